@@ -8,15 +8,15 @@ import (
 // +kubebuilder:validation:Enum=not_affected;affected;fixed;under_investigation
 type VEXStatus string
 
-// Statuses.
+// Statuses of OpenVEX.
 const (
-	// VEXNotAffected: nothing needs to be done, for the reason that the justification gives.
+	// VEXNotAffected means that nothing needs to be done, for the reason that the justification gives.
 	VEXNotAffected VEXStatus = "not_affected"
-	// VEXAffected: the risk is known and taken for a time.
+	// VEXAffected means that the risk is known and accepted for a time.
 	VEXAffected VEXStatus = "affected"
-	// VEXFixed: the package holds a fix that its version does not show.
+	// VEXFixed means that the package contains a fix that its version does not show.
 	VEXFixed VEXStatus = "fixed"
-	// VEXUnderInvestigation: somebody is looking at it.
+	// VEXUnderInvestigation means that somebody is investigating the vulnerability.
 	VEXUnderInvestigation VEXStatus = "under_investigation"
 )
 
@@ -24,34 +24,35 @@ const (
 // +kubebuilder:validation:Enum=component_not_present;vulnerable_code_not_present;vulnerable_code_not_in_execute_path;vulnerable_code_cannot_be_controlled_by_adversary;inline_mitigations_already_exist
 type VEXJustification string
 
-// ExceptionSpec says which findings need no action, why, and until when.
+// ExceptionSpec defines which findings need no action, why, and until when.
 // +kubebuilder:validation:XValidation:rule="has(self.vulnerabilities) || has(self.packages)",message="vulnerabilities or packages are needed: an exception for everything in an image is spec.images.exclude of the Scanner"
 // +kubebuilder:validation:XValidation:rule="self.status != 'not_affected' || has(self.justification)",message="justification is needed when status is not_affected"
 // +kubebuilder:validation:XValidation:rule="self.status == 'not_affected' || !has(self.justification)",message="justification may be set only when status is not_affected"
 // +kubebuilder:validation:XValidation:rule="self.status != 'affected' || has(self.action)",message="action is needed when status is affected: what is done about the risk"
 // +kubebuilder:validation:XValidation:rule="self.status == 'not_affected' || self.status == 'fixed' || has(self.expirationTime)",message="expirationTime is needed when status is affected or under_investigation: neither may be forgotten"
 type ExceptionSpec struct {
-	// status as OpenVEX defines it. Whatever it is, the findings are suppressed.
+	// status as OpenVEX defines it. The findings are suppressed whatever the status is.
 	// +required
 	Status VEXStatus `json:"status,omitempty"`
 
-	// justification as OpenVEX defines it, for status not_affected.
+	// justification as OpenVEX defines it. It is needed when status is not_affected, and allowed only then.
 	// +optional
 	Justification VEXJustification `json:"justification,omitempty"`
 
-	// reason is for people: why the findings need no action. It becomes the impact statement in OpenVEX.
+	// reason explains to people why the findings need no action. It becomes the impact statement in OpenVEX.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	// +required
 	Reason string `json:"reason,omitempty"`
 
-	// action is what is done about the risk, for status affected. It becomes the action statement in OpenVEX.
+	// action describes what is done about the risk. It is needed when status is affected. It becomes the action statement in OpenVEX.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Action string `json:"action,omitempty"`
 
-	// vulnerabilities are ids or aliases (CVE-2024-3094, GHSA-rxwq-x6h5-x525), in any case. Unset: all in the packages.
+	// vulnerabilities are IDs or aliases (CVE-2024-3094, GHSA-rxwq-x6h5-x525), in upper or lower case. Unset: all vulnerabilities in the
+	// selected packages.
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=100
@@ -61,16 +62,16 @@ type ExceptionSpec struct {
 	// +optional
 	Vulnerabilities []string `json:"vulnerabilities,omitempty"`
 
-	// packages that it is about. Unset: all packages with one of the vulnerabilities.
+	// packages that the exception applies to. Unset: all packages with one of the vulnerabilities.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=50
 	// +optional
 	Packages []PackageSelector `json:"packages,omitempty"`
 
-	// images that it is about, as globs such as "registry.example.com/shop/*" or "*@sha256:…". They are compared with
-	// the repository, the full reference with its tag (docker.io/library/nginx:1.25) and the repository with the digest that runs; "*"
-	// stands for any characters, "/" included. Unset: all images.
+	// images that the exception applies to, as globs such as "registry.example.com/shop/*" or "*@sha256:…". A glob is compared with the
+	// repository, the full reference with its tag (docker.io/library/nginx:1.25), and the repository with the digest that runs. "*" matches
+	// any characters, including "/". Unset: all images.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=50
@@ -79,12 +80,12 @@ type ExceptionSpec struct {
 	// +optional
 	Images []string `json:"images,omitempty"`
 
-	// expirationTime is when the exception ends and its findings are news again. A week before, receivers are told that it will.
+	// expirationTime is when the exception ends. Its findings are then announced again. Receivers get a health notice a week before.
 	// +optional
 	ExpirationTime *metav1.Time `json:"expirationTime,omitempty"`
 }
 
-// PackageSelector selects packages; what is unset selects all.
+// PackageSelector selects packages. An unset field selects all.
 // +kubebuilder:validation:MinProperties=1
 type PackageSelector struct {
 	// name of the package as findings show it, or a glob such as "linux-*".
@@ -99,40 +100,41 @@ type PackageSelector struct {
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// type of package: deb, apk, rpm, go-module, npm, python, …
+	// type of the package: deb, apk, rpm, go-module, npm, python, …
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Type string `json:"type,omitempty"`
 }
 
-// ClusterExceptionSpec is an exception for several namespaces.
+// ClusterExceptionSpec defines an exception for several namespaces.
 type ClusterExceptionSpec struct {
 	ExceptionSpec `json:",inline"`
 
-	// namespaceSelector limits it to namespaces with these labels. Unset or empty: all namespaces.
+	// namespaceSelector limits the exception to namespaces with these labels. Unset or empty: all namespaces.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 }
 
-// ExceptionStatus is what the operator makes of an exception.
+// ExceptionStatus is the observed state of an exception.
 type ExceptionStatus struct {
-	// conditions: Ready, Stalled. Ready is true with the reason InForce, and false with the reason Expired.
+	// conditions: Ready, Stalled. Ready is true with the reason InForce, and false with the reason Expired or InvalidSelector.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// observedGeneration is the generation that the status is about.
+	// observedGeneration is the generation that the status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// findings is how many it covers now: each vulnerability in each package of each image repository of each Scanner once.
+	// findings is how many findings the exception suppresses now. Each vulnerability in each package of each image repository of each
+	// Scanner counts once.
 	// +optional
 	Findings *int32 `json:"findings,omitempty"`
 }
 
-// VulnerabilityException says which findings in its namespace need no action. They are left out of counts and messages and shown as
+// VulnerabilityException declares which findings in its namespace need no action. They are left out of counts and messages, and shown as
 // suppressed.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -165,7 +167,7 @@ type VulnerabilityExceptionList struct {
 	Items           []VulnerabilityException `json:"items"`
 }
 
-// ClusterVulnerabilityException is a VulnerabilityException for all namespaces, or for some by their labels.
+// ClusterVulnerabilityException is a VulnerabilityException for all namespaces, or for namespaces with certain labels.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=cvulnex

@@ -1,5 +1,6 @@
-// Package v1alpha1 is the API of Scanner Operator: what to scan and whom to tell (Scanner), and what was found
-// in one image (ImageScan). It imports nothing else of the project.
+// Package v1alpha1 is the API of Scanner Operator. Scanner defines what to scan and which receivers get messages, ImageScan shows what was
+// found in one image, and VulnerabilityException and ClusterVulnerabilityException declare findings that need no action. The package
+// imports nothing else of the project.
 //
 // +kubebuilder:object:generate=true
 // +groupName=scanner-operator.io
@@ -11,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is the group and version of all kinds here.
+// GroupVersion is the group and version of all kinds in this package.
 var GroupVersion = schema.GroupVersion{Group: "scanner-operator.io", Version: "v1alpha1"}
 
 var schemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
@@ -22,5 +23,5 @@ var schemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
 	return nil
 })
 
-// AddToScheme registers the kinds.
+// AddToScheme registers the kinds of this package with a scheme.
 var AddToScheme = schemeBuilder.AddToScheme

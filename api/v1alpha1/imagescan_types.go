@@ -4,27 +4,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Bounds of an ImageScan, which together keep it within 4 KiB in etcd.
+// Bounds of an ImageScan. Together they keep it within 4 KiB in etcd.
 const (
 	MaxReferences      = 3
-	MaxReferenceBytes  = 384 // of one
-	MaxReferencesBytes = 512 // of all
+	MaxReferenceBytes  = 384 // of one reference
+	MaxReferencesBytes = 512 // of all references together
 	MaxTopFindings     = 5
 	MaxWorkloads       = 10
 	MaxMessageBytes    = 512
 	MaxNotCovered      = 14
-	MaxNotCoveredBytes = 20 // of one
+	MaxNotCoveredBytes = 20 // of one entry
 )
 
-// DigestType says what a digest is of.
+// DigestType is what a digest identifies.
 // +kubebuilder:validation:Enum=Manifest;ImageID
 type DigestType string
 
 // Types of digests.
 const (
-	// DigestManifest is the digest of an index or a manifest, by which a registry knows the image.
+	// DigestManifest is the type of a digest of an image index or a manifest, by which a registry identifies the image.
 	DigestManifest DigestType = "Manifest"
-	// DigestImageID is the digest of the image's configuration, by which only its node knows it.
+	// DigestImageID is the type of a digest of an image's configuration, by which only the image's node identifies it.
 	DigestImageID DigestType = "ImageID"
 )
 
@@ -36,7 +36,7 @@ type ImageScanSpec struct {
 	// +required
 	Digest string `json:"digest,omitempty"`
 
-	// digestType says what the digest is of.
+	// digestType is what the digest identifies: an image index or manifest (Manifest), or the image's configuration (ImageID).
 	// +kubebuilder:default=Manifest
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="digestType is immutable"
 	// +optional
@@ -48,13 +48,13 @@ type ImageScanSpec struct {
 	// +required
 	Platform string `json:"platform,omitempty"`
 
-	// scanner is the name of the Scanner that it belongs to.
+	// scanner is the name of the Scanner that the ImageScan belongs to.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="scanner is immutable"
 	// +required
 	Scanner string `json:"scanner,omitempty"`
 
-	// references are some of those by which pods name the image, in full (docker.io/library/nginx:1.25).
+	// references are some of the references by which pods name the image, in full (docker.io/library/nginx:1.25).
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=3
 	// +kubebuilder:validation:items:MaxLength=384
@@ -66,7 +66,7 @@ type ImageScanSpec struct {
 // +kubebuilder:validation:Enum=Pending;Cataloging;Matching;Scanned;Failed
 type ImageScanPhase string
 
-// Phases. Scanned stays while an image is matched again with newer data: the result is still there.
+// Phases. An image that is matched again with newer data stays Scanned, since it still has a result.
 const (
 	PhasePending    ImageScanPhase = "Pending"
 	PhaseCataloging ImageScanPhase = "Cataloging"
@@ -77,7 +77,7 @@ const (
 
 // ImageScanStatus summarises what was found. Details are in the operator's store, not in etcd.
 type ImageScanStatus struct {
-	// phase in one word.
+	// phase is the state of the image in one word.
 	// +optional
 	Phase ImageScanPhase `json:"phase,omitempty"`
 
@@ -87,7 +87,7 @@ type ImageScanStatus struct {
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// platformDigest is the digest of the platform's own manifest, when it is known.
+	// platformDigest is the digest of the platform's own manifest. Empty until it is known.
 	// +optional
 	PlatformDigest string `json:"platformDigest,omitempty"`
 
@@ -95,19 +95,19 @@ type ImageScanStatus struct {
 	// +optional
 	Engine BackendType `json:"engine,omitempty"`
 
-	// engineInstance tells instances of an engine apart, such as one Clair from another: what one found is not what another
-	// found. Opaque; empty if there is only one.
+	// engineInstance distinguishes instances of an engine, such as two Clairs, since findings of one instance are not findings of another.
+	// Opaque. Empty if the engine has only one instance.
 	// +kubebuilder:validation:MaxLength=16
 	// +optional
 	EngineInstance string `json:"engineInstance,omitempty"`
 
-	// packages is the number of packages that the engine found in the image; unset until there is a result. With 0 nothing
-	// is known about the image.
+	// packages is the number of packages that the engine found in the image. Unset until there is a result. 0 means that nothing is known
+	// about the image.
 	// +optional
 	Packages *int32 `json:"packages,omitempty"`
 
-	// notCovered lists what the engine has no findings for in any case: first what this image holds, such as packages of its
-	// distribution, then ecosystems whose packages it may hold. Empty if the engine says nothing of the kind.
+	// notCovered lists what the engine never has findings for. Packages that this image contains come first, such as those of its
+	// distribution. Ecosystems whose packages it may contain follow. Empty if the engine reports no such gaps.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=14
 	// +kubebuilder:validation:items:MaxLength=20
@@ -118,17 +118,17 @@ type ImageScanStatus struct {
 	// +optional
 	ScanTime *metav1.Time `json:"scanTime,omitempty"`
 
-	// findings by severity; unset until there is a result.
+	// findings by severity. Unset until there is a result.
 	// +optional
 	Findings *FindingCounts `json:"findings,omitempty"`
 
-	// topFindings are the worst, at most five; fewer when their names are long.
+	// topFindings are the worst findings, at most five. There are fewer if their names are long.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=5
 	// +optional
 	TopFindings []TopFinding `json:"topFindings,omitempty"`
 
-	// workloads that run the image, such as "Deployment/web", at most ten; fewer when their names are long.
+	// workloads that run the image, such as "Deployment/web", at most ten. There are fewer if their names are long.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=10
 	// +optional
@@ -138,25 +138,25 @@ type ImageScanStatus struct {
 	// +optional
 	WorkloadCount int32 `json:"workloadCount,omitempty"`
 
-	// unusedSinceTime is set when no pod uses the image any more.
+	// unusedSinceTime is since when no pod uses the image. Unset while a pod uses it.
 	// +optional
 	UnusedSinceTime *metav1.Time `json:"unusedSinceTime,omitempty"`
 
-	// attempts that failed in a row; 0 after a success.
+	// attempts is the number of failed attempts in a row. 0 after a success.
 	// +optional
 	Attempts int32 `json:"attempts,omitempty"`
 
-	// failedSinceTime is when the first of these attempts failed.
+	// failedSinceTime is when the first of the failed attempts in a row failed.
 	// +optional
 	FailedSinceTime *metav1.Time `json:"failedSinceTime,omitempty"`
 
-	// handledRequest stands for the last value of the Scanner's annotation scanner-operator.io/requested-at that was followed for this
-	// image. Opaque.
+	// handledRequest identifies the last rescan request that was handled for this image: a value of the Scanner's annotation
+	// scanner-operator.io/requested-at. Opaque.
 	// +kubebuilder:validation:MaxLength=16
 	// +optional
 	HandledRequest string `json:"handledRequest,omitempty"`
 
-	// nextAttemptTime is when a failed image is tried again.
+	// nextAttemptTime is when a failed image is retried.
 	// +optional
 	NextAttemptTime *metav1.Time `json:"nextAttemptTime,omitempty"`
 }
@@ -172,17 +172,17 @@ type TopFinding struct {
 	// package that is affected, with its version.
 	// +required
 	Package string `json:"package,omitempty"`
-	// fixedIn is the version that fixes it; empty if there is none.
+	// fixedIn is the version that fixes the vulnerability. Empty if there is none.
 	// +optional
 	FixedIn string `json:"fixedIn,omitempty"`
 }
 
-// AnnotationMatchRequested on an ImageScan has the operator ask its engine for newer vulnerability data at once. If there is
-// some, all images are matched again in their turn, this one among them. The value says what it was that asked. The operator
-// takes the annotation away once it has looked.
+// AnnotationMatchRequested on an ImageScan makes the operator check at once whether its engine has newer vulnerability data. If it has, all
+// images are queued to be matched again, including this one. The value describes the origin of the request. The operator removes the
+// annotation once it has passed the request to the engine.
 const AnnotationMatchRequested = "scanner-operator.io/match-requested"
 
-// ImageScan is what one Scanner knows about one image. The operator makes and removes it.
+// ImageScan is what one Scanner knows about one image. The operator creates and deletes it.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=iscan

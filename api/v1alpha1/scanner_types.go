@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// BackendType names an engine.
+// BackendType is the name of an engine.
 // +kubebuilder:validation:Enum=Grype;Clair
 type BackendType string
 
@@ -14,13 +14,13 @@ type BackendType string
 const (
 	// BackendGrype catalogs and matches with Grype, in Jobs.
 	BackendGrype BackendType = "Grype"
-	// BackendClair has a Clair index images and match them.
+	// BackendClair uses a Clair, which indexes images and matches them.
 	BackendClair BackendType = "Clair"
 )
 
-// ScannerSpec says what to scan, with which engine, and whom to tell.
+// ScannerSpec defines what to scan, with which engine, and which receivers get messages.
 type ScannerSpec struct {
-	// backend is the engine that finds vulnerabilities. Grype unless it is set.
+	// backend is the engine that finds vulnerabilities. Unset: Grype.
 	// +kubebuilder:default={type: Grype}
 	// +optional
 	Backend Backend `json:"backend,omitzero"`
@@ -29,7 +29,7 @@ type ScannerSpec struct {
 	// +optional
 	PodSelector *metav1.LabelSelector `json:"podSelector,omitempty"`
 
-	// ignoreLabel is a label key: pods that carry it with the value "true" are left out.
+	// ignoreLabel is a label key. Pods that carry it with the value "true" are not scanned.
 	// +kubebuilder:default="scanner-operator.io/ignore"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
@@ -40,34 +40,34 @@ type ScannerSpec struct {
 	// +optional
 	Images ImageFilter `json:"images,omitzero"`
 
-	// suspend stops all new work of this Scanner, and its messages. What was found stays.
+	// suspend stops all new work and all messages of this Scanner. Existing results stay.
 	// +kubebuilder:default=false
 	// +optional
 	Suspend *bool `json:"suspend,omitempty"`
 
-	// addPodAnnotation specifies whether each selected pod gets the annotation <scanner>.scanner-operator.io/image-hashes,
-	// a JSON map of container name to the image digest that was handled. It is output only: nothing is decided by it.
+	// addPodAnnotation specifies whether each selected pod gets the annotation <scanner>.scanner-operator.io/image-hashes: a JSON map of
+	// container name to the image digest that was handled. The annotation is output only: the operator makes no decision by it.
 	// +kubebuilder:default=true
 	// +optional
 	AddPodAnnotation *bool `json:"addPodAnnotation,omitempty"`
 
-	// addPodFinalizer specifies whether each selected pod gets the finalizer <scanner>.scanner-operator.io/release, which holds
-	// its deletion until it is recorded that the pod no longer uses its images: for one API call while the operator
-	// runs. Without the operator such pods cannot go: "manager cleanup" takes the finalizers away.
+	// addPodFinalizer specifies whether each selected pod gets the finalizer <scanner>.scanner-operator.io/release. It delays the pod's
+	// deletion until the operator has recorded that the pod no longer uses its images, which takes one API call. While the operator does
+	// not run, such pods cannot be deleted: "manager cleanup" removes the finalizers.
 	// +kubebuilder:default=false
 	// +optional
 	AddPodFinalizer *bool `json:"addPodFinalizer,omitempty"`
 
-	// unusedImageRetention is how long an image is still matched with new vulnerability data after the last pod
-	// that used it has gone, so that it need not be cataloged again for the next run of a CronJob. It is not
-	// counted. If its pods ended (they succeeded or failed), what is new in it is announced as long, unless one
-	// of its workloads runs another image of the repository meanwhile. Between 0s and 720h.
+	// unusedImageRetention is how long an image is still matched with new vulnerability data after the last pod that used it is gone. The
+	// next run of a CronJob then needs no new catalog. The image is not counted with the images that run. If its pods ended (they succeeded
+	// or failed), changes in it are announced for the same time, unless one of its workloads runs another image of the repository in the
+	// meantime. Between 0s and 720h.
 	// +kubebuilder:default="24h"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('720h')",message="must be between 0s and 720h"
 	// +optional
 	UnusedImageRetention *metav1.Duration `json:"unusedImageRetention,omitempty"`
 
-	// notifications are the receivers that are told about new findings. Each is independent of the others.
+	// notifications are the receivers of messages about new findings and other changes. Each receiver is independent of the others.
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
@@ -75,7 +75,7 @@ type ScannerSpec struct {
 	Notifications []Receiver `json:"notifications,omitempty"`
 }
 
-// Backend is a union: the member named by type may be set, no other.
+// Backend is a union: only the member that type names may be set.
 // +kubebuilder:validation:XValidation:rule="self.type == 'Grype' || !has(self.grype)",message="grype may be set only when type is Grype"
 // +kubebuilder:validation:XValidation:rule="self.type == 'Clair' || !has(self.clair)",message="clair may be set only when type is Clair"
 // +kubebuilder:validation:XValidation:rule="self.type != 'Clair' || has(self.clair)",message="clair.url is needed when type is Clair"
@@ -96,24 +96,24 @@ type Backend struct {
 	Clair *ClairBackend `json:"clair,omitempty"`
 }
 
-// ClairBackend says where Clair is and how to speak with it.
+// ClairBackend defines how to reach a Clair.
 type ClairBackend struct {
-	// url of Clair's API, such as https://clair.example.com. It must be one of those that the operator's configuration
-	// lists in clair.instances.
+	// url of Clair's API, such as https://clair.example.com. It must be one of the URLs that the operator's configuration lists in
+	// clair.instances.
 	// +kubebuilder:validation:Pattern=`^https?://`
 	// +kubebuilder:validation:MaxLength=512
 	// +required
 	URL string `json:"url,omitempty"`
 
-	// authSecretRef names a Secret in this namespace with the key that Clair's configuration has in auth.psk.key, in
-	// base64, under "key", and perhaps under "issuer" one of those in auth.psk.iss (default "scanner-operator"). Unset:
-	// Clair wants no authentication. The operator needs the right to read this one Secret.
+	// authSecretRef names a Secret in this namespace with Clair's pre-shared key. The Secret's key "key" holds the base64 value of
+	// auth.psk.key in Clair's configuration. Its optional key "issuer" holds one of the issuers in auth.psk.iss (default
+	// "scanner-operator"). Unset: Clair needs no authentication. The operator needs permission to read this one Secret.
 	// +optional
 	AuthSecretRef *SecretReference `json:"authSecretRef,omitempty"`
 
-	// webhookTokenSecretRef names the key of a Secret in this namespace with the token that Clair's webhooks carry in the
-	// header X-Scanner-Operator-Token. Unset: they must be signed with the key of authSecretRef. The notifier needs the
-	// right to read this one Secret.
+	// webhookTokenSecretRef names the key of a Secret in this namespace that holds the token which Clair's webhooks carry in the header
+	// X-Scanner-Operator-Token. Unset: webhooks must be signed with the key of authSecretRef. The notifier needs permission to read this
+	// one Secret.
 	// +optional
 	WebhookTokenSecretRef *TokenSecretReference `json:"webhookTokenSecretRef,omitempty"`
 }
@@ -147,21 +147,21 @@ type TokenSecretReference struct {
 
 // GrypeBackend holds the settings of the Grype engine.
 type GrypeBackend struct {
-	// job shapes the Jobs that catalog images in this namespace: those that need its pull secrets. All others
-	// are cataloged in the operator's namespace, for all namespaces, as the operator's configuration says.
+	// job configures the Jobs that catalog images in this namespace: images that need its pull secrets. All other images are cataloged in
+	// the operator's namespace, for all namespaces, with the settings of the operator's configuration.
 	// +optional
 	Job CatalogJob `json:"job,omitzero"`
 }
 
-// CatalogJob shapes the Jobs that catalog images in a Scanner's namespace.
+// CatalogJob configures the Jobs that catalog images in a Scanner's namespace.
 type CatalogJob struct {
-	// resources of the Job's container. Unset: the operator's configuration decides. Without a memory limit, the operator's
-	// is taken, or the memory request if that is more.
+	// resources of the Job's container. Unset: those of the operator's configuration. If the memory limit is missing, it is that of the
+	// operator's configuration, or the memory request if that is higher.
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
 
-	// memoryLadder lists memory limits, in rising order, that an image is tried again with after its Job was killed for
-	// its memory. Which one an image needed is remembered. Unset: the operator's configuration decides.
+	// memoryLadder lists memory limits in ascending order. An image whose Job was killed for exceeding its memory limit is retried with the
+	// next higher one. The operator remembers which limit an image needed. Unset: the ladder of the operator's configuration.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
 	// +optional
@@ -184,11 +184,11 @@ type CatalogJob struct {
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 }
 
-// ImageFilter narrows down images.
+// ImageFilter defines which images are not scanned.
 type ImageFilter struct {
-	// exclude lists globs of images that are not scanned, such as "registry.example.com/base/*" or "*:dev-*".
-	// They are compared with the full reference (docker.io/library/nginx:1.25) and with its repository; "*"
-	// stands for any characters, "/" included. Excluded images are counted as such.
+	// exclude lists globs of images that are not scanned, such as "registry.example.com/base/*" or "*:dev-*". A glob is compared with the
+	// full reference (docker.io/library/nginx:1.25) and with its repository. "*" matches any characters, including "/". Excluded images are
+	// counted as excluded.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:items:MinLength=1
@@ -197,11 +197,11 @@ type ImageFilter struct {
 	Exclude []string `json:"exclude,omitempty"`
 }
 
-// SeverityThreshold is the least severity that a receiver is told about.
+// SeverityThreshold is the lowest severity that is announced to a receiver.
 // +kubebuilder:validation:Enum=Critical;High;Medium;Low;Negligible
 type SeverityThreshold string
 
-// UnknownSeverityPolicy says what to do with findings that have no severity (yet).
+// UnknownSeverityPolicy defines what happens to findings whose severity is not known (yet).
 // +kubebuilder:validation:Enum=AnnounceFixable;Announce;Hold
 type UnknownSeverityPolicy string
 
@@ -212,44 +212,45 @@ const (
 	UnknownHold            UnknownSeverityPolicy = "Hold"
 )
 
-// Change is a kind of news.
+// Change is a kind of change of a finding or an image.
 // +kubebuilder:validation:Enum=New;FixAvailable;Escalated;Regressed;Fixed;NewImage
 type Change string
 
-// Kinds of news.
+// Kinds of changes.
 const (
-	// ChangeNew: a vulnerability in a package of an image that the receiver has not been told of.
+	// ChangeNew means that a package of an image has a vulnerability that was not announced to the receiver.
 	ChangeNew Change = "New"
-	// ChangeFixAvailable: a fix has appeared for something that was told.
+	// ChangeFixAvailable means that there is a fix for an announced finding that had none.
 	ChangeFixAvailable Change = "FixAvailable"
-	// ChangeEscalated: the severity has reached minSeverity, or it has become known exploited.
+	// ChangeEscalated means that the severity has reached minSeverity, or that the vulnerability is now known to be exploited.
 	ChangeEscalated Change = "Escalated"
-	// ChangeRegressed: it was fixed and is back.
+	// ChangeRegressed means that a fixed finding is back.
 	ChangeRegressed Change = "Regressed"
-	// ChangeFixed: no running image of the repository has it any more.
+	// ChangeFixed means that no running image of the repository has the finding any more.
 	ChangeFixed Change = "Fixed"
-	// ChangeNewImage: an image repository runs here for the first time.
+	// ChangeNewImage means that an image repository runs in the namespace for the first time.
 	ChangeNewImage Change = "NewImage"
 )
 
-// WorkloadPolicy says which workloads concern a receiver.
+// WorkloadPolicy defines which workloads a receiver gets messages about.
 // +kubebuilder:validation:Enum=OwnAndUnassigned;Own;All
 type WorkloadPolicy string
 
 // Policies for workloads.
 const (
-	// WorkloadsOwnAndUnassigned: those that name the receiver, and those that name none.
+	// WorkloadsOwnAndUnassigned selects workloads that name the receiver, and workloads that name none.
 	WorkloadsOwnAndUnassigned WorkloadPolicy = "OwnAndUnassigned"
-	// WorkloadsOwn: those that name the receiver.
+	// WorkloadsOwn selects workloads that name the receiver.
 	WorkloadsOwn WorkloadPolicy = "Own"
-	// WorkloadsAll: all, whomever they name.
+	// WorkloadsAll selects all workloads, whichever receivers they name.
 	WorkloadsAll WorkloadPolicy = "All"
 )
 
-// AnnotationReceiver on a pod, or else on its namespace, names the receivers that its workload concerns, separated by commas.
+// AnnotationReceiver on a pod names the receivers of messages about its workload, separated by commas. Without it, the annotation of the
+// pod's namespace applies.
 const AnnotationReceiver = "scanner-operator.io/receiver"
 
-// FirstScanPolicy says how a receiver learns of what is there at the beginning.
+// FirstScanPolicy defines what a receiver gets about its baseline: the findings that are present when the receiver is added.
 // +kubebuilder:validation:Enum=Summary;Silent;All
 type FirstScanPolicy string
 
@@ -260,10 +261,10 @@ const (
 	FirstScanAll     FirstScanPolicy = "All"
 )
 
-// Receiver is somebody who is told about new findings.
+// Receiver is a destination of messages.
 // +kubebuilder:validation:XValidation:rule="has(self.slack)",message="a receiver needs slack, the only kind there is so far"
 type Receiver struct {
-	// name identifies the receiver within the Scanner. What a receiver was told is remembered under its name.
+	// name identifies the receiver within the Scanner. The operator records under this name what it has announced to the receiver.
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -274,24 +275,24 @@ type Receiver struct {
 	// +optional
 	Slack *SlackReceiver `json:"slack,omitempty"`
 
-	// minSeverity is the least severity that is announced. A known exploited vulnerability always is.
+	// minSeverity is the lowest severity that is announced. A vulnerability that is known to be exploited is always announced.
 	// +kubebuilder:default=High
 	// +optional
 	MinSeverity SeverityThreshold `json:"minSeverity,omitempty"`
 
-	// unknownSeverity says what to do with findings whose severity is not known (yet): announce those that have
-	// a fix (AnnounceFixable), all (Announce), or none until they get one (Hold).
+	// unknownSeverity defines what happens to findings whose severity is not known (yet): those with a fix are announced (AnnounceFixable),
+	// all are announced (Announce), or none is announced until its severity is known (Hold).
 	// +kubebuilder:default=AnnounceFixable
 	// +optional
 	UnknownSeverity UnknownSeverityPolicy `json:"unknownSeverity,omitempty"`
 
-	// onlyFixable leaves out findings without a fixed version. A known exploited vulnerability is announced anyway.
+	// onlyFixable leaves out findings without a fixed version. A vulnerability that is known to be exploited is announced anyway.
 	// +kubebuilder:default=false
 	// +optional
 	OnlyFixable *bool `json:"onlyFixable,omitempty"`
 
-	// announce lists the changes that the receiver is told of. New, FixAvailable, Escalated and Regressed unless it is set; Fixed and
-	// NewImage can be added.
+	// announce lists the changes that are announced to the receiver. Unset: New, FixAvailable, Escalated and Regressed. Fixed and NewImage
+	// can be added.
 	// +kubebuilder:default={New,FixAvailable,Escalated,Regressed}
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -299,32 +300,32 @@ type Receiver struct {
 	// +optional
 	Announce []Change `json:"announce,omitempty"`
 
-	// workloads says which workloads concern the receiver. A workload names receivers with the annotation scanner-operator.io/receiver on
-	// its pods or their namespace.
+	// workloads defines which workloads the receiver gets messages about. A workload names its receivers with the annotation
+	// scanner-operator.io/receiver on its pods or their namespace.
 	// +kubebuilder:default=OwnAndUnassigned
 	// +optional
 	Workloads WorkloadPolicy `json:"workloads,omitempty"`
 
-	// healthNotices specifies whether the receiver gets notices about the Scanner itself: scans that fail, old vulnerability data, exceptions that
-	// are about to expire.
+	// healthNotices specifies whether the receiver gets health notices about the Scanner itself: failing scans, old vulnerability data,
+	// exceptions that are about to expire.
 	// +kubebuilder:default=true
 	// +optional
 	HealthNotices *bool `json:"healthNotices,omitempty"`
 
-	// groupWait is how long to wait after a first new finding for others to go into the same message. Up to 1h.
+	// groupWait is how long to wait after the first change, so that later changes go into the same message. Up to 1h.
 	// +kubebuilder:default="30s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('1h')",message="must be between 0s and 1h"
 	// +optional
 	GroupWait *metav1.Duration `json:"groupWait,omitempty"`
 
-	// groupInterval is the least time between two messages. Between 1s and 168h.
+	// groupInterval is the minimum time between two messages. Between 1s and 168h.
 	// +kubebuilder:default="5m"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('168h')",message="must be between 1s and 168h"
 	// +optional
 	GroupInterval *metav1.Duration `json:"groupInterval,omitempty"`
 
-	// firstScan says how the receiver learns of what is there when the Scanner is made, or the receiver added:
-	// one Summary, nothing (Silent), or everything as news (All).
+	// firstScan defines what the receiver gets about the findings that are present when the Scanner is created or the receiver is added:
+	// one summary (Summary), nothing (Silent), or every finding as new (All).
 	// +kubebuilder:default=Summary
 	// +optional
 	FirstScan FirstScanPolicy `json:"firstScan,omitempty"`
@@ -332,8 +333,8 @@ type Receiver struct {
 
 // SlackReceiver posts to a Slack incoming webhook.
 type SlackReceiver struct {
-	// webhookURLSecretRef names the key of a Secret in the Scanner's namespace that holds the webhook's URL. The
-	// URL is a secret itself. The notifier needs the right to read this one Secret.
+	// webhookURLSecretRef names the key of a Secret in the Scanner's namespace that holds the webhook's URL. The URL is itself a secret.
+	// The notifier needs permission to read this one Secret.
 	// +required
 	WebhookURLSecretRef SecretKeyReference `json:"webhookURLSecretRef,omitzero"`
 }
@@ -355,7 +356,7 @@ type SecretKeyReference struct {
 	Key string `json:"key,omitempty"`
 }
 
-// ScannerStatus is what the operator knows of a Scanner.
+// ScannerStatus is the observed state of a Scanner.
 type ScannerStatus struct {
 	// conditions: Ready, Reconciling, Stalled, BackendAvailable, NotificationsDelivered, StoreDurable.
 	// +listType=map
@@ -363,11 +364,11 @@ type ScannerStatus struct {
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// observedGeneration is the generation that the status is about.
+	// observedGeneration is the generation that the status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// images counts the distinct images of the selected pods; each is exactly one of the rest.
+	// images counts the distinct images of the selected pods. Each image is exactly one of scanned, pending, failed and excluded.
 	// +optional
 	Images ImageCounts `json:"images,omitzero"`
 
@@ -375,46 +376,47 @@ type ScannerStatus struct {
 	// +optional
 	Findings FindingCounts `json:"findings,omitzero"`
 
-	// vulnerabilityData says which data the findings were found with.
+	// vulnerabilityData identifies the vulnerability data that the findings were found with.
 	// +optional
 	VulnerabilityData *VulnerabilityData `json:"vulnerabilityData,omitempty"`
 
-	// lastHandledRequestedAt is the value of the annotation scanner-operator.io/requested-at for which all images that run were
-	// scanned again, or tried; at most 64 bytes of it.
+	// lastHandledRequestedAt is the last value of the annotation scanner-operator.io/requested-at that was handled: a rescan of all running
+	// images was started. At most 64 bytes of the value.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	LastHandledRequestedAt string `json:"lastHandledRequestedAt,omitempty"`
 
-	// storeID identifies the operator's store. When it changes, the store was lost and everything is found again.
+	// storeID identifies the operator's store. It changes when the store was lost and everything is scanned again, and when the store was
+	// restored or rolled back.
 	// +optional
 	StoreID string `json:"storeID,omitempty"`
 
-	// receivers says for each receiver what became of its messages.
+	// receivers is the delivery state of each receiver.
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	Receivers []ReceiverStatus `json:"receivers,omitempty"`
 }
 
-// ImageCounts adds up: total = scanned + pending + failed + excluded.
+// ImageCounts counts images by state: total = scanned + pending + failed + excluded.
 type ImageCounts struct {
 	// total number of distinct images.
 	// +required
 	Total int32 `json:"total"`
-	// scanned images have a result. It stays while an image is matched again.
+	// scanned images have a result. An image that is matched again stays scanned.
 	// +required
 	Scanned int32 `json:"scanned"`
 	// pending images have no result yet.
 	// +required
 	Pending int32 `json:"pending"`
-	// failed images could not be scanned; their ImageScan says why. An image that its node could not pull is one of them.
+	// failed images could not be scanned. Their ImageScans have the reason. An image that a node could not pull counts as failed.
 	// +required
 	Failed int32 `json:"failed"`
 	// excluded images are left out by spec.images.exclude.
 	// +required
 	Excluded int32 `json:"excluded"`
-	// recentlyUsed is the number of further images that nothing runs now and whose last pods ended within
-	// spec.unusedImageRetention. They are in none of the other numbers, nor in findings. What is new in them is announced.
+	// recentlyUsed is the number of further images that no pod runs now and whose last pods ended within spec.unusedImageRetention. They
+	// are in none of the other numbers, nor in findings. Changes in them are announced.
 	// +optional
 	RecentlyUsed int32 `json:"recentlyUsed,omitempty"`
 }
@@ -445,14 +447,14 @@ type FindingCounts struct {
 	// knownExploited findings of any severity are listed by CISA as exploited.
 	// +required
 	KnownExploited int32 `json:"knownExploited"`
-	// suppressed is the number of findings that exceptions cover. They are in none of the other numbers.
+	// suppressed is the number of findings that exceptions suppress. They are in none of the other numbers.
 	// +optional
 	Suppressed int32 `json:"suppressed,omitempty"`
 }
 
 // VulnerabilityData identifies vulnerability data.
 type VulnerabilityData struct {
-	// buildTime is when the data was made.
+	// buildTime is when the data was built.
 	// +optional
 	BuildTime metav1.Time `json:"buildTime,omitzero"`
 	// tool is the engine and its version.
@@ -460,32 +462,32 @@ type VulnerabilityData struct {
 	Tool string `json:"tool,omitempty"`
 }
 
-// ReceiverStatus is about one receiver.
+// ReceiverStatus is the delivery state of one receiver.
 type ReceiverStatus struct {
 	// name of the receiver.
 	// +required
 	Name string `json:"name,omitempty"`
-	// lastDeliveryTime is when it last took a message.
+	// lastDeliveryTime is when the receiver last accepted a message.
 	// +optional
 	LastDeliveryTime *metav1.Time `json:"lastDeliveryTime,omitempty"`
-	// lastMessage is the title of that message.
+	// lastMessage is the title of the last message that the receiver accepted.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	LastMessage string `json:"lastMessage,omitempty"`
-	// pending is the number of findings that are waiting to be told.
+	// pending is the number of findings that wait to be announced.
 	// +optional
 	Pending int32 `json:"pending,omitempty"`
-	// lastError is what it (or the notifier) last said when a message could not be delivered; empty after a success.
+	// lastError is the last error of a delivery, from the receiver or the notifier. Empty after a success.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	LastError string `json:"lastError,omitempty"`
 }
 
-// AnnotationRequestedAt on a Scanner requests one rescan of all its images that run, whenever its value changes: failed ones are tried
-// again at once, and the others are matched again. The value is any text, such as the time of the request.
+// AnnotationRequestedAt on a Scanner requests one rescan of all its running images, whenever its value changes. Failed images are retried
+// at once, and the others are matched again. The value is any text, such as the time of the request.
 const AnnotationRequestedAt = "scanner-operator.io/requested-at"
 
-// MaxRequestBytes is how much of such a request counts.
+// MaxRequestBytes is the number of bytes of a rescan request that are compared.
 const MaxRequestBytes = 64
 
 // Scanner scans the images that run in its namespace.

@@ -21,19 +21,19 @@ import (
 // Bounds of the REST API's listener.
 const (
 	apiConnections = 256
-	// apiHeaderBytes has room for a token and a page's place.
+	// apiHeaderBytes has room for a token and a continue parameter.
 	apiHeaderBytes = 64 << 10
-	// apiWriteTime is for an answer, unless the API gives it more. There is no such time for reading: a request is a
-	// header only, and net/http would take it for the time that the caller may stay.
+	// apiWriteTime bounds a response, unless the API sets a longer deadline. There is no read timeout: a request is a header only, and
+	// net/http would also apply a read timeout to the time that the response takes.
 	apiWriteTime = time.Minute
-	// apiIdleTime is short, since the OpenAPI document is for those without a token too.
+	// apiIdleTime is short, since callers without a token may read the OpenAPI document too.
 	apiIdleTime = 15 * time.Second
-	// reviewsPerSecond and reviewsBurst are how often the API server is asked about callers' tokens, and about their rights.
+	// reviewsPerSecond and reviewsBurst are the rate limit of each reviewer: one for callers' tokens, one for callers' permissions.
 	reviewsPerSecond = 50
 	reviewsBurst     = 200
 )
 
-// addAPI serves the REST API while this process leads, unless it is switched off.
+// addAPI serves the REST API while this process leads, unless it is disabled.
 func (op *operator) addAPI(ctx context.Context) error {
 	if op.options.APIAddress == "0" {
 		return nil
@@ -64,7 +64,7 @@ func (op *operator) addAPI(ctx context.Context) error {
 		Name: "api", OnlyServeWhenLeader: true,
 		Server: &http.Server{
 			Handler: dismissing(handler), ReadHeaderTimeout: headerTimeout, WriteTimeout: apiWriteTime, IdleTimeout: apiIdleTime, MaxHeaderBytes: apiHeaderBytes,
-			// Downloads are broken off when the process is to end, instead of being waited for.
+			// Downloads are aborted at shutdown instead of being waited for.
 			BaseContext: func(net.Listener) context.Context { return ctx },
 		},
 		Listener: tls.NewListener(limited(listener, apiConnections),
@@ -72,8 +72,7 @@ func (op *operator) addAPI(ctx context.Context) error {
 	})
 }
 
-// newReviewer is a client with a rate of its own: whoever knocks at the API takes nothing of that at which the controllers
-// may ask.
+// newReviewer returns a client with a rate limit of its own, so that requests to the API do not use up the rate limit of the controllers.
 func (op *operator) newReviewer() (ctrlclient.Client, error) {
 	config := rest.CopyConfig(op.manager.GetConfig())
 	config.QPS, config.Burst, config.RateLimiter = reviewsPerSecond, reviewsBurst, nil

@@ -24,8 +24,8 @@ import (
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 )
 
-// TestAPIIsServed: the whole process serves the REST API with a certificate that the published ones verify, and asks a
-// real API server about its callers.
+// TestAPIIsServed: the complete process serves the REST API with a certificate that the published bundle verifies, and has a real API
+// server review its callers.
 func TestAPIIsServed(t *testing.T) {
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skip(`needs an API server: KUBEBUILDER_ASSETS="$(hack/cluster/cluster.sh assets)", or "make test"`)
@@ -85,7 +85,7 @@ func TestAPIIsServed(t *testing.T) {
 	g.Expect(answer.StatusCode()).To(Equal(http.StatusUnauthorized))
 }
 
-// freeAddress is one on which nothing listens now.
+// freeAddress returns an address on which nothing listens now.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -15,20 +15,20 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
 
-// Names of backups that --directory makes: their order is that of their times.
+// Names of the backups that --directory creates. They sort by time.
 const (
 	backupPrefix = "scanner-operator-"
-	// incompletePrefix comes before the name of one that is being written.
+	// incompletePrefix precedes the name of a backup that is being written.
 	incompletePrefix = "."
 	backupSuffix     = ".backup"
 	backupTime       = "20060102T150405Z"
 )
 
-// brokenOffAge is from when on a file that is not complete is nobody's any more.
+// brokenOffAge is the age from which an incomplete file counts as abandoned.
 const brokenOffAge = 24 * time.Hour
 
-// backup writes the whole store, beside the manager that uses it, to standard output or a file. Nothing else goes to standard
-// output; what it says goes to says.
+// backup writes the whole store to standard output or a file, while the manager uses the store. Nothing else goes to standard output:
+// messages go to says.
 func backup(ctx context.Context, args []string, out *os.File, says io.Writer) error {
 	flags := newFlags("backup")
 	dataDir := flags.String("data-dir", defaultDataDir, "directory of the store")
@@ -50,7 +50,7 @@ func backup(ctx context.Context, args []string, out *os.File, says io.Writer) er
 	if err != nil {
 		return err
 	}
-	if *keep > 0 { // first, since they may take the room that is needed
+	if *keep > 0 { // before the backup, which may need their space
 		if err := deleteBrokenOff(*directory); err != nil {
 			return errors.Join(err, db.Close())
 		}
@@ -79,7 +79,7 @@ func writeBackup(ctx context.Context, db *store.SQLite, output, directory string
 	return backupFile(ctx, db, output)
 }
 
-// backupFile writes a file that is there when it is complete, and readable by nobody else.
+// backupFile writes a file that appears when it is complete, and that only its owner can read.
 func backupFile(ctx context.Context, db *store.SQLite, path string) (info store.BackupInfo, err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), incompletePrefix+filepath.Base(path)+".") // with mode 0600
 	if err != nil {
@@ -97,7 +97,7 @@ func backupFile(ctx context.Context, db *store.SQLite, path string) (info store.
 	return info, nil
 }
 
-// deleteBrokenOff removes what --directory left where it was killed while it wrote.
+// deleteBrokenOff deletes the incomplete files of killed backups with --directory that are at least brokenOffAge old.
 func deleteBrokenOff(directory string) error {
 	entries, err := os.ReadDir(directory)
 	if err != nil {
@@ -115,7 +115,7 @@ func deleteBrokenOff(directory string) error {
 	return errors.Join(errs...)
 }
 
-// deleteOldBackups keeps the newest files that --directory made.
+// deleteOldBackups deletes all but the newest backups that --directory created.
 func deleteOldBackups(directory string, keep int) error {
 	entries, err := os.ReadDir(directory)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// command runs the program beside the manager, as by kubectl exec.
+// command runs a subcommand beside the manager, as with kubectl exec.
 func (c *cluster) command(in io.Reader, arguments ...string) (out, says string, err error) {
 	c.t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -38,8 +38,8 @@ func (c *cluster) storeID() string {
 	return scanner.Status.StoreID
 }
 
-// TestBackupAndRestoreOfProcess: a backup is made while the manager runs, and restored while it runs; the manager takes it when it
-// starts again and finds what has happened since then by itself.
+// TestBackupAndRestoreOfProcess: a backup is made and restored while the manager runs. The manager takes it over at its next start, and
+// then finds by itself what has happened since the backup.
 func TestBackupAndRestoreOfProcess(t *testing.T) {
 	c := newCluster(t)
 	dir := t.TempDir()
@@ -75,7 +75,7 @@ func TestBackupAndRestoreOfProcess(t *testing.T) {
 	c.Expect(reader.RestoredFrom()).To(BeTemporally("~", time.Now(), 10*time.Minute))
 }
 
-// aDataDir has a store.
+// aDataDir returns a data directory with a store.
 func aDataDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -85,8 +85,8 @@ func aDataDir(t *testing.T) string {
 	return dir
 }
 
-// TestBackupFiles: a file is private and there only when it is complete; of those named by their time the newest are kept, and what
-// else is in the directory stays.
+// TestBackupFiles: a file is private, and appears only when it is complete. Of the files that are named by their time, the newest are kept.
+// Other files in the directory stay.
 func TestBackupFiles(t *testing.T) {
 	dir, backups := aDataDir(t), t.TempDir()
 	names := func() (names []string) {
@@ -111,7 +111,7 @@ func TestBackupFiles(t *testing.T) {
 	if _, err := os.Stat(brokenOff); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("what was broken off a day ago: %v, want that it is gone", err)
 	}
-	must(t, os.Remove(begun)) // which somebody may be writing
+	must(t, os.Remove(begun)) // kept, since a backup may be writing it
 	kept := names()
 	if len(kept) != 4 || slices.Contains(kept, "scanner-operator-20250101T000000Z.backup") || !slices.Contains(kept, "scanner-operator-20250102T000000Z.backup") {
 		t.Errorf("%q are left, want the newest two backups and both files that are none", kept)
@@ -133,7 +133,7 @@ func TestBackupFiles(t *testing.T) {
 	}
 }
 
-// TestBackupRefused: mistakes are named, and leave nothing.
+// TestBackupRefused: the error names the mistake.
 func TestBackupRefused(t *testing.T) {
 	dir, empty := aDataDir(t), t.TempDir()
 	for name, tt := range map[string]struct {

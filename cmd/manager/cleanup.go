@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	// cleanupQPS lets "manager cleanup" work on thousands of pods in minutes; nothing else of the operator runs then.
+	// cleanupQPS lets "manager cleanup" process thousands of pods in minutes. The command shares this rate limit with nothing else.
 	cleanupQPS = 50
-	// defaultNamespace is where the operator is installed, unless somebody chose another namespace.
+	// defaultNamespace is where the operator is installed unless another namespace was chosen.
 	defaultNamespace = "scanner-operator-system"
-	// storeClaim is the name that all installers give the store's claim.
+	// storeClaim is the name of the store's PersistentVolumeClaim in all installers.
 	storeClaim = "scanner-operator-store"
 )
 
-// cleanup removes what is the operator's from the cluster, before the operator goes or after. It reaches the cluster by
-// $KUBECONFIG or as the pod that it runs in.
+// cleanup removes from the cluster what the operator created, before or after the operator is uninstalled. It connects with $KUBECONFIG, or
+// as the pod that it runs in.
 func cleanup(ctx context.Context, args []string, out io.Writer) error {
 	work := controllers.Cleanup{Workers: grype.WorkerSelector(), IsWorker: grype.IsWorker, Out: out, Own: ownObjects()}
 	if err := parseCleanup(args, &work); err != nil {
@@ -50,7 +50,7 @@ func cleanup(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
-// parseCleanup reads the command's flags.
+// parseCleanup parses the flags of the command.
 func parseCleanup(args []string, work *controllers.Cleanup) error {
 	flags := newFlags("cleanup")
 	namespaces := flags.String("namespace", "", "only what is in these namespaces, separated by commas (default all)")
@@ -92,7 +92,7 @@ func claim(name string) controllers.Named {
 	return controllers.Named{Kind: corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), Name: name}
 }
 
-// ownObjects are what a manager makes in its namespace and would make again.
+// ownObjects returns the objects that a manager creates in its namespace and would create again.
 func ownObjects() []controllers.Named {
 	secret, configMap := corev1.SchemeGroupVersion.WithKind("Secret"), corev1.SchemeGroupVersion.WithKind("ConfigMap")
 	return []controllers.Named{

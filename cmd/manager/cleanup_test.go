@@ -29,7 +29,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 )
 
-// clusterOfCleanup is an API server and its administrator; $KUBECONFIG has the rights of config/cleanup.
+// clusterOfCleanup starts an API server and returns its administrator's client. $KUBECONFIG has the permissions of config/cleanup.
 func clusterOfCleanup(t *testing.T) client.Client {
 	t.Helper()
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
@@ -54,7 +54,7 @@ func clusterOfCleanup(t *testing.T) client.Client {
 	return cluster
 }
 
-// createAll makes what a file holds; what has no namespace there gets the operator's, as by kustomize.
+// createAll creates the objects of a file. Namespaced objects get the operator's namespace, as with kustomize.
 func createAll(t *testing.T, cluster client.Client, path string) {
 	t.Helper()
 	file, err := os.ReadFile(path)
@@ -81,8 +81,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestCleanupCommand: with the rights of config/cleanup and nothing else of the operator, pods and Scanners that wait for it
-// can go; a limit to one namespace leaves the others as they are.
+// TestCleanupCommand: with the permissions of config/cleanup and nothing else of the operator, pods and Scanners with its finalizers can be
+// deleted. With a limit to one namespace, the others stay unchanged.
 func TestCleanupCommand(t *testing.T) {
 	cluster := clusterOfCleanup(t)
 	var waiting []client.Object
@@ -132,7 +132,7 @@ func TestCleanupCommand(t *testing.T) {
 	}
 }
 
-// TestCleanupEverything: all that the operator makes goes when all is asked for, with no rights but those of config/cleanup.
+// TestCleanupEverything: on request, everything that the operator creates is deleted, with only the permissions of config/cleanup.
 func TestCleanupEverything(t *testing.T) {
 	cluster := clusterOfCleanup(t)
 	own := func(name string) metav1.ObjectMeta {
@@ -208,7 +208,7 @@ func TestCleanupEverything(t *testing.T) {
 	must(t, cleanup(t.Context(), everything, io.Discard))
 }
 
-// TestCleanupRefused: mistakes are named.
+// TestCleanupRefused: the error names the mistake.
 func TestCleanupRefused(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	for name, tt := range map[string]struct {

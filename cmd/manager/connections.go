@@ -8,17 +8,17 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// connectionsOfOne is how many connections one address may have. A worker has one, and an address is a pod's or, where a
-// network hides pods, a node's.
+// connectionsOfOne is the maximum number of connections from one address. A worker has one connection. An address is that of a pod or,
+// where a network hides pods, that of a node.
 const connectionsOfOne = 16
 
-// limited is a listener with at most so many connections, and connectionsOfOne of the same address: nobody needs a token to
-// connect, and a single pod shall not be able to keep out all others.
+// limited returns a listener with a maximum number of connections, and at most connectionsOfOne of them from the same address. Nobody needs
+// a token to connect, and a single pod must not be able to keep all others out.
 func limited(listener net.Listener, all int) net.Listener {
 	return netutil.LimitListener(&perAddress{Listener: listener, open: map[string]int{}}, all)
 }
 
-// perAddress closes what one address has too much.
+// perAddress closes new connections of an address that has connectionsOfOne already.
 type perAddress struct {
 	net.Listener
 	mu   sync.Mutex
@@ -73,7 +73,7 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// dismissing closes the connections of those whose token is missing or wrong, who would else keep them for the idle time.
+// dismissing closes the connections of callers whose token is missing or invalid. They would otherwise keep them for the idle timeout.
 func dismissing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(&dismisser{w}, r) })
 }

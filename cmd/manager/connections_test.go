@@ -56,7 +56,7 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 		t.Errorf("the next that is served is %s, want 127.0.0.2", host)
 	}
 	_ = served[0].Close()
-	_ = served[0].Close() // counts once
+	_ = served[0].Close() // counts only once
 	dial(t, listener.Addr(), "127.0.0.1")
 	if host, _, _ := net.SplitHostPort((<-accepted).RemoteAddr().String()); host != "127.0.0.1" {
 		t.Errorf("after one was closed %s is served, want 127.0.0.1", host)
@@ -73,7 +73,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// TestUnauthenticatedConnectionsClose: who has no valid token does not keep the connection; others do.
+// TestUnauthenticatedConnectionsClose: the connection of a caller without a valid token is closed; others stay open.
 func TestUnauthenticatedConnectionsClose(t *testing.T) {
 	for status, want := range map[int]bool{http.StatusUnauthorized: true, http.StatusOK: false, http.StatusForbidden: false} {
 		server := httptest.NewServer(dismissing(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })))

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// storeDurability looks at the process's own pod: is the data directory on a volume that outlives it? Outside
-// a cluster nothing speaks against it.
+// storeDurability reports whether the data directory is on a volume that outlives the process's own pod. If it is not, advice says what to
+// do. Outside a cluster the directory counts as durable.
 func storeDurability(ctx context.Context, direct client.Reader, o options) (durable bool, advice string, err error) {
 	if o.PodName == "" {
 		return true, "", nil
@@ -34,7 +34,8 @@ func storeDurability(ctx context.Context, direct client.Reader, o options) (dura
 	return durable, advice, nil
 }
 
-// onDurableVolume finds the volume whose mount holds a directory, the longest path winning as in a file system.
+// onDurableVolume reports whether the volume that holds a directory outlives the pod. Of several mounts above the directory, the one with
+// the longest path counts.
 func onDurableVolume(pod *corev1.Pod, dir string) bool {
 	dir = filepath.Clean(dir)
 	best, name := "", ""

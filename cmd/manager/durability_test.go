@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestOnDurableVolume: whether the store outlives the pod, for every way to mount something at or above it.
+// TestOnDurableVolume: whether the store outlives the pod, for each way to mount a volume at its directory or above.
 func TestOnDurableVolume(t *testing.T) {
 	claim := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}}
 	empty := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}

@@ -26,7 +26,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// TestTwoManagersOneStore: the second lives, is not ready and says why, and takes over when the first is killed.
+// TestTwoManagersOneStore: the second manager is alive and not ready, reports why, and takes over when the first one is killed.
 func TestTwoManagersOneStore(t *testing.T) {
 	c := newCluster(t)
 	dir := t.TempDir()
@@ -46,8 +46,8 @@ func TestTwoManagersOneStore(t *testing.T) {
 	c.covered(2)
 }
 
-// TestTwoManagersTwoStores: with stores of their own the lease decides. The second is not ready and says why, and takes
-// over at once when the first ends in order.
+// TestTwoManagersTwoStores: managers with separate stores compete for the lease. The second one is not ready, reports why, and takes over
+// at once when the first one shuts down.
 func TestTwoManagersTwoStores(t *testing.T) {
 	c := newCluster(t)
 	first := c.starts("first", t.TempDir())
@@ -65,21 +65,21 @@ func TestTwoManagersTwoStores(t *testing.T) {
 	c.covered(1)
 }
 
-// TestTwoManagersLeaseLost: a manager that has lost its lease ends, and so writes nothing more, and says why.
+// TestTwoManagersLeaseLost: a manager that has lost its lease ends, so that it writes nothing more, and reports why.
 func TestTwoManagersLeaseLost(t *testing.T) {
 	c := newCluster(t)
 	first := c.starts("first", t.TempDir())
 	c.becomesReady(first)
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "scanner-operator-manager"}}
-	stolen := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"holderIdentity":"somebody else"}}`)) // whatever the manager writes meanwhile
+	stolen := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"holderIdentity":"somebody else"}}`)) // no conflict
 	c.Expect(c.client.Patch(t.Context(), lease, stolen)).To(Succeed())
 	c.ends(first)
 	c.Expect(first.command.ProcessState.ExitCode()).To(Equal(1))
 	c.Expect(first.log.String()).To(ContainSubstring("scanner-operator: leader election lost"))
 }
 
-// TestAPIServerAway: the manager ends after it could not renew its lease, as documented, is started again as a kubelet
-// would, and has everything covered soon after the API server is back, also what happened meanwhile.
+// TestAPIServerAway: the manager ends when it could not renew its lease, as documented. After a restart, as by a kubelet, it covers
+// everything soon after the API server is back, including what happened in the meantime.
 func TestAPIServerAway(t *testing.T) {
 	c := newCluster(t)
 	dir := t.TempDir()
@@ -89,7 +89,7 @@ func TestAPIServerAway(t *testing.T) {
 	c.covered(1)
 	id := storeID(t, dir)
 	c.door.set(true)
-	c.runs("b") // the tests have a way of their own
+	c.runs("b") // the test's own client does not go through the door
 	c.ends(manager)
 	c.Expect(manager.log.String()).To(ContainSubstring("leader election lost"))
 	again := c.starts("again", dir)
@@ -117,7 +117,7 @@ func storeID(t *testing.T, dir string) string {
 	return db.ID()
 }
 
-// TestStoreMovedAwayWhileRunning: the manager ends, and with a new store everything is found again.
+// TestStoreMovedAwayWhileRunning: the manager ends, and with a new store everything is scanned again.
 func TestStoreMovedAwayWhileRunning(t *testing.T) {
 	c := newCluster(t)
 	dir := t.TempDir()
@@ -134,8 +134,8 @@ func TestStoreMovedAwayWhileRunning(t *testing.T) {
 	c.Expect(storeID(t, dir)).NotTo(Equal(before))
 }
 
-// TestStoreThatCannotBeOpened: the manager ends at once, and the last thing it says, which "kubectl describe pod"
-// shows, is what to do. The file stays as it is.
+// TestStoreThatCannotBeOpened: the manager ends at once. The last line of its log, which "kubectl describe pod" shows, says what to do. The
+// file stays unchanged.
 func TestStoreThatCannotBeOpened(t *testing.T) {
 	c := newCluster(t)
 	dir := t.TempDir()
@@ -148,7 +148,7 @@ func TestStoreThatCannotBeOpened(t *testing.T) {
 	c.Expect(os.ReadFile(filepath.Join(dir, storeFile))).To(Equal(garbage))
 }
 
-// TestStoreOfNewerVersion: a manager that was put back to an earlier version ends at once, names both schemas, and writes nothing.
+// TestStoreOfNewerVersion: a manager that was downgraded ends at once, names both schema versions, and writes nothing.
 func TestStoreOfNewerVersion(t *testing.T) {
 	c := newCluster(t)
 	path := filepath.Join(t.TempDir(), storeFile)
@@ -168,7 +168,7 @@ func TestStoreOfNewerVersion(t *testing.T) {
 	c.Expect(os.ReadFile(path)).To(Equal(before), "nothing was written")
 }
 
-// conditionBecomes waits for what the Scanner says of its store, and of itself.
+// conditionBecomes waits for a condition of the Scanner.
 func (c *cluster) conditionBecomes(condition string, status metav1.ConditionStatus, reason, text string) {
 	c.t.Helper()
 	c.Eventually(func(g Gomega) {
@@ -180,8 +180,8 @@ func (c *cluster) conditionBecomes(condition string, status metav1.ConditionStat
 	}, "2m", "250ms").Should(Succeed())
 }
 
-// TestStoreVolumeFullWhileRunning: on a real volume without room the Scanner says so within two minutes, the manager
-// lives, what was found can be read, and all goes on by itself when there is room again.
+// TestStoreVolumeFullWhileRunning: on a real volume without free space, the Scanner reports this within two minutes. The manager stays
+// alive, findings can be read, and work continues by itself when there is free space again.
 func TestStoreVolumeFullWhileRunning(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root may mount")
@@ -217,7 +217,7 @@ func TestStoreVolumeFullWhileRunning(t *testing.T) {
 	c.Expect(strings.Count(manager.log.String(), `"level":"ERROR"`)).To(BeNumerically("<", 20), "nothing is tried all the time")
 }
 
-// TestStoreCorruptWhileRunning: a file that is damaged under the manager is said to be, within two minutes, and stays.
+// TestStoreCorruptWhileRunning: a file that is damaged while the manager runs is reported within two minutes, and stays.
 func TestStoreCorruptWhileRunning(t *testing.T) {
 	c := newCluster(t)
 	dir := t.TempDir()
@@ -225,7 +225,7 @@ func TestStoreCorruptWhileRunning(t *testing.T) {
 	c.becomesReady(manager)
 	c.runs("a")
 	c.covered(1)
-	c.signals(manager, syscall.SIGTERM) // so that everything is in the file, and nothing in the log beside it
+	c.signals(manager, syscall.SIGTERM) // moves everything from the write-ahead log into the file
 	c.ends(manager)
 	manager = c.starts("again", dir)
 	c.becomesReady(manager)

@@ -19,7 +19,7 @@ import (
 // imageFindings is what "manager findings -o json" prints for each image of each Scanner.
 type imageFindings struct {
 	Namespace string `json:"namespace"`
-	// Scanner is its UID.
+	// Scanner is the Scanner's UID.
 	Scanner        string   `json:"scanner"`
 	References     []string `json:"references"`
 	Digest         string   `json:"digest"`
@@ -27,13 +27,13 @@ type imageFindings struct {
 	PlatformDigest string   `json:"platformDigest,omitempty"`
 	Scope          string   `json:"scope"`
 	Engine         string   `json:"engine"`
-	// DataVersion is empty as long as there is no report.
+	// DataVersion is empty if there is no report.
 	DataVersion string `json:"dataVersion,omitempty"`
-	// Findings is never null. Without a report it is empty, as for an image without vulnerabilities: DataVersion makes the difference.
+	// Findings is never null. Without a report it is empty, as for an image without vulnerabilities: DataVersion distinguishes the two.
 	Findings []finding.Finding `json:"findings"`
 }
 
-// printFindings prints what the store knows, beside the running manager.
+// printFindings prints findings from the store, while the manager runs.
 func printFindings(ctx context.Context, args []string, out io.Writer) error {
 	flags := newFlags("findings")
 	dataDir := flags.String("data-dir", defaultDataDir, "directory of the store")
@@ -63,7 +63,7 @@ func printFindings(ctx context.Context, args []string, out io.Writer) error {
 	return printTable(out, images)
 }
 
-// printJSON escapes what a terminal would obey; programs read the same text.
+// printJSON escapes characters that control a terminal. Programs read the same values.
 func printJSON(out io.Writer, images []imageFindings) error {
 	text, err := json.MarshalIndent(images, "", "  ")
 	if err != nil {
@@ -129,7 +129,7 @@ func printFinding(table io.Writer, namespace, name string, f foundBy) {
 	printRow(table, namespace, name, f.ID, f.Severity.String(), f.Package.Name, f.Package.Version, strings.Join(f.FixVersions, ", "), exploited, strings.Join(f.engines, ", "))
 }
 
-// printRow prints the cells of a row, each on one line and without what a terminal obeys.
+// printRow prints each cell on one line, without characters that control a terminal.
 func printRow(table io.Writer, cells ...string) {
 	for i, cell := range cells {
 		cells[i] = printable(cell, "")
@@ -137,22 +137,22 @@ func printRow(table io.Writer, cells ...string) {
 	fmt.Fprintln(table, strings.Join(cells, "\t"))
 }
 
-// imageRows are what the table says of an image of a namespace, whichever of its Scanners have it.
+// imageRows are the table's rows of an image in a namespace, for all Scanners that have the image.
 type imageRows struct {
 	namespace, name string
 	// findings, worst first.
 	findings []foundBy
-	// waiting are the engines that have no result yet.
+	// waiting lists the engines that have no result yet.
 	waiting []string
 }
 
-// foundBy is a finding and the engines that found it. Where they differ it is the worst that one of them says.
+// foundBy is a finding and the engines that found it. Where the engines differ, it is the worst of their findings.
 type foundBy struct {
 	finding.Finding
 	engines []string
 }
 
-// mergeImages brings together what several Scanners of a namespace have of an image, in the order of the images.
+// mergeImages merges the results of all Scanners of a namespace for the same image. It keeps the order of the images.
 func mergeImages(images []imageFindings) (rows []*imageRows) {
 	type image struct{ namespace, digest, platform string }
 	byImage := map[image]*imageRows{}
@@ -172,7 +172,7 @@ func mergeImages(images []imageFindings) (rows []*imageRows) {
 	return rows
 }
 
-// add takes in what one engine found.
+// add merges the findings of one engine into the rows.
 func (r *imageRows) add(img imageFindings) {
 	known := map[string]int{}
 	for i, f := range r.findings {

@@ -21,7 +21,7 @@ var (
 	newImage     = "sha256:" + strings.Repeat("b", 64)
 )
 
-// storeWithFindings has one image with a finding in "shop", and one without a result in "blog". It stays open, as
+// storeWithFindings creates a store with an image with one finding in "shop", and an image without a result in "blog". It stays open, like
 // that of a running manager.
 func storeWithFindings(t *testing.T) (dataDir string) {
 	t.Helper()
@@ -64,7 +64,7 @@ func storeWithFindings(t *testing.T) (dataDir string) {
 	return dataDir
 }
 
-// TestFindingsTable: what "manager findings" prints beside a running manager.
+// TestFindingsTable: "manager findings" prints the matching images while a manager runs.
 func TestFindingsTable(t *testing.T) {
 	dataDir := storeWithFindings(t)
 	for name, tt := range map[string]struct {
@@ -95,7 +95,7 @@ func TestFindingsTable(t *testing.T) {
 	}
 }
 
-// TestFindingsOfTwoEngines: what several Scanners of a namespace found in an image is listed once, with the engines.
+// TestFindingsOfTwoEngines: a finding that several Scanners of a namespace have is listed once for each image, with the engines.
 func TestFindingsOfTwoEngines(t *testing.T) {
 	vulnerable := func(id string, severity finding.Severity) finding.Finding {
 		return finding.Finding{ID: id, Severity: severity, Package: finding.Package{Name: "openssl", Version: "3.0.1", Type: "deb"}}
@@ -131,7 +131,7 @@ func TestFindingsOfTwoEngines(t *testing.T) {
 	}
 }
 
-// TestFindingsJSON: the same for programs; an image without a result is told from a clean one.
+// TestFindingsJSON: the JSON output has the same findings, and distinguishes an image without a result from a clean one.
 func TestFindingsJSON(t *testing.T) {
 	var out bytes.Buffer
 	if err := printFindings(t.Context(), []string{"-data-dir", storeWithFindings(t), "-o", "json"}, &out); err != nil {
@@ -152,7 +152,7 @@ func TestFindingsJSON(t *testing.T) {
 	}
 }
 
-// TestFindingsRefused: mistakes are named, and a store that is not there is not made.
+// TestFindingsRefused: the error names the mistake, and a missing store is not created.
 func TestFindingsRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		args []string

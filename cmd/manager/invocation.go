@@ -11,22 +11,22 @@ import (
 	"unicode/utf16"
 )
 
-// fakeBackendFlag has Scanners of type Grype served by an engine that invents findings. It is for tests and benchmarks, and --help
+// fakeBackendFlag replaces the engine of Scanners of type Grype by one that invents findings. It is for tests and benchmarks, and --help
 // does not list it.
 const fakeBackendFlag = "enable-fake-backend"
 
-// invokedAs is the name by which this program was started: the image has it as scanner-operator.
+// invokedAs returns the name by which this program was started. In the image, that is scanner-operator.
 func invokedAs() string { return filepath.Base(os.Args[0]) }
 
-// commandName is what the user typed: the program as it was invoked and the subcommand, which may be empty.
+// commandName returns what the user typed: the program as it was invoked, and the subcommand, which may be empty.
 func commandName(subcommand string) string { return strings.TrimSpace(invokedAs() + " " + subcommand) }
 
-// newFlags are the flags of a subcommand. Their errors and their help have its name.
+// newFlags returns the flag set of a subcommand. Its errors and its help begin with the command's name.
 func newFlags(subcommand string) *flag.FlagSet {
 	return flag.NewFlagSet(commandName(subcommand), flag.ContinueOnError)
 }
 
-// printHelp prints how to use the program, with all flags but those for tests.
+// printHelp prints the usage of the program, with all flags except those for tests.
 func printHelp(flags *flag.FlagSet) {
 	fmt.Fprintf(flags.Output(), usage, invokedAs())
 	shown := flag.NewFlagSet(flags.Name(), flag.ContinueOnError)
@@ -40,8 +40,8 @@ func printHelp(flags *flag.FlagSet) {
 	shown.PrintDefaults()
 }
 
-// printable returns the text with each character that does not print, and each that changes the direction of text, as \uXXXX.
-// Images, registries and tenants write what ends up in a terminal, which obeys such characters. Those in kept stay.
+// printable escapes, as \uXXXX, each character that does not print and each that changes the direction of text. Characters in kept stay.
+// Images, registries and tenants choose text that is printed to a terminal, which obeys such characters.
 func printable(text, kept string) string {
 	var safe strings.Builder
 	for _, r := range text {
@@ -58,7 +58,7 @@ func printable(text, kept string) string {
 	return safe.String()
 }
 
-// printableLines passes on what is printable, and the ends of lines. Each Write must hold whole characters.
+// printableLines passes on a text, and escapes all but printable characters and line ends. Each Write must hold whole characters.
 type printableLines struct{ to io.Writer }
 
 // Write implements io.Writer.

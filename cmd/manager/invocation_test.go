@@ -16,7 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// TestTerminalIsNotControlled: whatever a package or an image calls itself, a terminal shows it and does not obey it.
+// TestTerminalIsNotControlled: a terminal shows control characters in the names of packages and images, and does not obey them.
 func TestTerminalIsNotControlled(t *testing.T) {
 	hostile := "1\x1b[2J\x1b]0;owned\x07\r\nshop\tweb\u009b31m\u202e\x9b\U000e0041"
 	images := []imageFindings{{
@@ -45,7 +45,7 @@ func TestTerminalIsNotControlled(t *testing.T) {
 	}
 }
 
-// TestMessagesKeepTheirLines: of errors, which quote registries and API servers, only the ends of lines stay.
+// TestMessagesKeepTheirLines: errors quote registries and API servers. Of their control characters, only line ends are printed as they are.
 func TestMessagesKeepTheirLines(t *testing.T) {
 	var out bytes.Buffer
 	fmt.Fprintln(printableLines{&out}, "first:\n\x1b[31mnginx ü 漢\x07")
@@ -54,7 +54,7 @@ func TestMessagesKeepTheirLines(t *testing.T) {
 	}
 }
 
-// TestHelp: it names the program as it was invoked, and each flag but that of tests.
+// TestHelp: the help names the program as it was invoked, and each flag except the one for tests.
 func TestHelp(t *testing.T) {
 	var o options
 	var out bytes.Buffer

@@ -18,14 +18,15 @@ import (
 )
 
 const (
-	// kindsRetry is how often to look for newer definitions while they are waited for.
+	// kindsRetry is how often outdated CRDs are checked again.
 	kindsRetry = 5 * time.Second
-	// kindsInterval is how often to look whether the definitions are still those that this version needs.
+	// kindsInterval is how often CRDs that are up to date are checked again.
 	kindsInterval = 5 * time.Minute
 )
 
-// awaitKinds waits until the cluster serves the kinds with all the fields that this version has: without them nothing would be
-// remembered that it writes. Meanwhile the process says that it lives and is not ready, and Scanners say why.
+// awaitKinds waits until the cluster serves the operator's kinds with all fields that this version has. Without these fields, the API
+// server would drop what the manager writes. Meanwhile the process is alive and not ready, and the Scanners have a condition with the
+// reason.
 func awaitKinds(ctx context.Context, o options) error {
 	served, direct, err := kindsClients()
 	if err != nil {
@@ -61,7 +62,7 @@ func awaitKinds(ctx context.Context, o options) error {
 	return nil
 }
 
-// applyKinds is how to bring the definitions up to date, whatever the operator was installed with.
+// applyKinds returns the command that updates the CRDs, whatever the operator was installed with.
 func (o *options) applyKinds() string {
 	pod := o.PodName
 	if pod == "" {
@@ -70,9 +71,9 @@ func (o *options) applyKinds() string {
 	return fmt.Sprintf("kubectl -n %s exec %s -- /scanner-operator crds | kubectl apply --server-side --force-conflicts -f -", o.Namespace, pod)
 }
 
-// watchKinds looks at the definitions now and then. It returns an error, by which the process ends and begins anew, waiting,
-// when older ones have taken the place of those that this version needs. It looks twice: an API server that has just started
-// serves its documents a moment later.
+// watchKinds checks the CRDs periodically. It returns an error if older ones have replaced those that this version needs: the process then
+// ends, restarts and waits. Only a second check in a row counts, since an API server that has just started serves its documents a moment
+// later.
 func (op *operator) watchKinds(ctx context.Context) error {
 	served, _, err := kindsClients()
 	if err != nil {
@@ -101,7 +102,8 @@ func (op *operator) watchKinds(ctx context.Context) error {
 	}
 }
 
-// checkKinds is kinds.Check, where one may ask: it is usual, and no reason not to work.
+// checkKinds calls kinds.Check. A request that is forbidden is only logged: it is usually allowed, and the manager can work without the
+// check.
 func checkKinds(served openapi.Client) error {
 	err := kinds.Check(served)
 	if apierrors.IsForbidden(err) {

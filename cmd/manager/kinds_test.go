@@ -19,7 +19,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// olderKinds is a directory with the definitions of an earlier version: one kind is not there yet, and one has fewer fields.
+// olderKinds returns a directory with the CRDs of an earlier version: one kind is missing, and one has fewer fields.
 func olderKinds(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -35,7 +35,7 @@ func olderKinds(t *testing.T) string {
 	return dir
 }
 
-// withoutField takes a field out of the schema of a definition with one version.
+// withoutField removes a field from the schema of a CRD with one version.
 func withoutField(t *testing.T, text []byte, part, field string) []byte {
 	t.Helper()
 	var definition map[string]any
@@ -54,8 +54,8 @@ func withoutField(t *testing.T, text []byte, part, field string) []byte {
 	return changed
 }
 
-// TestOlderKinds: an operator whose kinds are defined as for an earlier version waits and says so, and goes on when the command
-// that it names was followed.
+// TestOlderKinds: with the CRDs of an earlier version, the operator waits and reports it. It continues once the command that it names has
+// been run.
 func TestOlderKinds(t *testing.T) {
 	c := newClusterFor(t, envtest.User{Name: "operator", Groups: []string{"system:masters"}}, olderKinds(t))
 	c.runs("a")
@@ -78,7 +78,7 @@ func TestOlderKinds(t *testing.T) {
 	c.Expect(c.warnings("shop", v1alpha1.ReasonOutdatedKinds)).To(Equal([]string{command + ": " + lacking}), "events")
 }
 
-// warnings are the notes of warning events of a namespace with a reason.
+// warnings returns the notes of a namespace's warning events about Scanners with a reason.
 func (c *cluster) warnings(namespace, reason string) (notes []string) {
 	var events eventsv1.EventList
 	c.Expect(c.client.List(c.t.Context(), &events, client.InNamespace(namespace))).To(Succeed())
@@ -90,7 +90,7 @@ func (c *cluster) warnings(namespace, reason string) (notes []string) {
 	return notes
 }
 
-// appliesKinds follows the manager's advice.
+// appliesKinds runs the command that the manager advises.
 func (c *cluster) appliesKinds() {
 	c.t.Helper()
 	printing := exec.CommandContext(c.t.Context(), os.Args[0], "crds")

@@ -1,5 +1,5 @@
-// Command manager runs the operator: its controllers, the ingest API that workers report to, and the store.
-// Its other commands are in the text that --help prints.
+// Command manager runs the operator: its controllers, the ingest API that workers report to, and the store. Its help lists the other
+// commands.
 package main
 
 import (
@@ -57,7 +57,7 @@ func main() {
 	exit("", run(ctx, os.Args[1:]))
 }
 
-// exit ends the process. An error is printed with the command that it is of.
+// exit ends the process. An error is printed with the name of its command.
 func exit(subcommand string, err error) {
 	switch {
 	case err == nil:
@@ -89,7 +89,7 @@ func run(ctx context.Context, args []string) error {
 	return operator.run(ctx)
 }
 
-// setLogger has everything logged as JSON by log/slog.
+// setLogger sends all logs as JSON to log/slog.
 func setLogger(level string) {
 	threshold := slog.LevelInfo
 	if level == "debug" {

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestMetricsOfARunningManager: who has the shipped rights may read the manager's metrics, nobody else may, and what the
-// manager does is in them.
+// TestMetricsOfARunningManager: an account with the shipped role may read the manager's metrics, and nobody else may. The metrics show what
+// the manager does.
 func TestMetricsOfARunningManager(t *testing.T) {
 	c := newCluster(t)
 	c.runs("web")
@@ -52,7 +52,7 @@ func TestMetricsOfARunningManager(t *testing.T) {
 		`scanner_operator_registries_backed_off{engine="clair"} 0`,
 		`scanner_operator_client_requests_total{code="`,
 		`controller_runtime_reconcile_total{controller="notification"`,
-		// One that waits for the API server or an engine does not hold up the others.
+		// A reconciliation that waits for the API server or an engine does not block the others.
 		`controller_runtime_max_concurrent_reconciles{controller="scanner"} 4`,
 		`controller_runtime_max_concurrent_reconciles{controller="pod"} 8`,
 	} {
@@ -60,7 +60,7 @@ func TestMetricsOfARunningManager(t *testing.T) {
 	}
 }
 
-// scrape asks as Prometheus does.
+// scrape reads the metrics as Prometheus does.
 func scrape(t *testing.T, p *process, token string) (status int, text string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.metrics+"/metrics", http.NoBody)
@@ -83,7 +83,7 @@ func scrape(t *testing.T, p *process, token string) (status int, text string) {
 	return response.StatusCode, string(body)
 }
 
-// metricsReader is what config/components/prometheus ships.
+// metricsReader returns the role and the binding that config/components/prometheus ships.
 func metricsReader(t *testing.T) (role rbacv1.ClusterRole, binding rbacv1.ClusterRoleBinding) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "config", "components", "prometheus", "access.yaml"))

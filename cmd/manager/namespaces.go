@@ -18,7 +18,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/rights"
 )
 
-// cached are the namespaces that are watched, as the cache wants them; nil for all.
+// cached returns the watched namespaces for the cache's options; nil means all.
 func (o *options) cached() map[string]cache.Config {
 	if len(o.Watched) == 0 {
 		return nil
@@ -30,7 +30,7 @@ func (o *options) cached() map[string]cache.Config {
 	return namespaces
 }
 
-// addRights looks now and then at what this process may do in the namespaces that it watches.
+// addRights checks periodically which permissions this process has in the namespaces that it watches.
 func (op *operator) addRights(context.Context) error {
 	direct, err := op.newReviewer()
 	if err != nil {
@@ -43,7 +43,8 @@ func (op *operator) addRights(context.Context) error {
 	return op.manager.Add(manager.RunnableFunc(op.rights.Run))
 }
 
-// rightsChanged has Scanners say what is missing. Where no Scanner can be read, an event of the operator's own pod does.
+// rightsChanged has the Scanners report missing permissions. An event of the operator's own pod reports them, too, since the Scanners may
+// be unreadable.
 func (op *operator) rightsChanged(ctx context.Context, _, advice string) {
 	op.wakeScanners(ctx)
 	if advice == "" || op.options.PodName == "" {
@@ -56,8 +57,8 @@ func (op *operator) rightsChanged(ctx context.Context, _, advice string) {
 	op.manager.GetEventRecorder("scanner-operator").Eventf(pod, nil, corev1.EventTypeWarning, v1alpha1.ReasonMissingRights, "Watch", "%s", advice)
 }
 
-// watchedReader reads a cache of some namespaces (none means all). What others have is not there: the cache itself would say
-// that it does not know them, which is no fault of whoever asks.
+// watchedReader reads from a cache of some namespaces (none means all). Objects of other namespaces are not found. The cache itself would
+// return another error for them, although the caller has made no mistake.
 type watchedReader struct {
 	client.Reader
 	namespaces []string

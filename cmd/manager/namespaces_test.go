@@ -27,7 +27,7 @@ const (
 	clusterRole = "scanner-operator-manager-cluster"
 )
 
-// restricted is a cluster whose operator has the rights of config/rbac, and none in a namespace where nobody grants them.
+// restricted returns a cluster whose operator has the permissions of config/rbac, and none in a namespace where nobody grants them.
 func restricted(t *testing.T) *cluster {
 	t.Helper()
 	user := "system:serviceaccount:" + system + ":" + account
@@ -59,13 +59,13 @@ func toClusterRole(name string) rbacv1.RoleRef {
 	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
 }
 
-// grants gives the operator the rights of a ClusterRole in a namespace.
+// grants binds a ClusterRole to the operator in a namespace.
 func (c *cluster) grants(namespace, role string) {
 	c.t.Helper()
 	c.creates(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role}, Subjects: subjects(), RoleRef: toClusterRole(role)})
 }
 
-// roleWithout makes a ClusterRole that is the manager's but for some verbs of a resource.
+// roleWithout creates a ClusterRole that has the permissions of the manager's, except some verbs of a resource.
 func (c *cluster) roleWithout(name, resource string, verbs ...string) {
 	c.t.Helper()
 	var role rbacv1.ClusterRole
@@ -79,7 +79,7 @@ func (c *cluster) roleWithout(name, resource string, verbs ...string) {
 	c.creates(&role)
 }
 
-// hasScanner makes a namespace with a Scanner and a pod.
+// hasScanner creates a namespace with a Scanner and a pod.
 func (c *cluster) hasScanner(namespace string) {
 	c.t.Helper()
 	c.creates(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, &v1alpha1.Scanner{
@@ -89,7 +89,7 @@ func (c *cluster) hasScanner(namespace string) {
 	c.runsIn(namespace, "a")
 }
 
-// readyOf is what a Scanner's condition Ready says.
+// readyOf returns a function that describes the condition Ready of a Scanner.
 func (c *cluster) readyOf(namespace string) func() string {
 	return func() string {
 		var scanner v1alpha1.Scanner
@@ -108,8 +108,8 @@ func (c *cluster) readyOf(namespace string) func() string {
 	}
 }
 
-// TestNamespaceWithoutRights: where the operator may not do what it needs, only the Scanners there suffer, and say what to do; it
-// goes on by itself when the rights are granted. What is not to be watched is left alone.
+// TestNamespaceWithoutRights: where the operator lacks permissions, only the Scanners of that namespace stop, and report what to do. They
+// continue by themselves when the permissions are granted. Namespaces that are not watched stay unchanged.
 func TestNamespaceWithoutRights(t *testing.T) {
 	c := restricted(t)
 	for _, namespace := range []string{"bank", "blind", "elsewhere"} {
@@ -140,7 +140,7 @@ func TestNamespaceWithoutRights(t *testing.T) {
 	c.coveredIn("blind", 1)
 	c.Expect(c.readyOf("elsewhere")()).To(Equal("nothing"), "it is not watched")
 
-	// A right that is taken away while the manager runs.
+	// A permission is revoked while the manager runs.
 	c.Expect(c.client.Delete(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: roleOf}})).To(Succeed())
 	c.roleWithout("without-scans", "imagescans", "create")
 	c.grants("shop", "without-scans")
@@ -153,7 +153,7 @@ func TestNamespaceWithoutRights(t *testing.T) {
 	c.Expect(manager.ended).NotTo(BeClosed(), "all the while it was the same process")
 }
 
-// TestMissingRuleEverywhere: the manager of all namespaces says what its role lacks, and has read nothing away.
+// TestMissingRuleEverywhere: a manager of all namespaces reports what its role lacks, and continues when it is granted.
 func TestMissingRuleEverywhere(t *testing.T) {
 	c := restricted(t)
 	c.runs("a")
@@ -168,7 +168,7 @@ func TestMissingRuleEverywhere(t *testing.T) {
 	c.Eventually(c.readyOf("shop"), patience, "250ms").Should(HavePrefix("Scanned: "))
 }
 
-// TestScannersStayKnown: a manager that starts without being allowed to read Scanners believes none of them to have gone.
+// TestScannersStayKnown: a manager that may not read Scanners when it starts does not treat them as deleted.
 func TestScannersStayKnown(t *testing.T) {
 	c := restricted(t)
 	c.runs("a")
@@ -182,21 +182,21 @@ func TestScannersStayKnown(t *testing.T) {
 	c.signals(manager, os.Interrupt)
 	c.ends(manager)
 	c.Expect(c.client.Delete(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: roleOf}})).To(Succeed())
-	// An API server streams lists to those who may only watch.
+	// Both verbs must be missing: an API server streams lists to clients that may only watch.
 	c.roleWithout("without-scanners", "scanners", "list", "watch")
 	c.grants("shop", "without-scanners")
 	known := scannersIn(t, dir)
 	c.Expect(known).To(HaveLen(1))
 	manager = c.startsWith(environment, "second", dir)
 	c.Eventually(manager.log.String, patience, "250ms").Should(ContainSubstring("the operator may not list, watch scanners.scanner-operator.io in namespace shop"))
-	// It looks for Scanners that have gone when it begins to lead.
+	// The manager checks for deleted Scanners when it begins to lead.
 	c.Consistently(func() []string { return scannersIn(t, dir) }, "5s", "500ms").Should(Equal(known))
 	var scans v1alpha1.ImageScanList
 	c.Expect(c.client.List(t.Context(), &scans, client.InNamespace("shop"))).To(Succeed())
 	c.Expect(scans.Items).To(HaveLen(1), "an ImageScan whose Scanner cannot be read has an owner all the same")
 }
 
-// TestWatchedReader: what is not watched is not there.
+// TestWatchedReader: objects of namespaces that are not watched are not found.
 func TestWatchedReader(t *testing.T) {
 	g := NewWithT(t)
 	there := fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(
@@ -214,7 +214,7 @@ func TestWatchedReader(t *testing.T) {
 	g.Expect(watchedReader{there, nil}.Get(t.Context(), client.ObjectKey{Namespace: "bank", Name: "b"}, &scanner)).To(Succeed())
 }
 
-// scannersIn are the UIDs of the Scanners that a store knows.
+// scannersIn returns the UIDs of the Scanners in a store.
 func scannersIn(t *testing.T, dir string) []string {
 	t.Helper()
 	db, err := store.OpenSQLiteReadOnly(filepath.Join(dir, storeFile))

@@ -46,22 +46,22 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
 
-// Timeouts.
+// Timeouts and intervals.
 const (
 	listingTimeout     = 30 * time.Second
 	headerTimeout      = 10 * time.Second
 	certificateRefresh = time.Hour
 	forgetInterval     = 30 * time.Second
 	tidyInterval       = time.Minute
-	// idleTimeout ends connections that nobody uses; workers keep one for some images.
+	// idleTimeout closes connections that nobody uses. Workers keep one connection for several images.
 	idleTimeout = 2 * time.Minute
-	// maxConnections of workers: each has one, and few work at once.
+	// maxConnections bounds the connections of workers. Each worker has one, and few work at the same time.
 	maxConnections = 256
-	// unusedRecords is how long the store keeps what no Scanner has any more.
+	// unusedRecords is how long the store keeps records that no Scanner uses any more.
 	unusedRecords = 24 * time.Hour
 )
 
-// operator is the whole process, wired.
+// operator is the complete process with all its components.
 type operator struct {
 	options   options
 	config    config.Config
@@ -69,14 +69,14 @@ type operator struct {
 	manager   manager.Manager
 	store     store.Store
 	authority *certificate.Authority
-	// deliveries keeps their number where no snapshot of the store's volume is.
+	// deliveries keeps the number of deliveries outside the store's volume, where no snapshot of the volume includes it.
 	deliveries *controllers.DeliveryCounter
 	wakeups    *controllers.Wakeups
 	rights     *rights.Checker
 	grype      *grype.Backend
 	clairs     *clair.Engines
 	backends   backend.Choosers
-	// loops, requests and measures count what all parts do.
+	// loops, requests and measures are metrics that all components share.
 	loops    *metrics.Loops
 	requests *metrics.Requests
 	measures *controllers.Metrics
@@ -90,7 +90,7 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	op := &operator{options: o, config: settings, clock: clock.RealClock{}, wakeups: &controllers.Wakeups{}}
 	op.loops, op.requests, op.measures = metrics.NewLoops(ctrlmetrics.Registry), metrics.NewRequests(ctrlmetrics.Registry), controllers.NewMetrics(ctrlmetrics.Registry)
 	metrics.ManagerBuild(ctrlmetrics.Registry, version.Version)
-	// Before there is a manager, which listens where the kubelet asks: waiting for the store answers there itself.
+	// This comes before the manager, which listens on the same probe address. While openStore waits, it answers the probes itself.
 	err = whileNotUpgradeable(ctx, "OpeningStore", opening, func() (err error) {
 		op.store, err = openStore(ctx, o.storePath(), o.ProbeAddress)
 		return err
@@ -136,7 +136,7 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	return op, nil
 }
 
-// directClient asks the API server, and remembers nothing.
+// directClient returns a client that reads from the API server, without a cache.
 func directClient() (ctrlclient.Client, error) {
 	config, err := ctrl.GetConfig()
 	if err != nil {
@@ -145,7 +145,7 @@ func directClient() (ctrlclient.Client, error) {
 	return ctrlclient.New(config, ctrlclient.Options{Scheme: newScheme()})
 }
 
-// run works until the context ends, and then closes the store in order.
+// run runs the manager until the context ends, and then closes the store.
 func (op *operator) run(ctx context.Context) error {
 	defer func() {
 		if err := op.store.Close(); err != nil {
@@ -179,7 +179,7 @@ func newManager(o options) (manager.Manager, error) {
 				&corev1.Namespace{}: {Transform: controllers.StripNamespace}, // only their metadata is watched
 			},
 		},
-		// Secrets, Jobs and claims are read one by one where they are needed: nothing watches them.
+		// Secrets, ConfigMaps and PersistentVolumeClaims are read one by one where they are needed. They are not watched.
 		Client: ctrlclient.Options{Cache: &ctrlclient.CacheOptions{DisableFor: []ctrlclient.Object{
 			&corev1.Secret{}, &corev1.ConfigMap{}, &corev1.PersistentVolumeClaim{},
 		}}},
@@ -207,12 +207,12 @@ func (op *operator) refreshCertificates(ctx context.Context) error {
 	return op.authority.Publish(ctx, notifierSecret, op.options.notifierNames()...)
 }
 
-// serviceNames are the DNS names by which pods reach a Service.
+// serviceNames returns the DNS names by which pods reach a Service.
 func serviceNames(service, namespace string) []string {
 	return []string{service + "." + namespace + ".svc", service + "." + namespace + ".svc.cluster.local", service + "." + namespace}
 }
 
-// makeBackends is the map of engines, keyed by the API's constant.
+// makeBackends creates the engines, by the API's constants.
 func (op *operator) makeBackends() error {
 	listing, err := listingClient(op.config.Grype.Database.CABundle)
 	if err != nil {
@@ -243,7 +243,8 @@ func (op *operator) makeBackends() error {
 	return nil
 }
 
-// listingClient asks where vulnerability databases are, by proxies from the environment.
+// listingClient returns the HTTP client that reads the listing of vulnerability databases. It uses the proxies from the environment, and
+// trusts the given authorities (PEM) in addition to the well-known ones.
 func listingClient(authorities string) (*http.Client, error) {
 	client := &http.Client{Timeout: listingTimeout}
 	if authorities == "" {
@@ -259,7 +260,7 @@ func listingClient(authorities string) (*http.Client, error) {
 	return client, nil
 }
 
-// counted has a client's requests counted.
+// counted adds metrics to a client's transport and returns the client.
 func (op *operator) counted(server string, client *http.Client) *http.Client {
 	way := client.Transport
 	if way == nil {
@@ -269,7 +270,7 @@ func (op *operator) counted(server string, client *http.Client) *http.Client {
 	return client
 }
 
-// wakeScanners has all Scanners show the vulnerability data that is in use now.
+// wakeScanners enqueues all Scanners, so that their status shows what has changed in the operator, such as the vulnerability data in use.
 func (op *operator) wakeScanners(ctx context.Context) {
 	var scanners v1alpha1.ScannerList
 	if err := op.manager.GetClient().List(ctx, &scanners); err != nil {
@@ -311,7 +312,7 @@ func (op *operator) addIngest(ctx context.Context) error {
 		Name: "ingest", OnlyServeWhenLeader: true,
 		Server: &http.Server{
 			Handler: dismissing(handler), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
-			// Workers that wait for work are sent away when the process is to end, instead of being waited for.
+			// Workers that wait for work are disconnected at shutdown instead of being waited for.
 			BaseContext: func(net.Listener) context.Context { return ctx },
 			TLSConfig:   &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.GetCertificate},
 		},
@@ -365,17 +366,17 @@ func (op *operator) addControllers(ctx context.Context) error {
 	return nil
 }
 
-// limits are those of each namespace.
+// limits returns the bounds for each namespace.
 func (op *operator) limits() controllers.Limits {
 	return controllers.Limits{Scanners: op.config.Limits.ScannersPerNamespace, ImageScans: op.config.Limits.ImageScansPerNamespace}
 }
 
-// exceptions reads the exceptions that are in the cache.
+// exceptions returns a source of exceptions that reads from the cache.
 func (op *operator) exceptions() inforce.Source {
 	return inforce.Source{Reader: op.manager.GetClient(), Clock: op.clock}
 }
 
-// notifications wires the reconciler that tells receivers.
+// notifications creates the reconciler that sends messages to receivers.
 func (op *operator) notifications() *controllers.NotificationReconciler {
 	return &controllers.NotificationReconciler{
 		Client: op.manager.GetClient(), Store: op.store, Backends: op.backends, Clock: op.clock,
@@ -391,7 +392,7 @@ func (op *operator) notifications() *controllers.NotificationReconciler {
 	}
 }
 
-// addLoops adds what runs beside the controllers while this process leads.
+// addLoops adds the loops that run beside the controllers while this process leads.
 func (op *operator) addLoops(context.Context) error {
 	loops := []manager.RunnableFunc{
 		op.grype.Tender,
@@ -411,7 +412,7 @@ func (op *operator) addLoops(context.Context) error {
 	return nil
 }
 
-// sweep deletes from the store what nobody needs any more.
+// sweep deletes from the store what is no longer needed.
 func (op *operator) sweep(ctx context.Context) error {
 	now := op.clock.Now()
 	_, err := op.store.Sweep(ctx, now.Add(-unusedRecords))
@@ -419,8 +420,8 @@ func (op *operator) sweep(ctx context.Context) error {
 	return errors.Join(err, messagesErr)
 }
 
-// every calls work now and then until the context ends. An error is logged; the next time may do better. Runs are counted
-// under the name of the loop.
+// every returns a loop that calls work at once and then at each interval until the context ends. An error is logged with the message name,
+// and the loop goes on. loop is the label of the loop's metrics.
 func (op *operator) every(interval time.Duration, loop, name string, work func(context.Context) error) manager.RunnableFunc {
 	return func(ctx context.Context) error {
 		ticker := time.NewTicker(interval)
@@ -438,7 +439,7 @@ func (op *operator) every(interval time.Duration, loop, name string, work func(c
 	}
 }
 
-// addChecks says that the process lives, and that it is ready when it leads: only then does it serve workers.
+// addChecks adds the health checks. The process is always alive. It is ready once it leads, since only then does it serve workers.
 func (op *operator) addChecks(context.Context) error {
 	if err := op.manager.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return err
@@ -453,9 +454,9 @@ func (op *operator) addChecks(context.Context) error {
 	})
 }
 
-// randomSuffix makes n letters and digits for names that nobody can foresee.
+// randomSuffix returns n letters and digits for names that nobody can predict.
 func randomSuffix(n int) string {
-	const alphabet = "abcdefghijklmnopqrstuvwxyz012345" // 32 of them: each is as likely as any other
+	const alphabet = "abcdefghijklmnopqrstuvwxyz012345" // 32 characters: each is equally likely
 	suffix := make([]byte, n)
 	_, _ = rand.Read(suffix) // never fails: crypto/rand ends the process instead
 	for i := range suffix {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The listing of databases may be on a mirror with a certificate of an authority that only its users know.
+// TestListingFromPrivateMirror: the listing of databases may be on a mirror with a certificate of a private authority.
 func TestListingFromPrivateMirror(t *testing.T) {
 	mirror := httptest.NewTLSServer(http.NotFoundHandler())
 	mirror.Config.ErrorLog = log.New(io.Discard, "", 0)

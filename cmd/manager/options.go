@@ -17,7 +17,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/flagenv"
 )
 
-// Names of things in the operator's namespace that belong together. config/ uses the same.
+// Names of related objects in the operator's namespace. config/ uses the same names.
 const (
 	authoritySecret = "scanner-operator-authority"
 	notifierSecret  = "scanner-operator-notifier-serving"
@@ -25,12 +25,12 @@ const (
 	apiService      = "scanner-operator-api"
 	authorityBundle = "scanner-operator-ca"
 	notifierService = "scanner-operator-notifier"
-	managerName     = "scanner-operator-manager" // of its Deployment, Lease and ServiceAccount
+	managerName     = "scanner-operator-manager" // the name of its Deployment, Lease and ServiceAccount
 )
 
-// options are all settings of the process. Each flag has an environment variable: SCANNER_ and the flag's name
-// in capitals, "-" as "_". Nothing else reads the environment, except for what Kubernetes itself provides and the
-// proxy (HTTP_PROXY, HTTPS_PROXY, NO_PROXY), which is handed on to Jobs.
+// options holds all settings of the process. Each flag has an environment variable: SCANNER_ and the flag's name in capitals, with "_" for
+// "-". Nothing else reads the environment, except what Kubernetes and OLM provide, and the proxy (HTTP_PROXY, HTTPS_PROXY, NO_PROXY), which
+// is passed on to Jobs.
 type options struct {
 	ConfigFile string
 	DataDir    string
@@ -39,7 +39,7 @@ type options struct {
 	PodName    string
 	Account    string
 	WatchList  string
-	// Watched are the namespaces of WatchList; none means all.
+	// Watched holds the namespaces of WatchList; empty means all.
 	Watched       []string
 	WorkerImage   string
 	IngestAddress string
@@ -87,7 +87,7 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.LogLevel, "log-level", "info", "info or debug")
 }
 
-// parse reads flags, then the environment for those that were not given, and checks the result.
+// parse reads flags, then environment variables for flags that were not given, and validates the result.
 func (o *options) parse(flags *flag.FlagSet, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (o *options) validate() error {
 	if o.WorkerImage == "" {
 		errs = append(errs, errors.New("--worker-image: needed for the Grype backend (set RELATED_IMAGE_WORKER)"))
 	}
-	// Both get tokens by which others could speak for this process or its workers.
+	// Both URLs get tokens with which others could impersonate this process or its workers.
 	if !strings.HasPrefix(o.IngestURL, "https://") {
 		errs = append(errs, errors.New("--ingest-url: must begin with https://"))
 	}
@@ -132,10 +132,10 @@ func (o *options) validate() error {
 	return errors.Join(errs...)
 }
 
-// retryJitter is the factor by which client-go draws out its retries at most (JitterFactor of k8s.io/client-go/tools/leaderelection).
+// retryJitter is the maximum factor by which client-go extends its retry period (JitterFactor of k8s.io/client-go/tools/leaderelection).
 const retryJitter = 1.2
 
-// validateLease names the flag where client-go would only say that one number must be greater than another.
+// validateLease returns an error that names the flag. client-go would only say that one number must be greater than another.
 func (o *options) validateLease() error {
 	switch {
 	case o.LeaseDuration < time.Second || o.LeaseDuration%time.Second != 0: // a Lease counts in seconds
@@ -150,7 +150,8 @@ func (o *options) validateLease() error {
 
 func (o *options) storePath() string { return filepath.Join(o.DataDir, storeFile) }
 
-// notifierNames are the DNS names for the notifier's certificate: those of its Service, and the one by which this process reaches it.
+// notifierNames returns the DNS names for the notifier's certificate: those of its Service, and the name by which this process reaches the
+// notifier.
 func (o *options) notifierNames() []string {
 	names := serviceNames(notifierService, o.Namespace)
 	u, err := url.Parse(o.NotifierURL)

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// parsed reads flags in an environment that has these variables and no other that counts.
+// parsed parses flags in an environment that has, of the variables that count, only these.
 func parsed(t *testing.T, environment map[string]string, args ...string) (options, error) {
 	t.Helper()
 	for _, variable := range []string{"POD_NAMESPACE", "POD_NAME", "SERVICE_ACCOUNT", "RELATED_IMAGE_WORKER"} {
@@ -29,10 +29,10 @@ func parsed(t *testing.T, environment map[string]string, args ...string) (option
 	return o, err
 }
 
-// deployed is what config/manager sets.
+// deployed has the variables that config/manager sets.
 var deployed = map[string]string{"POD_NAMESPACE": "scanners", "POD_NAME": "manager-1", "RELATED_IMAGE_WORKER": "scanner-grype:v1"}
 
-// TestDefaults: in a pod nothing has to be said.
+// TestDefaults: in a pod, no flag is needed.
 func TestDefaults(t *testing.T) {
 	got, err := parsed(t, deployed)
 	if err != nil {
@@ -52,7 +52,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestSources: a flag counts more than its variable, and the variable more than the default.
+// TestSources: a flag overrides its variable, and the variable overrides the default.
 func TestSources(t *testing.T) {
 	environment := map[string]string{
 		"SCANNER_NAMESPACE": "from-variable", "SCANNER_SWEEP_INTERVAL": "5m", "SCANNER_LEADER_ELECT": "false", "SCANNER_ENABLE_FAKE_BACKEND": "true", "SCANNER_SHARE_NAMESPACE_SBOMS": "true",
@@ -76,7 +76,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestRefused: each mistake is named by its flag or variable.
+// TestRefused: the error names the flag or variable of each mistake.
 func TestRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		environment map[string]string
@@ -112,7 +112,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestFlagsAreExplained: "manager -help" says something of each flag, and what it says fits.
+// TestFlagsAreExplained: each flag has a usage text, and a name in lower case with hyphens.
 func TestFlagsAreExplained(t *testing.T) {
 	var o options
 	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
@@ -124,7 +124,7 @@ func TestFlagsAreExplained(t *testing.T) {
 	})
 }
 
-// TestServiceNames: all names by which a pod may reach a Service.
+// TestServiceNames: a Service has all DNS names by which a pod may reach it.
 func TestServiceNames(t *testing.T) {
 	want := []string{"a.b.svc", "a.b.svc.cluster.local", "a.b"}
 	if diff := cmp.Diff(want, serviceNames("a", "b")); diff != "" {
@@ -132,7 +132,7 @@ func TestServiceNames(t *testing.T) {
 	}
 }
 
-// TestNotifierNames: the certificate is good for the Service, and for the name by which the manager calls the notifier.
+// TestNotifierNames: the certificate is valid for the Service, and for the name by which the manager reaches the notifier.
 func TestNotifierNames(t *testing.T) {
 	service := serviceNames(notifierService, "scanners")
 	for url, want := range map[string][]string{
@@ -150,7 +150,7 @@ func TestNotifierNames(t *testing.T) {
 	}
 }
 
-// TestRandomSuffix: of the length wanted, fit for a name, and another one each time.
+// TestRandomSuffix: a suffix has the requested length, fits into a name, and is different each time.
 func TestRandomSuffix(t *testing.T) {
 	seen := map[string]bool{}
 	for range 1000 {

@@ -29,10 +29,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// asManager has the test binary be the manager, with real flags, signals and files.
+// asManager is the variable that makes the test binary run as the manager, with real flags, signals and files.
 const asManager = "MANAGER_TEST_CHILD"
 
-// A lease lasts 15 s, and the machine of a test may be slow.
+// patience is long, since a lease lasts 15 s and the machine of a test may be slow.
 const patience = 90 * time.Second
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	ctrl.SetLogger(logr.Discard())
-	// Managers under test mostly wait: as many at a time as there are processors would wait one after the other.
+	// Managers under test mostly wait. If only as many tests ran at a time as there are processors, they would wait one after the other.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
@@ -49,28 +49,28 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// cluster is a real API server with the operator's kinds and namespace.
+// cluster is a real API server with the operator's CRDs and namespace.
 type cluster struct {
 	Gomega
 	t      *testing.T
 	client client.Client
-	// kubeconfig leads to the API server by way of the door.
+	// kubeconfig connects to the API server through the door.
 	kubeconfig string
 	door       *door
 }
 
 const system = "scanner-operator-system"
 
-// newCluster has an operator that may do everything.
+// newCluster returns a cluster whose operator may do everything.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	return newClusterFor(t, envtest.User{Name: "operator", Groups: []string{"system:masters"}}, definitions)
 }
 
-// definitions are those of the operator's kinds.
+// definitions is the directory with the operator's CRDs.
 var definitions = filepath.Join("..", "..", "config", "crd", "bases")
 
-// newClusterFor has an operator that is a certain user, and the definitions of a directory.
+// newClusterFor returns a cluster with an operator that is a certain user, and with the CRDs of a directory.
 func newClusterFor(t *testing.T, operator envtest.User, kinds string) *cluster {
 	t.Helper()
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
@@ -116,7 +116,7 @@ func (c *cluster) creates(objects ...client.Object) {
 	}
 }
 
-// runs has a pod with an image of its own.
+// runs creates a pod with an image of its own in the namespace shop.
 func (c *cluster) runs(name string) {
 	c.t.Helper()
 	c.runsIn("shop", name)
@@ -135,7 +135,7 @@ func (c *cluster) runsIn(namespace, name string) {
 	c.Expect(c.client.Status().Update(c.t.Context(), pod)).To(Succeed())
 }
 
-// covered waits until so many images have a result, and nothing else is said of the Scanner.
+// covered waits until the Scanner has exactly this number of images, all of them scanned.
 func (c *cluster) covered(images int32) {
 	c.t.Helper()
 	c.coveredIn("shop", images)
@@ -150,17 +150,17 @@ func (c *cluster) coveredIn(namespace string, images int32) {
 	}, patience, "250ms").Should(Equal(v1alpha1.ImageCounts{Total: images, Scanned: images}))
 }
 
-// process is a manager of its own.
+// process is a manager in a process of its own.
 type process struct {
 	command *exec.Cmd
 	probes  string
 	metrics string
 	log     *output
-	// ended is closed when it has ended.
+	// ended is closed when the process has ended.
 	ended chan struct{}
 }
 
-// address is one that nobody listens at.
+// address returns an address on which nothing listens now.
 func (c *cluster) address() string {
 	c.t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -169,13 +169,13 @@ func (c *cluster) address() string {
 	return listener.Addr().String()
 }
 
-// starts a manager with a data directory. A prefix is a command that runs it.
+// starts starts a manager with a data directory. prefix is a command that runs the manager.
 func (c *cluster) starts(name, dataDir string, prefix ...string) *process {
 	c.t.Helper()
 	return c.startsWith(nil, name, dataDir, prefix...)
 }
 
-// startsWith gives it more of an environment.
+// startsWith starts a manager with additional environment variables.
 func (c *cluster) startsWith(environment []string, name, dataDir string, prefix ...string) *process {
 	c.t.Helper()
 	p := &process{probes: c.address(), metrics: c.address(), log: &output{}, ended: make(chan struct{})}
@@ -197,7 +197,7 @@ func (c *cluster) startsWith(environment []string, name, dataDir string, prefix 
 	return p
 }
 
-// probe asks as the kubelet does.
+// probe sends a request as the kubelet does.
 func (p *process) probe(path string) (status int, text string) {
 	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+p.probes+path, nil)
 	if err != nil {
@@ -232,7 +232,7 @@ func (c *cluster) ends(p *process) {
 	c.Eventually(p.ended, patience).Should(BeClosed())
 }
 
-// output is what a process says.
+// output collects the output of a process.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -250,8 +250,8 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// door is a way to the API server that can be shut: what has come and what comes is kept waiting, as by a network that
-// swallows everything.
+// door is a connection to the API server that can be shut. While it is shut, it accepts connections and delivers no data, like a network
+// that drops all packets.
 type door struct {
 	address string
 	mu      sync.Mutex
@@ -291,7 +291,7 @@ func (d *door) pass(near net.Conn, to string) {
 	_, _ = io.Copy(near, doorway{far, d})
 }
 
-// doorway reads while the door is open.
+// doorway is a reader that delivers data only while the door is open.
 type doorway struct {
 	io.Reader
 	door *door

@@ -12,7 +12,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// restore reads a backup from a file or in, checks it, and has the manager take it when it starts the next time.
+// restore checks a backup from a file or from in, and stages it. The manager takes it over at its next start. Messages go to says.
 func restore(ctx context.Context, args []string, in io.Reader, says io.Writer) error {
 	flags := newFlags("restore")
 	dataDir := flags.String("data-dir", defaultDataDir, "directory of the store")

@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	// lockInterval is how often to try to get the store of a manager that is about to end.
+	// lockInterval is how often to try to open a store that another manager still holds.
 	lockInterval = time.Second
-	// healthInterval is how often to look at the store's file and volume. Scanners look at what was found every minute:
-	// both together are less than two.
+	// healthInterval is how often the store's file and volume are checked. Scanners read the result every minute: a fault is reported
+	// within two minutes.
 	healthInterval = 30 * time.Second
 )
 
-// opening is what a manager says that is not ready, since a large store takes minutes to be restored or migrated.
+// opening is the reason why the process is not ready while it opens the store. A large store takes minutes to be restored or migrated.
 const opening = "the store is being opened, restored or migrated"
 
-// openStore waits for another manager to let go of the store, however long it takes: two managers never write at
-// once. All the while the process says that it lives and is not ready, or the kubelet would end it in the middle of a
-// migration, again and again. Any other error is for the pod's end.
+// openStore opens the store. If another manager holds it, openStore waits without a limit: two managers never write at the same time.
+// Meanwhile the process is alive and not ready. Otherwise the kubelet would kill it in the middle of a migration, again and again. Any
+// other error ends the process.
 func openStore(ctx context.Context, path, probeAddress string) (store.Store, error) {
 	stop, err := serveWaiting(ctx, probeAddress, opening)
 	if err != nil {
@@ -57,7 +57,7 @@ func openStore(ctx context.Context, path, probeAddress string) (store.Store, err
 	}
 }
 
-// openOnce opens the store, and says when it is one that was restored.
+// openOnce opens the store, and logs whether it was restored.
 func openOnce(ctx context.Context, path string) (store.Store, error) {
 	opened, err := store.OpenSQLite(ctx, path, time.Now)
 	if err != nil {
@@ -69,8 +69,8 @@ func openOnce(ctx context.Context, path string) (store.Store, error) {
 	return opened, nil
 }
 
-// recogniseRollback has a store whose volume was put back to an earlier state be treated as restored. It has to run before anything
-// else uses the store. Without the permission to read the ConfigMap work goes on, and such a store goes unnoticed.
+// recogniseRollback detects a store whose volume was rolled back to an earlier state, and has it treated as restored. It must run before
+// anything else uses the store. Without permission to use the ConfigMap, it only logs: the operator works, and a rollback stays undetected.
 func (op *operator) recogniseRollback(ctx context.Context) error {
 	before := op.store.ID()
 	rolledBack, err := op.deliveries.Check(ctx)
@@ -86,8 +86,8 @@ func (op *operator) recogniseRollback(ctx context.Context) error {
 	return err
 }
 
-// serveWaiting answers the kubelet until it is stopped: the process lives, and waits for a reason. Where the manager would
-// not answer either, it does not.
+// serveWaiting answers the kubelet's probes until stop is called: the process is alive, and not ready for the given reason. An address that
+// disables the manager's probes disables these as well.
 func serveWaiting(ctx context.Context, address, reason string) (stop func(), err error) {
 	if address == "" || address == "0" {
 		return func() {}, nil
@@ -102,15 +102,15 @@ func serveWaiting(ctx context.Context, address, reason string) (stop func(), err
 		return nil, fmt.Errorf("--health-probe-bind-address: %w", err)
 	}
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}
-	go func() { _ = server.Serve(listener) }() // it ends with an error that says that it was closed
+	go func() { _ = server.Serve(listener) }() // returns an error once the server is closed
 	return func() {
 		_ = server.Close()
-		_ = listener.Close() // which the server does not know yet if it has only just begun
+		_ = listener.Close() // the server does not know the listener if Serve has not begun yet
 	}, nil
 }
 
-// inspectStore looks at the store's file from end to end, once, which takes long when it is large. What it finds is part of
-// the store's health from then on.
+// inspectStore checks the whole file of the store, once. This takes long for a large file. The result is part of the store's health from
+// then on.
 func (op *operator) inspectStore(ctx context.Context) error {
 	if err := op.store.LookInside(ctx); err != nil && ctx.Err() == nil {
 		ctrl.Log.Error(err, "Looking through the store")
@@ -118,8 +118,8 @@ func (op *operator) inspectStore(ctx context.Context) error {
 	return nil
 }
 
-// watchStore looks at the store's file and volume until the context ends. It returns an error, by which the process ends
-// and begins anew, when the file is another one than that which is open.
+// watchStore checks the store's file and volume until the context ends. It returns an error if the file at the store's path is not the one
+// that is open: the process then ends and restarts.
 func (op *operator) watchStore(ctx context.Context) error {
 	ticker := time.NewTicker(healthInterval)
 	defer ticker.Stop()

@@ -15,7 +15,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// largeStore is one whose file takes forever to read, and has been replaced.
+// largeStore is a store whose file takes forever to read, and was replaced.
 type largeStore struct {
 	store.Store
 	inspected chan struct{}
@@ -29,10 +29,10 @@ func (s *largeStore) LookInside(ctx context.Context) error {
 
 func (s *largeStore) Look(context.Context) error { return store.ErrMovedAway }
 
-// TestStoreIsWatchedAtOnce: reading the whole file does not keep the process from noticing that it was replaced.
+// TestStoreIsWatchedAtOnce: while the whole file is being read, the process still detects that it was replaced.
 func TestStoreIsWatchedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of the test's own time
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // synthetic time
 		defer cancel()
 		large := &largeStore{inspected: make(chan struct{})}
 		op := &operator{store: large}
@@ -49,7 +49,7 @@ func TestStoreIsWatchedAtOnce(t *testing.T) {
 	})
 }
 
-// TestOpeningAnswersProbes: however long it takes to open the store, the kubelet has no reason to end the process.
+// TestOpeningAnswersProbes: liveness probes succeed, however long it takes to open the store.
 func TestOpeningAnswersProbes(t *testing.T) {
 	path, address := filepath.Join(t.TempDir(), "store.db"), freeAddress(t)
 	slow, err := sql.Open("sqlite", path)
@@ -94,7 +94,7 @@ func statusOf(t *testing.T, url string) (int, error) {
 	return response.StatusCode, response.Body.Close()
 }
 
-// TestLockedStoreWithoutProbes: a manager that serves no probes waits for its store all the same.
+// TestLockedStoreWithoutProbes: a manager that serves no probes waits for its store as well.
 func TestLockedStoreWithoutProbes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	first, err := store.OpenSQLite(t.Context(), path, time.Now)

@@ -14,15 +14,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// conditionVariable is where OLM says that there is an OperatorCondition, which it lets the operator write. No other installer
-// has one (https://olm.operatorframework.io/docs/advanced-tasks/communicating-operator-conditions-to-olm/).
+// conditionVariable is the variable in which OLM names the OperatorCondition that the operator may write. Other installers do not set it
+// (https://olm.operatorframework.io/docs/advanced-tasks/communicating-operator-conditions-to-olm/).
 const conditionVariable = "OPERATOR_CONDITION_NAME"
 
-// tellTimeout bounds what OLM is told.
+// tellTimeout bounds one update of the OperatorCondition.
 const tellTimeout = 10 * time.Second
 
-// whileNotUpgradeable does something during which OLM must not put another version in this one's place: what a migration, or
-// a restore, leaves half done is for nobody but who began it. That OLM cannot be told keeps nothing from being done.
+// whileNotUpgradeable runs work while OLM must not replace this version by another one: only the version that has begun a migration or a
+// restore can finish it. A failure to write the OperatorCondition is logged and does not prevent the work.
 func whileNotUpgradeable(ctx context.Context, reason, message string, work func() error) error {
 	if os.Getenv(conditionVariable) == "" {
 		return work()
@@ -33,9 +33,9 @@ func whileNotUpgradeable(ctx context.Context, reason, message string, work func(
 		return work()
 	}
 	tell := func(status metav1.ConditionStatus, reason, message string) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout) // also when the process is to end
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout) // also during shutdown
 		defer cancel()
-		// OLM writes it, too.
+		// OLM writes the object, too.
 		err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 			return condition.Set(ctx, status, conditions.WithReason(reason), conditions.WithMessage(message))
 		})
@@ -45,7 +45,7 @@ func whileNotUpgradeable(ctx context.Context, reason, message string, work func(
 	}
 	tell(metav1.ConditionFalse, reason, message)
 	if err := work(); err != nil {
-		// Another version may be just what helps.
+		// Another version may solve the problem.
 		tell(metav1.ConditionTrue, "StoreNotOpened", err.Error())
 		return err
 	}
@@ -53,7 +53,7 @@ func whileNotUpgradeable(ctx context.Context, reason, message string, work func(
 	return nil
 }
 
-// upgradeable is the condition of this operator's OperatorCondition.
+// upgradeable returns the condition Upgradeable of this operator's OperatorCondition.
 func upgradeable() (conditions.Condition, error) {
 	config, err := ctrl.GetConfig()
 	if err != nil {

@@ -20,10 +20,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// accountNamespace is where a pod, and operator-lib, read in which namespace they are.
+// accountNamespace is the file from which a pod, and operator-lib, read their namespace.
 const accountNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// inNamespace has operator-lib believe to be in a pod, where this machine lets it.
+// inNamespace makes operator-lib believe that it runs in a pod. The test is skipped if this machine does not allow that.
 func inNamespace(t *testing.T, namespace string) {
 	t.Helper()
 	if _, err := os.Stat(accountNamespace); err == nil || os.Getuid() != 0 {
@@ -39,8 +39,8 @@ func inNamespace(t *testing.T, namespace string) {
 	})
 }
 
-// TestUpgradeable: OLM is told not to upgrade the operator while it waits for its store, and to go on when it is open. Without OLM
-// nothing is told.
+// TestUpgradeable: OLM must not upgrade the operator while it waits for its store, and may when the store is open. Without the API of OLM,
+// the operator continues.
 func TestUpgradeable(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.CopyFS(dir, os.DirFS(definitions)))
@@ -82,7 +82,7 @@ func TestUpgradeable(t *testing.T) {
 	c.Eventually(gone.log.String, patience, "100ms").Should(ContainSubstring("Attempting to acquire leader lease"), "it goes on")
 }
 
-// TestUpgradeableOfNobody: what is to be done is done without OLM, and its error is the caller's.
+// TestUpgradeableOfNobody: without OLM, the work is done and its error is returned.
 func TestUpgradeableOfNobody(t *testing.T) {
 	t.Setenv(conditionVariable, "")
 	trouble := errors.New("the store is in trouble")

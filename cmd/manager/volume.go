@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// volumePatience is how long a store that goes with its pod stays unused while Scanners remember one that does not. While
-	// OLM 0.38 exchanges versions it may run the old one for half a minute without the volumes of its Subscription.
+	// volumePatience is how long a store on an ephemeral volume stays unused while Scanners remember one on a durable volume. During an
+	// upgrade, OLM 0.38 may run the old version for half a minute without the volumes of its Subscription.
 	volumePatience = 2 * time.Minute
-	// volumeRetry is how often to look again.
+	// volumeRetry is the interval between two checks.
 	volumeRetry = 5 * time.Second
 )
 
-// awaitVolume waits where the store is on no volume that outlives the pod while Scanners say that theirs was on one. That is
-// usually a moment of an upgrade, and with the new store everything would be scanned and told anew. If it is meant, because
-// somebody took the volume away, work begins a little later.
+// awaitVolume waits if the store is on an ephemeral volume while Scanners remember a store on a durable one. This is usually a moment of an
+// upgrade, and the new store would have everything scanned and announced again. If somebody has removed the volume on purpose, work begins
+// after volumePatience.
 func awaitVolume(ctx context.Context, o options, storeID string) error {
 	direct, err := directClient()
 	if err != nil {
@@ -58,12 +58,13 @@ func awaitVolume(ctx context.Context, o options, storeID string) error {
 	return nil
 }
 
-// rememberedElsewhere names a Scanner whose results are in another store, on a volume that outlives pods; empty if there is none.
+// rememberedElsewhere returns the name of a Scanner whose results are in another store, on a volume that outlives pods; empty if there is
+// none.
 func rememberedElsewhere(ctx context.Context, direct client.Reader, watched []string, storeID string) (string, error) {
 	for _, namespace := range (&rights.Checker{Watched: watched}).Namespaces() {
 		var scanners v1alpha1.ScannerList
 		err := direct.List(ctx, &scanners, client.InNamespace(namespace))
-		if err != nil && !apierrors.IsForbidden(err) { // for a missing right only its namespace suffers
+		if err != nil && !apierrors.IsForbidden(err) { // a missing permission affects only its own namespace
 			return "", err
 		}
 		for i := range scanners.Items {

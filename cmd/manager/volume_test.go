@@ -13,8 +13,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// TestVolumeIsMissing: a manager without a volume does not begin anew what others had on one, which would be told a second
-// time. It begins when they have none any more.
+// TestVolumeIsMissing: a manager without a volume does not start over while Scanners remember a store on a volume, since everything would
+// be announced again. It starts when they remember none.
 func TestVolumeIsMissing(t *testing.T) {
 	c := newCluster(t)
 	c.runs("a")
@@ -42,7 +42,7 @@ func TestVolumeIsMissing(t *testing.T) {
 	c.Eventually(func() (int, error) { err := c.client.List(t.Context(), &scans); return len(scans.Items), err }, patience, "250ms").Should(Equal(1))
 }
 
-// remembers has the Scanner say that its results are in another store, and whether that outlives pods.
+// remembers makes the Scanner's status refer to another store, which is on a durable volume or not.
 func (c *cluster) remembers(durable metav1.ConditionStatus) {
 	c.t.Helper()
 	var scanner v1alpha1.Scanner

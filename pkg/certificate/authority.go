@@ -1,8 +1,8 @@
-// Package certificate keeps the small certificate authority by which the operator's own processes trust each
-// other. Its key is in one Secret in the operator's namespace, and nothing outside the operator trusts it.
+// Package certificate keeps the small certificate authority by which the operator's own processes trust each other. Its key is in one
+// Secret in the operator's namespace. Nothing outside the operator trusts it.
 //
-// Authorities are replaced with overlap: the next one is published for a day before anything is signed with
-// it, and the one before is trusted as long as something may still serve its certificates.
+// Authorities overlap when they are replaced. The next authority is published for a day before it signs anything. The previous authority
+// stays trusted as long as a server may still use its certificates.
 package certificate
 
 import (
@@ -33,18 +33,18 @@ import (
 // Lifetimes.
 const (
 	authorityLifetime = 365 * 24 * time.Hour
-	// renewBefore is when a next authority is made.
+	// renewBefore is the remaining lifetime at which the next authority is created.
 	renewBefore = authorityLifetime / 3
-	// overlap is how long a next authority is published before it signs. No worker lives longer.
+	// overlap is how long the next authority is published before it signs. No worker lives longer.
 	overlap         = 24 * time.Hour
 	servingLifetime = 30 * 24 * time.Hour
-	// backdate allows for clocks that are behind ours, and for ours being put back.
+	// backdate allows for clients whose clocks are behind, and for a clock of the operator that is set back.
 	backdate = 24 * time.Hour
-	// lastCall is when an authority is replaced without more ado: it would not live until the next look at it.
+	// lastCall is the remaining lifetime at which an authority is replaced without overlap, since it might expire before the next Refresh.
 	lastCall = 2 * time.Hour
 )
 
-// Keys of the Secret. The next and the previous authority have prefixes.
+// Keys of the Secret. Those of the next and the previous authority have prefixes.
 const (
 	keyCertificate = "ca.crt"
 	keyPrivate     = "ca.key"
@@ -65,7 +65,7 @@ type Authority struct {
 	bundle []byte
 }
 
-// pair is one authority.
+// pair is a certificate with its private key.
 type pair struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
@@ -76,17 +76,15 @@ type pair struct {
 // +kubebuilder:rbac:groups="",namespace=system,resources=secrets,verbs=create
 // +kubebuilder:rbac:groups="",namespace=system,resources=secrets,resourceNames=scanner-operator-authority;scanner-operator-notifier-serving,verbs=get;update
 
-// Refresh loads the authority, and makes, announces or promotes one if it is time. Call it at the start and
-// then every hour. Another manager may do the same at the same time: the one that comes second takes what the first
-// has written.
+// Refresh loads the authority. When it is time, it creates, publishes or promotes one. Call it at the start and then every hour. Another
+// manager may call it at the same time: the one that writes second uses what the first has written.
 func (a *Authority) Refresh(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return overtaken(func() error { return a.refresh(ctx) })
 }
 
-// overtaken does work that reads a Secret and writes it, again when somebody else wrote it in between: at most five
-// times, some milliseconds apart.
+// overtaken runs work that reads an object and writes it, and repeats it after a conflict: at most five attempts, some milliseconds apart.
 func overtaken(work func() error) error {
 	return retry.OnError(retry.DefaultRetry, func(err error) bool {
 		return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
@@ -117,7 +115,7 @@ func (a *Authority) refresh(ctx context.Context) error {
 	return a.load(&secret)
 }
 
-// advance takes the Secret's content one step further.
+// advance takes the rotation in the Secret's content one step further, if it is time.
 func (a *Authority) advance(secret *corev1.Secret) (changed bool, err error) {
 	now := a.Clock.Now()
 	if secret.Data == nil {
@@ -157,10 +155,10 @@ func (a *Authority) advance(secret *corev1.Secret) (changed bool, err error) {
 	return true, nil
 }
 
-// ends says whether an authority is over, or will be before it is looked at again.
+// ends reports whether an authority has expired, or may expire before the next Refresh.
 func (p *pair) ends(now time.Time) bool { return p.certificate.NotAfter.Sub(now) < lastCall }
 
-// putOnly begins anew. The operator did not run for months, so there is nobody to overlap with.
+// putOnly starts over with a new authority. The operator did not run for months, so that no client needs an overlap.
 func (a *Authority) putOnly(secret *corev1.Secret, now time.Time) error {
 	clear(secret.Data)
 	return a.put(secret, "", now)
@@ -185,21 +183,21 @@ func (a *Authority) load(secret *corev1.Secret) error {
 	return nil
 }
 
-// Bundle is the PEM bundle to verify the operator's own servers with.
+// Bundle returns the PEM bundle that verifies the operator's own servers.
 func (a *Authority) Bundle() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return bytes.Clone(a.bundle)
 }
 
-// Pool is the same as Bundle, ready for use.
+// Pool returns the certificates of Bundle as a pool.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(a.Bundle())
 	return pool
 }
 
-// Serving signs a certificate for a server with the given DNS names.
+// Serving signs a certificate for a server with the given DNS names. It returns an error before Refresh has succeeded.
 func (a *Authority) Serving(names ...string) (certPEM, keyPEM []byte, err error) {
 	a.mu.Lock()
 	active := a.active
@@ -210,7 +208,7 @@ func (a *Authority) Serving(names ...string) (certPEM, keyPEM []byte, err error)
 	now := a.Clock.Now()
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
-		// However far a clock is put back, it is this certificate's fault only where it is the authority's.
+		// A clock that is set back makes this certificate invalid only if it makes the authority's own certificate invalid.
 		NotBefore: active.certificate.NotBefore, NotAfter: now.Add(servingLifetime),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
@@ -221,7 +219,8 @@ func (a *Authority) Serving(names ...string) (certPEM, keyPEM []byte, err error)
 	return made.certPEM, made.keyPEM, nil
 }
 
-// fresh says whether a PEM certificate was signed by the active authority, has the names and two thirds of its life left.
+// fresh reports whether a PEM certificate is signed by the active authority, has the names, and has more than two thirds of its lifetime
+// left.
 func (a *Authority) fresh(certPEM, keyPEM []byte, names ...string) bool {
 	serving, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
@@ -247,7 +246,7 @@ func newAuthority(now time.Time) (*pair, error) {
 	}, nil)
 }
 
-// sign makes a key and a certificate; without an issuer it signs itself.
+// sign creates a key and a certificate. Without an issuer, the certificate signs itself.
 func sign(template *x509.Certificate, issuer *pair) (*pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

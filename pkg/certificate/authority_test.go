@@ -26,7 +26,7 @@ const (
 
 var begin = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// installation is a cluster with an operator whose time the test moves.
+// installation is a cluster with an operator and a clock that the test sets.
 type installation struct {
 	*Authority
 	client client.Client
@@ -41,7 +41,7 @@ func install(t testing.TB, objects ...client.Object) *installation {
 	return i
 }
 
-// restart is another process with the same cluster.
+// restart replaces the process by another one in the same cluster.
 func (i *installation) restart() {
 	i.Authority = &Authority{Client: i.client, Reader: i.client, Clock: i.clock, Namespace: namespace, Secret: secretName}
 	i.server = &Server{Authority: i.Authority, Names: []string{hostName}}
@@ -65,7 +65,7 @@ func (i *installation) secret(t testing.TB, name string) *corev1.Secret {
 	return &secret
 }
 
-// trusts says whether a client with a bundle believes the server now.
+// trusts returns an error unless a client with this bundle trusts the server now.
 func (i *installation) trusts(bundle []byte) error {
 	certificate, err := i.server.GetCertificate(nil)
 	if err != nil {
@@ -83,7 +83,7 @@ func verify(leaf *x509.Certificate, bundle []byte, at time.Time) error {
 	return err
 }
 
-// TestFirstStart makes an authority, and a server that its clients believe at once.
+// TestFirstStart: the first Refresh creates an authority, and clients trust the server at once.
 func TestFirstStart(t *testing.T) {
 	i := install(t)
 	i.refresh(t)
@@ -113,7 +113,7 @@ func poolOf(bundle []byte) *x509.CertPool {
 	return pool
 }
 
-// TestRestart: another process goes on with the same authority and writes nothing.
+// TestRestart: a restarted process uses the same authority and writes nothing.
 func TestRestart(t *testing.T) {
 	i := install(t)
 	i.refresh(t)
@@ -132,15 +132,14 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestBeforeRefresh: a server without an authority says so and serves nothing.
+// TestBeforeRefresh: a server without an authority returns an error and serves nothing.
 func TestBeforeRefresh(t *testing.T) {
 	if _, err := install(t).server.GetCertificate(nil); err == nil || !strings.Contains(err.Error(), "not loaded") {
 		t.Errorf("the error is %v, want one that says that the authority is not loaded", err)
 	}
 }
 
-// TestRotation goes through three years, some hours at a time. Whoever got a bundle at most a day ago trusts the
-// server at any time.
+// TestRotation: over three years, in steps of some hours, a client with a bundle that is at most a day old trusts the server at any time.
 func TestRotation(t *testing.T) {
 	const step = 4 * time.Hour
 	i := install(t)
@@ -163,8 +162,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestRotationWithPauses: refreshes come when they come, the process is down for hours or months, and still a
-// client with the bundle of a running process trusts it for a day.
+// TestRotationWithPauses: refreshes are irregular, and the process is down for hours or months. A client with the bundle of a running
+// process still trusts that process for a day.
 func TestRotationWithPauses(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		i := install(t)
@@ -190,8 +189,8 @@ func TestRotationWithPauses(t *testing.T) {
 	})
 }
 
-// TestNextIsPublishedFirst: for a day the next authority is in the bundle but signs nothing; afterwards the one
-// before is still trusted, for servers that have not got a new certificate.
+// TestNextIsPublishedFirst: for a day, the next authority is in the bundle but signs nothing. After that, the previous one is still
+// trusted, for servers without a new certificate.
 func TestNextIsPublishedFirst(t *testing.T) {
 	i := install(t)
 	i.refresh(t)
@@ -236,7 +235,7 @@ func certificates(bundle []byte) (n int) {
 	}
 }
 
-// TestExpiredAuthority: an operator that was switched off for more than a year starts as if it were new.
+// TestExpiredAuthority: an operator that was down for more than a year starts like a new one.
 func TestExpiredAuthority(t *testing.T) {
 	for name, tt := range map[string]struct{ on, off time.Duration }{
 		"a year":                      {0, authorityLifetime + time.Hour},
@@ -261,8 +260,8 @@ func TestExpiredAuthority(t *testing.T) {
 	}
 }
 
-// TestAlmostExpiredAuthority: an operator that comes back hours before its authority ends has no whole day to
-// publish the next one, and still nobody who got a bundle since is turned away.
+// TestAlmostExpiredAuthority: an operator that starts hours before its authority expires cannot publish the next one for a whole day. A
+// client that got a bundle since then trusts the server all the same.
 func TestAlmostExpiredAuthority(t *testing.T) {
 	for _, left := range []time.Duration{time.Minute, 119 * time.Minute, 121 * time.Minute, 12 * time.Hour, 23 * time.Hour} {
 		t.Run(left.String(), func(t *testing.T) {
@@ -283,7 +282,7 @@ func TestAlmostExpiredAuthority(t *testing.T) {
 	}
 }
 
-// TestBrokenSecret: what cannot be read is left as it is, and the error says what to do.
+// TestBrokenSecret: a Secret that cannot be parsed stays unchanged, and the error says what to do.
 func TestBrokenSecret(t *testing.T) {
 	i := install(t)
 	i.refresh(t)
@@ -318,7 +317,7 @@ func TestBrokenSecret(t *testing.T) {
 	}
 }
 
-// TestDeletedSecret: the advice works. A new authority is made, and the process uses it at once.
+// TestDeletedSecret: the advice of the error works. A new authority is created and used at once.
 func TestDeletedSecret(t *testing.T) {
 	i := install(t)
 	i.refresh(t)

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// overtakes has another manager work just before each first write of this one.
+// overtakes has another manager work just before the first write of this one.
 func (i *installation) overtakes(t *testing.T, other func(*Authority)) {
 	t.Helper()
 	winner := &Authority{Client: i.client, Reader: i.client, Clock: i.clock, Namespace: namespace, Secret: secretName}
@@ -33,8 +33,8 @@ func (i *installation) overtakes(t *testing.T, other func(*Authority)) {
 	})
 }
 
-// TestTwoManagersAtOnce: of two managers that make, announce or promote an authority at the same time, the second
-// takes over what the first has written, and both are trusted by the clients of each.
+// TestTwoManagersAtOnce: two managers create, publish or promote an authority at the same time. The second uses what the first has written,
+// and the clients of each trust both.
 func TestTwoManagersAtOnce(t *testing.T) {
 	for name, after := range map[string][]time.Duration{
 		"the first start":             nil,
@@ -65,7 +65,7 @@ func TestTwoManagersAtOnce(t *testing.T) {
 	}
 }
 
-// TestTwoManagersPublish: the serving certificate that the first has written is good, and is left as it is.
+// TestTwoManagersPublish: the second manager keeps the serving certificate that the first has written.
 func TestTwoManagersPublish(t *testing.T) {
 	for name, exists := range map[string]bool{"a new one": false, "one that is to be renewed": true} {
 		t.Run(name, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Server holds the certificate of a server in this process. It is renewed when it is used.
+// Server holds the certificate of a server in this process. The certificate is renewed when it is used.
 type Server struct {
 	Authority *Authority
 	Names     []string
@@ -22,7 +22,7 @@ type Server struct {
 	current *tls.Certificate
 }
 
-// GetCertificate is for tls.Config.
+// GetCertificate returns a certificate that is fresh, for tls.Config.
 func (s *Server) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,8 +44,8 @@ func (s *Server) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 // +kubebuilder:rbac:groups="",namespace=system,resources=configmaps,verbs=create
 // +kubebuilder:rbac:groups="",namespace=system,resources=configmaps,resourceNames=scanner-operator-ca,verbs=get;update
 
-// PublishBundle keeps the bundle, key ca.crt, in a ConfigMap of the operator's namespace: for those who call the
-// operator's servers and may not read its Secrets.
+// PublishBundle writes the bundle to the key ca.crt of a ConfigMap in the operator's namespace. It is for clients of the operator's servers
+// that may not read its Secrets.
 func (a *Authority) PublishBundle(ctx context.Context, name string) error {
 	return overtaken(func() error { return a.publishBundle(ctx, name) })
 }
@@ -69,8 +69,8 @@ func (a *Authority) publishBundle(ctx context.Context, name string) error {
 	return a.Client.Update(ctx, &published)
 }
 
-// Publish keeps a fresh serving certificate for another process of the operator in a Secret of its namespace. Two
-// managers may do so at the same time.
+// Publish keeps a fresh serving certificate for another process of the operator in a Secret of the operator's namespace. Two managers may
+// call it at the same time.
 func (a *Authority) Publish(ctx context.Context, secretName string, names ...string) error {
 	return overtaken(func() error { return a.publish(ctx, secretName, names) })
 }

@@ -16,7 +16,7 @@ import (
 
 const servingName = "notifier-serving"
 
-// TestServerRenews: a certificate is used for a third of its life, and then another one is made.
+// TestServerRenews: a certificate is used for a third of its lifetime and then replaced.
 func TestServerRenews(t *testing.T) {
 	i := install(t)
 	i.refresh(t)
@@ -31,7 +31,7 @@ func TestServerRenews(t *testing.T) {
 	}
 }
 
-// TestServingCertificate: what it is for, and what not.
+// TestServingCertificate: a serving certificate is valid for its server only, and may not sign others.
 func TestServingCertificate(t *testing.T) {
 	i := install(t)
 	i.refresh(t)
@@ -50,7 +50,7 @@ func TestServingCertificate(t *testing.T) {
 	}
 }
 
-// TestHandshake: the real TLS code takes what GetCertificate gives, with the bundle and not without.
+// TestHandshake: crypto/tls accepts the certificate with the bundle, and rejects it without.
 func TestHandshake(t *testing.T) {
 	i := install(t)
 	i.clock.SetTime(time.Now())
@@ -82,7 +82,7 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// TestPublish: another process finds a certificate in its Secret that the bundle's clients trust, always.
+// TestPublish: the certificate in another process's Secret is always trusted by clients with the bundle.
 func TestPublish(t *testing.T) {
 	i := install(t)
 	i.refresh(t)
@@ -114,7 +114,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// TestPublishNames: a certificate that lacks a name is made anew, and one that has more is left as it is.
+// TestPublishNames: a certificate that lacks a name is replaced. One that has more names is kept.
 func TestPublishNames(t *testing.T) {
 	i := install(t)
 	i.refresh(t)
@@ -139,7 +139,7 @@ func TestPublishNames(t *testing.T) {
 	}
 }
 
-// TestPublishRepairs: what somebody broke, or made for another purpose, is replaced.
+// TestPublishRepairs: a broken certificate is replaced.
 func TestPublishRepairs(t *testing.T) {
 	i := install(t)
 	i.refresh(t)
@@ -160,7 +160,7 @@ func TestPublishRepairs(t *testing.T) {
 	}
 }
 
-// TestPublishBundle: whoever calls the operator's servers has the certificates of now, and nothing secret.
+// TestPublishBundle: the ConfigMap always has the current certificates, and nothing secret.
 func TestPublishBundle(t *testing.T) {
 	i := install(t)
 	i.refresh(t)
@@ -189,8 +189,8 @@ func TestPublishBundle(t *testing.T) {
 	}
 }
 
-// TestClockPutBackCertificates: a certificate that was renewed a moment before the clock was put back by most of a
-// day is believed still, even right after the first start.
+// TestClockPutBackCertificates: a certificate is still trusted if the clock is set back by most of a day just after it was renewed, even
+// right after the first start.
 func TestClockPutBackCertificates(t *testing.T) {
 	for name, age := range map[string]time.Duration{"just made": 0, "renewed after a month": servingLifetime} {
 		i := install(t)

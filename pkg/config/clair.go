@@ -9,13 +9,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/clair"
 )
 
-// Bounds of what is said about Clairs.
+// Bounds of the settings for Clair.
 const (
 	maxInstances = 64
 	maxUpdaters  = 256
 )
 
-// validate returns an error for each field that is wrong.
+// validate returns an error for each invalid field.
 func (c Clair) validate() (errs []error) {
 	check := func(ok bool, field, want string) {
 		if !ok {

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestClairDefaults: what the documentation says of Clairs that nothing is said about.
+// TestClairDefaults: settings of clair that are not in the file have the documented defaults.
 func TestClairDefaults(t *testing.T) {
 	config, err := load(t, "clair: {instances: [{url: HTTP://Clair.example.com:80/}]}\n")
 	if err != nil {
@@ -26,7 +26,7 @@ func TestClairDefaults(t *testing.T) {
 	}
 }
 
-// TestClairRefused: each wrong setting is an error that names the field, and quotes no credentials.
+// TestClairRefused: each invalid setting is an error that names the field and quotes no credentials.
 func TestClairRefused(t *testing.T) {
 	many := strings.Repeat("{url: http://a.example.com},", 65)
 	for text, want := range map[string]string{

@@ -1,5 +1,5 @@
-// Package config is the operator's configuration file: what the administrator of a cluster decides once for
-// all Scanners. It reads, fills in defaults and validates; it knows nothing of who uses the values.
+// Package config is the operator's configuration file: what the administrator of a cluster decides once for all Scanners. It reads the
+// file, fills in defaults and validates. It does not depend on the code that uses the values.
 package config
 
 import (
@@ -14,29 +14,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Config is the whole file.
+// Config is the content of the configuration file.
 type Config struct {
 	// Grype configures the Grype backend.
 	Grype Grype `json:"grype"`
 	// Clair configures the Clair backend.
 	Clair Clair `json:"clair"`
-	// Notifications says when receivers are told what, and how long that is remembered.
+	// Notifications configures when receivers get health notices, and how long sent messages are kept.
 	Notifications Notifications `json:"notifications"`
-	// Limits bound what is done for one namespace.
+	// Limits bound what the operator does for one namespace.
 	Limits Limits `json:"limits"`
 	// Ingest bounds what catalog Jobs may upload.
 	Ingest Ingest `json:"ingest"`
-	// Registries says how to reach registries that need more than the defaults. Each host stands once.
+	// Registries configures how to reach registries that need more than the defaults. Each host is listed once.
 	Registries []Registry `json:"registries,omitempty"`
 }
 
-// Ingest bounds what catalog Jobs may upload, so that no namespace takes the room of others.
+// Ingest bounds what catalog Jobs may upload, so that one namespace cannot use up the space of others.
 type Ingest struct {
-	// SpoolSize is the most bytes that uploads in progress may have together. The volume of the manager's pod needs that room. Default 1Gi,
-	// at least 1Mi.
+	// SpoolSize is the maximum size of all uploads in progress together. The volume of the manager's pod needs that space. Default 1Gi, at
+	// least 1Mi.
 	SpoolSize resource.Quantity `json:"spoolSize"`
-	// SpoolSizePerNamespace is how much of it may be for the Scanners of one namespace; a larger upload is refused. Default 256Mi, at least
-	// 1Mi and at most spoolSize.
+	// SpoolSizePerNamespace is how much of SpoolSize the uploads for the Scanners of one namespace may use. A larger upload is refused.
+	// Default 256Mi, at least 1Mi and at most spoolSize.
 	SpoolSizePerNamespace resource.Quantity `json:"spoolSizePerNamespace"`
 	// StoreSizePerNamespace is the most bytes of SBOMs and findings that the store keeps on behalf of the Scanners of one namespace: images
 	// that are new there fail beyond that. The records of what its receivers were told have as much room again. Default 1Gi, at least 1Mi.
@@ -50,70 +50,70 @@ type Grype struct {
 	Match    Match    `json:"match"`
 }
 
-// Database says where vulnerability data comes from.
+// Database configures where vulnerability data comes from.
 type Database struct {
 	// URL of the listing; "/v6/latest.json" is appended unless it ends in ".json", as Grype does.
 	// Default https://grype.anchore.io/databases.
 	URL string `json:"url"`
-	// CABundle are PEM certificates of authorities that the certificate of that server may be signed by, beside the
-	// well-known ones. At most 64 KiB.
+	// CABundle holds PEM certificates of authorities that may sign that server's certificate, in addition to the well-known ones. At most
+	// 64 KiB.
 	CABundle string `json:"caBundle,omitempty"`
 	// PollInterval is how often the listing is read. Default 1h, at least 5s.
 	PollInterval metav1.Duration `json:"pollInterval"`
-	// MaxAge is the age of the data from which on a Scanner's condition says that it is too old. Default 120h, as Grype's
-	// own (https://github.com/anchore/grype, db.max-allowed-built-age).
+	// MaxAge is the age from which the data counts as too old. A Scanner's condition then reports it. Default 120h, as Grype's own
+	// (https://github.com/anchore/grype, db.max-allowed-built-age), at least 1h.
 	MaxAge metav1.Duration `json:"maxAge"`
-	// Volume keeps databases between match workers.
+	// Volume configures where databases are kept between match workers.
 	Volume DatabaseVolume `json:"volume"`
 }
 
-// DatabaseVolume chooses where match workers keep databases.
+// DatabaseVolume configures where match workers keep databases.
 type DatabaseVolume struct {
-	// ClaimName of an existing PersistentVolumeClaim in the operator's namespace. Empty: the operator makes
-	// one if the cluster has a default StorageClass, and uses an emptyDir otherwise.
+	// ClaimName is the name of an existing PersistentVolumeClaim in the operator's namespace. Empty: the operator creates one if the
+	// cluster has a default StorageClass, and uses an emptyDir otherwise.
 	ClaimName string `json:"claimName,omitempty"`
 	// Size of the volume. Default 10Gi: a database takes about 1 GiB, and two versions are kept.
 	Size resource.Quantity `json:"size"`
 }
 
-// Catalog bounds and shapes the Jobs that catalog images.
+// Catalog configures the Jobs that catalog images.
 type Catalog struct {
-	// MaxJobs is the number of catalog Jobs at a time in the cluster. Default 4.
+	// MaxJobs is the maximum number of concurrent catalog Jobs in the cluster, 1 to 1000. Default 4.
 	MaxJobs int `json:"maxJobs"`
-	// MaxJobsPerNamespace is how many of them may be for the Scanners of one namespace together, 1 to 1000: Scanners are free to make.
-	// Default 3: one namespace never has all places.
+	// MaxJobsPerNamespace is how many of these Jobs may be for all Scanners of one namespace together, 1 to 1000. The bound is not per
+	// Scanner, since users may create many. Default 3: one namespace never takes all slots.
 	MaxJobsPerNamespace int `json:"maxJobsPerNamespace"`
-	// Deadline of one Job. Default 15m.
+	// Deadline of one Job, at least 10s. Default 15m.
 	Deadline metav1.Duration `json:"deadline"`
 	// Resources of a Job's container. Default: requests 100m CPU and 512Mi, limit 2Gi memory.
 	Resources corev1.ResourceRequirements `json:"resources"`
-	// MemoryLadder lists memory limits, in rising order, that an image is tried again with after its Job was killed for
-	// its memory: at most 8, each more than the one before. Default 4Gi, 8Gi.
+	// MemoryLadder lists memory limits in ascending order. An image whose Job was killed for exceeding its memory limit is retried with the
+	// next higher one. At most 8. Default 4Gi, 8Gi.
 	MemoryLadder []resource.Quantity `json:"memoryLadder"`
 	// ScratchSize bounds the uncompressed layers of one image. Default 10Gi.
 	ScratchSize resource.Quantity `json:"scratchSize"`
-	// History says how many ended Jobs stay to be looked at.
+	// History configures how many finished Jobs are kept for inspection.
 	History JobHistory `json:"history"`
 }
 
-// JobHistory says how many ended catalog Jobs stay, and how long. They take no place of a running one.
+// JobHistory configures how many finished catalog Jobs are kept, and how long. They take no slots from running Jobs.
 type JobHistory struct {
-	// Failed and Succeeded are the numbers of ended Jobs that stay in the cluster for the Scanners of one namespace,
-	// the latest ones; at most 1000 each. Default 10 and 0.
+	// Failed and Succeeded are the numbers of finished Jobs that are kept in the cluster for the Scanners of one namespace, the latest
+	// ones. At most 1000 each. Default 10 and 0.
 	Failed    int `json:"failed"`
 	Succeeded int `json:"succeeded"`
-	// TTL is the longest time that an ended Job stays, 1m to 168h. Default 1h. A manager that is away for longer does not
-	// learn how Jobs ended, and tries their images again.
+	// TTL is the longest time that a finished Job is kept, 1m to 168h. Default 1h. A manager that is down for longer does not learn how
+	// Jobs ended, and retries their images.
 	TTL metav1.Duration `json:"ttl"`
 }
 
-// Match bounds and shapes the match workers.
+// Match configures the match workers.
 type Match struct {
-	// MaxWorkers is the number of match workers at a time. Default 2.
+	// MaxWorkers is the maximum number of concurrent match workers, 1 to 100. Default 2.
 	MaxWorkers int `json:"maxWorkers"`
 	// ImagesPerWorker is the length of the queue from which another worker is started. Default 500.
 	ImagesPerWorker int `json:"imagesPerWorker"`
-	// IdleTimeout is how long a worker without work stays ready. Default 10m.
+	// IdleTimeout is how long a worker without work stays ready. Default 10m, at least 1s.
 	IdleTimeout metav1.Duration `json:"idleTimeout"`
 	// Deadline is how long the match of one image may take, 10s to 1h. Default 5m.
 	Deadline metav1.Duration `json:"deadline"`
@@ -121,71 +121,70 @@ type Match struct {
 	Resources corev1.ResourceRequirements `json:"resources"`
 }
 
-// Notifications says when receivers are told what, and how long that is remembered.
+// Notifications configures when receivers get health notices, and how long sent messages are kept.
 type Notifications struct {
-	// ScansFailingAfter is how long images may wait without any of them getting a result, or the engine may be unavailable, until
-	// receivers are told. Default 6h, between 1m and 720h.
+	// ScansFailingAfter is how long images may wait while none of them gets a result, or the engine may be unavailable, before receivers
+	// get a health notice. Default 6h, between 1m and 720h.
 	ScansFailingAfter metav1.Duration `json:"scansFailingAfter"`
-	// ImagesFailedAfter is how long an image has failed before receivers are told. Default 1h, between 1m and 720h.
+	// ImagesFailedAfter is how long an image must have failed before receivers get a health notice. Default 1h, between 1m and 720h.
 	ImagesFailedAfter metav1.Duration `json:"imagesFailedAfter"`
-	// LogRetention is how long messages stay in the log of what was said. Default 2160h (90 days), between 1h and 87600h.
+	// LogRetention is how long sent messages are kept. Default 2160h (90 days), between 1h and 87600h.
 	LogRetention metav1.Duration `json:"logRetention"`
 }
 
-// Limits bound what is done for one namespace, whose users are free to make Scanners and pods.
+// Limits bound what the operator does for one namespace, whose users may create any number of Scanners and pods.
 type Limits struct {
-	// ScannersPerNamespace is how many Scanners of one namespace are worked for, the oldest ones. The others say that they are too many.
-	// Default 20, between 1 and 1000.
+	// ScannersPerNamespace is how many Scanners of one namespace the operator handles, the oldest ones. The others are Stalled with the
+	// reason TooManyScanners. Default 20, between 1 and 1000.
 	ScannersPerNamespace int `json:"scannersPerNamespace"`
-	// ImageScansPerNamespace is how many ImageScans one namespace may have before no more are made there. Default 5000, between 1 and 100000.
+	// ImageScansPerNamespace is how many ImageScans one namespace may have before the operator creates no more there. Default 5000, between
+	// 1 and 100000.
 	ImageScansPerNamespace int `json:"imageScansPerNamespace"`
 }
 
-// Registry says how to reach one registry.
+// Registry configures how to reach one registry.
 type Registry struct {
-	// Host name as it stands in image references, with its port if it has one there. Docker Hub is docker.io.
+	// Host is the host name as in image references, with its port if it has one there. Docker Hub is docker.io.
 	Host string `json:"host"`
 	// PlainHTTP allows HTTP without TLS for this host.
 	PlainHTTP bool `json:"plainHTTP,omitempty"`
-	// CABundle are PEM certificates of authorities that this host's certificate may be signed by, beside the well-known
-	// ones. They vouch for no other host. All registries together may take 100 KiB.
+	// CABundle holds PEM certificates of authorities that may sign this host's certificate, in addition to the well-known ones. They are
+	// trusted for no other host. All entries of registries together may take 100 KiB as JSON.
 	CABundle string `json:"caBundle,omitempty"`
-	// Mirrors are asked before the registry itself, in this order: a host with or without a path, which comes before
-	// the repository ("mirror.example.com/dockerhub"). How to reach a mirror says an entry of its own. At most 8.
+	// Mirrors are tried before the registry itself, in this order. Each is a host with or without a path, which comes before the repository
+	// ("mirror.example.com/dockerhub"). How to reach a mirror is configured by an entry of its own. At most 8.
 	Mirrors []string `json:"mirrors,omitempty"`
 }
 
 // Clair configures the Clair backend.
 type Clair struct {
-	// Instances are the Clairs that Scanners may name in backend.clair.url; others are refused. At most 64.
+	// Instances are the Clairs that Scanners may name in backend.clair.url. Other URLs are refused. At most 64.
 	Instances []ClairInstance `json:"instances,omitempty"`
-	// PollInterval is how often each Clair is asked whether its vulnerability data has changed. Default 1m, at least 5s.
+	// PollInterval is how often each Clair is polled for changes of its vulnerability data. Default 1m, at least 5s.
 	PollInterval metav1.Duration `json:"pollInterval"`
-	// MaxAge is the age of the newest vulnerability data from which on a Scanner's condition says that it is too old.
-	// Default 120h, at least 1h.
+	// MaxAge is the age from which the newest vulnerability data counts as too old. A Scanner's condition then reports it. Default 120h, at
+	// least 1h.
 	MaxAge metav1.Duration `json:"maxAge"`
-	// MaxIndexing is the number of images that one Clair indexes for the operator at a time. Default 4: Clair refuses more
-	// than four for each of its CPUs, whoever asks. Between 1 and 100.
+	// MaxIndexing is the number of images that one Clair indexes for the operator at the same time. Default 4, since Clair refuses more
+	// than four for each of its CPUs, from all clients together. Between 1 and 100.
 	MaxIndexing int `json:"maxIndexing"`
-	// MaxIndexingPerNamespace is how many of them may be for Scanners of one namespace. Default 2. Between 1 and 100.
+	// MaxIndexingPerNamespace is how many of these images may be for Scanners of one namespace. Default 2. Between 1 and 100.
 	MaxIndexingPerNamespace int `json:"maxIndexingPerNamespace"`
 	// IndexTimeout bounds how long Clair may take to fetch and index one image. Default 10m, between 10s and 1h.
 	IndexTimeout metav1.Duration `json:"indexTimeout"`
-	// ReportsPerSecond bounds how fast reports are read from one Clair after its data has changed. Default 20, between 1
-	// and 1000.
+	// ReportsPerSecond bounds how fast reports are read from one Clair after its data has changed. Default 20, between 1 and 1000.
 	ReportsPerSecond int `json:"reportsPerSecond"`
 }
 
 // ClairInstance is a Clair that Scanners may use.
 type ClairInstance struct {
-	// URL of its API. Scanners name it in any spelling that means the same.
+	// URL of the Clair's API. Scanners may name it in any equivalent spelling.
 	URL string `json:"url"`
-	// CABundle are PEM certificates of authorities that Clair's certificate may be signed by, beside the well-known ones. No
-	// Scanner can name others: reports of all namespaces are read over the same connection.
+	// CABundle holds PEM certificates of authorities that may sign Clair's certificate, in addition to the well-known ones. A Scanner
+	// cannot name others, since reports of all namespaces are read over the same connection.
 	CABundle string `json:"caBundle,omitempty"`
-	// Updaters are the names of those that must have run before reports count as complete, such as "debian/updater" or
-	// "osv/go"; "*" stands for any characters. Unset, or with a "*": reports count from when no updater has come to its first end for
-	// ten minutes.
+	// Updaters are the names of the updaters that must have run before reports count as complete, such as "debian/updater" or "osv/go". "*"
+	// matches any characters. Unset, or with a "*": reports count once no updater has completed for the first time for ten minutes.
 	Updaters []string `json:"updaters,omitempty"`
 }
 
@@ -240,8 +239,8 @@ func resources(cpu, request, limit string) corev1.ResourceRequirements {
 	}
 }
 
-// Load reads a file over the defaults. An empty path gives the defaults. Unknown fields are errors, since a
-// misspelled setting would otherwise be no setting.
+// Load reads a file over the defaults. An empty path returns the defaults. Unknown fields are errors, since a misspelled setting would
+// otherwise have no effect.
 func Load(path string) (Config, error) {
 	config := Default()
 	if path == "" {
@@ -262,12 +261,12 @@ func Load(path string) (Config, error) {
 		config.Clair.Instances[i].CABundle, _ = onlyCertificates(config.Clair.Instances[i].CABundle)
 	}
 	for i := range config.Registries {
-		config.Registries[i].CABundle, _ = onlyCertificates(config.Registries[i].CABundle) // Validate has seen that it can be read
+		config.Registries[i].CABundle, _ = onlyCertificates(config.Registries[i].CABundle) // Validate has parsed it already
 	}
 	return config, nil
 }
 
-// Validate names every field that is wrong.
+// Validate returns an error that names every invalid field.
 func (c Config) Validate() error {
 	database, catalog, match := c.Grype.Database, c.Grype.Catalog, c.Grype.Match
 	errs := []error{validateURL("grype.database.url", database.URL), validateBundle("grype.database.caBundle", database.CABundle)}
@@ -302,7 +301,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// leastIngest is the smallest size that a bound of uploads may have: SBOMs of small images fit.
+// leastIngest is the minimum of each size in Ingest. SBOMs of small images fit.
 var leastIngest = resource.MustParse("1Mi")
 
 func (i Ingest) validate() (errs []error) {
@@ -332,8 +331,8 @@ func (n Notifications) validate() (errs []error) {
 	return errs
 }
 
-// validateMemory wants a ladder that rises. Rungs that are not above the limit of the first attempt are passed over,
-// so that raising that needs no other change.
+// validateMemory requires an ascending memory ladder. Entries that are not above the limit of the first attempt are skipped later. Raising
+// that limit therefore needs no other change.
 func validateMemory(catalog Catalog) (errs []error) {
 	limit := catalog.Resources.Limits[corev1.ResourceMemory]
 	if request := catalog.Resources.Requests[corev1.ResourceMemory]; !limit.IsZero() && request.Cmp(limit) > 0 {
@@ -352,17 +351,17 @@ func validateMemory(catalog Catalog) (errs []error) {
 	return errs
 }
 
-// maxDatabaseBundle in bytes: it is an argument of the match worker, and Linux takes 128 KiB for one.
+// maxDatabaseBundle is in bytes. The bundle is an argument of the match worker, and Linux limits one argument to 128 KiB.
 const maxDatabaseBundle = 64 << 10
 
-// maxRungs bounds a memory ladder, as in a Scanner.
+// maxRungs is the maximum length of a memory ladder, as in a Scanner.
 const maxRungs = 8
 
 func validateURL(field, text string) error {
 	parsed, err := url.Parse(text)
 	switch {
 	case err != nil || parsed.Host == "":
-		return fmt.Errorf("%s: not a URL with scheme and host", field) // the text may hold credentials
+		return fmt.Errorf("%s: not a URL with scheme and host", field) // the error does not quote the text, which may hold credentials
 	case parsed.Scheme != "https" && parsed.Scheme != "http":
 		return fmt.Errorf("%s: must begin with https:// or http://", field)
 	case parsed.User != nil:

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// load reads a configuration file with this content.
+// load loads a configuration file with this content.
 func load(t *testing.T, text string) (Config, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
@@ -24,7 +24,7 @@ func load(t *testing.T, text string) (Config, error) {
 	return Load(path)
 }
 
-// TestDefaults: what the documentation says of a file that says nothing. No file and an empty file are the same.
+// TestDefaults: settings that are not in the file have the documented defaults. No file and an empty file give the same.
 func TestDefaults(t *testing.T) {
 	config, err := Load("")
 	if err != nil {
@@ -72,7 +72,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreFresh: whoever changes a configuration changes no other.
+// TestDefaultsAreFresh: a change of one configuration changes no other.
 func TestDefaultsAreFresh(t *testing.T) {
 	changed := Default()
 	changed.Grype.Catalog.Resources.Limits[corev1.ResourceMemory] = resource.MustParse("9Gi")
@@ -82,7 +82,7 @@ func TestDefaultsAreFresh(t *testing.T) {
 	}
 }
 
-// TestLoadOverDefaults: what a file says counts, and all else stays as it is.
+// TestLoadOverDefaults: the settings of a file replace the defaults, and all others keep them.
 func TestLoadOverDefaults(t *testing.T) {
 	config, err := load(t, `
 grype:
@@ -110,7 +110,7 @@ registries:
 	}
 }
 
-// TestLoadRefuses: a wrong file is an error that names the file and what is wrong in it.
+// TestLoadRefuses: an invalid file is an error that names the file and the mistake.
 func TestLoadRefuses(t *testing.T) {
 	for name, tt := range map[string]struct{ text, want string }{
 		"a misspelled field":       {"grype:\n  catalog: {maxJob: 3}\n", "maxJob"},
@@ -140,7 +140,7 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-// invalid has one entry for each thing that can be wrong with a value, and the field that its error names.
+// invalid has one entry for each way in which a value can be invalid, with the field that the error names.
 var invalid = map[string]struct {
 	field  string
 	change func(*Config)
@@ -192,7 +192,7 @@ var invalid = map[string]struct {
 	"a registry twice":       {"registries[1].host", func(c *Config) { c.Registries = []Registry{{Host: "ghcr.io"}, {Host: "ghcr.io", PlainHTTP: true}} }},
 }
 
-// TestValidate: each error names its field, and says nothing else but that field. Secrets are not repeated.
+// TestValidate: each error is one line that begins with its field. Secrets are not repeated.
 func TestValidate(t *testing.T) {
 	for name, tt := range invalid {
 		t.Run(name, func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestShareOfTheSpool: one namespace cannot have more than there is.
+// TestShareOfTheSpool: one namespace's share cannot be more than the whole spool.
 func TestShareOfTheSpool(t *testing.T) {
 	config := Default()
 	config.Ingest.SpoolSizePerNamespace = resource.MustParse("2Gi")
@@ -221,7 +221,7 @@ func TestShareOfTheSpool(t *testing.T) {
 	}
 }
 
-// TestValidateAllAtOnce: whoever corrects a file sees all that is wrong with it.
+// TestValidateAllAtOnce: the error names all invalid fields of a file.
 func TestValidateAllAtOnce(t *testing.T) {
 	config := Default()
 	for _, tt := range invalid {

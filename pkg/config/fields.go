@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// decode reads a text over a configuration. The decoder's own error does not say which duration or quantity it could
-// not read, so that each value of a text that is refused is decoded once more by itself.
+// decode reads a text over a configuration. The decoder's own error does not name the field of an invalid duration or quantity. If a text
+// is refused, each of its values is therefore decoded once more by itself.
 func decode(text []byte, into *Config) error {
 	err := yaml.UnmarshalStrict(text, into)
 	if err == nil {
@@ -20,7 +20,7 @@ func decode(text []byte, into *Config) error {
 	}
 	var whole any
 	if yaml.Unmarshal(text, &whole) != nil {
-		return plain(err) // no YAML: the error names the line
+		return plain(err) // not YAML: the error names the line
 	}
 	var errs []error
 	eachValue(whole, "", func(v any) any { return v }, func(field string, alone any) {
@@ -33,12 +33,12 @@ func decode(text []byte, into *Config) error {
 		}
 	})
 	if len(errs) == 0 {
-		return plain(err) // each value is right by itself, such as a field that stands there twice
+		return plain(err) // each value is valid by itself, as with a repeated field
 	}
 	return errors.Join(errs...)
 }
 
-// eachValue visits the values of a tree that hold no others. wrap puts a part of the tree where it was, alone.
+// eachValue visits the leaves of a tree. wrap puts a part of the tree in its original place, without any other part.
 func eachValue(part any, field string, wrap func(any) any, visit func(field string, alone any)) {
 	switch part := part.(type) {
 	case map[string]any:
@@ -55,7 +55,7 @@ func eachValue(part any, field string, wrap func(any) any, visit func(field stri
 	}
 }
 
-// plain drops what a decoder says about itself.
+// plain removes the prefixes that name the decoder.
 func plain(err error) error {
 	text := err.Error()
 	for _, prefix := range []string{"error converting YAML to JSON: ", "error unmarshaling JSON: ", "while decoding JSON: ", "json: "} {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestUnreadableValueNamesItsField: whatever cannot be read is named by its field, all of it at once.
+// TestUnreadableValueNamesItsField: the error names the fields of all values that cannot be decoded.
 func TestUnreadableValueNamesItsField(t *testing.T) {
 	for name, tt := range map[string]struct {
 		text string

@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// maxNamespaces bounds a list of namespaces: each that is watched has watches of its own, for which a cluster with more of them
-// needs all namespaces to be watched at once.
+// maxNamespaces bounds a list of namespaces. Each watched namespace needs watches of its own. A cluster that needs more must watch all
+// namespaces at once.
 const maxNamespaces = 100
 
-// ParseNamespaces reads a flag's list of namespaces: names with commas between them, which it sorts. None means all namespaces. A
-// list with an empty name is wrong: the API would take that one for all of them.
+// ParseNamespaces parses a flag's list of namespaces, separated by commas, and sorts it. An empty list means all namespaces. A list with an
+// empty name is an error, since the API would take that name for all namespaces.
 func ParseNamespaces(text string) ([]string, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestParseNamespaces: a wrong list is refused whole, with all that is wrong with it.
+// TestParseNamespaces: an invalid list is refused as a whole, with all its mistakes.
 func TestParseNamespaces(t *testing.T) {
 	many := make([]string, maxNamespaces)
 	for i := range many {

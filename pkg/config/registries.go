@@ -12,23 +12,23 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// Bounds of what is said about registries.
+// Bounds of the settings for registries.
 const (
-	// maxRegistriesBytes bounds all of it as JSON: workers get it as one environment variable, and Linux allows a
-	// string of 128 KiB (MAX_ARG_STRLEN, https://man7.org/linux/man-pages/man2/execve.2.html).
+	// maxRegistriesBytes bounds all settings together as JSON. Workers get them as one environment variable, and Linux allows a string of
+	// 128 KiB (MAX_ARG_STRLEN, https://man7.org/linux/man-pages/man2/execve.2.html).
 	maxRegistriesBytes = 100 << 10
-	// maxMirrors of one registry: each may take a Job's time before the next is asked.
+	// maxMirrors bounds the mirrors of one registry. Each may take a Job's time before the next one is tried.
 	maxMirrors = 8
 )
 
-// Host names as image references allow them (https://github.com/distribution/reference), and what comes after
-// them in a mirror: the beginning of a repository's name.
+// hostPattern matches host names as image references allow them (https://github.com/distribution/reference). pathPattern matches the path
+// of a mirror, which is the beginning of a repository's name.
 var (
 	hostPattern = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$`)
 	pathPattern = regexp.MustCompile(`^[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
 )
 
-// RegistrySettings are the registries as workers get them, and as what talks to registries in this process takes them.
+// RegistrySettings returns the registries in the form that workers and the registry clients of this process need.
 func (c Config) RegistrySettings() []workerapi.Registry {
 	settings := make([]workerapi.Registry, 0, len(c.Registries))
 	for _, registry := range c.Registries {
@@ -37,7 +37,7 @@ func (c Config) RegistrySettings() []workerapi.Registry {
 	return settings
 }
 
-// validateRegistries returns an error for each field that is wrong.
+// validateRegistries returns an error for each invalid field.
 func (c Config) validateRegistries() (errs []error) {
 	seen := map[string]bool{}
 	for i, registry := range c.Registries {
@@ -60,7 +60,7 @@ func (c Config) validateRegistries() (errs []error) {
 	return errs
 }
 
-// validateBundle wants certificates only, or nothing.
+// validateBundle requires a bundle to be empty or to hold only certificates.
 func validateBundle(field, bundle string) error {
 	if _, err := onlyCertificates(bundle); err != nil {
 		return fmt.Errorf("%s: %w", field, err)
@@ -68,8 +68,8 @@ func validateBundle(field, bundle string) error {
 	return nil
 }
 
-// onlyCertificates returns the certificates of a bundle without what stands between them: that may be a remark, and
-// may be a private key with a broken END line, which would be handed to every Job.
+// onlyCertificates returns the certificates of a bundle without the text between them. That text may be a remark. It may also be a private
+// key with a broken END line, which would otherwise be passed to every Job.
 func onlyCertificates(bundle string) (string, error) {
 	var certificates []byte
 	rest, found := []byte(bundle), 0
@@ -87,7 +87,7 @@ func onlyCertificates(bundle string) (string, error) {
 		}
 		certificates = append(certificates, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})...)
 	}
-	// What cannot be decoded is skipped in silence.
+	// pem.Decode silently skips what it cannot decode.
 	if begun := strings.Count(bundle, "-----BEGIN"); begun > found {
 		return "", fmt.Errorf("must hold certificates only, and whole ones: %d begin, and %d of them can be read to their END line", begun, found)
 	}
@@ -107,7 +107,7 @@ func (r Registry) validateMirrors(field string) (errs []error) {
 		host = workerapi.CanonicalHost(host)
 		problem := ""
 		switch {
-		// In a reference, what has neither dot nor port would be a repository of Docker Hub.
+		// In a reference, a first part with neither dot nor port would be a repository of Docker Hub.
 		case !hostPattern.MatchString(host), !strings.ContainsAny(host, ".:") && host != "localhost":
 			problem = "must begin with a host name that has a dot or a port, without a scheme"
 		case hasPath && !pathPattern.MatchString(path):

@@ -14,7 +14,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/registry"
 )
 
-// authority is a certificate in PEM format.
+// authority returns a certificate in PEM format.
 func authority(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewTLSServer(http.NotFoundHandler())
@@ -22,7 +22,7 @@ func authority(t *testing.T) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 }
 
-// TestRegistries: what can be said about registries.
+// TestRegistries: valid settings of registries are accepted.
 func TestRegistries(t *testing.T) {
 	config := Default()
 	config.Registries = []Registry{
@@ -34,7 +34,7 @@ func TestRegistries(t *testing.T) {
 	if err := config.Validate(); err != nil {
 		t.Error(err)
 	}
-	// Who uses them checks them, too.
+	// The code that uses the settings validates them, too.
 	if err := registry.Validate(config.RegistrySettings()); err != nil {
 		t.Error(err)
 	}
@@ -90,7 +90,7 @@ func TestRegistriesRefuses(t *testing.T) {
 	}
 }
 
-// TestCABundleIsHandedOnWithoutRemarks: what is no certificate stays in the configuration.
+// TestCABundleIsHandedOnWithoutRemarks: only the certificates of a bundle are passed on.
 func TestCABundleIsHandedOnWithoutRemarks(t *testing.T) {
 	valid := authority(t)
 	text, err := json.Marshal(map[string]any{"registries": []Registry{{Host: "a.b", CABundle: "hunter2\n" + valid + "hunter2\n" + valid + "hunter2"}}})
@@ -110,7 +110,7 @@ func TestCABundleIsHandedOnWithoutRemarks(t *testing.T) {
 	}
 }
 
-// many are different mirrors.
+// many returns n different mirrors.
 func many(n int) (mirrors []string) {
 	for i := range n {
 		mirrors = append(mirrors, fmt.Sprintf("mirror-%d.example.com", i))

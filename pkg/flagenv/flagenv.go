@@ -1,5 +1,5 @@
-// Package flagenv gives flags that the command line leaves out their values from the environment: some installers, such as
-// OLM, let users set variables and no flags.
+// Package flagenv sets flags that are not on the command line from environment variables. Some installers, such as OLM, let users set
+// variables and no flags.
 package flagenv
 
 import (
@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Complete sets the flags of a parsed command line that were not given and that a variable names: the prefix and the flag's
-// name in capitals with underscores, such as SCANNER_LOG_LEVEL for --log-level. Errors name the variable.
+// Complete sets each flag that is not on the parsed command line and whose variable is set. The variable is the prefix and the flag's name
+// in capitals with underscores, such as SCANNER_LOG_LEVEL for --log-level. Errors name the variable.
 func Complete(flags *flag.FlagSet, prefix string) error {
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })

@@ -1,4 +1,4 @@
-// Package grant tells people how to let the operator read what it may not read yet.
+// Package grant builds the commands with which people let the operator read what it may not read yet.
 package grant
 
 import (
@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// Account is a ServiceAccount.
+// Account identifies a ServiceAccount.
 type Account struct{ Namespace, Name string }
 
-// Resources whose objects may be granted by name.
+// Resources whose objects can be granted by name.
 const (
 	Secrets         = "secrets"
 	ServiceAccounts = "serviceaccounts"
 )
 
-// Commands are what to run, in one line, so that an account may read these objects of a namespace and nothing else. The
-// role, and the binding of the same name, must not be there yet. Names may be any text, since others than the reader
-// choose some of them: whatever it is, the shell takes it for a name.
+// Commands returns one line of shell commands that let an account get these objects of a namespace and nothing else. The role and the
+// binding of the same name must not exist yet. Names may be any text, since other people than the one who runs the commands choose some of
+// them. The shell takes each name as one word.
 func Commands(account Account, namespace, role, resource string, names ...string) string {
 	named := ""
 	for _, name := range names {
@@ -29,10 +29,11 @@ func Commands(account Account, namespace, role, resource string, names ...string
 		quote(namespace), quote(role), resource, named, quote(account.Namespace+":"+account.Name))
 }
 
-// plain is a word that shells take as it is.
+// plain matches words that a shell takes literally without quotes.
 var plain = regexp.MustCompile(`^[A-Za-z0-9.:/_-]+$`)
 
-// quote makes one word of a text for POSIX shells (https://pubs.opengroup.org/onlinepubs/9799919799/utilities/V3_chap02.html#tag_19_02_02).
+// quote quotes a text as one word for POSIX shells
+// (https://pubs.opengroup.org/onlinepubs/9799919799/utilities/V3_chap02.html#tag_19_02_02).
 func quote(text string) string {
 	if plain.MatchString(text) {
 		return text

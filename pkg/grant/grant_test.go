@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCommands: kubectl is run twice, with each name as one word, whatever stands in it.
+// TestCommands: kubectl runs twice, with each name as one word, whatever the name contains.
 func TestCommands(t *testing.T) {
 	for what, secret := range map[string]string{
 		"a name":       "regcred",
@@ -21,7 +21,7 @@ func TestCommands(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			commands := Commands(Account{Namespace: "scanner-operator-system", Name: "manager"}, "shop", "manager-"+secret, Secrets, "a", secret)
-			// In place of kubectl: each word in brackets.
+			// A shell function replaces kubectl and prints each word in brackets.
 			out, err := exec.CommandContext(t.Context(), "sh", "-c", `kubectl() { printf '<%s>' "$@"; echo .; }; `+commands).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%s: %v\n%s", commands, err, out)

@@ -1,8 +1,8 @@
-// Package kinds finds out whether the cluster serves the operator's kinds with all the fields that this version has.
+// Package kinds checks whether the cluster serves the operator's kinds with all fields that this version has.
 //
-// An installer may leave old definitions in place. The API server drops what they do not have from all that is written, without
-// a word: status would never be what it was made. What is served is read from the API server's OpenAPI documents, which every
-// account may read; the definitions themselves are not. Newer definitions are no fault.
+// An installer may leave old CustomResourceDefinitions (CRDs) in place. The API server then silently drops the fields that they lack from
+// every write, so that a status never becomes what the operator has written. The check reads the API server's OpenAPI documents, which
+// every account may read; the CRDs themselves are not readable for every account. CRDs that are newer than the operator pass.
 package kinds
 
 import (
@@ -23,9 +23,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/config/crd"
 )
 
-// Outdated says what the cluster's definitions lack.
+// Outdated is the error for CRDs that are older than the operator.
 type Outdated struct {
-	// Lacking has the names of definitions, each with one thing that it has not.
+	// Lacking has an entry for each such CRD: its name and one thing that it lacks.
 	Lacking []string
 }
 
@@ -34,7 +34,7 @@ func (e *Outdated) Error() string {
 	return "the cluster's definitions of the operator's kinds are older than the operator: " + strings.Join(e.Lacking, "; ")
 }
 
-// schema is the part of OpenAPI that counts here. What has an extension may hold anything.
+// schema is the part of an OpenAPI schema that is compared. Extensions are not compared.
 type schema struct {
 	Properties map[string]*schema `json:"properties"`
 	Items      *schema            `json:"items"`
@@ -42,7 +42,7 @@ type schema struct {
 	Enum       []any              `json:"enum"`
 }
 
-// definition is a CustomResourceDefinition.
+// definition is the part of a CustomResourceDefinition that is compared.
 type definition struct {
 	Metadata struct {
 		Name string `json:"name"`
@@ -60,7 +60,7 @@ type definition struct {
 	} `json:"spec"`
 }
 
-// Print writes the definitions that this version needs, for kubectl.
+// Print writes the CRDs that this version needs as YAML for kubectl.
 func Print(to io.Writer) error {
 	return eachFile(func(text []byte) error {
 		_, err := fmt.Fprintf(to, "---\n%s", strings.TrimPrefix(string(text), "---\n"))
@@ -82,7 +82,7 @@ func eachFile(do func(text []byte) error) error {
 	return nil
 }
 
-// Check compares what is served with what this version needs. The error is *Outdated if something is lacking.
+// Check compares the served kinds with the CRDs that this version needs. The error is an *Outdated if something is missing.
 func Check(served openapi.Client) error {
 	document, err := read(served)
 	if err != nil {
@@ -105,7 +105,7 @@ func Check(served openapi.Client) error {
 	return err
 }
 
-// document is what is served of the operator's group, by kind.
+// document holds the served schemas of the operator's API group, by kind.
 type document map[string]*schema
 
 func read(served openapi.Client) (document, error) {
@@ -143,7 +143,7 @@ func read(served openapi.Client) (document, error) {
 	return kinds, nil
 }
 
-// lacks names the first thing that a definition needs and that is not served; empty if there is nothing.
+// lacks returns the first thing that a CRD needs and that is not served; empty if there is none.
 func (d document) lacks(needed *definition) string {
 	for _, version := range needed.Spec.Versions {
 		if version.Name != v1alpha1.GroupVersion.Version {
@@ -162,7 +162,7 @@ func (d document) lacks(needed *definition) string {
 	return ""
 }
 
-// lacks compares what is needed below a field with what is served there.
+// lacks compares the needed schema of a field with the served one. It returns the first thing that is not served; empty if there is none.
 func lacks(needed, served *schema, field string) string {
 	switch {
 	case needed == nil:
@@ -188,7 +188,7 @@ func lacks(needed, served *schema, field string) string {
 	return lacks(needed.Items, served.Items, field+"[]")
 }
 
-// values is the schema of a map's values; nil if it is no map, or one of anything.
+// values returns the schema of a map's values; nil if the schema is not a map, or allows any values.
 func values(of *schema) *schema {
 	var found schema
 	if len(of.Values) == 0 || json.Unmarshal(of.Values, &found) != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// ManagerBuild says which manager runs.
+// ManagerBuild registers the metric with the manager's version.
 func ManagerBuild(registry prometheus.Registerer, version string) {
 	promauto.With(registry).NewGauge(prometheus.GaugeOpts{
 		Name: "scanner_operator_build_info", Help: "1, with the version of the manager and of Go in its labels.",
@@ -15,7 +15,7 @@ func ManagerBuild(registry prometheus.Registerer, version string) {
 	}).Set(1)
 }
 
-// NotifierBuild says which notifier runs.
+// NotifierBuild registers the metric with the notifier's version.
 func NotifierBuild(registry prometheus.Registerer, version string) {
 	promauto.With(registry).NewGauge(prometheus.GaugeOpts{
 		Name: "scanner_notifier_build_info", Help: "1, with the version of the notifier and of Go in its labels.",

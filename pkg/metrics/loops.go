@@ -1,8 +1,8 @@
-// Package metrics counts what is the same in all parts of a process: runs of loops, requests to other servers, and which
-// version runs. What belongs to one part is counted there.
+// Package metrics counts what all parts of a process have in common: runs of loops, requests to other servers, and the version. Metrics of
+// one part are defined in that part.
 //
-// It promises that no label is made of what a user, a pod or another server sends. Names and units follow
-// https://prometheus.io/docs/practices/naming/; docs/operations/metrics.md lists them all.
+// No label value comes from a user, a pod or another server. Names and units follow https://prometheus.io/docs/practices/naming/.
+// docs/operations/metrics.md lists all metrics.
 package metrics
 
 import (
@@ -12,13 +12,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Loops counts the runs of what is done again and again beside the controllers. Nil counts nothing.
+// Loops counts the runs of the loops beside the controllers. A nil Loops counts nothing.
 type Loops struct {
 	runs    *prometheus.CounterVec
 	seconds *prometheus.HistogramVec
 }
 
-// NewLoops registers the metrics; a nil registry registers nothing.
+// NewLoops registers the metrics. A nil registry registers nothing.
 func NewLoops(registry prometheus.Registerer) *Loops {
 	factory := promauto.With(registry)
 	return &Loops{
@@ -34,12 +34,12 @@ func NewLoops(registry prometheus.Registerer) *Loops {
 	}
 }
 
-// Run does one run of a loop and returns its error. The name is a constant of the program.
+// Run executes one run of a loop and returns its error. loop must be a constant of the program, since it is a label value.
 func (l *Loops) Run(loop string, work func() error) error {
 	if l == nil {
 		return work()
 	}
-	// Both results are there from the first run on: Prometheus sees a counter rise only from a number that it has seen.
+	// Both results exist from the first run on: Prometheus sees a counter increase only from a value that it has scraped before.
 	for _, result := range []string{resultOK, resultError} {
 		l.runs.WithLabelValues(loop, result)
 	}

@@ -11,7 +11,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// counted are the values of a counter by its labels' values, joined.
+// counted returns the values of a counter, or the counts of a histogram, by their labels.
 func counted(t *testing.T, registry *prometheus.Registry, name string) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -37,7 +37,7 @@ func labelsOf(metric *dto.Metric) (text string) {
 	return text
 }
 
-// TestLoops: each run is counted once, with what came of it, and its error is returned.
+// TestLoops: each run is counted once, with its result, and its error is returned.
 func TestLoops(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	loops, wrong := NewLoops(registry), errors.New("wrong")
@@ -63,7 +63,7 @@ func TestLoops(t *testing.T) {
 	}
 }
 
-// TestRequests: answers are counted by status, and requests without answer too. A server cannot make labels of its own.
+// TestRequests: requests are counted by the response's status, and those without a response too. A server cannot create label values.
 func TestRequests(t *testing.T) {
 	answers := []int{http.StatusTooManyRequests, http.StatusTooManyRequests, 499, 799}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

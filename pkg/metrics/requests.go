@@ -10,13 +10,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Requests counts what this process asks of other servers. Nil counts nothing.
+// Requests counts the requests of this process to other servers. A nil Requests counts nothing.
 type Requests struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 }
 
-// NewRequests registers the metrics; a nil registry registers nothing.
+// NewRequests registers the metrics. A nil registry registers nothing.
 func NewRequests(registry prometheus.Registerer) *Requests {
 	factory := promauto.With(registry)
 	return &Requests{
@@ -32,8 +32,8 @@ func NewRequests(registry prometheus.Registerer) *Requests {
 	}
 }
 
-// Transport counts what goes by way of another one. The server is a kind of server, a constant of the program: hosts may
-// come from users.
+// Transport returns a RoundTripper that counts requests and passes them to next. server is a kind of server and must be a constant of the
+// program, since users may choose hosts.
 func (r *Requests) Transport(server string, next http.RoundTripper) http.RoundTripper {
 	if r == nil {
 		return next
@@ -41,7 +41,7 @@ func (r *Requests) Transport(server string, next http.RoundTripper) http.RoundTr
 	return transport{requests: r, server: server, next: next}
 }
 
-// transport is one that is counted.
+// transport counts the requests that it passes on.
 type transport struct {
 	requests *Requests
 	server   string
@@ -59,17 +59,18 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// CloseIdleConnections is what http.Client asks a transport for, by this name.
+// CloseIdleConnections is the method that http.Client.CloseIdleConnections calls on a transport.
 func (t transport) CloseIdleConnections() {
 	if closer, ok := t.next.(interface{ CloseIdleConnections() }); ok {
 		closer.CloseIdleConnections()
 	}
 }
 
-// methodOf is as net/http understands it.
+// methodOf returns the method as net/http understands it: an empty one is GET.
 func methodOf(request *http.Request) string { return cmp.Or(request.Method, http.MethodGet) }
 
-// codeOf is an answer's HTTP status. Those that HTTP does not have are one: other servers, which users may choose, send what they like.
+// codeOf returns the label value for a response. Statuses that HTTP does not define have one value together, since other servers, which
+// users may choose, can send any number.
 func codeOf(response *http.Response, err error) string {
 	switch {
 	case err != nil:

@@ -16,7 +16,7 @@ import (
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 )
 
-// everyPath is one of each operation.
+// everyPath has one path of each operation.
 var everyPath = []string{
 	"/api/v1/scanners", "/api/v1/namespaces/shop/scanners/main", "/api/v1/namespaces/shop/imagescans", "/api/v1/namespaces/shop/imagescans/web",
 	findingsPath, "/api/v1/namespaces/shop/imagescans/web/sbom", "/api/v1/namespaces/shop/imagescans/web/cyclonedx",
@@ -24,7 +24,7 @@ var everyPath = []string{
 	"/api/v1/vulnerabilities/CVE-2026-0001/workloads", "/api/v1/vulnerabilities/CVE-2026-0001/workloads?namespace=shop",
 }
 
-// TestNobodyKnown: without a token that the API server accepts nothing is told, not even what paths there are.
+// TestNobodyKnown: without a token that the API server accepts, nothing is revealed, not even which paths exist.
 func TestNobodyKnown(t *testing.T) {
 	w, _ := imaginary(t)
 	for name, headers := range map[string][]string{
@@ -56,7 +56,7 @@ func TestNobodyKnown(t *testing.T) {
 	}
 }
 
-// TestNothingAllowed: a user without rights is told the same whether or not there is such a thing.
+// TestNothingAllowed: a user without permissions gets the same answers whether or not an object exists.
 func TestNothingAllowed(t *testing.T) {
 	w, api := imaginary(t)
 	api.allowed = func(authorizationv1.SubjectAccessReviewSpec) bool { return false }
@@ -85,7 +85,7 @@ func TestNothingAllowed(t *testing.T) {
 	}
 }
 
-// TestWhatIsAsked: the right that each operation needs, with all that the API server said of the user.
+// TestWhatIsAsked: each operation requires one permission. The review has everything that the API server knows about the user.
 func TestWhatIsAsked(t *testing.T) {
 	user := authenticationv1.UserInfo{Username: "jane", UID: "7", Groups: []string{"devs"}, Extra: map[string]authenticationv1.ExtraValue{"scopes": {"a", "b"}}}
 	for path, want := range map[string]string{
@@ -118,14 +118,14 @@ func TestWhatIsAsked(t *testing.T) {
 	}
 }
 
-// onlyIn lets everybody list and get in these namespaces.
+// onlyIn allows everything in these namespaces, for everybody, and nothing elsewhere.
 func onlyIn(namespaces ...string) func(authorizationv1.SubjectAccessReviewSpec) bool {
 	return func(spec authorizationv1.SubjectAccessReviewSpec) bool {
 		return slices.Contains(namespaces, spec.ResourceAttributes.Namespace)
 	}
 }
 
-// TestOneOfManyNamespaces: lists over all namespaces have what the caller may see, and say that this is not all.
+// TestOneOfManyNamespaces: lists over all namespaces contain what the caller may see, and report that there may be more.
 func TestOneOfManyNamespaces(t *testing.T) {
 	w, api := imaginary(t)
 	for _, namespace := range []string{"blog", "shop", "team"} {
@@ -147,7 +147,7 @@ func TestOneOfManyNamespaces(t *testing.T) {
 	}
 }
 
-// TestTooManyNamespaces: there is a bound to how many namespaces one request has asked about.
+// TestTooManyNamespaces: the number of namespaces that are reviewed for one request is bounded.
 func TestTooManyNamespaces(t *testing.T) {
 	w, api := imaginary(t)
 	api.allowed = onlyIn("n0")
@@ -169,8 +169,7 @@ func TestTooManyNamespaces(t *testing.T) {
 	}
 }
 
-// TestRemembered: the API server is asked about a caller once in a while, not at each request, and what it takes back is
-// taken back soon.
+// TestRemembered: reviews are cached for a short time. A revoked permission or token is therefore refused soon.
 func TestRemembered(t *testing.T) {
 	w, api := imaginary(t)
 	w.scanner("shop", "main")
@@ -202,7 +201,7 @@ func TestRemembered(t *testing.T) {
 	}
 }
 
-// TestMadeUpTokens: whoever sends them keeps out nobody whose token is known, and a repeated one is not asked about again.
+// TestMadeUpTokens: made-up tokens keep out no caller whose token is cached, and a repeated token causes no second review.
 func TestMadeUpTokens(t *testing.T) {
 	w, api := imaginary(t)
 	w.scanned(w.scanner("shop", "main"), "web")
@@ -221,7 +220,7 @@ func TestMadeUpTokens(t *testing.T) {
 	}
 
 	w.gets(findingsPath, anyone)
-	w.clock.Step(decisionTime + time.Second) // the token is still known, the right is asked about again
+	w.clock.Step(decisionTime + time.Second) // the token is still cached, the permission is reviewed again
 	for range maxReviews {
 		w.must(w.api.authenticator.asking.acquire(t.Context()))
 	}
@@ -230,7 +229,7 @@ func TestMadeUpTokens(t *testing.T) {
 	}
 }
 
-// TestAPIServerAway: while it does not answer, nobody is let in, and nobody is said to have no right.
+// TestAPIServerAway: while the API server does not answer, nobody is admitted, and nobody gets 401 or 403.
 func TestAPIServerAway(t *testing.T) {
 	w, api := imaginary(t)
 	w.scanned(w.scanner("shop", "main"), "web")
@@ -250,7 +249,7 @@ func TestAPIServerAway(t *testing.T) {
 	}
 }
 
-// TestStoreAway: trouble of the store is no empty answer.
+// TestStoreAway: a store that fails does not cause an empty answer.
 func TestStoreAway(t *testing.T) {
 	w, _ := imaginary(t)
 	w.scanned(w.scanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "openssl"))
@@ -262,7 +261,7 @@ func TestStoreAway(t *testing.T) {
 	}
 }
 
-// TestTurns: who waits for a review gives up when the request ends.
+// TestTurns: a request that waits for a slot gives up when its context ends.
 func TestTurns(t *testing.T) {
 	full := make(semaphore, 1)
 	if err := full.acquire(t.Context()); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// Store is what the API needs of the operator's store.
+// Store is the part of the operator's store that the API reads.
 type Store interface {
 	store.Views
 	ID() string
@@ -28,12 +28,12 @@ type Store interface {
 
 // API serves the REST API.
 type API struct {
-	// Reader has Scanners, ImageScans, exceptions and the metadata of namespaces, from a cache. What it gives is not changed.
+	// Reader reads Scanners, ImageScans, exceptions and the metadata of namespaces from a cache. The API does not change the objects.
 	Reader client.Reader
-	// TokenReviews creates TokenReviews. Anybody who reaches the API can have one made, so its rate should be limited apart
-	// from that of the operator's own work and of AccessReviews: made-up tokens then keep out only callers who are new.
+	// TokenReviews creates TokenReviews. Anybody who reaches the API can cause one. Its rate limit should therefore be separate from that
+	// of the operator's own work and that of AccessReviews: made-up tokens then keep out only callers whose token is not cached.
 	TokenReviews client.Client
-	// AccessReviews creates SubjectAccessReviews, of callers whose token the API server accepted.
+	// AccessReviews creates SubjectAccessReviews for callers whose token the API server has accepted.
 	AccessReviews client.Client
 	Store         Store
 	Clock         clock.PassiveClock
@@ -44,30 +44,30 @@ type API struct {
 	authorizer    authorizer
 	metrics       *metrics
 	rules         rules
-	// queries are those to the store, and documents those that are being made, each of which needs much memory.
+	// queries bounds concurrent queries to the store. documents bounds documents that are being made, each of which needs much memory.
 	queries, documents semaphore
-	// downloads last as long as their reader takes: SBOMs, and documents that were made.
+	// downloads bounds responses that last as long as their reader takes: SBOMs and documents.
 	downloads *turns
 }
 
-// How many do something at once. The store has few readers, and the controllers need them too.
+// Bounds of concurrency. The store has few readers, and the controllers need them too.
 const (
 	maxQueries   = 2
-	maxDocuments = 1 // each may take a fifth of the process's memory
+	maxDocuments = 1 // each may need a fifth of the process's memory
 	maxDownloads = 4
 )
 
-// How long a request may take, sending the answer included.
+// Maximum durations of a request, including the sending of the response.
 const (
 	requestTime  = 30 * time.Second
 	documentTime = 2 * time.Minute
 	downloadTime = 15 * time.Minute
 )
 
-// PathDocument is where the OpenAPI document is.
+// PathDocument is the path of the OpenAPI document.
 const PathDocument = "/openapi.yaml"
 
-// Handler returns the API's handler. It is for HTTPS only: requests have tokens.
+// Handler returns the API's handler. Serve it over HTTPS only, since requests carry tokens.
 func (a *API) Handler() (_ http.Handler, err error) {
 	if a.rules, err = readRules(restv1.Document); err != nil {
 		return nil, err
@@ -97,10 +97,10 @@ func (a *API) Handler() (_ http.Handler, err error) {
 	return a.admit(mux), nil
 }
 
-// caller is what a request's context has.
+// caller is the value that admit adds to a request's context.
 type caller struct {
 	user authenticationv1.UserInfo
-	// question is what is asked for, whichever page of it.
+	// question identifies what is requested, whichever page of it (see questionOf).
 	question string
 }
 
@@ -111,17 +111,18 @@ func callerOf(ctx context.Context) *caller {
 	return c
 }
 
-// admit lets requests pass that only read, by callers that the API server knows.
+// admit passes on GET requests without a body from callers whose token the API server accepts. It serves the OpenAPI document to everybody,
+// and refuses all other requests.
 func (a *API) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Everything below writes through the recorder, so that an answer that has begun is known as such.
+		// All handlers write through the recorder: answer must know whether the response has begun.
 		answer := &recorder{ResponseWriter: w, operation: "none"}
 		began := a.Clock.Now()
-		// Also when the answer is broken off, which is by a panic.
+		// An aborted response, which is a panic, is counted as well.
 		defer func() { a.metrics.served(answer.operation, answer.status, a.Clock.Since(began)) }()
 		header := w.Header()
 		header.Set("X-Content-Type-Options", "nosniff")
-		// What was found is for the caller alone, and asked for again each time (If-None-Match makes that cheap).
+		// Findings are for this caller alone, and must be revalidated each time. If-None-Match makes that cheap.
 		header.Set("Cache-Control", "private, no-cache")
 		if r.Method != http.MethodGet {
 			a.answer(answer, r, refuse(restv1.ReasonMethodNotAllowed, "the API is read-only: only GET is allowed"))
@@ -129,7 +130,7 @@ func (a *API) admit(next http.Handler) http.Handler {
 		}
 		if r.ContentLength != 0 {
 			header.Set("Connection", "close")
-			// What is left of the body is not waited for.
+			// The server must not wait for the rest of the body.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now())
 			a.answer(answer, r, invalid("body", "a request has none"))
 			return
@@ -152,14 +153,14 @@ func (a *API) admit(next http.Handler) http.Handler {
 	})
 }
 
-// authenticate waits for the API server no longer than any request does.
+// authenticate returns the user of a request. It waits for the API server for at most requestTime.
 func (a *API) authenticate(r *http.Request) (authenticationv1.UserInfo, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
 	defer cancel()
 	return a.authenticator.user(r.WithContext(ctx))
 }
 
-// router checks parameters before the generated code reads them.
+// router checks the parameters of each route before the generated code reads them.
 type router struct {
 	*http.ServeMux
 	api *API
@@ -169,7 +170,7 @@ type router struct {
 func (m router) HandleFunc(pattern string, handle func(http.ResponseWriter, *http.Request)) {
 	route, known := m.api.rules[pattern]
 	if !known {
-		// Not reached: routes and rules come from the same document. Parameters would go unchecked.
+		// Unreachable, since routes and rules come from the same document. A route without rules would leave its parameters unchecked.
 		panic("the OpenAPI document does not have " + pattern)
 	}
 	m.ServeMux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -182,7 +183,7 @@ func (m router) HandleFunc(pattern string, handle func(http.ResponseWriter, *htt
 		}
 		callerOf(r.Context()).question = questionOf(r)
 		limit := timeOf(route.operation)
-		// It is the connection's own time, whatever the clock of the rest is. Writers without a connection have no deadline.
+		// The connection's deadline is in real time, whatever clock the API uses. Writers without a connection have no deadline.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit))
 		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
@@ -190,7 +191,7 @@ func (m router) HandleFunc(pattern string, handle func(http.ResponseWriter, *htt
 	})
 }
 
-// timeOf is how long an operation may take.
+// timeOf returns the maximum duration of an operation.
 func timeOf(operation string) time.Duration {
 	switch operation {
 	case "getSBOM":
@@ -201,7 +202,7 @@ func timeOf(operation string) time.Duration {
 	return requestTime
 }
 
-// answerUnbound answers what the generated code could not take apart, which the rules should have refused before.
+// answerUnbound answers a request that the generated code cannot parse. The rules should have refused it before.
 func (a *API) answerUnbound(w http.ResponseWriter, r *http.Request, err error) {
 	var unread *restv1.InvalidParamFormatError
 	if errors.As(err, &unread) {
@@ -211,8 +212,9 @@ func (a *API) answerUnbound(w http.ResponseWriter, r *http.Request, err error) {
 	a.answer(w, r, invalid("query", "%v", err))
 }
 
-// answer turns an error into an answer, with one line in the log. Callers get the text of a refusal, and of anything else
-// only that the operator is in trouble.
+// answer sends an error as the response, and logs one line unless the request was canceled. The caller gets the text of a refusal. Of any
+// other error, the caller learns only that the operator cannot answer. If the response has already begun, answer panics with
+// http.ErrAbortHandler.
 func (a *API) answer(w http.ResponseWriter, r *http.Request, err error) {
 	user := ""
 	if c := callerOf(r.Context()); c != nil {
@@ -220,7 +222,7 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	log := a.Log.WithValues("method", abbreviate(r.Method), "path", abbreviatePath(r.URL.Path), "user", user)
 	if answer, ok := w.(*recorder); ok && answer.status != 0 {
-		// The answer has begun. It must not look as if it were whole.
+		// The response has begun, and must not look complete.
 		log.Info("Broke off an answer", "reason", err.Error())
 		panic(http.ErrAbortHandler)
 	}
@@ -228,10 +230,10 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.As(err, &refused):
 	case errors.Is(r.Context().Err(), context.Canceled):
-		// The caller has gone, or the operator is about to end.
+		// The caller is gone, or the operator is shutting down.
 		busy("the operator is about to end; come back later").write(w)
 		return
-	case errors.Is(err, context.DeadlineExceeded): // the request's own time, which the store and the API server heed
+	case errors.Is(err, context.DeadlineExceeded): // the request's own deadline, which the store and the API server observe
 		refused = busy("it took too long; ask for less, or come back later")
 	default:
 		log.Error(err, "Serving a request")
@@ -241,7 +243,7 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, err error) {
 	refused.write(w)
 }
 
-// abbreviatePath keeps what is needed to know what was asked for.
+// abbreviatePath cuts a path for the log.
 func abbreviatePath(path string) string {
 	const most = 512
 	if len(path) > most {
@@ -250,11 +252,11 @@ func abbreviatePath(path string) string {
 	return path
 }
 
-// recorder notes what was answered.
+// recorder records the status of a response.
 type recorder struct {
 	http.ResponseWriter
 	operation string
-	status    int // 0 until the answer begins
+	status    int // 0 until the response begins
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -276,7 +278,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// query asks the store, when it is this request's turn.
+// query runs a query to the store once a slot is free.
 func (a *API) query(ctx context.Context, work func() error) error {
 	if err := a.queries.acquire(ctx); err != nil {
 		return err

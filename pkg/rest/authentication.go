@@ -15,37 +15,37 @@ import (
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 )
 
-// Bounds of what is remembered of callers. A token that is revoked is known to be for no longer than tokenTime more.
+// Bounds of the cache of callers. A revoked token is accepted for at most tokenTime longer.
 const (
 	maxTokens     = 4096
 	tokenTime     = 30 * time.Second
 	maxTokenBytes = 16 << 10
-	// maxRefused tokens are remembered as such for refusedTime, in a cache of their own: whoever repeats one costs nothing.
+	// maxRefused is the number of refused tokens that are cached, each for refusedTime, in a cache of their own. A repeated token causes no
+	// second review.
 	maxRefused  = 4096
 	refusedTime = 10 * time.Second
-	// maxReviews is how many questions of a kind to the API server are open at once; others wait.
+	// maxReviews is the number of concurrent reviews of one kind. Others wait.
 	maxReviews = 32
 )
 
-// authenticator asks the API server whose token a request has, and remembers the answer for a moment. It keeps no token,
-// only its hash.
+// authenticator finds out by TokenReviews who sent a request, and caches the results for a short time. It keeps no token, only its hash.
 type authenticator struct {
 	reviews client.Client
 	known   *cache.LRUExpireCache // UserInfo by the token's SHA-256
-	refused *cache.LRUExpireCache // the token's SHA-256
+	refused *cache.LRUExpireCache // refused tokens, by SHA-256
 	asking  semaphore
 }
 
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 
-// user returns who sent a request. Audiences are the API server's own: what "kubectl create token" gives will do.
+// user returns the sender of a request. The token's audiences must be those of the API server, as with "kubectl create token".
 func (a *authenticator) user(r *http.Request) (authenticationv1.UserInfo, error) {
 	token, err := bearer(r)
 	if err != nil {
 		return authenticationv1.UserInfo{}, err
 	}
 	hash := sha256.Sum256([]byte(token))
-	// A flood of made-up tokens pushes nobody out: what the API server refused is remembered elsewhere.
+	// Refused tokens have a cache of their own: a flood of made-up tokens evicts no known caller.
 	if user, found := a.known.Get(hash); found {
 		return user.(authenticationv1.UserInfo), nil
 	}
@@ -64,7 +64,7 @@ func (a *authenticator) user(r *http.Request) (authenticationv1.UserInfo, error)
 	return user, nil
 }
 
-// review makes a TokenReview. Without audiences the API server wants its own.
+// review creates a TokenReview. Without audiences in it, the API server requires its own.
 func (a *authenticator) review(ctx context.Context, token string) (user authenticationv1.UserInfo, accepted bool, err error) {
 	if err := a.asking.acquire(ctx); err != nil {
 		return authenticationv1.UserInfo{}, false, err
@@ -72,7 +72,7 @@ func (a *authenticator) review(ctx context.Context, token string) (user authenti
 	defer a.asking.release()
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	if err := a.reviews.Create(ctx, review); err != nil {
-		// The error is of the request and does not hold its body.
+		// The error describes the request. It does not contain the body, which holds the token.
 		return authenticationv1.UserInfo{}, false, fmt.Errorf("reviewing a token: %w", err)
 	}
 	return review.Status.User, review.Status.Authenticated, nil
@@ -83,7 +83,7 @@ func unauthorized() *problem {
 		"the API server does not accept the token: it has expired, or is not for this cluster; get another one (kubectl create token)")
 }
 
-// bearer takes the token out of a request (RFC 6750).
+// bearer returns the token of a request (RFC 6750).
 func bearer(r *http.Request) (string, error) {
 	values := r.Header.Values("Authorization")
 	if len(values) == 1 {

@@ -18,36 +18,36 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// Bounds of what is asked about callers and remembered of it. RBAC that is taken away has an effect after decisionTime.
+// Bounds of the access reviews and of their cache. Revoked RBAC permissions are lost after at most decisionTime.
 const (
 	maxDecisions = 16384
 	decisionTime = 10 * time.Second
-	// maxNamespaces is how many namespaces are asked about one by one for one request.
+	// maxNamespaces is the number of namespaces that are reviewed one by one for one request.
 	maxNamespaces = 1000
-	// askedAtOnce of them for one request, so that others have their turn too.
+	// askedAtOnce is the number of concurrent reviews for one request, which leaves slots for other requests.
 	askedAtOnce = 8
 )
 
-// Resources that the rights of callers are about.
+// Resources that callers need permissions for.
 const (
 	scanners   = "scanners"
 	imageScans = "imagescans"
 )
 
-// Verbs.
+// Verbs that callers need.
 const (
 	get  = "get"
 	list = "list"
 )
 
-// authorizer asks the API server what a caller may do, and remembers the answer for a moment.
+// authorizer finds out by SubjectAccessReviews what a caller may do, and caches the results for a short time.
 type authorizer struct {
 	reviews client.Client
 	known   *cache.LRUExpireCache // bool by the hash of user and attributes
 	asking  semaphore
 }
 
-// check refuses what the user may not do. It says the same whether or not there is such a thing.
+// check returns a refusal unless the user has the permission. The refusal is the same whether or not the object exists.
 func (a *authorizer) check(ctx context.Context, user authenticationv1.UserInfo, verb, resource, namespace, name string) error {
 	allowed, err := a.may(ctx, user, verb, resource, namespace, name)
 	if err != nil || allowed {
@@ -59,7 +59,7 @@ func (a *authorizer) check(ctx context.Context, user authenticationv1.UserInfo, 
 
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
-// may says whether the user may do something with resources of a namespace ("" for all), or with one of a name.
+// may reports whether the user may use a verb on the resources of a namespace ("" for all), or on the object with a name.
 func (a *authorizer) may(ctx context.Context, user authenticationv1.UserInfo, verb, resource, namespace, name string) (bool, error) {
 	spec := authorizationv1.SubjectAccessReviewSpec{
 		User: user.Username, Groups: user.Groups, UID: user.UID,
@@ -74,7 +74,7 @@ func (a *authorizer) may(ctx context.Context, user authenticationv1.UserInfo, ve
 		}
 		spec.Extra[key] = authorizationv1.ExtraValue(values)
 	}
-	// Maps are written in order, so that the same question has the same hash.
+	// The keys of a map are marshalled in order, so that equal reviews have the same hash.
 	question, err := json.Marshal(spec)
 	if err != nil {
 		return false, err
@@ -95,9 +95,9 @@ func (a *authorizer) may(ctx context.Context, user authenticationv1.UserInfo, ve
 	return review.Status.Allowed, nil
 }
 
-// sight is what a caller sees of a resource.
+// sight holds the namespaces in which a caller may see a resource.
 type sight struct {
-	// all namespaces, or only these, sorted.
+	// all means that the caller sees every namespace. Otherwise namespaces lists them, sorted.
 	all        bool
 	namespaces []string
 }
@@ -107,8 +107,9 @@ func (s sight) of(namespace string) bool {
 	return s.all || found
 }
 
-// sees finds out in which of the given namespaces the user may list a resource. A user who may not do so anywhere is
-// refused: an empty answer would look like "nothing found".
+// sees returns in which of the given namespaces the user may list a resource. A user who may not list it in any of them is refused, since
+// an empty list would look like "nothing found". More than maxNamespaces are refused, unless the user may list the resource in all
+// namespaces.
 func (a *authorizer) sees(ctx context.Context, user authenticationv1.UserInfo, resource string, namespaces []string) (sight, error) {
 	all, err := a.may(ctx, user, list, resource, "", "")
 	if err != nil || all {

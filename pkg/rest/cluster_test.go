@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// apiServer is a real one with the project's kinds and the roles that it ships for users.
+// apiServer starts a real API server once, with the project's CRDs and the roles that the project ships for users.
 func apiServer(t *testing.T) client.Client {
 	t.Helper()
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
@@ -63,7 +63,7 @@ func apiServer(t *testing.T) client.Client {
 	return realAPI
 }
 
-// createRoles makes the ClusterRoles of a file.
+// createRoles creates the ClusterRoles of a file.
 func createRoles(c client.Client, file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -84,7 +84,7 @@ func createRoles(c client.Client, file string) error {
 	return nil
 }
 
-// account makes a ServiceAccount and gives its token, made as "kubectl create token" does.
+// account creates a ServiceAccount and returns a token of it, as "kubectl create token" does.
 func (w *world) account(namespace, name string, audiences ...string) string {
 	w.t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -94,7 +94,7 @@ func (w *world) account(namespace, name string, audiences ...string) string {
 	return request.Status.Token
 }
 
-// grants gives a ServiceAccount of the namespace "people" a ClusterRole in a namespace, or everywhere ("").
+// grants binds a ClusterRole to a ServiceAccount of the namespace "people", in one namespace or in all ("").
 func (w *world) grants(namespace, account, role string) {
 	w.t.Helper()
 	subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "people", Name: account}}
@@ -107,7 +107,7 @@ func (w *world) grants(namespace, account, role string) {
 	w.must(w.cluster.Create(w.t.Context(), &rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: ref}))
 }
 
-// TestRealAPIServer: tokens and rights are those of a real API server, with the roles that the project ships.
+// TestRealAPIServer: a real API server decides about tokens and permissions, with the roles that the project ships.
 func TestRealAPIServer(t *testing.T) {
 	cluster := apiServer(t)
 	w := newWorld(t, cluster, cluster)

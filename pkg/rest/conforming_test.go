@@ -16,7 +16,7 @@ import (
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 )
 
-// conforming passes requests on and checks that each answer is one that the OpenAPI document allows, field by field.
+// conforming passes requests on and checks each response against the OpenAPI document, field by field.
 type conforming struct {
 	t    testing.TB
 	next http.RoundTripper
@@ -60,7 +60,7 @@ func (c *conforming) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// schemasOf are the schemas of a response by content type.
+// schemasOf holds the schemas of a response by content type.
 type schemasOf map[string]*jsonschema.Schema
 
 type contract struct {
@@ -82,7 +82,7 @@ func (c *contract) responses(path string) map[string]schemasOf {
 
 const documentURL = "https://example.com/openapi.json"
 
-// documented reads the document once. Fields that it does not have are no part of an answer.
+// documented parses the document once. Fields that the document does not have are not allowed in a response.
 var documented = sync.OnceValue(func() *contract {
 	var document map[string]any
 	if err := yaml.Unmarshal(restv1.Document, &document); err != nil {

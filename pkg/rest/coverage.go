@@ -16,12 +16,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// operations implement the generated interface.
+// operations implements the generated interface.
 type operations struct{ *API }
 
 var _ restv1.StrictServerInterface = operations{}
 
-// scannerPlace is the last Scanner before a page.
+// scannerPlace is the position of a page of Scanners: the last Scanner before the page.
 type scannerPlace struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -42,7 +42,7 @@ func (a operations) ListScanners(ctx context.Context, r restv1.ListScannersReque
 	if err := readPlace(question, r.Params.Continue, &after); err != nil {
 		return nil, err
 	}
-	// The place is a name and no number: what comes or goes meanwhile moves nothing to another page.
+	// The position is a name, not a number: Scanners that are created or deleted in the meantime move no other Scanner to another page.
 	rest := slices.IndexFunc(visible, func(s v1alpha1.Scanner) bool {
 		return cmp.Or(cmp.Compare(s.Namespace, after.Namespace), cmp.Compare(s.Name, after.Name)) > 0
 	})
@@ -64,8 +64,8 @@ func (a operations) ListScanners(ctx context.Context, r restv1.ListScannersReque
 	return answer, nil
 }
 
-// visibleScanners lists the Scanners of one namespace, or of all, and says in which of their namespaces the caller may
-// list a resource.
+// visibleScanners returns all Scanners of one namespace, or of all namespaces, and in which of their namespaces the caller may list a
+// resource. The Scanners are not filtered.
 func (a operations) visibleScanners(ctx context.Context, resource, namespace string) ([]v1alpha1.Scanner, sight, error) {
 	user := callerOf(ctx).user
 	if namespace != "" {
@@ -98,7 +98,7 @@ func (a operations) GetScanner(ctx context.Context, r restv1.GetScannerRequestOb
 	return restv1.GetScanner200JSONResponse(a.scannerOf(&scanner)), nil
 }
 
-// read gets an object that the caller may get.
+// read gets an object if the caller may get it.
 func (a operations) read(ctx context.Context, resource, namespace, name string, into client.Object) error {
 	if err := a.authorizer.check(ctx, callerOf(ctx).user, get, resource, namespace, name); err != nil {
 		return err
@@ -159,7 +159,8 @@ func (a operations) GetImageScan(ctx context.Context, r restv1.GetImageScanReque
 	return restv1.GetImageScan200JSONResponse(imageScanOf(&scan)), nil
 }
 
-// scannerOf leaves out what is for kubectl and the operator only: the specification, store and receivers.
+// scannerOf converts a Scanner for a response. It leaves out what only kubectl users and the operator need: the specification, the store
+// and the receivers.
 func (a operations) scannerOf(s *v1alpha1.Scanner) restv1.Scanner {
 	images := s.Status.Images
 	scanner := restv1.Scanner{
@@ -195,7 +196,7 @@ func conditionsOf(conditions []metav1.Condition) []restv1.Condition {
 	return all
 }
 
-// phaseOf is Pending as long as nobody has looked at the ImageScan.
+// phaseOf returns the phase of an ImageScan. It is Pending until the operator has set one.
 func phaseOf(scan *v1alpha1.ImageScan) restv1.Phase {
 	return restv1.Phase(cmp.Or(scan.Status.Phase, v1alpha1.PhasePending))
 }

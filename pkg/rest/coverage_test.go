@@ -15,7 +15,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// TestScannerCoverage: a Scanner's coverage is told in full.
+// TestScannerCoverage: a Scanner's coverage is returned completely.
 func TestScannerCoverage(t *testing.T) {
 	w, _ := imaginary(t)
 	w.scanner("shop", "main", func(s *v1alpha1.Scanner) {
@@ -48,7 +48,7 @@ func TestScannerCoverage(t *testing.T) {
 	}
 }
 
-// TestListsInPages: each thing is on exactly one page, in order, for pages of any size.
+// TestListsInPages: each item is on exactly one page, in order, whatever the page size is.
 func TestListsInPages(t *testing.T) {
 	w, _ := imaginary(t)
 	for i := range 7 {
@@ -93,7 +93,7 @@ func TestListsInPages(t *testing.T) {
 	}
 }
 
-// TestImageScans: everything that an ImageScan says, and the filters of the list.
+// TestImageScans: an ImageScan is returned completely, and the list can be filtered.
 func TestImageScans(t *testing.T) {
 	w, _ := imaginary(t)
 	a, b := w.scanner("shop", "a"), w.scanner("shop", "b")

@@ -31,12 +31,12 @@ func (a operations) GetSBOM(ctx context.Context, r restv1.GetSBOMRequestObject) 
 	if matches(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
 		return unchanged(tag), nil
 	}
-	// Given back when the SBOM is sent: each takes a decoder's memory, and a processor while it is decompressed.
+	// The slot is released when the SBOM is sent. Each download needs the memory of a decoder, and a processor while it is decompressed.
 	turn, err := a.downloads.acquire(ctx, callerOf(ctx).user.Username)
 	if err != nil {
 		return nil, err
 	}
-	// It may be another one by now, and the tag is a promise of each byte.
+	// The SBOM may have been replaced during the wait, and the ETag promises each byte of it.
 	if found, tag, err = a.locateSBOM(ctx, r.Namespace, r.Name, compressed); err != nil {
 		turn.release()
 		return nil, err
@@ -52,7 +52,7 @@ func (a operations) GetSBOM(ctx context.Context, r restv1.GetSBOMRequestObject) 
 	return &download{content: sbom, size: size, compressed: compressed, tag: tag, turn: turn}, nil
 }
 
-// locateSBOM finds an ImageScan's SBOM as it is now, and the tag of the form in which it is sent.
+// locateSBOM returns the location of an ImageScan's current SBOM, and the ETag of the form in which it is sent.
 func (a operations) locateSBOM(ctx context.Context, namespace, name string, compressed bool) (found result, tag string, err error) {
 	if found, err = a.locate(ctx, namespace, name); err != nil {
 		return result{}, "", err
@@ -70,9 +70,9 @@ func (a operations) locateSBOM(ctx context.Context, namespace, name string, comp
 	return found, tag, nil
 }
 
-// download sends an SBOM in pieces.
+// download is a response that streams an SBOM.
 type download struct {
-	content    io.ReadCloser // zstd
+	content    io.ReadCloser // compressed with zstd
 	size       int64
 	compressed bool
 	tag        string
@@ -85,7 +85,7 @@ func (d *download) VisitGetSBOMResponse(w http.ResponseWriter) error {
 	defer d.content.Close()
 	to := d.turn.sends(w)
 	header := w.Header()
-	// An error after the first byte breaks the connection off, which is how the caller notices that something is missing.
+	// An error after the first byte aborts the connection. The caller notices by this that something is missing.
 	header.Set("Content-Type", "application/vnd.syft+json")
 	header.Set("ETag", d.tag)
 	header.Set("Vary", "Accept-Encoding")
@@ -125,7 +125,7 @@ func (a operations) GetCycloneDX(ctx context.Context, r restv1.GetCycloneDXReque
 	return &renderedAnswer{rendered: document, contentType: cyclonedx.MediaType + "; version=1.6", tag: tag, turn: turn}, nil
 }
 
-// renderCycloneDX makes the document. What it is made of is in memory meanwhile.
+// renderCycloneDX makes the document. The findings are in memory only until it returns.
 func (a operations) renderCycloneDX(ctx context.Context, r restv1.GetCycloneDXRequestObject) (*rendered, string, error) {
 	if err := a.documents.acquireSoon(ctx); err != nil {
 		return nil, "", err
@@ -139,7 +139,7 @@ func (a operations) renderCycloneDX(ctx context.Context, r restv1.GetCycloneDXRe
 	return document, tag, err
 }
 
-// locateReport finds an ImageScan's report as it is now, and what is excepted in it.
+// locateReport returns the location of an ImageScan's current report, and the exceptions that apply to its findings.
 func (a operations) locateReport(ctx context.Context, namespace, name string, outdated *restv1.Outdated) (found result, e store.Excepting, err error) {
 	if found, err = a.locate(ctx, namespace, name); err != nil {
 		return result{}, e, err
@@ -151,13 +151,13 @@ func (a operations) locateReport(ctx context.Context, namespace, name string, ou
 	return found, e, err
 }
 
-// tagOfReport is the tag of the report as CycloneDX. It is weak: what is known of a vulnerability may have been told by another image's
-// newer report meanwhile.
+// tagOfReport returns the ETag of the report as CycloneDX. It is weak, since a newer report of another image may have updated what is known
+// of a vulnerability.
 func (a operations) tagOfReport(found result, e store.Excepting) string {
 	return fmt.Sprintf(`W/"%.8s-%d.%d-%s"`, a.Store.ID(), found.Report.ID, found.Report.Revision, tagOf(e))
 }
 
-// documentOf reads what the document is made of. Since the turn came, the report may have become another one.
+// documentOf reads the content of the document. The report may have been replaced while the request waited.
 func (a operations) documentOf(ctx context.Context, r restv1.GetCycloneDXRequestObject) (report cyclonedx.Report, tag string, err error) {
 	found, excepting, err := a.locateReport(ctx, r.Namespace, r.Name, r.Params.Outdated)
 	if err != nil {
@@ -184,17 +184,17 @@ func (a operations) documentOf(ctx context.Context, r restv1.GetCycloneDXRequest
 	return report, tag, nil
 }
 
-// Bounds of a report that is written as one document, which is made in memory: with both reached, making it takes some
-// 200 MiB.
+// Bounds of a report as one document, which is made in memory. A report that reaches both bounds takes about 200 MiB.
 const (
 	maxDocumentFindings = 20_000
-	// maxDocumentBytes are those of the findings as JSON, with what exceptions say of them: a control character is one byte in the store and six in a document.
+	// maxDocumentBytes bounds the findings as JSON, with the texts of their exceptions. A control character is one byte in the store and
+	// six in a document.
 	maxDocumentBytes = 24 << 20
-	// documentPage is how many findings are read at once.
+	// documentPage is the number of findings that are read at once.
 	documentPage = 5000
 )
 
-// allFindings reads a report, page by page, so that one that is too large is noticed before all of it is in memory.
+// allFindings reads a report page by page. It detects a report that is too large before all of it is in memory.
 func (a operations) allFindings(ctx context.Context, found result, excepting store.Excepting) ([]store.SeenFinding, error) {
 	var all []store.SeenFinding
 	var size written
@@ -230,7 +230,7 @@ func (a operations) allFindings(ctx context.Context, found result, excepting sto
 	return all, nil
 }
 
-// textsOf are what a document repeats of an exception with each finding that it covers.
+// textsOf returns the texts of an exception that a document repeats with each finding that the exception covers.
 func textsOf(e *exception.Exception) []string {
 	if e == nil {
 		return nil
@@ -238,12 +238,12 @@ func textsOf(e *exception.Exception) []string {
 	return []string{e.Reason, e.Action}
 }
 
-// tooLarge refuses to make a document.
+// tooLarge returns the refusal to make a document.
 func tooLarge(format string, args ...any) *problem {
 	return refuse(restv1.ReasonTooLarge, "the report has "+format+", which is too much for one document: page through its findings instead", args...)
 }
 
-// written counts bytes.
+// written counts the bytes that are written to it.
 type written int
 
 // Write implements io.Writer.
@@ -252,7 +252,7 @@ func (w *written) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// unchanged says that the caller has it already.
+// unchanged is the response with status 304, for a caller that already has the content with this ETag.
 type unchanged string
 
 func (u unchanged) visit(w http.ResponseWriter) error {
@@ -270,7 +270,7 @@ func (u unchanged) VisitGetSBOMResponse(w http.ResponseWriter) error {
 // VisitGetCycloneDXResponse implements restv1.GetCycloneDXResponseObject.
 func (u unchanged) VisitGetCycloneDXResponse(w http.ResponseWriter) error { return u.visit(w) }
 
-// matches says whether If-None-Match names a tag (RFC 9110, section 13.1.2: the weak comparison).
+// matches reports whether an If-None-Match header names an ETag (RFC 9110, section 13.1.2: weak comparison).
 func matches(ifNoneMatch, tag string) bool {
 	opaque := strings.TrimPrefix(tag, "W/")
 	for candidate := range strings.SplitSeq(ifNoneMatch, ",") {
@@ -282,8 +282,8 @@ func matches(ifNoneMatch, tag string) bool {
 	return false
 }
 
-// accepts says whether Accept-Encoding names a coding, and not only to refuse it (RFC 9110, section 12.5.3). "*" is taken
-// for other codings: who wants zstd says so.
+// accepts reports whether an Accept-Encoding header names a coding with a quality above 0 (RFC 9110, section 12.5.3). "*" does not count,
+// since a caller that wants zstd names it.
 func accepts(acceptEncoding, coding string) bool {
 	for candidate := range strings.SplitSeq(acceptEncoding, ",") {
 		name, parameters, _ := strings.Cut(candidate, ";")

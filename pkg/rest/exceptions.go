@@ -13,12 +13,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// exceptions reads those that are in force now.
+// exceptions returns the source of the exceptions that are in force.
 func (a operations) exceptions() cluster.Source {
 	return cluster.Source{Reader: a.Reader, Clock: a.Clock}
 }
 
-// excepting says which findings of an image are covered: by each of its names.
+// excepting selects the findings of an image that are suppressed: those that exceptions cover under each of the image's names.
 func (a operations) excepting(ctx context.Context, found *result) (store.Excepting, error) {
 	set, _, err := a.exceptions().InForce(ctx, found.scan.Namespace)
 	if err != nil {
@@ -27,7 +27,7 @@ func (a operations) excepting(ctx context.Context, found *result) (store.Excepti
 	return store.Excepting{Exceptions: set, Images: found.names()}, nil
 }
 
-// names are those by which workloads run the image now; of one that none runs, those by which it was run.
+// names returns the names by which workloads run the image now. If no workload runs it, they are the references in the ImageScan.
 func (r *result) names() (names []exception.Image) {
 	if len(r.Names) > 0 {
 		return r.Names
@@ -40,7 +40,7 @@ func (r *result) names() (names []exception.Image) {
 	return names
 }
 
-// tagOf names all that exceptions say of an image. It is 16 hexadecimal digits.
+// tagOf returns 16 hexadecimal digits that identify the exceptions and the names of an image.
 func tagOf(e store.Excepting) string {
 	sum := sha256.New()
 	for _, exception := range e.Exceptions.All() {

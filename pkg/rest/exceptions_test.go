@@ -19,7 +19,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// excepts makes an exception for a vulnerability in a namespace.
+// excepts creates an exception for a vulnerability in a namespace.
 func (w *world) excepts(namespace, name, id string, changes ...func(*v1alpha1.ExceptionSpec)) *v1alpha1.VulnerabilityException {
 	w.t.Helper()
 	e := &v1alpha1.VulnerabilityException{
@@ -36,8 +36,8 @@ func (w *world) excepts(namespace, name, id string, changes ...func(*v1alpha1.Ex
 	return e
 }
 
-// TestExceptedFindings: what an exception covers is shown as excepted, in its namespace and for its time alone, and can be
-// filtered by.
+// TestExceptedFindings: a finding that an exception covers is shown as suppressed, only in the exception's namespace and until it expires.
+// Findings can be filtered by it.
 func TestExceptedFindings(t *testing.T) {
 	w, _ := imaginary(t)
 	for _, namespace := range []string{"shop", "blog"} {
@@ -82,8 +82,8 @@ func TestExceptedFindings(t *testing.T) {
 	}
 }
 
-// TestExceptedByTheNamesThatRun: an ImageScan notes a few of the names that its image has ever had; a finding is excepted by those under
-// which it runs now, as it is in counts and messages.
+// TestExceptedByTheNamesThatRun: an exception applies to the names under which an image runs now, as in counts and messages. The ImageScan
+// has only some of the names that its image has ever had.
 func TestExceptedByTheNamesThatRun(t *testing.T) {
 	for name, tt := range map[string]struct {
 		runs []string
@@ -112,7 +112,7 @@ func TestExceptedByTheNamesThatRun(t *testing.T) {
 	}
 }
 
-// TestExceptedWorkloads: who runs a vulnerability is told with what was decided in each namespace.
+// TestExceptedWorkloads: the workloads with a vulnerability are listed with the exception of their own namespace.
 func TestExceptedWorkloads(t *testing.T) {
 	w, _ := imaginary(t)
 	for _, namespace := range []string{"blog", "shop"} {
@@ -130,7 +130,8 @@ func TestExceptedWorkloads(t *testing.T) {
 	}
 }
 
-// TestLifeOfFindings: what has gone is told when asked for, with when; what has changed, too.
+// TestLifeOfFindings: findings that are gone are listed on request, with the time when they were fixed. Findings that have changed have the
+// times of their changes.
 func TestLifeOfFindings(t *testing.T) {
 	w, _ := imaginary(t)
 	scanner := w.scanner("shop", "main")
@@ -153,7 +154,7 @@ func TestLifeOfFindings(t *testing.T) {
 	}
 }
 
-// matched stores a further report of an image, made with other data.
+// matched stores another report of an image, made with other data.
 func (w *world) matched(name, data string, findings ...finding.Finding) {
 	w.t.Helper()
 	_, err := w.store.SaveReport(w.t.Context(), store.Report{
@@ -163,7 +164,7 @@ func (w *world) matched(name, data string, findings ...finding.Finding) {
 	w.must(err)
 }
 
-// TestOpenVEX: the document says what was decided about the image, and has another tag when that changes.
+// TestOpenVEX: the document contains the exceptions of the image, and its ETag changes with them.
 func TestOpenVEX(t *testing.T) {
 	w, _ := imaginary(t)
 	w.scanned(w.scanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "zlib"))
@@ -191,7 +192,7 @@ func TestOpenVEX(t *testing.T) {
 	w.nothingLasts()
 }
 
-// TestExceptedInCycloneDX: a vulnerability whose findings are all excepted has an analysis, and the document another tag.
+// TestExceptedInCycloneDX: a vulnerability whose findings are all suppressed has an analysis, and the document's ETag changes.
 func TestExceptedInCycloneDX(t *testing.T) {
 	w, _ := imaginary(t)
 	w.scanned(w.scanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0001", "libssl3"), vulnerable("CVE-2026-0002", "zlib"))
@@ -216,7 +217,7 @@ func TestExceptedInCycloneDX(t *testing.T) {
 	}
 }
 
-// TestMessages: the log of what was said is paged through, the latest first, for one receiver or all.
+// TestMessages: sent messages are listed in pages, the latest first, for one receiver or for all.
 func TestMessages(t *testing.T) {
 	w, _ := imaginary(t)
 	scanner := w.scanner("shop", "main")

@@ -11,7 +11,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// findingPlace is where a page of findings begins, in which store.
+// findingPlace is the position of a page of findings, and the store that it refers to.
 type findingPlace struct {
 	Store string            `json:"store"`
 	Mark  store.FindingMark `json:"mark"`
@@ -63,7 +63,7 @@ func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsReque
 	return answer, err
 }
 
-// filterOf turns parameters, which are checked, into what the store filters by.
+// filterOf converts parameters, which are already checked, to a filter of the store.
 func filterOf(p restv1.ListFindingsParams) store.FindingFilter {
 	f := store.FindingFilter{Fixable: p.Fixable, KnownExploited: p.KnownExploited, Excepted: p.Suppressed, Gone: ptr.Deref(p.Gone, false),
 		Package: ptr.Deref(p.Package, ""), ID: ptr.Deref(p.ID, ""), Text: ptr.Deref(p.Text, "")}
@@ -84,7 +84,7 @@ func filterOf(p restv1.ListFindingsParams) store.FindingFilter {
 	return f
 }
 
-// reportOf says where findings come from. The page says it, since the report may be newer than the one that was located.
+// reportOf describes the report that findings come from. state comes with the page, since the report may be newer than the located one.
 func reportOf(found *result, state store.ReportState) restv1.Report {
 	return restv1.Report{
 		Engine: found.Engine, DataVersion: state.DataVersion, MatchTime: state.MatchedAt.UTC(), Current: state.Current,

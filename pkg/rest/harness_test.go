@@ -45,7 +45,7 @@ var (
 
 func digest(name string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(name))) }
 
-// key is what nodes say of the image with this name; its platform digest is another one.
+// key returns what nodes report for the image with this name. Its platform digest is a different one.
 func key(name string) image.Key { return image.Key{Digest: digest("index " + name), Platform: amd64} }
 
 func newScheme() *runtime.Scheme {
@@ -56,7 +56,7 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// world is the API beside a cluster and a real store. Its clients check each answer against the OpenAPI document.
+// world is the API with a cluster and a real store. Its clients check each response against the OpenAPI document.
 type world struct {
 	t       testing.TB
 	cluster client.Client
@@ -105,14 +105,14 @@ func (w *world) must(err error) {
 	}
 }
 
-// logged is what was logged until now.
+// logged returns the log so far.
 func (w *world) logged() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.logs.String()
 }
 
-// imagined is an API server that knows these tokens, and lets each user do what it is asked for.
+// imagined is an API server that accepts these tokens. allowed decides about permissions. Every review fails with err unless err is nil.
 type imagined struct {
 	mu      sync.Mutex
 	tokens  map[string]authenticationv1.UserInfo
@@ -140,7 +140,7 @@ func (i *imagined) create(ctx context.Context, c client.WithWatch, o client.Obje
 // anyone is a token whose user may do everything.
 const anyone = "token-of-anyone"
 
-// imaginary is a world whose API server is imagined. "anyone" may do everything.
+// imaginary returns a world with an imagined API server. The user of the token anyone may do everything.
 func imaginary(t testing.TB) (*world, *imagined) {
 	t.Helper()
 	i := &imagined{
@@ -152,7 +152,7 @@ func imaginary(t testing.TB) (*world, *imagined) {
 	return newWorld(t, cluster, cluster), i
 }
 
-// as is a client with a token.
+// as returns a client that sends a token.
 func (w *world) as(token string) *restv1.ClientWithResponses {
 	w.t.Helper()
 	c, err := restv1.NewClientWithResponses(w.url, restv1.WithHTTPClient(w.http), restv1.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
@@ -163,7 +163,7 @@ func (w *world) as(token string) *restv1.ClientWithResponses {
 	return c
 }
 
-// gets a path as it is written.
+// gets requests a path exactly as it is written.
 func (w *world) gets(path, token string, headers ...string) (*http.Response, []byte) {
 	w.t.Helper()
 	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.url+path, nil)
@@ -182,7 +182,7 @@ func (w *world) gets(path, token string, headers ...string) (*http.Response, []b
 	return response, body
 }
 
-// creates an object with its status.
+// creates creates an object with its status.
 func (w *world) creates(o client.Object) {
 	w.t.Helper()
 	before := o.DeepCopyObject()
@@ -196,7 +196,7 @@ func (w *world) creates(o client.Object) {
 	w.must(w.cluster.Status().Update(w.t.Context(), o))
 }
 
-// scanner is one with a status, in the cluster.
+// scanner creates a Scanner with a status in the cluster.
 func (w *world) scanner(namespace, name string, changes ...func(*v1alpha1.Scanner)) *v1alpha1.Scanner {
 	w.t.Helper()
 	s := &v1alpha1.Scanner{
@@ -210,7 +210,7 @@ func (w *world) scanner(namespace, name string, changes ...func(*v1alpha1.Scanne
 	return s
 }
 
-// scan is a Scanner's ImageScan of an image with this name, in the cluster. Nothing is in the store.
+// scan creates a Scanner's ImageScan of an image with this name in the cluster. The store stays unchanged.
 func (w *world) scan(scanner *v1alpha1.Scanner, name string, changes ...func(*v1alpha1.ImageScan)) *v1alpha1.ImageScan {
 	w.t.Helper()
 	s := &v1alpha1.ImageScan{
@@ -231,7 +231,7 @@ func (w *world) scan(scanner *v1alpha1.Scanner, name string, changes ...func(*v1
 	return s
 }
 
-// has tells the store that a Scanner has an image that these workloads run.
+// has records in the store that a Scanner has an image, and that these workloads run it.
 func (w *world) has(scanner *v1alpha1.Scanner, name string, scope store.Scope, workloads ...string) {
 	w.t.Helper()
 	u := store.Used{Scanner: string(scanner.UID), Namespace: scanner.Namespace, Key: key(name), Scope: scope, Engine: engine}
@@ -276,7 +276,7 @@ func decompress(t testing.TB, text []byte) string {
 	return string(content)
 }
 
-// reported stores what is wrong with an image.
+// reported stores a report of an image with these findings.
 func (w *world) reported(name string, scope store.Scope, findings ...finding.Finding) {
 	w.t.Helper()
 	_, err := w.store.SaveReport(w.t.Context(), store.Report{
@@ -286,7 +286,7 @@ func (w *world) reported(name string, scope store.Scope, findings ...finding.Fin
 	w.must(err)
 }
 
-// scanned is an image with a result, from beginning to end.
+// scanned creates an ImageScan with a complete result: a workload, an SBOM and a report.
 func (w *world) scanned(scanner *v1alpha1.Scanner, name string, findings ...finding.Finding) *v1alpha1.ImageScan {
 	w.t.Helper()
 	scan := w.scan(scanner, name)
@@ -319,7 +319,7 @@ func alias(ids ...string) func(*finding.Finding) {
 	return func(f *finding.Finding) { f.Aliases = ids }
 }
 
-// next is what to send for the page after an answer that said this; nil after the last.
+// next returns the value of the parameter continue for the next page, given that of the last response; nil after the last page.
 func next(said string) *string {
 	if said == "" {
 		return nil
@@ -327,7 +327,7 @@ func next(said string) *string {
 	return &said
 }
 
-// counted is how many requests of an operation were answered with a status.
+// counted returns how many requests of an operation were answered with a status.
 func (w *world) counted(operation, code string) (n float64) {
 	w.t.Helper()
 	families, err := w.metrics.Gather()

@@ -11,13 +11,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// messagePlace is where a page of messages begins: before which one, in which store.
+// messagePlace is the position of a page of messages: the ID that all its messages are before, and the store that the ID refers to.
 type messagePlace struct {
 	Store  string `json:"store"`
 	Before int64  `json:"before"`
 }
 
-// maxMessages of one page: a message is much larger than other items.
+// maxMessages bounds a page of messages, since a message is much larger than other items.
 const maxMessages = 50
 
 // ListMessages implements restv1.StrictServerInterface.
@@ -36,7 +36,7 @@ func (a operations) ListMessages(ctx context.Context, r restv1.ListMessagesReque
 	}
 	var messages []store.Message
 	err := a.query(ctx, func() (err error) {
-		// One more tells whether there is a next page.
+		// One more message shows whether there is a next page.
 		messages, err = a.Store.Messages(ctx, string(scanner.UID), ptr.Deref(r.Params.Receiver, ""), place.Before, limit+1)
 		return err
 	})

@@ -13,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/openvex"
 )
 
-// maxProducts bounds an OpenVEX document, which is made in memory: it names each repository of the image with each vulnerability.
+// maxProducts bounds an OpenVEX document, which is made in memory. It names each repository of the image with each suppressed finding.
 const maxProducts = 3 * maxDocumentFindings
 
 // GetOpenVEX implements restv1.StrictServerInterface.
@@ -30,7 +30,7 @@ func (a operations) GetOpenVEX(ctx context.Context, r restv1.GetOpenVEXRequestOb
 		turn.release()
 		return nil, err
 	}
-	// Made of the document itself: an exception's reason may change, and neither the report nor the finding does.
+	// The ETag is made from the document itself: the reason of an exception may change while the report and the findings do not.
 	tag := fmt.Sprintf(`"%x"`, document.sum)
 	if matches(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
 		document.close()
@@ -40,7 +40,8 @@ func (a operations) GetOpenVEX(ctx context.Context, r restv1.GetOpenVEXRequestOb
 	return &renderedAnswer{rendered: document, contentType: "application/json", tag: tag, turn: turn}, nil
 }
 
-// renderOpenVEX makes the document. What it is made of is in memory meanwhile. Since the turn came, the report may have become another one.
+// renderOpenVEX makes the document. The findings are in memory only until it returns. The report may have been replaced while the request
+// waited.
 func (a operations) renderOpenVEX(ctx context.Context, r restv1.GetOpenVEXRequestObject) (*rendered, error) {
 	if err := a.documents.acquireSoon(ctx); err != nil {
 		return nil, err

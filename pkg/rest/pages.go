@@ -13,19 +13,19 @@ import (
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 )
 
-// defaultLimit of items on a page, as the document says.
+// defaultLimit is the number of items on a page if the caller sets no limit. The OpenAPI document defines it.
 const defaultLimit = 100
 
 func limitOf(limit *restv1.Limit) int { return ptr.Deref(limit, defaultLimit) }
 
-// bookmark is what "continue" says. It is not signed: whatever it says, the caller gets only what it may see.
+// bookmark is the content of a continue token. The token is not signed: whatever it contains, the caller gets only what it may see.
 type bookmark struct {
-	// Question is what was asked; another question has other places.
+	// Question identifies the request. Positions of another request are not valid for it.
 	Question string `json:"question"`
 	Place    any    `json:"place"`
 }
 
-// questionOf identifies what a request asks for, whichever page of it.
+// questionOf identifies what is requested, whichever page of it: the path, and the parameters except continue and limit.
 func questionOf(r *http.Request) string {
 	query := r.URL.Query()
 	query.Del("continue")
@@ -34,13 +34,14 @@ func questionOf(r *http.Request) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// continueAt writes where the next page begins.
+// continueAt returns the continue token of the page that begins at a position.
 func continueAt(question string, place any) (restv1.Continue, error) {
 	text, err := json.Marshal(bookmark{Question: question, Place: place})
 	return base64.RawURLEncoding.EncodeToString(text), err
 }
 
-// readPlace reads where a page begins. Without a token, place stays as it is.
+// readPlace decodes a continue token into place. Without a token, place stays unchanged. A token that is invalid, or of another request, is
+// refused.
 func readPlace(question string, token *restv1.Continue, place any) error {
 	if token == nil {
 		return nil
@@ -61,7 +62,7 @@ func readPlace(question string, token *restv1.Continue, place any) error {
 	return nil
 }
 
-// expired says that what is paged through is another thing now.
+// expired returns the refusal of a page of results that were replaced.
 func expired() *problem {
 	return refuse(restv1.ReasonExpired, "the report was replaced while it was paged through: begin again without continue")
 }

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rules are what the OpenAPI document says of parameters, by route ("GET /api/v1/scanners") and name. The generated code
-// takes parameters apart; bounds, patterns and allowed values are checked here.
+// rules holds what the OpenAPI document defines for parameters, by route ("GET /api/v1/scanners") and name. The generated code parses
+// parameters. The rules check their bounds, patterns and allowed values.
 type rules map[string]route
 
 type route struct {
@@ -22,7 +22,7 @@ type route struct {
 	parameters map[string]parameter
 }
 
-// The part of an OpenAPI 3.0 document that rules are made of.
+// The part of an OpenAPI 3.0 document that rules are made from.
 type (
 	document struct {
 		Paths      map[string]map[string]operation `json:"paths"`
@@ -57,7 +57,7 @@ type (
 	}
 )
 
-// readRules reads the document. A parameter without a bound is an error: it is the document that bounds them.
+// readRules parses the document. A parameter without a bound is an error, since only the document bounds parameters.
 func readRules(text []byte) (rules, error) {
 	var doc document
 	if err := yaml.Unmarshal(text, &doc); err != nil {
@@ -82,7 +82,7 @@ func readRules(text []byte) (rules, error) {
 	return read, nil
 }
 
-// resolve follows references and prepares patterns.
+// resolve follows references and compiles patterns. A schema without a bound is an error.
 func (d *document) resolve(s *schema) (err error) {
 	if name, isRef := strings.CutPrefix(s.Ref, "#/components/schemas/"); isRef {
 		*s = d.Components.Schemas[name]
@@ -101,7 +101,7 @@ func (d *document) resolve(s *schema) (err error) {
 	return err
 }
 
-// check refuses a request with a parameter that is unknown, given twice, or not what the document says.
+// check refuses a request with a parameter that is unknown, repeated, or not as the document defines it.
 func (r route) check(request *http.Request) error {
 	query, err := url.ParseQuery(request.URL.RawQuery)
 	if err != nil {
@@ -139,10 +139,10 @@ func (r route) check(request *http.Request) error {
 	return nil
 }
 
-// refuseQuery is for what url.ParseQuery cannot read; its error would repeat what was sent.
+// refuseQuery is the refusal of a query that url.ParseQuery cannot parse. The error of url.ParseQuery would repeat the query.
 func refuseQuery() error { return invalid("query", "it is not encoded as a query has to be") }
 
-// names lists what there is, for those who mistyped it.
+// names lists the parameters in the path, the query or the header, for a caller that mistyped one.
 func (r route) names(in string) []string {
 	var names []string
 	for name, p := range r.parameters {
@@ -157,8 +157,8 @@ func (r route) names(in string) []string {
 	return names
 }
 
-// check refuses a value that the document does not allow, and says what it allows. An empty value is one: a filter
-// without a value is more likely a mistake in a script than a wish for everything.
+// check refuses a value that the document does not allow, and names what is allowed. An empty value is checked as well: a filter without a
+// value is more likely a mistake in a script than a request for everything.
 func (s *schema) check(name, value string) error {
 	switch {
 	case len(s.Enum) > 0:
@@ -181,7 +181,7 @@ func (s *schema) check(name, value string) error {
 	return nil
 }
 
-// checkItems is for lists in one parameter (style form, not exploded).
+// checkItems checks a list in one parameter (style form, not exploded).
 func (s *schema) checkItems(name, value string) error {
 	items := strings.Split(value, ",")
 	if len(items) > s.MaxItems {
@@ -195,7 +195,8 @@ func (s *schema) checkItems(name, value string) error {
 	return nil
 }
 
-// checkText counts characters, as JSON Schema does. SQLite would take what is not UTF-8 for a text that nothing equals.
+// checkText checks a text. It counts characters, as JSON Schema does. It refuses text that is not UTF-8, since nothing in SQLite would
+// equal it.
 func (s *schema) checkText(name, value string) error {
 	switch n := utf8.RuneCountInString(value); {
 	case !utf8.ValidString(value):
@@ -210,7 +211,7 @@ func (s *schema) checkText(name, value string) error {
 	return nil
 }
 
-// abbreviate keeps what a caller wrote short enough for an answer and a log line.
+// abbreviate cuts a caller's text for a response or a log line.
 func abbreviate(text string) string {
 	const most = 64
 	if utf8.RuneCountInString(text) <= most {

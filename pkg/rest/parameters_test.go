@@ -14,7 +14,7 @@ import (
 
 const findingsPath = "/api/v1/namespaces/shop/imagescans/web/findings"
 
-// TestParametersRefused: each mistake is named by its parameter, with what would be right.
+// TestParametersRefused: the refusal of an invalid parameter names the parameter and what is allowed.
 func TestParametersRefused(t *testing.T) {
 	w, _ := imaginary(t)
 	w.scanned(w.scanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "a"))
@@ -68,7 +68,7 @@ func TestParametersRefused(t *testing.T) {
 	}
 }
 
-// TestRulesNeedBounds: a document with a parameter that nothing bounds is not served.
+// TestRulesNeedBounds: a document with a parameter without a bound is an error.
 func TestRulesNeedBounds(t *testing.T) {
 	unbounded := strings.Replace(string(restv1.Document), "maximum: 500", "", 1)
 	if _, err := readRules([]byte(unbounded)); err == nil || !strings.Contains(err.Error(), `"limit"`) {
@@ -79,7 +79,7 @@ func TestRulesNeedBounds(t *testing.T) {
 	}
 }
 
-// TestDocument: it is served to everybody, each of its operations is there, and nothing else is.
+// TestDocument: everybody may read the document. Each of its operations is served, and nothing else is.
 func TestDocument(t *testing.T) {
 	w, _ := imaginary(t)
 	w.scanned(w.scanner("shop", "main"), "web")
@@ -101,7 +101,7 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// TestReadOnly: nothing can be changed, and nothing is read that is sent.
+// TestReadOnly: nothing can be changed, and a request with a body is refused.
 func TestReadOnly(t *testing.T) {
 	w, _ := imaginary(t)
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodHead, http.MethodOptions, http.MethodTrace} {
@@ -118,7 +118,7 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// FuzzQuery: whatever is in a query, the answer is one of those that the document has.
+// FuzzQuery: whatever the query is, the response is one that the document allows.
 func FuzzQuery(f *testing.F) {
 	w, _ := imaginary(f)
 	w.scanned(w.scanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "a", severity(finding.Critical)), vulnerable("CVE-2026-0002", "b", fixed))
@@ -155,7 +155,7 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// FuzzContinue: whatever a place says, nothing is told that is not there, and nothing breaks.
+// FuzzContinue: a continue token is either refused, or its position stays the same when it is encoded and decoded again.
 func FuzzContinue(f *testing.F) {
 	for _, seed := range []string{`{"question":"q","place":{"Count":1}}`, `{"question":"q","place":null}`, `{}`, `null`, `[]`, `{"question":"q"} {}`} {
 		token, _ := continueAt("q", json.RawMessage(seed))

@@ -10,10 +10,10 @@ import (
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 )
 
-// problem is an error with the answer that it gives. Its text goes to the caller.
+// problem is an error with its response. Its text is sent to the caller.
 type problem struct {
 	restv1.Problem
-	// retryAfter asks the caller to come back, if it is not zero.
+	// retryAfter is the value of the header Retry-After; zero for none.
 	retryAfter time.Duration
 }
 
@@ -39,25 +39,25 @@ func refuse(reason restv1.Reason, format string, args ...any) *problem {
 	}}
 }
 
-// invalid refuses a parameter.
+// invalid returns the refusal of a parameter.
 func invalid(field, format string, args ...any) *problem {
 	p := refuse(restv1.ReasonInvalidParameter, "%s: %s", field, fmt.Sprintf(format, args...))
 	p.Field = field
 	return p
 }
 
-// busy asks the caller to come back.
+// busy returns the refusal that asks the caller to retry later.
 func busy(detail string) *problem {
 	p := refuse(restv1.ReasonUnavailable, "%s", detail)
 	p.retryAfter = 5 * time.Second
 	return p
 }
 
-// write answers with the problem.
+// write sends the problem as the response.
 func (p *problem) write(w http.ResponseWriter) {
 	header := w.Header()
 	for _, name := range []string{"ETag", "Content-Encoding", "Content-Length"} {
-		header.Del(name) // of an answer that was about to be given
+		header.Del(name) // set for the response that is not sent now
 	}
 	header.Set("Content-Type", "application/problem+json")
 	switch p.Status {
@@ -70,6 +70,6 @@ func (p *problem) write(w http.ResponseWriter) {
 		header.Set("Retry-After", strconv.Itoa(int(p.retryAfter.Seconds())))
 	}
 	w.WriteHeader(p.Status)
-	// The caller may have gone; nobody else could be told.
+	// If the caller is gone, there is nobody to report the error to.
 	_ = json.NewEncoder(w).Encode(p.Problem)
 }

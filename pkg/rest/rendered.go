@@ -10,15 +10,15 @@ import (
 	"strconv"
 )
 
-// rendered is a document that was made whole, in a temporary file: what it was made of is not in memory any more while it is sent, and
-// whoever waits to have one made does not wait for its reader.
+// rendered is a complete document in a temporary file. While it is sent, its findings are not in memory, and the next document does not
+// wait for its reader.
 type rendered struct {
 	file *os.File
 	size int64
 	sum  []byte // SHA-256
 }
 
-// render makes a document. The file has no name, so that it goes with the process whatever happens; close gives it up before.
+// render makes a document. The file has no name, so that it is deleted when the process ends in any way. close deletes it earlier.
 func render(write func(io.Writer) error) (_ *rendered, err error) {
 	file, err := os.CreateTemp("", "scanner-operator-document-*")
 	if err != nil {
@@ -51,7 +51,7 @@ func render(write func(io.Writer) error) (_ *rendered, err error) {
 
 func (r *rendered) close() { _ = r.file.Close() }
 
-// renderedAnswer sends a document.
+// renderedAnswer is a response that sends a document.
 type renderedAnswer struct {
 	*rendered
 	contentType, tag string

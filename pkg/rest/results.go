@@ -18,15 +18,15 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// result is an ImageScan and where its results are.
+// result is an ImageScan and the location of its results in the store.
 type result struct {
 	scan *v1alpha1.ImageScan
 	key  image.Key
 	store.Location
 }
 
-// locate finds an ImageScan's results. An ImageScan is believed only what its Scanner has in the store: whoever could
-// write one might name any digest or owner in it.
+// locate returns an ImageScan's results. It trusts the ImageScan only where the store agrees: the ImageScan's Scanner must have the image.
+// A user who may write ImageScans could name any digest or owner in one.
 func (a operations) locate(ctx context.Context, namespace, name string) (result, error) {
 	found := result{scan: &v1alpha1.ImageScan{}}
 	if err := a.read(ctx, imageScans, namespace, name, found.scan); err != nil {
@@ -55,8 +55,8 @@ func (a operations) locate(ctx context.Context, namespace, name string) (result,
 	return found, err
 }
 
-// reported wants a report. One of an earlier attempt counts only when the caller says so: an old empty list would look
-// like a clean image.
+// reported returns a refusal unless there is a report. After a failed attempt, an older report counts only if the caller asks for outdated
+// results: an old empty list would look like a clean image.
 func (r *result) reported(outdated *restv1.Outdated) error {
 	switch {
 	case r.Report == nil:
@@ -67,7 +67,7 @@ func (r *result) reported(outdated *restv1.Outdated) error {
 	return nil
 }
 
-// notScanned says how far the image is and, if it failed, why.
+// notScanned returns the refusal for a missing result, with the image's phase and the reason and message of its condition Ready.
 func (r *result) notScanned(what string) *problem {
 	detail := fmt.Sprintf("%s: phase %s", what, phaseOf(r.scan))
 	ready := meta.FindStatusCondition(r.scan.Status.Conditions, v1alpha1.ConditionReady)
@@ -88,7 +88,7 @@ func (r *result) notScanned(what string) *problem {
 	return p
 }
 
-// reference is one by which pods name the image; may be empty.
+// reference returns one reference by which pods name the image; may be empty.
 func (r *result) reference() string {
 	if len(r.scan.Spec.References) == 0 {
 		return ""

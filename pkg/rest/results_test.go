@@ -23,7 +23,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// findings lists all findings of an image that pass, page by page.
+// findings lists all findings of an image that pass the filters, page by page.
 func (w *world) findings(namespace, name string, params restv1.ListFindingsParams) (all []restv1.Finding) {
 	w.t.Helper()
 	for first := true; first || params.Continue != nil; first = false {
@@ -48,7 +48,7 @@ func ids(findings []restv1.Finding) string {
 	return strings.Join(ids, " ")
 }
 
-// TestFinding: everything that is known of a finding is told, and where it comes from.
+// TestFinding: a finding is returned completely, with the report that it comes from.
 func TestFinding(t *testing.T) {
 	w, _ := imaginary(t)
 	w.scanned(w.scanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "openssl", severity(finding.Critical), fixed, exploited, alias("GHSA-aaaa-bbbb-cccc"), func(f *finding.Finding) {
@@ -116,7 +116,7 @@ func TestFindingsFiltered(t *testing.T) {
 	}
 }
 
-// TestPagesExpire: the pages of a report that was replaced end with "begin again".
+// TestPagesExpire: the next page of a report that was replaced is refused with 410 Expired.
 func TestPagesExpire(t *testing.T) {
 	w, _ := imaginary(t)
 	findings := []finding.Finding{vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a")}
@@ -131,7 +131,7 @@ func TestPagesExpire(t *testing.T) {
 	}
 }
 
-// TestContinueBelongsToItsQuestion: a place in one list is none in another.
+// TestContinueBelongsToItsQuestion: a continue token is refused in any other request.
 func TestContinueBelongsToItsQuestion(t *testing.T) {
 	w, _ := imaginary(t)
 	scanner := w.scanner("shop", "main")
@@ -142,7 +142,7 @@ func TestContinueBelongsToItsQuestion(t *testing.T) {
 	token := "&continue=" + first.JSON200.Continue
 	for path, want := range map[string]int{
 		"/api/v1/namespaces/shop/imagescans/web/findings?limit=1" + token:               http.StatusOK,
-		"/api/v1/namespaces/shop/imagescans/web/findings?limit=500" + token:             http.StatusOK, // of another size
+		"/api/v1/namespaces/shop/imagescans/web/findings?limit=500" + token:             http.StatusOK, // with another page size
 		"/api/v1/namespaces/shop/imagescans/api/findings?limit=1" + token:               http.StatusBadRequest,
 		"/api/v1/namespaces/shop/imagescans/web/findings?limit=1&fixable=false" + token: http.StatusBadRequest,
 		"/api/v1/scanners?limit=1" + token:                                              http.StatusBadRequest,
@@ -154,7 +154,7 @@ func TestContinueBelongsToItsQuestion(t *testing.T) {
 	}
 }
 
-// TestNotScanned: an image without a result is a refusal that says why, and never an empty list.
+// TestNotScanned: an image without a result causes a refusal with the reason, and never an empty list.
 func TestNotScanned(t *testing.T) {
 	w, _ := imaginary(t)
 	scanner := w.scanner("shop", "main")
@@ -211,8 +211,8 @@ func TestNotScanned(t *testing.T) {
 	}
 }
 
-// TestScopes: what a namespace's own Jobs found is told of that namespace's ImageScans only, and an ImageScan that names
-// another's Scanner or image is told nothing.
+// TestScopes: what a namespace's own Jobs found is returned only for ImageScans of that namespace. An ImageScan that names a Scanner or an
+// image of another namespace gets nothing.
 func TestScopes(t *testing.T) {
 	w, _ := imaginary(t)
 	shop, blog := w.scanner("shop", "main"), w.scanner("blog", "main")
@@ -232,7 +232,7 @@ func TestScopes(t *testing.T) {
 	if _, body := w.gets("/api/v1/namespaces/blog/imagescans/web/sbom", anyone); string(body) != `{"of":"all"}` {
 		t.Errorf("the SBOM in blog is %s", body)
 	}
-	// Somebody in blog may write ImageScans.
+	// A user in blog may write ImageScans.
 	w.scan(blog, "stolen-owner", func(s *v1alpha1.ImageScan) {
 		s.Spec.Digest, s.OwnerReferences[0].UID = key("web").Digest, shop.UID
 	})
@@ -249,7 +249,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// TestWorkloads: who runs CVE-X, by id and alias, where the caller asks.
+// TestWorkloads: workloads with a vulnerability are found by its ID and its aliases, in the namespaces that the caller asks for.
 func TestWorkloads(t *testing.T) {
 	w, _ := imaginary(t)
 	shop, blog := w.scanner("shop", "main"), w.scanner("blog", "main")
@@ -290,7 +290,7 @@ func TestWorkloads(t *testing.T) {
 	}
 }
 
-// TestWorkloadsOfTwoEngines: a container is listed once for what two engines found in it, and what neither analyses is said.
+// TestWorkloadsOfTwoEngines: a container is listed once for a finding of two engines. The response reports what neither engine analyses.
 func TestWorkloadsOfTwoEngines(t *testing.T) {
 	w, _ := imaginary(t)
 	const clair = "clair https://clair.example.com"
@@ -351,7 +351,7 @@ func TestWorkloadsOfTwoEngines(t *testing.T) {
 	}
 }
 
-// TestWorkloadsNotCovered: "nobody runs it" can be told from "nobody has looked", in the namespaces that the caller sees.
+// TestWorkloadsNotCovered: the response distinguishes "no workload runs it" from "not scanned yet", in the namespaces that the caller sees.
 func TestWorkloadsNotCovered(t *testing.T) {
 	w, api := imaginary(t)
 	counts := func(pending, failed int32) func(*v1alpha1.Scanner) {
@@ -386,7 +386,7 @@ func TestWorkloadsNotCovered(t *testing.T) {
 	}
 }
 
-// TestSBOM: as it is stored for those who take zstd, decompressed for others, and once is enough.
+// TestSBOM: an SBOM is sent as stored to callers that accept zstd, and decompressed to others. A caller that has it gets 304.
 func TestSBOM(t *testing.T) {
 	w, _ := imaginary(t)
 	scanner := w.scanner("shop", "main")
@@ -421,7 +421,7 @@ func TestSBOM(t *testing.T) {
 	w.nothingLasts()
 }
 
-// TestBrokenSBOM: an SBOM that cannot be read to its end does not look as if it could.
+// TestBrokenSBOM: an SBOM that cannot be read to its end is not sent as a complete response.
 func TestBrokenSBOM(t *testing.T) {
 	w, _ := imaginary(t)
 	scanner := w.scanner("shop", "main")
@@ -445,7 +445,7 @@ func TestBrokenSBOM(t *testing.T) {
 	}
 }
 
-// TestCycloneDX: the report as a document that says the same as the list.
+// TestCycloneDX: the document has the same findings as the list.
 func TestCycloneDX(t *testing.T) {
 	w, _ := imaginary(t)
 	w.must(w.store.SetDataVersion(t.Context(), engine, store.DataVersion{Version: "v1", Tool: "grype 0.110.0"}))
@@ -478,7 +478,7 @@ func TestCycloneDX(t *testing.T) {
 	w.nothingLasts()
 }
 
-// TestEmptyReport: an image in which nothing is known to be wrong is a list without items, and an empty document.
+// TestEmptyReport: a clean image has a list without items, and a document without vulnerabilities.
 func TestEmptyReport(t *testing.T) {
 	w, _ := imaginary(t)
 	w.scanned(w.scanner("shop", "main"), "web")
@@ -492,7 +492,7 @@ func TestEmptyReport(t *testing.T) {
 	}
 }
 
-// TestReportTooLarge: a report that would take too much memory as one document is refused, and can be paged through.
+// TestReportTooLarge: a report that would take too much memory as one document is refused. Its findings can still be listed in pages.
 func TestReportTooLarge(t *testing.T) {
 	many := make([]finding.Finding, maxDocumentFindings+1)
 	for i := range many {
@@ -517,7 +517,7 @@ func TestReportTooLarge(t *testing.T) {
 	}
 }
 
-// TestBusy: who asks while others are served waits, and is sent away when that takes too long.
+// TestBusy: a query waits while all slots are taken, and is refused when its context ends.
 func TestBusy(t *testing.T) {
 	w, _ := imaginary(t)
 	w.scanned(w.scanner("shop", "main"), "web")

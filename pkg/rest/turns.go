@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// semaphore bounds how many do something at once.
+// semaphore bounds concurrency.
 type semaphore chan struct{}
 
-// acquire waits for its turn; busy if that does not come in time.
+// acquire waits for a slot. It returns busy if the context ends first.
 func (s semaphore) acquire(ctx context.Context) error {
 	select {
 	case s <- struct{}{}:
@@ -23,7 +23,7 @@ func (s semaphore) acquire(ctx context.Context) error {
 	}
 }
 
-// acquireSoon waits no longer than turnTime: who waits has a slot for downloads already.
+// acquireSoon waits for at most turnTime, since its caller occupies a download slot meanwhile.
 func (s semaphore) acquireSoon(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, turnTime)
 	defer cancel()
@@ -33,22 +33,23 @@ func (s semaphore) acquireSoon(ctx context.Context) error {
 func (s semaphore) release() { <-s }
 
 const (
-	// turnTime is how long a caller waits for a turn of what lasts. Who waits has a connection, of which there are few.
+	// turnTime is how long a request waits for a download slot, or to have a document made. It occupies a connection meanwhile, of which
+	// there are few.
 	turnTime = 5 * time.Second
-	// slowTime is how long a reader may take less than fairRate, in bytes per second, while others wait for a slot. It ends within
-	// their turnTime, so that twice as many slow readers as there are slots keep nobody out.
+	// slowTime is how long a reader may read slower than fairRate, in bytes per second, while others wait for a slot. It is shorter than
+	// turnTime: even twice as many slow readers as there are slots keep nobody out.
 	slowTime = 2 * time.Second
 	fairRate = 256 << 10
-	// fairTime is how long an answer may be sent while others wait for the slot, however fast its reader is.
+	// fairTime is how long a response may be sent while others wait for the slot, however fast its reader is.
 	fairTime = 30 * time.Second
-	// writeTime is how long a reader may take nothing at all, whether others wait or not.
+	// writeTime is how long a reader may read nothing at all, whether others wait or not.
 	writeTime = 30 * time.Second
-	// roomInterval is how often who waits for a slot tries to make room.
+	// roomInterval is how often a waiting request tries to free a slot.
 	roomInterval = time.Second
 )
 
-// turns are for what lasts. A tenant has one of them at most, and when all slots are taken, a slow reader makes way, as does who has been
-// sending for longer than fairTime: nobody keeps all others out.
+// turns bounds concurrent downloads. A tenant has at most one. When all slots are taken, a waiting request aborts the download of a slow
+// reader, or one that has been sent for longer than fairTime. So no group of readers can keep all others out.
 type turns struct {
 	slots    semaphore
 	slowTime time.Duration
@@ -56,15 +57,15 @@ type turns struct {
 	held     map[string]*turn // by tenant
 }
 
-// turn is what one tenant waits for or has.
+// turn is one tenant's download. It waits for a slot or has one.
 type turn struct {
 	turns  *turns
 	tenant string
-	over   chan struct{} // closed at its end
-	// end is when the request must have its answer; zero for never.
+	over   chan struct{} // closed when the turn ends
+	// end is the deadline of the request; zero for none.
 	end time.Time
-	// due is from when on it makes way for who waits, unless its reader takes more before, and latest is the last such time. Both are zero
-	// while its answer is not sent.
+	// due is when the download may be aborted for a waiting request. It moves while the reader reads, up to latest. Both are zero while
+	// nothing is being sent.
 	due, latest time.Time
 	setDeadline func(time.Time) error
 	brokenOff   bool
@@ -74,7 +75,7 @@ func newTurns(n int) *turns {
 	return &turns{slots: make(semaphore, n), held: map[string]*turn{}, slowTime: slowTime}
 }
 
-// tenantOf is who counts as one caller: a user, or all ServiceAccounts of a namespace, since whoever may make one may make many.
+// tenantOf returns what counts as one caller: a user, or all ServiceAccounts of a namespace, since whoever may create one may create many.
 func tenantOf(user string) string {
 	account, isAccount := strings.CutPrefix(user, "system:serviceaccount:")
 	namespace, _, named := strings.Cut(account, ":")
@@ -84,8 +85,8 @@ func tenantOf(user string) string {
 	return "the ServiceAccounts of the namespace " + namespace
 }
 
-// acquire waits for a turn, until which one that the user's tenant has must end; busy if it does not come soon. The turn lasts until
-// release is called, once.
+// acquire waits for a turn, and before that for the end of another turn of the user's tenant. It returns busy after turnTime. The turn
+// lasts until release is called, exactly once.
 func (t *turns) acquire(ctx context.Context, user string) (*turn, error) {
 	end, _ := ctx.Deadline()
 	ctx, cancel := context.WithTimeout(ctx, turnTime)
@@ -109,7 +110,7 @@ func (t *turns) acquire(ctx context.Context, user string) (*turn, error) {
 	return mine, nil
 }
 
-// takeSlot waits for a slot, in the order of arrival. If all are taken, slow readers make way meanwhile.
+// takeSlot waits for a slot, in the order of arrival. While all slots are taken, it frees those of slow readers.
 func (t *turns) takeSlot(ctx context.Context) error {
 	select {
 	case t.slots <- struct{}{}:
@@ -119,12 +120,12 @@ func (t *turns) takeSlot(ctx context.Context) error {
 	t.makeRoom(time.Now())
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
-	// Beside the wait: whoever interrupts it goes back to the end of the queue.
+	// This runs beside the wait: a wait that is interrupted would go back to the end of the queue.
 	go t.keepMakingRoom(waiting)
 	return t.slots.acquire(ctx)
 }
 
-// keepMakingRoom tries again and again until the context ends.
+// keepMakingRoom calls makeRoom at each roomInterval until the context ends.
 func (t *turns) keepMakingRoom(waiting context.Context) {
 	ticker := time.NewTicker(roomInterval)
 	defer ticker.Stop()
@@ -140,7 +141,7 @@ func (t *turns) keepMakingRoom(waiting context.Context) {
 	}
 }
 
-// makeRoom breaks off the answer that was first due to make way.
+// makeRoom aborts the download that was due first, if one is due.
 func (t *turns) makeRoom(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,7 +158,7 @@ func (t *turns) makeRoom(now time.Time) {
 	}
 }
 
-// enter notes that a tenant waits or has a turn. If that is so already, it returns that turn.
+// enter registers a tenant's turn. If the tenant has one already, enter returns that turn and changes nothing.
 func (t *turns) enter(mine *turn) (before *turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -176,7 +177,7 @@ func (t *turns) leave(mine *turn) {
 	delete(t.held, mine.tenant)
 }
 
-// sends returns what the turn's answer is written to from now on, until release.
+// sends returns the writer for the turn's response, for use until release. The time of the reader starts now.
 func (t *turn) sends(w http.ResponseWriter) io.Writer {
 	t.turns.mu.Lock()
 	defer t.turns.mu.Unlock()
@@ -186,7 +187,7 @@ func (t *turn) sends(w http.ResponseWriter) io.Writer {
 	return sending{w, t}
 }
 
-// sending writes an answer for as long as its turn lasts.
+// sending writes a response for as long as its turn lasts.
 type sending struct {
 	to   io.Writer
 	turn *turn
@@ -204,7 +205,7 @@ func (s sending) Write(p []byte) (int, error) {
 
 var errMadeWay = errors.New("its reader was slow, and others waited")
 
-// writes gives the next write its time.
+// writes sets the deadline of the next write. It returns errMadeWay if the download was aborted.
 func (t *turn) writes() error {
 	t.turns.mu.Lock()
 	defer t.turns.mu.Unlock()
@@ -219,7 +220,7 @@ func (t *turn) writes() error {
 	return nil
 }
 
-// took notes what the reader took. Buffers of the network take much at once, which counts for no more than slowTime.
+// took records how much the reader has read. Network buffers take much at once, which counts for no more than slowTime.
 func (t *turn) took(n int) {
 	t.turns.mu.Lock()
 	defer t.turns.mu.Unlock()

@@ -34,8 +34,8 @@ func mustTurn(t *testing.T, all *turns, user string) *turn {
 	return turn
 }
 
-// nothingLasts fails the test if a turn, or a slot for making documents, is still taken. The last bytes of an answer come before that is
-// given back.
+// nothingLasts fails the test if a turn, or a slot for making documents, stays taken. Both are released shortly after the last bytes of a
+// response are sent.
 func (w *world) nothingLasts() {
 	w.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); w.api.downloads.taken() > 0 || len(w.api.documents) > 0; runtime.Gosched() {
@@ -58,7 +58,7 @@ func refusedTurn(t *testing.T, all *turns, user string) {
 	}
 }
 
-// TestOneTurnForEachUser: one caller cannot hold all downloads, and who gets none is sent away after a few seconds.
+// TestOneTurnForEachUser: one caller cannot take all download slots. A request that gets no slot is refused after turnTime.
 func TestOneTurnForEachUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newTurns(2)
@@ -69,9 +69,9 @@ func TestOneTurnForEachUser(t *testing.T) {
 		john.release()
 		joe := mustTurn(t, all, "joe")
 
-		// One that ends meanwhile makes way for the user's next.
+		// A turn that ends in the meantime lets the user's next turn begin.
 		go func() {
-			time.Sleep(turnTime / 2) // of the test's own time
+			time.Sleep(turnTime / 2) // synthetic time
 			jane.release()
 		}()
 		mustTurn(t, all, "jane").release()
@@ -82,7 +82,7 @@ func TestOneTurnForEachUser(t *testing.T) {
 	})
 }
 
-// reader is a connection whose reader takes this much per second, after the buffers of the network.
+// reader is a connection whose reader reads perSecond bytes per second, once the buffers of the network are full.
 type reader struct {
 	http.ResponseWriter
 	perSecond, buffer int
@@ -115,7 +115,7 @@ func (r *reader) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-// reads has a user read 16 MiB at such a pace. Its turn lasts until then, or until it is broken off.
+// reads has a user read 16 MiB at such a rate. Its turn lasts until then, or until it is aborted.
 func reads(t *testing.T, all *turns, user string, perSecond int) *reader {
 	t.Helper()
 	turn := mustTurn(t, all, user)
@@ -129,7 +129,7 @@ func reads(t *testing.T, all *turns, user string, perSecond int) *reader {
 	return r
 }
 
-// TestSlowReadersMakeWay: whoever waits gets a slot before being sent away, also when all slots are those of slow readers: that take
+// TestSlowReadersMakeWay: a waiting request gets a slot before it is refused, even if slow readers have all slots. Slow readers read
 // nothing, or little, once the network's buffers are full. A reader that is not slow keeps its slot.
 func TestSlowReadersMakeWay(t *testing.T) {
 	for name, perSecond := range map[string]int{"nothing": 0, "little": fairRate / 2} {
@@ -150,7 +150,7 @@ func TestSlowReadersMakeWay(t *testing.T) {
 						t.Error("a slow reader has read all, want it broken off")
 					}
 				}
-				refusedTurn(t, all, "joe") // whose documents are made, and who reads fast, makes no way
+				refusedTurn(t, all, "joe") // turns that are not sending yet, and fast readers, keep their slots
 				if err := <-fast.ended; err != nil {
 					t.Errorf("the reader that is not slow is broken off: %v", err)
 				}
@@ -162,7 +162,7 @@ func TestSlowReadersMakeWay(t *testing.T) {
 	}
 }
 
-// TestSlowReadersOfOneNamespace take one slot, however many they are.
+// TestSlowReadersOfOneNamespace: the slow readers of one namespace take one slot, however many they are.
 func TestSlowReadersOfOneNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newTurns(4)
@@ -184,12 +184,12 @@ func TestSlowReadersOfOneNamespace(t *testing.T) {
 	})
 }
 
-// TestFairTime: a reader that is not slow makes way for who waits once it has had its time.
+// TestFairTime: a reader that is not slow loses its slot to a waiting request after fairTime.
 func TestFairTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newTurns(1)
 		long := reads(t, all, "long", fairRate)
-		time.Sleep(fairTime - turnTime - time.Second) // of the test's own time
+		time.Sleep(fairTime - turnTime - time.Second) // synthetic time
 		refusedTurn(t, all, "early")
 		mustTurn(t, all, "late").release()
 		if err := <-long.ended; err == nil {
@@ -198,7 +198,7 @@ func TestFairTime(t *testing.T) {
 	})
 }
 
-// TestReaderThatTakesNothing is broken off, whether others wait or not.
+// TestReaderThatTakesNothing: a reader that reads nothing is cut off after writeTime, whether others wait or not.
 func TestReaderThatTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -208,7 +208,7 @@ func TestReaderThatTakesNothing(t *testing.T) {
 	})
 }
 
-// TestWaitingForADocument: who waits to have one made is sent away after a few seconds.
+// TestWaitingForADocument: a request that waits for the slot to make a document is refused after turnTime.
 func TestWaitingForADocument(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		making := make(semaphore, 1)
@@ -223,7 +223,7 @@ func TestWaitingForADocument(t *testing.T) {
 	})
 }
 
-// TestTenants: ServiceAccounts are free to make, so that those of a namespace count as one caller.
+// TestTenants: the ServiceAccounts of a namespace count as one caller, since a user who may create one may create many.
 func TestTenants(t *testing.T) {
 	for user, want := range map[string]string{
 		"jane":                              "jane",
@@ -238,7 +238,7 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// slowly asks for a path and reads the first byte of the answer only.
+// slowly requests a path and reads only the first byte of the response.
 func (w *world) slowly(path, token string) {
 	w.t.Helper()
 	address := strings.TrimPrefix(w.url, "https://")
@@ -253,8 +253,8 @@ func (w *world) slowly(path, token string) {
 	w.must(err)
 }
 
-// TestASlowReaderKeepsNobodyFromADocument: readers who do not read are in nobody's way, also as many as there are slots, each of another
-// namespace. Documents are made before they are sent.
+// TestASlowReaderKeepsNobodyFromADocument: readers that do not read keep nobody out, even if there is one of another namespace for each
+// slot. Documents are made before they are sent.
 func TestASlowReaderKeepsNobodyFromADocument(t *testing.T) {
 	for _, document := range []string{"cyclonedx", "sbom"} {
 		t.Run(document, func(t *testing.T) {
@@ -282,7 +282,7 @@ func TestASlowReaderKeepsNobodyFromADocument(t *testing.T) {
 	}
 }
 
-// TestDownloadsOfOneUser: what a user downloads already is in the way of that user only.
+// TestDownloadsOfOneUser: a user's download keeps out only other downloads of the same user.
 func TestDownloadsOfOneUser(t *testing.T) {
 	w, api := imaginary(t)
 	api.tokens["jane"] = api.tokens[anyone]
@@ -303,7 +303,7 @@ func TestDownloadsOfOneUser(t *testing.T) {
 	}
 }
 
-// replacing is a store in which something happens once after an image was located: while its turn is waited for.
+// replacing is a store that calls then once after an image was located, while the request waits for its turn.
 type replacing struct {
 	Store
 	then func()
@@ -318,7 +318,7 @@ func (r *replacing) Locate(ctx context.Context, scanner, namespace string, key i
 	return found, err
 }
 
-// TestTagIsOfWhatIsSent: what is replaced while its turn is waited for is not sent under the tag of what was there before.
+// TestTagIsOfWhatIsSent: content that is replaced while the request waits is not sent with the ETag of the old content.
 func TestTagIsOfWhatIsSent(t *testing.T) {
 	w, _ := imaginary(t)
 	w.scanned(w.scanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "openssl"))
@@ -338,14 +338,14 @@ func TestTagIsOfWhatIsSent(t *testing.T) {
 	}
 }
 
-// taken is how many wait or have a turn.
+// taken returns how many tenants wait for a turn or have one.
 func (t *turns) taken() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.held)
 }
 
-// TestWhoWaitsFirstIsFirst: who waits for a slot keeps the place while trying to make room.
+// TestWhoWaitsFirstIsFirst: a request keeps its place in the queue while it tries to free a slot.
 func TestWhoWaitsFirstIsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newTurns(1)
@@ -368,7 +368,7 @@ func TestWhoWaitsFirstIsFirst(t *testing.T) {
 	})
 }
 
-// TestACrowdOfSlowReaders: eight tenants that read nothing, and ask again at once, keep nobody from four slots.
+// TestACrowdOfSlowReaders: eight tenants that read nothing, and request again at once, do not keep others from four slots.
 func TestACrowdOfSlowReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newTurns(4)

@@ -52,8 +52,8 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 	return answer, err
 }
 
-// notCovered counts what an answer about the namespaces that a caller sees cannot speak of, and the Scanners there: without
-// it, an image that nobody has scanned would look like one that has no vulnerability.
+// notCovered counts the Scanners in the namespaces that a caller sees, and their images that the answer knows nothing about. Without these
+// numbers, an image that was not scanned would look like one without the vulnerability.
 func notCovered(all []v1alpha1.Scanner, seen sight) (scanners int, missing restv1.NotCovered) {
 	for i := range all {
 		if !seen.of(all[i].Namespace) {
@@ -70,8 +70,8 @@ func notCovered(all []v1alpha1.Scanner, seen sight) (scanners int, missing restv
 	return scanners, missing
 }
 
-// partlyAnalysed counts the images that were scanned and that no engine analyses wholly, in one namespace or in those that the
-// caller sees, and names the ecosystems that some image of them was not analysed for by any of its engines.
+// partlyAnalysed counts the scanned images that no engine analyses completely, in one namespace or in those that the caller sees. It also
+// returns the ecosystems that at least one of these images was not analysed for by any of its engines.
 func (a operations) partlyAnalysed(ctx context.Context, namespace string, seen sight) (images int, ecosystems []string, err error) {
 	var scans v1alpha1.ImageScanList
 	if err := a.Reader.List(ctx, &scans, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -81,7 +81,7 @@ func (a operations) partlyAnalysed(ctx context.Context, namespace string, seen s
 	missing := map[image][]string{}
 	for i := range scans.Items {
 		scan := &scans.Items[i]
-		// What has no result counts as pending or failed; what no pod uses is run by nobody.
+		// Images without a result count as pending or failed. Images without pods run nowhere.
 		if !seen.of(scan.Namespace) || phaseOf(scan) != restv1.PhaseScanned || scan.Status.UnusedSinceTime != nil {
 			continue
 		}
@@ -103,7 +103,7 @@ func (a operations) partlyAnalysed(ctx context.Context, namespace string, seen s
 	return images, slices.Compact(ecosystems), nil
 }
 
-// intersection is what both lists have. It changes neither.
+// intersection returns what both lists contain. It changes neither.
 func intersection(a, b []string) (both []string) {
 	for _, name := range a {
 		if slices.Contains(b, name) {

@@ -18,52 +18,54 @@ import (
 )
 
 const (
-	// checkInterval is how often namespaces are looked at where something is missing, or was just refused.
+	// checkInterval is how often namespaces are checked while a permission is missing there, or after a request was forbidden.
 	checkInterval = 10 * time.Second
-	// allInterval is how often all of them are: a right may be taken away at any time.
+	// allInterval is how often all namespaces are checked, since a permission may be revoked at any time.
 	allInterval = 5 * time.Minute
 )
 
-// missing counts rights. Its label has the namespaces that are watched, which an administrator has listed; "" stands for all.
+// missing counts missing permissions. Its label is a watched namespace, which an administrator has listed, or "" for all.
 var missing = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "scanner_operator_missing_rights",
 	Help: "Rights that the operator needs in a namespace that it watches (empty: in all of them) and does not have.",
 }, []string{"scanner_namespace"})
 
-// Checker knows what the operator may not do in the namespaces that it watches. A nil one knows of nothing that is missing.
+// Checker finds out which permissions the operator lacks in the namespaces that it watches. For a nil Checker, none is missing.
 type Checker struct {
-	// Client is not cached.
+	// Client must not read from a cache.
 	Client client.Client
-	// Cache has what the manager watches.
+	// Cache is the manager's cache.
 	Cache client.Reader
-	// Watched namespaces; none means all. Home is the operator's own.
+	// Watched lists the namespaces that are watched; empty means all. Home is the operator's own namespace.
 	Watched []string
 	Home    string
 	// Account is the operator's own ServiceAccount, "namespace:name".
 	Account string
 	Log     logr.Logger
-	// Metrics is where the count goes; Loops counts the looks.
+	// Metrics registers the metric of missing permissions. Loops counts the checks.
 	Metrics prometheus.Registerer
 	Loops   *metrics.Loops
-	// Changed is told when something is missing that was not before, or the other way round. advice is empty if all is well now.
+	// Changed is called when the missing permissions of a namespace, or Readable, have changed. advice explains how to grant the missing
+	// permissions. It is empty if none is missing, or if they are the same as before.
 	Changed func(ctx context.Context, namespace, advice string)
 
 	mutex sync.Mutex
-	// states are of Watched, or of "" for all, and of Home.
+	// states holds the state of each watched namespace, or of "" for all, and of Home.
 	states map[string]*state
 }
 
-// state is what was found out about a namespace. Nothing is known before the first look.
+// state is the result of the last check of a namespace. There is none before the first check.
 type state struct {
 	lacking []Right
-	// filled says that the cache has all of the namespace, as far as reading is allowed; begun that it has some of each kind. An
-	// informer that was just allowed to list adds one object after another, so that the look after that counts.
+	// filled means that the cache has all objects of the namespace, as far as the operator may read them. begun means that the cache has
+	// some of each kind. An informer that may list after a refusal adds one object after another. filled therefore needs begun in the check
+	// before, too.
 	begun, filled bool
-	// suspect wants another look.
+	// suspect requests another check.
 	suspect bool
 }
 
-// Namespaces to list for everything that is watched: "" stands for all.
+// Namespaces returns the namespaces to list for everything that is watched; "" stands for all.
 func (c *Checker) Namespaces() []string {
 	if c == nil || len(c.Watched) == 0 {
 		return []string{metav1.NamespaceAll}
@@ -71,7 +73,7 @@ func (c *Checker) Namespaces() []string {
 	return c.Watched
 }
 
-// scope is what a namespace's rights are kept under.
+// scope returns the key in states for a namespace.
 func (c *Checker) scope(namespace string) string {
 	if len(c.Watched) == 0 {
 		return metav1.NamespaceAll
@@ -79,9 +81,9 @@ func (c *Checker) scope(namespace string) string {
 	return namespace
 }
 
-// Readable says whether the cache has all that is in a namespace. What it has not, has not gone.
+// Readable reports whether the cache has all objects of a namespace. Otherwise, an object that is not in the cache may still exist.
 func (c *Checker) Readable(namespace string) bool {
-	if c == nil || namespace == "" && len(c.Watched) > 0 { // what has no namespace
+	if c == nil || namespace == "" && len(c.Watched) > 0 { // objects without a namespace
 		return true
 	}
 	c.mutex.Lock()
@@ -90,7 +92,7 @@ func (c *Checker) Readable(namespace string) bool {
 	return known != nil && known.filled
 }
 
-// Missing says which rights Scanners of a namespace suffer from, and how to grant them; empty if there are none.
+// Missing describes the permissions whose lack affects the Scanners of a namespace, and how to grant them. Empty if none is missing.
 func (c *Checker) Missing(namespace string) string {
 	if c == nil {
 		return ""
@@ -105,7 +107,7 @@ func (c *Checker) Missing(namespace string) string {
 	return ""
 }
 
-// Suspect has a namespace looked at soon, since something was forbidden there.
+// Suspect has a namespace checked soon, since a request was forbidden there.
 func (c *Checker) Suspect(namespace string) {
 	if c == nil {
 		return
@@ -117,7 +119,7 @@ func (c *Checker) Suspect(namespace string) {
 	}
 }
 
-// Run looks at all namespaces now and then until the context ends.
+// Run checks all namespaces periodically until the context ends.
 func (c *Checker) Run(ctx context.Context) error {
 	if err := c.Metrics.Register(missing); err != nil {
 		return fmt.Errorf("metrics of rights: %w", err)
@@ -142,7 +144,7 @@ func (c *Checker) Run(ctx context.Context) error {
 	}
 }
 
-// look asks about all namespaces, or only about those where something is, or may be, missing.
+// look checks all namespaces, or only those where a permission is, or may be, missing.
 func (c *Checker) look(ctx context.Context, all bool) error {
 	var failed []error
 	scopes := c.Namespaces()
@@ -166,7 +168,7 @@ func (c *Checker) pending(scope string) bool {
 	return known == nil || known.suspect || !known.filled || len(known.lacking) > 0
 }
 
-// lookAt asks about one namespace and tells what has changed.
+// lookAt checks one namespace and reports changes.
 func (c *Checker) lookAt(ctx context.Context, scope string) error {
 	needed := Needed
 	if len(c.Watched) > 0 && !slices.Contains(c.Watched, scope) {
@@ -188,7 +190,7 @@ func (c *Checker) lookAt(ctx context.Context, scope string) error {
 			return err
 		}
 	}
-	now.filled = now.begun && (before == nil || before.begun) // when the manager starts, it waits for lists
+	now.filled = now.begun && (before == nil || before.begun) // at its start, the manager waits for the first lists
 	c.mutex.Lock()
 	if c.states == nil {
 		c.states = map[string]*state{}
@@ -199,14 +201,14 @@ func (c *Checker) lookAt(ctx context.Context, scope string) error {
 	return nil
 }
 
-// known is what was found out about a namespace; nil before the first look.
+// known returns the state of a namespace; nil before the first check.
 func (c *Checker) known(scope string) *state {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	return c.states[scope]
 }
 
-// tell says what has changed, in the log and to whoever wants to know. Nothing is said of what was well from the start.
+// tell logs changes of a namespace's state and calls Changed. A first check that finds nothing missing is not reported.
 func (c *Checker) tell(ctx context.Context, scope string, before, now *state) {
 	missing.WithLabelValues(scope).Set(float64(len(now.lacking)))
 	if before == nil {
@@ -225,7 +227,7 @@ func (c *Checker) tell(ctx context.Context, scope string, before, now *state) {
 	c.Changed(ctx, scope, advice)
 }
 
-// may asks the API server about the operator's own account.
+// may asks the API server whether the operator's own account has a permission.
 func (c *Checker) may(ctx context.Context, namespace string, right Right) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -238,7 +240,8 @@ func (c *Checker) may(ctx context.Context, namespace string, right Right) (bool,
 	return review.Status.Allowed, nil
 }
 
-// cached compares the cache with the API server: an informer that could not list at first has nothing where there is something.
+// cached compares the cache with the API server. It returns false if the cache is empty where there are objects: its informer could not
+// list at first.
 func (c *Checker) cached(ctx context.Context, namespace string) (bool, error) {
 	for resource, list := range watched() {
 		cached := watched()[resource]

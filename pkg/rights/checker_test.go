@@ -17,7 +17,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// watching is a Checker of one namespace with a pod, the cache that it compares with, and what is forbidden.
+// watching is a Checker of one namespace with a pod, the cache that it compares with, and the forbidden requests ("list pods").
 type watching struct {
 	*Checker
 	cache     client.Client
@@ -57,8 +57,8 @@ func (w *watching) wants(t *testing.T, readable bool, when string) {
 	}
 }
 
-// TestReadable: a namespace that could not be read counts as read when its cache has had something for a whole look: an informer
-// adds what it was just allowed to list one by one, and what it has not added yet has not gone.
+// TestReadable: a namespace that could not be read becomes readable one check after its cache has objects. An informer that may list again
+// adds objects one by one: an object that it has not added yet still exists.
 func TestReadable(t *testing.T) {
 	w := newWatching(t)
 	w.wants(t, false, "before the first look")
@@ -80,7 +80,7 @@ func TestReadable(t *testing.T) {
 	}
 }
 
-// TestReadableFromTheStart: the manager waits for its first lists, so that the first look is enough where they were allowed.
+// TestReadableFromTheStart: the manager waits for its first lists. If they are allowed, the first check is therefore enough.
 func TestReadableFromTheStart(t *testing.T) {
 	w := newWatching(t)
 	if err := w.cache.Create(t.Context(), aPod()); err != nil {

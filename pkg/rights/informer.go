@@ -15,14 +15,14 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// relist is how often it is tried again to list what is forbidden.
+// relist is how often a forbidden list is tried again.
 const relist = 10 * time.Second
 
-// NewInformer is for the cache's options. Without it, everything would wait until each informer has its first list, and the
-// manager end after a while: one namespace that forbids it would stop all. An informer whose first list is forbidden is
-// empty instead, until the list is allowed. What has been listed once stays as it was when the right is taken away.
+// NewInformer is for the cache's options. Without it, the manager would wait until each informer has its first list, and end after a
+// timeout: one namespace that forbids a list would stop everything. With it, an informer whose first list is forbidden stays empty until
+// the list is allowed. An informer that has listed once keeps its content when the permission is revoked.
 //
-// Of kinds without namespaces a list must be allowed, as it is usual.
+// Lists of kinds without namespaces must be allowed, as usual.
 func NewInformer(source cache.ListerWatcher, o runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
 	switch o.(type) {
 	case *corev1.Pod, *v1alpha1.Scanner, *v1alpha1.ImageScan, *v1alpha1.VulnerabilityException:
@@ -31,10 +31,10 @@ func NewInformer(source cache.ListerWatcher, o runtime.Object, resync time.Durat
 	return cache.NewSharedIndexInformer(source, o, resync, indexers)
 }
 
-// standIn gives an empty list in place of one that is forbidden. It is used by one reflector, which does one thing at a time.
+// standIn returns an empty list in place of a forbidden one. It is used by one reflector, which makes one call at a time.
 type standIn struct {
 	source cache.ListerWatcherWithContext
-	// known says that there was a list; forbidden that the last one was an empty one of ours.
+	// known means that a list or watch has succeeded. forbidden means that the last list was an empty one in place of a forbidden one.
 	known, forbidden bool
 }
 
@@ -73,7 +73,7 @@ func (s *standIn) Watch(options metav1.ListOptions) (watch.Interface, error) {
 	return s.WatchWithContext(context.Background(), options)
 }
 
-// outdated is a watch that says after a while that the list is too old, whereupon a reflector lists anew.
+// outdated returns a watch that reports after a while that the list is too old. A reflector then lists again.
 func outdated(after time.Duration) watch.Interface {
 	events := make(chan watch.Event, 1)
 	timer := time.AfterFunc(after, func() {

@@ -1,8 +1,8 @@
-// Package rights finds out what the operator may not do in a namespace that it scans, so that the Scanners there can say it and
-// the others go on.
+// Package rights finds out which permissions the operator lacks in a namespace that it scans. The Scanners there can then report it, while
+// Scanners elsewhere go on.
 //
-// It asks the API server (SelfSubjectAccessReview), which every account may do, and reads no roles. It changes nothing, and knows
-// nothing of why something is done.
+// It asks the API server (SelfSubjectAccessReview), which every account may do, and reads no roles. It changes nothing, and does not know
+// what a permission is used for.
 package rights
 
 import (
@@ -18,21 +18,22 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// Role is the ClusterRole with all that is Needed. config/rbac binds it in the whole cluster, or in each namespace.
+// Role is the ClusterRole with all permissions in Needed. config/rbac binds it in the whole cluster, or in each namespace.
 const Role = "scanner-operator-manager"
 
-// homeBinding is the RoleBinding to it in the operator's own namespace.
+// homeBinding is the RoleBinding to Role in the operator's own namespace.
 const homeBinding = "scanner-operator-workers"
 
-// Right is what one rule of a role allows.
+// Right is a permission: one verb on one resource.
 type Right struct {
 	Verb string
-	// Resource has its group, and Subresource is empty but for that of a status.
+	// Resource includes the API group. Subresource is "status" or empty.
 	Resource    schema.GroupResource
 	Subresource string
 }
 
-// Needed in each namespace that is scanned: the ClusterRole called Role. A test compares both.
+// Needed lists the permissions that the operator needs in each scanned namespace. They are those of the ClusterRole Role: a test compares
+// both.
 var Needed = slices.Concat(
 	verbs(corev1.GroupName, "pods", "get", "list", "watch", "patch"),
 	verbs(corev1.GroupName, "events", "list"),
@@ -46,14 +47,14 @@ var Needed = slices.Concat(
 	verbs(v1alpha1.GroupVersion.Group, "vulnerabilityexceptions/status", "patch"),
 )
 
-// NeededAtHome are those of Needed without which nothing works in the operator's own namespace, where most Jobs run.
+// NeededAtHome lists the permissions in Needed without which nothing works in the operator's own namespace, where most Jobs run.
 var NeededAtHome = slices.Concat(
 	verbs(corev1.GroupName, "pods", "get", "list"),
 	verbs(corev1.GroupName, "events", "list"),
 	verbs("batch", "jobs", "get", "create", "delete"),
 )
 
-// watched are the namespaced kinds that the manager keeps in its cache.
+// watched returns the namespaced kinds in the manager's cache, as empty lists by resource.
 func watched() map[string]client.ObjectList {
 	return map[string]client.ObjectList{
 		"pods": &corev1.PodList{}, "scanners": &v1alpha1.ScannerList{}, "imagescans": &v1alpha1.ImageScanList{},
@@ -69,12 +70,12 @@ func verbs(group, resource string, verbs ...string) (all []Right) {
 	return all
 }
 
-// fillsCache says whether the cache has not all of a namespace without the right.
+// fillsCache reports whether the cache is incomplete for a namespace without the permission.
 func (r Right) fillsCache() bool {
 	return watched()[r.Resource.Resource] != nil && r.Subresource == "" && (r.Verb == "list" || r.Verb == "watch")
 }
 
-// describe names rights as kubectl does, those of one resource together: "list, watch pods; create jobs.batch".
+// describe names permissions as kubectl does, grouped by resource: "list, watch pods; create jobs.batch".
 func describe(all []Right) string {
 	var parts []string
 	for i := 0; i < len(all); {
@@ -91,19 +92,19 @@ func describe(all []Right) string {
 	return strings.Join(parts, "; ")
 }
 
-// lacking is a namespace (empty: all) and what the operator may not do there.
+// lacking holds the permissions that the operator lacks in a namespace (empty: all).
 type lacking struct {
 	namespace string
 	rights    []Right
 }
 
-// maxListed bounds the list of rights, so that the command behind it fits into a condition's message.
+// maxListed bounds the list of permissions in bytes, so that the command after it fits into a condition's message.
 const maxListed = 180
 
-// advice says what is missing and how to grant it.
+// advice describes what is missing and how to grant it.
 func (l lacking) advice(account, home string) string {
 	binding := Role
-	if l.namespace == home { // where another one has the name
+	if l.namespace == home { // another RoleBinding there has the name Role
 		binding = homeBinding
 	}
 	listed := describe(l.rights)
@@ -118,5 +119,5 @@ func (l lacking) advice(account, home string) string {
 		listed, l.namespace, l.namespace, binding, Role, account)
 }
 
-// empty says whether a list has no object.
+// empty reports whether a list has no objects.
 func empty(list client.ObjectList) bool { return meta.LenList(list) == 0 }

@@ -13,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// TestNeededIsTheRole: what is checked is what the manager's ClusterRole for scanned namespaces grants, no less and no more.
+// TestNeededIsTheRole: Needed lists exactly the permissions that the manager's ClusterRole for scanned namespaces grants.
 func TestNeededIsTheRole(t *testing.T) {
 	file, err := os.Open(filepath.Join("..", "..", "config", "rbac", "role.yaml"))
 	if err != nil {
@@ -53,7 +53,7 @@ func TestNeededIsTheRole(t *testing.T) {
 	}
 }
 
-// TestAdvice: what is missing is named as kubectl does, and the command fits into a condition whatever is missing.
+// TestAdvice: missing permissions are named as by kubectl, and the command fits into a condition whatever is missing.
 func TestAdvice(t *testing.T) {
 	for name, test := range map[string]struct {
 		lacking lacking

@@ -1,10 +1,10 @@
-// Package restv1 is the read-only REST API: its OpenAPI document, and what is generated from it: models, the server's
-// interface and a client. docs/rest-api.md explains it to users.
+// Package restv1 is the read-only REST API: its OpenAPI document, and the code that is generated from it (models, the server's interface
+// and a client). docs/rest-api.md describes the API for users.
 //
-// The document comes first. What it says of parameters (bounds, patterns, allowed values) is what the server enforces.
+// The document is written first. The server enforces what it defines for parameters: bounds, patterns and allowed values.
 package restv1
 
-import _ "embed" // the document
+import _ "embed" // for Document
 
 // Document is the OpenAPI document, as the server serves it.
 //
