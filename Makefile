@@ -186,7 +186,7 @@ kind-down: ## Remove the kind cluster and its registry
 	hack/kind/kind.sh down
 
 # The tests that compare random histories with a simple model.
-HISTORIES := TestEverythingIsToldOnce|TestWhatIsToldAgreesWithAPlainModel|TestTheStoreAgreesWithAPlainModel|TestLivesAgreeWithAPlainModel
+HISTORIES := TestEverythingIsAnnouncedOnce|TestAnnouncementsAgreeWithModel|TestTheStoreAgreesWithAPlainModel|TestLivesAgreeWithAPlainModel
 
 .PHONY: explore
 explore: ## Other random histories of findings and messages than "make test" draws, CHECKS=1000 of each kind; SEED repeats

@@ -56,21 +56,21 @@ func receiver(fields spec) spec {
 	return with(spec{"notifications": []any{whole}})
 }
 
-// write creates a Scanner with the given spec.
-func (p *place) write(name string, s spec) error {
+// createScanner creates a Scanner with the given spec.
+func (p *testEnv) createScanner(name string, s spec) error {
 	o := &unstructured.Unstructured{Object: spec{"spec": s}}
 	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Scanner"))
 	o.SetNamespace(p.namespace)
 	o.SetName(name)
 	err := p.client.Create(p.t.Context(), o)
 	if err == nil {
-		p.removesLater(o)
+		p.deleteOnCleanup(o)
 	}
 	return err
 }
 
-// removesLater deletes an object at the end of the test, for namespaces that tests share.
-func (p *place) removesLater(o client.Object) {
+// deleteOnCleanup deletes an object at the end of the test, for namespaces that tests share.
+func (p *testEnv) deleteOnCleanup(o client.Object) {
 	p.t.Cleanup(func() {
 		if err := p.client.Delete(context.Background(), o); err != nil {
 			p.t.Errorf("removing what the test made: %v", err)
@@ -78,20 +78,20 @@ func (p *place) removesLater(o client.Object) {
 	})
 }
 
-// inUnattended returns a place in a namespace that no controller watches.
-func inUnattended(t *testing.T) *place {
+// newUnattendedEnv returns a place in a namespace that no controller watches.
+func newUnattendedEnv(t *testing.T) *testEnv {
 	t.Helper()
-	p := newPlace(t)
+	p := newTestEnv(t)
 	p.namespace = unattended
 	return p
 }
 
 // TestScannerDefaults: the API server sets the defaults of a Scanner.
 func TestScannerDefaults(t *testing.T) {
-	p := inUnattended(t)
+	p := newUnattendedEnv(t)
 	written := receiver(nil)
 	delete(written, "backend")
-	p.must(p.write("defaults", written))
+	p.must(p.createScanner("defaults", written))
 	var scanner v1alpha1.Scanner
 	p.must(p.client.Get(t.Context(), keyFor(p, "defaults"), &scanner))
 	day, wait, interval := metav1.Duration{Duration: 24 * time.Hour}, metav1.Duration{Duration: 30 * time.Second}, metav1.Duration{Duration: 5 * time.Minute}
@@ -109,7 +109,7 @@ func TestScannerDefaults(t *testing.T) {
 
 // TestScannerAccepted: the API server accepts every valid spec, up to each bound.
 func TestScannerAccepted(t *testing.T) {
-	p := inUnattended(t)
+	p := newUnattendedEnv(t)
 	var globs, receivers []any
 	for i := range 100 {
 		globs = append(globs, fmt.Sprint("registry.example.com/", i, "/*"))
@@ -125,32 +125,32 @@ func TestScannerAccepted(t *testing.T) {
 		"grype-shaped": with(spec{"backend": spec{"type": "Grype", "grype": spec{"job": spec{"nodeSelector": spec{"a": "b"}, "tolerations": []any{spec{"operator": "Exists"}}, "priorityClassName": "low", "resources": spec{"limits": spec{"memory": "4Gi"}}}}}}),
 		"clair":        clairSpec(nil),
 		"clair-in-full": clairSpec(spec{
-			"url": "http://clair.clair.svc:6060/some/path", "authSecretRef": spec{"name": long("s", 253)},
-			"webhookTokenSecretRef": spec{"name": long("s", 253), "key": long("k", 253)},
+			"url": "http://clair.clair.svc:6060/some/path", "authSecretRef": spec{"name": repeatToLength("s", 253)},
+			"webhookTokenSecretRef": spec{"name": repeatToLength("s", 253), "key": repeatToLength("k", 253)},
 		}),
-		"longest-url":       clairSpec(spec{"url": long("https://clair.example.com/", 512)}),
-		"a-selector":        with(spec{"podSelector": spec{"matchLabels": spec{"a": "b"}, "matchExpressions": []any{spec{"key": "c", "operator": "NotIn", "values": []any{"d"}}}}}),
-		"no-retention":      with(spec{"unusedImageRetention": "0s"}),
-		"longest-retention": with(spec{"unusedImageRetention": "720h"}),
-		"mixed-retention":   with(spec{"unusedImageRetention": "1h30m"}),
-		"hundred-globs":     with(spec{"images": spec{"exclude": globs}}),
-		"longest-glob":      with(spec{"images": spec{"exclude": []any{long("*", 512)}}}),
-		"sixteen-receivers": with(spec{"notifications": receivers}),
-		"no-waiting":        receiver(spec{"groupWait": "0s", "groupInterval": "1s"}),
-		"longest-waiting":   receiver(spec{"groupWait": "1h", "groupInterval": "168h"}),
-		"longest-names":     receiver(spec{"name": long("n", 63), "slack": spec{"webhookURLSecretRef": spec{"name": long("s", 253), "key": long("k", 253)}}}),
-		"every-choice":      receiver(spec{"minSeverity": "Negligible", "unknownSeverity": "Hold", "onlyFixable": true, "healthNotices": false, "firstScan": "Silent"}),
-		"every-switch":      with(spec{"suspend": true, "addPodAnnotation": false, "addPodFinalizer": true}),
-		long("n", 63):       with(nil),
-		"with.dots":         with(nil),
+		"longest-url":           clairSpec(spec{"url": repeatToLength("https://clair.example.com/", 512)}),
+		"a-selector":            with(spec{"podSelector": spec{"matchLabels": spec{"a": "b"}, "matchExpressions": []any{spec{"key": "c", "operator": "NotIn", "values": []any{"d"}}}}}),
+		"no-retention":          with(spec{"unusedImageRetention": "0s"}),
+		"longest-retention":     with(spec{"unusedImageRetention": "720h"}),
+		"mixed-retention":       with(spec{"unusedImageRetention": "1h30m"}),
+		"hundred-globs":         with(spec{"images": spec{"exclude": globs}}),
+		"longest-glob":          with(spec{"images": spec{"exclude": []any{repeatToLength("*", 512)}}}),
+		"sixteen-receivers":     with(spec{"notifications": receivers}),
+		"no-waiting":            receiver(spec{"groupWait": "0s", "groupInterval": "1s"}),
+		"longest-waiting":       receiver(spec{"groupWait": "1h", "groupInterval": "168h"}),
+		"longest-names":         receiver(spec{"name": repeatToLength("n", 63), "slack": spec{"webhookURLSecretRef": spec{"name": repeatToLength("s", 253), "key": repeatToLength("k", 253)}}}),
+		"every-choice":          receiver(spec{"minSeverity": "Negligible", "unknownSeverity": "Hold", "onlyFixable": true, "healthNotices": false, "firstScan": "Silent"}),
+		"every-switch":          with(spec{"suspend": true, "addPodAnnotation": false, "addPodFinalizer": true}),
+		repeatToLength("n", 63): with(nil),
+		"with.dots":             with(nil),
 	} {
-		t.Run(name, func(*testing.T) { p.Expect(p.write(name, s)).To(Succeed()) })
+		t.Run(name, func(*testing.T) { p.Expect(p.createScanner(name, s)).To(Succeed()) })
 	}
 }
 
 // TestSamples: the API server accepts each sample manifest unchanged, including its Roles and RoleBindings.
 func TestSamples(t *testing.T) {
-	p := inUnattended(t)
+	p := newUnattendedEnv(t)
 	files, err := filepath.Glob(filepath.Join("..", "config", "samples", "*.yaml"))
 	p.must(err)
 	kinds := map[string]int{}
@@ -179,7 +179,7 @@ func TestSamples(t *testing.T) {
 
 // TestScannerRejected: the API server rejects each mistake with a message that names the field.
 func TestScannerRejected(t *testing.T) {
-	p := inUnattended(t)
+	p := newUnattendedEnv(t)
 	tooMany := make([]any, 101)
 	for i := range tooMany {
 		tooMany[i] = "x"
@@ -201,16 +201,16 @@ func TestScannerRejected(t *testing.T) {
 		"Clair without an address":     {spec{"backend": spec{"type": "Clair", "clair": spec{}}}, []string{"spec.backend.clair.url", "Required value"}},
 		"an address of no scheme":      {clairSpec(spec{"url": "clair.example.com"}), []string{"spec.backend.clair.url", "should match"}},
 		"an address of another scheme": {clairSpec(spec{"url": "ftp://clair.example.com"}), []string{"spec.backend.clair.url", "should match"}},
-		"an address that is too long":  {clairSpec(spec{"url": long("https://clair.example.com/", 513)}), []string{"spec.backend.clair.url", "512"}},
+		"an address that is too long":  {clairSpec(spec{"url": repeatToLength("https://clair.example.com/", 513)}), []string{"spec.backend.clair.url", "512"}},
 		"a key in no Secret":           {clairSpec(spec{"authSecretRef": spec{}}), []string{"spec.backend.clair.authSecretRef.name", "Required value"}},
 		"a key, Secret without name":   {clairSpec(spec{"authSecretRef": spec{"name": ""}}), []string{"spec.backend.clair.authSecretRef.name", "at least 1"}},
 		"a key, no name of a Secret":   {clairSpec(spec{"authSecretRef": spec{"name": "x;y"}}), []string{"spec.backend.clair.authSecretRef.name", "should match"}},
 		"a token, no name of a Secret": {clairSpec(spec{"webhookTokenSecretRef": spec{"name": "../x"}}), []string{"spec.backend.clair.webhookTokenSecretRef.name", "should match"}},
 		"a token in no Secret":         {clairSpec(spec{"webhookTokenSecretRef": spec{"key": "a"}}), []string{"spec.backend.clair.webhookTokenSecretRef.name", "Required value"}},
 		"a token, empty key":           {clairSpec(spec{"webhookTokenSecretRef": spec{"name": "a", "key": ""}}), []string{"spec.backend.clair.webhookTokenSecretRef.key", "at least 1"}},
-		"a priority that is too long":  {spec{"backend": spec{"type": "Grype", "grype": spec{"job": spec{"priorityClassName": long("x", 254)}}}}, []string{"spec.backend.grype.job.priorityClassName", "253"}},
+		"a priority that is too long":  {spec{"backend": spec{"type": "Grype", "grype": spec{"job": spec{"priorityClassName": repeatToLength("x", 254)}}}}, []string{"spec.backend.grype.job.priorityClassName", "253"}},
 		"an empty ignore label":        {with(spec{"ignoreLabel": ""}), []string{"spec.ignoreLabel", "at least 1"}},
-		"an ignore label, too long":    {with(spec{"ignoreLabel": long("x", 318)}), []string{"spec.ignoreLabel", "317"}},
+		"an ignore label, too long":    {with(spec{"ignoreLabel": repeatToLength("x", 318)}), []string{"spec.ignoreLabel", "317"}},
 		"neither true nor false":       {with(spec{"addPodAnnotation": "Enabled"}), []string{"spec.addPodAnnotation", "boolean"}},
 		"suspended by a word":          {with(spec{"suspend": "yes"}), []string{"spec.suspend", "boolean"}},
 		"a negative retention":         {with(spec{"unusedImageRetention": "-1s"}), []string{"spec.unusedImageRetention", "must be between 0s and 720h"}},
@@ -218,12 +218,12 @@ func TestScannerRejected(t *testing.T) {
 		"a retention in words":         {with(spec{"unusedImageRetention": "a day"}), []string{"spec.unusedImageRetention"}},
 		"too many globs":               {with(spec{"images": spec{"exclude": tooMany}}), []string{"spec.images.exclude", "100"}},
 		"an empty glob":                {with(spec{"images": spec{"exclude": []any{""}}}), []string{"spec.images.exclude[0]", "at least 1"}},
-		"a glob that is too long":      {with(spec{"images": spec{"exclude": []any{long("*", 513)}}}), []string{"spec.images.exclude[0]", "512"}},
+		"a glob that is too long":      {with(spec{"images": spec{"exclude": []any{repeatToLength("*", 513)}}}), []string{"spec.images.exclude[0]", "512"}},
 		"too many receivers":           {with(spec{"notifications": receivers}), []string{"spec.notifications", "16"}},
 		"a receiver twice":             {with(spec{"notifications": []any{receivers[0], receivers[0]}}), []string{"spec.notifications[1]", "Duplicate value"}},
 		"a receiver without a name":    {receiver(spec{"name": nil}), []string{"spec.notifications[0].name", "Required value"}},
 		"a receiver with a bad name":   {receiver(spec{"name": "Team A"}), []string{"spec.notifications[0].name", "should match"}},
-		"a receiver, name too long":    {receiver(spec{"name": long("n", 64)}), []string{"spec.notifications[0].name", "63"}},
+		"a receiver, name too long":    {receiver(spec{"name": repeatToLength("n", 64)}), []string{"spec.notifications[0].name", "63"}},
 		"a receiver of no kind":        {receiver(spec{"slack": nil}), []string{"spec.notifications[0]", "a receiver needs slack"}},
 		"no Secret":                    {receiver(spec{"slack": spec{}}), []string{"spec.notifications[0].slack.webhookURLSecretRef", "Required value"}},
 		"a Secret without a name":      {receiver(spec{"slack": spec{"webhookURLSecretRef": spec{"key": "url"}}}), []string{"spec.notifications[0].slack.webhookURLSecretRef.name", "Required value"}},
@@ -241,7 +241,7 @@ func TestScannerRejected(t *testing.T) {
 		"an interval in words":         {receiver(spec{"groupInterval": "often"}), []string{"spec.notifications[0].groupInterval"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := p.write("rejected", tt.spec)
+			err := p.createScanner("rejected", tt.spec)
 			if err == nil {
 				t.Fatal("it is accepted")
 			}
@@ -252,15 +252,15 @@ func TestScannerRejected(t *testing.T) {
 			}
 		})
 	}
-	p.Expect(p.write(long("n", 64), with(nil))).To(MatchError(ContainSubstring("metadata.name must be at most 63 characters")))
+	p.Expect(p.createScanner(repeatToLength("n", 64), with(nil))).To(MatchError(ContainSubstring("metadata.name must be at most 63 characters")))
 }
 
 // TestImageScanImmutable: digest, platform and Scanner of an ImageScan are immutable; its references are not.
 func TestImageScanImmutable(t *testing.T) {
-	p := inUnattended(t)
+	p := newUnattendedEnv(t)
 	scan := scanOf(aScanner(p.namespace, "all"), web, func(s *v1alpha1.ImageScan) { s.OwnerReferences, s.Spec.DigestType = nil, "" })
-	p.creates(scan)
-	p.removesLater(scan)
+	p.create(scan)
+	p.deleteOnCleanup(scan)
 	p.Expect(scan.Spec.DigestType).To(Equal(v1alpha1.DigestManifest), "the default")
 	for field, change := range map[string]func(*v1alpha1.ImageScanSpec){
 		"digest":   func(s *v1alpha1.ImageScanSpec) { s.Digest = digest("another") },
@@ -277,20 +277,22 @@ func TestImageScanImmutable(t *testing.T) {
 
 // TestImageScanRejected: the API server rejects an ImageScan with an invalid field.
 func TestImageScanRejected(t *testing.T) {
-	p := inUnattended(t)
+	p := newUnattendedEnv(t)
 	for name, tt := range map[string]struct {
 		change func(*v1alpha1.ImageScanSpec)
 		want   string
 	}{
-		"no digest":             {func(s *v1alpha1.ImageScanSpec) { s.Digest = "" }, "spec.digest"},
-		"a digest cut short":    {func(s *v1alpha1.ImageScanSpec) { s.Digest = s.Digest[:70] }, "spec.digest"},
-		"another type":          {func(s *v1alpha1.ImageScanSpec) { s.DigestType = "Layer" }, "spec.digestType"},
-		"no platform":           {func(s *v1alpha1.ImageScanSpec) { s.Platform = "" }, "spec.platform"},
-		"a long platform":       {func(s *v1alpha1.ImageScanSpec) { s.Platform = long("p", 65) }, "spec.platform"},
-		"no Scanner":            {func(s *v1alpha1.ImageScanSpec) { s.Scanner = "" }, "spec.scanner"},
-		"a long Scanner":        {func(s *v1alpha1.ImageScanSpec) { s.Scanner = long("s", 64) }, "spec.scanner"},
-		"too many references":   {func(s *v1alpha1.ImageScanSpec) { s.References = []string{"a", "b", "c", "d"} }, "spec.references"},
-		"a reference, too long": {func(s *v1alpha1.ImageScanSpec) { s.References = []string{long("r", v1alpha1.MaxReferenceBytes+1)} }, "spec.references[0]"},
+		"no digest":           {func(s *v1alpha1.ImageScanSpec) { s.Digest = "" }, "spec.digest"},
+		"a digest cut short":  {func(s *v1alpha1.ImageScanSpec) { s.Digest = s.Digest[:70] }, "spec.digest"},
+		"another type":        {func(s *v1alpha1.ImageScanSpec) { s.DigestType = "Layer" }, "spec.digestType"},
+		"no platform":         {func(s *v1alpha1.ImageScanSpec) { s.Platform = "" }, "spec.platform"},
+		"a long platform":     {func(s *v1alpha1.ImageScanSpec) { s.Platform = repeatToLength("p", 65) }, "spec.platform"},
+		"no Scanner":          {func(s *v1alpha1.ImageScanSpec) { s.Scanner = "" }, "spec.scanner"},
+		"a long Scanner":      {func(s *v1alpha1.ImageScanSpec) { s.Scanner = repeatToLength("s", 64) }, "spec.scanner"},
+		"too many references": {func(s *v1alpha1.ImageScanSpec) { s.References = []string{"a", "b", "c", "d"} }, "spec.references"},
+		"a reference, too long": {func(s *v1alpha1.ImageScanSpec) {
+			s.References = []string{repeatToLength("r", v1alpha1.MaxReferenceBytes+1)}
+		}, "spec.references[0]"},
 	} {
 		scan := scanOf(aScanner(p.namespace, "all"), "rejected:1")
 		tt.change(&scan.Spec)
@@ -302,11 +304,11 @@ func TestImageScanRejected(t *testing.T) {
 
 // TestPrinterColumns: the columns that kubectl get shows for Scanners and ImageScans.
 func TestPrinterColumns(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	scanner := aScanner(p.namespace, "all")
-	p.creates(scanner, aPod(p.namespace, "a", running("main", vulnerable), running("broken", failing)))
-	p.becomes(scanner, phasesOf{vulnerable: v1alpha1.PhaseScanned, failing: v1alpha1.PhaseFailed})
-	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+	p.create(scanner, aPod(p.namespace, "a", running("main", vulnerable), running("broken", failing)))
+	p.waitForPhases(scanner, phasesOf{vulnerable: v1alpha1.PhaseScanned, failing: v1alpha1.PhaseFailed})
+	p.waitForStatus(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(status.Images).To(Equal(v1alpha1.ImageCounts{Total: 2, Scanned: 1, Failed: 1}))
 		g.Expect(status.Findings.Critical).To(BeEquivalentTo(1))
 	})
@@ -333,7 +335,7 @@ type printed struct {
 }
 
 // table requests a resource as a Table, as kubectl does.
-func (p *place) table(resource string) printed {
+func (p *testEnv) table(resource string) printed {
 	p.t.Helper()
 	transport, err := rest.TransportFor(p.config)
 	p.must(err)
@@ -361,6 +363,6 @@ func (p *place) table(resource string) printed {
 	return all
 }
 
-func keyFor(p *place, name string) types.NamespacedName {
+func keyFor(p *testEnv, name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.namespace, Name: name}
 }

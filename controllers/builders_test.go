@@ -238,7 +238,7 @@ func scanOf(scanner *v1alpha1.Scanner, reference string, changes ...func(*v1alph
 	return scan
 }
 
-// long repeats a text to the given number of bytes.
-func long(text string, bytes int) string {
+// repeatToLength repeats a text to the given number of bytes.
+func repeatToLength(text string, bytes int) string {
 	return strings.Repeat(text, bytes/len(text)+1)[:bytes]
 }

@@ -122,7 +122,7 @@ func stripConditions(pod *corev1.Pod) (kept []corev1.PodCondition) {
 		switch {
 		case c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse:
 			kept = append(kept, corev1.PodCondition{Type: c.Type, Status: c.Status})
-		case c.Type == corev1.PodReady && !runs(pod):
+		case c.Type == corev1.PodReady && !isActive(pod):
 			kept = append(kept, corev1.PodCondition{Type: c.Type, LastTransitionTime: c.LastTransitionTime})
 		}
 	}

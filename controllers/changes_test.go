@@ -17,7 +17,7 @@ import (
 // twoScanners are two Scanners of one namespace that select the same two pods, with work in progress for both: one image has a result
 // without findings, one has findings, one has failed, and one is being cataloged.
 type twoScanners struct {
-	*place
+	*testEnv
 	changed, other *v1alpha1.Scanner
 	front, back    *corev1.Pod
 	// front runs clean and busy; back runs vulnerable and broken.
@@ -26,46 +26,46 @@ type twoScanners struct {
 	scansOfOther []types.UID
 }
 
-// atFirst are the counts of both Scanners before any change.
-var atFirst = v1alpha1.ImageCounts{Total: 4, Scanned: 2, Pending: 1, Failed: 1}
+// initialCounts are the counts of both Scanners before any change.
+var initialCounts = v1alpha1.ImageCounts{Total: 4, Scanned: 2, Pending: 1, Failed: 1}
 
 func newTwoScanners(t *testing.T) *twoScanners {
 	t.Helper()
-	p := newPlace(t)
+	p := newTestEnv(t)
 	s := &twoScanners{
-		place: p, changed: aScanner(p.namespace, "changed"), other: aScanner(p.namespace, "other"),
+		testEnv: p, changed: aScanner(p.namespace, "changed"), other: aScanner(p.namespace, "other"),
 		clean: p.unique("clean"), busy: p.unique("slow"), vulnerable: p.unique("vulnerable"), broken: p.unique("failing"),
 	}
 	s.front = aPod(p.namespace, "front", running("clean", s.clean), running("busy", s.busy), labelled("tier", "front"))
 	s.back = aPod(p.namespace, "back", running("vulnerable", s.vulnerable), running("broken", s.broken), labelled("tier", "back"), labelled("skip", "true"))
-	p.creates(s.changed, s.other, s.front, s.back)
-	s.has(s.changed, atFirst)
-	s.has(s.other, atFirst)
-	s.annotated("changed", true, true)
-	s.annotated("other", true, true)
+	p.create(s.changed, s.other, s.front, s.back)
+	s.waitForCounts(s.changed, initialCounts)
+	s.waitForCounts(s.other, initialCounts)
+	s.waitForAnnotations("changed", true, true)
+	s.waitForAnnotations("other", true, true)
 	s.scansOfOther = s.uids(s.other)
 	return s
 }
 
-// has waits until a Scanner's status is of its current generation and has these counts.
-func (s *twoScanners) has(scanner *v1alpha1.Scanner, want v1alpha1.ImageCounts) {
+// waitForCounts waits until a Scanner's status is of its current generation and has these counts.
+func (s *twoScanners) waitForCounts(scanner *v1alpha1.Scanner, want v1alpha1.ImageCounts) {
 	s.t.Helper()
-	generation := now(s.place, scanner.DeepCopy()).Generation
-	s.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+	generation := refresh(s.testEnv, scanner.DeepCopy()).Generation
+	s.waitForStatus(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(status.ObservedGeneration).To(Equal(generation))
 		g.Expect(status.Images).To(Equal(want), "the images of Scanner %s", scanner.Name)
 		g.Expect(status.Images.Total).To(Equal(status.Images.Scanned+status.Images.Pending+status.Images.Failed+status.Images.Excluded), "each image is exactly one of them")
 	})
 }
 
-// annotated waits until front and back have, or do not have, a Scanner's annotation.
-func (s *twoScanners) annotated(scanner string, front, back bool) {
+// waitForAnnotations waits until front and back have, or do not have, a Scanner's annotation.
+func (s *twoScanners) waitForAnnotations(scanner string, front, back bool) {
 	s.t.Helper()
 	for pod, want := range map[*corev1.Pod]bool{s.front: front, s.back: back} {
 		s.Eventually(func() bool {
 			_, found := s.annotations(pod)()[scanner+annotationSuffix]
 			return found
-		}, patience).Should(Equal(want), "the annotation of Scanner %s on pod %s", scanner, pod.Name)
+		}, eventuallyTimeout).Should(Equal(want), "the annotation of Scanner %s on pod %s", scanner, pod.Name)
 	}
 }
 
@@ -77,8 +77,8 @@ func (s *twoScanners) uids(scanner *v1alpha1.Scanner) (uids []types.UID) {
 	return uids
 }
 
-// unused returns the images of a Scanner's ImageScans that have an UnusedSinceTime, sorted.
-func (s *twoScanners) unused(scanner *v1alpha1.Scanner) func() []string {
+// unusedImages returns the images of a Scanner's ImageScans that have an UnusedSinceTime, sorted.
+func (s *twoScanners) unusedImages(scanner *v1alpha1.Scanner) func() []string {
 	return func() (unused []string) {
 		for _, scan := range s.scans(scanner) {
 			if scan.Status.UnusedSinceTime != nil {
@@ -90,8 +90,8 @@ func (s *twoScanners) unused(scanner *v1alpha1.Scanner) func() []string {
 	}
 }
 
-// singly asserts that no image has two ImageScans of a Scanner.
-func (s *twoScanners) singly(scanner *v1alpha1.Scanner) {
+// expectNoDuplicates asserts that no image has two ImageScans of a Scanner.
+func (s *twoScanners) expectNoDuplicates(scanner *v1alpha1.Scanner) {
 	s.t.Helper()
 	seen := map[string]bool{}
 	for _, scan := range s.scans(scanner) {
@@ -101,21 +101,21 @@ func (s *twoScanners) singly(scanner *v1alpha1.Scanner) {
 	}
 }
 
-// leavesTheOtherAlone asserts that the results of the other Scanner did not change.
-func (s *twoScanners) leavesTheOtherAlone() {
+// expectOtherUnchanged asserts that the results of the other Scanner did not change.
+func (s *twoScanners) expectOtherUnchanged() {
 	s.t.Helper()
-	s.has(s.other, atFirst)
-	s.annotated("other", true, true)
+	s.waitForCounts(s.other, initialCounts)
+	s.waitForAnnotations("other", true, true)
 	s.Expect(s.uids(s.other)).To(Equal(s.scansOfOther), "the other Scanner's ImageScans are those that it had")
-	s.Expect(s.unused(s.other)()).To(BeEmpty())
-	s.eventually(s.other, func(g Gomega, status v1alpha1.ScannerStatus) {
+	s.Expect(s.unusedImages(s.other)()).To(BeEmpty())
+	s.waitForStatus(s.other, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(status.Findings).To(Equal(v1alpha1.FindingCounts{Critical: 1, High: 1, Fixable: 1}))
 	})
 }
 
-// TestScannerChangedWhileWorkGoesOn: after each kind of change, a Scanner covers the pods and images of its new spec. After the change is
+// TestScannerChangedDuringScans: after each kind of change, a Scanner covers the pods and images of its new spec. After the change is
 // reverted, it covers what it did at first. Another Scanner that selects the same pods is not affected.
-func TestScannerChangedWhileWorkGoesOn(t *testing.T) {
+func TestScannerChangedDuringScans(t *testing.T) {
 	type spec = v1alpha1.ScannerSpec
 	for name, tt := range map[string]struct {
 		change func(*twoScanners, *spec)
@@ -160,7 +160,7 @@ func TestScannerChangedWhileWorkGoesOn(t *testing.T) {
 			v1alpha1.ImageCounts{Total: 4, Failed: 4}, false, false, nil,
 		},
 		"suspend": {
-			func(_ *twoScanners, s *spec) { s.Suspend = ptr.To(true) }, atFirst, true, true, nil,
+			func(_ *twoScanners, s *spec) { s.Suspend = ptr.To(true) }, initialCounts, true, true, nil,
 		},
 		"suspend and podSelector": {
 			func(_ *twoScanners, s *spec) {
@@ -170,39 +170,39 @@ func TestScannerChangedWhileWorkGoesOn(t *testing.T) {
 			func(s *twoScanners) []string { return []string{s.clean, s.busy} },
 		},
 		"addPodAnnotation": {
-			func(_ *twoScanners, s *spec) { s.AddPodAnnotation = ptr.To(false) }, atFirst, false, false, nil,
+			func(_ *twoScanners, s *spec) { s.AddPodAnnotation = ptr.To(false) }, initialCounts, false, false, nil,
 		},
 		"unusedImageRetention": {
-			func(_ *twoScanners, s *spec) { s.UnusedImageRetention = &metav1.Duration{} }, atFirst, true, true, nil,
+			func(_ *twoScanners, s *spec) { s.UnusedImageRetention = &metav1.Duration{} }, initialCounts, true, true, nil,
 		},
 		"notifications": {
-			func(_ *twoScanners, s *spec) { s.Notifications = []v1alpha1.Receiver{receiverNamed("team")} }, atFirst, true, true, nil,
+			func(_ *twoScanners, s *spec) { s.Notifications = []v1alpha1.Receiver{receiverNamed("team")} }, initialCounts, true, true, nil,
 		},
 		"addPodFinalizer": {
-			func(_ *twoScanners, s *spec) { s.AddPodFinalizer = ptr.To(true) }, atFirst, true, true, nil,
+			func(_ *twoScanners, s *spec) { s.AddPodFinalizer = ptr.To(true) }, initialCounts, true, true, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newTwoScanners(t)
-			before, scansBefore := now(s.place, s.changed).Spec.DeepCopy(), s.uids(s.changed)
-			s.changes(s.changed, func(scanner *v1alpha1.Scanner) { tt.change(s, &scanner.Spec) })
-			s.has(s.changed, tt.want)
-			s.annotated("changed", tt.front, tt.back)
+			before, scansBefore := refresh(s.testEnv, s.changed).Spec.DeepCopy(), s.uids(s.changed)
+			s.patchScanner(s.changed, func(scanner *v1alpha1.Scanner) { tt.change(s, &scanner.Spec) })
+			s.waitForCounts(s.changed, tt.want)
+			s.waitForAnnotations("changed", tt.front, tt.back)
 			var unused []string
 			if tt.unused != nil {
 				unused = tt.unused(s)
 				slices.Sort(unused)
 			}
-			s.Eventually(s.unused(s.changed), patience).Should(Equal(unused), "kept for a while, though not counted")
-			s.leavesTheOtherAlone()
+			s.Eventually(s.unusedImages(s.changed), eventuallyTimeout).Should(Equal(unused), "kept for a while, though not counted")
+			s.expectOtherUnchanged()
 
-			s.changes(now(s.place, s.changed), func(scanner *v1alpha1.Scanner) { scanner.Spec = *before })
-			s.has(s.changed, atFirst)
-			s.annotated("changed", true, true)
-			s.Eventually(s.unused(s.changed), patience).Should(BeEmpty())
+			s.patchScanner(refresh(s.testEnv, s.changed), func(scanner *v1alpha1.Scanner) { scanner.Spec = *before })
+			s.waitForCounts(s.changed, initialCounts)
+			s.waitForAnnotations("changed", true, true)
+			s.Eventually(s.unusedImages(s.changed), eventuallyTimeout).Should(BeEmpty())
 			s.Expect(s.uids(s.changed)).To(Equal(scansBefore), "no ImageScan was made anew or twice")
-			s.singly(s.changed)
-			s.leavesTheOtherAlone()
+			s.expectNoDuplicates(s.changed)
+			s.expectOtherUnchanged()
 		})
 	}
 }
@@ -212,23 +212,23 @@ func TestDeselectedWithoutRetention(t *testing.T) {
 	s := newTwoScanners(t)
 	kept := []types.UID{s.scan(s.changed, s.clean).UID, s.scan(s.changed, s.busy).UID}
 	slices.Sort(kept)
-	s.changes(s.changed, func(scanner *v1alpha1.Scanner) {
+	s.patchScanner(s.changed, func(scanner *v1alpha1.Scanner) {
 		selecting("tier", "front")(scanner)
 		scanner.Spec.UnusedImageRetention = &metav1.Duration{}
 	})
-	s.has(s.changed, v1alpha1.ImageCounts{Total: 2, Scanned: 1, Pending: 1})
-	s.Eventually(func() []types.UID { return s.uids(s.changed) }, patience).Should(Equal(kept))
-	s.leavesTheOtherAlone()
+	s.waitForCounts(s.changed, v1alpha1.ImageCounts{Total: 2, Scanned: 1, Pending: 1})
+	s.Eventually(func() []types.UID { return s.uids(s.changed) }, eventuallyTimeout).Should(Equal(kept))
+	s.expectOtherUnchanged()
 	s.Expect(s.inUse(s.vulnerable)()).To(BeTrue(), "the other Scanner has it")
 }
 
 // TestOneOfTwoScannersDeleted: everything of the deleted Scanner is removed, and nothing of the other.
 func TestOneOfTwoScannersDeleted(t *testing.T) {
 	s := newTwoScanners(t)
-	s.deletes(s.changed)
-	s.Eventually(func() int { return len(s.scans(s.changed)) }, patience).Should(BeZero())
-	s.annotated("changed", false, false)
-	s.leavesTheOtherAlone()
+	s.delete(s.changed)
+	s.Eventually(func() int { return len(s.scans(s.changed)) }, eventuallyTimeout).Should(BeZero())
+	s.waitForAnnotations("changed", false, false)
+	s.expectOtherUnchanged()
 	known, err := s.store.Scanners(t.Context())
 	s.must(err)
 	s.Expect(known).To(And(ContainElement(string(s.other.UID)), Not(ContainElement(string(s.changed.UID)))))
@@ -238,19 +238,19 @@ func TestOneOfTwoScannersDeleted(t *testing.T) {
 func TestRenamedScanner(t *testing.T) {
 	s := newTwoScanners(t)
 	renamed := aScanner(s.namespace, "renamed")
-	s.creates(renamed)
-	s.deletes(s.changed)
-	s.has(renamed, atFirst)
-	s.annotated("renamed", true, true)
-	s.annotated("changed", false, false)
-	s.Eventually(func() int { return len(s.scans(s.changed)) }, patience).Should(BeZero())
+	s.create(renamed)
+	s.delete(s.changed)
+	s.waitForCounts(renamed, initialCounts)
+	s.waitForAnnotations("renamed", true, true)
+	s.waitForAnnotations("changed", false, false)
+	s.Eventually(func() int { return len(s.scans(s.changed)) }, eventuallyTimeout).Should(BeZero())
 	s.Expect(s.scans(renamed)).To(HaveLen(4))
-	s.singly(renamed)
-	s.leavesTheOtherAlone()
+	s.expectNoDuplicates(renamed)
+	s.expectOtherUnchanged()
 }
 
-// TestScannersChangedInTurn: after several changes, each made before the last one was reconciled, the final spec takes effect.
-func TestScannersChangedInTurn(t *testing.T) {
+// TestScannerChangedRepeatedly: after several changes, each made before the last one was reconciled, the final spec takes effect.
+func TestScannerChangedRepeatedly(t *testing.T) {
 	s := newTwoScanners(t)
 	for range 5 {
 		for _, change := range []func(*v1alpha1.Scanner){
@@ -259,18 +259,18 @@ func TestScannersChangedInTurn(t *testing.T) {
 				s.Spec.PodSelector, s.Spec.Images.Exclude, s.Spec.Suspend = nil, nil, ptr.To(false)
 			},
 		} {
-			s.changes(s.changed, change)
+			s.patchScanner(s.changed, change)
 		}
 	}
-	s.has(s.changed, atFirst)
-	s.annotated("changed", true, true)
-	s.Eventually(s.unused(s.changed), patience).Should(BeEmpty())
-	s.singly(s.changed)
+	s.waitForCounts(s.changed, initialCounts)
+	s.waitForAnnotations("changed", true, true)
+	s.Eventually(s.unusedImages(s.changed), eventuallyTimeout).Should(BeEmpty())
+	s.expectNoDuplicates(s.changed)
 	s.Eventually(func() string {
-		if ready := meta.FindStatusCondition(now(s.place, s.changed).Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		if ready := meta.FindStatusCondition(refresh(s.testEnv, s.changed).Status.Conditions, v1alpha1.ConditionReady); ready != nil {
 			return ready.Reason
 		}
 		return "no status yet"
-	}, patience).Should(Equal(v1alpha1.ReasonScanning))
-	s.leavesTheOtherAlone()
+	}, eventuallyTimeout).Should(Equal(v1alpha1.ReasonScanning))
+	s.expectOtherUnchanged()
 }

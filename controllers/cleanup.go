@@ -47,23 +47,23 @@ type Cleanup struct {
 	// Workers selects the Jobs that may belong to the operator. IsWorker reports whether a Job does.
 	Workers  labels.Selector
 	IsWorker func(metav1.Object) bool
-	// Own lists objects in Home that hold no data. A manager recreates them, and a running manager needs them.
-	Own []Named
-	// Claims lists PersistentVolumeClaims in Home to delete as well.
-	Claims []Named
+	// ManagerObjects lists objects in Home that hold no data. A manager recreates them, and a running manager needs them.
+	ManagerObjects []ObjectRef
+	// PVCs lists PersistentVolumeClaims in Home to delete as well.
+	PVCs []ObjectRef
 	// Results deletes all ImageScans.
 	Results bool
-	// Kinds deletes the operator's CustomResourceDefinitions, and with them all objects of these kinds.
-	Kinds bool
+	// CRDs deletes the operator's CustomResourceDefinitions, and with them all objects of these kinds.
+	CRDs bool
 	// Out receives one line for each object that is changed.
 	Out io.Writer
 
-	// absent has the kinds that the cluster does not have.
-	absent map[schema.GroupVersionKind]bool
+	// missingKinds has the kinds that the cluster does not have.
+	missingKinds map[schema.GroupVersionKind]bool
 }
 
-// Named identifies an object by kind and name.
-type Named struct {
+// ObjectRef identifies an object by kind and name.
+type ObjectRef struct {
 	Kind schema.GroupVersionKind
 	Name string
 }
@@ -75,15 +75,15 @@ func (c *Cleanup) Run(ctx context.Context) error {
 	if c.Scanners {
 		failed = append(failed, c.removeScanners(ctx, manager))
 	}
-	stopped := err == nil && !manager.wanted()
+	stopped := err == nil && !manager.isRunning()
 	if c.StopManager && err == nil {
 		err := c.stopManager(ctx, manager)
 		failed = append(failed, err)
 		stopped = err == nil
 	}
-	failed = append(failed, c.takeBack(ctx), c.removeWorkers(ctx), c.removeOwn(ctx, stopped))
-	if c.Kinds && stopped {
-		failed = append(failed, c.removeKinds(ctx))
+	failed = append(failed, c.removeMarks(ctx), c.removeWorkers(ctx), c.removeOwn(ctx, stopped))
+	if c.CRDs && stopped {
+		failed = append(failed, c.removeCRDs(ctx))
 	}
 	if ctx.Err() != nil {
 		return ctx.Err() // the failures after the cancellation are only its consequence
@@ -91,9 +91,9 @@ func (c *Cleanup) Run(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// each calls do for each object of a kind that wanted accepts. It lists all objects before it changes the first: the API server does not
+// forEach calls do for each object of a kind that wanted accepts. It lists all objects before it changes the first: the API server does not
 // keep a list's continue token valid for long.
-func (c *Cleanup) each(
+func (c *Cleanup) forEach(
 	ctx context.Context, kind schema.GroupVersionKind, wanted func(*metav1.PartialObjectMetadata) bool,
 	do func(context.Context, *metav1.PartialObjectMetadata) error, options ...client.ListOption,
 ) error {
@@ -122,7 +122,7 @@ func (c *Cleanup) list(
 		for more := true; more; more = page.Continue != "" {
 			err := c.Client.List(ctx, page, append(options, client.InNamespace(namespace), client.Limit(cleanupPage), client.Continue(page.Continue))...)
 			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-				c.sayAbsent(kind)
+				c.printMissingKind(kind)
 				return nil, nil
 			}
 			if err != nil {
@@ -139,15 +139,15 @@ func (c *Cleanup) list(
 	return found, failed
 }
 
-// sayAbsent prints, once per kind, that the cluster does not have the kind.
-func (c *Cleanup) sayAbsent(kind schema.GroupVersionKind) {
-	if !c.absent[kind] {
+// printMissingKind prints, once per kind, that the cluster does not have the kind.
+func (c *Cleanup) printMissingKind(kind schema.GroupVersionKind) {
+	if !c.missingKinds[kind] {
 		fmt.Fprintf(c.Out, "%s: the cluster does not have this kind, so there are none\n", kind.Kind)
 	}
-	if c.absent == nil {
-		c.absent = map[schema.GroupVersionKind]bool{}
+	if c.missingKinds == nil {
+		c.missingKinds = map[schema.GroupVersionKind]bool{}
 	}
-	c.absent[kind] = true
+	c.missingKinds[kind] = true
 }
 
 func inNamespace(namespace string) string {
@@ -174,13 +174,13 @@ func (c *Cleanup) remove(ctx context.Context, o *metav1.PartialObjectMetadata) e
 	target.SetName(o.Name)
 	err := c.Client.Delete(ctx, target, options...)
 	if err == nil {
-		c.say(o, "delete")
+		c.printChange(o, "delete")
 	}
 	return err
 }
 
-// say prints a line about a change of an object, done or, in a dry run, planned. The verb must end in "e".
-func (c *Cleanup) say(o *metav1.PartialObjectMetadata, verb string, what ...string) {
+// printChange prints a line about a change of an object, done or, in a dry run, planned. The verb must end in "e".
+func (c *Cleanup) printChange(o *metav1.PartialObjectMetadata, verb string, what ...string) {
 	done := verb + "d"
 	if c.DryRun {
 		done = "would " + verb

@@ -21,13 +21,13 @@ type managerState struct {
 	deployment *appsv1.Deployment // nil if there is none
 }
 
-// wanted reports whether a manager runs or is about to.
-func (m managerState) wanted() bool {
+// isRunning reports whether a manager runs or is about to.
+func (m managerState) isRunning() bool {
 	return m.deployment != nil && (ptr.Deref(m.deployment.Spec.Replicas, 1) > 0 || m.deployment.Status.Replicas > 0)
 }
 
-// works reports whether a manager is ready to do its part.
-func (m managerState) works() bool {
+// isReady reports whether a manager is ready to do its part.
+func (m managerState) isReady() bool {
 	return m.deployment != nil && m.deployment.Status.ReadyReplicas > 0
 }
 
@@ -36,7 +36,7 @@ func (c *Cleanup) manager(ctx context.Context) (managerState, error) {
 	err := c.Client.Get(ctx, types.NamespacedName{Namespace: c.Home, Name: c.Manager}, deployment)
 	switch {
 	case apierrors.IsNotFound(err):
-		c.lookElsewhere(ctx)
+		c.printOtherManagers(ctx)
 		return managerState{}, nil
 	case err != nil:
 		return managerState{}, fmt.Errorf("looking whether a manager runs: %w", err)
@@ -47,9 +47,9 @@ func (c *Cleanup) manager(ctx context.Context) (managerState, error) {
 // managerLabels are set on the manager's Deployment by every installation method.
 var managerLabels = client.MatchingLabels{"app.kubernetes.io/name": "scanner-operator", "app.kubernetes.io/component": "manager"}
 
-// lookElsewhere prints where a manager runs if it is not in Home: that manager continues to work and restores what is removed. It prints
+// printOtherManagers prints where a manager runs if it is not in Home: that manager continues to work and restores what is removed. It prints
 // nothing where listing Deployments is forbidden.
-func (c *Cleanup) lookElsewhere(ctx context.Context) {
+func (c *Cleanup) printOtherManagers(ctx context.Context) {
 	kind := appsv1.SchemeGroupVersion.WithKind("Deployment")
 	found, _ := c.list(ctx, kind, func(o *metav1.PartialObjectMetadata) bool { return o.Name == c.Manager }, managerLabels)
 	for i := range found {
@@ -63,17 +63,17 @@ func (c *Cleanup) stopManager(ctx context.Context, manager managerState) error {
 		fmt.Fprintf(c.Out, "Deployment %s/%s: there is none, so there is no manager to stop\n", c.Home, c.Manager)
 		return nil
 	}
-	if !manager.wanted() {
+	if !manager.isRunning() {
 		return nil
 	}
-	named := partial(Named{Kind: appsv1.SchemeGroupVersion.WithKind("Deployment"), Name: c.Manager}, c.Home)
+	named := partialObject(ObjectRef{Kind: appsv1.SchemeGroupVersion.WithKind("Deployment"), Name: c.Manager}, c.Home)
 	if !c.DryRun {
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":0}}`))
 		if err := c.Client.SubResource("scale").Patch(ctx, manager.deployment, patch, client.WithSubResourceBody(&autoscalingv1.Scale{})); err != nil {
 			return fmt.Errorf("%s: cannot be scaled to zero: %w", nameOf(named), err)
 		}
 	}
-	c.say(named, "scale", "to zero")
+	c.printChange(named, "scale", "to zero")
 	if c.DryRun {
 		return nil
 	}
@@ -113,7 +113,7 @@ func (c *Cleanup) waitForPods(ctx context.Context, deployment *appsv1.Deployment
 // removeScanners deletes all Scanners. It gives a working manager until Timeout to release what it holds for them.
 func (c *Cleanup) removeScanners(ctx context.Context, manager managerState) error {
 	all := func(*metav1.PartialObjectMetadata) bool { return true }
-	if err := c.each(ctx, scannerKind, all, c.remove); err != nil || c.DryRun || !manager.works() {
+	if err := c.forEach(ctx, scannerKind, all, c.remove); err != nil || c.DryRun || !manager.isReady() {
 		return err
 	}
 	var left []metav1.PartialObjectMetadata

@@ -18,11 +18,11 @@ import (
 
 var scannerKind = v1alpha1.GroupVersion.WithKind("Scanner")
 
-// takeBack removes the operator's finalizers and annotations from pods and Scanners.
-func (c *Cleanup) takeBack(ctx context.Context) error {
+// removeMarks removes the operator's finalizers and annotations from pods and Scanners.
+func (c *Cleanup) removeMarks(ctx context.Context) error {
 	return errors.Join(
-		c.each(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), isMarked, c.cleanPod),
-		c.each(ctx, scannerKind, hasScannerFinalizer, c.cleanScanner))
+		c.forEach(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), isMarked, c.cleanPod),
+		c.forEach(ctx, scannerKind, hasScannerFinalizer, c.cleanScanner))
 }
 
 func isMarked(pod *metav1.PartialObjectMetadata) bool {
@@ -50,22 +50,22 @@ func (c *Cleanup) cleanPod(ctx context.Context, pod *metav1.PartialObjectMetadat
 			return err
 		}
 	}
-	c.say(pod, "remove", strings.Join(slices.Concat(change.remove, keys), ", "))
+	c.printChange(pod, "remove", strings.Join(slices.Concat(change.remove, keys), ", "))
 	return nil
 }
 
 func (c *Cleanup) cleanScanner(ctx context.Context, scanner *metav1.PartialObjectMetadata) error {
 	removed := strings.Join(scannerFinalizers(scanner.Finalizers), ", ")
 	if !c.DryRun {
-		if err := c.freeScanner(ctx, scanner); err != nil {
+		if err := c.removeScannerFinalizers(ctx, scanner); err != nil {
 			return err
 		}
 	}
-	c.say(scanner, "remove", removed)
+	c.printChange(scanner, "remove", removed)
 	return nil
 }
 
-func (c *Cleanup) freeScanner(ctx context.Context, scanner *metav1.PartialObjectMetadata) error {
+func (c *Cleanup) removeScannerFinalizers(ctx context.Context, scanner *metav1.PartialObjectMetadata) error {
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		if err := c.Client.Get(ctx, client.ObjectKeyFromObject(scanner), scanner); err != nil {
 			return err

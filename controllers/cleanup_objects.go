@@ -14,13 +14,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-var definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
-// kinds are the plural resource names of the operator's CustomResourceDefinitions.
-var kinds = []string{"scanners", "imagescans", "vulnerabilityexceptions", "clustervulnerabilityexceptions"}
+// crdResources are the plural resource names of the operator's CustomResourceDefinitions.
+var crdResources = []string{"scanners", "imagescans", "vulnerabilityexceptions", "clustervulnerabilityexceptions"}
 
-// partial returns an object of which only kind, namespace and name are known.
-func partial(named Named, namespace string) *metav1.PartialObjectMetadata {
+// partialObject returns an object of which only kind, namespace and name are known.
+func partialObject(named ObjectRef, namespace string) *metav1.PartialObjectMetadata {
 	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: named.Name}}
 	o.SetGroupVersionKind(named.Kind)
 	return o
@@ -29,7 +29,7 @@ func partial(named Named, namespace string) *metav1.PartialObjectMetadata {
 // removeWorkers deletes the operator's Jobs together with their pods.
 func (c *Cleanup) removeWorkers(ctx context.Context) error {
 	isWorker := func(o *metav1.PartialObjectMetadata) bool { return c.IsWorker(o) }
-	return c.each(ctx, batchv1.SchemeGroupVersion.WithKind("Job"), isWorker, c.remove, client.MatchingLabelsSelector{Selector: c.Workers})
+	return c.forEach(ctx, batchv1.SchemeGroupVersion.WithKind("Job"), isWorker, c.remove, client.MatchingLabelsSelector{Selector: c.Workers})
 }
 
 // removeOwn deletes the objects of Own and Claims and, if Results is set, all ImageScans. It deletes nothing while a manager runs, since a
@@ -45,22 +45,22 @@ func (c *Cleanup) removeOwn(ctx context.Context, stopped bool) error {
 	}
 	var failed []error
 	if home {
-		for _, named := range slices.Concat(c.Own, c.Claims) {
-			failed = append(failed, c.removeNamed(ctx, partial(named, c.Home)))
+		for _, named := range slices.Concat(c.ManagerObjects, c.PVCs) {
+			failed = append(failed, c.removeNamed(ctx, partialObject(named, c.Home)))
 		}
 	}
 	if c.Results {
 		all := func(*metav1.PartialObjectMetadata) bool { return true }
-		failed = append(failed, c.each(ctx, v1alpha1.GroupVersion.WithKind("ImageScan"), all, c.remove))
+		failed = append(failed, c.forEach(ctx, v1alpha1.GroupVersion.WithKind("ImageScan"), all, c.remove))
 	}
 	return errors.Join(failed...)
 }
 
-// removeKinds deletes the operator's CustomResourceDefinitions.
-func (c *Cleanup) removeKinds(ctx context.Context) error {
+// removeCRDs deletes the operator's CustomResourceDefinitions.
+func (c *Cleanup) removeCRDs(ctx context.Context) error {
 	var failed []error
-	for _, resource := range kinds {
-		definition := partial(Named{Kind: definitionKind, Name: resource + "." + v1alpha1.GroupVersion.Group}, "")
+	for _, resource := range crdResources {
+		definition := partialObject(ObjectRef{Kind: crdKind, Name: resource + "." + v1alpha1.GroupVersion.Group}, "")
 		failed = append(failed, c.removeNamed(ctx, definition))
 	}
 	return errors.Join(failed...)

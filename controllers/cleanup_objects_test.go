@@ -40,7 +40,7 @@ func aJob(namespace, name string, labels map[string]string) *batchv1.Job {
 }
 
 // aManager creates a manager's Deployment with one replica, of which ready are ready.
-func (p *place) aManager(ready int32) *appsv1.Deployment {
+func (p *testEnv) aManager(ready int32) *appsv1.Deployment {
 	p.t.Helper()
 	labels := map[string]string{"app": "manager"}
 	deployment := &appsv1.Deployment{
@@ -52,19 +52,21 @@ func (p *place) aManager(ready int32) *appsv1.Deployment {
 			},
 		},
 	}
-	p.creates(deployment)
+	p.create(deployment)
 	deployment.Status = appsv1.DeploymentStatus{Replicas: 1, ReadyReplicas: ready, AvailableReplicas: ready}
 	p.must(p.client.Status().Update(p.t.Context(), deployment))
 	return deployment
 }
 
 // manager returns a name of the Deployment that is unique to the test.
-func (p *place) manager() string { return "manager-of-" + p.namespace }
+func (p *testEnv) manager() string { return "manager-of-" + p.namespace }
 
-// said replaces "@" by the place's namespace.
-func (p *place) said(text string) string { return strings.ReplaceAll(text, "@", p.namespace) }
+// expandNamespace replaces "@" by the place's namespace.
+func (p *testEnv) expandNamespace(text string) string {
+	return strings.ReplaceAll(text, "@", p.namespace)
+}
 
-func (p *place) object(o client.Object) client.Object {
+func (p *testEnv) ownObject(o client.Object) client.Object {
 	o.SetNamespace(p.namespace)
 	o.SetName("own")
 	return o
@@ -72,7 +74,7 @@ func (p *place) object(o client.Object) client.Object {
 
 // TestCleanupJobs: the operator's Jobs are deleted with their pods. Jobs that match only in part are not.
 func TestCleanupJobs(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	other := workerLabels("catalog")
 	other["app.kubernetes.io/managed-by"] = "another"
 	own := []client.Object{aJob(p.namespace, "scan-catalog-abc123", workerLabels("catalog")), aJob(p.namespace, "scan-match-abc123", workerLabels("match"))}
@@ -80,16 +82,16 @@ func TestCleanupJobs(t *testing.T) {
 		aJob(p.namespace, "build", workerLabels("catalog")), aJob(p.namespace, "scan-catalog-x", other), aJob(p.namespace, "scan-match-x", workerLabels("catalog")),
 		aJob(p.namespace, "scan-catalog-y", nil),
 	}
-	p.creates(own...)
-	p.creates(theirs...)
+	p.create(own...)
+	p.create(theirs...)
 
-	both := p.said("Job @/scan-catalog-abc123: deleted\nJob @/scan-match-abc123: deleted\n")
-	said, err := p.cleans(true, interceptor.Funcs{}, nil)
+	both := p.expandNamespace("Job @/scan-catalog-abc123: deleted\nJob @/scan-match-abc123: deleted\n")
+	said, err := p.runCleanup(true, interceptor.Funcs{}, nil)
 	p.must(err)
 	p.Expect(said).To(Equal(strings.ReplaceAll(both, "deleted", "would delete")))
 	p.Expect(p.gone(own[0])()).To(BeFalse(), "it only said so")
 
-	said, err = p.cleans(false, interceptor.Funcs{}, nil)
+	said, err = p.runCleanup(false, interceptor.Funcs{}, nil)
 	p.must(err)
 	p.Expect(said).To(Equal(both))
 	for _, job := range own {
@@ -103,117 +105,117 @@ func TestCleanupJobs(t *testing.T) {
 // TestCleanupOwnObjects: the objects that only a manager needs are deleted when no manager runs. Objects that hold data are deleted only on
 // request. A failed deletion does not stop the others.
 func TestCleanupOwnObjects(t *testing.T) {
-	p := newPlace(t)
-	claim := p.object(&corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{
+	p := newTestEnv(t)
+	claim := p.ownObject(&corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 	}})
-	secret, configMap, lease := p.object(&corev1.Secret{}), p.object(&corev1.ConfigMap{}), p.object(&coordinationv1.Lease{})
-	theirs := p.object(&corev1.Secret{})
+	secret, configMap, lease := p.ownObject(&corev1.Secret{}), p.ownObject(&corev1.ConfigMap{}), p.ownObject(&coordinationv1.Lease{})
+	theirs := p.ownObject(&corev1.Secret{})
 	theirs.SetName("theirs")
-	p.creates(claim, secret, configMap, lease, theirs)
+	p.create(claim, secret, configMap, lease, theirs)
 	core := corev1.SchemeGroupVersion
-	claims := []Named{{core.WithKind("PersistentVolumeClaim"), "own"}}
+	claims := []ObjectRef{{core.WithKind("PersistentVolumeClaim"), "own"}}
 	own := func(c *Cleanup) {
-		c.Own = []Named{
+		c.ManagerObjects = []ObjectRef{
 			{core.WithKind("Secret"), "own"}, {core.WithKind("Secret"), "missing"}, {core.WithKind("ConfigMap"), "own"},
 			{coordinationv1.SchemeGroupVersion.WithKind("Lease"), "own"},
 		}
 	}
 
 	deployment := p.aManager(1)
-	_, err := p.cleans(false, interceptor.Funcs{}, own)
+	_, err := p.runCleanup(false, interceptor.Funcs{}, own)
 	p.Expect(err).To(MatchError(ContainSubstring("--stop-manager")), "a manager that runs needs them")
 	p.Expect(p.gone(secret)()).To(BeFalse())
-	p.deletes(deployment)
+	p.delete(deployment)
 
-	_, err = p.cleans(false, interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+	_, err = p.runCleanup(false, interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 		if o.GetObjectKind().GroupVersionKind().Kind == "Secret" {
 			return errors.New("you may not")
 		}
 		return c.Delete(ctx, o, opts...)
 	}}, own)
-	p.Expect(err).To(MatchError(p.said("Secret @/own: you may not\nSecret @/missing: you may not")))
+	p.Expect(err).To(MatchError(p.expandNamespace("Secret @/own: you may not\nSecret @/missing: you may not")))
 	p.Expect(p.gone(configMap)() && p.gone(lease)()).To(BeTrue())
 
-	_, err = p.cleans(false, interceptor.Funcs{}, func(c *Cleanup) { own(c); c.Namespaces = []string{"elsewhere"} })
+	_, err = p.runCleanup(false, interceptor.Funcs{}, func(c *Cleanup) { own(c); c.Namespaces = []string{"elsewhere"} })
 	p.must(err)
 	p.Expect(p.gone(secret)()).To(BeFalse(), "the operator's namespace was not named")
 
-	said, err := p.cleans(false, interceptor.Funcs{}, own)
+	said, err := p.runCleanup(false, interceptor.Funcs{}, own)
 	p.must(err)
-	p.Expect(said).To(Equal(p.said("Secret @/own: deleted\n")))
+	p.Expect(said).To(Equal(p.expandNamespace("Secret @/own: deleted\n")))
 	p.Expect(p.gone(secret)()).To(BeTrue())
 	p.Expect(p.gone(theirs)() || p.gone(claim)()).To(BeFalse())
 
-	said, err = p.cleans(false, interceptor.Funcs{}, func(c *Cleanup) { c.Claims = claims })
+	said, err = p.runCleanup(false, interceptor.Funcs{}, func(c *Cleanup) { c.PVCs = claims })
 	p.must(err)
-	p.Expect(said).To(Equal(p.said("PersistentVolumeClaim @/own: deleted\n")))
+	p.Expect(said).To(Equal(p.expandNamespace("PersistentVolumeClaim @/own: deleted\n")))
 }
 
 // TestCleanupStopsManager: the manager's pods must have ended before its objects are removed. If they do not end, the error names them, and
 // the objects stay.
 func TestCleanupStopsManager(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	deployment := p.aManager(1)
 	pod := aPod(p.namespace, "manager-1", running("main", web), finalizedBy(foreign))
 	pod.Labels = map[string]string{"app": "manager"}
-	secret := p.object(&corev1.Secret{})
-	p.creates(pod, secret)
+	secret := p.ownObject(&corev1.Secret{})
+	p.create(pod, secret)
 	stop := func(c *Cleanup) {
 		c.StopManager, c.Timeout = true, 2*time.Second
-		c.Own = []Named{{corev1.SchemeGroupVersion.WithKind("Secret"), "own"}}
+		c.ManagerObjects = []ObjectRef{{corev1.SchemeGroupVersion.WithKind("Secret"), "own"}}
 	}
-	said, err := p.cleans(true, interceptor.Funcs{}, stop)
+	said, err := p.runCleanup(true, interceptor.Funcs{}, stop)
 	p.must(err)
-	p.Expect(said).To(Equal(p.said("Deployment @/manager-of-@: would scale to zero\nSecret @/own: would delete\n")))
+	p.Expect(said).To(Equal(p.expandNamespace("Deployment @/manager-of-@: would scale to zero\nSecret @/own: would delete\n")))
 
-	said, err = p.cleans(false, interceptor.Funcs{}, stop)
+	said, err = p.runCleanup(false, interceptor.Funcs{}, stop)
 	p.Expect(err).To(MatchError(And(ContainSubstring(`["manager-1 on node `), ContainSubstring("have not ended in 2s"))))
-	p.Expect(said).To(Equal(p.said("Deployment @/manager-of-@: scaled to zero\n")))
+	p.Expect(said).To(Equal(p.expandNamespace("Deployment @/manager-of-@: scaled to zero\n")))
 	p.must(p.client.Get(t.Context(), client.ObjectKeyFromObject(deployment), deployment))
 	p.Expect(deployment.Spec.Replicas).To(HaveValue(BeEquivalentTo(0)))
 
 	pod.Finalizers = nil
 	p.must(p.client.Update(t.Context(), pod))
-	p.deletes(pod)
-	said, err = p.cleans(false, interceptor.Funcs{}, stop)
+	p.delete(pod)
+	said, err = p.runCleanup(false, interceptor.Funcs{}, stop)
 	p.must(err)
-	p.Expect(said).To(ContainSubstring(p.said("Secret @/own: deleted\n")))
+	p.Expect(said).To(ContainSubstring(p.expandNamespace("Secret @/own: deleted\n")))
 
-	said, err = p.cleans(true, interceptor.Funcs{}, func(c *Cleanup) { c.Home = "default" })
+	said, err = p.runCleanup(true, interceptor.Funcs{}, func(c *Cleanup) { c.Home = "default" })
 	p.must(err)
-	p.Expect(said).To(ContainSubstring(p.said("Deployment @/manager-of-@: here is a manager; if it is the one that is meant, say --operator-namespace=@\n")))
+	p.Expect(said).To(ContainSubstring(p.expandNamespace("Deployment @/manager-of-@: here is a manager; if it is the one that is meant, say --operator-namespace=@\n")))
 
-	p.deletes(deployment)
-	said, err = p.cleans(false, interceptor.Funcs{}, stop)
+	p.delete(deployment)
+	said, err = p.runCleanup(false, interceptor.Funcs{}, stop)
 	p.must(err)
-	p.Expect(said).To(Equal(p.said("Deployment @/manager-of-@: there is none, so there is no manager to stop\n")))
+	p.Expect(said).To(Equal(p.expandNamespace("Deployment @/manager-of-@: there is none, so there is no manager to stop\n")))
 }
 
 // TestCleanupScanners: Scanners are deleted. A working manager gets until the timeout to release them; their finalizers are removed after
 // that, or at once without a working manager.
 func TestCleanupScanners(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	p.namespace = released
 	for _, ready := range []int32{0, 1} {
 		deployment := p.aManager(ready)
 		scanner := aScanner(released, "all")
 		scanner.Finalizers = []string{manifestsFinalizer}
-		p.creates(scanner)
-		said, err := p.cleans(false, interceptor.Funcs{}, func(c *Cleanup) { c.Scanners, c.Timeout = true, 2*time.Second })
+		p.create(scanner)
+		said, err := p.runCleanup(false, interceptor.Funcs{}, func(c *Cleanup) { c.Scanners, c.Timeout = true, 2*time.Second })
 		p.Expect(err).To(MatchError(ContainSubstring("the manager was not stopped")))
 		p.Expect(said).To(HavePrefix("Scanner released/all: deleted\n"))
 		p.Expect(strings.Contains(said, "did not let it go in 2s")).To(Equal(ready == 1), said)
 		p.Expect(said).To(HaveSuffix("Scanner released/all: removed " + manifestsFinalizer + "\n"))
 		p.Expect(p.gone(scanner)()).To(BeTrue())
-		p.deletes(deployment)
+		p.delete(deployment)
 	}
 }
 
 // TestCleanupResults: ImageScans are deleted on request.
 func TestCleanupResults(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	p.namespace = discarded
 	scan := &v1alpha1.ImageScan{
 		ObjectMeta: metav1.ObjectMeta{Namespace: discarded, Name: "web"},
@@ -221,11 +223,11 @@ func TestCleanupResults(t *testing.T) {
 			Digest: keyOfImage(web).Digest, Platform: "linux/amd64", Scanner: "all",
 		},
 	}
-	p.creates(scan)
-	said, err := p.cleans(false, interceptor.Funcs{}, nil)
+	p.create(scan)
+	said, err := p.runCleanup(false, interceptor.Funcs{}, nil)
 	p.must(err)
 	p.Expect(said).To(BeEmpty())
-	said, err = p.cleans(false, interceptor.Funcs{}, func(c *Cleanup) { c.Results = true })
+	said, err = p.runCleanup(false, interceptor.Funcs{}, func(c *Cleanup) { c.Results = true })
 	p.must(err)
 	p.Expect(said).To(Equal("ImageScan discarded/web: deleted\n"))
 	p.Expect(p.gone(scan)()).To(BeTrue())
@@ -233,19 +235,19 @@ func TestCleanupResults(t *testing.T) {
 
 // TestCleanupKinds: the CustomResourceDefinitions are deleted only when no manager runs, since a manager cannot work without them.
 func TestCleanupKinds(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	var deleted []string
 	kinds := interceptor.Funcs{Delete: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.DeleteOption) error {
 		deleted = append(deleted, o.GetName()) // the shared API server must keep them
 		return nil
 	}}
-	all := func(c *Cleanup) { c.Kinds = true }
+	all := func(c *Cleanup) { c.CRDs = true }
 	deployment := p.aManager(1)
-	_, err := p.cleans(false, kinds, all)
+	_, err := p.runCleanup(false, kinds, all)
 	p.Expect(err).To(MatchError(ContainSubstring("the manager was not stopped")))
 	p.Expect(deleted).To(BeEmpty())
-	p.deletes(deployment)
-	_, err = p.cleans(false, kinds, all)
+	p.delete(deployment)
+	_, err = p.runCleanup(false, kinds, all)
 	p.must(err)
 	p.Expect(deleted).To(ConsistOf("scanners.scanner-operator.io", "imagescans.scanner-operator.io",
 		"vulnerabilityexceptions.scanner-operator.io", "clustervulnerabilityexceptions.scanner-operator.io"))
@@ -253,12 +255,12 @@ func TestCleanupKinds(t *testing.T) {
 
 // TestCleanupForbidden: a missing permission is named in the error and blocks only the steps that need it.
 func TestCleanupForbidden(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	pod := aPod(p.namespace, "held", running("main", web), finalizedBy(releaseOf("scanner")))
-	p.creates(pod)
-	_, err := p.cleans(false, interceptor.Funcs{Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	p.create(pod)
+	_, err := p.runCleanup(false, interceptor.Funcs{Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
 		return apierrors.NewForbidden(appsv1.Resource("deployments"), key.Name, errors.New("no right"))
 	}}, func(c *Cleanup) { c.StopManager = true })
-	p.Expect(err).To(MatchError(ContainSubstring(p.said(`deployments.apps "manager-of-@" is forbidden`))))
+	p.Expect(err).To(MatchError(ContainSubstring(p.expandNamespace(`deployments.apps "manager-of-@" is forbidden`))))
 	p.Expect(p.finalizers(pod)()).To(BeEmpty())
 }

@@ -17,17 +17,17 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 )
 
-// left is what an uninstalled operator has left in the cluster.
-type left struct {
+// leftovers is what an uninstalled operator has left in the cluster.
+type leftovers struct {
 	scanner, deleted         *v1alpha1.Scanner
 	held, annotated, foreign *corev1.Pod
 }
 
-func (p *place) leaves() left {
+func (p *testEnv) createLeftovers() leftovers {
 	p.t.Helper()
 	scanner, deleted := aScanner(p.namespace, "scanner"), aScanner(p.namespace, "deleted")
 	scanner.Finalizers, deleted.Finalizers = []string{foreign, scannerFinalizer}, []string{scannerFinalizer, manifestsFinalizer}
-	l := left{
+	l := leftovers{
 		scanner: scanner, deleted: deleted,
 		held:      aPod(p.namespace, "held", running("main", web), finalizedBy(releaseOf("scanner"), releaseOf("deleted"))),
 		annotated: aPod(p.namespace, "annotated", running("main", web), finalizedBy(foreign)),
@@ -35,13 +35,13 @@ func (p *place) leaves() left {
 	}
 	l.annotated.Annotations = map[string]string{"scanner" + annotationSuffix: "{}", v1alpha1.AnnotationReceiver: "theirs", "example.com/mine": "stays"}
 	l.foreign.Annotations = map[string]string{v1alpha1.AnnotationReceiver: "theirs"}
-	p.creates(scanner, deleted, l.held, l.annotated, l.foreign)
-	p.deletes(deleted, l.held)
+	p.create(scanner, deleted, l.held, l.annotated, l.foreign)
+	p.delete(deleted, l.held)
 	return l
 }
 
-// cleans runs Cleanup in the place's namespace with a list page size of one, and returns the output.
-func (p *place) cleans(dryRun bool, funcs interceptor.Funcs, change func(*Cleanup)) (string, error) {
+// runCleanup runs Cleanup in the place's namespace with a list page size of one, and returns the output.
+func (p *testEnv) runCleanup(dryRun bool, funcs interceptor.Funcs, change func(*Cleanup)) (string, error) {
 	p.t.Helper()
 	watching, err := client.NewWithWatch(p.config, client.Options{Scheme: p.client.Scheme()})
 	p.must(err)
@@ -51,7 +51,7 @@ func (p *place) cleans(dryRun bool, funcs interceptor.Funcs, change func(*Cleanu
 	var out bytes.Buffer
 	c := Cleanup{
 		Client: interceptor.NewClient(watching, funcs), Namespaces: []string{p.namespace}, Home: p.namespace, Manager: p.manager(), DryRun: dryRun,
-		Workers: grype.WorkerSelector(), IsWorker: grype.IsWorker, Timeout: patience, Out: &out,
+		Workers: grype.WorkerSelector(), IsWorker: grype.IsWorker, Timeout: eventuallyTimeout, Out: &out,
 	}
 	if change != nil {
 		change(&c)
@@ -63,21 +63,21 @@ func (p *place) cleans(dryRun bool, funcs interceptor.Funcs, change func(*Cleanu
 // TestCleanup: without the operator, its finalizers block deletions. Cleanup prints in a dry run what it would change, changes it,
 // continues after a failure and names it, and does nothing in a second run.
 func TestCleanup(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	p.namespace = absent
-	l := p.leaves()
-	p.Consistently(func() bool { return p.gone(l.held)() || p.gone(l.deleted)() }, quiet).Should(BeFalse())
+	l := p.createLeftovers()
+	p.Consistently(func() bool { return p.gone(l.held)() || p.gone(l.deleted)() }, consistentlyDuration).Should(BeFalse())
 
 	const all = "Pod absent/annotated: removed scanner.scanner-operator.io/image-hashes\n" +
 		"Pod absent/held: removed scanner.scanner-operator.io/release, deleted.scanner-operator.io/release\n" +
 		"Scanner absent/deleted: removed scanner-operator.io/pod-finalizers, scanner-operator.io/backend-manifests\n" +
 		"Scanner absent/scanner: removed scanner-operator.io/pod-finalizers\n"
-	said, err := p.cleans(true, interceptor.Funcs{}, nil)
+	said, err := p.runCleanup(true, interceptor.Funcs{}, nil)
 	p.must(err)
 	p.Expect(said).To(Equal(string(bytes.ReplaceAll([]byte(all), []byte("removed"), []byte("would remove")))))
 	p.Expect(p.gone(l.held)() || p.gone(l.deleted)()).To(BeFalse(), "it only said so")
 
-	_, err = p.cleans(false, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	_, err = p.runCleanup(false, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
 		if o.GetName() == "annotated" || o.GetName() == "deleted" {
 			return errors.New("a policy forbids it")
 		}
@@ -87,7 +87,7 @@ func TestCleanup(t *testing.T) {
 	p.Expect(p.gone(l.held)()).To(BeTrue())
 	p.Expect(p.finalizers(l.scanner)()).To(ConsistOf(foreign))
 
-	said, err = p.cleans(false, interceptor.Funcs{}, nil)
+	said, err = p.runCleanup(false, interceptor.Funcs{}, nil)
 	p.must(err)
 	p.Expect(said).To(Equal("Pod absent/annotated: removed scanner.scanner-operator.io/image-hashes\nScanner absent/deleted: removed scanner-operator.io/pod-finalizers, scanner-operator.io/backend-manifests\n"))
 	p.Expect(p.gone(l.deleted)()).To(BeTrue())
@@ -96,14 +96,14 @@ func TestCleanup(t *testing.T) {
 		p.Expect(p.finalizers(pod)()).To(ConsistOf(foreign), "what others put there is theirs")
 	}
 
-	said, err = p.cleans(false, interceptor.Funcs{}, nil)
+	said, err = p.runCleanup(false, interceptor.Funcs{}, nil)
 	p.must(err)
 	p.Expect(said).To(BeEmpty())
 }
 
 // TestCleanupWithoutCRD: the pods are cleaned even if the CustomResourceDefinitions are already deleted.
 func TestCleanupWithoutCRD(t *testing.T) {
-	pod := aPod(shop, "a", running("main", web), finalizedBy(releaseOf("all")))
+	pod := aPod(fixtureNamespace, "a", running("main", web), finalizedBy(releaseOf("all")))
 	u := newUnit(t, pod)
 	var out bytes.Buffer
 	c := Cleanup{Out: &out, Workers: grype.WorkerSelector(), IsWorker: grype.IsWorker, Client: interceptor.NewClient(u.client, interceptor.Funcs{

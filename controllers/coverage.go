@@ -66,7 +66,7 @@ func engineOf(b backend.Backend) string {
 func scannerCoverage(
 	ctx context.Context, reader client.Reader, reports store.Store, limits Limits, scanner *v1alpha1.Scanner, engine string,
 ) (running, recent []coveredImage, err error) {
-	reported, err := reports.Reported(ctx, string(scanner.UID), engine)
+	reported, err := reports.ReportAges(ctx, string(scanner.UID), engine)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -91,7 +91,7 @@ func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner, repo
 	if err != nil {
 		return nil, err
 	}
-	full, err := i.limits.full(ctx, i.client, scanner.Namespace)
+	full, err := i.limits.isFull(ctx, i.client, scanner.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -118,13 +118,13 @@ func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner, repo
 			if full && scans[img.Key] == nil && state.State == imagePending {
 				state.State, state.Reason = imageFailed, v1alpha1.ReasonTooManyImages
 			}
-			state.Receivers = []string{strings.Join(someOf(validReceivers(namedBy(&pods[p], ofNamespace)), maxNamedReceivers), ",")}
-			note(covered, state)
+			state.Receivers = []string{strings.Join(firstSorted(validReceivers(annotatedReceivers(&pods[p], ofNamespace)), maxNamedReceivers), ",")}
+			mergeImage(covered, state)
 		}
 		for _, img := range unresolved {
 			state := stateOfUnresolved(scanner, img)
 			state.Since = pods[p].CreationTimestamp.Time
-			note(waiting, state)
+			mergeImage(waiting, state)
 		}
 	}
 	for _, img := range waiting {
@@ -140,9 +140,9 @@ func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner, repo
 // another pod names it by an excluded reference. It is failed even if another node still tries to pull it.
 var precedence = map[imageState]int{imageExcluded: 0, imagePending: 1, imageScanned: 2, imageFailed: 3}
 
-// note merges an image into covered. It keeps the state with the highest precedence, the first of the names and the union of the
+// mergeImage merges an image into covered. It keeps the state with the highest precedence, the first of the names and the union of the
 // repositories and receivers of that state.
-func note(covered map[string]coveredImage, img coveredImage) {
+func mergeImage(covered map[string]coveredImage, img coveredImage) {
 	known, found := covered[img.ID]
 	switch {
 	case !found || precedence[known.State] < precedence[img.State]:
@@ -168,7 +168,7 @@ func stateOf(scanner *v1alpha1.Scanner, img runningImage, scan *v1alpha1.ImageSc
 		Report: report,
 	}
 	switch {
-	case excluded(scanner, img.Reference):
+	case isExcluded(scanner, img.Reference):
 		state.State = imageExcluded
 	case scan == nil:
 	case scan.Status.Phase == v1alpha1.PhaseScanned && reported:
@@ -227,7 +227,7 @@ func stateOfUnresolved(scanner *v1alpha1.Scanner, img unresolvedImage) coveredIm
 	state := coveredImage{ID: img.Image, Name: img.Image, State: imagePending}
 	if ref, err := image.ParseReference(img.Image); err == nil {
 		state.ID, state.Name = ref.String(), ref.String()
-		if excluded(scanner, ref) {
+		if isExcluded(scanner, ref) {
 			state.State = imageExcluded
 			return state
 		}

@@ -45,76 +45,76 @@ func TestCoverage(t *testing.T) {
 		want    []state
 	}{
 		"no pods":           {theScanner(), nil, nil},
-		"no ImageScan yet":  {theScanner(), []client.Object{aPod(shop, "a", running("c", web))}, []state{{key(web), imagePending, ""}}},
-		"being cataloged":   {theScanner(), []client.Object{aPod(shop, "a", running("c", web)), scanOf(theScanner(), web, cataloging)}, []state{{key(web), imagePending, ""}}},
-		"scanned":           {theScanner(), []client.Object{aPod(shop, "a", running("c", web)), scanOf(theScanner(), web, scanned)}, []state{{key(web), imageScanned, ""}}},
-		"failed":            {theScanner(), []client.Object{aPod(shop, "a", running("c", web)), scanOf(theScanner(), web, failed)}, []state{{key(web), imageFailed, "ImageNotFound"}}},
-		"failed, and tried": {theScanner(), []client.Object{aPod(shop, "a", running("c", web)), scanOf(theScanner(), web, triedAgain)}, []state{{key(web), imageFailed, "ImageNotFound"}}},
+		"no ImageScan yet":  {theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web))}, []state{{key(web), imagePending, ""}}},
+		"being cataloged":   {theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web)), scanOf(theScanner(), web, cataloging)}, []state{{key(web), imagePending, ""}}},
+		"scanned":           {theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web)), scanOf(theScanner(), web, scanned)}, []state{{key(web), imageScanned, ""}}},
+		"failed":            {theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web)), scanOf(theScanner(), web, failed)}, []state{{key(web), imageFailed, "ImageNotFound"}}},
+		"failed, and tried": {theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web)), scanOf(theScanner(), web, triedAgain)}, []state{{key(web), imageFailed, "ImageNotFound"}}},
 		"another Scanner's ImageScan": {
-			theScanner(), []client.Object{aPod(shop, "a", running("c", web)), scanOf(theScanner(func(s *v1alpha1.Scanner) { s.UID = "another" }), web, scanned)},
+			theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web)), scanOf(theScanner(func(s *v1alpha1.Scanner) { s.UID = "another" }), web, scanned)},
 			[]state{{key(web), imagePending, ""}},
 		},
 		"an ImageScan that nobody runs": {theScanner(), []client.Object{scanOf(theScanner(), web, scanned)}, nil},
 		"three replicas": {
-			theScanner(), []client.Object{aPod(shop, "a", running("c", web)), aPod(shop, "b", running("c", web)), aPod(shop, "c", running("c", web), running("d", web))},
+			theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web)), aPod(fixtureNamespace, "b", running("c", web)), aPod(fixtureNamespace, "c", running("c", web), running("d", web))},
 			[]state{{key(web), imagePending, ""}},
 		},
-		"excluded": {theScanner(excluding("*/web")), []client.Object{aPod(shop, "a", running("c", web))}, []state{{key(web), imageExcluded, ""}}},
+		"excluded": {theScanner(excluding("*/web")), []client.Object{aPod(fixtureNamespace, "a", running("c", web))}, []state{{key(web), imageExcluded, ""}}},
 		"excluded under one of two names": {
 			theScanner(excluding("*/web")), []client.Object{
-				aPod(shop, "a", running("c", web)),
-				aPod(shop, "b", containerWith("c", "other:1", corev1.ContainerStatus{ImageID: imageID(web)})),
+				aPod(fixtureNamespace, "a", running("c", web)),
+				aPod(fixtureNamespace, "b", containerWith("c", "other:1", corev1.ContainerStatus{ImageID: imageID(web)})),
 				scanOf(theScanner(), web, scanned),
 			}, []state{{key(web), imageScanned, ""}},
 		},
-		"not started": {theScanner(), []client.Object{aPod(shop, "a", creating("c", "nginx"))}, []state{{"docker.io/library/nginx:latest", imagePending, ""}}},
-		"not pulled":  {theScanner(), []client.Object{aPod(shop, "a", waiting("c", "nginx", "ErrImagePull"))}, []state{{"docker.io/library/nginx:latest", imageFailed, v1alpha1.ReasonNotPulled}}},
+		"not started": {theScanner(), []client.Object{aPod(fixtureNamespace, "a", creating("c", "nginx"))}, []state{{"docker.io/library/nginx:latest", imagePending, ""}}},
+		"not pulled":  {theScanner(), []client.Object{aPod(fixtureNamespace, "a", waiting("c", "nginx", "ErrImagePull"))}, []state{{"docker.io/library/nginx:latest", imageFailed, v1alpha1.ReasonNotPulled}}},
 		"not pulled under two spellings": {
-			theScanner(), []client.Object{aPod(shop, "a", waiting("c", "nginx", "ErrImagePull"), creating("d", "nginx:latest")), aPod(shop, "b", creating("c", "docker.io/nginx"))},
+			theScanner(), []client.Object{aPod(fixtureNamespace, "a", waiting("c", "nginx", "ErrImagePull"), creating("d", "nginx:latest")), aPod(fixtureNamespace, "b", creating("c", "docker.io/nginx"))},
 			[]state{{"docker.io/library/nginx:latest", imageFailed, v1alpha1.ReasonNotPulled}},
 		},
-		"not started, and excluded": {theScanner(excluding("*/nginx")), []client.Object{aPod(shop, "a", creating("c", "nginx"))}, []state{{"docker.io/library/nginx:latest", imageExcluded, ""}}},
+		"not started, and excluded": {theScanner(excluding("*/nginx")), []client.Object{aPod(fixtureNamespace, "a", creating("c", "nginx"))}, []state{{"docker.io/library/nginx:latest", imageExcluded, ""}}},
 		"not started here, running elsewhere": {
-			theScanner(), []client.Object{aPod(shop, "a", creating("c", web)), aPod(shop, "b", running("c", web))}, []state{{key(web), imagePending, ""}},
+			theScanner(), []client.Object{aPod(fixtureNamespace, "a", creating("c", web)), aPod(fixtureNamespace, "b", running("c", web))}, []state{{key(web), imagePending, ""}},
 		},
 		"excluded, not started here, running elsewhere": {
-			theScanner(excluding("*/web")), []client.Object{aPod(shop, "a", creating("c", web)), aPod(shop, "b", running("c", web))}, []state{{key(web), imageExcluded, ""}},
+			theScanner(excluding("*/web")), []client.Object{aPod(fixtureNamespace, "a", creating("c", web)), aPod(fixtureNamespace, "b", running("c", web))}, []state{{key(web), imageExcluded, ""}},
 		},
 		"not pulled here, running elsewhere": {
-			theScanner(), []client.Object{aPod(shop, "a", waiting("c", web, "ImagePullBackOff")), aPod(shop, "b", running("c", web))},
+			theScanner(), []client.Object{aPod(fixtureNamespace, "a", waiting("c", web, "ImagePullBackOff")), aPod(fixtureNamespace, "b", running("c", web))},
 			[]state{{web, imageFailed, v1alpha1.ReasonNotPulled}, {key(web), imagePending, ""}},
 		},
-		"a name that is none": {theScanner(), []client.Object{aPod(shop, "a", waiting("c", "Not A Name", "InvalidImageName"))}, []state{{"Not A Name", imageFailed, v1alpha1.ReasonNotPulled}}},
+		"a name that is none": {theScanner(), []client.Object{aPod(fixtureNamespace, "a", waiting("c", "Not A Name", "InvalidImageName"))}, []state{{"Not A Name", imageFailed, v1alpha1.ReasonNotPulled}}},
 		"a node that nobody knows": {
-			theScanner(), []client.Object{aPod(shop, "a", running("c", web), creating("d", "nginx"), onNode("unknown"))},
+			theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web), creating("d", "nginx"), onNode("unknown"))},
 			[]state{{"docker.io/library/nginx:latest", imagePending, ""}, {web, imagePending, v1alpha1.ReasonNodeUnknown}},
 		},
 		"no node takes the pod": {
-			theScanner(), []client.Object{aPod(shop, "a", unscheduled("c", "nginx"))},
+			theScanner(), []client.Object{aPod(fixtureNamespace, "a", unscheduled("c", "nginx"))},
 			[]state{{"docker.io/library/nginx:latest", imagePending, v1alpha1.ReasonPodUnschedulable}},
 		},
 		"no node takes one pod, another one starts": {
-			theScanner(), []client.Object{aPod(shop, "a", unscheduled("c", "nginx")), aPod(shop, "b", creating("c", "nginx"))},
+			theScanner(), []client.Object{aPod(fixtureNamespace, "a", unscheduled("c", "nginx")), aPod(fixtureNamespace, "b", creating("c", "nginx"))},
 			[]state{{"docker.io/library/nginx:latest", imagePending, ""}},
 		},
 		"an image volume": {
-			theScanner(), []client.Object{aPod(shop, "a", running("c", web), mounting("model", vulnerable, imageID(vulnerable)))},
+			theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web), mounting("model", vulnerable, imageID(vulnerable)))},
 			[]state{{key(web), imagePending, ""}, {key(vulnerable), imagePending, ""}},
 		},
 		"an image volume of which nothing is known": {
-			theScanner(), []client.Object{aPod(shop, "a", running("c", web), mounting("model", vulnerable, ""))},
+			theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web), mounting("model", vulnerable, ""))},
 			[]state{{vulnerable, imageFailed, v1alpha1.ReasonVolumeDigestUnknown}, {key(web), imagePending, ""}},
 		},
 		"an imageID that names nothing": {
-			theScanner(), []client.Object{aPod(shop, "a", containerWith("c", web, corev1.ContainerStatus{ImageID: "sha512:abc"}))},
+			theScanner(), []client.Object{aPod(fixtureNamespace, "a", containerWith("c", web, corev1.ContainerStatus{ImageID: "sha512:abc"}))},
 			[]state{{web, imageFailed, v1alpha1.ReasonBareImageID}},
 		},
 		"two platforms": {
-			theScanner(), []client.Object{aPod(shop, "a", running("c", web)), aPod(shop, "b", running("c", web), onNode(nodeARM))},
+			theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web)), aPod(fixtureNamespace, "b", running("c", web), onNode(nodeARM))},
 			[]state{{keyOfImage(web).Digest + ";linux/amd64", imagePending, ""}, {keyOfImage(web).Digest + ";linux/arm64", imagePending, ""}},
 		},
 		"another namespace": {theScanner(), []client.Object{aPod("elsewhere", "a", running("c", web))}, nil},
-		"not selected":      {theScanner(selecting("a", "b")), []client.Object{aPod(shop, "a", running("c", web))}, nil},
+		"not selected":      {theScanner(selecting("a", "b")), []client.Object{aPod(fixtureNamespace, "a", running("c", web))}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := newUnit(t, append(tt.objects, tt.scanner)...)
@@ -159,7 +159,7 @@ func TestCoverageProperties(t *testing.T) {
 			}
 		}
 		for i, pod := range pods {
-			if !selects(scanner, pod) {
+			if !coversActivePod(scanner, pod) {
 				continue
 			}
 			resolved, unresolved := imagesOf(pod)
@@ -191,7 +191,7 @@ func runsElsewhere(pods []*corev1.Pod, ref image.Reference, scanner *v1alpha1.Sc
 	for _, pod := range pods {
 		resolved, _ := imagesOf(pod)
 		for _, img := range resolved {
-			if selects(scanner, pod) && (pod.Spec.NodeName == nodeAMD || pod.Spec.NodeName == nodeARM) && img.Reference.String() == ref.String() {
+			if coversActivePod(scanner, pod) && (pod.Spec.NodeName == nodeAMD || pod.Spec.NodeName == nodeARM) && img.Reference.String() == ref.String() {
 				return true
 			}
 		}
@@ -202,7 +202,7 @@ func runsElsewhere(pods []*corev1.Pod, ref image.Reference, scanner *v1alpha1.Sc
 // coverageOf returns the coverage of a cluster with these pods, listed in the given or the reverse order.
 func coverageOf(t *testing.T, scanner *v1alpha1.Scanner, pods []*corev1.Pod, scans []*v1alpha1.ImageScan, reverse bool) []coveredImage {
 	t.Helper()
-	reader := &listed{}
+	reader := &orderedReader{}
 	for i := range pods {
 		pod := pods[i].DeepCopy()
 		pod.Name = fmt.Sprint("pod-", i)
@@ -244,8 +244,8 @@ func TestCoverageHasReceivers(t *testing.T) {
 		return func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.AnnotationReceiver: receivers} }
 	}
 	u := newUnit(t, theScanner(),
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop, Annotations: map[string]string{v1alpha1.AnnotationReceiver: "team"}}},
-		aPod(shop, "a", running("c", web)), aPod(shop, "b", running("c", web), names("two, one, No Name")), aPod(shop, "c", running("c", web), names("")),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fixtureNamespace, Annotations: map[string]string{v1alpha1.AnnotationReceiver: "team"}}},
+		aPod(fixtureNamespace, "a", running("c", web)), aPod(fixtureNamespace, "b", running("c", web), names("two, one, No Name")), aPod(fixtureNamespace, "c", running("c", web), names("")),
 	)
 	covered, err := inventory{client: u.client, jobs: u.store}.coverage(t.Context(), theScanner(), nil)
 	u.must(err)
@@ -262,9 +262,9 @@ func TestCoverageHasReceivers(t *testing.T) {
 func TestCoverageOfUnlistedImages(t *testing.T) {
 	scanner := theScanner(excluding("*/web"))
 	for name, pod := range map[string]*corev1.Pod{
-		"excluded":            aPod(shop, "a", running("c", web)),
-		"excluded, no digest": aPod(shop, "a", creating("c", web)),
-		"an unknown node":     aPod(shop, "a", running("c", vulnerable), onNode("unknown")),
+		"excluded":            aPod(fixtureNamespace, "a", running("c", web)),
+		"excluded, no digest": aPod(fixtureNamespace, "a", creating("c", web)),
+		"an unknown node":     aPod(fixtureNamespace, "a", running("c", vulnerable), onNode("unknown")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := newUnit(t, scanner, pod)

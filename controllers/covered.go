@@ -8,16 +8,16 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 )
 
-// Covered has the number of findings that each exception suppresses, as the ScannerReconciler last counted them. It is empty after a start
+// SuppressionCounts has the number of findings that each exception suppresses, as the ScannerReconciler last counted them. It is empty after a start
 // and safe for concurrent use.
-type Covered struct {
+type SuppressionCounts struct {
 	mutex     sync.Mutex
 	byScanner map[types.NamespacedName]map[types.NamespacedName]int
 }
 
-// count records how many findings of a Scanner each exception in force suppresses, given by the exception's UID. It returns the exceptions
+// record records how many findings of a Scanner each exception in force suppresses, given by the exception's UID. It returns the exceptions
 // whose number has changed.
-func (c *Covered) count(scanner types.NamespacedName, inForce exception.Set, byUID map[string]int) (changed []types.NamespacedName) {
+func (c *SuppressionCounts) record(scanner types.NamespacedName, inForce exception.Set, byUID map[string]int) (changed []types.NamespacedName) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	before, counts := c.byScanner[scanner], map[types.NamespacedName]int{}
@@ -40,8 +40,8 @@ func (c *Covered) count(scanner types.NamespacedName, inForce exception.Set, byU
 	return changed
 }
 
-// forget drops a deleted Scanner. It returns the exceptions that suppressed findings of that Scanner.
-func (c *Covered) forget(scanner types.NamespacedName) (changed []types.NamespacedName) {
+// remove drops a deleted Scanner. It returns the exceptions that suppressed findings of that Scanner.
+func (c *SuppressionCounts) remove(scanner types.NamespacedName) (changed []types.NamespacedName) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	for name, n := range c.byScanner[scanner] {
@@ -53,9 +53,9 @@ func (c *Covered) forget(scanner types.NamespacedName) (changed []types.Namespac
 	return changed
 }
 
-// of returns how many findings of some Scanners an exception suppresses. known is false until each of these Scanners was counted with that
+// total returns how many findings of some Scanners an exception suppresses. known is false until each of these Scanners was counted with that
 // exception.
-func (c *Covered) of(name types.NamespacedName, scanners []types.NamespacedName) (n int, known bool) {
+func (c *SuppressionCounts) total(name types.NamespacedName, scanners []types.NamespacedName) (n int, known bool) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	for _, scanner := range scanners {

@@ -44,9 +44,9 @@ type DeliveryCounter struct {
 	Store     store.Store
 
 	mu sync.Mutex
-	// kept is the ConfigMap as last written; nil if unknown. number is the number in it. mu guards both.
-	kept   *corev1.ConfigMap
-	number int64
+	// configMap is the ConfigMap as last written; nil if unknown. number is the number in it. mu guards both.
+	configMap *corev1.ConfigMap
+	number    int64
 }
 
 // +kubebuilder:rbac:groups="",namespace=system,resources=configmaps,resourceNames=scanner-operator-deliveries,verbs=get;update
@@ -63,14 +63,14 @@ func (c *DeliveryCounter) Check(ctx context.Context) (rolledBack bool, err error
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.kept, err = c.read(ctx); err != nil {
+	if c.configMap, err = c.read(ctx); err != nil {
 		return false, err
 	}
 	var says map[string]string
-	if c.kept != nil {
-		says = c.kept.Data
+	if c.configMap != nil {
+		says = c.configMap.Data
 	}
-	if rolledBack = c.isOlder(says, number); rolledBack {
+	if rolledBack = c.isRolledBack(says, number); rolledBack {
 		// The ConfigMap is written first. An operator that cannot write it would otherwise treat the store as restored at each start.
 		if err := c.write(ctx, says); err != nil {
 			return false, fmt.Errorf("ConfigMap %s/%s: %w", c.Namespace, DeliveriesConfigMap, err)
@@ -79,12 +79,12 @@ func (c *DeliveryCounter) Check(ctx context.Context) (rolledBack bool, err error
 			return false, err
 		}
 	}
-	return rolledBack, c.keep(ctx, number)
+	return rolledBack, c.record(ctx, number)
 }
 
-// isOlder reports whether the store must be treated as restored, given the ConfigMap's data and the number of deliveries that the store has
+// isRolledBack reports whether the store must be treated as restored, given the ConfigMap's data and the number of deliveries that the store has
 // begun.
-func (c *DeliveryCounter) isOlder(says map[string]string, number int64) bool {
+func (c *DeliveryCounter) isRolledBack(says map[string]string, number int64) bool {
 	known, err := strconv.ParseInt(says[deliveriesNumber], 10, 64)
 	if err != nil || says[deliveriesStore] != c.Store.ID() {
 		// Each store that has begun a delivery has a ConfigMap: both are written since the same version. A new store has nothing to lose,
@@ -107,25 +107,25 @@ func (c *DeliveryCounter) Count(ctx context.Context, number int64) {
 	}
 	latest, err := c.Store.Deliveries(ctx)
 	if err == nil {
-		err = c.keep(ctx, max(latest, number))
+		err = c.record(ctx, max(latest, number))
 	}
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Keeping the number of deliveries: a rollback of the store's volume may go unnoticed", "configMap", DeliveriesConfigMap)
 	}
 }
 
-// keep writes number into the ConfigMap. It retries once if someone else has changed, created or deleted the ConfigMap since the last
+// record writes number into the ConfigMap. It retries once if someone else has changed, created or deleted the ConfigMap since the last
 // write. The caller holds the lock.
-func (c *DeliveryCounter) keep(ctx context.Context, number int64) error {
+func (c *DeliveryCounter) record(ctx context.Context, number int64) error {
 	data := map[string]string{deliveriesStore: c.Store.ID(), deliveriesNumber: strconv.FormatInt(number, 10)}
 	err := c.write(ctx, data)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
-		if c.kept, err = c.read(ctx); err == nil {
+		if c.configMap, err = c.read(ctx); err == nil {
 			err = c.write(ctx, data)
 		}
 	}
 	if err != nil {
-		c.kept = nil
+		c.configMap = nil
 		return fmt.Errorf("ConfigMap %s/%s: %w", c.Namespace, DeliveriesConfigMap, err)
 	}
 	c.number = number
@@ -134,19 +134,19 @@ func (c *DeliveryCounter) keep(ctx context.Context, number int64) error {
 
 // write creates or replaces the ConfigMap.
 func (c *DeliveryCounter) write(ctx context.Context, data map[string]string) error {
-	if c.kept == nil {
+	if c.configMap == nil {
 		made := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Namespace: c.Namespace, Name: DeliveriesConfigMap, Labels: map[string]string{excludeFromBackup: "true"},
 		}, Data: data}
 		err := c.Client.Create(ctx, made)
 		if err == nil {
-			c.kept = made
+			c.configMap = made
 		}
 		return err
 	}
-	metav1.SetMetaDataLabel(&c.kept.ObjectMeta, excludeFromBackup, "true")
-	c.kept.Data = data
-	return c.Client.Update(ctx, c.kept)
+	metav1.SetMetaDataLabel(&c.configMap.ObjectMeta, excludeFromBackup, "true")
+	c.configMap.Data = data
+	return c.Client.Update(ctx, c.configMap)
 }
 
 // read returns nil if the ConfigMap does not exist.

@@ -56,8 +56,8 @@ func (w *volumeWorld) restart(snapshot []byte) (before []byte) {
 	return before
 }
 
-// remembers sets the store ID in the Scanner's status, as the ScannerReconciler does once all receivers have a state in the store.
-func (w *volumeWorld) remembers() {
+// setStoreID sets the store ID in the Scanner's status, as the ScannerReconciler does once all receivers have a state in the store.
+func (w *volumeWorld) setStoreID() {
 	w.t.Helper()
 	w.must(w.client.Get(w.t.Context(), client.ObjectKeyFromObject(w.scanner), w.scanner))
 	w.scanner.Status.StoreID = w.store.ID()
@@ -65,19 +65,19 @@ func (w *volumeWorld) remembers() {
 }
 
 // messages advances the clock by an hour and returns what was sent.
-func (w *volumeWorld) messages() []notify.Digest {
+func (w *volumeWorld) messages() []notify.Message {
 	w.t.Helper()
-	var digests []notify.Digest
-	_, first := w.after(time.Hour)
-	_, second := w.after(30 * time.Second)
+	var digests []notify.Message
+	_, first := w.reconcileAfter(time.Hour)
+	_, second := w.reconcileAfter(30 * time.Second)
 	for _, d := range append(first, second...) {
-		digests = append(digests, d.Digest)
+		digests = append(digests, d.Message)
 	}
 	return digests
 }
 
-// kept returns the ConfigMap; nil if there is none.
-func (w *volumeWorld) kept() *corev1.ConfigMap {
+// configMap returns the ConfigMap; nil if there is none.
+func (w *volumeWorld) configMap() *corev1.ConfigMap {
 	w.t.Helper()
 	var kept corev1.ConfigMap
 	err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: "scanner-operator-system", Name: DeliveriesConfigMap}, &kept)
@@ -94,9 +94,9 @@ func (w *volumeWorld) kept() *corev1.ConfigMap {
 func TestStoreRolledBack(t *testing.T) {
 	for name, damage := range map[string]func(*volumeWorld){
 		"with the ConfigMap": func(*volumeWorld) {},
-		"without it":         func(w *volumeWorld) { w.must(w.client.Delete(w.t.Context(), w.kept())) },
+		"without it":         func(w *volumeWorld) { w.must(w.client.Delete(w.t.Context(), w.configMap())) },
 		"emptied": func(w *volumeWorld) {
-			kept := w.kept()
+			kept := w.configMap()
 			kept.Data = nil
 			w.must(w.client.Update(w.t.Context(), kept))
 		},
@@ -107,15 +107,15 @@ func TestStoreRolledBack(t *testing.T) {
 
 func testStoreRolledBack(t *testing.T, damage func(*volumeWorld)) {
 	w := newVolumeWorld(t, nil)
-	w.found(finding.Critical)
+	w.saveReport(finding.Critical)
 	w.messages() // the first summary
-	w.remembers()
+	w.setStoreID()
 	snapshot := w.restart(nil)
 	if w.rolledBack {
 		t.Fatal("a restart counts as a rollback")
 	}
-	w.found(finding.Critical, finding.High)
-	if told := w.messages(); len(told) != 1 || told[0].Kind != notify.KindNews {
+	w.saveReport(finding.Critical, finding.High)
+	if told := w.messages(); len(told) != 1 || told[0].Kind != notify.KindChanges {
 		t.Fatalf("messages %+v, want one about the new finding", told)
 	}
 	before := w.store.ID()
@@ -124,13 +124,13 @@ func testStoreRolledBack(t *testing.T, damage func(*volumeWorld)) {
 	if !w.rolledBack || w.store.ID() == before {
 		t.Fatalf("the rollback is recognised: %t; want it, and another id of the store", w.rolledBack)
 	}
-	w.found(finding.Critical, finding.High)
+	w.saveReport(finding.Critical, finding.High)
 	told := w.messages()
-	if len(told) != 1 || told[0].Kind != notify.KindStoreRestored || told[0].Untold != 1 {
+	if len(told) != 1 || told[0].Kind != notify.KindStoreRestored || told[0].NotAnnounced != 1 {
 		t.Fatalf("messages %+v, want one summary of one finding that may have been announced", told)
 	}
-	w.found(finding.Critical, finding.High, finding.Critical)
-	if told := w.messages(); len(told) != 1 || told[0].Kind != notify.KindNews || told[0].Totals.Total() != 1 {
+	w.saveReport(finding.Critical, finding.High, finding.Critical)
+	if told := w.messages(); len(told) != 1 || told[0].Kind != notify.KindChanges || told[0].Totals.Total() != 1 {
 		t.Errorf("messages %+v, want the finding that is new now", told)
 	}
 	if w.restart(nil); w.rolledBack {
@@ -142,7 +142,7 @@ func testStoreRolledBack(t *testing.T, damage func(*volumeWorld)) {
 // firstScan All.
 func TestRolledBackBeforeAReceiver(t *testing.T) {
 	w := newVolumeWorld(t, nil)
-	w.found(finding.Critical)
+	w.saveReport(finding.Critical)
 	w.messages()
 	snapshot := w.restart(nil)
 	all := slackReceiver("all")
@@ -150,12 +150,12 @@ func TestRolledBackBeforeAReceiver(t *testing.T) {
 	w.must(w.client.Get(t.Context(), client.ObjectKeyFromObject(w.scanner), w.scanner))
 	w.scanner.Spec.Notifications = append(w.scanner.Spec.Notifications, all)
 	w.must(w.client.Update(t.Context(), w.scanner))
-	if told := w.messages(); len(told) != 1 || told[0].Kind != notify.KindNews {
+	if told := w.messages(); len(told) != 1 || told[0].Kind != notify.KindChanges {
 		t.Fatalf("messages %+v, want one to the new receiver", told)
 	}
-	w.remembers()
+	w.setStoreID()
 	w.restart(snapshot)
-	w.found(finding.Critical)
+	w.saveReport(finding.Critical)
 	if told := w.messages(); len(told) != 1 || told[0].Kind != notify.KindBaselineRenewed {
 		t.Errorf("messages %+v, want that the baseline was renewed", told)
 	}
@@ -166,9 +166,9 @@ func TestRolledBackBeforeAReceiver(t *testing.T) {
 func TestDeliveryCounterIsKept(t *testing.T) {
 	for name, damage := range map[string]func(*volumeWorld){
 		"untouched": func(*volumeWorld) {},
-		"deleted":   func(w *volumeWorld) { w.must(w.client.Delete(w.t.Context(), w.kept())) },
+		"deleted":   func(w *volumeWorld) { w.must(w.client.Delete(w.t.Context(), w.configMap())) },
 		"broken": func(w *volumeWorld) {
-			kept := w.kept()
+			kept := w.configMap()
 			kept.Data, kept.Labels = map[string]string{"store": "x", "deliveries": "many"}, nil
 			w.must(w.client.Update(w.t.Context(), kept))
 		},
@@ -176,16 +176,16 @@ func TestDeliveryCounterIsKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newVolumeWorld(t, nil)
 			damage(w)
-			w.found(finding.Critical)
+			w.saveReport(finding.Critical)
 			if told := w.messages(); len(told) != 1 {
 				t.Fatalf("%d messages, want one", len(told))
 			}
 			number, err := w.store.Deliveries(t.Context())
 			w.must(err)
-			if got := w.kept().Data; got["store"] != w.store.ID() || got["deliveries"] != strconv.FormatInt(number, 10) || number == 0 {
+			if got := w.configMap().Data; got["store"] != w.store.ID() || got["deliveries"] != strconv.FormatInt(number, 10) || number == 0 {
 				t.Errorf("the ConfigMap says %v, want store %s and %d deliveries", got, w.store.ID(), number)
 			}
-			if labels := w.kept().Labels; labels["velero.io/exclude-from-backup"] != "true" {
+			if labels := w.configMap().Labels; labels["velero.io/exclude-from-backup"] != "true" {
 				t.Errorf("the ConfigMap has the labels %v, want Velero to leave it out of its backups", labels)
 			}
 		})
@@ -203,19 +203,19 @@ func TestDeliveryCounterCannotBeKept(t *testing.T) {
 	})
 	counter, id := &DeliveryCounter{Client: refusing, Namespace: "scanner-operator-system", Store: w.store}, w.store.ID()
 	w.reconciler.Counted = counter.Count
-	w.found(finding.Critical)
+	w.saveReport(finding.Critical)
 	if told := w.messages(); len(told) != 1 {
 		t.Errorf("%d messages, want one", len(told))
 	}
-	w.must(w.client.Delete(t.Context(), w.kept()))
+	w.must(w.client.Delete(t.Context(), w.configMap()))
 	rolledBack, err := counter.Check(t.Context())
 	if !apierrors.IsForbidden(err) || rolledBack || w.store.ID() != id {
 		t.Errorf("rolled back: %t, error %v, store %s; want the refusal, and store %s as it was", rolledBack, err, w.store.ID(), id)
 	}
 }
 
-// TestStoreIsCompared: which stores count as rolled back, for each content of the ConfigMap.
-func TestStoreIsCompared(t *testing.T) {
+// TestDeliveryCounterCheck: which stores count as rolled back, for each content of the ConfigMap.
+func TestDeliveryCounterCheck(t *testing.T) {
 	for name, tt := range map[string]struct {
 		begun int
 		says  map[string]string

@@ -46,22 +46,22 @@ type deliveryWorld struct {
 	*notifyWorld
 	slack *standin.Standin
 	// url is the webhook URL. answers handles a request before the stand-in does, and returns whether it answered; nil for never.
-	url     string
-	answers func(http.ResponseWriter, *http.Request) bool
+	url       string
+	intercept func(http.ResponseWriter, *http.Request) bool
 	// silent is the address of a server that accepts connections and never answers.
 	silent  string
 	secrets *kubernetes.Clientset
 	log     *bytes.Buffer
 }
 
-type anybody struct{}
+type allowAll struct{}
 
-func (anybody) Allow(context.Context, string) error { return nil }
+func (allowAll) Allow(context.Context, string) error { return nil }
 
-// hasty is Slack's poster with a deadline short enough for tests.
-type hasty struct{ *slack.Poster }
+// shortDeadlinePoster is Slack's poster with a deadline short enough for tests.
+type shortDeadlinePoster struct{ *slack.Poster }
 
-func (h hasty) Post(ctx context.Context, address string, d notify.Digest) notify.Outcome {
+func (h shortDeadlinePoster) Post(ctx context.Context, address string, d notify.Message) notify.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	return h.Poster.Post(ctx, address, d)
@@ -73,7 +73,7 @@ func newDeliveryWorld(t *testing.T) *deliveryWorld {
 	w.slack = standin.New(w.clock.Now, io.Discard)
 	webhooks := w.slack.Webhooks()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if w.answers == nil || !w.answers(rw, r) {
+		if w.intercept == nil || !w.intercept(rw, r) {
 			webhooks.ServeHTTP(rw, r)
 		}
 	}))
@@ -85,25 +85,25 @@ func newDeliveryWorld(t *testing.T) *deliveryWorld {
 	w.silent = silent.Addr().String()
 	w.secrets = kubernetes.NewClientset()
 	// Secrets made from files or with echo end in whitespace, which must be ignored.
-	w.stores("url", w.url+" \n")
-	w.notifies(server)
-	w.found(finding.Critical)
+	w.replaceSecret("url", w.url+" \n")
+	w.startNotifier(server)
+	w.saveReport(finding.Critical)
 	w.reconcile()
 	return w
 }
 
-// notifies runs the notifier and makes the reconciler send through it.
-func (w *deliveryWorld) notifies(slackServer *httptest.Server) {
+// startNotifier runs the notifier and makes the reconciler send through it.
+func (w *deliveryWorld) startNotifier(slackServer *httptest.Server) {
 	w.t.Helper()
 	sleep := func(_ context.Context, d time.Duration) error { w.clock.SetTime(w.clock.Now().Add(d)); return nil }
 	roots := x509.NewCertPool()
 	roots.AddCert(slackServer.Certificate())
 	notifies := notifier.New(notifier.Config{
-		Callers: anybody{},
+		Callers: allowAll{},
 		Addresses: notifier.NewSecretAddresses(w.secrets.CoreV1(), "scanner-operator-system", "scanner-operator-notifier",
 			[]string{w.silent, strings.TrimPrefix(slackServer.URL, "https://")}),
-		Receivers: map[string]notifier.Receiver{notify.ReceiverTypeSlack: hasty{slack.NewPoster(roots, nil)}},
-		Budget:    notifier.NewBudget(w.clock, sleep, func() float64 { return 0 }), Memory: notifier.NewMemory(w.clock), Metrics: notifier.NewMetrics(prometheus.NewRegistry()),
+		Receivers: map[string]notifier.Receiver{notify.ReceiverTypeSlack: shortDeadlinePoster{slack.NewPoster(roots, nil)}},
+		Budget:    notifier.NewBudget(w.clock, sleep, func() float64 { return 0 }), Memory: notifier.NewDeliveryCache(w.clock), Metrics: notifier.NewMetrics(prometheus.NewRegistry()),
 		Log: slog.New(slog.NewJSONHandler(w.log, nil)), Now: w.clock.Now,
 	})
 	server := httptest.NewTLSServer(notifies.Handler())
@@ -117,8 +117,8 @@ func (w *deliveryWorld) notifies(slackServer *httptest.Server) {
 	})
 }
 
-// stores replaces the Secret by one with a single key; an empty key only deletes the Secret.
-func (w *deliveryWorld) stores(key, value string) {
+// replaceSecret replaces the Secret by one with a single key; an empty key only deletes the Secret.
+func (w *deliveryWorld) replaceSecret(key, value string) {
 	w.t.Helper()
 	ctx, secrets := w.t.Context(), w.secrets.CoreV1().Secrets("shop")
 	_ = secrets.Delete(ctx, "slack-team", metav1.DeleteOptions{})
@@ -141,8 +141,8 @@ func (w *deliveryWorld) condition() (metav1.Condition, v1alpha1.ReceiverStatus) 
 	return *meta.FindStatusCondition(w.scanner.Status.Conditions, v1alpha1.ConditionNotificationsDelivered), w.scanner.Status.Receivers[0]
 }
 
-// told returns the events since the last call.
-func (w *deliveryWorld) told() (told []string) {
+// takeEvents returns the events since the last call.
+func (w *deliveryWorld) takeEvents() (told []string) {
 	for {
 		select {
 		case event := <-w.events.Events:
@@ -153,24 +153,24 @@ func (w *deliveryWorld) told() (told []string) {
 	}
 }
 
-// slackSays makes the Slack stand-in fail once in the given way.
-func slackSays(t standin.Trouble) func(*deliveryWorld) {
+// slackFails makes the Slack stand-in fail once in the given way.
+func slackFails(t standin.Failure) func(*deliveryWorld) {
 	t.Times = 1
 	return func(w *deliveryWorld) { w.slack.Expect(t) }
 }
 
-// everyTime answers all requests with the given handler instead of the Slack stand-in.
-func everyTime(answer func(http.ResponseWriter, *http.Request)) func(*deliveryWorld) {
+// alwaysAnswers answers all requests with the given handler instead of the Slack stand-in.
+func alwaysAnswers(answer func(http.ResponseWriter, *http.Request)) func(*deliveryWorld) {
 	return func(w *deliveryWorld) {
-		w.answers = func(rw http.ResponseWriter, r *http.Request) bool { answer(rw, r); return true }
+		w.intercept = func(rw http.ResponseWriter, r *http.Request) bool { answer(rw, r); return true }
 	}
 }
 
-// TestReceiverTrouble: each way in which a delivery fails has its reason in the Scanner's condition, in the receiver's status and in one
+// TestDeliveryFailures: each way in which a delivery fails has its reason in the Scanner's condition, in the receiver's status and in one
 // event. The message helps and has no part of the webhook URL. The delivery is retried after a suitable delay, and the message arrives once
 // after the repair.
-func TestReceiverTrouble(t *testing.T) {
-	repairSecret := func(w *deliveryWorld) { w.stores("url", w.url) }
+func TestDeliveryFailures(t *testing.T) {
+	repairSecret := func(w *deliveryWorld) { w.replaceSecret("url", w.url) }
 	for name, tt := range map[string]struct {
 		arrange func(*deliveryWorld)
 		repair  func(*deliveryWorld)
@@ -181,29 +181,29 @@ func TestReceiverTrouble(t *testing.T) {
 		// doubled is true if Slack may have received the message before its answer was lost: then it arrives twice.
 		doubled bool
 	}{
-		"UnknownSecret":    {func(w *deliveryWorld) { w.stores("", "") }, repairSecret, notify.ReasonSecretNotFound, "there is no Secret slack-team in namespace shop", 5 * time.Minute, false},
-		"UnknownKey":       {func(w *deliveryWorld) { w.stores("address", w.url) }, repairSecret, notify.ReasonSecretNotFound, "has no key url", 5 * time.Minute, false},
-		"WebhookNotHTTPS":  {func(w *deliveryWorld) { w.stores("url", "http://hooks.slack.com"+webhookPath) }, repairSecret, notify.ReasonInvalidURL, "key url of Secret slack-team in namespace shop is not an https URL", 5 * time.Minute, false},
-		"WebhookNotAURL":   {func(w *deliveryWorld) { w.stores("url", "verysecrettoken3 %zz") }, repairSecret, notify.ReasonInvalidURL, "is not an https URL", 5 * time.Minute, false},
-		"WebhookEmpty":     {func(w *deliveryWorld) { w.stores("url", " \n") }, repairSecret, notify.ReasonInvalidURL, "is empty", 5 * time.Minute, false},
-		"WebhookElsewhere": {func(w *deliveryWorld) { w.stores("url", "https://example.com"+webhookPath) }, repairSecret, notify.ReasonInvalidURL, "--allowed-webhook-hosts", 5 * time.Minute, false},
+		"UnknownSecret":    {func(w *deliveryWorld) { w.replaceSecret("", "") }, repairSecret, notify.ReasonSecretNotFound, "there is no Secret slack-team in namespace shop", 5 * time.Minute, false},
+		"UnknownKey":       {func(w *deliveryWorld) { w.replaceSecret("address", w.url) }, repairSecret, notify.ReasonSecretNotFound, "has no key url", 5 * time.Minute, false},
+		"WebhookNotHTTPS":  {func(w *deliveryWorld) { w.replaceSecret("url", "http://hooks.slack.com"+webhookPath) }, repairSecret, notify.ReasonInvalidURL, "key url of Secret slack-team in namespace shop is not an https URL", 5 * time.Minute, false},
+		"WebhookNotAURL":   {func(w *deliveryWorld) { w.replaceSecret("url", "verysecrettoken3 %zz") }, repairSecret, notify.ReasonInvalidURL, "is not an https URL", 5 * time.Minute, false},
+		"WebhookEmpty":     {func(w *deliveryWorld) { w.replaceSecret("url", " \n") }, repairSecret, notify.ReasonInvalidURL, "is empty", 5 * time.Minute, false},
+		"WebhookElsewhere": {func(w *deliveryWorld) { w.replaceSecret("url", "https://example.com"+webhookPath) }, repairSecret, notify.ReasonInvalidURL, "--allowed-webhook-hosts", 5 * time.Minute, false},
 
-		"Slack400InvalidPayload":    {slackSays(standin.Trouble{Status: 400}), nil, notify.ReasonReceiverRefused, "400 Bad Request: invalid_payload", 5 * time.Minute, false},
-		"Slack403ActionProhibited":  {slackSays(standin.Trouble{Status: 403}), nil, notify.ReasonReceiverRefused, "403 Forbidden: action_prohibited", 5 * time.Minute, false},
-		"Slack403InvalidToken":      {slackSays(standin.Trouble{Status: 403, Body: "invalid_token"}), nil, notify.ReasonReceiverRefused, "403 Forbidden: invalid_token", 5 * time.Minute, false},
-		"Slack404NoService":         {slackSays(standin.Trouble{Status: 404}), nil, notify.ReasonReceiverRefused, "404 Not Found: no_service", 5 * time.Minute, false},
-		"Slack404ChannelNotFound":   {slackSays(standin.Trouble{Status: 404, Body: "channel_not_found"}), nil, notify.ReasonReceiverRefused, "404 Not Found: channel_not_found", 5 * time.Minute, false},
-		"Slack410ChannelIsArchived": {slackSays(standin.Trouble{Status: 410}), nil, notify.ReasonReceiverRefused, "410 Gone: channel_is_archived", 5 * time.Minute, false},
-		"Slack429WithRetryAfter":    {slackSays(standin.Trouble{Status: 429, RetryAfter: 47}), nil, notify.ReasonReceiverLimited, "Slack asks to wait 47s", 47 * time.Second, false},
-		"Slack429WithoutRetryAfter": {slackSays(standin.Trouble{Status: 429}), nil, notify.ReasonReceiverLimited, "Slack asks to wait 30s", 30 * time.Second, false},
-		"Slack500":                  {slackSays(standin.Trouble{Status: 500}), nil, notify.ReasonReceiverFailed, "500 Internal Server Error: rollup_error", 5 * time.Second, false},
+		"Slack400InvalidPayload":    {slackFails(standin.Failure{Status: 400}), nil, notify.ReasonReceiverRefused, "400 Bad Request: invalid_payload", 5 * time.Minute, false},
+		"Slack403ActionProhibited":  {slackFails(standin.Failure{Status: 403}), nil, notify.ReasonReceiverRefused, "403 Forbidden: action_prohibited", 5 * time.Minute, false},
+		"Slack403InvalidToken":      {slackFails(standin.Failure{Status: 403, Body: "invalid_token"}), nil, notify.ReasonReceiverRefused, "403 Forbidden: invalid_token", 5 * time.Minute, false},
+		"Slack404NoService":         {slackFails(standin.Failure{Status: 404}), nil, notify.ReasonReceiverRefused, "404 Not Found: no_service", 5 * time.Minute, false},
+		"Slack404ChannelNotFound":   {slackFails(standin.Failure{Status: 404, Body: "channel_not_found"}), nil, notify.ReasonReceiverRefused, "404 Not Found: channel_not_found", 5 * time.Minute, false},
+		"Slack410ChannelIsArchived": {slackFails(standin.Failure{Status: 410}), nil, notify.ReasonReceiverRefused, "410 Gone: channel_is_archived", 5 * time.Minute, false},
+		"Slack429WithRetryAfter":    {slackFails(standin.Failure{Status: 429, RetryAfter: 47}), nil, notify.ReasonReceiverLimited, "Slack asks to wait 47s", 47 * time.Second, false},
+		"Slack429WithoutRetryAfter": {slackFails(standin.Failure{Status: 429}), nil, notify.ReasonReceiverLimited, "Slack asks to wait 30s", 30 * time.Second, false},
+		"Slack500":                  {slackFails(standin.Failure{Status: 500}), nil, notify.ReasonReceiverFailed, "500 Internal Server Error: rollup_error", 5 * time.Second, false},
 
 		"SlackNeverSpeaks": {func(w *deliveryWorld) {
-			w.stores("url", "https://"+w.silent+webhookPath)
+			w.replaceSecret("url", "https://"+w.silent+webhookPath)
 		}, repairSecret, notify.ReasonNetwork, "no connection to Slack: no answer in time", 5 * time.Second, false},
-		"SlackNeverAnswers": {slackSays(standin.Trouble{Hang: true}), nil, notify.ReasonAnswerLost, "its answer was lost: no answer in time", 5 * time.Second, true},
-		"SlackHangsUp":      {slackSays(standin.Trouble{Drop: true}), nil, notify.ReasonAnswerLost, "its answer was lost", 5 * time.Second, true},
-		"SlackDribbles": {everyTime(func(rw http.ResponseWriter, r *http.Request) {
+		"SlackNeverAnswers": {slackFails(standin.Failure{Hang: true}), nil, notify.ReasonAnswerLost, "its answer was lost: no answer in time", 5 * time.Second, true},
+		"SlackHangsUp":      {slackFails(standin.Failure{Drop: true}), nil, notify.ReasonAnswerLost, "its answer was lost", 5 * time.Second, true},
+		"SlackDribbles": {alwaysAnswers(func(rw http.ResponseWriter, r *http.Request) {
 			rw.WriteHeader(http.StatusInternalServerError)
 			for r.Context().Err() == nil {
 				if _, err := rw.Write([]byte("x")); err != nil {
@@ -215,12 +215,12 @@ func TestReceiverTrouble(t *testing.T) {
 				case <-time.After(20 * time.Millisecond):
 				}
 			}
-		}), func(w *deliveryWorld) { w.answers = nil }, notify.ReasonReceiverFailed, "Slack answers 500", 5 * time.Second, false},
+		}), func(w *deliveryWorld) { w.intercept = nil }, notify.ReasonReceiverFailed, "Slack answers 500", 5 * time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newDeliveryWorld(t)
 			tt.arrange(w)
-			next, _ := w.after(30 * time.Second)
+			next, _ := w.reconcileAfter(30 * time.Second)
 			if next < tt.again || next > tt.again+tt.again/4+time.Second {
 				t.Errorf("tried again in %s, want about %s", next, tt.again)
 			}
@@ -231,7 +231,7 @@ func TestReceiverTrouble(t *testing.T) {
 			if !strings.HasPrefix(receiver.LastError, tt.reason+": ") || !strings.Contains(receiver.LastError, tt.message) || receiver.Pending == 0 {
 				t.Errorf("receiver %+v, want the reason %s, %q and what is pending", receiver, tt.reason, tt.message)
 			}
-			told := w.told()
+			told := w.takeEvents()
 			if len(told) != 1 || !strings.HasPrefix(told[0], "Warning "+tt.reason+" receiver team: ") || !strings.Contains(told[0], tt.message) {
 				t.Errorf("events %q, want one warning %s with %q", told, tt.reason, tt.message)
 			}
@@ -243,7 +243,7 @@ func TestReceiverTrouble(t *testing.T) {
 			if tt.repair != nil {
 				tt.repair(w)
 			}
-			w.after(next)
+			w.reconcileAfter(next)
 			w.assertArrived(tt.doubled)
 		})
 	}
@@ -264,17 +264,17 @@ func (w *deliveryWorld) assertArrived(doubled bool) {
 	if condition.Status != metav1.ConditionTrue || receiver.LastError != "" || receiver.Pending != 0 || receiver.LastDeliveryTime == nil {
 		w.t.Errorf("afterwards NotificationsDelivered is %s %s, receiver %+v, want all well", condition.Status, condition.Reason, receiver)
 	}
-	if next, sent := w.after(time.Hour); next != noticeInterval || len(sent) != 0 || len(w.slack.Messages()) != want {
+	if next, sent := w.reconcileAfter(time.Hour); next != noticeInterval || len(sent) != 0 || len(w.slack.Messages()) != want {
 		w.t.Errorf("an hour later Slack has %d messages, want no more than %d", len(w.slack.Messages()), want)
 	}
 }
 
-// TestSlackNeverAnswersOthers: while one receiver does not answer, messages to the others are delivered.
-func TestSlackNeverAnswersOthers(t *testing.T) {
+// TestHangingReceiverDelaysNoOther: while one receiver does not answer, messages to the others are delivered.
+func TestHangingReceiverDelaysNoOther(t *testing.T) {
 	w := newNotifyWorld(t, func(s *v1alpha1.Scanner) {
 		s.Spec.Notifications = []v1alpha1.Receiver{slackReceiver("broken"), slackReceiver("team")}
 	})
-	w.found(finding.Critical)
+	w.saveReport(finding.Critical)
 	w.reconcile()
 	w.clock.SetTime(w.clock.Now().Add(30 * time.Second))
 	w.receivers.hangs = "slack-broken"
@@ -291,7 +291,7 @@ func TestSlackNeverAnswersOthers(t *testing.T) {
 		}
 	case err := <-ended:
 		t.Errorf("the visit is over (%v) before the receiver that hangs", err)
-	case <-time.After(patience):
+	case <-time.After(eventuallyTimeout):
 		t.Error("the other receiver waits for the one that hangs")
 	}
 	giveUp()
@@ -301,7 +301,7 @@ func TestSlackNeverAnswersOthers(t *testing.T) {
 // TestReceiverGrantMissing: the commands in the error message, run unchanged, let this notifier read this Secret and no other. The test
 // uses a real API server, a real kubectl and names of any length.
 func TestReceiverGrantMissing(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	kubectl := filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl")
 	if _, err := os.Stat(kubectl); err != nil {
 		t.Skipf("no kubectl: %v", err)
@@ -311,9 +311,9 @@ func TestReceiverGrantMissing(t *testing.T) {
 	core, err := coreclient.NewForConfig(as)
 	p.must(err)
 	addresses := notifier.NewSecretAddresses(core, "operators-namespace", "notifiers-own-account", []string{"hooks.slack.com"})
-	for _, name := range []string{"slack", long("s", 249) + "-one", long("s", 249) + "-two"} {
+	for _, name := range []string{"slack", repeatToLength("s", 249) + "-one", repeatToLength("s", 249) + "-two"} {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: name}, StringData: map[string]string{"url": "https://hooks.slack.com" + webhookPath}}
-		p.creates(secret)
+		p.create(secret)
 		ref := notify.ReceiverRef{Type: notify.ReceiverTypeSlack, Namespace: p.namespace, SecretName: name, SecretKey: "url"}
 		_, outcome := addresses.Address(t.Context(), ref)
 		if outcome == nil || outcome.Reason != notify.ReasonSecretForbidden || outcome.Result != notify.Permanent {
@@ -328,7 +328,7 @@ func TestReceiverGrantMissing(t *testing.T) {
 		if output, err := shell.CombinedOutput(); err != nil {
 			t.Fatalf("the commands %q: %v: %s", commands, err, output)
 		}
-		p.Eventually(func() string { address, _ := addresses.Address(t.Context(), ref); return address }, patience, "100ms").
+		p.Eventually(func() string { address, _ := addresses.Address(t.Context(), ref); return address }, eventuallyTimeout, "100ms").
 			Should(gomega.Equal("https://hooks.slack.com" + webhookPath))
 	}
 	_, err = core.Secrets(p.namespace).List(t.Context(), metav1.ListOptions{})
@@ -336,7 +336,7 @@ func TestReceiverGrantMissing(t *testing.T) {
 }
 
 // kubeconfig writes a kubeconfig file for kubectl.
-func (p *place) kubeconfig() string {
+func (p *testEnv) kubeconfig() string {
 	p.t.Helper()
 	c := clientcmdapi.NewConfig()
 	c.Clusters["test"] = &clientcmdapi.Cluster{Server: p.config.Host, CertificateAuthorityData: p.config.CAData}

@@ -12,17 +12,17 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 )
 
-// noticedEngines has the last known state of each Scanner's engine. The zero value is ready for use.
-type noticedEngines struct {
+// engineStates has the last known state of each Scanner's engine. The zero value is ready for use.
+type engineStates struct {
 	mutex sync.Mutex
 	// states is nil before the first check.
 	states map[types.NamespacedName]string
 }
 
-// NoticeEngines wakes the Scanners whose engine is in another state than at the last call. No event announces an engine that stops working,
-// or data that becomes too old. NoticeEngines must be called periodically. It queries an engine that Scanners share only once. For Clair,
-// each Scanner has a backend of its own, and each call of NoticeEngines counts as use of it.
-func (r *ScannerReconciler) NoticeEngines(ctx context.Context) error {
+// DetectEngineChanges wakes the Scanners whose engine is in another state than at the last call. No event announces an engine that stops working,
+// or data that becomes too old. DetectEngineChanges must be called periodically. It queries an engine that Scanners share only once. For Clair,
+// each Scanner has a backend of its own, and each call of DetectEngineChanges counts as use of it.
+func (r *ScannerReconciler) DetectEngineChanges(ctx context.Context) error {
 	var scanners v1alpha1.ScannerList
 	if err := r.Client.List(ctx, &scanners, client.UnsafeDisableDeepCopy); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (r *ScannerReconciler) NoticeEngines(ctx context.Context) error {
 			continue
 		}
 		if _, asked := shared[engine]; !asked {
-			shared[engine] = stateOfEngine(ctx, engine)
+			shared[engine] = engineState(ctx, engine)
 		}
 		name := client.ObjectKeyFromObject(&scanners.Items[i])
 		now[name] = shared[engine]
@@ -49,8 +49,8 @@ func (r *ScannerReconciler) NoticeEngines(ctx context.Context) error {
 	return nil
 }
 
-// stateOfEngine returns a text that changes exactly when Scanners have to show another state of the engine.
-func stateOfEngine(ctx context.Context, engine backend.Backend) string {
+// engineState returns a text that changes exactly when Scanners have to show another state of the engine.
+func engineState(ctx context.Context, engine backend.Backend) string {
 	version, err := engine.DataVersion(ctx)
 	if err != nil {
 		return fmt.Sprintf("error: %v", err)

@@ -7,8 +7,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// TestNoticeEngines: the Scanners of an engine are woken when its state changes, and not otherwise.
-func TestNoticeEngines(t *testing.T) {
+// TestDetectEngineChanges: the Scanners of an engine are woken when its state changes, and not otherwise.
+func TestDetectEngineChanges(t *testing.T) {
 	u := newUnit(t, theScanner(), aScanner("blog", "default"))
 	woken := u.scanners.Wakeups.SubscribeScanners()
 	for _, step := range []struct {
@@ -25,7 +25,7 @@ func TestNoticeEngines(t *testing.T) {
 		{"no error any more", func() { u.engine.versionErr, u.engine.problem = nil, "" }, 2},
 	} {
 		step.change()
-		u.must(u.scanners.NoticeEngines(t.Context()))
+		u.must(u.scanners.DetectEngineChanges(t.Context()))
 		got := map[string]bool{}
 		for len(woken) > 0 {
 			event := <-woken

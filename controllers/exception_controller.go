@@ -36,41 +36,41 @@ const recountInterval = 10 * time.Second
 // and how many findings it suppresses. Other reconcilers read exceptions directly. They learn from the status that an exception has
 // expired.
 type ExceptionReconciler struct {
-	Client     client.Client
-	Exceptions cluster.Source
-	Clock      clock.PassiveClock
-	Events     events.EventRecorder
-	Covered    *Covered
-	Wakeups    *Wakeups
-	Rights     *rights.Checker
+	Client      client.Client
+	Exceptions  cluster.Source
+	Clock       clock.PassiveClock
+	Events      events.EventRecorder
+	Suppressed  *SuppressionCounts
+	Wakeups     *Wakeups
+	Permissions *rights.Checker
 
 	mutex     sync.Mutex
 	recounted map[types.NamespacedName]time.Time
 }
 
-// decision is an exception of either kind.
-type decision struct {
+// exceptionObject is an exception of either kind.
+type exceptionObject struct {
 	object client.Object
 	spec   *v1alpha1.ExceptionSpec
 	status *v1alpha1.ExceptionStatus
 }
 
-func decisionOf(o client.Object) decision {
+func exceptionObjectOf(o client.Object) exceptionObject {
 	if e, wide := o.(*v1alpha1.ClusterVulnerabilityException); wide {
-		return decision{o, &e.Spec.ExceptionSpec, &e.Status}
+		return exceptionObject{o, &e.Spec.ExceptionSpec, &e.Status}
 	}
 	e := o.(*v1alpha1.VulnerabilityException)
-	return decision{o, &e.Spec, &e.Status}
+	return exceptionObject{o, &e.Spec, &e.Status}
 }
 
 // expired reports whether the exception has expired at a time.
-func (d decision) expired(now time.Time) bool {
+func (d exceptionObject) expired(now time.Time) bool {
 	return d.spec.ExpirationTime != nil && !now.Before(d.spec.ExpirationTime.Time)
 }
 
 // selectorProblem describes an invalid namespace selector that the API server accepted. Such an exception selects no namespace. Empty if
 // the selector is valid.
-func (d decision) selectorProblem() string {
+func (d exceptionObject) selectorProblem() string {
 	if e, wide := d.object.(*v1alpha1.ClusterVulnerabilityException); wide {
 		if _, err := cluster.Selector(e); err != nil {
 			return fmt.Sprintf("spec.namespaceSelector: %v; nothing is covered until it is corrected", err)
@@ -89,17 +89,17 @@ func (r *ExceptionReconciler) reconcilerOf(kind client.Object) reconcile.Reconci
 	return reconcile.Func(func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 		object := kind.DeepCopyObject().(client.Object)
 		if err := r.Client.Get(ctx, req.NamespacedName, object); err != nil {
-			r.forget(req.NamespacedName)
+			r.dropRecount(req.NamespacedName)
 			return ctrl.Result{}, client.IgnoreNotFound(err)
 		}
-		return r.reconcile(ctx, decisionOf(object))
+		return r.reconcile(ctx, exceptionObjectOf(object))
 	})
 }
 
-func (r *ExceptionReconciler) reconcile(ctx context.Context, d decision) (ctrl.Result, error) {
+func (r *ExceptionReconciler) reconcile(ctx context.Context, d exceptionObject) (ctrl.Result, error) {
 	before := d.object.DeepCopyObject().(client.Object)
 	ready := d.ready(r.Clock.Now())
-	told := changed(d.status.Conditions, ready)
+	told := conditionChanged(d.status.Conditions, ready)
 	meta.SetStatusCondition(&d.status.Conditions, ready)
 	setWhileTrue(&d.status.Conditions, v1alpha1.ConditionStalled, ready.Reason == v1alpha1.ReasonInvalidSelector, ready.Reason, ready.Message, d.object.GetGeneration())
 	d.status.ObservedGeneration = d.object.GetGeneration()
@@ -107,7 +107,7 @@ func (r *ExceptionReconciler) reconcile(ctx context.Context, d decision) (ctrl.R
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if !equality.Semantic.DeepEqual(decisionOf(before).status, d.status) {
+	if !equality.Semantic.DeepEqual(exceptionObjectOf(before).status, d.status) {
 		if err := r.Client.Status().Patch(ctx, d.object, client.MergeFrom(before)); err != nil {
 			return ctrl.Result{}, client.IgnoreNotFound(err)
 		}
@@ -125,35 +125,35 @@ func (r *ExceptionReconciler) reconcile(ctx context.Context, d decision) (ctrl.R
 }
 
 // ready returns the condition Ready: whether the exception is in force.
-func (d decision) ready(now time.Time) metav1.Condition {
+func (d exceptionObject) ready(now time.Time) metav1.Condition {
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: d.object.GetGeneration()}
 	problem := d.selectorProblem()
 	switch {
 	case d.expired(now):
 		ready.Reason = v1alpha1.ReasonExpired
-		ready.Message = fmt.Sprintf("it ended at %s, and its findings are news again: set spec.expirationTime to a later time, or delete it", written(d.spec.ExpirationTime))
+		ready.Message = fmt.Sprintf("it ended at %s, and its findings are news again: set spec.expirationTime to a later time, or delete it", formatTime(d.spec.ExpirationTime))
 	case problem != "":
 		ready.Reason, ready.Message = v1alpha1.ReasonInvalidSelector, truncate(problem, v1alpha1.MaxMessageBytes)
 	case d.spec.ExpirationTime != nil:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonInForce, "in force until "+written(d.spec.ExpirationTime)
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonInForce, "in force until "+formatTime(d.spec.ExpirationTime)
 	default:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonInForce, "in force; it does not expire"
 	}
 	return ready
 }
 
-func written(t *metav1.Time) string { return t.UTC().Format(time.RFC3339) }
+func formatTime(t *metav1.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // recount sets the number of findings that the exception suppresses. It returns the time until the next recount; 0 if a change will trigger
 // it.
-func (r *ExceptionReconciler) recount(ctx context.Context, d decision, inForce bool) (time.Duration, error) {
+func (r *ExceptionReconciler) recount(ctx context.Context, d exceptionObject, inForce bool) (time.Duration, error) {
 	n, known := 0, true
 	if inForce {
 		scanners, err := r.scanners(ctx, d)
 		if err != nil {
 			return 0, err
 		}
-		n, known = r.Covered.of(client.ObjectKeyFromObject(d.object), scanners)
+		n, known = r.Suppressed.total(client.ObjectKeyFromObject(d.object), scanners)
 	}
 	if !known || d.status.Findings != nil && *d.status.Findings == clamp(n) {
 		return 0, nil
@@ -166,12 +166,12 @@ func (r *ExceptionReconciler) recount(ctx context.Context, d decision, inForce b
 }
 
 // scanners returns the Scanners in whose namespaces the exception applies.
-func (r *ExceptionReconciler) scanners(ctx context.Context, d decision) ([]types.NamespacedName, error) {
+func (r *ExceptionReconciler) scanners(ctx context.Context, d exceptionObject) ([]types.NamespacedName, error) {
 	var scanners v1alpha1.ScannerList
 	if err := r.Client.List(ctx, &scanners, client.InNamespace(d.object.GetNamespace())); err != nil {
 		return nil, err
 	}
-	concerned, err := concerns(ctx, r.Exceptions, d.object)
+	concerned, err := appliesTo(ctx, r.Exceptions, d.object)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ func (r *ExceptionReconciler) mayRecount(name types.NamespacedName) time.Duratio
 	return 0
 }
 
-func (r *ExceptionReconciler) forget(name types.NamespacedName) {
+func (r *ExceptionReconciler) dropRecount(name types.NamespacedName) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	delete(r.recounted, name)
@@ -220,5 +220,5 @@ func (r *ExceptionReconciler) setup(mgr ctrl.Manager, name string, kind client.O
 		Named(name).
 		For(kind, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(recounted).
-		Complete(patient{permitted{r.reconcilerOf(kind), r.Rights}})
+		Complete(withStoreBackoff{withReadAccess{r.reconcilerOf(kind), r.Permissions}})
 }

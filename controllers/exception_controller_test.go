@@ -25,7 +25,7 @@ import (
 // anException returns an exception in namespace shop that does not expire.
 func anException(name string, ids ...string) *v1alpha1.VulnerabilityException {
 	return &v1alpha1.VulnerabilityException{
-		ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, UID: types.UID("uid of " + name), Generation: 1},
+		ObjectMeta: metav1.ObjectMeta{Namespace: fixtureNamespace, Name: name, UID: types.UID("uid of " + name), Generation: 1},
 		Spec:       v1alpha1.ExceptionSpec{Status: v1alpha1.VEXFixed, Reason: "patched", Vulnerabilities: ids},
 	}
 }
@@ -49,14 +49,14 @@ func in(d time.Duration) *metav1.Time { return &metav1.Time{Time: noon.Add(d)} }
 // exceptionReconciler returns an ExceptionReconciler for the unit.
 func (u *unit) exceptionReconciler() *ExceptionReconciler {
 	return &ExceptionReconciler{
-		Client: u.client, Exceptions: u.exceptions, Clock: u.clock, Events: u.events, Covered: u.scanners.Covered, Wakeups: &Wakeups{},
+		Client: u.client, Exceptions: u.exceptions, Clock: u.clock, Events: u.events, Suppressed: u.scanners.Suppressed, Wakeups: &Wakeups{},
 	}
 }
 
-// judge reconciles an exception once, reads it again, and returns the requeue delay.
-func (u *unit) judge(r *ExceptionReconciler, o client.Object) time.Duration {
+// reconcileException reconciles an exception once, reads it again, and returns the requeue delay.
+func (u *unit) reconcileException(r *ExceptionReconciler, o client.Object) time.Duration {
 	u.t.Helper()
-	kind := decisionOf(o).object
+	kind := exceptionObjectOf(o).object
 	result, err := r.reconcilerOf(kind).Reconcile(u.t.Context(), requestFor(o))
 	u.must(err)
 	u.must(u.client.Get(u.t.Context(), client.ObjectKeyFromObject(o), o))
@@ -66,7 +66,7 @@ func (u *unit) judge(r *ExceptionReconciler, o client.Object) time.Duration {
 // TestExceptionConditions: the conditions and the event of an exception, and its requeue delay.
 func TestExceptionConditions(t *testing.T) {
 	ends := func(o client.Object, end *metav1.Time) client.Object {
-		decisionOf(o).spec.ExpirationTime = end
+		exceptionObjectOf(o).spec.ExpirationTime = end
 		return o
 	}
 	for name, tt := range map[string]struct {
@@ -92,11 +92,11 @@ func TestExceptionConditions(t *testing.T) {
 			u := newUnit(t, theScanner(), tt.object)
 			r := u.exceptionReconciler()
 			for range 2 { // the second reconciliation must not change anything
-				if next := u.judge(r, tt.object); next != tt.next {
+				if next := u.reconcileException(r, tt.object); next != tt.next {
 					t.Errorf("it is looked at again after %s, want %s", next, tt.next)
 				}
 			}
-			status := decisionOf(tt.object).status
+			status := exceptionObjectOf(tt.object).status
 			if diff := cmp.Diff(tt.want, conditionsOf(status.Conditions)); diff != "" {
 				t.Errorf("conditions (-want +got):\n%s", diff)
 			}
@@ -106,7 +106,7 @@ func TestExceptionConditions(t *testing.T) {
 			if status.ObservedGeneration != 1 || u.writes != 1 {
 				t.Errorf("generation %d was observed and the status written %d times, want both to be 1", status.ObservedGeneration, u.writes)
 			}
-			said := u.said()
+			said := u.takeEvents()
 			if (tt.event == "") != (len(said) == 0) || len(said) > 1 || len(said) == 1 && !strings.HasPrefix(said[0], tt.event) {
 				t.Errorf("events %q, want %q", said, tt.event)
 			}
@@ -120,19 +120,19 @@ func TestExceptionEnds(t *testing.T) {
 	e.Spec.ExpirationTime = in(time.Minute)
 	u := newUnit(t, e)
 	r := u.exceptionReconciler()
-	u.pass(u.judge(r, e))
-	u.judge(r, e)
-	if got := conditionsOf(e.Status.Conditions); len(got) != 1 || got[0] != "Ready=False Expired" || len(u.said()) != 1 {
+	u.advanceClock(u.reconcileException(r, e))
+	u.reconcileException(r, e)
+	if got := conditionsOf(e.Status.Conditions); len(got) != 1 || got[0] != "Ready=False Expired" || len(u.takeEvents()) != 1 {
 		t.Errorf("conditions %q, want one that says that it has expired, and an event", got)
 	}
 	before := e.DeepCopy()
 	before.Status.Conditions[0].Reason = v1alpha1.ReasonInForce
-	if !coverageChanged.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: e}) || coverageChanged.Update(event.UpdateEvent{ObjectOld: e, ObjectNew: e}) {
+	if !suppressionChanged.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: e}) || suppressionChanged.Update(event.UpdateEvent{ObjectOld: e, ObjectNew: e}) {
 		t.Error("others do not look again when it ends, or look all the time")
 	}
 	e.Spec.ExpirationTime, e.Generation = in(time.Hour), 2
 	u.update(e)
-	if next := u.judge(r, e); next != time.Hour-time.Minute || e.Status.Conditions[0].Reason != v1alpha1.ReasonInForce {
+	if next := u.reconcileException(r, e); next != time.Hour-time.Minute || e.Status.Conditions[0].Reason != v1alpha1.ReasonInForce {
 		t.Errorf("it is %s and looked at after %s, want it to be in force again for 59m", e.Status.Conditions[0].Reason, next)
 	}
 }
@@ -148,51 +148,51 @@ func TestExceptionFindings(t *testing.T) {
 		t.Helper()
 		set, _, err := u.exceptions.InForce(t.Context(), namespace)
 		u.must(err)
-		r.Covered.count(types.NamespacedName{Namespace: namespace, Name: scanner}, set, counts)
+		r.Suppressed.record(types.NamespacedName{Namespace: namespace, Name: scanner}, set, counts)
 	}
 	want := func(what string, wantOwn, wantAll, wantTest int32) {
 		t.Helper()
 		for o, want := range map[client.Object]int32{own: wantOwn, all: wantAll, test: wantTest} {
-			u.judge(r, o)
-			got := decisionOf(o).status.Findings
+			u.reconcileException(r, o)
+			got := exceptionObjectOf(o).status.Findings
 			if got == nil && want >= 0 || got != nil && *got != want {
 				t.Errorf("%s: %s covers %v findings, want %d", what, o.GetName(), got, want)
 			}
 		}
 	}
 	want("nothing is counted", -1, -1, -1)
-	count(shop, "all", map[string]int{"uid of own": 2, "uid of all": 3})
+	count(fixtureNamespace, "all", map[string]int{"uid of own": 2, "uid of all": 3})
 	want("one Scanner of two is counted", 2, -1, -1)
 	count("play", "other", map[string]int{"uid of all": 4, "uid of test": 5})
 	want("all are counted", 2, 7, 5)
-	count(shop, "all", map[string]int{"uid of own": 1})
+	count(fixtureNamespace, "all", map[string]int{"uid of own": 1})
 	want("too early", 2, 7, 5)
-	u.pass(recountInterval)
+	u.advanceClock(recountInterval)
 	want("later", 1, 4, 5)
-	u.pass(recountInterval)
-	r.Covered.forget(types.NamespacedName{Namespace: "play", Name: "other"})
+	u.advanceClock(recountInterval)
+	r.Suppressed.remove(types.NamespacedName{Namespace: "play", Name: "other"})
 	u.must(u.client.Delete(t.Context(), aScanner("play", "other")))
 	want("a Scanner has gone", 1, 0, 0)
-	if wait := u.judge(r, own); wait != 0 {
+	if wait := u.reconcileException(r, own); wait != 0 {
 		t.Errorf("nothing has changed and it is looked at again after %s", wait)
 	}
-	count(shop, "all", map[string]int{"uid of own": 9})
-	u.pass(time.Second)
-	if wait := u.judge(r, own); wait != 0 { // the last change was long ago
+	count(fixtureNamespace, "all", map[string]int{"uid of own": 9})
+	u.advanceClock(time.Second)
+	if wait := u.reconcileException(r, own); wait != 0 { // the last change was long ago
 		t.Errorf("it is looked at again after %s, want it to be written at once", wait)
 	}
-	count(shop, "all", map[string]int{"uid of own": 10})
-	if wait := u.judge(r, own); wait != recountInterval {
+	count(fixtureNamespace, "all", map[string]int{"uid of own": 10})
+	if wait := u.reconcileException(r, own); wait != recountInterval {
 		t.Errorf("it is looked at again after %s, want %s", wait, recountInterval)
 	}
 }
 
-// TestCovered: only exceptions whose number has changed are woken.
-func TestCovered(t *testing.T) {
-	var c Covered
-	scanner := types.NamespacedName{Namespace: shop, Name: "all"}
-	set := exception.NewSet([]exception.Exception{{UID: "1", Namespace: shop, Name: "a"}, {UID: "2", Name: "b"}}, noon)
-	a, b := types.NamespacedName{Namespace: shop, Name: "a"}, types.NamespacedName{Name: "b"}
+// TestSuppressionCounts: only exceptions whose number has changed are woken.
+func TestSuppressionCounts(t *testing.T) {
+	var c SuppressionCounts
+	scanner := types.NamespacedName{Namespace: fixtureNamespace, Name: "all"}
+	set := exception.NewSet([]exception.Exception{{UID: "1", Namespace: fixtureNamespace, Name: "a"}, {UID: "2", Name: "b"}}, noon)
+	a, b := types.NamespacedName{Namespace: fixtureNamespace, Name: "a"}, types.NamespacedName{Name: "b"}
 	for _, step := range []struct {
 		what   string
 		counts map[string]int
@@ -203,22 +203,22 @@ func TestCovered(t *testing.T) {
 		{"one covers more", map[string]int{"1": 3}, []types.NamespacedName{a}},
 		{"the other one does instead", map[string]int{"2": 3}, []types.NamespacedName{b, a}},
 	} {
-		if diff := cmp.Diff(step.want, c.count(scanner, set, step.counts)); diff != "" {
+		if diff := cmp.Diff(step.want, c.record(scanner, set, step.counts)); diff != "" {
 			t.Errorf("%s: woken up (-want +got):\n%s", step.what, diff)
 		}
 	}
-	if diff := cmp.Diff([]types.NamespacedName{b}, c.count(scanner, exception.Set{}, nil)); diff != "" {
+	if diff := cmp.Diff([]types.NamespacedName{b}, c.record(scanner, exception.Set{}, nil)); diff != "" {
 		t.Errorf("they are about another namespace now: woken up (-want +got):\n%s", diff)
 	}
-	c.count(scanner, set, map[string]int{"2": 3})
-	if diff := cmp.Diff([]types.NamespacedName{b}, c.forget(scanner)); diff != "" {
+	c.record(scanner, set, map[string]int{"2": 3})
+	if diff := cmp.Diff([]types.NamespacedName{b}, c.remove(scanner)); diff != "" {
 		t.Errorf("the Scanner has gone: woken up (-want +got):\n%s", diff)
 	}
 }
 
-// TestExceptedFindings: suppressed findings are in no count of an ImageScan. An exception must apply to all names by which the image is
+// TestSuppressedFindings: suppressed findings are in no count of an ImageScan. An exception must apply to all names by which the image is
 // run.
-func TestExceptedFindings(t *testing.T) {
+func TestSuppressedFindings(t *testing.T) {
 	const other = "mirror.example.com/web:1"
 	about := func(images ...string) *v1alpha1.VulnerabilityException {
 		e := anException("a", "CVE-1")
@@ -229,7 +229,7 @@ func TestExceptedFindings(t *testing.T) {
 	ended.Spec.ExpirationTime = in(-time.Second)
 	both := v1alpha1.FindingCounts{Critical: 1, High: 1, Fixable: 2}
 	one := v1alpha1.FindingCounts{High: 1, Fixable: 1, Suppressed: 1}
-	pods := []client.Object{aPod(shop, "p", running("c", web)), aPod(shop, "q", containerWith("c", other, corev1.ContainerStatus{ImageID: imageID(web)}))}
+	pods := []client.Object{aPod(fixtureNamespace, "p", running("c", web)), aPod(fixtureNamespace, "q", containerWith("c", other, corev1.ContainerStatus{ImageID: imageID(web)}))}
 	for name, tt := range map[string]struct {
 		objects []client.Object
 		want    v1alpha1.FindingCounts
@@ -254,7 +254,7 @@ func TestExceptedFindings(t *testing.T) {
 			scan.Status.PlatformDigest = subjectOf(web, "").PlatformDigest
 			scan.Status.Findings = &v1alpha1.FindingCounts{Low: 7} // from before
 			u := newUnit(t, append([]client.Object{theScanner(), scan}, tt.objects...)...)
-			u.reported(web, vulnerability("CVE-1", finding.Critical), vulnerability("CVE-2", finding.High))
+			u.saveReport(web, vulnerability("CVE-1", finding.Critical), vulnerability("CVE-2", finding.High))
 			after, _ := u.reconcile(scan)
 			if diff := cmp.Diff(&tt.want, after.Status.Findings); diff != "" {
 				t.Errorf("findings (-want +got):\n%s", diff)
@@ -270,35 +270,37 @@ func TestExceptedFindings(t *testing.T) {
 	}
 }
 
-// TestExceptedWhileSuspended: the counts follow the exceptions even if the Scanner is suspended.
-func TestExceptedWhileSuspended(t *testing.T) {
+// TestSuppressedWhileSuspended: the counts follow the exceptions even if the Scanner is suspended.
+func TestSuppressedWhileSuspended(t *testing.T) {
 	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) })
 	scan := scanOf(scanner, web, scanned)
 	scan.Status.PlatformDigest, scan.Status.Findings = subjectOf(web, "").PlatformDigest, &v1alpha1.FindingCounts{Critical: 1, Fixable: 1}
-	u := newUnit(t, scanner, scan, aPod(shop, "p", running("c", web)), anException("a", "CVE-1"))
-	u.reported(web, vulnerability("CVE-1", finding.Critical))
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "p", running("c", web)), anException("a", "CVE-1"))
+	u.saveReport(web, vulnerability("CVE-1", finding.Critical))
 	after, _ := u.reconcile(scan)
-	if diff := cmp.Diff(&v1alpha1.FindingCounts{Suppressed: 1}, after.Status.Findings); diff != "" || len(u.engine.asked) > 0 {
-		t.Errorf("the engine was asked %d times, and findings (-want +got):\n%s", len(u.engine.asked), diff)
+	if diff := cmp.Diff(&v1alpha1.FindingCounts{Suppressed: 1}, after.Status.Findings); diff != "" || len(u.engine.indexCalls) > 0 {
+		t.Errorf("the engine was asked %d times, and findings (-want +got):\n%s", len(u.engine.indexCalls), diff)
 	}
 }
 
-// delays records the delay of each request.
-type delays struct {
+// recordingQueue records the delay of each request.
+type recordingQueue struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
 	after map[string]time.Duration
 }
 
-func (d *delays) AddAfter(r reconcile.Request, after time.Duration) { d.after[r.String()] = after }
+func (d *recordingQueue) AddAfter(r reconcile.Request, after time.Duration) {
+	d.after[r.String()] = after
+}
 
 // TestExceptionWatch: a change of an exception enqueues the objects to which it applies or applied, one after the other.
 func TestExceptionWatch(t *testing.T) {
 	production := labelledWith("stage", "production")
 	wide, narrow := aClusterException("a", nil, "CVE-1"), aClusterException("a", production, "CVE-1")
 	u := newUnit(t,
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop, Labels: production.MatchLabels}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fixtureNamespace, Labels: production.MatchLabels}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "play"}},
-		theScanner(), aScanner(shop, "more"), aScanner("play", "other"),
+		theScanner(), aScanner(fixtureNamespace, "more"), aScanner("play", "other"),
 	)
 	w := exceptionWatch{u.exceptions, &v1alpha1.ScannerList{}}
 	for name, tt := range map[string]struct {
@@ -312,11 +314,11 @@ func TestExceptionWatch(t *testing.T) {
 		"that never selects anything": {[]client.Object{aClusterException("a", wrongSelector, "CVE-1")}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := &delays{after: map[string]time.Duration{}}
+			q := &recordingQueue{after: map[string]time.Duration{}}
 			w.changed(t.Context(), q, tt.versions...)
 			want := map[string]time.Duration{}
 			for i, request := range tt.want {
-				want[request] = settle + time.Duration(i)*recountPace
+				want[request] = eventDelay + time.Duration(i)*recountPace
 			}
 			if diff := cmp.Diff(want, q.after); diff != "" {
 				t.Errorf("looked at after (-want +got):\n%s", diff)
@@ -325,8 +327,8 @@ func TestExceptionWatch(t *testing.T) {
 	}
 }
 
-// TestWhatIsWatched: events that cannot change the suppressed findings or the receivers enqueue nothing.
-func TestWhatIsWatched(t *testing.T) {
+// TestExceptionPredicates: events that cannot change the suppressed findings or the receivers enqueue nothing.
+func TestExceptionPredicates(t *testing.T) {
 	before := anException("a", "CVE-1")
 	edited, shown := before.DeepCopy(), before.DeepCopy()
 	edited.Generation = 2
@@ -336,11 +338,11 @@ func TestWhatIsWatched(t *testing.T) {
 		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations}}
 	}
 	for name, tt := range map[string]struct{ got, want bool }{
-		"made":                     {coverageChanged.Create(event.CreateEvent{Object: before}), true},
-		"there when it starts":     {coverageChanged.Create(event.CreateEvent{Object: before, IsInInitialList: true}), false},
-		"edited":                   {coverageChanged.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: edited}), true},
-		"its own status":           {coverageChanged.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: shown}), false},
-		"deleted":                  {coverageChanged.Delete(event.DeleteEvent{Object: before}), true},
+		"made":                     {suppressionChanged.Create(event.CreateEvent{Object: before}), true},
+		"there when it starts":     {suppressionChanged.Create(event.CreateEvent{Object: before, IsInInitialList: true}), false},
+		"edited":                   {suppressionChanged.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: edited}), true},
+		"its own status":           {suppressionChanged.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: shown}), false},
+		"deleted":                  {suppressionChanged.Delete(event.DeleteEvent{Object: before}), true},
 		"a namespace's label":      {namespaceChanged.Update(event.UpdateEvent{ObjectOld: plain, ObjectNew: namespace(map[string]string{"a": "b"}, nil)}), true},
 		"a namespace's receivers":  {namespaceChanged.Update(event.UpdateEvent{ObjectOld: plain, ObjectNew: namespace(nil, map[string]string{v1alpha1.AnnotationReceiver: "b"})}), true},
 		"a namespace's annotation": {namespaceChanged.Update(event.UpdateEvent{ObjectOld: plain, ObjectNew: namespace(nil, map[string]string{"a": "b"})}), false},
@@ -354,12 +356,12 @@ func TestWhatIsWatched(t *testing.T) {
 // TestStripNamespace: only the fields that are read are kept.
 func TestStripNamespace(t *testing.T) {
 	full := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Name: shop, UID: "uid", ResourceVersion: "1", Labels: map[string]string{"a": "b"},
+		Name: fixtureNamespace, UID: "uid", ResourceVersion: "1", Labels: map[string]string{"a": "b"},
 		Annotations:   map[string]string{v1alpha1.AnnotationReceiver: "team", "kubectl.kubernetes.io/last-applied-configuration": "long"},
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
 	}}
 	want := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Name: shop, UID: "uid", ResourceVersion: "1", Labels: full.Labels, Annotations: map[string]string{v1alpha1.AnnotationReceiver: "team"},
+		Name: fixtureNamespace, UID: "uid", ResourceVersion: "1", Labels: full.Labels, Annotations: map[string]string{v1alpha1.AnnotationReceiver: "team"},
 	}}
 	got, err := StripNamespace(full)
 	if diff := cmp.Diff(any(want), got); diff != "" || err != nil {
@@ -373,9 +375,9 @@ func TestNotifiedWithExceptions(t *testing.T) {
 	e := anException("a", "CVE-2026-0001")
 	e.Spec.ExpirationTime = &metav1.Time{Time: notifyNoon.Add(7 * time.Second)}
 	w.must(w.client.Create(context.Background(), e))
-	set, _, err := w.reconciler.Exceptions.InForce(t.Context(), shop)
+	set, _, err := w.reconciler.Exceptions.InForce(t.Context(), fixtureNamespace)
 	w.must(err)
-	if got := w.reconciler.settings(&outlook{scanner: w.scanner, exceptions: set}, slackReceiver("team")).Filter.Exceptions; got.Key() != set.Key() || set.Key() == "" {
+	if got := w.reconciler.settings(&notificationScope{scanner: w.scanner, exceptions: set}, slackReceiver("team")).Filter.Exceptions; got.Key() != set.Key() || set.Key() == "" {
 		t.Errorf("a receiver is told by the exceptions %q, want %q", got.Key(), set.Key())
 	}
 	result, err := w.reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(w.scanner)})

@@ -23,19 +23,19 @@ import (
 // cluster: 10,000 objects take 200 seconds.
 const recountPace = 20 * time.Millisecond
 
-// coverageChanged passes events that can change which findings an exception suppresses: changes of its spec, its deletion and its expiry.
+// suppressionChanged passes events that can change which findings an exception suppresses: changes of its spec, its deletion and its expiry.
 // Exceptions of the initial list change nothing, since all objects are reconciled at the start.
-var coverageChanged = predicate.Funcs{
+var suppressionChanged = predicate.Funcs{
 	CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
 	UpdateFunc: func(e event.UpdateEvent) bool {
-		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || !hasEnded(e.ObjectOld) && hasEnded(e.ObjectNew)
+		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || !hasExpired(e.ObjectOld) && hasExpired(e.ObjectNew)
 	},
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
-// hasEnded reports whether the status of an exception says that it has expired.
-func hasEnded(o client.Object) bool {
-	ready := meta.FindStatusCondition(decisionOf(o).status.Conditions, v1alpha1.ConditionReady)
+// hasExpired reports whether the status of an exception says that it has expired.
+func hasExpired(o client.Object) bool {
+	ready := meta.FindStatusCondition(exceptionObjectOf(o).status.Conditions, v1alpha1.ConditionReady)
 	return ready != nil && ready.Reason == v1alpha1.ReasonExpired
 }
 
@@ -64,8 +64,8 @@ func watchExceptions(b *ctrl.Builder, exceptions cluster.Source, objects client.
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q requestQueue) { w.changed(ctx, q, e.Object) },
 	}
 	return b.
-		Watches(&v1alpha1.VulnerabilityException{}, changes, builder.WithPredicates(coverageChanged)).
-		Watches(&v1alpha1.ClusterVulnerabilityException{}, changes, builder.WithPredicates(coverageChanged)).
+		Watches(&v1alpha1.VulnerabilityException{}, changes, builder.WithPredicates(suppressionChanged)).
+		Watches(&v1alpha1.ClusterVulnerabilityException{}, changes, builder.WithPredicates(suppressionChanged)).
 		WatchesMetadata(&corev1.Namespace{}, handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q requestQueue) {
 			w.enqueue(ctx, q, e.ObjectNew.GetName(), func(string) bool { return true })
 		}}, builder.WithPredicates(namespaceChanged))
@@ -80,7 +80,7 @@ type exceptionWatch struct {
 func (w exceptionWatch) changed(ctx context.Context, q requestQueue, versions ...client.Object) {
 	var about []func(namespace string) bool
 	for _, o := range versions {
-		one, err := concerns(ctx, w.exceptions, o)
+		one, err := appliesTo(ctx, w.exceptions, o)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "listing namespaces from the cache")
 			one = func(string) bool { return true }
@@ -94,7 +94,7 @@ func (w exceptionWatch) changed(ctx context.Context, q requestQueue, versions ..
 
 // enqueue enqueues the objects of a namespace (empty: of all namespaces) for which concerned returns true, recountPace apart.
 func (w exceptionWatch) enqueue(ctx context.Context, q requestQueue, namespace string, concerned func(string) bool) {
-	list, after := w.objects.DeepCopyObject().(client.ObjectList), settle
+	list, after := w.objects.DeepCopyObject().(client.ObjectList), eventDelay
 	for _, request := range requestsFor(ctx, w.exceptions.Reader, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy) {
 		if concerned(request.Namespace) {
 			q.AddAfter(request, after)
@@ -103,8 +103,8 @@ func (w exceptionWatch) enqueue(ctx context.Context, q requestQueue, namespace s
 	}
 }
 
-// concerns returns a function that reports whether an exception applies to a namespace.
-func concerns(ctx context.Context, exceptions cluster.Source, o client.Object) (func(namespace string) bool, error) {
+// appliesTo returns a function that reports whether an exception applies to a namespace.
+func appliesTo(ctx context.Context, exceptions cluster.Source, o client.Object) (func(namespace string) bool, error) {
 	if wide, ok := o.(*v1alpha1.ClusterVulnerabilityException); ok {
 		return exceptions.Selects(ctx, wide)
 	}

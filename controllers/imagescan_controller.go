@@ -28,10 +28,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// A failed image is retried after firstRetry. The delay doubles with each failure up to lastRetry, less up to a quarter at random.
+// A failed image is retried after minRetryDelay. The delay doubles with each failure up to maxRetryDelay, less up to a quarter at random.
 const (
-	firstRetry = time.Minute
-	lastRetry  = time.Hour
+	minRetryDelay = time.Minute
+	maxRetryDelay = time.Hour
 )
 
 // ImageScanReconciler indexes and matches one image and reports the progress in the ImageScan's status.
@@ -47,17 +47,17 @@ type ImageScanReconciler struct {
 	// Exceptions suppress findings; suppressed findings are counted separately.
 	Exceptions cluster.Source
 	// ShareSBOMs lets an SBOM that was made in one namespace count in all namespaces. It is only for clusters that trust all namespaces.
-	ShareSBOMs bool
-	Rights     *rights.Checker
-	Limits     Limits
+	ShareSBOMs  bool
+	Permissions *rights.Checker
+	Limits      Limits
 	// Random returns numbers in [0, 1) that spread retries, so that images that failed together are not retried together. Nil disables the
 	// spread.
 	Random func() float64
 	// Metrics counts failed attempts.
 	Metrics *Metrics
-	// concerned maps the namespaced name of each ImageScan to a hash of the receivers that its workloads were last routed to. No status
+	// routedReceivers maps the namespaced name of each ImageScan to a hash of the receivers that its workloads were last routed to. No status
 	// field has that. An entry is removed when the ImageScan is gone.
-	concerned sync.Map
+	routedReceivers sync.Map
 	// swept has the time of the last sweep of each namespace by sweepAfterDeletion.
 	swept sync.Map
 	// deleted has the ImageScans whose deletion requests another scan of their image.
@@ -77,10 +77,10 @@ type imageScanScope struct {
 	key     image.Key
 	// uses are the containers that run the image now. counted is false while the platform of at least one of their pods' nodes is still
 	// unknown, so that uses may be incomplete. Both are set by findUses.
-	uses    []use
-	counted bool
-	// ran is true if a pod ran the image when its workloads were last counted.
-	ran bool
+	uses         []use
+	usesComplete bool
+	// wasRunning is true if a pod ran the image when its workloads were last counted.
+	wasRunning bool
 	// ended are the containers that ran the image and whose pods ended within the Scanner's retention. Set by findUses.
 	ended []use
 	// dropped are the containers whose pods run or ran the image and are not the Scanner's responsibility any more. Set by findUses.
@@ -109,7 +109,7 @@ func (r *ImageScanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	var scan v1alpha1.ImageScan
 	if err := r.Client.Get(ctx, req.NamespacedName, &scan); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.concerned.Delete(req.NamespacedName)
+			r.routedReceivers.Delete(req.NamespacedName)
 			err = r.sweepAfterDeletion(ctx, req.Namespace)
 		}
 		return ctrl.Result{}, err
@@ -117,7 +117,7 @@ func (r *ImageScanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	if !scan.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
 	}
-	s := &imageScanScope{scan: &scan, ran: scan.Status.WorkloadCount > 0}
+	s := &imageScanScope{scan: &scan, wasRunning: scan.Status.WorkloadCount > 0}
 	before := scan.DeepCopy()
 	if obsolete, err := r.identify(ctx, s); obsolete || err != nil {
 		return ctrl.Result{}, err
@@ -127,24 +127,24 @@ func (r *ImageScanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 			err = errors.Join(err, r.patchStatus(ctx, before, s))
 		}
 	}()
-	for _, step := range []imageScanStep{r.findUses, r.awaitStore, r.recordUse, r.recount, r.retire, r.followRequest, r.hold, r.findBackend, r.index, r.rematch, r.prompt, r.match} {
+	for _, step := range []imageScanStep{r.findUses, r.awaitStore, r.recordUse, r.recount, r.retire, r.handleRescanRequest, r.requireDue, r.findBackend, r.index, r.rematch, r.prompt, r.match} {
 		wait, err := step(ctx, s)
 		var failure *backend.Failure
 		if errors.As(err, &failure) {
-			return ctrl.Result{RequeueAfter: r.fail(s, failure)}, nil
+			return ctrl.Result{RequeueAfter: r.recordFailure(s, failure)}, nil
 		}
 		if err != nil || wait > 0 || s.retired {
 			return ctrl.Result{RequeueAfter: wait}, err
 		}
 	}
-	return ctrl.Result{RequeueAfter: r.nextLook(s)}, r.summarise(ctx, s)
+	return ctrl.Result{RequeueAfter: r.requeueDelay(s)}, r.setResult(ctx, s)
 }
 
-// nextLook returns the requeue delay of an image that is done for now; 0 if an event will trigger the next reconciliation.
-func (r *ImageScanReconciler) nextLook(s *imageScanScope) time.Duration {
+// requeueDelay returns the requeue delay of an image that is done for now; 0 if an event will trigger the next reconciliation.
+func (r *ImageScanReconciler) requeueDelay(s *imageScanScope) time.Duration {
 	switch {
-	case !s.counted:
-		return nodeWait
+	case !s.usesComplete:
+		return nodeRetryDelay
 	case len(s.uses) == 0:
 		return r.untilRetirement(s)
 	}
@@ -170,7 +170,7 @@ func (r *ImageScanReconciler) identify(ctx context.Context, s *imageScanScope) (
 	}
 	s.refused = !admitted
 	s.backend = r.Backends.For(s.scanner)
-	s.startOver()
+	s.resetOnEngineChange()
 	var scans v1alpha1.ImageScanList
 	err = r.Client.List(ctx, &scans, client.InNamespace(s.scan.Namespace), client.UnsafeDisableDeepCopy, // only read
 		client.MatchingFields{imageScansByScannerDigest: scannerDigest(s.scanner.Name, s.key.Digest)})
@@ -190,8 +190,8 @@ func (r *ImageScanReconciler) inventory() inventory {
 	return inventory{client: r.Client, jobs: r.Store}
 }
 
-// startOver resets the status if another engine, or another instance of the engine, made it: that result does not hold for this one.
-func (s *imageScanScope) startOver() {
+// resetOnEngineChange resets the status if another engine, or another instance of the engine, made it: that result does not hold for this one.
+func (s *imageScanScope) resetOnEngineChange() {
 	status, engine, instance := &s.scan.Status, s.scanner.Spec.Backend.Type, s.engineInstance()
 	if status.Engine != "" && (status.Engine != engine || status.EngineInstance != instance) {
 		*status = v1alpha1.ImageScanStatus{UnusedSinceTime: status.UnusedSinceTime}
@@ -231,7 +231,7 @@ func (r *ImageScanReconciler) retire(ctx context.Context, s *imageScanScope) (ti
 		status.UnusedSinceTime = nil
 		return 0, nil
 	}
-	s.noteUnused(r.Clock.Now())
+	s.setUnusedSince(r.Clock.Now())
 	if wait := r.untilRetirement(s); wait > 0 {
 		if inUse, err := r.staysInUse(ctx, s); inUse || err != nil {
 			return 0, err
@@ -241,22 +241,22 @@ func (r *ImageScanReconciler) retire(ctx context.Context, s *imageScanScope) (ti
 		}
 		return wait, nil
 	}
-	if err := r.Store.Release(ctx, string(s.scanner.UID), s.key); err != nil {
+	if err := r.Store.ReleaseImage(ctx, string(s.scanner.UID), s.key); err != nil {
 		return 0, err
 	}
 	// The precondition ensures that the decision is based on the latest UnusedSinceTime.
 	err := r.delete(ctx, s, client.Preconditions{ResourceVersion: &s.scan.ResourceVersion})
 	if apierrors.IsConflict(err) {
-		return settle, nil
+		return eventDelay, nil
 	}
 	return 0, err
 }
 
-// noteUnused sets since when no pod runs the image: the end of the last ended pod that still exists, or now. It is now if a pod ran the
+// setUnusedSince sets since when no pod runs the image: the end of the last ended pod that still exists, or now. It is now if a pod ran the
 // image until now: that pod may be gone, and the pods that still exist may have ended long before.
-func (s *imageScanScope) noteUnused(now time.Time) {
+func (s *imageScanScope) setUnusedSince(now time.Time) {
 	since := s.scan.Status.UnusedSinceTime
-	if since == nil && s.ran {
+	if since == nil && s.wasRunning {
 		since = &metav1.Time{Time: now}
 	}
 	for _, u := range s.ended {
@@ -283,9 +283,9 @@ func (r *ImageScanReconciler) delete(ctx context.Context, s *imageScanScope, onl
 	return client.IgnoreNotFound(r.Client.Delete(ctx, s.scan, only))
 }
 
-// hold stops the reconciliation of an ImageScan that must not proceed: its Scanner is refused or suspended, or its image has failed, its
+// requireDue stops the reconciliation of an ImageScan that must not proceed: its Scanner is refused or suspended, or its image has failed, its
 // next attempt is not due and overtaken is false.
-func (r *ImageScanReconciler) hold(ctx context.Context, s *imageScanScope) (time.Duration, error) {
+func (r *ImageScanReconciler) requireDue(ctx context.Context, s *imageScanScope) (time.Duration, error) {
 	if s.refused {
 		s.progress = &backend.Progress{Reason: v1alpha1.ReasonTooManyScanners, Message: "the namespace has too many Scanners; see this image's own"}
 		return time.Hour, nil
@@ -295,11 +295,11 @@ func (r *ImageScanReconciler) hold(ctx context.Context, s *imageScanScope) (time
 		return time.Hour, nil
 	}
 	if next := s.scan.Status.NextAttemptTime; next != nil && s.scan.Status.Phase == v1alpha1.PhaseFailed {
-		wait := min(next.Sub(r.Clock.Now()), lastRetry) // longer only if the clock was set back
+		wait := min(next.Sub(r.Clock.Now()), maxRetryDelay) // longer only if the clock was set back
 		if wait <= 0 || s.backend == nil {
 			return max(wait, 0), nil
 		}
-		overtaken, err := r.overtaken(ctx, s)
+		overtaken, err := r.isSuperseded(ctx, s)
 		if overtaken || err != nil {
 			return 0, err
 		}
@@ -308,17 +308,17 @@ func (r *ImageScanReconciler) hold(ctx context.Context, s *imageScanScope) (time
 	return 0, nil
 }
 
-// overtaken reports whether the store now has what a failed image is missing: a catalog made for another Scanner, or a report made with the
+// isSuperseded reports whether the store now has what a failed image is missing: a catalog made for another Scanner, or a report made with the
 // current data.
-func (r *ImageScanReconciler) overtaken(ctx context.Context, s *imageScanScope) (bool, error) {
-	catalogued, err := r.Store.Catalogued(ctx, s.backend.Engine(), s.key, s.image.Scope)
+func (r *ImageScanReconciler) isSuperseded(ctx context.Context, s *imageScanScope) (bool, error) {
+	catalogued, err := r.Store.Catalog(ctx, s.backend.Engine(), s.key, s.image.Scope)
 	if err != nil {
 		return false, ignoreMissing(err)
 	}
 	if catalogued.PlatformDigest != s.scan.Status.PlatformDigest {
 		return true, nil
 	}
-	summary, err := r.Store.Summary(ctx, s.subject(), store.Excepting{})
+	summary, err := r.Store.Summary(ctx, s.subject(), store.ImageExceptions{})
 	if err != nil {
 		return false, ignoreMissing(err)
 	}
@@ -340,7 +340,7 @@ func (r *ImageScanReconciler) index(ctx context.Context, s *imageScanScope) (tim
 			Reason: v1alpha1.ReasonBareImageID,
 			Message: "the node knows this image only by its own id: it was built or loaded there and is in no registry. " +
 				"Push it to a registry and run it from there",
-			RetryAfter: lastRetry,
+			RetryAfter: maxRetryDelay,
 		}
 	}
 	progress, err := s.backend.Index(ctx, s.image)
@@ -349,9 +349,9 @@ func (r *ImageScanReconciler) index(ctx context.Context, s *imageScanScope) (tim
 	}
 	if !progress.Done {
 		s.progress = &progress
-		return progress.CheckAgain, nil
+		return progress.RequeueAfter, nil
 	}
-	catalogued, err := r.Store.Catalogued(ctx, s.backend.Engine(), s.key, s.image.Scope)
+	catalogued, err := r.Store.Catalog(ctx, s.backend.Engine(), s.key, s.image.Scope)
 	if err != nil {
 		return 0, err
 	}
@@ -366,24 +366,24 @@ func (r *ImageScanReconciler) match(ctx context.Context, s *imageScanScope) (tim
 		return 0, err
 	}
 	if s.scan.Status.Phase == v1alpha1.PhaseFailed && s.scan.Status.Findings != nil {
-		return progress.CheckAgain, nil // a retry does not make a failed image ready by its earlier result
+		return progress.RequeueAfter, nil // a retry does not make a failed image ready by its earlier result
 	}
 	// The last result stays in the status until the next one is there. A new build of the data therefore causes no write to etcd by itself.
-	if summaryErr := r.summarise(ctx, s); summaryErr == nil {
-		return progress.CheckAgain, nil
+	if summaryErr := r.setResult(ctx, s); summaryErr == nil {
+		return progress.RequeueAfter, nil
 	} else if !errors.Is(summaryErr, store.ErrNotFound) {
 		return 0, summaryErr
 	}
 	s.progress = &progress
-	return progress.CheckAgain, nil
+	return progress.RequeueAfter, nil
 }
 
 // reasonPattern is the format that the API server requires of a condition's reason.
 var reasonPattern = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_]{0,62}[A-Za-z0-9])?$`)
 
-// fail records a failure and returns the delay until the next attempt. It replaces a reason that no condition accepts: the reason may come
+// recordFailure records a failure and returns the delay until the next attempt. It replaces a reason that no condition accepts: the reason may come
 // from a pod in a tenant's namespace.
-func (r *ImageScanReconciler) fail(s *imageScanScope, failure *backend.Failure) time.Duration {
+func (r *ImageScanReconciler) recordFailure(s *imageScanScope, failure *backend.Failure) time.Duration {
 	s.failure = failure
 	if !reasonPattern.MatchString(failure.Reason) {
 		s.failure = &backend.Failure{Reason: v1alpha1.ReasonBackendError, Message: failure.Message, RetryAfter: failure.RetryAfter}
@@ -393,18 +393,18 @@ func (r *ImageScanReconciler) fail(s *imageScanScope, failure *backend.Failure) 
 		status.FailedSinceTime = &metav1.Time{Time: r.Clock.Now()}
 	}
 	status.Attempts++
-	wait := lastRetry
-	if status.Attempts < 7 { // 2^6 minutes exceed lastRetry
-		wait = min(firstRetry<<(status.Attempts-1), lastRetry)
+	wait := maxRetryDelay
+	if status.Attempts < 7 { // 2^6 minutes exceed maxRetryDelay
+		wait = min(minRetryDelay<<(status.Attempts-1), maxRetryDelay)
 	}
 	// A retry may come earlier than planned, but never earlier than the registry or the engine asks for.
-	wait = max(wait-r.spread(wait), failure.RetryAfter+r.spread(failure.RetryAfter))
+	wait = max(wait-r.jitter(wait), failure.RetryAfter+r.jitter(failure.RetryAfter))
 	status.NextAttemptTime = &metav1.Time{Time: r.Clock.Now().Add(wait)}
 	return wait
 }
 
-// spread returns a random share of a delay, up to a quarter.
-func (r *ImageScanReconciler) spread(wait time.Duration) time.Duration {
+// jitter returns a random share of a delay, up to a quarter.
+func (r *ImageScanReconciler) jitter(wait time.Duration) time.Duration {
 	if r.Random == nil {
 		return 0
 	}
@@ -419,24 +419,24 @@ func (s *imageScanScope) subject() store.Subject {
 // patchStatus writes the status if it has changed, and emits events.
 func (r *ImageScanReconciler) patchStatus(ctx context.Context, before *v1alpha1.ImageScan, s *imageScanScope) error {
 	r.setConditions(s)
-	fit(s.scan)
+	shrinkToFit(s.scan)
 	if equality.Semantic.DeepEqual(before.Status, s.scan.Status) {
 		return nil
 	}
 	if err := r.Client.Status().Patch(ctx, s.scan, client.MergeFrom(before)); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	r.tell(before, s)
+	r.emitEvents(before, s)
 	return nil
 }
 
-// tell emits an event when the image becomes scanned and for each failed attempt. It counts the latter in Metrics.
-func (r *ImageScanReconciler) tell(before *v1alpha1.ImageScan, s *imageScanScope) {
+// emitEvents emits an event when the image becomes scanned and for each failed attempt. It counts the latter in Metrics.
+func (r *ImageScanReconciler) emitEvents(before *v1alpha1.ImageScan, s *imageScanScope) {
 	switch {
 	case s.failure != nil && s.scan.Status.Attempts != before.Status.Attempts:
-		r.Metrics.failed(s.failure.Reason)
+		r.Metrics.countFailure(s.failure.Reason)
 		r.Events.Eventf(s.scan, nil, corev1.EventTypeWarning, s.failure.Reason, "Scan", "%s", truncate(s.failure.Message, v1alpha1.MaxMessageBytes))
 	case before.Status.Phase != v1alpha1.PhaseScanned && s.scan.Status.Phase == v1alpha1.PhaseScanned:
-		r.Events.Eventf(s.scan, nil, corev1.EventTypeNormal, v1alpha1.ReasonScanned, "Scan", "%s", describeResult(&s.scan.Status, neverCovered(s.backend)))
+		r.Events.Eventf(s.scan, nil, corev1.EventTypeNormal, v1alpha1.ReasonScanned, "Scan", "%s", describeResult(&s.scan.Status, engineGaps(s.backend)))
 	}
 }

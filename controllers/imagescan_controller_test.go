@@ -22,11 +22,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// TestImageScanStory: the phases and conditions of an ImageScan from its creation to its result.
-func TestImageScanStory(t *testing.T) {
+// TestImageScanPhases: the phases and conditions of an ImageScan from its creation to its result.
+func TestImageScanPhases(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web, func(s *v1alpha1.ImageScan) { s.Generation = 3 })
-	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "web-1", running("main", web)))
 	step := func(name string, phase v1alpha1.ImageScanPhase, wait time.Duration, message string, conditions ...string) {
 		t.Helper()
 		after, got := u.reconcile(scan)
@@ -48,16 +48,16 @@ func TestImageScanStory(t *testing.T) {
 			}
 		}
 	}
-	u.engine.index = says(backend.Waiting(v1alpha1.ReasonPending, "waiting for one of 4", 10*time.Second), nil)
+	u.engine.index = fixedResult(backend.Waiting(v1alpha1.ReasonPending, "waiting for one of 4", 10*time.Second), nil)
 	step("in the queue", v1alpha1.PhasePending, 10*time.Second, "waiting for one of 4", "Ready=False Pending", "Reconciling=True Pending")
-	u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "Job x/y", 30*time.Second), nil)
+	u.engine.index = fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "Job x/y", 30*time.Second), nil)
 	step("cataloging", v1alpha1.PhaseCataloging, 30*time.Second, "Job x/y", "Ready=False Cataloging", "Reconciling=True Cataloging")
-	u.catalogued(web, store.Cluster)
-	u.engine.index = says(backend.Done, nil)
-	u.engine.match = says(backend.Waiting(v1alpha1.ReasonMatching, "waiting for a match worker", time.Minute), nil)
+	u.saveCatalog(web, store.Cluster)
+	u.engine.index = fixedResult(backend.Done, nil)
+	u.engine.match = fixedResult(backend.Waiting(v1alpha1.ReasonMatching, "waiting for a match worker", time.Minute), nil)
 	step("matching", v1alpha1.PhaseMatching, time.Minute, "waiting for a match worker", "Ready=False Matching", "Reconciling=True Matching")
-	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical))
-	u.engine.match = says(backend.Done, nil)
+	u.saveReport(web, vulnerability("CVE-2024-0001", finding.Critical))
+	u.engine.match = fixedResult(backend.Done, nil)
 	step("scanned", v1alpha1.PhaseScanned, 0, "1 findings: 1 critical, 0 high; 1 fixable, 0 known exploited", "Ready=True Scanned")
 
 	after := u.read(scan)
@@ -69,64 +69,64 @@ func TestImageScanStory(t *testing.T) {
 	if diff := cmp.Diff(want, after.Status, cmpopts.IgnoreFields(v1alpha1.ImageScanStatus{}, "Conditions", "EngineInstance")); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"Normal Scanned 1 findings: 1 critical, 0 high; 1 fixable, 0 known exploited"}, u.said()); diff != "" {
+	if diff := cmp.Diff([]string{"Normal Scanned 1 findings: 1 critical, 0 high; 1 fixable, 0 known exploited"}, u.takeEvents()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
 
-// TestNothingNewIsNotWritten: neither another reconciliation nor newer data with the same findings causes a write.
-func TestNothingNewIsNotWritten(t *testing.T) {
+// TestUnchangedStatusIsNotWritten: neither another reconciliation nor newer data with the same findings causes a write.
+func TestUnchangedStatusIsNotWritten(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
-	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical))
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "web-1", running("main", web)))
+	u.saveReport(web, vulnerability("CVE-2024-0001", finding.Critical))
 	first, _ := u.reconcile(scan)
 	writes := u.writes
 	same := func(what string) {
 		t.Helper()
-		u.pass(time.Hour)
+		u.advanceClock(time.Hour)
 		after, _ := u.reconcile(scan)
 		if after.ResourceVersion != first.ResourceVersion || u.writes != writes {
 			t.Errorf("%s is written to etcd:\n%s", what, cmp.Diff(first.Status, after.Status))
 		}
 	}
 	same("another look")
-	u.engine.match = says(backend.Waiting(v1alpha1.ReasonMatching, "waiting for a match worker", time.Minute), nil)
+	u.engine.match = fixedResult(backend.Waiting(v1alpha1.ReasonMatching, "waiting for a match worker", time.Minute), nil)
 	same("that newer data is there")
-	u.engine.match = says(backend.Done, nil)
+	u.engine.match = fixedResult(backend.Done, nil)
 	u.engine.version.Version = "v2"
-	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical))
+	u.saveReport(web, vulnerability("CVE-2024-0001", finding.Critical))
 	same("the same findings in newer data")
-	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical), vulnerability("CVE-2024-0002", finding.High))
+	u.saveReport(web, vulnerability("CVE-2024-0001", finding.Critical), vulnerability("CVE-2024-0002", finding.High))
 	after, _ := u.reconcile(scan)
 	if !after.Status.ScanTime.Time.Equal(u.clock.Now()) || after.Status.Findings.High != 1 {
 		t.Errorf("another finding: status %+v at %s", after.Status, u.clock.Now())
 	}
 }
 
-// TestNothingNewIsNotWrittenWhenCut: the same holds for an object that is cut to fit into etcd.
-func TestNothingNewIsNotWrittenWhenCut(t *testing.T) {
-	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Name = long("s", 63) })
-	reference := "registry.example.com/" + long("r", 200) + ":1"
+// TestUnchangedShrunkStatusIsNotWritten: the same holds for an object that is cut to fit into etcd.
+func TestUnchangedShrunkStatusIsNotWritten(t *testing.T) {
+	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Name = repeatToLength("s", 63) })
+	reference := "registry.example.com/" + repeatToLength("r", 200) + ":1"
 	scan := scanOf(scanner, reference)
 	objects := []client.Object{scanner, scan}
 	for range 12 {
-		objects = append(objects, aPod(shop, long("pod", 90)+string(rune('a'+len(objects))), running("main", reference)))
+		objects = append(objects, aPod(fixtureNamespace, repeatToLength("pod", 90)+string(rune('a'+len(objects))), running("main", reference)))
 	}
 	u := newUnit(t, objects...)
 	var findings []finding.Finding
 	for i := range 5 {
-		f := vulnerability(long("GHSA-", 39)+string(rune('a'+i)), finding.High)
-		f.Package.Name = long("package", 200)
+		f := vulnerability(repeatToLength("GHSA-", 39)+string(rune('a'+i)), finding.High)
+		f.Package.Name = repeatToLength("package", 200)
 		findings = append(findings, f)
 	}
-	u.reported(reference, findings...)
+	u.saveReport(reference, findings...)
 	first, _ := u.reconcile(scan)
 	if len(first.Status.Workloads) == v1alpha1.MaxWorkloads {
 		t.Fatal("nothing was cut: the test tests nothing")
 	}
-	u.pass(time.Hour)
-	u.reported(reference, findings...)
+	u.advanceClock(time.Hour)
+	u.saveReport(reference, findings...)
 	if after, _ := u.reconcile(scan); after.ResourceVersion != first.ResourceVersion {
 		t.Errorf("another look is written to etcd:\n%s", cmp.Diff(first.Status, after.Status))
 	}
@@ -136,8 +136,8 @@ func TestNothingNewIsNotWrittenWhenCut(t *testing.T) {
 func TestFailures(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
-	u.engine.index = says(backend.Progress{}, &backend.Failure{Reason: workerapi.ReasonImageNotFound, Message: "the registry does not have it"})
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "web-1", running("main", web)))
+	u.engine.index = fixedResult(backend.Progress{}, &backend.Failure{Reason: workerapi.ReasonImageNotFound, Message: "the registry does not have it"})
 	for attempt, wait := range []time.Duration{
 		time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute, 32 * time.Minute, time.Hour, time.Hour, time.Hour,
 	} {
@@ -152,31 +152,31 @@ func TestFailures(t *testing.T) {
 		if diff := cmp.Diff([]string{"Ready=False ImageNotFound"}, conditionsOf(status.Conditions)); diff != "" {
 			t.Errorf("conditions (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff([]string{"Warning ImageNotFound the registry does not have it"}, u.said()); diff != "" {
+		if diff := cmp.Diff([]string{"Warning ImageNotFound the registry does not have it"}, u.takeEvents()); diff != "" {
 			t.Errorf("events of attempt %d (-want +got):\n%s", attempt+1, diff)
 		}
 		// A reconciliation before the next attempt is due tries nothing and writes nothing.
-		asked, writes := len(u.engine.asked), u.writes
-		u.pass(wait / 2)
-		if _, got = u.reconcile(scan); got != wait-wait/2 || len(u.engine.asked) != asked || u.writes != writes {
-			t.Errorf("half-way it is tried: %v, written: %v, next in %s", len(u.engine.asked) != asked, u.writes != writes, got)
+		asked, writes := len(u.engine.indexCalls), u.writes
+		u.advanceClock(wait / 2)
+		if _, got = u.reconcile(scan); got != wait-wait/2 || len(u.engine.indexCalls) != asked || u.writes != writes {
+			t.Errorf("half-way it is tried: %v, written: %v, next in %s", len(u.engine.indexCalls) != asked, u.writes != writes, got)
 		}
-		u.pass(wait - wait/2)
+		u.advanceClock(wait - wait/2)
 	}
-	u.engine.index = says(backend.Done, nil)
-	u.reported(web)
+	u.engine.index = fixedResult(backend.Done, nil)
+	u.saveReport(web)
 	after, _ := u.reconcile(scan)
 	if after.Status.Attempts != 0 || after.Status.NextAttemptTime != nil || after.Status.FailedSinceTime != nil || after.Status.Phase != v1alpha1.PhaseScanned {
 		t.Errorf("after a success: %+v", after.Status)
 	}
 }
 
-// TestFailureWithAdvice: the delay that a registry asks for is respected.
-func TestFailureWithAdvice(t *testing.T) {
+// TestFailureWithRetryAfter: the delay that a registry asks for is respected.
+func TestFailureWithRetryAfter(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
-	u.engine.index = says(backend.Progress{}, &backend.Failure{Reason: workerapi.ReasonRegistryThrottled, Message: "429", RetryAfter: 3 * time.Hour})
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "web-1", running("main", web)))
+	u.engine.index = fixedResult(backend.Progress{}, &backend.Failure{Reason: workerapi.ReasonRegistryThrottled, Message: "429", RetryAfter: 3 * time.Hour})
 	if after, wait := u.reconcile(scan); wait != 3*time.Hour || !after.Status.NextAttemptTime.Time.Equal(noon.Add(3*time.Hour)) {
 		t.Errorf("the next attempt is in %s, at %s; want in 3h", wait, after.Status.NextAttemptTime)
 	}
@@ -194,26 +194,26 @@ func TestRetriesAreSpread(t *testing.T) {
 		"a registry asks for three hours": {0.999, 3 * time.Hour, 3*time.Hour + 44*time.Minute, 3*time.Hour + 45*time.Minute},
 	} {
 		scan := scanOf(theScanner(), web)
-		u := newUnit(t, theScanner(), scan, aPod(shop, "web-1", running("main", web)))
+		u := newUnit(t, theScanner(), scan, aPod(fixtureNamespace, "web-1", running("main", web)))
 		u.scans.Random = func() float64 { return tt.random }
-		u.engine.index = says(backend.Progress{}, &backend.Failure{Reason: workerapi.ReasonRegistryThrottled, Message: "429", RetryAfter: tt.advice})
+		u.engine.index = fixedResult(backend.Progress{}, &backend.Failure{Reason: workerapi.ReasonRegistryThrottled, Message: "429", RetryAfter: tt.advice})
 		if _, wait := u.reconcile(scan); wait < tt.earliest || wait > tt.longest {
 			t.Errorf("%s: tried again in %s, want between %s and %s", name, wait, tt.earliest, tt.longest)
 		}
 	}
 }
 
-// TestFailuresFromElsewhere: reasons and messages come from pods in tenants' namespaces. For any content, the status is valid and readable.
-func TestFailuresFromElsewhere(t *testing.T) {
+// TestFailureTextsAreSanitized: reasons and messages come from pods in tenants' namespaces. For any content, the status is valid and readable.
+func TestFailureTextsAreSanitized(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
 	for reason, want := range map[string]string{
 		"ImageNotFound": "ImageNotFound", "x": "x", "": v1alpha1.ReasonBackendError, "two words": v1alpha1.ReasonBackendError,
-		"1st": v1alpha1.ReasonBackendError, "Umläut": v1alpha1.ReasonBackendError, long("R", 64): long("R", 64), long("R", 65): v1alpha1.ReasonBackendError,
+		"1st": v1alpha1.ReasonBackendError, "Umläut": v1alpha1.ReasonBackendError, repeatToLength("R", 64): repeatToLength("R", 64), repeatToLength("R", 65): v1alpha1.ReasonBackendError,
 		"line\nbreak": v1alpha1.ReasonBackendError, "ends_": v1alpha1.ReasonBackendError, "a,b": v1alpha1.ReasonBackendError,
 	} {
-		u := newUnit(t, scanner.DeepCopy(), scan.DeepCopy(), aPod(shop, "web-1", running("main", web)))
-		u.engine.index = says(backend.Progress{}, &backend.Failure{Reason: reason, Message: "one\x1b[31m\ntwo \xff" + long("ü", 2000)})
+		u := newUnit(t, scanner.DeepCopy(), scan.DeepCopy(), aPod(fixtureNamespace, "web-1", running("main", web)))
+		u.engine.index = fixedResult(backend.Progress{}, &backend.Failure{Reason: reason, Message: "one\x1b[31m\ntwo \xff" + repeatToLength("ü", 2000)})
 		after, _ := u.reconcile(scan)
 		ready := after.Status.Conditions[0]
 		if ready.Reason != want {
@@ -229,10 +229,10 @@ func TestFailuresFromElsewhere(t *testing.T) {
 func TestFailedAfterScanned(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
-	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical))
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "web-1", running("main", web)))
+	u.saveReport(web, vulnerability("CVE-2024-0001", finding.Critical))
 	u.reconcile(scan)
-	u.engine.match = says(backend.Progress{}, &backend.Failure{Reason: workerapi.ReasonMatchFailed, Message: "no"})
+	u.engine.match = fixedResult(backend.Progress{}, &backend.Failure{Reason: workerapi.ReasonMatchFailed, Message: "no"})
 	after, _ := u.reconcile(scan)
 	if after.Status.Phase != v1alpha1.PhaseFailed || after.Status.Findings == nil || after.Status.Findings.Critical != 1 {
 		t.Errorf("phase %s with findings %+v, want Failed with the last ones", after.Status.Phase, after.Status.Findings)
@@ -242,15 +242,15 @@ func TestFailedAfterScanned(t *testing.T) {
 	}
 }
 
-// TestTroubleOfOurs: an error that is not a failure of the image leaves the status unchanged and is returned for a retry.
-func TestTroubleOfOurs(t *testing.T) {
+// TestInternalErrorKeepsStatus: an error that is not a failure of the image leaves the status unchanged and is returned for a retry.
+func TestInternalErrorKeepsStatus(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
-	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical))
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "web-1", running("main", web)))
+	u.saveReport(web, vulnerability("CVE-2024-0001", finding.Critical))
 	before, _ := u.reconcile(scan)
 	trouble := errors.New("the database is locked")
-	u.engine.index = says(backend.Progress{}, trouble)
+	u.engine.index = fixedResult(backend.Progress{}, trouble)
 	if _, err := u.scans.Reconcile(t.Context(), requestFor(scan)); !errors.Is(err, trouble) {
 		t.Errorf("the error is %v, want %v", err, trouble)
 	}
@@ -259,14 +259,14 @@ func TestTroubleOfOurs(t *testing.T) {
 	}
 }
 
-// TestTroubleWhileCataloging: the same holds for an image that is being cataloged.
-func TestTroubleWhileCataloging(t *testing.T) {
+// TestInternalErrorWhileCataloging: the same holds for an image that is being cataloged.
+func TestInternalErrorWhileCataloging(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
-	u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "Job x/y", time.Minute), nil)
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "web-1", running("main", web)))
+	u.engine.index = fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "Job x/y", time.Minute), nil)
 	before, _ := u.reconcile(scan)
-	u.engine.index = says(backend.Progress{}, errors.New("the database is locked"))
+	u.engine.index = fixedResult(backend.Progress{}, errors.New("the database is locked"))
 	if _, err := u.scans.Reconcile(t.Context(), requestFor(scan)); err == nil {
 		t.Error("the trouble is not reported")
 	}
@@ -279,13 +279,13 @@ func TestTroubleWhileCataloging(t *testing.T) {
 func TestUnknownNode(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
-	u.reported(web)
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "web-1", running("main", web)))
+	u.saveReport(web)
 	before, _ := u.reconcile(scan)
-	u.must(u.client.Create(t.Context(), aPod(shop, "aaa-new", running("main", web), onNode("not-in-the-cache"))))
+	u.must(u.client.Create(t.Context(), aPod(fixtureNamespace, "aaa-new", running("main", web), onNode("not-in-the-cache"))))
 	after, wait := u.reconcile(scan)
-	if wait != nodeWait {
-		t.Errorf("it is looked at again after %s, want %s", wait, nodeWait)
+	if wait != nodeRetryDelay {
+		t.Errorf("it is looked at again after %s, want %s", wait, nodeRetryDelay)
 	}
 	if diff := cmp.Diff(before.Status, after.Status); diff != "" {
 		t.Errorf("the status changes:\n%s", diff)
@@ -296,12 +296,12 @@ func TestUnknownNode(t *testing.T) {
 func TestRetirement(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
-	pod := aPod(shop, "web-1", running("main", web))
+	pod := aPod(fixtureNamespace, "web-1", running("main", web))
 	u := newUnit(t, scanner, scan, pod)
-	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical))
+	u.saveReport(web, vulnerability("CVE-2024-0001", finding.Critical))
 	u.reconcile(scan)
 	u.must(u.client.Delete(t.Context(), pod))
-	u.pass(time.Hour)
+	u.advanceClock(time.Hour)
 	after, wait := u.reconcile(scan)
 	if wait != 24*time.Hour || !after.Status.UnusedSinceTime.Time.Equal(u.clock.Now()) || after.Status.WorkloadCount != 0 || after.Status.Workloads != nil {
 		t.Errorf("unused since %s by %d workloads, looked at again after %s", after.Status.UnusedSinceTime, after.Status.WorkloadCount, wait)
@@ -312,14 +312,14 @@ func TestRetirement(t *testing.T) {
 	if counts, err := u.store.ScannerTotals(t.Context(), "scanner-uid", exception.Set{}); err != nil || counts.Counts.Total() != 0 {
 		t.Errorf("an unused image is counted: %+v, %v", counts, err)
 	}
-	u.pass(23 * time.Hour)
+	u.advanceClock(23 * time.Hour)
 	if after, wait = u.reconcile(scan); after == nil || wait != time.Hour {
 		t.Fatalf("after 23 hours it is %v, looked at again after %s", after, wait)
 	}
 	if used, err := u.store.InUse(t.Context(), "scripted", keyOfImage(web), store.Cluster); err != nil || !used {
 		t.Errorf("the image is still matched: %v, %v, want it is", used, err)
 	}
-	u.pass(time.Hour)
+	u.advanceClock(time.Hour)
 	if after, _ = u.reconcile(scan); after != nil {
 		t.Errorf("after 24 hours it is still there: %+v", after.Status)
 	}
@@ -338,21 +338,21 @@ func TestNoRetention(t *testing.T) {
 	}
 }
 
-// TestReturn: an image that is run again within its retention keeps its result and is in use again.
-func TestReturn(t *testing.T) {
+// TestImageInUseAgain: an image that is run again within its retention keeps its result and is in use again.
+func TestImageInUseAgain(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
-	pod := aPod(shop, "nightly-29000000-x", running("main", web), ownedBy("batch/v1", "Job", "nightly-29000000", "job-uid"))
+	pod := aPod(fixtureNamespace, "nightly-29000000-x", running("main", web), ownedBy("batch/v1", "Job", "nightly-29000000", "job-uid"))
 	u := newUnit(t, scanner, scan, pod)
-	u.reported(web)
+	u.saveReport(web)
 	u.reconcile(scan)
 	pod.Status.Phase = corev1.PodSucceeded
 	u.must(u.client.Status().Update(t.Context(), pod))
 	if after, _ := u.reconcile(scan); after.Status.UnusedSinceTime == nil {
 		t.Error("a pod that has ended still runs the image")
 	}
-	u.pass(23 * time.Hour)
-	u.must(u.client.Create(t.Context(), aPod(shop, "nightly-29001440-x", running("main", web), ownedBy("batch/v1", "Job", "nightly-29001440", "job-2"))))
+	u.advanceClock(23 * time.Hour)
+	u.must(u.client.Create(t.Context(), aPod(fixtureNamespace, "nightly-29001440-x", running("main", web), ownedBy("batch/v1", "Job", "nightly-29001440", "job-2"))))
 	after, _ := u.reconcile(scan)
 	if after.Status.UnusedSinceTime != nil || after.Status.WorkloadCount != 1 || after.Status.Phase != v1alpha1.PhaseScanned {
 		t.Errorf("after its return: %+v", after.Status)
@@ -371,7 +371,7 @@ func TestUnusedBeforeScanned(t *testing.T) {
 	if diff := cmp.Diff([]string{"Ready=False Unused"}, conditionsOf(after.Status.Conditions)); diff != "" || wait != 24*time.Hour {
 		t.Errorf("looked at again after %s, conditions (-want +got):\n%s", wait, diff)
 	}
-	if len(u.engine.asked) != 0 {
+	if len(u.engine.indexCalls) != 0 {
 		t.Error("the engine is asked for an image that nobody runs")
 	}
 }
@@ -381,7 +381,7 @@ func TestSuspended(t *testing.T) {
 	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) })
 	scan, known := scanOf(scanner, web), scanOf(scanner, vulnerable)
 	known.Status.Phase, known.Status.Findings = v1alpha1.PhaseScanned, &v1alpha1.FindingCounts{High: 7}
-	u := newUnit(t, scanner, scan, known, aPod(shop, "a", running("main", web), running("other", vulnerable)))
+	u := newUnit(t, scanner, scan, known, aPod(fixtureNamespace, "a", running("main", web), running("other", vulnerable)))
 	after, _ := u.reconcile(scan)
 	if diff := cmp.Diff([]string{"Ready=False Suspended"}, conditionsOf(after.Status.Conditions)); diff != "" || after.Status.Phase != v1alpha1.PhasePending {
 		t.Errorf("phase %s, conditions (-want +got):\n%s", after.Status.Phase, diff)
@@ -390,13 +390,13 @@ func TestSuspended(t *testing.T) {
 	if after.Status.Phase != v1alpha1.PhaseScanned || after.Status.Findings.High != 7 {
 		t.Errorf("what was found is gone: %+v", after.Status)
 	}
-	if len(u.engine.asked) != 0 {
+	if len(u.engine.indexCalls) != 0 {
 		t.Error("a suspended Scanner makes work")
 	}
 	u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(scanner), scanner))
 	scanner.Spec.Suspend = ptr.To(false)
 	u.update(scanner)
-	u.reported(web)
+	u.saveReport(web)
 	if after, _ = u.reconcile(scan); after.Status.Phase != v1alpha1.PhaseScanned {
 		t.Errorf("afterwards the phase is %s, want Scanned", after.Status.Phase)
 	}
@@ -406,7 +406,7 @@ func TestSuspended(t *testing.T) {
 func TestBackendDisabled(t *testing.T) {
 	scanner := theScanner(withClair("https://clair.example.com"))
 	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "a", running("main", web)))
 	after, _ := u.reconcile(scan)
 	if diff := cmp.Diff([]string{"Ready=False BackendDisabled"}, conditionsOf(after.Status.Conditions)); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
@@ -416,8 +416,8 @@ func TestBackendDisabled(t *testing.T) {
 // TestBareImageID: an image that only its node knows fails, and the message has the remedy.
 func TestBareImageID(t *testing.T) {
 	scanner := theScanner()
-	u := newUnit(t, scanner, aPod(shop, "a", loaded("main", "built-here:1")))
-	_, err := u.pods.Reconcile(t.Context(), requestFor(aPod(shop, "a")))
+	u := newUnit(t, scanner, aPod(fixtureNamespace, "a", loaded("main", "built-here:1")))
+	_, err := u.pods.Reconcile(t.Context(), requestFor(aPod(fixtureNamespace, "a")))
 	u.must(err)
 	var scans v1alpha1.ImageScanList
 	u.must(u.client.List(t.Context(), &scans))
@@ -429,7 +429,7 @@ func TestBareImageID(t *testing.T) {
 	if ready.Reason != v1alpha1.ReasonBareImageID || !strings.Contains(ready.Message, "Push it to a registry") || wait != time.Hour {
 		t.Errorf("Ready says %s: %s; tried again after %s", ready.Reason, ready.Message, wait)
 	}
-	if len(u.engine.asked) != 0 {
+	if len(u.engine.indexCalls) != 0 {
 		t.Error("the engine is asked for an image that no registry has")
 	}
 	if status := u.reconcileScanner().Status; status.Images != (v1alpha1.ImageCounts{Total: 1, Failed: 1}) {
@@ -437,8 +437,8 @@ func TestBareImageID(t *testing.T) {
 	}
 }
 
-// TestObsolete: ImageScans left behind by garbage collection, a lagging cache or a user are deleted.
-func TestObsolete(t *testing.T) {
+// TestObsoleteImageScans: ImageScans left behind by garbage collection, a lagging cache or a user are deleted.
+func TestObsoleteImageScans(t *testing.T) {
 	scanner := theScanner()
 	other := theScanner(func(s *v1alpha1.Scanner) { s.Name, s.UID = "other", "other-uid" })
 	former := theScanner(func(s *v1alpha1.Scanner) { s.UID = "former-uid" })
@@ -456,9 +456,9 @@ func TestObsolete(t *testing.T) {
 		"a platform that nobody can make of it": {scanOf(scanner, web, func(s *v1alpha1.ImageScan) { s.Spec.Platform = "linux" }), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			u := newUnit(t, scanner.DeepCopy(), other.DeepCopy(), scanOf(scanner, vulnerable), aPod(shop, "a", running("main", web), running("b", vulnerable)))
+			u := newUnit(t, scanner.DeepCopy(), other.DeepCopy(), scanOf(scanner, vulnerable), aPod(fixtureNamespace, "a", running("main", web), running("b", vulnerable)))
 			u.must(u.client.Create(t.Context(), tt.scan.DeepCopy()))
-			u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
+			u.engine.index = fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
 			after, _ := u.reconcile(tt.scan)
 			if gone := after == nil; gone != tt.gone {
 				t.Errorf("it is deleted: %v, want %v", gone, tt.gone)
@@ -472,14 +472,14 @@ func TestBeingDeleted(t *testing.T) {
 	scanner := theScanner()
 	now := metav1.NewTime(noon)
 	scan := scanOf(scanner, web, func(s *v1alpha1.ImageScan) { s.DeletionTimestamp, s.Finalizers = &now, []string{"example.com/x"} })
-	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
-	if after, _ := u.reconcile(scan); after.Status.Phase != "" || len(u.engine.asked) != 0 {
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "a", running("main", web)))
+	if after, _ := u.reconcile(scan); after.Status.Phase != "" || len(u.engine.indexCalls) != 0 {
 		t.Errorf("its phase becomes %q", after.Status.Phase)
 	}
 }
 
-// TestWhatTheEngineIsAsked: the pull references, pull secrets, ServiceAccounts and credential scope that are passed to the engine.
-func TestWhatTheEngineIsAsked(t *testing.T) {
+// TestBackendImage: the pull references, pull secrets, ServiceAccounts and credential scope that are passed to the engine.
+func TestBackendImage(t *testing.T) {
 	job := v1alpha1.CatalogJob{PriorityClassName: "low"}
 	at := func(repository string) string { return repository + "@" + keyOfImage(web).Digest }
 	elsewhere := func(reference string) func(*corev1.Pod) {
@@ -490,31 +490,31 @@ func TestWhatTheEngineIsAsked(t *testing.T) {
 		want backend.Image
 	}{
 		"anybody may pull it": {
-			[]client.Object{aPod(shop, "a", running("main", web))},
+			[]client.Object{aPod(fixtureNamespace, "a", running("main", web))},
 			backend.Image{Scope: store.Cluster, PullReferences: []string{at("registry.example.com/shop/web")}},
 		},
 		"with pull secrets": {
-			[]client.Object{aPod(shop, "a", running("main", web), pulledWith("b", "a"))},
-			backend.Image{Scope: shop, PullSecrets: []string{"a", "b"}, PullReferences: []string{at("registry.example.com/shop/web")}},
+			[]client.Object{aPod(fixtureNamespace, "a", running("main", web), pulledWith("b", "a"))},
+			backend.Image{Scope: fixtureNamespace, PullSecrets: []string{"a", "b"}, PullReferences: []string{at("registry.example.com/shop/web")}},
 		},
 		"two pods with their own secrets": {
-			[]client.Object{aPod(shop, "a", running("main", web), pulledWith("b", "a")), aPod(shop, "b", running("main", web), pulledWith("c", "a"))},
-			backend.Image{Scope: shop, PullSecrets: []string{"a", "b", "c"}, PullReferences: []string{at("registry.example.com/shop/web")}},
+			[]client.Object{aPod(fixtureNamespace, "a", running("main", web), pulledWith("b", "a")), aPod(fixtureNamespace, "b", running("main", web), pulledWith("c", "a"))},
+			backend.Image{Scope: fixtureNamespace, PullSecrets: []string{"a", "b", "c"}, PullReferences: []string{at("registry.example.com/shop/web")}},
 		},
 		"one of two pods has a secret": {
-			[]client.Object{aPod(shop, "a", running("main", web), pulledWith("a")), aPod(shop, "b", running("main", web))},
-			backend.Image{Scope: shop, PullSecrets: []string{"a"}, PullReferences: []string{at("registry.example.com/shop/web")}},
+			[]client.Object{aPod(fixtureNamespace, "a", running("main", web), pulledWith("a")), aPod(fixtureNamespace, "b", running("main", web))},
+			backend.Image{Scope: fixtureNamespace, PullSecrets: []string{"a"}, PullReferences: []string{at("registry.example.com/shop/web")}},
 		},
 		"two pods with their own ServiceAccounts": {
-			[]client.Object{aPod(shop, "a", running("main", web), runAs("web")), aPod(shop, "b", running("main", web), runAs("default")), aPod(shop, "c", running("main", web), runAs("web"))},
+			[]client.Object{aPod(fixtureNamespace, "a", running("main", web), runAs("web")), aPod(fixtureNamespace, "b", running("main", web), runAs("default")), aPod(fixtureNamespace, "c", running("main", web), runAs("web"))},
 			backend.Image{Scope: store.Cluster, ServiceAccounts: []string{"default", "web"}, PullReferences: []string{at("registry.example.com/shop/web")}},
 		},
 		"the runtime names another repository": {
-			[]client.Object{aPod(shop, "a", elsewhere(web))},
+			[]client.Object{aPod(fixtureNamespace, "a", elsewhere(web))},
 			backend.Image{Scope: store.Cluster, PullReferences: []string{at("registry.example.com/shop/web"), at("mirror.example.com/web")}},
 		},
 		"two names": {
-			[]client.Object{aPod(shop, "a", elsewhere("a.example.com/web:1")), aPod(shop, "b", elsewhere("b.example.com/web:1"))},
+			[]client.Object{aPod(fixtureNamespace, "a", elsewhere("a.example.com/web:1")), aPod(fixtureNamespace, "b", elsewhere("b.example.com/web:1"))},
 			backend.Image{Scope: store.Cluster, PullReferences: []string{
 				at("a.example.com/web"), at("b.example.com/web"), at("registry.example.com/shop/web"), at("mirror.example.com/web"),
 			}},
@@ -524,20 +524,20 @@ func TestWhatTheEngineIsAsked(t *testing.T) {
 			scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Backend.Grype = &v1alpha1.GrypeBackend{Job: job} })
 			scan := scanOf(scanner, web)
 			u := newUnit(t, append(tt.pods, scanner, scan)...)
-			u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
+			u.engine.index = fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
 			u.reconcile(scan)
 			want := tt.want
-			want.Key, want.Namespace, want.Scanner, want.Job = keyOfImage(web), shop, string(scanner.UID), &job
-			if diff := cmp.Diff([]backend.Image{want}, u.engine.asked); diff != "" {
+			want.Key, want.Namespace, want.Scanner, want.Job = keyOfImage(web), fixtureNamespace, string(scanner.UID), &job
+			if diff := cmp.Diff([]backend.Image{want}, u.engine.indexCalls); diff != "" {
 				t.Errorf("the engine is asked for (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// TestWhatAJobWaitsForIsShown: the condition has the reason that delays a Job, and the reason of a refused upload. A waiting image has not
+// TestJobProgressConditions: the condition has the reason that delays a Job, and the reason of a refused upload. A waiting image has not
 // failed.
-func TestWhatAJobWaitsForIsShown(t *testing.T) {
+func TestJobProgressConditions(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
 	for reason, tt := range map[string]struct {
@@ -560,8 +560,8 @@ func TestWhatAJobWaitsForIsShown(t *testing.T) {
 		},
 	} {
 		t.Run(reason, func(t *testing.T) {
-			u := newUnit(t, scanner.DeepCopy(), scan.DeepCopy(), aPod(shop, "a", running("main", web)))
-			u.engine.index = says(tt.progress, tt.err)
+			u := newUnit(t, scanner.DeepCopy(), scan.DeepCopy(), aPod(fixtureNamespace, "a", running("main", web)))
+			u.engine.index = fixedResult(tt.progress, tt.err)
 			after, _ := u.reconcile(scan)
 			if after.Status.Phase != tt.phase {
 				t.Errorf("phase %s, want %s", after.Status.Phase, tt.phase)
@@ -585,16 +585,16 @@ func TestPullSecretsAreBounded(t *testing.T) {
 	for i := range 100 {
 		secrets = append(secrets, "secret-"+string(rune('a'+i/26))+string(rune('a'+i%26)))
 	}
-	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web), pulledWith(secrets...)))
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "a", running("main", web), pulledWith(secrets...)))
 	for _, account := range secrets {
-		u.must(u.client.Create(t.Context(), aPod(shop, account, running("main", web), runAs(account))))
+		u.must(u.client.Create(t.Context(), aPod(fixtureNamespace, account, running("main", web), runAs(account))))
 	}
-	u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
+	u.engine.index = fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
 	u.reconcile(scan)
-	if got := len(u.engine.asked[0].PullSecrets); got != maxPullSecrets {
+	if got := len(u.engine.indexCalls[0].PullSecrets); got != maxPullSecrets {
 		t.Errorf("%d pull secrets are used, want %d", got, maxPullSecrets)
 	}
-	if got := len(u.engine.asked[0].ServiceAccounts); got != maxServiceAccounts {
+	if got := len(u.engine.indexCalls[0].ServiceAccounts); got != maxServiceAccounts {
 		t.Errorf("%d ServiceAccounts are used, want %d", got, maxServiceAccounts)
 	}
 }
@@ -603,13 +603,13 @@ func TestPullSecretsAreBounded(t *testing.T) {
 func TestScopeAfterTheLastPod(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
-	pod := aPod(shop, "a", running("main", web), pulledWith("pull"))
+	pod := aPod(fixtureNamespace, "a", running("main", web), pulledWith("pull"))
 	u := newUnit(t, scanner, scan, pod)
-	u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
+	u.engine.index = fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
 	u.reconcile(scan)
 	u.must(u.client.Delete(t.Context(), pod))
 	u.reconcile(scan)
-	inNamespace, err := u.store.InUse(t.Context(), "scripted", keyOfImage(web), shop)
+	inNamespace, err := u.store.InUse(t.Context(), "scripted", keyOfImage(web), fixtureNamespace)
 	u.must(err)
 	inCluster, err := u.store.InUse(t.Context(), "scripted", keyOfImage(web), store.Cluster)
 	u.must(err)
@@ -626,10 +626,10 @@ func TestBackoffProperties(t *testing.T) {
 		wish := time.Duration(rapid.Int64Range(-int64(time.Hour), int64(7*time.Hour)).Draw(t, "wish"))
 		after := func(attempts int32) time.Duration {
 			s := &imageScanScope{scan: &v1alpha1.ImageScan{Status: v1alpha1.ImageScanStatus{Attempts: attempts}}}
-			return testReconciler.fail(s, &backend.Failure{Reason: "X", RetryAfter: wish})
+			return testReconciler.recordFailure(s, &backend.Failure{Reason: "X", RetryAfter: wish})
 		}
 		wait := after(attempts)
-		if wait < firstRetry || wait > max(lastRetry, wish) || wait < wish {
+		if wait < minRetryDelay || wait > max(maxRetryDelay, wish) || wait < wish {
 			t.Errorf("after %d attempts the next is in %s, with a wish for %s", attempts+1, wait, wish)
 		}
 		if next := after(attempts + 1); next < wait {

@@ -50,21 +50,21 @@ func (r *ImageScanReconciler) prompt(ctx context.Context, s *imageScanScope) (ti
 	if err := promptEngine(ctx, s.backend); err != nil {
 		return 0, err
 	}
-	return 0, r.forgetRequest(ctx, s.scan, request)
+	return 0, r.removeMatchRequest(ctx, s.scan, request)
 }
 
 // promptEngine makes an engine check for newer data. Engines that cannot be prompted check often enough by themselves.
 func promptEngine(ctx context.Context, engine backend.Backend) error {
-	if prompted, ok := engine.(backend.Prompted); ok {
-		if err := prompted.Prompt(ctx); err != nil {
+	if prompted, ok := engine.(backend.DataPoller); ok {
+		if err := prompted.RequestDataPoll(ctx); err != nil {
 			return fmt.Errorf("prompt the engine: %w", err)
 		}
 	}
 	return nil
 }
 
-// forgetRequest removes a request annotation, unless its value has changed. A newer request has an event of its own.
-func (r *ImageScanReconciler) forgetRequest(ctx context.Context, scan *v1alpha1.ImageScan, request string) error {
+// removeMatchRequest removes a request annotation, unless its value has changed. A newer request has an event of its own.
+func (r *ImageScanReconciler) removeMatchRequest(ctx context.Context, scan *v1alpha1.ImageScan, request string) error {
 	path := "/metadata/annotations/" + strings.ReplaceAll(v1alpha1.AnnotationMatchRequested, "/", "~1") // RFC 6901
 	patch, err := json.Marshal([]map[string]string{{"op": "test", "path": path, "value": request}, {"op": "remove", "path": path}})
 	if err != nil {

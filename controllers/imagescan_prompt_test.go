@@ -16,15 +16,15 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// prompted is an engine that implements backend.Prompted.
+// prompted is an engine that implements backend.DataPoller.
 type prompted struct {
-	*scripted
+	*scriptedEngine
 	// prompts counts the calls of Prompt; with is the error that Prompt returns.
 	prompts int
 	with    error
 }
 
-func (p *prompted) Prompt(context.Context) error {
+func (p *prompted) RequestDataPoll(context.Context) error {
 	p.prompts++
 	return p.with
 }
@@ -40,7 +40,7 @@ func requested(value string) func(*v1alpha1.ImageScan) {
 func newPromptedUnit(t *testing.T, objects ...client.Object) (*unit, *prompted) {
 	t.Helper()
 	u := newUnit(t, objects...)
-	engine := &prompted{scripted: u.engine}
+	engine := &prompted{scriptedEngine: u.engine}
 	u.scans.Backends = backend.Choosers{v1alpha1.BackendGrype: backend.Always(engine)}
 	return u, engine
 }
@@ -54,8 +54,8 @@ func request(scan *v1alpha1.ImageScan) string {
 func TestMatchRequested(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web, requested("n1"))
-	u, engine := newPromptedUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
-	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical))
+	u, engine := newPromptedUnit(t, scanner, scan, aPod(fixtureNamespace, "web-1", running("main", web)))
+	u.saveReport(web, vulnerability("CVE-2024-0001", finding.Critical))
 	after, _ := u.reconcile(scan)
 	if request(after) != "" || after.Status.Phase != v1alpha1.PhaseScanned || after.Status.Findings.Critical != 1 {
 		t.Errorf("afterwards: request %q, status %+v; want no request, and the findings", request(after), after.Status)
@@ -70,8 +70,8 @@ func TestMatchRequested(t *testing.T) {
 func TestMatchRequestedWithoutEffect(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web, requested("n1"))
-	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
-	u.reported(web)
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "web-1", running("main", web)))
+	u.saveReport(web)
 	if after, _ := u.reconcile(scan); request(after) != "" || after.Status.Phase != v1alpha1.PhaseScanned {
 		t.Errorf("afterwards: request %q, phase %s", request(after), after.Status.Phase)
 	}
@@ -90,9 +90,9 @@ func TestMatchRequestStays(t *testing.T) {
 		},
 		"while the image is listed": {
 			arrange: func(u *unit, e *prompted, _ *v1alpha1.Scanner) {
-				e.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "it takes its time", firstRetry), nil)
+				e.index = fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "it takes its time", minRetryDelay), nil)
 			},
-			mend: func(u *unit, e *prompted, _ *v1alpha1.Scanner) { e.index = says(backend.Done, nil) },
+			mend: func(u *unit, e *prompted, _ *v1alpha1.Scanner) { e.index = fixedResult(backend.Done, nil) },
 		},
 		"while the engine fails": {
 			arrange: func(_ *unit, e *prompted, _ *v1alpha1.Scanner) { e.with = errors.New("no answer") },
@@ -103,8 +103,8 @@ func TestMatchRequestStays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			scanner := theScanner()
 			scan := scanOf(scanner, web, requested("n1"))
-			u, engine := newPromptedUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
-			u.reported(web)
+			u, engine := newPromptedUnit(t, scanner, scan, aPod(fixtureNamespace, "web-1", running("main", web)))
+			u.saveReport(web)
 			u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(scanner), scanner))
 			tt.arrange(u, engine, scanner)
 			if _, err := u.scans.Reconcile(t.Context(), requestFor(scan)); (err != nil) != tt.err {
@@ -124,13 +124,13 @@ func TestMatchRequestStays(t *testing.T) {
 
 // TestNewerMatchRequestStays: a request that was made while the engine was prompted for an earlier one is not removed.
 func TestNewerMatchRequestStays(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	scanner := aScanner(absent, "requests")
-	p.creates(scanner)
+	p.create(scanner)
 	scan := scanOf(scanner, web, requested("n2"))
-	p.creates(scan)
+	p.create(scan)
 	scans := &ImageScanReconciler{Client: p.client}
-	p.must(scans.forgetRequest(t.Context(), scan, "n1"))
+	p.must(scans.removeMatchRequest(t.Context(), scan, "n1"))
 	read := func() string {
 		var after v1alpha1.ImageScan
 		p.must(p.client.Get(t.Context(), client.ObjectKeyFromObject(scan), &after))
@@ -139,13 +139,13 @@ func TestNewerMatchRequestStays(t *testing.T) {
 	if got := read(); got != "n2" {
 		t.Errorf("the request is %q, want n2", got)
 	}
-	p.must(scans.forgetRequest(t.Context(), scan, "n2"))
+	p.must(scans.removeMatchRequest(t.Context(), scan, "n2"))
 	if got := read(); got != "" {
 		t.Errorf("the request is %q, want none", got)
 	}
-	p.must(scans.forgetRequest(t.Context(), scan, "n2"))
-	p.deletes(scan, scanner)
-	p.must(scans.forgetRequest(t.Context(), scan, "n2"))
+	p.must(scans.removeMatchRequest(t.Context(), scan, "n2"))
+	p.delete(scan, scanner)
+	p.must(scans.removeMatchRequest(t.Context(), scan, "n2"))
 }
 
 // TestMatchRequestWakes: setting or changing the request annotation triggers a reconciliation; removing it does not.
@@ -172,12 +172,12 @@ func TestMatchRequestWakes(t *testing.T) {
 
 // TestMatchRequestIsSeen: on a real API server, the annotation alone triggers a reconciliation, which removes it.
 func TestMatchRequestIsSeen(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	scanner := aScanner(p.namespace, "all")
-	p.creates(scanner, aPod(p.namespace, "a", running("main", web)))
-	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned})
+	p.create(scanner, aPod(p.namespace, "a", running("main", web)))
+	p.waitForPhases(scanner, phasesOf{web: v1alpha1.PhaseScanned})
 	scan := p.scans(scanner)[0]
 	p.must(p.client.Patch(t.Context(), &scan, client.RawPatch(types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"`+v1alpha1.AnnotationMatchRequested+`":"n1"}}}`))))
-	p.Eventually(func() string { return request(&p.scans(scanner)[0]) }, patience).Should(BeEmpty())
+	p.Eventually(func() string { return request(&p.scans(scanner)[0]) }, eventuallyTimeout).Should(BeEmpty())
 }

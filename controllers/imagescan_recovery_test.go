@@ -23,24 +23,24 @@ import (
 func TestFailedMatchStaysFailed(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
-	u.reported(web, vulnerability("CVE-2026-0001", finding.Critical))
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "a", running("main", web)))
+	u.saveReport(web, vulnerability("CVE-2026-0001", finding.Critical))
 	u.reconcile(scan)
-	broken := says(backend.Progress{}, &backend.Failure{Reason: "MatchFailed", Message: "the matcher does not like it"})
-	waits := says(backend.Waiting(v1alpha1.ReasonMatching, "", time.Minute), nil)
+	broken := fixedResult(backend.Progress{}, &backend.Failure{Reason: "MatchFailed", Message: "the matcher does not like it"})
+	waits := fixedResult(backend.Waiting(v1alpha1.ReasonMatching, "", time.Minute), nil)
 	for attempt := int32(1); attempt <= 3; attempt++ {
 		u.engine.match = broken
 		after, again := u.reconcile(scan)
 		if after.Status.Phase != v1alpha1.PhaseFailed || after.Status.Attempts != attempt {
 			t.Fatalf("after failure %d it is %s with %d attempts", attempt, after.Status.Phase, after.Status.Attempts)
 		}
-		u.pass(again)
+		u.advanceClock(again)
 		u.engine.match = waits
 		if after, _ = u.reconcile(scan); after.Status.Phase != v1alpha1.PhaseFailed || after.Status.Findings.Critical != 1 {
 			t.Fatalf("while it is tried again it is %s, want Failed beside what was found before", after.Status.Phase)
 		}
 	}
-	u.engine.match = says(backend.Done, nil)
+	u.engine.match = fixedResult(backend.Done, nil)
 	if after, _ := u.reconcile(scan); after.Status.Phase != v1alpha1.PhaseScanned || after.Status.Attempts != 0 {
 		t.Errorf("in the end it is %s with %d attempts, want Scanned with none", after.Status.Phase, after.Status.Attempts)
 	}
@@ -55,20 +55,20 @@ func TestFailureIsOvertaken(t *testing.T) {
 		want    v1alpha1.ImageScanPhase
 	}{
 		"nothing has changed":                  {func(*unit) {}, v1alpha1.PhaseFailed},
-		"it was cataloged for another Scanner": {func(u *unit) { u.catalogued(web, store.Cluster) }, v1alpha1.PhaseMatching},
+		"it was cataloged for another Scanner": {func(u *unit) { u.saveCatalog(web, store.Cluster) }, v1alpha1.PhaseMatching},
 		"its report is there": {func(u *unit) {
 			u.must(u.store.SetDataVersion(u.t.Context(), "scripted", u.engine.version))
-			u.reported(web)
-			u.engine.match = says(backend.Done, nil)
+			u.saveReport(web)
+			u.engine.match = fixedResult(backend.Done, nil)
 		}, v1alpha1.PhaseScanned},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scan := scanOf(scanner, web)
-			u := newUnit(t, scanner.DeepCopy(), scan, aPod(shop, "a", running("main", web)))
-			u.engine.index = says(backend.Progress{}, &backend.Failure{Reason: "ImageNotFound", Message: "404"})
+			u := newUnit(t, scanner.DeepCopy(), scan, aPod(fixtureNamespace, "a", running("main", web)))
+			u.engine.index = fixedResult(backend.Progress{}, &backend.Failure{Reason: "ImageNotFound", Message: "404"})
 			u.reconcile(scan)
-			u.engine.index = says(backend.Done, nil)
-			u.engine.match = says(backend.Waiting(v1alpha1.ReasonMatching, "", time.Minute), nil)
+			u.engine.index = fixedResult(backend.Done, nil)
+			u.engine.match = fixedResult(backend.Waiting(v1alpha1.ReasonMatching, "", time.Minute), nil)
 			tt.happens(u)
 			if after, _ := u.reconcile(scan); after.Status.Phase != tt.want {
 				t.Errorf("it is %s, want %s", after.Status.Phase, tt.want)
@@ -85,8 +85,8 @@ func TestAnotherEngineStartsOver(t *testing.T) {
 			Phase: v1alpha1.PhaseScanned, Engine: v1alpha1.BackendClair, Findings: &v1alpha1.FindingCounts{Critical: 7},
 		}
 	})
-	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
-	u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "a", running("main", web)))
+	u.engine.index = fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
 	after, _ := u.reconcile(scan)
 	if after.Status.Findings != nil || after.Status.Phase != v1alpha1.PhaseCataloging || after.Status.Engine != v1alpha1.BackendGrype {
 		t.Errorf("it is %s by %s with findings %v, want Cataloging by Grype without", after.Status.Phase, after.Status.Engine, after.Status.Findings)
@@ -94,7 +94,7 @@ func TestAnotherEngineStartsOver(t *testing.T) {
 }
 
 // byURL gives a unit two Clairs. A Scanner uses the one that its URL names.
-func byURL(u *unit, first, second *scripted) {
+func byURL(u *unit, first, second *scriptedEngine) {
 	first.name, second.name = "clair https://a.example.com", "clair https://b.example.com"
 	u.scans.Backends = backend.Choosers{v1alpha1.BackendClair: func(s *v1alpha1.Scanner) backend.Backend {
 		if s.Spec.Backend.Clair.URL == "https://b.example.com" {
@@ -115,11 +115,11 @@ func withClair(url string) func(*v1alpha1.Scanner) {
 func TestAnotherInstanceStartsOver(t *testing.T) {
 	scanner := theScanner(withClair("https://a.example.com"))
 	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "a", running("main", web)))
 	first, second := u.engine, *u.engine
 	byURL(u, first, &second)
 	gaps := []string{"debian 12", "npm"}
-	u.catalogued(web, store.Cluster)
+	u.saveCatalog(web, store.Cluster)
 	subject := subjectOf(web, store.Cluster)
 	subject.Engine = first.name
 	_, err := u.store.SaveReport(t.Context(), store.Report{Subject: subject, DataVersion: "v1", MatchedAt: noon, NotCovered: gaps, Findings: []finding.Finding{vulnerability("CVE-2026-0001", finding.Critical)}}, "")
@@ -135,7 +135,7 @@ func TestAnotherInstanceStartsOver(t *testing.T) {
 	u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(scanner), scanner))
 	scanner.Spec.Backend.Clair.URL = "https://b.example.com"
 	u.update(scanner)
-	second.index = says(backend.Progress{}, errors.New("the store is busy"))
+	second.index = fixedResult(backend.Progress{}, errors.New("the store is busy"))
 	if _, err := u.scans.Reconcile(t.Context(), requestFor(scan)); err == nil {
 		t.Error("the trouble is not reported")
 	}
@@ -146,7 +146,7 @@ func TestAnotherInstanceStartsOver(t *testing.T) {
 	if ready := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady); ready.Status == metav1.ConditionTrue {
 		t.Errorf("it is ready by the first Clair's result: %+v", ready)
 	}
-	second.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
+	second.index = fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
 	if after, _ = u.reconcile(scan); after.Status.Phase != v1alpha1.PhaseCataloging || after.Status.Findings != nil {
 		t.Errorf("it is %s with findings %v, want Cataloging without", after.Status.Phase, after.Status.Findings)
 	}
@@ -155,7 +155,7 @@ func TestAnotherInstanceStartsOver(t *testing.T) {
 // TestScopeFollowsCatalogue: an existing catalog is used, whichever pods came first.
 func TestScopeFollowsCatalogue(t *testing.T) {
 	scanner := theScanner()
-	public, private := aPod(shop, "a", running("main", web)), aPod(shop, "a", running("main", web), pulledWith("s"))
+	public, private := aPod(fixtureNamespace, "a", running("main", web)), aPod(fixtureNamespace, "a", running("main", web), pulledWith("s"))
 	for name, tt := range map[string]struct {
 		pod   *corev1.Pod
 		has   []store.Scope
@@ -163,29 +163,29 @@ func TestScopeFollowsCatalogue(t *testing.T) {
 		want  store.Scope
 	}{
 		"nothing is there, no secrets":                  {public, nil, false, store.Cluster},
-		"nothing is there, secrets":                     {private, nil, false, shop},
+		"nothing is there, secrets":                     {private, nil, false, fixtureNamespace},
 		"the cluster's, secrets":                        {private, []store.Scope{store.Cluster}, false, store.Cluster},
-		"the namespace's, no secrets":                   {public, []store.Scope{shop}, false, shop},
-		"both":                                          {private, []store.Scope{shop, store.Cluster}, false, store.Cluster},
-		"another namespace's is never taken":            {private, []store.Scope{"elsewhere"}, false, shop},
+		"the namespace's, no secrets":                   {public, []store.Scope{fixtureNamespace}, false, fixtureNamespace},
+		"both":                                          {private, []store.Scope{fixtureNamespace, store.Cluster}, false, store.Cluster},
+		"another namespace's is never taken":            {private, []store.Scope{"elsewhere"}, false, fixtureNamespace},
 		"another namespace's is never taken, no secret": {public, []store.Scope{"elsewhere"}, false, store.Cluster},
 		"shared: another namespace's":                   {private, []store.Scope{"elsewhere"}, true, "elsewhere"},
 		"shared: another namespace's, no secrets":       {public, []store.Scope{"elsewhere"}, true, "elsewhere"},
 		"shared: always the same of several":            {private, []store.Scope{"zoo", "elsewhere"}, true, "elsewhere"},
-		"shared: the own one first":                     {private, []store.Scope{"elsewhere", shop}, true, shop},
-		"shared: the cluster's first":                   {private, []store.Scope{"elsewhere", shop, store.Cluster}, true, store.Cluster},
-		"shared: nothing is there":                      {private, nil, true, shop},
+		"shared: the own one first":                     {private, []store.Scope{"elsewhere", fixtureNamespace}, true, fixtureNamespace},
+		"shared: the cluster's first":                   {private, []store.Scope{"elsewhere", fixtureNamespace, store.Cluster}, true, store.Cluster},
+		"shared: nothing is there":                      {private, nil, true, fixtureNamespace},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scan := scanOf(scanner, web)
 			u := newUnit(t, scanner.DeepCopy(), scan, tt.pod.DeepCopy())
 			u.scans.ShareSBOMs = tt.share
 			for _, scope := range tt.has {
-				u.catalogued(web, scope)
+				u.saveCatalog(web, scope)
 			}
-			u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
+			u.engine.index = fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
 			u.reconcile(scan)
-			if got := u.engine.asked[0].Scope; got != tt.want {
+			if got := u.engine.indexCalls[0].Scope; got != tt.want {
 				t.Errorf("the scope is %q, want %q", got, tt.want)
 			}
 		})
@@ -197,16 +197,16 @@ func TestScopeFollowsCatalogue(t *testing.T) {
 func TestSharingIsTakenBack(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web), pulledWith("s")))
-	u.catalogued(web, "elsewhere")
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "a", running("main", web), pulledWith("s")))
+	u.saveCatalog(web, "elsewhere")
 	for _, tt := range []struct {
 		share bool
 		want  store.Scope
-	}{{false, shop}, {true, "elsewhere"}, {false, shop}} {
-		u.scans.ShareSBOMs, u.engine.asked = tt.share, nil
-		u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
+	}{{false, fixtureNamespace}, {true, "elsewhere"}, {false, fixtureNamespace}} {
+		u.scans.ShareSBOMs, u.engine.indexCalls = tt.share, nil
+		u.engine.index = fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
 		u.reconcile(scan)
-		if got := u.engine.asked[0].Scope; got != tt.want {
+		if got := u.engine.indexCalls[0].Scope; got != tt.want {
 			t.Errorf("with --share-namespace-sboms=%v the scope is %q, want %q", tt.share, got, tt.want)
 		}
 		if used, err := u.store.InUse(t.Context(), "scripted", keyOfImage(web), tt.want); err != nil || !used {
@@ -219,11 +219,11 @@ func TestSharingIsTakenBack(t *testing.T) {
 func TestUnknownNodeDoesNotStopOthers(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)), aPod(shop, "b", running("main", web), onNode("unknown")))
-	u.reported(web)
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "a", running("main", web)), aPod(fixtureNamespace, "b", running("main", web), onNode("unknown")))
+	u.saveReport(web)
 	after, again := u.reconcile(scan)
-	if after.Status.Phase != v1alpha1.PhaseScanned || again != nodeWait {
-		t.Errorf("it is %s and looked at again after %s, want Scanned and %s", after.Status.Phase, again, nodeWait)
+	if after.Status.Phase != v1alpha1.PhaseScanned || again != nodeRetryDelay {
+		t.Errorf("it is %s and looked at again after %s, want Scanned and %s", after.Status.Phase, again, nodeRetryDelay)
 	}
 }
 
@@ -231,7 +231,7 @@ func TestUnknownNodeDoesNotStopOthers(t *testing.T) {
 func TestMissingEngineIsOneFailure(t *testing.T) {
 	scanner := theScanner(withClair("https://clair.example.com"))
 	scan := scanOf(scanner, web)
-	pod := aPod(shop, "a", running("main", web))
+	pod := aPod(fixtureNamespace, "a", running("main", web))
 	u := newUnit(t, scanner, scan, pod)
 	for range 3 {
 		after, _ := u.reconcile(scan)
@@ -241,7 +241,7 @@ func TestMissingEngineIsOneFailure(t *testing.T) {
 	}
 	u.must(u.client.Delete(t.Context(), pod))
 	u.reconcile(scan)
-	u.pass(25 * time.Hour)
+	u.advanceClock(25 * time.Hour)
 	if after, _ := u.reconcile(scan); after != nil {
 		t.Error("the ImageScan of an image that nothing uses is still there")
 	}
@@ -250,7 +250,7 @@ func TestMissingEngineIsOneFailure(t *testing.T) {
 // TestTerminatingPodsDoNotCount: the image of a pod that hangs on a lost node is not counted.
 func TestTerminatingPodsDoNotCount(t *testing.T) {
 	now := metav1.NewTime(noon)
-	pod := aPod(shop, "a", running("main", web))
+	pod := aPod(fixtureNamespace, "a", running("main", web))
 	pod.DeletionTimestamp, pod.Finalizers = &now, []string{"example.com/hangs"}
 	u := newUnit(t, theScanner(), pod)
 	if got := u.reconcileScanner().Status.Images; got.Total != 0 {

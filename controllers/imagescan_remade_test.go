@@ -15,8 +15,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// remade deletes an ImageScan as a user would, recreates it for a pod, and reconciles it once.
-func (u *unit) remade(scan *v1alpha1.ImageScan, pod *corev1.Pod) *v1alpha1.ImageScan {
+// recreate deletes an ImageScan as a user would, recreates it for a pod, and reconciles it once.
+func (u *unit) recreate(scan *v1alpha1.ImageScan, pod *corev1.Pod) *v1alpha1.ImageScan {
 	u.t.Helper()
 	former := u.read(scan)
 	u.must(u.client.Delete(u.t.Context(), former))
@@ -37,17 +37,17 @@ func (u *unit) remade(scan *v1alpha1.ImageScan, pod *corev1.Pod) *v1alpha1.Image
 // was.
 func TestDeletionTriesAFailedImageAtOnce(t *testing.T) {
 	scanner := theScanner()
-	scan, pod := scanOf(scanner, web), aPod(shop, "a", running("main", web))
+	scan, pod := scanOf(scanner, web), aPod(fixtureNamespace, "a", running("main", web))
 	u := newUnit(t, scanner, scan, pod)
-	u.engine.index = says(backend.Progress{}, &backend.Failure{Reason: "ImageNotFound", RetryAfter: 6 * time.Hour})
+	u.engine.index = fixedResult(backend.Progress{}, &backend.Failure{Reason: "ImageNotFound", RetryAfter: 6 * time.Hour})
 	for range 3 {
 		u.reconcile(scan)
 	}
-	if len(u.engine.asked) != 1 {
-		t.Fatalf("the engine was asked %d times before its next attempt was due, want once", len(u.engine.asked))
+	if len(u.engine.indexCalls) != 1 {
+		t.Fatalf("the engine was asked %d times before its next attempt was due, want once", len(u.engine.indexCalls))
 	}
-	if after := u.remade(scan, pod); len(u.engine.asked) != 2 || after.Status.Attempts != 1 {
-		t.Errorf("the engine was asked %d times, with %d attempts of the new ImageScan; want 2 and 1", len(u.engine.asked), after.Status.Attempts)
+	if after := u.recreate(scan, pod); len(u.engine.indexCalls) != 2 || after.Status.Attempts != 1 {
+		t.Errorf("the engine was asked %d times, with %d attempts of the new ImageScan; want 2 and 1", len(u.engine.indexCalls), after.Status.Attempts)
 	}
 }
 
@@ -57,24 +57,24 @@ func TestDeletionHasAnImageMatchedAgain(t *testing.T) {
 	for name, failed := range map[string]bool{"scanned": false, "failed": true} {
 		t.Run(name, func(t *testing.T) {
 			scanner := theScanner()
-			scan, pod := scanOf(scanner, web), aPod(shop, "a", running("main", web))
+			scan, pod := scanOf(scanner, web), aPod(fixtureNamespace, "a", running("main", web))
 			u := newUnit(t, scanner, scan, pod)
-			u.engine.match = says(backend.Waiting(v1alpha1.ReasonMatching, "", time.Minute), nil)
+			u.engine.match = fixedResult(backend.Waiting(v1alpha1.ReasonMatching, "", time.Minute), nil)
 			u.must(u.store.SetDataVersion(t.Context(), u.engine.Engine(), u.engine.version))
 			if failed {
-				u.catalogued(web, store.Cluster)
+				u.saveCatalog(web, store.Cluster)
 				u.reconcile(scan)
 				leases, err := u.store.LeaseMatches(t.Context(), u.engine.Engine(), "job", 1, noon, noon.Add(time.Minute))
 				u.must(err)
 				u.must(u.store.FailMatch(t.Context(), leases[0].ID, "job", store.MatchFailure{Reason: "X", FailedAt: noon, RetryAt: noon.Add(6 * time.Hour)}))
 			} else {
-				u.reported(web, vulnerability("CVE-2026-0001", finding.Critical))
+				u.saveReport(web, vulnerability("CVE-2026-0001", finding.Critical))
 				u.reconcile(scan)
 			}
 			if leases, err := u.store.LeaseMatches(t.Context(), u.engine.Engine(), "job", 1, noon, noon.Add(time.Minute)); err != nil || len(leases) != 0 {
 				t.Fatalf("%d images are due (%v) before the ImageScan was deleted, want none", len(leases), err)
 			}
-			after := u.remade(scan, pod)
+			after := u.recreate(scan, pod)
 			if !failed && (after.Status.Phase != v1alpha1.PhaseScanned || after.Status.Findings.Critical != 1) {
 				t.Errorf("until the next result it is %s with %+v, want what was found", after.Status.Phase, after.Status.Findings)
 			}
@@ -83,10 +83,10 @@ func TestDeletionHasAnImageMatchedAgain(t *testing.T) {
 			if len(leases) != 1 {
 				t.Fatalf("%d images are due after the ImageScan was deleted, want 1", len(leases))
 			}
-			u.reported(web)
-			u.engine.match = says(backend.Done, nil)
+			u.saveReport(web)
+			u.engine.match = fixedResult(backend.Done, nil)
 			u.reconcile(after)
-			if u.due() != 0 {
+			if u.queueLength() != 0 {
 				t.Error("one deletion has the image matched twice")
 			}
 		})

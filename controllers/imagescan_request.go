@@ -11,8 +11,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// requestOf returns the rescan request in a Scanner's annotation; empty if there is none.
-func requestOf(scanner *v1alpha1.Scanner) string {
+// rescanRequestOf returns the rescan request in a Scanner's annotation; empty if there is none.
+func rescanRequestOf(scanner *v1alpha1.Scanner) string {
 	return truncate(scanner.Annotations[v1alpha1.AnnotationRequestedAt], v1alpha1.MaxRequestBytes)
 }
 
@@ -26,10 +26,10 @@ func digestOfRequest(request string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// followRequest rescans the image once for each rescan request on its Scanner. It retries a failed image now, requests another match of an
+// handleRescanRequest rescans the image once for each rescan request on its Scanner. It retries a failed image now, requests another match of an
 // indexed one, and makes the engine check for newer data. A new image needs only its request recorded, since it is scanned anyway.
-func (r *ImageScanReconciler) followRequest(ctx context.Context, s *imageScanScope) (time.Duration, error) {
-	status, request := &s.scan.Status, digestOfRequest(requestOf(s.scanner))
+func (r *ImageScanReconciler) handleRescanRequest(ctx context.Context, s *imageScanScope) (time.Duration, error) {
+	status, request := &s.scan.Status, digestOfRequest(rescanRequestOf(s.scanner))
 	if request == "" || request == status.HandledRequest || s.backend == nil || s.refused || isSuspended(s.scanner) {
 		return 0, nil
 	}
@@ -45,9 +45,9 @@ func (r *ImageScanReconciler) followRequest(ctx context.Context, s *imageScanSco
 	return 0, nil
 }
 
-// setRequest copies a rescan request to the Scanner's status once all ImageScans of images in use have handled it.
-func (r *ScannerReconciler) setRequest(ctx context.Context, scanner *v1alpha1.Scanner) error {
-	request := requestOf(scanner)
+// setHandledRequest copies a rescan request to the Scanner's status once all ImageScans of images in use have handled it.
+func (r *ScannerReconciler) setHandledRequest(ctx context.Context, scanner *v1alpha1.Scanner) error {
+	request := rescanRequestOf(scanner)
 	if request == "" || request == scanner.Status.LastHandledRequestedAt {
 		return nil
 	}

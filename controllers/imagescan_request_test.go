@@ -13,16 +13,16 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// requests sets a rescan request on the unit's Scanner.
-func (u *unit) requests(value string) {
+// requestRescan sets a rescan request on the unit's Scanner.
+func (u *unit) requestRescan(value string) {
 	u.t.Helper()
 	scanner := u.reconcileScanner()
 	scanner.Annotations = map[string]string{v1alpha1.AnnotationRequestedAt: value}
 	u.update(scanner)
 }
 
-// due returns how many images are queued for a match.
-func (u *unit) due() int {
+// queueLength returns how many images are queued for a match.
+func (u *unit) queueLength() int {
 	u.t.Helper()
 	due, err := u.store.QueueLength(u.t.Context(), u.engine.Engine())
 	u.must(err)
@@ -34,9 +34,9 @@ func (u *unit) due() int {
 func TestRequestedRescan(t *testing.T) {
 	scanner := theScanner()
 	broken, scanned := scanOf(scanner, vulnerable), scanOf(scanner, web)
-	u := newUnit(t, scanner, broken, scanned, aPod(shop, "a", running("main", web), running("other", vulnerable)))
+	u := newUnit(t, scanner, broken, scanned, aPod(fixtureNamespace, "a", running("main", web), running("other", vulnerable)))
 	u.must(u.store.SetDataVersion(t.Context(), u.engine.Engine(), u.engine.version))
-	u.reported(web, vulnerability("CVE-2026-0001", finding.Critical))
+	u.saveReport(web, vulnerability("CVE-2026-0001", finding.Critical))
 	u.reconcile(scanned)
 	u.engine.index = func(img backend.Image) (backend.Progress, error) {
 		if img.Key == keyOfImage(web) {
@@ -45,30 +45,30 @@ func TestRequestedRescan(t *testing.T) {
 		return backend.Progress{}, &backend.Failure{Reason: "ImageNotFound", RetryAfter: 6 * time.Hour}
 	}
 	u.reconcile(broken)
-	if u.due() != 0 {
+	if u.queueLength() != 0 {
 		t.Fatal("an image is due before anything was requested")
 	}
 
 	for _, request := range []string{"2026-03-01T12:00:00Z", strings.Repeat("again ", 100)} {
-		u.requests(request)
+		u.requestRescan(request)
 		if handled := u.reconcileScanner().Status.LastHandledRequestedAt; handled == truncate(request, v1alpha1.MaxRequestBytes) {
 			t.Error("the request counts as handled before the images were looked at")
 		}
-		asked := len(u.engine.asked)
+		asked := len(u.engine.indexCalls)
 		u.reconcile(broken)
 		after, _ := u.reconcile(scanned)
-		if got := len(u.engine.asked) - asked; got != 2 || u.due() != 1 {
-			t.Errorf("%d images were tried and %d are due to be matched, want 2 and 1", got, u.due())
+		if got := len(u.engine.indexCalls) - asked; got != 2 || u.queueLength() != 1 {
+			t.Errorf("%d images were tried and %d are due to be matched, want 2 and 1", got, u.queueLength())
 		}
 		if after.Status.Phase != v1alpha1.PhaseScanned || after.Status.Findings.Critical != 1 {
 			t.Errorf("until the next result it is %s with %+v, want what was found", after.Status.Phase, after.Status.Findings)
 		}
-		u.reported(web, vulnerability("CVE-2026-0001", finding.Critical))
-		asked = len(u.engine.asked)
+		u.saveReport(web, vulnerability("CVE-2026-0001", finding.Critical))
+		asked = len(u.engine.indexCalls)
 		u.reconcile(broken)
 		u.reconcile(scanned)
-		if got := len(u.engine.asked) - asked; got != 1 || u.due() != 0 {
-			t.Errorf("the same request had %d images tried and %d matched again, want it to count once", got-1, u.due())
+		if got := len(u.engine.indexCalls) - asked; got != 1 || u.queueLength() != 0 {
+			t.Errorf("the same request had %d images tried and %d matched again, want it to count once", got-1, u.queueLength())
 		}
 		if handled := u.reconcileScanner().Status.LastHandledRequestedAt; handled != truncate(request, v1alpha1.MaxRequestBytes) {
 			t.Errorf("the Scanner has handled %q, want %q", handled, request)
@@ -80,9 +80,9 @@ func TestRequestedRescan(t *testing.T) {
 func TestRequestOfSuspendedScanner(t *testing.T) {
 	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) })
 	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "a", running("main", web)))
 	u.reconcile(scan)
-	u.requests("now")
+	u.requestRescan("now")
 	after, _ := u.reconcile(scan)
 	if after.Status.HandledRequest != "" || u.reconcileScanner().Status.LastHandledRequestedAt != "" {
 		t.Error("a suspended Scanner has handled a request")
@@ -90,7 +90,7 @@ func TestRequestOfSuspendedScanner(t *testing.T) {
 	suspended := u.reconcileScanner()
 	suspended.Spec.Suspend = nil
 	u.update(suspended)
-	u.reported(web)
+	u.saveReport(web)
 	u.reconcile(scan)
 	if handled := u.reconcileScanner().Status.LastHandledRequestedAt; handled != "now" {
 		t.Errorf("afterwards it has handled %q, want the request", handled)

@@ -25,49 +25,49 @@ func fullStatus(text string) v1alpha1.ImageScanStatus {
 	}
 	status := v1alpha1.ImageScanStatus{
 		Phase: v1alpha1.PhaseCataloging, PlatformDigest: digest("platform"), Engine: v1alpha1.BackendGrype, ScanTime: &at, Findings: &counts,
-		EngineInstance: long("0", 16), Packages: ptr.To(int32(1 << 30)), WorkloadCount: 1 << 30, UnusedSinceTime: &at, Attempts: 1 << 30, NextAttemptTime: &at, FailedSinceTime: &at, HandledRequest: long("0", 16),
+		EngineInstance: repeatToLength("0", 16), Packages: ptr.To(int32(1 << 30)), WorkloadCount: 1 << 30, UnusedSinceTime: &at, Attempts: 1 << 30, NextAttemptTime: &at, FailedSinceTime: &at, HandledRequest: repeatToLength("0", 16),
 		Conditions: []metav1.Condition{
-			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: long("R", 64), Message: truncate(long(text, 9000), v1alpha1.MaxMessageBytes), LastTransitionTime: at, ObservedGeneration: 1 << 30},
-			{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: long("R", 64), LastTransitionTime: at, ObservedGeneration: 1 << 30},
+			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: repeatToLength("R", 64), Message: truncate(repeatToLength(text, 9000), v1alpha1.MaxMessageBytes), LastTransitionTime: at, ObservedGeneration: 1 << 30},
+			{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: repeatToLength("R", 64), LastTransitionTime: at, ObservedGeneration: 1 << 30},
 		},
 	}
 	for range v1alpha1.MaxTopFindings {
 		status.TopFindings = append(status.TopFindings, v1alpha1.TopFinding{
-			ID: truncate(long(text, 900), maxIDBytes), Severity: "Negligible",
-			Package: truncate(long(text, 900), maxPackageBytes), FixedIn: truncate(long(text, 900), maxVersionBytes),
+			ID: truncate(repeatToLength(text, 900), maxIDBytes), Severity: "Negligible",
+			Package: truncate(repeatToLength(text, 900), maxPackageBytes), FixedIn: truncate(repeatToLength(text, 900), maxVersionBytes),
 		})
 	}
 	for range v1alpha1.MaxNotCovered {
-		status.NotCovered = append(status.NotCovered, long("n", v1alpha1.MaxNotCoveredBytes))
+		status.NotCovered = append(status.NotCovered, repeatToLength("n", v1alpha1.MaxNotCoveredBytes))
 	}
 	for range v1alpha1.MaxWorkloads {
-		status.Workloads = append(status.Workloads, truncate(long(text, 900), maxWorkloadBytes))
+		status.Workloads = append(status.Workloads, truncate(repeatToLength(text, 900), maxWorkloadBytes))
 	}
 	return status
 }
 
 // TestSizeInEtcd: the largest possible ImageScan takes at most 4 KiB in etcd, including field management.
 func TestSizeInEtcd(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	p.namespace = unattended
-	scanner := aScanner(p.namespace, long("s", 63))
-	p.creates(scanner)
-	p.removesLater(scanner)
+	scanner := aScanner(p.namespace, repeatToLength("s", 63))
+	p.create(scanner)
+	p.deleteOnCleanup(scanner)
 	r := &PodReconciler{Client: indexed{p.client}, Jobs: p.store}
 	for name, text := range map[string]string{"letters": "x", "quotation marks": `"`, "umlauts": "ü", "markup": "<&>", "control characters": "\x01"} {
 		t.Run(name, func(t *testing.T) {
-			p.names(r, scanner, runningImage{
+			p.addReferences(r, scanner, runningImage{
 				podImage: podImage{Container: "main", ID: image.ID{Digest: digest(name)}},
-				Key:      image.Key{Digest: digest(name), Platform: image.Platform{OS: long("o", 40), Architecture: long("a", 10), Variant: "variant890"}},
+				Key:      image.Key{Digest: digest(name), Platform: image.Platform{OS: repeatToLength("o", 40), Architecture: repeatToLength("a", 10), Variant: "variant890"}},
 			})
 			var scans v1alpha1.ImageScanList
 			p.must(p.client.List(t.Context(), &scans, client.InNamespace(p.namespace)))
 			i := slices.IndexFunc(scans.Items, func(s v1alpha1.ImageScan) bool { return s.Spec.Digest == digest(name) })
 			scan := &scans.Items[i]
-			p.removesLater(scan)
+			p.deleteOnCleanup(scan)
 			before := scan.DeepCopy()
 			scan.Status = fullStatus(text)
-			fit(scan)
+			shrinkToFit(scan)
 			p.must(p.client.Status().Patch(t.Context(), scan, client.MergeFrom(before)))
 			raw := p.raw(scan)
 			t.Logf("%d bytes, %d of them field management", len(raw), len(raw)-sizeOf(scan))
@@ -78,11 +78,11 @@ func TestSizeInEtcd(t *testing.T) {
 	}
 }
 
-// names adds as many long references to an image's ImageScan as the API accepts, and then short ones.
-func (p *place) names(r *PodReconciler, scanner *v1alpha1.Scanner, img runningImage) {
+// addReferences adds as many long references to an image's ImageScan as the API accepts, and then short ones.
+func (p *testEnv) addReferences(r *PodReconciler, scanner *v1alpha1.Scanner, img runningImage) {
 	p.t.Helper()
 	for _, tag := range []string{"a", "b", "c", "d"} {
-		img.Reference = image.Reference{Repository: "registry.example.com/" + long("r", 360), Tag: tag}
+		img.Reference = image.Reference{Repository: "registry.example.com/" + repeatToLength("r", 360), Tag: tag}
 		scan, err := r.inventory().imageScan(p.t.Context(), scanner, img.Key)
 		p.must(err)
 		if scan == nil {
@@ -92,7 +92,7 @@ func (p *place) names(r *PodReconciler, scanner *v1alpha1.Scanner, img runningIm
 		p.must(r.addReference(p.t.Context(), scan, img.Reference))
 	}
 	for range 40 { // short ones, as long as there is room
-		img.Reference = image.Reference{Repository: "registry.example.com/" + long("s", rapid.IntRange(1, 100).Example()), Tag: "x"}
+		img.Reference = image.Reference{Repository: "registry.example.com/" + repeatToLength("s", rapid.IntRange(1, 100).Example()), Tag: "x"}
 		scan, err := r.inventory().imageScan(p.t.Context(), scanner, img.Key)
 		p.must(err)
 		p.must(r.addReference(p.t.Context(), scan, img.Reference))
@@ -100,7 +100,7 @@ func (p *place) names(r *PodReconciler, scanner *v1alpha1.Scanner, img runningIm
 }
 
 // raw returns an object as JSON, as the API server stores it.
-func (p *place) raw(scan *v1alpha1.ImageScan) []byte {
+func (p *testEnv) raw(scan *v1alpha1.ImageScan) []byte {
 	p.t.Helper()
 	httpClient, err := rest.HTTPClientFor(p.config)
 	p.must(err)

@@ -32,8 +32,8 @@ const (
 	managedReserve = 1500
 )
 
-// leastGaps is the number of entries of status.notCovered that fit never removes.
-const leastGaps = 10
+// minGaps is the number of entries of status.notCovered that fit never removes.
+const minGaps = 10
 
 // Bounds of single texts, in bytes.
 const (
@@ -43,9 +43,9 @@ const (
 	maxVersionBytes  = 48
 )
 
-// summarise copies the summary of the current report to the status. It returns store.ErrNotFound if there is no report.
-func (r *ImageScanReconciler) summarise(ctx context.Context, s *imageScanScope) error {
-	summary, err := r.count(ctx, s)
+// setResult copies the summary of the current report to the status. It returns store.ErrNotFound if there is no report.
+func (r *ImageScanReconciler) setResult(ctx context.Context, s *imageScanScope) error {
+	summary, err := r.setFindings(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -56,18 +56,18 @@ func (r *ImageScanReconciler) summarise(ctx context.Context, s *imageScanScope) 
 	return nil
 }
 
-// count copies the current report's finding counts and top findings to the status. Suppressed findings are only counted.
-func (r *ImageScanReconciler) count(ctx context.Context, s *imageScanScope) (store.Summary, error) {
+// setFindings copies the current report's finding counts and top findings to the status. Suppressed findings are only counted.
+func (r *ImageScanReconciler) setFindings(ctx context.Context, s *imageScanScope) (store.Summary, error) {
 	exceptions, _, err := r.Exceptions.InForce(ctx, s.scan.Namespace)
 	if err != nil {
 		return store.Summary{}, err
 	}
-	summary, err := r.Store.Summary(ctx, s.subject(), store.Excepting{Exceptions: exceptions, Images: s.names()})
+	summary, err := r.Store.Summary(ctx, s.subject(), store.ImageExceptions{Exceptions: exceptions, Images: s.imageNames()})
 	if err != nil {
 		return store.Summary{}, err
 	}
 	status := &s.scan.Status
-	counts, top := countsOf(summary.Counts, summary.Excepted), topOf(summary.Top)
+	counts, top := countsOf(summary.Counts, summary.Suppressed), topOf(summary.Top)
 	// fit may cut TopFindings to fewer entries, which is no change of the result. Only the counts and the remaining top findings are
 	// compared.
 	if status.Findings == nil || *status.Findings != counts || !equality.Semantic.DeepEqual(status.TopFindings, top[:min(len(status.TopFindings), len(top))]) {
@@ -84,12 +84,12 @@ func (r *ImageScanReconciler) recount(ctx context.Context, s *imageScanScope) (t
 	if !stays || s.backend == nil || s.scan.Status.Findings == nil {
 		return 0, nil
 	}
-	_, err := r.count(ctx, s)
+	_, err := r.setFindings(ctx, s)
 	return 0, ignoreMissing(err)
 }
 
-// names returns the names by which containers run the image or, if none runs it, by which it was last run.
-func (s *imageScanScope) names() []exception.Image {
+// imageNames returns the names by which containers run the image or, if none runs it, by which it was last run.
+func (s *imageScanScope) imageNames() []exception.Image {
 	var names []exception.Image
 	add := func(ref image.Reference) {
 		if name := (exception.Image{Reference: ref, Digest: s.key.Digest}); !slices.Contains(names, name) {
@@ -128,7 +128,7 @@ func (r *ImageScanReconciler) setConditions(s *imageScanScope) {
 		return // waiting for the next attempt: the conditions are up to date
 	case status.Findings != nil:
 		status.Phase = v1alpha1.PhaseScanned
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonScanned, describeResult(status, neverCovered(s.backend))
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonScanned, describeResult(status, engineGaps(s.backend))
 	case len(status.Conditions) > 0:
 		return // nothing new is known, for example after an internal error: the conditions stay
 	default:
@@ -155,7 +155,7 @@ func (s *imageScanScope) phaseInProgress() v1alpha1.ImageScanPhase {
 
 // listWorkloads sets the workloads that run the image. It changes nothing while the uses of the image are not completely known.
 func (s *imageScanScope) listWorkloads() {
-	if !s.counted {
+	if !s.usesComplete {
 		return
 	}
 	var names []string
@@ -168,10 +168,10 @@ func (s *imageScanScope) listWorkloads() {
 	s.scan.Status.Workloads = names[:min(len(names), v1alpha1.MaxWorkloads)]
 }
 
-// fit shortens the status until the object is within its bound in etcd. It cuts in this order: workloads down to three, top findings down
+// shrinkToFit shortens the status until the object is within its bound in etcd. It cuts in this order: workloads down to three, top findings down
 // to one, messages to 128 bytes, all workloads, all top findings, messages to 32 bytes, the end of notCovered (what the engine analyses in
-// no image) down to leastGaps entries, messages to 8 bytes. Counts and conditions always stay.
-func fit(scan *v1alpha1.ImageScan) {
+// no image) down to minGaps entries, messages to 8 bytes. Counts and conditions always stay.
+func shrinkToFit(scan *v1alpha1.ImageScan) {
 	status := &scan.Status
 	shorten := []func() bool{
 		func() bool { return dropLast(&status.Workloads, 3) },
@@ -180,7 +180,7 @@ func fit(scan *v1alpha1.ImageScan) {
 		func() bool { return dropLast(&status.Workloads, 0) },
 		func() bool { return dropLast(&status.TopFindings, 0) },
 		func() bool { return shortenMessages(status.Conditions, 32) },
-		func() bool { return dropLast(&status.NotCovered, leastGaps) },
+		func() bool { return dropLast(&status.NotCovered, minGaps) },
 		func() bool { return shortenMessages(status.Conditions, 8) },
 	}
 	for _, step := range shorten {
@@ -262,16 +262,16 @@ func topOf(findings []finding.Finding) []v1alpha1.TopFinding {
 	return top
 }
 
-// neverCovered returns the ecosystems that an engine analyses in no image.
-func neverCovered(engine backend.Backend) []string {
-	if partial, ok := engine.(backend.Partial); ok {
+// engineGaps returns the ecosystems that an engine analyses in no image.
+func engineGaps(engine backend.Backend) []string {
+	if partial, ok := engine.(backend.PartialCoverage); ok {
 		return partial.NotCovered()
 	}
 	return nil
 }
 
-// heldGaps returns those of an image's gaps that the engine does not have in every image: the image contains such packages.
-func heldGaps(gaps, never []string) (held []string) {
+// imageGaps returns those of an image's gaps that the engine does not have in every image: the image contains such packages.
+func imageGaps(gaps, never []string) (held []string) {
 	for _, gap := range gaps {
 		if !slices.Contains(never, gap) {
 			held = append(held, gap)
@@ -288,11 +288,11 @@ func gapsOf(names []string) (gaps []string) {
 	return gaps
 }
 
-// describeResult describes in one line what was found in an image and what was not analysed. never is the result of neverCovered.
+// describeResult describes in one line what was found in an image and what was not analysed. never is the result of engineGaps.
 func describeResult(status *v1alpha1.ImageScanStatus, never []string) string {
 	found := describeFindings(status.Findings)
-	held := heldGaps(status.NotCovered, never)
-	unknown := fmt.Sprintf("nothing is known about %s in this image", nameSome(held))
+	held := imageGaps(status.NotCovered, never)
+	unknown := fmt.Sprintf("nothing is known about %s in this image", joinGaps(held))
 	switch {
 	case status.Packages != nil && *status.Packages == 0 && found == noFindings:
 		found = fmt.Sprintf("nothing is known about the image: %s found no packages in it", status.Engine)
@@ -306,10 +306,10 @@ func describeResult(status *v1alpha1.ImageScanStatus, never []string) string {
 
 // describeScanned describes in one line what was found in all images of a Scanner and what was not analysed.
 func describeScanned(s *scannerScope) string {
-	engine, never := s.scanner.Spec.Backend.Type, neverCovered(s.backend)
+	engine, never := s.scanner.Spec.Backend.Type, engineGaps(s.backend)
 	found, images, held := describeFindings(&s.scanner.Status.Findings), 0, []string(nil)
 	for _, img := range s.images {
-		if gaps := heldGaps(img.NotCovered, never); len(gaps) > 0 {
+		if gaps := imageGaps(img.NotCovered, never); len(gaps) > 0 {
 			images, held = images+1, append(held, gaps...)
 		}
 	}
@@ -318,25 +318,25 @@ func describeScanned(s *scannerScope) string {
 			found += fmt.Sprintf(" in what %s covers", engine)
 		}
 		slices.Sort(held)
-		found += fmt.Sprintf("; of %d images, nothing is known about %s", images, nameSome(slices.Compact(held)))
+		found += fmt.Sprintf("; of %d images, nothing is known about %s", images, joinGaps(slices.Compact(held)))
 	}
 	return fmt.Sprintf("%d images scanned: %s%s", s.scanner.Status.Images.Scanned, found, describeGaps(engine, never))
 }
 
-// mostGaps is the number of gaps that a message names. status.notCovered has all of them.
-const mostGaps = 4
+// maxNamedGaps is the number of gaps that a message names. status.notCovered has all of them.
+const maxNamedGaps = 4
 
 // describeGaps describes what an engine does not analyse, as the end of a line. Empty if gaps is empty.
 func describeGaps(engine v1alpha1.BackendType, gaps []string) string {
 	if len(gaps) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; not covered by %s: %s", engine, nameSome(gaps))
+	return fmt.Sprintf("; not covered by %s: %s", engine, joinGaps(gaps))
 }
 
-func nameSome(gaps []string) string {
-	named := strings.Join(gaps[:min(len(gaps), mostGaps)], ", ")
-	if more := len(gaps) - mostGaps; more > 0 {
+func joinGaps(gaps []string) string {
+	named := strings.Join(gaps[:min(len(gaps), maxNamedGaps)], ", ")
+	if more := len(gaps) - maxNamedGaps; more > 0 {
 		named += fmt.Sprintf(" and %d more", more)
 	}
 	return named

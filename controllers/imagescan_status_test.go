@@ -27,11 +27,11 @@ func anyScan() *rapid.Generator[*v1alpha1.ImageScan] {
 			character := rapid.SampledFrom([]string{"x", `"`, "<", "ü", "\x01", "…"}).Draw(t, name)
 			return truncate(strings.Repeat(character, rapid.IntRange(0, most).Draw(t, name+" length")), most)
 		}
-		scanner := aScanner(long("n", rapid.IntRange(1, 63).Draw(t, "namespace")), long("s", rapid.IntRange(1, 63).Draw(t, "scanner")))
+		scanner := aScanner(repeatToLength("n", rapid.IntRange(1, 63).Draw(t, "namespace")), repeatToLength("s", rapid.IntRange(1, 63).Draw(t, "scanner")))
 		scan := scanOf(scanner, "x:1")
-		scan.Spec.References = []string{long("r", rapid.IntRange(1, v1alpha1.MaxReferenceBytes).Draw(t, "reference"))}
+		scan.Spec.References = []string{repeatToLength("r", rapid.IntRange(1, v1alpha1.MaxReferenceBytes).Draw(t, "reference"))}
 		if left := v1alpha1.MaxReferencesBytes - len(scan.Spec.References[0]); left > 0 {
-			scan.Spec.References = append(scan.Spec.References, long("r", rapid.IntRange(1, left).Draw(t, "second reference")))
+			scan.Spec.References = append(scan.Spec.References, repeatToLength("r", rapid.IntRange(1, left).Draw(t, "second reference")))
 		}
 		scan.Status = fullStatus("x")
 		scan.Status.Conditions[0].Message = text("message", v1alpha1.MaxMessageBytes)
@@ -48,12 +48,12 @@ func anyScan() *rapid.Generator[*v1alpha1.ImageScan] {
 	})
 }
 
-// TestFitProperties: what fit cuts, in which order, and what it never cuts.
-func TestFitProperties(t *testing.T) {
+// TestShrinkToFitProperties: what fit cuts, in which order, and what it never cuts.
+func TestShrinkToFitProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before := anyScan().Draw(t, "ImageScan")
 		scan := before.DeepCopy()
-		fit(scan)
+		shrinkToFit(scan)
 		was, is := before.Status, scan.DeepCopy().Status
 		if size := sizeOf(scan); size > maxObjectBytes-managedReserve {
 			t.Fatalf("it has %d bytes, want at most %d", size, maxObjectBytes-managedReserve)
@@ -75,11 +75,11 @@ func TestFitProperties(t *testing.T) {
 		if gapsCut && (len(is.TopFindings) > 0 || len(is.Workloads) > 0 || len(message) > 32) {
 			t.Fatal("what is not covered is cut before findings, workloads and the message")
 		}
-		if len(is.NotCovered) < leastGaps || !cmp.Equal(was.NotCovered[:len(is.NotCovered)], is.NotCovered) {
+		if len(is.NotCovered) < minGaps || !cmp.Equal(was.NotCovered[:len(is.NotCovered)], is.NotCovered) {
 			t.Fatalf("what is not covered is cut down to %q", is.NotCovered)
 		}
 		shortest := 32
-		if len(is.NotCovered) == leastGaps {
+		if len(is.NotCovered) == minGaps {
 			shortest = 8
 		}
 		if len(message) < min(len(longer), shortest)-len("…") {
@@ -90,14 +90,14 @@ func TestFitProperties(t *testing.T) {
 			t.Fatalf("counts, conditions or something else is cut:\n%s", diff)
 		}
 		again := scan.DeepCopy()
-		if fit(again); !cmp.Equal(scan, again) {
+		if shrinkToFit(again); !cmp.Equal(scan, again) {
 			t.Fatal("what fits is cut again")
 		}
 	})
 }
 
-// TestFitKeepsTheTypical: fit does not cut an ordinary object.
-func TestFitKeepsTheTypical(t *testing.T) {
+// TestShrinkToFitKeepsOrdinary: fit does not cut an ordinary object.
+func TestShrinkToFitKeepsOrdinary(t *testing.T) {
 	scan := scanOf(aScanner("shop", "all"), web)
 	scan.Status = fullStatus("x")
 	scan.Status.Conditions = scan.Status.Conditions[:1]
@@ -109,7 +109,7 @@ func TestFitKeepsTheTypical(t *testing.T) {
 		scan.Status.Workloads[i] = "Deployment/checkout-api"
 	}
 	before := scan.DeepCopy()
-	fit(scan)
+	shrinkToFit(scan)
 	if diff := cmp.Diff(before.Status, scan.Status); diff != "" {
 		t.Errorf("an ordinary status of %d bytes is cut:\n%s", sizeOf(before), diff)
 	}
@@ -192,7 +192,7 @@ func TestGapsOf(t *testing.T) {
 	if got := gapsOf(nil); got != nil {
 		t.Errorf("nothing became %q", got)
 	}
-	many := slices.Repeat([]string{"a\ndistribution " + long("x", 90)}, v1alpha1.MaxNotCovered+1)
+	many := slices.Repeat([]string{"a\ndistribution " + repeatToLength("x", 90)}, v1alpha1.MaxNotCovered+1)
 	if got, want := gapsOf(many), slices.Repeat([]string{"a distribution xx…"}, v1alpha1.MaxNotCovered); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -200,7 +200,7 @@ func TestGapsOf(t *testing.T) {
 
 // TestDescribeScanned: a Scanner's summary does not claim to be free of vulnerabilities in what no engine analysed.
 func TestDescribeScanned(t *testing.T) {
-	s := &scannerScope{scanner: theScanner(withClair("https://a.example.com")), backend: &scripted{gaps: []string{"npm"}}}
+	s := &scannerScope{scanner: theScanner(withClair("https://a.example.com")), backend: &scriptedEngine{gaps: []string{"npm"}}}
 	s.scanner.Status.Images.Scanned = 3
 	s.images = []coveredImage{{NotCovered: []string{"npm"}}}
 	for _, want := range []string{
@@ -227,8 +227,8 @@ func TestCountsOf(t *testing.T) {
 func TestTopOf(t *testing.T) {
 	var findings []finding.Finding
 	for range 7 {
-		f := vulnerability(long("GHSA-", 200), finding.High)
-		f.Package.Name, f.Package.Version, f.FixVersions = long("p", 300), "1", []string{long("v", 300), "2"}
+		f := vulnerability(repeatToLength("GHSA-", 200), finding.High)
+		f.Package.Name, f.Package.Version, f.FixVersions = repeatToLength("p", 300), "1", []string{repeatToLength("v", 300), "2"}
 		findings = append(findings, f)
 	}
 	findings[1].FixVersions = nil
@@ -246,9 +246,9 @@ func TestTopOf(t *testing.T) {
 
 // TestListWorkloads: each workload is listed once and sorted, at most ten of them, beside the number of all.
 func TestListWorkloads(t *testing.T) {
-	s := &imageScanScope{scan: &v1alpha1.ImageScan{}, counted: true}
+	s := &imageScanScope{scan: &v1alpha1.ImageScan{}, usesComplete: true}
 	for i := range 12 {
-		pod := aPod(shop, "pod", ownedBy("apps/v1", "StatefulSet", "db-"+string(rune('l'-i)), "uid"))
+		pod := aPod(fixtureNamespace, "pod", ownedBy("apps/v1", "StatefulSet", "db-"+string(rune('l'-i)), "uid"))
 		for _, container := range []string{"a", "b"} {
 			s.uses = append(s.uses, use{pod: pod, img: runningImage{podImage: podImage{Container: container}}})
 		}
@@ -278,7 +278,7 @@ func TestSetWhileTrue(t *testing.T) {
 
 // FuzzImageScanName: for any repository, the name is valid for the API server.
 func FuzzImageScanName(f *testing.F) {
-	for _, seed := range []string{"docker.io/library/nginx", "a/B_C", "a/", "", "ü", "registry/" + long("x-", 300)} {
+	for _, seed := range []string{"docker.io/library/nginx", "a/B_C", "a/", "", "ü", "registry/" + repeatToLength("x-", 300)} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, repository string) {
@@ -336,7 +336,7 @@ func TestSizeOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scan.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: long("m", 5000)}}
+	scan.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: repeatToLength("m", 5000)}}
 	if got := sizeOf(scan); got != len(text) {
 		t.Errorf("its size is %d, want %d", got, len(text))
 	}

@@ -31,16 +31,16 @@ func (r *ImageScanReconciler) SweepUses(ctx context.Context) error {
 	return r.sweepUses(ctx, metav1.NamespaceAll)
 }
 
-// sweepPause is the minimum time between two sweeps of a namespace by sweepAfterDeletion.
-const sweepPause = 10 * time.Second
+// sweepInterval is the minimum time between two sweeps of a namespace by sweepAfterDeletion.
+const sweepInterval = 10 * time.Second
 
 // sweepAfterDeletion sweeps a namespace in which an ImageScan was deleted. When thousands are deleted together, for example with their
-// Scanner, one sweep per deletion would read all remaining ImageScans each time. Deletions within sweepPause after a sweep are therefore
+// Scanner, one sweep per deletion would read all remaining ImageScans each time. Deletions within sweepInterval after a sweep are therefore
 // left to SweepUses.
 func (r *ImageScanReconciler) sweepAfterDeletion(ctx context.Context, namespace string) error {
 	now := r.Clock.Now()
 	if last, found := r.swept.Load(namespace); found {
-		if since := now.Sub(last.(time.Time)); since >= 0 && since < sweepPause {
+		if since := now.Sub(last.(time.Time)); since >= 0 && since < sweepInterval {
 			return nil
 		}
 	}
@@ -77,7 +77,7 @@ func (r *ImageScanReconciler) sweepUses(ctx context.Context, namespace string) e
 		}
 		for _, use := range gone {
 			ctrl.LoggerFrom(ctx).Info("Releasing an image without an ImageScan", "namespace", use.Namespace, "image", use.Key.String())
-			if err := r.Store.Release(ctx, use.Scanner, use.Key); err != nil {
+			if err := r.Store.ReleaseImage(ctx, use.Scanner, use.Key); err != nil {
 				return err
 			}
 			// An ImageScan that was created since then records its use again.

@@ -23,9 +23,9 @@ func TestDeletedImageScanIsReleased(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			scanner := theScanner()
-			scan, pod := scanOf(scanner, web), aPod(shop, "web-1", running("main", web))
+			scan, pod := scanOf(scanner, web), aPod(fixtureNamespace, "web-1", running("main", web))
 			u := newUnit(t, scanner, scan, pod)
-			u.reported(web, vulnerability("CVE-2026-0001", finding.Critical))
+			u.saveReport(web, vulnerability("CVE-2026-0001", finding.Critical))
 			u.reconcile(scan)
 			u.must(u.client.Delete(t.Context(), pod))
 			if tt.seen {
@@ -38,7 +38,7 @@ func TestDeletedImageScanIsReleased(t *testing.T) {
 				u.reconcile(scan)
 			}
 			after := u.reconcileScanner().Status
-			_, news, err := u.store.News(t.Context(), string(scanner.UID), "team", store.NewsFilter{MinSeverity: finding.High}, 0)
+			_, news, err := u.store.PendingChanges(t.Context(), string(scanner.UID), "team", store.ChangeFilter{MinSeverity: finding.High}, 0)
 			u.must(err)
 			used, err := u.store.ImagesInUse(t.Context(), "scripted")
 			u.must(err)
@@ -54,28 +54,28 @@ func TestDeletedImageScanIsReleased(t *testing.T) {
 func TestSweepChecksTheAPI(t *testing.T) {
 	scanner := theScanner()
 	u := newUnit(t, scanner, scanOf(scanner, web))
-	u.known(web)
-	u.known(vulnerable)
+	u.saveUsedImage(web)
+	u.saveUsedImage(vulnerable)
 	pages := 0
 	inner := u.client
 	u.scans.Reader = interceptor.NewClient(inner, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		pages++
 		options := (&client.ListOptions{}).ApplyOptions(opts)
-		if options.Limit != sweepPage || options.Namespace != shop {
+		if options.Limit != sweepPage || options.Namespace != fixtureNamespace {
 			t.Errorf("listed with %+v, want pages of the namespace", options)
 		}
 		if options.Continue == "" { // the first page is empty, and a second one follows
 			list.SetContinue("next")
 			return nil
 		}
-		return c.List(ctx, list, client.InNamespace(shop))
+		return c.List(ctx, list, client.InNamespace(fixtureNamespace))
 	}})
 	lagging := interceptor.NewClient(inner, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
 		return nil // as if the cache were still empty
 	}})
 	u.scans.Client = lagging
 	u.must(u.scans.SweepUses(t.Context()))
-	images, err := u.store.ScannerImages(t.Context(), shop)
+	images, err := u.store.ScannerImages(t.Context(), fixtureNamespace)
 	u.must(err)
 	if len(images) != 1 || images[0].Key != keyOfImage(web) || pages != 2 {
 		t.Errorf("after %d pages the store has %v, want only the image with an ImageScan after 2", pages, images)
@@ -90,9 +90,9 @@ func TestSweepChecksTheAPI(t *testing.T) {
 // TestRemadeImageScanIsKept: an ImageScan that is deleted while its image runs is recreated, and the image is not released.
 func TestRemadeImageScanIsKept(t *testing.T) {
 	scanner := theScanner()
-	scan, pod := scanOf(scanner, web), aPod(shop, "web-1", running("main", web))
+	scan, pod := scanOf(scanner, web), aPod(fixtureNamespace, "web-1", running("main", web))
 	u := newUnit(t, scanner, scan, pod)
-	u.reported(web, vulnerability("CVE-2026-0001", finding.Critical))
+	u.saveReport(web, vulnerability("CVE-2026-0001", finding.Critical))
 	u.reconcile(scan)
 	u.must(u.client.Delete(t.Context(), u.read(scan)))
 	u.reconcile(scan)
@@ -101,7 +101,7 @@ func TestRemadeImageScanIsKept(t *testing.T) {
 	var scans v1alpha1.ImageScanList
 	u.must(u.client.List(t.Context(), &scans))
 	u.reconcile(&scans.Items[0])
-	u.pass(time.Minute)
+	u.advanceClock(time.Minute)
 	u.must(u.scans.SweepUses(t.Context()))
 	if got := u.reconcileScanner().Status.Findings.Critical; got != 1 {
 		t.Errorf("%d critical findings are counted, want that of the image that runs", got)
@@ -118,13 +118,13 @@ func TestManyDeletedImageScans(t *testing.T) {
 		return c.List(ctx, list, opts...)
 	}})
 	inStore := func() int {
-		images, err := u.store.ScannerImages(t.Context(), shop)
+		images, err := u.store.ScannerImages(t.Context(), fixtureNamespace)
 		u.must(err)
 		return len(images)
 	}
-	u.known(web)
+	u.saveUsedImage(web)
 	u.reconcile(scanOf(scanner, web))
-	u.known(vulnerable)
+	u.saveUsedImage(vulnerable)
 	u.reconcile(scanOf(scanner, vulnerable))
 	if lists != 1 || inStore() != 1 {
 		t.Errorf("after the second deletion the API server was read %d times and %d images are there, want once and one", lists, inStore())
@@ -133,8 +133,8 @@ func TestManyDeletedImageScans(t *testing.T) {
 	if inStore() != 0 {
 		t.Error("the sweep of all namespaces left an image")
 	}
-	u.known(web)
-	u.pass(sweepPause)
+	u.saveUsedImage(web)
+	u.advanceClock(sweepInterval)
 	if u.reconcile(scanOf(scanner, web)); inStore() != 0 {
 		t.Error("after a pause a deletion is not swept at once")
 	}

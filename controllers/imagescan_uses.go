@@ -36,7 +36,7 @@ type use struct {
 // findUses sets the containers that run the image or ran it within the retention, and how the image can be pulled.
 func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (time.Duration, error) {
 	now := r.Clock.Now()
-	inUse := func(pod *corev1.Pod) bool { return usesImages(s.scanner, pod, now) }
+	inUse := func(pod *corev1.Pod) bool { return hasImagesInUse(s.scanner, pod, now) }
 	pods, err := r.inventory().podsOf(ctx, s.scanner, inUse, client.MatchingFields{podsByDigest: s.key.Digest})
 	if err != nil {
 		return 0, err
@@ -45,7 +45,7 @@ func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (
 	if err != nil {
 		return 0, err
 	}
-	s.counted = true
+	s.usesComplete = true
 	for i := range pods {
 		running, _, known, err := r.inventory().images(ctx, &pods[i])
 		if err != nil {
@@ -53,22 +53,22 @@ func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (
 		}
 		if !known {
 			// A running pod's node will appear in the cache. The node of an ended pod may be deleted for good.
-			s.counted = s.counted && !runs(&pods[i])
+			s.usesComplete = s.usesComplete && !isActive(&pods[i])
 			continue
 		}
 		for _, img := range running {
-			if img.Key == s.key && !excluded(s.scanner, img.Reference) {
-				s.add(use{pod: &pods[i], img: img, receivers: validReceivers(namedBy(&pods[i], ofNamespace))}, now)
+			if img.Key == s.key && !isExcluded(s.scanner, img.Reference) {
+				s.add(use{pod: &pods[i], img: img, receivers: validReceivers(annotatedReceivers(&pods[i], ofNamespace))}, now)
 			}
 		}
 	}
 	if s.dropped, err = r.findDropped(ctx, s, now); err != nil {
 		return 0, err
 	}
-	if !s.counted && len(s.uses) == 0 {
-		return nodeWait, nil
+	if !s.usesComplete && len(s.uses) == 0 {
+		return nodeRetryDelay, nil
 	}
-	s.image = s.describe()
+	s.image = s.backendImage()
 	return 0, r.chooseScope(ctx, s)
 }
 
@@ -81,12 +81,12 @@ func (r *ImageScanReconciler) findDropped(ctx context.Context, s *imageScanScope
 		client.UnsafeDisableDeepCopy) // only read
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if !pod.DeletionTimestamp.IsZero() || !usesImages(s.scanner, pod, now) {
+		if !pod.DeletionTimestamp.IsZero() || !hasImagesInUse(s.scanner, pod, now) {
 			continue
 		}
 		resolved, _ := imagesOf(pod)
 		for _, img := range resolved {
-			if img.ID.Digest == s.key.Digest && (!isAbout(s.scanner, pod) || excluded(s.scanner, img.Reference)) {
+			if img.ID.Digest == s.key.Digest && (!coversPod(s.scanner, pod) || isExcluded(s.scanner, img.Reference)) {
 				dropped = append(dropped, use{pod: pod, img: runningImage{podImage: img}})
 			}
 		}
@@ -95,7 +95,7 @@ func (r *ImageScanReconciler) findDropped(ctx context.Context, s *imageScanScope
 }
 
 func (s *imageScanScope) add(u use, now time.Time) {
-	if runs(u.pod) {
+	if isActive(u.pod) {
 		s.uses = append(s.uses, u)
 		return
 	}
@@ -118,7 +118,7 @@ func (r *ImageScanReconciler) chooseScope(ctx context.Context, s *imageScanScope
 	if s.backend == nil {
 		return nil
 	}
-	scopes, err := r.Store.CataloguedScopes(ctx, s.backend.Engine(), s.key)
+	scopes, err := r.Store.CatalogScopes(ctx, s.backend.Engine(), s.key)
 	if err != nil {
 		return err
 	}
@@ -134,9 +134,9 @@ func (r *ImageScanReconciler) chooseScope(ctx context.Context, s *imageScanScope
 	return nil
 }
 
-// describe returns how the image may be pulled and its credential scope: this namespace if any pod has pull secrets, otherwise the whole
+// backendImage returns how the image may be pulled and its credential scope: this namespace if any pod has pull secrets, otherwise the whole
 // cluster.
-func (s *imageScanScope) describe() backend.Image {
+func (s *imageScanScope) backendImage() backend.Image {
 	img := backend.Image{Key: s.key, Scope: store.Cluster, Namespace: s.scan.Namespace, Scanner: string(s.scanner.UID)}
 	if grype := s.scanner.Spec.Backend.Grype; grype != nil {
 		img.Job = &grype.Job
@@ -162,12 +162,12 @@ func (s *imageScanScope) describe() backend.Image {
 	if len(secrets) > 0 {
 		img.Scope = store.Scope(s.scan.Namespace)
 	}
-	img.PullSecrets, img.ServiceAccounts = someOf(secrets, maxPullSecrets), someOf(accounts, maxServiceAccounts)
+	img.PullSecrets, img.ServiceAccounts = firstSorted(secrets, maxPullSecrets), firstSorted(accounts, maxServiceAccounts)
 	return img
 }
 
-// someOf returns the first limit distinct names in sorted order. It sorts names in place.
-func someOf(names []string, limit int) []string {
+// firstSorted returns the first limit distinct names in sorted order. It sorts names in place.
+func firstSorted(names []string, limit int) []string {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	return names[:min(len(names), limit)]
@@ -179,7 +179,7 @@ func (r *ImageScanReconciler) recordUse(ctx context.Context, s *imageScanScope) 
 		return 0, nil
 	}
 	workloads, ended := workloadsOf(s.uses), endedWorkloads(s.ended)
-	err := r.Store.SetUsed(ctx, store.Used{
+	err := r.Store.SetUsage(ctx, store.ImageUsage{
 		Scanner: string(s.scanner.UID), Namespace: s.scan.Namespace, Key: s.key,
 		Scope: s.image.Scope, Engine: s.backend.Engine(), Suspended: isSuspended(s.scanner) || s.refused, Workloads: workloads,
 		Ended: ended, EndedSince: r.endedSince(s), Dropped: workloadsOf(s.dropped),
@@ -192,7 +192,7 @@ func (r *ImageScanReconciler) recordUse(ctx context.Context, s *imageScanScope) 
 		fmt.Fprintln(concerned, w.Kind, w.Name, w.Repository, w.Receivers)
 	}
 	// The NotificationReconciler may have run before this was recorded.
-	if before, known := r.concerned.Swap(client.ObjectKeyFromObject(s.scan), concerned.Sum64()); known && before != concerned.Sum64() {
+	if before, known := r.routedReceivers.Swap(client.ObjectKeyFromObject(s.scan), concerned.Sum64()); known && before != concerned.Sum64() {
 		r.Wakeups.Image(ctx, s.key.Digest)
 	}
 	return 0, nil
@@ -205,7 +205,7 @@ func (r *ImageScanReconciler) endedSince(s *imageScanScope) time.Time {
 	now, included := r.Clock.Now(), len(s.scan.Spec.References) == 0
 	for _, text := range s.scan.Spec.References {
 		ref, err := image.ParseReference(text)
-		included = included || err != nil || !excluded(s.scanner, ref)
+		included = included || err != nil || !isExcluded(s.scanner, ref)
 	}
 	if !included {
 		return now.AddDate(1, 0, 0)
@@ -236,7 +236,7 @@ func (u use) workload() store.Workload {
 	kind, name := workloadOf(u.pod)
 	return store.Workload{
 		Namespace: u.pod.Namespace, Kind: kind, Name: name, Container: u.img.Container,
-		Repository: u.img.Reference.Repository, Reference: u.img.Reference.String(), Completes: completes(u.pod),
+		Repository: u.img.Reference.Repository, Reference: u.img.Reference.String(), Completes: runsToCompletion(u.pod),
 	}
 }
 
@@ -249,7 +249,7 @@ func workloadsOf(uses []use) []store.Workload {
 	}
 	var workloads []store.Workload
 	for w, receivers := range named {
-		w.Receivers = strings.Join(someOf(receivers, maxNamedReceivers), ",")
+		w.Receivers = strings.Join(firstSorted(receivers, maxNamedReceivers), ",")
 		workloads = append(workloads, w)
 	}
 	slices.SortFunc(workloads, compareWorkloads)

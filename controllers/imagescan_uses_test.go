@@ -16,14 +16,14 @@ import (
 func TestReferencesAreInOneOrder(t *testing.T) {
 	d := digest("x")
 	named := func(name, repository, reported string) use {
-		pod := aPod(shop, name, containerWith("main", repository+":1", corev1.ContainerStatus{ImageID: reported + "@" + d}))
+		pod := aPod(fixtureNamespace, name, containerWith("main", repository+":1", corev1.ContainerStatus{ImageID: reported + "@" + d}))
 		resolved, _ := imagesOf(pod)
 		return use{pod: pod, img: runningImage{podImage: resolved[0], Key: image.Key{Digest: d, Platform: amd64}}}
 	}
 	a, b := named("a", "mirror-a.example.com/x", "cache-b.example.com/x"), named("b", "mirror-b.example.com/x", "cache-a.example.com/x")
 	references := func(uses ...use) []string {
 		s := &imageScanScope{scan: scanOf(theScanner(), web), scanner: theScanner(), key: image.Key{Digest: d, Platform: amd64}, uses: uses}
-		return s.describe().PullReferences
+		return s.backendImage().PullReferences
 	}
 	want := image.PullReferences(d, "mirror-a.example.com/x", "mirror-b.example.com/x", "registry.example.com/shop/web", "cache-a.example.com/x", "cache-b.example.com/x")
 	for _, uses := range [][]use{{a, b}, {b, a}, {a, b, a}} {
@@ -38,7 +38,7 @@ func TestEndedPodsAreHandledOnce(t *testing.T) {
 	began, controls := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), true
 	ended := func(jobs int) (uses []use) {
 		for i := range 2 * jobs {
-			pod := aPod(shop, fmt.Sprint("pod-", i))
+			pod := aPod(fixtureNamespace, fmt.Sprint("pod-", i))
 			pod.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: fmt.Sprint("job-", i/2), Controller: &controls}}
 			uses = append(uses, use{pod: pod, img: runningImage{podImage: podImage{Container: "main"}}, endedAt: began.Add(time.Duration(i) * time.Second)})
 		}

@@ -20,8 +20,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// settle is the delay between a pod event and the reconciliation, so that a rollout causes one reconciliation.
-const settle = time.Second
+// eventDelay is the delay between a pod event and the reconciliation, so that a rollout causes one reconciliation.
+const eventDelay = time.Second
 
 // statusChanged passes updates that change the status, including the reconciler's own. A reconciliation that starts before the cache has
 // the last written status works on an older one, and may leave a field as it is that the last one has changed. The event of the last write
@@ -43,21 +43,21 @@ func (r *ImageScanReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return watchExceptions(ctrl.NewControllerManagedBy(mgr), r.Exceptions, &v1alpha1.ImageScanList{}).
 		Named("imagescan").
 		For(&v1alpha1.ImageScan{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, matchRequested, statusChanged))).
-		Watches(&v1alpha1.Scanner{}, handler.EnqueueRequestsFromMapFunc(r.ofScanner),
+		Watches(&v1alpha1.Scanner{}, handler.EnqueueRequestsFromMapFunc(r.imageScansOfScanner),
 			builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, rescanRequested))).
 		Watches(&v1alpha1.ImageScan{}, r.deletionEvents()).
 		Watches(&corev1.Pod{}, r.podEvents(), builder.WithPredicates(podChanged)).
-		WatchesRawSource(source.Channel(r.Wakeups.Subscribe(), handler.EnqueueRequestsFromMapFunc(r.ofDigest))).
+		WatchesRawSource(source.Channel(r.Wakeups.Subscribe(), handler.EnqueueRequestsFromMapFunc(r.imageScansOfDigest))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
-		Complete(patient{permitted{r, r.Rights}})
+		Complete(withStoreBackoff{withReadAccess{r, r.Permissions}})
 }
 
-func (r *ImageScanReconciler) ofScanner(ctx context.Context, o client.Object) []reconcile.Request {
+func (r *ImageScanReconciler) imageScansOfScanner(ctx context.Context, o client.Object) []reconcile.Request {
 	return requestsFor(ctx, r.Client, &v1alpha1.ImageScanList{}, client.InNamespace(o.GetNamespace()), client.MatchingFields{imageScansByScanner: o.GetName()})
 }
 
-// ofDigest returns the ImageScans in all namespaces that have the digest of a wake-up.
-func (r *ImageScanReconciler) ofDigest(ctx context.Context, o client.Object) []reconcile.Request {
+// scannersOfDigest returns the ImageScans in all namespaces that have the digest of a wake-up.
+func (r *ImageScanReconciler) imageScansOfDigest(ctx context.Context, o client.Object) []reconcile.Request {
 	return requestsFor(ctx, r.Client, &v1alpha1.ImageScanList{}, client.MatchingFields{imageScansByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})
 }
 
@@ -69,7 +69,7 @@ func (r *ImageScanReconciler) podEvents() handler.EventHandler {
 			for _, img := range resolved {
 				for _, request := range requestsFor(ctx, r.Client, &v1alpha1.ImageScanList{},
 					client.InNamespace(o.GetNamespace()), client.MatchingFields{imageScansByDigest: img.ID.Digest}) {
-					q.AddAfter(request, settle)
+					q.AddAfter(request, eventDelay)
 				}
 			}
 		}

@@ -65,7 +65,7 @@ func (i inventory) isOwnJob(ctx context.Context, pod *corev1.Pod) (bool, error) 
 
 // selected returns the running pods of a namespace that a Scanner is responsible for.
 func (i inventory) selected(ctx context.Context, scanner *v1alpha1.Scanner, opts ...client.ListOption) ([]corev1.Pod, error) {
-	return i.podsOf(ctx, scanner, runs, opts...)
+	return i.podsOf(ctx, scanner, isActive, opts...)
 }
 
 // podsOf returns the pods, running and ended, that a Scanner is responsible for and that pass accepts. The operator's own Jobs are left
@@ -79,7 +79,7 @@ func (i inventory) podsOf(
 	}
 	var selected []corev1.Pod
 	for _, pod := range pods.Items {
-		if !pass(&pod) || !isAbout(scanner, &pod) {
+		if !pass(&pod) || !coversPod(scanner, &pod) {
 			continue
 		}
 		own, err := i.isOwnJob(ctx, &pod)

@@ -19,12 +19,12 @@ import (
 )
 
 // unique returns a reference that no other test uses.
-func (p *place) unique(name string) string {
+func (p *testEnv) unique(name string) string {
 	return "registry.example.com/" + p.namespace + "/" + name + ":1"
 }
 
 // inUse returns a function that reports whether a Scanner has the image in the store.
-func (p *place) inUse(reference string) func() bool {
+func (p *testEnv) inUse(reference string) func() bool {
 	return func() bool {
 		used, err := p.store.InUse(p.t.Context(), "fake", keyOfImage(reference), store.Cluster)
 		p.must(err)
@@ -34,14 +34,14 @@ func (p *place) inUse(reference string) func() bool {
 
 // TestEveryKindOfImage: one Scanner with images in all states has counts that add up.
 func TestEveryKindOfImage(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	scanner := aScanner(p.namespace, "all", excluding("*/excluded"))
-	p.creates(scanner,
+	p.create(scanner,
 		aPod(p.namespace, "a", running("main", web), running("bad", vulnerable), running("broken", failing)),
 		aPod(p.namespace, "b", running("main", slow), running("excluded", "excluded:1"), loaded("local", "built-here:1")),
 		aPod(p.namespace, "c", waiting("main", "no-such-image:1", "ImagePullBackOff"), creating("soon", "soon:1"), inPhase(corev1.PodPending)),
 	)
-	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+	p.waitForStatus(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(status.Images).To(Equal(v1alpha1.ImageCounts{Total: 8, Scanned: 2, Pending: 2, Failed: 3, Excluded: 1}))
 		g.Expect(status.Findings).To(Equal(v1alpha1.FindingCounts{Critical: 1, High: 1, Fixable: 1}))
 		g.Expect(conditionsOf(status.Conditions)).To(ConsistOf("BackendAvailable=True Available", "NotificationsDelivered=True NoReceivers",
@@ -49,7 +49,7 @@ func TestEveryKindOfImage(t *testing.T) {
 		g.Expect(status.StoreID).To(Equal(p.store.ID()))
 		g.Expect(status.VulnerabilityData.Tool).To(Equal(fake.Engine))
 	})
-	p.becomes(scanner, phasesOf{
+	p.waitForPhases(scanner, phasesOf{
 		web: v1alpha1.PhaseScanned, vulnerable: v1alpha1.PhaseScanned, failing: v1alpha1.PhaseFailed, slow: v1alpha1.PhaseCataloging,
 		"docker.io/library/built-here:1": v1alpha1.PhaseFailed,
 	})
@@ -74,9 +74,9 @@ func TestEveryKindOfImage(t *testing.T) {
 
 // TestEvents: events explain why an image has no result.
 func TestEvents(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	scanner := aScanner(p.namespace, "all")
-	p.creates(scanner, aPod(p.namespace, "a", running("main", failing)))
+	p.create(scanner, aPod(p.namespace, "a", running("main", failing)))
 	p.Eventually(func() (reasons []string) {
 		var all eventsv1.EventList
 		p.must(p.client.List(t.Context(), &all, client.InNamespace(p.namespace)))
@@ -84,77 +84,77 @@ func TestEvents(t *testing.T) {
 			reasons = append(reasons, event.Regarding.Kind+" "+event.Type+" "+event.Reason)
 		}
 		return reasons
-	}, patience).Should(ContainElements("ImageScan Warning ImageNotFound", "Scanner Warning SomeImagesFailed"))
+	}, eventuallyTimeout).Should(ContainElements("ImageScan Warning ImageNotFound", "Scanner Warning SomeImagesFailed"))
 }
 
 // TestDeletedByUser: a deleted ImageScan of a running image is recreated, and the image is matched again.
 func TestDeletedByUser(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	scanner, image := aScanner(p.namespace, "all"), p.unique("web")
 	matchedAt := func() time.Time {
 		subject := store.Subject{PlatformDigest: keyOfImage(image).Digest, Scope: store.Cluster, Engine: "fake"}
-		summary, err := p.store.Summary(t.Context(), subject, store.Excepting{})
+		summary, err := p.store.Summary(t.Context(), subject, store.ImageExceptions{})
 		p.must(err)
 		return summary.MatchedAt
 	}
-	p.creates(scanner, aPod(p.namespace, "a", running("main", image)))
-	p.becomes(scanner, phasesOf{image: v1alpha1.PhaseScanned})
+	p.create(scanner, aPod(p.namespace, "a", running("main", image)))
+	p.waitForPhases(scanner, phasesOf{image: v1alpha1.PhaseScanned})
 	former, before := p.scan(scanner, image), matchedAt()
-	p.deletes(former)
-	p.becomes(scanner, phasesOf{image: v1alpha1.PhaseScanned})
+	p.delete(former)
+	p.waitForPhases(scanner, phasesOf{image: v1alpha1.PhaseScanned})
 	p.Expect(p.scan(scanner, image).UID).NotTo(Equal(former.UID))
-	p.Eventually(matchedAt, patience).Should(BeTemporally(">", before))
+	p.Eventually(matchedAt, eventuallyTimeout).Should(BeTemporally(">", before))
 }
 
 // TestRetentionInTheCluster: the ImageScan of an unused image is deleted when its retention is over, and so is its use in the store. A
 // longer retention of another Scanner keeps the image.
 func TestRetentionInTheCluster(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	brief := aScanner(p.namespace, "brief", func(s *v1alpha1.Scanner) { s.Spec.UnusedImageRetention = &metav1.Duration{Duration: time.Second} })
 	lasting := aScanner(p.namespace, "lasting")
 	image := p.unique("web")
 	pod := aPod(p.namespace, "a", running("main", image))
-	p.creates(brief, lasting, pod)
-	p.becomes(brief, phasesOf{image: v1alpha1.PhaseScanned})
-	p.becomes(lasting, phasesOf{image: v1alpha1.PhaseScanned})
-	p.deletes(pod)
-	p.Eventually(func() int { return len(p.scans(brief)) }, patience).Should(BeZero())
-	p.Eventually(func() *metav1.Time { return p.scan(lasting, image).Status.UnusedSinceTime }, patience).ShouldNot(BeNil())
+	p.create(brief, lasting, pod)
+	p.waitForPhases(brief, phasesOf{image: v1alpha1.PhaseScanned})
+	p.waitForPhases(lasting, phasesOf{image: v1alpha1.PhaseScanned})
+	p.delete(pod)
+	p.Eventually(func() int { return len(p.scans(brief)) }, eventuallyTimeout).Should(BeZero())
+	p.Eventually(func() *metav1.Time { return p.scan(lasting, image).Status.UnusedSinceTime }, eventuallyTimeout).ShouldNot(BeNil())
 	p.Expect(p.inUse(image)()).To(BeTrue(), "the other Scanner keeps it")
-	p.eventually(lasting, func(g Gomega, status v1alpha1.ScannerStatus) {
+	p.waitForStatus(lasting, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(status.Images).To(Equal(v1alpha1.ImageCounts{}))
 	})
-	p.changes(lasting, func(s *v1alpha1.Scanner) { s.Spec.UnusedImageRetention = &metav1.Duration{} })
-	p.Eventually(func() int { return len(p.scans(lasting)) }, patience).Should(BeZero())
-	p.Eventually(p.inUse(image), patience).Should(BeFalse())
+	p.patchScanner(lasting, func(s *v1alpha1.Scanner) { s.Spec.UnusedImageRetention = &metav1.Duration{} })
+	p.Eventually(func() int { return len(p.scans(lasting)) }, eventuallyTimeout).Should(BeZero())
+	p.Eventually(p.inUse(image), eventuallyTimeout).Should(BeFalse())
 }
 
-// TestStatusOfBefore: a wrong field in an ImageScan's status is corrected without any other event: a reconciliation that started from an
+// TestStaleStatusIsCorrected: a wrong field in an ImageScan's status is corrected without any other event: a reconciliation that started from an
 // older status may have left it.
-func TestStatusOfBefore(t *testing.T) {
-	p := newPlace(t)
+func TestStaleStatusIsCorrected(t *testing.T) {
+	p := newTestEnv(t)
 	scanner, image := aScanner(p.namespace, "all"), p.unique("web")
-	p.creates(scanner, aPod(p.namespace, "a", running("main", image)))
-	p.becomes(scanner, phasesOf{image: v1alpha1.PhaseScanned})
+	p.create(scanner, aPod(p.namespace, "a", running("main", image)))
+	p.waitForPhases(scanner, phasesOf{image: v1alpha1.PhaseScanned})
 	// Wait for the events of the creation to pass: each of them would correct the status as well.
 	p.Eventually(func() bool {
 		before := p.scan(scanner, image).ResourceVersion
-		time.Sleep(quiet)
+		time.Sleep(consistentlyDuration)
 		return p.scan(scanner, image).ResourceVersion == before
-	}, patience).Should(BeTrue())
+	}, eventuallyTimeout).Should(BeTrue())
 	scan := p.scan(scanner, image)
 	before := scan.DeepCopy()
 	scan.Status.UnusedSinceTime = &metav1.Time{Time: time.Now()}
 	p.must(p.client.Status().Patch(t.Context(), scan, client.MergeFrom(before)))
-	p.Eventually(func() *metav1.Time { return p.scan(scanner, image).Status.UnusedSinceTime }, patience).Should(BeNil())
+	p.Eventually(func() *metav1.Time { return p.scan(scanner, image).Status.UnusedSinceTime }, eventuallyTimeout).Should(BeNil())
 }
 
 // TestRetiredByOlderStatus: an ImageScan is not deleted if it has changed since the status on which the decision is based.
 func TestRetiredByOlderStatus(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	scanner := aScanner(p.namespace, "all")
-	p.creates(scanner)
-	scan := scanOf(now(p, scanner), web)
+	p.create(scanner)
+	scan := scanOf(refresh(p, scanner), web)
 	p.must(p.client.Create(t.Context(), scan))
 	old := scan.DeepCopy()
 	old.Status.UnusedSinceTime = &metav1.Time{Time: time.Now().Add(-48 * time.Hour)}
@@ -170,90 +170,90 @@ func TestRetiredByOlderStatus(t *testing.T) {
 
 // TestDeletedScanner: the ImageScans of a deleted Scanner are deleted, and the store has no use for its images any more.
 func TestDeletedScanner(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	scanner := aScanner(p.namespace, "all")
 	image := p.unique("web")
-	p.creates(scanner, aPod(p.namespace, "a", running("main", image)))
-	p.becomes(scanner, phasesOf{image: v1alpha1.PhaseScanned})
+	p.create(scanner, aPod(p.namespace, "a", running("main", image)))
+	p.waitForPhases(scanner, phasesOf{image: v1alpha1.PhaseScanned})
 	p.Expect(p.inUse(image)()).To(BeTrue())
-	p.deletes(scanner)
-	p.Eventually(func() int { return len(p.scans(scanner)) }, patience).Should(BeZero())
-	p.Eventually(p.inUse(image), patience).Should(BeFalse())
-	p.Consistently(p.inUse(image), quiet).Should(BeFalse(), "nobody brings it back")
+	p.delete(scanner)
+	p.Eventually(func() int { return len(p.scans(scanner)) }, eventuallyTimeout).Should(BeZero())
+	p.Eventually(p.inUse(image), eventuallyTimeout).Should(BeFalse())
+	p.Consistently(p.inUse(image), consistentlyDuration).Should(BeFalse(), "nobody brings it back")
 }
 
 // TestRecreatedScanner: another Scanner of the same name starts from the beginning and takes over no ImageScan.
 func TestRecreatedScanner(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	scanner := aScanner(p.namespace, "all")
-	p.creates(scanner, aPod(p.namespace, "a", running("main", web)))
-	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned})
-	p.deletes(scanner)
+	p.create(scanner, aPod(p.namespace, "a", running("main", web)))
+	p.waitForPhases(scanner, phasesOf{web: v1alpha1.PhaseScanned})
+	p.delete(scanner)
 	again := aScanner(p.namespace, "all")
-	p.creates(again)
-	p.becomes(again, phasesOf{web: v1alpha1.PhaseScanned})
-	p.Eventually(func() int { return len(p.scans(scanner)) }, patience).Should(BeZero())
+	p.create(again)
+	p.waitForPhases(again, phasesOf{web: v1alpha1.PhaseScanned})
+	p.Eventually(func() int { return len(p.scans(scanner)) }, eventuallyTimeout).Should(BeZero())
 }
 
 // TestSuspendedScanner: a suspended Scanner starts nothing new, and its ImageScans stay until it is resumed.
 func TestSuspendedScanner(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	scanner := aScanner(p.namespace, "all")
-	p.creates(scanner, aPod(p.namespace, "a", running("main", web)))
-	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned})
-	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) })
-	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+	p.create(scanner, aPod(p.namespace, "a", running("main", web)))
+	p.waitForPhases(scanner, phasesOf{web: v1alpha1.PhaseScanned})
+	p.patchScanner(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) })
+	p.waitForStatus(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 		g.Expect(ready).NotTo(BeNil(), "no status yet")
 		g.Expect(ready.Reason).To(Equal(v1alpha1.ReasonSuspended))
 		g.Expect(status.ObservedGeneration).To(Equal(scanner.Generation))
 	})
-	p.creates(aPod(p.namespace, "b", running("main", vulnerable)))
-	p.Consistently(p.phases(scanner), quiet).Should(Equal(phasesOf{web: v1alpha1.PhaseScanned}))
-	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(false) })
-	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned, vulnerable: v1alpha1.PhaseScanned})
+	p.create(aPod(p.namespace, "b", running("main", vulnerable)))
+	p.Consistently(p.phases(scanner), consistentlyDuration).Should(Equal(phasesOf{web: v1alpha1.PhaseScanned}))
+	p.patchScanner(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(false) })
+	p.waitForPhases(scanner, phasesOf{web: v1alpha1.PhaseScanned, vulnerable: v1alpha1.PhaseScanned})
 }
 
 // TestNewDataInTheCluster: newer data causes new reports for all images, and no write to etcd if the findings are the same.
 func TestNewDataInTheCluster(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	scanner := aScanner(p.namespace, "all")
 	image := p.unique("vulnerable")
-	p.creates(scanner, aPod(p.namespace, "a", running("main", image)))
-	p.becomes(scanner, phasesOf{image: v1alpha1.PhaseScanned})
-	p.Eventually(func() int32 { return p.scan(scanner, image).Status.WorkloadCount }, patience).Should(BeEquivalentTo(1))
+	p.create(scanner, aPod(p.namespace, "a", running("main", image)))
+	p.waitForPhases(scanner, phasesOf{image: v1alpha1.PhaseScanned})
+	p.Eventually(func() int32 { return p.scan(scanner, image).Status.WorkloadCount }, eventuallyTimeout).Should(BeEquivalentTo(1))
 	before := p.scan(scanner, image)
 	p.engine.Publish() // another build without new findings
 	version, err := p.engine.DataVersion(t.Context())
 	p.must(err)
 	matchedWith := func() string {
 		p.wakeups.Image(t.Context(), keyOfImage(image).Digest)
-		summary, err := p.store.Summary(t.Context(), store.Subject{PlatformDigest: keyOfImage(image).Digest, Engine: fake.Engine}, store.Excepting{})
+		summary, err := p.store.Summary(t.Context(), store.Subject{PlatformDigest: keyOfImage(image).Digest, Engine: fake.Engine}, store.ImageExceptions{})
 		p.must(err)
 		return summary.DataVersion
 	}
-	p.Eventually(matchedWith, patience, "200ms").Should(Satisfy(func(used string) bool { return used >= version.Version }), "other tests may publish newer data")
+	p.Eventually(matchedWith, eventuallyTimeout, "200ms").Should(Satisfy(func(used string) bool { return used >= version.Version }), "other tests may publish newer data")
 	p.Consistently(func() string {
 		p.wakeups.Image(t.Context(), keyOfImage(image).Digest)
 		return p.scan(scanner, image).ResourceVersion
-	}, quiet, "200ms").Should(Equal(before.ResourceVersion))
+	}, consistentlyDuration, "200ms").Should(Equal(before.ResourceVersion))
 }
 
 // TestChangedEngine: a Scanner whose engine this operator does not have is stalled, and continues when its engine is changed.
 func TestChangedEngine(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	scanner := aScanner(p.namespace, "all", withClair("https://clair.example.com"))
-	p.creates(scanner, aPod(p.namespace, "a", running("main", web)))
-	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseFailed})
-	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+	p.create(scanner, aPod(p.namespace, "a", running("main", web)))
+	p.waitForPhases(scanner, phasesOf{web: v1alpha1.PhaseFailed})
+	p.waitForStatus(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionStalled)).To(BeTrue())
 		ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 		g.Expect(ready).NotTo(BeNil(), "no status yet")
 		g.Expect(ready.Message).To(ContainSubstring("spec.backend.type"))
 	})
-	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Backend = v1alpha1.Backend{Type: v1alpha1.BackendGrype} })
-	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned})
-	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+	p.patchScanner(scanner, func(s *v1alpha1.Scanner) { s.Spec.Backend = v1alpha1.Backend{Type: v1alpha1.BackendGrype} })
+	p.waitForPhases(scanner, phasesOf{web: v1alpha1.PhaseScanned})
+	p.waitForStatus(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionStalled)).To(BeNil())
 	})
 }

@@ -71,8 +71,8 @@ func byAge(a, b *v1alpha1.Scanner) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 }
 
-// full reports whether a namespace has reached the limit of ImageScans.
-func (l Limits) full(ctx context.Context, cache client.Reader, namespace string) (bool, error) {
+// isFull reports whether a namespace has reached the limit of ImageScans.
+func (l Limits) isFull(ctx context.Context, cache client.Reader, namespace string) (bool, error) {
 	if l.ImageScans == 0 {
 		return false, nil
 	}
@@ -81,14 +81,14 @@ func (l Limits) full(ctx context.Context, cache client.Reader, namespace string)
 	return len(all.Items) >= l.ImageScans, err
 }
 
-// tooManyScanners returns the message for a Scanner that is not admitted.
-func (l Limits) tooManyScanners() string {
+// scannerLimitMessage returns the message for a Scanner that is not admitted.
+func (l Limits) scannerLimitMessage() string {
 	return fmt.Sprintf("nothing is done for this Scanner: the operator works for the %d oldest Scanners of a namespace. "+
 		"Delete another one, or have limits.scannersPerNamespace raised in the operator's configuration", l.Scanners)
 }
 
-// overStoreBudget returns the message about images that exceed the namespace's budget in the store; empty if there are none.
-func overStoreBudget(images []coveredImage) string {
+// storeBudgetMessage returns the message about images that exceed the namespace's budget in the store; empty if there are none.
+func storeBudgetMessage(images []coveredImage) string {
 	n := countReason(images, v1alpha1.ReasonStoreBudgetExceeded)
 	if n == 0 {
 		return ""
@@ -97,8 +97,8 @@ func overStoreBudget(images []coveredImage) string {
 		"Exclude images, or have ingest.storeSizePerNamespace raised in the operator's configuration", n, len(images))
 }
 
-// tooManyImages returns the message about images for which no ImageScan is created; empty if there are none.
-func (l Limits) tooManyImages(images []coveredImage) string {
+// imageLimitMessage returns the message about images for which no ImageScan is created; empty if there are none.
+func (l Limits) imageLimitMessage(images []coveredImage) string {
 	n := countReason(images, v1alpha1.ReasonTooManyImages)
 	if n == 0 {
 		return ""

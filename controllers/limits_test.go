@@ -32,13 +32,13 @@ func deletedScanner(s *v1alpha1.Scanner) {
 	s.Finalizers, s.DeletionTimestamp = []string{scannerFinalizer}, &metav1.Time{Time: noon}
 }
 
-// limited sets the limits of all reconcilers of a unit.
-func (u *unit) limited(l Limits) {
+// setLimits sets the limits of all reconcilers of a unit.
+func (u *unit) setLimits(l Limits) {
 	u.pods.Limits, u.scans.Limits, u.scanners.Limits = l, l, l
 }
 
-// TestWhichScannersAreWorkedFor: the oldest Scanners are admitted, by name if they are equally old. admits and admitted agree.
-func TestWhichScannersAreWorkedFor(t *testing.T) {
+// TestAdmittedScanners: the oldest Scanners are admitted, by name if they are equally old. admits and admitted agree.
+func TestAdmittedScanners(t *testing.T) {
 	early, late := noon.Add(-time.Hour), noon
 	for name, tt := range map[string]struct {
 		limit    int
@@ -87,9 +87,9 @@ func TestWhichScannersAreWorkedFor(t *testing.T) {
 // deleted.
 func TestTooManyScanners(t *testing.T) {
 	first, second := theScanner(), madeAt("second", noon.Add(time.Hour))
-	pod := aPod(shop, "web-1", running("main", web))
+	pod := aPod(fixtureNamespace, "web-1", running("main", web))
 	u := newUnit(t, first, second, pod)
-	u.limited(Limits{Scanners: 1})
+	u.setLimits(Limits{Scanners: 1})
 	imageScans := func() (owners []string) {
 		_, err := u.pods.Reconcile(t.Context(), requestFor(pod))
 		u.must(err)
@@ -120,7 +120,7 @@ func TestTooManyScanners(t *testing.T) {
 	if got := u.pods.podsInNamespace(t.Context(), second); len(got) != 0 {
 		t.Errorf("a Scanner too many has %d pods looked at", len(got))
 	}
-	if got := u.scanners.ofNamespace(t.Context(), pod); len(got) != 1 {
+	if got := u.scanners.scannersInNamespace(t.Context(), pod); len(got) != 1 {
 		t.Errorf("a pod has %d Scanners looked at, want 1", len(got))
 	}
 	u.must(u.client.Delete(t.Context(), first))
@@ -137,13 +137,13 @@ func TestTooManyScanners(t *testing.T) {
 func TestImagesOfScannersTooMany(t *testing.T) {
 	first, second := theScanner(), madeAt("second", noon.Add(time.Hour))
 	scan := scanOf(second, web)
-	u := newUnit(t, first, second, scan, aPod(shop, "web-1", running("main", web)))
-	u.limited(Limits{Scanners: 1})
+	u := newUnit(t, first, second, scan, aPod(fixtureNamespace, "web-1", running("main", web)))
+	u.setLimits(Limits{Scanners: 1})
 	after, _ := u.reconcile(scan)
-	if got := conditionsOf(after.Status.Conditions); !slices.Equal(got, []string{"Ready=False TooManyScanners"}) || len(u.engine.asked) != 0 {
-		t.Errorf("the ImageScan says %v and the engine was asked %d times", got, len(u.engine.asked))
+	if got := conditionsOf(after.Status.Conditions); !slices.Equal(got, []string{"Ready=False TooManyScanners"}) || len(u.engine.indexCalls) != 0 {
+		t.Errorf("the ImageScan says %v and the engine was asked %d times", got, len(u.engine.indexCalls))
 	}
-	if wanted, err := u.store.Wanted(t.Context(), u.engine.Engine(), keyOfImage(web), ""); err != nil || wanted {
+	if wanted, err := u.store.IsNeeded(t.Context(), u.engine.Engine(), keyOfImage(web), ""); err != nil || wanted {
 		t.Errorf("the image is wanted: %t (%v)", wanted, err)
 	}
 }
@@ -154,10 +154,10 @@ func TestTooManyImages(t *testing.T) {
 	scanner := theScanner()
 	var objects []client.Object
 	for i := range 3 {
-		objects = append(objects, aPod(shop, fmt.Sprint("web-", i), running("main", fmt.Sprintf("registry.example.com/shop/web:%d", i))))
+		objects = append(objects, aPod(fixtureNamespace, fmt.Sprint("web-", i), running("main", fmt.Sprintf("registry.example.com/shop/web:%d", i))))
 	}
 	u := newUnit(t, append(objects, scanner)...)
-	u.limited(Limits{Scanners: 20, ImageScans: 2})
+	u.setLimits(Limits{Scanners: 20, ImageScans: 2})
 	reconcile := func() (made int, again []time.Duration) {
 		for _, pod := range objects {
 			result, err := u.pods.Reconcile(t.Context(), requestFor(pod))
@@ -169,7 +169,7 @@ func TestTooManyImages(t *testing.T) {
 		return len(scans.Items), again
 	}
 	made, again := reconcile()
-	if want := []time.Duration{0, 0, roomWait}; made != 2 || !slices.Equal(again, want) {
+	if want := []time.Duration{0, 0, fullRetryDelay}; made != 2 || !slices.Equal(again, want) {
 		t.Errorf("%d ImageScans were made, the pods are looked at again after %v; want 2 and %v", made, again, want)
 	}
 	after := u.reconcileScanner()
@@ -177,8 +177,8 @@ func TestTooManyImages(t *testing.T) {
 	if got := ready.Reason + " " + ready.Message; !strings.HasPrefix(got, "TooManyImages 1 of 3 images are not scanned: the namespace has 2 ImageScans") || after.Status.Images.Failed != 1 {
 		t.Errorf("the Scanner is Ready=%s %s, with %d failed images", ready.Status, got, after.Status.Images.Failed)
 	}
-	u.limited(Limits{Scanners: 20, ImageScans: 3})
-	u.pass(roomWait)
+	u.setLimits(Limits{Scanners: 20, ImageScans: 3})
+	u.advanceClock(fullRetryDelay)
 	if made, again := reconcile(); made != 3 || slices.Max(again) != 0 {
 		t.Errorf("with room for one more there are %d ImageScans, and the pods are looked at again after %v", made, again)
 	}
@@ -189,10 +189,10 @@ func TestTooManyImages(t *testing.T) {
 func TestFullNamespaceIsCountedSeldom(t *testing.T) {
 	var objects []client.Object
 	for i := range 20 {
-		objects = append(objects, aPod(shop, fmt.Sprint("web-", i), running("main", fmt.Sprintf("registry.example.com/shop/web:%d", i))))
+		objects = append(objects, aPod(fixtureNamespace, fmt.Sprint("web-", i), running("main", fmt.Sprintf("registry.example.com/shop/web:%d", i))))
 	}
 	u := newUnit(t, append(objects, theScanner())...)
-	u.limited(Limits{Scanners: 20, ImageScans: 1})
+	u.setLimits(Limits{Scanners: 20, ImageScans: 1})
 	counted := 0
 	u.pods.Client = interceptor.NewClient(u.pods.Client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -217,8 +217,8 @@ func TestFullNamespaceIsCountedSeldom(t *testing.T) {
 func TestStoreBudget(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
-	u.engine.index = says(backend.Progress{}, &backend.Failure{Reason: v1alpha1.ReasonStoreBudgetExceeded, Message: "no room"})
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "web-1", running("main", web)))
+	u.engine.index = fixedResult(backend.Progress{}, &backend.Failure{Reason: v1alpha1.ReasonStoreBudgetExceeded, Message: "no room"})
 	u.reconcile(scan)
 	after := u.reconcileScanner()
 	if got, want := conditionsOf(after.Status.Conditions), "Stalled=True StoreBudgetExceeded"; !slices.Contains(got, want) {

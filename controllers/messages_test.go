@@ -17,8 +17,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// telling gives a Scanner receivers with a group wait and interval of one second.
-func telling(names ...string) func(*v1alpha1.Scanner) {
+// notifying gives a Scanner receivers with a group wait and interval of one second.
+func notifying(names ...string) func(*v1alpha1.Scanner) {
 	return func(s *v1alpha1.Scanner) {
 		s.Spec.Notifications = nil
 		for _, name := range names {
@@ -30,15 +30,15 @@ func telling(names ...string) func(*v1alpha1.Scanner) {
 	}
 }
 
-// told returns the messages of a Scanner in the place's namespace, oldest first: the receiver, the kind, and the images of its sections.
-func (p *place) told(scanner string) func() []string {
+// sentMessages returns the messages of a Scanner in the place's namespace, oldest first: the receiver, the kind, and the images of its sections.
+func (p *testEnv) sentMessages(scanner string) func() []string {
 	return func() (told []string) {
 		for _, d := range p.slack.of(p.namespace) {
-			if d.Digest.Scanner != scanner {
+			if d.Message.Scanner != scanner {
 				continue
 			}
-			words := []string{d.Receiver.SecretName, string(d.Digest.Kind)}
-			for _, section := range d.Digest.Sections {
+			words := []string{d.Receiver.SecretName, string(d.Message.Kind)}
+			for _, section := range d.Message.Sections {
 				words = append(words, section.Repository[strings.LastIndex(section.Repository, "/")+1:])
 			}
 			told = append(told, strings.Join(words, " "))
@@ -47,107 +47,107 @@ func (p *place) told(scanner string) func() []string {
 	}
 }
 
-// runsSoon makes the operator scan an image before the Scanner under test is created, so that the image belongs to that Scanner's baseline.
-func (p *place) runsSoon(image string) {
+// scanBefore makes the operator scan an image before the Scanner under test is created, so that the image belongs to that Scanner's baseline.
+func (p *testEnv) scanBefore(image string) {
 	p.t.Helper()
-	p.creates(aPod(p.namespace, "first", running("main", p.unique(image))))
+	p.create(aPod(p.namespace, "first", running("main", p.unique(image))))
 	early := aScanner(p.namespace, "early")
-	p.creates(early)
-	p.becomes(early, phasesOf{p.unique(image): v1alpha1.PhaseScanned})
-	p.deletes(early)
+	p.create(early)
+	p.waitForPhases(early, phasesOf{p.unique(image): v1alpha1.PhaseScanned})
+	p.delete(early)
 }
 
 // TestSuspendedScannerIsSilent: a suspended Scanner sends nothing. After it is resumed, one message has what was found meanwhile, and
 // nothing that was announced before.
 func TestSuspendedScannerIsSilent(t *testing.T) {
-	p := newPlace(t)
-	p.runsSoon("vulnerable")
-	scanner := aScanner(p.namespace, "all", telling("team"))
-	p.creates(scanner)
-	p.Eventually(p.told("all"), patience).Should(Equal([]string{"team FirstScan"}))
-	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) })
-	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+	p := newTestEnv(t)
+	p.scanBefore("vulnerable")
+	scanner := aScanner(p.namespace, "all", notifying("team"))
+	p.create(scanner)
+	p.Eventually(p.sentMessages("all"), eventuallyTimeout).Should(Equal([]string{"team FirstScan"}))
+	p.patchScanner(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) })
+	p.waitForStatus(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(status.ObservedGeneration).To(Equal(scanner.Generation))
 	})
-	p.creates(
+	p.create(
 		aPod(p.namespace, "second", running("main", p.unique("vulnerable-second"))),
 		aPod(p.namespace, "third", running("main", p.unique("vulnerable-third"))),
 	)
-	p.Consistently(p.told("all"), quiet).Should(HaveLen(1))
-	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(false) })
-	p.becomes(scanner, phasesOf{
+	p.Consistently(p.sentMessages("all"), consistentlyDuration).Should(HaveLen(1))
+	p.patchScanner(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(false) })
+	p.waitForPhases(scanner, phasesOf{
 		p.unique("vulnerable"): v1alpha1.PhaseScanned, p.unique("vulnerable-second"): v1alpha1.PhaseScanned, p.unique("vulnerable-third"): v1alpha1.PhaseScanned,
 	})
-	p.Eventually(p.told("all"), patience).Should(Equal([]string{"team FirstScan", "team News vulnerable-second vulnerable-third"}))
-	p.Consistently(p.told("all"), quiet).Should(HaveLen(2), "there is no second summary")
+	p.Eventually(p.sentMessages("all"), eventuallyTimeout).Should(Equal([]string{"team FirstScan", "team News vulnerable-second vulnerable-third"}))
+	p.Consistently(p.sentMessages("all"), consistentlyDuration).Should(HaveLen(2), "there is no second summary")
 }
 
 // TestReceiversChange: an added receiver gets a summary of its own. A receiver that is added again soon continues where it was, with what
 // was found meanwhile. The other receivers are not affected.
 func TestReceiversChange(t *testing.T) {
-	p := newPlace(t)
-	p.runsSoon("vulnerable")
-	scanner := aScanner(p.namespace, "all", telling("team"))
-	p.creates(scanner)
-	p.Eventually(p.told("all"), patience).Should(Equal([]string{"team FirstScan"}))
+	p := newTestEnv(t)
+	p.scanBefore("vulnerable")
+	scanner := aScanner(p.namespace, "all", notifying("team"))
+	p.create(scanner)
+	p.Eventually(p.sentMessages("all"), eventuallyTimeout).Should(Equal([]string{"team FirstScan"}))
 
-	p.changes(scanner, telling("team", "boss"))
-	p.Eventually(p.told("all"), patience).Should(Equal([]string{"team FirstScan", "boss FirstScan"}))
-	p.changes(scanner, telling("boss"))
-	p.creates(aPod(p.namespace, "second", running("main", p.unique("vulnerable-second"))))
-	p.Eventually(p.told("all"), patience).Should(Equal([]string{"team FirstScan", "boss FirstScan", "boss News vulnerable-second"}))
-	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+	p.patchScanner(scanner, notifying("team", "boss"))
+	p.Eventually(p.sentMessages("all"), eventuallyTimeout).Should(Equal([]string{"team FirstScan", "boss FirstScan"}))
+	p.patchScanner(scanner, notifying("boss"))
+	p.create(aPod(p.namespace, "second", running("main", p.unique("vulnerable-second"))))
+	p.Eventually(p.sentMessages("all"), eventuallyTimeout).Should(Equal([]string{"team FirstScan", "boss FirstScan", "boss News vulnerable-second"}))
+	p.waitForStatus(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(status.Receivers).To(HaveLen(1))
 		g.Expect(status.Receivers[0].Name).To(Equal("boss"))
 	})
 
-	p.changes(scanner, telling("boss", "team"))
+	p.patchScanner(scanner, notifying("boss", "team"))
 	all := []string{"team FirstScan", "boss FirstScan", "boss News vulnerable-second", "team News vulnerable-second"}
-	p.Eventually(p.told("all"), patience).Should(Equal(all))
-	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Notifications[0].Slack.WebhookURLSecretRef.Name = "another-channel" })
-	p.Consistently(p.told("all"), quiet).Should(Equal(all), "another address for the same receiver is no reason to begin anew")
+	p.Eventually(p.sentMessages("all"), eventuallyTimeout).Should(Equal(all))
+	p.patchScanner(scanner, func(s *v1alpha1.Scanner) { s.Spec.Notifications[0].Slack.WebhookURLSecretRef.Name = "another-channel" })
+	p.Consistently(p.sentMessages("all"), consistentlyDuration).Should(Equal(all), "another address for the same receiver is no reason to begin anew")
 }
 
-// TestScannersTellApart: two Scanners that select the same pods each send to their own receivers once. A Scanner with a new name begins
+// TestScannersNotifySeparately: two Scanners that select the same pods each send to their own receivers once. A Scanner with a new name begins
 // with a summary.
-func TestScannersTellApart(t *testing.T) {
-	p := newPlace(t)
-	p.runsSoon("vulnerable")
-	one, two := aScanner(p.namespace, "one", telling("team")), aScanner(p.namespace, "two", telling("team", "boss"))
-	p.creates(one, two)
-	p.Eventually(p.told("one"), patience).Should(Equal([]string{"team FirstScan"}))
-	p.Eventually(p.told("two"), patience).Should(ConsistOf("team FirstScan", "boss FirstScan"))
-	p.deletes(one)
-	p.creates(aScanner(p.namespace, "renamed", telling("team")), aPod(p.namespace, "second", running("main", p.unique("vulnerable-second"))))
-	p.Eventually(p.told("renamed"), patience).Should(ContainElement("team FirstScan"))
-	p.Eventually(p.told("two"), patience).Should(ConsistOf("team FirstScan", "boss FirstScan", "team News vulnerable-second", "boss News vulnerable-second"))
-	p.Consistently(p.told("one"), quiet).Should(HaveLen(1), "nobody speaks for a Scanner that has gone")
+func TestScannersNotifySeparately(t *testing.T) {
+	p := newTestEnv(t)
+	p.scanBefore("vulnerable")
+	one, two := aScanner(p.namespace, "one", notifying("team")), aScanner(p.namespace, "two", notifying("team", "boss"))
+	p.create(one, two)
+	p.Eventually(p.sentMessages("one"), eventuallyTimeout).Should(Equal([]string{"team FirstScan"}))
+	p.Eventually(p.sentMessages("two"), eventuallyTimeout).Should(ConsistOf("team FirstScan", "boss FirstScan"))
+	p.delete(one)
+	p.create(aScanner(p.namespace, "renamed", notifying("team")), aPod(p.namespace, "second", running("main", p.unique("vulnerable-second"))))
+	p.Eventually(p.sentMessages("renamed"), eventuallyTimeout).Should(ContainElement("team FirstScan"))
+	p.Eventually(p.sentMessages("two"), eventuallyTimeout).Should(ConsistOf("team FirstScan", "boss FirstScan", "team News vulnerable-second", "boss News vulnerable-second"))
+	p.Consistently(p.sentMessages("one"), consistentlyDuration).Should(HaveLen(1), "nobody speaks for a Scanner that has gone")
 }
 
-// TestDeselectedIsNoNews: images that a Scanner does not cover any more are not announced, neither when they are deselected nor when they
+// TestDeselectedImagesAreNotAnnounced: images that a Scanner does not cover any more are not announced, neither when they are deselected nor when they
 // are selected again.
-func TestDeselectedIsNoNews(t *testing.T) {
-	p := newPlace(t)
-	p.runsSoon("vulnerable")
-	scanner := aScanner(p.namespace, "all", telling("team"))
-	p.creates(scanner)
-	p.Eventually(p.told("all"), patience).Should(Equal([]string{"team FirstScan"}))
+func TestDeselectedImagesAreNotAnnounced(t *testing.T) {
+	p := newTestEnv(t)
+	p.scanBefore("vulnerable")
+	scanner := aScanner(p.namespace, "all", notifying("team"))
+	p.create(scanner)
+	p.Eventually(p.sentMessages("all"), eventuallyTimeout).Should(Equal([]string{"team FirstScan"}))
 	for _, change := range []func(*v1alpha1.Scanner){
 		selecting("tier", "none"), func(s *v1alpha1.Scanner) { s.Spec.PodSelector = nil },
 		excluding("*"), func(s *v1alpha1.Scanner) { s.Spec.Images.Exclude = nil },
 		withClair("https://clair.example.com"), func(s *v1alpha1.Scanner) { s.Spec.Backend = v1alpha1.Backend{Type: v1alpha1.BackendGrype} },
 	} {
-		p.changes(scanner, change)
-		p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+		p.patchScanner(scanner, change)
+		p.waitForStatus(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 			g.Expect(status.ObservedGeneration).To(Equal(scanner.Generation))
 			g.Expect(status.Images.Pending).To(BeZero())
 		})
 	}
-	p.Consistently(p.told("all"), quiet).Should(HaveLen(1))
+	p.Consistently(p.sentMessages("all"), consistentlyDuration).Should(HaveLen(1))
 }
 
-// TestMessageOnItsWay: a message that was not delivered yet when the Scanner is changed is sent after the change is reverted, once.
-func TestMessageOnItsWay(t *testing.T) {
+// TestPendingMessageSurvivesChange: a message that was not delivered yet when the Scanner is changed is sent after the change is reverted, once.
+func TestPendingMessageSurvivesChange(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change, back func(*v1alpha1.Scanner)
 	}{
@@ -161,32 +161,32 @@ func TestMessageOnItsWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newNotifyWorld(t, nil)
-			w.found(finding.Critical)
+			w.saveReport(finding.Critical)
 			w.receivers.outcomes["slack-team"] = notify.Outcome{Result: notify.RateLimited, RetryAfter: time.Minute}
 			w.reconcile()
-			_, first := w.after(30 * time.Second)
+			_, first := w.reconcileAfter(30 * time.Second)
 			if len(first) != 1 {
 				t.Fatalf("%d attempts, want 1", len(first))
 			}
 			delete(w.receivers.outcomes, "slack-team")
-			w.changes(tt.change)
-			if next, sent := w.after(10 * time.Minute); len(sent) != 0 || next != 0 {
+			w.updateScanner(tt.change)
+			if next, sent := w.reconcileAfter(10 * time.Minute); len(sent) != 0 || next != 0 {
 				t.Errorf("meanwhile %d messages are sent, and the next look is in %s; want neither", len(sent), next)
 			}
-			w.changes(tt.back)
-			_, sent := w.after(time.Minute)
-			if len(sent) != 1 || sent[0].Digest.ID != first[0].Digest.ID {
+			w.updateScanner(tt.back)
+			_, sent := w.reconcileAfter(time.Minute)
+			if len(sent) != 1 || sent[0].Message.ID != first[0].Message.ID {
 				t.Fatalf("messages %+v, want the one that was on its way", sent)
 			}
-			if next, sent := w.after(time.Hour); len(sent) != 0 || next != noticeInterval {
+			if next, sent := w.reconcileAfter(time.Hour); len(sent) != 0 || next != noticeInterval {
 				t.Errorf("afterwards %d messages and another look in %s, want nothing more", len(sent), next)
 			}
 		})
 	}
 }
 
-// changes updates the Scanner as a user would.
-func (w *notifyWorld) changes(change func(*v1alpha1.Scanner)) {
+// updateScanner updates the Scanner as a user would.
+func (w *notifyWorld) updateScanner(change func(*v1alpha1.Scanner)) {
 	w.t.Helper()
 	var scanner v1alpha1.Scanner
 	w.must(w.client.Get(w.t.Context(), requestFor(w.scanner).NamespacedName, &scanner))
@@ -200,8 +200,8 @@ func (w *notifyWorld) changes(change func(*v1alpha1.Scanner)) {
 func TestSuspendedWhileAJobRuns(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
-	u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "a Job runs", time.Minute), nil)
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "a", running("main", web)))
+	u.engine.index = fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "a Job runs", time.Minute), nil)
 	if after, _ := u.reconcile(scan); after.Status.Phase != v1alpha1.PhaseCataloging {
 		t.Fatalf("the image is %s, want a Job to run", after.Status.Phase)
 	}
@@ -211,7 +211,7 @@ func TestSuspendedWhileAJobRuns(t *testing.T) {
 		t.Error("the engine is asked to go on")
 		return backend.Done, nil
 	}
-	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical))
+	u.saveReport(web, vulnerability("CVE-2024-0001", finding.Critical))
 	after, _ := u.reconcile(scan)
 	ready := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady)
 	if ready.Reason != v1alpha1.ReasonSuspended || meta.IsStatusConditionTrue(after.Status.Conditions, v1alpha1.ConditionReconciling) {
@@ -227,7 +227,7 @@ func TestSuspendedWhileAJobRuns(t *testing.T) {
 	scanner = u.reconcileScanner()
 	scanner.Spec.Suspend = ptr.To(false)
 	u.update(scanner)
-	u.engine.index = says(backend.Done, nil)
+	u.engine.index = fixedResult(backend.Done, nil)
 	if after, _ := u.reconcile(scan); after.Status.Phase != v1alpha1.PhaseScanned || after.Status.Findings.Critical != 1 {
 		t.Errorf("the image is %s with %+v, want what the Job found", after.Status.Phase, after.Status.Findings)
 	}
@@ -237,8 +237,8 @@ func TestSuspendedWhileAJobRuns(t *testing.T) {
 func TestSuspendedIsNotMatched(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
-	u.reported(web)
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "a", running("main", web)))
+	u.saveReport(web)
 	u.reconcile(scan)
 	queued := func() int {
 		t.Helper()
@@ -264,14 +264,14 @@ func TestSuspendedIsNotMatched(t *testing.T) {
 func TestChangedSettingsWhileAJobRuns(t *testing.T) {
 	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Backend.Grype = &v1alpha1.GrypeBackend{} })
 	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
-	u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "a Job runs", time.Minute), nil)
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "a", running("main", web)))
+	u.engine.index = fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "a Job runs", time.Minute), nil)
 	u.reconcile(scan)
 	scanner.Spec.Backend.Grype.Job.PriorityClassName = "low"
 	u.update(scanner)
 	after, _ := u.reconcile(scan)
-	if len(u.engine.asked) != 2 || u.engine.asked[0].Job.PriorityClassName != "" || u.engine.asked[1].Job.PriorityClassName != "low" {
-		t.Errorf("the engine was asked for %+v, want the new settings the second time", u.engine.asked)
+	if len(u.engine.indexCalls) != 2 || u.engine.indexCalls[0].Job.PriorityClassName != "" || u.engine.indexCalls[1].Job.PriorityClassName != "low" {
+		t.Errorf("the engine was asked for %+v, want the new settings the second time", u.engine.indexCalls)
 	}
 	if after.Status.Phase != v1alpha1.PhaseCataloging || after.Status.Attempts != 0 {
 		t.Errorf("the image is %s after %d attempts, want the Job to go on", after.Status.Phase, after.Status.Attempts)

@@ -49,37 +49,37 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 
 // Gauges of each Scanner. The label is called scanner_namespace because namespace is where the manager runs.
 var (
-	imagesGauge = describe("scanner_operator_images", "Images of a Scanner by state (scanned, pending, failed, excluded).",
+	imagesGauge = newGaugeDesc("scanner_operator_images", "Images of a Scanner by state (scanned, pending, failed, excluded).",
 		"scanner_namespace", "scanner", "state")
-	failedGauge = describe("scanner_operator_images_failed", "Failed images of a Scanner by reason (docs/troubleshooting.md).",
+	failedGauge = newGaugeDesc("scanner_operator_images_failed", "Failed images of a Scanner by reason (docs/troubleshooting.md).",
 		"scanner_namespace", "scanner", "reason")
-	recentGauge = describe("scanner_operator_images_recently_used", "Further images of a Scanner that nothing runs now and whose last pods ended within unusedImageRetention.",
+	recentGauge = newGaugeDesc("scanner_operator_images_recently_used", "Further images of a Scanner that nothing runs now and whose last pods ended within unusedImageRetention.",
 		"scanner_namespace", "scanner")
-	findingsGauge = describe("scanner_operator_findings", "Findings of a Scanner by severity, without those that exceptions cover.",
+	findingsGauge = newGaugeDesc("scanner_operator_findings", "Findings of a Scanner by severity, without those that exceptions cover.",
 		"scanner_namespace", "scanner", "severity")
-	fixableGauge = describe("scanner_operator_findings_fixable", "Findings of a Scanner that have a fixed version.",
+	fixableGauge = newGaugeDesc("scanner_operator_findings_fixable", "Findings of a Scanner that have a fixed version.",
 		"scanner_namespace", "scanner")
-	exploitedGauge = describe("scanner_operator_findings_known_exploited", "Findings of a Scanner that are known to be exploited.",
+	exploitedGauge = newGaugeDesc("scanner_operator_findings_known_exploited", "Findings of a Scanner that are known to be exploited.",
 		"scanner_namespace", "scanner")
-	suppressedGauge = describe("scanner_operator_findings_suppressed", "Findings of a Scanner that exceptions suppress.",
+	suppressedGauge = newGaugeDesc("scanner_operator_findings_suppressed", "Findings of a Scanner that exceptions suppress.",
 		"scanner_namespace", "scanner")
-	conditionGauge = describe("scanner_operator_scanner_condition", "Conditions of a Scanner: 1 if true, 0 if not.",
+	conditionGauge = newGaugeDesc("scanner_operator_scanner_condition", "Conditions of a Scanner: 1 if true, 0 if not.",
 		"scanner_namespace", "scanner", "condition")
-	oldestGauge = describe("scanner_operator_oldest_result_timestamp_seconds", "When the oldest result of a Scanner's scanned images was made, in Unix time.",
+	oldestGauge = newGaugeDesc("scanner_operator_oldest_result_timestamp_seconds", "When the oldest result of a Scanner's scanned images was made, in Unix time.",
 		"scanner_namespace", "scanner")
-	waitingGauge = describe("scanner_operator_longest_pending_timestamp_seconds", "Since when the pending image of a Scanner waits that waits longest, in Unix time.",
+	waitingGauge = newGaugeDesc("scanner_operator_longest_pending_timestamp_seconds", "Since when the pending image of a Scanner waits that waits longest, in Unix time.",
 		"scanner_namespace", "scanner")
-	dataGauge = describe("scanner_operator_vulnerability_data_timestamp_seconds", "When the vulnerability data of a Scanner's engine was built, in Unix time.",
+	dataGauge = newGaugeDesc("scanner_operator_vulnerability_data_timestamp_seconds", "When the vulnerability data of a Scanner's engine was built, in Unix time.",
 		"scanner_namespace", "scanner", "engine")
-	maxAgeGauge = describe("scanner_operator_vulnerability_data_max_age_seconds", "Age from which on vulnerability data counts as outdated, by the operator's configuration.",
+	maxAgeGauge = newGaugeDesc("scanner_operator_vulnerability_data_max_age_seconds", "Age from which on vulnerability data counts as outdated, by the operator's configuration.",
 		"scanner_namespace", "scanner", "engine")
-	receiversGauge = describe("scanner_operator_receivers", "Receivers of a Scanner by state (working, or failing as long as the last attempt failed).",
+	receiversGauge = newGaugeDesc("scanner_operator_receivers", "Receivers of a Scanner by state (working, or failing as long as the last attempt failed).",
 		"scanner_namespace", "scanner", "state")
-	untoldGauge = describe("scanner_operator_pending_announcements", "Findings that wait for the next message to a Scanner's receivers.",
+	pendingGauge = newGaugeDesc("scanner_operator_pending_announcements", "Findings that wait for the next message to a Scanner's receivers.",
 		"scanner_namespace", "scanner")
 )
 
-func describe(name, help string, labels ...string) *prometheus.Desc {
+func newGaugeDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
 
@@ -87,7 +87,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 func (m *Metrics) Describe(into chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
 		imagesGauge, failedGauge, recentGauge, findingsGauge, fixableGauge, exploitedGauge, suppressedGauge, conditionGauge,
-		oldestGauge, waitingGauge, dataGauge, maxAgeGauge, receiversGauge, untoldGauge,
+		oldestGauge, waitingGauge, dataGauge, maxAgeGauge, receiversGauge, pendingGauge,
 	} {
 		into <- desc
 	}
@@ -104,8 +104,8 @@ func (m *Metrics) Collect(into chan<- prometheus.Metric) {
 	}
 }
 
-// covers replaces the metrics of a Scanner.
-func (m *Metrics) covers(s *scannerScope) {
+// setScanner replaces the metrics of a Scanner.
+func (m *Metrics) setScanner(s *scannerScope) {
 	if m == nil {
 		return
 	}
@@ -124,8 +124,8 @@ func (m *Metrics) covers(s *scannerScope) {
 
 var truth = map[metav1.ConditionStatus]float64{metav1.ConditionTrue: 1}
 
-// forget drops the metrics of a deleted Scanner.
-func (m *Metrics) forget(name types.NamespacedName) {
+// remove drops the metrics of a deleted Scanner.
+func (m *Metrics) remove(name types.NamespacedName) {
 	if m == nil {
 		return
 	}
@@ -213,18 +213,18 @@ func (g *gauges) receivers() {
 	}
 	g.add(receiversGauge, float64(failing), "failing")
 	g.add(receiversGauge, float64(len(g.scanner.Status.Receivers)-failing), "working")
-	g.add(untoldGauge, float64(untold))
+	g.add(pendingGauge, float64(untold))
 }
 
-// failed counts a failed attempt to scan an image.
-func (m *Metrics) failed(reason string) {
+// countFailure counts a failed attempt to scan an image.
+func (m *Metrics) countFailure(reason string) {
 	if m != nil {
 		m.failures.WithLabelValues(knownReason(reason)).Inc()
 	}
 }
 
-// attempted counts an attempt to deliver a message.
-func (m *Metrics) attempted(o *notify.Outcome) {
+// countDelivery counts an attempt to deliver a message.
+func (m *Metrics) countDelivery(o *notify.Outcome) {
 	if m != nil {
 		m.deliveries.WithLabelValues(string(o.Result), o.Reason).Inc()
 	}

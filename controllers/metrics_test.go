@@ -49,7 +49,7 @@ func measured(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 // TestScannerMetrics: the metrics of a Scanner follow its status and are removed with the Scanner.
 func TestScannerMetrics(t *testing.T) {
 	scanner := theScanner()
-	u := newUnit(t, scanner, aPod(shop, "a", waiting("c", "nginx", "ErrImagePull")))
+	u := newUnit(t, scanner, aPod(fixtureNamespace, "a", waiting("c", "nginx", "ErrImagePull")))
 	registry := prometheus.NewRegistry()
 	u.scanners.Metrics = NewMetrics(registry)
 	u.reconcileScanner()
@@ -64,7 +64,7 @@ func TestScannerMetrics(t *testing.T) {
 			t.Errorf("%s is %v (%v), want %v", name, value, found, want)
 		}
 	}
-	u.must(u.client.Delete(t.Context(), aPod(shop, "a")))
+	u.must(u.client.Delete(t.Context(), aPod(fixtureNamespace, "a")))
 	u.reconcileScanner()
 	if got := measured(t, registry); got["images failed"] != 0 || got["images_failed NotPulled"] != 0 {
 		t.Errorf("after the pod has gone: %v", got)
@@ -77,8 +77,8 @@ func TestScannerMetrics(t *testing.T) {
 	}
 }
 
-// TestSuspendedScannersAreNotLate: a suspended Scanner has no metric of overdue work.
-func TestSuspendedScannersAreNotLate(t *testing.T) {
+// TestSuspendedScannerHasNoOverdueMetrics: a suspended Scanner has no metric of overdue work.
+func TestSuspendedScannerHasNoOverdueMetrics(t *testing.T) {
 	scanner := theScanner()
 	g := gauges{scanner: scanner}
 	images := []coveredImage{{State: imagePending, Since: noon}, {State: imagePending, Since: noon.Add(time.Hour)}}
@@ -97,9 +97,9 @@ func TestFailuresAreCounted(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := NewMetrics(registry)
 	for _, reason := range []string{"ImageNotFound", "Invented1", "Invented2", "ImageNotFound", ""} {
-		m.failed(reason)
+		m.countFailure(reason)
 	}
-	m.attempted(&notify.Outcome{Result: notify.Delivered})
+	m.countDelivery(&notify.Outcome{Result: notify.Delivered})
 	want := map[string]float64{"scan_failures_total ImageNotFound": 2, "scan_failures_total Other": 3, "deliveries_total  " + string(notify.Delivered): 1}
 	if diff := cmp.Diff(want, measured(t, registry)); diff != "" {
 		t.Errorf("counted (-want +got):\n%s", diff)
@@ -110,10 +110,10 @@ func TestFailuresAreCounted(t *testing.T) {
 func TestFailedAttemptsAreCounted(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "web-1", running("main", web)))
 	registry := prometheus.NewRegistry()
 	u.scans.Metrics = NewMetrics(registry)
-	u.engine.index = says(backend.Progress{}, &backend.Failure{Reason: "ImageNotFound", Message: "gone"})
+	u.engine.index = fixedResult(backend.Progress{}, &backend.Failure{Reason: "ImageNotFound", Message: "gone"})
 	for range 3 {
 		u.reconcile(scan)
 	}
@@ -158,12 +158,12 @@ func TestStoreEvents(t *testing.T) {
 	u.scanners.StoreDurable = false
 	u.scanners.StoreAdvice = "give it a volume"
 	u.reconcileScanner()
-	if got := u.said(); !slices.Contains(got, "Warning EphemeralVolume give it a volume") {
+	if got := u.takeEvents(); !slices.Contains(got, "Warning EphemeralVolume give it a volume") {
 		t.Errorf("events %q, want that the store is not durable", got)
 	}
 	u.scanners.StoreDurable = true
 	u.reconcileScanner()
-	if diff := cmp.Diff([]string{"Normal VolumeMounted the store works and outlives the pod"}, u.said()); diff != "" {
+	if diff := cmp.Diff([]string{"Normal VolumeMounted the store works and outlives the pod"}, u.takeEvents()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
@@ -172,24 +172,24 @@ func TestStoreEvents(t *testing.T) {
 func TestDataEvents(t *testing.T) {
 	u := newUnit(t, theScanner())
 	u.reconcileScanner()
-	if got := u.said(); !slices.Contains(got, "Normal Available the engine works, with vulnerability data of "+noon.Add(-time.Hour).Format(time.RFC3339)) {
+	if got := u.takeEvents(); !slices.Contains(got, "Normal Available the engine works, with vulnerability data of "+noon.Add(-time.Hour).Format(time.RFC3339)) {
 		t.Errorf("events %q, want that the engine works", got)
 	}
 	u.engine.problem = "the data is old"
 	for range 2 {
 		u.reconcileScanner()
 	}
-	if diff := cmp.Diff([]string{"Warning " + v1alpha1.ReasonDataOutdated + " the data is old"}, u.said()); diff != "" {
+	if diff := cmp.Diff([]string{"Warning " + v1alpha1.ReasonDataOutdated + " the data is old"}, u.takeEvents()); diff != "" {
 		t.Errorf("events when data is outdated (-want +got):\n%s", diff)
 	}
 	u.engine.problem, u.engine.version.Built = "", noon
 	u.reconcileScanner()
-	if diff := cmp.Diff([]string{"Normal Available the engine works, with vulnerability data of " + noon.Format(time.RFC3339)}, u.said()); diff != "" {
+	if diff := cmp.Diff([]string{"Normal Available the engine works, with vulnerability data of " + noon.Format(time.RFC3339)}, u.takeEvents()); diff != "" {
 		t.Errorf("events when it is renewed (-want +got):\n%s", diff)
 	}
 	u.engine.version.Built = noon.Add(time.Hour)
 	u.reconcileScanner()
-	if got := u.said(); len(got) != 0 {
+	if got := u.takeEvents(); len(got) != 0 {
 		t.Errorf("events %q for newer data", got)
 	}
 }
@@ -207,11 +207,11 @@ func TestUnreadableScannerMetrics(t *testing.T) {
 	denied := interceptor.NewClient(u.client, interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
 		return nil // the access review stays empty: nothing is allowed
 	}})
-	u.scanners.Rights = &rights.Checker{
-		Client: denied, Cache: u.client, Home: "home", Account: "home:manager", Log: logr.Discard(), Metrics: prometheus.NewRegistry(),
-		Changed: func(context.Context, string, string) { done() },
+	u.scanners.Permissions = &rights.Checker{
+		Client: denied, Cache: u.client, OperatorNamespace: "home", Account: "home:manager", Log: logr.Discard(), Metrics: prometheus.NewRegistry(),
+		OnChange: func(context.Context, string, string) { done() },
 	}
-	u.must(u.scanners.Rights.Run(ctx))
+	u.must(u.scanners.Permissions.Run(ctx))
 	u.reconcileScanner()
 	if got, found := measured(t, registry)["scanner_condition Ready"]; !found || got != 0 || u.readyReason() != v1alpha1.ReasonMissingRights {
 		t.Errorf("Ready is %v (%v) for %s, want 0 for %s", got, found, u.readyReason(), v1alpha1.ReasonMissingRights)

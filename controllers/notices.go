@@ -22,16 +22,16 @@ const expiryNotice = 7 * 24 * time.Hour
 // maxNoticeExamples is the number of images that a notice names.
 const maxNoticeExamples = 5
 
-// NoticeTimes has the minimum duration of a problem before receivers get a notice.
-type NoticeTimes struct {
+// NoticeThresholds has the minimum duration of a problem before receivers get a notice.
+type NoticeThresholds struct {
 	// ScansFailing is the time without any result. ImagesFailed is the time for which an image has failed.
 	ScansFailing, ImagesFailed time.Duration
 }
 
-// circumstances is the input from which a Scanner's health notices are computed. All of it survives a restart.
-type circumstances struct {
+// healthInput is the input from which a Scanner's health notices are computed. All of it survives a restart.
+type healthInput struct {
 	now    time.Time
-	after  NoticeTimes
+	after  NoticeThresholds
 	images []coveredImage
 	// backend is the condition BackendAvailable; nil if it is unknown.
 	backend *metav1.Condition
@@ -43,11 +43,11 @@ type circumstances struct {
 	anomaly *store.DataAnomaly
 	// exceptions are those in force. covered has the number of the Scanner's findings that each suppresses, by UID.
 	exceptions []exception.Exception
-	covered    map[string]int
+	suppressed map[string]int
 }
 
 // notices returns the Scanner's health notices, ordered by ID. Notices about the same problem have the same ID.
-func (c circumstances) notices() []notify.Notice {
+func (c healthInput) notices() []notify.Notice {
 	all := slices.Concat(c.scansFailing(), c.dataOutdated(), c.dataAnomaly(), c.imagesFailed(), c.exceptionsExpire())
 	slices.SortStableFunc(all, func(a, b notify.Notice) int { return strings.Compare(a.ID, b.ID) })
 	return all
@@ -55,11 +55,11 @@ func (c circumstances) notices() []notify.Notice {
 
 // scansFailing returns a notice if, for at least after.ScansFailing, the engine is unavailable, or no image gets a result although some
 // wait for one or all have failed. A few failed images among others are reported by imagesFailed alone.
-func (c circumstances) scansFailing() []notify.Notice {
+func (c healthInput) scansFailing() []notify.Notice {
 	open, since := c.openImages()
 	notice := notify.Notice{
 		ID: string(notify.NoticeScansFailing), Kind: notify.NoticeScansFailing,
-		Since: since, Count: len(open), Examples: someNames(open),
+		Since: since, Count: len(open), Examples: firstNames(open),
 	}
 	if slices.ContainsFunc(open, func(img coveredImage) bool { return img.State == imageFailed }) {
 		notice.Detail = describeFailures(open)
@@ -68,7 +68,7 @@ func (c circumstances) scansFailing() []notify.Notice {
 		notice.Since = earliest(since, c.backend.LastTransitionTime.Time)
 		notice.Reason, notice.Detail = c.backend.Reason, c.backend.Message
 	}
-	if !c.lasts(notice.Since, c.after.ScansFailing) {
+	if !c.hasLasted(notice.Since, c.after.ScansFailing) {
 		return nil
 	}
 	return []notify.Notice{notice}
@@ -76,7 +76,7 @@ func (c circumstances) scansFailing() []notify.Notice {
 
 // openImages returns the images that the engine owes a result, and since when no image has got one. It returns nothing if an image has a
 // current result and none is waiting.
-func (c circumstances) openImages() (open []coveredImage, since time.Time) {
+func (c healthInput) openImages() (open []coveredImage, since time.Time) {
 	var last time.Time
 	current, waiting := 0, 0
 	for _, img := range c.images {
@@ -110,8 +110,8 @@ func (c circumstances) openImages() (open []coveredImage, since time.Time) {
 }
 
 // dataOutdated returns a notice while the data in use is older than the configuration allows.
-func (c circumstances) dataOutdated() []notify.Notice {
-	if c.maxAge == 0 || !c.lasts(c.data.Built, c.maxAge) {
+func (c healthInput) dataOutdated() []notify.Notice {
+	if c.maxAge == 0 || !c.hasLasted(c.data.Built, c.maxAge) {
 		return nil
 	}
 	return []notify.Notice{{
@@ -119,7 +119,7 @@ func (c circumstances) dataOutdated() []notify.Notice {
 	}}
 }
 
-func (c circumstances) dataAnomaly() []notify.Notice {
+func (c healthInput) dataAnomaly() []notify.Notice {
 	if c.anomaly == nil {
 		return nil
 	}
@@ -131,10 +131,10 @@ func (c circumstances) dataAnomaly() []notify.Notice {
 
 // imagesFailed returns one notice per reason for the images that have failed for at least after.ImagesFailed. An unknown time counts as
 // recent.
-func (c circumstances) imagesFailed() (all []notify.Notice) {
+func (c healthInput) imagesFailed() (all []notify.Notice) {
 	byReason := map[string][]coveredImage{}
 	for _, img := range c.images {
-		if img.State == imageFailed && c.lasts(img.Since, c.after.ImagesFailed) {
+		if img.State == imageFailed && c.hasLasted(img.Since, c.after.ImagesFailed) {
 			reason := cmp.Or(img.Reason, v1alpha1.ReasonBackendError)
 			byReason[reason] = append(byReason[reason], img)
 		}
@@ -143,7 +143,7 @@ func (c circumstances) imagesFailed() (all []notify.Notice) {
 		failed := byReason[reason]
 		notice := notify.Notice{
 			ID: string(notify.NoticeImagesFailed) + "/" + reason, Kind: notify.NoticeImagesFailed,
-			Reason: reason, Count: len(failed), Examples: someNames(failed),
+			Reason: reason, Count: len(failed), Examples: firstNames(failed),
 		}
 		for _, img := range failed {
 			notice.Since = earliest(notice.Since, img.Since)
@@ -155,10 +155,10 @@ func (c circumstances) imagesFailed() (all []notify.Notice) {
 
 // exceptionsExpire returns a notice for each exception that expires soon and suppresses findings. An exception whose expiration is
 // postponed gets another notice before its new expiration.
-func (c circumstances) exceptionsExpire() (all []notify.Notice) {
+func (c healthInput) exceptionsExpire() (all []notify.Notice) {
 	for _, e := range c.exceptions {
-		covered := c.covered[e.UID]
-		if e.Expires.IsZero() || covered == 0 || !c.lasts(e.Expires.Add(-expiryNotice), 0) {
+		covered := c.suppressed[e.UID]
+		if e.Expires.IsZero() || covered == 0 || !c.hasLasted(e.Expires.Add(-expiryNotice), 0) {
 			continue
 		}
 		name := e.Name
@@ -173,16 +173,16 @@ func (c circumstances) exceptionsExpire() (all []notify.Notice) {
 	return all
 }
 
-// lasts reports whether at least a given duration has passed since a time. An unknown time never has.
-func (c circumstances) lasts(since time.Time, least time.Duration) bool {
+// hasLasted reports whether at least a given duration has passed since a time. An unknown time never has.
+func (c healthInput) hasLasted(since time.Time, least time.Duration) bool {
 	return !since.IsZero() && !c.now.Before(since.Add(least))
 }
 
-// someNames returns the first names of images in sorted order.
-func someNames(images []coveredImage) []string {
+// firstNames returns the first names of images in sorted order.
+func firstNames(images []coveredImage) []string {
 	var names []string
 	for _, img := range images {
 		names = append(names, img.Name)
 	}
-	return someOf(names, maxNoticeExamples)
+	return firstSorted(names, maxNoticeExamples)
 }

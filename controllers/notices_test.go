@@ -16,8 +16,8 @@ import (
 // ago returns a time before noon.
 func ago(d time.Duration) time.Time { return noon.Add(-d) }
 
-// covers returns an image of a Scanner. Without a change it was scanned with the current data an hour ago.
-func covers(name string, changes ...func(*coveredImage)) coveredImage {
+// imageWith returns an image of a Scanner. Without a change it was scanned with the current data an hour ago.
+func imageWith(name string, changes ...func(*coveredImage)) coveredImage {
 	img := coveredImage{
 		ID: keyOfImage(name).String(), Name: name, Repositories: []string{name}, State: imageScanned,
 		Report: store.ReportAge{MatchedAt: ago(time.Hour), Current: true},
@@ -51,10 +51,10 @@ func suspended(i *coveredImage) { i.Reason = v1alpha1.ReasonSuspended }
 
 func notStarted(i *coveredImage) { i.Repositories = nil }
 
-// TestNotices: which health notices a Scanner sends, and which not.
-func TestNotices(t *testing.T) {
+// TestHealthNotices: which health notices a Scanner sends, and which not.
+func TestHealthNotices(t *testing.T) {
 	const hour, day = time.Hour, 24 * time.Hour
-	images := func(images ...coveredImage) circumstances { return circumstances{images: images} }
+	images := func(images ...coveredImage) healthInput { return healthInput{images: images} }
 	unavailable := func(d time.Duration) *metav1.Condition {
 		return &metav1.Condition{Status: metav1.ConditionFalse, Reason: "ClairUnavailable", Message: "no answer", LastTransitionTime: metav1.NewTime(ago(d))}
 	}
@@ -64,9 +64,9 @@ func TestNotices(t *testing.T) {
 	cannot := func(since time.Duration, reason string, names ...string) notify.Notice {
 		return notify.Notice{ID: "ImagesFailed/" + reason, Kind: notify.NoticeImagesFailed, Since: ago(since), Reason: reason, Count: len(names), Examples: names}
 	}
-	many := images(covers("ok"))
+	many := images(imageWith("ok"))
 	for _, name := range []string{"f", "b", "d", "a", "c", "e"} {
-		many.images = append(many.images, covers(name, failedFor(2*hour, "RegistryUnavailable")))
+		many.images = append(many.images, imageWith(name, failedFor(2*hour, "RegistryUnavailable")))
 	}
 	manyFailed := cannot(2*hour, "RegistryUnavailable", "a", "b", "c", "d", "e")
 	manyFailed.Count = 6
@@ -74,68 +74,68 @@ func TestNotices(t *testing.T) {
 	clairDown.Reason, clairDown.Examples = "ClairUnavailable", nil
 	soon, later, past := noon.Add(6*day), noon.Add(8*day), noon.Add(time.Minute)
 	for name, tt := range map[string]struct {
-		circumstances
+		healthInput
 		want []notify.Notice
 	}{
 		"nothing runs":        {images(), nil},
-		"all is well":         {images(covers("web")), nil},
-		"nothing new to scan": {images(covers("web", matched(90*day, true))), nil},
+		"all is well":         {images(imageWith("web")), nil},
+		"nothing new to scan": {images(imageWith("web", matched(90*day, true))), nil},
 
-		"waits not for long":                      {images(covers("web", pendingFor(5*hour))), nil},
-		"waits for long":                          {images(covers("web", pendingFor(6*hour)), covers("api", pendingFor(hour))), []notify.Notice{failing(6*hour, "", "api", "web")}},
-		"waits while others get a result":         {images(covers("web", pendingFor(9*hour)), covers("api", matched(hour, true))), nil},
-		"waits since others got a result":         {images(covers("web", pendingFor(9*hour)), covers("api", matched(7*hour, true))), []notify.Notice{failing(7*hour, "", "web")}},
-		"waits, and nobody knows since when":      {images(covers("web", func(i *coveredImage) { i.State = imagePending })), nil},
-		"a node pulls for long":                   {images(covers("web", pendingFor(9*hour), notStarted)), nil},
-		"excluded":                                {images(covers("web", func(i *coveredImage) { i.State = imageExcluded })), nil},
-		"newer data, and the old results are old": {circumstances{images: []coveredImage{covers("web", matched(30*hour, false))}, data: store.DataVersion{Since: ago(hour)}}, nil},
-		"newer data for long":                     {circumstances{images: []coveredImage{covers("web", matched(30*hour, false))}, data: store.DataVersion{Since: ago(8 * hour)}}, []notify.Notice{failing(8*hour, "", "web")}},
+		"waits not for long":                      {images(imageWith("web", pendingFor(5*hour))), nil},
+		"waits for long":                          {images(imageWith("web", pendingFor(6*hour)), imageWith("api", pendingFor(hour))), []notify.Notice{failing(6*hour, "", "api", "web")}},
+		"waits while others get a result":         {images(imageWith("web", pendingFor(9*hour)), imageWith("api", matched(hour, true))), nil},
+		"waits since others got a result":         {images(imageWith("web", pendingFor(9*hour)), imageWith("api", matched(7*hour, true))), []notify.Notice{failing(7*hour, "", "web")}},
+		"waits, and nobody knows since when":      {images(imageWith("web", func(i *coveredImage) { i.State = imagePending })), nil},
+		"a node pulls for long":                   {images(imageWith("web", pendingFor(9*hour), notStarted)), nil},
+		"excluded":                                {images(imageWith("web", func(i *coveredImage) { i.State = imageExcluded })), nil},
+		"newer data, and the old results are old": {healthInput{images: []coveredImage{imageWith("web", matched(30*hour, false))}, data: store.DataVersion{Since: ago(hour)}}, nil},
+		"newer data for long":                     {healthInput{images: []coveredImage{imageWith("web", matched(30*hour, false))}, data: store.DataVersion{Since: ago(8 * hour)}}, []notify.Notice{failing(8*hour, "", "web")}},
 		"newer data for long, with results": {
-			circumstances{images: []coveredImage{covers("web", matched(30*hour, false)), covers("api", matched(hour, true))}, data: store.DataVersion{Since: ago(8 * hour)}}, nil,
+			healthInput{images: []coveredImage{imageWith("web", matched(30*hour, false)), imageWith("api", matched(hour, true))}, data: store.DataVersion{Since: ago(8 * hour)}}, nil,
 		},
-		"a rescan of the only image":    {circumstances{images: []coveredImage{covers("web", matched(10*hour, false))}, data: store.DataVersion{Since: ago(11 * hour)}}, nil},
-		"a rescan of one of two images": {circumstances{images: []coveredImage{covers("web", matched(10*hour, false)), covers("api", matched(10*hour, true))}, data: store.DataVersion{Since: ago(11 * hour)}}, nil},
-		"newer data, resumed":           {circumstances{images: []coveredImage{covers("web", matched(30*hour, false), readySince(hour))}, data: store.DataVersion{Since: ago(8 * hour)}}, nil},
-		"newer data, resumed just now":  {circumstances{images: []coveredImage{covers("web", matched(30*hour, false), suspended)}, data: store.DataVersion{Since: ago(8 * hour)}}, nil},
-		"the engine is away":            {circumstances{backend: unavailable(5 * hour), images: []coveredImage{covers("web")}}, nil},
-		"the engine is away for long":   {circumstances{backend: unavailable(7 * hour), images: []coveredImage{covers("web")}}, []notify.Notice{clairDown}},
-		"the engine is there": {circumstances{backend: &metav1.Condition{
+		"a rescan of the only image":    {healthInput{images: []coveredImage{imageWith("web", matched(10*hour, false))}, data: store.DataVersion{Since: ago(11 * hour)}}, nil},
+		"a rescan of one of two images": {healthInput{images: []coveredImage{imageWith("web", matched(10*hour, false)), imageWith("api", matched(10*hour, true))}, data: store.DataVersion{Since: ago(11 * hour)}}, nil},
+		"newer data, resumed":           {healthInput{images: []coveredImage{imageWith("web", matched(30*hour, false), readySince(hour))}, data: store.DataVersion{Since: ago(8 * hour)}}, nil},
+		"newer data, resumed just now":  {healthInput{images: []coveredImage{imageWith("web", matched(30*hour, false), suspended)}, data: store.DataVersion{Since: ago(8 * hour)}}, nil},
+		"the engine is away":            {healthInput{backend: unavailable(5 * hour), images: []coveredImage{imageWith("web")}}, nil},
+		"the engine is away for long":   {healthInput{backend: unavailable(7 * hour), images: []coveredImage{imageWith("web")}}, []notify.Notice{clairDown}},
+		"the engine is there": {healthInput{backend: &metav1.Condition{
 			Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(ago(90 * day)),
-		}, images: []coveredImage{covers("web")}}, nil},
+		}, images: []coveredImage{imageWith("web")}}, nil},
 
-		"one failed just now": {images(covers("web"), covers("api", failedFor(59*time.Minute, "ImageNotFound"))), nil},
-		"one fails for long":  {images(covers("web"), covers("api", failedFor(90*day, "ImageNotFound"))), []notify.Notice{cannot(90*day, "ImageNotFound", "api")}},
+		"one failed just now": {images(imageWith("web"), imageWith("api", failedFor(59*time.Minute, "ImageNotFound"))), nil},
+		"one fails for long":  {images(imageWith("web"), imageWith("api", failedFor(90*day, "ImageNotFound"))), []notify.Notice{cannot(90*day, "ImageNotFound", "api")}},
 		"reasons apart": {
-			images(covers("web"), covers("api", failedFor(hour, "ImageNotFound")), covers("db", failedFor(3*hour, "ImageTooLarge")), covers("job", failedFor(2*hour, "ImageNotFound"))),
+			images(imageWith("web"), imageWith("api", failedFor(hour, "ImageNotFound")), imageWith("db", failedFor(3*hour, "ImageTooLarge")), imageWith("job", failedFor(2*hour, "ImageNotFound"))),
 			[]notify.Notice{cannot(2*hour, "ImageNotFound", "api", "job"), cannot(3*hour, "ImageTooLarge", "db")},
 		},
 		"more than are named":                 {many, []notify.Notice{manyFailed}},
-		"failed, and nobody knows since when": {images(covers("web"), covers("api", func(i *coveredImage) { i.State, i.Reason = imageFailed, "ImageNotFound" })), nil},
-		"never pulled":                        {images(covers("web", failedFor(7*hour, v1alpha1.ReasonNotPulled), notStarted)), []notify.Notice{cannot(7*hour, v1alpha1.ReasonNotPulled, "web")}},
+		"failed, and nobody knows since when": {images(imageWith("web"), imageWith("api", func(i *coveredImage) { i.State, i.Reason = imageFailed, "ImageNotFound" })), nil},
+		"never pulled":                        {images(imageWith("web", failedFor(7*hour, v1alpha1.ReasonNotPulled), notStarted)), []notify.Notice{cannot(7*hour, v1alpha1.ReasonNotPulled, "web")}},
 		"all fail": {
-			images(covers("web", failedFor(7*hour, "JobRejected"))),
+			images(imageWith("web", failedFor(7*hour, "JobRejected"))),
 			[]notify.Notice{cannot(7*hour, "JobRejected", "web"), failing(7*hour, "1 of 1 images could not be scanned (JobRejected: web)", "web")},
 		},
 
-		"data within its age": {circumstances{data: store.DataVersion{Built: ago(119 * hour)}, maxAge: 120 * hour, dataProblem: "the listing cannot be read"}, nil},
+		"data within its age": {healthInput{data: store.DataVersion{Built: ago(119 * hour)}, maxAge: 120 * hour, dataProblem: "the listing cannot be read"}, nil},
 		"old data": {
-			circumstances{data: store.DataVersion{Built: ago(121 * hour)}, maxAge: 120 * hour, dataProblem: "121 hours old"},
+			healthInput{data: store.DataVersion{Built: ago(121 * hour)}, maxAge: 120 * hour, dataProblem: "121 hours old"},
 			[]notify.Notice{{ID: "DataOutdated", Kind: notify.NoticeDataOutdated, Since: ago(hour), Detail: "121 hours old"}},
 		},
-		"no data":                 {circumstances{maxAge: 120 * hour, dataProblem: "none"}, nil},
-		"data of which no age is": {circumstances{data: store.DataVersion{Built: ago(99 * day)}}, nil},
+		"no data":                 {healthInput{maxAge: 120 * hour, dataProblem: "none"}, nil},
+		"data of which no age is": {healthInput{data: store.DataVersion{Built: ago(99 * day)}}, nil},
 		"suspicious data": {
-			circumstances{anomaly: &store.DataAnomaly{DataVersion: "2", Missing: 312, Of: 1020, Since: ago(day)}},
+			healthInput{anomaly: &store.DataAnomaly{DataVersion: "2", Missing: 312, Total: 1020, Since: ago(day)}},
 			[]notify.Notice{{ID: "DataAnomaly", Kind: notify.NoticeDataAnomaly, Since: ago(day), Count: 312, Detail: "312 of 1020 findings are gone"}},
 		},
 
 		"exceptions": {
-			circumstances{
+			healthInput{
 				exceptions: []exception.Exception{
 					{UID: "1", Namespace: "shop", Name: "accepted", Reason: "no way in", Expires: soon}, {UID: "2", Name: "cluster", Expires: past},
 					{UID: "3", Name: "idle", Expires: soon}, {UID: "4", Name: "later", Expires: later}, {UID: "5", Name: "forever"},
 				},
-				covered: map[string]int{"1": 3, "2": 1, "4": 1, "5": 1},
+				suppressed: map[string]int{"1": 3, "2": 1, "4": 1, "5": 1},
 			},
 			[]notify.Notice{
 				{ID: "ExceptionExpires/1/1772884800", Kind: notify.NoticeExceptionExpires, Until: soon, Name: "shop/accepted", Detail: "no way in", Count: 3},
@@ -144,7 +144,7 @@ func TestNotices(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tt.now, tt.after = noon, NoticeTimes{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour}
+			tt.now, tt.after = noon, NoticeThresholds{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour}
 			if diff := cmp.Diff(tt.want, tt.notices()); diff != "" {
 				t.Errorf("notices (-want +got):\n%s", diff)
 			}

@@ -54,11 +54,11 @@ type NotificationReconciler struct {
 	Exceptions cluster.Source
 	// ReadMore is the link that messages show for details; empty for a kubectl command.
 	ReadMore string
-	// After has the durations after which receivers get health notices.
-	After  NoticeTimes
-	Limits Limits
-	Rights *rights.Checker
-	// Counted is passed on to notify.Courier.
+	// NoticeThresholds has the durations after which receivers get health notices.
+	NoticeThresholds NoticeThresholds
+	Limits           Limits
+	Permissions      *rights.Checker
+	// Counted is passed on to notify.Dispatcher.
 	Counted func(ctx context.Context, number int64)
 	// Metrics counts delivery attempts.
 	Metrics *Metrics
@@ -79,49 +79,49 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	if admitted, err := r.Limits.admits(ctx, r.Client, &scanner); err != nil || !admitted {
 		return ctrl.Result{}, err
 	}
-	o, err := r.look(ctx, &scanner)
+	o, err := r.newScope(ctx, &scanner)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	courier := notify.Courier{Store: r.Store, Sender: r.Sender, Planner: notify.Planner{Random: rand.Reader}, Now: r.Clock.Now, Counted: r.Counted}
-	visits := make([]receiverVisit, len(scanner.Spec.Notifications))
+	courier := notify.Dispatcher{Store: r.Store, Sender: r.Sender, Planner: notify.Planner{Random: rand.Reader}, Now: r.Clock.Now, RecordNumber: r.Counted}
+	visits := make([]deliveryRun, len(scanner.Spec.Notifications))
 	var visiting sync.WaitGroup
 	for i, receiver := range scanner.Spec.Notifications {
 		visiting.Go(func() {
-			visits[i] = r.visit(ctx, courier, o, receiver)
+			visits[i] = r.deliver(ctx, courier, o, receiver)
 		})
 	}
 	visiting.Wait()
 	// Findings that an exception suppresses are announced when it expires.
-	return ctrl.Result{RequeueAfter: r.until(r.next(ctx, append(visits, receiverVisit{next: o.exceptionEnds})))}, nil
+	return ctrl.Result{RequeueAfter: r.until(r.next(ctx, append(visits, deliveryRun{next: o.exceptionEnds})))}, nil
 }
 
-// receiverVisit is the result of one delivery run: the time of the next one (zero: when something changes), or the store's error.
-type receiverVisit struct {
+// deliveryRun is the result of one delivery run: the time of the next one (zero: when something changes), or the store's error.
+type deliveryRun struct {
 	next time.Time
 	err  error
 }
 
-// visit delivers to one receiver and emits the events at once.
-func (r *NotificationReconciler) visit(
-	ctx context.Context, courier notify.Courier, o *outlook, receiver v1alpha1.Receiver,
-) receiverVisit {
-	progress, err := courier.Visit(ctx, string(o.scanner.UID), r.settings(o, receiver), o.coverageFor(receiver.Name))
-	r.tell(ctx, o.scanner, receiver.Name, progress)
-	r.reportGivenUp(o.scanner, receiver.Name, progress)
+// deliver delivers to one receiver and emits the events at once.
+func (r *NotificationReconciler) deliver(
+	ctx context.Context, courier notify.Dispatcher, o *notificationScope, receiver v1alpha1.Receiver,
+) deliveryRun {
+	progress, err := courier.Dispatch(ctx, string(o.scanner.UID), r.settings(o, receiver), o.coverageFor(receiver.Name))
+	r.emitEvents(ctx, o.scanner, receiver.Name, progress)
+	r.emitGivenUp(o.scanner, receiver.Name, progress)
 	if !reflect.DeepEqual(progress.Before, progress.After) {
 		r.Wakeups.Scanner(ctx, o.scanner)
 	}
-	return receiverVisit{next: progress.Next, err: err}
+	return deliveryRun{next: progress.Next, err: err}
 }
 
 // next returns the earliest time of the next delivery run of any receiver. Errors are not returned to the controller: its backoff would
 // delay all receivers because of one.
-func (r *NotificationReconciler) next(ctx context.Context, visits []receiverVisit) (next time.Time) {
+func (r *NotificationReconciler) next(ctx context.Context, visits []deliveryRun) (next time.Time) {
 	for _, visit := range visits {
 		if visit.err != nil {
-			visit.next = r.Clock.Now().Add(storePause)
-			if store.Trouble(visit.err) == nil {
+			visit.next = r.Clock.Now().Add(storeRetryDelay)
+			if store.StorageFault(visit.err) == nil {
 				ctrl.LoggerFrom(ctx).Error(visit.err, "Visiting a receiver")
 			}
 		}
@@ -132,16 +132,16 @@ func (r *NotificationReconciler) next(ctx context.Context, visits []receiverVisi
 	return next
 }
 
-// ForgetReceivers deletes the state of receivers that no Scanner lists. It must be called periodically, not at once: a receiver that is
+// SweepReceivers deletes the state of receivers that no Scanner lists. It must be called periodically, not at once: a receiver that is
 // listed again soon continues where it was.
-func (r *NotificationReconciler) ForgetReceivers(ctx context.Context) error {
+func (r *NotificationReconciler) SweepReceivers(ctx context.Context) error {
 	var scanners v1alpha1.ScannerList
 	if err := r.Client.List(ctx, &scanners); err != nil {
 		return err
 	}
 	var errs []error
 	for _, scanner := range scanners.Items {
-		errs = append(errs, r.Store.KeepReceivers(ctx, string(scanner.UID), receiverNames(&scanner)))
+		errs = append(errs, r.Store.RetainReceivers(ctx, string(scanner.UID), receiverNames(&scanner)))
 	}
 	return errors.Join(errs...)
 }
@@ -155,11 +155,11 @@ func (r *NotificationReconciler) until(next time.Time) time.Duration {
 }
 
 // settings translates a receiver's spec to the notifier's settings.
-func (r *NotificationReconciler) settings(o *outlook, receiver v1alpha1.Receiver) notify.Settings {
+func (r *NotificationReconciler) settings(o *notificationScope, receiver v1alpha1.Receiver) notify.Settings {
 	scanner := o.scanner
 	settings := notify.Settings{
 		Namespace: scanner.Namespace, Scanner: scanner.Name, Receiver: receiver.Name, Generation: scanner.Generation,
-		Filter: store.NewsFilter{
+		Filter: store.ChangeFilter{
 			MinSeverity: finding.ParseSeverity(string(cmp.Or(receiver.MinSeverity, "High"))),
 			Unknown:     unknownPolicies[cmp.Or(receiver.UnknownSeverity, v1alpha1.UnknownAnnounceFixable)],
 			OnlyFixable: ptr.Deref(receiver.OnlyFixable, false),
@@ -230,12 +230,12 @@ var firstScans = map[v1alpha1.FirstScanPolicy]notify.FirstScan{
 	v1alpha1.FirstScanAll:     notify.FirstScanAll,
 }
 
-// tell emits an event for a delivered message, and one per reason for a receiver that fails. It counts each attempt in Metrics.
-func (r *NotificationReconciler) tell(ctx context.Context, scanner *v1alpha1.Scanner, receiver string, p notify.Progress) {
+// emitEvents emits an event for a delivered message, and one per reason for a receiver that fails. It counts each attempt in Metrics.
+func (r *NotificationReconciler) emitEvents(ctx context.Context, scanner *v1alpha1.Scanner, receiver string, p notify.DispatchResult) {
 	if p.Outcome == nil {
 		return
 	}
-	r.Metrics.attempted(p.Outcome)
+	r.Metrics.countDelivery(p.Outcome)
 	log := ctrl.LoggerFrom(ctx).WithValues("receiver", receiver)
 	switch p.Outcome.Result {
 	case notify.Delivered:
@@ -263,14 +263,14 @@ func (r *NotificationReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return watchExceptions(ctrl.NewControllerManagedBy(mgr), r.Exceptions, &v1alpha1.ScannerList{}).
 		Named("notification").
 		For(&v1alpha1.Scanner{}).
-		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).
-		WatchesRawSource(source.Channel(r.Wakeups.Subscribe(), handler.EnqueueRequestsFromMapFunc(r.ofDigest))).
+		Watches(&v1alpha1.ImageScan{}, enqueueDelayed(scannerOf)).
+		WatchesRawSource(source.Channel(r.Wakeups.Subscribe(), handler.EnqueueRequestsFromMapFunc(r.scannersOfDigest))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: maxScannersAtOnce}).
-		Complete(patient{permitted{r, r.Rights}})
+		Complete(withStoreBackoff{withReadAccess{r, r.Permissions}})
 }
 
-// ofDigest returns the Scanners of the ImageScans that have the digest of a wake-up.
-func (r *NotificationReconciler) ofDigest(ctx context.Context, o client.Object) []reconcile.Request {
+// scannersOfDigest returns the Scanners of the ImageScans that have the digest of a wake-up.
+func (r *NotificationReconciler) scannersOfDigest(ctx context.Context, o client.Object) []reconcile.Request {
 	var scans v1alpha1.ImageScanList
 	err := r.Client.List(ctx, &scans, client.MatchingFields{imageScansByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})
 	if err != nil {

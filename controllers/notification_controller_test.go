@@ -38,8 +38,8 @@ const (
 
 var notifyNoon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
-// receivers stands for the notifier. It returns outcomes by Secret name, or Delivered if there is none.
-type receivers struct {
+// fakeNotifier stands for the notifier. It returns outcomes by Secret name, or Delivered if there is none.
+type fakeNotifier struct {
 	mu       sync.Mutex
 	outcomes map[string]notify.Outcome
 	sent     []notify.Delivery
@@ -48,7 +48,7 @@ type receivers struct {
 }
 
 // Send implements notify.Sender.
-func (r *receivers) Send(ctx context.Context, d notify.Delivery) notify.Outcome {
+func (r *fakeNotifier) Send(ctx context.Context, d notify.Delivery) notify.Outcome {
 	if d.Receiver.SecretName == r.hangs {
 		<-ctx.Done()
 		return notify.Outcome{Result: notify.UnknownOutcome, Reason: notify.ReasonAnswerLost, Message: "no answer in time"}
@@ -68,7 +68,7 @@ type notifyWorld struct {
 	clock      *testingclock.FakePassiveClock
 	client     client.Client
 	store      store.Store
-	receivers  *receivers
+	receivers  *fakeNotifier
 	events     *events.FakeRecorder
 	reconciler *NotificationReconciler
 	scanner    *v1alpha1.Scanner
@@ -77,19 +77,21 @@ type notifyWorld struct {
 	engine string
 }
 
-// named is an engine that implements only Engine.
-type named struct {
+// namedEngine is an engine that implements only Engine.
+type namedEngine struct {
 	backend.Backend
 	engine string
 }
 
-func (n named) Engine() string { return n.engine }
+func (n namedEngine) Engine() string { return n.engine }
 
-func (w *notifyWorld) chooses(*v1alpha1.Scanner) backend.Backend { return named{engine: w.engine} }
+func (w *notifyWorld) chooseBackend(*v1alpha1.Scanner) backend.Backend {
+	return namedEngine{engine: w.engine}
+}
 
 func newNotifyWorld(t *testing.T, change func(*v1alpha1.Scanner)) *notifyWorld {
 	t.Helper()
-	w := &notifyWorld{t: t, engine: "grype", clock: testingclock.NewFakePassiveClock(notifyNoon), receivers: &receivers{outcomes: map[string]notify.Outcome{}}, events: events.NewFakeRecorder(100)}
+	w := &notifyWorld{t: t, engine: "grype", clock: testingclock.NewFakePassiveClock(notifyNoon), receivers: &fakeNotifier{outcomes: map[string]notify.Outcome{}}, events: events.NewFakeRecorder(100)}
 	db, err := store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), w.clock.Now)
 	if err != nil {
 		t.Fatal(err)
@@ -126,9 +128,9 @@ func newNotifyWorld(t *testing.T, change func(*v1alpha1.Scanner)) *notifyWorld {
 		Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"}},
 	})
 	w.reconciler = &NotificationReconciler{
-		Client: w.client, Store: w.store, Backends: backend.Choosers{v1alpha1.BackendGrype: w.chooses}, Clock: w.clock, Events: w.events, Sender: w.receivers, Wakeups: &Wakeups{},
-		After:      NoticeTimes{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
-		Exceptions: cluster.Source{Reader: w.client, Clock: w.clock},
+		Client: w.client, Store: w.store, Backends: backend.Choosers{v1alpha1.BackendGrype: w.chooseBackend}, Clock: w.clock, Events: w.events, Sender: w.receivers, Wakeups: &Wakeups{},
+		NoticeThresholds: NoticeThresholds{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
+		Exceptions:       cluster.Source{Reader: w.client, Clock: w.clock},
 	}
 	return w
 }
@@ -163,13 +165,13 @@ func newNotifyClient(t *testing.T, objects ...client.Object) client.Client {
 		}).Build()
 }
 
-// found stores a report of the image with findings of the given severities.
-func (w *notifyWorld) found(severities ...finding.Severity) {
+// saveReport stores a report of the image with findings of the given severities.
+func (w *notifyWorld) saveReport(severities ...finding.Severity) {
 	w.t.Helper()
 	ctx := w.t.Context()
 	key := image.Key{Digest: webDigest, Platform: image.Platform{OS: "linux", Architecture: "amd64"}}
-	w.must(w.store.SaveCatalogue(ctx, store.Catalogued{Engine: w.engine, Key: key, PlatformDigest: webPlatform}, nil))
-	w.must(w.store.SetUsed(ctx, store.Used{
+	w.must(w.store.SaveCatalog(ctx, store.Catalog{Engine: w.engine, Key: key, PlatformDigest: webPlatform}, nil))
+	w.must(w.store.SetUsage(ctx, store.ImageUsage{
 		Scanner: "scanner-uid", Namespace: "shop", Key: key, Engine: w.engine,
 		Workloads: []store.Workload{{Namespace: "shop", Kind: "Deployment", Name: "web", Container: "web", Repository: "docker.io/library/web", Reference: "docker.io/library/web:1.0"}},
 	}))
@@ -200,8 +202,8 @@ func (w *notifyWorld) reconcile() (time.Duration, []notify.Delivery) {
 	return result.RequeueAfter, w.receivers.sent[before:]
 }
 
-// after advances the clock and reconciles.
-func (w *notifyWorld) after(d time.Duration) (time.Duration, []notify.Delivery) {
+// reconcileAfter advances the clock and reconciles.
+func (w *notifyWorld) reconcileAfter(d time.Duration) (time.Duration, []notify.Delivery) {
 	w.t.Helper()
 	w.clock.SetTime(w.clock.Now().Add(d))
 	return w.reconcile()
@@ -246,11 +248,11 @@ func (w *notifyWorld) wantEvents(want ...string) {
 // TestNotifications: a report in the store leads to a summary, and later findings to a message of their own.
 func TestNotifications(t *testing.T) {
 	w := newNotifyWorld(t, nil)
-	w.found(finding.Critical, finding.Low)
+	w.saveReport(finding.Critical, finding.Low)
 	if next, sent := w.reconcile(); next != 30*time.Second || len(sent) != 0 {
 		t.Fatalf("%d messages and the next look in %s, want none and 30s", len(sent), next)
 	}
-	next, sent := w.after(30 * time.Second)
+	next, sent := w.reconcileAfter(30 * time.Second)
 	if len(sent) != 1 || next != noticeInterval {
 		t.Fatalf("%d messages and the next look in %s, want the summary and no hurry", len(sent), next)
 	}
@@ -258,23 +260,23 @@ func TestNotifications(t *testing.T) {
 	if diff := cmp.Diff(want, sent[0].Receiver); diff != "" {
 		t.Errorf("receiver (-want +got):\n%s", diff)
 	}
-	if d := sent[0].Digest; d.Kind != notify.KindFirstScan || d.Totals.Critical != 1 || d.Totals.Low != 1 || d.Images != 1 || d.ReadMore != "kubectl get imagescans -n shop" {
+	if d := sent[0].Message; d.Kind != notify.KindFirstScan || d.Totals.Critical != 1 || d.Totals.Low != 1 || d.Images != 1 || d.ReadMore != "kubectl get imagescans -n shop" {
 		t.Errorf("message %+v, want a summary of both findings in one image", d)
 	}
 	w.wantEvent("Normal Delivered receiver team took a message")
 
-	w.found(finding.Critical, finding.Low, finding.High)
-	if next, sent = w.after(time.Hour); len(sent) != 0 || next != 30*time.Second {
+	w.saveReport(finding.Critical, finding.Low, finding.High)
+	if next, sent = w.reconcileAfter(time.Hour); len(sent) != 0 || next != 30*time.Second {
 		t.Fatalf("%d messages and the next look in %s, want none and 30s", len(sent), next)
 	}
 	if got := w.status("team"); got.Pending != 1 || got.LastDelivery.IsZero() {
 		t.Errorf("status %+v, want one finding pending", got)
 	}
-	_, sent = w.after(30 * time.Second)
-	if len(sent) != 1 || sent[0].Digest.Totals.Total() != 1 || sent[0].Digest.Sections[0].Workloads[0] != "Deployment shop/web" {
+	_, sent = w.reconcileAfter(30 * time.Second)
+	if len(sent) != 1 || sent[0].Message.Totals.Total() != 1 || sent[0].Message.Sections[0].Workloads[0] != "Deployment shop/web" {
 		t.Fatalf("messages %+v, want the new finding with its workload", sent)
 	}
-	if next, sent = w.after(time.Hour); len(sent) != 0 || next != noticeInterval {
+	if next, sent = w.reconcileAfter(time.Hour); len(sent) != 0 || next != noticeInterval {
 		t.Errorf("%d messages and the next look in %s, want nothing more", len(sent), next)
 	}
 }
@@ -284,10 +286,10 @@ func TestStoppedReceiver(t *testing.T) {
 	w := newNotifyWorld(t, func(s *v1alpha1.Scanner) {
 		s.Spec.Notifications = []v1alpha1.Receiver{slackReceiver("broken"), slackReceiver("team")}
 	})
-	w.found(finding.Critical)
+	w.saveReport(finding.Critical)
 	w.receivers.outcomes["slack-broken"] = notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonSecretForbidden, Message: strings.Repeat("kubectl … ", 200)}
 	w.reconcile()
-	next, sent := w.after(30 * time.Second)
+	next, sent := w.reconcileAfter(30 * time.Second)
 	if len(sent) != 2 || next != 5*time.Minute {
 		t.Fatalf("%d messages and the next look in %s, want 2 and 5m for the stopped one", len(sent), next)
 	}
@@ -295,11 +297,11 @@ func TestStoppedReceiver(t *testing.T) {
 	if broken, team := w.status("broken"), w.status("team"); !broken.Stopped || team.Stopped || team.LastError != "" {
 		t.Errorf("status %+v and %+v, want only the first stopped", broken, team)
 	}
-	if _, sent = w.after(5 * time.Minute); len(sent) != 1 || len(w.events.Events) != 0 {
+	if _, sent = w.reconcileAfter(5 * time.Minute); len(sent) != 1 || len(w.events.Events) != 0 {
 		t.Errorf("%d messages and %d events, want another attempt and no event for the same reason", len(sent), len(w.events.Events))
 	}
 	delete(w.receivers.outcomes, "slack-broken")
-	w.after(5 * time.Minute)
+	w.reconcileAfter(5 * time.Minute)
 	w.wantEvent("Normal Delivered receiver broken took a message, after it had not")
 }
 
@@ -312,9 +314,9 @@ func TestNothingToNotify(t *testing.T) {
 	} {
 		w := newNotifyWorld(t, change)
 		w.scanner.Name = "default"
-		w.found(finding.Critical)
+		w.saveReport(finding.Critical)
 		w.reconcile()
-		if next, sent := w.after(time.Hour); len(sent) != 0 || next != 0 {
+		if next, sent := w.reconcileAfter(time.Hour); len(sent) != 0 || next != 0 {
 			t.Errorf("%s: %d messages and the next look in %s, want neither", name, len(sent), next)
 		}
 	}
@@ -328,54 +330,54 @@ func TestLostStore(t *testing.T) {
 		s.Spec.Notifications[0].FirstScan = v1alpha1.FirstScanAll
 	})
 	w.reconcile()
-	if _, sent := w.after(10 * time.Minute); len(sent) != 0 {
-		t.Fatalf("message %+v before anything was found again, want none", sent[0].Digest)
+	if _, sent := w.reconcileAfter(10 * time.Minute); len(sent) != 0 {
+		t.Fatalf("message %+v before anything was found again, want none", sent[0].Message)
 	}
-	w.found(finding.Critical)
-	_, sent := w.after(time.Minute)
-	if len(sent) != 1 || sent[0].Digest.Kind != notify.KindBaselineRenewed || sent[0].Digest.Totals.Critical != 1 {
+	w.saveReport(finding.Critical)
+	_, sent := w.reconcileAfter(time.Minute)
+	if len(sent) != 1 || sent[0].Message.Kind != notify.KindBaselineRenewed || sent[0].Message.Totals.Critical != 1 {
 		t.Fatalf("messages %+v, want one renewed baseline", sent)
 	}
-	if _, sent := w.after(time.Hour); len(sent) != 0 {
+	if _, sent := w.reconcileAfter(time.Hour); len(sent) != 0 {
 		t.Errorf("%d messages after the baseline, want none", len(sent))
 	}
 }
 
-// TestEngineIsChanged: the receiver gets one summary when the new engine has scanned all images, however long ImageScans and store show the
+// TestEngineChangedSummary: the receiver gets one summary when the new engine has scanned all images, however long ImageScans and store show the
 // results of the former one. A suspended Scanner sends nothing meanwhile.
-func TestEngineIsChanged(t *testing.T) {
+func TestEngineChangedSummary(t *testing.T) {
 	w := newNotifyWorld(t, nil)
-	w.found(finding.Critical)
+	w.saveReport(finding.Critical)
 	w.reconcile()
-	if _, sent := w.after(time.Minute); len(sent) != 1 || sent[0].Digest.Kind != notify.KindFirstScan {
+	if _, sent := w.reconcileAfter(time.Minute); len(sent) != 1 || sent[0].Message.Kind != notify.KindFirstScan {
 		t.Fatalf("messages %+v, want the first summary", sent)
 	}
 	w.engine = "clair https://clair.example.com"
 	for range 3 {
-		if _, sent := w.after(5 * time.Minute); len(sent) != 0 {
-			t.Fatalf("message %+v before the new engine has found anything", sent[0].Digest)
+		if _, sent := w.reconcileAfter(5 * time.Minute); len(sent) != 0 {
+			t.Fatalf("message %+v before the new engine has found anything", sent[0].Message)
 		}
 	}
 	suspended := w.scanner.DeepCopy()
 	suspended.Spec.Suspend = ptr.To(true)
 	w.must(w.client.Update(t.Context(), suspended))
-	w.found(finding.Critical, finding.High, finding.High)
-	if _, sent := w.after(time.Minute); len(sent) != 0 {
-		t.Fatalf("a suspended Scanner says %+v", sent[0].Digest)
+	w.saveReport(finding.Critical, finding.High, finding.High)
+	if _, sent := w.reconcileAfter(time.Minute); len(sent) != 0 {
+		t.Fatalf("a suspended Scanner says %+v", sent[0].Message)
 	}
 	suspended.Spec.Suspend = ptr.To(false)
 	w.must(w.client.Update(t.Context(), suspended))
-	_, sent := w.after(time.Minute)
-	if len(sent) != 1 || sent[0].Digest.Kind != notify.KindEngineChanged || sent[0].Digest.EngineBefore != "grype" || sent[0].Digest.Totals.Total() != 3 {
+	_, sent := w.reconcileAfter(time.Minute)
+	if len(sent) != 1 || sent[0].Message.Kind != notify.KindEngineChanged || sent[0].Message.EngineBefore != "grype" || sent[0].Message.Totals.Total() != 3 {
 		t.Fatalf("messages %+v, want one summary of the new engine's 3 findings", sent)
 	}
 	w.engine = "grype"
-	w.found(finding.Critical, finding.High)
+	w.saveReport(finding.Critical, finding.High)
 	w.reconcile()
-	if _, sent := w.after(defaultGroupInterval); len(sent) != 1 || sent[0].Digest.Kind != notify.KindEngineChanged || len(sent[0].Digest.Worst) != 0 {
+	if _, sent := w.reconcileAfter(defaultGroupInterval); len(sent) != 1 || sent[0].Message.Kind != notify.KindEngineChanged || len(sent[0].Message.Worst) != 0 {
 		t.Fatalf("back: messages %+v, want one summary that names nothing that was told", sent)
 	}
-	if _, sent := w.after(time.Hour); len(sent) != 0 {
+	if _, sent := w.reconcileAfter(time.Hour); len(sent) != 0 {
 		t.Errorf("%d messages after the baseline, want none", len(sent))
 	}
 }
@@ -396,11 +398,11 @@ func TestReceiverSettings(t *testing.T) {
 		Address: notify.ReceiverRef{Type: notify.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack-team", SecretKey: "url"},
 	}
 	defaults, custom, onlyOwn := base, base, base
-	defaults.Filter = store.NewsFilter{MinSeverity: finding.High, Unknown: store.UnknownIfFixable, Engine: "grype"}
+	defaults.Filter = store.ChangeFilter{MinSeverity: finding.High, Unknown: store.UnknownIfFixable, Engine: "grype"}
 	defaults.Filter.Exceptions, defaults.Notices = covering, true
 	defaults.Filter.Route = &store.Route{Receiver: "team", Known: []string{"team", "other"}, Unassigned: true}
 	defaults.GroupWait, defaults.GroupInterval, defaults.FirstScan = 30*time.Second, 5*time.Minute, notify.FirstScanSummary
-	custom.Filter = store.NewsFilter{MinSeverity: finding.Low, Unknown: store.UnknownNever, OnlyFixable: true, Engine: "grype"}
+	custom.Filter = store.ChangeFilter{MinSeverity: finding.Low, Unknown: store.UnknownNever, OnlyFixable: true, Engine: "grype"}
 	custom.Filter.Exceptions, custom.Filter.Changes, custom.NewImages = covering, []store.Change{store.ChangeFixed, store.ChangeNewImage}, true
 	onlyOwn.Filter, onlyOwn.Notices = defaults.Filter, true
 	onlyOwn.Filter.Changes, onlyOwn.Filter.Route = []store.Change{store.ChangeNew}, &store.Route{Receiver: "team", Known: []string{"team", "other"}}
@@ -410,7 +412,7 @@ func TestReceiverSettings(t *testing.T) {
 		receiver v1alpha1.Receiver
 		want     notify.Settings
 	}{"defaults": {slackReceiver("team"), defaults}, "custom": {full, custom}, "only its own": {own, onlyOwn}} {
-		o := &outlook{scanner: w.scanner, engine: "grype", data: store.DataVersion{Tool: "grype 0.110.0"}, exceptions: covering}
+		o := &notificationScope{scanner: w.scanner, engine: "grype", data: store.DataVersion{Tool: "grype 0.110.0"}, exceptions: covering}
 		if diff := cmp.Diff(tt.want, w.reconciler.settings(o, tt.receiver), cmp.Comparer(sameSet)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -419,13 +421,13 @@ func TestReceiverSettings(t *testing.T) {
 
 func sameSet(a, b exception.Set) bool { return a.Key() == b.Key() }
 
-// TestForgetReceivers: the state of a receiver that no Scanner lists is deleted.
-func TestForgetReceivers(t *testing.T) {
+// TestSweepReceivers: the state of a receiver that no Scanner lists is deleted.
+func TestSweepReceivers(t *testing.T) {
 	w := newNotifyWorld(t, nil)
 	for _, name := range []string{"team", "gone"} {
 		w.must(w.store.SaveReceiverState(t.Context(), string(w.scanner.UID), name, []byte(`{}`)))
 	}
-	w.must(w.reconciler.ForgetReceivers(t.Context()))
+	w.must(w.reconciler.SweepReceivers(t.Context()))
 	for name, kept := range map[string]bool{"team": true, "gone": false} {
 		state, err := w.store.ReceiverState(t.Context(), string(w.scanner.UID), name)
 		w.must(err)

@@ -20,9 +20,9 @@ func dataSince(scanner *v1alpha1.Scanner) time.Time {
 }
 
 // describeCoverage converts the coverage to the notifier's type: images with a digest one by one, all others as counts. never is the result
-// of neverCovered.
+// of engineGaps.
 func describeCoverage(covered, recent []coveredImage, never []string, since time.Time) notify.Coverage {
-	coverage := notify.Coverage{Known: true, DataSince: since}
+	coverage := notify.Coverage{Listed: true, DataSince: since}
 	for _, img := range recent {
 		described := describeImage(img, never)
 		described.Recent = true
@@ -66,7 +66,7 @@ func namedRepositories(img coveredImage) []string {
 func describeImage(img coveredImage, never []string) notify.Image {
 	return notify.Image{
 		Key: img.ID, Repositories: img.Repositories, State: imageStates[img.State], Reason: img.Reason,
-		Partly:  len(heldGaps(img.NotCovered, never)) > 0,
+		Partly:  len(imageGaps(img.NotCovered, never)) > 0,
 		Current: img.Report.Current, Receivers: img.Receivers,
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// SayOutdated sets a condition on all Scanners of some namespaces ("" for all): nothing is done for them, since the cluster's
+// SetOutdatedCRDsCondition sets a condition on all Scanners of some namespaces ("" for all): nothing is done for them, since the cluster's
 // CustomResourceDefinitions are older than the operator. It must be called while no controller runs. The client must not read from a cache.
-func SayOutdated(ctx context.Context, direct client.Client, namespaces []string, message string) error {
+func SetOutdatedCRDsCondition(ctx context.Context, direct client.Client, namespaces []string, message string) error {
 	var errs []error
 	for _, namespace := range namespaces {
 		var scanners v1alpha1.ScannerList

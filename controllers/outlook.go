@@ -14,8 +14,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// outlook is what all receivers of a Scanner have in common during one reconciliation.
-type outlook struct {
+// notificationScope is what all receivers of a Scanner have in common during one reconciliation.
+type notificationScope struct {
 	scanner *v1alpha1.Scanner
 	// engine is the name of the Scanner's engine; empty if the operator runs without it.
 	engine string
@@ -29,10 +29,10 @@ type outlook struct {
 	exceptionEnds time.Time
 }
 
-// look collects the coverage, the exceptions and the health notices of a Scanner. It does not read findings.
-func (r *NotificationReconciler) look(ctx context.Context, scanner *v1alpha1.Scanner) (*outlook, error) {
+// newScope collects the coverage, the exceptions and the health notices of a Scanner. It does not read findings.
+func (r *NotificationReconciler) newScope(ctx context.Context, scanner *v1alpha1.Scanner) (*notificationScope, error) {
 	engine := r.Backends.For(scanner)
-	o := &outlook{scanner: scanner, engine: engineOf(engine)}
+	o := &notificationScope{scanner: scanner, engine: engineOf(engine)}
 	images, recent, err := scannerCoverage(ctx, r.Client, r.Store, r.Limits, scanner, o.engine)
 	if err != nil {
 		return nil, err
@@ -43,9 +43,9 @@ func (r *NotificationReconciler) look(ctx context.Context, scanner *v1alpha1.Sca
 	if o.exceptions, o.exceptionEnds, err = r.Exceptions.InForce(ctx, scanner.Namespace); err != nil {
 		return nil, err
 	}
-	o.coverage = describeCoverage(images, recent, neverCovered(engine), dataSince(scanner))
-	c := circumstances{
-		now: r.Clock.Now(), after: r.After, images: images, data: o.data, exceptions: o.exceptions.All(),
+	o.coverage = describeCoverage(images, recent, engineGaps(engine), dataSince(scanner))
+	c := healthInput{
+		now: r.Clock.Now(), after: r.NoticeThresholds, images: images, data: o.data, exceptions: o.exceptions.All(),
 		backend: meta.FindStatusCondition(scanner.Status.Conditions, v1alpha1.ConditionBackendAvailable),
 	}
 	if reporter, ok := engine.(backend.DataReporter); ok {
@@ -59,9 +59,9 @@ func (r *NotificationReconciler) look(ctx context.Context, scanner *v1alpha1.Sca
 		if err != nil {
 			return nil, err
 		}
-		c.covered = totals.ByException
+		c.suppressed = totals.ByException
 	}
 	o.coverage.Notices, o.coverage.Receivers = c.notices(), receiverNames(scanner)
-	o.unconfirmed, err = r.unconfirmed(ctx, scanner)
+	o.unconfirmed, err = r.unconfirmedNotices(ctx, scanner)
 	return o, err
 }

@@ -12,37 +12,37 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// storePause is the requeue delay while the store's file or volume has a problem.
-const storePause = 30 * time.Second
+// storeRetryDelay is the requeue delay while the store's file or volume has a problem.
+const storeRetryDelay = 30 * time.Second
 
-// patient requeues with a fixed delay while the store is unavailable. Returning the error instead would use exponential backoff: many
+// withStoreBackoff requeues with a fixed delay while the store is unavailable. Returning the error instead would use exponential backoff: many
 // retries at first and, after an hour, a recovery that is up to 15 minutes late.
-type patient struct{ reconcile.Reconciler }
+type withStoreBackoff struct{ reconcile.Reconciler }
 
 // Reconcile implements reconcile.Reconciler.
-func (p patient) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (p withStoreBackoff) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	result, err := p.Reconciler.Reconcile(ctx, req)
-	if store.Trouble(err) == nil {
+	if store.StorageFault(err) == nil {
 		return result, err
 	}
-	if log := ctrl.LoggerFrom(ctx); onlyTrouble(err) {
+	if log := ctrl.LoggerFrom(ctx); isOnlyStoreProblem(err) {
 		log.V(1).Info("Waiting for the store", "reason", err.Error())
 	} else {
 		// The store's problem is reported elsewhere. Other errors would be lost without this line.
 		log.Error(err, "Reconciling, and waiting for the store")
 	}
-	return ctrl.Result{RequeueAfter: storePause}, nil
+	return ctrl.Result{RequeueAfter: storeRetryDelay}, nil
 }
 
-// onlyTrouble reports whether a problem of the store is the only cause of an error.
-func onlyTrouble(err error) bool {
-	trouble := store.Trouble(err)
+// isOnlyStoreProblem reports whether a problem of the store is the only cause of an error.
+func isOnlyStoreProblem(err error) bool {
+	trouble := store.StorageFault(err)
 	if trouble == nil {
 		return false
 	}
 	switch wrapper := err.(type) { //nolint:errorlint // it is the tree of errors that is walked here
 	case interface{ Unwrap() error }:
-		return onlyTrouble(wrapper.Unwrap())
+		return isOnlyStoreProblem(wrapper.Unwrap())
 	case interface{ Unwrap() []error }:
 		for _, one := range wrapper.Unwrap() {
 			// The store joins the problem and SQLite's error in one list. SQLite's error is no other cause.
@@ -51,7 +51,7 @@ func onlyTrouble(err error) bool {
 			}
 		}
 		for _, one := range wrapper.Unwrap() {
-			if !onlyTrouble(one) {
+			if !isOnlyStoreProblem(one) {
 				return false
 			}
 		}
@@ -67,7 +67,7 @@ func (r *ImageScanReconciler) awaitStore(_ context.Context, s *imageScanScope) (
 	}
 	// An existing result or failure stays valid.
 	if s.scan.Status.Findings == nil && s.scan.Status.Phase != v1alpha1.PhaseFailed {
-		s.progress = &backend.Progress{Reason: storeReasons[store.Trouble(trouble)], Message: trouble.Error()}
+		s.progress = &backend.Progress{Reason: storeReasons[store.StorageFault(trouble)], Message: trouble.Error()}
 	}
-	return storePause, nil
+	return storeRetryDelay, nil
 }

@@ -14,57 +14,57 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/rights"
 )
 
-// rightsPause is the requeue delay while a namespace cannot be read. Just after the start, it is unknown for a moment whether a namespace
+// permissionRetryDelay is the requeue delay while a namespace cannot be read. Just after the start, it is unknown for a moment whether a namespace
 // can be read.
-const rightsPause = 3 * time.Second
+const permissionRetryDelay = 3 * time.Second
 
-// permitted delays the reconciliation of a namespace's objects while something in the namespace cannot be read: objects missing from the
+// withReadAccess delays the reconciliation of a namespace's objects while something in the namespace cannot be read: objects missing from the
 // cache would count as deleted, and their data would be removed.
-type permitted struct {
+type withReadAccess struct {
 	reconcile.Reconciler
 	rights *rights.Checker
 }
 
 // Reconcile implements reconcile.Reconciler.
-func (p permitted) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	if !p.rights.Readable(req.Namespace) {
-		return ctrl.Result{RequeueAfter: rightsPause}, nil
+func (p withReadAccess) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if !p.rights.IsCacheComplete(req.Namespace) {
+		return ctrl.Result{RequeueAfter: permissionRetryDelay}, nil
 	}
-	return watchful(p).Reconcile(ctx, req)
+	return withPermissionCheck(p).Reconcile(ctx, req)
 }
 
-// watchful requests another check of the permissions in a namespace after a request was forbidden there.
-type watchful struct {
+// withPermissionCheck requests another check of the permissions in a namespace after a request was forbidden there.
+type withPermissionCheck struct {
 	reconcile.Reconciler
 	rights *rights.Checker
 }
 
 // Reconcile implements reconcile.Reconciler.
-func (s watchful) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (s withPermissionCheck) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	result, err := s.Reconciler.Reconcile(ctx, req)
 	if apierrors.IsForbidden(err) {
-		s.rights.Suspect(req.Namespace)
+		s.rights.RequestCheck(req.Namespace)
 	}
 	return result, err
 }
 
-// awaitRights sets the missing permissions on a Scanner while the coverage of its namespace cannot be computed.
-func (r *ScannerReconciler) awaitRights(ctx context.Context, scanner *v1alpha1.Scanner) (ctrl.Result, error) {
-	s := &scannerScope{scanner: scanner, backend: r.Backends.For(scanner), missingRights: r.Rights.Missing(scanner.Namespace)}
-	if s.missingRights == "" {
-		return ctrl.Result{RequeueAfter: rightsPause}, nil
+// setMissingPermissions sets the missing permissions on a Scanner while the coverage of its namespace cannot be computed.
+func (r *ScannerReconciler) setMissingPermissions(ctx context.Context, scanner *v1alpha1.Scanner) (ctrl.Result, error) {
+	s := &scannerScope{scanner: scanner, backend: r.Backends.For(scanner), missingPermissions: r.Permissions.Missing(scanner.Namespace)}
+	if s.missingPermissions == "" {
+		return ctrl.Result{RequeueAfter: permissionRetryDelay}, nil
 	}
 	before := scanner.DeepCopy()
 	r.setReady(s)
-	r.Metrics.covers(s)
-	return ctrl.Result{RequeueAfter: rightsPause}, r.patchStatus(ctx, before, s)
+	r.Metrics.setScanner(s)
+	return ctrl.Result{RequeueAfter: permissionRetryDelay}, r.patchStatus(ctx, before, s)
 }
 
-// stillThere reads the existing Scanners from the API server, since the cache may lack a namespace. uids maps each UID to whether the
+// listLiveScanners reads the existing Scanners from the API server, since the cache may lack a namespace. uids maps each UID to whether the
 // Scanner is not being deleted. complete is false if a namespace cannot be read; then no Scanner may be treated as deleted.
-func (r *ScannerReconciler) stillThere(ctx context.Context) (uids map[types.UID]bool, complete bool, err error) {
+func (r *ScannerReconciler) listLiveScanners(ctx context.Context) (uids map[types.UID]bool, complete bool, err error) {
 	uids = map[types.UID]bool{}
-	for _, namespace := range r.Rights.Namespaces() {
+	for _, namespace := range r.Permissions.Namespaces() {
 		var scanners v1alpha1.ScannerList
 		err := r.Reader.List(ctx, &scanners, client.InNamespace(namespace))
 		if apierrors.IsForbidden(err) {

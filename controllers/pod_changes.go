@@ -14,12 +14,12 @@ import (
 var podChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
-		return before.UID != after.UID || !equality.Semantic.DeepEqual(whatMatters(before), whatMatters(after))
+		return before.UID != after.UID || !equality.Semantic.DeepEqual(relevantFields(before), relevantFields(after))
 	},
 }
 
-// whatMatters returns a pod without its resource version and the operator's own annotations. The result shares the pod's lists.
-func whatMatters(pod *corev1.Pod) *corev1.Pod {
+// relevantFields returns a pod without its resource version and the operator's own annotations. The result shares the pod's lists.
+func relevantFields(pod *corev1.Pod) *corev1.Pod {
 	bare := *pod
 	bare.ResourceVersion, bare.Generation, bare.ManagedFields, bare.Annotations = "", 0, nil, nil
 	for key, value := range pod.Annotations {

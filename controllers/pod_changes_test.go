@@ -17,9 +17,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// TestChangesOfPodsThatMatter: only changes of a pod that Scanners and ImageScans read trigger them. Other changes by the operator or the
+// TestPodChanged: only changes of a pod that Scanners and ImageScans read trigger them. Other changes by the operator or the
 // kubelet do not.
-func TestChangesOfPodsThatMatter(t *testing.T) {
+func TestPodChanged(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*corev1.Pod)
 		want   bool
@@ -42,7 +42,7 @@ func TestChangesOfPodsThatMatter(t *testing.T) {
 		"a pod replaced": {func(p *corev1.Pod) { p.UID = "another" }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := aPod(shop, "web-1", running("main", web))
+			before := aPod(fixtureNamespace, "web-1", running("main", web))
 			after := before.DeepCopy()
 			tt.change(after)
 			if got := podChanged.Update(event.UpdateEvent{ObjectOld: stripped(t, before), ObjectNew: stripped(t, after)}); got != tt.want {
@@ -66,7 +66,7 @@ func stripped(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 func TestNewReplicasMakeOneImageScan(t *testing.T) {
 	objects := []client.Object{theScanner()}
 	for i := range 2 * podsAtOnce {
-		objects = append(objects, aPod(shop, fmt.Sprint("web-", i), running("main", web)))
+		objects = append(objects, aPod(fixtureNamespace, fmt.Sprint("web-", i), running("main", web)))
 	}
 	u := newUnit(t, objects...)
 	var mutex sync.Mutex

@@ -30,23 +30,23 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// nodeWait is the requeue delay until a pod's node appears in the cache.
-const nodeWait = 5 * time.Second
+// nodeRetryDelay is the requeue delay until a pod's node appears in the cache.
+const nodeRetryDelay = 5 * time.Second
 
 // PodReconciler creates an ImageScan for each image of each pod that a Scanner is responsible for, and annotates the pod with the images
 // that have a result. For Scanners with addPodFinalizer, it holds a pod's deletion until the store has recorded the release.
 type PodReconciler struct {
-	Client client.Client
-	Jobs   store.Jobs
-	Uses   UseRecorder
-	Clock  clock.PassiveClock
-	Events events.EventRecorder
-	Rights *rights.Checker
-	Limits Limits
+	Client      client.Client
+	Jobs        store.Jobs
+	Uses        UseRecorder
+	Clock       clock.PassiveClock
+	Events      events.EventRecorder
+	Permissions *rights.Checker
+	Limits      Limits
 
-	// creating serializes the final lookup and the creation of ImageScans: new replicas are reconciled at the same time and need one
+	// createMutex serializes the final lookup and the creation of ImageScans: new replicas are reconciled at the same time and need one
 	// ImageScan.
-	creating sync.Mutex
+	createMutex sync.Mutex
 	// fullUntil has the time until which a namespace counts as full without another count of its ImageScans. Guarded by creating.
 	fullUntil map[string]time.Time
 }
@@ -72,10 +72,10 @@ func (r *PodReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 		return ctrl.Result{}, err
 	}
 	var holding []v1alpha1.Scanner
-	if runs(&pod) {
+	if isActive(&pod) {
 		holding = scanners
 	}
-	notHeld := r.hold(ctx, &pod, holding)
+	notHeld := r.ensureFinalizers(ctx, &pod, holding)
 	wait, err := r.scan(ctx, &pod, scanners)
 	if err = errors.Join(notHeld, err); err != nil {
 		return ctrl.Result{}, err
@@ -83,8 +83,8 @@ func (r *PodReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 	return ctrl.Result{RequeueAfter: wait}, nil
 }
 
-// roomWait is the requeue delay of a pod whose namespace has reached the limit of ImageScans.
-const roomWait = time.Minute
+// fullRetryDelay is the requeue delay of a pod whose namespace has reached the limit of ImageScans.
+const fullRetryDelay = time.Minute
 
 // fullFor is how long a full namespace counts as full without another count: each pod without room checks the limit for each of its images.
 const fullFor = 10 * time.Second
@@ -99,8 +99,8 @@ func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []v1
 		if running, _, known, err = r.inventory().images(ctx, pod); err != nil {
 			return 0, err
 		}
-		if !known && runs(pod) {
-			return nodeWait, nil
+		if !known && isActive(pod) {
+			return nodeRetryDelay, nil
 		}
 	}
 	var errs []error
@@ -109,10 +109,10 @@ func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []v1
 	for i := range scanners {
 		handled, full, err := r.ensureImageScans(ctx, &scanners[i], running)
 		if full {
-			wait = roomWait
+			wait = fullRetryDelay
 		}
 		errs = append(errs, err)
-		if runs(pod) && addsPodAnnotation(&scanners[i]) && len(handled) > 0 {
+		if isActive(pod) && addsPodAnnotation(&scanners[i]) && len(handled) > 0 {
 			wanted[scanners[i].Name+annotationSuffix] = encodeHashes(handled)
 		}
 	}
@@ -133,7 +133,7 @@ func (r *PodReconciler) scannersOf(ctx context.Context, pod *corev1.Pod) ([]v1al
 	}
 	var scanners []v1alpha1.Scanner
 	for i := range r.Limits.admitted(all.Items) {
-		if scanner := &all.Items[i]; isAbout(scanner, pod) && usesImages(scanner, pod, r.Clock.Now()) {
+		if scanner := &all.Items[i]; coversPod(scanner, pod) && hasImagesInUse(scanner, pod, r.Clock.Now()) {
 			scanners = append(scanners, *scanner.DeepCopy())
 		}
 	}
@@ -153,11 +153,11 @@ func (r *PodReconciler) ensureImageScans(ctx context.Context, scanner *v1alpha1.
 	handled = map[string]string{}
 	var errs []error
 	for _, img := range running {
-		if excluded(scanner, img.Reference) {
+		if isExcluded(scanner, img.Reference) {
 			continue
 		}
 		scan, err := r.inventory().imageScan(ctx, scanner, img.Key)
-		if err == nil && (scan == nil && !isSuspended(scanner) || scan != nil && lacksName(scan, img.Reference)) {
+		if err == nil && (scan == nil && !isSuspended(scanner) || scan != nil && lacksReference(scan, img.Reference)) {
 			if err = r.ensureImageScan(ctx, scanner, img); errors.Is(err, errFull) {
 				full, err = true, nil
 			}
@@ -179,8 +179,8 @@ var errFull = errors.New("the namespace has too many ImageScans")
 // ensureImageScan creates an image's ImageScan, or adds the image's name to it. Calls are serialized, so that of several pods with a new
 // image one creates it.
 func (r *PodReconciler) ensureImageScan(ctx context.Context, scanner *v1alpha1.Scanner, img runningImage) error {
-	r.creating.Lock()
-	defer r.creating.Unlock()
+	r.createMutex.Lock()
+	defer r.createMutex.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, ensureTimeout)
 	defer cancel()
 	scan, err := r.inventory().imageScan(ctx, scanner, img.Key)
@@ -202,7 +202,7 @@ func (r *PodReconciler) requireRoom(ctx context.Context, namespace string) error
 	if now.Before(r.fullUntil[namespace]) {
 		return errFull
 	}
-	full, err := r.Limits.full(ctx, r.Client, namespace)
+	full, err := r.Limits.isFull(ctx, r.Client, namespace)
 	if err != nil || !full {
 		return err
 	}
@@ -222,7 +222,7 @@ func (r *PodReconciler) create(ctx context.Context, scanner *v1alpha1.Scanner, i
 		},
 		Spec: v1alpha1.ImageScanSpec{
 			Digest: img.Key.Digest, DigestType: v1alpha1.DigestManifest, Platform: img.Key.Platform.String(),
-			Scanner: scanner.Name, References: []string{noted(img.Reference)},
+			Scanner: scanner.Name, References: []string{boundedReference(img.Reference)},
 		},
 	}
 	if img.ID.Bare {
@@ -235,28 +235,28 @@ func (r *PodReconciler) create(ctx context.Context, scanner *v1alpha1.Scanner, i
 	return client.IgnoreAlreadyExists(r.Client.Create(ctx, scan))
 }
 
-// noted returns an image's name for spec.references: the full reference, or only the repository if the reference is too long.
-func noted(ref image.Reference) string {
+// boundedReference returns an image's name for spec.references: the full reference, or only the repository if the reference is too long.
+func boundedReference(ref image.Reference) string {
 	if full := ref.String(); len(full) <= v1alpha1.MaxReferenceBytes {
 		return full
 	}
 	return truncate(ref.Repository, v1alpha1.MaxReferenceBytes)
 }
 
-// lacksName reports whether an ImageScan lacks a name of its image and has room for it.
-func lacksName(scan *v1alpha1.ImageScan, named image.Reference) bool {
-	ref := noted(named)
+// lacksReference reports whether an ImageScan lacks a name of its image and has room for it.
+func lacksReference(scan *v1alpha1.ImageScan, named image.Reference) bool {
+	ref := boundedReference(named)
 	return !slices.Contains(scan.Spec.References, ref) && len(scan.Spec.References) < v1alpha1.MaxReferences &&
 		len(strings.Join(scan.Spec.References, ""))+len(ref) <= v1alpha1.MaxReferencesBytes
 }
 
 // addReference adds another name of the image if there is room. Which names are recorded does not matter.
 func (r *PodReconciler) addReference(ctx context.Context, scan *v1alpha1.ImageScan, named image.Reference) error {
-	if !lacksName(scan, named) {
+	if !lacksReference(scan, named) {
 		return nil
 	}
 	changed := scan.DeepCopy()
-	changed.Spec.References = append(changed.Spec.References, noted(named))
+	changed.Spec.References = append(changed.Spec.References, boundedReference(named))
 	slices.Sort(changed.Spec.References)
 	err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(scan, client.MergeFromWithOptimisticLock{}))
 	return client.IgnoreNotFound(err)
@@ -304,7 +304,7 @@ func (r *PodReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.ImageScan{}, handler.EnqueueRequestsFromMapFunc(r.podsOfImageScan),
 			builder.WithPredicates(phaseChanged)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: podsAtOnce}).
-		Complete(patient{permitted{r, r.Rights}})
+		Complete(withStoreBackoff{withReadAccess{r, r.Permissions}})
 	return errors.Join(err, r.setupRelease(mgr))
 }
 

@@ -31,9 +31,9 @@ func podFinalizers(all []string) []string {
 	return own
 }
 
-// hold sets the finalizers of a pod that is not being deleted to those that the given Scanners, which are responsible for it, want. It
+// ensureFinalizers sets the finalizers of a pod that is not being deleted to those that the given Scanners, which are responsible for it, want. It
 // removes all other finalizers of this operator: their Scanner is gone, does not set finalizers, or is not responsible for the pod.
-func (r *PodReconciler) hold(ctx context.Context, pod *corev1.Pod, scanners []v1alpha1.Scanner) error {
+func (r *PodReconciler) ensureFinalizers(ctx context.Context, pod *corev1.Pod, scanners []v1alpha1.Scanner) error {
 	held := podFinalizers(pod.Finalizers)
 	var wanted []string
 	for i := range scanners {
@@ -46,7 +46,7 @@ func (r *PodReconciler) hold(ctx context.Context, pod *corev1.Pod, scanners []v1
 	if len(missing)+len(stale) == 0 {
 		return nil
 	}
-	if err := r.recordRelease(ctx, pod, stale, releasePatience); err != nil {
+	if err := r.recordRelease(ctx, pod, stale, releaseTimeout); err != nil {
 		return err
 	}
 	return r.patch(ctx, pod, podPatch{add: missing, remove: stale})

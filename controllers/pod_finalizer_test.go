@@ -29,11 +29,11 @@ func finalizedBy(finalizers ...string) func(*corev1.Pod) {
 }
 
 // finalizers returns a function that reads the finalizers of an existing object.
-func (p *place) finalizers(o client.Object) func() []string {
-	return func() []string { return now(p, o.DeepCopyObject().(client.Object)).GetFinalizers() }
+func (p *testEnv) finalizers(o client.Object) func() []string {
+	return func() []string { return refresh(p, o.DeepCopyObject().(client.Object)).GetFinalizers() }
 }
 
-func (p *place) gone(o client.Object) func() bool {
+func (p *testEnv) gone(o client.Object) func() bool {
 	return func() bool {
 		err := p.client.Get(p.t.Context(), client.ObjectKeyFromObject(o), o.DeepCopyObject().(client.Object))
 		p.must(client.IgnoreNotFound(err))
@@ -42,9 +42,9 @@ func (p *place) gone(o client.Object) func() bool {
 }
 
 // workloads returns a function that reads, as references, which workloads of a Scanner use an image according to the store.
-func (p *place) workloads(scanner *v1alpha1.Scanner, reference string) func() []string {
+func (p *testEnv) workloads(scanner *v1alpha1.Scanner, reference string) func() []string {
 	return func() []string {
-		uses, err := p.uses.Store.(*store.SQLite).ImageUses(p.t.Context())
+		uses, err := p.uses.Store.(*store.SQLite).UsedImages(p.t.Context())
 		p.must(err)
 		for _, use := range uses {
 			if use.Scanner == string(scanner.UID) && use.Key == keyOfImage(reference) {
@@ -56,37 +56,37 @@ func (p *place) workloads(scanner *v1alpha1.Scanner, reference string) func() []
 }
 
 // unfinalize removes the other controller's finalizer, as that controller would.
-func (p *place) unfinalize(pod *corev1.Pod) {
+func (p *testEnv) unfinalize(pod *corev1.Pod) {
 	p.t.Helper()
-	p.must(patchPod(p.t.Context(), p.client, now(p, pod), podPatch{remove: []string{foreign}}))
+	p.must(patchPod(p.t.Context(), p.client, refresh(p, pod), podPatch{remove: []string{foreign}}))
 }
 
 // TestPodHeldUntilReleased: a deleted pod is held until the store has recorded that it does not use its images any more. Finalizers of
 // other controllers stay.
 func TestPodHeldUntilReleased(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	scanner, image := aScanner(p.namespace, "all", holdingPods), p.unique("web")
 	held := aPod(p.namespace, "held", running("main", image), finalizedBy(foreign))
 	stays := aPod(p.namespace, "stays", running("main", web))
-	p.creates(scanner, held, stays)
-	p.Eventually(p.finalizers(held), patience).Should(ConsistOf(foreign, releaseOf("all")))
+	p.create(scanner, held, stays)
+	p.Eventually(p.finalizers(held), eventuallyTimeout).Should(ConsistOf(foreign, releaseOf("all")))
 	p.Expect(p.finalizers(scanner)()).To(ConsistOf(scannerFinalizer), "the Scanner can only go after its pods")
-	p.becomes(scanner, phasesOf{image: v1alpha1.PhaseScanned, web: v1alpha1.PhaseScanned})
-	p.Eventually(p.workloads(scanner, image), patience).Should(ConsistOf(image))
+	p.waitForPhases(scanner, phasesOf{image: v1alpha1.PhaseScanned, web: v1alpha1.PhaseScanned})
+	p.Eventually(p.workloads(scanner, image), eventuallyTimeout).Should(ConsistOf(image))
 
-	p.deletes(held)
-	p.Eventually(p.finalizers(held), patience).Should(ConsistOf(foreign))
+	p.delete(held)
+	p.Eventually(p.finalizers(held), eventuallyTimeout).Should(ConsistOf(foreign))
 	p.Expect(p.workloads(scanner, image)()).To(BeEmpty(), "the release was recorded first")
 	p.Expect(p.workloads(scanner, web)()).To(ConsistOf(web))
 	p.unfinalize(held)
-	p.Eventually(p.gone(held), patience).Should(BeTrue())
+	p.Eventually(p.gone(held), eventuallyTimeout).Should(BeTrue())
 	p.Expect(p.finalizers(stays)()).To(ConsistOf(releaseOf("all")))
 }
 
 // TestPodsThatAreNotHeld: pods get no finalizer from Scanners that do not set one, after they ended, or if they belong to the operator's
 // own Jobs.
 func TestPodsThatAreNotHeld(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	own := store.Job{Namespace: p.namespace, Name: "scan-catalog-x", UID: "own-" + p.namespace, Purpose: store.JobCatalog, Key: keyOfImage(web)}
 	p.must(p.store.SaveJob(t.Context(), own))
 	t.Cleanup(func() { _ = p.store.DeleteJob(context.Background(), own.Namespace, own.Name) })
@@ -98,64 +98,64 @@ func TestPodsThatAreNotHeld(t *testing.T) {
 		aPod(p.namespace, "of-an-unknown-scanner", running("main", web), labelled("scanner-operator.io/ignore", "true"), finalizedBy(releaseOf("nobody"))),
 	}
 	last := aPod(p.namespace, "last", running("main", web), labelled("tier", "front"))
-	p.creates(aScanner(p.namespace, "all", holdingPods), aScanner(p.namespace, "off"), aScanner(p.namespace, "back", holdingPods, selecting("tier", "back")))
+	p.create(aScanner(p.namespace, "all", holdingPods), aScanner(p.namespace, "off"), aScanner(p.namespace, "back", holdingPods, selecting("tier", "back")))
 	for _, pod := range others {
-		p.creates(pod)
+		p.create(pod)
 	}
-	p.creates(last)
-	p.Eventually(p.finalizers(last), patience).Should(ConsistOf(releaseOf("all")), "neither the Scanner that does not ask nor the one that does not select it")
+	p.create(last)
+	p.Eventually(p.finalizers(last), eventuallyTimeout).Should(ConsistOf(releaseOf("all")), "neither the Scanner that does not ask nor the one that does not select it")
 	for _, pod := range others {
-		p.Eventually(p.finalizers(pod), patience).Should(BeEmpty(), "pod %s", pod.Name)
+		p.Eventually(p.finalizers(pod), eventuallyTimeout).Should(BeEmpty(), "pod %s", pod.Name)
 	}
 }
 
-// TestPodFinalizerGoes: when a Scanner is not responsible for a pod any more, its finalizer is removed, and no other.
-func TestPodFinalizerGoes(t *testing.T) {
-	for name, end := range map[string]func(p *place, scanner *v1alpha1.Scanner, pod *corev1.Pod){
-		"switched off": func(p *place, s *v1alpha1.Scanner, _ *corev1.Pod) {
-			p.changes(s, func(s *v1alpha1.Scanner) { s.Spec.AddPodFinalizer = ptr.To(false) })
-			p.Eventually(p.finalizers(s), patience).Should(BeEmpty(), "the Scanner needs none either")
+// TestPodFinalizerIsRemoved: when a Scanner is not responsible for a pod any more, its finalizer is removed, and no other.
+func TestPodFinalizerIsRemoved(t *testing.T) {
+	for name, end := range map[string]func(p *testEnv, scanner *v1alpha1.Scanner, pod *corev1.Pod){
+		"switched off": func(p *testEnv, s *v1alpha1.Scanner, _ *corev1.Pod) {
+			p.patchScanner(s, func(s *v1alpha1.Scanner) { s.Spec.AddPodFinalizer = ptr.To(false) })
+			p.Eventually(p.finalizers(s), eventuallyTimeout).Should(BeEmpty(), "the Scanner needs none either")
 		},
-		"switched off while suspended": func(p *place, s *v1alpha1.Scanner, _ *corev1.Pod) {
-			p.changes(s, func(s *v1alpha1.Scanner) { s.Spec.Suspend, s.Spec.AddPodFinalizer = ptr.To(true), ptr.To(false) })
+		"switched off while suspended": func(p *testEnv, s *v1alpha1.Scanner, _ *corev1.Pod) {
+			p.patchScanner(s, func(s *v1alpha1.Scanner) { s.Spec.Suspend, s.Spec.AddPodFinalizer = ptr.To(true), ptr.To(false) })
 		},
-		"another selector": func(p *place, s *v1alpha1.Scanner, _ *corev1.Pod) { p.changes(s, selecting("tier", "other")) },
-		"another ignoreLabel": func(p *place, s *v1alpha1.Scanner, pod *corev1.Pod) {
-			p.changes(s, func(s *v1alpha1.Scanner) { s.Spec.IgnoreLabel = "tier" })
+		"another selector": func(p *testEnv, s *v1alpha1.Scanner, _ *corev1.Pod) { p.patchScanner(s, selecting("tier", "other")) },
+		"another ignoreLabel": func(p *testEnv, s *v1alpha1.Scanner, pod *corev1.Pod) {
+			p.patchScanner(s, func(s *v1alpha1.Scanner) { s.Spec.IgnoreLabel = "tier" })
 		},
-		"the pod's label": func(p *place, _ *v1alpha1.Scanner, pod *corev1.Pod) {
-			before := now(p, pod).DeepCopy()
+		"the pod's label": func(p *testEnv, _ *v1alpha1.Scanner, pod *corev1.Pod) {
+			before := refresh(p, pod).DeepCopy()
 			labelled("scanner-operator.io/ignore", "true")(pod)
 			p.must(p.client.Patch(p.t.Context(), pod, client.MergeFrom(before))) // the operator changes the pod concurrently
 		},
-		"the pod succeeds": func(p *place, _ *v1alpha1.Scanner, pod *corev1.Pod) {
-			status := now(p, pod).Status
+		"the pod succeeds": func(p *testEnv, _ *v1alpha1.Scanner, pod *corev1.Pod) {
+			status := refresh(p, pod).Status
 			status.Phase = corev1.PodSucceeded
-			p.runs(pod, status)
+			p.setPodStatus(pod, status)
 		},
-		"the Scanner is deleted": func(p *place, s *v1alpha1.Scanner, _ *corev1.Pod) {
-			p.deletes(s)
-			p.Eventually(p.gone(s), patience).Should(BeTrue())
+		"the Scanner is deleted": func(p *testEnv, s *v1alpha1.Scanner, _ *corev1.Pod) {
+			p.delete(s)
+			p.Eventually(p.gone(s), eventuallyTimeout).Should(BeTrue())
 		},
-		"the Scanner is recreated, without": func(p *place, s *v1alpha1.Scanner, _ *corev1.Pod) {
-			p.deletes(s)
-			p.Eventually(p.gone(s), patience).Should(BeTrue())
-			p.creates(aScanner(p.namespace, s.Name))
+		"the Scanner is recreated, without": func(p *testEnv, s *v1alpha1.Scanner, _ *corev1.Pod) {
+			p.delete(s)
+			p.Eventually(p.gone(s), eventuallyTimeout).Should(BeTrue())
+			p.create(aScanner(p.namespace, s.Name))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlace(t)
+			p := newTestEnv(t)
 			scanner := aScanner(p.namespace, "all", holdingPods)
 			pod := aPod(p.namespace, "a", running("main", web), finalizedBy(foreign), labelled("tier", "true"))
 			t.Cleanup(func() {
 				p.t = t
 				_ = client.IgnoreNotFound(patchPod(context.Background(), p.client, pod, podPatch{remove: []string{foreign}}))
 			})
-			p.creates(scanner, aScanner(p.namespace, "other", holdingPods, selecting("tier", "true")), pod)
-			p.Eventually(p.finalizers(pod), patience).Should(ConsistOf(foreign, releaseOf("all"), releaseOf("other")))
+			p.create(scanner, aScanner(p.namespace, "other", holdingPods, selecting("tier", "true")), pod)
+			p.Eventually(p.finalizers(pod), eventuallyTimeout).Should(ConsistOf(foreign, releaseOf("all"), releaseOf("other")))
 			end(p, scanner, pod)
-			p.Eventually(p.finalizers(pod), patience).Should(And(ContainElement(foreign), Not(ContainElement(releaseOf("all")))))
-			if now(p, pod).Status.Phase == corev1.PodRunning && pod.Labels["scanner-operator.io/ignore"] == "" {
+			p.Eventually(p.finalizers(pod), eventuallyTimeout).Should(And(ContainElement(foreign), Not(ContainElement(releaseOf("all")))))
+			if refresh(p, pod).Status.Phase == corev1.PodRunning && pod.Labels["scanner-operator.io/ignore"] == "" {
 				p.Expect(pod.Finalizers).To(ContainElement(releaseOf("other")), "the other Scanner holds it as before")
 			}
 		})
@@ -164,98 +164,98 @@ func TestPodFinalizerGoes(t *testing.T) {
 
 // TestSuspendedScannerReleases: a suspended Scanner releases the pods that it holds, and holds no new ones until it is resumed.
 func TestSuspendedScannerReleases(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	scanner := aScanner(p.namespace, "all", holdingPods)
 	before, later := aPod(p.namespace, "before", running("main", web)), aPod(p.namespace, "later", running("main", web))
-	p.creates(scanner, before)
-	p.Eventually(p.finalizers(before), patience).Should(ConsistOf(releaseOf("all")))
-	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) })
-	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+	p.create(scanner, before)
+	p.Eventually(p.finalizers(before), eventuallyTimeout).Should(ConsistOf(releaseOf("all")))
+	p.patchScanner(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) })
+	p.waitForStatus(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(status.ObservedGeneration).To(Equal(scanner.Generation))
 	})
-	p.creates(later)
-	p.Consistently(p.finalizers(later), quiet).Should(BeEmpty())
+	p.create(later)
+	p.Consistently(p.finalizers(later), consistentlyDuration).Should(BeEmpty())
 	p.Expect(p.finalizers(before)()).To(ConsistOf(releaseOf("all")), "what was begun stays")
-	p.deletes(before)
-	p.Eventually(p.gone(before), patience).Should(BeTrue())
-	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(false) })
-	p.Eventually(p.finalizers(later), patience).Should(ConsistOf(releaseOf("all")))
+	p.delete(before)
+	p.Eventually(p.gone(before), eventuallyTimeout).Should(BeTrue())
+	p.patchScanner(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(false) })
+	p.Eventually(p.finalizers(later), eventuallyTimeout).Should(ConsistOf(releaseOf("all")))
 }
 
 // TestScannerDeletedWhilePodsTerminate: the Scanner and its pods do not wait for each other, whatever else holds the pods.
 func TestScannerDeletedWhilePodsTerminate(t *testing.T) {
-	p := newPlace(t)
-	scanner := aScanner(p.namespace, long("scanner-", 62)+"s", holdingPods) // the maximum length of a name
+	p := newTestEnv(t)
+	scanner := aScanner(p.namespace, repeatToLength("scanner-", 62)+"s", holdingPods) // the maximum length of a name
 	terminating := aPod(p.namespace, "terminating", running("main", web), finalizedBy(foreign))
 	runningOn := aPod(p.namespace, "running", running("main", web))
-	p.creates(scanner, terminating, runningOn)
+	p.create(scanner, terminating, runningOn)
 	for _, pod := range []*corev1.Pod{terminating, runningOn} {
-		p.Eventually(p.finalizers(pod), patience).Should(ContainElement(releaseOf(scanner.Name)))
+		p.Eventually(p.finalizers(pod), eventuallyTimeout).Should(ContainElement(releaseOf(scanner.Name)))
 	}
 	p.must(p.client.Delete(t.Context(), terminating)) // with a grace period, during which nothing ends the pod
-	p.deletes(scanner)
-	p.Eventually(p.gone(scanner), patience).Should(BeTrue())
+	p.delete(scanner)
+	p.Eventually(p.gone(scanner), eventuallyTimeout).Should(BeTrue())
 	p.Expect(p.finalizers(terminating)()).To(ConsistOf(foreign))
 	p.Expect(p.finalizers(runningOn)()).To(BeEmpty())
-	p.Eventually(func() int { return len(p.scans(scanner)) }, patience).Should(BeZero())
+	p.Eventually(func() int { return len(p.scans(scanner)) }, eventuallyTimeout).Should(BeZero())
 	p.unfinalize(terminating)
-	p.deletes(runningOn)
+	p.delete(runningOn)
 }
 
 // TestNamespaceDeleted: the objects of a namespace are deleted in any order, and none remains.
 func TestNamespaceDeleted(t *testing.T) {
 	for name, podsFirst := range map[string]bool{"pods first": true, "Scanners first": false} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlace(t)
+			p := newTestEnv(t)
 			objects := []client.Object{
 				aScanner(p.namespace, "one", holdingPods), aScanner(p.namespace, "two", holdingPods),
 				aPod(p.namespace, "a", running("main", web)), aPod(p.namespace, "b", running("main", vulnerable)),
 			}
-			p.creates(objects...)
+			p.create(objects...)
 			for _, pod := range objects[2:] {
-				p.Eventually(p.finalizers(pod), patience).Should(ConsistOf(releaseOf("one"), releaseOf("two")))
+				p.Eventually(p.finalizers(pod), eventuallyTimeout).Should(ConsistOf(releaseOf("one"), releaseOf("two")))
 			}
 			if podsFirst {
 				slices.Reverse(objects)
 			}
-			p.deletes(objects...)
+			p.delete(objects...)
 			for _, o := range objects {
-				p.Eventually(p.gone(o), patience).Should(BeTrue(), o.GetName())
+				p.Eventually(p.gone(o), eventuallyTimeout).Should(BeTrue(), o.GetName())
 			}
 		})
 	}
 }
 
-// TestManagerAway: without a manager, a deleted pod and its Scanner stay. The next manager releases both.
-func TestManagerAway(t *testing.T) {
-	p := newPlace(t)
+// TestManagerRestart: without a manager, a deleted pod and its Scanner stay. The next manager releases both.
+func TestManagerRestart(t *testing.T) {
+	p := newTestEnv(t)
 	p.namespace = restarting
 	deleted, gone := aScanner(restarting, "deleted"), releaseOf("gone-meanwhile")
 	deleted.Finalizers = []string{scannerFinalizer}
 	terminating := aPod(restarting, "terminating", running("main", web), finalizedBy(releaseOf("deleted"), gone))
 	runningOn := aPod(restarting, "running", running("main", web), finalizedBy(releaseOf("deleted"), gone))
-	p.creates(deleted, terminating, runningOn)
-	p.deletes(deleted, terminating)
-	p.Consistently(func() bool { return p.gone(terminating)() || p.gone(deleted)() }, quiet).Should(BeFalse())
+	p.create(deleted, terminating, runningOn)
+	p.delete(deleted, terminating)
+	p.Consistently(func() bool { return p.gone(terminating)() || p.gone(deleted)() }, consistentlyDuration).Should(BeFalse())
 
-	next := &operatorUnderTest{config: p.config, client: p.client, wakeups: &Wakeups{}, slack: &mailbox{}}
+	next := &operatorUnderTest{config: p.config, client: p.client, wakeups: &Wakeups{}, slack: &recordingSender{}}
 	p.must(next.openStore())
 	stop, err := next.startManager(fields.OneTermEqualSelector("metadata.namespace", restarting))
 	p.must(err)
 	t.Cleanup(func() { p.must(stop()) })
-	p.Eventually(p.gone(terminating), patience).Should(BeTrue())
-	p.Eventually(p.gone(deleted), patience).Should(BeTrue())
-	p.Eventually(p.finalizers(runningOn), patience).Should(BeEmpty())
-	p.deletes(runningOn)
+	p.Eventually(p.gone(terminating), eventuallyTimeout).Should(BeTrue())
+	p.Eventually(p.gone(deleted), eventuallyTimeout).Should(BeTrue())
+	p.Eventually(p.finalizers(runningOn), eventuallyTimeout).Should(BeEmpty())
+	p.delete(runningOn)
 }
 
 // TestPodPatchInARace: finalizers that others add or remove between the read and the patch of a pod are preserved, and another pod of the
 // same name is not changed.
 func TestPodPatchInARace(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	p.namespace = unattended
 	pod := aPod(p.namespace, "race", running("main", web), finalizedBy(foreign, releaseOf("a")))
-	p.creates(pod)
+	p.create(pod)
 	seen := pod.DeepCopy()
 	t.Cleanup(func() { _ = p.client.Delete(context.Background(), pod, client.GracePeriodSeconds(0)) })
 	pod.Finalizers = []string{"example.com/newer", releaseOf("a")}
@@ -273,7 +273,7 @@ func TestPodPatchInARace(t *testing.T) {
 // TestScannerIsHeldFirst: no pod gets a finalizer before the Scanner has its own, since nothing would remove it after a deletion of the
 // Scanner.
 func TestScannerIsHeldFirst(t *testing.T) {
-	pod := aPod(shop, "a", running("main", web))
+	pod := aPod(fixtureNamespace, "a", running("main", web))
 	u := newUnit(t, theScanner(holdingPods), pod)
 	finalizers := func() []string {
 		t.Helper()

@@ -22,19 +22,19 @@ import (
 // patch changes a pod that still exists. If the API server refuses the change, an event is emitted for the Scanners that want it.
 func (r *PodReconciler) patch(ctx context.Context, pod *corev1.Pod, change podPatch) error {
 	err := patchPod(ctx, r.Client, pod, change)
-	if apierrors.IsConflict(err) || isOutdated(err) {
+	if apierrors.IsConflict(err) || isMetadataRejected(err) {
 		// Either another pod has taken the name, or the pod is being deleted and accepts no new finalizer. Both have an event of their own.
 		return nil
 	}
 	if isRefused(err) {
-		r.tellRefused(ctx, pod, change, err)
+		r.emitRefusal(ctx, pod, change, err)
 	}
 	return client.IgnoreNotFound(err)
 }
 
-// isOutdated reports whether the API server itself rejects a field of the pod's metadata. A policy that denies a change also returns
+// isMetadataRejected reports whether the API server itself rejects a field of the pod's metadata. A policy that denies a change also returns
 // "invalid" by default, but names no field.
-func isOutdated(err error) bool {
+func isMetadataRejected(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
 		return false
@@ -49,9 +49,9 @@ func isRefused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsInternalError(err)
 }
 
-// tellRefused emits an event for each Scanner on whose behalf a pod was to be changed. The reference has no resource version, so that the
+// emitRefusal emits an event for each Scanner on whose behalf a pod was to be changed. The reference has no resource version, so that the
 // recorder aggregates all refusals, of any pod, into one event.
-func (r *PodReconciler) tellRefused(ctx context.Context, pod *corev1.Pod, change podPatch, refusal error) {
+func (r *PodReconciler) emitRefusal(ctx context.Context, pod *corev1.Pod, change podPatch, refusal error) {
 	for _, name := range change.scanners() {
 		var scanner v1alpha1.Scanner
 		if err := r.Client.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: name}, &scanner); err != nil {

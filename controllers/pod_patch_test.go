@@ -17,7 +17,7 @@ import (
 )
 
 // deniesPodChanges installs an admission policy that denies finalizers and annotations on pods in the test's namespace.
-func (p *place) deniesPodChanges(probe *corev1.Pod) {
+func (p *testEnv) deniesPodChanges(probe *corev1.Pod) {
 	p.t.Helper()
 	name := metav1.ObjectMeta{Name: "pods-stay-" + p.namespace}
 	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: name, Spec: admissionv1.ValidatingAdmissionPolicySpec{
@@ -35,27 +35,27 @@ func (p *place) deniesPodChanges(probe *corev1.Pod) {
 	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: name, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
 		PolicyName: name.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 	}}
-	p.creates(policy, binding)
+	p.create(policy, binding)
 	p.t.Cleanup(func() {
 		p.must(errors.Join(p.client.Delete(context.Background(), binding), p.client.Delete(context.Background(), policy)))
 	})
 	p.Eventually(func() error {
-		changed := now(p, probe.DeepCopy())
+		changed := refresh(p, probe.DeepCopy())
 		changed.Annotations = map[string]string{"example.com/probe": "true"}
 		return p.client.Update(p.t.Context(), changed, client.DryRunAll)
-	}, patience).Should(MatchError(ContainSubstring("notebook")), "the policy is in force")
+	}, eventuallyTimeout).Should(MatchError(ContainSubstring("notebook")), "the policy is in force")
 }
 
 // TestPolicyEngineDeniesPodChanges: the images of the pods are still scanned, and one event of the Scanner reports the refusal, whatever
 // the number of pods.
 func TestPolicyEngineDeniesPodChanges(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	scanner := aScanner(p.namespace, "all", holdingPods)
 	one, two := aPod(p.namespace, "one", running("main", web)), aPod(p.namespace, "two", running("main", vulnerable))
-	p.creates(one, two)
+	p.create(one, two)
 	p.deniesPodChanges(one)
-	p.creates(scanner)
-	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned, vulnerable: v1alpha1.PhaseScanned})
+	p.create(scanner)
+	p.waitForPhases(scanner, phasesOf{web: v1alpha1.PhaseScanned, vulnerable: v1alpha1.PhaseScanned})
 	said := func() (said []eventsv1.Event) {
 		var all eventsv1.EventList
 		p.must(p.client.List(t.Context(), &all, client.InNamespace(p.namespace)))
@@ -66,7 +66,7 @@ func TestPolicyEngineDeniesPodChanges(t *testing.T) {
 		}
 		return said
 	}
-	p.Eventually(func() bool { return len(said()) > 0 && said()[0].Series != nil }, patience).Should(BeTrue(), "it was refused for the second pod too")
+	p.Eventually(func() bool { return len(said()) > 0 && said()[0].Series != nil }, eventuallyTimeout).Should(BeTrue(), "it was refused for the second pod too")
 	p.Expect(said()).To(HaveLen(1))
 	event := said()[0]
 	p.Expect(event.Regarding.UID).To(Equal(scanner.UID), "it is an event of the Scanner")
@@ -76,7 +76,7 @@ func TestPolicyEngineDeniesPodChanges(t *testing.T) {
 
 // TestStoreFailsToRecordRelease: the images of a running pod are scanned even if its release cannot be recorded.
 func TestStoreFailsToRecordRelease(t *testing.T) {
-	pod := aPod(shop, "a", running("main", web), running("other", vulnerable), finalizedBy(releaseOf("all")))
+	pod := aPod(fixtureNamespace, "a", running("main", web), running("other", vulnerable), finalizedBy(releaseOf("all")))
 	u := newUnit(t, theScanner(), scanOf(theScanner(), web), pod)
 	u.pods.Uses = &recorder{err: errors.New("the disk is full")}
 	_, err := u.pods.Reconcile(t.Context(), requestFor(pod))

@@ -18,19 +18,19 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// Recording a release fails only if the store fails. It is retried every releaseRetry until releasePatience after the pod's grace period: a
+// Recording a release fails only if the store fails. It is retried every releaseRetry until releaseTimeout after the pod's grace period: a
 // full store must not block the deletion of a namespace's pods. Nothing is lost: when the store works again, uses are counted from the
 // existing pods.
 const (
-	releaseRetry    = 2 * time.Second
-	releasePatience = 15 * time.Second
+	releaseRetry   = 2 * time.Second
+	releaseTimeout = 15 * time.Second
 )
 
-// releasesAtOnce is how many pods are released concurrently. maxReleasePause is the maximum backoff after the API server refused a release.
+// releasesAtOnce is how many pods are released concurrently. maxReleaseBackoff is the maximum backoff after the API server refused a release.
 // It is far shorter than the default, since a pod that is not released blocks its node and its namespace.
 const (
-	releasesAtOnce  = 8
-	maxReleasePause = 30 * time.Second
+	releasesAtOnce    = 8
+	maxReleaseBackoff = 30 * time.Second
 )
 
 // setupRelease registers a controller of its own, so that releases do not wait until other pods are scanned or annotated.
@@ -40,7 +40,7 @@ func (r *PodReconciler) setupRelease(mgr ctrl.Manager) error {
 		For(&corev1.Pod{}, builder.WithPredicates(predicate.NewPredicateFuncs(waitsForRelease))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: releasesAtOnce,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, maxReleasePause),
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, maxReleaseBackoff),
 		}).
 		Complete(reconcile.Func(r.Release))
 }
@@ -61,9 +61,9 @@ func (r *PodReconciler) Release(ctx context.Context, req ctrl.Request) (ctrl.Res
 	held := podFinalizers(pod.Finalizers)
 	late := func() time.Duration { return r.Clock.Since(pod.DeletionTimestamp.Time) }
 	// A store that never answers is given no more time than one that fails. A pod that is already late gets one attempt.
-	if err := r.recordRelease(ctx, &pod, held, min(max(releasePatience-late(), releaseRetry), releasePatience)); err != nil {
+	if err := r.recordRelease(ctx, &pod, held, min(max(releaseTimeout-late(), releaseRetry), releaseTimeout)); err != nil {
 		log := ctrl.LoggerFrom(ctx)
-		if late() < releasePatience {
+		if late() < releaseTimeout {
 			log.Error(err, "Recording the release of a pod; it is held until then")
 			return ctrl.Result{RequeueAfter: releaseRetry}, nil
 		}

@@ -21,14 +21,14 @@ import (
 type recorder struct {
 	err      error
 	recorded []string
-	// patience is the time that the last call had until its deadline; negative without a deadline.
-	patience time.Duration
+	// timeout is the time that the last call had until its deadline; negative without a deadline.
+	timeout time.Duration
 }
 
 func (r *recorder) RecordUse(ctx context.Context, scan *v1alpha1.ImageScan) error {
-	r.recorded, r.patience = append(r.recorded, scan.Name), -1
+	r.recorded, r.timeout = append(r.recorded, scan.Name), -1
 	if deadline, bounded := ctx.Deadline(); bounded {
-		r.patience = time.Until(deadline)
+		r.timeout = time.Until(deadline)
 	}
 	return r.err
 }
@@ -38,13 +38,13 @@ func deletedPod(t *testing.T) (*unit, *corev1.Pod, *v1alpha1.ImageScan) {
 	t.Helper()
 	scanner := theScanner(holdingPods, func(s *v1alpha1.Scanner) { s.Finalizers = []string{scannerFinalizer} })
 	going := metav1.NewTime(noon)
-	pod := aPod(shop, "a", running("main", web), finalizedBy(foreign, releaseOf("all")))
+	pod := aPod(fixtureNamespace, "a", running("main", web), finalizedBy(foreign, releaseOf("all")))
 	pod.DeletionTimestamp = &going
 	scan := scanOf(scanner, web, scanned)
 	return newUnit(t, scanner, scan, pod), pod, scan
 }
 
-// TestReleaseWithoutStore: a failing store holds a pod for releasePatience after its grace period, and not longer.
+// TestReleaseWithoutStore: a failing store holds a pod for releaseTimeout after its grace period, and not longer.
 func TestReleaseWithoutStore(t *testing.T) {
 	u, pod, scan := deletedPod(t)
 	broken := &recorder{err: errors.New("the disk is full")}
@@ -62,9 +62,9 @@ func TestReleaseWithoutStore(t *testing.T) {
 	if !slices.Contains(broken.recorded, scan.Name) {
 		t.Errorf("recorded: %q, want the ImageScan of its image", broken.recorded)
 	}
-	u.pass(releasePatience)
+	u.advanceClock(releaseTimeout)
 	if again, finalizers := look(); again != 0 || !slices.Equal(finalizers, []string{foreign}) {
-		t.Errorf("after %s it is looked at again after %s, with %q; want it to be free", releasePatience, again, finalizers)
+		t.Errorf("after %s it is looked at again after %s, with %q; want it to be free", releaseTimeout, again, finalizers)
 	}
 }
 
@@ -74,24 +74,24 @@ func TestReleaseWithSilentStore(t *testing.T) {
 	silent := &recorder{err: context.DeadlineExceeded}
 	u.pods.Uses = silent
 	for _, step := range []struct{ late, want time.Duration }{
-		{-time.Hour, releasePatience}, // the grace period has only begun
-		{0, releasePatience},
-		{10 * time.Second, releasePatience - 10*time.Second},
+		{-time.Hour, releaseTimeout}, // the grace period has only begun
+		{0, releaseTimeout},
+		{10 * time.Second, releaseTimeout - 10*time.Second},
 		{time.Hour, releaseRetry}, // no manager ran
 	} {
 		u.clock.SetTime(noon.Add(step.late))
 		_, err := u.pods.Release(t.Context(), requestFor(pod))
 		u.must(err)
-		if silent.patience > step.want || silent.patience < step.want-time.Second {
-			t.Errorf("%s after its grace period the store has %s to answer, want %s", step.late, silent.patience, step.want)
+		if silent.timeout > step.want || silent.timeout < step.want-time.Second {
+			t.Errorf("%s after its grace period the store has %s to answer, want %s", step.late, silent.timeout, step.want)
 		}
 	}
 }
 
-// TestReleaseIsOneControllers: Reconcile ignores pods that are being deleted, and Release ignores all others.
-func TestReleaseIsOneControllers(t *testing.T) {
+// TestReleaseIsSeparateFromReconcile: Reconcile ignores pods that are being deleted, and Release ignores all others.
+func TestReleaseIsSeparateFromReconcile(t *testing.T) {
 	u, deleted, _ := deletedPod(t)
-	runs := aPod(shop, "b", running("main", web), finalizedBy(releaseOf("all")))
+	runs := aPod(fixtureNamespace, "b", running("main", web), finalizedBy(releaseOf("all")))
 	u.must(u.client.Create(t.Context(), runs))
 	store := &recorder{}
 	u.pods.Uses = store
@@ -107,13 +107,13 @@ func TestReleaseIsOneControllers(t *testing.T) {
 	}
 }
 
-// stuck is a store that never answers whether the Job "endless" is recorded.
-type stuck struct {
+// hangingStore is a store that never answers whether the Job "endless" is recorded.
+type hangingStore struct {
 	store.Store
 	asked chan struct{}
 }
 
-func (s *stuck) IsRecorded(ctx context.Context, namespace, name, uid string) (bool, error) {
+func (s *hangingStore) IsRecorded(ctx context.Context, namespace, name, uid string) (bool, error) {
 	if name != "endless" {
 		return s.Store.IsRecorded(ctx, namespace, name, uid)
 	}
@@ -127,22 +127,22 @@ func (s *stuck) IsRecorded(ctx context.Context, namespace, name, uid string) (bo
 
 // TestReleaseDoesNotQueue: pods are released while reconciliations of other pods hang.
 func TestReleaseDoesNotQueue(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	p.namespace = busy
-	next := &operatorUnderTest{config: p.config, client: p.client, wakeups: &Wakeups{}, slack: &mailbox{}}
+	next := &operatorUnderTest{config: p.config, client: p.client, wakeups: &Wakeups{}, slack: &recordingSender{}}
 	p.must(next.openStore())
-	endless := &stuck{next.store, make(chan struct{}, 2)}
+	endless := &hangingStore{next.store, make(chan struct{}, 2)}
 	next.store = endless
 	scanner := aScanner(busy, "all", holdingPods, func(s *v1alpha1.Scanner) { s.Finalizers = []string{scannerFinalizer} })
 	going := aPod(busy, "going", running("main", web), finalizedBy(releaseOf("all")))
-	p.creates(scanner, going, aPod(busy, "slow", running("main", slow), ownedBy("batch/v1", "Job", "endless", "endless-uid")))
+	p.create(scanner, going, aPod(busy, "slow", running("main", slow), ownedBy("batch/v1", "Job", "endless", "endless-uid")))
 	t.Cleanup(p.empty)
 	stop, err := next.startManager(fields.OneTermEqualSelector("metadata.namespace", busy))
 	p.must(err)
 	t.Cleanup(func() { p.must(stop()) })
 	for range 2 { // one by the ScannerReconciler, one by the PodReconciler
-		p.Eventually(endless.asked, patience).Should(Receive(), "the other pod is being looked at")
+		p.Eventually(endless.asked, eventuallyTimeout).Should(Receive(), "the other pod is being looked at")
 	}
-	p.deletes(going)
-	p.Eventually(p.gone(going), patience).Should(BeTrue())
+	p.delete(going)
+	p.Eventually(p.gone(going), eventuallyTimeout).Should(BeTrue())
 }

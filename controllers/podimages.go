@@ -170,20 +170,20 @@ func containerImages(pod *corev1.Pod) map[string]string {
 	return images
 }
 
-// runs reports whether a pod runs or is about to.
-func runs(pod *corev1.Pod) bool {
+// isActive reports whether a pod runs or is about to.
+func isActive(pod *corev1.Pod) bool {
 	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// selects reports whether a Scanner is responsible for a running pod of its namespace. A pod that is being deleted does not count: it may
+// coversActivePod reports whether a Scanner is responsible for a running pod of its namespace. A pod that is being deleted does not count: it may
 // hang for long on a lost node. The operator's own worker pods do not count either, or a namespace would get findings of the operator's
 // image.
-func selects(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
-	return runs(pod) && isAbout(scanner, pod)
+func coversActivePod(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
+	return isActive(pod) && coversPod(scanner, pod)
 }
 
-// isAbout is like selects, and accepts pods that have ended as well.
-func isAbout(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
+// coversPod is like selects, and accepts pods that have ended as well.
+func coversPod(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
 	if grype.IsWorkerPod(pod) || !pod.DeletionTimestamp.IsZero() || !scanner.DeletionTimestamp.IsZero() || pod.Labels[scanner.Spec.IgnoreLabel] == "true" {
 		return false
 	}
@@ -194,8 +194,8 @@ func isAbout(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
 	return err == nil && selector.Matches(labels.Set(pod.Labels))
 }
 
-// excluded reports whether a Scanner excludes an image.
-func excluded(scanner *v1alpha1.Scanner, ref image.Reference) bool {
+// isExcluded reports whether a Scanner excludes an image.
+func isExcluded(scanner *v1alpha1.Scanner, ref image.Reference) bool {
 	return slices.ContainsFunc(scanner.Spec.Images.Exclude, func(glob string) bool {
 		return image.Match(glob, ref)
 	})

@@ -35,56 +35,56 @@ func TestImagesOf(t *testing.T) {
 		unresolved []unresolvedImage
 	}{
 		"all kinds of containers": {
-			aPod(shop, "a", initialised("i", "init:1"), running("c", web), debugged("e", "debug:1")),
+			aPod(fixtureNamespace, "a", initialised("i", "init:1"), running("c", web), debugged("e", "debug:1")),
 			[]podImage{resolved("i", "init:1"), resolved("c", web), resolved("e", "debug:1")}, nil,
 		},
-		"not started yet": {aPod(shop, "a", creating("c", web)), nil, []unresolvedImage{{Container: "c", Image: web}}},
+		"not started yet": {aPod(fixtureNamespace, "a", creating("c", web)), nil, []unresolvedImage{{Container: "c", Image: web}}},
 		"no status at all": {
 			&corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "b", Image: "b:1"}, {Name: "a", Image: "a:1"}}}},
 			nil, []unresolvedImage{{Container: "a", Image: "a:1"}, {Container: "b", Image: "b:1"}},
 		},
 		"not pulled": {
-			aPod(shop, "a", waiting("c", web, "ImagePullBackOff")), nil,
+			aPod(fixtureNamespace, "a", waiting("c", web, "ImagePullBackOff")), nil,
 			[]unresolvedImage{{Container: "c", Image: web, Failed: true, Reason: v1alpha1.ReasonNotPulled, Message: "ImagePullBackOff: the kubelet says more"}},
 		},
 		"crashing, but pulled": {
-			aPod(shop, "a", containerWith("c", web, corev1.ContainerStatus{
+			aPod(fixtureNamespace, "a", containerWith("c", web, corev1.ContainerStatus{
 				ImageID: imageID(web), State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
 			})), []podImage{resolved("c", web)}, nil,
 		},
 		"a name that is none": {
-			aPod(shop, "a", waiting("c", "Not A Name", "InvalidImageName")), nil,
+			aPod(fixtureNamespace, "a", waiting("c", "Not A Name", "InvalidImageName")), nil,
 			[]unresolvedImage{{Container: "c", Image: "Not A Name", Failed: true, Reason: v1alpha1.ReasonNotPulled,
 				Message: `image reference "Not A Name": invalid reference format: repository name (library/Not A Name) must be lowercase`}},
 		},
 		"loaded on the node": {
-			aPod(shop, "a", loaded("c", web)),
+			aPod(fixtureNamespace, "a", loaded("c", web)),
 			[]podImage{{Container: "c", ID: image.ID{Digest: digest("loaded " + web), Bare: true}, Reference: resolved("c", web).Reference}}, nil,
 		},
 		"loaded on the node, but the spec says which": {
-			aPod(shop, "a", loaded("c", pinned)),
+			aPod(fixtureNamespace, "a", loaded("c", pinned)),
 			[]podImage{{Container: "c", ID: image.ID{Repository: "ghcr.io/a/b", Digest: digest("pinned")}, Reference: resolved("c", pinned).Reference}}, nil,
 		},
 		"loaded on a node with CRI-O, but the spec says which": {
-			aPod(shop, "a", containerWith("c", pinned, corev1.ContainerStatus{ImageID: strings.TrimPrefix(digest("loaded"), "sha256:")})),
+			aPod(fixtureNamespace, "a", containerWith("c", pinned, corev1.ContainerStatus{ImageID: strings.TrimPrefix(digest("loaded"), "sha256:")})),
 			[]podImage{{Container: "c", ID: image.ID{Repository: "ghcr.io/a/b", Digest: digest("pinned")}, Reference: resolved("c", pinned).Reference}}, nil,
 		},
 		"a volume whose image the node reports": {
-			aPod(shop, "a", running("c", web), mounting("model", vulnerable, imageID(vulnerable))),
+			aPod(fixtureNamespace, "a", running("c", web), mounting("model", vulnerable, imageID(vulnerable))),
 			[]podImage{resolved("c", web), resolved("volume/model", vulnerable)}, nil,
 		},
 		"a volume whose image is pinned": {
-			aPod(shop, "a", running("c", web), mounting("model", pinned, "")),
+			aPod(fixtureNamespace, "a", running("c", web), mounting("model", pinned, "")),
 			[]podImage{resolved("c", web), {Container: "volume/model", ID: image.ID{Repository: "ghcr.io/a/b", Digest: digest("pinned")}, Reference: resolved("c", pinned).Reference}}, nil,
 		},
 		"a volume of which nothing is known": {
-			aPod(shop, "a", running("c", web), mounting("model", vulnerable, "")),
+			aPod(fixtureNamespace, "a", running("c", web), mounting("model", vulnerable, "")),
 			[]podImage{resolved("c", web)},
 			[]unresolvedImage{{Container: "volume/model", Image: vulnerable, Failed: true, Reason: v1alpha1.ReasonVolumeDigestUnknown,
 				Message: "the node does not report which image the volume model holds: pin it by digest in the pod's spec, or use Kubernetes 1.35 or later"}},
 		},
 		"a volume of a pod that has not started": {
-			aPod(shop, "a", creating("c", web), mounting("model", pinned, "")), nil,
+			aPod(fixtureNamespace, "a", creating("c", web), mounting("model", pinned, "")), nil,
 			[]unresolvedImage{{Container: "c", Image: web}, {Container: "volume/model", Image: pinned}},
 		},
 		"no node takes the pod": {
@@ -94,7 +94,7 @@ func TestImagesOf(t *testing.T) {
 			}, nil, []unresolvedImage{{Container: "c", Image: web, Reason: v1alpha1.ReasonPodUnschedulable}},
 		},
 		"an imageID that is none": {
-			aPod(shop, "a", containerWith("c", web, corev1.ContainerStatus{ImageID: "sha512:abc"})), nil,
+			aPod(fixtureNamespace, "a", containerWith("c", web, corev1.ContainerStatus{ImageID: "sha512:abc"})), nil,
 			[]unresolvedImage{{Container: "c", Image: web, Failed: true, Reason: v1alpha1.ReasonBareImageID, Message: `imageID "sha512:abc": no SHA-256 digest in it`}},
 		},
 		"a status of a container that is not there": {
@@ -125,26 +125,26 @@ func TestSelects(t *testing.T) {
 		pod     *corev1.Pod
 		want    bool
 	}{
-		"no selector":         {theScanner(), aPod(shop, "a"), true},
-		"an empty selector":   {theScanner(func(s *v1alpha1.Scanner) { s.Spec.PodSelector = &metav1.LabelSelector{} }), aPod(shop, "a"), true},
-		"the label":           {theScanner(selecting("a", "b")), aPod(shop, "a", labelled("a", "b")), true},
-		"another value":       {theScanner(selecting("a", "b")), aPod(shop, "a", labelled("a", "c")), false},
-		"no label":            {theScanner(selecting("a", "b")), aPod(shop, "a"), false},
-		"ignored":             {theScanner(), aPod(shop, "a", labelled("scanner-operator.io/ignore", "true")), false},
-		"ignored, not quite":  {theScanner(), aPod(shop, "a", labelled("scanner-operator.io/ignore", "yes")), true},
-		"selected, ignored":   {theScanner(selecting("a", "b")), aPod(shop, "a", labelled("a", "b"), labelled("scanner-operator.io/ignore", "true")), false},
-		"pending":             {theScanner(), aPod(shop, "a", inPhase(corev1.PodPending)), true},
-		"succeeded":           {theScanner(), aPod(shop, "a", inPhase(corev1.PodSucceeded)), false},
-		"failed":              {theScanner(), aPod(shop, "a", inPhase(corev1.PodFailed)), false},
-		"a worker":            {theScanner(), aPod(shop, "a", append(ofWorker, ownedBy("batch/v1", "Job", "scan-catalog-x1", "u"))...), false},
-		"only like a worker":  {theScanner(), aPod(shop, "a", ofWorker...), true},
-		"another Job's":       {theScanner(), aPod(shop, "a", append(ofWorker, ownedBy("batch/v1", "Job", "backup-x1", "u"))...), true},
-		"a Scanner that goes": {theScanner(func(s *v1alpha1.Scanner) { s.DeletionTimestamp = &now }), aPod(shop, "a"), false},
+		"no selector":         {theScanner(), aPod(fixtureNamespace, "a"), true},
+		"an empty selector":   {theScanner(func(s *v1alpha1.Scanner) { s.Spec.PodSelector = &metav1.LabelSelector{} }), aPod(fixtureNamespace, "a"), true},
+		"the label":           {theScanner(selecting("a", "b")), aPod(fixtureNamespace, "a", labelled("a", "b")), true},
+		"another value":       {theScanner(selecting("a", "b")), aPod(fixtureNamespace, "a", labelled("a", "c")), false},
+		"no label":            {theScanner(selecting("a", "b")), aPod(fixtureNamespace, "a"), false},
+		"ignored":             {theScanner(), aPod(fixtureNamespace, "a", labelled("scanner-operator.io/ignore", "true")), false},
+		"ignored, not quite":  {theScanner(), aPod(fixtureNamespace, "a", labelled("scanner-operator.io/ignore", "yes")), true},
+		"selected, ignored":   {theScanner(selecting("a", "b")), aPod(fixtureNamespace, "a", labelled("a", "b"), labelled("scanner-operator.io/ignore", "true")), false},
+		"pending":             {theScanner(), aPod(fixtureNamespace, "a", inPhase(corev1.PodPending)), true},
+		"succeeded":           {theScanner(), aPod(fixtureNamespace, "a", inPhase(corev1.PodSucceeded)), false},
+		"failed":              {theScanner(), aPod(fixtureNamespace, "a", inPhase(corev1.PodFailed)), false},
+		"a worker":            {theScanner(), aPod(fixtureNamespace, "a", append(ofWorker, ownedBy("batch/v1", "Job", "scan-catalog-x1", "u"))...), false},
+		"only like a worker":  {theScanner(), aPod(fixtureNamespace, "a", ofWorker...), true},
+		"another Job's":       {theScanner(), aPod(fixtureNamespace, "a", append(ofWorker, ownedBy("batch/v1", "Job", "backup-x1", "u"))...), true},
+		"a Scanner that goes": {theScanner(func(s *v1alpha1.Scanner) { s.DeletionTimestamp = &now }), aPod(fixtureNamespace, "a"), false},
 		"a selector that the API server could not check": {theScanner(func(s *v1alpha1.Scanner) {
 			s.Spec.PodSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
-		}), aPod(shop, "a"), false},
+		}), aPod(fixtureNamespace, "a"), false},
 	} {
-		if got := selects(tt.scanner, tt.pod); got != tt.want {
+		if got := coversActivePod(tt.scanner, tt.pod); got != tt.want {
 			t.Errorf("%s: selected is %v, want %v", name, got, tt.want)
 		}
 	}
@@ -152,7 +152,7 @@ func TestSelects(t *testing.T) {
 
 // TestPullSecrets: each name is returned once and sorted; empty names are dropped.
 func TestPullSecrets(t *testing.T) {
-	if diff := cmp.Diff([]string{"a", "b"}, pullSecrets(aPod(shop, "x", pulledWith("b", "a", "", "b")))); diff != "" {
+	if diff := cmp.Diff([]string{"a", "b"}, pullSecrets(aPod(fixtureNamespace, "x", pulledWith("b", "a", "", "b")))); diff != "" {
 		t.Errorf("pull secrets (-want +got):\n%s", diff)
 	}
 }
@@ -164,21 +164,21 @@ func TestWorkloadOf(t *testing.T) {
 		pod  *corev1.Pod
 		want string
 	}{
-		"a bare pod":                        {aPod(shop, "x"), "Pod/x"},
-		"of a Deployment":                   {aPod(shop, "x", hash("5d4f8"), ownedBy("apps/v1", "ReplicaSet", "web-5d4f8", "u")), "Deployment/web"},
-		"of a Deployment with dashes":       {aPod(shop, "x", hash("5d4f8"), ownedBy("apps/v1", "ReplicaSet", "a-b-5d4f8", "u")), "Deployment/a-b"},
-		"of a ReplicaSet":                   {aPod(shop, "x", ownedBy("apps/v1", "ReplicaSet", "web-5d4f8", "u")), "ReplicaSet/web-5d4f8"},
-		"of a ReplicaSet with another hash": {aPod(shop, "x", hash("other"), ownedBy("apps/v1", "ReplicaSet", "web-5d4f8", "u")), "ReplicaSet/web-5d4f8"},
-		"of a CronJob":                      {aPod(shop, "x", ownedBy("batch/v1", "Job", "nightly-29401440", "u")), "CronJob/nightly"},
-		"of a Job":                          {aPod(shop, "x", ownedBy("batch/v1", "Job", "migrate-2024", "u")), "Job/migrate-2024"},
-		"of a Job that ends in a date":      {aPod(shop, "x", ownedBy("batch/v1", "Job", "run-20240101x", "u")), "Job/run-20240101x"},
-		"of a StatefulSet":                  {aPod(shop, "x", ownedBy("apps/v1", "StatefulSet", "db", "u")), "StatefulSet/db"},
-		"of a DaemonSet":                    {aPod(shop, "x", ownedBy("apps/v1", "DaemonSet", "agent", "u")), "DaemonSet/agent"},
-		"of a node":                         {aPod(shop, "x", ownedBy("v1", "Node", "node-1", "u")), "Node/node-1"},
-		"of something else":                 {aPod(shop, "x", ownedBy("argoproj.io/v1alpha1", "Workflow", "w", "u")), "Workflow/w"},
+		"a bare pod":                        {aPod(fixtureNamespace, "x"), "Pod/x"},
+		"of a Deployment":                   {aPod(fixtureNamespace, "x", hash("5d4f8"), ownedBy("apps/v1", "ReplicaSet", "web-5d4f8", "u")), "Deployment/web"},
+		"of a Deployment with dashes":       {aPod(fixtureNamespace, "x", hash("5d4f8"), ownedBy("apps/v1", "ReplicaSet", "a-b-5d4f8", "u")), "Deployment/a-b"},
+		"of a ReplicaSet":                   {aPod(fixtureNamespace, "x", ownedBy("apps/v1", "ReplicaSet", "web-5d4f8", "u")), "ReplicaSet/web-5d4f8"},
+		"of a ReplicaSet with another hash": {aPod(fixtureNamespace, "x", hash("other"), ownedBy("apps/v1", "ReplicaSet", "web-5d4f8", "u")), "ReplicaSet/web-5d4f8"},
+		"of a CronJob":                      {aPod(fixtureNamespace, "x", ownedBy("batch/v1", "Job", "nightly-29401440", "u")), "CronJob/nightly"},
+		"of a Job":                          {aPod(fixtureNamespace, "x", ownedBy("batch/v1", "Job", "migrate-2024", "u")), "Job/migrate-2024"},
+		"of a Job that ends in a date":      {aPod(fixtureNamespace, "x", ownedBy("batch/v1", "Job", "run-20240101x", "u")), "Job/run-20240101x"},
+		"of a StatefulSet":                  {aPod(fixtureNamespace, "x", ownedBy("apps/v1", "StatefulSet", "db", "u")), "StatefulSet/db"},
+		"of a DaemonSet":                    {aPod(fixtureNamespace, "x", ownedBy("apps/v1", "DaemonSet", "agent", "u")), "DaemonSet/agent"},
+		"of a node":                         {aPod(fixtureNamespace, "x", ownedBy("v1", "Node", "node-1", "u")), "Node/node-1"},
+		"of something else":                 {aPod(fixtureNamespace, "x", ownedBy("argoproj.io/v1alpha1", "Workflow", "w", "u")), "Workflow/w"},
 		"with an owner that does not control": {
 			func() *corev1.Pod {
-				pod := aPod(shop, "x", ownedBy("apps/v1", "ReplicaSet", "web-1", "u"))
+				pod := aPod(fixtureNamespace, "x", ownedBy("apps/v1", "ReplicaSet", "web-1", "u"))
 				pod.OwnerReferences[0].Controller = ptr.To(false)
 				return pod
 			}(), "Pod/x",
@@ -195,9 +195,9 @@ func TestWorkloadOf(t *testing.T) {
 func anyPod() *rapid.Generator[*corev1.Pod] {
 	return rapid.Custom(func(t *rapid.T) *corev1.Pod {
 		draw := func(name string, values ...string) string { return rapid.SampledFrom(values).Draw(t, name) }
-		pod := aPod(shop, draw("name", "a", "b"))
+		pod := aPod(fixtureNamespace, draw("name", "a", "b"))
 		pod.UID, pod.ResourceVersion = "uid", "7"
-		pod.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": long("x", 500)}
+		pod.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": repeatToLength("x", 500)}
 		if rapid.Bool().Draw(t, "annotated") {
 			pod.Annotations["all"+annotationSuffix] = "{}"
 		}
@@ -233,7 +233,7 @@ func anyPod() *rapid.Generator[*corev1.Pod] {
 		if rapid.Bool().Draw(t, "finished") {
 			finishedAt(noon.Add(-time.Hour))(pod)
 		}
-		if rapid.Bool().Draw(t, "with a readiness") && !runs(pod) {
+		if rapid.Bool().Draw(t, "with a readiness") && !isActive(pod) {
 			pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, LastTransitionTime: metav1.NewTime(noon.Add(-2 * time.Hour))})
 		}
 		return pod
@@ -297,9 +297,9 @@ func TestStripPod(t *testing.T) {
 			"pull secrets":      {pullSecrets(original), pullSecrets(stripped)},
 			"ServiceAccount":    {original.Spec.ServiceAccountName, stripped.Spec.ServiceAccountName},
 			"workload":          {workloadKind + "/" + workloadName, gotKind + "/" + gotName},
-			"runs":              {runs(original), runs(stripped)},
+			"runs":              {isActive(original), isActive(stripped)},
 			"end":               {endedAt(original, noon), endedAt(stripped, noon)},
-			"is meant to end":   {completes(original), completes(stripped)},
+			"is meant to end":   {runsToCompletion(original), runsToCompletion(stripped)},
 			"identity":          {[]any{original.Name, original.Namespace, original.UID, original.ResourceVersion}, []any{stripped.Name, stripped.Namespace, stripped.UID, stripped.ResourceVersion}},
 			"node":              {original.Spec.NodeName, stripped.Spec.NodeName},
 			"deletion":          {original.DeletionTimestamp, stripped.DeletionTimestamp},
@@ -310,7 +310,7 @@ func TestStripPod(t *testing.T) {
 			}
 		}
 		for _, scanner := range scanners {
-			if selects(scanner, original) != selects(scanner, stripped) {
+			if coversActivePod(scanner, original) != coversActivePod(scanner, stripped) {
 				t.Errorf("the Scanner with the selector %v selects one of the two", scanner.Spec.PodSelector)
 			}
 		}

@@ -36,9 +36,9 @@ func namespaceReceivers(ctx context.Context, reader client.Reader, name string) 
 	return namespace.Annotations[v1alpha1.AnnotationReceiver], client.IgnoreNotFound(err)
 }
 
-// namedBy returns the names in a pod's annotation or, without that annotation, in its namespace's, valid or not. An annotation without any
+// annotatedReceivers returns the names in a pod's annotation or, without that annotation, in its namespace's, valid or not. An annotation without any
 // name overrides the namespace's.
-func namedBy(pod *corev1.Pod, ofNamespace string) (names []string) {
+func annotatedReceivers(pod *corev1.Pod, ofNamespace string) (names []string) {
 	text, own := pod.Annotations[v1alpha1.AnnotationReceiver]
 	if !own {
 		text = ofNamespace
@@ -78,12 +78,12 @@ func (i inventory) unknownReceivers(ctx context.Context, scanner *v1alpha1.Scann
 	}
 	unknown := map[string]string{}
 	for p := range pods {
-		for _, name := range namedBy(&pods[p], ofNamespace) {
-			if isReceiver(scanners.Items, &pods[p], name) {
+		for _, name := range annotatedReceivers(&pods[p], ofNamespace) {
+			if hasReceiver(scanners.Items, &pods[p], name) {
 				continue
 			}
 			name = fmt.Sprintf("%q", truncate(name, maxReceiverName))
-			if by := whoNames(&pods[p]); unknown[name] == "" || by < unknown[name] {
+			if by := annotationSource(&pods[p]); unknown[name] == "" || by < unknown[name] {
 				unknown[name] = by
 			}
 		}
@@ -91,15 +91,15 @@ func (i inventory) unknownReceivers(ctx context.Context, scanner *v1alpha1.Scann
 	return describeUnknown(unknown), nil
 }
 
-// isReceiver reports whether any Scanner that selects the pod has a receiver of that name.
-func isReceiver(scanners []v1alpha1.Scanner, pod *corev1.Pod, name string) bool {
+// hasReceiver reports whether any Scanner that selects the pod has a receiver of that name.
+func hasReceiver(scanners []v1alpha1.Scanner, pod *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(scanners, func(s v1alpha1.Scanner) bool {
-		return slices.Contains(receiverNames(&s), name) && selects(&s, pod)
+		return slices.Contains(receiverNames(&s), name) && coversActivePod(&s, pod)
 	})
 }
 
-// whoNames returns the workload, or the namespace, whose annotation names the receivers of a pod.
-func whoNames(pod *corev1.Pod) string {
+// annotationSource returns the workload, or the namespace, whose annotation names the receivers of a pod.
+func annotationSource(pod *corev1.Pod) string {
 	if _, own := pod.Annotations[v1alpha1.AnnotationReceiver]; !own {
 		return "namespace " + pod.Namespace
 	}

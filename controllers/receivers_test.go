@@ -20,8 +20,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// naming sets a pod's receivers annotation.
-func naming(text string) func(*corev1.Pod) {
+// withReceivers sets a pod's receivers annotation.
+func withReceivers(text string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Annotations = map[string]string{v1alpha1.AnnotationReceiver: text} }
 }
 
@@ -34,28 +34,28 @@ func deployed(name string) func(*corev1.Pod) {
 }
 
 func namespaceNaming(text string) *corev1.Namespace {
-	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop, Annotations: map[string]string{v1alpha1.AnnotationReceiver: text}}}
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fixtureNamespace, Annotations: map[string]string{v1alpha1.AnnotationReceiver: text}}}
 }
 
-// uses is a store that remembers the last recorded workloads of each Scanner.
-type uses struct {
+// useRecordingStore is a store that remembers the last recorded workloads of each Scanner.
+type useRecordingStore struct {
 	store.Store
 	mu   sync.Mutex
 	last map[string][]store.Workload
 }
 
-func (s *uses) SetUsed(ctx context.Context, u store.Used) error {
+func (s *useRecordingStore) SetUsage(ctx context.Context, u store.ImageUsage) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last == nil {
 		s.last = map[string][]store.Workload{}
 	}
 	s.last[u.Scanner] = u.Workloads
-	return s.Store.SetUsed(ctx, u)
+	return s.Store.SetUsage(ctx, u)
 }
 
 // receivers returns the recorded receivers of a Scanner's workloads, by the workload's name.
-func (s *uses) receivers(scanner *v1alpha1.Scanner) map[string]string {
+func (s *useRecordingStore) receivers(scanner *v1alpha1.Scanner) map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	named := map[string]string{}
@@ -76,19 +76,19 @@ func TestReceiversOfWorkloads(t *testing.T) {
 		pods      []*corev1.Pod
 		want      map[string]string
 	}{
-		"nobody says anything":       {"", []*corev1.Pod{aPod(shop, "a")}, map[string]string{"a": ""}},
-		"the pod":                    {"", []*corev1.Pod{aPod(shop, "a", naming("team"))}, map[string]string{"a": "team"}},
-		"the namespace":              {"team", []*corev1.Pod{aPod(shop, "a")}, map[string]string{"a": "team"}},
-		"the pod, not the namespace": {"platform", []*corev1.Pod{aPod(shop, "a", naming("team")), aPod(shop, "b")}, map[string]string{"a": "team", "b": "platform"}},
-		"the pod wants none":         {"platform", []*corev1.Pod{aPod(shop, "a", naming(""))}, map[string]string{"a": ""}},
-		"several, badly written":     {"", []*corev1.Pod{aPod(shop, "a", naming(" team ,, platform,team,\n"))}, map[string]string{"a": "platform,team"}},
-		"no names":                   {"", []*corev1.Pod{aPod(shop, "a", naming("Team A,-x,a_b,team,"+strings.Repeat("a", 64)))}, map[string]string{"a": "team"}},
+		"nobody says anything":       {"", []*corev1.Pod{aPod(fixtureNamespace, "a")}, map[string]string{"a": ""}},
+		"the pod":                    {"", []*corev1.Pod{aPod(fixtureNamespace, "a", withReceivers("team"))}, map[string]string{"a": "team"}},
+		"the namespace":              {"team", []*corev1.Pod{aPod(fixtureNamespace, "a")}, map[string]string{"a": "team"}},
+		"the pod, not the namespace": {"platform", []*corev1.Pod{aPod(fixtureNamespace, "a", withReceivers("team")), aPod(fixtureNamespace, "b")}, map[string]string{"a": "team", "b": "platform"}},
+		"the pod wants none":         {"platform", []*corev1.Pod{aPod(fixtureNamespace, "a", withReceivers(""))}, map[string]string{"a": ""}},
+		"several, badly written":     {"", []*corev1.Pod{aPod(fixtureNamespace, "a", withReceivers(" team ,, platform,team,\n"))}, map[string]string{"a": "platform,team"}},
+		"no names":                   {"", []*corev1.Pod{aPod(fixtureNamespace, "a", withReceivers("Team A,-x,a_b,team,"+strings.Repeat("a", 64)))}, map[string]string{"a": "team"}},
 		"two pods of one workload": {
-			"", []*corev1.Pod{aPod(shop, "a", deployed("web"), naming("b")), aPod(shop, "b", deployed("web"), naming("a,b")), aPod(shop, "c", deployed("web"))},
+			"", []*corev1.Pod{aPod(fixtureNamespace, "a", deployed("web"), withReceivers("b")), aPod(fixtureNamespace, "b", deployed("web"), withReceivers("a,b")), aPod(fixtureNamespace, "c", deployed("web"))},
 			map[string]string{"web": "a,b"},
 		},
-		"more than a Scanner may have": {"", []*corev1.Pod{aPod(shop, "a", naming(strings.Join(many[:20], ",")))}, map[string]string{"a": strings.Join(many[:16], ",")}},
-		"more than is read":            {"", []*corev1.Pod{aPod(shop, "a", naming(strings.Repeat(" ", 2000)+"team"))}, map[string]string{"a": ""}},
+		"more than a Scanner may have": {"", []*corev1.Pod{aPod(fixtureNamespace, "a", withReceivers(strings.Join(many[:20], ",")))}, map[string]string{"a": strings.Join(many[:16], ",")}},
+		"more than is read":            {"", []*corev1.Pod{aPod(fixtureNamespace, "a", withReceivers(strings.Repeat(" ", 2000)+"team"))}, map[string]string{"a": ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scanner := theScanner()
@@ -106,8 +106,8 @@ func TestReceiversOfWorkloads(t *testing.T) {
 				objects = append(objects, kept.(*corev1.Pod))
 			}
 			u := newUnit(t, objects...)
-			u.reported(web)
-			told := &uses{Store: u.store}
+			u.saveReport(web)
+			told := &useRecordingStore{Store: u.store}
 			u.scans.Store = told
 			u.reconcile(scan)
 			if diff := cmp.Diff(tt.want, told.receivers(scanner)); diff != "" {
@@ -123,28 +123,30 @@ func TestUnknownReceivers(t *testing.T) {
 	says := func(names string) string {
 		return "the annotation scanner-operator.io/receiver names receivers that no Scanner here has: " + names + counts
 	}
-	pod := func(name, names string) *corev1.Pod { return aPod(shop, name, running("c", web), naming(names)) }
+	pod := func(name, names string) *corev1.Pod {
+		return aPod(fixtureNamespace, name, running("c", web), withReceivers(names))
+	}
 	for name, tt := range map[string]struct {
 		objects []client.Object
 		want    string
 	}{
-		"nobody names any": {[]client.Object{aPod(shop, "a", running("c", web))}, ""},
+		"nobody names any": {[]client.Object{aPod(fixtureNamespace, "a", running("c", web))}, ""},
 		"known":            {[]client.Object{pod("a", "team, other")}, ""},
 		"misspelt":         {[]client.Object{pod("b", "taem,team"), pod("a", "taem")}, says(`"taem" (Pod/a)`)},
-		"by the namespace": {[]client.Object{namespaceNaming("taem"), aPod(shop, "a", running("c", web)), aPod(shop, "b", running("c", web))}, says(`"taem" (namespace shop)`)},
+		"by the namespace": {[]client.Object{namespaceNaming("taem"), aPod(fixtureNamespace, "a", running("c", web)), aPod(fixtureNamespace, "b", running("c", web))}, says(`"taem" (namespace shop)`)},
 		"no name":          {[]client.Object{pod("a", "Team A")}, says(`"Team A" (Pod/a)`)},
 		"hostile":          {[]client.Object{pod("a", "x\"\n\xff<!channel>"+strings.Repeat("y", 900))}, says(`"x\" �<!channel>` + strings.Repeat("y", 44) + `…" (Pod/a)`)},
 		"many":             {[]client.Object{pod("a", "e,d,c"), pod("b", "b,a")}, says(`"a" (Pod/b), "b" (Pod/b), "c" (Pod/a) and 2 more`)},
 		"of another Scanner, which is about the pod": {
-			[]client.Object{pod("a", "elsewhere"), aScanner(shop, "second", telling("elsewhere"))}, "",
+			[]client.Object{pod("a", "elsewhere"), aScanner(fixtureNamespace, "second", notifying("elsewhere"))}, "",
 		},
 		"of another Scanner, which is not": {
-			[]client.Object{pod("a", "elsewhere"), aScanner(shop, "second", telling("elsewhere"), selecting("a", "b"))}, says(`"elsewhere" (Pod/a)`),
+			[]client.Object{pod("a", "elsewhere"), aScanner(fixtureNamespace, "second", notifying("elsewhere"), selecting("a", "b"))}, says(`"elsewhere" (Pod/a)`),
 		},
-		"not selected": {[]client.Object{aPod(shop, "a", running("c", web), naming("taem"), labelled("scanner-operator.io/ignore", "true"))}, ""},
+		"not selected": {[]client.Object{aPod(fixtureNamespace, "a", running("c", web), withReceivers("taem"), labelled("scanner-operator.io/ignore", "true"))}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			u := newUnit(t, append(tt.objects, theScanner(telling("team", "other")))...)
+			u := newUnit(t, append(tt.objects, theScanner(notifying("team", "other")))...)
 			condition := meta.FindStatusCondition(u.reconcileScanner().Status.Conditions, v1alpha1.ConditionNotificationsDelivered)
 			want := metav1.Condition{Reason: v1alpha1.ReasonDelivered}
 			if tt.want != "" {
@@ -154,7 +156,7 @@ func TestUnknownReceivers(t *testing.T) {
 				t.Errorf("the condition is %s %s: %q\nwant True %s: %q", condition.Status, condition.Reason, condition.Message, want.Reason, want.Message)
 			}
 			for look, want := range []bool{tt.want != "", false} {
-				told := strings.Contains(strings.Join(u.said(), "\n"), "Warning UnknownReceiver "+tt.want)
+				told := strings.Contains(strings.Join(u.takeEvents(), "\n"), "Warning UnknownReceiver "+tt.want)
 				if told != want {
 					t.Errorf("look %d: an event: %v, want %v", look+1, told, want)
 				}
@@ -164,24 +166,24 @@ func TestUnknownReceivers(t *testing.T) {
 	}
 }
 
-// TestUnknownReceiverBesideTrouble: an unknown receiver does not hide pending or failed deliveries, and causes another event when the
+// TestUnknownReceiverBesideFailure: an unknown receiver does not hide pending or failed deliveries, and causes another event when the
 // unknown names change.
-func TestUnknownReceiverBesideTrouble(t *testing.T) {
-	pod := aPod(shop, "a", running("c", web), naming("taem"))
-	u := newUnit(t, pod, theScanner(telling("team")))
-	u.hears("team", notify.State{Baseline: notify.Baseline{Phase: notify.BaselineDone}, Pending: 2})
+func TestUnknownReceiverBesideFailure(t *testing.T) {
+	pod := aPod(fixtureNamespace, "a", running("c", web), withReceivers("taem"))
+	u := newUnit(t, pod, theScanner(notifying("team")))
+	u.saveReceiverState("team", notify.State{Baseline: notify.Baseline{Phase: notify.BaselineDone}, Pending: 2})
 	check := func(reason, beginning, event string) {
 		t.Helper()
 		condition := meta.FindStatusCondition(u.reconcileScanner().Status.Conditions, v1alpha1.ConditionNotificationsDelivered)
 		if condition.Reason != reason || !strings.HasPrefix(condition.Message, beginning) || !strings.Contains(condition.Message, `"taem" (Pod/a)`) {
 			t.Errorf("the condition is %s: %q, want %s: %q and the unknown name", condition.Reason, condition.Message, reason, beginning)
 		}
-		if got := strings.Join(u.said(), "\n"); strings.Contains(got, v1alpha1.ReasonUnknownReceiver) != (event != "") || !strings.Contains(got, event) {
+		if got := strings.Join(u.takeEvents(), "\n"); strings.Contains(got, v1alpha1.ReasonUnknownReceiver) != (event != "") || !strings.Contains(got, event) {
 			t.Errorf("events %q, want %q", got, event)
 		}
 	}
 	check(v1alpha1.ReasonDeliveryPending, "2 findings wait for the next message; the annotation", `"taem" (Pod/a)`)
-	u.hears("team", notify.State{Baseline: notify.Baseline{Phase: notify.BaselineDone}, LastError: &notify.Trouble{Reason: notify.ReasonNetwork, Message: "no way"}})
+	u.saveReceiverState("team", notify.State{Baseline: notify.Baseline{Phase: notify.BaselineDone}, LastError: &notify.DeliveryError{Reason: notify.ReasonNetwork, Message: "no way"}})
 	check(notify.ReasonNetwork, "team: Network: no way; the annotation", "")
 	pod.Annotations[v1alpha1.AnnotationReceiver] = "taem,plattform"
 	u.update(pod)
@@ -190,26 +192,26 @@ func TestUnknownReceiverBesideTrouble(t *testing.T) {
 
 // TestReceiverAnnotationsAreFollowed: a changed annotation on a pod or its namespace is recorded in the store without any other event.
 func TestReceiverAnnotationsAreFollowed(t *testing.T) {
-	p := newPlace(t)
-	scanner := aScanner(p.namespace, "all", telling("team", "platform"))
-	own, other := aPod(p.namespace, "own", running("main", web), naming("team")), aPod(p.namespace, "other", running("main", web))
-	p.creates(scanner, own, other)
+	p := newTestEnv(t)
+	scanner := aScanner(p.namespace, "all", notifying("team", "platform"))
+	own, other := aPod(p.namespace, "own", running("main", web), withReceivers("team")), aPod(p.namespace, "other", running("main", web))
+	p.create(scanner, own, other)
 	named := func() map[string]string { return p.uses.receivers(scanner) }
-	p.Eventually(named, patience, "100ms").Should(gomega.Equal(map[string]string{"own": "team", "other": ""}))
+	p.Eventually(named, eventuallyTimeout, "100ms").Should(gomega.Equal(map[string]string{"own": "team", "other": ""}))
 
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace}}
 	annotate := func(o client.Object, text string) {
 		t.Helper()
-		before := now(p, o).DeepCopyObject().(client.Object)
+		before := refresh(p, o).DeepCopyObject().(client.Object)
 		o.SetAnnotations(map[string]string{v1alpha1.AnnotationReceiver: text})
 		p.must(p.client.Patch(t.Context(), o, client.MergeFrom(before)))
 	}
 	annotate(namespace, "platform")
-	p.Eventually(named, patience, "100ms").Should(gomega.Equal(map[string]string{"own": "team", "other": "platform"}))
+	p.Eventually(named, eventuallyTimeout, "100ms").Should(gomega.Equal(map[string]string{"own": "team", "other": "platform"}))
 	annotate(own, "team,platform")
-	p.Eventually(named, patience, "100ms").Should(gomega.Equal(map[string]string{"own": "platform,team", "other": "platform"}))
+	p.Eventually(named, eventuallyTimeout, "100ms").Should(gomega.Equal(map[string]string{"own": "platform,team", "other": "platform"}))
 	annotate(namespace, "nobody")
-	p.eventually(scanner, func(g gomega.Gomega, status v1alpha1.ScannerStatus) {
+	p.waitForStatus(scanner, func(g gomega.Gomega, status v1alpha1.ScannerStatus) {
 		condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionNotificationsDelivered)
 		g.Expect(condition).To(gomega.HaveField("Message", gomega.ContainSubstring(`"nobody" (namespace `+p.namespace+`)`)))
 	})
@@ -225,18 +227,18 @@ func (s *anomalous) DataAnomaly(context.Context, string, string) (*store.DataAno
 	return s.anomaly, nil
 }
 
-// TestSuspiciousData: an anomaly is reported with numbers, as a warning, takes precedence over outdated data, and is cleared when it is
+// TestDataAnomalyCondition: an anomaly is reported with numbers, as a warning, takes precedence over outdated data, and is cleared when it is
 // over.
-func TestSuspiciousData(t *testing.T) {
+func TestDataAnomalyCondition(t *testing.T) {
 	u := newUnit(t, theScanner())
-	data := &anomalous{u.store, &store.DataAnomaly{DataVersion: "2", Missing: 312, Of: 1020, Since: noon.Add(-time.Hour)}}
+	data := &anomalous{u.store, &store.DataAnomaly{DataVersion: "2", Missing: 312, Total: 1020, Since: noon.Add(-time.Hour)}}
 	u.scanners.Store, u.engine.problem = data, "the listing cannot be read"
 	condition := meta.FindStatusCondition(u.reconcileScanner().Status.Conditions, v1alpha1.ConditionBackendAvailable)
 	const want = "312 of 1020 findings went with one version of the vulnerability data, on 2026-03-01T11:00:00Z: "
 	if condition.Status != metav1.ConditionTrue || condition.Reason != v1alpha1.ReasonDataAnomaly || !strings.HasPrefix(condition.Message, want) {
 		t.Errorf("BackendAvailable is %s %s: %s", condition.Status, condition.Reason, condition.Message)
 	}
-	if events := u.said(); !strings.Contains(strings.Join(events, "\n"), "Warning VulnerabilityDataAnomaly "+want) {
+	if events := u.takeEvents(); !strings.Contains(strings.Join(events, "\n"), "Warning VulnerabilityDataAnomaly "+want) {
 		t.Errorf("events %q, want a warning", events)
 	}
 	data.anomaly = nil
@@ -245,13 +247,13 @@ func TestSuspiciousData(t *testing.T) {
 	}
 }
 
-// TestOtherReceiversAreToldAtOnce: the subscribers of an image are woken when its workloads are routed to other receivers, since no status
+// TestRoutingChangeWakesSubscribers: the subscribers of an image are woken when its workloads are routed to other receivers, since no status
 // changes then.
-func TestOtherReceiversAreToldAtOnce(t *testing.T) {
-	scanner, pod := theScanner(telling("team", "platform")), aPod(shop, "web-1", running("main", web), naming("team"))
+func TestRoutingChangeWakesSubscribers(t *testing.T) {
+	scanner, pod := theScanner(notifying("team", "platform")), aPod(fixtureNamespace, "web-1", running("main", web), withReceivers("team"))
 	scan := scanOf(scanner, web)
 	u := newUnit(t, scanner, scan, pod)
-	u.reported(web)
+	u.saveReport(web)
 	woken := u.scans.Wakeups.Subscribe()
 	check := func(want int) {
 		t.Helper()
@@ -268,7 +270,7 @@ func TestOtherReceiversAreToldAtOnce(t *testing.T) {
 	check(1)
 	u.must(u.client.Delete(t.Context(), scan))
 	u.reconcile(scan)
-	if held := maps.Collect(u.scans.concerned.Range); len(held) != 0 {
+	if held := maps.Collect(u.scans.routedReceivers.Range); len(held) != 0 {
 		t.Errorf("of a deleted ImageScan %v is kept", held)
 	}
 }

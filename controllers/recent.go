@@ -21,8 +21,8 @@ func retention(scanner *v1alpha1.Scanner) time.Duration {
 	return 24 * time.Hour
 }
 
-// completes reports whether a pod is meant to end by itself.
-func completes(pod *corev1.Pod) bool {
+// runsToCompletion reports whether a pod is meant to end by itself.
+func runsToCompletion(pod *corev1.Pod) bool {
 	return pod.Spec.RestartPolicy == corev1.RestartPolicyNever || pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure
 }
 
@@ -49,9 +49,9 @@ func endedAt(pod *corev1.Pod, now time.Time) time.Time {
 	return now
 }
 
-// usesImages reports whether the images of a Scanner's pod are in use: the pod runs, or ended within the Scanner's retention.
-func usesImages(scanner *v1alpha1.Scanner, pod *corev1.Pod, now time.Time) bool {
-	return runs(pod) || now.Sub(endedAt(pod, now)) < retention(scanner)
+// hasImagesInUse reports whether the images of a Scanner's pod are in use: the pod runs, or ended within the Scanner's retention.
+func hasImagesInUse(scanner *v1alpha1.Scanner, pod *corev1.Pod, now time.Time) bool {
+	return isActive(pod) || now.Sub(endedAt(pod, now)) < retention(scanner)
 }
 
 // recent returns a Scanner's images that no pod runs now and whose last pods ended within its retention, ordered by ID. It leaves out

@@ -24,23 +24,23 @@ func TestPodThatHasEndedIsScanned(t *testing.T) {
 		scanner *v1alpha1.Scanner
 		want    int
 	}{
-		"running":           {aPod(shop, "a", running("c", web)), theScanner(), 1},
-		"succeeded":         {aPod(shop, "a", running("c", web), inPhase(corev1.PodSucceeded), finished(time.Hour)), theScanner(), 1},
-		"failed":            {aPod(shop, "a", running("c", web), inPhase(corev1.PodFailed), finished(23*time.Hour)), theScanner(), 1},
-		"long ago":          {aPod(shop, "a", running("c", web), inPhase(corev1.PodSucceeded), finished(24*time.Hour)), theScanner(), 0},
-		"nobody knows when": {aPod(shop, "a", running("c", web), inPhase(corev1.PodFailed)), theScanner(), 1},
+		"running":           {aPod(fixtureNamespace, "a", running("c", web)), theScanner(), 1},
+		"succeeded":         {aPod(fixtureNamespace, "a", running("c", web), inPhase(corev1.PodSucceeded), finished(time.Hour)), theScanner(), 1},
+		"failed":            {aPod(fixtureNamespace, "a", running("c", web), inPhase(corev1.PodFailed), finished(23*time.Hour)), theScanner(), 1},
+		"long ago":          {aPod(fixtureNamespace, "a", running("c", web), inPhase(corev1.PodSucceeded), finished(24*time.Hour)), theScanner(), 0},
+		"nobody knows when": {aPod(fixtureNamespace, "a", running("c", web), inPhase(corev1.PodFailed)), theScanner(), 1},
 		"not ready for long": {
-			aPod(shop, "a", running("c", web), inPhase(corev1.PodFailed), func(p *corev1.Pod) {
+			aPod(fixtureNamespace, "a", running("c", web), inPhase(corev1.PodFailed), func(p *corev1.Pod) {
 				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, LastTransitionTime: metav1.NewTime(noon.Add(-25 * time.Hour))}}
 			}), theScanner(), 0,
 		},
 		"nothing is kept": {
-			aPod(shop, "a", running("c", web), inPhase(corev1.PodSucceeded), finished(time.Second)),
+			aPod(fixtureNamespace, "a", running("c", web), inPhase(corev1.PodSucceeded), finished(time.Second)),
 			theScanner(func(s *v1alpha1.Scanner) { s.Spec.UnusedImageRetention = &metav1.Duration{} }), 0,
 		},
-		"its node is gone": {aPod(shop, "a", running("c", web), inPhase(corev1.PodSucceeded), finished(time.Second), onNode("gone")), theScanner(), 0},
+		"its node is gone": {aPod(fixtureNamespace, "a", running("c", web), inPhase(corev1.PodSucceeded), finished(time.Second), onNode("gone")), theScanner(), 0},
 		"ignored": {
-			aPod(shop, "a", running("c", web), inPhase(corev1.PodSucceeded), finished(time.Second), labelled("scanner-operator.io/ignore", "true")), theScanner(), 0,
+			aPod(fixtureNamespace, "a", running("c", web), inPhase(corev1.PodSucceeded), finished(time.Second), labelled("scanner-operator.io/ignore", "true")), theScanner(), 0,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,20 +69,20 @@ func TestPodThatHasEndedIsScanned(t *testing.T) {
 func TestImageOfEndedPods(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
-	pod := aPod(shop, "job-1", running("main", web), inPhase(corev1.PodSucceeded), finishedAt(noon.Add(-time.Hour)), ofCronJob("job"), pulledWith("registry"))
+	pod := aPod(fixtureNamespace, "job-1", running("main", web), inPhase(corev1.PodSucceeded), finishedAt(noon.Add(-time.Hour)), ofCronJob("job"), pulledWith("registry"))
 	u := newUnit(t, scanner, scan, pod)
-	u.engine.index = says(backend.Progress{Reason: v1alpha1.ReasonCataloging, CheckAgain: time.Minute}, nil)
+	u.engine.index = fixedResult(backend.Progress{Reason: v1alpha1.ReasonCataloging, RequeueAfter: time.Minute}, nil)
 	after, _ := u.reconcile(scan)
 	if after.Status.Phase != v1alpha1.PhaseCataloging || !after.Status.UnusedSinceTime.Time.Equal(noon.Add(-time.Hour)) {
 		t.Errorf("phase %s, unused since %s; want it cataloged, and unused since its pod ended", after.Status.Phase, after.Status.UnusedSinceTime)
 	}
-	if diff := cmp.Diff([]string{"registry"}, u.engine.asked[0].PullSecrets); diff != "" {
+	if diff := cmp.Diff([]string{"registry"}, u.engine.indexCalls[0].PullSecrets); diff != "" {
 		t.Errorf("pull secrets (-want +got):\n%s", diff)
 	}
-	u.engine.index = says(backend.Done, nil)
-	u.catalogued(web, shop)
+	u.engine.index = fixedResult(backend.Done, nil)
+	u.saveCatalog(web, fixtureNamespace)
 	_, err := u.store.SaveReport(t.Context(), store.Report{
-		Subject: subjectOf(web, shop), DataVersion: "v1", MatchedAt: noon, Findings: []finding.Finding{vulnerability("CVE-2026-0001", finding.Critical)},
+		Subject: subjectOf(web, fixtureNamespace), DataVersion: "v1", MatchedAt: noon, Findings: []finding.Finding{vulnerability("CVE-2026-0001", finding.Critical)},
 	}, "")
 	u.must(err)
 	after, wait := u.reconcile(scan)
@@ -103,7 +103,7 @@ func TestImageOfEndedPods(t *testing.T) {
 	if after, wait = u.reconcile(scan); after.Status.Phase != v1alpha1.PhaseScanned || wait != 23*time.Hour {
 		t.Errorf("without its pod: phase %s, next in %s", after.Status.Phase, wait)
 	}
-	u.pass(23 * time.Hour)
+	u.advanceClock(23 * time.Hour)
 	if after, _ = u.reconcile(scan); after != nil {
 		t.Error("a day after its pod ended the ImageScan is still there")
 	}
@@ -123,9 +123,9 @@ func TestEndedPodsAreGone(t *testing.T) {
 		"of a Deployment":                   {nil, v1alpha1.ReasonUnused},
 	} {
 		scanner := theScanner()
-		scan, pod := scanOf(scanner, web), aPod(shop, "a", append(tt.changes, running("main", web))...)
+		scan, pod := scanOf(scanner, web), aPod(fixtureNamespace, "a", append(tt.changes, running("main", web))...)
 		u := newUnit(t, scanner, scan, pod)
-		u.engine.index = says(backend.Progress{Reason: v1alpha1.ReasonCataloging, CheckAgain: time.Minute}, nil)
+		u.engine.index = fixedResult(backend.Progress{Reason: v1alpha1.ReasonCataloging, RequeueAfter: time.Minute}, nil)
 		u.reconcile(scan)
 		u.must(u.client.Delete(t.Context(), pod))
 		after, _ := u.reconcile(scan)
@@ -141,9 +141,9 @@ func TestExcludedImageIsNotInUse(t *testing.T) {
 		for _, glob := range []string{"", "*web*"} {
 			t.Run(name+" "+glob, func(t *testing.T) {
 				scanner := theScanner()
-				scan, pod := scanOf(scanner, web), aPod(shop, "job-1", running("main", web), ofCronJob("job"))
+				scan, pod := scanOf(scanner, web), aPod(fixtureNamespace, "job-1", running("main", web), ofCronJob("job"))
 				u := newUnit(t, scanner, scan, pod)
-				u.engine.index = says(backend.Progress{Reason: v1alpha1.ReasonCataloging, CheckAgain: time.Minute}, nil)
+				u.engine.index = fixedResult(backend.Progress{Reason: v1alpha1.ReasonCataloging, RequeueAfter: time.Minute}, nil)
 				u.reconcile(scan)
 				if gone {
 					u.must(u.client.Delete(t.Context(), pod))
@@ -186,10 +186,10 @@ func TestPodThatIsLeftOutHasNotEnded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			scanner := theScanner()
-			scan, pod := scanOf(scanner, web), aPod(shop, "job-1", running("main", web), ofCronJob("job"))
+			scan, pod := scanOf(scanner, web), aPod(fixtureNamespace, "job-1", running("main", web), ofCronJob("job"))
 			scan.Spec.References = mirrored
 			u := newUnit(t, scanner, scan, pod)
-			u.engine.index = says(backend.Progress{Reason: v1alpha1.ReasonCataloging, CheckAgain: time.Minute}, nil)
+			u.engine.index = fixedResult(backend.Progress{Reason: v1alpha1.ReasonCataloging, RequeueAfter: time.Minute}, nil)
 			u.reconcile(scan)
 			if tt.pod != nil {
 				tt.pod(pod)
@@ -221,10 +221,10 @@ func TestPodThatIsLeftOutHasNotEnded(t *testing.T) {
 func TestRetentionBeginsWithTheLastPod(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
-	failed := aPod(shop, "job-1", running("main", web), inPhase(corev1.PodFailed), finishedAt(noon.Add(-23*time.Hour)), ofCronJob("job"))
-	pod := aPod(shop, "job-2", running("main", web), ofCronJob("job"))
+	failed := aPod(fixtureNamespace, "job-1", running("main", web), inPhase(corev1.PodFailed), finishedAt(noon.Add(-23*time.Hour)), ofCronJob("job"))
+	pod := aPod(fixtureNamespace, "job-2", running("main", web), ofCronJob("job"))
 	u := newUnit(t, scanner, scan, failed, pod)
-	u.reported(web)
+	u.saveReport(web)
 	u.reconcile(scan)
 	u.must(u.client.Delete(t.Context(), pod))
 	for _, want := range []time.Duration{24 * time.Hour, 22 * time.Hour} {
@@ -232,6 +232,6 @@ func TestRetentionBeginsWithTheLastPod(t *testing.T) {
 		if after == nil || !after.Status.UnusedSinceTime.Time.Equal(noon) || wait != want {
 			t.Fatalf("it is %+v, looked at again in %s; want it unused since noon and kept for %s", after, wait, want)
 		}
-		u.pass(2 * time.Hour)
+		u.advanceClock(2 * time.Hour)
 	}
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// rivalInterval is the requeue delay of a Scanner whose status has got the ID of another store. Without a delay, two operators would
+// conflictInterval is the requeue delay of a Scanner whose status has got the ID of another store. Without a delay, two operators would
 // overwrite each other's status as fast as they can.
-const rivalInterval = time.Minute
+const conflictInterval = time.Minute
 
-// rivalMemory is how long another operator is reported after it was last detected. It is several times rivalInterval, the interval at which
+// conflictTimeout is how long another operator is reported after it was last detected. It is several times conflictInterval, the interval at which
 // both write.
-const rivalMemory = 5 * rivalInterval
+const conflictTimeout = 5 * conflictInterval
 
 // storeChanged passes updates that replace the store ID in a Scanner's status.
 var storeChanged = predicate.Funcs{
@@ -34,61 +34,61 @@ var storeChanged = predicate.Funcs{
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
-// itself returns the request of the object itself.
-func itself(_ context.Context, o client.Object) []reconcile.Request {
+// ownRequest returns the request of the object itself.
+func ownRequest(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
 }
 
-// rivals detects another operator in the cluster that works on the same Scanners: both write the ID of their store into the same status. No
+// instanceConflicts detects another operator in the cluster that works on the same Scanners: both write the ID of their store into the same status. No
 // other sign is trusted: whoever controls a namespace can run pods that look like an operator, but cannot write a Scanner's status. The
 // zero value is ready for use. It is safe for concurrent use.
-type rivals struct {
+type instanceConflicts struct {
 	mu sync.Mutex
-	// met has the time when another store's ID last replaced ours; zero if never. Scanners without an entry never had ours.
-	met map[types.NamespacedName]time.Time
+	// lastConflict has the time when another store's ID last replaced ours; zero if never. Scanners without an entry never had ours.
+	lastConflict map[types.NamespacedName]time.Time
 }
 
-// wrote records that a Scanner's status has our store's ID.
-func (r *rivals) wrote(scanner types.NamespacedName) {
+// recordWrite records that a Scanner's status has our store's ID.
+func (r *instanceConflicts) recordWrite(scanner types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.met == nil {
-		r.met = map[types.NamespacedName]time.Time{}
+	if r.lastConflict == nil {
+		r.lastConflict = map[types.NamespacedName]time.Time{}
 	}
-	if _, known := r.met[scanner]; !known {
-		r.met[scanner] = time.Time{}
+	if _, known := r.lastConflict[scanner]; !known {
+		r.lastConflict[scanner] = time.Time{}
 	}
 }
 
-// forget drops a deleted Scanner.
-func (r *rivals) forget(scanner types.NamespacedName) {
+// remove drops a deleted Scanner.
+func (r *instanceConflicts) remove(scanner types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.met, scanner)
+	delete(r.lastConflict, scanner)
 }
 
-// look reports whether another operator works on the Scanner. reader must not be a cache, which may still show the status from before our
+// detect reports whether another operator works on the Scanner. reader must not be a cache, which may still show the status from before our
 // write.
-func (r *rivals) look(ctx context.Context, clock clock.PassiveClock, reader client.Reader, scanner *v1alpha1.Scanner, ours string) (bool, error) {
+func (r *instanceConflicts) detect(ctx context.Context, clock clock.PassiveClock, reader client.Reader, scanner *v1alpha1.Scanner, ours string) (bool, error) {
 	name := client.ObjectKeyFromObject(scanner)
 	r.mu.Lock()
-	last, written := r.met[name]
+	last, written := r.lastConflict[name]
 	r.mu.Unlock()
-	if written && ofAnotherStore(scanner, ours) {
+	if written && hasOtherStoreID(scanner, ours) {
 		var fresh v1alpha1.Scanner
 		if err := reader.Get(ctx, name, &fresh); err != nil {
 			return false, client.IgnoreNotFound(err)
 		}
-		if fresh.UID == scanner.UID && ofAnotherStore(&fresh, ours) {
+		if fresh.UID == scanner.UID && hasOtherStoreID(&fresh, ours) {
 			last = clock.Now()
 			r.mu.Lock()
-			r.met[name] = last
+			r.lastConflict[name] = last
 			r.mu.Unlock()
 		}
 	}
-	return !last.IsZero() && clock.Since(last) < rivalMemory, nil
+	return !last.IsZero() && clock.Since(last) < conflictTimeout, nil
 }
 
-func ofAnotherStore(scanner *v1alpha1.Scanner, ours string) bool {
+func hasOtherStoreID(scanner *v1alpha1.Scanner, ours string) bool {
 	return scanner.Status.StoreID != "" && scanner.Status.StoreID != ours
 }

@@ -32,7 +32,7 @@ import (
 )
 
 // statusInterval is the maximum time between two computations of a Scanner's status. Each change comes with an event or is found for all
-// Scanners at once (NoticeEngines). The interval is for missed events.
+// Scanners at once (DetectEngineChanges). The interval is for missed events.
 const statusInterval = 5 * time.Minute
 
 // scannersAtOnce is how many Scanners are reconciled concurrently, so that one that waits for the API server or an engine does not delay
@@ -52,18 +52,18 @@ type ScannerReconciler struct {
 	Wakeups  *Wakeups
 	// Exceptions suppress findings. The number of findings that each suppresses goes to Covered.
 	Exceptions cluster.Source
-	Covered    *Covered
+	Suppressed *SuppressionCounts
 	// StoreDurable is true if the store outlives the pod. StoreAdvice is the message to users if it does not.
 	StoreDurable bool
 	StoreAdvice  string
-	Rights       *rights.Checker
+	Permissions  *rights.Checker
 	Limits       Limits
 	// Metrics exports each Scanner's coverage.
 	Metrics *Metrics
 
-	rivals   rivals
-	holdings holdings
-	engines  noticedEngines
+	conflicts instanceConflicts
+	holdings  heldEngines
+	engines   engineStates
 }
 
 // scannerScope is the input from which a Scanner's status is computed.
@@ -72,14 +72,14 @@ type scannerScope struct {
 	images  []coveredImage
 	// backend is nil when the operator runs without the Scanner's engine.
 	backend backend.Backend
-	// storeTrouble is the reason why the store is unavailable; empty if it works. Set by setStore.
-	storeTrouble string
-	// rival is true if another operator works on the Scanner too.
-	rival bool
+	// storeProblem is the reason why the store is unavailable; empty if it works. Set by setStore.
+	storeProblem string
+	// conflict is true if another operator works on the Scanner too.
+	conflict bool
 	// unknownReceivers is a message about receivers that pods name and that do not exist; empty if there are none.
 	unknownReceivers string
-	// missingRights lists the permissions that the operator lacks in the namespace and how to grant them; empty if none is missing.
-	missingRights string
+	// missingPermissions lists the permissions that the operator lacks in the namespace and how to grant them; empty if none is missing.
+	missingPermissions string
 	// refused is true if the namespace has too many Scanners and this one is not among the admitted.
 	refused bool
 }
@@ -94,22 +94,22 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 		return ctrl.Result{}, err
 	}
 	if err != nil {
-		r.rivals.forget(req.NamespacedName)
-		r.Metrics.forget(req.NamespacedName)
+		r.conflicts.remove(req.NamespacedName)
+		r.Metrics.remove(req.NamespacedName)
 		r.holdings.drop(req.NamespacedName, "")
-		r.wakeExceptions(ctx, r.Covered.forget(req.NamespacedName))
-		return ctrl.Result{}, r.ForgetGone(ctx)
+		r.wakeExceptions(ctx, r.Suppressed.remove(req.NamespacedName))
+		return ctrl.Result{}, r.SweepScanners(ctx)
 	}
-	if !r.Rights.Readable(scanner.Namespace) {
-		return r.awaitRights(ctx, &scanner)
+	if !r.Permissions.IsCacheComplete(scanner.Namespace) {
+		return r.setMissingPermissions(ctx, &scanner)
 	}
 	undone, err := r.keepFinalizers(ctx, &scanner)
 	if err != nil && r.Store.Health() == nil {
 		return ctrl.Result{}, err
 	}
 	if !scanner.DeletionTimestamp.IsZero() {
-		r.rivals.forget(req.NamespacedName)
-		return ctrl.Result{RequeueAfter: undone}, r.ForgetGone(ctx)
+		r.conflicts.remove(req.NamespacedName)
+		return ctrl.Result{RequeueAfter: undone}, r.SweepScanners(ctx)
 	}
 	admitted, err := r.Limits.admits(ctx, r.Client, &scanner)
 	if err != nil {
@@ -121,22 +121,22 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	next := ctrl.Result{RequeueAfter: min(cmp.Or(undone, statusInterval), statusInterval)}
 	before := scanner.DeepCopy()
 	if before.Status.StoreID == r.Store.ID() {
-		r.rivals.wrote(req.NamespacedName)
+		r.conflicts.recordWrite(req.NamespacedName)
 	}
-	s := &scannerScope{scanner: &scanner, backend: r.Backends.For(&scanner), missingRights: r.Rights.Missing(scanner.Namespace)}
-	if s.rival, err = r.rivals.look(ctx, r.Clock, r.Reader, &scanner, r.Store.ID()); err != nil {
+	s := &scannerScope{scanner: &scanner, backend: r.Backends.For(&scanner), missingPermissions: r.Permissions.Missing(scanner.Namespace)}
+	if s.conflict, err = r.conflicts.detect(ctx, r.Clock, r.Reader, &scanner, r.Store.ID()); err != nil {
 		return ctrl.Result{}, err
 	}
 	if err := r.computeStatus(ctx, s); err != nil && r.Store.Health() == nil {
 		return ctrl.Result{}, err
 	}
-	if s.rival {
-		next.RequeueAfter = min(next.RequeueAfter, rivalInterval)
+	if s.conflict {
+		next.RequeueAfter = min(next.RequeueAfter, conflictInterval)
 	}
 	// While the store is unavailable, what could not be read stays as it was. The reason can always be set.
 	r.setStore(s)
 	r.setReady(s)
-	r.Metrics.covers(s)
+	r.Metrics.setScanner(s)
 	return next, r.patchStatus(ctx, before, s)
 }
 
@@ -147,7 +147,7 @@ func (r *ScannerReconciler) refuse(ctx context.Context, scanner *v1alpha1.Scanne
 	s := &scannerScope{scanner: scanner, backend: r.Backends.For(scanner), refused: true}
 	scanner.Status.ObservedGeneration = scanner.Generation
 	r.setReady(s)
-	r.Metrics.forget(client.ObjectKeyFromObject(scanner))
+	r.Metrics.remove(client.ObjectKeyFromObject(scanner))
 	return r.patchStatus(ctx, before, s)
 }
 
@@ -160,15 +160,15 @@ func (r *ScannerReconciler) patchStatus(ctx context.Context, before *v1alpha1.Sc
 		return client.IgnoreNotFound(err)
 	}
 	if s.scanner.Status.StoreID == r.Store.ID() {
-		r.rivals.wrote(client.ObjectKeyFromObject(s.scanner))
+		r.conflicts.recordWrite(client.ObjectKeyFromObject(s.scanner))
 	}
-	r.tell(before, s)
+	r.emitEvents(before, s)
 	return nil
 }
 
-// ForgetGone removes the data of deleted Scanners from the store. It must also be called periodically: an ImageScan may be reconciled a
+// SweepScanners removes the data of deleted Scanners from the store. It must also be called periodically: an ImageScan may be reconciled a
 // moment after its Scanner was deleted. The store is read first, so that a Scanner that is created meanwhile is not removed.
-func (r *ScannerReconciler) ForgetGone(ctx context.Context) error {
+func (r *ScannerReconciler) SweepScanners(ctx context.Context) error {
 	known, err := r.Store.Scanners(ctx)
 	if err != nil {
 		return err
@@ -185,11 +185,11 @@ func (r *ScannerReconciler) ForgetGone(ctx context.Context) error {
 	if len(gone) == 0 {
 		return nil
 	}
-	there, complete, err := r.stillThere(ctx)
+	there, complete, err := r.listLiveScanners(ctx)
 	if err != nil || !complete {
 		return err
 	}
-	return r.Store.ForgetScanners(ctx, slices.DeleteFunc(gone, func(uid string) bool { return there[types.UID(uid)] }))
+	return r.Store.DeleteScanners(ctx, slices.DeleteFunc(gone, func(uid string) bool { return there[types.UID(uid)] }))
 }
 
 // computeStatus sets the parts of the status that need the store.
@@ -202,10 +202,10 @@ func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) 
 	}
 	s.images, status.Images = images, countImages(images)
 	status.Images.RecentlyUsed = clamp(len(recent))
-	if err := r.setRequest(ctx, s.scanner); err != nil {
+	if err := r.setHandledRequest(ctx, s.scanner); err != nil {
 		return err
 	}
-	if err := r.count(ctx, s.scanner); err != nil {
+	if err := r.setFindings(ctx, s.scanner); err != nil {
 		return err
 	}
 	receivers, err := r.receivers(ctx, s.scanner)
@@ -222,8 +222,8 @@ func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) 
 	return nil
 }
 
-// count sets the finding counts, and records in Covered how many findings each exception suppresses.
-func (r *ScannerReconciler) count(ctx context.Context, scanner *v1alpha1.Scanner) error {
+// setFindings sets the finding counts, and records in Covered how many findings each exception suppresses.
+func (r *ScannerReconciler) setFindings(ctx context.Context, scanner *v1alpha1.Scanner) error {
 	exceptions, _, err := r.Exceptions.InForce(ctx, scanner.Namespace)
 	if err != nil {
 		return err
@@ -232,8 +232,8 @@ func (r *ScannerReconciler) count(ctx context.Context, scanner *v1alpha1.Scanner
 	if err != nil {
 		return err
 	}
-	scanner.Status.Findings = countsOf(totals.Counts, totals.Excepted)
-	r.wakeExceptions(ctx, r.Covered.count(client.ObjectKeyFromObject(scanner), exceptions, totals.ByException))
+	scanner.Status.Findings = countsOf(totals.Counts, totals.Suppressed)
+	r.wakeExceptions(ctx, r.Suppressed.record(client.ObjectKeyFromObject(scanner), exceptions, totals.ByException))
 	return nil
 }
 
@@ -243,12 +243,12 @@ func (r *ScannerReconciler) wakeExceptions(ctx context.Context, names []types.Na
 	}
 }
 
-// tell emits an event for each relevant change of a condition, and for new unknown receivers.
-func (r *ScannerReconciler) tell(before *v1alpha1.Scanner, s *scannerScope) {
+// emitEvents emits an event for each relevant change of a condition, and for new unknown receivers.
+func (r *ScannerReconciler) emitEvents(before *v1alpha1.Scanner, s *scannerScope) {
 	after := s.scanner
 	for _, condition := range after.Status.Conditions {
-		if changed(before.Status.Conditions, condition) && isTold(before.Status.Conditions, condition) {
-			r.Events.Eventf(after, nil, eventType(condition), condition.Reason, "Scan", "%s", truncate(noteOf(after, condition), maxEventNote))
+		if conditionChanged(before.Status.Conditions, condition) && needsEvent(before.Status.Conditions, condition) {
+			r.Events.Eventf(after, nil, eventType(condition), condition.Reason, "Scan", "%s", truncate(eventNote(after, condition), maxEventNote))
 		}
 	}
 	if told := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionNotificationsDelivered); s.unknownReceivers != "" &&
@@ -257,8 +257,8 @@ func (r *ScannerReconciler) tell(before *v1alpha1.Scanner, s *scannerScope) {
 	}
 }
 
-// isTold reports whether a change of a condition is worth an event. A working store is worth one only after a problem.
-func isTold(before []metav1.Condition, now metav1.Condition) bool {
+// needsEvent reports whether a change of a condition is worth an event. A working store is worth one only after a problem.
+func needsEvent(before []metav1.Condition, now metav1.Condition) bool {
 	switch now.Type {
 	case v1alpha1.ConditionReady, v1alpha1.ConditionBackendAvailable:
 		return true
@@ -268,8 +268,8 @@ func isTold(before []metav1.Condition, now metav1.Condition) bool {
 	return false
 }
 
-// noteOf returns the message of a condition's event: the condition's message or, if that is empty, what the condition means.
-func noteOf(scanner *v1alpha1.Scanner, condition metav1.Condition) string {
+// eventNote returns the message of a condition's event: the condition's message or, if that is empty, what the condition means.
+func eventNote(scanner *v1alpha1.Scanner, condition metav1.Condition) string {
 	switch {
 	case condition.Message != "":
 		return condition.Message
@@ -286,13 +286,13 @@ func (r *ScannerReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return watchExceptions(ctrl.NewControllerManagedBy(mgr), r.Exceptions, &v1alpha1.ScannerList{}).
 		Named("scanner").
 		For(&v1alpha1.Scanner{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, rescanRequested))).
-		Watches(&v1alpha1.Scanner{}, after(rivalInterval, itself), builder.WithPredicates(storeChanged)).
-		Watches(&v1alpha1.Scanner{}, settled(r.ofNamespace), builder.WithPredicates(deleted)).
-		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).
-		Watches(&corev1.Pod{}, settled(r.ofNamespace), builder.WithPredicates(podChanged)).
+		Watches(&v1alpha1.Scanner{}, enqueueAfter(conflictInterval, ownRequest), builder.WithPredicates(storeChanged)).
+		Watches(&v1alpha1.Scanner{}, enqueueDelayed(r.scannersInNamespace), builder.WithPredicates(deletionStarted)).
+		Watches(&v1alpha1.ImageScan{}, enqueueDelayed(scannerOf)).
+		Watches(&corev1.Pod{}, enqueueDelayed(r.scannersInNamespace), builder.WithPredicates(podChanged)).
 		WatchesRawSource(source.Channel(r.Wakeups.SubscribeScanners(), &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: scannersAtOnce}).
-		Complete(patient{watchful{r, r.Rights}})
+		Complete(withStoreBackoff{withPermissionCheck{r, r.Permissions}})
 }
 
 // scannerOf returns the request of the Scanner that an ImageScan names.
@@ -301,8 +301,8 @@ func scannerOf(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: scan.Namespace, Name: scan.Spec.Scanner}}}
 }
 
-// deleted passes two events of an object's deletion: its begin, and the removal of the object.
-var deleted = predicate.Funcs{
+// deletionStarted passes two events of an object's deletion: its begin, and the removal of the object.
+var deletionStarted = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		return e.ObjectOld.GetDeletionTimestamp().IsZero() && !e.ObjectNew.GetDeletionTimestamp().IsZero()
@@ -310,8 +310,8 @@ var deleted = predicate.Funcs{
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
-// ofNamespace returns the requests of the admitted Scanners in the namespace of an object.
-func (r *ScannerReconciler) ofNamespace(ctx context.Context, o client.Object) (requests []reconcile.Request) {
+// scannersInNamespace returns the requests of the admitted Scanners in the namespace of an object.
+func (r *ScannerReconciler) scannersInNamespace(ctx context.Context, o client.Object) (requests []reconcile.Request) {
 	var all v1alpha1.ScannerList
 	if err := r.Client.List(ctx, &all, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing Scanners from the cache")
@@ -323,11 +323,13 @@ func (r *ScannerReconciler) ofNamespace(ctx context.Context, o client.Object) (r
 	return requests
 }
 
-// settled enqueues after settle, so that a burst of events causes one reconciliation.
-func settled(requests handler.MapFunc) handler.EventHandler { return after(settle, requests) }
+// enqueueDelayed enqueues after settle, so that a burst of events causes one reconciliation.
+func enqueueDelayed(requests handler.MapFunc) handler.EventHandler {
+	return enqueueAfter(eventDelay, requests)
+}
 
-// after enqueues after a delay.
-func after(wait time.Duration, requests handler.MapFunc) handler.EventHandler {
+// enqueueAfter enqueues after a delay.
+func enqueueAfter(wait time.Duration, requests handler.MapFunc) handler.EventHandler {
 	enqueue := func(ctx context.Context, q requestQueue, o client.Object) {
 		for _, request := range requests(ctx, o) {
 			q.AddAfter(request, wait)

@@ -26,7 +26,7 @@ func TestScannerConditions(t *testing.T) {
 		noReceivers = "NotificationsDelivered=True NoReceivers"
 		durable     = "StoreDurable=True VolumeMounted"
 	)
-	pod := aPod(shop, "a", running("c", web))
+	pod := aPod(fixtureNamespace, "a", running("c", web))
 	for name, tt := range map[string]struct {
 		scanner *v1alpha1.Scanner
 		objects []client.Object
@@ -42,7 +42,7 @@ func TestScannerConditions(t *testing.T) {
 			[]string{backendFine, noReceivers, durable, "Ready=False Scanning", "Reconciling=True Scanning"}, "1 of 1 images have no result yet",
 		},
 		"scanned": {
-			theScanner(), []client.Object{pod, scanOf(theScanner(), web, scanned)}, func(u *unit) { u.known(web) },
+			theScanner(), []client.Object{pod, scanOf(theScanner(), web, scanned)}, func(u *unit) { u.saveUsedImage(web) },
 			[]string{backendFine, noReceivers, durable, "Ready=True Scanned"}, "1 images scanned: no known vulnerabilities",
 		},
 		"scanned, and the store was lost": {
@@ -50,8 +50,8 @@ func TestScannerConditions(t *testing.T) {
 			[]string{backendFine, noReceivers, durable, "Ready=False Scanning", "Reconciling=True Scanning"}, "1 of 1 images have no result yet",
 		},
 		"some failed": {
-			theScanner(), []client.Object{pod, aPod(shop, "b", running("c", vulnerable), waiting("d", "nginx", "ErrImagePull")), scanOf(theScanner(), web, failed), scanOf(theScanner(), vulnerable, scanned)},
-			func(u *unit) { u.known(vulnerable) },
+			theScanner(), []client.Object{pod, aPod(fixtureNamespace, "b", running("c", vulnerable), waiting("d", "nginx", "ErrImagePull")), scanOf(theScanner(), web, failed), scanOf(theScanner(), vulnerable, scanned)},
+			func(u *unit) { u.saveUsedImage(vulnerable) },
 			[]string{backendFine, noReceivers, durable, "Ready=True SomeImagesFailed"},
 			"2 of 3 images could not be scanned (ImageNotFound: registry.example.com/shop/web:1; NotPulled: docker.io/library/nginx:latest)",
 		},
@@ -108,10 +108,10 @@ func TestScannerConditions(t *testing.T) {
 	}
 }
 
-// TestConditionsGo: Stalled and Reconciling are removed when they are over.
-func TestConditionsGo(t *testing.T) {
+// TestConditionsAreRemoved: Stalled and Reconciling are removed when they are over.
+func TestConditionsAreRemoved(t *testing.T) {
 	scanner := theScanner()
-	u := newUnit(t, scanner, aPod(shop, "a", running("c", web)))
+	u := newUnit(t, scanner, aPod(fixtureNamespace, "a", running("c", web)))
 	u.scanners.Backends = backend.Choosers{}
 	if got := u.reconcileScanner().Status.Conditions; !meta.IsStatusConditionTrue(got, v1alpha1.ConditionStalled) {
 		t.Errorf("conditions %q, want Stalled", conditionsOf(got))
@@ -121,7 +121,7 @@ func TestConditionsGo(t *testing.T) {
 		t.Errorf("conditions %q, want Reconciling and not Stalled", conditionsOf(got))
 	}
 	u.must(u.client.Create(t.Context(), scanOf(scanner, web, scanned)))
-	u.known(web)
+	u.saveUsedImage(web)
 	if got := u.reconcileScanner().Status.Conditions; meta.FindStatusCondition(got, v1alpha1.ConditionReconciling) != nil {
 		t.Errorf("conditions %q, want none that is over", conditionsOf(got))
 	}
@@ -131,9 +131,9 @@ func TestConditionsGo(t *testing.T) {
 func TestScannerStatus(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(shop, "a", running("c", web)), aPod(shop, "b", running("c", web)))
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "a", running("c", web)), aPod(fixtureNamespace, "b", running("c", web)))
 	u.engine.version.Built = noon.Add(-time.Hour + 123*time.Millisecond)
-	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical), vulnerability("CVE-2024-0002", finding.Low))
+	u.saveReport(web, vulnerability("CVE-2024-0001", finding.Critical), vulnerability("CVE-2024-0002", finding.Low))
 	u.reconcile(scan)
 	status := u.reconcileScanner().Status
 	status.Conditions = nil
@@ -151,21 +151,21 @@ func TestScannerStatus(t *testing.T) {
 	}
 }
 
-// TestScannerNothingNewIsNotWritten: another reconciliation causes no write, whatever fractions of seconds times have.
-func TestScannerNothingNewIsNotWritten(t *testing.T) {
+// TestUnchangedScannerIsNotWritten: another reconciliation causes no write, whatever fractions of seconds times have.
+func TestUnchangedScannerIsNotWritten(t *testing.T) {
 	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Notifications = []v1alpha1.Receiver{receiverNamed("team")} })
-	u := newUnit(t, scanner, aPod(shop, "a", running("c", web)))
+	u := newUnit(t, scanner, aPod(fixtureNamespace, "a", running("c", web)))
 	u.engine.version.Built = noon.Add(123456789 * time.Nanosecond)
-	u.hears("team", notify.State{Baseline: notify.Baseline{Phase: notify.BaselineDone}, LastDelivery: noon.Add(123456789 * time.Nanosecond)})
+	u.saveReceiverState("team", notify.State{Baseline: notify.Baseline{Phase: notify.BaselineDone}, LastDelivery: noon.Add(123456789 * time.Nanosecond)})
 	first := u.reconcileScanner()
 	writes := u.writes
 	for range 3 {
-		u.pass(time.Minute)
+		u.advanceClock(time.Minute)
 		if again := u.reconcileScanner(); again.ResourceVersion != first.ResourceVersion || u.writes != writes {
 			t.Fatalf("another look is written (%d times):\n%s", u.writes-writes, cmp.Diff(first.Status, again.Status))
 		}
 	}
-	if got := len(u.said()); got == 0 {
+	if got := len(u.takeEvents()); got == 0 {
 		t.Error("there are no events of the first look")
 	}
 }
@@ -174,8 +174,8 @@ func receiverNamed(name string) v1alpha1.Receiver {
 	return v1alpha1.Receiver{Name: name, Slack: &v1alpha1.SlackReceiver{WebhookURLSecretRef: v1alpha1.SecretKeyReference{Name: "slack", Key: "url"}}}
 }
 
-// hears stores the state of a receiver.
-func (u *unit) hears(receiver string, state notify.State) {
+// saveReceiverState stores the state of a receiver.
+func (u *unit) saveReceiverState(receiver string, state notify.State) {
 	u.t.Helper()
 	raw, err := state.Encode()
 	u.must(err)
@@ -193,13 +193,13 @@ func TestReceivers(t *testing.T) {
 		"nothing to tell": {map[string]notify.State{"a": {Baseline: begun}, "b": {Baseline: begun}}, "NotificationsDelivered=True Delivered", ""},
 		"some wait":       {map[string]notify.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun, Pending: 4}}, "NotificationsDelivered=True DeliveryPending", "7 findings wait for the next message"},
 		"one failed": {
-			map[string]notify.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun, LastError: &notify.Trouble{Reason: "ChannelArchived", Message: "channel_is_archived"}}},
+			map[string]notify.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun, LastError: &notify.DeliveryError{Reason: "ChannelArchived", Message: "channel_is_archived"}}},
 			"NotificationsDelivered=False ChannelArchived", "b: ChannelArchived: channel_is_archived",
 		},
 		"both failed, for different reasons": {
 			map[string]notify.State{
-				"a": {Baseline: begun, LastError: &notify.Trouble{Reason: "not a reason", Message: "odd"}},
-				"b": {Baseline: begun, LastError: &notify.Trouble{Reason: "ChannelArchived", Message: "channel_is_archived"}},
+				"a": {Baseline: begun, LastError: &notify.DeliveryError{Reason: "not a reason", Message: "odd"}},
+				"b": {Baseline: begun, LastError: &notify.DeliveryError{Reason: "ChannelArchived", Message: "channel_is_archived"}},
 			},
 			"NotificationsDelivered=False DeliveryFailed", "a: DeliveryFailed: odd; b: ChannelArchived: channel_is_archived",
 		},
@@ -209,7 +209,7 @@ func TestReceivers(t *testing.T) {
 				s.Spec.Notifications = []v1alpha1.Receiver{receiverNamed("a"), receiverNamed("b")}
 			}))
 			for receiver, state := range tt.states {
-				u.hears(receiver, state)
+				u.saveReceiverState(receiver, state)
 			}
 			status := u.reconcileScanner().Status
 			condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionNotificationsDelivered)
@@ -231,22 +231,22 @@ func TestStoreIDWaits(t *testing.T) {
 		s.Status.StoreID = "former"
 	})
 	u := newUnit(t, scanner)
-	u.hears("a", notify.State{Baseline: notify.Baseline{Phase: notify.BaselineDone}})
+	u.saveReceiverState("a", notify.State{Baseline: notify.Baseline{Phase: notify.BaselineDone}})
 	if got := u.reconcileScanner().Status.StoreID; got != "former" {
 		t.Errorf("with one receiver of two the store is %q, want the former", got)
 	}
-	u.hears("b", notify.State{Baseline: notify.Baseline{Phase: notify.BaselineDone}})
+	u.saveReceiverState("b", notify.State{Baseline: notify.Baseline{Phase: notify.BaselineDone}})
 	if got := u.reconcileScanner().Status.StoreID; got != u.store.ID() {
 		t.Errorf("with both receivers the store is %q, want %q", got, u.store.ID())
 	}
 }
 
-// TestScannerGone: everything of a deleted Scanner is removed from the store, and nothing of others.
-func TestScannerGone(t *testing.T) {
+// TestScannerDeleted: everything of a deleted Scanner is removed from the store, and nothing of others.
+func TestScannerDeleted(t *testing.T) {
 	scanner, other := theScanner(), theScanner(func(s *v1alpha1.Scanner) { s.Name, s.UID = "other", "other-uid" })
 	scan, kept := scanOf(scanner, web), scanOf(other, vulnerable)
-	u := newUnit(t, scanner, other, scan, kept, aPod(shop, "a", running("c", web), running("d", vulnerable)))
-	u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
+	u := newUnit(t, scanner, other, scan, kept, aPod(fixtureNamespace, "a", running("c", web), running("d", vulnerable)))
+	u.engine.index = fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
 	u.reconcile(scan)
 	u.reconcile(kept)
 	u.must(u.client.Delete(t.Context(), scanner))
@@ -268,12 +268,12 @@ func TestScannerGone(t *testing.T) {
 	}
 }
 
-// TestScannerGoing: a Scanner that is being deleted counts as deleted.
-func TestScannerGoing(t *testing.T) {
+// TestScannerBeingDeleted: a Scanner that is being deleted counts as deleted.
+func TestScannerBeingDeleted(t *testing.T) {
 	now := metav1.NewTime(noon)
 	scanner := theScanner(func(s *v1alpha1.Scanner) { s.DeletionTimestamp, s.Finalizers = &now, []string{"example.com/x"} })
 	u := newUnit(t, scanner)
-	u.must(u.store.SetUsed(t.Context(), store.Used{Scanner: "scanner-uid", Namespace: shop, Key: keyOfImage(web), Engine: "scripted"}))
+	u.must(u.store.SetUsage(t.Context(), store.ImageUsage{Scanner: "scanner-uid", Namespace: fixtureNamespace, Key: keyOfImage(web), Engine: "scripted"}))
 	_, err := u.scanners.Reconcile(t.Context(), requestFor(scanner))
 	u.must(err)
 	if used, err := u.store.InUse(t.Context(), "scripted", keyOfImage(web), store.Cluster); err != nil || used {
@@ -281,8 +281,8 @@ func TestScannerGoing(t *testing.T) {
 	}
 }
 
-// TestScannerTrouble: if an engine's state cannot be read, the status stays and the error is returned.
-func TestScannerTrouble(t *testing.T) {
+// TestEngineErrorKeepsStatus: if an engine's state cannot be read, the status stays and the error is returned.
+func TestEngineErrorKeepsStatus(t *testing.T) {
 	u := newUnit(t, theScanner())
 	before := u.reconcileScanner()
 	u.engine.versionErr = errors.New("the database is locked")
@@ -301,17 +301,17 @@ func TestScannerEvents(t *testing.T) {
 	scanner := theScanner()
 	u := newUnit(t, scanner)
 	u.reconcileScanner()
-	if got := u.said(); len(got) != 2 || !strings.Contains(strings.Join(got, "\n"), "Normal NoImages no running pod is selected") {
+	if got := u.takeEvents(); len(got) != 2 || !strings.Contains(strings.Join(got, "\n"), "Normal NoImages no running pod is selected") {
 		t.Errorf("events %q, want that the engine works and that there are no images", got)
 	}
-	u.must(u.client.Create(t.Context(), aPod(shop, "a", waiting("c", "nginx", "ErrImagePull"))))
+	u.must(u.client.Create(t.Context(), aPod(fixtureNamespace, "a", waiting("c", "nginx", "ErrImagePull"))))
 	u.reconcileScanner()
 	want := []string{"Warning SomeImagesFailed 1 of 1 images could not be scanned (NotPulled: docker.io/library/nginx:latest)"}
-	if diff := cmp.Diff(want, u.said()); diff != "" {
+	if diff := cmp.Diff(want, u.takeEvents()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	u.reconcileScanner()
-	if got := u.said(); len(got) != 0 {
+	if got := u.takeEvents(); len(got) != 0 {
 		t.Errorf("events %q for nothing", got)
 	}
 }

@@ -42,9 +42,9 @@ func lists(w http.ResponseWriter, built time.Time) {
 	_, _ = fmt.Fprintf(w, `{"status":"active","schemaVersion":"v6.1.4","built":%q,"path":"db.tar.zst","checksum":"sha256:1"}`, built.Format(time.RFC3339))
 }
 
-// TestScannerShowsTroubleWithVulnerabilityData: each problem is in the Scanner's condition, with a reason and the remedy. Matching
+// TestVulnerabilityDataConditions: each problem is in the Scanner's condition, with a reason and the remedy. Matching
 // continues with the existing data. The condition recovers by itself.
-func TestScannerShowsTroubleWithVulnerabilityData(t *testing.T) {
+func TestVulnerabilityDataConditions(t *testing.T) {
 	good := workerapi.Database{Built: noon.Add(-time.Hour), SchemaVersion: "v6.1.4", Checksum: "sha256:1"}
 	ancient := workerapi.Database{Built: noon.Add(-200 * time.Hour), SchemaVersion: "v6.1.4", Checksum: "sha256:0"}
 	refused := func(problem string) *workerapi.DatabaseStatus {
@@ -70,7 +70,7 @@ func TestScannerShowsTroubleWithVulnerabilityData(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			u := newUnit(t, theScanner(), aPod(shop, "a", running("c", web)))
+			u := newUnit(t, theScanner(), aPod(fixtureNamespace, "a", running("c", web)))
 			var publisher atomic.Pointer[http.HandlerFunc]
 			publish := func(name string) { answer := publishers[name]; publisher.Store(&answer) }
 			publish(tt.publisher)
@@ -84,12 +84,12 @@ func TestScannerShowsTroubleWithVulnerabilityData(t *testing.T) {
 			})
 			u.scanners.Backends = backend.Choosers{v1alpha1.BackendGrype: backend.Always(engine)}
 			if tt.installed != nil {
-				_, err := engine.DatabaseReported(t.Context(), workerapi.DatabaseStatus{Tool: "grype 0.110.0", Installed: tt.installed})
+				_, err := engine.RecordDatabase(t.Context(), workerapi.DatabaseStatus{Tool: "grype 0.110.0", Installed: tt.installed})
 				u.must(err)
 			}
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
-			go func() { ended <- engine.Poller(ctx) }()
+			go func() { ended <- engine.RunListingPolls(ctx) }()
 			defer func() { stop(); <-ended }()
 			reported := func() string {
 				condition := meta.FindStatusCondition(u.reconcileScanner().Status.Conditions, v1alpha1.ConditionBackendAvailable)
@@ -98,9 +98,9 @@ func TestScannerShowsTroubleWithVulnerabilityData(t *testing.T) {
 			if tt.reports != nil {
 				// Once the listing is read, a worker is told to install the newer build, and reports that it cannot.
 				g.Eventually(func() (time.Time, error) {
-					return engine.DatabaseReported(t.Context(), workerapi.DatabaseStatus{Tool: "grype 0.110.0", Installed: &good})
+					return engine.RecordDatabase(t.Context(), workerapi.DatabaseStatus{Tool: "grype 0.110.0", Installed: &good})
 				}).Should(BeTemporally("==", noon), "the listing is read")
-				_, err := engine.DatabaseReported(t.Context(), *tt.reports)
+				_, err := engine.RecordDatabase(t.Context(), *tt.reports)
 				u.must(err)
 			}
 			g.Eventually(reported).Should(And(HavePrefix(tt.want), ContainSubstring(tt.message)), "the trouble is shown")
@@ -109,7 +109,7 @@ func TestScannerShowsTroubleWithVulnerabilityData(t *testing.T) {
 			}
 			// The server works again, and a worker installs its data.
 			publish("works")
-			_, err := engine.DatabaseReported(t.Context(), workerapi.DatabaseStatus{Tool: "grype 0.110.0", Installed: &good})
+			_, err := engine.RecordDatabase(t.Context(), workerapi.DatabaseStatus{Tool: "grype 0.110.0", Installed: &good})
 			u.must(err)
 			g.Eventually(reported).Should(HavePrefix("True Available"), "the trouble is over")
 		})

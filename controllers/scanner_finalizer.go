@@ -17,7 +17,7 @@ import (
 const (
 	// scannerFinalizer stays until the Scanner's finalizers are removed from all pods.
 	scannerFinalizer = "scanner-operator.io/pod-finalizers"
-	// manifestsFinalizer stays until no engine holds anything on the Scanner's behalf, or undoPatience is over.
+	// manifestsFinalizer stays until no engine holds anything on the Scanner's behalf, or engineReleaseTimeout is over.
 	manifestsFinalizer = "scanner-operator.io/backend-manifests"
 )
 

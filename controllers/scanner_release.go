@@ -20,47 +20,47 @@ import (
 )
 
 const (
-	// undoPatience is how long the release of what an engine holds elsewhere is retried. An unavailable engine must not block the deletion
+	// engineReleaseTimeout is how long the release of what an engine holds elsewhere is retried. An unavailable engine must not block the deletion
 	// of a namespace for longer.
-	undoPatience = 5 * time.Minute
-	// undoTimeout bounds one attempt, since it blocks the reconciliation of other Scanners.
-	undoTimeout = 5 * time.Second
-	// undoRetry is the delay after a failed attempt.
-	undoRetry = 30 * time.Second
+	engineReleaseTimeout = 5 * time.Minute
+	// engineReleaseAttemptTimeout bounds one attempt, since it blocks the reconciliation of other Scanners.
+	engineReleaseAttemptTimeout = 5 * time.Second
+	// engineReleaseRetryDelay is the delay after a failed attempt.
+	engineReleaseRetryDelay = 30 * time.Second
 )
 
-// holding is an engine that may hold something elsewhere on a Scanner's behalf, for example manifests in Clair.
-type holding struct {
-	backend.Holder
+// heldEngine is an engine that may hold something elsewhere on a Scanner's behalf, for example manifests in Clair.
+type heldEngine struct {
+	backend.ExternalStateHolder
 	engine string
 	// leftAt is when the Scanner stopped using the engine; zero while it uses it.
 	leftAt time.Time
 }
 
-// holdings has the engines that may hold something on behalf of each Scanner, by the engine's name. A Scanner itself names only its current
+// heldEngines has the engines that may hold something on behalf of each Scanner, by the engine's name. A Scanner itself names only its current
 // engine. Former engines are unknown after a restart: what they hold is released when another Scanner stops using the same engine. The zero
 // value is ready for use. It is safe for concurrent use.
-type holdings struct {
+type heldEngines struct {
 	mu sync.Mutex
-	of map[types.NamespacedName]map[string]holding
+	of map[types.NamespacedName]map[string]heldEngine
 }
 
-// look returns a Scanner's current and former engines, ordered by name. current is nil if the Scanner has no engine. It sets leftAt of each
+// update returns a Scanner's current and former engines, ordered by name. current is nil if the Scanner has no engine. It sets leftAt of each
 // former engine, and of all engines if the Scanner is being deleted.
-func (h *holdings) look(scanner *v1alpha1.Scanner, current backend.Backend, now time.Time) []holding {
+func (h *heldEngines) update(scanner *v1alpha1.Scanner, current backend.Backend, now time.Time) []heldEngine {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	name := client.ObjectKeyFromObject(scanner)
 	if h.of == nil {
-		h.of = map[types.NamespacedName]map[string]holding{}
+		h.of = map[types.NamespacedName]map[string]heldEngine{}
 	}
 	if h.of[name] == nil {
-		h.of[name] = map[string]holding{}
+		h.of[name] = map[string]heldEngine{}
 	}
 	own, engine := h.of[name], ""
-	if holder, ok := current.(backend.Holder); ok {
+	if holder, ok := current.(backend.ExternalStateHolder); ok {
 		engine = current.Engine()
-		own[engine] = holding{Holder: holder, engine: engine}
+		own[engine] = heldEngine{ExternalStateHolder: holder, engine: engine}
 	}
 	for known, one := range own {
 		switch {
@@ -71,11 +71,11 @@ func (h *holdings) look(scanner *v1alpha1.Scanner, current backend.Backend, now 
 		}
 		own[known] = one
 	}
-	return slices.SortedFunc(maps.Values(own), func(a, b holding) int { return cmp.Compare(a.engine, b.engine) })
+	return slices.SortedFunc(maps.Values(own), func(a, b heldEngine) int { return cmp.Compare(a.engine, b.engine) })
 }
 
 // drop removes one engine of a Scanner; an empty name removes all.
-func (h *holdings) drop(scanner types.NamespacedName, engine string) {
+func (h *heldEngines) drop(scanner types.NamespacedName, engine string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.of[scanner], engine)
@@ -90,7 +90,7 @@ func (r *ScannerReconciler) holdsManifests(ctx context.Context, scanner *v1alpha
 	if !scanner.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(scanner, manifestsFinalizer) {
 		return false, 0, nil
 	}
-	for _, one := range r.holdings.look(scanner, r.Backends.For(scanner), r.Clock.Now()) {
+	for _, one := range r.holdings.update(scanner, r.Backends.For(scanner), r.Clock.Now()) {
 		if one.leftAt.IsZero() {
 			current, err := one.Holds(ctx, string(scanner.UID))
 			if err != nil {
@@ -99,7 +99,7 @@ func (r *ScannerReconciler) holdsManifests(ctx context.Context, scanner *v1alpha
 			held = held || current
 			continue
 		}
-		if again := r.undo(ctx, scanner, one); again > 0 {
+		if again := r.releaseEngine(ctx, scanner, one); again > 0 {
 			held, wait = true, min(cmp.Or(wait, again), again)
 			continue
 		}
@@ -108,16 +108,16 @@ func (r *ScannerReconciler) holdsManifests(ctx context.Context, scanner *v1alpha
 	return held, wait, nil
 }
 
-// undo tries once to release what an engine holds on the Scanner's behalf. It returns the delay until the next attempt; 0 if it succeeded
-// or undoPatience is over.
-func (r *ScannerReconciler) undo(ctx context.Context, scanner *v1alpha1.Scanner, one holding) time.Duration {
-	left := undoPatience - r.Clock.Since(one.leftAt)
-	bounded, cancel := context.WithTimeout(ctx, undoTimeout)
+// releaseEngine tries once to release what an engine holds on the Scanner's behalf. It returns the delay until the next attempt; 0 if it succeeded
+// or engineReleaseTimeout is over.
+func (r *ScannerReconciler) releaseEngine(ctx context.Context, scanner *v1alpha1.Scanner, one heldEngine) time.Duration {
+	left := engineReleaseTimeout - r.Clock.Since(one.leftAt)
+	bounded, cancel := context.WithTimeout(ctx, engineReleaseAttemptTimeout)
 	defer cancel()
 	wait, message, err := one.Release(bounded, string(scanner.UID))
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Undoing what an engine keeps elsewhere", "engine", one.engine)
-		wait, message = undoRetry, cmp.Or(message, err.Error())
+		wait, message = engineReleaseRetryDelay, cmp.Or(message, err.Error())
 	}
 	if wait <= 0 {
 		return 0
@@ -126,7 +126,7 @@ func (r *ScannerReconciler) undo(ctx context.Context, scanner *v1alpha1.Scanner,
 		return min(wait, left)
 	}
 	r.Events.Eventf(scanner, nil, corev1.EventTypeWarning, v1alpha1.ReasonLeftBehind, "Release", "%s", truncate(fmt.Sprintf(
-		"given up after %s: what the operator had made in %s for images that only this Scanner has stays there for now: %s", undoPatience, one.engine, message),
+		"given up after %s: what the operator had made in %s for images that only this Scanner has stays there for now: %s", engineReleaseTimeout, one.engine, message),
 		v1alpha1.MaxMessageBytes))
 	return 0
 }

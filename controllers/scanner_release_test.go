@@ -14,9 +14,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 )
 
-// keeper is an engine that implements backend.Holder.
-type keeper struct {
-	*scripted
+// holdingEngine is an engine that implements backend.ExternalStateHolder.
+type holdingEngine struct {
+	*scriptedEngine
 	kept       bool
 	holdsErr   error
 	releaseErr error
@@ -25,9 +25,9 @@ type keeper struct {
 	asked       int
 }
 
-func (k *keeper) Holds(context.Context, string) (bool, error) { return k.kept, k.holdsErr }
+func (k *holdingEngine) Holds(context.Context, string) (bool, error) { return k.kept, k.holdsErr }
 
-func (k *keeper) Release(ctx context.Context, scanner string) (time.Duration, string, error) {
+func (k *holdingEngine) Release(ctx context.Context, scanner string) (time.Duration, string, error) {
 	if _, bounded := ctx.Deadline(); !bounded || scanner != "scanner-uid" {
 		return 0, "", errors.New("asked without a deadline, or for another Scanner")
 	}
@@ -41,24 +41,24 @@ func (k *keeper) Release(ctx context.Context, scanner string) (time.Duration, st
 
 const clairA, clairB = "https://a.example.com", "https://b.example.com"
 
-// newKeepers returns a unit with two Clairs that can hold something, and a Scanner that uses the first one.
-func newKeepers(t *testing.T, changes ...func(*v1alpha1.Scanner)) (u *unit, scanner *v1alpha1.Scanner, first, second *keeper) {
+// newHoldingEngines returns a unit with two Clairs that can hold something, and a Scanner that uses the first one.
+func newHoldingEngines(t *testing.T, changes ...func(*v1alpha1.Scanner)) (u *unit, scanner *v1alpha1.Scanner, first, second *holdingEngine) {
 	t.Helper()
 	scanner = theScanner(append(changes, withClair(clairA))...)
 	u = newUnit(t, scanner)
-	first, second = &keeper{scripted: u.engine}, &keeper{scripted: &scripted{version: u.engine.version}}
+	first, second = &holdingEngine{scriptedEngine: u.engine}, &holdingEngine{scriptedEngine: &scriptedEngine{version: u.engine.version}}
 	first.name, second.name = "clair "+clairA, "clair "+clairB
 	u.scanners.Backends = backend.Choosers{v1alpha1.BackendClair: func(s *v1alpha1.Scanner) backend.Backend {
 		if s.Spec.Backend.Clair.URL == clairB {
 			return second
 		}
 		return first
-	}, v1alpha1.BackendGrype: backend.Always(&scripted{version: u.engine.version})}
+	}, v1alpha1.BackendGrype: backend.Always(&scriptedEngine{version: u.engine.version})}
 	return u, scanner, first, second
 }
 
-// look reconciles the Scanner. It returns the Scanner, nil if it is gone, and the requeue delay.
-func (u *unit) look(scanner *v1alpha1.Scanner) (*v1alpha1.Scanner, time.Duration) {
+// reconcileAndRead reconciles the Scanner. It returns the Scanner, nil if it is gone, and the requeue delay.
+func (u *unit) reconcileAndRead(scanner *v1alpha1.Scanner) (*v1alpha1.Scanner, time.Duration) {
 	u.t.Helper()
 	result, err := u.scanners.Reconcile(u.t.Context(), requestFor(scanner))
 	u.must(err)
@@ -81,14 +81,14 @@ func (u *unit) deletes(scanner *v1alpha1.Scanner) {
 
 // TestManifestsFinalizer: a Scanner has the finalizer exactly while an engine holds something on its behalf. Other finalizers stay.
 func TestManifestsFinalizer(t *testing.T) {
-	u, scanner, engine, _ := newKeepers(t, func(s *v1alpha1.Scanner) { s.Finalizers = []string{foreign} })
+	u, scanner, engine, _ := newHoldingEngines(t, func(s *v1alpha1.Scanner) { s.Finalizers = []string{foreign} })
 	for _, kept := range []bool{false, true, true, false} {
 		engine.kept = kept
 		want := []string{foreign}
 		if kept {
 			want = append(want, manifestsFinalizer)
 		}
-		if after, _ := u.look(scanner); !slices.Equal(after.Finalizers, want) {
+		if after, _ := u.reconcileAndRead(scanner); !slices.Equal(after.Finalizers, want) {
 			t.Errorf("the engine keeps something: %v, and the finalizers are %q", kept, after.Finalizers)
 		}
 	}
@@ -97,85 +97,85 @@ func TestManifestsFinalizer(t *testing.T) {
 	}
 }
 
-// TestManifestsAreUndone: a deleted Scanner is gone as soon as its engine holds nothing for it.
-func TestManifestsAreUndone(t *testing.T) {
-	u, scanner, engine, _ := newKeepers(t)
+// TestManifestsAreReleased: a deleted Scanner is gone as soon as its engine holds nothing for it.
+func TestManifestsAreReleased(t *testing.T) {
+	u, scanner, engine, _ := newHoldingEngines(t)
 	engine.kept, engine.unreachable = true, true
-	u.look(scanner)
+	u.reconcileAndRead(scanner)
 	u.deletes(scanner)
-	if after, again := u.look(scanner); after == nil || again != time.Minute {
+	if after, again := u.reconcileAndRead(scanner); after == nil || again != time.Minute {
 		t.Fatalf("it is %v and looked at after %s, want it to wait for a minute, as the engine says", after, again)
 	}
 	engine.releaseErr = errors.New("the store is busy")
-	if after, again := u.look(scanner); after == nil || again != undoRetry {
-		t.Fatalf("with an error it is %v and looked at after %s, want %s", after, again, undoRetry)
+	if after, again := u.reconcileAndRead(scanner); after == nil || again != engineReleaseRetryDelay {
+		t.Fatalf("with an error it is %v and looked at after %s, want %s", after, again, engineReleaseRetryDelay)
 	}
-	u.said()
+	u.takeEvents()
 	engine.releaseErr, engine.unreachable = nil, false
-	if after, _ := u.look(scanner); after != nil || engine.kept {
+	if after, _ := u.reconcileAndRead(scanner); after != nil || engine.kept {
 		t.Errorf("it is still there: %v, and something is kept: %v", after, engine.kept)
 	}
-	if said := u.said(); len(said) != 0 {
+	if said := u.takeEvents(); len(said) != 0 {
 		t.Errorf("events %q about what went well", said)
 	}
 }
 
-// TestUndoingEnds: an unavailable engine blocks a deletion for at most undoPatience. An event reports what is left behind.
-func TestUndoingEnds(t *testing.T) {
+// TestEngineReleaseTimeout: an unavailable engine blocks a deletion for at most engineReleaseTimeout. An event reports what is left behind.
+func TestEngineReleaseTimeout(t *testing.T) {
 	for name, restart := range map[string]bool{"one manager": false, "restarted meanwhile": true} {
 		t.Run(name, func(t *testing.T) {
-			u, scanner, engine, _ := newKeepers(t)
+			u, scanner, engine, _ := newHoldingEngines(t)
 			engine.kept, engine.unreachable = true, true
-			u.look(scanner)
+			u.reconcileAndRead(scanner)
 			u.deletes(scanner)
-			u.pass(undoPatience - 20*time.Second)
+			u.advanceClock(engineReleaseTimeout - 20*time.Second)
 			if restart {
-				u.scanners.holdings = holdings{}
+				u.scanners.holdings = heldEngines{}
 			}
-			u.said()
-			if after, again := u.look(scanner); after == nil || again != 20*time.Second {
+			u.takeEvents()
+			if after, again := u.reconcileAndRead(scanner); after == nil || again != 20*time.Second {
 				t.Fatalf("before its time it is %v and looked at after %s, want it to wait until its time is over", after, again)
 			}
-			u.pass(20 * time.Second)
-			if after, _ := u.look(scanner); after != nil {
+			u.advanceClock(20 * time.Second)
+			if after, _ := u.reconcileAndRead(scanner); after != nil {
 				t.Fatal("after its time it is still there")
 			}
 			want := "Warning LeftBehind given up after 5m0s: what the operator had made in clair https://a.example.com"
-			if said := u.said(); len(said) != 1 || !strings.HasPrefix(said[0], want) || !strings.HasSuffix(said[0], "it cannot be reached") {
+			if said := u.takeEvents(); len(said) != 1 || !strings.HasPrefix(said[0], want) || !strings.HasSuffix(said[0], "it cannot be reached") {
 				t.Errorf("events %q, want one that begins with %q and says why", said, want)
 			}
 		})
 	}
 }
 
-// TestUndoingAfterAChange: what a Scanner's former engine holds is released, for at most undoPatience, while the Scanner works with its new
+// TestEngineReleaseAfterChange: what a Scanner's former engine holds is released, for at most engineReleaseTimeout, while the Scanner works with its new
 // one.
-func TestUndoingAfterAChange(t *testing.T) {
+func TestEngineReleaseAfterChange(t *testing.T) {
 	for name, to := range map[string]func(*v1alpha1.Scanner){
 		"another URL":    withClair(clairB),
 		"another engine": func(s *v1alpha1.Scanner) { s.Spec.Backend = v1alpha1.Backend{Type: v1alpha1.BackendGrype} },
 	} {
 		for end, reached := range map[string]bool{"undone": true, "given up": false} {
 			t.Run(name+", "+end, func(t *testing.T) {
-				u, scanner, first, second := newKeepers(t)
+				u, scanner, first, second := newHoldingEngines(t)
 				first.kept, first.unreachable = true, true
-				scanner, _ = u.look(scanner)
+				scanner, _ = u.reconcileAndRead(scanner)
 				to(scanner)
 				u.update(scanner)
-				after, again := u.look(scanner)
+				after, again := u.reconcileAndRead(scanner)
 				if !slices.Contains(after.Finalizers, manifestsFinalizer) || first.asked != 1 || again > time.Minute {
 					t.Fatalf("finalizers %q, asked %d times, looked at again after %s", after.Finalizers, first.asked, again)
 				}
-				u.said()
+				u.takeEvents()
 				first.unreachable = !reached
-				u.pass(undoPatience)
-				if after, again = u.look(scanner); len(after.Finalizers) != 0 || again != statusInterval {
+				u.advanceClock(engineReleaseTimeout)
+				if after, again = u.reconcileAndRead(scanner); len(after.Finalizers) != 0 || again != statusInterval {
 					t.Errorf("finalizers %q are left, it is looked at after %s", after.Finalizers, again)
 				}
-				if said := strings.Join(u.said(), "\n"); strings.Contains(said, v1alpha1.ReasonLeftBehind) == reached {
+				if said := strings.Join(u.takeEvents(), "\n"); strings.Contains(said, v1alpha1.ReasonLeftBehind) == reached {
 					t.Errorf("events: %s", said)
 				}
-				u.look(scanner)
+				u.reconcileAndRead(scanner)
 				if second.asked != 0 || first.asked != 2 {
 					t.Errorf("the former engine was asked %d times and the present one %d times, want 2 and 0", first.asked, second.asked)
 				}
@@ -184,10 +184,10 @@ func TestUndoingAfterAChange(t *testing.T) {
 	}
 }
 
-// TestHoldingsOfUnknown: if an engine cannot report whether it holds something, the finalizer stays as it is, and the finalizer for pods is
+// TestHoldsError: if an engine cannot report whether it holds something, the finalizer stays as it is, and the finalizer for pods is
 // still handled.
-func TestHoldingsOfUnknown(t *testing.T) {
-	u, scanner, engine, _ := newKeepers(t, holdingPods, func(s *v1alpha1.Scanner) { s.Finalizers = []string{manifestsFinalizer} })
+func TestHoldsError(t *testing.T) {
+	u, scanner, engine, _ := newHoldingEngines(t, holdingPods, func(s *v1alpha1.Scanner) { s.Finalizers = []string{manifestsFinalizer} })
 	engine.holdsErr = errors.New("the store is busy")
 	if _, err := u.scanners.Reconcile(t.Context(), requestFor(scanner)); !errors.Is(err, engine.holdsErr) {
 		t.Errorf("the error is %v, want %v", err, engine.holdsErr)
@@ -201,10 +201,10 @@ func TestHoldingsOfUnknown(t *testing.T) {
 
 // TestScannerWithoutItsEngine: a deleted Scanner is not held if the operator runs without its engine.
 func TestScannerWithoutItsEngine(t *testing.T) {
-	u, scanner, _, _ := newKeepers(t, func(s *v1alpha1.Scanner) { s.Finalizers = []string{manifestsFinalizer} })
+	u, scanner, _, _ := newHoldingEngines(t, func(s *v1alpha1.Scanner) { s.Finalizers = []string{manifestsFinalizer} })
 	u.scanners.Backends = nil
 	u.deletes(scanner)
-	if after, _ := u.look(scanner); after != nil {
+	if after, _ := u.reconcileAndRead(scanner); after != nil {
 		t.Errorf("it is still there, with the finalizers %q", after.Finalizers)
 	}
 }

@@ -81,10 +81,10 @@ func describeAnomaly(a *store.DataAnomaly) string {
 
 // lostFindings describes how many findings are missing. If other namespaces are affected too, it only gives their number.
 func lostFindings(a *store.DataAnomaly) string {
-	if a.OfNamespaces > 0 {
-		return fmt.Sprintf("more than a fifth of the findings in %d of %d namespaces", a.Namespaces, a.OfNamespaces)
+	if a.TotalNamespaces > 0 {
+		return fmt.Sprintf("more than a fifth of the findings in %d of %d namespaces", a.Namespaces, a.TotalNamespaces)
 	}
-	return fmt.Sprintf("%d of %d findings", a.Missing, a.Of)
+	return fmt.Sprintf("%d of %d findings", a.Missing, a.Total)
 }
 
 // seconds truncates a time to the precision of the API, so that it equals what was written before.
@@ -196,9 +196,9 @@ func (r *ScannerReconciler) setStore(s *scannerScope) {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, v1alpha1.ReasonEphemeralVolume, r.StoreAdvice
 	}
 	if err := r.Store.Health(); err != nil {
-		condition.Status, condition.Reason = metav1.ConditionFalse, storeReasons[store.Trouble(err)]
+		condition.Status, condition.Reason = metav1.ConditionFalse, storeReasons[store.StorageFault(err)]
 		condition.Message = truncate(err.Error(), v1alpha1.MaxMessageBytes)
-		s.storeTrouble = condition.Reason
+		s.storeProblem = condition.Reason
 	}
 	meta.SetStatusCondition(&s.scanner.Status.Conditions, condition)
 }
@@ -209,33 +209,33 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 	counts, status := s.scanner.Status.Images, &s.scanner.Status
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: s.scanner.Generation}
 	reconciling, stalled := false, false
-	tooManyImages := r.Limits.tooManyImages(s.images)
+	tooManyImages := r.Limits.imageLimitMessage(s.images)
 	switch {
 	case s.refused:
 		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonTooManyScanners, true
-		ready.Message = r.Limits.tooManyScanners()
-	case s.missingRights != "":
+		ready.Message = r.Limits.scannerLimitMessage()
+	case s.missingPermissions != "":
 		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonMissingRights, true
-		ready.Message = truncate(s.missingRights, v1alpha1.MaxMessageBytes)
+		ready.Message = truncate(s.missingPermissions, v1alpha1.MaxMessageBytes)
 	case s.backend == nil:
 		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonBackendDisabled, true
 		ready.Message = meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionBackendAvailable).Message
 	case isSuspended(s.scanner):
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonSuspended, "spec.suspend is true: nothing new is scanned or announced"
-	case s.rival:
+	case s.conflict:
 		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonAnotherOperator, true
 		ready.Message = "another Scanner Operator in this cluster works on this Scanner as well, so that everything is scanned and told twice: " +
 			"keep one of them (kubectl get deployments -A -l app.kubernetes.io/name=scanner-operator)"
-	case s.storeTrouble != "":
-		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, s.storeTrouble, true
+	case s.storeProblem != "":
+		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, s.storeProblem, true
 		ready.Message = meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionStoreDurable).Message
 	case selectorProblem(s.scanner) != "":
 		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonInvalidPodSelector, true
 		ready.Message = truncate(selectorProblem(s.scanner), v1alpha1.MaxMessageBytes)
 	case tooManyImages != "":
 		ready.Status, ready.Reason, ready.Message, stalled = metav1.ConditionFalse, v1alpha1.ReasonTooManyImages, tooManyImages, true
-	case overStoreBudget(s.images) != "":
-		ready.Status, ready.Reason, ready.Message, stalled = metav1.ConditionFalse, v1alpha1.ReasonStoreBudgetExceeded, overStoreBudget(s.images), true
+	case storeBudgetMessage(s.images) != "":
+		ready.Status, ready.Reason, ready.Message, stalled = metav1.ConditionFalse, v1alpha1.ReasonStoreBudgetExceeded, storeBudgetMessage(s.images), true
 	case counts.Total == 0:
 		ready.Reason, ready.Message = v1alpha1.ReasonNoImages, "no running pod is selected"
 	case counts.Pending > 0:
@@ -300,8 +300,8 @@ func groupByReason(images []coveredImage, state imageState) (n int, reasons stri
 	return n, strings.Join(parts, "; ")
 }
 
-// changed reports whether a condition has another status or reason than before.
-func changed(before []metav1.Condition, now metav1.Condition) bool {
+// conditionChanged reports whether a condition has another status or reason than before.
+func conditionChanged(before []metav1.Condition, now metav1.Condition) bool {
 	old := meta.FindStatusCondition(before, now.Type)
 	return old == nil || old.Status != now.Status || old.Reason != now.Reason
 }

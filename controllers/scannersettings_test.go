@@ -20,23 +20,23 @@ import (
 
 // TestScannerBackendSettingsMismatch: the API server rejects settings of an engine other than the type.
 func TestScannerBackendSettingsMismatch(t *testing.T) {
-	p := inUnattended(t)
-	err := p.write("mismatch", spec{"backend": spec{"type": "Clair", "clair": spec{"url": "https://clair.example.com"}, "grype": spec{"job": spec{}}}})
+	p := newUnattendedEnv(t)
+	err := p.createScanner("mismatch", spec{"backend": spec{"type": "Clair", "clair": spec{"url": "https://clair.example.com"}, "grype": spec{"job": spec{}}}})
 	p.Expect(err).To(MatchError(And(ContainSubstring("spec.backend"), ContainSubstring("grype may be set only when type is Grype"))))
 }
 
 // TestScannerNameTooLong: the API server rejects a name that is too long for an annotation key.
 func TestScannerNameTooLong(t *testing.T) {
-	p := inUnattended(t)
-	p.Expect(p.write(long("n", 64), with(nil))).To(MatchError(ContainSubstring("metadata.name must be at most 63 characters")))
+	p := newUnattendedEnv(t)
+	p.Expect(p.createScanner(repeatToLength("n", 64), with(nil))).To(MatchError(ContainSubstring("metadata.name must be at most 63 characters")))
 }
 
 // TestScannerBackendDisabled: the conditions report an engine that this operator runs without.
 func TestScannerBackendDisabled(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	scanner := aScanner(p.namespace, "disabled", withClair("https://clair.example.com"))
-	p.creates(scanner)
-	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+	p.create(scanner)
+	p.waitForStatus(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(conditionsOf(status.Conditions)).To(ContainElements("BackendAvailable=False BackendDisabled", "Ready=False BackendDisabled", "Stalled=True BackendDisabled"))
 	})
 }
@@ -44,13 +44,13 @@ func TestScannerBackendDisabled(t *testing.T) {
 // TestScannerPodSelectorWrongOperator: the API server accepts the selector. The Scanner's condition reports it until it is corrected.
 // Another Scanner of the namespace works all the time.
 func TestScannerPodSelectorWrongOperator(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	wrong := aScanner(p.namespace, "wrong", func(s *v1alpha1.Scanner) {
 		s.Spec.PodSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Like", Values: []string{"w*"}}}}
 	})
 	right := aScanner(p.namespace, "right")
-	p.creates(wrong, right, aPod(p.namespace, "a", running("main", web)))
-	p.eventually(wrong, func(g Gomega, status v1alpha1.ScannerStatus) {
+	p.create(wrong, right, aPod(p.namespace, "a", running("main", web)))
+	p.waitForStatus(wrong, func(g Gomega, status v1alpha1.ScannerStatus) {
 		ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 		g.Expect(ready).NotTo(BeNil())
 		g.Expect(ready.Reason).To(Equal(v1alpha1.ReasonInvalidPodSelector))
@@ -58,20 +58,20 @@ func TestScannerPodSelectorWrongOperator(t *testing.T) {
 		g.Expect(ready.Message).To(And(HavePrefix("spec.podSelector: "), ContainSubstring(`"Like" is not a valid label selector operator`)))
 		g.Expect(meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionStalled)).To(BeTrue())
 	})
-	p.becomes(right, phasesOf{web: v1alpha1.PhaseScanned})
+	p.waitForPhases(right, phasesOf{web: v1alpha1.PhaseScanned})
 	p.Expect(p.scans(wrong)).To(BeEmpty())
-	p.changes(now(p, wrong), func(s *v1alpha1.Scanner) { s.Spec.PodSelector = nil })
-	p.becomes(wrong, phasesOf{web: v1alpha1.PhaseScanned})
+	p.patchScanner(refresh(p, wrong), func(s *v1alpha1.Scanner) { s.Spec.PodSelector = nil })
+	p.waitForPhases(wrong, phasesOf{web: v1alpha1.PhaseScanned})
 }
 
 // TestScannerExcludeGlobMalformed: every text is a valid glob, in which only "*" and "?" are special. A glob that is malformed in another
 // syntax excludes only what it matches literally, and breaks nothing.
 func TestScannerExcludeGlobMalformed(t *testing.T) {
-	p := newPlace(t)
+	p := newTestEnv(t)
 	scanner := aScanner(p.namespace, "globs", excluding("[", "[a-", "{a,b", `\`, "(", "!*nothing", "**[z-a]**", "https://*/x"))
-	p.creates(scanner, aPod(p.namespace, "a", running("main", web)))
-	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned})
-	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+	p.create(scanner, aPod(p.namespace, "a", running("main", web)))
+	p.waitForPhases(scanner, phasesOf{web: v1alpha1.PhaseScanned})
+	p.waitForStatus(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(status.Images).To(Equal(v1alpha1.ImageCounts{Total: 1, Scanned: 1}))
 	})
 }

@@ -21,35 +21,35 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// ailing is a real store whose file or volume has a problem.
-type ailing struct {
+// failingStore is a real store whose file or volume has a problem.
+type failingStore struct {
 	store.Store
-	trouble error
+	problem error
 	// unreadable makes reads fail too, not only writes.
 	unreadable bool
 }
 
-func (a *ailing) Health() error {
-	if a.trouble == nil {
+func (a *failingStore) Health() error {
+	if a.problem == nil {
 		return nil
 	}
-	return fmt.Errorf("store /data/store.db: %w", a.trouble)
+	return fmt.Errorf("store /data/store.db: %w", a.problem)
 }
 
-func (a *ailing) Reported(ctx context.Context, scanner, engine string) (map[image.Key]store.ReportAge, error) {
-	if a.trouble != nil && a.unreadable {
+func (a *failingStore) ReportAges(ctx context.Context, scanner, engine string) (map[image.Key]store.ReportAge, error) {
+	if a.problem != nil && a.unreadable {
 		return nil, a.Health()
 	}
-	return a.Store.Reported(ctx, scanner, engine)
+	return a.Store.ReportAges(ctx, scanner, engine)
 }
 
-func (a *ailing) SetUsed(ctx context.Context, u store.Used) error {
-	return errors.Join(a.Health(), a.Store.SetUsed(ctx, u))
+func (a *failingStore) SetUsage(ctx context.Context, u store.ImageUsage) error {
+	return errors.Join(a.Health(), a.Store.SetUsage(ctx, u))
 }
 
-// troubles are the problems that a store can have: the error, whether reads fail, the reason that users see, and a part of the remedy.
-var troubles = map[string]struct {
-	trouble    error
+// storeProblems are the problems that a store can have: the error, whether reads fail, the reason that users see, and a part of the remedy.
+var storeProblems = map[string]struct {
+	problem    error
 	unreadable bool
 	reason     string
 	wayOut     string
@@ -61,19 +61,19 @@ var troubles = map[string]struct {
 	"StoreMovedAway": {store.ErrMovedAway, false, v1alpha1.ReasonStoreMovedAway, "must start again"},
 }
 
-// TestScannerSaysStoreTrouble: for each problem of the store, the Scanner's conditions have the reason and the remedy, even if nothing can
+// TestStoreProblemConditions: for each problem of the store, the Scanner's conditions have the reason and the remedy, even if nothing can
 // be written to the store. The last counts stay, and Ready is False. The conditions recover by themselves.
-func TestScannerSaysStoreTrouble(t *testing.T) {
-	for name, tt := range troubles {
+func TestStoreProblemConditions(t *testing.T) {
+	for name, tt := range storeProblems {
 		t.Run(name, func(t *testing.T) {
-			u := newUnit(t, theScanner(), aPod(shop, "a", running("main", web)), scanOf(theScanner(), web, scanned))
-			u.known(web, vulnerability("CVE-2026-0001", finding.High))
+			u := newUnit(t, theScanner(), aPod(fixtureNamespace, "a", running("main", web)), scanOf(theScanner(), web, scanned))
+			u.saveUsedImage(web, vulnerability("CVE-2026-0001", finding.High))
 			before := u.reconcileScanner()
 			if ready := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionReady); ready.Reason != v1alpha1.ReasonScanned {
 				t.Fatalf("before: Ready is %+v, want Scanned", ready)
 			}
-			u.said()
-			ill := &ailing{Store: u.store, trouble: tt.trouble, unreadable: tt.unreadable}
+			u.takeEvents()
+			ill := &failingStore{Store: u.store, problem: tt.problem, unreadable: tt.unreadable}
 			u.scanners.Store = ill
 			during := u.reconcileScanner()
 			for _, kind := range []string{v1alpha1.ConditionStoreDurable, v1alpha1.ConditionReady} {
@@ -88,10 +88,10 @@ func TestScannerSaysStoreTrouble(t *testing.T) {
 			if during.Status.Findings != before.Status.Findings || during.Status.Images != before.Status.Images {
 				t.Errorf("findings %+v and images %+v, want those of before", during.Status.Findings, during.Status.Images)
 			}
-			if said := u.said(); !slices.ContainsFunc(said, func(e string) bool { return strings.HasPrefix(e, "Warning "+tt.reason) }) {
+			if said := u.takeEvents(); !slices.ContainsFunc(said, func(e string) bool { return strings.HasPrefix(e, "Warning "+tt.reason) }) {
 				t.Errorf("events %q, want one with the reason %s", said, tt.reason)
 			}
-			ill.trouble = nil
+			ill.problem = nil
 			if after := u.reconcileScanner(); !meta.IsStatusConditionTrue(after.Status.Conditions, v1alpha1.ConditionStoreDurable) ||
 				!meta.IsStatusConditionTrue(after.Status.Conditions, v1alpha1.ConditionReady) {
 				t.Errorf("afterwards: %v, want all well", conditionsOf(after.Status.Conditions))
@@ -101,39 +101,39 @@ func TestScannerSaysStoreTrouble(t *testing.T) {
 }
 
 // TestImageScanWaitsForStore: nothing starts whose result could not be stored. An image without a result has the reason in its condition,
-// and earlier results stay. The ImageScan is requeued after storePause.
+// and earlier results stay. The ImageScan is requeued after storeRetryDelay.
 func TestImageScanWaitsForStore(t *testing.T) {
-	for name, tt := range troubles {
+	for name, tt := range storeProblems {
 		t.Run(name, func(t *testing.T) {
 			scan, old := scanOf(theScanner(), web), scanOf(theScanner(), vulnerable, func(s *v1alpha1.ImageScan) {
 				s.Status.Phase, s.Status.Findings = v1alpha1.PhaseScanned, &v1alpha1.FindingCounts{High: 1}
 			})
-			u := newUnit(t, theScanner(), aPod(shop, "a", running("main", web), running("old", vulnerable)), scan, old)
-			ill := &ailing{Store: u.store, trouble: tt.trouble}
+			u := newUnit(t, theScanner(), aPod(fixtureNamespace, "a", running("main", web), running("old", vulnerable)), scan, old)
+			ill := &failingStore{Store: u.store, problem: tt.problem}
 			u.scans.Store = ill
 			after, wait := u.reconcile(scan)
 			ready := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady)
-			if after.Status.Phase != v1alpha1.PhasePending || ready.Reason != tt.reason || !strings.Contains(ready.Message, tt.wayOut) || wait != storePause {
-				t.Errorf("phase %s, Ready %s %q, again in %s; want Pending, %s with %q, and %s", after.Status.Phase, ready.Reason, ready.Message, wait, tt.reason, tt.wayOut, storePause)
+			if after.Status.Phase != v1alpha1.PhasePending || ready.Reason != tt.reason || !strings.Contains(ready.Message, tt.wayOut) || wait != storeRetryDelay {
+				t.Errorf("phase %s, Ready %s %q, again in %s; want Pending, %s with %q, and %s", after.Status.Phase, ready.Reason, ready.Message, wait, tt.reason, tt.wayOut, storeRetryDelay)
 			}
-			if len(u.engine.asked) != 0 {
-				t.Errorf("the engine was asked about %d images, want none", len(u.engine.asked))
+			if len(u.engine.indexCalls) != 0 {
+				t.Errorf("the engine was asked about %d images, want none", len(u.engine.indexCalls))
 			}
 			if after, _ := u.reconcile(old); after.Status.Phase != v1alpha1.PhaseScanned {
 				t.Errorf("an image that was scanned before is %s, want Scanned", after.Status.Phase)
 			}
-			ill.trouble = nil
-			u.reported(web)
-			if u.reconcile(scan); len(u.engine.asked) != 1 {
-				t.Errorf("afterwards the engine was asked about %d images, want 1", len(u.engine.asked))
+			ill.problem = nil
+			u.saveReport(web)
+			if u.reconcile(scan); len(u.engine.indexCalls) != 1 {
+				t.Errorf("afterwards the engine was asked about %d images, want 1", len(u.engine.indexCalls))
 			}
 		})
 	}
 }
 
-// TestNoHotLoopOnStoreTrouble: a reconciler whose store fails is requeued with a fixed delay. Any other error is returned to the
+// TestStoreBackoff: a reconciler whose store fails is requeued with a fixed delay. Any other error is returned to the
 // controller.
-func TestNoHotLoopOnStoreTrouble(t *testing.T) {
+func TestStoreBackoff(t *testing.T) {
 	other := errors.New("another trouble")
 	for name, tt := range map[string]struct {
 		err, want error
@@ -141,22 +141,22 @@ func TestNoHotLoopOnStoreTrouble(t *testing.T) {
 	}{
 		"none":        {nil, nil, time.Minute},
 		"another":     {other, other, time.Minute},
-		"volume full": {errors.Join(nil, fmt.Errorf("save: %w", store.ErrVolumeFull)), nil, storePause},
-		"corrupt":     {fmt.Errorf("read: %w", store.ErrCorrupt), nil, storePause},
+		"volume full": {errors.Join(nil, fmt.Errorf("save: %w", store.ErrVolumeFull)), nil, storeRetryDelay},
+		"corrupt":     {fmt.Errorf("read: %w", store.ErrCorrupt), nil, storeRetryDelay},
 	} {
 		inner := reconcile.Func(func(context.Context, ctrl.Request) (ctrl.Result, error) {
 			return ctrl.Result{RequeueAfter: time.Minute}, tt.err
 		})
-		result, err := patient{inner}.Reconcile(t.Context(), ctrl.Request{})
+		result, err := withStoreBackoff{inner}.Reconcile(t.Context(), ctrl.Request{})
 		if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) || result.RequeueAfter != tt.pause {
 			t.Errorf("%s: %v and %v, want %s and %v", name, result.RequeueAfter, err, tt.pause, tt.want)
 		}
 	}
 }
 
-// TestOtherErrorsBesideStoreTrouble: errors beside the store's problem are logged as errors. The store's problem alone is not logged as an
+// TestOtherErrorsBesideStoreProblem: errors beside the store's problem are logged as errors. The store's problem alone is not logged as an
 // error at each attempt.
-func TestOtherErrorsBesideStoreTrouble(t *testing.T) {
+func TestOtherErrorsBesideStoreProblem(t *testing.T) {
 	trouble := fmt.Errorf("store: save: %w: %w", store.ErrVolumeFull, errors.New("SQLITE_FULL"))
 	other := errors.New("the webhook does not answer")
 	for name, tt := range map[string]struct {
@@ -172,9 +172,9 @@ func TestOtherErrorsBesideStoreTrouble(t *testing.T) {
 		var logged []string
 		log := funcr.New(func(_, line string) { logged = append(logged, line) }, funcr.Options{})
 		inner := reconcile.Func(func(context.Context, ctrl.Request) (ctrl.Result, error) { return ctrl.Result{}, tt.err })
-		result, err := patient{inner}.Reconcile(ctrl.LoggerInto(t.Context(), log), ctrl.Request{})
-		if err != nil || result.RequeueAfter != storePause {
-			t.Errorf("%s: again in %s, %v, want %s", name, result.RequeueAfter, err, storePause)
+		result, err := withStoreBackoff{inner}.Reconcile(ctrl.LoggerInto(t.Context(), log), ctrl.Request{})
+		if err != nil || result.RequeueAfter != storeRetryDelay {
+			t.Errorf("%s: again in %s, %v, want %s", name, result.RequeueAfter, err, storeRetryDelay)
 		}
 		if got := strings.Contains(strings.Join(logged, ""), other.Error()); got != tt.want || len(logged) > 1 {
 			t.Errorf("%s: logged %q, want the other error: %t", name, logged, tt.want)
@@ -195,7 +195,7 @@ func TestScannerPodSelectorInvalid(t *testing.T) {
 		"an impossible key": {metav1.LabelSelectorRequirement{Key: "a b", Operator: metav1.LabelSelectorOpExists}, "a b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			u := newUnit(t, aPod(shop, "a", running("main", web)), theScanner(func(s *v1alpha1.Scanner) {
+			u := newUnit(t, aPod(fixtureNamespace, "a", running("main", web)), theScanner(func(s *v1alpha1.Scanner) {
 				s.Spec.PodSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{tt.requirement}}
 			}))
 			after := u.reconcileScanner()

@@ -38,11 +38,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// patience bounds how long a test waits. A controller reconciles a second after an event, and the test machine may be slow.
+// eventuallyTimeout bounds how long a test waits. A controller reconciles a second after an event, and the test machine may be slow.
 const (
-	patience = 60 * time.Second
-	// quiet is how long nothing may happen before a test concludes that nothing will.
-	quiet = 3 * time.Second
+	eventuallyTimeout = 60 * time.Second
+	// consistentlyDuration is how long nothing may happen before a test concludes that nothing will.
+	consistentlyDuration = 3 * time.Second
 )
 
 // Namespaces that the shared operator does not watch.
@@ -65,22 +65,22 @@ type operatorUnderTest struct {
 	client client.Client // uncached: it sees each write
 	store  store.Store
 	// uses is the same store as store.
-	uses   *uses
+	uses   *useRecordingStore
 	engine *fake.Backend
 	// wakeups belongs to one manager.
 	wakeups *Wakeups
 	// slack has the delivered messages.
-	slack *mailbox
+	slack *recordingSender
 }
 
-// mailbox stands for the notifier and accepts every message.
-type mailbox struct {
+// recordingSender stands for the notifier and accepts every message.
+type recordingSender struct {
 	mu   sync.Mutex
 	sent []notify.Delivery
 }
 
 // Send implements notify.Sender.
-func (m *mailbox) Send(_ context.Context, d notify.Delivery) notify.Outcome {
+func (m *recordingSender) Send(_ context.Context, d notify.Delivery) notify.Outcome {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sent = append(m.sent, d)
@@ -88,7 +88,7 @@ func (m *mailbox) Send(_ context.Context, d notify.Delivery) notify.Outcome {
 }
 
 // of returns the messages to receivers of a namespace, oldest first.
-func (m *mailbox) of(namespace string) []notify.Delivery {
+func (m *recordingSender) of(namespace string) []notify.Delivery {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var own []notify.Delivery
@@ -157,7 +157,7 @@ func startOperator() (*operatorUnderTest, error) {
 	}
 	stops = append(stops, server.Stop)
 	restConfig.QPS = -1 // no client-side rate limit
-	o := &operatorUnderTest{config: restConfig, wakeups: &Wakeups{}, slack: &mailbox{}}
+	o := &operatorUnderTest{config: restConfig, wakeups: &Wakeups{}, slack: &recordingSender{}}
 	if o.client, err = client.New(restConfig, client.Options{Scheme: server.Scheme}); err != nil {
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func (o *operatorUnderTest) openStore() error {
 	if err != nil {
 		return err
 	}
-	o.uses = &uses{Store: opened}
+	o.uses = &useRecordingStore{Store: opened}
 	o.store = o.uses
 	stops = append(stops, o.store.Close)
 	o.engine = &fake.Backend{Store: o.store, Clock: clock.RealClock{}}
@@ -251,7 +251,7 @@ type setup interface{ SetupWithManager(ctrl.Manager) error }
 func (o *operatorUnderTest) controllers(mgr ctrl.Manager) []setup {
 	events := mgr.GetEventRecorder("scanner-operator")
 	backends := backend.Choosers{v1alpha1.BackendGrype: backend.Always(o.engine)}
-	exceptions, covered := cluster.Source{Reader: mgr.GetClient(), Clock: clock.RealClock{}}, &Covered{}
+	exceptions, covered := cluster.Source{Reader: mgr.GetClient(), Clock: clock.RealClock{}}, &SuppressionCounts{}
 	imageScans := &ImageScanReconciler{
 		Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups, Exceptions: exceptions,
 	}
@@ -260,32 +260,32 @@ func (o *operatorUnderTest) controllers(mgr ctrl.Manager) []setup {
 		imageScans,
 		&ScannerReconciler{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events,
-			Wakeups: o.wakeups, Exceptions: exceptions, Covered: covered, StoreAdvice: "mount a volume",
+			Wakeups: o.wakeups, Exceptions: exceptions, Suppressed: covered, StoreAdvice: "mount a volume",
 		},
 		&NotificationReconciler{
 			Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups, Sender: o.slack,
-			After:      NoticeTimes{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
-			Exceptions: exceptions,
+			NoticeThresholds: NoticeThresholds{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
+			Exceptions:       exceptions,
 		},
 		&ExceptionReconciler{
-			Client: mgr.GetClient(), Exceptions: exceptions, Clock: clock.RealClock{}, Events: events, Covered: covered, Wakeups: o.wakeups,
+			Client: mgr.GetClient(), Exceptions: exceptions, Clock: clock.RealClock{}, Events: events, Suppressed: covered, Wakeups: o.wakeups,
 		},
 	}
 }
 
-// place is a namespace of the API server that belongs to one test.
-type place struct {
+// testEnv is a namespace of the API server that belongs to one test.
+type testEnv struct {
 	*operatorUnderTest
 	gomega.Gomega
 	t         *testing.T
 	namespace string
 }
 
-func newPlace(t *testing.T) *place {
+func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
 	o := theOperator(t)
 	t.Parallel()
-	p := &place{operatorUnderTest: o, Gomega: gomega.NewWithT(t), t: t}
+	p := &testEnv{operatorUnderTest: o, Gomega: gomega.NewWithT(t), t: t}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
 	p.must(o.client.Create(t.Context(), namespace))
 	p.namespace = namespace.Name
@@ -295,7 +295,7 @@ func newPlace(t *testing.T) *place {
 }
 
 // empty deletes the test's objects, so that its Scanners cause no more work.
-func (p *place) empty() {
+func (p *testEnv) empty() {
 	ctx := context.Background()
 	for _, kind := range []client.Object{&v1alpha1.Scanner{}, &corev1.Pod{}, &v1alpha1.ImageScan{}, &v1alpha1.VulnerabilityException{}} {
 		if err := p.client.DeleteAllOf(ctx, kind, client.InNamespace(p.namespace), client.GracePeriodSeconds(0)); err != nil {
@@ -304,27 +304,27 @@ func (p *place) empty() {
 	}
 }
 
-func (p *place) must(err error) {
+func (p *testEnv) must(err error) {
 	p.t.Helper()
 	if err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-// creates creates objects; pods get the status that they have in the argument.
-func (p *place) creates(objects ...client.Object) {
+// create creates objects; pods get the status that they have in the argument.
+func (p *testEnv) create(objects ...client.Object) {
 	p.t.Helper()
 	for _, o := range objects {
 		if pod, isPod := o.(*corev1.Pod); isPod {
-			p.createsPod(pod)
+			p.createPod(pod)
 			continue
 		}
 		p.must(p.client.Create(p.t.Context(), o))
 	}
 }
 
-// createsPod does in turn what user, scheduler and kubelet do.
-func (p *place) createsPod(pod *corev1.Pod) {
+// createPod does in turn what user, scheduler and kubelet do.
+func (p *testEnv) createPod(pod *corev1.Pod) {
 	p.t.Helper()
 	status, debug := pod.Status, pod.Spec.EphemeralContainers
 	pod.Spec.EphemeralContainers = nil
@@ -333,28 +333,28 @@ func (p *place) createsPod(pod *corev1.Pod) {
 		pod.Spec.EphemeralContainers = debug
 		p.must(p.client.SubResource("ephemeralcontainers").Update(p.t.Context(), pod))
 	}
-	p.runs(pod, status)
+	p.setPodStatus(pod, status)
 }
 
-// runs updates the status of a pod, as the kubelet does.
-func (p *place) runs(pod *corev1.Pod, status corev1.PodStatus) {
+// setPodStatus updates the status of a pod, as the kubelet does.
+func (p *testEnv) setPodStatus(pod *corev1.Pod, status corev1.PodStatus) {
 	p.t.Helper()
 	p.must(retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		now(p, pod).Status = status
+		refresh(p, pod).Status = status
 		return p.client.Status().Update(p.t.Context(), pod)
 	}))
 }
 
-// deletes deletes objects without a grace period.
-func (p *place) deletes(objects ...client.Object) {
+// delete deletes objects without a grace period.
+func (p *testEnv) delete(objects ...client.Object) {
 	p.t.Helper()
 	for _, o := range objects {
 		p.must(p.client.Delete(p.t.Context(), o, client.GracePeriodSeconds(0)))
 	}
 }
 
-// changes patches a Scanner.
-func (p *place) changes(scanner *v1alpha1.Scanner, change func(*v1alpha1.Scanner)) {
+// patchScanner patches a Scanner.
+func (p *testEnv) patchScanner(scanner *v1alpha1.Scanner, change func(*v1alpha1.Scanner)) {
 	p.t.Helper()
 	before := scanner.DeepCopy()
 	change(scanner)
@@ -362,7 +362,7 @@ func (p *place) changes(scanner *v1alpha1.Scanner, change func(*v1alpha1.Scanner
 }
 
 // scans lists the ImageScans of a Scanner.
-func (p *place) scans(scanner *v1alpha1.Scanner) []v1alpha1.ImageScan {
+func (p *testEnv) scans(scanner *v1alpha1.Scanner) []v1alpha1.ImageScan {
 	p.t.Helper()
 	var all v1alpha1.ImageScanList
 	p.must(p.client.List(p.t.Context(), &all, client.InNamespace(scanner.Namespace)))
@@ -376,7 +376,7 @@ func (p *place) scans(scanner *v1alpha1.Scanner) []v1alpha1.ImageScan {
 }
 
 // phases maps the first reference of each of a Scanner's images to its phase.
-func (p *place) phases(scanner *v1alpha1.Scanner) func() map[string]v1alpha1.ImageScanPhase {
+func (p *testEnv) phases(scanner *v1alpha1.Scanner) func() map[string]v1alpha1.ImageScanPhase {
 	return func() map[string]v1alpha1.ImageScanPhase {
 		phases := map[string]v1alpha1.ImageScanPhase{}
 		for _, scan := range p.scans(scanner) {
@@ -387,7 +387,7 @@ func (p *place) phases(scanner *v1alpha1.Scanner) func() map[string]v1alpha1.Ima
 }
 
 // scan returns a Scanner's ImageScan for an image; nil if there is none.
-func (p *place) scan(scanner *v1alpha1.Scanner, reference string) *v1alpha1.ImageScan {
+func (p *testEnv) scan(scanner *v1alpha1.Scanner, reference string) *v1alpha1.ImageScan {
 	p.t.Helper()
 	for _, scan := range p.scans(scanner) {
 		if scan.Spec.Digest == keyOfImage(reference).Digest {
@@ -397,30 +397,30 @@ func (p *place) scan(scanner *v1alpha1.Scanner, reference string) *v1alpha1.Imag
 	return nil
 }
 
-// becomes waits until a Scanner's images have exactly these phases.
-func (p *place) becomes(scanner *v1alpha1.Scanner, want map[string]v1alpha1.ImageScanPhase) {
+// waitForPhases waits until a Scanner's images have exactly these phases.
+func (p *testEnv) waitForPhases(scanner *v1alpha1.Scanner, want map[string]v1alpha1.ImageScanPhase) {
 	p.t.Helper()
-	p.Eventually(p.phases(scanner), patience, "100ms").Should(gomega.Equal(want))
+	p.Eventually(p.phases(scanner), eventuallyTimeout, "100ms").Should(gomega.Equal(want))
 }
 
-// now reads an object again and returns it.
-func now[T client.Object](p *place, o T) T {
+// refresh reads an object again and returns it.
+func refresh[T client.Object](p *testEnv, o T) T {
 	p.t.Helper()
 	p.must(p.client.Get(p.t.Context(), client.ObjectKeyFromObject(o), o))
 	return o
 }
 
 // annotations returns a function that reads the annotations of a pod.
-func (p *place) annotations(pod *corev1.Pod) func() map[string]string {
-	return func() map[string]string { return now(p, pod.DeepCopy()).Annotations }
+func (p *testEnv) annotations(pod *corev1.Pod) func() map[string]string {
+	return func() map[string]string { return refresh(p, pod.DeepCopy()).Annotations }
 }
 
-// eventually waits until a check of a Scanner's status succeeds.
-func (p *place) eventually(scanner *v1alpha1.Scanner, check func(g gomega.Gomega, status v1alpha1.ScannerStatus)) {
+// waitForStatus waits until a check of a Scanner's status succeeds.
+func (p *testEnv) waitForStatus(scanner *v1alpha1.Scanner, check func(g gomega.Gomega, status v1alpha1.ScannerStatus)) {
 	p.t.Helper()
 	p.Eventually(func(g gomega.Gomega) {
 		var current v1alpha1.Scanner
 		g.Expect(p.client.Get(p.t.Context(), client.ObjectKeyFromObject(scanner), &current)).To(gomega.Succeed())
 		check(g, current.Status)
-	}, patience, "100ms").Should(gomega.Succeed())
+	}, eventuallyTimeout, "100ms").Should(gomega.Succeed())
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
-// unconfirmed returns a notice for each receiver of a Scanner whose messages were given up without a confirmed delivery. The Scanner's
+// unconfirmedNotices returns a notice for each receiver of a Scanner whose messages were given up without a confirmed delivery. The Scanner's
 // other receivers get it, since the receiver itself may be unreachable.
-func (r *NotificationReconciler) unconfirmed(ctx context.Context, scanner *v1alpha1.Scanner) (notices []notify.Notice, err error) {
+func (r *NotificationReconciler) unconfirmedNotices(ctx context.Context, scanner *v1alpha1.Scanner) (notices []notify.Notice, err error) {
 	if len(scanner.Spec.Notifications) < 2 {
 		return nil, nil
 	}
@@ -36,7 +36,7 @@ func (r *NotificationReconciler) unconfirmed(ctx context.Context, scanner *v1alp
 }
 
 // coverageFor returns the Scanner's coverage with the notices about the other receivers added.
-func (o *outlook) coverageFor(receiver string) notify.Coverage {
+func (o *notificationScope) coverageFor(receiver string) notify.Coverage {
 	coverage := o.coverage
 	coverage.Notices = slices.Clone(coverage.Notices)
 	for _, n := range o.unconfirmed {
@@ -48,8 +48,8 @@ func (o *outlook) coverageFor(receiver string) notify.Coverage {
 	return coverage
 }
 
-// reportGivenUp emits an event if a message was given up in this delivery run.
-func (r *NotificationReconciler) reportGivenUp(scanner *v1alpha1.Scanner, receiver string, p notify.Progress) {
+// emitGivenUp emits an event if a message was given up in this delivery run.
+func (r *NotificationReconciler) emitGivenUp(scanner *v1alpha1.Scanner, receiver string, p notify.DispatchResult) {
 	before, after := p.Before.Unconfirmed, p.After.Unconfirmed
 	if after == nil || before != nil && before.Count == after.Count {
 		return

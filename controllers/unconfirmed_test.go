@@ -16,10 +16,10 @@ import (
 // message after a day. One event and the condition report that the message was never confirmed.
 func TestSlackThatNeverAnswersIsNotFlooded(t *testing.T) {
 	w := newDeliveryWorld(t)
-	w.slack.Expect(standin.Trouble{Drop: true, Times: 10_000})
+	w.slack.Expect(standin.Failure{Drop: true, Times: 10_000})
 	next := 30 * time.Second
 	for end := w.clock.Now().Add(24 * time.Hour); w.clock.Now().Before(end); {
-		next, _ = w.after(next)
+		next, _ = w.reconcileAfter(next)
 	}
 	copies := map[string]int{}
 	for _, message := range w.slack.Messages() {
@@ -37,27 +37,27 @@ func TestSlackThatNeverAnswersIsNotFlooded(t *testing.T) {
 	if condition.Reason != notify.ReasonUnconfirmed || !strings.Contains(receiver.LastError, "1 message sent since") {
 		t.Errorf("NotificationsDelivered has the reason %s, the receiver %q; want that one message was never confirmed", condition.Reason, receiver.LastError)
 	}
-	told := w.told()
+	told := w.takeEvents()
 	if n := len(slices.DeleteFunc(told, func(e string) bool { return !strings.HasPrefix(e, "Warning "+notify.ReasonUnconfirmed) })); n != 1 {
 		t.Errorf("%d events say that the message was given up, want one", n)
 	}
 }
 
-// TestOthersHearOfAReceiverThatDoesNotAnswer: when messages to one receiver were given up, the Scanner's other receivers get a notice, and
+// TestUnconfirmedReceiverNotice: when messages to one receiver were given up, the Scanner's other receivers get a notice, and
 // another one when the receiver answers again. The receiver itself gets none.
-func TestOthersHearOfAReceiverThatDoesNotAnswer(t *testing.T) {
+func TestUnconfirmedReceiverNotice(t *testing.T) {
 	w := newNotifyWorld(t, func(s *v1alpha1.Scanner) {
 		s.Spec.Notifications = []v1alpha1.Receiver{slackReceiver("silent"), slackReceiver("team")}
 	})
 	w.receivers.outcomes["slack-silent"] = notify.Outcome{Result: notify.UnknownOutcome, Reason: notify.ReasonAnswerLost}
-	w.found(finding.Critical)
+	w.saveReport(finding.Critical)
 	next, _ := w.reconcile()
 	notices := func(d time.Duration) (heard []string) {
 		for end := w.clock.Now().Add(d); w.clock.Now().Before(end); {
 			var sent []notify.Delivery
-			next, sent = w.after(next)
+			next, sent = w.reconcileAfter(next)
 			for _, d := range sent {
-				for _, n := range d.Digest.Notices {
+				for _, n := range d.Message.Notices {
 					text := d.Receiver.SecretName + " hears of " + n.Name
 					if n.Over {
 						text += " again"
@@ -72,27 +72,27 @@ func TestOthersHearOfAReceiverThatDoesNotAnswer(t *testing.T) {
 		t.Errorf("notices %q, want %q", got, want)
 	}
 	delete(w.receivers.outcomes, "slack-silent")
-	w.found(finding.Critical, finding.High)
+	w.saveReport(finding.Critical, finding.High)
 	if got, want := notices(time.Hour), []string{"slack-team hears of silent again"}; !slices.Equal(got, want) {
 		t.Errorf("when it answers again: notices %q, want %q", got, want)
 	}
 }
 
-// TestRemovedReceiverDoesNotAnswerAgain: when a receiver that does not answer is removed from the Scanner, the others get no notice that it
+// TestRemovedReceiverHasNoRecoveryNotice: when a receiver that does not answer is removed from the Scanner, the others get no notice that it
 // answers again.
-func TestRemovedReceiverDoesNotAnswerAgain(t *testing.T) {
+func TestRemovedReceiverHasNoRecoveryNotice(t *testing.T) {
 	w := newNotifyWorld(t, func(s *v1alpha1.Scanner) {
 		s.Spec.Notifications = []v1alpha1.Receiver{slackReceiver("silent"), slackReceiver("team")}
 	})
 	w.receivers.outcomes["slack-silent"] = notify.Outcome{Result: notify.UnknownOutcome, Reason: notify.ReasonAnswerLost}
-	w.found(finding.Critical)
+	w.saveReport(finding.Critical)
 	next, _ := w.reconcile()
 	notices := func(d time.Duration) (said []notify.Notice) {
 		for end := w.clock.Now().Add(d); w.clock.Now().Before(end); {
 			var sent []notify.Delivery
-			next, sent = w.after(max(next, time.Minute))
+			next, sent = w.reconcileAfter(max(next, time.Minute))
 			for _, d := range sent {
-				said = append(said, d.Digest.Notices...)
+				said = append(said, d.Message.Notices...)
 			}
 		}
 		return said
@@ -100,7 +100,7 @@ func TestRemovedReceiverDoesNotAnswerAgain(t *testing.T) {
 	if said := notices(24 * time.Hour); len(said) != 1 {
 		t.Fatalf("notices %+v, want one that a receiver does not answer", said)
 	}
-	w.changes(func(s *v1alpha1.Scanner) { s.Spec.Notifications = []v1alpha1.Receiver{slackReceiver("team")} })
+	w.updateScanner(func(s *v1alpha1.Scanner) { s.Spec.Notifications = []v1alpha1.Receiver{slackReceiver("team")} })
 	if said := notices(24 * time.Hour); len(said) != 0 {
 		t.Errorf("when it is removed: notices %+v, want none", said)
 	}

@@ -31,10 +31,10 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-const shop = "shop"
+const fixtureNamespace = "shop"
 
-// scripted is an engine whose results a test sets.
-type scripted struct {
+// scriptedEngine is an engine whose results a test sets.
+type scriptedEngine struct {
 	index, match func(backend.Image) (backend.Progress, error)
 	version      store.DataVersion
 	versionErr   error
@@ -43,33 +43,33 @@ type scripted struct {
 	name string
 	// gaps is the result of NotCovered.
 	gaps []string
-	// asked has the image of each call of Index.
-	asked []backend.Image
+	// indexCalls has the image of each call of Index.
+	indexCalls []backend.Image
 }
 
-func (s *scripted) Engine() string { return cmp.Or(s.name, "scripted") }
+func (s *scriptedEngine) Engine() string { return cmp.Or(s.name, "scripted") }
 
-func (s *scripted) NotCovered() []string { return s.gaps }
+func (s *scriptedEngine) NotCovered() []string { return s.gaps }
 
-func (s *scripted) Index(_ context.Context, img backend.Image) (backend.Progress, error) {
-	s.asked = append(s.asked, img)
+func (s *scriptedEngine) Index(_ context.Context, img backend.Image) (backend.Progress, error) {
+	s.indexCalls = append(s.indexCalls, img)
 	return s.index(img)
 }
 
-func (s *scripted) Match(_ context.Context, img backend.Image) (backend.Progress, error) {
+func (s *scriptedEngine) Match(_ context.Context, img backend.Image) (backend.Progress, error) {
 	return s.match(img)
 }
 
-func (s *scripted) DataVersion(context.Context) (store.DataVersion, error) {
+func (s *scriptedEngine) DataVersion(context.Context) (store.DataVersion, error) {
 	return s.version, s.versionErr
 }
 
-func (s *scripted) DataProblem(store.DataVersion) string { return s.problem }
+func (s *scriptedEngine) DataProblem(store.DataVersion) string { return s.problem }
 
-func (s *scripted) MaxDataAge() time.Duration { return 120 * time.Hour }
+func (s *scriptedEngine) MaxDataAge() time.Duration { return 120 * time.Hour }
 
-// says returns a function for scripted.index or scripted.match with a fixed result.
-func says(progress backend.Progress, err error) func(backend.Image) (backend.Progress, error) {
+// fixedResult returns a function for scripted.index or scripted.match with a fixed result.
+func fixedResult(progress backend.Progress, err error) func(backend.Image) (backend.Progress, error) {
 	return func(backend.Image) (backend.Progress, error) { return progress, err }
 }
 
@@ -79,7 +79,7 @@ type unit struct {
 	client client.WithWatch
 	store  store.Store
 	clock  *clocktesting.FakePassiveClock
-	engine *scripted
+	engine *scriptedEngine
 	events *events.FakeRecorder
 	// writes counts the status patches.
 	writes int
@@ -111,15 +111,15 @@ func newUnit(t *testing.T, objects ...client.Object) *unit {
 	u.store, err = store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), u.clock.Now)
 	u.must(err)
 	t.Cleanup(func() { _ = u.store.Close() })
-	u.engine = &scripted{
-		index: says(backend.Done, nil), match: says(backend.Done, nil),
+	u.engine = &scriptedEngine{
+		index: fixedResult(backend.Done, nil), match: fixedResult(backend.Done, nil),
 		version: store.DataVersion{Version: "v1", Built: noon.Add(-time.Hour), Tool: "scripted 1"},
 	}
 	engines := backend.Choosers{v1alpha1.BackendGrype: backend.Always(u.engine)}
 	u.exceptions = cluster.Source{Reader: u.client, Clock: u.clock}
 	u.scans = &ImageScanReconciler{Client: u.client, Reader: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}, Exceptions: u.exceptions}
 	u.pods = &PodReconciler{Client: u.client, Jobs: u.store, Uses: u.scans, Clock: u.clock, Events: u.events}
-	u.scanners = &ScannerReconciler{Client: u.client, Reader: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}, Exceptions: u.exceptions, Covered: &Covered{}, StoreDurable: true}
+	u.scanners = &ScannerReconciler{Client: u.client, Reader: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}, Exceptions: u.exceptions, Suppressed: &SuppressionCounts{}, StoreDurable: true}
 	return u
 }
 
@@ -130,11 +130,11 @@ func (u *unit) must(err error) {
 	}
 }
 
-func (u *unit) pass(d time.Duration) { u.clock.SetTime(u.clock.Now().Add(d)) }
+func (u *unit) advanceClock(d time.Duration) { u.clock.SetTime(u.clock.Now().Add(d)) }
 
 // theScanner returns the Scanner of a unit's tests, with the defaults of the API server.
 func theScanner(changes ...func(*v1alpha1.Scanner)) *v1alpha1.Scanner {
-	return aScanner(shop, "all", append([]func(*v1alpha1.Scanner){func(s *v1alpha1.Scanner) {
+	return aScanner(fixtureNamespace, "all", append([]func(*v1alpha1.Scanner){func(s *v1alpha1.Scanner) {
 		s.UID, s.Generation, s.Spec.IgnoreLabel, s.Spec.AddPodAnnotation = "scanner-uid", 1, "scanner-operator.io/ignore", ptr.To(true)
 		s.Spec.UnusedImageRetention = &metav1.Duration{Duration: 24 * time.Hour}
 	}}, changes...)...)
@@ -145,31 +145,31 @@ func subjectOf(reference string, scope store.Scope) store.Subject {
 	return store.Subject{PlatformDigest: digest("platform of " + keyOfImage(reference).Digest), Scope: scope, Engine: "scripted"}
 }
 
-// catalogued stores a catalog of an image.
-func (u *unit) catalogued(reference string, scope store.Scope) {
+// saveCatalog stores a catalog of an image.
+func (u *unit) saveCatalog(reference string, scope store.Scope) {
 	u.t.Helper()
-	u.must(u.store.SaveCatalogue(u.t.Context(), store.Catalogued{
+	u.must(u.store.SaveCatalog(u.t.Context(), store.Catalog{
 		Engine: u.engine.Engine(), Key: keyOfImage(reference), Scope: scope, PlatformDigest: subjectOf(reference, scope).PlatformDigest,
-		Packages: 7, Tool: "syft", CataloguedAt: u.clock.Now(),
+		Packages: 7, Tool: "syft", CatalogedAt: u.clock.Now(),
 	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(nil), store.ArtifactMatchInput: bytes.NewReader(nil)}))
 }
 
-// reported stores a catalog and a report of an image with these findings.
-func (u *unit) reported(reference string, findings ...finding.Finding) {
+// saveReport stores a catalog and a report of an image with these findings.
+func (u *unit) saveReport(reference string, findings ...finding.Finding) {
 	u.t.Helper()
-	u.catalogued(reference, store.Cluster)
+	u.saveCatalog(reference, store.Cluster)
 	_, err := u.store.SaveReport(u.t.Context(), store.Report{
 		Subject: subjectOf(reference, store.Cluster), DataVersion: u.engine.version.Version, MatchedAt: u.clock.Now(), Findings: findings,
 	}, "")
 	u.must(err)
 }
 
-// known stores a report of an image, and records that the Scanner has the image.
-func (u *unit) known(reference string, findings ...finding.Finding) {
+// saveUsedImage stores a report of an image, and records that the Scanner has the image.
+func (u *unit) saveUsedImage(reference string, findings ...finding.Finding) {
 	u.t.Helper()
-	u.reported(reference, findings...)
-	u.must(u.store.SetUsed(u.t.Context(), store.Used{
-		Scanner: string(theScanner().UID), Namespace: shop, Key: keyOfImage(reference), Scope: store.Cluster, Engine: u.engine.Engine(),
+	u.saveReport(reference, findings...)
+	u.must(u.store.SetUsage(u.t.Context(), store.ImageUsage{
+		Scanner: string(theScanner().UID), Namespace: fixtureNamespace, Key: keyOfImage(reference), Scope: store.Cluster, Engine: u.engine.Engine(),
 	}))
 }
 
@@ -208,8 +208,8 @@ func (u *unit) reconcileScanner() *v1alpha1.Scanner {
 	return &scanner
 }
 
-// said returns the events since the last call.
-func (u *unit) said() (said []string) {
+// takeEvents returns the events since the last call.
+func (u *unit) takeEvents() (said []string) {
 	for {
 		select {
 		case event := <-u.events.Events:
@@ -244,13 +244,13 @@ func vulnerability(id string, severity finding.Severity) finding.Finding {
 // testReconciler has only a clock.
 var testReconciler = &ImageScanReconciler{Clock: clocktesting.NewFakePassiveClock(noon)}
 
-// listed is a reader that lists pods and ImageScans in the order that a test gives them.
-type listed struct {
+// orderedReader is a reader that lists pods and ImageScans in the order that a test gives them.
+type orderedReader struct {
 	pods  []corev1.Pod
 	scans []v1alpha1.ImageScan
 }
 
-func (l *listed) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+func (l *orderedReader) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	architecture, found := map[string]string{nodeAMD: "amd64", nodeARM: "arm64"}[key.Name]
 	if into, isNode := o.(*corev1.Node); isNode && found {
 		*into = *node(key.Name, architecture)
@@ -259,7 +259,7 @@ func (l *listed) Get(_ context.Context, key client.ObjectKey, o client.Object, _
 	return apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, key.Name)
 }
 
-func (l *listed) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+func (l *orderedReader) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	switch into := list.(type) {
 	case *corev1.PodList:
 		into.Items = l.pods

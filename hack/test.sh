@@ -16,7 +16,7 @@ in_full=(./pkg/server ./pkg/store)
 shared=github.com/scanner-operator/scanner-operator/registry
 
 # Of the worker, only concurrent code: Grype is slow under the race detector.
-worker_raced='TestManyMatches|TestWorks|TestToldToStop|TestOneBad|TestServerWants|TestNewerBuild'
+worker_raced='TestManyMatches|TestWorks|TestStop|TestOneBad|TestServerWants|TestNewerBuild'
 
 if [ -z "${KUBEBUILDER_ASSETS:-}" ]; then
   echo "test: API server and etcd for the controller tests"

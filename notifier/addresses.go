@@ -50,7 +50,7 @@ func (a *SecretAddresses) Address(ctx context.Context, ref notify.ReceiverRef) (
 	secret, err := a.client.Secrets(ref.Namespace).Get(ctx, ref.SecretName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		return "", permanent(notify.ReasonSecretForbidden, HowToGrant(ref.Namespace, ref.SecretName, a.selfNamespace, a.selfName))
+		return "", permanent(notify.ReasonSecretForbidden, GrantCommands(ref.Namespace, ref.SecretName, a.selfNamespace, a.selfName))
 	case apierrors.IsNotFound(err):
 		return "", permanent(notify.ReasonSecretNotFound, fmt.Sprintf("there is no Secret %s in namespace %s", ref.SecretName, ref.Namespace))
 	case err != nil:
@@ -66,15 +66,15 @@ func (a *SecretAddresses) Address(ctx context.Context, ref notify.ReceiverRef) (
 	}
 	// Secrets made from files or with echo end with a line break.
 	address := strings.TrimSpace(string(value))
-	if problem := a.problem(address); problem != "" {
+	if problem := a.invalidReason(address); problem != "" {
 		return "", permanent(notify.ReasonInvalidURL,
 			fmt.Sprintf("key %s of Secret %s in namespace %s %s", ref.SecretKey, ref.SecretName, ref.Namespace, problem))
 	}
 	return address, nil
 }
 
-// problem returns what is wrong with a URL, or "". The text contains no part of the URL, which is a secret.
-func (a *SecretAddresses) problem(address string) string {
+// invalidReason returns what is wrong with a URL, or "". The text contains no part of the URL, which is a secret.
+func (a *SecretAddresses) invalidReason(address string) string {
 	u, err := url.Parse(address)
 	switch {
 	case address == "":
@@ -91,8 +91,8 @@ func (a *SecretAddresses) problem(address string) string {
 	return ""
 }
 
-// HowToGrant returns the kubectl commands that let a ServiceAccount read this one Secret and nothing else.
-func HowToGrant(namespace, secret, accountNamespace, account string) string {
+// GrantCommands returns the kubectl commands that let a ServiceAccount read this one Secret and nothing else.
+func GrantCommands(namespace, secret, accountNamespace, account string) string {
 	// Each Secret gets its own Role, so that a second one needs no change of the first.
 	role := "scanner-operator-notifier-" + secret
 	if len(role) > 80 {
@@ -101,7 +101,7 @@ func HowToGrant(namespace, secret, accountNamespace, account string) string {
 	}
 	// Only the commands contain the names. So the whole text fits into an event even with the longest names.
 	return "the notifier may not read the Secret; to allow it: " +
-		grant.Commands(grant.Account{Namespace: accountNamespace, Name: account}, namespace, role, grant.Secrets, secret)
+		grant.KubectlCommands(grant.Account{Namespace: accountNamespace, Name: account}, namespace, role, grant.Secrets, secret)
 }
 
 func permanent(reason, message string) *notify.Outcome {

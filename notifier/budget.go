@@ -67,7 +67,7 @@ func (b *Budget) reserve(key, caller string) (wait time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now, bucket := b.clock.Now(), b.bucket(key)
-	bucket.dropLate(now)
+	bucket.freeLateSlots(now)
 	slot, queued := bucket.slots[caller]
 	if !queued {
 		slot = bucket.next
@@ -86,8 +86,8 @@ func (b *Budget) reserve(key, caller string) (wait time.Duration, ok bool) {
 	return wait + time.Duration(b.random()*float64(postGap)), false
 }
 
-// dropLate frees the slots of callers that did not retry in time.
-func (b *bucket) dropLate(now time.Time) {
+// freeLateSlots frees the slots of callers that did not retry in time.
+func (b *bucket) freeLateSlots(now time.Time) {
 	for caller, slot := range b.slots {
 		if now.Sub(slot) > slotGrace {
 			delete(b.slots, caller)

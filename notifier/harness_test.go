@@ -158,7 +158,7 @@ func newWorld(t *testing.T, receiver notifier.Receiver) *world {
 		Addresses: notifier.NewSecretAddresses(w.core, "scanner-operator-system", "scanner-operator-notifier", []string{"hooks.slack.com", host, "127.0.0.1:1"}),
 		Receivers: map[string]notifier.Receiver{notify.ReceiverTypeSlack: receiver},
 		Budget:    notifier.NewBudget(w.clock, w.sleep, func() float64 { return 0 }),
-		Memory:    notifier.NewMemory(w.clock),
+		Memory:    notifier.NewDeliveryCache(w.clock),
 		Metrics:   notifier.NewMetrics(w.registry),
 		Log:       slog.New(slog.NewJSONHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Now:       w.clock.Now,
@@ -199,8 +199,8 @@ func (w *world) send(id string) notify.Outcome {
 func delivery(id string) notify.Delivery {
 	return notify.Delivery{
 		Receiver: notify.ReceiverRef{Type: notify.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack", SecretKey: "url"},
-		Digest: notify.Digest{
-			ID: strings.Repeat("0", 32-len(id)) + id, Kind: notify.KindNews, Namespace: "shop", Scanner: "default", CreatedAt: noon,
+		Message: notify.Message{
+			ID: strings.Repeat("0", 32-len(id)) + id, Kind: notify.KindChanges, Namespace: "shop", Scanner: "default", CreatedAt: noon,
 			Totals: finding.Counts{Critical: 1}, Images: 1,
 			Sections: []notify.Section{{
 				Repository: "docker.io/library/nginx", Workloads: []string{"Deployment shop/web"},
@@ -213,7 +213,7 @@ func delivery(id string) notify.Delivery {
 // post sends a raw request and returns status and answer.
 func (w *world) post(token, body string) (int, string) {
 	w.t.Helper()
-	request := must(http.NewRequest(http.MethodPost, w.notifier.URL+notify.PathDigests, strings.NewReader(body)))
+	request := must(http.NewRequest(http.MethodPost, w.notifier.URL+notify.DeliveryPath, strings.NewReader(body)))
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}

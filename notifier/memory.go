@@ -14,22 +14,22 @@ const (
 	maxRemembered = 10_000
 )
 
-// Memory records which messages were delivered recently. A restart clears it: a message whose outcome did not reach the manager may then be
+// DeliveryCache records which messages were delivered recently. A restart clears it: a message whose outcome did not reach the manager may then be
 // delivered twice. It is safe for concurrent use.
-type Memory struct {
+type DeliveryCache struct {
 	delivered *cache.LRUExpireCache
 }
 
-// NewMemory returns an empty Memory.
-func NewMemory(clock cache.Clock) *Memory {
-	return &Memory{delivered: cache.NewLRUExpireCacheWithClock(maxRemembered, clock)}
+// NewDeliveryCache returns an empty Memory.
+func NewDeliveryCache(clock cache.Clock) *DeliveryCache {
+	return &DeliveryCache{delivered: cache.NewLRUExpireCacheWithClock(maxRemembered, clock)}
 }
 
 // Remember records that a message was delivered.
-func (m *Memory) Remember(key string) { m.delivered.Add(key, true, memoryAge) }
+func (m *DeliveryCache) Remember(key string) { m.delivered.Add(key, true, memoryAge) }
 
 // Delivered reports whether a message was delivered.
-func (m *Memory) Delivered(key string) bool {
+func (m *DeliveryCache) Delivered(key string) bool {
 	_, found := m.delivered.Get(key)
 	return found
 }

@@ -26,28 +26,28 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
-// patience bounds one delivery, from reading the Secret to the receiver's answer. The manager's own deadline (client.Deadline) is longer.
-const patience = 27 * time.Second
+// deliveryTimeout bounds one delivery, from reading the Secret to the receiver's answer. The manager's own deadline (client.Deadline) is longer.
+const deliveryTimeout = 27 * time.Second
 
 // Addresses resolves the address of a receiver. It returns an outcome instead if there is no usable address.
 type Addresses interface {
 	Address(ctx context.Context, ref notify.ReceiverRef) (string, *notify.Outcome)
 }
 
-// Callers decides who may request deliveries. Allow returns nil, ErrUnauthenticated, ErrForbidden, or another error if that could not be
+// Authenticator decides who may request deliveries. Allow returns nil, ErrUnauthenticated, ErrForbidden, or another error if that could not be
 // determined.
-type Callers interface {
+type Authenticator interface {
 	Allow(ctx context.Context, token string) error
 }
 
-// Server serves notify.PathDigests. It is safe for concurrent use.
+// Server serves notify.DeliveryPath. It is safe for concurrent use.
 type Server struct {
-	callers   Callers
+	callers   Authenticator
 	addresses Addresses
 	// receivers by their type in the API.
 	receivers map[string]Receiver
 	budget    *Budget
-	memory    *Memory
+	memory    *DeliveryCache
 	metrics   *Metrics
 	log       *slog.Logger
 	now       func() time.Time
@@ -57,11 +57,11 @@ type Server struct {
 
 // Config holds the dependencies of a Server.
 type Config struct {
-	Callers   Callers
+	Callers   Authenticator
 	Addresses Addresses
 	Receivers map[string]Receiver
 	Budget    *Budget
-	Memory    *Memory
+	Memory    *DeliveryCache
 	Metrics   *Metrics
 	Log       *slog.Logger
 	Now       func() time.Time
@@ -78,11 +78,11 @@ func New(c Config) *Server {
 // Handler returns the HTTP handler for deliveries.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+notify.PathDigests, s.digests)
+	mux.HandleFunc("POST "+notify.DeliveryPath, s.digests)
 	return mux
 }
 
-// digests handles one request as documented at notify.PathDigests.
+// digests handles one request as documented at notify.DeliveryPath.
 func (s *Server) digests(w http.ResponseWriter, r *http.Request) {
 	if status, problem := s.admit(r); problem != "" {
 		http.Error(w, problem, status)
@@ -140,7 +140,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (notify.Delivery, 
 	}
 	ref := d.Receiver
 	switch {
-	case !idPattern.MatchString(d.Digest.ID):
+	case !idPattern.MatchString(d.Message.ID):
 		return d, errors.New("digest.id: want 32 hexadecimal digits")
 	case s.receivers[ref.Type] == nil:
 		return d, fmt.Errorf("receiver.type: there is no receiver of type %.64q", ref.Type)
@@ -156,13 +156,13 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (notify.Delivery, 
 
 // deliverOnce delivers a message, unless it was delivered before or a delivery of it is in progress.
 func (s *Server) deliverOnce(ctx context.Context, d notify.Delivery) notify.Outcome {
-	key := strings.Join([]string{d.Digest.ID, d.Receiver.Type, d.Receiver.Namespace, d.Receiver.SecretName, d.Receiver.SecretKey}, "\x00")
+	key := strings.Join([]string{d.Message.ID, d.Receiver.Type, d.Receiver.Namespace, d.Receiver.SecretName, d.Receiver.SecretKey}, "\x00")
 	if s.memory.Delivered(key) {
-		s.log.Info("message was delivered before", "digest", d.Digest.ID, "namespace", d.Receiver.Namespace)
+		s.log.Info("message was delivered before", "digest", d.Message.ID, "namespace", d.Receiver.Namespace)
 		return notify.Outcome{Result: notify.Delivered}
 	}
 	// The delivery continues when the caller disconnects: its retry then learns the outcome.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deliveryTimeout)
 	defer cancel()
 	result, _, _ := s.flights.Do(key, func() (any, error) {
 		if s.memory.Delivered(key) {
@@ -182,35 +182,35 @@ func (s *Server) deliver(ctx context.Context, d notify.Delivery) notify.Outcome 
 	start := s.now()
 	address, none := s.addresses.Address(ctx, d.Receiver)
 	if none != nil {
-		return s.note(d, start, *none)
+		return s.recordOutcome(d, start, *none)
 	}
 	sum := sha256.Sum256([]byte(address))
 	budget := hex.EncodeToString(sum[:])
 	if wait, err := s.budget.Take(ctx, budget, callerOf(d)); err != nil {
-		return s.note(d, start, notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonReceiverLimited, Message: "no time left to wait for the receiver's budget"})
+		return s.recordOutcome(d, start, notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonReceiverLimited, Message: "no time left to wait for the receiver's budget"})
 	} else if wait > 0 {
-		return s.note(d, start, notify.Outcome{
+		return s.recordOutcome(d, start, notify.Outcome{
 			Result: notify.RateLimited, Reason: notify.ReasonReceiverLimited,
 			Message: "too many messages for this webhook at the moment", RetryAfter: wait,
 		})
 	}
-	outcome := s.receivers[d.Receiver.Type].Post(ctx, address, d.Digest)
+	outcome := s.receivers[d.Receiver.Type].Post(ctx, address, d.Message)
 	if outcome.Result == notify.RateLimited {
 		s.budget.Pause(budget, outcome.RetryAfter)
 	}
 	outcome.Message = redact(outcome.Message, address)
-	return s.note(d, start, outcome)
+	return s.recordOutcome(d, start, outcome)
 }
 
 // callerOf identifies the Scanner and receiver in the budget's queue. It does not contain the message ID, because a message that waits for
 // long is composed again under another ID.
 func callerOf(d notify.Delivery) string {
 	ref := d.Receiver
-	return strings.Join([]string{ref.Type, ref.Namespace, ref.SecretName, ref.SecretKey, d.Digest.Scanner}, "\x00")
+	return strings.Join([]string{ref.Type, ref.Namespace, ref.SecretName, ref.SecretKey, d.Message.Scanner}, "\x00")
 }
 
-// note logs and counts an outcome, with one log line per attempt.
-func (s *Server) note(d notify.Delivery, start time.Time, o notify.Outcome) notify.Outcome {
+// recordOutcome logs and counts an outcome, with one log line per attempt.
+func (s *Server) recordOutcome(d notify.Delivery, start time.Time, o notify.Outcome) notify.Outcome {
 	if len(o.Message) > notify.MaxMessageBytes {
 		o.Message = strings.ToValidUTF8(o.Message[:notify.MaxMessageBytes], "")
 	}
@@ -219,8 +219,8 @@ func (s *Server) note(d notify.Delivery, start time.Time, o notify.Outcome) noti
 	if o.Result != notify.Delivered && o.Result != notify.RateLimited {
 		level = slog.LevelWarn
 	}
-	s.log.Log(context.Background(), level, "message handled", "digest", d.Digest.ID, "kind", d.Digest.Kind,
-		"namespace", d.Receiver.Namespace, "scanner", d.Digest.Scanner, "secret", d.Receiver.SecretName,
+	s.log.Log(context.Background(), level, "message handled", "digest", d.Message.ID, "kind", d.Message.Kind,
+		"namespace", d.Receiver.Namespace, "scanner", d.Message.Scanner, "secret", d.Receiver.SecretName,
 		"result", o.Result, "reason", o.Reason, "message", o.Message, "retryAfter", o.RetryAfter.String())
 	return o
 }

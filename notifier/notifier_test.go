@@ -94,15 +94,15 @@ func TestOutcomes(t *testing.T) {
 		"an answer with the token":  slackAnswers(404, "unknown verysecrettoken3", notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonReceiverRefused, Message: "unknown (hidden)"}),
 		"a redirect":                slackAnswers(302, "", notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonReceiverRefused, Message: "redirects are not followed"}),
 		"Slack asks to wait": {
-			arrange: func(w *world) { w.slack.Expect(standin.Trouble{Status: 429, RetryAfter: 17}) },
+			arrange: func(w *world) { w.slack.Expect(standin.Failure{Status: 429, RetryAfter: 17}) },
 			want:    notify.Outcome{Result: notify.RateLimited, Reason: notify.ReasonReceiverLimited, Message: "Slack asks to wait", RetryAfter: 17 * time.Second},
 		},
 		"Slack asks to wait and does not say how long": {
-			arrange: func(w *world) { w.slack.Expect(standin.Trouble{Status: 429}) },
+			arrange: func(w *world) { w.slack.Expect(standin.Failure{Status: 429}) },
 			want:    notify.Outcome{Result: notify.RateLimited, Reason: notify.ReasonReceiverLimited, Message: "Slack asks to wait", RetryAfter: 30 * time.Second},
 		},
 		"Slack asks to wait for ever": {
-			arrange: func(w *world) { w.slack.Expect(standin.Trouble{Status: 429, RetryAfter: 1 << 30}) },
+			arrange: func(w *world) { w.slack.Expect(standin.Failure{Status: 429, RetryAfter: 1 << 30}) },
 			want:    notify.Outcome{Result: notify.RateLimited, Reason: notify.ReasonReceiverLimited, Message: "Slack asks to wait", RetryAfter: time.Hour},
 		},
 	}
@@ -127,13 +127,13 @@ func TestOutcomes(t *testing.T) {
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("outcome (-want +got):\n%s", diff)
 			}
-			assertSecretKept(t, w, d)
+			assertAddressNotShown(t, w, d)
 		})
 	}
 }
 
-// assertSecretKept fails the test if the address is in the log, an answer or the metrics.
-func assertSecretKept(t *testing.T, w *world, d notify.Delivery) {
+// assertAddressNotShown fails the test if the address is in the log, an answer or the metrics.
+func assertAddressNotShown(t *testing.T, w *world, d notify.Delivery) {
 	t.Helper()
 	raw, err := json.Marshal(d)
 	if err != nil {
@@ -159,7 +159,7 @@ func slackAnswers(status int, body string, want notify.Outcome) (tt struct {
 	ref     func(*notify.ReceiverRef)
 	want    notify.Outcome
 }) {
-	tt.arrange = func(w *world) { w.slack.Expect(standin.Trouble{Status: status, Body: body, Times: 2}) }
+	tt.arrange = func(w *world) { w.slack.Expect(standin.Failure{Status: status, Body: body, Times: 2}) }
 	tt.want = want
 	return tt
 }
@@ -178,7 +178,7 @@ func TestUntrustedReceiver(t *testing.T) {
 // TestAnswerLost: a message that was sent and not answered is UnknownOutcome, and is posted again when the manager retries.
 func TestAnswerLost(t *testing.T) {
 	w := newWorld(t, nil)
-	w.slack.Expect(standin.Trouble{Drop: true})
+	w.slack.Expect(standin.Failure{Drop: true})
 	if got := w.send("1"); got.Result != notify.UnknownOutcome || got.Reason != notify.ReasonAnswerLost {
 		t.Errorf("outcome %+v, want Unknown and AnswerLost", got)
 	}
@@ -188,11 +188,11 @@ func TestAnswerLost(t *testing.T) {
 	if n := len(w.slack.Messages()); n != 2 {
 		t.Errorf("Slack has %d messages, want 2: in doubt it is told twice", n)
 	}
-	assertSecretKept(t, w, delivery("1"))
+	assertAddressNotShown(t, w, delivery("1"))
 }
 
-// TestSaidOnce: a delivered message is not posted again under the same ID for a day.
-func TestSaidOnce(t *testing.T) {
+// TestDeliveredOnce: a delivered message is not posted again under the same ID for a day.
+func TestDeliveredOnce(t *testing.T) {
 	w := newWorld(t, nil)
 	for range 3 {
 		if got := w.send("1"); got.Result != notify.Delivered {
@@ -221,7 +221,7 @@ func newCountingReceiver() *countingReceiver {
 	return &countingReceiver{begun: make(chan struct{}, 1), open: make(chan struct{})}
 }
 
-func (c *countingReceiver) Post(context.Context, string, notify.Digest) notify.Outcome {
+func (c *countingReceiver) Post(context.Context, string, notify.Message) notify.Outcome {
 	if c.posts.Add(1) == 1 {
 		c.begun <- struct{}{}
 	}
@@ -229,8 +229,8 @@ func (c *countingReceiver) Post(context.Context, string, notify.Digest) notify.O
 	return notify.Outcome{Result: notify.Delivered}
 }
 
-// TestSaidOnceAtTheSameTime: concurrent requests with the same ID are posted once.
-func TestSaidOnceAtTheSameTime(t *testing.T) {
+// TestConcurrentRequestsDeliverOnce: concurrent requests with the same ID are posted once.
+func TestConcurrentRequestsDeliverOnce(t *testing.T) {
 	receiver := newCountingReceiver()
 	w := newWorld(t, receiver)
 	var group sync.WaitGroup
@@ -248,8 +248,8 @@ func TestSaidOnceAtTheSameTime(t *testing.T) {
 	}
 }
 
-// TestGoneCaller: a manager that disconnects does not stop the delivery, and learns the outcome when it retries.
-func TestGoneCaller(t *testing.T) {
+// TestCallerDisconnects: a manager that disconnects does not stop the delivery, and learns the outcome when it retries.
+func TestCallerDisconnects(t *testing.T) {
 	receiver := newCountingReceiver()
 	w := newWorld(t, receiver)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -286,9 +286,9 @@ func TestBudgetIsShared(t *testing.T) {
 	if w.waited != time.Second {
 		t.Errorf("the second message waited %s, want 1s", w.waited)
 	}
-	w.slack.Expect(standin.Trouble{Status: 429, RetryAfter: 60})
+	w.slack.Expect(standin.Failure{Status: 429, RetryAfter: 60})
 	w.send("3")
-	other.Digest.ID = delivery("4").Digest.ID
+	other.Message.ID = delivery("4").Message.ID
 	got := w.manager.Send(context.Background(), other)
 	if got.Result != notify.RateLimited || got.RetryAfter < 50*time.Second {
 		t.Errorf("outcome for another namespace while Slack asks to wait: %+v, want RateLimited for about a minute", got)
@@ -299,8 +299,8 @@ func TestBudgetIsShared(t *testing.T) {
 	}
 }
 
-// TestWhoMayAsk: only the manager, with a token for the notifier's audience, may request deliveries.
-func TestWhoMayAsk(t *testing.T) {
+// TestOnlyManagerMayDeliver: only the manager, with a token for the notifier's audience, may request deliveries.
+func TestOnlyManagerMayDeliver(t *testing.T) {
 	w := newWorld(t, nil)
 	manager := authenticationv1.UserInfo{Username: managerUser}
 	w.cluster.reviews["elsewhere"] = authenticationv1.TokenReviewStatus{Authenticated: true, User: manager, Audiences: []string{"https://kubernetes.default.svc"}}
@@ -322,8 +322,8 @@ func TestWhoMayAsk(t *testing.T) {
 	}
 }
 
-// TestReviewsAreRemembered: the result of a token review is cached for a minute, but not an error of the API server.
-func TestReviewsAreRemembered(t *testing.T) {
+// TestReviewsAreCached: the result of a token review is cached for a minute, but not an error of the API server.
+func TestReviewsAreCached(t *testing.T) {
 	w := newWorld(t, nil)
 	body := string(must(json.Marshal(delivery("1"))))
 	w.cluster.down = true
@@ -358,12 +358,12 @@ func TestMalformed(t *testing.T) {
 		want   string
 	}{
 		"no JSON":      {"{", 400, "not valid JSON"},
-		"id":           {change(func(d *notify.Delivery) { d.Digest.ID = "../../x" }), 400, "digest.id"},
+		"id":           {change(func(d *notify.Delivery) { d.Message.ID = "../../x" }), 400, "digest.id"},
 		"type":         {change(func(d *notify.Delivery) { d.Receiver.Type = "pager" }), 400, "receiver.type"},
 		"namespace":    {change(func(d *notify.Delivery) { d.Receiver.Namespace = "a/b" }), 400, "receiver.namespace"},
 		"secret name":  {change(func(d *notify.Delivery) { d.Receiver.SecretName = "../x" }), 400, "receiver.secretName"},
 		"no key":       {change(func(d *notify.Delivery) { d.Receiver.SecretKey = "" }), 400, "receiver.secretKey"},
-		"too large":    {change(func(d *notify.Delivery) { d.Digest.ReadMore = strings.Repeat("x", notify.MaxDeliveryBytes) }), 413, "1048576"},
+		"too large":    {change(func(d *notify.Delivery) { d.Message.ReadMore = strings.Repeat("x", notify.MaxDeliveryBytes) }), 413, "1048576"},
 		"long after":   {change(func(*notify.Delivery) {}) + strings.Repeat(" ", notify.MaxDeliveryBytes), 413, "1048576"},
 		"nothing else": {"", 400, "not valid JSON"},
 	} {

@@ -12,7 +12,7 @@ import (
 
 // Receiver posts a message to an address, once, within its own deadline. The outcome never contains the address.
 type Receiver interface {
-	Post(ctx context.Context, address string, d notify.Digest) notify.Outcome
+	Post(ctx context.Context, address string, d notify.Message) notify.Outcome
 }
 
 // Network holds the network settings for requests to receivers.

@@ -25,7 +25,7 @@ func TestReceivers(t *testing.T) {
 	for kind, receiver := range receivers {
 		asked = 0
 		// The system does not trust the server's certificate.
-		if got := receiver.Post(t.Context(), server.URL, notify.Digest{}); got.Result != notify.Temporary || asked != 1 {
+		if got := receiver.Post(t.Context(), server.URL, notify.Message{}); got.Result != notify.Temporary || asked != 1 {
 			t.Errorf("%s: outcome %+v after %d questions for the proxy, want a temporary failure after one", kind, got, asked)
 		}
 	}

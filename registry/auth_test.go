@@ -17,13 +17,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// guarded is a registry that requires credentials. It contains an image as app:1.
-type guarded struct {
+// authRegistry is a registry that requires credentials. It contains an image as app:1.
+type authRegistry struct {
 	*registrytest.Registry
 	reference string
 	open      bool
-	// life is the lifetime of tokens in seconds that the token server states; 0 if it states none.
-	life int
+	// tokenLifetime is the lifetime of tokens in seconds that the token server states; 0 if it states none.
+	tokenLifetime int
 	// grants are the credentials that tokens were given for, such as "password robot".
 	grants []string
 	// anonymous makes the token server give a valid token to everybody.
@@ -37,11 +37,11 @@ const (
 	goodAccess             = "s3cret-access-token"
 )
 
-// newGuarded starts a registry. challenge is the value of WWW-Authenticate, with %s for the URL of its token server. The token server
+// newAuthRegistry starts a registry. challenge is the value of WWW-Authenticate, with %s for the URL of its token server. The token server
 // has the same address: on loopback, the client library accepts no other.
-func newGuarded(t *testing.T, challenge string) *guarded {
+func newAuthRegistry(t *testing.T, challenge string) *authRegistry {
 	t.Helper()
-	g := &guarded{open: true}
+	g := &authRegistry{open: true}
 	g.Registry = registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/token" {
@@ -64,7 +64,7 @@ func newGuarded(t *testing.T, challenge string) *guarded {
 }
 
 // token implements https://distribution.github.io/distribution/spec/auth/token/ for GET and .../oauth/ for POST.
-func (g *guarded) token(w http.ResponseWriter, r *http.Request) {
+func (g *authRegistry) token(w http.ResponseWriter, r *http.Request) {
 	user, password, _ := r.BasicAuth()
 	switch {
 	case r.Method == http.MethodPost && r.PostFormValue("grant_type") == "refresh_token" && r.PostFormValue("refresh_token") == goodRefresh:
@@ -82,14 +82,14 @@ func (g *guarded) token(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer := map[string]any{"access_token": goodAccess}
-	if g.life != 0 {
-		answer["expires_in"] = g.life
+	if g.tokenLifetime != 0 {
+		answer["expires_in"] = g.tokenLifetime
 	}
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
 // pull pulls the image with the pull secrets in files, and returns the log.
-func (g *guarded) pull(t *testing.T, files map[string]string) (log string, err error) {
+func (g *authRegistry) pull(t *testing.T, files map[string]string) (log string, err error) {
 	t.Helper()
 	var lines strings.Builder
 	p := puller(g.Host)
@@ -135,7 +135,7 @@ func TestAuthentication(t *testing.T) {
 		"bearer, among unusable Secrets":     {bearerChallenge, map[string]string{"a/.dockerconfigjson": `{"auth": "%"}`, "b/.dockerconfigjson": password, "c/..data": ""}, "password robot"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			server := newGuarded(t, c.challenge)
+			server := newAuthRegistry(t, c.challenge)
 			files := map[string]string{}
 			for file, entry := range c.secrets {
 				files[file] = fmt.Sprintf(`{"auths": {%q: %s}}`, server.Host, entry)
@@ -157,8 +157,8 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
-// TestRefusals checks that each message names the probable cause and the remedy, and never the content of a Secret.
-func TestRefusals(t *testing.T) {
+// TestRefusalMessages checks that each message names the probable cause and the remedy, and never the content of a Secret.
+func TestRefusalMessages(t *testing.T) {
 	const wrong = `{"username": "stranger", "password": "s3cret"}`
 	here := func(entry string) string { return `{"auths": {"HOST": ` + entry + `}}` }
 	for what, c := range map[string]struct {
@@ -181,7 +181,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		for scheme, challenge := range map[string]string{"basic": basicChallenge, "bearer": bearerChallenge} {
 			t.Run(what+", "+scheme, func(t *testing.T) {
-				server := newGuarded(t, challenge)
+				server := newAuthRegistry(t, challenge)
 				files := map[string]string{}
 				for file, content := range c.files {
 					files[file] = strings.ReplaceAll(content, "HOST", server.Host)
@@ -190,20 +190,20 @@ func TestRefusals(t *testing.T) {
 				if err == nil {
 					t.Fatal("the pull succeeded")
 				}
-				told := failure.Describe(err, "none")
-				if told.Reason != c.reason {
-					t.Errorf("reason %s, want %s", told.Reason, c.reason)
+				described := failure.Describe(err, "none")
+				if described.Reason != c.reason {
+					t.Errorf("reason %s, want %s", described.Reason, c.reason)
 				}
 				for _, want := range c.want {
-					if want = strings.ReplaceAll(want, "HOST", server.Host); !strings.Contains(told.Message, want) {
-						t.Errorf("the message does not say %q:\n%s", want, told.Message)
+					if want = strings.ReplaceAll(want, "HOST", server.Host); !strings.Contains(described.Message, want) {
+						t.Errorf("the message does not say %q:\n%s", want, described.Message)
 					}
 				}
-				if len(told.Message) > 700 {
-					t.Errorf("the message has %d bytes, want what fits into a condition with the advice in its first half", len(told.Message))
+				if len(described.Message) > 700 {
+					t.Errorf("the message has %d bytes, want what fits into a condition with the advice in its first half", len(described.Message))
 				}
-				if strings.Contains(told.Message+log, "s3cret") {
-					t.Errorf("message or log tell a secret:\n%s\n%s", told.Message, log)
+				if strings.Contains(described.Message+log, "s3cret") {
+					t.Errorf("message or log tell a secret:\n%s\n%s", described.Message, log)
 				}
 			})
 		}
@@ -212,7 +212,7 @@ func TestRefusals(t *testing.T) {
 
 // TestMissingPullSecretOfAPublicImage checks that a missing Secret is no failure if the registry allows anonymous pulls.
 func TestMissingPullSecretOfAPublicImage(t *testing.T) {
-	server := newGuarded(t, bearerChallenge)
+	server := newAuthRegistry(t, bearerChallenge)
 	server.anonymous = true
 	if _, err := server.pull(t, map[string]string{"regcred/..data": "", "broken/.dockerconfigjson": "{"}); err != nil {
 		t.Errorf("the image is public, and the pull failed: %v", err)
@@ -234,18 +234,18 @@ func TestMissingPullSecretOfAHiddenImage(t *testing.T) {
 	}
 }
 
-// TestPullSecretOfNoName checks that the author of a pod cannot insert a command into the message for users.
-func TestPullSecretOfNoName(t *testing.T) {
+// TestPullSecretWithInvalidName checks that the author of a pod cannot insert a command into the message for users.
+func TestPullSecretWithInvalidName(t *testing.T) {
 	p := puller("registry.example.com")
 	p.Transport = transportFunc(refuseAll)
 	p.Credentials = registry.ParseCredentials(map[string]map[string][]byte{"a;echo evil;#": nil}, p.Log)
 	_, err := p.Pull(t.Context(), []string{"registry.example.com/app:1"}, amd64)
-	told := failure.Describe(err, "none")
-	if told.Reason != workerapi.ReasonPullSecretMissing || !strings.Contains(told.Message, `"a;echo evil;#" (not a name of a Secret) cannot be used; correct the pods' imagePullSecrets`) {
-		t.Errorf("got %+v, want %s that says what is wrong with the name", told, workerapi.ReasonPullSecretMissing)
+	described := failure.Describe(err, "none")
+	if described.Reason != workerapi.ReasonPullSecretMissing || !strings.Contains(described.Message, `"a;echo evil;#" (not a name of a Secret) cannot be used; correct the pods' imagePullSecrets`) {
+		t.Errorf("got %+v, want %s that says what is wrong with the name", described, workerapi.ReasonPullSecretMissing)
 	}
-	if strings.Contains(told.Message, "kubectl") {
-		t.Errorf("the message holds a command: %s", told.Message)
+	if strings.Contains(described.Message, "kubectl") {
+		t.Errorf("the message holds a command: %s", described.Message)
 	}
 }
 
@@ -363,7 +363,7 @@ func TestErrorsQuoteNoCredentials(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			server := httptest.NewServer(answer)
 			defer server.Close()
-			g := &guarded{Registry: &registrytest.Registry{Host: strings.TrimPrefix(server.URL, "http://")}}
+			g := &authRegistry{Registry: &registrytest.Registry{Host: strings.TrimPrefix(server.URL, "http://")}}
 			g.reference = g.Host + "/app:1"
 			log, err := g.pull(t, map[string]string{"a/.dockerconfigjson": fmt.Sprintf(`{"auths": {%q: {"username": %q, "password": %q}}}`, g.Host, goodUser, goodPassword)})
 			if err == nil {
@@ -393,14 +393,14 @@ func tokenServer(token string, refuse http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// TestSecretsThatBeginAlike checks that the longer of two secrets with the same beginning is redacted completely.
-func TestSecretsThatBeginAlike(t *testing.T) {
+// TestSecretsWithCommonPrefix checks that the longer of two secrets with the same beginning is redacted completely.
+func TestSecretsWithCommonPrefix(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNotImplemented)
 		fmt.Fprint(w, "no to hunter2-and-the-rest")
 	}))
 	defer server.Close()
-	g := &guarded{Registry: &registrytest.Registry{Host: strings.TrimPrefix(server.URL, "http://")}}
+	g := &authRegistry{Registry: &registrytest.Registry{Host: strings.TrimPrefix(server.URL, "http://")}}
 	g.reference = g.Host + "/app:1"
 	_, err := g.pull(t, map[string]string{
 		"a/.dockerconfigjson": fmt.Sprintf(`{"auths": {%q: {"username": "a", "password": "hunter2"}}}`, g.Host),

@@ -18,8 +18,8 @@ type Authorization struct {
 	Expires time.Time
 }
 
-// presented returns the authorization that sends a credential itself, without a token.
-func presented(config authn.AuthConfig) Authorization {
+// credentialAuthorization returns the authorization that sends a credential itself, without a token.
+func credentialAuthorization(config authn.AuthConfig) Authorization {
 	switch {
 	case config.RegistryToken != "":
 		return Authorization{header: "Bearer " + config.RegistryToken}

@@ -50,8 +50,8 @@ func (c Credential) String() string {
 	return fmt.Sprintf("%q for %s", c.secret, strings.TrimSuffix(workerapi.CanonicalHost(c.host)+"/"+c.path, "/"))
 }
 
-// unusable is a pull secret, or an entry of one, that cannot be used.
-type unusable struct {
+// unusableEntry is a pull secret, or an entry of one, that cannot be used.
+type unusableEntry struct {
 	// target of the entry. Its host is empty when the whole Secret is unusable, which may be for any registry.
 	target
 	secret string
@@ -61,13 +61,13 @@ type unusable struct {
 
 // unusableSecret returns the result for a Secret that cannot be used at all.
 func unusableSecret(secret, problem string) Credentials {
-	return Credentials{unusable: []unusable{{secret: secret, problem: problem}}}
+	return Credentials{unusable: []unusableEntry{{secret: secret, problem: problem}}}
 }
 
 // Credentials are the entries of all pull secrets. Formatting shows only how many there are.
 type Credentials struct {
 	entries  []Credential
-	unusable []unusable
+	unusable []unusableEntry
 }
 
 // Format implements fmt.Formatter.
@@ -173,8 +173,8 @@ func (c Credentials) For(repository name.Repository) []Credential {
 }
 
 // unusableFor returns the unusable Secrets and entries that may be for a repository.
-func (c Credentials) unusableFor(repository name.Repository) []unusable {
-	var perhaps []unusable
+func (c Credentials) unusableFor(repository name.Repository) []unusableEntry {
+	var perhaps []unusableEntry
 	for _, u := range c.unusable {
 		if u.host == "" || u.fits(repository) {
 			perhaps = append(perhaps, u)
@@ -208,8 +208,8 @@ func splitHost(host string) (name, port string) {
 	return u.Hostname(), u.Port()
 }
 
-// secrets returns all secret values of the credentials, for redaction.
-func (c Credentials) secrets() (secrets []string) {
+// secretValues returns all secret values of the credentials, for redaction.
+func (c Credentials) secretValues() (secrets []string) {
 	for _, credential := range c.entries {
 		auth := credential.auth
 		secrets = append(secrets, auth.Password, auth.Auth, auth.IdentityToken, auth.RegistryToken)

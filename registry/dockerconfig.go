@@ -60,7 +60,7 @@ func parseConfig(secret, file string, raw []byte) Credentials {
 		to := splitKey(key)
 		var auth authn.AuthConfig
 		if to.host == "" || json.Unmarshal(config.Auths[key], &auth) != nil || !complete(auth) {
-			found.unusable = append(found.unusable, unusable{target: to, secret: secret, problem: "an entry of " + file + " has no readable credentials"})
+			found.unusable = append(found.unusable, unusableEntry{target: to, secret: secret, problem: "an entry of " + file + " has no readable credentials"})
 			continue
 		}
 		found.entries = append(found.entries, Credential{target: to, secret: secret, auth: auth})

@@ -35,9 +35,9 @@ func (g *guard) classify(err error) error {
 	if errors.Is(err, remote.ErrSchema1) {
 		err = fmt.Errorf("its manifest is of schema 1, which container runtimes do not take any more; push the image again: %w", err)
 	}
-	classified := failure.New(reasonOf(err), &cleaned{error: err, text: g.clean(err)})
+	classified := failure.New(reasonOf(err), &cleanedError{error: err, text: g.cleanText(err)})
 	if classified.Reason == workerapi.ReasonRegistryThrottled {
-		classified.RetryAfter, classified.Registry = g.wait(), g.registry
+		classified.RetryAfter, classified.Registry = g.requestedWait(), g.registry
 	}
 	return classified
 }
@@ -45,17 +45,17 @@ func (g *guard) classify(err error) error {
 // maxErrorText bounds the text of an error in bytes, since it may quote answers of registries.
 const maxErrorText = 2 << 10
 
-// noToken is the client library's error text for a token server's answer without a token. The library quotes that answer, which
+// noTokenText is the client library's error text for a token server's answer without a token. The library quotes that answer, which
 // may hold other secrets that redaction does not know.
-const noToken = "no token in bearer response"
+const noTokenText = "no token in bearer response"
 
-// clean returns the text of an error without secrets, followed by advice if there is any.
-func (g *guard) clean(err error) string {
+// cleanText returns the text of an error without secrets, followed by advice if there is any.
+func (g *guard) cleanText(err error) string {
 	text := err.Error()
-	if before, _, found := strings.Cut(text, noToken); found {
-		text = before + noToken
+	if before, _, found := strings.Cut(text, noTokenText); found {
+		text = before + noTokenText
 	}
-	text = redact(text, append(g.credentials.secrets(), g.sent.all()...))
+	text = redact(text, append(g.credentials.secretValues(), g.sent.all()...))
 	if len(text) > maxErrorText {
 		text = text[:maxErrorText] + "…"
 	}
@@ -75,17 +75,17 @@ func advice(err error) string {
 	return ""
 }
 
-// cleaned is an error with a replaced text.
-type cleaned struct {
+// cleanedError is an error with a replaced text.
+type cleanedError struct {
 	error
 	text string
 }
 
 // Error returns the cleaned text.
-func (c *cleaned) Error() string { return c.text }
+func (c *cleanedError) Error() string { return c.text }
 
 // Unwrap returns the original error. Its text may hold secrets and must not be shown.
-func (c *cleaned) Unwrap() error { return c.error }
+func (c *cleanedError) Unwrap() error { return c.error }
 
 // reasonOf returns the reason for an error. It checks precise evidence, such as a status, before guesses.
 func reasonOf(err error) string {
@@ -93,7 +93,7 @@ func reasonOf(err error) string {
 	switch {
 	case errors.As(err, &answer):
 		return reasonOfAnswer(answer)
-	case strings.Contains(err.Error(), noToken):
+	case strings.Contains(err.Error(), noTokenText):
 		return workerapi.ReasonUnauthorized
 	case errors.Is(err, remote.ErrSchema1), errors.Is(err, document.ErrTooLarge), isCorrupt(err):
 		return workerapi.ReasonNotAnImage
@@ -162,7 +162,7 @@ func isNetwork(err error) bool {
 		return false
 	case errors.As(err, &network), errors.As(err, &request), errors.As(err, &certificate),
 		errors.As(err, &record), errors.As(err, &authority),
-		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, ErrPlainHTTP), errors.Is(err, errStalled), errors.Is(err, errLongAnswer):
+		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, ErrPlainHTTP), errors.Is(err, errStalled), errors.Is(err, errAnswerTooLarge):
 		return true
 	}
 	// The body differs from its digest or size. The library exports no errors for these cases.

@@ -12,9 +12,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// ownLayers is an image whose layers are pulled only from its registry. The client library would also try the URLs that the manifest
+// registryOnlyImage is an image whose layers are pulled only from its registry. The client library would also try the URLs that the manifest
 // names for its layers. The author of the manifest chooses those URLs, and their answers would count as the registry's.
-type ownLayers struct {
+type registryOnlyImage struct {
 	v1.Image
 	guard *guard
 	// foreign are the layers that have URLs in the manifest, or that a registry need not have.
@@ -23,8 +23,8 @@ type ownLayers struct {
 	get func(v1.Hash) (v1.Layer, error)
 }
 
-// withOwnLayers returns the image without the URLs that its manifest names for layers.
-func withOwnLayers(image v1.Image, manifest *v1.Manifest, guard *guard, get func(v1.Hash) (v1.Layer, error)) v1.Image {
+// withoutForeignURLs returns the image without the URLs that its manifest names for layers.
+func withoutForeignURLs(image v1.Image, manifest *v1.Manifest, guard *guard, get func(v1.Hash) (v1.Layer, error)) v1.Image {
 	foreign := map[v1.Hash]v1.Descriptor{}
 	for _, layer := range manifest.Layers {
 		if isForeign(layer) {
@@ -34,7 +34,7 @@ func withOwnLayers(image v1.Image, manifest *v1.Manifest, guard *guard, get func
 	if len(foreign) == 0 {
 		return image
 	}
-	return &ownLayers{Image: image, guard: guard, foreign: foreign, get: get}
+	return &registryOnlyImage{Image: image, guard: guard, foreign: foreign, get: get}
 }
 
 func isForeign(layer v1.Descriptor) bool {
@@ -42,13 +42,13 @@ func isForeign(layer v1.Descriptor) bool {
 }
 
 // Layers implements v1.Image.
-func (i *ownLayers) Layers() ([]v1.Layer, error) {
+func (i *registryOnlyImage) Layers() ([]v1.Layer, error) {
 	layers, err := i.Image.Layers()
 	if err != nil {
 		return nil, err
 	}
 	for n := range layers {
-		if layers[n], err = i.own(layers[n]); err != nil {
+		if layers[n], err = i.fromRegistry(layers[n]); err != nil {
 			return nil, err
 		}
 	}
@@ -56,25 +56,25 @@ func (i *ownLayers) Layers() ([]v1.Layer, error) {
 }
 
 // LayerByDigest implements v1.Image.
-func (i *ownLayers) LayerByDigest(digest v1.Hash) (v1.Layer, error) {
+func (i *registryOnlyImage) LayerByDigest(digest v1.Hash) (v1.Layer, error) {
 	layer, err := i.Image.LayerByDigest(digest)
 	if err != nil {
 		return nil, err
 	}
-	return i.own(layer)
+	return i.fromRegistry(layer)
 }
 
 // LayerByDiffID implements v1.Image.
-func (i *ownLayers) LayerByDiffID(diffID v1.Hash) (v1.Layer, error) {
+func (i *registryOnlyImage) LayerByDiffID(diffID v1.Hash) (v1.Layer, error) {
 	layer, err := i.Image.LayerByDiffID(diffID)
 	if err != nil {
 		return nil, err
 	}
-	return i.own(layer)
+	return i.fromRegistry(layer)
 }
 
-// own returns the layer with the registry's content.
-func (i *ownLayers) own(layer v1.Layer) (v1.Layer, error) {
+// fromRegistry returns the layer with the registry's content.
+func (i *registryOnlyImage) fromRegistry(layer v1.Layer) (v1.Layer, error) {
 	digest, err := layer.Digest()
 	if err != nil {
 		return nil, err
@@ -101,25 +101,25 @@ type foreignLayer struct {
 // Compressed implements v1.Layer.
 func (l *foreignLayer) Compressed() (io.ReadCloser, error) {
 	content, err := l.inRegistry.Compressed()
-	return content, l.explain(err)
+	return content, l.classifyForeign(err)
 }
 
 // Uncompressed implements v1.Layer.
 func (l *foreignLayer) Uncompressed() (io.ReadCloser, error) {
 	content, err := l.inRegistry.Uncompressed()
-	return content, l.explain(err)
+	return content, l.classifyForeign(err)
 }
 
-// explain classifies an error. It replaces "not found" by ForeignLayer: unlike other layers, a foreign one need not be in the registry.
-func (l *foreignLayer) explain(err error) error {
+// classifyForeign classifies an error. It replaces "not found" by ForeignLayer: unlike other layers, a foreign one need not be in the registry.
+func (l *foreignLayer) classifyForeign(err error) error {
 	if err = l.guard.classify(err); !hasReason(err, workerapi.ReasonImageNotFound) {
 		return err
 	}
-	return errForeign(l.descriptor)
+	return newForeignLayerError(l.descriptor)
 }
 
-// errForeign returns the error for a foreign layer that is not in its registry.
-func errForeign(layer v1.Descriptor) error {
+// newForeignLayerError returns the error for a foreign layer that is not in its registry.
+func newForeignLayerError(layer v1.Descriptor) error {
 	at := ""
 	if len(layer.URLs) > 0 {
 		address, err := url.Parse(layer.URLs[0])

@@ -19,9 +19,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// TestAddressesOfLayersAreDropped checks that no request goes to a host that a manifest names for a layer: only the registry's own
+// TestLayerURLsAreIgnored checks that no request goes to a host that a manifest names for a layer: only the registry's own
 // answer for the layer counts.
-func TestAddressesOfLayersAreDropped(t *testing.T) {
+func TestLayerURLsAreIgnored(t *testing.T) {
 	for what, c := range map[string]struct {
 		status    int // of the registry's answer for the layer; 0 if the registry has the layer
 		mediaType types.MediaType
@@ -44,16 +44,16 @@ func TestAddressesOfLayersAreDropped(t *testing.T) {
 			server := registrytest.NewRegistry(t, nil)
 			// The client library does not push foreign layers.
 			server.Push(t, "team/app:2", registrytest.Image(t, registrytest.Files{"a": "b"}))
-			reference := server.Push(t, "team/app:1", registrytest.Declaring(t, image, amd64))
+			reference := server.Push(t, "team/app:1", registrytest.WithPlatform(t, image, amd64))
 			digest := registrytest.Digest(t, layer)
 			p, asked := puller(server.Host), 0
 			p.Transport = transportFunc(func(r *http.Request) (*http.Response, error) {
 				switch {
 				case r.URL.Host != server.Host:
 					asked++
-					return answerWith(r, http.StatusTooManyRequests, "86400"), nil
+					return emptyAnswer(r, http.StatusTooManyRequests, "86400"), nil
 				case c.status != 0 && strings.HasSuffix(r.URL.Path, "/blobs/"+digest):
-					return answerWith(r, c.status, "60"), nil
+					return emptyAnswer(r, c.status, "60"), nil
 				}
 				return http.DefaultTransport.RoundTrip(r)
 			})
@@ -109,7 +109,7 @@ func TestMirrorWithoutAForeignLayer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	image = registrytest.Declaring(t, image, amd64)
+	image = registrytest.WithPlatform(t, image, amd64)
 	origin := registrytest.NewRegistry(t, nil)
 	mirror := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -134,13 +134,13 @@ func TestMirrorWithoutAForeignLayer(t *testing.T) {
 	if err != nil || location.Mirror != "" {
 		t.Errorf("located %+v, error %v, want the layer in the registry itself", location, err)
 	}
-	if _, err = readLayer(t, pulled.Content); err == nil || !p.Avoid(pulled, err) {
+	if _, err = readLayer(t, pulled.Content); err == nil || !p.ExcludeMirror(pulled, err) {
 		t.Errorf("the mirror is not avoided after the error %v", err)
 	}
 }
 
-// TestForeignLayersAreAskedForOnce checks that a layer costs one request, however often a manifest lists it.
-func TestForeignLayersAreAskedForOnce(t *testing.T) {
+// TestForeignLayersAreRequestedOnce checks that a layer costs one request, however often a manifest lists it.
+func TestForeignLayersAreRequestedOnce(t *testing.T) {
 	layer := registrytest.Layer(t, registrytest.Files{"a": "b"})
 	image, err := mutate.Append(empty.Image, slices.Repeat([]mutate.Addendum{{Layer: layer, URLs: []string{"https://elsewhere.example/layer"}}}, 100)...)
 	if err != nil {
@@ -155,7 +155,7 @@ func TestForeignLayersAreAskedForOnce(t *testing.T) {
 			next.ServeHTTP(w, r)
 		})
 	})
-	reference := server.Push(t, "team/app:1", registrytest.Declaring(t, image, amd64))
+	reference := server.Push(t, "team/app:1", registrytest.WithPlatform(t, image, amd64))
 	located, err := puller(server.Host).Locate(t.Context(), []string{reference}, amd64)
 	if err != nil || len(located.Layers) != 100 || asked != 1 {
 		t.Errorf("%d requests for the layer, error %v, want 1 request for 100 layers that are one", asked, err)
@@ -185,7 +185,7 @@ func TestManyForeignLayers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		reference := server.Push(t, "team/app:1", registrytest.Declaring(t, image, amd64))
+		reference := server.Push(t, "team/app:1", registrytest.WithPlatform(t, image, amd64))
 		_, err = puller(server.Host).Locate(t.Context(), []string{reference}, amd64)
 		got := ""
 		if err != nil {
@@ -209,7 +209,7 @@ func hash(t *testing.T, digest string) v1.Hash {
 	return parsed
 }
 
-// answerWith returns an answer without a body.
-func answerWith(r *http.Request, status int, retryAfter string) *http.Response {
+// emptyAnswer returns an answer without a body.
+func emptyAnswer(r *http.Request, status int, retryAfter string) *http.Response {
 	return &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {retryAfter}}, Body: io.NopCloser(strings.NewReader("")), Request: r}
 }

@@ -38,8 +38,8 @@ func hostsOf(registries []workerapi.Registry) hosts {
 	return all
 }
 
-// of returns the configuration of a host; the zero value, which means the defaults, if there is none.
-func (h hosts) of(host string) workerapi.Registry { return h[workerapi.CanonicalHost(host)] }
+// configFor returns the configuration of a host; the zero value, which means the defaults, if there is none.
+func (h hosts) configFor(host string) workerapi.Registry { return h[workerapi.CanonicalHost(host)] }
 
 // Validate returns an error about the first registry with an unusable configuration.
 func Validate(registries []workerapi.Registry) error {

@@ -60,7 +60,7 @@ func (p *Puller) Locate(ctx context.Context, references []string, platform v1.Pl
 			return location, nil
 		}
 		err = fmt.Errorf("locating the layers of %s: %w", image.Reference, err)
-		if !p.Avoid(image, err) {
+		if !p.ExcludeMirror(image, err) {
 			return nil, err
 		}
 		p.Log.Warn("a mirror does not say how to get layers, going on without it", "mirror", image.Mirror, "error", failure.Line(err.Error()))
@@ -85,7 +85,7 @@ func (p *Puller) locate(ctx context.Context, image *Image) (*Location, error) {
 	if len(manifest.Layers) == 0 {
 		return location, nil
 	}
-	access, err := p.access(ctx, image)
+	access, err := p.requestAccess(ctx, image)
 	if err != nil {
 		return nil, image.guard.classify(err)
 	}
@@ -168,16 +168,16 @@ type access struct {
 	authorization Authorization
 }
 
-// access pings the registry for its authentication challenge, as the client library does, and obtains the authorization.
-func (p *Puller) access(ctx context.Context, image *Image) (access, error) {
-	way := transport.NewUserAgent(transport.NewRetry(image.guard, transport.WithRetryStatusCodes(retried...)), userAgent)
+// requestAccess pings the registry for its authentication challenge, as the client library does, and obtains the authorization.
+func (p *Puller) requestAccess(ctx context.Context, image *Image) (access, error) {
+	way := transport.NewUserAgent(transport.NewRetry(image.guard, transport.WithRetryStatusCodes(retriedStatusCodes...)), userAgent)
 	registry := image.repository.Registry
 	challenge, err := transport.Ping(ctx, registry, way)
 	if err != nil {
 		return access{}, err
 	}
 	found := access{scheme: "https"}
-	if challenge.Insecure && hostsOf(p.Registries).of(registry.RegistryStr()).PlainHTTP {
+	if challenge.Insecure && hostsOf(p.Registries).configFor(registry.RegistryStr()).PlainHTTP {
 		found.scheme = "http"
 	}
 	config, err := image.auth.Authorization()
@@ -185,17 +185,17 @@ func (p *Puller) access(ctx context.Context, image *Image) (access, error) {
 		return access{}, err
 	}
 	if config.RegistryToken != "" || !strings.EqualFold(challenge.Scheme, "bearer") {
-		found.authorization = presented(*config)
+		found.authorization = credentialAuthorization(*config)
 		return found, nil
 	}
-	asked := p.Now()
+	requestedAt := p.Now()
 	token, err := transport.Exchange(ctx, registry, image.auth, way, []string{image.repository.Scope(transport.PullScope)}, challenge)
 	if err != nil {
 		return access{}, err
 	}
-	found.authorization = granted(*token, asked)
+	found.authorization = tokenAuthorization(*token, requestedAt)
 	// This pull does not send the token, but a client of the Location will: the bound on sent secrets applies to it, too.
-	return found, p.sent.remember(&http.Request{Header: found.authorization.Header()})
+	return found, p.sent.keepFrom(&http.Request{Header: found.authorization.Header()})
 }
 
 // Bounds of a token's lifetime.
@@ -206,12 +206,12 @@ const (
 	maxTokenLife     = 24 * time.Hour
 )
 
-// granted returns the authorization by a token. The token's lifetime starts at asked, the time before the request for it.
-func granted(token transport.Token, asked time.Time) Authorization {
+// tokenAuthorization returns the authorization by a token. The token's lifetime starts at asked, the time before the request for it.
+func tokenAuthorization(token transport.Token, requestedAt time.Time) Authorization {
 	life := defaultTokenLife
 	if token.ExpiresIn > 0 {
 		// Bounded before the conversion, since a large number of seconds overflows a Duration.
 		life = time.Duration(min(token.ExpiresIn, int(maxTokenLife/time.Second))) * time.Second
 	}
-	return Authorization{header: "Bearer " + cmp.Or(token.AccessToken, token.Token), Expires: asked.Add(life)}
+	return Authorization{header: "Bearer " + cmp.Or(token.AccessToken, token.Token), Expires: requestedAt.Add(life)}
 }

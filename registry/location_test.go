@@ -33,8 +33,8 @@ import (
 // noon is the current time in tests of expiry.
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// get fetches a layer as a client of a Location does. It returns the digest of the content, or the status.
-func get(t *testing.T, client *http.Client, layer registry.Layer, header http.Header) string {
+// fetchLayer fetches a layer as a client of a Location does. It returns the digest of the content, or the status.
+func fetchLayer(t *testing.T, client *http.Client, layer registry.Layer, header http.Header) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, layer.URL, nil)
 	if err != nil {
@@ -78,8 +78,8 @@ func TestAuthorizationForLayers(t *testing.T) {
 		"access token of the own secret": {bearerChallenge, fmt.Sprintf(`{"registrytoken": %q}`, goodAccess), false, 0, "Bearer " + goodAccess, 0},
 	} {
 		t.Run(what, func(t *testing.T) {
-			server := newGuarded(t, c.challenge)
-			server.anonymous, server.life = c.anonymous, c.life
+			server := newAuthRegistry(t, c.challenge)
+			server.anonymous, server.tokenLifetime = c.anonymous, c.life
 			var log strings.Builder
 			p := puller(server.Host)
 			p.Log, p.Now = slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return noon }
@@ -103,10 +103,10 @@ func TestAuthorizationForLayers(t *testing.T) {
 				t.Errorf("expires at %s, want %s", location.Authorization.Expires, want)
 			}
 			layer := location.Layers[0]
-			if got := get(t, http.DefaultClient, layer, location.Authorization.Header()); got != layer.Digest.String() {
+			if got := fetchLayer(t, http.DefaultClient, layer, location.Authorization.Header()); got != layer.Digest.String() {
 				t.Errorf("with the header: got %s, want the layer %s", got, layer.Digest)
 			}
-			if got := get(t, http.DefaultClient, layer, nil); got != "401 Unauthorized" {
+			if got := fetchLayer(t, http.DefaultClient, layer, nil); got != "401 Unauthorized" {
 				t.Errorf("without the header: got %s: the registry of this test lets everybody in", got)
 			}
 			_, secret, _ := strings.Cut(c.want, " ")
@@ -121,7 +121,7 @@ func TestAuthorizationForLayers(t *testing.T) {
 
 // TestAuthorizationIsSecret checks that only Header returns the content of an authorization.
 func TestAuthorizationIsSecret(t *testing.T) {
-	server := newGuarded(t, bearerChallenge)
+	server := newAuthRegistry(t, bearerChallenge)
 	server.anonymous = true
 	location, err := puller(server.Host).Locate(t.Context(), []string{server.reference}, amd64)
 	if err != nil {
@@ -186,14 +186,14 @@ func TestLocations(t *testing.T) {
 	if diff := cmp.Diff([]string{manifest.Config.Digest.String()}, blobs); diff != "" {
 		t.Errorf("blobs that were asked for (-want +got), only the configuration says whether it is an image:\n%s", diff)
 	}
-	if got := get(t, http.DefaultClient, location.Layers[1], nil); got != want[1].Digest.String() {
+	if got := fetchLayer(t, http.DefaultClient, location.Layers[1], nil); got != want[1].Digest.String() {
 		t.Errorf("got %s where the layer %s should be", got, want[1].Digest)
 	}
 }
 
 // TestLocationOfImageWithoutLayers checks that an image of only a configuration is valid, and needs no token.
 func TestLocationOfImageWithoutLayers(t *testing.T) {
-	server := newGuarded(t, bearerChallenge)
+	server := newAuthRegistry(t, bearerChallenge)
 	server.open = true
 	reference := server.Push(t, "none:1", registrytest.Image(t))
 	server.open, server.anonymous = false, true
@@ -259,12 +259,12 @@ type typed struct {
 
 func (c typed) ArtifactType() (string, error) { return c.as, nil }
 
-// TestArtefactsInIndexes checks that artifacts beside an image are not taken for it, in any position.
-func TestArtefactsInIndexes(t *testing.T) {
+// TestArtifactsInIndexes checks that artifacts beside an image are not taken for it, in any position.
+func TestArtifactsInIndexes(t *testing.T) {
 	server := registrytest.NewRegistry(t, nil)
 	image, other := registrytest.Image(t, registrytest.Files{"a": "b"}), registrytest.Image(t, registrytest.Files{"c": "d"})
 	chart := registrytest.Chart(t)
-	untyped, sbom := typed{chart, ""}, typed{registrytest.Declaring(t, other, v1.Platform{}), "application/spdx+json"}
+	untyped, sbom := typed{chart, ""}, typed{registrytest.WithPlatform(t, other, v1.Platform{}), "application/spdx+json"}
 	level9 := v1.Platform{OS: "linux", Architecture: "amd64", Variant: "v9"}
 	s390x, unknown := v1.Platform{OS: "linux", Architecture: "s390x"}, v1.Platform{OS: "unknown", Architecture: "unknown"}
 	of := func(child v1.Image, platform *v1.Platform) mutate.IndexAddendum {
@@ -281,8 +281,8 @@ func TestArtefactsInIndexes(t *testing.T) {
 		"one of no type for the platform":  {of(untyped, &amd64), of(image, &amd64), registrytest.Digest(t, image)},
 		"a variant that no node has":       {of(other, &level9), of(image, &amd64), registrytest.Digest(t, image)},
 		"only a variant that no node has":  {of(other, &level9), of(chart, nil), workerapi.ReasonPlatformMismatch},
-		"images that say themselves":       {of(registrytest.Declaring(t, other, s390x), nil), of(image, nil), registrytest.Digest(t, image)},
-		"an image for another platform":    {of(registrytest.Declaring(t, other, s390x), nil), of(chart, nil), workerapi.ReasonPlatformMismatch},
+		"images that say themselves":       {of(registrytest.WithPlatform(t, other, s390x), nil), of(image, nil), registrytest.Digest(t, image)},
+		"an image for another platform":    {of(registrytest.WithPlatform(t, other, s390x), nil), of(chart, nil), workerapi.ReasonPlatformMismatch},
 		"an attestation":                   {of(other, &unknown), of(image, &amd64), registrytest.Digest(t, image)},
 		"an image without a platform":      {of(other, nil), of(image, &amd64), registrytest.Digest(t, image)},
 		"an image of another type":         {of(chart, nil), of(typed{image, "application/x"}, &amd64), registrytest.Digest(t, image)},
@@ -310,8 +310,8 @@ func TestNoReference(t *testing.T) {
 	expectFailure(t, err, workerapi.Failure{Reason: workerapi.ReasonImageNotFound}, false)
 }
 
-// TestLocationsOfNoImages checks the reasons for content that is no image. All of these failures are final.
-func TestLocationsOfNoImages(t *testing.T) {
+// TestLocateRejectsNonImages checks the reasons for content that is no image. All of these failures are final.
+func TestLocateRejectsNonImages(t *testing.T) {
 	server := registrytest.NewRegistry(t, nil)
 	image := registrytest.Image(t, registrytest.Files{"a": "b"}, registrytest.Files{"c": "d"})
 	honest, err := image.Manifest()
@@ -320,7 +320,7 @@ func TestLocationsOfNoImages(t *testing.T) {
 	}
 	index := registrytest.Index(t, map[string]v1.Image{"amd64": image})
 	second := func(change func(*v1.Descriptor)) string {
-		return server.PushLying(t, "app/changed:1", image, func(m *v1.Manifest) { change(&m.Layers[1]) })
+		return server.PushModified(t, "app/changed:1", image, func(m *v1.Manifest) { change(&m.Layers[1]) })
 	}
 	ofType := func(mediaType types.MediaType) func(*v1.Descriptor) {
 		return func(layer *v1.Descriptor) { layer.MediaType = mediaType }
@@ -405,8 +405,8 @@ func expectFailure(t *testing.T, err error, want workerapi.Failure, final bool) 
 	}
 }
 
-// TestLocationsOfBadRegistries checks the reasons for bad answers of a registry. None of these failures is final.
-func TestLocationsOfBadRegistries(t *testing.T) {
+// TestLocateFailureReasons checks the reasons for bad answers of a registry. None of these failures is final.
+func TestLocateFailureReasons(t *testing.T) {
 	page := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		fmt.Fprint(w, "<html>Sign in</html>")
@@ -417,9 +417,9 @@ func TestLocationsOfBadRegistries(t *testing.T) {
 		reference string
 		want      workerapi.Failure
 	}{
-		"401":                        {answer(http.StatusUnauthorized), ":1", workerapi.Failure{Reason: workerapi.ReasonUnauthorized}},
-		"404":                        {answer(http.StatusNotFound), ":1", workerapi.Failure{Reason: workerapi.ReasonImageNotFound}},
-		"501":                        {answer(http.StatusNotImplemented), ":1", workerapi.Failure{Reason: workerapi.ReasonRegistryUnavail}},
+		"401":                        {answerStatus(http.StatusUnauthorized), ":1", workerapi.Failure{Reason: workerapi.ReasonUnauthorized}},
+		"404":                        {answerStatus(http.StatusNotFound), ":1", workerapi.Failure{Reason: workerapi.ReasonImageNotFound}},
+		"501":                        {answerStatus(http.StatusNotImplemented), ":1", workerapi.Failure{Reason: workerapi.ReasonRegistryUnavail}},
 		"a page":                     {page, ":1", workerapi.Failure{Reason: workerapi.ReasonRegistryUnavail}},
 		"a page, asked for a digest": {page, digest, workerapi.Failure{Reason: workerapi.ReasonRegistryUnavail}},
 		"another manifest": {func(w http.ResponseWriter, _ *http.Request) {
@@ -459,8 +459,8 @@ func TestNoTokenForLayers(t *testing.T) {
 		answer http.HandlerFunc
 		want   workerapi.Failure
 	}{
-		"refused": {answer(http.StatusForbidden), workerapi.Failure{Reason: workerapi.ReasonUnauthorized}},
-		"away":    {answer(http.StatusNotImplemented), workerapi.Failure{Reason: workerapi.ReasonRegistryUnavail}},
+		"refused": {answerStatus(http.StatusForbidden), workerapi.Failure{Reason: workerapi.ReasonUnauthorized}},
+		"away":    {answerStatus(http.StatusNotImplemented), workerapi.Failure{Reason: workerapi.ReasonRegistryUnavail}},
 		"no token": {func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `{"refresh_token": "s3cret-of-the-server"}`)
 		},
@@ -501,7 +501,7 @@ func TestNoTokenForLayers(t *testing.T) {
 
 // TestLocationsInMirrors checks that layers are located in the mirror that answers, with the credentials for that mirror.
 func TestLocationsInMirrors(t *testing.T) {
-	m := newMirrored(t, answer(http.StatusNotFound))
+	m := newMirrored(t, answerStatus(http.StatusNotFound))
 	location, err := m.puller().Locate(t.Context(), []string{m.reference}, amd64)
 	if err != nil {
 		t.Fatal(err)
@@ -510,12 +510,12 @@ func TestLocationsInMirrors(t *testing.T) {
 	if want := "http://" + m.second.Host + "/v2/hub/team/app/blobs/" + layer.Digest.String(); layer.URL != want || location.Mirror != m.second.Host+"/hub" {
 		t.Errorf("layer at %s of mirror %q, want %s", layer.URL, location.Mirror, want)
 	}
-	if got := get(t, http.DefaultClient, layer, location.Authorization.Header()); got != layer.Digest.String() {
+	if got := fetchLayer(t, http.DefaultClient, layer, location.Authorization.Header()); got != layer.Digest.String() {
 		t.Errorf("got %s from the mirror, want the layer %s", got, layer.Digest)
 	}
 	t.Run("one that did not deliver is avoided", func(t *testing.T) {
 		p := m.puller()
-		p.Avoided = []string{location.Mirror}
+		p.ExcludedMirrors = []string{location.Mirror}
 		again, err := p.Locate(t.Context(), []string{m.reference}, amd64)
 		if err != nil || again.Mirror != "" || !strings.HasPrefix(again.Layers[0].URL, "http://"+m.registry.Host+"/v2/team/app/blobs/") {
 			t.Errorf("got %+v and error %v, want the layers in the registry itself", again, err)
@@ -523,8 +523,8 @@ func TestLocationsInMirrors(t *testing.T) {
 	})
 }
 
-// TestMirrorThatGoesAway checks that a mirror is skipped if it fails after it has served the manifest.
-func TestMirrorThatGoesAway(t *testing.T) {
+// TestMirrorFailsAfterManifest checks that a mirror is skipped if it fails after it has served the manifest.
+func TestMirrorFailsAfterManifest(t *testing.T) {
 	pings := 0
 	m := newMirrored(t, nil)
 	fading := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
@@ -542,7 +542,7 @@ func TestMirrorThatGoesAway(t *testing.T) {
 	p := puller(fading.Host)
 	p.Registries = append(p.Registries, workerapi.Registry{Host: m.registry.Host, PlainHTTP: true, Mirrors: []string{fading.Host}})
 	location, err := p.Locate(t.Context(), []string{m.reference}, amd64)
-	if err != nil || location.Mirror != "" || !slices.Contains(p.Avoided, fading.Host) {
+	if err != nil || location.Mirror != "" || !slices.Contains(p.ExcludedMirrors, fading.Host) {
 		t.Errorf("got %+v and error %v, want the registry itself after the mirror", location, err)
 	}
 }
@@ -551,7 +551,7 @@ func TestMirrorThatGoesAway(t *testing.T) {
 func TestLocationsOverTLS(t *testing.T) {
 	certificate := selfSigned()
 	image := registrytest.Image(t, registrytest.Files{"a": "b"})
-	host := secure(t, certificate, image, asItIs)
+	host := serveTLS(t, certificate, image, unwrapped)
 	bundle := pemOf(certificate)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	for what, settings := range map[string]workerapi.Registry{
@@ -574,7 +574,7 @@ func TestLocationsOverTLS(t *testing.T) {
 			if !strings.HasPrefix(layer.URL, "https://"+host+"/v2/app/blobs/") {
 				t.Errorf("layer at %s, want https", layer.URL)
 			}
-			if got := get(t, client, layer, nil); got != layer.Digest.String() {
+			if got := fetchLayer(t, client, layer, nil); got != layer.Digest.String() {
 				t.Errorf("got %s, want the layer %s", got, layer.Digest)
 			}
 		})

@@ -80,13 +80,13 @@ type proxy struct {
 	// to is the address of the registry "registry.proxied.test". refuse makes the proxy refuse all requests.
 	to     string
 	refuse bool
-	// asked are the hosts that were requested, and users the users who requested them.
-	asked, users []string
+	// requestedHosts are the hosts that were requested, and users the users who requested them.
+	requestedHosts, users []string
 }
 
 // ServeHTTP implements http.Handler.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	p.asked = append(p.asked, r.Host)
+	p.requestedHosts = append(p.requestedHosts, r.Host)
 	as := &http.Request{Header: http.Header{"Authorization": r.Header["Proxy-Authorization"]}}
 	user, _, _ := as.BasicAuth()
 	p.users = append(p.users, user)

@@ -14,12 +14,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// once disables retries for mirrors: after a network failure, there is another source.
-var once = remote.Backoff{Steps: 1}
+// noRetry disables retries for mirrors: after a network failure, there is another source.
+var noRetry = remote.Backoff{Steps: 1}
 
-// mirrorShare divides the stall timeout of a registry to get that of a mirror's manifest. With up to four mirrors that send nothing,
+// mirrorTimeoutDivisor divides the stall timeout of a registry to get that of a mirror's manifest. With up to four mirrors that send nothing,
 // and a registry that sends nothing either, users see the failure within two minutes.
-const mirrorShare = 4
+const mirrorTimeoutDivisor = 4
 
 // pullFromMirrors tries the mirrors of a reference's registry in their order. It is not a failure if none has the image: image
 // is nil then, and tried lists the outcome of each mirror for the message about the registry itself.
@@ -30,12 +30,12 @@ func (p *Puller) pullFromMirrors(ctx context.Context, ref name.Reference, platfo
 		return nil, ""
 	}
 	var outcomes []string
-	for _, mirror := range hostsOf(p.Registries).of(ref.Context().RegistryStr()).Mirrors {
+	for _, mirror := range hostsOf(p.Registries).configFor(ref.Context().RegistryStr()).Mirrors {
 		host, _, _ := strings.Cut(mirror, "/")
-		if slices.Contains(p.Avoided, mirror) || p.isSpared(host) {
+		if slices.Contains(p.ExcludedMirrors, mirror) || p.isThrottled(host) {
 			continue
 		}
-		image, err := p.pullFrom(ctx, mirror, digest, platform)
+		image, err := p.pullFromMirror(ctx, mirror, digest, platform)
 		if err == nil {
 			image.Reference, image.Mirror = ref, mirror
 			return image, ""
@@ -44,7 +44,7 @@ func (p *Puller) pullFromMirrors(ctx context.Context, ref name.Reference, platfo
 		outcomes = append(outcomes, mirror+" ("+reason(err)+")")
 		// Only this Job skips the throttled mirror. Nothing waits for a mirror, and the next Job tries it again.
 		if reason(err) == workerapi.ReasonRegistryThrottled {
-			p.Avoided = append(p.Avoided, mirror)
+			p.ExcludedMirrors = append(p.ExcludedMirrors, mirror)
 		}
 	}
 	if len(outcomes) == 0 {
@@ -53,25 +53,25 @@ func (p *Puller) pullFromMirrors(ctx context.Context, ref name.Reference, platfo
 	return nil, "; before that, mirrors failed: " + strings.Join(outcomes, ", ")
 }
 
-// pullFrom pulls from one mirror, with the credentials for the mirror's own host.
-func (p *Puller) pullFrom(ctx context.Context, mirror string, digest name.Digest, platform v1.Platform) (*Image, error) {
+// pullFromMirror pulls from one mirror, with the credentials for the mirror's own host.
+func (p *Puller) pullFromMirror(ctx context.Context, mirror string, digest name.Digest, platform v1.Platform) (*Image, error) {
 	ref, err := p.parse(mirror + "/" + digest.Context().RepositoryStr() + "@" + digest.DigestStr())
 	if err != nil {
 		return nil, failure.New(workerapi.ReasonCatalogFailed, err)
 	}
-	return p.ask(ctx, ref, platform, p.patience()/mirrorShare, remote.WithRetryBackoff(once))
+	return p.resolveWithCredentials(ctx, ref, platform, p.stallTimeout()/mirrorTimeoutDivisor, remote.WithRetryBackoff(noRetry))
 }
 
-// Avoid excludes an image's mirror from further pulls if the mirror caused err: some have manifests without their layers.
+// ExcludeMirror excludes an image's mirror from further pulls if the mirror caused err: some have manifests without their layers.
 // It returns false if there is no other source, or if the failure would be the same there.
-func (p *Puller) Avoid(image *Image, err error) bool {
+func (p *Puller) ExcludeMirror(image *Image, err error) bool {
 	if image.Mirror == "" {
 		return false
 	}
 	switch reason(err) {
 	case workerapi.ReasonImageNotFound, workerapi.ReasonForeignLayer, workerapi.ReasonUnauthorized, workerapi.ReasonRegistryThrottled,
 		workerapi.ReasonRegistryUnavail:
-		p.Avoided = append(p.Avoided, image.Mirror)
+		p.ExcludedMirrors = append(p.ExcludedMirrors, image.Mirror)
 		return true
 	}
 	return false

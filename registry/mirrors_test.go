@@ -19,7 +19,7 @@ import (
 // mirrored is a registry with two mirrors. The requests to each of them are recorded.
 type mirrored struct {
 	registry, first, second *registrytest.Registry
-	asked                   map[string]*recorder
+	recorders               map[string]*recorder
 	image                   v1.Image
 	// reference of the image, by digest.
 	reference string
@@ -29,11 +29,11 @@ type mirrored struct {
 // in place of the first mirror.
 func newMirrored(t *testing.T, broken http.HandlerFunc) *mirrored {
 	t.Helper()
-	m := &mirrored{image: registrytest.Image(t, registrytest.Files{"a": "b"}), asked: map[string]*recorder{"registry": {}, "first": {}, "second": {}}}
+	m := &mirrored{image: registrytest.Image(t, registrytest.Files{"a": "b"}), recorders: map[string]*recorder{"registry": {}, "first": {}, "second": {}}}
 	filled := false
-	m.registry = registrytest.NewRegistry(t, m.asked["registry"].around)
+	m.registry = registrytest.NewRegistry(t, m.recorders["registry"].wrap)
 	m.first = registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
-		return m.asked["first"].around(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		return m.recorders["first"].wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if filled && broken != nil {
 				broken(w, r)
 				return
@@ -41,13 +41,13 @@ func newMirrored(t *testing.T, broken http.HandlerFunc) *mirrored {
 			next.ServeHTTP(w, r)
 		}))
 	})
-	m.second = registrytest.NewRegistry(t, m.asked["second"].around)
+	m.second = registrytest.NewRegistry(t, m.recorders["second"].wrap)
 	m.reference = m.registry.Push(t, "team/app:1", m.image)
 	m.reference = strings.TrimSuffix(m.reference, ":1") + "@" + registrytest.Digest(t, m.image)
 	m.first.Push(t, "team/app:1", m.image)
 	m.second.Push(t, "hub/team/app:1", m.image)
 	filled = true
-	for _, r := range m.asked {
+	for _, r := range m.recorders {
 		r.requests = 0
 	}
 	return m
@@ -60,12 +60,12 @@ func (m *mirrored) puller() *registry.Puller {
 	return p
 }
 
-// who returns the names of those that received a request.
-func (m *mirrored) who() string {
-	return strings.Join(slices.DeleteFunc(slices.Sorted(maps.Keys(m.asked)), func(name string) bool { return m.asked[name].requests == 0 }), " ")
+// requestedRegistries returns the names of those that received a request.
+func (m *mirrored) requestedRegistries() string {
+	return strings.Join(slices.DeleteFunc(slices.Sorted(maps.Keys(m.recorders)), func(name string) bool { return m.recorders[name].requests == 0 }), " ")
 }
 
-func answer(status int) http.HandlerFunc {
+func answerStatus(status int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
 }
 
@@ -82,10 +82,10 @@ func TestMirrors(t *testing.T) {
 		asked  string
 	}{
 		"the first has it":        {nil, "first"},
-		"the first has it not":    {answer(http.StatusNotFound), "first second"},
-		"the first refuses":       {answer(http.StatusForbidden), "first second"},
-		"the first throttles":     {answer(http.StatusTooManyRequests), "first second"},
-		"the first is in trouble": {answer(http.StatusBadGateway), "first second"},
+		"the first has it not":    {answerStatus(http.StatusNotFound), "first second"},
+		"the first refuses":       {answerStatus(http.StatusForbidden), "first second"},
+		"the first throttles":     {answerStatus(http.StatusTooManyRequests), "first second"},
+		"the first is in trouble": {answerStatus(http.StatusBadGateway), "first second"},
 		"the first talks nonsense": {func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, "<html>")
 		}, "first second"},
@@ -103,8 +103,8 @@ func TestMirrors(t *testing.T) {
 				t.Fatal(err)
 			}
 			drain(t, img.Content)
-			if m.who() != c.asked {
-				t.Errorf("%s were asked, want %s", m.who(), c.asked)
+			if m.requestedRegistries() != c.asked {
+				t.Errorf("%s were asked, want %s", m.requestedRegistries(), c.asked)
 			}
 			if img.Reference.String() != m.reference || img.Digest.String() != registrytest.Digest(t, m.image) {
 				t.Errorf("got %s with digest %s, want what was asked for: %s", img.Reference, img.Digest, m.reference)
@@ -120,8 +120,8 @@ func TestUnreachableMirrors(t *testing.T) {
 	p := m.puller()
 	p.Registries[2].Mirrors = []string{"127.0.0.1:1", m.second.Host + "/nowhere"}
 	img, err := p.Pull(t.Context(), []string{m.reference}, amd64)
-	if err != nil || img.Mirror != "" || m.who() != "registry second" {
-		t.Errorf("got %+v and %v from %s, want the image from the registry", img, err, m.who())
+	if err != nil || img.Mirror != "" || m.requestedRegistries() != "registry second" {
+		t.Errorf("got %+v and %v from %s, want the image from the registry", img, err, m.requestedRegistries())
 	}
 	gone := m.registry.Host + "/team/gone@" + registrytest.Digest(t, m.image)
 	_, err = p.Pull(t.Context(), []string{gone}, amd64)
@@ -131,27 +131,27 @@ func TestUnreachableMirrors(t *testing.T) {
 	}
 }
 
-// TestMirrorsAreAskedByDigestOnly checks that no mirror gets a request for a tag, since only the registry decides what a tag refers to.
-func TestMirrorsAreAskedByDigestOnly(t *testing.T) {
+// TestMirrorsServeDigestsOnly checks that no mirror gets a request for a tag, since only the registry decides what a tag refers to.
+func TestMirrorsServeDigestsOnly(t *testing.T) {
 	m := newMirrored(t, nil)
-	if _, err := m.puller().Pull(t.Context(), []string{m.registry.Host + "/team/app:1"}, amd64); err != nil || m.who() != "registry" {
-		t.Errorf("error %v, and %s were asked, want the registry only", err, m.who())
+	if _, err := m.puller().Pull(t.Context(), []string{m.registry.Host + "/team/app:1"}, amd64); err != nil || m.requestedRegistries() != "registry" {
+		t.Errorf("error %v, and %s were asked, want the registry only", err, m.requestedRegistries())
 	}
 }
 
 // TestCredentialsOfMirrors checks that the registry and each mirror get only their own credentials.
 func TestCredentialsOfMirrors(t *testing.T) {
-	m := newMirrored(t, wants("for-first")(answer(http.StatusNotFound)).ServeHTTP)
+	m := newMirrored(t, requireUser("for-first")(answerStatus(http.StatusNotFound)).ServeHTTP)
 	p := m.puller()
 	p.Registries[2].Mirrors = []string{m.first.Host}
 	withCredentials(t, p, map[string]string{m.registry.Host: "for-registry", m.first.Host: "for-first", m.second.Host: "for-second"})
 	if _, err := p.Pull(t.Context(), []string{m.reference}, amd64); err != nil {
 		t.Fatal(err)
 	}
-	if got := slices.Sorted(maps.Keys(m.asked["first"].authorizations)); !slices.Equal(got, []string{"for-first"}) {
+	if got := slices.Sorted(maps.Keys(m.recorders["first"].authorizations)); !slices.Equal(got, []string{"for-first"}) {
 		t.Errorf("the mirror got credentials of %q, want its own only", got)
 	}
-	for user := range m.asked["registry"].authorizations {
+	for user := range m.recorders["registry"].authorizations {
 		if user != "for-registry" {
 			t.Errorf("the registry got the credentials of %q", user)
 		}
@@ -167,19 +167,19 @@ func TestMirrorWithoutLayers(t *testing.T) {
 		t.Fatalf("got %+v and %v, want the image from the first mirror", img, err)
 	}
 	for _, why := range []string{workerapi.ReasonCatalogFailed, workerapi.ReasonNotAnImage} {
-		if p.Avoid(img, failure.New(why, http.ErrBodyNotAllowed)) {
+		if p.ExcludeMirror(img, failure.New(why, http.ErrBodyNotAllowed)) {
 			t.Errorf("after %s the image is pulled again, and would fail again", why)
 		}
 	}
 	for _, mirror := range []string{m.second.Host + "/hub", ""} {
-		if !p.Avoid(img, failure.New(workerapi.ReasonImageNotFound, http.ErrMissingFile)) {
+		if !p.ExcludeMirror(img, failure.New(workerapi.ReasonImageNotFound, http.ErrMissingFile)) {
 			t.Fatalf("after %q failed there is no other source", img.Mirror)
 		}
 		if img, err = p.Pull(t.Context(), []string{m.reference}, amd64); err != nil || img.Mirror != mirror {
 			t.Fatalf("got %+v and %v, want the image from %q", img, err, mirror)
 		}
 	}
-	if p.Avoid(img, failure.New(workerapi.ReasonImageNotFound, http.ErrMissingFile)) {
+	if p.ExcludeMirror(img, failure.New(workerapi.ReasonImageNotFound, http.ErrMissingFile)) {
 		t.Error("the registry itself is avoided")
 	}
 }
@@ -227,8 +227,8 @@ func TestDockerHub(t *testing.T) {
 	}
 }
 
-// TestSparedRegistries checks that a throttling registry gets no requests, unlike its mirrors and other registries.
-func TestSparedRegistries(t *testing.T) {
+// TestThrottledRegistryGetsNoRequests checks that a throttling registry gets no requests, unlike its mirrors and other registries.
+func TestThrottledRegistryGetsNoRequests(t *testing.T) {
 	m := newMirrored(t, nil)
 	alone := puller(m.registry.Host, m.second.Host)
 	for what, c := range map[string]struct {
@@ -242,10 +242,10 @@ func TestSparedRegistries(t *testing.T) {
 		"before another registry": {alone, []string{m.second.Host + "/hub/gone:1", m.reference}, workerapi.ReasonRegistryThrottled},
 	} {
 		t.Run(what, func(t *testing.T) {
-			c.puller.Spared = []string{m.registry.Host}
+			c.puller.ThrottledHosts = []string{m.registry.Host}
 			_, err := c.puller.Pull(t.Context(), c.references, amd64)
-			if m.asked["registry"].requests > 0 {
-				t.Errorf("the registry was asked %d times", m.asked["registry"].requests)
+			if m.recorders["registry"].requests > 0 {
+				t.Errorf("the registry was asked %d times", m.recorders["registry"].requests)
 			}
 			if c.want == "" {
 				if err != nil {
@@ -253,34 +253,34 @@ func TestSparedRegistries(t *testing.T) {
 				}
 				return
 			}
-			told := failure.Describe(err, "none")
-			if told.Reason != c.want || told.Registry != m.registry.Host || told.RetryAfterSeconds != 0 {
-				t.Errorf("failure %+v, want %s of %s without a time of its own", told, c.want, m.registry.Host)
+			described := failure.Describe(err, "none")
+			if described.Reason != c.want || described.Registry != m.registry.Host || described.RetryAfterSeconds != 0 {
+				t.Errorf("failure %+v, want %s of %s without a time of its own", described, c.want, m.registry.Host)
 			}
 		})
 	}
 }
 
-// TestSparedMirrors checks that a throttling host gets no requests as a mirror, either.
-func TestSparedMirrors(t *testing.T) {
+// TestThrottledMirrorGetsNoRequests checks that a throttling host gets no requests as a mirror, either.
+func TestThrottledMirrorGetsNoRequests(t *testing.T) {
 	m := newMirrored(t, nil)
 	p := m.puller()
-	p.Spared = []string{m.first.Host}
-	if _, err := p.Pull(t.Context(), []string{m.reference}, amd64); err != nil || m.who() != "second" {
-		t.Errorf("error %v, and %s were asked, want the second mirror only", err, m.who())
+	p.ThrottledHosts = []string{m.first.Host}
+	if _, err := p.Pull(t.Context(), []string{m.reference}, amd64); err != nil || m.requestedRegistries() != "second" {
+		t.Errorf("error %v, and %s were asked, want the second mirror only", err, m.requestedRegistries())
 	}
 }
 
-// TestThrottlingMirrorIsAskedOnce checks that a throttling mirror gets requests in the first pull of a Puller only.
-func TestThrottlingMirrorIsAskedOnce(t *testing.T) {
-	m := newMirrored(t, answer(http.StatusTooManyRequests))
+// TestThrottlingMirrorIsExcluded checks that a throttling mirror gets requests in the first pull of a Puller only.
+func TestThrottlingMirrorIsExcluded(t *testing.T) {
+	m := newMirrored(t, answerStatus(http.StatusTooManyRequests))
 	p := m.puller()
 	var requests [2]int
 	for i := range requests {
 		if _, err := p.Pull(t.Context(), []string{m.reference}, amd64); err != nil {
 			t.Fatal(err)
 		}
-		requests[i] = m.asked["first"].requests
+		requests[i] = m.recorders["first"].requests
 	}
 	if requests[0] == 0 || requests[1] != requests[0] {
 		t.Errorf("the mirror was asked %d times, and then %d times more, want no more", requests[0], requests[1]-requests[0])
@@ -313,8 +313,8 @@ func TestThrottlingRegistries(t *testing.T) {
 	}
 	throttling = "/blobs/"
 	_, err = readLayer(t, img.Content)
-	if told := failure.Describe(err, "none"); told.Reason != want.Reason || told.RetryAfterSeconds != 90 || told.Registry != want.Registry {
-		t.Errorf("a layer: failure %+v, want %+v", told, want)
+	if described := failure.Describe(err, "none"); described.Reason != want.Reason || described.RetryAfterSeconds != 90 || described.Registry != want.Registry {
+		t.Errorf("a layer: failure %+v, want %+v", described, want)
 	}
 	throttling = "/"
 	if _, err := p.Pull(t.Context(), []string{reference, second}, amd64); err != nil {
@@ -322,15 +322,15 @@ func TestThrottlingRegistries(t *testing.T) {
 	}
 	for _, references := range [][]string{{reference, calm.Host + "/gone:1"}, {calm.Host + "/gone:1", reference}} {
 		_, err := p.Pull(t.Context(), references, amd64)
-		if told := failure.Describe(err, "none"); told.Reason != want.Reason || told.RetryAfterSeconds != 90 || told.Registry != want.Registry {
-			t.Errorf("%v: failure %+v, want %+v: it may have what the other has not", references, told, want)
+		if described := failure.Describe(err, "none"); described.Reason != want.Reason || described.RetryAfterSeconds != 90 || described.Registry != want.Registry {
+			t.Errorf("%v: failure %+v, want %+v: it may have what the other has not", references, described, want)
 		}
 	}
 }
 
-// TestThrottlingRegistryIsAskedOnce checks that a registry that sends 429 with DENIED gets no request with the next credential, nor an
+// TestThrottlingRegistryIsNotRetried checks that a registry that sends 429 with DENIED gets no request with the next credential, nor an
 // anonymous one.
-func TestThrottlingRegistryIsAskedOnce(t *testing.T) {
+func TestThrottlingRegistryIsNotRetried(t *testing.T) {
 	manifests := 0
 	server := registrytest.NewRegistry(t, func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -348,8 +348,8 @@ func TestThrottlingRegistryIsAskedOnce(t *testing.T) {
 	p := puller(server.Host)
 	withCredentials(t, p, map[string]string{server.Host: "one", server.Host + "/team": "two"})
 	_, err := p.Pull(t.Context(), []string{server.Host + "/team/app:1"}, amd64)
-	told := failure.Describe(err, "none")
-	if told.Reason != workerapi.ReasonRegistryThrottled || told.RetryAfterSeconds != 90 || manifests != 1 {
-		t.Errorf("failure %+v after %d requests, want %s for 90 seconds after one", told, manifests, workerapi.ReasonRegistryThrottled)
+	described := failure.Describe(err, "none")
+	if described.Reason != workerapi.ReasonRegistryThrottled || described.RetryAfterSeconds != 90 || manifests != 1 {
+		t.Errorf("failure %+v after %d requests, want %s for 90 seconds after one", described, manifests, workerapi.ReasonRegistryThrottled)
 	}
 }

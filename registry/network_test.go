@@ -21,8 +21,8 @@ import (
 
 func copyBody(w io.Writer, response *http.Response) (int64, error) { return io.Copy(w, response.Body) }
 
-// secure serves an image as app:1 over TLS with the given certificate, and returns its host.
-func secure(t *testing.T, certificate tls.Certificate, image v1.Image, around func(http.Handler) http.Handler) string {
+// serveTLS serves an image as app:1 over TLS with the given certificate, and returns its host.
+func serveTLS(t *testing.T, certificate tls.Certificate, image v1.Image, around func(http.Handler) http.Handler) string {
 	t.Helper()
 	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	open := httptest.NewServer(handler)
@@ -36,14 +36,14 @@ func secure(t *testing.T, certificate tls.Certificate, image v1.Image, around fu
 	return strings.TrimPrefix(server.URL, "https://")
 }
 
-func asItIs(next http.Handler) http.Handler { return next }
+func unwrapped(next http.Handler) http.Handler { return next }
 
 // TestPrivateAuthorities checks that a CA that is configured for a host is trusted for that host only, beside the system's CAs.
 func TestPrivateAuthorities(t *testing.T) {
 	private, image := selfSigned(), registrytest.Image(t, registrytest.Files{"a": "b"})
-	storage := secure(t, private, image, asItIs)
-	host := secure(t, private, image, asItIs)
-	redirecting := secure(t, private, image, func(next http.Handler) http.Handler {
+	storage := serveTLS(t, private, image, unwrapped)
+	host := serveTLS(t, private, image, unwrapped)
+	redirecting := serveTLS(t, private, image, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if strings.Contains(r.URL.Path, "/blobs/") {
 				http.Redirect(w, r, "https://"+storage+r.URL.Path, http.StatusTemporaryRedirect)
@@ -52,7 +52,7 @@ func TestPrivateAuthorities(t *testing.T) {
 			next.ServeHTTP(w, r)
 		})
 	})
-	public := secure(t, systemAuthority, image, asItIs)
+	public := serveTLS(t, systemAuthority, image, unwrapped)
 	bundle := pemOf(private)
 	for what, c := range map[string]struct {
 		host       string
@@ -130,8 +130,8 @@ func TestRegistriesThroughTheProxy(t *testing.T) {
 	if err := pull("registry.proxied.test"); err != nil {
 		t.Errorf("through the proxy: %v", err)
 	}
-	if !slices.Contains(environmentProxy.asked, "registry.proxied.test") || !slices.Contains(environmentProxy.users, proxyUser) {
-		t.Errorf("the proxy was asked for %v by %v, want registry.proxied.test by %s", environmentProxy.asked, environmentProxy.users, proxyUser)
+	if !slices.Contains(environmentProxy.requestedHosts, "registry.proxied.test") || !slices.Contains(environmentProxy.users, proxyUser) {
+		t.Errorf("the proxy was asked for %v by %v, want registry.proxied.test by %s", environmentProxy.requestedHosts, environmentProxy.users, proxyUser)
 	}
 	for what, broken := range map[string]proxy{"refuses its user": {refuse: true}, "does not know the host": {to: "127.0.0.1:1"}} {
 		environmentProxy = broken
@@ -140,7 +140,7 @@ func TestRegistriesThroughTheProxy(t *testing.T) {
 			if err == nil {
 				t.Fatalf("a proxy that %s: the pull over %s succeeded", what, scheme)
 			}
-			if told := failure.Describe(err, "none"); strings.Contains(err.Error()+told.Message, proxyKey) {
+			if described := failure.Describe(err, "none"); strings.Contains(err.Error()+described.Message, proxyKey) {
 				t.Errorf("a proxy that %s: the error over %s tells its password: %v", what, scheme, err)
 			}
 		}

@@ -19,8 +19,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// retried are the status codes after which a request is retried at once. A throttling registry (429) is not retried.
-var retried = []int{
+// retriedStatusCodes are the status codes after which a request is retried at once. A throttling registry (429) is not retried.
+var retriedStatusCodes = []int{
 	http.StatusRequestTimeout, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
 }
 
@@ -31,23 +31,23 @@ const userAgent = "scanner-operator"
 type Puller struct {
 	// Registries configures the registries that need more than the defaults. It must be valid (see Validate).
 	Registries []workerapi.Registry
-	// Spared are the hosts of throttling registries. They are used neither as registry nor as mirror; their mirrors are used.
-	Spared []string
+	// ThrottledHosts are the hosts of throttling registries. They are used neither as registry nor as mirror; their mirrors are used.
+	ThrottledHosts []string
 	// Credentials of all pull secrets.
 	Credentials Credentials
 	// Transport to registries, such as that of NewTransport. If it is nil, the first pull creates one.
 	Transport http.RoundTripper
-	// Patience is how long a registry may send nothing; 0 for one minute.
-	Patience time.Duration
+	// StallTimeout is how long a registry may send nothing; 0 for one minute.
+	StallTimeout time.Duration
 	// Log receives the steps and the progress of a pull.
 	Log *slog.Logger
 	// Now returns the current time. It is needed for a Retry-After header with a date, and for the expiry of tokens.
 	Now func() time.Time
-	// Avoided are mirrors that have failed, as they are configured. They are not used.
-	Avoided []string
+	// ExcludedMirrors are mirrors that have failed, as they are configured. They are not used.
+	ExcludedMirrors []string
 
 	// sent is shared by all attempts: a registry may quote the secrets of one attempt in its answer to the next.
-	sent sent
+	sent sentSecrets
 }
 
 // Image is an image of one platform in a registry. Its layers are pulled when they are read.
@@ -119,21 +119,21 @@ func (p *Puller) pull(ctx context.Context, reference string, platform v1.Platfor
 		return image, nil
 	}
 	host := ref.Context().RegistryStr()
-	if p.isSpared(host) {
+	if p.isThrottled(host) {
 		return nil, &failure.Error{
 			Reason: workerapi.ReasonRegistryThrottled, Registry: workerapi.CanonicalHost(host),
 			Err: fmt.Errorf("%s asked to wait, and is not asked before that time is over%s", workerapi.CanonicalHost(host), mirrors),
 		}
 	}
-	if image, err = p.ask(ctx, ref, platform, p.patience()); err != nil && mirrors != "" {
+	if image, err = p.resolveWithCredentials(ctx, ref, platform, p.stallTimeout()); err != nil && mirrors != "" {
 		err = fmt.Errorf("%w%s", err, mirrors)
 	}
 	return image, err
 }
 
-// isSpared reports whether a host has asked to wait.
-func (p *Puller) isSpared(host string) bool {
-	return slices.ContainsFunc(p.Spared, func(spared string) bool { return workerapi.CanonicalHost(spared) == workerapi.CanonicalHost(host) })
+// isThrottled reports whether a host has asked to wait.
+func (p *Puller) isThrottled(host string) bool {
+	return slices.ContainsFunc(p.ThrottledHosts, func(spared string) bool { return workerapi.CanonicalHost(spared) == workerapi.CanonicalHost(host) })
 }
 
 // parse parses a reference. It allows plain HTTP only for a host that is listed for it.
@@ -142,14 +142,14 @@ func (p *Puller) parse(reference string) (name.Reference, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%q is not an image reference: %w", reference, err)
 	}
-	if hostsOf(p.Registries).of(ref.Context().RegistryStr()).PlainHTTP {
+	if hostsOf(p.Registries).configFor(ref.Context().RegistryStr()).PlainHTTP {
 		return name.ParseReference(reference, name.Insecure)
 	}
 	return ref, nil
 }
 
-// ask tries each credential for a repository, and then an anonymous request.
-func (p *Puller) ask(ctx context.Context, ref name.Reference, platform v1.Platform, patience time.Duration, options ...remote.Option) (*Image, error) {
+// resolveWithCredentials tries each credential for a repository, and then an anonymous request.
+func (p *Puller) resolveWithCredentials(ctx context.Context, ref name.Reference, platform v1.Platform, stallTimeout time.Duration, options ...remote.Option) (*Image, error) {
 	credentials := p.Credentials.For(ref.Context())
 	p.Log.Info("asking the registry", "image", ref.Name(), "platform", platform.String(), "credentials", len(credentials))
 	var auths []authn.Authenticator
@@ -160,7 +160,7 @@ func (p *Puller) ask(ctx context.Context, ref name.Reference, platform v1.Platfo
 	var refused []Credential
 	// Anonymous last: an image may be public although the secret for its registry has expired.
 	for i, auth := range append(auths, authn.Anonymous) {
-		image, err := p.resolve(ctx, ref, platform, auth, patience, options)
+		image, err := p.resolve(ctx, ref, platform, auth, stallTimeout, options)
 		if err == nil {
 			return image, nil
 		}
@@ -180,15 +180,15 @@ func (p *Puller) ask(ctx context.Context, ref name.Reference, platform v1.Platfo
 			firstErr = err
 		}
 	}
-	return nil, p.Credentials.refusal(ref, refused, firstErr)
+	return nil, p.Credentials.explainRefusal(ref, refused, firstErr)
 }
 
-// patience returns how long a registry may send nothing.
-func (p *Puller) patience() time.Duration { return cmp.Or(p.Patience, stallTimeout) }
+// stallTimeout returns how long a registry may send nothing.
+func (p *Puller) stallTimeout() time.Duration { return cmp.Or(p.StallTimeout, defaultStallTimeout) }
 
 // resolve resolves a reference with one credential. patience bounds how long the registry may send nothing before the layers. The
 // layers are pulled later with the same credential, and with the Puller's own bound.
-func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Platform, auth authn.Authenticator, patience time.Duration,
+func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Platform, auth authn.Authenticator, stallTimeout time.Duration,
 	options []remote.Option) (*Image, error) {
 	configured := hostsOf(p.Registries)
 	transport, err := p.transport()
@@ -197,12 +197,12 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 	}
 	// Each attempt has its own guard, since a Retry-After belongs to the answer that it came with.
 	guard := &guard{
-		next: transport, hosts: configured, now: p.Now, patience: patience,
+		next: transport, hosts: configured, now: p.Now, stallTimeout: stallTimeout,
 		registry: workerapi.CanonicalHost(ref.Context().RegistryStr()), credentials: p.Credentials, sent: &p.sent,
 	}
 	from, err := remote.NewPuller(append(slices.Clone(options),
 		remote.WithAuth(auth), remote.WithContext(ctx), remote.WithTransport(guard),
-		remote.WithUserAgent(userAgent), remote.WithRetryStatusCodes(retried...))...)
+		remote.WithUserAgent(userAgent), remote.WithRetryStatusCodes(retriedStatusCodes...))...)
 	if err != nil {
 		return nil, guard.classify(err)
 	}
@@ -215,8 +215,8 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 		return nil, guard.classify(err)
 	}
 	// Only the manifest shows which blobs may be large. Before it, every answer is a document.
-	guard.allowLayers(ref.Context(), manifest.Layers, p.patience())
-	own := withOwnLayers(image.Content, manifest, guard, func(digest v1.Hash) (v1.Layer, error) {
+	guard.allowLayers(ref.Context(), manifest.Layers, p.stallTimeout())
+	own := withoutForeignURLs(image.Content, manifest, guard, func(digest v1.Hash) (v1.Layer, error) {
 		return from.Layer(ctx, ref.Context().Digest(digest.String()))
 	})
 	image.Content = &loggedImage{Image: own, log: p.Log, guard: guard}

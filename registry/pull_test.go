@@ -47,7 +47,7 @@ type recorder struct {
 	authorizations map[string]bool
 }
 
-func (r *recorder) around(next http.Handler) http.Handler {
+func (r *recorder) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		r.mu.Lock()
 		if r.authorizations == nil {
@@ -63,8 +63,8 @@ func (r *recorder) around(next http.Handler) http.Handler {
 	})
 }
 
-// wants returns a wrapper that allows requests of one user only.
-func wants(user string) func(http.Handler) http.Handler {
+// requireUser returns a wrapper that allows requests of one user only.
+func requireUser(user string) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if got, _, _ := r.BasicAuth(); got != user {
@@ -97,8 +97,8 @@ func TestPlatforms(t *testing.T) {
 	onARM64 := registrytest.ImageFor(t, "arm64", registrytest.Files{"a": "arm64"})
 	index := server.PushIndex(t, "app/index:1", registrytest.Index(t, map[string]v1.Image{"amd64": onAMD64, "arm64": onARM64}))
 	plain := server.Push(t, "app/plain:1", onARM64)
-	unlabelled := registrytest.Declaring(t, onAMD64, v1.Platform{})
-	noArchitecture := registrytest.Declaring(t, onAMD64, v1.Platform{OS: "linux"})
+	unlabelled := registrytest.WithPlatform(t, onAMD64, v1.Platform{})
+	noArchitecture := registrytest.WithPlatform(t, onAMD64, v1.Platform{OS: "linux"})
 	// Both children were built on one machine, and declare its platform.
 	mistaken := server.PushIndex(t, "app/mistaken:1", registrytest.Index(t, map[string]v1.Image{"amd64": noArchitecture, "arm64": onAMD64}))
 	arm64 := v1.Platform{OS: "linux", Architecture: "arm64"}
@@ -169,7 +169,7 @@ func TestCredentialsDoNotLeak(t *testing.T) {
 	image := registrytest.Image(t, registrytest.Files{"a": "b"})
 
 	t.Run("to a registry that asks for some", func(t *testing.T) {
-		server := registrytest.NewRegistry(t, func(next http.Handler) http.Handler { return strange.around(wants("anyone")(next)) })
+		server := registrytest.NewRegistry(t, func(next http.Handler) http.Handler { return strange.wrap(requireUser("anyone")(next)) })
 		p := puller(server.Host)
 		withCredentials(t, p, map[string]string{"registry.example": "secret-user", "127.0.0.1": "portless-user"})
 		_, err := p.Pull(t.Context(), []string{server.Host + "/app:1"}, amd64)
@@ -181,17 +181,17 @@ func TestCredentialsDoNotLeak(t *testing.T) {
 		}
 	})
 	t.Run("to where a registry redirects", func(t *testing.T) {
-		blobs := registrytest.NewRegistry(t, storage.around)
+		blobs := registrytest.NewRegistry(t, storage.wrap)
 		blobs.Push(t, "app:1", image)
 		storage.authorizations = nil
 		var own recorder
 		server := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
-			return own.around(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			return own.wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {
 					http.Redirect(w, r, "http://"+blobs.Host+r.URL.Path, http.StatusTemporaryRedirect)
 					return
 				}
-				wants("secret-user")(next).ServeHTTP(w, r)
+				requireUser("secret-user")(next).ServeHTTP(w, r)
 			}))
 		})
 		// Pushing requires the user as well.
@@ -214,7 +214,7 @@ func TestCredentialsDoNotLeak(t *testing.T) {
 // for public images.
 func TestSeveralCredentials(t *testing.T) {
 	var seen recorder
-	server := registrytest.NewRegistry(t, func(next http.Handler) http.Handler { return seen.around(wants("right")(next)) })
+	server := registrytest.NewRegistry(t, func(next http.Handler) http.Handler { return seen.wrap(requireUser("right")(next)) })
 	pushAs(t, server.Host, "right", registrytest.Image(t, registrytest.Files{"a": "b"}))
 	p := puller(server.Host)
 	withCredentials(t, p, map[string]string{server.Host + "/app": "wrong", server.Host: "right"})
@@ -252,7 +252,7 @@ func TestSeveralCredentials(t *testing.T) {
 // TestPlainHTTPOnlyWhereListed uses a loopback address, for which the client library would fall back to HTTP.
 func TestPlainHTTPOnlyWhereListed(t *testing.T) {
 	var seen recorder
-	server := registrytest.NewRegistry(t, seen.around)
+	server := registrytest.NewRegistry(t, seen.wrap)
 	reference := server.Push(t, "app:1", registrytest.Image(t, registrytest.Files{"a": "b"}))
 	before := seen.requests
 	_, err := puller("registry.example").Pull(t.Context(), []string{reference}, amd64)

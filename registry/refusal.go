@@ -31,14 +31,14 @@ var nodeHosts = []string{
 	"*.azurecr.io", "*.azurecr.cn", "*.azurecr.us",
 }
 
-// onlyNodesHave reports whether pods may run an image of this host without any pull secret, with credentials of their nodes.
-func onlyNodesHave(host string) bool {
+// nodesHaveCredentials reports whether pods may run an image of this host without any pull secret, with credentials of their nodes.
+func nodesHaveCredentials(host string) bool {
 	return slices.ContainsFunc(nodeHosts, func(pattern string) bool { return matchHost(pattern, host) })
 }
 
-// refusal adds the probable cause and the remedy to the error of a registry that accepted neither the fitting credentials nor
+// explainRefusal adds the probable cause and the remedy to the error of a registry that accepted neither the fitting credentials nor
 // an anonymous request. refused are the credentials that it rejected.
-func (c Credentials) refusal(ref name.Reference, refused []Credential, err error) error {
+func (c Credentials) explainRefusal(ref name.Reference, refused []Credential, err error) error {
 	host, missing := workerapi.CanonicalHost(ref.Context().RegistryStr()), c.unusableFor(ref.Context())
 	switch {
 	case !hasReason(err, workerapi.ReasonUnauthorized):
@@ -46,22 +46,22 @@ func (c Credentials) refusal(ref name.Reference, refused []Credential, err error
 			return err
 		}
 		// Many registries answer "not found" to clients that may not know of a private image.
-		return fmt.Errorf("%w; if it is private: %s cannot be used", err, secrets(missing))
+		return fmt.Errorf("%w; if it is private: %s cannot be used", err, describeUnusable(missing))
 	case len(refused) > 0:
 		also := ""
 		if len(missing) > 0 {
-			also = ", and " + secrets(missing) + " cannot be used"
+			also = ", and " + describeUnusable(missing) + " cannot be used"
 		}
 		return failure.New(workerapi.ReasonUnauthorized,
-			fmt.Errorf("%s refuses the credential of %s%s; renew it, or let it read this repository: %w", host, pullSecrets(refused), also, err))
+			fmt.Errorf("%s refuses the credential of %s%s; renew it, or let it read this repository: %w", host, describePullSecrets(refused), also, err))
 	case len(missing) > 0:
 		correct := "the pods' imagePullSecrets"
 		if name := missing[0].secret; secretName.MatchString(name) {
 			correct = fmt.Sprintf("it in the pods' namespace: kubectl create secret docker-registry %s --docker-server=%s …", name, host)
 		}
 		return failure.New(workerapi.ReasonPullSecretMissing,
-			fmt.Errorf("%s wants credentials, and %s cannot be used; correct %s: %w", host, secrets(missing), correct, err))
-	case onlyNodesHave(host):
+			fmt.Errorf("%s wants credentials, and %s cannot be used; correct %s: %w", host, describeUnusable(missing), correct, err))
+	case nodesHaveCredentials(host):
 		return failure.New(workerapi.ReasonNodeCredentials,
 			fmt.Errorf("%s wants credentials, and no pull secret of the image's pods has some; those of the nodes cannot be used: see %s: %w",
 				host, nodeCredentialsURL, err))
@@ -71,13 +71,13 @@ func (c Credentials) refusal(ref name.Reference, refused []Credential, err error
 			host, nodeCredentialsURL, err))
 }
 
-// secrets lists unusable pull secrets with their problems.
-func secrets(all []unusable) string {
-	return enumerate(all, func(u unusable) string { return fmt.Sprintf("%q (%s)", u.secret, u.problem) })
+// describeUnusable lists unusable pull secrets with their problems.
+func describeUnusable(all []unusableEntry) string {
+	return enumerate(all, func(u unusableEntry) string { return fmt.Sprintf("%q (%s)", u.secret, u.problem) })
 }
 
-// pullSecrets lists the pull secrets that hold the credentials.
-func pullSecrets(all []Credential) string { return enumerate(all, Credential.String) }
+// describePullSecrets lists the pull secrets that hold the credentials.
+func describePullSecrets(all []Credential) string { return enumerate(all, Credential.String) }
 
 // enumerate joins the first maxNamed different names, and adds the number of the others.
 func enumerate[T any](all []T, text func(T) string) string {

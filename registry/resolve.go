@@ -40,8 +40,8 @@ func resolve(ctx context.Context, from *remote.Puller, ref name.Reference, platf
 	}, nil
 }
 
-// maxRead bounds how many indexes, and manifests that fit, are read for one image.
-const maxRead = 16
+// maxDocumentsRead bounds how many indexes, and manifests that fit, are read for one image.
+const maxDocumentsRead = 16
 
 // candidate is an image, the documents that led to it, and the platform in its configuration.
 type candidate struct {
@@ -53,16 +53,16 @@ type candidate struct {
 // choose returns the image that runs on the platform. In an index, that is the first in containerd's order.
 func (s *search) choose(descriptor *remote.Descriptor) (*candidate, error) {
 	if !descriptor.MediaType.IsIndex() {
-		return read(descriptor)
+		return readCandidate(descriptor)
 	}
-	switch found, err := s.in(descriptor.Manifest, 1); {
+	switch found, err := s.searchIndex(descriptor.Manifest, 1); {
 	case found != nil || err != nil:
 		return found, err
-	case s.beyond:
+	case s.incomplete:
 		return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("no manifest for %s was found within %d levels and %d documents; "+
-			"push the image again as one index of manifests", s.platform.String(), document.MaxIndexDepth, maxRead))
-	case s.artefact != nil && len(s.offered) == 0:
-		return nil, s.artefact
+			"push the image again as one index of manifests", s.platform.String(), document.MaxIndexDepth, maxDocumentsRead))
+	case s.artifact != nil && len(s.offered) == 0:
+		return nil, s.artifact
 	}
 	return nil, failure.New(workerapi.ReasonPlatformMismatch,
 		fmt.Errorf("the image has no manifest for %s, only for %q", s.platform.String(), s.offered[:min(len(s.offered), maxOffered)]))
@@ -71,9 +71,9 @@ func (s *search) choose(descriptor *remote.Descriptor) (*candidate, error) {
 // maxOffered bounds how many of an image's platforms a message names.
 const maxOffered = 20
 
-// errArtefact is wrapped by the errors about manifests that no runtime runs. The search skips such a manifest in an index. It does
+// errArtifact is wrapped by the errors about manifests that no runtime runs. The search skips such a manifest in an index. It does
 // not skip an unreadable manifest, which may run.
-var errArtefact = errors.New("it is not a container image")
+var errArtifact = errors.New("it is not a container image")
 
 // search finds the manifest of a platform.
 type search struct {
@@ -84,19 +84,19 @@ type search struct {
 	read int
 	// documents are the indexes that were read and the proofs of skipped manifests, in the order that document.Verify requires.
 	documents [][]byte
-	// kept is the size of documents in bytes.
-	kept int
+	// documentBytes is the size of documents in bytes.
+	documentBytes int
 	// offered are the platforms that were found and do not run on the node. beyond is true if a bound kept documents from being read.
-	offered []string
-	beyond  bool
-	// artefact is the error about the first manifest that would fit, but is not an image.
-	artefact error
+	offered    []string
+	incomplete bool
+	// artifact is the error about the first manifest that would fit, but is not an image.
+	artifact error
 }
 
-// in searches an index. depth is how many indexes led here, this one included. It returns nil if the index has no image for the platform.
-func (s *search) in(raw []byte, depth int) (*candidate, error) {
+// searchIndex searches an index. depth is how many indexes led here, this one included. It returns nil if the index has no image for the platform.
+func (s *search) searchIndex(raw []byte, depth int) (*candidate, error) {
 	s.read++
-	if err := s.keep(raw); err != nil {
+	if err := s.keepDocument(raw); err != nil {
 		return nil, err
 	}
 	index, err := document.Index(raw)
@@ -108,19 +108,19 @@ func (s *search) in(raw []byte, depth int) (*candidate, error) {
 		s.offered = append(s.offered, other.String())
 	}
 	for _, child := range children {
-		if s.read == maxRead || child.MediaType.IsIndex() && depth == document.MaxIndexDepth {
-			s.beyond = true
+		if s.read == maxDocumentsRead || child.MediaType.IsIndex() && depth == document.MaxIndexDepth {
+			s.incomplete = true
 			continue
 		}
-		if found, err := s.at(child, depth); found != nil || err != nil {
+		if found, err := s.searchChild(child, depth); found != nil || err != nil {
 			return found, err
 		}
 	}
 	return nil, nil
 }
 
-// at examines one child of an index. It returns nil if the child is no image for the platform, and no index with one.
-func (s *search) at(child v1.Descriptor, depth int) (*candidate, error) {
+// searchChild examines one child of an index. It returns nil if the child is no image for the platform, and no index with one.
+func (s *search) searchChild(child v1.Descriptor, depth int) (*candidate, error) {
 	descriptor, err := s.get(child.Digest)
 	if err != nil {
 		return nil, err
@@ -128,13 +128,13 @@ func (s *search) at(child v1.Descriptor, depth int) (*candidate, error) {
 	// Runtimes use the media type in the index.
 	descriptor.MediaType = child.MediaType
 	if child.MediaType.IsIndex() {
-		return s.in(descriptor.Manifest, depth+1)
+		return s.searchIndex(descriptor.Manifest, depth+1)
 	}
 	s.read++
-	found, err := read(descriptor)
+	found, err := readCandidate(descriptor)
 	switch {
-	case errors.Is(err, errArtefact):
-		s.artefact = cmp.Or(s.artefact, err)
+	case errors.Is(err, errArtifact):
+		s.artifact = cmp.Or(s.artifact, err)
 	case err != nil:
 		return nil, err
 	case child.Platform == nil && !document.Runs(s.platform, found.declared):
@@ -143,12 +143,12 @@ func (s *search) at(child v1.Descriptor, depth int) (*candidate, error) {
 		found.documents = append(slices.Clip(s.documents), descriptor.Manifest)
 		return found, nil
 	}
-	return nil, s.passOver(descriptor)
+	return nil, s.keepSkipProof(descriptor)
 }
 
-// passOver keeps the proof that a manifest of an index does not run: the manifest, and its configuration if it names one.
-func (s *search) passOver(descriptor *remote.Descriptor) error {
-	if err := s.keep(descriptor.Manifest); err != nil {
+// keepSkipProof keeps the proof that a manifest of an index does not run: the manifest, and its configuration if it names one.
+func (s *search) keepSkipProof(descriptor *remote.Descriptor) error {
+	if err := s.keepDocument(descriptor.Manifest); err != nil {
 		return err
 	}
 	manifest, err := document.Manifest(descriptor.Manifest)
@@ -163,12 +163,12 @@ func (s *search) passOver(descriptor *remote.Descriptor) error {
 	if err != nil {
 		return err
 	}
-	return s.keep(config)
+	return s.keepDocument(config)
 }
 
-// keep adds a document to the proof of which manifest runs. It returns an error if the proof exceeds MaxManifestsBytes.
-func (s *search) keep(raw []byte) error {
-	if s.kept += len(raw); s.kept > workerapi.MaxManifestsBytes {
+// keepDocument adds a document to the proof of which manifest runs. It returns an error if the proof exceeds MaxManifestsBytes.
+func (s *search) keepDocument(raw []byte) error {
+	if s.documentBytes += len(raw); s.documentBytes > workerapi.MaxManifestsBytes {
 		return failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("the indexes of the image, and what they hold before the manifest for %s, have more than %d MiB; "+
 			"push the image again as one index of manifests", s.platform.String(), workerapi.MaxManifestsBytes>>20))
 	}
@@ -176,10 +176,10 @@ func (s *search) keep(raw []byte) error {
 	return nil
 }
 
-// read fetches the manifest and the configuration of an image, and rejects manifests that are no images. The platform in the
+// readCandidate fetches the manifest and the configuration of an image, and rejects manifests that are no images. The platform in the
 // configuration matters only if the index names none. Builds for several platforms often leave a wrong or no architecture
 // there, and runtimes run such images, since the index decides.
-func read(descriptor *remote.Descriptor) (*candidate, error) {
+func readCandidate(descriptor *remote.Descriptor) (*candidate, error) {
 	image, err := descriptor.Image()
 	if err != nil {
 		return nil, err
@@ -189,11 +189,11 @@ func read(descriptor *remote.Descriptor) (*candidate, error) {
 		return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("the manifest is not readable: %w", err))
 	}
 	if len(manifest.Layers) == 0 && manifest.Config.Digest == (v1.Hash{}) {
-		return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("%w: the manifest (%s) has neither configuration nor layers", errArtefact, manifest.MediaType))
+		return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("%w: the manifest (%s) has neither configuration nor layers", errArtifact, manifest.MediaType))
 	}
 	// Artifacts (charts, signatures, SBOMs) are manifests, too. Their configuration has another type.
 	notImage := failure.New(workerapi.ReasonNotAnImage,
-		fmt.Errorf("%w: its configuration is of type %q", errArtefact, manifest.Config.MediaType))
+		fmt.Errorf("%w: its configuration is of type %q", errArtifact, manifest.Config.MediaType))
 	// Fetched separately from decoding, since a failed fetch is the registry's fault.
 	rawConfig, err := image.RawConfigFile()
 	if err != nil {

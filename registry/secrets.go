@@ -17,18 +17,18 @@ const (
 	maxSentBytes = 64 << 10
 )
 
-// errTooLarge is returned for a secret that is too large to be kept, and is therefore not sent.
-var errTooLarge = errors.New("a credential or token of more than 64 KiB is not sent")
+// errSecretTooLarge is returned for a secret that is too large to be kept, and is therefore not sent.
+var errSecretTooLarge = errors.New("a credential or token of more than 64 KiB is not sent")
 
-// sent keeps the secrets that were sent to registries and their token servers, for redaction. Tokens are in no
+// sentSecrets keeps the secrets that were sent to registries and their token servers, for redaction. Tokens are in no
 // pull secret, and a registry may quote them as well. It is safe for concurrent use.
-type sent struct {
+type sentSecrets struct {
 	mu     sync.Mutex
 	values []string
 }
 
-// remember keeps the secrets of a request before it is sent. If it fails, the request must not be sent.
-func (s *sent) remember(request *http.Request) error {
+// keepFrom keeps the secrets of a request before it is sent. If it fails, the request must not be sent.
+func (s *sentSecrets) keepFrom(request *http.Request) error {
 	_, value, _ := strings.Cut(request.Header.Get("Authorization"), " ")
 	if err := s.add(value); err != nil {
 		return err
@@ -55,9 +55,9 @@ func refreshTokenIn(request *http.Request) string {
 }
 
 // add keeps a secret, and drops the oldest one beyond maxSent.
-func (s *sent) add(secret string) error {
+func (s *sentSecrets) add(secret string) error {
 	if len(secret) > maxSentBytes {
-		return errTooLarge
+		return errSecretTooLarge
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +70,7 @@ func (s *sent) add(secret string) error {
 }
 
 // all returns a copy of the kept secrets.
-func (s *sent) all() []string {
+func (s *sentSecrets) all() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.values)

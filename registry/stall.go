@@ -9,60 +9,60 @@ import (
 	"time"
 )
 
-// stallTimeout is how long a registry may send nothing, before its answer or in the middle of it. Users see a
+// defaultStallTimeout is how long a registry may send nothing, before its answer or in the middle of it. Users see a
 // failure within two minutes.
-const stallTimeout = time.Minute
+const defaultStallTimeout = time.Minute
 
 // errStalled reports that a registry has stopped sending. It is not a timeout in the sense of package net: the client
 // library would retry that, and wait as long again.
 var errStalled = errors.New("the registry has stopped sending")
 
-// impatient sends a request. It cancels the request, or the reading of its answer, if the server sends nothing for patience. A
+// roundTripWithStallTimeout sends a request. It cancels the request, or the reading of its answer, if the server sends nothing for patience. A
 // deadline for the whole request would depend on the size of a layer.
-func impatient(next http.RoundTripper, request *http.Request, patience time.Duration) (*http.Response, error) {
+func roundTripWithStallTimeout(next http.RoundTripper, request *http.Request, timeout time.Duration) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(request.Context())
-	watch := time.AfterFunc(patience, func() { cancel(fmt.Errorf("%w: %s has sent nothing for %s", errStalled, request.URL.Host, patience)) })
+	timer := time.AfterFunc(timeout, func() { cancel(fmt.Errorf("%w: %s has sent nothing for %s", errStalled, request.URL.Host, timeout)) })
 	response, err := next.RoundTrip(request.WithContext(ctx))
-	watch.Stop()
+	timer.Stop()
 	if err != nil {
 		defer cancel(nil)
-		return nil, becauseOf(ctx, err)
+		return nil, stallCause(ctx, err)
 	}
-	response.Body = &watchedBody{ReadCloser: response.Body, ctx: ctx, cancel: cancel, watch: watch, patience: patience}
+	response.Body = &stallBody{ReadCloser: response.Body, ctx: ctx, cancel: cancel, timer: timer, timeout: timeout}
 	return response, nil
 }
 
-// becauseOf returns the stall that ended a context, or err if the context did not end by a stall.
-func becauseOf(ctx context.Context, err error) error {
+// stallCause returns the stall that ended a context, or err if the context did not end by a stall.
+func stallCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, errStalled) {
 		return cause
 	}
 	return err
 }
 
-// watchedBody restarts the stall timer with each Read. The timer stands still between two Reads, when nothing is expected.
-type watchedBody struct {
+// stallBody restarts the stall timer with each Read. The timer stands still between two Reads, when nothing is expected.
+type stallBody struct {
 	io.ReadCloser
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
-	watch    *time.Timer
-	patience time.Duration
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	timer   *time.Timer
+	timeout time.Duration
 }
 
 // Read implements io.Reader.
-func (b *watchedBody) Read(p []byte) (int, error) {
-	b.watch.Reset(b.patience)
-	defer b.watch.Stop()
+func (b *stallBody) Read(p []byte) (int, error) {
+	b.timer.Reset(b.timeout)
+	defer b.timer.Stop()
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = becauseOf(b.ctx, err)
+		err = stallCause(b.ctx, err)
 	}
 	return n, err
 }
 
 // Close implements io.Closer.
-func (b *watchedBody) Close() error {
-	b.watch.Stop()
+func (b *stallBody) Close() error {
+	b.timer.Stop()
 	defer b.cancel(nil)
 	return b.ReadCloser.Close()
 }

@@ -48,7 +48,7 @@ func TestStalledRegistries(t *testing.T) {
 			})
 			reference := server.Push(t, "app:1", image)
 			p := puller(server.Host)
-			p.Patience = 200 * time.Millisecond
+			p.StallTimeout = 200 * time.Millisecond
 			img, err := p.Pull(t.Context(), []string{reference}, amd64)
 			if err == nil {
 				layers, layersErr := img.Content.Layers()
@@ -67,8 +67,8 @@ func TestStalledRegistries(t *testing.T) {
 	}
 }
 
-// silent starts a server that accepts connections, counts them, and sends nothing.
-func silent(t *testing.T) (host string, connections *atomic.Int32) {
+// silentServer starts a server that accepts connections, counts them, and sends nothing.
+func silentServer(t *testing.T) (host string, connections *atomic.Int32) {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -103,12 +103,12 @@ func silent(t *testing.T) (host string, connections *atomic.Int32) {
 func TestSilentRegistry(t *testing.T) {
 	for what, plain := range map[string]bool{"TLS": false, "plain HTTP": true} {
 		t.Run(what, func(t *testing.T) {
-			host, connections := silent(t)
+			host, connections := silentServer(t)
 			p := puller()
 			if plain {
 				p = puller(host)
 			}
-			p.Patience = 400 * time.Millisecond
+			p.StallTimeout = 400 * time.Millisecond
 			_, err := p.Pull(t.Context(), []string{host + "/app:1"}, amd64)
 			if got := reason(err); got != workerapi.ReasonRegistryUnavail || !strings.Contains(err.Error(), "has stopped sending") {
 				t.Errorf("got %s (%v), want %s that has stopped sending", got, err, workerapi.ReasonRegistryUnavail)
@@ -125,12 +125,12 @@ func TestSilentRegistry(t *testing.T) {
 // source. That of its layers is not: a cache may have to fetch them first.
 func TestSilentMirrors(t *testing.T) {
 	m := newMirrored(t, nil)
-	host, _ := silent(t)
+	host, _ := silentServer(t)
 	var log strings.Builder
 	p := m.puller()
 	p.Registries[2].Mirrors = []string{host}
 	p.Registries = append(p.Registries, workerapi.Registry{Host: host, PlainHTTP: true})
-	p.Patience, p.Log = 400*time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))
+	p.StallTimeout, p.Log = 400*time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))
 	if _, err := p.Pull(t.Context(), []string{m.reference}, amd64); err != nil || !strings.Contains(log.String(), "has sent nothing for 100ms") {
 		t.Errorf("error %v, want the image of the registry after a quarter of the time:\n%s", err, log.String())
 	}
@@ -149,7 +149,7 @@ func TestSilentMirrors(t *testing.T) {
 	p = m.puller()
 	p.Registries[2].Mirrors = []string{slow.Host}
 	p.Registries = append(p.Registries, workerapi.Registry{Host: slow.Host, PlainHTTP: true})
-	p.Patience = 400 * time.Millisecond
+	p.StallTimeout = 400 * time.Millisecond
 	img, err := p.Pull(t.Context(), []string{m.registry.Host + "/team/app@" + registrytest.Digest(t, image)}, amd64)
 	if err != nil || img.Mirror != slow.Host {
 		t.Fatalf("got %+v and %v, want the image of the slow mirror", img, err)

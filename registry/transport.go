@@ -27,8 +27,8 @@ const (
 	maxHeaderBytes = 256 << 10
 )
 
-// errLongAnswer reports an answer of more than maxAnswerBytes where a token is expected.
-var errLongAnswer = fmt.Errorf("its answer is larger than %d MiB", maxAnswerBytes>>20)
+// errAnswerTooLarge reports an answer of more than maxAnswerBytes where a token is expected.
+var errAnswerTooLarge = fmt.Errorf("its answer is larger than %d MiB", maxAnswerBytes>>20)
 
 // ErrPlainHTTP reports a request over plain HTTP to a host that is not listed for it.
 var ErrPlainHTTP = errors.New("plain HTTP is not allowed for this host; list it as a registry with plainHTTP if that is meant")
@@ -49,12 +49,12 @@ type guard struct {
 	registry string
 	// credentials and sent hold the secrets that no error may quote.
 	credentials Credentials
-	sent        *sent
+	sent        *sentSecrets
 
 	mu sync.Mutex
-	// patience is how long the registry may send nothing.
-	patience   time.Duration
-	retryAfter time.Duration
+	// stallTimeout is how long the registry may send nothing.
+	stallTimeout time.Duration
+	retryAfter   time.Duration
 	// layers holds the host and path of each blob that may be of any size.
 	layers map[string]bool
 }
@@ -62,31 +62,31 @@ type guard struct {
 // RoundTrip implements http.RoundTripper.
 func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	// The client library falls back to HTTP for any private or loopback address. Here, only the configuration decides.
-	if request.URL.Scheme != "https" && !g.hosts.of(request.URL.Host).PlainHTTP {
+	if request.URL.Scheme != "https" && !g.hosts.configFor(request.URL.Host).PlainHTTP {
 		return nil, fmt.Errorf("%s: %w", request.URL.Host, ErrPlainHTTP)
 	}
-	if err := g.sent.remember(request); err != nil {
+	if err := g.sent.keepFrom(request); err != nil {
 		return nil, err
 	}
 	// A redirect arrives as a request of its own, and the same rule applies to it.
-	response, err := impatient(g.next, request, g.waits())
+	response, err := roundTripWithStallTimeout(g.next, request, g.currentStallTimeout())
 	if err != nil {
 		return nil, err
 	}
 	if response.StatusCode == http.StatusTooManyRequests {
-		g.remember(response.Header.Get("Retry-After"))
+		g.keepRetryAfter(response.Header.Get("Retry-After"))
 	}
-	if response.StatusCode == http.StatusOK && isWebPage(response) && strings.Contains(asked(request).URL.Path, "/manifests/") {
+	if response.StatusCode == http.StatusOK && isWebPage(response) && strings.Contains(originalRequest(request).URL.Path, "/manifests/") {
 		response.Body.Close()
 		return nil, fmt.Errorf("%s: %w", request.URL.Host, errWebPage)
 	}
-	response.Body = g.bounded(asked(request), response)
+	response.Body = g.boundedBody(originalRequest(request), response)
 	return response, nil
 }
 
-// bounded returns the body of an answer with its bound. Layers have no bound: they are streamed to disk and verified
+// boundedBody returns the body of an answer with its bound. Layers have no bound: they are streamed to disk and verified
 // against their digest. The client library reads everything else into memory and decodes it, error responses for layers included.
-func (g *guard) bounded(first *http.Request, response *http.Response) io.ReadCloser {
+func (g *guard) boundedBody(first *http.Request, response *http.Response) io.ReadCloser {
 	switch {
 	case response.StatusCode != http.StatusOK:
 		// The status decides, and the beginning of the text is enough to explain it.
@@ -94,9 +94,9 @@ func (g *guard) bounded(first *http.Request, response *http.Response) io.ReadClo
 	case g.isLayer(first):
 		return response.Body
 	case first.URL.RawQuery == "" && (strings.Contains(first.URL.Path, "/manifests/") || strings.Contains(first.URL.Path, "/blobs/")):
-		return &checkedBody{ReadCloser: response.Body, check: &document.Shape{}}
+		return &checkedBody{ReadCloser: response.Body, check: &document.BoundsChecker{}}
 	}
-	return &checkedBody{ReadCloser: response.Body, check: &atMost{left: maxAnswerBytes}}
+	return &checkedBody{ReadCloser: response.Body, check: &byteLimit{left: maxAnswerBytes}}
 }
 
 // isWebPage reports whether an answer is HTML: that of a portal, a proxy or another server in the registry's place.
@@ -107,21 +107,21 @@ func isWebPage(response *http.Response) bool {
 
 // allowLayers lifts the bound of documents for the layers of a manifest, and for no other blob that the registry could serve as
 // one. It also sets the stall timeout to patience, that for layers.
-func (g *guard) allowLayers(repository name.Repository, layers []v1.Descriptor, patience time.Duration) {
+func (g *guard) allowLayers(repository name.Repository, layers []v1.Descriptor, stallTimeout time.Duration) {
 	allowed := make(map[string]bool, len(layers))
 	for _, layer := range layers {
 		allowed[fmt.Sprintf("%s/v2/%s/blobs/%s", repository.RegistryStr(), repository.RepositoryStr(), layer.Digest)] = true
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.layers, g.patience = allowed, patience
+	g.layers, g.stallTimeout = allowed, stallTimeout
 }
 
-// waits returns how long the registry may send nothing, before an answer and between two pieces of it.
-func (g *guard) waits() time.Duration {
+// currentStallTimeout returns how long the registry may send nothing, before an answer and between two pieces of it.
+func (g *guard) currentStallTimeout() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.patience
+	return g.stallTimeout
 }
 
 // isLayer reports whether a request is for a layer. A request for a token always has a body or a query, so a token server's
@@ -132,17 +132,17 @@ func (g *guard) isLayer(request *http.Request) bool {
 	return request.Method == http.MethodGet && request.URL.RawQuery == "" && g.layers[request.URL.Host+request.URL.Path]
 }
 
-// asked returns the original request of a chain of redirects. The address of a redirect does not show what
+// originalRequest returns the original request of a chain of redirects. The address of a redirect does not show what
 // kind of content it leads to.
-func asked(request *http.Request) *http.Request {
+func originalRequest(request *http.Request) *http.Request {
 	for request.Response != nil && request.Response.Request != nil {
 		request = request.Response.Request
 	}
 	return request
 }
 
-// remember keeps the value of a Retry-After header, which holds seconds or a date (RFC 9110, 10.2.3).
-func (g *guard) remember(header string) {
+// keepRetryAfter keeps the value of a Retry-After header, which holds seconds or a date (RFC 9110, 10.2.3).
+func (g *guard) keepRetryAfter(header string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if seconds, err := strconv.Atoi(header); err == nil && seconds > 0 {
@@ -153,8 +153,8 @@ func (g *guard) remember(header string) {
 	}
 }
 
-// wait returns how long a throttling registry asked to wait; 0 if it did not.
-func (g *guard) wait() time.Duration {
+// requestedWait returns how long a throttling registry asked to wait; 0 if it did not.
+func (g *guard) requestedWait() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.retryAfter
@@ -182,13 +182,13 @@ func (b *checkedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// atMost accepts a number of bytes, and returns errLongAnswer beyond it.
-type atMost struct{ left int }
+// byteLimit accepts a number of bytes, and returns errAnswerTooLarge beyond it.
+type byteLimit struct{ left int }
 
 // Write implements io.Writer.
-func (a *atMost) Write(p []byte) (int, error) {
+func (a *byteLimit) Write(p []byte) (int, error) {
 	if a.left -= len(p); a.left < 0 {
-		return 0, errLongAnswer
+		return 0, errAnswerTooLarge
 	}
 	return len(p), nil
 }

@@ -22,8 +22,8 @@ import (
 // documentBytes is larger than any document may be.
 const documentBytes = document.MaxBytes + 1<<20
 
-// endless writes 64 MiB, far more than a document may have.
-func endless(w http.ResponseWriter) {
+// writeEndless writes 64 MiB, far more than a document may have.
+func writeEndless(w http.ResponseWriter) {
 	block := []byte(strings.Repeat(" ", 1<<20))
 	for range 64 {
 		if _, err := w.Write(block); err != nil {
@@ -51,8 +51,8 @@ func largeImage(t *testing.T) (image v1.Image, layer string) {
 	return image, registrytest.Digest(t, made)
 }
 
-// toBlobs is a path that looks like that of a layer.
-const toBlobs = "/v2/app/blobs/sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+// layerPath is a path that looks like that of a layer.
+const layerPath = "/v2/app/blobs/sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 // TestDocumentsAreBounded checks that the kind of the request determines the bound of an answer. An address that looks like a
 // layer's, as the target of a redirect or as a realm, does not lift the bound.
@@ -60,26 +60,26 @@ func TestDocumentsAreBounded(t *testing.T) {
 	isManifest := func(r *http.Request) bool { return strings.Contains(r.URL.Path, "/manifests/") }
 	isBlob := func(r *http.Request) bool { return strings.Contains(r.URL.Path, "/blobs/") }
 	storage := registrytest.NewRegistry(t, func(http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { endless(w) })
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeEndless(w) })
 	})
 	// hostile returns true if it has answered.
 	for what, hostile := range map[string]func(w http.ResponseWriter, r *http.Request) bool{
 		"a manifest": func(w http.ResponseWriter, r *http.Request) bool {
 			if isManifest(r) {
 				w.Header().Set("Content-Type", string(types.OCIManifestSchema1))
-				endless(w)
+				writeEndless(w)
 			}
 			return isManifest(r)
 		},
 		"a manifest after a redirect": func(w http.ResponseWriter, r *http.Request) bool {
 			if isManifest(r) {
-				http.Redirect(w, r, "http://"+storage.Host+toBlobs, http.StatusTemporaryRedirect)
+				http.Redirect(w, r, "http://"+storage.Host+layerPath, http.StatusTemporaryRedirect)
 			}
 			return isManifest(r)
 		},
 		"a configuration": func(w http.ResponseWriter, r *http.Request) bool {
 			if isBlob(r) {
-				endless(w)
+				writeEndless(w)
 			}
 			// The client library trusts the size in the manifest.
 			if isManifest(r) {
@@ -92,9 +92,9 @@ func TestDocumentsAreBounded(t *testing.T) {
 		"a token from a realm among the blobs": func(w http.ResponseWriter, r *http.Request) bool {
 			switch {
 			case r.URL.Query().Has("scope"):
-				endless(w)
+				writeEndless(w)
 			case r.URL.Path == "/v2/":
-				w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="http://%s%s",service="x"`, r.Host, toBlobs))
+				w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="http://%s%s",service="x"`, r.Host, layerPath))
 				w.WriteHeader(http.StatusUnauthorized)
 			}
 			return r.URL.Query().Has("scope") || r.URL.Path == "/v2/"
@@ -151,9 +151,9 @@ func TestLayersAreNotBounded(t *testing.T) {
 	}
 }
 
-// TestTokenFromTheAddressOfALayer checks the bound of a token that is renewed while layers are pulled, with the address of a layer as
+// TestTokenFromLayerURL checks the bound of a token that is renewed while layers are pulled, with the address of a layer as
 // its realm.
-func TestTokenFromTheAddressOfALayer(t *testing.T) {
+func TestTokenFromLayerURL(t *testing.T) {
 	image, layer := largeImage(t)
 	pulling := false
 	server := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
@@ -161,7 +161,7 @@ func TestTokenFromTheAddressOfALayer(t *testing.T) {
 			path := "/v2/app/blobs/" + layer
 			switch {
 			case r.URL.Query().Has("scope") && pulling:
-				endless(w)
+				writeEndless(w)
 			case r.URL.Query().Has("scope"):
 				_, _ = io.Copy(w, strings.NewReader(`{"token": "first"}`))
 			case r.URL.Path == "/v2/" && r.Header.Get("Authorization") == "" && strings.Contains(r.UserAgent(), "scanner-operator"),
@@ -199,7 +199,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 					if armed && r.Method == http.MethodGet && strings.Contains(r.URL.Path, c.path) {
 						w.WriteHeader(http.StatusForbidden)
 						fmt.Fprint(w, c.begin)
-						endless(w)
+						writeEndless(w)
 						return
 					}
 					next.ServeHTTP(w, r)

@@ -14,9 +14,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// TestWhatCannotBeReadIsNotPassedOver checks that an unreadable image in an index is a failure. containerd parses less of a
+// TestUnreadableImageIsNotSkipped checks that an unreadable image in an index is a failure. containerd parses less of a
 // configuration, and may run that image rather than the next one in the index.
-func TestWhatCannotBeReadIsNotPassedOver(t *testing.T) {
+func TestUnreadableImageIsNotSkipped(t *testing.T) {
 	good := registrytest.Image(t, registrytest.Files{"a": "b"})
 	raw, err := good.RawManifest()
 	if err != nil {

@@ -23,11 +23,11 @@ const (
 	apiConnections = 256
 	// apiHeaderBytes has room for a token and a continue parameter.
 	apiHeaderBytes = 64 << 10
-	// apiWriteTime bounds a response, unless the API sets a longer deadline. There is no read timeout: a request is a header only, and
+	// apiWriteTimeout bounds a response, unless the API sets a longer deadline. There is no read timeout: a request is a header only, and
 	// net/http would also apply a read timeout to the time that the response takes.
-	apiWriteTime = time.Minute
-	// apiIdleTime is short, since callers without a token may read the OpenAPI document too.
-	apiIdleTime = 15 * time.Second
+	apiWriteTimeout = time.Minute
+	// apiIdleTimeout is short, since callers without a token may read the OpenAPI document too.
+	apiIdleTimeout = 15 * time.Second
 	// reviewsPerSecond and reviewsBurst are the rate limit of each reviewer: one for callers' tokens, one for callers' permissions.
 	reviewsPerSecond = 50
 	reviewsBurst     = 200
@@ -38,11 +38,11 @@ func (op *operator) addAPI(ctx context.Context) error {
 	if op.options.APIAddress == "0" {
 		return nil
 	}
-	tokenReviews, err := op.newReviewer()
+	tokenReviews, err := op.newReviewClient()
 	if err != nil {
 		return err
 	}
-	accessReviews, err := op.newReviewer()
+	accessReviews, err := op.newReviewClient()
 	if err != nil {
 		return err
 	}
@@ -59,21 +59,21 @@ func (op *operator) addAPI(ctx context.Context) error {
 		return fmt.Errorf("--api-bind-address: %w", err)
 	}
 	// localhost is for "kubectl port-forward".
-	certificates := &certificate.Server{Authority: op.authority, Names: append(serviceNames(apiService, op.options.Namespace), "localhost")}
+	certificates := &certificate.Server{Authority: op.authority, Names: append(serviceDNSNames(apiService, op.options.Namespace), "localhost")}
 	return op.manager.Add(&manager.Server{
 		Name: "api", OnlyServeWhenLeader: true,
 		Server: &http.Server{
-			Handler: dismissing(handler), ReadHeaderTimeout: headerTimeout, WriteTimeout: apiWriteTime, IdleTimeout: apiIdleTime, MaxHeaderBytes: apiHeaderBytes,
+			Handler: closeUnauthorized(handler), ReadHeaderTimeout: headerTimeout, WriteTimeout: apiWriteTimeout, IdleTimeout: apiIdleTimeout, MaxHeaderBytes: apiHeaderBytes,
 			// Downloads are aborted at shutdown instead of being waited for.
 			BaseContext: func(net.Listener) context.Context { return ctx },
 		},
-		Listener: tls.NewListener(limited(listener, apiConnections),
+		Listener: tls.NewListener(limitConnections(listener, apiConnections),
 			&tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.GetCertificate}),
 	})
 }
 
-// newReviewer returns a client with a rate limit of its own, so that requests to the API do not use up the rate limit of the controllers.
-func (op *operator) newReviewer() (ctrlclient.Client, error) {
+// newReviewClient returns a client with a rate limit of its own, so that requests to the API do not use up the rate limit of the controllers.
+func (op *operator) newReviewClient() (ctrlclient.Client, error) {
 	config := rest.CopyConfig(op.manager.GetConfig())
 	config.QPS, config.Burst, config.RateLimiter = reviewsPerSecond, reviewsBurst, nil
 	return ctrlclient.New(config, ctrlclient.Options{Scheme: op.manager.GetScheme()})

@@ -24,12 +24,12 @@ const (
 	backupTime       = "20060102T150405Z"
 )
 
-// brokenOffAge is the age from which an incomplete file counts as abandoned.
-const brokenOffAge = 24 * time.Hour
+// incompleteFileAge is the age from which an incomplete file counts as abandoned.
+const incompleteFileAge = 24 * time.Hour
 
 // backup writes the whole store to standard output or a file, while the manager uses the store. Nothing else goes to standard output:
 // messages go to says.
-func backup(ctx context.Context, args []string, out *os.File, says io.Writer) error {
+func backup(ctx context.Context, args []string, out *os.File, messages io.Writer) error {
 	flags := newFlags("backup")
 	dataDir := flags.String("data-dir", defaultDataDir, "directory of the store")
 	output := flags.String("output", "-", "file to write, with mode 0600; - for standard output")
@@ -51,7 +51,7 @@ func backup(ctx context.Context, args []string, out *os.File, says io.Writer) er
 		return err
 	}
 	if *keep > 0 { // before the backup, which may need their space
-		if err := deleteBrokenOff(*directory); err != nil {
+		if err := deleteIncompleteFiles(*directory); err != nil {
 			return errors.Join(err, db.Close())
 		}
 	}
@@ -59,7 +59,7 @@ func backup(ctx context.Context, args []string, out *os.File, says io.Writer) er
 	if err = errors.Join(err, db.Close()); err != nil {
 		return err
 	}
-	fmt.Fprintf(says, "backed up store %s (schema %d, %d KiB) as of %s\n", info.Store, info.Schema, info.Pages*info.PageSize>>10, info.CreatedAt.Format(time.RFC3339))
+	fmt.Fprintf(messages, "backed up store %s (schema %d, %d KiB) as of %s\n", info.Store, info.Schema, info.Pages*info.PageSize>>10, info.CreatedAt.Format(time.RFC3339))
 	if *keep > 0 {
 		return deleteOldBackups(*directory, *keep)
 	}
@@ -97,8 +97,8 @@ func backupFile(ctx context.Context, db *store.SQLite, path string) (info store.
 	return info, nil
 }
 
-// deleteBrokenOff deletes the incomplete files of killed backups with --directory that are at least brokenOffAge old.
-func deleteBrokenOff(directory string) error {
+// deleteIncompleteFiles deletes the incomplete files of killed backups with --directory that are at least incompleteFileAge old.
+func deleteIncompleteFiles(directory string) error {
 	entries, err := os.ReadDir(directory)
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func deleteBrokenOff(directory string) error {
 		if !strings.HasPrefix(entry.Name(), incompletePrefix+backupPrefix) || !strings.Contains(entry.Name(), backupSuffix+".") {
 			continue
 		}
-		if status, err := entry.Info(); err == nil && time.Since(status.ModTime()) >= brokenOffAge {
+		if status, err := entry.Info(); err == nil && time.Since(status.ModTime()) >= incompleteFileAge {
 			errs = append(errs, os.Remove(filepath.Join(directory, entry.Name())))
 		}
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// command runs a subcommand beside the manager, as with kubectl exec.
-func (c *cluster) command(in io.Reader, arguments ...string) (out, says string, err error) {
+// runCommand runs a subcommand beside the manager, as with kubectl exec.
+func (c *cluster) runCommand(in io.Reader, arguments ...string) (out, messages string, err error) {
 	c.t.Helper()
 	var stdout, stderr bytes.Buffer
 	command := exec.CommandContext(c.t.Context(), os.Args[0], arguments...)
@@ -43,40 +43,40 @@ func (c *cluster) storeID() string {
 func TestBackupAndRestoreOfProcess(t *testing.T) {
 	c := newCluster(t)
 	dir := t.TempDir()
-	first := c.starts("first", dir)
-	c.runs("api")
-	c.covered(1)
-	saved, says, err := c.command(nil, "backup", "--data-dir="+dir)
+	first := c.start("first", dir)
+	c.createPod("api")
+	c.waitScanned(1)
+	saved, says, err := c.runCommand(nil, "backup", "--data-dir="+dir)
 	c.Expect(err).NotTo(HaveOccurred(), says)
 	c.Expect(says).To(HavePrefix("backed up store " + c.storeID()))
-	c.runs("web")
-	c.covered(2)
+	c.createPod("web")
+	c.waitScanned(2)
 	before := c.storeID()
 
-	_, says, err = c.command(strings.NewReader(saved[:len(saved)-1]), "restore", "--data-dir="+dir)
+	_, says, err = c.runCommand(strings.NewReader(saved[:len(saved)-1]), "restore", "--data-dir="+dir)
 	c.Expect(err).To(HaveOccurred())
 	c.Expect(says).To(And(HavePrefix("scanner-operator restore: nothing was changed: "), ContainSubstring("damaged or not complete")))
-	out, says, err := c.command(strings.NewReader(saved), "restore", "--data-dir="+dir)
+	out, says, err := c.runCommand(strings.NewReader(saved), "restore", "--data-dir="+dir)
 	c.Expect(err).NotTo(HaveOccurred(), says)
 	c.Expect(out).To(ContainSubstring("restart it now"))
 	c.Expect(c.storeID()).To(Equal(before), "the manager that runs notices nothing")
-	c.Expect(first.alive()).To(Equal(200))
-	c.signals(first, syscall.SIGTERM)
-	c.ends(first)
+	c.Expect(first.liveness()).To(Equal(200))
+	c.signal(first, syscall.SIGTERM)
+	c.waitEnded(first)
 
-	second := c.starts("second", dir)
-	c.becomesReady(second)
+	second := c.start("second", dir)
+	c.waitReady(second)
 	c.Expect(second.log.String()).To(ContainSubstring("Took the restored store"))
-	c.Eventually(c.storeID, patience, "250ms").ShouldNot(Equal(before))
-	c.covered(2)
+	c.Eventually(c.storeID, waitTimeout, "250ms").ShouldNot(Equal(before))
+	c.waitScanned(2)
 	reader, err := store.OpenSQLiteReadOnly(filepath.Join(dir, storeFile))
 	c.Expect(err).NotTo(HaveOccurred())
 	defer reader.Close()
 	c.Expect(reader.RestoredFrom()).To(BeTemporally("~", time.Now(), 10*time.Minute))
 }
 
-// aDataDir returns a data directory with a store.
-func aDataDir(t *testing.T) string {
+// newDataDir returns a data directory with a store.
+func newDataDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	s, err := store.OpenSQLite(t.Context(), filepath.Join(dir, storeFile), time.Now)
@@ -88,7 +88,7 @@ func aDataDir(t *testing.T) string {
 // TestBackupFiles: a file is private, and appears only when it is complete. Of the files that are named by their time, the newest are kept.
 // Other files in the directory stay.
 func TestBackupFiles(t *testing.T) {
-	dir, backups := aDataDir(t), t.TempDir()
+	dir, backups := newDataDir(t), t.TempDir()
 	names := func() (names []string) {
 		entries, err := os.ReadDir(backups)
 		must(t, err)
@@ -106,7 +106,7 @@ func TestBackupFiles(t *testing.T) {
 	for _, path := range []string{begun, brokenOff} {
 		must(t, os.WriteFile(path, nil, 0o600))
 	}
-	must(t, os.Chtimes(brokenOff, time.Time{}, time.Now().Add(-brokenOffAge)))
+	must(t, os.Chtimes(brokenOff, time.Time{}, time.Now().Add(-incompleteFileAge)))
 	must(t, backup(t.Context(), []string{"--data-dir=" + dir, "--directory=" + backups, "--keep=2"}, os.Stdout, io.Discard))
 	if _, err := os.Stat(brokenOff); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("what was broken off a day ago: %v, want that it is gone", err)
@@ -133,9 +133,9 @@ func TestBackupFiles(t *testing.T) {
 	}
 }
 
-// TestBackupRefused: the error names the mistake.
-func TestBackupRefused(t *testing.T) {
-	dir, empty := aDataDir(t), t.TempDir()
+// TestBackupInvalid: the error names the mistake.
+func TestBackupInvalid(t *testing.T) {
+	dir, empty := newDataDir(t), t.TempDir()
 	for name, tt := range map[string]struct {
 		args []string
 		want string

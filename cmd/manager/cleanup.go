@@ -24,14 +24,14 @@ const (
 	cleanupQPS = 50
 	// defaultNamespace is where the operator is installed unless another namespace was chosen.
 	defaultNamespace = "scanner-operator-system"
-	// storeClaim is the name of the store's PersistentVolumeClaim in all installers.
-	storeClaim = "scanner-operator-store"
+	// storePVC is the name of the store's PersistentVolumeClaim in all installers.
+	storePVC = "scanner-operator-store"
 )
 
 // cleanup removes from the cluster what the operator created, before or after the operator is uninstalled. It connects with $KUBECONFIG, or
 // as the pod that it runs in.
 func cleanup(ctx context.Context, args []string, out io.Writer) error {
-	work := controllers.Cleanup{Workers: grype.WorkerSelector(), IsWorker: grype.IsWorker, Out: out, Own: ownObjects()}
+	work := controllers.Cleanup{Workers: grype.WorkerSelector(), IsWorker: grype.IsWorker, Out: out, ManagerObjects: ownObjects()}
 	if err := parseCleanup(args, &work); err != nil {
 		return err
 	}
@@ -61,8 +61,8 @@ func parseCleanup(args []string, work *controllers.Cleanup) error {
 	flags.BoolVar(&work.StopManager, "stop-manager", false, "scale the manager's Deployment to zero and wait for its pods to end before anything else is removed")
 	flags.DurationVar(&work.Timeout, "timeout", 2*time.Minute, "how long to wait for Scanners to go, and for the manager to stop")
 	database := flags.Bool("database", false, "delete the claim that holds vulnerability databases, which can be downloaded again")
-	flags.BoolVar(&work.Results, "results", false, "delete all ImageScans and the store's claim "+storeClaim+": all that was found, and what was said about it")
-	flags.BoolVar(&work.Kinds, "crds", false, "delete the operator's CustomResourceDefinitions, and with them all Scanners, ImageScans and exceptions")
+	flags.BoolVar(&work.Results, "results", false, "delete all ImageScans and the store's claim "+storePVC+": all that was found, and what was said about it")
+	flags.BoolVar(&work.CRDs, "crds", false, "delete the operator's CustomResourceDefinitions, and with them all Scanners, ImageScans and exceptions")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -74,12 +74,12 @@ func parseCleanup(args []string, work *controllers.Cleanup) error {
 		return fmt.Errorf("--namespace: %w", err)
 	}
 	if *database {
-		work.Claims = append(work.Claims, claim(grype.DatabaseClaim))
+		work.PVCs = append(work.PVCs, pvc(grype.DatabasePVC))
 	}
 	if work.Results {
-		work.Claims = append(work.Claims, claim(storeClaim))
+		work.PVCs = append(work.PVCs, pvc(storePVC))
 	}
-	if work.Kinds && len(work.Namespaces) > 0 {
+	if work.CRDs && len(work.Namespaces) > 0 {
 		return errors.New("--crds: kinds belong to all namespaces, so it cannot be used with --namespace")
 	}
 	if work.Timeout <= 0 {
@@ -88,14 +88,14 @@ func parseCleanup(args []string, work *controllers.Cleanup) error {
 	return nil
 }
 
-func claim(name string) controllers.Named {
-	return controllers.Named{Kind: corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), Name: name}
+func pvc(name string) controllers.ObjectRef {
+	return controllers.ObjectRef{Kind: corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), Name: name}
 }
 
 // ownObjects returns the objects that a manager creates in its namespace and would create again.
-func ownObjects() []controllers.Named {
+func ownObjects() []controllers.ObjectRef {
 	secret, configMap := corev1.SchemeGroupVersion.WithKind("Secret"), corev1.SchemeGroupVersion.WithKind("ConfigMap")
-	return []controllers.Named{
+	return []controllers.ObjectRef{
 		{Kind: secret, Name: authoritySecret},
 		{Kind: secret, Name: notifierSecret},
 		{Kind: configMap, Name: authorityBundle},

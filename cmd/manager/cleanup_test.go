@@ -29,8 +29,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 )
 
-// clusterOfCleanup starts an API server and returns its administrator's client. $KUBECONFIG has the permissions of config/cleanup.
-func clusterOfCleanup(t *testing.T) client.Client {
+// newCleanupCluster starts an API server and returns its administrator's client. $KUBECONFIG has the permissions of config/cleanup.
+func newCleanupCluster(t *testing.T) client.Client {
 	t.Helper()
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skip(`needs an API server: KUBEBUILDER_ASSETS="$(hack/cluster/cluster.sh assets)", or "make test"`)
@@ -84,7 +84,7 @@ func must(t *testing.T, err error) {
 // TestCleanupCommand: with the permissions of config/cleanup and nothing else of the operator, pods and Scanners with its finalizers can be
 // deleted. With a limit to one namespace, the others stay unchanged.
 func TestCleanupCommand(t *testing.T) {
-	cluster := clusterOfCleanup(t)
+	cluster := newCleanupCluster(t)
 	var waiting []client.Object
 	for _, namespace := range []string{"blog", "shop"} {
 		pod := &corev1.Pod{
@@ -134,7 +134,7 @@ func TestCleanupCommand(t *testing.T) {
 
 // TestCleanupEverything: on request, everything that the operator creates is deleted, with only the permissions of config/cleanup.
 func TestCleanupEverything(t *testing.T) {
-	cluster := clusterOfCleanup(t)
+	cluster := newCleanupCluster(t)
 	own := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: defaultNamespace, Name: name, Labels: map[string]string{
 			"app.kubernetes.io/name": "scanner-operator", "app.kubernetes.io/managed-by": "scanner-operator", "app.kubernetes.io/component": "catalog",
@@ -161,8 +161,8 @@ func TestCleanupEverything(t *testing.T) {
 		&corev1.ConfigMap{ObjectMeta: own(authorityBundle)},
 		&corev1.ConfigMap{ObjectMeta: own(controllers.DeliveriesConfigMap)},
 		&coordinationv1.Lease{ObjectMeta: own(managerName)},
-		&corev1.PersistentVolumeClaim{ObjectMeta: own(grype.DatabaseClaim), Spec: claim},
-		&corev1.PersistentVolumeClaim{ObjectMeta: own(storeClaim), Spec: claim},
+		&corev1.PersistentVolumeClaim{ObjectMeta: own(grype.DatabasePVC), Spec: claim},
+		&corev1.PersistentVolumeClaim{ObjectMeta: own(storePVC), Spec: claim},
 		&v1alpha1.ImageScan{ObjectMeta: own("web"), Spec: v1alpha1.ImageScanSpec{
 			Scanner: "all", Digest: "sha256:" + strings.Repeat("0", 64), Platform: "linux/amd64",
 		}},
@@ -208,8 +208,8 @@ func TestCleanupEverything(t *testing.T) {
 	must(t, cleanup(t.Context(), everything, io.Discard))
 }
 
-// TestCleanupRefused: the error names the mistake.
-func TestCleanupRefused(t *testing.T) {
+// TestCleanupInvalid: the error names the mistake.
+func TestCleanupInvalid(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	for name, tt := range map[string]struct {
 		args []string

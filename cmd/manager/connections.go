@@ -8,25 +8,25 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// connectionsOfOne is the maximum number of connections from one address. A worker has one connection. An address is that of a pod or,
+// maxConnectionsPerAddress is the maximum number of connections from one address. A worker has one connection. An address is that of a pod or,
 // where a network hides pods, that of a node.
-const connectionsOfOne = 16
+const maxConnectionsPerAddress = 16
 
-// limited returns a listener with a maximum number of connections, and at most connectionsOfOne of them from the same address. Nobody needs
+// limitConnections returns a listener with a maximum number of connections, and at most maxConnectionsPerAddress of them from the same address. Nobody needs
 // a token to connect, and a single pod must not be able to keep all others out.
-func limited(listener net.Listener, all int) net.Listener {
-	return netutil.LimitListener(&perAddress{Listener: listener, open: map[string]int{}}, all)
+func limitConnections(listener net.Listener, all int) net.Listener {
+	return netutil.LimitListener(&perAddressListener{Listener: listener, open: map[string]int{}}, all)
 }
 
-// perAddress closes new connections of an address that has connectionsOfOne already.
-type perAddress struct {
+// perAddressListener closes new connections of an address that has maxConnectionsPerAddress already.
+type perAddressListener struct {
 	net.Listener
 	mu   sync.Mutex
 	open map[string]int // by address
 }
 
 // Accept implements net.Listener.
-func (l *perAddress) Accept() (net.Conn, error) {
+func (l *perAddressListener) Accept() (net.Conn, error) {
 	for {
 		connection, err := l.Listener.Accept()
 		if err != nil {
@@ -36,24 +36,24 @@ func (l *perAddress) Accept() (net.Conn, error) {
 		if host, _, err := net.SplitHostPort(address); err == nil {
 			address = host
 		}
-		if l.enter(address) {
-			return &counted{Conn: connection, leave: sync.OnceFunc(func() { l.leave(address) })}, nil
+		if l.acquire(address) {
+			return &countedConn{Conn: connection, release: sync.OnceFunc(func() { l.release(address) })}, nil
 		}
 		_ = connection.Close()
 	}
 }
 
-func (l *perAddress) enter(address string) bool {
+func (l *perAddressListener) acquire(address string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open[address] >= connectionsOfOne {
+	if l.open[address] >= maxConnectionsPerAddress {
 		return false
 	}
 	l.open[address]++
 	return true
 }
 
-func (l *perAddress) leave(address string) {
+func (l *perAddressListener) release(address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open[address]--; l.open[address] == 0 {
@@ -61,27 +61,27 @@ func (l *perAddress) leave(address string) {
 	}
 }
 
-// counted is a connection that counts until it is closed.
-type counted struct {
+// countedConn is a connection that counts until it is closed.
+type countedConn struct {
 	net.Conn
-	leave func()
+	release func()
 }
 
 // Close implements net.Conn.
-func (c *counted) Close() error {
-	defer c.leave()
+func (c *countedConn) Close() error {
+	defer c.release()
 	return c.Conn.Close()
 }
 
-// dismissing closes the connections of callers whose token is missing or invalid. They would otherwise keep them for the idle timeout.
-func dismissing(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(&dismisser{w}, r) })
+// closeUnauthorized closes the connections of callers whose token is missing or invalid. They would otherwise keep them for the idle timeout.
+func closeUnauthorized(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(&unauthorizedCloser{w}, r) })
 }
 
-type dismisser struct{ http.ResponseWriter }
+type unauthorizedCloser struct{ http.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
-func (d *dismisser) WriteHeader(status int) {
+func (d *unauthorizedCloser) WriteHeader(status int) {
 	if status == http.StatusUnauthorized {
 		d.Header().Set("Connection", "close")
 	}
@@ -89,4 +89,4 @@ func (d *dismisser) WriteHeader(status int) {
 }
 
 // Unwrap is for http.ResponseController.
-func (d *dismisser) Unwrap() http.ResponseWriter { return d.ResponseWriter }
+func (d *unauthorizedCloser) Unwrap() http.ResponseWriter { return d.ResponseWriter }

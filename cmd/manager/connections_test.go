@@ -28,9 +28,9 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener := limited(inner, 2*connectionsOfOne)
+	listener := limitConnections(inner, 2*maxConnectionsPerAddress)
 	t.Cleanup(func() { _ = listener.Close() })
-	accepted := make(chan net.Conn, 4*connectionsOfOne)
+	accepted := make(chan net.Conn, 4*maxConnectionsPerAddress)
 	go func() {
 		for {
 			connection, err := listener.Accept()
@@ -41,14 +41,14 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 		}
 	}()
 	var served []net.Conn
-	for range connectionsOfOne {
+	for range maxConnectionsPerAddress {
 		dial(t, listener.Addr(), "127.0.0.1")
 		served = append(served, <-accepted)
 	}
-	tooMuch := dial(t, listener.Addr(), "127.0.0.1")
-	_ = tooMuch.SetReadDeadline(time.Now().Add(10 * time.Second))
-	if _, err := tooMuch.Read(make([]byte, 1)); err == nil || errors.Is(err, net.ErrClosed) || isTimeout(err) {
-		t.Errorf("one connection more than %d of one address: %v, want that it is closed", connectionsOfOne, err)
+	refused := dial(t, listener.Addr(), "127.0.0.1")
+	_ = refused.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := refused.Read(make([]byte, 1)); err == nil || errors.Is(err, net.ErrClosed) || isTimeout(err) {
+		t.Errorf("one connection more than %d of one address: %v, want that it is closed", maxConnectionsPerAddress, err)
 	}
 	dial(t, listener.Addr(), "127.0.0.2")
 	other := <-accepted
@@ -76,7 +76,7 @@ func isTimeout(err error) bool {
 // TestUnauthenticatedConnectionsClose: the connection of a caller without a valid token is closed; others stay open.
 func TestUnauthenticatedConnectionsClose(t *testing.T) {
 	for status, want := range map[int]bool{http.StatusUnauthorized: true, http.StatusOK: false, http.StatusForbidden: false} {
-		server := httptest.NewServer(dismissing(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })))
+		server := httptest.NewServer(closeUnauthorized(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })))
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
 		if err != nil {
 			t.Fatal(err)

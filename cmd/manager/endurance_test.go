@@ -30,79 +30,79 @@ import (
 func TestTwoManagersOneStore(t *testing.T) {
 	c := newCluster(t)
 	dir := t.TempDir()
-	first := c.starts("first", dir)
-	c.becomesReady(first)
-	c.runs("a")
-	c.covered(1)
-	second := c.starts("second", dir)
-	c.Eventually(second.alive, patience, "100ms").Should(Equal(http.StatusOK))
+	first := c.start("first", dir)
+	c.waitReady(first)
+	c.createPod("a")
+	c.waitScanned(1)
+	second := c.start("second", dir)
+	c.Eventually(second.liveness, waitTimeout, "100ms").Should(Equal(http.StatusOK))
 	status, text := second.probe("/readyz")
 	c.Expect(status).To(Equal(http.StatusServiceUnavailable))
 	c.Expect(text).To(ContainSubstring("the store is in use by another manager"))
 	c.Expect(second.log.String()).To(ContainSubstring("Waiting for the store"))
-	c.signals(first, syscall.SIGKILL)
-	c.becomesReady(second)
-	c.runs("b")
-	c.covered(2)
+	c.signal(first, syscall.SIGKILL)
+	c.waitReady(second)
+	c.createPod("b")
+	c.waitScanned(2)
 }
 
 // TestTwoManagersTwoStores: managers with separate stores compete for the lease. The second one is not ready, reports why, and takes over
 // at once when the first one shuts down.
 func TestTwoManagersTwoStores(t *testing.T) {
 	c := newCluster(t)
-	first := c.starts("first", t.TempDir())
-	c.becomesReady(first)
-	second := c.starts("second", t.TempDir())
+	first := c.start("first", t.TempDir())
+	c.waitReady(first)
+	second := c.start("second", t.TempDir())
 	// Before its store is open, a manager answers 503 and names no check.
 	c.Eventually(func() string {
 		status, text := second.probe("/readyz?verbose")
 		return fmt.Sprint(status, text)
-	}, patience, "100ms").Should(And(HavePrefix("500"), ContainSubstring("leading")))
-	c.signals(first, syscall.SIGTERM)
-	c.ends(first)
-	c.becomesReady(second)
-	c.runs("a")
-	c.covered(1)
+	}, waitTimeout, "100ms").Should(And(HavePrefix("500"), ContainSubstring("leading")))
+	c.signal(first, syscall.SIGTERM)
+	c.waitEnded(first)
+	c.waitReady(second)
+	c.createPod("a")
+	c.waitScanned(1)
 }
 
 // TestTwoManagersLeaseLost: a manager that has lost its lease ends, so that it writes nothing more, and reports why.
 func TestTwoManagersLeaseLost(t *testing.T) {
 	c := newCluster(t)
-	first := c.starts("first", t.TempDir())
-	c.becomesReady(first)
+	first := c.start("first", t.TempDir())
+	c.waitReady(first)
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "scanner-operator-manager"}}
 	stolen := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"holderIdentity":"somebody else"}}`)) // no conflict
 	c.Expect(c.client.Patch(t.Context(), lease, stolen)).To(Succeed())
-	c.ends(first)
+	c.waitEnded(first)
 	c.Expect(first.command.ProcessState.ExitCode()).To(Equal(1))
 	c.Expect(first.log.String()).To(ContainSubstring("scanner-operator: leader election lost"))
 }
 
-// TestAPIServerAway: the manager ends when it could not renew its lease, as documented. After a restart, as by a kubelet, it covers
+// TestAPIServerUnavailable: the manager ends when it could not renew its lease, as documented. After a restart, as by a kubelet, it covers
 // everything soon after the API server is back, including what happened in the meantime.
-func TestAPIServerAway(t *testing.T) {
+func TestAPIServerUnavailable(t *testing.T) {
 	c := newCluster(t)
 	dir := t.TempDir()
-	manager := c.starts("first", dir)
-	c.becomesReady(manager)
-	c.runs("a")
-	c.covered(1)
+	manager := c.start("first", dir)
+	c.waitReady(manager)
+	c.createPod("a")
+	c.waitScanned(1)
 	id := storeID(t, dir)
-	c.door.set(true)
-	c.runs("b") // the test's own client does not go through the door
-	c.ends(manager)
+	c.proxy.setStalled(true)
+	c.createPod("b") // the test's own client does not go through the door
+	c.waitEnded(manager)
 	c.Expect(manager.log.String()).To(ContainSubstring("leader election lost"))
-	again := c.starts("again", dir)
+	again := c.start("again", dir)
 	c.Consistently(again.readiness, "5s", "1s").ShouldNot(Equal(http.StatusOK))
-	c.door.set(false)
+	c.proxy.setStalled(false)
 	back := time.Now()
 	select {
 	case <-again.ended:
-		again = c.starts("and again", dir)
+		again = c.start("and again", dir)
 	default:
 	}
-	c.becomesReady(again)
-	c.covered(2)
+	c.waitReady(again)
+	c.waitScanned(2)
 	t.Logf("all covered %s after the API server was back", time.Since(back).Round(time.Second))
 	c.Expect(storeID(t, dir)).To(Equal(id), "nothing was lost")
 }
@@ -121,16 +121,16 @@ func storeID(t *testing.T, dir string) string {
 func TestStoreMovedAwayWhileRunning(t *testing.T) {
 	c := newCluster(t)
 	dir := t.TempDir()
-	manager := c.starts("first", dir)
-	c.becomesReady(manager)
-	c.runs("a")
-	c.covered(1)
+	manager := c.start("first", dir)
+	c.waitReady(manager)
+	c.createPod("a")
+	c.waitScanned(1)
 	before := storeID(t, dir)
 	c.Expect(os.Rename(filepath.Join(dir, storeFile), filepath.Join(dir, "damaged.db"))).To(Succeed())
-	c.ends(manager)
+	c.waitEnded(manager)
 	c.Expect(manager.log.String()).To(ContainSubstring("moved away or replaced while the manager had it open"))
-	c.becomesReady(c.starts("again", dir))
-	c.covered(1)
+	c.waitReady(c.start("again", dir))
+	c.waitScanned(1)
 	c.Expect(storeID(t, dir)).NotTo(Equal(before))
 }
 
@@ -141,8 +141,8 @@ func TestStoreThatCannotBeOpened(t *testing.T) {
 	dir := t.TempDir()
 	garbage := []byte("this is no store, and somebody may want it back")
 	c.Expect(os.WriteFile(filepath.Join(dir, storeFile), garbage, 0o600)).To(Succeed())
-	manager := c.starts("first", dir)
-	c.ends(manager)
+	manager := c.start("first", dir)
+	c.waitEnded(manager)
 	c.Expect(manager.command.ProcessState.ExitCode()).To(Equal(1))
 	c.Expect(manager.log.String()).To(MatchRegexp(`scanner-operator: store .*store\.db: open: the file is damaged or no store; move it away .*\n$`))
 	c.Expect(os.ReadFile(filepath.Join(dir, storeFile))).To(Equal(garbage))
@@ -162,14 +162,14 @@ func TestStoreOfNewerVersion(t *testing.T) {
 	c.Expect(db.Close()).To(Succeed())
 	before, err := os.ReadFile(path)
 	c.Expect(err).NotTo(HaveOccurred())
-	manager := c.starts("older", filepath.Dir(path))
-	c.ends(manager)
+	manager := c.start("older", filepath.Dir(path))
+	c.waitEnded(manager)
 	c.Expect(manager.log.String()).To(MatchRegexp(`scanner-operator: store .*store\.db: open: the store was written by a newer version of the operator \(schema 999, this one knows [0-9]+\): .*\n$`))
 	c.Expect(os.ReadFile(path)).To(Equal(before), "nothing was written")
 }
 
-// conditionBecomes waits for a condition of the Scanner.
-func (c *cluster) conditionBecomes(condition string, status metav1.ConditionStatus, reason, text string) {
+// waitForCondition waits for a condition of the Scanner.
+func (c *cluster) waitForCondition(condition string, status metav1.ConditionStatus, reason, text string) {
 	c.t.Helper()
 	c.Eventually(func(g Gomega) {
 		var scanner v1alpha1.Scanner
@@ -189,10 +189,10 @@ func TestStoreVolumeFullWhileRunning(t *testing.T) {
 	c := newCluster(t)
 	dir := t.TempDir()
 	mount := `mount --make-rprivate / && mount -t tmpfs -o size=48m tmpfs "$0" && exec "$@"`
-	manager := c.starts("first", dir, "unshare", "-m", "sh", "-c", mount, dir)
-	c.becomesReady(manager)
-	c.runs("a")
-	c.covered(1)
+	manager := c.start("first", dir, "unshare", "-m", "sh", "-c", mount, dir)
+	c.waitReady(manager)
+	c.createPod("a")
+	c.waitScanned(1)
 	seen := filepath.Join("/proc", strconv.Itoa(manager.command.Process.Pid), "root", dir)
 	filler, err := os.Create(filepath.Join(seen, "filler"))
 	c.Expect(err).NotTo(HaveOccurred())
@@ -201,9 +201,9 @@ func TestStoreVolumeFullWhileRunning(t *testing.T) {
 	}
 	c.Expect(err).To(MatchError(syscall.ENOSPC))
 	c.Expect(filler.Close()).To(Succeed())
-	c.runs("b")
-	c.conditionBecomes(v1alpha1.ConditionStoreDurable, metav1.ConditionFalse, v1alpha1.ReasonVolumeFull, "enlarge it")
-	c.conditionBecomes(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonVolumeFull, "enlarge it")
+	c.createPod("b")
+	c.waitForCondition(v1alpha1.ConditionStoreDurable, metav1.ConditionFalse, v1alpha1.ReasonVolumeFull, "enlarge it")
+	c.waitForCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonVolumeFull, "enlarge it")
 	c.Expect(manager.readiness()).To(Equal(http.StatusOK), "what is known can still be asked for")
 	findings := exec.CommandContext(t.Context(), "nsenter", "-m", "-t", strconv.Itoa(manager.command.Process.Pid),
 		os.Args[0], "findings", "--data-dir="+dir)
@@ -212,8 +212,8 @@ func TestStoreVolumeFullWhileRunning(t *testing.T) {
 	c.Expect(err).NotTo(HaveOccurred(), "manager findings: %s", output)
 	c.Expect(string(output)).To(ContainSubstring("NAMESPACE"))
 	c.Expect(os.Remove(filler.Name())).To(Succeed())
-	c.conditionBecomes(v1alpha1.ConditionStoreDurable, metav1.ConditionTrue, v1alpha1.ReasonVolumeMounted, "")
-	c.covered(2)
+	c.waitForCondition(v1alpha1.ConditionStoreDurable, metav1.ConditionTrue, v1alpha1.ReasonVolumeMounted, "")
+	c.waitScanned(2)
 	c.Expect(strings.Count(manager.log.String(), `"level":"ERROR"`)).To(BeNumerically("<", 20), "nothing is tried all the time")
 }
 
@@ -221,14 +221,14 @@ func TestStoreVolumeFullWhileRunning(t *testing.T) {
 func TestStoreCorruptWhileRunning(t *testing.T) {
 	c := newCluster(t)
 	dir := t.TempDir()
-	manager := c.starts("first", dir)
-	c.becomesReady(manager)
-	c.runs("a")
-	c.covered(1)
-	c.signals(manager, syscall.SIGTERM) // moves everything from the write-ahead log into the file
-	c.ends(manager)
-	manager = c.starts("again", dir)
-	c.becomesReady(manager)
+	manager := c.start("first", dir)
+	c.waitReady(manager)
+	c.createPod("a")
+	c.waitScanned(1)
+	c.signal(manager, syscall.SIGTERM) // moves everything from the write-ahead log into the file
+	c.waitEnded(manager)
+	manager = c.start("again", dir)
+	c.waitReady(manager)
 	path := filepath.Join(dir, storeFile)
 	content, err := os.ReadFile(path)
 	c.Expect(err).NotTo(HaveOccurred())
@@ -237,9 +237,9 @@ func TestStoreCorruptWhileRunning(t *testing.T) {
 	const page = 4096
 	_, err = file.WriteAt(bytes.Repeat([]byte("garbage "), (len(content)-page)/8), page)
 	c.Expect(errors.Join(err, file.Close())).To(Succeed())
-	c.conditionBecomes(v1alpha1.ConditionStoreDurable, metav1.ConditionFalse, v1alpha1.ReasonStoreCorrupt, "move it away")
-	c.conditionBecomes(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonStoreCorrupt, "move it away")
-	c.Expect(manager.alive()).To(Equal(http.StatusOK))
+	c.waitForCondition(v1alpha1.ConditionStoreDurable, metav1.ConditionFalse, v1alpha1.ReasonStoreCorrupt, "move it away")
+	c.waitForCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonStoreCorrupt, "move it away")
+	c.Expect(manager.liveness()).To(Equal(http.StatusOK))
 	after, err := os.ReadFile(path)
 	c.Expect(err).NotTo(HaveOccurred())
 	c.Expect(len(after)).To(BeNumerically(">=", len(content)), "the file stays")

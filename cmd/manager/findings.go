@@ -50,7 +50,7 @@ func printFindings(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	images, err := collectFindings(ctx, db, func(use store.ImageUse) bool {
+	images, err := collectFindings(ctx, db, func(use store.UsedImage) bool {
 		wanted := strings.Contains(use.Key.Digest+" "+use.PlatformDigest+" "+strings.Join(use.References, " "), *name)
 		return wanted && (*namespace == "" || use.Namespace == *namespace)
 	})
@@ -69,12 +69,12 @@ func printJSON(out io.Writer, images []imageFindings) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(out, printable(string(text), "\n"))
+	_, err = fmt.Fprintln(out, escapeControl(string(text), "\n"))
 	return err
 }
 
-func collectFindings(ctx context.Context, db *store.SQLite, wanted func(store.ImageUse) bool) ([]imageFindings, error) {
-	uses, err := db.ImageUses(ctx)
+func collectFindings(ctx context.Context, db *store.SQLite, wanted func(store.UsedImage) bool) ([]imageFindings, error) {
+	uses, err := db.UsedImages(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func collectFindings(ctx context.Context, db *store.SQLite, wanted func(store.Im
 			Platform: use.Key.Platform.String(), PlatformDigest: use.PlatformDigest, Scope: string(use.Scope), Engine: use.Engine,
 			Findings: []finding.Finding{},
 		}
-		summary, err := db.Summary(ctx, use.Subject, store.Excepting{})
+		summary, err := db.Summary(ctx, use.Subject, store.ImageExceptions{})
 		if errors.Is(err, store.ErrNotFound) {
 			images = append(images, img)
 			continue
@@ -111,7 +111,7 @@ func printTable(out io.Writer, images []imageFindings) error {
 	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(table, "NAMESPACE\tIMAGE\tVULNERABILITY\tSEVERITY\tPACKAGE\tINSTALLED\tFIXED IN\tEXPLOITED\tENGINES")
 	for _, row := range mergeImages(images) {
-		for _, engine := range row.waiting {
+		for _, engine := range row.pending {
 			printRow(table, row.namespace, row.name, "(no result yet)", "", "", "", "", "", engine)
 		}
 		for _, f := range row.findings {
@@ -121,7 +121,7 @@ func printTable(out io.Writer, images []imageFindings) error {
 	return table.Flush()
 }
 
-func printFinding(table io.Writer, namespace, name string, f foundBy) {
+func printFinding(table io.Writer, namespace, name string, f mergedFinding) {
 	exploited := ""
 	if f.KnownExploited {
 		exploited = "yes"
@@ -132,7 +132,7 @@ func printFinding(table io.Writer, namespace, name string, f foundBy) {
 // printRow prints each cell on one line, without characters that control a terminal.
 func printRow(table io.Writer, cells ...string) {
 	for i, cell := range cells {
-		cells[i] = printable(cell, "")
+		cells[i] = escapeControl(cell, "")
 	}
 	fmt.Fprintln(table, strings.Join(cells, "\t"))
 }
@@ -141,13 +141,13 @@ func printRow(table io.Writer, cells ...string) {
 type imageRows struct {
 	namespace, name string
 	// findings, worst first.
-	findings []foundBy
-	// waiting lists the engines that have no result yet.
-	waiting []string
+	findings []mergedFinding
+	// pending lists the engines that have no result yet.
+	pending []string
 }
 
-// foundBy is a finding and the engines that found it. Where the engines differ, it is the worst of their findings.
-type foundBy struct {
+// mergedFinding is a finding and the engines that found it. Where the engines differ, it is the worst of their findings.
+type mergedFinding struct {
 	finding.Finding
 	engines []string
 }
@@ -164,8 +164,8 @@ func mergeImages(images []imageFindings) (rows []*imageRows) {
 			byImage[key] = row
 			rows = append(rows, row)
 		}
-		if img.DataVersion == "" && !slices.Contains(row.waiting, img.Engine) {
-			row.waiting = append(row.waiting, img.Engine)
+		if img.DataVersion == "" && !slices.Contains(row.pending, img.Engine) {
+			row.pending = append(row.pending, img.Engine)
 		}
 		row.add(img)
 	}
@@ -181,7 +181,7 @@ func (r *imageRows) add(img imageFindings) {
 	for _, f := range img.Findings {
 		i, found := known[f.Key()]
 		if !found {
-			r.findings = append(r.findings, foundBy{f, []string{img.Engine}})
+			r.findings = append(r.findings, mergedFinding{f, []string{img.Engine}})
 			continue
 		}
 		same := &r.findings[i]
@@ -193,5 +193,5 @@ func (r *imageRows) add(img imageFindings) {
 			slices.Sort(same.engines)
 		}
 	}
-	slices.SortStableFunc(r.findings, func(a, b foundBy) int { return finding.Worse(a.Finding, b.Finding) })
+	slices.SortStableFunc(r.findings, func(a, b mergedFinding) int { return finding.Worse(a.Finding, b.Finding) })
 }

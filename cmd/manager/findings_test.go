@@ -32,7 +32,7 @@ func storeWithFindings(t *testing.T) (dataDir string) {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	for namespace, digest := range map[string]string{"shop": scannedImage, "blog": newImage} {
-		err := db.SetUsed(t.Context(), store.Used{
+		err := db.SetUsage(t.Context(), store.ImageUsage{
 			Scanner: "uid-" + namespace, Namespace: namespace, Engine: "grype",
 			Key: image.Key{Digest: digest, Platform: image.Platform{OS: "linux", Architecture: "amd64"}},
 			Workloads: []store.Workload{{
@@ -43,10 +43,10 @@ func storeWithFindings(t *testing.T) (dataDir string) {
 			t.Fatal(err)
 		}
 	}
-	err = db.SaveCatalogue(t.Context(), store.Catalogued{
+	err = db.SaveCatalog(t.Context(), store.Catalog{
 		Engine:         "grype",
 		Key:            image.Key{Digest: scannedImage, Platform: image.Platform{OS: "linux", Architecture: "amd64"}},
-		PlatformDigest: scannedImage, CataloguedAt: time.Now(),
+		PlatformDigest: scannedImage, CatalogedAt: time.Now(),
 	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(nil), store.ArtifactMatchInput: bytes.NewReader(nil)})
 	if err != nil {
 		t.Fatal(err)
@@ -152,8 +152,8 @@ func TestFindingsJSON(t *testing.T) {
 	}
 }
 
-// TestFindingsRefused: the error names the mistake, and a missing store is not created.
-func TestFindingsRefused(t *testing.T) {
+// TestFindingsInvalid: the error names the mistake, and a missing store is not created.
+func TestFindingsInvalid(t *testing.T) {
 	for name, tt := range map[string]struct {
 		args []string
 		want string

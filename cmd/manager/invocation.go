@@ -15,11 +15,13 @@ import (
 // does not list it.
 const fakeBackendFlag = "enable-fake-backend"
 
-// invokedAs returns the name by which this program was started. In the image, that is scanner-operator.
-func invokedAs() string { return filepath.Base(os.Args[0]) }
+// programName returns the name by which this program was started. In the image, that is scanner-operator.
+func programName() string { return filepath.Base(os.Args[0]) }
 
 // commandName returns what the user typed: the program as it was invoked, and the subcommand, which may be empty.
-func commandName(subcommand string) string { return strings.TrimSpace(invokedAs() + " " + subcommand) }
+func commandName(subcommand string) string {
+	return strings.TrimSpace(programName() + " " + subcommand)
+}
 
 // newFlags returns the flag set of a subcommand. Its errors and its help begin with the command's name.
 func newFlags(subcommand string) *flag.FlagSet {
@@ -28,7 +30,7 @@ func newFlags(subcommand string) *flag.FlagSet {
 
 // printHelp prints the usage of the program, with all flags except those for tests.
 func printHelp(flags *flag.FlagSet) {
-	fmt.Fprintf(flags.Output(), usage, invokedAs())
+	fmt.Fprintf(flags.Output(), usage, programName())
 	shown := flag.NewFlagSet(flags.Name(), flag.ContinueOnError)
 	shown.SetOutput(flags.Output())
 	flags.VisitAll(func(f *flag.Flag) {
@@ -40,9 +42,9 @@ func printHelp(flags *flag.FlagSet) {
 	shown.PrintDefaults()
 }
 
-// printable escapes, as \uXXXX, each character that does not print and each that changes the direction of text. Characters in kept stay.
+// escapeControl escapes, as \uXXXX, each character that does not print and each that changes the direction of text. Characters in kept stay.
 // Images, registries and tenants choose text that is printed to a terminal, which obeys such characters.
-func printable(text, kept string) string {
+func escapeControl(text, kept string) string {
 	var safe strings.Builder
 	for _, r := range text {
 		switch {
@@ -58,12 +60,12 @@ func printable(text, kept string) string {
 	return safe.String()
 }
 
-// printableLines passes on a text, and escapes all but printable characters and line ends. Each Write must hold whole characters.
-type printableLines struct{ to io.Writer }
+// escapingWriter passes on a text, and escapes all but printable characters and line ends. Each Write must hold whole characters.
+type escapingWriter struct{ to io.Writer }
 
 // Write implements io.Writer.
-func (p printableLines) Write(text []byte) (int, error) {
-	if _, err := io.WriteString(p.to, printable(string(text), "\n")); err != nil {
+func (p escapingWriter) Write(text []byte) (int, error) {
+	if _, err := io.WriteString(p.to, escapeControl(string(text), "\n")); err != nil {
 		return 0, err
 	}
 	return len(text), nil

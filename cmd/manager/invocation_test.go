@@ -16,8 +16,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// TestTerminalIsNotControlled: a terminal shows control characters in the names of packages and images, and does not obey them.
-func TestTerminalIsNotControlled(t *testing.T) {
+// TestControlCharactersAreEscaped: a terminal shows control characters in the names of packages and images, and does not obey them.
+func TestControlCharactersAreEscaped(t *testing.T) {
 	hostile := "1\x1b[2J\x1b]0;owned\x07\r\nshop\tweb\u009b31m\u202e\x9b\U000e0041"
 	images := []imageFindings{{
 		Namespace: "shop", References: []string{"web" + hostile}, Engine: "grype", DataVersion: "v1",
@@ -45,10 +45,10 @@ func TestTerminalIsNotControlled(t *testing.T) {
 	}
 }
 
-// TestMessagesKeepTheirLines: errors quote registries and API servers. Of their control characters, only line ends are printed as they are.
-func TestMessagesKeepTheirLines(t *testing.T) {
+// TestEscapingKeepsLines: errors quote registries and API servers. Of their control characters, only line ends are printed as they are.
+func TestEscapingKeepsLines(t *testing.T) {
 	var out bytes.Buffer
-	fmt.Fprintln(printableLines{&out}, "first:\n\x1b[31mnginx ü 漢\x07")
+	fmt.Fprintln(escapingWriter{&out}, "first:\n\x1b[31mnginx ü 漢\x07")
 	if want := "first:\n\\u001b[31mnginx ü 漢\\u0007\n"; out.String() != want {
 		t.Errorf("printed %q, want %q", out.String(), want)
 	}
@@ -62,8 +62,8 @@ func TestHelp(t *testing.T) {
 	flags.SetOutput(&out)
 	o.addFlags(flags)
 	printHelp(flags)
-	if !strings.Contains(out.String(), "  "+invokedAs()+" restore [FILE] ") || strings.Contains(out.String(), "%!") {
-		t.Errorf("the help does not name %s:\n%s", invokedAs(), out.String())
+	if !strings.Contains(out.String(), "  "+programName()+" restore [FILE] ") || strings.Contains(out.String(), "%!") {
+		t.Errorf("the help does not name %s:\n%s", programName(), out.String())
 	}
 	flags.VisitAll(func(f *flag.Flag) {
 		if shown := strings.Contains(out.String(), "  -"+f.Name); shown != (f.Name != fakeBackendFlag) {

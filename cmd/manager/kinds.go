@@ -18,42 +18,42 @@ import (
 )
 
 const (
-	// kindsRetry is how often outdated CRDs are checked again.
-	kindsRetry = 5 * time.Second
-	// kindsInterval is how often CRDs that are up to date are checked again.
-	kindsInterval = 5 * time.Minute
+	// outdatedCRDInterval is how often outdated CRDs are checked again.
+	outdatedCRDInterval = 5 * time.Second
+	// crdCheckInterval is how often CRDs that are up to date are checked again.
+	crdCheckInterval = 5 * time.Minute
 )
 
-// awaitKinds waits until the cluster serves the operator's kinds with all fields that this version has. Without these fields, the API
+// waitForCRDs waits until the cluster serves the operator's kinds with all fields that this version has. Without these fields, the API
 // server would drop what the manager writes. Meanwhile the process is alive and not ready, and the Scanners have a condition with the
 // reason.
-func awaitKinds(ctx context.Context, o options) error {
-	served, direct, err := kindsClients()
+func waitForCRDs(ctx context.Context, o options) error {
+	served, direct, err := crdClients()
 	if err != nil {
 		return err
 	}
-	err = checkKinds(served)
-	var outdated *kinds.Outdated
+	err = checkCRDs(served)
+	var outdated *kinds.OutdatedError
 	if !errors.As(err, &outdated) {
 		return err
 	}
-	stop, err := serveWaiting(ctx, o.ProbeAddress, outdated.Error())
+	stop, err := serveNotReady(ctx, o.ProbeAddress, outdated.Error())
 	if err != nil {
 		return err
 	}
 	defer stop()
 	namespaces := (&rights.Checker{Watched: o.Watched}).Namespaces()
 	for outdated != nil {
-		ctrl.Log.Error(outdated, "Waiting for newer definitions of the operator's kinds", "apply", o.applyKinds())
-		if err := controllers.SayOutdated(ctx, direct, namespaces, o.applyKinds()+": "+outdated.Error()); err != nil {
+		ctrl.Log.Error(outdated, "Waiting for newer definitions of the operator's kinds", "apply", o.applyCRDsCommand())
+		if err := controllers.SetOutdatedCRDsCondition(ctx, direct, namespaces, o.applyCRDsCommand()+": "+outdated.Error()); err != nil {
 			ctrl.Log.Info("Not all Scanners can say so", "reason", err.Error())
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(kindsRetry):
+		case <-time.After(outdatedCRDInterval):
 		}
-		if err := checkKinds(served); err == nil {
+		if err := checkCRDs(served); err == nil {
 			outdated = nil
 		} else if !errors.As(err, &outdated) {
 			ctrl.Log.Error(err, "Looking for newer definitions of the operator's kinds")
@@ -62,8 +62,8 @@ func awaitKinds(ctx context.Context, o options) error {
 	return nil
 }
 
-// applyKinds returns the command that updates the CRDs, whatever the operator was installed with.
-func (o *options) applyKinds() string {
+// applyCRDsCommand returns the command that updates the CRDs, whatever the operator was installed with.
+func (o *options) applyCRDsCommand() string {
 	pod := o.PodName
 	if pod == "" {
 		pod = "deploy/scanner-operator-manager"
@@ -71,27 +71,27 @@ func (o *options) applyKinds() string {
 	return fmt.Sprintf("kubectl -n %s exec %s -- /scanner-operator crds | kubectl apply --server-side --force-conflicts -f -", o.Namespace, pod)
 }
 
-// watchKinds checks the CRDs periodically. It returns an error if older ones have replaced those that this version needs: the process then
+// watchCRDs checks the CRDs periodically. It returns an error if older ones have replaced those that this version needs: the process then
 // ends, restarts and waits. Only a second check in a row counts, since an API server that has just started serves its documents a moment
 // later.
-func (op *operator) watchKinds(ctx context.Context) error {
-	served, _, err := kindsClients()
+func (op *operator) watchCRDs(ctx context.Context) error {
+	served, _, err := crdClients()
 	if err != nil {
 		return err
 	}
-	var before *kinds.Outdated
+	var before *kinds.OutdatedError
 	for {
-		wait := kindsInterval
+		wait := crdCheckInterval
 		if before != nil {
-			wait = kindsRetry
+			wait = outdatedCRDInterval
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(wait):
 		}
-		var outdated *kinds.Outdated
-		err := op.loops.Run("kinds", func() error { return checkKinds(served) })
+		var outdated *kinds.OutdatedError
+		err := op.loops.Run("kinds", func() error { return checkCRDs(served) })
 		if !errors.As(err, &outdated) && err != nil {
 			ctrl.Log.Error(err, "Looking at the definitions of the operator's kinds")
 		}
@@ -102,9 +102,9 @@ func (op *operator) watchKinds(ctx context.Context) error {
 	}
 }
 
-// checkKinds calls kinds.Check. A request that is forbidden is only logged: it is usually allowed, and the manager can work without the
+// checkCRDs calls kinds.Check. A request that is forbidden is only logged: it is usually allowed, and the manager can work without the
 // check.
-func checkKinds(served openapi.Client) error {
+func checkCRDs(served openapi.Client) error {
 	err := kinds.Check(served)
 	if apierrors.IsForbidden(err) {
 		ctrl.Log.Info("The definitions of the operator's kinds are not compared with what it needs", "reason", err.Error())
@@ -113,7 +113,7 @@ func checkKinds(served openapi.Client) error {
 	return err
 }
 
-func kindsClients() (openapi.Client, client.Client, error) {
+func crdClients() (openapi.Client, client.Client, error) {
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return nil, nil, err

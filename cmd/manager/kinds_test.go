@@ -19,8 +19,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// olderKinds returns a directory with the CRDs of an earlier version: one kind is missing, and one has fewer fields.
-func olderKinds(t *testing.T) string {
+// olderCRDs returns a directory with the CRDs of an earlier version: one kind is missing, and one has fewer fields.
+func olderCRDs(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"scanners", "imagescans", "vulnerabilityexceptions"} {
@@ -54,25 +54,25 @@ func withoutField(t *testing.T, text []byte, part, field string) []byte {
 	return changed
 }
 
-// TestOlderKinds: with the CRDs of an earlier version, the operator waits and reports it. It continues once the command that it names has
+// TestOlderCRDs: with the CRDs of an earlier version, the operator waits and reports it. It continues once the command that it names has
 // been run.
-func TestOlderKinds(t *testing.T) {
-	c := newClusterFor(t, envtest.User{Name: "operator", Groups: []string{"system:masters"}}, olderKinds(t))
-	c.runs("a")
-	manager := c.starts("newer", t.TempDir())
+func TestOlderCRDs(t *testing.T) {
+	c := newClusterFor(t, envtest.User{Name: "operator", Groups: []string{"system:masters"}}, olderCRDs(t))
+	c.createPod("a")
+	manager := c.start("newer", t.TempDir())
 	command := "kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator crds | kubectl apply --server-side --force-conflicts -f -"
 	lacking := "the cluster's definitions of the operator's kinds are older than the operator: " +
 		"clustervulnerabilityexceptions.scanner-operator.io has no version v1alpha1; scanners.scanner-operator.io has no field status.storeID"
-	c.Eventually(c.readyOf("shop"), patience, "250ms").Should(Equal("stalled OutdatedKinds: " + command + ": " + lacking))
+	c.Eventually(c.readyOf("shop"), waitTimeout, "250ms").Should(Equal("stalled OutdatedKinds: " + command + ": " + lacking))
 	c.Expect(manager.log.String()).To(And(ContainSubstring(lacking), ContainSubstring(command)))
-	c.Expect(manager.alive()).To(Equal(http.StatusOK), "it is not started again and again")
+	c.Expect(manager.liveness()).To(Equal(http.StatusOK), "it is not started again and again")
 	status, text := manager.probe("/readyz")
 	c.Expect(status).To(Equal(http.StatusServiceUnavailable))
 	c.Expect(text).To(ContainSubstring("scanners.scanner-operator.io has no field status.storeID"))
 
-	c.appliesKinds()
-	c.becomesReady(manager)
-	c.covered(1)
+	c.applyCRDs()
+	c.waitReady(manager)
+	c.waitScanned(1)
 	c.Expect(c.readyOf("shop")()).To(HavePrefix("Scanned: "))
 	c.Expect(manager.ended).NotTo(BeClosed())
 	c.Expect(c.warnings("shop", v1alpha1.ReasonOutdatedKinds)).To(Equal([]string{command + ": " + lacking}), "events")
@@ -90,8 +90,8 @@ func (c *cluster) warnings(namespace, reason string) (notes []string) {
 	return notes
 }
 
-// appliesKinds runs the command that the manager advises.
-func (c *cluster) appliesKinds() {
+// applyCRDs runs the command that the manager advises.
+func (c *cluster) applyCRDs() {
 	c.t.Helper()
 	printing := exec.CommandContext(c.t.Context(), os.Args[0], "crds")
 	printing.Env = append(os.Environ(), asManager+"=1")

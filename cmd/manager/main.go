@@ -45,11 +45,11 @@ func main() {
 	case "backup":
 		exit(subcommand, backup(ctx, os.Args[2:], os.Stdout, os.Stderr))
 	case "restore":
-		exit(subcommand, restore(ctx, os.Args[2:], os.Stdin, printableLines{os.Stdout}))
+		exit(subcommand, restore(ctx, os.Args[2:], os.Stdin, escapingWriter{os.Stdout}))
 	case "crds":
 		exit(subcommand, kinds.Print(os.Stdout))
 	case "cleanup":
-		exit(subcommand, cleanup(ctx, os.Args[2:], printableLines{os.Stdout}))
+		exit(subcommand, cleanup(ctx, os.Args[2:], escapingWriter{os.Stdout}))
 	case "version", "-version", "--version":
 		fmt.Println(version.Line("scanner-operator"))
 		exit(subcommand, nil)
@@ -65,7 +65,7 @@ func exit(subcommand string, err error) {
 	case errors.Is(err, flag.ErrHelp):
 		os.Exit(2)
 	}
-	fmt.Fprintf(printableLines{os.Stderr}, "%s: %v\n", commandName(subcommand), err)
+	fmt.Fprintf(escapingWriter{os.Stderr}, "%s: %v\n", commandName(subcommand), err)
 	os.Exit(1)
 }
 

@@ -18,23 +18,23 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestMetricsOfARunningManager: an account with the shipped role may read the manager's metrics, and nobody else may. The metrics show what
+// TestManagerMetrics: an account with the shipped role may read the manager's metrics, and nobody else may. The metrics show what
 // the manager does.
-func TestMetricsOfARunningManager(t *testing.T) {
+func TestManagerMetrics(t *testing.T) {
 	c := newCluster(t)
-	c.runs("web")
-	p := c.starts("first", t.TempDir())
-	c.covered(1)
+	c.createPod("web")
+	p := c.start("first", t.TempDir())
+	c.waitScanned(1)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "scanner-operator-metrics-reader"}}
-	c.creates(account)
+	c.create(account)
 	request := &authenticationv1.TokenRequest{}
 	c.Expect(c.client.SubResource("token").Create(t.Context(), account, request)).To(Succeed())
 	status, _ := scrape(t, p, request.Status.Token)
 	c.Expect(status).To(Equal(http.StatusForbidden), "without the rights")
 	role, binding := metricsReader(t)
-	c.creates(&role, &binding)
+	c.create(&role, &binding)
 	var text string
-	c.Eventually(func() int { status, text = scrape(t, p, request.Status.Token); return status }, patience, "250ms").Should(Equal(http.StatusOK))
+	c.Eventually(func() int { status, text = scrape(t, p, request.Status.Token); return status }, waitTimeout, "250ms").Should(Equal(http.StatusOK))
 	status, _ = scrape(t, p, "")
 	c.Expect(status).To(Equal(http.StatusUnauthorized), "without a token")
 	for _, line := range []string{

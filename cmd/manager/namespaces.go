@@ -18,8 +18,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/rights"
 )
 
-// cached returns the watched namespaces for the cache's options; nil means all.
-func (o *options) cached() map[string]cache.Config {
+// cacheNamespaces returns the watched namespaces for the cache's options; nil means all.
+func (o *options) cacheNamespaces() map[string]cache.Config {
 	if len(o.Watched) == 0 {
 		return nil
 	}
@@ -30,23 +30,23 @@ func (o *options) cached() map[string]cache.Config {
 	return namespaces
 }
 
-// addRights checks periodically which permissions this process has in the namespaces that it watches.
-func (op *operator) addRights(context.Context) error {
-	direct, err := op.newReviewer()
+// addPermissionChecker checks periodically which permissions this process has in the namespaces that it watches.
+func (op *operator) addPermissionChecker(context.Context) error {
+	direct, err := op.newReviewClient()
 	if err != nil {
 		return err
 	}
-	op.rights = &rights.Checker{
-		Client: direct, Cache: op.manager.GetClient(), Watched: op.options.Watched, Home: op.options.Namespace,
-		Account: op.options.Namespace + ":" + op.options.Account, Log: ctrl.Log.WithName("rights"), Metrics: metrics.Registry, Loops: op.loops, Changed: op.rightsChanged,
+	op.permissions = &rights.Checker{
+		Client: direct, Cache: op.manager.GetClient(), Watched: op.options.Watched, OperatorNamespace: op.options.Namespace,
+		Account: op.options.Namespace + ":" + op.options.Account, Log: ctrl.Log.WithName("rights"), Metrics: metrics.Registry, Loops: op.loops, OnChange: op.permissionsChanged,
 	}
-	return op.manager.Add(manager.RunnableFunc(op.rights.Run))
+	return op.manager.Add(manager.RunnableFunc(op.permissions.Run))
 }
 
-// rightsChanged has the Scanners report missing permissions. An event of the operator's own pod reports them, too, since the Scanners may
+// permissionsChanged has the Scanners report missing permissions. An event of the operator's own pod reports them, too, since the Scanners may
 // be unreadable.
-func (op *operator) rightsChanged(ctx context.Context, _, advice string) {
-	op.wakeScanners(ctx)
+func (op *operator) permissionsChanged(ctx context.Context, _, advice string) {
+	op.enqueueScanners(ctx)
 	if advice == "" || op.options.PodName == "" {
 		return
 	}
@@ -64,13 +64,13 @@ type watchedReader struct {
 	namespaces []string
 }
 
-func (r watchedReader) has(namespace string) bool {
+func (r watchedReader) isWatched(namespace string) bool {
 	return namespace == "" || len(r.namespaces) == 0 || slices.Contains(r.namespaces, namespace)
 }
 
 // Get implements client.Reader.
 func (r watchedReader) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
-	if !r.has(key.Namespace) {
+	if !r.isWatched(key.Namespace) {
 		return apierrors.NewNotFound(schema.GroupResource{}, key.String())
 	}
 	return r.Reader.Get(ctx, key, into, opts...)
@@ -78,7 +78,7 @@ func (r watchedReader) Get(ctx context.Context, key client.ObjectKey, into clien
 
 // List implements client.Reader.
 func (r watchedReader) List(ctx context.Context, into client.ObjectList, opts ...client.ListOption) error {
-	if asked := (&client.ListOptions{}).ApplyOptions(opts); !r.has(asked.Namespace) {
+	if asked := (&client.ListOptions{}).ApplyOptions(opts); !r.isWatched(asked.Namespace) {
 		return nil
 	}
 	return r.Reader.List(ctx, into, opts...)

@@ -27,8 +27,8 @@ const (
 	clusterRole = "scanner-operator-manager-cluster"
 )
 
-// restricted returns a cluster whose operator has the permissions of config/rbac, and none in a namespace where nobody grants them.
-func restricted(t *testing.T) *cluster {
+// newRestrictedCluster returns a cluster whose operator has the permissions of config/rbac, and none in a namespace where nobody grants them.
+func newRestrictedCluster(t *testing.T) *cluster {
 	t.Helper()
 	user := "system:serviceaccount:" + system + ":" + account
 	c := newClusterFor(t, envtest.User{Name: user, Groups: []string{"system:serviceaccounts"}}, definitions)
@@ -39,12 +39,12 @@ func restricted(t *testing.T) *cluster {
 	for range 2 {
 		var role rbacv1.ClusterRole
 		c.Expect(documents.Decode(&role)).To(Succeed())
-		c.creates(&role)
+		c.create(&role)
 	}
 	var home rbacv1.Role
 	c.Expect(documents.Decode(&home)).To(Succeed())
 	home.Namespace = system
-	c.creates(&home, &rbacv1.RoleBinding{
+	c.create(&home, &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "home"}, Subjects: subjects(),
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: home.Name},
 	}, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: clusterRole}, Subjects: subjects(), RoleRef: toClusterRole(clusterRole)})
@@ -59,14 +59,14 @@ func toClusterRole(name string) rbacv1.RoleRef {
 	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
 }
 
-// grants binds a ClusterRole to the operator in a namespace.
-func (c *cluster) grants(namespace, role string) {
+// bindRole binds a ClusterRole to the operator in a namespace.
+func (c *cluster) bindRole(namespace, role string) {
 	c.t.Helper()
-	c.creates(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role}, Subjects: subjects(), RoleRef: toClusterRole(role)})
+	c.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role}, Subjects: subjects(), RoleRef: toClusterRole(role)})
 }
 
-// roleWithout creates a ClusterRole that has the permissions of the manager's, except some verbs of a resource.
-func (c *cluster) roleWithout(name, resource string, verbs ...string) {
+// createRoleWithout creates a ClusterRole that has the permissions of the manager's, except some verbs of a resource.
+func (c *cluster) createRoleWithout(name, resource string, verbs ...string) {
 	c.t.Helper()
 	var role rbacv1.ClusterRole
 	c.Expect(c.client.Get(c.t.Context(), client.ObjectKey{Name: roleOf}, &role)).To(Succeed())
@@ -76,17 +76,17 @@ func (c *cluster) roleWithout(name, resource string, verbs ...string) {
 			role.Rules[i].Verbs = slices.DeleteFunc(role.Rules[i].Verbs, func(v string) bool { return slices.Contains(verbs, v) })
 		}
 	}
-	c.creates(&role)
+	c.create(&role)
 }
 
-// hasScanner creates a namespace with a Scanner and a pod.
-func (c *cluster) hasScanner(namespace string) {
+// createScanner creates a namespace with a Scanner and a pod.
+func (c *cluster) createScanner(namespace string) {
 	c.t.Helper()
-	c.creates(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, &v1alpha1.Scanner{
+	c.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, &v1alpha1.Scanner{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default"},
 		Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
 	})
-	c.runsIn(namespace, "a")
+	c.createPodIn(namespace, "a")
 }
 
 // readyOf returns a function that describes the condition Ready of a Scanner.
@@ -108,87 +108,87 @@ func (c *cluster) readyOf(namespace string) func() string {
 	}
 }
 
-// TestNamespaceWithoutRights: where the operator lacks permissions, only the Scanners of that namespace stop, and report what to do. They
+// TestNamespaceWithoutPermissions: where the operator lacks permissions, only the Scanners of that namespace stop, and report what to do. They
 // continue by themselves when the permissions are granted. Namespaces that are not watched stay unchanged.
-func TestNamespaceWithoutRights(t *testing.T) {
-	c := restricted(t)
+func TestNamespaceWithoutPermissions(t *testing.T) {
+	c := newRestrictedCluster(t)
 	for _, namespace := range []string{"bank", "blind", "elsewhere"} {
-		c.hasScanner(namespace)
+		c.createScanner(namespace)
 	}
-	c.runs("a")
-	c.grants(system, roleOf)
-	c.grants("shop", roleOf)
-	c.grants("elsewhere", roleOf)
-	c.roleWithout("without-pods", "pods", "list", "watch")
-	c.grants("blind", "without-pods")
-	manager := c.startsWith([]string{"SCANNER_WATCH_NAMESPACES=bank,blind,shop"}, "namespaced", t.TempDir())
-	c.becomesReady(manager)
-	c.covered(1)
+	c.createPod("a")
+	c.bindRole(system, roleOf)
+	c.bindRole("shop", roleOf)
+	c.bindRole("elsewhere", roleOf)
+	c.createRoleWithout("without-pods", "pods", "list", "watch")
+	c.bindRole("blind", "without-pods")
+	manager := c.startWith([]string{"SCANNER_WATCH_NAMESPACES=bank,blind,shop"}, "namespaced", t.TempDir())
+	c.waitReady(manager)
+	c.waitScanned(1)
 
 	command := "kubectl -n %s create rolebinding scanner-operator-manager --clusterrole=scanner-operator-manager --serviceaccount=scanner-operator-system:scanner-operator-manager"
-	c.Eventually(c.readyOf("blind"), patience, "250ms").Should(HavePrefix("stalled MissingRights: the operator may not list, watch pods in namespace blind: "))
-	c.Eventually(manager.log.String, patience, "250ms").Should(And(ContainSubstring("Rights are missing"), ContainSubstring("scanners.scanner-operator.io"),
+	c.Eventually(c.readyOf("blind"), waitTimeout, "250ms").Should(HavePrefix("stalled MissingRights: the operator may not list, watch pods in namespace blind: "))
+	c.Eventually(manager.log.String, waitTimeout, "250ms").Should(And(ContainSubstring("Rights are missing"), ContainSubstring("scanners.scanner-operator.io"),
 		ContainSubstring(command[:len("kubectl -n ")]+"bank"+command[len("kubectl -n %s"):])), "the Scanner there cannot even be read")
 	c.Expect(c.readyOf("bank")()).To(Equal("nothing"))
 	var scans v1alpha1.ImageScanList
 	c.Expect(c.client.List(t.Context(), &scans, client.InNamespace("blind"))).To(Succeed())
 	c.Expect(scans.Items).To(BeEmpty())
 
-	c.grants("bank", roleOf)
-	c.grants("blind", roleOf)
-	c.coveredIn("bank", 1)
-	c.coveredIn("blind", 1)
+	c.bindRole("bank", roleOf)
+	c.bindRole("blind", roleOf)
+	c.waitScannedIn("bank", 1)
+	c.waitScannedIn("blind", 1)
 	c.Expect(c.readyOf("elsewhere")()).To(Equal("nothing"), "it is not watched")
 
 	// A permission is revoked while the manager runs.
 	c.Expect(c.client.Delete(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: roleOf}})).To(Succeed())
-	c.roleWithout("without-scans", "imagescans", "create")
-	c.grants("shop", "without-scans")
-	c.runs("b")
-	c.Eventually(c.readyOf("shop"), patience, "250ms").Should(HavePrefix("stalled MissingRights: the operator may not create imagescans.scanner-operator.io in namespace shop: "))
-	c.runsIn("bank", "b")
-	c.coveredIn("bank", 2)
-	c.grants("shop", roleOf)
-	c.covered(2)
+	c.createRoleWithout("without-scans", "imagescans", "create")
+	c.bindRole("shop", "without-scans")
+	c.createPod("b")
+	c.Eventually(c.readyOf("shop"), waitTimeout, "250ms").Should(HavePrefix("stalled MissingRights: the operator may not create imagescans.scanner-operator.io in namespace shop: "))
+	c.createPodIn("bank", "b")
+	c.waitScannedIn("bank", 2)
+	c.bindRole("shop", roleOf)
+	c.waitScanned(2)
 	c.Expect(manager.ended).NotTo(BeClosed(), "all the while it was the same process")
 }
 
 // TestMissingRuleEverywhere: a manager of all namespaces reports what its role lacks, and continues when it is granted.
 func TestMissingRuleEverywhere(t *testing.T) {
-	c := restricted(t)
-	c.runs("a")
-	c.roleWithout("without-jobs", "jobs", "create")
+	c := newRestrictedCluster(t)
+	c.createPod("a")
+	c.createRoleWithout("without-jobs", "jobs", "create")
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "manager"}, Subjects: subjects(), RoleRef: toClusterRole("without-jobs")}
-	c.creates(binding)
-	manager := c.starts("everywhere", t.TempDir())
-	c.becomesReady(manager)
-	c.covered(1)
-	c.Eventually(c.readyOf("shop"), patience, "250ms").Should(HavePrefix("stalled MissingRights: the operator may not create jobs.batch in all namespaces: "))
-	c.creates(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: roleOf}, Subjects: subjects(), RoleRef: toClusterRole(roleOf)})
-	c.Eventually(c.readyOf("shop"), patience, "250ms").Should(HavePrefix("Scanned: "))
+	c.create(binding)
+	manager := c.start("everywhere", t.TempDir())
+	c.waitReady(manager)
+	c.waitScanned(1)
+	c.Eventually(c.readyOf("shop"), waitTimeout, "250ms").Should(HavePrefix("stalled MissingRights: the operator may not create jobs.batch in all namespaces: "))
+	c.create(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: roleOf}, Subjects: subjects(), RoleRef: toClusterRole(roleOf)})
+	c.Eventually(c.readyOf("shop"), waitTimeout, "250ms").Should(HavePrefix("Scanned: "))
 }
 
-// TestScannersStayKnown: a manager that may not read Scanners when it starts does not treat them as deleted.
-func TestScannersStayKnown(t *testing.T) {
-	c := restricted(t)
-	c.runs("a")
-	c.grants(system, roleOf)
-	c.grants("shop", roleOf)
+// TestUnreadableScannersAreKept: a manager that may not read Scanners when it starts does not treat them as deleted.
+func TestUnreadableScannersAreKept(t *testing.T) {
+	c := newRestrictedCluster(t)
+	c.createPod("a")
+	c.bindRole(system, roleOf)
+	c.bindRole("shop", roleOf)
 	dir := t.TempDir()
 	environment := []string{"SCANNER_WATCH_NAMESPACES=shop"}
-	manager := c.startsWith(environment, "first", dir)
-	c.becomesReady(manager)
-	c.covered(1)
-	c.signals(manager, os.Interrupt)
-	c.ends(manager)
+	manager := c.startWith(environment, "first", dir)
+	c.waitReady(manager)
+	c.waitScanned(1)
+	c.signal(manager, os.Interrupt)
+	c.waitEnded(manager)
 	c.Expect(c.client.Delete(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: roleOf}})).To(Succeed())
 	// Both verbs must be missing: an API server streams lists to clients that may only watch.
-	c.roleWithout("without-scanners", "scanners", "list", "watch")
-	c.grants("shop", "without-scanners")
+	c.createRoleWithout("without-scanners", "scanners", "list", "watch")
+	c.bindRole("shop", "without-scanners")
 	known := scannersIn(t, dir)
 	c.Expect(known).To(HaveLen(1))
-	manager = c.startsWith(environment, "second", dir)
-	c.Eventually(manager.log.String, patience, "250ms").Should(ContainSubstring("the operator may not list, watch scanners.scanner-operator.io in namespace shop"))
+	manager = c.startWith(environment, "second", dir)
+	c.Eventually(manager.log.String, waitTimeout, "250ms").Should(ContainSubstring("the operator may not list, watch scanners.scanner-operator.io in namespace shop"))
 	// The manager checks for deleted Scanners when it begins to lead.
 	c.Consistently(func() []string { return scannersIn(t, dir) }, "5s", "500ms").Should(Equal(known))
 	var scans v1alpha1.ImageScanList

@@ -48,17 +48,17 @@ import (
 
 // Timeouts and intervals.
 const (
-	listingTimeout     = 30 * time.Second
-	headerTimeout      = 10 * time.Second
-	certificateRefresh = time.Hour
-	forgetInterval     = 30 * time.Second
-	tidyInterval       = time.Minute
+	listingTimeout       = 30 * time.Second
+	headerTimeout        = 10 * time.Second
+	certificateInterval  = time.Hour
+	scannerSweepInterval = 30 * time.Second
+	spoolSweepInterval   = time.Minute
 	// idleTimeout closes connections that nobody uses. Workers keep one connection for several images.
 	idleTimeout = 2 * time.Minute
 	// maxConnections bounds the connections of workers. Each worker has one, and few work at the same time.
 	maxConnections = 256
-	// unusedRecords is how long the store keeps records that no Scanner uses any more.
-	unusedRecords = 24 * time.Hour
+	// recordRetention is how long the store keeps records that no Scanner uses any more.
+	recordRetention = 24 * time.Hour
 )
 
 // operator is the complete process with all its components.
@@ -70,16 +70,16 @@ type operator struct {
 	store     store.Store
 	authority *certificate.Authority
 	// deliveries keeps the number of deliveries outside the store's volume, where no snapshot of the volume includes it.
-	deliveries *controllers.DeliveryCounter
-	wakeups    *controllers.Wakeups
-	rights     *rights.Checker
-	grype      *grype.Backend
-	clairs     *clair.Engines
-	backends   backend.Choosers
+	deliveries  *controllers.DeliveryCounter
+	wakeups     *controllers.Wakeups
+	permissions *rights.Checker
+	grype       *grype.Backend
+	clairs      *clair.Engines
+	backends    backend.Choosers
 	// loops, requests and measures are metrics that all components share.
-	loops    *metrics.Loops
-	requests *metrics.Requests
-	measures *controllers.Metrics
+	loops             *metrics.Loops
+	requests          *metrics.Requests
+	controllerMetrics *controllers.Metrics
 }
 
 func newOperator(ctx context.Context, o options) (*operator, error) {
@@ -88,10 +88,10 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 		return nil, err
 	}
 	op := &operator{options: o, config: settings, clock: clock.RealClock{}, wakeups: &controllers.Wakeups{}}
-	op.loops, op.requests, op.measures = metrics.NewLoops(ctrlmetrics.Registry), metrics.NewRequests(ctrlmetrics.Registry), controllers.NewMetrics(ctrlmetrics.Registry)
-	metrics.ManagerBuild(ctrlmetrics.Registry, version.Version)
+	op.loops, op.requests, op.controllerMetrics = metrics.NewLoops(ctrlmetrics.Registry), metrics.NewRequests(ctrlmetrics.Registry), controllers.NewMetrics(ctrlmetrics.Registry)
+	metrics.RegisterManagerBuild(ctrlmetrics.Registry, version.Version)
 	// This comes before the manager, which listens on the same probe address. While openStore waits, it answers the probes itself.
-	err = whileNotUpgradeable(ctx, "OpeningStore", opening, func() (err error) {
+	err = whileNotUpgradeable(ctx, "OpeningStore", openingMessage, func() (err error) {
 		op.store, err = openStore(ctx, o.storePath(), o.ProbeAddress)
 		return err
 	})
@@ -99,10 +99,10 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 		return nil, err
 	}
 	op.store.LimitRecords(settings.Ingest.StoreSizePerNamespace.Value())
-	if err := awaitKinds(ctx, o); err != nil {
+	if err := waitForCRDs(ctx, o); err != nil {
 		return nil, err
 	}
-	if err := awaitVolume(ctx, o, op.store.ID()); err != nil {
+	if err := waitForVolume(ctx, o, op.store.ID()); err != nil {
 		return nil, fmt.Errorf("looking where the store is: %w", err)
 	}
 	if collector, ok := op.store.(prometheus.Collector); ok {
@@ -116,7 +116,7 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 		return nil, err
 	}
 	op.deliveries = &controllers.DeliveryCounter{Client: direct, Namespace: o.Namespace, Store: op.store}
-	if err := op.recogniseRollback(ctx); err != nil {
+	if err := op.detectRollback(ctx); err != nil {
 		return nil, fmt.Errorf("comparing the store with what was delivered: %w", err)
 	}
 	op.authority = &certificate.Authority{
@@ -125,10 +125,10 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	if err := op.refreshCertificates(ctx); err != nil {
 		return nil, fmt.Errorf("certificates: %w", err)
 	}
-	if err := op.makeBackends(); err != nil {
+	if err := op.setupBackends(); err != nil {
 		return nil, err
 	}
-	for _, setup := range []func(context.Context) error{op.addRights, op.addIngest, op.addAPI, op.addControllers, op.addLoops, op.addChecks} {
+	for _, setup := range []func(context.Context) error{op.addPermissionChecker, op.addIngest, op.addAPI, op.addControllers, op.addLoops, op.addChecks} {
 		if err := setup(ctx); err != nil {
 			return nil, err
 		}
@@ -171,7 +171,7 @@ func newManager(o options) (manager.Manager, error) {
 	return ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
 		Scheme: newScheme(),
 		Cache: cache.Options{
-			DefaultNamespaces: o.cached(),
+			DefaultNamespaces: o.cacheNamespaces(),
 			NewInformer:       rights.NewInformer,
 			ByObject: map[ctrlclient.Object]cache.ByObject{
 				&corev1.Pod{}:       {Transform: controllers.StripPod},
@@ -204,25 +204,25 @@ func (op *operator) refreshCertificates(ctx context.Context) error {
 	if err := op.authority.PublishBundle(ctx, authorityBundle); err != nil {
 		return err
 	}
-	return op.authority.Publish(ctx, notifierSecret, op.options.notifierNames()...)
+	return op.authority.PublishServing(ctx, notifierSecret, op.options.notifierDNSNames()...)
 }
 
-// serviceNames returns the DNS names by which pods reach a Service.
-func serviceNames(service, namespace string) []string {
+// serviceDNSNames returns the DNS names by which pods reach a Service.
+func serviceDNSNames(service, namespace string) []string {
 	return []string{service + "." + namespace + ".svc", service + "." + namespace + ".svc.cluster.local", service + "." + namespace}
 }
 
-// makeBackends creates the engines, by the API's constants.
-func (op *operator) makeBackends() error {
+// setupBackends creates the engines, by the API's constants.
+func (op *operator) setupBackends() error {
 	listing, err := listingClient(op.config.Grype.Database.CABundle)
 	if err != nil {
 		return fmt.Errorf("grype.database.caBundle: %w", err)
 	}
 	op.grype = grype.New(grype.Options{
 		Client: op.manager.GetClient(), Reader: op.manager.GetAPIReader(), Store: op.store, Config: op.config, Clock: op.clock,
-		Log: ctrl.Log.WithName("grype"), HTTP: op.counted("listing", listing),
+		Log: ctrl.Log.WithName("grype"), HTTP: op.withMetrics("listing", listing),
 		Namespace: op.options.Namespace, WorkerImage: op.options.WorkerImage,
-		ServerURL: op.options.IngestURL, ServerCA: op.authority.Bundle, Wake: op.wakeups.Image, DataChanged: op.wakeScanners,
+		ServerURL: op.options.IngestURL, ServerCA: op.authority.Bundle, Wake: op.wakeups.Image, DataChanged: op.enqueueScanners,
 		Metrics: ctrlmetrics.Registry, Loops: op.loops,
 		Random: randomSuffix, Proxy: proxy.ReadProxyVarsFromEnv(),
 	})
@@ -234,7 +234,7 @@ func (op *operator) makeBackends() error {
 		Reader: op.manager.GetAPIReader(), Store: op.store, Config: op.config, Clock: op.clock, Log: ctrl.Log.WithName("clair"),
 		Namespace: op.options.Namespace, ServiceAccount: op.options.Account, Registries: op.requests.Transport("registry", registries),
 		Metrics: ctrlmetrics.Registry, Loops: op.loops, Requests: op.requests,
-		Wake: op.wakeups.Image, DataChanged: op.wakeScanners, Random: mathrand.Float64,
+		Wake: op.wakeups.Image, DataChanged: op.enqueueScanners, Random: mathrand.Float64,
 	})
 	op.backends = backend.Choosers{v1alpha1.BackendGrype: backend.Always(op.grype), v1alpha1.BackendClair: op.clairs.For}
 	if op.options.FakeBackend {
@@ -260,18 +260,18 @@ func listingClient(authorities string) (*http.Client, error) {
 	return client, nil
 }
 
-// counted adds metrics to a client's transport and returns the client.
-func (op *operator) counted(server string, client *http.Client) *http.Client {
-	way := client.Transport
-	if way == nil {
-		way = http.DefaultTransport
+// withMetrics adds metrics to a client's transport and returns the client.
+func (op *operator) withMetrics(server string, client *http.Client) *http.Client {
+	transport := client.Transport
+	if transport == nil {
+		transport = http.DefaultTransport
 	}
-	client.Transport = op.requests.Transport(server, way)
+	client.Transport = op.requests.Transport(server, transport)
 	return client
 }
 
-// wakeScanners enqueues all Scanners, so that their status shows what has changed in the operator, such as the vulnerability data in use.
-func (op *operator) wakeScanners(ctx context.Context) {
+// enqueueScanners enqueues all Scanners, so that their status shows what has changed in the operator, such as the vulnerability data in use.
+func (op *operator) enqueueScanners(ctx context.Context) {
 	var scanners v1alpha1.ScannerList
 	if err := op.manager.GetClient().List(ctx, &scanners); err != nil {
 		ctrl.Log.Error(err, "Listing Scanners from the cache")
@@ -284,7 +284,7 @@ func (op *operator) wakeScanners(ctx context.Context) {
 
 // addIngest serves the ingest API while this process leads.
 func (op *operator) addIngest(ctx context.Context) error {
-	reviews, err := op.newReviewer()
+	reviews, err := op.newReviewClient()
 	if err != nil {
 		return err
 	}
@@ -299,19 +299,19 @@ func (op *operator) addIngest(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ingest API: %w", err)
 	}
-	certificates := &certificate.Server{Authority: op.authority, Names: serviceNames(ingestService, op.options.Namespace)}
+	certificates := &certificate.Server{Authority: op.authority, Names: serviceDNSNames(ingestService, op.options.Namespace)}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", op.options.IngestAddress)
 	if err != nil {
 		return fmt.Errorf("--ingest-bind-address: %w", err)
 	}
-	listener = limited(listener, maxConnections)
-	if err := op.manager.Add(op.every(tidyInterval, "spool", "Tidying the spool", ingest.Tidy)); err != nil {
+	listener = limitConnections(listener, maxConnections)
+	if err := op.manager.Add(op.periodic(spoolSweepInterval, "spool", "Tidying the spool", ingest.Sweep)); err != nil {
 		return err
 	}
 	return op.manager.Add(&manager.Server{
 		Name: "ingest", OnlyServeWhenLeader: true,
 		Server: &http.Server{
-			Handler: dismissing(handler), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+			Handler: closeUnauthorized(handler), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 			// Workers that wait for work are disconnected at shutdown instead of being waited for.
 			BaseContext: func(net.Listener) context.Context { return ctx },
 			TLSConfig:   &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.GetCertificate},
@@ -329,34 +329,34 @@ func (op *operator) addControllers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	exceptions, covered, limits := op.exceptions(), &controllers.Covered{}, op.limits()
+	exceptions, suppressionCounts, limits := op.exceptions(), &controllers.SuppressionCounts{}, op.limits()
 	scanners := &controllers.ScannerReconciler{
 		Client: client, Reader: op.manager.GetAPIReader(), Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
-		Exceptions: exceptions, Covered: covered, StoreDurable: durable, StoreAdvice: advice, Rights: op.rights, Limits: limits, Metrics: op.measures,
+		Exceptions: exceptions, Suppressed: suppressionCounts, StoreDurable: durable, StoreAdvice: advice, Permissions: op.permissions, Limits: limits, Metrics: op.controllerMetrics,
 	}
-	if err := op.manager.Add(op.every(forgetInterval, "scanners", "Looking for Scanners that have gone, and at engines", func(ctx context.Context) error {
-		return errors.Join(scanners.ForgetGone(ctx), scanners.NoticeEngines(ctx))
+	if err := op.manager.Add(op.periodic(scannerSweepInterval, "scanners", "Looking for Scanners that have gone, and at engines", func(ctx context.Context) error {
+		return errors.Join(scanners.SweepScanners(ctx), scanners.DetectEngineChanges(ctx))
 	})); err != nil {
 		return err
 	}
 	notifications := op.notifications()
-	if err := op.manager.Add(op.every(op.options.SweepInterval, "receivers", "Forgetting receivers that have gone", notifications.ForgetReceivers)); err != nil {
+	if err := op.manager.Add(op.periodic(op.options.SweepInterval, "receivers", "Forgetting receivers that have gone", notifications.SweepReceivers)); err != nil {
 		return err
 	}
 	imageScans := &controllers.ImageScanReconciler{
 		Client: client, Reader: op.manager.GetAPIReader(), Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
-		Exceptions: exceptions, ShareSBOMs: op.options.ShareSBOMs, Rights: op.rights, Limits: limits, Metrics: op.measures, Random: mathrand.Float64,
+		Exceptions: exceptions, ShareSBOMs: op.options.ShareSBOMs, Permissions: op.permissions, Limits: limits, Metrics: op.controllerMetrics, Random: mathrand.Float64,
 	}
-	if err := op.manager.Add(op.every(forgetInterval, "uses", "Releasing images without an ImageScan", imageScans.SweepUses)); err != nil {
+	if err := op.manager.Add(op.periodic(scannerSweepInterval, "uses", "Releasing images without an ImageScan", imageScans.SweepUses)); err != nil {
 		return err
 	}
 	for _, controller := range []interface{ SetupWithManager(ctrl.Manager) error }{
-		&controllers.PodReconciler{Client: client, Jobs: op.store, Uses: imageScans, Clock: op.clock, Events: events, Rights: op.rights, Limits: limits},
+		&controllers.PodReconciler{Client: client, Jobs: op.store, Uses: imageScans, Clock: op.clock, Events: events, Permissions: op.permissions, Limits: limits},
 		imageScans,
 		scanners,
 		notifications,
 		&controllers.ExceptionReconciler{
-			Client: client, Exceptions: exceptions, Clock: op.clock, Events: events, Covered: covered, Wakeups: op.wakeups, Rights: op.rights,
+			Client: client, Exceptions: exceptions, Clock: op.clock, Events: events, Suppressed: suppressionCounts, Wakeups: op.wakeups, Permissions: op.permissions,
 		},
 	} {
 		if err := controller.SetupWithManager(op.manager); err != nil {
@@ -380,11 +380,11 @@ func (op *operator) exceptions() inforce.Source {
 func (op *operator) notifications() *controllers.NotificationReconciler {
 	return &controllers.NotificationReconciler{
 		Client: op.manager.GetClient(), Store: op.store, Backends: op.backends, Clock: op.clock,
-		Events: op.manager.GetEventRecorder("scanner-operator"), Wakeups: op.wakeups, Exceptions: op.exceptions(), ReadMore: op.options.ReadMore, Metrics: op.measures,
-		After: controllers.NoticeTimes{
+		Events: op.manager.GetEventRecorder("scanner-operator"), Wakeups: op.wakeups, Exceptions: op.exceptions(), ReadMore: op.options.ReadMore, Metrics: op.controllerMetrics,
+		NoticeThresholds: controllers.NoticeThresholds{
 			ScansFailing: op.config.Notifications.ScansFailingAfter.Duration, ImagesFailed: op.config.Notifications.ImagesFailedAfter.Duration,
 		},
-		Rights: op.rights, Limits: op.limits(), Counted: op.deliveries.Count,
+		Permissions: op.permissions, Limits: op.limits(), Counted: op.deliveries.Count,
 		Sender: client.New(client.Config{
 			URL: op.options.NotifierURL, TokenFile: op.options.NotifierToken,
 			CA: func() (*x509.CertPool, error) { return op.authority.Pool(), nil },
@@ -395,14 +395,14 @@ func (op *operator) notifications() *controllers.NotificationReconciler {
 // addLoops adds the loops that run beside the controllers while this process leads.
 func (op *operator) addLoops(context.Context) error {
 	loops := []manager.RunnableFunc{
-		op.grype.Tender,
-		op.grype.Poller,
+		op.grype.RunJobs,
+		op.grype.RunListingPolls,
 		op.clairs.Run,
 		op.watchStore,
-		op.inspectStore,
-		op.watchKinds,
-		op.every(op.options.SweepInterval, "sweep", "Sweeping the store", op.sweep),
-		op.every(certificateRefresh, "certificates", "Refreshing certificates", op.refreshCertificates),
+		op.checkStoreIntegrity,
+		op.watchCRDs,
+		op.periodic(op.options.SweepInterval, "sweep", "Sweeping the store", op.sweep),
+		op.periodic(certificateInterval, "certificates", "Refreshing certificates", op.refreshCertificates),
 	}
 	for _, loop := range loops {
 		if err := op.manager.Add(loop); err != nil {
@@ -415,14 +415,14 @@ func (op *operator) addLoops(context.Context) error {
 // sweep deletes from the store what is no longer needed.
 func (op *operator) sweep(ctx context.Context) error {
 	now := op.clock.Now()
-	_, err := op.store.Sweep(ctx, now.Add(-unusedRecords))
+	_, err := op.store.Sweep(ctx, now.Add(-recordRetention))
 	_, messagesErr := op.store.SweepMessages(ctx, now.Add(-op.config.Notifications.LogRetention.Duration))
 	return errors.Join(err, messagesErr)
 }
 
-// every returns a loop that calls work at once and then at each interval until the context ends. An error is logged with the message name,
+// periodic returns a loop that calls work at once and then at each interval until the context ends. An error is logged with the message name,
 // and the loop goes on. loop is the label of the loop's metrics.
-func (op *operator) every(interval time.Duration, loop, name string, work func(context.Context) error) manager.RunnableFunc {
+func (op *operator) periodic(interval time.Duration, loop, name string, work func(context.Context) error) manager.RunnableFunc {
 	return func(ctx context.Context) error {
 		ticker := time.NewTicker(interval)
 		defer ticker.Stop()

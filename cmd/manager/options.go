@@ -150,10 +150,10 @@ func (o *options) validateLease() error {
 
 func (o *options) storePath() string { return filepath.Join(o.DataDir, storeFile) }
 
-// notifierNames returns the DNS names for the notifier's certificate: those of its Service, and the name by which this process reaches the
+// notifierDNSNames returns the DNS names for the notifier's certificate: those of its Service, and the name by which this process reaches the
 // notifier.
-func (o *options) notifierNames() []string {
-	names := serviceNames(notifierService, o.Namespace)
+func (o *options) notifierDNSNames() []string {
+	names := serviceDNSNames(notifierService, o.Namespace)
 	u, err := url.Parse(o.NotifierURL)
 	if err != nil || slices.Contains(names, u.Hostname()) || u.Hostname() == "" || net.ParseIP(u.Hostname()) != nil {
 		return names

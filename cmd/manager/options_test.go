@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// parsed parses flags in an environment that has, of the variables that count, only these.
-func parsed(t *testing.T, environment map[string]string, args ...string) (options, error) {
+// parseOptions parses flags in an environment that has, of the variables that count, only these.
+func parseOptions(t *testing.T, environment map[string]string, args ...string) (options, error) {
 	t.Helper()
 	for _, variable := range []string{"POD_NAMESPACE", "POD_NAME", "SERVICE_ACCOUNT", "RELATED_IMAGE_WORKER"} {
 		t.Setenv(variable, "")
@@ -34,7 +34,7 @@ var deployed = map[string]string{"POD_NAMESPACE": "scanners", "POD_NAME": "manag
 
 // TestDefaults: in a pod, no flag is needed.
 func TestDefaults(t *testing.T) {
-	got, err := parsed(t, deployed)
+	got, err := parseOptions(t, deployed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestSources(t *testing.T) {
 	for key, value := range deployed {
 		environment[key] = value
 	}
-	got, err := parsed(t, environment, "--namespace=from-flag", "--sweep-interval", "7m")
+	got, err := parseOptions(t, environment, "--namespace=from-flag", "--sweep-interval", "7m")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,8 +76,8 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestRefused: the error names the flag or variable of each mistake.
-func TestRefused(t *testing.T) {
+// TestInvalidOptions: the error names the flag or variable of each mistake.
+func TestInvalidOptions(t *testing.T) {
 	for name, tt := range map[string]struct {
 		environment map[string]string
 		args        []string
@@ -99,7 +99,7 @@ func TestRefused(t *testing.T) {
 		"all at once":         {nil, []string{"--log-level=loud", "--ingest-url=x"}, []string{"--namespace", "--worker-image", "--ingest-url", "--log-level"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parsed(t, tt.environment, tt.args...)
+			_, err := parseOptions(t, tt.environment, tt.args...)
 			if err == nil {
 				t.Fatal("it is accepted")
 			}
@@ -127,24 +127,24 @@ func TestFlagsAreExplained(t *testing.T) {
 // TestServiceNames: a Service has all DNS names by which a pod may reach it.
 func TestServiceNames(t *testing.T) {
 	want := []string{"a.b.svc", "a.b.svc.cluster.local", "a.b"}
-	if diff := cmp.Diff(want, serviceNames("a", "b")); diff != "" {
+	if diff := cmp.Diff(want, serviceDNSNames("a", "b")); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
 }
 
 // TestNotifierNames: the certificate is valid for the Service, and for the name by which the manager reaches the notifier.
 func TestNotifierNames(t *testing.T) {
-	service := serviceNames(notifierService, "scanners")
+	service := serviceDNSNames(notifierService, "scanners")
 	for url, want := range map[string][]string{
 		"https://scanner-operator-notifier.scanners.svc:8443": service,
 		"https://notifier.example.com:8443":                   append(slices.Clone(service), "notifier.example.com"),
 		"https://192.0.2.7":                                   service,
 	} {
-		got, err := parsed(t, deployed, "--notifier-url="+url)
+		got, err := parseOptions(t, deployed, "--notifier-url="+url)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, got.notifierNames()); diff != "" {
+		if diff := cmp.Diff(want, got.notifierDNSNames()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", url, diff)
 		}
 	}

@@ -32,8 +32,8 @@ import (
 // asManager is the variable that makes the test binary run as the manager, with real flags, signals and files.
 const asManager = "MANAGER_TEST_CHILD"
 
-// patience is long, since a lease lasts 15 s and the machine of a test may be slow.
-const patience = 90 * time.Second
+// waitTimeout is long, since a lease lasts 15 s and the machine of a test may be slow.
+const waitTimeout = 90 * time.Second
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asManager) != "" {
@@ -56,7 +56,7 @@ type cluster struct {
 	client client.Client
 	// kubeconfig connects to the API server through the door.
 	kubeconfig string
-	door       *door
+	proxy      *stallingProxy
 }
 
 const system = "scanner-operator-system"
@@ -94,60 +94,60 @@ func newClusterFor(t *testing.T, operator envtest.User, kinds string) *cluster {
 	c.Expect(err).NotTo(HaveOccurred())
 	for _, entry := range loaded.Clusters {
 		scheme, address, _ := strings.Cut(entry.Server, "://")
-		c.door = newDoor(t, strings.TrimSuffix(address, "/"))
-		entry.Server = scheme + "://" + c.door.address
+		c.proxy = newStallingProxy(t, strings.TrimSuffix(address, "/"))
+		entry.Server = scheme + "://" + c.proxy.address
 	}
 	c.Expect(clientcmd.WriteToFile(*loaded, c.kubeconfig)).To(Succeed())
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
-	c.creates(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: system}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, node)
+	c.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: system}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, node)
 	node.Status.NodeInfo = corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"}
 	c.Expect(c.client.Status().Update(t.Context(), node)).To(Succeed())
-	c.creates(&v1alpha1.Scanner{
+	c.create(&v1alpha1.Scanner{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "default"},
 		Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
 	})
 	return c
 }
 
-func (c *cluster) creates(objects ...client.Object) {
+func (c *cluster) create(objects ...client.Object) {
 	c.t.Helper()
 	for _, o := range objects {
 		c.Expect(c.client.Create(c.t.Context(), o)).To(Succeed())
 	}
 }
 
-// runs creates a pod with an image of its own in the namespace shop.
-func (c *cluster) runs(name string) {
+// createPod creates a pod with an image of its own in the namespace shop.
+func (c *cluster) createPod(name string) {
 	c.t.Helper()
-	c.runsIn("shop", name)
+	c.createPodIn("shop", name)
 }
 
-func (c *cluster) runsIn(namespace, name string) {
+func (c *cluster) createPodIn(namespace, name string) {
 	c.t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec:       corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: "main", Image: "registry.example.com/" + name + ":1"}}},
 	}
-	c.creates(pod)
+	c.create(pod)
 	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
 		Name: "main", ImageID: fmt.Sprintf("registry.example.com/%s@sha256:%064x", name, []byte(name)), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
 	}}}
 	c.Expect(c.client.Status().Update(c.t.Context(), pod)).To(Succeed())
 }
 
-// covered waits until the Scanner has exactly this number of images, all of them scanned.
-func (c *cluster) covered(images int32) {
+// waitScanned waits until the Scanner has exactly this number of images, all of them scanned.
+func (c *cluster) waitScanned(images int32) {
 	c.t.Helper()
-	c.coveredIn("shop", images)
+	c.waitScannedIn("shop", images)
 }
 
-func (c *cluster) coveredIn(namespace string, images int32) {
+func (c *cluster) waitScannedIn(namespace string, images int32) {
 	c.t.Helper()
 	c.Eventually(func() (v1alpha1.ImageCounts, error) {
 		var scanner v1alpha1.Scanner
 		err := c.client.Get(c.t.Context(), client.ObjectKey{Namespace: namespace, Name: "default"}, &scanner)
 		return scanner.Status.Images, err
-	}, patience, "250ms").Should(Equal(v1alpha1.ImageCounts{Total: images, Scanned: images}))
+	}, waitTimeout, "250ms").Should(Equal(v1alpha1.ImageCounts{Total: images, Scanned: images}))
 }
 
 // process is a manager in a process of its own.
@@ -160,8 +160,8 @@ type process struct {
 	ended chan struct{}
 }
 
-// address returns an address on which nothing listens now.
-func (c *cluster) address() string {
+// freeAddress returns an address on which nothing listens now.
+func (c *cluster) freeAddress() string {
 	c.t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	c.Expect(err).NotTo(HaveOccurred())
@@ -169,16 +169,16 @@ func (c *cluster) address() string {
 	return listener.Addr().String()
 }
 
-// starts starts a manager with a data directory. prefix is a command that runs the manager.
-func (c *cluster) starts(name, dataDir string, prefix ...string) *process {
+// start starts a manager with a data directory. prefix is a command that runs the manager.
+func (c *cluster) start(name, dataDir string, prefix ...string) *process {
 	c.t.Helper()
-	return c.startsWith(nil, name, dataDir, prefix...)
+	return c.startWith(nil, name, dataDir, prefix...)
 }
 
-// startsWith starts a manager with additional environment variables.
-func (c *cluster) startsWith(environment []string, name, dataDir string, prefix ...string) *process {
+// startWith starts a manager with additional environment variables.
+func (c *cluster) startWith(environment []string, name, dataDir string, prefix ...string) *process {
 	c.t.Helper()
-	p := &process{probes: c.address(), metrics: c.address(), log: &output{}, ended: make(chan struct{})}
+	p := &process{probes: c.freeAddress(), metrics: c.freeAddress(), log: &output{}, ended: make(chan struct{})}
 	arguments := append(slices.Clone(prefix), os.Args[0],
 		"--data-dir="+dataDir, "--spool-dir="+c.t.TempDir(), "--health-probe-bind-address="+p.probes, "--metrics-bind-address="+p.metrics, "--api-bind-address=0",
 		"--ingest-bind-address=127.0.0.1:0", "--enable-fake-backend", "--worker-image=scanner-grype", "--namespace="+system)
@@ -214,22 +214,22 @@ func (p *process) probe(path string) (status int, text string) {
 
 func (p *process) readiness() int { status, _ := p.probe("/readyz"); return status }
 
-func (p *process) alive() int { status, _ := p.probe("/healthz"); return status }
+func (p *process) liveness() int { status, _ := p.probe("/healthz"); return status }
 
-func (c *cluster) becomesReady(p *process) {
+func (c *cluster) waitReady(p *process) {
 	c.t.Helper()
-	c.Eventually(p.readiness, patience, "250ms").Should(Equal(http.StatusOK))
+	c.Eventually(p.readiness, waitTimeout, "250ms").Should(Equal(http.StatusOK))
 }
 
-func (c *cluster) signals(p *process, signal os.Signal) {
+func (c *cluster) signal(p *process, signal os.Signal) {
 	c.t.Helper()
 	c.Expect(p.command.Process.Signal(signal)).To(Succeed())
 }
 
-// ends waits until a process has ended.
-func (c *cluster) ends(p *process) {
+// waitEnded waits until a process has ended.
+func (c *cluster) waitEnded(p *process) {
 	c.t.Helper()
-	c.Eventually(p.ended, patience).Should(BeClosed())
+	c.Eventually(p.ended, waitTimeout).Should(BeClosed())
 }
 
 // output collects the output of a process.
@@ -250,66 +250,66 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// door is a connection to the API server that can be shut. While it is shut, it accepts connections and delivers no data, like a network
+// stallingProxy is a connection to the API server that can be shut. While it is shut, it accepts connections and delivers no data, like a network
 // that drops all packets.
-type door struct {
+type stallingProxy struct {
 	address string
 	mu      sync.Mutex
-	open    *sync.Cond
-	shut    bool
+	resumed *sync.Cond
+	stalled bool
 }
 
-func newDoor(t *testing.T, to string) *door {
+func newStallingProxy(t *testing.T, to string) *stallingProxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &door{address: listener.Addr().String()}
-	d.open = sync.NewCond(&d.mu)
-	t.Cleanup(func() { d.set(false); _ = listener.Close() })
+	d := &stallingProxy{address: listener.Addr().String()}
+	d.resumed = sync.NewCond(&d.mu)
+	t.Cleanup(func() { d.setStalled(false); _ = listener.Close() })
 	go func() {
 		for {
 			near, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			go d.pass(near, to)
+			go d.forward(near, to)
 		}
 	}()
 	return d
 }
 
-func (d *door) pass(near net.Conn, to string) {
+func (d *stallingProxy) forward(near net.Conn, to string) {
 	defer near.Close()
 	far, err := net.Dial("tcp", to)
 	if err != nil {
 		return
 	}
 	defer far.Close()
-	go func() { _, _ = io.Copy(far, doorway{near, d}); _ = far.Close() }()
-	_, _ = io.Copy(near, doorway{far, d})
+	go func() { _, _ = io.Copy(far, stallingReader{near, d}); _ = far.Close() }()
+	_, _ = io.Copy(near, stallingReader{far, d})
 }
 
-// doorway is a reader that delivers data only while the door is open.
-type doorway struct {
+// stallingReader is a reader that delivers data only while the door is open.
+type stallingReader struct {
 	io.Reader
-	door *door
+	proxy *stallingProxy
 }
 
-func (w doorway) Read(p []byte) (int, error) {
+func (w stallingReader) Read(p []byte) (int, error) {
 	n, err := w.Reader.Read(p)
-	w.door.mu.Lock()
-	defer w.door.mu.Unlock()
-	for w.door.shut {
-		w.door.open.Wait()
+	w.proxy.mu.Lock()
+	defer w.proxy.mu.Unlock()
+	for w.proxy.stalled {
+		w.proxy.resumed.Wait()
 	}
 	return n, err
 }
 
-func (d *door) set(shut bool) {
+func (d *stallingProxy) setStalled(shut bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.shut = shut
-	d.open.Broadcast()
+	d.stalled = shut
+	d.resumed.Broadcast()
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // restore checks a backup from a file or from in, and stages it. The manager takes it over at its next start. Messages go to says.
-func restore(ctx context.Context, args []string, in io.Reader, says io.Writer) error {
+func restore(ctx context.Context, args []string, in io.Reader, messages io.Writer) error {
 	flags := newFlags("restore")
 	dataDir := flags.String("data-dir", defaultDataDir, "directory of the store")
 	cancel := flags.Bool("cancel", false, "take back a restore that the manager has not taken yet")
@@ -27,7 +27,7 @@ func restore(ctx context.Context, args []string, in io.Reader, says io.Writer) e
 	case *cancel && flags.NArg() > 0:
 		return errors.New("--cancel: reads no backup")
 	case *cancel:
-		return cancelRestore(path, says)
+		return cancelRestore(path, messages)
 	case flags.NArg() == 1 && flags.Arg(0) != "-":
 		file, err := os.Open(flags.Arg(0))
 		if err != nil {
@@ -40,20 +40,20 @@ func restore(ctx context.Context, args []string, in io.Reader, says io.Writer) e
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	fmt.Fprintf(says, "the backup of store %s as of %s is complete; the manager takes it when it starts the next time: restart it now\n",
+	fmt.Fprintf(messages, "the backup of store %s as of %s is complete; the manager takes it when it starts the next time: restart it now\n",
 		info.Store, info.CreatedAt.Format(time.RFC3339))
 	return nil
 }
 
-func cancelRestore(path string, says io.Writer) error {
+func cancelRestore(path string, messages io.Writer) error {
 	found, err := store.CancelRestore(path)
 	switch {
 	case err != nil:
 		return err
 	case found:
-		fmt.Fprintln(says, "the restore was taken back")
+		fmt.Fprintln(messages, "the restore was taken back")
 	default:
-		fmt.Fprintln(says, "there is no restore that the manager has not taken yet")
+		fmt.Fprintln(messages, "there is no restore that the manager has not taken yet")
 	}
 	return nil
 }

@@ -23,28 +23,28 @@ const (
 	healthInterval = 30 * time.Second
 )
 
-// opening is the reason why the process is not ready while it opens the store. A large store takes minutes to be restored or migrated.
-const opening = "the store is being opened, restored or migrated"
+// openingMessage is the reason why the process is not ready while it opens the store. A large store takes minutes to be restored or migrated.
+const openingMessage = "the store is being opened, restored or migrated"
 
 // openStore opens the store. If another manager holds it, openStore waits without a limit: two managers never write at the same time.
 // Meanwhile the process is alive and not ready. Otherwise the kubelet would kill it in the middle of a migration, again and again. Any
 // other error ends the process.
 func openStore(ctx context.Context, path, probeAddress string) (store.Store, error) {
-	stop, err := serveWaiting(ctx, probeAddress, opening)
+	stop, err := serveNotReady(ctx, probeAddress, openingMessage)
 	if err != nil {
 		return nil, err
 	}
-	opened, err := openOnce(ctx, path)
+	opened, err := tryOpenStore(ctx, path)
 	stop()
 	if !errors.Is(err, store.ErrLocked) {
 		return opened, err
 	}
-	if stop, err = serveWaiting(ctx, probeAddress, err.Error()); err != nil {
+	if stop, err = serveNotReady(ctx, probeAddress, err.Error()); err != nil {
 		return nil, err
 	}
 	defer stop()
 	for {
-		opened, err := openOnce(ctx, path)
+		opened, err := tryOpenStore(ctx, path)
 		if !errors.Is(err, store.ErrLocked) {
 			return opened, err
 		}
@@ -57,8 +57,8 @@ func openStore(ctx context.Context, path, probeAddress string) (store.Store, err
 	}
 }
 
-// openOnce opens the store, and logs whether it was restored.
-func openOnce(ctx context.Context, path string) (store.Store, error) {
+// tryOpenStore opens the store, and logs whether it was restored.
+func tryOpenStore(ctx context.Context, path string) (store.Store, error) {
 	opened, err := store.OpenSQLite(ctx, path, time.Now)
 	if err != nil {
 		return nil, err
@@ -69,9 +69,9 @@ func openOnce(ctx context.Context, path string) (store.Store, error) {
 	return opened, nil
 }
 
-// recogniseRollback detects a store whose volume was rolled back to an earlier state, and has it treated as restored. It must run before
+// detectRollback detects a store whose volume was rolled back to an earlier state, and has it treated as restored. It must run before
 // anything else uses the store. Without permission to use the ConfigMap, it only logs: the operator works, and a rollback stays undetected.
-func (op *operator) recogniseRollback(ctx context.Context) error {
+func (op *operator) detectRollback(ctx context.Context) error {
 	before := op.store.ID()
 	rolledBack, err := op.deliveries.Check(ctx)
 	if rolledBack {
@@ -86,9 +86,9 @@ func (op *operator) recogniseRollback(ctx context.Context) error {
 	return err
 }
 
-// serveWaiting answers the kubelet's probes until stop is called: the process is alive, and not ready for the given reason. An address that
+// serveNotReady answers the kubelet's probes until stop is called: the process is alive, and not ready for the given reason. An address that
 // disables the manager's probes disables these as well.
-func serveWaiting(ctx context.Context, address, reason string) (stop func(), err error) {
+func serveNotReady(ctx context.Context, address, reason string) (stop func(), err error) {
 	if address == "" || address == "0" {
 		return func() {}, nil
 	}
@@ -109,10 +109,10 @@ func serveWaiting(ctx context.Context, address, reason string) (stop func(), err
 	}, nil
 }
 
-// inspectStore checks the whole file of the store, once. This takes long for a large file. The result is part of the store's health from
+// checkStoreIntegrity checks the whole file of the store, once. This takes long for a large file. The result is part of the store's health from
 // then on.
-func (op *operator) inspectStore(ctx context.Context) error {
-	if err := op.store.LookInside(ctx); err != nil && ctx.Err() == nil {
+func (op *operator) checkStoreIntegrity(ctx context.Context) error {
+	if err := op.store.CheckIntegrity(ctx); err != nil && ctx.Err() == nil {
 		ctrl.Log.Error(err, "Looking through the store")
 	}
 	return nil
@@ -123,22 +123,22 @@ func (op *operator) inspectStore(ctx context.Context) error {
 func (op *operator) watchStore(ctx context.Context) error {
 	ticker := time.NewTicker(healthInterval)
 	defer ticker.Stop()
-	var said error
+	var lastFault error
 	for {
-		err := op.loops.Run("store", func() error { return op.store.Look(ctx) })
-		switch trouble := store.Trouble(err); {
+		err := op.loops.Run("store", func() error { return op.store.CheckHealth(ctx) })
+		switch fault := store.StorageFault(err); {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, store.ErrMovedAway):
 			return err
-		case err != nil && (trouble == nil || trouble != said): //nolint:errorlint // which one it was, not what it wraps
+		case err != nil && (fault == nil || fault != lastFault): //nolint:errorlint // which one it was, not what it wraps
 			ctrl.Log.Error(err, "The store is in trouble")
-			op.wakeScanners(ctx)
-		case err == nil && said != nil:
+			op.enqueueScanners(ctx)
+		case err == nil && lastFault != nil:
 			ctrl.Log.Info("The store works again")
-			op.wakeScanners(ctx)
+			op.enqueueScanners(ctx)
 		}
-		said = store.Trouble(err)
+		lastFault = store.StorageFault(err)
 		select {
 		case <-ctx.Done():
 			return nil

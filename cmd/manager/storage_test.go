@@ -15,29 +15,29 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// largeStore is a store whose file takes forever to read, and was replaced.
-type largeStore struct {
+// slowStore is a store whose file takes forever to read, and was replaced.
+type slowStore struct {
 	store.Store
 	inspected chan struct{}
 }
 
-func (s *largeStore) LookInside(ctx context.Context) error {
+func (s *slowStore) CheckIntegrity(ctx context.Context) error {
 	close(s.inspected)
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-func (s *largeStore) Look(context.Context) error { return store.ErrMovedAway }
+func (s *slowStore) CheckHealth(context.Context) error { return store.ErrMovedAway }
 
 // TestStoreIsWatchedAtOnce: while the whole file is being read, the process still detects that it was replaced.
 func TestStoreIsWatchedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // synthetic time
 		defer cancel()
-		large := &largeStore{inspected: make(chan struct{})}
+		large := &slowStore{inspected: make(chan struct{})}
 		op := &operator{store: large}
 		inspection := make(chan error, 1)
-		go func() { inspection <- op.inspectStore(ctx) }()
+		go func() { inspection <- op.checkStoreIntegrity(ctx) }()
 		<-large.inspected
 		if err := op.watchStore(ctx); !errors.Is(err, store.ErrMovedAway) {
 			t.Errorf("watching a store that was replaced: %v, want %v", err, store.ErrMovedAway)
@@ -108,7 +108,7 @@ func TestLockedStoreWithoutProbes(t *testing.T) {
 		if _, err := openStore(ctx, path, off); err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("with --health-probe-bind-address=%q: %v, want that it waits", off, err)
 		}
-		stop, err := serveWaiting(t.Context(), off, "locked")
+		stop, err := serveNotReady(t.Context(), off, "locked")
 		if err != nil {
 			t.Fatalf("with --health-probe-bind-address=%q: %v, want no probes", off, err)
 		}

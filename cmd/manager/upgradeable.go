@@ -18,8 +18,8 @@ import (
 // (https://olm.operatorframework.io/docs/advanced-tasks/communicating-operator-conditions-to-olm/).
 const conditionVariable = "OPERATOR_CONDITION_NAME"
 
-// tellTimeout bounds one update of the OperatorCondition.
-const tellTimeout = 10 * time.Second
+// conditionTimeout bounds one update of the OperatorCondition.
+const conditionTimeout = 10 * time.Second
 
 // whileNotUpgradeable runs work while OLM must not replace this version by another one: only the version that has begun a migration or a
 // restore can finish it. A failure to write the OperatorCondition is logged and does not prevent the work.
@@ -27,13 +27,13 @@ func whileNotUpgradeable(ctx context.Context, reason, message string, work func(
 	if os.Getenv(conditionVariable) == "" {
 		return work()
 	}
-	condition, err := upgradeable()
+	condition, err := upgradeableCondition()
 	if err != nil {
 		ctrl.Log.Error(err, "OLM is not told whether the operator may be upgraded")
 		return work()
 	}
-	tell := func(status metav1.ConditionStatus, reason, message string) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout) // also during shutdown
+	setUpgradeable := func(status metav1.ConditionStatus, reason, message string) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), conditionTimeout) // also during shutdown
 		defer cancel()
 		// OLM writes the object, too.
 		err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -43,18 +43,18 @@ func whileNotUpgradeable(ctx context.Context, reason, message string, work func(
 			ctrl.Log.Error(err, "Telling OLM whether the operator may be upgraded", "upgradeable", status)
 		}
 	}
-	tell(metav1.ConditionFalse, reason, message)
+	setUpgradeable(metav1.ConditionFalse, reason, message)
 	if err := work(); err != nil {
 		// Another version may solve the problem.
-		tell(metav1.ConditionTrue, "StoreNotOpened", err.Error())
+		setUpgradeable(metav1.ConditionTrue, "StoreNotOpened", err.Error())
 		return err
 	}
-	tell(metav1.ConditionTrue, "StoreReady", "the store is open, with the tables of this version")
+	setUpgradeable(metav1.ConditionTrue, "StoreReady", "the store is open, with the tables of this version")
 	return nil
 }
 
-// upgradeable returns the condition Upgradeable of this operator's OperatorCondition.
-func upgradeable() (conditions.Condition, error) {
+// upgradeableCondition returns the condition Upgradeable of this operator's OperatorCondition.
+func upgradeableCondition() (conditions.Condition, error) {
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return nil, err

@@ -23,8 +23,8 @@ import (
 // accountNamespace is the file from which a pod, and operator-lib, read their namespace.
 const accountNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// inNamespace makes operator-lib believe that it runs in a pod. The test is skipped if this machine does not allow that.
-func inNamespace(t *testing.T, namespace string) {
+// fakeServiceAccountNamespace makes operator-lib believe that it runs in a pod. The test is skipped if this machine does not allow that.
+func fakeServiceAccountNamespace(t *testing.T, namespace string) {
 	t.Helper()
 	if _, err := os.Stat(accountNamespace); err == nil || os.Getuid() != 0 {
 		t.Skip("needs to write " + accountNamespace)
@@ -48,9 +48,9 @@ func TestUpgradeable(t *testing.T) {
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(dir, "operatorconditions.yaml"), definition, 0o600))
 	c := newClusterFor(t, envtest.User{Name: "operator", Groups: []string{"system:masters"}}, dir)
-	inNamespace(t, system)
+	fakeServiceAccountNamespace(t, system)
 	must(t, apiv2.AddToScheme(c.client.Scheme()))
-	c.creates(&apiv2.OperatorCondition{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "scanner-operator.v0.1.0"}})
+	c.create(&apiv2.OperatorCondition{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "scanner-operator.v0.1.0"}})
 	says := func() string {
 		var told apiv2.OperatorCondition
 		if err := c.client.Get(t.Context(), client.ObjectKey{Namespace: system, Name: "scanner-operator.v0.1.0"}, &told); err != nil {
@@ -65,28 +65,28 @@ func TestUpgradeable(t *testing.T) {
 	dataDir := t.TempDir()
 	held, err := store.OpenSQLite(t.Context(), filepath.Join(dataDir, storeFile), time.Now)
 	must(t, err)
-	manager := c.startsWith([]string{conditionVariable + "=scanner-operator.v0.1.0"}, "of OLM", dataDir)
-	c.Eventually(says, patience, "100ms").Should(Equal("False OpeningStore"))
+	manager := c.startWith([]string{conditionVariable + "=scanner-operator.v0.1.0"}, "of OLM", dataDir)
+	c.Eventually(says, waitTimeout, "100ms").Should(Equal("False OpeningStore"))
 	c.Consistently(says, "2s", "250ms").Should(Equal("False OpeningStore"), "the store is not open yet")
 	must(t, held.Close())
-	c.Eventually(says, patience, "100ms").Should(Equal("True StoreReady"))
-	c.becomesReady(manager)
+	c.Eventually(says, waitTimeout, "100ms").Should(Equal("True StoreReady"))
+	c.waitReady(manager)
 
 	refused := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(refused, storeFile), []byte("this is no store"), 0o600))
-	c.ends(c.startsWith([]string{conditionVariable + "=scanner-operator.v0.1.0"}, "whose store is damaged", refused))
+	c.waitEnded(c.startWith([]string{conditionVariable + "=scanner-operator.v0.1.0"}, "whose store is damaged", refused))
 	c.Expect(says()).To(Equal("True StoreNotOpened"), "another version may help")
 
-	gone := c.startsWith([]string{conditionVariable + "=another"}, "of an OLM without the API", t.TempDir())
-	c.Eventually(gone.log.String, patience, "100ms").Should(ContainSubstring("Telling OLM whether the operator may be upgraded"))
-	c.Eventually(gone.log.String, patience, "100ms").Should(ContainSubstring("Attempting to acquire leader lease"), "it goes on")
+	gone := c.startWith([]string{conditionVariable + "=another"}, "of an OLM without the API", t.TempDir())
+	c.Eventually(gone.log.String, waitTimeout, "100ms").Should(ContainSubstring("Telling OLM whether the operator may be upgraded"))
+	c.Eventually(gone.log.String, waitTimeout, "100ms").Should(ContainSubstring("Attempting to acquire leader lease"), "it goes on")
 }
 
-// TestUpgradeableOfNobody: without OLM, the work is done and its error is returned.
-func TestUpgradeableOfNobody(t *testing.T) {
+// TestUpgradeableWithoutOLM: without OLM, the work is done and its error is returned.
+func TestUpgradeableWithoutOLM(t *testing.T) {
 	t.Setenv(conditionVariable, "")
-	trouble := errors.New("the store is in trouble")
-	if err := whileNotUpgradeable(t.Context(), "Any", "any", func() error { return trouble }); !errors.Is(err, trouble) {
-		t.Errorf("error %v, want %v", err, trouble)
+	wantErr := errors.New("the store is in trouble")
+	if err := whileNotUpgradeable(t.Context(), "Any", "any", func() error { return wantErr }); !errors.Is(err, wantErr) {
+		t.Errorf("error %v, want %v", err, wantErr)
 	}
 }

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// volumePatience is how long a store on an ephemeral volume stays unused while Scanners remember one on a durable volume. During an
+	// volumeWait is how long a store on an ephemeral volume stays unused while Scanners remember one on a durable volume. During an
 	// upgrade, OLM 0.38 may run the old version for half a minute without the volumes of its Subscription.
-	volumePatience = 2 * time.Minute
-	// volumeRetry is the interval between two checks.
-	volumeRetry = 5 * time.Second
+	volumeWait = 2 * time.Minute
+	// volumeCheckInterval is the interval between two checks.
+	volumeCheckInterval = 5 * time.Second
 )
 
-// awaitVolume waits if the store is on an ephemeral volume while Scanners remember a store on a durable one. This is usually a moment of an
+// waitForVolume waits if the store is on an ephemeral volume while Scanners remember a store on a durable one. This is usually a moment of an
 // upgrade, and the new store would have everything scanned and announced again. If somebody has removed the volume on purpose, work begins
-// after volumePatience.
-func awaitVolume(ctx context.Context, o options, storeID string) error {
+// after volumeWait.
+func waitForVolume(ctx context.Context, o options, storeID string) error {
 	direct, err := directClient()
 	if err != nil {
 		return err
@@ -33,24 +33,24 @@ func awaitVolume(ctx context.Context, o options, storeID string) error {
 	if err != nil || durable {
 		return err
 	}
-	remembered, err := rememberedElsewhere(ctx, direct, o.Watched, storeID)
-	if err != nil || remembered == "" {
+	otherScanner, err := scannerOfAnotherStore(ctx, direct, o.Watched, storeID)
+	if err != nil || otherScanner == "" {
 		return err
 	}
 	const waiting = "waiting for the volume with the store that Scanners remember"
-	ctrl.Log.Info(waiting, "scanner", remembered, "atMost", volumePatience.String(), "advice", advice)
-	stop, err := serveWaiting(ctx, o.ProbeAddress, waiting)
+	ctrl.Log.Info(waiting, "scanner", otherScanner, "atMost", volumeWait.String(), "advice", advice)
+	stop, err := serveNotReady(ctx, o.ProbeAddress, waiting)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	for began := time.Now(); remembered != "" && time.Since(began) < volumePatience; {
+	for began := time.Now(); otherScanner != "" && time.Since(began) < volumeWait; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(volumeRetry):
+		case <-time.After(volumeCheckInterval):
 		}
-		if remembered, err = rememberedElsewhere(ctx, direct, o.Watched, storeID); err != nil {
+		if otherScanner, err = scannerOfAnotherStore(ctx, direct, o.Watched, storeID); err != nil {
 			return err
 		}
 	}
@@ -58,9 +58,9 @@ func awaitVolume(ctx context.Context, o options, storeID string) error {
 	return nil
 }
 
-// rememberedElsewhere returns the name of a Scanner whose results are in another store, on a volume that outlives pods; empty if there is
+// scannerOfAnotherStore returns the name of a Scanner whose results are in another store, on a volume that outlives pods; empty if there is
 // none.
-func rememberedElsewhere(ctx context.Context, direct client.Reader, watched []string, storeID string) (string, error) {
+func scannerOfAnotherStore(ctx context.Context, direct client.Reader, watched []string, storeID string) (string, error) {
 	for _, namespace := range (&rights.Checker{Watched: watched}).Namespaces() {
 		var scanners v1alpha1.ScannerList
 		err := direct.List(ctx, &scanners, client.InNamespace(namespace))

@@ -13,13 +13,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// TestVolumeIsMissing: a manager without a volume does not start over while Scanners remember a store on a volume, since everything would
+// TestWaitForVolume: a manager without a volume does not start over while Scanners remember a store on a volume, since everything would
 // be announced again. It starts when they remember none.
-func TestVolumeIsMissing(t *testing.T) {
+func TestWaitForVolume(t *testing.T) {
 	c := newCluster(t)
-	c.runs("a")
+	c.createPod("a")
 	dataDir := t.TempDir()
-	c.creates(&corev1.Pod{
+	c.create(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "manager"},
 		Spec: corev1.PodSpec{
 			Volumes: []corev1.Volume{{Name: "store", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
@@ -28,22 +28,22 @@ func TestVolumeIsMissing(t *testing.T) {
 			}},
 		},
 	})
-	c.remembers(metav1.ConditionTrue)
-	manager := c.startsWith([]string{"POD_NAME=manager"}, "without", dataDir)
-	c.Eventually(func() string { _, text := manager.probe("/readyz"); return text }, patience, "250ms").
+	c.setRememberedStore(metav1.ConditionTrue)
+	manager := c.startWith([]string{"POD_NAME=manager"}, "without", dataDir)
+	c.Eventually(func() string { _, text := manager.probe("/readyz"); return text }, waitTimeout, "250ms").
 		Should(ContainSubstring("waiting for the volume with the store that Scanners remember"))
-	c.Expect(manager.alive()).To(Equal(http.StatusOK), "it is not started again and again")
+	c.Expect(manager.liveness()).To(Equal(http.StatusOK), "it is not started again and again")
 	var scans v1alpha1.ImageScanList
 	c.Expect(c.client.List(t.Context(), &scans)).To(Succeed())
 	c.Expect(scans.Items).To(BeEmpty(), "nothing is scanned anew")
 
-	c.remembers(metav1.ConditionFalse)
-	c.becomesReady(manager)
-	c.Eventually(func() (int, error) { err := c.client.List(t.Context(), &scans); return len(scans.Items), err }, patience, "250ms").Should(Equal(1))
+	c.setRememberedStore(metav1.ConditionFalse)
+	c.waitReady(manager)
+	c.Eventually(func() (int, error) { err := c.client.List(t.Context(), &scans); return len(scans.Items), err }, waitTimeout, "250ms").Should(Equal(1))
 }
 
-// remembers makes the Scanner's status refer to another store, which is on a durable volume or not.
-func (c *cluster) remembers(durable metav1.ConditionStatus) {
+// setRememberedStore makes the Scanner's status refer to another store, which is on a durable volume or not.
+func (c *cluster) setRememberedStore(durable metav1.ConditionStatus) {
 	c.t.Helper()
 	var scanner v1alpha1.Scanner
 	c.Expect(c.client.Get(c.t.Context(), client.ObjectKey{Namespace: "shop", Name: "default"}, &scanner)).To(Succeed())

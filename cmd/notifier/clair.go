@@ -20,9 +20,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
 
-// clairQuestionsPerSecond bounds the requests to the API server on behalf of webhooks. Webhooks have their own clients, so that deliveries
+// clairRequestsPerSecond bounds the requests to the API server on behalf of webhooks. Webhooks have their own clients, so that deliveries
 // never wait for them.
-const clairQuestionsPerSecond = 50
+const clairRequestsPerSecond = 50
 
 // clairWebhooks returns the server for Clair's webhooks, or nil if they are disabled.
 func clairWebhooks(cluster *rest.Config, options *notifier.Options, registry *prometheus.Registry, log *slog.Logger) ([]*http.Server, error) {
@@ -43,8 +43,8 @@ func clairWebhooks(cluster *rest.Config, options *notifier.Options, registry *pr
 	}
 	server := newServer(options.ClairWebhookListen, clairhook.New(clairhook.Config{
 		Cluster: objects, Secrets: secrets, Instances: instances,
-		HowToGrant: func(namespace, secret string) string {
-			return notifier.HowToGrant(namespace, secret, options.Namespace, options.ServiceAccount)
+		GrantCommands: func(namespace, secret string) string {
+			return notifier.GrantCommands(namespace, secret, options.Namespace, options.ServiceAccount)
 		},
 		Metrics: clairhook.NewMetrics(registry), Log: log, Clock: clock.RealClock{},
 	}).Handler())
@@ -61,7 +61,7 @@ func clairWebhooks(cluster *rest.Config, options *notifier.Options, registry *pr
 // clairClients returns the clients for Scanners and ImageScans, and for Secrets.
 func clairClients(cluster *rest.Config) (client.Client, *coreclient.CoreV1Client, error) {
 	cluster = rest.CopyConfig(cluster)
-	cluster.QPS, cluster.Burst = clairQuestionsPerSecond, 2*clairQuestionsPerSecond
+	cluster.QPS, cluster.Burst = clairRequestsPerSecond, 2*clairRequestsPerSecond
 	scheme, mapper := runtime.NewScheme(), meta.NewDefaultRESTMapper(nil)
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, nil, err

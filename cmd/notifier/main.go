@@ -88,7 +88,7 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 		return err
 	}
 	registry := prometheus.NewRegistry()
-	metrics.NotifierBuild(registry, version.Version)
+	metrics.RegisterNotifierBuild(registry, version.Version)
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	webhooks, err := clairWebhooks(config, options, registry, log)
 	if err != nil {
@@ -100,7 +100,7 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 		Addresses: notifier.NewSecretAddresses(core, options.Namespace, options.ServiceAccount, options.Hosts()),
 		Receivers: notifier.NewReceivers(notifier.Network{Roots: roots, Proxy: http.ProxyFromEnvironment}),
 		Budget:    notifier.NewBudget(clock.RealClock{}, notifier.Sleep, rand.Float64),
-		Memory:    notifier.NewMemory(clock.RealClock{}),
+		Memory:    notifier.NewDeliveryCache(clock.RealClock{}),
 		Metrics:   notifier.NewMetrics(registry),
 		Log:       log,
 		Now:       time.Now,

@@ -28,13 +28,13 @@ func fields(schema *apiextensionsv1.JSONSchemaProps) string {
 	var text strings.Builder
 	for _, part := range []string{"spec", "status"} {
 		fmt.Fprintf(&text, tableHead, part)
-		below(&text, part, schema.Properties[part])
+		writeFields(&text, part, schema.Properties[part])
 	}
 	return text.String()
 }
 
-// beyond returns a table with the rows of described that the tables in another do not contain.
-func beyond(another, kind, described string) string {
+// additionalFields returns a table with the rows of described that the tables in another do not contain.
+func additionalFields(another, kind, described string) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, tableHead, "Only in a "+kind)
 	for row := range strings.Lines(described) {
@@ -45,20 +45,20 @@ func beyond(another, kind, described string) string {
 	return text.String()
 }
 
-// below writes a row for each field. The rows of nested fields follow the row of their parent.
-func below(text *strings.Builder, path string, schema apiextensionsv1.JSONSchemaProps) {
+// writeFields writes a row for each field. The rows of nested fields follow the row of their parent.
+func writeFields(text *strings.Builder, path string, schema apiextensionsv1.JSONSchemaProps) {
 	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
 		field := schema.Properties[name]
 		at := path + "." + name
 		required := slices.Contains(schema.Required, name)
-		fmt.Fprintf(text, "| `%s` | %s | %s |\n", at, kind(name, field), meaning(field, required))
+		fmt.Fprintf(text, "| `%s` | %s | %s |\n", at, kind(name, field), description(field, required))
 		if standard[name] != "" {
 			continue
 		}
 		if field.Items != nil && field.Items.Schema != nil {
-			below(text, at+"[]", *field.Items.Schema)
+			writeFields(text, at+"[]", *field.Items.Schema)
 		}
-		below(text, at, field)
+		writeFields(text, at, field)
 	}
 }
 
@@ -78,8 +78,8 @@ func kind(name string, schema apiextensionsv1.JSONSchemaProps) string {
 	return schema.Type
 }
 
-// meaning returns the field's description, followed by its validation rules and its default.
-func meaning(schema apiextensionsv1.JSONSchemaProps, required bool) string {
+// description returns the field's description, followed by its validation rules and its default.
+func description(schema apiextensionsv1.JSONSchemaProps, required bool) string {
 	parts := []string{plain(schema.Description)}
 	if required {
 		parts = append(parts, "Required.")

@@ -40,7 +40,7 @@ func TestBeyond(t *testing.T) {
 	one := "\n### spec\n\n| `spec.a` | string | a. |\n| `spec.b` | string | b. |\n"
 	other := "\n### spec\n\n| `spec.a` | string | a. |\n| `spec.b` | string | b, but more. |\n| `spec.c` | string | c. |\n"
 	want := "\n### Only in a Thing\n\n| field | type | meaning |\n|---|---|---|\n| `spec.b` | string | b, but more. |\n| `spec.c` | string | c. |\n"
-	if got := beyond(one, "Thing", other); got != want {
+	if got := additionalFields(one, "Thing", other); got != want {
 		t.Errorf("the table is\n%s, want\n%s", got, want)
 	}
 }

@@ -66,7 +66,7 @@ func describe(sources []string) (tables string, err error) {
 			return "", fmt.Errorf("%s: %w", source, err)
 		}
 		if tables != "" {
-			described = beyond(tables, kind, described)
+			described = additionalFields(tables, kind, described)
 		}
 		tables += described
 	}

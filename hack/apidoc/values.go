@@ -22,14 +22,14 @@ func values(raw []byte) (string, error) {
 	}
 	var text strings.Builder
 	text.WriteString("\n| value | default | meaning |\n|---|---|---|\n")
-	if err := valuesBelow(&text, "", document.Content[0]); err != nil {
+	if err := writeValues(&text, "", document.Content[0]); err != nil {
 		return "", err
 	}
 	text.WriteString("\n")
 	return text.String(), nil
 }
 
-func valuesBelow(text *strings.Builder, path string, fields *yaml.Node) error {
+func writeValues(text *strings.Builder, path string, fields *yaml.Node) error {
 	for pair := range slices.Chunk(fields.Content, 2) {
 		name, value := pair[0], pair[1]
 		at := path + name.Value
@@ -37,9 +37,9 @@ func valuesBelow(text *strings.Builder, path string, fields *yaml.Node) error {
 		if comment == "" {
 			return fmt.Errorf("line %d: %s has no comment that says what it is for", name.Line, at)
 		}
-		if explained(value) {
+		if hasComments(value) {
 			fmt.Fprintf(text, "| **`%s`** | | %s |\n", at, comment)
-			if err := valuesBelow(text, at+".", value); err != nil {
+			if err := writeValues(text, at+".", value); err != nil {
 				return err
 			}
 			continue
@@ -53,8 +53,8 @@ func valuesBelow(text *strings.Builder, path string, fields *yaml.Node) error {
 	return nil
 }
 
-// explained reports whether a map has fields with comments.
-func explained(node *yaml.Node) bool {
+// hasComments reports whether a map has fields with comments.
+func hasComments(node *yaml.Node) bool {
 	return node.Kind == yaml.MappingNode && slices.ContainsFunc(node.Content, func(n *yaml.Node) bool { return n.HeadComment != "" })
 }
 

@@ -34,7 +34,7 @@ const (
 )
 
 // Each check fails for a bundle that is broken in the way that the check covers.
-func TestEachCheckFindsWhatItIsFor(t *testing.T) {
+func TestEachCheckDetectsItsProblem(t *testing.T) {
 	tests := []struct {
 		check  string
 		broken string // how the bundle is broken
@@ -103,7 +103,7 @@ func TestEachCheckFindsWhatItIsFor(t *testing.T) {
 }
 
 // The committed bundle and catalog equal those generated from the current manifests.
-func TestCommittedIsGenerated(t *testing.T) {
+func TestCommittedBundleIsGenerated(t *testing.T) {
 	t.Chdir(root)
 	o, err := parse(nil)
 	if err != nil {

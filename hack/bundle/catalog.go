@@ -66,7 +66,7 @@ func catalog(bundles []*registry.Bundle, o options) (*declcfg.DeclarativeConfig,
 			return nil, fmt.Errorf("%s: %w", one.Name, err)
 		}
 		config.Bundles = append(config.Bundles, blob)
-		if err := enter(config, one); err != nil {
+		if err := addToChannels(config, one); err != nil {
 			return nil, err
 		}
 	}
@@ -77,8 +77,8 @@ func catalog(bundles []*registry.Bundle, o options) (*declcfg.DeclarativeConfig,
 	return config, migrate.Migrate(config)
 }
 
-// enter adds a bundle to the channels that it names.
-func enter(config *declcfg.DeclarativeConfig, one *registry.Bundle) error {
+// addToChannels adds a bundle to the channels that it names.
+func addToChannels(config *declcfg.DeclarativeConfig, one *registry.Bundle) error {
 	csv, err := one.ClusterServiceVersion()
 	if err != nil {
 		return err

@@ -27,20 +27,20 @@ import (
 const root = "../.."
 
 // check returns the problems of a bundle; empty if there are none.
-type check func(given) []string
+type check func(loadedBundle) []string
 
-// given is a bundle in a directory, and its parsed content.
-type given struct {
+// loadedBundle is a bundle in a directory, and its parsed content.
+type loadedBundle struct {
 	dir    string
 	bundle *manifests.Bundle
 }
 
-func open(dir string) (given, error) {
+func open(dir string) (loadedBundle, error) {
 	read, err := manifests.GetBundleFromDir(dir)
 	if err == nil && read.CSV == nil {
 		err = fmt.Errorf("%s: no ClusterServiceVersion", dir)
 	}
-	return given{dir, read}, err
+	return loadedBundle{dir, read}, err
 }
 
 // checks are all checks by name.
@@ -49,20 +49,20 @@ var checks = map[string]check{
 	"format of the directory":               format,
 	"scorecard":                             scorecard,
 	"images by digest":                      imagesByDigest,
-	"examples are the samples":              examplesAreSamples,
-	"icon":                                  iconIsSquare,
+	"examples are the samples":              checkExamples,
+	"icon":                                  checkIcon,
 	"install mode":                          installMode,
 	"kinds":                                 kinds,
-	"annotations and labels":                annotationsAreLabels,
-	"definitions are those of config/crd":   definitionsAreOurs,
-	"a descriptor for every field":          everyFieldDescribed,
+	"annotations and labels":                checkLabels,
+	"definitions are those of config/crd":   checkDefinitions,
+	"a descriptor for every field":          checkDescriptors,
 	"OLM v1":                                olmV1,
-	"the store's volume can be replaced":    storeIsReplaceable,
+	"the store's volume can be replaced":    checkStoreVolume,
 	"features that OpenShift's console has": features,
 }
 
 // validators runs the validators of operator-sdk's suite operatorframework, which the community catalogs run, too.
-func validators(g given) (problems []string) {
+func validators(g loadedBundle) (problems []string) {
 	all := validation.DefaultBundleValidators.WithValidators(
 		validation.OperatorHubV2Validator, validation.StandardCapabilitiesValidator, validation.StandardCategoriesValidator,
 		validation.GoodPracticesValidator, validation.AlphaDeprecatedAPIsValidator, validation.ObjectValidator,
@@ -75,7 +75,7 @@ func validators(g given) (problems []string) {
 	return problems
 }
 
-func format(g given) []string {
+func format(g loadedBundle) []string {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	if err := registrybundle.NewImageValidator(nil, logrus.NewEntry(log)).ValidateBundleFormat(g.dir); err != nil {
@@ -86,7 +86,7 @@ func format(g given) []string {
 
 // scorecard implements operator-sdk's olm-crds-have-resources, olm-crds-have-validation, olm-spec-descriptors, olm-status-descriptors
 // and basic-check-spec, which need a cluster.
-func scorecard(g given) (problems []string) {
+func scorecard(g loadedBundle) (problems []string) {
 	for _, owned := range g.bundle.CSV.Spec.CustomResourceDefinitions.Owned {
 		if len(owned.Resources) == 0 {
 			problems = append(problems, owned.Name+": has no resources")
@@ -118,7 +118,7 @@ func scorecard(g given) (problems []string) {
 	return problems
 }
 
-func (g given) schema(definition string) schema {
+func (g loadedBundle) schema(definition string) schema {
 	for _, crd := range g.bundle.V1CRDs {
 		if crd.Name == definition {
 			return *crd.Spec.Versions[0].Schema.OpenAPIV3Schema
@@ -141,7 +141,7 @@ func examplesOf(csv *v1alpha1.ClusterServiceVersion, kind string) (examples []ma
 }
 
 // imagesByDigest checks that relatedImages, which mirrors copy, contains every image that is used.
-func imagesByDigest(g given) (problems []string) {
+func imagesByDigest(g loadedBundle) (problems []string) {
 	related := map[string]bool{}
 	for _, one := range g.bundle.CSV.Spec.RelatedImages {
 		related[one.Image] = true
@@ -175,8 +175,8 @@ func imagesByDigest(g given) (problems []string) {
 	return problems
 }
 
-// examplesAreSamples checks that the examples in consoles equal the documented samples.
-func examplesAreSamples(g given) []string {
+// checkExamples checks that the examples in consoles equal the documented samples.
+func checkExamples(g loadedBundle) []string {
 	var samples []map[string]any
 	files, err := filepath.Glob(filepath.Join(root, "config", "samples", "*.yaml"))
 	if err != nil {
@@ -217,7 +217,7 @@ func examplesAreSamples(g given) []string {
 	return nil
 }
 
-func iconIsSquare(g given) []string {
+func checkIcon(g loadedBundle) []string {
 	if len(g.bundle.CSV.Spec.Icon) != 1 {
 		return []string{"there is not one icon"}
 	}
@@ -240,7 +240,7 @@ func iconIsSquare(g given) []string {
 	return nil
 }
 
-func installMode(g given) (problems []string) {
+func installMode(g loadedBundle) (problems []string) {
 	modes := g.bundle.CSV.Spec.InstallModes
 	if len(modes) != 4 {
 		problems = append(problems, fmt.Sprintf("%d install modes are spoken of, want 4", len(modes)))
@@ -254,7 +254,7 @@ func installMode(g given) (problems []string) {
 }
 
 // kinds checks that the bundle has no kind that an installer or a catalog refuses, and no object with a namespace.
-func kinds(g given) (problems []string) {
+func kinds(g loadedBundle) (problems []string) {
 	for _, object := range g.bundle.Objects {
 		kind := object.GetKind()
 		if supported, _ := registrybundle.IsSupported(kind); !supported || kind == "NetworkPolicy" || kind == "ServiceAccount" {
@@ -270,7 +270,7 @@ func kinds(g given) (problems []string) {
 	return problems
 }
 
-func annotationsAreLabels(g given) (problems []string) {
+func checkLabels(g loadedBundle) (problems []string) {
 	text, err := os.ReadFile(filepath.Join(g.dir, "metadata", "annotations.yaml"))
 	if err != nil {
 		return []string{err.Error()}
@@ -296,7 +296,7 @@ func annotationsAreLabels(g given) (problems []string) {
 	return problems
 }
 
-func definitionsAreOurs(g given) []string {
+func checkDefinitions(g loadedBundle) []string {
 	ours, err := readDefinitions(root)
 	if err != nil {
 		return []string{err.Error()}
@@ -314,9 +314,9 @@ func definitionsAreOurs(g given) []string {
 	return problems
 }
 
-// everyFieldDescribed walks the schemas independently of the generator. Every field must have a descriptor with a name and a
+// checkDescriptors walks the schemas independently of the generator. Every field must have a descriptor with a name and a
 // description.
-func everyFieldDescribed(g given) (problems []string) {
+func checkDescriptors(g loadedBundle) (problems []string) {
 	for _, owned := range g.bundle.CSV.Spec.CustomResourceDefinitions.Owned {
 		described := map[string]bool{}
 		for _, d := range owned.SpecDescriptors {
@@ -331,15 +331,15 @@ func everyFieldDescribed(g given) (problems []string) {
 				if !named || !whole {
 					problems = append(problems, fmt.Sprintf("%s: %s has no whole descriptor", owned.Kind, path))
 				}
-				return !kubernetesOwn(path)
+				return !isKubernetesType(path)
 			})
 		}
 	}
 	return problems
 }
 
-// kubernetesOwn reports whether a path is a Kubernetes type, whose fields are not described.
-func kubernetesOwn(path string) bool {
+// isKubernetesType reports whether a path is a Kubernetes type, whose fields are not described.
+func isKubernetesType(path string) bool {
 	return slices.ContainsFunc([]string{"conditions", "resources", "odSelector", "amespaceSelector", "nodeSelector", "tolerations"},
 		func(end string) bool { return strings.HasSuffix(path, end) })
 }
@@ -358,7 +358,7 @@ func walk(path string, within schema, visit func(string) bool) {
 
 // olmV1 implements the rules of operator-controller for a bundle (internal/operator-controller/rukpak/render/registryv1/validators),
 // except for those about webhooks, which the bundle does not have.
-func olmV1(g given) (problems []string) {
+func olmV1(g loadedBundle) (problems []string) {
 	csv, names := g.bundle.CSV, map[string]bool{}
 	for _, deployment := range csv.Spec.InstallStrategy.StrategySpec.DeploymentSpecs {
 		if names[deployment.Name] {
@@ -391,9 +391,9 @@ func olmV1(g given) (problems []string) {
 	return problems
 }
 
-// storeIsReplaceable checks that Subscription.spec.config.volumes can replace the store's volume, and that no pod needs a
+// checkStoreVolume checks that Subscription.spec.config.volumes can replace the store's volume, and that no pod needs a
 // PersistentVolumeClaim of the bundle.
-func storeIsReplaceable(g given) (problems []string) {
+func checkStoreVolume(g loadedBundle) (problems []string) {
 	replaceable := false
 	for _, deployment := range g.bundle.CSV.Spec.InstallStrategy.StrategySpec.DeploymentSpecs {
 		for _, volume := range deployment.Spec.Template.Spec.Volumes {
@@ -414,7 +414,7 @@ func storeIsReplaceable(g given) (problems []string) {
 }
 
 // features checks that all annotations by which OpenShift's catalog filters are set.
-func features(g given) (problems []string) {
+func features(g loadedBundle) (problems []string) {
 	for _, name := range []string{"disconnected", "fips-compliant", "proxy-aware", "tls-profiles", "token-auth-aws", "token-auth-azure", "token-auth-gcp"} {
 		if value := g.bundle.CSV.Annotations["features.operators.openshift.io/"+name]; value != "true" && value != "false" {
 			problems = append(problems, fmt.Sprintf("annotation features.operators.openshift.io/%s is %q", name, value))

@@ -83,11 +83,11 @@ func adaptVolume(volume *corev1.Volume) {
 }
 
 func isConfiguration(name string) bool {
-	return name == configurationMap || isGenerated(name, configurationMap)
+	return name == configurationMap || hasHashSuffix(name, configurationMap)
 }
 
-// isGenerated reports whether name is base with a hash suffix that kustomize has appended.
-func isGenerated(name, base string) bool {
+// hasHashSuffix reports whether name is base with a hash suffix that kustomize has appended.
+func hasHashSuffix(name, base string) bool {
 	hash, found := strings.CutPrefix(name, base+"-")
 	return found && len(hash) == 10 && !strings.Contains(hash, "-")
 }

@@ -78,15 +78,15 @@ func bundleFiles(o options) (map[string][]byte, error) {
 		return nil, err
 	}
 	for _, object := range append(divided.beside, configuration...) {
-		if files["manifests/"+fileName(object)], err = text(placeless(object)); err != nil {
+		if files["manifests/"+fileName(object)], err = text(withoutNamespace(object)); err != nil {
 			return nil, err
 		}
 	}
 	return files, nil
 }
 
-// placeless returns a copy of the object without its namespace: OLM installs into the namespace that the user chose.
-func placeless(object *unstructured.Unstructured) *unstructured.Unstructured {
+// withoutNamespace returns a copy of the object without its namespace: OLM installs into the namespace that the user chose.
+func withoutNamespace(object *unstructured.Unstructured) *unstructured.Unstructured {
 	object = object.DeepCopy()
 	object.SetNamespace("")
 	return object
@@ -113,22 +113,22 @@ func text(object any) ([]byte, error) {
 		}
 	}
 	delete(content, "status")
-	withoutCreation(content)
+	removeCreationTimestamp(content)
 	return yaml.Marshal(content)
 }
 
-func withoutCreation(value any) {
+func removeCreationTimestamp(value any) {
 	switch within := value.(type) {
 	case map[string]any:
 		if created, is := within["creationTimestamp"]; is && created == nil {
 			delete(within, "creationTimestamp")
 		}
 		for _, one := range within {
-			withoutCreation(one)
+			removeCreationTimestamp(one)
 		}
 	case []any:
 		for _, one := range within {
-			withoutCreation(one)
+			removeCreationTimestamp(one)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func divideTexts(t *testing.T, texts ...string) (parts, error) {
 func bound(subjects string) string { return strings.Replace(grant, "SUBJECTS", subjects, 1) }
 
 // Permissions of the operator's ServiceAccounts go into the ClusterServiceVersion, roles for users stay beside it.
-func TestRightsOfOurAccountsGoIntoTheCSV(t *testing.T) {
+func TestOwnPermissionsGoIntoTheCSV(t *testing.T) {
 	divided, err := divideTexts(t, bound(ours), role, worker)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestRightsOfOurAccountsGoIntoTheCSV(t *testing.T) {
 }
 
 // An object of config/default that cannot be bundled is an error, so that none is lost.
-func TestWhatCannotBeBundledIsAnError(t *testing.T) {
+func TestUnbundledObjectIsAnError(t *testing.T) {
 	if _, err := divideTexts(t, `{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: d}}`); err == nil || !strings.Contains(err.Error(), "DaemonSet d") {
 		t.Errorf("a DaemonSet: want an error that names it, got %v", err)
 	}

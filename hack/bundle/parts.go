@@ -31,10 +31,10 @@ type binding struct {
 	subjects    []rbacv1.Subject
 }
 
-// withoutPlace are the kinds that a bundle does not contain. OLM creates the namespace and the ServiceAccounts itself. A
+// excludedKinds are the kinds that a bundle does not contain. OLM creates the namespace and the ServiceAccounts itself. A
 // PersistentVolumeClaim is the user's decision (Subscription.spec.config.volumes). The community catalogs' checks reject
 // NetworkPolicies.
-var withoutPlace = []string{"Namespace", "ServiceAccount", "PersistentVolumeClaim", "NetworkPolicy"}
+var excludedKinds = []string{"Namespace", "ServiceAccount", "PersistentVolumeClaim", "NetworkPolicy"}
 
 // divide sorts the objects of config/default into parts. An unknown kind is an error, so no object is left out by mistake.
 func divide(objects []*unstructured.Unstructured) (parts, error) {
@@ -44,7 +44,7 @@ func divide(objects []*unstructured.Unstructured) (parts, error) {
 			return parts{}, err
 		}
 	}
-	divided.keepFreeRoles()
+	divided.keepUserRoles()
 	return divided, nil
 }
 
@@ -71,7 +71,7 @@ func (p *parts) add(object *unstructured.Unstructured) error {
 	case "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
 		p.policies = append(p.policies, object)
 	default:
-		if slices.Contains(withoutPlace, kind) {
+		if slices.Contains(excludedKinds, kind) {
 			return nil
 		}
 		if supported, _ := bundle.IsSupported(kind); !supported {
@@ -90,23 +90,23 @@ func withoutKind(object *unstructured.Unstructured) *unstructured.Unstructured {
 	return same
 }
 
-// keepFreeRoles keeps only those roles and bindings beside the ClusterServiceVersion that are for users. OLM creates those of the
+// keepUserRoles keeps only those roles and bindings beside the ClusterServiceVersion that are for users. OLM creates those of the
 // operator's own ServiceAccounts.
-func (p *parts) keepFreeRoles() {
-	ours := map[string]bool{}
+func (p *parts) keepUserRoles() {
+	own := map[string]bool{}
 	var free []*unstructured.Unstructured
 	p.bindings = slices.DeleteFunc(p.bindings, func(b binding) bool {
-		if slices.ContainsFunc(b.subjects, p.isOurs) {
-			ours[b.role.Kind+"/"+b.role.Name] = true
+		if slices.ContainsFunc(b.subjects, p.isOwnAccount) {
+			own[b.role.Kind+"/"+b.role.Name] = true
 			return false
 		}
 		free = append(free, b.object)
 		return true
 	})
-	p.beside = slices.DeleteFunc(p.beside, func(object *unstructured.Unstructured) bool { return ours[object.GetKind()+"/"+object.GetName()] })
+	p.beside = slices.DeleteFunc(p.beside, func(object *unstructured.Unstructured) bool { return own[object.GetKind()+"/"+object.GetName()] })
 	p.beside = append(p.beside, free...)
 }
 
-func (p *parts) isOurs(subject rbacv1.Subject) bool {
+func (p *parts) isOwnAccount(subject rbacv1.Subject) bool {
 	return subject.Kind == rbacv1.ServiceAccountKind && slices.Contains(p.accountNames, subject.Name)
 }

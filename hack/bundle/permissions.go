@@ -22,7 +22,7 @@ func (p parts) permissions() (cluster, own []v1alpha1.StrategyDeploymentPermissi
 			return nil, nil, fmt.Errorf("%s: config/default has no %s %s", b.object.GetName(), b.role.Kind, b.role.Name)
 		}
 		for _, subject := range b.subjects {
-			if !p.isOurs(subject) {
+			if !p.isOwnAccount(subject) {
 				return nil, nil, fmt.Errorf("%s: binds an account of the operator together with %s %s", b.object.GetName(), subject.Kind, subject.Name)
 			}
 			if b.clusterWide {
@@ -32,10 +32,10 @@ func (p parts) permissions() (cluster, own []v1alpha1.StrategyDeploymentPermissi
 			}
 		}
 	}
-	return listed(clusterRules), listed(ownRules), nil
+	return sortedPermissions(clusterRules), sortedPermissions(ownRules), nil
 }
 
-func listed(rules map[string][]rbacv1.PolicyRule) []v1alpha1.StrategyDeploymentPermissions {
+func sortedPermissions(rules map[string][]rbacv1.PolicyRule) []v1alpha1.StrategyDeploymentPermissions {
 	var permissions []v1alpha1.StrategyDeploymentPermissions
 	for _, account := range slices.Sorted(maps.Keys(rules)) {
 		permissions = append(permissions, v1alpha1.StrategyDeploymentPermissions{ServiceAccountName: account, Rules: rules[account]})

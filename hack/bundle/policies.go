@@ -62,6 +62,6 @@ func forNamespace(policy *unstructured.Unstructured, namespace, repository strin
 			return "", err
 		}
 	}
-	written, err := text(placeless(policy))
+	written, err := text(withoutNamespace(policy))
 	return strings.ReplaceAll(string(written), "system:serviceaccount:scanner-operator-system:", "system:serviceaccount:"+namespace+":"), err
 }

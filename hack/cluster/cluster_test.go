@@ -63,7 +63,7 @@ func TestPolicyAgainstStartingServicesEndsWithTheProcess(t *testing.T) {
 	}
 }
 
-func TestPolicyOfTheMachineIsLeftAlone(t *testing.T) {
+func TestPolicyOfTheMachineIsKept(t *testing.T) {
 	policy := filepath.Join(t.TempDir(), "policy-rc.d")
 	const theirs = "#!/bin/sh\nexit 101\n"
 	if err := os.WriteFile(policy, []byte(theirs), 0o600); err != nil {
@@ -78,7 +78,7 @@ func TestPolicyOfTheMachineIsLeftAlone(t *testing.T) {
 }
 
 // Removing a cluster kills the process whose ID is in a file. After a restart of the machine, that ID may belong to another process.
-func TestRemovingDoesNotKillAStranger(t *testing.T) {
+func TestRemovingDoesNotKillUnrelatedProcess(t *testing.T) {
 	output, err := sourced(t, `
 mkdir -p "$STATE"; touch "$STATE/first-process"
 sleep 60 & stranger=$!
@@ -93,7 +93,7 @@ kill -0 $stranger && echo alive; kill $stranger
 	}
 }
 
-func TestRemovingPutsTheMachineBack(t *testing.T) {
+func TestRemovingRestoresTheMachine(t *testing.T) {
 	output, err := sourced(t, `
 theirs=$(mktemp -d); full=$(mktemp -d); touch "$full/file"
 mkdir -p "$STATE"
@@ -113,7 +113,7 @@ remove_cluster
 }
 
 // The directories are mount points in every cluster. Without them another cluster loses the state of its containers.
-func TestRemovingLeavesAnotherClusterItsDirectories(t *testing.T) {
+func TestRemovingKeepsDirectoriesOfOtherCluster(t *testing.T) {
 	output, err := sourced(t, `
 shared=$(mktemp -d); neighbour=$(mktemp -d)
 mkdir -p "$STATE"

@@ -28,7 +28,7 @@ func matrix(t *testing.T, versions, command string) (output, told string, err er
 }
 
 func TestMatrixGoesOnAfterAFailureAndReportsIt(t *testing.T) {
-	output, told, err := matrix(t, "1.33 1.34 1.35", `echo "--- PASS: TestA"; [ "$KUBERNETES_VERSION" != 1.34 ] || { echo "--- FAIL: TestB"; false; }`)
+	output, calls, err := matrix(t, "1.33 1.34 1.35", `echo "--- PASS: TestA"; [ "$KUBERNETES_VERSION" != 1.34 ] || { echo "--- FAIL: TestB"; false; }`)
 	if err == nil {
 		t.Error("one version failed: want an exit status that says so")
 	}
@@ -38,8 +38,8 @@ func TestMatrixGoesOnAfterAFailureAndReportsIt(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"up 1.33 matrix", "up 1.34 matrix\ndown 1.34 matrix", "up 1.35 matrix\ndown 1.35 matrix"} {
-		if !strings.Contains(told, want) {
-			t.Errorf("the clusters: want %q in\n%s", want, told)
+		if !strings.Contains(calls, want) {
+			t.Errorf("the clusters: want %q in\n%s", want, calls)
 		}
 	}
 }

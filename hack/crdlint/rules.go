@@ -17,12 +17,12 @@ type rule func(name string, field schema) string
 
 // everywhere applies to every field, specOnly to the fields that users write. The controller bounds what it writes itself.
 var (
-	everywhere = []rule{explained, namedLikeKubernetes, listTyped}
-	specOnly   = []rule{textBounded, listBounded, mapBounded, numberBounded}
+	everywhere = []rule{requireDescription, requireCamelCase, requireListType}
+	specOnly   = []rule{requireTextBound, requireListBound, requireMapBound, requireNumberBound}
 )
 
-// borrowed are Kubernetes types, identified by their field names. The project cannot change their schemas.
-var borrowed = [][]string{
+// kubernetesTypes are Kubernetes types, identified by their field names. The project cannot change their schemas.
+var kubernetesTypes = [][]string{
 	{"matchExpressions", "matchLabels"},                                                 // LabelSelector
 	{"claims", "limits", "requests"},                                                    // ResourceRequirements
 	{"effect", "key", "operator", "tolerationSeconds", "value"},                         // Toleration
@@ -74,7 +74,7 @@ func (w walker) walk(path, name string, field schema) {
 		}
 	}
 	children := slices.Sorted(maps.Keys(field.Properties))
-	if slices.ContainsFunc(borrowed, func(fields []string) bool { return slices.Equal(fields, children) }) {
+	if slices.ContainsFunc(kubernetesTypes, func(fields []string) bool { return slices.Equal(fields, children) }) {
 		return
 	}
 	for _, child := range children {
@@ -86,7 +86,7 @@ func (w walker) walk(path, name string, field schema) {
 	}
 }
 
-func explained(name string, field schema) string {
+func requireDescription(name string, field schema) string {
 	if name != "" && field.Description == "" {
 		return "no description: it is what kubectl explain shows"
 	}
@@ -95,7 +95,7 @@ func explained(name string, field schema) string {
 
 var camelCase = regexp.MustCompile(`^[a-z][a-zA-Z0-9]*$`)
 
-func namedLikeKubernetes(name string, _ schema) string {
+func requireCamelCase(name string, _ schema) string {
 	if name != "" && !camelCase.MatchString(name) {
 		return "the name is not in camelCase"
 	}
@@ -105,8 +105,8 @@ func namedLikeKubernetes(name string, _ schema) string {
 // boundedFormats are formats that the API server checks and whose values are always short.
 var boundedFormats = []string{"date-time", "date", "duration", "uuid"}
 
-// textBounded also accepts a pattern without unlimited repetition, and a CEL rule on the field itself, as a bound.
-func textBounded(_ string, field schema) string {
+// requireTextBound also accepts a pattern without unlimited repetition, and a CEL rule on the field itself, as a bound.
+func requireTextBound(_ string, field schema) string {
 	switch {
 	case field.Type != "string", field.MaxLength != nil, len(field.Enum) > 0, len(field.XValidations) > 0:
 		return ""
@@ -117,30 +117,30 @@ func textBounded(_ string, field schema) string {
 	}
 }
 
-func listBounded(_ string, field schema) string {
+func requireListBound(_ string, field schema) string {
 	if field.Type == "array" && field.MaxItems == nil {
 		return "a list without maxItems"
 	}
 	return ""
 }
 
-func listTyped(_ string, field schema) string {
+func requireListType(_ string, field schema) string {
 	if field.Type == "array" && field.XListType == nil {
 		return "a list without x-kubernetes-list-type: with server-side apply, two writers would replace each other's items"
 	}
 	return ""
 }
 
-func mapBounded(_ string, field schema) string {
+func requireMapBound(_ string, field schema) string {
 	if field.AdditionalProperties != nil && field.MaxProperties == nil {
 		return "a map without maxProperties"
 	}
 	return ""
 }
 
-// numberBounded rejects floating point numbers, which are not exact between languages, and integers without bounds. A quantity (integer
+// requireNumberBound rejects floating point numbers, which are not exact between languages, and integers without bounds. A quantity (integer
 // or string) is checked by its pattern.
-func numberBounded(_ string, field schema) string {
+func requireNumberBound(_ string, field schema) string {
 	switch {
 	case field.XIntOrString && field.Pattern == "":
 		return "integer or string without a pattern"

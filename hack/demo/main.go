@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string) error {
 	case "build-olm":
 		return compile(ctx, options.Root, images.ForOLM())
 	case "tell":
-		return tell(ctx, options)
+		return runDemo(ctx, options)
 	case "down":
 		return down(ctx, options)
 	}
@@ -77,7 +77,7 @@ func build(ctx context.Context, root string) error {
 	if err := vulndb.Run(); err != nil {
 		return fmt.Errorf("compile the database builder: %w", err)
 	}
-	return compile(ctx, root, images.Story())
+	return compile(ctx, root, images.Demo())
 }
 
 func compile(ctx context.Context, root string, names []string) error {
@@ -85,9 +85,9 @@ func compile(ctx context.Context, root string, names []string) error {
 	if err != nil {
 		return err
 	}
-	places := images.Places{Root: root, Cache: cache, Out: story.ImagesDir(root)}
+	paths := images.Places{Root: root, Cache: cache, Out: story.ImagesDir(root)}
 	platform := v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
-	return images.Compile(ctx, names, places, platform, func(name string, number, of int) {
+	return images.Compile(ctx, names, paths, platform, func(name string, number, of int) {
 		fmt.Printf("[%d/%d] building %s\n", number, of, name)
 	})
 }
@@ -101,15 +101,15 @@ func cacheDir() (string, error) {
 	return filepath.Join(dir, "scanner-operator"), err
 }
 
-func tell(ctx context.Context, options story.Options) error {
+func runDemo(ctx context.Context, options story.Options) error {
 	unattended := os.Getenv("CI") != ""
 	environment, err := story.Connect(ctx, options)
 	if err != nil {
 		return err
 	}
-	steps := slices.Concat(environment.SetUp(), environment.Acts())
+	steps := slices.Concat(environment.SetUp(), environment.Scenarios())
 	began := time.Now()
-	err = story.Tell(ctx, os.Stdout, time.Now, steps)
+	err = story.RunSteps(ctx, os.Stdout, time.Now, steps)
 	if err == nil {
 		err = environment.Show(ctx)
 	}
@@ -124,7 +124,7 @@ func tell(ctx context.Context, options story.Options) error {
 	}
 	fmt.Printf("The story took %.0f s.\n", time.Since(began).Seconds())
 	if !unattended {
-		explain(environment.Shop())
+		printNextCommands(environment.Shop())
 	}
 	return nil
 }
@@ -149,8 +149,8 @@ func down(ctx context.Context, options story.Options) error {
 	return err
 }
 
-// explain prints the commands to continue with.
-func explain(shop string) {
+// printNextCommands prints the commands to continue with.
+func printNextCommands(shop string) {
 	fmt.Printf(`Everything goes on running. Look around:
 
   make cluster-exec CMD="kubectl get scanners,imagescans,vulnerabilityexceptions -A"

@@ -137,7 +137,7 @@ func TestOverlayHasTheConfiguration(t *testing.T) {
 	}
 }
 
-func TestOverlayWithoutPushedImagesSaysWhatToDo(t *testing.T) {
+func TestOverlayWithoutPushedImagesIsAnError(t *testing.T) {
 	if err := writeOverlay(t.TempDir(), "registry.example.com/x"); err == nil || !strings.Contains(err.Error(), "make images") {
 		t.Errorf("want advice to run make images, got %v", err)
 	}

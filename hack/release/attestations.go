@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// listMaterials prints one line for each platform of each program: the reference of the platform's image by digest, and the file of its
+// listSBOMs prints one line for each platform of each program: the reference of the platform's image by digest, and the file of its
 // SBOM. publish.sh attests the SBOM to the image. registry replaces the registry and path in images.json; empty keeps them.
-func (r release) listMaterials(registry string, out io.Writer) error {
+func (r release) listSBOMs(registry string, out io.Writer) error {
 	record, err := r.record()
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func (r release) listMaterials(registry string, out io.Writer) error {
 			if err != nil {
 				return fmt.Errorf("%s for %s: %w", name, platform, err)
 			}
-			fmt.Fprintf(out, "%s@%s %s\n", repository, digest, r.path(materialsFile(name, platform.OS, platform.Architecture)))
+			fmt.Fprintf(out, "%s@%s %s\n", repository, digest, r.path(sbomFile(name, platform.OS, platform.Architecture)))
 		}
 	}
 	return nil

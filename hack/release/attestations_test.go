@@ -10,10 +10,10 @@ import (
 )
 
 // An SBOM is attested to the image of its program and platform, not to the index.
-func TestMaterialsOfEachPlatform(t *testing.T) {
+func TestSBOMOfEachPlatform(t *testing.T) {
 	r := complete(t)
 	var out bytes.Buffer
-	must(t, r.listMaterials("registry.example:5000/trial", &out))
+	must(t, r.listSBOMs("registry.example:5000/trial", &out))
 
 	files := map[string]string{} // SBOM files by the reference of the platform's image
 	for _, program := range programs {

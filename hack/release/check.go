@@ -47,14 +47,14 @@ func (r release) report(ctx context.Context, checks []check, out io.Writer) erro
 // committed bundle matches these images.
 func (r release) checks(again string, tagged bool) []check {
 	checks := []check{
-		{"every artefact is there", r.complete},
-		{"images have all platforms, the version, and a user without rights", r.imagesAreAsPromised},
-		{"images.json names the images that are there", r.recordIsTrue},
-		{"the programs say the version", r.programsSayTheVersion},
-		{"chart, bundle and change log have the version", r.versionsAgree},
-		{"install.yaml, chart and bundle name the images by these digests", r.referencesAreTrue},
-		{"each software bill of materials names what its program is made of", r.materialsAreNamed},
-		{"checksums are those of all published files", r.checksumsAreTrue},
+		{"every artefact is there", r.checkComplete},
+		{"images have all platforms, the version, and a user without rights", r.checkImages},
+		{"images.json names the images that are there", r.checkRecord},
+		{"the programs say the version", r.checkProgramVersions},
+		{"chart, bundle and change log have the version", r.checkVersions},
+		{"install.yaml, chart and bundle name the images by these digests", r.checkReferences},
+		{"each software bill of materials names what its program is made of", r.checkSBOMs},
+		{"checksums are those of all published files", r.checkChecksums},
 	}
 	if again != "" {
 		second := r
@@ -62,13 +62,13 @@ func (r release) checks(again string, tagged bool) []check {
 		checks = append(checks, check{"a second build gives the same", func(context.Context) error { return r.same(second) }})
 	}
 	if tagged {
-		checks = append(checks, check{"the committed bundle is that of these images", r.lockIsCommitted})
+		checks = append(checks, check{"the committed bundle is that of these images", r.checkCommittedLock})
 	}
 	return checks
 }
 
-// complete checks that every published file exists.
-func (r release) complete(context.Context) error {
+// checkComplete checks that every published file exists.
+func (r release) checkComplete(context.Context) error {
 	wanted := []string{
 		"install.yaml", "crds.yaml", "olm-policies.yaml", recordFile, checksumsFile, checksumsFile + ".sigstore.json", "RELEASE_NOTES.md",
 		filepath.Base(r.chartFile()), filepath.Join("bundle", "manifests"),
@@ -76,7 +76,7 @@ func (r release) complete(context.Context) error {
 	for _, name := range programs {
 		wanted = append(wanted, filepath.Join("images", name, "index.json"))
 		for _, platform := range platforms {
-			wanted = append(wanted, materialsFile(name, platform.OS, platform.Architecture))
+			wanted = append(wanted, sbomFile(name, platform.OS, platform.Architecture))
 		}
 	}
 	for _, name := range packaged {
@@ -91,17 +91,17 @@ func (r release) complete(context.Context) error {
 	return errors.Join(missing...)
 }
 
-func (r release) imagesAreAsPromised(context.Context) error {
+func (r release) checkImages(context.Context) error {
 	var wrong []error
 	for _, name := range slices.Concat(programs, packaged) {
-		if err := r.imageIsAsPromised(name); err != nil {
+		if err := r.checkImage(name); err != nil {
 			wrong = append(wrong, fmt.Errorf("%s: %w", name, err))
 		}
 	}
 	return errors.Join(wrong...)
 }
 
-func (r release) imageIsAsPromised(name string) error {
+func (r release) checkImage(name string) error {
 	index, err := r.index(name)
 	if err != nil {
 		return err
@@ -125,8 +125,8 @@ func (r release) imageIsAsPromised(name string) error {
 	return nil
 }
 
-// recordIsTrue checks that images.json has the digests of the images.
-func (r release) recordIsTrue(context.Context) error {
+// checkRecord checks that images.json has the digests of the images.
+func (r release) checkRecord(context.Context) error {
 	record, err := r.record()
 	if err != nil {
 		return err
@@ -149,7 +149,7 @@ func (r release) recordIsTrue(context.Context) error {
 	return errors.Join(wrong...)
 }
 
-func (r release) programsSayTheVersion(ctx context.Context) error {
+func (r release) checkProgramVersions(ctx context.Context) error {
 	var wrong []error
 	for _, name := range programs {
 		index, err := r.index(name)
@@ -167,7 +167,7 @@ func (r release) programsSayTheVersion(ctx context.Context) error {
 	return errors.Join(wrong...)
 }
 
-func (r release) versionsAgree(context.Context) error {
+func (r release) checkVersions(context.Context) error {
 	chart, _, chartErr := r.chart()
 	if chartErr == nil && (chart.Version != r.version || chart.AppVersion != r.version) {
 		chartErr = fmt.Errorf("the file Chart.yaml has version %s and appVersion %s; VERSION has %s", chart.Version, chart.AppVersion, r.version)
@@ -204,8 +204,8 @@ func (r release) clusterServiceVersion() (clusterServiceVersion, error) {
 	return csv, yaml.Unmarshal(text, &csv)
 }
 
-// referencesAreTrue checks each reference to the project's images that users would install.
-func (r release) referencesAreTrue(context.Context) error {
+// checkReferences checks each reference to the project's images that users would install.
+func (r release) checkReferences(context.Context) error {
 	record, err := r.record()
 	if err != nil {
 		return err
@@ -219,15 +219,15 @@ func (r release) referencesAreTrue(context.Context) error {
 	var wrong []error
 	for _, name := range programs {
 		wrong = append(wrong,
-			namesOnly("install.yaml", string(manifest), name, record[name]),
-			namesOnly("the ClusterServiceVersion", csv.text, name, record[name]),
-			valuesName(values, name, record[name]))
+			requireOnlyReference("install.yaml", string(manifest), name, record[name]),
+			requireOnlyReference("the ClusterServiceVersion", csv.text, name, record[name]),
+			requireImageInValues(values, name, record[name]))
 	}
 	return errors.Join(wrong...)
 }
 
-// namesOnly checks that text contains an image, and every time by the given reference.
-func namesOnly(where, text, name, reference string) error {
+// requireOnlyReference checks that text contains an image, and every time by the given reference.
+func requireOnlyReference(where, text, name, reference string) error {
 	repository, _, _ := strings.Cut(reference, "@")
 	// The bare name counts too: it remains where kustomize was not configured to replace it.
 	found := regexp.MustCompile(`(?m)(`+regexp.QuoteMeta(repository)+`([@:][^\s"',]*)?|(image|value): "?`+name+`([@:]\S*)?)"?$`).FindAllString(text, -1)
@@ -242,8 +242,8 @@ func namesOnly(where, text, name, reference string) error {
 	return nil
 }
 
-// valuesName checks that the chart's values name an image by registry, repository and digest.
-func valuesName(values chartValues, name, reference string) error {
+// requireImageInValues checks that the chart's values name an image by registry, repository and digest.
+func requireImageInValues(values chartValues, name, reference string) error {
 	for _, key := range slices.Sorted(maps.Keys(values.Image)) {
 		one, ok := values.Image[key].(map[string]any)
 		if !ok || one["repository"] != name {
@@ -257,18 +257,18 @@ func valuesName(values chartValues, name, reference string) error {
 	return fmt.Errorf("values.yaml names no image %s", name)
 }
 
-// materialsFile returns the path of the SBOM of a program for a platform, relative to the release's directory.
-func materialsFile(name, system, architecture string) string {
+// sbomFile returns the path of the SBOM of a program for a platform, relative to the release's directory.
+func sbomFile(name, system, architecture string) string {
 	return filepath.Join("sbom", name+"_"+system+"_"+architecture+".spdx.json")
 }
 
-// materialsAreNamed checks that each SBOM contains Go's standard library and the root certificates, which every program has.
-func (r release) materialsAreNamed(context.Context) error {
+// checkSBOMs checks that each SBOM contains Go's standard library and the root certificates, which every program has.
+func (r release) checkSBOMs(context.Context) error {
 	var wrong []error
 	for _, name := range programs {
 		for _, platform := range platforms {
-			file := materialsFile(name, platform.OS, platform.Architecture)
-			if err := namesMaterials(r.path(file)); err != nil {
+			file := sbomFile(name, platform.OS, platform.Architecture)
+			if err := checkSBOM(r.path(file)); err != nil {
 				wrong = append(wrong, fmt.Errorf("%s: %w", file, err))
 			}
 		}
@@ -276,7 +276,7 @@ func (r release) materialsAreNamed(context.Context) error {
 	return errors.Join(wrong...)
 }
 
-func namesMaterials(file string) error {
+func checkSBOM(file string) error {
 	content, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -300,8 +300,8 @@ func namesMaterials(file string) error {
 	return nil
 }
 
-// lockIsCommitted checks that a build of the tag produces the images that the tag's bundle names.
-func (r release) lockIsCommitted(context.Context) error {
+// checkCommittedLock checks that a build of the tag produces the images that the tag's bundle names.
+func (r release) checkCommittedLock(context.Context) error {
 	built, err := os.ReadFile(r.path(lockFile))
 	committed, errCommitted := os.ReadFile(filepath.Join(r.root, committedLock))
 	if err := errors.Join(err, errCommitted); err != nil {
@@ -313,7 +313,7 @@ func (r release) lockIsCommitted(context.Context) error {
 	return nil
 }
 
-func (r release) checksumsAreTrue(context.Context) error {
+func (r release) checkChecksums(context.Context) error {
 	want, err := r.checksums()
 	if err != nil {
 		return err

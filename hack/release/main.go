@@ -76,7 +76,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	case "push":
 		return r.push(ctx, *registry, out)
 	case "materials":
-		return r.listMaterials(*registry, out)
+		return r.listSBOMs(*registry, out)
 	case "lock":
 		return r.writeLock()
 	default:

@@ -15,8 +15,8 @@ var heading = regexp.MustCompile(`(?m)^## \[([^]]+)\](?: - (\S+))?.*\n`)
 // source is the URL of the repository.
 const source = "https://github.com/scanner-operator/scanner-operator"
 
-// neverYet is the date of a version without a date. It is fixed, since a build must not depend on the current day.
-const neverYet = "1970-01-01"
+// undatedDay is the date of a version without a date. It is fixed, since a build must not depend on the current day.
+const undatedDay = "1970-01-01"
 
 // created returns the date of the version in CHANGELOG.md, in RFC 3339.
 func (r release) created() (string, error) {
@@ -24,7 +24,7 @@ func (r release) created() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	day := neverYet
+	day := undatedDay
 	for _, found := range heading.FindAllStringSubmatch(string(text), -1) {
 		if _, err := time.Parse(time.DateOnly, found[2]); found[1] == r.version && err == nil {
 			day = found[2]

@@ -21,7 +21,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
 )
 
-const home = "ghcr.io/scanner-operator/"
+const repositoryPrefix = "ghcr.io/scanner-operator/"
 
 // complete returns a release without problems, whose programs are shell scripts.
 func complete(t *testing.T) release {
@@ -40,7 +40,7 @@ func complete(t *testing.T) release {
 	for _, name := range programs {
 		references += "image: " + record[name] + "\n"
 		for _, platform := range platforms {
-			write(t, r.path(materialsFile(name, platform.OS, platform.Architecture)),
+			write(t, r.path(sbomFile(name, platform.OS, platform.Architecture)),
 				`{"spdxVersion": "SPDX-2.3", "packages": [{"name": "stdlib"}, {"name": "golang.org/x/crypto/x509roots/fallback"}]}`)
 		}
 	}
@@ -114,7 +114,7 @@ func saveImage(t *testing.T, r release, name, version, program string) string {
 	must(t, build.Save(r.path("images", name), index))
 	digest, err := index.Digest()
 	must(t, err)
-	return home + name + "@" + digest.String()
+	return repositoryPrefix + name + "@" + digest.String()
 }
 
 func replace(t *testing.T, file, old, with string) {
@@ -127,7 +127,7 @@ func replace(t *testing.T, file, old, with string) {
 	write(t, file, strings.ReplaceAll(string(content), old, with))
 }
 
-func TestCompleteReleaseIsFit(t *testing.T) {
+func TestCompleteReleasePasses(t *testing.T) {
 	r := complete(t)
 	var out bytes.Buffer
 	if err := r.report(t.Context(), r.checks(r.dir, false), &out); err != nil {
@@ -135,7 +135,7 @@ func TestCompleteReleaseIsFit(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongIsFound(t *testing.T) {
+func TestChecksFindProblems(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("a", 64)
 	tests := map[string]struct {
 		spoil func(*testing.T, release)
@@ -153,11 +153,11 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			replace(t, r.path("install.yaml"), "scanner-notifier@", "scanner-notifier:1.2.3@")
 		}, `install.yaml says "ghcr.io/scanner-operator/scanner-notifier:1.2.3@`},
 		"an image by its bare name": {func(t *testing.T, r release) {
-			replace(t, r.path("install.yaml"), "image: "+home+"scanner-operator@", "value: scanner-grype\nimage: "+home+"scanner-operator@")
+			replace(t, r.path("install.yaml"), "image: "+repositoryPrefix+"scanner-operator@", "value: scanner-grype\nimage: "+repositoryPrefix+"scanner-operator@")
 		}, `install.yaml says "value: scanner-grype"`},
 		"the bundle's image": {func(t *testing.T, r release) {
 			file := r.path("bundle", "manifests", "x.clusterserviceversion.yaml")
-			write(t, file, "metadata: {name: scanner-operator.v1.2.3}\nspec: {version: 1.2.3}\nimage: "+home+"scanner-operator@"+digest)
+			write(t, file, "metadata: {name: scanner-operator.v1.2.3}\nspec: {version: 1.2.3}\nimage: "+repositoryPrefix+"scanner-operator@"+digest)
 		}, "the ClusterServiceVersion says"},
 		"the bundle's version": {func(t *testing.T, r release) {
 			replace(t, r.path("bundle", "manifests", "x.clusterserviceversion.yaml"), "v1.2.3", "v1.2.2")
@@ -169,7 +169,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		"the chart's image": {func(t *testing.T, r release) {
 			record, err := r.record()
 			must(t, err)
-			record["scanner-operator"] = home + "scanner-operator@" + digest
+			record["scanner-operator"] = repositoryPrefix + "scanner-operator@" + digest
 			old := r.path(recordFile)
 			kept, err := os.ReadFile(old)
 			must(t, err)
@@ -236,7 +236,7 @@ func TestPackagedChartKeepsCommentsAndHasFixedTimes(t *testing.T) {
 func TestChartWithoutAPlaceForADigestIsRefused(t *testing.T) {
 	record := map[string]string{}
 	for _, name := range programs {
-		record[name] = home + name + "@sha256:" + strings.Repeat("a", 64)
+		record[name] = repositoryPrefix + name + "@sha256:" + strings.Repeat("a", 64)
 	}
 	for what, text := range map[string]string{
 		"none": strings.Replace(values, "repository: scanner-grype", "repository: another", 1),
@@ -273,15 +273,15 @@ func TestLockHoldsThePrograms(t *testing.T) {
 func TestTaggedReleaseHasItsImagesInTheCommittedBundle(t *testing.T) {
 	r := complete(t)
 	must(t, r.writeLock())
-	if err := r.lockIsCommitted(t.Context()); err == nil {
+	if err := r.checkCommittedLock(t.Context()); err == nil {
 		t.Error("nothing is committed, and that was taken")
 	}
 	content, err := os.ReadFile(r.path(lockFile))
 	must(t, err)
 	write(t, filepath.Join(r.root, committedLock), string(content))
-	must(t, r.lockIsCommitted(t.Context()))
+	must(t, r.checkCommittedLock(t.Context()))
 	replace(t, filepath.Join(r.root, committedLock), "sha256:", "sha256:0")
-	if err := r.lockIsCommitted(t.Context()); err == nil || !strings.Contains(err.Error(), "make release-lock") {
+	if err := r.checkCommittedLock(t.Context()); err == nil || !strings.Contains(err.Error(), "make release-lock") {
 		t.Errorf("want advice to run make release-lock, got %v", err)
 	}
 }

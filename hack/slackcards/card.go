@@ -17,13 +17,13 @@ const (
 	blockGap   = 10
 )
 
-// look is the text style of a block type.
-type look struct {
+// textStyle is the text style of a block type.
+type textStyle struct {
 	size, lineHeight float64
 	colour           string
 }
 
-var looks = map[string]look{
+var textStyles = map[string]textStyle{
 	"header":  {size: 17, lineHeight: 24, colour: "#1d1c1d"},
 	"section": {size: 14, lineHeight: 20, colour: "#1d1c1d"},
 	"context": {size: 12, lineHeight: 17, colour: "#616061"},
@@ -53,7 +53,7 @@ func draw(m message) (string, error) {
 	c := &card{y: padding}
 	c.sender()
 	for _, b := range m.Blocks {
-		lk, known := looks[b.Type]
+		lk, known := textStyles[b.Type]
 		switch {
 		case b.Type == "divider":
 			c.y += blockGap + 4
@@ -82,12 +82,12 @@ func (c *card) sender() {
 	fmt.Fprintf(&c.body, `<circle cx="%d" cy="%.1f" r="8" fill="none" stroke="#ffffff" stroke-width="3"/><path d="M%d %.1fl7 7" stroke="#ffffff" stroke-width="3"/>`+"\n",
 		padding+16, c.y+16, padding+22, c.y+22)
 	c.y += 14
-	c.line([]run{{text: "Scanner Operator", style: style{bold: true}}, {text: "  APP", style: style{faint: true}}}, looks["section"])
+	c.line([]run{{text: "Scanner Operator", style: style{bold: true}}, {text: "  APP", style: style{faint: true}}}, textStyles["section"])
 	c.y += nameHeight - 14
 }
 
 // text draws a text in lines that fit. The text of a header is plain, all others are mrkdwn.
-func (c *card) text(s, kind string, lk look) {
+func (c *card) text(s, kind string, lk textStyle) {
 	runs := parse(s)
 	if kind == "header" {
 		runs = []run{{text: s, style: style{bold: true}}}
@@ -103,7 +103,7 @@ func (c *card) text(s, kind string, lk look) {
 }
 
 // line draws runs one after the other. Each begins where the one before ends, with any font.
-func (c *card) line(runs []run, lk look) {
+func (c *card) line(runs []run, lk textStyle) {
 	fmt.Fprintf(&c.body, `<text x="%d" y="%.1f" font-size="%.1f" fill="%s" xml:space="preserve">`, textLeft, c.y, lk.size, lk.colour)
 	for _, r := range runs {
 		fmt.Fprintf(&c.body, `<tspan%s>%s</tspan>`, attributes(r.style, lk.size), html.EscapeString(r.text))
@@ -122,7 +122,7 @@ func attributes(st style, size float64) string {
 	case st.code:
 		text += fmt.Sprintf(` fill="%s" font-family="Menlo, Consolas, monospace" font-size="%.1f"`, codeColour, size*codeFactor)
 	case st.faint:
-		text += fmt.Sprintf(` fill="%s" font-size="%.1f"`, looks["context"].colour, size*appFactor)
+		text += fmt.Sprintf(` fill="%s" font-size="%.1f"`, textStyles["context"].colour, size*appFactor)
 	}
 	return text
 }

@@ -42,19 +42,19 @@ func (s *Server) authenticate(ctx context.Context, scanner types.NamespacedName,
 	if known, found := s.verdicts.Get(hash); found {
 		return known.(verdict).uid, known.(verdict).err
 	}
-	looked, err, _ := s.looking.Do(scanner.String(), func() (any, error) { return s.look(ctx, scanner) })
+	looked, err, _ := s.lookupFlights.Do(scanner.String(), func() (any, error) { return s.lookUp(ctx, scanner) })
 	var uid types.UID
 	if err == nil {
 		found := looked.(*secrets)
 		if uid, err = found.uid, found.verify(shown, s.Clock.Now()); errors.Is(err, errUnauthorized) {
-			s.say(slog.LevelWarn, scanner, "the secret that a webhook shows is not the Scanner's")
+			s.logOncePerMinute(slog.LevelWarn, scanner, "the secret that a webhook shows is not the Scanner's")
 		}
 	}
 	switch {
 	case err == nil, errors.Is(err, errUnauthorized):
 		s.verdicts.Add(hash, verdict{uid, err}, verdictAge)
 	case !errors.Is(err, errBusy):
-		s.say(slog.LevelError, scanner, "cannot find out whom a webhook comes from", "error", err)
+		s.logOncePerMinute(slog.LevelError, scanner, "cannot find out whom a webhook comes from", "error", err)
 	}
 	return uid, err
 }
@@ -67,11 +67,11 @@ type secrets struct {
 	tokenErr, pskErr error
 }
 
-// look reads a Scanner and its secrets from the API server. Namespaces that are known to have a Scanner for Clair have their own rate
+// lookUp reads a Scanner and its secrets from the API server. Namespaces that are known to have a Scanner for Clair have their own rate
 // limit, so that requests with invented names cannot use it up.
-func (s *Server) look(ctx context.Context, name types.NamespacedName) (*secrets, error) {
+func (s *Server) lookUp(ctx context.Context, name types.NamespacedName) (*secrets, error) {
 	rate := ""
-	if _, met := s.met.Get(name.Namespace); met {
+	if _, met := s.knownNamespaces.Get(name.Namespace); met {
 		rate = name.Namespace
 	}
 	if !s.lookups.allow(rate) {
@@ -84,7 +84,7 @@ func (s *Server) look(ctx context.Context, name types.NamespacedName) (*secrets,
 	if err != nil {
 		return nil, err
 	}
-	s.met.Add(name.Namespace, true, namespaceAge)
+	s.knownNamespaces.Add(name.Namespace, true, namespaceAge)
 	settings, found := scanner.Spec.Backend.Clair, &secrets{uid: scanner.UID}
 	if ref := settings.WebhookTokenSecretRef; ref != nil {
 		var data map[string][]byte
@@ -97,7 +97,7 @@ func (s *Server) look(ctx context.Context, name types.NamespacedName) (*secrets,
 		found.psk = auth.Key
 	}
 	if found.tokenErr == nil && found.pskErr == nil && len(found.token) == 0 && len(found.psk) == 0 {
-		s.say(slog.LevelWarn, name, "the Scanner has no secret to know its webhooks by: set spec.backend.clair.webhookTokenSecretRef or authSecretRef, "+
+		s.logOncePerMinute(slog.LevelWarn, name, "the Scanner has no secret to know its webhooks by: set spec.backend.clair.webhookTokenSecretRef or authSecretRef, "+
 			"and see that the Secret has its key")
 	}
 	return found, nil
@@ -109,16 +109,16 @@ func (s *Server) scanner(ctx context.Context, name types.NamespacedName) (*v1alp
 	switch err := s.Cluster.Get(ctx, name, scanner); {
 	case apierrors.IsNotFound(err):
 		// The name is not logged, since anybody can send any name.
-		s.say(slog.LevelWarn, types.NamespacedName{}, "a webhook for a Scanner that is not there: is notifier.webhook.target in Clair's configuration right?")
+		s.logOncePerMinute(slog.LevelWarn, types.NamespacedName{}, "a webhook for a Scanner that is not there: is notifier.webhook.target in Clair's configuration right?")
 		return nil, errUnauthorized
 	case apierrors.IsForbidden(err):
-		s.say(slog.LevelWarn, types.NamespacedName{}, "a webhook for a namespace whose Scanners the notifier may not read: "+
+		s.logOncePerMinute(slog.LevelWarn, types.NamespacedName{}, "a webhook for a namespace whose Scanners the notifier may not read: "+
 			"it is not to be watched, or has no RoleBinding to the ClusterRole scanner-operator-notifier-clair-webhooks", "error", err)
 		return nil, errUnauthorized
 	case err != nil:
 		return nil, fmt.Errorf("cannot read the Scanner: %w", err)
 	case scanner.Spec.Backend.Type != v1alpha1.BackendClair || scanner.Spec.Backend.Clair == nil:
-		s.say(slog.LevelWarn, name, "a webhook of Clair for a Scanner with another engine")
+		s.logOncePerMinute(slog.LevelWarn, name, "a webhook of Clair for a Scanner with another engine")
 		return nil, errUnauthorized
 	}
 	return scanner, nil
@@ -132,7 +132,7 @@ func (s *Server) auth(ctx context.Context, scanner types.NamespacedName, name st
 	}
 	auth, err := clair.ParseAuth(data)
 	if err != nil {
-		s.say(slog.LevelWarn, scanner, "the pre-shared key cannot be used", "secret", name, "key", clair.SecretKey, "error", err)
+		s.logOncePerMinute(slog.LevelWarn, scanner, "the pre-shared key cannot be used", "secret", name, "key", clair.SecretKey, "error", err)
 	}
 	return auth, nil
 }
@@ -143,10 +143,10 @@ func (s *Server) secret(ctx context.Context, scanner types.NamespacedName, name 
 	secret, err := s.Secrets.Secrets(scanner.Namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		s.say(slog.LevelWarn, scanner, "there is no such Secret", "secret", name)
+		s.logOncePerMinute(slog.LevelWarn, scanner, "there is no such Secret", "secret", name)
 		return nil, nil
 	case apierrors.IsForbidden(err):
-		return nil, fmt.Errorf("secret %s: %s", name, s.HowToGrant(scanner.Namespace, name))
+		return nil, fmt.Errorf("secret %s: %s", name, s.GrantCommands(scanner.Namespace, name))
 	case err != nil:
 		return nil, fmt.Errorf("cannot read secret %s: %s", name, apierrors.ReasonForError(err))
 	}
@@ -158,7 +158,7 @@ func (s *Server) secret(ctx context.Context, scanner types.NamespacedName, name 
 func (found *secrets) verify(shown credentials, now time.Time) error {
 	var err error
 	if shown.token != "" {
-		if len(found.token) > 0 && same(shown.token, found.token) {
+		if len(found.token) > 0 && equalConstantTime(shown.token, found.token) {
 			return nil
 		}
 		err = found.tokenErr
@@ -175,8 +175,8 @@ func (found *secrets) verify(shown credentials, now time.Time) error {
 	return errUnauthorized
 }
 
-// same compares in a time that depends on neither the content nor the length of want.
-func same(shown string, want []byte) bool {
+// equalConstantTime compares in a time that depends on neither the content nor the length of want.
+func equalConstantTime(shown string, want []byte) bool {
 	a, b := sha256.Sum256([]byte(shown)), sha256.Sum256(want)
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
 }

@@ -29,15 +29,15 @@ type Certificate struct {
 	log   *slog.Logger
 
 	mu        sync.Mutex
-	looked    time.Time
-	text      []byte
-	currently *tls.Certificate
+	checkedAt time.Time
+	pem       []byte
+	current   *tls.Certificate
 }
 
 // NewCertificate returns a Certificate and reads the files for the first time. Unusable files are logged.
 func NewCertificate(dir string, clock clock.PassiveClock, log *slog.Logger) *Certificate {
 	c := &Certificate{dir: dir, clock: clock, log: log}
-	c.look()
+	c.reload()
 	return c
 }
 
@@ -46,21 +46,21 @@ func NewCertificate(dir string, clock clock.PassiveClock, log *slog.Logger) *Cer
 func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.clock.Now().Sub(c.looked).Abs() >= certificateRefresh {
-		c.look()
+	if c.clock.Now().Sub(c.checkedAt).Abs() >= certificateRefresh {
+		c.reload()
 	}
-	if c.currently == nil {
+	if c.current == nil {
 		return nil, errNoCertificate
 	}
-	return c.currently, nil
+	return c.current, nil
 }
 
-// look reads the files, and logs why they cannot be used.
-func (c *Certificate) look() {
-	c.looked = c.clock.Now()
+// reload reads the files, and logs why they cannot be used.
+func (c *Certificate) reload() {
+	c.checkedAt = c.clock.Now()
 	if err := c.read(); err != nil {
 		c.log.Warn("cannot use the certificate for Clair's webhooks: tls.crt and tls.key must be a pair in the directory of --clair-webhook-cert-dir",
-			"directory", c.dir, "error", err, "refused", c.currently == nil)
+			"directory", c.dir, "error", err, "refused", c.current == nil)
 	}
 }
 
@@ -74,13 +74,13 @@ func (c *Certificate) read() error {
 		return err
 	}
 	text := append(bytes.Clone(certificate), key...)
-	if bytes.Equal(text, c.text) {
+	if bytes.Equal(text, c.pem) {
 		return nil
 	}
 	pair, err := tls.X509KeyPair(certificate, key)
 	if err != nil {
 		return fmt.Errorf("tls.crt and tls.key in %s: %w", c.dir, err)
 	}
-	c.text, c.currently = text, &pair
+	c.pem, c.current = text, &pair
 	return nil
 }

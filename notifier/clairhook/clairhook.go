@@ -44,8 +44,8 @@ const Path = "/clair/{namespace}/{scanner}"
 const TokenHeader = "X-Scanner-Operator-Token"
 
 const (
-	// patience is how long a webhook waits for its result. Clair has no timeout of its own, and sends no other webhook in the meantime.
-	patience = 25 * time.Second
+	// webhookTimeout is how long a webhook waits for its result. Clair has no timeout of its own, and sends no other webhook in the meantime.
+	webhookTimeout = 25 * time.Second
 	// maxCredentialBytes bounds the credentials that are checked.
 	maxCredentialBytes = 4 << 10
 )
@@ -67,11 +67,11 @@ type Config struct {
 	Secrets coreclient.SecretsGetter
 	// Instances are the Clair instances that the Server may connect to, by canonical URL.
 	Instances map[string]config.ClairInstance
-	// HowToGrant returns the commands that let the notifier read a Secret.
-	HowToGrant func(namespace, secret string) string
-	Metrics    *Metrics
-	Log        *slog.Logger
-	Clock      clock.PassiveClock
+	// GrantCommands returns the commands that let the notifier read a Secret.
+	GrantCommands func(namespace, secret string) string
+	Metrics       *Metrics
+	Log           *slog.Logger
+	Clock         clock.PassiveClock
 }
 
 // Server receives webhooks. It is safe for concurrent use.
@@ -79,23 +79,23 @@ type Server struct {
 	Config
 	network *clair.Network
 	// admitted bounds concurrent requests, working the notifications that are being handled.
-	admitted, working *places
+	admitted, inProgress *namespaceSemaphore
 	// lookups rate limits reads from the API server, notifications those from Clair instances.
-	lookups, notifications *rates
-	// met are the namespaces known to have a Scanner for Clair. looking shares one lookup of a Scanner among concurrent requests.
-	met     *cache.LRUExpireCache
-	looking singleflight.Group
+	lookups, notifications *namespaceLimiters
+	// knownNamespaces are the namespaces known to have a Scanner for Clair. looking shares one lookup of a Scanner among concurrent requests.
+	knownNamespaces *cache.LRUExpireCache
+	lookupFlights   singleflight.Group
 	// verdicts are cached by the hash of the shown credentials. Secrets are not kept.
 	verdicts *cache.LRUExpireCache
 	// handled are the notifications whose ImageScans are marked. The value is false until the notification is deleted in Clair. flights
 	// joins webhooks about the same notification.
 	handled *cache.LRUExpireCache
 	flights singleflight.Group
-	// turns bounds how many notifications are read at a time. indexes are cached by the Scanner's UID.
-	turns   chan struct{}
-	indexes *cache.LRUExpireCache
-	// said are the log lines of the last minute, which are not repeated.
-	said *cache.LRUExpireCache
+	// readSlots bounds how many notifications are read at a time. indexes are cached by the Scanner's UID.
+	readSlots chan struct{}
+	indexes   *cache.LRUExpireCache
+	// loggedLines are the log lines of the last minute, which are not repeated.
+	loggedLines *cache.LRUExpireCache
 }
 
 // New returns a Server.
@@ -103,10 +103,10 @@ func New(c Config) *Server {
 	lru := func(size int) *cache.LRUExpireCache { return cache.NewLRUExpireCacheWithClock(size, c.Clock) }
 	return &Server{
 		Config: c, network: clair.NewNetwork(),
-		admitted: newPlaces(maxRequestsPerNamespace, maxRequests), working: newPlaces(maxWorkPerNamespace, maxWork),
-		lookups: newRates(lookupsPerSecond, lookupsAtOnce, c.Clock), notifications: newRates(notificationsPerSecond, notificationsAtOnce, c.Clock),
-		met: lru(maxNamespaces), verdicts: lru(maxVerdicts), handled: lru(maxHandled), indexes: lru(maxIndexes), said: lru(maxSaid),
-		turns: make(chan struct{}, maxTurns),
+		admitted: newNamespaceSemaphore(maxRequestsPerNamespace, maxRequests), inProgress: newNamespaceSemaphore(maxWorkPerNamespace, maxWork),
+		lookups: newNamespaceLimiters(lookupsPerSecond, lookupBurst, c.Clock), notifications: newNamespaceLimiters(notificationsPerSecond, notificationBurst, c.Clock),
+		knownNamespaces: lru(maxNamespaces), verdicts: lru(maxVerdicts), handled: lru(maxHandled), indexes: lru(maxIndexes), loggedLines: lru(maxLoggedLines),
+		readSlots: make(chan struct{}, maxReads),
 	}
 }
 
@@ -130,7 +130,7 @@ func (s *Server) Handler() http.Handler {
 
 // webhook answers with 200 when nothing is left to do. Clair treats any other status, including other 2xx, as a failure.
 func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
-	err := s.take(r)
+	err := s.process(r)
 	outcome := outcomeOf(err)
 	s.Metrics.Webhook(outcome)
 	if err == nil {
@@ -141,15 +141,15 @@ func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, outcome.text(), outcome.status())
 }
 
-// take admits, authenticates, parses and handles a webhook.
-func (s *Server) take(r *http.Request) error {
+// process admits, authenticates, parses and handles a webhook.
+func (s *Server) process(r *http.Request) error {
 	scanner := types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("scanner")}
-	_, leave, err := s.admitted.take(scanner.Namespace)
+	_, leave, err := s.admitted.acquire(scanner.Namespace)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.Context(), webhookTimeout)
 	defer cancel()
 	uid, err := s.authenticate(ctx, scanner, credentialsOf(r.Header))
 	if err != nil {
@@ -157,7 +157,7 @@ func (s *Server) take(r *http.Request) error {
 	}
 	hook, err := clair.ParseWebhook(r.Body)
 	if err != nil {
-		s.say(slog.LevelWarn, scanner, "a request with the right secret is no webhook of Clair", "error", err)
+		s.logOncePerMinute(slog.LevelWarn, scanner, "a request with the right secret is no webhook of Clair", "error", err)
 		return errInvalid
 	}
 	return s.handle(ctx, task{scanner: scanner, uid: uid, id: hook.NotificationID})
@@ -189,12 +189,12 @@ func valid(scanner types.NamespacedName) bool {
 	return len(validation.IsDNS1123Label(scanner.Namespace)) == 0 && len(validation.IsDNS1123Subdomain(scanner.Name)) == 0
 }
 
-// say logs a message about a Scanner, at most once a minute.
-func (s *Server) say(level slog.Level, scanner types.NamespacedName, what string, args ...any) {
+// logOncePerMinute logs a message about a Scanner, at most once a minute.
+func (s *Server) logOncePerMinute(level slog.Level, scanner types.NamespacedName, what string, args ...any) {
 	key := scanner.String() + " " + what
-	if _, before := s.said.Get(key); before {
+	if _, before := s.loggedLines.Get(key); before {
 		return
 	}
-	s.said.Add(key, true, time.Minute)
+	s.loggedLines.Add(key, true, time.Minute)
 	s.Log.Log(context.Background(), level, what, append([]any{"namespace", scanner.Namespace, "scanner", scanner.Name}, args...)...)
 }

@@ -63,8 +63,8 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-// TestMarkStays: the annotation of an ImageScan that is already marked does not change.
-func TestMarkStays(t *testing.T) {
+// TestMarkedImageScanIsUnchanged: the annotation of an ImageScan that is already marked does not change.
+func TestMarkedImageScanIsUnchanged(t *testing.T) {
 	w := newWorld(t)
 	var scan v1alpha1.ImageScan
 	must(t, w.cluster.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "token-first"}, &scan))
@@ -78,9 +78,9 @@ func TestMarkStays(t *testing.T) {
 	}
 }
 
-// TestNobodyElse: a client without the Scanner's secret learns nothing, not even whether the Scanner exists. Its request body is not read
+// TestUnauthorized: a client without the Scanner's secret learns nothing, not even whether the Scanner exists. Its request body is not read
 // and has no effect.
-func TestNobodyElse(t *testing.T) {
+func TestUnauthorized(t *testing.T) {
 	later, before := noon.Add(time.Minute), noon.Add(-time.Minute)
 	for name, tt := range map[string]struct {
 		scanner string
@@ -115,7 +115,7 @@ func TestNobodyElse(t *testing.T) {
 			} {
 				must(t, w.cluster.Create(t.Context(), scanner))
 			}
-			request := httptest.NewRequest(http.MethodPost, "/clair/"+tt.scanner, untouchable{t})
+			request := httptest.NewRequest(http.MethodPost, "/clair/"+tt.scanner, unreadableBody{t})
 			request.Header = tt.header
 			answer := httptest.NewRecorder()
 			w.handler.ServeHTTP(answer, request)
@@ -166,8 +166,8 @@ func TestBadBody(t *testing.T) {
 	}
 }
 
-// TestAnotherClair: no request goes to a URL that the operator's configuration does not list, even if a Scanner names it.
-func TestAnotherClair(t *testing.T) {
+// TestClairNotAllowed: no request goes to a URL that the operator's configuration does not list, even if a Scanner names it.
+func TestClairNotAllowed(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a Clair that is not allowed is asked") }))
 	t.Cleanup(other.Close)
 	w := newWorld(t)
@@ -178,8 +178,8 @@ func TestAnotherClair(t *testing.T) {
 	}
 }
 
-// TestTrouble: whatever fails, Clair gets a status that makes it retry, and its retry succeeds.
-func TestTrouble(t *testing.T) {
+// TestRetryAfterFailure: whatever fails, Clair gets a status that makes it retry, and its retry succeeds.
+func TestRetryAfterFailure(t *testing.T) {
 	for name, tt := range map[string]struct {
 		verb, method string
 	}{
@@ -275,8 +275,8 @@ func TestRepeated(t *testing.T) {
 	}
 }
 
-// TestAtOnce: of a thousand concurrent copies of a webhook, as many as fit are joined, and the others are refused.
-func TestAtOnce(t *testing.T) {
+// TestConcurrentWebhooks: of a thousand concurrent copies of a webhook, as many as fit are joined, and the others are refused.
+func TestConcurrentWebhooks(t *testing.T) {
 	w := newWorld(t)
 	hold := make(chan struct{})
 	w.clair.change(func() { w.clair.hold = hold })
@@ -362,8 +362,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestInvented: webhooks with invented notification IDs reach Clair at a bounded rate.
-func TestInvented(t *testing.T) {
+// TestInventedNotifications: webhooks with invented notification IDs reach Clair at a bounded rate.
+func TestInventedNotifications(t *testing.T) {
 	w := newWorld(t)
 	busy := 0
 	for range 1000 {

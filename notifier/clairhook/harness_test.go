@@ -157,7 +157,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		secret("shop", "clair", map[string]string{"key": base64.StdEncoding.EncodeToString([]byte(psk))}), secret("shop", "empty", nil))
 	w.secrets.PrependReactor("get", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		name := action.(clienttesting.GetAction).GetName()
-		if w.ask("get Secret"); w.isForbidden(name) {
+		if w.countRequest("get Secret"); w.isForbidden(name) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, name, errors.New("no grant"))
 		}
 		return false, nil, nil
@@ -171,8 +171,8 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	instances := clairhook.Instances(config.Clair{Instances: []config.ClairInstance{{URL: w.clair.URL + "/"}}})
 	w.handler = clairhook.New(clairhook.Config{
 		Cluster: w.cluster, Secrets: w.secrets.CoreV1(), Instances: instances, Clock: w.clock, Metrics: clairhook.NewMetrics(w.metrics),
-		HowToGrant: func(namespace, secret string) string { return "kubectl for " + namespace + "/" + secret },
-		Log:        slog.New(slog.NewJSONHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		GrantCommands: func(namespace, secret string) string { return "kubectl for " + namespace + "/" + secret },
+		Log:           slog.New(slog.NewJSONHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}).Handler()
 	t.Cleanup(func() {
 		for _, hidden := range []string{token, psk, base64.StdEncoding.EncodeToString([]byte(psk))} {
@@ -192,19 +192,19 @@ func (w *world) newCluster(objects ...client.Object) client.Client {
 	}
 	return fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			if err := w.ask("get Scanner"); err != nil {
+			if err := w.countRequest("get Scanner"); err != nil {
 				return err
 			}
 			return c.Get(ctx, key, o, opts...)
 		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			if err := w.ask("list"); err != nil {
+			if err := w.countRequest("list"); err != nil {
 				return err
 			}
 			return errors.Join(c.List(ctx, list, opts...), cut(list, opts))
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
-			if err := w.ask("patch"); err != nil {
+			if err := w.countRequest("patch"); err != nil {
 				return err
 			}
 			return c.Patch(ctx, o, patch, opts...)
@@ -236,8 +236,8 @@ func cut(list client.ObjectList, opts []client.ListOption) error {
 	return nil
 }
 
-// ask counts a request to the API server, and returns an error if it is to fail.
-func (w *world) ask(what string) error {
+// countRequest counts a request to the API server, and returns an error if it is to fail.
+func (w *world) countRequest(what string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked[what]++
@@ -380,10 +380,10 @@ func secret(namespace, name string, data map[string]string) *corev1.Secret {
 	return made
 }
 
-// untouchable is a request body that must not be read.
-type untouchable struct{ t *testing.T }
+// unreadableBody is a request body that must not be read.
+type unreadableBody struct{ t *testing.T }
 
-func (u untouchable) Read([]byte) (int, error) {
+func (u unreadableBody) Read([]byte) (int, error) {
 	u.t.Error("the body is read before it is known whom it comes from")
 	return 0, io.EOF
 }

@@ -48,13 +48,13 @@ func (s *Server) index(ctx context.Context, t task) (*index, error) {
 			return nil, fmt.Errorf("cannot list ImageScans: %w", err)
 		}
 		for i := range page.Items {
-			made.add(t.scanner.Name, &page.Items[i])
+			made.addImageScan(t.scanner.Name, &page.Items[i])
 		}
 		if read += len(page.Items); page.Continue == "" {
 			break
 		}
 		if read >= maxScans {
-			s.say(slog.LevelWarn, t.scanner, "the namespace has more ImageScans than are looked through for a webhook", "limit", maxScans)
+			s.logOncePerMinute(slog.LevelWarn, t.scanner, "the namespace has more ImageScans than are looked through for a webhook", "limit", maxScans)
 			break
 		}
 	}
@@ -62,8 +62,8 @@ func (s *Server) index(ctx context.Context, t task) (*index, error) {
 	return made, nil
 }
 
-// add adds an ImageScan to the index, if it belongs to the Scanner.
-func (i *index) add(scanner string, scan *v1alpha1.ImageScan) {
+// addImageScan adds an ImageScan to the index, if it belongs to the Scanner.
+func (i *index) addImageScan(scanner string, scan *v1alpha1.ImageScan) {
 	if scan.Spec.Scanner != scanner {
 		return
 	}

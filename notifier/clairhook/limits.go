@@ -17,50 +17,50 @@ const (
 	// Notifications that are handled at a time, including those that wait to be read, and those whose webhook has timed out.
 	maxWorkPerNamespace = 16
 	maxWork             = 128
-	// maxTurns is how many notifications are read at a time, at most one of each namespace.
-	maxTurns = 3
+	// maxReads is how many notifications are read at a time, at most one of each namespace.
+	maxReads = 3
 	// Lookups of Scanners with their Secrets. Clair creates a notification for each updater and new image, and stops sending for a minute
 	// when one is refused. So the burst must be large enough for all of them.
 	lookupsPerSecond = 10
-	lookupsAtOnce    = 100
+	lookupBurst      = 100
 	// Notifications that are handled.
 	notificationsPerSecond = 5
-	notificationsAtOnce    = 100
+	notificationBurst      = 100
 	// Namespaces for which state is kept.
 	maxNamespaces = 10_000
 	namespaceAge  = 24 * time.Hour
-	// maxSaid bounds the log lines that are remembered so that they are not repeated.
-	maxSaid = 1000
+	// maxLoggedLines bounds the log lines that are remembered so that they are not repeated.
+	maxLoggedLines = 1000
 )
 
-// places is a semaphore with a limit for each namespace and one in total.
-type places struct {
+// namespaceSemaphore is a semaphore with a limit for each namespace and one in total.
+type namespaceSemaphore struct {
 	perNamespace, total int
 
 	mu    sync.Mutex
-	taken map[string]*share
+	taken map[string]*namespaceUse
 	sum   int
 }
 
-// share is the part of the semaphore that one namespace uses.
-type share struct {
+// namespaceUse is the part of the semaphore that one namespace uses.
+type namespaceUse struct {
 	taken int
-	// turn is a mutex: one holder at a time may read a notification.
-	turn chan struct{}
+	// readLock is a mutex: one holder at a time may read a notification.
+	readLock chan struct{}
 }
 
-func newPlaces(perNamespace, total int) *places {
-	return &places{perNamespace: perNamespace, total: total, taken: map[string]*share{}}
+func newNamespaceSemaphore(perNamespace, total int) *namespaceSemaphore {
+	return &namespaceSemaphore{perNamespace: perNamespace, total: total, taken: map[string]*namespaceUse{}}
 }
 
-// take acquires a place, which leave releases, or returns errBusy. turn is the mutex of the namespace, as a channel with room for one
+// acquire acquires a place, which leave releases, or returns errBusy. turn is the mutex of the namespace, as a channel with room for one
 // element.
-func (p *places) take(namespace string) (turn chan struct{}, leave func(), err error) {
+func (p *namespaceSemaphore) acquire(namespace string) (turn chan struct{}, leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	own := p.taken[namespace]
 	if own == nil {
-		own = &share{turn: make(chan struct{}, 1)}
+		own = &namespaceUse{readLock: make(chan struct{}, 1)}
 	}
 	if own.taken >= p.perNamespace || p.sum >= p.total {
 		return nil, nil, errBusy
@@ -68,10 +68,10 @@ func (p *places) take(namespace string) (turn chan struct{}, leave func(), err e
 	own.taken++
 	p.sum++
 	p.taken[namespace] = own
-	return own.turn, func() { p.leave(namespace) }, nil
+	return own.readLock, func() { p.release(namespace) }, nil
 }
 
-func (p *places) leave(namespace string) {
+func (p *namespaceSemaphore) release(namespace string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sum--
@@ -80,27 +80,27 @@ func (p *places) leave(namespace string) {
 	}
 }
 
-// rates are token buckets by name.
-type rates struct {
+// namespaceLimiters are token buckets by name.
+type namespaceLimiters struct {
 	perSecond rate.Limit
-	atOnce    int
+	burst     int
 	clock     clock.PassiveClock
 
 	mu      sync.Mutex
 	buckets *cache.LRUExpireCache
 }
 
-func newRates(perSecond rate.Limit, atOnce int, clock clock.PassiveClock) *rates {
-	return &rates{perSecond: perSecond, atOnce: atOnce, clock: clock, buckets: cache.NewLRUExpireCacheWithClock(maxNamespaces, clock)}
+func newNamespaceLimiters(perSecond rate.Limit, atOnce int, clock clock.PassiveClock) *namespaceLimiters {
+	return &namespaceLimiters{perSecond: perSecond, burst: atOnce, clock: clock, buckets: cache.NewLRUExpireCacheWithClock(maxNamespaces, clock)}
 }
 
 // allow takes one token and reports whether there was one.
-func (r *rates) allow(name string) bool {
+func (r *namespaceLimiters) allow(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	bucket, found := r.buckets.Get(name)
 	if !found {
-		bucket = rate.NewLimiter(r.perSecond, r.atOnce)
+		bucket = rate.NewLimiter(r.perSecond, r.burst)
 	}
 	// Adding the bucket again renews its age. A bucket that expires is full again anyway.
 	r.buckets.Add(name, bucket, namespaceAge)

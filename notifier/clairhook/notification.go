@@ -49,9 +49,9 @@ func (s *Server) handle(ctx context.Context, t task) error {
 	done := s.flights.DoChan(t.key(), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), workTimeout)
 		defer cancel()
-		err := s.work(ctx, t)
+		err := s.markAndDelete(ctx, t)
 		if err != nil && !errors.Is(err, errBusy) {
-			s.say(slog.LevelWarn, t.scanner, "a notification is not taken care of yet; Clair tells of it again", "notification", t.id, "error", err)
+			s.logOncePerMinute(slog.LevelWarn, t.scanner, "a notification is not taken care of yet; Clair tells of it again", "notification", t.id, "error", err)
 		}
 		return nil, err
 	})
@@ -63,9 +63,9 @@ func (s *Server) handle(ctx context.Context, t task) error {
 	}
 }
 
-// work marks the ImageScans in a notification, then deletes the notification in Clair.
-func (s *Server) work(ctx context.Context, t task) error {
-	own, leave, err := s.working.take(t.scanner.Namespace)
+// markAndDelete marks the ImageScans in a notification, then deletes the notification in Clair.
+func (s *Server) markAndDelete(ctx context.Context, t task) error {
+	own, leave, err := s.inProgress.acquire(t.scanner.Namespace)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (s *Server) work(ctx context.Context, t task) error {
 	if !s.notifications.allow(t.scanner.Namespace) {
 		return errBusy
 	}
-	end, err := s.turn(ctx, own)
+	end, err := s.acquireRead(ctx, own)
 	if err != nil {
 		return err
 	}
@@ -181,18 +181,18 @@ func (s *Server) markAll(ctx context.Context, t task, engine *clair.Client) erro
 	return nil
 }
 
-// turn waits until no other notification of the namespace is being read, and fewer than maxTurns in all. end releases both.
-func (s *Server) turn(ctx context.Context, own chan struct{}) (end func(), err error) {
+// acquireRead waits until no other notification of the namespace is being read, and fewer than maxReads in all. end releases both.
+func (s *Server) acquireRead(ctx context.Context, own chan struct{}) (end func(), err error) {
 	select {
 	case own <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	select {
-	case s.turns <- struct{}{}:
+	case s.readSlots <- struct{}{}:
 	case <-ctx.Done():
 		<-own
 		return nil, ctx.Err()
 	}
-	return func() { <-s.turns; <-own }, nil
+	return func() { <-s.readSlots; <-own }, nil
 }

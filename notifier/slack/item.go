@@ -21,7 +21,7 @@ func linesOf(items []notify.Item) []line {
 	var lines []line
 	for len(items) > 0 {
 		n := 1
-		for n < len(items) && together(items[0], items[n]) {
+		for n < len(items) && sameGroup(items[0], items[n]) {
 			n++
 		}
 		if items[0].Change == store.ChangeFixed {
@@ -34,7 +34,7 @@ func linesOf(items []notify.Item) []line {
 	return lines
 }
 
-func together(a, b notify.Item) bool {
+func sameGroup(a, b notify.Item) bool {
 	if a.Change == store.ChangeFixed || b.Change == store.ChangeFixed {
 		return a.Change == b.Change
 	}
@@ -45,7 +45,7 @@ func together(a, b notify.Item) bool {
 func fixedLines(items []notify.Item) []line {
 	var lines []line
 	for _, i := range items {
-		text := fmt.Sprintf("• *%s* %s in %s", link(i.URL, i.ID), i.Severity, name(i.Package, maxPackage))
+		text := fmt.Sprintf("• *%s* %s in %s", link(i.URL, i.ID), i.Severity, escapedName(i.Package, maxPackage))
 		if !i.FirstSeen.IsZero() {
 			text += " · first seen " + date(i.FirstSeen)
 		}
@@ -65,31 +65,31 @@ func packageLines(items []notify.Item) []line {
 	}
 	var lines []line
 	for _, item := range items {
-		parts := parts(item)
+		parts := urgency(item)
 		if own := fix(item); own != shared {
 			parts = append(parts, own)
 		}
-		parts = append(parts, history(item)...)
+		parts = append(parts, changeHistory(item)...)
 		lines = append(lines, line{text: strings.Join(parts, " · ")})
 	}
-	lines[0].lead = "\n" + affected(items[0], shared) + "\n"
+	lines[0].lead = "\n" + packageAndFix(items[0], shared) + "\n"
 	return lines
 }
 
 // summaryItem renders a single item of a summary: ID, severity and urgency first, then package, fix and repository.
 func summaryItem(i notify.Item) string {
-	text := strings.Join(parts(i), " · ") + "\n" + affected(i, fix(i))
+	text := strings.Join(urgency(i), " · ") + "\n" + packageAndFix(i, fix(i))
 	if i.Repository != "" {
-		text += "\nin " + name(i.Repository, maxRepository)
+		text += "\nin " + escapedName(i.Repository, maxRepository)
 	}
 	return text
 }
 
-// affected returns the package and the fix, if there is one.
-func affected(i notify.Item, helps string) string {
-	text := name(i.Package, maxPackage)
+// packageAndFix returns the package and the fix, if there is one.
+func packageAndFix(i notify.Item, helps string) string {
+	text := escapedName(i.Package, maxPackage)
 	if i.Version != "" {
-		text += " " + name(i.Version, maxVersion)
+		text += " " + escapedName(i.Version, maxVersion)
 	}
 	switch {
 	case helps == "":
@@ -100,8 +100,8 @@ func affected(i notify.Item, helps string) string {
 	return text + " · " + helps
 }
 
-// parts returns the ID, severity and urgency of an item.
-func parts(i notify.Item) []string {
+// urgency returns the ID, severity and urgency of an item.
+func urgency(i notify.Item) []string {
 	parts := []string{fmt.Sprintf("• *%s* %s", link(i.URL, i.ID), i.Severity)}
 	if exploited := "known exploited" + since(i.ExploitedSince); i.KnownExploited && i.Change == store.ChangeEscalated {
 		parts = append(parts, "*"+exploited+"*")
@@ -114,8 +114,8 @@ func parts(i notify.Item) []string {
 	return parts
 }
 
-// history returns why an item is announced and when it was first seen. For an item that is simply new it returns nothing.
-func history(i notify.Item) []string {
+// changeHistory returns why an item is announced and when it was first seen. For an item that is simply new it returns nothing.
+func changeHistory(i notify.Item) []string {
 	var parts []string
 	switch i.Change {
 	case store.ChangeFixAvailable:
@@ -144,11 +144,11 @@ func history(i notify.Item) []string {
 func fix(i notify.Item) string {
 	switch {
 	case i.FixedIn != "" && i.Change == store.ChangeFixAvailable:
-		return "→ " + name(i.FixedIn, maxVersion)
+		return "→ " + escapedName(i.FixedIn, maxVersion)
 	case i.FixedIn != "" && !i.FixSince.IsZero():
-		return "→ " + name(i.FixedIn, maxVersion) + " (fix known" + since(i.FixSince) + ")"
+		return "→ " + escapedName(i.FixedIn, maxVersion) + " (fix known" + since(i.FixSince) + ")"
 	case i.FixedIn != "":
-		return "→ " + name(i.FixedIn, maxVersion)
+		return "→ " + escapedName(i.FixedIn, maxVersion)
 	case i.FixState == finding.FixStateWontFix:
 		return "will not be fixed"
 	case i.FixState == finding.FixStateNotFixed:

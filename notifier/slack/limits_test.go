@@ -20,7 +20,7 @@ func assertAcceptable(t interface {
 	Helper()
 	Errorf(string, ...any)
 	Fatal(...any)
-}, d notify.Digest) {
+}, d notify.Message) {
 	t.Helper()
 	payload := encode(t, d)
 	for _, v := range standin.Check(payload) {
@@ -50,12 +50,12 @@ func assertAcceptable(t interface {
 	}
 }
 
-// TestAnyDigestIsAcceptable: Slack accepts the rendered message for any input, and the message accounts for all findings and notices.
-func TestAnyDigestIsAcceptable(t *testing.T) {
+// TestAnyMessageIsAcceptable: Slack accepts the rendered message for any input, and the message accounts for all findings and notices.
+func TestAnyMessageIsAcceptable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		d := anyDigest().Draw(t, "digest")
+		d := anyMessage().Draw(t, "digest")
 		assertAcceptable(t, d)
-		if d.Kind == notify.KindNews {
+		if d.Kind == notify.KindChanges {
 			d.Notices = anyNotices(t, "notice")
 			assertCounted(t, d)
 		}
@@ -63,7 +63,7 @@ func TestAnyDigestIsAcceptable(t *testing.T) {
 }
 
 // assertCounted checks that findings and notices that are shown, counted as "and N more" or only counted add up to all that d has.
-func assertCounted(t *rapid.T, d notify.Digest) {
+func assertCounted(t *rapid.T, d notify.Message) {
 	want, got := d.Rest.Findings, 0
 	for _, s := range d.Sections {
 		want += len(s.Items) + s.MoreItems
@@ -130,8 +130,8 @@ func anyItem() *rapid.Generator[notify.Item] {
 	})
 }
 
-// alike draws items of few packages, in any order.
-func alike() *rapid.Generator[notify.Item] {
+// itemsOfFewPackages draws items of few packages, in any order.
+func itemsOfFewPackages() *rapid.Generator[notify.Item] {
 	return rapid.Custom(func(t *rapid.T) notify.Item {
 		item := anyItem().Draw(t, "item")
 		item.Package, item.Version = rapid.SampledFrom([]string{"a", "b"}).Draw(t, "package"), rapid.SampledFrom([]string{"1", "2"}).Draw(t, "version")
@@ -195,16 +195,16 @@ func anySection() *rapid.Generator[notify.Section] {
 			Repository: anyText().Draw(t, "repository"), References: rapid.SliceOfN(anyText(), 0, 6).Draw(t, "references"),
 			Workloads: rapid.SliceOfN(anyText(), 0, 12).Draw(t, "workloads"), MoreWorkloads: rapid.IntRange(0, 1000).Draw(t, "more workloads"),
 			FirstTime: rapid.Bool().Draw(t, "first time"), Totals: anyCounts().Draw(t, "totals"),
-			Items: rapid.SliceOfN(rapid.OneOf(anyItem(), alike()), 0, 12).Draw(t, "items"), MoreItems: rapid.IntRange(0, 1_000_000).Draw(t, "more items"),
+			Items: rapid.SliceOfN(rapid.OneOf(anyItem(), itemsOfFewPackages()), 0, 12).Draw(t, "items"), MoreItems: rapid.IntRange(0, 1_000_000).Draw(t, "more items"),
 		}
 	})
 }
 
-func anyDigest() *rapid.Generator[notify.Digest] {
-	return rapid.Custom(func(t *rapid.T) notify.Digest {
-		return notify.Digest{
+func anyMessage() *rapid.Generator[notify.Message] {
+	return rapid.Custom(func(t *rapid.T) notify.Message {
+		return notify.Message{
 			ID: anyText().Draw(t, "id"), Kind: rapid.SampledFrom([]notify.Kind{
-				notify.KindNews, notify.KindFirstScan, notify.KindBaselineRenewed, notify.KindEngineChanged, notify.KindEngineUpdated, notify.KindFilterWidened, notify.KindStoreRestored, "Other",
+				notify.KindChanges, notify.KindFirstScan, notify.KindBaselineRenewed, notify.KindEngineChanged, notify.KindEngineUpdated, notify.KindFilterWidened, notify.KindStoreRestored, "Other",
 			}).Draw(t, "kind"),
 			Engine: anyText().Draw(t, "engine"), EngineBefore: anyText().Draw(t, "engine before"),
 			Namespace: anyText().Draw(t, "namespace"), Scanner: anyText().Draw(t, "scanner"), CreatedAt: time.Unix(rapid.Int64Range(0, 1<<35).Draw(t, "time"), 0),
@@ -220,7 +220,7 @@ func anyDigest() *rapid.Generator[notify.Digest] {
 					Since: time.Unix(rapid.Int64Range(0, 1<<35).Draw(t, "unconfirmed since"), 0),
 				}
 			}), true).Draw(t, "unconfirmed messages"),
-			Excepted: rapid.IntRange(0, 1000).Draw(t, "excepted"), Untold: rapid.IntRange(0, 1000).Draw(t, "untold"),
+			Suppressed: rapid.IntRange(0, 1000).Draw(t, "excepted"), NotAnnounced: rapid.IntRange(0, 1000).Draw(t, "untold"),
 			Worst: rapid.SliceOfN(anyItem(), 0, 8).Draw(t, "worst"),
 			Remaining: notify.Remaining{
 				Pending: rapid.IntRange(0, 9).Draw(t, "pending"), Excluded: rapid.IntRange(0, 9).Draw(t, "excluded"),
@@ -237,8 +237,8 @@ func TestHugeTexts(t *testing.T) {
 		item := notify.Item{Change: store.ChangeEscalated, ID: huge, Package: huge, Version: huge, FixedIn: huge, FixState: huge, URL: huge, Repository: huge}
 		section := notify.Section{Repository: huge, References: []string{huge}, Workloads: []string{huge}, Items: []notify.Item{item, item}}
 		notice := notify.Notice{Kind: notify.NoticeImagesFailed, Reason: huge, Detail: huge, Name: huge, Examples: []string{huge}}
-		for _, kind := range []notify.Kind{notify.KindNews, notify.KindEngineUpdated} {
-			assertAcceptable(t, notify.Digest{
+		for _, kind := range []notify.Kind{notify.KindChanges, notify.KindEngineUpdated} {
+			assertAcceptable(t, notify.Message{
 				Kind: kind, Namespace: huge, Scanner: huge, Engine: huge, EngineBefore: huge, ReadMore: huge, Sections: []notify.Section{section, section},
 				Worst: []notify.Item{item}, Rest: notify.Rest{Images: 1, Findings: 1, Repositories: []string{huge}}, NewImages: []string{huge},
 				Notices: []notify.Notice{notice, notice}, Unconfirmed: &notify.Unconfirmed{Count: 1, Title: huge}, Remaining: notify.Remaining{Failed: map[string]int{huge: 1}},
@@ -256,7 +256,7 @@ func TestDirection(t *testing.T) {
 		"a \u0627":                   "\u2068a \u0627\u2069",
 		strings.Repeat("\u05d0", 90): "\u2068" + strings.Repeat("\u05d0", 35) + "…\u2069",
 	} {
-		if got := name(given, maxPackage); got != want || len(got) > maxPackage {
+		if got := escapedName(given, maxPackage); got != want || len(got) > maxPackage {
 			t.Errorf("%q becomes %q, want %q", given, got, want)
 		}
 	}
@@ -272,7 +272,7 @@ func FuzzRender(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var d notify.Digest
+		var d notify.Message
 		if json.Unmarshal(data, &d) != nil || !plausible(d) {
 			return
 		}
@@ -281,7 +281,7 @@ func FuzzRender(f *testing.F) {
 }
 
 // plausible reports whether the sums of the numbers in d fit into an int.
-func plausible(d notify.Digest) bool {
+func plausible(d notify.Message) bool {
 	if d.Rest.Findings < 0 || d.Rest.Findings > 1<<40 || d.Rest.Images < 0 || d.Rest.Images > 1<<40 {
 		return false
 	}

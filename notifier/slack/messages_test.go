@@ -13,7 +13,7 @@ import (
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
 // unconfirmedBefore returns a message after two unconfirmed ones, with a notice about another receiver.
-func unconfirmedBefore() notify.Digest {
+func unconfirmedBefore() notify.Message {
 	d := one(fixAvailable())
 	d.Unconfirmed = &notify.Unconfirmed{Count: 2, Since: daysAgo(1), Title: "4 new findings in shop"}
 	d.Notices = []notify.Notice{{ID: "DeliveryUnconfirmed/team", Kind: notify.NoticeUnconfirmed, Name: "team", Since: daysAgo(1), Count: 2}}
@@ -23,20 +23,20 @@ func unconfirmedBefore() notify.Digest {
 func daysAgo(n int) time.Time { return noon.AddDate(0, 0, -n) }
 
 // messages returns examples by the name of their golden file: each kind, each change and important combinations.
-func messages() map[string]notify.Digest {
+func messages() map[string]notify.Message {
 	renewed, engine := firstScan(), firstScan()
 	renewed.Kind = notify.KindBaselineRenewed
 	engine.Kind, engine.EngineBefore, engine.Engine = notify.KindEngineChanged, "grype", "clair https://clair.example.com"
-	clean := notify.Digest{Kind: notify.KindFirstScan, Namespace: "shop", Scanner: "all", CreatedAt: noon, Images: 2, ReadMore: command}
+	clean := notify.Message{Kind: notify.KindFirstScan, Namespace: "shop", Scanner: "all", CreatedAt: noon, Images: 2, ReadMore: command}
 	parts := clean
 	parts.Remaining.Partly = 2
-	return map[string]notify.Digest{
+	return map[string]notify.Message{
 		"first-scan": firstScan(), "nothing-found": clean, "nothing-found-in-parts": parts,
 		"baseline-renewed": renewed, "engine-changed": engine, "engine-updated": engineUpdated(), "filter-widened": filterWidened(), "store-restored": storeRestored(),
 		"new": newDigest(), "fix-available": one(fixAvailable()), "escalated": one(escalated()), "exploited": one(exploited()),
 		"regressed": one(regressed()), "fixed": one(fixed()), "exception-ended": one(exceptionEnded()),
 		"new-image": firstTime(), "new-images": newImagesOnly(), "mixed": mixed(),
-		"troubles": troubles(), "troubles-over": troublesOver(), "exception-expires": exceptionExpires(),
+		"troubles": healthNotices(), "troubles-over": healthNoticesOver(), "exception-expires": exceptionExpires(),
 		"unconfirmed": unconfirmedBefore(),
 		"hostile":     hostile(), "long": long(),
 	}
@@ -145,10 +145,10 @@ func totalsOf(items []notify.Item) (c finding.Counts) {
 	return c
 }
 
-// news returns a message about changes with these sections.
-func news(sections ...notify.Section) notify.Digest {
-	d := notify.Digest{
-		ID: "0123456789abcdef0123456789abcdef", Kind: notify.KindNews, Namespace: "shop", Scanner: "all", CreatedAt: noon,
+// changesMessage returns a message about changes with these sections.
+func changesMessage(sections ...notify.Section) notify.Message {
+	d := notify.Message{
+		ID: "0123456789abcdef0123456789abcdef", Kind: notify.KindChanges, Namespace: "shop", Scanner: "all", CreatedAt: noon,
 		Sections: sections, Images: len(sections), Changes: map[store.Change]int{}, ReadMore: command,
 	}
 	var items []notify.Item
@@ -162,66 +162,68 @@ func news(sections ...notify.Section) notify.Digest {
 	return d
 }
 
-func one(item notify.Item) notify.Digest { return news(nginx(item)) }
+func one(item notify.Item) notify.Message { return changesMessage(nginx(item)) }
 
-func newDigest() notify.Digest { return news(nginx(openssl(), opensslToo(), zlib()), cart(goNet())) }
+func newDigest() notify.Message {
+	return changesMessage(nginx(openssl(), opensslToo(), zlib()), cart(goNet()))
+}
 
-func firstScan() notify.Digest {
+func firstScan() notify.Message {
 	var worst []notify.Item
 	for i, item := range []notify.Item{openssl(), zlib(), goNet()} {
 		item.Change, item.Repository = "", []string{"docker.io/library/nginx", "docker.io/library/nginx", "ghcr.io/shop/cart"}[i]
 		worst = append(worst, item)
 	}
-	return notify.Digest{
+	return notify.Message{
 		ID: "0123456789abcdef0123456789abcdef", Kind: notify.KindFirstScan, Namespace: "shop", Scanner: "all", CreatedAt: noon,
 		Totals: finding.Counts{Critical: 4, High: 31, Medium: 70, Low: 12, Unknown: 1, Fixable: 40, KnownExploited: 1}, Images: 6,
-		Worst: worst, Excepted: 7,
+		Worst: worst, Suppressed: 7,
 		Remaining: notify.Remaining{Pending: 1, Failed: map[string]int{"NotPulled": 1, "OOMKilled": 2}, Excluded: 2},
 		ReadMore:  "https://scanner.example.com/shop?a=1&b=2",
 	}
 }
 
-func engineUpdated() notify.Digest {
+func engineUpdated() notify.Message {
 	d := firstScan()
-	d.Kind, d.EngineBefore, d.Engine, d.Untold = notify.KindEngineUpdated, "grype 0.98.0", "grype 0.99.1", 5
-	d.Remaining, d.Excepted = notify.Remaining{}, 0
+	d.Kind, d.EngineBefore, d.Engine, d.NotAnnounced = notify.KindEngineUpdated, "grype 0.98.0", "grype 0.99.1", 5
+	d.Remaining, d.Suppressed = notify.Remaining{}, 0
 	return d
 }
 
-func filterWidened() notify.Digest {
+func filterWidened() notify.Message {
 	d := engineUpdated()
-	d.Kind, d.Engine, d.EngineBefore, d.Untold = notify.KindFilterWidened, "", "", 70
+	d.Kind, d.Engine, d.EngineBefore, d.NotAnnounced = notify.KindFilterWidened, "", "", 70
 	for i := range d.Worst {
 		d.Worst[i].Severity, d.Worst[i].KnownExploited = finding.Medium, false
 	}
 	return d
 }
 
-func storeRestored() notify.Digest {
+func storeRestored() notify.Message {
 	d := engineUpdated()
 	d.Kind, d.Engine, d.EngineBefore, d.RestoredFrom = notify.KindStoreRestored, "", "", daysAgo(2)
 	return d
 }
 
-func firstTime() notify.Digest {
+func firstTime() notify.Message {
 	s := nginx(openssl(), opensslToo(), zlib())
 	s.FirstTime, s.Totals, s.MoreItems = true, finding.Counts{Critical: 3, High: 41, Fixable: 12, KnownExploited: 1}, 41
-	d := news(s)
+	d := changesMessage(s)
 	d.Totals, d.Changes[store.ChangeNew], d.ReadMore = s.Totals, 44, "https://scanner.example.com/shop"
 	return d
 }
 
-func newImagesOnly() notify.Digest {
-	d := news()
+func newImagesOnly() notify.Message {
+	d := changesMessage()
 	d.NewImages, d.MoreNewImages = []string{"docker.io/library/postgres", "ghcr.io/shop/mail"}, 2
 	return d
 }
 
 // mixed returns a message with all kinds of content.
-func mixed() notify.Digest {
+func mixed() notify.Message {
 	back := zlib()
 	back.Change, back.FirstSeen = store.ChangeRegressed, daysAgo(90)
-	d := news(nginx(exploited(), opensslToo(), back, fixedOther()), cart(escalated()))
+	d := changesMessage(nginx(exploited(), opensslToo(), back, fixedOther()), cart(escalated()))
 	d.Rest = notify.Rest{Images: 4, Findings: 23, Repositories: []string{"ghcr.io/shop/mail", "ghcr.io/shop/pay"}}
 	d.Totals = finding.Counts{Critical: 5, High: 19, Fixable: 12, KnownExploited: 1}
 	d.Changes[store.ChangeNew] += 20
@@ -244,8 +246,8 @@ func imagesFailed() notify.Notice {
 	}
 }
 
-func troubles() notify.Digest {
-	d := news()
+func healthNotices() notify.Message {
+	d := changesMessage()
 	d.Notices = []notify.Notice{
 		{ID: "ScansFailing", Kind: notify.NoticeScansFailing, Since: daysAgo(1), Reason: "NoVulnerabilityData", Detail: "The vulnerability database cannot be downloaded: no route to host"},
 		{ID: "DataOutdated", Kind: notify.NoticeDataOutdated, Since: daysAgo(2), Detail: "The database was built on 2026-04-27: newer data cannot be downloaded: no route to host"},
@@ -255,16 +257,16 @@ func troubles() notify.Digest {
 	return d
 }
 
-func troublesOver() notify.Digest {
-	d := troubles()
+func healthNoticesOver() notify.Message {
+	d := healthNotices()
 	for i := range d.Notices {
 		d.Notices[i].Over = true
 	}
 	return d
 }
 
-func exceptionExpires() notify.Digest {
-	d := news()
+func exceptionExpires() notify.Message {
+	d := changesMessage()
 	d.Notices = []notify.Notice{
 		{ID: "a", Kind: notify.NoticeExceptionExpires, Name: "shop/openssl-not-reachable", Until: noon.AddDate(0, 0, 7), Count: 2, Detail: "The server verifies no client certificates"},
 		{ID: "b", Kind: notify.NoticeExceptionExpires, Name: "kernel-headers", Until: noon.AddDate(0, 0, 3), Count: 1},
@@ -272,8 +274,8 @@ func exceptionExpires() notify.Digest {
 	return d
 }
 
-func hostile() notify.Digest {
-	d := news(nginx(
+func hostile() notify.Message {
+	d := changesMessage(nginx(
 		notify.Item{Change: store.ChangeNew, ID: "CVE-1|<!here>", Severity: finding.High, Package: "<!everyone>", Version: "1&2", FixedIn: "\x00\x1b[31m", URL: "https://evil.io/>|<!channel>"},
 		notify.Item{Change: store.ChangeNew, ID: "CVE-2024-1000", Severity: finding.High, Package: strings.Repeat("&", 500), Version: strings.Repeat("é", 500), URL: "javascript:alert(1)"},
 		notify.Item{Change: store.ChangeNew, ID: "CVE-2024-1001", Severity: finding.Low, Package: "http", Version: "1", URL: "http://plain.example.com/CVE-2024-1001"},
@@ -290,7 +292,7 @@ func hostile() notify.Digest {
 }
 
 // long returns the longest message that the planner composes, with long names.
-func long() notify.Digest {
+func long() notify.Message {
 	var sections []notify.Section
 	for i := range 8 {
 		s := notify.Section{
@@ -306,7 +308,7 @@ func long() notify.Digest {
 		}
 		sections = append(sections, s)
 	}
-	d := news(sections...)
+	d := changesMessage(sections...)
 	d.Changes[store.ChangeNew] += 8 * 5
 	return d
 }

@@ -33,10 +33,10 @@ type draft struct {
 	full     bool
 }
 
-// news adds totals, one section per repository, what is only counted, new images and notices. The room is distributed in rounds, one
+// changes adds totals, one section per repository, what is only counted, new images and notices. The room is distributed in rounds, one
 // finding per section and round, so that a long first section does not displace the worst finding of another.
-func (m *message) news(d notify.Digest) {
-	m.section(newsTotals(d))
+func (m *message) changes(d notify.Message) {
+	m.section(changesTotals(d))
 	below := &message{}
 	below.section(newImages(d))
 	below.notices(d)
@@ -58,8 +58,8 @@ func (m *message) news(d notify.Digest) {
 	m.size += below.size
 }
 
-// newsTotals returns the totals above the sections, or "" for a single section.
-func newsTotals(d notify.Digest) string {
+// changesTotals returns the totals above the sections, or "" for a single section.
+func changesTotals(d notify.Message) string {
 	if len(d.Sections) < 2 && d.Rest.Findings == 0 {
 		return ""
 	}
@@ -67,7 +67,7 @@ func newsTotals(d notify.Digest) string {
 }
 
 // openDrafts starts a draft with title and worst finding for each section, as long as there is room.
-func openDrafts(d notify.Digest, room *int) []*draft {
+func openDrafts(d notify.Message, room *int) []*draft {
 	var drafts []*draft
 	for _, s := range d.Sections[:min(len(d.Sections), maxSections)] {
 		dr := &draft{title: sectionTitle(s), lines: linesOf(s.Items), more: max(0, s.MoreItems), readMore: d.ReadMore}
@@ -120,7 +120,7 @@ func (dr *draft) text() string {
 
 // sectionTitle returns the image, its tags, the workloads that run it and, for a new image, its totals.
 func sectionTitle(s notify.Section) string {
-	first := "*" + name(s.Repository, maxRepository) + "*"
+	first := "*" + escapedName(s.Repository, maxRepository) + "*"
 	if len(s.References) > 0 {
 		first += " · " + list(s.References, maxTag, maxNames/2, 0)
 	}
@@ -156,7 +156,7 @@ func leftOut(hidden []notify.Section, rest notify.Rest) string {
 }
 
 // newImages lists the images that run for the first time and have no section.
-func newImages(d notify.Digest) string {
+func newImages(d notify.Message) string {
 	names := list(d.NewImages, maxRepository, maxNames, d.MoreNewImages)
 	if names == "" {
 		return ""

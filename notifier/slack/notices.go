@@ -14,7 +14,7 @@ const (
 )
 
 // notices adds the Scanner's health notices, and counts those that do not fit.
-func (m *message) notices(d notify.Digest) {
+func (m *message) notices(d notify.Message) {
 	length := 0
 	for i, n := range d.Notices {
 		text := noticeText(d, n)
@@ -27,21 +27,21 @@ func (m *message) notices(d notify.Digest) {
 }
 
 // noticeText renders one notice: the problem in bold, then the details, then what to do.
-func noticeText(d notify.Digest, n notify.Notice) string {
+func noticeText(d notify.Message, n notify.Notice) string {
 	if n.Over {
-		return "*" + isOver(n) + "*"
+		return "*" + overText(n) + "*"
 	}
-	lines := []string{"*" + isWrong(n) + "*"}
+	lines := []string{"*" + problemText(n) + "*"}
 	if examples := list(n.Examples, maxRepository, maxExamples, n.Count-len(n.Examples)); len(n.Examples) > 0 {
 		lines = append(lines, examples)
 	}
 	if n.Detail != "" {
-		lines = append(lines, name(n.Detail, maxDetail))
+		lines = append(lines, escapedName(n.Detail, maxDetail))
 	}
 	return strings.Join(append(lines, whatToDo(d, n)), "\n")
 }
 
-func isWrong(n notify.Notice) string {
+func problemText(n notify.Notice) string {
 	switch n.Kind {
 	case notify.NoticeScansFailing:
 		text := "No scan has succeeded" + orSince(n.Since, " for a while")
@@ -54,20 +54,20 @@ func isWrong(n notify.Notice) string {
 	case notify.NoticeDataAnomaly:
 		return "The vulnerability data looks wrong: too many findings went with one version of it"
 	case notify.NoticeImagesFailed:
-		return fmt.Sprintf("%s cannot be scanned: %s", count(n.Count, "image"), name(n.Reason, maxReason))
+		return fmt.Sprintf("%s cannot be scanned: %s", count(n.Count, "image"), escapedName(n.Reason, maxReason))
 	case notify.NoticeUnconfirmed:
-		return "Receiver " + name(n.Name, maxWorkload) + " does not answer" + since(n.Since)
+		return "Receiver " + escapedName(n.Name, maxWorkload) + " does not answer" + since(n.Since)
 	case notify.NoticeExceptionExpires:
-		text := "Exception " + name(n.Name, maxWorkload) + " expires"
+		text := "Exception " + escapedName(n.Name, maxWorkload) + " expires"
 		if n.Until.IsZero() {
 			return text + " soon"
 		}
-		return text + " on " + moment(n.Until)
+		return text + " on " + timestamp(n.Until)
 	}
-	return name(string(n.Kind), maxReason) + since(n.Since)
+	return escapedName(string(n.Kind), maxReason) + since(n.Since)
 }
 
-func isOver(n notify.Notice) string {
+func overText(n notify.Notice) string {
 	switch n.Kind {
 	case notify.NoticeScansFailing:
 		return "Scans succeed again"
@@ -76,17 +76,17 @@ func isOver(n notify.Notice) string {
 	case notify.NoticeDataAnomaly:
 		return "The vulnerability data is trusted again: what is fixed is told from now on"
 	case notify.NoticeImagesFailed:
-		return "No image fails any more with " + name(n.Reason, maxReason)
+		return "No image fails any more with " + escapedName(n.Reason, maxReason)
 	case notify.NoticeUnconfirmed:
-		return "Receiver " + name(n.Name, maxWorkload) + " answers again"
+		return "Receiver " + escapedName(n.Name, maxWorkload) + " answers again"
 	case notify.NoticeExceptionExpires:
-		return "Exception " + name(n.Name, maxWorkload) + " does not expire soon any more"
+		return "Exception " + escapedName(n.Name, maxWorkload) + " does not expire soon any more"
 	}
-	return name(string(n.Kind), maxReason) + " is over"
+	return escapedName(string(n.Kind), maxReason) + " is over"
 }
 
 // whatToDo returns the consequence of a notice and how to investigate it.
-func whatToDo(d notify.Digest, n notify.Notice) string {
+func whatToDo(d notify.Message, n notify.Notice) string {
 	switch n.Kind {
 	case notify.NoticeScansFailing:
 		return "What is published meanwhile may go unnoticed. See why: " + describe(d)
@@ -99,12 +99,12 @@ func whatToDo(d notify.Digest, n notify.Notice) string {
 	case notify.NoticeUnconfirmed:
 		return "Its channel may lack " + count(n.Count, "message") + ". See why: " + describe(d)
 	case notify.NoticeExceptionExpires:
-		return "Then " + covered(n) + " news again. To keep it, change its spec.expirationTime: " + editException(n.Name)
+		return "Then " + suppressedText(n) + " news again. To keep it, change its spec.expirationTime: " + editException(n.Name)
 	}
 	return "See why: " + describe(d)
 }
 
-func covered(n notify.Notice) string {
+func suppressedText(n notify.Notice) string {
 	switch n.Count {
 	case 0:
 		return "what it covers is"
@@ -121,6 +121,6 @@ func editException(exception string) string {
 	return code("kubectl edit clustervulnerabilityexception " + exception)
 }
 
-func describe(d notify.Digest) string {
+func describe(d notify.Message) string {
 	return code("kubectl -n " + d.Namespace + " describe scanner " + d.Scanner)
 }

@@ -56,7 +56,7 @@ func NewPoster(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, error)
 }
 
 // Post sends a message to a webhook, once, within Timeout. The outcome does not contain the webhook's address, which is a secret.
-func (p *Poster) Post(ctx context.Context, webhook string, d notify.Digest) notify.Outcome {
+func (p *Poster) Post(ctx context.Context, webhook string, d notify.Message) notify.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	var sent atomic.Bool
@@ -75,7 +75,7 @@ func (p *Poster) Post(ctx context.Context, webhook string, d notify.Digest) noti
 	// slack-go's own client is not used: it discards Slack's answer and whether the request was sent.
 	response, err := p.http.Do(request)
 	if err != nil {
-		return failed(err, sent.Load())
+		return requestError(err, sent.Load())
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
@@ -83,11 +83,11 @@ func (p *Poster) Post(ctx context.Context, webhook string, d notify.Digest) noti
 		// Status 200 alone means that Slack accepted the message.
 		answer = nil
 	}
-	return answered(response, string(answer))
+	return outcomeOf(response, string(answer))
 }
 
-// answered converts Slack's answer (https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks#handling_errors).
-func answered(response *http.Response, answer string) notify.Outcome {
+// outcomeOf converts Slack's answer (https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks#handling_errors).
+func outcomeOf(response *http.Response, answer string) notify.Outcome {
 	status := response.StatusCode
 	switch {
 	case status == http.StatusOK:
@@ -99,18 +99,18 @@ func answered(response *http.Response, answer string) notify.Outcome {
 			Message: fmt.Sprintf("Slack asks to wait %s (429 Too Many Requests)", wait), RetryAfter: wait,
 		}
 	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooEarly:
-		return notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonReceiverFailed, Message: slackSays(status, answer)}
+		return notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonReceiverFailed, Message: quoteSlack(status, answer)}
 	}
-	message := slackSays(status, answer)
+	message := quoteSlack(status, answer)
 	if advice := adviceFor(status); advice != "" {
 		message += "; " + advice
 	}
 	return notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonReceiverRefused, Message: message}
 }
 
-// slackSays quotes Slack's answer. Slack's answers are short. Anything else comes from a proxy and is not quoted, since it could contain
+// quoteSlack quotes Slack's answer. Slack's answers are short. Anything else comes from a proxy and is not quoted, since it could contain
 // the address.
-func slackSays(status int, answer string) string {
+func quoteSlack(status int, answer string) string {
 	answer = strings.TrimSpace(answer)
 	says := fmt.Sprintf("Slack answers %d %s", status, http.StatusText(status))
 	if answer == "" || len(answer) > 100 || strings.ContainsFunc(answer, func(r rune) bool { return !isWordRune(r) }) {
@@ -145,8 +145,8 @@ func retryAfter(header string) time.Duration {
 	return min(max(time.Duration(seconds)*time.Second, minRetryAfter), maxRetryAfter)
 }
 
-// failed returns Temporary if the message was certainly not sent, and UnknownOutcome otherwise.
-func failed(err error, sent bool) notify.Outcome {
+// requestError returns Temporary if the message was certainly not sent, and UnknownOutcome otherwise.
+func requestError(err error, sent bool) notify.Outcome {
 	if sent {
 		return notify.Outcome{
 			Result: notify.UnknownOutcome, Reason: notify.ReasonAnswerLost,

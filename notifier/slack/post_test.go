@@ -89,10 +89,10 @@ func tunnel(t *testing.T, w http.ResponseWriter, host string) {
 	go func() { defer outer.Close(); _, _ = io.Copy(outer, inner) }()
 }
 
-// TestPostInTime: without an answer, Post returns UnknownOutcome within the deadline.
-func TestPostInTime(t *testing.T) {
+// TestPostTimeout: without an answer, Post returns UnknownOutcome within the deadline.
+func TestPostTimeout(t *testing.T) {
 	slack, address, pool := slackServer(t)
-	slack.Expect(standin.Trouble{Hang: true})
+	slack.Expect(standin.Failure{Hang: true})
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	got := NewPoster(pool, nil).Post(ctx, address+"/services/T1/B1/verysecret", newDigest())

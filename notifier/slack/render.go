@@ -24,15 +24,15 @@ const (
 )
 
 // Render returns the Slack message for d.
-func Render(d notify.Digest) *slackapi.WebhookMessage {
+func Render(d notify.Message) *slackapi.WebhookMessage {
 	m := &message{}
 	m.fallback = fallback(d)
 	m.size = len(m.fallback)
 	m.header(title(d))
-	m.context(speaker(d))
+	m.context(sender(d))
 	m.context(unconfirmed(d.Unconfirmed))
-	if d.Kind == notify.KindNews {
-		m.news(d)
+	if d.Kind == notify.KindChanges {
+		m.changes(d)
 	} else {
 		m.summary(d)
 		m.notices(d)
@@ -85,12 +85,12 @@ func mrkdwn(text string) *slackapi.TextBlockObject {
 
 // title returns the message's title, safe as plain text and as mrkdwn. No vulnerability ID and no name in a cluster contains the characters
 // that it removes.
-func title(d notify.Digest) string {
+func title(d notify.Message) string {
 	return clean(strings.NewReplacer("&", "", "<", "", ">", "").Replace(clean(d.Title(), maxHeaderText)), maxHeaderText)
 }
 
 // fallback returns the text that Slack shows in notifications and that screen readers read.
-func fallback(d notify.Digest) string {
+func fallback(d notify.Message) string {
 	text := title(d)
 	if s := severities(d.Totals); s != "" {
 		text += ": " + s
@@ -102,16 +102,16 @@ func fallback(d notify.Digest) string {
 	if len(worst) == 0 {
 		return text
 	}
-	id, affected := name(worst[0].ID, maxID), name(worst[0].Package, maxPackage)
+	id, affected := escapedName(worst[0].ID, maxID), escapedName(worst[0].Package, maxPackage)
 	if strings.Contains(text, id) {
 		return text + ", package " + affected
 	}
 	return text + "; worst: " + id + " in " + affected
 }
 
-func speaker(d notify.Digest) string {
+func sender(d notify.Message) string {
 	return fmt.Sprintf("Scanner %s · namespace %s · %s",
-		name(d.Scanner, maxName), name(d.Namespace, maxName), moment(d.CreatedAt))
+		escapedName(d.Scanner, maxName), escapedName(d.Namespace, maxName), timestamp(d.CreatedAt))
 }
 
 // unconfirmed returns a warning that earlier messages may be missing, or "".
@@ -120,7 +120,7 @@ func unconfirmed(u *notify.Unconfirmed) string {
 		return ""
 	}
 	return fmt.Sprintf(":warning: No answer came to %s since %s, the last one: %s. What was not answered may be missing here, and is not sent again.",
-		count(u.Count, "earlier message"), moment(u.Since), name(u.Title, maxHeaderText))
+		count(u.Count, "earlier message"), timestamp(u.Since), escapedName(u.Title, maxHeaderText))
 }
 
 // readMore returns a link to where, or where as a command to run.

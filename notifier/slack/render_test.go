@@ -132,7 +132,7 @@ libssl3 1.1.1 → 3.0.11-1 (fix known since 2026-04-30)
 • CVE-2024-0727 High · EPSS 3 %
 `},
 	} {
-		if text := standin.Readable(encode(t, news(cart(tt.items...)))); !strings.Contains(text, tt.want) {
+		if text := standin.Readable(encode(t, changesMessage(cart(tt.items...)))); !strings.Contains(text, tt.want) {
 			t.Errorf("%s: the message is\n%s\nand lacks\n%s", name, text, tt.want)
 		}
 	}
@@ -153,7 +153,7 @@ func TestMoreIsALink(t *testing.T) {
 func encode(t interface {
 	Helper()
 	Fatal(...any)
-}, d notify.Digest) []byte {
+}, d notify.Message) []byte {
 	t.Helper()
 	payload, err := json.Marshal(Render(d))
 	if err != nil {
@@ -186,9 +186,9 @@ func TestLongMessageIsShared(t *testing.T) {
 	}
 }
 
-// TestNotices: each notice states the problem, its consequence and how to investigate it, or that it is over.
-func TestNotices(t *testing.T) {
-	begin, over := standin.Readable(encode(t, troubles())), standin.Readable(encode(t, troublesOver()))
+// TestHealthNotices: each notice states the problem, its consequence and how to investigate it, or that it is over.
+func TestHealthNotices(t *testing.T) {
+	begin, over := standin.Readable(encode(t, healthNotices())), standin.Readable(encode(t, healthNoticesOver()))
 	for _, want := range []string{
 		"No scan has succeeded since 2026-05-03\nThe vulnerability database cannot be downloaded: no route to host\n",
 		"The vulnerability data is out of date since 2026-05-02\nThe database was built on 2026-04-27",
@@ -222,7 +222,7 @@ func TestNotices(t *testing.T) {
 
 // TestManyNotices: notices that do not fit are counted.
 func TestManyNotices(t *testing.T) {
-	d := news()
+	d := changesMessage()
 	d.Notices = slices.Repeat([]notify.Notice{imagesFailed()}, 20)
 	text := standin.Readable(encode(t, d))
 	if shown := strings.Count(text, "cannot be scanned: OOMKilled"); shown != maxNotices-1 {

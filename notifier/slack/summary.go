@@ -11,15 +11,15 @@ import (
 )
 
 // summary adds totals, the worst findings and the images that are not covered.
-func (m *message) summary(d notify.Digest) {
-	m.section(inAll(d))
+func (m *message) summary(d notify.Message) {
+	m.section(allTotals(d))
 	m.section(worstFirst(d))
 	m.section(remaining(d.Remaining))
-	m.context(whySummary(d))
+	m.context(summaryReason(d))
 }
 
-// inAll returns the totals of everything that was found.
-func inAll(d notify.Digest) string {
+// allTotals returns the totals of everything that was found.
+func allTotals(d notify.Message) string {
 	all := totals(d.Totals)
 	switch {
 	case all == "" && d.Remaining.Partly != 0:
@@ -29,20 +29,20 @@ func inAll(d notify.Digest) string {
 	case d.Kind == notify.KindEngineUpdated, d.Kind == notify.KindFilterWidened, d.Kind == notify.KindStoreRestored:
 		all = "In all: " + all
 	}
-	if d.Excepted > 0 {
-		all += "\nBeside these, exceptions cover " + count(d.Excepted, "finding") + "."
+	if d.Suppressed > 0 {
+		all += "\nBeside these, exceptions cover " + count(d.Suppressed, "finding") + "."
 	}
 	return all
 }
 
 // worstFirst lists as many of the worst findings as fit into one section.
-func worstFirst(d notify.Digest) string {
+func worstFirst(d notify.Message) string {
 	if len(d.Worst) == 0 {
 		return ""
 	}
 	text := "*Look at these first*"
-	if more := d.Untold - len(d.Worst); d.Untold > 0 && more > 0 {
-		text = fmt.Sprintf("*The worst of these %d*", d.Untold)
+	if more := d.NotAnnounced - len(d.Worst); d.NotAnnounced > 0 && more > 0 {
+		text = fmt.Sprintf("*The worst of these %d*", d.NotAnnounced)
 	}
 	for i, item := range d.Worst {
 		paragraph := "\n" + summaryItem(item)
@@ -57,10 +57,10 @@ func worstFirst(d notify.Digest) string {
 	return text
 }
 
-// whySummary returns the reason for the summary, and what is announced after it.
-func whySummary(d notify.Digest) string {
+// summaryReason returns the reason for the summary, and what is announced after it.
+func summaryReason(d notify.Message) string {
 	const noClaim, onlyNew = "nothing in this message is claimed to be new. ", "From now on only what is new is announced."
-	engine, before := name(d.Engine, maxEngine), name(d.EngineBefore, maxEngine)
+	engine, before := escapedName(d.Engine, maxEngine), escapedName(d.EngineBefore, maxEngine)
 	switch d.Kind {
 	case notify.KindBaselineRenewed:
 		return "What was found before has been found again; " + noClaim + onlyNew
@@ -69,7 +69,7 @@ func whySummary(d notify.Digest) string {
 	case notify.KindEngineUpdated:
 		return fmt.Sprintf("The engine was updated from %s to %s, which finds more in the same images; ", before, engine) + noClaim + onlyNew
 	case notify.KindStoreRestored:
-		return "The operator's store was restored from a backup or a snapshot of " + moment(d.RestoredFrom) +
+		return "The operator's store was restored from a backup or a snapshot of " + timestamp(d.RestoredFrom) +
 			". What was announced since then is not known any more, so you may have heard of these; " + noClaim + onlyNew
 	case notify.KindFilterWidened:
 		return "This receiver was set to hear of more, and these were there already; " + noClaim + onlyNew

@@ -36,22 +36,22 @@ var mrkdwnEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 // (https://docs.slack.dev/messaging/formatting-message-text#escaping).
 func escape(s string) string { return mrkdwnEscaper.Replace(s) }
 
-// name returns a name from outside as mrkdwn of at most limit bytes. It never cuts an escaped character in two. It isolates text that is
+// escapedName returns a name from outside as mrkdwn of at most limit bytes. It never cuts an escaped character in two. It isolates text that is
 // written from right to left (https://www.unicode.org/reports/tr9/#Explicit_Directional_Isolates), which would otherwise reorder the text
 // next to it, such as the fixed version.
-func name(s string, limit int) string {
+func escapedName(s string, limit int) string {
 	if !strings.ContainsFunc(clip(s, 4*limit), isRightToLeft) {
-		return isolated(s, limit)
+		return escapedWithin(s, limit)
 	}
 	const first, pop = "\u2068", "\u2069"
-	return first + isolated(s, limit-len(first+pop)) + pop
+	return first + escapedWithin(s, limit-len(first+pop)) + pop
 }
 
 func isRightToLeft(r rune) bool {
 	return unicode.In(r, unicode.Hebrew, unicode.Arabic, unicode.Syriac, unicode.Thaana, unicode.Nko)
 }
 
-func isolated(s string, limit int) string {
+func escapedWithin(s string, limit int) string {
 	cleaned := clean(s, limit)
 	if escaped := escape(cleaned); len(escaped) <= limit {
 		return escaped
@@ -104,7 +104,7 @@ func clip(s string, limit int) string {
 
 // link returns an ID as an mrkdwn link to its advisory, or the ID alone if the address or the ID cannot be used in a link.
 func link(address, id string) string {
-	label := name(id, maxID)
+	label := escapedName(id, maxID)
 	if !linkable(address) || strings.ContainsAny(label, "|&") {
 		return label
 	}
@@ -121,12 +121,12 @@ func linkTo(address, text string) string {
 
 // code returns a command in code format.
 func code(command string) string {
-	return "`" + strings.ReplaceAll(name(command, maxCommand), "`", "'") + "`"
+	return "`" + strings.ReplaceAll(escapedName(command, maxCommand), "`", "'") + "`"
 }
 
 func date(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
+func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
 // since returns " since" and the day of t, or "" for the zero time.
 func since(t time.Time) string { return orSince(t, "") }
@@ -188,7 +188,7 @@ func list(names []string, each, limit, more int) string {
 	var shown []string
 	length := 0
 	for i, n := range names {
-		n = name(n, each)
+		n = escapedName(n, each)
 		if length += len(n) + 2; length > limit {
 			more += len(names) - i
 			break

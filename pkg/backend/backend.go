@@ -62,22 +62,22 @@ func (c Choosers) For(scanner *v1alpha1.Scanner) Backend {
 	return nil
 }
 
-// Prompted is a Backend that can check for newer vulnerability data on request.
-type Prompted interface {
-	// Prompt hints that newer vulnerability data may exist. If it does, all images that were matched with older data are matched again.
+// DataPoller is a Backend that can check for newer vulnerability data on request.
+type DataPoller interface {
+	// RequestDataPoll hints that newer vulnerability data may exist. If it does, all images that were matched with older data are matched again.
 	// Prompt returns at once. Frequent hints cause no extra load.
-	Prompt(ctx context.Context) error
+	RequestDataPoll(ctx context.Context) error
 }
 
-// Partial is a Backend that does not analyze all ecosystems that images commonly contain.
-type Partial interface {
+// PartialCoverage is a Backend that does not analyze all ecosystems that images commonly contain.
+type PartialCoverage interface {
 	// NotCovered returns the ecosystems that the engine does not analyze in any image, in a fixed order. Each report ends its own
 	// NotCovered with these names, after the gaps that are specific to the image.
 	NotCovered() []string
 }
 
-// Holder is a Backend that keeps data in another system on behalf of Scanners. That data has to be deleted when the Scanners are.
-type Holder interface {
+// ExternalStateHolder is a Backend that keeps data in another system on behalf of Scanners. That data has to be deleted when the Scanners are.
+type ExternalStateHolder interface {
 	// Release deletes what is kept elsewhere only for images of the Scanner, given by UID. Callers repeat Release until wait is 0.
 	// Otherwise wait is the time until the next call makes sense, and message says what Release is waiting for.
 	Release(ctx context.Context, scanner string) (wait time.Duration, message string, err error)
@@ -108,13 +108,13 @@ type Progress struct {
 	Done bool
 	// Reason and Message tell users what an unfinished step is waiting for.
 	Reason, Message string
-	// CheckAgain is the time after which the caller repeats the call if no event comes first. It is positive unless Done.
-	CheckAgain time.Duration
+	// RequeueAfter is the time after which the caller repeats the call if no event comes first. It is positive unless Done.
+	RequeueAfter time.Duration
 }
 
 // Waiting returns a Progress that is not done.
 func Waiting(reason, message string, checkAgain time.Duration) Progress {
-	return Progress{Reason: reason, Message: message, CheckAgain: checkAgain}
+	return Progress{Reason: reason, Message: message, RequeueAfter: checkAgain}
 }
 
 // Done is the Progress of a finished step: nothing is left to do.

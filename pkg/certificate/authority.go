@@ -40,8 +40,8 @@ const (
 	servingLifetime = 30 * 24 * time.Hour
 	// backdate allows for clients whose clocks are behind, and for a clock of the operator that is set back.
 	backdate = 24 * time.Hour
-	// lastCall is the remaining lifetime at which an authority is replaced without overlap, since it might expire before the next Refresh.
-	lastCall = 2 * time.Hour
+	// expiryMargin is the remaining lifetime at which an authority is replaced without overlap, since it might expire before the next Refresh.
+	expiryMargin = 2 * time.Hour
 )
 
 // Keys of the Secret. Those of the next and the previous authority have prefixes.
@@ -61,12 +61,12 @@ type Authority struct {
 	Secret    string
 
 	mu     sync.Mutex
-	active *pair
+	active *keyPair
 	bundle []byte
 }
 
-// pair is a certificate with its private key.
-type pair struct {
+// keyPair is a certificate with its private key.
+type keyPair struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 	certPEM     []byte
@@ -81,11 +81,11 @@ type pair struct {
 func (a *Authority) Refresh(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return overtaken(func() error { return a.refresh(ctx) })
+	return retryOnConflict(func() error { return a.refresh(ctx) })
 }
 
-// overtaken runs work that reads an object and writes it, and repeats it after a conflict: at most five attempts, some milliseconds apart.
-func overtaken(work func() error) error {
+// retryOnConflict runs work that reads an object and writes it, and repeats it after a conflict: at most five attempts, some milliseconds apart.
+func retryOnConflict(work func() error) error {
 	return retry.OnError(retry.DefaultRetry, func(err error) bool {
 		return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
 	}, work)
@@ -98,7 +98,7 @@ func (a *Authority) refresh(ctx context.Context) error {
 	if err != nil && !missing {
 		return err
 	}
-	changed, err := a.advance(&secret)
+	changed, err := a.rotate(&secret)
 	if err != nil {
 		return fmt.Errorf("secret %s/%s: %w; delete it to have a new certificate authority made", a.Namespace, a.Secret, err)
 	}
@@ -115,37 +115,37 @@ func (a *Authority) refresh(ctx context.Context) error {
 	return a.load(&secret)
 }
 
-// advance takes the rotation in the Secret's content one step further, if it is time.
-func (a *Authority) advance(secret *corev1.Secret) (changed bool, err error) {
+// rotate takes the rotation in the Secret's content one step further, if it is time.
+func (a *Authority) rotate(secret *corev1.Secret) (changed bool, err error) {
 	now := a.Clock.Now()
 	if secret.Data == nil {
 		secret.Data = map[string][]byte{}
 	}
 	if len(secret.Data[keyCertificate]) == 0 {
-		return true, a.put(secret, "", now)
+		return true, a.addAuthority(secret, "", now)
 	}
 	active, err := parse(secret.Data[keyCertificate], secret.Data[keyPrivate])
 	if err != nil {
 		return false, err
 	}
-	ends := active.ends(now)
+	expiring := active.expiresSoon(now)
 	if len(secret.Data[prefixNext+keyCertificate]) == 0 {
 		if active.certificate.NotAfter.Sub(now) > renewBefore {
 			return false, nil
 		}
-		if ends {
-			return true, a.putOnly(secret, now)
+		if expiring {
+			return true, a.reset(secret, now)
 		}
-		return true, a.put(secret, prefixNext, now)
+		return true, a.addAuthority(secret, prefixNext, now)
 	}
 	next, err := parse(secret.Data[prefixNext+keyCertificate], secret.Data[prefixNext+keyPrivate])
 	if err != nil {
 		return false, err
 	}
 	switch {
-	case next.ends(now):
-		return true, a.putOnly(secret, now)
-	case now.Sub(next.certificate.NotBefore.Add(backdate)) < overlap && !ends:
+	case next.expiresSoon(now):
+		return true, a.reset(secret, now)
+	case now.Sub(next.certificate.NotBefore.Add(backdate)) < overlap && !expiring:
 		return false, nil
 	}
 	secret.Data[prefixPrevious+keyCertificate] = active.certPEM
@@ -155,16 +155,18 @@ func (a *Authority) advance(secret *corev1.Secret) (changed bool, err error) {
 	return true, nil
 }
 
-// ends reports whether an authority has expired, or may expire before the next Refresh.
-func (p *pair) ends(now time.Time) bool { return p.certificate.NotAfter.Sub(now) < lastCall }
-
-// putOnly starts over with a new authority. The operator did not run for months, so that no client needs an overlap.
-func (a *Authority) putOnly(secret *corev1.Secret, now time.Time) error {
-	clear(secret.Data)
-	return a.put(secret, "", now)
+// expiresSoon reports whether an authority has expired, or may expire before the next Refresh.
+func (p *keyPair) expiresSoon(now time.Time) bool {
+	return p.certificate.NotAfter.Sub(now) < expiryMargin
 }
 
-func (a *Authority) put(secret *corev1.Secret, prefix string, now time.Time) error {
+// reset starts over with a new authority. The operator did not run for months, so that no client needs an overlap.
+func (a *Authority) reset(secret *corev1.Secret, now time.Time) error {
+	clear(secret.Data)
+	return a.addAuthority(secret, "", now)
+}
+
+func (a *Authority) addAuthority(secret *corev1.Secret, prefix string, now time.Time) error {
 	made, err := newAuthority(now)
 	if err != nil {
 		return err
@@ -197,8 +199,8 @@ func (a *Authority) Pool() *x509.CertPool {
 	return pool
 }
 
-// Serving signs a certificate for a server with the given DNS names. It returns an error before Refresh has succeeded.
-func (a *Authority) Serving(names ...string) (certPEM, keyPEM []byte, err error) {
+// SignServing signs a certificate for a server with the given DNS names. It returns an error before Refresh has succeeded.
+func (a *Authority) SignServing(names ...string) (certPEM, keyPEM []byte, err error) {
 	a.mu.Lock()
 	active := a.active
 	a.mu.Unlock()
@@ -219,9 +221,9 @@ func (a *Authority) Serving(names ...string) (certPEM, keyPEM []byte, err error)
 	return made.certPEM, made.keyPEM, nil
 }
 
-// fresh reports whether a PEM certificate is signed by the active authority, has the names, and has more than two thirds of its lifetime
+// isFresh reports whether a PEM certificate is signed by the active authority, has the names, and has more than two thirds of its lifetime
 // left.
-func (a *Authority) fresh(certPEM, keyPEM []byte, names ...string) bool {
+func (a *Authority) isFresh(certPEM, keyPEM []byte, names ...string) bool {
 	serving, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
 		return false
@@ -238,7 +240,7 @@ func (a *Authority) fresh(certPEM, keyPEM []byte, names ...string) bool {
 		serving.Leaf.NotAfter.Sub(a.Clock.Now()) > servingLifetime*2/3
 }
 
-func newAuthority(now time.Time) (*pair, error) {
+func newAuthority(now time.Time) (*keyPair, error) {
 	return sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "Scanner Operator"}, NotBefore: now.Add(-backdate), NotAfter: now.Add(authorityLifetime),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
@@ -247,7 +249,7 @@ func newAuthority(now time.Time) (*pair, error) {
 }
 
 // sign creates a key and a certificate. Without an issuer, the certificate signs itself.
-func sign(template *x509.Certificate, issuer *pair) (*pair, error) {
+func sign(template *x509.Certificate, issuer *keyPair) (*keyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -271,7 +273,7 @@ func sign(template *x509.Certificate, issuer *pair) (*pair, error) {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
 }
 
-func parse(certPEM, keyPEM []byte) (*pair, error) {
+func parse(certPEM, keyPEM []byte) (*keyPair, error) {
 	loaded, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
 		return nil, err
@@ -280,5 +282,5 @@ func parse(certPEM, keyPEM []byte) (*pair, error) {
 	if !ok {
 		return nil, errors.New("the key is not an ECDSA key")
 	}
-	return &pair{certificate: loaded.Leaf, key: key, certPEM: certPEM, keyPEM: keyPEM}, nil
+	return &keyPair{certificate: loaded.Leaf, key: key, certPEM: certPEM, keyPEM: keyPEM}, nil
 }

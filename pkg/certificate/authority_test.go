@@ -24,7 +24,7 @@ const (
 	hostName   = "scanner-operator-ingest.scanner-operator-system.svc"
 )
 
-var begin = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+var startTime = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // installation is a cluster with an operator and a clock that the test sets.
 type installation struct {
@@ -34,9 +34,9 @@ type installation struct {
 	server *Server
 }
 
-func install(t testing.TB, objects ...client.Object) *installation {
+func newInstallation(t testing.TB, objects ...client.Object) *installation {
 	t.Helper()
-	i := &installation{client: fake.NewClientBuilder().WithObjects(objects...).Build(), clock: clocktesting.NewFakePassiveClock(begin)}
+	i := &installation{client: fake.NewClientBuilder().WithObjects(objects...).Build(), clock: clocktesting.NewFakePassiveClock(startTime)}
 	i.restart()
 	return i
 }
@@ -54,7 +54,7 @@ func (i *installation) refresh(t testing.TB) {
 	}
 }
 
-func (i *installation) pass(d time.Duration) { i.clock.SetTime(i.clock.Now().Add(d)) }
+func (i *installation) advanceClock(d time.Duration) { i.clock.SetTime(i.clock.Now().Add(d)) }
 
 func (i *installation) secret(t testing.TB, name string) *corev1.Secret {
 	t.Helper()
@@ -65,8 +65,8 @@ func (i *installation) secret(t testing.TB, name string) *corev1.Secret {
 	return &secret
 }
 
-// trusts returns an error unless a client with this bundle trusts the server now.
-func (i *installation) trusts(bundle []byte) error {
+// verifyServer returns an error unless a client with this bundle trusts the server now.
+func (i *installation) verifyServer(bundle []byte) error {
 	certificate, err := i.server.GetCertificate(nil)
 	if err != nil {
 		return err
@@ -85,12 +85,12 @@ func verify(leaf *x509.Certificate, bundle []byte, at time.Time) error {
 
 // TestFirstStart: the first Refresh creates an authority, and clients trust the server at once.
 func TestFirstStart(t *testing.T) {
-	i := install(t)
+	i := newInstallation(t)
 	i.refresh(t)
-	if err := i.trusts(i.Bundle()); err != nil {
+	if err := i.verifyServer(i.Bundle()); err != nil {
 		t.Errorf("a client does not trust the server: %v", err)
 	}
-	if err := verify(leafOf(t, i), i.Bundle(), begin.Add(-59*time.Minute)); err != nil {
+	if err := verify(leafOf(t, i), i.Bundle(), startTime.Add(-59*time.Minute)); err != nil {
 		t.Errorf("a client whose clock is an hour behind does not trust the server: %v", err)
 	}
 	if !i.Pool().Equal(poolOf(i.Bundle())) {
@@ -115,11 +115,11 @@ func poolOf(bundle []byte) *x509.CertPool {
 
 // TestRestart: a restarted process uses the same authority and writes nothing.
 func TestRestart(t *testing.T) {
-	i := install(t)
+	i := newInstallation(t)
 	i.refresh(t)
 	bundle, version := i.Bundle(), i.secret(t, secretName).ResourceVersion
 	i.restart()
-	i.pass(24 * time.Hour)
+	i.advanceClock(24 * time.Hour)
 	i.refresh(t)
 	if !bytes.Equal(bundle, i.Bundle()) {
 		t.Error("a restart changes the bundle")
@@ -127,14 +127,14 @@ func TestRestart(t *testing.T) {
 	if got := i.secret(t, secretName).ResourceVersion; got != version {
 		t.Errorf("a restart writes the Secret: version %s, was %s", got, version)
 	}
-	if err := i.trusts(bundle); err != nil {
+	if err := i.verifyServer(bundle); err != nil {
 		t.Errorf("a worker from before the restart does not trust the server: %v", err)
 	}
 }
 
 // TestBeforeRefresh: a server without an authority returns an error and serves nothing.
 func TestBeforeRefresh(t *testing.T) {
-	if _, err := install(t).server.GetCertificate(nil); err == nil || !strings.Contains(err.Error(), "not loaded") {
+	if _, err := newInstallation(t).server.GetCertificate(nil); err == nil || !strings.Contains(err.Error(), "not loaded") {
 		t.Errorf("the error is %v, want one that says that the authority is not loaded", err)
 	}
 }
@@ -142,19 +142,19 @@ func TestBeforeRefresh(t *testing.T) {
 // TestRotation: over three years, in steps of some hours, a client with a bundle that is at most a day old trusts the server at any time.
 func TestRotation(t *testing.T) {
 	const step = 4 * time.Hour
-	i := install(t)
+	i := newInstallation(t)
 	var bundles [][]byte // of the last 24 hours, oldest first
 	authorities := map[string]bool{}
-	for i.clock.Since(begin) < 3*365*24*time.Hour {
+	for i.clock.Since(startTime) < 3*365*24*time.Hour {
 		i.refresh(t)
 		bundles = append(bundles[max(0, len(bundles)-int(overlap/step)):], i.Bundle())
 		for _, bundle := range [][]byte{bundles[0], bundles[len(bundles)-1]} {
-			if err := i.trusts(bundle); err != nil {
+			if err := i.verifyServer(bundle); err != nil {
 				t.Fatalf("at %s a client with a bundle of the last day does not trust the server: %v", i.clock.Now(), err)
 			}
 		}
 		authorities[string(leafOf(t, i).AuthorityKeyId)] = true
-		i.pass(step)
+		i.advanceClock(step)
 	}
 	// An authority lives for 365 days and is replaced when a third of that is left.
 	if got := len(authorities); got != 5 {
@@ -166,22 +166,22 @@ func TestRotation(t *testing.T) {
 // process still trusts that process for a day.
 func TestRotationWithPauses(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		i := install(t)
+		i := newInstallation(t)
 		pauses := rapid.SliceOfN(rapid.Int64Range(int64(time.Minute), int64(200*24*time.Hour)), 1, 12).Draw(r, "pauses")
 		for _, pause := range pauses {
 			i.refresh(t)
 			bundle := i.Bundle()
-			if err := i.trusts(bundle); err != nil {
+			if err := i.verifyServer(bundle); err != nil {
 				r.Fatalf("at %s: %v", i.clock.Now(), err)
 			}
 			for range 24 {
-				i.pass(time.Hour)
+				i.advanceClock(time.Hour)
 				i.refresh(t)
-				if err := i.trusts(bundle); err != nil {
+				if err := i.verifyServer(bundle); err != nil {
 					r.Fatalf("at %s, with a bundle of less than a day ago: %v", i.clock.Now(), err)
 				}
 			}
-			i.pass(time.Duration(pause))
+			i.advanceClock(time.Duration(pause))
 			if rapid.Bool().Draw(r, "restart") {
 				i.restart()
 			}
@@ -192,10 +192,10 @@ func TestRotationWithPauses(t *testing.T) {
 // TestNextIsPublishedFirst: for a day, the next authority is in the bundle but signs nothing. After that, the previous one is still
 // trusted, for servers without a new certificate.
 func TestNextIsPublishedFirst(t *testing.T) {
-	i := install(t)
+	i := newInstallation(t)
 	i.refresh(t)
 	old := i.secret(t, secretName).Data[keyCertificate]
-	i.pass(authorityLifetime - renewBefore + time.Hour)
+	i.advanceClock(authorityLifetime - renewBefore + time.Hour)
 	i.refresh(t)
 	if got := certificates(i.Bundle()); got != 2 {
 		t.Fatalf("the bundle has %d certificates, want the active and the next", got)
@@ -203,13 +203,13 @@ func TestNextIsPublishedFirst(t *testing.T) {
 	if err := verify(leafOf(t, i), old, i.clock.Now()); err != nil {
 		t.Errorf("the next authority signs before a day is over: %v", err)
 	}
-	i.pass(overlap - time.Second)
+	i.advanceClock(overlap - time.Second)
 	i.refresh(t)
 	before := leafOf(t, i)
 	if err := verify(before, old, i.clock.Now()); err != nil {
 		t.Errorf("the next authority signs a second too early: %v", err)
 	}
-	i.pass(time.Second)
+	i.advanceClock(time.Second)
 	i.refresh(t)
 	if err := verify(leafOf(t, i), old, i.clock.Now()); err == nil {
 		t.Error("the old authority still signs after a day")
@@ -243,14 +243,14 @@ func TestExpiredAuthority(t *testing.T) {
 		"years, with a next one made": {authorityLifetime - renewBefore + time.Hour, 5 * authorityLifetime},
 	} {
 		t.Run(name, func(t *testing.T) {
-			i := install(t)
+			i := newInstallation(t)
 			i.refresh(t)
-			i.pass(tt.on)
+			i.advanceClock(tt.on)
 			i.refresh(t)
-			i.pass(tt.off)
+			i.advanceClock(tt.off)
 			i.restart()
 			i.refresh(t)
-			if err := i.trusts(i.Bundle()); err != nil {
+			if err := i.verifyServer(i.Bundle()); err != nil {
 				t.Errorf("a client does not trust the server: %v", err)
 			}
 			if got := certificates(i.Bundle()); got != 1 {
@@ -265,17 +265,17 @@ func TestExpiredAuthority(t *testing.T) {
 func TestAlmostExpiredAuthority(t *testing.T) {
 	for _, left := range []time.Duration{time.Minute, 119 * time.Minute, 121 * time.Minute, 12 * time.Hour, 23 * time.Hour} {
 		t.Run(left.String(), func(t *testing.T) {
-			i := install(t)
+			i := newInstallation(t)
 			i.refresh(t)
-			i.pass(authorityLifetime - left)
+			i.advanceClock(authorityLifetime - left)
 			i.restart()
 			i.refresh(t)
 			bundle := i.Bundle()
 			for range 24 {
-				if err := i.trusts(bundle); err != nil {
+				if err := i.verifyServer(bundle); err != nil {
 					t.Fatalf("at %s: %v", i.clock.Now(), err)
 				}
-				i.pass(time.Hour)
+				i.advanceClock(time.Hour)
 				i.refresh(t)
 			}
 		})
@@ -284,10 +284,10 @@ func TestAlmostExpiredAuthority(t *testing.T) {
 
 // TestBrokenSecret: a Secret that cannot be parsed stays unchanged, and the error says what to do.
 func TestBrokenSecret(t *testing.T) {
-	i := install(t)
+	i := newInstallation(t)
 	i.refresh(t)
 	whole := i.secret(t, secretName).Data
-	other := install(t)
+	other := newInstallation(t)
 	other.refresh(t)
 	for name, data := range map[string]map[string][]byte{
 		"no PEM":            {keyCertificate: []byte("x"), keyPrivate: whole[keyPrivate]},
@@ -297,7 +297,7 @@ func TestBrokenSecret(t *testing.T) {
 		"a certificate cut": {keyCertificate: whole[keyCertificate][:200], keyPrivate: whole[keyPrivate]},
 	} {
 		t.Run(name, func(t *testing.T) {
-			broken := install(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: secretName}, Data: data})
+			broken := newInstallation(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: secretName}, Data: data})
 			err := broken.Refresh(t.Context())
 			if err == nil {
 				t.Fatal("the Secret is accepted")
@@ -319,7 +319,7 @@ func TestBrokenSecret(t *testing.T) {
 
 // TestDeletedSecret: the advice of the error works. A new authority is created and used at once.
 func TestDeletedSecret(t *testing.T) {
-	i := install(t)
+	i := newInstallation(t)
 	i.refresh(t)
 	old := i.Bundle()
 	if err := i.client.Delete(t.Context(), i.secret(t, secretName)); err != nil {
@@ -329,7 +329,7 @@ func TestDeletedSecret(t *testing.T) {
 	if bytes.Equal(old, i.Bundle()) {
 		t.Error("the bundle is the old one")
 	}
-	if err := i.trusts(i.Bundle()); err != nil {
+	if err := i.verifyServer(i.Bundle()); err != nil {
 		t.Errorf("a client with the new bundle does not trust the server: %v", err)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// overtakes has another manager work just before the first write of this one.
-func (i *installation) overtakes(t *testing.T, other func(*Authority)) {
+// writeFirst has another manager work just before the first write of this one.
+func (i *installation) writeFirst(t *testing.T, other func(*Authority)) {
 	t.Helper()
 	winner := &Authority{Client: i.client, Reader: i.client, Clock: i.clock, Namespace: namespace, Secret: secretName}
 	once := true
@@ -42,13 +42,13 @@ func TestTwoManagersAtOnce(t *testing.T) {
 		"the next one begins to sign": {authorityLifetime - renewBefore, overlap + time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			i := install(t)
+			i := newInstallation(t)
 			for _, d := range after {
 				i.refresh(t)
-				i.pass(d)
+				i.advanceClock(d)
 			}
 			var others []byte
-			i.overtakes(t, func(winner *Authority) {
+			i.writeFirst(t, func(winner *Authority) {
 				if err := winner.Refresh(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -58,7 +58,7 @@ func TestTwoManagersAtOnce(t *testing.T) {
 			if len(others) == 0 || !bytes.Equal(i.Bundle(), others) {
 				t.Errorf("the second manager has a bundle of %d certificates, the first another one of %d", certificates(i.Bundle()), certificates(others))
 			}
-			if err := i.trusts(others); err != nil {
+			if err := i.verifyServer(others); err != nil {
 				t.Errorf("the first manager's clients do not trust the second: %v", err)
 			}
 		})
@@ -69,27 +69,27 @@ func TestTwoManagersAtOnce(t *testing.T) {
 func TestTwoManagersPublish(t *testing.T) {
 	for name, exists := range map[string]bool{"a new one": false, "one that is to be renewed": true} {
 		t.Run(name, func(t *testing.T) {
-			i := install(t)
+			i := newInstallation(t)
 			i.refresh(t)
 			if exists {
-				if err := i.Publish(t.Context(), servingName, hostName); err != nil {
+				if err := i.PublishServing(t.Context(), servingName, hostName); err != nil {
 					t.Fatal(err)
 				}
-				i.pass(servingLifetime / 2)
+				i.advanceClock(servingLifetime / 2)
 			}
-			i.overtakes(t, func(winner *Authority) {
+			i.writeFirst(t, func(winner *Authority) {
 				if err := winner.Refresh(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				if err := winner.Publish(t.Context(), servingName, hostName); err != nil {
+				if err := winner.PublishServing(t.Context(), servingName, hostName); err != nil {
 					t.Fatal(err)
 				}
 			})
-			if err := i.Publish(t.Context(), servingName, hostName); err != nil {
+			if err := i.PublishServing(t.Context(), servingName, hostName); err != nil {
 				t.Fatalf("the second manager ends: %v", err)
 			}
 			secret := i.secret(t, servingName)
-			if !i.fresh(secret.Data["tls.crt"], secret.Data["tls.key"]) {
+			if !i.isFresh(secret.Data["tls.crt"], secret.Data["tls.key"]) {
 				t.Error("the certificate in the Secret is not a fresh one of the authority")
 			}
 		})

@@ -26,10 +26,10 @@ type Server struct {
 func (s *Server) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.current != nil && s.Authority.fresh(s.certPEM, s.keyPEM, s.Names...) {
+	if s.current != nil && s.Authority.isFresh(s.certPEM, s.keyPEM, s.Names...) {
 		return s.current, nil
 	}
-	certPEM, keyPEM, err := s.Authority.Serving(s.Names...)
+	certPEM, keyPEM, err := s.Authority.SignServing(s.Names...)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (s *Server) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 // PublishBundle writes the bundle to the key ca.crt of a ConfigMap in the operator's namespace. It is for clients of the operator's servers
 // that may not read its Secrets.
 func (a *Authority) PublishBundle(ctx context.Context, name string) error {
-	return overtaken(func() error { return a.publishBundle(ctx, name) })
+	return retryOnConflict(func() error { return a.publishBundle(ctx, name) })
 }
 
 func (a *Authority) publishBundle(ctx context.Context, name string) error {
@@ -69,23 +69,23 @@ func (a *Authority) publishBundle(ctx context.Context, name string) error {
 	return a.Client.Update(ctx, &published)
 }
 
-// Publish keeps a fresh serving certificate for another process of the operator in a Secret of the operator's namespace. Two managers may
+// PublishServing keeps a fresh serving certificate for another process of the operator in a Secret of the operator's namespace. Two managers may
 // call it at the same time.
-func (a *Authority) Publish(ctx context.Context, secretName string, names ...string) error {
-	return overtaken(func() error { return a.publish(ctx, secretName, names) })
+func (a *Authority) PublishServing(ctx context.Context, secretName string, names ...string) error {
+	return retryOnConflict(func() error { return a.publishServing(ctx, secretName, names) })
 }
 
-func (a *Authority) publish(ctx context.Context, secretName string, names []string) error {
+func (a *Authority) publishServing(ctx context.Context, secretName string, names []string) error {
 	var secret corev1.Secret
 	err := a.Reader.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: secretName}, &secret)
 	missing := apierrors.IsNotFound(err)
 	if err != nil && !missing {
 		return err
 	}
-	if a.fresh(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey], names...) {
+	if a.isFresh(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey], names...) {
 		return nil
 	}
-	certPEM, keyPEM, err := a.Serving(names...)
+	certPEM, keyPEM, err := a.SignServing(names...)
 	if err != nil {
 		return err
 	}

@@ -18,14 +18,14 @@ const servingName = "notifier-serving"
 
 // TestServerRenews: a certificate is used for a third of its lifetime and then replaced.
 func TestServerRenews(t *testing.T) {
-	i := install(t)
+	i := newInstallation(t)
 	i.refresh(t)
 	first := leafOf(t, i)
-	i.pass(servingLifetime/3 - time.Minute)
+	i.advanceClock(servingLifetime/3 - time.Minute)
 	if again := leafOf(t, i); again.SerialNumber.Cmp(first.SerialNumber) != 0 {
 		t.Error("a certificate with two thirds of its life left is replaced")
 	}
-	i.pass(2 * time.Minute)
+	i.advanceClock(2 * time.Minute)
 	if renewed := leafOf(t, i); renewed.SerialNumber.Cmp(first.SerialNumber) == 0 {
 		t.Error("a certificate with less than two thirds of its life left is still used")
 	}
@@ -33,7 +33,7 @@ func TestServerRenews(t *testing.T) {
 
 // TestServingCertificate: a serving certificate is valid for its server only, and may not sign others.
 func TestServingCertificate(t *testing.T) {
-	i := install(t)
+	i := newInstallation(t)
 	i.refresh(t)
 	leaf := leafOf(t, i)
 	if diff := cmp.Diff([]string{hostName}, leaf.DNSNames); diff != "" {
@@ -45,14 +45,14 @@ func TestServingCertificate(t *testing.T) {
 	if err := leaf.VerifyHostname("another.svc"); err == nil {
 		t.Error("the certificate is good for another server")
 	}
-	if life := leaf.NotAfter.Sub(begin); life != servingLifetime {
+	if life := leaf.NotAfter.Sub(startTime); life != servingLifetime {
 		t.Errorf("it lives for %s, want %s", life, servingLifetime)
 	}
 }
 
 // TestHandshake: crypto/tls accepts the certificate with the bundle, and rejects it without.
 func TestHandshake(t *testing.T) {
-	i := install(t)
+	i := newInstallation(t)
 	i.clock.SetTime(time.Now())
 	i.refresh(t)
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: i.server.GetCertificate})
@@ -84,11 +84,11 @@ func TestHandshake(t *testing.T) {
 
 // TestPublish: the certificate in another process's Secret is always trusted by clients with the bundle.
 func TestPublish(t *testing.T) {
-	i := install(t)
+	i := newInstallation(t)
 	i.refresh(t)
 	publish := func() *corev1.Secret {
 		t.Helper()
-		if err := i.Publish(t.Context(), servingName, hostName); err != nil {
+		if err := i.PublishServing(t.Context(), servingName, hostName); err != nil {
 			t.Fatal(err)
 		}
 		return i.secret(t, servingName)
@@ -101,7 +101,7 @@ func TestPublish(t *testing.T) {
 		t.Error("a fresh certificate is written again")
 	}
 	for day := range 2 * 365 {
-		i.pass(24 * time.Hour)
+		i.advanceClock(24 * time.Hour)
 		i.refresh(t)
 		secret := publish()
 		pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
@@ -116,11 +116,11 @@ func TestPublish(t *testing.T) {
 
 // TestPublishNames: a certificate that lacks a name is replaced. One that has more names is kept.
 func TestPublishNames(t *testing.T) {
-	i := install(t)
+	i := newInstallation(t)
 	i.refresh(t)
 	published := func(names ...string) *x509.Certificate {
 		t.Helper()
-		if err := i.Publish(t.Context(), servingName, names...); err != nil {
+		if err := i.PublishServing(t.Context(), servingName, names...); err != nil {
 			t.Fatal(err)
 		}
 		secret := i.secret(t, servingName)
@@ -141,9 +141,9 @@ func TestPublishNames(t *testing.T) {
 
 // TestPublishRepairs: a broken certificate is replaced.
 func TestPublishRepairs(t *testing.T) {
-	i := install(t)
+	i := newInstallation(t)
 	i.refresh(t)
-	if err := i.Publish(t.Context(), servingName, hostName); err != nil {
+	if err := i.PublishServing(t.Context(), servingName, hostName); err != nil {
 		t.Fatal(err)
 	}
 	secret := i.secret(t, servingName)
@@ -151,7 +151,7 @@ func TestPublishRepairs(t *testing.T) {
 	if err := i.client.Update(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
-	if err := i.Publish(t.Context(), servingName, hostName); err != nil {
+	if err := i.PublishServing(t.Context(), servingName, hostName); err != nil {
 		t.Fatal(err)
 	}
 	secret = i.secret(t, servingName)
@@ -162,7 +162,7 @@ func TestPublishRepairs(t *testing.T) {
 
 // TestPublishBundle: the ConfigMap always has the current certificates, and nothing secret.
 func TestPublishBundle(t *testing.T) {
-	i := install(t)
+	i := newInstallation(t)
 	i.refresh(t)
 	published := func() *corev1.ConfigMap {
 		t.Helper()
@@ -180,7 +180,7 @@ func TestPublishBundle(t *testing.T) {
 		t.Error("a bundle that has not changed is written again")
 	}
 	for day := 0; day < 400; day += 10 {
-		i.pass(10 * 24 * time.Hour)
+		i.advanceClock(10 * 24 * time.Hour)
 		i.refresh(t)
 		data := published().Data
 		if len(data) != 1 || data["ca.crt"] != string(i.Bundle()) || strings.Contains(data["ca.crt"], "PRIVATE") {
@@ -189,18 +189,18 @@ func TestPublishBundle(t *testing.T) {
 	}
 }
 
-// TestClockPutBackCertificates: a certificate is still trusted if the clock is set back by most of a day just after it was renewed, even
+// TestClockSetBack: a certificate is still trusted if the clock is set back by most of a day just after it was renewed, even
 // right after the first start.
-func TestClockPutBackCertificates(t *testing.T) {
+func TestClockSetBack(t *testing.T) {
 	for name, age := range map[string]time.Duration{"just made": 0, "renewed after a month": servingLifetime} {
-		i := install(t)
+		i := newInstallation(t)
 		i.refresh(t)
-		i.pass(age)
+		i.advanceClock(age)
 		i.refresh(t)
 		leafOf(t, i)
-		i.pass(-20 * time.Hour)
+		i.advanceClock(-20 * time.Hour)
 		i.refresh(t)
-		if err := i.trusts(i.Bundle()); err != nil {
+		if err := i.verifyServer(i.Bundle()); err != nil {
 			t.Errorf("%s: after the clock went back by 20h: %v", name, err)
 		}
 	}

@@ -52,8 +52,8 @@ type Options struct {
 	IndexTimeout time.Duration
 	// MaxAnswerBytes bounds one answer after decompression; 0 means DefaultMaxAnswerBytes.
 	MaxAnswerBytes int64
-	// Readings has the capacity of the number of index reports that may be in memory at a time; nil for no bound.
-	Readings chan struct{}
+	// ReportSlots has the capacity of the number of index reports that may be in memory at a time; nil for no bound.
+	ReportSlots chan struct{}
 	// Network holds the connections that clients share; nil gives the client connections of its own.
 	Network *Network
 	// Clock dates the tokens; nil for the real one.
@@ -114,8 +114,8 @@ type call struct {
 	accept []int
 	// secrets must not appear in an error, although Clair may quote them.
 	secrets []string
-	// large means that the answer needs a slot of Options.Readings, from before it is read until use has returned.
-	large bool
+	// needsSlot means that the answer needs a slot of Options.Readings, from before it is read until use has returned.
+	needsSlot bool
 	// use processes the answer; may be nil.
 	use func(*answer) error
 }
@@ -132,7 +132,7 @@ func (c *Client) do(ctx context.Context, call call) (*answer, error) {
 	if call.timeout == 0 {
 		call.timeout = c.options.Timeout
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, call.timeout, errNoAnswer{call.timeout})
+	ctx, cancel := context.WithTimeoutCause(ctx, call.timeout, errTimeout{call.timeout})
 	defer cancel()
 	request, err := c.request(ctx, call)
 	if err != nil {
@@ -148,7 +148,7 @@ func (c *Client) do(ctx context.Context, call call) (*answer, error) {
 		body, _ := io.ReadAll(io.LimitReader(response.Body, maxRefusalBytes))
 		return nil, c.refusal(call, response, body)
 	}
-	if readings := c.options.Readings; call.large && readings != nil {
+	if readings := c.options.ReportSlots; call.needsSlot && readings != nil {
 		select {
 		case readings <- struct{}{}:
 			defer func() { <-readings }()
@@ -172,11 +172,11 @@ func (c *Client) read(ctx context.Context, call call, response *http.Response) (
 	case err != nil && ctx.Err() != nil:
 		return nil, c.unavailable(ctx, err, call.secrets)
 	case err != nil:
-		return nil, c.invalid(response.StatusCode, "the answer broke off: "+clean(err.Error(), call.secrets))
+		return nil, c.invalid(response.StatusCode, "the answer broke off: "+sanitize(err.Error(), call.secrets))
 	}
 	// Errors in Clair after the status line are reported only in this trailer, which is known once the body was read.
 	if text := response.Trailer.Get("Clair-Error"); text != "" {
-		return nil, c.invalid(response.StatusCode, "Clair could not finish its answer: "+clean(text, call.secrets))
+		return nil, c.invalid(response.StatusCode, "Clair could not finish its answer: "+sanitize(text, call.secrets))
 	}
 	return &answer{status: response.StatusCode, header: response.Header, body: body}, nil
 }
@@ -220,16 +220,16 @@ func (c *Client) request(ctx context.Context, call call) (*http.Request, error) 
 // decode parses the JSON of an answer. It ignores content types, because Clair sends wrong ones.
 func (c *Client) decode(from *answer, into any) error {
 	if err := json.Unmarshal(from.body, into); err != nil {
-		return c.invalid(from.status, "the answer cannot be read: "+clean(err.Error(), nil))
+		return c.invalid(from.status, "the answer cannot be read: "+sanitize(err.Error(), nil))
 	}
 	return nil
 }
 
-// errNoAnswer is the cause when a deadline of this package ends a request.
-type errNoAnswer struct{ after time.Duration }
+// errTimeout is the cause when a deadline of this package ends a request.
+type errTimeout struct{ after time.Duration }
 
 // Error implements error.
-func (e errNoAnswer) Error() string { return fmt.Sprintf("no whole answer within %s", e.after) }
+func (e errTimeout) Error() string { return fmt.Sprintf("no whole answer within %s", e.after) }
 
-// Is makes errNoAnswer match context.DeadlineExceeded.
-func (e errNoAnswer) Is(target error) bool { return target == context.DeadlineExceeded }
+// Is makes errTimeout match context.DeadlineExceeded.
+func (e errTimeout) Is(target error) bool { return target == context.DeadlineExceeded }

@@ -115,13 +115,13 @@ func TestRecorded(t *testing.T) {
 		"notification_delete_unknown":        {ask: forget},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := test.ask(t.Context(), asking(t, recorded(t, name)))
+			err := test.ask(t.Context(), newTestClient(t, recorded(t, name)))
 			if got := clair.KindOf(err); got != test.kind || (err == nil) != (test.kind == "") {
 				t.Fatalf("error of kind %q, want %q: %v", got, test.kind, err)
 			}
 			var e *clair.Error
-			if errors.As(err, &e) && (e.Layer != test.layer || e.Final() != test.final || !strings.Contains(err.Error(), "127.0.0.1:")) {
-				t.Errorf("layer %q, final %t, want %q, %t and the host: %v", e.Layer, e.Final(), test.layer, test.final, err)
+			if errors.As(err, &e) && (e.Layer != test.layer || e.IsPermanent() != test.final || !strings.Contains(err.Error(), "127.0.0.1:")) {
+				t.Errorf("layer %q, final %t, want %q, %t and the host: %v", e.Layer, e.IsPermanent(), test.layer, test.final, err)
 			}
 		})
 	}
@@ -170,7 +170,7 @@ func TestBroken(t *testing.T) {
 		"hangs up": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, clair.Unavailable, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := asking(t, test.handler)
+			client := newTestClient(t, test.handler)
 			for request, ask := range everything {
 				if slices.Contains(test.without, request) {
 					continue
@@ -206,7 +206,7 @@ func TestDeadlines(t *testing.T) {
 				}
 				<-r.Context().Done()
 			}
-			client := asking(t, http.HandlerFunc(handler), func(o *clair.Options) { o.Timeout = 20 * time.Millisecond })
+			client := newTestClient(t, http.HandlerFunc(handler), func(o *clair.Options) { o.Timeout = 20 * time.Millisecond })
 			err := indexState(t.Context(), client)
 			if clair.KindOf(err) != clair.Unavailable || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "20ms") {
 				t.Errorf("want that there was no answer within 20ms, got %v", err)
@@ -216,7 +216,7 @@ func TestDeadlines(t *testing.T) {
 			if err := indexState(ctx, client); !errors.Is(err, context.Canceled) {
 				t.Errorf("cancelled by the caller, got %v", err)
 			}
-			client = asking(t, http.HandlerFunc(handler), func(o *clair.Options) { o.IndexTimeout = 30 * time.Millisecond })
+			client = newTestClient(t, http.HandlerFunc(handler), func(o *clair.Options) { o.IndexTimeout = 30 * time.Millisecond })
 			if err := index(t.Context(), client); clair.KindOf(err) != clair.Unavailable || !strings.Contains(err.Error(), "30ms") {
 				t.Errorf("index: want that there was no answer within 30ms, got %v", err)
 			}
@@ -240,7 +240,7 @@ func TestNoCredentialInErrors(t *testing.T) {
 		w.WriteHeader(http.StatusInternalServerError)
 		w.Write(body)
 	}
-	client := asking(t, http.HandlerFunc(echo), withKey)
+	client := newTestClient(t, http.HandlerFunc(echo), withKey)
 	err := index(t.Context(), client)
 	text := err.Error()
 	if clair.KindOf(err) != clair.LayerFailed || !strings.Contains(text, "registry.example.com/v2/app/blobs") {
@@ -254,17 +254,17 @@ func TestNoCredentialInErrors(t *testing.T) {
 	}
 }
 
-// TestRegistryTextDecidesNothing: quoted text of a registry does not change the classification.
-func TestRegistryTextDecidesNothing(t *testing.T) {
+// TestRegistryTextIsIgnored: quoted text of a registry does not change the classification.
+func TestRegistryTextIsIgnored(t *testing.T) {
 	const text = `{"code":"internal-error","message":"failed to start scan: failed to fetch layers: fetcher: encountered errors: unexpected status code: 503 Service Unavailable (body starts: \"unexpected status code: 404, \\\"unknown content-type\\\" validation failed\")"}`
 	var e *clair.Error
-	if err := index(t.Context(), asking(t, answering(500, text))); !errors.As(err, &e) || e.Layer != clair.LayerUnreachable || e.Final() {
+	if err := index(t.Context(), newTestClient(t, answering(500, text))); !errors.As(err, &e) || e.Layer != clair.LayerUnreachable || e.IsPermanent() {
 		t.Errorf("want a registry that is unreachable, got %+v", e)
 	}
 }
 
-// TestAnswersOfOthersAreNotTold: Clair contacts hosts that images name, which may not be registries, so their answers are removed.
-func TestAnswersOfOthersAreNotTold(t *testing.T) {
+// TestOtherHostsAnswersAreHidden: Clair contacts hosts that images name, which may not be registries, so their answers are removed.
+func TestOtherHostsAnswersAreHidden(t *testing.T) {
 	for name, text := range map[string]string{
 		"a body":        `unexpected status code: 403 Forbidden (body starts: "internal: \"role\" (admin)")`,
 		"two":           `unexpected status code: 403 Forbidden (body starts: "internal")` + "\n" + `unexpected status code: 500 Oh (body starts: "internal\n")`,
@@ -327,7 +327,7 @@ func TestIndexReports(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer := recorded(t, name)
-			client := asking(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			client := newTestClient(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if want := "/indexer/api/v1/index_report/" + test.digest.String(); r.URL.Path != want {
 					t.Errorf("asked for %s, want %s", r.URL.Path, want)
 				}
@@ -356,23 +356,23 @@ type okWriter struct{ http.ResponseWriter }
 func (w okWriter) WriteHeader(int) { w.ResponseWriter.WriteHeader(http.StatusOK) }
 
 func TestVulnerabilityReport(t *testing.T) {
-	got, err := asking(t, recorded(t, "vulnerability_report")).VulnerabilityReport(t.Context(), alpineImage)
+	got, err := newTestClient(t, recorded(t, "vulnerability_report")).VulnerabilityReport(t.Context(), alpineImage)
 	if err != nil || len(got.Vulnerabilities) == 0 || len(got.PackageVulnerabilities) == 0 {
 		t.Fatalf("want vulnerabilities, got %+v, %v", got, err)
 	}
 	for _, null := range []string{`"packages":{"1":null}`, `"vulnerabilities":{"1":null}`, `"environments":{"1":[null]}`} {
 		text := fmt.Sprintf(`{"manifest_hash":%q,%s}`, alpineImage, null)
-		if err := report(t.Context(), asking(t, answering(200, text))); clair.KindOf(err) != clair.Invalid {
+		if err := report(t.Context(), newTestClient(t, answering(200, text))); clair.KindOf(err) != clair.Invalid {
 			t.Errorf("%s: want an invalid answer, got %v", null, err)
 		}
 	}
 }
 
-// TestReadings: index reports are neither read nor decoded while no slot is free.
-func TestReadings(t *testing.T) {
+// TestReportSlots: index reports are neither read nor decoded while no slot is free.
+func TestReportSlots(t *testing.T) {
 	readings := make(chan struct{}, 1)
 	answer := recorded(t, "index_report_created")
-	c := asking(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(okWriter{w}, r) }), func(o *clair.Options) { o.Readings = readings })
+	c := newTestClient(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(okWriter{w}, r) }), func(o *clair.Options) { o.ReportSlots = readings })
 	for range 2 { // the slot is released
 		if _, err := c.IndexReport(t.Context(), goImage); err != nil {
 			t.Fatal(err)
@@ -392,7 +392,7 @@ func TestReadings(t *testing.T) {
 func TestIndexSendsTheManifest(t *testing.T) {
 	var got map[string]any
 	answer := recorded(t, "index_report_created")
-	client := asking(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	client := newTestClient(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost || r.URL.Path != "/clair/indexer/api/v1/index_report" || r.Header.Get("If-None-Match") != "" {
 			t.Errorf("%s %s with %v", r.Method, r.URL, r.Header)
 		}
@@ -412,7 +412,7 @@ func TestIndexSendsTheManifest(t *testing.T) {
 }
 
 func TestNoDigest(t *testing.T) {
-	client := asking(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked for %s", r.URL) }))
+	client := newTestClient(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked for %s", r.URL) }))
 	_, err := client.Index(t.Context(), claircore.Manifest{})
 	_, err2 := client.IndexReport(t.Context(), claircore.Digest{})
 	_, err3 := client.VulnerabilityReport(t.Context(), claircore.Digest{})
@@ -430,7 +430,7 @@ func TestNoDigest(t *testing.T) {
 func TestUpdateOperations(t *testing.T) {
 	full, same, empty := recorded(t, "update_operations"), recorded(t, "update_operations_unchanged"), recorded(t, "update_operations_none")
 	answer := empty
-	client := asking(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	client := newTestClient(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch q := r.URL.Query(); {
 		case q.Get("latest") != "true" || q.Get("kind") != "vulnerability":
 			t.Errorf("asked for %s", r.URL)
@@ -467,7 +467,7 @@ func TestUpdateOperations(t *testing.T) {
 
 func TestNotifications(t *testing.T) {
 	first, last := recorded(t, "notification_page"), recorded(t, "notification_last_page")
-	client := asking(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	client := newTestClient(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
 		if r.URL.Path != "/notifier/api/v1/notification/"+notification.String() || query.Get("page_size") != "500" {
 			t.Errorf("asked for %s", r.URL)
@@ -514,7 +514,7 @@ func TestNotificationsEnd(t *testing.T) {
 		"no list":            {`{"page":{}}`, clair.Invalid, 1 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := asking(t, answering(200, test.body), func(o *clair.Options) { o.MaxAnswerBytes = test.max })
+			client := newTestClient(t, answering(200, test.body), func(o *clair.Options) { o.MaxAnswerBytes = test.max })
 			if err := pages(t.Context(), client); clair.KindOf(err) != test.kind {
 				t.Errorf("want an error of kind %s, got %v", test.kind, err)
 			}
@@ -526,7 +526,7 @@ func TestNotificationsEnd(t *testing.T) {
 func TestDeletes(t *testing.T) {
 	one, several := recorded(t, "deleted"), recorded(t, "deleted_several")
 	var asked []string
-	client := asking(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	client := newTestClient(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var digests []string
 		if r.ContentLength > 0 {
 			json.NewDecoder(r.Body).Decode(&digests)
@@ -553,7 +553,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		t.Errorf("%s %s came elsewhere", r.Method, r.URL)
 	}))
 	defer elsewhere.Close()
-	client := asking(t, http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect), withKey)
+	client := newTestClient(t, http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect), withKey)
 	for request, ask := range everything {
 		if err := ask(t.Context(), client); clair.KindOf(err) != clair.Invalid || !strings.Contains(err.Error(), "redirect") {
 			t.Errorf("%s: want that redirects are not followed, got %v", request, err)
@@ -563,7 +563,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 
 func TestRetryAfter(t *testing.T) {
 	for value, want := range map[string]time.Duration{"7": 7 * time.Second, "": 0, "soon": 0, "-3": 0, "999999": time.Hour} {
-		client := asking(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		client := newTestClient(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", value)
 			w.WriteHeader(http.StatusTooManyRequests)
 		}))

@@ -76,9 +76,9 @@ func (e *Error) Error() string { return fmt.Sprintf("Clair at %s: %s", e.Host, e
 // Unwrap returns the cause of the ended context, if that ended the request.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Final reports whether the image itself is the reason. The same request then fails the same way until the image, the registry's copy of
+// IsPermanent reports whether the image itself is the reason. The same request then fails the same way until the image, the registry's copy of
 // it or Clair's configuration changes.
-func (e *Error) Final() bool {
+func (e *Error) IsPermanent() bool {
 	switch e.Layer {
 	case LayerMissing, LayerCorrupt, LayerUnsupported:
 		return true
@@ -109,18 +109,18 @@ func (c *Client) unavailable(ctx context.Context, err error, secrets []string) *
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
-	e := c.failure(Unavailable, 0, clean(err.Error(), secrets))
+	e := c.failure(Unavailable, 0, sanitize(err.Error(), secrets))
 	if ctx.Err() != nil {
 		e.cause = context.Cause(ctx)
-		e.Message = clean(e.cause.Error(), secrets)
+		e.Message = sanitize(e.cause.Error(), secrets)
 	}
 	return e
 }
 
 // refusal converts an answer with a status that is not accepted.
 func (c *Client) refusal(call call, response *http.Response, body []byte) *Error {
-	code, text := said(body)
-	e := c.invalid(response.StatusCode, clean(statusText(response.StatusCode)+": "+text, call.secrets))
+	code, text := parseErrorDocument(body)
+	e := c.invalid(response.StatusCode, sanitize(statusText(response.StatusCode)+": "+text, call.secrets))
 	indexing := call.method == http.MethodPost && code != ""
 	switch status := response.StatusCode; {
 	// Any other 404 comes from a server that is not Clair, or from another path of Clair.
@@ -151,8 +151,8 @@ func (c *Client) authAdvice() string {
 	return "it does not take the token: key and issuer must be those of auth.psk in its configuration, and the clocks agree"
 }
 
-// said parses Clair's error document. For any other body the code is empty.
-func said(body []byte) (code, text string) {
+// parseErrorDocument parses Clair's error document. For any other body the code is empty.
+func parseErrorDocument(body []byte) (code, text string) {
 	var document struct{ Code, Message string }
 	switch err := json.Unmarshal(body, &document); {
 	case err == nil && document.Code != "":

@@ -37,7 +37,7 @@ func (c *Client) Failure(report *claircore.IndexReport, manifest claircore.Manif
 	if report == nil || report.State != StateError {
 		return nil
 	}
-	e := c.failure(Unavailable, 0, clean("index error: "+report.Err, secretsOf(manifest)))
+	e := c.failure(Unavailable, 0, sanitize("index error: "+report.Err, secretsOf(manifest)))
 	if e.Layer = layerCause(report.Err); e.Layer != "" {
 		e.Kind = LayerFailed
 	}
@@ -112,7 +112,7 @@ func (c *Client) IndexReport(ctx context.Context, digest claircore.Digest) (*cla
 }
 
 func (c *Client) indexReport(ctx context.Context, digest claircore.Digest, call call) (report *claircore.IndexReport, err error) {
-	call.large = true
+	call.needsSlot = true
 	call.use = func(got *answer) error {
 		report, err = c.decodeIndexReport(got, digest)
 		return err
@@ -132,19 +132,19 @@ func (c *Client) decodeIndexReport(got *answer, digest claircore.Digest) (*clair
 		noNulls("packages", report.Packages), noNulls("distributions", report.Distributions),
 		noNulls("repository", report.Repositories), noNullLists("environments", report.Environments),
 	)
-	if err := c.about(got, report.Hash, digest, err); err != nil {
+	if err := c.checkReport(got, report.Hash, digest, err); err != nil {
 		return nil, err
 	}
 	return &report, nil
 }
 
-// about checks that a report is about the requested digest and contains no null where callers would have to check for nil.
-func (c *Client) about(got *answer, hash, digest claircore.Digest, malformed error) error {
+// checkReport checks that a report is about the requested digest and contains no null where callers would have to check for nil.
+func (c *Client) checkReport(got *answer, hash, digest claircore.Digest, malformed error) error {
 	switch {
 	case hash.String() != digest.String():
 		return c.invalid(got.status, fmt.Sprintf("the answer is about %q instead of %s", hash, digest))
 	case malformed != nil:
-		return c.invalid(got.status, clean(malformed.Error(), nil))
+		return c.invalid(got.status, sanitize(malformed.Error(), nil))
 	}
 	return nil
 }

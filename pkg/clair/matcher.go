@@ -43,7 +43,7 @@ func (c *Client) vulnerabilityReport(got *answer, digest claircore.Digest) (*cla
 		noNulls("repository", report.Repositories), noNullLists("environments", report.Environments),
 		noNulls("vulnerabilities", report.Vulnerabilities),
 	)
-	if err := c.about(got, report.Hash, digest, err); err != nil {
+	if err := c.checkReport(got, report.Hash, digest, err); err != nil {
 		return nil, err
 	}
 	return &report, nil

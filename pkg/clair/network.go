@@ -21,8 +21,8 @@ const maxNetworkClients = 256
 
 // Network holds the connections to all Clair instances: one HTTP client for each address and set of CAs. It is safe for concurrent use.
 type Network struct {
-	// Through wraps the transport of every client. It must be set before the first client is created; may be nil.
-	Through func(http.RoundTripper) http.RoundTripper
+	// WrapTransport wraps the transport of every client. It must be set before the first client is created; may be nil.
+	WrapTransport func(http.RoundTripper) http.RoundTripper
 
 	mutex   sync.Mutex
 	clients map[[2]string]*http.Client
@@ -43,8 +43,8 @@ func (n *Network) client(address, authorities string) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n.Through != nil {
-		client.Transport = n.Through(client.Transport)
+	if n.WrapTransport != nil {
+		client.Transport = n.WrapTransport(client.Transport)
 	}
 	if len(n.clients) >= maxNetworkClients {
 		// Callers that hold an evicted client can continue to use it. Others open new connections.
@@ -57,7 +57,7 @@ func (n *Network) client(address, authorities string) (*http.Client, error) {
 	return client, nil
 }
 
-func newHTTPClient(authorities string) (*http.Client, error) {
+func newHTTPClient(caBundle string) (*http.Client, error) {
 	transport := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
@@ -68,12 +68,12 @@ func newHTTPClient(authorities string) (*http.Client, error) {
 		MaxResponseHeaderBytes: 64 << 10,
 		ForceAttemptHTTP2:      true,
 	}
-	if authorities != "" {
+	if caBundle != "" {
 		roots, err := x509.SystemCertPool()
 		if err != nil {
 			return nil, fmt.Errorf("root certificates: %w", err)
 		}
-		if !roots.AppendCertsFromPEM([]byte(authorities)) {
+		if !roots.AppendCertsFromPEM([]byte(caBundle)) {
 			return nil, errors.New("must hold at least one certificate in PEM format")
 		}
 		transport.TLSClientConfig.RootCAs = roots

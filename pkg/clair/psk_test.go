@@ -33,7 +33,7 @@ func withKey(o *clair.Options) {
 // TestEveryRequestIsSigned: every request has a token that Clair accepts, even if its clock differs by a minute.
 func TestEveryRequestIsSigned(t *testing.T) {
 	asked := 0
-	client := asking(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	client := newTestClient(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked++
 		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		for _, at := range []time.Time{now.Add(-time.Minute), now, now.Add(time.Minute)} {
@@ -65,7 +65,7 @@ func TestAuthFails(t *testing.T) {
 		"no name":  func(context.Context) (clair.Auth, error) { return clair.Auth{Key: key}, nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := asking(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked for %s", r.URL) }),
+			client := newTestClient(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked for %s", r.URL) }),
 				func(o *clair.Options) { o.Auth = auth })
 			if err := indexState(t.Context(), client); err == nil || name == "an error" && !errors.Is(err, away) {
 				t.Errorf("got %v", err)

@@ -57,8 +57,8 @@ func answering(status int, text string) http.HandlerFunc {
 	}
 }
 
-// asking returns a client of a server, with short deadlines and small bounds.
-func asking(t *testing.T, handler http.Handler, change ...func(*clair.Options)) *clair.Client {
+// newTestClient returns a client of a server, with short deadlines and small bounds.
+func newTestClient(t *testing.T, handler http.Handler, change ...func(*clair.Options)) *clair.Client {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)

@@ -18,20 +18,20 @@ var (
 	tokens      = regexp.MustCompile(`\beyJ[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*)+`)
 	quoted      = regexp.MustCompile(`"(?:[^"\\]|\\.)*"?`)
 	statusCode  = regexp.MustCompile(`unexpected status code: (\d{3})`)
-	// answered matches Clair's description of an HTTP answer, to the end of the line: the status line and, quoted, the first bytes of the
+	// quotedResponse matches Clair's description of an HTTP answer, to the end of the line: the status line and, quoted, the first bytes of the
 	// body (claircore, internal/httputil/responsechecker.go).
-	answered = regexp.MustCompile(`(unexpected status code: \d{3})[^\n]*`)
+	quotedResponse = regexp.MustCompile(`(unexpected status code: \d{3})[^\n]*`)
 )
 
-// clean returns a text by Clair or the network as one bounded line without credentials. It removes the given secrets, text that looks like
+// sanitize returns a text by Clair or the network as one bounded line without credentials. It removes the given secrets, text that looks like
 // a token, and everything in a URL except scheme, host and path. Of other hosts' answers to Clair it keeps only the status code: images
 // determine which hosts Clair contacts, and the reader of a message may have no access to these.
-func clean(text string, secrets []string) string {
-	text = answered.ReplaceAllString(text, "$1")
+func sanitize(text string, secrets []string) string {
+	text = quotedResponse.ReplaceAllString(text, "$1")
 	for _, secret := range secrets {
 		text = strings.ReplaceAll(text, secret, "[hidden]")
 	}
-	text = addresses.ReplaceAllStringFunc(text, bare)
+	text = addresses.ReplaceAllStringFunc(text, stripURL)
 	text = userInfo.ReplaceAllString(text, "[hidden]@")
 	text = credentials.ReplaceAllString(text, "$1 [hidden]")
 	text = tokens.ReplaceAllString(text, "[hidden]")
@@ -42,8 +42,8 @@ func clean(text string, secrets []string) string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// bare removes user, query and fragment from a URL.
-func bare(text string) string {
+// stripURL removes user, query and fragment from a URL.
+func stripURL(text string) string {
 	parsed, err := url.Parse(text)
 	if err != nil {
 		return "[address]"

@@ -33,7 +33,7 @@ func (c Clair) validate() (errs []error) {
 			check(!seen[url], field+".url", fmt.Sprintf("%s stands there twice", url))
 			seen[url] = true
 		}
-		if err := validateBundle("clair."+field+".caBundle", instance.CABundle); err != nil {
+		if err := validateCABundle("clair."+field+".caBundle", instance.CABundle); err != nil {
 			errs = append(errs, err)
 		}
 		check(len(instance.CABundle) <= maxDatabaseBundle, field+".caBundle", "must be at most 64 KiB: shorten it to the authorities that are needed")

@@ -26,8 +26,8 @@ func TestClairDefaults(t *testing.T) {
 	}
 }
 
-// TestClairRefused: each invalid setting is an error that names the field and quotes no credentials.
-func TestClairRefused(t *testing.T) {
+// TestInvalidClair: each invalid setting is an error that names the field and quotes no credentials.
+func TestInvalidClair(t *testing.T) {
 	many := strings.Repeat("{url: http://a.example.com},", 65)
 	for text, want := range map[string]string{
 		"instances: [{url: clair}]":                                                   "clair.instances[0].url: must be a URL",

@@ -256,12 +256,12 @@ func Load(path string) (Config, error) {
 	if err := config.Validate(); err != nil {
 		return Config{}, fmt.Errorf("configuration %s: %w", path, err)
 	}
-	config.Grype.Database.CABundle, _ = onlyCertificates(config.Grype.Database.CABundle)
+	config.Grype.Database.CABundle, _ = extractCertificates(config.Grype.Database.CABundle)
 	for i := range config.Clair.Instances {
-		config.Clair.Instances[i].CABundle, _ = onlyCertificates(config.Clair.Instances[i].CABundle)
+		config.Clair.Instances[i].CABundle, _ = extractCertificates(config.Clair.Instances[i].CABundle)
 	}
 	for i := range config.Registries {
-		config.Registries[i].CABundle, _ = onlyCertificates(config.Registries[i].CABundle) // Validate has parsed it already
+		config.Registries[i].CABundle, _ = extractCertificates(config.Registries[i].CABundle) // Validate has parsed it already
 	}
 	return config, nil
 }
@@ -269,7 +269,7 @@ func Load(path string) (Config, error) {
 // Validate returns an error that names every invalid field.
 func (c Config) Validate() error {
 	database, catalog, match := c.Grype.Database, c.Grype.Catalog, c.Grype.Match
-	errs := []error{validateURL("grype.database.url", database.URL), validateBundle("grype.database.caBundle", database.CABundle)}
+	errs := []error{validateURL("grype.database.url", database.URL), validateCABundle("grype.database.caBundle", database.CABundle)}
 	check := func(ok bool, field, want string) {
 		if !ok {
 			errs = append(errs, fmt.Errorf("%s: %s", field, want))
@@ -301,19 +301,19 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// leastIngest is the minimum of each size in Ingest. SBOMs of small images fit.
-var leastIngest = resource.MustParse("1Mi")
+// minIngestSize is the minimum of each size in Ingest. SBOMs of small images fit.
+var minIngestSize = resource.MustParse("1Mi")
 
 func (i Ingest) validate() (errs []error) {
 	for _, size := range []struct {
 		field string
 		value resource.Quantity
 	}{{"spoolSize", i.SpoolSize}, {"spoolSizePerNamespace", i.SpoolSizePerNamespace}, {"storeSizePerNamespace", i.StoreSizePerNamespace}} {
-		if size.value.Cmp(leastIngest) < 0 {
+		if size.value.Cmp(minIngestSize) < 0 {
 			errs = append(errs, fmt.Errorf("ingest.%s: must be at least 1Mi", size.field))
 		}
 	}
-	if i.SpoolSize.Cmp(leastIngest) >= 0 && i.SpoolSizePerNamespace.Cmp(i.SpoolSize) > 0 {
+	if i.SpoolSize.Cmp(minIngestSize) >= 0 && i.SpoolSizePerNamespace.Cmp(i.SpoolSize) > 0 {
 		errs = append(errs, errors.New("ingest.spoolSizePerNamespace: must be at most ingest.spoolSize"))
 	}
 	return errs
@@ -338,8 +338,8 @@ func validateMemory(catalog Catalog) (errs []error) {
 	if request := catalog.Resources.Requests[corev1.ResourceMemory]; !limit.IsZero() && request.Cmp(limit) > 0 {
 		errs = append(errs, fmt.Errorf("grype.catalog.resources.requests.memory: %s is more than the limit of %s", request.String(), limit.String()))
 	}
-	if len(catalog.MemoryLadder) > maxRungs {
-		errs = append(errs, fmt.Errorf("grype.catalog.memoryLadder: more than %d limits", maxRungs))
+	if len(catalog.MemoryLadder) > maxMemoryLadder {
+		errs = append(errs, fmt.Errorf("grype.catalog.memoryLadder: more than %d limits", maxMemoryLadder))
 	}
 	var before resource.Quantity
 	for i, rung := range catalog.MemoryLadder {
@@ -354,8 +354,8 @@ func validateMemory(catalog Catalog) (errs []error) {
 // maxDatabaseBundle is in bytes. The bundle is an argument of the match worker, and Linux limits one argument to 128 KiB.
 const maxDatabaseBundle = 64 << 10
 
-// maxRungs is the maximum length of a memory ladder, as in a Scanner.
-const maxRungs = 8
+// maxMemoryLadder is the maximum length of a memory ladder, as in a Scanner.
+const maxMemoryLadder = 8
 
 func validateURL(field, text string) error {
 	parsed, err := url.Parse(text)

@@ -72,8 +72,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreFresh: a change of one configuration changes no other.
-func TestDefaultsAreFresh(t *testing.T) {
+// TestDefaultsAreIndependent: a change of one configuration changes no other.
+func TestDefaultsAreIndependent(t *testing.T) {
 	changed := Default()
 	changed.Grype.Catalog.Resources.Limits[corev1.ResourceMemory] = resource.MustParse("9Gi")
 	limits := Default().Grype.Catalog.Resources.Limits
@@ -110,8 +110,8 @@ registries:
 	}
 }
 
-// TestLoadRefuses: an invalid file is an error that names the file and the mistake.
-func TestLoadRefuses(t *testing.T) {
+// TestLoadInvalid: an invalid file is an error that names the file and the mistake.
+func TestLoadInvalid(t *testing.T) {
 	for name, tt := range map[string]struct{ text, want string }{
 		"a misspelled field":       {"grype:\n  catalog: {maxJob: 3}\n", "maxJob"},
 		"a field of another level": {"maxJobs: 3\n", "maxJobs"},
@@ -140,8 +140,8 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-// invalid has one entry for each way in which a value can be invalid, with the field that the error names.
-var invalid = map[string]struct {
+// invalidSettings has one entry for each way in which a value can be invalid, with the field that the error names.
+var invalidSettings = map[string]struct {
 	field  string
 	change func(*Config)
 }{
@@ -194,7 +194,7 @@ var invalid = map[string]struct {
 
 // TestValidate: each error is one line that begins with its field. Secrets are not repeated.
 func TestValidate(t *testing.T) {
-	for name, tt := range invalid {
+	for name, tt := range invalidSettings {
 		t.Run(name, func(t *testing.T) {
 			config := Default()
 			tt.change(&config)
@@ -212,8 +212,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestShareOfTheSpool: one namespace's share cannot be more than the whole spool.
-func TestShareOfTheSpool(t *testing.T) {
+// TestSpoolShareBound: one namespace's share cannot be more than the whole spool.
+func TestSpoolShareBound(t *testing.T) {
 	config := Default()
 	config.Ingest.SpoolSizePerNamespace = resource.MustParse("2Gi")
 	if err := config.Validate(); err == nil || !strings.HasPrefix(err.Error(), "ingest.spoolSizePerNamespace: ") {
@@ -224,7 +224,7 @@ func TestShareOfTheSpool(t *testing.T) {
 // TestValidateAllAtOnce: the error names all invalid fields of a file.
 func TestValidateAllAtOnce(t *testing.T) {
 	config := Default()
-	for _, tt := range invalid {
+	for _, tt := range invalidSettings {
 		if !strings.HasPrefix(tt.field, "registries") {
 			tt.change(&config)
 		}
@@ -239,7 +239,7 @@ func TestValidateAllAtOnce(t *testing.T) {
 			t.Errorf("%s is not named in:\n%v", want, err)
 		}
 	}
-	for _, tt := range invalid {
+	for _, tt := range invalidSettings {
 		if !strings.HasPrefix(tt.field, "registries") && !strings.Contains(err.Error(), tt.field+": ") {
 			t.Errorf("%s is not named in:\n%v", tt.field, err)
 		}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestUnreadableValueNamesItsField: the error names the fields of all values that cannot be decoded.
-func TestUnreadableValueNamesItsField(t *testing.T) {
+// TestInvalidValueNamesItsField: the error names the fields of all values that cannot be decoded.
+func TestInvalidValueNamesItsField(t *testing.T) {
 	for name, tt := range map[string]struct {
 		text string
 		want []string

@@ -49,7 +49,7 @@ func (c Config) validateRegistries() (errs []error) {
 			errs = append(errs, fmt.Errorf("%s.host: %q stands there twice", field, registry.Host))
 		}
 		seen[host] = true
-		errs = append(errs, validateBundle(field+".caBundle", registry.CABundle))
+		errs = append(errs, validateCABundle(field+".caBundle", registry.CABundle))
 		errs = append(errs, registry.validateMirrors(field)...)
 	}
 	// The workers' JSON has the same fields.
@@ -60,17 +60,17 @@ func (c Config) validateRegistries() (errs []error) {
 	return errs
 }
 
-// validateBundle requires a bundle to be empty or to hold only certificates.
-func validateBundle(field, bundle string) error {
-	if _, err := onlyCertificates(bundle); err != nil {
+// validateCABundle requires a bundle to be empty or to hold only certificates.
+func validateCABundle(field, bundle string) error {
+	if _, err := extractCertificates(bundle); err != nil {
 		return fmt.Errorf("%s: %w", field, err)
 	}
 	return nil
 }
 
-// onlyCertificates returns the certificates of a bundle without the text between them. That text may be a remark. It may also be a private
+// extractCertificates returns the certificates of a bundle without the text between them. That text may be a remark. It may also be a private
 // key with a broken END line, which would otherwise be passed to every Job.
-func onlyCertificates(bundle string) (string, error) {
+func extractCertificates(bundle string) (string, error) {
 	var certificates []byte
 	rest, found := []byte(bundle), 0
 	for {

@@ -14,8 +14,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/registry"
 )
 
-// authority returns a certificate in PEM format.
-func authority(t *testing.T) string {
+// newCertificate returns a certificate in PEM format.
+func newCertificate(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()
@@ -27,7 +27,7 @@ func TestRegistries(t *testing.T) {
 	config := Default()
 	config.Registries = []Registry{
 		{Host: "docker.io", Mirrors: []string{"mirror.example.com/dockerhub", "mirror.example.com", "localhost/hub", "10.0.0.1:5000"}},
-		{Host: "harbor:8443", CABundle: "# the company's\n" + authority(t) + authority(t)},
+		{Host: "harbor:8443", CABundle: "# the company's\n" + newCertificate(t) + newCertificate(t)},
 		{Host: "[fd00::1]:5000", PlainHTTP: true},
 		{Host: "registry.example.com", Mirrors: []string{"registry.example.com/cache", "registry.example.com:8443"}},
 	}
@@ -40,11 +40,11 @@ func TestRegistries(t *testing.T) {
 	}
 }
 
-// TestRegistriesRefuses: each error names its field.
-func TestRegistriesRefuses(t *testing.T) {
+// TestInvalidRegistries: each error names its field.
+func TestInvalidRegistries(t *testing.T) {
 	key := string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("hunter2")}))
 	broken := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("no certificate")}))
-	valid := authority(t)
+	valid := newCertificate(t)
 	brokenKey := strings.Replace(key, "-----END PRIVATE KEY-----", "-----END PRIVATE KEY", 1)
 	for name, tt := range map[string]struct {
 		registries []Registry
@@ -71,7 +71,7 @@ func TestRegistriesRefuses(t *testing.T) {
 		"a mirror that ends at a slash": {[]Registry{{Host: "a.b", Mirrors: []string{"c.d/"}}}, "registries[0].mirrors[0]"},
 		"a mirror of itself":            {[]Registry{{Host: "docker.io", Mirrors: []string{"registry-1.docker.io"}}}, "registries[0].mirrors[0]"},
 		"a mirror twice":                {[]Registry{{Host: "a.b", Mirrors: []string{"c.d/e", "C.d/e"}}}, "registries[0].mirrors[1]"},
-		"too many mirrors":              {[]Registry{{Host: "a.b", Mirrors: many(9)}}, "registries[0].mirrors"},
+		"too many mirrors":              {[]Registry{{Host: "a.b", Mirrors: manyMirrors(9)}}, "registries[0].mirrors"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := Default()
@@ -90,9 +90,9 @@ func TestRegistriesRefuses(t *testing.T) {
 	}
 }
 
-// TestCABundleIsHandedOnWithoutRemarks: only the certificates of a bundle are passed on.
-func TestCABundleIsHandedOnWithoutRemarks(t *testing.T) {
-	valid := authority(t)
+// TestCABundleHasOnlyCertificates: only the certificates of a bundle are passed on.
+func TestCABundleHasOnlyCertificates(t *testing.T) {
+	valid := newCertificate(t)
 	text, err := json.Marshal(map[string]any{"registries": []Registry{{Host: "a.b", CABundle: "hunter2\n" + valid + "hunter2\n" + valid + "hunter2"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -110,8 +110,8 @@ func TestCABundleIsHandedOnWithoutRemarks(t *testing.T) {
 	}
 }
 
-// many returns n different mirrors.
-func many(n int) (mirrors []string) {
+// manyMirrors returns n different mirrors.
+func manyMirrors(n int) (mirrors []string) {
 	for i := range n {
 		mirrors = append(mirrors, fmt.Sprintf("mirror-%d.example.com", i))
 	}

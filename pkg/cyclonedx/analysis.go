@@ -25,9 +25,9 @@ var justifications = map[string]cdx.ImpactAnalysisJustification{
 // analysisOf returns the decision about a vulnerability. It returns nil unless all of its findings are suppressed with the same status and
 // justification, since CycloneDX has one analysis for all packages. The text is that of the first finding's exception.
 func analysisOf(r Report, findings []finding.Finding) *cdx.VulnerabilityAnalysis {
-	e := r.Excepted[findings[0].Key()]
+	e := r.Exceptions[findings[0].Key()]
 	for _, f := range findings {
-		other := r.Excepted[f.Key()]
+		other := r.Exceptions[f.Key()]
 		if e == nil || other == nil || other.Status != e.Status || other.Justification != e.Justification {
 			return nil
 		}

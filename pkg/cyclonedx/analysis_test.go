@@ -40,7 +40,7 @@ func TestAnalysis(t *testing.T) {
 				{ID: "CVE-2026-0001", Package: finding.Package{Name: "openssl", Version: "1"}},
 				{ID: "CVE-2026-0001", Package: finding.Package{Name: "libssl3", Version: "1"}},
 			}
-			r := Report{Excepted: map[string]*exception.Exception{findings[0].Key(): tt.first, findings[1].Key(): tt.second}}
+			r := Report{Exceptions: map[string]*exception.Exception{findings[0].Key(): tt.first, findings[1].Key(): tt.second}}
 			if diff := cmp.Diff(tt.want, analysisOf(r, findings)); diff != "" {
 				t.Errorf("analysis (-want +got):\n%s", diff)
 			}

@@ -44,8 +44,8 @@ type Report struct {
 	// Revision identifies the findings: it differs between reports on the same image. May be empty.
 	Revision string
 	Findings []finding.Finding
-	// Excepted maps the keys of suppressed findings to their exceptions.
-	Excepted map[string]*exception.Exception
+	// Exceptions maps the keys of suppressed findings to their exceptions.
+	Exceptions map[string]*exception.Exception
 }
 
 // Write writes the document to w. It returns only errors of w.
@@ -63,7 +63,7 @@ func document(r Report) *cdx.BOM {
 		Timestamp:  r.MatchedAt.UTC().Format(time.RFC3339),
 		Tools:      &cdx.ToolsChoice{Components: &[]cdx.Component{r.tool()}},
 		Component:  &subject,
-		Properties: properties(r.about()...),
+		Properties: properties(r.reportProperties()...),
 	}
 	components, vulnerabilities := group(r)
 	bom.Components, bom.Vulnerabilities = &components, &vulnerabilities
@@ -118,8 +118,8 @@ func (r Report) tool() cdx.Component {
 	return cdx.Component{Type: cdx.ComponentTypeApplication, Name: name, Version: clip(version)}
 }
 
-// about returns the properties of the report: its data, its engine, and the ecosystems that are not covered.
-func (r Report) about() []string {
+// reportProperties returns the properties of the report: its data, its engine, and the ecosystems that are not covered.
+func (r Report) reportProperties() []string {
 	pairs := []string{"dataVersion", r.DataVersion, "distro", r.Distro, "engine", r.Engine}
 	for _, ecosystem := range r.NotCovered {
 		pairs = append(pairs, "notCovered", ecosystem)

@@ -51,7 +51,7 @@ func ratingsOf(engine string, findings []finding.Finding) []cdx.VulnerabilityRat
 			for _, r := range a.Ratings {
 				vectors = true
 				method := cmp.Or(methods[r.Version], cdx.ScoringMethodOther)
-				add(rating{source: cmp.Or(r.Source, a.Source), vector: r.Vector, severity: band(method, r.Score), method: method, score: r.Score}, true)
+				add(rating{source: cmp.Or(r.Source, a.Source), vector: r.Vector, severity: cvssSeverity(method, r.Score), method: method, score: r.Score}, true)
 			}
 		}
 	}
@@ -61,9 +61,9 @@ func ratingsOf(engine string, findings []finding.Finding) []cdx.VulnerabilityRat
 	return ratings
 }
 
-// band returns the severity for a CVSS score (https://www.first.org/cvss/v3.1/specification-document, section 5). Version 4.0 has the same
+// cvssSeverity returns the severity for a CVSS score (https://www.first.org/cvss/v3.1/specification-document, section 5). Version 4.0 has the same
 // bands, version 2.0 has none.
-func band(method cdx.ScoringMethod, score float64) cdx.Severity {
+func cvssSeverity(method cdx.ScoringMethod, score float64) cdx.Severity {
 	switch {
 	case method == cdx.ScoringMethodCVSSv2 || method == cdx.ScoringMethodOther:
 		return ""

@@ -78,13 +78,13 @@ func NewSet(exceptions []Exception, now time.Time) Set {
 		}
 		s.exceptions = append(s.exceptions, p)
 	}
-	slices.SortFunc(s.exceptions, laterEnd)
+	slices.SortFunc(s.exceptions, compareExpiry)
 	s.key = keyOf(s.exceptions)
 	return s
 }
 
-// laterEnd orders exceptions by expiry, the latest first.
-func laterEnd(a, b prepared) int {
+// compareExpiry orders exceptions by expiry, the latest first.
+func compareExpiry(a, b prepared) int {
 	switch {
 	case a.Expires.Equal(b.Expires):
 	case a.Expires.IsZero():
@@ -121,23 +121,23 @@ func (s Set) All() []Exception {
 	return all
 }
 
-// Covering returns the exception that suppresses a finding in an image; nil if none does. If several do, it returns the one that expires
+// SuppressedBy returns the exception that suppresses a finding in an image; nil if none does. If several do, it returns the one that expires
 // last, so that its expiry is the end of the suppression.
-func (s Set) Covering(img Image, f finding.Finding) *Exception {
+func (s Set) SuppressedBy(img Image, f finding.Finding) *Exception {
 	for i := range s.exceptions {
-		if e := &s.exceptions[i]; e.covers(img, f) {
+		if e := &s.exceptions[i]; e.suppresses(img, f) {
 			return &e.Exception
 		}
 	}
 	return nil
 }
 
-// CoveringAll returns the exception that suppresses a finding in an image under each of its names; nil if the finding is not suppressed
+// SuppressedUnderAllNames returns the exception that suppresses a finding in an image under each of its names; nil if the finding is not suppressed
 // under one of them, or if there are no names. If several exceptions are involved, it returns that of the first name.
-func (s Set) CoveringAll(images []Image, f finding.Finding) *Exception {
+func (s Set) SuppressedUnderAllNames(images []Image, f finding.Finding) *Exception {
 	var covering *Exception
 	for _, img := range images {
-		e := s.Covering(img, f)
+		e := s.SuppressedBy(img, f)
 		if e == nil {
 			return nil
 		}
@@ -148,34 +148,34 @@ func (s Set) CoveringAll(images []Image, f finding.Finding) *Exception {
 	return covering
 }
 
-func (p *prepared) covers(img Image, f finding.Finding) bool {
-	return len(p.vulnerabilities)+len(p.Packages) > 0 && p.names(f) && p.selects(f.Package) && p.isAbout(img)
+func (p *prepared) suppresses(img Image, f finding.Finding) bool {
+	return len(p.vulnerabilities)+len(p.Packages) > 0 && p.matchesVulnerability(f) && p.matchesPackage(f.Package) && p.matchesImage(img)
 }
 
-// names reports whether the exception applies to the finding's vulnerability, by its ID or any alias.
-func (p *prepared) names(f finding.Finding) bool {
+// matchesVulnerability reports whether the exception applies to the finding's vulnerability, by its ID or any alias.
+func (p *prepared) matchesVulnerability(f finding.Finding) bool {
 	if len(p.vulnerabilities) == 0 || p.vulnerabilities[strings.ToUpper(f.ID)] {
 		return true
 	}
 	return slices.ContainsFunc(f.Aliases, func(alias string) bool { return p.vulnerabilities[strings.ToUpper(alias)] })
 }
 
-func (p *prepared) selects(pkg finding.Package) bool {
+func (p *prepared) matchesPackage(pkg finding.Package) bool {
 	return len(p.Packages) == 0 || slices.ContainsFunc(p.Packages, func(s Package) bool {
 		return (s.Name == "" || image.MatchText(s.Name, pkg.Name)) && (s.Version == "" || image.MatchText(s.Version, pkg.Version)) &&
 			(s.Type == "" || s.Type == pkg.Type)
 	})
 }
 
-func (p *prepared) isAbout(img Image) bool {
+func (p *prepared) matchesImage(img Image) bool {
 	return len(p.Images) == 0 || slices.ContainsFunc(p.Images, func(glob string) bool {
 		return image.Match(glob, img.Reference) || img.Digest != "" && image.MatchText(glob, img.Reference.Repository+"@"+img.Digest)
 	})
 }
 
-// Narrowing returns bounds for a search of suppressed findings. The set suppresses only findings with one of the IDs (in upper case,
+// SearchBounds returns bounds for a search of suppressed findings. The set suppresses only findings with one of the IDs (in upper case,
 // canonical or alias) or in a package with one of the names. With every, there is no such bound.
-func (s Set) Narrowing() (ids, packages []string, every bool) {
+func (s Set) SearchBounds() (ids, packages []string, every bool) {
 	for _, e := range s.exceptions {
 		if len(e.vulnerabilities) > 0 {
 			ids = append(ids, slices.Collect(maps.Keys(e.vulnerabilities))...)

@@ -37,8 +37,8 @@ func images(globs ...string) exception.Exception {
 
 func ids(ids ...string) exception.Exception { return exception.Exception{Vulnerabilities: ids} }
 
-// TestCovering: which exceptions suppress openssl in web.
-func TestCovering(t *testing.T) {
+// TestSuppressedBy: which exceptions suppress openssl in web.
+func TestSuppressedBy(t *testing.T) {
 	for name, tt := range map[string]struct {
 		exception exception.Exception
 		want      bool
@@ -76,7 +76,7 @@ func TestCovering(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := exception.NewSet([]exception.Exception{tt.exception}, noon)
-			if got := set.Covering(web, openssl) != nil; got != tt.want {
+			if got := set.SuppressedBy(web, openssl) != nil; got != tt.want {
 				t.Errorf("it is covered: %v, want %v", got, tt.want)
 			}
 		})
@@ -86,13 +86,13 @@ func TestCovering(t *testing.T) {
 // TestWithoutDigest: while an image's digest is not known, no glob for a digest matches it.
 func TestWithoutDigest(t *testing.T) {
 	set := exception.NewSet([]exception.Exception{images("*@*")}, noon)
-	if e := set.Covering(exception.Image{Reference: web.Reference}, openssl); e != nil {
+	if e := set.SuppressedBy(exception.Image{Reference: web.Reference}, openssl); e != nil {
 		t.Error("an image without a digest is covered by one")
 	}
 }
 
-// TestWhichCovers: of several exceptions, the one that expires last is returned. Expired ones are ignored.
-func TestWhichCovers(t *testing.T) {
+// TestLatestExpiryWins: of several exceptions, the one that expires last is returned. Expired ones are ignored.
+func TestLatestExpiryWins(t *testing.T) {
 	named := func(namespace, name string, ends time.Duration) exception.Exception {
 		e := exception.Exception{UID: name, Namespace: namespace, Name: name, Vulnerabilities: []string{"CVE-2026-0001"}}
 		if ends != 0 {
@@ -121,7 +121,7 @@ func TestWhichCovers(t *testing.T) {
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("in force (-want +got):\n%s", diff)
 			}
-			covering := set.Covering(web, openssl)
+			covering := set.SuppressedBy(web, openssl)
 			if (covering == nil) != (len(tt.want) == 0) || covering != nil && covering.Name != tt.want[0] {
 				t.Errorf("%+v covers it, want the first of %q", covering, tt.want)
 			}
@@ -129,8 +129,8 @@ func TestWhichCovers(t *testing.T) {
 	}
 }
 
-// TestCoveringAll: a finding in an image with several names is suppressed only if it is under each of them.
-func TestCoveringAll(t *testing.T) {
+// TestSuppressedUnderAllNames: a finding in an image with several names is suppressed only if it is under each of them.
+func TestSuppressedUnderAllNames(t *testing.T) {
 	mirror := exception.Image{Reference: image.Reference{Repository: "mirror.example.com/web", Tag: "1.4"}, Digest: digest}
 	ours, theirs := images("registry.example.com/*"), images("mirror.example.com/*")
 	ours.Name, theirs.Name = "ours", "theirs"
@@ -149,7 +149,7 @@ func TestCoveringAll(t *testing.T) {
 		"a third that none names": {[]exception.Exception{ours, theirs}, []exception.Image{web, mirror, {}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			covering := exception.NewSet(tt.exceptions, noon).CoveringAll(tt.images, openssl)
+			covering := exception.NewSet(tt.exceptions, noon).SuppressedUnderAllNames(tt.images, openssl)
 			if got := covering; (got == nil) != (tt.want == "") || got != nil && got.Name != tt.want {
 				t.Errorf("%+v covers it, want %q", got, tt.want)
 			}
@@ -189,17 +189,17 @@ func drawFinding(t *rapid.T) finding.Finding {
 	}
 }
 
-// TestNarrowing: the bounds of Narrowing include everything that is suppressed.
-func TestNarrowing(t *testing.T) {
+// TestSearchBounds: the bounds of Narrowing include everything that is suppressed.
+func TestSearchBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		set := exception.NewSet(rapid.SliceOfN(rapid.Custom(drawException), 0, 4).Draw(t, "exceptions"), noon)
 		f := drawFinding(t)
-		ids, packages, every := set.Narrowing()
+		ids, packages, every := set.SearchBounds()
 		found := every || slices.Contains(packages, f.Package.Name)
 		for _, id := range append(f.Aliases, f.ID) {
 			found = found || slices.Contains(ids, strings.ToUpper(id))
 		}
-		if set.Covering(web, f) != nil && !found {
+		if set.SuppressedBy(web, f) != nil && !found {
 			t.Fatalf("%+v is covered, and not among the ids %q and packages %q", f, ids, packages)
 		}
 		if every && (len(ids) > 0 || len(packages) > 0) {
@@ -274,13 +274,13 @@ func TestHostileLengths(t *testing.T) {
 	set := exception.NewSet([]exception.Exception{e}, noon)
 	hostile := finding.Finding{ID: strings.Repeat("C", 10_000), Package: finding.Package{Name: strings.Repeat("a", 1000), Version: strings.Repeat("a", 1000)}}
 	named := exception.Image{Reference: image.Reference{Repository: strings.Repeat("a", 1000)}, Digest: strings.Repeat("a", 1000)}
-	if set.Covering(named, hostile) != nil {
+	if set.SuppressedBy(named, hostile) != nil {
 		t.Error("an image is covered whose name does not end as the glob does")
 	}
 }
 
-// FuzzCovering: no text causes a panic, and an exception for everything suppresses everything.
-func FuzzCovering(f *testing.F) {
+// FuzzSuppressedBy: no text causes a panic, and an exception for everything suppresses everything.
+func FuzzSuppressedBy(f *testing.F) {
 	f.Add("CVE-1", "openssl", "1*", "*/web", "cve-1", "openssl", "1", "registry.example.com/shop/web")
 	f.Add("", "*?*?", "\x00", "[a-z]\\", "\xff", "", "", "@")
 	f.Fuzz(func(t *testing.T, id, name, version, glob, foundID, pkg, installed, repository string) {
@@ -288,11 +288,11 @@ func FuzzCovering(f *testing.F) {
 		found := finding.Finding{ID: foundID, Package: finding.Package{Name: pkg, Version: installed}}
 		img := exception.Image{Reference: image.Reference{Repository: repository}}
 		set := exception.NewSet([]exception.Exception{e}, noon)
-		if set.Covering(img, found) != nil && !strings.EqualFold(id, foundID) {
+		if set.SuppressedBy(img, found) != nil && !strings.EqualFold(id, foundID) {
 			t.Errorf("%q is covered by an exception for %q", foundID, id)
 		}
 		every := exception.NewSet([]exception.Exception{{Packages: []exception.Package{{Name: "*"}}, Images: []string{"*"}}}, noon)
-		if every.Covering(img, found) == nil {
+		if every.SuppressedBy(img, found) == nil {
 			t.Errorf("%q in %q of %q is not covered by what is about everything", foundID, pkg, repository)
 		}
 	})

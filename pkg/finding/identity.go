@@ -46,14 +46,14 @@ var osPackageTypes = []string{"deb", "rpm", "apk", "alpm", "portage", "linux-ker
 // qualifiers, and the version. Language packages can occur several times in an image, so their key also depends on the path.
 func (f Finding) Key() string {
 	// Joining without lengths is unambiguous, since none of the parts contains a NUL.
-	sum := sha256.Sum256([]byte(strings.Join([]string{f.ID, f.Package.identity(), f.Package.Version, f.place()}, "\x00")))
+	sum := sha256.Sum256([]byte(strings.Join([]string{f.ID, f.Package.identity(), f.Package.Version, f.identityPath()}, "\x00")))
 	return hex.EncodeToString(sum[:])
 }
 
-// place returns the path that identifies this copy of the package, "" for packages of the operating system. For an installed
+// identityPath returns the path that identifies this copy of the package, "" for packages of the operating system. For an installed
 // Python package, one engine reports the metadata file (site-packages/x.dist-info/METADATA, x.egg-info/PKG-INFO or x.egg-info)
 // and another one the directory that the package is installed in. place returns that directory in all these cases.
-func (f Finding) place() string {
+func (f Finding) identityPath() string {
 	if slices.Contains(osPackageTypes, f.Package.Type) || len(f.Paths) == 0 {
 		return ""
 	}

@@ -19,7 +19,7 @@ func Merge(findings []Finding) []Finding {
 			order = append(order, key)
 			continue
 		}
-		known.absorb(f)
+		known.mergeWith(f)
 	}
 	merged := make([]Finding, 0, len(order))
 	for _, key := range order {
@@ -32,8 +32,8 @@ func Merge(findings []Finding) []Finding {
 	return merged
 }
 
-// absorb merges another finding with the same key into f.
-func (f *Finding) absorb(other Finding) {
+// mergeWith merges another finding with the same key into f.
+func (f *Finding) mergeWith(other Finding) {
 	f.Aliases = slices.Concat(f.Aliases, other.Aliases)
 	f.Advisories = slices.Concat(f.Advisories, other.Advisories)
 	f.Severity = max(f.Severity, other.Severity)

@@ -16,10 +16,10 @@ const (
 	ServiceAccounts = "serviceaccounts"
 )
 
-// Commands returns one line of shell commands that let an account get these objects of a namespace and nothing else. The role and the
+// KubectlCommands returns one line of shell commands that let an account get these objects of a namespace and nothing else. The role and the
 // binding of the same name must not exist yet. Names may be any text, since other people than the one who runs the commands choose some of
 // them. The shell takes each name as one word.
-func Commands(account Account, namespace, role, resource string, names ...string) string {
+func KubectlCommands(account Account, namespace, role, resource string, names ...string) string {
 	named := ""
 	for _, name := range names {
 		named += " --resource-name=" + quote(name)
@@ -29,13 +29,13 @@ func Commands(account Account, namespace, role, resource string, names ...string
 		quote(namespace), quote(role), resource, named, quote(account.Namespace+":"+account.Name))
 }
 
-// plain matches words that a shell takes literally without quotes.
-var plain = regexp.MustCompile(`^[A-Za-z0-9.:/_-]+$`)
+// unquoted matches words that a shell takes literally without quotes.
+var unquoted = regexp.MustCompile(`^[A-Za-z0-9.:/_-]+$`)
 
 // quote quotes a text as one word for POSIX shells
 // (https://pubs.opengroup.org/onlinepubs/9799919799/utilities/V3_chap02.html#tag_19_02_02).
 func quote(text string) string {
-	if plain.MatchString(text) {
+	if unquoted.MatchString(text) {
 		return text
 	}
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"

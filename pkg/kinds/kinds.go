@@ -23,15 +23,15 @@ import (
 	"github.com/scanner-operator/scanner-operator/config/crd"
 )
 
-// Outdated is the error for CRDs that are older than the operator.
-type Outdated struct {
-	// Lacking has an entry for each such CRD: its name and one thing that it lacks.
-	Lacking []string
+// OutdatedError is the error for CRDs that are older than the operator.
+type OutdatedError struct {
+	// Missing has an entry for each such CRD: its name and one thing that it lacks.
+	Missing []string
 }
 
 // Error implements error.
-func (e *Outdated) Error() string {
-	return "the cluster's definitions of the operator's kinds are older than the operator: " + strings.Join(e.Lacking, "; ")
+func (e *OutdatedError) Error() string {
+	return "the cluster's definitions of the operator's kinds are older than the operator: " + strings.Join(e.Missing, "; ")
 }
 
 // schema is the part of an OpenAPI schema that is compared. Extensions are not compared.
@@ -42,8 +42,8 @@ type schema struct {
 	Enum       []any              `json:"enum"`
 }
 
-// definition is the part of a CustomResourceDefinition that is compared.
-type definition struct {
+// crdManifest is the part of a CustomResourceDefinition that is compared.
+type crdManifest struct {
 	Metadata struct {
 		Name string `json:"name"`
 	} `json:"metadata"`
@@ -62,13 +62,13 @@ type definition struct {
 
 // Print writes the CRDs that this version needs as YAML for kubectl.
 func Print(to io.Writer) error {
-	return eachFile(func(text []byte) error {
+	return eachCRD(func(text []byte) error {
 		_, err := fmt.Fprintf(to, "---\n%s", strings.TrimPrefix(string(text), "---\n"))
 		return err
 	})
 }
 
-func eachFile(do func(text []byte) error) error {
+func eachCRD(do func(text []byte) error) error {
 	names, err := fs.Glob(crd.Files, path.Join("bases", "*.yaml"))
 	if err != nil {
 		return err
@@ -84,31 +84,31 @@ func eachFile(do func(text []byte) error) error {
 
 // Check compares the served kinds with the CRDs that this version needs. The error is an *Outdated if something is missing.
 func Check(served openapi.Client) error {
-	document, err := read(served)
+	document, err := readServed(served)
 	if err != nil {
 		return fmt.Errorf("reading what the API server serves: %w", err)
 	}
-	outdated := &Outdated{}
-	err = eachFile(func(text []byte) error {
-		var needed definition
+	outdated := &OutdatedError{}
+	err = eachCRD(func(text []byte) error {
+		var needed crdManifest
 		if err := yaml.Unmarshal(text, &needed); err != nil {
 			return err
 		}
-		if lack := document.lacks(&needed); lack != "" {
-			outdated.Lacking = append(outdated.Lacking, needed.Metadata.Name+" has no "+lack)
+		if missing := document.firstMissing(&needed); missing != "" {
+			outdated.Missing = append(outdated.Missing, needed.Metadata.Name+" has no "+missing)
 		}
 		return nil
 	})
-	if err == nil && len(outdated.Lacking) > 0 {
+	if err == nil && len(outdated.Missing) > 0 {
 		return outdated
 	}
 	return err
 }
 
-// document holds the served schemas of the operator's API group, by kind.
-type document map[string]*schema
+// servedSchemas holds the served schemas of the operator's API group, by kind.
+type servedSchemas map[string]*schema
 
-func read(served openapi.Client) (document, error) {
+func readServed(served openapi.Client) (servedSchemas, error) {
 	paths, err := served.Paths()
 	if err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func read(served openapi.Client) (document, error) {
 	if err := json.Unmarshal(text, &parsed); err != nil {
 		return nil, err
 	}
-	kinds := document{}
+	kinds := servedSchemas{}
 	for _, one := range parsed.Components.Schemas {
 		for _, kind := range one.Kinds {
 			kinds[kind.Kind] = &one.schema
@@ -143,8 +143,8 @@ func read(served openapi.Client) (document, error) {
 	return kinds, nil
 }
 
-// lacks returns the first thing that a CRD needs and that is not served; empty if there is none.
-func (d document) lacks(needed *definition) string {
+// firstMissing returns the first thing that a CRD needs and that is not served; empty if there is none.
+func (d servedSchemas) firstMissing(needed *crdManifest) string {
 	for _, version := range needed.Spec.Versions {
 		if version.Name != v1alpha1.GroupVersion.Version {
 			continue
@@ -154,16 +154,16 @@ func (d document) lacks(needed *definition) string {
 			return "version " + version.Name
 		}
 		for _, part := range []string{"spec", "status"} {
-			if lack := lacks(version.Schema.OpenAPIV3Schema.Properties[part], served.Properties[part], part); lack != "" {
-				return lack
+			if missing := missingField(version.Schema.OpenAPIV3Schema.Properties[part], served.Properties[part], part); missing != "" {
+				return missing
 			}
 		}
 	}
 	return ""
 }
 
-// lacks compares the needed schema of a field with the served one. It returns the first thing that is not served; empty if there is none.
-func lacks(needed, served *schema, field string) string {
+// missingField compares the needed schema of a field with the served one. It returns the first thing that is not served; empty if there is none.
+func missingField(needed, served *schema, field string) string {
 	switch {
 	case needed == nil:
 		return ""
@@ -171,8 +171,8 @@ func lacks(needed, served *schema, field string) string {
 		return "field " + field
 	}
 	for _, name := range slices.Sorted(maps.Keys(needed.Properties)) {
-		if lack := lacks(needed.Properties[name], served.Properties[name], field+"."+name); lack != "" {
-			return lack
+		if missing := missingField(needed.Properties[name], served.Properties[name], field+"."+name); missing != "" {
+			return missing
 		}
 	}
 	if len(served.Enum) > 0 {
@@ -182,14 +182,14 @@ func lacks(needed, served *schema, field string) string {
 			}
 		}
 	}
-	if lack := lacks(values(needed), values(served), field+"[*]"); lack != "" {
-		return lack
+	if missing := missingField(mapValues(needed), mapValues(served), field+"[*]"); missing != "" {
+		return missing
 	}
-	return lacks(needed.Items, served.Items, field+"[]")
+	return missingField(needed.Items, served.Items, field+"[]")
 }
 
-// values returns the schema of a map's values; nil if the schema is not a map, or allows any values.
-func values(of *schema) *schema {
+// mapValues returns the schema of a map's values; nil if the schema is not a map, or allows any values.
+func mapValues(of *schema) *schema {
 	var found schema
 	if len(of.Values) == 0 || json.Unmarshal(of.Values, &found) != nil {
 		return nil

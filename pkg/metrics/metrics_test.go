@@ -11,8 +11,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// counted returns the values of a counter, or the counts of a histogram, by their labels.
-func counted(t *testing.T, registry *prometheus.Registry, name string) map[string]float64 {
+// counterValues returns the values of a counter, or the counts of a histogram, by their labels.
+func counterValues(t *testing.T, registry *prometheus.Registry, name string) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
 	if err != nil {
@@ -47,14 +47,14 @@ func TestLoops(t *testing.T) {
 		}
 	}
 	want := map[string]float64{"loop=sweep result=ok ": 2, "loop=sweep result=error ": 1}
-	if diff := cmp.Diff(want, counted(t, registry, "scanner_operator_loop_runs_total")); diff != "" {
+	if diff := cmp.Diff(want, counterValues(t, registry, "scanner_operator_loop_runs_total")); diff != "" {
 		t.Errorf("runs (-want +got):\n%s", diff)
 	}
 	_ = loops.Run("jobs", func() error { return nil })
-	if failed, there := counted(t, registry, "scanner_operator_loop_runs_total")["loop=jobs result=error "]; failed != 0 || !there {
+	if failed, there := counterValues(t, registry, "scanner_operator_loop_runs_total")["loop=jobs result=error "]; failed != 0 || !there {
 		t.Errorf("failed runs of a loop that works: %v (is there: %t), want a 0 from which the first failure can be seen", failed, there)
 	}
-	if got := counted(t, registry, "scanner_operator_loop_run_duration_seconds")["loop=sweep "]; got != 3 {
+	if got := counterValues(t, registry, "scanner_operator_loop_run_duration_seconds")["loop=sweep "]; got != 3 {
 		t.Errorf("%v runs were timed, want 3", got)
 	}
 	var none *Loops
@@ -85,10 +85,10 @@ func TestRequests(t *testing.T) {
 		t.Fatal("a server that is closed answers")
 	}
 	want := map[string]float64{"code=429 method=GET server=registry ": 2, "code=other method=GET server=registry ": 2, "code=error method=GET server=registry ": 1}
-	if diff := cmp.Diff(want, counted(t, registry, "scanner_operator_client_requests_total")); diff != "" {
+	if diff := cmp.Diff(want, counterValues(t, registry, "scanner_operator_client_requests_total")); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
-	if got := counted(t, registry, "scanner_operator_client_request_duration_seconds")["method=GET server=registry "]; got != 5 {
+	if got := counterValues(t, registry, "scanner_operator_client_request_duration_seconds")["method=GET server=registry "]; got != 5 {
 		t.Errorf("%v requests were timed, want 5", got)
 	}
 }

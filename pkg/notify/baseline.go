@@ -7,23 +7,23 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// followSettings begins a baseline when what the receiver is told of changes by a decision and not by what is found. A message
+// handleSettingsChange begins a baseline when what the receiver is told of changes by a decision and not by what is found. A message
 // on its way is of the settings before, and is brought to its end first. A receiver that wants everything gets the difference as
 // changes instead.
-func (l *look) followSettings() {
+func (l *planning) handleSettingsChange() {
 	if l.state.Outbox != nil {
 		return
 	}
-	l.followEngine()
-	l.followTool()
-	l.followFilter()
+	l.handleEngineChange()
+	l.handleEngineUpdate()
+	l.handleFilterChange()
 }
 
-// followRestore opens a baseline when the store was restored from a backup. The store does not know what was announced since the backup.
+// handleRestore opens a baseline when the store was restored from a backup. The store does not know what was announced since the backup.
 // Announcing it as changes would repeat a flood of messages, and recording it silently could leave findings unannounced. So everything that
 // was not announced by the time of the backup is summarized once, without a claim that it is new. A message that was in the outbox of the
 // backup is discarded: its delivery ended before the restore.
-func (l *look) followRestore() *Action {
+func (l *planning) handleRestore() *Action {
 	from := l.settings.RestoredFrom
 	if from.IsZero() || l.state.RestoredFrom.Equal(from) {
 		return nil
@@ -32,7 +32,7 @@ func (l *look) followRestore() *Action {
 	switch b := &l.state.Baseline; {
 	case b.Phase == BaselineNone:
 		return nil
-	case b.tellsAll():
+	case b.summarizesAll():
 		// The summary may have been delivered since the backup. It is sent again.
 		b.Started, b.Images, b.Renewed = l.now, nil, true
 	default:
@@ -41,14 +41,14 @@ func (l *look) followRestore() *Action {
 	if l.state.Outbox == nil {
 		return nil
 	}
-	stale := l.state.Outbox.Digest.ID
+	stale := l.state.Outbox.Message.ID
 	l.state.Outbox = nil
-	return &Action{Mark: &store.Announced{At: l.now, Retract: stale}}
+	return &Action{Mark: &store.Announcement{At: l.now, Retract: stale}}
 }
 
-// followEngine opens a baseline when the Scanner's engine was changed, since the engines' findings differ although nothing is new. A
+// handleEngineChange opens a baseline when the Scanner's engine was changed, since the engines' findings differ although nothing is new. A
 // repository that does not run now counts as new when it runs again.
-func (l *look) followEngine() {
+func (l *planning) handleEngineChange() {
 	before, now := l.state.Engine, l.settings.Filter.Engine
 	if now == "" || before == now {
 		return
@@ -61,16 +61,16 @@ func (l *look) followEngine() {
 	case b.Phase == BaselineOpen && b.EngineBefore == now:
 		// The engine was changed back before the other one was announced.
 		b.finish()
-	case b.Phase == BaselineOpen && !b.onlyIfUntold():
+	case b.Phase == BaselineOpen && !b.onlyIfNotAnnounced():
 		b.Started, b.Images = l.now, nil
 	default:
 		*b = Baseline{Phase: BaselineOpen, EngineBefore: before, Started: l.now}
 	}
 }
 
-// followTool opens a baseline when the engine has another version: some of its findings are new to that version only. A baseline that is
+// handleEngineUpdate opens a baseline when the engine has another version: some of its findings are new to that version only. A baseline that is
 // open for another reason is finished first.
-func (l *look) followTool() {
+func (l *planning) handleEngineUpdate() {
 	before, now := l.state.Tool, l.settings.Tool
 	b := &l.state.Baseline
 	switch {
@@ -80,7 +80,7 @@ func (l *look) followTool() {
 	case b.Phase == BaselineDone:
 		l.state.Tool = now
 		*b = Baseline{Phase: BaselineOpen, ToolBefore: before, Started: l.now}
-	case b.onlyIfUntold():
+	case b.onlyIfNotAnnounced():
 		l.state.Tool = now
 		b.Started, b.Images = l.now, nil
 		if b.ToolBefore == "" {
@@ -89,9 +89,9 @@ func (l *look) followTool() {
 	}
 }
 
-// followFilter opens a baseline when the receiver's filter was widened, since what passes now was present before. A baseline that is
+// handleFilterChange opens a baseline when the receiver's filter was widened, since what passes now was present before. A baseline that is
 // already open includes it.
-func (l *look) followFilter() {
+func (l *planning) handleFilterChange() {
 	now := breadthOf(l.settings.Filter)
 	before := l.state.Filter
 	l.state.Filter = &now
@@ -102,14 +102,14 @@ func (l *look) followFilter() {
 	switch {
 	case b.Phase == BaselineDone:
 		*b = Baseline{Phase: BaselineOpen, FilterBefore: before, Started: l.now}
-	case b.onlyIfUntold() && b.FilterBefore == nil:
+	case b.onlyIfNotAnnounced() && b.FilterBefore == nil:
 		b.FilterBefore = before
 	}
 }
 
 // takeSnapshot adds the images in use to the baseline's snapshot while the snapshot is open. A baseline that waits while nothing runs
 // starts again with the first image.
-func (l *look) takeSnapshot() {
+func (l *planning) takeSnapshot() {
 	b := &l.state.Baseline
 	switch {
 	case b.Phase != BaselineOpen:
@@ -120,7 +120,7 @@ func (l *look) takeSnapshot() {
 	case len(b.Images) == 0 && !b.first():
 		b.Started = l.now
 	}
-	if l.snapshotOpen() {
+	if l.isSnapshotOpen() {
 		for _, img := range l.coverage.Images {
 			if !slices.Contains(b.Images, img.Key) {
 				b.Images = append(slices.Clone(b.Images), img.Key)
@@ -132,107 +132,107 @@ func (l *look) takeSnapshot() {
 
 // waitsForImages reports whether no image is in use and the baseline stays open until one is. Ended without a result, the baseline would
 // have everything that the receiver already knows, or was there before, announced as new or fixed.
-func (l *look) waitsForImages() bool {
+func (l *planning) waitsForImages() bool {
 	return len(l.coverage.Images) == 0 && !l.state.Baseline.first()
 }
 
-// snapshotOpen says whether images still join the snapshot: those that were being pulled when it was last
+// isSnapshotOpen says whether images still join the snapshot: those that were being pulled when it was last
 // looked at belong to it as well.
-func (l *look) snapshotOpen() bool {
+func (l *planning) isSnapshotOpen() bool {
 	return !l.now.After(l.snapshotEnd()) || l.state.Baseline.Pulling && !l.now.After(l.pullEnd())
 }
 
-func (l *look) snapshotEnd() time.Time { return l.state.Baseline.Started.Add(l.settings.GroupWait) }
+func (l *planning) snapshotEnd() time.Time { return l.state.Baseline.Started.Add(l.settings.GroupWait) }
 
-func (l *look) pullEnd() time.Time { return l.state.Baseline.Started.Add(pullPatience) }
+func (l *planning) pullEnd() time.Time { return l.state.Baseline.Started.Add(pullTimeout) }
 
 // finishBaseline ends the baseline when its images have results, or when the time to wait for them is over.
-func (l *look) finishBaseline() (*Action, error) {
+func (l *planning) finishBaseline() (*Action, error) {
 	b := &l.state.Baseline
 	if b.Phase == BaselineDone {
 		return nil, nil
 	}
 	if until, waits := l.baselineWait(); waits {
-		return l.speak(until)
+		return l.sendPending(until)
 	}
 	others := l.coverage.Others
 	nothingElse := others.Pending+others.Excluded+len(others.Failed) == 0
 	switch {
-	case l.undone(), b.first() && nothingElse && (len(b.Images) == 0 || len(l.coverage.Images) == 0):
+	case l.isReverted(), b.first() && nothingElse && (len(b.Images) == 0 || len(l.coverage.Images) == 0):
 		// There was nothing to sum up. What comes later is new here, and is said to be.
 		b.finish()
 		return nil, nil
 	case l.waitsForImages():
 		l.state.Pending = 0
-		return l.speak(time.Time{})
+		return l.sendPending(time.Time{})
 	}
-	silent := l.settings.FirstScan == FirstScanSilent && !b.Renewed && !b.restored()
+	silent := l.settings.FirstScan == FirstScanSilent && !b.Renewed && !b.isRestore()
 	if l.settings.FirstScan == FirstScanAll && b.EngineBefore != "" && !b.Renewed {
 		return l.forgetAbsent()
 	}
-	if !silent && l.now.Before(l.mayTell()) {
-		return &Action{Until: l.mayTell()}, nil
+	if !silent && l.now.Before(l.maySend()) {
+		return &Action{Until: l.maySend()}, nil
 	}
 	present, err := l.source.Present(l.ctx, l.settings.Filter, maxWorst)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case b.onlyIfUntold() && present.News == 0:
+	case b.onlyIfNotAnnounced() && present.NotAnnounced == 0:
 		b.finish()
 		return nil, nil
 	case silent:
-		return l.passOver(present), nil
+		return l.recordSilently(present), nil
 	}
-	return l.sumUp(present)
+	return l.putSummary(present)
 }
 
-// undone reports whether the reason for the baseline was reverted before the summary was composed.
-func (l *look) undone() bool {
+// isReverted reports whether the reason for the baseline was reverted before the summary was composed.
+func (l *planning) isReverted() bool {
 	b := &l.state.Baseline
-	return b.onlyIfUntold() && !b.restored() && !l.updated() && (b.FilterBefore == nil || !l.state.Filter.widerThan(*b.FilterBefore))
+	return b.onlyIfNotAnnounced() && !b.isRestore() && !l.isEngineUpdate() && (b.FilterBefore == nil || !l.state.Filter.widerThan(*b.FilterBefore))
 }
 
-// updated reports whether the baseline is open because the engine has another version.
-func (l *look) updated() bool {
+// isEngineUpdate reports whether the baseline is open because the engine has another version.
+func (l *planning) isEngineUpdate() bool {
 	before := l.state.Baseline.ToolBefore
 	return before != "" && before != l.state.Tool
 }
 
-// sumUp puts the summary into the outbox. The store records its findings as announced at once, under the message's ID, since it could not
+// putSummary puts the summary into the outbox. The store records its findings as announced at once, under the message's ID, since it could not
 // determine later what was present when the summary was composed. If the summary is never delivered, that record is retracted.
-func (l *look) sumUp(present store.Present) (*Action, error) {
-	outbox, err := l.summary(present)
+func (l *planning) putSummary(present store.Present) (*Action, error) {
+	outbox, err := l.composeSummary(present)
 	if err != nil {
 		return nil, err
 	}
-	l.put(outbox)
-	return &Action{Mark: &store.Announced{
-		DigestID: outbox.Digest.ID, At: l.now, All: l.everything(present), ForgetRepositories: l.state.Baseline.EngineBefore != "",
+	l.putInOutbox(outbox)
+	return &Action{Mark: &store.Announcement{
+		MessageID: outbox.Message.ID, At: l.now, Snapshot: l.allPresent(present), ResetRepositories: l.state.Baseline.EngineBefore != "",
 	}}, nil
 }
 
-// everything returns what a baseline records as announced.
-func (l *look) everything(present store.Present) *store.All {
-	return &store.All{Filter: l.settings.Filter, Moment: present.Moment}
+// allPresent returns what a baseline records as announced.
+func (l *planning) allPresent(present store.Present) *store.FilteredSnapshot {
+	return &store.FilteredSnapshot{Filter: l.settings.Filter, SnapshotID: present.SnapshotID}
 }
 
 // baselineWait reports whether the baseline has to wait. until is when to plan again; zero means when something changes.
-func (l *look) baselineWait() (until time.Time, waits bool) {
+func (l *planning) baselineWait() (until time.Time, waits bool) {
 	b := &l.state.Baseline
 	if l.now.Before(l.snapshotEnd()) {
 		return l.snapshotEnd(), true
 	}
-	if b.onlyIfUntold() && b.ToolBefore == "" && !b.restored() {
+	if b.onlyIfNotAnnounced() && b.ToolBefore == "" && !b.isRestore() {
 		// What a widened filter lets pass was present before: there is no result to wait for.
 		return time.Time{}, false
 	}
 	if b.Pulling && l.now.Before(l.pullEnd()) {
 		return earlier(l.now.Add(pullCheck), l.pullEnd()), true
 	}
-	deadline := later(l.coverage.DataSince, b.Started).Add(baselinePatience)
+	deadline := later(l.coverage.DataSince, b.Started).Add(baselineTimeout)
 	switch {
-	case !slices.ContainsFunc(l.coverage.Images, l.waitsFor):
+	case !slices.ContainsFunc(l.coverage.Images, l.awaitsResult):
 		return time.Time{}, false
 	case l.coverage.DataSince.IsZero():
 		// Nothing can be matched without data. The Scanner's status shows that, and an empty summary would not help.
@@ -241,29 +241,29 @@ func (l *look) baselineWait() (until time.Time, waits bool) {
 	return deadline, l.now.Before(deadline)
 }
 
-// waitsFor reports whether the baseline needs a result for an image, or one with current data.
-func (l *look) waitsFor(img Image) bool {
+// awaitsResult reports whether the baseline needs a result for an image, or one with current data.
+func (l *planning) awaitsResult(img Image) bool {
 	b := &l.state.Baseline
-	outdated := (b.ToolBefore != "" || b.restored()) && img.State == ImageScanned && !img.Current
+	outdated := (b.ToolBefore != "" || b.isRestore()) && img.State == ImageScanned && !img.Current
 	return (img.State == ImagePending || outdated) && slices.Contains(b.Images, img.Key)
 }
 
-// passOver ends the baseline and records everything as announced, without a message.
-func (l *look) passOver(present store.Present) *Action {
+// recordSilently ends the baseline and records everything as announced, without a message.
+func (l *planning) recordSilently(present store.Present) *Action {
 	forget := l.state.Baseline.EngineBefore != ""
 	l.state.Baseline.finish()
-	return &Action{Mark: &store.Announced{At: l.now, All: l.everything(present), ForgetRepositories: forget, Repositories: l.heardOf(present)}}
+	return &Action{Mark: &store.Announcement{At: l.now, Snapshot: l.allPresent(present), ResetRepositories: forget, Repositories: l.knownRepositories(present)}}
 }
 
 // forgetAbsent ends the baseline of a receiver that gets all findings as changes: what the engine before found and the present one does not
 // is forgotten, so that it is not announced as fixed. What the present engine finds besides is new.
-func (l *look) forgetAbsent() (*Action, error) {
+func (l *planning) forgetAbsent() (*Action, error) {
 	present, err := l.source.Present(l.ctx, l.settings.Filter, 0)
 	if err != nil {
 		return nil, err
 	}
-	all := l.everything(present)
+	all := l.allPresent(present)
 	all.OnlyForget = true
 	l.state.Baseline.finish()
-	return &Action{Mark: &store.Announced{At: l.now, All: all}}, nil
+	return &Action{Mark: &store.Announcement{At: l.now, Snapshot: all}}, nil
 }

@@ -14,18 +14,18 @@ import (
 
 // TestFirstScanSummary: one summary is sent when all images of the snapshot have a result. After that only changes are announced.
 func TestFirstScanSummary(t *testing.T) {
-	s := newStory(t)
+	s := newScenario(t)
 	s.image("web", ImagePending)
-	none(t, s.visit(), "the snapshot is open for groupWait")
+	none(t, s.dispatch(), "the snapshot is open for groupWait")
 	s.wantNext(30 * time.Second)
 	s.image("clean", ImageScanned)
-	none(t, s.visit(), "the snapshot is still open")
-	none(t, s.next(), "web has no result yet")
+	none(t, s.dispatch(), "the snapshot is still open")
+	none(t, s.dispatchNext(), "web has no result yet")
 	s.wantNext(30*time.Minute - 30*time.Second)
 
-	s.find("web", finding.Critical, 1, 7)
-	s.find("web", finding.Medium, 100, 3)
-	d := only(t, s.visit())
+	s.addFindings("web", finding.Critical, 1, 7)
+	s.addFindings("web", finding.Medium, 100, 3)
+	d := single(t, s.dispatch())
 	if d.Kind != KindFirstScan || d.Images != 2 || len(d.Sections) != 0 || len(d.Worst) != 5 || d.Worst[0].Repository != "web" {
 		t.Errorf("summary %+v, want the worst 5 of 2 images and no sections", d)
 	}
@@ -34,11 +34,11 @@ func TestFirstScanSummary(t *testing.T) {
 	}
 	s.wantIdle()
 
-	s.find("web", finding.High, 200, 1)
+	s.addFindings("web", finding.High, 200, 1)
 	s.pass(time.Hour)
-	s.visit()
-	d = only(t, s.next())
-	if d.Kind != KindNews || d.Totals.Total() != 1 || d.Sections[0].FirstTime {
+	s.dispatch()
+	d = single(t, s.dispatchNext())
+	if d.Kind != KindChanges || d.Totals.Total() != 1 || d.Sections[0].FirstTime {
 		t.Errorf("message %+v, want the one new finding in a known image", d)
 	}
 }
@@ -47,60 +47,60 @@ func TestFirstScanSummary(t *testing.T) {
 // minutes with vulnerability data. It counts the images without a result.
 func TestBaselineCompletes(t *testing.T) {
 	for name, tt := range map[string]struct {
-		arrange func(s *story)
+		arrange func(s *scenario)
 		after   time.Duration // since the first visit; 0: never
 		want    Remaining
 	}{
-		"all have a result": {func(s *story) { s.image("b", ImageScanned) }, 30 * time.Second, Remaining{}},
-		"one failed":        {func(s *story) { s.image("b", ImageFailed) }, 30 * time.Second, Remaining{Failed: map[string]int{"Broken": 1}}},
-		"one excluded":      {func(s *story) { s.image("b", ImageExcluded) }, 30 * time.Second, Remaining{Excluded: 1}},
-		"one in parts":      {func(s *story) { s.image("b", ImageScanned); s.partly("b") }, 30 * time.Second, Remaining{Partly: 1}},
-		"one gone":          {func(s *story) { s.gone("b") }, 30 * time.Second, Remaining{}},
+		"all have a result": {func(s *scenario) { s.image("b", ImageScanned) }, 30 * time.Second, Remaining{}},
+		"one failed":        {func(s *scenario) { s.image("b", ImageFailed) }, 30 * time.Second, Remaining{Failed: map[string]int{"Broken": 1}}},
+		"one excluded":      {func(s *scenario) { s.image("b", ImageExcluded) }, 30 * time.Second, Remaining{Excluded: 1}},
+		"one in parts":      {func(s *scenario) { s.image("b", ImageScanned); s.markPartlyCovered("b") }, 30 * time.Second, Remaining{Partly: 1}},
+		"one gone":          {func(s *scenario) { s.release("b") }, 30 * time.Second, Remaining{}},
 		"one came later and is pending": {
-			func(s *story) { s.image("b", ImageScanned); s.pass(time.Minute); s.image("c", ImagePending) }, time.Minute, Remaining{Pending: 1},
+			func(s *scenario) { s.image("b", ImageScanned); s.pass(time.Minute); s.image("c", ImagePending) }, time.Minute, Remaining{Pending: 1},
 		},
-		"one takes too long": {func(*story) {}, 30 * time.Minute, Remaining{Pending: 1}},
-		"data came late":     {func(s *story) { s.coverage.DataSince = noon.Add(10 * time.Minute) }, 40 * time.Minute, Remaining{Pending: 1}},
-		"never any data":     {func(s *story) { s.coverage.DataSince = time.Time{} }, 0, Remaining{}},
+		"one takes too long": {func(*scenario) {}, 30 * time.Minute, Remaining{Pending: 1}},
+		"data came late":     {func(s *scenario) { s.coverage.DataSince = noon.Add(10 * time.Minute) }, 40 * time.Minute, Remaining{Pending: 1}},
+		"never any data":     {func(s *scenario) { s.coverage.DataSince = time.Time{} }, 0, Remaining{}},
 		"one is being pulled": {
-			func(s *story) {
+			func(s *scenario) {
 				s.image("b", ImageScanned)
 				s.coverage.Others.Pending = 1
-				s.visit()
+				s.dispatch()
 				s.pass(2 * time.Minute)
 				s.coverage.Others.Pending = 0
 				s.image("c", ImagePending)
-				s.visit()
+				s.dispatch()
 				s.pass(3 * time.Minute)
-				s.visit()
+				s.dispatch()
 				s.image("c", ImageScanned)
 			}, 5 * time.Minute, Remaining{},
 		},
 		"one is never pulled": {
-			func(s *story) { s.image("b", ImageScanned); s.coverage.Others.Pending = 1 }, 5 * time.Minute, Remaining{Pending: 1},
+			func(s *scenario) { s.image("b", ImageScanned); s.coverage.Others.Pending = 1 }, 5 * time.Minute, Remaining{Pending: 1},
 		},
 		"others that have no key": {
-			func(s *story) {
+			func(s *scenario) {
 				s.image("b", ImageScanned)
 				s.coverage.Others = Remaining{Failed: map[string]int{"NotPulled": 2}, Excluded: 1}
 			}, 30 * time.Second, Remaining{Failed: map[string]int{"NotPulled": 2}, Excluded: 1},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStory(t)
+			s := newScenario(t)
 			s.image("a", ImageScanned)
 			s.image("b", ImagePending)
-			s.visit()
+			s.dispatch()
 			tt.arrange(s)
-			var got []Digest
-			for got = s.visit(); len(got) == 0 && !s.last.Next.IsZero(); {
-				got = s.next()
+			var got []Message
+			for got = s.dispatch(); len(got) == 0 && !s.last.Next.IsZero(); {
+				got = s.dispatchNext()
 			}
 			if tt.after == 0 {
 				none(t, got, "there is nothing to match with")
 				return
 			}
-			if diff := cmp.Diff(tt.want, only(t, got).Remaining); diff != "" {
+			if diff := cmp.Diff(tt.want, single(t, got).Remaining); diff != "" {
 				t.Errorf("what remains (-want +got):\n%s", diff)
 			}
 			if s.now.Sub(noon) != tt.after {
@@ -112,49 +112,49 @@ func TestBaselineCompletes(t *testing.T) {
 
 // TestFirstScanSilent: what is present at the beginning is not announced. Everything found later is.
 func TestFirstScanSilent(t *testing.T) {
-	s := newStory(t)
+	s := newScenario(t)
 	s.settings.FirstScan = FirstScanSilent
-	s.find("web", finding.Critical, 1, 7)
-	s.visit()
-	none(t, s.next(), "the baseline is silent")
+	s.addFindings("web", finding.Critical, 1, 7)
+	s.dispatch()
+	none(t, s.dispatchNext(), "the baseline is silent")
 	s.wantIdle()
-	s.find("web", finding.Critical, 100, 1)
-	s.visit()
-	if d := only(t, s.next()); d.Totals.Total() != 1 {
+	s.addFindings("web", finding.Critical, 100, 1)
+	s.dispatch()
+	if d := single(t, s.dispatchNext()); d.Totals.Total() != 1 {
 		t.Errorf("%d findings are told, want the new one only", d.Totals.Total())
 	}
 }
 
 // TestFirstScanAll: everything is announced as a change from the start, new images included.
 func TestFirstScanAll(t *testing.T) {
-	s := newStory(t)
+	s := newScenario(t)
 	s.settings.FirstScan = FirstScanAll
-	s.find("web", finding.Critical, 1, 7)
-	none(t, s.visit(), "groupWait")
-	d := only(t, s.next())
-	if d.Kind != KindNews || len(d.Sections) != 1 || len(d.Sections[0].Items) != 7 || d.Sections[0].FirstTime {
+	s.addFindings("web", finding.Critical, 1, 7)
+	none(t, s.dispatch(), "groupWait")
+	d := single(t, s.dispatchNext())
+	if d.Kind != KindChanges || len(d.Sections) != 1 || len(d.Sections[0].Items) != 7 || d.Sections[0].FirstTime {
 		t.Errorf("message %+v, want all 7 findings as news", d)
 	}
 }
 
 // TestNothingAtFirst: without any image there is no summary, and the first image is announced as a new one.
 func TestNothingAtFirst(t *testing.T) {
-	s := newStory(t)
-	s.visit()
-	none(t, s.next(), "there are no images")
+	s := newScenario(t)
+	s.dispatch()
+	none(t, s.dispatchNext(), "there are no images")
 	s.wantIdle()
-	s.find("web", finding.High, 1, 2)
-	s.visit()
-	if d := only(t, s.next()); d.Kind != KindNews || !d.Sections[0].FirstTime {
+	s.addFindings("web", finding.High, 1, 2)
+	s.dispatch()
+	if d := single(t, s.dispatchNext()); d.Kind != KindChanges || !d.Sections[0].FirstTime {
 		t.Errorf("message %+v, want a first-time section", d)
 	}
 }
 
-// TestNotLookedYet: until the Scanner has listed its images, no baseline begins.
-func TestNotLookedYet(t *testing.T) {
-	s := newStory(t)
-	s.coverage.Known = false
-	none(t, s.visit(), "nothing is known")
+// TestImagesNotListedYet: until the Scanner has listed its images, no baseline begins.
+func TestImagesNotListedYet(t *testing.T) {
+	s := newScenario(t)
+	s.coverage.Listed = false
+	none(t, s.dispatch(), "nothing is known")
 	if s.last.After.Baseline.Phase != BaselineNone {
 		t.Errorf("the baseline is %q, want it not begun", s.last.After.Baseline.Phase)
 	}
@@ -163,13 +163,13 @@ func TestNotLookedYet(t *testing.T) {
 // TestStoreRenewed: after a store was lost, each receiver gets one summary that claims nothing to be new, with every firstScan policy.
 func TestStoreRenewed(t *testing.T) {
 	for _, policy := range []FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll} {
-		s := newStory(t)
+		s := newScenario(t)
 		s.settings.FirstScan, s.settings.StoreRenewed = policy, true
-		s.find("web", finding.Critical, 1, 7)
-		s.visit()
+		s.addFindings("web", finding.Critical, 1, 7)
+		s.dispatch()
 		// The Scanner's status records the new store as soon as the baseline has begun.
 		s.settings.StoreRenewed = false
-		if d := only(t, s.next()); d.Kind != KindBaselineRenewed || d.Totals.Critical != 7 {
+		if d := single(t, s.dispatchNext()); d.Kind != KindBaselineRenewed || d.Totals.Critical != 7 {
 			t.Errorf("firstScan %s: message %+v, want the renewed baseline with 7 findings", policy, d)
 		}
 		s.wantIdle()
@@ -178,34 +178,34 @@ func TestStoreRenewed(t *testing.T) {
 
 // TestBelowThreshold: a finding below the threshold is not announced by the summary, and is new when it crosses the threshold.
 func TestBelowThreshold(t *testing.T) {
-	s := newStory(t)
-	s.find("web", finding.Medium, 1, 1)
-	s.visit()
-	if d := only(t, s.next()); len(d.Worst) != 0 || d.Totals.Medium != 1 {
+	s := newScenario(t)
+	s.addFindings("web", finding.Medium, 1, 1)
+	s.dispatch()
+	if d := single(t, s.dispatchNext()); len(d.Worst) != 0 || d.Totals.Medium != 1 {
 		t.Errorf("summary %+v, want one Medium finding counted and none shown", d)
 	}
-	s.find("web", finding.Critical, 1, 1) // the same finding, now worse
+	s.addFindings("web", finding.Critical, 1, 1) // the same finding, now worse
 	s.pass(time.Hour)
-	s.visit()
-	if d := only(t, s.next()); d.Sections[0].Items[0].Severity != finding.Critical || d.Sections[0].FirstTime {
+	s.dispatch()
+	if d := single(t, s.dispatchNext()); d.Sections[0].Items[0].Severity != finding.Critical || d.Sections[0].FirstTime {
 		t.Errorf("message %+v, want the finding as news in a known image", d)
 	}
 }
 
 // TestBaselineRetried: a summary that cannot be delivered is retried unchanged, and no other message is sent before it.
 func TestBaselineRetried(t *testing.T) {
-	s := newStory(t)
-	s.find("web", finding.Critical, 1, 1)
+	s := newScenario(t)
+	s.addFindings("web", finding.Critical, 1, 1)
 	s.outcomes = []Outcome{{Result: Temporary, Reason: ReasonReceiverFailed}}
-	s.visit()
-	first := only(t, s.next())
-	s.find("web", finding.Critical, 2, 1)
-	second := only(t, s.next())
+	s.dispatch()
+	first := single(t, s.dispatchNext())
+	s.addFindings("web", finding.Critical, 2, 1)
+	second := single(t, s.dispatchNext())
 	if diff := cmp.Diff(first, second); diff != "" {
 		t.Errorf("the message changed between two attempts (-first +second):\n%s", diff)
 	}
-	s.visit()
-	if d := only(t, s.next()); d.Kind != KindNews || d.Sections[0].Items[0].ID != "CVE-2026-0002" {
+	s.dispatch()
+	if d := single(t, s.dispatchNext()); d.Kind != KindChanges || d.Sections[0].Items[0].ID != "CVE-2026-0002" {
 		t.Errorf("message %+v, want what was found while the summary was on its way", d)
 	}
 }
@@ -219,17 +219,17 @@ func TestBaselineOfAnySize(t *testing.T) {
 		"renewed": func(s *Settings) { s.StoreRenewed = true },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStory(t)
+			s := newScenario(t)
 			arrange(&s.settings)
 			for i := range 3 {
-				s.find(fmt.Sprintf("app-%02d", i), finding.High, 1, 400)
+				s.addFindings(fmt.Sprintf("app-%02d", i), finding.High, 1, 400)
 			}
-			s.find("app-02", finding.Critical, 5000, 1)
-			s.visit()
-			messages := s.next()
+			s.addFindings("app-02", finding.Critical, 5000, 1)
+			s.dispatch()
+			messages := s.dispatchNext()
 			if name == "silent" {
 				none(t, messages, "the baseline is silent")
-			} else if d := only(t, messages); d.Totals.Total() != 1201 || d.Worst[0].Severity != finding.Critical {
+			} else if d := single(t, messages); d.Totals.Total() != 1201 || d.Worst[0].Severity != finding.Critical {
 				t.Errorf("the summary counts %d and begins with %v, want 1201 and the critical one", d.Totals.Total(), d.Worst[0])
 			}
 			if len(s.encoded()) > 10_000 {
@@ -239,36 +239,36 @@ func TestBaselineOfAnySize(t *testing.T) {
 			if s.last.After.Pending != 0 {
 				t.Errorf("%d findings are pending, want none", s.last.After.Pending)
 			}
-			s.find("app-01", finding.High, 6000, 1)
+			s.addFindings("app-01", finding.High, 6000, 1)
 			s.pass(time.Hour)
-			s.visit()
-			if d := only(t, s.next()); d.Totals.Total() != 1 || d.Sections[0].FirstTime {
+			s.dispatch()
+			if d := single(t, s.dispatchNext()); d.Totals.Total() != 1 || d.Sections[0].FirstTime {
 				t.Errorf("message %+v, want the one new finding of a known image", d)
 			}
 		})
 	}
 }
 
-// TestFoundMeanwhile: a finding that is saved while the summary is composed is part of it, or announced later. It is never dropped.
-func TestFoundMeanwhile(t *testing.T) {
-	s := newStory(t)
-	s.find("web", finding.High, 1, 3)
-	s.visit()
-	s.store.looked = func() {
-		s.store.looked = nil
-		s.find("web", finding.High, 10, 1)
+// TestFoundWhileComposing: a finding that is saved while the summary is composed is part of it, or announced later. It is never dropped.
+func TestFoundWhileComposing(t *testing.T) {
+	s := newScenario(t)
+	s.addFindings("web", finding.High, 1, 3)
+	s.dispatch()
+	s.store.onPresent = func() {
+		s.store.onPresent = nil
+		s.addFindings("web", finding.High, 10, 1)
 	}
-	if d := only(t, s.next()); d.Totals.High != 4 {
+	if d := single(t, s.dispatchNext()); d.Totals.High != 4 {
 		t.Errorf("the summary counts %d findings, want it composed again with all 4", d.Totals.High)
 	}
 	s.wantIdle()
 
 	// During a large first scan, a result is saved during each read. The second read blocks writers.
-	s = newStory(t)
-	s.find("web", finding.High, 1, 3)
-	s.visit()
+	s = newScenario(t)
+	s.addFindings("web", finding.High, 1, 3)
+	s.dispatch()
 	looks := 0
-	s.store.looked = func() {
+	s.store.onPresent = func() {
 		looks++
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
@@ -281,63 +281,63 @@ func TestFoundMeanwhile(t *testing.T) {
 			t.Errorf("with look %d a result is saved: %t (%v)", looks, saved, err)
 		}
 	}
-	if d := only(t, s.next()); d.Totals.High != 4 || looks != 2 {
+	if d := single(t, s.dispatchNext()); d.Totals.High != 4 || looks != 2 {
 		t.Errorf("the summary counts %d findings after %d looks, want all 4 and 2 looks", d.Totals.High, looks)
 	}
-	s.store.looked = nil
+	s.store.onPresent = nil
 	s.report("web")
-	s.rest()
-	if last := s.sent[len(s.sent)-1]; len(s.sent) != 2 || last.Kind != KindNews || last.Totals.Total() != 1 {
+	s.dispatchUntilIdle()
+	if last := s.sent[len(s.sent)-1]; len(s.sent) != 2 || last.Kind != KindChanges || last.Totals.Total() != 1 {
 		t.Errorf("after the summary: %+v, want the one finding that came too late for it", last)
 	}
 }
 
-// TestSummaryThatNeverArrived: findings of a summary that was never delivered are part of the next one.
-func TestSummaryThatNeverArrived(t *testing.T) {
-	s := newStory(t)
-	s.find("web", finding.High, 1, 3)
-	s.visit()
+// TestUndeliveredSummary: findings of a summary that was never delivered are part of the next one.
+func TestUndeliveredSummary(t *testing.T) {
+	s := newScenario(t)
+	s.addFindings("web", finding.High, 1, 3)
+	s.dispatch()
 	s.outcomes = []Outcome{{Result: Temporary, Reason: ReasonReceiverFailed}}
-	first := only(t, s.next())
-	s.find("web", finding.High, 10, 1)
+	first := single(t, s.dispatchNext())
+	s.addFindings("web", finding.High, 10, 1)
 	s.pass(30 * 24 * time.Hour)
 	s.store.broken = 1 // a crash before the summary is discarded
-	if err := s.tryVisit(); err == nil {
+	if err := s.tryDispatch(); err == nil {
 		t.Fatal("no error, want that of the store")
 	}
-	second := only(t, s.visit())
+	second := single(t, s.dispatch())
 	if second.Kind != KindFirstScan || second.ID == first.ID || second.Totals.High != 4 || len(second.Worst) != 4 {
 		t.Errorf("message %+v, want a new summary of all 4", second)
 	}
 	s.wantIdle()
-	if n := s.untold(); n != 0 {
+	if n := s.notAnnounced(); n != 0 {
 		t.Errorf("%d findings do not count as told, want none", n)
 	}
 }
 
 // TestSummaryAfterCrash: wherever the manager crashes, each finding is announced exactly once, by the summary or later.
 func TestSummaryAfterCrash(t *testing.T) {
-	for name, crash := range map[string]func(s *story){
-		"before it is recorded":             func(s *story) { s.store.broken = 1 },
-		"after it is recorded, before sent": func(s *story) { s.store.recordedOnly = true },
-		"after it is taken":                 func(s *story) { s.taken = func() { s.store.broken = 1 } },
+	for name, crash := range map[string]func(s *scenario){
+		"before it is recorded":             func(s *scenario) { s.store.broken = 1 },
+		"after it is recorded, before sent": func(s *scenario) { s.store.recordedOnly = true },
+		"after it is taken":                 func(s *scenario) { s.onSent = func() { s.store.broken = 1 } },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStory(t)
-			s.find("web", finding.High, 1, 3)
-			s.visit()
+			s := newScenario(t)
+			s.addFindings("web", finding.High, 1, 3)
+			s.dispatch()
 			s.now = s.last.Next
 			crash(s)
-			if err := s.tryVisit(); err == nil {
+			if err := s.tryDispatch(); err == nil {
 				t.Fatal("no error, want that of the store")
 			}
-			s.taken, s.store.recordedOnly, s.store.broken = nil, false, 0
-			s.find("web", finding.High, 10, 1)
+			s.onSent, s.store.recordedOnly, s.store.broken = nil, false, 0
+			s.addFindings("web", finding.High, 10, 1)
 			s.pass(minBackoff)
-			summary := only(t, s.visit())
+			summary := single(t, s.dispatch())
 			told := summary.Totals.High
 			for !s.last.Next.IsZero() {
-				for _, d := range s.next() {
+				for _, d := range s.dispatchNext() {
 					told += d.Totals.High
 				}
 			}
@@ -350,22 +350,22 @@ func TestSummaryAfterCrash(t *testing.T) {
 
 // TestFirstScanWithoutNew: a receiver that does not want changes of the kind New still gets a first summary with the worst findings.
 func TestFirstScanWithoutNew(t *testing.T) {
-	s := newStory(t)
+	s := newScenario(t)
 	s.settings.Filter.Changes = []store.Change{store.ChangeFixed}
-	s.find("web", finding.High, 1, 3)
-	s.visit()
-	d := only(t, s.next())
+	s.addFindings("web", finding.High, 1, 3)
+	s.dispatch()
+	d := single(t, s.dispatchNext())
 	if len(d.Worst) != 3 || d.Totals.High != 3 {
 		t.Errorf("the summary names %d of %d findings, want 3 of 3", len(d.Worst), d.Totals.High)
 	}
-	s.find("web", finding.High, 4, 1)
-	s.rest()
-	s.fixed("web")
-	s.rest()
+	s.addFindings("web", finding.High, 4, 1)
+	s.dispatchUntilIdle()
+	s.removeFindings("web")
+	s.dispatchUntilIdle()
 	s.data++
 	s.report("web")
-	s.visit()
-	if d := only(t, s.next()); len(d.Sections) != 1 || len(d.Sections[0].Items) != 4 {
+	s.dispatch()
+	if d := single(t, s.dispatchNext()); len(d.Sections) != 1 || len(d.Sections[0].Items) != 4 {
 		t.Errorf("message %+v, want four fixed ones, which were told or passed over", d)
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// settled corrects the state after the clock was set back. Times of past events would then lie in the future, and a wait that starts at one
+// withoutFutureTimes corrects the state after the clock was set back. Times of past events would then lie in the future, and a wait that starts at one
 // of them would take hours longer. All times move back by the same amount, so that no wait is longer than intended.
-func (s State) settled(now time.Time) State {
+func (s State) withoutFutureTimes(now time.Time) State {
 	ahead := time.Duration(0)
 	s.eachTime(func(at *time.Time) { ahead = max(ahead, at.Sub(now)) })
 	if ahead <= 0 {
@@ -29,7 +29,7 @@ func (s State) settled(now time.Time) State {
 func (s *State) eachTime(visit func(*time.Time)) {
 	times := []*time.Time{&s.Baseline.Started, &s.PendingSince, &s.LastAttempt, &s.LastDelivery}
 	if s.Outbox != nil {
-		times = append(times, &s.Outbox.Digest.CreatedAt, &s.Outbox.RefusedSince)
+		times = append(times, &s.Outbox.Message.CreatedAt, &s.Outbox.RefusedSince)
 	}
 	if s.Stopped != nil {
 		times = append(times, &s.Stopped.Since)

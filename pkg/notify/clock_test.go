@@ -11,67 +11,67 @@ import (
 func TestClockPutBack(t *testing.T) {
 	const jump = 7 * time.Hour
 	for name, tt := range map[string]struct {
-		arrange func(*story)
+		arrange func(*scenario)
 		// longest is the longest wait that is allowed after the jump.
 		longest time.Duration
 	}{
-		"groupWait": {func(s *story) { s.find("a", finding.High, 0, 1); s.visit() }, 30 * time.Second},
-		"groupInterval": {func(s *story) {
-			s.find("a", finding.High, 0, 1)
-			s.visit()
-			s.next()
-			s.find("a", finding.High, 1, 1)
-			s.visit()
+		"groupWait": {func(s *scenario) { s.addFindings("a", finding.High, 0, 1); s.dispatch() }, 30 * time.Second},
+		"groupInterval": {func(s *scenario) {
+			s.addFindings("a", finding.High, 0, 1)
+			s.dispatch()
+			s.dispatchNext()
+			s.addFindings("a", finding.High, 1, 1)
+			s.dispatch()
 		}, 5 * time.Minute},
-		"Retry-After": {func(s *story) {
+		"Retry-After": {func(s *scenario) {
 			s.outcomes = []Outcome{{Result: RateLimited, RetryAfter: 10 * time.Minute}}
-			s.find("a", finding.High, 0, 1)
-			s.visit()
-			s.next()
+			s.addFindings("a", finding.High, 0, 1)
+			s.dispatch()
+			s.dispatchNext()
 		}, 10 * time.Minute},
-		"backoff": {func(s *story) {
+		"backoff": {func(s *scenario) {
 			s.outcomes = []Outcome{{Result: Temporary}}
-			s.find("a", finding.High, 0, 1)
-			s.visit()
-			s.next()
+			s.addFindings("a", finding.High, 0, 1)
+			s.dispatch()
+			s.dispatchNext()
 		}, 10 * time.Second},
-		"stopped": {func(s *story) {
+		"stopped": {func(s *scenario) {
 			s.outcomes = []Outcome{{Result: Permanent}}
-			s.find("a", finding.High, 0, 1)
-			s.visit()
-			s.next()
+			s.addFindings("a", finding.High, 0, 1)
+			s.dispatch()
+			s.dispatchNext()
 		}, stoppedRetry},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := begun(t, "a")
+			s := afterBaseline(t, "a")
 			tt.arrange(s)
 			s.pass(-jump)
-			s.visit()
+			s.dispatch()
 			if wait := s.last.Next.Sub(s.now); wait <= 0 || wait > tt.longest {
 				t.Fatalf("after the clock went back the next visit is in %s, want at most %s", wait, tt.longest)
 			}
-			only(t, s.next())
+			single(t, s.dispatchNext())
 			s.wantIdle()
 		})
 	}
 }
 
-// TestClockPutBackBaseline: a baseline waits no longer than baselinePatience if DataSince lies in the future after the clock was set back.
+// TestClockPutBackBaseline: a baseline waits no longer than baselineTimeout if DataSince lies in the future after the clock was set back.
 func TestClockPutBackBaseline(t *testing.T) {
-	s := newStory(t)
+	s := newScenario(t)
 	s.coverage.DataSince = s.now
 	s.image("a", ImagePending)
-	s.find("b", finding.High, 0, 1)
-	s.visit()
+	s.addFindings("b", finding.High, 0, 1)
+	s.dispatch()
 	s.pass(time.Minute)
-	s.visit()
+	s.dispatch()
 	s.pass(-7 * time.Hour)
-	s.visit()
-	if wait := s.last.Next.Sub(s.now); wait > baselinePatience {
-		t.Errorf("the summary waits for %s, want at most %s", wait, baselinePatience)
+	s.dispatch()
+	if wait := s.last.Next.Sub(s.now); wait > baselineTimeout {
+		t.Errorf("the summary waits for %s, want at most %s", wait, baselineTimeout)
 	}
 	for len(s.sent) == 0 {
-		s.next()
+		s.dispatchNext()
 	}
 	if got := s.sent[0]; got.Kind != KindFirstScan || got.Remaining.Pending != 1 {
 		t.Errorf("message %+v, want a summary that names the image without a result", got)
@@ -81,19 +81,19 @@ func TestClockPutBackBaseline(t *testing.T) {
 // TestClockPutForward: after the clock was set forward and back, no message is sent twice. A message that seems older than a day is
 // composed again.
 func TestClockPutForward(t *testing.T) {
-	s := begun(t, "a")
+	s := afterBaseline(t, "a")
 	s.outcomes = []Outcome{{Result: Temporary}}
-	s.find("a", finding.High, 0, 1)
-	s.visit()
-	first := only(t, s.next())
+	s.addFindings("a", finding.High, 0, 1)
+	s.dispatch()
+	first := single(t, s.dispatchNext())
 	s.pass(30 * time.Hour)
-	s.visit()
+	s.dispatch()
 	s.pass(-30 * time.Hour)
-	for s.visit(); !s.last.Next.IsZero(); {
-		s.next()
+	for s.dispatch(); !s.last.Next.IsZero(); {
+		s.dispatchNext()
 	}
 	taken := s.sent[1:]
-	if second := only(t, taken); second.ID == first.ID || second.Totals.Total() != 1 {
+	if second := single(t, taken); second.ID == first.ID || second.Totals.Total() != 1 {
 		t.Errorf("messages %+v, want one anew with the one finding", taken)
 	}
 }

@@ -30,19 +30,19 @@ const (
 	maxURL  = 2048
 )
 
-// digest composes the KindNews message: the worst repositories with the worst findings of each, the names of new images, and the notices.
+// composeChanges composes the KindChanges message: the worst repositories with the worst findings of each, the names of new images, and the notices.
 // All findings in l.news count as announced, including those that the message only counts.
-func (l *look) digest(notices []Notice) (Outbox, error) {
+func (l *planning) composeChanges(notices []Notice) (Outbox, error) {
 	known, err := l.source.KnownRepositories(l.ctx)
 	if err != nil {
 		return Outbox{}, err
 	}
-	d, err := l.newDigest(KindNews)
+	d, err := l.newMessage(KindChanges)
 	if err != nil {
 		return Outbox{}, err
 	}
-	outbox := Outbox{Findings: len(l.news), Said: saidOf(l.news), Repositories: slices.Clone(l.newImages)}
-	repositories := byRepository(l.news)
+	outbox := Outbox{Findings: len(l.pending), Announcements: announcementsOf(l.pending), Repositories: slices.Clone(l.newImages)}
+	repositories := byRepository(l.pending)
 	for i, news := range repositories {
 		repository := news[0].Repository
 		outbox.Repositories = append(outbox.Repositories, repository)
@@ -54,18 +54,18 @@ func (l *look) digest(notices []Notice) (Outbox, error) {
 		}
 	}
 	d.Images = len(repositories)
-	d.Totals, d.Changes = totalsOf(l.news), changesOf(l.news, len(l.newImages))
+	d.Totals, d.Changes = countUnfixed(l.pending), countChanges(l.pending, len(l.newImages))
 	for _, repository := range l.newImages[:min(len(l.newImages), maxNewImages)] {
 		d.NewImages = append(d.NewImages, clip(repository, maxText))
 	}
 	d.MoreNewImages = len(l.newImages) - len(d.NewImages)
 	d.Notices = notices
-	outbox.Digest = d
+	outbox.Message = d
 	return outbox, nil
 }
 
 // add counts the changes of one repository that gets no section.
-func (r *Rest) add(news []store.News) {
+func (r *Rest) add(news []store.FindingChange) {
 	r.Images++
 	r.Findings += len(news)
 	if len(r.Repositories) < maxRest {
@@ -73,8 +73,8 @@ func (r *Rest) add(news []store.News) {
 	}
 }
 
-// changesOf counts announced changes by kind.
-func changesOf(news []store.News, newImages int) map[store.Change]int {
+// countChanges counts announced changes by kind.
+func countChanges(news []store.FindingChange, newImages int) map[store.Change]int {
 	changes := map[store.Change]int{}
 	for _, n := range news {
 		changes[n.Change]++
@@ -85,8 +85,8 @@ func changesOf(news []store.News, newImages int) map[store.Change]int {
 	return changes
 }
 
-// totalsOf counts findings, without fixed ones.
-func totalsOf(news []store.News) (totals finding.Counts) {
+// countUnfixed counts findings, without fixed ones.
+func countUnfixed(news []store.FindingChange) (totals finding.Counts) {
 	for _, n := range news {
 		if n.Change != store.ChangeFixed {
 			totals = sum(totals, countsOf(n.Finding))
@@ -95,10 +95,10 @@ func totalsOf(news []store.News) (totals finding.Counts) {
 	return totals
 }
 
-// summary composes the message about everything that is present. What passes the filter counts as announced. What does not pass stays not
+// composeSummary composes the message about everything that is present. What passes the filter counts as announced. What does not pass stays not
 // announced, so that it is new if it passes later.
-func (l *look) summary(present store.Present) (Outbox, error) {
-	d, err := l.newDigest(l.summaryKind())
+func (l *planning) composeSummary(present store.Present) (Outbox, error) {
+	d, err := l.newMessage(l.summaryKind())
 	if err != nil {
 		return Outbox{}, err
 	}
@@ -110,31 +110,31 @@ func (l *look) summary(present store.Present) (Outbox, error) {
 	case KindStoreRestored:
 		d.RestoredFrom = encodable(l.state.Baseline.RestoredFrom)
 	}
-	if l.state.Baseline.onlyIfUntold() {
-		d.Untold = present.News
+	if l.state.Baseline.onlyIfNotAnnounced() {
+		d.NotAnnounced = present.NotAnnounced
 	}
-	d.Totals, d.Excepted = present.Counts, present.Excepted
+	d.Totals, d.Suppressed = present.Counts, present.Suppressed
 	d.Images = len(l.coverage.scannedRepositories())
 	d.Remaining = l.coverage.remaining()
-	d.Notices, _ = l.untoldNotices()
+	d.Notices, _ = l.pendingNotices()
 	for _, n := range present.Worst {
 		item := newItem(n)
 		item.Change, item.Repository = "", clip(n.Repository, maxText)
 		d.Worst = append(d.Worst, item)
 	}
-	return Outbox{Digest: d, Repositories: l.heardOf(present), Findings: present.News}, nil
+	return Outbox{Message: d, Repositories: l.knownRepositories(present), Findings: present.NotAnnounced}, nil
 }
 
 // summaryKind returns the reason for the summary.
-func (l *look) summaryKind() Kind {
+func (l *planning) summaryKind() Kind {
 	switch b := l.state.Baseline; {
 	case b.EngineBefore != "":
 		return KindEngineChanged
-	case b.restored():
+	case b.isRestore():
 		return KindStoreRestored
-	case l.updated():
+	case l.isEngineUpdate():
 		return KindEngineUpdated
-	case b.onlyIfUntold():
+	case b.onlyIfNotAnnounced():
 		return KindFilterWidened
 	case b.Renewed:
 		return KindBaselineRenewed
@@ -142,20 +142,20 @@ func (l *look) summaryKind() Kind {
 	return KindFirstScan
 }
 
-// heardOf returns the repositories that a baseline makes known, sorted and without duplicates.
-func (l *look) heardOf(present store.Present) []string {
-	repositories := append(l.coverage.resolvedRepositories(), present.Repositories...)
+// knownRepositories returns the repositories that a baseline makes known, sorted and without duplicates.
+func (l *planning) knownRepositories(present store.Present) []string {
+	repositories := append(l.coverage.completeRepositories(), present.Repositories...)
 	slices.Sort(repositories)
 	return slices.Compact(repositories)
 }
 
-// newDigest returns a message with a random ID and without content.
-func (l *look) newDigest(kind Kind) (Digest, error) {
+// newMessage returns a message with a random ID and without content.
+func (l *planning) newMessage(kind Kind) (Message, error) {
 	var id [16]byte
 	if _, err := io.ReadFull(l.random, id[:]); err != nil {
-		return Digest{}, fmt.Errorf("read randomness: %w", err)
+		return Message{}, fmt.Errorf("read randomness: %w", err)
 	}
-	return Digest{
+	return Message{
 		ID: hex.EncodeToString(id[:]), Kind: kind, CreatedAt: l.now,
 		Namespace: l.settings.Namespace, Scanner: l.settings.Scanner, ReadMore: clip(l.settings.ReadMore, maxURL),
 		Unconfirmed: clone(l.state.Unconfirmed),
@@ -164,12 +164,12 @@ func (l *look) newDigest(kind Kind) (Digest, error) {
 
 // byRepository groups changes by repository, the repository with the worst finding first. Within a repository, changes stand together by
 // package, and fixed findings come last.
-func byRepository(news []store.News) [][]store.News {
-	groups := grouped(news, func(n store.News) string { return n.Repository })
+func byRepository(news []store.FindingChange) [][]store.FindingChange {
+	groups := groupBy(news, func(n store.FindingChange) string { return n.Repository })
 	for i, group := range groups {
-		groups[i] = slices.Concat(grouped(group, func(n store.News) string {
+		groups[i] = slices.Concat(groupBy(group, func(n store.FindingChange) string {
 			if n.Change == store.ChangeFixed {
-				return fixedPackages
+				return fixedGroup
 			}
 			return n.Finding.Package.Name
 		})...)
@@ -177,14 +177,14 @@ func byRepository(news []store.News) [][]store.News {
 	return groups
 }
 
-// fixedPackages is the group key of all fixed findings. No package has this name, since a name has no NUL.
-const fixedPackages = "\x00"
+// fixedGroup is the group key of all fixed findings. No package has this name, since a name has no NUL.
+const fixedGroup = "\x00"
 
-// grouped groups changes by key. The group with the worst change comes first, and so does the worst change of each group.
-func grouped(news []store.News, key func(store.News) string) [][]store.News {
+// groupBy groups changes by key. The group with the worst change comes first, and so does the worst change of each group.
+func groupBy(news []store.FindingChange, key func(store.FindingChange) string) [][]store.FindingChange {
 	index := map[string]int{}
-	var groups [][]store.News
-	for _, n := range slices.SortedFunc(slices.Values(news), worseNews) {
+	var groups [][]store.FindingChange
+	for _, n := range slices.SortedFunc(slices.Values(news), compareUrgency) {
 		i, found := index[key(n)]
 		if !found {
 			i = len(groups)
@@ -196,8 +196,8 @@ func grouped(news []store.News, key func(store.News) string) [][]store.News {
 	return groups
 }
 
-// worseNews orders changes by urgency: fixed findings last, then by finding.Worse, then by repository.
-func worseNews(a, b store.News) int {
+// compareUrgency orders changes by urgency: fixed findings last, then by finding.Worse, then by repository.
+func compareUrgency(a, b store.FindingChange) int {
 	return cmp.Or(
 		compareBool(a.Change == store.ChangeFixed, b.Change == store.ChangeFixed),
 		finding.Worse(a.Finding, b.Finding), cmp.Compare(a.Repository, b.Repository))
@@ -214,8 +214,8 @@ func compareBool(a, b bool) int {
 	return -1
 }
 
-func newSection(news []store.News, firstTime bool) Section {
-	s := Section{Repository: clip(news[0].Repository, maxText), FirstTime: firstTime, Totals: totalsOf(news)}
+func newSection(news []store.FindingChange, firstTime bool) Section {
+	s := Section{Repository: clip(news[0].Repository, maxText), FirstTime: firstTime, Totals: countUnfixed(news)}
 	limit := maxItems
 	if firstTime {
 		limit = maxFirstTimeItems
@@ -229,7 +229,7 @@ func newSection(news []store.News, firstTime bool) Section {
 	return s
 }
 
-func newItem(n store.News) Item {
+func newItem(n store.FindingChange) Item {
 	f := n.Finding
 	item := Item{
 		Change: n.Change, ID: clip(f.ID, maxText), Severity: f.Severity, SeverityBefore: n.SeverityBefore,
@@ -260,7 +260,7 @@ func encodable(at time.Time) time.Time {
 }
 
 // workloadsOf names each workload once, however many containers and findings it has, and returns how many exceed the bound.
-func workloadsOf(news []store.News) (named []string, more int) {
+func workloadsOf(news []store.FindingChange) (named []string, more int) {
 	var all []string
 	for _, n := range news {
 		for _, w := range n.Workloads {
@@ -271,7 +271,7 @@ func workloadsOf(news []store.News) (named []string, more int) {
 }
 
 // referencesOf returns the tags in use, and the digest of a reference without a tag.
-func referencesOf(news []store.News) []string {
+func referencesOf(news []store.FindingChange) []string {
 	var all []string
 	for _, n := range news {
 		for _, w := range n.Workloads {
@@ -304,11 +304,11 @@ func firstOf(values []string, n int) ([]string, int) {
 	return values[:len(values)-more], more
 }
 
-func saidOf(news []store.News) []store.Said {
-	var said []store.Said
+func announcementsOf(news []store.FindingChange) []store.AnnouncedFinding {
+	var said []store.AnnouncedFinding
 	for _, n := range news {
 		f := n.Finding
-		said = append(said, store.Said{
+		said = append(said, store.AnnouncedFinding{
 			AnnouncementKey: store.AnnouncementKey{Repository: n.Repository, ID: f.ID, Package: f.Package.Name},
 			Change:          n.Change, Severity: f.Severity, Fixable: f.Fixable(), KnownExploited: f.KnownExploited, Aliases: f.Aliases,
 		})

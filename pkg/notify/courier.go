@@ -16,22 +16,22 @@ type Sender interface {
 	Send(ctx context.Context, d Delivery) Outcome
 }
 
-// Courier carries out the Planner's decisions, for one receiver at a time.
+// Dispatcher carries out the Planner's decisions, for one receiver at a time.
 //
 // It stores each change of a receiver's state before it acts on it. After a crash, the next process therefore finds either the message that
 // is still to be sent, or the record that it was announced.
-type Courier struct {
+type Dispatcher struct {
 	Store   store.Announcements
 	Sender  Sender
 	Planner Planner
 	Now     func() time.Time
-	// Counted is called with the number of each delivery, after the number is stored and before the message is sent; nil to do nothing. It
+	// RecordNumber is called with the number of each delivery, after the number is stored and before the message is sent; nil to do nothing. It
 	// saves the number outside the store, where an older copy of the store cannot reset it. The message is sent even if that fails.
-	Counted func(ctx context.Context, number int64)
+	RecordNumber func(ctx context.Context, number int64)
 }
 
-// Progress is the result of Courier.Visit.
-type Progress struct {
+// DispatchResult is the result of Courier.Visit.
+type DispatchResult struct {
 	// Next is when to call Visit again if nothing changes before; zero for never.
 	Next time.Time
 	// Before and After are the receiver's state at the beginning and at the end of Visit.
@@ -40,47 +40,47 @@ type Progress struct {
 	Outcome *Outcome
 }
 
-// maxSteps bounds the plans of one Visit. The longest useful sequence is: discard an old message, record what the summary announces, send
+// maxPlans bounds the plans of one Visit. The longest useful sequence is: discard an old message, record what the summary announces, send
 // it, record repositories without findings, check for changes.
-const maxSteps = 6
+const maxPlans = 6
 
-// Visit does everything that is due for a receiver, and sends at most one message. The scanner is the Scanner's UID. If the coverage is
+// Dispatch does everything that is due for a receiver, and sends at most one message. The scanner is the Scanner's UID. If the coverage is
 // known, it replaces settings.Filter.Settled. Errors come from the store, the stored state or the Planner. Nothing is lost by an error:
 // call Visit again.
-func (c Courier) Visit(ctx context.Context, scanner string, settings Settings, coverage Coverage) (Progress, error) {
+func (c Dispatcher) Dispatch(ctx context.Context, scanner string, settings Settings, coverage Coverage) (DispatchResult, error) {
 	stored, err := c.Store.ReceiverState(ctx, scanner, settings.Receiver)
 	if err != nil {
-		return Progress{}, fmt.Errorf("read the state of receiver %s: %w", settings.Receiver, err)
+		return DispatchResult{}, fmt.Errorf("read the state of receiver %s: %w", settings.Receiver, err)
 	}
 	state, err := ParseState(stored)
 	if err != nil {
-		return Progress{}, fmt.Errorf("receiver %s: %w", settings.Receiver, err)
+		return DispatchResult{}, fmt.Errorf("receiver %s: %w", settings.Receiver, err)
 	}
-	if coverage.Known {
-		settings.Filter.Settled = coverage.settledRepositories()
+	if coverage.Listed {
+		settings.Filter.CompleteRepositories = coverage.runningCompleteRepositories()
 	}
-	v := &visit{Courier: c, scanner: scanner, settings: settings, stored: stored, state: state}
-	v.progress = Progress{Before: state, After: state}
+	v := &dispatch{Dispatcher: c, scanner: scanner, settings: settings, stored: stored, state: state}
+	v.progress = DispatchResult{Before: state, After: state}
 	if err := v.run(ctx, coverage); err != nil {
 		return v.progress, fmt.Errorf("receiver %s: %w", settings.Receiver, err)
 	}
 	return v.progress, nil
 }
 
-// visit is one call of Courier.Visit.
-type visit struct {
-	Courier
+// dispatch is one call of Courier.Visit.
+type dispatch struct {
+	Dispatcher
 	scanner  string
 	settings Settings
 	// stored is the state as last read from or written to the store.
 	stored   []byte
 	state    State
-	progress Progress
+	progress DispatchResult
 }
 
 // run plans and carries out actions until nothing is due.
-func (v *visit) run(ctx context.Context, coverage Coverage) error {
-	source := FromStore(v.Store, v.scanner, v.settings.Receiver)
+func (v *dispatch) run(ctx context.Context, coverage Coverage) error {
+	source := NewStoreSource(v.Store, v.scanner, v.settings.Receiver)
 	full, err := v.Store.RecordsFull(ctx, v.scanner)
 	if err != nil {
 		return fmt.Errorf("count what is recorded: %w", err)
@@ -91,60 +91,64 @@ func (v *visit) run(ctx context.Context, coverage Coverage) error {
 			return err
 		}
 	}
-	for range maxSteps {
+	for range maxPlans {
 		if full && v.state.Outbox == nil {
 			return v.overBudget(ctx)
 		}
-		state, action, err := v.Planner.Plan(ctx, v.Now(), v.settings, v.state, coverage, source)
-		if err != nil {
+		if done, err := v.step(ctx, coverage, source, full); done || err != nil {
 			return err
-		}
-		if action.Send != nil && v.progress.Outcome != nil {
-			// A second message waits for the next Visit, so that it does not delay other receivers.
-			v.progress.Next = v.Now()
-			return nil
-		}
-		before := v.state
-		v.state, v.progress.Next = state, action.Until
-		err = v.carryOut(ctx, action)
-		if action.Mark != nil && errors.Is(err, store.ErrChanged) {
-			// A finding was saved between planning and recording, which is common during a large first scan.
-			v.state = before
-			err = v.planAndRecord(ctx, coverage, source)
-		}
-		if errors.Is(err, store.ErrOverBudget) {
-			v.state = before
-			return v.overBudget(ctx)
-		}
-		if errors.Is(err, errOtherPlan) {
-			v.state = before
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		v.progress.After = v.state
-		if before.Outbox != nil && v.state.Outbox == nil && !full {
-			// A summary may come next, which forgets what is not found under the id that it was announced by.
-			if err := v.followUp(ctx, coverage); err != nil {
-				return err
-			}
-		}
-		if action.Send == nil && action.Mark == nil {
-			return nil
 		}
 	}
 	v.progress.Next = v.Now()
 	return nil
 }
 
+// step plans and executes one action. If done is true, nothing else is due now. A full store of records is not brought up to date.
+func (v *dispatch) step(ctx context.Context, coverage Coverage, source Source, full bool) (done bool, err error) {
+	state, action, err := v.Planner.Plan(ctx, v.Now(), v.settings, v.state, coverage, source)
+	if err != nil {
+		return false, err
+	}
+	if action.Send != nil && v.progress.Outcome != nil {
+		// A second message waits for the next Dispatch, so that it does not delay other receivers.
+		v.progress.Next = v.Now()
+		return true, nil
+	}
+	before := v.state
+	v.state, v.progress.Next = state, action.Until
+	err = v.execute(ctx, action)
+	if action.Mark != nil && errors.Is(err, store.ErrChanged) {
+		// A finding was saved between planning and recording, which is common during a large first scan.
+		v.state = before
+		err = v.planAndRecordExclusively(ctx, coverage, source)
+	}
+	switch {
+	case errors.Is(err, store.ErrOverBudget):
+		v.state = before
+		return true, v.overBudget(ctx)
+	case errors.Is(err, errPlanChanged):
+		v.state = before
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	v.progress.After = v.state
+	if before.Outbox != nil && v.state.Outbox == nil && !full {
+		// A summary may come next. It drops the records of IDs that are not found any more, so records follow renamed IDs first.
+		if err := v.followUp(ctx, coverage); err != nil {
+			return false, err
+		}
+	}
+	return action.Send == nil && action.Mark == nil, nil
+}
+
 // roomCheck is how often it is checked whether there is room again.
 const roomCheck = 10 * time.Minute
 
 // overBudget leaves the receiver as it is until there is room to record what it is told: what was told and not recorded would be told again.
-func (v *visit) overBudget(ctx context.Context) error {
+func (v *dispatch) overBudget(ctx context.Context) error {
 	if e := v.state.LastError; v.state.Stopped == nil && (e == nil || e.Reason != ReasonStoreBudget) {
-		v.state.LastError = &Trouble{Reason: ReasonStoreBudget, At: v.Now(), Message: "nothing is announced: the records of what the receivers in this namespace " +
+		v.state.LastError = &DeliveryError{Reason: ReasonStoreBudget, At: v.Now(), Message: "nothing is announced: the records of what the receivers in this namespace " +
 			"were told have used up their room in the operator's store. Have fewer receivers or exclude images, or have ingest.storeSizePerNamespace " +
 			"raised in the operator's configuration"}
 	}
@@ -162,35 +166,35 @@ func (s *State) hasRoom() {
 	}
 }
 
-// followUp brings what is recorded of the receiver up to date, as far as its state allows.
-func (v *visit) followUp(ctx context.Context, coverage Coverage) error {
-	if !coverage.Known {
+// updateExtent brings what is recorded of the receiver up to date, as far as its state allows.
+func (v *dispatch) followUp(ctx context.Context, coverage Coverage) error {
+	if !coverage.Listed {
 		return nil
 	}
-	extent := v.state.followUp(v.settings.Filter.Engine)
-	if v.progress.Outcome != nil && extent == store.FollowAll {
+	extent := v.state.updateExtent(v.settings.Filter.Engine)
+	if v.progress.Outcome != nil && extent == store.UpdateAll {
 		// The coverage is from before the message was sent. What runs may have changed since: nothing is known to be fixed until the next visit.
-		extent = store.FollowKnown
+		extent = store.UpdateKnown
 	}
-	if err := v.Store.FollowUp(ctx, v.scanner, v.settings.Receiver, v.settings.Filter, extent); err != nil {
+	if err := v.Store.UpdateAnnouncements(ctx, v.scanner, v.settings.Receiver, v.settings.Filter, extent); err != nil {
 		return fmt.Errorf("follow up what was announced: %w", err)
 	}
 	return nil
 }
 
-// errOtherPlan is returned if planning again gives an action without Mark.
-var errOtherPlan = errors.New("the plan has changed")
+// errPlanChanged is returned if planning again gives an action without Mark.
+var errPlanChanged = errors.New("the plan has changed")
 
-// planAndRecord plans again and records the plan's Mark while the store blocks all writers.
-func (v *visit) planAndRecord(ctx context.Context, coverage Coverage, source Source) error {
+// planAndRecordExclusively plans again and records the plan's Mark while the store blocks all writers.
+func (v *dispatch) planAndRecordExclusively(ctx context.Context, coverage Coverage, source Source) error {
 	var encoded []byte
 	state, action := v.state, Action{}
-	err := v.Store.DecideAndMark(ctx, v.scanner, v.settings.Receiver, func(ctx context.Context) (said store.Announced, err error) {
+	err := v.Store.DecideAndRecord(ctx, v.scanner, v.settings.Receiver, func(ctx context.Context) (said store.Announcement, err error) {
 		if state, action, err = v.Planner.Plan(ctx, v.Now(), v.settings, v.state, coverage, source); err != nil {
 			return said, err
 		}
 		if action.Mark == nil {
-			return said, errOtherPlan
+			return said, errPlanChanged
 		}
 		said = *action.Mark
 		encoded, err = state.Encode()
@@ -204,20 +208,20 @@ func (v *visit) planAndRecord(ctx context.Context, coverage Coverage, source Sou
 	return nil
 }
 
-// carryOut executes one action.
-func (v *visit) carryOut(ctx context.Context, action Action) error {
+// execute executes one action.
+func (v *dispatch) execute(ctx context.Context, action Action) error {
 	if action.Mark != nil {
 		return v.record(ctx, *action.Mark)
 	}
 	if action.Send == nil {
 		return v.save(ctx)
 	}
-	if err := v.begin(ctx); err != nil {
+	if err := v.beginDelivery(ctx); err != nil {
 		return err
 	}
-	outcome := v.Sender.Send(ctx, Delivery{Receiver: v.settings.Address, Digest: *action.Send})
+	outcome := v.Sender.Send(ctx, Delivery{Receiver: v.settings.Address, Message: *action.Send})
 	v.progress.Outcome = &outcome
-	state, said, err := v.Planner.Settle(v.Now(), v.settings, v.state, outcome)
+	state, said, err := v.Planner.ApplyOutcome(v.Now(), v.settings, v.state, outcome)
 	if err != nil {
 		return err
 	}
@@ -229,21 +233,21 @@ func (v *visit) carryOut(ctx context.Context, action Action) error {
 }
 
 // record stores what was announced together with the state.
-func (v *visit) record(ctx context.Context, said store.Announced) error {
+func (v *dispatch) record(ctx context.Context, said store.Announcement) error {
 	encoded, err := v.state.Encode()
 	if err != nil {
 		return err
 	}
 	said.State = encoded
-	if err := v.Store.MarkAnnounced(ctx, v.scanner, v.settings.Receiver, said); err != nil {
+	if err := v.Store.RecordAnnouncement(ctx, v.scanner, v.settings.Receiver, said); err != nil {
 		return fmt.Errorf("record what was said: %w", err)
 	}
 	v.stored = encoded
 	return nil
 }
 
-// begin stores the state, with the message in the outbox, before the message is sent.
-func (v *visit) begin(ctx context.Context) error {
+// beginDelivery stores the state, with the message in the outbox, before the message is sent.
+func (v *dispatch) beginDelivery(ctx context.Context) error {
 	encoded, err := v.state.Encode()
 	if err != nil {
 		return err
@@ -253,14 +257,14 @@ func (v *visit) begin(ctx context.Context) error {
 		return fmt.Errorf("store the message: %w", err)
 	}
 	v.stored = encoded
-	if v.Counted != nil {
-		v.Counted(ctx, number)
+	if v.RecordNumber != nil {
+		v.RecordNumber(ctx, number)
 	}
 	return nil
 }
 
 // save stores the state if it has changed.
-func (v *visit) save(ctx context.Context) error {
+func (v *dispatch) save(ctx context.Context) error {
 	encoded, err := v.state.Encode()
 	if err != nil || bytes.Equal(encoded, v.stored) {
 		return err
@@ -272,8 +276,8 @@ func (v *visit) save(ctx context.Context) error {
 	return nil
 }
 
-// FromStore returns the Source of one receiver. The scanner is the Scanner's UID.
-func FromStore(s store.Announcements, scanner, receiver string) Source {
+// NewStoreSource returns the Source of one receiver. The scanner is the Scanner's UID.
+func NewStoreSource(s store.Announcements, scanner, receiver string) Source {
 	return storeSource{s, scanner, receiver}
 }
 
@@ -282,11 +286,11 @@ type storeSource struct {
 	scanner, receiver string
 }
 
-func (s storeSource) News(ctx context.Context, f store.NewsFilter, limit int) ([]store.News, int, error) {
-	return s.store.News(ctx, s.scanner, s.receiver, f, limit)
+func (s storeSource) PendingChanges(ctx context.Context, f store.ChangeFilter, limit int) ([]store.FindingChange, int, error) {
+	return s.store.PendingChanges(ctx, s.scanner, s.receiver, f, limit)
 }
 
-func (s storeSource) Present(ctx context.Context, f store.NewsFilter, worst int) (store.Present, error) {
+func (s storeSource) Present(ctx context.Context, f store.ChangeFilter, worst int) (store.Present, error) {
 	return s.store.Present(ctx, s.scanner, s.receiver, f, worst)
 }
 

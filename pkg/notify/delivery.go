@@ -7,7 +7,7 @@ import (
 // Delivery asks the notifier to send a message to one receiver. It references the receiver's Secret and never holds its content.
 type Delivery struct {
 	Receiver ReceiverRef `json:"receiver"`
-	Digest   Digest      `json:"digest"`
+	Message  Message     `json:"digest"`
 }
 
 // ReceiverRef references the Secret with a receiver's address.
@@ -23,11 +23,11 @@ type ReceiverRef struct {
 // ReceiverTypeSlack is a Slack incoming webhook.
 const ReceiverTypeSlack = "slack"
 
-// PathDigests is the notifier's endpoint. It takes POST with a Delivery as JSON. The answer has an Outcome as JSON with the status 200
+// DeliveryPath is the notifier's endpoint. It takes POST with a Delivery as JSON. The answer has an Outcome as JSON with the status 200
 // (delivered), 429 (rate limited, with Retry-After), 422 (permanent), 502 (temporary) or 504 (unknown). Without an Outcome, the status is
 // 400 for a malformed request, 401 or 403 for a caller that is not the manager, 413 for a request that is too large, or 503 if the token
 // could not be reviewed.
-const PathDigests = "/v1/digests"
+const DeliveryPath = "/v1/digests"
 
 // NotifierAudience is the audience of the token that the manager presents to the notifier.
 const NotifierAudience = "scanner-operator-notifier"

@@ -31,12 +31,12 @@ const (
 	// KindStoreRestored summarizes, after the store was restored from a backup, what was not announced when the backup was made, if there
 	// is anything. It may have been announced since the backup.
 	KindStoreRestored Kind = "StoreRestored"
-	// KindNews lists what was not announced yet: changes, new images and notices about the Scanner's health.
-	KindNews Kind = "News"
+	// KindChanges lists what was not announced yet: changes, new images and notices about the Scanner's health.
+	KindChanges Kind = "News"
 )
 
-// Digest is one message, complete and independent of the receiver's format.
-type Digest struct {
+// Message is one message, complete and independent of the receiver's format.
+type Message struct {
 	// ID is unique for each message and stays the same when the message is sent again. It has 32 hexadecimal digits.
 	ID   string `json:"id"`
 	Kind Kind   `json:"kind"`
@@ -49,15 +49,15 @@ type Digest struct {
 	Engine       string `json:"engine,omitempty"`
 	EngineBefore string `json:"engineBefore,omitempty"`
 	// Totals counts findings without suppressed ones: all that are present in a summary, and the announced ones that are not fixed in
-	// KindNews.
+	// KindChanges.
 	Totals finding.Counts `json:"totals"`
-	// Excepted is, in summaries, the number of findings that exceptions suppress. Totals does not count them.
-	Excepted int `json:"excepted,omitempty"`
+	// Suppressed is, in summaries, the number of findings that exceptions suppress. Totals does not count them.
+	Suppressed int `json:"excepted,omitempty"`
 	// RestoredFrom is, for KindStoreRestored, the time of the backup.
 	RestoredFrom time.Time `json:"restoredFrom,omitzero"`
-	// Untold is the number of findings that were not announced before, for KindEngineUpdated, KindFilterWidened and KindStoreRestored.
+	// NotAnnounced is the number of findings that were not announced before, for KindEngineUpdated, KindFilterWidened and KindStoreRestored.
 	// Worst lists only such findings.
-	Untold int `json:"untold,omitempty"`
+	NotAnnounced int `json:"untold,omitempty"`
 	// Changes counts the announced changes by kind, including findings that are only counted.
 	Changes map[store.Change]int `json:"changes,omitempty"`
 	// Images is the number of image repositories that the message covers.

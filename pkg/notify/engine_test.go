@@ -17,7 +17,7 @@ const (
 )
 
 // switchTo changes the Scanner's engine. The new engine has no results yet for the running images.
-func (s *story) switchTo(engine string) {
+func (s *scenario) switchTo(engine string) {
 	s.settings.Filter.Engine = engine
 	s.settings.Generation++
 	clear(s.findings)
@@ -26,14 +26,14 @@ func (s *story) switchTo(engine string) {
 	}
 }
 
-// told returns a story in which Grype's three findings in an image were announced.
-func told(t *testing.T, policy FirstScan) *story {
+// announcedByEngine returns a story in which Grype's three findings in an image were announced.
+func announcedByEngine(t *testing.T, policy FirstScan) *scenario {
 	t.Helper()
-	s := newStory(t)
+	s := newScenario(t)
 	s.settings.FirstScan = policy
-	s.find("web", finding.Critical, 1, 3)
-	s.visit()
-	s.next()
+	s.addFindings("web", finding.Critical, 1, 3)
+	s.dispatch()
+	s.dispatchNext()
 	s.wantIdle()
 	if s.last.After.Engine != grype || s.last.After.Baseline.Phase != BaselineDone {
 		t.Fatalf("the state is %+v, want a baseline of Grype's that is done", s.last.After)
@@ -45,22 +45,22 @@ func told(t *testing.T, policy FirstScan) *story {
 // TestEngineChanged: the additional findings of another engine are one summary and no changes, whichever engine comes first. Later findings
 // are changes.
 func TestEngineChanged(t *testing.T) {
-	s := told(t, FirstScanSummary)
+	s := announcedByEngine(t, FirstScanSummary)
 	before := grype
 	for i, engine := range []string{clair, otherClair, grype, clair} {
 		s.switchTo(engine)
-		none(t, s.visit(), "nothing has a result by the new engine")
-		none(t, s.next(), "still nothing")
-		s.find("web", finding.Critical, 1, 10+5*i)
-		d := only(t, s.visit())
+		none(t, s.dispatch(), "nothing has a result by the new engine")
+		none(t, s.dispatchNext(), "still nothing")
+		s.addFindings("web", finding.Critical, 1, 10+5*i)
+		d := single(t, s.dispatch())
 		if d.Kind != KindEngineChanged || d.Engine != engine || d.EngineBefore != before || d.Totals.Critical != 10+5*i || len(d.Sections) != 0 {
 			t.Errorf("change from %s to %s: message %+v, want one summary of %d findings", before, engine, d, 10+5*i)
 		}
 		s.wantIdle()
 		s.pass(time.Hour)
-		s.find("web", finding.High, 100+i, 1)
-		s.visit()
-		if d := only(t, s.next()); d.Kind != KindNews || d.Totals.Total() != 1 || d.Sections[0].FirstTime {
+		s.addFindings("web", finding.High, 100+i, 1)
+		s.dispatch()
+		if d := single(t, s.dispatchNext()); d.Kind != KindChanges || d.Totals.Total() != 1 || d.Sections[0].FirstTime {
 			t.Errorf("after the change to %s: message %+v, want the one new finding in a known image", engine, d)
 		}
 		s.wantIdle()
@@ -72,17 +72,17 @@ func TestEngineChanged(t *testing.T) {
 // TestEngineChangedBack: after the engine is changed back, findings that were announced before are not announced as changes.
 func TestEngineChangedBack(t *testing.T) {
 	for _, policy := range []FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll} {
-		s := told(t, policy)
+		s := announcedByEngine(t, policy)
 		sent := len(s.sent)
 		for _, engine := range []string{clair, grype} {
 			s.switchTo(engine)
-			s.find("web", finding.Critical, 1, 3)
-			s.visit()
+			s.addFindings("web", finding.Critical, 1, 3)
+			s.dispatch()
 			for !s.last.Next.IsZero() {
-				s.next()
+				s.dispatchNext()
 			}
 			for _, d := range s.sent[sent:] {
-				if d.Kind == KindNews {
+				if d.Kind == KindChanges {
 					t.Errorf("firstScan %s: told as news again: %+v", policy, d)
 				}
 			}
@@ -91,25 +91,25 @@ func TestEngineChangedBack(t *testing.T) {
 	}
 }
 
-// TestEngineChangedAsleep: an image that does not run while the engine is changed gets a first-time section when it runs again, since all
+// TestEngineChangedWhileNotRunning: an image that does not run while the engine is changed gets a first-time section when it runs again, since all
 // findings of the new engine in it would look new.
-func TestEngineChangedAsleep(t *testing.T) {
+func TestEngineChangedWhileNotRunning(t *testing.T) {
 	for _, policy := range []FirstScan{FirstScanSummary, FirstScanSilent} {
-		s := told(t, policy)
-		s.find("job", finding.Critical, 1, 1)
-		s.visit()
-		only(t, s.next())
+		s := announcedByEngine(t, policy)
+		s.addFindings("job", finding.Critical, 1, 1)
+		s.dispatch()
+		single(t, s.dispatchNext())
 		s.pass(time.Hour)
-		s.gone("job")
+		s.release("job")
 		s.switchTo(clair)
-		s.find("web", finding.Critical, 1, 10)
-		s.visit()
-		s.next()
+		s.addFindings("web", finding.Critical, 1, 10)
+		s.dispatch()
+		s.dispatchNext()
 		s.pass(time.Hour)
-		s.find("job", finding.Critical, 1, 20)
-		s.find("web", finding.Critical, 200, 1)
-		s.visit()
-		d := only(t, s.next())
+		s.addFindings("job", finding.Critical, 1, 20)
+		s.addFindings("web", finding.Critical, 200, 1)
+		s.dispatch()
+		d := single(t, s.dispatchNext())
 		if len(d.Sections) != 2 {
 			t.Fatalf("firstScan %s: message %+v, want sections on two images", policy, d)
 		}
@@ -124,26 +124,26 @@ func TestEngineChangedAsleep(t *testing.T) {
 // TestEngineChangedPolicies: with FirstScanSilent, a change of the engine sends no summary. With FirstScanAll, the difference is announced
 // as changes.
 func TestEngineChangedPolicies(t *testing.T) {
-	silent := begun(t, "web")
+	silent := afterBaseline(t, "web")
 	silent.pass(time.Hour)
 	silent.switchTo(clair)
-	silent.find("web", finding.Critical, 1, 10)
-	none(t, silent.visit(), "the snapshot is open")
-	none(t, silent.next(), "the baseline is silent")
+	silent.addFindings("web", finding.Critical, 1, 10)
+	none(t, silent.dispatch(), "the snapshot is open")
+	none(t, silent.dispatchNext(), "the baseline is silent")
 	silent.wantIdle()
 	silent.pass(time.Hour)
-	silent.find("web", finding.Critical, 100, 1)
-	silent.visit()
-	if d := only(t, silent.next()); d.Totals.Total() != 1 {
+	silent.addFindings("web", finding.Critical, 100, 1)
+	silent.dispatch()
+	if d := single(t, silent.dispatchNext()); d.Totals.Total() != 1 {
 		t.Errorf("after a silent change %d findings are told, want the new one", d.Totals.Total())
 	}
 
-	all := told(t, FirstScanAll)
+	all := announcedByEngine(t, FirstScanAll)
 	all.switchTo(clair)
-	all.find("web", finding.Critical, 1, 10)
-	all.visit()
-	none(t, all.next(), "what Clair does not find is forgotten first")
-	if d := only(t, all.next()); d.Kind != KindNews || d.Totals.Total() != 7 {
+	all.addFindings("web", finding.Critical, 1, 10)
+	all.dispatch()
+	none(t, all.dispatchNext(), "what Clair does not find is forgotten first")
+	if d := single(t, all.dispatchNext()); d.Kind != KindChanges || d.Totals.Total() != 7 {
 		t.Errorf("who wants everything gets %+v, want the 7 findings that were not told", d)
 	}
 }
@@ -151,7 +151,7 @@ func TestEngineChangedPolicies(t *testing.T) {
 // TestEngineOfEarlierStates: a stored state without an engine takes the current one, without a message. An engine that is unknown for a
 // while is no change either.
 func TestEngineOfEarlierStates(t *testing.T) {
-	s := told(t, FirstScanSummary)
+	s := announcedByEngine(t, FirstScanSummary)
 	state := s.last.After
 	state.Engine = ""
 	encoded, err := state.Encode()
@@ -161,7 +161,7 @@ func TestEngineOfEarlierStates(t *testing.T) {
 	s.must(s.store.SaveReceiverState(t.Context(), scannerUID, s.settings.Receiver, encoded))
 	for _, engine := range []string{"", grype, "", grype} {
 		s.settings.Filter.Engine = engine
-		none(t, s.visit(), fmt.Sprintf("engine %q is no change", engine))
+		none(t, s.dispatch(), fmt.Sprintf("engine %q is no change", engine))
 		s.wantIdle()
 	}
 	if s.last.After.Engine != grype {
@@ -185,66 +185,66 @@ func TestEngineChangedWhileOpen(t *testing.T) {
 		"there and elsewhere": {false, []string{clair, grype, otherClair}, KindEngineChanged, grype},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStory(t)
+			s := newScenario(t)
 			if tt.first {
 				s.image("web", ImagePending)
-				s.visit()
+				s.dispatch()
 			} else {
-				s = told(t, FirstScanSummary)
+				s = announcedByEngine(t, FirstScanSummary)
 			}
 			sent := len(s.sent)
 			for _, engine := range tt.engines {
 				s.switchTo(engine)
-				none(t, s.visit(), "there is no result")
+				none(t, s.dispatch(), "there is no result")
 				s.pass(10 * time.Second)
 			}
-			s.find("web", finding.Critical, 1, 3)
-			s.visit()
+			s.addFindings("web", finding.Critical, 1, 3)
+			s.dispatch()
 			for !s.last.Next.IsZero() {
-				s.next()
+				s.dispatchNext()
 			}
 			if tt.kind == "" {
 				none(t, s.sent[sent:], "the change was undone")
 				return
 			}
-			if d := only(t, s.sent[sent:]); d.Kind != tt.kind || d.EngineBefore != tt.before {
+			if d := single(t, s.sent[sent:]); d.Kind != tt.kind || d.EngineBefore != tt.before {
 				t.Errorf("message %+v, want %s after %q", d, tt.kind, tt.before)
 			}
 		})
 	}
 }
 
-// TestEngineChangedOnTheWay: a message in the outbox for the previous engine is finished first. Its delivery does not end the new engine's
+// TestEngineChangedWithOutbox: a message in the outbox for the previous engine is finished first. Its delivery does not end the new engine's
 // baseline.
-func TestEngineChangedOnTheWay(t *testing.T) {
-	for name, beginning := range map[string]func(t *testing.T) *story{
-		"news": func(t *testing.T) *story {
-			s := told(t, FirstScanSummary)
-			s.find("web", finding.Critical, 50, 1)
+func TestEngineChangedWithOutbox(t *testing.T) {
+	for name, beginning := range map[string]func(t *testing.T) *scenario{
+		"news": func(t *testing.T) *scenario {
+			s := announcedByEngine(t, FirstScanSummary)
+			s.addFindings("web", finding.Critical, 50, 1)
 			return s
 		},
-		"the first summary": func(t *testing.T) *story {
-			s := newStory(t)
-			s.find("web", finding.Critical, 1, 3)
+		"the first summary": func(t *testing.T) *scenario {
+			s := newScenario(t)
+			s.addFindings("web", finding.Critical, 1, 3)
 			return s
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := beginning(t)
 			s.outcomes = []Outcome{{Result: Temporary, Reason: ReasonReceiverFailed}}
-			s.visit()
-			first := only(t, s.next())
+			s.dispatch()
+			first := single(t, s.dispatchNext())
 			s.switchTo(clair)
-			if again := only(t, s.next()); again.ID != first.ID {
+			if again := single(t, s.dispatchNext()); again.ID != first.ID {
 				t.Errorf("message %s is sent after %s was not delivered", again.ID, first.ID)
 			}
 			if b := s.last.After.Baseline; b.Phase != BaselineOpen || b.EngineBefore != grype {
 				t.Errorf("the baseline is %+v, want one of the new engine", b)
 			}
-			s.find("web", finding.Critical, 1, 20)
-			none(t, s.visit(), "the snapshot is open")
-			none(t, s.next(), "groupInterval")
-			if d := only(t, s.next()); d.Kind != KindEngineChanged || d.Totals.Critical != 20 {
+			s.addFindings("web", finding.Critical, 1, 20)
+			none(t, s.dispatch(), "the snapshot is open")
+			none(t, s.dispatchNext(), "groupInterval")
+			if d := single(t, s.dispatchNext()); d.Kind != KindEngineChanged || d.Totals.Critical != 20 {
 				t.Errorf("message %+v, want one summary", d)
 			}
 			s.wantIdle()
@@ -254,17 +254,17 @@ func TestEngineChangedOnTheWay(t *testing.T) {
 
 // TestEngineSummaryTooOld: the findings of a summary that is never delivered stay not announced, even if the engine is changed back.
 func TestEngineSummaryTooOld(t *testing.T) {
-	s := told(t, FirstScanSummary)
+	s := announcedByEngine(t, FirstScanSummary)
 	s.switchTo(clair)
-	s.find("web", finding.Critical, 1, 10)
-	s.visit()
+	s.addFindings("web", finding.Critical, 1, 10)
+	s.dispatch()
 	s.outcomes = []Outcome{{Result: Permanent, Reason: ReasonReceiverRefused}}
-	only(t, s.next())
+	single(t, s.dispatchNext())
 	s.switchTo(grype)
-	s.find("web", finding.Critical, 1, 4)
-	s.pass(outboxAge)
-	none(t, s.visit(), "the summary is thrown away, and the change is undone")
-	if d := only(t, s.next()); d.Kind != KindNews || d.Totals.Total() != 1 {
+	s.addFindings("web", finding.Critical, 1, 4)
+	s.pass(maxOutboxAge)
+	none(t, s.dispatch(), "the summary is thrown away, and the change is undone")
+	if d := single(t, s.dispatchNext()); d.Kind != KindChanges || d.Totals.Total() != 1 {
 		t.Errorf("message %+v, want Grype's one finding that was never told", d)
 	}
 }
@@ -272,15 +272,15 @@ func TestEngineSummaryTooOld(t *testing.T) {
 // TestEngineChangedLate: after a change of the engine, an open baseline waits for the new engine as long as it would have for the first
 // one.
 func TestEngineChangedLate(t *testing.T) {
-	s := newStory(t)
+	s := newScenario(t)
 	s.image("web", ImagePending)
-	s.visit()
-	s.pass(baselinePatience - time.Minute)
+	s.dispatch()
+	s.pass(baselineTimeout - time.Minute)
 	s.switchTo(clair)
-	none(t, s.visit(), "the snapshot is open again")
-	none(t, s.next(), "the new engine has no result yet")
-	s.wantNext(baselinePatience - s.settings.GroupWait)
-	if d := only(t, s.next()); d.Kind != KindFirstScan || d.Remaining.Pending != 1 {
+	none(t, s.dispatch(), "the snapshot is open again")
+	none(t, s.dispatchNext(), "the new engine has no result yet")
+	s.wantNext(baselineTimeout - s.settings.GroupWait)
+	if d := single(t, s.dispatchNext()); d.Kind != KindFirstScan || d.Remaining.Pending != 1 {
 		t.Errorf("message %+v, want the first summary, with one image that waits", d)
 	}
 }
@@ -288,24 +288,24 @@ func TestEngineChangedLate(t *testing.T) {
 // TestExceptionEndsDuringASummary: a finding that is suppressed when a summary is composed is announced when the exception ends, however
 // long the delivery of the summary takes.
 func TestExceptionEndsDuringASummary(t *testing.T) {
-	s := told(t, FirstScanSummary)
+	s := announcedByEngine(t, FirstScanSummary)
 	s.switchTo(clair)
-	s.visit()
-	s.next()
-	s.find("web", finding.Critical, 1, 5)
+	s.dispatch()
+	s.dispatchNext()
+	s.addFindings("web", finding.Critical, 1, 5)
 	s.settings.Filter.Exceptions = exception.NewSet([]exception.Exception{
 		{UID: "1", Namespace: "shop", Name: "accepted", Vulnerabilities: []string{"CVE-2026-0002"}},
 	}, s.now)
 	s.outcomes = []Outcome{{Result: Temporary, Reason: ReasonReceiverFailed}}
-	only(t, s.visit())
+	single(t, s.dispatch())
 	s.settings.Filter.Exceptions = exception.Set{}
-	if d := only(t, s.next()); d.Kind != KindEngineChanged || d.Totals.Critical != 4 {
+	if d := single(t, s.dispatchNext()); d.Kind != KindEngineChanged || d.Totals.Critical != 4 {
 		t.Fatalf("message %+v, want the summary of the four findings that no exception covered", d)
 	}
 	sent := len(s.sent)
-	s.rest()
-	d := only(t, s.sent[sent:])
-	if d.Kind != KindNews || d.Totals.Total() != 1 || d.Sections[0].Items[0].ID != "CVE-2026-0002" || !d.Sections[0].Items[0].ExceptionEnded {
+	s.dispatchUntilIdle()
+	d := single(t, s.sent[sent:])
+	if d.Kind != KindChanges || d.Totals.Total() != 1 || d.Sections[0].Items[0].ID != "CVE-2026-0002" || !d.Sections[0].Items[0].ExceptionEnded {
 		t.Errorf("message %+v, want the finding whose exception has ended", d)
 	}
 }
@@ -315,28 +315,28 @@ func TestExceptionEndsDuringASummary(t *testing.T) {
 func TestEngineChangedDuringDelivery(t *testing.T) {
 	const advisory = "GHSA-aaaa-bbbb-cccc"
 	byAdvisory := func(f *finding.Finding) { f.ID, f.Aliases = advisory, nil }
-	s := newStory(t)
+	s := newScenario(t)
 	s.settings.FirstScan, s.settings.Notices = FirstScanSilent, true
-	s.find("web", finding.Critical, 1, 1, func(f *finding.Finding) { f.Aliases = []string{advisory} })
-	s.visit()
-	s.next()
+	s.addFindings("web", finding.Critical, 1, 1, func(f *finding.Finding) { f.Aliases = []string{advisory} })
+	s.dispatch()
+	s.dispatchNext()
 	s.wantIdle()
 	s.pass(time.Hour)
 	s.switchTo(clair)
-	s.visit()
+	s.dispatch()
 	s.coverage.Notices = []Notice{{ID: "one", Kind: NoticeScansFailing}}
-	s.visit()
+	s.dispatch()
 	s.outcomes = []Outcome{answerLost}
-	only(t, s.next())
-	s.find("web", finding.Medium, 1, 1, byAdvisory)
+	single(t, s.dispatchNext())
+	s.addFindings("web", finding.Medium, 1, 1, byAdvisory)
 	s.pass(time.Minute)
-	only(t, s.visit())
+	single(t, s.dispatch())
 	if s.last.After.Baseline.Phase != BaselineDone {
 		t.Fatalf("state %+v, want the baseline to end with the message", s.last.After)
 	}
 	s.pass(time.Hour)
-	s.find("web", finding.Critical, 1, 1, byAdvisory)
-	none(t, s.visit(), "it was announced as critical")
+	s.addFindings("web", finding.Critical, 1, 1, byAdvisory)
+	none(t, s.dispatch(), "it was announced as critical")
 	s.wantIdle()
 }
 
@@ -345,19 +345,19 @@ func TestEngineChangedDuringDelivery(t *testing.T) {
 func TestEngineChangedFirstScanAll(t *testing.T) {
 	for name, changes := range map[string][]store.Change{"every change": everyKindOfChange, "by default": nil} {
 		t.Run(name, func(t *testing.T) {
-			s := told(t, FirstScanAll)
+			s := announcedByEngine(t, FirstScanAll)
 			s.settings.Filter.Changes = changes
-			s.rest()
+			s.dispatchUntilIdle()
 			sent := len(s.sent)
 			s.switchTo(clair)
-			s.visit()
-			s.find("web", finding.Critical, 2, 2) // the same image; Clair does not know 0001
-			s.rest()
+			s.dispatch()
+			s.addFindings("web", finding.Critical, 2, 2) // the same image; Clair does not know 0001
+			s.dispatchUntilIdle()
 			s.pass(time.Hour)
 			s.switchTo(grype)
-			s.visit()
-			s.find("web", finding.Critical, 1, 3)
-			s.rest()
+			s.dispatch()
+			s.addFindings("web", finding.Critical, 1, 3)
+			s.dispatchUntilIdle()
 			for _, d := range s.sent[sent:] {
 				if d.Changes[store.ChangeFixed]+d.Changes[store.ChangeRegressed] > 0 {
 					t.Errorf("message %+v, but nothing was fixed and nothing came back", d)
@@ -369,13 +369,13 @@ func TestEngineChangedFirstScanAll(t *testing.T) {
 
 // TestEngineChangedBackAtOnce: an engine that the Scanner has for a moment only, and whose results were there already, fixes nothing.
 func TestEngineChangedBackAtOnce(t *testing.T) {
-	s := told(t, FirstScanSummary)
+	s := announcedByEngine(t, FirstScanSummary)
 	sent := len(s.sent)
 	s.switchTo(clair)
-	s.find("web", finding.Critical, 2, 2) // Clair does not know 0001
-	s.visit()
+	s.addFindings("web", finding.Critical, 2, 2) // Clair does not know 0001
+	s.dispatch()
 	s.switchTo(grype)
-	s.find("web", finding.Critical, 1, 3)
-	s.rest()
+	s.addFindings("web", finding.Critical, 1, 3)
+	s.dispatchUntilIdle()
 	none(t, s.sent[sent:], "nothing has changed")
 }

@@ -16,12 +16,12 @@ type topic struct {
 	v          int
 }
 
-// tale is what was last announced about a topic.
-type tale struct {
+// announcement is what was last announced about a topic.
+type announcement struct {
 	severity           finding.Severity
 	fixable, exploited bool
 	// fixed is true if the topic has been fixed since, excepted if an exception suppressed it.
-	fixed, excepted bool
+	fixed, suppressed bool
 	// named is true if the topic was announced by its CVE.
 	named bool
 	// vague is true if the reports of the repository's images differ, so that the model does not know which of them was announced.
@@ -40,8 +40,8 @@ func (w *world) theEngine() engines {
 	return 1
 }
 
-// memory is what was announced to a receiver.
-type memory map[topic]tale
+// announcements is what was announced to a receiver.
+type announcements map[topic]announcement
 
 // worst returns the fact by which findings of one topic are announced.
 func worst(facts []fact) fact {
@@ -55,22 +55,22 @@ func differ(facts []fact) bool {
 	return slices.ContainsFunc(facts, func(f fact) bool { return f != facts[0] })
 }
 
-func (w *world) tellOf(facts []fact) tale {
+func (w *world) tellOf(facts []fact) announcement {
 	f := worst(facts)
-	return tale{
-		severity: f.severity, fixable: f.fixable, exploited: f.exploited, named: f.named, vague: differ(facts), engines: w.theEngine(),
+	return announcement{
+		severity: f.severity, fixable: f.fixable, exploited: f.exploited, named: f.hasCVE, vague: differ(facts), engines: w.theEngine(),
 	}
 }
 
 // changes returns the changes to announce for a topic, given the facts that pass the receiver's filter.
-func (w *world) changes(known tale, heard bool, passing []fact) []store.Change {
+func (w *world) changes(known announcement, heard bool, passing []fact) []store.Change {
 	if len(passing) == 0 {
 		return nil
 	}
 	switch {
 	case !heard:
 		return []store.Change{store.ChangeNew, store.ChangeEscalated}
-	case known.excepted:
+	case known.suppressed:
 		return []store.Change{store.ChangeNew}
 	case known.fixed:
 		return []store.Change{store.ChangeRegressed}
@@ -88,8 +88,8 @@ func (w *world) changes(known tale, heard bool, passing []fact) []store.Change {
 }
 
 // fixed reports whether a topic is fixed and was not announced as fixed.
-func (w *world) fixed(t topic, known tale) bool {
-	return !known.fixed && known.engines&w.theEngine() != 0 && w.settled(t.repository) && !w.suspect() && len(w.sightings(t.repository, t.v)) == 0 && !w.unconfirmed(t.repository, t.v)
+func (w *world) fixed(t topic, known announcement) bool {
+	return !known.fixed && known.engines&w.theEngine() != 0 && w.isComplete(t.repository) && !w.hasAnomaly() && len(w.reportedFacts(t.repository, t.v)) == 0 && !w.unconfirmed(t.repository, t.v)
 }
 
 // wants reports whether the receiver wants a kind of change.
@@ -100,15 +100,15 @@ func (w *world) wants(change store.Change) bool {
 	return change != store.ChangeFixed
 }
 
-// followUp updates the records of a receiver without a message, as store.Announcements.FollowUp does. Until a summary is delivered, and
+// updateExtent updates the records of a receiver without a message, as store.Announcements.FollowUp does. Until a summary is delivered, and
 // while a message is in the outbox, it updates less, as extent says.
-func (w *world) followUp(m memory, extent store.Extent) {
+func (w *world) followUp(m announcements, extent store.UpdateExtent) {
 	for t, known := range m {
-		sightings, passing := w.sightings(t.repository, t.v), w.passing(t.repository, t.v)
-		uncovered := slices.ContainsFunc(sightings, func(f fact) bool { return !w.covered(t.repository, t.v, f) })
+		sightings, passing := w.reportedFacts(t.repository, t.v), w.passing(t.repository, t.v)
+		uncovered := slices.ContainsFunc(sightings, func(f fact) bool { return !w.isSuppressed(t.repository, t.v, f) })
 		for _, change := range w.changes(known, true, passing) {
 			switch {
-			case extent != store.FollowAll || w.wants(change):
+			case extent != store.UpdateAll || w.wants(change):
 			case differ(sightings):
 				known.vague = true
 			case change == store.ChangeRegressed:
@@ -119,35 +119,35 @@ func (w *world) followUp(m memory, extent store.Extent) {
 				known.severity, known.exploited = worst(passing).severity, worst(passing).exploited
 			}
 		}
-		if extent != store.FollowExceptions && len(sightings) > 0 {
-			known.named = worst(sightings).named
+		if extent != store.UpdateSuppressed && len(sightings) > 0 {
+			known.named = worst(sightings).hasCVE
 		}
 		switch {
-		case differ(sightings) && slices.ContainsFunc(sightings, func(f fact) bool { return w.covered(t.repository, t.v, f) }):
+		case differ(sightings) && slices.ContainsFunc(sightings, func(f fact) bool { return w.isSuppressed(t.repository, t.v, f) }):
 			known.vague = true
 		case len(sightings) > 0 && !uncovered:
 			// A topic that comes back suppressed, possibly by another ID, is later announced as regressed or because its exception ended.
-			known.vague = known.vague || known.fixed || known.named != worst(sightings).named
-			known.excepted, known.fixed = true, false
-		case extent == store.FollowAll && w.fixed(t, known) && (known.excepted || !w.wants(store.ChangeFixed)):
-			known.excepted, known.fixed = false, true
+			known.vague = known.vague || known.fixed || known.named != worst(sightings).hasCVE
+			known.suppressed, known.fixed = true, false
+		case extent == store.UpdateAll && w.fixed(t, known) && (known.suppressed || !w.wants(store.ChangeFixed)):
+			known.suppressed, known.fixed = false, true
 		}
 		m[t] = known
 	}
 }
 
-// learn takes in what one message says.
-func (m memory) learn(said []store.Said, by engines) {
+// recordMessage takes in what one message says.
+func (m announcements) recordMessage(said []store.AnnouncedFinding, by engines) {
 	for _, s := range said {
-		m[topicOf(s)] = tale{severity: s.Severity, fixable: s.Fixable, exploited: s.KnownExploited, named: strings.HasPrefix(s.ID, "CVE"), fixed: s.Change == store.ChangeFixed, engines: by}
+		m[topicOf(s)] = announcement{severity: s.Severity, fixable: s.Fixable, exploited: s.KnownExploited, named: strings.HasPrefix(s.ID, "CVE"), fixed: s.Change == store.ChangeFixed, engines: by}
 	}
 }
 
-func topicOf(s store.Said) topic { return topic{s.Repository, numberOf(s.ID)} }
+func topicOf(s store.AnnouncedFinding) topic { return topic{s.Repository, numberOf(s.ID)} }
 
 // everything returns what a summary announces.
-func (w *world) everything() memory {
-	all := memory{}
+func (w *world) everything() announcements {
+	all := announcements{}
 	for _, repository := range append(slices.Clone(repositories), bulkRepository) {
 		for v := range w.knows {
 			if passing := w.passing(repository, v); len(passing) > 0 {
@@ -159,9 +159,9 @@ func (w *world) everything() memory {
 }
 
 // forget drops what is not found any more. What stays is found by this engine as well.
-func (w *world) forget(m memory) {
+func (w *world) forget(m announcements) {
 	for t, known := range m {
-		if len(w.sightings(t.repository, t.v)) == 0 {
+		if len(w.reportedFacts(t.repository, t.v)) == 0 {
 			delete(m, t)
 			continue
 		}
@@ -172,12 +172,12 @@ func (w *world) forget(m memory) {
 
 // message is a message that was composed.
 type message struct {
-	digest Digest
+	digest Message
 	// said lists what the message announces. covers is what a summary announces by counting.
-	said   []store.Said
-	covers memory
+	said   []store.AnnouncedFinding
+	covers announcements
 	// before is what was recorded earlier about the topics in covers. retracted is true if the message was never delivered.
-	before    memory
+	before    announcements
 	retracted bool
 	// taken is the number of times that the receiver accepted the message. doubts is how many of these may be unknown to the manager.
 	taken, doubts int
@@ -189,12 +189,12 @@ type message struct {
 	givenUp bool
 }
 
-// audience is the receiver, and what the manager has recorded about it.
-type audience struct {
+// receiverModel is the receiver, and what the manager has recorded about it.
+type receiverModel struct {
 	w *world
 	// recorded is what counts as announced. heard is what really reached the receiver, or was recorded silently.
-	recorded, heard memory
-	messages        map[string]*message
+	recorded, received announcements
+	messages           map[string]*message
 	// credits count how often a topic may be announced again, because a summary with it was never delivered.
 	credits map[topic]int
 	// notices are those that hold according to the messages received.
@@ -206,41 +206,41 @@ type audience struct {
 	latest        *message
 }
 
-func newAudience(w *world) *audience {
-	a := &audience{
-		w: w, recorded: memory{}, heard: memory{}, messages: map[string]*message{}, credits: map[topic]int{},
+func newReceiverModel(w *world) *receiverModel {
+	a := &receiverModel{
+		w: w, recorded: announcements{}, received: announcements{}, messages: map[string]*message{}, credits: map[topic]int{},
 		notices: map[string]bool{}, last: -time.Hour, latest: &message{},
 	}
-	w.archive.saved, w.archive.marked = a.saved, a.marked
+	w.archive.onStateSaved, w.archive.onMarked = a.stateSaved, a.applyMark
 	return a
 }
 
-// saved inspects a state that was stored: a message in it that is not known yet was just composed.
-func (a *audience) saved(encoded []byte) {
+// stateSaved inspects a state that was stored: a message in it that is not known yet was just composed.
+func (a *receiverModel) stateSaved(encoded []byte) {
 	state, err := ParseState(encoded)
 	must(a.w.rt, err)
-	if state.Outbox == nil || a.messages[state.Outbox.Digest.ID] != nil {
+	if state.Outbox == nil || a.messages[state.Outbox.Message.ID] != nil {
 		return
 	}
-	m := &message{digest: state.Outbox.Digest, said: state.Outbox.Said, before: memory{}, by: a.w.theEngine(), composed: a.elapsed}
+	m := &message{digest: state.Outbox.Message, said: state.Outbox.Announcements, before: announcements{}, by: a.w.theEngine(), composed: a.elapsed}
 	a.messages[m.digest.ID] = m
 	for _, s := range m.said {
-		a.judge(s)
+		a.checkChange(s)
 	}
 }
 
-// judge fails the test if a change is announced that did not happen, or that is suppressed by an exception.
-func (a *audience) judge(s store.Said) {
+// checkChange fails the test if a change is announced that did not happen, or that is suppressed by an exception.
+func (a *receiverModel) checkChange(s store.AnnouncedFinding) {
 	w, t := a.w, topicOf(s)
-	known, heard := a.heard[t]
-	sightings, passing := w.sightings(t.repository, t.v), w.passing(t.repository, t.v)
+	known, heard := a.received[t]
+	sightings, passing := w.reportedFacts(t.repository, t.v), w.passing(t.repository, t.v)
 	finders := known.engines
 	if !heard {
 		finders = w.theEngine()
 	}
 	switch {
-	case s.Change == store.ChangeFixed && !w.fixed(t, tale{engines: finders}):
-		w.rt.Fatalf("%v is told to be fixed, and is not: %+v, suspect %t", t, sightings, w.suspect())
+	case s.Change == store.ChangeFixed && !w.fixed(t, announcement{engines: finders}):
+		w.rt.Fatalf("%v is told to be fixed, and is not: %+v, suspect %t", t, sightings, w.hasAnomaly())
 	case s.Change != store.ChangeFixed && len(passing) == 0:
 		w.rt.Fatalf("%v is told as %s, and nothing of it passes the filter and all exceptions: %+v", t, s.Change, sightings)
 	case !w.wants(s.Change) && heard:
@@ -256,19 +256,19 @@ func (a *audience) judge(s store.Said) {
 	w.rt.Fatalf("%v is told as %s (%+v), though the receiver knows %+v (%t) and the images have %+v", t, s.Change, s, known, heard, sightings)
 }
 
-// marked applies to the model what the store recorded.
-func (a *audience) marked(said store.Announced) {
+// applyMark applies to the model what the store recorded.
+func (a *receiverModel) applyMark(said store.Announcement) {
 	w := a.w
-	a.saved(said.State)
+	a.stateSaved(said.State)
 	if m := a.messages[said.Retract]; m != nil {
 		a.retract(m)
 	}
-	if said.ForgetRepositories || said.All != nil && said.All.OnlyForget {
+	if said.ResetRepositories || said.Snapshot != nil && said.Snapshot.OnlyForget {
 		w.forget(a.recorded)
-		w.forget(a.heard)
+		w.forget(a.received)
 	}
-	m := a.messages[said.DigestID]
-	if said.All != nil && !said.All.OnlyForget {
+	m := a.messages[said.MessageID]
+	if said.Snapshot != nil && !said.Snapshot.OnlyForget {
 		all := w.everything()
 		switch {
 		case m != nil:
@@ -281,39 +281,39 @@ func (a *audience) marked(said store.Announced) {
 		case w.settings.FirstScan != FirstScanSilent:
 			w.rt.Fatalf("%d findings are passed over, which the receiver did not ask for", len(all))
 		default:
-			a.heard.adopt(all)
+			a.received.recordAll(all)
 		}
-		a.recorded.adopt(all)
+		a.recorded.recordAll(all)
 		return
 	}
 	if m != nil {
-		m.givenUp = said.Log.Unconfirmed
+		m.givenUp = said.LogEntry.Unconfirmed
 		switch {
-		case m.givenUp && (m.unanswered == 0 || a.unanswered < maxUnanswered && a.elapsed-m.composed < outboxAge):
+		case m.givenUp && (m.unanswered == 0 || a.unanswered < maxUnanswered && a.elapsed-m.composed < maxOutboxAge):
 			w.rt.Fatalf("message %s is given up after %d attempts without an answer, and %s", m.digest.ID, m.unanswered, a.elapsed-m.composed)
 		case m.givenUp:
-			a.unanswered = min(a.unanswered, maxUnanswered-unansweredAgain)
-			a.giveUp(m)
+			a.unanswered = min(a.unanswered, maxUnanswered-maxUnansweredWhileSilent)
+			a.assumeReceived(m)
 		case m.taken == 0:
 			w.rt.Fatalf("message %s is recorded as told, and was never taken", m.digest.ID)
 		}
-		a.recorded.learn(m.said, m.by)
+		a.recorded.recordMessage(m.said, m.by)
 		// What was followed up while it was on its way was of what was recorded before.
-		a.heard.learn(m.said, m.by)
+		a.received.recordMessage(m.said, m.by)
 	}
 }
 
-func (m memory) adopt(others memory) {
+func (m announcements) recordAll(others announcements) {
 	for t, known := range others {
 		m[t] = known
 	}
 }
 
-// giveUp treats an unanswered message as received, whether it arrived or not. The end of a notice may then be announced without its
+// assumeReceived treats an unanswered message as received, whether it arrived or not. The end of a notice may then be announced without its
 // beginning.
-func (a *audience) giveUp(m *message) {
+func (a *receiverModel) assumeReceived(m *message) {
 	for t := range m.covers {
-		a.heard[t] = a.recorded[t]
+		a.received[t] = a.recorded[t]
 	}
 	for _, n := range m.digest.Notices {
 		a.notices[n.ID] = !n.Over
@@ -321,7 +321,7 @@ func (a *audience) giveUp(m *message) {
 }
 
 // retract reverts the records of a summary that was never delivered. A message that the receiver may have must not be composed again.
-func (a *audience) retract(m *message) {
+func (a *receiverModel) retract(m *message) {
 	if m.unanswered > 0 {
 		a.w.rt.Fatalf("message %s is composed anew after %d attempts without an answer", m.digest.ID, m.unanswered)
 	}
@@ -337,8 +337,8 @@ func (a *audience) retract(m *message) {
 	}
 }
 
-// take has the receiver accept a message.
-func (a *audience) take(id string) {
+// accept has the receiver accept a message.
+func (a *receiverModel) accept(id string) {
 	m := a.messages[id]
 	m.taken++
 	switch interval := a.w.settings.GroupInterval; {
@@ -349,16 +349,16 @@ func (a *audience) take(id string) {
 	default:
 		// A summary is recorded before it is sent. FollowUp may have updated these records since.
 		for t := range m.covers {
-			a.heard[t] = a.recorded[t]
+			a.received[t] = a.recorded[t]
 		}
-		a.heard.learn(m.said, m.by)
-		a.read(m.digest.Notices)
+		a.received.recordMessage(m.said, m.by)
+		a.acceptNotices(m.digest.Notices)
 	}
 	a.last, a.latest = a.elapsed, m
 }
 
-// read fails the test unless each notice begins before it is over, and is over before it begins again.
-func (a *audience) read(notices []Notice) {
+// acceptNotices fails the test unless each notice begins before it is over, and is over before it begins again.
+func (a *receiverModel) acceptNotices(notices []Notice) {
 	for _, n := range notices {
 		if a.notices[n.ID] != n.Over {
 			a.w.rt.Fatalf("notice %s (over: %t) is told, and the receiver knew", n.ID, n.Over)
@@ -367,11 +367,11 @@ func (a *audience) read(notices []Notice) {
 	}
 }
 
-// doubt records that the manager may not know that the receiver has a message.
-func (a *audience) doubt(id string) { a.messages[id].doubts++ }
+// addUncertainDelivery records that the manager may not know that the receiver has a message.
+func (a *receiverModel) addUncertainDelivery(id string) { a.messages[id].doubts++ }
 
-// check fails the test if a message was delivered more often than unanswered attempts explain.
-func (a *audience) check() {
+// checkDuplicates fails the test if a message was delivered more often than unanswered attempts explain.
+func (a *receiverModel) checkDuplicates() {
 	for id, m := range a.messages {
 		if m.taken > 1+m.doubts {
 			a.w.rt.Fatalf("message %s was taken %d times, and %d times that may have stayed unknown", id, m.taken, m.doubts)
@@ -380,7 +380,7 @@ func (a *audience) check() {
 }
 
 // checkComplete fails the test if something was not announced. It must be called when nothing is pending.
-func (a *audience) checkComplete() {
+func (a *receiverModel) checkComplete() {
 	w := a.w
 	for id, m := range a.messages {
 		if m.taken == 0 && m.covers != nil && !m.retracted && !m.givenUp {
@@ -399,7 +399,7 @@ func (a *audience) checkComplete() {
 		}
 	}
 	for t, known := range a.recorded {
-		if w.wants(store.ChangeFixed) && !known.vague && !known.excepted && w.fixed(t, known) {
+		if w.wants(store.ChangeFixed) && !known.vague && !known.suppressed && w.fixed(t, known) {
 			w.rt.Fatalf("%v was told as %+v, and never that it is fixed", t, known)
 		}
 	}

@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	// noticePatience is how long a notice must be absent before it is announced as over, so that a flapping notice is not announced each
+	// noticeOverAfter is how long a notice must be absent before it is announced as over, so that a flapping notice is not announced each
 	// time.
-	noticePatience = 10 * time.Minute
+	noticeOverAfter = 10 * time.Minute
 	// maxNotices bounds the notices of one message; the others wait for the next. maxExamples bounds the examples of one notice.
 	maxNotices  = 8
 	maxExamples = 5
 )
 
-// followNotices updates which announced notices still hold. The notice about an expiring exception is announced once, and forgotten after
+// updateNotices updates which announced notices still hold. The notice about an expiring exception is announced once, and forgotten after
 // the exception has expired. A notice about a receiver is forgotten when the receiver is removed.
-func (l *look) followNotices() {
+func (l *planning) updateNotices() {
 	if !l.settings.Notices {
 		l.state.Notices = nil
 		return
@@ -33,7 +33,7 @@ func (l *look) followNotices() {
 		}
 		l.state.Notices[id] = told
 		// Before it expires, the exception may suppress something again, such as what a CronJob runs. It must not be announced twice.
-		ended := told.Notice.Kind == NoticeExceptionExpires && told.over(l.now) && !l.now.Before(told.Notice.Until)
+		ended := told.Notice.Kind == NoticeExceptionExpires && told.isOver(l.now) && !l.now.Before(told.Notice.Until)
 		// A removed receiver cannot answer again.
 		removed := told.Notice.Kind == NoticeUnconfirmed && !slices.Contains(l.coverage.Receivers, told.Notice.Name)
 		if ended || removed {
@@ -42,35 +42,35 @@ func (l *look) followNotices() {
 	}
 }
 
-// over reports whether the notice has been absent for noticePatience.
-func (t ToldNotice) over(now time.Time) bool {
-	return !t.AbsentSince.IsZero() && !now.Before(t.AbsentSince.Add(noticePatience))
+// isOver reports whether the notice has been absent for noticeOverAfter.
+func (t AnnouncedNotice) isOver(now time.Time) bool {
+	return !t.AbsentSince.IsZero() && !now.Before(t.AbsentSince.Add(noticeOverAfter))
 }
 
-// outgrown reports whether a notice about failed images is so much worse that it is announced again: twice as many images, and at least ten
+// isMuchWorse reports whether a notice about failed images is so much worse that it is announced again: twice as many images, and at least ten
 // more.
-func (t ToldNotice) outgrown(n Notice) bool {
+func (t AnnouncedNotice) isMuchWorse(n Notice) bool {
 	return n.Kind == NoticeImagesFailed && n.Count >= max(2*t.Notice.Count, t.Notice.Count+10)
 }
 
-// untoldNotices returns the notices to announce: new ones, much worse ones and those that are over, at most maxNotices. next is when to
+// pendingNotices returns the notices to announce: new ones, much worse ones and those that are over, at most maxNotices. next is when to
 // plan again; zero for never.
-func (l *look) untoldNotices() (notices []Notice, next time.Time) {
+func (l *planning) pendingNotices() (notices []Notice, next time.Time) {
 	if !l.settings.Notices {
 		return nil, time.Time{}
 	}
 	for _, n := range l.coverage.Notices {
-		if told, known := l.state.Notices[n.ID]; !known || told.outgrown(n) {
-			notices = append(notices, newNotice(n))
+		if told, known := l.state.Notices[n.ID]; !known || told.isMuchWorse(n) {
+			notices = append(notices, boundedNotice(n))
 		}
 	}
 	for _, told := range l.state.Notices {
 		switch {
 		case told.AbsentSince.IsZero():
-		case !told.over(l.now):
-			next = soonest(next, told.AbsentSince.Add(noticePatience))
+		case !told.isOver(l.now):
+			next = earliestSet(next, told.AbsentSince.Add(noticeOverAfter))
 		case told.Notice.Kind == NoticeExceptionExpires:
-			next = soonest(next, told.Notice.Until)
+			next = earliestSet(next, told.Notice.Until)
 		default:
 			over := told.Notice
 			over.Over = true
@@ -88,8 +88,8 @@ var noticeOrder = map[NoticeKind]int{
 	NoticeScansFailing: 1, NoticeDataOutdated: 2, NoticeDataAnomaly: 3, NoticeImagesFailed: 4, NoticeUnconfirmed: 5, NoticeExceptionExpires: 6,
 }
 
-// newNotice returns n with its texts and examples within bounds. The ID comes from the operator itself and needs no bound.
-func newNotice(n Notice) Notice {
+// boundedNotice returns n with its texts and examples within bounds. The ID comes from the operator itself and needs no bound.
+func boundedNotice(n Notice) Notice {
 	n.Reason, n.Name, n.Detail = clip(n.Reason, maxText), clip(n.Name, maxText), clip(n.Detail, MaxMessageBytes)
 	n.Since, n.Until = encodable(n.Since), encodable(n.Until)
 	examples := slices.Clone(n.Examples[:min(len(n.Examples), maxExamples)])
@@ -100,20 +100,20 @@ func newNotice(n Notice) Notice {
 	return n
 }
 
-// hearNotices records the notices of a message as announced, and forgets those that the message announces as over.
-func (s *State) hearNotices(notices []Notice) {
+// recordNotices records the notices of a message as announced, and forgets those that the message announces as over.
+func (s *State) recordNotices(notices []Notice) {
 	if len(notices) == 0 {
 		return
 	}
 	heard := maps.Clone(s.Notices)
 	if heard == nil {
-		heard = map[string]ToldNotice{}
+		heard = map[string]AnnouncedNotice{}
 	}
 	for _, n := range notices {
 		if n.Over {
 			delete(heard, n.ID)
 		} else {
-			heard[n.ID] = ToldNotice{Notice: n}
+			heard[n.ID] = AnnouncedNotice{Notice: n}
 		}
 	}
 	s.Notices = heard

@@ -11,26 +11,26 @@ import (
 
 // Times that no setting changes.
 const (
-	// baselinePatience is how long a baseline waits for the results of its images, once there is vulnerability data. The summary counts the
+	// baselineTimeout is how long a baseline waits for the results of its images, once there is vulnerability data. The summary counts the
 	// images without a result. Their findings are announced as changes later.
-	baselinePatience = 30 * time.Minute
-	// pullPatience is how long the snapshot waits for images that nodes are still pulling. They have no key yet.
-	pullPatience = 5 * time.Minute
+	baselineTimeout = 30 * time.Minute
+	// pullTimeout is how long the snapshot waits for images that nodes are still pulling. They have no key yet.
+	pullTimeout = 5 * time.Minute
 	// pullCheck is how often to check such images. If a node gives up pulling, no image changes and no event may trigger a plan.
 	pullCheck = 10 * time.Second
 	// attemptGap is the least time between two attempts, whatever triggers them.
 	attemptGap = time.Second
 )
 
-// newsLimit bounds the changes that one plan reads. The rest waits for the next message.
-const newsLimit = 10_000
+// maxChanges bounds the changes that one plan reads. The rest waits for the next message.
+const maxChanges = 10_000
 
-// Source is what the Planner reads from the store about one receiver. FromStore returns one.
+// Source is what the Planner reads from the store about one receiver. NewStoreSource returns one.
 type Source interface {
-	// News returns at most limit changes that were not announced, ordered by repository, and the number without the limit.
-	News(ctx context.Context, f store.NewsFilter, limit int) ([]store.News, int, error)
+	// PendingChanges returns at most limit changes that were not announced, ordered by repository, and the number without the limit.
+	PendingChanges(ctx context.Context, f store.ChangeFilter, limit int) ([]store.FindingChange, int, error)
 	// Present reads everything that is present in one snapshot, with the worst findings that were not announced.
-	Present(ctx context.Context, f store.NewsFilter, worst int) (store.Present, error)
+	Present(ctx context.Context, f store.ChangeFilter, worst int) (store.Present, error)
 	// KnownRepositories returns the repositories that were announced to the receiver, or recorded as known.
 	KnownRepositories(ctx context.Context) ([]string, error)
 }
@@ -38,10 +38,10 @@ type Source interface {
 // Action is the next step for a receiver. At most one of Send and Mark is set.
 type Action struct {
 	// Send is the message to send. The caller must first store the state, which holds the message.
-	Send *Digest
+	Send *Message
 	// Mark is what to record as announced without sending a message. The caller sets its State from the one that Plan returned. If the
 	// store returns store.ErrChanged, Mark and state are outdated: plan again.
-	Mark *store.Announced
+	Mark *store.Announcement
 	// Until is when to plan again if nothing changes before; zero for never.
 	Until time.Time
 }
@@ -58,15 +58,15 @@ type Planner struct {
 // The order is fixed: first the message in the outbox, then the baseline, then changes. So there is never more than one message in the
 // outbox, and no change is announced before the baseline. Health notices do not wait for the baseline.
 func (p Planner) Plan(ctx context.Context, now time.Time, settings Settings, state State, coverage Coverage, source Source) (State, Action, error) {
-	state = state.settled(now)
+	state = state.withoutFutureTimes(now)
 	coverage.DataSince = earlier(coverage.DataSince, now)
-	l := &look{ctx: ctx, now: now, settings: settings, coverage: coverage, source: source, random: p.Random, state: state}
-	for _, step := range []func(*look) (*Action, error){
-		(*look).begin,
-		(*look).deliver,
-		(*look).finishBaseline,
-		(*look).hearOfRepositories,
-		(*look).announce,
+	l := &planning{ctx: ctx, now: now, settings: settings, coverage: coverage, source: source, random: p.Random, state: state}
+	for _, step := range []func(*planning) (*Action, error){
+		(*planning).begin,
+		(*planning).deliver,
+		(*planning).finishBaseline,
+		(*planning).recordCleanRepositories,
+		(*planning).announceChanges,
 	} {
 		action, err := step(l)
 		if err != nil {
@@ -79,8 +79,8 @@ func (p Planner) Plan(ctx context.Context, now time.Time, settings Settings, sta
 	return l.state, Action{}, nil
 }
 
-// look is one call of Plan. A step returns an action if it has decided, and nil to go on with the next step.
-type look struct {
+// planning is one call of Plan. A step returns an action if it has decided, and nil to go on with the next step.
+type planning struct {
 	ctx      context.Context
 	now      time.Time
 	settings Settings
@@ -90,21 +90,21 @@ type look struct {
 	// state becomes the result of Plan.
 	state State
 	// loaded is true once news was read. total is the number of changes in the store. cut is true if news does not hold all of them.
-	loaded bool
-	news   []store.News
-	total  int
-	cut    bool
+	loaded    bool
+	pending   []store.FindingChange
+	total     int
+	truncated bool
 	// newImages are repositories that are not known to the receiver and have no changes to announce.
 	newImages []string
 }
 
 // begin opens the baseline of a new receiver and takes the snapshot of images. The snapshot stays open for GroupWait, since a Scanner's
 // images appear one after the other.
-func (l *look) begin() (*Action, error) {
-	if !l.coverage.Known {
+func (l *planning) begin() (*Action, error) {
+	if !l.coverage.Listed {
 		return &Action{}, nil
 	}
-	if action := l.followRestore(); action != nil {
+	if action := l.handleRestore(); action != nil {
 		return action, nil
 	}
 	b := &l.state.Baseline
@@ -115,8 +115,8 @@ func (l *look) begin() (*Action, error) {
 			b.Phase = BaselineDone
 		}
 	}
-	l.followSettings()
-	l.followNotices()
+	l.handleSettingsChange()
+	l.updateNotices()
 	l.takeSnapshot()
 	return nil, nil
 }
@@ -127,34 +127,34 @@ func (l *look) begin() (*Action, error) {
 // A refused message can become too old. If the receiver certainly does not have it, it is discarded and composed again. If an earlier
 // attempt is unanswered, it is given up, since a newly composed message could announce the same twice. If no attempt was made for hours,
 // because no manager ran, it is sent again and its day of refusals starts anew.
-func (l *look) deliver() (*Action, error) {
+func (l *planning) deliver() (*Action, error) {
 	outbox := l.state.Outbox
 	if outbox == nil {
 		return nil, nil
 	}
-	tooOld := !outbox.InDoubt && !l.now.Before(outbox.keptUntil())
+	tooOld := !outbox.LatestUnanswered && !l.now.Before(outbox.staleAt())
 	// A running manager retries a refused message sooner than that.
 	away := l.now.Sub(l.state.LastAttempt) > maxUnansweredBackoff
 	switch {
-	case outbox.InDoubt && l.state.Unanswered >= maxUnanswered:
+	case outbox.LatestUnanswered && l.state.Unanswered >= maxUnanswered:
 		said, err := giveUp(l.now, &l.state)
 		return &Action{Mark: said}, err
-	case tooOld && outbox.EarlierInDoubt && !away:
+	case tooOld && outbox.EarlierUnanswered && !away:
 		said, err := giveUp(l.now, &l.state)
 		return &Action{Mark: said}, err
-	case tooOld && !outbox.EarlierInDoubt:
+	case tooOld && !outbox.EarlierUnanswered:
 		l.state.Outbox = nil
-		return &Action{Mark: &store.Announced{At: l.now, Retract: outbox.Digest.ID}}, nil
+		return &Action{Mark: &store.Announcement{At: l.now, Retract: outbox.Message.ID}}, nil
 	case l.now.Before(l.mayAttempt()):
 		return &Action{Until: l.mayAttempt()}, nil
 	}
 	l.state.LastAttempt = l.now
 	l.state.Unanswered++
 	// After a crash, the next process waits as after an unanswered attempt.
-	l.state.NextAttempt = l.now.Add(doubled(l.state.Unanswered, maxUnansweredBackoff))
+	l.state.NextAttempt = l.now.Add(backoffAfter(l.state.Unanswered, maxUnansweredBackoff))
 	sent := *outbox
-	sent.InDoubt, sent.EarlierInDoubt = true, outbox.InDoubt || outbox.EarlierInDoubt
-	if outbox.InDoubt || tooOld {
+	sent.LatestUnanswered, sent.EarlierUnanswered = true, outbox.LatestUnanswered || outbox.EarlierUnanswered
+	if outbox.LatestUnanswered || tooOld {
 		sent.RefusedSince = time.Time{}
 	}
 	l.state.Outbox = &sent
@@ -163,11 +163,11 @@ func (l *look) deliver() (*Action, error) {
 		stopped.Generation = l.settings.Generation
 		l.state.Stopped = &stopped
 	}
-	return &Action{Send: &sent.Digest}, nil
+	return &Action{Send: &sent.Message}, nil
 }
 
 // mayAttempt returns the earliest time of the next attempt. A change of the Scanner ends the wait of a stopped receiver.
-func (l *look) mayAttempt() time.Time {
+func (l *planning) mayAttempt() time.Time {
 	earliest := l.state.LastAttempt.Add(attemptGap)
 	if l.state.Stopped != nil && l.state.Stopped.Generation != l.settings.Generation {
 		return earliest
@@ -175,63 +175,63 @@ func (l *look) mayAttempt() time.Time {
 	return later(earliest, l.state.NextAttempt)
 }
 
-// mayTell returns the earliest time to send a message that is not in the outbox yet.
-func (l *look) mayTell() time.Time {
+// maySend returns the earliest time to send a message that is not in the outbox yet.
+func (l *planning) maySend() time.Time {
 	if l.state.LastDelivery.IsZero() {
 		return l.mayAttempt()
 	}
 	return later(l.mayAttempt(), l.state.LastDelivery.Add(l.settings.GroupInterval))
 }
 
-// put stores a message in the outbox.
-func (l *look) put(outbox Outbox) {
+// putInOutbox stores a message in the outbox.
+func (l *planning) putInOutbox(outbox Outbox) {
 	l.state.Outbox = &outbox
 	l.state.Pending = max(l.state.Pending, outbox.Findings)
 }
 
-// hearOfRepositories records repositories without changes as known to the receiver. A later finding in them is then a change in a known
+// recordCleanRepositories records repositories without changes as known to the receiver. A later finding in them is then a change in a known
 // repository, not the first scan of a new one. If the receiver wants new images, those that are routed to it are announced first.
-func (l *look) hearOfRepositories() (*Action, error) {
-	if err := l.loadNews(); err != nil || l.cut {
+func (l *planning) recordCleanRepositories() (*Action, error) {
+	if err := l.loadChanges(); err != nil || l.truncated {
 		return nil, err
 	}
 	known, err := l.source.KnownRepositories(l.ctx)
 	if err != nil {
 		return nil, err
 	}
-	concerning := l.coverage.concerning(l.settings.Filter.Route)
-	var heard []string
-	for _, repository := range l.coverage.resolvedRepositories() {
+	concerning := l.coverage.routedRepositories(l.settings.Filter.Route)
+	var clean []string
+	for _, repository := range l.coverage.completeRepositories() {
 		switch {
 		case slices.Contains(known, repository),
-			slices.ContainsFunc(l.news, func(n store.News) bool { return n.Repository == repository }):
+			slices.ContainsFunc(l.pending, func(n store.FindingChange) bool { return n.Repository == repository }):
 		case l.settings.NewImages && concerning[repository]:
 			l.newImages = append(l.newImages, repository)
 		default:
-			heard = append(heard, repository)
+			clean = append(clean, repository)
 		}
 	}
-	if len(heard) == 0 {
+	if len(clean) == 0 {
 		return nil, nil
 	}
-	return &Action{Mark: &store.Announced{At: l.now, Repositories: heard}}, nil
+	return &Action{Mark: &store.Announcement{At: l.now, Repositories: clean}}, nil
 }
 
-// announce plans the message about changes.
-func (l *look) announce() (*Action, error) {
-	if err := l.loadNews(); err != nil {
+// announceChanges plans the message about changes.
+func (l *planning) announceChanges() (*Action, error) {
+	if err := l.loadChanges(); err != nil {
 		return nil, err
 	}
 	l.state.Pending = l.total
-	return l.speak(time.Time{})
+	return l.sendPending(time.Time{})
 }
 
-// speak sends changes, new images and notices, once GroupWait has passed since the first was noticed and GroupInterval since the last
+// sendPending sends changes, new images and notices, once GroupWait has passed since the first was noticed and GroupInterval since the last
 // delivery. Until is when to plan again in any case; zero for never.
-func (l *look) speak(until time.Time) (*Action, error) {
-	notices, next := l.untoldNotices()
-	until = soonest(until, next)
-	if len(l.news)+len(l.newImages)+len(notices) == 0 {
+func (l *planning) sendPending(until time.Time) (*Action, error) {
+	notices, next := l.pendingNotices()
+	until = earliestSet(until, next)
+	if len(l.pending)+len(l.newImages)+len(notices) == 0 {
 		waits, err := l.stillPending()
 		if err == nil && !waits {
 			l.state.PendingSince = time.Time{}
@@ -241,46 +241,46 @@ func (l *look) speak(until time.Time) (*Action, error) {
 	if l.state.PendingSince.IsZero() {
 		l.state.PendingSince = l.now
 	}
-	if due := later(l.state.PendingSince.Add(l.settings.GroupWait), l.mayTell()); l.now.Before(due) {
-		return &Action{Until: soonest(until, due)}, nil
+	if due := later(l.state.PendingSince.Add(l.settings.GroupWait), l.maySend()); l.now.Before(due) {
+		return &Action{Until: earliestSet(until, due)}, nil
 	}
-	outbox, err := l.digest(notices)
+	outbox, err := l.composeChanges(notices)
 	if err != nil {
 		return nil, err
 	}
-	l.put(outbox)
+	l.putInOutbox(outbox)
 	return l.deliver()
 }
 
 // stillPending reports whether there are changes in images that no pod runs now and that the Scanner still has. PendingSince then stays, so
 // that the next run of such an image announces them without another GroupWait. Pods that live shorter than GroupWait would otherwise never
 // be announced.
-func (l *look) stillPending() (bool, error) {
+func (l *planning) stillPending() (bool, error) {
 	if !l.loaded || l.state.PendingSince.IsZero() {
 		return false, nil
 	}
 	filter := l.settings.Filter
-	filter.Kept, filter.Settled = true, l.coverage.resolvedRepositories()
-	_, total, err := l.source.News(l.ctx, filter, 1)
+	filter.IncludeIdle, filter.CompleteRepositories = true, l.coverage.completeRepositories()
+	_, total, err := l.source.PendingChanges(l.ctx, filter, 1)
 	return total > 0, err
 }
 
-// loadNews reads the changes that were not announced. If they exceed newsLimit, the last repository may be incomplete. It is then left for
+// loadChanges reads the changes that were not announced. If they exceed maxChanges, the last repository may be incomplete. It is then left for
 // the next message, unless it is the only one.
-func (l *look) loadNews() error {
+func (l *planning) loadChanges() error {
 	if l.loaded {
 		return nil
 	}
-	news, total, err := l.source.News(l.ctx, l.settings.Filter, newsLimit)
+	news, total, err := l.source.PendingChanges(l.ctx, l.settings.Filter, maxChanges)
 	if err != nil {
 		return err
 	}
-	l.cut = total > len(news)
-	if l.cut && len(news) > 0 && news[0].Repository != news[len(news)-1].Repository {
+	l.truncated = total > len(news)
+	if l.truncated && len(news) > 0 && news[0].Repository != news[len(news)-1].Repository {
 		last := news[len(news)-1].Repository
-		news = slices.DeleteFunc(news, func(n store.News) bool { return n.Repository == last })
+		news = slices.DeleteFunc(news, func(n store.FindingChange) bool { return n.Repository == last })
 	}
-	l.loaded, l.news, l.total = true, news, total
+	l.loaded, l.pending, l.total = true, news, total
 	return nil
 }
 
@@ -298,8 +298,8 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// soonest returns the earlier of two times. A zero time means never.
-func soonest(a, b time.Time) time.Time {
+// earliestSet returns the earlier of two times. A zero time means never.
+func earliestSet(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}

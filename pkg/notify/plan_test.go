@@ -17,34 +17,34 @@ import (
 
 // TestGrouping: findings within groupWait go into one message, and messages are groupInterval apart.
 func TestGrouping(t *testing.T) {
-	s := begun(t, "web")
-	s.find("web", finding.High, 1, 1)
-	none(t, s.visit(), "groupWait")
+	s := afterBaseline(t, "web")
+	s.addFindings("web", finding.High, 1, 1)
+	none(t, s.dispatch(), "groupWait")
 	s.wantNext(30 * time.Second)
 	s.pass(20 * time.Second)
-	s.find("web", finding.Critical, 2, 1)
-	none(t, s.visit(), "groupWait counts from the first finding")
+	s.addFindings("web", finding.Critical, 2, 1)
+	none(t, s.dispatch(), "groupWait counts from the first finding")
 	s.wantNext(10 * time.Second)
-	d := only(t, s.next())
+	d := single(t, s.dispatchNext())
 	want := []string{"CVE-2026-0002", "CVE-2026-0001"}
 	if got := ids(d.Sections[0].Items); !cmp.Equal(want, got) {
 		t.Errorf("items %v, want both, worst first: %v", got, want)
 	}
 	s.pass(time.Minute)
-	s.find("web", finding.High, 3, 1)
-	none(t, s.visit(), "groupInterval")
+	s.addFindings("web", finding.High, 3, 1)
+	none(t, s.dispatch(), "groupInterval")
 	s.wantNext(4 * time.Minute)
-	only(t, s.next())
+	single(t, s.dispatchNext())
 	s.wantIdle()
 }
 
 // TestFixedWhileWaiting: a finding that disappears before the message is sent is not announced.
 func TestFixedWhileWaiting(t *testing.T) {
-	s := begun(t, "web")
-	s.find("web", finding.High, 1, 1)
-	s.visit()
-	s.fixed("web")
-	none(t, s.next(), "there is nothing left to tell")
+	s := afterBaseline(t, "web")
+	s.addFindings("web", finding.High, 1, 1)
+	s.dispatch()
+	s.removeFindings("web")
+	none(t, s.dispatchNext(), "there is nothing left to tell")
 	s.wantIdle()
 	if !s.last.After.PendingSince.IsZero() || s.last.After.Pending != 0 {
 		t.Errorf("pending %d since %s, want nothing", s.last.After.Pending, s.last.After.PendingSince)
@@ -57,13 +57,13 @@ func TestManyRepositories(t *testing.T) {
 	for i := range 20 {
 		names = append(names, fmt.Sprintf("app-%02d", i))
 	}
-	s := begun(t, names...)
+	s := afterBaseline(t, names...)
 	for i, name := range names {
-		s.find(name, finding.High, i, 2)
+		s.addFindings(name, finding.High, i, 2)
 	}
-	s.find("app-19", finding.Critical, 100, 1)
-	s.visit()
-	d := only(t, s.next())
+	s.addFindings("app-19", finding.Critical, 100, 1)
+	s.dispatch()
+	d := single(t, s.dispatchNext())
 	if len(d.Sections) != 8 || d.Images != 20 || d.Sections[0].Repository != "app-19" || d.Totals.Total() != 41 || d.Changes[store.ChangeNew] != 41 {
 		t.Errorf("%d sections of %d images, first %s, %d findings, changes %v; want 8 of 20, app-19, 41",
 			len(d.Sections), d.Images, d.Sections[0].Repository, d.Totals.Total(), d.Changes)
@@ -73,17 +73,17 @@ func TestManyRepositories(t *testing.T) {
 		t.Errorf("the rest (-want +got):\n%s", diff)
 	}
 	s.wantIdle()
-	if s.last.After.Pending != 0 || s.untold() != 0 {
+	if s.last.After.Pending != 0 || s.notAnnounced() != 0 {
 		t.Errorf("%d findings are pending, want none", s.last.After.Pending)
 	}
 }
 
 // TestByPackage: items are grouped by package, the package with the worst one first. Fixed ones come last and are not in the totals.
 func TestByPackage(t *testing.T) {
-	item := func(change store.Change, id, pkg string, severity finding.Severity) store.News {
-		return store.News{Change: change, Repository: "web", Finding: finding.Finding{ID: id, Severity: severity, Package: finding.Package{Name: pkg}}}
+	item := func(change store.Change, id, pkg string, severity finding.Severity) store.FindingChange {
+		return store.FindingChange{Change: change, Repository: "web", Finding: finding.Finding{ID: id, Severity: severity, Package: finding.Package{Name: pkg}}}
 	}
-	groups := byRepository([]store.News{
+	groups := byRepository([]store.FindingChange{
 		item(store.ChangeFixed, "CVE-2026-0001", "a", finding.Critical),
 		item(store.ChangeNew, "CVE-2026-0002", "b", finding.Medium),
 		item(store.ChangeNew, "CVE-2026-0003", "a", finding.High),
@@ -106,10 +106,10 @@ func TestByPackage(t *testing.T) {
 
 // TestManyFindings: ten findings are listed, all are counted, and all count as announced.
 func TestManyFindings(t *testing.T) {
-	s := begun(t, "web")
-	s.find("web", finding.High, 1, 25)
-	s.visit()
-	section := only(t, s.next()).Sections[0]
+	s := afterBaseline(t, "web")
+	s.addFindings("web", finding.High, 1, 25)
+	s.dispatch()
+	section := single(t, s.dispatchNext()).Sections[0]
 	if len(section.Items) != 10 || section.MoreItems != 15 || section.Totals.High != 25 {
 		t.Errorf("%d items, %d more, %d in all; want 10, 15 and 25", len(section.Items), section.MoreItems, section.Totals.High)
 	}
@@ -118,41 +118,41 @@ func TestManyFindings(t *testing.T) {
 
 // TestNewRepository: a repository that runs later gets a first-time section. A repository that was scanned without findings is known.
 func TestNewRepository(t *testing.T) {
-	s := begun(t, "web")
-	s.find("db", finding.High, 1, 6)
+	s := afterBaseline(t, "web")
+	s.addFindings("db", finding.High, 1, 6)
 	s.image("cache", ImageScanned)
-	s.visit()
-	section := only(t, s.next()).Sections[0]
+	s.dispatch()
+	section := single(t, s.dispatchNext()).Sections[0]
 	if !section.FirstTime || len(section.Items) != 3 || section.MoreItems != 3 {
 		t.Errorf("section %+v, want a first-time section with the worst 3", section)
 	}
 	s.pass(time.Hour)
-	s.find("cache", finding.High, 1, 1)
-	s.visit()
-	if section := only(t, s.next()).Sections[0]; section.FirstTime {
+	s.addFindings("cache", finding.High, 1, 1)
+	s.dispatch()
+	if section := single(t, s.dispatchNext()).Sections[0]; section.FirstTime {
 		t.Error("cache was scanned before without findings; want its first finding as plain news")
 	}
 }
 
 // TestHalfScannedRepository: a repository does not become known while one of its images has no result.
 func TestHalfScannedRepository(t *testing.T) {
-	s := begun(t, "web")
+	s := afterBaseline(t, "web")
 	s.coverage.Images = append(s.coverage.Images,
 		Image{Key: "1", Repositories: []string{"db"}, State: ImageScanned}, Image{Key: "2", Repositories: []string{"db"}, State: ImagePending})
-	s.visit()
-	if s.heard("db") {
+	s.dispatch()
+	if s.isKnown("db") {
 		t.Error("db is taken for known while one of its images is pending")
 	}
 	s.coverage.Images[len(s.coverage.Images)-1].State = ImageScanned
-	s.visit()
-	if !s.heard("db") {
+	s.dispatch()
+	if !s.isKnown("db") {
 		t.Error("db is not known though all its images have a result")
 	}
 }
 
 // TestSection: a section names workloads and tags, each once and within bounds.
 func TestSection(t *testing.T) {
-	n := store.News{Repository: "docker.io/library/nginx", Finding: finding.Finding{ID: "CVE-2026-0001", Severity: finding.High, Package: finding.Package{Name: "lib"}}}
+	n := store.FindingChange{Repository: "docker.io/library/nginx", Finding: finding.Finding{ID: "CVE-2026-0001", Severity: finding.High, Package: finding.Package{Name: "lib"}}}
 	for i := range 12 {
 		for _, container := range []string{"a", "b"} {
 			n.Workloads = append(n.Workloads, store.Workload{
@@ -161,7 +161,7 @@ func TestSection(t *testing.T) {
 			})
 		}
 	}
-	s := newSection([]store.News{n, n}, false)
+	s := newSection([]store.FindingChange{n, n}, false)
 	if len(s.Workloads) != 10 || s.MoreWorkloads != 2 || s.Workloads[0] != "Deployment shop/app-00" {
 		t.Errorf("workloads %v and %d more, want 10 and 2", s.Workloads, s.MoreWorkloads)
 	}
@@ -178,7 +178,7 @@ func TestHostileNames(t *testing.T) {
 	for i := range 30 {
 		names = append(names, fmt.Sprintf("%d-%s", i, huge))
 	}
-	s := begun(t)
+	s := afterBaseline(t)
 	for i := range 60 {
 		name := names[i%30]
 		s.findings[name] = append(s.findings[name], finding.Finding{
@@ -188,7 +188,7 @@ func TestHostileNames(t *testing.T) {
 	}
 	for _, name := range names {
 		s.image(name, ImageScanned)
-		s.use(name, store.Workload{Namespace: huge, Kind: huge, Name: huge, Repository: name, Reference: huge})
+		s.setUsed(name, store.Workload{Namespace: huge, Kind: huge, Name: huge, Repository: name, Reference: huge})
 	}
 	s.settings.Notices, s.settings.ReadMore = true, huge
 	for i := range 100 {
@@ -196,13 +196,13 @@ func TestHostileNames(t *testing.T) {
 			ID: strconv.Itoa(i), Kind: NoticeExceptionExpires, Since: time.Unix(1<<60, 0), Reason: huge, Name: huge, Detail: huge, Examples: names,
 		})
 	}
-	s.visit()
-	d := only(t, s.next())
-	encoded, err := json.Marshal(Delivery{Digest: d})
+	s.dispatch()
+	d := single(t, s.dispatchNext())
+	encoded, err := json.Marshal(Delivery{Message: d})
 	if err != nil || len(encoded) > MaxDeliveryBytes/4 {
 		t.Errorf("%d bytes, error %v; want no error and at most %d", len(encoded), err, MaxDeliveryBytes/4)
 	}
-	if n := s.untold(); n != 0 || len(d.Sections) != maxSections {
+	if n := s.notAnnounced(); n != 0 || len(d.Sections) != maxSections {
 		t.Errorf("%d findings are untold after %d sections, want none after %d", n, len(d.Sections), maxSections)
 	}
 }
@@ -210,23 +210,23 @@ func TestHostileNames(t *testing.T) {
 // TestNumbersThatCannotBeEncoded: values that JSON cannot encode, such as NaN and years beyond 9999, are left out.
 func TestNumbersThatCannotBeEncoded(t *testing.T) {
 	never := time.Unix(1<<60, 0)
-	n := store.News{Finding: finding.Finding{EPSS: math.NaN()}, FirstSeen: never, FixSince: never, ExploitedSince: never}
+	n := store.FindingChange{Finding: finding.Finding{EPSS: math.NaN()}, FirstSeen: never, FixSince: never, ExploitedSince: never}
 	if _, err := json.Marshal(newItem(n)); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestTooMuchAtOnce: if there are more than newsLimit changes, whole repositories wait for the next message.
+// TestTooMuchAtOnce: if there are more than maxChanges changes, whole repositories wait for the next message.
 func TestTooMuchAtOnce(t *testing.T) {
-	s := newStory(t)
+	s := newScenario(t)
 	s.settings.FirstScan = FirstScanAll
-	s.find("a", finding.High, 1, newsLimit-10)
-	s.find("b", finding.High, 1, 20)
-	s.visit()
-	if d := only(t, s.next()); d.Totals.High != newsLimit-10 {
-		t.Errorf("the message counts %d findings, want all %d of a", d.Totals.High, newsLimit-10)
+	s.addFindings("a", finding.High, 1, maxChanges-10)
+	s.addFindings("b", finding.High, 1, 20)
+	s.dispatch()
+	if d := single(t, s.dispatchNext()); d.Totals.High != maxChanges-10 {
+		t.Errorf("the message counts %d findings, want all %d of a", d.Totals.High, maxChanges-10)
 	}
-	d := only(t, s.next())
+	d := single(t, s.dispatchNext())
 	if d.Sections[0].Repository != "b" || d.Sections[0].Totals.High != 20 {
 		t.Errorf("next message %+v, want all of b", d.Sections[0])
 	}
@@ -253,7 +253,7 @@ func TestSettledRepositories(t *testing.T) {
 		},
 		Unlisted: []string{"excluded", "unknown"},
 	}
-	if diff := cmp.Diff([]string{"scanned"}, c.settledRepositories()); diff != "" {
+	if diff := cmp.Diff([]string{"scanned"}, c.runningCompleteRepositories()); diff != "" {
 		t.Errorf("settled (-want +got):\n%s", diff)
 	}
 }

@@ -20,23 +20,23 @@ import (
 // All runs draw the same histories, so that a failure is caused by a change of the code. "make explore" draws others.
 func init() { _ = flag.Set("rapid.seed", "1") }
 
-// life is a world with a receiver, and the notifier between them.
-type life struct {
+// simulation is a world with a receiver, and the notifier between them.
+type simulation struct {
 	*world
-	audience *audience
+	audience *receiverModel
 	// remembered are the IDs of messages that the notifier has delivered. A restart of the notifier clears it.
 	remembered map[string]bool
-	last       Progress
+	last       DispatchResult
 	// calm lets every attempt succeed. silent leaves every attempt without an answer.
 	calm, silent bool
 }
 
-// fates are the possible results of an attempt, most of them failures.
-var fates = []string{"delivered", "delivered", "delivered", "temporary", "limited", "permanent", "lost before", "lost after", "crash after"}
+// attemptResults are the possible results of an attempt, most of them failures.
+var attemptResults = []string{"delivered", "delivered", "delivered", "temporary", "limited", "permanent", "lost before", "lost after", "crash after"}
 
 // Send implements Sender with a drawn result.
-func (l *life) Send(_ context.Context, d Delivery) Outcome {
-	id := d.Digest.ID
+func (l *simulation) Send(_ context.Context, d Delivery) Outcome {
+	id := d.Message.ID
 	outcome := l.deliver(d, id)
 	switch outcome.Result {
 	case UnknownOutcome:
@@ -53,7 +53,7 @@ func (l *life) Send(_ context.Context, d Delivery) Outcome {
 }
 
 // deliver draws the result of an attempt and applies it to the receiver.
-func (l *life) deliver(d Delivery, id string) Outcome {
+func (l *simulation) deliver(d Delivery, id string) Outcome {
 	if l.audience.messages[id] == nil {
 		l.rt.Fatalf("message %s is sent before it is stored", id)
 	}
@@ -63,7 +63,7 @@ func (l *life) deliver(d Delivery, id string) Outcome {
 	}
 	fate := "delivered"
 	if !l.calm {
-		fate = rapid.SampledFrom(fates).Draw(l.rt, "fate")
+		fate = rapid.SampledFrom(attemptResults).Draw(l.rt, "fate")
 	}
 	if l.silent {
 		fate = rapid.SampledFrom([]string{"lost before", "lost after"}).Draw(l.rt, "loss")
@@ -81,10 +81,10 @@ func (l *life) deliver(d Delivery, id string) Outcome {
 	case "lost before":
 		return Outcome{Result: UnknownOutcome}
 	}
-	l.audience.take(id)
+	l.audience.accept(id)
 	switch fate {
 	case "lost after":
-		l.audience.doubt(id)
+		l.audience.addUncertainDelivery(id)
 		return Outcome{Result: UnknownOutcome}
 	case "crash after":
 		// The receiver and the notifier have the message, but the manager crashes before it can record the delivery.
@@ -94,16 +94,16 @@ func (l *life) deliver(d Delivery, id string) Outcome {
 	return Outcome{Result: Delivered}
 }
 
-// visit calls Courier.Visit once, in a process that may crash. The next process opens the store again.
-func (l *life) visit() {
+// dispatch calls Courier.Visit once, in a process that may crash. The next process opens the store again.
+func (l *simulation) dispatch() {
 	l.settings.Filter.Exceptions = l.exceptions()
 	l.settings.Tool = l.engine() + " " + string(rune('0'+l.tools[l.engine()]))
-	l.archive.followed = func(extent store.Extent) {
+	l.archive.onFollowUp = func(extent store.UpdateExtent) {
 		l.followUp(l.audience.recorded, extent)
-		l.followUp(l.audience.heard, extent)
+		l.followUp(l.audience.received, extent)
 	}
-	courier := Courier{Store: l.archive, Sender: l, Planner: Planner{Random: l.random}, Now: func() time.Time { return l.now }}
-	progress, err := courier.Visit(context.Background(), scannerUID, l.settings, l.coverage())
+	courier := Dispatcher{Store: l.archive, Sender: l, Planner: Planner{Random: l.random}, Now: func() time.Time { return l.now }}
+	progress, err := courier.Dispatch(context.Background(), scannerUID, l.settings, l.coverage())
 	if err != nil {
 		l.archive.broken = 0
 		l.restart()
@@ -114,7 +114,7 @@ func (l *life) visit() {
 }
 
 // state returns the receiver's stored state.
-func (l *life) state() State {
+func (l *simulation) state() State {
 	encoded, err := l.archive.ReceiverState(context.Background(), scannerUID, l.settings.Receiver)
 	must(l.rt, err)
 	state, err := ParseState(encoded)
@@ -123,29 +123,29 @@ func (l *life) state() State {
 }
 
 // restartNotifier clears what the notifier remembers. The answer to a delivery that the manager has not recorded is then lost for good.
-func (l *life) restartNotifier() {
-	if outbox := l.state().Outbox; outbox != nil && l.remembered[outbox.Digest.ID] {
-		l.audience.doubt(outbox.Digest.ID)
+func (l *simulation) restartNotifier() {
+	if outbox := l.state().Outbox; outbox != nil && l.remembered[outbox.Message.ID] {
+		l.audience.addUncertainDelivery(outbox.Message.ID)
 	}
 	clear(l.remembered)
 }
 
-func (l *life) pass(d time.Duration) {
+func (l *simulation) pass(d time.Duration) {
 	l.now = l.now.Add(d)
 	l.audience.elapsed += d
 }
 
-// putBack sets the clock back. No wait may exceed the longest backoff after that, since the next message would be hours late.
-func (l *life) putBack(d time.Duration) {
+// setClockBack sets the clock back. No wait may exceed the longest backoff after that, since the next message would be hours late.
+func (l *simulation) setClockBack(d time.Duration) {
 	l.now = l.now.Add(-d)
-	l.visit()
+	l.dispatch()
 	if wait := l.last.Next.Sub(l.now); wait > maxUnansweredBackoff {
 		l.rt.Fatalf("after the clock went back by %s the next visit is in %s, want at most %s", d, wait, maxUnansweredBackoff)
 	}
 }
 
 // rollOut replaces the images of a repository by the given number of new ones.
-func (l *life) rollOut(repository string, images int) {
+func (l *simulation) rollOut(repository string, images int) {
 	l.stop(repository)
 	for i := range images {
 		if l.made == maxMade {
@@ -163,51 +163,51 @@ func (l *life) rollOut(repository string, images int) {
 }
 
 // changeEngine changes the Scanner's engine. Earlier reports of that engine stay valid.
-func (l *life) changeEngine(engine string) {
+func (l *simulation) changeEngine(engine string) {
 	l.settings.Filter.Engine = engine
 	for _, c := range l.all() {
 		l.use(c)
 	}
 }
 
-func (l *life) scanAll() {
+func (l *simulation) scanAll() {
 	for _, c := range l.all() {
 		l.scan(c)
 	}
 }
 
 // newData makes a new version of the vulnerability data, in which the facts about one vulnerability differ.
-func (l *life) newData(v int) {
+func (l *simulation) newData(v int) {
 	l.data++
 	k := l.knows[v]
 	before := k.fact
 	k.fact = l.drawFact()
 	if rapid.Bool().Draw(l.rt, "only one thing changes") {
-		k.severity, k.named = before.severity, before.named
+		k.severity, k.hasCVE = before.severity, before.hasCVE
 	}
 	k.known = rapid.IntRange(0, 3).Draw(l.rt, "known") > 0
 	l.knows[v] = k
 }
 
 // loseBulk removes the bulk from the data, or adds it again.
-func (l *life) loseBulk() {
+func (l *simulation) loseBulk() {
 	l.data++
 	for v := singles; v < len(l.knows); v++ {
 		l.knows[v].known = !l.knows[v].known
 	}
 }
 
-// settleDown lets every attempt succeed and time pass until nothing is pending, and checks that everything was announced.
-func (l *life) settleDown() {
+// finishAndCheck lets every attempt succeed and time pass until nothing is pending, and checks that everything was announced.
+func (l *simulation) finishAndCheck() {
 	l.calm = true
 	l.scaleUp()
 	for _, days := range []int{0, 0, 15, 0} {
 		l.pass(time.Duration(days) * 24 * time.Hour)
 		l.data++
 		l.scanAll()
-		l.rest()
+		l.dispatchUntilIdle()
 	}
-	l.audience.check()
+	l.audience.checkDuplicates()
 	l.audience.checkComplete()
 	state := l.last.After
 	if state.Engine != l.engine() || state.Baseline.Phase != BaselineDone || state.Pending != 0 || state.Outbox != nil {
@@ -215,20 +215,20 @@ func (l *life) settleDown() {
 	}
 }
 
-// rest visits until no further visit is due.
-func (l *life) rest() {
-	l.visit()
+// dispatchUntilIdle visits until no further visit is due.
+func (l *simulation) dispatchUntilIdle() {
+	l.dispatch()
 	for i := 0; !l.last.Next.IsZero(); i++ {
 		if i > 1000 {
 			l.rt.Fatal("the courier never comes to rest")
 		}
 		l.pass(l.last.Next.Sub(l.now))
-		l.visit()
+		l.dispatch()
 	}
 }
 
 // setUp draws the receiver's settings and the images at the beginning.
-func (l *life) setUp() {
+func (l *simulation) setUp() {
 	for _, repository := range repositories {
 		l.rollOut(repository, 1)
 	}
@@ -243,16 +243,16 @@ func (l *life) setUp() {
 	s.Filter.Changes = rapid.SampledFrom([][]store.Change{nil, all, all, {store.ChangeNew}, {store.ChangeNew, store.ChangeFixed}}).Draw(l.rt, "changes")
 }
 
-// widen draws another filter.
-func (l *life) widen() {
+// drawFilter draws another filter.
+func (l *simulation) drawFilter() {
 	f := &l.settings.Filter
 	f.MinSeverity = rapid.SampledFrom([]finding.Severity{finding.Critical, finding.High, finding.Medium}).Draw(l.rt, "minSeverity")
 	f.Unknown = rapid.SampledFrom([]store.UnknownPolicy{store.UnknownNever, store.UnknownIfFixable, store.UnknownAlways}).Draw(l.rt, "unknown")
 	f.OnlyFixable = rapid.Bool().Draw(l.rt, "onlyFixable")
 }
 
-// decide adds an exception, or removes one.
-func (l *life) decide() {
+// changeExceptions adds an exception, or removes one.
+func (l *simulation) changeExceptions() {
 	if n := len(l.decisions); n > 0 && rapid.Bool().Draw(l.rt, "take back") {
 		l.decisions = slices.Delete(l.decisions, n-1, n)
 		return
@@ -271,15 +271,15 @@ func (l *life) decide() {
 	l.decisions = append(l.decisions, d)
 }
 
-// TestEverythingIsToldOnce: every finding that must be announced is announced in the end. It is announced once, unless an answer was lost.
+// TestEverythingIsAnnouncedOnce: every finding that must be announced is announced in the end. It is announced once, unless an answer was lost.
 // No suppressed finding is announced, and messages are at least an interval apart. This holds for any order of scans, changes of settings
 // and exceptions, failures of delivery and crashes.
-func TestEverythingIsToldOnce(t *testing.T) {
+func TestEverythingIsAnnouncedOnce(t *testing.T) {
 	template := emptyStore(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		l := &life{world: newWorld(t, rt, template), remembered: map[string]bool{}}
+		l := &simulation{world: newWorld(t, rt, template), remembered: map[string]bool{}}
 		defer func() { _ = l.archive.Close() }()
-		l.audience = newAudience(l.world)
+		l.audience = newReceiverModel(l.world)
 		l.setUp()
 		repository := rapid.SampledFrom(repositories)
 		rt.Repeat(map[string]func(*rapid.T){
@@ -308,16 +308,16 @@ func TestEverythingIsToldOnce(t *testing.T) {
 			"new data":            func(rt *rapid.T) { l.newData(rapid.IntRange(0, singles-1).Draw(rt, "vulnerability")); l.scanAll() },
 			"data trickles":       func(rt *rapid.T) { l.newData(rapid.IntRange(0, singles-1).Draw(rt, "vulnerability")) },
 			"bulk":                func(*rapid.T) { l.loseBulk(); l.scanAll() },
-			"exception":           func(*rapid.T) { l.decide() },
-			"exception and visit": func(*rapid.T) { l.decide(); l.waitFor(1) },
+			"exception":           func(*rapid.T) { l.changeExceptions() },
+			"exception and visit": func(*rapid.T) { l.changeExceptions(); l.waitFor(1) },
 			"engine":              func(rt *rapid.T) { l.changeEngine(rapid.SampledFrom([]string{grype, clair}).Draw(rt, "engine")) },
 			"tool":                func(rt *rapid.T) { l.tools[l.engine()] = rapid.IntRange(1, 2).Draw(rt, "version") },
-			"filter":              func(*rapid.T) { l.widen() },
+			"filter":              func(*rapid.T) { l.drawFilter() },
 			"notice": func(rt *rapid.T) {
 				id := rapid.SampledFrom([]string{"one", "two"}).Draw(rt, "notice")
 				l.notices[id] = !l.notices[id]
 			},
-			"visit": func(*rapid.T) { l.visit() },
+			"visit": func(*rapid.T) { l.dispatch() },
 			"wait":  func(rt *rapid.T) { l.waitFor(rapid.IntRange(1, 4).Draw(rt, "visits")) },
 			"no answers": func(rt *rapid.T) {
 				l.silent = true
@@ -326,22 +326,22 @@ func TestEverythingIsToldOnce(t *testing.T) {
 			},
 			"much time": func(rt *rapid.T) { l.pass(time.Duration(rapid.IntRange(0, 400).Draw(rt, "hours")) * time.Hour) },
 			"clock put back": func(rt *rapid.T) {
-				l.putBack(time.Duration(rapid.IntRange(1, 30*3600).Draw(rt, "seconds")) * time.Second)
+				l.setClockBack(time.Duration(rapid.IntRange(1, 30*3600).Draw(rt, "seconds")) * time.Second)
 			},
-			"manager crashes": func(rt *rapid.T) { l.archive.broken = rapid.IntRange(1, 2).Draw(rt, "writes lost"); l.visit() },
+			"manager crashes": func(rt *rapid.T) { l.archive.broken = rapid.IntRange(1, 2).Draw(rt, "writes lost"); l.dispatch() },
 			"restarts":        func(*rapid.T) { l.restart(); l.restartNotifier() },
 			"Scanner changes": func(*rapid.T) { l.settings.Generation++ },
-			"":                func(*rapid.T) { l.audience.check() },
+			"":                func(*rapid.T) { l.audience.checkDuplicates() },
 		})
-		l.settleDown()
+		l.finishAndCheck()
 	})
 }
 
 // waitFor visits as often as given, each time when the visit before asked for it.
-func (l *life) waitFor(visits int) {
-	for l.visit(); visits > 0 && !l.last.Next.IsZero(); visits-- {
+func (l *simulation) waitFor(visits int) {
+	for l.dispatch(); visits > 0 && !l.last.Next.IsZero(); visits-- {
 		l.pass(max(0, l.last.Next.Sub(l.now)))
-		l.visit()
+		l.dispatch()
 	}
 }
 
@@ -349,7 +349,7 @@ func (l *life) waitFor(visits int) {
 func emptyStore(t *testing.T) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "store.db")
-	must(t, openArchive(t, path, time.Now).Close())
+	must(t, openFaultyStore(t, path, time.Now).Close())
 	file, err := os.ReadFile(path)
 	must(t, err)
 	return file

@@ -8,7 +8,7 @@ import (
 )
 
 // restore replaces the store by one that was restored from a backup made at the story's beginning.
-func (s *story) restore() {
+func (s *scenario) restore() {
 	s.settings.RestoredFrom = noon
 	s.data++
 	for i := range s.coverage.Images {
@@ -20,34 +20,34 @@ func (s *story) restore() {
 // when every image has a result with current data, with every firstScan policy. Later findings are changes.
 func TestStoreRestored(t *testing.T) {
 	for _, policy := range []FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll} {
-		s := toldBy(t, policy)
+		s := announcedByTool(t, policy)
 		s.restore()
-		none(t, s.visit(), "results are older than the data")
-		s.find("web", finding.Critical, 1, 13)
-		none(t, s.next(), "db has no result yet")
+		none(t, s.dispatch(), "results are older than the data")
+		s.addFindings("web", finding.Critical, 1, 13)
+		none(t, s.dispatchNext(), "db has no result yet")
 		s.image("db", ImageScanned)
-		d := only(t, s.visit())
-		if d.Kind != KindStoreRestored || !d.RestoredFrom.Equal(noon) || d.Untold != 10 || d.Totals.Critical != 13 {
+		d := single(t, s.dispatch())
+		if d.Kind != KindStoreRestored || !d.RestoredFrom.Equal(noon) || d.NotAnnounced != 10 || d.Totals.Critical != 13 {
 			t.Errorf("firstScan %s: message %+v, want one summary of 10 of 13 findings that were not told before the backup", policy, d)
 		}
 		s.wantIdle()
 		s.pass(time.Hour)
-		s.find("web", finding.High, 100, 1)
-		s.visit()
-		if d := only(t, s.next()); d.Kind != KindNews || d.Totals.Total() != 1 {
+		s.addFindings("web", finding.High, 100, 1)
+		s.dispatch()
+		if d := single(t, s.dispatchNext()); d.Kind != KindChanges || d.Totals.Total() != 1 {
 			t.Errorf("firstScan %s: message %+v, want the one new finding", policy, d)
 		}
 	}
 }
 
-// TestStoreRestoredQuietly: a restore sends no message if everything was announced before the backup.
-func TestStoreRestoredQuietly(t *testing.T) {
-	s := toldBy(t, FirstScanSummary)
+// TestStoreRestoredWithoutMessage: a restore sends no message if everything was announced before the backup.
+func TestStoreRestoredWithoutMessage(t *testing.T) {
+	s := announcedByTool(t, FirstScanSummary)
 	s.restore()
-	s.find("web", finding.Critical, 1, 3)
+	s.addFindings("web", finding.Critical, 1, 3)
 	s.image("db", ImageScanned)
-	none(t, s.visit(), "images still join")
-	none(t, s.next(), "there is nothing that it was not told")
+	none(t, s.dispatch(), "images still join")
+	none(t, s.dispatchNext(), "there is nothing that it was not told")
 	s.wantIdle()
 }
 
@@ -55,24 +55,24 @@ func TestStoreRestoredQuietly(t *testing.T) {
 // nobody knows whether it was delivered.
 func TestStoreRestoredWithMessage(t *testing.T) {
 	for name, first := range map[string]bool{"news": false, "the first summary": true} {
-		s := newStory(t)
+		s := newScenario(t)
 		if !first {
-			s = toldBy(t, FirstScanSummary)
+			s = announcedByTool(t, FirstScanSummary)
 		}
 		s.outcomes = []Outcome{{Result: Temporary}}
-		s.find("web", finding.Critical, 1, 7)
-		s.visit()
-		composed := only(t, s.next())
+		s.addFindings("web", finding.Critical, 1, 7)
+		s.dispatch()
+		composed := single(t, s.dispatchNext())
 		s.restore()
-		s.find("web", finding.Critical, 1, 7)
+		s.addFindings("web", finding.Critical, 1, 7)
 		s.image("db", ImageScanned)
-		s.visit()
-		d := only(t, s.next())
+		s.dispatch()
+		d := single(t, s.dispatchNext())
 		want, untold := KindStoreRestored, 4
 		if first {
 			want, untold = KindBaselineRenewed, 0
 		}
-		if d.Kind != want || d.ID == composed.ID || d.Untold != untold || d.Totals.Critical != 7 {
+		if d.Kind != want || d.ID == composed.ID || d.NotAnnounced != untold || d.Totals.Critical != 7 {
 			t.Errorf("%s: message %+v, want %s that counts all 7 findings, %d of them untold", name, d, want, untold)
 		}
 		s.wantIdle()

@@ -12,17 +12,17 @@ import (
 func TestNoRoomForRecords(t *testing.T) {
 	for _, policy := range []FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll} {
 		t.Run(string(policy), func(t *testing.T) {
-			s := newStory(t)
+			s := newScenario(t)
 			s.settings.FirstScan = policy
 			s.image("web", ImageScanned)
-			s.find("web", finding.High, 1, 3)
-			s.rest()
+			s.addFindings("web", finding.High, 1, 3)
+			s.dispatchUntilIdle()
 			before := len(s.sent)
 
 			s.store.LimitRecords(1)
-			s.find("web", finding.High, 4, 2)
+			s.addFindings("web", finding.High, 4, 2)
 			s.pass(time.Hour)
-			if sent := s.visit(); len(sent) != 0 {
+			if sent := s.dispatch(); len(sent) != 0 {
 				t.Errorf("without room %d messages are sent", len(sent))
 			}
 			s.wantNext(roomCheck)
@@ -32,15 +32,15 @@ func TestNoRoomForRecords(t *testing.T) {
 				t.Errorf("the receiver says %q: %q, want %s", status.LastErrorReason, status.LastError, ReasonStoreBudget)
 			}
 			encoded := string(s.encoded())
-			s.next()
+			s.dispatchNext()
 			if string(s.encoded()) != encoded {
 				t.Errorf("the state changes without room, from %s to %s", encoded, s.encoded())
 			}
 
 			s.store.LimitRecords(0)
-			s.rest()
-			if len(s.sent) != before+1 || s.untold() != 0 {
-				t.Errorf("with room %d messages are sent and %d findings are left, want one message and none", len(s.sent)-before, s.untold())
+			s.dispatchUntilIdle()
+			if len(s.sent) != before+1 || s.notAnnounced() != 0 {
+				t.Errorf("with room %d messages are sent and %d findings are left, want one message and none", len(s.sent)-before, s.notAnnounced())
 			}
 			if e := s.state().LastError; e != nil {
 				t.Errorf("with room the receiver says %+v", e)
@@ -51,19 +51,19 @@ func TestNoRoomForRecords(t *testing.T) {
 
 // TestMessageOnItsWayWithoutRoom: what was composed before is delivered once and recorded.
 func TestMessageOnItsWayWithoutRoom(t *testing.T) {
-	s := newStory(t)
+	s := newScenario(t)
 	s.settings.FirstScan = FirstScanAll
 	s.image("web", ImageScanned)
-	s.find("web", finding.High, 1, 3)
+	s.addFindings("web", finding.High, 1, 3)
 	s.outcomes = []Outcome{{Result: Temporary, Reason: ReasonReceiverFailed, Message: "502"}}
 	for len(s.sent) == 0 {
-		s.visit()
+		s.dispatch()
 		s.now = s.last.Next
 	}
 	s.store.LimitRecords(1)
-	s.next()
-	s.next()
-	if len(s.sent) != 2 || s.untold() != 0 || s.state().Outbox != nil {
-		t.Errorf("%d attempts, %d findings not recorded, want the second attempt to be recorded", len(s.sent), s.untold())
+	s.dispatchNext()
+	s.dispatchNext()
+	if len(s.sent) != 2 || s.notAnnounced() != 0 || s.state().Outbox != nil {
+		t.Errorf("%d attempts, %d findings not recorded, want the second attempt to be recorded", len(s.sent), s.notAnnounced())
 	}
 }

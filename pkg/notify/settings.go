@@ -29,7 +29,7 @@ type Settings struct {
 	Generation int64
 	// Address references the Secret with the receiver's address. This package passes it on and never reads the Secret.
 	Address ReceiverRef
-	Filter  store.NewsFilter
+	Filter  store.ChangeFilter
 	// GroupWait is how long to collect further changes into the same message after the first one.
 	GroupWait time.Duration
 	// GroupInterval is the least time between two messages.
@@ -81,8 +81,8 @@ type Image struct {
 
 // Coverage is the set of images that a Scanner is responsible for, and how far each is scanned.
 type Coverage struct {
-	// Known is false until the Scanner has listed its images for the first time. Until then nothing is planned.
-	Known bool
+	// Listed is false until the Scanner has listed its images for the first time. Until then nothing is planned.
+	Listed bool
 	// Images are the images in use.
 	Images []Image
 	// Others counts images that Images cannot list because they have no key: images that were never pulled, or are excluded.
@@ -136,9 +136,9 @@ func (c Coverage) scannedRepositories() []string {
 	return slices.Compact(repositories)
 }
 
-// settledRepositories lists those of resolvedRepositories that run now and that have no Unlisted image, sorted. Only in those can anything
+// runningCompleteRepositories lists those of completeRepositories that run now and that have no Unlisted image, sorted. Only in those can anything
 // be fixed: a repository that stops running has fixed nothing, and an image of unknown content proves nothing.
-func (c Coverage) settledRepositories() []string {
+func (c Coverage) runningCompleteRepositories() []string {
 	runs := map[string]bool{}
 	for _, img := range c.Images {
 		for _, repository := range img.Repositories {
@@ -148,12 +148,12 @@ func (c Coverage) settledRepositories() []string {
 	for _, repository := range c.Unlisted {
 		runs[repository] = false
 	}
-	return slices.DeleteFunc(c.resolvedRepositories(), func(repository string) bool { return !runs[repository] })
+	return slices.DeleteFunc(c.completeRepositories(), func(repository string) bool { return !runs[repository] })
 }
 
-// resolvedRepositories returns the repositories whose images in use all have a complete result, sorted. Only for them does no finding mean
+// completeRepositories returns the repositories whose images in use all have a complete result, sorted. Only for them does no finding mean
 // that no vulnerability is known.
-func (c Coverage) resolvedRepositories() []string {
+func (c Coverage) completeRepositories() []string {
 	open := map[string]bool{}
 	for _, img := range c.Images {
 		for _, repository := range img.Repositories {
@@ -170,11 +170,11 @@ func (c Coverage) resolvedRepositories() []string {
 	return resolved
 }
 
-// concerning returns the set of repositories that have a workload routed to the receiver.
-func (c Coverage) concerning(route *store.Route) map[string]bool {
+// routedRepositories returns the set of repositories that have a workload routed to the receiver.
+func (c Coverage) routedRepositories(route *store.Route) map[string]bool {
 	repositories := map[string]bool{}
 	for _, img := range c.Images {
-		if concerns(route, img.Receivers) {
+		if isRoutedTo(route, img.Receivers) {
 			for _, repository := range img.Repositories {
 				repositories[repository] = true
 			}
@@ -183,9 +183,9 @@ func (c Coverage) concerning(route *store.Route) map[string]bool {
 	return repositories
 }
 
-// concerns reports whether at least one of the workloads is routed to the receiver. Each workload is given by the receivers that it names,
+// isRoutedTo reports whether at least one of the workloads is routed to the receiver. Each workload is given by the receivers that it names,
 // joined by commas. Without a route or without workloads, the result is true.
-func concerns(route *store.Route, workloads []string) bool {
+func isRoutedTo(route *store.Route, workloads []string) bool {
 	if route == nil || len(workloads) == 0 {
 		return true
 	}

@@ -21,24 +21,24 @@ const (
 	maxUnansweredBackoff = 2 * time.Hour
 	// maxUnanswered is the number of unanswered attempts after which a message is given up. The waits between them add up to 5 to 8 hours.
 	maxUnanswered = 14
-	// unansweredAgain is the number of attempts for each further message while the receiver still does not answer.
-	unansweredAgain = 3
+	// maxUnansweredWhileSilent is the number of attempts for each further message while the receiver still does not answer.
+	maxUnansweredWhileSilent = 3
 	// stoppedRetry is the interval at which a stopped receiver is retried: its Secret or the URL in it may have changed.
 	stoppedRetry = 5 * time.Minute
 	// maxRetryAfter bounds the wait that a receiver can request.
 	maxRetryAfter = time.Hour
-	// outboxAge is the age at which an undelivered summary is discarded and composed again, because its content is out of date. No change
+	// maxOutboxAge is the age at which an undelivered summary is discarded and composed again, because its content is out of date. No change
 	// is lost: the content of a discarded message does not count as announced. A message that the receiver may have is given up instead.
-	outboxAge = 24 * time.Hour
-	// newsAge is the same age for a KindNews message. It is shorter because its findings may be fixed or suppressed in the meantime: a rate
+	maxOutboxAge = 24 * time.Hour
+	// maxChangesAge is the same age for a KindChanges message. It is shorter because its findings may be fixed or suppressed in the meantime: a rate
 	// limited receiver then gets the current state. A summary is recorded as what was present when it was composed.
-	newsAge = 15 * time.Minute
+	maxChangesAge = 15 * time.Minute
 )
 
-// Settle returns the state after an attempt to deliver the message in the outbox. If the attempt delivered the message, Settle also returns
+// ApplyOutcome returns the state after an attempt to deliver the message in the outbox. If the attempt delivered the message, Settle also returns
 // what the caller must record as announced in the same transaction as the state; otherwise nil. It returns an error if the outbox is empty,
 // the message cannot be encoded or Random fails.
-func (p Planner) Settle(now time.Time, settings Settings, state State, outcome Outcome) (State, *store.Announced, error) {
+func (p Planner) ApplyOutcome(now time.Time, settings Settings, state State, outcome Outcome) (State, *store.Announcement, error) {
 	if state.Outbox == nil {
 		return state, nil, fmt.Errorf("receiver %s: an outcome without a message", settings.Receiver)
 	}
@@ -46,7 +46,7 @@ func (p Planner) Settle(now time.Time, settings Settings, state State, outcome O
 	// refusal answers this attempt only: earlier attempts stay unanswered.
 	refused := slices.Contains([]Result{RateLimited, Permanent, Temporary}, outcome.Result)
 	answered := *state.Outbox
-	answered.InDoubt = !refused
+	answered.LatestUnanswered = !refused
 	state.Outbox = &answered
 	if refused {
 		if answered.RefusedSince.IsZero() {
@@ -56,91 +56,91 @@ func (p Planner) Settle(now time.Time, settings Settings, state State, outcome O
 	}
 	switch outcome.Result {
 	case Delivered:
-		said, err := delivered(now, &state)
+		said, err := completeDelivery(now, &state)
 		return state, said, err
 	case RateLimited:
 		// Rate limiting does not count as a failure, which would make the next wait longer than requested. The status still shows it.
 		state.NextAttempt = now.Add(min(max(outcome.RetryAfter, attemptGap), maxRetryAfter))
-		state.LastError, state.Stopped = trouble(now, outcome), nil
+		state.LastError, state.Stopped = deliveryError(now, outcome), nil
 		return state, nil, nil
 	}
 	state.Failures++
-	state.LastError = trouble(now, outcome)
+	state.LastError = deliveryError(now, outcome)
 	if outcome.Result == Permanent {
-		state.Stopped = stop(now, settings, state, outcome)
+		state.Stopped = stoppedBy(now, settings, state, outcome)
 		state.NextAttempt = now.Add(stoppedRetry)
 		return state, nil, nil
 	}
 	// Temporary, UnknownOutcome and results of a newer notifier are all retried.
 	state.Stopped = nil
-	wait := doubled(state.Failures, maxBackoff)
+	wait := backoffAfter(state.Failures, maxBackoff)
 	if !refused {
-		wait = max(wait, doubled(state.Unanswered, maxUnansweredBackoff))
+		wait = max(wait, backoffAfter(state.Unanswered, maxUnansweredBackoff))
 	}
 	wait, err := p.jitter(wait)
 	state.NextAttempt = now.Add(wait)
 	return state, nil, err
 }
 
-func trouble(now time.Time, outcome Outcome) *Trouble {
-	return &Trouble{Reason: outcome.Reason, Message: clip(outcome.Message, MaxMessageBytes), At: now}
+func deliveryError(now time.Time, outcome Outcome) *DeliveryError {
+	return &DeliveryError{Reason: outcome.Reason, Message: clip(outcome.Message, MaxMessageBytes), At: now}
 }
 
-// delivered removes the delivered message from the outbox, resets errors and waits, and returns what the message announced.
-func delivered(now time.Time, state *State) (*store.Announced, error) {
-	said, err := announced(now, state)
+// completeDelivery removes the delivered message from the outbox, resets errors and waits, and returns what the message announced.
+func completeDelivery(now time.Time, state *State) (*store.Announcement, error) {
+	said, err := closeOutbox(now, state)
 	if err != nil {
 		return nil, err
 	}
 	state.LastError, state.Failures, state.Unanswered, state.Unconfirmed = nil, 0, 0, nil
 	state.Stopped, state.NextAttempt = nil, time.Time{}
-	state.LastDelivery, state.LastMessage = now, said.Log.Title
+	state.LastDelivery, state.LastMessage = now, said.LogEntry.Title
 	return said, nil
 }
 
-// giveUp removes a message from the outbox after unanswered attempts. The receiver may have several copies of it, so it counts as announced
-// and the log marks it as unconfirmed. If the latest attempt is unanswered, the next message gets unansweredAgain attempts, because the
+// assumeReceived removes a message from the outbox after unanswered attempts. The receiver may have several copies of it, so it counts as announced
+// and the log marks it as unconfirmed. If the latest attempt is unanswered, the next message gets maxUnansweredWhileSilent attempts, because the
 // receiver is likely to stay silent. If it was refused, the next message waits until this one would have been retried.
-func giveUp(now time.Time, state *State) (*store.Announced, error) {
-	if state.Outbox.InDoubt {
-		state.Stopped, state.NextAttempt, state.Unanswered = nil, time.Time{}, maxUnanswered-unansweredAgain
+func giveUp(now time.Time, state *State) (*store.Announcement, error) {
+	if state.Outbox.LatestUnanswered {
+		state.Stopped, state.NextAttempt, state.Unanswered = nil, time.Time{}, maxUnanswered-maxUnansweredWhileSilent
 	}
-	said, err := announced(now, state)
+	said, err := closeOutbox(now, state)
 	if err != nil {
 		return nil, err
 	}
-	said.Log.Unconfirmed = true
+	said.LogEntry.Unconfirmed = true
 	unconfirmed := Unconfirmed{Since: now}
 	if state.Unconfirmed != nil {
 		unconfirmed = *state.Unconfirmed
 	}
 	unconfirmed.Count++
-	unconfirmed.Title = said.Log.Title
+	unconfirmed.Title = said.LogEntry.Title
 	state.Unconfirmed = &unconfirmed
 	return said, nil
 }
 
-// announced empties the outbox and returns what its message announced.
-func announced(now time.Time, state *State) (*store.Announced, error) {
+// closeOutbox empties the outbox and returns what its message announced.
+func closeOutbox(now time.Time, state *State) (*store.Announcement, error) {
 	outbox := state.Outbox
-	body, err := json.Marshal(outbox.Digest)
+	body, err := json.Marshal(outbox.Message)
 	if err != nil {
-		return nil, fmt.Errorf("message %s: %w", outbox.Digest.ID, err)
+		return nil, fmt.Errorf("message %s: %w", outbox.Message.ID, err)
 	}
-	if outbox.Digest.Kind != KindNews {
+	if outbox.Message.Kind != KindChanges {
 		state.Baseline.finish()
 	}
 	state.Outbox = nil
 	state.PendingSince, state.Pending = time.Time{}, max(0, state.Pending-outbox.Findings)
-	state.hearNotices(outbox.Digest.Notices)
-	return &store.Announced{
-		DigestID: outbox.Digest.ID, At: now, Said: outbox.Said, Repositories: outbox.Repositories,
-		Log: &store.Message{Kind: string(outbox.Digest.Kind), Title: outbox.Digest.Title(), Findings: outbox.Findings, Body: body},
+	state.recordNotices(outbox.Message.Notices)
+	return &store.Announcement{
+		MessageID: outbox.Message.ID, At: now, Findings: outbox.Announcements, Repositories: outbox.Repositories,
+		LogEntry: &store.Message{Kind: string(outbox.Message.Kind), Title: outbox.Message.Title(), Findings: outbox.Findings, Body: body},
 	}, nil
 }
 
-// stop returns why the receiver is stopped. Since stays the same as long as the reason does.
-func stop(now time.Time, settings Settings, state State, outcome Outcome) *Stopped {
+// stoppedBy returns why the receiver is stopped. Since stays the same as long as the reason does.
+func stoppedBy(now time.Time, settings Settings, state State, outcome Outcome) *Stopped {
 	stopped := &Stopped{
 		Reason: outcome.Reason, Message: clip(outcome.Message, MaxMessageBytes), Since: now, Generation: settings.Generation,
 	}
@@ -150,8 +150,8 @@ func stop(now time.Time, settings Settings, state State, outcome Outcome) *Stopp
 	return stopped
 }
 
-// doubled returns the wait after a number of attempts: minBackoff after the first, twice as long after each further one, at most longest.
-func doubled(attempts int, longest time.Duration) time.Duration {
+// backoffAfter returns the wait after a number of attempts: minBackoff after the first, twice as long after each further one, at most longest.
+func backoffAfter(attempts int, longest time.Duration) time.Duration {
 	wait := minBackoff
 	for ; attempts > 1 && wait < longest; attempts-- {
 		wait *= 2

@@ -11,36 +11,36 @@ import (
 )
 
 // until visits as the controller does, at once and whenever a visit is due, until a time.
-func (s *story) until(end time.Time) {
+func (s *scenario) until(end time.Time) {
 	s.t.Helper()
-	for s.visit(); !s.last.Next.IsZero() && s.last.Next.Before(end); {
-		s.next()
+	for s.dispatch(); !s.last.Next.IsZero() && s.last.Next.Before(end); {
+		s.dispatchNext()
 	}
 	s.now = end
 }
 
 // starts runs the image of a repository in a CronJob. completes is store.Workload.Completes.
-func (s *story) starts(repository string, completes bool) {
+func (s *scenario) starts(repository string, completes bool) {
 	s.t.Helper()
 	s.image(repository, ImageScanned)
 	w := store.Workload{Namespace: "shop", Kind: "CronJob", Name: "job", Container: "c", Repository: repository, Reference: repository + ":1.0", Completes: completes}
-	s.use(repository, w)
+	s.setUsed(repository, w)
 }
 
 // ends removes the pods that run the image of a repository. If completes is true, the image stays in use for a while.
-func (s *story) ends(repository string, completes bool) {
+func (s *scenario) ends(repository string, completes bool) {
 	s.t.Helper()
 	i := slices.IndexFunc(s.coverage.Images, func(i Image) bool { return i.Repositories[0] == repository })
 	img := s.coverage.Images[i]
-	s.leave(repository)
+	s.removeFromCoverage(repository)
 	if img.Recent = true; completes {
 		s.coverage.Images = append(s.coverage.Images, img)
 	}
-	s.must(s.store.SetUsed(context.Background(), store.Used{Scanner: scannerUID, Namespace: "shop", Key: keyOf(repository), Engine: grype}))
+	s.must(s.store.SetUsage(context.Background(), store.ImageUsage{Scanner: scannerUID, Namespace: "shop", Key: keyOf(repository), Engine: grype}))
 }
 
 // matched saves a report with one critical finding for the image of a repository, whether it runs or not.
-func (s *story) matched(repository string, changes ...func(*finding.Finding)) {
+func (s *scenario) matched(repository string, changes ...func(*finding.Finding)) {
 	s.t.Helper()
 	f := finding.Finding{
 		ID: "CVE-2026-0001", Severity: finding.Critical, Package: finding.Package{Name: "lib", Version: "1", Type: "deb"},
@@ -67,7 +67,7 @@ func TestShortLivedPodsAreAnnounced(t *testing.T) {
 		"each pod is deleted after a third": {time.Second / 3, false, time.Hour + time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := begun(t, "web")
+			s := afterBaseline(t, "web")
 			s.pass(time.Hour)
 			began := s.now
 			for range 48 {
@@ -77,7 +77,7 @@ func TestShortLivedPodsAreAnnounced(t *testing.T) {
 				s.ends("job", tt.completes)
 				s.until(s.now.Add(time.Hour - tt.lives))
 			}
-			if d := only(t, s.sent); d.CreatedAt.After(began.Add(tt.within)) {
+			if d := single(t, s.sent); d.CreatedAt.After(began.Add(tt.within)) {
 				t.Errorf("announced after %s, want within %s", d.CreatedAt.Sub(began), tt.within)
 			}
 		})
@@ -92,17 +92,17 @@ func TestChangesOfEndedImages(t *testing.T) {
 		store.ChangeEscalated:    func(_, after *finding.Finding) { after.KnownExploited = true },
 	} {
 		t.Run(string(change), func(t *testing.T) {
-			s := begun(t, "web")
+			s := afterBaseline(t, "web")
 			s.pass(time.Hour)
 			s.starts("job", true)
 			s.matched("job", func(f *finding.Finding) { modify(f, &finding.Finding{}) })
-			s.rest()
+			s.dispatchUntilIdle()
 			s.ends("job", true)
 			s.pass(time.Hour)
 			sent := len(s.sent)
 			s.matched("job", func(f *finding.Finding) { modify(&finding.Finding{}, f) })
-			s.rest()
-			d := only(t, s.sent[sent:])
+			s.dispatchUntilIdle()
+			d := single(t, s.sent[sent:])
 			if d.Changes[change] != 1 {
 				t.Errorf("changes %v, want one %s", d.Changes, change)
 			}
@@ -113,20 +113,20 @@ func TestChangesOfEndedImages(t *testing.T) {
 // TestRolloutEndsUse: the findings of an image are not announced after its workload has run another image of the repository, even if that
 // one has ended too.
 func TestRolloutEndsUse(t *testing.T) {
-	s := begun(t, "web")
+	s := afterBaseline(t, "web")
 	s.pass(time.Hour)
 	s.starts("job", true)
-	s.rest()
+	s.dispatchUntilIdle()
 	s.ends("job", true)
-	other := store.Used{
+	other := store.ImageUsage{
 		Scanner: scannerUID, Namespace: "shop", Key: keyOf("job, rolled out"), Engine: grype,
 		Workloads: []store.Workload{{Namespace: "shop", Kind: "CronJob", Name: "job", Container: "c", Repository: "job", Reference: "job:2.0", Completes: true}},
 	}
 	for range 2 {
 		s.pass(time.Hour)
-		s.must(s.store.SetUsed(context.Background(), other))
+		s.must(s.store.SetUsage(context.Background(), other))
 		s.matched("job")
-		s.rest()
+		s.dispatchUntilIdle()
 		none(t, s.sent, "the CronJob runs another image")
 		other.Workloads = nil
 	}
@@ -135,34 +135,34 @@ func TestRolloutEndsUse(t *testing.T) {
 // TestEndedImagesFixNothing: a finding is not fixed because its image has ended. Nor is it fixed by another image that runs, as long as an
 // ended image has the finding or has no result. It is fixed when the ended image is not in use any more.
 func TestEndedImagesFixNothing(t *testing.T) {
-	s := begun(t, "web")
+	s := afterBaseline(t, "web")
 	s.settings.Filter.Changes = []store.Change{store.ChangeNew, store.ChangeFixed}
 	s.pass(time.Hour)
 	s.starts("job", true)
 	s.matched("job")
-	s.rest()
-	only(t, s.sent)
+	s.dispatchUntilIdle()
+	single(t, s.sent)
 	s.ends("job", true)
 	s.pass(time.Hour)
-	s.rest()
+	s.dispatchUntilIdle()
 	// Another workload runs a clean image of the same repository.
 	s.image("clean", ImageScanned)
 	s.coverage.Images[len(s.coverage.Images)-1].Repositories = []string{"job"}
-	s.use("clean", store.Workload{Namespace: "shop", Kind: "Deployment", Name: "web", Container: "c", Repository: "job", Reference: "job:2.0"})
-	s.rest()
-	only(t, s.sent)
+	s.setUsed("clean", store.Workload{Namespace: "shop", Kind: "Deployment", Name: "web", Container: "c", Repository: "job", Reference: "job:2.0"})
+	s.dispatchUntilIdle()
+	single(t, s.sent)
 	// The ended image is gone, and another one has ended that has no result yet.
-	s.must(s.store.Release(context.Background(), scannerUID, keyOf("job")))
+	s.must(s.store.ReleaseImage(context.Background(), scannerUID, keyOf("job")))
 	for i := range s.coverage.Images {
 		if s.coverage.Images[i].Recent {
 			s.coverage.Images[i].Key, s.coverage.Images[i].State = "another", ImagePending
 		}
 	}
 	s.pass(time.Hour)
-	s.rest()
-	only(t, s.sent)
+	s.dispatchUntilIdle()
+	single(t, s.sent)
 	s.coverage.Images = slices.DeleteFunc(s.coverage.Images, func(i Image) bool { return i.Recent })
-	s.rest()
+	s.dispatchUntilIdle()
 	if len(s.sent) != 2 || s.sent[1].Changes[store.ChangeFixed] != 1 {
 		t.Errorf("messages %+v, want one more: that the finding is fixed", s.sent)
 	}
@@ -170,12 +170,12 @@ func TestEndedImagesFixNothing(t *testing.T) {
 
 // TestSummaryHasEndedImages: the first summary includes images that ended recently, so that their findings are not announced as new.
 func TestSummaryHasEndedImages(t *testing.T) {
-	s := newStory(t)
+	s := newScenario(t)
 	s.starts("job", true)
 	s.matched("job")
 	s.ends("job", true)
-	s.rest()
-	if d := only(t, s.sent); d.Kind != KindFirstScan || d.Totals.Critical != 1 || len(d.Worst) != 1 {
+	s.dispatchUntilIdle()
+	if d := single(t, s.sent); d.Kind != KindFirstScan || d.Totals.Critical != 1 || len(d.Worst) != 1 {
 		t.Errorf("message %+v, want a summary with the finding", d)
 	}
 }

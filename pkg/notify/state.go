@@ -22,7 +22,7 @@ type State struct {
 	// RestoredFrom is Settings.RestoredFrom of the last restore that was handled.
 	RestoredFrom time.Time `json:"restoredFrom,omitzero"`
 	// Notices are those that were announced, by ID, until their end is announced.
-	Notices map[string]ToldNotice `json:"notices,omitempty"`
+	Notices map[string]AnnouncedNotice `json:"notices,omitempty"`
 	// PendingSince is when the first change, new image or notice was noticed that is not announced yet; zero if there is none.
 	PendingSince time.Time `json:"pendingSince,omitzero"`
 	// Pending is the number of findings that wait to be announced, including those in the outbox.
@@ -46,7 +46,7 @@ type State struct {
 	// Stopped is set while delivery cannot succeed before the user changes something.
 	Stopped *Stopped `json:"stopped,omitempty"`
 	// LastError describes the last attempt if it delivered nothing; nil after a delivery.
-	LastError *Trouble `json:"lastError,omitempty"`
+	LastError *DeliveryError `json:"lastError,omitempty"`
 }
 
 // Breadth describes how much a filter lets pass, regardless of the kinds of changes.
@@ -59,7 +59,7 @@ type Breadth struct {
 }
 
 // breadthOf returns the breadth of a filter.
-func breadthOf(f store.NewsFilter) Breadth {
+func breadthOf(f store.ChangeFilter) Breadth {
 	b := Breadth{MinSeverity: f.MinSeverity, Unknown: f.Unknown, OnlyFixable: f.OnlyFixable, Reach: reachAll}
 	if f.Route != nil {
 		b.Reach = reachOwn
@@ -77,17 +77,17 @@ const (
 	reachAll
 )
 
-// unknowns ranks the policies for unknown severities by how much they let pass.
-var unknowns = map[store.UnknownPolicy]int{store.UnknownNever: 0, "": 1, store.UnknownIfFixable: 1, store.UnknownAlways: 2}
+// unknownRank ranks the policies for unknown severities by how much they let pass.
+var unknownRank = map[store.UnknownPolicy]int{store.UnknownNever: 0, "": 1, store.UnknownIfFixable: 1, store.UnknownAlways: 2}
 
 // widerThan reports whether b lets something pass that before did not.
 func (b Breadth) widerThan(before Breadth) bool {
-	return b.MinSeverity < before.MinSeverity || unknowns[b.Unknown] > unknowns[before.Unknown] ||
+	return b.MinSeverity < before.MinSeverity || unknownRank[b.Unknown] > unknownRank[before.Unknown] ||
 		!b.OnlyFixable && before.OnlyFixable || b.Reach > before.Reach
 }
 
-// ToldNotice is a notice that was announced to the receiver.
-type ToldNotice struct {
+// AnnouncedNotice is a notice that was announced to the receiver.
+type AnnouncedNotice struct {
 	Notice Notice `json:"notice"`
 	// AbsentSince is when the notice was first found to hold no more; zero while it holds.
 	AbsentSince time.Time `json:"absentSince,omitzero"`
@@ -133,62 +133,62 @@ func (b *Baseline) finish() {
 	b.EngineBefore, b.ToolBefore, b.FilterBefore, b.RestoredFrom = "", "", nil, time.Time{}
 }
 
-// onlyIfUntold reports whether the summary is sent only if it contains findings that were not announced before.
-func (b *Baseline) onlyIfUntold() bool {
-	return b.EngineBefore == "" && (b.ToolBefore != "" || b.FilterBefore != nil || b.restored())
+// onlyIfNotAnnounced reports whether the summary is sent only if it contains findings that were not announced before.
+func (b *Baseline) onlyIfNotAnnounced() bool {
+	return b.EngineBefore == "" && (b.ToolBefore != "" || b.FilterBefore != nil || b.isRestore())
 }
 
 // first reports whether the receiver has never been sent anything that the baseline could make look new.
-func (b *Baseline) first() bool { return b.EngineBefore == "" && !b.onlyIfUntold() && !b.Renewed }
+func (b *Baseline) first() bool { return b.EngineBefore == "" && !b.onlyIfNotAnnounced() && !b.Renewed }
 
-// restored says that the baseline is there since the store was restored.
-func (b *Baseline) restored() bool {
+// isRestore says that the baseline is there since the store was restored.
+func (b *Baseline) isRestore() bool {
 	return !b.RestoredFrom.IsZero()
 }
 
-// tellsAll reports whether a summary of everything present is still to be delivered. Until then nothing becomes known without a message.
-func (b *Baseline) tellsAll() bool { return b.Phase != BaselineDone && !b.onlyIfUntold() }
+// summarizesAll reports whether a summary of everything present is still to be delivered. Until then nothing becomes known without a message.
+func (b *Baseline) summarizesAll() bool { return b.Phase != BaselineDone && !b.onlyIfNotAnnounced() }
 
-// followUp is how much of what is recorded of the receiver may be brought up to date now, by what an engine finds. An engine that the
+// updateExtent is how much of what is recorded of the receiver may be brought up to date now, by what an engine finds. An engine that the
 // state does not follow yet fixes nothing.
-func (s *State) followUp(engine string) store.Extent {
+func (s *State) updateExtent(engine string) store.UpdateExtent {
 	switch {
 	case s.Outbox != nil:
-		return store.FollowExceptions
-	case s.Baseline.tellsAll(), s.Engine != "" && engine != "" && engine != s.Engine:
-		return store.FollowKnown
+		return store.UpdateSuppressed
+	case s.Baseline.summarizesAll(), s.Engine != "" && engine != "" && engine != s.Engine:
+		return store.UpdateKnown
 	}
-	return store.FollowAll
+	return store.UpdateAll
 }
 
 // Outbox holds a message, and what counts as announced once it is delivered. The findings of a summary are too many to be held here: the
 // store records them under the message's ID when the message is composed.
 type Outbox struct {
-	Digest       Digest       `json:"digest"`
-	Said         []store.Said `json:"said,omitempty"`
-	Repositories []string     `json:"repositories,omitempty"`
+	Message       Message                  `json:"digest"`
+	Announcements []store.AnnouncedFinding `json:"said,omitempty"`
+	Repositories  []string                 `json:"repositories,omitempty"`
 	// Findings is the number of findings that count as announced by the message, including those that Said does not list.
 	Findings int `json:"findings,omitempty"`
-	// InDoubt is true while the latest attempt has no answer. The receiver may have the message.
-	InDoubt bool `json:"inDoubt,omitempty"`
-	// EarlierInDoubt is true if an attempt before the latest one has no answer. A refusal of the latest attempt does not change it.
-	EarlierInDoubt bool `json:"earlierInDoubt,omitempty"`
+	// LatestUnanswered is true while the latest attempt has no answer. The receiver may have the message.
+	LatestUnanswered bool `json:"inDoubt,omitempty"`
+	// EarlierUnanswered is true if an attempt before the latest one has no answer. A refusal of the latest attempt does not change it.
+	EarlierUnanswered bool `json:"earlierInDoubt,omitempty"`
 	// RefusedSince is the time of the first refusal after the latest unanswered attempt; zero if there is none. It starts anew when the
 	// message became too old while no manager ran.
 	RefusedSince time.Time `json:"refusedSince,omitzero"`
 }
 
-// keptUntil returns how long the message stays as composed while its latest attempt was refused, or none was made. A KindNews message that
-// the receiver certainly does not have is out of date soon. A message that the receiver may have must first be refused for outboxAge.
+// staleAt returns how long the message stays as composed while its latest attempt was refused, or none was made. A KindChanges message that
+// the receiver certainly does not have is out of date soon. A message that the receiver may have must first be refused for maxOutboxAge.
 // Otherwise a manager that did not run for that long would give it up after a single attempt.
-func (o *Outbox) keptUntil() time.Time {
+func (o *Outbox) staleAt() time.Time {
 	switch {
-	case o.EarlierInDoubt:
-		return later(o.Digest.CreatedAt, o.RefusedSince).Add(outboxAge)
-	case o.Digest.Kind == KindNews:
-		return o.Digest.CreatedAt.Add(newsAge)
+	case o.EarlierUnanswered:
+		return later(o.Message.CreatedAt, o.RefusedSince).Add(maxOutboxAge)
+	case o.Message.Kind == KindChanges:
+		return o.Message.CreatedAt.Add(maxChangesAge)
 	}
-	return o.Digest.CreatedAt.Add(outboxAge)
+	return o.Message.CreatedAt.Add(maxOutboxAge)
 }
 
 // Unconfirmed describes messages that were sent, never answered and given up. The receiver may have them or not.
@@ -209,8 +209,8 @@ type Stopped struct {
 	Generation int64 `json:"generation"`
 }
 
-// Trouble describes one failed attempt.
-type Trouble struct {
+// DeliveryError describes one failed attempt.
+type DeliveryError struct {
 	Reason  string    `json:"reason"`
 	Message string    `json:"message"`
 	At      time.Time `json:"at"`

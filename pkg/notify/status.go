@@ -74,5 +74,5 @@ func (s *ReceiverStatus) addUnconfirmed() {
 func (u Unconfirmed) Describe() string {
 	return fmt.Sprintf("%s sent since %s and never confirmed, the last one %q: they may be missing in the channel, or be there many times; "+
 		"check the proxy between the notifier and the receiver. What they say counts as announced and is in the log of messages",
-		countOf(u.Count, "message"), u.Since.UTC().Format(time.RFC3339), clip(u.Title, MaxTitleBytes))
+		pluralize(u.Count, "message"), u.Since.UTC().Format(time.RFC3339), clip(u.Title, MaxTitleBytes))
 }

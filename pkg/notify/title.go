@@ -18,30 +18,30 @@ const (
 
 // Title returns the message's subject in plain words, at most MaxTitleBytes. Names in it are not escaped: the caller must escape them for
 // its output format.
-func (d Digest) Title() string { return clip(d.subject(), MaxTitleBytes) }
+func (d Message) Title() string { return clip(d.subject(), MaxTitleBytes) }
 
-func (d Digest) subject() string {
-	findings, images := countOf(d.Totals.Total(), "finding"), countOf(d.Images, "image")
+func (d Message) subject() string {
+	findings, images := pluralize(d.Totals.Total(), "finding"), pluralize(d.Images, "image")
 	switch d.Kind {
-	case KindNews:
-		return d.newsTitle()
+	case KindChanges:
+		return d.changesTitle()
 	case KindBaselineRenewed:
 		return fmt.Sprintf("Baseline renewed for %s: %s in %s", d.Namespace, findings, images)
 	case KindEngineChanged:
 		return fmt.Sprintf("Engine changed for %s: %s in %s", d.Namespace, findings, images)
 	case KindEngineUpdated:
-		return fmt.Sprintf("Engine updated for %s: it finds %d more", d.Namespace, d.Untold)
+		return fmt.Sprintf("Engine updated for %s: it finds %d more", d.Namespace, d.NotAnnounced)
 	case KindStoreRestored:
-		return fmt.Sprintf("Restored from a backup for %s: %s since then", d.Namespace, countOf(d.Untold, "finding"))
+		return fmt.Sprintf("Restored from a backup for %s: %s since then", d.Namespace, pluralize(d.NotAnnounced, "finding"))
 	case KindFilterWidened:
-		return fmt.Sprintf("Wider filter for %s: %s that you had not heard of", d.Namespace, countOf(d.Untold, "finding"))
+		return fmt.Sprintf("Wider filter for %s: %s that you had not heard of", d.Namespace, pluralize(d.NotAnnounced, "finding"))
 	}
 	return fmt.Sprintf("First scan of %s: %s in %s", d.Namespace, findings, images)
 }
 
-// newsTitle names the vulnerability if the message is about a single one, and counts the changes otherwise.
-func (d Digest) newsTitle() string {
-	if item, only := d.only(); only {
+// changesTitle names the vulnerability if the message is about a single one, and counts the changes otherwise.
+func (d Message) changesTitle() string {
+	if item, only := d.singleChange(); only {
 		return fmt.Sprintf("%s: %s in %s", changeTitle(item), clip(item.ID, maxTitleID), d.Namespace)
 	}
 	images := len(d.NewImages) + d.MoreNewImages
@@ -49,19 +49,19 @@ func (d Digest) newsTitle() string {
 	case counts != "":
 		return counts + " in " + d.Namespace
 	case images > 0:
-		return countOf(images, "new image") + " in " + d.Namespace
+		return pluralize(images, "new image") + " in " + d.Namespace
 	case len(d.Notices) == 0:
 		return "Nothing new in " + d.Namespace
 	}
 	title := fmt.Sprintf("Scanner %s in %s: %s", d.Scanner, d.Namespace, d.Notices[0].title())
 	if more := len(d.Notices) - 1; more > 0 {
-		title += fmt.Sprintf(", and %s", countOf(more, "more notice"))
+		title += fmt.Sprintf(", and %s", pluralize(more, "more notice"))
 	}
 	return title
 }
 
-// only returns an item and true if the message announces the same change of a single vulnerability throughout.
-func (d Digest) only() (Item, bool) {
+// singleChange returns an item and true if the message announces the same change of a single vulnerability throughout.
+func (d Message) singleChange() (Item, bool) {
 	var items []Item
 	for _, s := range d.Sections {
 		if s.MoreItems > 0 {
@@ -94,7 +94,7 @@ func changeTitle(i Item) string {
 }
 
 // changeCounts counts the changes by kind, such as "2 new findings, 1 fix available, 3 fixed".
-func (d Digest) changeCounts() string {
+func (d Message) changeCounts() string {
 	changes := d.Changes
 	if len(changes) == 0 {
 		// A message without counts by kind has only new findings.
@@ -114,11 +114,11 @@ func (d Digest) changeCounts() string {
 func changeCount(change store.Change, n int, first bool) string {
 	number := fmt.Sprint(n)
 	if first {
-		number = countOf(n, "finding")
+		number = pluralize(n, "finding")
 	}
 	switch change {
 	case store.ChangeNew:
-		return countOf(n, "new finding")
+		return pluralize(n, "new finding")
 	case store.ChangeFixAvailable:
 		if n == 1 {
 			return "1 fix available"
@@ -136,7 +136,7 @@ func changeCount(change store.Change, n int, first bool) string {
 func (n Notice) title() string {
 	images := "images"
 	if n.Count > 0 {
-		images = countOf(n.Count, "image")
+		images = pluralize(n.Count, "image")
 	}
 	words := map[NoticeKind][2]string{
 		NoticeScansFailing:     {"no scan succeeds", "scans succeed again"},
@@ -152,8 +152,8 @@ func (n Notice) title() string {
 	return cmp.Or(words[0], "there is trouble")
 }
 
-// countOf returns a number with its noun, in the plural unless n is 1.
-func countOf(n int, noun string) string {
+// pluralize returns a number with its noun, in the plural unless n is 1.
+func pluralize(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

@@ -10,8 +10,8 @@ import (
 
 // TestTitles: a title states in plain words what the message announces.
 func TestTitles(t *testing.T) {
-	told := func(items ...Item) Digest {
-		d := Digest{Kind: KindNews, Sections: []Section{{Items: items}}, Changes: map[store.Change]int{}}
+	told := func(items ...Item) Message {
+		d := Message{Kind: KindChanges, Sections: []Section{{Items: items}}, Changes: map[store.Change]int{}}
 		for _, i := range items {
 			d.Changes[i.Change]++
 		}
@@ -23,11 +23,11 @@ func TestTitles(t *testing.T) {
 	counted.Sections[0].MoreItems, counted.Changes[store.ChangeNew] = 3, 4
 	rest := told(item(store.ChangeFixed, "CVE-1"))
 	rest.Rest, rest.Changes[store.ChangeFixed] = Rest{Images: 1, Findings: 1}, 2
-	many := Digest{Kind: KindNews, Changes: map[store.Change]int{
+	many := Message{Kind: KindChanges, Changes: map[store.Change]int{
 		store.ChangeNew: 2, store.ChangeFixAvailable: 2, store.ChangeEscalated: 1, store.ChangeRegressed: 1, store.ChangeFixed: 12,
 	}}
-	notices := Digest{Kind: KindNews, Notices: []Notice{{Kind: NoticeImagesFailed, Count: 3}, {Kind: NoticeDataOutdated}, {Kind: "Other"}}}
-	for want, d := range map[string]Digest{
+	notices := Message{Kind: KindChanges, Notices: []Notice{{Kind: NoticeImagesFailed, Count: 3}, {Kind: NoticeDataOutdated}, {Kind: "Other"}}}
+	for want, d := range map[string]Message{
 		"New: CVE-1 in shop":                     told(item(store.ChangeNew, "CVE-1")),
 		"Fix available: CVE-1 in shop":           told(item(store.ChangeFixAvailable, "CVE-1"), item(store.ChangeFixAvailable, "CVE-1")),
 		"More urgent: CVE-1 in shop":             told(item(store.ChangeEscalated, "CVE-1")),
@@ -40,18 +40,18 @@ func TestTitles(t *testing.T) {
 		"4 new findings in shop":                 counted,
 		"2 findings fixed in shop":               rest,
 		"2 new findings, 2 fixes available, 1 more urgent, 1 back again, 12 fixed in shop": many,
-		"3 new findings in shop": {Kind: KindNews, Totals: finding.Counts{High: 3}},
-		"3 new images in shop":   {Kind: KindNews, NewImages: []string{"a"}, MoreNewImages: 2},
-		"Nothing new in shop":    {Kind: KindNews},
+		"3 new findings in shop": {Kind: KindChanges, Totals: finding.Counts{High: 3}},
+		"3 new images in shop":   {Kind: KindChanges, NewImages: []string{"a"}, MoreNewImages: 2},
+		"Nothing new in shop":    {Kind: KindChanges},
 		"Scanner all in shop: 3 images cannot be scanned, and 2 more notices": notices,
-		"Scanner all in shop: no scan succeeds":                               {Kind: KindNews, Notices: []Notice{{Kind: NoticeScansFailing}}},
-		"Scanner all in shop: scans succeed again":                            {Kind: KindNews, Notices: []Notice{{Kind: NoticeScansFailing, Over: true}}},
+		"Scanner all in shop: no scan succeeds":                               {Kind: KindChanges, Notices: []Notice{{Kind: NoticeScansFailing}}},
+		"Scanner all in shop: scans succeed again":                            {Kind: KindChanges, Notices: []Notice{{Kind: NoticeScansFailing, Over: true}}},
 		"First scan of shop: 1 finding in 2 images":                           {Kind: KindFirstScan, Totals: finding.Counts{High: 1}, Images: 2},
 		"Baseline renewed for shop: 2 findings in 1 image":                    {Kind: KindBaselineRenewed, Totals: finding.Counts{Low: 2}, Images: 1},
 		"Engine changed for shop: 0 findings in 1 image":                      {Kind: KindEngineChanged, Images: 1},
-		"Engine updated for shop: it finds 5 more":                            {Kind: KindEngineUpdated, Untold: 5},
-		"Restored from a backup for shop: 2 findings since then":              {Kind: KindStoreRestored, Untold: 2},
-		"Wider filter for shop: 1 finding that you had not heard of":          {Kind: KindFilterWidened, Untold: 1},
+		"Engine updated for shop: it finds 5 more":                            {Kind: KindEngineUpdated, NotAnnounced: 5},
+		"Restored from a backup for shop: 2 findings since then":              {Kind: KindStoreRestored, NotAnnounced: 2},
+		"Wider filter for shop: 1 finding that you had not heard of":          {Kind: KindFilterWidened, NotAnnounced: 1},
 	} {
 		d.Namespace, d.Scanner = "shop", "all"
 		if got := d.Title(); got != want {

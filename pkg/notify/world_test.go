@@ -36,8 +36,8 @@ var repositories = []string{"registry.example.com/a", "registry.example.com/b", 
 type fact struct {
 	severity           finding.Severity
 	fixable, exploited bool
-	// named is true if the data has the CVE as well as the GHSA.
-	named bool
+	// hasCVE is true if the data has the CVE as well as the GHSA.
+	hasCVE bool
 }
 
 // knowledge is what the data states about a vulnerability, and the first version of the engine that finds it.
@@ -78,7 +78,7 @@ type decision struct {
 type world struct {
 	rt       *rapid.T
 	path     string
-	archive  *archive
+	archive  *faultyStore
 	now      time.Time
 	settings Settings
 	notices  map[string]bool
@@ -93,8 +93,8 @@ type world struct {
 	reports map[string]map[*container]*reportOf
 	// exploited is whether the engine's latest report with an ID marks it as known exploited, by engine and ID.
 	exploited map[string]bool
-	// suspectSince is when the bulk disappeared from an engine's findings.
-	suspectSince map[string]time.Time
+	// anomalySince is when the bulk disappeared from an engine's findings.
+	anomalySince map[string]time.Time
 	decisions    []decision
 	random       *rand.ChaCha8
 }
@@ -105,10 +105,10 @@ func newWorld(t *testing.T, rt *rapid.T, template []byte) *world {
 		rt: rt, path: filepath.Join(t.TempDir(), "store.db"), now: noon, random: rand.NewChaCha8([32]byte{2}),
 		notices: map[string]bool{}, tools: map[string]int{grype: 1, clair: 1}, running: map[string][]*container{}, recent: map[string][]*container{},
 		reports:   map[string]map[*container]*reportOf{grype: {}, clair: {}},
-		exploited: map[string]bool{}, suspectSince: map[string]time.Time{},
+		exploited: map[string]bool{}, anomalySince: map[string]time.Time{},
 		settings: Settings{
 			Namespace: "shop", Scanner: "default", Receiver: "team", Generation: 1,
-			Filter:    store.NewsFilter{MinSeverity: finding.High, Engine: grype},
+			Filter:    store.ChangeFilter{MinSeverity: finding.High, Engine: grype},
 			GroupWait: 30 * time.Second, GroupInterval: 5 * time.Minute, FirstScan: FirstScanSummary, Notices: true,
 		},
 	}
@@ -118,7 +118,7 @@ func newWorld(t *testing.T, rt *rapid.T, template []byte) *world {
 		w.knows = append(w.knows, knowledge{w.drawFact(), true, 1 + v%2})
 	}
 	for range bulk {
-		w.knows = append(w.knows, knowledge{fact{severity: finding.High, named: true}, true, 1})
+		w.knows = append(w.knows, knowledge{fact{severity: finding.High, hasCVE: true}, true, 1})
 	}
 	w.bulk = &container{repository: bulkRepository}
 	for v := range bulk {
@@ -145,7 +145,7 @@ func (w *world) scaleUp() {
 	}
 }
 
-func must(t teller, err error) {
+func must(t testingT, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatalf("%v", err)
@@ -154,9 +154,9 @@ func must(t teller, err error) {
 
 func (w *world) open() {
 	before := w.archive
-	w.archive = openArchive(w.rt, w.path, func() time.Time { return w.now })
+	w.archive = openFaultyStore(w.rt, w.path, func() time.Time { return w.now })
 	if before != nil {
-		w.archive.saved, w.archive.marked = before.saved, before.marked
+		w.archive.onStateSaved, w.archive.onMarked = before.onStateSaved, before.onMarked
 	}
 }
 
@@ -171,7 +171,7 @@ func (w *world) drawFact() fact {
 		severity:  rapid.SampledFrom([]finding.Severity{finding.Critical, finding.High, finding.Medium, finding.Unknown}).Draw(w.rt, "severity"),
 		fixable:   rapid.Bool().Draw(w.rt, "fixable"),
 		exploited: rapid.IntRange(0, 5).Draw(w.rt, "exploited") == 0,
-		named:     rapid.Bool().Draw(w.rt, "named"),
+		hasCVE:    rapid.Bool().Draw(w.rt, "named"),
 	}
 }
 
@@ -186,27 +186,27 @@ func numberOf(id string) (v int) {
 }
 
 func (f fact) ids(v int) []string {
-	if f.named {
+	if f.hasCVE {
 		return []string{cveOf(v), ghsaOf(v)}
 	}
 	return []string{ghsaOf(v)}
 }
 
-// nasty is a hostile text for names and versions.
-const nasty = "<!channel>\u202e\x00\x1b[31m\"}]{{`*_~\u2028"
+// hostileText is a hostile text for names and versions.
+const hostileText = "<!channel>\u202e\x00\x1b[31m\"}]{{`*_~\u2028"
 
-func packageOf(v int) string { return fmt.Sprintf("lib%d%s", v%3, nasty) }
+func packageOf(v int) string { return fmt.Sprintf("lib%d%s", v%3, hostileText) }
 
-// found returns the finding that an engine reports for vulnerability v.
-func (f fact) found(v int) finding.Finding {
+// findingOf returns the finding that an engine reports for vulnerability v.
+func (f fact) findingOf(v int) finding.Finding {
 	ids := f.ids(v)
 	found := finding.Finding{
 		ID: ids[0], Aliases: ids[1:], Severity: f.severity, KnownExploited: f.exploited, FixState: finding.FixStateNotFixed,
-		Package:     finding.Package{Name: packageOf(v), Version: strings.Repeat(nasty, 50), Type: "deb"},
-		Description: strings.Repeat(nasty, 10), URL: "https://example.com/" + nasty,
+		Package:     finding.Package{Name: packageOf(v), Version: strings.Repeat(hostileText, 50), Type: "deb"},
+		Description: strings.Repeat(hostileText, 10), URL: "https://example.com/" + hostileText,
 	}
 	if f.fixable {
-		found.FixState, found.FixVersions = finding.FixStateFixed, []string{strings.Repeat(nasty, 50), "2"}
+		found.FixState, found.FixVersions = finding.FixStateFixed, []string{strings.Repeat(hostileText, 50), "2"}
 	}
 	return found
 }
@@ -232,7 +232,7 @@ func (w *world) run(c *container) {
 // end ends the pods of all images of a repository.
 func (w *world) end(repository string) {
 	for _, c := range w.running[repository] {
-		must(w.rt, w.archive.SetUsed(context.Background(), store.Used{Scanner: scannerUID, Namespace: "shop", Key: c.key(), Engine: w.engine()}))
+		must(w.rt, w.archive.SetUsage(context.Background(), store.ImageUsage{Scanner: scannerUID, Namespace: "shop", Key: c.key(), Engine: w.engine()}))
 	}
 	w.recent[repository] = append(w.recent[repository], w.running[repository]...)
 	delete(w.running, repository)
@@ -248,14 +248,14 @@ func (w *world) start(repository string) {
 // expire ends the time for which ended images stay in use.
 func (w *world) expire(repository string) {
 	for _, c := range w.recent[repository] {
-		must(w.rt, w.archive.Release(context.Background(), scannerUID, c.key()))
+		must(w.rt, w.archive.ReleaseImage(context.Background(), scannerUID, c.key()))
 	}
 	delete(w.recent, repository)
 }
 
 // use saves the image's workload in the store, for the current engine.
 func (w *world) use(c *container) {
-	used := store.Used{Scanner: scannerUID, Namespace: "shop", Key: c.key(), Engine: w.engine()}
+	used := store.ImageUsage{Scanner: scannerUID, Namespace: "shop", Key: c.key(), Engine: w.engine()}
 	workload := store.Workload{
 		Namespace: "shop", Kind: "CronJob", Name: c.workload, Container: "c", Repository: c.repository, Reference: c.repository + ":1", Completes: true,
 	}
@@ -265,16 +265,16 @@ func (w *world) use(c *container) {
 		used.Workloads = []store.Workload{workload}
 	}
 	ctx := context.Background()
-	must(w.rt, w.archive.SaveCatalogue(ctx, store.Catalogued{
-		Engine: w.engine(), Key: c.key(), PlatformDigest: digestOf(c.name()), CataloguedAt: w.now,
+	must(w.rt, w.archive.SaveCatalog(ctx, store.Catalog{
+		Engine: w.engine(), Key: c.key(), PlatformDigest: digestOf(c.name()), CatalogedAt: w.now,
 	}, nil))
-	must(w.rt, w.archive.SetUsed(ctx, used))
+	must(w.rt, w.archive.SetUsage(ctx, used))
 }
 
 // stop removes all running images of a repository.
 func (w *world) stop(repository string) {
 	for _, c := range w.running[repository] {
-		must(w.rt, w.archive.Release(context.Background(), scannerUID, c.key()))
+		must(w.rt, w.archive.ReleaseImage(context.Background(), scannerUID, c.key()))
 	}
 	delete(w.running, repository)
 }
@@ -301,7 +301,7 @@ func (w *world) scan(c *container) {
 	for _, v := range c.content {
 		if w.finds(v) {
 			now.facts[v] = w.knows[v].fact
-			findings = append(findings, now.facts[v].found(v))
+			findings = append(findings, now.facts[v].findingOf(v))
 			w.exploited[w.engine()+now.facts[v].ids(v)[0]] = now.facts[v].exploited
 		}
 	}
@@ -311,16 +311,16 @@ func (w *world) scan(c *container) {
 	}, "")
 	must(w.rt, err)
 	if before != nil {
-		now.inherit(before)
+		now.updateMissing(before)
 	}
 	w.reports[w.engine()][c] = now
 	if c.repository == bulkRepository {
-		w.lookForLosses(before, now)
+		w.recordAnomaly(before, now)
 	}
 }
 
-// inherit updates what is missing. A vulnerability counts as gone only when it is missing in two versions of the data.
-func (r *reportOf) inherit(before *reportOf) {
+// updateMissing updates what is missing. A vulnerability counts as gone only when it is missing in two versions of the data.
+func (r *reportOf) updateMissing(before *reportOf) {
 	for v := range before.facts {
 		if _, found := r.facts[v]; !found {
 			r.missing[v] = r.made
@@ -333,24 +333,24 @@ func (r *reportOf) inherit(before *reportOf) {
 	}
 }
 
-// lookForLosses records when the bulk disappears, and when it is back.
-func (w *world) lookForLosses(before, now *reportOf) {
+// recordAnomaly records when the bulk disappears, and when it is back.
+func (w *world) recordAnomaly(before, now *reportOf) {
 	switch {
 	case len(now.facts) > 0:
-		delete(w.suspectSince, w.engine())
+		delete(w.anomalySince, w.engine())
 	case before != nil && len(before.facts) > 0:
-		w.suspectSince[w.engine()] = w.now
+		w.anomalySince[w.engine()] = w.now
 	}
 }
 
-// suspect reports whether the data anomaly lasts, in which nothing may be announced as fixed.
-func (w *world) suspect() bool {
-	since, lost := w.suspectSince[w.engine()]
+// hasAnomaly reports whether the data anomaly lasts, in which nothing may be announced as fixed.
+func (w *world) hasAnomaly() bool {
+	since, lost := w.anomalySince[w.engine()]
 	return lost && w.now.Before(since.Add(14*24*time.Hour))
 }
 
-// sightings returns the facts about a vulnerability in the reports of a repository's images in use.
-func (w *world) sightings(repository string, v int) (sightings []fact) {
+// reportedFacts returns the facts about a vulnerability in the reports of a repository's images in use.
+func (w *world) reportedFacts(repository string, v int) (sightings []fact) {
 	for _, c := range w.inUse(repository) {
 		if r := w.reports[w.engine()][c]; r != nil {
 			if f, found := r.facts[v]; found {
@@ -362,9 +362,9 @@ func (w *world) sightings(repository string, v int) (sightings []fact) {
 	return sightings
 }
 
-// settled reports whether a repository runs and all its images in use have a result. unconfirmed reports whether a vulnerability is missing
+// isComplete reports whether a repository runs and all its images in use have a result. unconfirmed reports whether a vulnerability is missing
 // in only one version of the data.
-func (w *world) settled(repository string) bool {
+func (w *world) isComplete(repository string) bool {
 	return len(w.running[repository]) > 0 &&
 		!slices.ContainsFunc(w.inUse(repository), func(c *container) bool { return w.reports[w.engine()][c] == nil })
 }
@@ -376,8 +376,8 @@ func (w *world) unconfirmed(repository string, v int) bool {
 	})
 }
 
-// covered reports whether an exception suppresses a finding in a repository.
-func (w *world) covered(repository string, v int, f fact) bool {
+// isSuppressed reports whether an exception suppresses a finding in a repository.
+func (w *world) isSuppressed(repository string, v int, f fact) bool {
 	return slices.ContainsFunc(w.decisions, func(d decision) bool {
 		return (d.expires.IsZero() || w.now.Before(d.expires)) && slices.Contains(f.ids(v), d.id) && (d.repository == "" || d.repository == repository)
 	})
@@ -410,12 +410,12 @@ func (w *world) passes(f fact) bool {
 
 // passing returns the sightings that pass the receiver's filter and are not suppressed.
 func (w *world) passing(repository string, v int) []fact {
-	return slices.DeleteFunc(w.sightings(repository, v), func(f fact) bool { return !w.passes(f) || w.covered(repository, v, f) })
+	return slices.DeleteFunc(w.reportedFacts(repository, v), func(f fact) bool { return !w.passes(f) || w.isSuppressed(repository, v, f) })
 }
 
 // coverage returns the Scanner's coverage of the images.
 func (w *world) coverage() Coverage {
-	coverage := Coverage{Known: true, DataSince: noon.Add(-time.Hour)}
+	coverage := Coverage{Listed: true, DataSince: noon.Add(-time.Hour)}
 	for _, c := range w.all() {
 		img := Image{
 			Key: c.name(), Repositories: []string{c.repository}, State: ImagePending, Recent: slices.Contains(w.recent[c.repository], c),
@@ -427,7 +427,7 @@ func (w *world) coverage() Coverage {
 	}
 	for id, holds := range w.notices {
 		if holds {
-			coverage.Notices = append(coverage.Notices, Notice{ID: id, Kind: NoticeScansFailing, Detail: strings.Repeat(nasty, 100)})
+			coverage.Notices = append(coverage.Notices, Notice{ID: id, Kind: NoticeScansFailing, Detail: strings.Repeat(hostileText, 100)})
 		}
 	}
 	return coverage

@@ -28,12 +28,12 @@ type Report struct {
 	Repositories []string
 	Key          image.Key
 	// MatchedAt is when the image was matched.
-	MatchedAt time.Time
-	Excepted  []Excepted
+	MatchedAt  time.Time
+	Suppressed []SuppressedFinding
 }
 
-// Excepted is a finding and the exception that suppresses it.
-type Excepted struct {
+// SuppressedFinding is a finding and the exception that suppresses it.
+type SuppressedFinding struct {
 	Finding   finding.Finding
 	Exception exception.Exception
 }
@@ -55,7 +55,7 @@ func (r Report) document() (*vex.VEX, error) {
 		Statements: []vex.Statement{},
 	}
 	issued := r.MatchedAt
-	for _, group := range grouped(r.Excepted) {
+	for _, group := range grouped(r.Suppressed) {
 		statement := r.statement(group)
 		if err := statement.Validate(); err != nil {
 			return nil, fmt.Errorf("exception %s: %w", nameOf(group[0].Exception), err)
@@ -76,12 +76,12 @@ func (r Report) document() (*vex.VEX, error) {
 }
 
 // grouped groups findings into statements: each is about one vulnerability and one exception.
-func grouped(excepted []Excepted) [][]Excepted {
+func grouped(excepted []SuppressedFinding) [][]SuppressedFinding {
 	sorted := slices.Clone(excepted)
-	slices.SortStableFunc(sorted, func(a, b Excepted) int {
+	slices.SortStableFunc(sorted, func(a, b SuppressedFinding) int {
 		return cmp.Or(strings.Compare(a.Finding.ID, b.Finding.ID), strings.Compare(a.Exception.UID, b.Exception.UID))
 	})
-	return slices.Collect(chunksBy(sorted, func(a, b Excepted) bool {
+	return slices.Collect(chunksBy(sorted, func(a, b SuppressedFinding) bool {
 		return a.Finding.ID == b.Finding.ID && a.Exception.UID == b.Exception.UID
 	}))
 }
@@ -102,7 +102,7 @@ func chunksBy[T any](all []T, together func(a, b T) bool) func(yield func([]T) b
 
 // statement returns what one exception states about one vulnerability. OpenVEX has a field for the reason only with not_affected, and one
 // for the action only with affected. For other statuses, the reason is part of the status notes.
-func (r Report) statement(group []Excepted) vex.Statement {
+func (r Report) statement(group []SuppressedFinding) vex.Statement {
 	e := group[0].Exception
 	created := e.Created.UTC()
 	statement := vex.Statement{
@@ -139,7 +139,7 @@ func nameOf(e exception.Exception) string {
 	return "VulnerabilityException " + e.Namespace + "/" + e.Name
 }
 
-func vulnerabilityOf(group []Excepted) vex.Vulnerability {
+func vulnerabilityOf(group []SuppressedFinding) vex.Vulnerability {
 	v := vex.Vulnerability{Name: vex.VulnerabilityID(group[0].Finding.ID)}
 	for _, e := range group {
 		for _, alias := range e.Finding.Aliases {
@@ -152,7 +152,7 @@ func vulnerabilityOf(group []Excepted) vex.Vulnerability {
 }
 
 // subcomponentsOf lists the packages, each once. A package without a package URL is named by its type, name and version.
-func subcomponentsOf(group []Excepted) []vex.Subcomponent {
+func subcomponentsOf(group []SuppressedFinding) []vex.Subcomponent {
 	var ids []string
 	for _, e := range group {
 		pkg := e.Finding.Package

@@ -28,8 +28,8 @@ func found(id, pkg string, aliases ...string) finding.Finding {
 	return finding.Finding{ID: id, Aliases: aliases, Package: finding.Package{Name: pkg, Version: "1.0", Type: "deb", PURL: "pkg:deb/debian/" + pkg + "@1.0"}}
 }
 
-func report(excepted ...Excepted) Report {
-	return Report{Namespace: "shop", Repositories: []string{"registry.example.com/shop/web"}, Key: key, MatchedAt: noon, Excepted: excepted}
+func report(excepted ...SuppressedFinding) Report {
+	return Report{Namespace: "shop", Repositories: []string{"registry.example.com/shop/web"}, Key: key, MatchedAt: noon, Suppressed: excepted}
 }
 
 // parsed writes a document and parses it as a tool would.
@@ -89,7 +89,7 @@ func TestStatements(t *testing.T) {
 				Component:     vex.Component{ID: productID, Identifiers: map[vex.IdentifierType]string{vex.PURL: productID}},
 				Subcomponents: []vex.Subcomponent{{Component: vex.Component{ID: "pkg:deb/debian/openssl@1.0"}}},
 			}}
-			document := parsed(t, report(Excepted{found("CVE-2026-0001", "openssl", "GHSA-aaaa-bbbb-cccc"), e}))
+			document := parsed(t, report(SuppressedFinding{found("CVE-2026-0001", "openssl", "GHSA-aaaa-bbbb-cccc"), e}))
 			if diff := cmp.Diff([]vex.Statement{want}, document.Statements); diff != "" {
 				t.Errorf("statements (-want +got):\n%s", diff)
 			}
@@ -102,8 +102,8 @@ func TestGrouping(t *testing.T) {
 	one := exception.Exception{UID: "1", Name: "one", Status: "fixed", Reason: "r", Created: created}
 	two := exception.Exception{UID: "2", Name: "two", Status: "fixed", Reason: "r", Created: noon.Add(time.Hour)}
 	document := parsed(t, report(
-		Excepted{found("CVE-2026-0002", "b"), one}, Excepted{found("CVE-2026-0001", "openssl"), one},
-		Excepted{found("CVE-2026-0001", "libssl3"), one}, Excepted{found("CVE-2026-0001", "c"), two},
+		SuppressedFinding{found("CVE-2026-0002", "b"), one}, SuppressedFinding{found("CVE-2026-0001", "openssl"), one},
+		SuppressedFinding{found("CVE-2026-0001", "libssl3"), one}, SuppressedFinding{found("CVE-2026-0001", "c"), two},
 	))
 	got := map[string]int{}
 	for _, s := range document.Statements {
@@ -121,8 +121,8 @@ func TestGrouping(t *testing.T) {
 	}
 }
 
-// TestNothingDecided: without decisions, the document has an empty list of statements.
-func TestNothingDecided(t *testing.T) {
+// TestNoDecisions: without decisions, the document has an empty list of statements.
+func TestNoDecisions(t *testing.T) {
 	var out bytes.Buffer
 	if err := Write(&out, report()); err != nil {
 		t.Fatal(err)
@@ -132,10 +132,10 @@ func TestNothingDecided(t *testing.T) {
 	}
 }
 
-// TestRefused: a decision that OpenVEX does not allow is an error that names the exception.
-func TestRefused(t *testing.T) {
+// TestInvalidOptions: a decision that OpenVEX does not allow is an error that names the exception.
+func TestInvalidOptions(t *testing.T) {
 	e := exception.Exception{UID: "1", Namespace: "shop", Name: "wrong", Status: "affected", Created: created}
-	err := Write(&bytes.Buffer{}, report(Excepted{found("CVE-2026-0001", "a"), e}))
+	err := Write(&bytes.Buffer{}, report(SuppressedFinding{found("CVE-2026-0001", "a"), e}))
 	if err == nil || !strings.Contains(err.Error(), "VulnerabilityException shop/wrong") {
 		t.Errorf("the error is %v, want one that names shop/wrong", err)
 	}
@@ -149,7 +149,7 @@ func TestAnyDecisionCanBeRead(t *testing.T) {
 		for range rapid.IntRange(0, 5).Draw(t, "findings") {
 			f := found(rapid.SampledFrom([]string{"CVE-2026-0001", "GHSA-1"}).Draw(t, "id"), text.Draw(t, "package"), text.Draw(t, "alias"))
 			f.Package.PURL = rapid.SampledFrom([]string{"", f.Package.PURL}).Draw(t, "purl")
-			r.Excepted = append(r.Excepted, Excepted{f, exception.Exception{
+			r.Suppressed = append(r.Suppressed, SuppressedFinding{f, exception.Exception{
 				UID: rapid.SampledFrom([]string{"1", "2"}).Draw(t, "uid"), Name: text.Draw(t, "name"), Status: "not_affected",
 				Justification: "component_not_present", Reason: text.Draw(t, "reason"), Created: created,
 			}})
@@ -158,8 +158,8 @@ func TestAnyDecisionCanBeRead(t *testing.T) {
 		if diff := cmp.Diff(first, second); diff != "" {
 			t.Fatalf("two documents about the same differ:\n%s", diff)
 		}
-		if first.ID == "" || len(first.Statements) > len(r.Excepted) {
-			t.Fatalf("id %q, %d statements of %d findings", first.ID, len(first.Statements), len(r.Excepted))
+		if first.ID == "" || len(first.Statements) > len(r.Suppressed) {
+			t.Fatalf("id %q, %d statements of %d findings", first.ID, len(first.Statements), len(r.Suppressed))
 		}
 	})
 }

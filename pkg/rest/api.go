@@ -47,7 +47,7 @@ type API struct {
 	// queries bounds concurrent queries to the store. documents bounds documents that are being made, each of which needs much memory.
 	queries, documents semaphore
 	// downloads bounds responses that last as long as their reader takes: SBOMs and documents.
-	downloads *turns
+	downloads *downloadSlots
 }
 
 // Bounds of concurrency. The store has few readers, and the controllers need them too.
@@ -59,9 +59,9 @@ const (
 
 // Maximum durations of a request, including the sending of the response.
 const (
-	requestTime  = 30 * time.Second
-	documentTime = 2 * time.Minute
-	downloadTime = 15 * time.Minute
+	requestTimeout  = 30 * time.Second
+	documentTimeout = 2 * time.Minute
+	downloadTimeout = 15 * time.Minute
 )
 
 // PathDocument is the path of the OpenAPI document.
@@ -69,30 +69,30 @@ const PathDocument = "/openapi.yaml"
 
 // Handler returns the API's handler. Serve it over HTTPS only, since requests carry tokens.
 func (a *API) Handler() (_ http.Handler, err error) {
-	if a.rules, err = readRules(restv1.Document); err != nil {
+	if a.rules, err = parseRules(restv1.Document); err != nil {
 		return nil, err
 	}
 	if a.metrics, err = newMetrics(a.Metrics); err != nil {
 		return nil, err
 	}
 	a.authenticator = authenticator{
-		reviews: a.TokenReviews, known: cache.NewLRUExpireCacheWithClock(maxTokens, a.Clock),
-		refused: cache.NewLRUExpireCacheWithClock(maxRefused, a.Clock), asking: make(semaphore, maxReviews),
+		reviews: a.TokenReviews, accepted: cache.NewLRUExpireCacheWithClock(maxTokens, a.Clock),
+		refused: cache.NewLRUExpireCacheWithClock(maxRefused, a.Clock), reviewSlots: make(semaphore, maxReviews),
 	}
 	a.authorizer = authorizer{
-		reviews: a.AccessReviews, known: cache.NewLRUExpireCacheWithClock(maxDecisions, a.Clock), asking: make(semaphore, maxReviews),
+		reviews: a.AccessReviews, decisions: cache.NewLRUExpireCacheWithClock(maxDecisions, a.Clock), reviewSlots: make(semaphore, maxReviews),
 	}
-	a.queries, a.documents, a.downloads = make(semaphore, maxQueries), make(semaphore, maxDocuments), newTurns(maxDownloads)
+	a.queries, a.documents, a.downloads = make(semaphore, maxQueries), make(semaphore, maxDocuments), newDownloadSlots(maxDownloads)
 
 	strict := restv1.NewStrictHandlerWithOptions(operations{a}, nil, restv1.StrictHTTPServerOptions{
-		RequestErrorHandlerFunc: a.answer, ResponseErrorHandlerFunc: a.answer,
+		RequestErrorHandlerFunc: a.writeError, ResponseErrorHandlerFunc: a.writeError,
 	})
 	mux := http.NewServeMux()
 	restv1.HandlerWithOptions(strict, restv1.StdHTTPServerOptions{
-		BaseRouter: router{ServeMux: mux, api: a}, ErrorHandlerFunc: a.answerUnbound,
+		BaseRouter: router{ServeMux: mux, api: a}, ErrorHandlerFunc: a.writeBindError,
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		a.answer(w, r, refuse(restv1.ReasonNotFound, "there is nothing at this path; %s says what there is", PathDocument))
+		a.writeError(w, r, newProblem(restv1.ReasonNotFound, "there is nothing at this path; %s says what there is", PathDocument))
 	})
 	return a.admit(mux), nil
 }
@@ -100,8 +100,8 @@ func (a *API) Handler() (_ http.Handler, err error) {
 // caller is the value that admit adds to a request's context.
 type caller struct {
 	user authenticationv1.UserInfo
-	// question identifies what is requested, whichever page of it (see questionOf).
-	question string
+	// queryHash identifies what is requested, whichever page of it (see queryHashOf).
+	queryHash string
 }
 
 type callerKey struct{}
@@ -116,48 +116,48 @@ func callerOf(ctx context.Context) *caller {
 func (a *API) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// All handlers write through the recorder: answer must know whether the response has begun.
-		answer := &recorder{ResponseWriter: w, operation: "none"}
+		recorder := &statusRecorder{ResponseWriter: w, operation: "none"}
 		began := a.Clock.Now()
 		// An aborted response, which is a panic, is counted as well.
-		defer func() { a.metrics.served(answer.operation, answer.status, a.Clock.Since(began)) }()
+		defer func() { a.metrics.observe(recorder.operation, recorder.status, a.Clock.Since(began)) }()
 		header := w.Header()
 		header.Set("X-Content-Type-Options", "nosniff")
 		// Findings are for this caller alone, and must be revalidated each time. If-None-Match makes that cheap.
 		header.Set("Cache-Control", "private, no-cache")
 		if r.Method != http.MethodGet {
-			a.answer(answer, r, refuse(restv1.ReasonMethodNotAllowed, "the API is read-only: only GET is allowed"))
+			a.writeError(recorder, r, newProblem(restv1.ReasonMethodNotAllowed, "the API is read-only: only GET is allowed"))
 			return
 		}
 		if r.ContentLength != 0 {
 			header.Set("Connection", "close")
 			// The server must not wait for the rest of the body.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now())
-			a.answer(answer, r, invalid("body", "a request has none"))
+			a.writeError(recorder, r, invalidParameter("body", "a request has none"))
 			return
 		}
 		if r.URL.Path == PathDocument {
 			header.Set("Content-Type", "application/yaml")
-			_, _ = answer.Write(restv1.Document)
+			_, _ = recorder.Write(restv1.Document)
 			return
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), downloadTime)
+		ctx, cancel := context.WithTimeout(r.Context(), downloadTimeout)
 		defer cancel()
 		c := &caller{}
 		r = r.WithContext(context.WithValue(ctx, callerKey{}, c))
 		var err error
 		if c.user, err = a.authenticate(r); err != nil {
-			a.answer(answer, r, err)
+			a.writeError(recorder, r, err)
 			return
 		}
-		next.ServeHTTP(answer, r)
+		next.ServeHTTP(recorder, r)
 	})
 }
 
-// authenticate returns the user of a request. It waits for the API server for at most requestTime.
+// authenticate returns the user of a request. It waits for the API server for at most requestTimeout.
 func (a *API) authenticate(r *http.Request) (authenticationv1.UserInfo, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
+	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()
-	return a.authenticator.user(r.WithContext(ctx))
+	return a.authenticator.identify(r.WithContext(ctx))
 }
 
 // router checks the parameters of each route before the generated code reads them.
@@ -174,15 +174,15 @@ func (m router) HandleFunc(pattern string, handle func(http.ResponseWriter, *htt
 		panic("the OpenAPI document does not have " + pattern)
 	}
 	m.ServeMux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		if answer, ok := w.(*recorder); ok {
+		if answer, ok := w.(*statusRecorder); ok {
 			answer.operation = route.operation
 		}
 		if err := route.check(r); err != nil {
-			m.api.answer(w, r, err)
+			m.api.writeError(w, r, err)
 			return
 		}
-		callerOf(r.Context()).question = questionOf(r)
-		limit := timeOf(route.operation)
+		callerOf(r.Context()).queryHash = queryHashOf(r)
+		limit := operationTimeout(route.operation)
 		// The connection's deadline is in real time, whatever clock the API uses. Writers without a connection have no deadline.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit))
 		ctx, cancel := context.WithTimeout(r.Context(), limit)
@@ -191,37 +191,37 @@ func (m router) HandleFunc(pattern string, handle func(http.ResponseWriter, *htt
 	})
 }
 
-// timeOf returns the maximum duration of an operation.
-func timeOf(operation string) time.Duration {
+// operationTimeout returns the maximum duration of an operation.
+func operationTimeout(operation string) time.Duration {
 	switch operation {
 	case "getSBOM":
-		return downloadTime
+		return downloadTimeout
 	case "getCycloneDX", "getOpenVEX":
-		return documentTime
+		return documentTimeout
 	}
-	return requestTime
+	return requestTimeout
 }
 
-// answerUnbound answers a request that the generated code cannot parse. The rules should have refused it before.
-func (a *API) answerUnbound(w http.ResponseWriter, r *http.Request, err error) {
+// writeBindError answers a request that the generated code cannot parse. The rules should have refused it before.
+func (a *API) writeBindError(w http.ResponseWriter, r *http.Request, err error) {
 	var unread *restv1.InvalidParamFormatError
 	if errors.As(err, &unread) {
-		a.answer(w, r, invalid(unread.ParamName, "it cannot be read"))
+		a.writeError(w, r, invalidParameter(unread.ParamName, "it cannot be read"))
 		return
 	}
-	a.answer(w, r, invalid("query", "%v", err))
+	a.writeError(w, r, invalidParameter("query", "%v", err))
 }
 
-// answer sends an error as the response, and logs one line unless the request was canceled. The caller gets the text of a refusal. Of any
+// writeError sends an error as the response, and logs one line unless the request was canceled. The caller gets the text of a refusal. Of any
 // other error, the caller learns only that the operator cannot answer. If the response has already begun, answer panics with
 // http.ErrAbortHandler.
-func (a *API) answer(w http.ResponseWriter, r *http.Request, err error) {
+func (a *API) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	user := ""
 	if c := callerOf(r.Context()); c != nil {
 		user = c.user.Username
 	}
-	log := a.Log.WithValues("method", abbreviate(r.Method), "path", abbreviatePath(r.URL.Path), "user", user)
-	if answer, ok := w.(*recorder); ok && answer.status != 0 {
+	log := a.Log.WithValues("method", truncate(r.Method), "path", truncatePath(r.URL.Path), "user", user)
+	if answer, ok := w.(*statusRecorder); ok && answer.status != 0 {
 		// The response has begun, and must not look complete.
 		log.Info("Broke off an answer", "reason", err.Error())
 		panic(http.ErrAbortHandler)
@@ -231,20 +231,20 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &refused):
 	case errors.Is(r.Context().Err(), context.Canceled):
 		// The caller is gone, or the operator is shutting down.
-		busy("the operator is about to end; come back later").write(w)
+		unavailable("the operator is about to end; come back later").write(w)
 		return
 	case errors.Is(err, context.DeadlineExceeded): // the request's own deadline, which the store and the API server observe
-		refused = busy("it took too long; ask for less, or come back later")
+		refused = unavailable("it took too long; ask for less, or come back later")
 	default:
 		log.Error(err, "Serving a request")
-		refused = busy("the operator cannot answer now, its log says why; come back later")
+		refused = unavailable("the operator cannot answer now, its log says why; come back later")
 	}
 	log.Info("Refused a request", "status", refused.Status, "reason", refused.Reason, "field", refused.Field)
 	refused.write(w)
 }
 
-// abbreviatePath cuts a path for the log.
-func abbreviatePath(path string) string {
+// truncatePath cuts a path for the log.
+func truncatePath(path string) string {
 	const most = 512
 	if len(path) > most {
 		return path[:most] + "…"
@@ -252,15 +252,15 @@ func abbreviatePath(path string) string {
 	return path
 }
 
-// recorder records the status of a response.
-type recorder struct {
+// statusRecorder records the status of a response.
+type statusRecorder struct {
 	http.ResponseWriter
 	operation string
 	status    int // 0 until the response begins
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (r *recorder) WriteHeader(status int) {
+func (r *statusRecorder) WriteHeader(status int) {
 	if r.status == 0 {
 		r.status = status
 	}
@@ -268,7 +268,7 @@ func (r *recorder) WriteHeader(status int) {
 }
 
 // Write implements http.ResponseWriter.
-func (r *recorder) Write(b []byte) (int, error) {
+func (r *statusRecorder) Write(b []byte) (int, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK
 	}
@@ -276,7 +276,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 }
 
 // Unwrap is for http.ResponseController.
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // query runs a query to the store once a slot is free.
 func (a *API) query(ctx context.Context, work func() error) error {

@@ -15,38 +15,38 @@ import (
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 )
 
-// Bounds of the cache of callers. A revoked token is accepted for at most tokenTime longer.
+// Bounds of the cache of callers. A revoked token is accepted for at most tokenTTL longer.
 const (
 	maxTokens     = 4096
-	tokenTime     = 30 * time.Second
+	tokenTTL      = 30 * time.Second
 	maxTokenBytes = 16 << 10
-	// maxRefused is the number of refused tokens that are cached, each for refusedTime, in a cache of their own. A repeated token causes no
+	// maxRefused is the number of refused tokens that are cached, each for refusedTTL, in a cache of their own. A repeated token causes no
 	// second review.
-	maxRefused  = 4096
-	refusedTime = 10 * time.Second
+	maxRefused = 4096
+	refusedTTL = 10 * time.Second
 	// maxReviews is the number of concurrent reviews of one kind. Others wait.
 	maxReviews = 32
 )
 
 // authenticator finds out by TokenReviews who sent a request, and caches the results for a short time. It keeps no token, only its hash.
 type authenticator struct {
-	reviews client.Client
-	known   *cache.LRUExpireCache // UserInfo by the token's SHA-256
-	refused *cache.LRUExpireCache // refused tokens, by SHA-256
-	asking  semaphore
+	reviews     client.Client
+	accepted    *cache.LRUExpireCache // UserInfo by the token's SHA-256
+	refused     *cache.LRUExpireCache // refused tokens, by SHA-256
+	reviewSlots semaphore
 }
 
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 
-// user returns the sender of a request. The token's audiences must be those of the API server, as with "kubectl create token".
-func (a *authenticator) user(r *http.Request) (authenticationv1.UserInfo, error) {
-	token, err := bearer(r)
+// identify returns the sender of a request. The token's audiences must be those of the API server, as with "kubectl create token".
+func (a *authenticator) identify(r *http.Request) (authenticationv1.UserInfo, error) {
+	token, err := bearerToken(r)
 	if err != nil {
 		return authenticationv1.UserInfo{}, err
 	}
 	hash := sha256.Sum256([]byte(token))
 	// Refused tokens have a cache of their own: a flood of made-up tokens evicts no known caller.
-	if user, found := a.known.Get(hash); found {
+	if user, found := a.accepted.Get(hash); found {
 		return user.(authenticationv1.UserInfo), nil
 	}
 	if _, found := a.refused.Get(hash); found {
@@ -57,19 +57,19 @@ func (a *authenticator) user(r *http.Request) (authenticationv1.UserInfo, error)
 		return authenticationv1.UserInfo{}, err
 	}
 	if !accepted {
-		a.refused.Add(hash, nil, refusedTime)
+		a.refused.Add(hash, nil, refusedTTL)
 		return authenticationv1.UserInfo{}, unauthorized()
 	}
-	a.known.Add(hash, user, tokenTime)
+	a.accepted.Add(hash, user, tokenTTL)
 	return user, nil
 }
 
 // review creates a TokenReview. Without audiences in it, the API server requires its own.
 func (a *authenticator) review(ctx context.Context, token string) (user authenticationv1.UserInfo, accepted bool, err error) {
-	if err := a.asking.acquire(ctx); err != nil {
+	if err := a.reviewSlots.acquire(ctx); err != nil {
 		return authenticationv1.UserInfo{}, false, err
 	}
-	defer a.asking.release()
+	defer a.reviewSlots.release()
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	if err := a.reviews.Create(ctx, review); err != nil {
 		// The error describes the request. It does not contain the body, which holds the token.
@@ -79,12 +79,12 @@ func (a *authenticator) review(ctx context.Context, token string) (user authenti
 }
 
 func unauthorized() *problem {
-	return refuse(restv1.ReasonUnauthorized,
+	return newProblem(restv1.ReasonUnauthorized,
 		"the API server does not accept the token: it has expired, or is not for this cluster; get another one (kubectl create token)")
 }
 
-// bearer returns the token of a request (RFC 6750).
-func bearer(r *http.Request) (string, error) {
+// bearerToken returns the token of a request (RFC 6750).
+func bearerToken(r *http.Request) (string, error) {
 	values := r.Header.Values("Authorization")
 	if len(values) == 1 {
 		scheme, token, found := strings.Cut(values[0], " ")
@@ -93,5 +93,5 @@ func bearer(r *http.Request) (string, error) {
 			return token, nil
 		}
 	}
-	return "", refuse(restv1.ReasonUnauthorized, "a token is needed: send one header, Authorization: Bearer <token> (kubectl create token gives one)")
+	return "", newProblem(restv1.ReasonUnauthorized, "a token is needed: send one header, Authorization: Bearer <token> (kubectl create token gives one)")
 }

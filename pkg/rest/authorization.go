@@ -18,49 +18,49 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// Bounds of the access reviews and of their cache. Revoked RBAC permissions are lost after at most decisionTime.
+// Bounds of the access reviews and of their cache. Revoked RBAC permissions are lost after at most decisionTTL.
 const (
 	maxDecisions = 16384
-	decisionTime = 10 * time.Second
+	decisionTTL  = 10 * time.Second
 	// maxNamespaces is the number of namespaces that are reviewed one by one for one request.
 	maxNamespaces = 1000
-	// askedAtOnce is the number of concurrent reviews for one request, which leaves slots for other requests.
-	askedAtOnce = 8
+	// maxConcurrentReviews is the number of concurrent reviews for one request, which leaves slots for other requests.
+	maxConcurrentReviews = 8
 )
 
 // Resources that callers need permissions for.
 const (
-	scanners   = "scanners"
-	imageScans = "imagescans"
+	resourceScanners   = "scanners"
+	resourceImageScans = "imagescans"
 )
 
 // Verbs that callers need.
 const (
-	get  = "get"
-	list = "list"
+	verbGet  = "get"
+	verbList = "list"
 )
 
 // authorizer finds out by SubjectAccessReviews what a caller may do, and caches the results for a short time.
 type authorizer struct {
-	reviews client.Client
-	known   *cache.LRUExpireCache // bool by the hash of user and attributes
-	asking  semaphore
+	reviews     client.Client
+	decisions   *cache.LRUExpireCache // bool by the hash of user and attributes
+	reviewSlots semaphore
 }
 
-// check returns a refusal unless the user has the permission. The refusal is the same whether or not the object exists.
-func (a *authorizer) check(ctx context.Context, user authenticationv1.UserInfo, verb, resource, namespace, name string) error {
-	allowed, err := a.may(ctx, user, verb, resource, namespace, name)
+// requireAccess returns a refusal unless the user has the permission. The refusal is the same whether or not the object exists.
+func (a *authorizer) requireAccess(ctx context.Context, user authenticationv1.UserInfo, verb, resource, namespace, name string) error {
+	allowed, err := a.isAllowed(ctx, user, verb, resource, namespace, name)
 	if err != nil || allowed {
 		return err
 	}
-	return refuse(restv1.ReasonForbidden, "%s may not %s %s.%s in namespace %s: it needs a Role that allows this, such as the ClusterRole scanner-operator-view",
+	return newProblem(restv1.ReasonForbidden, "%s may not %s %s.%s in namespace %s: it needs a Role that allows this, such as the ClusterRole scanner-operator-view",
 		user.Username, verb, resource, v1alpha1.GroupVersion.Group, namespace)
 }
 
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
-// may reports whether the user may use a verb on the resources of a namespace ("" for all), or on the object with a name.
-func (a *authorizer) may(ctx context.Context, user authenticationv1.UserInfo, verb, resource, namespace, name string) (bool, error) {
+// isAllowed reports whether the user may use a verb on the resources of a namespace ("" for all), or on the object with a name.
+func (a *authorizer) isAllowed(ctx context.Context, user authenticationv1.UserInfo, verb, resource, namespace, name string) (bool, error) {
 	spec := authorizationv1.SubjectAccessReviewSpec{
 		User: user.Username, Groups: user.Groups, UID: user.UID,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -75,61 +75,61 @@ func (a *authorizer) may(ctx context.Context, user authenticationv1.UserInfo, ve
 		spec.Extra[key] = authorizationv1.ExtraValue(values)
 	}
 	// The keys of a map are marshalled in order, so that equal reviews have the same hash.
-	question, err := json.Marshal(spec)
+	key, err := json.Marshal(spec)
 	if err != nil {
 		return false, err
 	}
-	hash := sha256.Sum256(question)
-	if allowed, found := a.known.Get(hash); found {
+	hash := sha256.Sum256(key)
+	if allowed, found := a.decisions.Get(hash); found {
 		return allowed.(bool), nil
 	}
-	if err := a.asking.acquire(ctx); err != nil {
+	if err := a.reviewSlots.acquire(ctx); err != nil {
 		return false, err
 	}
-	defer a.asking.release()
+	defer a.reviewSlots.release()
 	review := &authorizationv1.SubjectAccessReview{Spec: spec}
 	if err := a.reviews.Create(ctx, review); err != nil {
 		return false, fmt.Errorf("reviewing access: %w", err)
 	}
-	a.known.Add(hash, review.Status.Allowed, decisionTime)
+	a.decisions.Add(hash, review.Status.Allowed, decisionTTL)
 	return review.Status.Allowed, nil
 }
 
-// sight holds the namespaces in which a caller may see a resource.
-type sight struct {
+// visibility holds the namespaces in which a caller may see a resource.
+type visibility struct {
 	// all means that the caller sees every namespace. Otherwise namespaces lists them, sorted.
 	all        bool
 	namespaces []string
 }
 
-func (s sight) of(namespace string) bool {
+func (s visibility) includes(namespace string) bool {
 	_, found := slices.BinarySearch(s.namespaces, namespace)
 	return s.all || found
 }
 
-// sees returns in which of the given namespaces the user may list a resource. A user who may not list it in any of them is refused, since
+// visibleNamespaces returns in which of the given namespaces the user may list a resource. A user who may not list it in any of them is refused, since
 // an empty list would look like "nothing found". More than maxNamespaces are refused, unless the user may list the resource in all
 // namespaces.
-func (a *authorizer) sees(ctx context.Context, user authenticationv1.UserInfo, resource string, namespaces []string) (sight, error) {
-	all, err := a.may(ctx, user, list, resource, "", "")
+func (a *authorizer) visibleNamespaces(ctx context.Context, user authenticationv1.UserInfo, resource string, namespaces []string) (visibility, error) {
+	all, err := a.isAllowed(ctx, user, verbList, resource, "", "")
 	if err != nil || all {
-		return sight{all: all}, err
+		return visibility{all: all}, err
 	}
 	if len(namespaces) > maxNamespaces {
-		return sight{}, invalid("namespace", "%s may not list %s.%s in all namespaces at once, and there are too many to ask about each: name one",
+		return visibility{}, invalidParameter("namespace", "%s may not list %s.%s in all namespaces at once, and there are too many to ask about each: name one",
 			user.Username, resource, v1alpha1.GroupVersion.Group)
 	}
 	allowed := make([]bool, len(namespaces))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(askedAtOnce)
+	group.SetLimit(maxConcurrentReviews)
 	for i, namespace := range namespaces {
 		group.Go(func() (err error) {
-			allowed[i], err = a.may(ctx, user, list, resource, namespace, "")
+			allowed[i], err = a.isAllowed(ctx, user, verbList, resource, namespace, "")
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return sight{}, err
+		return visibility{}, err
 	}
 	var seen []string
 	for i, namespace := range namespaces {
@@ -138,9 +138,9 @@ func (a *authorizer) sees(ctx context.Context, user authenticationv1.UserInfo, r
 		}
 	}
 	if seen == nil {
-		return sight{}, refuse(restv1.ReasonForbidden, "%s may not list %s.%s in any namespace with Scanners: it needs a Role that allows this, such as the ClusterRole scanner-operator-view",
+		return visibility{}, newProblem(restv1.ReasonForbidden, "%s may not list %s.%s in any namespace with Scanners: it needs a Role that allows this, such as the ClusterRole scanner-operator-view",
 			user.Username, resource, v1alpha1.GroupVersion.Group)
 	}
 	slices.Sort(seen)
-	return sight{namespaces: seen}, nil
+	return visibility{namespaces: seen}, nil
 }

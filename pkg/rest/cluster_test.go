@@ -84,8 +84,8 @@ func createRoles(c client.Client, file string) error {
 	return nil
 }
 
-// account creates a ServiceAccount and returns a token of it, as "kubectl create token" does.
-func (w *world) account(namespace, name string, audiences ...string) string {
+// createToken creates a ServiceAccount and returns a token of it, as "kubectl create token" does.
+func (w *harness) createToken(namespace, name string, audiences ...string) string {
 	w.t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	w.must(client.IgnoreAlreadyExists(w.cluster.Create(w.t.Context(), account)))
@@ -94,8 +94,8 @@ func (w *world) account(namespace, name string, audiences ...string) string {
 	return request.Status.Token
 }
 
-// grants binds a ClusterRole to a ServiceAccount of the namespace "people", in one namespace or in all ("").
-func (w *world) grants(namespace, account, role string) {
+// bindRole binds a ClusterRole to a ServiceAccount of the namespace "people", in one namespace or in all ("").
+func (w *harness) bindRole(namespace, account, role string) {
 	w.t.Helper()
 	subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "people", Name: account}}
 	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}
@@ -110,24 +110,24 @@ func (w *world) grants(namespace, account, role string) {
 // TestRealAPIServer: a real API server decides about tokens and permissions, with the roles that the project ships.
 func TestRealAPIServer(t *testing.T) {
 	cluster := apiServer(t)
-	w := newWorld(t, cluster, cluster)
+	w := newHarness(t, cluster, cluster)
 	for _, namespace := range []string{"people", "shop", "blog"} {
 		w.must(cluster.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 	}
 	for _, namespace := range []string{"shop", "blog"} {
-		w.scanned(w.scanner(namespace, "main"), "web", vulnerable("CVE-2026-0001", "openssl"))
+		w.createScanned(w.createScanner(namespace, "main"), "web", vulnerable("CVE-2026-0001", "openssl"))
 	}
 	w.must(cluster.Create(t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "one-image"},
 		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"scanner-operator.io"}, Resources: []string{"imagescans"}, ResourceNames: []string{"web"}, Verbs: []string{"get"}}},
 	}))
-	w.grants("shop", "shopkeeper", "scanner-operator-view")
-	w.grants("blog", "blogger", "scanner-operator-view")
-	w.grants("", "auditor", "scanner-operator-view")
-	w.grants("shop", "customer", "one-image")
-	tokens := map[string]string{"forged": "eyJhbGciOiJub25lIn0.e30.", "elsewhere": w.account("people", "shopkeeper", "another-service")}
+	w.bindRole("shop", "shopkeeper", "scanner-operator-view")
+	w.bindRole("blog", "blogger", "scanner-operator-view")
+	w.bindRole("", "auditor", "scanner-operator-view")
+	w.bindRole("shop", "customer", "one-image")
+	tokens := map[string]string{"forged": "eyJhbGciOiJub25lIn0.e30.", "elsewhere": w.createToken("people", "shopkeeper", "another-service")}
 	for _, name := range []string{"shopkeeper", "blogger", "auditor", "customer", "nobody"} {
-		tokens[name] = w.account("people", name)
+		tokens[name] = w.createToken("people", name)
 	}
 	const image = "/api/v1/namespaces/shop/imagescans/web"
 	for _, tt := range []struct {
@@ -146,15 +146,15 @@ func TestRealAPIServer(t *testing.T) {
 		{"/api/v1/vulnerabilities/CVE-2026-0001/workloads?namespace=shop", map[string]int{"shopkeeper": 200, "auditor": 200, "blogger": 403, "customer": 403}},
 	} {
 		for user, want := range tt.want {
-			if response, body := w.gets(tt.path, tokens[user]); response.StatusCode != want {
+			if response, body := w.get(tt.path, tokens[user]); response.StatusCode != want {
 				t.Errorf("GET %s as %s: %d %s, want %d", tt.path, user, response.StatusCode, body, want)
 			}
 		}
 	}
 	for user, want := range map[string]string{"shopkeeper": "shop", "blogger": "blog", "auditor": "blog shop"} {
-		workloads, err := w.as(tokens[user]).ListWorkloadsWithResponse(t.Context(), "CVE-2026-0001", nil)
+		workloads, err := w.clientFor(tokens[user]).ListWorkloadsWithResponse(t.Context(), "CVE-2026-0001", nil)
 		w.must(err)
-		scanners, err := w.as(tokens[user]).ListScannersWithResponse(t.Context(), &restv1.ListScannersParams{Limit: ptr.To(500)})
+		scanners, err := w.clientFor(tokens[user]).ListScannersWithResponse(t.Context(), &restv1.ListScannersParams{Limit: ptr.To(500)})
 		w.must(err)
 		var running, scanning []string
 		for _, workload := range workloads.JSON200.Items {
@@ -170,11 +170,11 @@ func TestRealAPIServer(t *testing.T) {
 			t.Errorf("%s is told of Scanners in %q, want %q", user, got, want)
 		}
 	}
-	if response, body := w.gets("/api/v1/scanners", "", "Authorization", "bearer "+tokens["auditor"]); response.StatusCode != http.StatusOK {
+	if response, body := w.get("/api/v1/scanners", "", "Authorization", "bearer "+tokens["auditor"]); response.StatusCode != http.StatusOK {
 		t.Errorf("with the scheme in lower case: %d %s", response.StatusCode, body)
 	}
 	for name, token := range tokens {
-		if strings.Contains(w.logged(), token) {
+		if strings.Contains(w.logText(), token) {
 			t.Errorf("the token of %s is in the log", name)
 		}
 	}

@@ -16,19 +16,19 @@ import (
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 )
 
-// conforming passes requests on and checks each response against the OpenAPI document, field by field.
-type conforming struct {
+// conformanceTransport passes requests on and checks each response against the OpenAPI document, field by field.
+type conformanceTransport struct {
 	t    testing.TB
 	next http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
-func (c *conforming) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c *conformanceTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := c.next.RoundTrip(r)
 	if err != nil || r.URL.Path == PathDocument {
 		return response, err
 	}
-	responses := documented().responses(r.URL.Path)
+	responses := openAPIContract().responses(r.URL.Path)
 	answer, found := responses[strconv.Itoa(response.StatusCode)]
 	if !found {
 		answer, found = responses["default"]
@@ -82,8 +82,8 @@ func (c *contract) responses(path string) map[string]schemasOf {
 
 const documentURL = "https://example.com/openapi.json"
 
-// documented parses the document once. Fields that the document does not have are not allowed in a response.
-var documented = sync.OnceValue(func() *contract {
+// openAPIContract parses the document once. Fields that the document does not have are not allowed in a response.
+var openAPIContract = sync.OnceValue(func() *contract {
 	var document map[string]any
 	if err := yaml.Unmarshal(restv1.Document, &document); err != nil {
 		panic(err)

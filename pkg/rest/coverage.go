@@ -21,25 +21,25 @@ type operations struct{ *API }
 
 var _ restv1.StrictServerInterface = operations{}
 
-// scannerPlace is the position of a page of Scanners: the last Scanner before the page.
-type scannerPlace struct {
+// scannerPosition is the position of a page of Scanners: the last Scanner before the page.
+type scannerPosition struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 }
 
 // ListScanners implements restv1.StrictServerInterface.
 func (a operations) ListScanners(ctx context.Context, r restv1.ListScannersRequestObject) (restv1.ListScannersResponseObject, error) {
-	all, seen, err := a.visibleScanners(ctx, scanners, ptr.Deref(r.Params.Namespace, ""))
+	all, seen, err := a.listWithVisibility(ctx, resourceScanners, ptr.Deref(r.Params.Namespace, ""))
 	if err != nil {
 		return nil, err
 	}
-	visible := slices.DeleteFunc(all, func(s v1alpha1.Scanner) bool { return !seen.of(s.Namespace) })
+	visible := slices.DeleteFunc(all, func(s v1alpha1.Scanner) bool { return !seen.includes(s.Namespace) })
 	slices.SortFunc(visible, func(x, y v1alpha1.Scanner) int {
 		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
 	})
-	question := callerOf(ctx).question
-	var after scannerPlace
-	if err := readPlace(question, r.Params.Continue, &after); err != nil {
+	queryHash := callerOf(ctx).queryHash
+	var after scannerPosition
+	if err := decodeContinue(queryHash, r.Params.Continue, &after); err != nil {
 		return nil, err
 	}
 	// The position is a name, not a number: Scanners that are created or deleted in the meantime move no other Scanner to another page.
@@ -54,7 +54,7 @@ func (a operations) ListScanners(ctx context.Context, r restv1.ListScannersReque
 	if limit := limitOf(r.Params.Limit); len(page) > limit {
 		page = page[:limit]
 		last := page[limit-1]
-		if answer.Continue, err = continueAt(question, scannerPlace{Namespace: last.Namespace, Name: last.Name}); err != nil {
+		if answer.Continue, err = encodeContinue(queryHash, scannerPosition{Namespace: last.Namespace, Name: last.Name}); err != nil {
 			return nil, err
 		}
 	}
@@ -64,43 +64,43 @@ func (a operations) ListScanners(ctx context.Context, r restv1.ListScannersReque
 	return answer, nil
 }
 
-// visibleScanners returns all Scanners of one namespace, or of all namespaces, and in which of their namespaces the caller may list a
+// listWithVisibility returns all Scanners of one namespace, or of all namespaces, and in which of their namespaces the caller may list a
 // resource. The Scanners are not filtered.
-func (a operations) visibleScanners(ctx context.Context, resource, namespace string) ([]v1alpha1.Scanner, sight, error) {
+func (a operations) listWithVisibility(ctx context.Context, resource, namespace string) ([]v1alpha1.Scanner, visibility, error) {
 	user := callerOf(ctx).user
 	if namespace != "" {
-		if err := a.authorizer.check(ctx, user, list, resource, namespace, ""); err != nil {
-			return nil, sight{}, err
+		if err := a.authorizer.requireAccess(ctx, user, verbList, resource, namespace, ""); err != nil {
+			return nil, visibility{}, err
 		}
 	}
 	var all v1alpha1.ScannerList
 	if err := a.Reader.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, sight{}, fmt.Errorf("listing Scanners: %w", err)
+		return nil, visibility{}, fmt.Errorf("listing Scanners: %w", err)
 	}
 	if namespace != "" {
-		return all.Items, sight{namespaces: []string{namespace}}, nil
+		return all.Items, visibility{namespaces: []string{namespace}}, nil
 	}
 	var namespaces []string
 	for i := range all.Items {
 		namespaces = append(namespaces, all.Items[i].Namespace)
 	}
 	slices.Sort(namespaces)
-	seen, err := a.authorizer.sees(ctx, user, resource, slices.Compact(namespaces))
+	seen, err := a.authorizer.visibleNamespaces(ctx, user, resource, slices.Compact(namespaces))
 	return all.Items, seen, err
 }
 
 // GetScanner implements restv1.StrictServerInterface.
 func (a operations) GetScanner(ctx context.Context, r restv1.GetScannerRequestObject) (restv1.GetScannerResponseObject, error) {
 	var scanner v1alpha1.Scanner
-	if err := a.read(ctx, scanners, r.Namespace, r.Name, &scanner); err != nil {
+	if err := a.getObject(ctx, resourceScanners, r.Namespace, r.Name, &scanner); err != nil {
 		return nil, err
 	}
 	return restv1.GetScanner200JSONResponse(a.scannerOf(&scanner)), nil
 }
 
-// read gets an object if the caller may get it.
-func (a operations) read(ctx context.Context, resource, namespace, name string, into client.Object) error {
-	if err := a.authorizer.check(ctx, callerOf(ctx).user, get, resource, namespace, name); err != nil {
+// getObject gets an object if the caller may get it.
+func (a operations) getObject(ctx context.Context, resource, namespace, name string, into client.Object) error {
+	if err := a.authorizer.requireAccess(ctx, callerOf(ctx).user, verbGet, resource, namespace, name); err != nil {
 		return err
 	}
 	err := a.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, into)
@@ -108,19 +108,19 @@ func (a operations) read(ctx context.Context, resource, namespace, name string, 
 		return fmt.Errorf("reading %s %s/%s: %w", resource, namespace, name, err)
 	}
 	if err != nil {
-		return refuse(restv1.ReasonNotFound, "there is no %s.%s %q in namespace %s", strings.TrimSuffix(resource, "s"), v1alpha1.GroupVersion.Group, name, namespace)
+		return newProblem(restv1.ReasonNotFound, "there is no %s.%s %q in namespace %s", strings.TrimSuffix(resource, "s"), v1alpha1.GroupVersion.Group, name, namespace)
 	}
 	return nil
 }
 
 // ListImageScans implements restv1.StrictServerInterface.
 func (a operations) ListImageScans(ctx context.Context, r restv1.ListImageScansRequestObject) (restv1.ListImageScansResponseObject, error) {
-	if err := a.authorizer.check(ctx, callerOf(ctx).user, list, imageScans, r.Namespace, ""); err != nil {
+	if err := a.authorizer.requireAccess(ctx, callerOf(ctx).user, verbList, resourceImageScans, r.Namespace, ""); err != nil {
 		return nil, err
 	}
-	question := callerOf(ctx).question
+	queryHash := callerOf(ctx).queryHash
 	var after string
-	if err := readPlace(question, r.Params.Continue, &after); err != nil {
+	if err := decodeContinue(queryHash, r.Params.Continue, &after); err != nil {
 		return nil, err
 	}
 	var all v1alpha1.ImageScanList
@@ -142,7 +142,7 @@ func (a operations) ListImageScans(ctx context.Context, r restv1.ListImageScansR
 		}
 		if n := len(answer.Items); n == limitOf(r.Params.Limit) {
 			var err error
-			answer.Continue, err = continueAt(question, answer.Items[n-1].Name)
+			answer.Continue, err = encodeContinue(queryHash, answer.Items[n-1].Name)
 			return answer, err
 		}
 		answer.Items = append(answer.Items, imageScanOf(scan))
@@ -153,7 +153,7 @@ func (a operations) ListImageScans(ctx context.Context, r restv1.ListImageScansR
 // GetImageScan implements restv1.StrictServerInterface.
 func (a operations) GetImageScan(ctx context.Context, r restv1.GetImageScanRequestObject) (restv1.GetImageScanResponseObject, error) {
 	var scan v1alpha1.ImageScan
-	if err := a.read(ctx, imageScans, r.Namespace, r.Name, &scan); err != nil {
+	if err := a.getObject(ctx, resourceImageScans, r.Namespace, r.Name, &scan); err != nil {
 		return nil, err
 	}
 	return restv1.GetImageScan200JSONResponse(imageScanOf(&scan)), nil

@@ -17,8 +17,8 @@ import (
 
 // TestScannerCoverage: a Scanner's coverage is returned completely.
 func TestScannerCoverage(t *testing.T) {
-	w, _ := imaginary(t)
-	w.scanner("shop", "main", func(s *v1alpha1.Scanner) {
+	w, _ := newFakeHarness(t)
+	w.createScanner("shop", "main", func(s *v1alpha1.Scanner) {
 		s.Spec.Suspend = ptr.To(true)
 		s.Status = v1alpha1.ScannerStatus{
 			Images:            v1alpha1.ImageCounts{Total: 10, Scanned: 4, Pending: 3, Failed: 2, Excluded: 1, RecentlyUsed: 7},
@@ -27,7 +27,7 @@ func TestScannerCoverage(t *testing.T) {
 			Conditions:        []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Scanning", Message: "3 of 10 images have no result yet", LastTransitionTime: metav1.NewTime(noon)}},
 		}
 	})
-	w.scanner("shop", "new")
+	w.createScanner("shop", "new")
 	want := restv1.Scanner{
 		Namespace: "shop", Name: "main", Engine: "Grype", Suspended: true,
 		Images:            restv1.ImageCounts{Total: 10, Scanned: 4, Pending: 3, Failed: 2, Excluded: 1, RecentlyUsed: 7},
@@ -35,12 +35,12 @@ func TestScannerCoverage(t *testing.T) {
 		VulnerabilityData: restv1.VulnerabilityData{BuildTime: noon.Add(-2 * time.Hour), AgeSeconds: 7200, Tool: "grype 0.110.0"},
 		Conditions:        []restv1.Condition{{Type: "Ready", Status: "False", Reason: "Scanning", Message: "3 of 10 images have no result yet", LastTransitionTime: noon}},
 	}
-	one, err := w.as(anyone).GetScannerWithResponse(t.Context(), "shop", "main")
+	one, err := w.clientFor(anyone).GetScannerWithResponse(t.Context(), "shop", "main")
 	w.must(err)
 	if diff := cmp.Diff(&want, one.JSON200); diff != "" {
 		t.Errorf("the Scanner (-want +got):\n%s", diff)
 	}
-	all, err := w.as(anyone).ListScannersWithResponse(t.Context(), nil)
+	all, err := w.clientFor(anyone).ListScannersWithResponse(t.Context(), nil)
 	w.must(err)
 	fresh := restv1.Scanner{Namespace: "shop", Name: "new", Engine: "Grype", Conditions: []restv1.Condition{}}
 	if diff := cmp.Diff(&restv1.ScannerList{Items: []restv1.Scanner{want, fresh}, Total: 2, AllNamespaces: true}, all.JSON200); diff != "" {
@@ -50,12 +50,12 @@ func TestScannerCoverage(t *testing.T) {
 
 // TestListsInPages: each item is on exactly one page, in order, whatever the page size is.
 func TestListsInPages(t *testing.T) {
-	w, _ := imaginary(t)
+	w, _ := newFakeHarness(t)
 	for i := range 7 {
-		s := w.scanner(fmt.Sprint("n", i%3), fmt.Sprint("s", i))
+		s := w.createScanner(fmt.Sprint("n", i%3), fmt.Sprint("s", i))
 		if s.Namespace == "n0" {
 			for j := range 3 {
-				w.scan(s, fmt.Sprintf("image-%d-%d", j, i))
+				w.createScan(s, fmt.Sprintf("image-%d-%d", j, i))
 			}
 		}
 	}
@@ -65,7 +65,7 @@ func TestListsInPages(t *testing.T) {
 		var scanners, scans []string
 		params := restv1.ListScannersParams{Limit: &limit}
 		for first := true; first || params.Continue != nil; first = false {
-			page, err := w.as(anyone).ListScannersWithResponse(t.Context(), &params)
+			page, err := w.clientFor(anyone).ListScannersWithResponse(t.Context(), &params)
 			w.must(err)
 			if page.JSON200.Total != 7 || len(page.JSON200.Items) > limit {
 				t.Fatalf("a page of at most %d has %d of %d Scanners, want 7 in all", limit, len(page.JSON200.Items), page.JSON200.Total)
@@ -73,16 +73,16 @@ func TestListsInPages(t *testing.T) {
 			for _, s := range page.JSON200.Items {
 				scanners = append(scanners, s.Namespace+"/"+s.Name)
 			}
-			params.Continue = next(page.JSON200.Continue)
+			params.Continue = nextPage(page.JSON200.Continue)
 		}
 		ofImages := restv1.ListImageScansParams{Limit: &limit}
 		for first := true; first || ofImages.Continue != nil; first = false {
-			page, err := w.as(anyone).ListImageScansWithResponse(t.Context(), "n0", &ofImages)
+			page, err := w.clientFor(anyone).ListImageScansWithResponse(t.Context(), "n0", &ofImages)
 			w.must(err)
 			for _, s := range page.JSON200.Items {
 				scans = append(scans, s.Name)
 			}
-			ofImages.Continue = next(page.JSON200.Continue)
+			ofImages.Continue = nextPage(page.JSON200.Continue)
 		}
 		if got := strings.Join(scanners, " "); got != wantScanners {
 			t.Errorf("with pages of %d: Scanners %q, want %q", limit, got, wantScanners)
@@ -95,20 +95,20 @@ func TestListsInPages(t *testing.T) {
 
 // TestImageScans: an ImageScan is returned completely, and the list can be filtered.
 func TestImageScans(t *testing.T) {
-	w, _ := imaginary(t)
-	a, b := w.scanner("shop", "a"), w.scanner("shop", "b")
+	w, _ := newFakeHarness(t)
+	a, b := w.createScanner("shop", "a"), w.createScanner("shop", "b")
 	at := metav1.NewTime(noon)
-	w.scan(a, "clean", func(s *v1alpha1.ImageScan) {
+	w.createScan(a, "clean", func(s *v1alpha1.ImageScan) {
 		s.Status.Findings = &v1alpha1.FindingCounts{}
 		s.Status.ScanTime, s.Status.UnusedSinceTime, s.Status.Workloads, s.Status.WorkloadCount = &at, &at, []string{"Deployment/web"}, 1
 	})
-	w.scan(a, "failing", func(s *v1alpha1.ImageScan) {
+	w.createScan(a, "failing", func(s *v1alpha1.ImageScan) {
 		s.Status = v1alpha1.ImageScanStatus{Phase: v1alpha1.PhaseFailed, Attempts: 3, NextAttemptTime: &at,
 			Conditions: []metav1.Condition{{Type: "Ready", Status: "False", Reason: "ImageNotFound", LastTransitionTime: at}}}
 	})
-	w.scan(b, "fresh", func(s *v1alpha1.ImageScan) { s.Status = v1alpha1.ImageScanStatus{} })
+	w.createScan(b, "fresh", func(s *v1alpha1.ImageScan) { s.Status = v1alpha1.ImageScanStatus{} })
 
-	clean, err := w.as(anyone).GetImageScanWithResponse(t.Context(), "shop", "clean")
+	clean, err := w.clientFor(anyone).GetImageScanWithResponse(t.Context(), "shop", "clean")
 	w.must(err)
 	want := restv1.ImageScan{
 		Namespace: "shop", Name: "clean", Scanner: "a", Digest: key("clean").Digest, Platform: "linux/amd64", References: []string{"ghcr.io/shop/clean:1"},
@@ -118,7 +118,7 @@ func TestImageScans(t *testing.T) {
 	if diff := cmp.Diff(&want, clean.JSON200); diff != "" {
 		t.Errorf("a clean image (-want +got):\n%s", diff)
 	}
-	failing, err := w.as(anyone).GetImageScanWithResponse(t.Context(), "shop", "failing")
+	failing, err := w.clientFor(anyone).GetImageScanWithResponse(t.Context(), "shop", "failing")
 	w.must(err)
 	if got := failing.JSON200; got.Findings != nil || got.Phase != restv1.PhaseFailed || got.Attempts != 3 || !got.NextAttemptTime.Equal(noon) || got.Conditions[0].Reason != "ImageNotFound" {
 		t.Errorf("a failed image is %+v, want its failure and no counts", got)
@@ -133,7 +133,7 @@ func TestImageScans(t *testing.T) {
 		"not looked at yet": {restv1.ListImageScansParams{Phase: ptr.To(restv1.PhasePending)}, "fresh"},
 		"both":              {restv1.ListImageScansParams{Phase: ptr.To(restv1.PhaseScanned), Scanner: ptr.To("b")}, ""},
 	} {
-		page, err := w.as(anyone).ListImageScansWithResponse(t.Context(), "shop", &tt.params)
+		page, err := w.clientFor(anyone).ListImageScansWithResponse(t.Context(), "shop", &tt.params)
 		w.must(err)
 		var names []string
 		for _, s := range page.JSON200.Items {
@@ -143,7 +143,7 @@ func TestImageScans(t *testing.T) {
 			t.Errorf("%s: %q (total %d), want %q", name, got, page.JSON200.Total, tt.want)
 		}
 	}
-	missing, err := w.as(anyone).GetImageScanWithResponse(t.Context(), "shop", "missing")
+	missing, err := w.clientFor(anyone).GetImageScanWithResponse(t.Context(), "shop", "missing")
 	w.must(err)
 	if p := missing.ApplicationProblemJSONDefault; missing.StatusCode() != http.StatusNotFound || p.Reason != restv1.ReasonNotFound || !strings.Contains(p.Detail, `"missing"`) {
 		t.Errorf("an ImageScan that does not exist: %d %+v", missing.StatusCode(), p)

@@ -23,33 +23,33 @@ import (
 
 // GetSBOM implements restv1.StrictServerInterface.
 func (a operations) GetSBOM(ctx context.Context, r restv1.GetSBOMRequestObject) (restv1.GetSBOMResponseObject, error) {
-	compressed := accepts(ptr.Deref(r.Params.AcceptEncoding, ""), "zstd")
+	compressed := acceptsEncoding(ptr.Deref(r.Params.AcceptEncoding, ""), "zstd")
 	found, tag, err := a.locateSBOM(ctx, r.Namespace, r.Name, compressed)
 	if err != nil {
 		return nil, err
 	}
-	if matches(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
-		return unchanged(tag), nil
+	if matchesETag(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
+		return notModified(tag), nil
 	}
 	// The slot is released when the SBOM is sent. Each download needs the memory of a decoder, and a processor while it is decompressed.
-	turn, err := a.downloads.acquire(ctx, callerOf(ctx).user.Username)
+	slot, err := a.downloads.acquire(ctx, callerOf(ctx).user.Username)
 	if err != nil {
 		return nil, err
 	}
 	// The SBOM may have been replaced during the wait, and the ETag promises each byte of it.
 	if found, tag, err = a.locateSBOM(ctx, r.Namespace, r.Name, compressed); err != nil {
-		turn.release()
+		slot.release()
 		return nil, err
 	}
 	sbom, size, err := a.Store.OpenArtifact(ctx, found.PlatformDigest, found.Scope, store.ArtifactSBOM)
 	if err != nil {
-		turn.release()
+		slot.release()
 		if errors.Is(err, store.ErrNotFound) {
 			return nil, found.notScanned("there is no SBOM any more")
 		}
 		return nil, err
 	}
-	return &download{content: sbom, size: size, compressed: compressed, tag: tag, turn: turn}, nil
+	return &sbomResponse{content: sbom, size: size, compressed: compressed, tag: tag, slot: slot}, nil
 }
 
 // locateSBOM returns the location of an ImageScan's current SBOM, and the ETag of the form in which it is sent.
@@ -70,20 +70,20 @@ func (a operations) locateSBOM(ctx context.Context, namespace, name string, comp
 	return found, tag, nil
 }
 
-// download is a response that streams an SBOM.
-type download struct {
+// sbomResponse is a response that streams an SBOM.
+type sbomResponse struct {
 	content    io.ReadCloser // compressed with zstd
 	size       int64
 	compressed bool
 	tag        string
-	turn       *turn
+	slot       *downloadSlot
 }
 
 // VisitGetSBOMResponse implements restv1.GetSBOMResponseObject.
-func (d *download) VisitGetSBOMResponse(w http.ResponseWriter) error {
-	defer d.turn.release()
+func (d *sbomResponse) VisitGetSBOMResponse(w http.ResponseWriter) error {
+	defer d.slot.release()
 	defer d.content.Close()
-	to := d.turn.sends(w)
+	to := d.slot.writer(w)
 	header := w.Header()
 	// An error after the first byte aborts the connection. The caller notices by this that something is missing.
 	header.Set("Content-Type", "application/vnd.syft+json")
@@ -110,75 +110,75 @@ func (a operations) GetCycloneDX(ctx context.Context, r restv1.GetCycloneDXReque
 	if err != nil {
 		return nil, err
 	}
-	if tag := a.tagOfReport(found, excepting); matches(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
-		return unchanged(tag), nil
+	if tag := a.reportETag(found, excepting); matchesETag(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
+		return notModified(tag), nil
 	}
-	turn, err := a.downloads.acquire(ctx, callerOf(ctx).user.Username)
+	slot, err := a.downloads.acquire(ctx, callerOf(ctx).user.Username)
 	if err != nil {
 		return nil, err
 	}
 	document, tag, err := a.renderCycloneDX(ctx, r)
 	if err != nil {
-		turn.release()
+		slot.release()
 		return nil, err
 	}
-	return &renderedAnswer{rendered: document, contentType: cyclonedx.MediaType + "; version=1.6", tag: tag, turn: turn}, nil
+	return &documentResponse{renderedDocument: document, contentType: cyclonedx.MediaType + "; version=1.6", tag: tag, slot: slot}, nil
 }
 
 // renderCycloneDX makes the document. The findings are in memory only until it returns.
-func (a operations) renderCycloneDX(ctx context.Context, r restv1.GetCycloneDXRequestObject) (*rendered, string, error) {
-	if err := a.documents.acquireSoon(ctx); err != nil {
+func (a operations) renderCycloneDX(ctx context.Context, r restv1.GetCycloneDXRequestObject) (*renderedDocument, string, error) {
+	if err := a.documents.acquireBriefly(ctx); err != nil {
 		return nil, "", err
 	}
 	defer a.documents.release()
-	report, tag, err := a.documentOf(ctx, r)
+	report, tag, err := a.readCycloneDXReport(ctx, r)
 	if err != nil {
 		return nil, "", err
 	}
-	document, err := render(func(w io.Writer) error { return cyclonedx.Write(w, report) })
+	document, err := renderToFile(func(w io.Writer) error { return cyclonedx.Write(w, report) })
 	return document, tag, err
 }
 
 // locateReport returns the location of an ImageScan's current report, and the exceptions that apply to its findings.
-func (a operations) locateReport(ctx context.Context, namespace, name string, outdated *restv1.Outdated) (found result, e store.Excepting, err error) {
+func (a operations) locateReport(ctx context.Context, namespace, name string, outdated *restv1.Outdated) (found result, e store.ImageExceptions, err error) {
 	if found, err = a.locate(ctx, namespace, name); err != nil {
 		return result{}, e, err
 	}
-	if err := found.reported(outdated); err != nil {
+	if err := found.requireReport(outdated); err != nil {
 		return result{}, e, err
 	}
-	e, err = a.excepting(ctx, &found)
+	e, err = a.imageExceptions(ctx, &found)
 	return found, e, err
 }
 
-// tagOfReport returns the ETag of the report as CycloneDX. It is weak, since a newer report of another image may have updated what is known
+// reportETag returns the ETag of the report as CycloneDX. It is weak, since a newer report of another image may have updated what is known
 // of a vulnerability.
-func (a operations) tagOfReport(found result, e store.Excepting) string {
-	return fmt.Sprintf(`W/"%.8s-%d.%d-%s"`, a.Store.ID(), found.Report.ID, found.Report.Revision, tagOf(e))
+func (a operations) reportETag(found result, e store.ImageExceptions) string {
+	return fmt.Sprintf(`W/"%.8s-%d.%d-%s"`, a.Store.ID(), found.Report.ID, found.Report.Revision, exceptionsHash(e))
 }
 
-// documentOf reads the content of the document. The report may have been replaced while the request waited.
-func (a operations) documentOf(ctx context.Context, r restv1.GetCycloneDXRequestObject) (report cyclonedx.Report, tag string, err error) {
+// readCycloneDXReport reads the content of the document. The report may have been replaced while the request waited.
+func (a operations) readCycloneDXReport(ctx context.Context, r restv1.GetCycloneDXRequestObject) (report cyclonedx.Report, tag string, err error) {
 	found, excepting, err := a.locateReport(ctx, r.Namespace, r.Name, r.Params.Outdated)
 	if err != nil {
 		return report, "", err
 	}
-	tag = a.tagOfReport(found, excepting)
+	tag = a.reportETag(found, excepting)
 	report = cyclonedx.Report{
 		Reference: found.reference(), Digest: found.key.Digest, PlatformDigest: found.PlatformDigest, Platform: found.key.Platform,
 		Scope: string(found.Scope), Engine: found.Engine, Tool: found.Report.Tool, DataVersion: found.Report.DataVersion,
 		MatchedAt: found.Report.MatchedAt, Distro: found.Report.Distro, Revision: tag,
 		NotCovered: found.scan.Status.NotCovered,
 	}
-	findings, err := a.allFindings(ctx, found, excepting)
+	findings, err := a.readAllFindings(ctx, found, excepting)
 	if err != nil {
 		return report, "", err
 	}
-	report.Excepted = map[string]*exception.Exception{}
+	report.Exceptions = map[string]*exception.Exception{}
 	for _, f := range findings {
 		report.Findings = append(report.Findings, f.Finding)
 		if f.Exception != nil {
-			report.Excepted[f.Key()] = f.Exception
+			report.Exceptions[f.Key()] = f.Exception
 		}
 	}
 	return report, tag, nil
@@ -194,30 +194,30 @@ const (
 	documentPage = 5000
 )
 
-// allFindings reads a report page by page. It detects a report that is too large before all of it is in memory.
-func (a operations) allFindings(ctx context.Context, found result, excepting store.Excepting) ([]store.SeenFinding, error) {
-	var all []store.SeenFinding
-	var size written
+// readAllFindings reads a report page by page. It detects a report that is too large before all of it is in memory.
+func (a operations) readAllFindings(ctx context.Context, found result, excepting store.ImageExceptions) ([]store.TrackedFinding, error) {
+	var all []store.TrackedFinding
+	var size byteCounter
 	encoder := json.NewEncoder(&size)
 	encoder.SetEscapeHTML(false)
-	for place := (&store.FindingMark{}); place != nil; {
+	for place := (&store.FindingCursor{}); place != nil; {
 		var page store.FindingPage
 		err := a.query(ctx, func() (err error) {
-			page, err = a.Store.FindingsPage(ctx, found.Subject, store.FindingFilter{Excepting: excepting}, *place, documentPage)
+			page, err = a.Store.FindingsPage(ctx, found.Subject, store.FindingFilter{Exceptions: excepting}, *place, documentPage)
 			return err
 		})
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 			return nil, found.notScanned("there is no result any more")
 		case errors.Is(err, store.ErrChanged), err == nil && (page.Report.ID != found.Report.ID || page.Report.Revision != found.Report.Revision):
-			return nil, busy("the report was replaced while it was read; come back later")
+			return nil, unavailable("the report was replaced while it was read; come back later")
 		case err != nil:
 			return nil, err
 		case page.Total > maxDocumentFindings:
 			return nil, tooLarge("%d findings", page.Total)
 		}
 		for _, f := range page.Findings {
-			if err := errors.Join(encoder.Encode(f.Finding), encoder.Encode(textsOf(f.Exception))); err != nil {
+			if err := errors.Join(encoder.Encode(f.Finding), encoder.Encode(exceptionTexts(f.Exception))); err != nil {
 				return nil, err
 			}
 			if size > maxDocumentBytes {
@@ -230,8 +230,8 @@ func (a operations) allFindings(ctx context.Context, found result, excepting sto
 	return all, nil
 }
 
-// textsOf returns the texts of an exception that a document repeats with each finding that the exception covers.
-func textsOf(e *exception.Exception) []string {
+// exceptionTexts returns the texts of an exception that a document repeats with each finding that the exception covers.
+func exceptionTexts(e *exception.Exception) []string {
 	if e == nil {
 		return nil
 	}
@@ -240,38 +240,38 @@ func textsOf(e *exception.Exception) []string {
 
 // tooLarge returns the refusal to make a document.
 func tooLarge(format string, args ...any) *problem {
-	return refuse(restv1.ReasonTooLarge, "the report has "+format+", which is too much for one document: page through its findings instead", args...)
+	return newProblem(restv1.ReasonTooLarge, "the report has "+format+", which is too much for one document: page through its findings instead", args...)
 }
 
-// written counts the bytes that are written to it.
-type written int
+// byteCounter counts the bytes that are written to it.
+type byteCounter int
 
 // Write implements io.Writer.
-func (w *written) Write(p []byte) (int, error) {
-	*w += written(len(p))
+func (w *byteCounter) Write(p []byte) (int, error) {
+	*w += byteCounter(len(p))
 	return len(p), nil
 }
 
-// unchanged is the response with status 304, for a caller that already has the content with this ETag.
-type unchanged string
+// notModified is the response with status 304, for a caller that already has the content with this ETag.
+type notModified string
 
-func (u unchanged) visit(w http.ResponseWriter) error {
+func (u notModified) visit(w http.ResponseWriter) error {
 	w.Header().Set("ETag", string(u))
 	w.WriteHeader(http.StatusNotModified)
 	return nil
 }
 
 // VisitGetSBOMResponse implements restv1.GetSBOMResponseObject.
-func (u unchanged) VisitGetSBOMResponse(w http.ResponseWriter) error {
+func (u notModified) VisitGetSBOMResponse(w http.ResponseWriter) error {
 	w.Header().Set("Vary", "Accept-Encoding")
 	return u.visit(w)
 }
 
 // VisitGetCycloneDXResponse implements restv1.GetCycloneDXResponseObject.
-func (u unchanged) VisitGetCycloneDXResponse(w http.ResponseWriter) error { return u.visit(w) }
+func (u notModified) VisitGetCycloneDXResponse(w http.ResponseWriter) error { return u.visit(w) }
 
-// matches reports whether an If-None-Match header names an ETag (RFC 9110, section 13.1.2: weak comparison).
-func matches(ifNoneMatch, tag string) bool {
+// matchesETag reports whether an If-None-Match header names an ETag (RFC 9110, section 13.1.2: weak comparison).
+func matchesETag(ifNoneMatch, tag string) bool {
 	opaque := strings.TrimPrefix(tag, "W/")
 	for candidate := range strings.SplitSeq(ifNoneMatch, ",") {
 		candidate = strings.TrimSpace(candidate)
@@ -282,9 +282,9 @@ func matches(ifNoneMatch, tag string) bool {
 	return false
 }
 
-// accepts reports whether an Accept-Encoding header names a coding with a quality above 0 (RFC 9110, section 12.5.3). "*" does not count,
+// acceptsEncoding reports whether an Accept-Encoding header names a coding with a quality above 0 (RFC 9110, section 12.5.3). "*" does not count,
 // since a caller that wants zstd names it.
-func accepts(acceptEncoding, coding string) bool {
+func acceptsEncoding(acceptEncoding, coding string) bool {
 	for candidate := range strings.SplitSeq(acceptEncoding, ",") {
 		name, parameters, _ := strings.Cut(candidate, ";")
 		if !strings.EqualFold(strings.TrimSpace(name), coding) {

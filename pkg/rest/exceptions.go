@@ -18,17 +18,17 @@ func (a operations) exceptions() cluster.Source {
 	return cluster.Source{Reader: a.Reader, Clock: a.Clock}
 }
 
-// excepting selects the findings of an image that are suppressed: those that exceptions cover under each of the image's names.
-func (a operations) excepting(ctx context.Context, found *result) (store.Excepting, error) {
+// imageExceptions selects the findings of an image that are suppressed: those that exceptions cover under each of the image's names.
+func (a operations) imageExceptions(ctx context.Context, found *result) (store.ImageExceptions, error) {
 	set, _, err := a.exceptions().InForce(ctx, found.scan.Namespace)
 	if err != nil {
-		return store.Excepting{}, fmt.Errorf("reading the exceptions of namespace %s: %w", found.scan.Namespace, err)
+		return store.ImageExceptions{}, fmt.Errorf("reading the exceptions of namespace %s: %w", found.scan.Namespace, err)
 	}
-	return store.Excepting{Exceptions: set, Images: found.names()}, nil
+	return store.ImageExceptions{Exceptions: set, Images: found.imageNames()}, nil
 }
 
-// names returns the names by which workloads run the image now. If no workload runs it, they are the references in the ImageScan.
-func (r *result) names() (names []exception.Image) {
+// imageNames returns the names by which workloads run the image now. If no workload runs it, they are the references in the ImageScan.
+func (r *result) imageNames() (names []exception.Image) {
 	if len(r.Names) > 0 {
 		return r.Names
 	}
@@ -40,8 +40,8 @@ func (r *result) names() (names []exception.Image) {
 	return names
 }
 
-// tagOf returns 16 hexadecimal digits that identify the exceptions and the names of an image.
-func tagOf(e store.Excepting) string {
+// exceptionsHash returns 16 hexadecimal digits that identify the exceptions and the names of an image.
+func exceptionsHash(e store.ImageExceptions) string {
 	sum := sha256.New()
 	for _, exception := range e.Exceptions.All() {
 		fmt.Fprintf(sum, "%+v\n", exception)

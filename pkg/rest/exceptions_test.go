@@ -19,8 +19,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// excepts creates an exception for a vulnerability in a namespace.
-func (w *world) excepts(namespace, name, id string, changes ...func(*v1alpha1.ExceptionSpec)) *v1alpha1.VulnerabilityException {
+// createException creates an exception for a vulnerability in a namespace.
+func (w *harness) createException(namespace, name, id string, changes ...func(*v1alpha1.ExceptionSpec)) *v1alpha1.VulnerabilityException {
 	w.t.Helper()
 	e := &v1alpha1.VulnerabilityException{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -36,14 +36,14 @@ func (w *world) excepts(namespace, name, id string, changes ...func(*v1alpha1.Ex
 	return e
 }
 
-// TestExceptedFindings: a finding that an exception covers is shown as suppressed, only in the exception's namespace and until it expires.
+// TestSuppressedFindings: a finding that an exception covers is shown as suppressed, only in the exception's namespace and until it expires.
 // Findings can be filtered by it.
-func TestExceptedFindings(t *testing.T) {
-	w, _ := imaginary(t)
+func TestSuppressedFindings(t *testing.T) {
+	w, _ := newFakeHarness(t)
 	for _, namespace := range []string{"shop", "blog"} {
-		w.scanned(w.scanner(namespace, "main"), "web", vulnerable("CVE-2026-0001", "openssl", alias("GHSA-aaaa-bbbb-cccc")), vulnerable("CVE-2026-0002", "zlib"))
+		w.createScanned(w.createScanner(namespace, "main"), "web", vulnerable("CVE-2026-0001", "openssl", alias("GHSA-aaaa-bbbb-cccc")), vulnerable("CVE-2026-0002", "zlib"))
 	}
-	w.excepts("shop", "compiled-out", "ghsa-AAAA-bbbb-cccc", func(e *v1alpha1.ExceptionSpec) { e.ExpirationTime = &metav1.Time{Time: noon.Add(time.Hour)} })
+	w.createException("shop", "compiled-out", "ghsa-AAAA-bbbb-cccc", func(e *v1alpha1.ExceptionSpec) { e.ExpirationTime = &metav1.Time{Time: noon.Add(time.Hour)} })
 	for name, tt := range map[string]struct {
 		namespace string
 		excepted  *bool
@@ -82,9 +82,9 @@ func TestExceptedFindings(t *testing.T) {
 	}
 }
 
-// TestExceptedByTheNamesThatRun: an exception applies to the names under which an image runs now, as in counts and messages. The ImageScan
+// TestSuppressedByRunningNames: an exception applies to the names under which an image runs now, as in counts and messages. The ImageScan
 // has only some of the names that its image has ever had.
-func TestExceptedByTheNamesThatRun(t *testing.T) {
+func TestSuppressedByRunningNames(t *testing.T) {
 	for name, tt := range map[string]struct {
 		runs []string
 		want int
@@ -94,17 +94,17 @@ func TestExceptedByTheNamesThatRun(t *testing.T) {
 		"by none now":                        {nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, _ := imaginary(t)
-			scanner := w.scanner("shop", "main")
-			w.scanned(scanner, "web", vulnerable("CVE-2026-0001", "openssl"))
-			u := store.Used{Scanner: string(scanner.UID), Namespace: "shop", Key: key("web"), Scope: store.Cluster, Engine: engine}
+			w, _ := newFakeHarness(t)
+			scanner := w.createScanner("shop", "main")
+			w.createScanned(scanner, "web", vulnerable("CVE-2026-0001", "openssl"))
+			u := store.ImageUsage{Scanner: string(scanner.UID), Namespace: "shop", Key: key("web"), Scope: store.Cluster, Engine: engine}
 			for _, reference := range tt.runs {
 				u.Workloads = append(u.Workloads, store.Workload{
 					Namespace: "shop", Kind: "Deployment", Name: "web", Container: "main", Repository: "ghcr.io/shop/web", Reference: reference,
 				})
 			}
-			w.must(w.store.SetUsed(t.Context(), u))
-			w.excepts("shop", "second", "CVE-2026-0001", func(e *v1alpha1.ExceptionSpec) { e.Images = []string{"ghcr.io/shop/web:2"} })
+			w.must(w.store.SetUsage(t.Context(), u))
+			w.createException("shop", "second", "CVE-2026-0001", func(e *v1alpha1.ExceptionSpec) { e.Images = []string{"ghcr.io/shop/web:2"} })
 			if got := len(w.findings("shop", "web", restv1.ListFindingsParams{Suppressed: ptr.To(true)})); got != tt.want {
 				t.Errorf("%d findings are excepted, want %d", got, tt.want)
 			}
@@ -112,14 +112,14 @@ func TestExceptedByTheNamesThatRun(t *testing.T) {
 	}
 }
 
-// TestExceptedWorkloads: the workloads with a vulnerability are listed with the exception of their own namespace.
-func TestExceptedWorkloads(t *testing.T) {
-	w, _ := imaginary(t)
+// TestSuppressedWorkloads: the workloads with a vulnerability are listed with the exception of their own namespace.
+func TestSuppressedWorkloads(t *testing.T) {
+	w, _ := newFakeHarness(t)
 	for _, namespace := range []string{"blog", "shop"} {
-		w.scanned(w.scanner(namespace, "main"), "web", vulnerable("CVE-2026-0001", "openssl"))
+		w.createScanned(w.createScanner(namespace, "main"), "web", vulnerable("CVE-2026-0001", "openssl"))
 	}
-	w.excepts("shop", "accepted", "CVE-2026-0001")
-	answer, err := w.as(anyone).ListWorkloadsWithResponse(t.Context(), "CVE-2026-0001", nil)
+	w.createException("shop", "accepted", "CVE-2026-0001")
+	answer, err := w.clientFor(anyone).ListWorkloadsWithResponse(t.Context(), "CVE-2026-0001", nil)
 	w.must(err)
 	got := map[string]bool{}
 	for _, item := range answer.JSON200.Items {
@@ -130,15 +130,15 @@ func TestExceptedWorkloads(t *testing.T) {
 	}
 }
 
-// TestLifeOfFindings: findings that are gone are listed on request, with the time when they were fixed. Findings that have changed have the
+// TestFindingTimes: findings that are gone are listed on request, with the time when they were fixed. Findings that have changed have the
 // times of their changes.
-func TestLifeOfFindings(t *testing.T) {
-	w, _ := imaginary(t)
-	scanner := w.scanner("shop", "main")
-	w.scanned(scanner, "web", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "zlib"))
+func TestFindingTimes(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	scanner := w.createScanner("shop", "main")
+	w.createScanned(scanner, "web", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "zlib"))
 	for day := 1; day <= 2; day++ {
 		w.clock.SetTime(noon.AddDate(0, 0, day))
-		w.matched("web", fmt.Sprintf("v%d", day+1), vulnerable("CVE-2026-0001", "openssl", severity(finding.Critical), fixed, exploited))
+		w.saveReportOfData("web", fmt.Sprintf("v%d", day+1), vulnerable("CVE-2026-0001", "openssl", severity(finding.Critical), fixed, exploited))
 	}
 	nextDay := noon.AddDate(0, 0, 1)
 	got := w.findings("shop", "web", restv1.ListFindingsParams{})
@@ -154,8 +154,8 @@ func TestLifeOfFindings(t *testing.T) {
 	}
 }
 
-// matched stores another report of an image, made with other data.
-func (w *world) matched(name, data string, findings ...finding.Finding) {
+// saveReportOfData stores another report of an image, made with other data.
+func (w *harness) saveReportOfData(name, data string, findings ...finding.Finding) {
 	w.t.Helper()
 	_, err := w.store.SaveReport(w.t.Context(), store.Report{
 		Subject:     store.Subject{PlatformDigest: digest(name), Scope: store.Cluster, Engine: engine},
@@ -166,11 +166,11 @@ func (w *world) matched(name, data string, findings ...finding.Finding) {
 
 // TestOpenVEX: the document contains the exceptions of the image, and its ETag changes with them.
 func TestOpenVEX(t *testing.T) {
-	w, _ := imaginary(t)
-	w.scanned(w.scanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "zlib"))
-	e := w.excepts("shop", "compiled-out", "CVE-2026-0001")
+	w, _ := newFakeHarness(t)
+	w.createScanned(w.createScanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "zlib"))
+	e := w.createException("shop", "compiled-out", "CVE-2026-0001")
 	const path = "/api/v1/namespaces/shop/imagescans/web/openvex"
-	response, body := w.gets(path, anyone)
+	response, body := w.get(path, anyone)
 	document, err := vex.Parse(body)
 	w.must(err)
 	purl := "pkg:oci/web@" + strings.ReplaceAll(key("web").Digest, ":", "%3A") + "?arch=amd64&repository_url=ghcr.io%2Fshop%2Fweb"
@@ -178,29 +178,29 @@ func TestOpenVEX(t *testing.T) {
 		t.Errorf("the document does not say one thing about openssl in the image:\n%s", body)
 	}
 	tag := response.Header.Get("ETag")
-	if response, _ := w.gets(path, anyone, "If-None-Match", tag); response.StatusCode != http.StatusNotModified {
+	if response, _ := w.get(path, anyone, "If-None-Match", tag); response.StatusCode != http.StatusNotModified {
 		t.Errorf("with the tag of what it has the caller gets %d, want 304", response.StatusCode)
 	}
 	e.Spec.Reason = "Never called."
 	w.must(w.cluster.Update(t.Context(), e))
-	if response, body := w.gets(path, anyone, "If-None-Match", tag); response.StatusCode != http.StatusOK || !strings.Contains(string(body), "Never called.") {
+	if response, body := w.get(path, anyone, "If-None-Match", tag); response.StatusCode != http.StatusOK || !strings.Contains(string(body), "Never called.") {
 		t.Errorf("after the reason has changed the caller gets %d %s", response.StatusCode, body)
 	}
-	if response, _ := w.gets("/api/v1/namespaces/shop/imagescans/unknown/openvex", anyone); response.StatusCode != http.StatusNotFound {
+	if response, _ := w.get("/api/v1/namespaces/shop/imagescans/unknown/openvex", anyone); response.StatusCode != http.StatusNotFound {
 		t.Errorf("of an image that is not there the caller gets %d, want 404", response.StatusCode)
 	}
-	w.nothingLasts()
+	w.requireNoDownloads()
 }
 
-// TestExceptedInCycloneDX: a vulnerability whose findings are all suppressed has an analysis, and the document's ETag changes.
-func TestExceptedInCycloneDX(t *testing.T) {
-	w, _ := imaginary(t)
-	w.scanned(w.scanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0001", "libssl3"), vulnerable("CVE-2026-0002", "zlib"))
+// TestSuppressedInCycloneDX: a vulnerability whose findings are all suppressed has an analysis, and the document's ETag changes.
+func TestSuppressedInCycloneDX(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	w.createScanned(w.createScanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0001", "libssl3"), vulnerable("CVE-2026-0002", "zlib"))
 	const path = "/api/v1/namespaces/shop/imagescans/web/cyclonedx"
-	before, _ := w.gets(path, anyone)
-	w.excepts("shop", "zlib", "CVE-2026-0002")
-	w.excepts("shop", "openssl", "CVE-2026-0001", func(e *v1alpha1.ExceptionSpec) { e.Packages = []v1alpha1.PackageSelector{{Name: "openssl"}} })
-	after, body := w.gets(path, anyone)
+	before, _ := w.get(path, anyone)
+	w.createException("shop", "zlib", "CVE-2026-0002")
+	w.createException("shop", "openssl", "CVE-2026-0001", func(e *v1alpha1.ExceptionSpec) { e.Packages = []v1alpha1.PackageSelector{{Name: "openssl"}} })
+	after, body := w.get(path, anyone)
 	if before.Header.Get("ETag") == after.Header.Get("ETag") {
 		t.Error("the tag is the same before and after something was excepted")
 	}
@@ -219,13 +219,13 @@ func TestExceptedInCycloneDX(t *testing.T) {
 
 // TestMessages: sent messages are listed in pages, the latest first, for one receiver or for all.
 func TestMessages(t *testing.T) {
-	w, _ := imaginary(t)
-	scanner := w.scanner("shop", "main")
+	w, _ := newFakeHarness(t)
+	scanner := w.createScanner("shop", "main")
 	for i := range 5 {
 		receiver := []string{"team-a", "team-b"}[i%2]
-		w.must(w.store.MarkAnnounced(t.Context(), string(scanner.UID), receiver, store.Announced{
-			DigestID: fmt.Sprintf("%032d", i), At: noon.Add(time.Duration(i) * time.Minute),
-			Log: &store.Message{Kind: "News", Title: fmt.Sprintf("message %d", i), Findings: i, Body: []byte(`{"id":"1"}`)},
+		w.must(w.store.RecordAnnouncement(t.Context(), string(scanner.UID), receiver, store.Announcement{
+			MessageID: fmt.Sprintf("%032d", i), At: noon.Add(time.Duration(i) * time.Minute),
+			LogEntry: &store.Message{Kind: "News", Title: fmt.Sprintf("message %d", i), Findings: i, Body: []byte(`{"id":"1"}`)},
 		}))
 	}
 	for name, tt := range map[string]struct {
@@ -240,12 +240,12 @@ func TestMessages(t *testing.T) {
 			var got []string
 			params := restv1.ListMessagesParams{Receiver: tt.receiver, Limit: ptr.To(2)}
 			for first := true; first || params.Continue != nil; first = false {
-				page, err := w.as(anyone).ListMessagesWithResponse(t.Context(), "shop", "main", &params)
+				page, err := w.clientFor(anyone).ListMessagesWithResponse(t.Context(), "shop", "main", &params)
 				w.must(err)
 				for _, m := range page.JSON200.Items {
 					got = append(got, strings.TrimPrefix(m.Title, "message "))
 				}
-				params.Continue = next(page.JSON200.Continue)
+				params.Continue = nextPage(page.JSON200.Continue)
 			}
 			if diff := cmp.Diff(tt.want, strings.Join(got, " ")); diff != "" {
 				t.Errorf("messages (-want +got):\n%s", diff)

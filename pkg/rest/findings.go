@@ -11,10 +11,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// findingPlace is the position of a page of findings, and the store that it refers to.
-type findingPlace struct {
-	Store string            `json:"store"`
-	Mark  store.FindingMark `json:"mark"`
+// findingPosition is the position of a page of findings, and the store that it refers to.
+type findingPosition struct {
+	Store string              `json:"store"`
+	Mark  store.FindingCursor `json:"mark"`
 }
 
 // ListFindings implements restv1.StrictServerInterface.
@@ -23,19 +23,19 @@ func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsReque
 	if err != nil {
 		return nil, err
 	}
-	if err := found.reported(r.Params.Outdated); err != nil {
+	if err := found.requireReport(r.Params.Outdated); err != nil {
 		return nil, err
 	}
-	question := callerOf(ctx).question
-	place := findingPlace{Store: a.Store.ID()}
-	if err := readPlace(question, r.Params.Continue, &place); err != nil {
+	queryHash := callerOf(ctx).queryHash
+	place := findingPosition{Store: a.Store.ID()}
+	if err := decodeContinue(queryHash, r.Params.Continue, &place); err != nil {
 		return nil, err
 	}
 	if place.Store != a.Store.ID() {
-		return nil, expired()
+		return nil, resultsReplaced()
 	}
 	filter := filterOf(r.Params)
-	if filter.Excepting, err = a.excepting(ctx, &found); err != nil {
+	if filter.Exceptions, err = a.imageExceptions(ctx, &found); err != nil {
 		return nil, err
 	}
 	var page store.FindingPage
@@ -45,7 +45,7 @@ func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsReque
 	})
 	switch {
 	case errors.Is(err, store.ErrChanged):
-		return nil, expired()
+		return nil, resultsReplaced()
 	case errors.Is(err, store.ErrNotFound):
 		return nil, found.notScanned("there is no result any more")
 	case err != nil:
@@ -58,14 +58,14 @@ func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsReque
 		answer.Items = append(answer.Items, findingOf(f))
 	}
 	if page.Next != nil {
-		answer.Continue, err = continueAt(question, findingPlace{Store: a.Store.ID(), Mark: *page.Next})
+		answer.Continue, err = encodeContinue(queryHash, findingPosition{Store: a.Store.ID(), Mark: *page.Next})
 	}
 	return answer, err
 }
 
 // filterOf converts parameters, which are already checked, to a filter of the store.
 func filterOf(p restv1.ListFindingsParams) store.FindingFilter {
-	f := store.FindingFilter{Fixable: p.Fixable, KnownExploited: p.KnownExploited, Excepted: p.Suppressed, Gone: ptr.Deref(p.Gone, false),
+	f := store.FindingFilter{Fixable: p.Fixable, KnownExploited: p.KnownExploited, Suppressed: p.Suppressed, Gone: ptr.Deref(p.Gone, false),
 		Package: ptr.Deref(p.Package, ""), ID: ptr.Deref(p.ID, ""), Text: ptr.Deref(p.Text, "")}
 	if p.MinSeverity == nil && p.Severity == nil {
 		return f
@@ -92,7 +92,7 @@ func reportOf(found *result, state store.ReportState) restv1.Report {
 	}
 }
 
-func findingOf(f store.SeenFinding) restv1.Finding {
+func findingOf(f store.TrackedFinding) restv1.Finding {
 	answer := restv1.Finding{
 		ID: f.ID, Aliases: f.Aliases, Severity: restv1.Severity(f.Severity.String()), Package: packageOf(f.Package), Paths: f.Paths,
 		FixState: f.FixState, Fixable: f.Fixable(), FixVersions: f.FixVersions, FixAvailableTime: f.FixAvailable,

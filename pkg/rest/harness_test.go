@@ -56,8 +56,8 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// world is the API with a cluster and a real store. Its clients check each response against the OpenAPI document.
-type world struct {
+// harness is the API with a cluster and a real store. Its clients check each response against the OpenAPI document.
+type harness struct {
 	t       testing.TB
 	cluster client.Client
 	store   *store.SQLite
@@ -72,9 +72,9 @@ type world struct {
 	logs bytes.Buffer
 }
 
-func newWorld(t testing.TB, cluster, reviews client.Client) *world {
+func newHarness(t testing.TB, cluster, reviews client.Client) *harness {
 	t.Helper()
-	w := &world{t: t, cluster: cluster, clock: clocktesting.NewFakeClock(noon), metrics: prometheus.NewRegistry()}
+	w := &harness{t: t, cluster: cluster, clock: clocktesting.NewFakeClock(noon), metrics: prometheus.NewRegistry()}
 	db, err := store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), w.clock.Now)
 	w.must(err)
 	t.Cleanup(func() { _ = db.Close() })
@@ -94,26 +94,26 @@ func newWorld(t testing.TB, cluster, reviews client.Client) *world {
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	w.url, w.http = server.URL, server.Client()
-	w.http.Transport = &conforming{t: t, next: w.http.Transport}
+	w.http.Transport = &conformanceTransport{t: t, next: w.http.Transport}
 	return w
 }
 
-func (w *world) must(err error) {
+func (w *harness) must(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// logged returns the log so far.
-func (w *world) logged() string {
+// logText returns the log so far.
+func (w *harness) logText() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.logs.String()
 }
 
-// imagined is an API server that accepts these tokens. allowed decides about permissions. Every review fails with err unless err is nil.
-type imagined struct {
+// fakeReviewer is an API server that accepts these tokens. allowed decides about permissions. Every review fails with err unless err is nil.
+type fakeReviewer struct {
 	mu      sync.Mutex
 	tokens  map[string]authenticationv1.UserInfo
 	allowed func(authorizationv1.SubjectAccessReviewSpec) bool
@@ -121,7 +121,7 @@ type imagined struct {
 	reviews int
 }
 
-func (i *imagined) create(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+func (i *fakeReviewer) create(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	switch review := o.(type) {
@@ -140,20 +140,20 @@ func (i *imagined) create(ctx context.Context, c client.WithWatch, o client.Obje
 // anyone is a token whose user may do everything.
 const anyone = "token-of-anyone"
 
-// imaginary returns a world with an imagined API server. The user of the token anyone may do everything.
-func imaginary(t testing.TB) (*world, *imagined) {
+// newFakeHarness returns a world with an imagined API server. The user of the token anyone may do everything.
+func newFakeHarness(t testing.TB) (*harness, *fakeReviewer) {
 	t.Helper()
-	i := &imagined{
+	i := &fakeReviewer{
 		tokens:  map[string]authenticationv1.UserInfo{anyone: {Username: "anyone"}},
 		allowed: func(authorizationv1.SubjectAccessReviewSpec) bool { return true },
 	}
 	cluster := fakeclient.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(&v1alpha1.Scanner{}, &v1alpha1.ImageScan{}).
 		WithInterceptorFuncs(interceptor.Funcs{Create: i.create}).Build()
-	return newWorld(t, cluster, cluster), i
+	return newHarness(t, cluster, cluster), i
 }
 
-// as returns a client that sends a token.
-func (w *world) as(token string) *restv1.ClientWithResponses {
+// clientFor returns a client that sends a token.
+func (w *harness) clientFor(token string) *restv1.ClientWithResponses {
 	w.t.Helper()
 	c, err := restv1.NewClientWithResponses(w.url, restv1.WithHTTPClient(w.http), restv1.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -163,8 +163,8 @@ func (w *world) as(token string) *restv1.ClientWithResponses {
 	return c
 }
 
-// gets requests a path exactly as it is written.
-func (w *world) gets(path, token string, headers ...string) (*http.Response, []byte) {
+// get requests a path exactly as it is written.
+func (w *harness) get(path, token string, headers ...string) (*http.Response, []byte) {
 	w.t.Helper()
 	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.url+path, nil)
 	w.must(err)
@@ -182,8 +182,8 @@ func (w *world) gets(path, token string, headers ...string) (*http.Response, []b
 	return response, body
 }
 
-// creates creates an object with its status.
-func (w *world) creates(o client.Object) {
+// create creates an object with its status.
+func (w *harness) create(o client.Object) {
 	w.t.Helper()
 	before := o.DeepCopyObject()
 	w.must(w.cluster.Create(w.t.Context(), o))
@@ -196,8 +196,8 @@ func (w *world) creates(o client.Object) {
 	w.must(w.cluster.Status().Update(w.t.Context(), o))
 }
 
-// scanner creates a Scanner with a status in the cluster.
-func (w *world) scanner(namespace, name string, changes ...func(*v1alpha1.Scanner)) *v1alpha1.Scanner {
+// createScanner creates a Scanner with a status in the cluster.
+func (w *harness) createScanner(namespace, name string, changes ...func(*v1alpha1.Scanner)) *v1alpha1.Scanner {
 	w.t.Helper()
 	s := &v1alpha1.Scanner{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-of-" + namespace + "-" + name)},
@@ -206,12 +206,12 @@ func (w *world) scanner(namespace, name string, changes ...func(*v1alpha1.Scanne
 	for _, change := range changes {
 		change(s)
 	}
-	w.creates(s)
+	w.create(s)
 	return s
 }
 
-// scan creates a Scanner's ImageScan of an image with this name in the cluster. The store stays unchanged.
-func (w *world) scan(scanner *v1alpha1.Scanner, name string, changes ...func(*v1alpha1.ImageScan)) *v1alpha1.ImageScan {
+// createScan creates a Scanner's ImageScan of an image with this name in the cluster. The store stays unchanged.
+func (w *harness) createScan(scanner *v1alpha1.Scanner, name string, changes ...func(*v1alpha1.ImageScan)) *v1alpha1.ImageScan {
 	w.t.Helper()
 	s := &v1alpha1.ImageScan{
 		ObjectMeta: metav1.ObjectMeta{
@@ -227,28 +227,28 @@ func (w *world) scan(scanner *v1alpha1.Scanner, name string, changes ...func(*v1
 	for _, change := range changes {
 		change(s)
 	}
-	w.creates(s)
+	w.create(s)
 	return s
 }
 
-// has records in the store that a Scanner has an image, and that these workloads run it.
-func (w *world) has(scanner *v1alpha1.Scanner, name string, scope store.Scope, workloads ...string) {
+// setUsed records in the store that a Scanner has an image, and that these workloads run it.
+func (w *harness) setUsed(scanner *v1alpha1.Scanner, name string, scope store.Scope, workloads ...string) {
 	w.t.Helper()
-	u := store.Used{Scanner: string(scanner.UID), Namespace: scanner.Namespace, Key: key(name), Scope: scope, Engine: engine}
+	u := store.ImageUsage{Scanner: string(scanner.UID), Namespace: scanner.Namespace, Key: key(name), Scope: scope, Engine: engine}
 	for _, workload := range workloads {
 		u.Workloads = append(u.Workloads, store.Workload{
 			Namespace: scanner.Namespace, Kind: "Deployment", Name: workload, Container: "main",
 			Repository: "ghcr.io/" + scanner.Namespace + "/" + name, Reference: "ghcr.io/" + scanner.Namespace + "/" + name + ":1",
 		})
 	}
-	w.must(w.store.SetUsed(w.t.Context(), u))
+	w.must(w.store.SetUsage(w.t.Context(), u))
 }
 
-// catalogued stores an image's SBOM.
-func (w *world) catalogued(name string, scope store.Scope, sbom string) {
+// saveSBOM stores an image's SBOM.
+func (w *harness) saveSBOM(name string, scope store.Scope, sbom string) {
 	w.t.Helper()
-	w.must(w.store.SaveCatalogue(w.t.Context(), store.Catalogued{
-		Engine: engine, Key: key(name), Scope: scope, PlatformDigest: digest(name), Tool: "syft 1", CataloguedAt: w.clock.Now(),
+	w.must(w.store.SaveCatalog(w.t.Context(), store.Catalog{
+		Engine: engine, Key: key(name), Scope: scope, PlatformDigest: digest(name), Tool: "syft 1", CatalogedAt: w.clock.Now(),
 	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(compress(w.t, sbom)), store.ArtifactMatchInput: strings.NewReader("")}))
 }
 
@@ -276,8 +276,8 @@ func decompress(t testing.TB, text []byte) string {
 	return string(content)
 }
 
-// reported stores a report of an image with these findings.
-func (w *world) reported(name string, scope store.Scope, findings ...finding.Finding) {
+// saveReport stores a report of an image with these findings.
+func (w *harness) saveReport(name string, scope store.Scope, findings ...finding.Finding) {
 	w.t.Helper()
 	_, err := w.store.SaveReport(w.t.Context(), store.Report{
 		Subject:     store.Subject{PlatformDigest: digest(name), Scope: scope, Engine: engine},
@@ -286,13 +286,13 @@ func (w *world) reported(name string, scope store.Scope, findings ...finding.Fin
 	w.must(err)
 }
 
-// scanned creates an ImageScan with a complete result: a workload, an SBOM and a report.
-func (w *world) scanned(scanner *v1alpha1.Scanner, name string, findings ...finding.Finding) *v1alpha1.ImageScan {
+// createScanned creates an ImageScan with a complete result: a workload, an SBOM and a report.
+func (w *harness) createScanned(scanner *v1alpha1.Scanner, name string, findings ...finding.Finding) *v1alpha1.ImageScan {
 	w.t.Helper()
-	scan := w.scan(scanner, name)
-	w.has(scanner, name, store.Cluster, "web")
-	w.catalogued(name, store.Cluster, `{"artifacts":[]}`)
-	w.reported(name, store.Cluster, findings...)
+	scan := w.createScan(scanner, name)
+	w.setUsed(scanner, name, store.Cluster, "web")
+	w.saveSBOM(name, store.Cluster, `{"artifacts":[]}`)
+	w.saveReport(name, store.Cluster, findings...)
 	return scan
 }
 
@@ -319,16 +319,16 @@ func alias(ids ...string) func(*finding.Finding) {
 	return func(f *finding.Finding) { f.Aliases = ids }
 }
 
-// next returns the value of the parameter continue for the next page, given that of the last response; nil after the last page.
-func next(said string) *string {
-	if said == "" {
+// nextPage returns the value of the parameter continue for the next page, given that of the last response; nil after the last page.
+func nextPage(token string) *string {
+	if token == "" {
 		return nil
 	}
-	return &said
+	return &token
 }
 
-// counted returns how many requests of an operation were answered with a status.
-func (w *world) counted(operation, code string) (n float64) {
+// countRequests returns how many requests of an operation were answered with a status.
+func (w *harness) countRequests(operation, code string) (n float64) {
 	w.t.Helper()
 	families, err := w.metrics.Gather()
 	w.must(err)

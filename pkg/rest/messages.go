@@ -11,8 +11,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// messagePlace is the position of a page of messages: the ID that all its messages are before, and the store that the ID refers to.
-type messagePlace struct {
+// messagePosition is the position of a page of messages: the ID that all its messages are before, and the store that the ID refers to.
+type messagePosition struct {
 	Store  string `json:"store"`
 	Before int64  `json:"before"`
 }
@@ -23,16 +23,16 @@ const maxMessages = 50
 // ListMessages implements restv1.StrictServerInterface.
 func (a operations) ListMessages(ctx context.Context, r restv1.ListMessagesRequestObject) (restv1.ListMessagesResponseObject, error) {
 	var scanner v1alpha1.Scanner
-	if err := a.read(ctx, scanners, r.Namespace, r.Name, &scanner); err != nil {
+	if err := a.getObject(ctx, resourceScanners, r.Namespace, r.Name, &scanner); err != nil {
 		return nil, err
 	}
-	question, limit := callerOf(ctx).question, min(limitOf(r.Params.Limit), maxMessages)
-	place := messagePlace{Store: a.Store.ID()}
-	if err := readPlace(question, r.Params.Continue, &place); err != nil {
+	queryHash, limit := callerOf(ctx).queryHash, min(limitOf(r.Params.Limit), maxMessages)
+	place := messagePosition{Store: a.Store.ID()}
+	if err := decodeContinue(queryHash, r.Params.Continue, &place); err != nil {
 		return nil, err
 	}
 	if place.Store != a.Store.ID() {
-		return nil, expired()
+		return nil, resultsReplaced()
 	}
 	var messages []store.Message
 	err := a.query(ctx, func() (err error) {
@@ -51,7 +51,7 @@ func (a operations) ListMessages(ctx context.Context, r restv1.ListMessagesReque
 		})
 	}
 	if len(messages) > limit {
-		answer.Continue, err = continueAt(question, messagePlace{Store: a.Store.ID(), Before: messages[limit-1].ID})
+		answer.Continue, err = encodeContinue(queryHash, messagePosition{Store: a.Store.ID(), Before: messages[limit-1].ID})
 	}
 	return answer, err
 }

@@ -21,29 +21,29 @@ func (a operations) GetOpenVEX(ctx context.Context, r restv1.GetOpenVEXRequestOb
 	if _, _, err := a.locateReport(ctx, r.Namespace, r.Name, r.Params.Outdated); err != nil {
 		return nil, err
 	}
-	turn, err := a.downloads.acquire(ctx, callerOf(ctx).user.Username)
+	slot, err := a.downloads.acquire(ctx, callerOf(ctx).user.Username)
 	if err != nil {
 		return nil, err
 	}
 	document, err := a.renderOpenVEX(ctx, r)
 	if err != nil {
-		turn.release()
+		slot.release()
 		return nil, err
 	}
 	// The ETag is made from the document itself: the reason of an exception may change while the report and the findings do not.
 	tag := fmt.Sprintf(`"%x"`, document.sum)
-	if matches(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
+	if matchesETag(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
 		document.close()
-		turn.release()
-		return unchanged(tag), nil
+		slot.release()
+		return notModified(tag), nil
 	}
-	return &renderedAnswer{rendered: document, contentType: "application/json", tag: tag, turn: turn}, nil
+	return &documentResponse{renderedDocument: document, contentType: "application/json", tag: tag, slot: slot}, nil
 }
 
 // renderOpenVEX makes the document. The findings are in memory only until it returns. The report may have been replaced while the request
 // waited.
-func (a operations) renderOpenVEX(ctx context.Context, r restv1.GetOpenVEXRequestObject) (*rendered, error) {
-	if err := a.documents.acquireSoon(ctx); err != nil {
+func (a operations) renderOpenVEX(ctx context.Context, r restv1.GetOpenVEXRequestObject) (*renderedDocument, error) {
+	if err := a.documents.acquireBriefly(ctx); err != nil {
 		return nil, err
 	}
 	defer a.documents.release()
@@ -51,7 +51,7 @@ func (a operations) renderOpenVEX(ctx context.Context, r restv1.GetOpenVEXReques
 	if err != nil {
 		return nil, err
 	}
-	findings, err := a.allFindings(ctx, found, excepting)
+	findings, err := a.readAllFindings(ctx, found, excepting)
 	if err != nil {
 		return nil, err
 	}
@@ -63,14 +63,14 @@ func (a operations) renderOpenVEX(ctx context.Context, r restv1.GetOpenVEXReques
 	report.Repositories = slices.Compact(report.Repositories)
 	for _, f := range findings {
 		if f.Exception != nil {
-			report.Excepted = append(report.Excepted, openvex.Excepted{Finding: f.Finding, Exception: *f.Exception})
+			report.Suppressed = append(report.Suppressed, openvex.SuppressedFinding{Finding: f.Finding, Exception: *f.Exception})
 		}
 	}
-	if len(report.Excepted)*len(report.Repositories) > maxProducts {
-		return nil, tooLarge("%d suppressed findings in an image with %d repositories", len(report.Excepted), len(report.Repositories))
+	if len(report.Suppressed)*len(report.Repositories) > maxProducts {
+		return nil, tooLarge("%d suppressed findings in an image with %d repositories", len(report.Suppressed), len(report.Repositories))
 	}
-	return render(func(w io.Writer) error { return openvex.Write(w, report) })
+	return renderToFile(func(w io.Writer) error { return openvex.Write(w, report) })
 }
 
 // VisitGetOpenVEXResponse implements restv1.GetOpenVEXResponseObject.
-func (u unchanged) VisitGetOpenVEXResponse(w http.ResponseWriter) error { return u.visit(w) }
+func (u notModified) VisitGetOpenVEXResponse(w http.ResponseWriter) error { return u.visit(w) }

@@ -18,15 +18,15 @@ const defaultLimit = 100
 
 func limitOf(limit *restv1.Limit) int { return ptr.Deref(limit, defaultLimit) }
 
-// bookmark is the content of a continue token. The token is not signed: whatever it contains, the caller gets only what it may see.
-type bookmark struct {
-	// Question identifies the request. Positions of another request are not valid for it.
-	Question string `json:"question"`
-	Place    any    `json:"place"`
+// continueToken is the content of a continue token. The token is not signed: whatever it contains, the caller gets only what it may see.
+type continueToken struct {
+	// QueryHash identifies the request. Positions of another request are not valid for it.
+	QueryHash string `json:"question"`
+	Position  any    `json:"place"`
 }
 
-// questionOf identifies what is requested, whichever page of it: the path, and the parameters except continue and limit.
-func questionOf(r *http.Request) string {
+// queryHashOf identifies what is requested, whichever page of it: the path, and the parameters except continue and limit.
+func queryHashOf(r *http.Request) string {
 	query := r.URL.Query()
 	query.Del("continue")
 	query.Del("limit")
@@ -34,35 +34,35 @@ func questionOf(r *http.Request) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// continueAt returns the continue token of the page that begins at a position.
-func continueAt(question string, place any) (restv1.Continue, error) {
-	text, err := json.Marshal(bookmark{Question: question, Place: place})
+// encodeContinue returns the continue token of the page that begins at a position.
+func encodeContinue(queryHash string, position any) (restv1.Continue, error) {
+	text, err := json.Marshal(continueToken{QueryHash: queryHash, Position: position})
 	return base64.RawURLEncoding.EncodeToString(text), err
 }
 
-// readPlace decodes a continue token into place. Without a token, place stays unchanged. A token that is invalid, or of another request, is
+// decodeContinue decodes a continue token into place. Without a token, place stays unchanged. A token that is invalid, or of another request, is
 // refused.
-func readPlace(question string, token *restv1.Continue, place any) error {
+func decodeContinue(queryHash string, token *restv1.Continue, position any) error {
 	if token == nil {
 		return nil
 	}
 	text, err := base64.RawURLEncoding.DecodeString(*token)
 	if err != nil {
-		return invalid("continue", "it is not what an answer said: begin again without it")
+		return invalidParameter("continue", "it is not what an answer said: begin again without it")
 	}
-	mark := bookmark{Place: place}
+	mark := continueToken{Position: position}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&mark); err != nil || decoder.More() {
-		return invalid("continue", "it is not what an answer said: begin again without it")
+		return invalidParameter("continue", "it is not what an answer said: begin again without it")
 	}
-	if mark.Question != question {
-		return invalid("continue", "it belongs to a request with other parameters: send them as they were, or begin again without it")
+	if mark.QueryHash != queryHash {
+		return invalidParameter("continue", "it belongs to a request with other parameters: send them as they were, or begin again without it")
 	}
 	return nil
 }
 
-// expired returns the refusal of a page of results that were replaced.
-func expired() *problem {
-	return refuse(restv1.ReasonExpired, "the report was replaced while it was paged through: begin again without continue")
+// resultsReplaced returns the refusal of a page of results that were replaced.
+func resultsReplaced() *problem {
+	return newProblem(restv1.ReasonExpired, "the report was replaced while it was paged through: begin again without continue")
 }

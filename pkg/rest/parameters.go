@@ -57,8 +57,8 @@ type (
 	}
 )
 
-// readRules parses the document. A parameter without a bound is an error, since only the document bounds parameters.
-func readRules(text []byte) (rules, error) {
+// parseRules parses the document. A parameter without a bound is an error, since only the document bounds parameters.
+func parseRules(text []byte) (rules, error) {
 	var doc document
 	if err := yaml.Unmarshal(text, &doc); err != nil {
 		return nil, fmt.Errorf("OpenAPI document: %w", err)
@@ -105,15 +105,15 @@ func (d *document) resolve(s *schema) (err error) {
 func (r route) check(request *http.Request) error {
 	query, err := url.ParseQuery(request.URL.RawQuery)
 	if err != nil {
-		return refuseQuery()
+		return invalidQuery()
 	}
 	for name, values := range query {
 		p, found := r.parameters[name]
 		if !found || p.In != "query" {
-			return invalid(abbreviate(name), "there is no such parameter here; there are %s", strings.Join(r.names("query"), ", "))
+			return invalidParameter(truncate(name), "there is no such parameter here; there are %s", strings.Join(r.names("query"), ", "))
 		}
 		if len(values) != 1 {
-			return invalid(name, "it is given %d times", len(values))
+			return invalidParameter(name, "it is given %d times", len(values))
 		}
 		if err := p.Schema.check(name, values[0]); err != nil {
 			return err
@@ -139,8 +139,8 @@ func (r route) check(request *http.Request) error {
 	return nil
 }
 
-// refuseQuery is the refusal of a query that url.ParseQuery cannot parse. The error of url.ParseQuery would repeat the query.
-func refuseQuery() error { return invalid("query", "it is not encoded as a query has to be") }
+// invalidQuery is the refusal of a query that url.ParseQuery cannot parse. The error of url.ParseQuery would repeat the query.
+func invalidQuery() error { return invalidParameter("query", "it is not encoded as a query has to be") }
 
 // names lists the parameters in the path, the query or the header, for a caller that mistyped one.
 func (r route) names(in string) []string {
@@ -163,15 +163,15 @@ func (s *schema) check(name, value string) error {
 	switch {
 	case len(s.Enum) > 0:
 		if !slices.Contains(s.Enum, value) {
-			return invalid(name, "%q is none of %s", abbreviate(value), strings.Join(s.Enum, ", "))
+			return invalidParameter(name, "%q is none of %s", truncate(value), strings.Join(s.Enum, ", "))
 		}
 	case s.Type == "boolean":
 		if value != "true" && value != "false" {
-			return invalid(name, "must be true or false")
+			return invalidParameter(name, "must be true or false")
 		}
 	case s.Type == "integer":
 		if n, err := strconv.Atoi(value); err != nil || n < s.Minimum || n > s.Maximum {
-			return invalid(name, "must be a whole number from %d to %d", s.Minimum, s.Maximum)
+			return invalidParameter(name, "must be a whole number from %d to %d", s.Minimum, s.Maximum)
 		}
 	case s.Type == "array":
 		return s.checkItems(name, value)
@@ -185,7 +185,7 @@ func (s *schema) check(name, value string) error {
 func (s *schema) checkItems(name, value string) error {
 	items := strings.Split(value, ",")
 	if len(items) > s.MaxItems {
-		return invalid(name, "at most %d, separated by commas", s.MaxItems)
+		return invalidParameter(name, "at most %d, separated by commas", s.MaxItems)
 	}
 	for _, item := range items {
 		if err := s.Items.check(name, item); err != nil {
@@ -200,19 +200,19 @@ func (s *schema) checkItems(name, value string) error {
 func (s *schema) checkText(name, value string) error {
 	switch n := utf8.RuneCountInString(value); {
 	case !utf8.ValidString(value):
-		return invalid(name, "must be UTF-8")
+		return invalidParameter(name, "must be UTF-8")
 	case n < s.MinLength:
-		return invalid(name, "must have at least %d characters", s.MinLength)
+		return invalidParameter(name, "must have at least %d characters", s.MinLength)
 	case n > s.MaxLength:
-		return invalid(name, "must have at most %d characters", s.MaxLength)
+		return invalidParameter(name, "must have at most %d characters", s.MaxLength)
 	case !s.pattern.MatchString(value):
-		return invalid(name, "%q does not match %s", abbreviate(value), s.pattern)
+		return invalidParameter(name, "%q does not match %s", truncate(value), s.pattern)
 	}
 	return nil
 }
 
-// abbreviate cuts a caller's text for a response or a log line.
-func abbreviate(text string) string {
+// truncate cuts a caller's text for a response or a log line.
+func truncate(text string) string {
 	const most = 64
 	if utf8.RuneCountInString(text) <= most {
 		return text

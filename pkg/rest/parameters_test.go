@@ -16,8 +16,8 @@ const findingsPath = "/api/v1/namespaces/shop/imagescans/web/findings"
 
 // TestParametersRefused: the refusal of an invalid parameter names the parameter and what is allowed.
 func TestParametersRefused(t *testing.T) {
-	w, _ := imaginary(t)
-	w.scanned(w.scanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "a"))
+	w, _ := newFakeHarness(t)
+	w.createScanned(w.createScanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "a"))
 	long := strings.Repeat("x", 9000)
 	for name, tt := range map[string]struct{ path, field, detail string }{
 		"no page":                 {findingsPath + "?limit=0", "limit", "from 1 to 500"},
@@ -47,7 +47,7 @@ func TestParametersRefused(t *testing.T) {
 		"an id too long":          {"/api/v1/vulnerabilities/" + strings.Repeat("x", 129) + "/workloads", "id", "at most 128"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			response, body := w.gets(tt.path, anyone)
+			response, body := w.get(tt.path, anyone)
 			var p restv1.Problem
 			if err := json.Unmarshal(body, &p); err != nil {
 				t.Fatalf("%d %s", response.StatusCode, body)
@@ -60,10 +60,10 @@ func TestParametersRefused(t *testing.T) {
 			}
 		})
 	}
-	if response, _ := w.gets(findingsPath, anyone, "If-None-Match", long); response.StatusCode != http.StatusOK {
+	if response, _ := w.get(findingsPath, anyone, "If-None-Match", long); response.StatusCode != http.StatusOK {
 		t.Errorf("a header that means nothing here: %d", response.StatusCode)
 	}
-	if response, _ := w.gets("/api/v1/namespaces/shop/imagescans/web/sbom", anyone, "If-None-Match", long); response.StatusCode != http.StatusBadRequest {
+	if response, _ := w.get("/api/v1/namespaces/shop/imagescans/web/sbom", anyone, "If-None-Match", long); response.StatusCode != http.StatusBadRequest {
 		t.Errorf("a header that is too long: %d", response.StatusCode)
 	}
 }
@@ -71,31 +71,31 @@ func TestParametersRefused(t *testing.T) {
 // TestRulesNeedBounds: a document with a parameter without a bound is an error.
 func TestRulesNeedBounds(t *testing.T) {
 	unbounded := strings.Replace(string(restv1.Document), "maximum: 500", "", 1)
-	if _, err := readRules([]byte(unbounded)); err == nil || !strings.Contains(err.Error(), `"limit"`) {
+	if _, err := parseRules([]byte(unbounded)); err == nil || !strings.Contains(err.Error(), `"limit"`) {
 		t.Errorf("without a bound of limit: %v", err)
 	}
-	if _, err := readRules([]byte("{")); err == nil {
+	if _, err := parseRules([]byte("{")); err == nil {
 		t.Error("what is no YAML is read")
 	}
 }
 
 // TestDocument: everybody may read the document. Each of its operations is served, and nothing else is.
 func TestDocument(t *testing.T) {
-	w, _ := imaginary(t)
-	w.scanned(w.scanner("shop", "main"), "web")
-	response, body := w.gets(PathDocument, "")
+	w, _ := newFakeHarness(t)
+	w.createScanned(w.createScanner("shop", "main"), "web")
+	response, body := w.get(PathDocument, "")
 	if response.StatusCode != http.StatusOK || string(body) != string(restv1.Document) {
 		t.Errorf("the document: %d, %d bytes", response.StatusCode, len(body))
 	}
 	fill := strings.NewReplacer("{namespace}", "shop", "{name}", "web", "{id}", "CVE-2026-0001")
 	for route := range w.api.rules {
 		path := strings.Replace(fill.Replace(strings.TrimPrefix(route, "GET ")), "scanners/web", "scanners/main", 1)
-		if response, body := w.gets(path, anyone); response.StatusCode != http.StatusOK {
+		if response, body := w.get(path, anyone); response.StatusCode != http.StatusOK {
 			t.Errorf("%s: %d %s", route, response.StatusCode, body)
 		}
 	}
 	for _, path := range []string{"/", "/api", "/api/v1", "/api/v1/namespaces", "/api/v2/scanners", "/metrics", "/api/v1/scanners/"} {
-		if response, body := w.gets(path, anyone); response.StatusCode != http.StatusNotFound {
+		if response, body := w.get(path, anyone); response.StatusCode != http.StatusNotFound {
 			t.Errorf("GET %s: %d %s, want 404", path, response.StatusCode, body)
 		}
 	}
@@ -103,7 +103,7 @@ func TestDocument(t *testing.T) {
 
 // TestReadOnly: nothing can be changed, and a request with a body is refused.
 func TestReadOnly(t *testing.T) {
-	w, _ := imaginary(t)
+	w, _ := newFakeHarness(t)
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodHead, http.MethodOptions, http.MethodTrace} {
 		recorded := httptest.NewRecorder()
 		w.handler.ServeHTTP(recorded, httptest.NewRequest(method, "/api/v1/scanners", nil))
@@ -120,8 +120,8 @@ func TestReadOnly(t *testing.T) {
 
 // FuzzQuery: whatever the query is, the response is one that the document allows.
 func FuzzQuery(f *testing.F) {
-	w, _ := imaginary(f)
-	w.scanned(w.scanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "a", severity(finding.Critical)), vulnerable("CVE-2026-0002", "b", fixed))
+	w, _ := newFakeHarness(f)
+	w.createScanned(w.createScanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "a", severity(finding.Critical)), vulnerable("CVE-2026-0002", "b", fixed))
 	first := httptest.NewRecorder()
 	w.handler.ServeHTTP(first, authorised(findingsPath+"?limit=1"))
 	var page restv1.FindingList
@@ -139,7 +139,7 @@ func FuzzQuery(f *testing.F) {
 		r.URL = &url.URL{Path: findingsPath, RawQuery: query}
 		recorded := httptest.NewRecorder()
 		w.handler.ServeHTTP(recorded, r)
-		answer, found := documented().responses(findingsPath)[map[bool]string{true: "200", false: "default"}[recorded.Code == http.StatusOK]]
+		answer, found := openAPIContract().responses(findingsPath)[map[bool]string{true: "200", false: "default"}[recorded.Code == http.StatusOK]]
 		if !found || (recorded.Code != http.StatusOK && recorded.Code != http.StatusBadRequest && recorded.Code != http.StatusGone) {
 			t.Fatalf("the query %q is answered %d %s", query, recorded.Code, recorded.Body)
 		}
@@ -158,18 +158,18 @@ func FuzzQuery(f *testing.F) {
 // FuzzContinue: a continue token is either refused, or its position stays the same when it is encoded and decoded again.
 func FuzzContinue(f *testing.F) {
 	for _, seed := range []string{`{"question":"q","place":{"Count":1}}`, `{"question":"q","place":null}`, `{}`, `null`, `[]`, `{"question":"q"} {}`} {
-		token, _ := continueAt("q", json.RawMessage(seed))
+		token, _ := encodeContinue("q", json.RawMessage(seed))
 		f.Add(token)
 	}
 	f.Fuzz(func(t *testing.T, token string) {
-		place := findingPlace{Store: "s"}
-		if err := readPlace("q", &token, &place); err == nil {
-			again, err := continueAt("q", place)
+		place := findingPosition{Store: "s"}
+		if err := decodeContinue("q", &token, &place); err == nil {
+			again, err := encodeContinue("q", place)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var reread findingPlace
-			if err := readPlace("q", &again, &reread); err != nil || reread != place {
+			var reread findingPosition
+			if err := decodeContinue("q", &again, &reread); err != nil || reread != place {
 				t.Errorf("the place %+v is read again as %+v, %v", place, reread, err)
 			}
 		}

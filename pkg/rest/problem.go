@@ -32,23 +32,23 @@ var statusOf = map[restv1.Reason]int{
 	restv1.ReasonUnavailable:      http.StatusServiceUnavailable,
 }
 
-func refuse(reason restv1.Reason, format string, args ...any) *problem {
+func newProblem(reason restv1.Reason, format string, args ...any) *problem {
 	status := statusOf[reason]
 	return &problem{Problem: restv1.Problem{
 		Title: http.StatusText(status), Status: status, Reason: reason, Detail: fmt.Sprintf(format, args...),
 	}}
 }
 
-// invalid returns the refusal of a parameter.
-func invalid(field, format string, args ...any) *problem {
-	p := refuse(restv1.ReasonInvalidParameter, "%s: %s", field, fmt.Sprintf(format, args...))
+// invalidParameter returns the refusal of a parameter.
+func invalidParameter(field, format string, args ...any) *problem {
+	p := newProblem(restv1.ReasonInvalidParameter, "%s: %s", field, fmt.Sprintf(format, args...))
 	p.Field = field
 	return p
 }
 
-// busy returns the refusal that asks the caller to retry later.
-func busy(detail string) *problem {
-	p := refuse(restv1.ReasonUnavailable, "%s", detail)
+// unavailable returns the refusal that asks the caller to retry later.
+func unavailable(detail string) *problem {
+	p := newProblem(restv1.ReasonUnavailable, "%s", detail)
 	p.retryAfter = 5 * time.Second
 	return p
 }

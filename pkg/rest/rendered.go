@@ -10,21 +10,21 @@ import (
 	"strconv"
 )
 
-// rendered is a complete document in a temporary file. While it is sent, its findings are not in memory, and the next document does not
+// renderedDocument is a complete document in a temporary file. While it is sent, its findings are not in memory, and the next document does not
 // wait for its reader.
-type rendered struct {
+type renderedDocument struct {
 	file *os.File
 	size int64
 	sum  []byte // SHA-256
 }
 
-// render makes a document. The file has no name, so that it is deleted when the process ends in any way. close deletes it earlier.
-func render(write func(io.Writer) error) (_ *rendered, err error) {
+// renderToFile makes a document. The file has no name, so that it is deleted when the process ends in any way. close deletes it earlier.
+func renderToFile(write func(io.Writer) error) (_ *renderedDocument, err error) {
 	file, err := os.CreateTemp("", "scanner-operator-document-*")
 	if err != nil {
 		return nil, fmt.Errorf("a document needs a temporary file: %w", err)
 	}
-	r := &rendered{file: file}
+	r := &renderedDocument{file: file}
 	defer func() {
 		if err != nil {
 			r.close()
@@ -49,28 +49,28 @@ func render(write func(io.Writer) error) (_ *rendered, err error) {
 	return r, err
 }
 
-func (r *rendered) close() { _ = r.file.Close() }
+func (r *renderedDocument) close() { _ = r.file.Close() }
 
-// renderedAnswer is a response that sends a document.
-type renderedAnswer struct {
-	*rendered
+// documentResponse is a response that sends a document.
+type documentResponse struct {
+	*renderedDocument
 	contentType, tag string
-	turn             *turn
+	slot             *downloadSlot
 }
 
-func (a *renderedAnswer) visit(w http.ResponseWriter) error {
-	defer a.turn.release()
+func (a *documentResponse) visit(w http.ResponseWriter) error {
+	defer a.slot.release()
 	defer a.close()
 	header := w.Header()
 	header.Set("Content-Type", a.contentType)
 	header.Set("Content-Length", strconv.FormatInt(a.size, 10))
 	header.Set("ETag", a.tag)
-	_, err := io.Copy(a.turn.sends(w), a.file)
+	_, err := io.Copy(a.slot.writer(w), a.file)
 	return err
 }
 
 // VisitGetCycloneDXResponse implements restv1.GetCycloneDXResponseObject.
-func (a *renderedAnswer) VisitGetCycloneDXResponse(w http.ResponseWriter) error { return a.visit(w) }
+func (a *documentResponse) VisitGetCycloneDXResponse(w http.ResponseWriter) error { return a.visit(w) }
 
 // VisitGetOpenVEXResponse implements restv1.GetOpenVEXResponseObject.
-func (a *renderedAnswer) VisitGetOpenVEXResponse(w http.ResponseWriter) error { return a.visit(w) }
+func (a *documentResponse) VisitGetOpenVEXResponse(w http.ResponseWriter) error { return a.visit(w) }

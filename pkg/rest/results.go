@@ -29,7 +29,7 @@ type result struct {
 // A user who may write ImageScans could name any digest or owner in one.
 func (a operations) locate(ctx context.Context, namespace, name string) (result, error) {
 	found := result{scan: &v1alpha1.ImageScan{}}
-	if err := a.read(ctx, imageScans, namespace, name, found.scan); err != nil {
+	if err := a.getObject(ctx, resourceImageScans, namespace, name, found.scan); err != nil {
 		return result{}, err
 	}
 	var scanner v1alpha1.Scanner
@@ -38,7 +38,7 @@ func (a operations) locate(ctx context.Context, namespace, name string) (result,
 		return result{}, fmt.Errorf("reading Scanner %s/%s: %w", namespace, found.scan.Spec.Scanner, err)
 	}
 	if err != nil || !metav1.IsControlledBy(found.scan, &scanner) {
-		return result{}, refuse(restv1.ReasonNotFound, "the Scanner of ImageScan %s/%s does not exist any more", namespace, name)
+		return result{}, newProblem(restv1.ReasonNotFound, "the Scanner of ImageScan %s/%s does not exist any more", namespace, name)
 	}
 	platform, err := image.ParsePlatform(found.scan.Spec.Platform)
 	if err != nil {
@@ -55,9 +55,9 @@ func (a operations) locate(ctx context.Context, namespace, name string) (result,
 	return found, err
 }
 
-// reported returns a refusal unless there is a report. After a failed attempt, an older report counts only if the caller asks for outdated
+// requireReport returns a refusal unless there is a report. After a failed attempt, an older report counts only if the caller asks for outdated
 // results: an old empty list would look like a clean image.
-func (r *result) reported(outdated *restv1.Outdated) error {
+func (r *result) requireReport(outdated *restv1.Outdated) error {
 	switch {
 	case r.Report == nil:
 		return r.notScanned("there is no result yet")
@@ -77,7 +77,7 @@ func (r *result) notScanned(what string) *problem {
 			detail += ": " + ready.Message
 		}
 	}
-	p := refuse(restv1.ReasonNotScanned, "%s", detail)
+	p := newProblem(restv1.ReasonNotScanned, "%s", detail)
 	p.Phase = phaseOf(r.scan)
 	if ready != nil {
 		p.ScanReason = ready.Reason

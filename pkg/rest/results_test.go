@@ -24,16 +24,16 @@ import (
 )
 
 // findings lists all findings of an image that pass the filters, page by page.
-func (w *world) findings(namespace, name string, params restv1.ListFindingsParams) (all []restv1.Finding) {
+func (w *harness) findings(namespace, name string, params restv1.ListFindingsParams) (all []restv1.Finding) {
 	w.t.Helper()
 	for first := true; first || params.Continue != nil; first = false {
-		page, err := w.as(anyone).ListFindingsWithResponse(w.t.Context(), namespace, name, &params)
+		page, err := w.clientFor(anyone).ListFindingsWithResponse(w.t.Context(), namespace, name, &params)
 		w.must(err)
 		if page.JSON200 == nil {
 			w.t.Fatalf("findings of %s/%s: %d %s", namespace, name, page.StatusCode(), page.Body)
 		}
 		all = append(all, page.JSON200.Items...)
-		if params.Continue = next(page.JSON200.Continue); params.Continue == nil && page.JSON200.Total != len(all) {
+		if params.Continue = nextPage(page.JSON200.Continue); params.Continue == nil && page.JSON200.Total != len(all) {
 			w.t.Errorf("%d findings on all pages, %d are counted", len(all), page.JSON200.Total)
 		}
 	}
@@ -50,12 +50,12 @@ func ids(findings []restv1.Finding) string {
 
 // TestFinding: a finding is returned completely, with the report that it comes from.
 func TestFinding(t *testing.T) {
-	w, _ := imaginary(t)
-	w.scanned(w.scanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "openssl", severity(finding.Critical), fixed, exploited, alias("GHSA-aaaa-bbbb-cccc"), func(f *finding.Finding) {
+	w, _ := newFakeHarness(t)
+	w.createScanned(w.createScanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "openssl", severity(finding.Critical), fixed, exploited, alias("GHSA-aaaa-bbbb-cccc"), func(f *finding.Finding) {
 		f.Paths, f.Description, f.URL, f.CVSS, f.EPSS, f.FixAvailable = []string{"/lib/a"}, "A flaw.", "https://example.com/1", 9.8, 0.5, noon
 		f.Advisories = []finding.Advisory{{ID: "DSA-1", Source: "debian", Severity: "High", FixState: "fixed", FixVersions: []string{"1.1"}, Ratings: []finding.Rating{{Source: "nvd", Version: "3.1", Vector: "CVSS:3.1/AV:N", Score: 9.8}}}}
 	}))
-	answer, err := w.as(anyone).ListFindingsWithResponse(t.Context(), "shop", "web", nil)
+	answer, err := w.clientFor(anyone).ListFindingsWithResponse(t.Context(), "shop", "web", nil)
 	w.must(err)
 	want := &restv1.FindingList{
 		Report: restv1.Report{Engine: engine, DataVersion: "v1", MatchTime: noon, Current: true, Distro: "debian 12", Phase: restv1.PhaseScanned},
@@ -73,7 +73,7 @@ func TestFinding(t *testing.T) {
 		t.Errorf("findings (-want +got):\n%s", diff)
 	}
 	w.must(w.store.SetDataVersion(t.Context(), engine, store.DataVersion{Version: "v2"}))
-	answer, err = w.as(anyone).ListFindingsWithResponse(t.Context(), "shop", "web", nil)
+	answer, err = w.clientFor(anyone).ListFindingsWithResponse(t.Context(), "shop", "web", nil)
 	w.must(err)
 	if answer.JSON200.Report.Current {
 		t.Error("the report is said to be current although newer data waits")
@@ -82,8 +82,8 @@ func TestFinding(t *testing.T) {
 
 // TestFindingsFiltered: each parameter narrows down.
 func TestFindingsFiltered(t *testing.T) {
-	w, _ := imaginary(t)
-	w.scanned(w.scanner("shop", "main"), "web",
+	w, _ := newFakeHarness(t)
+	w.createScanned(w.createScanner("shop", "main"), "web",
 		vulnerable("CVE-2026-0001", "openssl", severity(finding.Critical), fixed, exploited),
 		vulnerable("CVE-2026-0002", "openssl", severity(finding.High), alias("GHSA-aaaa-bbbb-cccc")),
 		vulnerable("CVE-2026-0003", "zlib", severity(finding.Medium), fixed),
@@ -118,26 +118,26 @@ func TestFindingsFiltered(t *testing.T) {
 
 // TestPagesExpire: the next page of a report that was replaced is refused with 410 Expired.
 func TestPagesExpire(t *testing.T) {
-	w, _ := imaginary(t)
+	w, _ := newFakeHarness(t)
 	findings := []finding.Finding{vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a")}
-	w.scanned(w.scanner("shop", "main"), "web", findings...)
-	first, err := w.as(anyone).ListFindingsWithResponse(t.Context(), "shop", "web", &restv1.ListFindingsParams{Limit: ptr.To(1)})
+	w.createScanned(w.createScanner("shop", "main"), "web", findings...)
+	first, err := w.clientFor(anyone).ListFindingsWithResponse(t.Context(), "shop", "web", &restv1.ListFindingsParams{Limit: ptr.To(1)})
 	w.must(err)
-	w.reported("web", store.Cluster, findings...)
-	second, err := w.as(anyone).ListFindingsWithResponse(t.Context(), "shop", "web", &restv1.ListFindingsParams{Limit: ptr.To(1), Continue: &first.JSON200.Continue})
+	w.saveReport("web", store.Cluster, findings...)
+	second, err := w.clientFor(anyone).ListFindingsWithResponse(t.Context(), "shop", "web", &restv1.ListFindingsParams{Limit: ptr.To(1), Continue: &first.JSON200.Continue})
 	w.must(err)
 	if p := second.ApplicationProblemJSONDefault; second.StatusCode() != http.StatusGone || p.Reason != restv1.ReasonExpired {
 		t.Errorf("the second page is %d %s, want 410 Expired", second.StatusCode(), second.Body)
 	}
 }
 
-// TestContinueBelongsToItsQuestion: a continue token is refused in any other request.
-func TestContinueBelongsToItsQuestion(t *testing.T) {
-	w, _ := imaginary(t)
-	scanner := w.scanner("shop", "main")
-	w.scanned(scanner, "web", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
-	w.scanned(scanner, "api", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
-	first, err := w.as(anyone).ListFindingsWithResponse(t.Context(), "shop", "web", &restv1.ListFindingsParams{Limit: ptr.To(1)})
+// TestContinueOfAnotherRequest: a continue token is refused in any other request.
+func TestContinueOfAnotherRequest(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	scanner := w.createScanner("shop", "main")
+	w.createScanned(scanner, "web", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
+	w.createScanned(scanner, "api", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
+	first, err := w.clientFor(anyone).ListFindingsWithResponse(t.Context(), "shop", "web", &restv1.ListFindingsParams{Limit: ptr.To(1)})
 	w.must(err)
 	token := "&continue=" + first.JSON200.Continue
 	for path, want := range map[string]int{
@@ -148,7 +148,7 @@ func TestContinueBelongsToItsQuestion(t *testing.T) {
 		"/api/v1/scanners?limit=1" + token:                                              http.StatusBadRequest,
 		"/api/v1/vulnerabilities/CVE-2026-0001/workloads?limit=1" + token:               http.StatusBadRequest,
 	} {
-		if response, body := w.gets(path, anyone); response.StatusCode != want {
+		if response, body := w.get(path, anyone); response.StatusCode != want {
 			t.Errorf("GET %s: %d %s, want %d", path, response.StatusCode, body, want)
 		}
 	}
@@ -156,8 +156,8 @@ func TestContinueBelongsToItsQuestion(t *testing.T) {
 
 // TestNotScanned: an image without a result causes a refusal with the reason, and never an empty list.
 func TestNotScanned(t *testing.T) {
-	w, _ := imaginary(t)
-	scanner := w.scanner("shop", "main")
+	w, _ := newFakeHarness(t)
+	scanner := w.createScanner("shop", "main")
 	phase := func(phase v1alpha1.ImageScanPhase, reason string) func(*v1alpha1.ImageScan) {
 		return func(s *v1alpha1.ImageScan) {
 			s.Status = v1alpha1.ImageScanStatus{Phase: phase, Conditions: []metav1.Condition{{Type: "Ready", Status: "False", Reason: reason, Message: "in words", LastTransitionTime: metav1.NewTime(noon)}}}
@@ -166,18 +166,18 @@ func TestNotScanned(t *testing.T) {
 			}
 		}
 	}
-	w.scan(scanner, "unknown", phase("", ""))
-	w.scan(scanner, "pending", phase(v1alpha1.PhasePending, "Pending"))
-	w.has(scanner, "pending", store.Cluster, "web")
-	w.scan(scanner, "matching", phase(v1alpha1.PhaseMatching, "Matching"))
-	w.has(scanner, "matching", store.Cluster, "web")
-	w.catalogued("matching", store.Cluster, "{}")
-	w.scan(scanner, "failed", phase(v1alpha1.PhaseFailed, "ImageNotFound"))
-	w.has(scanner, "failed", store.Cluster, "web")
-	w.scan(scanner, "failed-again", phase(v1alpha1.PhaseFailed, "MatchWorkerDied"))
-	w.has(scanner, "failed-again", store.Cluster, "web")
-	w.catalogued("failed-again", store.Cluster, "{}")
-	w.reported("failed-again", store.Cluster)
+	w.createScan(scanner, "unknown", phase("", ""))
+	w.createScan(scanner, "pending", phase(v1alpha1.PhasePending, "Pending"))
+	w.setUsed(scanner, "pending", store.Cluster, "web")
+	w.createScan(scanner, "matching", phase(v1alpha1.PhaseMatching, "Matching"))
+	w.setUsed(scanner, "matching", store.Cluster, "web")
+	w.saveSBOM("matching", store.Cluster, "{}")
+	w.createScan(scanner, "failed", phase(v1alpha1.PhaseFailed, "ImageNotFound"))
+	w.setUsed(scanner, "failed", store.Cluster, "web")
+	w.createScan(scanner, "failed-again", phase(v1alpha1.PhaseFailed, "MatchWorkerDied"))
+	w.setUsed(scanner, "failed-again", store.Cluster, "web")
+	w.saveSBOM("failed-again", store.Cluster, "{}")
+	w.saveReport("failed-again", store.Cluster)
 	for name, want := range map[string]struct {
 		phase  restv1.Phase
 		reason string
@@ -185,7 +185,7 @@ func TestNotScanned(t *testing.T) {
 		"unknown": {restv1.PhasePending, ""}, "pending": {restv1.PhasePending, "Pending"}, "matching": {restv1.PhaseMatching, "Matching"},
 		"failed": {restv1.PhaseFailed, "ImageNotFound"}, "failed-again": {restv1.PhaseFailed, "MatchWorkerDied"},
 	} {
-		answer, err := w.as(anyone).ListFindingsWithResponse(t.Context(), "shop", name, nil)
+		answer, err := w.clientFor(anyone).ListFindingsWithResponse(t.Context(), "shop", name, nil)
 		w.must(err)
 		p := answer.ApplicationProblemJSONDefault
 		if answer.StatusCode() != http.StatusConflict || p.Reason != restv1.ReasonNotScanned || p.Phase != want.phase || p.ScanReason != want.reason || !strings.Contains(p.Detail, want.reason) {
@@ -195,54 +195,54 @@ func TestNotScanned(t *testing.T) {
 			t.Errorf("findings of an image that is %s: the next attempt is at %s", name, p.NextAttemptTime)
 		}
 		for _, what := range []string{"cyclonedx", "sbom"} {
-			response, body := w.gets("/api/v1/namespaces/shop/imagescans/"+name+"/"+what, anyone)
+			response, body := w.get("/api/v1/namespaces/shop/imagescans/"+name+"/"+what, anyone)
 			if hasSBOM := what == "sbom" && (name == "matching" || name == "failed-again"); response.StatusCode != http.StatusConflict && !hasSBOM {
 				t.Errorf("%s of an image that is %s: %d %s, want 409", what, name, response.StatusCode, body)
 			}
 		}
 	}
-	old, err := w.as(anyone).ListFindingsWithResponse(t.Context(), "shop", "failed-again", &restv1.ListFindingsParams{Outdated: ptr.To(true)})
+	old, err := w.clientFor(anyone).ListFindingsWithResponse(t.Context(), "shop", "failed-again", &restv1.ListFindingsParams{Outdated: ptr.To(true)})
 	w.must(err)
 	if old.JSON200 == nil || old.JSON200.Report.Phase != restv1.PhaseFailed {
 		t.Errorf("what was found before the failure: %d %s, want it, with the phase Failed", old.StatusCode(), old.Body)
 	}
-	if response, _ := w.gets("/api/v1/namespaces/shop/imagescans/failed-again/cyclonedx?outdated=true", anyone); response.StatusCode != http.StatusOK {
+	if response, _ := w.get("/api/v1/namespaces/shop/imagescans/failed-again/cyclonedx?outdated=true", anyone); response.StatusCode != http.StatusOK {
 		t.Errorf("what was found before the failure as CycloneDX: %d", response.StatusCode)
 	}
 }
 
-// TestScopes: what a namespace's own Jobs found is returned only for ImageScans of that namespace. An ImageScan that names a Scanner or an
+// TestCredentialScopes: what a namespace's own Jobs found is returned only for ImageScans of that namespace. An ImageScan that names a Scanner or an
 // image of another namespace gets nothing.
-func TestScopes(t *testing.T) {
-	w, _ := imaginary(t)
-	shop, blog := w.scanner("shop", "main"), w.scanner("blog", "main")
-	w.scan(shop, "web")
-	w.has(shop, "web", "shop", "web")
-	w.catalogued("web", "shop", `{"of":"shop"}`)
-	w.reported("web", "shop", vulnerable("CVE-2026-0001", "openssl"))
-	w.scan(blog, "web")
-	w.has(blog, "web", store.Cluster, "web")
-	w.catalogued("web", store.Cluster, `{"of":"all"}`)
-	w.reported("web", store.Cluster, vulnerable("CVE-2026-0002", "openssl"))
+func TestCredentialScopes(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	shop, blog := w.createScanner("shop", "main"), w.createScanner("blog", "main")
+	w.createScan(shop, "web")
+	w.setUsed(shop, "web", "shop", "web")
+	w.saveSBOM("web", "shop", `{"of":"shop"}`)
+	w.saveReport("web", "shop", vulnerable("CVE-2026-0001", "openssl"))
+	w.createScan(blog, "web")
+	w.setUsed(blog, "web", store.Cluster, "web")
+	w.saveSBOM("web", store.Cluster, `{"of":"all"}`)
+	w.saveReport("web", store.Cluster, vulnerable("CVE-2026-0002", "openssl"))
 	for namespace, want := range map[string]string{"shop": "0001", "blog": "0002"} {
 		if got := ids(w.findings(namespace, "web", restv1.ListFindingsParams{})); got != want {
 			t.Errorf("findings in %s: %q, want %q", namespace, got, want)
 		}
 	}
-	if _, body := w.gets("/api/v1/namespaces/blog/imagescans/web/sbom", anyone); string(body) != `{"of":"all"}` {
+	if _, body := w.get("/api/v1/namespaces/blog/imagescans/web/sbom", anyone); string(body) != `{"of":"all"}` {
 		t.Errorf("the SBOM in blog is %s", body)
 	}
 	// A user in blog may write ImageScans.
-	w.scan(blog, "stolen-owner", func(s *v1alpha1.ImageScan) {
+	w.createScan(blog, "stolen-owner", func(s *v1alpha1.ImageScan) {
 		s.Spec.Digest, s.OwnerReferences[0].UID = key("web").Digest, shop.UID
 	})
-	w.scan(blog, "other-image", func(s *v1alpha1.ImageScan) { s.Spec.Digest = key("secret").Digest })
-	w.has(shop, "secret", "shop", "web")
-	w.catalogued("secret", "shop", "secret")
-	w.reported("secret", "shop", vulnerable("CVE-2026-0003", "openssl"))
+	w.createScan(blog, "other-image", func(s *v1alpha1.ImageScan) { s.Spec.Digest = key("secret").Digest })
+	w.setUsed(shop, "secret", "shop", "web")
+	w.saveSBOM("secret", "shop", "secret")
+	w.saveReport("secret", "shop", vulnerable("CVE-2026-0003", "openssl"))
 	for _, name := range []string{"stolen-owner", "other-image"} {
 		for _, what := range []string{"findings", "sbom", "cyclonedx"} {
-			if response, body := w.gets("/api/v1/namespaces/blog/imagescans/"+name+"/"+what, anyone); response.StatusCode < 400 {
+			if response, body := w.get("/api/v1/namespaces/blog/imagescans/"+name+"/"+what, anyone); response.StatusCode < 400 {
 				t.Errorf("%s of %s: %d %s, want a refusal", what, name, response.StatusCode, body)
 			}
 		}
@@ -251,17 +251,17 @@ func TestScopes(t *testing.T) {
 
 // TestWorkloads: workloads with a vulnerability are found by its ID and its aliases, in the namespaces that the caller asks for.
 func TestWorkloads(t *testing.T) {
-	w, _ := imaginary(t)
-	shop, blog := w.scanner("shop", "main"), w.scanner("blog", "main")
-	w.scanned(shop, "web", vulnerable("CVE-2026-0001", "openssl", severity(finding.Critical), fixed, exploited, alias("GHSA-aaaa-bbbb-cccc")))
-	w.scanned(blog, "blog", vulnerable("CVE-2026-0001", "openssl", exploited))
+	w, _ := newFakeHarness(t)
+	shop, blog := w.createScanner("shop", "main"), w.createScanner("blog", "main")
+	w.createScanned(shop, "web", vulnerable("CVE-2026-0001", "openssl", severity(finding.Critical), fixed, exploited, alias("GHSA-aaaa-bbbb-cccc")))
+	w.createScanned(blog, "blog", vulnerable("CVE-2026-0001", "openssl", exploited))
 	want := restv1.Workload{
 		Namespace: "shop", Kind: "Deployment", Name: "web", Container: "main", Image: "ghcr.io/shop/web:1", Digest: key("web").Digest, Platform: "linux/amd64",
 		Vulnerability: "CVE-2026-0001", Severity: restv1.SeverityCritical, KnownExploited: true, Fixable: true, FixState: "fixed", FixVersions: []string{"1.1"},
 		Package: restv1.Package{Name: "openssl", Version: "1.0", Type: "deb", PURL: "pkg:deb/debian/openssl@1.0"}, Engines: []string{engine},
 	}
 	for _, id := range []string{"CVE-2026-0001", "cve-2026-0001", "GHSA-AAAA-bbbb-cccc"} {
-		answer, err := w.as(anyone).ListWorkloadsWithResponse(t.Context(), id, &restv1.ListWorkloadsParams{Namespace: ptr.To("shop")})
+		answer, err := w.clientFor(anyone).ListWorkloadsWithResponse(t.Context(), id, &restv1.ListWorkloadsParams{Namespace: ptr.To("shop")})
 		w.must(err)
 		if diff := cmp.Diff(&restv1.WorkloadList{Items: []restv1.Workload{want}, Total: 1, Scanners: 1, NotCovered: restv1.NotCovered{NewScanners: 1}}, answer.JSON200); diff != "" {
 			t.Errorf("who runs %s in shop (-want +got):\n%s", id, diff)
@@ -270,7 +270,7 @@ func TestWorkloads(t *testing.T) {
 	var seen []string
 	params := restv1.ListWorkloadsParams{Limit: ptr.To(1)}
 	for first := true; first || params.Continue != nil; first = false {
-		page, err := w.as(anyone).ListWorkloadsWithResponse(t.Context(), "CVE-2026-0001", &params)
+		page, err := w.clientFor(anyone).ListWorkloadsWithResponse(t.Context(), "CVE-2026-0001", &params)
 		w.must(err)
 		if !page.JSON200.AllNamespaces || page.JSON200.Total != 2 {
 			t.Errorf("a page of all namespaces: %s", page.Body)
@@ -278,12 +278,12 @@ func TestWorkloads(t *testing.T) {
 		for _, workload := range page.JSON200.Items {
 			seen = append(seen, workload.Namespace)
 		}
-		params.Continue = next(page.JSON200.Continue)
+		params.Continue = nextPage(page.JSON200.Continue)
 	}
 	if !slices.Equal(seen, []string{"blog", "shop"}) {
 		t.Errorf("in all namespaces, one on each page: %q", seen)
 	}
-	nobody, err := w.as(anyone).ListWorkloadsWithResponse(t.Context(), "CVE-1999-0001", nil)
+	nobody, err := w.clientFor(anyone).ListWorkloadsWithResponse(t.Context(), "CVE-1999-0001", nil)
 	w.must(err)
 	if nobody.JSON200 == nil || nobody.JSON200.Total != 0 {
 		t.Errorf("who runs what nobody has: %s", nobody.Body)
@@ -292,15 +292,15 @@ func TestWorkloads(t *testing.T) {
 
 // TestWorkloadsOfTwoEngines: a container is listed once for a finding of two engines. The response reports what neither engine analyses.
 func TestWorkloadsOfTwoEngines(t *testing.T) {
-	w, _ := imaginary(t)
+	w, _ := newFakeHarness(t)
 	const clair = "clair https://clair.example.com"
-	first, second := w.scanner("shop", "first"), w.scanner("shop", "second")
-	w.scanned(first, "web", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "zlib"))
+	first, second := w.createScanner("shop", "first"), w.createScanner("shop", "second")
+	w.createScanned(first, "web", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "zlib"))
 	notCovered := func(name, as string, ecosystems ...string) {
-		w.scan(second, as, func(s *v1alpha1.ImageScan) {
+		w.createScan(second, as, func(s *v1alpha1.ImageScan) {
 			s.Spec.Digest, s.Status.Engine, s.Status.NotCovered = key(name).Digest, v1alpha1.BackendClair, ecosystems
 		})
-		w.must(w.store.SetUsed(t.Context(), store.Used{Scanner: string(second.UID), Namespace: "shop", Key: key(name), Engine: clair, Workloads: []store.Workload{{
+		w.must(w.store.SetUsage(t.Context(), store.ImageUsage{Scanner: string(second.UID), Namespace: "shop", Key: key(name), Engine: clair, Workloads: []store.Workload{{
 			Namespace: "shop", Kind: "Deployment", Name: "web", Container: "main", Repository: "ghcr.io/shop/" + name, Reference: "ghcr.io/shop/" + name + ":1",
 		}}}))
 	}
@@ -310,7 +310,7 @@ func TestWorkloadsOfTwoEngines(t *testing.T) {
 	}, "")
 	w.must(err)
 	asked := func(id string) *restv1.WorkloadList {
-		answer, err := w.as(anyone).ListWorkloadsWithResponse(t.Context(), id, &restv1.ListWorkloadsParams{Namespace: ptr.To("shop")})
+		answer, err := w.clientFor(anyone).ListWorkloadsWithResponse(t.Context(), id, &restv1.ListWorkloadsParams{Namespace: ptr.To("shop")})
 		w.must(err)
 		return answer.JSON200
 	}
@@ -325,47 +325,47 @@ func TestWorkloadsOfTwoEngines(t *testing.T) {
 	}
 	notCovered("api", "api", "npm", "cargo")
 	notCovered("other", "other", "npm", "nuget")
-	w.scan(first, "api-waiting", func(s *v1alpha1.ImageScan) { s.Spec.Digest, s.Status.Phase = key("api").Digest, v1alpha1.PhaseMatching })
-	w.scan(second, "unused", func(s *v1alpha1.ImageScan) {
+	w.createScan(first, "api-waiting", func(s *v1alpha1.ImageScan) { s.Spec.Digest, s.Status.Phase = key("api").Digest, v1alpha1.PhaseMatching })
+	w.createScan(second, "unused", func(s *v1alpha1.ImageScan) {
 		s.Status.NotCovered, s.Status.UnusedSinceTime = []string{"gem"}, ptr.To(metav1.NewTime(noon))
 	})
-	w.scan(w.scanner("blog", "main"), "elsewhere", func(s *v1alpha1.ImageScan) { s.Status.NotCovered = []string{"hex"} })
+	w.createScan(w.createScanner("blog", "main"), "elsewhere", func(s *v1alpha1.ImageScan) { s.Status.NotCovered = []string{"hex"} })
 	if got := asked("CVE-2026-0001").NotCovered; got.PartlyAnalysed != 2 || !slices.Equal(got.Ecosystems, []string{"cargo", "npm", "nuget"}) {
 		t.Errorf("not covered is %+v, want two images and what only Clair looked at them for", got)
 	}
-	findings, err := w.as(anyone).ListFindingsWithResponse(t.Context(), "shop", "web-by-clair", nil)
+	findings, err := w.clientFor(anyone).ListFindingsWithResponse(t.Context(), "shop", "web-by-clair", nil)
 	w.must(err)
 	if report := findings.JSON200.Report; report.Engine != clair || !slices.Equal(report.NotCovered, []string{"npm", "cargo"}) {
 		t.Errorf("the report is %+v, want its engine, and what that does not cover", report)
 	}
-	scan, err := w.as(anyone).GetImageScanWithResponse(t.Context(), "shop", "web-by-clair")
+	scan, err := w.clientFor(anyone).GetImageScanWithResponse(t.Context(), "shop", "web-by-clair")
 	w.must(err)
 	if !slices.Equal(scan.JSON200.NotCovered, []string{"npm", "cargo"}) || scan.JSON200.Engine != "Clair" {
 		t.Errorf("the ImageScan is %+v", scan.JSON200)
 	}
-	if _, body := w.gets("/api/v1/namespaces/shop/imagescans/web-by-clair/cyclonedx", anyone); !strings.Contains(string(body), `"scanner-operator:notCovered"`) {
+	if _, body := w.get("/api/v1/namespaces/shop/imagescans/web-by-clair/cyclonedx", anyone); !strings.Contains(string(body), `"scanner-operator:notCovered"`) {
 		t.Errorf("the document does not say what is not covered: %s", body)
 	}
-	if response, body := w.gets("/api/v1/namespaces/shop/imagescans/other/sbom", anyone); response.StatusCode != http.StatusConflict || !strings.Contains(string(body), "Clair makes none") {
+	if response, body := w.get("/api/v1/namespaces/shop/imagescans/other/sbom", anyone); response.StatusCode != http.StatusConflict || !strings.Contains(string(body), "Clair makes none") {
 		t.Errorf("the SBOM of an image that only Clair has: %d %s", response.StatusCode, body)
 	}
 }
 
 // TestWorkloadsNotCovered: the response distinguishes "no workload runs it" from "not scanned yet", in the namespaces that the caller sees.
 func TestWorkloadsNotCovered(t *testing.T) {
-	w, api := imaginary(t)
+	w, api := newFakeHarness(t)
 	counts := func(pending, failed int32) func(*v1alpha1.Scanner) {
 		return func(s *v1alpha1.Scanner) {
 			s.Status.ObservedGeneration = 1
 			s.Status.Images = v1alpha1.ImageCounts{Total: 9 + pending + failed, Scanned: 9, Pending: pending, Failed: failed}
 		}
 	}
-	w.scanner("clean", "main", counts(0, 0))
-	w.scanner("shop", "main", counts(2, 1))
-	w.scanner("shop", "second", counts(0, 3))
-	w.scanner("young", "main", func(s *v1alpha1.Scanner) { s.Status = v1alpha1.ScannerStatus{} })
-	w.scanner("hidden", "main", counts(100, 100))
-	api.allowed = onlyIn("clean", "shop", "young", "bare")
+	w.createScanner("clean", "main", counts(0, 0))
+	w.createScanner("shop", "main", counts(2, 1))
+	w.createScanner("shop", "second", counts(0, 3))
+	w.createScanner("young", "main", func(s *v1alpha1.Scanner) { s.Status = v1alpha1.ScannerStatus{} })
+	w.createScanner("hidden", "main", counts(100, 100))
+	api.allowed = allowOnlyIn("clean", "shop", "young", "bare")
 	for namespace, want := range map[string]restv1.WorkloadList{
 		"clean": {Scanners: 1},
 		"shop":  {Scanners: 2, NotCovered: restv1.NotCovered{Pending: 2, Failed: 4}},
@@ -377,7 +377,7 @@ func TestWorkloadsNotCovered(t *testing.T) {
 		if namespace != "" {
 			params.Namespace = &namespace
 		}
-		answer, err := w.as(anyone).ListWorkloadsWithResponse(t.Context(), "CVE-2026-0001", params)
+		answer, err := w.clientFor(anyone).ListWorkloadsWithResponse(t.Context(), "CVE-2026-0001", params)
 		w.must(err)
 		want.Items = []restv1.Workload{}
 		if diff := cmp.Diff(&want, answer.JSON200); diff != "" {
@@ -388,55 +388,55 @@ func TestWorkloadsNotCovered(t *testing.T) {
 
 // TestSBOM: an SBOM is sent as stored to callers that accept zstd, and decompressed to others. A caller that has it gets 304.
 func TestSBOM(t *testing.T) {
-	w, _ := imaginary(t)
-	scanner := w.scanner("shop", "main")
-	w.scan(scanner, "web")
-	w.has(scanner, "web", store.Cluster, "web")
+	w, _ := newFakeHarness(t)
+	scanner := w.createScanner("shop", "main")
+	w.createScan(scanner, "web")
+	w.setUsed(scanner, "web", store.Cluster, "web")
 	sbom := `{"artifacts":["` + strings.Repeat("openssl ", 100_000) + `"]}`
-	w.catalogued("web", store.Cluster, sbom)
+	w.saveSBOM("web", store.Cluster, sbom)
 	const path = "/api/v1/namespaces/shop/imagescans/web/sbom"
 
-	plain, body := w.gets(path, anyone, "Accept-Encoding", "identity")
+	plain, body := w.get(path, anyone, "Accept-Encoding", "identity")
 	if plain.StatusCode != http.StatusOK || string(body) != sbom || plain.Header.Get("Content-Encoding") != "" {
 		t.Errorf("without zstd: %d, %d bytes, want the %d of the SBOM", plain.StatusCode, len(body), len(sbom))
 	}
-	packed, body := w.gets(path, anyone, "Accept-Encoding", "gzip, zstd;q=0.5")
+	packed, body := w.get(path, anyone, "Accept-Encoding", "gzip, zstd;q=0.5")
 	if packed.Header.Get("Content-Encoding") != "zstd" || packed.ContentLength != int64(len(body)) || decompress(t, body) != sbom {
 		t.Errorf("with zstd: %v, %d bytes", packed.Header, len(body))
 	}
-	if refused, _ := w.gets(path, anyone, "Accept-Encoding", "zstd;q=0"); refused.Header.Get("Content-Encoding") != "" {
+	if refused, _ := w.get(path, anyone, "Accept-Encoding", "zstd;q=0"); refused.Header.Get("Content-Encoding") != "" {
 		t.Error("zstd is sent to somebody who refuses it")
 	}
 	if plain.Header.Get("ETag") == packed.Header.Get("ETag") || plain.Header.Get("Vary") != "Accept-Encoding" {
 		t.Errorf("both forms have the tag %s", plain.Header.Get("ETag"))
 	}
-	again, _ := w.gets(path, anyone, "If-None-Match", `"x", `+plain.Header.Get("ETag"))
+	again, _ := w.get(path, anyone, "If-None-Match", `"x", `+plain.Header.Get("ETag"))
 	if again.StatusCode != http.StatusNotModified {
 		t.Errorf("asked for what the caller has: %d, want 304", again.StatusCode)
 	}
-	w.catalogued("web", store.Cluster, "{}")
-	if newer, body := w.gets(path, anyone, "If-None-Match", plain.Header.Get("ETag")); newer.StatusCode != http.StatusOK || string(body) != "{}" {
+	w.saveSBOM("web", store.Cluster, "{}")
+	if newer, body := w.get(path, anyone, "If-None-Match", plain.Header.Get("ETag")); newer.StatusCode != http.StatusOK || string(body) != "{}" {
 		t.Errorf("after it was replaced: %d %s", newer.StatusCode, body)
 	}
-	w.nothingLasts()
+	w.requireNoDownloads()
 }
 
 // TestBrokenSBOM: an SBOM that cannot be read to its end is not sent as a complete response.
 func TestBrokenSBOM(t *testing.T) {
-	w, _ := imaginary(t)
-	scanner := w.scanner("shop", "main")
-	w.scan(scanner, "web")
-	w.has(scanner, "web", store.Cluster, "web")
+	w, _ := newFakeHarness(t)
+	scanner := w.createScanner("shop", "main")
+	w.createScan(scanner, "web")
+	w.setUsed(scanner, "web", store.Cluster, "web")
 	noise := make([]byte, 1<<20)
 	_, _ = rand.Read(noise)
 	whole := compress(t, string(noise))
-	w.must(w.store.SaveCatalogue(t.Context(), store.Catalogued{Engine: "grype", Key: key("web"), PlatformDigest: digest("web")},
+	w.must(w.store.SaveCatalog(t.Context(), store.Catalog{Engine: "grype", Key: key("web"), PlatformDigest: digest("web")},
 		map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(whole[:len(whole)/2])}))
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+"/api/v1/namespaces/shop/imagescans/web/sbom", nil)
 	w.must(err)
 	r.Header.Set("Authorization", "Bearer "+anyone)
 	r.Header.Set("Accept-Encoding", "identity")
-	client := &http.Client{Transport: w.http.Transport.(*conforming).next}
+	client := &http.Client{Transport: w.http.Transport.(*conformanceTransport).next}
 	response, err := client.Do(r)
 	w.must(err)
 	defer response.Body.Close()
@@ -447,11 +447,11 @@ func TestBrokenSBOM(t *testing.T) {
 
 // TestCycloneDX: the document has the same findings as the list.
 func TestCycloneDX(t *testing.T) {
-	w, _ := imaginary(t)
+	w, _ := newFakeHarness(t)
 	w.must(w.store.SetDataVersion(t.Context(), engine, store.DataVersion{Version: "v1", Tool: "grype 0.110.0"}))
-	w.scanned(w.scanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "openssl", fixed), vulnerable("CVE-2026-0001", "libssl"), vulnerable("CVE-2026-0002", "zlib"))
+	w.createScanned(w.createScanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "openssl", fixed), vulnerable("CVE-2026-0001", "libssl"), vulnerable("CVE-2026-0002", "zlib"))
 	const path = "/api/v1/namespaces/shop/imagescans/web/cyclonedx"
-	response, body := w.gets(path, anyone)
+	response, body := w.get(path, anyone)
 	if response.Header.Get("Content-Type") != "application/vnd.cyclonedx+json; version=1.6" {
 		t.Errorf("the content type is %s", response.Header.Get("Content-Type"))
 	}
@@ -464,30 +464,30 @@ func TestCycloneDX(t *testing.T) {
 		t.Errorf("the document is about %s, made by %s %s", bom.Metadata.Component.Name, tool.Name, tool.Version)
 	}
 	tag := response.Header.Get("ETag")
-	if same, _ := w.gets(path, anyone, "If-None-Match", tag); same.StatusCode != http.StatusNotModified {
+	if same, _ := w.get(path, anyone, "If-None-Match", tag); same.StatusCode != http.StatusNotModified {
 		t.Errorf("asked for what the caller has: %d, want 304", same.StatusCode)
 	}
-	w.reported("web", store.Cluster, vulnerable("CVE-2026-0002", "zlib"))
-	changed, body := w.gets(path, anyone, "If-None-Match", tag)
+	w.saveReport("web", store.Cluster, vulnerable("CVE-2026-0002", "zlib"))
+	changed, body := w.get(path, anyone, "If-None-Match", tag)
 	if changed.StatusCode != http.StatusOK {
 		t.Errorf("after the report was replaced: %d, want 200", changed.StatusCode)
 	}
 	if strings.Contains(string(body), bom.SerialNumber) {
 		t.Errorf("after the report was replaced the serial number is still %s", bom.SerialNumber)
 	}
-	w.nothingLasts()
+	w.requireNoDownloads()
 }
 
 // TestEmptyReport: a clean image has a list without items, and a document without vulnerabilities.
 func TestEmptyReport(t *testing.T) {
-	w, _ := imaginary(t)
-	w.scanned(w.scanner("shop", "main"), "web")
-	answer, err := w.as(anyone).ListFindingsWithResponse(t.Context(), "shop", "web", nil)
+	w, _ := newFakeHarness(t)
+	w.createScanned(w.createScanner("shop", "main"), "web")
+	answer, err := w.clientFor(anyone).ListFindingsWithResponse(t.Context(), "shop", "web", nil)
 	w.must(err)
 	if answer.JSON200 == nil || answer.JSON200.Items == nil || answer.JSON200.Total != 0 {
 		t.Errorf("findings of a clean image: %d %s", answer.StatusCode(), answer.Body)
 	}
-	if response, body := w.gets("/api/v1/namespaces/shop/imagescans/web/cyclonedx", anyone); response.StatusCode != http.StatusOK || !strings.Contains(string(body), `"vulnerabilities":[]`) {
+	if response, body := w.get("/api/v1/namespaces/shop/imagescans/web/cyclonedx", anyone); response.StatusCode != http.StatusOK || !strings.Contains(string(body), `"vulnerabilities":[]`) {
 		t.Errorf("the document of a clean image: %d %s", response.StatusCode, body)
 	}
 }
@@ -504,23 +504,23 @@ func TestReportTooLarge(t *testing.T) {
 		"control characters": {vulnerable("CVE-2026-0001", "a", control), vulnerable("CVE-2026-0002", "a", control)},
 		"many findings":      many,
 	} {
-		w, _ := imaginary(t)
-		w.scanned(w.scanner("shop", "main"), "web", findings...)
-		response, body := w.gets("/api/v1/namespaces/shop/imagescans/web/cyclonedx", anyone)
+		w, _ := newFakeHarness(t)
+		w.createScanned(w.createScanner("shop", "main"), "web", findings...)
+		response, body := w.get("/api/v1/namespaces/shop/imagescans/web/cyclonedx", anyone)
 		if response.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(string(body), "page through its findings") {
 			t.Errorf("%s: %d, %d bytes, want 422 that says to page through the findings", name, response.StatusCode, len(body))
 		}
-		w.nothingLasts()
+		w.requireNoDownloads()
 		if all := w.findings("shop", "web", restv1.ListFindingsParams{Limit: ptr.To(500)}); len(all) != len(findings) {
 			t.Errorf("%s: %d findings on all pages, want %d", name, len(all), len(findings))
 		}
 	}
 }
 
-// TestBusy: a query waits while all slots are taken, and is refused when its context ends.
-func TestBusy(t *testing.T) {
-	w, _ := imaginary(t)
-	w.scanned(w.scanner("shop", "main"), "web")
+// TestQuerySlots: a query waits while all slots are taken, and is refused when its context ends.
+func TestQuerySlots(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	w.createScanned(w.createScanner("shop", "main"), "web")
 	for range maxQueries {
 		w.must(w.api.queries.acquire(t.Context()))
 	}

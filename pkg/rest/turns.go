@@ -19,13 +19,13 @@ func (s semaphore) acquire(ctx context.Context) error {
 	case s <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return busy("too much is asked at once; come back later")
+		return unavailable("too much is asked at once; come back later")
 	}
 }
 
-// acquireSoon waits for at most turnTime, since its caller occupies a download slot meanwhile.
-func (s semaphore) acquireSoon(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, turnTime)
+// acquireBriefly waits for at most slotWait, since its caller occupies a download slot meanwhile.
+func (s semaphore) acquireBriefly(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, slotWait)
 	defer cancel()
 	return s.acquire(ctx)
 }
@@ -33,46 +33,46 @@ func (s semaphore) acquireSoon(ctx context.Context) error {
 func (s semaphore) release() { <-s }
 
 const (
-	// turnTime is how long a request waits for a download slot, or to have a document made. It occupies a connection meanwhile, of which
+	// slotWait is how long a request waits for a download slot, or to have a document made. It occupies a connection meanwhile, of which
 	// there are few.
-	turnTime = 5 * time.Second
-	// slowTime is how long a reader may read slower than fairRate, in bytes per second, while others wait for a slot. It is shorter than
-	// turnTime: even twice as many slow readers as there are slots keep nobody out.
-	slowTime = 2 * time.Second
-	fairRate = 256 << 10
-	// fairTime is how long a response may be sent while others wait for the slot, however fast its reader is.
-	fairTime = 30 * time.Second
-	// writeTime is how long a reader may read nothing at all, whether others wait or not.
-	writeTime = 30 * time.Second
-	// roomInterval is how often a waiting request tries to free a slot.
-	roomInterval = time.Second
+	slotWait = 5 * time.Second
+	// slowGrace is how long a reader may read slower than minRate, in bytes per second, while others wait for a slot. It is shorter than
+	// slotWait: even twice as many slow readers as there are slots keep nobody out.
+	slowGrace = 2 * time.Second
+	minRate   = 256 << 10
+	// fairShareTime is how long a response may be sent while others wait for the slot, however fast its reader is.
+	fairShareTime = 30 * time.Second
+	// stallTimeout is how long a reader may read nothing at all, whether others wait or not.
+	stallTimeout = 30 * time.Second
+	// abortInterval is how often a waiting request tries to free a slot.
+	abortInterval = time.Second
 )
 
-// turns bounds concurrent downloads. A tenant has at most one. When all slots are taken, a waiting request aborts the download of a slow
-// reader, or one that has been sent for longer than fairTime. So no group of readers can keep all others out.
-type turns struct {
-	slots    semaphore
-	slowTime time.Duration
-	mu       sync.Mutex
-	held     map[string]*turn // by tenant
+// downloadSlots bounds concurrent downloads. A tenant has at most one. When all slots are taken, a waiting request aborts the download of a slow
+// reader, or one that has been sent for longer than fairShareTime. So no group of readers can keep all others out.
+type downloadSlots struct {
+	slots     semaphore
+	slowGrace time.Duration
+	mu        sync.Mutex
+	byTenant  map[string]*downloadSlot // by tenant
 }
 
-// turn is one tenant's download. It waits for a slot or has one.
-type turn struct {
-	turns  *turns
-	tenant string
-	over   chan struct{} // closed when the turn ends
-	// end is the deadline of the request; zero for none.
-	end time.Time
-	// due is when the download may be aborted for a waiting request. It moves while the reader reads, up to latest. Both are zero while
+// downloadSlot is one tenant's download. It waits for a slot or has one.
+type downloadSlot struct {
+	pool     *downloadSlots
+	tenant   string
+	released chan struct{} // closed when the turn ends
+	// deadline is the deadline of the request; zero for none.
+	deadline time.Time
+	// abortAfter is when the download may be aborted for a waiting request. It moves while the reader reads, up to latest. Both are zero while
 	// nothing is being sent.
-	due, latest time.Time
-	setDeadline func(time.Time) error
-	brokenOff   bool
+	abortAfter, latestAbort time.Time
+	setDeadline             func(time.Time) error
+	aborted                 bool
 }
 
-func newTurns(n int) *turns {
-	return &turns{slots: make(semaphore, n), held: map[string]*turn{}, slowTime: slowTime}
+func newDownloadSlots(n int) *downloadSlots {
+	return &downloadSlots{slots: make(semaphore, n), byTenant: map[string]*downloadSlot{}, slowGrace: slowGrace}
 }
 
 // tenantOf returns what counts as one caller: a user, or all ServiceAccounts of a namespace, since whoever may create one may create many.
@@ -85,55 +85,55 @@ func tenantOf(user string) string {
 	return "the ServiceAccounts of the namespace " + namespace
 }
 
-// acquire waits for a turn, and before that for the end of another turn of the user's tenant. It returns busy after turnTime. The turn
+// acquire waits for a turn, and before that for the end of another turn of the user's tenant. It returns busy after slotWait. The turn
 // lasts until release is called, exactly once.
-func (t *turns) acquire(ctx context.Context, user string) (*turn, error) {
+func (t *downloadSlots) acquire(ctx context.Context, user string) (*downloadSlot, error) {
 	end, _ := ctx.Deadline()
-	ctx, cancel := context.WithTimeout(ctx, turnTime)
+	ctx, cancel := context.WithTimeout(ctx, slotWait)
 	defer cancel()
-	mine := &turn{turns: t, tenant: tenantOf(user), over: make(chan struct{}), end: end}
+	mine := &downloadSlot{pool: t, tenant: tenantOf(user), released: make(chan struct{}), deadline: end}
 	for {
-		before := t.enter(mine)
+		before := t.register(mine)
 		if before == nil {
 			break
 		}
 		select {
-		case <-before.over:
+		case <-before.released:
 		case <-ctx.Done():
-			return nil, busy(mine.tenant + " downloads something else, and only one thing at a time can be; come back when it is done")
+			return nil, unavailable(mine.tenant + " downloads something else, and only one thing at a time can be; come back when it is done")
 		}
 	}
 	if err := t.takeSlot(ctx); err != nil {
-		t.leave(mine)
+		t.unregister(mine)
 		return nil, err
 	}
 	return mine, nil
 }
 
 // takeSlot waits for a slot, in the order of arrival. While all slots are taken, it frees those of slow readers.
-func (t *turns) takeSlot(ctx context.Context) error {
+func (t *downloadSlots) takeSlot(ctx context.Context) error {
 	select {
 	case t.slots <- struct{}{}:
 		return nil
 	default:
 	}
-	t.makeRoom(time.Now())
+	t.abortSlowest(time.Now())
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	// This runs beside the wait: a wait that is interrupted would go back to the end of the queue.
-	go t.keepMakingRoom(waiting)
+	go t.keepFreeingSlots(waiting)
 	return t.slots.acquire(ctx)
 }
 
-// keepMakingRoom calls makeRoom at each roomInterval until the context ends.
-func (t *turns) keepMakingRoom(waiting context.Context) {
-	ticker := time.NewTicker(roomInterval)
+// keepFreeingSlots calls abortSlowest at each abortInterval until the context ends.
+func (t *downloadSlots) keepFreeingSlots(waiting context.Context) {
+	ticker := time.NewTicker(abortInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
 			if waiting.Err() == nil {
-				t.makeRoom(time.Now())
+				t.abortSlowest(time.Now())
 			}
 		case <-waiting.Done():
 			return
@@ -141,92 +141,92 @@ func (t *turns) keepMakingRoom(waiting context.Context) {
 	}
 }
 
-// makeRoom aborts the download that was due first, if one is due.
-func (t *turns) makeRoom(now time.Time) {
+// abortSlowest aborts the download that was due first, if one is due.
+func (t *downloadSlots) abortSlowest(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var slowest *turn
-	for _, held := range t.held {
-		if !held.due.IsZero() && !held.due.After(now) && (slowest == nil || held.due.Before(slowest.due)) {
+	var slowest *downloadSlot
+	for _, held := range t.byTenant {
+		if !held.abortAfter.IsZero() && !held.abortAfter.After(now) && (slowest == nil || held.abortAfter.Before(slowest.abortAfter)) {
 			slowest = held
 		}
 	}
 	if slowest != nil {
-		slowest.due, slowest.brokenOff = time.Time{}, true
+		slowest.abortAfter, slowest.aborted = time.Time{}, true
 		// A write that waits for its reader fails at once. Writers without a connection have no deadline, and cannot be slow.
 		_ = slowest.setDeadline(time.Unix(1, 0))
 	}
 }
 
-// enter registers a tenant's turn. If the tenant has one already, enter returns that turn and changes nothing.
-func (t *turns) enter(mine *turn) (before *turn) {
+// register registers a tenant's turn. If the tenant has one already, enter returns that turn and changes nothing.
+func (t *downloadSlots) register(mine *downloadSlot) (before *downloadSlot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if before := t.held[mine.tenant]; before != nil {
+	if before := t.byTenant[mine.tenant]; before != nil {
 		return before
 	}
-	t.held[mine.tenant] = mine
+	t.byTenant[mine.tenant] = mine
 	return nil
 }
 
-func (t *turns) leave(mine *turn) {
+func (t *downloadSlots) unregister(mine *downloadSlot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	close(mine.over)
-	mine.due = time.Time{}
-	delete(t.held, mine.tenant)
+	close(mine.released)
+	mine.abortAfter = time.Time{}
+	delete(t.byTenant, mine.tenant)
 }
 
-// sends returns the writer for the turn's response, for use until release. The time of the reader starts now.
-func (t *turn) sends(w http.ResponseWriter) io.Writer {
-	t.turns.mu.Lock()
-	defer t.turns.mu.Unlock()
+// writer returns the writer for the turn's response, for use until release. The time of the reader starts now.
+func (t *downloadSlot) writer(w http.ResponseWriter) io.Writer {
+	t.pool.mu.Lock()
+	defer t.pool.mu.Unlock()
 	now := time.Now()
-	t.due, t.latest = now.Add(t.turns.slowTime), now.Add(fairTime)
+	t.abortAfter, t.latestAbort = now.Add(t.pool.slowGrace), now.Add(fairShareTime)
 	t.setDeadline = http.NewResponseController(w).SetWriteDeadline
-	return sending{w, t}
+	return slotWriter{w, t}
 }
 
-// sending writes a response for as long as its turn lasts.
-type sending struct {
+// slotWriter writes a response for as long as its turn lasts.
+type slotWriter struct {
 	to   io.Writer
-	turn *turn
+	slot *downloadSlot
 }
 
 // Write implements io.Writer.
-func (s sending) Write(p []byte) (int, error) {
-	if err := s.turn.writes(); err != nil {
+func (s slotWriter) Write(p []byte) (int, error) {
+	if err := s.slot.beforeWrite(); err != nil {
 		return 0, err
 	}
 	n, err := s.to.Write(p)
-	s.turn.took(n)
+	s.slot.afterWrite(n)
 	return n, err
 }
 
-var errMadeWay = errors.New("its reader was slow, and others waited")
+var errAborted = errors.New("its reader was slow, and others waited")
 
-// writes sets the deadline of the next write. It returns errMadeWay if the download was aborted.
-func (t *turn) writes() error {
-	t.turns.mu.Lock()
-	defer t.turns.mu.Unlock()
-	if t.brokenOff {
-		return errMadeWay
+// beforeWrite sets the deadline of the next write. It returns errAborted if the download was aborted.
+func (t *downloadSlot) beforeWrite() error {
+	t.pool.mu.Lock()
+	defer t.pool.mu.Unlock()
+	if t.aborted {
+		return errAborted
 	}
-	deadline := time.Now().Add(writeTime)
-	if !t.end.IsZero() {
-		deadline = earliest(deadline, t.end)
+	deadline := time.Now().Add(stallTimeout)
+	if !t.deadline.IsZero() {
+		deadline = earliest(deadline, t.deadline)
 	}
 	_ = t.setDeadline(deadline)
 	return nil
 }
 
-// took records how much the reader has read. Network buffers take much at once, which counts for no more than slowTime.
-func (t *turn) took(n int) {
-	t.turns.mu.Lock()
-	defer t.turns.mu.Unlock()
-	if !t.due.IsZero() {
-		paid := t.due.Add(time.Duration(n) * time.Second / fairRate)
-		t.due = earliest(paid, earliest(time.Now().Add(t.turns.slowTime), t.latest))
+// afterWrite records how much the reader has read. Network buffers take much at once, which counts for no more than slowGrace.
+func (t *downloadSlot) afterWrite(n int) {
+	t.pool.mu.Lock()
+	defer t.pool.mu.Unlock()
+	if !t.abortAfter.IsZero() {
+		paid := t.abortAfter.Add(time.Duration(n) * time.Second / minRate)
+		t.abortAfter = earliest(paid, earliest(time.Now().Add(t.pool.slowGrace), t.latestAbort))
 	}
 }
 
@@ -238,7 +238,7 @@ func earliest(x, y time.Time) time.Time {
 }
 
 // release ends the turn.
-func (t *turn) release() {
-	t.turns.leave(t)
-	t.turns.slots.release()
+func (t *downloadSlot) release() {
+	t.pool.unregister(t)
+	t.pool.slots.release()
 }

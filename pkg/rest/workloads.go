@@ -15,17 +15,17 @@ import (
 
 // ListWorkloads implements restv1.StrictServerInterface.
 func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsRequestObject) (restv1.ListWorkloadsResponseObject, error) {
-	all, seen, err := a.visibleScanners(ctx, imageScans, ptr.Deref(r.Params.Namespace, ""))
+	all, seen, err := a.listWithVisibility(ctx, resourceImageScans, ptr.Deref(r.Params.Namespace, ""))
 	if err != nil {
 		return nil, err
 	}
-	question := callerOf(ctx).question
-	var after store.RunMark
-	if err := readPlace(question, r.Params.Continue, &after); err != nil {
+	queryHash := callerOf(ctx).queryHash
+	var after store.RunCursor
+	if err := decodeContinue(queryHash, r.Params.Continue, &after); err != nil {
 		return nil, err
 	}
 	var page store.RunsPage
-	exceptions, err := a.exceptions().Everywhere(ctx)
+	exceptions, err := a.exceptions().AllNamespaces(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading exceptions: %w", err)
 	}
@@ -38,8 +38,8 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 		return nil, err
 	}
 	answer := restv1.ListWorkloads200JSONResponse{Items: []restv1.Workload{}, Total: page.Total, AllNamespaces: seen.all}
-	answer.Scanners, answer.NotCovered = notCovered(all, seen)
-	answer.NotCovered.PartlyAnalysed, answer.NotCovered.Ecosystems, err = a.partlyAnalysed(ctx, ptr.Deref(r.Params.Namespace, ""), seen)
+	answer.Scanners, answer.NotCovered = countNotCovered(all, seen)
+	answer.NotCovered.PartlyAnalysed, answer.NotCovered.Ecosystems, err = a.countPartlyAnalysed(ctx, ptr.Deref(r.Params.Namespace, ""), seen)
 	if err != nil {
 		return nil, err
 	}
@@ -47,16 +47,16 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 		answer.Items = append(answer.Items, workloadOf(run))
 	}
 	if page.Next != nil {
-		answer.Continue, err = continueAt(question, page.Next)
+		answer.Continue, err = encodeContinue(queryHash, page.Next)
 	}
 	return answer, err
 }
 
-// notCovered counts the Scanners in the namespaces that a caller sees, and their images that the answer knows nothing about. Without these
+// countNotCovered counts the Scanners in the namespaces that a caller sees, and their images that the answer knows nothing about. Without these
 // numbers, an image that was not scanned would look like one without the vulnerability.
-func notCovered(all []v1alpha1.Scanner, seen sight) (scanners int, missing restv1.NotCovered) {
+func countNotCovered(all []v1alpha1.Scanner, seen visibility) (scanners int, missing restv1.NotCovered) {
 	for i := range all {
-		if !seen.of(all[i].Namespace) {
+		if !seen.includes(all[i].Namespace) {
 			continue
 		}
 		scanners++
@@ -70,9 +70,9 @@ func notCovered(all []v1alpha1.Scanner, seen sight) (scanners int, missing restv
 	return scanners, missing
 }
 
-// partlyAnalysed counts the scanned images that no engine analyses completely, in one namespace or in those that the caller sees. It also
+// countPartlyAnalysed counts the scanned images that no engine analyses completely, in one namespace or in those that the caller sees. It also
 // returns the ecosystems that at least one of these images was not analysed for by any of its engines.
-func (a operations) partlyAnalysed(ctx context.Context, namespace string, seen sight) (images int, ecosystems []string, err error) {
+func (a operations) countPartlyAnalysed(ctx context.Context, namespace string, seen visibility) (images int, ecosystems []string, err error) {
 	var scans v1alpha1.ImageScanList
 	if err := a.Reader.List(ctx, &scans, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return 0, nil, fmt.Errorf("listing ImageScans: %w", err)
@@ -82,7 +82,7 @@ func (a operations) partlyAnalysed(ctx context.Context, namespace string, seen s
 	for i := range scans.Items {
 		scan := &scans.Items[i]
 		// Images without a result count as pending or failed. Images without pods run nowhere.
-		if !seen.of(scan.Namespace) || phaseOf(scan) != restv1.PhaseScanned || scan.Status.UnusedSinceTime != nil {
+		if !seen.includes(scan.Namespace) || phaseOf(scan) != restv1.PhaseScanned || scan.Status.UnusedSinceTime != nil {
 			continue
 		}
 		key := image{scan.Namespace, scan.Spec.Digest, scan.Spec.Platform}

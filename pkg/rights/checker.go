@@ -20,12 +20,12 @@ import (
 const (
 	// checkInterval is how often namespaces are checked while a permission is missing there, or after a request was forbidden.
 	checkInterval = 10 * time.Second
-	// allInterval is how often all namespaces are checked, since a permission may be revoked at any time.
-	allInterval = 5 * time.Minute
+	// fullCheckInterval is how often all namespaces are checked, since a permission may be revoked at any time.
+	fullCheckInterval = 5 * time.Minute
 )
 
-// missing counts missing permissions. Its label is a watched namespace, which an administrator has listed, or "" for all.
-var missing = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+// missingGauge counts missing permissions. Its label is a watched namespace, which an administrator has listed, or "" for all.
+var missingGauge = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "scanner_operator_missing_rights",
 	Help: "Rights that the operator needs in a namespace that it watches (empty: in all of them) and does not have.",
 }, []string{"scanner_namespace"})
@@ -37,17 +37,17 @@ type Checker struct {
 	// Cache is the manager's cache.
 	Cache client.Reader
 	// Watched lists the namespaces that are watched; empty means all. Home is the operator's own namespace.
-	Watched []string
-	Home    string
+	Watched           []string
+	OperatorNamespace string
 	// Account is the operator's own ServiceAccount, "namespace:name".
 	Account string
 	Log     logr.Logger
 	// Metrics registers the metric of missing permissions. Loops counts the checks.
 	Metrics prometheus.Registerer
 	Loops   *metrics.Loops
-	// Changed is called when the missing permissions of a namespace, or Readable, have changed. advice explains how to grant the missing
+	// OnChange is called when the missing permissions of a namespace, or Readable, have changed. advice explains how to grant the missing
 	// permissions. It is empty if none is missing, or if they are the same as before.
-	Changed func(ctx context.Context, namespace, advice string)
+	OnChange func(ctx context.Context, namespace, advice string)
 
 	mutex sync.Mutex
 	// states holds the state of each watched namespace, or of "" for all, and of Home.
@@ -56,13 +56,13 @@ type Checker struct {
 
 // state is the result of the last check of a namespace. There is none before the first check.
 type state struct {
-	lacking []Right
-	// filled means that the cache has all objects of the namespace, as far as the operator may read them. begun means that the cache has
+	missing []Permission
+	// cacheComplete means that the cache has all objects of the namespace, as far as the operator may read them. begun means that the cache has
 	// some of each kind. An informer that may list after a refusal adds one object after another. filled therefore needs begun in the check
 	// before, too.
-	begun, filled bool
-	// suspect requests another check.
-	suspect bool
+	cacheStarted, cacheComplete bool
+	// recheck requests another check.
+	recheck bool
 }
 
 // Namespaces returns the namespaces to list for everything that is watched; "" stands for all.
@@ -73,23 +73,23 @@ func (c *Checker) Namespaces() []string {
 	return c.Watched
 }
 
-// scope returns the key in states for a namespace.
-func (c *Checker) scope(namespace string) string {
+// stateKey returns the key in states for a namespace.
+func (c *Checker) stateKey(namespace string) string {
 	if len(c.Watched) == 0 {
 		return metav1.NamespaceAll
 	}
 	return namespace
 }
 
-// Readable reports whether the cache has all objects of a namespace. Otherwise, an object that is not in the cache may still exist.
-func (c *Checker) Readable(namespace string) bool {
+// IsCacheComplete reports whether the cache has all objects of a namespace. Otherwise, an object that is not in the cache may still exist.
+func (c *Checker) IsCacheComplete(namespace string) bool {
 	if c == nil || namespace == "" && len(c.Watched) > 0 { // objects without a namespace
 		return true
 	}
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	known := c.states[c.scope(namespace)]
-	return known != nil && known.filled
+	known := c.states[c.stateKey(namespace)]
+	return known != nil && known.cacheComplete
 }
 
 // Missing describes the permissions whose lack affects the Scanners of a namespace, and how to grant them. Empty if none is missing.
@@ -99,29 +99,29 @@ func (c *Checker) Missing(namespace string) string {
 	}
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	for _, scope := range []string{c.scope(namespace), c.Home} {
-		if known := c.states[scope]; known != nil && len(known.lacking) > 0 {
-			return lacking{scope, known.lacking}.advice(c.Account, c.Home)
+	for _, scope := range []string{c.stateKey(namespace), c.OperatorNamespace} {
+		if known := c.states[scope]; known != nil && len(known.missing) > 0 {
+			return missingPermissions{scope, known.missing}.advice(c.Account, c.OperatorNamespace)
 		}
 	}
 	return ""
 }
 
-// Suspect has a namespace checked soon, since a request was forbidden there.
-func (c *Checker) Suspect(namespace string) {
+// RequestCheck has a namespace checked soon, since a request was forbidden there.
+func (c *Checker) RequestCheck(namespace string) {
 	if c == nil {
 		return
 	}
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	if known := c.states[c.scope(namespace)]; known != nil {
-		known.suspect = true
+	if known := c.states[c.stateKey(namespace)]; known != nil {
+		known.recheck = true
 	}
 }
 
 // Run checks all namespaces periodically until the context ends.
 func (c *Checker) Run(ctx context.Context) error {
-	if err := c.Metrics.Register(missing); err != nil {
+	if err := c.Metrics.Register(missingGauge); err != nil {
 		return fmt.Errorf("metrics of rights: %w", err)
 	}
 	ticker := time.NewTicker(checkInterval)
@@ -129,11 +129,11 @@ func (c *Checker) Run(ctx context.Context) error {
 	last := time.Time{}
 	for {
 		now := time.Now()
-		all := now.Sub(last) >= allInterval
+		all := now.Sub(last) >= fullCheckInterval
 		if all {
 			last = now
 		}
-		if err := c.Loops.Run("rights", func() error { return c.look(ctx, all) }); err != nil && ctx.Err() == nil {
+		if err := c.Loops.Run("rights", func() error { return c.check(ctx, all) }); err != nil && ctx.Err() == nil {
 			c.Log.Error(err, "Finding out what may be done")
 		}
 		select {
@@ -144,16 +144,16 @@ func (c *Checker) Run(ctx context.Context) error {
 	}
 }
 
-// look checks all namespaces, or only those where a permission is, or may be, missing.
-func (c *Checker) look(ctx context.Context, all bool) error {
+// check checks all namespaces, or only those where a permission is, or may be, missing.
+func (c *Checker) check(ctx context.Context, all bool) error {
 	var failed []error
 	scopes := c.Namespaces()
-	if len(c.Watched) > 0 && !slices.Contains(c.Watched, c.Home) {
-		scopes = append(slices.Clone(scopes), c.Home)
+	if len(c.Watched) > 0 && !slices.Contains(c.Watched, c.OperatorNamespace) {
+		scopes = append(slices.Clone(scopes), c.OperatorNamespace)
 	}
 	for _, scope := range scopes {
-		if ctx.Err() == nil && (all || c.pending(scope)) {
-			if err := c.lookAt(ctx, scope); err != nil {
+		if ctx.Err() == nil && (all || c.needsCheck(scope)) {
+			if err := c.checkNamespace(ctx, scope); err != nil {
 				failed = append(failed, fmt.Errorf("namespace %q: %w", scope, err))
 			}
 		}
@@ -161,74 +161,74 @@ func (c *Checker) look(ctx context.Context, all bool) error {
 	return errors.Join(failed...)
 }
 
-func (c *Checker) pending(scope string) bool {
+func (c *Checker) needsCheck(scope string) bool {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	known := c.states[scope]
-	return known == nil || known.suspect || !known.filled || len(known.lacking) > 0
+	return known == nil || known.recheck || !known.cacheComplete || len(known.missing) > 0
 }
 
-// lookAt checks one namespace and reports changes.
-func (c *Checker) lookAt(ctx context.Context, scope string) error {
-	needed := Needed
+// checkNamespace checks one namespace and reports changes.
+func (c *Checker) checkNamespace(ctx context.Context, scope string) error {
+	needed := Required
 	if len(c.Watched) > 0 && !slices.Contains(c.Watched, scope) {
-		needed = NeededAtHome
+		needed = RequiredInOperatorNamespace
 	}
-	now, before := &state{}, c.known(scope)
+	now, before := &state{}, c.stateOf(scope)
 	for _, right := range needed {
-		allowed, err := c.may(ctx, scope, right)
+		allowed, err := c.isAllowed(ctx, scope, right)
 		if err != nil {
 			return err
 		}
 		if !allowed {
-			now.lacking = append(now.lacking, right)
+			now.missing = append(now.missing, right)
 		}
 	}
 	var err error
-	if now.begun = !slices.ContainsFunc(now.lacking, Right.fillsCache); now.begun && len(needed) == len(Needed) {
-		if now.begun, err = c.cached(ctx, scope); err != nil {
+	if now.cacheStarted = !slices.ContainsFunc(now.missing, Permission.isForCache); now.cacheStarted && len(needed) == len(Required) {
+		if now.cacheStarted, err = c.isCacheFilled(ctx, scope); err != nil {
 			return err
 		}
 	}
-	now.filled = now.begun && (before == nil || before.begun) // at its start, the manager waits for the first lists
+	now.cacheComplete = now.cacheStarted && (before == nil || before.cacheStarted) // at its start, the manager waits for the first lists
 	c.mutex.Lock()
 	if c.states == nil {
 		c.states = map[string]*state{}
 	}
 	c.states[scope] = now
 	c.mutex.Unlock()
-	c.tell(ctx, scope, before, now)
+	c.reportChange(ctx, scope, before, now)
 	return nil
 }
 
-// known returns the state of a namespace; nil before the first check.
-func (c *Checker) known(scope string) *state {
+// stateOf returns the state of a namespace; nil before the first check.
+func (c *Checker) stateOf(scope string) *state {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	return c.states[scope]
 }
 
-// tell logs changes of a namespace's state and calls Changed. A first check that finds nothing missing is not reported.
-func (c *Checker) tell(ctx context.Context, scope string, before, now *state) {
-	missing.WithLabelValues(scope).Set(float64(len(now.lacking)))
+// reportChange logs changes of a namespace's state and calls Changed. A first check that finds nothing missing is not reported.
+func (c *Checker) reportChange(ctx context.Context, scope string, before, now *state) {
+	missingGauge.WithLabelValues(scope).Set(float64(len(now.missing)))
 	if before == nil {
-		before = &state{filled: now.filled}
+		before = &state{cacheComplete: now.cacheComplete}
 	}
 	advice := ""
-	switch changed := !slices.Equal(before.lacking, now.lacking); {
-	case changed && len(now.lacking) > 0:
-		advice = lacking{scope, now.lacking}.advice(c.Account, c.Home)
+	switch changed := !slices.Equal(before.missing, now.missing); {
+	case changed && len(now.missing) > 0:
+		advice = missingPermissions{scope, now.missing}.advice(c.Account, c.OperatorNamespace)
 		c.Log.Error(nil, "Rights are missing", "namespace", scope, "advice", advice)
 	case changed:
 		c.Log.Info("All rights are there", "namespace", scope)
-	case before.filled == now.filled:
+	case before.cacheComplete == now.cacheComplete:
 		return
 	}
-	c.Changed(ctx, scope, advice)
+	c.OnChange(ctx, scope, advice)
 }
 
-// may asks the API server whether the operator's own account has a permission.
-func (c *Checker) may(ctx context.Context, namespace string, right Right) (bool, error) {
+// isAllowed asks the API server whether the operator's own account has a permission.
+func (c *Checker) isAllowed(ctx context.Context, namespace string, right Permission) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Namespace: namespace, Verb: right.Verb, Group: right.Resource.Group, Resource: right.Resource.Resource, Subresource: right.Subresource,
@@ -240,21 +240,21 @@ func (c *Checker) may(ctx context.Context, namespace string, right Right) (bool,
 	return review.Status.Allowed, nil
 }
 
-// cached compares the cache with the API server. It returns false if the cache is empty where there are objects: its informer could not
+// isCacheFilled compares the cache with the API server. It returns false if the cache is empty where there are objects: its informer could not
 // list at first.
-func (c *Checker) cached(ctx context.Context, namespace string) (bool, error) {
-	for resource, list := range watched() {
-		cached := watched()[resource]
+func (c *Checker) isCacheFilled(ctx context.Context, namespace string) (bool, error) {
+	for resource, list := range cachedKinds() {
+		cached := cachedKinds()[resource]
 		if err := c.Client.List(ctx, list, client.InNamespace(namespace), client.Limit(1)); err != nil {
 			return false, err
 		}
-		if empty(list) {
+		if isEmpty(list) {
 			continue
 		}
 		if err := c.Cache.List(ctx, cached, client.InNamespace(namespace), client.Limit(1), client.UnsafeDisableDeepCopy); err != nil {
 			return false, err
 		}
-		if empty(cached) {
+		if isEmpty(cached) {
 			return false, nil
 		}
 	}

@@ -17,14 +17,14 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// watching is a Checker of one namespace with a pod, the cache that it compares with, and the forbidden requests ("list pods").
-type watching struct {
+// checkerFixture is a Checker of one namespace with a pod, the cache that it compares with, and the forbidden requests ("list pods").
+type checkerFixture struct {
 	*Checker
 	cache     client.Client
 	forbidden map[string]bool
 }
 
-func newWatching(t *testing.T) *watching {
+func newCheckerFixture(t *testing.T) *checkerFixture {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
@@ -32,27 +32,27 @@ func newWatching(t *testing.T) *watching {
 			t.Fatal(err)
 		}
 	}
-	w := &watching{cache: fake.NewClientBuilder().WithScheme(scheme).Build(), forbidden: map[string]bool{}}
+	w := &checkerFixture{cache: fake.NewClientBuilder().WithScheme(scheme).Build(), forbidden: map[string]bool{}}
 	review := func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
 		asked := o.(*authorizationv1.SelfSubjectAccessReview)
 		asked.Status.Allowed = !w.forbidden[asked.Spec.ResourceAttributes.Verb+" "+asked.Spec.ResourceAttributes.Resource]
 		return nil
 	}
 	w.Checker = &Checker{
-		Client:  fake.NewClientBuilder().WithScheme(scheme).WithObjects(aPod()).WithInterceptorFuncs(interceptor.Funcs{Create: review}).Build(),
+		Client:  fake.NewClientBuilder().WithScheme(scheme).WithObjects(newPod()).WithInterceptorFuncs(interceptor.Funcs{Create: review}).Build(),
 		Cache:   w.cache,
-		Watched: []string{"shop"}, Home: "home", Account: "home:manager", Log: logr.Discard(), Changed: func(context.Context, string, string) {},
+		Watched: []string{"shop"}, OperatorNamespace: "home", Account: "home:manager", Log: logr.Discard(), OnChange: func(context.Context, string, string) {},
 	}
 	return w
 }
 
-func aPod() *corev1.Pod {
+func newPod() *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a"}}
 }
 
-func (w *watching) wants(t *testing.T, readable bool, when string) {
+func (w *checkerFixture) wantReadable(t *testing.T, readable bool, when string) {
 	t.Helper()
-	if got := w.Readable("shop"); got != readable {
+	if got := w.IsCacheComplete("shop"); got != readable {
 		t.Errorf("%s: readable %t, want %t", when, got, readable)
 	}
 }
@@ -60,21 +60,21 @@ func (w *watching) wants(t *testing.T, readable bool, when string) {
 // TestReadable: a namespace that could not be read becomes readable one check after its cache has objects. An informer that may list again
 // adds objects one by one: an object that it has not added yet still exists.
 func TestReadable(t *testing.T) {
-	w := newWatching(t)
-	w.wants(t, false, "before the first look")
+	w := newCheckerFixture(t)
+	w.wantReadable(t, false, "before the first look")
 	w.forbidden["list pods"] = true
-	w.look(t.Context(), true)
-	w.wants(t, false, "without the right")
+	w.check(t.Context(), true)
+	w.wantReadable(t, false, "without the right")
 	delete(w.forbidden, "list pods")
-	w.look(t.Context(), false)
-	w.wants(t, false, "with the right, before the informer has listed")
-	if err := w.cache.Create(t.Context(), aPod()); err != nil {
+	w.check(t.Context(), false)
+	w.wantReadable(t, false, "with the right, before the informer has listed")
+	if err := w.cache.Create(t.Context(), newPod()); err != nil {
 		t.Fatal(err)
 	}
-	w.look(t.Context(), false)
-	w.wants(t, false, "as the informer may still be adding")
-	w.look(t.Context(), false)
-	w.wants(t, true, "at the look after that")
+	w.check(t.Context(), false)
+	w.wantReadable(t, false, "as the informer may still be adding")
+	w.check(t.Context(), false)
+	w.wantReadable(t, true, "at the look after that")
 	if advice := w.Missing("shop"); advice != "" {
 		t.Errorf("missing is %q, want nothing", advice)
 	}
@@ -82,10 +82,10 @@ func TestReadable(t *testing.T) {
 
 // TestReadableFromTheStart: the manager waits for its first lists. If they are allowed, the first check is therefore enough.
 func TestReadableFromTheStart(t *testing.T) {
-	w := newWatching(t)
-	if err := w.cache.Create(t.Context(), aPod()); err != nil {
+	w := newCheckerFixture(t)
+	if err := w.cache.Create(t.Context(), newPod()); err != nil {
 		t.Fatal(err)
 	}
-	w.look(t.Context(), true)
-	w.wants(t, true, "after the first look")
+	w.check(t.Context(), true)
+	w.wantReadable(t, true, "after the first look")
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// relist is how often a forbidden list is tried again.
-const relist = 10 * time.Second
+// relistInterval is how often a forbidden list is tried again.
+const relistInterval = 10 * time.Second
 
 // NewInformer is for the cache's options. Without it, the manager would wait until each informer has its first list, and end after a
 // timeout: one namespace that forbids a list would stop everything. With it, an informer whose first list is forbidden stays empty until
@@ -26,71 +26,71 @@ const relist = 10 * time.Second
 func NewInformer(source cache.ListerWatcher, o runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
 	switch o.(type) {
 	case *corev1.Pod, *v1alpha1.Scanner, *v1alpha1.ImageScan, *v1alpha1.VulnerabilityException:
-		source = &standIn{source: cache.ToListerWatcherWithContext(source)}
+		source = &emptyListSource{source: cache.ToListerWatcherWithContext(source)}
 	}
 	return cache.NewSharedIndexInformer(source, o, resync, indexers)
 }
 
-// standIn returns an empty list in place of a forbidden one. It is used by one reflector, which makes one call at a time.
-type standIn struct {
+// emptyListSource returns an empty list in place of a forbidden one. It is used by one reflector, which makes one call at a time.
+type emptyListSource struct {
 	source cache.ListerWatcherWithContext
-	// known means that a list or watch has succeeded. forbidden means that the last list was an empty one in place of a forbidden one.
-	known, forbidden bool
+	// succeeded means that a list or watch has succeeded. forbidden means that the last list was an empty one in place of a forbidden one.
+	succeeded, forbidden bool
 }
 
 var _ interface {
 	cache.ListerWatcher
 	cache.ListerWatcherWithContext
-} = (*standIn)(nil)
+} = (*emptyListSource)(nil)
 
 // ListWithContext implements cache.ListerWatcherWithContext.
-func (s *standIn) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+func (s *emptyListSource) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	list, err := s.source.ListWithContext(ctx, options)
-	s.known = s.known || err == nil
-	if s.forbidden = apierrors.IsForbidden(err) && !s.known; s.forbidden {
+	s.succeeded = s.succeeded || err == nil
+	if s.forbidden = apierrors.IsForbidden(err) && !s.succeeded; s.forbidden {
 		return &metav1.PartialObjectMetadataList{}, nil
 	}
 	return list, err
 }
 
 // WatchWithContext implements cache.ListerWatcherWithContext.
-func (s *standIn) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+func (s *emptyListSource) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	if s.forbidden && options.SendInitialEvents == nil {
-		return outdated(relist), nil
+		return expiringWatch(relistInterval), nil
 	}
 	events, err := s.source.WatchWithContext(ctx, options)
-	s.known = s.known || err == nil
+	s.succeeded = s.succeeded || err == nil
 	return events, err
 }
 
 // List implements cache.ListerWatcher.
-func (s *standIn) List(options metav1.ListOptions) (runtime.Object, error) {
+func (s *emptyListSource) List(options metav1.ListOptions) (runtime.Object, error) {
 	return s.ListWithContext(context.Background(), options)
 }
 
 // Watch implements cache.ListerWatcher.
-func (s *standIn) Watch(options metav1.ListOptions) (watch.Interface, error) {
+func (s *emptyListSource) Watch(options metav1.ListOptions) (watch.Interface, error) {
 	return s.WatchWithContext(context.Background(), options)
 }
 
-// outdated returns a watch that reports after a while that the list is too old. A reflector then lists again.
-func outdated(after time.Duration) watch.Interface {
+// expiringWatch returns a watch that reports after a while that the list is too old. A reflector then lists again.
+func expiringWatch(after time.Duration) watch.Interface {
 	events := make(chan watch.Event, 1)
 	timer := time.AfterFunc(after, func() {
 		events <- watch.Event{Type: watch.Error, Object: &metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired, Message: "the list was forbidden",
 		}}
 	})
-	return stoppable{watch.NewProxyWatcher(events), timer}
+	return timedWatch{watch.NewProxyWatcher(events), timer}
 }
 
-type stoppable struct {
+type timedWatch struct {
 	watch.Interface
 	timer *time.Timer
 }
 
 // Stop implements watch.Interface.
-func (s stoppable) Stop() {
+func (s timedWatch) Stop() {
 	s.timer.Stop()
 	s.Interface.Stop()
 }

@@ -21,62 +21,62 @@ import (
 // Role is the ClusterRole with all permissions in Needed. config/rbac binds it in the whole cluster, or in each namespace.
 const Role = "scanner-operator-manager"
 
-// homeBinding is the RoleBinding to Role in the operator's own namespace.
-const homeBinding = "scanner-operator-workers"
+// operatorNamespaceBinding is the RoleBinding to Role in the operator's own namespace.
+const operatorNamespaceBinding = "scanner-operator-workers"
 
-// Right is a permission: one verb on one resource.
-type Right struct {
+// Permission is a permission: one verb on one resource.
+type Permission struct {
 	Verb string
 	// Resource includes the API group. Subresource is "status" or empty.
 	Resource    schema.GroupResource
 	Subresource string
 }
 
-// Needed lists the permissions that the operator needs in each scanned namespace. They are those of the ClusterRole Role: a test compares
+// Required lists the permissions that the operator needs in each scanned namespace. They are those of the ClusterRole Role: a test compares
 // both.
-var Needed = slices.Concat(
-	verbs(corev1.GroupName, "pods", "get", "list", "watch", "patch"),
-	verbs(corev1.GroupName, "events", "list"),
-	verbs("events.k8s.io", "events", "create", "patch"),
-	verbs("batch", "jobs", "get", "create", "delete"),
-	verbs(v1alpha1.GroupVersion.Group, "scanners", "get", "list", "watch", "patch"),
-	verbs(v1alpha1.GroupVersion.Group, "scanners/status", "patch"),
-	verbs(v1alpha1.GroupVersion.Group, "imagescans", "list", "watch", "create", "patch", "delete"),
-	verbs(v1alpha1.GroupVersion.Group, "imagescans/status", "patch"),
-	verbs(v1alpha1.GroupVersion.Group, "vulnerabilityexceptions", "list", "watch"),
-	verbs(v1alpha1.GroupVersion.Group, "vulnerabilityexceptions/status", "patch"),
+var Required = slices.Concat(
+	permissionsFor(corev1.GroupName, "pods", "get", "list", "watch", "patch"),
+	permissionsFor(corev1.GroupName, "events", "list"),
+	permissionsFor("events.k8s.io", "events", "create", "patch"),
+	permissionsFor("batch", "jobs", "get", "create", "delete"),
+	permissionsFor(v1alpha1.GroupVersion.Group, "scanners", "get", "list", "watch", "patch"),
+	permissionsFor(v1alpha1.GroupVersion.Group, "scanners/status", "patch"),
+	permissionsFor(v1alpha1.GroupVersion.Group, "imagescans", "list", "watch", "create", "patch", "delete"),
+	permissionsFor(v1alpha1.GroupVersion.Group, "imagescans/status", "patch"),
+	permissionsFor(v1alpha1.GroupVersion.Group, "vulnerabilityexceptions", "list", "watch"),
+	permissionsFor(v1alpha1.GroupVersion.Group, "vulnerabilityexceptions/status", "patch"),
 )
 
-// NeededAtHome lists the permissions in Needed without which nothing works in the operator's own namespace, where most Jobs run.
-var NeededAtHome = slices.Concat(
-	verbs(corev1.GroupName, "pods", "get", "list"),
-	verbs(corev1.GroupName, "events", "list"),
-	verbs("batch", "jobs", "get", "create", "delete"),
+// RequiredInOperatorNamespace lists the permissions in Needed without which nothing works in the operator's own namespace, where most Jobs run.
+var RequiredInOperatorNamespace = slices.Concat(
+	permissionsFor(corev1.GroupName, "pods", "get", "list"),
+	permissionsFor(corev1.GroupName, "events", "list"),
+	permissionsFor("batch", "jobs", "get", "create", "delete"),
 )
 
-// watched returns the namespaced kinds in the manager's cache, as empty lists by resource.
-func watched() map[string]client.ObjectList {
+// cachedKinds returns the namespaced kinds in the manager's cache, as empty lists by resource.
+func cachedKinds() map[string]client.ObjectList {
 	return map[string]client.ObjectList{
 		"pods": &corev1.PodList{}, "scanners": &v1alpha1.ScannerList{}, "imagescans": &v1alpha1.ImageScanList{},
 		"vulnerabilityexceptions": &v1alpha1.VulnerabilityExceptionList{},
 	}
 }
 
-func verbs(group, resource string, verbs ...string) (all []Right) {
+func permissionsFor(group, resource string, verbs ...string) (all []Permission) {
 	resource, subresource, _ := strings.Cut(resource, "/")
 	for _, verb := range verbs {
-		all = append(all, Right{Verb: verb, Resource: schema.GroupResource{Group: group, Resource: resource}, Subresource: subresource})
+		all = append(all, Permission{Verb: verb, Resource: schema.GroupResource{Group: group, Resource: resource}, Subresource: subresource})
 	}
 	return all
 }
 
-// fillsCache reports whether the cache is incomplete for a namespace without the permission.
-func (r Right) fillsCache() bool {
-	return watched()[r.Resource.Resource] != nil && r.Subresource == "" && (r.Verb == "list" || r.Verb == "watch")
+// isForCache reports whether the cache is incomplete for a namespace without the permission.
+func (r Permission) isForCache() bool {
+	return cachedKinds()[r.Resource.Resource] != nil && r.Subresource == "" && (r.Verb == "list" || r.Verb == "watch")
 }
 
 // describe names permissions as kubectl does, grouped by resource: "list, watch pods; create jobs.batch".
-func describe(all []Right) string {
+func describe(all []Permission) string {
 	var parts []string
 	for i := 0; i < len(all); {
 		first, verbs := all[i], []string{}
@@ -92,24 +92,24 @@ func describe(all []Right) string {
 	return strings.Join(parts, "; ")
 }
 
-// lacking holds the permissions that the operator lacks in a namespace (empty: all).
-type lacking struct {
-	namespace string
-	rights    []Right
+// missingPermissions holds the permissions that the operator lacks in a namespace (empty: all).
+type missingPermissions struct {
+	namespace   string
+	permissions []Permission
 }
 
-// maxListed bounds the list of permissions in bytes, so that the command after it fits into a condition's message.
-const maxListed = 180
+// maxPermissionText bounds the list of permissions in bytes, so that the command after it fits into a condition's message.
+const maxPermissionText = 180
 
 // advice describes what is missing and how to grant it.
-func (l lacking) advice(account, home string) string {
+func (l missingPermissions) advice(account, home string) string {
 	binding := Role
 	if l.namespace == home { // another RoleBinding there has the name Role
-		binding = homeBinding
+		binding = operatorNamespaceBinding
 	}
-	listed := describe(l.rights)
-	if len(listed) > maxListed {
-		listed = listed[:maxListed] + "…"
+	listed := describe(l.permissions)
+	if len(listed) > maxPermissionText {
+		listed = listed[:maxPermissionText] + "…"
 	}
 	if l.namespace == "" {
 		return fmt.Sprintf("the operator may not %s in all namespaces: apply the manifests of its version again, or see what its roles allow "+
@@ -119,5 +119,5 @@ func (l lacking) advice(account, home string) string {
 		listed, l.namespace, l.namespace, binding, Role, account)
 }
 
-// empty reports whether a list has no objects.
-func empty(list client.ObjectList) bool { return meta.LenList(list) == 0 }
+// isEmpty reports whether a list has no objects.
+func isEmpty(list client.ObjectList) bool { return meta.LenList(list) == 0 }

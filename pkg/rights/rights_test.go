@@ -13,8 +13,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// TestNeededIsTheRole: Needed lists exactly the permissions that the manager's ClusterRole for scanned namespaces grants.
-func TestNeededIsTheRole(t *testing.T) {
+// TestRequiredMatchesRole: Needed lists exactly the permissions that the manager's ClusterRole for scanned namespaces grants.
+func TestRequiredMatchesRole(t *testing.T) {
 	file, err := os.Open(filepath.Join("..", "..", "config", "rbac", "role.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -31,23 +31,23 @@ func TestNeededIsTheRole(t *testing.T) {
 	for _, rule := range role.Rules {
 		for _, group := range rule.APIGroups {
 			for _, resource := range rule.Resources {
-				for _, right := range verbs(group, resource, rule.Verbs...) {
-					granted = append(granted, describe([]Right{right}))
+				for _, right := range permissionsFor(group, resource, rule.Verbs...) {
+					granted = append(granted, describe([]Permission{right}))
 				}
 			}
 		}
 	}
-	needed := make([]string, 0, len(Needed))
-	for _, right := range Needed {
-		needed = append(needed, describe([]Right{right}))
+	needed := make([]string, 0, len(Required))
+	for _, right := range Required {
+		needed = append(needed, describe([]Permission{right}))
 	}
 	slices.Sort(granted)
 	slices.Sort(needed)
 	if !slices.Equal(granted, needed) {
 		t.Errorf("the role grants %q\nneeded is %q", granted, needed)
 	}
-	for _, right := range NeededAtHome {
-		if !slices.Contains(Needed, right) {
+	for _, right := range RequiredInOperatorNamespace {
+		if !slices.Contains(Required, right) {
 			t.Errorf("%v is needed at home and not needed", right)
 		}
 	}
@@ -56,21 +56,21 @@ func TestNeededIsTheRole(t *testing.T) {
 // TestAdvice: missing permissions are named as by kubectl, and the command fits into a condition whatever is missing.
 func TestAdvice(t *testing.T) {
 	for name, test := range map[string]struct {
-		lacking lacking
+		lacking missingPermissions
 		want    string
 	}{
 		"one verb": {
-			lacking{"shop", verbs("batch", "jobs", "create")},
+			missingPermissions{"shop", permissionsFor("batch", "jobs", "create")},
 			"the operator may not create jobs.batch in namespace shop: kubectl -n shop create rolebinding scanner-operator-manager " +
 				"--clusterrole=scanner-operator-manager --serviceaccount=home:manager",
 		},
 		"at home": {
-			lacking{"home", slices.Concat(verbs("", "pods", "get", "list"), verbs("example.com", "scanners/status", "patch"))},
+			missingPermissions{"home", slices.Concat(permissionsFor("", "pods", "get", "list"), permissionsFor("example.com", "scanners/status", "patch"))},
 			"the operator may not get, list pods; patch scanners/status.example.com in namespace home: kubectl -n home create rolebinding scanner-operator-workers " +
 				"--clusterrole=scanner-operator-manager --serviceaccount=home:manager",
 		},
 		"everywhere": {
-			lacking{"", verbs("", "pods", "patch")},
+			missingPermissions{"", permissionsFor("", "pods", "patch")},
 			"the operator may not patch pods in all namespaces: apply the manifests of its version again, or see what its roles allow " +
 				"(kubectl describe clusterrole,clusterrolebinding scanner-operator-manager)",
 		},
@@ -80,7 +80,7 @@ func TestAdvice(t *testing.T) {
 		}
 	}
 	longest := strings.Repeat("a", 63)
-	all := lacking{longest, Needed}.advice("scanner-operator-system:scanner-operator-manager", "home")
+	all := missingPermissions{longest, Required}.advice("scanner-operator-system:scanner-operator-manager", "home")
 	if len(all) > v1alpha1.MaxMessageBytes || !strings.Contains(all, "get, list, watch, patch pods; ") {
 		t.Errorf("%d bytes: %s", len(all), all)
 	}

@@ -44,17 +44,17 @@ func refuse(status int, format string, args ...any) error {
 	return &refusal{status: status, text: fmt.Sprintf(format, args...)}
 }
 
-// putOff returns a refusal of a request that may succeed later.
-func putOff(status int, after time.Duration, text string) error {
+// refuseTemporarily returns a refusal of a request that may succeed later.
+func refuseTemporarily(status int, after time.Duration, text string) error {
 	return &refusal{status: status, text: text, retryAfter: after}
 }
 
-// Bounds of the token caches, which are keyed by hash. A token or pod that is deleted stays valid for at most knownTime. Its Job is looked
+// Bounds of the token caches, which are keyed by hash. A token or pod that is deleted stays valid for at most validTTL. Its Job is looked
 // up at every request.
 const (
 	maxTokens     = 4096
-	knownTime     = time.Minute
-	refusedTime   = 10 * time.Second
+	validTTL      = time.Minute
+	refusedTTL    = 10 * time.Second
 	maxTokenBytes = 16 << 10
 	// maxReviews is how many token reviews run at a time, and maxClientReviews how many of them for one client address. Further requests
 	// wait, at most reviewTime.
@@ -63,8 +63,8 @@ const (
 	reviewTime       = 15 * time.Second
 )
 
-// errReviews refuses a caller whose token could not be reviewed within reviewTime.
-var errReviews = putOff(http.StatusServiceUnavailable, spoolRetry, "too many tokens to review at once")
+// errReviewTimeout refuses a caller whose token could not be reviewed within reviewTime.
+var errReviewTimeout = refuseTemporarily(http.StatusServiceUnavailable, spoolRetry, "too many tokens to review at once")
 
 // authenticator finds the Job that a request comes from. It keeps only hashes of tokens.
 type authenticator struct {
@@ -73,15 +73,15 @@ type authenticator struct {
 	jobs   store.Jobs
 	worker string // the image of current Jobs
 
-	known   *cache.LRUExpireCache // identity by token hash
-	refused *cache.LRUExpireCache // *refusal by token hash; separate, so that invented tokens do not evict those of workers
-	asking  *clientSlots
+	validTokens   *cache.LRUExpireCache // identity by token hash
+	refusedTokens *cache.LRUExpireCache // *refusal by token hash; separate, so that invented tokens do not evict those of workers
+	reviewSlots   *clientSlots
 }
 
 func newAuthenticator(i *Ingest) authenticator {
 	return authenticator{
-		client: i.Client, reader: i.Reader, jobs: i.Store, worker: i.WorkerImage, asking: newClientSlots(maxReviews, maxClientReviews),
-		known: cache.NewLRUExpireCacheWithClock(maxTokens, i.Clock), refused: cache.NewLRUExpireCacheWithClock(maxTokens, i.Clock),
+		client: i.Client, reader: i.Reader, jobs: i.Store, worker: i.WorkerImage, reviewSlots: newClientSlots(maxReviews, maxClientReviews),
+		validTokens: cache.NewLRUExpireCacheWithClock(maxTokens, i.Clock), refusedTokens: cache.NewLRUExpireCacheWithClock(maxTokens, i.Clock),
 	}
 }
 
@@ -125,19 +125,19 @@ func (a *authenticator) identify(r *http.Request) (identity, error) {
 		return identity{}, refuse(http.StatusUnauthorized, "a bearer token is needed")
 	}
 	hash := sha256.Sum256([]byte(token))
-	if caller, found := a.known.Get(hash); found {
+	if caller, found := a.validTokens.Get(hash); found {
 		return caller.(identity), nil
 	}
-	if err, found := a.refused.Get(hash); found {
+	if err, found := a.refusedTokens.Get(hash); found {
 		return identity{}, err.(*refusal)
 	}
-	caller, err := a.ask(r.Context(), clientAddress(r), token)
+	caller, err := a.reviewToken(r.Context(), clientAddress(r), token)
 	var refused *refusal
 	switch {
 	case err == nil:
-		a.known.Add(hash, caller, knownTime)
+		a.validTokens.Add(hash, caller, validTTL)
 	case errors.As(err, &refused) && refused.retryAfter == 0:
-		a.refused.Add(hash, refused, refusedTime)
+		a.refusedTokens.Add(hash, refused, refusedTTL)
 	}
 	return caller, err
 }
@@ -152,19 +152,19 @@ func clientAddress(r *http.Request) string {
 	return host
 }
 
-// ask has the API server review a client's token and reads the pod that the token is bound to. It waits at most reviewTime.
-func (a *authenticator) ask(ctx context.Context, client, token string) (identity, error) {
+// reviewToken has the API server review a client's token and reads the pod that the token is bound to. It waits at most reviewTime.
+func (a *authenticator) reviewToken(ctx context.Context, client, token string) (identity, error) {
 	bounded, cancel := context.WithTimeout(ctx, reviewTime)
 	defer cancel()
-	caller, err := a.askInTime(bounded, client, token)
+	caller, err := a.identifyPod(bounded, client, token)
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-		return identity{}, errReviews
+		return identity{}, errReviewTimeout
 	}
 	return caller, err
 }
 
-func (a *authenticator) askInTime(ctx context.Context, client, token string) (identity, error) {
-	release, err := a.asking.acquire(ctx, client)
+func (a *authenticator) identifyPod(ctx context.Context, client, token string) (identity, error) {
+	release, err := a.reviewSlots.acquire(ctx, client)
 	if err != nil {
 		return identity{}, err
 	}

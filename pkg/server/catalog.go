@@ -27,8 +27,8 @@ const maxText = 256
 // maxHeader bounds the JSON line at the start of a catalog Job's upload, in bytes.
 const maxHeader = 64 << 10
 
-// errTaken refuses a second result of a Job.
-var errTaken = refuse(http.StatusConflict, "this Job has brought another result already")
+// errResultExists refuses a second result of a Job.
+var errResultExists = refuse(http.StatusConflict, "this Job has brought another result already")
 
 // putResult receives the result of a catalog Job in one request and one temporary file. Each Job has one result.
 func (i *Ingest) putResult(w http.ResponseWriter, r *http.Request, job store.Job) (err error) {
@@ -40,20 +40,20 @@ func (i *Ingest) putResult(w http.ResponseWriter, r *http.Request, job store.Job
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	default:
-		return errTaken
+		return errResultExists
 	}
 	// An expired deadline aborts reading the body at once.
-	if err := i.spool.enter(job.UID, func() { allowReading(w, -time.Minute) }); err != nil {
+	if err := i.spool.begin(job.UID, func() { setBodyDeadline(w, -time.Minute) }); err != nil {
 		return err
 	}
-	defer func() { i.spool.leave(job.UID, isFinal(err)) }()
-	allowReading(w, uploadTime)
+	defer func() { i.spool.finish(job.UID, isPermanent(err)) }()
+	setBodyDeadline(w, uploadTime)
 	received, err := i.spool.receive(namespaceOf(job), http.MaxBytesReader(w, r.Body, i.Limits.Catalog), digest)
 	if err != nil {
 		return err
 	}
 	defer received.remove()
-	allReceived(w)
+	clearBodyDeadline(w)
 	// The result is checked and stored even if the sender hangs up now. A sender could otherwise make the manager check the same upload
 	// any number of times, since an upload counts as refused only after the check.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), uploadTime)
@@ -73,8 +73,8 @@ func namespaceOf(job store.Job) string {
 	return job.ScannerNamespace
 }
 
-// isFinal reports whether an upload was refused for its content, and not for a lack of space or time.
-func isFinal(err error) bool {
+// isPermanent reports whether an upload was refused for its content, and not for a lack of space or time.
+func isPermanent(err error) bool {
 	var refused *refusal
 	if errors.As(err, &refused) {
 		return refused.retryAfter == 0
@@ -90,7 +90,7 @@ func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload
 		return err
 	}
 	defer release()
-	brought, err := readBrought(received.File)
+	brought, err := parseResult(received.File)
 	if err != nil {
 		return err
 	}
@@ -102,9 +102,9 @@ func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload
 		return err
 	}
 	kept, err := i.Store.SaveJobResult(ctx, store.JobResult{
-		Catalogued: store.Catalogued{
+		Catalog: store.Catalog{
 			Engine: i.Engine.Engine(), Key: job.Key, Scope: job.Scope, PlatformDigest: platformDigest,
-			Distro: clip(brought.result.Distro), Packages: brought.result.Packages, Tool: clip(brought.result.Tool), CataloguedAt: i.Clock.Now(),
+			Distro: truncate(brought.result.Distro), Packages: brought.result.Packages, Tool: truncate(brought.result.Tool), CatalogedAt: i.Clock.Now(),
 			Namespace: namespaceOf(job),
 		},
 		JobUID: job.UID, Digest: digest, Size: brought.result.SBOMSize + brought.result.MatchInputSize,
@@ -112,16 +112,16 @@ func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload
 		Budget:    i.StoreBytes,
 	})
 	if err != nil {
-		return i.notSaved(err, job)
+		return i.storeRefusal(err, job)
 	}
 	i.Log.Info("Cataloged an image", "image", job.Key.String(), "scope", job.Scope, "platformDigest", platformDigest,
 		"packages", brought.result.Packages, "kept", kept)
-	i.Engine.Catalogued(ctx, job)
+	i.Engine.RecordCatalog(ctx, job)
 	return nil
 }
 
-// notSaved translates an error of the store into a refusal.
-func (i *Ingest) notSaved(err error, job store.Job) error {
+// storeRefusal translates an error of the store into a refusal.
+func (i *Ingest) storeRefusal(err error, job store.Job) error {
 	switch {
 	case errors.Is(err, store.ErrOverBudget):
 		i.metrics.overBudget.WithLabelValues("store").Inc()
@@ -129,27 +129,27 @@ func (i *Ingest) notSaved(err error, job store.Job) error {
 		return refuse(http.StatusRequestEntityTooLarge, "the SBOMs and findings of the namespace %q have used up their room in the store "+
 			"(ingest.storeSizePerNamespace in the operator's configuration)", namespaceOf(job))
 	case errors.Is(err, store.ErrResultTaken):
-		return errTaken
+		return errResultExists
 	case errors.Is(err, store.ErrNotFound):
 		return refuse(http.StatusForbidden, "the Job has ended")
 	}
 	return err
 }
 
-// brought is a parsed upload.
-type brought struct {
+// parsedResult is a parsed upload.
+type parsedResult struct {
 	result           workerapi.CatalogResult
 	manifests        []*io.SectionReader
 	sbom, matchInput *io.SectionReader
 }
 
-// readBrought splits an upload into its documents. Missing or trailing bytes are an error.
-func readBrought(file *os.File) (*brought, error) {
+// parseResult splits an upload into its documents. Missing or trailing bytes are an error.
+func parseResult(file *os.File) (*parsedResult, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
 	}
-	b := &brought{}
+	b := &parsedResult{}
 	line, err := bufio.NewReaderSize(io.NewSectionReader(file, 0, maxHeader), maxHeader).ReadSlice('\n')
 	if err == nil {
 		err = json.Unmarshal(line, &b.result)
@@ -157,14 +157,14 @@ func readBrought(file *os.File) (*brought, error) {
 	if err != nil {
 		return nil, refuse(http.StatusBadRequest, "the body does not begin with a line of JSON that says what follows, of at most %d KiB: %v", maxHeader>>10, err)
 	}
-	if err := b.cut(file, int64(len(line)), info.Size()); err != nil {
+	if err := b.split(file, int64(len(line)), info.Size()); err != nil {
 		return nil, refuse(http.StatusUnprocessableEntity, "%v", err)
 	}
 	return b, nil
 }
 
-// cut sets the documents, which fill the file from one offset to another.
-func (b *brought) cut(file io.ReaderAt, at, end int64) error {
+// split sets the documents, which fill the file from one offset to another.
+func (b *parsedResult) split(file io.ReaderAt, at, end int64) error {
 	if n := len(b.result.ManifestSizes); n < 1 || n > workerapi.MaxManifests {
 		return fmt.Errorf("manifestSizes: %d documents, want 1 to %d", n, workerapi.MaxManifests)
 	}
@@ -196,7 +196,7 @@ func (b *brought) cut(file io.ReaderAt, at, end int64) error {
 }
 
 // checkContents decompresses both documents to verify them, and rewinds them.
-func (i *Ingest) checkContents(b *brought) error {
+func (i *Ingest) checkContents(b *parsedResult) error {
 	if err := verifyZstd(b.sbom, i.Limits.SBOMContent); err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func (i *Ingest) checkContents(b *brought) error {
 
 // platformDigest returns the digest of the platform's manifest. It fails unless the uploaded documents lead from the requested digest to
 // that manifest.
-func (b *brought) platformDigest(key image.Key) (string, error) {
+func (b *parsedResult) platformDigest(key image.Key) (string, error) {
 	root, err := v1.NewHash(key.Digest)
 	if err != nil {
 		return "", err
@@ -244,5 +244,5 @@ func checkResult(result workerapi.CatalogResult, job store.Job) error {
 	return nil
 }
 
-// clip cuts a text to maxText bytes, without a partial character at its end.
-func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxText)], "") }
+// truncate cuts a text to maxText bytes, without a partial character at its end.
+func truncate(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxText)], "") }

@@ -49,21 +49,21 @@ func (a *ingestAPI) stored(platformDigest string, scope store.Scope, artifact st
 // catalogued reports whether the image "web" is in the store.
 func (a *ingestAPI) catalogued(scope store.Scope) bool {
 	a.t.Helper()
-	_, err := a.store.Catalogued(a.t.Context(), "grype", web, scope)
+	_, err := a.store.Catalog(a.t.Context(), "grype", web, scope)
 	return err == nil
 }
 
-// TestCatalogStory: a Job uploads its result in one request. The result is stored for the image in the manager's record, and for the
+// TestCatalogUpload: a Job uploads its result in one request. The result is stored for the image in the manager's record, and for the
 // manifest that the manager itself verified.
-func TestCatalogStory(t *testing.T) {
+func TestCatalogUpload(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobCatalog, "catalog")
-	brought := aParcel(t, func(p *parcel) { p.result.Image = "docker.io/library/another" })
-	w.want(w.brings(brought), http.StatusNoContent, "")
-	got, err := a.store.Catalogued(t.Context(), "grype", web, store.Cluster)
+	brought := newCatalogUpload(t, func(p *catalogUpload) { p.result.Image = "docker.io/library/another" })
+	w.want(w.uploadResult(brought), http.StatusNoContent, "")
+	got, err := a.store.Catalog(t.Context(), "grype", web, store.Cluster)
 	a.must(err)
-	want := store.Catalogued{
-		Engine: "grype", Key: web, Scope: store.Cluster, PlatformDigest: webPlatform, Distro: "debian 12", Packages: 7, Tool: "syft 1.42.3", CataloguedAt: noon,
+	want := store.Catalog{
+		Engine: "grype", Key: web, Scope: store.Cluster, PlatformDigest: webPlatform, Distro: "debian 12", Packages: 7, Tool: "syft 1.42.3", CatalogedAt: noon,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("catalog (-want +got):\n%s", diff)
@@ -84,12 +84,12 @@ func TestUploadsThatAreRefused(t *testing.T) {
 	text := []byte(strings.Repeat("an SBOM, ", 1000))
 	whole := compressed(t, text)
 	bomb := compressed(t, make([]byte, 10<<20))
-	is := func(sbom []byte) func(*parcel) { return func(p *parcel) { p.sbom = sbom } }
-	wrong := func(mistake func(*workerapi.CatalogResult)) func(*parcel) {
-		return func(p *parcel) { p.mistake = mistake }
+	is := func(sbom []byte) func(*catalogUpload) { return func(p *catalogUpload) { p.sbom = sbom } }
+	wrong := func(mistake func(*workerapi.CatalogResult)) func(*catalogUpload) {
+		return func(p *catalogUpload) { p.corruptHeader = mistake }
 	}
 	for name, tt := range map[string]struct {
-		change func(*parcel)
+		change func(*catalogUpload)
 		status int
 		text   string
 	}{
@@ -102,32 +102,36 @@ func TestUploadsThatAreRefused(t *testing.T) {
 		"too large unpacked":                {is(bomb), http.StatusRequestEntityTooLarge, "the body is too large"},
 		"the largest window":                {is(windowOf(25)), http.StatusNoContent, ""},
 		"a window that no worker takes":     {is(windowOf(26)), http.StatusBadRequest, "not whole zstd"},
-		"a match input that is not zstd":    {func(p *parcel) { p.matchInput = []byte("plain text") }, http.StatusBadRequest, "the match input is not whole"},
-		"a match input that is no document": {func(p *parcel) { p.matchInput = compressed(t, []byte("hello")) }, http.StatusBadRequest, "the match input is not whole"},
-		"a match input that is cut short":   {func(p *parcel) { p.matchInput = compressed(t, []byte(`{"artifacts":[{}`)) }, http.StatusBadRequest, "the match input is not whole"},
-		"a match input that is a list":      {func(p *parcel) { p.matchInput = compressed(t, []byte(`[]`)) }, http.StatusBadRequest, "it is no object"},
-		"as many packages as fit":           {func(p *parcel) { p.matchInput = inputOf(t, workerapi.MaxPackages) }, http.StatusNoContent, ""},
-		"more packages than a worker holds": {func(p *parcel) { p.matchInput = inputOf(t, workerapi.MaxPackages+1) }, http.StatusUnprocessableEntity, "exclude the image"},
-		"more relationships than a worker holds": {func(p *parcel) {
+		"a match input that is not zstd":    {func(p *catalogUpload) { p.matchInput = []byte("plain text") }, http.StatusBadRequest, "the match input is not whole"},
+		"a match input that is no document": {func(p *catalogUpload) { p.matchInput = compressed(t, []byte("hello")) }, http.StatusBadRequest, "the match input is not whole"},
+		"a match input that is cut short":   {func(p *catalogUpload) { p.matchInput = compressed(t, []byte(`{"artifacts":[{}`)) }, http.StatusBadRequest, "the match input is not whole"},
+		"a match input that is a list":      {func(p *catalogUpload) { p.matchInput = compressed(t, []byte(`[]`)) }, http.StatusBadRequest, "it is no object"},
+		"as many packages as fit":           {func(p *catalogUpload) { p.matchInput = inputOf(t, workerapi.MaxPackages) }, http.StatusNoContent, ""},
+		"more packages than a worker holds": {func(p *catalogUpload) { p.matchInput = inputOf(t, workerapi.MaxPackages+1) }, http.StatusUnprocessableEntity, "exclude the image"},
+		"more relationships than a worker holds": {func(p *catalogUpload) {
 			p.matchInput = compressed(t, []byte(`{"artifacts":[{}],"artifactRelationships":[`+strings.Repeat(`{},`, workerapi.MaxPackages)+`{}]}`))
 		}, http.StatusUnprocessableEntity, "belong to another one; exclude the image"},
-		"a match input that is nested deeply": {func(p *parcel) { p.matchInput = compressed(t, []byte(`{"a":`+strings.Repeat("[", maxNesting+1))) },
+		"a match input that is nested deeply": {func(p *catalogUpload) {
+			p.matchInput = compressed(t, []byte(`{"a":`+strings.Repeat("[", maxNesting+1)))
+		},
 			http.StatusUnprocessableEntity, "levels of lists and objects"},
-		"a match input with an endless text": {func(p *parcel) { p.matchInput = compressed(t, []byte(`{"a":"`+strings.Repeat("x", 3<<20))) }, http.StatusRequestEntityTooLarge, "a part of the document"},
-		"a match input that is too large": {func(p *parcel) { p.matchInput = compressed(t, []byte(`{"x":[1`+strings.Repeat(",1", 3<<20)+"]}")) },
+		"a match input with an endless text": {func(p *catalogUpload) { p.matchInput = compressed(t, []byte(`{"a":"`+strings.Repeat("x", 3<<20))) }, http.StatusRequestEntityTooLarge, "a part of the document"},
+		"a match input that is too large": {func(p *catalogUpload) {
+			p.matchInput = compressed(t, []byte(`{"x":[1`+strings.Repeat(",1", 3<<20)+"]}"))
+		},
 			http.StatusRequestEntityTooLarge, "the body is too large"},
 		"more than it says": {wrong(func(r *workerapi.CatalogResult) { r.SBOMSize-- }), http.StatusUnprocessableEntity, "1 bytes more"},
 		"less than it says": {wrong(func(r *workerapi.CatalogResult) { r.MatchInputSize++ }), http.StatusUnprocessableEntity, "-1 bytes more"},
 		"a document of less than nothing": {wrong(func(r *workerapi.CatalogResult) { r.SBOMSize, r.MatchInputSize = r.SBOMSize+r.MatchInputSize+9, -9 }),
 			http.StatusUnprocessableEntity, "does not fit"},
-		"no manifests":       {func(p *parcel) { p.manifests = nil }, http.StatusUnprocessableEntity, "0 documents"},
-		"too many manifests": {func(p *parcel) { p.manifests = make([][]byte, workerapi.MaxManifests+1) }, http.StatusUnprocessableEntity, "34 documents"},
-		"a very long line":   {func(p *parcel) { p.result.Tool = strings.Repeat("x", maxHeader) }, http.StatusBadRequest, "does not begin with a line of JSON"},
+		"no manifests":       {func(p *catalogUpload) { p.manifests = nil }, http.StatusUnprocessableEntity, "0 documents"},
+		"too many manifests": {func(p *catalogUpload) { p.manifests = make([][]byte, workerapi.MaxManifests+1) }, http.StatusUnprocessableEntity, "34 documents"},
+		"a very long line":   {func(p *catalogUpload) { p.result.Tool = strings.Repeat("x", maxHeader) }, http.StatusBadRequest, "does not begin with a line of JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newIngestAPI(t, Limits{Catalog: 512 << 10, SBOMContent: 1 << 20, MatchInputContent: 4 << 20, JSON: 1 << 10})
 			w := a.job(store.JobCatalog, "catalog")
-			w.want(w.brings(aParcel(t, tt.change)), tt.status, tt.text)
+			w.want(w.uploadResult(newCatalogUpload(t, tt.change)), tt.status, tt.text)
 			if got := a.catalogued(store.Cluster); got != (tt.status == http.StatusNoContent) {
 				t.Errorf("the image is cataloged: %v", got)
 			}
@@ -144,7 +148,7 @@ func inputOf(t *testing.T, packages int) []byte {
 
 // TestDamagedUploads: a body that does not have the announced digest is refused, whatever its content.
 func TestDamagedUploads(t *testing.T) {
-	body := aParcel(t).body(t)
+	body := newCatalogUpload(t).body(t)
 	for name, tt := range map[string]struct {
 		body   []byte
 		digest string
@@ -182,11 +186,11 @@ func windowOf(power byte) []byte {
 	return append(body, 1, 0, 0) // a last, empty, raw block
 }
 
-// TestGoneInTheMiddle: a worker whose connection breaks leaves nothing behind.
-func TestGoneInTheMiddle(t *testing.T) {
+// TestBrokenConnection: a worker whose connection breaks leaves nothing behind.
+func TestBrokenConnection(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	reader, writer := io.Pipe()
-	answered := a.job(store.JobCatalog, "catalog").begins(reader)
+	answered := a.job(store.JobCatalog, "catalog").startUpload(reader)
 	_, err := writer.Write(make([]byte, 1<<20))
 	a.must(err)
 	writer.CloseWithError(errTrouble)
@@ -215,8 +219,8 @@ func TestResultsThatAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newIngestAPI(t, Limits{})
 			w := a.job(store.JobCatalog, "catalog")
-			w.want(w.brings(aParcel(t, func(p *parcel) { tt.change(&p.result) })), tt.status, tt.text)
-			catalogued, err := a.store.Catalogued(t.Context(), "grype", web, store.Cluster)
+			w.want(w.uploadResult(newCatalogUpload(t, func(p *catalogUpload) { tt.change(&p.result) })), tt.status, tt.text)
+			catalogued, err := a.store.Catalog(t.Context(), "grype", web, store.Cluster)
 			if (err == nil) != (tt.status == http.StatusNoContent) {
 				t.Errorf("the catalog: %v", err)
 			}
@@ -257,28 +261,28 @@ func TestManifestsThatAreRefused(t *testing.T) {
 			if tt.want == "" {
 				status, text = http.StatusUnprocessableEntity, "the manifest is not one of the image"
 			}
-			w.want(w.brings(aParcel(t, func(p *parcel) { p.manifests = tt.manifests })), status, text)
-			if got, _ := a.store.Catalogued(t.Context(), "grype", key, "shop"); got.PlatformDigest != tt.want {
+			w.want(w.uploadResult(newCatalogUpload(t, func(p *catalogUpload) { p.manifests = tt.manifests })), status, text)
+			if got, _ := a.store.Catalog(t.Context(), "grype", key, "shop"); got.PlatformDigest != tt.want {
 				t.Errorf("the platform's manifest is %q, want %q", got.PlatformDigest, tt.want)
 			}
 		})
 	}
 }
 
-// TestAJobReplacesNoOtherImagesSBOM: a second image with the same platform manifest uses the SBOM that the first image's Job stored.
-func TestAJobReplacesNoOtherImagesSBOM(t *testing.T) {
+// TestSharedManifestKeepsFirstSBOM: a second image with the same platform manifest uses the SBOM that the first image's Job stored.
+func TestSharedManifestKeepsFirstSBOM(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
-	a.job(store.JobCatalog, "victim").catalogs()
+	a.job(store.JobCatalog, "victim").uploadValidResult()
 	hostile := index(child(webManifest, "amd64"), child(manifest("hostile"), "arm64"))
 	key := image.Key{Digest: digest(string(hostile)), Platform: amd64}
 	a.must(a.store.SaveJob(t.Context(), store.Job{Namespace: operatorNamespace, Name: "hostile", UID: "uid-of-hostile", Purpose: store.JobCatalog, Key: key, CreatedAt: noon, Worker: workerImage}))
 	w := a.worker(operatorNamespace, "hostile-pod", "uid-of-hostile")
-	w.want(w.brings(aParcel(t, func(p *parcel) {
+	w.want(w.uploadResult(newCatalogUpload(t, func(p *catalogUpload) {
 		p.manifests, p.result.Packages = [][]byte{hostile, webManifest}, 0
 		p.sbom = compressed(t, []byte("poisoned SBOM"))
 	})), http.StatusNoContent, "")
 	for _, k := range []image.Key{web, key} {
-		got, err := a.store.Catalogued(t.Context(), "grype", k, store.Cluster)
+		got, err := a.store.Catalog(t.Context(), "grype", k, store.Cluster)
 		if err != nil || got.PlatformDigest != webPlatform || got.Packages != 7 {
 			t.Errorf("%s leads to %+v, %v; want what the victim's Job stored", k, got, err)
 		}
@@ -294,13 +298,13 @@ func TestOneResult(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobCatalog, "catalog")
 	for range 3 {
-		w.catalogs()
+		w.uploadValidResult()
 	}
 	if len(a.engine.catalogued) != 1 {
 		t.Errorf("the engine hears of %d results, want one", len(a.engine.catalogued))
 	}
-	w.want(w.brings(aParcel(t, func(p *parcel) { p.result.Packages = 0 })), http.StatusConflict, "has brought another result")
-	if got, err := a.store.Catalogued(t.Context(), "grype", web, store.Cluster); err != nil || got.Packages != 7 {
+	w.want(w.uploadResult(newCatalogUpload(t, func(p *catalogUpload) { p.result.Packages = 0 })), http.StatusConflict, "has brought another result")
+	if got, err := a.store.Catalog(t.Context(), "grype", web, store.Cluster); err != nil || got.Packages != 7 {
 		t.Errorf("the catalog is %+v, %v", got, err)
 	}
 }
@@ -309,14 +313,14 @@ func TestOneResult(t *testing.T) {
 func TestRefusedUploads(t *testing.T) {
 	a := newIngestAPI(t, Limits{Catalog: 512 << 10, SBOMContent: 1 << 20, MatchInputContent: 4 << 20, JSON: 1 << 10})
 	w := a.job(store.JobCatalog, "catalog")
-	w.want(w.brings(aParcel(t, func(p *parcel) { p.sbom = make([]byte, 1<<20) })), http.StatusRequestEntityTooLarge, "the body is too large")
+	w.want(w.uploadResult(newCatalogUpload(t, func(p *catalogUpload) { p.sbom = make([]byte, 1<<20) })), http.StatusRequestEntityTooLarge, "the body is too large")
 	for range maxRefused - 1 {
-		w.want(w.brings(aParcel(t, func(p *parcel) { p.sbom = []byte("plain text") })), http.StatusBadRequest, "not whole zstd")
+		w.want(w.uploadResult(newCatalogUpload(t, func(p *catalogUpload) { p.sbom = []byte("plain text") })), http.StatusBadRequest, "not whole zstd")
 	}
-	w.want(w.brings(aParcel(t)), http.StatusForbidden, "no further one is read")
-	a.job(store.JobCatalog, "other").catalogs()
+	w.want(w.uploadResult(newCatalogUpload(t)), http.StatusForbidden, "no further one is read")
+	a.job(store.JobCatalog, "other").uploadValidResult()
 	a.must(a.store.EndJob(t.Context(), operatorNamespace, "catalog", noon, true))
-	a.must(a.ingest.Tidy(t.Context()))
+	a.must(a.ingest.Sweep(t.Context()))
 	if known := a.ingest.spool.jobs(); len(known) > 0 {
 		t.Errorf("the spool remembers %v, want no Job that has ended", known)
 	}
@@ -326,7 +330,7 @@ func TestRefusedUploads(t *testing.T) {
 func TestUploadsWithoutASender(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobCatalog, "catalog")
-	body := aParcel(t, func(p *parcel) { p.sbom = []byte("plain text") }).body(t)
+	body := newCatalogUpload(t, func(p *catalogUpload) { p.sbom = []byte("plain text") }).body(t)
 	for range maxRefused {
 		for range maxChecking {
 			a.ingest.checking <- struct{}{} // the check waits until the sender is gone
@@ -341,16 +345,16 @@ func TestUploadsWithoutASender(t *testing.T) {
 		}
 		a.eventuallyReceivesNothing()
 	}
-	w.want(w.brings(aParcel(t)), http.StatusForbidden, "no further one is read")
+	w.want(w.uploadResult(newCatalogUpload(t)), http.StatusForbidden, "no further one is read")
 }
 
 // TestAfterTheJob: when the manager has removed the Job, its pod has nothing more to say.
 func TestAfterTheJob(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobCatalog, "catalog")
-	w.catalogs()
+	w.uploadValidResult()
 	a.must(a.store.DeleteJob(t.Context(), operatorNamespace, "catalog"))
-	w.want(w.brings(aParcel(t)), http.StatusForbidden, "has ended")
+	w.want(w.uploadResult(newCatalogUpload(t)), http.StatusForbidden, "has ended")
 }
 
 // TestSpoolIsEmptiedAtStart: files of an earlier process are deleted.
@@ -379,10 +383,10 @@ func TestMemory(t *testing.T) {
 	w := a.job(store.JobCatalog, "catalog")
 	length, err := io.Copy(io.Discard, &frames{left: size / frameSize})
 	a.must(err)
-	before := aParcel(t, func(p *parcel) {
-		p.sbom, p.mistake = nil, func(r *workerapi.CatalogResult) { r.SBOMSize = length }
+	before := newCatalogUpload(t, func(p *catalogUpload) {
+		p.sbom, p.corruptHeader = nil, func(r *workerapi.CatalogResult) { r.SBOMSize = length }
 	}).body(t)
-	input := anInput(t)
+	input := newMatchInput(t)
 	body := func() io.Reader {
 		return io.MultiReader(bytes.NewReader(before[:len(before)-len(input)]), &frames{left: size / frameSize}, bytes.NewReader(input))
 	}

@@ -78,7 +78,7 @@ type recordingEngine struct {
 
 func (e *recordingEngine) Engine() string { return "grype" }
 
-func (e *recordingEngine) Catalogued(_ context.Context, job store.Job) {
+func (e *recordingEngine) RecordCatalog(_ context.Context, job store.Job) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.catalogued = append(e.catalogued, job)
@@ -90,14 +90,14 @@ func (e *recordingEngine) RecordOverBudget(job store.Job) {
 	e.overBudget = append(e.overBudget, job.Name)
 }
 
-func (e *recordingEngine) DatabaseReported(_ context.Context, status workerapi.DatabaseStatus) (time.Time, error) {
+func (e *recordingEngine) RecordDatabase(_ context.Context, status workerapi.DatabaseStatus) (time.Time, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.statuses = append(e.statuses, status)
 	return e.wanted, e.err
 }
 
-func (e *recordingEngine) Wanted(_ context.Context, built time.Time) (time.Time, bool, error) {
+func (e *recordingEngine) WantedDatabase(_ context.Context, built time.Time) (time.Time, bool, error) {
 	return e.wanted, built.Equal(e.current), e.err
 }
 
@@ -338,33 +338,33 @@ func compress(content []byte, options ...zstd.EOption) ([]byte, error) {
 	return body.Bytes(), err
 }
 
-// catalogs has a worker upload a valid result for the image "web".
-func (w *worker) catalogs() {
+// uploadValidResult has a worker upload a valid result for the image "web".
+func (w *worker) uploadValidResult() {
 	w.api.t.Helper()
-	w.want(w.brings(aParcel(w.api.t)), http.StatusNoContent, "")
+	w.want(w.uploadResult(newCatalogUpload(w.api.t)), http.StatusNoContent, "")
 }
 
-// brings uploads a catalog Job's result.
-func (w *worker) brings(p parcel) answer {
+// uploadResult uploads a catalog Job's result.
+func (w *worker) uploadResult(p catalogUpload) answer {
 	w.api.t.Helper()
 	return w.put(workerapi.PathCatalogResult, p.body(w.api.t))
 }
 
-// parcel is the result of a catalog Job.
-type parcel struct {
+// catalogUpload is the result of a catalog Job.
+type catalogUpload struct {
 	result           workerapi.CatalogResult
 	manifests        [][]byte
 	sbom, matchInput []byte
-	// mistake changes the header of the upload; nil for none.
-	mistake func(*workerapi.CatalogResult)
+	// corruptHeader changes the header of the upload; nil for none.
+	corruptHeader func(*workerapi.CatalogResult)
 }
 
-// aParcel returns a result for the image "web".
-func aParcel(t testing.TB, changes ...func(*parcel)) parcel {
+// newCatalogUpload returns a result for the image "web".
+func newCatalogUpload(t testing.TB, changes ...func(*catalogUpload)) catalogUpload {
 	t.Helper()
-	p := parcel{
+	p := catalogUpload{
 		result:    workerapi.CatalogResult{Image: "docker.io/library/web", Platform: "linux/amd64", Distro: "debian 12", Packages: 7, Tool: "syft 1.42.3"},
-		manifests: [][]byte{webIndex, webManifest}, sbom: compressed(t, []byte("SBOM")), matchInput: anInput(t),
+		manifests: [][]byte{webIndex, webManifest}, sbom: compressed(t, []byte("SBOM")), matchInput: newMatchInput(t),
 	}
 	for _, change := range changes {
 		change(&p)
@@ -372,19 +372,19 @@ func aParcel(t testing.TB, changes ...func(*parcel)) parcel {
 	return p
 }
 
-// anInput returns a match input with one package.
-func anInput(t testing.TB) []byte { return compressed(t, []byte(`{"artifacts":[{}]}`)) }
+// newMatchInput returns a match input with one package.
+func newMatchInput(t testing.TB) []byte { return compressed(t, []byte(`{"artifacts":[{}]}`)) }
 
 // body returns the parcel as it is sent.
-func (p parcel) body(t testing.TB) []byte {
+func (p catalogUpload) body(t testing.TB) []byte {
 	t.Helper()
 	header := p.result
 	for _, manifest := range p.manifests {
 		header.ManifestSizes = append(header.ManifestSizes, int64(len(manifest)))
 	}
 	header.SBOMSize, header.MatchInputSize = int64(len(p.sbom)), int64(len(p.matchInput))
-	if p.mistake != nil {
-		p.mistake(&header)
+	if p.corruptHeader != nil {
+		p.corruptHeader(&header)
 	}
 	line, err := json.Marshal(header)
 	if err != nil {
@@ -423,17 +423,17 @@ func (w *worker) want(got answer, status int, text string) {
 	}
 }
 
-// uses has a Scanner run the image "web".
-func (a *ingestAPI) uses() {
+// setUsed has a Scanner run the image "web".
+func (a *ingestAPI) setUsed() {
 	a.t.Helper()
-	a.must(a.store.SetUsed(a.t.Context(), store.Used{
+	a.must(a.store.SetUsage(a.t.Context(), store.ImageUsage{
 		Scanner: "scanner", Namespace: "shop", Key: web, Engine: "grype",
 		Workloads: []store.Workload{{Namespace: "shop", Kind: "Deployment", Name: "web", Container: "main", Repository: "docker.io/library/web", Reference: "docker.io/library/web:1"}},
 	}))
 }
 
-// leases requests leases for a match worker.
-func (w *worker) leases() workerapi.LeaseResponse {
+// requestLeases requests leases for a match worker.
+func (w *worker) requestLeases() workerapi.LeaseResponse {
 	w.api.t.Helper()
 	var response workerapi.LeaseResponse
 	w.want(w.post(workerapi.PathLeases, workerapi.LeaseRequest{Built: noon, Max: 10}, &response), http.StatusOK, "")
@@ -443,10 +443,10 @@ func (w *worker) leases() workerapi.LeaseResponse {
 // leased returns a match worker that holds a lease of the image "web", and the paths of the lease.
 func (a *ingestAPI) leased() (w *worker, input, report, failure string) {
 	a.t.Helper()
-	a.uses()
-	a.job(store.JobCatalog, "catalog").catalogs()
+	a.setUsed()
+	a.job(store.JobCatalog, "catalog").uploadValidResult()
 	w = a.job(store.JobMatch, "match")
-	response := w.leases()
+	response := w.requestLeases()
 	if len(response.Leases) != 1 {
 		a.t.Fatalf("%d images are lent, want 1", len(response.Leases))
 	}

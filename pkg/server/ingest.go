@@ -22,14 +22,14 @@ import (
 // Engine is the part of a backend that the ingest API for its workers needs.
 type Engine interface {
 	Engine() string
-	// Catalogued is called after a catalog Job delivered its result.
-	Catalogued(ctx context.Context, job store.Job)
+	// RecordCatalog is called after a catalog Job delivered its result.
+	RecordCatalog(ctx context.Context, job store.Job)
 	// RecordOverBudget records that the result of a catalog Job did not fit into its namespace's storage budget.
 	RecordOverBudget(job store.Job)
-	// DatabaseReported records the status of a worker's vulnerability database and returns the build that the worker should have.
-	DatabaseReported(ctx context.Context, status workerapi.DatabaseStatus) (time.Time, error)
-	// Wanted returns the build that a worker should have. ok means that the worker may match with the build that it has.
-	Wanted(ctx context.Context, built time.Time) (wanted time.Time, ok bool, err error)
+	// RecordDatabase records the status of a worker's vulnerability database and returns the build that the worker should have.
+	RecordDatabase(ctx context.Context, status workerapi.DatabaseStatus) (time.Time, error)
+	// WantedDatabase returns the build that a worker should have. ok means that the worker may match with the build that it has.
+	WantedDatabase(ctx context.Context, built time.Time) (wanted time.Time, ok bool, err error)
 	// RecordContact records that a match worker made a request.
 	RecordContact(job store.Job)
 	// SaveReport and FailMatch end a lease.
@@ -88,7 +88,7 @@ type Limits struct {
 	Catalog, SBOMContent, MatchInputContent, Report, ReportContent, JSON int64
 }
 
-var promisedLimits = Limits{
+var defaultLimits = Limits{
 	Catalog: workerapi.MaxCatalogBytes, SBOMContent: workerapi.MaxSBOMContentBytes, MatchInputContent: workerapi.MaxMatchInputContentBytes,
 	Report: workerapi.MaxReportBytes, ReportContent: workerapi.MaxReportContentBytes, JSON: workerapi.MaxJSONBytes,
 }
@@ -109,7 +109,7 @@ func (s slots) acquire(ctx context.Context) (release func(), err error) {
 // Handler empties the spool and returns the API's handler.
 func (i *Ingest) Handler() (http.Handler, error) {
 	if i.Limits == (Limits{}) {
-		i.Limits = promisedLimits
+		i.Limits = defaultLimits
 	}
 	// An upload that can never fit is refused as too large, instead of being told to retry forever.
 	i.Limits.Catalog = min(i.Limits.Catalog, i.SpoolBytes, i.SpoolShare)
@@ -122,9 +122,9 @@ func (i *Ingest) Handler() (http.Handler, error) {
 	}
 	mux := http.NewServeMux()
 	route := func(method, path string, purpose store.JobPurpose, serve func(http.ResponseWriter, *http.Request, store.Job) error) {
-		mux.Handle(method+" "+path, i.metrics.counted(method+" "+path, func(w http.ResponseWriter, r *http.Request) {
-			i.answer(w, r, func() error {
-				allowReading(w, smallBodyTime)
+		mux.Handle(method+" "+path, i.metrics.instrument(method+" "+path, func(w http.ResponseWriter, r *http.Request) {
+			i.serveErrors(w, r, func() error {
+				setBodyDeadline(w, smallBodyTime)
 				job, err := i.auth.job(r, purpose)
 				if err != nil {
 					return err
@@ -146,16 +146,16 @@ func (i *Ingest) Handler() (http.Handler, error) {
 	return mux, nil
 }
 
-// answer calls serve and translates its error into an HTTP status. The text of a refusal goes to the caller. The text of any other error
+// serveErrors calls serve and translates its error into an HTTP status. The text of a refusal goes to the caller. The text of any other error
 // is only logged, and the caller is told that the manager cannot serve the request now.
-func (i *Ingest) answer(w http.ResponseWriter, r *http.Request, serve func() error) {
+func (i *Ingest) serveErrors(w http.ResponseWriter, r *http.Request, serve func() error) {
 	err := serve()
 	var refused *refusal
 	var tooLarge *http.MaxBytesError
 	switch {
 	case err == nil:
 	case errors.As(err, &refused):
-		i.metrics.putOff(err)
+		i.metrics.countSpoolFull(err)
 		i.Log.Info("Refused a worker's request", "method", r.Method, "path", r.URL.Path, "status", refused.status, "reason", refused.text)
 		if refused.retryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(refused.retryAfter.Seconds())))
@@ -186,24 +186,24 @@ func (i *Ingest) decode(w http.ResponseWriter, r *http.Request, into any) error 
 		}
 		return refuse(http.StatusBadRequest, "the body is not the JSON that is wanted: %v", err)
 	}
-	allReceived(w)
+	clearBodyDeadline(w)
 	return nil
 }
 
-// allowReading gives the caller the given time to send its body. The deadline belongs to the connection, so it uses the real time instead
+// setBodyDeadline gives the caller the given time to send its body. The deadline belongs to the connection, so it uses the real time instead
 // of the injected clock. Writers without a connection have no deadline.
-func allowReading(w http.ResponseWriter, limit time.Duration) {
+func setBodyDeadline(w http.ResponseWriter, limit time.Duration) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit))
 }
 
-// allReceived removes the deadline for the body. Callers need it before any long operation: net/http continues to read in order to detect
+// clearBodyDeadline removes the deadline for the body. Callers need it before any long operation: net/http continues to read in order to detect
 // a closed connection, and would take an expired deadline for one.
-func allReceived(w http.ResponseWriter) {
+func clearBodyDeadline(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 }
 
-// Tidy aborts the uploads of ended Jobs, and updates the metrics of what is stored on behalf of each namespace.
-func (i *Ingest) Tidy(ctx context.Context) error {
+// Sweep aborts the uploads of ended Jobs, and updates the metrics of what is stored on behalf of each namespace.
+func (i *Ingest) Sweep(ctx context.Context) error {
 	// The uploads are listed first. A Job with an upload was recorded before, so it is missing from LiveJobs only if it has ended.
 	uploading := i.spool.jobs()
 	live, err := i.Store.LiveJobs(ctx)
@@ -214,13 +214,13 @@ func (i *Ingest) Tidy(ctx context.Context) error {
 		delete(uploading, job.UID)
 	}
 	for uid := range uploading {
-		i.spool.end(uid)
+		i.spool.abort(uid)
 	}
 	stored, err := i.Store.StoredByNamespace(ctx)
 	if err != nil {
 		return err
 	}
-	i.metrics.store(stored)
+	i.metrics.setStored(stored)
 	return nil
 }
 

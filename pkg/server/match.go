@@ -29,7 +29,7 @@ func (i *Ingest) postDatabase(w http.ResponseWriter, r *http.Request, _ store.Jo
 	if err := i.decode(w, r, &status); err != nil {
 		return err
 	}
-	wanted, err := i.Engine.DatabaseReported(r.Context(), status)
+	wanted, err := i.Engine.RecordDatabase(r.Context(), status)
 	switch {
 	case errors.Is(err, backend.ErrWorkerReplaced):
 		return refuse(http.StatusForbidden, "%v", err)
@@ -41,7 +41,7 @@ func (i *Ingest) postDatabase(w http.ResponseWriter, r *http.Request, _ store.Jo
 
 // postAlive does nothing more, because every request of a match worker is recorded as a contact.
 func (i *Ingest) postAlive(w http.ResponseWriter, _ *http.Request, _ store.Job) error {
-	allReceived(w)
+	clearBodyDeadline(w)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
@@ -58,7 +58,7 @@ func (i *Ingest) postLeases(w http.ResponseWriter, r *http.Request, job store.Jo
 	ticker := i.Clock.NewTicker(leasePoll)
 	defer ticker.Stop()
 	for {
-		response, err := i.lend(r.Context(), job, request.Built, limit)
+		response, err := i.leaseImages(r.Context(), job, request.Built, limit)
 		if err != nil {
 			return err
 		}
@@ -73,10 +73,10 @@ func (i *Ingest) postLeases(w http.ResponseWriter, r *http.Request, job store.Jo
 	}
 }
 
-// lend leases up to limit images, or returns the database build that the worker has to install first.
-func (i *Ingest) lend(ctx context.Context, job store.Job, built time.Time, limit int) (workerapi.LeaseResponse, error) {
+// leaseImages leases up to limit images, or returns the database build that the worker has to install first.
+func (i *Ingest) leaseImages(ctx context.Context, job store.Job, built time.Time, limit int) (workerapi.LeaseResponse, error) {
 	response := workerapi.LeaseResponse{Leases: []workerapi.Lease{}}
-	wanted, ok, err := i.Engine.Wanted(ctx, built)
+	wanted, ok, err := i.Engine.WantedDatabase(ctx, built)
 	if err != nil {
 		return response, err
 	}
@@ -113,7 +113,7 @@ func (i *Ingest) getLeaseInput(w http.ResponseWriter, r *http.Request, job store
 	}
 	defer content.Close()
 	// No body is expected. A client that stops reading is disconnected after artifactTime.
-	allReceived(w)
+	clearBodyDeadline(w)
 	connection := http.NewResponseController(w)
 	_ = connection.SetWriteDeadline(time.Now().Add(artifactTime))
 	defer func() { _ = connection.SetWriteDeadline(time.Time{}) }()
@@ -138,12 +138,12 @@ func (i *Ingest) putReport(w http.ResponseWriter, r *http.Request, job store.Job
 		return err
 	}
 	defer release()
-	allowReading(w, reportTime)
+	setBodyDeadline(w, reportTime)
 	report, err := receiveReport(http.MaxBytesReader(w, r.Body, i.Limits.Report), r.Header.Get(workerapi.DigestHeader), i.Limits.ReportContent)
 	if err != nil {
 		return err
 	}
-	allReceived(w)
+	clearBodyDeadline(w)
 	if err := i.checkData(r.Context(), lease, report); err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (i *Ingest) postFailure(w http.ResponseWriter, r *http.Request, job store.J
 	if failure.Reason == "" {
 		return refuse(http.StatusUnprocessableEntity, "reason: must be said")
 	}
-	failure.Reason = clip(failure.Reason)
+	failure.Reason = truncate(failure.Reason)
 	failure.Message = strings.ToValidUTF8(failure.Message[:min(len(failure.Message), 4*maxText)], "")
 	if err := i.Engine.FailMatch(r.Context(), lease, failure); err != nil {
 		return err

@@ -20,8 +20,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// TestMatchStory: a worker reports its database, leases an image, reads the match input and delivers one report.
-func TestMatchStory(t *testing.T) {
+// TestMatchLifecycle: a worker reports its database, leases an image, reads the match input and delivers one report.
+func TestMatchLifecycle(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w, input, report, failure := a.leased()
 	var order workerapi.DatabaseOrder
@@ -29,14 +29,14 @@ func TestMatchStory(t *testing.T) {
 	if !order.Wanted.Equal(noon) || len(a.engine.statuses) != 1 || a.engine.statuses[0].Tool != "grype" {
 		t.Errorf("the worker is told to have %s, the engine heard %+v", order.Wanted, a.engine.statuses)
 	}
-	if got := w.send(http.MethodGet, input, http.NoBody); got.status != http.StatusOK || got.body != string(anInput(t)) {
+	if got := w.send(http.MethodGet, input, http.NoBody); got.status != http.StatusOK || got.body != string(newMatchInput(t)) {
 		t.Errorf("the input is %s", got)
 	}
 	w.want(w.put(report, reportBody(t, aReport)), http.StatusNoContent, "")
 	if diff := cmp.Diff([]workerapi.Report{aReport}, a.engine.reports); diff != "" {
 		t.Errorf("reports (-want +got):\n%s", diff)
 	}
-	if leases := w.leases().Leases; len(leases) != 0 {
+	if leases := w.requestLeases().Leases; len(leases) != 0 {
 		t.Errorf("what is matched is lent again: %+v", leases)
 	}
 	for _, got := range []answer{
@@ -59,7 +59,7 @@ func TestLeasesOfOthers(t *testing.T) {
 	for _, got := range all(other) {
 		other.want(got, http.StatusConflict, "the lease has ended")
 	}
-	if leases := other.leases().Leases; len(leases) != 0 {
+	if leases := other.requestLeases().Leases; len(leases) != 0 {
 		t.Errorf("the image is lent twice: %+v", leases)
 	}
 	a.clock.Step(10 * time.Minute)
@@ -69,7 +69,7 @@ func TestLeasesOfOthers(t *testing.T) {
 	if len(a.engine.reports)+len(a.engine.failures) != 0 {
 		t.Error("the engine gets reports or failures of leases that have ended")
 	}
-	if leases := other.leases().Leases; len(leases) != 1 {
+	if leases := other.requestLeases().Leases; len(leases) != 1 {
 		t.Errorf("%d images are lent after the first worker's time, want 1", len(leases))
 	}
 }
@@ -137,7 +137,7 @@ func TestFailures(t *testing.T) {
 	if got.Reason != "a"+strings.Repeat("ü", (maxText-1)/2) || got.Message != "a"+strings.Repeat("ü", (4*maxText-1)/2) {
 		t.Errorf("the failure has %d and %d bytes, want at most %d and %d of whole characters", len(got.Reason), len(got.Message), maxText, 4*maxText)
 	}
-	if leases := w.leases().Leases; len(leases) != 0 {
+	if leases := w.requestLeases().Leases; len(leases) != 0 {
 		t.Errorf("what failed is lent at once again: %+v", leases)
 	}
 }
@@ -165,7 +165,7 @@ func TestWorkerThatWasReplaced(t *testing.T) {
 func TestEachRequestIsAContact(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobMatch, "match")
-	w.leases()
+	w.requestLeases()
 	w.want(w.post(workerapi.PathAlive, struct{}{}, nil), http.StatusNoContent, "")
 	a.job(store.JobCatalog, "catalog").post(workerapi.PathAlive, struct{}{}, nil)
 	if diff := cmp.Diff([]string{"match", "match"}, a.engine.contacts); diff != "" {
@@ -173,11 +173,11 @@ func TestEachRequestIsAContact(t *testing.T) {
 	}
 }
 
-// TestForgottenImage: the match input of an image that was swept is gone, and the worker continues with other images.
-func TestForgottenImage(t *testing.T) {
+// TestSweptImage: the match input of an image that was swept is gone, and the worker continues with other images.
+func TestSweptImage(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w, input, _, _ := a.leased()
-	a.must(a.store.ForgetScanners(t.Context(), []string{"scanner"}))
+	a.must(a.store.DeleteScanners(t.Context(), []string{"scanner"}))
 	if _, err := a.store.Sweep(t.Context(), noon.Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
@@ -187,17 +187,17 @@ func TestForgottenImage(t *testing.T) {
 	}
 }
 
-// TestWhatToMatchWith: a worker with another database gets no image and is told which build to install.
-func TestWhatToMatchWith(t *testing.T) {
+// TestWorkerWithOtherDatabase: a worker with another database gets no image and is told which build to install.
+func TestWorkerWithOtherDatabase(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	a.leasable()
 	w := a.job(store.JobMatch, "match")
 	a.engine.current, a.engine.wanted = noon.Add(time.Hour), noon.Add(time.Hour)
-	if got := w.leases(); len(got.Leases) != 0 || !got.Wanted.Equal(noon.Add(time.Hour)) {
+	if got := w.requestLeases(); len(got.Leases) != 0 || !got.Wanted.Equal(noon.Add(time.Hour)) {
 		t.Errorf("the worker gets %d images and is told to have %s, want none and the newer build", len(got.Leases), got.Wanted)
 	}
 	a.engine.current, a.engine.wanted = noon, time.Time{}
-	if got := w.leases(); len(got.Leases) != 1 || !got.Wanted.IsZero() {
+	if got := w.requestLeases(); len(got.Leases) != 1 || !got.Wanted.IsZero() {
 		t.Errorf("the worker gets %d images and is told to have %s, want one and nothing", len(got.Leases), got.Wanted)
 	}
 	a.engine.err = errTrouble
@@ -207,12 +207,12 @@ func TestWhatToMatchWith(t *testing.T) {
 // leasable adds one image that can be leased.
 func (a *ingestAPI) leasable() {
 	a.t.Helper()
-	a.uses()
-	a.job(store.JobCatalog, "catalog").catalogs()
+	a.setUsed()
+	a.job(store.JobCatalog, "catalog").uploadValidResult()
 }
 
-// waits sends a lease request that waits for work. It returns the channel of the answer.
-func (w *worker) waits(ctx context.Context, seconds int) <-chan answer {
+// requestLeaseAsync sends a lease request that waits for work. It returns the channel of the answer.
+func (w *worker) requestLeaseAsync(ctx context.Context, seconds int) <-chan answer {
 	w.api.t.Helper()
 	answers := make(chan answer, 1)
 	body, err := json.Marshal(workerapi.LeaseRequest{Built: noon, Max: 1, WaitSeconds: seconds})
@@ -261,7 +261,7 @@ func (a *ingestAPI) steps(d time.Duration) {
 func TestWaitingForWork(t *testing.T) {
 	t.Run("work comes", func(t *testing.T) {
 		a := newIngestAPI(t, Limits{})
-		answers := a.job(store.JobMatch, "match").waits(t.Context(), 30)
+		answers := a.job(store.JobMatch, "match").requestLeaseAsync(t.Context(), 30)
 		a.steps(time.Second)
 		a.leasable()
 		a.clock.Step(time.Second)
@@ -271,7 +271,7 @@ func TestWaitingForWork(t *testing.T) {
 	})
 	t.Run("no work comes", func(t *testing.T) {
 		a := newIngestAPI(t, Limits{})
-		answers := a.job(store.JobMatch, "match").waits(t.Context(), 30)
+		answers := a.job(store.JobMatch, "match").requestLeaseAsync(t.Context(), 30)
 		a.steps(30 * time.Second)
 		if got := a.receives(answers); got.status != http.StatusOK || !strings.Contains(got.body, `{"leases":[]}`) {
 			t.Errorf("the answer is %s, want an empty list", got)
@@ -279,7 +279,7 @@ func TestWaitingForWork(t *testing.T) {
 	})
 	t.Run("asking for years", func(t *testing.T) {
 		a := newIngestAPI(t, Limits{})
-		answers := a.job(store.JobMatch, "match").waits(t.Context(), 1<<30)
+		answers := a.job(store.JobMatch, "match").requestLeaseAsync(t.Context(), 1<<30)
 		a.steps(maxWait)
 		if got := a.receives(answers); got.status != http.StatusOK {
 			t.Errorf("the answer is %s, want an empty list after %s", got, maxWait)
@@ -288,7 +288,7 @@ func TestWaitingForWork(t *testing.T) {
 	t.Run("the worker goes", func(t *testing.T) {
 		a := newIngestAPI(t, Limits{})
 		ctx, cancel := context.WithCancel(t.Context())
-		answers := a.job(store.JobMatch, "match").waits(ctx, 30)
+		answers := a.job(store.JobMatch, "match").requestLeaseAsync(ctx, 30)
 		a.steps(time.Second)
 		cancel()
 		if got := a.receives(answers); !strings.Contains(got.body, "canceled") {

@@ -53,15 +53,15 @@ func newMetrics(registry prometheus.Registerer, spoolShare, storeLimit int64) me
 	}
 }
 
-// counted wraps a handler with the request metrics of its route.
-func (m metrics) counted(route string, handler http.HandlerFunc) http.Handler {
+// instrument wraps a handler with the request metrics of its route.
+func (m metrics) instrument(route string, handler http.HandlerFunc) http.Handler {
 	labels := prometheus.Labels{"route": route}
 	return promhttp.InstrumentHandlerCounter(m.requests.MustCurryWith(labels),
 		promhttp.InstrumentHandlerDuration(m.seconds.MustCurryWith(labels), handler))
 }
 
-// putOff counts an upload that was refused because the spool was full.
-func (m metrics) putOff(err error) {
+// refuseTemporarily counts an upload that was refused because the spool was full.
+func (m metrics) countSpoolFull(err error) {
 	switch {
 	case errors.Is(err, errSpoolFull):
 		m.overBudget.WithLabelValues("spool").Inc()
@@ -70,8 +70,8 @@ func (m metrics) putOff(err error) {
 	}
 }
 
-// store sets the metrics of what is stored on behalf of each namespace.
-func (m metrics) store(byNamespace map[string]int64) {
+// setStored sets the metrics of what is stored on behalf of each namespace.
+func (m metrics) setStored(byNamespace map[string]int64) {
 	m.stored.Reset()
 	for namespace, bytes := range byNamespace {
 		m.stored.WithLabelValues(namespace).Set(float64(bytes))

@@ -44,23 +44,23 @@ func TestBudgetsAreCounted(t *testing.T) {
 	handler, err := a.ingest.Handler()
 	a.must(err)
 	a.serve(handler)
-	a.tenant("shop", "catalog", web).catalogs()
+	a.tenant("shop", "catalog", web).uploadValidResult()
 	a.ingest.StoreBytes = 1
 	w := a.tenant("bank", "catalog", web)
-	w.want(w.brings(aParcel(t)), http.StatusRequestEntityTooLarge, "storeSizePerNamespace")
+	w.want(w.uploadResult(newCatalogUpload(t)), http.StatusRequestEntityTooLarge, "storeSizePerNamespace")
 	a.ingest.spool.share = 10
-	w.want(w.brings(aParcel(t)), http.StatusInsufficientStorage, "spoolSizePerNamespace")
+	w.want(w.uploadResult(newCatalogUpload(t)), http.StatusInsufficientStorage, "spoolSizePerNamespace")
 	a.ingest.spool.share, a.ingest.spool.limit = 256<<10, 10
-	w.want(w.brings(aParcel(t)), http.StatusInsufficientStorage, "spoolSize")
+	w.want(w.uploadResult(newCatalogUpload(t)), http.StatusInsufficientStorage, "spoolSize")
 	a.ingest.spool.limit = 256 << 10
-	a.tenant("slow", "catalog", web).stalls(1000)
+	a.tenant("slow", "catalog", web).stallUpload(1000)
 	a.eventuallyHolds(1000)
-	a.must(a.ingest.Tidy(t.Context()))
+	a.must(a.ingest.Sweep(t.Context()))
 	want := map[string]float64{
 		"scanner_operator_ingest_over_budget_total spool": 1, "scanner_operator_ingest_over_budget_total spool-namespace": 1,
 		"scanner_operator_ingest_over_budget_total store": 1, "scanner_operator_ingest_spool_bytes slow": 1000,
 		"scanner_operator_ingest_spool_limit_bytes":  float64(a.ingest.SpoolShare),
-		"scanner_operator_ingest_stored_bytes shop":  float64(len(aParcel(t).sbom) + len(aParcel(t).matchInput)),
+		"scanner_operator_ingest_stored_bytes shop":  float64(len(newCatalogUpload(t).sbom) + len(newCatalogUpload(t).matchInput)),
 		"scanner_operator_ingest_stored_limit_bytes": 1 << 20,
 	}
 	got := a.counted(registry, "scanner_operator_ingest")

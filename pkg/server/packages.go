@@ -31,8 +31,8 @@ func verifyMatchInput(compressed io.Reader, limit int64) error {
 	return refuse(http.StatusBadRequest, "the match input is not whole: %v", err)
 }
 
-// bounded names the lists whose entries a match worker holds in memory, with a description of the entries.
-var bounded = map[string]string{"artifacts": "packages", "artifactRelationships": "packages that belong to another one"}
+// boundedLists names the lists whose entries a match worker holds in memory, with a description of the entries.
+var boundedLists = map[string]string{"artifacts": "packages", "artifactRelationships": "packages that belong to another one"}
 
 // entryCounter reads a document token by token, so that it is never in memory as a whole.
 type entryCounter struct {
@@ -69,7 +69,7 @@ const maxNesting = 10_000
 
 // value reads the value of a field of the document, whatever its type.
 func (c *entryCounter) value(name string) error {
-	what, counted := bounded[name]
+	what, counted := boundedLists[name]
 	for depth := 0; ; {
 		token, err := c.next()
 		if err != nil {

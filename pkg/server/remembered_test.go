@@ -16,8 +16,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// TestTokensAreRemembered: the API server reviews a valid token once a minute, and a refused one every ten seconds.
-func TestTokensAreRemembered(t *testing.T) {
+// TestTokensAreCached: the API server reviews a valid token once a minute, and a refused one every ten seconds.
+func TestTokensAreCached(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobMatch, "match")
 	asks := func(status int, want int32) {
@@ -46,8 +46,8 @@ func TestTokensAreRemembered(t *testing.T) {
 	asks(http.StatusForbidden, 0)
 }
 
-// TestTroubleIsNotRemembered: a failed review is not cached.
-func TestTroubleIsNotRemembered(t *testing.T) {
+// TestReviewErrorsAreNotCached: a failed review is not cached.
+func TestReviewErrorsAreNotCached(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobMatch, "match")
 	a.reviewErr = errTrouble
@@ -56,8 +56,8 @@ func TestTroubleIsNotRemembered(t *testing.T) {
 	w.want(w.post(workerapi.PathDatabase, workerapi.DatabaseStatus{}, nil), http.StatusOK, "")
 }
 
-// TestMadeUpTokens: any number of invented tokens does not evict workers' tokens from the cache.
-func TestMadeUpTokens(t *testing.T) {
+// TestInventedTokens: any number of invented tokens does not evict workers' tokens from the cache.
+func TestInventedTokens(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobMatch, "match")
 	w.want(w.post(workerapi.PathDatabase, workerapi.DatabaseStatus{}, nil), http.StatusOK, "")
@@ -79,15 +79,15 @@ func TestMadeUpTokens(t *testing.T) {
 // TestReviewsAreLimited: while too many tokens are reviewed, others wait for a bounded time. Cached tokens do not wait.
 func TestReviewsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		full := authenticator{asking: newClientSlots(1, 1)}
-		release, err := full.asking.acquire(t.Context(), "192.0.2.1")
+		full := authenticator{reviewSlots: newClientSlots(1, 1)}
+		release, err := full.reviewSlots.acquire(t.Context(), "192.0.2.1")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer release()
 		began := time.Now()
-		if _, err := full.ask(t.Context(), "192.0.2.2", "token"); err != errReviews { //nolint:errorlint // it is that one
-			t.Errorf("the answer is %v, want %v", err, errReviews)
+		if _, err := full.reviewToken(t.Context(), "192.0.2.2", "token"); err != errReviewTimeout { //nolint:errorlint // it is that one
+			t.Errorf("the answer is %v, want %v", err, errReviewTimeout)
 		}
 		if waited := time.Since(began); waited != reviewTime {
 			t.Errorf("it waited %s, want %s", waited, reviewTime)

@@ -77,18 +77,18 @@ func TestReportOfOtherData(t *testing.T) {
 	if len(a.engine.reports) != 0 {
 		t.Error("the engine gets it")
 	}
-	if leases := w.leases().Leases; len(leases) != 1 {
+	if leases := w.requestLeases().Leases; len(leases) != 1 {
 		t.Errorf("%d images are lent again, want 1", len(leases))
 	}
 }
 
-// leavingStore cancels the request of the caller when its lease is looked up.
-type leavingStore struct {
+// cancellingStore cancels the request of the caller when its lease is looked up.
+type cancellingStore struct {
 	store.Store
 	leave context.CancelFunc
 }
 
-func (s leavingStore) Lease(ctx context.Context, id, holder string, now time.Time) (store.Lease, error) {
+func (s cancellingStore) Lease(ctx context.Context, id, holder string, now time.Time) (store.Lease, error) {
 	defer s.leave()
 	return s.Store.Lease(ctx, id, holder, now)
 }
@@ -102,7 +102,7 @@ func TestReportsInMemory(t *testing.T) {
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
-	a.ingest.Store = leavingStore{a.store, leave}
+	a.ingest.Store = cancellingStore{a.store, leave}
 	whole := reportBody(t, aReport)
 	request := httptest.NewRequestWithContext(ctx, http.MethodPut, report, bytes.NewReader(whole))
 	request.Header.Set(workerapi.DigestHeader, digest(string(whole)))
@@ -137,7 +137,7 @@ func (d *deadlines) SetReadDeadline(at time.Time) error {
 // TestReadDeadlines: there is a deadline for the body, and none after it was received: net/http would cancel a request that waits for work.
 func TestReadDeadlines(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
-	body := aParcel(t).body(t)
+	body := newCatalogUpload(t).body(t)
 	upload := httptest.NewRequestWithContext(t.Context(), http.MethodPut, workerapi.PathCatalogResult, bytes.NewReader(body))
 	upload.Header.Set(workerapi.DigestHeader, digest(string(body)))
 	lease := httptest.NewRequestWithContext(t.Context(), http.MethodPost, workerapi.PathLeases, strings.NewReader(`{"max":1}`))

@@ -69,11 +69,11 @@ func (s *spool) reset() error {
 }
 
 // errBusy refuses a concurrent upload of the same Job: its worker sends one after the other.
-var errBusy = putOff(http.StatusTooManyRequests, time.Second, "another upload of this Job is not finished")
+var errBusy = refuseTemporarily(http.StatusTooManyRequests, time.Second, "another upload of this Job is not finished")
 
-// enter starts the upload of a Job, which may have one at a time. After a nil error the caller must call leave. If the Job ends first, the
+// begin starts the upload of a Job, which may have one at a time. After a nil error the caller must call leave. If the Job ends first, the
 // spool calls end, at most once and before leave.
-func (s *spool) enter(jobUID string, end func()) error {
+func (s *spool) begin(jobUID string, end func()) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.receiving[jobUID] != nil {
@@ -86,8 +86,8 @@ func (s *spool) enter(jobUID string, end func()) error {
 	return nil
 }
 
-// leave ends the upload of a Job. isRefused means that the upload was refused for good.
-func (s *spool) leave(jobUID string, isRefused bool) {
+// finish ends the upload of a Job. isRefused means that the upload was refused for good.
+func (s *spool) finish(jobUID string, isRefused bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.receiving, jobUID)
@@ -110,8 +110,8 @@ func (s *spool) jobs() map[string]bool {
 	return uids
 }
 
-// end aborts the upload of an ended Job and forgets the Job.
-func (s *spool) end(jobUID string) {
+// abort aborts the upload of an ended Job and forgets the Job.
+func (s *spool) abort(jobUID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.refused, jobUID)
@@ -181,9 +181,9 @@ type reservation struct {
 // Errors of a full spool: for all namespaces, and for one namespace. No other error uses their status. A worker that gets it until its
 // deadline can therefore report a full spool, rather than an unreachable operator.
 var (
-	errSpoolFull = putOff(http.StatusInsufficientStorage, spoolRetry,
+	errSpoolFull = refuseTemporarily(http.StatusInsufficientStorage, spoolRetry,
 		"too many uploads at once: allow fewer Jobs at a time (grype.catalog.maxJobs in the operator's configuration), or raise ingest.spoolSize there")
-	errSpoolShare = putOff(http.StatusInsufficientStorage, spoolRetry, "too many uploads for this namespace at once: "+
+	errSpoolShare = refuseTemporarily(http.StatusInsufficientStorage, spoolRetry, "too many uploads for this namespace at once: "+
 		"allow it fewer Jobs at a time (grype.catalog.maxJobsPerNamespace in the operator's configuration), or raise ingest.spoolSizePerNamespace there")
 )
 

@@ -57,8 +57,8 @@ func (a *ingestAPI) eventuallyReceivesNothing() {
 	}
 }
 
-// begins uploads what a reader gives, and returns where the answer will be; its status is 0 if there is none.
-func (w *worker) begins(body io.Reader) <-chan answer {
+// startUpload uploads what a reader gives, and returns where the answer will be; its status is 0 if there is none.
+func (w *worker) startUpload(body io.Reader) <-chan answer {
 	w.api.t.Helper()
 	return w.beginsWithin(w.api.t.Context(), body)
 }
@@ -86,12 +86,12 @@ func (w *worker) beginsWithin(ctx context.Context, body io.Reader, headers ...st
 	return answers
 }
 
-// stalls sends this many bytes and then nothing, until the test ends.
-func (w *worker) stalls(size int) <-chan answer {
+// stallUpload sends this many bytes and then nothing, until the test ends.
+func (w *worker) stallUpload(size int) <-chan answer {
 	w.api.t.Helper()
 	reader, writer := io.Pipe()
 	w.api.t.Cleanup(func() { _ = writer.Close() })
-	return w.begins(io.MultiReader(bytes.NewReader(make([]byte, size)), reader))
+	return w.startUpload(io.MultiReader(bytes.NewReader(make([]byte, size)), reader))
 }
 
 // TestSpoolOfANamespace: regardless of how many Jobs a namespace has, other namespaces have space in the spool. Its own uploads are told
@@ -101,17 +101,17 @@ func TestSpoolOfANamespace(t *testing.T) {
 	const share = 256 << 10
 	a.ingest.spool.limit, a.ingest.spool.share = 3*share, share
 	for _, namespace := range []string{"hostile", "hostile too"} {
-		a.tenant(namespace, "one", web).stalls(share / 2)
-		a.tenant(namespace, "two", web).stalls(share / 2)
+		a.tenant(namespace, "one", web).stallUpload(share / 2)
+		a.tenant(namespace, "two", web).stallUpload(share / 2)
 	}
 	a.eventuallyHolds(2 * share)
 	third := a.tenant("hostile", "three", web)
-	got := third.brings(aParcel(t))
+	got := third.uploadResult(newCatalogUpload(t))
 	third.want(got, http.StatusInsufficientStorage, "ingest.spoolSizePerNamespace")
 	if got.retryAfter != "10" {
 		t.Errorf("Retry-After is %q, want 10", got.retryAfter)
 	}
-	a.tenant("honest", "catalog", web).catalogs()
+	a.tenant("honest", "catalog", web).uploadValidResult()
 	if !a.catalogued("honest") {
 		t.Error("the honest namespace's image is not cataloged")
 	}
@@ -122,25 +122,25 @@ func TestSpoolOfANamespace(t *testing.T) {
 func TestFullSpool(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	a.ingest.spool.limit = 1 << 10
-	a.tenant("slow", "catalog", web).stalls(1 << 10)
+	a.tenant("slow", "catalog", web).stallUpload(1 << 10)
 	a.eventuallyHolds(1 << 10)
 	w := a.tenant("shop", "catalog", web)
-	w.want(w.brings(aParcel(t)), http.StatusInsufficientStorage, "ingest.spoolSize there")
+	w.want(w.uploadResult(newCatalogUpload(t)), http.StatusInsufficientStorage, "ingest.spoolSize there")
 	a.spoolHolds(1, 1<<10)
 	a.must(a.store.DeleteJob(t.Context(), "slow", "catalog"))
-	a.must(a.ingest.Tidy(t.Context()))
+	a.must(a.ingest.Sweep(t.Context()))
 	a.eventuallyHolds(0)
-	w.catalogs()
+	w.uploadValidResult()
 }
 
 // TestUploadOfAJobThatEnds: the spool space of an ended Job is released, even if its pod continues to send slowly.
 func TestUploadOfAJobThatEnds(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
-	slow := a.tenant("shop", "slow", web).stalls(1 << 10)
-	going := a.tenant("shop", "going", web).stalls(1 << 9)
+	slow := a.tenant("shop", "slow", web).stallUpload(1 << 10)
+	going := a.tenant("shop", "going", web).stallUpload(1 << 9)
 	a.eventuallyHolds(1<<10 + 1<<9)
 	a.must(a.store.EndJob(t.Context(), "shop", "slow", noon, true))
-	a.must(a.ingest.Tidy(t.Context()))
+	a.must(a.ingest.Sweep(t.Context()))
 	if got := <-slow; got.status != 0 && got.status != http.StatusRequestTimeout {
 		t.Errorf("the answer is %s, want none or %d", got, http.StatusRequestTimeout)
 	}
@@ -155,17 +155,17 @@ func TestUploadOfAJobThatEnds(t *testing.T) {
 // TestStoreBudget: a namespace that has used up its storage budget uses none of other namespaces.
 func TestStoreBudget(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
-	size := int64(len(aParcel(t).sbom) + len(aParcel(t).matchInput))
+	size := int64(len(newCatalogUpload(t).sbom) + len(newCatalogUpload(t).matchInput))
 	a.ingest.StoreBytes = size
 	w := a.tenant("shop", "large", web)
-	w.want(w.brings(aParcel(t, func(p *parcel) { p.sbom = compressed(t, []byte("a larger SBOM")) })),
+	w.want(w.uploadResult(newCatalogUpload(t, func(p *catalogUpload) { p.sbom = compressed(t, []byte("a larger SBOM")) })),
 		http.StatusRequestEntityTooLarge, `of the namespace "shop" have used up their room in the store (ingest.storeSizePerNamespace`)
 	a.spoolHolds(0, 0)
 	if got := a.engine.overBudget; len(got) != 1 || got[0] != "large" {
 		t.Errorf("the engine knows that %q were beyond the budget, want only the Job large", got)
 	}
-	a.tenant("shop", "fits", web).catalogs()
-	a.tenant("bank", "catalog", web).catalogs()
+	a.tenant("shop", "fits", web).uploadValidResult()
+	a.tenant("bank", "catalog", web).uploadValidResult()
 	stored, err := a.store.StoredByNamespace(t.Context())
 	a.must(err)
 	if stored["shop"] != size || stored["bank"] != size {
@@ -173,11 +173,11 @@ func TestStoreBudget(t *testing.T) {
 	}
 }
 
-// TestWhoPays: the result of a Job without credentials counts for the namespace of a Scanner that has the image.
-func TestWhoPays(t *testing.T) {
+// TestBudgetOfSharedResult: the result of a Job without credentials counts for the namespace of a Scanner that has the image.
+func TestBudgetOfSharedResult(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
-	a.uses()
-	a.job(store.JobCatalog, "catalog").catalogs()
+	a.setUsed()
+	a.job(store.JobCatalog, "catalog").uploadValidResult()
 	stored, err := a.store.StoredByNamespace(t.Context())
 	a.must(err)
 	if len(stored) != 1 || stored["shop"] == 0 {
@@ -189,15 +189,15 @@ func TestWhoPays(t *testing.T) {
 func TestOneUploadAtATime(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobCatalog, "catalog")
-	a.must(a.ingest.spool.enter("uid-of-catalog", func() {}))
-	got := w.brings(aParcel(t))
+	a.must(a.ingest.spool.begin("uid-of-catalog", func() {}))
+	got := w.uploadResult(newCatalogUpload(t))
 	w.want(got, http.StatusTooManyRequests, "another upload of this Job")
 	if got.retryAfter != "1" {
 		t.Errorf("Retry-After is %q, want 1", got.retryAfter)
 	}
-	a.job(store.JobCatalog, "other").catalogs()
-	a.ingest.spool.leave("uid-of-catalog", false)
-	w.catalogs()
+	a.job(store.JobCatalog, "other").uploadValidResult()
+	a.ingest.spool.finish("uid-of-catalog", false)
+	w.uploadValidResult()
 }
 
 // TestAnUploadThatNeverFits: an upload larger than the spool is refused for good.
@@ -208,7 +208,7 @@ func TestAnUploadThatNeverFits(t *testing.T) {
 	a.must(err)
 	a.serve(handler)
 	w := a.job(store.JobCatalog, "catalog")
-	w.want(w.brings(aParcel(t, func(p *parcel) { p.sbom = make([]byte, 512) })), http.StatusRequestEntityTooLarge, "too large")
+	w.want(w.uploadResult(newCatalogUpload(t, func(p *catalogUpload) { p.sbom = make([]byte, 512) })), http.StatusRequestEntityTooLarge, "too large")
 }
 
 // TestMountedSpool: reset keeps the directory itself, because a volume may be mounted there.

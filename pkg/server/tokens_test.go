@@ -48,8 +48,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// besideAPIServer returns the ingest API with a real API server, real tokens and real pods.
-func besideAPIServer(t *testing.T) *ingestAPI {
+// newIngestAPIWithCluster returns the ingest API with a real API server, real tokens and real pods.
+func newIngestAPIWithCluster(t *testing.T) *ingestAPI {
 	t.Helper()
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skip(`needs an API server: KUBEBUILDER_ASSETS="$(hack/cluster/cluster.sh assets)", or "make test"`)
@@ -197,15 +197,15 @@ func TestUploadsWithRealTokens(t *testing.T) {
 		}, http.StatusUnauthorized, "the token is not valid here"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := besideAPIServer(t)
+			a := newIngestAPIWithCluster(t)
 			a.must(a.store.SaveJob(t.Context(), store.Job{
 				Namespace: tenant, Name: "job", UID: jobUID, Purpose: store.JobCatalog, Key: web, Scope: tenant, CreatedAt: noon, Worker: workerImage,
 			}))
 			pod := a.realPod(tenant, "worker", jobUID)
 			t.Cleanup(func() { a.cleanPods(tenant, "elsewhere") })
 			w := &worker{api: a, pod: pod, token: tt.token(a, pod)}
-			w.want(w.brings(aParcel(t)), tt.status, tt.text)
-			_, err := a.store.Catalogued(t.Context(), "grype", web, tenant)
+			w.want(w.uploadResult(newCatalogUpload(t)), tt.status, tt.text)
+			_, err := a.store.Catalog(t.Context(), "grype", web, tenant)
 			if taken := err == nil; taken != (tt.status == http.StatusNoContent) {
 				t.Errorf("the SBOM was taken: %v (%v)", taken, err)
 			}

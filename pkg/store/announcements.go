@@ -62,30 +62,30 @@ func saveState(ctx context.Context, tx *sql.Tx, receiver int64, state []byte) er
 	return err
 }
 
-// MarkAnnounced implements Announcements. A finding that was announced before keeps the message and time of its first
+// RecordAnnouncement implements Announcements. A finding that was announced before keeps the message and time of its first
 // announcement; its other values are replaced. The receiver also knows the repositories of the keys from then on. A nil state
 // does not change the receiver's state.
-func (s *SQLite) MarkAnnounced(ctx context.Context, scanner, receiver string, said Announced) error {
-	defer s.quiet.told(scanner, receiver)
+func (s *SQLite) RecordAnnouncement(ctx context.Context, scanner, receiver string, said Announcement) error {
+	defer s.unchanged.invalidate(scanner, receiver)
 	return s.write(ctx, "mark announced", func(ctx context.Context, tx *sql.Tx) error {
-		return s.markAnnounced(ctx, tx, scanner, receiver, said)
+		return s.recordAnnouncement(ctx, tx, scanner, receiver, said)
 	})
 }
 
-// DecideAndMark implements Announcements. The transaction holds the write lock from its beginning, so decide reads the state that
+// DecideAndRecord implements Announcements. The transaction holds the write lock from its beginning, so decide reads the state that
 // the transaction changes, even through other connections.
-func (s *SQLite) DecideAndMark(ctx context.Context, scanner, receiver string, decide func(context.Context) (Announced, error)) error {
-	defer s.quiet.told(scanner, receiver)
+func (s *SQLite) DecideAndRecord(ctx context.Context, scanner, receiver string, decide func(context.Context) (Announcement, error)) error {
+	defer s.unchanged.invalidate(scanner, receiver)
 	return s.write(ctx, "decide and mark announced", func(ctx context.Context, tx *sql.Tx) error {
 		said, err := decide(ctx)
 		if err != nil {
 			return err
 		}
-		return s.markAnnounced(ctx, tx, scanner, receiver, said)
+		return s.recordAnnouncement(ctx, tx, scanner, receiver, said)
 	})
 }
 
-func (s *SQLite) markAnnounced(ctx context.Context, tx *sql.Tx, scanner, receiver string, said Announced) error {
+func (s *SQLite) recordAnnouncement(ctx context.Context, tx *sql.Tx, scanner, receiver string, said Announcement) error {
 	id, err := ensureReceiver(ctx, tx, scanner, receiver)
 	if err != nil {
 		return err
@@ -94,13 +94,13 @@ func (s *SQLite) markAnnounced(ctx context.Context, tx *sql.Tx, scanner, receive
 	if err := retract(ctx, tx, id, said.Retract); err != nil {
 		return err
 	}
-	if said.ForgetRepositories {
+	if said.ResetRepositories {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM known_repositories WHERE receiver_id = ?`, id); err != nil {
 			return err
 		}
 	}
-	if said.All != nil {
-		if err := saveAll(ctx, tx, id, scanner, said, at, s.recordBudget); err != nil {
+	if said.Snapshot != nil {
+		if err := recordSnapshot(ctx, tx, id, scanner, said, at, s.recordBudget); err != nil {
 			return err
 		}
 	}
@@ -113,7 +113,7 @@ func (s *SQLite) markAnnounced(ctx context.Context, tx *sql.Tx, scanner, receive
 	return saveState(ctx, tx, id, said.State)
 }
 
-func saveAnnouncements(ctx context.Context, tx *sql.Tx, receiver int64, said Announced, at time.Time) error {
+func saveAnnouncements(ctx context.Context, tx *sql.Tx, receiver int64, said Announcement, at time.Time) error {
 	announce, err := tx.PrepareContext(ctx, saveRecord)
 	if err != nil {
 		return err
@@ -123,8 +123,8 @@ func saveAnnouncements(ctx context.Context, tx *sql.Tx, receiver int64, said Ann
 	for _, repository := range said.Repositories {
 		repositories[repository] = true
 	}
-	err = bulk(ctx, len(said.Said), func(ctx context.Context, i int) error {
-		one := said.Said[i]
+	err = bulk(ctx, len(said.Findings), func(ctx context.Context, i int) error {
+		one := said.Findings[i]
 		repositories[one.Repository] = true
 		var fixedAt millis
 		if one.Change == ChangeFixed {
@@ -132,7 +132,7 @@ func saveAnnouncements(ctx context.Context, tx *sql.Tx, receiver int64, said Ann
 		}
 		_, err := announce.ExecContext(ctx,
 			sql.Named("receiver", receiver), sql.Named("repository", one.Repository), sql.Named("id", one.ID), sql.Named("package", one.Package),
-			sql.Named("digest", said.DigestID), sql.Named("at", millis{at}), sql.Named("severity", int64(one.Severity)),
+			sql.Named("digest", said.MessageID), sql.Named("at", millis{at}), sql.Named("severity", int64(one.Severity)),
 			sql.Named("fixable", one.Fixable), sql.Named("exploited", one.KnownExploited), sql.Named("aliases", list[string](one.Aliases)),
 			sql.Named("fixed_at", fixedAt))
 		return err
@@ -160,8 +160,8 @@ func retract(ctx context.Context, tx *sql.Tx, receiver int64, digestID string) e
 
 const selectOtherReceivers = `SELECT name FROM receivers WHERE scanner = ? AND name NOT IN (SELECT value FROM json_each(?))`
 
-// KeepReceivers implements Announcements. It starts a write transaction only if there is a receiver to delete.
-func (s *SQLite) KeepReceivers(ctx context.Context, scanner string, names []string) error {
+// RetainReceivers implements Announcements. It starts a write transaction only if there is a receiver to delete.
+func (s *SQLite) RetainReceivers(ctx context.Context, scanner string, names []string) error {
 	kept, err := json.Marshal(append([]string{}, names...))
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ func (s *SQLite) KeepReceivers(ctx context.Context, scanner string, names []stri
 	if err != nil || len(gone) == 0 {
 		return err
 	}
-	defer s.quiet.forget(scanner)
+	defer s.unchanged.deleteScanner(scanner)
 	return s.write(ctx, "keep receivers", func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `DELETE FROM receivers WHERE scanner = ? AND name NOT IN (SELECT value FROM json_each(?))`,
 			scanner, string(kept))

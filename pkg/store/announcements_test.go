@@ -14,9 +14,9 @@ func TestReceiverState(t *testing.T) {
 	}
 	must(t, f.SaveReceiverState(t.Context(), "scanner", "slack", []byte("one")))
 	equal(t, "saved state", string(state("slack")), "one")
-	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "1", State: []byte("two")}))
+	must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{MessageID: "1", State: []byte("two")}))
 	equal(t, "state with an announcement", string(state("slack")), "two")
-	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "2"}))
+	must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{MessageID: "2"}))
 	equal(t, "state after an announcement without one", string(state("slack")), "two")
 	if s := state("other"); s != nil {
 		t.Errorf("the state of another receiver is %q, want nil", s)
@@ -29,9 +29,9 @@ func TestReceiverState(t *testing.T) {
 
 func TestKnownRepositories(t *testing.T) {
 	f := newStore(t)
-	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{Repositories: []string{"quiet"}}))
-	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{
-		Said:         told(AnnouncementKey{"announced", "CVE-2026-0001", "a"}, AnnouncementKey{"announced", "CVE-2026-0002", "a"}),
+	must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{Repositories: []string{"quiet"}}))
+	must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{
+		Findings:     announcedFindings(AnnouncementKey{"announced", "CVE-2026-0001", "a"}, AnnouncementKey{"announced", "CVE-2026-0002", "a"}),
 		Repositories: []string{"quiet", "announced"},
 	}))
 	equal(t, "repositories that the receiver has heard of",
@@ -39,13 +39,13 @@ func TestKnownRepositories(t *testing.T) {
 	equal(t, "those of another receiver", got[[]string](t)(f.KnownRepositories(t.Context(), "scanner", "mail")), []string(nil))
 }
 
-func TestSayingItTwiceChangesNothing(t *testing.T) {
+func TestRecordingAnnouncementTwice(t *testing.T) {
 	f := newStore(t)
-	said := Announced{DigestID: "1", At: f.clock.Now(), Said: told(AnnouncementKey{"r", "CVE-2026-0001", "a"}), Repositories: []string{"r"}, State: []byte("state")}
-	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", said))
-	said.DigestID, said.At = "2", said.At.Add(time.Hour)
+	said := Announcement{MessageID: "1", At: f.clock.Now(), Findings: announcedFindings(AnnouncementKey{"r", "CVE-2026-0001", "a"}), Repositories: []string{"r"}, State: []byte("state")}
+	must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", said))
+	said.MessageID, said.At = "2", said.At.Add(time.Hour)
 	for range 2 {
-		must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", said))
+		must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", said))
 	}
 	var n int
 	var digestID string
@@ -63,12 +63,12 @@ func TestAReceiverBelongsToAScanner(t *testing.T) {
 	}
 }
 
-func TestKeepReceiversForgetsTheOthers(t *testing.T) {
+func TestRetainReceiversDeletesOthers(t *testing.T) {
 	f := newStore(t)
 	f.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
-	said := Announced{Said: told(AnnouncementKey{"r", "CVE-2026-0001", "a"}), State: []byte("state")}
+	said := Announcement{Findings: announcedFindings(AnnouncementKey{"r", "CVE-2026-0001", "a"}), State: []byte("state")}
 	for _, receiver := range [][2]string{{"scanner", "kept"}, {"scanner", "removed"}, {"other", "removed"}} {
-		must(t, f.MarkAnnounced(t.Context(), receiver[0], receiver[1], said))
+		must(t, f.RecordAnnouncement(t.Context(), receiver[0], receiver[1], said))
 	}
 	check := func(scanner, receiver, wantState string, wantRepositories ...string) {
 		t.Helper()
@@ -76,22 +76,22 @@ func TestKeepReceiversForgetsTheOthers(t *testing.T) {
 		equal(t, what+": state", string(got[[]byte](t)(f.ReceiverState(t.Context(), scanner, receiver))), wantState)
 		equal(t, what+": repositories", got[[]string](t)(f.KnownRepositories(t.Context(), scanner, receiver)), wantRepositories)
 	}
-	must(t, f.KeepReceivers(t.Context(), "scanner", []string{"kept", "new"}))
+	must(t, f.RetainReceivers(t.Context(), "scanner", []string{"kept", "new"}))
 	check("scanner", "kept", "state", "r")
 	check("scanner", "removed", "")
 	check("other", "removed", "state", "r")
 	for receiver, want := range map[string]int{"kept": 0, "removed": 1} {
-		_, total, err := f.News(t.Context(), "scanner", receiver, NewsFilter{}, 0)
+		_, total, err := f.PendingChanges(t.Context(), "scanner", receiver, ChangeFilter{}, 0)
 		must(t, err)
 		equal(t, "news for "+receiver, total, want)
 	}
-	must(t, f.KeepReceivers(t.Context(), "scanner", nil))
+	must(t, f.RetainReceivers(t.Context(), "scanner", nil))
 	check("scanner", "kept", "")
 }
 
-// TestKeepReceiversWritesOnlyToForget checks that without a receiver to delete, KeepReceivers starts no write transaction and
+// TestRetainReceiversWritesOnlyDeletions checks that without a receiver to delete, RetainReceivers starts no write transaction and
 // keeps the cache.
-func TestKeepReceiversWritesOnlyToForget(t *testing.T) {
+func TestRetainReceiversWritesOnlyDeletions(t *testing.T) {
 	f := newStore(t)
 	changes := func() (n int) {
 		must(t, f.writer.QueryRow(`SELECT total_changes()`).Scan(&n))
@@ -99,19 +99,19 @@ func TestKeepReceiversWritesOnlyToForget(t *testing.T) {
 	}
 	for _, scanner := range []string{"one", "two"} {
 		must(t, f.SaveReceiverState(t.Context(), scanner, "team", []byte("state")))
-		f.quiet.note(f.quiet.of(scanner, "team"))
+		f.unchanged.recordUnchanged(f.unchanged.key(scanner, "team"))
 	}
 	before := changes()
-	must(t, f.KeepReceivers(t.Context(), "one", []string{"team"}))
+	must(t, f.RetainReceivers(t.Context(), "one", []string{"team"}))
 	equal(t, "rows written", changes()-before, 0)
-	equal(t, "still quiet for one", f.quiet.is(f.quiet.of("one", "team")), true)
-	must(t, f.KeepReceivers(t.Context(), "one", nil))
-	equal(t, "quiet for one, whose receiver was forgotten", f.quiet.is(f.quiet.of("one", "team")), false)
-	must(t, f.ForgetScanners(t.Context(), []string{"one"}))
-	equal(t, "still quiet for two", f.quiet.is(f.quiet.of("two", "team")), true)
-	must(t, f.ForgetScanners(t.Context(), []string{"two"}))
-	equal(t, "Scanners that are still known", len(f.quiet.rounds), 0)
-	equal(t, "quiet for two, which was forgotten", f.quiet.is(f.quiet.of("two", "team")), false)
+	equal(t, "still quiet for one", f.unchanged.isUnchanged(f.unchanged.key("one", "team")), true)
+	must(t, f.RetainReceivers(t.Context(), "one", nil))
+	equal(t, "quiet for one, whose receiver was forgotten", f.unchanged.isUnchanged(f.unchanged.key("one", "team")), false)
+	must(t, f.DeleteScanners(t.Context(), []string{"one"}))
+	equal(t, "still quiet for two", f.unchanged.isUnchanged(f.unchanged.key("two", "team")), true)
+	must(t, f.DeleteScanners(t.Context(), []string{"two"}))
+	equal(t, "Scanners that are still known", len(f.unchanged.rounds), 0)
+	equal(t, "quiet for two, which was forgotten", f.unchanged.isUnchanged(f.unchanged.key("two", "team")), false)
 }
 
 // TestRecentDropsTheOldest checks that entries that are read again stay when the limit is reached.

@@ -59,10 +59,10 @@ func (c *lossCounts) worst(scopes []Scope, now time.Time) *DataAnomaly {
 		return nil
 	}
 	most := missing[versions[0]]
-	if most.missing <= AnomalyNumber || !most.exceeds(present) {
+	if most.missing <= AnomalyCount || !most.exceeds(present) {
 		return nil
 	}
-	return &DataAnomaly{DataVersion: versions[0], Missing: most.missing, Of: present + most.missing, Since: most.since}
+	return &DataAnomaly{DataVersion: versions[0], Missing: most.missing, Total: present + most.missing, Since: most.since}
 }
 
 // widespread returns a version of the data with too many missing findings in most namespaces; nil if there is none. Each
@@ -86,8 +86,8 @@ func (c *lossCounts) widespread(now time.Time) *DataAnomaly {
 		}
 	}
 	for _, version := range byMissing(sums) {
-		if 2*(votes[version]-1) > namespaces-1 && sums[version].missing-largest[version] > AnomalyNumber {
-			return &DataAnomaly{DataVersion: version, Namespaces: votes[version], OfNamespaces: namespaces, Since: sums[version].since}
+		if 2*(votes[version]-1) > namespaces-1 && sums[version].missing-largest[version] > AnomalyCount {
+			return &DataAnomaly{DataVersion: version, Namespaces: votes[version], TotalNamespaces: namespaces, Since: sums[version].since}
 		}
 	}
 	return nil

@@ -39,12 +39,12 @@ func TestWhoseUploadsShowAnAnomaly(t *testing.T) {
 		"and the Scanner's own loses a little":         {map[Scope]lost{"mallory": {1000, 1000}, "shop": {100, 10}}, nil},
 		"and the cluster's images lose a little":       {map[Scope]lost{"mallory": {1000, 1000}, Cluster: {100, 10}}, nil},
 		"and one of two others loses something":        {map[Scope]lost{"mallory": {1000, 1000}, "shop": {100, 0}, "blog": {3, 1}}, nil},
-		"another hides the loss by what it has":        {map[Scope]lost{"mallory": {1000, 0}, "shop": {100, 60}}, &DataAnomaly{Missing: 60, Of: 100}},
-		"the Scanner's own":                            {map[Scope]lost{"shop": {51, 51}}, &DataAnomaly{Missing: 51, Of: 51}},
-		"the cluster's":                                {map[Scope]lost{Cluster: {51, 51}}, &DataAnomaly{Missing: 51, Of: 51}},
-		"the cluster's and the Scanner's own together": {map[Scope]lost{Cluster: {100, 30}, "shop": {100, 30}}, &DataAnomaly{Missing: 60, Of: 200}},
+		"another hides the loss by what it has":        {map[Scope]lost{"mallory": {1000, 0}, "shop": {100, 60}}, &DataAnomaly{Missing: 60, Total: 100}},
+		"the Scanner's own":                            {map[Scope]lost{"shop": {51, 51}}, &DataAnomaly{Missing: 51, Total: 51}},
+		"the cluster's":                                {map[Scope]lost{Cluster: {51, 51}}, &DataAnomaly{Missing: 51, Total: 51}},
+		"the cluster's and the Scanner's own together": {map[Scope]lost{Cluster: {100, 30}, "shop": {100, 30}}, &DataAnomaly{Missing: 60, Total: 200}},
 		"most namespaces, a few findings each": {
-			map[Scope]lost{"shop": {40, 30}, "blog": {40, 30}, "wiki": {40, 30}, "mail": {40, 0}}, &DataAnomaly{Namespaces: 3, OfNamespaces: 4},
+			map[Scope]lost{"shop": {40, 30}, "blog": {40, 30}, "wiki": {40, 30}, "mail": {40, 0}}, &DataAnomaly{Namespaces: 3, TotalNamespaces: 4},
 		},
 		"half of the namespaces":                  {map[Scope]lost{"shop": {40, 30}, "blog": {40, 30}, "wiki": {40, 0}, "mail": {40, 0}}, nil},
 		"a majority by one vote":                  {map[Scope]lost{"mallory": {40, 40}, "shop": {40, 30}, "blog": {40, 30}, "wiki": {40, 0}, "mail": {40, 0}}, nil},
@@ -54,7 +54,7 @@ func TestWhoseUploadsShowAnAnomaly(t *testing.T) {
 			f := newStore(t)
 			u := used("scanner", "app", workload("web", "r"))
 			u.Scope = "shop"
-			must(t, f.SetUsed(t.Context(), u))
+			must(t, f.SetUsage(t.Context(), u))
 			for scope, l := range tt.byScope {
 				got[Difference](t)(f.SaveReport(t.Context(), scoped(report("app", numbered(0, l.before)...), scope, "v1"), ""))
 				got[Difference](t)(f.SaveReport(t.Context(), scoped(report("app", numbered(l.gone, l.before)...), scope, "v2"), ""))
@@ -85,7 +85,7 @@ func TestAnomalyOfImagesThatGo(t *testing.T) {
 	}
 	goes := func(name string) {
 		t.Helper()
-		must(t, f.Release(t.Context(), "other", key(name)))
+		must(t, f.ReleaseImage(t.Context(), "other", key(name)))
 		f.clock.pass(time.Minute)
 		got[int](t)(f.Sweep(t.Context(), f.clock.Now()))
 	}
@@ -237,8 +237,8 @@ func TestCountsOfOlderStores(t *testing.T) {
 	f := openStore(t, path)
 	u := used("scanner", "app", workload("web", "r"))
 	u.Scope = "shop"
-	must(t, f.SetUsed(t.Context(), u))
-	want := &DataAnomaly{DataVersion: "v2", Missing: 59, Of: 61, Since: f.clock.Now()}
+	must(t, f.SetUsage(t.Context(), u))
+	want := &DataAnomaly{DataVersion: "v2", Missing: 59, Total: 61, Since: f.clock.Now()}
 	equal(t, "anomaly", got[*DataAnomaly](t)(f.DataAnomaly(t.Context(), "scanner", grype)), want)
 	equal(t, "of a Scanner that has no such image", got[*DataAnomaly](t)(f.DataAnomaly(t.Context(), "another", grype)), (*DataAnomaly)(nil))
 	readOnly, err := OpenSQLiteReadOnly(path)

@@ -53,7 +53,7 @@ func (i BackupInfo) size() int64 { return i.Pages * i.PageSize }
 // Backup writes a consistent snapshot of the whole store. It needs no space on any volume and does not block writers, but the
 // write-ahead log grows until it is done. It first checks the integrity of the file, and refuses a damaged store.
 func (s *SQLite) Backup(ctx context.Context, operator string, out io.Writer) (info BackupInfo, err error) {
-	if err := s.LookInside(ctx); err != nil {
+	if err := s.CheckIntegrity(ctx); err != nil {
 		return info, err
 	}
 	err = s.read(ctx, "back up", func(ctx context.Context, q query) error {
@@ -140,13 +140,13 @@ var (
 
 // readBackup writes the store in a backup to out, unless room returns an error for its header. After an error, the output is
 // incomplete or wrong.
-func readBackup(in io.Reader, room func(BackupInfo) error, out io.Writer) (BackupInfo, error) {
+func readBackup(in io.Reader, checkSpace func(BackupInfo) error, out io.Writer) (BackupInfo, error) {
 	buffered := bufio.NewReaderSize(in, maxBackupHeader)
 	header, info, err := readHeader(buffered)
 	if err != nil {
 		return info, err
 	}
-	if err := room(info); err != nil {
+	if err := checkSpace(info); err != nil {
 		return info, err
 	}
 	content, err := zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxBackupWindow))
@@ -156,13 +156,13 @@ func readBackup(in io.Reader, room func(BackupInfo) error, out io.Writer) (Backu
 	defer content.Close()
 	sum := sha256.New()
 	_, _ = sum.Write(header)
-	tracked := &writer{out: io.MultiWriter(out, sum)}
+	tracked := &trackingWriter{out: io.MultiWriter(out, sum)}
 	if _, err := io.CopyN(tracked, content, info.size()); err != nil {
-		return info, errors.Join(tracked.failed, unreadable(err, tracked.failed))
+		return info, errors.Join(tracked.failed, readError(err, tracked.failed))
 	}
 	var rest bytes.Buffer
 	if _, err := io.Copy(&rest, io.LimitReader(content, sha256.Size+1)); err != nil {
-		return info, unreadable(err, nil)
+		return info, readError(err, nil)
 	}
 	if !bytes.Equal(rest.Bytes(), sum.Sum(nil)) {
 		return info, fmt.Errorf("%w (wrong checksum)", ErrBackupDamaged)
@@ -170,20 +170,20 @@ func readBackup(in io.Reader, room func(BackupInfo) error, out io.Writer) (Backu
 	return info, nil
 }
 
-// writer remembers an error of its output, so that readBackup does not report it as a damaged backup.
-type writer struct {
+// trackingWriter remembers an error of its output, so that readBackup does not report it as a damaged backup.
+type trackingWriter struct {
 	out    io.Writer
 	failed error
 }
 
-func (w *writer) Write(p []byte) (n int, err error) {
+func (w *trackingWriter) Write(p []byte) (n int, err error) {
 	n, w.failed = w.out.Write(p)
 	return n, w.failed
 }
 
-// unreadable wraps a read error as ErrBackupDamaged. It returns nil if writing caused the error, since the caller reports that
+// readError wraps a read error as ErrBackupDamaged. It returns nil if writing caused the error, since the caller reports that
 // one.
-func unreadable(err, writing error) error {
+func readError(err, writing error) error {
 	if writing != nil {
 		return nil //nolint:nilerr // it is said elsewhere
 	}

@@ -22,13 +22,13 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// noted writes a mark into a store, by which a test identifies the store.
-func noted(t testing.TB, s *SQLite, text string) {
+// writeMark writes a mark into a store, by which a test identifies the store.
+func writeMark(t testing.TB, s *SQLite, text string) {
 	t.Helper()
 	must(t, s.SaveReceiverState(t.Context(), "scanner", "receiver", []byte(text)))
 }
 
-func note(t testing.TB, s *SQLite) string {
+func readMark(t testing.TB, s *SQLite) string {
 	t.Helper()
 	return string(got[[]byte](t)(s.ReceiverState(t.Context(), "scanner", "receiver")))
 }
@@ -41,8 +41,8 @@ func backupOf(t testing.TB, s *SQLite) []byte {
 	return out.Bytes()
 }
 
-// remark changes the header line of a backup.
-func remark(backup []byte, before, after string) []byte {
+// editHeader changes the header line of a backup.
+func editHeader(backup []byte, before, after string) []byte {
 	return bytes.Replace(backup, []byte(before), []byte(after), 1)
 }
 
@@ -62,9 +62,9 @@ func files(t testing.TB, path string) (names []string) {
 func TestRestore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	first := openStore(t, path)
-	noted(t, first.SQLite, "backed up")
+	writeMark(t, first.SQLite, "backed up")
 	backup := backupOf(t, first.SQLite)
-	noted(t, first.SQLite, "since then")
+	writeMark(t, first.SQLite, "since then")
 
 	for round, before := range []string{"since then", "backed up"} {
 		info, err := StageRestore(t.Context(), bytes.NewReader(backup), path)
@@ -73,13 +73,13 @@ func TestRestore(t *testing.T) {
 			t.Errorf("the backup says %+v, want store %s, at %s, made by test", info, first.ID(), first.clock.Now())
 		}
 		if round == 0 {
-			if text := note(t, first.SQLite); text != "since then" {
+			if text := readMark(t, first.SQLite); text != "since then" {
 				t.Errorf("the store that is open says %q before it was closed", text)
 			}
 			must(t, first.Close())
 		}
 		restored := openStore(t, path)
-		if text := note(t, restored.SQLite); text != "backed up" || !restored.Replaced() {
+		if text := readMark(t, restored.SQLite); text != "backed up" || !restored.Replaced() {
 			t.Errorf("round %d: the store at the next start says %q, replaced %t; want what was backed up", round, text, restored.Replaced())
 		}
 		if restored.ID() == first.ID() || !restored.RestoredFrom().Equal(info.CreatedAt) {
@@ -87,7 +87,7 @@ func TestRestore(t *testing.T) {
 		}
 		must(t, restored.Close())
 		previous := openStore(t, path+PreviousSuffix)
-		if text := note(t, previous.SQLite); text != before {
+		if text := readMark(t, previous.SQLite); text != before {
 			t.Errorf("round %d: the store put aside says %q, want %q", round, text, before)
 		}
 		must(t, previous.Close())
@@ -140,7 +140,7 @@ func TestBackupWhileWriting(t *testing.T) {
 		_, err = StageRestore(t.Context(), bytes.NewReader(backup), path)
 		must(t, err)
 		restored := openStore(t, path)
-		must(t, restored.LookInside(t.Context()))
+		must(t, restored.CheckIntegrity(t.Context()))
 		var first, second string
 		must(t, restored.reader.QueryRow(`SELECT a.value, b.value FROM meta a, meta b WHERE a.name = 'first' AND b.name = 'second'`).Scan(&first, &second))
 		if first != second {
@@ -167,7 +167,7 @@ func pages(backup []byte, more int) string {
 func TestRestoreRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := openStore(t, path)
-	noted(t, f.SQLite, "in use")
+	writeMark(t, f.SQLite, "in use")
 	backup := backupOf(t, f.SQLite)
 	middle := bytes.Clone(backup)
 	middle[len(middle)/2] ^= 1
@@ -187,14 +187,14 @@ func TestRestoreRefused(t *testing.T) {
 		"half of one":        {backup[:len(backup)/2], ErrBackupDamaged, ""},
 		"one flipped bit":    {middle, ErrBackupDamaged, ""},
 		"more after it":      {append(bytes.Clone(backup), "more"...), ErrBackupDamaged, ""},
-		"a wrong first line": {remark(backup, `"operator":"test"`, `"operator":"best"`), ErrBackupDamaged, "checksum"},
-		"another store's":    {remark(backup, f.ID(), other.ID()), ErrBackupDamaged, "checksum"},
-		"fewer pages":        {remark(backup, pages(backup, 0), pages(backup, -1)), ErrBackupDamaged, ""},
-		"no pages":           {remark(backup, `"pages":`, `"pages":-`), ErrBackupDamaged, ""},
-		"huge pages":         {remark(backup, `"pageSize":4`, `"pageSize":94`), ErrBackupDamaged, ""},
-		"more than fits":     {remark(backup, `"pages":`, `"pages":999999`), nil, "no room"},
-		"a newer schema":     {remark(backup, `"schema":`, `"schema":99`), ErrBackupNewer, "schema 99"},
-		"a newer layout":     {remark(backup, `"version":1`, `"version":2`), ErrBackupNewer, "format 2"},
+		"a wrong first line": {editHeader(backup, `"operator":"test"`, `"operator":"best"`), ErrBackupDamaged, "checksum"},
+		"another store's":    {editHeader(backup, f.ID(), other.ID()), ErrBackupDamaged, "checksum"},
+		"fewer pages":        {editHeader(backup, pages(backup, 0), pages(backup, -1)), ErrBackupDamaged, ""},
+		"no pages":           {editHeader(backup, `"pages":`, `"pages":-`), ErrBackupDamaged, ""},
+		"huge pages":         {editHeader(backup, `"pageSize":4`, `"pageSize":94`), ErrBackupDamaged, ""},
+		"more than fits":     {editHeader(backup, `"pages":`, `"pages":999999`), nil, "no room"},
+		"a newer schema":     {editHeader(backup, `"schema":`, `"schema":99`), ErrBackupNewer, "schema 99"},
+		"a newer layout":     {editHeader(backup, `"version":1`, `"version":2`), ErrBackupNewer, "format 2"},
 	} {
 		before := files(t, path)
 		_, err := StageRestore(t.Context(), bytes.NewReader(tt.data), path)
@@ -206,7 +206,7 @@ func TestRestoreRefused(t *testing.T) {
 		}
 	}
 	must(t, f.Close())
-	if text := note(t, openStore(t, path).SQLite); text != "in use" {
+	if text := readMark(t, openStore(t, path).SQLite); text != "in use" {
 		t.Errorf("the store says %q after all that, want what it said before", text)
 	}
 }
@@ -231,7 +231,7 @@ func TestBackupOfDamagedStore(t *testing.T) {
 // start, and that the previous store is kept.
 func TestRestoreBrokenOff(t *testing.T) {
 	origin := newStore(t)
-	noted(t, origin.SQLite, "backed up")
+	writeMark(t, origin.SQLite, "backed up")
 	backup := backupOf(t, origin.SQLite)
 	for name, tt := range map[string]struct {
 		happened func(t *testing.T, path string)
@@ -248,15 +248,15 @@ func TestRestoreBrokenOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "store.db")
 			before := openStore(t, path)
-			noted(t, before.SQLite, "before")
+			writeMark(t, before.SQLite, "before")
 			must(t, before.Close())
 			_, err := StageRestore(t.Context(), bytes.NewReader(backup), path)
 			must(t, err)
 			tt.happened(t, path)
 
 			restored := openStore(t, path)
-			must(t, restored.LookInside(t.Context()))
-			if text := note(t, restored.SQLite); text != "backed up" {
+			must(t, restored.CheckIntegrity(t.Context()))
+			if text := readMark(t, restored.SQLite); text != "backed up" {
 				t.Errorf("the store says %q, want what was backed up", text)
 			}
 			for _, suffix := range []string{partialSuffix, stagedSuffix} {
@@ -269,7 +269,7 @@ func TestRestoreBrokenOff(t *testing.T) {
 			case "damaged":
 				must(t, errorsOf(os.Stat(path+PreviousSuffix)))
 			default:
-				if text := note(t, openStore(t, path+PreviousSuffix).SQLite); text != tt.previous {
+				if text := readMark(t, openStore(t, path+PreviousSuffix).SQLite); text != tt.previous {
 					t.Errorf("the store put aside says %q, want %q", text, tt.previous)
 				}
 			}
@@ -320,9 +320,9 @@ func damage(t testing.TB, path string) {
 func TestTwoRestores(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := newStore(t)
-	noted(t, f.SQLite, "first")
+	writeMark(t, f.SQLite, "first")
 	first := backupOf(t, f.SQLite)
-	noted(t, f.SQLite, "second")
+	writeMark(t, f.SQLite, "second")
 	second := backupOf(t, f.SQLite)
 	in, out := io.Pipe()
 	done := make(chan error, 1)
@@ -338,7 +338,7 @@ func TestTwoRestores(t *testing.T) {
 	must(t, <-done)
 	_, err = StageRestore(t.Context(), bytes.NewReader(second), path)
 	must(t, err)
-	if text := note(t, openStore(t, path).SQLite); text != "second" {
+	if text := readMark(t, openStore(t, path).SQLite); text != "second" {
 		t.Errorf("the store says %q, want what was restored last", text)
 	}
 	_, err = StageRestore(t.Context(), bytes.NewReader(first), path)
@@ -356,7 +356,7 @@ func TestTwoRestores(t *testing.T) {
 func TestRestoreLockStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := newStore(t)
-	noted(t, f.SQLite, "first")
+	writeMark(t, f.SQLite, "first")
 	in, out := io.Pipe()
 	done := make(chan error, 1)
 	go func() { _, err := StageRestore(t.Context(), in, path); done <- err }()
@@ -385,16 +385,16 @@ func TestRestoreLockStays(t *testing.T) {
 func TestCancelHalfTaken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	before := openStore(t, path)
-	noted(t, before.SQLite, "first")
+	writeMark(t, before.SQLite, "first")
 	backup := backupOf(t, before.SQLite)
 	must(t, before.Close())
 	_, err := StageRestore(t.Context(), bytes.NewReader(backup), path)
 	must(t, err)
 	must(t, os.Rename(path, path+PreviousSuffix))
-	if _, err := CancelRestore(path); !errors.Is(err, ErrHalfTaken) {
-		t.Errorf("taking it back: %v, want %v", err, ErrHalfTaken)
+	if _, err := CancelRestore(path); !errors.Is(err, ErrTakeoverStarted) {
+		t.Errorf("taking it back: %v, want %v", err, ErrTakeoverStarted)
 	}
-	if text := note(t, openStore(t, path).SQLite); text != "first" {
+	if text := readMark(t, openStore(t, path).SQLite); text != "first" {
 		t.Errorf("the store says %q, want what was restored", text)
 	}
 }
@@ -413,7 +413,7 @@ func TestRestoreOfOlderStore(t *testing.T) {
 	older.id = randomID()
 	_, err = older.writer.ExecContext(t.Context(), `INSERT INTO meta VALUES ('id', ?)`, older.id)
 	must(t, err)
-	noted(t, older, "of an older version")
+	writeMark(t, older, "of an older version")
 	backup := backupOf(t, older)
 	must(t, older.Close())
 
@@ -421,7 +421,7 @@ func TestRestoreOfOlderStore(t *testing.T) {
 	info, err := StageRestore(t.Context(), bytes.NewReader(backup), path)
 	must(t, err)
 	restored := openStore(t, path)
-	if text := note(t, restored.SQLite); text != "of an older version" || info.Schema != schema {
+	if text := readMark(t, restored.SQLite); text != "of an older version" || info.Schema != schema {
 		t.Errorf("restored from schema %d it says %q; want schema %d and what the older version wrote", info.Schema, text, schema)
 	}
 	_, err = checkSchema(t.Context(), restored.reader)

@@ -31,7 +31,7 @@ func manyImages(b *testing.B, images, findings int) fixture {
 	f := newStore(b)
 	for i := range images {
 		name := fmt.Sprint("image ", i)
-		f.catalogue(b, name)
+		f.saveCatalogs(b, name)
 		f.use(b, "scanner", name, workload(fmt.Sprint("app-", i), fmt.Sprint("registry.example.com/team/app-", i)))
 		f.report(b, name, manyFindings(findings, i*findings/10)...)
 	}
@@ -39,22 +39,22 @@ func manyImages(b *testing.B, images, findings int) fixture {
 	return f
 }
 
-func BenchmarkNews(b *testing.B) {
-	filter := NewsFilter{MinSeverity: finding.High, Unknown: UnknownIfFixable}
+func BenchmarkPendingChanges(b *testing.B) {
+	filter := ChangeFilter{MinSeverity: finding.High, Unknown: UnknownIfFixable}
 	f := manyImages(b, 1000, 500)
 	b.Run("nothing announced, a page of 100", func(b *testing.B) {
 		for b.Loop() {
-			got[any](b)(newsTotal(b, f, filter, 100))
+			got[any](b)(pendingTotal(b, f, filter, 100))
 		}
 	})
 	b.Run("nothing announced, all severities, a page of 100", func(b *testing.B) {
 		for b.Loop() {
-			got[any](b)(newsTotal(b, f, NewsFilter{Unknown: UnknownAlways}, 100))
+			got[any](b)(pendingTotal(b, f, ChangeFilter{Unknown: UnknownAlways}, 100))
 		}
 	})
 	b.Run("nothing announced, all", func(b *testing.B) {
 		for b.Loop() {
-			got[any](b)(newsTotal(b, f, filter, 0))
+			got[any](b)(pendingTotal(b, f, filter, 0))
 		}
 	})
 	b.Run("scanner counts", func(b *testing.B) {
@@ -62,7 +62,7 @@ func BenchmarkNews(b *testing.B) {
 			got[Totals](b)(f.ScannerTotals(b.Context(), "scanner", exception.Set{}))
 		}
 	})
-	news, _, err := f.News(b.Context(), "scanner", "slack", filter, 0)
+	news, _, err := f.PendingChanges(b.Context(), "scanner", "slack", filter, 0)
 	must(b, err)
 	var keys []AnnouncementKey
 	for _, n := range news {
@@ -70,24 +70,24 @@ func BenchmarkNews(b *testing.B) {
 	}
 	b.Run("announce", func(b *testing.B) {
 		for b.Loop() {
-			must(b, f.MarkAnnounced(b.Context(), "scanner", "slack", Announced{Said: told(keys...)}))
+			must(b, f.RecordAnnouncement(b.Context(), "scanner", "slack", Announcement{Findings: announcedFindings(keys...)}))
 		}
 	})
 	b.Run("all announced", func(b *testing.B) {
 		for b.Loop() {
-			got[any](b)(newsTotal(b, f, filter, 100))
+			got[any](b)(pendingTotal(b, f, filter, 100))
 		}
 	})
 	b.Run("all announced, after another was", func(b *testing.B) {
 		for b.Loop() {
-			must(b, f.MarkAnnounced(b.Context(), "scanner", "slack", Announced{DigestID: "1"}))
-			must(b, f.FollowUp(b.Context(), "scanner", "slack", filter, FollowAll))
-			got[any](b)(newsTotal(b, f, filter, 100))
+			must(b, f.RecordAnnouncement(b.Context(), "scanner", "slack", Announcement{MessageID: "1"}))
+			must(b, f.UpdateAnnouncements(b.Context(), "scanner", "slack", filter, UpdateAll))
+			got[any](b)(pendingTotal(b, f, filter, 100))
 		}
 	})
 	b.Run("summary", func(b *testing.B) {
 		for b.Loop() {
-			got[Summary](b)(f.Summary(b.Context(), subject("image 7"), Excepting{}))
+			got[Summary](b)(f.Summary(b.Context(), subject("image 7"), ImageExceptions{}))
 		}
 	})
 	b.Run("queue", func(b *testing.B) {
@@ -101,8 +101,8 @@ func BenchmarkNews(b *testing.B) {
 	})
 }
 
-func newsTotal(b *testing.B, f fixture, filter NewsFilter, limit int) (any, error) {
-	news, total, err := f.News(b.Context(), "scanner", "slack", filter, limit)
+func pendingTotal(b *testing.B, f fixture, filter ChangeFilter, limit int) (any, error) {
+	news, total, err := f.PendingChanges(b.Context(), "scanner", "slack", filter, limit)
 	b.ReportMetric(float64(total), "news")
 	return news, err
 }
@@ -159,7 +159,7 @@ func BenchmarkMatchQueue(b *testing.B) {
 	must(b, f.SetDataVersion(b.Context(), grype, DataVersion{Version: "v1"}))
 	for i := range images {
 		name := fmt.Sprint("image ", i)
-		f.catalogue(b, name)
+		f.saveCatalogs(b, name)
 		f.useIn(b, fmt.Sprintf("namespace-%04d", i%namespaces), name)
 		f.report(b, name)
 	}

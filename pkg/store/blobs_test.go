@@ -17,7 +17,7 @@ func TestArtifactsComeBackAsTheyWere(t *testing.T) {
 		got[int](t)(random.Read(content))
 		// However a reader splits its content, the chunks are the same.
 		saved := map[Artifact]io.Reader{ArtifactSBOM: iotest.HalfReader(bytes.NewReader(content)), ArtifactMatchInput: bytes.NewReader([]byte("input"))}
-		must(t, f.SaveCatalogue(t.Context(), catalogued("app", f.clock.Now()), saved))
+		must(t, f.SaveCatalog(t.Context(), catalogOf("app", f.clock.Now()), saved))
 		reader, length, err := f.OpenArtifact(t.Context(), digest("app"), Cluster, ArtifactSBOM)
 		must(t, err)
 		if length != int64(size) {
@@ -32,9 +32,9 @@ func TestArtifactsComeBackAsTheyWere(t *testing.T) {
 
 func TestArtifactsOfAnotherScopeAreNotFound(t *testing.T) {
 	f := newStore(t)
-	private := catalogued("app", f.clock.Now())
+	private := catalogOf("app", f.clock.Now())
 	private.Scope = "shop"
-	must(t, f.SaveCatalogue(t.Context(), private, artifacts(map[Artifact]string{ArtifactSBOM: "sbom"})))
+	must(t, f.SaveCatalog(t.Context(), private, artifacts(map[Artifact]string{ArtifactSBOM: "sbom"})))
 	for _, test := range []struct {
 		scope    Scope
 		artifact Artifact
@@ -45,16 +45,16 @@ func TestArtifactsOfAnotherScopeAreNotFound(t *testing.T) {
 	}
 }
 
-func TestACatalogueReplacesAllArtifacts(t *testing.T) {
+func TestCatalogReplacesAllArtifacts(t *testing.T) {
 	f := newStore(t)
-	c := catalogued("app", f.clock.Now())
-	must(t, f.SaveCatalogue(t.Context(), c, artifacts(map[Artifact]string{ArtifactSBOM: "old sbom", ArtifactMatchInput: "old input"})))
-	must(t, f.SaveCatalogue(t.Context(), c, artifacts(map[Artifact]string{ArtifactSBOM: "new sbom"})))
+	c := catalogOf("app", f.clock.Now())
+	must(t, f.SaveCatalog(t.Context(), c, artifacts(map[Artifact]string{ArtifactSBOM: "old sbom", ArtifactMatchInput: "old input"})))
+	must(t, f.SaveCatalog(t.Context(), c, artifacts(map[Artifact]string{ArtifactSBOM: "new sbom"})))
 	equal(t, "the SBOM", f.artifact(t, "app", ArtifactSBOM), "new sbom")
 	if _, _, err := f.OpenArtifact(t.Context(), digest("app"), Cluster, ArtifactMatchInput); !errors.Is(err, ErrNotFound) {
 		t.Errorf("the former catalogue's match input: got %v, want ErrNotFound", err)
 	}
-	must(t, f.SaveCatalogue(t.Context(), c, nil))
+	must(t, f.SaveCatalog(t.Context(), c, nil))
 	equal(t, "the SBOM after a catalogue without artifacts", f.artifact(t, "app", ArtifactSBOM), "new sbom")
 	var chunks int
 	must(t, f.reader.QueryRow(`SELECT count(*) FROM chunks`).Scan(&chunks))
@@ -72,9 +72,9 @@ func (f fixture) artifact(t *testing.T, name string, a Artifact) string {
 // TestAReplacedArtifactEndsItsReaders checks that a reader never gets the beginning of one artifact and the end of another.
 func TestAReplacedArtifactEndsItsReaders(t *testing.T) {
 	f := newStore(t)
-	c := catalogued("app", f.clock.Now())
+	c := catalogOf("app", f.clock.Now())
 	save := func(fill byte) {
-		must(t, f.SaveCatalogue(t.Context(), c, map[Artifact]io.Reader{
+		must(t, f.SaveCatalog(t.Context(), c, map[Artifact]io.Reader{
 			ArtifactSBOM: bytes.NewReader(bytes.Repeat([]byte{fill}, 2*chunkBytes)),
 		}))
 	}
@@ -90,10 +90,10 @@ func TestAReplacedArtifactEndsItsReaders(t *testing.T) {
 
 func TestAnArtifactThatCannotBeReadLeavesTheFormerOne(t *testing.T) {
 	f := newStore(t)
-	c := catalogued("app", f.clock.Now())
-	must(t, f.SaveCatalogue(t.Context(), c, artifacts(map[Artifact]string{ArtifactSBOM: "old sbom"})))
+	c := catalogOf("app", f.clock.Now())
+	must(t, f.SaveCatalog(t.Context(), c, artifacts(map[Artifact]string{ArtifactSBOM: "old sbom"})))
 	broken := io.MultiReader(zeros(chunkBytes), iotest.ErrReader(errors.New("the spool file is gone")))
-	err := f.SaveCatalogue(t.Context(), c, map[Artifact]io.Reader{ArtifactSBOM: broken})
+	err := f.SaveCatalog(t.Context(), c, map[Artifact]io.Reader{ArtifactSBOM: broken})
 	if err == nil || !bytes.Contains([]byte(err.Error()), []byte("artifact sbom: read: the spool file is gone")) {
 		t.Errorf("got %v, want an error that names the artifact and its cause", err)
 	}

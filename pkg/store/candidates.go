@@ -28,7 +28,7 @@ var errFull = errors.New("there is no room for more")
 
 const (
 	// listCandidates lists what may be news by its key and by what finding.Worse compares first. It reads no row of findings.
-	listCandidates = `WITH` + wanted + `
+	listCandidates = `WITH` + passingFindings + `
 		SELECT v.canonical_id, wanted.package, wanted.known_exploited, v.epss, wanted.severity, wanted.fixable, a.receiver_id IS NOT NULL
 		FROM wanted CROSS JOIN vulnerabilities v ON v.id = wanted.vulnerability_id` + withRecord + `wanted.package
 		WHERE` + differs
@@ -61,7 +61,7 @@ func keyHash(id, pkg string) uint64 {
 var anyFix = []string{""}
 
 // eachCandidate gives the candidates in any order, those with the same key once for each finding.
-func (l *look) eachCandidate(ctx context.Context, each func(candidate) error) error {
+func (l *repositoryEvaluation) eachCandidate(ctx context.Context, each func(candidate) error) error {
 	rows, err := l.q.QueryContext(ctx, listCandidates, l.args...)
 	return eachRow(rows, err, func(rows *sql.Rows) error {
 		var c candidate
@@ -79,7 +79,7 @@ func (l *look) eachCandidate(ctx context.Context, each func(candidate) error) er
 
 // eachSighting gives what may be news in pages, each key once. It leaves out the candidates that take takes; first is true for the first
 // candidate with a key.
-func (l *look) eachSighting(ctx context.Context, take func(c candidate, first bool) bool, each func([]*sighting) error) error {
+func (l *repositoryEvaluation) eachSighting(ctx context.Context, take func(c candidate, first bool) bool, each func([]*findingState) error) error {
 	var present uint64
 	if err := l.q.QueryRowContext(ctx, countMost, l.args...).Scan(&present); err != nil {
 		return err
@@ -112,8 +112,8 @@ func (l *look) eachSighting(ctx context.Context, take func(c candidate, first bo
 
 // keyPage collects keys and reads what is present of them when it is full.
 type keyPage struct {
-	l    *look
-	each func([]*sighting) error
+	l    *repositoryEvaluation
+	each func([]*findingState) error
 	keys [][2]string
 	text int
 }
@@ -128,13 +128,13 @@ func (p *keyPage) add(ctx context.Context, f finding.Finding) error {
 }
 
 func (p *keyPage) read(ctx context.Context) error {
-	present, err := p.l.present(ctx, p.keys, false)
+	present, err := p.l.presentOf(ctx, p.keys, false)
 	p.keys, p.text = nil, 0
 	if err != nil || len(present) == 0 {
 		return err
 	}
 	sightings := slices.Collect(maps.Values(present))
-	if err := p.l.link(ctx, sightings); err != nil {
+	if err := p.l.linkAliases(ctx, sightings); err != nil {
 		return err
 	}
 	return p.each(sightings)
@@ -213,7 +213,7 @@ type newsList struct {
 
 // reportedNews names the reports instead of the workloads that run their images: these are the same for many.
 type reportedNews struct {
-	News
+	FindingChange
 	reports []int64
 }
 
@@ -253,7 +253,7 @@ func (n *newsList) add(news reportedNews) {
 }
 
 // listed gives the news that are held with their workloads, in order, and the room that they take.
-func (l *look) listed(n *newsList) (news []News, text int) {
+func (l *repositoryEvaluation) listed(n *newsList) (news []FindingChange, text int) {
 	for _, one := range n.worst.sorted() {
 		if one.reports != nil {
 			workloads, added := l.workloadsOf(one.reports)
@@ -263,7 +263,7 @@ func (l *look) listed(n *newsList) (news []News, text int) {
 			one.Workloads = workloads
 		}
 		text += one.size()
-		news = append(news, one.News)
+		news = append(news, one.FindingChange)
 	}
 	return news, text
 }

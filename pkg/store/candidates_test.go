@@ -68,52 +68,52 @@ func hostile(t *testing.T, images, findings, nameBytes int) (f fixture, total in
 func TestNewsOfAHostileRepository(t *testing.T) {
 	f, want := hostile(t, 3, 500, 30<<10)
 	withinHeap(t, "Present", func() {
-		present := got[Present](t)(f.Present(t.Context(), "scanner", "slack", NewsFilter{}, 4))
-		equal(t, "news of Present", present.News, want)
+		present := got[Present](t)(f.Present(t.Context(), "scanner", "slack", ChangeFilter{}, 4))
+		equal(t, "news of Present", present.NotAnnounced, want)
 		equal(t, "the worst", ids(present.Worst), []string{"CVE-2024-00000", "CVE-2024-00000", "CVE-2024-00000", "CVE-2024-00001"})
 	})
 	announced := make(map[AnnouncementKey]bool)
 	for len(announced) < want {
-		var news []News
+		var news []FindingChange
 		withinHeap(t, "News", func() {
 			var total int
 			var err error
-			news, total, err = f.News(t.Context(), "scanner", "slack", NewsFilter{}, 10_000)
+			news, total, err = f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 10_000)
 			must(t, err)
 			equal(t, "total", total, want-len(announced))
 		})
-		if len(news) == 0 || !slices.IsSortedFunc(news, func(a, b News) int { return finding.Worse(a.Finding, b.Finding) }) {
+		if len(news) == 0 || !slices.IsSortedFunc(news, func(a, b FindingChange) int { return finding.Worse(a.Finding, b.Finding) }) {
 			t.Fatalf("there are %d news, not the worst first", len(news))
 		}
-		var said []Said
+		var said []AnnouncedFinding
 		for _, n := range news {
-			s := saidOf(n)
+			s := announcedFinding(n)
 			if announced[s.AnnouncementKey] {
 				t.Fatalf("%s comes twice", s.ID)
 			}
 			announced[s.AnnouncementKey] = true
 			said = append(said, s)
 		}
-		must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{Said: said}))
+		must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{Findings: said}))
 	}
 }
 
 // TestFollowUpOfAHostileRepository: what is recorded without a message is read and recorded in parts, until nothing is left.
 func TestFollowUpOfAHostileRepository(t *testing.T) {
 	f, want := hostile(t, 3, 500, 30<<10)
-	filter := NewsFilter{Changes: []Change{ChangeFixed}, Settled: []string{"evil"}}
+	filter := ChangeFilter{Changes: []Change{ChangeFixed}, CompleteRepositories: []string{"evil"}}
 	withinHeap(t, "FollowUp of what is present", func() {
-		must(t, f.FollowUp(t.Context(), "scanner", "slack", filter, FollowAll))
+		must(t, f.UpdateAnnouncements(t.Context(), "scanner", "slack", filter, UpdateAll))
 	})
 	for n := range 3 {
 		f.reportBy(t, "v2", fmt.Sprint("image", n))
 		f.reportBy(t, "v3", fmt.Sprint("image", n))
 	}
 	fixed := func() (total int) {
-		var news []News
+		var news []FindingChange
 		withinHeap(t, "News of what is fixed", func() {
 			var err error
-			news, total, err = f.News(t.Context(), "scanner", "slack", filter, 10_000)
+			news, total, err = f.PendingChanges(t.Context(), "scanner", "slack", filter, 10_000)
 			must(t, err)
 		})
 		if (len(news) > 0) != (total > 0) {
@@ -124,11 +124,11 @@ func TestFollowUpOfAHostileRepository(t *testing.T) {
 	// A loss of all findings is an anomaly, during which nothing is fixed.
 	_, err := f.writer.ExecContext(t.Context(), `DELETE FROM loss_counts`)
 	must(t, err)
-	f.losses = lossMemory{}
+	f.losses = lossCache{}
 	equal(t, "what is fixed", fixed(), want)
 	filter.Changes = []Change{ChangeNew}
 	withinHeap(t, "FollowUp of what is fixed", func() {
-		must(t, f.FollowUp(t.Context(), "scanner", "slack", filter, FollowAll))
+		must(t, f.UpdateAnnouncements(t.Context(), "scanner", "slack", filter, UpdateAll))
 	})
 	filter.Changes = []Change{ChangeFixed}
 	equal(t, "what is fixed after it was recorded", fixed(), 0)
@@ -138,10 +138,10 @@ func TestFollowUpOfAHostileRepository(t *testing.T) {
 func TestNewsOfManyFindings(t *testing.T) {
 	f, want := hostile(t, 4, 10_000, 16)
 	withinHeap(t, "Present", func() {
-		equal(t, "news of Present", got[Present](t)(f.Present(t.Context(), "scanner", "slack", NewsFilter{}, 5)).News, want)
+		equal(t, "news of Present", got[Present](t)(f.Present(t.Context(), "scanner", "slack", ChangeFilter{}, 5)).NotAnnounced, want)
 	})
 	withinHeap(t, "News", func() {
-		news, total, err := f.News(t.Context(), "scanner", "slack", NewsFilter{}, 100)
+		news, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 100)
 		must(t, err)
 		equal(t, "news and their number", []int{len(news), total}, []int{100, want})
 	})
@@ -152,13 +152,13 @@ func TestNewsOfAnyPackageName(t *testing.T) {
 	for _, name := range []string{"a\x00b", "\x00", "", "\"\\", "\x01\x7f", "ü\u2028\U0010ffff", "\uffff", "<&>", "1", "1.0", "null"} {
 		f := newStore(t)
 		f.running(t, "app", "r", vulnerable("CVE-2024-0001", name))
-		news, total, err := f.News(t.Context(), "scanner", "slack", NewsFilter{}, 1)
+		news, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 1)
 		must(t, err)
 		if total != 1 || len(news) != 1 || news[0].Finding.Package.Name != name {
 			t.Fatalf("of a package called %q there are %d news, of which %d are listed", name, total, len(news))
 		}
-		must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{Said: []Said{saidOf(news[0])}}))
-		_, total, err = f.News(t.Context(), "scanner", "slack", NewsFilter{}, 1)
+		must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{Findings: []AnnouncedFinding{announcedFinding(news[0])}}))
+		_, total, err = f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 1)
 		must(t, err)
 		equal(t, fmt.Sprintf("news of the package %q after it was announced", name), total, 0)
 	}

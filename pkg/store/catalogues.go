@@ -11,37 +11,37 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// resolve selects the manifest that an image digest resolves to: through an alias, or else because it is the digest of the
-// platform manifest itself. Its parameters are those of resolveArgs.
-const resolve = `coalesce(
+// resolveManifest selects the manifest that an image digest resolves to: through an alias, or else because it is the digest of the
+// platform manifest itself. Its parameters are those of resolveManifestArgs.
+const resolveManifest = `coalesce(
 	(SELECT manifest_id FROM images WHERE digest = ? AND platform = ? AND scope = ?),
 	(SELECT id FROM manifests WHERE platform_digest = ? AND scope = ?))`
 
-func resolveArgs(key image.Key, scope Scope) []any {
+func resolveManifestArgs(key image.Key, scope Scope) []any {
 	return []any{key.Digest, platform(key.Platform), scope, key.Digest, scope}
 }
 
-// Catalogued implements Catalogues. The result's Key is the key that was passed.
-func (s *SQLite) Catalogued(ctx context.Context, engine string, key image.Key, scope Scope) (Catalogued, error) {
-	c := Catalogued{Engine: engine, Key: key, Scope: scope}
+// Catalog implements Catalogues. The result's Key is the key that was passed.
+func (s *SQLite) Catalog(ctx context.Context, engine string, key image.Key, scope Scope) (Catalog, error) {
+	c := Catalog{Engine: engine, Key: key, Scope: scope}
 	err := s.read(ctx, "look up catalogue of "+key.String(), func(ctx context.Context, q query) error {
 		var cataloguedAt millis
 		err := q.QueryRowContext(ctx, `
 			SELECT m.platform_digest, c.distro, c.packages, c.tool, c.catalogued_at
 			FROM manifests m JOIN catalogues c ON c.manifest_id = m.id
-			WHERE c.engine = ? AND m.id = `+resolve, append([]any{engine}, resolveArgs(key, scope)...)...).
+			WHERE c.engine = ? AND m.id = `+resolveManifest, append([]any{engine}, resolveManifestArgs(key, scope)...)...).
 			Scan(&c.PlatformDigest, &c.Distro, &c.Packages, &c.Tool, &cataloguedAt)
-		c.CataloguedAt = cataloguedAt.Time
+		c.CatalogedAt = cataloguedAt.Time
 		return orNotFound(err)
 	})
 	if err != nil {
-		return Catalogued{}, err
+		return Catalog{}, err
 	}
 	return c, nil
 }
 
-// CataloguedScopes implements Catalogues.
-func (s *SQLite) CataloguedScopes(ctx context.Context, engine string, key image.Key) (scopes []Scope, err error) {
+// CatalogScopes implements Catalogues.
+func (s *SQLite) CatalogScopes(ctx context.Context, engine string, key image.Key) (scopes []Scope, err error) {
 	err = s.read(ctx, "list scopes that know "+key.String(), func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, `
 			SELECT i.scope FROM images i JOIN catalogues c ON c.manifest_id = i.manifest_id
@@ -55,27 +55,27 @@ func (s *SQLite) CataloguedScopes(ctx context.Context, engine string, key image.
 	return scopes, err
 }
 
-// SaveCatalogue implements Catalogues. All writers wait while the artifacts are read, so callers should read them from files and
+// SaveCatalog implements Catalogues. All writers wait while the artifacts are read, so callers should read them from files and
 // not from a network. Without artifacts, the manifest keeps those that it has.
-func (s *SQLite) SaveCatalogue(ctx context.Context, c Catalogued, artifacts map[Artifact]io.Reader) error {
+func (s *SQLite) SaveCatalog(ctx context.Context, c Catalog, artifacts map[Artifact]io.Reader) error {
 	if err := c.check(); err != nil {
 		return err
 	}
 	return s.write(ctx, "save catalogue of "+c.Key.String(), func(ctx context.Context, tx *sql.Tx) error {
-		return s.saveCatalogue(ctx, tx, c, artifacts)
+		return s.saveCatalog(ctx, tx, c, artifacts)
 	})
 }
 
-func (c Catalogued) check() error {
+func (c Catalog) check() error {
 	if c.Engine == "" || c.Key.Digest == "" || c.PlatformDigest == "" {
 		return errors.New("store: save catalogue: the engine, the image's digest or its platform digest is empty")
 	}
 	return nil
 }
 
-// saveCatalogue replaces an engine's catalog of a manifest. A catalog without artifacts does not move the manifest to another
+// saveCatalog replaces an engine's catalog of a manifest. A catalog without artifacts does not move the manifest to another
 // namespace's budget.
-func (s *SQLite) saveCatalogue(ctx context.Context, tx *sql.Tx, c Catalogued, artifacts map[Artifact]io.Reader) error {
+func (s *SQLite) saveCatalog(ctx context.Context, tx *sql.Tx, c Catalog, artifacts map[Artifact]io.Reader) error {
 	now, namespace := s.now(), cmp.Or(string(c.Scope), c.Namespace)
 	manifest, err := ensureManifest(ctx, tx, c.PlatformDigest, c.Scope, now)
 	if err != nil {
@@ -90,14 +90,14 @@ func (s *SQLite) saveCatalogue(ctx context.Context, tx *sql.Tx, c Catalogued, ar
 	}
 	if _, err := tx.ExecContext(ctx, `
 		INSERT OR REPLACE INTO catalogues (manifest_id, engine, distro, packages, tool, catalogued_at) VALUES (?, ?, ?, ?, ?, ?)`,
-		manifest, c.Engine, c.Distro, c.Packages, c.Tool, millis{orNow(c.CataloguedAt, now)}); err != nil {
+		manifest, c.Engine, c.Distro, c.Packages, c.Tool, millis{orNow(c.CatalogedAt, now)}); err != nil {
 		return err
 	}
 	return replaceArtifacts(ctx, tx, manifest, artifacts)
 }
 
-// ForgetCatalogue implements Catalogues.
-func (s *SQLite) ForgetCatalogue(ctx context.Context, engine, platformDigest string) error {
+// DeleteCatalog implements Catalogues.
+func (s *SQLite) DeleteCatalog(ctx context.Context, engine, platformDigest string) error {
 	return s.write(ctx, "forget catalogue of "+platformDigest, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `DELETE FROM catalogues WHERE engine = ?
 			AND manifest_id IN (SELECT id FROM manifests WHERE platform_digest = ?)`, engine, platformDigest)
@@ -130,7 +130,7 @@ func saveAlias(ctx context.Context, tx *sql.Tx, key image.Key, scope Scope, mani
 	}
 	const concerned = `digest = ? AND platform = ? AND scope = ? AND manifest_id IS NOT ?`
 	args := []any{key.Digest, platform(key.Platform), scope, manifest}
-	if err := leaveManifests(ctx, tx, now, concerned, args...); err != nil {
+	if err := touchManifests(ctx, tx, now, concerned, args...); err != nil {
 		return err
 	}
 	_, err := tx.ExecContext(ctx, `UPDATE scanner_images SET manifest_id = ? WHERE `+concerned, append([]any{manifest}, args...)...)

@@ -16,7 +16,7 @@ func TestReadersSeeWholeReports(t *testing.T) {
 	const writers, rounds, size = 3, 20, 40
 	f := newStore(t)
 	f.use(t, "scanner", "shared", workload("api", "docker.io/library/api"))
-	f.catalogue(t, "shared")
+	f.saveCatalogs(t, "shared")
 	var group sync.WaitGroup
 	stop := make(chan struct{})
 	for w := range writers {
@@ -30,7 +30,7 @@ func TestReadersSeeWholeReports(t *testing.T) {
 				if _, err := f.SaveReport(t.Context(), report("shared", findings...), ""); err != nil {
 					t.Error(err)
 				}
-				if err := f.SetUsed(t.Context(), used("scanner", fmt.Sprint(w, round), workload(fmt.Sprint(w), "r"))); err != nil {
+				if err := f.SetUsage(t.Context(), used("scanner", fmt.Sprint(w, round), workload(fmt.Sprint(w), "r"))); err != nil {
 					t.Error(err)
 				}
 			}
@@ -68,17 +68,17 @@ func checkWhole(t *testing.T, f fixture, size int) {
 			t.Errorf("a report has findings of %s and of %s, want those of one", findings[0].Package.Name, one.Package.Name)
 		}
 	}
-	_, total, err := f.News(t.Context(), "scanner", "slack", NewsFilter{}, 1)
+	_, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 1)
 	if err != nil || total != size {
 		t.Errorf("got %d news (%v), want the %d of one report", total, err, size)
 	}
 }
 
-func TestEveryImageIsLentOnce(t *testing.T) {
+func TestEveryImageIsLeasedOnce(t *testing.T) {
 	const images, workers = 60, 4
 	f := newStore(t)
 	for i := range images {
-		f.catalogue(t, fmt.Sprint(i))
+		f.saveCatalogs(t, fmt.Sprint(i))
 		f.use(t, "scanner", fmt.Sprint(i))
 	}
 	var mutex sync.Mutex
@@ -113,10 +113,10 @@ func TestEveryImageIsLentOnce(t *testing.T) {
 	}
 }
 
-func TestASlowReaderHoldsUpNobody(t *testing.T) {
+func TestSlowReaderBlocksNobody(t *testing.T) {
 	f := newStore(t)
 	content := func() map[Artifact]io.Reader { return map[Artifact]io.Reader{ArtifactSBOM: zeros(3 * chunkBytes)} }
-	must(t, f.SaveCatalogue(t.Context(), catalogued("app", f.clock.Now()), content()))
+	must(t, f.SaveCatalog(t.Context(), catalogOf("app", f.clock.Now()), content()))
 	reader, _, err := f.OpenArtifact(t.Context(), digest("app"), Cluster, ArtifactSBOM)
 	must(t, err)
 	defer reader.Close()
@@ -127,7 +127,7 @@ func TestASlowReaderHoldsUpNobody(t *testing.T) {
 		must(t, err)
 		defer other.Close()
 	}
-	must(t, f.SaveCatalogue(t.Context(), catalogued("other", f.clock.Now()), content()))
+	must(t, f.SaveCatalog(t.Context(), catalogOf("other", f.clock.Now()), content()))
 	if n := got[int64](t)(io.Copy(io.Discard, reader)); n != 3*chunkBytes-10 {
 		t.Errorf("the rest of the artifact has %d bytes, want %d", n, 3*chunkBytes-10)
 	}

@@ -23,8 +23,8 @@ const (
 			GROUP BY v.canonical_id, f.package)
 		GROUP BY severity`
 
-	// listExcepted lists the findings of each vulnerability and package that is suppressed in all images, one row for each.
-	listExcepted = `
+	// listSuppressed lists the findings of each vulnerability and package that is suppressed in all images, one row for each.
+	listSuppressed = `
 		SELECT json_group_array(f.id)
 		FROM json_each(@reports) j
 		CROSS JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
@@ -37,7 +37,7 @@ const (
 // ScannerTotals implements Announcements. It counts only repositories again that have changed since the last call.
 func (s *SQLite) ScannerTotals(ctx context.Context, scanner string, exceptions exception.Set) (total Totals, err error) {
 	err = s.read(ctx, "count findings of scanner", func(ctx context.Context, q query) error {
-		repositories, err := running(ctx, q, scanner, "", nil, reachRunning)
+		repositories, err := loadRunning(ctx, q, scanner, "", nil, reachRunning)
 		if err != nil {
 			return err
 		}
@@ -58,15 +58,15 @@ func (s *SQLite) ScannerTotals(ctx context.Context, scanner string, exceptions e
 
 // countRepository counts the findings of one repository. A finding that several exceptions suppress counts for each of them.
 func (s *SQLite) countRepository(ctx context.Context, q query, r runningRepository, exceptions exception.Set) (Totals, error) {
-	state := r.covers(exceptions)
-	if totals, found := s.counts.recall(state); found {
+	state := r.stateWithExceptions(exceptions)
+	if totals, found := s.counts.get(state); found {
 		return totals, nil
 	}
 	reports, err := r.reports()
 	if err != nil {
 		return Totals{}, err
 	}
-	excepted, err := r.covered(ctx, q, exceptions)
+	excepted, err := r.suppressed(ctx, q, exceptions)
 	if err != nil {
 		return Totals{}, err
 	}
@@ -81,17 +81,17 @@ func (s *SQLite) countRepository(ctx context.Context, q query, r runningReposito
 		return Totals{}, err
 	}
 	if len(excepted) > 0 {
-		if err := totals.countExcepted(ctx, q, excepted, args); err != nil {
+		if err := totals.countSuppressed(ctx, q, excepted, args); err != nil {
 			return Totals{}, err
 		}
 	}
-	s.counts.remember(state, totals)
+	s.counts.put(state, totals)
 	return totals, nil
 }
 
-func (t *Totals) countExcepted(ctx context.Context, q query, excepted map[int64]*exception.Exception, args []any) error {
+func (t *Totals) countSuppressed(ctx context.Context, q query, excepted map[int64]*exception.Exception, args []any) error {
 	t.ByException = make(map[string]int)
-	rows, err := q.QueryContext(ctx, listExcepted, args...)
+	rows, err := q.QueryContext(ctx, listSuppressed, args...)
 	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
 		var list string
 		if err := rows.Scan(&list); err != nil {
@@ -108,7 +108,7 @@ func (t *Totals) countExcepted(ctx context.Context, q query, excepted map[int64]
 		for uid := range by {
 			t.ByException[uid]++
 		}
-		t.Excepted++
+		t.Suppressed++
 		return struct{}{}, nil
 	})
 	return err
@@ -117,7 +117,7 @@ func (t *Totals) countExcepted(ctx context.Context, q query, excepted map[int64]
 // add adds the numbers of another Totals.
 func (t *Totals) add(more Totals) {
 	t.Counts = plus(t.Counts, more.Counts)
-	t.Excepted += more.Excepted
+	t.Suppressed += more.Suppressed
 	for uid, n := range more.ByException {
 		if t.ByException == nil {
 			t.ByException = make(map[string]int)
@@ -135,24 +135,24 @@ func plus(a, b finding.Counts) finding.Counts {
 	return a
 }
 
-// maxCounts is how many entries a countMemory holds at least before it drops the oldest. An entry takes a few hundred bytes.
-const maxCounts = 20_000
+// maxCachedTotals is how many entries a totalsCache holds at least before it drops the oldest. An entry takes a few hundred bytes.
+const maxCachedTotals = 20_000
 
-// countMemory caches totals by the state of a runningRepository. Entries never become invalid, since a state always identifies
+// totalsCache caches totals by the state of a runningRepository. Entries never become invalid, since a state always identifies
 // the same findings.
-type countMemory struct {
+type totalsCache struct {
 	mutex   sync.Mutex
 	byState recent[Totals]
 }
 
-func (m *countMemory) recall(state string) (Totals, bool) {
+func (m *totalsCache) get(state string) (Totals, bool) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	return m.byState.get(sha256.Sum256([]byte(state)))
 }
 
-func (m *countMemory) remember(state string, totals Totals) {
+func (m *totalsCache) put(state string, totals Totals) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	m.byState.put(sha256.Sum256([]byte(state)), totals, maxCounts)
+	m.byState.put(sha256.Sum256([]byte(state)), totals, maxCachedTotals)
 }

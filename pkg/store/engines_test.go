@@ -23,43 +23,43 @@ const (
 )
 
 // by returns a copy with another engine.
-func (u Used) by(engine string) Used { u.Engine = engine; return u }
+func (u ImageUsage) by(engine string) ImageUsage { u.Engine = engine; return u }
 
-func (c Catalogued) by(engine string) Catalogued { c.Engine = engine; return c }
+func (c Catalog) by(engine string) Catalog { c.Engine = engine; return c }
 
 func (r Report) by(engine string) Report { r.Engine = engine; return r }
 
-// TestCataloguesOfEnginesAreIndependent checks that an engine never sees the catalog of another one.
-func TestCataloguesOfEnginesAreIndependent(t *testing.T) {
+// TestCatalogsOfEnginesAreIndependent checks that an engine never sees the catalog of another one.
+func TestCatalogsOfEnginesAreIndependent(t *testing.T) {
 	f := newStore(t)
 	engines := []string{grype, clair, otherClair}
 	texts := map[Artifact]string{ArtifactSBOM: "sbom", ArtifactMatchInput: "input"}
-	must(t, f.SaveCatalogue(t.Context(), catalogued("app", f.clock.Now()), artifacts(texts)))
+	must(t, f.SaveCatalog(t.Context(), catalogOf("app", f.clock.Now()), artifacts(texts)))
 	check := func(what string, want ...string) {
 		t.Helper()
 		for _, engine := range engines {
-			c, err := f.Catalogued(t.Context(), engine, key("app"), Cluster)
+			c, err := f.Catalog(t.Context(), engine, key("app"), Cluster)
 			if has := slices.Contains(want, engine); has != (err == nil) || (!has && !errors.Is(err, ErrNotFound)) {
 				t.Errorf("%s: %s has %+v, %v", what, engine, c, err)
 			}
 			if err == nil && c.Tool != "syft 1.0.0" && engine == grype {
 				t.Errorf("%s: Grype's list is another engine's: %+v", what, c)
 			}
-			scopes := got[[]Scope](t)(f.CataloguedScopes(t.Context(), engine, key("app")))
+			scopes := got[[]Scope](t)(f.CatalogScopes(t.Context(), engine, key("app")))
 			equal(t, what+": scopes of "+engine, len(scopes), len(slices.DeleteFunc(slices.Clone(want), func(e string) bool { return e != engine })))
 		}
 	}
 	check("one has listed it", grype)
-	listed := catalogued("app", f.clock.Now()).by(clair)
+	listed := catalogOf("app", f.clock.Now()).by(clair)
 	listed.Tool, listed.Packages = "clair 4.9", 3
-	must(t, f.SaveCatalogue(t.Context(), listed, nil))
+	must(t, f.SaveCatalog(t.Context(), listed, nil))
 	check("two have", grype, clair)
-	equal(t, "what Clair has listed", got[Catalogued](t)(f.Catalogued(t.Context(), clair, key("app"), Cluster)), listed)
+	equal(t, "what Clair has listed", got[Catalog](t)(f.Catalog(t.Context(), clair, key("app"), Cluster)), listed)
 	equal(t, "the artifact stays", f.artifact(t, "app", ArtifactSBOM), "sbom")
-	must(t, f.ForgetCatalogue(t.Context(), clair, digest("app")))
-	must(t, f.ForgetCatalogue(t.Context(), otherClair, digest("app")))
+	must(t, f.DeleteCatalog(t.Context(), clair, digest("app")))
+	must(t, f.DeleteCatalog(t.Context(), otherClair, digest("app")))
 	check("one is to list it anew", grype)
-	must(t, f.ForgetCatalogue(t.Context(), grype, digest("app")))
+	must(t, f.DeleteCatalog(t.Context(), grype, digest("app")))
 	check("nobody has")
 }
 
@@ -67,23 +67,23 @@ func TestCataloguesOfEnginesAreIndependent(t *testing.T) {
 // while the image is to be cataloged again.
 func TestHasReport(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "app")
+	f.saveCatalogs(t, "app")
 	has := func(engine, name string, scope Scope) bool {
 		t.Helper()
 		return got[bool](t)(f.HasReport(t.Context(), engine, key(name), scope))
 	}
 	equal(t, "before the first report", has(grype, "app", Cluster), false)
 	f.report(t, "app")
-	index := catalogued("app", f.clock.Now())
+	index := catalogOf("app", f.clock.Now())
 	index.Key = key("index of app")
-	must(t, f.SaveCatalogue(t.Context(), index, nil))
-	must(t, f.ForgetCatalogue(t.Context(), grype, digest("app")))
+	must(t, f.SaveCatalog(t.Context(), index, nil))
+	must(t, f.DeleteCatalog(t.Context(), grype, digest("app")))
 	equal(t, "by its own digest", has(grype, "app", Cluster), true)
 	equal(t, "by its index", has(grype, "index of app", Cluster), true)
 	equal(t, "of another engine", has(clair, "app", Cluster), false)
 	equal(t, "in another scope", has(grype, "app", "shop"), false)
 	equal(t, "of an unknown image", has(grype, "unknown", Cluster), false)
-	f.searched(t, selectHasReport, append([]any{grype}, resolveArgs(key("app"), Cluster)...), "manifest_id=?")
+	f.requireIndexes(t, selectHasReport, append([]any{grype}, resolveManifestArgs(key("app"), Cluster)...), "manifest_id=?")
 }
 
 // TestQueuesOfEngines checks that an engine's queue has what it has cataloged itself, for Scanners that use it.
@@ -91,12 +91,12 @@ func TestQueuesOfEngines(t *testing.T) {
 	f := newStore(t)
 	for name, listedBy := range map[string][]string{"both": {grype, clair}, "only Grype": {grype}, "only Clair": {clair}} {
 		for _, engine := range listedBy {
-			must(t, f.SaveCatalogue(t.Context(), catalogued(name, f.clock.Now()).by(engine), nil))
+			must(t, f.SaveCatalog(t.Context(), catalogOf(name, f.clock.Now()).by(engine), nil))
 		}
 		f.use(t, "s-grype", name, workload("web", "r"))
-		must(t, f.SetUsed(t.Context(), used("s-clair", name, workload("web", "r")).by(clair)))
+		must(t, f.SetUsage(t.Context(), used("s-clair", name, workload("web", "r")).by(clair)))
 	}
-	must(t, f.SaveCatalogue(t.Context(), catalogued("not Clair's", f.clock.Now()).by(clair), nil))
+	must(t, f.SaveCatalog(t.Context(), catalogOf("not Clair's", f.clock.Now()).by(clair), nil))
 	f.use(t, "s-grype", "not Clair's", workload("web", "r"))
 	for engine, want := range map[string][]string{grype: {"both", "only Grype"}, clair: {"both", "only Clair"}, otherClair: nil} {
 		equal(t, "length for "+engine, got[int](t)(f.QueueLength(t.Context(), engine)), len(want))
@@ -117,7 +117,7 @@ func TestQueuesOfEngines(t *testing.T) {
 
 func TestManifests(t *testing.T) {
 	f := newStore(t)
-	ours := Manifest{Engine: clair, PlatformDigest: digest("app"), Ours: true}
+	ours := Manifest{Engine: clair, PlatformDigest: digest("app"), AddedByOperator: true}
 	theirs := Manifest{Engine: otherClair, PlatformDigest: digest("app")}
 	if _, err := f.Manifest(t.Context(), clair, digest("app")); !errors.Is(err, ErrNotFound) {
 		t.Errorf("before it is saved: %v, want ErrNotFound", err)
@@ -126,12 +126,12 @@ func TestManifests(t *testing.T) {
 	must(t, f.SaveManifest(t.Context(), theirs))
 	// Saving a manifest again does not change who was first.
 	must(t, f.SaveManifest(t.Context(), Manifest{Engine: clair, PlatformDigest: digest("app")}))
-	must(t, f.SaveManifest(t.Context(), Manifest{Engine: otherClair, PlatformDigest: digest("app"), Ours: true}))
+	must(t, f.SaveManifest(t.Context(), Manifest{Engine: otherClair, PlatformDigest: digest("app"), AddedByOperator: true}))
 	for _, want := range []Manifest{ours, theirs} {
 		equal(t, "who was first in "+want.Engine, got[Manifest](t)(f.Manifest(t.Context(), want.Engine, want.PlatformDigest)), want)
 	}
-	must(t, f.ForgetManifest(t.Context(), clair, digest("app")))
-	must(t, f.ForgetManifest(t.Context(), clair, digest("app")))
+	must(t, f.DeleteManifest(t.Context(), clair, digest("app")))
+	must(t, f.DeleteManifest(t.Context(), clair, digest("app")))
 	if _, err := f.Manifest(t.Context(), clair, digest("app")); !errors.Is(err, ErrNotFound) {
 		t.Errorf("after it was forgotten: %v, want ErrNotFound", err)
 	}
@@ -151,7 +151,7 @@ func (f fixture) unused(t *testing.T, except string, limit int, names ...string)
 		t.Errorf("not in the order of their digests: %+v", manifests)
 	}
 	for _, name := range names {
-		if slices.Contains(manifests, Manifest{Engine: clair, PlatformDigest: digest(name), Ours: true}) {
+		if slices.Contains(manifests, Manifest{Engine: clair, PlatformDigest: digest(name), AddedByOperator: true}) {
 			unused = append(unused, name)
 		}
 	}
@@ -167,22 +167,22 @@ func TestUnusedManifests(t *testing.T) {
 	f := newStore(t)
 	names := []string{"used", "private", "by Grype", "by another instance", "by s1 alone", "by both", "retained", "nobody's"}
 	for _, name := range names {
-		must(t, f.SaveManifest(t.Context(), Manifest{Engine: clair, PlatformDigest: digest(name), Ours: true}))
-		must(t, f.SaveManifest(t.Context(), Manifest{Engine: otherClair, PlatformDigest: digest(name), Ours: true}))
-		f.catalogue(t, name)
+		must(t, f.SaveManifest(t.Context(), Manifest{Engine: clair, PlatformDigest: digest(name), AddedByOperator: true}))
+		must(t, f.SaveManifest(t.Context(), Manifest{Engine: otherClair, PlatformDigest: digest(name), AddedByOperator: true}))
+		f.saveCatalogs(t, name)
 	}
-	private := catalogued("private", f.clock.Now()).by(clair)
+	private := catalogOf("private", f.clock.Now()).by(clair)
 	private.Scope = "shop"
-	must(t, f.SaveCatalogue(t.Context(), private, nil))
+	must(t, f.SaveCatalog(t.Context(), private, nil))
 	inShop := used("s2", "private", workload("web", "r")).by(clair)
 	inShop.Scope = "shop"
-	for _, u := range []Used{
+	for _, u := range []ImageUsage{
 		used("s2", "used", workload("web", "r")).by(clair), inShop, used("s1", "by Grype", workload("web", "r")),
 		used("s1", "by another instance", workload("web", "r")).by(otherClair), used("s1", "by s1 alone", workload("web", "r")).by(clair),
 		used("s1", "by both", workload("web", "r")).by(clair), used("s2", "by both", workload("web", "r")).by(clair),
 		used("s2", "retained").by(clair),
 	} {
-		must(t, f.SetUsed(t.Context(), u))
+		must(t, f.SetUsage(t.Context(), u))
 	}
 	equal(t, "unused", f.unused(t, "", 99, names...), []string{"by Grype", "by another instance", "nobody's"})
 	equal(t, "unused but for s1", f.unused(t, "s1", 99, names...), []string{"by Grype", "by another instance", "by s1 alone", "nobody's"})
@@ -191,15 +191,15 @@ func TestUnusedManifests(t *testing.T) {
 		equal(t, "held for "+scanner, got[bool](t)(f.HoldsManifests(t.Context(), clair, scanner)), want)
 	}
 	equal(t, "held by an engine that keeps nothing", got[bool](t)(f.HoldsManifests(t.Context(), grype, "s1")), false)
-	must(t, f.Release(t.Context(), "s1", key("by s1 alone")))
+	must(t, f.ReleaseImage(t.Context(), "s1", key("by s1 alone")))
 	equal(t, "held for s1 of what others have", got[bool](t)(f.HoldsManifests(t.Context(), clair, "s1")), false)
-	f.searched(t, selectHeld, []any{"s1", clair}, "(scanner=?)", "scanner_images_by_manifest (manifest_id=? AND engine=?)")
+	f.requireIndexes(t, selectHeld, []any{"s1", clair}, "(scanner=?)", "scanner_images_by_manifest (manifest_id=? AND engine=?)")
 
-	must(t, f.ForgetScanners(t.Context(), []string{"s1", "s2"}))
+	must(t, f.DeleteScanners(t.Context(), []string{"s1", "s2"}))
 	f.clock.pass(time.Hour)
 	equal(t, "swept", got[int](t)(f.Sweep(t.Context(), f.clock.Now())), len(names)+1)
 	equal(t, "unused when all is forgotten", f.unused(t, "", 99, names...), names)
-	must(t, f.ForgetManifest(t.Context(), clair, digest("used")))
+	must(t, f.DeleteManifest(t.Context(), clair, digest("used")))
 	equal(t, "and when one is forgotten", f.unused(t, "", 99, names...), names[1:])
 }
 
@@ -222,7 +222,7 @@ func TestUnusedManifestsAmongMany(t *testing.T) {
 	equal(t, "the first of ten", len(unused), 5)
 	last := unused[4]
 	equal(t, "from the last on", got[[]Manifest](t)(f.UnusedManifests(t.Context(), clair, "", last.PlatformDigest, 99))[0], last)
-	f.searched(t, selectUnused, []any{clair, "", "", 5}, "SEARCH e USING PRIMARY KEY (engine=? AND platform_digest>?)", "scanner_images_by_manifest (manifest_id=? AND engine=?)")
+	f.requireIndexes(t, selectUnused, []any{clair, "", "", 5}, "SEARCH e USING PRIMARY KEY (engine=? AND platform_digest>?)", "scanner_images_by_manifest (manifest_id=? AND engine=?)")
 }
 
 // TestEnginesOfOlderStores checks that a store from before each engine had its own catalogs keeps everything.
@@ -241,20 +241,20 @@ func TestEnginesOfOlderStores(t *testing.T) {
 	)
 	f := openStore(t, path)
 	equal(t, "id", f.ID(), "older")
-	equal(t, "Grype's", got[Catalogued](t)(f.Catalogued(t.Context(), grype, key("app"), Cluster)), catalogued("app", time.UnixMilli(1000).UTC()))
+	equal(t, "Grype's", got[Catalog](t)(f.Catalog(t.Context(), grype, key("app"), Cluster)), catalogOf("app", time.UnixMilli(1000).UTC()))
 	invented := image.Key{Digest: digest("invented"), Platform: amd64}
-	equal(t, "the fake's", got[Catalogued](t)(f.Catalogued(t.Context(), "fake", invented, "shop")),
-		Catalogued{Engine: "fake", Key: invented, Scope: "shop", PlatformDigest: digest("invented"), Packages: 2, Tool: "fake", CataloguedAt: time.UnixMilli(2000).UTC()})
-	if c, err := f.Catalogued(t.Context(), grype, invented, "shop"); !errors.Is(err, ErrNotFound) {
+	equal(t, "the fake's", got[Catalog](t)(f.Catalog(t.Context(), "fake", invented, "shop")),
+		Catalog{Engine: "fake", Key: invented, Scope: "shop", PlatformDigest: digest("invented"), Packages: 2, Tool: "fake", CatalogedAt: time.UnixMilli(2000).UTC()})
+	if c, err := f.Catalog(t.Context(), grype, invented, "shop"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("what the fake has listed is Grype's too: %+v, %v", c, err)
 	}
 	equal(t, "the artifact", f.artifact(t, "app", ArtifactSBOM), "sbom")
-	equal(t, "not covered by Grype's report", got[Summary](t)(f.Summary(t.Context(), subject("app"), Excepting{})).NotCovered, []string(nil))
+	equal(t, "not covered by Grype's report", got[Summary](t)(f.Summary(t.Context(), subject("app"), ImageExceptions{})).NotCovered, []string(nil))
 	f.data(t, "v2")
 	equal(t, "what is to be matched again", got[int](t)(f.QueueLength(t.Context(), grype)), 1)
-	must(t, f.SaveCatalogue(t.Context(), catalogued("app", f.clock.Now()).by(clair), nil))
-	must(t, f.SaveManifest(t.Context(), Manifest{Engine: clair, PlatformDigest: digest("app"), Ours: true}))
-	must(t, f.LookInside(t.Context()))
+	must(t, f.SaveCatalog(t.Context(), catalogOf("app", f.clock.Now()).by(clair), nil))
+	must(t, f.SaveManifest(t.Context(), Manifest{Engine: clair, PlatformDigest: digest("app"), AddedByOperator: true}))
+	must(t, f.CheckIntegrity(t.Context()))
 	var broken int
 	must(t, f.reader.QueryRowContext(t.Context(), `SELECT count(*) FROM pragma_foreign_key_check`).Scan(&broken))
 	equal(t, "references that lead nowhere", broken, 0)
@@ -283,8 +283,8 @@ func twoEngines(t *testing.T) fixture {
 	t.Helper()
 	f := newStore(t)
 	for _, engine := range []string{grype, clair} {
-		must(t, f.SaveCatalogue(t.Context(), catalogued("app", f.clock.Now()).by(engine), nil))
-		must(t, f.SetUsed(t.Context(), used("s-"+engine, "app", workload("web", "r")).by(engine)))
+		must(t, f.SaveCatalog(t.Context(), catalogOf("app", f.clock.Now()).by(engine), nil))
+		must(t, f.SetUsage(t.Context(), used("s-"+engine, "app", workload("web", "r")).by(engine)))
 	}
 	otherPURL := func(v *finding.Finding) { v.Package.PURL = "pkg:deb/debian/openssl@1.0?distro=debian-12" }
 	got[Difference](t)(f.SaveReport(t.Context(), report("app", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "zlib")), ""))
@@ -310,58 +310,58 @@ func TestTwoScannersOfAnImage(t *testing.T) {
 			t.Errorf("%s: no report is found", engine)
 		}
 		equal(t, engine+": counts", got[Totals](t)(f.ScannerTotals(t.Context(), scanner, exception.Set{})).Counts, want.counts)
-		news, total, err := f.News(t.Context(), scanner, "slack", NewsFilter{}, 0)
+		news, total, err := f.PendingChanges(t.Context(), scanner, "slack", ChangeFilter{}, 0)
 		must(t, err)
 		equal(t, engine+": news", ids(news), want.news)
 		equal(t, engine+": total", total, 2)
-		equal(t, engine+": present", got[Present](t)(f.Present(t.Context(), scanner, "slack", NewsFilter{}, 9)).Counts, want.counts)
-		equal(t, engine+": reported", slices.Collect(maps.Keys(got[map[image.Key]ReportAge](t)(f.Reported(t.Context(), scanner, engine)))), []image.Key{key("app")})
+		equal(t, engine+": present", got[Present](t)(f.Present(t.Context(), scanner, "slack", ChangeFilter{}, 9)).Counts, want.counts)
+		equal(t, engine+": reported", slices.Collect(maps.Keys(got[map[image.Key]ReportAge](t)(f.ReportAges(t.Context(), scanner, engine)))), []image.Key{key("app")})
 		equal(t, engine+": in use", got[bool](t)(f.InUse(t.Context(), engine, key("app"), Cluster)), true)
-		equal(t, engine+": wanted", got[bool](t)(f.Wanted(t.Context(), engine, key("app"), Cluster)), true)
+		equal(t, engine+": wanted", got[bool](t)(f.IsNeeded(t.Context(), engine, key("app"), Cluster)), true)
 		equal(t, engine+": images in use", got[int](t)(f.ImagesInUse(t.Context(), engine)), 1)
 
 		// What was announced to one Scanner's receiver was not announced to the other's.
-		must(t, f.MarkAnnounced(t.Context(), scanner, "slack", Announced{Said: told(AnnouncementKey{"r", "CVE-2026-0001", "openssl"})}))
-		_, total, err = f.News(t.Context(), scanner, "slack", NewsFilter{}, 0)
+		must(t, f.RecordAnnouncement(t.Context(), scanner, "slack", Announcement{Findings: announcedFindings(AnnouncementKey{"r", "CVE-2026-0001", "openssl"})}))
+		_, total, err = f.PendingChanges(t.Context(), scanner, "slack", ChangeFilter{}, 0)
 		must(t, err)
 		equal(t, engine+": news when one was told", total, 1)
 	}
 	// A released image no longer counts for the Scanner's engine.
-	must(t, f.Release(t.Context(), "s-"+grype, key("app")))
+	must(t, f.ReleaseImage(t.Context(), "s-"+grype, key("app")))
 	equal(t, "Grype's, released", got[bool](t)(f.InUse(t.Context(), grype, key("app"), Cluster)), false)
-	equal(t, "wanted of Grype, released", got[bool](t)(f.Wanted(t.Context(), grype, key("app"), Cluster)), false)
+	equal(t, "wanted of Grype, released", got[bool](t)(f.IsNeeded(t.Context(), grype, key("app"), Cluster)), false)
 	equal(t, "Clair's", got[bool](t)(f.InUse(t.Context(), clair, key("app"), Cluster)), true)
 	f.clock.pass(time.Hour)
 	equal(t, "swept while one has it", got[int](t)(f.Sweep(t.Context(), f.clock.Now())), 0)
-	must(t, f.Release(t.Context(), "s-"+clair, key("app")))
+	must(t, f.ReleaseImage(t.Context(), "s-"+clair, key("app")))
 	f.clock.pass(time.Hour)
 	equal(t, "swept when nobody has", got[int](t)(f.Sweep(t.Context(), f.clock.Now())), 1)
 }
 
-// TestEngineOfNews checks a Scanner that changes its engine and has images with both for a while: queries return only what the
+// TestPendingChangesByEngine checks a Scanner that changes its engine and has images with both for a while: queries return only what the
 // requested engine found.
-func TestEngineOfNews(t *testing.T) {
+func TestPendingChangesByEngine(t *testing.T) {
 	f := twoEngines(t)
-	f.catalogue(t, "old")
+	f.saveCatalogs(t, "old")
 	f.use(t, "s-"+clair, "old", workload("old", "r"))
 	f.report(t, "old", vulnerable("CVE-2026-0009", "tar"))
 	for engine, want := range map[string][]string{
 		"": {"CVE-2026-0003", "CVE-2026-0001", "CVE-2026-0009"}, clair: {"CVE-2026-0003", "CVE-2026-0001"}, grype: {"CVE-2026-0009"}, otherClair: nil,
 	} {
-		filter := NewsFilter{Engine: engine}
-		news, total, err := f.News(t.Context(), "s-"+clair, "slack", filter, 0)
+		filter := ChangeFilter{Engine: engine}
+		news, total, err := f.PendingChanges(t.Context(), "s-"+clair, "slack", filter, 0)
 		must(t, err)
 		equal(t, "news by "+engine, ids(news), want)
 		equal(t, "total by "+engine, total, len(want))
 		present := got[Present](t)(f.Present(t.Context(), "s-"+clair, "slack", filter, 9))
-		equal(t, "present by "+engine, []int{present.News, present.Counts.Total()}, []int{len(want), len(want)})
+		equal(t, "present by "+engine, []int{present.NotAnnounced, present.Counts.Total()}, []int{len(want), len(want)})
 	}
-	present := got[Present](t)(f.Present(t.Context(), "s-"+clair, "slack", NewsFilter{Engine: clair}, 0))
-	must(t, f.MarkAnnounced(t.Context(), "s-"+clair, "slack", Announced{All: &All{Filter: NewsFilter{Engine: clair}, Moment: present.Moment}}))
-	news, _, err := f.News(t.Context(), "s-"+clair, "slack", NewsFilter{}, 0)
+	present := got[Present](t)(f.Present(t.Context(), "s-"+clair, "slack", ChangeFilter{Engine: clair}, 0))
+	must(t, f.RecordAnnouncement(t.Context(), "s-"+clair, "slack", Announcement{Snapshot: &FilteredSnapshot{Filter: ChangeFilter{Engine: clair}, SnapshotID: present.SnapshotID}}))
+	news, _, err := f.PendingChanges(t.Context(), "s-"+clair, "slack", ChangeFilter{}, 0)
 	must(t, err)
 	equal(t, "what was not announced with all of one", ids(news), []string{"CVE-2026-0009"})
-	equal(t, "reported by Clair", slices.Collect(maps.Keys(got[map[image.Key]ReportAge](t)(f.Reported(t.Context(), "s-"+clair, clair)))), []image.Key{key("app")})
+	equal(t, "reported by Clair", slices.Collect(maps.Keys(got[map[image.Key]ReportAge](t)(f.ReportAges(t.Context(), "s-"+clair, clair)))), []image.Key{key("app")})
 }
 
 // TestRunsOfTwoEngines checks that a run is listed once with all engines that found the vulnerability, whatever the page size.
@@ -401,7 +401,7 @@ func TestRunsOfTwoEngines(t *testing.T) {
 			map[string]int{"lib0": 2, "lib2": 1, "lib3": 1, "lib4": 1, "lib6": 2, "lib8": 1})
 	}
 	// What another engine finds or loses between two pages moves no run to another page.
-	page := got[RunsPage](t)(f.RunsPage(t.Context(), RunsQuery{ID: "CVE-2026-0007", All: true}, RunMark{}, 3))
+	page := got[RunsPage](t)(f.RunsPage(t.Context(), RunsQuery{ID: "CVE-2026-0007", All: true}, RunCursor{}, 3))
 	got[Difference](t)(f.SaveReport(t.Context(), report("app", slices.Concat(grypes, clairs)...).by(clair), ""))
 	rest := got[RunsPage](t)(f.RunsPage(t.Context(), RunsQuery{ID: "CVE-2026-0007", All: true}, *page.Next, 9))
 	var names []string
@@ -412,12 +412,12 @@ func TestRunsOfTwoEngines(t *testing.T) {
 	equal(t, "all of them, each once", names, []string{"lib0", "lib2", "lib3", "lib4", "lib6", "lib8"})
 }
 
-// TestForgetRepositories checks that a receiver whose repositories are reset knows those of the same announcement.
-func TestForgetRepositories(t *testing.T) {
+// TestResetRepositories checks that a receiver whose repositories are reset knows those of the same announcement.
+func TestResetRepositories(t *testing.T) {
 	f := newStore(t)
-	must(t, f.MarkAnnounced(t.Context(), "s", "slack", Announced{Repositories: []string{"a", "b"}, Said: told(AnnouncementKey{"c", "CVE-2026-0001", "x"})}))
-	must(t, f.MarkAnnounced(t.Context(), "s", "mail", Announced{Repositories: []string{"a"}}))
-	must(t, f.MarkAnnounced(t.Context(), "s", "slack", Announced{ForgetRepositories: true, Repositories: []string{"b"}}))
+	must(t, f.RecordAnnouncement(t.Context(), "s", "slack", Announcement{Repositories: []string{"a", "b"}, Findings: announcedFindings(AnnouncementKey{"c", "CVE-2026-0001", "x"})}))
+	must(t, f.RecordAnnouncement(t.Context(), "s", "mail", Announcement{Repositories: []string{"a"}}))
+	must(t, f.RecordAnnouncement(t.Context(), "s", "slack", Announcement{ResetRepositories: true, Repositories: []string{"b"}}))
 	equal(t, "repositories", got[[]string](t)(f.KnownRepositories(t.Context(), "s", "slack")), []string{"b"})
 	equal(t, "repositories of another receiver", got[[]string](t)(f.KnownRepositories(t.Context(), "s", "mail")), []string{"a"})
 }

@@ -19,8 +19,8 @@ type Evidence struct {
 	BySource map[string]time.Time
 }
 
-// made returns when the data about a finding was made: with several sources, the time of the oldest.
-func (e Evidence) made(advisories []finding.Advisory) (made time.Time) {
+// dataTime returns when the data about a finding was made: with several sources, the time of the oldest.
+func (e Evidence) dataTime(advisories []finding.Advisory) (made time.Time) {
 	if e.BySource == nil {
 		return e.Made
 	}
@@ -44,5 +44,5 @@ func (w *findingWriter) isFixed(ctx context.Context, k *knownFinding, evidence E
 			return false, err
 		}
 	}
-	return evidence.made(advisories).After(k.fixedByDataAfter.Time), nil
+	return evidence.dataTime(advisories).After(k.fixedByDataAfter.Time), nil
 }

@@ -35,23 +35,23 @@ const (
 		FROM wanted CROSS JOIN findings f ON f.id = wanted.id CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id`
 )
 
-// covered returns the present findings of some reports that exceptions suppress, by the findings' row IDs. images has the names
+// suppressedFindings returns the present findings of some reports that exceptions suppress, by the findings' row IDs. images has the names
 // of each report's image: a finding is suppressed if an exception covers it under each of them. Without exceptions it runs no
 // query.
-func covered(ctx context.Context, q query, set exception.Set, images map[int64][]exception.Image) (map[int64]*exception.Exception, error) {
-	return coveredOf(ctx, q, presentCandidates, set, images)
+func suppressedFindings(ctx context.Context, q query, set exception.Set, images map[int64][]exception.Image) (map[int64]*exception.Exception, error) {
+	return querySuppressed(ctx, q, presentCandidates, set, images)
 }
 
-// coveredGone is like covered, for findings that are gone.
-func coveredGone(ctx context.Context, q query, set exception.Set, images map[int64][]exception.Image) (map[int64]*exception.Exception, error) {
-	return coveredOf(ctx, q, goneCandidates, set, images)
+// suppressedGoneFindings is like covered, for findings that are gone.
+func suppressedGoneFindings(ctx context.Context, q query, set exception.Set, images map[int64][]exception.Image) (map[int64]*exception.Exception, error) {
+	return querySuppressed(ctx, q, goneCandidates, set, images)
 }
 
-func coveredOf(ctx context.Context, q query, candidates string, set exception.Set, images map[int64][]exception.Image) (map[int64]*exception.Exception, error) {
+func querySuppressed(ctx context.Context, q query, candidates string, set exception.Set, images map[int64][]exception.Image) (map[int64]*exception.Exception, error) {
 	if set.Key() == "" || len(images) == 0 {
 		return nil, nil
 	}
-	ids, packages, every := set.Narrowing()
+	ids, packages, every := set.SearchBounds()
 	args, err := jsonArgs(map[string]any{
 		"ids": append([]string{}, ids...), "packages": append([]string{}, packages...), "reports": slices.Sorted(maps.Keys(images)),
 	})
@@ -67,7 +67,7 @@ func coveredOf(ctx context.Context, q query, candidates string, set exception.Se
 		if err != nil {
 			return struct{}{}, err
 		}
-		if e := set.CoveringAll(images[report], f); e != nil {
+		if e := set.SuppressedUnderAllNames(images[report], f); e != nil {
 			excepted[id] = e
 		}
 		return struct{}{}, nil

@@ -50,8 +50,8 @@ func drawImages(t *rapid.T, name string) []exception.Image {
 	return images
 }
 
-// TestCoveredIsWhatLookingAtEachFindingGives checks that the indexed search finds exactly what checking each finding would.
-func TestCoveredIsWhatLookingAtEachFindingGives(t *testing.T) {
+// TestSuppressedSearchFindsAll checks that the indexed search finds exactly what checking each finding would.
+func TestSuppressedSearchFindsAll(t *testing.T) {
 	f := newStore(t)
 	rapid.Check(t, func(t *rapid.T) {
 		for _, name := range []string{"one", "two"} {
@@ -79,16 +79,16 @@ func TestCoveredIsWhatLookingAtEachFindingGives(t *testing.T) {
 			if _, drawn := images[r.report]; !drawn {
 				images[r.report] = drawImages(t, "one")
 			}
-			if e := set.CoveringAll(images[r.report], r.finding); e != nil {
+			if e := set.SuppressedUnderAllNames(images[r.report], r.finding); e != nil {
 				map[bool]map[int64]*exception.Exception{false: want, true: wantGone}[r.gone][r.id] = e
 			}
 		}
-		got, err := covered(context.Background(), f.reader, set, images)
+		got, err := suppressedFindings(context.Background(), f.reader, set, images)
 		if err != nil {
 			t.Fatal(err)
 		}
 		compare(t, "covered", got, want)
-		if got, err = coveredGone(context.Background(), f.reader, set, images); err != nil {
+		if got, err = suppressedGoneFindings(context.Background(), f.reader, set, images); err != nil {
 			t.Fatal(err)
 		}
 		compare(t, "covered of those that have gone", got, wantGone)
@@ -106,6 +106,6 @@ func TestAnImageIsNamedAsItsReferenceIsWritten(t *testing.T) {
 func TestCandidatesAreSearchedByIndex(t *testing.T) {
 	f := newStore(t)
 	args := []any{sql.Named("ids", "[]"), sql.Named("packages", "[]"), sql.Named("reports", "[]"), sql.Named("every", false)}
-	f.searched(t, presentCandidates, args, "findings_by_vulnerability", "findings_present", "COVERING INDEX findings_present")
-	f.searched(t, goneCandidates, args)
+	f.requireIndexes(t, presentCandidates, args, "findings_by_vulnerability", "findings_present", "COVERING INDEX findings_present")
+	f.requireIndexes(t, goneCandidates, args)
 }

@@ -74,13 +74,13 @@ func nextOf(side queueSide) string {
 	ORDER BY m.made_with, m.matched_at, m.manifest_id LIMIT 1`
 }
 
-// suspectPatience is how long isolated images wait behind all others. Then one of them is next, and the others wait as long
+// isolatedWait is how long isolated images wait behind all others. Then one of them is next, and the others wait as long
 // again.
-const suspectPatience = 5 * time.Minute
+const isolatedWait = 5 * time.Minute
 
-// suspectsDue lists the namespaces with isolated images that are due and not leased. There are few isolated images, so the
+// isolatedDue lists the namespaces with isolated images that are due and not leased. There are few isolated images, so the
 // statement starts from these and not from the queue.
-const suspectsDue = `
+const isolatedDue = `
 	SELECT DISTINCT m.namespace FROM silent_ends e CROSS JOIN matchable m ON m.manifest_id = e.manifest_id AND m.engine = e.engine
 	WHERE e.engine = @engine AND e.data_version = @version AND m.retry_at IS NULL AND (m.` + string(sideBelow) + ` OR m.` + string(sideAbove) + `)
 	AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.manifest_id = e.manifest_id AND l.engine = e.engine)
@@ -111,30 +111,30 @@ func (s *SQLite) LeaseMatches(ctx context.Context, engine, holder string, limit 
 		if err := expireLeases(ctx, tx, now, `engine = ?`, engine); err != nil {
 			return err
 		}
-		if err := endWaits(ctx, tx, engine, now); err != nil {
+		if err := requeueDueRetries(ctx, tx, engine, now); err != nil {
 			return err
 		}
 		queue, err := openQueue(ctx, tx, engine, now)
 		if err != nil {
 			return err
 		}
-		turns, err := queue.takeTurns(ctx, tx, holder, s.turns.last(engine))
+		turns, err := queue.loadFairOrder(ctx, tx, holder, s.fairness.lastServed(engine))
 		if err != nil {
 			return err
 		}
-		if s.turns.suspectsWaited(engine, now, until) {
-			waiting, served, err := queue.leaseSuspect(ctx, tx, turns, holder, until)
+		if s.fairness.isolatedWaited(engine, now, until) {
+			waiting, served, err := queue.leaseIsolated(ctx, tx, turns, holder, until)
 			if leases = served; err != nil || waiting && len(served) == 0 {
 				return err // a worker with a lease gets nothing more until it has none
 			}
-			s.turns.noteSuspects(engine, until, now, waiting)
+			s.fairness.restartIsolatedWait(engine, until, now, waiting)
 			if len(leases) > 0 {
-				s.turns.note(engine, turns.last)
+				s.fairness.recordServed(engine, turns.last)
 				return nil
 			}
 		}
 		leases, err = queue.lease(ctx, tx, turns, holder, limit, until)
-		s.turns.note(engine, turns.last)
+		s.fairness.recordServed(engine, turns.last)
 		return err
 	})
 	if err != nil {
@@ -154,18 +154,18 @@ func (s *SQLite) hasQueue(ctx context.Context, engine string, now time.Time) (ha
 	return has, err
 }
 
-// waitsBatch bounds how many images one call of endWaits makes due again. The next call continues.
-const waitsBatch = 1000
+// retryBatch bounds how many images one call of requeueDueRetries makes due again. The next call continues.
+const retryBatch = 1000
 
-// endWaits makes failed images due again whose retry time has come, or whose failure is in the future, because the clock was set
+// requeueDueRetries makes failed images due again whose retry time has come, or whose failure is in the future, because the clock was set
 // back since.
-func endWaits(ctx context.Context, tx *sql.Tx, engine string, now time.Time) error {
+func requeueDueRetries(ctx context.Context, tx *sql.Tx, engine string, now time.Time) error {
 	const update = `UPDATE matchable SET retry_at = NULL WHERE id IN (SELECT id FROM matchable WHERE engine = ? AND `
 	for _, statement := range []string{
 		update + `retry_at <= ? LIMIT ?)`,
 		update + `retry_at IS NOT NULL AND failed_at > ? LIMIT ?)`,
 	} {
-		if _, err := tx.ExecContext(ctx, statement, engine, millis{now}, waitsBatch); err != nil {
+		if _, err := tx.ExecContext(ctx, statement, engine, millis{now}, retryBatch); err != nil {
 			return err
 		}
 	}
@@ -190,23 +190,23 @@ func (m matchQueue) args(more ...any) []any {
 	}, more...)
 }
 
-// fairTurns decides which namespace is next: the one with the fewest leases and, among equals, the one that follows the last
+// fairOrder decides which namespace is next: the one with the fewest leases and, among equals, the one that follows the last
 // served in the order of names. A namespace whose matches take long therefore gets no more workers than any other that waits.
-type fairTurns struct {
+type fairOrder struct {
 	namespaces []string // with something due; sorted
 	leases     map[string]int
 	last       string
-	// alone means that the holder has a lease of an isolated image, and holds that it has any lease.
-	alone, holds bool
+	// holdsIsolated means that the holder has a lease of an isolated image, and holds that it has any lease.
+	holdsIsolated, holdsAny bool
 }
 
-func (m matchQueue) takeTurns(ctx context.Context, tx *sql.Tx, holder, last string) (*fairTurns, error) {
+func (m matchQueue) loadFairOrder(ctx context.Context, tx *sql.Tx, holder, last string) (*fairOrder, error) {
 	rows, err := tx.QueryContext(ctx, namespacesDue, m.args()...)
 	due, err := collect(rows, err, func(rows *sql.Rows) (namespace string, err error) { return namespace, rows.Scan(&namespace) })
 	if err != nil {
 		return nil, err
 	}
-	turns := &fairTurns{namespaces: due, leases: map[string]int{}, last: last}
+	turns := &fairOrder{namespaces: due, leases: map[string]int{}, last: last}
 	rows, err = tx.QueryContext(ctx, `
 		SELECT l.namespace, l.holder, EXISTS (SELECT 1 FROM silent_ends e
 			WHERE e.manifest_id = l.manifest_id AND e.engine = l.engine AND e.data_version = l.data_version)
@@ -216,15 +216,15 @@ func (m matchQueue) takeTurns(ctx context.Context, tx *sql.Tx, holder, last stri
 		var suspected bool
 		err = rows.Scan(&namespace, &by, &suspected)
 		turns.leases[namespace]++
-		turns.holds = turns.holds || by == holder
-		turns.alone = turns.alone || by == holder && suspected
+		turns.holdsAny = turns.holdsAny || by == holder
+		turns.holdsIsolated = turns.holdsIsolated || by == holder && suspected
 		return struct{}{}, err
 	})
 	return turns, err
 }
 
 // next returns the namespace that is served next; false if there is none.
-func (t *fairTurns) next() (string, bool) {
+func (t *fairOrder) next() (string, bool) {
 	best := -1
 	for i, namespace := range t.namespaces {
 		if best < 0 || t.before(namespace, t.namespaces[best]) {
@@ -237,7 +237,7 @@ func (t *fairTurns) next() (string, bool) {
 	return t.namespaces[best], true
 }
 
-func (t *fairTurns) before(a, b string) bool {
+func (t *fairOrder) before(a, b string) bool {
 	if t.leases[a] != t.leases[b] {
 		return t.leases[a] < t.leases[b]
 	}
@@ -247,46 +247,46 @@ func (t *fairTurns) before(a, b string) bool {
 	return a < b
 }
 
-// leased counts a lease of a namespace, and makes the namespace the last served.
-func (t *fairTurns) leased(namespace string) { t.leases[namespace]++; t.last = namespace }
+// countLease counts a lease of a namespace, and makes the namespace the last served.
+func (t *fairOrder) countLease(namespace string) { t.leases[namespace]++; t.last = namespace }
 
-func (t *fairTurns) passed(namespace string) {
+func (t *fairOrder) exclude(namespace string) {
 	t.namespaces = slices.DeleteFunc(t.namespaces, func(n string) bool { return n == namespace })
 }
 
 // lease leases images fairly among namespaces. It leases images that are not isolated. If there are none and the holder has no
 // lease, it leases a single isolated one.
-func (m matchQueue) lease(ctx context.Context, tx *sql.Tx, turns *fairTurns, holder string, limit int, until time.Time) (leases []Lease, err error) {
-	if turns.alone {
+func (m matchQueue) lease(ctx context.Context, tx *sql.Tx, turns *fairOrder, holder string, limit int, until time.Time) (leases []Lease, err error) {
+	if turns.holdsIsolated {
 		return nil, nil
 	}
 	all := slices.Clone(turns.namespaces)
-	if leases, err = m.leaseSome(ctx, tx, turns, holder, limit, until, false); err != nil || len(leases) > 0 || turns.holds {
+	if leases, err = m.leaseImages(ctx, tx, turns, holder, limit, until, false); err != nil || len(leases) > 0 || turns.holdsAny {
 		return leases, err
 	}
 	turns.namespaces = all
-	return m.leaseSome(ctx, tx, turns, holder, 1, until, true)
+	return m.leaseImages(ctx, tx, turns, holder, 1, until, true)
 }
 
-// leaseSuspect leases an isolated image to a worker without a lease, before all others. waiting is true if an isolated image was
+// leaseIsolated leases an isolated image to a worker without a lease, before all others. waiting is true if an isolated image was
 // leased, or could not be because the worker has a lease.
-func (m matchQueue) leaseSuspect(
-	ctx context.Context, tx *sql.Tx, turns *fairTurns, holder string, until time.Time,
+func (m matchQueue) leaseIsolated(
+	ctx context.Context, tx *sql.Tx, turns *fairOrder, holder string, until time.Time,
 ) (waiting bool, leases []Lease, err error) {
-	rows, err := tx.QueryContext(ctx, suspectsDue, m.args(sql.Named("version", m.version))...)
+	rows, err := tx.QueryContext(ctx, isolatedDue, m.args(sql.Named("version", m.version))...)
 	suspects, err := collect(rows, err, func(rows *sql.Rows) (namespace string, err error) { return namespace, rows.Scan(&namespace) })
-	if err != nil || len(suspects) == 0 || turns.holds {
+	if err != nil || len(suspects) == 0 || turns.holdsAny {
 		return len(suspects) > 0, nil, err
 	}
 	all := turns.namespaces
 	turns.namespaces = suspects
-	leases, err = m.leaseSome(ctx, tx, turns, holder, 1, until, true)
+	leases, err = m.leaseImages(ctx, tx, turns, holder, 1, until, true)
 	turns.namespaces = all
 	return len(leases) > 0, leases, err
 }
 
-func (m matchQueue) leaseSome(
-	ctx context.Context, tx *sql.Tx, turns *fairTurns, holder string, limit int, until time.Time, suspected bool,
+func (m matchQueue) leaseImages(
+	ctx context.Context, tx *sql.Tx, turns *fairOrder, holder string, limit int, until time.Time, suspected bool,
 ) (leases []Lease, err error) {
 	for len(leases) < limit {
 		namespace, found := turns.next()
@@ -295,7 +295,7 @@ func (m matchQueue) leaseSome(
 		}
 		manifest, err := m.nextOf(ctx, tx, namespace, suspected)
 		if errors.Is(err, sql.ErrNoRows) {
-			turns.passed(namespace)
+			turns.exclude(namespace)
 			continue
 		}
 		if err != nil {
@@ -305,7 +305,7 @@ func (m matchQueue) leaseSome(
 		if err != nil {
 			return nil, err
 		}
-		turns.leased(namespace)
+		turns.countLease(namespace)
 		leases = append(leases, lease)
 	}
 	return leases, nil
@@ -335,46 +335,46 @@ func (m matchQueue) insertLease(ctx context.Context, tx *sql.Tx, manifest int64,
 	return lease, err
 }
 
-// turnMemory remembers, by engine, which namespace was served last. After a restart, the first name is next.
-type turnMemory struct {
+// fairState remembers, by engine, which namespace was served last. After a restart, the first name is next.
+type fairState struct {
 	mu        sync.Mutex
 	namespace map[string]string
-	// suspects is, by engine, the earliest time since which isolated images may have waited.
-	suspects map[string]time.Time
+	// isolatedSince is, by engine, the earliest time since which isolated images may have waited.
+	isolatedSince map[string]time.Time
 }
 
-// suspectsWaited reports whether isolated images may have waited for suspectPatience. No lease ends after until, so a later time
+// isolatedWaited reports whether isolated images may have waited for isolatedWait. No lease ends after until, so a later time
 // was recorded before the clock was set back, and the wait starts again.
-func (t *turnMemory) suspectsWaited(engine string, now, until time.Time) bool {
+func (t *fairState) isolatedWaited(engine string, now, until time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	since, found := t.suspects[engine]
+	since, found := t.isolatedSince[engine]
 	if !found || since.After(until) {
-		if t.suspects == nil {
-			t.suspects = map[string]time.Time{}
+		if t.isolatedSince == nil {
+			t.isolatedSince = map[string]time.Time{}
 		}
-		t.suspects[engine] = now
+		t.isolatedSince[engine] = now
 		return false
 	}
-	return now.Sub(since) >= suspectPatience
+	return now.Sub(since) >= isolatedWait
 }
 
-// noteSuspects restarts the wait of isolated images: now or, if one was leased, at the end of its lease.
-func (t *turnMemory) noteSuspects(engine string, until, now time.Time, leased bool) {
+// restartIsolatedWait restarts the wait of isolated images: now or, if one was leased, at the end of its lease.
+func (t *fairState) restartIsolatedWait(engine string, until, now time.Time, leased bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.suspects[engine] = now; leased {
-		t.suspects[engine] = until
+	if t.isolatedSince[engine] = now; leased {
+		t.isolatedSince[engine] = until
 	}
 }
 
-func (t *turnMemory) last(engine string) string {
+func (t *fairState) lastServed(engine string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.namespace[engine]
 }
 
-func (t *turnMemory) note(engine, namespace string) {
+func (t *fairState) recordServed(engine, namespace string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.namespace == nil {

@@ -18,7 +18,7 @@ func (f fixture) useIn(t testing.TB, namespace string, names ...string) {
 	for _, name := range names {
 		u := used("scanner of "+namespace, name)
 		u.Namespace = namespace
-		must(t, f.SetUsed(t.Context(), u))
+		must(t, f.SetUsage(t.Context(), u))
 	}
 }
 
@@ -28,7 +28,7 @@ func queueIn(t testing.TB, images map[string][]string) fixture {
 	f := newStore(t)
 	must(t, f.SetDataVersion(t.Context(), grype, DataVersion{Version: "v1"}))
 	for namespace, names := range images {
-		f.catalogue(t, names...)
+		f.saveCatalogs(t, names...)
 		f.useIn(t, namespace, names...)
 	}
 	return f
@@ -41,7 +41,7 @@ func (f fixture) leaseOne(t testing.TB, holder string, names []string) (Lease, s
 	if len(leases) == 0 {
 		return Lease{}, ""
 	}
-	return leases[0], lent(leases, names...)[0]
+	return leases[0], leasedNames(leases, names...)[0]
 }
 
 func (f fixture) done(t testing.TB, lease Lease) {
@@ -58,8 +58,8 @@ func many(name string, n int) (names []string) {
 	return names
 }
 
-// TestNamespacesTakeTurns checks that a namespace with many images does not delay others with few.
-func TestNamespacesTakeTurns(t *testing.T) {
+// TestQueueIsFairToNamespaces checks that a namespace with many images does not delay others with few.
+func TestQueueIsFairToNamespaces(t *testing.T) {
 	large, small := many("large", 6), many("small", 2)
 	names := slices.Concat(large, small)
 	f := queueIn(t, map[string][]string{"large": large, "small": small})
@@ -75,15 +75,15 @@ func TestNamespacesTakeTurns(t *testing.T) {
 		}
 	}
 	f.data(t, "v2")
-	batch := lent(f.lease(t, "job"), names...)
+	batch := leasedNames(f.lease(t, "job"), names...)
 	if len(batch) != len(names) || !slices.Contains(batch[:4], "small 00") || !slices.Contains(batch[:4], "small 01") {
 		t.Errorf("leased at once: %q, want all, and the small namespace's among the first four", batch)
 	}
 }
 
-// TestSlowImagesHoldUpTheirOwnNamespace checks that a namespace whose matches never end holds one of two slots while others have
+// TestSlowImagesDelayOnlyTheirNamespace checks that a namespace whose matches never end holds one of two slots while others have
 // images to match.
-func TestSlowImagesHoldUpTheirOwnNamespace(t *testing.T) {
+func TestSlowImagesDelayOnlyTheirNamespace(t *testing.T) {
 	slow, quick := many("slow_", 5), many("quick", 9)
 	names := slices.Concat(slow, quick)
 	f := queueIn(t, map[string][]string{"slow": slow, "quick": quick})
@@ -114,7 +114,7 @@ func TestSharedImagesAreLeasedOnce(t *testing.T) {
 	f := queueIn(t, map[string][]string{"a": {"shared", "a 0"}, "b": {"shared"}, "c": {"shared", "c 0"}})
 	equal(t, "the queue", got[int](t)(f.QueueLength(t.Context(), grype)), 3)
 	names := []string{"shared", "a 0", "c 0"}
-	leased := lent(f.lease(t, "job"), names...)
+	leased := leasedNames(f.lease(t, "job"), names...)
 	slices.Sort(leased)
 	equal(t, "leased", leased, []string{"a 0", "c 0", "shared"})
 }
@@ -130,15 +130,15 @@ func TestTheQueueFollowsTheStore(t *testing.T) {
 			func() error {
 				u := used("scanner "+one(names[:3]), one(names))
 				u.Namespace, u.Engine, u.Suspended = one([]string{"a", "b"}), one(engines), random.IntN(4) == 0
-				return f.SetUsed(t.Context(), u)
+				return f.SetUsage(t.Context(), u)
 			},
 			func() error {
-				c := catalogued(one(names), f.clock.Now())
+				c := catalogOf(one(names), f.clock.Now())
 				c.Engine = one(engines)
-				return f.SaveCatalogue(t.Context(), c, nil)
+				return f.SaveCatalog(t.Context(), c, nil)
 			},
-			func() error { return f.Release(t.Context(), "scanner "+one(names[:3]), key(one(names))) },
-			func() error { return f.ForgetCatalogue(t.Context(), one(engines), digest(one(names))) },
+			func() error { return f.ReleaseImage(t.Context(), "scanner "+one(names[:3]), key(one(names))) },
+			func() error { return f.DeleteCatalog(t.Context(), one(engines), digest(one(names))) },
 			func() error {
 				_, err := f.SaveReport(t.Context(), Report{
 					Subject: Subject{PlatformDigest: digest(one(names)), Engine: one(engines)}, DataVersion: one([]string{"", "v1", "v2", "v3"}), MatchedAt: f.clock.Now(),
@@ -155,7 +155,7 @@ func TestTheQueueFollowsTheStore(t *testing.T) {
 				}
 				return err
 			},
-			func() error { return f.ForgetScanners(t.Context(), []string{"scanner " + one(names[:3])}) },
+			func() error { return f.DeleteScanners(t.Context(), []string{"scanner " + one(names[:3])}) },
 			func() error {
 				f.clock.pass(time.Duration(random.IntN(50)) * time.Minute)
 				_, err := f.Sweep(t.Context(), f.clock.Now().Add(-time.Hour))
@@ -164,14 +164,14 @@ func TestTheQueueFollowsTheStore(t *testing.T) {
 		}
 		for range 150 {
 			must(t, steps[random.IntN(len(steps))]())
-			f.queueIsTrue(t, seed)
+			f.requireConsistentQueue(t, seed)
 		}
 	}
 }
 
-// queueIsTrue compares the queue with the view that derives it from the other tables, and its length with a query of these
+// requireConsistentQueue compares the queue with the view that derives it from the other tables, and its length with a query of these
 // tables.
-func (f fixture) queueIsTrue(t *testing.T, seed uint64) {
+func (f fixture) requireConsistentQueue(t *testing.T, seed uint64) {
 	t.Helper()
 	const columns = `engine, namespace, manifest_id, made_with, matched_at`
 	var differences, due int
@@ -198,14 +198,14 @@ func TestTheQueueIsSearchedByIndex(t *testing.T) {
 	f := newStore(t)
 	queue := got[matchQueue](t)(openQueue(t.Context(), f.reader, grype, f.clock.Now()))
 	args := queue.args(sql.Named("namespace", "shop"), sql.Named("version", "v1"), sql.Named("suspected", false))
-	f.searched(t, countQueue, args, "matchable_by_data", "matchable_by_retry", "matchable_by_failure")
-	f.searched(t, hasQueue, args, "matchable_by_", "leases_by_engine")
-	if plan := f.explained(t, suspectsDue, args...); strings.Contains(plan, "SCAN m") {
+	f.requireIndexes(t, countQueue, args, "matchable_by_data", "matchable_by_retry", "matchable_by_failure")
+	f.requireIndexes(t, hasQueue, args, "matchable_by_", "leases_by_engine")
+	if plan := f.queryPlan(t, isolatedDue, args...); strings.Contains(plan, "SCAN m") {
 		t.Errorf("the statement goes through the queue:\n%s", plan)
 	}
 	for _, side := range queueSides {
-		f.searched(t, nextOf(side), args, "matchable_by_namespace")
-		f.ordered(t, nextOf(side), args)
+		f.requireIndexes(t, nextOf(side), args, "matchable_by_namespace")
+		f.requireNoSort(t, nextOf(side), args)
 	}
 }
 
@@ -233,10 +233,10 @@ func TestWaitingWorkersWriteNothing(t *testing.T) {
 	}
 }
 
-// ordered fails the test if a statement sorts its rows.
-func (f fixture) ordered(t *testing.T, statement string, args []any) {
+// requireNoSort fails the test if a statement sorts its rows.
+func (f fixture) requireNoSort(t *testing.T, statement string, args []any) {
 	t.Helper()
-	if plan := f.explained(t, statement, args...); strings.Contains(plan, "TEMP B-TREE") {
+	if plan := f.queryPlan(t, statement, args...); strings.Contains(plan, "TEMP B-TREE") {
 		t.Errorf("the statement sorts:\n%s", plan)
 	}
 }
@@ -255,8 +255,8 @@ func TestTheQueueOfOlderStores(t *testing.T) {
 			VALUES ('s', 'shop', 'a', '', '', 'grype', 1), ('s', 'shop', 'b', '', '', 'grype', 2), ('s', 'shop', 'c', '', '', 'grype', 3), ('t', 'shop', 'a', '', '', 'grype', 1)`,
 	)
 	f := openStore(t, path)
-	f.queueIsTrue(t, 0)
-	equal(t, "leased", lent(f.lease(t, "job"), "due", "failed", "current"), []string{"due"})
+	f.requireConsistentQueue(t, 0)
+	equal(t, "leased", leasedNames(f.lease(t, "job"), "due", "failed", "current"), []string{"due"})
 	f.clock.pass(time.Hour)
 	equal(t, "the queue when the failure is over", got[int](t)(f.QueueLength(t.Context(), grype)), 2)
 }

@@ -42,7 +42,7 @@ const (
 	isCalled = `(v.canonical_id = @id COLLATE NOCASE
 		OR EXISTS (SELECT 1 FROM json_each(NULLIF(f.aliases, '')) alias WHERE alias.value = @id COLLATE NOCASE))`
 
-	selectNumbered = selectFinding + `, f.id, f.first_seen, CASE WHEN f.gone_at IS NULL THEN r.matched_at ELSE f.last_seen END, f.fixed_at,
+	selectByID = selectFinding + `, f.id, f.first_seen, CASE WHEN f.gone_at IS NULL THEN r.matched_at ELSE f.last_seen END, f.fixed_at,
 			CASE WHEN f.fixable THEN coalesce(f.fix_available, f.fixable_since) END,
 			CASE WHEN f.known_exploited THEN v.known_exploited_since END, f.severity_history
 		FROM json_each(?) wanted CROSS JOIN findings f ON f.id = wanted.value CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
@@ -53,15 +53,15 @@ const (
 // FindingsPage implements Views. The order can change while the report is the same, since the exploitation probability belongs to
 // the vulnerability and not to the finding. A mark therefore identifies the findings before it, not only their number. It also
 // identifies what exceptions suppressed, so that all pages have the same exceptions.
-func (s *SQLite) FindingsPage(ctx context.Context, subject Subject, f FindingFilter, from FindingMark, limit int) (page FindingPage, err error) {
+func (s *SQLite) FindingsPage(ctx context.Context, subject Subject, f FindingFilter, from FindingCursor, limit int) (page FindingPage, err error) {
 	err = s.read(ctx, "list a page of findings of "+subject.PlatformDigest, func(ctx context.Context, q query) error {
 		var row reportRow
 		if err := q.QueryRowContext(ctx, selectReportState, reportArgs(subject)...).Scan(row.columns()...); err != nil {
 			return orNotFound(err)
 		}
 		page.Report = row.state()
-		mark := FindingMark{Report: page.Report.ID, Revision: page.Report.Revision, Excepting: f.Excepting.sum()}
-		if from != (FindingMark{}) && (from.Report != mark.Report || from.Revision != mark.Revision || from.Excepting != mark.Excepting) {
+		mark := FindingCursor{Report: page.Report.ID, Revision: page.Report.Revision, ExceptionsSum: f.Exceptions.sum()}
+		if from != (FindingCursor{}) && (from.Report != mark.Report || from.Revision != mark.Revision || from.ExceptionsSum != mark.ExceptionsSum) {
 			return ErrChanged
 		}
 		passing, excepted, err := listPassing(ctx, q, page.Report.ID, f)
@@ -73,7 +73,7 @@ func (s *SQLite) FindingsPage(ctx context.Context, subject Subject, f FindingFil
 			return ErrChanged
 		}
 		rest := passing[from.Count:]
-		if page.Findings, err = listNumbered(ctx, q, rest[:min(len(rest), limit)], excepted); err != nil {
+		if page.Findings, err = listByID(ctx, q, rest[:min(len(rest), limit)], excepted); err != nil {
 			return err
 		}
 		if end := from.Count + len(page.Findings); end < len(passing) {
@@ -89,7 +89,7 @@ func (s *SQLite) FindingsPage(ctx context.Context, subject Subject, f FindingFil
 }
 
 // sum returns a checksum of the exceptions and the image's names; 0 if there are no exceptions.
-func (e Excepting) sum() uint64 {
+func (e ImageExceptions) sum() uint64 {
 	if e.Exceptions.Key() == "" {
 		return 0
 	}
@@ -112,33 +112,33 @@ func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (p
 		}
 		severities = string(text)
 	}
-	statement, cover := selectPassing, covered
+	statement, cover := selectPassing, suppressedFindings
 	if f.Gone {
-		statement, cover = selectGone, coveredGone
+		statement, cover = selectGone, suppressedGoneFindings
 	}
-	if excepted, err = cover(ctx, q, f.Excepting.Exceptions, map[int64][]exception.Image{report: f.Excepting.Images}); err != nil {
+	if excepted, err = cover(ctx, q, f.Exceptions.Exceptions, map[int64][]exception.Image{report: f.Exceptions.Images}); err != nil {
 		return nil, nil, err
 	}
 	rows, err := q.QueryContext(ctx, statement,
 		sql.Named("report", report), sql.Named("severities", severities), sql.Named("fixable", f.Fixable),
 		sql.Named("exploited", f.KnownExploited), sql.Named("package", f.Package), sql.Named("id", f.ID), sql.Named("text", f.Text))
 	passing, err = collect(rows, err, func(rows *sql.Rows) (id int64, err error) { return id, rows.Scan(&id) })
-	if f.Excepted != nil {
-		passing = slices.DeleteFunc(passing, func(id int64) bool { return (excepted[id] != nil) != *f.Excepted })
+	if f.Suppressed != nil {
+		passing = slices.DeleteFunc(passing, func(id int64) bool { return (excepted[id] != nil) != *f.Suppressed })
 	}
 	return passing, excepted, err
 }
 
-// listNumbered reads findings by row ID: at least one, and then as many as fit into a page.
-func listNumbered(ctx context.Context, q query, numbers []int64, excepted map[int64]*exception.Exception) ([]SeenFinding, error) {
+// listByID reads findings by row ID: at least one, and then as many as fit into a page.
+func listByID(ctx context.Context, q query, numbers []int64, excepted map[int64]*exception.Exception) ([]TrackedFinding, error) {
 	wanted, err := json.Marshal(numbers)
 	if err != nil {
 		return nil, err
 	}
 	size := 0
 	full := errors.New("the page is full")
-	var findings []SeenFinding
-	rows, err := q.QueryContext(ctx, selectNumbered, string(wanted))
+	var findings []TrackedFinding
+	rows, err := q.QueryContext(ctx, selectByID, string(wanted))
 	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
 		var id int64
 		var firstSeen, lastSeen, fixedAt, fixSince, exploitedSince millis
@@ -150,7 +150,7 @@ func listNumbered(ctx context.Context, q query, numbers []int64, excepted map[in
 		if size += f.TextBytes(); size > maxPageBytes && len(findings) > 0 {
 			return struct{}{}, full
 		}
-		findings = append(findings, SeenFinding{
+		findings = append(findings, TrackedFinding{
 			Finding: f, FirstSeen: firstSeen.Time, LastSeen: lastSeen.Time, FixedAt: fixedAt.Time, FixSince: fixSince.Time,
 			ExploitedSince: exploitedSince.Time, Severities: severities, Exception: excepted[id],
 		})
@@ -165,13 +165,13 @@ func listNumbered(ctx context.Context, q query, numbers []int64, excepted map[in
 // sumOf returns a checksum of numbers that does not depend on their order.
 func sumOf(numbers []int64) (sum uint64) {
 	for _, number := range numbers {
-		sum += mixed(uint64(number))
+		sum += mix64(uint64(number))
 	}
 	return sum
 }
 
-// mixed spreads a number over 64 bits with the finalizer of SplitMix64 (https://prng.di.unimi.it/splitmix64.c).
-func mixed(x uint64) uint64 {
+// mix64 spreads a number over 64 bits with the finalizer of SplitMix64 (https://prng.di.unimi.it/splitmix64.c).
+func mix64(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

@@ -19,11 +19,11 @@ const maxEdits = 10_000
 // maxFollowUps bounds how many times that is in one call. What is left then is left for the next call.
 const maxFollowUps = 100
 
-// FollowUp implements Announcements. As long as there is nothing to record no writer is waited for, and then none waits for longer
+// UpdateAnnouncements implements Announcements. As long as there is nothing to record no writer is waited for, and then none waits for longer
 // than it takes to look at those repositories in which there is.
-func (s *SQLite) FollowUp(ctx context.Context, scanner, receiver string, f NewsFilter, extent Extent) error {
-	if extent != FollowAll {
-		f.Settled = nil // nothing can count as fixed
+func (s *SQLite) UpdateAnnouncements(ctx context.Context, scanner, receiver string, f ChangeFilter, extent UpdateExtent) error {
+	if extent != UpdateAll {
+		f.CompleteRepositories = nil // nothing can count as fixed
 	}
 	for range maxFollowUps {
 		if more, err := s.followUp(ctx, scanner, receiver, f, extent); err != nil || !more {
@@ -34,10 +34,10 @@ func (s *SQLite) FollowUp(ctx context.Context, scanner, receiver string, f NewsF
 }
 
 // followUp records as much as is held at a time, and says whether there may be more.
-func (s *SQLite) followUp(ctx context.Context, scanner, receiver string, f NewsFilter, extent Extent) (more bool, err error) {
+func (s *SQLite) followUp(ctx context.Context, scanner, receiver string, f ChangeFilter, extent UpdateExtent) (more bool, err error) {
 	const action = "follow up what was said"
 	steps := extent.steps()
-	teller, err := s.newTeller(ctx, "follow-up "+string(extent), scanner, receiver, f)
+	teller, err := s.newChangeDetector(ctx, "follow-up "+string(extent), scanner, receiver, f)
 	if err != nil {
 		return false, err
 	}
@@ -49,7 +49,7 @@ func (s *SQLite) followUp(ctx context.Context, scanner, receiver string, f NewsF
 	if err != nil || len(found.edits) == 0 {
 		return false, err
 	}
-	defer s.quiet.told(scanner, receiver)
+	defer s.unchanged.invalidate(scanner, receiver)
 	more = found.full
 	err = s.write(ctx, action, func(ctx context.Context, tx *sql.Tx) error {
 		id, err := ensureReceiver(ctx, tx, scanner, receiver)
@@ -61,11 +61,11 @@ func (s *SQLite) followUp(ctx context.Context, scanner, receiver string, f NewsF
 			return err
 		}
 		// What was suspect before is so now: nothing but a report changes that, which would have to wait.
-		if teller.suspect, err = s.isSuspect(ctx, scanner, f.Engine); err != nil {
+		if teller.hasAnomaly, err = s.hasAnomaly(ctx, scanner, f.Engine); err != nil {
 			return err
 		}
 		// All writers wait, so only the repositories with something to record are evaluated again.
-		teller.memory, teller.only = nil, make(map[string]bool)
+		teller.cache, teller.only = nil, make(map[string]bool)
 		for _, e := range found.edits {
 			teller.only[e.repository] = true
 		}
@@ -77,7 +77,7 @@ func (s *SQLite) followUp(ctx context.Context, scanner, receiver string, f NewsF
 			more = more || found.full
 			err = bulk(ctx, len(found.edits), func(ctx context.Context, i int) error {
 				e := found.edits[i]
-				_, err := tx.ExecContext(ctx, e.statement, append(e.args, sql.Named("receiver", id))...) //nolint:gosec // the statements are this file's own
+				_, err := tx.ExecContext(ctx, e.statement, append(e.args, sql.Named("receiver", id))...)
 				return err
 			})
 			if err != nil {
@@ -90,16 +90,16 @@ func (s *SQLite) followUp(ctx context.Context, scanner, receiver string, f NewsF
 }
 
 // step adds the edits that bring some records of a repository up to date. Its error is errFull when there is no room for more.
-type step func(l *look, ctx context.Context, now time.Time, into *editList) error
+type step func(l *repositoryEvaluation, ctx context.Context, now time.Time, into *editList) error
 
-func (e Extent) steps() []step {
+func (e UpdateExtent) steps() []step {
 	switch e {
-	case FollowKnown:
-		return []step{(*look).followGone, (*look).followExceptions}
-	case FollowExceptions:
-		return []step{(*look).followExceptions}
+	case UpdateKnown:
+		return []step{(*repositoryEvaluation).updateGone, (*repositoryEvaluation).updateSuppressed}
+	case UpdateSuppressed:
+		return []step{(*repositoryEvaluation).updateSuppressed}
 	}
-	return []step{(*look).followChanges, (*look).followGone, (*look).followExceptions, (*look).fillUp}
+	return []step{(*repositoryEvaluation).updateChanges, (*repositoryEvaluation).updateGone, (*repositoryEvaluation).updateSuppressed, (*repositoryEvaluation).fillMissingFacts}
 }
 
 // edit is one change of a receiver's announcement records.
@@ -132,14 +132,14 @@ func (e *editList) add(edits ...edit) error {
 
 // The statements that change one record, except saveRecord.
 const (
-	thisRecord   = ` WHERE receiver_id = @receiver AND repository = @repository AND canonical_id = @id AND package = @package`
-	markFixed    = `UPDATE announcements SET fixed_at = @at, excepted = 0` + thisRecord
-	markExcepted = `UPDATE announcements SET fixed_at = NULL, excepted = 1` + thisRecord
-	setFixable   = `UPDATE announcements SET fixable = 1` + thisRecord
-	setSeverity  = `UPDATE announcements SET severity = @severity, known_exploited = @exploited` + thisRecord
-	setFacts     = `UPDATE announcements SET severity = @severity, known_exploited = @exploited, fixable = @fixable, aliases = @aliases` + thisRecord
-	anyRecord    = `SELECT EXISTS (SELECT 1 FROM announcements WHERE receiver_id = @receiver AND repository = @repository)`
-	deleteRecord = `DELETE FROM announcements` + thisRecord
+	thisRecord     = ` WHERE receiver_id = @receiver AND repository = @repository AND canonical_id = @id AND package = @package`
+	markFixed      = `UPDATE announcements SET fixed_at = @at, excepted = 0` + thisRecord
+	markSuppressed = `UPDATE announcements SET fixed_at = NULL, excepted = 1` + thisRecord
+	setFixable     = `UPDATE announcements SET fixable = 1` + thisRecord
+	setSeverity    = `UPDATE announcements SET severity = @severity, known_exploited = @exploited` + thisRecord
+	setFacts       = `UPDATE announcements SET severity = @severity, known_exploited = @exploited, fixable = @fixable, aliases = @aliases` + thisRecord
+	anyRecord      = `SELECT EXISTS (SELECT 1 FROM announcements WHERE receiver_id = @receiver AND repository = @repository)`
+	deleteRecord   = `DELETE FROM announcements` + thisRecord
 	// copyRecord copies an announcement to another ID of its vulnerability.
 	copyRecord = `
 		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at,
@@ -157,9 +157,9 @@ const (
 )
 
 // edits are those of all repositories, or as many as there is room for.
-func (t *teller) edits(ctx context.Context, q query, now time.Time, steps []step) (*editList, error) {
+func (t *changeDetector) edits(ctx context.Context, q query, now time.Time, steps []step) (*editList, error) {
 	into := &editList{}
-	err := t.each(ctx, q, func(ctx context.Context, l *look) (quiet bool, err error) {
+	err := t.each(ctx, q, func(ctx context.Context, l *repositoryEvaluation) (quiet bool, err error) {
 		before := len(into.edits)
 		for _, step := range steps {
 			if err := step(l, ctx, now, into); err != nil {
@@ -175,12 +175,12 @@ func (t *teller) edits(ctx context.Context, q query, now time.Time, steps []step
 }
 
 // edit returns an edit of the record with this ID and package.
-func (l *look) edit(statement, id, pkg string, more ...any) edit {
+func (l *repositoryEvaluation) edit(statement, id, pkg string, more ...any) edit {
 	return edit{l.name, statement, append(more, sql.Named("repository", l.name), sql.Named("id", id), sql.Named("package", pkg)), len(id) + len(pkg)}
 }
 
-// followChanges carries records over to other ids of the same vulnerability, and records changes that the receiver does not want.
-func (l *look) followChanges(ctx context.Context, now time.Time, into *editList) error {
+// updateChanges carries records over to other ids of the same vulnerability, and records changes that the receiver does not want.
+func (l *repositoryEvaluation) updateChanges(ctx context.Context, now time.Time, into *editList) error {
 	if l.wants[ChangeNew] {
 		// Where nothing was told everything is new.
 		if told, err := l.isTold(ctx); err != nil || !told {
@@ -188,7 +188,7 @@ func (l *look) followChanges(ctx context.Context, now time.Time, into *editList)
 		}
 	}
 	var left []edit
-	err := l.eachSighting(ctx, func(candidate, bool) bool { return false }, func(sightings []*sighting) error {
+	err := l.eachSighting(ctx, func(candidate, bool) bool { return false }, func(sightings []*findingState) error {
 		for _, s := range sightings {
 			if err := into.add(l.editsOf(s, now)...); err != nil {
 				return err
@@ -207,44 +207,44 @@ func (l *look) followChanges(ctx context.Context, now time.Time, into *editList)
 }
 
 // editsOf are those of one thing that is present.
-func (l *look) editsOf(s *sighting, now time.Time) (edits []edit) {
+func (l *repositoryEvaluation) editsOf(s *findingState, now time.Time) (edits []edit) {
 	if s.linked {
-		edits = append(edits, l.edit(copyRecord, s.record.id, s.record.pkg, sql.Named("to", s.Finding.ID), namesOf(s.Finding)))
+		edits = append(edits, l.edit(copyRecord, s.record.id, s.record.pkg, sql.Named("to", s.Finding.ID), aliasesArg(s.Finding)))
 	}
 	for _, change := range s.changes(l.filter) {
-		if !l.wanted(s, change) {
-			edits = append(edits, l.asIfTold(s, change, now))
+		if !l.isWanted(s, change) {
+			edits = append(edits, l.recordWithoutMessage(s, change, now))
 		}
 	}
 	return edits
 }
 
-// asIfTold returns the edit that records a change without a message.
-func (l *look) asIfTold(s *sighting, change Change, now time.Time) edit {
+// recordWithoutMessage returns the edit that records a change without a message.
+func (l *repositoryEvaluation) recordWithoutMessage(s *findingState, change Change, now time.Time) edit {
 	f := s.Finding
 	switch {
 	case change == ChangeFixAvailable:
 		return l.edit(setFixable, f.ID, f.Package.Name)
 	case change == ChangeEscalated && s.record != nil:
-		return l.edit(setSeverity, f.ID, f.Package.Name, facts(f)...)
+		return l.edit(setSeverity, f.ID, f.Package.Name, factArgs(f)...)
 	}
-	return l.edit(saveRecord, f.ID, f.Package.Name, append(facts(f), sql.Named("digest", ""), sql.Named("at", millis{now}), sql.Named("fixed_at", nil))...)
+	return l.edit(saveRecord, f.ID, f.Package.Name, append(factArgs(f), sql.Named("digest", ""), sql.Named("at", millis{now}), sql.Named("fixed_at", nil))...)
 }
 
-// facts returns the parameters for what is recorded of a finding.
-func facts(f finding.Finding) []any {
-	return []any{sql.Named("severity", int64(f.Severity)), sql.Named("fixable", f.Fixable()), sql.Named("exploited", f.KnownExploited), namesOf(f)}
+// factArgs returns the parameters for what is recorded of a finding.
+func factArgs(f finding.Finding) []any {
+	return []any{sql.Named("severity", int64(f.Severity)), sql.Named("fixable", f.Fixable()), sql.Named("exploited", f.KnownExploited), aliasesArg(f)}
 }
 
-func namesOf(f finding.Finding) any { return sql.Named("aliases", list[string](f.Aliases)) }
+func aliasesArg(f finding.Finding) any { return sql.Named("aliases", list[string](f.Aliases)) }
 
-// followGone carries records over whose finding is there by other ids only, and records what is fixed if the receiver does not
+// updateGone carries records over whose finding is there by other ids only, and records what is fixed if the receiver does not
 // want to hear of it, or an exception covered it.
-func (l *look) followGone(ctx context.Context, now time.Time, into *editList) error {
+func (l *repositoryEvaluation) updateGone(ctx context.Context, now time.Time, into *editList) error {
 	return l.eachOrphan(ctx, func(o orphan) error {
 		var edits []edit
 		for _, f := range o.now {
-			edits = append(edits, l.edit(copyRecord, o.id, o.pkg, sql.Named("to", f.ID), namesOf(f)))
+			edits = append(edits, l.edit(copyRecord, o.id, o.pkg, sql.Named("to", f.ID), aliasesArg(f)))
 		}
 		switch {
 		case len(o.now) > 0:
@@ -268,9 +268,9 @@ const selectCovered = `
 		WHERE ov.canonical_id = v.canonical_id AND o.package = f.package AND o.gone_at IS NULL
 			AND o.id NOT IN (SELECT value FROM json_each(@covered)))`
 
-// followExceptions marks what exceptions cover.
-func (l *look) followExceptions(ctx context.Context, _ time.Time, into *editList) error {
-	if !l.excepts {
+// updateSuppressed marks what exceptions cover.
+func (l *repositoryEvaluation) updateSuppressed(ctx context.Context, _ time.Time, into *editList) error {
+	if !l.hasSuppressed {
 		return nil
 	}
 	rows, err := l.q.QueryContext(ctx, selectCovered, l.args...)
@@ -279,23 +279,23 @@ func (l *look) followExceptions(ctx context.Context, _ time.Time, into *editList
 		if err := rows.Scan(&id, &pkg); err != nil {
 			return err
 		}
-		return into.add(l.edit(markExcepted, id, pkg))
+		return into.add(l.edit(markSuppressed, id, pkg))
 	})
 }
 
-// fillUp records what is present of what was told before that was recorded.
-func (l *look) fillUp(ctx context.Context, _ time.Time, into *editList) error {
+// fillMissingFacts records what is present of what was told before that was recorded.
+func (l *repositoryEvaluation) fillMissingFacts(ctx context.Context, _ time.Time, into *editList) error {
 	return l.eachRecordPage(ctx, selectRecords+`AND a.severity < 0 AND a.fixed_at IS NULL`, func(unknown []record) error {
 		keys := make([][2]string, len(unknown))
 		for i, r := range unknown {
 			keys[i] = [2]string{r.id, r.pkg}
 		}
-		present, err := l.present(ctx, keys, true)
+		present, err := l.presentOf(ctx, keys, true)
 		if err != nil {
 			return err
 		}
 		for _, s := range present {
-			if err := into.add(l.edit(setFacts, s.Finding.ID, s.Finding.Package.Name, facts(s.Finding)...)); err != nil {
+			if err := into.add(l.edit(setFacts, s.Finding.ID, s.Finding.Package.Name, factArgs(s.Finding)...)); err != nil {
 				return err
 			}
 		}

@@ -31,15 +31,15 @@ var (
 )
 
 const (
-	// minRoom is the free space below which a volume counts as full, in bytes: enough for a large image's catalog and its write-ahead
+	// minFreeBytes is the free space below which a volume counts as full, in bytes: enough for a large image's catalog and its write-ahead
 	// log.
-	minRoom = 32 << 20
-	// minLogRoom is the part of minRoom for the log. Only the volume can provide it, not free pages in the file.
-	minLogRoom = minRoom / 2
+	minFreeBytes = 32 << 20
+	// minLogFreeBytes is the part of minFreeBytes for the log. Only the volume can provide it, not free pages in the file.
+	minLogFreeBytes = minFreeBytes / 2
 )
 
-// Trouble returns the fault of the file or its volume that caused an error; nil if there is none.
-func Trouble(err error) error {
+// StorageFault returns the fault of the file or its volume that caused an error; nil if there is none.
+func StorageFault(err error) error {
 	for _, trouble := range []error{ErrVolumeFull, ErrVolumeReadOnly, ErrVolumeFailed, ErrCorrupt, ErrMovedAway} {
 		if errors.Is(err, trouble) {
 			return trouble
@@ -51,61 +51,61 @@ func Trouble(err error) error {
 // health is the last known condition of the file and its volume.
 type health struct {
 	mu sync.Mutex
-	// trouble is the current fault; nil for none.
-	trouble error
+	// fault is the current fault; nil for none.
+	fault error
 	// free is how many bytes of the file were unused at the last check, such as pages that a sweep has freed.
 	free uint64
-	// met means that a call has met the fault since the last check.
-	met bool
+	// faultMet means that a call has met the fault since the last check.
+	faultMet bool
 }
 
 // Health implements Store.
 func (s *SQLite) Health() error {
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
-	if s.health.trouble == nil {
+	if s.health.fault == nil {
 		return nil
 	}
-	return fmt.Errorf("store %s: %w", s.path, s.health.trouble)
+	return fmt.Errorf("store %s: %w", s.path, s.health.fault)
 }
 
-// Look implements Store.
-func (s *SQLite) Look(ctx context.Context) error {
+// CheckHealth implements Store.
+func (s *SQLite) CheckHealth(ctx context.Context) error {
 	s.measure()
-	if err := s.countFreePages(ctx); err != nil && Trouble(err) == nil {
+	if err := s.countFreePages(ctx); err != nil && StorageFault(err) == nil {
 		return err
 	}
-	trouble := s.lookAtVolume()
+	trouble := s.checkFile()
 	if trouble == nil {
 		// Only a write proves that the volume can be written. A fault that it meets is recorded by explain.
 		err := s.write(ctx, "look whether it can be written", func(ctx context.Context, tx *sql.Tx) error {
 			return s.markPresent(ctx, tx)
 		})
-		if err != nil && Trouble(err) == nil {
+		if err != nil && StorageFault(err) == nil {
 			return err
 		}
 	}
 	s.health.mu.Lock()
-	s.health.look(trouble)
+	s.health.applyCheck(trouble)
 	s.health.mu.Unlock()
 	return s.Health()
 }
 
-// look applies the result of a check. A fault that a call met since the last check stays until the next one: there may be space
+// applyCheck applies the result of a check. A fault that a call met since the last check stays until the next one: there may be space
 // for one byte and not for a report.
-func (h *health) look(found error) {
-	stays := errors.Is(h.trouble, ErrCorrupt) || errors.Is(h.trouble, ErrMovedAway)
+func (h *health) applyCheck(found error) {
+	stays := errors.Is(h.fault, ErrCorrupt) || errors.Is(h.fault, ErrMovedAway)
 	switch {
 	case errors.Is(found, ErrMovedAway), found != nil && !stays:
-		h.trouble = found
-	case !stays && !h.met:
-		h.trouble = nil
+		h.fault = found
+	case !stays && !h.faultMet:
+		h.fault = nil
 	}
-	h.met = false
+	h.faultMet = false
 }
 
-// LookInside implements Store.
-func (s *SQLite) LookInside(ctx context.Context) error {
+// CheckIntegrity implements Store.
+func (s *SQLite) CheckIntegrity(ctx context.Context) error {
 	return s.read(ctx, "look through the whole file", func(ctx context.Context, q query) error {
 		var problem string
 		if err := q.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&problem); err != nil {
@@ -145,23 +145,23 @@ func (s *SQLite) isFull(available uint64) bool {
 	if log, err := os.Stat(s.path + "-wal"); err == nil { //nolint:gosec // the path is the operator's own flag
 		forLog += uint64(log.Size())
 	}
-	return available+free < minRoom || forLog < minLogRoom
+	return available+free < minFreeBytes || forLog < minLogFreeBytes
 }
 
-// lookAtVolume returns the fault of the file or its volume that the operating system reports, nil if there is none.
-func (s *SQLite) lookAtVolume() error {
+// checkFile returns the fault of the file or its volume that the operating system reports, nil if there is none.
+func (s *SQLite) checkFile() error {
 	now, err := os.Stat(s.path) //nolint:gosec // the path is the operator's own flag
 	if errors.Is(err, os.ErrNotExist) || err == nil && s.file != nil && !os.SameFile(s.file, now) {
 		return ErrMovedAway
 	}
-	return s.volumeTrouble()
+	return s.volumeFault()
 }
 
-// volumeTrouble returns the volume's fault, such as being full or read-only; nil if there is none or it cannot be determined.
-func (s *SQLite) volumeTrouble() error {
+// volumeFault returns the volume's fault, such as being full or read-only; nil if there is none or it cannot be determined.
+func (s *SQLite) volumeFault() error {
 	var volume syscall.Statfs_t
 	if err := syscall.Statfs(s.path, &volume); err != nil {
-		return troubleOf(err)
+		return classifyFault(err)
 	}
 	const readOnly = 1 // ST_RDONLY of statfs(2)
 	switch {
@@ -175,19 +175,19 @@ func (s *SQLite) volumeTrouble() error {
 	}
 	// If the kernel has remounted a failing file system read-only, only a write may show it.
 	_, err := s.lock.WriteAt(holderText(), 0)
-	return troubleOf(err)
+	return classifyFault(err)
 }
 
 // diagnose returns and records the fault behind an error of SQLite (https://www.sqlite.org/rescode.html) or of the operating
 // system. It returns nil if neither the file nor the volume caused the error.
 func (s *SQLite) diagnose(err error) error {
-	trouble := Trouble(err)
+	trouble := StorageFault(err)
 	if trouble == nil {
-		trouble = troubleOf(err)
+		trouble = classifyFault(err)
 	}
 	if errors.Is(trouble, ErrVolumeFailed) || errors.Is(trouble, ErrVolumeReadOnly) {
 		// SQLite reports many causes as "I/O error"; the volume may have the specific one.
-		if why := s.volumeTrouble(); why != nil {
+		if why := s.volumeFault(); why != nil {
 			trouble = why
 		}
 	}
@@ -196,14 +196,14 @@ func (s *SQLite) diagnose(err error) error {
 	}
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
-	if !errors.Is(s.health.trouble, ErrCorrupt) && !errors.Is(s.health.trouble, ErrMovedAway) {
-		s.health.trouble = trouble
+	if !errors.Is(s.health.fault, ErrCorrupt) && !errors.Is(s.health.fault, ErrMovedAway) {
+		s.health.fault = trouble
 	}
-	s.health.met = true
+	s.health.faultMet = true
 	return trouble
 }
 
-func troubleOf(err error) error {
+func classifyFault(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return ErrVolumeFull

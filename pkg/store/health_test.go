@@ -18,7 +18,7 @@ import (
 
 // volumeTasks run in a child process in its own mount namespace, on a real file system.
 var volumeTasks = map[string]func(dir string) error{
-	"full": playFullVolume, "swept": playSweptVolume, "read-only": playReadOnlyVolume, "failing": playFailingVolume,
+	"full": runFullVolume, "swept": runSweptVolume, "read-only": runReadOnlyVolume, "failing": runFailingVolume,
 }
 
 // onVolume runs a task in a directory that no other process sees.
@@ -64,14 +64,14 @@ func TestRoomForWhatIsWrittenNext(t *testing.T) {
 		log             int64 // its bytes; none if 0
 		want            bool
 	}{
-		"room on the volume":                      {available: minRoom, want: false},
-		"a byte less":                             {available: minRoom - 1, want: true},
-		"free pages instead":                      {available: minLogRoom, free: minRoom - minLogRoom, want: false},
-		"too few free pages":                      {available: minLogRoom, free: minRoom - minLogRoom - 1, want: true},
-		"free pages, and no room for the log":     {available: minLogRoom - 1, free: minRoom, want: true},
-		"free pages, and a log that has grown":    {available: 0, free: minRoom, log: minLogRoom, want: false},
-		"free pages, and a log that is too small": {available: 0, free: minRoom, log: minLogRoom - 1, want: true},
-		"no free pages, and a log that has grown": {available: minRoom - 1, log: minRoom, want: true},
+		"room on the volume":                      {available: minFreeBytes, want: false},
+		"a byte less":                             {available: minFreeBytes - 1, want: true},
+		"free pages instead":                      {available: minLogFreeBytes, free: minFreeBytes - minLogFreeBytes, want: false},
+		"too few free pages":                      {available: minLogFreeBytes, free: minFreeBytes - minLogFreeBytes - 1, want: true},
+		"free pages, and no room for the log":     {available: minLogFreeBytes - 1, free: minFreeBytes, want: true},
+		"free pages, and a log that has grown":    {available: 0, free: minFreeBytes, log: minLogFreeBytes, want: false},
+		"free pages, and a log that is too small": {available: 0, free: minFreeBytes, log: minLogFreeBytes - 1, want: true},
+		"no free pages, and a log that has grown": {available: minFreeBytes - 1, log: minFreeBytes, want: true},
 	} {
 		s := &SQLite{path: filepath.Join(t.TempDir(), "store.db")}
 		s.health.free = c.free
@@ -86,8 +86,8 @@ func TestRoomForWhatIsWrittenNext(t *testing.T) {
 	}
 }
 
-// playFullVolume fills a volume while the store is open, and while it is closed.
-func playFullVolume(dir string) error {
+// runFullVolume fills a volume while the store is open, and while it is closed.
+func runFullVolume(dir string) error {
 	if err := mountOrSkip("tmpfs", dir, "tmpfs", "size=48m"); err != nil {
 		return err
 	}
@@ -97,14 +97,14 @@ func playFullVolume(dir string) error {
 		return err
 	}
 	defer s.Close()
-	if err := errors.Join(saveReport(s, "small", 1), s.Look(ctx)); err != nil {
+	if err := errors.Join(saveReport(s, "small", 1), s.CheckHealth(ctx)); err != nil {
 		return fmt.Errorf("with room: %w", err)
 	}
 	if err := fill(dir); err != nil {
 		return err
 	}
 	// The fault is detected before anything is lost, even while small writes still fit into the log.
-	if err := s.Look(ctx); !errors.Is(err, ErrVolumeFull) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "enlarge it") {
+	if err := s.CheckHealth(ctx); !errors.Is(err, ErrVolumeFull) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "enlarge it") {
 		return fmt.Errorf("looked at when full: got %w, want ErrVolumeFull, the file and what to do", err)
 	}
 	if err := saveReport(s, "large", 20_000); !errors.Is(err, ErrVolumeFull) {
@@ -117,8 +117,8 @@ func playFullVolume(dir string) error {
 		return err
 	}
 	// After the first check the fault stays, since a call has just met it.
-	_ = s.Look(ctx)
-	if err := errors.Join(s.Look(ctx), saveReport(s, "large", 20_000)); err != nil {
+	_ = s.CheckHealth(ctx)
+	if err := errors.Join(s.CheckHealth(ctx), saveReport(s, "large", 20_000)); err != nil {
 		return fmt.Errorf("with room again: %w", err)
 	}
 	if err := errors.Join(s.Close(), fill(dir)); err != nil {
@@ -130,8 +130,8 @@ func playFullVolume(dir string) error {
 	return nil
 }
 
-// playSweptVolume checks that a store that has filled its volume works again after a sweep, although the file is not smaller.
-func playSweptVolume(dir string) error {
+// runSweptVolume checks that a store that has filled its volume works again after a sweep, although the file is not smaller.
+func runSweptVolume(dir string) error {
 	if err := mountOrSkip("tmpfs", dir, "tmpfs", "size=160m"); err != nil {
 		return err
 	}
@@ -145,21 +145,21 @@ func playSweptVolume(dir string) error {
 	content := make([]byte, 40<<20)
 	_, _ = rand.Read(content)
 	artifacts := map[Artifact]io.Reader{ArtifactSBOM: bytes.NewReader(content)}
-	if err := s.SaveCatalogue(ctx, catalogued("large", now), artifacts); err != nil {
+	if err := s.SaveCatalog(ctx, catalogOf("large", now), artifacts); err != nil {
 		return err
 	}
 	// The rest is left for the log, as by a store that stops at its bound.
-	if err := errors.Join(fill(dir), shrink(filepath.Join(dir, "filler"), minLogRoom+1<<20)); err != nil {
+	if err := errors.Join(fill(dir), shrink(filepath.Join(dir, "filler"), minLogFreeBytes+1<<20)); err != nil {
 		return err
 	}
-	if err := s.Look(ctx); !errors.Is(err, ErrVolumeFull) {
+	if err := s.CheckHealth(ctx); !errors.Is(err, ErrVolumeFull) {
 		return fmt.Errorf("looked at when full: got %w, want ErrVolumeFull", err)
 	}
 	now = now.Add(48 * time.Hour)
 	if swept, err := s.Sweep(ctx, now.Add(-time.Hour)); err != nil || swept != 1 {
 		return fmt.Errorf("swept %d images, error %w; want one", swept, err)
 	}
-	if err := s.Look(ctx); err != nil {
+	if err := s.CheckHealth(ctx); err != nil {
 		return fmt.Errorf("looked at after the sweep: %w", err)
 	}
 	if err := saveReport(s, "next", 5000); err != nil {
@@ -171,7 +171,7 @@ func playSweptVolume(dir string) error {
 	}
 	if s, err = OpenSQLite(ctx, path, time.Now); err == nil {
 		defer s.Close()
-		err = s.Look(ctx)
+		err = s.CheckHealth(ctx)
 	}
 	if !errors.Is(err, ErrVolumeFull) {
 		return fmt.Errorf("looked at without room for the log: got %w, want ErrVolumeFull", err)
@@ -188,8 +188,8 @@ func shrink(path string, by int64) error {
 	return os.Truncate(path, info.Size()-by)
 }
 
-// playReadOnlyVolume checks that on a volume that is read-only at the start, the store can still be read.
-func playReadOnlyVolume(dir string) error {
+// runReadOnlyVolume checks that on a volume that is read-only at the start, the store can still be read.
+func runReadOnlyVolume(dir string) error {
 	if err := mountOrSkip("tmpfs", dir, "tmpfs", "size=64m"); err != nil {
 		return err
 	}
@@ -211,8 +211,8 @@ func playReadOnlyVolume(dir string) error {
 	return canRead(path, "app", 1)
 }
 
-// playFailingVolume makes the kernel remount a file system read-only under the open store, as it does when a disk fails.
-func playFailingVolume(dir string) error {
+// runFailingVolume makes the kernel remount a file system read-only under the open store, as it does when a disk fails.
+func runFailingVolume(dir string) error {
 	disk := filepath.Join(dir, "disk")
 	volume := filepath.Join(dir, "volume")
 	if err := errors.Join(os.WriteFile(disk, nil, 0o600), os.Truncate(disk, 96<<20), os.Mkdir(volume, 0o700)); err != nil {
@@ -231,7 +231,7 @@ func playFailingVolume(dir string) error {
 		return err
 	}
 	defer s.Close()
-	if err := errors.Join(saveReport(s, "app", 1), s.Look(ctx)); err != nil {
+	if err := errors.Join(saveReport(s, "app", 1), s.CheckHealth(ctx)); err != nil {
 		return fmt.Errorf("before: %w", err)
 	}
 	// "abort" is ext4's own option for simulating this.
@@ -241,7 +241,7 @@ func playFailingVolume(dir string) error {
 	if err := saveReport(s, "late", 1); !errors.Is(err, ErrVolumeReadOnly) {
 		return fmt.Errorf("a report after the disk failed: got %w, want ErrVolumeReadOnly", err)
 	}
-	if err := s.Look(ctx); !errors.Is(err, ErrVolumeReadOnly) {
+	if err := s.CheckHealth(ctx); !errors.Is(err, ErrVolumeReadOnly) {
 		return fmt.Errorf("looked at: got %w, want ErrVolumeReadOnly", err)
 	}
 	return canRead(path, "app", 1)
@@ -268,7 +268,7 @@ func fill(dir string) error {
 
 func saveReport(s *SQLite, name string, findings int) error {
 	ctx := context.Background()
-	err := s.SaveCatalogue(ctx, catalogued(name, time.Now()), nil)
+	err := s.SaveCatalog(ctx, catalogOf(name, time.Now()), nil)
 	if err == nil {
 		_, err = s.SaveReport(ctx, report(name, manyFindings(findings, 0)...), "")
 	}
@@ -303,18 +303,18 @@ func damaged(t *testing.T) (path string) {
 	return path
 }
 
-// TestStoreCorruptInside checks that damage inside a file that can be opened is found by LookInside, is reported until the
+// TestStoreCorruptInside checks that damage inside a file that can be opened is found by CheckIntegrity, is reported until the
 // process ends, and that the file is never replaced.
 func TestStoreCorruptInside(t *testing.T) {
 	path := damaged(t)
 	before := got[[]byte](t)(os.ReadFile(path))
 	f := openStore(t, path)
-	err := f.LookInside(t.Context())
+	err := f.CheckIntegrity(t.Context())
 	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "move it away") || !strings.Contains(err.Error(), path) {
 		t.Errorf("looked through: got %v, want ErrCorrupt, the file and what to do", err)
 	}
 	for range 3 {
-		_ = f.Look(t.Context())
+		_ = f.CheckHealth(t.Context())
 	}
 	if !errors.Is(f.Health(), ErrCorrupt) {
 		t.Errorf("later: got %v, want ErrCorrupt for as long as the process lives", f.Health())
@@ -345,7 +345,7 @@ func TestStoreCorruptTruncated(t *testing.T) {
 	must(t, f.Close())
 	f = openStore(t, path)
 	must(t, os.Truncate(path, 64<<10))
-	if err := f.LookInside(t.Context()); !errors.Is(err, ErrCorrupt) {
+	if err := f.CheckIntegrity(t.Context()); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("looked through: got %v, want ErrCorrupt", err)
 	}
 	if !errors.Is(f.Health(), ErrCorrupt) {
@@ -361,9 +361,9 @@ func TestStoreMovedAway(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "store.db")
 		f := openStore(t, path)
-		must(t, f.Look(t.Context()))
+		must(t, f.CheckHealth(t.Context()))
 		must(t, change(path))
-		if err := f.Look(t.Context()); !errors.Is(err, ErrMovedAway) {
+		if err := f.CheckHealth(t.Context()); !errors.Is(err, ErrMovedAway) {
 			t.Errorf("%s: got %v, want ErrMovedAway", name, err)
 		}
 	}
@@ -382,7 +382,7 @@ func TestStoreReplacedByAnEmptyOne(t *testing.T) {
 	if again.ID() == f.ID() {
 		t.Errorf("the new store has the old one's id %s", f.ID())
 	}
-	if _, err := again.Summary(t.Context(), subject("app"), Excepting{}); !errors.Is(err, ErrNotFound) {
+	if _, err := again.Summary(t.Context(), subject("app"), ImageExceptions{}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("the new store knows of the old one's report: %v, want ErrNotFound", err)
 	}
 	equal(t, "the old log, put aside", len(got[[]byte](t)(os.ReadFile(path+"-wal.left"))), len(log))

@@ -7,8 +7,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// ImageUse is an image that a Scanner has, and the subject of its report.
-type ImageUse struct {
+// UsedImage is an image that a Scanner has, and the subject of its report.
+type UsedImage struct {
 	Scanner   string
 	Namespace string
 	Key       image.Key
@@ -18,33 +18,33 @@ type ImageUse struct {
 	Subject
 }
 
-const selectImageUses = `
+const selectUsedImages = `
 	SELECT si.id, si.scanner, si.namespace, si.digest, si.platform, si.scope, si.engine, COALESCE(m.platform_digest, ''), COALESCE(w.reference, '')
 	FROM scanner_images si
 	LEFT JOIN manifests m ON m.id = si.manifest_id
 	LEFT JOIN (SELECT DISTINCT image_id, reference FROM workloads) w ON w.image_id = si.id
 	ORDER BY si.namespace, si.scanner, si.digest, si.platform, w.reference`
 
-// ImageUses lists the images of all Scanners, ordered by namespace.
-func (s *SQLite) ImageUses(ctx context.Context) (uses []ImageUse, err error) {
+// UsedImages lists the images of all Scanners, ordered by namespace.
+func (s *SQLite) UsedImages(ctx context.Context) (uses []UsedImage, err error) {
 	err = s.read(ctx, "list images", func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, selectImageUses)
+		rows, err := q.QueryContext(ctx, selectUsedImages)
 		if err != nil {
 			return err
 		}
 		defer rows.Close()
-		uses, err = scanImageUses(rows)
+		uses, err = scanUsedImages(rows)
 		return err
 	})
 	return uses, err
 }
 
-// scanImageUses merges the rows of one image, which differ by reference, into one ImageUse.
-func scanImageUses(rows *sql.Rows) (uses []ImageUse, err error) {
+// scanUsedImages merges the rows of one image, which differ by reference, into one UsedImage.
+func scanUsedImages(rows *sql.Rows) (uses []UsedImage, err error) {
 	last := int64(-1)
 	for rows.Next() {
 		var id int64
-		var u ImageUse
+		var u UsedImage
 		var reference string
 		err := rows.Scan(&id, &u.Scanner, &u.Namespace, &u.Key.Digest, (*platform)(&u.Key.Platform), &u.Scope, &u.Engine, &u.PlatformDigest, &reference)
 		if err != nil {

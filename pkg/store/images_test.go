@@ -4,19 +4,19 @@ import (
 	"testing"
 )
 
-func TestImageUses(t *testing.T) {
+func TestUsedImages(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "app")
+	f.saveCatalogs(t, "app")
 	first, second := workload("api", "r"), workload("web", "r")
 	second.Reference = "r:0"
 	f.use(t, "b", "app", first, second, workload("other", "r"))
 	retained := used("a", "new")
 	retained.Key.Platform.Variant = "v2"
-	must(t, f.SetUsed(t.Context(), retained))
+	must(t, f.SetUsage(t.Context(), retained))
 	elsewhere := used("c", "app", workload("api", "m"))
 	elsewhere.Namespace, elsewhere.Scope = "bank", "bank"
-	must(t, f.SetUsed(t.Context(), elsewhere))
-	equal(t, "images of all scanners", got[[]ImageUse](t)(f.ImageUses(t.Context())), []ImageUse{
+	must(t, f.SetUsage(t.Context(), elsewhere))
+	equal(t, "images of all scanners", got[[]UsedImage](t)(f.UsedImages(t.Context())), []UsedImage{
 		{Scanner: "c", Namespace: "bank", Key: key("app"), References: []string{"m:1"}, Subject: Subject{Scope: "bank", Engine: grype}},
 		{Scanner: "a", Namespace: "shop", Key: retained.Key, Subject: Subject{Engine: grype}},
 		{Scanner: "b", Namespace: "shop", Key: key("app"), References: []string{"r:0", "r:1"}, Subject: subject("app")},

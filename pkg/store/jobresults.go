@@ -21,7 +21,7 @@ const findingBytes = 320
 
 // JobResult is the result of a catalog Job.
 type JobResult struct {
-	Catalogued
+	Catalog
 	// JobUID identifies the Job, which must be live.
 	JobUID string
 	// Digest of the upload. Two uploads with the same digest are the same result.
@@ -39,28 +39,28 @@ func (s *SQLite) SaveJobResult(ctx context.Context, r JobResult) (kept bool, err
 		return false, err
 	}
 	err = s.write(ctx, "save result of job "+r.JobUID, func(ctx context.Context, tx *sql.Tx) error {
-		taken, err := takeResult(ctx, tx, r)
+		taken, err := recordResult(ctx, tx, r)
 		if taken || err != nil {
 			return err
 		}
-		known, err := isCatalogued(ctx, tx, r.Catalogued)
+		known, err := hasCatalog(ctx, tx, r.Catalog)
 		if err != nil {
 			return err
 		}
 		if known {
-			return s.saveAliasOf(ctx, tx, r.Catalogued)
+			return s.saveAliasToCatalog(ctx, tx, r.Catalog)
 		}
-		if err := requireRoom(ctx, tx, r); err != nil {
+		if err := requireBudget(ctx, tx, r); err != nil {
 			return err
 		}
 		kept = true
-		return s.saveCatalogue(ctx, tx, r.Catalogued, r.Artifacts)
+		return s.saveCatalog(ctx, tx, r.Catalog, r.Artifacts)
 	})
 	return kept && err == nil, err
 }
 
-// takeResult records the upload's digest as the Job's result. taken is true if the same upload was stored before.
-func takeResult(ctx context.Context, tx *sql.Tx, r JobResult) (taken bool, err error) {
+// recordResult records the upload's digest as the Job's result. taken is true if the same upload was stored before.
+func recordResult(ctx context.Context, tx *sql.Tx, r JobResult) (taken bool, err error) {
 	var before string
 	err = tx.QueryRowContext(ctx, `SELECT result FROM jobs WHERE uid = ? AND ended_at IS NULL`, r.JobUID).Scan(&before)
 	switch {
@@ -75,16 +75,16 @@ func takeResult(ctx context.Context, tx *sql.Tx, r JobResult) (taken bool, err e
 	return false, err
 }
 
-// isCatalogued reports whether the engine has a catalog of the platform manifest in the scope.
-func isCatalogued(ctx context.Context, q query, c Catalogued) (known bool, err error) {
+// hasCatalog reports whether the engine has a catalog of the platform manifest in the scope.
+func hasCatalog(ctx context.Context, q query, c Catalog) (known bool, err error) {
 	err = q.QueryRowContext(ctx, `SELECT EXISTS (
 		SELECT 1 FROM manifests m JOIN catalogues c ON c.manifest_id = m.id WHERE m.platform_digest = ? AND m.scope = ? AND c.engine = ?)`,
 		c.PlatformDigest, c.Scope, c.Engine).Scan(&known)
 	return known, err
 }
 
-// saveAliasOf stores an alias from the image key to a manifest that is already cataloged.
-func (s *SQLite) saveAliasOf(ctx context.Context, tx *sql.Tx, c Catalogued) error {
+// saveAliasToCatalog stores an alias from the image key to a manifest that is already cataloged.
+func (s *SQLite) saveAliasToCatalog(ctx context.Context, tx *sql.Tx, c Catalog) error {
 	now := s.now()
 	manifest, err := ensureManifest(ctx, tx, c.PlatformDigest, c.Scope, now)
 	if err != nil {
@@ -93,9 +93,9 @@ func (s *SQLite) saveAliasOf(ctx context.Context, tx *sql.Tx, c Catalogued) erro
 	return saveAlias(ctx, tx, c.Key, c.Scope, manifest, now)
 }
 
-// requireRoom returns ErrOverBudget if the result does not fit into the namespace's budget. Artifacts that the manifest already
+// requireBudget returns ErrOverBudget if the result does not fit into the namespace's budget. Artifacts that the manifest already
 // has do not count, since the result replaces them.
-func requireRoom(ctx context.Context, q query, r JobResult) error {
+func requireBudget(ctx context.Context, q query, r JobResult) error {
 	if r.Budget == 0 {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (r JobResult) check() error {
 	if r.JobUID == "" || r.Digest == "" {
 		return errors.New("store: save job result: the Job's UID or the upload's digest is empty")
 	}
-	return r.Catalogued.check()
+	return r.Catalog.check()
 }
 
 // storedIn counts bytes by namespace: of SBOMs, match inputs, and findings.

@@ -13,14 +13,14 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// brought returns the result of a live catalog Job, for the budget of the namespace "shop".
-func (f fixture) brought(t *testing.T, job, name, sbom string) JobResult {
+// jobResult returns the result of a live catalog Job, for the budget of the namespace "shop".
+func (f fixture) jobResult(t *testing.T, job, name, sbom string) JobResult {
 	t.Helper()
 	must(t, f.SaveJob(t.Context(), catalogJob(f, job, "uid-of-"+job)))
-	c := catalogued(name, f.clock.Now())
+	c := catalogOf(name, f.clock.Now())
 	c.Namespace = "shop"
 	return JobResult{
-		Catalogued: c, JobUID: "uid-of-" + job, Digest: digest("upload of " + job),
+		Catalog: c, JobUID: "uid-of-" + job, Digest: digest("upload of " + job),
 		Artifacts: artifacts(map[Artifact]string{ArtifactSBOM: sbom}), Size: int64(len(sbom)),
 	}
 }
@@ -29,7 +29,7 @@ func (f fixture) brought(t *testing.T, job, name, sbom string) JobResult {
 // is refused.
 func TestJobResultIsTakenOnce(t *testing.T) {
 	f := newStore(t)
-	result := f.brought(t, "one", "app", "SBOM")
+	result := f.jobResult(t, "one", "app", "SBOM")
 	if kept := got[bool](t)(f.SaveJobResult(t.Context(), result)); !kept {
 		t.Error("the first result is not kept")
 	}
@@ -40,7 +40,7 @@ func TestJobResultIsTakenOnce(t *testing.T) {
 		t.Error("the same upload is kept twice")
 	}
 	other := result
-	other.Digest, other.Catalogued = digest("another upload"), catalogued("other", f.clock.Now())
+	other.Digest, other.Catalog = digest("another upload"), catalogOf("other", f.clock.Now())
 	if _, err := f.SaveJobResult(t.Context(), other); !errors.Is(err, ErrResultTaken) {
 		t.Errorf("another upload of the Job: got %v, want ErrResultTaken", err)
 	}
@@ -55,7 +55,7 @@ func TestJobResultIsTakenOnce(t *testing.T) {
 // TestAnotherJobOfTheSameName checks that a new Job of the same name has no result yet.
 func TestAnotherJobOfTheSameName(t *testing.T) {
 	f := newStore(t)
-	got[bool](t)(f.SaveJobResult(t.Context(), f.brought(t, "one", "app", "SBOM")))
+	got[bool](t)(f.SaveJobResult(t.Context(), f.jobResult(t, "one", "app", "SBOM")))
 	must(t, f.SaveJob(t.Context(), catalogJob(f, "one", "uid-2")))
 	if result := got[Job](t)(f.JobByUID(t.Context(), "uid-2")).Result; result != "" {
 		t.Errorf("another Job of the same name has brought %q already", result)
@@ -66,20 +66,20 @@ func TestAnotherJobOfTheSameName(t *testing.T) {
 // the second image resolves to it.
 func TestAResultReplacesNoOtherImages(t *testing.T) {
 	f := newStore(t)
-	got[bool](t)(f.SaveJobResult(t.Context(), f.brought(t, "victim", "app", "SBOM of the victim")))
-	hostile := f.brought(t, "hostile", "app", "poisoned")
+	got[bool](t)(f.SaveJobResult(t.Context(), f.jobResult(t, "victim", "app", "SBOM of the victim")))
+	hostile := f.jobResult(t, "hostile", "app", "poisoned")
 	hostile.Key, hostile.Packages = key("another index"), 0
 	if kept := got[bool](t)(f.SaveJobResult(t.Context(), hostile)); kept {
 		t.Error("the SBOM of a known manifest is replaced")
 	}
 	equal(t, "the SBOM", f.artifact(t, "app", ArtifactSBOM), "SBOM of the victim")
 	for _, k := range []string{"app", "another index"} {
-		equal(t, k, got[Catalogued](t)(f.Catalogued(t.Context(), "grype", key(k), Cluster)), withKey(catalogued("app", f.clock.Now()), key(k)))
+		equal(t, k, got[Catalog](t)(f.Catalog(t.Context(), "grype", key(k), Cluster)), withKey(catalogOf("app", f.clock.Now()), key(k)))
 	}
 
 	// After a catalog was deleted, the next Job's result is stored.
-	must(t, f.ForgetCatalogue(t.Context(), "grype", digest("app")))
-	if kept := got[bool](t)(f.SaveJobResult(t.Context(), f.brought(t, "later", "app", "newer SBOM"))); !kept {
+	must(t, f.DeleteCatalog(t.Context(), "grype", digest("app")))
+	if kept := got[bool](t)(f.SaveJobResult(t.Context(), f.jobResult(t, "later", "app", "newer SBOM"))); !kept {
 		t.Error("the SBOM of a forgotten manifest is not kept")
 	}
 	equal(t, "the SBOM after the catalog was forgotten", f.artifact(t, "app", ArtifactSBOM), "newer SBOM")
@@ -90,7 +90,7 @@ func TestBudget(t *testing.T) {
 	f := newStore(t)
 	const budget = 10
 	save := func(job, name, namespace, sbom string) error {
-		result := f.brought(t, job, name, sbom)
+		result := f.jobResult(t, job, name, sbom)
 		result.Namespace, result.Budget = namespace, budget
 		_, err := f.SaveJobResult(t.Context(), result)
 		return err
@@ -99,7 +99,7 @@ func TestBudget(t *testing.T) {
 	if err := save("two", "web", "shop", "123"); !errors.Is(err, ErrOverBudget) {
 		t.Errorf("3 more bytes than 8 of 10: got %v, want ErrOverBudget", err)
 	}
-	if _, err := f.Catalogued(t.Context(), "grype", key("web"), Cluster); !errors.Is(err, ErrNotFound) {
+	if _, err := f.Catalog(t.Context(), "grype", key("web"), Cluster); !errors.Is(err, ErrNotFound) {
 		t.Errorf("what did not fit: got %v, want ErrNotFound", err)
 	}
 	must(t, save("three", "bank app", "bank", "12345678"))
@@ -116,17 +116,17 @@ func TestBudget(t *testing.T) {
 // TestFindingsCount checks that findings count against the budget too, those of each engine.
 func TestFindingsCount(t *testing.T) {
 	f := newStore(t)
-	got[bool](t)(f.SaveJobResult(t.Context(), f.brought(t, "one", "app", "SBOM")))
+	got[bool](t)(f.SaveJobResult(t.Context(), f.jobResult(t, "one", "app", "SBOM")))
 	f.report(t, "app", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "openssl"))
 	equal(t, "stored for shop", got[int64](t)(f.StoredBytes(t.Context(), "shop")), int64(len("SBOM")+2*findingBytes))
-	f.searched(t, `SELECT coalesce(sum(`+storedIn+`), 0) FROM manifests m WHERE m.namespace = @namespace`,
+	f.requireIndexes(t, `SELECT coalesce(sum(`+storedIn+`), 0) FROM manifests m WHERE m.namespace = @namespace`,
 		[]any{sql.Named("namespace", "shop")}, "manifests_by_namespace")
 }
 
 // TestTextsOfFindingsCount: a finding with long texts counts with all of them, for as long as it has them.
 func TestTextsOfFindingsCount(t *testing.T) {
 	f := newStore(t)
-	got[bool](t)(f.SaveJobResult(t.Context(), f.brought(t, "one", "app", "SBOM")))
+	got[bool](t)(f.SaveJobResult(t.Context(), f.jobResult(t, "one", "app", "SBOM")))
 	long := strings.Repeat("x", 100<<10)
 	f.report(t, "app", vulnerable("CVE-2026-0001", long), vulnerable("CVE-2026-0002", "openssl", version(long)),
 		vulnerable("CVE-2026-0003", "openssl", func(f *finding.Finding) { f.Paths = []string{long, long} }))
@@ -143,9 +143,9 @@ func TestTextsOfFindingsCount(t *testing.T) {
 func TestFindingsOfAnImageThatIsSharedCount(t *testing.T) {
 	f := newStore(t)
 	for _, namespace := range []string{"shop", "bank"} {
-		c := catalogued("app", f.clock.Now())
+		c := catalogOf("app", f.clock.Now())
 		c.Namespace = namespace
-		must(t, f.SaveCatalogue(t.Context(), c, nil))
+		must(t, f.SaveCatalog(t.Context(), c, nil))
 	}
 	f.report(t, "app", vulnerable("CVE-2026-0001", "openssl"))
 	equal(t, "stored", got[map[string]int64](t)(f.StoredByNamespace(t.Context())), map[string]int64{"shop": findingBytes})
@@ -155,12 +155,12 @@ func TestFindingsOfAnImageThatIsSharedCount(t *testing.T) {
 func TestAReplacedResultMakesRoom(t *testing.T) {
 	f := newStore(t)
 	for i, job := range []string{"one", "two"} {
-		result := f.brought(t, job, "app", "12345678")
+		result := f.jobResult(t, job, "app", "12345678")
 		result.Budget = 10
 		if kept := got[bool](t)(f.SaveJobResult(t.Context(), result)); !kept {
 			t.Errorf("result %d is not kept", i+1)
 		}
-		must(t, f.ForgetCatalogue(t.Context(), "grype", digest("app")))
+		must(t, f.DeleteCatalog(t.Context(), "grype", digest("app")))
 	}
 }
 
@@ -179,12 +179,12 @@ func TestBudgetsOfOlderStores(t *testing.T) {
 // TestAResultThatCannotBeReadIsNone checks that after a failed upload the Job may upload again.
 func TestAResultThatCannotBeReadIsNone(t *testing.T) {
 	f := newStore(t)
-	result := f.brought(t, "one", "app", "SBOM")
+	result := f.jobResult(t, "one", "app", "SBOM")
 	result.Artifacts = map[Artifact]io.Reader{ArtifactSBOM: iotest.ErrReader(io.ErrClosedPipe)}
 	if _, err := f.SaveJobResult(t.Context(), result); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("got %v, want the reader's error", err)
 	}
-	again := f.brought(t, "one", "app", "SBOM")
+	again := f.jobResult(t, "one", "app", "SBOM")
 	if kept := got[bool](t)(f.SaveJobResult(t.Context(), again)); !kept {
 		t.Error("the result is not kept when it is brought again")
 	}

@@ -25,7 +25,7 @@ func (s *SQLite) SaveJob(ctx context.Context, job Job) error {
 			ON CONFLICT (namespace, name) DO UPDATE SET uid = coalesce(excluded.uid, uid)`,
 			job.Namespace, job.Name, job.UID, job.PodUID, job.Purpose,
 			job.Key.Digest, platform(job.Key.Platform), job.Scope, millis{orNow(job.CreatedAt, s.now())},
-			job.Scanner, job.Memory, job.MostMemory, job.Worker)
+			job.Scanner, job.Memory, job.MaxMemory, job.Worker)
 		return err
 	})
 }
@@ -61,7 +61,7 @@ func scanJob(row interface{ Scan(...any) error }) (Job, error) {
 	var createdAt, endedAt millis
 	err := row.Scan(&job.Namespace, &job.Name, &job.UID, &job.PodUID, &job.Purpose,
 		&job.Key.Digest, (*platform)(&job.Key.Platform), &job.Scope, &createdAt,
-		&job.Scanner, &job.Memory, &job.MostMemory, &job.Worker, &endedAt, &job.Failed, &job.Result, &job.ScannerNamespace)
+		&job.Scanner, &job.Memory, &job.MaxMemory, &job.Worker, &endedAt, &job.Failed, &job.Result, &job.ScannerNamespace)
 	job.CreatedAt, job.EndedAt = createdAt.Time, endedAt.Time
 	return job, orNotFound(err)
 }

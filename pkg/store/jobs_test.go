@@ -38,7 +38,7 @@ func TestLiveJobsAreOrderedByAge(t *testing.T) {
 	equal(t, "live jobs", got[[]Job](t)(f.LiveJobs(t.Context())), want)
 }
 
-func TestAJobBelongsToTheFirstPodThatSpeaksForIt(t *testing.T) {
+func TestJobIsClaimedByFirstPod(t *testing.T) {
 	f := newStore(t)
 	must(t, f.SaveJob(t.Context(), catalogJob(f, "catalog-1", "uid-1")))
 	want := catalogJob(f, "catalog-1", "uid-1")
@@ -57,9 +57,9 @@ func TestAJobBelongsToTheFirstPodThatSpeaksForIt(t *testing.T) {
 	}
 }
 
-func TestAJobThatIsMadeAnewIsAnotherJob(t *testing.T) {
+func TestRecreatedJobIsAnotherJob(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "app")
+	f.saveCatalogs(t, "app")
 	f.use(t, "scanner", "app")
 	must(t, f.SaveJob(t.Context(), Job{Name: "match", UID: "uid-1", Purpose: JobMatch}))
 	got[Job](t)(f.ClaimJob(t.Context(), "uid-1", "pod-1"))
@@ -76,7 +76,7 @@ func TestAJobThatIsMadeAnewIsAnotherJob(t *testing.T) {
 	}
 }
 
-func TestDeletedJobsAreForgotten(t *testing.T) {
+func TestDeletedJobsHaveNoRecord(t *testing.T) {
 	f := newStore(t)
 	must(t, f.SaveJob(t.Context(), catalogJob(f, "catalog-1", "uid-1")))
 	for range 2 {
@@ -92,7 +92,7 @@ func TestDeletedJobsAreForgotten(t *testing.T) {
 func TestEndedJobsMayDoNothing(t *testing.T) {
 	f := newStore(t)
 	job := catalogJob(f, "catalog-1", "uid-1")
-	job.Scanner, job.Memory, job.MostMemory = "scanner", 2<<30, 8<<30
+	job.Scanner, job.Memory, job.MaxMemory = "scanner", 2<<30, 8<<30
 	must(t, f.SaveJob(t.Context(), job))
 	got[Job](t)(f.ClaimJob(t.Context(), "uid-1", "pod-1"))
 	f.clock.pass(time.Minute)
@@ -118,7 +118,7 @@ func TestEndedJobsMayDoNothing(t *testing.T) {
 
 func TestEndedMatchJobsHoldNoLease(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "app")
+	f.saveCatalogs(t, "app")
 	f.use(t, "scanner", "app")
 	must(t, f.SaveJob(t.Context(), Job{Name: "match", UID: "uid-1", Purpose: JobMatch}))
 	lease := f.lease(t, "uid-1")[0]
@@ -144,10 +144,10 @@ func TestEndedJobsAreOrderedLatestFirst(t *testing.T) {
 	equal(t, "ended jobs", names, []string{"b", "c", "a"})
 }
 
-// TestWhoseAJobIs checks that a Job counts for the namespace of its Scanner or, if that one no longer has the image, for that of
+// TestScannerNamespaceOfJob checks that a Job counts for the namespace of its Scanner or, if that one no longer has the image, for that of
 // another Scanner that has it. Deleting a Scanner must not relieve its namespace's account while another Scanner there has the
 // image.
-func TestWhoseAJobIs(t *testing.T) {
+func TestScannerNamespaceOfJob(t *testing.T) {
 	f := newStore(t)
 	job := catalogJob(f, "catalog-1", "uid-1")
 	job.Scanner = "second"
@@ -157,13 +157,13 @@ func TestWhoseAJobIs(t *testing.T) {
 	for i, scanner := range []string{"first", "second", "third"} {
 		u := used(scanner, "app")
 		u.Scope, u.Namespace = "shop", []string{"blog", "shop", "bank"}[i]
-		must(t, f.SetUsed(t.Context(), u))
+		must(t, f.SetUsage(t.Context(), u))
 	}
 	other := used("second", "another")
 	other.Scope, other.Namespace = "shop", "elsewhere"
-	must(t, f.SetUsed(t.Context(), other))
+	must(t, f.SetUsage(t.Context(), other))
 	equal(t, "the namespace while its Scanner has the image", whose(), "shop")
-	must(t, f.ForgetScanners(t.Context(), []string{"second"}))
+	must(t, f.DeleteScanners(t.Context(), []string{"second"}))
 	equal(t, "the namespace when others have it", whose(), "blog")
 }
 

@@ -28,8 +28,8 @@ type leftWorkload struct {
 	wasRunning bool
 }
 
-// imageUse is the recorded use of an image by a Scanner.
-type imageUse struct {
+// recordedUsage is the recorded use of an image by a Scanner.
+type recordedUsage struct {
 	// id is 0 if the Scanner does not have the image.
 	id int64
 	// recordedAt is when the workloads were last written; zero if an older version of the operator wrote them.
@@ -38,8 +38,8 @@ type imageUse struct {
 	left       []leftWorkload
 }
 
-// loadUse reads the recorded use of an image. same reports whether everything but the workloads equals u.
-func loadUse(ctx context.Context, q query, u Used) (use imageUse, same bool, err error) {
+// loadUsage reads the recorded use of an image. same reports whether everything but the workloads equals u.
+func loadUsage(ctx context.Context, q query, u ImageUsage) (use recordedUsage, same bool, err error) {
 	var namespace, engine string
 	var scope Scope
 	var suspended bool
@@ -48,17 +48,17 @@ func loadUse(ctx context.Context, q query, u Used) (use imageUse, same bool, err
 		u.Scanner, u.Key.Digest, platform(u.Key.Platform)).Scan(&use.id, &namespace, &scope, &engine, &suspended, &recordedAt)
 	use.recordedAt = recordedAt.Time
 	if errors.Is(err, sql.ErrNoRows) {
-		return imageUse{}, false, nil
+		return recordedUsage{}, false, nil
 	}
 	if err != nil {
-		return imageUse{}, false, err
+		return recordedUsage{}, false, err
 	}
 	rows, err := q.QueryContext(ctx, `SELECT namespace, kind, name, container, repository, reference, receivers, completes FROM workloads WHERE image_id = ?`, use.id)
 	running, err := collect(rows, err, func(rows *sql.Rows) (w Workload, err error) {
 		return w, rows.Scan(&w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers, &w.Completes)
 	})
 	if err != nil {
-		return imageUse{}, false, err
+		return recordedUsage{}, false, err
 	}
 	use.running = distinctWorkloads(running)
 	rows, err = q.QueryContext(ctx, `SELECT namespace, kind, name, container, repository, reference, receivers, left_at, ended, superseded
@@ -72,25 +72,25 @@ func loadUse(ctx context.Context, q query, u Used) (use imageUse, same bool, err
 	return use, namespace == u.Namespace && scope == u.Scope && engine == u.Engine && suspended == u.Suspended, err
 }
 
-// next returns the workloads that no longer run the image once u is recorded, in order, at most maxLeft. A workload whose pods
+// nextLeft returns the workloads that no longer run the image once u is recorded, in order, at most maxLeft. A workload whose pods
 // are meant to end counts as ended when none of them runs the image, even if all of them are deleted. It then ended at lastSeen,
 // which is not after now.
-func (use imageUse) next(u Used, lastSeen, now time.Time) []leftWorkload {
+func (use recordedUsage) nextLeft(u ImageUsage, lastSeen, now time.Time) []leftWorkload {
 	byName, runs := make(map[Workload]leftWorkload), make(map[Workload]bool)
 	for _, w := range u.Workloads {
-		runs[nameOf(w)] = true
+		runs[containerKey(w)] = true
 	}
 	for _, l := range use.left {
-		byName[nameOf(l.Workload)] = l
+		byName[containerKey(l.Workload)] = l
 	}
 	for _, w := range use.running {
-		byName[nameOf(w)] = leftWorkload{Workload: w, leftAt: lastSeen, ended: w.Completes, wasRunning: true}
+		byName[containerKey(w)] = leftWorkload{Workload: w, leftAt: lastSeen, ended: w.Completes, wasRunning: true}
 	}
-	drop(u, byName)
+	markDropped(u, byName)
 	for _, e := range u.Ended {
-		known, found := byName[nameOf(e.Workload)]
+		known, found := byName[containerKey(e.Workload)]
 		if !found || use.isLatest(e, known) {
-			byName[nameOf(e.Workload)] = leftWorkload{Workload: e.Workload, leftAt: earlierTime(e.At, now), ended: true}
+			byName[containerKey(e.Workload)] = leftWorkload{Workload: e.Workload, leftAt: earlierTime(e.At, now), ended: true}
 		}
 	}
 	var next []leftWorkload
@@ -101,11 +101,11 @@ func (use imageUse) next(u Used, lastSeen, now time.Time) []leftWorkload {
 			next = append(next, l)
 		}
 	}
-	return ordered(latest(next))
+	return sortedLeft(keepLatest(next))
 }
 
 // isLatest reports whether the end of a pod replaces what is known as the time at which its workload left the image.
-func (use imageUse) isLatest(e EndedWorkload, known leftWorkload) bool {
+func (use recordedUsage) isLatest(e EndedWorkload, known leftWorkload) bool {
 	if !known.wasRunning {
 		return e.At.After(known.leftAt)
 	}
@@ -115,16 +115,16 @@ func (use imageUse) isLatest(e EndedWorkload, known leftWorkload) bool {
 
 // hasEndBeside reports whether a pod has ended since the workloads were recorded, while another pod of the same workload still
 // runs. Such workloads are recorded again, so that this end is not taken for the end of the workload later.
-func (use imageUse) hasEndBeside(u Used, now time.Time) bool {
+func (use recordedUsage) hasEndBeside(u ImageUsage, now time.Time) bool {
 	return slices.ContainsFunc(u.Ended, func(e EndedWorkload) bool {
 		return e.At.After(use.recordedAt) && !e.At.After(now) &&
-			slices.ContainsFunc(u.Workloads, func(w Workload) bool { return nameOf(w) == nameOf(e.Workload) })
+			slices.ContainsFunc(u.Workloads, func(w Workload) bool { return containerKey(w) == containerKey(e.Workload) })
 	})
 }
 
-// latest returns the at most maxLeft workloads that are kept. The order is total, so the same ones are kept when their pods are
+// keepLatest returns the at most maxLeft workloads that are kept. The order is total, so the same ones are kept when their pods are
 // listed again.
-func latest(left []leftWorkload) []leftWorkload {
+func keepLatest(left []leftWorkload) []leftWorkload {
 	if len(left) <= maxLeft {
 		return left
 	}
@@ -144,21 +144,21 @@ func trueFirst(a, b bool) int {
 	return 1
 }
 
-// drop marks the workloads that no longer belong to the Scanner as not ended.
-func drop(u Used, left map[Workload]leftWorkload) {
+// markDropped marks the workloads that no longer belong to the Scanner as not ended.
+func markDropped(u ImageUsage, left map[Workload]leftWorkload) {
 	ended := make(map[Workload]bool)
 	for _, e := range u.Ended {
-		ended[nameOf(e.Workload)] = true
+		ended[containerKey(e.Workload)] = true
 	}
 	for _, w := range u.Dropped {
-		if l, found := left[nameOf(w)]; found && (l.wasRunning || !ended[nameOf(w)]) {
+		if l, found := left[containerKey(w)]; found && (l.wasRunning || !ended[containerKey(w)]) {
 			l.ended = false
-			left[nameOf(w)] = l
+			left[containerKey(w)] = l
 		}
 	}
 }
 
-func ordered(left []leftWorkload) []leftWorkload {
+func sortedLeft(left []leftWorkload) []leftWorkload {
 	return slices.SortedFunc(slices.Values(left), func(a, b leftWorkload) int { return compareWorkloads(a.Workload, b.Workload) })
 }
 
@@ -186,11 +186,11 @@ const saveLeft = `
 func replaceLeft(ctx context.Context, tx *sql.Tx, id int64, before, after []leftWorkload) error {
 	known, kept := make(map[Workload]leftWorkload), make(map[Workload]bool)
 	for _, l := range before {
-		known[nameOf(l.Workload)] = l
+		known[containerKey(l.Workload)] = l
 	}
 	for _, l := range after {
-		kept[nameOf(l.Workload)] = true
-		if was, found := known[nameOf(l.Workload)]; found && equalLeft(was, l) {
+		kept[containerKey(l.Workload)] = true
+		if was, found := known[containerKey(l.Workload)]; found && equalLeft(was, l) {
 			continue
 		}
 		if _, err := tx.ExecContext(ctx, saveLeft,
@@ -199,7 +199,7 @@ func replaceLeft(ctx context.Context, tx *sql.Tx, id int64, before, after []left
 		}
 	}
 	for _, l := range before {
-		if kept[nameOf(l.Workload)] {
+		if kept[containerKey(l.Workload)] {
 			continue
 		}
 		if _, err := tx.ExecContext(ctx, `DELETE FROM left_workloads
@@ -232,9 +232,9 @@ const (
 			AND l.left_at < own.left_at)`
 )
 
-// supersede marks the workloads that now run another image of the repository as superseded: those of this image by other images,
+// markSuperseded marks the workloads that now run another image of the repository as superseded: those of this image by other images,
 // and those of other images by this one. An image with a superseded workload is no longer in use.
-func supersede(ctx context.Context, tx *sql.Tx, id int64) error {
+func markSuperseded(ctx context.Context, tx *sql.Tx, id int64) error {
 	for _, statement := range []string{markOwn, markOthers} {
 		if _, err := tx.ExecContext(ctx, statement, sql.Named("id", id)); err != nil {
 			return err

@@ -21,22 +21,24 @@ func nightly(name, repository string) Workload {
 func TestRecentUse(t *testing.T) {
 	job, web := nightly("job", "r"), workload("web", "r")
 	day := 24 * time.Hour
-	ended := func(w Workload, ago time.Duration) func(*Used, time.Time) {
-		return func(u *Used, now time.Time) { u.Ended = append(u.Ended, EndedWorkload{Workload: w, At: now.Add(-ago)}) }
+	ended := func(w Workload, ago time.Duration) func(*ImageUsage, time.Time) {
+		return func(u *ImageUsage, now time.Time) {
+			u.Ended = append(u.Ended, EndedWorkload{Workload: w, At: now.Add(-ago)})
+		}
 	}
-	runs := func(workloads ...Workload) func(*Used, time.Time) {
-		return func(u *Used, _ time.Time) { u.Workloads = workloads }
+	runs := func(workloads ...Workload) func(*ImageUsage, time.Time) {
+		return func(u *ImageUsage, _ time.Time) { u.Workloads = workloads }
 	}
-	gone := func(*Used, time.Time) {}
-	dropped := func(w Workload) func(*Used, time.Time) {
-		return func(u *Used, _ time.Time) { u.Dropped = []Workload{w} }
+	gone := func(*ImageUsage, time.Time) {}
+	dropped := func(w Workload) func(*ImageUsage, time.Time) {
+		return func(u *ImageUsage, _ time.Time) { u.Dropped = []Workload{w} }
 	}
-	both := func(a, b func(*Used, time.Time)) func(*Used, time.Time) {
-		return func(u *Used, now time.Time) { a(u, now); b(u, now) }
+	both := func(a, b func(*ImageUsage, time.Time)) func(*ImageUsage, time.Time) {
+		return func(u *ImageUsage, now time.Time) { a(u, now); b(u, now) }
 	}
 	type step struct {
 		image string
-		use   func(*Used, time.Time)
+		use   func(*ImageUsage, time.Time)
 		pass  time.Duration
 	}
 	for name, tt := range map[string]struct {
@@ -92,13 +94,13 @@ func TestRecentUse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newStore(t)
-			f.catalogue(t, "old")
+			f.saveCatalogs(t, "old")
 			f.report(t, "old", vulnerable("CVE-2026-0001", "a"))
 			for _, step := range tt.steps {
 				u := used("scanner", step.image)
 				step.use(&u, f.clock.Now())
 				u.EndedSince = f.clock.Now().Add(-day)
-				must(t, f.SetUsed(t.Context(), u))
+				must(t, f.SetUsage(t.Context(), u))
 				f.clock.pass(step.pass)
 			}
 			equal(t, "announced", f.whoRuns(t, "scanner"), tt.announced)
@@ -107,10 +109,10 @@ func TestRecentUse(t *testing.T) {
 				recent = recent || img.Key == key("old")
 			}
 			equal(t, "recently used", recent, tt.recent)
-			wanted := got[bool](t)(f.Wanted(t.Context(), grype, key("old"), Cluster))
+			wanted := got[bool](t)(f.IsNeeded(t.Context(), grype, key("old"), Cluster))
 			equal(t, "wanted", wanted, tt.recent || name == "it runs by another workload")
 			if last := tt.steps[len(tt.steps)-1]; last.image == "old" {
-				totals, err := f.ScannerTotals(t.Context(), "scanner", NewsFilter{}.Exceptions)
+				totals, err := f.ScannerTotals(t.Context(), "scanner", ChangeFilter{}.Exceptions)
 				must(t, err)
 				equal(t, "counted as running", totals.Counts.High > 0, name == "it runs by another workload")
 			}
@@ -138,12 +140,12 @@ func TestRolloutWhileNoManagerRan(t *testing.T) {
 			set := func(s *SQLite, image string, workloads []Workload, ended ...EndedWorkload) {
 				u := used("scanner", image)
 				u.Workloads, u.Ended, u.EndedSince = workloads, ended, clock.Now().Add(-24*time.Hour)
-				must(t, s.SetUsed(t.Context(), u))
+				must(t, s.SetUsage(t.Context(), u))
 			}
 			before := open()
 			set(before, "old", []Workload{job})
 			clock.pass(time.Hour)
-			must(t, before.Look(t.Context()))
+			must(t, before.CheckHealth(t.Context()))
 			must(t, before.Close())
 
 			clock.pass(tt.away)
@@ -171,15 +173,15 @@ func TestRecentImage(t *testing.T) {
 	a, b := nightly("a", "r"), nightly("b", "mirror")
 	a.Receivers = "team"
 	u.Ended = []EndedWorkload{{a, f.clock.Now()}, {b, f.clock.Now()}}
-	must(t, f.SetUsed(t.Context(), u))
+	must(t, f.SetUsage(t.Context(), u))
 	equal(t, "recent images", got[[]RecentImage](t)(f.RecentImages(t.Context(), "scanner", grype)), []RecentImage{{
 		Key: key("app"), Reference: "mirror:1", Repositories: []string{"mirror", "r"}, Receivers: []string{"", "team"},
 	}})
 	equal(t, "of another engine", got[[]RecentImage](t)(f.RecentImages(t.Context(), "scanner", "clair")), []RecentImage(nil))
-	equal(t, "wanted", got[bool](t)(f.Wanted(t.Context(), grype, key("app"), Cluster)), true)
+	equal(t, "wanted", got[bool](t)(f.IsNeeded(t.Context(), grype, key("app"), Cluster)), true)
 	u.Ended, u.EndedSince = nil, f.clock.Now().Add(time.Second)
-	must(t, f.SetUsed(t.Context(), u))
-	equal(t, "wanted later", got[bool](t)(f.Wanted(t.Context(), grype, key("app"), Cluster)), false)
+	must(t, f.SetUsage(t.Context(), u))
+	equal(t, "wanted later", got[bool](t)(f.IsNeeded(t.Context(), grype, key("app"), Cluster)), false)
 }
 
 // TestRolloutToAnotherPlatform checks that the same image on a node of another platform is not a rollout.
@@ -187,28 +189,28 @@ func TestRolloutToAnotherPlatform(t *testing.T) {
 	f := newStore(t)
 	arm := used("scanner", "app", nightly("job", "r"))
 	arm.Key.Platform = image.Platform{OS: "linux", Architecture: "arm64"}
-	must(t, f.SetUsed(t.Context(), used("scanner", "app", nightly("job", "r"))))
-	must(t, f.SetUsed(t.Context(), used("scanner", "app")))
-	must(t, f.SetUsed(t.Context(), arm))
+	must(t, f.SetUsage(t.Context(), used("scanner", "app", nightly("job", "r"))))
+	must(t, f.SetUsage(t.Context(), used("scanner", "app")))
+	must(t, f.SetUsage(t.Context(), arm))
 	equal(t, "recent images", len(got[[]RecentImage](t)(f.RecentImages(t.Context(), "scanner", grype))), 1)
 }
 
-// TestKeptNews checks what is not announced while nothing runs an image, and will be with its next run.
-func TestKeptNews(t *testing.T) {
+// TestIncludeIdle checks what is not announced while nothing runs an image, and will be with its next run.
+func TestIncludeIdle(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "app")
+	f.saveCatalogs(t, "app")
 	f.report(t, "app", vulnerable("CVE-2026-0001", "a"))
 	f.use(t, "scanner", "app", workload("web", "r"))
 	f.use(t, "scanner", "app")
-	count := func(filter NewsFilter) int {
-		_, total, err := f.News(t.Context(), "scanner", "slack", filter, 1)
+	count := func(filter ChangeFilter) int {
+		_, total, err := f.PendingChanges(t.Context(), "scanner", "slack", filter, 1)
 		must(t, err)
 		return total
 	}
-	equal(t, "announced", count(NewsFilter{}), 0)
-	equal(t, "kept", count(NewsFilter{Kept: true}), 1)
+	equal(t, "announced", count(ChangeFilter{}), 0)
+	equal(t, "kept", count(ChangeFilter{IncludeIdle: true}), 1)
 	f.use(t, "scanner", "other", workload("web", "r"))
-	equal(t, "kept after a rollout", count(NewsFilter{Kept: true}), 0)
+	equal(t, "kept after a rollout", count(ChangeFilter{IncludeIdle: true}), 0)
 }
 
 // TestScannerImages checks which images Scanners have, by namespace.
@@ -216,7 +218,7 @@ func TestScannerImages(t *testing.T) {
 	f := newStore(t)
 	elsewhere := used("other", "app", workload("web", "r"))
 	elsewhere.Namespace = "elsewhere"
-	must(t, f.SetUsed(t.Context(), elsewhere))
+	must(t, f.SetUsage(t.Context(), elsewhere))
 	f.use(t, "scanner", "app")
 	in := func(namespace string) string {
 		var names []string
@@ -227,7 +229,7 @@ func TestScannerImages(t *testing.T) {
 	}
 	equal(t, "of a namespace", in("shop"), "scanner in shop")
 	equal(t, "of all", len(got[[]ScannerImage](t)(f.ScannerImages(t.Context(), ""))), 2)
-	f.searched(t, selectScannerImagesOfNS, []any{"shop"}, "scanner_images_by_namespace")
+	f.requireIndexes(t, selectScannerImagesOfNS, []any{"shop"}, "scanner_images_by_namespace")
 }
 
 // TestShortLivedPodsAreBounded checks that of workloads with a new name each time, the latest ones are kept, and that listing all
@@ -239,7 +241,7 @@ func TestShortLivedPodsAreBounded(t *testing.T) {
 		app.Ended = append(app.Ended, EndedWorkload{nightly(fmt.Sprintf("job-%03d", i), "r"), f.clock.Now().Add(-time.Duration(i) * time.Second)})
 	}
 	const names = `SELECT name FROM left_workloads WHERE image_id = (SELECT id FROM scanner_images ORDER BY id LIMIT 1) ORDER BY name`
-	must(t, f.SetUsed(t.Context(), app))
+	must(t, f.SetUsage(t.Context(), app))
 	var latest []string
 	for i := range maxLeft {
 		latest = append(latest, fmt.Sprintf("job-%03d", i))
@@ -248,19 +250,19 @@ func TestShortLivedPodsAreBounded(t *testing.T) {
 	equal(t, "images in use", len(got[[]RecentImage](t)(f.RecentImages(t.Context(), "scanner", grype))), 1)
 	before := linesOf(t, f.SQLite, `SELECT recorded_at FROM scanner_images`)
 	f.clock.pass(time.Hour)
-	must(t, f.SetUsed(t.Context(), app))
+	must(t, f.SetUsage(t.Context(), app))
 	equal(t, "written", linesOf(t, f.SQLite, `SELECT recorded_at FROM scanner_images`), before)
 
 	withNightly := app
 	withNightly.Workloads = []Workload{rolledOut}
-	must(t, f.SetUsed(t.Context(), withNightly))
-	must(t, f.SetUsed(t.Context(), app))
-	must(t, f.SetUsed(t.Context(), used("scanner", "other", rolledOut)))
+	must(t, f.SetUsage(t.Context(), withNightly))
+	must(t, f.SetUsage(t.Context(), app))
+	must(t, f.SetUsage(t.Context(), used("scanner", "other", rolledOut)))
 	f.clock.pass(time.Hour)
 	for i := range app.Ended {
 		app.Ended[i].At = f.clock.Now()
 	}
-	must(t, f.SetUsed(t.Context(), app))
+	must(t, f.SetUsage(t.Context(), app))
 	equal(t, "kept with one that was rolled out", linesOf(t, f.SQLite, names), append(latest[:maxLeft-1:maxLeft-1], "nightly"))
 	equal(t, "images in use after the rollout", len(got[[]RecentImage](t)(f.RecentImages(t.Context(), "scanner", grype))), 0)
 }
@@ -276,7 +278,7 @@ func TestManyShortLivedPods(t *testing.T) {
 		for i := len(u.Ended); i < pods; i++ {
 			u.Ended = append(u.Ended, EndedWorkload{nightly(fmt.Sprintf("job-%d", i), "r"), f.clock.Now()})
 		}
-		must(t, f.SetUsed(t.Context(), u))
+		must(t, f.SetUsage(t.Context(), u))
 		must(t, f.writer.QueryRow(`SELECT total_changes()`).Scan(&n))
 		return n - before
 	}

@@ -29,10 +29,10 @@ func (f fixture) reportBy(t testing.TB, data, name string, findings ...finding.F
 	return got[Difference](t)(f.SaveReport(t.Context(), r, ""))
 }
 
-// seen returns the present or the gone findings of an image, with their lifetimes.
-func (f fixture) seen(t testing.TB, name string, gone bool) []SeenFinding {
+// trackedFindings returns the present or the gone findings of an image, with their lifetimes.
+func (f fixture) trackedFindings(t testing.TB, name string, gone bool) []TrackedFinding {
 	t.Helper()
-	return got[FindingPage](t)(f.FindingsPage(t.Context(), subject(name), FindingFilter{Gone: gone}, FindingMark{}, 1000)).Findings
+	return got[FindingPage](t)(f.FindingsPage(t.Context(), subject(name), FindingFilter{Gone: gone}, FindingCursor{}, 1000)).Findings
 }
 
 // TestFixedByTwoVersions checks that a missing finding is fixed when a second version of the data lacks it too.
@@ -71,12 +71,12 @@ func TestFixedByTwoVersions(t *testing.T) {
 				last = f.clock.Now()
 				f.reportBy(t, data, "app", vulnerable("CVE-2026-0001", "a"))
 			}
-			want := SeenFinding{Finding: vulnerable("CVE-2026-0001", "a"), FirstSeen: times[0], LastSeen: last}
+			want := TrackedFinding{Finding: vulnerable("CVE-2026-0001", "a"), FirstSeen: times[0], LastSeen: last}
 			if tt.fixedBy >= 0 {
 				want.FixedAt = times[tt.fixedBy]
 			}
-			equal(t, "the finding", f.seen(t, "app", !isPresent), []SeenFinding{want})
-			equal(t, "what is elsewhere", f.seen(t, "app", isPresent), []SeenFinding{})
+			equal(t, "the finding", f.trackedFindings(t, "app", !isPresent), []TrackedFinding{want})
+			equal(t, "what is elsewhere", f.trackedFindings(t, "app", isPresent), []TrackedFinding{})
 		})
 	}
 }
@@ -133,7 +133,7 @@ func TestFixedByIndependentData(t *testing.T) {
 			fixedBy := -1
 			for n, evidence := range tt.misses {
 				save(evidence)
-				if !f.seen(t, "app", true)[0].FixedAt.IsZero() && fixedBy < 0 {
+				if !f.trackedFindings(t, "app", true)[0].FixedAt.IsZero() && fixedBy < 0 {
 					fixedBy = n
 				}
 			}
@@ -153,7 +153,7 @@ func TestSinceWhenAFixIsKnown(t *testing.T) {
 			want = f.clock.Now()
 		}
 		f.report(t, "app", v)
-		equal(t, what, f.seen(t, "app", false)[0].FixSince, want)
+		equal(t, what, f.trackedFindings(t, "app", false)[0].FixSince, want)
 	}
 	dated := vulnerable("CVE-2026-0001", "a", fixed)
 	dated.FixAvailable = f.clock.Now().Add(-48 * time.Hour)
@@ -165,7 +165,7 @@ func TestSinceWhenAFixIsKnown(t *testing.T) {
 	since("when it is withdrawn", time.Time{}, vulnerable("CVE-2026-0001", "a"))
 	since("when there is one again", now, vulnerable("CVE-2026-0001", "a", fixed))
 	f.report(t, "new", vulnerable("CVE-2026-0001", "a", fixed))
-	equal(t, "of a new image", f.seen(t, "new", false)[0].FixSince, f.clock.Now())
+	equal(t, "of a new image", f.trackedFindings(t, "new", false)[0].FixSince, f.clock.Now())
 }
 
 // now is replaced by the time of the step.
@@ -181,10 +181,10 @@ func TestSinceWhenItIsExploited(t *testing.T) {
 	f.clock.pass(time.Hour)
 	f.report(t, "app", vulnerable("CVE-2026-0001", "a", exploited, func(f *finding.Finding) { f.EPSS = 0.5 }))
 	for _, name := range []string{"old", "app"} {
-		equal(t, "of "+name, f.seen(t, name, false)[0].ExploitedSince, since)
+		equal(t, "of "+name, f.trackedFindings(t, name, false)[0].ExploitedSince, since)
 	}
 	f.report(t, "app", vulnerable("CVE-2026-0001", "a"))
-	equal(t, "when it is taken back", f.seen(t, "app", false)[0].ExploitedSince, time.Time{})
+	equal(t, "when it is taken back", f.trackedFindings(t, "app", false)[0].ExploitedSince, time.Time{})
 }
 
 // TestSeveritiesBefore checks that the store keeps the latest ten severities.
@@ -203,7 +203,7 @@ func TestSeveritiesBefore(t *testing.T) {
 		f.report(t, "app", vulnerable("CVE-2026-0001", "a", severity(now), fixed))
 		want = append(want, SeverityBefore{before, f.clock.Now()})
 		before = now
-		equal(t, fmt.Sprint("after change ", i), f.seen(t, "app", false)[0].Severities, want[max(0, len(want)-10):])
+		equal(t, fmt.Sprint("after change ", i), f.trackedFindings(t, "app", false)[0].Severities, want[max(0, len(want)-10):])
 	}
 }
 
@@ -236,7 +236,7 @@ func TestAnotherIDIsTheSameFinding(t *testing.T) {
 			f.clock.pass(time.Hour)
 			equal(t, "difference", f.reportBy(t, "v2", "app", tt.after...), tt.want)
 			var kept []string
-			for _, seen := range f.seen(t, "app", false) {
+			for _, seen := range f.trackedFindings(t, "app", false) {
 				if seen.FirstSeen.Equal(came) {
 					kept = append(kept, seen.ID+"/"+seen.Package.Name)
 				}
@@ -261,14 +261,14 @@ func TestAnotherIDTakesTheWholeLife(t *testing.T) {
 	f.report(t, "other", vulnerable("CVE-2026-0001", "b", exploited))
 	f.reportBy(t, "v2", "app")
 	f.reportBy(t, "v3", "app")
-	equal(t, "what has gone", len(f.seen(t, "app", true)), 1)
+	equal(t, "what has gone", len(f.trackedFindings(t, "app", true)), 1)
 	cve := vulnerable("CVE-2026-0001", "a", aliases(ghsa.ID), severity(finding.Low), exploited)
 	equal(t, "difference", f.reportBy(t, "v4", "app", cve), Difference{New: 1})
-	equal(t, "the finding", f.seen(t, "app", false), []SeenFinding{{
+	equal(t, "the finding", f.trackedFindings(t, "app", false), []TrackedFinding{{
 		Finding: cve, FirstSeen: came, LastSeen: f.clock.Now(), ExploitedSince: f.clock.Now(),
 		Severities: []SeverityBefore{{finding.High, f.clock.Now()}},
 	}})
-	equal(t, "what has gone", len(f.seen(t, "app", true)), 0)
+	equal(t, "what has gone", len(f.trackedFindings(t, "app", true)), 0)
 }
 
 // TestAnUnchangedFindingCostsNoWrite checks that a report writes only what it changes.
@@ -316,18 +316,18 @@ func TestDataAnomaly(t *testing.T) {
 		"nothing":              {nil, 0, nil},
 		"all is there":         {[]step{{"v1", "a", many(0, 200)}, {"v2", "a", many(0, 200)}}, 0, nil},
 		"all of a few":         {[]step{{"v1", "a", many(0, 50)}, {"v2", "a", nil}}, 0, nil},
-		"all of enough":        {[]step{{"v1", "a", many(0, 51)}, {"v2", "a", nil}}, 0, &DataAnomaly{DataVersion: "v2", Missing: 51, Of: 51, Since: first}},
+		"all of enough":        {[]step{{"v1", "a", many(0, 51)}, {"v2", "a", nil}}, 0, &DataAnomaly{DataVersion: "v2", Missing: 51, Total: 51, Since: first}},
 		"a fifth":              {[]step{{"v1", "a", many(0, 300)}, {"v2", "a", many(60, 300)}}, 0, nil},
-		"more than a fifth":    {[]step{{"v1", "a", many(0, 300)}, {"v2", "a", many(61, 300)}}, 0, &DataAnomaly{DataVersion: "v2", Missing: 61, Of: 300, Since: first}},
-		"by several images":    {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", many(60, 100)}, {"v2", "b", many(0, 30)}, {"v2", "b", nil}}, 0, &DataAnomaly{DataVersion: "v2", Missing: 90, Of: 130, Since: first}},
+		"more than a fifth":    {[]step{{"v1", "a", many(0, 300)}, {"v2", "a", many(61, 300)}}, 0, &DataAnomaly{DataVersion: "v2", Missing: 61, Total: 300, Since: first}},
+		"by several images":    {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", many(60, 100)}, {"v2", "b", many(0, 30)}, {"v2", "b", nil}}, 0, &DataAnomaly{DataVersion: "v2", Missing: 90, Total: 130, Since: first}},
 		"by several versions":  {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", many(40, 100)}, {"v3", "a", many(80, 100)}}, 0, nil},
-		"confirmed":            {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", nil}, {"v3", "a", nil}}, 0, &DataAnomaly{DataVersion: "v2", Missing: 100, Of: 100, Since: first}},
+		"confirmed":            {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", nil}, {"v3", "a", nil}}, 0, &DataAnomaly{DataVersion: "v2", Missing: 100, Total: 100, Since: first}},
 		"back":                 {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", nil}, {"v3", "a", many(0, 80)}}, 0, nil},
-		"half of it back":      {[]step{{"v1", "a", many(0, 200)}, {"v2", "a", nil}, {"v3", "a", many(0, 100)}}, 0, &DataAnomaly{DataVersion: "v2", Missing: 100, Of: 200, Since: first}},
+		"half of it back":      {[]step{{"v1", "a", many(0, 200)}, {"v2", "a", nil}, {"v3", "a", many(0, 100)}}, 0, &DataAnomaly{DataVersion: "v2", Missing: 100, Total: 200, Since: first}},
 		"back with the same":   {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", nil}, {"v2", "a", many(0, 100)}}, 0, nil},
 		"by another id":        {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", renumbered(many(0, 100))}}, 0, nil},
 		"of another engine":    {[]step{{"v1", "other", many(0, 100)}, {"v2", "other", nil}}, 0, nil},
-		"for almost two weeks": {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", nil}}, 14*day - time.Hour - 1, &DataAnomaly{DataVersion: "v2", Missing: 100, Of: 100, Since: first}},
+		"for almost two weeks": {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", nil}}, 14*day - time.Hour - 1, &DataAnomaly{DataVersion: "v2", Missing: 100, Total: 100, Since: first}},
 		"for two weeks":        {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", nil}}, 14*day - time.Hour, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -358,9 +358,9 @@ func renumbered(findings []finding.Finding) []finding.Finding {
 	return findings
 }
 
-// TestSweepForgetsWhatIsFixedForLong checks that only findings that were fixed long ago are deleted, with vulnerabilities that
+// TestSweepDeletesFindingsFixedLongAgo checks that only findings that were fixed long ago are deleted, with vulnerabilities that
 // only they had.
-func TestSweepForgetsWhatIsFixedForLong(t *testing.T) {
+func TestSweepDeletesFindingsFixedLongAgo(t *testing.T) {
 	const day = 24 * time.Hour
 	f := newStore(t)
 	f.use(t, "scanner", "app", workload("web", "r"))
@@ -377,13 +377,13 @@ func TestSweepForgetsWhatIsFixedForLong(t *testing.T) {
 	f.clock.pass(179*day + time.Hour)
 	equal(t, "images swept", got[int](t)(f.Sweep(t.Context(), time.Time{})), 0)
 	var left []string
-	for _, seen := range slices.Concat(f.seen(t, "app", true), f.seen(t, "other", true)) {
+	for _, seen := range slices.Concat(f.trackedFindings(t, "app", true), f.trackedFindings(t, "other", true)) {
 		left = append(left, seen.ID)
 	}
 	equal(t, "what is remembered", left, []string{lately.ID, unconfirmed.ID})
 	equal(t, "vulnerabilities", f.rows(t)["vulnerabilities"], 3)
-	equal(t, "what is present", f.seen(t, "app", false)[0].ID, stays.ID)
-	f.searched(t, deleteFixed, []any{1, 2}, "findings_gone")
+	equal(t, "what is present", f.trackedFindings(t, "app", false)[0].ID, stays.ID)
+	f.requireIndexes(t, deleteFixed, []any{1, 2}, "findings_gone")
 }
 
 // TestLifeOfOlderStores checks that findings of an older store have a lifetime after the migration.
@@ -402,12 +402,12 @@ func TestLifeOfOlderStores(t *testing.T) {
 	)
 	f := openStore(t, path)
 	at := func(millis int64) time.Time { return time.UnixMilli(millis).UTC() }
-	var lives []SeenFinding
-	for _, seen := range slices.Concat(f.seen(t, "app", false), f.seen(t, "app", true)) {
+	var lives []TrackedFinding
+	for _, seen := range slices.Concat(f.trackedFindings(t, "app", false), f.trackedFindings(t, "app", true)) {
 		seen.Finding = finding.Finding{ID: seen.ID}
 		lives = append(lives, seen)
 	}
-	equal(t, "lives", lives, []SeenFinding{
+	equal(t, "lives", lives, []TrackedFinding{
 		{Finding: finding.Finding{ID: "CVE-2026-0001"}, FirstSeen: at(1000), LastSeen: at(9000), FixSince: at(1000), ExploitedSince: at(1000)},
 		{Finding: finding.Finding{ID: "CVE-2026-0002"}, FirstSeen: at(1000), LastSeen: at(9000), FixSince: at(500)},
 		{Finding: finding.Finding{ID: "CVE-2026-0003"}, FirstSeen: at(1000), LastSeen: at(2000), FixedAt: at(3000)},
@@ -428,7 +428,7 @@ type modelLives struct {
 }
 
 type modelLife struct {
-	SeenFinding
+	TrackedFinding
 	goneWith string // version of the data; empty while it is present
 }
 
@@ -542,7 +542,7 @@ func (m *modelLives) match(name string, findings []finding.Finding) []*modelLife
 func (m *modelLives) live(name string, life *modelLife, f finding.Finding, d *Difference) *modelLife {
 	at := m.clock.Now()
 	if life == nil {
-		life = &modelLife{SeenFinding: SeenFinding{FirstSeen: at, Finding: finding.Finding{Severity: f.Severity}}, goneWith: "never there"}
+		life = &modelLife{TrackedFinding: TrackedFinding{FirstSeen: at, Finding: finding.Finding{Severity: f.Severity}}, goneWith: "never there"}
 		m.lives[name] = append(m.lives[name], life)
 	}
 	if life.goneWith == "" {
@@ -565,21 +565,21 @@ func (m *modelLives) live(name string, life *modelLife, f finding.Finding, d *Di
 }
 
 // expected returns the findings that the model has as present or as gone.
-func (m *modelLives) expected(name string, gone bool) (all []SeenFinding) {
+func (m *modelLives) expected(name string, gone bool) (all []TrackedFinding) {
 	for _, life := range m.lives[name] {
 		if (life.goneWith != "") != gone {
 			continue
 		}
-		seen := life.SeenFinding
+		seen := life.TrackedFinding
 		shared := m.shared[seen.ID]
 		seen.EPSS, seen.KnownExploited, seen.ExploitedSince = shared.epss, shared.exploited, shared.since
 		if !gone {
 			seen.LastSeen = m.last[name]
 		}
-		seen.Exception = m.set.CoveringAll(m.images[name], seen.Finding)
+		seen.Exception = m.set.SuppressedUnderAllNames(m.images[name], seen.Finding)
 		all = append(all, seen)
 	}
-	slices.SortFunc(all, func(a, b SeenFinding) int { return finding.Worse(a.Finding, b.Finding) })
+	slices.SortFunc(all, func(a, b TrackedFinding) int { return finding.Worse(a.Finding, b.Finding) })
 	return all
 }
 
@@ -592,16 +592,16 @@ func (m *modelLives) draw(t *rapid.T) {
 
 func (m *modelLives) check(t *rapid.T) {
 	for name := range m.last {
-		excepting := Excepting{Exceptions: m.set, Images: m.images[name]}
+		excepting := ImageExceptions{Exceptions: m.set, Images: m.images[name]}
 		gone, excepted := rapid.Bool().Draw(t, "gone"), rapid.SampledFrom([]*bool{nil, ptr.To(true), ptr.To(false)}).Draw(t, "excepted")
-		page := slices.DeleteFunc(m.expected(name, gone), func(seen SeenFinding) bool {
+		page := slices.DeleteFunc(m.expected(name, gone), func(seen TrackedFinding) bool {
 			return excepted != nil && (seen.Exception != nil) != *excepted
 		})
-		compare(t, "findings of "+name, m.all(t, name, FindingFilter{Gone: gone, Excepted: excepted, Excepting: excepting}), page)
+		compare(t, "findings of "+name, m.all(t, name, FindingFilter{Gone: gone, Suppressed: excepted, Exceptions: excepting}), page)
 		want := Summary{Subject: subject(name)}
 		for _, seen := range m.expected(name, false) {
 			if seen.Exception != nil {
-				want.Excepted++
+				want.Suppressed++
 				continue
 			}
 			want.Counts.Add(seen.Severity, 1)
@@ -615,13 +615,13 @@ func (m *modelLives) check(t *rapid.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		compare(t, "summary of "+name, Summary{Subject: got.Subject, Counts: got.Counts, Top: got.Top, Excepted: got.Excepted}, want)
+		compare(t, "summary of "+name, Summary{Subject: got.Subject, Counts: got.Counts, Top: got.Top, Suppressed: got.Suppressed}, want)
 	}
 }
 
 // all reads all pages, with three findings each.
-func (m *modelLives) all(t *rapid.T, name string, filter FindingFilter) (all []SeenFinding) {
-	for mark := (&FindingMark{}); mark != nil; {
+func (m *modelLives) all(t *rapid.T, name string, filter FindingFilter) (all []TrackedFinding) {
+	for mark := (&FindingCursor{}); mark != nil; {
 		page, err := m.FindingsPage(context.Background(), subject(name), filter, *mark, 3)
 		if err != nil {
 			t.Fatal(err)
@@ -651,30 +651,30 @@ func TestLivesAgreeWithAPlainModel(t *testing.T) {
 	})
 }
 
-// TestMarksAreOfOneSetOfExceptions checks that a list does not continue with other exceptions.
-func TestMarksAreOfOneSetOfExceptions(t *testing.T) {
+// TestCursorsRequireSameExceptions checks that a list does not continue with other exceptions.
+func TestCursorsRequireSameExceptions(t *testing.T) {
 	f := newStore(t)
 	f.report(t, "app", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
 	set := func(id string) exception.Set {
 		return exception.NewSet([]exception.Exception{{UID: id, Vulnerabilities: []string{id}}}, f.clock.Now())
 	}
 	images := []exception.Image{imageNamed("api:1", digest("app"))}
-	filter := FindingFilter{Excepting: Excepting{set("CVE-2026-0001"), images}}
-	mark := got[FindingPage](t)(f.FindingsPage(t.Context(), subject("app"), filter, FindingMark{}, 1)).Next
+	filter := FindingFilter{Exceptions: ImageExceptions{set("CVE-2026-0001"), images}}
+	mark := got[FindingPage](t)(f.FindingsPage(t.Context(), subject("app"), filter, FindingCursor{}, 1)).Next
 	got[FindingPage](t)(f.FindingsPage(t.Context(), subject("app"), filter, *mark, 1))
-	for what, other := range map[string]Excepting{
+	for what, other := range map[string]ImageExceptions{
 		"another set": {set("CVE-2026-0002"), images}, "no exceptions": {}, "another name": {set("CVE-2026-0001"), []exception.Image{imageNamed("api:2", digest("app"))}},
 	} {
-		if _, err := f.FindingsPage(t.Context(), subject("app"), FindingFilter{Excepting: other}, *mark, 1); !errors.Is(err, ErrChanged) {
+		if _, err := f.FindingsPage(t.Context(), subject("app"), FindingFilter{Exceptions: other}, *mark, 1); !errors.Is(err, ErrChanged) {
 			t.Errorf("with %s the list goes on: %v", what, err)
 		}
 	}
 }
 
-// TestRunsAreExcepted checks that the exceptions of a run's namespace apply, under the run's own name of the image.
-func TestRunsAreExcepted(t *testing.T) {
+// TestRunsAreSuppressed checks that the exceptions of a run's namespace apply, under the run's own name of the image.
+func TestRunsAreSuppressed(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "web")
+	f.saveCatalogs(t, "web")
 	f.inNamespace(t, "shop", "s1", "web", "front")
 	f.inNamespace(t, "blog", "s2", "web", "front")
 	long := strings.Repeat("ä", 2*maxRunText)

@@ -82,9 +82,9 @@ func (c *lossCounts) add(d lossChange) {
 	}
 }
 
-// lossMemory caches the counts of engines after their first read, and updates them with each report, since this process is the
+// lossCache caches the counts of engines after their first read, and updates them with each report, since this process is the
 // only writer. The zero value is ready for use.
-type lossMemory struct {
+type lossCache struct {
 	// writing is held from before a transaction that changes counts until the cache is updated. Otherwise a reader could cache a
 	// change that is then added a second time. It is locked before mutex, which guards byEngine.
 	writing  sync.Mutex
@@ -94,7 +94,7 @@ type lossMemory struct {
 
 // change runs a transaction that changes counts, and applies the returned change to the cache. After an error, or if the change
 // is nil, the cache is cleared.
-func (m *lossMemory) change(transaction func() (*lossChange, error)) error {
+func (m *lossCache) change(transaction func() (*lossChange, error)) error {
 	m.writing.Lock()
 	defer m.writing.Unlock()
 	change, err := transaction()
@@ -135,7 +135,7 @@ func (s *SQLite) useLossCounts(ctx context.Context, engine string, use func(*los
 	return nil
 }
 
-func (m *lossMemory) keep(engine string, counts *lossCounts) {
+func (m *lossCache) keep(engine string, counts *lossCounts) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	if m.byEngine == nil {
@@ -144,7 +144,7 @@ func (m *lossMemory) keep(engine string, counts *lossCounts) {
 	m.byEngine[engine] = counts
 }
 
-func (m *lossMemory) known(engine string, use func(*lossCounts)) bool {
+func (m *lossCache) known(engine string, use func(*lossCounts)) bool {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	counts := m.byEngine[engine]

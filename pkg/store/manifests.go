@@ -13,7 +13,7 @@ func (s *SQLite) SaveManifest(ctx context.Context, m Manifest) error {
 	}
 	return s.write(ctx, "save manifest "+m.PlatformDigest, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO engine_manifests (engine, platform_digest, ours) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
-			m.Engine, m.PlatformDigest, m.Ours)
+			m.Engine, m.PlatformDigest, m.AddedByOperator)
 		return err
 	})
 }
@@ -23,7 +23,7 @@ func (s *SQLite) Manifest(ctx context.Context, engine, platformDigest string) (M
 	m := Manifest{Engine: engine, PlatformDigest: platformDigest}
 	err := s.read(ctx, "look up manifest "+platformDigest, func(ctx context.Context, q query) error {
 		return orNotFound(q.QueryRowContext(ctx, `SELECT ours FROM engine_manifests WHERE engine = ? AND platform_digest = ?`,
-			engine, platformDigest).Scan(&m.Ours))
+			engine, platformDigest).Scan(&m.AddedByOperator))
 	})
 	if err != nil {
 		return Manifest{}, err
@@ -44,7 +44,7 @@ func (s *SQLite) UnusedManifests(ctx context.Context, engine, except, from strin
 		rows, err := q.QueryContext(ctx, selectUnused, engine, from, except, limit)
 		unused, err = collect(rows, err, func(rows *sql.Rows) (Manifest, error) {
 			m := Manifest{Engine: engine}
-			return m, rows.Scan(&m.PlatformDigest, &m.Ours)
+			return m, rows.Scan(&m.PlatformDigest, &m.AddedByOperator)
 		})
 		return err
 	})
@@ -69,8 +69,8 @@ func (s *SQLite) HoldsManifests(ctx context.Context, engine, scanner string) (he
 	return held, err
 }
 
-// ForgetManifest implements Manifests.
-func (s *SQLite) ForgetManifest(ctx context.Context, engine, platformDigest string) error {
+// DeleteManifest implements Manifests.
+func (s *SQLite) DeleteManifest(ctx context.Context, engine, platformDigest string) error {
 	return s.write(ctx, "forget manifest "+platformDigest, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `DELETE FROM engine_manifests WHERE engine = ? AND platform_digest = ?`, engine, platformDigest)
 		return err

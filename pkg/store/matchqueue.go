@@ -92,7 +92,7 @@ func (s *SQLite) FailMatch(ctx context.Context, id, holder string, f MatchFailur
 		if err != nil {
 			return orLeaseEnded(err)
 		}
-		if err := unsuspect(ctx, tx, manifest, engine); err != nil {
+		if err := clearSilentEnds(ctx, tx, manifest, engine); err != nil {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, `

@@ -16,8 +16,8 @@ func (f fixture) lease(t testing.TB, holder string) []Lease {
 	return got[[]Lease](t)(f.LeaseMatches(t.Context(), grype, holder, 100, f.clock.Now(), f.clock.Now().Add(time.Minute)))
 }
 
-// lent returns the names of the leased images.
-func lent(leases []Lease, names ...string) []string {
+// leasedNames returns the names of the leased images.
+func leasedNames(leases []Lease, names ...string) []string {
 	var lent []string
 	for _, lease := range leases {
 		i := slices.IndexFunc(names, func(name string) bool { return digest(name) == lease.PlatformDigest })
@@ -40,20 +40,20 @@ func (f fixture) suspend(t testing.TB, suspended bool) {
 	t.Helper()
 	u := used("scanner", "app", workload("api", "r"))
 	u.Suspended = suspended
-	must(t, f.SetUsed(t.Context(), u))
+	must(t, f.SetUsage(t.Context(), u))
 }
 
 // TestRequestMatch checks that a requested image is due again with the same data, and that its findings stay.
 func TestRequestMatch(t *testing.T) {
 	f := newStore(t)
 	f.data(t, "v1")
-	f.catalogue(t, "app")
-	must(t, f.SetUsed(t.Context(), used("s1", "app", workload("web", "r"))))
+	f.saveCatalogs(t, "app")
+	must(t, f.SetUsage(t.Context(), used("s1", "app", workload("web", "r"))))
 	found := vulnerable("CVE-2026-0001", "openssl")
 	f.report(t, "app", found)
 	equal(t, "lent of what is current", len(f.lease(t, "manager")), 0)
 	must(t, f.RequestMatch(t.Context(), subject("app")))
-	equal(t, "lent of what was requested", lent(f.lease(t, "manager"), "app"), []string{"app"})
+	equal(t, "lent of what was requested", leasedNames(f.lease(t, "manager"), "app"), []string{"app"})
 	equal(t, "what was found", len(got[[]finding.Finding](t)(f.Findings(t.Context(), subject("app")))), 1)
 	f.report(t, "app", found)
 	must(t, f.ReturnLeases(t.Context(), grype, "manager"))
@@ -65,8 +65,8 @@ func TestRequestMatch(t *testing.T) {
 func TestReturnLeases(t *testing.T) {
 	f := newStore(t)
 	for _, name := range []string{"one", "two", "three"} {
-		f.catalogue(t, name)
-		must(t, f.SetUsed(t.Context(), used("s1", name, workload("web", "r"))))
+		f.saveCatalogs(t, name)
+		must(t, f.SetUsage(t.Context(), used("s1", name, workload("web", "r"))))
 	}
 	lent := func(holder string, limit int) []Lease {
 		return got[[]Lease](t)(f.LeaseMatches(t.Context(), grype, holder, limit, f.clock.Now(), f.clock.Now().Add(time.Hour)))
@@ -104,7 +104,7 @@ func TestDataVersion(t *testing.T) {
 	}
 }
 
-func TestWhatIsToBeMatched(t *testing.T) {
+func TestQueueContents(t *testing.T) {
 	all := []string{"app"}
 	for name, test := range map[string]struct {
 		given  func(t *testing.T, f fixture)
@@ -116,13 +116,13 @@ func TestWhatIsToBeMatched(t *testing.T) {
 			got[sql.Result](t)(f.writer.Exec(`DELETE FROM data_versions`))
 		}, true, true},
 		"not in use": {func(t *testing.T, f fixture) {
-			must(t, f.Release(t.Context(), "scanner", key("app")))
+			must(t, f.ReleaseImage(t.Context(), "scanner", key("app")))
 		}, false, false},
 		"kept without workloads": {func(t *testing.T, f fixture) { f.use(t, "scanner", "app") }, true, true},
 		"in use with another engine": {func(t *testing.T, f fixture) {
 			u := used("scanner", "app", workload("api", "r"))
 			u.Engine = "fake"
-			must(t, f.SetUsed(t.Context(), u))
+			must(t, f.SetUsage(t.Context(), u))
 		}, false, false},
 		"of a suspended Scanner": {func(t *testing.T, f fixture) { f.suspend(t, true) }, false, false},
 		"of a suspended Scanner and another one": {func(t *testing.T, f fixture) {
@@ -136,7 +136,7 @@ func TestWhatIsToBeMatched(t *testing.T) {
 		"in use in another scope": {func(t *testing.T, f fixture) {
 			u := used("scanner", "app", workload("api", "r"))
 			u.Scope = "shop"
-			must(t, f.SetUsed(t.Context(), u))
+			must(t, f.SetUsage(t.Context(), u))
 		}, false, false},
 		"matched with this data": {func(t *testing.T, f fixture) { f.report(t, "app") }, false, false},
 		"matched with other data": {func(t *testing.T, f fixture) {
@@ -175,7 +175,7 @@ func TestWhatIsToBeMatched(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newStore(t)
 			f.data(t, "v1")
-			f.catalogue(t, "app")
+			f.saveCatalogs(t, "app")
 			f.use(t, "scanner", "app", workload("api", "r"))
 			f.use(t, "scanner", "not catalogued", workload("web", "r"))
 			test.given(t, f)
@@ -186,7 +186,7 @@ func TestWhatIsToBeMatched(t *testing.T) {
 			if test.lent {
 				want = all
 			}
-			equal(t, "what is lent", lent(f.lease(t, "other job"), all...), want)
+			equal(t, "what is lent", leasedNames(f.lease(t, "other job"), all...), want)
 		})
 	}
 }
@@ -203,7 +203,7 @@ func TestNeverMatchedComesFirstThenTheOldest(t *testing.T) {
 	f := newStore(t)
 	f.data(t, "v1")
 	names := []string{"new", "oldest", "newest", "middle"}
-	f.catalogue(t, names...)
+	f.saveCatalogs(t, names...)
 	for _, name := range names {
 		f.use(t, "scanner", name)
 		f.use(t, "other scanner", name) // it is matched only once
@@ -216,8 +216,8 @@ func TestNeverMatchedComesFirstThenTheOldest(t *testing.T) {
 	equal(t, "length of the queue", got[int](t)(f.QueueLength(t.Context(), grype)), 4)
 	now := f.clock.Now()
 	first := got[[]Lease](t)(f.LeaseMatches(t.Context(), grype, "job", 2, now, now.Add(time.Minute)))
-	equal(t, "lent first", lent(first, names...), []string{"new", "oldest"})
-	equal(t, "lent next", lent(f.lease(t, "job"), names...), []string{"middle", "newest"})
+	equal(t, "lent first", leasedNames(first, names...), []string{"new", "oldest"})
+	equal(t, "lent next", leasedNames(f.lease(t, "job"), names...), []string{"middle", "newest"})
 	equal(t, "length of the queue with all lent", got[int](t)(f.QueueLength(t.Context(), grype)), 4)
 	none := got[[]Lease](t)(f.LeaseMatches(t.Context(), grype, "job", 0, now, now))
 	equal(t, "lent for a limit of none", none, []Lease(nil))
@@ -225,7 +225,7 @@ func TestNeverMatchedComesFirstThenTheOldest(t *testing.T) {
 
 func TestALeaseIsItsHoldersForItsTime(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "app")
+	f.saveCatalogs(t, "app")
 	f.use(t, "scanner", "app")
 	lease := f.lease(t, "job")[0]
 	want := Lease{ID: lease.ID, Holder: "job", PlatformDigest: digest("app"), Engine: grype, Until: f.clock.Now().Add(time.Minute)}
@@ -247,7 +247,7 @@ func TestALeaseIsItsHoldersForItsTime(t *testing.T) {
 
 func TestAReportEndsItsLease(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "app", "other")
+	f.saveCatalogs(t, "app", "other")
 	f.use(t, "scanner", "app")
 	f.use(t, "scanner", "other")
 	leases := f.lease(t, "job")
@@ -255,7 +255,7 @@ func TestAReportEndsItsLease(t *testing.T) {
 	if _, err := f.SaveReport(t.Context(), report("other"), app.ID); !errors.Is(err, ErrLeaseEnded) {
 		t.Errorf("a report about another image: got %v, want ErrLeaseEnded", err)
 	}
-	if _, err := f.Summary(t.Context(), subject("other"), Excepting{}); !errors.Is(err, ErrNotFound) {
+	if _, err := f.Summary(t.Context(), subject("other"), ImageExceptions{}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("the refused report: got %v, want ErrNotFound", err)
 	}
 	got[Difference](t)(f.SaveReport(t.Context(), report("app"), app.ID))
@@ -273,7 +273,7 @@ func TestAReportEndsItsLease(t *testing.T) {
 func TestMatchFailure(t *testing.T) {
 	f := newStore(t)
 	f.data(t, "v1")
-	f.catalogue(t, "app")
+	f.saveCatalogs(t, "app")
 	f.use(t, "scanner", "app")
 	lookup := func() (MatchFailure, error) { return f.MatchFailure(t.Context(), subject("app")) }
 	if _, err := lookup(); !errors.Is(err, ErrNotFound) {

@@ -9,8 +9,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// ExceedMemory implements Jobs.
-func (s *SQLite) ExceedMemory(ctx context.Context, key image.Key, scope Scope, bytes int64) error {
+// RecordMemoryExceeded implements Jobs.
+func (s *SQLite) RecordMemoryExceeded(ctx context.Context, key image.Key, scope Scope, bytes int64) error {
 	return s.write(ctx, "note the memory for "+key.String(), func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `
 			INSERT INTO memory_exceeded (digest, platform, scope, bytes, noted_at) VALUES (?, ?, ?, ?, ?)

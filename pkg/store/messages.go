@@ -13,8 +13,8 @@ import (
 const maxMessageBytes = 16 << 20
 
 // saveMessage adds an entry to the message log, if the announcement has one. A message with the same ID is added only once.
-func saveMessage(ctx context.Context, tx *sql.Tx, scanner, receiver string, said Announced, at time.Time) error {
-	if said.Log == nil {
+func saveMessage(ctx context.Context, tx *sql.Tx, scanner, receiver string, said Announcement, at time.Time) error {
+	if said.LogEntry == nil {
 		return nil
 	}
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
@@ -25,7 +25,7 @@ func saveMessage(ctx context.Context, tx *sql.Tx, scanner, receiver string, said
 		INSERT INTO messages (scanner, receiver, digest_id, kind, title, findings, said_at, message, unconfirmed)
 		SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9
 		WHERE NOT EXISTS (SELECT 1 FROM messages WHERE scanner = ?1 AND receiver = ?2 AND digest_id = ?3)`,
-		scanner, receiver, said.DigestID, said.Log.Kind, said.Log.Title, said.Log.Findings, millis{at}, encoder.EncodeAll(said.Log.Body, nil), said.Log.Unconfirmed)
+		scanner, receiver, said.MessageID, said.LogEntry.Kind, said.LogEntry.Title, said.LogEntry.Findings, millis{at}, encoder.EncodeAll(said.LogEntry.Body, nil), said.LogEntry.Unconfirmed)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (s *SQLite) Messages(ctx context.Context, scanner, receiver string, before 
 		messages, err = collect(rows, err, func(rows *sql.Rows) (m Message, err error) {
 			var at millis
 			var packed []byte
-			if err := rows.Scan(&m.ID, &m.Scanner, &m.Receiver, &m.DigestID, &m.Kind, &m.Title, &m.Findings, &at, &packed, &m.Unconfirmed); err != nil {
+			if err := rows.Scan(&m.ID, &m.Scanner, &m.Receiver, &m.MessageID, &m.Kind, &m.Title, &m.Findings, &at, &packed, &m.Unconfirmed); err != nil {
 				return m, err
 			}
 			m.At = at.Time

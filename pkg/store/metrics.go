@@ -99,7 +99,7 @@ func (s *SQLite) measure() {
 // calls.
 func (m *metrics) transacted(kind string, began time.Time, err error) {
 	m.seconds.WithLabelValues(kind).Observe(time.Since(began).Seconds())
-	if Trouble(err) != nil {
+	if StorageFault(err) != nil {
 		m.failures.WithLabelValues(kind).Inc()
 	}
 }

@@ -23,7 +23,7 @@ func TestMetrics(t *testing.T) {
 	if err := s.SetDataVersion(t.Context(), "grype", DataVersion{Version: "1"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Look(t.Context()); err != nil {
+	if err := s.CheckHealth(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	values := func() map[string]float64 {
@@ -69,7 +69,7 @@ func TestMetrics(t *testing.T) {
 	if err := os.Rename(path, path+".away"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Look(t.Context()); err == nil {
+	if err := s.CheckHealth(t.Context()); err == nil {
 		t.Fatal("nothing is wrong with a store whose file is away")
 	}
 	if got := values(); got["scanner_operator_store_healthy"] != 0 || got["scanner_operator_store_size_bytes database"] <= 0 {

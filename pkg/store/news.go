@@ -17,11 +17,11 @@ import (
 // defaultChanges are announced if a filter names no changes.
 var defaultChanges = []Change{ChangeNew, ChangeFixAvailable, ChangeEscalated, ChangeRegressed}
 
-// News implements Announcements. The filter applies to findings: a vulnerability in a package of a repository is a change if any
+// PendingChanges implements Announcements. The filter applies to findings: a vulnerability in a package of a repository is a change if any
 // of its findings passes. It is described by the worst finding that passes, with the workloads that have such a finding. An empty
 // UnknownPolicy is UnknownIfFixable.
-func (s *SQLite) News(ctx context.Context, scanner, receiver string, f NewsFilter, limit int) (news []News, total int, err error) {
-	teller, err := s.newTeller(ctx, "news", scanner, receiver, f)
+func (s *SQLite) PendingChanges(ctx context.Context, scanner, receiver string, f ChangeFilter, limit int) (news []FindingChange, total int, err error) {
+	teller, err := s.newChangeDetector(ctx, "news", scanner, receiver, f)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -31,12 +31,12 @@ func (s *SQLite) News(ctx context.Context, scanner, receiver string, f NewsFilte
 	}
 	full := false
 	err = s.read(ctx, "list news", func(ctx context.Context, q query) error {
-		return teller.each(ctx, q, func(ctx context.Context, l *look) (quiet bool, err error) {
+		return teller.each(ctx, q, func(ctx context.Context, l *repositoryEvaluation) (quiet bool, err error) {
 			within := &left
 			if full {
 				within = nil
 			}
-			found, n, text, err := l.news(ctx, within)
+			found, n, text, err := l.pendingChanges(ctx, within)
 			total += n
 			news = append(news, found...)
 			left.text -= text
@@ -51,48 +51,48 @@ func (s *SQLite) News(ctx context.Context, scanner, receiver string, f NewsFilte
 	return news, total, nil
 }
 
-// teller compares what is present with what was announced to one receiver.
-type teller struct {
-	scanner, receiver string
-	filter            NewsFilter
-	wants             map[Change]bool
-	settled           map[string]bool
+// changeDetector compares what is present with what was announced to one receiver.
+type changeDetector struct {
+	scanner, receiver    string
+	filter               ChangeFilter
+	wants                map[Change]bool
+	completeRepositories map[string]bool
 	// only are the repositories to evaluate; nil for all.
 	only map[string]bool
-	// suspect means that the data is in quarantine, so nothing counts as fixed.
-	suspect bool
-	// memory caches for which repositories there is nothing to announce; nil for no cache. about is the common prefix of its keys.
-	memory *quietMemory
-	about  string
+	// hasAnomaly means that the data is in quarantine, so nothing counts as fixed.
+	hasAnomaly bool
+	// cache caches for which repositories there is nothing to announce; nil for no cache. about is the common prefix of its keys.
+	cache    *unchangedCache
+	cacheKey string
 }
 
-func (s *SQLite) newTeller(ctx context.Context, purpose, scanner, receiver string, f NewsFilter) (*teller, error) {
-	t := &teller{scanner: scanner, receiver: receiver, filter: f, wants: make(map[Change]bool), settled: make(map[string]bool)}
+func (s *SQLite) newChangeDetector(ctx context.Context, purpose, scanner, receiver string, f ChangeFilter) (*changeDetector, error) {
+	t := &changeDetector{scanner: scanner, receiver: receiver, filter: f, wants: make(map[Change]bool), completeRepositories: make(map[string]bool)}
 	if f.Changes == nil {
 		f.Changes = defaultChanges
 	}
 	for _, change := range f.Changes {
 		t.wants[change] = true
 	}
-	for _, repository := range f.Settled {
-		t.settled[repository] = true
+	for _, repository := range f.CompleteRepositories {
+		t.completeRepositories[repository] = true
 	}
 	var err error
-	if t.suspect, err = s.isSuspect(ctx, scanner, f.Engine); err != nil {
+	if t.hasAnomaly, err = s.hasAnomaly(ctx, scanner, f.Engine); err != nil {
 		return nil, err
 	}
 	// A read-only store does not see what another process writes, so it must not cache.
 	if s.writer != nil {
-		t.memory = &s.quiet
-		t.about = fmt.Sprintf("%s %s %d %s %t %q %q %t", purpose, s.quiet.of(scanner, receiver),
-			f.MinSeverity, f.Unknown, f.OnlyFixable, f.Changes, f.Engine, t.suspect)
+		t.cache = &s.unchanged
+		t.cacheKey = fmt.Sprintf("%s %s %d %s %t %q %q %t", purpose, s.unchanged.key(scanner, receiver),
+			f.MinSeverity, f.Unknown, f.OnlyFixable, f.Changes, f.Engine, t.hasAnomaly)
 	}
 	return t, nil
 }
 
-// isSuspect reports whether the data of an engine has an anomaly. If engine is empty, it checks every engine that the Scanner has
+// hasAnomaly reports whether the data of an engine has an anomaly. If engine is empty, it checks every engine that the Scanner has
 // images with.
-func (s *SQLite) isSuspect(ctx context.Context, scanner, engine string) (bool, error) {
+func (s *SQLite) hasAnomaly(ctx context.Context, scanner, engine string) (bool, error) {
 	engines := []string{engine}
 	if engine == "" {
 		err := s.read(ctx, "list engines of scanner", func(ctx context.Context, q query) error {
@@ -114,8 +114,8 @@ func (s *SQLite) isSuspect(ctx context.Context, scanner, engine string) (bool, e
 
 // each calls see for one repository after the other, except those for which there is known to be nothing to announce. see returns
 // whether it found nothing to announce.
-func (t *teller) each(ctx context.Context, q query, see func(context.Context, *look) (quiet bool, err error)) error {
-	repositories, err := running(ctx, q, t.scanner, t.filter.Engine, t.filter.Route, t.within())
+func (t *changeDetector) each(ctx context.Context, q query, see func(context.Context, *repositoryEvaluation) (quiet bool, err error)) error {
+	repositories, err := loadRunning(ctx, q, t.scanner, t.filter.Engine, t.filter.Route, t.usageReach())
 	if err != nil {
 		return err
 	}
@@ -127,11 +127,11 @@ func (t *teller) each(ctx context.Context, q query, see func(context.Context, *l
 		if t.only != nil && !t.only[r.name] {
 			continue
 		}
-		about := fmt.Sprintf("%s %q %t %s", t.about, r.name, t.settled[r.name], r.covers(t.filter.Exceptions))
-		if t.memory != nil && t.memory.is(about) {
+		about := fmt.Sprintf("%s %q %t %s", t.cacheKey, r.name, t.completeRepositories[r.name], r.stateWithExceptions(t.filter.Exceptions))
+		if t.cache != nil && t.cache.isUnchanged(about) {
 			continue
 		}
-		l, err := t.look(ctx, q, receiver, r)
+		l, err := t.evaluate(ctx, q, receiver, r)
 		if err != nil {
 			return err
 		}
@@ -139,15 +139,15 @@ func (t *teller) each(ctx context.Context, q query, see func(context.Context, *l
 		if err != nil {
 			return err
 		}
-		if quiet && t.memory != nil {
-			t.memory.note(about)
+		if quiet && t.cache != nil {
+			t.cache.recordUnchanged(about)
 		}
 	}
 	return nil
 }
 
-func (t *teller) within() reach {
-	if t.filter.Kept {
+func (t *changeDetector) usageReach() reach {
+	if t.filter.IncludeIdle {
 		return reachKept
 	}
 	return reachInUse
@@ -163,22 +163,22 @@ func receiverID(ctx context.Context, q query, scanner, receiver string) (id int6
 	return id, err
 }
 
-// look is the evaluation of one repository.
-type look struct {
-	*teller
+// repositoryEvaluation is the evaluation of one repository.
+type repositoryEvaluation struct {
+	*changeDetector
 	q        query
 	receiver int64
 	runningRepository
 	args []any
-	// excepts means that exceptions suppress at least one finding.
-	excepts bool
-	// told says whether the receiver was told anything of the repository; nil until it is needed.
-	told *bool
+	// hasSuppressed means that exceptions suppress at least one finding.
+	hasSuppressed bool
+	// recordsByPackage says whether the receiver was told anything of the repository; nil until it is needed.
+	recordsByPackage *bool
 	// shared are the workloads that run the images of some reports, by the reports.
 	shared map[string][]Workload
 }
 
-func (t *teller) look(ctx context.Context, q query, receiver int64, r runningRepository) (*look, error) {
+func (t *changeDetector) evaluate(ctx context.Context, q query, receiver int64, r runningRepository) (*repositoryEvaluation, error) {
 	reports, err := r.reports()
 	if err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func (t *teller) look(ctx context.Context, q query, receiver int64, r runningRep
 	if err != nil {
 		return nil, err
 	}
-	excepted, err := r.covered(ctx, q, t.filter.Exceptions)
+	excepted, err := r.suppressed(ctx, q, t.filter.Exceptions)
 	if err != nil {
 		return nil, err
 	}
@@ -197,11 +197,11 @@ func (t *teller) look(ctx context.Context, q query, receiver int64, r runningRep
 	}
 	args := append(t.filter.args(), sql.Named("receiver", receiver), sql.Named("repository", r.name),
 		sql.Named("reports", reports), sql.Named("all_reports", allReports), sql.Named("covered", covered))
-	return &look{teller: t, q: q, receiver: receiver, runningRepository: r, args: args, excepts: len(excepted) > 0}, nil
+	return &repositoryEvaluation{changeDetector: t, q: q, receiver: receiver, runningRepository: r, args: args, hasSuppressed: len(excepted) > 0}, nil
 }
 
 // args returns the parameters of the wanted statement.
-func (f NewsFilter) args() []any {
+func (f ChangeFilter) args() []any {
 	const all, ifFixable, none = 0, 1, 2
 	fixable := all
 	if f.OnlyFixable {
@@ -218,23 +218,23 @@ func (f NewsFilter) args() []any {
 }
 
 // threshold returns the lowest severity that passes by itself. It is never Unknown, which has its own policy.
-func (f NewsFilter) threshold() finding.Severity { return max(f.MinSeverity, finding.Negligible) }
+func (f ChangeFilter) threshold() finding.Severity { return max(f.MinSeverity, finding.Negligible) }
 
-// wanted selects each present finding of some reports once that passes a filter and is not suppressed, as three ranges of one
+// passingFindings selects each present finding of some reports once that passes a filter and is not suppressed, as three ranges of one
 // index. @severity is at least 1. @fixable and @unknown are 0 for all findings, 1 for fixable ones, 2 for none.
 const (
-	wantedColumns = `
+	passingColumns = `
 		SELECT f.id, f.vulnerability_id, f.package, f.report_id, f.known_exploited, f.severity, f.fixable FROM json_each(@reports) j
 		CROSS JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
 		WHERE f.gone_at IS NULL AND f.id NOT IN (SELECT value FROM json_each(@covered)) AND `
 
-	wanted = ` wanted AS (` +
-		wantedColumns + `f.known_exploited = 1 UNION ALL` +
-		wantedColumns + `f.known_exploited = 0 AND f.severity >= @severity AND f.fixable >= @fixable UNION ALL` +
-		wantedColumns + `f.known_exploited = 0 AND f.severity = 0 AND f.fixable >= @unknown)`
+	passingFindings = ` wanted AS (` +
+		passingColumns + `f.known_exploited = 1 UNION ALL` +
+		passingColumns + `f.known_exploited = 0 AND f.severity >= @severity AND f.fixable >= @fixable UNION ALL` +
+		passingColumns + `f.known_exploited = 0 AND f.severity = 0 AND f.fixable >= @unknown)`
 
-	// wantedToo is the same condition for findings that are selected by vulnerability and package.
-	wantedToo = `(f.known_exploited = 1 OR f.severity >= @severity AND f.fixable >= @fixable OR f.severity = 0 AND f.fixable >= @unknown)
+	// passesFilter is the same condition for findings that are selected by vulnerability and package.
+	passesFilter = `(f.known_exploited = 1 OR f.severity >= @severity AND f.fixable >= @fixable OR f.severity = 0 AND f.fixable >= @unknown)
 		AND f.id NOT IN (SELECT value FROM json_each(@covered))`
 )
 
@@ -250,9 +250,9 @@ const (
 )
 
 const (
-	// selectSighting has of a finding what a message or a record of it shows. What an image may make long and no message shows in
+	// selectCandidate has of a finding what a message or a record of it shows. What an image may make long and no message shows in
 	// whole is cut: a package's name is in the key.
-	selectSighting = `SELECT v.canonical_id, substr(v.url, 1, 4096), v.cvss, v.epss, f.known_exploited, f.severity,
+	selectCandidate = `SELECT v.canonical_id, substr(v.url, 1, 4096), v.cvss, v.epss, f.known_exploited, f.severity,
 		f.package, substr(f.version, 1, 512), f.type, substr(f.purl, 1, 512), substr(f.paths, 1, 512), f.fix_state, f.fix_versions,
 		f.fix_available, f.aliases, f.first_seen, coalesce(f.fix_available, f.fixable_since), v.known_exploited_since,
 		f.severity_history, f.report_id,
@@ -260,12 +260,12 @@ const (
 		coalesce(a.aliases, ''), a.fixed_at, coalesce(a.excepted, 0) `
 
 	// listKeys lists all that is present of some things, if it passes or @every is true.
-	listKeys = selectSighting + `
+	listKeys = selectCandidate + `
 		FROM json_each(@keys) k CROSS JOIN vulnerabilities v ON v.canonical_id = k.value ->> 0
 		CROSS JOIN findings f INDEXED BY findings_by_vulnerability
 			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM json_each(@reports)) AND f.package = k.value ->> 1` +
 		withRecord + `f.package
-		WHERE f.gone_at IS NULL AND (@every OR ` + wantedToo + `)`
+		WHERE f.gone_at IS NULL AND (@every OR ` + passesFilter + `)`
 )
 
 // record is what was announced to a receiver about one vulnerability in one package. Numbers are -1 where they were not recorded.
@@ -278,9 +278,9 @@ type record struct {
 	excepted                bool
 }
 
-// sighting is what is present of one vulnerability in one package, with the record of its announcement.
-type sighting struct {
-	News
+// findingState is what is present of one vulnerability in one package, with the record of its announcement.
+type findingState struct {
+	FindingChange
 	// reports are those of the images that have it. Workloads are those of their images, and are filled in last.
 	reports []int64
 	// record is nil if it was never told; linked says that it was told by another id.
@@ -291,8 +291,8 @@ type sighting struct {
 	before finding.Severity
 }
 
-// present gives what is present of some things, by id and package: all of it, or what passes.
-func (l *look) present(ctx context.Context, keys [][2]string, every bool) (map[[2]string]*sighting, error) {
+// presentOf gives what is present of some things, by id and package: all of it, or what passes.
+func (l *repositoryEvaluation) presentOf(ctx context.Context, keys [][2]string, every bool) (map[[2]string]*findingState, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
@@ -300,12 +300,12 @@ func (l *look) present(ctx context.Context, keys [][2]string, every bool) (map[[
 	if err != nil {
 		return nil, err
 	}
-	return l.see(ctx, listKeys, append(slices.Clone(l.args), sql.Named("keys", string(list)), sql.Named("every", every))...)
+	return l.readCandidates(ctx, listKeys, append(slices.Clone(l.args), sql.Named("keys", string(list)), sql.Named("every", every))...)
 }
 
-// see reads rows of selectSighting, by vulnerability ID and package.
-func (l *look) see(ctx context.Context, statement string, args ...any) (map[[2]string]*sighting, error) {
-	byKey := make(map[[2]string]*sighting)
+// readCandidates reads rows of selectCandidate, by vulnerability ID and package.
+func (l *repositoryEvaluation) readCandidates(ctx context.Context, statement string, args ...any) (map[[2]string]*findingState, error) {
+	byKey := make(map[[2]string]*findingState)
 	rows, err := l.q.QueryContext(ctx, statement, args...)
 	err = eachRow(rows, err, func(rows *sql.Rows) error {
 		var told bool
@@ -326,7 +326,7 @@ func (l *look) see(ctx context.Context, statement string, args ...any) (map[[2]s
 		key := [2]string{f.ID, f.Package.Name}
 		s, found := byKey[key]
 		if !found {
-			s = &sighting{News: News{Repository: l.name, FirstSeen: firstSeen.Time}}
+			s = &findingState{FindingChange: FindingChange{Repository: l.name, FirstSeen: firstSeen.Time}}
 			if told {
 				r.id, r.pkg = f.ID, f.Package.Name
 				s.record = &r
@@ -348,7 +348,7 @@ func (l *look) see(ctx context.Context, statement string, args ...any) (map[[2]s
 }
 
 // workloadsOf gives the workloads that run the images of some reports, and how much more that is than what was given before.
-func (l *look) workloadsOf(reports []int64) (workloads []Workload, added int) {
+func (l *repositoryEvaluation) workloadsOf(reports []int64) (workloads []Workload, added int) {
 	slices.Sort(reports)
 	name := fmt.Sprint(reports)
 	if workloads, found := l.shared[name]; found {
@@ -365,7 +365,7 @@ func (l *look) workloadsOf(reports []int64) (workloads []Workload, added int) {
 	return workloads, len(name) + len(workloads)*int(unsafe.Sizeof(Workload{}))
 }
 
-func (s *sighting) describe(f finding.Finding, fixSince, exploitedSince millis, before finding.Severity) {
+func (s *findingState) describe(f finding.Finding, fixSince, exploitedSince millis, before finding.Severity) {
 	s.Finding, s.FixSince, s.ExploitedSince, s.before = f, time.Time{}, time.Time{}, before
 	if f.Fixable() {
 		s.FixSince = fixSince.Time
@@ -384,7 +384,7 @@ func severityBefore(f finding.Finding, history []SeverityBefore) finding.Severit
 }
 
 // changes returns the changes since the announcement, the most important first; none if it is as it was announced.
-func (s *sighting) changes(f NewsFilter) []Change {
+func (s *findingState) changes(f ChangeFilter) []Change {
 	r := s.record
 	switch {
 	case r == nil && s.before < s.Finding.Severity:
@@ -404,20 +404,20 @@ func (s *sighting) changes(f NewsFilter) []Change {
 	return changes
 }
 
-func (s *sighting) escalated(f NewsFilter) bool {
+func (s *findingState) escalated(f ChangeFilter) bool {
 	r := s.record
 	return r.knownExploited == 0 && s.Finding.KnownExploited ||
 		r.severity >= 0 && r.severity < f.threshold() && s.Finding.Severity >= f.threshold()
 }
 
-// wanted reports whether a change is announced to the receiver. A finding that was never announced also passes as new, whatever
+// isWanted reports whether a change is announced to the receiver. A finding that was never announced also passes as new, whatever
 // its change is.
-func (l *look) wanted(s *sighting, change Change) bool {
+func (l *repositoryEvaluation) isWanted(s *findingState, change Change) bool {
 	return l.wants[change] || s.record == nil && l.wants[ChangeNew]
 }
 
-// tell completes what is told.
-func (s *sighting) tell(change Change) reportedNews {
+// toChange completes what is told.
+func (s *findingState) toChange(change Change) reportedNews {
 	s.Change, s.SeverityBefore = change, s.before
 	if r := s.record; r != nil {
 		s.ExceptionEnded = r.excepted
@@ -425,12 +425,12 @@ func (s *sighting) tell(change Change) reportedNews {
 			s.SeverityBefore = s.Finding.Severity
 		}
 	}
-	return reportedNews{News: s.News, reports: s.reports}
+	return reportedNews{FindingChange: s.FindingChange, reports: s.reports}
 }
 
-// news counts what the receiver is to be told of the repository, and gives as much as there is room for, worst first and what is fixed
+// pendingChanges counts what the receiver is to be told of the repository, and gives as much as there is room for, worst first and what is fixed
 // last; nil is no room. text is how much it takes.
-func (l *look) news(ctx context.Context, within *room) (news []News, total, text int, err error) {
+func (l *repositoryEvaluation) pendingChanges(ctx context.Context, within *room) (news []FindingChange, total, text int, err error) {
 	list := newNewsList(within)
 	if err := l.changed(ctx, list); err != nil {
 		return nil, 0, 0, err
@@ -444,12 +444,12 @@ func (l *look) news(ctx context.Context, within *room) (news []News, total, text
 
 // changed adds what is present and differs from what the receiver was told. Of what has no record and cannot be linked to one, only the
 // worst is read, and the rest counted.
-func (l *look) changed(ctx context.Context, list *newsList) error {
+func (l *repositoryEvaluation) changed(ctx context.Context, list *newsList) error {
 	told, err := l.isTold(ctx)
 	if err != nil {
 		return err
 	}
-	// What is only counted is not looked up by other ids: FollowUp has done that.
+	// What is only counted is not looked up by other ids: UpdateAnnouncements has done that.
 	isNew := l.wants[ChangeNew] && (!told || list.counted)
 	worst := newWorstKeys(list.worst.room)
 	take := func(c candidate, first bool) bool {
@@ -464,15 +464,15 @@ func (l *look) changed(ctx context.Context, list *newsList) error {
 		}
 		return true
 	}
-	err = l.eachSighting(ctx, take, func(sightings []*sighting) error {
-		l.newsOf(sightings, list.add)
+	err = l.eachSighting(ctx, take, func(sightings []*findingState) error {
+		l.changesOf(sightings, list.add)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	page := keyPage{l: l, each: func(sightings []*sighting) error {
-		l.newsOf(sightings, list.keep)
+	page := keyPage{l: l, each: func(sightings []*findingState) error {
+		l.changesOf(sightings, list.keep)
 		return nil
 	}}
 	for _, f := range worst.sorted() {
@@ -483,12 +483,12 @@ func (l *look) changed(ctx context.Context, list *newsList) error {
 	return page.read(ctx)
 }
 
-// newsOf gives what the receiver wants to be told of.
-func (l *look) newsOf(sightings []*sighting, each func(reportedNews)) {
+// changesOf gives what the receiver wants to be told of.
+func (l *repositoryEvaluation) changesOf(sightings []*findingState, each func(reportedNews)) {
 	for _, s := range sightings {
 		for _, change := range s.changes(l.filter) {
-			if l.wanted(s, change) {
-				each(s.tell(change))
+			if l.isWanted(s, change) {
+				each(s.toChange(change))
 				break
 			}
 		}
@@ -496,17 +496,17 @@ func (l *look) newsOf(sightings []*sighting, each func(reportedNews)) {
 }
 
 // fixed adds what is fixed, if the receiver wants to hear of it.
-func (l *look) fixed(ctx context.Context, list *newsList) error {
+func (l *repositoryEvaluation) fixed(ctx context.Context, list *newsList) error {
 	if !l.wants[ChangeFixed] || !l.mayBeFixed() {
 		return nil
 	}
-	everyone := l.everyone()
+	everyone := l.allWorkloads()
 	return l.eachOrphan(ctx, func(o orphan) error {
 		if len(o.now) > 0 || o.excepted {
 			return nil
 		}
 		severity := max(o.severity, finding.Unknown)
-		list.add(reportedNews{News: News{
+		list.add(reportedNews{FindingChange: FindingChange{
 			Change: ChangeFixed, Repository: l.name, SeverityBefore: severity, Workloads: everyone,
 			Finding: finding.Finding{ID: o.id, Aliases: o.aliases, Severity: severity, Package: finding.Package{Name: o.pkg}},
 		}})
@@ -515,7 +515,9 @@ func (l *look) fixed(ctx context.Context, list *newsList) error {
 }
 
 // mayBeFixed reports whether a finding that is not present may count as fixed.
-func (l *look) mayBeFixed() bool { return l.settled[l.name] && !l.suspect }
+func (l *repositoryEvaluation) mayBeFixed() bool {
+	return l.completeRepositories[l.name] && !l.hasAnomaly
+}
 
 // idsOf lists covered findings as JSON, for json_each.
 func idsOf[V any](byID map[int64]V) (string, error) {

@@ -13,12 +13,12 @@ import (
 // running sets up one image that a workload runs.
 func (f fixture) running(t *testing.T, name, repository string, findings ...finding.Finding) {
 	t.Helper()
-	f.catalogue(t, name)
+	f.saveCatalogs(t, name)
 	f.use(t, "scanner", name, workload("runs "+name, repository))
 	f.report(t, name, findings...)
 }
 
-func TestNewsFilter(t *testing.T) {
+func TestChangeFilter(t *testing.T) {
 	unknown := severity(finding.Unknown)
 	findings := map[string]finding.Finding{
 		"high":                 vulnerable("CVE-2026-0001", "a"),
@@ -32,39 +32,39 @@ func TestNewsFilter(t *testing.T) {
 		"fixed without a name": vulnerable("CVE-2026-0009", "a", func(f *finding.Finding) { f.FixState = finding.FixStateFixed }),
 	}
 	for name, test := range map[string]struct {
-		filter NewsFilter
+		filter ChangeFilter
 		want   []string
 	}{
 		"high": {
-			NewsFilter{MinSeverity: finding.High, Unknown: UnknownNever},
+			ChangeFilter{MinSeverity: finding.High, Unknown: UnknownNever},
 			[]string{"low exploited", "unknown exploited", "high fixable", "high", "fixed without a name"},
 		},
 		"high and fixable": {
-			NewsFilter{MinSeverity: finding.High, Unknown: UnknownNever, OnlyFixable: true},
+			ChangeFilter{MinSeverity: finding.High, Unknown: UnknownNever, OnlyFixable: true},
 			[]string{"low exploited", "unknown exploited", "high fixable"},
 		},
 		"critical, unknown if fixable": {
-			NewsFilter{MinSeverity: finding.Critical, Unknown: UnknownIfFixable},
+			ChangeFilter{MinSeverity: finding.Critical, Unknown: UnknownIfFixable},
 			[]string{"low exploited", "unknown exploited", "unknown fixable"},
 		},
 		"critical, unknown by default": {
-			NewsFilter{MinSeverity: finding.Critical},
+			ChangeFilter{MinSeverity: finding.Critical},
 			[]string{"low exploited", "unknown exploited", "unknown fixable"},
 		},
 		"critical, unknown always": {
-			NewsFilter{MinSeverity: finding.Critical, Unknown: UnknownAlways},
+			ChangeFilter{MinSeverity: finding.Critical, Unknown: UnknownAlways},
 			[]string{"low exploited", "unknown exploited", "unknown fixable", "unknown"},
 		},
 		"critical, unknown always, but fixable": {
-			NewsFilter{MinSeverity: finding.Critical, Unknown: UnknownAlways, OnlyFixable: true},
+			ChangeFilter{MinSeverity: finding.Critical, Unknown: UnknownAlways, OnlyFixable: true},
 			[]string{"low exploited", "unknown exploited", "unknown fixable"},
 		},
 		"low": {
-			NewsFilter{MinSeverity: finding.Low, Unknown: UnknownNever},
+			ChangeFilter{MinSeverity: finding.Low, Unknown: UnknownNever},
 			[]string{"low exploited", "unknown exploited", "high fixable", "high", "fixed without a name", "low"},
 		},
 		"no least severity does not speak of unknown": {
-			NewsFilter{Unknown: UnknownNever},
+			ChangeFilter{Unknown: UnknownNever},
 			[]string{"low exploited", "unknown exploited", "high fixable", "high", "fixed without a name", "low", "negligible"},
 		},
 	} {
@@ -77,7 +77,7 @@ func TestNewsFilter(t *testing.T) {
 				names[v.ID] = name
 			}
 			f.running(t, "app", "r", all...)
-			news, total, err := f.News(t.Context(), "scanner", "slack", test.filter, 0)
+			news, total, err := f.PendingChanges(t.Context(), "scanner", "slack", test.filter, 0)
 			must(t, err)
 			var passed []string
 			for _, n := range news {
@@ -89,9 +89,9 @@ func TestNewsFilter(t *testing.T) {
 	}
 }
 
-// TestNewsAreOncePerRepository checks that rebuilt images, tags and replicas are no changes: repository, vulnerability and
+// TestChangesAreOncePerRepository checks that rebuilt images, tags and replicas are no changes: repository, vulnerability and
 // package count.
-func TestNewsAreOncePerRepository(t *testing.T) {
+func TestChangesAreOncePerRepository(t *testing.T) {
 	f := newStore(t)
 	first := f.clock.Now()
 	f.running(t, "app:1", "r", vulnerable("CVE-2026-0001", "openssl", version("1")))
@@ -100,10 +100,10 @@ func TestNewsAreOncePerRepository(t *testing.T) {
 	f.running(t, "app:2", "r", worst, vulnerable("CVE-2026-0001", "libssl", severity(finding.Low)))
 	f.running(t, "clean", "r")
 	f.running(t, "other", "other repository", vulnerable("CVE-2026-0001", "openssl", version("3")))
-	news, total, err := f.News(t.Context(), "scanner", "slack", NewsFilter{}, 0)
+	news, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 0)
 	must(t, err)
 	equal(t, "total", total, 3)
-	equal(t, "news", news, []News{
+	equal(t, "news", news, []FindingChange{
 		{
 			Change: ChangeNew, SeverityBefore: finding.High, Repository: "other repository", Finding: vulnerable("CVE-2026-0001", "openssl", version("3")), FirstSeen: f.clock.Now(),
 			Workloads: []Workload{workload("runs other", "other repository")},
@@ -122,28 +122,28 @@ func TestNewsAreOncePerRepository(t *testing.T) {
 	equal(t, "counts of another", got[Totals](t)(f.ScannerTotals(t.Context(), "other", exception.Set{})).Counts, finding.Counts{})
 
 	// A worse finding of what was announced is no change for the receiver that knows it.
-	said := Announced{Said: told(AnnouncementKey{"r", "CVE-2026-0001", "openssl"})}
-	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", said))
+	said := Announcement{Findings: announcedFindings(AnnouncementKey{"r", "CVE-2026-0001", "openssl"})}
+	must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", said))
 	f.running(t, "app:3", "r", vulnerable("CVE-2026-0001", "openssl", version("4"), severity(finding.Critical), fixed))
 	for receiver, want := range map[string]int{"slack": 2, "mail": 3} {
-		_, total, err := f.News(t.Context(), "scanner", receiver, NewsFilter{}, 0)
+		_, total, err := f.PendingChanges(t.Context(), "scanner", receiver, ChangeFilter{}, 0)
 		must(t, err)
 		equal(t, "total for "+receiver, total, want)
 	}
 }
 
-func TestNewsOfARepositoryAndEngineMix(t *testing.T) {
+func TestChangesOfSeveralEngines(t *testing.T) {
 	f := newStore(t)
 	f.running(t, "app:1", "r", vulnerable("CVE-2026-0001", "a", severity(finding.Low)))
-	f.catalogue(t, "app:2")
+	f.saveCatalogs(t, "app:2")
 	u := used("scanner", "app:2", workload("api", "r"))
 	u.Engine = "fake"
-	must(t, f.SetUsed(t.Context(), u))
+	must(t, f.SetUsage(t.Context(), u))
 	other := report("app:2", vulnerable("CVE-2026-0001", "a"))
 	other.Engine = "fake"
 	got[Difference](t)(f.SaveReport(t.Context(), other, ""))
 	f.report(t, "app:2", vulnerable("CVE-2026-0009", "a")) // by an engine that no Scanner has the image with
-	news, total, err := f.News(t.Context(), "scanner", "slack", NewsFilter{}, 0)
+	news, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 0)
 	must(t, err)
 	if total != 1 || len(news) != 1 || news[0].Finding.Severity != finding.High || len(news[0].Workloads) != 2 {
 		t.Errorf("got %d news %+v, want one, of high severity, of both workloads", total, news)
@@ -151,20 +151,20 @@ func TestNewsOfARepositoryAndEngineMix(t *testing.T) {
 	equal(t, "counts", got[Totals](t)(f.ScannerTotals(t.Context(), "scanner", exception.Set{})).Counts, finding.Counts{High: 1})
 }
 
-func TestALimitCutsTheOrderedNews(t *testing.T) {
+func TestLimitTruncatesOrderedChanges(t *testing.T) {
 	f := newStore(t)
 	for _, repository := range []string{"c", "a", "b"} {
 		f.running(t, repository, repository,
 			vulnerable("CVE-2026-0002", repository, severity(finding.Low)), vulnerable("CVE-2026-0001", repository), vulnerable("CVE-2026-0003", repository, exploited))
 	}
-	all, _, err := f.News(t.Context(), "scanner", "slack", NewsFilter{}, 0)
+	all, _, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 0)
 	must(t, err)
 	for limit := range 11 {
 		want := all
 		if limit > 0 {
 			want = all[:min(limit, len(all))]
 		}
-		news, total, err := f.News(t.Context(), "scanner", "slack", NewsFilter{}, limit)
+		news, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, limit)
 		must(t, err)
 		equal(t, fmt.Sprint("news with limit ", limit), news, want)
 		equal(t, fmt.Sprint("total with limit ", limit), total, 9)
@@ -190,24 +190,24 @@ func TestCountsFollowEveryChange(t *testing.T) {
 	check("one is no longer run", finding.Counts{Low: 1})
 }
 
-func TestNewsAreSearchedByIndex(t *testing.T) {
+func TestPendingChangesUseIndexes(t *testing.T) {
 	f := newStore(t)
 	args := []any{
 		sql.Named("reports", "[1,2]"), sql.Named("all_reports", "[1,2,3]"), sql.Named("severity", 4), sql.Named("fixable", 0), sql.Named("unknown", 1),
 		sql.Named("receiver", 1), sql.Named("repository", "r"), sql.Named("covered", "[3]"), sql.Named("keys", "[]"), sql.Named("every", false),
 		sql.Named("names", "[]"), sql.Named("packages", "[]"), sql.Named("after_id", ""), sql.Named("after_package", ""), sql.Named("package", "a"), sql.Named("digest", "1"), sql.Named("at", 1),
 	}
-	f.searched(t, listCandidates, args, "SEARCH f USING COVERING INDEX findings_present (report_id=? AND known_exploited=? AND severity>?)", "SEARCH a USING PRIMARY KEY")
-	f.searched(t, listKeys, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)", "SEARCH a USING PRIMARY KEY")
-	f.searched(t, selectRecords, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=?)")
-	f.searched(t, selectRecordsIn, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=?)")
-	f.searched(t, selectOrphans+afterRecord, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=? AND (canonical_id,package)>(?,?))", "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
-	f.searched(t, selectNamed, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
-	f.searched(t, selectCovered, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
-	f.searched(t, announceAll, args, "COVERING INDEX findings_present")
-	f.searched(t, forgetAbsent, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
-	f.searched(t, selectRunning, []any{"scanner", grype, grype}, "scanner=?")
-	f.searched(t, countScanner, args, "COVERING INDEX findings_present")
-	f.searched(t, listExcepted, args, "COVERING INDEX findings_present")
-	f.searched(t, selectMessages, []any{sql.Named("scanner", "s"), sql.Named("receiver", "r"), sql.Named("before", 0), sql.Named("limit", 1)}, "messages_by_receiver")
+	f.requireIndexes(t, listCandidates, args, "SEARCH f USING COVERING INDEX findings_present (report_id=? AND known_exploited=? AND severity>?)", "SEARCH a USING PRIMARY KEY")
+	f.requireIndexes(t, listKeys, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)", "SEARCH a USING PRIMARY KEY")
+	f.requireIndexes(t, selectRecords, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=?)")
+	f.requireIndexes(t, selectRecordsIn, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=?)")
+	f.requireIndexes(t, selectOrphans+afterRecord, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=? AND (canonical_id,package)>(?,?))", "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
+	f.requireIndexes(t, selectNamed, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
+	f.requireIndexes(t, selectCovered, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
+	f.requireIndexes(t, announceAll, args, "COVERING INDEX findings_present")
+	f.requireIndexes(t, deleteAbsent, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
+	f.requireIndexes(t, selectRunning, []any{"scanner", grype, grype}, "scanner=?")
+	f.requireIndexes(t, countScanner, args, "COVERING INDEX findings_present")
+	f.requireIndexes(t, listSuppressed, args, "COVERING INDEX findings_present")
+	f.requireIndexes(t, selectMessages, []any{sql.Named("scanner", "s"), sql.Named("receiver", "r"), sql.Named("before", 0), sql.Named("limit", 1)}, "messages_by_receiver")
 }

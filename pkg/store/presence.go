@@ -35,7 +35,7 @@ func (s *SQLite) markPresent(ctx context.Context, tx *sql.Tx) error {
 }
 
 // lastSeen returns when the recorded workloads of an image were last known to run, in case they no longer do.
-func (s *SQLite) lastSeen(use imageUse) time.Time {
+func (s *SQLite) lastSeen(use recordedUsage) time.Time {
 	p := &s.presence
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,8 +48,8 @@ func (s *SQLite) lastSeen(use imageUse) time.Time {
 	return earlierTime(p.before, s.now())
 }
 
-// see records that this process has confirmed an image's workloads, or that the image has none.
-func (p *presence) see(image int64, workloads int) {
+// confirm records that this process has confirmed an image's workloads, or that the image has none.
+func (p *presence) confirm(image int64, workloads int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if workloads == 0 {

@@ -16,14 +16,14 @@ import (
 
 // Present implements Announcements. No more than some of one repository's findings are held at a time. News are all that News would list
 // but for what is fixed, whatever changes the filter names.
-func (s *SQLite) Present(ctx context.Context, scanner, receiver string, f NewsFilter, worst int) (present Present, err error) {
-	t := &teller{scanner: scanner, receiver: receiver, filter: f, wants: everyChange}
+func (s *SQLite) Present(ctx context.Context, scanner, receiver string, f ChangeFilter, worst int) (present Present, err error) {
+	t := &changeDetector{scanner: scanner, receiver: receiver, filter: f, wants: everyChange}
 	err = s.read(ctx, "look at what is present", func(ctx context.Context, q query) error {
-		repositories, err := running(ctx, q, scanner, f.Engine, f.Route, reachInUse)
+		repositories, err := loadRunning(ctx, q, scanner, f.Engine, f.Route, reachInUse)
 		if err != nil {
 			return err
 		}
-		present.Moment = momentOf(repositories, f)
+		present.SnapshotID = snapshotID(repositories, f)
 		var total Totals
 		for _, r := range repositories {
 			totals, err := s.countRepository(ctx, q, r, f.Exceptions)
@@ -32,8 +32,8 @@ func (s *SQLite) Present(ctx context.Context, scanner, receiver string, f NewsFi
 			}
 			total.add(totals)
 		}
-		present.Counts, present.Excepted = total.Counts, total.Excepted
-		return t.each(ctx, q, func(ctx context.Context, l *look) (quiet bool, err error) {
+		present.Counts, present.Suppressed = total.Counts, total.Suppressed
+		return t.each(ctx, q, func(ctx context.Context, l *repositoryEvaluation) (quiet bool, err error) {
 			list := newNewsList(&room{values: max(worst, 1), text: maxHeldText})
 			if err := l.changed(ctx, list); err != nil {
 				return false, err
@@ -52,28 +52,28 @@ func (s *SQLite) Present(ctx context.Context, scanner, receiver string, f NewsFi
 var everyChange = map[Change]bool{ChangeNew: true, ChangeFixAvailable: true, ChangeEscalated: true, ChangeRegressed: true}
 
 // add takes in how many news one repository has, and the worst of them.
-func (p *Present) add(repository string, total int, news []News, worst int) {
+func (p *Present) add(repository string, total int, news []FindingChange, worst int) {
 	if total == 0 {
 		return
 	}
-	p.News += total
+	p.NotAnnounced += total
 	p.Repositories = append(p.Repositories, repository)
 	all := slices.Concat(p.Worst, news[:min(worst, len(news))])
-	slices.SortFunc(all, func(a, b News) int {
+	slices.SortFunc(all, func(a, b FindingChange) int {
 		return cmp.Or(finding.Worse(a.Finding, b.Finding), cmp.Compare(a.Repository, b.Repository))
 	})
 	p.Worst = slices.Clone(all[:min(worst, len(all))])
 }
 
-// momentOf returns the snapshot ID of what runs, what is found in it and what exceptions suppress. A report's ID and revision
+// snapshotID returns the snapshot ID of what runs, what is found in it and what exceptions suppress. A report's ID and revision
 // never repeat, so neither do snapshots.
-func momentOf(repositories []runningRepository, f NewsFilter) string {
+func snapshotID(repositories []runningRepository, f ChangeFilter) string {
 	sum := sha256.New()
 	if f.Route != nil {
 		fmt.Fprintf(sum, "%q %q %t\n", f.Route.Receiver, f.Route.Known, f.Route.Unassigned)
 	}
 	for _, r := range repositories {
-		fmt.Fprintf(sum, "%q %s\n", r.name, r.covers(f.Exceptions))
+		fmt.Fprintf(sum, "%q %s\n", r.name, r.stateWithExceptions(f.Exceptions))
 	}
 	return hex.EncodeToString(sum.Sum(nil))
 }
@@ -82,7 +82,7 @@ const (
 	// announceAll records the worst present finding of each vulnerability and package. For a row with a max, SQLite takes the other
 	// columns from the same row (https://www.sqlite.org/lang_select.html#bareagg). A record that has changed since its announcement
 	// gets the ID of this message, so that it is retracted with the message if that is never delivered.
-	announceAll = `WITH` + wanted + `
+	announceAll = `WITH` + passingFindings + `
 		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at, severity, fixable, known_exploited, aliases)
 		SELECT @receiver, @repository, canonical_id, package, @digest, @at, severity, fixable, known_exploited, aliases FROM (
 			SELECT v.canonical_id, f.package, f.severity, f.fixable, f.known_exploited, f.aliases,
@@ -93,47 +93,47 @@ const (
 			OR fixable = 0 AND excluded.fixable = 1 OR known_exploited = 0 AND excluded.known_exploited = 1
 			OR severity >= 0 AND severity < @severity AND excluded.severity >= @severity THEN excluded.digest_id ELSE digest_id END`
 
-	// forgetAbsent deletes the announcements of a repository whose findings are not present.
-	forgetAbsent = `
+	// deleteAbsent deletes the announcements of a repository whose findings are not present.
+	deleteAbsent = `
 		DELETE FROM announcements WHERE receiver_id = @receiver AND repository = @repository AND NOT EXISTS (
 			SELECT 1 FROM vulnerabilities v CROSS JOIN findings f INDEXED BY findings_by_vulnerability
 				ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM json_each(@reports))
 			WHERE v.canonical_id = announcements.canonical_id AND f.package = announcements.package AND f.gone_at IS NULL)`
 )
 
-// saveAll announces all that passes, unless it is no longer what was looked at. Nothing of it is read into memory;
+// recordSnapshot announces all that passes, unless it is no longer what was looked at. Nothing of it is read into memory;
 // a million findings take some seconds, in which other writers wait. When the budget is used up the repositories that are left are not
 // recorded: the receiver is not served from there on, and their findings are new to it when there is room again.
-func saveAll(ctx context.Context, tx *sql.Tx, receiver int64, scanner string, said Announced, at time.Time, budget int64) error {
-	f := said.All.Filter
-	repositories, err := running(ctx, tx, scanner, f.Engine, f.Route, reachInUse)
+func recordSnapshot(ctx context.Context, tx *sql.Tx, receiver int64, scanner string, said Announcement, at time.Time, budget int64) error {
+	f := said.Snapshot.Filter
+	repositories, err := loadRunning(ctx, tx, scanner, f.Engine, f.Route, reachInUse)
 	if err != nil {
 		return err
 	}
-	if momentOf(repositories, f) != said.All.Moment {
+	if snapshotID(repositories, f) != said.Snapshot.SnapshotID {
 		return ErrChanged
 	}
 	var statements []string
-	if said.ForgetRepositories || said.All.OnlyForget {
-		if err := forgetOthers(ctx, tx, receiver, repositories); err != nil {
+	if said.ResetRepositories || said.Snapshot.OnlyForget {
+		if err := deleteOtherRepositories(ctx, tx, receiver, repositories); err != nil {
 			return err
 		}
-		statements = append(statements, forgetAbsent)
+		statements = append(statements, deleteAbsent)
 	}
-	if !said.All.OnlyForget {
+	if !said.Snapshot.OnlyForget {
 		statements = append(statements, announceAll)
 	}
-	t := &teller{scanner: scanner, filter: f}
+	t := &changeDetector{scanner: scanner, filter: f}
 	for _, r := range repositories {
 		if full, err := recordsFull(ctx, tx, scanner, budget); full || err != nil {
 			return err
 		}
-		l, err := t.look(ctx, tx, receiver, r)
+		l, err := t.evaluate(ctx, tx, receiver, r)
 		if err != nil {
 			return err
 		}
 		for _, statement := range statements {
-			if _, err := tx.ExecContext(ctx, statement, append(l.args, sql.Named("digest", said.DigestID), sql.Named("at", millis{at}))...); err != nil {
+			if _, err := tx.ExecContext(ctx, statement, append(l.args, sql.Named("digest", said.MessageID), sql.Named("at", millis{at}))...); err != nil {
 				return err
 			}
 		}
@@ -141,8 +141,8 @@ func saveAll(ctx context.Context, tx *sql.Tx, receiver int64, scanner string, sa
 	return nil
 }
 
-// forgetOthers deletes the announcements of repositories that do not run.
-func forgetOthers(ctx context.Context, tx *sql.Tx, receiver int64, repositories []runningRepository) error {
+// deleteOtherRepositories deletes the announcements of repositories that do not run.
+func deleteOtherRepositories(ctx context.Context, tx *sql.Tx, receiver int64, repositories []runningRepository) error {
 	names := make([]string, 0, len(repositories))
 	for _, r := range repositories {
 		names = append(names, r.name)

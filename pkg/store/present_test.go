@@ -9,7 +9,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-var highOnly = NewsFilter{MinSeverity: finding.High, Unknown: UnknownNever}
+var highOnly = ChangeFilter{MinSeverity: finding.High, Unknown: UnknownNever}
 
 // present returns what the receiver "slack" has not been notified of, of high severity or worse.
 func (f fixture) present(t *testing.T, worst int) Present {
@@ -17,10 +17,10 @@ func (f fixture) present(t *testing.T, worst int) Present {
 	return got[Present](t)(f.Present(t.Context(), "scanner", "slack", highOnly, worst))
 }
 
-// untold counts the changes for the receiver "slack" of high severity or worse.
-func (f fixture) untold(t *testing.T) int {
+// notAnnounced counts the changes for the receiver "slack" of high severity or worse.
+func (f fixture) notAnnounced(t *testing.T) int {
 	t.Helper()
-	_, total, err := f.News(t.Context(), "scanner", "slack", highOnly, 1)
+	_, total, err := f.PendingChanges(t.Context(), "scanner", "slack", highOnly, 1)
 	must(t, err)
 	return total
 }
@@ -34,13 +34,13 @@ func TestPresentIsEverything(t *testing.T) {
 	f.running(t, "c", "c", vulnerable("CVE-2026-0003", "a", severity(finding.Critical)), vulnerable("CVE-2026-0001", "a"))
 	present := f.present(t, 2)
 	equal(t, "counts", present.Counts, got[Totals](t)(f.ScannerTotals(t.Context(), "scanner", exception.Set{})).Counts)
-	equal(t, "number of news", present.News, 3)
+	equal(t, "number of news", present.NotAnnounced, 3)
 	equal(t, "the worst", ids(present.Worst), []string{"CVE-2026-0003", "CVE-2026-0001"})
 	equal(t, "the repository of the second", present.Worst[1].Repository, "a")
 	equal(t, "repositories with news", present.Repositories, []string{"a", "c"})
 }
 
-func TestAllIsAnnounced(t *testing.T) {
+func TestSnapshotIsAnnounced(t *testing.T) {
 	f := newStore(t)
 	var many []finding.Finding
 	for i := range 1500 {
@@ -49,21 +49,21 @@ func TestAllIsAnnounced(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		f.running(t, name, name, append(many, vulnerable("CVE-2025-0001", "a", severity(finding.Low)))...)
 	}
-	all := &All{Filter: highOnly, Moment: f.present(t, 0).Moment}
-	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "1", All: all, Repositories: []string{"a"}, State: []byte("sent")}))
-	equal(t, "news after all was announced", f.untold(t), 0)
+	all := &FilteredSnapshot{Filter: highOnly, SnapshotID: f.present(t, 0).SnapshotID}
+	must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{MessageID: "1", Snapshot: all, Repositories: []string{"a"}, State: []byte("sent")}))
+	equal(t, "news after all was announced", f.notAnnounced(t), 0)
 	equal(t, "state", string(got[[]byte](t)(f.ReceiverState(t.Context(), "scanner", "slack"))), "sent")
 	equal(t, "repositories heard of", got[[]string](t)(f.KnownRepositories(t.Context(), "scanner", "slack")), []string{"a"})
-	_, total, err := f.News(t.Context(), "scanner", "slack", NewsFilter{}, 1)
+	_, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 1)
 	must(t, err)
 	equal(t, "news of those that did not pass", total, 3)
-	_, total, err = f.News(t.Context(), "scanner", "mail", highOnly, 1)
+	_, total, err = f.PendingChanges(t.Context(), "scanner", "mail", highOnly, 1)
 	must(t, err)
 	equal(t, "news for another receiver", total, 4500)
 }
 
-// TestAllOfAnotherMomentIsRefused checks that nothing is recorded as announced that was not in the snapshot.
-func TestAllOfAnotherMomentIsRefused(t *testing.T) {
+// TestOutdatedSnapshotIsRefused checks that nothing is recorded as announced that was not in the snapshot.
+func TestOutdatedSnapshotIsRefused(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, f fixture){
 		"a new finding":             func(t *testing.T, f fixture) { f.report(t, "app", vulnerable("CVE-2026-0002", "a")) },
 		"a finding gone":            func(t *testing.T, f fixture) { f.report(t, "app") },
@@ -75,14 +75,14 @@ func TestAllOfAnotherMomentIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newStore(t)
 			f.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
-			all := &All{Filter: highOnly, Moment: f.present(t, 1).Moment}
+			all := &FilteredSnapshot{Filter: highOnly, SnapshotID: f.present(t, 1).SnapshotID}
 			change(t, f)
-			before := f.untold(t)
-			err := f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "1", All: all, Repositories: []string{"r"}, State: []byte("sent")})
+			before := f.notAnnounced(t)
+			err := f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{MessageID: "1", Snapshot: all, Repositories: []string{"r"}, State: []byte("sent")})
 			if !errors.Is(err, ErrChanged) {
 				t.Errorf("got %v, want ErrChanged", err)
 			}
-			equal(t, "news after the refusal", f.untold(t), before)
+			equal(t, "news after the refusal", f.notAnnounced(t), before)
 			equal(t, "state after the refusal", got[[]byte](t)(f.ReceiverState(t.Context(), "scanner", "slack")), []byte(nil))
 		})
 	}
@@ -92,21 +92,21 @@ func TestAllOfAnotherMomentIsRefused(t *testing.T) {
 func TestRetract(t *testing.T) {
 	f := newStore(t)
 	f.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
-	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "1", Said: told(AnnouncementKey{"r", "CVE-2026-0001", "a"})}))
-	all := &All{Filter: highOnly, Moment: f.present(t, 1).Moment}
+	must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{MessageID: "1", Findings: announcedFindings(AnnouncementKey{"r", "CVE-2026-0001", "a"})}))
+	all := &FilteredSnapshot{Filter: highOnly, SnapshotID: f.present(t, 1).SnapshotID}
 	for _, receiver := range []string{"slack", "mail"} {
-		must(t, f.MarkAnnounced(t.Context(), "scanner", receiver, Announced{DigestID: "2", All: all}))
+		must(t, f.RecordAnnouncement(t.Context(), "scanner", receiver, Announcement{MessageID: "2", Snapshot: all}))
 	}
-	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{Retract: "2", State: []byte("again")}))
-	news, _, err := f.News(t.Context(), "scanner", "slack", highOnly, 0)
+	must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{Retract: "2", State: []byte("again")}))
+	news, _, err := f.PendingChanges(t.Context(), "scanner", "slack", highOnly, 0)
 	must(t, err)
 	equal(t, "news once the message is taken back", ids(news), []string{"CVE-2026-0002"})
-	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{All: &All{Filter: highOnly, Moment: f.present(t, 1).Moment}}))
-	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{State: []byte("on")}))
-	_, total, err := f.News(t.Context(), "scanner", "slack", highOnly, 0)
+	must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{Snapshot: &FilteredSnapshot{Filter: highOnly, SnapshotID: f.present(t, 1).SnapshotID}}))
+	must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{State: []byte("on")}))
+	_, total, err := f.PendingChanges(t.Context(), "scanner", "slack", highOnly, 0)
 	must(t, err)
 	equal(t, "news once the rest is passed over without a message", total, 0)
-	_, total, err = f.News(t.Context(), "scanner", "mail", highOnly, 0)
+	_, total, err = f.PendingChanges(t.Context(), "scanner", "mail", highOnly, 0)
 	must(t, err)
 	equal(t, "news of another receiver", total, 0)
 }

@@ -29,10 +29,10 @@ type model struct {
 	clock *clock
 	path  string
 
-	reports map[string]map[string]finding.Finding // by image name and finding.Key
-	shared  map[string]finding.Finding            // what the latest report has for each vulnerability
-	used    map[string][]Workload                 // by image name
-	told    map[AnnouncementKey]bool
+	reports   map[string]map[string]finding.Finding // by image name and finding.Key
+	shared    map[string]finding.Finding            // what the latest report has for each vulnerability
+	used      map[string][]Workload                 // by image name
+	announced map[AnnouncementKey]bool
 }
 
 var (
@@ -93,30 +93,30 @@ func (m *model) setUsed(t *rapid.T) {
 	workloads := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Workload {
 		return workload(fmt.Sprint("workload ", rapid.IntRange(1, 3).Draw(t, "workload")), modelRepositories.Draw(t, "repository"))
 	}), 0, 3).Draw(t, "workloads")
-	m.try(t, m.store.SetUsed(context.Background(), used("scanner", name, workloads...)))
+	m.try(t, m.store.SetUsage(context.Background(), used("scanner", name, workloads...)))
 	m.used[name] = workloads
 }
 
 func (m *model) release(t *rapid.T) {
 	name := modelImages.Draw(t, "image")
-	m.try(t, m.store.Release(context.Background(), "scanner", key(name)))
+	m.try(t, m.store.ReleaseImage(context.Background(), "scanner", key(name)))
 	delete(m.used, name)
 }
 
 // announce announces some of the changes to the receiver.
 func (m *model) announce(t *rapid.T) {
-	news, _, err := m.store.News(context.Background(), "scanner", "slack", drawFilter(t), rapid.IntRange(1, 5).Draw(t, "limit"))
+	news, _, err := m.store.PendingChanges(context.Background(), "scanner", "slack", drawFilter(t), rapid.IntRange(1, 5).Draw(t, "limit"))
 	m.try(t, err)
-	var said Announced
+	var said Announcement
 	for _, n := range news {
 		key := AnnouncementKey{n.Repository, n.Finding.ID, n.Finding.Package.Name}
-		if m.told[key] {
+		if m.announced[key] {
 			t.Fatalf("%+v comes up as news once more", key)
 		}
-		said.Said = append(said.Said, told(key)...)
-		m.told[key] = true
+		said.Findings = append(said.Findings, announcedFindings(key)...)
+		m.announced[key] = true
 	}
-	m.try(t, m.store.MarkAnnounced(context.Background(), "scanner", "slack", said))
+	m.try(t, m.store.RecordAnnouncement(context.Background(), "scanner", "slack", said))
 }
 
 // announceAll announces everything to the receiver at once.
@@ -125,15 +125,15 @@ func (m *model) announceAll(t *rapid.T) {
 	present, err := m.store.Present(context.Background(), "scanner", "slack", filter, 2)
 	m.try(t, err)
 	untold := 0
-	var said Announced
+	var said Announcement
 	for key := range m.groups(func(f finding.Finding) bool { return passes(f, filter) }) {
-		untold += number(!m.told[key])
-		said.Said = append(said.Said, told(key)...)
-		m.told[key] = true
+		untold += number(!m.announced[key])
+		said.Findings = append(said.Findings, announcedFindings(key)...)
+		m.announced[key] = true
 	}
-	compare(t, "number of news", present.News, untold)
-	m.try(t, m.store.MarkAnnounced(context.Background(), "scanner", "slack", Announced{All: &All{Filter: filter, Moment: present.Moment}}))
-	m.try(t, m.store.MarkAnnounced(context.Background(), "scanner", "slack", said))
+	compare(t, "number of news", present.NotAnnounced, untold)
+	m.try(t, m.store.RecordAnnouncement(context.Background(), "scanner", "slack", Announcement{Snapshot: &FilteredSnapshot{Filter: filter, SnapshotID: present.SnapshotID}}))
+	m.try(t, m.store.RecordAnnouncement(context.Background(), "scanner", "slack", said))
 }
 
 // restart closes the store and opens it again.
@@ -165,15 +165,15 @@ func (m *model) present(name string) []finding.Finding {
 	return findings
 }
 
-func drawFilter(t *rapid.T) NewsFilter {
-	return NewsFilter{
+func drawFilter(t *rapid.T) ChangeFilter {
+	return ChangeFilter{
 		MinSeverity: finding.Severity(rapid.IntRange(0, 5).Draw(t, "least severity")),
 		Unknown:     rapid.SampledFrom([]UnknownPolicy{UnknownNever, UnknownIfFixable, UnknownAlways}).Draw(t, "unknown"),
 		OnlyFixable: rapid.Bool().Draw(t, "only fixable"),
 	}
 }
 
-func passes(f finding.Finding, filter NewsFilter) bool {
+func passes(f finding.Finding, filter ChangeFilter) bool {
 	switch {
 	case f.KnownExploited:
 		return true
@@ -186,8 +186,8 @@ func passes(f finding.Finding, filter NewsFilter) bool {
 }
 
 // groups returns the findings that the model has and that pass, by announcement key.
-func (m *model) groups(pass func(finding.Finding) bool) map[AnnouncementKey]News {
-	groups := make(map[AnnouncementKey]News)
+func (m *model) groups(pass func(finding.Finding) bool) map[AnnouncementKey]FindingChange {
+	groups := make(map[AnnouncementKey]FindingChange)
 	for name, workloads := range m.used {
 		for _, w := range workloads {
 			for _, f := range m.present(name) {
@@ -211,14 +211,14 @@ func (m *model) groups(pass func(finding.Finding) bool) map[AnnouncementKey]News
 
 func (m *model) checkNews(t *rapid.T) {
 	filter, limit := drawFilter(t), rapid.IntRange(0, 6).Draw(t, "limit")
-	var want []News
+	var want []FindingChange
 	for key, n := range m.groups(func(f finding.Finding) bool { return passes(f, filter) }) {
-		if !m.told[key] {
+		if !m.announced[key] {
 			slices.SortFunc(n.Workloads, compareWorkloads)
 			want = append(want, n)
 		}
 	}
-	slices.SortFunc(want, func(a, b News) int {
+	slices.SortFunc(want, func(a, b FindingChange) int {
 		if a.Repository != b.Repository {
 			return cmpString(a.Repository, b.Repository)
 		}
@@ -228,9 +228,9 @@ func (m *model) checkNews(t *rapid.T) {
 	if limit > 0 && len(want) > limit {
 		want = want[:limit]
 	}
-	news, total, err := m.store.News(context.Background(), "scanner", "slack", filter, limit)
+	news, total, err := m.store.PendingChanges(context.Background(), "scanner", "slack", filter, limit)
 	m.try(t, err)
-	compare(t, fmt.Sprintf("news by %+v, limit %d", filter, limit), news, want, cmpopts.IgnoreFields(News{}, "Change", "SeverityBefore", "FirstSeen", "FixSince", "ExploitedSince"))
+	compare(t, fmt.Sprintf("news by %+v, limit %d", filter, limit), news, want, cmpopts.IgnoreFields(FindingChange{}, "Change", "SeverityBefore", "FirstSeen", "FixSince", "ExploitedSince"))
 	compare(t, "total", total, wantTotal)
 }
 
@@ -276,7 +276,7 @@ func (m *model) checkReports(t *rapid.T) {
 		findings, err := m.store.Findings(context.Background(), subject(name))
 		m.try(t, err)
 		compare(t, "findings of "+name, findings, want)
-		summary, err := m.store.Summary(context.Background(), subject(name), Excepting{})
+		summary, err := m.store.Summary(context.Background(), subject(name), ImageExceptions{})
 		m.try(t, err)
 		compare(t, "the worst of "+name, summary.Top, want[:min(len(want), topFindings)])
 		var counts finding.Counts
@@ -305,7 +305,7 @@ func TestTheStoreAgreesWithAPlainModel(t *testing.T) {
 		m := &model{
 			clock: newClock(), path: filepath.Join(folder, fmt.Sprint(stores), "store.db"),
 			reports: make(map[string]map[string]finding.Finding), shared: make(map[string]finding.Finding),
-			used: make(map[string][]Workload), told: make(map[AnnouncementKey]bool),
+			used: make(map[string][]Workload), announced: make(map[AnnouncementKey]bool),
 		}
 		m.open(t)
 		defer func() {
@@ -313,7 +313,7 @@ func TestTheStoreAgreesWithAPlainModel(t *testing.T) {
 			_ = os.RemoveAll(filepath.Dir(m.path))
 		}()
 		for _, name := range []string{"one", "two", "three", "four"} {
-			m.try(t, m.store.SaveCatalogue(context.Background(), catalogued(name, m.clock.Now()), nil))
+			m.try(t, m.store.SaveCatalog(context.Background(), catalogOf(name, m.clock.Now()), nil))
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"report":   m.saveReport,

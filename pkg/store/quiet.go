@@ -6,22 +6,22 @@ import (
 	"sync"
 )
 
-// maxQuiet is how many entries a quietMemory holds at least before it drops the oldest. An entry takes about fifty bytes.
-const maxQuiet = 100_000
+// maxUnchanged is how many entries a unchangedCache holds at least before it drops the oldest. An entry takes about fifty bytes.
+const maxUnchanged = 100_000
 
-// quietMemory caches for which repositories there was nothing to announce. That stays true until what is present or what was
+// unchangedCache caches for which repositories there was nothing to announce. That stays true until what is present or what was
 // announced changes. It saves most of the periodic evaluations.
-type quietMemory struct {
+type unchangedCache struct {
 	mutex sync.Mutex
 	// rounds are by Scanner and receiver. A new round begins when a receiver's announcements change or are first evaluated. Numbers
 	// are never reused, so a receiver that is deleted and added again never gets an old entry.
-	rounds map[string]map[string]uint64
-	last   uint64
-	quiet  recent[bool]
+	rounds    map[string]map[string]uint64
+	last      uint64
+	unchanged recent[bool]
 }
 
-// of returns a key for what a receiver was notified of so far. The caller must take it before it reads the store.
-func (m *quietMemory) of(scanner, receiver string) string {
+// key returns a key for what a receiver was notified of so far. The caller must take it before it reads the store.
+func (m *unchangedCache) key(scanner, receiver string) string {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	round, found := m.rounds[scanner][receiver]
@@ -31,22 +31,22 @@ func (m *quietMemory) of(scanner, receiver string) string {
 	return fmt.Sprintf("%q %q %d", scanner, receiver, round)
 }
 
-// told records that a receiver's announcements have changed.
-func (m *quietMemory) told(scanner, receiver string) {
+// invalidate records that a receiver's announcements have changed.
+func (m *unchangedCache) invalidate(scanner, receiver string) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	m.begin(scanner, receiver)
 }
 
-// forget deletes the rounds of a Scanner's receivers, which may all be deleted.
-func (m *quietMemory) forget(scanner string) {
+// deleteScanner deletes the rounds of a Scanner's receivers, which may all be deleted.
+func (m *unchangedCache) deleteScanner(scanner string) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	delete(m.rounds, scanner)
 }
 
 // begin starts a receiver's next round. The caller holds the mutex.
-func (m *quietMemory) begin(scanner, receiver string) uint64 {
+func (m *unchangedCache) begin(scanner, receiver string) uint64 {
 	if m.rounds == nil {
 		m.rounds = make(map[string]map[string]uint64)
 	}
@@ -58,19 +58,19 @@ func (m *quietMemory) begin(scanner, receiver string) uint64 {
 	return m.last
 }
 
-// is reports whether there was nothing to announce for a key.
-func (m *quietMemory) is(what string) bool {
+// isUnchanged reports whether there was nothing to announce for a key.
+func (m *unchangedCache) isUnchanged(what string) bool {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	quiet, _ := m.quiet.get(sha256.Sum256([]byte(what)))
+	quiet, _ := m.unchanged.get(sha256.Sum256([]byte(what)))
 	return quiet
 }
 
-// note records that there is nothing to announce for a key.
-func (m *quietMemory) note(what string) {
+// recordUnchanged records that there is nothing to announce for a key.
+func (m *unchangedCache) recordUnchanged(what string) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	m.quiet.put(sha256.Sum256([]byte(what)), true, maxQuiet)
+	m.unchanged.put(sha256.Sum256([]byte(what)), true, maxUnchanged)
 }
 
 // recent is a cache of the entries that were used last: between one and two times as many as its limit. It drops the older half

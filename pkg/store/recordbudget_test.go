@@ -36,11 +36,11 @@ func distinctFindings(n int) (all []finding.Finding) {
 	return all
 }
 
-// tellAll records all that is present as told to a receiver of the Scanner.
+// announceAll records all that is present as told to a receiver of the Scanner.
 func (f fixture) tellAll(t *testing.T, scanner, receiver string) {
 	t.Helper()
-	present := got[Present](t)(f.Present(t.Context(), scanner, receiver, NewsFilter{}, 1))
-	must(t, f.MarkAnnounced(t.Context(), scanner, receiver, Announced{DigestID: receiver, All: &All{Moment: present.Moment}}))
+	present := got[Present](t)(f.Present(t.Context(), scanner, receiver, ChangeFilter{}, 1))
+	must(t, f.RecordAnnouncement(t.Context(), scanner, receiver, Announcement{MessageID: receiver, Snapshot: &FilteredSnapshot{SnapshotID: present.SnapshotID}}))
 }
 
 // TestRecordsOfReceiversAreBounded: what is recorded for the receivers of a namespace has a bound, of all its Scanners together.
@@ -49,7 +49,7 @@ func TestRecordsOfReceiversAreBounded(t *testing.T) {
 	const findings, budget = 200, 100_000
 	f.LimitRecords(budget)
 	for _, name := range []string{"a", "b"} {
-		f.catalogue(t, name)
+		f.saveCatalogs(t, name)
 		f.report(t, name, distinctFindings(findings)...)
 		f.inNamespace(t, "shop", "one", name, name)
 		f.inNamespace(t, "shop", "two", name, name)
@@ -68,19 +68,19 @@ func TestRecordsOfReceiversAreBounded(t *testing.T) {
 		equal(t, "no room for "+scanner, got[bool](t)(f.RecordsFull(t.Context(), scanner)), want)
 	}
 	f.tellAll(t, "other", "slack")
-	must(t, f.FollowUp(t.Context(), "two", "late", NewsFilter{Changes: []Change{ChangeFixed}}, FollowAll))
+	must(t, f.UpdateAnnouncements(t.Context(), "two", "late", ChangeFilter{Changes: []Change{ChangeFixed}}, UpdateAll))
 	if more := f.recorded(t) - records; more != findings {
 		t.Errorf("%d more records, want the %d of another namespace", more, findings)
 	}
 
 	// What a message that was delivered says is recorded in any case: it would be sent again.
-	said := []Said{{AnnouncementKey: AnnouncementKey{Repository: "a", ID: "CVE-2025-0001", Package: "openssl"}}}
-	must(t, f.MarkAnnounced(t.Context(), "two", "late", Announced{DigestID: "late", Said: said}))
+	said := []AnnouncedFinding{{AnnouncementKey: AnnouncementKey{Repository: "a", ID: "CVE-2025-0001", Package: "openssl"}}}
+	must(t, f.RecordAnnouncement(t.Context(), "two", "late", Announcement{MessageID: "late", Findings: said}))
 	equal(t, "records after a delivery", f.recorded(t), records+findings+1)
 
-	must(t, f.MarkAnnounced(t.Context(), "one", "r0", Announced{Retract: "r0"}))
-	must(t, f.KeepReceivers(t.Context(), "one", []string{"r0"}))
-	must(t, f.ForgetScanners(t.Context(), []string{"two"}))
+	must(t, f.RecordAnnouncement(t.Context(), "one", "r0", Announcement{Retract: "r0"}))
+	must(t, f.RetainReceivers(t.Context(), "one", []string{"r0"}))
+	must(t, f.DeleteScanners(t.Context(), []string{"two"}))
 	equal(t, "records of receivers that are left", f.recorded(t), findings)
 	equal(t, "no room when they are gone", got[bool](t)(f.RecordsFull(t.Context(), "one")), false)
 }
@@ -132,5 +132,5 @@ func TestRecordsOfOlderStoresCount(t *testing.T) {
 		f.LimitRecords(budget)
 		equal(t, fmt.Sprintf("no room in %d bytes", budget), got[bool](t)(f.RecordsFull(t.Context(), "s")), want)
 	}
-	f.searched(t, selectRecorded, []any{"s"}, "receiver_records_by_namespace")
+	f.requireIndexes(t, selectRecorded, []any{"s"}, "receiver_records_by_namespace")
 }

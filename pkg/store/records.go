@@ -12,12 +12,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// link finds the records of findings that were announced by another ID.
-func (l *look) link(ctx context.Context, sightings []*sighting) error {
+// linkAliases finds the records of findings that were announced by another ID.
+func (l *repositoryEvaluation) linkAliases(ctx context.Context, sightings []*findingState) error {
 	if told, err := l.isTold(ctx); err != nil || !told {
 		return err
 	}
-	untold := make(map[string][]*sighting)
+	untold := make(map[string][]*findingState)
 	for _, s := range sightings {
 		if s.record == nil {
 			untold[s.Finding.Package.Name] = append(untold[s.Finding.Package.Name], s)
@@ -87,15 +87,15 @@ const (
 )
 
 // isTold says whether the receiver was told anything of the repository.
-func (l *look) isTold(ctx context.Context) (bool, error) {
-	if l.told == nil {
+func (l *repositoryEvaluation) isTold(ctx context.Context) (bool, error) {
+	if l.recordsByPackage == nil {
 		var told bool
 		if err := l.q.QueryRowContext(ctx, anyRecord, l.args...).Scan(&told); err != nil {
 			return false, err
 		}
-		l.told = &told
+		l.recordsByPackage = &told
 	}
-	return *l.told, nil
+	return *l.recordsByPackage, nil
 }
 
 func scanRecord(rows *sql.Rows) (r record, err error) {
@@ -104,7 +104,7 @@ func scanRecord(rows *sql.Rows) (r record, err error) {
 }
 
 // eachRecordPage gives what a statement selects in pages.
-func (l *look) eachRecordPage(ctx context.Context, statement string, each func([]record) error) error {
+func (l *repositoryEvaluation) eachRecordPage(ctx context.Context, statement string, each func([]record) error) error {
 	for after, full := (record{}), true; full; {
 		var page []record
 		text := 0
@@ -144,7 +144,7 @@ type orphan struct {
 }
 
 // eachOrphan gives what was told and is not there any more by its id.
-func (l *look) eachOrphan(ctx context.Context, each func(orphan) error) error {
+func (l *repositoryEvaluation) eachOrphan(ctx context.Context, each func(orphan) error) error {
 	return l.eachRecordPage(ctx, selectOrphans, func(gone []record) error {
 		for _, r := range gone {
 			o, err := l.orphan(ctx, r)
@@ -160,7 +160,7 @@ func (l *look) eachOrphan(ctx context.Context, each func(orphan) error) error {
 }
 
 // orphan finds out by which ids a thing is there now.
-func (l *look) orphan(ctx context.Context, r record) (orphan, error) {
+func (l *repositoryEvaluation) orphan(ctx context.Context, r record) (orphan, error) {
 	o := orphan{record: r}
 	names, err := json.Marshal(append([]string{r.id}, r.aliases...))
 	if err != nil {

@@ -44,7 +44,7 @@ const (
 )
 
 // Summary implements Reports.
-func (s *SQLite) Summary(ctx context.Context, subject Subject, e Excepting) (Summary, error) {
+func (s *SQLite) Summary(ctx context.Context, subject Subject, e ImageExceptions) (Summary, error) {
 	summary := Summary{Subject: subject}
 	err := s.read(ctx, "summarise "+subject.PlatformDigest, func(ctx context.Context, q query) error {
 		report, matchedAt := int64(0), millis{}
@@ -54,11 +54,11 @@ func (s *SQLite) Summary(ctx context.Context, subject Subject, e Excepting) (Sum
 			return orNotFound(err)
 		}
 		summary.MatchedAt = matchedAt.Time
-		excepted, err := covered(ctx, q, e.Exceptions, map[int64][]exception.Image{report: e.Images})
+		excepted, err := suppressedFindings(ctx, q, e.Exceptions, map[int64][]exception.Image{report: e.Images})
 		if err != nil {
 			return err
 		}
-		summary.Excepted = len(excepted)
+		summary.Suppressed = len(excepted)
 		without, err := json.Marshal(slices.AppendSeq([]int64{}, maps.Keys(excepted)))
 		if err != nil {
 			return err
@@ -81,12 +81,12 @@ const fromReport = `FROM manifests m JOIN reports r ON r.manifest_id = m.id
 
 func reportArgs(s Subject) []any { return []any{s.PlatformDigest, s.Scope, s.Engine} }
 
-const selectHasReport = `SELECT EXISTS (SELECT 1 FROM reports WHERE engine = ? AND manifest_id = ` + resolve + `)`
+const selectHasReport = `SELECT EXISTS (SELECT 1 FROM reports WHERE engine = ? AND manifest_id = ` + resolveManifest + `)`
 
 // HasReport implements Reports.
 func (s *SQLite) HasReport(ctx context.Context, engine string, key image.Key, scope Scope) (has bool, err error) {
 	err = s.read(ctx, "look for a report of "+key.String(), func(ctx context.Context, q query) error {
-		return q.QueryRowContext(ctx, selectHasReport, append([]any{engine}, resolveArgs(key, scope)...)...).Scan(&has)
+		return q.QueryRowContext(ctx, selectHasReport, append([]any{engine}, resolveManifestArgs(key, scope)...)...).Scan(&has)
 	})
 	return has, err
 }

@@ -26,23 +26,23 @@ func TestAReportComesBackAsItWas(t *testing.T) {
 	r.MatchedAt, r.NotCovered = f.clock.Now().Add(-time.Minute), []string{"debian 12", ".NET (NuGet)"}
 	got[Difference](t)(f.SaveReport(t.Context(), r, ""))
 	equal(t, "findings, worst first", got[[]finding.Finding](t)(f.Findings(t.Context(), r.Subject)), []finding.Finding{full, least})
-	equal(t, "summary", got[Summary](t)(f.Summary(t.Context(), r.Subject, Excepting{})), Summary{
+	equal(t, "summary", got[Summary](t)(f.Summary(t.Context(), r.Subject, ImageExceptions{})), Summary{
 		Subject: r.Subject, DataVersion: "v1", MatchedAt: r.MatchedAt, NotCovered: r.NotCovered,
 		Counts: finding.Counts{Critical: 1, Unknown: 1, Fixable: 1, KnownExploited: 1},
 		Top:    []finding.Finding{full, least},
 	})
 	r.NotCovered = nil
 	got[Difference](t)(f.SaveReport(t.Context(), r, ""))
-	equal(t, "not covered by the report after it", got[Summary](t)(f.Summary(t.Context(), r.Subject, Excepting{})).NotCovered, []string(nil))
+	equal(t, "not covered by the report after it", got[Summary](t)(f.Summary(t.Context(), r.Subject, ImageExceptions{})).NotCovered, []string(nil))
 }
 
 func TestThereIsNoReportBeforeOneIsSaved(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "app")
+	f.saveCatalogs(t, "app")
 	if _, err := f.Findings(t.Context(), subject("app")); !errors.Is(err, ErrNotFound) {
 		t.Errorf("findings: got %v, want ErrNotFound", err)
 	}
-	if _, err := f.Summary(t.Context(), subject("app"), Excepting{}); !errors.Is(err, ErrNotFound) {
+	if _, err := f.Summary(t.Context(), subject("app"), ImageExceptions{}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("summary: got %v, want ErrNotFound", err)
 	}
 	// A report without findings is a report.
@@ -152,7 +152,7 @@ func TestSummaryHasTheWorstFive(t *testing.T) {
 	}
 	findings = finding.Merge(findings)
 	f.report(t, "app", findings...)
-	summary := got[Summary](t)(f.Summary(t.Context(), subject("app"), Excepting{}))
+	summary := got[Summary](t)(f.Summary(t.Context(), subject("app"), ImageExceptions{}))
 	equal(t, "the worst", summary.Top, findings[:5])
 	equal(t, "number of findings", summary.Counts.Total(), len(findings))
 }
@@ -168,8 +168,8 @@ func TestReportsNeedASubject(t *testing.T) {
 
 func TestReportsAreSearchedByIndex(t *testing.T) {
 	f := newStore(t)
-	f.searched(t, `SELECT r.id `+fromReport, reportArgs(subject("app")))
-	f.searched(t, selectFinding+fromPresent, []any{1}, "findings_present")
-	f.searched(t, selectFinding+fromPresent+butFor+worst+`LIMIT 5`, []any{1, "[]"}, "findings_present")
-	f.searched(t, countReport, []any{1, "[]"}, "COVERING INDEX findings_present")
+	f.requireIndexes(t, `SELECT r.id `+fromReport, reportArgs(subject("app")))
+	f.requireIndexes(t, selectFinding+fromPresent, []any{1}, "findings_present")
+	f.requireIndexes(t, selectFinding+fromPresent+butFor+worst+`LIMIT 5`, []any{1, "[]"}, "findings_present")
+	f.requireIndexes(t, countReport, []any{1, "[]"}, "COVERING INDEX findings_present")
 }

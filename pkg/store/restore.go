@@ -26,8 +26,8 @@ const partialSuffix, stagedSuffix, restoringSuffix = ".partial", ".restore", ".r
 var (
 	// ErrRestoring means that another process is restoring a backup to the same store.
 	ErrRestoring = errors.New("another restore into this directory is under way: wait for it")
-	// ErrHalfTaken means that a restore can no longer be canceled, because there would be no store.
-	ErrHalfTaken = errors.New("the manager has put the store before aside already: start it, it takes the restored one")
+	// ErrTakeoverStarted means that a restore can no longer be canceled, because there would be no store.
+	ErrTakeoverStarted = errors.New("the manager has put the store before aside already: start it, it takes the restored one")
 )
 
 // StageRestore reads a backup to its end, checks it, and stages it to replace the store at path the next time that this store is
@@ -65,7 +65,7 @@ func stageRestore(ctx context.Context, in io.Reader, path string) (info BackupIn
 		}
 		err = errors.Join(err, file.Close())
 	}()
-	if info, err = readBackup(in, func(info BackupInfo) error { return roomFor(file, info) }, file); err != nil {
+	if info, err = readBackup(in, func(info BackupInfo) error { return requireSpace(file, info) }, file); err != nil {
 		return info, err
 	}
 	if err := prepareRestore(ctx, partial, info); err != nil {
@@ -80,12 +80,12 @@ func stageRestore(ctx context.Context, in io.Reader, path string) (info BackupIn
 	return info, syncDirectory(path)
 }
 
-// CancelRestore removes a staged backup that the manager has not taken over; false if there is none. It returns ErrHalfTaken if
+// CancelRestore removes a staged backup that the manager has not taken over; false if there is none. It returns ErrTakeoverStarted if
 // the manager has already moved the previous store.
 func CancelRestore(path string) (bool, error) {
 	staged := path + stagedSuffix
 	if exists(staged) && exists(path+PreviousSuffix) && !exists(path) {
-		return false, ErrHalfTaken
+		return false, ErrTakeoverStarted
 	}
 	err := os.Remove(staged)
 	if errors.Is(err, os.ErrNotExist) {
@@ -100,13 +100,13 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// roomFor returns an error if the restored store would fill the volume of the store that is in use.
-func roomFor(file *os.File, info BackupInfo) error {
+// requireSpace returns an error if the restored store would fill the volume of the store that is in use.
+func requireSpace(file *os.File, info BackupInfo) error {
 	var volume syscall.Statfs_t
 	if err := syscall.Statfs(file.Name(), &volume); err != nil {
 		return err
 	}
-	free, wanted := volume.Bavail*uint64(volume.Bsize), uint64(info.size())+minRoom
+	free, wanted := volume.Bavail*uint64(volume.Bsize), uint64(info.size())+minFreeBytes
 	if free < wanted {
 		return fmt.Errorf("the volume has no room for the restored store beside the one in use: %d MiB are free and %d MiB are needed; enlarge it",
 			free>>20, wanted>>20)
@@ -164,8 +164,8 @@ func checkRestored(ctx context.Context, db *sql.DB, info BackupInfo) error {
 	return nil
 }
 
-// discardPartial removes the files of an interrupted restore, unless another process is still restoring.
-func discardPartial(path string) error {
+// removeInterrupted removes the files of an interrupted restore, unless another process is still restoring.
+func removeInterrupted(path string) error {
 	partial := path + partialSuffix
 	if _, err := os.Stat(partial); errors.Is(err, os.ErrNotExist) { //nolint:gosec // the path is the operator's own flag
 		return nil

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// takeRestored replaces the store by a staged one, and reports whether there was one. The previous store is kept until the next
+// takeOverRestored replaces the store by a staged one, and reports whether there was one. The previous store is kept until the next
 // restore. The caller holds the lock. If it is interrupted at any point, the next call continues.
-func takeRestored(ctx context.Context, path string) (bool, error) {
+func takeOverRestored(ctx context.Context, path string) (bool, error) {
 	staged := path + stagedSuffix
 	if _, err := os.Stat(staged); err != nil { //nolint:gosec // the path is the operator's own flag
 		if errors.Is(err, os.ErrNotExist) {
@@ -21,11 +21,11 @@ func takeRestored(ctx context.Context, path string) (bool, error) {
 		}
 		return false, err
 	}
-	if err := putAsideStore(ctx, path); err != nil {
+	if err := movePreviousStore(ctx, path); err != nil {
 		return false, fmt.Errorf("put aside the store before the restored one: %w", err)
 	}
 	// SQLite would apply the previous store's files to the restored one.
-	if err := putAsideLeftLog(path); err != nil {
+	if err := moveOrphanedLog(path); err != nil {
 		return false, err
 	}
 	if err := removeAll(path + "-shm"); err != nil {
@@ -37,12 +37,12 @@ func takeRestored(ctx context.Context, path string) (bool, error) {
 	return true, syncDirectory(path)
 }
 
-// putAsideStore renames the current store, as one file if it can be read.
-func putAsideStore(ctx context.Context, path string) error {
+// movePreviousStore renames the current store, as one file if it can be read.
+func movePreviousStore(ctx context.Context, path string) error {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) { //nolint:gosec // the path is the operator's own flag
 		return nil
 	}
-	mergeLog(ctx, path)
+	checkpointLog(ctx, path)
 	previous := path + PreviousSuffix
 	if err := removeAll(previous, previous+"-wal"); err != nil {
 		return err
@@ -57,9 +57,9 @@ func putAsideStore(ctx context.Context, path string) error {
 	return syncDirectory(path)
 }
 
-// mergeLog makes SQLite move the write-ahead log into the store. Errors are ignored: the store may be damaged, which may be the
+// checkpointLog makes SQLite move the write-ahead log into the store. Errors are ignored: the store may be damaged, which may be the
 // reason to replace it.
-func mergeLog(ctx context.Context, path string) {
+func checkpointLog(ctx context.Context, path string) {
 	name := url.URL{Scheme: "file", OmitHost: true, Path: path}
 	db, err := connect(name.String())
 	if err != nil {

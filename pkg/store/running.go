@@ -31,9 +31,9 @@ type runningRepository struct {
 	workloads map[int64][]Workload // by the report of the image
 	revisions map[int64]int64      // of these reports
 	digests   map[int64][]string   // of each workload's image, in the order of workloads
-	// beside are the reports of the repository's other images, with their revisions. Their findings are not announced, but do not
+	// otherReports are the reports of the repository's other images, with their revisions. Their findings are not announced, but do not
 	// count as fixed either.
-	beside map[int64]int64
+	otherReports map[int64]int64
 }
 
 // reports returns the row IDs of the images' reports as JSON, for json_each.
@@ -44,7 +44,7 @@ func (r runningRepository) reports() (string, error) {
 
 // allReports also includes the reports in beside.
 func (r runningRepository) allReports() (string, error) {
-	ids, err := json.Marshal(slices.Concat(slices.Sorted(maps.Keys(r.workloads)), slices.Sorted(maps.Keys(r.beside))))
+	ids, err := json.Marshal(slices.Concat(slices.Sorted(maps.Keys(r.workloads)), slices.Sorted(maps.Keys(r.otherReports))))
 	return string(ids), err
 }
 
@@ -54,28 +54,28 @@ func (r runningRepository) state() string {
 	for _, id := range slices.Sorted(maps.Keys(r.revisions)) {
 		fmt.Fprintf(&state, "%d@%d ", id, r.revisions[id])
 	}
-	for _, id := range slices.Sorted(maps.Keys(r.beside)) {
-		fmt.Fprintf(&state, "beside %d@%d ", id, r.beside[id])
+	for _, id := range slices.Sorted(maps.Keys(r.otherReports)) {
+		fmt.Fprintf(&state, "beside %d@%d ", id, r.otherReports[id])
 	}
 	return state.String()
 }
 
-// covers returns the state together with everything that determines which findings exceptions suppress.
-func (r runningRepository) covers(set exception.Set) string {
+// stateWithExceptions returns the state together with everything that determines which findings exceptions suppress.
+func (r runningRepository) stateWithExceptions(set exception.Set) string {
 	if set.Key() == "" {
 		return r.state()
 	}
 	var names strings.Builder
 	for _, id := range slices.Sorted(maps.Keys(r.workloads)) {
-		for _, img := range r.names(id) {
+		for _, img := range r.imageNames(id) {
 			fmt.Fprintf(&names, "%d %q %s ", id, img.Reference.String(), img.Digest)
 		}
 	}
 	return fmt.Sprintf("%s%s %s", r.state(), names.String(), set.Key())
 }
 
-// names returns how the repository's workloads name a report's image, each name once and in order.
-func (r runningRepository) names(report int64) []exception.Image {
+// imageNames returns how the repository's workloads name a report's image, each name once and in order.
+func (r runningRepository) imageNames(report int64) []exception.Image {
 	var names []exception.Image
 	for i, w := range r.workloads[report] {
 		names = append(names, imageNamed(w.Reference, r.digests[report][i]))
@@ -87,20 +87,20 @@ func (r runningRepository) names(report int64) []exception.Image {
 	return slices.CompactFunc(names, func(a, b exception.Image) bool { return compare(a, b) == 0 })
 }
 
-// covered returns the repository's present findings that exceptions suppress, by the findings' row IDs.
-func (r runningRepository) covered(ctx context.Context, q query, set exception.Set) (map[int64]*exception.Exception, error) {
+// suppressed returns the repository's present findings that exceptions suppress, by the findings' row IDs.
+func (r runningRepository) suppressed(ctx context.Context, q query, set exception.Set) (map[int64]*exception.Exception, error) {
 	if set.Key() == "" {
 		return nil, nil
 	}
 	names := make(map[int64][]exception.Image)
 	for report := range r.workloads {
-		names[report] = r.names(report)
+		names[report] = r.imageNames(report)
 	}
-	return covered(ctx, q, set, names)
+	return suppressedFindings(ctx, q, set, names)
 }
 
-// everyone returns all workloads of the repository.
-func (r runningRepository) everyone() []Workload {
+// allWorkloads returns all workloads of the repository.
+func (r runningRepository) allWorkloads() []Workload {
 	var all []Workload
 	for _, workloads := range r.workloads {
 		all = append(all, workloads...)
@@ -125,10 +125,10 @@ var selectWithin = map[reach][]string{
 	reachRunning: {selectRunning}, reachInUse: {selectRunning, selectRecent}, reachKept: {selectRunning, selectKept},
 }
 
-// running lists the repositories with images that are within reach for a Scanner and have a report by an engine (empty for any).
+// loadRunning lists the repositories with images that are within reach for a Scanner and have a report by an engine (empty for any).
 // It includes only workloads that pass the route. The result is ordered by name.
-func running(ctx context.Context, q query, scanner, engine string, route *Route, within reach) ([]runningRepository, error) {
-	found := repositoryCollector{route: route, byName: make(map[string]runningRepository), beside: make(map[string]map[int64]int64)}
+func loadRunning(ctx context.Context, q query, scanner, engine string, route *Route, within reach) ([]runningRepository, error) {
+	found := repositoryCollector{route: route, byName: make(map[string]runningRepository), otherReports: make(map[string]map[int64]int64)}
 	for _, statement := range selectWithin[within] {
 		if err := found.collect(ctx, q, statement, scanner, engine, found.add); err != nil {
 			return nil, err
@@ -136,13 +136,13 @@ func running(ctx context.Context, q query, scanner, engine string, route *Route,
 	}
 	if within != reachKept {
 		// A pod that moves to another node, or a CronJob between two runs, fixes nothing; a rollout does.
-		if err := found.collect(ctx, q, selectKept, scanner, engine, found.note); err != nil {
+		if err := found.collect(ctx, q, selectKept, scanner, engine, found.addOtherReport); err != nil {
 			return nil, err
 		}
 	}
 	for name, r := range found.byName {
-		r.beside = found.beside[name]
-		maps.DeleteFunc(r.beside, func(report, _ int64) bool { return r.workloads[report] != nil })
+		r.otherReports = found.otherReports[name]
+		maps.DeleteFunc(r.otherReports, func(report, _ int64) bool { return r.workloads[report] != nil })
 		found.byName[name] = r
 	}
 	return slices.SortedFunc(maps.Values(found.byName), func(a, b runningRepository) int { return cmp.Compare(a.name, b.name) }), nil
@@ -152,8 +152,8 @@ func running(ctx context.Context, q query, scanner, engine string, route *Route,
 type repositoryCollector struct {
 	route  *Route
 	byName map[string]runningRepository
-	// beside is runningRepository.beside by repository.
-	beside map[string]map[int64]int64
+	// otherReports is runningRepository.beside by repository.
+	otherReports map[string]map[int64]int64
 }
 
 // foundWorkload is a row of selectWorkloads.
@@ -179,7 +179,7 @@ func (c repositoryCollector) collect(ctx context.Context, q query, statement, sc
 // add adds a workload that concerns the receiver. For any other workload it only adds the image's report to beside.
 func (c repositoryCollector) add(w foundWorkload) {
 	if !c.route.passes(w.Workload) {
-		c.note(w)
+		c.addOtherReport(w)
 		return
 	}
 	r, found := c.byName[w.Repository]
@@ -194,15 +194,15 @@ func (c repositoryCollector) add(w foundWorkload) {
 	r.revisions[w.report] = w.revision
 }
 
-func (c repositoryCollector) note(w foundWorkload) {
-	if c.beside[w.Repository] == nil {
-		c.beside[w.Repository] = make(map[int64]int64)
+func (c repositoryCollector) addOtherReport(w foundWorkload) {
+	if c.otherReports[w.Repository] == nil {
+		c.otherReports[w.Repository] = make(map[int64]int64)
 	}
-	c.beside[w.Repository][w.report] = w.revision
+	c.otherReports[w.Repository][w.report] = w.revision
 }
 
-// nameOf returns what identifies a workload's container: the workload without the image reference, receivers and Completes.
-func nameOf(w Workload) Workload {
+// containerKey returns what identifies a workload's container: the workload without the image reference, receivers and Completes.
+func containerKey(w Workload) Workload {
 	w.Reference, w.Receivers, w.Completes = "", "", false
 	return w
 }

@@ -43,7 +43,7 @@ const (
 )
 
 // RunsPage implements Views. A run that exists throughout is on exactly one page, whatever other runs come and go.
-func (s *SQLite) RunsPage(ctx context.Context, asked RunsQuery, after RunMark, limit int) (page RunsPage, err error) {
+func (s *SQLite) RunsPage(ctx context.Context, asked RunsQuery, after RunCursor, limit int) (page RunsPage, err error) {
 	namespaces, err := json.Marshal(append([]string{}, asked.Namespaces...))
 	if err != nil {
 		return RunsPage{}, err
@@ -61,8 +61,8 @@ func (s *SQLite) RunsPage(ctx context.Context, asked RunsQuery, after RunMark, l
 		if err := q.QueryRowContext(ctx, countRuns, args...).Scan(&page.Total); err != nil {
 			return err
 		}
-		cover := coverRuns(asked.Exceptions)
-		var marks []RunMark
+		cover := suppressRuns(asked.Exceptions)
+		var marks []RunCursor
 		rows, err := q.QueryContext(ctx, selectRuns, pageArgs...)
 		page.Runs, err = collect(rows, err, func(rows *sql.Rows) (Run, error) {
 			run, mark, err := scanRun(rows)
@@ -82,7 +82,7 @@ func (s *SQLite) RunsPage(ctx context.Context, asked RunsQuery, after RunMark, l
 }
 
 // scanRun scans a run. Its finding still has the aliases and the untruncated texts.
-func scanRun(rows *sql.Rows) (run Run, mark RunMark, err error) {
+func scanRun(rows *sql.Rows) (run Run, mark RunCursor, err error) {
 	f := &run.Finding
 	err = rows.Scan(&mark.Namespace, &mark.Kind, &mark.Name, &mark.Container, &mark.Reference, &mark.Digest, &mark.Platform, &mark.Key,
 		(*list[string])(&run.Engines), &f.ID, &f.Severity, &f.KnownExploited, &f.Package.Name, &f.Package.Version, &f.Package.Type,
@@ -96,9 +96,9 @@ func scanRun(rows *sql.Rows) (run Run, mark RunMark, err error) {
 	return run, mark, (*platform)(&run.Key.Platform).Scan(mark.Platform)
 }
 
-// coverRuns returns a function that sets the exception of a run, and reduces its finding to what a Run has. It calls exceptions
+// suppressRuns returns a function that sets the exception of a run, and reduces its finding to what a Run has. It calls exceptions
 // once per namespace.
-func coverRuns(exceptions func(namespace string) exception.Set) func(*Run) {
+func suppressRuns(exceptions func(namespace string) exception.Set) func(*Run) {
 	inForce := make(map[string]exception.Set)
 	return func(run *Run) {
 		set, known := inForce[run.Namespace]
@@ -106,7 +106,7 @@ func coverRuns(exceptions func(namespace string) exception.Set) func(*Run) {
 			set = exceptions(run.Namespace)
 			inForce[run.Namespace] = set
 		}
-		run.Exception = set.Covering(imageNamed(run.Reference, run.Key.Digest), run.Finding)
+		run.Exception = set.SuppressedBy(imageNamed(run.Reference, run.Key.Digest), run.Finding)
 		run.Finding.Aliases = nil
 		for _, text := range []*string{&run.Finding.Package.Name, &run.Finding.Package.Version, &run.Finding.Package.Type} {
 			*text = cutRun(*text)

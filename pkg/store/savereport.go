@@ -81,8 +81,8 @@ func endLease(ctx context.Context, tx *sql.Tx, id string, manifest int64, engine
 		id, manifest, engine, millis{now}).Scan(&one))
 }
 
-// reportBefore is a report's row ID, and the values of its row before the row was replaced.
-type reportBefore struct {
+// previousReport is a report's row ID, and the values of its row before the row was replaced.
+type previousReport struct {
 	id        int64
 	first     bool // there was no report
 	matchedAt millis
@@ -90,7 +90,7 @@ type reportBefore struct {
 }
 
 // replaceReport writes the report's own row. What could not be matched before now is, so its failure goes.
-func replaceReport(ctx context.Context, tx *sql.Tx, manifest int64, r Report, rows []*findingRow, now time.Time) (before reportBefore, err error) {
+func replaceReport(ctx context.Context, tx *sql.Tx, manifest int64, r Report, rows []*findingRow, now time.Time) (before previousReport, err error) {
 	err = tx.QueryRowContext(ctx, `SELECT matched_at, present FROM reports WHERE manifest_id = ? AND engine = ?`, manifest, r.Engine).
 		Scan(&before.matchedAt, &before.present)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -100,7 +100,7 @@ func replaceReport(ctx context.Context, tx *sql.Tx, manifest int64, r Report, ro
 	if _, err := tx.ExecContext(ctx, `DELETE FROM match_failures WHERE manifest_id = ? AND engine = ?`, manifest, r.Engine); err != nil {
 		return before, err
 	}
-	if err := unsuspect(ctx, tx, manifest, r.Engine); err != nil {
+	if err := clearSilentEnds(ctx, tx, manifest, r.Engine); err != nil {
 		return before, err
 	}
 	err = tx.QueryRowContext(ctx, `
@@ -172,7 +172,7 @@ func (row *findingRow) fill() error {
 			return err
 		}
 		row.columns[i] = value
-		row.bytes += addTo(sum, value)
+		row.bytes += hashColumn(sum, value)
 	}
 	row.bytes += int64(len(row.Package.Name)) // findings_present has it once more
 	// The first 64 bits: that a change goes unseen has a chance of one in 10^19.
@@ -180,8 +180,8 @@ func (row *findingRow) fill() error {
 	return nil
 }
 
-// addTo writes a column with its length, so that no two lists of columns look alike, and returns the length. A hash's Write never fails.
-func addTo(sum hash.Hash, column driver.Value) (length int64) {
+// hashColumn writes a column with its length, so that no two lists of columns look alike, and returns the length. A hash's Write never fails.
+func hashColumn(sum hash.Hash, column driver.Value) (length int64) {
 	var text bytes.Buffer
 	switch value := column.(type) {
 	case []byte:
@@ -216,8 +216,8 @@ type knownFinding struct {
 	seen        bool // present in the new report
 	// fixedByDataAfter is the time after which other data must have been made to confirm the fix; zero if any other data does.
 	fixedByDataAfter millis
-	// went is the version of the data with which the finding disappeared, and the day.
-	went lossDay
+	// goneWith is the version of the data with which the finding disappeared, and the day.
+	goneWith lossDay
 }
 
 func knownFindings(ctx context.Context, tx *sql.Tx, report int64, dataVersion string) (map[[sha256.Size]byte]*knownFinding, error) {
@@ -229,7 +229,7 @@ func knownFindings(ctx context.Context, tx *sql.Tx, report int64, dataVersion st
 	_, err = collect(rows, err, func(rows *sql.Rows) (*knownFinding, error) {
 		var k knownFinding
 		var key sql.RawBytes
-		if err := rows.Scan(&key, &k.id, &k.content, &k.severity, &k.gone, &k.unconfirmed, &k.went.version, &k.went.day, &k.fixedByDataAfter); err != nil {
+		if err := rows.Scan(&key, &k.id, &k.content, &k.severity, &k.gone, &k.unconfirmed, &k.goneWith.version, &k.goneWith.day, &k.fixedByDataAfter); err != nil {
 			return nil, err
 		}
 		if len(key) != sha256.Size {
@@ -242,7 +242,7 @@ func knownFindings(ctx context.Context, tx *sql.Tx, report int64, dataVersion st
 }
 
 // saveFindings writes the differences to the report's previous findings: an unchanged finding costs no write.
-func saveFindings(ctx context.Context, tx *sql.Tx, before reportBefore, r Report, rows []*findingRow, change *lossChange) (d Difference, err error) {
+func saveFindings(ctx context.Context, tx *sql.Tx, before previousReport, r Report, rows []*findingRow, change *lossChange) (d Difference, err error) {
 	known, err := knownFindings(ctx, tx, before.id, r.DataVersion)
 	if err != nil {
 		return Difference{}, err
@@ -282,7 +282,7 @@ func saveFindings(ctx context.Context, tx *sql.Tx, before reportBefore, r Report
 	if err != nil {
 		return Difference{}, err
 	}
-	d.Gone, err = writer.miss(ctx, known, before, r)
+	d.Gone, err = writer.markMissing(ctx, known, before, r)
 	return d, err
 }
 
@@ -334,28 +334,28 @@ func (w *findingWriter) add(ctx context.Context, report int64, row *findingRow) 
 	if _, err := w.adds.ExecContext(ctx, args...); err != nil {
 		return err
 	}
-	return w.name(ctx, row)
+	return w.saveAliases(ctx, row)
 }
 
 // change updates the row of a finding, present or gone, to what the report has.
 func (w *findingWriter) change(ctx context.Context, k *knownFinding, row *findingRow) error {
 	if k.severity != row.Severity {
-		if err := w.remember(ctx, k); err != nil {
+		if err := w.appendSeverity(ctx, k); err != nil {
 			return err
 		}
 	}
 	if k.gone {
-		w.losses.count(k.went, -1)
+		w.losses.count(k.goneWith, -1)
 	}
 	args := append([]any{row.content, row.Fixable(), millis{w.now}}, row.columns...)
 	if _, err := w.changes.ExecContext(ctx, append(args, k.id)...); err != nil {
 		return err
 	}
-	return w.name(ctx, row)
+	return w.saveAliases(ctx, row)
 }
 
-// remember appends a row's current severity to its severity history.
-func (w *findingWriter) remember(ctx context.Context, k *knownFinding) error {
+// appendSeverity appends a row's current severity to its severity history.
+func (w *findingWriter) appendSeverity(ctx context.Context, k *knownFinding) error {
 	var severities list[SeverityBefore]
 	if err := w.history.QueryRowContext(ctx, k.id).Scan(&severities); err != nil {
 		return err
@@ -371,9 +371,9 @@ func (w *findingWriter) rename(ctx context.Context, k *knownFinding, row *findin
 	return err
 }
 
-// miss marks the findings that the report lacks: as gone, or as fixed if the report confirms that. It returns how many of them
+// markMissing marks the findings that the report lacks: as gone, or as fixed if the report confirms that. It returns how many of them
 // were present before.
-func (w *findingWriter) miss(ctx context.Context, known map[[sha256.Size]byte]*knownFinding, before reportBefore, r Report) (gone int, err error) {
+func (w *findingWriter) markMissing(ctx context.Context, known map[[sha256.Size]byte]*knownFinding, before previousReport, r Report) (gone int, err error) {
 	missing := slices.Collect(maps.Values(known))
 	return gone, bulk(ctx, len(missing), func(ctx context.Context, i int) (err error) {
 		switch k := missing[i]; {
@@ -392,8 +392,8 @@ func (w *findingWriter) miss(ctx context.Context, known map[[sha256.Size]byte]*k
 	})
 }
 
-// name makes a finding's vulnerability searchable by the finding's aliases.
-func (w *findingWriter) name(ctx context.Context, row *findingRow) error {
+// saveAliases makes a finding's vulnerability searchable by the finding's aliases.
+func (w *findingWriter) saveAliases(ctx context.Context, row *findingRow) error {
 	for _, alias := range row.Aliases {
 		if _, err := w.names.ExecContext(ctx, alias, row.vulnerability); err != nil {
 			return err

@@ -52,13 +52,13 @@ type SQLite struct {
 	restoredFrom time.Time
 	replaced     bool
 
-	health   health
-	presence presence
-	counts   countMemory
-	quiet    quietMemory
-	turns    turnMemory
-	losses   lossMemory
-	metrics  metrics
+	health    health
+	presence  presence
+	counts    totalsCache
+	unchanged unchangedCache
+	fairness  fairState
+	losses    lossCache
+	metrics   metrics
 	// recordBudget is that of LimitRecords.
 	recordBudget int64
 
@@ -83,7 +83,7 @@ func OpenSQLite(ctx context.Context, path string, now func() time.Time) (*SQLite
 		return nil, err
 	}
 	if err := s.openForWriting(ctx); err != nil {
-		return nil, errors.Join(s.explain(ctx, "open", err), s.Close())
+		return nil, errors.Join(s.wrapError(ctx, "open", err), s.Close())
 	}
 	return s, nil
 }
@@ -100,21 +100,21 @@ func OpenSQLiteReadOnly(path string) (*SQLite, error) {
 		return nil, fmt.Errorf("store %s: there is none yet, the manager makes it when it starts: %w", s.path, err)
 	}
 	err = s.openForReading(ctx)
-	if err != nil && s.reader != nil && s.frozen() {
+	if err != nil && s.reader != nil && s.isImmutable() {
 		err = errors.Join(s.reader.Close(), s.openForReading(ctx, "immutable=1"))
 	}
 	if err != nil {
-		return nil, errors.Join(s.explain(ctx, "open for reading", err), s.Close())
+		return nil, errors.Join(s.wrapError(ctx, "open for reading", err), s.Close())
 	}
 	return s, nil
 }
 
-// frozen reports whether no process can write the file and the file is complete without a log. SQLite then needs no files beside
+// isImmutable reports whether no process can write the file and the file is complete without a log. SQLite then needs no files beside
 // it.
-func (s *SQLite) frozen() bool {
+func (s *SQLite) isImmutable() bool {
 	log, err := os.Stat(s.path + "-wal") //nolint:gosec // the path is the operator's own flag
 	complete := errors.Is(err, os.ErrNotExist) || err == nil && log.Size() == 0
-	return complete && errors.Is(s.volumeTrouble(), ErrVolumeReadOnly)
+	return complete && errors.Is(s.volumeFault(), ErrVolumeReadOnly)
 }
 
 func newSQLite(path string, now func() time.Time) (*SQLite, error) {
@@ -134,13 +134,13 @@ func (s *SQLite) openForWriting(ctx context.Context) (err error) {
 	if s.lock, err = lockFile(s.path + ".lock"); err != nil {
 		return err
 	}
-	if s.replaced, err = takeRestored(ctx, s.path); err != nil {
+	if s.replaced, err = takeOverRestored(ctx, s.path); err != nil {
 		return err
 	}
-	if err := discardPartial(s.path); err != nil {
+	if err := removeInterrupted(s.path); err != nil {
 		return err
 	}
-	if err := putAsideLeftLog(s.path); err != nil {
+	if err := moveOrphanedLog(s.path); err != nil {
 		return err
 	}
 	// SQLite creates its other files with the mode of this one.
@@ -168,9 +168,9 @@ func (s *SQLite) openForWriting(ctx context.Context) (err error) {
 	return s.readPresence(ctx)
 }
 
-// putAsideLeftLog renames a write-ahead log whose store was moved away without it. Otherwise SQLite would apply the log to the
+// moveOrphanedLog renames a write-ahead log whose store was moved away without it. Otherwise SQLite would apply the log to the
 // new store.
-func putAsideLeftLog(path string) error {
+func moveOrphanedLog(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) { //nolint:gosec // the path is the operator's own flag
 		return nil
 	}

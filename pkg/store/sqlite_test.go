@@ -91,7 +91,7 @@ func TestIDIsMadeWithTheFileAndStays(t *testing.T) {
 
 func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "app")
+	f.saveCatalogs(t, "app")
 	files := got[[]os.DirEntry](t)(os.ReadDir(filepath.Dir(f.path)))
 	// The database, its write-ahead log and index, and the lock.
 	if len(files) != 4 {
@@ -104,7 +104,7 @@ func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	}
 }
 
-func TestASecondManagerIsTurnedAway(t *testing.T) {
+func TestSecondManagerIsRefused(t *testing.T) {
 	f := newStore(t)
 	_, err := OpenSQLite(t.Context(), f.path, f.clock.Now)
 	if !errors.Is(err, ErrLocked) {
@@ -269,7 +269,7 @@ func TestCloseEndsWhatRuns(t *testing.T) {
 	result := make(chan error)
 	reading := make(chan struct{})
 	go func() {
-		result <- f.SaveCatalogue(t.Context(), catalogued("app", f.clock.Now()), map[Artifact]io.Reader{ArtifactSBOM: readerFunc(func(p []byte) (int, error) {
+		result <- f.SaveCatalog(t.Context(), catalogOf("app", f.clock.Now()), map[Artifact]io.Reader{ArtifactSBOM: readerFunc(func(p []byte) (int, error) {
 			select {
 			case <-reading:
 			default:
@@ -302,16 +302,16 @@ func TestCancelledCallsLeaveNothing(t *testing.T) {
 		cancel()
 		return 0, io.EOF
 	})
-	if err := f.SaveCatalogue(ctx, catalogued("app", f.clock.Now()), map[Artifact]io.Reader{ArtifactSBOM: content}); !errors.Is(err, context.Canceled) {
+	if err := f.SaveCatalog(ctx, catalogOf("app", f.clock.Now()), map[Artifact]io.Reader{ArtifactSBOM: content}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled while it ran: got %v, want context.Canceled", err)
 	}
-	if _, err := f.Catalogued(t.Context(), "grype", key("app"), Cluster); !errors.Is(err, ErrNotFound) {
+	if _, err := f.Catalog(t.Context(), "grype", key("app"), Cluster); !errors.Is(err, ErrNotFound) {
 		t.Errorf("after the cancelled call: got %v, want ErrNotFound", err)
 	}
 	if _, err := f.SaveReport(ctx, report("app"), ""); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled before: got %v, want context.Canceled", err)
 	}
-	f.catalogue(t, "app") // the connection still works
+	f.saveCatalogs(t, "app") // the connection still works
 }
 
 func TestAFullVolumeIsNamed(t *testing.T) {
@@ -324,7 +324,7 @@ func TestAFullVolumeIsNamed(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "volume that holds this file is full") || !strings.Contains(err.Error(), f.path) {
 		t.Fatalf("got %v, want an error that says that the volume of %s is full", err, f.path)
 	}
-	if _, err := f.Summary(t.Context(), subject("large"), Excepting{}); !errors.Is(err, ErrNotFound) {
+	if _, err := f.Summary(t.Context(), subject("large"), ImageExceptions{}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("half a report: got %v, want ErrNotFound", err)
 	}
 	equal(t, "findings on a full volume", len(got[[]finding.Finding](t)(f.Findings(t.Context(), subject("small")))), 1)
@@ -332,7 +332,7 @@ func TestAFullVolumeIsNamed(t *testing.T) {
 	equal(t, "new findings once there is space again", f.report(t, "large", manyFindings(1000, 0)...).New, 1000)
 }
 
-func TestAFileThatGoesBadIsAnError(t *testing.T) {
+func TestTruncatedFileIsAnError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := openStore(t, path)
 	f.report(t, "app", manyFindings(5000, 0)...)

@@ -38,7 +38,7 @@ const Cluster Scope = ""
 
 // Store is the only access that the rest of the program has to the database. Its methods are safe for concurrent use.
 type Store interface {
-	Catalogues
+	Catalogs
 	Manifests
 	Jobs
 	MatchQueue
@@ -63,17 +63,17 @@ type Store interface {
 	// Health returns nil, or an error for which Trouble returns the current fault of the file or its volume. Faults are detected by
 	// any call and by Look. Health does no I/O and does not block.
 	Health() error
-	// Look checks the file and its volume and returns Health, or another error if the check itself failed. A fault ends when a check
+	// CheckHealth checks the file and its volume and returns Health, or another error if the check itself failed. A fault ends when a check
 	// finds none and no call has met it since the check before.
-	Look(ctx context.Context) error
-	// LookInside reads the whole file. An error for which Trouble returns ErrCorrupt means that the file is damaged.
-	LookInside(ctx context.Context) error
+	CheckHealth(ctx context.Context) error
+	// CheckIntegrity reads the whole file. An error for which Trouble returns ErrCorrupt means that the file is damaged.
+	CheckIntegrity(ctx context.Context) error
 	// Close cancels running calls, waits for them to end and releases the file lock.
 	Close() error
 }
 
-// Catalogued describes an image's catalog, without the SBOM itself.
-type Catalogued struct {
+// Catalog describes an image's catalog, without the SBOM itself.
+type Catalog struct {
 	// Engine that cataloged the image. Other engines cannot use its catalog.
 	Engine         string
 	Key            image.Key
@@ -82,8 +82,8 @@ type Catalogued struct {
 	Distro         string
 	Packages       int
 	// Tool is the name and version of the program that cataloged the image.
-	Tool         string
-	CataloguedAt time.Time
+	Tool        string
+	CatalogedAt time.Time
 	// Namespace against whose storage budget the SBOM and findings count: that of the latest catalog with artifacts, else of the
 	// first catalog. In the credential scope of a namespace it is always that namespace. It is only written: Catalogued leaves it
 	// empty.
@@ -99,18 +99,18 @@ const (
 	ArtifactMatchInput Artifact = "match-input" // the part of the SBOM that the matcher needs, compressed with zstd
 )
 
-// Catalogues stores SBOMs, and which platform manifest an image digest resolves to.
-type Catalogues interface {
-	// Catalogued returns an engine's catalog of an image in a credential scope, or ErrNotFound. It also finds an image whose digest
+// Catalogs stores SBOMs, and which platform manifest an image digest resolves to.
+type Catalogs interface {
+	// Catalog returns an engine's catalog of an image in a credential scope, or ErrNotFound. It also finds an image whose digest
 	// is itself the platform digest of a catalog in that scope.
-	Catalogued(ctx context.Context, engine string, key image.Key, scope Scope) (Catalogued, error)
-	// SaveCatalogue stores a catalog with its artifacts and replaces earlier ones. Each artifact is read to its end in chunks.
-	SaveCatalogue(ctx context.Context, c Catalogued, artifacts map[Artifact]io.Reader) error
-	// ForgetCatalogue deletes an engine's catalogs of a platform manifest in all credential scopes, so that the image is cataloged
+	Catalog(ctx context.Context, engine string, key image.Key, scope Scope) (Catalog, error)
+	// SaveCatalog stores a catalog with its artifacts and replaces earlier ones. Each artifact is read to its end in chunks.
+	SaveCatalog(ctx context.Context, c Catalog, artifacts map[Artifact]io.Reader) error
+	// DeleteCatalog deletes an engine's catalogs of a platform manifest in all credential scopes, so that the image is cataloged
 	// again. Reports stay.
-	ForgetCatalogue(ctx context.Context, engine, platformDigest string) error
-	// CataloguedScopes lists the credential scopes in which Catalogued finds an image, sorted: the cluster's is the first.
-	CataloguedScopes(ctx context.Context, engine string, key image.Key) ([]Scope, error)
+	DeleteCatalog(ctx context.Context, engine, platformDigest string) error
+	// CatalogScopes lists the credential scopes in which Catalogued finds an image, sorted: the cluster's is the first.
+	CatalogScopes(ctx context.Context, engine string, key image.Key) ([]Scope, error)
 	// OpenArtifact returns a reader of an artifact, which reads it in chunks, and its size in bytes; ErrNotFound if there is none.
 	OpenArtifact(ctx context.Context, platformDigest string, scope Scope, a Artifact) (io.ReadCloser, int64, error)
 }
@@ -118,15 +118,15 @@ type Catalogues interface {
 // Manifest is a platform manifest that an engine keeps in its own storage, such as Clair in its database.
 type Manifest struct {
 	Engine, PlatformDigest string
-	// Ours means that the engine did not have the manifest before the operator gave it to the engine: only then may it be deleted
+	// AddedByOperator means that the engine did not have the manifest before the operator gave it to the engine: only then may it be deleted
 	// there.
-	Ours bool
+	AddedByOperator bool
 }
 
 // Manifests records the platform manifests that engines keep in their own storage, until they are deleted there. The records
 // outlive catalogs, reports and Scanners.
 //
-// The images of a manifest are known from SaveCatalogue on. A caller that saves a manifest before its catalog must not treat it
+// The images of a manifest are known from SaveCatalog on. A caller that saves a manifest before its catalog must not treat it
 // as unused in between.
 type Manifests interface {
 	// SaveManifest records a manifest. An existing record is not changed: the first value of Ours stays.
@@ -140,8 +140,8 @@ type Manifests interface {
 	// HoldsManifests reports whether any of an engine's manifests belongs to an image that only this Scanner (by UID) has with that
 	// engine. Manifests that no Scanner has do not count. The cost grows with the number of the Scanner's images.
 	HoldsManifests(ctx context.Context, engine, scanner string) (bool, error)
-	// ForgetManifest deletes the record of a manifest. A missing one is no error.
-	ForgetManifest(ctx context.Context, engine, platformDigest string) error
+	// DeleteManifest deletes the record of a manifest. A missing one is no error.
+	DeleteManifest(ctx context.Context, engine, platformDigest string) error
 }
 
 // JobPurpose is what a Job was created for.
@@ -171,8 +171,8 @@ type Job struct {
 	// ScannerNamespace is the namespace of that Scanner, or of another one that has the image now; empty if none has. It is read,
 	// never saved.
 	ScannerNamespace string
-	// Memory is the Job's memory limit in bytes, 0 for none. MostMemory is the highest limit that a Job for the image may get.
-	Memory, MostMemory int64
+	// Memory is the Job's memory limit in bytes, 0 for none. MaxMemory is the highest limit that a Job for the image may get.
+	Memory, MaxMemory int64
 	// Worker is the container image that the Job was created with. A Job with another image than the manager's may do nothing.
 	Worker string
 	// EndedAt is zero while the Job is live. Failed reports whether it ended with a failure.
@@ -214,10 +214,10 @@ type Jobs interface {
 	StoredBytes(ctx context.Context, namespace string) (int64, error)
 	// StoredByNamespace returns StoredBytes of all namespaces; "" has what counts against none.
 	StoredByNamespace(ctx context.Context) (map[string]int64, error)
-	// ExceedMemory records that this many bytes of memory are not enough to catalog an image in a credential scope. The highest
+	// RecordMemoryExceeded records that this many bytes of memory are not enough to catalog an image in a credential scope. The highest
 	// recorded number counts. Sweep deletes the records of images that no Scanner has.
-	ExceedMemory(ctx context.Context, key image.Key, scope Scope, bytes int64) error
-	// MemoryExceeded returns the number that ExceedMemory recorded; 0 if there is none.
+	RecordMemoryExceeded(ctx context.Context, key image.Key, scope Scope, bytes int64) error
+	// MemoryExceeded returns the number that RecordMemoryExceeded recorded; 0 if there is none.
 	MemoryExceeded(ctx context.Context, key image.Key, scope Scope) (int64, error)
 }
 
@@ -338,12 +338,12 @@ type Summary struct {
 	Counts      finding.Counts
 	// Top are the worst findings by finding.Worse, at most five.
 	Top []finding.Finding
-	// Excepted is the number of suppressed findings. They are neither in Counts nor in Top.
-	Excepted int
+	// Suppressed is the number of suppressed findings. They are neither in Counts nor in Top.
+	Suppressed int
 }
 
-// Excepting determines which findings of an image are suppressed: those that exceptions cover under each of the image's names.
-type Excepting struct {
+// ImageExceptions determines which findings of an image are suppressed: those that exceptions cover under each of the image's names.
+type ImageExceptions struct {
 	Exceptions exception.Set
 	Images     []exception.Image
 }
@@ -358,17 +358,17 @@ type SeverityBefore struct {
 type DataAnomaly struct {
 	DataVersion string
 	// Missing of Of findings have disappeared with that version, the first of them at Since.
-	Missing, Of int
-	Since       time.Time
-	// Namespaces of OfNamespaces namespaces show the anomaly. They are set if the Scanner's own images do not show it: then Missing
+	Missing, Total int
+	Since          time.Time
+	// Namespaces of TotalNamespaces namespaces show the anomaly. They are set if the Scanner's own images do not show it: then Missing
 	// and Of are 0.
-	Namespaces, OfNamespaces int
+	Namespaces, TotalNamespaces int
 }
 
 // Data is anomalous when the findings that disappear with it exceed both of these bounds.
 const (
-	AnomalyShare  = 0.2
-	AnomalyNumber = 50
+	AnomalyShare = 0.2
+	AnomalyCount = 50
 )
 
 // Reports stores the current report of each subject and the lifetime of each finding.
@@ -378,7 +378,7 @@ type Reports interface {
 	// of the subject; an empty leaseID means that there is none. It returns ErrLeaseEnded if the lease is not held.
 	SaveReport(ctx context.Context, r Report, leaseID string) (Difference, error)
 	// Summary returns the current report without its findings, or ErrNotFound. Suppressed findings are only counted.
-	Summary(ctx context.Context, s Subject, e Excepting) (Summary, error)
+	Summary(ctx context.Context, s Subject, e ImageExceptions) (Summary, error)
 	// DataAnomaly returns the anomaly of an engine's data as a Scanner (by UID) sees it, nil if there is none. It considers what the
 	// operator itself cataloged, and the credential scopes of the Scanner's images. What other namespaces uploaded counts only if
 	// most of them show the same. During an anomaly no finding counts as fixed. The anomaly ends when the missing findings are back,
@@ -415,8 +415,8 @@ type EndedWorkload struct {
 	At time.Time
 }
 
-// Used is the use of an image by a Scanner.
-type Used struct {
+// ImageUsage is the use of an image by a Scanner.
+type ImageUsage struct {
 	// Scanner is the Scanner's UID.
 	Scanner   string
 	Namespace string
@@ -461,29 +461,29 @@ type ReportAge struct {
 
 // Usage stores which Scanner has which image, and which workloads run it.
 type Usage interface {
-	// SetUsed replaces the recorded use of an image by a Scanner. Without running or ended workloads, scope and engine stay as they
+	// SetUsage replaces the recorded use of an image by a Scanner. Without running or ended workloads, scope and engine stay as they
 	// were.
-	SetUsed(ctx context.Context, u Used) error
+	SetUsage(ctx context.Context, u ImageUsage) error
 	// RecentImages lists a Scanner's images of an engine that no workload runs now and that are still in use.
 	RecentImages(ctx context.Context, scanner, engine string) ([]RecentImage, error)
 	// InUse reports whether any Scanner has an image with an engine in a credential scope.
 	InUse(ctx context.Context, engine string, key image.Key, scope Scope) (bool, error)
-	// Wanted reports whether a Scanner that is not suspended has an image with an engine in a credential scope, and a workload runs
+	// IsNeeded reports whether a Scanner that is not suspended has an image with an engine in a credential scope, and a workload runs
 	// the image or has ended recently.
-	Wanted(ctx context.Context, engine string, key image.Key, scope Scope) (bool, error)
+	IsNeeded(ctx context.Context, engine string, key image.Key, scope Scope) (bool, error)
 	// ImagesInUse counts the images that Scanners have with an engine, each once per scope.
 	ImagesInUse(ctx context.Context, engine string) (int, error)
-	// Reported returns the images of a Scanner that have a report of the engine in the scope that the Scanner has them in now,
+	// ReportAges returns the images of a Scanner that have a report of the engine in the scope that the Scanner has them in now,
 	// whatever data the report was made with. Other images are not in the map.
-	Reported(ctx context.Context, scanner, engine string) (map[image.Key]ReportAge, error)
+	ReportAges(ctx context.Context, scanner, engine string) (map[image.Key]ReportAge, error)
 	// ScannerImages lists which Scanner has which image in a namespace, or in all namespaces if it is empty.
 	ScannerImages(ctx context.Context, namespace string) ([]ScannerImage, error)
-	// Release deletes the record that a Scanner has an image.
-	Release(ctx context.Context, scanner string, key image.Key) error
+	// ReleaseImage deletes the record that a Scanner has an image.
+	ReleaseImage(ctx context.Context, scanner string, key image.Key) error
 	// Scanners lists the UIDs of the Scanners that the store has records of.
 	Scanners(ctx context.Context) ([]string, error)
-	// ForgetScanners deletes all records of these Scanners: the use of images, receivers, announcements and the message log.
-	ForgetScanners(ctx context.Context, scanners []string) error
+	// DeleteScanners deletes all records of these Scanners: the use of images, receivers, announcements and the message log.
+	DeleteScanners(ctx context.Context, scanners []string) error
 	// Sweep deletes catalogs, reports and findings of images that no Scanner has had in use since the given time. It returns the
 	// number of images deleted.
 	Sweep(ctx context.Context, unusedSince time.Time) (int, error)
@@ -512,10 +512,10 @@ const (
 	ChangeNewImage Change = "NewImage"
 )
 
-// News is one change that a receiver has not been notified of. It concerns a vulnerability in a package in those images of a
+// FindingChange is one change that a receiver has not been notified of. It concerns a vulnerability in a package in those images of a
 // repository that are in use: they run, or their last pods have ended recently. Repository, vulnerability and package are the
 // identity of an announcement.
-type News struct {
+type FindingChange struct {
 	Change     Change
 	Repository string
 	// Finding is the worst finding with this repository, vulnerability ID and package name that is not suppressed. With ChangeFixed
@@ -540,8 +540,8 @@ type AnnouncementKey struct {
 	Package    string `json:"package"`
 }
 
-// Said is what was announced of one finding. From then on only differences from it are announced.
-type Said struct {
+// AnnouncedFinding is what was announced of one finding. From then on only differences from it are announced.
+type AnnouncedFinding struct {
 	AnnouncementKey
 	Change         Change           `json:"change"`
 	Severity       finding.Severity `json:"severity"`
@@ -550,15 +550,15 @@ type Said struct {
 	Aliases        []string         `json:"aliases,omitempty"`
 }
 
-// NewsFilter selects what a receiver is notified of. A known exploited vulnerability always passes.
-type NewsFilter struct {
+// ChangeFilter selects what a receiver is notified of. A known exploited vulnerability always passes.
+type ChangeFilter struct {
 	// MinSeverity is the lowest severity that passes. It does not apply to Unknown.
 	MinSeverity finding.Severity
 	// Unknown decides when findings of unknown severity pass: never, when fixable, or always.
 	Unknown UnknownPolicy
 	// OnlyFixable excludes findings without a fix.
 	OnlyFixable bool
-	// Changes that are announced; nil for the default. FollowUp records all other changes as if they had been announced.
+	// Changes that are announced; nil for the default. UpdateAnnouncements records all other changes as if they had been announced.
 	Changes []Change
 	// Engine selects the images that the Scanner has with this engine; empty for any. It also applies to known exploited
 	// vulnerabilities, and to everything that Present returns.
@@ -567,11 +567,11 @@ type NewsFilter struct {
 	Route *Route
 	// Exceptions that are in force in the Scanner's namespace.
 	Exceptions exception.Set
-	// Settled are the repositories in which every image has a complete result. Only there can a finding count as fixed.
-	Settled []string
-	// Kept makes News treat images as in use that nothing runs now and that the Scanner still has, unless a rollout has replaced
+	// CompleteRepositories are the repositories in which every image has a complete result. Only there can a finding count as fixed.
+	CompleteRepositories []string
+	// IncludeIdle makes News treat images as in use that nothing runs now and that the Scanner still has, unless a rollout has replaced
 	// them.
-	Kept bool
+	IncludeIdle bool
 }
 
 // Route selects the workloads that concern a receiver. A workload that names only receivers that the Scanner does not have is
@@ -597,49 +597,49 @@ const (
 // Totals are the numbers of a Scanner's findings.
 type Totals struct {
 	// Counts excludes suppressed findings; Excepted is the number of these.
-	Counts   finding.Counts
-	Excepted int
+	Counts     finding.Counts
+	Suppressed int
 	// ByException is how many findings each exception suppresses, by the exception's UID.
 	ByException map[string]int
 }
 
-// Extent is which part of a receiver's announcement records FollowUp updates.
-type Extent string
+// UpdateExtent is which part of a receiver's announcement records UpdateAnnouncements updates.
+type UpdateExtent string
 
 const (
-	// FollowAll updates all of them. It is the zero value.
-	FollowAll Extent = ""
-	// FollowKnown is used while a summary of all that is present is still to be sent. Announcements are carried over to the other IDs
+	// UpdateAll updates all of them. It is the zero value.
+	UpdateAll UpdateExtent = ""
+	// UpdateKnown is used while a summary of all that is present is still to be sent. Announcements are carried over to the other IDs
 	// of their vulnerabilities, and suppressed findings are marked, but nothing is recorded as announced or fixed without a message.
-	FollowKnown Extent = "Known"
-	// FollowExceptions is used while a message is being delivered, since its announcements will be recorded by the IDs that it has.
+	UpdateKnown UpdateExtent = "Known"
+	// UpdateSuppressed is used while a message is being delivered, since its announcements will be recorded by the IDs that it has.
 	// Only suppressed findings are marked: if their exception ends before the delivery does, they are announced again.
-	FollowExceptions Extent = "Exceptions"
+	UpdateSuppressed UpdateExtent = "Exceptions"
 )
 
 // Announcements stores what each receiver was notified of. A receiver is identified by the Scanner's UID and its name there.
 type Announcements interface {
-	// FollowUp updates a receiver's announcement records to what is present, as far as that needs no message. It carries an
+	// UpdateAnnouncements updates a receiver's announcement records to what is present, as far as that needs no message. It carries an
 	// announcement over when its vulnerability has got another ID, marks announced findings that an exception suppresses, and records
 	// changes that the receiver is not notified of. A second call changes nothing.
-	FollowUp(ctx context.Context, scanner, receiver string, f NewsFilter, extent Extent) error
-	// News lists what a receiver has not been told, ordered by repository and then finding.Worse, with what is fixed last.
+	UpdateAnnouncements(ctx context.Context, scanner, receiver string, f ChangeFilter, extent UpdateExtent) error
+	// PendingChanges lists what a receiver has not been told, ordered by repository and then finding.Worse, with what is fixed last.
 	// At most limit entries and some MiB of text, but one entry at least if there is any; limit 0 is for all, whatever memory that takes.
-	// Of a repository with more the worst are listed. total is the number of all. FollowUp comes before it.
-	News(ctx context.Context, scanner, receiver string, f NewsFilter, limit int) (news []News, total int, err error)
+	// Of a repository with more the worst are listed. total is the number of all. UpdateAnnouncements comes before it.
+	PendingChanges(ctx context.Context, scanner, receiver string, f ChangeFilter, limit int) (news []FindingChange, total int, err error)
 	// Present evaluates everything that a Scanner has in use in one consistent read, however much that is. Of the findings that pass
 	// the filter and are not announced it returns the worst ones, at most worst.
-	Present(ctx context.Context, scanner, receiver string, f NewsFilter, worst int) (Present, error)
+	Present(ctx context.Context, scanner, receiver string, f ChangeFilter, worst int) (Present, error)
 	// ScannerTotals counts the findings of the images that run now for a Scanner, once per repository, vulnerability and package,
 	// whether announced or not.
 	ScannerTotals(ctx context.Context, scanner string, exceptions exception.Set) (Totals, error)
 	// LimitRecords bounds the bytes that are recorded of the receivers of one namespace: what each was told, and its state. It comes before
-	// anything else; 0 is no bound. Without room FollowUp records nothing, a state takes no large message (ErrOverBudget), and All records
+	// anything else; 0 is no bound. Without room UpdateAnnouncements records nothing, a state takes no large message (ErrOverBudget), and All records
 	// no further repository. What a delivered message says is recorded in any case.
 	LimitRecords(bytes int64)
 	// RecordsFull says whether what is recorded of the receivers in a Scanner's namespace takes all that LimitRecords allows.
 	RecordsFull(ctx context.Context, scanner string) (bool, error)
-	// KnownRepositories lists the repositories that a receiver has heard of, by announcement or by MarkAnnounced with repositories.
+	// KnownRepositories lists the repositories that a receiver has heard of, by announcement or by RecordAnnouncement with repositories.
 	KnownRepositories(ctx context.Context, scanner, receiver string) ([]string, error)
 	// ReceiverState returns the state that was saved last for a receiver, nil if there is none. Only the caller interprets it.
 	ReceiverState(ctx context.Context, scanner, receiver string) ([]byte, error)
@@ -648,16 +648,16 @@ type Announcements interface {
 	// BeginDelivery stores the receiver's state before a message is sent, and returns the number of this delivery. Deliveries to all
 	// receivers share one sequence, in which each number is one higher than the one before.
 	BeginDelivery(ctx context.Context, scanner, receiver string, state []byte) (number int64, err error)
-	// MarkAnnounced records in one transaction what the message with the given DigestID announced to a receiver, which repositories
+	// RecordAnnouncement records in one transaction what the message with the given MessageID announced to a receiver, which repositories
 	// the receiver knows from then on, its new state and the log entry. If it returns an error, nothing is recorded. The error is
 	// ErrChanged if All is of another snapshot.
-	MarkAnnounced(ctx context.Context, scanner, receiver string, said Announced) error
-	// DecideAndMark is MarkAnnounced for the announcement that decide returns. decide runs while there is no other writer, so that
+	RecordAnnouncement(ctx context.Context, scanner, receiver string, said Announcement) error
+	// DecideAndRecord is RecordAnnouncement for the announcement that decide returns. decide runs while there is no other writer, so that
 	// nothing changes between reading and recording. decide may only read. Its error is returned, and then nothing is recorded.
-	DecideAndMark(ctx context.Context, scanner, receiver string, decide func(context.Context) (Announced, error)) error
-	// KeepReceivers deletes all records of a Scanner's receivers that are not listed: their state, known repositories and
+	DecideAndRecord(ctx context.Context, scanner, receiver string, decide func(context.Context) (Announcement, error)) error
+	// RetainReceivers deletes all records of a Scanner's receivers that are not listed: their state, known repositories and
 	// announcements. A receiver that is added again later is a new one. The message log stays.
-	KeepReceivers(ctx context.Context, scanner string, names []string) error
+	RetainReceivers(ctx context.Context, scanner string, names []string) error
 	// Messages returns a Scanner's message log, latest first: at most limit entries, older than the one with the ID before (0 for the
 	// latest), to one receiver or (empty) to all.
 	Messages(ctx context.Context, scanner, receiver string, before int64, limit int) ([]Message, error)
@@ -674,14 +674,14 @@ type Message struct {
 	// ID rises with time.
 	ID                int64
 	Scanner, Receiver string
-	DigestID          string
+	MessageID         string
 	Kind, Title       string
 	// Findings is how many findings the message announced.
 	Findings int
 	At       time.Time
 	// Unconfirmed means that the message was sent and the receiver never answered.
 	Unconfirmed bool
-	// Body is the message as JSON (notify.Digest).
+	// Body is the message as JSON (notify.Message).
 	Body []byte
 }
 
@@ -689,47 +689,47 @@ type Message struct {
 type Present struct {
 	// Counts are those of ScannerTotals for the filter's engine and route, with recently used images included. Excepted is the number
 	// of suppressed findings.
-	Counts   finding.Counts
-	Excepted int
-	// News is how many findings pass the filter and are not announced to the receiver. Worst are the worst of them, by finding.Worse
+	Counts     finding.Counts
+	Suppressed int
+	// NotAnnounced is how many findings pass the filter and are not announced to the receiver. Worst are the worst of them, by finding.Worse
 	// and then repository. Repositories are those that have any, sorted.
-	News         int
-	Worst        []News
+	NotAnnounced int
+	Worst        []FindingChange
 	Repositories []string
-	// Moment identifies the snapshot of all that is present, announced or not. It is opaque: while it is equal, so is what is
+	// SnapshotID identifies the snapshot of all that is present, announced or not. It is opaque: while it is equal, so is what is
 	// present.
-	Moment string
+	SnapshotID string
 }
 
-// Announced is what one message announced, or what a silent baseline recorded without a message.
-type Announced struct {
-	// DigestID of the message; empty for a silent baseline.
-	DigestID string
-	At       time.Time
-	// Said replaces earlier announcements of the same findings. Entries with ChangeFixed are recorded as fixed.
-	Said []Said
-	// All also records everything that passes a filter, without loading it into memory; nil for none.
-	All *All
-	// ForgetRepositories resets the repositories that the receiver knows: with another engine, each is new. It also deletes the
+// Announcement is what one message announced, or what a silent baseline recorded without a message.
+type Announcement struct {
+	// MessageID of the message; empty for a silent baseline.
+	MessageID string
+	At        time.Time
+	// Findings replaces earlier announcements of the same findings. Entries with ChangeFixed are recorded as fixed.
+	Findings []AnnouncedFinding
+	// Snapshot also records everything that passes a filter, without loading it into memory; nil for none.
+	Snapshot *FilteredSnapshot
+	// ResetRepositories resets the repositories that the receiver knows: with another engine, each is new. It also deletes the
 	// announcements of findings that are not present by All's filter: that the other engine does not find them does not mean that
 	// they are fixed.
-	ForgetRepositories bool
+	ResetRepositories bool
 	// Repositories that the receiver knows from then on, in addition to those of the keys. The repositories of All must be named
 	// here.
 	Repositories []string
-	// Retract is the DigestID of a message that was recorded before it was sent and was never delivered. Its announcements are
+	// Retract is the MessageID of a message that was recorded before it was sent and was never delivered. Its announcements are
 	// deleted. Empty for none.
 	Retract string
 	State   []byte
-	// Log is the entry for the message log; nil for none. The store fills in its ID, Scanner, receiver, DigestID and time.
-	Log *Message
+	// LogEntry is the entry for the message log; nil for none. The store fills in its ID, Scanner, receiver, MessageID and time.
+	LogEntry *Message
 }
 
-// All is everything that passed a filter in a snapshot, as Present returned it.
-type All struct {
-	Filter NewsFilter
-	Moment string
-	// OnlyForget announces nothing. Announcements of findings that are not present are forgotten, as by ForgetRepositories; all others
+// FilteredSnapshot is everything that passed a filter in a snapshot, as Present returned it.
+type FilteredSnapshot struct {
+	Filter     ChangeFilter
+	SnapshotID string
+	// OnlyForget announces nothing. Announcements of findings that are not present are forgotten, as by ResetRepositories; all others
 	// and the known repositories stay.
 	OnlyForget bool
 }

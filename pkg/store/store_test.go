@@ -97,15 +97,15 @@ func key(name string) image.Key { return image.Key{Digest: digest("index " + nam
 
 func subject(name string) Subject { return Subject{PlatformDigest: digest(name), Engine: grype} }
 
-func catalogued(name string, at time.Time) Catalogued {
-	return Catalogued{Engine: "grype", Key: key(name), PlatformDigest: digest(name), Distro: "debian 12", Packages: 7, Tool: "syft 1.0.0", CataloguedAt: at}
+func catalogOf(name string, at time.Time) Catalog {
+	return Catalog{Engine: "grype", Key: key(name), PlatformDigest: digest(name), Distro: "debian 12", Packages: 7, Tool: "syft 1.0.0", CatalogedAt: at}
 }
 
-// catalogue saves catalogs without artifacts.
-func (f fixture) catalogue(t testing.TB, names ...string) {
+// saveCatalogs saves catalogs without artifacts.
+func (f fixture) saveCatalogs(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		must(t, f.SaveCatalogue(t.Context(), catalogued(name, f.clock.Now()), nil))
+		must(t, f.SaveCatalog(t.Context(), catalogOf(name, f.clock.Now()), nil))
 	}
 }
 
@@ -114,13 +114,13 @@ func workload(name, repository string) Workload {
 	return Workload{Namespace: "shop", Kind: "Deployment", Name: name, Container: "main", Repository: repository, Reference: repository + ":1"}
 }
 
-func used(scanner, name string, workloads ...Workload) Used {
-	return Used{Scanner: scanner, Namespace: "shop", Key: key(name), Engine: grype, Workloads: workloads}
+func used(scanner, name string, workloads ...Workload) ImageUsage {
+	return ImageUsage{Scanner: scanner, Namespace: "shop", Key: key(name), Engine: grype, Workloads: workloads}
 }
 
 func (f fixture) use(t testing.TB, scanner, name string, workloads ...Workload) {
 	t.Helper()
-	must(t, f.SetUsed(t.Context(), used(scanner, name, workloads...)))
+	must(t, f.SetUsage(t.Context(), used(scanner, name, workloads...)))
 }
 
 // vulnerable is a finding of high severity without a fix. All optional fields are empty.
@@ -157,8 +157,8 @@ func report(name string, findings ...finding.Finding) Report {
 	return Report{Subject: subject(name), DataVersion: "v1", Distro: "debian 12", Findings: findings}
 }
 
-// explained returns the query plan of a statement.
-func (f fixture) explained(t testing.TB, statement string, args ...any) string {
+// queryPlan returns the query plan of a statement.
+func (f fixture) queryPlan(t testing.TB, statement string, args ...any) string {
 	t.Helper()
 	rows, err := f.reader.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+statement, args...)
 	must(t, err)
@@ -174,10 +174,10 @@ func (f fixture) explained(t testing.TB, statement string, args ...any) string {
 	return strings.Join(plan, "\n")
 }
 
-// searched fails the test if a statement scans a whole table, or does not use an index that it should.
-func (f fixture) searched(t testing.TB, statement string, args []any, indexes ...string) {
+// requireIndexes fails the test if a statement scans a whole table, or does not use an index that it should.
+func (f fixture) requireIndexes(t testing.TB, statement string, args []any, indexes ...string) {
 	t.Helper()
-	plan := f.explained(t, statement, args...)
+	plan := f.queryPlan(t, statement, args...)
 	for line := range strings.Lines(plan) {
 		// Scans of parameters in JSON, subqueries and single rows are allowed.
 		if strings.HasPrefix(line, "SCAN") && !strings.Contains(line, "VIRTUAL TABLE") &&
@@ -193,7 +193,7 @@ func (f fixture) searched(t testing.TB, statement string, args []any, indexes ..
 	}
 }
 
-// artifacts returns texts as readers, for SaveCatalogue.
+// artifacts returns texts as readers, for SaveCatalog.
 func artifacts(texts map[Artifact]string) map[Artifact]io.Reader {
 	readers := make(map[Artifact]io.Reader)
 	for name, text := range maps.All(texts) {
@@ -203,7 +203,7 @@ func artifacts(texts map[Artifact]string) map[Artifact]io.Reader {
 }
 
 // ids returns the vulnerability IDs of changes, in their order.
-func ids(news []News) []string {
+func ids(news []FindingChange) []string {
 	var ids []string
 	for _, n := range news {
 		ids = append(ids, n.Finding.ID)
@@ -211,11 +211,11 @@ func ids(news []News) []string {
 	return slices.Clip(ids)
 }
 
-// told returns announcements with the highest values, so that nothing about these findings can be a change later.
-func told(keys ...AnnouncementKey) []Said {
-	var said []Said
+// announcedFindings returns announcements with the highest values, so that nothing about these findings can be a change later.
+func announcedFindings(keys ...AnnouncementKey) []AnnouncedFinding {
+	var said []AnnouncedFinding
 	for _, key := range keys {
-		said = append(said, Said{AnnouncementKey: key, Change: ChangeNew, Severity: finding.Critical, Fixable: true, KnownExploited: true})
+		said = append(said, AnnouncedFinding{AnnouncementKey: key, Change: ChangeNew, Severity: finding.Critical, Fixable: true, KnownExploited: true})
 	}
 	return said
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// suspectRetry is the delay until the next try of an image whose workers died or timed out: by then it may have been given more
+// silentEndRetry is the delay until the next try of an image whose workers died or timed out: by then it may have been given more
 // memory.
-const suspectRetry = time.Hour
+const silentEndRetry = time.Hour
 
 // countSilentEnds counts the leases that the condition appended to it selects. Leases that no Job held, such as the manager's
 // own, do not count.
@@ -16,7 +16,7 @@ const countSilentEnds = `
 	INSERT INTO silent_ends (manifest_id, engine, data_version, times)
 	SELECT manifest_id, engine, data_version, 1 FROM leases WHERE holder IN (SELECT uid FROM jobs) AND `
 
-const orCountOn = ` ON CONFLICT (manifest_id, engine) DO UPDATE SET data_version = excluded.data_version,
+const incrementSilentEnds = ` ON CONFLICT (manifest_id, engine) DO UPDATE SET data_version = excluded.data_version,
 	times = CASE WHEN data_version = excluded.data_version THEN times + 1 ELSE 1 END`
 
 const diedMessage = `'The match worker ended ' || e.times || ' times while it matched this image, most likely for lack of memory. ` +
@@ -25,44 +25,44 @@ const diedMessage = `'The match worker ended ' || e.times || ' times while it ma
 const expiredMessage = `'Matching this image brought no result ' || e.times || ' times in a row: the lease ran out. ` +
 	`If match workers are that slow, raise ' || e.engine || '.match.deadline or .match.resources in the operator''s configuration.'`
 
-// failSuspects is for the same leases. It replaces the failure of an image, since an existing one is older.
+// failSilentEnds is for the same leases. It replaces the failure of an image, since an existing one is older.
 const (
-	failSuspects = `
+	failSilentEnds = `
 	INSERT OR REPLACE INTO match_failures (manifest_id, engine, data_version, reason, message, failed_at, retry_at)
 	SELECT e.manifest_id, e.engine, e.data_version, ?, `
-	ofSuspects = `, ?, ?
+	ofSilentEnds = `, ?, ?
 	FROM leases JOIN silent_ends e ON e.manifest_id = leases.manifest_id AND e.engine = leases.engine AND e.data_version = leases.data_version
 	WHERE e.times >= ? AND leases.holder IN (SELECT uid FROM jobs) AND `
 )
 
-// suspect counts leases that ended without a report or failure, and fails the images that were counted MaxSilentEnds times in a
+// recordSilentEnds counts leases that ended without a report or failure, and fails the images that were counted MaxSilentEnds times in a
 // row.
-func suspect(ctx context.Context, tx *sql.Tx, now time.Time, reason, message, leases string, args ...any) error {
-	if _, err := tx.ExecContext(ctx, countSilentEnds+leases+orCountOn, args...); err != nil {
+func recordSilentEnds(ctx context.Context, tx *sql.Tx, now time.Time, reason, message, leases string, args ...any) error {
+	if _, err := tx.ExecContext(ctx, countSilentEnds+leases+incrementSilentEnds, args...); err != nil {
 		return err
 	}
-	failure := []any{reason, millis{now}, millis{now.Add(suspectRetry)}, MaxSilentEnds}
-	_, err := tx.ExecContext(ctx, failSuspects+message+ofSuspects+leases, append(failure, args...)...)
+	failure := []any{reason, millis{now}, millis{now.Add(silentEndRetry)}, MaxSilentEnds}
+	_, err := tx.ExecContext(ctx, failSilentEnds+message+ofSilentEnds+leases, append(failure, args...)...)
 	return err
 }
 
 // countDeadWorkers counts the leases that Jobs still hold when they end.
 func countDeadWorkers(ctx context.Context, tx *sql.Tx, now time.Time, jobs string, args ...any) error {
-	return suspect(ctx, tx, now, ReasonMatchWorkerDied, diedMessage, `leases.holder IN (SELECT uid FROM jobs WHERE `+jobs+`)`, args...)
+	return recordSilentEnds(ctx, tx, now, ReasonMatchWorkerDied, diedMessage, `leases.holder IN (SELECT uid FROM jobs WHERE `+jobs+`)`, args...)
 }
 
 // expireLeases ends and counts the leases that have expired.
 func expireLeases(ctx context.Context, tx *sql.Tx, now time.Time, which string, args ...any) error {
 	over, args := `leases.until <= ? AND leases.`+which, append([]any{millis{now}}, args...)
-	if err := suspect(ctx, tx, now, ReasonMatchTimedOut, expiredMessage, over, args...); err != nil {
+	if err := recordSilentEnds(ctx, tx, now, ReasonMatchTimedOut, expiredMessage, over, args...); err != nil {
 		return err
 	}
 	_, err := tx.ExecContext(ctx, `DELETE FROM leases WHERE `+over, args...) //nolint:gosec // the condition is one of this package's own
 	return err
 }
 
-// unsuspect resets the count of an image after a report or failure of a worker.
-func unsuspect(ctx context.Context, tx *sql.Tx, manifest int64, engine string) error {
+// clearSilentEnds resets the count of an image after a report or failure of a worker.
+func clearSilentEnds(ctx context.Context, tx *sql.Tx, manifest int64, engine string) error {
 	_, err := tx.ExecContext(ctx, `DELETE FROM silent_ends WHERE manifest_id = ? AND engine = ?`, manifest, engine)
 	return err
 }

@@ -15,7 +15,7 @@ func (f fixture) workerDies(t *testing.T, names ...string) []string {
 	t.Helper()
 	uid := randomID()
 	must(t, f.SaveJob(t.Context(), Job{Name: "match", UID: uid, Purpose: JobMatch}))
-	had := lent(f.lease(t, uid), names...)
+	had := leasedNames(f.lease(t, uid), names...)
 	must(t, f.DeleteJob(t.Context(), "", "match"))
 	slices.Sort(had)
 	return had
@@ -27,23 +27,23 @@ func queued(t *testing.T, names ...string) fixture {
 	f := newStore(t)
 	f.data(t, "v1")
 	for _, name := range names {
-		f.catalogue(t, name)
+		f.saveCatalogs(t, name)
 		f.use(t, "scanner", name)
 	}
 	return f
 }
 
-// TestASuspectIsLentLastAndAlone checks that an image that kills its worker affects other images only once.
-func TestASuspectIsLentLastAndAlone(t *testing.T) {
+// TestIsolatedImageIsLeasedLastAndAlone checks that an image that kills its worker affects other images only once.
+func TestIsolatedImageIsLeasedLastAndAlone(t *testing.T) {
 	names := []string{"killer", "innocent", "third"}
 	f := queued(t, "killer", "innocent")
 	equal(t, "lent at first", f.workerDies(t, names...), []string{"innocent", "killer"})
-	f.catalogue(t, "third")
+	f.saveCatalogs(t, "third")
 	f.use(t, "scanner", "third")
 	equal(t, "the queue", got[int](t)(f.QueueLength(t.Context(), grype)), 3)
-	equal(t, "lent next", lent(f.lease(t, "job"), names...), []string{"third"})
+	equal(t, "lent next", leasedNames(f.lease(t, "job"), names...), []string{"third"})
 	for _, want := range []string{"killer", "innocent"} {
-		equal(t, "lent then", lent(f.lease(t, "job for the "+want), names...), []string{want})
+		equal(t, "lent then", leasedNames(f.lease(t, "job for the "+want), names...), []string{want})
 	}
 	equal(t, "lent when all are", f.lease(t, "idle job"), []Lease(nil))
 	f.report(t, "innocent")
@@ -83,8 +83,8 @@ func TestAnImageWhoseWorkersDieFails(t *testing.T) {
 	}
 }
 
-// TestWhatEndsASuspicion checks that only silent ends in a row count, without a report or failure in between.
-func TestWhatEndsASuspicion(t *testing.T) {
+// TestReportsResetSilentEnds checks that only silent ends in a row count, without a report or failure in between.
+func TestReportsResetSilentEnds(t *testing.T) {
 	for name, step := range map[string]struct {
 		do        func(t *testing.T, f fixture)
 		suspected bool
@@ -128,7 +128,7 @@ func TestAnImageThatOutlastsItsLeasesFails(t *testing.T) {
 		if _, err := lookup(); !errors.Is(err, ErrNotFound) {
 			t.Errorf("after %d leases that ran out: got %v, want ErrNotFound", n, err)
 		}
-		equal(t, "leased", lent(f.lease(t, "job"), "endless"), []string{"endless"})
+		equal(t, "leased", leasedNames(f.lease(t, "job"), "endless"), []string{"endless"})
 		f.clock.pass(time.Minute)
 	}
 	equal(t, "leased once more", f.lease(t, "job"), []Lease(nil))
@@ -142,7 +142,7 @@ func TestAnImageThatOutlastsItsLeasesFails(t *testing.T) {
 	equal(t, "the failure", failure, MatchFailure{Reason: "MatchTimedOut", FailedAt: f.clock.Now(), RetryAt: f.clock.Now().Add(time.Hour)})
 	equal(t, "the queue", got[int](t)(f.QueueLength(t.Context(), grype)), 0)
 	f.clock.pass(time.Hour)
-	equal(t, "leased after an hour", lent(f.lease(t, "job"), "endless"), []string{"endless"})
+	equal(t, "leased after an hour", leasedNames(f.lease(t, "job"), "endless"), []string{"endless"})
 	f.clock.pass(time.Minute)
 	must(t, f.DeleteJob(t.Context(), "", "match"))
 	equal(t, "it has failed again when its worker is ended, until", got[MatchFailure](t)(lookup()).RetryAt, f.clock.Now().Add(time.Hour))
@@ -161,37 +161,37 @@ func TestSilentEndsOfBothKindsCount(t *testing.T) {
 	equal(t, "the reason", got[MatchFailure](t)(f.MatchFailure(t.Context(), subject("app"))).Reason, ReasonMatchTimedOut)
 }
 
-// TestASuspectIsMatchedWithoutOthers checks that a worker that matches several images at a time gets an isolated one only if it
+// TestIsolatedImageIsMatchedAlone checks that a worker that matches several images at a time gets an isolated one only if it
 // has no other, and nothing beside it.
-func TestASuspectIsMatchedWithoutOthers(t *testing.T) {
+func TestIsolatedImageIsMatchedAlone(t *testing.T) {
 	f := queued(t, "killer")
 	f.workerDies(t, "killer")
-	f.catalogue(t, "app")
+	f.saveCatalogs(t, "app")
 	f.use(t, "scanner", "app")
 	names := []string{"killer", "app", "late"}
 	app := f.lease(t, "job")
-	equal(t, "leased first", lent(app, names...), []string{"app"})
+	equal(t, "leased first", leasedNames(app, names...), []string{"app"})
 	equal(t, "leased to the worker that has another", f.lease(t, "job"), []Lease(nil))
-	equal(t, "leased to another worker", lent(f.lease(t, "other job"), names...), []string{"killer"})
-	f.catalogue(t, "late")
+	equal(t, "leased to another worker", leasedNames(f.lease(t, "other job"), names...), []string{"killer"})
+	f.saveCatalogs(t, "late")
 	f.use(t, "scanner", "late")
 	equal(t, "leased beside a suspected one", f.lease(t, "other job"), []Lease(nil))
-	equal(t, "leased to the worker without one", lent(f.lease(t, "job"), names...), []string{"late"})
+	equal(t, "leased to the worker without one", leasedNames(f.lease(t, "job"), names...), []string{"late"})
 }
 
-// TestSuspectsWaitForABoundedTime checks that an isolated image is next after some minutes, however many others wait. Until it is
+// TestIsolatedImagesWaitBounded checks that an isolated image is next after some minutes, however many others wait. Until it is
 // leased, a worker that has another image gets nothing. Afterwards the other images come first again.
-func TestSuspectsWaitForABoundedTime(t *testing.T) {
+func TestIsolatedImagesWaitBounded(t *testing.T) {
 	f := queued(t, "killer")
 	f.workerDies(t, "killer")
 	names := append(many("app", 9), "killer")
 	for _, name := range names[:9] {
-		f.catalogue(t, name)
+		f.saveCatalogs(t, name)
 		f.use(t, "scanner", name)
 	}
 	_, name := f.leaseOne(t, "busy", names)
 	equal(t, "leased at first", name, "app 00")
-	f.clock.pass(suspectPatience - time.Second)
+	f.clock.pass(isolatedWait - time.Second)
 	quick, name := f.leaseOne(t, "idle", names)
 	equal(t, "leased before the time is over", name, "app 01")
 	f.done(t, quick)

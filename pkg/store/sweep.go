@@ -21,7 +21,7 @@ const fixedBatch = 1000
 // deleted.
 func (s *SQLite) Sweep(ctx context.Context, unusedSince time.Time) (swept int, err error) {
 	for last := sweepBatch; last == sweepBatch; swept += last {
-		if last, err = s.sweepSome(ctx, unusedSince); err != nil {
+		if last, err = s.sweepManifests(ctx, unusedSince); err != nil {
 			return swept, err
 		}
 	}
@@ -69,7 +69,7 @@ func (s *SQLite) sweepVulnerabilities(ctx context.Context) error {
 const selectUnusedIDs = `SELECT json_group_array(id), count(*) FROM (SELECT id FROM manifests WHERE last_used < ?
 	AND NOT EXISTS (SELECT 1 FROM scanner_images si WHERE si.manifest_id = manifests.id) LIMIT ?)`
 
-func (s *SQLite) sweepSome(ctx context.Context, unusedSince time.Time) (n int, err error) {
+func (s *SQLite) sweepManifests(ctx context.Context, unusedSince time.Time) (n int, err error) {
 	err = s.losses.change(func() (*lossChange, error) {
 		return nil, s.write(ctx, "sweep", func(ctx context.Context, tx *sql.Tx) error {
 			var ids string

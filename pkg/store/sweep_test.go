@@ -10,31 +10,31 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-func TestSweepDeletesWhatNobodyHas(t *testing.T) {
+func TestSweepDeletesUnusedImages(t *testing.T) {
 	const day = 24 * time.Hour
 	f := newStore(t)
 	for _, name := range []string{"running", "retained", "released", "released again", "never used", "recent"} {
 		if name == "recent" {
 			f.clock.pass(3 * day)
 		}
-		must(t, f.SaveCatalogue(t.Context(), catalogued(name, f.clock.Now()), artifacts(map[Artifact]string{ArtifactSBOM: "sbom"})))
+		must(t, f.SaveCatalog(t.Context(), catalogOf(name, f.clock.Now()), artifacts(map[Artifact]string{ArtifactSBOM: "sbom"})))
 		f.report(t, name, vulnerable("CVE-2026-0001", "shared"), vulnerable("CVE of "+name, "own"))
 	}
 	f.use(t, "scanner", "running", workload("api", "r"))
 	f.use(t, "scanner", "retained")
 	for _, name := range []string{"released", "released again"} {
 		f.use(t, "scanner", name, workload("web", "r"))
-		must(t, f.Release(t.Context(), "scanner", key(name)))
+		must(t, f.ReleaseImage(t.Context(), "scanner", key(name)))
 	}
 	f.clock.pass(day)
 	f.use(t, "scanner", "released again", workload("web", "r"))
-	must(t, f.Release(t.Context(), "scanner", key("released again")))
+	must(t, f.ReleaseImage(t.Context(), "scanner", key("released again")))
 
 	equal(t, "images swept", got[int](t)(f.Sweep(t.Context(), f.clock.Now().Add(-day/2))), 3)
 	for name, kept := range map[string]bool{
 		"running": true, "retained": true, "released": false, "released again": true, "never used": false, "recent": false,
 	} {
-		_, catalogueErr := f.Catalogued(t.Context(), "grype", key(name), Cluster)
+		_, catalogueErr := f.Catalog(t.Context(), "grype", key(name), Cluster)
 		_, _, artifactErr := f.OpenArtifact(t.Context(), digest(name), Cluster, ArtifactSBOM)
 		_, reportErr := f.Findings(t.Context(), subject(name))
 		for what, err := range map[string]error{"catalogue": catalogueErr, "artifact": artifactErr, "report": reportErr} {
@@ -67,7 +67,7 @@ func TestSweepGoesThroughAllBatches(t *testing.T) {
 		f.report(t, fmt.Sprint(i), vulnerable("CVE-2026-0001", "a"))
 	}
 	f.report(t, "with many findings", numbered(0, 2*vulnerabilityBatch+3)...)
-	f.catalogue(t, "stays")
+	f.saveCatalogs(t, "stays")
 	f.use(t, "scanner", "stays", workload("web", "r"))
 	f.report(t, "stays", vulnerable("CVE-2027-0001", "a"))
 	f.clock.pass(time.Hour)
@@ -80,12 +80,12 @@ func TestSweepGoesThroughAllBatches(t *testing.T) {
 func TestASweptImageMayComeBack(t *testing.T) {
 	f := newStore(t)
 	for round, want := range []finding.Counts{{High: 1}, {Low: 1, Fixable: 1}} {
-		f.catalogue(t, "app")
+		f.saveCatalogs(t, "app")
 		f.use(t, "scanner", "app", workload("api", "r"))
 		v := []finding.Finding{vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a", fixed, severity(finding.Low))}[round]
 		equal(t, "difference", f.report(t, "app", v), Difference{New: 1, First: true})
 		equal(t, "counts", got[Totals](t)(f.ScannerTotals(t.Context(), "scanner", exception.Set{})).Counts, want)
-		must(t, f.Release(t.Context(), "scanner", key("app")))
+		must(t, f.ReleaseImage(t.Context(), "scanner", key("app")))
 		f.clock.pass(time.Hour)
 		equal(t, "images swept", got[int](t)(f.Sweep(t.Context(), f.clock.Now())), 1)
 	}

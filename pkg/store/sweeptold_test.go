@@ -11,32 +11,32 @@ import (
 func TestRepositoryOfEndedPodsIsKnown(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
-	r.tells(t, "first", "New r CVE-2026-0001 High")
-	unused := heardRepository{repository: "r", scanner: "scanner", name: "slack"}
+	r.expectChanges(t, "first", "New r CVE-2026-0001 High")
+	unused := knownRepository{repository: "r", scanner: "scanner", name: "slack"}
 	must(t, r.reader.QueryRow(`SELECT id FROM receivers`).Scan(&unused.receiver))
 	ended := used("scanner", "app")
 	ended.Ended = []EndedWorkload{{nightly("job", "r"), r.clock.Now()}}
-	must(t, r.SetUsed(t.Context(), ended))
-	must(t, r.forgetRepository(t.Context(), unused))
-	r.tells(t, "while the image is in use")
-	must(t, r.Release(t.Context(), "scanner", key("app")))
-	must(t, r.forgetRepository(t.Context(), unused))
+	must(t, r.SetUsage(t.Context(), ended))
+	must(t, r.deleteRepository(t.Context(), unused))
+	r.expectChanges(t, "while the image is in use")
+	must(t, r.ReleaseImage(t.Context(), "scanner", key("app")))
+	must(t, r.deleteRepository(t.Context(), unused))
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
-	r.tells(t, "after it was forgotten", "New r CVE-2026-0001 High")
+	r.expectChanges(t, "after it was forgotten", "New r CVE-2026-0001 High")
 }
 
-// TestSweepForgetsWhatWasToldAndFixedLongAgo checks that announcements of findings that were fixed long ago are deleted with the
+// TestSweepDeletesAnnouncementsFixedLongAgo checks that announcements of findings that were fixed long ago are deleted with the
 // findings. Announcements of present findings, or of repositories that do not run, stay.
-func TestSweepForgetsWhatWasToldAndFixedLongAgo(t *testing.T) {
+func TestSweepDeletesAnnouncementsFixedLongAgo(t *testing.T) {
 	r := newReceiver(t)
-	r.filter.Settled = []string{"r", "other"}
+	r.filter.CompleteRepositories = []string{"r", "other"}
 	r.running(t, "app:1", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
 	r.running(t, "other", "other", vulnerable("CVE-2026-0003", "a"))
-	r.tells(t, "first", "New other CVE-2026-0003 High", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
-	must(t, r.Release(t.Context(), "scanner", key("app:1")))
-	must(t, r.Release(t.Context(), "scanner", key("other")))
+	r.expectChanges(t, "first", "New other CVE-2026-0003 High", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
+	must(t, r.ReleaseImage(t.Context(), "scanner", key("app:1")))
+	must(t, r.ReleaseImage(t.Context(), "scanner", key("other")))
 	r.running(t, "app:2", "r", vulnerable("CVE-2026-0002", "a"))
-	r.tells(t, "fixed", "Fixed r CVE-2026-0001 High")
+	r.expectChanges(t, "fixed", "Fixed r CVE-2026-0001 High")
 	told := func() (n int) {
 		must(t, r.reader.QueryRow(`SELECT count(*) FROM announcements`).Scan(&n))
 		return n
@@ -47,19 +47,19 @@ func TestSweepForgetsWhatWasToldAndFixedLongAgo(t *testing.T) {
 	r.clock.pass(time.Hour)
 	got[int](t)(r.Sweep(t.Context(), time.Time{}))
 	equal(t, "what was told, and an hour", told(), 2)
-	r.tells(t, "after the sweep")
-	r.searched(t, deleteFixedRecords, []any{1, 2}, "announcements_fixed (fixed_at<?)", "SEARCH announcements USING PRIMARY KEY")
+	r.expectChanges(t, "after the sweep")
+	r.requireIndexes(t, deleteFixedRecords, []any{1, 2}, "announcements_fixed (fixed_at<?)", "SEARCH announcements USING PRIMARY KEY")
 }
 
-// TestSweepForgetsRepositoriesThatStoppedRunning checks that half a year after a repository stops running, receivers no longer
+// TestSweepDeletesRepositoriesThatStoppedRunning checks that half a year after a repository stops running, receivers no longer
 // know it, unless it runs in between.
-func TestSweepForgetsRepositoriesThatStoppedRunning(t *testing.T) {
+func TestSweepDeletesRepositoriesThatStoppedRunning(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
 	r.running(t, "other", "other", vulnerable("CVE-2026-0003", "a"))
 	r.running(t, "clean", "clean")
-	r.tells(t, "first", "New other CVE-2026-0003 High", "New r CVE-2026-0001 High")
-	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{Repositories: []string{"clean"}}))
+	r.expectChanges(t, "first", "New other CVE-2026-0003 High", "New r CVE-2026-0001 High")
+	must(t, r.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{Repositories: []string{"clean"}}))
 	sweep := func() {
 		t.Helper()
 		got[int](t)(r.Sweep(t.Context(), time.Time{}))
@@ -69,7 +69,7 @@ func TestSweepForgetsRepositoriesThatStoppedRunning(t *testing.T) {
 		return got[[]string](t)(r.KnownRepositories(t.Context(), "scanner", "slack"))
 	}
 	for _, name := range []string{"app", "clean"} {
-		must(t, r.Release(t.Context(), "scanner", key(name)))
+		must(t, r.ReleaseImage(t.Context(), "scanner", key(name)))
 	}
 	sweep()
 	r.clock.pass(unusedFor - time.Minute)
@@ -77,8 +77,8 @@ func TestSweepForgetsRepositoriesThatStoppedRunning(t *testing.T) {
 	equal(t, "known, half a year later", known(), []string{"clean", "other", "r"})
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
 	sweep()
-	r.tells(t, "when it runs again in time")
-	must(t, r.Release(t.Context(), "scanner", key("app")))
+	r.expectChanges(t, "when it runs again in time")
+	must(t, r.ReleaseImage(t.Context(), "scanner", key("app")))
 	r.clock.pass(time.Hour)
 	sweep()
 	equal(t, "known, and an hour", known(), []string{"other", "r"})
@@ -89,8 +89,8 @@ func TestSweepForgetsRepositoriesThatStoppedRunning(t *testing.T) {
 	must(t, r.reader.QueryRow(`SELECT (SELECT count(*) FROM announcements) + (SELECT count(*) FROM unused_repositories)`).Scan(&left))
 	equal(t, "records left", left, 1)
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
-	r.tells(t, "when it runs again later", "New r CVE-2026-0001 High")
-	if plan := r.explained(t, selectUnusedRepositories, 1); strings.Contains(plan, "SCAN a\n") {
+	r.expectChanges(t, "when it runs again later", "New r CVE-2026-0001 High")
+	if plan := r.queryPlan(t, selectUnusedRepositories, 1); strings.Contains(plan, "SCAN a\n") {
 		t.Errorf("the announcements are read one by one:\n%s", plan)
 	}
 }

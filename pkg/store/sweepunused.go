@@ -32,8 +32,8 @@ const selectUnusedRepositories = `
 	LEFT JOIN unused_repositories u ON u.receiver_id = h.receiver_id AND u.repository = h.repository
 	WHERE is_used = (u.since IS NOT NULL) OR u.since < ?`
 
-// heardRepository is a repository that a receiver knows.
-type heardRepository struct {
+// knownRepository is a repository that a receiver knows.
+type knownRepository struct {
 	receiver   int64
 	repository string
 	// scanner and name identify the receiver.
@@ -46,11 +46,11 @@ type heardRepository struct {
 // sweepUnusedRepositories deletes what receivers know of repositories that have stopped running, unusedFor after a sweep first
 // saw that. A repository that runs again before that keeps its records.
 func (s *SQLite) sweepUnusedRepositories(ctx context.Context) error {
-	var changed []heardRepository
+	var changed []knownRepository
 	expired := millis{s.now().Add(-unusedFor)}
 	err := s.read(ctx, "list repositories that nothing runs", func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, selectUnusedRepositories, expired)
-		changed, err = collect(rows, err, func(rows *sql.Rows) (h heardRepository, err error) {
+		changed, err = collect(rows, err, func(rows *sql.Rows) (h knownRepository, err error) {
 			err = rows.Scan(&h.receiver, &h.repository, &h.scanner, &h.name, &h.since, &h.used)
 			return h, err
 		})
@@ -58,14 +58,14 @@ func (s *SQLite) sweepUnusedRepositories(ctx context.Context) error {
 	})
 	for _, h := range changed {
 		if err == nil {
-			err = s.followUse(ctx, h, expired.Time)
+			err = s.updateUse(ctx, h, expired.Time)
 		}
 	}
 	return err
 }
 
-// followUse records that a repository is used again or is unused, or deletes its records.
-func (s *SQLite) followUse(ctx context.Context, h heardRepository, expired time.Time) error {
+// updateUse records that a repository is used again or is unused, or deletes its records.
+func (s *SQLite) updateUse(ctx context.Context, h knownRepository, expired time.Time) error {
 	switch {
 	case h.used:
 		return s.write(ctx, "note that a repository runs again", func(ctx context.Context, tx *sql.Tx) error {
@@ -79,7 +79,7 @@ func (s *SQLite) followUse(ctx context.Context, h heardRepository, expired time.
 			return err
 		})
 	case h.since.Before(expired):
-		return s.forgetRepository(ctx, h)
+		return s.deleteRepository(ctx, h)
 	}
 	return nil
 }
@@ -97,10 +97,10 @@ const (
 		SELECT receiver_id, repository, canonical_id, package FROM announcements WHERE receiver_id = ? AND repository = ? LIMIT ?)`
 )
 
-// forgetRepository deletes a receiver's records of a repository in batches, the announcements first. If the repository runs again
+// deleteRepository deletes a receiver's records of a repository in batches, the announcements first. If the repository runs again
 // in between, it is still known, so it is not announced as new.
-func (s *SQLite) forgetRepository(ctx context.Context, h heardRepository) error {
-	defer s.quiet.told(h.scanner, h.name)
+func (s *SQLite) deleteRepository(ctx context.Context, h knownRepository) error {
+	defer s.unchanged.invalidate(h.scanner, h.name)
 	for last := int64(fixedBatch); last == fixedBatch; {
 		err := s.write(ctx, "forget a repository that nothing runs", func(ctx context.Context, tx *sql.Tx) error {
 			var used bool

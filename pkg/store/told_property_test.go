@@ -15,8 +15,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// seen is a present or a gone finding of an image.
-type seen struct {
+// modelFinding is a present or a gone finding of an image.
+type modelFinding struct {
 	finding.Finding
 	before finding.Severity
 	// gone is the data version that the finding disappeared with; empty while it is present. fixed means that other data confirmed
@@ -25,17 +25,17 @@ type seen struct {
 	fixed bool
 }
 
-// toldModel is a simple model of what is to be announced to a receiver, with the store that is compared with it.
-type toldModel struct {
+// announcementModel is a simple model of what is to be announced to a receiver, with the store that is compared with it.
+type announcementModel struct {
 	store  *SQLite
 	clock  *clock
-	filter NewsFilter
+	filter ChangeFilter
 
-	images    map[string]map[string]*seen // by image name and finding.Key
+	images    map[string]map[string]*modelFinding // by image name and finding.Key
 	exploited map[string]bool
 	used      map[string][]Workload
-	left      map[string]map[Workload]*leftModel // by image name and nameOf
-	records   map[AnnouncementKey]*toldRecord
+	left      map[string]map[Workload]*leftModel // by image name and containerKey
+	records   map[AnnouncementKey]*modelRecord
 	messages  int
 }
 
@@ -46,16 +46,16 @@ type leftModel struct {
 	ended, superseded bool
 }
 
-type toldRecord struct {
+type modelRecord struct {
 	severity            finding.Severity
 	fixable, exploited  bool
 	isFixed, isExcepted bool
 }
 
-var toldImages = []string{"one", "two"}
+var modelImageNames = []string{"one", "two"}
 
-func (m *toldModel) report(t *rapid.T) {
-	name := rapid.SampledFrom(toldImages).Draw(t, "image")
+func (m *announcementModel) report(t *rapid.T) {
+	name := rapid.SampledFrom(modelImageNames).Draw(t, "image")
 	data := rapid.SampledFrom([]string{"v1", "v2", "v3"}).Draw(t, "data")
 	findings := finding.Merge(rapid.SliceOfN(rapid.Custom(func(t *rapid.T) finding.Finding {
 		f := vulnerable(fmt.Sprintf("CVE-2026-000%d", rapid.IntRange(1, 3).Draw(t, "id")), "openssl",
@@ -84,7 +84,7 @@ func (m *toldModel) report(t *rapid.T) {
 				before = s.Severity
 			}
 		}
-		known[f.Key()] = &seen{Finding: f, before: before}
+		known[f.Key()] = &modelFinding{Finding: f, before: before}
 	}
 	for key, s := range known {
 		switch {
@@ -100,8 +100,8 @@ func (m *toldModel) report(t *rapid.T) {
 	}
 }
 
-func (m *toldModel) use(t *rapid.T) {
-	name := rapid.SampledFrom(toldImages).Draw(t, "image")
+func (m *announcementModel) use(t *rapid.T) {
+	name := rapid.SampledFrom(modelImageNames).Draw(t, "image")
 	workloads := distinctWorkloads(rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Workload {
 		w := workload(rapid.SampledFrom([]string{"a", "b"}).Draw(t, "workload"), rapid.SampledFrom([]string{"api", "web"}).Draw(t, "repository"))
 		w.Receivers = rapid.SampledFrom([]string{"", "slack", "mail", "gone"}).Draw(t, "receivers")
@@ -114,22 +114,22 @@ func (m *toldModel) use(t *rapid.T) {
 	if kept := rapid.IntRange(0, 3).Draw(t, "kept for minutes"); kept > 0 {
 		u.EndedSince = m.clock.Now().Add(-time.Duration(kept) * time.Minute)
 	}
-	m.try(t, m.store.SetUsed(context.Background(), u))
+	m.try(t, m.store.SetUsage(context.Background(), u))
 	m.leave(name, u)
 	m.used[name] = workloads
-	for _, other := range toldImages {
+	for _, other := range modelImageNames {
 		m.supersede(other)
 	}
 }
 
 // leave records which workloads have left an image.
-func (m *toldModel) leave(name string, u Used) {
+func (m *announcementModel) leave(name string, u ImageUsage) {
 	for _, w := range m.used[name] {
-		m.left[name][nameOf(w)] = &leftModel{Workload: w, at: m.clock.Now(), ended: w.Completes}
+		m.left[name][containerKey(w)] = &leftModel{Workload: w, at: m.clock.Now(), ended: w.Completes}
 	}
 	for key, l := range m.left[name] {
 		l.ended = l.ended && !l.at.Before(u.EndedSince)
-		runs := slices.ContainsFunc(u.Workloads, func(w Workload) bool { return nameOf(w) == key })
+		runs := slices.ContainsFunc(u.Workloads, func(w Workload) bool { return containerKey(w) == key })
 		if runs || !l.ended && len(u.Workloads) > 0 {
 			delete(m.left[name], key)
 		}
@@ -137,21 +137,21 @@ func (m *toldModel) leave(name string, u Used) {
 }
 
 // supersede marks the workloads of an image that run another one, or did so later.
-func (m *toldModel) supersede(name string) {
+func (m *announcementModel) supersede(name string) {
 	for key, l := range m.left[name] {
-		for _, other := range toldImages {
+		for _, other := range modelImageNames {
 			if other == name {
 				continue
 			}
 			later := m.left[other][key]
-			runs := slices.ContainsFunc(m.used[other], func(w Workload) bool { return nameOf(w) == key })
+			runs := slices.ContainsFunc(m.used[other], func(w Workload) bool { return containerKey(w) == key })
 			l.superseded = l.superseded || runs || later != nil && later.at.After(l.at)
 		}
 	}
 }
 
 // inUse returns the workloads that run an image, and those that have ended unless one has been rolled out to another image.
-func (m *toldModel) inUse(name string) []Workload {
+func (m *announcementModel) inUse(name string) []Workload {
 	inUse, replaced := slices.Clone(m.used[name]), false
 	for _, l := range m.left[name] {
 		replaced = replaced || l.superseded
@@ -167,7 +167,7 @@ func (m *toldModel) inUse(name string) []Workload {
 	return inUse
 }
 
-func (m *toldModel) except(t *rapid.T) {
+func (m *announcementModel) except(t *rapid.T) {
 	var exceptions []exception.Exception
 	for _, id := range rapid.SliceOfNDistinct(rapid.IntRange(1, 3), 0, 2, rapid.ID[int]).Draw(t, "excepted") {
 		exceptions = append(exceptions, exception.Exception{
@@ -180,15 +180,15 @@ func (m *toldModel) except(t *rapid.T) {
 
 // state is what is present of one announcement key.
 type state struct {
-	worst     *seen // of the findings that pass and are not suppressed
+	worst     *modelFinding // of the findings that pass and are not suppressed
 	workloads []Workload
 	// present and uncovered mean that there is any finding, whether it passes or not. there also counts findings that have
 	// disappeared with only one version of the data.
 	there, present, uncovered bool
 }
 
-// look returns what is present, and the workloads of each repository.
-func (m *toldModel) look() (map[AnnouncementKey]*state, map[string][]Workload) {
+// presentStates returns what is present, and the workloads of each repository.
+func (m *announcementModel) presentStates() (map[AnnouncementKey]*state, map[string][]Workload) {
 	states, running := make(map[AnnouncementKey]*state), make(map[string][]Workload)
 	for name := range m.used {
 		all := m.inUse(name)
@@ -213,12 +213,12 @@ func (m *toldModel) look() (map[AnnouncementKey]*state, map[string][]Workload) {
 			}
 		}
 	}
-	m.lookBeside(states)
+	m.addOtherImages(states)
 	return states, running
 }
 
-// lookBeside adds what is present in images that do not concern the receiver, or that nothing runs now.
-func (m *toldModel) lookBeside(states map[AnnouncementKey]*state) {
+// addOtherImages adds what is present in images that do not concern the receiver, or that nothing runs now.
+func (m *announcementModel) addOtherImages(states map[AnnouncementKey]*state) {
 	beside := func(name string, w Workload) {
 		for _, s := range m.images[name] {
 			key := AnnouncementKey{w.Repository, s.ID, s.Package.Name}
@@ -242,19 +242,19 @@ func (m *toldModel) lookBeside(states map[AnnouncementKey]*state) {
 	}
 }
 
-func (st *state) add(s *seen, m *toldModel, names []exception.Image, workloads []Workload) {
+func (st *state) add(s *modelFinding, m *announcementModel, names []exception.Image, workloads []Workload) {
 	st.there = st.there || !s.fixed
 	if s.gone != "" {
 		return
 	}
 	st.present = true
-	if m.filter.Exceptions.CoveringAll(names, s.Finding) != nil {
+	if m.filter.Exceptions.SuppressedUnderAllNames(names, s.Finding) != nil {
 		return
 	}
 	st.uncovered = true
 	now := *s
 	now.KnownExploited = m.exploited[s.ID]
-	if !passes(now.Finding, NewsFilter{MinSeverity: m.filter.threshold(), Unknown: m.filter.Unknown, OnlyFixable: m.filter.OnlyFixable}) {
+	if !passes(now.Finding, ChangeFilter{MinSeverity: m.filter.threshold(), Unknown: m.filter.Unknown, OnlyFixable: m.filter.OnlyFixable}) {
 		return
 	}
 	if st.worst == nil || cmp.Or(finding.Worse(now.Finding, st.worst.Finding), cmp.Compare(now.before, st.worst.before)) < 0 {
@@ -263,13 +263,13 @@ func (st *state) add(s *seen, m *toldModel, names []exception.Image, workloads [
 	st.workloads = distinctWorkloads(append(st.workloads, workloads...))
 }
 
-func (m *toldModel) wants(c Change) bool { return slices.Contains(m.filter.Changes, c) }
+func (m *announcementModel) wants(c Change) bool { return slices.Contains(m.filter.Changes, c) }
 
 // check compares the changes to announce, after changes that are not announced have been recorded on both sides.
-func (m *toldModel) check(t *rapid.T) {
-	m.try(t, m.store.FollowUp(context.Background(), "scanner", "slack", m.filter, FollowAll))
-	states, running := m.look()
-	want := make(map[AnnouncementKey]News)
+func (m *announcementModel) check(t *rapid.T) {
+	m.try(t, m.store.UpdateAnnouncements(context.Background(), "scanner", "slack", m.filter, UpdateAll))
+	states, running := m.presentStates()
+	want := make(map[AnnouncementKey]FindingChange)
 	for key, st := range states {
 		if n, is := m.newsOf(key, st); is {
 			want[key] = n
@@ -277,23 +277,23 @@ func (m *toldModel) check(t *rapid.T) {
 	}
 	for key, r := range m.records {
 		st := states[key]
-		if r.isFixed || running[key.Repository] == nil || !slices.Contains(m.filter.Settled, key.Repository) || st != nil && st.there {
+		if r.isFixed || running[key.Repository] == nil || !slices.Contains(m.filter.CompleteRepositories, key.Repository) || st != nil && st.there {
 			continue
 		}
 		if r.isExcepted || !m.wants(ChangeFixed) {
 			r.isFixed, r.isExcepted = true, false
 			continue
 		}
-		want[key] = News{
+		want[key] = FindingChange{
 			Change: ChangeFixed, Repository: key.Repository, SeverityBefore: r.severity, Workloads: running[key.Repository],
 			Finding: finding.Finding{ID: key.ID, Severity: r.severity, Package: finding.Package{Name: key.Package}},
 		}
 	}
-	news, total, err := m.store.News(context.Background(), "scanner", "slack", m.filter, 0)
+	news, total, err := m.store.PendingChanges(context.Background(), "scanner", "slack", m.filter, 0)
 	m.try(t, err)
-	got := make(map[AnnouncementKey]News)
+	got := make(map[AnnouncementKey]FindingChange)
 	for _, n := range news {
-		key := saidOf(n).AnnouncementKey
+		key := announcedFinding(n).AnnouncementKey
 		if _, twice := got[key]; twice {
 			t.Fatalf("%v comes twice", key)
 		}
@@ -302,26 +302,26 @@ func (m *toldModel) check(t *rapid.T) {
 	}
 	compare(t, "news", got, want)
 	compare(t, "total", total, len(want))
-	_, total, err = m.store.News(context.Background(), "scanner", "slack", m.filter, 1)
+	_, total, err = m.store.PendingChanges(context.Background(), "scanner", "slack", m.filter, 1)
 	m.try(t, err)
 	compare(t, "total of what is only counted", total, len(want))
 }
 
-// newsOf returns the change to announce for one key, and records a change that is not announced.
-func (m *toldModel) newsOf(key AnnouncementKey, st *state) (News, bool) {
+// changesOf returns the change to announce for one key, and records a change that is not announced.
+func (m *announcementModel) newsOf(key AnnouncementKey, st *state) (FindingChange, bool) {
 	r := m.records[key]
 	if r != nil && st.present && !st.uncovered {
 		r.isExcepted, r.isFixed = true, false
 	}
 	if st.worst == nil {
-		return News{}, false
+		return FindingChange{}, false
 	}
 	f := st.worst.Finding
-	n := News{Repository: key.Repository, Finding: f, SeverityBefore: st.worst.before, Workloads: st.workloads}
+	n := FindingChange{Repository: key.Repository, Finding: f, SeverityBefore: st.worst.before, Workloads: st.workloads}
 	if r != nil {
 		n.SeverityBefore, n.ExceptionEnded = r.severity, r.isExcepted
 	}
-	record := &toldRecord{severity: f.Severity, fixable: f.Fixable(), exploited: f.KnownExploited}
+	record := &modelRecord{severity: f.Severity, fixable: f.Fixable(), exploited: f.KnownExploited}
 	switch {
 	case r == nil && st.worst.before < f.Severity:
 		n.Change = ChangeEscalated
@@ -345,7 +345,7 @@ func (m *toldModel) newsOf(key AnnouncementKey, st *state) (News, bool) {
 }
 
 // changed handles findings that were announced and are still present.
-func (m *toldModel) changed(n *News, r *toldRecord) bool {
+func (m *announcementModel) changed(n *FindingChange, r *modelRecord) bool {
 	f, least := n.Finding, m.filter.threshold()
 	told := false
 	if f.KnownExploited && !r.exploited || f.Severity >= least && r.severity < least {
@@ -367,58 +367,58 @@ func (m *toldModel) changed(n *News, r *toldRecord) bool {
 	return told
 }
 
-// tell announces some of the changes.
-func (m *toldModel) tell(t *rapid.T) {
+// announce announces some of the changes.
+func (m *announcementModel) announce(t *rapid.T) {
 	m.check(t)
-	news, _, err := m.store.News(context.Background(), "scanner", "slack", m.filter, rapid.IntRange(0, 3).Draw(t, "limit"))
+	news, _, err := m.store.PendingChanges(context.Background(), "scanner", "slack", m.filter, rapid.IntRange(0, 3).Draw(t, "limit"))
 	m.try(t, err)
 	m.messages++
-	said := Announced{DigestID: fmt.Sprint(m.messages)}
+	said := Announcement{MessageID: fmt.Sprint(m.messages)}
 	for _, n := range news {
-		s := saidOf(n)
-		said.Said = append(said.Said, s)
-		m.records[s.AnnouncementKey] = &toldRecord{severity: s.Severity, fixable: s.Fixable, exploited: s.KnownExploited, isFixed: s.Change == ChangeFixed}
+		s := announcedFinding(n)
+		said.Findings = append(said.Findings, s)
+		m.records[s.AnnouncementKey] = &modelRecord{severity: s.Severity, fixable: s.Fixable, exploited: s.KnownExploited, isFixed: s.Change == ChangeFixed}
 	}
-	m.try(t, m.store.MarkAnnounced(context.Background(), "scanner", "slack", said))
+	m.try(t, m.store.RecordAnnouncement(context.Background(), "scanner", "slack", said))
 }
 
-// tellAll announces everything in a summary.
-func (m *toldModel) tellAll(t *rapid.T) {
+// announceAll announces everything in a summary.
+func (m *announcementModel) announceAll(t *rapid.T) {
 	m.check(t)
 	present, err := m.store.Present(context.Background(), "scanner", "slack", m.filter, 3)
 	m.try(t, err)
 	m.messages++
-	m.try(t, m.store.MarkAnnounced(context.Background(), "scanner", "slack", Announced{
-		DigestID: fmt.Sprint(m.messages), All: &All{Filter: m.filter, Moment: present.Moment},
+	m.try(t, m.store.RecordAnnouncement(context.Background(), "scanner", "slack", Announcement{
+		MessageID: fmt.Sprint(m.messages), Snapshot: &FilteredSnapshot{Filter: m.filter, SnapshotID: present.SnapshotID},
 	}))
-	states, _ := m.look()
+	states, _ := m.presentStates()
 	for key, st := range states {
 		if st.worst != nil {
 			f := st.worst.Finding
-			m.records[key] = &toldRecord{severity: f.Severity, fixable: f.Fixable(), exploited: f.KnownExploited}
+			m.records[key] = &modelRecord{severity: f.Severity, fixable: f.Fixable(), exploited: f.KnownExploited}
 		}
 	}
 }
 
-// settled fails the test if FollowUp has anything to write when it is called again.
-func (m *toldModel) settled(t *rapid.T) {
+// requireNothingToUpdate fails the test if UpdateAnnouncements has anything to write when it is called again.
+func (m *announcementModel) requireNothingToUpdate(t *rapid.T) {
 	m.check(t)
 	beside, err := OpenSQLiteReadOnly(m.store.path)
 	m.try(t, err)
 	defer beside.Close()
 	beside.now = m.store.now
-	m.try(t, beside.FollowUp(context.Background(), "scanner", "slack", m.filter, FollowAll))
+	m.try(t, beside.UpdateAnnouncements(context.Background(), "scanner", "slack", m.filter, UpdateAll))
 }
 
-func (m *toldModel) try(t *rapid.T, err error) {
+func (m *announcementModel) try(t *rapid.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestWhatIsToldAgreesWithAPlainModel checks that after any sequence of reports, exceptions, announcements and rollouts, the
+// TestAnnouncementsAgreeWithModel checks that after any sequence of reports, exceptions, announcements and rollouts, the
 // store announces exactly what the model announces.
-func TestWhatIsToldAgreesWithAPlainModel(t *testing.T) {
+func TestAnnouncementsAgreeWithModel(t *testing.T) {
 	folder := t.TempDir()
 	stores := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -429,28 +429,28 @@ func TestWhatIsToldAgreesWithAPlainModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		m := &toldModel{
-			store: s, clock: clock, images: make(map[string]map[string]*seen), exploited: make(map[string]bool),
-			used: make(map[string][]Workload), left: map[string]map[Workload]*leftModel{"one": {}, "two": {}}, records: make(map[AnnouncementKey]*toldRecord),
+		m := &announcementModel{
+			store: s, clock: clock, images: make(map[string]map[string]*modelFinding), exploited: make(map[string]bool),
+			used: make(map[string][]Workload), left: map[string]map[Workload]*leftModel{"one": {}, "two": {}}, records: make(map[AnnouncementKey]*modelRecord),
 		}
 		m.filter = drawFilter(t)
 		m.filter.Changes = append([]Change{}, rapid.SliceOfNDistinct(rapid.SampledFrom(
 			[]Change{ChangeNew, ChangeFixAvailable, ChangeEscalated, ChangeRegressed, ChangeFixed}), 0, 5, rapid.ID[Change]).Draw(t, "changes")...)
-		m.filter.Settled = rapid.SampledFrom([][]string{nil, {"api"}, {"api", "web"}}).Draw(t, "settled")
+		m.filter.CompleteRepositories = rapid.SampledFrom([][]string{nil, {"api"}, {"api", "web"}}).Draw(t, "settled")
 		if rapid.Bool().Draw(t, "route") {
 			m.filter.Route = &Route{Receiver: "slack", Known: []string{"slack", "mail"}, Unassigned: rapid.Bool().Draw(t, "unassigned")}
 		}
-		for _, name := range toldImages {
-			m.try(t, s.SaveCatalogue(context.Background(), catalogued(name, s.now()), nil))
-			m.try(t, s.SetUsed(context.Background(), used("scanner", name, workload("a", "api"))))
+		for _, name := range modelImageNames {
+			m.try(t, s.SaveCatalog(context.Background(), catalogOf(name, s.now()), nil))
+			m.try(t, s.SetUsage(context.Background(), used("scanner", name, workload("a", "api"))))
 			m.used[name] = []Workload{workload("a", "api")}
-			m.images[name] = make(map[string]*seen)
+			m.images[name] = make(map[string]*modelFinding)
 			_, err := s.SaveReport(context.Background(), report(name), "")
 			m.try(t, err)
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"report": m.report, "report again": m.report, "use": m.use, "except": m.except, "tell": m.tell, "sum up": m.tellAll,
-			"": m.settled,
+			"report": m.report, "report again": m.report, "use": m.use, "except": m.except, "tell": m.announce, "sum up": m.announceAll,
+			"": m.requireNothingToUpdate,
 		})
 	})
 }

@@ -12,34 +12,34 @@ import (
 )
 
 // everything is a filter of all changes.
-func everything(f *NewsFilter) {
+func everything(f *ChangeFilter) {
 	f.Changes = []Change{ChangeNew, ChangeFixAvailable, ChangeEscalated, ChangeRegressed, ChangeFixed}
 }
 
-func only(changes ...Change) func(*NewsFilter) {
-	return func(f *NewsFilter) { f.Changes = append([]Change{}, changes...) }
+func only(changes ...Change) func(*ChangeFilter) {
+	return func(f *ChangeFilter) { f.Changes = append([]Change{}, changes...) }
 }
 
 // receiver is the receiver "slack", which is notified of high severity or worse.
 type receiver struct {
 	fixture
-	filter   NewsFilter
+	filter   ChangeFilter
 	messages int
 }
 
-func newReceiver(t *testing.T, changes ...func(*NewsFilter)) *receiver {
-	f := NewsFilter{MinSeverity: finding.High, Unknown: UnknownNever, Settled: []string{"r"}}
-	for _, change := range append([]func(*NewsFilter){everything}, changes...) {
+func newReceiver(t *testing.T, changes ...func(*ChangeFilter)) *receiver {
+	f := ChangeFilter{MinSeverity: finding.High, Unknown: UnknownNever, CompleteRepositories: []string{"r"}}
+	for _, change := range append([]func(*ChangeFilter){everything}, changes...) {
 		change(&f)
 	}
 	return &receiver{fixture: newStore(t), filter: f}
 }
 
-// news returns the changes to announce, in short form.
-func (r *receiver) news(t *testing.T) []string {
+// changes returns the changes to announce, in short form.
+func (r *receiver) changes(t *testing.T) []string {
 	t.Helper()
-	must(t, r.FollowUp(t.Context(), "scanner", "slack", r.filter, FollowAll))
-	news, total, err := r.News(t.Context(), "scanner", "slack", r.filter, 0)
+	must(t, r.UpdateAnnouncements(t.Context(), "scanner", "slack", r.filter, UpdateAll))
+	news, total, err := r.PendingChanges(t.Context(), "scanner", "slack", r.filter, 0)
 	must(t, err)
 	equal(t, "total", total, len(news))
 	var all []string
@@ -55,50 +55,50 @@ func (r *receiver) news(t *testing.T) []string {
 	}
 	// Changes beyond the limit are only counted. The total must be the same.
 	if len(news) > 0 {
-		_, counted, err := r.News(t.Context(), "scanner", "slack", r.filter, 1)
+		_, counted, err := r.PendingChanges(t.Context(), "scanner", "slack", r.filter, 1)
 		must(t, err)
 		equal(t, "counted", counted, total)
 	}
 	return all
 }
 
-// tell announces all changes.
-func (r *receiver) tell(t *testing.T) {
+// announce announces all changes.
+func (r *receiver) announce(t *testing.T) {
 	t.Helper()
-	news, _, err := r.News(t.Context(), "scanner", "slack", r.filter, 0)
+	news, _, err := r.PendingChanges(t.Context(), "scanner", "slack", r.filter, 0)
 	must(t, err)
 	r.messages++
-	said := Announced{DigestID: fmt.Sprint(r.messages), Log: &Message{Body: []byte("{}")}}
+	said := Announcement{MessageID: fmt.Sprint(r.messages), LogEntry: &Message{Body: []byte("{}")}}
 	for _, n := range news {
-		said.Said = append(said.Said, saidOf(n))
+		said.Findings = append(said.Findings, announcedFinding(n))
 	}
-	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", said))
+	must(t, r.RecordAnnouncement(t.Context(), "scanner", "slack", said))
 }
 
-func saidOf(n News) Said {
+func announcedFinding(n FindingChange) AnnouncedFinding {
 	f := n.Finding
-	return Said{
+	return AnnouncedFinding{
 		AnnouncementKey: AnnouncementKey{Repository: n.Repository, ID: f.ID, Package: f.Package.Name},
 		Change:          n.Change, Severity: f.Severity, Fixable: f.Fixable(), KnownExploited: f.KnownExploited, Aliases: f.Aliases,
 	}
 }
 
-// tells checks that there are exactly these changes, announces them, and checks that there are none left.
-func (r *receiver) tells(t *testing.T, what string, want ...string) {
+// expectChanges checks that there are exactly these changes, announces them, and checks that there are none left.
+func (r *receiver) expectChanges(t *testing.T, what string, want ...string) {
 	t.Helper()
-	equal(t, what, r.news(t), want)
-	r.tell(t)
-	equal(t, what+", told", r.news(t), []string(nil))
-	r.settled(t)
+	equal(t, what, r.changes(t), want)
+	r.announce(t)
+	equal(t, what+", told", r.changes(t), []string(nil))
+	r.requireNothingToUpdate(t)
 }
 
-// settled fails the test if FollowUp has anything to write when it is called again.
-func (r *receiver) settled(t *testing.T) {
+// requireNothingToUpdate fails the test if UpdateAnnouncements has anything to write when it is called again.
+func (r *receiver) requireNothingToUpdate(t *testing.T) {
 	t.Helper()
 	beside := got[*SQLite](t)(OpenSQLiteReadOnly(r.path))
 	defer beside.Close()
 	beside.now = r.clock.Now
-	must(t, beside.FollowUp(t.Context(), "scanner", "slack", r.filter, FollowAll))
+	must(t, beside.UpdateAnnouncements(t.Context(), "scanner", "slack", r.filter, UpdateAll))
 }
 
 // except returns an exception of a vulnerability, in some images if any are named.
@@ -106,8 +106,8 @@ func except(id string, images ...string) exception.Set {
 	return exception.NewSet([]exception.Exception{{UID: "exception of " + id, Vulnerabilities: []string{id}, Images: images}}, newClock().Now())
 }
 
-// TestChangesAreTold checks that each change is announced once, and nothing else is.
-func TestChangesAreTold(t *testing.T) {
+// TestChangesAreAnnounced checks that each change is announced once, and nothing else is.
+func TestChangesAreAnnounced(t *testing.T) {
 	const id = "CVE-2026-0001"
 	high := vulnerable(id, "a")
 	with := func(changes ...func(*finding.Finding)) finding.Finding { return vulnerable(id, "a", changes...) }
@@ -117,7 +117,7 @@ func TestChangesAreTold(t *testing.T) {
 		want     []string
 	}
 	for name, test := range map[string]struct {
-		filter func(*NewsFilter)
+		filter func(*ChangeFilter)
 		steps  []step
 	}{
 		"a fix": {steps: []step{
@@ -166,7 +166,7 @@ func TestChangesAreTold(t *testing.T) {
 			{"first", []finding.Finding{high}, []string{"New r CVE-2026-0001 High"}},
 			{"both", []finding.Finding{with(exploited, fixed)}, []string{"FixAvailable r CVE-2026-0001 High"}},
 		}},
-		"by default": {filter: func(f *NewsFilter) { f.Changes = nil }, steps: []step{
+		"by default": {filter: func(f *ChangeFilter) { f.Changes = nil }, steps: []step{
 			{"first", []finding.Finding{high}, []string{"New r CVE-2026-0001 High"}},
 			{"a fix", []finding.Finding{with(fixed)}, []string{"FixAvailable r CVE-2026-0001 High"}},
 			{"exploited", []finding.Finding{with(fixed, exploited)}, []string{"Escalated r CVE-2026-0001 High"}},
@@ -181,12 +181,12 @@ func TestChangesAreTold(t *testing.T) {
 			if test.filter != nil {
 				test.filter(&r.filter)
 			}
-			r.catalogue(t, "app", "beside")
+			r.saveCatalogs(t, "app", "beside")
 			r.use(t, "scanner", "app", workload("app", "r"))
 			r.use(t, "scanner", "beside", workload("app", "r"))
 			for _, step := range test.steps {
 				r.report(t, "app", step.findings...)
-				r.tells(t, step.what, step.want...)
+				r.expectChanges(t, step.what, step.want...)
 			}
 		})
 	}
@@ -197,35 +197,35 @@ func TestChangesAreTold(t *testing.T) {
 func TestFixedByARollout(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app:1", "r", vulnerable("CVE-2026-0001", "a", aliases("GHSA-1")), vulnerable("CVE-2026-0002", "a"))
-	r.tells(t, "first", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
+	r.expectChanges(t, "first", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
 
 	r.running(t, "app:2", "r", vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
-	equal(t, "as long as the image before runs", r.news(t), []string(nil))
-	must(t, r.Release(t.Context(), "scanner", key("app:1")))
-	settled := r.filter.Settled
-	r.filter.Settled = nil
-	equal(t, "as long as an image has no result", r.news(t), []string(nil))
-	r.filter.Settled = settled
-	must(t, r.FollowUp(t.Context(), "scanner", "slack", r.filter, FollowAll))
-	news, _, err := r.News(t.Context(), "scanner", "slack", r.filter, 0)
+	equal(t, "as long as the image before runs", r.changes(t), []string(nil))
+	must(t, r.ReleaseImage(t.Context(), "scanner", key("app:1")))
+	settled := r.filter.CompleteRepositories
+	r.filter.CompleteRepositories = nil
+	equal(t, "as long as an image has no result", r.changes(t), []string(nil))
+	r.filter.CompleteRepositories = settled
+	must(t, r.UpdateAnnouncements(t.Context(), "scanner", "slack", r.filter, UpdateAll))
+	news, _, err := r.PendingChanges(t.Context(), "scanner", "slack", r.filter, 0)
 	must(t, err)
-	equal(t, "what is fixed", news, []News{{
+	equal(t, "what is fixed", news, []FindingChange{{
 		Change: ChangeFixed, Repository: "r", SeverityBefore: finding.High, Workloads: []Workload{workload("runs app:2", "r")},
 		Finding: finding.Finding{ID: "CVE-2026-0001", Aliases: []string{"GHSA-1"}, Severity: finding.High, Package: finding.Package{Name: "a"}},
 	}})
-	r.tells(t, "fixed", "Fixed r CVE-2026-0001 High")
+	r.expectChanges(t, "fixed", "Fixed r CVE-2026-0001 High")
 
 	r.use(t, "scanner", "app:1", workload("runs app:1", "r"))
-	r.tells(t, "rolled back", "Regressed r CVE-2026-0001 High")
-	must(t, r.Release(t.Context(), "scanner", key("app:1")))
-	r.tells(t, "fixed again", "Fixed r CVE-2026-0001 High")
+	r.expectChanges(t, "rolled back", "Regressed r CVE-2026-0001 High")
+	must(t, r.ReleaseImage(t.Context(), "scanner", key("app:1")))
+	r.expectChanges(t, "fixed again", "Fixed r CVE-2026-0001 High")
 }
 
 // TestFixedByData checks that a finding is fixed when a second version of the data lacks it too, but never during an anomaly.
 func TestFixedByData(t *testing.T) {
 	r := newReceiver(t)
 	cve := vulnerable("CVE-2026-0001", "a")
-	r.catalogue(t, "app")
+	r.saveCatalogs(t, "app")
 	r.use(t, "scanner", "app", workload("app", "r"))
 	for _, step := range []struct {
 		data     string
@@ -241,39 +241,39 @@ func TestFixedByData(t *testing.T) {
 		{"v6", []finding.Finding{cve}, []string{"Regressed r CVE-2026-0001 High"}},
 	} {
 		r.reportBy(t, step.data, "app", step.findings...)
-		r.tells(t, "with "+step.data, step.want...)
+		r.expectChanges(t, "with "+step.data, step.want...)
 	}
 	many := manyFindings(100, 0)
 	for i := range many {
 		many[i].Severity, many[i].KnownExploited = finding.Low, false
 	}
 	r.reportBy(t, "v7", "app", append(many, cve)...)
-	r.tells(t, "many more, of low severity")
+	r.expectChanges(t, "many more, of low severity")
 	r.reportBy(t, "v8", "app")
 	r.reportBy(t, "v9", "app")
 	if got[*DataAnomaly](t)(r.DataAnomaly(t.Context(), "scanner", grype)) == nil {
 		t.Fatal("the data is not suspect")
 	}
-	r.tells(t, "all is gone at once")
+	r.expectChanges(t, "all is gone at once")
 	r.filter.Changes = []Change{ChangeRegressed}
-	r.tells(t, "without a word")
+	r.expectChanges(t, "without a word")
 	everything(&r.filter)
 	r.clock.pass(quarantine + time.Hour)
-	r.tells(t, "it did not come back", "Fixed r CVE-2026-0001 High")
+	r.expectChanges(t, "it did not come back", "Fixed r CVE-2026-0001 High")
 }
 
 func TestARepositoryThatDoesNotRunIsNotFixed(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
-	r.tells(t, "first", "New r CVE-2026-0001 High")
+	r.expectChanges(t, "first", "New r CVE-2026-0001 High")
 	r.use(t, "scanner", "app")
-	r.tells(t, "scaled to nothing")
+	r.expectChanges(t, "scaled to nothing")
 	r.use(t, "scanner", "app", workload("runs app", "r"))
-	r.tells(t, "and back")
+	r.expectChanges(t, "and back")
 }
 
-// TestLeavingFixesNothing checks that an image that nothing runs for a while fixes nothing, unless its workloads run another one.
-func TestLeavingFixesNothing(t *testing.T) {
+// TestIdleImagesFixNothing checks that an image that nothing runs for a while fixes nothing, unless its workloads run another one.
+func TestIdleImagesFixNothing(t *testing.T) {
 	const id = "CVE-2026-0001"
 	job := workload("nightly", "r")
 	for name, changes := range map[string][]Change{"who hears of all": nil, "who hears of the default": {ChangeNew, ChangeRegressed}} {
@@ -283,38 +283,38 @@ func TestLeavingFixesNothing(t *testing.T) {
 				r.filter.Changes = changes
 			}
 			r.running(t, "server", "r")
-			r.catalogue(t, "job")
+			r.saveCatalogs(t, "job")
 			r.use(t, "scanner", "job", job)
 			r.report(t, "job", vulnerable(id, "a"))
-			r.tells(t, "first", "New r CVE-2026-0001 High")
+			r.expectChanges(t, "first", "New r CVE-2026-0001 High")
 			for range 3 {
 				r.use(t, "scanner", "job")
-				r.tells(t, "between two runs")
+				r.expectChanges(t, "between two runs")
 				r.use(t, "scanner", "job", job)
-				r.tells(t, "another run")
+				r.expectChanges(t, "another run")
 			}
 			r.use(t, "scanner", "job")
 			r.running(t, "job:2", "r")
-			r.tells(t, "others run a new one")
+			r.expectChanges(t, "others run a new one")
 			r.use(t, "scanner", "job:2", job)
 			want := []string{"Fixed r CVE-2026-0001 High"}
 			if changes != nil {
 				want = nil
 			}
-			r.tells(t, "it runs the new one", want...)
+			r.expectChanges(t, "it runs the new one", want...)
 			r.use(t, "scanner", "job", job)
-			r.tells(t, "and the one before", "Regressed r CVE-2026-0001 High")
+			r.expectChanges(t, "and the one before", "Regressed r CVE-2026-0001 High")
 		})
 	}
 	t.Run("for good", func(t *testing.T) {
 		r := newReceiver(t)
 		r.running(t, "server", "r")
 		r.running(t, "job", "r", vulnerable(id, "a"))
-		r.tells(t, "first", "New r CVE-2026-0001 High")
+		r.expectChanges(t, "first", "New r CVE-2026-0001 High")
 		r.use(t, "scanner", "job")
-		r.tells(t, "it may come back")
-		must(t, r.Release(t.Context(), "scanner", key("job")))
-		r.tells(t, "it is kept no longer", "Fixed r CVE-2026-0001 High")
+		r.expectChanges(t, "it may come back")
+		must(t, r.ReleaseImage(t.Context(), "scanner", key("job")))
+		r.expectChanges(t, "it is kept no longer", "Fixed r CVE-2026-0001 High")
 	})
 }
 
@@ -324,40 +324,40 @@ func TestWorkloadsThatGoToAnotherReceiverFixNothing(t *testing.T) {
 	r.filter.Route = &Route{Receiver: "slack", Known: []string{"slack", "mail"}, Unassigned: true}
 	r.running(t, "app:1", "r")
 	r.running(t, "app:2", "r", vulnerable("CVE-2026-0001", "a"))
-	r.tells(t, "first", "New r CVE-2026-0001 High")
+	r.expectChanges(t, "first", "New r CVE-2026-0001 High")
 	moved := workload("runs app:2", "r")
 	moved.Receivers = "mail"
 	r.use(t, "scanner", "app:2", moved)
-	r.tells(t, "moved")
+	r.expectChanges(t, "moved")
 	r.use(t, "scanner", "app:2", workload("runs app:2", "r"))
-	r.tells(t, "and back")
+	r.expectChanges(t, "and back")
 	r.use(t, "scanner", "app:2", moved)
 	r.report(t, "app:2")
-	r.tells(t, "missing once")
+	r.expectChanges(t, "missing once")
 	r.reportBy(t, "v2", "app:2")
-	r.tells(t, "fixed there", "Fixed r CVE-2026-0001 High")
+	r.expectChanges(t, "fixed there", "Fixed r CVE-2026-0001 High")
 }
 
-// TestFixedWithoutAWord checks that a receiver that does not want ChangeFixed is notified when the finding regresses.
-func TestFixedWithoutAWord(t *testing.T) {
+// TestFixedWithoutNotification checks that a receiver that does not want ChangeFixed is notified when the finding regresses.
+func TestFixedWithoutNotification(t *testing.T) {
 	r := newReceiver(t, only(ChangeNew, ChangeRegressed))
 	r.running(t, "app:1", "r", vulnerable("CVE-2026-0001", "a"))
-	r.tells(t, "first", "New r CVE-2026-0001 High")
-	must(t, r.Release(t.Context(), "scanner", key("app:1")))
+	r.expectChanges(t, "first", "New r CVE-2026-0001 High")
+	must(t, r.ReleaseImage(t.Context(), "scanner", key("app:1")))
 	r.running(t, "app:2", "r")
-	r.tells(t, "fixed")
+	r.expectChanges(t, "fixed")
 	r.use(t, "scanner", "app:1", workload("runs app:1", "r"))
-	r.tells(t, "back", "Regressed r CVE-2026-0001 High")
+	r.expectChanges(t, "back", "Regressed r CVE-2026-0001 High")
 
 	r.filter.Changes = []Change{ChangeNew}
-	must(t, r.Release(t.Context(), "scanner", key("app:1")))
-	r.tells(t, "fixed once more")
+	must(t, r.ReleaseImage(t.Context(), "scanner", key("app:1")))
+	r.expectChanges(t, "fixed once more")
 	r.use(t, "scanner", "app:1", workload("runs app:1", "r"))
-	r.tells(t, "back without a word")
+	r.expectChanges(t, "back without a word")
 }
 
-// TestAnotherIDIsNoNews checks that an announcement still holds under another ID, whichever way the ID changes.
-func TestAnotherIDIsNoNews(t *testing.T) {
+// TestAnotherIDIsNoChange checks that an announcement still holds under another ID, whichever way the ID changes.
+func TestAnotherIDIsNoChange(t *testing.T) {
 	cve, ghsa := "CVE-2026-0001", "GHSA-aaaa"
 	for name, test := range map[string]struct{ before, after finding.Finding }{
 		"the new one has the old one as an alias": {vulnerable(ghsa, "a"), vulnerable(cve, "a", aliases(ghsa))},
@@ -369,15 +369,15 @@ func TestAnotherIDIsNoNews(t *testing.T) {
 			r := newReceiver(t)
 			r.running(t, "app", "r", test.before)
 			r.running(t, "app:2", "r", test.before)
-			r.tells(t, "first", "New r "+test.before.ID+" High")
+			r.expectChanges(t, "first", "New r "+test.before.ID+" High")
 			r.report(t, "app", test.after)
-			r.tells(t, "one image has the other id")
+			r.expectChanges(t, "one image has the other id")
 			r.report(t, "app:2", test.after)
-			r.tells(t, "both have it")
+			r.expectChanges(t, "both have it")
 			r.report(t, "app", test.before)
-			r.tells(t, "back in one")
+			r.expectChanges(t, "back in one")
 			r.report(t, "app:2", test.before)
-			r.tells(t, "back in both")
+			r.expectChanges(t, "back in both")
 			// There is one record, by the ID that is present.
 			equal(t, "known repositories", got[[]string](t)(r.KnownRepositories(t.Context(), "scanner", "slack")), []string{"r"})
 			var records int
@@ -411,9 +411,9 @@ func TestLinksAreDirect(t *testing.T) {
 func TestAnotherIDWithAFix(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app", "r", vulnerable("GHSA-aaaa", "a"))
-	r.tells(t, "first", "New r GHSA-aaaa High")
+	r.expectChanges(t, "first", "New r GHSA-aaaa High")
 	r.report(t, "app", vulnerable("CVE-2026-0001", "a", aliases("GHSA-aaaa"), fixed))
-	r.tells(t, "another id and a fix", "FixAvailable r CVE-2026-0001 High")
+	r.expectChanges(t, "another id and a fix", "FixAvailable r CVE-2026-0001 High")
 }
 
 // TestAnAdvisoryInCommonLinksNothing checks that a common advisory does not link two vulnerabilities, since it covers several.
@@ -421,10 +421,10 @@ func TestAnotherIDWithAFix(t *testing.T) {
 func TestAnAdvisoryInCommonLinksNothing(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a", aliases("RHSA-2026:1")))
-	r.tells(t, "first", "New r CVE-2026-0001 High")
+	r.expectChanges(t, "first", "New r CVE-2026-0001 High")
 	r.report(t, "app", vulnerable("CVE-2026-0001", "a", aliases("RHSA-2026:1")), vulnerable("CVE-2026-0002", "a", aliases("RHSA-2026:1")),
 		vulnerable("CVE-2026-0003", "b", aliases("CVE-2026-0001")))
-	r.tells(t, "others", "New r CVE-2026-0002 High", "New r CVE-2026-0003 High")
+	r.expectChanges(t, "others", "New r CVE-2026-0002 High", "New r CVE-2026-0003 High")
 }
 
 func TestExceptions(t *testing.T) {
@@ -432,92 +432,92 @@ func TestExceptions(t *testing.T) {
 	start := func(t *testing.T) *receiver {
 		r := newReceiver(t)
 		r.running(t, "app", "r", vulnerable(id, "a"), vulnerable("CVE-2026-0002", "a"))
-		r.tells(t, "first", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
+		r.expectChanges(t, "first", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
 		r.filter.Exceptions = except(id)
-		r.tells(t, "excepted")
+		r.expectChanges(t, "excepted")
 		return r
 	}
 	t.Run("it ends", func(t *testing.T) {
 		r := start(t)
 		r.report(t, "app", vulnerable(id, "a", exploited, fixed), vulnerable("CVE-2026-0002", "a"))
-		r.tells(t, "worse, but excepted")
+		r.expectChanges(t, "worse, but excepted")
 		r.filter.Exceptions = exception.Set{}
-		r.tells(t, "ended", "New r CVE-2026-0001 High, was excepted")
+		r.expectChanges(t, "ended", "New r CVE-2026-0001 High, was excepted")
 	})
 	t.Run("it ends, and who does not hear of new ones hears nothing", func(t *testing.T) {
 		r := start(t)
 		r.filter.Changes = []Change{ChangeFixAvailable}
 		r.filter.Exceptions = exception.Set{}
-		r.tells(t, "ended")
+		r.expectChanges(t, "ended")
 		r.report(t, "app", vulnerable(id, "a", fixed), vulnerable("CVE-2026-0002", "a"))
-		r.tells(t, "a fix", "FixAvailable r CVE-2026-0001 High")
+		r.expectChanges(t, "a fix", "FixAvailable r CVE-2026-0001 High")
 	})
 	t.Run("what is fixed under an exception is fixed without a word", func(t *testing.T) {
 		r := start(t)
-		must(t, r.Release(t.Context(), "scanner", key("app")))
+		must(t, r.ReleaseImage(t.Context(), "scanner", key("app")))
 		r.running(t, "app:2", "r", vulnerable("CVE-2026-0002", "a"))
-		r.tells(t, "fixed")
+		r.expectChanges(t, "fixed")
 		r.use(t, "scanner", "app", workload("runs app", "r"))
-		r.tells(t, "back under the exception")
+		r.expectChanges(t, "back under the exception")
 		r.filter.Exceptions = exception.Set{}
-		r.tells(t, "ended", "New r CVE-2026-0001 High, was excepted")
+		r.expectChanges(t, "ended", "New r CVE-2026-0001 High, was excepted")
 	})
 	t.Run("back after the exception", func(t *testing.T) {
 		r := start(t)
-		must(t, r.Release(t.Context(), "scanner", key("app")))
+		must(t, r.ReleaseImage(t.Context(), "scanner", key("app")))
 		r.running(t, "app:2", "r", vulnerable("CVE-2026-0002", "a"))
-		r.tells(t, "fixed")
+		r.expectChanges(t, "fixed")
 		r.filter.Exceptions = exception.Set{}
 		r.use(t, "scanner", "app", workload("runs app", "r"))
-		r.tells(t, "back", "Regressed r CVE-2026-0001 High")
+		r.expectChanges(t, "back", "Regressed r CVE-2026-0001 High")
 	})
 	t.Run("it was fixed, and is back under an exception", func(t *testing.T) {
 		r := newReceiver(t)
 		r.running(t, "app", "r", vulnerable(id, "a"))
-		r.tells(t, "first", "New r CVE-2026-0001 High")
-		must(t, r.Release(t.Context(), "scanner", key("app")))
+		r.expectChanges(t, "first", "New r CVE-2026-0001 High")
+		must(t, r.ReleaseImage(t.Context(), "scanner", key("app")))
 		r.running(t, "app:2", "r")
-		r.tells(t, "fixed", "Fixed r CVE-2026-0001 High")
+		r.expectChanges(t, "fixed", "Fixed r CVE-2026-0001 High")
 		r.filter.Exceptions = except(id)
 		r.use(t, "scanner", "app", workload("runs app", "r"))
-		r.tells(t, "back")
-		must(t, r.Release(t.Context(), "scanner", key("app")))
-		r.tells(t, "fixed once more")
+		r.expectChanges(t, "back")
+		must(t, r.ReleaseImage(t.Context(), "scanner", key("app")))
+		r.expectChanges(t, "fixed once more")
 		r.filter.Exceptions = exception.Set{}
 		r.use(t, "scanner", "app", workload("runs app", "r"))
-		r.tells(t, "back without the exception", "Regressed r CVE-2026-0001 High")
+		r.expectChanges(t, "back without the exception", "Regressed r CVE-2026-0001 High")
 	})
 	t.Run("never told", func(t *testing.T) {
 		r := newReceiver(t)
 		r.filter.Exceptions = except(id)
 		r.running(t, "app", "r", vulnerable(id, "a"))
-		r.tells(t, "excepted from the beginning")
+		r.expectChanges(t, "excepted from the beginning")
 		r.filter.Exceptions = exception.Set{}
-		r.tells(t, "ended", "New r CVE-2026-0001 High")
+		r.expectChanges(t, "ended", "New r CVE-2026-0001 High")
 	})
 	t.Run("of one image only", func(t *testing.T) {
 		r := newReceiver(t)
 		r.running(t, "app:1", "r", vulnerable(id, "a"))
 		other := workload("other", "r")
 		other.Reference = "r:2"
-		r.catalogue(t, "app:2")
+		r.saveCatalogs(t, "app:2")
 		r.use(t, "scanner", "app:2", other)
 		r.report(t, "app:2", vulnerable(id, "a", severity(finding.Critical)))
 		r.filter.Exceptions = except(id, "r:2")
-		r.tells(t, "the one that is not excepted", "New r CVE-2026-0001 High")
-		must(t, r.Release(t.Context(), "scanner", key("app:1")))
-		r.tells(t, "the excepted one runs alone")
+		r.expectChanges(t, "the one that is not excepted", "New r CVE-2026-0001 High")
+		must(t, r.ReleaseImage(t.Context(), "scanner", key("app:1")))
+		r.expectChanges(t, "the excepted one runs alone")
 		r.use(t, "scanner", "app:2", other, workload("another name", "r"))
-		r.tells(t, "by another name as well", "New r CVE-2026-0001 Critical, was High, was excepted")
+		r.expectChanges(t, "by another name as well", "New r CVE-2026-0001 Critical, was High, was excepted")
 	})
 }
 
-func TestTotalsLeaveOutWhatIsExcepted(t *testing.T) {
+func TestTotalsExcludeSuppressed(t *testing.T) {
 	f := newStore(t)
 	other := workload("other", "r")
 	other.Reference = "r:2"
 	f.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0001", "a", version("2")), vulnerable("CVE-2026-0002", "a"))
-	f.catalogue(t, "app:2")
+	f.saveCatalogs(t, "app:2")
 	f.use(t, "scanner", "app:2", other)
 	f.report(t, "app:2", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0003", "a", fixed))
 	for what, test := range map[string]struct {
@@ -532,17 +532,17 @@ func TestTotalsLeaveOutWhatIsExcepted(t *testing.T) {
 		for range 2 {
 			equal(t, what, got[Totals](t)(f.ScannerTotals(t.Context(), "scanner", test.set)), test.want)
 		}
-		present := got[Present](t)(f.Present(t.Context(), "scanner", "slack", NewsFilter{Exceptions: test.set}, 5))
-		equal(t, what+": present", Totals{Counts: present.Counts, Excepted: present.Excepted}, Totals{Counts: test.want.Counts, Excepted: test.want.Excepted})
-		equal(t, what+": news", present.News, test.want.Counts.Total())
+		present := got[Present](t)(f.Present(t.Context(), "scanner", "slack", ChangeFilter{Exceptions: test.set}, 5))
+		equal(t, what+": present", Totals{Counts: present.Counts, Suppressed: present.Suppressed}, Totals{Counts: test.want.Counts, Suppressed: test.want.Suppressed})
+		equal(t, what+": news", present.NotAnnounced, test.want.Counts.Total())
 	}
 	names := workload("mirrored", "r")
 	names.Reference = "r:3"
-	before := got[Present](t)(f.Present(t.Context(), "scanner", "slack", NewsFilter{Exceptions: except("CVE-2026-0003", "r:2")}, 5))
+	before := got[Present](t)(f.Present(t.Context(), "scanner", "slack", ChangeFilter{Exceptions: except("CVE-2026-0003", "r:2")}, 5))
 	f.use(t, "scanner", "app:2", other, names)
-	after := got[Present](t)(f.Present(t.Context(), "scanner", "slack", NewsFilter{Exceptions: except("CVE-2026-0003", "r:2")}, 5))
-	equal(t, "excepted by one of two names only", after.Excepted, 0)
-	if before.Moment == after.Moment {
+	after := got[Present](t)(f.Present(t.Context(), "scanner", "slack", ChangeFilter{Exceptions: except("CVE-2026-0003", "r:2")}, 5))
+	equal(t, "excepted by one of two names only", after.Suppressed, 0)
+	if before.SnapshotID == after.SnapshotID {
 		t.Error("it is the same moment though something is not covered any more")
 	}
 }
@@ -564,11 +564,11 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-func TestNewsByRoute(t *testing.T) {
+func TestPendingChangesByRoute(t *testing.T) {
 	r := newReceiver(t)
 	ours, theirs := workload("ours", "r"), workload("theirs", "r")
 	ours.Receivers, theirs.Receivers = "slack", "mail"
-	r.catalogue(t, "app:1", "app:2")
+	r.saveCatalogs(t, "app:1", "app:2")
 	r.use(t, "scanner", "app:1", ours, theirs)
 	r.use(t, "scanner", "app:2", theirs)
 	r.report(t, "app:1", vulnerable("CVE-2026-0001", "a"))
@@ -576,16 +576,16 @@ func TestNewsByRoute(t *testing.T) {
 	r.filter.Route = &Route{Receiver: "slack", Known: []string{"mail", "slack"}}
 	present := got[Present](t)(r.Present(t.Context(), "scanner", "slack", r.filter, 5))
 	equal(t, "counts", present.Counts, finding.Counts{High: 1})
-	news, _, err := r.News(t.Context(), "scanner", "slack", r.filter, 0)
+	news, _, err := r.PendingChanges(t.Context(), "scanner", "slack", r.filter, 0)
 	must(t, err)
 	if len(news) != 1 || !slices.Equal(news[0].Workloads, []Workload{ours}) {
 		t.Errorf("got %+v, want what ours runs, of ours alone", news)
 	}
-	r.tells(t, "by the route", "New r CVE-2026-0001 High")
+	r.expectChanges(t, "by the route", "New r CVE-2026-0001 High")
 	r.use(t, "scanner", "app:1", theirs)
-	r.tells(t, "nothing of it runs for the receiver")
+	r.expectChanges(t, "nothing of it runs for the receiver")
 	r.filter.Route = nil
-	r.tells(t, "without a route", "New r CVE-2026-0002 High")
+	r.expectChanges(t, "without a route", "New r CVE-2026-0002 High")
 }
 
 // TestReceiversOfWorkloads checks that a workload names all receivers that any of its pods name, and that a changed list of
@@ -597,7 +597,7 @@ func TestReceiversOfWorkloads(t *testing.T) {
 	f.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
 	for what, workloads := range map[string][]Workload{"audit,mail,slack": {one, two}, "mail": {one}, "": {workload("api", "r")}} {
 		f.use(t, "scanner", "app", workloads...)
-		news, _, err := f.News(t.Context(), "scanner", "slack", NewsFilter{}, 0)
+		news, _, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 0)
 		must(t, err)
 		equal(t, "receivers", news[0].Workloads[0].Receivers, what)
 	}
@@ -608,92 +608,92 @@ func TestReceiversOfWorkloads(t *testing.T) {
 func TestRecordsOfOlderStores(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a", aliases("GHSA-1")), vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
-	r.tells(t, "first", "New r CVE-2026-0001 High")
+	r.expectChanges(t, "first", "New r CVE-2026-0001 High")
 	_, err := r.writer.Exec(`
 		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at) SELECT id, 'r', 'CVE-2026-0002', 'a', '1', 1 FROM receivers`)
 	must(t, err)
 	_, err = r.writer.Exec(`UPDATE announcements SET severity = -1, fixable = -1, known_exploited = -1, aliases = ''`)
 	must(t, err)
-	r.quiet.forget("scanner")
-	r.tells(t, "nothing is claimed")
+	r.unchanged.deleteScanner("scanner")
+	r.expectChanges(t, "nothing is claimed")
 	r.report(t, "app", vulnerable("CVE-2026-0001", "a", fixed), vulnerable("CVE-2026-0002", "a"))
-	r.tells(t, "what changed from then on", "FixAvailable r CVE-2026-0001 High", "Escalated r CVE-2026-0002 High, was Low")
+	r.expectChanges(t, "what changed from then on", "FixAvailable r CVE-2026-0001 High", "Escalated r CVE-2026-0002 High, was Low")
 }
 
-// TestAllTakesInWhatChanged checks that a summary includes changes of announced findings. When the summary is retracted, earlier
+// TestSummaryIncludesChanges checks that a summary includes changes of announced findings. When the summary is retracted, earlier
 // announcements without a change stay.
-func TestAllTakesInWhatChanged(t *testing.T) {
+func TestSummaryIncludesChanges(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
-	r.tells(t, "first", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
+	r.expectChanges(t, "first", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
 	r.report(t, "app", vulnerable("CVE-2026-0001", "a", fixed), vulnerable("CVE-2026-0002", "a"), vulnerable("CVE-2026-0003", "a"))
 	present := got[Present](t)(r.Present(t.Context(), "scanner", "slack", r.filter, 5))
-	equal(t, "news of the summary", present.News, 2)
-	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "summary", All: &All{Filter: r.filter, Moment: present.Moment}}))
-	r.tells(t, "after the summary")
-	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{Retract: "summary"}))
-	r.tells(t, "taken back", "New r CVE-2026-0001 High", "New r CVE-2026-0003 High")
+	equal(t, "news of the summary", present.NotAnnounced, 2)
+	must(t, r.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{MessageID: "summary", Snapshot: &FilteredSnapshot{Filter: r.filter, SnapshotID: present.SnapshotID}}))
+	r.expectChanges(t, "after the summary")
+	must(t, r.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{Retract: "summary"}))
+	r.expectChanges(t, "taken back", "New r CVE-2026-0001 High", "New r CVE-2026-0003 High")
 }
 
-// TestForgetRepositoriesForgetsWhatTheOtherEngineDoesNotFind checks that what another engine does not find is not fixed, and is
+// TestResetRepositoriesDropsAbsentFindings checks that what another engine does not find is not fixed, and is
 // new when it is found again.
-func TestForgetRepositoriesForgetsWhatTheOtherEngineDoesNotFind(t *testing.T) {
+func TestResetRepositoriesDropsAbsentFindings(t *testing.T) {
 	r := newReceiver(t)
-	r.filter.Settled = []string{"r", "gone"}
+	r.filter.CompleteRepositories = []string{"r", "gone"}
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
 	r.running(t, "gone", "gone", vulnerable("CVE-2026-0003", "a"))
-	r.tells(t, "first", "New gone CVE-2026-0003 High", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
+	r.expectChanges(t, "first", "New gone CVE-2026-0003 High", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
 	u := used("scanner", "app", workload("runs app", "r"))
 	u.Engine = "fake"
-	must(t, r.SetUsed(t.Context(), u))
+	must(t, r.SetUsage(t.Context(), u))
 	r.use(t, "scanner", "gone")
 	other := report("app", vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
 	other.Engine = "fake"
 	got[Difference](t)(r.SaveReport(t.Context(), other, ""))
 	r.filter.Engine = "fake"
 	present := got[Present](t)(r.Present(t.Context(), "scanner", "slack", r.filter, 5))
-	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "2", All: &All{Filter: r.filter, Moment: present.Moment}, ForgetRepositories: true}))
-	r.tells(t, "after the summary")
+	must(t, r.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{MessageID: "2", Snapshot: &FilteredSnapshot{Filter: r.filter, SnapshotID: present.SnapshotID}, ResetRepositories: true}))
+	r.expectChanges(t, "after the summary")
 	r.use(t, "scanner", "gone", workload("runs gone", "gone"))
 	r.filter.Engine = ""
-	r.tells(t, "what was forgotten", "New gone CVE-2026-0003 High")
+	r.expectChanges(t, "what was forgotten", "New gone CVE-2026-0003 High")
 }
 
 // A receiver that gets everything as changes: only what the other engine does not find is forgotten, and what it finds besides is new.
 func TestOnlyForget(t *testing.T) {
 	r := newReceiver(t)
-	r.filter.Settled = []string{"r"}
+	r.filter.CompleteRepositories = []string{"r"}
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
 	r.running(t, "gone", "gone", vulnerable("CVE-2026-0004", "a"))
-	r.tells(t, "first", "New gone CVE-2026-0004 High", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
+	r.expectChanges(t, "first", "New gone CVE-2026-0004 High", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
 	u := used("scanner", "app", workload("runs app", "r"))
 	u.Engine = "fake"
-	must(t, r.SetUsed(t.Context(), u))
+	must(t, r.SetUsage(t.Context(), u))
 	r.use(t, "scanner", "gone")
 	other := report("app", vulnerable("CVE-2026-0002", "a"), vulnerable("CVE-2026-0003", "a"))
 	other.Engine = "fake"
 	got[Difference](t)(r.SaveReport(t.Context(), other, ""))
 	r.filter.Engine = "fake"
 	present := got[Present](t)(r.Present(t.Context(), "scanner", "slack", r.filter, 0))
-	all := &All{Filter: r.filter, Moment: "of another moment", OnlyForget: true}
-	equal(t, "error", errors.Is(r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{All: all}), ErrChanged), true)
-	all.Moment = present.Moment
-	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{All: all}))
+	all := &FilteredSnapshot{Filter: r.filter, SnapshotID: "of another moment", OnlyForget: true}
+	equal(t, "error", errors.Is(r.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{Snapshot: all}), ErrChanged), true)
+	all.SnapshotID = present.SnapshotID
+	must(t, r.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{Snapshot: all}))
 	equal(t, "known repositories", got[[]string](t)(r.KnownRepositories(t.Context(), "scanner", "slack")), []string{"gone", "r"})
-	r.tells(t, "after the change", "New r CVE-2026-0003 High")
+	r.expectChanges(t, "after the change", "New r CVE-2026-0003 High")
 	r.use(t, "scanner", "gone", workload("runs gone", "gone"))
 	r.filter.Engine = ""
-	r.tells(t, "what was forgotten", "New gone CVE-2026-0004 High")
+	r.expectChanges(t, "what was forgotten", "New gone CVE-2026-0004 High")
 }
 
 // What another engine finds by another id stays told, below the filter, too, and what it does not find is not fixed by that.
-func TestFollowKnown(t *testing.T) {
+func TestUpdateKnown(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
-	r.tells(t, "first", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
+	r.expectChanges(t, "first", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
 	u := used("scanner", "app", workload("runs app", "r"))
 	u.Engine = "fake"
-	must(t, r.SetUsed(t.Context(), u))
+	must(t, r.SetUsage(t.Context(), u))
 	byOther := func(data string, findings ...finding.Finding) {
 		other := report("app", findings...)
 		other.Engine, other.DataVersion = "fake", data
@@ -701,20 +701,20 @@ func TestFollowKnown(t *testing.T) {
 	}
 	byOther("v1", vulnerable("GHSA-aaaa", "a", aliases("CVE-2026-0001"), severity(finding.Low)))
 	r.filter.Engine = "fake"
-	must(t, r.FollowUp(t.Context(), "scanner", "slack", r.filter, FollowKnown))
+	must(t, r.UpdateAnnouncements(t.Context(), "scanner", "slack", r.filter, UpdateKnown))
 	present := got[Present](t)(r.Present(t.Context(), "scanner", "slack", r.filter, 5))
-	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "2", All: &All{Filter: r.filter, Moment: present.Moment}, ForgetRepositories: true}))
-	r.tells(t, "after the summary")
+	must(t, r.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{MessageID: "2", Snapshot: &FilteredSnapshot{Filter: r.filter, SnapshotID: present.SnapshotID}, ResetRepositories: true}))
+	r.expectChanges(t, "after the summary")
 	byOther("v2")
 	byOther("v3")
-	r.tells(t, "what is fixed", "Fixed r GHSA-aaaa High")
+	r.expectChanges(t, "what is fixed", "Fixed r GHSA-aaaa High")
 }
 
 func TestMessages(t *testing.T) {
 	f := newStore(t)
 	say := func(receiver string, n int) {
-		must(t, f.MarkAnnounced(t.Context(), "scanner", receiver, Announced{
-			DigestID: fmt.Sprint(n), Log: &Message{Kind: "News", Title: fmt.Sprint("message ", n), Findings: n, Unconfirmed: n == 4, Body: []byte(`{"text":"` + fmt.Sprint(n) + `"}`)},
+		must(t, f.RecordAnnouncement(t.Context(), "scanner", receiver, Announcement{
+			MessageID: fmt.Sprint(n), LogEntry: &Message{Kind: "News", Title: fmt.Sprint("message ", n), Findings: n, Unconfirmed: n == 4, Body: []byte(`{"text":"` + fmt.Sprint(n) + `"}`)},
 		}))
 		f.clock.pass(time.Minute)
 	}
@@ -736,18 +736,18 @@ func TestMessages(t *testing.T) {
 	})
 	equal(t, "those before", titles("", all[1].ID, 10), []string{"message 2", "message 1", "message 0"})
 	equal(t, "those to one receiver", titles("mail", 0, 10), []string{"message 3", "message 1"})
-	must(t, f.KeepReceivers(t.Context(), "scanner", []string{"mail"}))
+	must(t, f.RetainReceivers(t.Context(), "scanner", []string{"mail"}))
 	equal(t, "those to a receiver that is gone", titles("slack", 0, 10), []string{"message 4", "message 2", "message 0"})
 	equal(t, "swept", got[int](t)(f.SweepMessages(t.Context(), start.Add(2*time.Minute))), 2)
 	equal(t, "what is left", titles("", 0, 10), []string{"message 4", "message 3", "message 2"})
-	must(t, f.ForgetScanners(t.Context(), []string{"scanner"}))
+	must(t, f.DeleteScanners(t.Context(), []string{"scanner"}))
 	equal(t, "those of a scanner that is gone", titles("", 0, 10), []string(nil))
 }
 
 func TestTheLogOfAReceiverIsBounded(t *testing.T) {
 	f := newStore(t)
 	for n := range MaxMessages + 3 {
-		must(t, f.MarkAnnounced(t.Context(), "scanner", []string{"slack", "mail"}[number(n == 0)], Announced{DigestID: fmt.Sprint(n), Log: &Message{Title: fmt.Sprint(n)}}))
+		must(t, f.RecordAnnouncement(t.Context(), "scanner", []string{"slack", "mail"}[number(n == 0)], Announcement{MessageID: fmt.Sprint(n), LogEntry: &Message{Title: fmt.Sprint(n)}}))
 	}
 	messages := got[[]Message](t)(f.Messages(t.Context(), "scanner", "slack", 0, 2*MaxMessages))
 	equal(t, "messages", len(messages), MaxMessages)

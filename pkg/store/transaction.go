@@ -41,15 +41,15 @@ func (s *SQLite) transact(ctx context.Context, db *sql.DB, action string, work f
 	defer done()
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: db == s.reader})
 	if err != nil {
-		return s.explain(ctx, action, err)
+		return s.wrapError(ctx, action, err)
 	}
 	// After a commit, Rollback does nothing.
 	defer func() { _ = tx.Rollback() }()
 	if err := work(ctx, tx); err != nil {
-		return s.explain(ctx, action, err)
+		return s.wrapError(ctx, action, err)
 	}
 	if err := tx.Commit(); err != nil {
-		return s.explain(ctx, action, err)
+		return s.wrapError(ctx, action, err)
 	}
 	return nil
 }
@@ -71,13 +71,13 @@ func (s *SQLite) begin(ctx context.Context) (_ context.Context, done func(), err
 	}, nil
 }
 
-// explain wraps an error with the file, the action and, if the cause is a known fault, what the user can do about it.
-func (s *SQLite) explain(ctx context.Context, action string, err error) error {
+// wrapError wraps an error with the file, the action and, if the cause is a known fault, what the user can do about it.
+func (s *SQLite) wrapError(ctx context.Context, action string, err error) error {
 	// SQLite reports an interrupted call in several ways; the reason is always the context's.
 	if ctx.Err() != nil {
 		return fmt.Errorf("store %s: %s: %w", s.path, action, context.Cause(ctx))
 	}
-	if trouble := s.diagnose(err); trouble != nil && Trouble(err) == nil {
+	if trouble := s.diagnose(err); trouble != nil && StorageFault(err) == nil {
 		return fmt.Errorf("store %s: %s: %w: %w", s.path, action, trouble, err)
 	}
 	return fmt.Errorf("store %s: %s: %w", s.path, action, err)

@@ -13,8 +13,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// SetUsed implements Usage. It writes nothing if the use is unchanged, so it may be called at every reconcile.
-func (s *SQLite) SetUsed(ctx context.Context, u Used) error {
+// SetUsage implements Usage. It writes nothing if the use is unchanged, so it may be called at every reconcile.
+func (s *SQLite) SetUsage(ctx context.Context, u ImageUsage) error {
 	if u.Scanner == "" || u.Key.Digest == "" {
 		return errors.New("store: set used: the scanner's UID or the image's digest is empty")
 	}
@@ -22,46 +22,46 @@ func (s *SQLite) SetUsed(ctx context.Context, u Used) error {
 	u.Workloads = distinctWorkloads(u.Workloads)
 	known, id := false, int64(0)
 	err := s.read(ctx, action, func(ctx context.Context, q query) error {
-		complete, err := stay(ctx, q, u)
+		complete, err := keepScopeAndEngine(ctx, q, u)
 		if err != nil {
 			return err
 		}
-		use, same, err := loadUse(ctx, q, complete)
+		use, same, err := loadUsage(ctx, q, complete)
 		id = use.id
 		known = same && !use.hasEndBeside(complete, s.now()) && slices.Equal(use.running, u.Workloads) &&
-			slices.EqualFunc(ordered(use.left), use.next(u, s.lastSeen(use), s.now()), equalLeft)
+			slices.EqualFunc(sortedLeft(use.left), use.nextLeft(u, s.lastSeen(use), s.now()), equalLeft)
 		return err
 	})
 	if err == nil && !known {
 		id, err = s.saveWorkloads(ctx, action, u)
 	}
 	if err == nil {
-		s.presence.see(id, len(u.Workloads))
+		s.presence.confirm(id, len(u.Workloads))
 	}
 	return err
 }
 
 // saveWorkloads records the use of an image, and returns the row ID of the image.
-func (s *SQLite) saveWorkloads(ctx context.Context, action string, u Used) (id int64, err error) {
+func (s *SQLite) saveWorkloads(ctx context.Context, action string, u ImageUsage) (id int64, err error) {
 	err = s.write(ctx, action, func(ctx context.Context, tx *sql.Tx) error {
-		complete, err := stay(ctx, tx, u)
+		complete, err := keepScopeAndEngine(ctx, tx, u)
 		if err != nil {
 			return err
 		}
-		use, _, err := loadUse(ctx, tx, complete)
+		use, _, err := loadUsage(ctx, tx, complete)
 		if err != nil {
 			return err
 		}
-		if id, err = saveUse(ctx, tx, complete, s.now()); err != nil {
+		if id, err = saveUsage(ctx, tx, complete, s.now()); err != nil {
 			return err
 		}
 		if err := replaceWorkloads(ctx, tx, id, u.Workloads); err != nil {
 			return err
 		}
-		if err := replaceLeft(ctx, tx, id, use.left, use.next(u, s.lastSeen(use), s.now())); err != nil {
+		if err := replaceLeft(ctx, tx, id, use.left, use.nextLeft(u, s.lastSeen(use), s.now())); err != nil {
 			return err
 		}
-		return supersede(ctx, tx, id)
+		return markSuperseded(ctx, tx, id)
 	})
 	return id, err
 }
@@ -72,7 +72,7 @@ func distinctWorkloads(workloads []Workload) []Workload {
 	distinct := make([]Workload, 0, len(sorted))
 	for _, w := range sorted {
 		if last := len(distinct) - 1; last >= 0 && compareWorkloads(distinct[last], w) == 0 {
-			distinct[last].Receivers = unite(distinct[last].Receivers, w.Receivers)
+			distinct[last].Receivers = mergeReceivers(distinct[last].Receivers, w.Receivers)
 			distinct[last].Completes = distinct[last].Completes && w.Completes
 			continue
 		}
@@ -81,8 +81,8 @@ func distinctWorkloads(workloads []Workload) []Workload {
 	return distinct
 }
 
-// unite merges two lists of receivers in the format of Workload.Receivers.
-func unite(a, b string) string {
+// mergeReceivers merges two lists of receivers in the format of Workload.Receivers.
+func mergeReceivers(a, b string) string {
 	if a == b {
 		return a
 	}
@@ -99,9 +99,9 @@ func compareWorkloads(a, b Workload) int {
 	)
 }
 
-// stay gives an image without workloads the scope and engine that are recorded for it, since there are no pods to derive them
+// keepScopeAndEngine gives an image without workloads the scope and engine that are recorded for it, since there are no pods to derive them
 // from.
-func stay(ctx context.Context, q query, u Used) (Used, error) {
+func keepScopeAndEngine(ctx context.Context, q query, u ImageUsage) (ImageUsage, error) {
 	if len(u.Workloads)+len(u.Ended) > 0 {
 		return u, nil
 	}
@@ -113,21 +113,21 @@ func stay(ctx context.Context, q query, u Used) (Used, error) {
 	return u, err
 }
 
-// saveUse writes which Scanner has the image, and the image's manifest if it is known.
-func saveUse(ctx context.Context, tx *sql.Tx, u Used, now time.Time) (id int64, err error) {
+// saveUsage writes which Scanner has the image, and the image's manifest if it is known.
+func saveUsage(ctx context.Context, tx *sql.Tx, u ImageUsage, now time.Time) (id int64, err error) {
 	// A changed scope means another manifest.
-	if err := leaveManifests(ctx, tx, now, `scanner = ? AND digest = ? AND platform = ?`,
+	if err := touchManifests(ctx, tx, now, `scanner = ? AND digest = ? AND platform = ?`,
 		u.Scanner, u.Key.Digest, platform(u.Key.Platform)); err != nil {
 		return 0, err
 	}
 	args := []any{u.Scanner, u.Namespace, u.Key.Digest, platform(u.Key.Platform), u.Scope, u.Engine, u.Suspended, millis{now}}
 	err = tx.QueryRowContext(ctx, `
 		INSERT INTO scanner_images (scanner, namespace, digest, platform, scope, engine, suspended, recorded_at, manifest_id)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, `+resolve+`)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, `+resolveManifest+`)
 		ON CONFLICT (scanner, digest, platform) DO UPDATE
 		SET namespace = excluded.namespace, scope = excluded.scope, engine = excluded.engine,
 			suspended = excluded.suspended, recorded_at = excluded.recorded_at, manifest_id = excluded.manifest_id
-		RETURNING id`, append(args, resolveArgs(u.Key, u.Scope)...)...).Scan(&id)
+		RETURNING id`, append(args, resolveManifestArgs(u.Key, u.Scope)...)...).Scan(&id)
 	return id, err
 }
 
@@ -154,8 +154,8 @@ func (s *SQLite) InUse(ctx context.Context, engine string, key image.Key, scope 
 	return used, err
 }
 
-// Wanted implements Usage.
-func (s *SQLite) Wanted(ctx context.Context, engine string, key image.Key, scope Scope) (wanted bool, err error) {
+// IsNeeded implements Usage.
+func (s *SQLite) IsNeeded(ctx context.Context, engine string, key image.Key, scope Scope) (wanted bool, err error) {
 	err = s.read(ctx, "look up who wants "+key.String(), func(ctx context.Context, q query) error {
 		return q.QueryRowContext(ctx, `
 			SELECT EXISTS (SELECT 1 FROM scanner_images si
@@ -183,8 +183,8 @@ const selectReported = `
 	LEFT JOIN data_versions d ON d.engine = r.engine
 	WHERE si.scanner = ? AND +si.engine = ?`
 
-// Reported implements Usage.
-func (s *SQLite) Reported(ctx context.Context, scanner, engine string) (map[image.Key]ReportAge, error) {
+// ReportAges implements Usage.
+func (s *SQLite) ReportAges(ctx context.Context, scanner, engine string) (map[image.Key]ReportAge, error) {
 	reported := make(map[image.Key]ReportAge)
 	err := s.read(ctx, "list images with a report", func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, selectReported, scanner, engine)
@@ -205,17 +205,17 @@ func (s *SQLite) Reported(ctx context.Context, scanner, engine string) (map[imag
 	return reported, nil
 }
 
-// leaveManifests sets the last use of the manifests of scanner_images rows that are about to be deleted or linked to another
+// touchManifests sets the last use of the manifests of scanner_images rows that are about to be deleted or linked to another
 // manifest.
-func leaveManifests(ctx context.Context, tx *sql.Tx, now time.Time, which string, args ...any) error {
+func touchManifests(ctx context.Context, tx *sql.Tx, now time.Time, which string, args ...any) error {
 	_, err := tx.ExecContext(ctx, `UPDATE manifests SET last_used = ? WHERE id IN (SELECT manifest_id FROM scanner_images WHERE `+which+`)`, //nolint:gosec // the condition is one of this package's own
 		append([]any{millis{now}}, args...)...)
 	return err
 }
 
-// release deletes rows of scanner_images, and sets the last use of their manifests.
-func (s *SQLite) release(ctx context.Context, tx *sql.Tx, which string, args ...any) error {
-	if err := leaveManifests(ctx, tx, s.now(), which, args...); err != nil {
+// deleteScannerImages deletes rows of scanner_images, and sets the last use of their manifests.
+func (s *SQLite) deleteScannerImages(ctx context.Context, tx *sql.Tx, which string, args ...any) error {
+	if err := touchManifests(ctx, tx, s.now(), which, args...); err != nil {
 		return err
 	}
 	_, err := tx.ExecContext(ctx, `DELETE FROM scanner_images WHERE `+which, args...) //nolint:gosec // the condition is one of this package's own
@@ -243,10 +243,10 @@ func (s *SQLite) ScannerImages(ctx context.Context, namespace string) (images []
 	return images, err
 }
 
-// Release implements Usage.
-func (s *SQLite) Release(ctx context.Context, scanner string, key image.Key) error {
+// ReleaseImage implements Usage.
+func (s *SQLite) ReleaseImage(ctx context.Context, scanner string, key image.Key) error {
 	return s.write(ctx, "release "+key.String(), func(ctx context.Context, tx *sql.Tx) error {
-		return s.release(ctx, tx, `scanner = ? AND digest = ? AND platform = ?`, scanner, key.Digest, platform(key.Platform))
+		return s.deleteScannerImages(ctx, tx, `scanner = ? AND digest = ? AND platform = ?`, scanner, key.Digest, platform(key.Platform))
 	})
 }
 
@@ -262,8 +262,8 @@ func (s *SQLite) Scanners(ctx context.Context) (scanners []string, err error) {
 	return scanners, err
 }
 
-// ForgetScanners implements Usage.
-func (s *SQLite) ForgetScanners(ctx context.Context, scanners []string) error {
+// DeleteScanners implements Usage.
+func (s *SQLite) DeleteScanners(ctx context.Context, scanners []string) error {
 	if len(scanners) == 0 {
 		return nil
 	}
@@ -273,12 +273,12 @@ func (s *SQLite) ForgetScanners(ctx context.Context, scanners []string) error {
 	}
 	defer func() {
 		for _, scanner := range scanners {
-			s.quiet.forget(scanner)
+			s.unchanged.deleteScanner(scanner)
 		}
 	}()
 	return s.write(ctx, "forget scanners", func(ctx context.Context, tx *sql.Tx) error {
 		const which = `scanner IN (SELECT value FROM json_each(?))`
-		if err := s.release(ctx, tx, which, string(gone)); err != nil {
+		if err := s.deleteScannerImages(ctx, tx, which, string(gone)); err != nil {
 			return err
 		}
 		for _, table := range []string{"receivers", "messages"} {

@@ -11,7 +11,7 @@ import (
 // whoRuns returns the workloads of a Scanner's changes, which show the recorded use.
 func (f fixture) whoRuns(t *testing.T, scanner string) []string {
 	t.Helper()
-	news, _, err := f.News(t.Context(), scanner, "slack", NewsFilter{}, 0)
+	news, _, err := f.PendingChanges(t.Context(), scanner, "slack", ChangeFilter{}, 0)
 	must(t, err)
 	var names []string
 	for _, n := range news {
@@ -26,7 +26,7 @@ func (f fixture) whoRuns(t *testing.T, scanner string) []string {
 func TestUseIsKnownInAnyOrder(t *testing.T) {
 	steps := map[string]func(t *testing.T, f fixture){
 		"used":       func(t *testing.T, f fixture) { f.use(t, "scanner", "app", workload("api", "r")) },
-		"catalogued": func(t *testing.T, f fixture) { f.catalogue(t, "app") },
+		"catalogued": func(t *testing.T, f fixture) { f.saveCatalogs(t, "app") },
 		"matched":    func(t *testing.T, f fixture) { f.report(t, "app", vulnerable("CVE-2026-0001", "a")) },
 	}
 	for _, order := range [][3]string{
@@ -48,14 +48,14 @@ func TestUseByThePlatformDigest(t *testing.T) {
 	f := newStore(t)
 	u := used("scanner", "app", workload("api", "r"))
 	u.Key.Digest = digest("app")
-	must(t, f.SetUsed(t.Context(), u))
+	must(t, f.SetUsage(t.Context(), u))
 	f.report(t, "app", vulnerable("CVE-2026-0001", "a"))
 	equal(t, "who runs it", f.whoRuns(t, "scanner"), []string{"r api"})
 }
 
-func TestSetUsedReplacesTheWorkloads(t *testing.T) {
+func TestSetUsageReplacesWorkloads(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "app")
+	f.saveCatalogs(t, "app")
 	f.report(t, "app", vulnerable("CVE-2026-0001", "a"))
 	api, web, elsewhere := workload("api", "r"), workload("web", "r"), workload("api", "mirror")
 	for _, step := range []struct {
@@ -72,28 +72,28 @@ func TestSetUsedReplacesTheWorkloads(t *testing.T) {
 		f.use(t, "scanner", "app", step.workloads...)
 		equal(t, step.what, f.whoRuns(t, "scanner"), step.want)
 	}
-	must(t, f.Release(t.Context(), "scanner", key("app")))
+	must(t, f.ReleaseImage(t.Context(), "scanner", key("app")))
 	equal(t, "released", f.whoRuns(t, "scanner"), []string(nil))
 }
 
-// TestSetUsedWritesOnlyChanges checks that an unchanged use needs no write transaction, since every reconcile of an image calls
-// SetUsed.
-func TestSetUsedWritesOnlyChanges(t *testing.T) {
+// TestSetUsageWritesOnlyChanges checks that an unchanged use needs no write transaction, since every reconcile of an image calls
+// SetUsage.
+func TestSetUsageWritesOnlyChanges(t *testing.T) {
 	f := newStore(t)
 	f.use(t, "scanner", "app", workload("api", "r"), workload("web", "r"))
 	beside := got[*SQLite](t)(OpenSQLiteReadOnly(f.path))
 	defer beside.Close()
-	must(t, beside.SetUsed(t.Context(), used("scanner", "app", workload("web", "r"), workload("api", "r"))))
-	for what, changed := range map[string]func(*Used){
-		"a workload":  func(u *Used) { u.Workloads[0].Reference = "r:2" },
-		"none":        func(u *Used) { u.Workloads = nil },
-		"the scope":   func(u *Used) { u.Scope = "shop" },
-		"the engine":  func(u *Used) { u.Engine = "fake" },
-		"the scanner": func(u *Used) { u.Scanner = "other" },
+	must(t, beside.SetUsage(t.Context(), used("scanner", "app", workload("web", "r"), workload("api", "r"))))
+	for what, changed := range map[string]func(*ImageUsage){
+		"a workload":  func(u *ImageUsage) { u.Workloads[0].Reference = "r:2" },
+		"none":        func(u *ImageUsage) { u.Workloads = nil },
+		"the scope":   func(u *ImageUsage) { u.Scope = "shop" },
+		"the engine":  func(u *ImageUsage) { u.Engine = "fake" },
+		"the scanner": func(u *ImageUsage) { u.Scanner = "other" },
 	} {
 		u := used("scanner", "app", workload("api", "r"), workload("web", "r"))
 		changed(&u)
-		if err := beside.SetUsed(t.Context(), u); err == nil {
+		if err := beside.SetUsage(t.Context(), u); err == nil {
 			t.Errorf("%s is different: nothing was written", what)
 		}
 	}
@@ -101,19 +101,19 @@ func TestSetUsedWritesOnlyChanges(t *testing.T) {
 
 func TestAnUnusedImageKeepsItsScopeAndEngine(t *testing.T) {
 	f := newStore(t)
-	private := catalogued("app", f.clock.Now())
+	private := catalogOf("app", f.clock.Now())
 	private.Scope = "shop"
-	must(t, f.SaveCatalogue(t.Context(), private, nil))
+	must(t, f.SaveCatalog(t.Context(), private, nil))
 	u := used("scanner", "app", workload("api", "r"))
 	u.Scope = "shop"
-	must(t, f.SetUsed(t.Context(), u))
-	must(t, f.SetUsed(t.Context(), Used{Scanner: "scanner", Namespace: "shop", Key: key("app"), Engine: "fake"}))
+	must(t, f.SetUsage(t.Context(), u))
+	must(t, f.SetUsage(t.Context(), ImageUsage{Scanner: "scanner", Namespace: "shop", Key: key("app"), Engine: "fake"}))
 	leases := f.lease(t, "job")
 	if len(leases) != 1 || leases[0].Scope != "shop" {
 		t.Errorf("lent are %+v, want the image in the scope that it was used in", leases)
 	}
 	// A new image without workloads gets the given scope and engine.
-	must(t, f.SetUsed(t.Context(), Used{Scanner: "scanner", Key: key("other"), Scope: "bank", Engine: "fake"}))
+	must(t, f.SetUsage(t.Context(), ImageUsage{Scanner: "scanner", Key: key("other"), Scope: "bank", Engine: "fake"}))
 	equal(t, "the other image is used in its scope", got[bool](t)(f.InUse(t.Context(), "fake", key("other"), "bank")), true)
 }
 
@@ -124,7 +124,7 @@ func TestInUse(t *testing.T) {
 	}
 	private := used("c", "app", workload("api", "r"))
 	private.Scope = "shop"
-	must(t, f.SetUsed(t.Context(), private))
+	must(t, f.SetUsage(t.Context(), private))
 	f.use(t, "a", "retained")
 	equal(t, "images in use, each once per scope", got[int](t)(f.ImagesInUse(t.Context(), grype)), 3)
 	equal(t, "images in use with another engine", got[int](t)(f.ImagesInUse(t.Context(), "fake")), 0)
@@ -138,15 +138,15 @@ func TestInUse(t *testing.T) {
 		}
 	}
 	for _, scanner := range []string{"a", "b"} {
-		must(t, f.Release(t.Context(), scanner, key("app")))
+		must(t, f.ReleaseImage(t.Context(), scanner, key("app")))
 	}
 	equal(t, "in use once all scanners have released it", got[bool](t)(f.InUse(t.Context(), grype, key("app"), Cluster)), false)
 }
 
-// TestReported checks that the report counts that is of the scope and engine that the Scanner has the image with now.
-func TestReported(t *testing.T) {
+// TestReportAges checks that the report counts that is of the scope and engine that the Scanner has the image with now.
+func TestReportAges(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "app", "waiting", "elsewhere")
+	f.saveCatalogs(t, "app", "waiting", "elsewhere")
 	for _, name := range []string{"app", "waiting", "not catalogued"} {
 		f.use(t, "scanner", name, workload("runs "+name, "r"))
 	}
@@ -160,7 +160,7 @@ func TestReported(t *testing.T) {
 		for _, name := range want {
 			reported[key(name)] = ReportAge{MatchedAt: f.clock.Now(), Current: current}
 		}
-		equal(t, what, got[map[image.Key]ReportAge](t)(f.Reported(t.Context(), "scanner", grype)), reported)
+		equal(t, what, got[map[image.Key]ReportAge](t)(f.ReportAges(t.Context(), "scanner", grype)), reported)
 	}
 	check("one has a report", "app")
 	f.report(t, "waiting")
@@ -170,31 +170,31 @@ func TestReported(t *testing.T) {
 	check("an old report counts", "app", "waiting")
 	u := used("scanner", "waiting", workload("runs waiting", "r"))
 	u.Engine = "fake"
-	must(t, f.SetUsed(t.Context(), u))
+	must(t, f.SetUsage(t.Context(), u))
 	check("another engine is to look at it", "app")
 	u = used("scanner", "app", workload("runs app", "r"))
 	u.Scope = "shop"
-	must(t, f.SetUsed(t.Context(), u))
+	must(t, f.SetUsage(t.Context(), u))
 	check("it counts in another scope")
 	f.use(t, "scanner", "app", workload("runs app", "r"))
 	check("it counts in its scope again", "app")
-	must(t, f.Release(t.Context(), "scanner", key("app")))
+	must(t, f.ReleaseImage(t.Context(), "scanner", key("app")))
 	check("it is not the Scanner's any more")
-	f.searched(t, selectReported, []any{"scanner", grype}, "scanner=?")
+	f.requireIndexes(t, selectReported, []any{"scanner", grype}, "scanner=?")
 }
 
-func TestForgetScannersKeepsTheOthers(t *testing.T) {
+func TestDeleteScannersKeepsOthers(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "app")
+	f.saveCatalogs(t, "app")
 	f.report(t, "app", vulnerable("CVE-2026-0001", "a"))
 	for _, scanner := range []string{"kept", "deleted"} {
 		f.use(t, scanner, "app", workload("api", "r"))
-		must(t, f.MarkAnnounced(t.Context(), scanner, "slack", Announced{
-			Said: told(AnnouncementKey{Repository: "r", ID: "CVE-2026-0001", Package: "a"}), State: []byte("state"),
+		must(t, f.RecordAnnouncement(t.Context(), scanner, "slack", Announcement{
+			Findings: announcedFindings(AnnouncementKey{Repository: "r", ID: "CVE-2026-0001", Package: "a"}), State: []byte("state"),
 		}))
 	}
 	equal(t, "scanners", got[[]string](t)(f.Scanners(t.Context())), []string{"deleted", "kept"})
-	must(t, f.ForgetScanners(t.Context(), []string{"deleted", "never known"}))
+	must(t, f.DeleteScanners(t.Context(), []string{"deleted", "never known"}))
 	equal(t, "scanners after one is forgotten", got[[]string](t)(f.Scanners(t.Context())), []string{"kept"})
 	f.use(t, "deleted", "app", workload("api", "r")) // a new Scanner
 	for scanner, want := range map[string]struct {
@@ -209,14 +209,14 @@ func TestForgetScannersKeepsTheOthers(t *testing.T) {
 		equal(t, scanner+": state", string(got[[]byte](t)(f.ReceiverState(t.Context(), scanner, "slack"))), want.state)
 		equal(t, scanner+": repositories", got[[]string](t)(f.KnownRepositories(t.Context(), scanner, "slack")), want.repositories)
 	}
-	must(t, f.ForgetScanners(t.Context(), nil))
+	must(t, f.DeleteScanners(t.Context(), nil))
 	equal(t, "scanners after none is forgotten", got[[]string](t)(f.Scanners(t.Context())), []string{"deleted", "kept"})
-	must(t, f.ForgetScanners(t.Context(), []string{"kept", "deleted"}))
+	must(t, f.DeleteScanners(t.Context(), []string{"kept", "deleted"}))
 	equal(t, "images in use once no scanner is kept", got[int](t)(f.ImagesInUse(t.Context(), grype)), 0)
 }
 
-// TestWanted checks that an image that no workload runs, or only for suspended Scanners, is not wanted although it stays in use.
-func TestWanted(t *testing.T) {
+// TestIsNeeded checks that an image that no workload runs, or only for suspended Scanners, is not wanted although it stays in use.
+func TestIsNeeded(t *testing.T) {
 	f := newStore(t)
 	for _, step := range []struct {
 		what      string
@@ -233,9 +233,9 @@ func TestWanted(t *testing.T) {
 	} {
 		u := used(step.scanner, "app", step.workloads...)
 		u.Suspended = step.suspended
-		must(t, f.SetUsed(t.Context(), u))
-		equal(t, step.what+": wanted", got[bool](t)(f.Wanted(t.Context(), grype, u.Key, u.Scope)), step.want)
-		equal(t, step.what+": wanted in another scope", got[bool](t)(f.Wanted(t.Context(), grype, u.Key, "another")), false)
+		must(t, f.SetUsage(t.Context(), u))
+		equal(t, step.what+": wanted", got[bool](t)(f.IsNeeded(t.Context(), grype, u.Key, u.Scope)), step.want)
+		equal(t, step.what+": wanted in another scope", got[bool](t)(f.IsNeeded(t.Context(), grype, u.Key, "another")), false)
 		equal(t, step.what+": in use", got[bool](t)(f.InUse(t.Context(), grype, u.Key, u.Scope)), true)
 	}
 }

@@ -17,9 +17,9 @@ type Views interface {
 	// FindingsPage returns findings of a subject from a mark on, worst first (finding.Worse); ErrNotFound if there is no report. It
 	// may return fewer than limit when they are large. It returns ErrChanged if the findings before the mark are not the same as
 	// then, so that a finding would be missed or come twice, or if other exceptions are in force.
-	FindingsPage(ctx context.Context, s Subject, f FindingFilter, from FindingMark, limit int) (FindingPage, error)
-	// RunsPage lists the containers that run an image with a vulnerability, in the order of RunMark's fields, starting after a mark.
-	RunsPage(ctx context.Context, q RunsQuery, after RunMark, limit int) (RunsPage, error)
+	FindingsPage(ctx context.Context, s Subject, f FindingFilter, from FindingCursor, limit int) (FindingPage, error)
+	// RunsPage lists the containers that run an image with a vulnerability, in the order of RunCursor's fields, starting after a mark.
+	RunsPage(ctx context.Context, q RunsQuery, after RunCursor, limit int) (RunsPage, error)
 }
 
 // Location is where the results of an image are.
@@ -58,35 +58,35 @@ type FindingFilter struct {
 	ID string
 	// Gone selects findings that are gone and still stored, instead of the present ones.
 	Gone bool
-	// Excepted selects suppressed findings (true) or all others (false); nil for both. It needs Excepting.
-	Excepted  *bool
-	Excepting Excepting
+	// Suppressed selects suppressed findings (true) or all others (false); nil for both. It needs Excepting.
+	Suppressed *bool
+	Exceptions ImageExceptions
 	// Text is part of an ID, an alias, a package name or a description. ASCII letters match in any case.
 	Text string
 }
 
-// FindingMark is a position in a list of findings. The zero value is the beginning.
-type FindingMark struct {
+// FindingCursor is a position in a list of findings. The zero value is the beginning.
+type FindingCursor struct {
 	Report, Revision int64
 	// Count is how many findings come before the position, and Sum is a checksum of them.
 	Count int
 	Sum   uint64
-	// Excepting is a checksum of what the exceptions suppressed.
-	Excepting uint64
+	// ExceptionsSum is a checksum of what the exceptions suppressed.
+	ExceptionsSum uint64
 }
 
 // FindingPage is one page of a report's findings.
 type FindingPage struct {
 	Report   ReportState
-	Findings []SeenFinding
+	Findings []TrackedFinding
 	// Total is the number of all findings that pass the filter.
 	Total int
 	// Next is the beginning of the next page; nil if this is the last one.
-	Next *FindingMark
+	Next *FindingCursor
 }
 
-// SeenFinding is a finding and its lifetime in the store. Times that do not apply are zero.
-type SeenFinding struct {
+// TrackedFinding is a finding and its lifetime in the store. Times that do not apply are zero.
+type TrackedFinding struct {
 	finding.Finding
 	// FirstSeen is when the store first recorded the finding. LastSeen is when a report last had it: the current report's time while
 	// it is present.
@@ -111,8 +111,8 @@ type RunsQuery struct {
 	Exceptions func(namespace string) exception.Set
 }
 
-// RunMark is a position in the order of runs: the last run before it.
-type RunMark struct {
+// RunCursor is a position in the order of runs: the last run before it.
+type RunCursor struct {
 	Namespace, Kind, Name, Container, Reference, Digest, Platform string
 	// Key is the finding's key (finding.Key, in upper case), the same for all engines. It is empty at the beginning of the list.
 	Key string
@@ -137,5 +137,5 @@ type RunsPage struct {
 	// Total is the number of all runs.
 	Total int
 	// Next is the beginning of the next page; nil if this is the last one.
-	Next *RunMark
+	Next *RunCursor
 }

@@ -31,7 +31,7 @@ func TestLocate(t *testing.T) {
 		Subject: Subject{Engine: grype}, Names: []exception.Image{imageNamed("ghcr.io/shop/web:1", key("web").Digest)},
 	})
 
-	must(t, f.SaveCatalogue(t.Context(), catalogued("web", f.clock.Now()), artifacts(map[Artifact]string{ArtifactSBOM: "sbom"})))
+	must(t, f.SaveCatalog(t.Context(), catalogOf("web", f.clock.Now()), artifacts(map[Artifact]string{ArtifactSBOM: "sbom"})))
 	location := got[Location](t)(f.Locate(t.Context(), "scanner", "shop", key("web")))
 	if location.PlatformDigest != digest("web") || location.Report != nil || location.SBOM == 0 {
 		t.Errorf("before it is matched: %+v, want a digest and an SBOM and no report", location)
@@ -68,11 +68,11 @@ func TestLocate(t *testing.T) {
 func TestLocateInScope(t *testing.T) {
 	f := newStore(t)
 	for namespace, scope := range map[string]Scope{"shop": "shop", "blog": Cluster} {
-		must(t, f.SetUsed(t.Context(), Used{Scanner: "of " + namespace, Namespace: namespace, Key: key("web"), Scope: scope, Engine: grype, Workloads: []Workload{workload("web", "ghcr.io/shop/web")}}))
+		must(t, f.SetUsage(t.Context(), ImageUsage{Scanner: "of " + namespace, Namespace: namespace, Key: key("web"), Scope: scope, Engine: grype, Workloads: []Workload{workload("web", "ghcr.io/shop/web")}}))
 	}
-	c := catalogued("web", f.clock.Now())
+	c := catalogOf("web", f.clock.Now())
 	c.Scope = "shop"
-	must(t, f.SaveCatalogue(t.Context(), c, nil))
+	must(t, f.SaveCatalog(t.Context(), c, nil))
 	if l := got[Location](t)(f.Locate(t.Context(), "of shop", "shop", key("web"))); l.PlatformDigest == "" || l.Scope != "shop" {
 		t.Errorf("the namespace's own catalogue is not found: %+v", l)
 	}
@@ -84,7 +84,7 @@ func TestLocateInScope(t *testing.T) {
 // pages reads the findings of all pages.
 func (f fixture) pages(t testing.TB, s Subject, filter FindingFilter, limit int) (all []finding.Finding) {
 	t.Helper()
-	mark := FindingMark{}
+	mark := FindingCursor{}
 	for {
 		page := got[FindingPage](t)(f.FindingsPage(t.Context(), s, filter, mark, limit))
 		for _, seen := range page.Findings {
@@ -106,7 +106,7 @@ func (f fixture) pages(t testing.TB, s Subject, filter FindingFilter, limit int)
 // TestFindingsFilter checks each filter alone, and all together.
 func TestFindingsFilter(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "web")
+	f.saveCatalogs(t, "web")
 	f.report(t, "web",
 		vulnerable("CVE-2026-0001", "openssl", severity(finding.Critical), fixed, exploited),
 		vulnerable("CVE-2026-0002", "openssl", severity(finding.High), func(f *finding.Finding) { f.Aliases = []string{"GHSA-aaaa-bbbb-cccc"} }),
@@ -153,7 +153,7 @@ func TestFindingsFilter(t *testing.T) {
 // TestFindingsPages checks that each finding is on exactly one page, worst first, whatever the page size.
 func TestFindingsPages(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "web")
+	f.saveCatalogs(t, "web")
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(0, 30).Draw(rt, "findings")
 		var findings []finding.Finding
@@ -171,11 +171,11 @@ func TestFindingsPages(t *testing.T) {
 	})
 }
 
-// TestFindingsPagesWhileKnowledgeChanges checks reports of another image that change the order. Either each finding is still on
+// TestFindingsPagesWhileOrderChanges checks reports of another image that change the order. Either each finding is still on
 // one page, or the caller gets ErrChanged.
-func TestFindingsPagesWhileKnowledgeChanges(t *testing.T) {
+func TestFindingsPagesWhileOrderChanges(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "web", "api")
+	f.saveCatalogs(t, "web", "api")
 	random := rand.New(rand.NewPCG(1, 2))
 	likely := func() (all []finding.Finding) {
 		for i := range 20 {
@@ -187,7 +187,7 @@ func TestFindingsPagesWhileKnowledgeChanges(t *testing.T) {
 	again, through := 0, 0
 	for round := range 60 {
 		seen := map[string]int{}
-		mark := FindingMark{}
+		mark := FindingCursor{}
 		for {
 			page, err := f.FindingsPage(t.Context(), subject("web"), FindingFilter{}, mark, 7)
 			if errors.Is(err, ErrChanged) {
@@ -219,19 +219,19 @@ func TestFindingsPagesWhileKnowledgeChanges(t *testing.T) {
 // TestFindingsPageExpires checks that a mark of a replaced report, or an invalid mark, is refused.
 func TestFindingsPageExpires(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "web")
-	if _, err := f.FindingsPage(t.Context(), subject("web"), FindingFilter{}, FindingMark{}, 1); !errors.Is(err, ErrNotFound) {
+	f.saveCatalogs(t, "web")
+	if _, err := f.FindingsPage(t.Context(), subject("web"), FindingFilter{}, FindingCursor{}, 1); !errors.Is(err, ErrNotFound) {
 		t.Errorf("without a report: %v, want ErrNotFound and no empty page", err)
 	}
 	findings := []finding.Finding{vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"), vulnerable("CVE-2026-0003", "a")}
 	f.report(t, "web", findings...)
-	mark := *got[FindingPage](t)(f.FindingsPage(t.Context(), subject("web"), FindingFilter{}, FindingMark{}, 1)).Next
-	for what, change := range map[string]func(m *FindingMark){
-		"behind the end":        func(m *FindingMark) { m.Count = 4 },
-		"before the beginning":  func(m *FindingMark) { m.Count = -1 },
-		"after other findings":  func(m *FindingMark) { m.Sum++ },
-		"in another report":     func(m *FindingMark) { m.Report++ },
-		"in an earlier version": func(m *FindingMark) { m.Revision-- },
+	mark := *got[FindingPage](t)(f.FindingsPage(t.Context(), subject("web"), FindingFilter{}, FindingCursor{}, 1)).Next
+	for what, change := range map[string]func(m *FindingCursor){
+		"behind the end":        func(m *FindingCursor) { m.Count = 4 },
+		"before the beginning":  func(m *FindingCursor) { m.Count = -1 },
+		"after other findings":  func(m *FindingCursor) { m.Sum++ },
+		"in another report":     func(m *FindingCursor) { m.Report++ },
+		"in an earlier version": func(m *FindingCursor) { m.Revision-- },
 	} {
 		wrong := mark
 		change(&wrong)
@@ -248,13 +248,13 @@ func TestFindingsPageExpires(t *testing.T) {
 // TestLargeFindings checks that a page is bounded to a few MiB however large an image makes its findings, and that none is lost.
 func TestLargeFindings(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "web")
+	f.saveCatalogs(t, "web")
 	var findings []finding.Finding
 	for i := range 12 {
 		findings = append(findings, vulnerable("CVE-2026-0001", fmt.Sprint(i, strings.Repeat("x", 1<<20))))
 	}
 	f.report(t, "web", findings...)
-	page := got[FindingPage](t)(f.FindingsPage(t.Context(), subject("web"), FindingFilter{}, FindingMark{}, 500))
+	page := got[FindingPage](t)(f.FindingsPage(t.Context(), subject("web"), FindingFilter{}, FindingCursor{}, 500))
 	if n := len(page.Findings); n == 0 || n > 4 || page.Total != 12 {
 		t.Errorf("a page has %d findings of 2 MiB each (total %d), want one at least and about 4 MiB", n, page.Total)
 	}
@@ -266,7 +266,7 @@ func TestLargeFindings(t *testing.T) {
 // runs reads the runs of all pages.
 func (f fixture) runs(t testing.TB, q RunsQuery, limit int) (all []Run) {
 	t.Helper()
-	after := RunMark{}
+	after := RunCursor{}
 	for {
 		page := got[RunsPage](t)(f.RunsPage(t.Context(), q, after, limit))
 		all = append(all, page.Runs...)
@@ -286,17 +286,17 @@ func (f fixture) runs(t testing.TB, q RunsQuery, limit int) (all []Run) {
 // inNamespace records that an image runs in a namespace, for the named Scanner.
 func (f fixture) inNamespace(t testing.TB, namespace, scanner, name string, workloads ...string) {
 	t.Helper()
-	u := Used{Scanner: scanner, Namespace: namespace, Key: key(name), Engine: grype}
+	u := ImageUsage{Scanner: scanner, Namespace: namespace, Key: key(name), Engine: grype}
 	for _, w := range workloads {
 		u.Workloads = append(u.Workloads, Workload{Namespace: namespace, Kind: "Deployment", Name: w, Container: "main", Repository: "r/" + name, Reference: "r/" + name + ":1"})
 	}
-	must(t, f.SetUsed(t.Context(), u))
+	must(t, f.SetUsage(t.Context(), u))
 }
 
 // TestRuns checks which containers run an image with a vulnerability, by any of its names, in the requested namespaces.
 func TestRuns(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "web", "api", "clean")
+	f.saveCatalogs(t, "web", "api", "clean")
 	f.inNamespace(t, "shop", "s1", "web", "front", "back")
 	f.inNamespace(t, "shop", "s2", "web", "front") // the same workload, recorded by another Scanner
 	f.inNamespace(t, "blog", "s3", "api", "blog")
@@ -344,10 +344,10 @@ func TestRuns(t *testing.T) {
 	})
 }
 
-// TestRunsForget checks that gone findings have no runs, and that a withdrawn alias finds nothing.
-func TestRunsForget(t *testing.T) {
+// TestRunsOfGoneFindings checks that gone findings have no runs, and that a withdrawn alias finds nothing.
+func TestRunsOfGoneFindings(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "web")
+	f.saveCatalogs(t, "web")
 	f.inNamespace(t, "shop", "s1", "web", "front")
 	f.report(t, "web", vulnerable("CVE-2026-0001", "openssl", func(f *finding.Finding) { f.Aliases = []string{"ALAS-1"} }))
 	f.report(t, "web", vulnerable("CVE-2026-0001", "openssl"))
@@ -363,9 +363,9 @@ func TestRunsForget(t *testing.T) {
 // TestRunsAreBounded checks that texts chosen by a pod's author or an image cannot make a result large.
 func TestRunsAreBounded(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "web")
+	f.saveCatalogs(t, "web")
 	long := strings.Repeat("ä", 1<<20)
-	must(t, f.SetUsed(t.Context(), Used{Scanner: "s", Namespace: "shop", Key: key("web"), Engine: grype, Workloads: []Workload{
+	must(t, f.SetUsage(t.Context(), ImageUsage{Scanner: "s", Namespace: "shop", Key: key("web"), Engine: grype, Workloads: []Workload{
 		{Namespace: "shop", Kind: long, Name: long, Container: "main", Repository: "r", Reference: long},
 	}}))
 	f.report(t, "web", vulnerable("CVE-2026-0001", long, version(long)))
@@ -378,7 +378,7 @@ func TestRunsAreBounded(t *testing.T) {
 // TestRunsKeepNoLongTexts: a page holds no more of a finding's texts than what it shows.
 func TestRunsKeepNoLongTexts(t *testing.T) {
 	f := newStore(t)
-	f.catalogue(t, "web")
+	f.saveCatalogs(t, "web")
 	var workloads []Workload
 	for n := range 100 {
 		workloads = append(workloads, workload(fmt.Sprintf("w%d", n), "registry.example.com/web"))
@@ -389,7 +389,7 @@ func TestRunsKeepNoLongTexts(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	page := got[RunsPage](t)(f.RunsPage(t.Context(), RunsQuery{ID: "CVE-2026-0001", All: true}, RunMark{}, 100))
+	page := got[RunsPage](t)(f.RunsPage(t.Context(), RunsQuery{ID: "CVE-2026-0001", All: true}, RunCursor{}, 100))
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	if held := int64(after.HeapAlloc) - int64(before.HeapAlloc); len(page.Runs) != 100 || held > 4<<20 {
@@ -424,11 +424,11 @@ func TestNamesOfOlderStores(t *testing.T) {
 // TestViewsUseIndexes checks that no query scans a whole table.
 func TestViewsUseIndexes(t *testing.T) {
 	f := newStore(t)
-	f.searched(t, selectLocation, []any{"sbom", "s", "d", "p", "n"})
-	f.searched(t, selectPassing, []any{
+	f.requireIndexes(t, selectLocation, []any{"sbom", "s", "d", "p", "n"})
+	f.requireIndexes(t, selectPassing, []any{
 		sql.Named("report", 1), sql.Named("severities", ""), sql.Named("fixable", nil), sql.Named("exploited", nil),
 		sql.Named("package", ""), sql.Named("id", "x"), sql.Named("text", "")}, "findings_present")
-	f.searched(t, selectNumbered, []any{"[1]"})
-	f.searched(t, countRuns, []any{sql.Named("id", "x"), sql.Named("all", true), sql.Named("namespaces", "[]"), sql.Named("text", 1)},
+	f.requireIndexes(t, selectByID, []any{"[1]"})
+	f.requireIndexes(t, countRuns, []any{sql.Named("id", "x"), sql.Named("all", true), sql.Named("namespaces", "[]"), sql.Named("text", 1)},
 		"findings_by_vulnerability")
 }

@@ -14,8 +14,8 @@ type vulnerability struct {
 	knownExploited   bool
 }
 
-// about merges what a report's findings state about each vulnerability: the worst values, and the first description.
-func about(rows []*findingRow) (ids []string, byID map[string]*vulnerability) {
+// mergeVulnerabilities merges what a report's findings state about each vulnerability: the worst values, and the first description.
+func mergeVulnerabilities(rows []*findingRow) (ids []string, byID map[string]*vulnerability) {
 	byID = make(map[string]*vulnerability)
 	for _, row := range rows {
 		v, found := byID[row.ID]
@@ -36,7 +36,7 @@ func about(rows []*findingRow) (ids []string, byID map[string]*vulnerability) {
 
 // saveVulnerabilities updates the shared rows to the latest report, and sets the row ID of the vulnerability in each finding.
 func saveVulnerabilities(ctx context.Context, tx *sql.Tx, engine string, rows []*findingRow, at time.Time) error {
-	ids, byID := about(rows)
+	ids, byID := mergeVulnerabilities(rows)
 	lookup, err := tx.PrepareContext(ctx, `
 		SELECT id, description, url, cvss, epss, known_exploited FROM vulnerabilities WHERE canonical_id = ? AND engine = ?`)
 	if err != nil {

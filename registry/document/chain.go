@@ -34,7 +34,7 @@ func Verify(root v1.Hash, platform v1.Platform, documents [][]byte) (v1.Hash, er
 	}
 	found := root
 	if isIndex {
-		if found, err = c.in(raw, 1); err != nil {
+		if found, err = c.findInIndex(raw, 1); err != nil {
 			return v1.Hash{}, err
 		}
 	}
@@ -67,9 +67,9 @@ func (c *chain) next(wanted v1.Hash) ([]byte, error) {
 	return raw, nil
 }
 
-// in returns the digest of the manifest that an index holds for the platform, found in the same order as by a puller. The digest is
+// findInIndex returns the digest of the manifest that an index holds for the platform, found in the same order as by a puller. The digest is
 // zero if the index holds none. depth is how many indexes led here, this one included.
-func (c *chain) in(raw []byte, depth int) (v1.Hash, error) {
+func (c *chain) findInIndex(raw []byte, depth int) (v1.Hash, error) {
 	index, err := Index(raw)
 	if err != nil {
 		return v1.Hash{}, fmt.Errorf("document %d of %d: %w", c.read, len(c.documents), err)
@@ -84,13 +84,13 @@ func (c *chain) in(raw []byte, depth int) (v1.Hash, error) {
 			return v1.Hash{}, err
 		}
 		if child.MediaType.IsIndex() {
-			found, err := c.in(document, depth+1)
+			found, err := c.findInIndex(document, depth+1)
 			if err != nil || found != (v1.Hash{}) {
 				return found, err
 			}
 			continue
 		}
-		runs, err := c.runs(child, document)
+		runs, err := c.isPlatformManifest(child, document)
 		if err != nil || runs {
 			return child.Digest, err
 		}
@@ -98,9 +98,9 @@ func (c *chain) in(raw []byte, depth int) (v1.Hash, error) {
 	return v1.Hash{}, nil
 }
 
-// runs reports whether a manifest of an index is the platform's. The last document is, and needs no configuration. Any other
+// isPlatformManifest reports whether a manifest of an index is the platform's. The last document is, and needs no configuration. Any other
 // manifest was skipped: it is an error if its configuration does not prove that runtimes skip it, too.
-func (c *chain) runs(child v1.Descriptor, raw []byte) (bool, error) {
+func (c *chain) isPlatformManifest(child v1.Descriptor, raw []byte) (bool, error) {
 	if c.read == len(c.documents) {
 		return true, nil
 	}
@@ -116,12 +116,12 @@ func (c *chain) runs(child v1.Descriptor, raw []byte) (bool, error) {
 	}
 	declared, isImage, err := Declared(manifest, config)
 	if err != nil || isImage && (child.Platform != nil || Runs(c.platform, declared)) {
-		return false, fmt.Errorf("%s is passed over, and runs on %s (%w)", child.Digest, c.platform.String(), cmp.Or(err, errRuns))
+		return false, fmt.Errorf("%s is passed over, and runs on %s (%w)", child.Digest, c.platform.String(), cmp.Or(err, errIsImage))
 	}
 	return false, nil
 }
 
-var errRuns = errors.New("it is an image")
+var errIsImage = errors.New("it is an image")
 
 // Declared returns the platform that the configuration of a manifest names, and whether the manifest is an image rather than an
 // artifact. config is empty if the manifest names none. An error means that the configuration of an image cannot be read. A

@@ -37,26 +37,26 @@ var ErrTooLarge = errors.New("the document is too large")
 // Check returns an error that wraps ErrTooLarge if the document exceeds a bound. It needs no additional memory. It accepts
 // invalid JSON, which the decoder rejects.
 func Check(raw []byte) error {
-	var shape Shape
+	var shape BoundsChecker
 	_, err := shape.Write(raw)
 	return err
 }
 
-// Shape does the same as Check for a document that arrives in pieces. The zero value is ready for one document.
-type Shape struct {
+// BoundsChecker does the same as Check for a document that arrives in pieces. The zero value is ready for one document.
+type BoundsChecker struct {
 	size, values, depth int
 	elements            [MaxDepth]int
-	inText, escaped     bool
+	inString, escaped   bool
 }
 
 // Write implements io.Writer. It fails at the first byte beyond a bound.
-func (s *Shape) Write(piece []byte) (int, error) {
+func (s *BoundsChecker) Write(piece []byte) (int, error) {
 	if s.size += len(piece); s.size > MaxBytes {
 		return 0, fmt.Errorf("%w: larger than %d MiB", ErrTooLarge, MaxBytes>>20)
 	}
 	for i, b := range piece {
-		if s.inText {
-			s.inText, s.escaped = s.escaped || b != '"', !s.escaped && b == '\\'
+		if s.inString {
+			s.inString, s.escaped = s.escaped || b != '"', !s.escaped && b == '\\'
 			continue
 		}
 		if err := s.add(b); err != nil {
@@ -68,10 +68,10 @@ func (s *Shape) Write(piece []byte) (int, error) {
 
 // add counts a byte outside of strings. A list or object with elements has one element more than commas. An empty one
 // counts as if it had one element.
-func (s *Shape) add(b byte) error {
+func (s *BoundsChecker) add(b byte) error {
 	switch b {
 	case '"':
-		s.inText = true
+		s.inString = true
 	case '[', '{':
 		if s.depth == MaxDepth {
 			return fmt.Errorf("%w: more than %d levels of lists and objects", ErrTooLarge, MaxDepth)
@@ -88,7 +88,7 @@ func (s *Shape) add(b byte) error {
 }
 
 // count adds an element to the innermost list or object.
-func (s *Shape) count() error {
+func (s *BoundsChecker) count() error {
 	if s.values++; s.values > MaxValues {
 		return fmt.Errorf("%w: more than %d elements", ErrTooLarge, MaxValues)
 	}

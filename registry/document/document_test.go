@@ -55,7 +55,7 @@ func TestBounds(t *testing.T) {
 
 // inPieces returns the error of Shape for a document that arrives in pieces of size bytes.
 func inPieces(raw string, size int) error {
-	var shape document.Shape
+	var shape document.BoundsChecker
 	for len(raw) > 0 {
 		n := min(size, len(raw))
 		if _, err := shape.Write([]byte(raw[:n])); err != nil {
@@ -105,7 +105,7 @@ func index(children ...string) *v1.IndexManifest {
 // chain holds documents that refer to each other. top is an index of nested, nested an index for amd64 of manifest, and config the
 // configuration of manifest. two is an index of manifest and other for the same platform. signed is an index of artefact and manifest;
 // empty is the configuration of artefact.
-type chain struct{ top, nested, manifest, config, other, two, signed, artefact, empty []byte }
+type chain struct{ top, nested, manifest, config, other, two, signed, artifact, empty []byte }
 
 func newChain(t *testing.T) chain {
 	t.Helper()
@@ -127,11 +127,11 @@ func newChain(t *testing.T) chain {
 		return encode(v1.Manifest{SchemaVersion: 2, Config: v1.Descriptor{MediaType: mediaType, Digest: document.Digest(config)}, Layers: []v1.Descriptor{{MediaType: types.OCILayer, Digest: document.Digest(nil)}}})
 	}
 	c := chain{config: []byte(`{"os": "linux", "architecture": "amd64"}`), empty: []byte(`{}`), other: []byte(`{"schemaVersion": 2, "layers": [{}]}`)}
-	c.manifest, c.artefact = configured(types.OCIConfigJSON, c.config), configured("application/vnd.oci.empty.v1+json", c.empty)
+	c.manifest, c.artifact = configured(types.OCIConfigJSON, c.config), configured("application/vnd.oci.empty.v1+json", c.empty)
 	amd64 := &v1.Platform{OS: "linux", Architecture: "amd64"}
 	c.nested = naming(amd64, types.OCIManifestSchema1, c.manifest)
 	c.two = naming(amd64, types.OCIManifestSchema1, c.manifest, c.other)
-	c.signed = naming(amd64, types.OCIManifestSchema1, c.artefact, c.manifest)
+	c.signed = naming(amd64, types.OCIManifestSchema1, c.artifact, c.manifest)
 	c.top = naming(nil, types.OCIImageIndex, c.nested)
 	return c
 }
@@ -162,8 +162,8 @@ func TestVerify(t *testing.T) {
 		"the first of two":               {c.two, amd64, [][]byte{c.two, c.manifest}, c.manifest},
 		"the second of two":              {c.two, amd64, [][]byte{c.two, c.other}, nil},
 		"the second, the first shown":    {c.two, amd64, [][]byte{c.two, c.manifest, c.config, c.other}, nil},
-		"an image after an artefact":     {c.signed, amd64, [][]byte{c.signed, c.artefact, c.empty, c.manifest}, c.manifest},
-		"an artefact without its proof":  {c.signed, amd64, [][]byte{c.signed, c.artefact, c.manifest}, nil},
+		"an image after an artefact":     {c.signed, amd64, [][]byte{c.signed, c.artifact, c.empty, c.manifest}, c.manifest},
+		"an artefact without its proof":  {c.signed, amd64, [][]byte{c.signed, c.artifact, c.manifest}, nil},
 		"an artefact left out":           {c.signed, amd64, [][]byte{c.signed, c.manifest}, nil},
 	} {
 		t.Run(what, func(t *testing.T) {

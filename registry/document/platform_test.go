@@ -52,9 +52,9 @@ func TestOrderOfChildren(t *testing.T) {
 	}
 }
 
-// TestOrderIsThatOfContainerd checks that the first child is the one that containerd takes. It tries combinations of common and of
+// TestOrderMatchesContainerd checks that the first child is the one that containerd takes. It tries combinations of common and of
 // irregular platforms.
-func TestOrderIsThatOfContainerd(t *testing.T) {
+func TestOrderMatchesContainerd(t *testing.T) {
 	all := []string{
 		"", "/amd64", "linux/amd64", "linux/amd64/v1", "linux/amd64/v2", "linux/amd64/v3", "linux/amd64/v9", "linux/386", "linux/x86_64",
 		"linux/arm", "linux/arm/v5", "linux/arm/v6", "linux/arm/v7", "linux/arm/v8", "linux/arm/v9", "linux/arm/7", "linux/armhf", "linux/aarch64",

@@ -22,14 +22,14 @@ func RawImage(t testing.TB, mediaType types.MediaType, layers ...[]byte) v1.Imag
 			t.Fatal(err)
 		}
 	}
-	return Declaring(t, image, v1.Platform{OS: "linux", Architecture: "amd64"})
+	return WithPlatform(t, image, v1.Platform{OS: "linux", Architecture: "amd64"})
 }
 
 // Chart returns a Helm chart as registries store it.
 func Chart(t testing.TB) v1.Image {
 	t.Helper()
 	chart := RawImage(t, "application/vnd.cncf.helm.chart.content.v1.tar+gzip", []byte("a chart"))
-	chart = Declaring(t, chart, v1.Platform{})
+	chart = WithPlatform(t, chart, v1.Platform{})
 	return mutate.ConfigMediaType(chart, "application/vnd.cncf.helm.config.v1+json")
 }
 
@@ -52,19 +52,19 @@ func (r *Registry) PushManifest(t testing.TB, repository string, mediaType types
 	return reference
 }
 
-// PushLying pushes an image with the manifest that lie has changed, and returns its reference.
-func (r *Registry) PushLying(t testing.TB, repository string, image v1.Image, lie func(*v1.Manifest)) string {
+// PushModified pushes an image with the manifest that lie has changed, and returns its reference.
+func (r *Registry) PushModified(t testing.TB, repository string, image v1.Image, modify func(*v1.Manifest)) string {
 	t.Helper()
 	r.Push(t, repository, image)
-	honest, err := image.Manifest()
+	original, err := image.Manifest()
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed := honest.DeepCopy()
-	lie(changed)
+	changed := original.DeepCopy()
+	modify(changed)
 	raw, err := json.Marshal(changed)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r.PushManifest(t, repository, honest.MediaType, raw)
+	return r.PushManifest(t, repository, original.MediaType, raw)
 }

@@ -57,7 +57,7 @@ func TestDisruptionBudget(t *testing.T) {
 }
 
 // Helm keeps the CRDs on uninstall, unless crds.keep is false.
-func TestKeptKinds(t *testing.T) {
+func TestKeptCRDs(t *testing.T) {
 	for values, want := range map[string]string{"": "keep", "crds: {keep: false}": ""} {
 		kinds := 0
 		for _, object := range rendered(t, values) {
@@ -101,7 +101,7 @@ networkPolicy:
 
 // If the API servers listen on another port than 443, the internet's port 443 is still reachable, for Slack and the vulnerability
 // database.
-func TestInternetWhateverTheAPIsPorts(t *testing.T) {
+func TestInternetIsReachableWithAnyAPIPort(t *testing.T) {
 	for _, api := range []string{"ports: [443, 6443]", "ports: [6443]", "ports: [6443], peers: [{ipBlock: {cidr: 192.0.2.1/32}}]"} {
 		all := rendered(t, "networkPolicy: {enabled: true, kubernetesAPI: {"+api+"}}")
 		for _, name := range []string{"manager", "notifier", "workers"} {

@@ -47,10 +47,10 @@ func run(t *testing.T, input, name string, args ...string) (string, error) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), name, args...)
 	command.Stdin = strings.NewReader(input)
-	var out, trouble bytes.Buffer
-	command.Stdout, command.Stderr = &out, &trouble
+	var out, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &out, &stderr
 	if err := command.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w\n%s%s", filepath.Base(name), strings.Join(args, " "), err, out.String(), trouble.String())
+		return "", fmt.Errorf("%s %s: %w\n%s%s", filepath.Base(name), strings.Join(args, " "), err, out.String(), stderr.String())
 	}
 	return out.String(), nil
 }

@@ -185,15 +185,15 @@ func TestStore(t *testing.T) {
 	if claim.Spec.Resources.Requests.Storage().String() != "20Gi" || *claim.Spec.StorageClassName != "fast" || claim.Annotations["helm.sh/resource-policy"] != "keep" {
 		t.Errorf("the claim is not what the values say: %+v %v", claim.Spec, claim.Annotations)
 	}
-	goes := into[corev1.PersistentVolumeClaim](t, rendered(t, `store: {keep: false}`), claimKey)
-	if policy, set := goes.Annotations["helm.sh/resource-policy"]; set {
+	deleted := into[corev1.PersistentVolumeClaim](t, rendered(t, `store: {keep: false}`), claimKey)
+	if policy, set := deleted.Annotations["helm.sh/resource-policy"]; set {
 		t.Errorf("with keep=false the claim has the policy %q, want it to go with the release", policy)
 	}
-	theirs := rendered(t, `store: {existingClaim: mine}`)
-	if theirs[claimKey] != nil || volume(theirs).PersistentVolumeClaim.ClaimName != "mine" {
-		t.Errorf("with existingClaim, want that one and no other: %+v", volume(theirs))
+	existing := rendered(t, `store: {existingClaim: mine}`)
+	if existing[claimKey] != nil || volume(existing).PersistentVolumeClaim.ClaimName != "mine" {
+		t.Errorf("with existingClaim, want that one and no other: %+v", volume(existing))
 	}
-	jobs := into[admissionv1.ValidatingAdmissionPolicy](t, theirs, "ValidatingAdmissionPolicy scanner-operator-manager-jobs")
+	jobs := into[admissionv1.ValidatingAdmissionPolicy](t, existing, "ValidatingAdmissionPolicy scanner-operator-manager-jobs")
 	if !slices.ContainsFunc(jobs.Spec.Validations, func(v admissionv1.Validation) bool { return strings.Contains(v.Expression, "claimName != 'mine'") }) {
 		t.Error("the policy lets workers mount the claim that the store is on")
 	}

@@ -57,11 +57,11 @@ func replace(file string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
-	passing := file + ".new"
-	if err := os.WriteFile(passing, content, 0o644); err != nil {
-		return errors.Join(err, os.Remove(passing))
+	temporary := file + ".new"
+	if err := os.WriteFile(temporary, content, 0o644); err != nil {
+		return errors.Join(err, os.Remove(temporary))
 	}
-	return os.Rename(passing, file)
+	return os.Rename(temporary, file)
 }
 
 // addOSV writes the archive of Go's records, in the form in which osv.dev distributes an ecosystem. Clair always reads the list of

@@ -98,7 +98,7 @@ func TestAlpineReleasesHaveNoGap(t *testing.T) {
 	}
 }
 
-func TestOSVHoldsTheRecordsOfGo(t *testing.T) {
+func TestOSVContainsGoRecords(t *testing.T) {
 	out := t.TempDir()
 	written(t, out, first)
 	archive, err := zip.OpenReader(filepath.Join(out, "osv", "Go", "all.zip"))
@@ -145,7 +145,7 @@ func TestNVDHasEveryYearAndInventedCVEsInTheLast(t *testing.T) {
 }
 
 // Only changed files are written, so their modification times show the change.
-func TestOnlyWhatChangesIsTouched(t *testing.T) {
+func TestUnchangedFilesAreNotWritten(t *testing.T) {
 	out := t.TempDir()
 	written(t, out, first)
 	err := filepath.WalkDir(out, func(path string, _ os.DirEntry, err error) error {

@@ -182,8 +182,8 @@ func (c *cluster) create(ctx context.Context, objects ...client.Object) error {
 	return nil
 }
 
-// runs creates a running pod with an image of its own, and an exception that suppresses one of the image's findings from the beginning.
-func (c *cluster) runs(ctx context.Context, img image) error {
+// runImage creates a running pod with an image of its own, and an exception that suppresses one of the image's findings from the beginning.
+func (c *cluster) runImage(ctx context.Context, img image) error {
 	exception := &v1alpha1.VulnerabilityException{
 		ObjectMeta: metav1.ObjectMeta{Namespace: teamName(img.team), Name: img.name()},
 		Spec: v1alpha1.ExceptionSpec{
@@ -201,8 +201,8 @@ func (c *cluster) runs(ctx context.Context, img image) error {
 	return c.setImage(ctx, pod, img)
 }
 
-// rollsOut updates the status of an image's pod to the current digest of the image's tag.
-func (c *cluster) rollsOut(ctx context.Context, img image) error {
+// rollOut updates the status of an image's pod to the current digest of the image's tag.
+func (c *cluster) rollOut(ctx context.Context, img image) error {
 	pod := &corev1.Pod{}
 	if err := c.client.Get(ctx, client.ObjectKey{Namespace: teamName(img.team), Name: img.name()}, pod); err != nil {
 		return err
@@ -219,8 +219,8 @@ func (c *cluster) setImage(ctx context.Context, pod *corev1.Pod, img image) erro
 	return c.client.Status().Patch(ctx, pod, client.MergeFrom(before))
 }
 
-// uncovers deletes an image's exception.
-func (c *cluster) uncovers(ctx context.Context, img image) error {
+// deleteException deletes an image's exception.
+func (c *cluster) deleteException(ctx context.Context, img image) error {
 	return c.client.Delete(ctx, &v1alpha1.VulnerabilityException{ObjectMeta: metav1.ObjectMeta{Namespace: teamName(img.team), Name: img.name()}})
 }
 

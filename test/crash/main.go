@@ -94,7 +94,7 @@ func experiment(ctx context.Context, o options, dir string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.stop()) }()
-	t, err := startTrouble(ctx, c)
+	t, err := startChaos(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -102,32 +102,32 @@ func experiment(ctx context.Context, o options, dir string) (err error) {
 	if err := t.feed(ctx); err != nil {
 		return err
 	}
-	slack.getWell()
+	slack.becomeHealthy()
 	all := map[finding]time.Time{}
 	for _, img := range t.images {
 		maps.Copy(all, img.findings())
 	}
-	silence := settle(ctx, slack, all)
-	told := slack.taken()
-	if err := writeMessages(filepath.Join(dir, "messages.log"), told); err != nil {
+	silence := waitForMessages(ctx, slack, all)
+	messages := slack.taken()
+	if err := writeMessages(filepath.Join(dir, "messages.log"), messages); err != nil {
 		return err
 	}
-	v := judge(all, told, t.died())
+	v := judge(all, messages, t.recordedDeaths())
 	v.print(os.Stdout, slack.count())
-	return errors.Join(silence, v.broken(o))
+	return errors.Join(silence, v.problems(o))
 }
 
 // Bounds of the wait at the end, when kills have stopped and Slack answers normally. A receiver with several failures in a row is
 // retried only after some minutes.
 const (
-	settleLimit = 6 * time.Minute
+	deliveryTimeout = 6 * time.Minute
 	// quiet is how long no message may arrive before all count as sent.
 	quiet = 12 * time.Second
 )
 
-// settle waits until every finding was announced and no more messages arrive. Lost findings are not an error here: judge reports them.
-func settle(ctx context.Context, slack *slack, all map[finding]time.Time) error {
-	deadline := time.Now().Add(settleLimit)
+// waitForMessages waits until every finding was announced and no more messages arrive. Lost findings are not an error here: judge reports them.
+func waitForMessages(ctx context.Context, slack *slack, all map[finding]time.Time) error {
+	deadline := time.Now().Add(deliveryTimeout)
 	for time.Now().Before(deadline) {
 		if len(missing(all, slack.taken())) == 0 && time.Since(slack.lastTaken()) > quiet {
 			return nil
@@ -139,7 +139,7 @@ func settle(ctx context.Context, slack *slack, all map[finding]time.Time) error 
 	if len(missing(all, slack.taken())) > 0 {
 		return nil
 	}
-	return fmt.Errorf("messages go on coming %s after everything was told", settleLimit)
+	return fmt.Errorf("messages go on coming %s after everything was told", deliveryTimeout)
 }
 
 // pause waits, or returns the context's error.

@@ -16,25 +16,25 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// mood is the way in which one request is answered.
-type mood int
+// answerMode is the way in which one request is answered.
+type answerMode int
 
 const (
 	// fine accepts the message and answers 200.
-	fine mood = iota
+	fine answerMode = iota
 	// limited answers 429 and failed answers 500. Both reject the message.
 	limited
 	failed
-	// swallowed accepts the message and does not answer. deaf neither accepts it nor answers.
-	swallowed
-	deaf
+	// acceptedSilently accepts the message and does not answer. deaf neither accepts it nor answers.
+	acceptedSilently
+	ignored
 )
 
-// moods are the shares of the moods in percent. The rest is fine.
-var moods = []struct {
-	mood  mood
+// answerShares are the shares of the moods in percent. The rest is fine.
+var answerShares = []struct {
+	mood  answerMode
 	share int
-}{{limited, 10}, {failed, 8}, {swallowed, 4}, {deaf, 3}}
+}{{limited, 10}, {failed, 8}, {acceptedSilently, 4}, {ignored, 3}}
 
 // Slack waits a random time before it accepts a message, and again before it answers, up to these maximums. The average of 0.3 s in
 // total is that of the real Slack.
@@ -46,8 +46,8 @@ const (
 // maxMessage is larger than any message, in bytes.
 const maxMessage = 1 << 20
 
-// telling is an accepted message.
-type telling struct {
+// acceptedMessage is an accepted message.
+type acceptedMessage struct {
 	// webhook is the path of the receiver's webhook.
 	webhook string
 	// names are the findings in the message.
@@ -66,18 +66,18 @@ type counts struct{ limited, failed, swallowed, deaf int }
 // slack is a stand-in for Slack that chooses a mood for each message.
 type slack struct {
 	server *httptest.Server
-	// knocks receives an entry when a message has arrived since the last receive.
-	knocks chan struct{}
+	// arrivals receives an entry when a message has arrived since the last receive.
+	arrivals chan struct{}
 
 	mu       sync.Mutex
 	draws    *rand.Rand
-	well     bool
+	healthy  bool
 	counts   counts
-	tellings []*telling
+	messages []*acceptedMessage
 }
 
 func newSlack(draws *rand.Rand) *slack {
-	s := &slack{draws: draws, knocks: make(chan struct{}, 1)}
+	s := &slack{draws: draws, arrivals: make(chan struct{}, 1)}
 	s.server = httptest.NewUnstartedServer(http.HandlerFunc(s.post))
 	s.server.Config.ErrorLog = log.New(io.Discard, "", 0) // discards errors of clients that were killed
 	s.server.StartTLS()
@@ -86,23 +86,23 @@ func newSlack(draws *rand.Rand) *slack {
 
 func (s *slack) close() { s.server.CloseClientConnections(); s.server.Close() }
 
-// getWell makes Slack accept and answer every message from now on.
-func (s *slack) getWell() {
+// becomeHealthy makes Slack accept and answer every message from now on.
+func (s *slack) becomeHealthy() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.well = true
+	s.healthy = true
 }
 
 // draw decides how a message is answered.
-func (s *slack) draw() (m mood, before, after time.Duration) {
+func (s *slack) draw() (m answerMode, before, after time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, after = time.Duration(s.draws.Int64N(int64(longestBefore))), time.Duration(s.draws.Int64N(int64(longestAfter)))
 	roll := s.draws.IntN(100)
-	if s.well {
+	if s.healthy {
 		return fine, before, after
 	}
-	for _, each := range moods {
+	for _, each := range answerShares {
 		if roll -= each.share; roll < 0 {
 			return each.mood, before, after
 		}
@@ -117,7 +117,7 @@ func (s *slack) post(w http.ResponseWriter, r *http.Request) {
 		return // the sender was killed meanwhile
 	}
 	select {
-	case s.knocks <- struct{}{}:
+	case s.arrivals <- struct{}{}:
 	default:
 	}
 	m, before, after := s.draw()
@@ -126,61 +126,61 @@ func (s *slack) post(w http.ResponseWriter, r *http.Request) {
 	}
 	switch m {
 	case fine:
-		told := s.take(r.URL.Path, body)
+		told := s.accept(r.URL.Path, body)
 		// The message is accepted even if the sender no longer waits for the answer.
 		_ = pause(r.Context(), after)
-		s.noteAnswer(told)
+		s.recordAnswer(told)
 		_, _ = io.WriteString(w, "ok")
 	case limited:
-		s.note(func(c *counts) { c.limited++ })
+		s.addCount(func(c *counts) { c.limited++ })
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "rate_limited", http.StatusTooManyRequests)
 	case failed:
-		s.note(func(c *counts) { c.failed++ })
+		s.addCount(func(c *counts) { c.failed++ })
 		http.Error(w, "rollup_error", http.StatusInternalServerError)
-	case swallowed:
-		s.note(func(c *counts) { c.swallowed++ })
-		s.take(r.URL.Path, body)
+	case acceptedSilently:
+		s.addCount(func(c *counts) { c.swallowed++ })
+		s.accept(r.URL.Path, body)
 		<-r.Context().Done()
-	case deaf:
-		s.note(func(c *counts) { c.deaf++ })
+	case ignored:
+		s.addCount(func(c *counts) { c.deaf++ })
 		<-r.Context().Done()
 	}
 }
 
-func (s *slack) note(change func(*counts)) {
+func (s *slack) addCount(change func(*counts)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(&s.counts)
 }
 
-// take stores an accepted message.
-func (s *slack) take(webhook string, body []byte) *telling {
-	told := &telling{webhook: webhook, text: standin.Readable(body), violations: standin.Check(body)}
+// accept stores an accepted message.
+func (s *slack) accept(webhook string, body []byte) *acceptedMessage {
+	message := &acceptedMessage{webhook: webhook, text: standin.Readable(body), violations: standin.Check(body)}
 	read, err := story.ReadMessage(standin.Message{Payload: body})
-	told.broken = err
+	message.broken = err
 	for _, line := range read.Lines {
-		told.names = append(told.names, nameOf(line.Change, line))
+		message.names = append(message.names, nameOf(line.Change, line))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	told.taken = time.Now()
-	s.tellings = append(s.tellings, told)
-	return told
+	message.taken = time.Now()
+	s.messages = append(s.messages, message)
+	return message
 }
 
-func (s *slack) noteAnswer(told *telling) {
+func (s *slack) recordAnswer(told *acceptedMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	told.answered = time.Now()
 }
 
 // taken returns the messages so far, in the order of acceptance.
-func (s *slack) taken() []telling {
+func (s *slack) taken() []acceptedMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]telling, len(s.tellings))
-	for i, told := range s.tellings {
+	all := make([]acceptedMessage, len(s.messages))
+	for i, told := range s.messages {
 		all[i] = *told
 	}
 	return all
@@ -189,10 +189,10 @@ func (s *slack) taken() []telling {
 func (s *slack) lastTaken() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.tellings) == 0 {
+	if len(s.messages) == 0 {
 		return time.Time{}
 	}
-	return s.tellings[len(s.tellings)-1].taken
+	return s.messages[len(s.messages)-1].taken
 }
 
 func (s *slack) count() counts {
@@ -202,7 +202,7 @@ func (s *slack) count() counts {
 }
 
 // writeMessages writes the accepted messages to a file, for the analysis of failures.
-func writeMessages(file string, all []telling) error {
+func writeMessages(file string, all []acceptedMessage) error {
 	var text strings.Builder
 	for _, told := range all {
 		answer := "no answer"

@@ -24,15 +24,15 @@ const (
 	managerLife  = 2500 * time.Millisecond
 	notifierLife = 2500 * time.Millisecond
 	longestLife  = 15 * time.Second
-	// knockWait bounds the wait for a message when the kill is to coincide with a message.
-	knockWait = 5 * time.Second
-	// knockDelay bounds the time between a message's arrival at Slack and the kill that it triggers: until shortly after the answer.
-	knockDelay = longestBefore + longestAfter + 200*time.Millisecond
+	// arrivalTimeout bounds the wait for a message when the kill is to coincide with a message.
+	arrivalTimeout = 5 * time.Second
+	// maxKillDelay bounds the time between a message's arrival at Slack and the kill that it triggers: until shortly after the answer.
+	maxKillDelay = longestBefore + longestAfter + 200*time.Millisecond
 )
 
 const (
-	// troubleLimit bounds the time until there are enough kills and messages.
-	troubleLimit = 20 * time.Minute
+	// chaosLimit bounds the time until there are enough kills and messages.
+	chaosLimit = 20 * time.Minute
 	// imagePause is the time between two new images.
 	imagePause = 700 * time.Millisecond
 	// backlog is the maximum number of a team's images that are not announced yet. With this number, a message still names each finding.
@@ -50,8 +50,8 @@ type death struct {
 	byItself bool
 }
 
-// trouble runs manager and notifier, kills them, and changes images meanwhile.
-type trouble struct {
+// chaos runs manager and notifier, kills them, and changes images meanwhile.
+type chaos struct {
 	*cluster
 	killers []*killer
 	// cancel stops the killers and killing waits for them. failed receives the error that stopped a killer.
@@ -64,13 +64,13 @@ type trouble struct {
 	images []image
 }
 
-// startTrouble starts both processes and their killers.
-func startTrouble(ctx context.Context, c *cluster) (*trouble, error) {
-	t := &trouble{cluster: c}
+// startChaos starts both processes and their killers.
+func startChaos(ctx context.Context, c *cluster) (*chaos, error) {
+	t := &chaos{cluster: c}
 	t.killers = []*killer{
-		{trouble: t, who: manager, start: c.startManager, life: managerLife, atMessage: 0.5, draws: c.options.draws(drawsOfManager)},
+		{chaos: t, who: manager, start: c.startManager, life: managerLife, atMessage: 0.5, draws: c.options.draws(drawsOfManager)},
 		// Each kill during a message makes the receiver's backoff longer, in the end minutes.
-		{trouble: t, who: notifier, start: c.startNotifier, life: notifierLife, atMessage: 0.2, draws: c.options.draws(drawsOfNotifier)},
+		{chaos: t, who: notifier, start: c.startNotifier, life: notifierLife, atMessage: 0.2, draws: c.options.draws(drawsOfNotifier)},
 	}
 	t.failed = make(chan error, len(t.killers))
 	ctx, t.cancel = context.WithCancel(ctx)
@@ -90,7 +90,7 @@ func startTrouble(ctx context.Context, c *cluster) (*trouble, error) {
 }
 
 // stop stops the killers and both processes.
-func (t *trouble) stop() error {
+func (t *chaos) stop() error {
 	t.cancel()
 	t.killing.Wait()
 	var errs []error
@@ -103,13 +103,13 @@ func (t *trouble) stop() error {
 }
 
 // feed adds and changes images until there are enough kills and messages, and at least one image went through all stages.
-func (t *trouble) feed(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, troubleLimit)
+func (t *chaos) feed(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, chaosLimit)
 	defer cancel()
-	draws, began, spoke := t.options.draws(drawsOfImages), time.Now(), time.Now()
+	draws, began, lastReport := t.options.draws(drawsOfImages), time.Now(), time.Now()
 	for !t.enough() {
-		if time.Since(spoke) > progressPause {
-			spoke = time.Now()
+		if time.Since(lastReport) > progressPause {
+			lastReport = time.Now()
 			fmt.Printf("  after %s: %d kills, %d messages\n", time.Since(began).Round(time.Second), t.killed(), digests(t.slack.taken()))
 		}
 		select {
@@ -120,7 +120,7 @@ func (t *trouble) feed(ctx context.Context) error {
 		case <-time.After(imagePause):
 		}
 		team := draws.IntN(teams)
-		if t.behind(team) >= backlog || !t.mayTell() && t.wentThrough() {
+		if t.unannounced(team) >= backlog || !t.mayAddImage() && t.hasCompletedImage() {
 			continue
 		}
 		if err := t.change(ctx, draws, team); err != nil {
@@ -131,17 +131,17 @@ func (t *trouble) feed(ctx context.Context) error {
 }
 
 // change moves one of a team's fully announced images to its next stage, or adds a new image.
-func (t *trouble) change(ctx context.Context, draws *rand.Rand, team int) error {
+func (t *chaos) change(ctx context.Context, draws *rand.Rand, team int) error {
 	told := t.slack.taken()
 	var ready []int
 	for i, img := range t.images {
-		if img.team == team && img.stage < stageUncovered && len(missing(img.findings(), told)) == 0 {
+		if img.team == team && img.stage < stageUnsuppressed && len(missing(img.findings(), told)) == 0 {
 			ready = append(ready, i)
 		}
 	}
 	if len(ready) == 0 || draws.IntN(4) == 0 {
 		img := image{number: uint16(len(t.images) + 1), team: team, since: []time.Time{time.Now()}}
-		if err := t.runs(ctx, img); err != nil {
+		if err := t.runImage(ctx, img); err != nil {
 			return err
 		}
 		t.images = append(t.images, img)
@@ -150,14 +150,14 @@ func (t *trouble) change(ctx context.Context, draws *rand.Rand, team int) error 
 	img := &t.images[ready[draws.IntN(len(ready))]]
 	img.stage++
 	img.since = append(img.since, time.Now())
-	if img.stage == stageUncovered {
-		return t.uncovers(ctx, *img)
+	if img.stage == stageUnsuppressed {
+		return t.deleteException(ctx, *img)
 	}
-	return t.rollsOut(ctx, *img)
+	return t.rollOut(ctx, *img)
 }
 
-// behind returns the number of a team's images with findings that some receiver has not received.
-func (t *trouble) behind(team int) int {
+// unannounced returns the number of a team's images with findings that some receiver has not received.
+func (t *chaos) unannounced(team int) int {
 	told, n := t.slack.taken(), 0
 	for _, img := range t.images {
 		if img.team == team && len(missing(img.findings(), told)) > 0 {
@@ -167,46 +167,46 @@ func (t *trouble) behind(team int) int {
 	return n
 }
 
-func (t *trouble) enough() bool {
-	return t.killed() >= t.options.kills && digests(t.slack.taken()) >= t.options.digests && t.wentThrough()
+func (t *chaos) enough() bool {
+	return t.killed() >= t.options.kills && digests(t.slack.taken()) >= t.options.digests && t.hasCompletedImage()
 }
 
-// wentThrough reports whether an image went through all stages and all receivers received each of its changes.
-func (t *trouble) wentThrough() bool {
+// hasCompletedImage reports whether an image went through all stages and all receivers received each of its changes.
+func (t *chaos) hasCompletedImage() bool {
 	told := t.slack.taken()
 	return slices.ContainsFunc(t.images, func(img image) bool {
-		return img.stage == stageUncovered && len(missing(img.findings(), told)) == 0
+		return img.stage == stageUnsuppressed && len(missing(img.findings(), told)) == 0
 	})
 }
 
-func (t *trouble) killed() int {
+func (t *chaos) killed() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.deaths) - byItself(t.deaths)
 }
 
-// ahead is the share by which kills may be ahead of messages, and messages ahead of kills.
-const ahead = 0.2
+// maxLead is the share by which kills may be ahead of messages, and messages ahead of kills.
+const maxLead = 0.2
 
 // mayKill reports whether another kill is due. Kills are spread over the messages.
-func (t *trouble) mayKill() bool {
+func (t *chaos) mayKill() bool {
 	killed, told := t.shares()
-	return killed < 1 && killed < told+ahead
+	return killed < 1 && killed < told+maxLead
 }
 
-// mayTell reports whether another image is due. Messages are spread over the kills.
-func (t *trouble) mayTell() bool {
+// mayAddImage reports whether another image is due. Messages are spread over the kills.
+func (t *chaos) mayAddImage() bool {
 	killed, told := t.shares()
-	return told < killed+ahead
+	return told < killed+maxLead
 }
 
 // shares returns the kills and the messages so far, relative to the required numbers.
-func (t *trouble) shares() (killed, told float64) {
+func (t *chaos) shares() (killed, told float64) {
 	return float64(t.killed()) / float64(t.options.kills), float64(digests(t.slack.taken())) / float64(t.options.digests)
 }
 
-// dies records a death. Too many processes that ended without a kill are an error, since the test would then prove nothing.
-func (t *trouble) dies(d death, why error) error {
+// recordDeath records a death. Too many processes that ended without a kill are an error, since the test would then prove nothing.
+func (t *chaos) recordDeath(d death, why error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.deaths = append(t.deaths, d)
@@ -225,8 +225,8 @@ func byItself(deaths []death) (n int) {
 	return n
 }
 
-// died returns the deaths so far.
-func (t *trouble) died() []death {
+// recordedDeaths returns the deaths so far.
+func (t *chaos) recordedDeaths() []death {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.deaths)
@@ -234,7 +234,7 @@ func (t *trouble) died() []death {
 
 // killer kills one program repeatedly, and restarts it at once, also when it has ended without a kill.
 type killer struct {
-	*trouble
+	*chaos
 	who   string
 	start func(name string) (*process.Process, error)
 	// life is the mean time until a kill. atMessage is the share of kills that wait for a message.
@@ -255,7 +255,7 @@ func (k *killer) next() (err error) {
 func (k *killer) run(ctx context.Context) error {
 	for {
 		begun := time.Now()
-		alive := k.moment(ctx)
+		alive := k.waitForKill(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // it is told to end
@@ -268,7 +268,7 @@ func (k *killer) run(ctx context.Context) error {
 		if err := k.process.Kill(); err != nil {
 			return err
 		}
-		if err := k.dies(death{who: k.who, from: begun, to: time.Now(), byItself: !alive}, why); err != nil {
+		if err := k.recordDeath(death{who: k.who, from: begun, to: time.Now(), byItself: !alive}, why); err != nil {
 			return err
 		}
 		if err := k.next(); err != nil {
@@ -277,18 +277,18 @@ func (k *killer) run(ctx context.Context) error {
 	}
 }
 
-// moment waits until it is time to kill: a random time, or until shortly after a message has arrived at Slack. It reports whether the
+// waitForKill waits until it is time to kill: a random time, or until shortly after a message has arrived at Slack. It reports whether the
 // process is alive then.
-func (k *killer) moment(ctx context.Context) bool {
+func (k *killer) waitForKill(ctx context.Context) bool {
 	if k.draws.Float64() >= k.atMessage {
 		return k.until(ctx, nil, min(longestLife, time.Duration(k.draws.ExpFloat64()*float64(k.life))))
 	}
-	delay := time.Duration(k.draws.Int64N(int64(knockDelay)))
+	delay := time.Duration(k.draws.Int64N(int64(maxKillDelay)))
 	select {
-	case <-k.slack.knocks: // an arrival from before the wait
+	case <-k.slack.arrivals: // an arrival from before the wait
 	default:
 	}
-	return k.until(ctx, k.slack.knocks, knockWait) && k.until(ctx, nil, delay)
+	return k.until(ctx, k.slack.arrivals, arrivalTimeout) && k.until(ctx, nil, delay)
 }
 
 // until waits for an event or for a time. It returns false if the process ends before or the context is done.

@@ -23,8 +23,8 @@ type image struct {
 	since []time.Time
 }
 
-// stageUncovered follows the stages of the fake backend: the exception for the third finding is deleted.
-const stageUncovered = fake.StageFixed + 1
+// stageUnsuppressed follows the stages of the fake backend: the exception for the third finding is deleted.
+const stageUnsuppressed = fake.StageFixed + 1
 
 // name contains the word that makes the fake backend find something.
 func (i image) name() string { return fmt.Sprintf("evolving-%04d", i.number) }
@@ -47,7 +47,7 @@ var changesOf = [...][]struct {
 	fake.StageExploited:    {{v1alpha1.ChangeEscalated, 2, "zlib"}},
 	fake.StageFixed:        {{v1alpha1.ChangeFixed, 1, "openssl"}},
 	// An exception suppresses the finding until this stage.
-	stageUncovered: {{v1alpha1.ChangeNew, 3, "curl"}},
+	stageUnsuppressed: {{v1alpha1.ChangeNew, 3, "curl"}},
 }
 
 // findings returns all findings of the image that must be announced, each with its earliest time.
@@ -70,12 +70,12 @@ func nameOf(change v1alpha1.Change, line story.Line) string {
 }
 
 const (
-	// carried bounds the time that a message is with the notifier before Slack accepts it. A message waits in the notifier's queue for
+	// maxInFlight bounds the time that a message is with the notifier before Slack accepts it. A message waits in the notifier's queue for
 	// up to 5 s.
-	carried = 6 * time.Second
-	// recorded bounds the time after Slack's answer until the manager has stored it: the notifier reads the answer and reports it to the
+	maxInFlight = 6 * time.Second
+	// maxRecording bounds the time after Slack's answer until the manager has stored it: the notifier reads the answer and reports it to the
 	// manager.
-	recorded = 2 * time.Second
+	maxRecording = 2 * time.Second
 )
 
 // verdict is the result of a run.
@@ -90,26 +90,26 @@ type verdict struct {
 	unanswered int
 	// lost are findings that were never announced. doubled are messages with a finding that was announced before. unexplained are those
 	// of them that were avoidable. wrong are messages that Slack would reject.
-	lost                        []finding
-	doubled, unexplained, wrong []telling
+	lost                           []finding
+	repeated, unexplained, invalid []acceptedMessage
 	// unfounded are findings that were announced although they were not true at the time, such as a suppressed finding.
 	unfounded []finding
 }
 
 // judge compares the messages, in the order of their acceptance, with the findings that had to be announced.
-func judge(all map[finding]time.Time, told []telling, deaths []death) verdict {
+func judge(all map[finding]time.Time, told []acceptedMessage, deaths []death) verdict {
 	v := verdict{deaths: deaths, findings: len(all), taken: len(told), digests: digests(told), lost: missing(all, told), changes: map[v1alpha1.Change]int{}}
-	known := map[finding]telling{}
+	announced := map[finding]acceptedMessage{}
 	for _, now := range told {
 		if now.answered.IsZero() {
 			v.unanswered++
 		}
 		if now.broken != nil || len(now.violations) > 0 {
-			v.wrong = append(v.wrong, now)
+			v.invalid = append(v.invalid, now)
 		}
-		before, again := firstOf(known, now)
+		before, again := firstOf(announced, now)
 		if again {
-			v.doubled = append(v.doubled, now)
+			v.repeated = append(v.repeated, now)
 			if !explained(before, now, deaths) {
 				v.unexplained = append(v.unexplained, now)
 			}
@@ -119,18 +119,18 @@ func judge(all map[finding]time.Time, told []telling, deaths []death) verdict {
 			if since, isTrue := all[f]; !isTrue || now.taken.Before(since) {
 				v.unfounded = append(v.unfounded, f)
 			}
-			if _, again := known[f]; !again {
+			if _, again := announced[f]; !again {
 				change, _, _ := strings.Cut(name, " ")
 				v.changes[v1alpha1.Change(change)]++
 			}
-			known[f] = now
+			announced[f] = now
 		}
 	}
 	return v
 }
 
 // firstOf returns the latest earlier message that announced one of the message's findings.
-func firstOf(known map[finding]telling, now telling) (before telling, found bool) {
+func firstOf(known map[finding]acceptedMessage, now acceptedMessage) (before acceptedMessage, found bool) {
 	for _, name := range now.names {
 		if earlier, told := known[finding{now.webhook, name}]; told {
 			before, found = earlier, true
@@ -140,7 +140,7 @@ func firstOf(known map[finding]telling, now telling) (before telling, found bool
 }
 
 // digests returns the number of messages that announced a finding for the first time.
-func digests(told []telling) (n int) {
+func digests(told []acceptedMessage) (n int) {
 	known := map[finding]bool{}
 	for _, now := range told {
 		first := false
@@ -157,7 +157,7 @@ func digests(told []telling) (n int) {
 }
 
 // missing returns the findings that no message contains.
-func missing(all map[finding]time.Time, told []telling) (lost []finding) {
+func missing(all map[finding]time.Time, told []acceptedMessage) (lost []finding) {
 	known := map[finding]bool{}
 	for _, now := range told {
 		for _, name := range now.names {
@@ -175,16 +175,16 @@ func missing(all map[finding]time.Time, told []telling) (lost []finding) {
 
 // explained reports whether the repetition was unavoidable: the first message had no answer; or a process died during its delivery, and
 // the notifier, which remembers accepted messages, died before the retry.
-func explained(before, again telling, deaths []death) bool {
+func explained(before, again acceptedMessage, deaths []death) bool {
 	if before.answered.IsZero() {
 		return true
 	}
-	onItsWay, forgotten := false, false
+	diedInDelivery, lostMemory := false, false
 	for _, d := range deaths {
-		onItsWay = onItsWay || d.within(before.taken.Add(-carried), before.answered.Add(recorded))
-		forgotten = forgotten || d.who == notifier && d.within(before.taken, again.taken)
+		diedInDelivery = diedInDelivery || d.within(before.taken.Add(-maxInFlight), before.answered.Add(maxRecording))
+		lostMemory = lostMemory || d.who == notifier && d.within(before.taken, again.taken)
 	}
-	return onItsWay && forgotten
+	return diedInDelivery && lostMemory
 }
 
 // within reports whether the death may have happened between two times.
@@ -233,7 +233,7 @@ func (v verdict) print(out io.Writer, c counts) {
 		{"  fixed", v.changes[v1alpha1.ChangeFixed]},
 		{"lost", len(v.lost)},
 		{"told and not true", len(v.unfounded)},
-		{"doubled messages", len(v.doubled)},
+		{"doubled messages", len(v.repeated)},
 		{"  allowed: one for each death or withheld answer", v.allowed()},
 		{"  that nothing explains", len(v.unexplained)},
 	} {
@@ -241,8 +241,8 @@ func (v verdict) print(out io.Writer, c counts) {
 	}
 }
 
-// broken returns an error for everything that must not happen.
-func (v verdict) broken(o options) error {
+// problems returns an error for everything that must not happen.
+func (v verdict) problems(o options) error {
 	var errs []error
 	if len(v.lost) > 0 {
 		errs = append(errs, fmt.Errorf("%d findings are lost, such as %s for %s", len(v.lost), v.lost[0].name, v.lost[0].webhook))
@@ -250,13 +250,13 @@ func (v verdict) broken(o options) error {
 	if len(v.unfounded) > 0 {
 		errs = append(errs, fmt.Errorf("%d were told and not true then, such as %s for %s", len(v.unfounded), v.unfounded[0].name, v.unfounded[0].webhook))
 	}
-	if len(v.doubled) > v.allowed() {
-		errs = append(errs, fmt.Errorf("%d messages are doubled, more than the %d deaths and withheld answers", len(v.doubled), v.allowed()))
+	if len(v.repeated) > v.allowed() {
+		errs = append(errs, fmt.Errorf("%d messages are doubled, more than the %d deaths and withheld answers", len(v.repeated), v.allowed()))
 	}
 	for _, again := range v.unexplained {
 		errs = append(errs, fmt.Errorf("a message came twice though it was answered and the notifier knew it: %s at %s", again.webhook, again.taken.Format(stamp)))
 	}
-	for _, bad := range v.wrong {
+	for _, bad := range v.invalid {
 		why := bad.broken
 		for _, violation := range bad.violations {
 			why = cmp.Or(why, errors.New(violation.Detail))

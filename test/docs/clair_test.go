@@ -6,7 +6,7 @@ import (
 )
 
 // The webhook targets on the page about Clair name the Scanner that the page creates.
-func TestClairWebhooksAreForTheScanner(t *testing.T) {
+func TestClairWebhooksNameTheScanner(t *testing.T) {
 	page := read(t, "docs/backends/clair.md")
 	scanner := regexp.MustCompile(`(?m)^ *kind: Scanner\n *metadata: \{name: (\S+), namespace: shop\}$`).FindStringSubmatch(page)
 	if scanner == nil {

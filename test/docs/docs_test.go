@@ -25,7 +25,7 @@ const root = "../.."
 
 // The page on troubleshooting has a line about each reason of a condition, a status or an event. The REST API's own reasons are on the
 // page of the REST API.
-func TestReasonsAreExplained(t *testing.T) {
+func TestReasonsAreDocumented(t *testing.T) {
 	page := read(t, "docs/troubleshooting.md")
 	reasons := map[string]string{}
 	for _, dir := range []string{"api/v1alpha1", "controllers", "notifier", "pkg", "workerapi"} {
@@ -77,7 +77,7 @@ func reasonsIn(path string, into map[string]string) error {
 }
 
 // Each field of the operator's configuration has a row.
-func TestConfigurationIsExplained(t *testing.T) {
+func TestConfigurationIsDocumented(t *testing.T) {
 	page := read(t, "docs/configuration.md")
 	for _, field := range fieldsOf(reflect.TypeFor[config.Config](), "") {
 		if !strings.Contains(page, "| `"+field+"` |") {

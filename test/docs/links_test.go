@@ -20,7 +20,7 @@ var (
 )
 
 // Each link from a document to a file of the project, or to a heading, has an existing target.
-func TestLinksLead(t *testing.T) {
+func TestLinksHaveTargets(t *testing.T) {
 	links := 0
 	for _, page := range pages(t) {
 		for _, match := range link.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {

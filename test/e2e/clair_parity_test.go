@@ -172,10 +172,10 @@ func (c clairctl) report(t *testing.T, reference string) *claircore.Vulnerabilit
 	reference = strings.Replace(reference, build.LocalRegistry, c.registry, 1)
 	command := exec.CommandContext(t.Context(), c.file, "--config", c.config, "--issuer", clairIssuer,
 		"report", "--novel", "--host", c.clair, "--out", "json", reference)
-	var out, complaints bytes.Buffer
-	command.Stdout, command.Stderr = &out, &complaints
+	var out, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &out, &stderr
 	if err := command.Run(); err != nil {
-		t.Fatalf("clairctl report %s: %v\n%s", reference, err, complaints.String())
+		t.Fatalf("clairctl report %s: %v\n%s", reference, err, stderr.String())
 	}
 	var report claircore.VulnerabilityReport
 	must(t, json.Unmarshal(out.Bytes(), &report))

@@ -17,10 +17,10 @@ import (
 )
 
 // usingClair returns the environment with Clair as the engine of new Scanners.
-func usingClair() *story.Environment { return env.Using(v1alpha1.BackendClair) }
+func usingClair() *story.Environment { return env.WithBackend(v1alpha1.BackendClair) }
 
 // The scenarios of the demo with Clair, each step as a test.
-func TestClairDemo(t *testing.T) { tellActs(t, usingClair()) }
+func TestClairDemo(t *testing.T) { runScenarios(t, usingClair()) }
 
 // clairReason waits until a namespace's Scanner has the given reason for its unavailable backend.
 func clairReason(t *testing.T, ns, reason string) {
@@ -46,19 +46,19 @@ func TestClairWrongKey(t *testing.T) {
 	must(t, clair.MakeScanner(t.Context(), ns, story.ScannerSettings{ClairKey: "YSBrZXkgdGhhdCBpcyBub3QgdGhlIG9uZSB0aGF0IENsYWlyIGhhcw=="}))
 	clairReason(t, ns, "ClairUnauthorized")
 	must(t, clair.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
-	must(t, clair.Covered(t.Context(), ns, 1, 0))
+	must(t, clair.WaitForCoverage(t.Context(), ns, 1, 0))
 }
 
 // Clair restarts while it has work, and its database is unavailable for some time. Meanwhile, no finding is lost or added, and
 // afterwards everything is scanned.
-func TestClairTrouble(t *testing.T) {
+func TestClairUnavailable(t *testing.T) {
 	ns := namespace(t, "clair-trouble")
 	clair := usingClair()
 	must(t, clair.RunPods(t.Context(), ns, variants(t, ns+"-first", batch)...))
 	must(t, clair.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
 	must(t, restart(t.Context(), story.ClairDeployment))
-	must(t, clair.Covered(t.Context(), ns, batch, 0))
-	before := foundIn(t, ns)
+	must(t, clair.WaitForCoverage(t.Context(), ns, batch, 0))
+	before := findingsByImage(t, ns)
 
 	scale(t, story.ClairDatabaseDeployment, 0)
 	must(t, clair.RunPods(t.Context(), ns, variants(t, ns+"-second", 1)...))
@@ -69,24 +69,24 @@ func TestClairTrouble(t *testing.T) {
 		}
 		return err
 	})
-	must(t, story.Throughout(t.Context(), 15*time.Second, func(ctx context.Context) error {
+	must(t, story.Consistently(t.Context(), 15*time.Second, func(ctx context.Context) error {
 		phases, err := phasesIn(ctx, ns)
 		if err == nil && (phases[v1alpha1.PhaseScanned] != batch || phases[v1alpha1.PhaseFailed] != 0) {
 			err = fmt.Errorf("expected the results of before, and neither result nor failure of the new image; phases: %v", phases)
 		}
 		return err
 	}))
-	for digest, while := range foundIn(t, ns) {
+	for digest, while := range findingsByImage(t, ns) {
 		if while != before[digest] {
 			t.Errorf("%s had %d findings before Clair was without a database, and has %d", digest, before[digest], while)
 		}
 	}
 	scale(t, story.ClairDatabaseDeployment, 1)
-	must(t, clair.Covered(t.Context(), ns, batch+1, 0))
+	must(t, clair.WaitForCoverage(t.Context(), ns, batch+1, 0))
 }
 
-// foundIn returns the number of findings of each image in a namespace.
-func foundIn(t *testing.T, ns string) map[string]int {
+// findingsByImage returns the number of findings of each image in a namespace.
+func findingsByImage(t *testing.T, ns string) map[string]int {
 	t.Helper()
 	found, err := env.Findings(t.Context(), ns)
 	must(t, err)
@@ -107,7 +107,7 @@ func scale(t *testing.T, deployment string, replicas int) {
 	t.Helper()
 	to := func(ctx context.Context, replicas int) error {
 		_, err := env.Kubectl(ctx, "--namespace", story.ClairNamespace, "scale", deployment, fmt.Sprintf("--replicas=%d", replicas))
-		return errors.Join(err, env.RolledOut(ctx, story.ClairNamespace, deployment))
+		return errors.Join(err, env.WaitForRollout(ctx, story.ClairNamespace, deployment))
 	}
 	must(t, to(t.Context(), replicas))
 	if replicas == 0 {
@@ -135,7 +135,7 @@ func TestClairForgedWebhook(t *testing.T) {
 	must(t, err)
 	must(t, clair.RunPods(t.Context(), ns, story.Pod{Name: "api", Image: image}))
 	must(t, clair.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
-	must(t, clair.Covered(t.Context(), ns, 1, 0))
+	must(t, clair.WaitForCoverage(t.Context(), ns, 1, 0))
 	const body = `{"notification_id":"269886f3-0146-4f08-9bf7-cb1138d48643","callback":"http://somewhere.else/"}`
 	for path, want := range map[string]int{
 		"clair/" + ns + "/" + story.ScannerName: 401,

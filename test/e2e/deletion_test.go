@@ -18,8 +18,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// goneWithin is the maximum time until all traces of a deleted Scanner are removed.
-const goneWithin = time.Minute
+// deletionTimeout is the maximum time until all traces of a deleted Scanner are removed.
+const deletionTimeout = time.Minute
 
 // A Scanner that is deleted while its Jobs run leaves no finalizer, Job, ImageScan or annotation behind, neither on scanned nor on other
 // pods.
@@ -27,7 +27,7 @@ func TestScannerDeletion(t *testing.T) {
 	ns := namespace(t, "deletion")
 	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "static", Image: env.Reference(images.Static)}))
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
-	must(t, env.Covered(t.Context(), ns, 1, 0))
+	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
 	waitFor(t, "the annotation", func(ctx context.Context) error {
 		if err := noAnnotations(ctx, ns); err == nil {
 			return errors.New("no pod has one")
@@ -45,11 +45,11 @@ func TestScannerDeletion(t *testing.T) {
 	must(t, err)
 	must(t, env.Client.Delete(t.Context(), scanner))
 
-	must(t, story.Eventually(t.Context(), goneWithin, func(ctx context.Context) error {
+	must(t, story.Eventually(t.Context(), deletionTimeout, func(ctx context.Context) error {
 		return errors.Join(noScanner(ctx, ns), noImageScans(ctx, ns), noAnnotations(ctx, ns), noFinalizers(ctx, ns), noJobs(ctx, ns))
 	}))
 	// A Job that was about to be created or a late upload must not create objects again.
-	must(t, story.Throughout(t.Context(), 5*time.Second, func(ctx context.Context) error {
+	must(t, story.Consistently(t.Context(), 5*time.Second, func(ctx context.Context) error {
 		return errors.Join(noImageScans(ctx, ns), noAnnotations(ctx, ns), noJobs(ctx, ns))
 	}))
 }

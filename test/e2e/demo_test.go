@@ -8,18 +8,18 @@ import (
 )
 
 // The scenarios of the demo, each step as a test.
-func TestDemo(t *testing.T) { tellActs(t, env) }
+func TestDemo(t *testing.T) { runScenarios(t, env) }
 
-// tellActs runs all scenarios and prints their results.
-func tellActs(t *testing.T, env *story.Environment) {
+// runScenarios runs all scenarios and prints their results.
+func runScenarios(t *testing.T, env *story.Environment) {
 	t.Helper()
-	for _, step := range env.Acts() {
-		told := t.Run(step.Name, func(t *testing.T) {
-			said, err := step.Run(t.Context())
+	for _, step := range env.Scenarios() {
+		passed := t.Run(step.Name, func(t *testing.T) {
+			result, err := step.Run(t.Context())
 			must(t, err)
-			t.Log(said)
+			t.Log(result)
 		})
-		if !told {
+		if !passed {
 			t.Fatal("the steps after this one build on it")
 		}
 	}

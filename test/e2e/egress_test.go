@@ -28,7 +28,7 @@ func TestDefaultDenyEgress(t *testing.T) {
 			must(t, env.RunPods(t.Context(), ns, privatePod(t, ns)))
 			dropPackets(t, tt.filter)
 			must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
-			failsWith(t, ns, tt.reason, tt.words...)
+			requireFailure(t, ns, tt.reason, tt.words...)
 		})
 	}
 }

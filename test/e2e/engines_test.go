@@ -25,15 +25,15 @@ func TestTwoEngines(t *testing.T) {
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
 	must(t, clair.MakeScanner(t.Context(), ns, story.ScannerSettings{Name: "clair"}))
 	number := int32(len(images.Scanned()))
-	must(t, env.Covered(t.Context(), ns, number, 0))
-	must(t, clair.CoveredBy(t.Context(), ns, "clair", number, 0))
+	must(t, env.WaitForCoverage(t.Context(), ns, number, 0))
+	must(t, clair.WaitForCoverageBy(t.Context(), ns, "clair", number, 0))
 	found := foundByEngine(t, ns)
 
 	t.Run("Clair's reports", func(t *testing.T) { checkClairReports(t, found.of(v1alpha1.BackendClair)) })
 	t.Run("differences", func(t *testing.T) {
 		checkDifferences(t, found.of(v1alpha1.BackendGrype), found.of(v1alpha1.BackendClair))
 	})
-	t.Run("who runs it", func(t *testing.T) { checkWhoRuns(t, ns, found) })
+	t.Run("who runs it", func(t *testing.T) { checkWorkloads(t, ns, found) })
 	t.Run("ImageScans", func(t *testing.T) {
 		scans, err := env.ImageScans(t.Context(), ns)
 		must(t, err)
@@ -90,9 +90,9 @@ func advised(t *testing.T, found []story.ImageFindings, name string) []finding.F
 	return slices.DeleteFunc(slices.Clone(imageNamed(t, found, name).Findings), func(f finding.Finding) bool { return f.ID == story.NewVulnerability })
 }
 
-// checkWhoRuns queries the REST API for each vulnerability. Each container and package is listed once, with all engines that found the
+// checkWorkloads queries the REST API for each vulnerability. Each container and package is listed once, with all engines that found the
 // vulnerability in it.
-func checkWhoRuns(t *testing.T, ns string, found byEngine) {
+func checkWorkloads(t *testing.T, ns string, found byEngine) {
 	engines := map[string][]string{} // by vulnerability, image and package
 	ids := map[string]bool{}
 	for engine, stored := range found {

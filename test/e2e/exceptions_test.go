@@ -22,8 +22,8 @@ const (
 	inCrypto, inCryptoAlias = "CVE-2024-45337", "GHSA-v778-237x-gjrc"
 )
 
-// quickly are settings with short delays, for tests that wait for messages.
-var quickly = story.ScannerSettings{FirstScan: "All", GroupWait: time.Second, GroupInterval: 2 * time.Second}
+// shortDelays are settings with short delays, for tests that wait for messages.
+var shortDelays = story.ScannerSettings{FirstScan: "All", GroupWait: time.Second, GroupInterval: 2 * time.Second}
 
 // Findings that an exception of the namespace or of the cluster covers are counted as suppressed and not announced, until the exception
 // is deleted.
@@ -35,43 +35,43 @@ func TestExceptions(t *testing.T) {
 	must(t, env.ApplyText(t.Context(), inNamespace))
 	for _, in := range []string{ns, other} {
 		must(t, env.RunPods(t.Context(), in, variants(t, in, 1)...))
-		must(t, env.MakeScanner(t.Context(), in, quickly))
+		must(t, env.MakeScanner(t.Context(), in, shortDelays))
 	}
 	for _, in := range []string{ns, other} {
-		must(t, env.Covered(t.Context(), in, 1, 0))
+		must(t, env.WaitForCoverage(t.Context(), in, 1, 0))
 	}
 	found, err := env.Findings(t.Context(), ns)
 	must(t, err)
-	all := story.News(found)
-	net, crypto := about(all, inNet), about(all, inCrypto)
+	all := story.AnnouncedLines(found)
+	net, crypto := linesAbout(all, inNet), linesAbout(all, inCrypto)
 	if len(net) == 0 || len(crypto) == 0 || len(all) == len(net)+len(crypto) {
 		t.Fatalf("%s and %s and others are not all among %v", inNet, inCrypto, all)
 	}
 
 	// The exception existed before the first scan.
-	told := without(named(all), net)
-	hears(t, ns, told)
-	countsExcepted(t, ns, len(net))
-	countsExcepted(t, other, 0)
+	announced := without(named(all), net)
+	requireMessages(t, ns, announced)
+	requireSuppressed(t, ns, len(net))
+	requireSuppressed(t, other, 0)
 
 	// The cluster's exception names an announced vulnerability by its alias.
 	must(t, env.ApplyText(t.Context(), inCluster))
-	countsExcepted(t, ns, len(net)+len(crypto))
-	hears(t, ns, told)
-	showsExcepted(t, ns, map[string]string{inNet: "VulnerabilityException", inCrypto: "ClusterVulnerabilityException"})
+	requireSuppressed(t, ns, len(net)+len(crypto))
+	requireMessages(t, ns, announced)
+	requireShownSuppressed(t, ns, map[string]string{inNet: "VulnerabilityException", inCrypto: "ClusterVulnerabilityException"})
 
 	must(t, env.DeleteText(t.Context(), inNamespace))
-	countsExcepted(t, ns, len(crypto))
-	told = append(told, net...)
-	hears(t, ns, told)
+	requireSuppressed(t, ns, len(crypto))
+	announced = append(announced, net...)
+	requireMessages(t, ns, announced)
 
 	must(t, env.DeleteText(t.Context(), inCluster))
-	countsExcepted(t, ns, 0)
+	requireSuppressed(t, ns, 0)
 	for _, line := range crypto {
-		told = append(told, line+", an exception has ended")
+		announced = append(announced, line+", an exception has ended")
 	}
-	hears(t, ns, told)
-	countsExcepted(t, other, 0)
+	requireMessages(t, ns, announced)
+	requireSuppressed(t, other, 0)
 }
 
 // exception returns the YAML of an exception, with additional fields for its metadata and its spec.
@@ -88,8 +88,8 @@ spec:
 `, kind, metadata, vulnerability, spec)
 }
 
-// countsExcepted waits until the Scanner, and its ImageScans together, count the given number of suppressed findings.
-func countsExcepted(t *testing.T, ns string, want int) {
+// requireSuppressed waits until the Scanner, and its ImageScans together, count the given number of suppressed findings.
+func requireSuppressed(t *testing.T, ns string, want int) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("%d excepted findings in %s", want, ns), func(ctx context.Context) error {
 		scanner, err := env.Scanner(ctx, ns)
@@ -113,9 +113,9 @@ func countsExcepted(t *testing.T, ns string, want int) {
 	})
 }
 
-// showsExcepted compares the suppressed findings of a namespace's only image in the REST API, each with the kind of its exception, and
+// requireShownSuppressed compares the suppressed findings of a namespace's only image in the REST API, each with the kind of its exception, and
 // checks the export.
-func showsExcepted(t *testing.T, ns string, want map[string]string) {
+func requireShownSuppressed(t *testing.T, ns string, want map[string]string) {
 	t.Helper()
 	url, client := forwarded(t)
 	api := restAPI(t, url, client, viewerOf(t, ns))
@@ -146,8 +146,8 @@ func showsExcepted(t *testing.T, ns string, want map[string]string) {
 	}
 }
 
-// hears waits until all messages to a channel contain exactly these lines, and checks that this stays so for a while.
-func hears(t *testing.T, channel string, want []string) {
+// requireMessages waits until all messages to a channel contain exactly these lines, and checks that this stays so for a while.
+func requireMessages(t *testing.T, channel string, want []string) {
 	t.Helper()
 	want = slices.Sorted(slices.Values(want))
 	check := func(ctx context.Context) error {
@@ -166,7 +166,7 @@ func hears(t *testing.T, channel string, want []string) {
 		return nil
 	}
 	waitFor(t, "messages to "+channel, check)
-	must(t, story.Throughout(t.Context(), 5*time.Second, check))
+	must(t, story.Consistently(t.Context(), 5*time.Second, check))
 	must(t, env.CheckLimits(t.Context(), channel))
 }
 
@@ -183,8 +183,8 @@ func named(lines []story.Line) []string {
 	return names
 }
 
-// about returns the lines of one vulnerability.
-func about(lines []story.Line, id string) []string {
+// linesAbout returns the lines of one vulnerability.
+func linesAbout(lines []story.Line, id string) []string {
 	return named(slices.DeleteFunc(slices.Clone(lines), func(line story.Line) bool { return line.ID != id }))
 }
 
@@ -198,16 +198,16 @@ func TestReceiversOfTeams(t *testing.T) {
 	pods := variants(t, ns, 4)
 	pods[0].Receivers, pods[1].Receivers, pods[2].Receivers = "red", "blue, red", "green"
 	must(t, env.RunPods(t.Context(), ns, pods...))
-	settings := quickly
+	settings := shortDelays
 	settings.Receivers = []story.Receiver{{Name: "red", Channel: ns + "-red"}, {Name: "blue", Channel: ns + "-blue", Workloads: "Own"}}
 	must(t, env.MakeScanner(t.Context(), ns, settings))
-	must(t, env.Covered(t.Context(), ns, int32(len(pods)), 0))
+	must(t, env.WaitForCoverage(t.Context(), ns, int32(len(pods)), 0))
 	found, err := env.Findings(t.Context(), ns)
 	must(t, err)
-	all := story.News(found)
+	all := story.AnnouncedLines(found)
 
-	hears(t, ns+"-red", named(all))
-	hears(t, ns+"-blue", in(all, pods[1]))
+	requireMessages(t, ns+"-red", named(all))
+	requireMessages(t, ns+"-blue", linesIn(all, pods[1]))
 	waitFor(t, "the receiver that does not exist", func(ctx context.Context) error {
 		scanner, err := env.Scanner(ctx, ns)
 		if err != nil {
@@ -223,12 +223,12 @@ func TestReceiversOfTeams(t *testing.T) {
 	// The namespace's annotation applies to pods without an annotation.
 	_, err = env.Kubectl(t.Context(), "annotate", "namespace", ns, v1alpha1.AnnotationReceiver+"=blue")
 	must(t, err)
-	hears(t, ns+"-blue", append(in(all, pods[1]), in(all, pods[3])...))
-	hears(t, ns+"-red", named(all))
+	requireMessages(t, ns+"-blue", append(linesIn(all, pods[1]), linesIn(all, pods[3])...))
+	requireMessages(t, ns+"-red", named(all))
 }
 
-// in returns the lines about the image of a pod.
-func in(lines []story.Line, pod story.Pod) []string {
+// linesIn returns the lines about the image of a pod.
+func linesIn(lines []story.Line, pod story.Pod) []string {
 	repository, _, _ := strings.Cut(pod.Image, "@")
 	return named(slices.DeleteFunc(slices.Clone(lines), func(line story.Line) bool { return line.Repository != repository }))
 }

@@ -45,9 +45,9 @@ func TestImageFails(t *testing.T) {
 		}
 		return nil
 	})
-	must(t, env.Covered(t.Context(), ns, 0, 1))
+	must(t, env.WaitForCoverage(t.Context(), ns, 0, 1))
 
 	_, err = env.PushVariant(t.Context(), images.API, "test/"+pods[0].Name)
 	must(t, err)
-	must(t, env.Covered(t.Context(), ns, 1, 0))
+	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
 }

@@ -29,8 +29,8 @@ const (
 	// restartsAtOnce is the number of restarts of a container that the kubelet delays by at most ten seconds
 	// (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy).
 	restartsAtOnce = 2
-	// longestBreak is the maximum time from new pods to a kill: long enough for messages about them.
-	longestBreak = 8 * time.Second
+	// maxKillDelay is the maximum time from new pods to a kill: long enough for messages about them.
+	maxKillDelay = 8 * time.Second
 )
 
 // Manager and notifier are killed ten times with SIGKILL at random moments while messages are sent. Nothing is lost, and there are no
@@ -54,20 +54,20 @@ func TestKills(t *testing.T) {
 		must(t, env.RunPods(t.Context(), ns, pods[round*podsPerRound:(round+1)*podsPerRound]...))
 		draws.Shuffle(len(victims), func(i, j int) { victims[i], victims[j] = victims[j], victims[i] })
 		for _, labels := range victims {
-			<-time.After(time.Duration(draws.Int64N(int64(longestBreak)))) // the random moment
+			<-time.After(time.Duration(draws.Int64N(int64(maxKillDelay)))) // the random moment
 			killContainer(t, ns, labels)
 		}
 	}
-	must(t, env.Covered(t.Context(), ns, killRounds*podsPerRound, 0))
-	all := checkToldAll(t, ns, 2*killRounds*podsPerRound)
-	doubled := 0
-	must(t, story.Throughout(t.Context(), 12*time.Second, func(ctx context.Context) (err error) {
-		doubled, err = doubledMessages(ctx, ns)
+	must(t, env.WaitForCoverage(t.Context(), ns, killRounds*podsPerRound, 0))
+	all := checkAllAnnounced(t, ns, 2*killRounds*podsPerRound)
+	repeated := 0
+	must(t, story.Consistently(t.Context(), 12*time.Second, func(ctx context.Context) (err error) {
+		repeated, err = repeatedMessages(ctx, ns)
 		return err
 	}))
-	t.Logf("%d kills, %d findings told, lost 0, doubled messages %d (seed %d)", len(victims)*killRounds, len(all), doubled, seed)
-	if doubled > len(victims)*killRounds {
-		t.Errorf("%d messages came twice, more than there were kills", doubled)
+	t.Logf("%d kills, %d findings told, lost 0, doubled messages %d (seed %d)", len(victims)*killRounds, len(all), repeated, seed)
+	if repeated > len(victims)*killRounds {
+		t.Errorf("%d messages came twice, more than there were kills", repeated)
 	}
 	must(t, env.CheckLimits(t.Context(), ns))
 }
@@ -139,8 +139,8 @@ func processOf(pod *corev1.Pod) (pid int, err error) {
 	return 0, errors.New("the container does not run")
 }
 
-// doubledMessages counts the messages with a line that an earlier message contained.
-func doubledMessages(ctx context.Context, ns string) (doubled int, err error) {
+// repeatedMessages counts the messages with a line that an earlier message contained.
+func repeatedMessages(ctx context.Context, ns string) (doubled int, err error) {
 	messages, err := env.Messages(ctx, ns)
 	known := map[string]bool{}
 	for _, message := range messages {

@@ -50,8 +50,8 @@ func runTests(ctx context.Context, m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
-	if code == 0 && wholeRun() {
-		if err := checkRights(ctx, log); err != nil {
+	if code == 0 && isCompleteRun() {
+		if err := checkPermissions(ctx, log); err != nil {
 			fmt.Fprintln(os.Stderr, "e2e: rights:", err)
 			code = 1
 		}
@@ -82,7 +82,7 @@ func setUp(ctx context.Context) error {
 	if env, err = story.Connect(ctx, options); err != nil {
 		return err
 	}
-	return story.Tell(ctx, os.Stdout, time.Now, env.SetUp())
+	return story.RunSteps(ctx, os.Stdout, time.Now, env.SetUp())
 }
 
 // must fails the test if err is not nil.

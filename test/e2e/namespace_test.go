@@ -15,8 +15,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// namedWithin is the maximum time until the reason is in the ImageScan's condition.
-const namedWithin = 2 * time.Minute
+// reasonTimeout is the maximum time until the reason is in the ImageScan's condition.
+const reasonTimeout = 2 * time.Minute
 
 // Each obstacle that a namespace's administrator can create for a Job has a reason in the ImageScan's condition, and the scan succeeds
 // when the obstacle is removed.
@@ -53,13 +53,13 @@ func TestNamespaceRefusesJobs(t *testing.T) {
 				})
 			}
 			must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
-			failsWith(t, ns, tt.reason, tt.words...)
-			othersAreScanned(t)
+			requireFailure(t, ns, tt.reason, tt.words...)
+			requireOthersScanned(t)
 			must(t, env.DeleteText(t.Context(), obstacle))
 			// Deleting the ImageScan causes a retry before the operator's backoff ends.
 			_, err := env.Kubectl(t.Context(), "--namespace", ns, "delete", "imagescans", "--all")
 			must(t, err)
-			must(t, env.Covered(t.Context(), ns, 1, 0))
+			must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
 		})
 	}
 }
@@ -92,22 +92,22 @@ func TestRestrictedPodSecurity(t *testing.T) {
 	_, err := env.Kubectl(t.Context(), "label", "namespace", ns, "pod-security.kubernetes.io/enforce=restricted", "--overwrite")
 	must(t, err)
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
-	must(t, env.Covered(t.Context(), ns, 1, 0))
+	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
 }
 
 // With a sidecar that never ends in every pod of the namespace, the Job's pod keeps running. Its result still counts, and the Job is
 // deleted.
 func TestSidecarInjection(t *testing.T) {
 	ns := namespaceWithSecret(t)
-	podsBecome(t, ns, fmt.Sprintf(`JSONPatch{op: "add", path: "/spec/containers/-", value: Object.spec.containers{name: "sidecar", image: %q}}`,
+	mutatePods(t, ns, fmt.Sprintf(`JSONPatch{op: "add", path: "/spec/containers/-", value: Object.spec.containers{name: "sidecar", image: %q}}`,
 		env.Reference(images.Static)), "sidecar")
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
-	must(t, env.Covered(t.Context(), ns, 1, 0))
-	must(t, story.Eventually(t.Context(), goneWithin, func(ctx context.Context) error { return noJobs(ctx, ns) }))
+	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
+	must(t, story.Eventually(t.Context(), deletionTimeout, func(ctx context.Context) error { return noJobs(ctx, ns) }))
 }
 
-// podsBecome mutates new pods of a namespace, as service meshes and policy engines do, and waits until the mutation is effective.
-func podsBecome(t *testing.T, ns, change, sign string) {
+// mutatePods mutates new pods of a namespace, as service meshes and policy engines do, and waits until the mutation is effective.
+func mutatePods(t *testing.T, ns, change, sign string) {
 	t.Helper()
 	served, err := env.Kubectl(t.Context(), "get", "--raw", "/apis/admissionregistration.k8s.io/v1")
 	must(t, err)
@@ -147,10 +147,10 @@ spec:
 // The worker's own image cannot be pulled: a mutation replaces it by one of a registry that does not exist.
 func TestWorkerImageIsNotPulled(t *testing.T) {
 	ns := namespaceWithSecret(t)
-	podsBecome(t, ns, `JSONPatch{op: "replace", path: "/spec/containers/0/image", value: "registry.invalid/mirror/scanner-grype:v1"}`, "registry.invalid")
+	mutatePods(t, ns, `JSONPatch{op: "replace", path: "/spec/containers/0/image", value: "registry.invalid/mirror/scanner-grype:v1"}`, "registry.invalid")
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
-	failsWith(t, ns, "WorkerImageNotPulled", "the worker's image cannot be pulled", "registry.invalid")
-	othersAreScanned(t)
+	requireFailure(t, ns, "WorkerImageNotPulled", "the worker's image cannot be pulled", "registry.invalid")
+	requireOthersScanned(t)
 }
 
 // A namespace that is deleted during a scan is deleted promptly and does not delay other namespaces.
@@ -165,7 +165,7 @@ func TestNamespaceIsDeleted(t *testing.T) {
 	})
 	_, err := env.Kubectl(t.Context(), "delete", "namespace", ns, "--timeout=90s")
 	must(t, err)
-	othersAreScanned(t)
+	requireOthersScanned(t)
 }
 
 // No node has enough memory for the Job.
@@ -195,8 +195,8 @@ func TestNoNodeWithRoom(t *testing.T) {
 	})
 	_, err = env.Kubectl(t.Context(), "--namespace", ns, "delete", "imagescans", "--all")
 	must(t, err)
-	failsWith(t, ns, "Unschedulable", "memory")
-	othersAreScanned(t)
+	requireFailure(t, ns, "Unschedulable", "memory")
+	requireOthersScanned(t)
 }
 
 // namespaceWithSecret creates a namespace with a pod that names a pull secret it does not need. Because of the secret, the image is
@@ -210,13 +210,13 @@ func namespaceWithSecret(t *testing.T) string {
 	return ns
 }
 
-// othersAreScanned runs a pod in another namespace and waits for its result.
-func othersAreScanned(t *testing.T) {
+// requireOthersScanned runs a pod in another namespace and waits for its result.
+func requireOthersScanned(t *testing.T) {
 	t.Helper()
 	ns := namespace(t, "other")
 	must(t, env.RunPods(t.Context(), ns, variants(t, ns, 1)...))
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
-	must(t, env.Covered(t.Context(), ns, 1, 0))
+	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
 }
 
 // readyMessage returns the message of an image that is not scanned for a reason; an error unless the message contains the words.

@@ -32,7 +32,7 @@ func TestParity(t *testing.T) {
 	ns := namespace(t, "parity")
 	must(t, env.RunPods(t.Context(), ns, scannedImages()...))
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
-	must(t, env.Covered(t.Context(), ns, int32(len(atLeast)), 0))
+	must(t, env.WaitForCoverage(t.Context(), ns, int32(len(atLeast)), 0))
 	stored, err := env.Findings(t.Context(), ns)
 	must(t, err)
 	for _, name := range images.Scanned() {
@@ -145,10 +145,10 @@ func (g grypeCLI) matches(t *testing.T, reference string) []match {
 	defer cancel()
 	command := exec.CommandContext(ctx, g.file, "registry:"+reference, "--platform", platform, "--output", "json")
 	command.Env = g.env
-	var out, complaints bytes.Buffer
-	command.Stdout, command.Stderr = &out, &complaints
+	var out, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &out, &stderr
 	if err := command.Run(); err != nil {
-		t.Fatalf("grype %s: %v\n%s", reference, err, complaints.String())
+		t.Fatalf("grype %s: %v\n%s", reference, err, stderr.String())
 	}
 	return readGrype(t, out.Bytes())
 }

@@ -25,7 +25,7 @@ func TestPrivateRegistry(t *testing.T) {
 		must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
 	}
 	for _, ns := range []string{first, second} {
-		must(t, env.Covered(t.Context(), ns, 1, 0))
+		must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
 	}
 	// The catalog of one namespace is never used for another one.
 	jobs := map[string]int{}
@@ -46,10 +46,10 @@ func TestMissingCredentials(t *testing.T) {
 	must(t, env.RunPods(t.Context(), ns, pod))
 	must(t, env.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: pullSecret}}))
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
-	failsWith(t, ns, "PullSecretMissing", pullSecret)
+	requireFailure(t, ns, "PullSecretMissing", pullSecret)
 	// The scan is retried automatically when the Secret exists again.
 	makePullSecret(t, ns, env.Private.Password)
-	must(t, env.Covered(t.Context(), ns, 1, 0))
+	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
 }
 
 // The password is changed after the node has pulled the image. The message names the Secret but not its content.
@@ -60,7 +60,7 @@ func TestWrongCredentials(t *testing.T) {
 	const wrong = "a-password-of-last-year"
 	makePullSecret(t, ns, wrong)
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
-	message := failsWith(t, ns, "Unauthorized", pullSecret)
+	message := requireFailure(t, ns, "Unauthorized", pullSecret)
 	if strings.Contains(message, wrong) {
 		t.Errorf("the message holds the password: %s", message)
 	}
@@ -105,12 +105,12 @@ stringData: {.dockerconfigjson: %q}
 `, pullSecret, ns, config)))
 }
 
-// failsWith waits until the only image of a namespace has failed, or waits, for a reason. It returns the message, which must contain the
+// requireFailure waits until the only image of a namespace has failed, or waits, for a reason. It returns the message, which must contain the
 // words.
-func failsWith(t *testing.T, ns, reason string, words ...string) string {
+func requireFailure(t *testing.T, ns, reason string, words ...string) string {
 	t.Helper()
 	message := ""
-	err := story.Eventually(t.Context(), namedWithin, func(ctx context.Context) error {
+	err := story.Eventually(t.Context(), reasonTimeout, func(ctx context.Context) error {
 		scans, err := env.ImageScans(ctx, ns)
 		if err != nil {
 			return err

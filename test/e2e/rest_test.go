@@ -27,7 +27,7 @@ func TestREST(t *testing.T) {
 	ns, other := namespace(t, "rest"), namespace(t, "rest-other")
 	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "web", Image: env.Reference(images.Web)}))
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
-	must(t, env.Covered(t.Context(), ns, 1, 0))
+	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
 	stored, err := env.Findings(t.Context(), ns)
 	must(t, err)
 	want := imageNamed(t, stored, images.Web)

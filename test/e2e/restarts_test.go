@@ -37,7 +37,7 @@ func TestRestarts(t *testing.T) {
 	must(t, env.RunPods(t.Context(), ns, variants(t, ns+"-first", batch)...))
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{FirstScan: "All", GroupWait: time.Second, GroupInterval: 2 * time.Second}))
 
-	waitFor(t, "work on some images, and not all", func(ctx context.Context) error { return partly(ctx, ns, batch) })
+	waitFor(t, "work on some images, and not all", func(ctx context.Context) error { return partlyScanned(ctx, ns, batch) })
 	kill(t, ns, managerPods)
 	waitFor(t, "another result", func(ctx context.Context) error { return atLeastScanned(ctx, ns, batch/2) })
 	kill(t, ns, matchPods)
@@ -48,8 +48,8 @@ func TestRestarts(t *testing.T) {
 	kill(t, ns, notifierPods)
 	kill(t, ns, managerPods, client.GracePeriodSeconds(0)) // this time without a grace period
 
-	must(t, env.Covered(t.Context(), ns, 2*batch, 0))
-	checkToldOnce(t, ns)
+	must(t, env.WaitForCoverage(t.Context(), ns, 2*batch, 0))
+	checkAnnouncedOnce(t, ns)
 	must(t, env.CheckLimits(t.Context(), ns))
 }
 
@@ -74,8 +74,8 @@ func waitFor(t *testing.T, what string, check func(context.Context) error) {
 	}
 }
 
-// partly returns an error unless some images have at least a catalog Job and some have no result.
-func partly(ctx context.Context, ns string, total int) error {
+// partlyScanned returns an error unless some images have at least a catalog Job and some have no result.
+func partlyScanned(ctx context.Context, ns string, total int) error {
 	phases, err := phasesIn(ctx, ns)
 	if err != nil {
 		return err
@@ -145,11 +145,11 @@ func kill(t *testing.T, ns string, labels client.MatchingLabels, how ...client.D
 	t.Logf("%s: ended %v; images by phase: %v", time.Now().Format(time.TimeOnly), labels, phases)
 }
 
-// checkToldOnce waits until every stored finding is announced, and checks that each is announced once.
-func checkToldOnce(t *testing.T, ns string) {
+// checkAnnouncedOnce waits until every stored finding is announced, and checks that each is announced once.
+func checkAnnouncedOnce(t *testing.T, ns string) {
 	t.Helper()
-	want := checkToldAll(t, ns, 2*2*batch)
-	must(t, story.Throughout(t.Context(), 6*time.Second, func(ctx context.Context) error {
+	want := checkAllAnnounced(t, ns, 2*2*batch)
+	must(t, story.Consistently(t.Context(), 6*time.Second, func(ctx context.Context) error {
 		messages, err := env.Messages(ctx, ns)
 		if diff := cmp.Diff(want, linesOf(messages...)); err == nil && diff != "" {
 			err = fmt.Errorf("what was told (-expected, each once +got):\n%s", diff)
@@ -158,16 +158,16 @@ func checkToldOnce(t *testing.T, ns string) {
 	}))
 }
 
-// checkToldAll waits until every stored finding is announced at least once, and returns the lines in order. Fewer than atLeast findings
+// checkAllAnnounced waits until every stored finding is announced at least once, and returns the lines in order. Fewer than atLeast findings
 // are an error, since they would prove nothing.
-func checkToldAll(t *testing.T, ns string, atLeast int) (want []string) {
+func checkAllAnnounced(t *testing.T, ns string, atLeast int) (want []string) {
 	t.Helper()
 	var found []story.ImageFindings
 	waitFor(t, "a manager that answers", func(ctx context.Context) (err error) {
 		found, err = env.Findings(ctx, ns)
 		return err
 	})
-	for _, line := range story.News(found) {
+	for _, line := range story.AnnouncedLines(found) {
 		want = append(want, line.String())
 	}
 	if len(want) < atLeast {

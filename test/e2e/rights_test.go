@@ -16,18 +16,18 @@ const (
 	notifierAccount = "scanner-operator-notifier"
 )
 
-// listing is the reason why the permission to list a watched resource is rarely used.
-const listing = "the API server sends what there is as the beginning of a watch; older ones, and one that is asked for too much, do not"
+// watchListReason is the reason why the permission to list a watched resource is rarely used.
+const watchListReason = "the API server sends what there is as the beginning of a watch; older ones, and one that is asked for too much, do not"
 
-// seldom are permissions that a run does not use, or not every time.
-var seldom = []privilege.Exception{
-	{Account: managerAccount, Verb: "list", Resource: "nodes", Why: listing},
-	{Account: managerAccount, Verb: "list", Resource: "namespaces", Why: listing},
-	{Account: managerAccount, Verb: "list", Resource: "pods", Why: listing},
-	{Account: managerAccount, Verb: "list", Resource: "scanners.scanner-operator.io", Why: listing},
-	{Account: managerAccount, Verb: "list", Resource: "imagescans.scanner-operator.io", Why: listing},
-	{Account: managerAccount, Verb: "list", Resource: "vulnerabilityexceptions.scanner-operator.io", Why: listing},
-	{Account: managerAccount, Verb: "list", Resource: "clustervulnerabilityexceptions.scanner-operator.io", Why: listing},
+// rarelyUsed are permissions that a run does not use, or not every time.
+var rarelyUsed = []privilege.Exception{
+	{Account: managerAccount, Verb: "list", Resource: "nodes", Why: watchListReason},
+	{Account: managerAccount, Verb: "list", Resource: "namespaces", Why: watchListReason},
+	{Account: managerAccount, Verb: "list", Resource: "pods", Why: watchListReason},
+	{Account: managerAccount, Verb: "list", Resource: "scanners.scanner-operator.io", Why: watchListReason},
+	{Account: managerAccount, Verb: "list", Resource: "imagescans.scanner-operator.io", Why: watchListReason},
+	{Account: managerAccount, Verb: "list", Resource: "vulnerabilityexceptions.scanner-operator.io", Why: watchListReason},
+	{Account: managerAccount, Verb: "list", Resource: "clustervulnerabilityexceptions.scanner-operator.io", Why: watchListReason},
 	{Account: managerAccount, Verb: "get", Resource: "nodes", Why: "says of a Job's pod that its node is lost"},
 	{Account: managerAccount, Verb: "get", Resource: "scanners.scanner-operator.io", Why: "looks whether another operator writes a Scanner's status, and frees Scanners when the manager has gone (manager cleanup)"},
 	{Account: managerAccount, Verb: "get", Resource: "namespaces", Why: "asks, when a Job has failed or gone, whether its namespace is being deleted"},
@@ -45,8 +45,8 @@ var expected = []privilege.Exception{
 	{Account: notifierAccount, Verb: "get", Resource: "secrets", Why: "a Scanner may be there before the Role for its webhook's address"},
 }
 
-// wholeRun reports whether all tests are run, since a selection does not use every permission. E2E_RIGHTS=1 forces the comparison.
-func wholeRun() bool {
+// isCompleteRun reports whether all tests are run, since a selection does not use every permission. E2E_RIGHTS=1 forces the comparison.
+func isCompleteRun() bool {
 	if os.Getenv("E2E_RIGHTS") != "" {
 		return true
 	}
@@ -58,10 +58,10 @@ func wholeRun() bool {
 	return true
 }
 
-// checkRights compares the permissions of manager and notifier at the end of all tests with those that were used. It is not a test
+// checkPermissions compares the permissions of manager and notifier at the end of all tests with those that were used. It is not a test
 // because it must run after all tests.
-func checkRights(ctx context.Context, log privilege.Log) error {
-	if !log.Written() {
+func checkPermissions(ctx context.Context, log privilege.Log) error {
+	if !log.IsWritten() {
 		fmt.Println("e2e: rights are not compared with their use: this cluster's API server writes no audit log (SCANNER_AUDIT_LOG)")
 		return nil
 	}
@@ -77,7 +77,7 @@ func checkRights(ctx context.Context, log privilege.Log) error {
 		}
 		grants = append(grants, of...)
 	}
-	verdict := privilege.Judge(story.SystemNamespace, grants, uses, seldom, expected)
+	verdict := privilege.Compare(story.SystemNamespace, grants, uses, rarelyUsed, expected)
 	fmt.Printf("e2e: %d rights were compared with %d uses\n%s", len(grants), len(uses.Allowed), verdict)
 	if verdict.Wrong() {
 		return errors.New("rights and their use differ, see above: take the right away (or add to test/e2e/rights_test.go when it is needed)")

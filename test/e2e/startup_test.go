@@ -16,7 +16,7 @@ import (
 
 // A manager that cannot start reports the reason in its termination message, which "kubectl describe pod" shows. The test pods are
 // broken copies of the real one, which keeps running.
-func TestManagerSaysWhyItCannotStart(t *testing.T) {
+func TestManagerReportsStartupError(t *testing.T) {
 	for name, tt := range map[string]struct {
 		volume, file, content string
 		want                  []string

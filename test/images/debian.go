@@ -97,18 +97,18 @@ func debianPackages(ctx context.Context, cache string, packages []string) ([]str
 
 // download downloads packages to a directory. The directory is created only when all packages are downloaded.
 func download(ctx context.Context, dir string, packages []string) error {
-	passing, err := os.MkdirTemp(filepath.Dir(dir), "download-")
+	temporary, err := os.MkdirTemp(filepath.Dir(dir), "download-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(passing)
+	defer os.RemoveAll(temporary)
 	// apt-get downloads as an unprivileged user where it can.
-	if err := os.Chmod(passing, 0o755); err != nil {
+	if err := os.Chmod(temporary, 0o755); err != nil {
 		return err
 	}
 	get := func(args ...string) error {
 		command := exec.CommandContext(ctx, "apt-get", append([]string{"-qq"}, args...)...)
-		command.Dir = passing
+		command.Dir = temporary
 		if text, err := command.CombinedOutput(); err != nil {
 			return fmt.Errorf("apt-get %s: %w\n%s", args[0], err, text)
 		}
@@ -124,7 +124,7 @@ func download(ctx context.Context, dir string, packages []string) error {
 			return fmt.Errorf("%w\n(the packages are those of Debian 12)", err)
 		}
 	}
-	return os.Rename(passing, dir)
+	return os.Rename(temporary, dir)
 }
 
 // unpackPackages returns the files of Debian packages, by path.

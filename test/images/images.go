@@ -54,8 +54,8 @@ const FixedOpenSSL = "3.0.19-1~deb12u9"
 // Scanned returns the names of the images that are scanned.
 func Scanned() []string { return []string{Web, API, Migrate, Cache, Static, Rocky, Bastion} }
 
-// Story returns the names of the images of every demo, with any engine.
-func Story() []string { return append(Scanned(), WebUpdated, Slack, Files) }
+// Demo returns the names of the images of every demo, with any engine.
+func Demo() []string { return append(Scanned(), WebUpdated, Slack, Files) }
 
 // ForClair returns the names of the additional images of a demo with Clair. The first build takes minutes and downloads packages.
 func ForClair() []string { return []string{Clair, PostgreSQL} }

@@ -30,43 +30,43 @@ func TestHelm(t *testing.T) {
 	must(t, err)
 	removeSystemNamespace(t)
 	page.followWith(t, "Install", published, chartOf(t, previousVersion(t), operator)+" --values "+helmValues(t))
-	ours(t)
+	labelSystemNamespace(t)
 	ns := firstScanner(t, page)
-	hasCondition(t, ns, v1alpha1.ConditionStoreDurable, "True")
+	waitForCondition(t, ns, v1alpha1.ConditionStoreDurable, "True")
 	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "api", Image: env.Reference(images.API)}))
-	must(t, env.Covered(t.Context(), ns, 1, 0))
-	before, found := told(t, ns, 1), findings(t, ns)
+	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
+	before, found := waitForMessages(t, ns, 1), findings(t, ns)
 	if len(found) == 0 || before[0].Findings != len(found) {
 		t.Fatalf("expected a summary of the %d findings that the store has, Slack got %q with %d", len(found), before[0].Headline, before[0].Findings)
 	}
 
 	page.followWith(t, "Upgrade", published, currentChart(t))
-	must(t, env.RolledOut(t.Context(), story.SystemNamespace, story.ManagerDeployment, story.NotifierDeployment))
-	runs(t, currentImages(t)["scanner-operator"])
-	nothingIsLostOrToldAgain(t, ns, found)
-	newsArrives(t, ns)
+	must(t, env.WaitForRollout(t.Context(), story.SystemNamespace, story.ManagerDeployment, story.NotifierDeployment))
+	requireManagerImage(t, currentImages(t)["scanner-operator"])
+	requireUnchanged(t, ns, found)
+	checkNewImageAnnounced(t, ns)
 
-	holdPods(t, ns)
+	addPodFinalizers(t, ns)
 	found = findings(t, ns)
 	page.follow(t, "Uninstall")
-	nothingLeft(t, page.list(t, "What stays")...)
-	goesOn(t, page, ns, found)
+	requireNothingLeft(t, page.list(t, "What stays")...)
+	checkReinstall(t, page, ns, found)
 	page.follow(t, "Uninstall")
 	kubectl(t, "delete", "namespace", ns, "--timeout=60s") // also deletes its pods, which have no finalizers left
 	page.follow(t, "What stays")
-	nothingLeft(t)
+	requireNothingLeft(t)
 }
 
-// goesOn reinstalls the operator with the Scanner and the store that remained: the findings still exist, and nothing is announced again.
-func goesOn(t *testing.T, page page, ns string, found []string) {
+// checkReinstall reinstalls the operator with the Scanner and the store that remained: the findings still exist, and nothing is announced again.
+func checkReinstall(t *testing.T, page page, ns string, found []string) {
 	t.Helper()
 	_, install, cut := strings.Cut(page.block(t, "Install", "bash"), "helm install")
 	if !cut {
 		t.Fatal("docs/install/helm.md: expected helm install below the heading Install")
 	}
 	bash(t, "helm install"+strings.Replace(install, published, currentChart(t)+" --values "+helmValues(t), 1))
-	must(t, env.RolledOut(t.Context(), story.SystemNamespace, story.ManagerDeployment, story.NotifierDeployment))
-	stays(t, ns, 2, 2, found)
+	must(t, env.WaitForRollout(t.Context(), story.SystemNamespace, story.ManagerDeployment, story.NotifierDeployment))
+	requireFindingsAndMessages(t, ns, 2, 2, found)
 }
 
 // An operator without permissions in other namespaces works in its own ones, and deletes its CRDs with crds.keep=false.
@@ -77,11 +77,11 @@ func TestHelmLimitedToNamespaces(t *testing.T) {
 	removeSystemNamespace(t)
 	page.followWith(t, "Install", published, fmt.Sprintf("%s --values %s --set watchNamespaces={%s} --set crds.keep=false --set store.keep=false --set networkPolicy.enabled=true",
 		currentChart(t), helmValues(t), ns))
-	ours(t)
+	labelSystemNamespace(t)
 	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "api", Image: env.Reference(images.API)}))
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
-	must(t, env.Covered(t.Context(), ns, 1, 0))
-	told(t, ns, 1)
+	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
+	waitForMessages(t, ns, 1)
 	for verb, want := range map[string]string{"list": "no", "patch": "no"} {
 		answer, _ := env.Kubectl(t.Context(), "auth", "can-i", verb, "pods", "--namespace", other,
 			"--as", "system:serviceaccount:"+story.SystemNamespace+":scanner-operator-manager")
@@ -89,9 +89,9 @@ func TestHelmLimitedToNamespaces(t *testing.T) {
 			t.Errorf("expected the manager not to %s pods of namespace %s, the API server says %q", verb, other, answer)
 		}
 	}
-	holdPods(t, ns)
+	addPodFinalizers(t, ns)
 	page.follow(t, "Uninstall")
-	nothingLeft(t)
+	requireNothingLeft(t)
 }
 
 // If the clean-up cannot run, uninstalling fails after a timeout with the name of the Job and the reason.
@@ -100,15 +100,15 @@ func TestHelmUninstallThatFails(t *testing.T) {
 	useHelm(t)
 	removeSystemNamespace(t)
 	page.followWith(t, "Install", published, currentChart(t)+" --values "+helmValues(t)+" --set cleanup.timeoutSeconds=10 --set cleanup.nodeSelector.no=such-node")
-	ours(t)
-	said, err := tried(t, page.block(t, "Uninstall", "bash"))
-	if err == nil || !strings.Contains(said, "scanner-operator-cleanup") || !strings.Contains(said, "DeadlineExceeded") {
-		t.Errorf("expected uninstalling to fail and to name the Job and the reason, got %v\n%s", err, said)
+	labelSystemNamespace(t)
+	output, err := runCommands(t, page.block(t, "Uninstall", "bash"))
+	if err == nil || !strings.Contains(output, "scanner-operator-cleanup") || !strings.Contains(output, "DeadlineExceeded") {
+		t.Errorf("expected uninstalling to fail and to name the Job and the reason, got %v\n%s", err, output)
 	}
 	kubectl(t, "--namespace", story.SystemNamespace, "get", cleanupJob)
 	bash(t, page.blocks(t, "When uninstalling fails", "sh")[1])
 	page.follow(t, "What stays")
-	nothingLeft(t)
+	requireNothingLeft(t)
 }
 
 // useHelm adds the helm of "make bin/helm" to the PATH.
@@ -120,8 +120,8 @@ func useHelm(t *testing.T) {
 	t.Setenv("PATH", filepath.Join(env.Root, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
 
-// ours labels the namespace that a page's commands have created, so that the environment's Remove deletes it.
-func ours(t *testing.T) {
+// labelSystemNamespace labels the namespace that a page's commands have created, so that the environment's Remove deletes it.
+func labelSystemNamespace(t *testing.T) {
 	t.Helper()
 	kubectl(t, "label", "namespace", story.SystemNamespace, story.Label+"=true")
 }
@@ -194,20 +194,20 @@ func firstScanner(t *testing.T, page page) string {
 	t.Helper()
 	ns := namespace(t, "team")
 	page.followWith(t, "A first Scanner", "--namespace shop", "--namespace "+ns, "https://hooks.slack.com/services/…", story.WebhookURL(ns))
-	tellsSoon(t, ns)
+	shortenDelays(t, ns)
 	return ns
 }
 
-// runs checks the manager's image.
-func runs(t *testing.T, image string) {
+// requireManagerImage checks the manager's image.
+func requireManagerImage(t *testing.T, image string) {
 	t.Helper()
 	if got := kubectl(t, "--namespace", story.SystemNamespace, "get", story.ManagerDeployment, "--output", "jsonpath={.spec.template.spec.containers[0].image}"); got != image {
 		t.Fatalf("expected the manager to run %s, it runs %s", image, got)
 	}
 }
 
-// holdPods adds the operator's finalizers to pods. Without a manager, the finalizers block the deletion of the pods and their namespace.
-func holdPods(t *testing.T, ns string) {
+// addPodFinalizers adds the operator's finalizers to pods. Without a manager, the finalizers block the deletion of the pods and their namespace.
+func addPodFinalizers(t *testing.T, ns string) {
 	t.Helper()
 	kubectl(t, "--namespace", ns, "patch", "scanner", story.ScannerName, "--type=merge", "--patch", `{"spec": {"addPodFinalizer": true}}`)
 	eventually(t, func(ctx context.Context) error {

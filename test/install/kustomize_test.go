@@ -31,32 +31,32 @@ func TestKustomize(t *testing.T) {
 	for _, commands := range page.blocks(t, "Install", "bash") {
 		bash(t, here+commands)
 	}
-	ours(t)
+	labelSystemNamespace(t)
 
 	ns := namespace(t, "team")
 	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "api", Image: env.Reference(images.API)}))
 	page.followWith(t, "A Scanner", "-n shop", "-n "+ns, "https://hooks.slack.com/services/…", story.WebhookURL(ns), samplesAt, "config/samples")
-	tellsSoon(t, ns)
-	hasCondition(t, ns, v1alpha1.ConditionStoreDurable, "True")
-	must(t, env.Covered(t.Context(), ns, 1, 0))
-	message, found := told(t, ns, 1)[0], findings(t, ns)
+	shortenDelays(t, ns)
+	waitForCondition(t, ns, v1alpha1.ConditionStoreDurable, "True")
+	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
+	message, found := waitForMessages(t, ns, 1)[0], findings(t, ns)
 	if message.Findings == 0 || message.Findings != len(found) {
 		t.Errorf("expected a summary of the %d findings that the store has, Slack got %q with %d", len(found), message.Headline, message.Findings)
 	}
 
 	release(t, dir, env.Root)
 	upgrade := page.blocks(t, "Upgrade", "bash")
-	if text, err := tried(t, here+upgrade[0]); err == nil || !strings.Contains(text, "+        image: "+currentImages(t)["scanner-operator"]) {
+	if text, err := runCommands(t, here+upgrade[0]); err == nil || !strings.Contains(text, "+        image: "+currentImages(t)["scanner-operator"]) {
 		t.Errorf("expected the difference to have the new image, error %v:\n%s", err, text)
 	}
 	bash(t, here+upgrade[1])
-	must(t, env.RolledOut(t.Context(), story.SystemNamespace, story.ManagerDeployment, story.NotifierDeployment))
-	runs(t, currentImages(t)["scanner-operator"])
-	nothingIsLostOrToldAgain(t, ns, found)
-	newsArrives(t, ns)
+	must(t, env.WaitForRollout(t.Context(), story.SystemNamespace, story.ManagerDeployment, story.NotifierDeployment))
+	requireManagerImage(t, currentImages(t)["scanner-operator"])
+	requireUnchanged(t, ns, found)
+	checkNewImageAnnounced(t, ns)
 
 	bash(t, here+page.blocks(t, "Remove", "bash")[0])
-	nothingLeft(t)
+	requireNothingLeft(t)
 }
 
 // ownKustomization returns a directory with the page's example of a user's kustomization, with the tests' configuration and the settings

@@ -16,11 +16,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// nothingLeft waits until the cluster contains no object of the operator. An object counts if its name, labels, annotations or
+// requireNothingLeft waits until the cluster contains no object of the operator. An object counts if its name, labels, annotations or
 // finalizers belong to the operator, or if it is of one of the operator's kinds or in its namespace. kept are objects that the page
 // documents as remaining, each "Kind namespace/name", or "Kind name" without a namespace; a * at the end matches any suffix. Objects of
 // the tests themselves (the demo's namespaces, the RBAC objects and Secrets of teams) do not count.
-func nothingLeft(t *testing.T, kept ...string) {
+func requireNothingLeft(t *testing.T, kept ...string) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
 		left, err := leftovers(ctx)
@@ -79,15 +79,15 @@ func leftOfKind(ctx context.Context, kind schema.GroupVersionKind) ([]string, er
 	}
 	var left []string
 	for i := range objects.Items {
-		if object := &objects.Items[i]; isOurs(kind, object) && !isOfTests(kind, object) {
+		if object := &objects.Items[i]; isOperatorObject(kind, object) && !isTestObject(kind, object) {
 			left = append(left, strings.TrimSpace(kind.Kind+" "+strings.TrimPrefix(client.ObjectKeyFromObject(object).String(), "/")))
 		}
 	}
 	return left, nil
 }
 
-// isOurs reports whether an object belongs to the operator.
-func isOurs(kind schema.GroupVersionKind, object *metav1.PartialObjectMetadata) bool {
+// isOperatorObject reports whether an object belongs to the operator.
+func isOperatorObject(kind schema.GroupVersionKind, object *metav1.PartialObjectMetadata) bool {
 	marks := []string{object.Name, object.Namespace}
 	for key, value := range object.Labels {
 		marks = append(marks, key, value)
@@ -101,8 +101,8 @@ func isOurs(kind schema.GroupVersionKind, object *metav1.PartialObjectMetadata) 
 	})
 }
 
-// isOfTests reports whether an object was created by a team or is a namespace of the demo.
-func isOfTests(kind schema.GroupVersionKind, object *metav1.PartialObjectMetadata) bool {
+// isTestObject reports whether an object was created by a team or is a namespace of the demo.
+func isTestObject(kind schema.GroupVersionKind, object *metav1.PartialObjectMetadata) bool {
 	switch kind.Kind {
 	case "Namespace":
 		return object.Labels[story.Label] == "true"

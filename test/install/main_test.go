@@ -30,8 +30,8 @@ var env *story.Environment
 // cleanUpTime bounds the removal of everything.
 const cleanUpTime = 4 * time.Minute
 
-// soon bounds the wait for something that takes seconds, on a slow machine.
-const soon = time.Minute
+// shortTimeout bounds the wait for something that takes seconds, on a slow machine.
+const shortTimeout = time.Minute
 
 func TestMain(m *testing.M) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -53,7 +53,7 @@ func runTests(ctx context.Context, m *testing.M) int {
 	}
 	code := m.Run()
 	if code == 0 {
-		if err := checkCleanupRights(ctx, log); err != nil {
+		if err := checkCleanupPermissions(ctx, log); err != nil {
 			fmt.Fprintln(os.Stderr, "install: rights:", err)
 			code = 1
 		}
@@ -80,7 +80,7 @@ func setUp(ctx context.Context) error {
 	if env, err = story.Connect(ctx, options); err != nil {
 		return err
 	}
-	return story.Tell(ctx, os.Stdout, time.Now, env.Surroundings())
+	return story.RunSteps(ctx, os.Stdout, time.Now, env.Prerequisites())
 }
 
 func keep() bool { return os.Getenv("E2E_KEEP") != "" }
@@ -96,7 +96,7 @@ func must(t *testing.T, err error) {
 // eventually waits for something that takes seconds.
 func eventually(t *testing.T, check func(context.Context) error) {
 	t.Helper()
-	must(t, story.Eventually(t.Context(), soon, check))
+	must(t, story.Eventually(t.Context(), shortTimeout, check))
 }
 
 // systemNamespace creates the operator's namespace and removes it after the test with everything in it. A failed test prints diagnoses

@@ -41,7 +41,7 @@ func startOLM(t *testing.T) {
 	kubectl(t, "apply", "--server-side", "--force-conflicts", "--filename", crds)
 	kubectl(t, "wait", "--for=condition=Established", "--timeout=60s", "--filename", crds)
 	apply(t, "olm.yaml", values)
-	must(t, env.RolledOut(t.Context(), "olm", "deployment/olm-operator", "deployment/catalog-operator"))
+	must(t, env.WaitForRollout(t.Context(), "olm", "deployment/olm-operator", "deployment/catalog-operator"))
 }
 
 // diagnoseOLM prints the state and the logs of OLM.

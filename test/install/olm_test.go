@@ -17,14 +17,14 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// installWithin is the maximum time from a Subscription to a running operator. OLM unpacks the bundle in a Job and polls every few
+// installTimeout is the maximum time from a Subscription to a running operator. OLM unpacks the bundle in a Job and polls every few
 // seconds.
-const installWithin = 4 * time.Minute
+const installTimeout = 4 * time.Minute
 
-// patience is the groupWait of the Scanner, which is longer than an upgrade. OLM 0.38.0 may run the old version for some seconds without
+// groupWait is the groupWait of the Scanner, which is longer than an upgrade. OLM 0.38.0 may run the old version for some seconds without
 // the config of its Subscription (its findOwner searches for the installed version, which is already the new one). That instance does
 // not know what was announced, as docs/install/olm.md describes.
-const patience = time.Minute
+const groupWait = time.Minute
 
 // TestOLM follows docs/install/olm.md: installing from a catalog, upgrading through its channel, and removal.
 func TestOLM(t *testing.T) {
@@ -39,14 +39,14 @@ func TestOLM(t *testing.T) {
 	yaml := page.block(t, "Install", "yaml")
 	install(t, withoutVolumes(t, withSlack(t, yaml)))
 	succeeded(t, earlier)
-	forgetful := namespace(t, "forgetful")
-	must(t, env.MakeScanner(t.Context(), forgetful, story.ScannerSettings{}))
-	hasCondition(t, forgetful, v1alpha1.ConditionStoreDurable, "False")
+	ephemeral := namespace(t, "forgetful")
+	must(t, env.MakeScanner(t.Context(), ephemeral, story.ScannerSettings{}))
+	waitForCondition(t, ephemeral, v1alpha1.ConditionStoreDurable, "False")
 
 	install(t, withSlack(t, yaml))
-	hasCondition(t, forgetful, v1alpha1.ConditionStoreDurable, "True")
+	waitForCondition(t, ephemeral, v1alpha1.ConditionStoreDurable, "True")
 	page.follow(t, "Install")
-	ns := scannedAndToldWith(t, story.ScannerSettings{GroupWait: patience})
+	ns := scannedAndAnnouncedWith(t, story.ScannerSettings{GroupWait: groupWait})
 	found := findings(t, ns)
 
 	current := currentBundle(t, earlier)
@@ -54,20 +54,20 @@ func TestOLM(t *testing.T) {
 	publishCatalog(t, earlier, current)
 	succeeded(t, current)
 	upgradeable(t, current)
-	nothingIsLostOrToldAgain(t, ns, found)
-	newsArrives(t, ns)
+	requireUnchanged(t, ns, found)
+	checkNewImageAnnounced(t, ns)
 
 	page.followWith(t, "Remove", policiesAt, policies(t, current))
-	nothingLeft(t, page.list(t, "What stays")...)
+	requireNothingLeft(t, page.list(t, "What stays")...)
 	page.follow(t, "What stays")
-	nothingLeft(t)
+	requireNothingLeft(t)
 }
 
 // install applies the page's YAML, and adds the demo's label to the page's namespace, since a later run searches for the label.
 func install(t *testing.T, yaml string) {
 	t.Helper()
 	must(t, env.ApplyText(t.Context(), yaml))
-	ours(t)
+	labelSystemNamespace(t)
 }
 
 // policiesAt is the address of a release's admission policies.
@@ -136,44 +136,44 @@ func currentBundle(t *testing.T, replaced bundle) bundle {
 // succeeded waits until OLM has installed a version and both of its Deployments are ready.
 func succeeded(t *testing.T, b bundle) {
 	t.Helper()
-	must(t, story.Eventually(t.Context(), installWithin, func(ctx context.Context) error {
+	must(t, story.Eventually(t.Context(), installTimeout, func(ctx context.Context) error {
 		phase, err := env.Kubectl(ctx, "--namespace", story.SystemNamespace, "get", "clusterserviceversion", b.csv(),
 			"--output", "jsonpath={.status.phase}: {.status.message}")
 		if err != nil {
-			return fmt.Errorf("%w\nthe Subscription says: %s", err, subscriptionSays(ctx))
+			return fmt.Errorf("%w\nthe Subscription says: %s", err, subscriptionStatus(ctx))
 		}
 		if !strings.HasPrefix(phase, "Succeeded:") {
 			return fmt.Errorf("expected %s to be Succeeded, it is %s", b.csv(), phase)
 		}
 		return nil
 	}))
-	must(t, env.RolledOut(t.Context(), story.SystemNamespace, story.ManagerDeployment, story.NotifierDeployment))
+	must(t, env.WaitForRollout(t.Context(), story.SystemNamespace, story.ManagerDeployment, story.NotifierDeployment))
 }
 
-func subscriptionSays(ctx context.Context) string {
-	said, err := env.Kubectl(ctx, "--namespace", story.SystemNamespace, "get", "subscription", "scanner-operator",
+func subscriptionStatus(ctx context.Context) string {
+	status, err := env.Kubectl(ctx, "--namespace", story.SystemNamespace, "get", "subscription", "scanner-operator",
 		"--output", `jsonpath={.status.state}{range .status.conditions[*]}; {.type}={.status} {.reason} {.message}{end}`)
 	if err != nil {
 		return err.Error()
 	}
-	return said
+	return status
 }
 
-// nothingIsLostOrToldAgain checks after an upgrade that the findings are the same and nothing is announced again.
-func nothingIsLostOrToldAgain(t *testing.T, ns string, before []string) {
+// requireUnchanged checks after an upgrade that the findings are the same and nothing is announced again.
+func requireUnchanged(t *testing.T, ns string, before []string) {
 	t.Helper()
-	stays(t, ns, 1, 1, before)
+	requireFindingsAndMessages(t, ns, 1, 1, before)
 }
 
-// stays compares the findings of a namespace's images with those of before, and checks the number of its messages.
-func stays(t *testing.T, ns string, covered int32, sent int, before []string) {
+// requireFindingsAndMessages compares the findings of a namespace's images with those of before, and checks the number of its messages.
+func requireFindingsAndMessages(t *testing.T, ns string, covered int32, sent int, before []string) {
 	t.Helper()
-	must(t, env.Covered(t.Context(), ns, covered, 0))
+	must(t, env.WaitForCoverage(t.Context(), ns, covered, 0))
 	if diff := cmp.Diff(before, findings(t, ns)); diff != "" {
 		t.Errorf("expected the findings of before (-), got (+):\n%s", diff)
 	}
 	// What the operator considers a change is announced after groupWait.
-	must(t, story.Throughout(t.Context(), patience+15*time.Second, func(ctx context.Context) error {
+	must(t, story.Consistently(t.Context(), groupWait+15*time.Second, func(ctx context.Context) error {
 		messages, err := env.Messages(ctx, ns)
 		if err == nil && len(messages) != sent {
 			err = fmt.Errorf("expected no other message, there are %d more; the last: %s", len(messages)-sent, messages[len(messages)-1].Text)
@@ -182,15 +182,15 @@ func stays(t *testing.T, ns string, covered int32, sent int, before []string) {
 	}))
 }
 
-// newsArrives runs another image and checks that only this image is announced.
-func newsArrives(t *testing.T, ns string) {
+// checkNewImageAnnounced runs another image and checks that only this image is announced.
+func checkNewImageAnnounced(t *testing.T, ns string) {
 	t.Helper()
 	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "cache", Image: env.Reference(images.Cache)}))
-	must(t, env.Covered(t.Context(), ns, 2, 0))
-	news := told(t, ns, 2)[1]
+	must(t, env.WaitForCoverage(t.Context(), ns, 2, 0))
+	message := waitForMessages(t, ns, 2)[1]
 	repository, _, _ := strings.Cut(env.Reference(images.Cache), ":1.0")
-	if len(news.Lines) == 0 || slices.ContainsFunc(news.Lines, func(l story.Line) bool { return l.Repository != repository }) {
-		t.Errorf("expected news of %s alone, got %q with %v", repository, news.Headline, news.Lines)
+	if len(message.Lines) == 0 || slices.ContainsFunc(message.Lines, func(l story.Line) bool { return l.Repository != repository }) {
+		t.Errorf("expected news of %s alone, got %q with %v", repository, message.Headline, message.Lines)
 	}
 }
 

@@ -101,15 +101,15 @@ func (p page) followWith(t *testing.T, section string, replaced ...string) {
 // bash runs commands as a user would, in the project's directory.
 func bash(t *testing.T, commands string) {
 	t.Helper()
-	text, err := tried(t, commands)
+	text, err := runCommands(t, commands)
 	if err != nil {
 		t.Fatalf("%s\n%v\n%s", strings.TrimSpace(commands), err, text)
 	}
 	t.Logf("$ %s\n%s", strings.TrimSpace(commands), text)
 }
 
-// tried runs commands that may fail and returns their output.
-func tried(t *testing.T, commands string) (string, error) {
+// runCommands runs commands that may fail and returns their output.
+func runCommands(t *testing.T, commands string) (string, error) {
 	t.Helper()
 	shell := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", commands)
 	shell.Dir = env.Root

@@ -17,7 +17,7 @@ func deployed(t *testing.T) {
 	removeSystemNamespace(t)
 	_, err := env.DeployOperator(t.Context())
 	must(t, err)
-	ours(t)
+	labelSystemNamespace(t)
 }
 
 // foreverJob is a Job with the labels of the operator's Jobs that never ends.
@@ -44,10 +44,10 @@ spec:
 // blocks until "manager cleanup" is run from a workstation.
 func TestRemovalInWrongOrder(t *testing.T) {
 	deployed(t)
-	ns := scannedAndTold(t)
-	holdPods(t, ns)
-	staying := scannedAndTold(t)
-	holdPods(t, staying)
+	ns := scannedAndAnnounced(t)
+	addPodFinalizers(t, ns)
+	staying := scannedAndAnnounced(t)
+	addPodFinalizers(t, staying)
 	kubectl(t, "delete", "namespace", story.SystemNamespace, "--timeout=120s")
 	must(t, env.ApplyText(t.Context(), fmt.Sprintf(foreverJob, staying, env.Reference(images.API))))
 	kubectl(t, "--namespace", ns, "patch", "scanner", story.ScannerName, "--type=json",
@@ -60,7 +60,7 @@ func TestRemovalInWrongOrder(t *testing.T) {
 
 	bash(t, "bin/manager cleanup --scanners --stop-manager")
 	kubectl(t, "wait", "--for=delete", "namespace/"+ns, "--timeout=90s")
-	nothingLeft(t)
+	requireNothingLeft(t)
 	bash(t, "bin/manager cleanup --scanners --stop-manager --database --results --crds")
 	kubectl(t, "delete", "namespace", staying, "--timeout=90s")
 }
@@ -68,10 +68,10 @@ func TestRemovalInWrongOrder(t *testing.T) {
 // "make undeploy" removes everything while pods have finalizers, and the pods keep running.
 func TestUndeploy(t *testing.T) {
 	deployed(t)
-	ns := scannedAndTold(t)
-	holdPods(t, ns)
+	ns := scannedAndAnnounced(t)
+	addPodFinalizers(t, ns)
 	bash(t, "hack/undeploy.sh")
-	nothingLeft(t)
+	requireNothingLeft(t)
 	if pods := kubectl(t, "--namespace", ns, "get", "pods", "--output", "name"); strings.TrimSpace(pods) != "pod/api" {
 		t.Errorf("expected the team's pod to run on, there are %q", pods)
 	}
@@ -82,8 +82,8 @@ func TestUndeploy(t *testing.T) {
 func TestCleanupAsPod(t *testing.T) {
 	page := readPage(t, "docs/uninstall.md")
 	deployed(t)
-	ns := scannedAndTold(t)
-	holdPods(t, ns)
+	ns := scannedAndAnnounced(t)
+	addPodFinalizers(t, ns)
 	kubectl(t, "delete", "namespace", story.SystemNamespace, "--timeout=120s")
 	must(t, env.ApplyText(t.Context(), fmt.Sprintf(foreverJob, ns, env.Reference(images.API))))
 	blocks := page.blocks(t, "When the operator went first", "bash")
@@ -95,17 +95,17 @@ func TestCleanupAsPod(t *testing.T) {
 	kubectl(t, "--namespace", ns, "wait", "--for=delete", "job/scan-catalog-forever", "--timeout=60s")
 	kubectl(t, "delete", "namespace", ns, "--timeout=90s")
 	bash(t, "hack/undeploy.sh")
-	nothingLeft(t)
+	requireNothingLeft(t)
 }
 
 // The page's commands for kubectl alone unblock the deletion of a namespace and keep finalizers of others on a Scanner.
 func TestRemovalWithKubectlAlone(t *testing.T) {
 	blocks := readPage(t, "docs/uninstall.md").blocks(t, "When the operator went first", "bash")
 	deployed(t)
-	ns := scannedAndTold(t)
-	holdPods(t, ns)
-	staying := scannedAndTold(t)
-	holdPods(t, staying)
+	ns := scannedAndAnnounced(t)
+	addPodFinalizers(t, ns)
+	staying := scannedAndAnnounced(t)
+	addPodFinalizers(t, staying)
 	kubectl(t, "delete", "namespace", story.SystemNamespace, "--timeout=120s")
 	kubectl(t, "--namespace", staying, "patch", "scanner", story.ScannerName, "--type=json",
 		"--patch", `[{"op": "add", "path": "/metadata/finalizers/0", "value": "example.com/theirs"}]`)
@@ -118,7 +118,7 @@ func TestRemovalWithKubectlAlone(t *testing.T) {
 	}
 	kubectl(t, "--namespace", staying, "patch", "scanner", story.ScannerName, "--type=merge", "--patch", `{"metadata": {"finalizers": null}}`)
 	bash(t, "hack/undeploy.sh")
-	nothingLeft(t)
+	requireNothingLeft(t)
 }
 
 // TestBackupAndRestore follows docs/operations/backup.md: a backup, further findings and messages, the loss of the volume, and a restore
@@ -126,20 +126,20 @@ func TestRemovalWithKubectlAlone(t *testing.T) {
 func TestBackupAndRestore(t *testing.T) {
 	page := readPage(t, "docs/operations/backup.md")
 	deployed(t)
-	ns := scannedAndTold(t)
+	ns := scannedAndAnnounced(t)
 	file := filepath.Join(t.TempDir(), "store.backup")
 	bash(t, strings.ReplaceAll(page.block(t, "Make one", "bash"), "store.backup", file))
 	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "cache", Image: env.Reference(images.Cache)}))
-	must(t, env.Covered(t.Context(), ns, 2, 0))
-	told(t, ns, 2)
+	must(t, env.WaitForCoverage(t.Context(), ns, 2, 0))
+	waitForMessages(t, ns, 2)
 	before := findings(t, ns)
 
 	restored(t, file, func() {
 		kubectl(t, "--namespace", story.SystemNamespace, "delete", "pvc", "scanner-operator-store", "--timeout=60s")
 		kubectl(t, "--namespace", story.SystemNamespace, "apply", "--filename", filepath.Join(env.Root, "config", "manager", "claim.yaml"))
 	})
-	must(t, env.Covered(t.Context(), ns, 2, 0))
-	messages := told(t, ns, 3)
+	must(t, env.WaitForCoverage(t.Context(), ns, 2, 0))
+	messages := waitForMessages(t, ns, 3)
 	if last := messages[2]; !strings.Contains(last.Headline, "Restored from a backup") {
 		t.Errorf("expected one summary of what was told after the backup, Slack got %q", last.Headline)
 	}
@@ -152,26 +152,26 @@ func TestBackupAndRestore(t *testing.T) {
 func TestReinstallation(t *testing.T) {
 	page := readPage(t, "docs/uninstall.md")
 	deployed(t)
-	ns := scannedAndTold(t)
+	ns := scannedAndAnnounced(t)
 	dir := t.TempDir()
 	inDir := strings.NewReplacer("store.backup", filepath.Join(dir, "store.backup"), "scanners-and-exceptions.yaml", filepath.Join(dir, "kept.yaml"))
 	keep := page.blocks(t, "To keep what was found", "bash")
 	bash(t, inDir.Replace(keep[0]))
 	before := findings(t, ns)
 	bash(t, "hack/undeploy.sh")
-	nothingLeft(t)
+	requireNothingLeft(t)
 
 	_, err := env.DeployOperator(t.Context())
 	must(t, err)
 	restored(t, filepath.Join(dir, "store.backup"), func() { bash(t, inDir.Replace(keep[1])) })
-	must(t, env.Covered(t.Context(), ns, 1, 0))
+	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
 	if after := findings(t, ns); strings.Join(after, "\n") != strings.Join(before, "\n") {
 		t.Errorf("expected the same findings as before:\n%s\nthere are\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 	}
 	// Only changes are announced: the first message after the restore is about this image.
 	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "cache", Image: env.Reference(images.Cache)}))
-	must(t, env.Covered(t.Context(), ns, 2, 0))
-	if last := told(t, ns, 2)[1]; strings.Contains(last.Headline, "Restored") {
+	must(t, env.WaitForCoverage(t.Context(), ns, 2, 0))
+	if last := waitForMessages(t, ns, 2)[1]; strings.Contains(last.Headline, "Restored") {
 		t.Errorf("expected nothing to be told of what was told before, Slack got %q", last.Headline)
 	}
 }
@@ -186,5 +186,5 @@ func restored(t *testing.T, file string, meanwhile func()) {
 	kubectl(t, "--namespace", story.SystemNamespace, "wait", "--for=delete", "pod", "--selector=app.kubernetes.io/component=manager", "--timeout=60s")
 	meanwhile()
 	bash(t, strings.Join(commands[1:], "\n"))
-	must(t, env.RolledOut(t.Context(), story.SystemNamespace, story.ManagerDeployment))
+	must(t, env.WaitForRollout(t.Context(), story.SystemNamespace, story.ManagerDeployment))
 }

@@ -25,9 +25,9 @@ var optional = []privilege.Exception{
 	{Account: cleanupAccount, Verb: "delete", Resource: "persistentvolumeclaims", Why: "--database, --results"},
 }
 
-// checkCleanupRights compares the permissions of both clean-ups with their use, after all tests were run, or with E2E_RIGHTS=1.
-func checkCleanupRights(ctx context.Context, log privilege.Log) error {
-	if !log.Written() || flag.Lookup("test.run").Value.String() != "" && os.Getenv("E2E_RIGHTS") == "" {
+// checkCleanupPermissions compares the permissions of both clean-ups with their use, after all tests were run, or with E2E_RIGHTS=1.
+func checkCleanupPermissions(ctx context.Context, log privilege.Log) error {
+	if !log.IsWritten() || flag.Lookup("test.run").Value.String() != "" && os.Getenv("E2E_RIGHTS") == "" {
 		fmt.Println("install: the clean-up's rights are not compared with their use: not all tests were run, or no audit log is written")
 		return nil
 	}
@@ -46,17 +46,17 @@ func checkCleanupRights(ctx context.Context, log privilege.Log) error {
 		return err
 	}
 	return errors.Join(
-		compareCleanupRights(ctx, "the chart", string(hook), uses, nil),
-		compareCleanupRights(ctx, "config/cleanup", job, uses, optional),
+		compareCleanupPermissions(ctx, "the chart", string(hook), uses, nil),
+		compareCleanupPermissions(ctx, "config/cleanup", job, uses, optional),
 	)
 }
 
-func compareCleanupRights(ctx context.Context, of, manifests string, uses privilege.Uses, seldom []privilege.Exception) error {
+func compareCleanupPermissions(ctx context.Context, of, manifests string, uses privilege.Uses, seldom []privilege.Exception) error {
 	grants, err := privilege.GrantsIn(ctx, manifests, story.SystemNamespace, cleanupAccount)
 	if err != nil {
 		return err
 	}
-	verdict := privilege.Judge(story.SystemNamespace, grants, uses, seldom, nil)
+	verdict := privilege.Compare(story.SystemNamespace, grants, uses, seldom, nil)
 	verdict.Refused = nil // tests remove permissions
 	fmt.Printf("install: %d rights of the clean-up of %s were compared with %d uses\n%s", len(grants), of, len(uses.Allowed), verdict)
 	if len(grants) == 0 || verdict.Wrong() {

@@ -13,21 +13,21 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// scannedAndTold creates a namespace with a Scanner as in docs/scanner.md and one image, and waits until the image is scanned and Slack
+// scannedAndAnnounced creates a namespace with a Scanner as in docs/scanner.md and one image, and waits until the image is scanned and Slack
 // has the summary. It returns the namespace.
-func scannedAndTold(t *testing.T) string {
+func scannedAndAnnounced(t *testing.T) string {
 	t.Helper()
-	return scannedAndToldWith(t, story.ScannerSettings{})
+	return scannedAndAnnouncedWith(t, story.ScannerSettings{})
 }
 
-// scannedAndToldWith is scannedAndTold with other settings of the Scanner.
-func scannedAndToldWith(t *testing.T, settings story.ScannerSettings) string {
+// scannedAndAnnouncedWith is scannedAndAnnounced with other settings of the Scanner.
+func scannedAndAnnouncedWith(t *testing.T, settings story.ScannerSettings) string {
 	t.Helper()
 	ns := namespace(t, "team")
 	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "api", Image: env.Reference(images.API)}))
 	must(t, env.MakeScanner(t.Context(), ns, settings))
-	must(t, env.Covered(t.Context(), ns, 1, 0))
-	messages := told(t, ns, 1)
+	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
+	messages := waitForMessages(t, ns, 1)
 	found := findings(t, ns)
 	if len(found) == 0 || messages[0].Findings == 0 {
 		t.Fatalf("expected a message about the %d findings that the store has, Slack got %q with %d", len(found), messages[0].Headline, messages[0].Findings)
@@ -35,14 +35,14 @@ func scannedAndToldWith(t *testing.T, settings story.ScannerSettings) string {
 	return ns
 }
 
-// toldWithin is the maximum time until a message, including the longest groupWait of a test.
-const toldWithin = 2 * time.Minute
+// messageTimeout is the maximum time until a message, including the longest groupWait of a test.
+const messageTimeout = 2 * time.Minute
 
-// told waits until a namespace's channel has count messages and returns them. More messages are an error.
-func told(t *testing.T, ns string, count int) []story.Message {
+// waitForMessages waits until a namespace's channel has count messages and returns them. More messages are an error.
+func waitForMessages(t *testing.T, ns string, count int) []story.Message {
 	t.Helper()
 	var messages []story.Message
-	must(t, story.Eventually(t.Context(), toldWithin, func(ctx context.Context) error {
+	must(t, story.Eventually(t.Context(), messageTimeout, func(ctx context.Context) error {
 		var err error
 		if messages, err = env.Messages(ctx, ns); err == nil && len(messages) < count {
 			err = fmt.Errorf("expected %d messages of %s in Slack, there are %d", count, ns, len(messages))
@@ -55,8 +55,8 @@ func told(t *testing.T, ns string, count int) []story.Message {
 	return messages
 }
 
-// tellsSoon shortens the delays of a namespace's receiver to seconds.
-func tellsSoon(t *testing.T, ns string) {
+// shortenDelays shortens the delays of a namespace's receiver to seconds.
+func shortenDelays(t *testing.T, ns string) {
 	t.Helper()
 	kubectl(t, "--namespace", ns, "patch", "scanner", story.ScannerName, "--type=json", "--patch",
 		`[{"op": "add", "path": "/spec/notifications/0/groupWait", "value": "5s"}, {"op": "add", "path": "/spec/notifications/0/groupInterval", "value": "10s"}]`)
@@ -77,8 +77,8 @@ func findings(t *testing.T, ns string) []string {
 	return lines
 }
 
-// hasCondition waits until a condition of a namespace's Scanner has the given status.
-func hasCondition(t *testing.T, ns, kind, status string) {
+// waitForCondition waits until a condition of a namespace's Scanner has the given status.
+func waitForCondition(t *testing.T, ns, kind, status string) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
 		scanner, err := env.Scanner(ctx, ns)

@@ -92,8 +92,8 @@ var (
 	quoted     = regexp.MustCompile(`"[^"]*"`)
 )
 
-// notOurs are metrics of controller-runtime, from its documentation.
-var notOurs = []string{"controller_runtime_reconcile_total", "controller_runtime_reconcile_time_seconds_bucket"}
+// externalMetrics are metrics of controller-runtime, from its documentation.
+var externalMetrics = []string{"controller_runtime_reconcile_total", "controller_runtime_reconcile_time_seconds_bucket"}
 
 // unknownMetrics returns the names in an expression that have the form of a metric but are not one, and the number of metrics.
 func unknownMetrics(t *testing.T, expression string) (used int, unknown []string) {
@@ -105,7 +105,7 @@ func unknownMetrics(t *testing.T, expression string) (used int, unknown []string
 		}
 		used++
 		base := strings.TrimSuffix(name, "_bucket")
-		if metric, found := all[base]; (!found || base != name && metric.Type != "histogram") && !slices.Contains(notOurs, name) {
+		if metric, found := all[base]; (!found || base != name && metric.Type != "histogram") && !slices.Contains(externalMetrics, name) {
 			unknown = append(unknown, name)
 		}
 	}

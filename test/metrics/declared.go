@@ -18,8 +18,8 @@ type Metric struct {
 	Labels           []string
 }
 
-// ours matches the names of the project's metrics.
-var ours = regexp.MustCompile(`^scanner_(operator|notifier)_[a-z_]+$`)
+// ownMetric matches the names of the project's metrics.
+var ownMetric = regexp.MustCompile(`^scanner_(operator|notifier)_[a-z_]+$`)
 
 // Declared returns the metrics in the code of directories, by name. It recognises calls of client_golang's constructors with Name and
 // Help as literals, and calls of functions whose first two arguments are name and help as literals.
@@ -36,7 +36,7 @@ func Declared(root string, directories ...string) (map[string]Metric, error) {
 			}
 			ast.Inspect(file, func(node ast.Node) bool {
 				if call, isCall := node.(*ast.CallExpr); isCall {
-					if metric := metricOf(call); ours.MatchString(metric.Name) {
+					if metric := metricOf(call); ownMetric.MatchString(metric.Name) {
 						declared[metric.Name] = metric
 					}
 				}

@@ -95,8 +95,8 @@ func registered(t *testing.T) recorder {
 	all := recorder{}
 	metrics.NewLoops(all)
 	metrics.NewRequests(all)
-	metrics.ManagerBuild(all, "1")
-	metrics.NotifierBuild(all, "1")
+	metrics.RegisterManagerBuild(all, "1")
+	metrics.RegisterNotifierBuild(all, "1")
 	controllers.NewMetrics(all)
 	grype.New(grype.Options{Clock: clock.RealClock{}, Metrics: all})
 	clair.NewEngines(clair.Options{Clock: clock.RealClock{}, Metrics: all})

@@ -28,8 +28,8 @@ configMapGenerator:
 }
 
 // The component's objects are valid, and its pods satisfy the Pod Security Standard of their namespace.
-func TestClairComponentIsTakenByTheAPIServer(t *testing.T) {
-	c := theCluster(t)
+func TestClairComponentIsValid(t *testing.T) {
+	c := sharedCluster(t)
 	objects, err := decode(render(t, withClair(t)))
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func deployment(t *testing.T, object *unstructured.Unstructured) *appsv1.Deploym
 
 // Only the operator can reach Clair, from whatever namespace the operator is in. Clair cannot reach internal addresses that it does not
 // need, since images determine the hosts that it connects to.
-func TestClairComponentShutsNetworks(t *testing.T) {
+func TestClairComponentRestrictsNetworks(t *testing.T) {
 	objects, err := decode(render(t, above(t, overlay(t, "scanning"), "components/clair-trial")))
 	if err != nil {
 		t.Fatal(err)

@@ -49,12 +49,12 @@ func (n network) allows(t *testing.T, from, to end, port networkingv1.NetworkPol
 	for _, policy := range n {
 		if selected(t, &policy.Spec.PodSelector, from.labels) && from.namespace == policy.Namespace && slices.Contains(policy.Spec.PolicyTypes, networkingv1.PolicyTypeEgress) {
 			leaves = slices.ContainsFunc(policy.Spec.Egress, func(rule networkingv1.NetworkPolicyEgressRule) bool {
-				return onPort(rule.Ports, port, to) && concerns(t, rule.To, policy.Namespace, to)
+				return onPort(rule.Ports, port, to) && matchesPeer(t, rule.To, policy.Namespace, to)
 			})
 		}
 		if selected(t, &policy.Spec.PodSelector, to.labels) && to.namespace == policy.Namespace && slices.Contains(policy.Spec.PolicyTypes, networkingv1.PolicyTypeIngress) {
 			enters = slices.ContainsFunc(policy.Spec.Ingress, func(rule networkingv1.NetworkPolicyIngressRule) bool {
-				return onPort(rule.Ports, port, to) && concerns(t, rule.From, policy.Namespace, from)
+				return onPort(rule.Ports, port, to) && matchesPeer(t, rule.From, policy.Namespace, from)
 			})
 		}
 	}
@@ -70,7 +70,7 @@ func selected(t *testing.T, selector *metav1.LabelSelector, set map[string]strin
 	return matches.Matches(labels.Set(set))
 }
 
-func concerns(t *testing.T, peers []networkingv1.NetworkPolicyPeer, home string, other end) bool {
+func matchesPeer(t *testing.T, peers []networkingv1.NetworkPolicyPeer, home string, other end) bool {
 	t.Helper()
 	return len(peers) == 0 || slices.ContainsFunc(peers, func(peer networkingv1.NetworkPolicyPeer) bool {
 		if peer.IPBlock != nil {
@@ -80,8 +80,8 @@ func concerns(t *testing.T, peers []networkingv1.NetworkPolicyPeer, home string,
 			return false
 		}
 		namespace := map[string]string{corev1.LabelMetadataName: other.namespace}
-		near := peer.NamespaceSelector == nil && other.namespace == home || peer.NamespaceSelector != nil && selected(t, peer.NamespaceSelector, namespace)
-		return near && (peer.PodSelector == nil || selected(t, peer.PodSelector, other.labels))
+		inNamespace := peer.NamespaceSelector == nil && other.namespace == home || peer.NamespaceSelector != nil && selected(t, peer.NamespaceSelector, namespace)
+		return inNamespace && (peer.PodSelector == nil || selected(t, peer.PodSelector, other.labels))
 	})
 }
 

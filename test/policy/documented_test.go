@@ -18,12 +18,12 @@ import (
 )
 
 // Every permission in the manifests has a row with its reason, and every row is about a granted permission.
-func TestRightsAreDocumented(t *testing.T) {
+func TestPermissionsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "rights.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	documented := documentedRights(t, string(text))
+	documented := documentedPermissions(t, string(text))
 	granted := map[string]bool{}
 	dir := above(t, filepath.Join(config, "default"), slices.DeleteFunc(components(t), func(name string) bool { return filepath.Dir(name) != "components" })...)
 	add(t, dir, fmt.Sprintf(namespaces, home))
@@ -34,7 +34,7 @@ func TestRightsAreDocumented(t *testing.T) {
 	objects = append(objects, cleanupRoles(t)...)
 	for i := range objects {
 		for _, grant := range privilege.Expand(rules(t, &objects[i])) {
-			granted[grant.Right()] = true
+			granted[grant.Permission()] = true
 		}
 	}
 	if len(granted) < 60 {
@@ -70,7 +70,7 @@ func cleanupRoles(t *testing.T) []unstructured.Unstructured {
 var template = regexp.MustCompile(`\{\{[^}]*\}\}`)
 
 // Every permission that the bundle requests is documented for the same ServiceAccount, under any role name.
-func TestRightsOfTheBundleAreDocumented(t *testing.T) {
+func TestBundlePermissionsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "rights.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestRightsOfTheBundleAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	documented := map[string]bool{}
-	for right := range documentedRights(t, string(page)) {
+	for right := range documentedPermissions(t, string(page)) {
 		role, what, _ := strings.Cut(right, ": ")
 		_, name, _ := strings.Cut(role, " ")
 		for _, account := range []string{manager, notifier} {
@@ -109,7 +109,7 @@ func TestRightsOfTheBundleAreDocumented(t *testing.T) {
 	}
 	for _, role := range asked {
 		for _, grant := range privilege.Expand("", role.Rules) {
-			if right := role.ServiceAccountName + grant.Right(); !documented[right] {
+			if right := role.ServiceAccountName + grant.Permission(); !documented[right] {
 				t.Errorf("docs/rights.md does not say why: %s", right)
 			}
 		}
@@ -131,12 +131,12 @@ func rules(t *testing.T, object *unstructured.Unstructured) (string, []rbacv1.Po
 }
 
 var (
-	roleHeading = regexp.MustCompile("^### ((?:Cluster)?Role) `([^`]+)`$")
-	rightRow    = regexp.MustCompile("^\\| `([^`]+)`(?: `([^`]+)`)? \\| `([^`]+)` \\| (.*) \\|$")
+	roleHeading   = regexp.MustCompile("^### ((?:Cluster)?Role) `([^`]+)`$")
+	permissionRow = regexp.MustCompile("^\\| `([^`]+)`(?: `([^`]+)`)? \\| `([^`]+)` \\| (.*) \\|$")
 )
 
-// documentedRights parses the page's tables: one row for each permission, below the heading with its role.
-func documentedRights(t *testing.T, page string) map[string]bool {
+// documentedPermissions parses the page's tables: one row for each permission, below the heading with its role.
+func documentedPermissions(t *testing.T, page string) map[string]bool {
 	t.Helper()
 	found, role := map[string]bool{}, ""
 	for line := range strings.Lines(page) {
@@ -147,7 +147,7 @@ func documentedRights(t *testing.T, page string) map[string]bool {
 		if heading := roleHeading.FindStringSubmatch(line); heading != nil {
 			role = heading[1] + " " + heading[2]
 		}
-		row := rightRow.FindStringSubmatch(line)
+		row := permissionRow.FindStringSubmatch(line)
 		if role == "" || row == nil {
 			continue
 		}

@@ -20,7 +20,7 @@ import (
 
 // Every Job that the Grype backend creates is allowed, including the settings that a Scanner can choose.
 func TestManagerMakesItsJobs(t *testing.T) {
-	c := theCluster(t)
+	c := sharedCluster(t)
 	names, err := filepath.Glob(filepath.Join(goldens, "*.yaml"))
 	if err != nil || len(names) < 3 {
 		t.Fatalf("golden files of Jobs: %q, %v", names, err)
@@ -116,8 +116,8 @@ const (
 	env       = "spec.template.spec.containers[0].env: "
 )
 
-// whatRuns are Jobs that run something other than the worker.
-var whatRuns = map[string]deviation{
+// wrongPrograms are Jobs that run something other than the worker.
+var wrongPrograms = map[string]deviation{
 	"another image":          inWorker("spec.template.spec.containers[0].image: is not the worker's image", func(c *corev1.Container) { c.Image = "evil" }),
 	"another tag":            inWorker("spec.template.spec.containers[0].image: is not the worker's image", func(c *corev1.Container) { c.Image = workerImage + "2" }),
 	"a command":              inWorker(container+"a worker has no command", func(c *corev1.Container) { c.Command = []string{"sh"} }),
@@ -160,8 +160,8 @@ var whatRuns = map[string]deviation{
 	}),
 }
 
-// asWhom are Jobs with identities, privileges and shared namespaces that a worker does not have.
-var asWhom = map[string]deviation{
+// wrongIdentities are Jobs with identities, privileges and shared namespaces that a worker does not have.
+var wrongIdentities = map[string]deviation{
 	"a ServiceAccount":     inPod(podSpec+"a worker has no ServiceAccount", func(pod *corev1.PodSpec) { pod.ServiceAccountName = "powerful" }),
 	"a token":              inPod(podSpec+"a worker has no ServiceAccount", func(pod *corev1.PodSpec) { pod.AutomountServiceAccountToken = nil }),
 	"the node's network":   inPod(podSpec+"a worker shares nothing", func(pod *corev1.PodSpec) { pod.HostNetwork = true }),
@@ -208,8 +208,8 @@ func inContext(change func(*corev1.SecurityContext)) deviation {
 	return inWorker("spec.template.spec.containers[0].securityContext: ", func(c *corev1.Container) { change(c.SecurityContext) })
 }
 
-// whatItSees are Jobs with volumes that a worker does not have.
-var whatItSees = map[string]deviation{
+// wrongVolumes are Jobs with volumes that a worker does not have.
+var wrongVolumes = map[string]deviation{
 	"the node's files": inPod(volumes+"a worker has only", func(pod *corev1.PodSpec) {
 		pod.Volumes[0].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}
 	}),
@@ -262,13 +262,13 @@ var whatItSees = map[string]deviation{
 
 // A stolen token cannot create Jobs that the manager never creates. Each rule of the policy is needed by at least one case.
 func TestStolenTokenCannotMakeOtherJobs(t *testing.T) {
-	c := theCluster(t)
-	needless := c.messages(t, "scanner-operator-manager-jobs")
-	all := maps.Clone(whatRuns)
-	maps.Copy(all, asWhom)
-	maps.Copy(all, whatItSees)
-	maps.Copy(all, howItLives)
-	if len(all) != len(whatRuns)+len(asWhom)+len(whatItSees)+len(howItLives) {
+	c := sharedCluster(t)
+	untested := c.messages(t, "scanner-operator-manager-jobs")
+	all := maps.Clone(wrongPrograms)
+	maps.Copy(all, wrongIdentities)
+	maps.Copy(all, wrongVolumes)
+	maps.Copy(all, wrongLifetimes)
+	if len(all) != len(wrongPrograms)+len(wrongIdentities)+len(wrongVolumes)+len(wrongLifetimes) {
 		t.Fatal("two deviations have the same name")
 	}
 	for name, d := range all {
@@ -277,13 +277,13 @@ func TestStolenTokenCannotMakeOtherJobs(t *testing.T) {
 			d.change(job)
 			err := c.thief.Create(t.Context(), job, client.DryRunAll)
 			denied(t, err, "jobs", d.want)
-			needless = slices.DeleteFunc(needless, func(message string) bool {
+			untested = slices.DeleteFunc(untested, func(message string) bool {
 				return err != nil && strings.Contains(err.Error(), message)
 			})
 		})
 	}
-	if len(needless) > 0 {
-		t.Errorf("no test shows what these rules are for: %q", needless)
+	if len(untested) > 0 {
+		t.Errorf("no test shows what these rules are for: %q", untested)
 	}
 }
 
@@ -303,7 +303,7 @@ func (c *cluster) messages(t *testing.T, name string) []string {
 
 // The policy allows the image that the manager is configured to use.
 func TestRefusedImageNamesTheOneToUse(t *testing.T) {
-	c := theCluster(t)
+	c := sharedCluster(t)
 	job := golden(t, public)
 	job.Spec.Template.Spec.Containers[0].Image = "evil"
 	denied(t, c.thief.Create(t.Context(), job, client.DryRunAll), "jobs", "the worker's image, "+workerImage+" (variable workerImage")

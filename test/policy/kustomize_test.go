@@ -106,7 +106,7 @@ func TestComponentsFollowTheNamespace(t *testing.T) {
 	found := components(t)
 	together := slices.DeleteFunc(slices.Clone(found), func(name string) bool { return strings.HasPrefix(name, "notifier-clair-webhooks") })
 	for what, list := range map[string][]string{"none": nil, "together": together} {
-		t.Run(what, func(t *testing.T) { checkPlaces(t, above(t, overlay(t, "elsewhere"), list...)) })
+		t.Run(what, func(t *testing.T) { checkNamespaces(t, above(t, overlay(t, "elsewhere"), list...)) })
 	}
 	for _, name := range found {
 		var component struct{ Kind string }
@@ -117,7 +117,7 @@ func TestComponentsFollowTheNamespace(t *testing.T) {
 		if err := yaml.Unmarshal(text, &component); err != nil || component.Kind != "Component" {
 			t.Errorf("%s: its kind is %q, want Component (%v)", name, component.Kind, err)
 		}
-		t.Run(name, func(t *testing.T) { checkPlaces(t, above(t, overlay(t, "elsewhere"), name)) })
+		t.Run(name, func(t *testing.T) { checkNamespaces(t, above(t, overlay(t, "elsewhere"), name)) })
 		// Clair has a namespace of its own, which "namespace" in the same file would change.
 		if name == "components/clair-trial" {
 			continue
@@ -125,13 +125,13 @@ func TestComponentsFollowTheNamespace(t *testing.T) {
 		t.Run(name+" in the same file", func(t *testing.T) {
 			dir := overlay(t, "elsewhere")
 			add(t, dir, "components: ["+relative(t, dir, filepath.Join(config, name))+"]\n")
-			checkPlaces(t, dir)
+			checkNamespaces(t, dir)
 		})
 	}
 }
 
-// checkPlaces checks that no object has the default namespace, and that no namespaced object lacks a namespace.
-func checkPlaces(t *testing.T, dir string) {
+// checkNamespaces checks that no object has the default namespace, and that no namespaced object lacks a namespace.
+func checkNamespaces(t *testing.T, dir string) {
 	t.Helper()
 	add(t, dir, fmt.Sprintf(namespaces, "elsewhere"))
 	objects, err := decode(render(t, dir))

@@ -23,8 +23,8 @@ func adopting(job *batchv1.Job, labels map[string]string) {
 	maps.Copy(job.Spec.Template.Labels, labels)
 }
 
-// howItLives are Jobs that select other pods, or whose lifetime differs from that of a worker's Job.
-var howItLives = map[string]deviation{
+// wrongLifetimes are Jobs that select other pods, or whose lifetime differs from that of a worker's Job.
+var wrongLifetimes = map[string]deviation{
 	"adopting pods of the operator": inJob(private, selects, func(job *batchv1.Job) {
 		adopting(job, map[string]string{"app.kubernetes.io/name": "scanner-operator"})
 	}),

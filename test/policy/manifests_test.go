@@ -50,7 +50,7 @@ func rendered(t *testing.T, dir string) (policies []admissionv1.ValidatingAdmiss
 var config = filepath.Join("..", "..", "config")
 
 // Each policy applies only to the ServiceAccount in its name, denies on failure, and is bound.
-func TestPoliciesAreForOneOfUsOnly(t *testing.T) {
+func TestPoliciesApplyToOneAccount(t *testing.T) {
 	policies, bindings := rendered(t, filepath.Join(config, "default"))
 	for _, policy := range policies {
 		checkUser(t, policy, home)
@@ -86,7 +86,7 @@ func checkUser(t *testing.T, policy admissionv1.ValidatingAdmissionPolicy, names
 
 // If the namespace is changed in config/default or in an overlay, the policies are for that namespace.
 func TestPoliciesFollowTheNamespace(t *testing.T) {
-	needed(t)
+	requireAssets(t)
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(config)); err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func TestPolicyFollowsTheWorkersImage(t *testing.T) {
 
 // The API server would report no type warnings in status.typeChecking, which needs a controller manager.
 func TestPoliciesHaveNoTypeWarnings(t *testing.T) {
-	c := theCluster(t)
+	c := sharedCluster(t)
 	schemas, err := discovery.NewDiscoveryClientForConfig(c.config)
 	if err != nil {
 		t.Fatal(err)

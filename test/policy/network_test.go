@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// shut returns the objects of an installation with network policies and Clair, which has all connections of the table in
+// restricted returns the objects of an installation with network policies and Clair, which has all connections of the table in
 // docs/security.md.
-func shut(t *testing.T, namespace string) []unstructured.Unstructured {
+func restricted(t *testing.T, namespace string) []unstructured.Unstructured {
 	t.Helper()
 	objects, err := decode(render(t, above(t, overlay(t, namespace), "components/network-policy", "components/clair-trial")))
 	if err != nil {
@@ -50,8 +50,8 @@ func ends(t *testing.T, objects []unstructured.Unstructured, namespace string) m
 	return found
 }
 
-// unasked are ports that only the kubelet connects to.
-var unasked = map[string]bool{"probes": true}
+// kubeletOnly are ports that only the kubelet connects to.
+var kubeletOnly = map[string]bool{"probes": true}
 
 // traffic lists for each row of the table the allowed connections, as "from to port".
 var traffic = map[string][]string{
@@ -106,9 +106,9 @@ func connection(t *testing.T, text string, known map[string]end) (from, to end, 
 }
 
 // The documented connections are allowed, and the forbidden ones are not, in any namespace.
-func TestNetworksAreShutButForWhatIsDocumented(t *testing.T) {
+func TestOnlyDocumentedConnectionsAreAllowed(t *testing.T) {
 	for _, namespace := range []string{home, "scanning"} {
-		objects := shut(t, namespace)
+		objects := restricted(t, namespace)
 		policies, known := networkOf(t, objects), ends(t, objects, namespace)
 		if len(policies) != 5 {
 			t.Fatalf("want policies for manager, notifier, workers, Clair and its database, got %d", len(policies))
@@ -156,7 +156,7 @@ func TestDocumentedNetworksAreTested(t *testing.T) {
 
 // Each container port and each target of a Service is reachable from at least one end, except for ports of the kubelet.
 func TestEachPortIsReached(t *testing.T) {
-	objects := shut(t, home)
+	objects := restricted(t, home)
 	policies, known := networkOf(t, objects), ends(t, objects, home)
 	reached := func(to end, number int32) bool {
 		port := networkingv1.NetworkPolicyPort{Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(intstr.FromInt32(number))}
@@ -169,8 +169,8 @@ func TestEachPortIsReached(t *testing.T) {
 	}
 	for _, name := range []string{manager, notifier} {
 		for _, port := range known[name].ports {
-			if reached(known[name], port.ContainerPort) == unasked[port.Name] {
-				t.Errorf("that somebody may reach port %s of %s is %v", port.Name, name, unasked[port.Name])
+			if reached(known[name], port.ContainerPort) == kubeletOnly[port.Name] {
+				t.Errorf("that somebody may reach port %s of %s is %v", port.Name, name, kubeletOnly[port.Name])
 			}
 		}
 	}
@@ -185,7 +185,7 @@ func TestEachPortIsReached(t *testing.T) {
 		}
 		services++
 		for _, port := range service.Spec.Ports {
-			if !leads(t, service, port, known) || unasked[port.TargetPort.StrVal] {
+			if !hasTarget(t, service, port, known) || kubeletOnly[port.TargetPort.StrVal] {
 				t.Errorf("Service %s: port %s leads nowhere", service.Name, port.Name)
 			}
 		}
@@ -195,7 +195,7 @@ func TestEachPortIsReached(t *testing.T) {
 	}
 }
 
-func leads(t *testing.T, service corev1.Service, port corev1.ServicePort, known map[string]end) bool {
+func hasTarget(t *testing.T, service corev1.Service, port corev1.ServicePort, known map[string]end) bool {
 	t.Helper()
 	for _, to := range known {
 		for _, has := range to.ports {
@@ -209,8 +209,8 @@ func leads(t *testing.T, service corev1.Service, port corev1.ServicePort, known 
 
 // The API server accepts the policies, and each selects the pods of one component.
 func TestNetworkPoliciesSelectTheOperatorsPods(t *testing.T) {
-	c := theCluster(t)
-	objects := shut(t, home)
+	c := sharedCluster(t)
+	objects := restricted(t, home)
 	known := ends(t, objects, home)
 	strict := client.WithFieldValidation(c.admin, metav1.FieldValidationStrict)
 	for _, policy := range networkOf(t, objects) {

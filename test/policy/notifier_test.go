@@ -24,8 +24,8 @@ const scansPolicy = notifier + "-imagescans"
 const request = `{"metadata":{"annotations":{"` + v1alpha1.AnnotationMatchRequested + `":"368084e0-418d-41b1-8f3a-906bf4dc51e2"}}}`
 
 // The notifier can change only one annotation of an ImageScan.
-func TestNotifierAsksForMatchesOnly(t *testing.T) {
-	c := theCluster(t)
+func TestNotifierOnlyRequestsRematches(t *testing.T) {
+	c := sharedCluster(t)
 	ctx := t.Context()
 	scan := anImageScan("asked")
 	if err := c.admin.Create(ctx, scan); err != nil {
@@ -35,12 +35,12 @@ func TestNotifierAsksForMatchesOnly(t *testing.T) {
 		t.Errorf("the notifier may not ask for a match: %v", err)
 	}
 	// A patch of the object does not change the status, so this patch requests only a rematch.
-	spoilt := scan.DeepCopy()
-	if err := c.notifier.Patch(ctx, spoilt, merge(strings.TrimSuffix(request, "}")+`,"status":{"phase":"Scanned"}}`)); err != nil {
+	withStatus := scan.DeepCopy()
+	if err := c.notifier.Patch(ctx, withStatus, merge(strings.TrimSuffix(request, "}")+`,"status":{"phase":"Scanned"}}`)); err != nil {
 		t.Errorf("the notifier may not ask for a match: %v", err)
 	}
-	if _, found := spoilt.Object["status"]; found {
-		t.Errorf("the notifier has written the status: %v", spoilt.Object["status"])
+	if _, found := withStatus.Object["status"]; found {
+		t.Errorf("the notifier has written the status: %v", withStatus.Object["status"])
 	}
 	for patch, want := range map[string]string{
 		`{"spec":{"references":["evil"]}}`:                          "spec: the scanner-operator's notifier may not change it",
@@ -58,8 +58,8 @@ func TestNotifierAsksForMatchesOnly(t *testing.T) {
 }
 
 // Even with all RBAC permissions, the notifier cannot write results, or create and delete ImageScans.
-func TestMightyNotifierWritesNoResults(t *testing.T) {
-	c := theCluster(t)
+func TestPrivilegedNotifierWritesNoResults(t *testing.T) {
+	c := sharedCluster(t)
 	ctx := t.Context()
 	scan := anImageScan("results")
 	if err := c.admin.Create(ctx, scan); err != nil {
@@ -67,17 +67,17 @@ func TestMightyNotifierWritesNoResults(t *testing.T) {
 	}
 	const want = "makes and removes no ImageScan, and has nothing to say about the status"
 	for _, err := range []error{
-		c.mightyNotifier.Create(ctx, anImageScan("made"), client.DryRunAll),
-		c.mightyNotifier.Delete(ctx, scan.DeepCopy(), client.DryRunAll),
-		c.mightyNotifier.Status().Patch(ctx, scan.DeepCopy(), merge(`{"status":{"phase":"Scanned"}}`), client.DryRunAll),
+		c.privilegedNotifier.Create(ctx, anImageScan("made"), client.DryRunAll),
+		c.privilegedNotifier.Delete(ctx, scan.DeepCopy(), client.DryRunAll),
+		c.privilegedNotifier.Status().Patch(ctx, scan.DeepCopy(), merge(`{"status":{"phase":"Scanned"}}`), client.DryRunAll),
 	} {
 		deniedBy(t, err, scansPolicy, want)
 	}
 }
 
 // RBAC grants the notifier's token only the permissions that it needs.
-func TestNotifierHasNoRight(t *testing.T) {
-	c := theCluster(t)
+func TestNotifierPermissions(t *testing.T) {
+	c := sharedCluster(t)
 	ctx := t.Context()
 	scanner, scan := aScanner("any"), anImageScan("any")
 	for name, err := range map[string]error{
@@ -94,7 +94,7 @@ func TestNotifierHasNoRight(t *testing.T) {
 		"ask for a token": c.notifier.SubResource("token").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: manager}},
 			&authenticationv1.TokenRequest{}),
 	} {
-		t.Run(name, func(t *testing.T) { noRight(t, err) })
+		t.Run(name, func(t *testing.T) { deniedByRBAC(t, err) })
 	}
 	// Permissions of the component for Clair's webhooks.
 	if err := c.notifier.Get(ctx, client.ObjectKey{Namespace: shop, Name: "probe"}, aScanner("probe")); err != nil {
@@ -110,7 +110,7 @@ func TestNotifierHasNoRight(t *testing.T) {
 // The components for Clair's webhooks connect the Service to the listener, with the operator's configuration and permissions for the
 // notifier's ServiceAccount. Without the components, there is neither a listener nor such permissions.
 func TestClairWebhooksAreSwitchedOn(t *testing.T) {
-	needed(t)
+	requireAssets(t)
 	base := overlay(t, "scanning")
 	text := render(t, base)
 	if strings.Contains(text, "clair-webhook") {

@@ -123,8 +123,8 @@ func deniedBy(t *testing.T, err error, policy, message string) {
 	}
 }
 
-// noRight checks that RBAC has denied the request.
-func noRight(t *testing.T, err error) {
+// deniedByRBAC checks that RBAC has denied the request.
+func deniedByRBAC(t *testing.T, err error) {
 	t.Helper()
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot") {

@@ -27,7 +27,7 @@ func (c *cluster) patched(t *testing.T, as client.Client, name string, patch cli
 
 // A stolen token can change only the annotation and the finalizer of a scanned pod.
 func TestStolenTokenCannotChangePods(t *testing.T) {
-	c := theCluster(t)
+	c := sharedCluster(t)
 	const (
 		spec        = "spec: the scanner-operator's manager may not change it"
 		labels      = "metadata.labels: the scanner-operator's manager may not change them"
@@ -67,7 +67,7 @@ func TestStolenTokenCannotChangePods(t *testing.T) {
 
 // The manager can write its own annotation and finalizer.
 func TestManagerMarksPods(t *testing.T) {
-	c := theCluster(t)
+	c := sharedCluster(t)
 	pod, err := c.patched(t, c.thief, "marked", merge(`{"metadata":{
 		"annotations":{"new.scanner-operator.io/image-hashes":"{\"web\":\"sha256:1\"}","old.scanner-operator.io/image-hashes":null},
 		"finalizers":["example.com/keep","new.scanner-operator.io/release"]}}`))
@@ -97,7 +97,7 @@ func TestManagerMarksPods(t *testing.T) {
 
 // The manager can remove its finalizer from a pod that is being deleted.
 func TestManagerReleasesDeletedPods(t *testing.T) {
-	c := theCluster(t)
+	c := sharedCluster(t)
 	pod := somePod("leaving")
 	pod.OwnerReferences = nil
 	pod.Finalizers = []string{"shop.scanner-operator.io/release"}
@@ -117,23 +117,23 @@ func TestManagerReleasesDeletedPods(t *testing.T) {
 
 // Even with additional RBAC permissions, the manager cannot change the containers of running pods.
 func TestStolenTokenWithMoreRightsCannotChangeContainers(t *testing.T) {
-	c := theCluster(t)
+	c := sharedCluster(t)
 	pod := somePod("more-rights")
 	if err := c.admin.Create(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
 	debug := merge(`{"spec":{"ephemeralContainers":[{"name":"debug","image":"evil"}]}}`)
-	denied(t, c.mighty.SubResource("ephemeralcontainers").Patch(t.Context(), pod.DeepCopy(), debug), "pods", "may not change containers")
+	denied(t, c.privileged.SubResource("ephemeralcontainers").Patch(t.Context(), pod.DeepCopy(), debug), "pods", "may not change containers")
 	resize := merge(`{"metadata":{"labels":{"app":"evil"}}}`)
-	denied(t, c.mighty.SubResource("resize").Patch(t.Context(), pod.DeepCopy(), resize), "pods", "may not change containers")
+	denied(t, c.privileged.SubResource("resize").Patch(t.Context(), pod.DeepCopy(), resize), "pods", "may not change containers")
 	pod.Spec.Containers[0].Image = "evil"
-	denied(t, c.mighty.Update(t.Context(), pod), "pods", "spec:")
+	denied(t, c.privileged.Update(t.Context(), pod), "pods", "spec:")
 }
 
 // The policies do not apply to anyone else, not even to a ServiceAccount of the same name in another namespace.
 func TestOthersAreNotLimited(t *testing.T) {
-	c := theCluster(t)
-	other, err := c.mightyAs("system:serviceaccount:" + shop + ":" + manager)
+	c := sharedCluster(t)
+	other, err := c.privilegedAs("system:serviceaccount:" + shop + ":" + manager)
 	if err != nil {
 		t.Fatal(err)
 	}

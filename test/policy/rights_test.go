@@ -20,8 +20,8 @@ import (
 )
 
 // RBAC denies these requests with a stolen token, independently of the policies.
-func TestStolenTokenHasNoRight(t *testing.T) {
-	c := theCluster(t)
+func TestStolenTokenIsDeniedByRBAC(t *testing.T) {
+	c := sharedCluster(t)
 	ctx := t.Context()
 	tenant := metav1.ObjectMeta{Namespace: shop, Name: "any"}
 	own := metav1.ObjectMeta{Namespace: home, Name: "any"}
@@ -58,13 +58,13 @@ func TestStolenTokenHasNoRight(t *testing.T) {
 		"remove an exception":            c.thief.Delete(ctx, anException(shop, "any")),
 		"change a node":                  c.thief.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "any"}}, merge(`{"spec":{"unschedulable":true}}`)),
 	} {
-		t.Run(name, func(t *testing.T) { noRight(t, err) })
+		t.Run(name, func(t *testing.T) { deniedByRBAC(t, err) })
 	}
 }
 
 // The API server denies these accesses, queried by access reviews because they have no object to try.
-func TestStolenTokenMayNot(t *testing.T) {
-	c := theCluster(t)
+func TestStolenTokenAccessReviews(t *testing.T) {
+	c := sharedCluster(t)
 	for _, may := range []authorizationv1.ResourceAttributes{
 		{Verb: "create", Resource: "pods", Subresource: "exec"},
 		{Verb: "create", Resource: "pods", Subresource: "attach"},
@@ -93,7 +93,7 @@ func TestStolenTokenMayNot(t *testing.T) {
 // In its own namespace, the manager can create only the objects that the operator needs, and no Secret into which the API server writes
 // a token.
 func TestStolenTokenCannotMakeOtherObjects(t *testing.T) {
-	c := theCluster(t)
+	c := sharedCluster(t)
 	ctx := t.Context()
 	secret := func(name string, kind corev1.SecretType, annotations map[string]string) *corev1.Secret {
 		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: name, Annotations: annotations}, Type: kind}
@@ -118,10 +118,10 @@ func TestStolenTokenCannotMakeOtherObjects(t *testing.T) {
 	denied(t, create(secret("scanner-notifier-trust", "", nil)), "secrets", "metadata.name: the scanner-operator's manager makes no Secret of this name")
 	denied(t, create(claim("any")), "claims", "metadata.name: the scanner-operator's manager makes no claim of this name")
 	trust := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: "scanner-notifier-trust"}}
-	denied(t, c.mighty.Create(ctx, trust, client.DryRunAll), "configmaps", "metadata.name: the scanner-operator's manager makes no ConfigMap of this name")
+	denied(t, c.privileged.Create(ctx, trust, client.DryRunAll), "configmaps", "metadata.name: the scanner-operator's manager makes no ConfigMap of this name")
 	for _, name := range []string{"scanner-operator-ca", "scanner-operator-deliveries"} {
 		own := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: name}}
-		if err := c.mighty.Create(ctx, own, client.DryRunAll); err != nil {
+		if err := c.privileged.Create(ctx, own, client.DryRunAll); err != nil {
 			t.Errorf("the manager may not make its ConfigMap %s: %v", name, err)
 		}
 	}
@@ -135,7 +135,7 @@ func TestStolenTokenCannotMakeOtherObjects(t *testing.T) {
 
 // If RBAC allows the manager to create objects in all namespaces, as with OLM, the policies still restrict it to its own namespace.
 func TestStolenTokenMakesNothingElsewhere(t *testing.T) {
-	c := theCluster(t)
+	c := sharedCluster(t)
 	elsewhere := claim("scanner-operator-vulnerability-database")
 	elsewhere.Namespace = shop
 	for policy, object := range map[string]client.Object{
@@ -143,13 +143,13 @@ func TestStolenTokenMakesNothingElsewhere(t *testing.T) {
 		"configmaps": &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "scanner-operator-ca"}},
 		"claims":     elsewhere,
 	} {
-		denied(t, c.mighty.Create(t.Context(), object, client.DryRunAll), policy, "in its own namespace only")
+		denied(t, c.privileged.Create(t.Context(), object, client.DryRunAll), policy, "in its own namespace only")
 	}
 }
 
 // The manager can delete only its own Jobs.
 func TestStolenTokenCannotRemoveOthersJobs(t *testing.T) {
-	c := theCluster(t)
+	c := sharedCluster(t)
 	ctx := t.Context()
 	aJob := func(name string, labels map[string]string) *batchv1.Job {
 		job := golden(t, "catalog-job-private.yaml")
@@ -172,12 +172,12 @@ func TestStolenTokenCannotRemoveOthersJobs(t *testing.T) {
 	// Even with all RBAC permissions, the manager cannot change a Job.
 	changed := aJob("scan-catalog-changed", ours)
 	changed.Spec.Suspend = ptr.To(true)
-	denied(t, c.mighty.Update(ctx, changed), "existing-jobs", "the scanner-operator's manager changes no Job")
+	denied(t, c.privileged.Update(ctx, changed), "existing-jobs", "the scanner-operator's manager changes no Job")
 }
 
 // With any permissions, the manager cannot change what is scanned or which receivers get messages.
 func TestStolenTokenCannotChangeScanners(t *testing.T) {
-	c := theCluster(t)
+	c := sharedCluster(t)
 	ctx := t.Context()
 	scanner := aScanner("scanner")
 	if err := c.admin.Create(ctx, scanner); err != nil {
@@ -189,10 +189,10 @@ func TestStolenTokenCannotChangeScanners(t *testing.T) {
 		`{"metadata":{"annotations":{"a":"b"}}}`:                "metadata: the scanner-operator's manager may not change",
 		`{"metadata":{"finalizers":["evil.example.com/stay"]}}`: "metadata.finalizers: the scanner-operator's manager may change only",
 	} {
-		denied(t, c.mighty.Patch(ctx, scanner.DeepCopy(), merge(patch), client.DryRunAll), "scanners", want)
+		denied(t, c.privileged.Patch(ctx, scanner.DeepCopy(), merge(patch), client.DryRunAll), "scanners", want)
 	}
 	for what, allowed := range map[string]error{
-		"finalizer": c.mighty.Patch(ctx, scanner.DeepCopy(), merge(`{"metadata":{"finalizers":["example.com/keep","scanner-operator.io/pod-finalizers","scanner-operator.io/backend-manifests"]}}`)),
+		"finalizer": c.privileged.Patch(ctx, scanner.DeepCopy(), merge(`{"metadata":{"finalizers":["example.com/keep","scanner-operator.io/pod-finalizers","scanner-operator.io/backend-manifests"]}}`)),
 		"status":    c.thief.Status().Patch(ctx, scanner.DeepCopy(), merge(`{"status":{"observedGeneration":1}}`)),
 	} {
 		if allowed != nil {
@@ -203,7 +203,7 @@ func TestStolenTokenCannotChangeScanners(t *testing.T) {
 
 // The manager can read its own two Secrets and no others.
 func TestManagerReadsItsSecrets(t *testing.T) {
-	c := theCluster(t)
+	c := sharedCluster(t)
 	names := []string{"scanner-operator-authority", "scanner-operator-notifier-serving"}
 	for _, name := range append(slices.Clone(names), "somebodys") {
 		made := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: name}}
@@ -222,14 +222,14 @@ func TestManagerReadsItsSecrets(t *testing.T) {
 			}
 			continue
 		}
-		noRight(t, err)
+		deniedByRBAC(t, err)
 	}
 }
 
 // Users who may edit Scanners, or everything else in a namespace, cannot create exceptions. Users with the role for exceptions can
 // create them only where the role is bound.
-func TestWhoMayExcept(t *testing.T) {
-	c := theCluster(t)
+func TestPermissionsForExceptions(t *testing.T) {
+	c := sharedCluster(t)
 	bind := func(user, namespace, role string) client.Client {
 		t.Helper()
 		binding := &rbacv1.RoleBinding{
@@ -256,10 +256,10 @@ func TestWhoMayExcept(t *testing.T) {
 	if err := developer.Get(t.Context(), client.ObjectKey{Namespace: shop, Name: "granted"}, anException(shop, "granted")); err != nil {
 		t.Errorf("who may see what was found may not see what is excepted: %v", err)
 	}
-	noRight(t, developer.Create(t.Context(), anException(shop, "any")))
-	noRight(t, developer.Delete(t.Context(), anException(shop, "granted")))
-	noRight(t, officer.Create(t.Context(), anException(home, "any")))
-	noRight(t, officer.Create(t.Context(), anException("", "any")))
+	deniedByRBAC(t, developer.Create(t.Context(), anException(shop, "any")))
+	deniedByRBAC(t, developer.Delete(t.Context(), anException(shop, "granted")))
+	deniedByRBAC(t, officer.Create(t.Context(), anException(home, "any")))
+	deniedByRBAC(t, officer.Create(t.Context(), anException("", "any")))
 	var roles rbacv1.ClusterRoleList
 	if err := c.admin.List(t.Context(), &roles); err != nil {
 		t.Fatal(err)
@@ -277,7 +277,7 @@ func TestWhoMayExcept(t *testing.T) {
 
 // The manager can write the status of exceptions.
 func TestManagerWritesExceptionsStatus(t *testing.T) {
-	c := theCluster(t)
+	c := sharedCluster(t)
 	for what, o := range map[string]*unstructured.Unstructured{"a namespace": anException(shop, "status"), "the cluster": anException("", "status")} {
 		if err := c.admin.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
@@ -294,8 +294,8 @@ func TestManagerWritesExceptionsStatus(t *testing.T) {
 
 // Permissions for namespaced and for cluster-scoped resources are in separate roles, so that the former can be granted in selected
 // namespaces.
-func TestRightsInNamespacesAreApart(t *testing.T) {
-	c := theCluster(t)
+func TestNamespacedPermissionsAreSeparate(t *testing.T) {
+	c := sharedCluster(t)
 	for name, namespaced := range map[string]bool{manager: true, manager + "-cluster": false} {
 		var role rbacv1.ClusterRole
 		if err := c.admin.Get(t.Context(), client.ObjectKey{Name: name}, &role); err != nil {

@@ -39,15 +39,15 @@ const (
 // background is for work that outlives a test: shared setup, and cleanup.
 var background = context.Background()
 
-// patience is the maximum time until a new policy is effective in the API server.
-const patience = 60 * time.Second
+// policyTimeout is the maximum time until a new policy is effective in the API server.
+const policyTimeout = 60 * time.Second
 
 // cluster is an API server with the operator's manifests.
 type cluster struct {
 	config *rest.Config
 	// admin has all permissions. thief has the manager's token with its real permissions. mighty is the manager with all permissions, as
-	// after an administrator's mistake. notifier and mightyNotifier are the same for the notifier.
-	admin, thief, mighty, notifier, mightyNotifier client.Client
+	// after an administrator's mistake. notifier and privilegedNotifier are the same for the notifier.
+	admin, thief, privileged, notifier, privilegedNotifier client.Client
 }
 
 var (
@@ -66,8 +66,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// needed returns the directory of the API server and kubectl, and skips the test without them.
-func needed(t *testing.T) string {
+// requireAssets returns the directory of the API server and kubectl, and skips the test without them.
+func requireAssets(t *testing.T) string {
 	t.Helper()
 	assets := os.Getenv("KUBEBUILDER_ASSETS")
 	if assets == "" {
@@ -76,10 +76,10 @@ func needed(t *testing.T) string {
 	return assets
 }
 
-// theCluster returns the shared API server and starts it for the first test.
-func theCluster(t *testing.T) *cluster {
+// sharedCluster returns the shared API server and starts it for the first test.
+func sharedCluster(t *testing.T) *cluster {
 	t.Helper()
-	needed(t)
+	requireAssets(t)
 	startOnce.Do(func() { started, startErr = start(t) })
 	if startErr != nil || started == nil {
 		t.Fatalf("the operator is not installed on an API server: %v", startErr)
@@ -109,13 +109,13 @@ func start(t *testing.T) (*cluster, error) {
 	if c.thief, err = c.as(ctx, home, manager); err != nil {
 		return nil, err
 	}
-	if c.mighty, err = c.mightyAs("system:serviceaccount:" + home + ":" + manager); err != nil {
+	if c.privileged, err = c.privilegedAs("system:serviceaccount:" + home + ":" + manager); err != nil {
 		return nil, err
 	}
 	if c.notifier, err = c.as(ctx, home, notifier); err != nil {
 		return nil, err
 	}
-	if c.mightyNotifier, err = c.mightyAs("system:serviceaccount:" + home + ":" + notifier); err != nil {
+	if c.privilegedNotifier, err = c.privilegedAs("system:serviceaccount:" + home + ":" + notifier); err != nil {
 		return nil, err
 	}
 	c.effective(t)
@@ -138,32 +138,32 @@ func (c *cluster) effective(t *testing.T) {
 	meta := metav1.ObjectMeta{Namespace: home, Name: "evil"}
 	scanner := aScanner("probe")
 	// The API server serves a kind only a moment after its CRD is created.
-	g.Eventually(func() error { return c.admin.Create(ctx, scanner) }, patience, "100ms").Should(gomega.Succeed())
+	g.Eventually(func() error { return c.admin.Create(ctx, scanner) }, policyTimeout, "100ms").Should(gomega.Succeed())
 	scan := anImageScan("probe")
-	g.Eventually(func() error { return c.admin.Create(ctx, scan) }, patience, "100ms").Should(gomega.Succeed())
+	g.Eventually(func() error { return c.admin.Create(ctx, scan) }, policyTimeout, "100ms").Should(gomega.Succeed())
 	g.Eventually(func() string {
-		return fmt.Sprint(c.mightyNotifier.Patch(ctx, scan.DeepCopy(), merge(`{"spec":{"references":["evil"]}}`), client.DryRunAll))
-	}, patience, "100ms").Should(gomega.ContainSubstring("ValidatingAdmissionPolicy 'scanner-operator-notifier-imagescans'"))
-	for policy, ask := range map[string]func() error{
+		return fmt.Sprint(c.privilegedNotifier.Patch(ctx, scan.DeepCopy(), merge(`{"spec":{"references":["evil"]}}`), client.DryRunAll))
+	}, policyTimeout, "100ms").Should(gomega.ContainSubstring("ValidatingAdmissionPolicy 'scanner-operator-notifier-imagescans'"))
+	for policy, request := range map[string]func() error{
 		"pods": func() error {
-			return c.mighty.Patch(ctx, pod.DeepCopy(), merge(`{"metadata":{"labels":{"app":"evil"}}}`), client.DryRunAll)
+			return c.privileged.Patch(ctx, pod.DeepCopy(), merge(`{"metadata":{"labels":{"app":"evil"}}}`), client.DryRunAll)
 		},
-		"jobs":          func() error { return c.mighty.Create(ctx, evil.DeepCopy(), client.DryRunAll) },
-		"existing-jobs": func() error { return c.mighty.Delete(ctx, job.DeepCopy(), client.DryRunAll) },
-		"secrets":       func() error { return c.mighty.Create(ctx, &corev1.Secret{ObjectMeta: meta}, client.DryRunAll) },
-		"configmaps":    func() error { return c.mighty.Create(ctx, &corev1.ConfigMap{ObjectMeta: meta}, client.DryRunAll) },
-		"claims":        func() error { return c.mighty.Create(ctx, claim("evil"), client.DryRunAll) },
+		"jobs":          func() error { return c.privileged.Create(ctx, evil.DeepCopy(), client.DryRunAll) },
+		"existing-jobs": func() error { return c.privileged.Delete(ctx, job.DeepCopy(), client.DryRunAll) },
+		"secrets":       func() error { return c.privileged.Create(ctx, &corev1.Secret{ObjectMeta: meta}, client.DryRunAll) },
+		"configmaps":    func() error { return c.privileged.Create(ctx, &corev1.ConfigMap{ObjectMeta: meta}, client.DryRunAll) },
+		"claims":        func() error { return c.privileged.Create(ctx, claim("evil"), client.DryRunAll) },
 		"scanners": func() error {
-			return c.mighty.Patch(ctx, scanner.DeepCopy(), merge(`{"spec":{"suspend":true}}`), client.DryRunAll)
+			return c.privileged.Patch(ctx, scanner.DeepCopy(), merge(`{"spec":{"suspend":true}}`), client.DryRunAll)
 		},
 	} {
-		g.Eventually(func() string { return fmt.Sprint(ask()) }, patience, "100ms").Should(
+		g.Eventually(func() string { return fmt.Sprint(request()) }, policyTimeout, "100ms").Should(
 			gomega.ContainSubstring("ValidatingAdmissionPolicy 'scanner-operator-manager-"+policy+"'"), "the policy for "+policy)
 	}
 }
 
-// mightyAs returns a client for a user with all RBAC permissions.
-func (c *cluster) mightyAs(user string) (client.Client, error) {
+// privilegedAs returns a client for a user with all RBAC permissions.
+func (c *cluster) privilegedAs(user string) (client.Client, error) {
 	config := rest.CopyConfig(c.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
 	return client.New(config, client.Options{})
@@ -227,7 +227,7 @@ func write(t *testing.T, path, text string) {
 // render returns the output of "kubectl kustomize".
 func render(t *testing.T, dir string) string {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), filepath.Join(needed(t), "kubectl"), "kustomize", dir)
+	command := exec.CommandContext(t.Context(), filepath.Join(requireAssets(t), "kubectl"), "kustomize", dir)
 	var problems strings.Builder
 	command.Stderr = &problems
 	text, err := command.Output()

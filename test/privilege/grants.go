@@ -34,11 +34,11 @@ func (g Grant) String() string {
 	if g.Namespace != "" {
 		where = "in " + g.Namespace
 	}
-	return fmt.Sprintf("%s: %s %s", g.Account, g.Right(), where)
+	return fmt.Sprintf("%s: %s %s", g.Account, g.Permission(), where)
 }
 
-// Right returns the permission without the account and the namespace.
-func (g Grant) Right() string {
+// Permission returns the permission without the account and the namespace.
+func (g Grant) Permission() string {
 	return fmt.Sprintf("%s: %s %s", g.Role, g.Verb, strings.TrimSpace(qualified(g.Resource, g.Group)+" "+g.Name))
 }
 

@@ -52,22 +52,22 @@ func (v Verdict) String() string {
 	return text.String()
 }
 
-// Judge compares grants with uses. home is the operator's namespace. seldom are permissions for functions that a run does not use.
+// Compare compares grants with uses. home is the operator's namespace. seldom are permissions for functions that a run does not use.
 // expected are denials that tests provoke.
-func Judge(home string, grants []Grant, uses Uses, seldom, expected []Exception) Verdict {
+func Compare(systemNamespace string, grants []Grant, uses Uses, rarelyUsed, expected []Exception) Verdict {
 	var verdict Verdict
 	for _, grant := range grants {
 		used := slices.DeleteFunc(slices.Collect(maps.Keys(uses.Allowed)), func(use Use) bool { return !grant.covers(use) })
 		switch {
 		case len(used) == 0:
-			if !slices.ContainsFunc(seldom, func(e Exception) bool { return e.is(grant.Account, grant.Verb, grant.Resource, grant.Group) }) {
+			if !slices.ContainsFunc(rarelyUsed, func(e Exception) bool { return e.is(grant.Account, grant.Verb, grant.Resource, grant.Group) }) {
 				verdict.Unused = append(verdict.Unused, grant.String())
 			}
-		case grant.Namespace == "" && !slices.ContainsFunc(used, func(use Use) bool { return use.Namespace != home }):
+		case grant.Namespace == "" && !slices.ContainsFunc(used, func(use Use) bool { return use.Namespace != systemNamespace }):
 			verdict.TooWide = append(verdict.TooWide, grant.String())
 		}
 	}
-	for _, exception := range seldom {
+	for _, exception := range rarelyUsed {
 		if !slices.ContainsFunc(grants, func(g Grant) bool { return exception.is(g.Account, g.Verb, g.Resource, g.Group) }) {
 			verdict.Stale = append(verdict.Stale, exception.String())
 		}

@@ -164,7 +164,7 @@ func TestVerdict(t *testing.T) {
 			want: Verdict{Stale: []string{"scanner-operator-notifier: watch pods"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Judge(home, []Grant{tt.grant}, uses, tt.seldom, []Exception{{Account: manager, Verb: "get", Resource: "secrets"}})
+			got := Compare(home, []Grant{tt.grant}, uses, tt.seldom, []Exception{{Account: manager, Verb: "get", Resource: "secrets"}})
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("verdict (-want +got):\n%s", diff)
 			}
@@ -176,13 +176,13 @@ func TestVerdict(t *testing.T) {
 }
 
 // An unexpected denial is reported but does not require a change of permissions.
-func TestRefusalsAreTold(t *testing.T) {
+func TestDenialsAreReported(t *testing.T) {
 	file, _ := recorded(t)
 	uses, err := ReadUses(file, 0, home)
 	if err != nil {
 		t.Fatal(err)
 	}
-	verdict := Judge(home, nil, uses, nil, nil)
+	verdict := Compare(home, nil, uses, nil, nil)
 	if want := "refused: scanner-operator-manager: get secrets regcred in blog, 1 times\n"; verdict.String() != want || verdict.Wrong() {
 		t.Errorf("want %q and nothing wrong, got %q and %v", want, verdict.String(), verdict.Wrong())
 	}

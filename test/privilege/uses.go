@@ -77,8 +77,8 @@ func BeginLog() (Log, error) {
 	return Log{file, info.Size()}, nil
 }
 
-// Written reports whether there is a log.
-func (l Log) Written() bool { return l.file != "" }
+// IsWritten reports whether there is a log.
+func (l Log) IsWritten() bool { return l.file != "" }
 
 // Uses returns the requests of pods whose ServiceAccounts are in the given namespace.
 func (l Log) Uses(namespace string) (Uses, error) { return ReadUses(l.file, l.from, namespace) }

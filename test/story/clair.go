@@ -68,11 +68,11 @@ func (e *Environment) publishFeeds(ctx context.Context, names ...string) error {
 	if err := e.Apply(ctx, "feeds.yaml", map[string]string{"Namespace": InfraNamespace, "Image": image}); err != nil {
 		return err
 	}
-	return e.RolledOut(ctx, InfraNamespace, "deployment/advisories")
+	return e.WaitForRollout(ctx, InfraNamespace, "deployment/advisories")
 }
 
-// forgetFeeds removes the local copy of the advisories.
-func (e *Environment) forgetFeeds() error { return os.RemoveAll(e.bin("story", "feeds")) }
+// removeFeeds removes the local copy of the advisories.
+func (e *Environment) removeFeeds() error { return os.RemoveAll(e.bin("story", "feeds")) }
 
 // prepareClair does what a user of config/components/clair-trial does before the installation. It creates new secrets each time.
 func (e *Environment) prepareClair(ctx context.Context) (string, error) {
@@ -94,7 +94,7 @@ func (e *Environment) prepareClair(ctx context.Context) (string, error) {
 	e.clair = &setup
 	return "a password and a pre-shared key, made here", e.Apply(ctx, "clair.yaml", map[string]string{
 		"Namespace": ClairNamespace, "Label": Label, "Password": rand.Text(), "Key": setup.key, "Feeds": feedsURL,
-		"URL": clairURL, "Webhooks": clairWebhooks, "Shop": e.Using(v1alpha1.BackendClair).Shop(), "Scanner": ScannerName,
+		"URL": clairURL, "Webhooks": clairWebhooks, "Shop": e.WithBackend(v1alpha1.BackendClair).Shop(), "Scanner": ScannerName,
 	})
 }
 
@@ -105,9 +105,9 @@ func newKey() string {
 	return base64.StdEncoding.EncodeToString(key)
 }
 
-// clairRuns waits until Clair, which was installed with the operator, is ready.
-func (e *Environment) clairRuns(ctx context.Context) (string, error) {
-	return clairURL, e.RolledOut(ctx, ClairNamespace, ClairDatabaseDeployment, ClairDeployment)
+// waitForClair waits until Clair, which was installed with the operator, is ready.
+func (e *Environment) waitForClair(ctx context.Context) (string, error) {
+	return clairURL, e.WaitForRollout(ctx, ClairNamespace, ClairDatabaseDeployment, ClairDeployment)
 }
 
 // checkIndexedOnce checks that Clair received one index request for each image.
@@ -160,10 +160,10 @@ func (e *Environment) webhooks(ctx context.Context) (webhooks, error) {
 }
 
 // total returns the sum of the samples in Prometheus' text format whose line begins with prefix and contains holding.
-func total(metrics, prefix, holding string) (int, error) {
+func total(metrics, prefix, containing string) (int, error) {
 	sum := 0
 	for line := range strings.Lines(metrics) {
-		if !strings.HasPrefix(line, prefix) || !strings.Contains(line, holding) {
+		if !strings.HasPrefix(line, prefix) || !strings.Contains(line, containing) {
 			continue
 		}
 		fields := strings.Fields(line)
@@ -178,10 +178,10 @@ func total(metrics, prefix, holding string) (int, error) {
 
 // checkWebhook waits until the notifier has handled a webhook that is newer than those before the second scenario and is about an image
 // of the shop.
-func (l *life) checkWebhook(ctx context.Context) (string, error) {
+func (l *lifecycle) checkWebhook(ctx context.Context) (string, error) {
 	began := time.Now()
 	var now webhooks
-	err := Eventually(ctx, webhookWithin, func(ctx context.Context) error {
+	err := Eventually(ctx, webhookTimeout, func(ctx context.Context) error {
 		var err error
 		switch now, err = l.webhooks(ctx); {
 		case err != nil:

@@ -54,7 +54,7 @@ func (e *Environment) publishDatabase(ctx context.Context, further ...string) er
 		return err
 	}
 	e.Database = Database{Built: built, Cache: filepath.Join(out, "cache")}
-	return e.RolledOut(ctx, InfraNamespace, "deployment/vulnerability-database")
+	return e.WaitForRollout(ctx, InfraNamespace, "deployment/vulnerability-database")
 }
 
 // fixtures returns the paths of directories of the project's fixtures.
@@ -66,5 +66,5 @@ func (e *Environment) fixtures(names ...string) []string {
 	return dirs
 }
 
-// forgetDatabases removes the local copies of the databases.
-func (e *Environment) forgetDatabases() error { return os.RemoveAll(e.bin("story", "databases")) }
+// removeDatabases removes the local copies of the databases.
+func (e *Environment) removeDatabases() error { return os.RemoveAll(e.bin("story", "databases")) }

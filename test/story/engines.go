@@ -18,16 +18,16 @@ type Compared struct {
 	Both int
 	// OnlyGrype and OnlyClair are the findings of one engine alone, each as "CVE-2023-5363 openssl", sorted.
 	OnlyGrype, OnlyClair []string
-	// Otherwise counts the differences in the findings that both engines have.
-	Otherwise map[Otherwise]int
+	// Differences counts the differences in the findings that both engines have.
+	Differences map[Difference]int
 }
 
-// Otherwise is a difference in one property of a finding, with the values of both engines.
-type Otherwise struct{ What, Grype, Clair string }
+// Difference is a difference in one property of a finding, with the values of both engines.
+type Difference struct{ What, Grype, Clair string }
 
 // Compare compares the findings of one image by their identity.
 func Compare(grype, clair []finding.Finding) Compared {
-	c := Compared{Otherwise: map[Otherwise]int{}}
+	c := Compared{Differences: map[Difference]int{}}
 	alone := map[string]finding.Finding{}
 	for _, f := range clair {
 		alone[f.Key()] = f
@@ -56,7 +56,7 @@ func Compare(grype, clair []finding.Finding) Compared {
 
 func (c *Compared) add(what, grype, clair string) {
 	if grype != clair {
-		c.Otherwise[Otherwise{what, grype, clair}]++
+		c.Differences[Difference{what, grype, clair}]++
 	}
 }
 
@@ -89,7 +89,7 @@ func differencesIn(page string) (map[string]Compared, error) {
 		return nil, err
 	}
 	for _, row := range alone {
-		c := Compared{OnlyGrype: list(row[2]), OnlyClair: list(row[3]), Otherwise: map[Otherwise]int{}}
+		c := Compared{OnlyGrype: list(row[2]), OnlyClair: list(row[3]), Differences: map[Difference]int{}}
 		if c.Both, err = strconv.Atoi(row[1]); err != nil {
 			return nil, fmt.Errorf("row of %s: %w", row[0], err)
 		}
@@ -110,7 +110,7 @@ func differencesIn(page string) (map[string]Compared, error) {
 		if !known || row[5] == "" {
 			return nil, fmt.Errorf("row of %s, %s: the image is not in the table before, or it does not say why", row[0], row[1])
 		}
-		if c.Otherwise[Otherwise{row[1], row[2], row[3]}], err = strconv.Atoi(row[4]); err != nil {
+		if c.Differences[Difference{row[1], row[2], row[3]}], err = strconv.Atoi(row[4]); err != nil {
 			return nil, fmt.Errorf("row of %s, %s: %w", row[0], row[1], err)
 		}
 	}

@@ -31,7 +31,7 @@ func TestCompare(t *testing.T) {
 	}
 	want := Compared{
 		Both: 3, OnlyGrype: []string{"CVE-4 bash", "CVE-4 tar"}, OnlyClair: []string{"CVE-4 zlib"},
-		Otherwise: map[Otherwise]int{
+		Differences: map[Difference]int{
 			{"severity", "Low", "Medium"}: 2, {"fix", finding.FixStateNotFixed, finding.FixStateUnknown}: 1, {"fixed in", "2", "3"}: 1,
 		},
 	}
@@ -61,8 +61,8 @@ func TestDifferencesIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]Compared{
-		"web": {Both: 3, OnlyGrype: []string{"CVE-1 tar", "CVE-2 tar"}, Otherwise: map[Otherwise]int{{"severity", "Low", "Medium"}: 2}},
-		"api": {Otherwise: map[Otherwise]int{}},
+		"web": {Both: 3, OnlyGrype: []string{"CVE-1 tar", "CVE-2 tar"}, Differences: map[Difference]int{{"severity", "Low", "Medium"}: 2}},
+		"api": {Differences: map[Difference]int{}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("what the page says (-want +got):\n%s", diff)

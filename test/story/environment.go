@@ -146,8 +146,8 @@ func Connect(ctx context.Context, options Options) (*Environment, error) {
 // has reports whether Scanners of the environment may use an engine.
 func (e *Environment) has(backend v1alpha1.BackendType) bool { return e.Both || e.Backend == backend }
 
-// Using returns the same environment for another engine, with the shop in namespaces of its own.
-func (e *Environment) Using(backend v1alpha1.BackendType) *Environment {
+// WithBackend returns the same environment for another engine, with the shop in namespaces of its own.
+func (e *Environment) WithBackend(backend v1alpha1.BackendType) *Environment {
 	other := *e
 	other.Backend = backend
 	return &other
@@ -169,15 +169,15 @@ func (e *Environment) shopNamespaces() []string { return []string{e.Shop(), e.St
 
 // SetUp returns the steps that set up the environment, including the operator.
 func (e *Environment) SetUp() []Step {
-	steps := append(e.Surroundings(), Step{"The operator", e.DeployOperator})
+	steps := append(e.Prerequisites(), Step{"The operator", e.DeployOperator})
 	if e.has(v1alpha1.BackendClair) {
-		steps = append(steps, Step{"Clair and PostgreSQL beside it", e.clairRuns})
+		steps = append(steps, Step{"Clair and PostgreSQL beside it", e.waitForClair})
 	}
 	return steps
 }
 
-// Surroundings returns the steps of SetUp before the operator, for tests that install the operator themselves.
-func (e *Environment) Surroundings() []Step {
+// Prerequisites returns the steps of SetUp before the operator, for tests that install the operator themselves.
+func (e *Environment) Prerequisites() []Step {
 	steps := []Step{
 		{"Remove what an earlier run left", e.removeEarlier},
 		{"Push the images of the shop", e.pushWorkloads},
@@ -229,15 +229,15 @@ func (e *Environment) Reference(name string) string { return e.repository(name) 
 // tag is the tag of all images of the demo.
 const tag = "1.0"
 
-// missing returns the reference of an image that no registry has.
-func (e *Environment) missing() string { return e.repository(images.Missing) + ":missing" }
+// missingImage returns the reference of an image that no registry has.
+func (e *Environment) missingImage() string { return e.repository(images.Missing) + ":missing" }
 
-// soon bounds the wait for something that takes seconds, on a slow machine.
-const soon = time.Minute
+// shortTimeout bounds the wait for something that takes seconds, on a slow machine.
+const shortTimeout = time.Minute
 
-// scanWithin returns the maximum time until a few images are scanned, including the download of the upstream database or the first
+// scanTimeout returns the maximum time until a few images are scanned, including the download of the upstream database or the first
 // update of Clair.
-func (e *Environment) scanWithin() time.Duration {
+func (e *Environment) scanTimeout() time.Duration {
 	switch {
 	case e.Upstream:
 		return 15 * time.Minute

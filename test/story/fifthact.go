@@ -18,8 +18,8 @@ const updatedTag = "1.1"
 // itemsInSection is the maximum number of findings of one image that a message names. The message counts the rest.
 const itemsInSection = 10
 
-// isFixed returns the steps of the fifth scenario: web is rebuilt and rolled out.
-func (l *life) isFixed() []Step {
+// fixSteps returns the steps of the fifth scenario: web is rebuilt and rolled out.
+func (l *lifecycle) fixSteps() []Step {
 	return []Step{
 		{"Fifth act: web is built again with the fixed OpenSSL, and rolled out", l.rollOut},
 		{"A message says what that has fixed", l.checkFixed},
@@ -27,7 +27,7 @@ func (l *life) isFixed() []Step {
 	}
 }
 
-func (l *life) rollOut(ctx context.Context) (string, error) {
+func (l *lifecycle) rollOut(ctx context.Context) (string, error) {
 	found, err := l.Findings(ctx, l.Shop())
 	if err != nil {
 		return "", err
@@ -44,13 +44,13 @@ func (l *life) rollOut(ctx context.Context) (string, error) {
 	if _, err := l.Kubectl(ctx, "--namespace", l.Shop(), "set", "image", "deployment/web", "web="+reference); err != nil {
 		return "", err
 	}
-	return "deployment/web runs " + reference, l.RolledOut(ctx, l.Shop(), "deployment/web")
+	return "deployment/web runs " + reference, l.WaitForRollout(ctx, l.Shop(), "deployment/web")
 }
 
 // checkFixed waits for the message and compares it with the findings in the store before and after the rollout.
-func (l *life) checkFixed(ctx context.Context) (string, error) {
+func (l *lifecycle) checkFixed(ctx context.Context) (string, error) {
 	began := time.Now()
-	news, err := l.message(ctx, l.scanWithin())
+	message, err := l.message(ctx, l.scanTimeout())
 	if err != nil {
 		return "", err
 	}
@@ -59,15 +59,15 @@ func (l *life) checkFixed(ctx context.Context) (string, error) {
 		return "", err
 	}
 	want := fixed(l.lines, lines(found, func(finding.Finding) bool { return true }))
-	if err := fixedAlone(news, want); err != nil {
+	if err := requireOnlyFixed(message, want); err != nil {
 		return "", err
 	}
 	for _, line := range l.linesOf(v1alpha1.ChangeFixed) {
-		if !slices.Contains(news.told(), line) {
-			return "", fmt.Errorf("expected the message to name %q, it is:\n%s", line, news.Text)
+		if !slices.Contains(message.announcements(), line) {
+			return "", fmt.Errorf("expected the message to name %q, it is:\n%s", line, message.Text)
 		}
 	}
-	return fmt.Sprintf("%q, %.0f s after the rollout", news.Headline, time.Since(began).Seconds()), nil
+	return fmt.Sprintf("%q, %.0f s after the rollout", message.Headline, time.Since(began).Seconds()), nil
 }
 
 // fixed returns the lines that are only in before, in the form of a message.
@@ -76,19 +76,19 @@ func fixed(before, now []Line) []string {
 	for _, line := range before {
 		if !slices.ContainsFunc(now, func(l Line) bool { return l.String() == line.String() }) {
 			line.Change = v1alpha1.ChangeFixed
-			gone = append(gone, line.told())
+			gone = append(gone, line.announcement())
 		}
 	}
 	slices.Sort(gone)
 	return gone
 }
 
-// fixedAlone checks that a message contains only the expected lines. A long message contains only the most severe ones.
-func fixedAlone(news Message, want []string) error {
-	told := news.told()
+// requireOnlyFixed checks that a message contains only the expected lines. A long message contains only the most severe ones.
+func requireOnlyFixed(news Message, want []string) error {
+	named := news.announcements()
 	switch {
-	case news.Summary || len(news.Notices) > 0 || news.Findings != len(want) || len(told) != min(len(want), itemsInSection):
-	case slices.ContainsFunc(told, func(line string) bool { return !slices.Contains(want, line) }):
+	case news.Summary || len(news.Notices) > 0 || news.Findings != len(want) || len(named) != min(len(want), itemsInSection):
+	case slices.ContainsFunc(named, func(line string) bool { return !slices.Contains(want, line) }):
 	default:
 		return nil
 	}

@@ -51,9 +51,9 @@ func (f ImageFindings) Repositories() []string {
 	return slices.Compact(repositories)
 }
 
-// News returns the findings of images in the form of messages: each vulnerability in each package of each repository once. It applies
+// AnnouncedLines returns the findings of images in the form of messages: each vulnerability in each package of each repository once. It applies
 // the default settings of a receiver: High and above, unknown severity if there is a fix, and known exploited ones in any case.
-func News(images []ImageFindings) []Line { return lines(images, announced) }
+func AnnouncedLines(images []ImageFindings) []Line { return lines(images, announced) }
 
 // announced reports whether a receiver with default settings announces the finding.
 func announced(f finding.Finding) bool {

@@ -18,8 +18,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/images"
 )
 
-// FirstAct returns the steps of the first scan of the shop.
-func (e *Environment) FirstAct() []Step {
+// FirstScan returns the steps of the first scan of the shop.
+func (e *Environment) FirstScan() []Step {
 	return []Step{
 		{"Workloads in the namespaces " + e.Shop() + " and " + e.Staging(), e.startShop},
 		{"A Scanner in each of them", e.startScanners},
@@ -39,10 +39,10 @@ const (
 )
 
 func (e *Environment) checkCoverage(ctx context.Context) (string, error) {
-	if err := e.Covered(ctx, e.Shop(), shopImages, shopNotPulled); err != nil {
+	if err := e.WaitForCoverage(ctx, e.Shop(), shopImages, shopNotPulled); err != nil {
 		return "", err
 	}
-	if err := e.Covered(ctx, e.Staging(), stagingImages, 0); err != nil {
+	if err := e.WaitForCoverage(ctx, e.Staging(), stagingImages, 0); err != nil {
 		return "", err
 	}
 	scanner, err := e.Scanner(ctx, e.Shop())
@@ -50,7 +50,7 @@ func (e *Environment) checkCoverage(ctx context.Context) (string, error) {
 		return "", err
 	}
 	ready := meta.FindStatusCondition(scanner.Status.Conditions, v1alpha1.ConditionReady)
-	if ghost := e.missing(); !strings.Contains(ready.Message, ghost) {
+	if ghost := e.missingImage(); !strings.Contains(ready.Message, ghost) {
 		return "", fmt.Errorf("expected the Scanner's message to name %s, which cannot be pulled; it says: %s", ghost, ready.Message)
 	}
 	return fmt.Sprintf("%s: %d scanned, %d failed (ghost); %s: %d scanned", e.Shop(), shopImages, shopNotPulled, e.Staging(), stagingImages), nil
@@ -113,7 +113,7 @@ func (e *Environment) checkShared(ctx context.Context) (string, error) {
 // checkAnnotations compares each pod's annotation with the digests that its node reports.
 func (e *Environment) checkAnnotations(ctx context.Context) (string, error) {
 	checked := 0
-	err := Eventually(ctx, soon, func(ctx context.Context) error {
+	err := Eventually(ctx, shortTimeout, func(ctx context.Context) error {
 		checked = 0
 		for _, namespace := range e.shopNamespaces() {
 			var pods corev1.PodList
@@ -151,24 +151,24 @@ func checkAnnotation(pod *corev1.Pod) error {
 
 // checkSummaries waits for the first message of each Scanner and compares its numbers with the Scanner's and the store's.
 func (e *Environment) checkSummaries(ctx context.Context) (string, error) {
-	remaining := map[string]string{e.Shop(): "1 image failed (NotPulled 1)", e.Staging(): ""}
-	told := []string{}
+	failures := map[string]string{e.Shop(): "1 image failed (NotPulled 1)", e.Staging(): ""}
+	headlines := []string{}
 	for _, namespace := range e.shopNamespaces() {
 		summary, err := e.firstMessage(ctx, namespace)
 		if err != nil {
 			return "", err
 		}
-		if err := e.checkSummary(ctx, namespace, summary, remaining[namespace]); err != nil {
+		if err := e.checkSummary(ctx, namespace, summary, failures[namespace]); err != nil {
 			return "", err
 		}
-		told = append(told, fmt.Sprintf("%q", summary.Headline))
+		headlines = append(headlines, fmt.Sprintf("%q", summary.Headline))
 	}
-	return strings.Join(told, " and "), nil
+	return strings.Join(headlines, " and "), nil
 }
 
 func (e *Environment) firstMessage(ctx context.Context, namespace string) (Message, error) {
 	var first Message
-	err := Eventually(ctx, 2*soon, func(ctx context.Context) error {
+	err := Eventually(ctx, 2*shortTimeout, func(ctx context.Context) error {
 		messages, err := e.Messages(ctx, namespace)
 		if err != nil {
 			return err

@@ -17,43 +17,43 @@ import (
 const (
 	// exceptionName is the name of the demo's exception.
 	exceptionName = "openssl-handshake"
-	// exceptedFor is how long the exception is in force: long enough to read about it.
-	exceptedFor = time.Minute
+	// exceptionDuration is how long the exception is in force: long enough to read about it.
+	exceptionDuration = time.Minute
 )
 
-// isExcepted returns the steps of the fourth scenario: the shop's team accepts the risk for a limited time.
-func (l *life) isExcepted() []Step {
+// exceptionSteps returns the steps of the fourth scenario: the shop's team accepts the risk for a limited time.
+func (l *lifecycle) exceptionSteps() []Step {
 	return []Step{
-		{fmt.Sprintf("Fourth act: the team takes the risk for %.0f seconds, as a VulnerabilityException", exceptedFor.Seconds()), l.except},
-		{"It is counted as suppressed, and no more as critical", l.checkExcepted},
+		{fmt.Sprintf("Fourth act: the team takes the risk for %.0f seconds, as a VulnerabilityException", exceptionDuration.Seconds()), l.createException},
+		{"It is counted as suppressed, and no more as critical", l.checkSuppressed},
 		{"Slack is told at once that the exception ends soon", l.checkExpiryNotice},
 		{"The exception ends, and its findings are news again", l.checkExpired},
 		{"Through all of this no image was pulled and none was listed again", l.checkNoWork},
 	}
 }
 
-func (l *life) except(ctx context.Context) (string, error) {
+func (l *lifecycle) createException(ctx context.Context) (string, error) {
 	var err error
 	if l.counts, err = l.scannerCounts(ctx); err != nil {
 		return "", err
 	}
 	// Kubernetes times are whole seconds.
-	l.expires = time.Now().Add(exceptedFor).UTC().Truncate(time.Second)
+	l.expires = time.Now().Add(exceptionDuration).UTC().Truncate(time.Second)
 	return exceptionName + " until " + l.expires.Format(time.TimeOnly), l.Apply(ctx, "exception.yaml", map[string]string{
 		"Name": exceptionName, "Namespace": l.Shop(), "Vulnerability": NewVulnerability,
 		"Image": l.repository(images.Web), "Expires": l.expires.Format(time.RFC3339),
 	})
 }
 
-// checkExcepted compares the counts of the Scanner, of the image and of the exception.
-func (l *life) checkExcepted(ctx context.Context) (string, error) {
+// checkSuppressed compares the counts of the Scanner, of the image and of the exception.
+func (l *lifecycle) checkSuppressed(ctx context.Context) (string, error) {
 	covered := int32(len(l.linesOf(v1alpha1.ChangeNew)))
 	want := l.counts
 	want.Critical, want.Fixable, want.Suppressed = want.Critical-covered, want.Fixable-covered, covered
 	if l.Backend == v1alpha1.BackendGrype {
 		want.KnownExploited -= covered // Clair does not know
 	}
-	err := Eventually(ctx, soon, func(ctx context.Context) error {
+	err := Eventually(ctx, shortTimeout, func(ctx context.Context) error {
 		got, err := l.scannerCounts(ctx)
 		if err != nil {
 			return err
@@ -68,13 +68,13 @@ func (l *life) checkExcepted(ctx context.Context) (string, error) {
 		if counts := scan.Status.Findings; counts == nil || counts.Suppressed != covered {
 			return fmt.Errorf("expected the ImageScan of %s to count %d as suppressed, it counts %+v", images.Web, covered, counts)
 		}
-		return l.exceptionIs(ctx, v1alpha1.ReasonInForce, covered)
+		return l.requireException(ctx, v1alpha1.ReasonInForce, covered)
 	})
 	return fmt.Sprintf("critical %d → %d, suppressed %d", l.counts.Critical, want.Critical, covered), err
 }
 
-// exceptionIs checks the reason and the count in the exception's status.
-func (l *life) exceptionIs(ctx context.Context, reason string, findings int32) error {
+// requireException checks the reason and the count in the exception's status.
+func (l *lifecycle) requireException(ctx context.Context, reason string, findings int32) error {
 	var exception v1alpha1.VulnerabilityException
 	if err := l.Client.Get(ctx, client.ObjectKey{Namespace: l.Shop(), Name: exceptionName}, &exception); err != nil {
 		return err
@@ -89,8 +89,8 @@ func (l *life) exceptionIs(ctx context.Context, reason string, findings int32) e
 	return nil
 }
 
-func (l *life) checkExpiryNotice(ctx context.Context) (string, error) {
-	message, err := l.message(ctx, soon/2)
+func (l *lifecycle) checkExpiryNotice(ctx context.Context) (string, error) {
+	message, err := l.message(ctx, shortTimeout/2)
 	if err != nil {
 		return "", err
 	}
@@ -103,8 +103,8 @@ func (l *life) checkExpiryNotice(ctx context.Context) (string, error) {
 
 // checkExpired waits for the message after the exception has expired. An earlier message would be read instead, and fail the check of
 // its time.
-func (l *life) checkExpired(ctx context.Context) (string, error) {
-	news, err := l.news(ctx, time.Until(l.expires)+soon, v1alpha1.ChangeNew)
+func (l *lifecycle) checkExpired(ctx context.Context) (string, error) {
+	news, err := l.changeMessage(ctx, time.Until(l.expires)+shortTimeout, v1alpha1.ChangeNew)
 	if err != nil {
 		return "", err
 	}
@@ -112,7 +112,7 @@ func (l *life) checkExpired(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("expected a message after %s, which says of each finding that an exception ended, it is of %s:\n%s",
 			l.expires.Format(time.TimeOnly), news.Time.Format(time.TimeOnly), news.Text)
 	}
-	return fmt.Sprintf("%q, %.0f s after it ended", news.Headline, news.Time.Sub(l.expires).Seconds()), Eventually(ctx, soon, func(ctx context.Context) error {
+	return fmt.Sprintf("%q, %.0f s after it ended", news.Headline, news.Time.Sub(l.expires).Seconds()), Eventually(ctx, shortTimeout, func(ctx context.Context) error {
 		got, err := l.scannerCounts(ctx)
 		if err == nil && got != l.counts {
 			err = fmt.Errorf("expected the Scanner of %s to count %+v as before the exception, it counts %+v", l.Shop(), l.counts, got)
@@ -120,6 +120,6 @@ func (l *life) checkExpired(ctx context.Context) (string, error) {
 		if err != nil {
 			return err
 		}
-		return l.exceptionIs(ctx, v1alpha1.ReasonExpired, 0)
+		return l.requireException(ctx, v1alpha1.ReasonExpired, 0)
 	})
 }

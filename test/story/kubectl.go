@@ -15,10 +15,10 @@ func (e *Environment) Kubectl(ctx context.Context, args ...string) (string, erro
 
 func (e *Environment) kubectl(ctx context.Context, input string, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, "kubectl", args...)
-	var out, complaints bytes.Buffer
-	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(input), &out, &complaints
+	var out, stderr bytes.Buffer
+	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(input), &out, &stderr
 	if err := command.Run(); err != nil {
-		return out.String(), fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, complaints.String())
+		return out.String(), fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, stderr.String())
 	}
 	return out.String(), nil
 }
@@ -44,8 +44,8 @@ func (e *Environment) DeleteText(ctx context.Context, text string) error {
 	return err
 }
 
-// RolledOut waits until the rollout of a namespace's workloads ("deployment/web") is complete.
-func (e *Environment) RolledOut(ctx context.Context, namespace string, workloads ...string) error {
+// WaitForRollout waits until the rollout of a namespace's workloads ("deployment/web") is complete.
+func (e *Environment) WaitForRollout(ctx context.Context, namespace string, workloads ...string) error {
 	for _, workload := range workloads {
 		if _, err := e.Kubectl(ctx, "--namespace", namespace, "rollout", "status", workload, "--timeout=120s"); err != nil {
 			return err

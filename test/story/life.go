@@ -17,19 +17,19 @@ const NewVulnerability = "CVE-2099-10001"
 
 // Maximum times until a message is in Slack.
 const (
-	// announceWithin is the maximum time after a new database.
-	announceWithin = 75 * time.Second
-	// clairAnnouncesWithin is the same with Clair, which reads its sources once a minute.
-	clairAnnouncesWithin = 4 * time.Minute
+	// announceTimeout is the maximum time after a new database.
+	announceTimeout = 75 * time.Second
+	// clairAnnounceTimeout is the same with Clair, which reads its sources once a minute.
+	clairAnnounceTimeout = 4 * time.Minute
 )
 
-// life is the state that one scenario passes to the next.
-type life struct {
+// lifecycle is the state that one scenario passes to the next.
+type lifecycle struct {
 	*Environment
-	// told is the number of messages about the shop so far, including the one about the first scan.
-	told int
-	mark int64
-	jobs int
+	// received is the number of messages about the shop so far, including the one about the first scan.
+	received int
+	mark     int64
+	jobs     int
 	// indexed is the number of index requests to Clair before a scenario, before holds the notifier's counters of webhooks.
 	indexed int
 	before  webhooks
@@ -42,48 +42,48 @@ type life struct {
 	lines []Line
 }
 
-// Acts returns all scenarios in an environment that is set up. Without the project's own advisories, only the first scan is run.
-func (e *Environment) Acts() []Step {
+// Scenarios returns all scenarios in an environment that is set up. Without the project's own advisories, only the first scan is run.
+func (e *Environment) Scenarios() []Step {
 	if e.Upstream {
-		return e.FirstAct()
+		return e.FirstScan()
 	}
-	l := &life{Environment: e, told: 1}
-	return slices.Concat(e.FirstAct(), l.appears(), l.getsAFix(), l.isExcepted(), l.isFixed())
+	l := &lifecycle{Environment: e, received: 1}
+	return slices.Concat(e.FirstScan(), l.newVulnerabilitySteps(), l.fixAvailableSteps(), l.exceptionSteps(), l.fixSteps())
 }
 
 // message waits for the shop's next message.
-func (l *life) message(ctx context.Context, within time.Duration) (Message, error) {
+func (l *lifecycle) message(ctx context.Context, within time.Duration) (Message, error) {
 	var next Message
 	err := Eventually(ctx, within, func(ctx context.Context) error {
 		messages, err := l.Messages(ctx, l.Shop())
 		if err != nil {
 			return err
 		}
-		if len(messages) <= l.told {
+		if len(messages) <= l.received {
 			return fmt.Errorf("no message about %s in Slack%s", NewVulnerability, l.receiverProblem(ctx, l.Shop()))
 		}
-		next = messages[l.told]
+		next = messages[l.received]
 		return nil
 	})
-	l.told++
+	l.received++
 	return next, err
 }
 
-// news waits for the shop's next message, which must contain one change of the new vulnerability and nothing else.
-func (l *life) news(ctx context.Context, within time.Duration, change v1alpha1.Change) (Message, error) {
+// changeMessage waits for the shop's next message, which must contain one change of the new vulnerability and nothing else.
+func (l *lifecycle) changeMessage(ctx context.Context, within time.Duration, change v1alpha1.Change) (Message, error) {
 	news, err := l.message(ctx, within)
 	if err != nil {
 		return Message{}, err
 	}
 	want := l.linesOf(change)
-	if !slices.Equal(want, news.told()) || news.Summary || len(news.Notices) > 0 || news.Findings != len(want) {
+	if !slices.Equal(want, news.announcements()) || news.Summary || len(news.Notices) > 0 || news.Findings != len(want) {
 		return Message{}, fmt.Errorf("expected a message about %v alone, it is:\n%s", want, news.Text)
 	}
 	return news, nil
 }
 
 // linesOf returns the new vulnerability's lines in a message: it is in two packages of one image.
-func (l *life) linesOf(change v1alpha1.Change) []string {
+func (l *lifecycle) linesOf(change v1alpha1.Change) []string {
 	web := l.repository(images.Web)
 	return []string{
 		fmt.Sprintf("%s: %s in libssl3 of %s", change, NewVulnerability, web),
@@ -91,16 +91,16 @@ func (l *life) linesOf(change v1alpha1.Change) []string {
 	}
 }
 
-// dataWithin returns the maximum time from new data to a message in Slack.
-func (l *life) dataWithin() time.Duration {
+// newDataTimeout returns the maximum time from new data to a message in Slack.
+func (l *lifecycle) newDataTimeout() time.Duration {
 	if l.Backend == v1alpha1.BackendClair {
-		return clairAnnouncesWithin
+		return clairAnnounceTimeout
 	}
-	return announceWithin
+	return announceTimeout
 }
 
 // publishAdvisories serves the advisories of further directories of the fixtures in addition to the first.
-func (l *life) publishAdvisories(ctx context.Context, further ...string) (string, error) {
+func (l *lifecycle) publishAdvisories(ctx context.Context, further ...string) (string, error) {
 	if l.Backend == v1alpha1.BackendClair {
 		return "read by Clair within a minute", l.publishFeeds(ctx, append([]string{"advisories"}, further...)...)
 	}
@@ -109,7 +109,7 @@ func (l *life) publishAdvisories(ctx context.Context, further ...string) (string
 }
 
 // scannerCounts returns the counts in the status of the shop's Scanner.
-func (l *life) scannerCounts(ctx context.Context) (v1alpha1.FindingCounts, error) {
+func (l *lifecycle) scannerCounts(ctx context.Context) (v1alpha1.FindingCounts, error) {
 	scanner, err := l.Scanner(ctx, l.Shop())
 	if err != nil {
 		return v1alpha1.FindingCounts{}, err
@@ -118,9 +118,9 @@ func (l *life) scannerCounts(ctx context.Context) (v1alpha1.FindingCounts, error
 }
 
 // checkMessages checks for a time that no further message arrives, about the shop or about staging.
-func (l *life) checkMessages(ctx context.Context) (string, error) {
-	wanted := map[string]int{l.Shop(): l.told, l.Staging(): 1}
-	err := Throughout(ctx, silence, func(ctx context.Context) error {
+func (l *lifecycle) checkMessages(ctx context.Context) (string, error) {
+	wanted := map[string]int{l.Shop(): l.received, l.Staging(): 1}
+	err := Consistently(ctx, quietPeriod, func(ctx context.Context) error {
 		for namespace, want := range wanted {
 			messages, err := l.Messages(ctx, namespace)
 			if err != nil {
@@ -135,5 +135,5 @@ func (l *life) checkMessages(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d about %s, 1 about %s", l.told, l.Shop(), l.Staging()), errors.Join(l.CheckLimits(ctx, l.Shop()), l.CheckLimits(ctx, l.Staging()))
+	return fmt.Sprintf("%d about %s, 1 about %s", l.received, l.Shop(), l.Staging()), errors.Join(l.CheckLimits(ctx, l.Shop()), l.CheckLimits(ctx, l.Staging()))
 }

@@ -48,14 +48,14 @@ func (e *Environment) ImageScanOf(ctx context.Context, namespace, repository str
 	return &scans[0], nil
 }
 
-// Covered waits until a namespace's Scanner has the given numbers of scanned and failed images and is ready.
-func (e *Environment) Covered(ctx context.Context, namespace string, scanned, failed int32) error {
-	return e.CoveredBy(ctx, namespace, ScannerName, scanned, failed)
+// WaitForCoverage waits until a namespace's Scanner has the given numbers of scanned and failed images and is ready.
+func (e *Environment) WaitForCoverage(ctx context.Context, namespace string, scanned, failed int32) error {
+	return e.WaitForCoverageBy(ctx, namespace, ScannerName, scanned, failed)
 }
 
-// CoveredBy is Covered for a Scanner with another name.
-func (e *Environment) CoveredBy(ctx context.Context, namespace, name string, scanned, failed int32) error {
-	return Eventually(ctx, e.scanWithin(), func(ctx context.Context) error {
+// WaitForCoverageBy is Covered for a Scanner with another name.
+func (e *Environment) WaitForCoverageBy(ctx context.Context, namespace, name string, scanned, failed int32) error {
+	return Eventually(ctx, e.scanTimeout(), func(ctx context.Context) error {
 		scanner, err := e.scannerNamed(ctx, namespace, name)
 		if err != nil {
 			return err

@@ -41,14 +41,14 @@ type Line struct {
 // String returns the identity of the announced finding: repository, vulnerability and package.
 func (l Line) String() string { return fmt.Sprintf("%s in %s of %s", l.ID, l.Package, l.Repository) }
 
-// told returns the line with its change.
-func (l Line) told() string { return string(l.Change) + ": " + l.String() }
+// announcement returns the line with its change.
+func (l Line) announcement() string { return string(l.Change) + ": " + l.String() }
 
-// told returns the lines with their changes, sorted.
-func (m Message) told() []string {
+// announcements returns the lines with their changes, sorted.
+func (m Message) announcements() []string {
 	told := make([]string, 0, len(m.Lines))
 	for _, line := range m.Lines {
-		told = append(told, line.told())
+		told = append(told, line.announcement())
 	}
 	slices.Sort(told)
 	return told
@@ -104,7 +104,7 @@ func (m *Message) section(text string) {
 	case m.Summary:
 		m.Lines = append(m.Lines, summaryLines(rest)...)
 	case strings.Contains(rest, "\n• "):
-		m.Lines = append(m.Lines, newsLines(title, rest)...)
+		m.Lines = append(m.Lines, changeLines(title, rest)...)
 	case notice != nil:
 		m.Notices = append(m.Notices, notice[1])
 	}
@@ -125,9 +125,9 @@ func summaryLines(text string) []Line {
 	return lines
 }
 
-// newsLines parses the findings of an image. They follow the line of their package, or name the package if they are fixed. Groups are
+// changeLines parses the findings of an image. They follow the line of their package, or name the package if they are fixed. Groups are
 // separated by empty lines.
-func newsLines(title, text string) []Line {
+func changeLines(title, text string) []Line {
 	var image Line
 	if repository := sectionTitle.FindStringSubmatch(title); repository != nil {
 		image.Repository = repository[1]

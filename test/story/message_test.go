@@ -18,7 +18,7 @@ import (
 var now = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 
 // read renders a digest as the notifier does, and parses the result.
-func read(t *testing.T, d notify.Digest) Message {
+func read(t *testing.T, d notify.Message) Message {
 	t.Helper()
 	payload, err := json.Marshal(slack.Render(d))
 	if err != nil {
@@ -31,9 +31,9 @@ func read(t *testing.T, d notify.Digest) Message {
 	return message
 }
 
-func TestReadMessageOfNews(t *testing.T) {
-	got := read(t, notify.Digest{
-		Kind: notify.KindNews, Namespace: "shop", Scanner: "scanner", Totals: finding.Counts{Critical: 1, High: 3},
+func TestReadMessageOfChanges(t *testing.T) {
+	got := read(t, notify.Message{
+		Kind: notify.KindChanges, Namespace: "shop", Scanner: "scanner", Totals: finding.Counts{Critical: 1, High: 3},
 		Changes: map[store.Change]int{store.ChangeNew: 4, store.ChangeFixed: 1},
 		Sections: []notify.Section{
 			{Repository: "registry:5000/shop/web", References: []string{"1.0"}, Workloads: []string{"Deployment shop/web"}, Items: []notify.Item{
@@ -93,8 +93,8 @@ func TestReadMessageOfOneChange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			item, want := with(change)
-			got := read(t, notify.Digest{
-				Kind: notify.KindNews, Namespace: "shop", Scanner: "scanner", Totals: finding.Counts{High: 1}, Changes: map[store.Change]int{item.Change: 1},
+			got := read(t, notify.Message{
+				Kind: notify.KindChanges, Namespace: "shop", Scanner: "scanner", Totals: finding.Counts{High: 1}, Changes: map[store.Change]int{item.Change: 1},
 				Sections: []notify.Section{{Repository: "shop/web", Items: []notify.Item{item}}},
 			})
 			if diff := cmp.Diff([]Line{want}, got.Lines); diff != "" || got.Findings != 1 || got.Summary {
@@ -105,7 +105,7 @@ func TestReadMessageOfOneChange(t *testing.T) {
 }
 
 func TestReadMessageOfASummary(t *testing.T) {
-	got := read(t, notify.Digest{
+	got := read(t, notify.Message{
 		Kind: notify.KindFirstScan, Namespace: "shop", Scanner: "scanner", Totals: finding.Counts{High: 7}, Images: 3,
 		Worst: []notify.Item{
 			{ID: "CVE-2023-4911", Severity: finding.High, Package: "libc6", Version: "2.36-9", FixedIn: "2.36-9+deb12u3", KnownExploited: true, Repository: "shop/web"},
@@ -129,8 +129,8 @@ func TestReadMessageOfEachSummary(t *testing.T) {
 	for _, kind := range []notify.Kind{
 		notify.KindFirstScan, notify.KindBaselineRenewed, notify.KindEngineChanged, notify.KindEngineUpdated, notify.KindFilterWidened, notify.KindStoreRestored,
 	} {
-		got := read(t, notify.Digest{
-			Kind: kind, Namespace: "shop", Scanner: "scanner", Totals: finding.Counts{High: 1}, Images: 1, Untold: 1,
+		got := read(t, notify.Message{
+			Kind: kind, Namespace: "shop", Scanner: "scanner", Totals: finding.Counts{High: 1}, Images: 1, NotAnnounced: 1,
 			Worst: []notify.Item{{ID: "CVE-1", Severity: finding.High, Package: "curl", Version: "1", FixState: finding.FixStateNotFixed, Repository: "shop/web"}},
 		})
 		want := []Line{{Repository: "shop/web", ID: "CVE-1", Severity: "High", Package: "curl", Version: "1"}}
@@ -141,8 +141,8 @@ func TestReadMessageOfEachSummary(t *testing.T) {
 }
 
 func TestReadMessageOfANotice(t *testing.T) {
-	got := read(t, notify.Digest{
-		Kind: notify.KindNews, Namespace: "shop", Scanner: "scanner",
+	got := read(t, notify.Message{
+		Kind: notify.KindChanges, Namespace: "shop", Scanner: "scanner",
 		Notices: []notify.Notice{{ID: "x", Kind: notify.NoticeExceptionExpires, Name: "shop/accepted", Until: now, Count: 2}},
 	})
 	want := []string{"Exception shop/accepted expires on 2026-11-22 10:00 UTC"}

@@ -42,14 +42,14 @@ func (e *Environment) DeployOperator(ctx context.Context) (string, error) {
 	if err := e.ApplyText(ctx, rendered); err != nil {
 		return "", err
 	}
-	if err := e.RolledOut(ctx, SystemNamespace, ManagerDeployment, NotifierDeployment); err != nil {
+	if err := e.WaitForRollout(ctx, SystemNamespace, ManagerDeployment, NotifierDeployment); err != nil {
 		return "", err
 	}
-	return "manager and notifier are ready in " + SystemNamespace, e.APIReady(ctx)
+	return "manager and notifier are ready in " + SystemNamespace, e.WaitForAPI(ctx)
 }
 
-// APIReady waits until the API server serves the operator's CRDs, a moment after their creation.
-func (e *Environment) APIReady(ctx context.Context) error {
+// WaitForAPI waits until the API server serves the operator's CRDs, a moment after their creation.
+func (e *Environment) WaitForAPI(ctx context.Context) error {
 	_, err := e.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s",
 		"crd/scanners.scanner-operator.io", "crd/imagescans.scanner-operator.io",
 		"crd/vulnerabilityexceptions.scanner-operator.io", "crd/clustervulnerabilityexceptions.scanner-operator.io")
@@ -196,13 +196,15 @@ func (e *Environment) Remove(ctx context.Context) (removed bool, err error) {
 		}
 	}
 	if !removed {
-		return false, e.forget()
+		return false, e.removeLocalCopies()
 	}
-	return true, errors.Join(e.removeOperator(ctx), e.forget())
+	return true, errors.Join(e.removeOperator(ctx), e.removeLocalCopies())
 }
 
-// forget removes the local copies of published data.
-func (e *Environment) forget() error { return errors.Join(e.forgetDatabases(), e.forgetFeeds()) }
+// removeLocalCopies removes the local copies of published data.
+func (e *Environment) removeLocalCopies() error {
+	return errors.Join(e.removeDatabases(), e.removeFeeds())
+}
 
 // removeScanners deletes the Scanners while the operator still runs, so that it can clean up its objects.
 func (e *Environment) removeScanners(ctx context.Context) error {

@@ -12,15 +12,15 @@ import (
 
 // Times of the second scenario.
 const (
-	// webhookWithin is the maximum time from the message to Clair's webhook. Clair checks for changes once a minute, and then sends the
+	// webhookTimeout is the maximum time from the message to Clair's webhook. Clair checks for changes once a minute, and then sends the
 	// webhooks of the previous interval.
-	webhookWithin = 4 * time.Minute
-	// silence is longer than the delay of the demo's receivers.
-	silence = 8 * time.Second
+	webhookTimeout = 4 * time.Minute
+	// quietPeriod is longer than the delay of the demo's receivers.
+	quietPeriod = 8 * time.Second
 )
 
-// appears returns the steps of the second scenario: an advisory is added.
-func (l *life) appears() []Step {
+// newVulnerabilitySteps returns the steps of the second scenario: an advisory is added.
+func (l *lifecycle) newVulnerabilitySteps() []Step {
 	steps := []Step{
 		{"Second act: an advisory is added, a newer vulnerability database is published", l.publish},
 		{"A message about exactly that arrives in Slack", l.checkNew},
@@ -34,7 +34,7 @@ func (l *life) appears() []Step {
 	return steps
 }
 
-func (l *life) publish(ctx context.Context) (string, error) {
+func (l *lifecycle) publish(ctx context.Context) (string, error) {
 	var err error
 	if l.mark, err = l.Pulls.Mark(); err != nil {
 		return "", err
@@ -69,9 +69,9 @@ func (e *Environment) dataVersions(ctx context.Context) (map[string]string, erro
 	return versions, nil
 }
 
-func (l *life) checkNew(ctx context.Context) (string, error) {
+func (l *lifecycle) checkNew(ctx context.Context) (string, error) {
 	began := time.Now()
-	news, err := l.news(ctx, l.dataWithin(), v1alpha1.ChangeNew)
+	news, err := l.changeMessage(ctx, l.newDataTimeout(), v1alpha1.ChangeNew)
 	if err != nil {
 		return "", err
 	}
@@ -79,8 +79,8 @@ func (l *life) checkNew(ctx context.Context) (string, error) {
 }
 
 // checkSilence waits until every image was matched with the new data, and then checks for a time that no message arrives.
-func (l *life) checkSilence(ctx context.Context) (string, error) {
-	err := Eventually(ctx, soon, func(ctx context.Context) error {
+func (l *lifecycle) checkSilence(ctx context.Context) (string, error) {
+	err := Eventually(ctx, shortTimeout, func(ctx context.Context) error {
 		now, err := l.dataVersions(ctx)
 		for img, before := range l.versions {
 			if err == nil && now[img] == before {
@@ -92,7 +92,7 @@ func (l *life) checkSilence(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return l.Staging() + " heard nothing more", Throughout(ctx, silence, func(ctx context.Context) error {
+	return l.Staging() + " heard nothing more", Consistently(ctx, quietPeriod, func(ctx context.Context) error {
 		messages, err := l.Messages(ctx, l.Staging())
 		if err == nil && len(messages) != 1 {
 			err = fmt.Errorf("expected no second message about %s, there are %d messages; the last one:\n%s",
@@ -102,7 +102,7 @@ func (l *life) checkSilence(ctx context.Context) (string, error) {
 	})
 }
 
-func (l *life) checkNoWork(ctx context.Context) (string, error) {
+func (l *lifecycle) checkNoWork(ctx context.Context) (string, error) {
 	if jobs := l.Jobs.All(); len(jobs) != l.jobs {
 		return "", fmt.Errorf("expected no new Job that lists what is in an image, there are %d: %v", len(jobs)-l.jobs, jobs)
 	}

@@ -27,21 +27,21 @@ func (e *Environment) startShop(ctx context.Context) (string, error) {
 	}
 	err := e.Apply(ctx, "shop.yaml", map[string]any{
 		"Web": e.Reference(images.Web), "Cache": e.Reference(images.Cache), "Static": e.Reference(images.Static),
-		"Ghost": e.missing(), "Shop": api(e.Shop()), "Staging": api(e.Staging()),
+		"Ghost": e.missingImage(), "Shop": api(e.Shop()), "Staging": api(e.Staging()),
 	})
 	if err != nil {
 		return "", err
 	}
-	if err := e.RolledOut(ctx, e.Shop(), "deployment/web", "deployment/api", "deployment/static", "statefulset/cache"); err != nil {
+	if err := e.WaitForRollout(ctx, e.Shop(), "deployment/web", "deployment/api", "deployment/static", "statefulset/cache"); err != nil {
 		return "", err
 	}
-	if err := e.RolledOut(ctx, e.Staging(), "deployment/api"); err != nil {
+	if err := e.WaitForRollout(ctx, e.Staging(), "deployment/api"); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("web, api, cache and static run in %s, api in %s, ghost cannot be pulled", e.Shop(), e.Staging()), Eventually(ctx, soon, e.ghostIsNotPulled)
+	return fmt.Sprintf("web, api, cache and static run in %s, api in %s, ghost cannot be pulled", e.Shop(), e.Staging()), Eventually(ctx, shortTimeout, e.checkGhostNotPulled)
 }
 
-func (e *Environment) ghostIsNotPulled(ctx context.Context) error {
+func (e *Environment) checkGhostNotPulled(ctx context.Context) error {
 	var pods corev1.PodList
 	if err := e.Client.List(ctx, &pods, client.InNamespace(e.Shop()), client.MatchingLabels{"app": "ghost"}); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (e *Environment) MakeScanner(ctx context.Context, namespace string, setting
 			return errors.New("this story has no Clair")
 		}
 		values["ClairURL"], values["ClairKey"] = clairURL, cmp.Or(settings.ClairKey, e.clair.key)
-		values["Webhooks"] = namespace != e.Using(v1alpha1.BackendClair).Staging() // no webhooks are sent to staging's Scanner
+		values["Webhooks"] = namespace != e.WithBackend(v1alpha1.BackendClair).Staging() // no webhooks are sent to staging's Scanner
 	}
 	return e.Apply(ctx, "scanner.yaml", values)
 }

@@ -43,7 +43,7 @@ func (e *Environment) startSlack(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "https://" + SlackHost, e.RolledOut(ctx, InfraNamespace, "deployment/slack")
+	return "https://" + SlackHost, e.WaitForRollout(ctx, InfraNamespace, "deployment/slack")
 }
 
 // Messages returns the messages that a channel's webhook has received, oldest first.

@@ -15,16 +15,16 @@ type Step struct {
 	Run func(context.Context) (string, error)
 }
 
-// Tell runs steps one after the other and prints the progress. It stops at the first error and returns it with the name of the step.
-func Tell(ctx context.Context, out io.Writer, now func() time.Time, steps []Step) error {
+// RunSteps runs steps one after the other and prints the progress. It stops at the first error and returns it with the name of the step.
+func RunSteps(ctx context.Context, out io.Writer, now func() time.Time, steps []Step) error {
 	for i, step := range steps {
 		fmt.Fprintf(out, "[%d/%d] %s\n", i+1, len(steps), step.Name)
 		began := now()
-		told, err := step.Run(ctx)
+		result, err := step.Run(ctx)
 		if err != nil {
 			return fmt.Errorf("step %d of %d (%s): %w", i+1, len(steps), step.Name, err)
 		}
-		fmt.Fprintf(out, "      %s (%.1f s)\n", told, now().Sub(began).Seconds())
+		fmt.Fprintf(out, "      %s (%.1f s)\n", result, now().Sub(began).Seconds())
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-func TestEventuallySaysWhatWasSeenLast(t *testing.T) {
+func TestEventuallyReturnsLastError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, tries := time.Now(), 0
 		err := Eventually(t.Context(), time.Minute, func(ctx context.Context) error {
@@ -58,7 +58,7 @@ func TestEventuallyEndsAtOnce(t *testing.T) {
 func TestThroughoutFailsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		err := Throughout(t.Context(), 10*time.Second, func(context.Context) error {
+		err := Consistently(t.Context(), 10*time.Second, func(context.Context) error {
 			if time.Since(began) > 5*time.Second {
 				return errors.New("a second message")
 			}
@@ -70,14 +70,14 @@ func TestThroughoutFailsLate(t *testing.T) {
 	})
 }
 
-func TestTellEndsAtTheStepThatFails(t *testing.T) {
+func TestRunStepsStopsAtFailedStep(t *testing.T) {
 	var out strings.Builder
 	steps := []Step{
 		{"good", func(context.Context) (string, error) { return "all is well", nil }},
 		{"bad", func(context.Context) (string, error) { return "", errors.New("no database") }},
 		{"never", func(context.Context) (string, error) { t.Error("a step after the failure was run"); return "", nil }},
 	}
-	err := Tell(t.Context(), &out, func() time.Time { return time.Time{} }, steps)
+	err := RunSteps(t.Context(), &out, func() time.Time { return time.Time{} }, steps)
 	if err == nil || !strings.Contains(err.Error(), "step 2 of 3 (bad): no database") {
 		t.Errorf("want the step and its reason, got %v", err)
 	}
@@ -123,7 +123,7 @@ func TestOperatorConfigurationIsValid(t *testing.T) {
 	}
 }
 
-func TestOperatorConfigurationAllowsTheClairOfTheStory(t *testing.T) {
+func TestOperatorConfigurationAllowsClair(t *testing.T) {
 	image := pushedImage{Repository: "198.51.100.10:5000/demo-infra/clair", Digest: "sha256:aa"}
 	e := &Environment{Options: Options{Registry: "198.51.100.10:5000/scanner-operator"}, clair: &clairSetup{image: image, database: image}}
 	values, err := e.operatorValues()
@@ -220,7 +220,7 @@ func TestReadsSinceAMark(t *testing.T) {
 	}
 }
 
-func TestNewsIsEachVulnerabilityOfARepositoryOnce(t *testing.T) {
+func TestAnnouncedLinesAreUnique(t *testing.T) {
 	critical := finding.Finding{ID: "CVE-1", Severity: finding.Critical, Package: finding.Package{Name: "openssl", Version: "1"}}
 	older := critical
 	older.Package.Version = "0"
@@ -234,7 +234,7 @@ func TestNewsIsEachVulnerabilityOfARepositoryOnce(t *testing.T) {
 		}},
 	}
 	var got []string
-	for _, line := range News(images) {
+	for _, line := range AnnouncedLines(images) {
 		got = append(got, line.String())
 	}
 	want := []string{"CVE-1 in openssl of example.org/shop/web", "CVE-3 in zlib of example.org/shop/api", "CVE-4 in zlib of example.org/shop/api"}
@@ -243,7 +243,7 @@ func TestNewsIsEachVulnerabilityOfARepositoryOnce(t *testing.T) {
 	}
 }
 
-func TestAnnotationMustBeWhatRuns(t *testing.T) {
+func TestAnnotationMatchesRunningContainers(t *testing.T) {
 	pod := &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "web", ImageID: "registry/shop/web@sha256:aa"}}}}
 	if err := checkAnnotation(pod); err == nil {
 		t.Error("a missing annotation was not noticed")
@@ -268,7 +268,7 @@ func TestFilesBelow(t *testing.T) {
 	}
 }
 
-func TestFixedAreThoseThatAreGone(t *testing.T) {
+func TestFixedLinesAreMissingOnes(t *testing.T) {
 	line := func(id, pkg, version string) Line {
 		return Line{Repository: "shop/web", ID: id, Package: pkg, Version: version}
 	}
@@ -279,7 +279,7 @@ func TestFixedAreThoseThatAreGone(t *testing.T) {
 	}
 }
 
-func TestFixedAlone(t *testing.T) {
+func TestRequireOnlyFixed(t *testing.T) {
 	gone := func(id string) Line {
 		return Line{Repository: "shop/web", ID: id, Package: "openssl", Change: v1alpha1.ChangeFixed}
 	}
@@ -304,8 +304,8 @@ func TestFixedAlone(t *testing.T) {
 		"a wrong number":          {message: Message{Findings: 3, Lines: many[:2]}, want: many[:2], wrong: true},
 		"a notice in the message": {message: Message{Findings: 2, Lines: many[:2], Notices: []string{"trouble"}}, want: many[:2], wrong: true},
 	} {
-		want := Message{Lines: tt.want}.told()
-		if err := fixedAlone(tt.message, want); (err != nil) != tt.wrong {
+		want := Message{Lines: tt.want}.announcements()
+		if err := requireOnlyFixed(tt.message, want); (err != nil) != tt.wrong {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}

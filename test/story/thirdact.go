@@ -9,8 +9,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/images"
 )
 
-// getsAFix returns the steps of the third scenario: Debian publishes a fix of the vulnerability.
-func (l *life) getsAFix() []Step {
+// fixAvailableSteps returns the steps of the third scenario: Debian publishes a fix of the vulnerability.
+func (l *lifecycle) fixAvailableSteps() []Step {
 	return []Step{
 		{"Third act: the advisory gets a fixed version", func(ctx context.Context) (string, error) {
 			return l.publishAdvisories(ctx, "advisories-next", "advisories-fix")
@@ -19,16 +19,16 @@ func (l *life) getsAFix() []Step {
 	}
 }
 
-func (l *life) checkFixAvailable(ctx context.Context) (string, error) {
+func (l *lifecycle) checkFixAvailable(ctx context.Context) (string, error) {
 	began := time.Now()
-	news, err := l.news(ctx, l.dataWithin(), v1alpha1.ChangeFixAvailable)
+	message, err := l.changeMessage(ctx, l.newDataTimeout(), v1alpha1.ChangeFixAvailable)
 	if err != nil {
 		return "", err
 	}
-	for _, line := range news.Lines {
+	for _, line := range message.Lines {
 		if line.FixedIn != images.FixedOpenSSL {
-			return "", fmt.Errorf("expected the message to name version %s, it is:\n%s", images.FixedOpenSSL, news.Text)
+			return "", fmt.Errorf("expected the message to name version %s, it is:\n%s", images.FixedOpenSSL, message.Text)
 		}
 	}
-	return fmt.Sprintf("%q, %.0f s after it was published", news.Headline, time.Since(began).Seconds()), nil
+	return fmt.Sprintf("%q, %.0f s after it was published", message.Headline, time.Since(began).Seconds()), nil
 }

@@ -44,8 +44,8 @@ func Eventually(ctx context.Context, within time.Duration, check func(context.Co
 	}
 }
 
-// Throughout repeats a check for the given time and returns its first error.
-func Throughout(ctx context.Context, during time.Duration, check func(context.Context) error) error {
+// Consistently repeats a check for the given time and returns its first error.
+func Consistently(ctx context.Context, during time.Duration, check func(context.Context) error) error {
 	end := time.NewTimer(during)
 	defer end.Stop()
 	ticker := time.NewTicker(pollInterval)

@@ -21,22 +21,22 @@ import (
 
 // Bounds of the worker relative to the stock command, in time and in memory.
 const (
-	timesTime   = 1.3
-	timesMemory = 1.3
-	// catalogueRounds is how often each of the two runs, in turns.
-	catalogueRounds = 7
+	maxTimeRatio   = 1.3
+	maxMemoryRatio = 1.3
+	// catalogRounds is how often each of the two runs, in turns.
+	catalogRounds = 7
 )
 
-// catalogueImage is an image to catalog: one of the demonstration's, which cover all kinds of packages, or a large one.
-type catalogueImage struct {
+// catalogImage is an image to catalog: one of the demonstration's, which cover all kinds of packages, or a large one.
+type catalogImage struct {
 	name  string
 	image v1.Image
 }
 
-func catalogueImages(t *testing.T, s settings) []catalogueImage {
+func catalogImages(t *testing.T, s settings) []catalogImage {
 	t.Helper()
 	saved := filepath.Join(s.bin, "story", "images")
-	return []catalogueImage{
+	return []catalogImage{
 		{"Debian 12, a Go program", load(t, filepath.Join(saved, "shop_web"))},
 		{"Alpine 3.18, a Go program", load(t, filepath.Join(saved, "shop_cache"))},
 		{"Rocky Linux 9, a Go program", load(t, filepath.Join(saved, "test_rocky"))},
@@ -83,15 +83,15 @@ func TestCatalogue(t *testing.T) {
 	registry := registrytest.NewRegistry(t, nil)
 	rows := [][]string{{"image", "packages", "`syft`: time", "worker: time", "times", "`syft`: peak memory", "worker: peak memory", "times"}}
 	var bounds []bound
-	for i, c := range catalogueImages(t, s) {
+	for i, c := range catalogImages(t, s) {
 		reference := registry.Push(t, fmt.Sprintf("bench/image%d:1", i), c.image)
 		var stock, worker []run
 		var want, got []string
-		for range catalogueRounds {
+		for range catalogRounds {
 			var result run
-			result, want = s.syft(t, reference)
+			result, want = s.runSyft(t, reference)
 			stock = append(stock, result)
-			result, got = s.catalogue(t, registry.Host, reference)
+			result, got = s.runCatalog(t, registry.Host, reference)
 			worker = append(worker, result)
 		}
 		if diff := cmp.Diff(want, got); diff != "" || len(want) == 0 {
@@ -104,20 +104,20 @@ func TestCatalogue(t *testing.T) {
 		})
 		bounds = append(bounds, bound{
 			fmt.Sprintf("%s: at most %.1f times the time and %.1f times the memory of the stock command, the same packages: %.2f, %.2f, %d packages",
-				c.name, timesTime, timesMemory, time, memory, len(want)),
-			time <= timesTime && memory <= timesMemory && slices.Equal(want, got),
+				c.name, maxTimeRatio, maxMemoryRatio, time, memory, len(want)),
+			time <= maxTimeRatio && memory <= maxMemoryRatio && slices.Equal(want, got),
 		})
 	}
 	s.write(t, section{
 		Text: fmt.Sprintf("`scanner-grype catalog` beside `syft scan registry:IMAGE -o syft-json` of the same version, each a process of its own, in turns, %d times. "+
 			"The registry is on this machine. The worker also makes the compact match input, compresses both documents and uploads them over TLS. "+
-			"Figures are the median with the smallest and the largest.\n\n", catalogueRounds) + table(rows...),
+			"Figures are the median with the smallest and the largest.\n\n", catalogRounds) + table(rows...),
 		Bounds: bounds,
 	})
 }
 
-// syft runs the stock command as documented, but with the functions of Go programs, since the worker records them as well.
-func (s settings) syft(t *testing.T, reference string) (run, []string) {
+// runSyft runs the stock command as documented, but with the functions of Go programs, since the worker records them as well.
+func (s settings) runSyft(t *testing.T, reference string) (run, []string) {
 	t.Helper()
 	dir := t.TempDir()
 	out := filepath.Join(dir, "out.json")
@@ -132,11 +132,11 @@ func (s settings) syft(t *testing.T, reference string) (run, []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return run{wall: took.Wall, taken: took}, packages(t, raw)
+	return run{wall: took.Wall, usage: took}, packages(t, raw)
 }
 
-// catalogue runs the worker in the same way as a Job.
-func (s settings) catalogue(t *testing.T, host, reference string) (run, []string) {
+// runCatalog runs the worker in the same way as a Job.
+func (s settings) runCatalog(t *testing.T, host, reference string) (run, []string) {
 	t.Helper()
 	server := fixture.NewIngest(t)
 	took := s.measure(t, program{
@@ -151,7 +151,7 @@ func (s settings) catalogue(t *testing.T, host, reference string) (run, []string
 	if err != nil {
 		t.Fatal(err)
 	}
-	return run{wall: took.Wall, taken: took}, packages(t, raw)
+	return run{wall: took.Wall, usage: took}, packages(t, raw)
 }
 
 // packages returns the packages of a document in a form that can be compared. It omits those without a version, as Grype does.

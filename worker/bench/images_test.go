@@ -161,8 +161,8 @@ func (b base) pythonFiles(number int) registrytest.Files {
 	return files
 }
 
-// oldNews writes advisories about the generated packages, in addition to those of the fixture, and returns their directory.
-func oldNews(t *testing.T) string {
+// writeOldAdvisories writes advisories about the generated packages, in addition to those of the fixture, and returns their directory.
+func writeOldAdvisories(t *testing.T) string {
 	t.Helper()
 	type advisory struct {
 		ID          string `json:"id"`

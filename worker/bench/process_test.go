@@ -13,8 +13,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// taken is the resource usage of a process, as test/bench/measured writes it.
-type taken struct {
+// usage is the resource usage of a process, as test/bench/measured writes it.
+type usage struct {
 	Wall     time.Duration `json:"wall"`
 	CPU      time.Duration `json:"cpu"`
 	PeakRSS  int64         `json:"peakRSS"`
@@ -35,7 +35,7 @@ type program struct {
 }
 
 // measure runs a program and returns its resource usage. It fails the test if the program fails.
-func (s settings) measure(t *testing.T, p program) taken {
+func (s settings) measure(t *testing.T, p program) usage {
 	t.Helper()
 	result := filepath.Join(t.TempDir(), "taken.json")
 	var args []string
@@ -75,7 +75,7 @@ func (s settings) measure(t *testing.T, p program) taken {
 	if readErr != nil {
 		t.Fatalf("%q: %v, %v%s", args, err, readErr, tail(t, log.Name()))
 	}
-	var took taken
+	var took usage
 	if err := json.Unmarshal(raw, &took); err != nil {
 		t.Fatal(err)
 	}

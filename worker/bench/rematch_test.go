@@ -28,7 +28,7 @@ import (
 // The bounds, and the size of the database, which is about that of the Grype project's published one.
 const (
 	databaseBytes = 950_000_000
-	timesFaster   = 5.0
+	minSpeedup    = 5.0
 	// core is the processor that worker and command are confined to.
 	core = 0
 	// rounds is how often the worker matches all SBOMs. In each round, the command matches its share of them, so that a slow minute
@@ -51,10 +51,10 @@ type sbom struct {
 // TestRematch measures matching every SBOM again after a change of the database.
 func TestRematch(t *testing.T) {
 	s := setUp(t)
-	sboms := s.catalogued(t)
+	sboms := s.catalogAll(t)
 	database, source := publish(t)
 	dir := t.TempDir()
-	installed := s.match(t, source, dir, nil, nil)
+	installed := s.runMatch(t, source, dir, nil, nil)
 
 	var compact, full []run
 	var stock run
@@ -65,8 +65,8 @@ func TestRematch(t *testing.T) {
 		compact = append(compact, result)
 		result, _ = s.matchAll(t, source, dir, sboms, func(s sbom) []byte { return s.fullSent })
 		full = append(full, result)
-		result, outcomes := s.stock(t, database.Cache, sboms[round*len(sboms)/rounds:(round+1)*len(sboms)/rounds])
-		stock, want = stock.and(result), append(want, outcomes...)
+		result, outcomes := s.runStock(t, database.Cache, sboms[round*len(sboms)/rounds:(round+1)*len(sboms)/rounds])
+		stock, want = stock.plus(result), append(want, outcomes...)
 	}
 	different, findings := 0, 0
 	for i := range sboms {
@@ -80,7 +80,7 @@ func TestRematch(t *testing.T) {
 	s.write(t, section{
 		Text: describe(sboms, findings, database, installed, stock, compact, full),
 		Bounds: []bound{
-			{fmt.Sprintf("at least %.0f times faster than the stock command, once per SBOM, on one core: %.1f times", timesFaster, faster), faster >= timesFaster},
+			{fmt.Sprintf("at least %.0f times faster than the stock command, once per SBOM, on one core: %.1f times", minSpeedup, faster), faster >= minSpeedup},
 			{fmt.Sprintf("identical findings: %d of %d SBOMs differ, %d findings compared", different, len(sboms), findings), different == 0 && findings > len(sboms)},
 			{fmt.Sprintf("the database file has at least %d MB: %d MB", databaseBytes/1_000_000, fileSize(t, database)/1_000_000), fileSize(t, database) >= databaseBytes},
 			{fmt.Sprintf("SBOMs with digests of their own: %d", distinct(sboms)), distinct(sboms) == perBase*len(bases(t))},
@@ -88,8 +88,8 @@ func TestRematch(t *testing.T) {
 	})
 }
 
-// catalogued generates the images and catalogs each through a registry, as the worker does.
-func (s settings) catalogued(t *testing.T) []sbom {
+// catalogAll generates the images and catalogs each through a registry, as the worker does.
+func (s settings) catalogAll(t *testing.T) []sbom {
 	t.Helper()
 	t.Setenv("TMPDIR", t.TempDir())
 	host := registrytest.NewRegistry(t, nil)
@@ -104,7 +104,7 @@ func (s settings) catalogued(t *testing.T) []sbom {
 			for i := range next {
 				b := all[i/perBase]
 				reference := host.Push(t, fmt.Sprintf("bench/image%d:1", i), b.image(t, i%perBase))
-				sboms[i] = documents(t, host.Host, reference, filepath.Join(dir, fmt.Sprintf("%d.json", i)))
+				sboms[i] = catalogOne(t, host.Host, reference, filepath.Join(dir, fmt.Sprintf("%d.json", i)))
 				sboms[i].base = b.name
 			}
 		})
@@ -117,8 +117,8 @@ func (s settings) catalogued(t *testing.T) []sbom {
 	return sboms
 }
 
-// documents catalogs one image.
-func documents(t *testing.T, host, reference, file string) sbom {
+// catalogOne catalogs one image.
+func catalogOne(t *testing.T, host, reference, file string) sbom {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	puller := registry.Puller{Registries: []workerapi.Registry{{Host: host, PlainHTTP: true}}, Log: log, Now: time.Now}
@@ -155,7 +155,7 @@ func encoded(t *testing.T, document model.Document) []byte {
 // publish builds the database and serves it in the same way as the Grype project.
 func publish(t *testing.T) (database *vulndb.Result, source string) {
 	t.Helper()
-	advisories, err := vulndb.Read(fixture.AdvisoriesDir(), oldNews(t))
+	advisories, err := vulndb.Read(fixture.AdvisoriesDir(), writeOldAdvisories(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,11 +169,11 @@ func publish(t *testing.T) (database *vulndb.Result, source string) {
 type run struct {
 	// wall is the time from the start of the first process to the last result.
 	wall time.Duration
-	taken
+	usage
 }
 
-// and returns the sum of two passes over different SBOMs.
-func (r run) and(other run) run {
+// plus returns the sum of two passes over different SBOMs.
+func (r run) plus(other run) run {
 	r.wall += other.wall
 	r.CPU += other.CPU
 	r.PeakRSS = max(r.PeakRSS, other.PeakRSS)
@@ -194,7 +194,7 @@ func (s settings) matchAll(t *testing.T, source, dir string, sboms []sbom, choos
 		inputs[fmt.Sprint(i)] = choose(sbom)
 	}
 	outcomes := make([]outcome, len(sboms))
-	result := s.match(t, source, dir, inputs, func(lease string, report workerapi.Report) {
+	result := s.runMatch(t, source, dir, inputs, func(lease string, report workerapi.Report) {
 		var i int
 		if _, err := fmt.Sscan(lease, &i); err != nil {
 			t.Fatal(err)
@@ -204,12 +204,12 @@ func (s settings) matchAll(t *testing.T, source, dir string, sboms []sbom, choos
 	return result, outcomes
 }
 
-// match runs the worker until it has no work left: it receives each input, decodes and matches it, and uploads a report.
-func (s settings) match(t *testing.T, source, dir string, inputs map[string][]byte, each func(lease string, report workerapi.Report)) run {
+// runMatch runs the worker until it has no work left: it receives each input, decodes and matches it, and uploads a report.
+func (s settings) runMatch(t *testing.T, source, dir string, inputs map[string][]byte, each func(lease string, report workerapi.Report)) run {
 	t.Helper()
 	server := fixture.NewIngest(t)
 	for lease, input := range inputs {
-		server.Lend(lease, input)
+		server.AddLease(lease, input)
 	}
 	var last time.Time
 	server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
@@ -234,11 +234,11 @@ func (s settings) match(t *testing.T, source, dir string, inputs map[string][]by
 	for lease, report := range server.Reports {
 		each(lease, report)
 	}
-	return run{wall: last.Sub(start), taken: took}
+	return run{wall: last.Sub(start), usage: took}
 }
 
-// stock runs the grype command for each SBOM.
-func (s settings) stock(t *testing.T, cache string, sboms []sbom) (run, []outcome) {
+// runStock runs the grype command for each SBOM.
+func (s settings) runStock(t *testing.T, cache string, sboms []sbom) (run, []outcome) {
 	t.Helper()
 	var total run
 	outcomes := make([]outcome, len(sboms))
@@ -253,12 +253,12 @@ func (s settings) stock(t *testing.T, cache string, sboms []sbom) (run, []outcom
 			},
 			core: core, output: out,
 		})
-		total = total.and(run{wall: took.Wall, taken: took})
+		total = total.plus(run{wall: took.Wall, usage: took})
 		raw, err := os.ReadFile(out)
 		if err != nil {
 			t.Fatal(err)
 		}
-		outcomes[i].matches, outcomes[i].ignored = fixture.Printed(t, raw)
+		outcomes[i].matches, outcomes[i].ignored = fixture.ParseGrypeOutput(t, raw)
 	}
 	return total, outcomes
 }

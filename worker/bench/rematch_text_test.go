@@ -59,18 +59,18 @@ func ratio(slow, fast []run) float64 {
 }
 
 func walls(runs []run) []time.Duration {
-	return of(runs, func(r run) time.Duration { return r.wall })
+	return valuesOf(runs, func(r run) time.Duration { return r.wall })
 }
 
 func cpus(runs []run) []time.Duration {
-	return of(runs, func(r run) time.Duration { return r.CPU })
+	return valuesOf(runs, func(r run) time.Duration { return r.CPU })
 }
 
 func peaks(runs []run) []int64 {
-	return of(runs, func(r run) int64 { return r.PeakRSS })
+	return valuesOf(runs, func(r run) int64 { return r.PeakRSS })
 }
 
-func of[T any](runs []run, value func(run) T) []T {
+func valuesOf[T any](runs []run, value func(run) T) []T {
 	values := make([]T, len(runs))
 	for i, r := range runs {
 		values[i] = value(r)

@@ -48,14 +48,14 @@ func (l Limits) SBOM(ctx context.Context, img *registry.Image, log *slog.Logger)
 	start := time.Now()
 	src, err := l.open(ctx, img, temp)
 	if err != nil {
-		return nil, reading(img, err)
+		return nil, wrapReadError(img, err)
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
 	log.Info("layers read", "duration", time.Since(start).Round(time.Millisecond))
 
 	// Nothing is read from the registry after this point, so later failures are not its fault.
 	start = time.Now()
-	if result, err = l.catalogue(ctx, src); err != nil {
+	if result, err = l.findPackages(ctx, src); err != nil {
 		return nil, withReason(workerapi.ReasonCatalogFailed, fmt.Errorf("cataloguing %s: %w", img.Reference, err))
 	}
 	log.Info("packages found", "packages", result.Artifacts.Packages.PackageCount(), "distro", Distro(result),
@@ -63,12 +63,12 @@ func (l Limits) SBOM(ctx context.Context, img *registry.Image, log *slog.Logger)
 	return result, nil
 }
 
-// catalogue finds the packages with Syft. It returns an error if Syft has skipped content because of this machine.
-func (l Limits) catalogue(ctx context.Context, src source.Source) (*sbom.SBOM, error) {
+// findPackages finds the packages with Syft. It returns an error if Syft has skipped content because of this machine.
+func (l Limits) findPackages(ctx context.Context, src source.Source) (*sbom.SBOM, error) {
 	ctx, stop := scratch{dir: os.TempDir(), limit: l.Scratch}.watch(ctx)
 	defer stop()
-	said, silence := listen()
-	defer silence()
+	captured, stopCapture := captureSyftLog()
+	defer stopCapture()
 	result, err := syft.CreateSBOM(ctx, src, config())
 	// Syft treats a cancelled context and a full disk as unreadable files, and continues without them.
 	if cause := context.Cause(ctx); cause != nil {
@@ -77,12 +77,12 @@ func (l Limits) catalogue(ctx context.Context, src source.Source) (*sbom.SBOM, e
 	if err != nil {
 		return nil, err
 	}
-	return result, errors.Join(said.trouble(), unread(result))
+	return result, errors.Join(captured.machineError(), unreadFileError(result))
 }
 
-// reading adds context and a reason to an error of reading layers. An error without a reason is about the content of the
+// wrapReadError adds context and a reason to an error of reading layers. An error without a reason is about the content of the
 // layers, unless it is about this pod's disk or the context was cancelled.
-func reading(img *registry.Image, err error) error {
+func wrapReadError(img *registry.Image, err error) error {
 	err = fmt.Errorf("reading the layers of %s: %w", img.Reference, err)
 	var path *os.PathError
 	if errors.As(err, &path) || errors.Is(err, context.Canceled) {
@@ -99,7 +99,7 @@ func withReason(fallback string, err error) error {
 	case errors.As(err, &known):
 		return err
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return failure.New(workerapi.ReasonScratchFull, fmt.Errorf("%w; %s", err, moreDisk))
+		return failure.New(workerapi.ReasonScratchFull, fmt.Errorf("%w; %s", err, adviceDisk))
 	}
 	return failure.New(fallback, err)
 }

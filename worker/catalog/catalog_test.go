@@ -44,15 +44,15 @@ func pulled(t *testing.T, image v1.Image) *registry.Image {
 	return img
 }
 
-// temporary sets an empty temporary directory for the test, and returns it.
-func temporary(t *testing.T) string {
+// setTempDir sets an empty temporary directory for the test, and returns it.
+func setTempDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	return dir
 }
 
-func left(t *testing.T, dir string) []string {
+func remainingFiles(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -78,7 +78,7 @@ func TestSBOMOfImages(t *testing.T) {
 		"no distro": {registrytest.Files{"hello": "world"}, "", nil},
 	} {
 		t.Run(what, func(t *testing.T) {
-			dir := temporary(t)
+			dir := setTempDir(t)
 			s, err := catalog.SBOM(t.Context(), pulled(t, registrytest.Image(t, c.files)), slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
@@ -95,7 +95,7 @@ func TestSBOMOfImages(t *testing.T) {
 					t.Errorf("package %q is missing, found are %q", want, found)
 				}
 			}
-			if names := left(t, dir); len(names) > 0 {
+			if names := remainingFiles(t, dir); len(names) > 0 {
 				t.Errorf("left in the temporary directory: %q", names)
 			}
 		})
@@ -117,13 +117,13 @@ func TestUnreadableLayers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			dir := temporary(t)
+			dir := setTempDir(t)
 			_, err = catalog.SBOM(t.Context(), pulled(t, image), slog.New(slog.DiscardHandler))
 			var known *failure.Error
 			if !errors.As(err, &known) || known.Reason != workerapi.ReasonNotAnImage {
 				t.Errorf("got %v, want reason %s", err, workerapi.ReasonNotAnImage)
 			}
-			if names := left(t, dir); len(names) > 0 {
+			if names := remainingFiles(t, dir); len(names) > 0 {
 				t.Errorf("left in the temporary directory: %q", names)
 			}
 		})
@@ -145,19 +145,19 @@ func TestLayersMustBeThoseOfTheConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := temporary(t)
+	dir := setTempDir(t)
 	_, err = catalog.SBOM(t.Context(), pulled(t, altered), slog.New(slog.DiscardHandler))
 	var known *failure.Error
 	if !errors.As(err, &known) || known.Reason != workerapi.ReasonNotAnImage || !strings.Contains(err.Error(), "layer 2 of 2") {
 		t.Errorf("got %v, want %s about layer 2", err, workerapi.ReasonNotAnImage)
 	}
-	if names := left(t, dir); len(names) > 0 {
+	if names := remainingFiles(t, dir); len(names) > 0 {
 		t.Errorf("left in the temporary directory: %q", names)
 	}
 }
 
 func TestTheSameLayerTwiceTakesItsSpaceOnce(t *testing.T) {
-	temporary(t)
+	setTempDir(t)
 	files := registrytest.Files{"lib/apk/db/installed": fixture.Alpine()["lib/apk/db/installed"], "big": strings.Repeat("x", 1<<20)}
 	image := registrytest.Image(t, files, files, files)
 	s, err := catalog.Limits{Scratch: 2 << 20}.SBOM(t.Context(), pulled(t, image), slog.New(slog.DiscardHandler))

@@ -40,7 +40,7 @@ func (l Limits) read(ctx context.Context, img *registry.Image, content *image.Im
 	if content.Metadata, err = metadata(img); err != nil {
 		return err
 	}
-	layers, err := bounded(img.Content, l.Scratch)
+	layers, err := boundLayers(img.Content, l.Scratch)
 	if err != nil {
 		return err
 	}
@@ -204,8 +204,8 @@ func metadata(img *registry.Image) (image.Metadata, error) {
 	}, nil
 }
 
-// bounded returns the layers with a common limit. Reading them fails once they have more than limit uncompressed bytes together.
-func bounded(content v1.Image, limit int64) ([]v1.Layer, error) {
+// boundLayers returns the layers with a common limit. Reading them fails once they have more than limit uncompressed bytes together.
+func boundLayers(content v1.Image, limit int64) ([]v1.Layer, error) {
 	layers, err := content.Layers()
 	if err != nil {
 		return nil, err

@@ -20,14 +20,14 @@ import (
 
 // Remedies for too little space.
 const (
-	moreScratch = "raise grype.catalog.scratchSize in the operator's configuration, or exclude the image"
-	moreDisk    = "the node's disk is full: free some of it, or let catalog Jobs run on nodes with more"
+	adviceScratch = "raise grype.catalog.scratchSize in the operator's configuration, or exclude the image"
+	adviceDisk    = "the node's disk is full: free some of it, or let catalog Jobs run on nodes with more"
 )
 
 // tooLarge returns the failure of an image that needs more than the scratch space. what names the part of the image that does.
 func tooLarge(limit int64, what string) error {
 	return failure.New(workerapi.ReasonImageTooLarge,
-		fmt.Errorf("the image is too large: %s more than the %d MiB of scratch space; %s", what, limit>>20, moreScratch))
+		fmt.Errorf("the image is too large: %s more than the %d MiB of scratch space; %s", what, limit>>20, adviceScratch))
 }
 
 // budget is the common limit of all layers in bytes.
@@ -72,10 +72,10 @@ type scratch struct {
 }
 
 const (
-	// lookEvery is the interval between two checks of the scratch space.
-	lookEvery = 50 * time.Millisecond
-	// reserve is the space that must stay free on the disk, in bytes. Syft writes less than that between two checks.
-	reserve = 32 << 20
+	// checkInterval is the interval between two checks of the scratch space.
+	checkInterval = 50 * time.Millisecond
+	// minFreeBytes is the space that must stay free on the disk, in bytes. Syft writes less than that between two checks.
+	minFreeBytes = 32 << 20
 	// maxFiles bounds the files and directories that are unpacked at a time. Each level of nested archives adds a few. An
 	// archive that contains itself ends at this bound instead of exhausting the stack.
 	maxFiles = 10_000
@@ -88,7 +88,7 @@ func (s scratch) watch(ctx context.Context) (watched context.Context, stop func(
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		ticker := time.NewTicker(lookEvery)
+		ticker := time.NewTicker(checkInterval)
 		defer ticker.Stop()
 		for {
 			select {
@@ -96,7 +96,7 @@ func (s scratch) watch(ctx context.Context) (watched context.Context, stop func(
 				return
 			case <-ticker.C:
 			}
-			if err := s.look(); err != nil {
+			if err := s.check(); err != nil {
 				cancel(err)
 				return
 			}
@@ -105,11 +105,11 @@ func (s scratch) watch(ctx context.Context) (watched context.Context, stop func(
 	return watched, func() { close(done); <-ended; cancel(nil) }
 }
 
-// look checks the scratch space once, and returns a failure if it is exhausted.
-func (s scratch) look() error {
+// check checks the scratch space once, and returns a failure if it is exhausted.
+func (s scratch) check() error {
 	var disk syscall.Statfs_t
-	if err := syscall.Statfs(s.dir, &disk); err == nil && int64(disk.Bavail)*disk.Bsize < reserve {
-		return failure.New(workerapi.ReasonScratchFull, fmt.Errorf("less than %d MiB are left while the image's archives are unpacked; %s", reserve>>20, moreDisk))
+	if err := syscall.Statfs(s.dir, &disk); err == nil && int64(disk.Bavail)*disk.Bsize < minFreeBytes {
+		return failure.New(workerapi.ReasonScratchFull, fmt.Errorf("less than %d MiB are left while the image's archives are unpacked; %s", minFreeBytes>>20, adviceDisk))
 	}
 	var used int64
 	files := 0
@@ -122,7 +122,7 @@ func (s scratch) look() error {
 				fmt.Errorf("the image's archives hold archives in archives: more than %d files are unpacked at a time; exclude the image", maxFiles))
 		}
 		if info, err := entry.Info(); err == nil && info.Mode().IsRegular() {
-			used += info.Size() / links(info)
+			used += info.Size() / linkCount(info)
 		}
 		return nil
 	})
@@ -132,20 +132,20 @@ func (s scratch) look() error {
 	return err
 }
 
-// links returns the number of names of a file. Layers that occur several times share one file, whose space counts once.
-func links(info fs.FileInfo) int64 {
+// linkCount returns the number of names of a file. Layers that occur several times share one file, whose space counts once.
+func linkCount(info fs.FileInfo) int64 {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink > 1 {
 		return int64(stat.Nlink) //nolint:unconvert // its type depends on the architecture
 	}
 	return 1
 }
 
-// unread returns an error if Syft could not read a file because of this machine rather than the file's content. Packages
+// unreadFileError returns an error if Syft could not read a file because of this machine rather than the file's content. Packages
 // would be missing then.
-func unread(s *sbom.SBOM) error {
+func unreadFileError(s *sbom.SBOM) error {
 	for file, problems := range s.Artifacts.Unknowns {
 		for _, problem := range problems {
-			if errno := errnoIn(problem); errno != 0 {
+			if errno := machineErrnoIn(problem); errno != 0 {
 				return fmt.Errorf("%s was not read: %s: %w", file.RealPath, problem, errno)
 			}
 		}

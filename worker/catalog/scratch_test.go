@@ -58,8 +58,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestLook checks the bounds of the temporary directory while Syft unpacks archives into it.
-func TestLook(t *testing.T) {
+// TestScratchCheck checks the bounds of the temporary directory while Syft unpacks archives into it.
+func TestScratchCheck(t *testing.T) {
 	for name, tt := range map[string]struct {
 		files, directories int
 		size, limit        int64
@@ -83,7 +83,7 @@ func TestLook(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			err := scratch{dir: dir, limit: tt.limit}.look()
+			err := scratch{dir: dir, limit: tt.limit}.check()
 			if tt.reason == "" {
 				if err != nil {
 					t.Errorf("got %v, want nothing to be wrong", err)
@@ -100,14 +100,14 @@ func TestUnreadFiles(t *testing.T) {
 	unknown := func(problem string) *sbom.SBOM {
 		return &sbom.SBOM{Artifacts: sbom.Artifacts{Unknowns: map[file.Coordinates][]string{{RealPath: "/app.jar"}: {"java: " + problem}}}}
 	}
-	if err := unread(unknown("zip: not a valid zip file")); err != nil {
+	if err := unreadFileError(unknown("zip: not a valid zip file")); err != nil {
 		t.Errorf("a broken archive: got %v, want no failure: it is the image's own", err)
 	}
 	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EMFILE, syscall.EIO} {
-		err := unread(unknown("unable to copy archive: write /tmp/x: " + errno.Error()))
+		err := unreadFileError(unknown("unable to copy archive: write /tmp/x: " + errno.Error()))
 		if !errors.Is(err, errno) || !strings.Contains(err.Error(), "/app.jar") {
 			t.Errorf("got %v, want an error about /app.jar that is %v", err, errno)
 		}
 	}
-	wantFailure(t, withReason(workerapi.ReasonCatalogFailed, unread(unknown(syscall.ENOSPC.Error()))), workerapi.ReasonScratchFull, "the node's disk is full")
+	wantFailure(t, withReason(workerapi.ReasonCatalogFailed, unreadFileError(unknown(syscall.ENOSPC.Error()))), workerapi.ReasonScratchFull, "the node's disk is full")
 }

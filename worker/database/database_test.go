@@ -88,8 +88,8 @@ func built(t *testing.T, store *database.Store) []time.Time {
 	return times
 }
 
-// knows reports whether an open database has a vulnerability in a package of Debian 12.
-func knows(t *testing.T, db *database.DB, source, id string) bool {
+// hasVulnerability reports whether an open database has a vulnerability in a package of Debian 12.
+func hasVulnerability(t *testing.T, db *database.DB, source, id string) bool {
 	t.Helper()
 	found, err := db.Provider().FindVulnerabilities(
 		search.ByPackageName(source), search.ByDistro(*distro.New(distro.Debian, "12", "bookworm")))
@@ -139,7 +139,7 @@ func TestInstallAndOpen(t *testing.T) {
 	if diff := cmp.Diff(want, status); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
-	if !knows(t, u.DB(), "glibc", "CVE-2023-4911") || u.DB().Failures() != 0 {
+	if !hasVulnerability(t, u.DB(), "glibc", "CVE-2023-4911") || u.DB().Failures() != 0 {
 		t.Errorf("want a database that knows CVE-2023-4911 and never failed, it failed %d times", u.DB().Failures())
 	}
 	// The next worker on the same volume opens the database without a download.
@@ -250,13 +250,13 @@ func TestNewerBuildSideBySide(t *testing.T) {
 	b.publisher.Replace(fixture.Database(t, later, fixture.NextAdvisoriesDir()))
 	second.Refresh(t.Context())
 
-	if !first.DB().Built.Equal(fixture.Built) || knows(t, first.DB(), "openssl", "CVE-2099-10001") {
+	if !first.DB().Built.Equal(fixture.Built) || hasVulnerability(t, first.DB(), "openssl", "CVE-2099-10001") {
 		t.Error("the worker with the old build sees the new one's content")
 	}
-	if !second.DB().Built.Equal(later) || !knows(t, second.DB(), "openssl", "CVE-2099-10001") || !knows(t, second.DB(), "glibc", "CVE-2023-4911") {
+	if !second.DB().Built.Equal(later) || !hasVulnerability(t, second.DB(), "openssl", "CVE-2099-10001") || !hasVulnerability(t, second.DB(), "glibc", "CVE-2023-4911") {
 		t.Error("the worker with the new build does not see its content")
 	}
-	if status := first.Refresh(t.Context()); !status.Installed.Built.Equal(later) || !knows(t, first.DB(), "openssl", "CVE-2099-10001") {
+	if status := first.Refresh(t.Context()); !status.Installed.Built.Equal(later) || !hasVulnerability(t, first.DB(), "openssl", "CVE-2099-10001") {
 		t.Errorf("status %+v, want the first worker to move to the new build", status)
 	}
 }
@@ -372,7 +372,7 @@ func TestBrokenBuildsAreRefused(t *testing.T) {
 			if !strings.Contains(status.Error, c.want) || status.Installed == nil || !status.Installed.Built.Equal(fixture.Built) {
 				t.Errorf("status %+v, want the last good build and an error with %q", status, c.want)
 			}
-			if !knows(t, u.DB(), "glibc", "CVE-2023-4911") {
+			if !hasVulnerability(t, u.DB(), "glibc", "CVE-2023-4911") {
 				t.Error("the last good build does not answer any more")
 			}
 			if diff := cmp.Diff([]time.Time{fixture.Built}, built(t, b.store(t))); diff != "" {
@@ -419,8 +419,8 @@ func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// TestRefusedBuildIsNotTriedAllTheTime checks that a broken build is retried only after a while, unless another one is listed.
-func TestRefusedBuildIsNotTriedAllTheTime(t *testing.T) {
+// TestRefusedBuildIsRetriedLater checks that a broken build is retried only after a while, unless another one is listed.
+func TestRefusedBuildIsRetriedLater(t *testing.T) {
 	b := newBench(t)
 	var downloads counting
 	var err error
@@ -546,7 +546,7 @@ func TestDamagedDatabaseFallsBack(t *testing.T) {
 	if !u.Recheck(t.Context()) {
 		t.Error("the damage was not found")
 	}
-	if u.DB() == nil || !u.DB().Built.Equal(fixture.Built) || !knows(t, u.DB(), "glibc", "CVE-2023-4911") {
+	if u.DB() == nil || !u.DB().Built.Equal(fixture.Built) || !hasVulnerability(t, u.DB(), "glibc", "CVE-2023-4911") {
 		t.Error("want the build before to be open")
 	}
 	if status := u.Refresh(t.Context()); status.Error != "" || !status.Installed.Built.Equal(later) {

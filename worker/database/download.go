@@ -40,8 +40,8 @@ func (s *Source) download(ctx context.Context, listing Listing, file string, log
 	defer out.Close()
 
 	digest := sha256.New()
-	progress := &progress{from: body, log: log, patience: s.patience, stalled: time.AfterFunc(s.patience, func() {
-		cancel(fmt.Errorf("no data for %s", s.patience))
+	progress := &progress{from: body, log: log, stallTimeout: s.stallTimeout, stalled: time.AfterFunc(s.stallTimeout, func() {
+		cancel(fmt.Errorf("no data for %s", s.stallTimeout))
 	})}
 	defer progress.stalled.Stop()
 	size, err := io.Copy(io.MultiWriter(out, digest), io.LimitReader(progress, maxArchiveBytes+1))
@@ -66,7 +66,7 @@ func (s *Source) download(ctx context.Context, listing Listing, file string, log
 type progress struct {
 	from          io.Reader
 	log           *slog.Logger
-	patience      time.Duration
+	stallTimeout  time.Duration
 	stalled       *time.Timer
 	total, logged int64
 }
@@ -77,7 +77,7 @@ const logEvery = 50 << 20
 // Read implements io.Reader.
 func (p *progress) Read(b []byte) (int, error) {
 	n, err := p.from.Read(b)
-	p.stalled.Reset(p.patience)
+	p.stalled.Reset(p.stallTimeout)
 	if p.total += int64(n); p.total-p.logged >= logEvery {
 		p.logged = p.total
 		p.log.Info("downloading the database", "bytes", p.total)

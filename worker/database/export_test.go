@@ -2,11 +2,11 @@ package database
 
 import "time"
 
-// SetPatience sets how long a server may send nothing.
-func (s *Source) SetPatience(patience time.Duration) { s.patience = patience }
+// SetStallTimeout sets how long a server may send nothing.
+func (s *Source) SetStallTimeout(patience time.Duration) { s.stallTimeout = patience }
 
 // Limit sets how many lookups a generation holds.
-func (l *Lookups) Limit(most int) { l.most = most }
+func (l *Lookups) Limit(most int) { l.maxLookups = most }
 
-// Remembered returns the number of cached lookups in both generations.
-func (l *Lookups) Remembered() int { return len(l.recent.found) + len(l.older.found) }
+// CachedLookups returns the number of cached lookups in both generations.
+func (l *Lookups) CachedLookups() int { return len(l.recent.found) + len(l.older.found) }

@@ -34,13 +34,13 @@ func (s *Store) Install(ctx context.Context, source *Source, listing Listing) (V
 		return Version{}, err
 	}
 	if err := s.install(ctx, source, listing, &v); err != nil {
-		return Version{}, errors.Join(advised(err), os.RemoveAll(v.dir))
+		return Version{}, errors.Join(withVolumeAdvice(err), os.RemoveAll(v.dir))
 	}
 	return v, nil
 }
 
-// advised adds the remedy to an error about a full volume. SQLite has an error text of its own for that.
-func advised(err error) error {
+// withVolumeAdvice adds the remedy to an error about a full volume. SQLite has an error text of its own for that.
+func withVolumeAdvice(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || strings.Contains(err.Error(), "database or disk is full") {
 		return fmt.Errorf("the database volume is full: raise grype.database.volume.size in the operator's configuration, or make room on it: %w", err)
 	}
@@ -54,7 +54,7 @@ func (s *Store) install(ctx context.Context, source *Source, listing Listing, v 
 	}
 	start := s.clock.Now()
 	archive := filepath.Join(v.dir, "archive")
-	s.log.Info("downloading the database", "built", listing.Built, "from", plain(listing.Archive))
+	s.log.Info("downloading the database", "built", listing.Built, "from", redactedURL(listing.Archive))
 	if err := source.download(ctx, listing, archive, s.log); err != nil {
 		return err
 	}

@@ -36,8 +36,8 @@ type Listing struct {
 type Source struct {
 	url  *url.URL
 	http *http.Client
-	// patience is how long the server may send nothing.
-	patience time.Duration
+	// stallTimeout is how long the server may send nothing.
+	stallTimeout time.Duration
 }
 
 // NewSource parses a source's URL as Grype does: unless the URL names a .json file, the listing is at
@@ -61,7 +61,7 @@ func NewSource(address string, transport http.RoundTripper) (*Source, error) {
 	if transport == nil {
 		transport = newTransport()
 	}
-	return &Source{url: u, http: &http.Client{Transport: transport, CheckRedirect: checkRedirect}, patience: stallTimeout}, nil
+	return &Source{url: u, http: &http.Client{Transport: transport, CheckRedirect: checkRedirect}, stallTimeout: stallTimeout}, nil
 }
 
 // maxRedirects is the bound of Go's default policy, which checkRedirect replaces.
@@ -76,7 +76,7 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 	case next.URL.Scheme == from.Scheme, from.Scheme == "http" && next.URL.Scheme == "https":
 		return nil
 	}
-	return fmt.Errorf("it redirects to %s, which is not followed from %s", plain(next.URL), from.Scheme)
+	return fmt.Errorf("it redirects to %s, which is not followed from %s", redactedURL(next.URL), from.Scheme)
 }
 
 // NewTransport returns the transport to a source. It trusts the CAs of a PEM bundle, if any, beside
@@ -174,18 +174,18 @@ func (s *Source) get(ctx context.Context, u *url.URL) (io.ReadCloser, error) {
 		if errors.As(err, &failed) {
 			err = failed.Err
 		}
-		return nil, fmt.Errorf("%s: %w", plain(u), err)
+		return nil, fmt.Errorf("%s: %w", redactedURL(u), err)
 	}
 	// Other successful statuses, such as 206, do not carry the whole file.
 	if response.StatusCode != http.StatusOK {
 		response.Body.Close()
-		return nil, fmt.Errorf("%s: %s", plain(u), response.Status)
+		return nil, fmt.Errorf("%s: %s", redactedURL(u), response.Status)
 	}
 	return response.Body, nil
 }
 
-// plain returns a URL that may be logged: without credentials and query, both of which may be secret.
-func plain(u *url.URL) string {
+// redactedURL returns a URL that may be logged: without credentials and query, both of which may be secret.
+func redactedURL(u *url.URL) string {
 	without := *u
 	without.User, without.RawQuery = nil, ""
 	return without.String()

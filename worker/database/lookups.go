@@ -12,8 +12,8 @@ import (
 // Bounds of one Lookups, in cached queries and in vulnerabilities that they found. A vulnerability takes about
 // 2 KB, most of it shared descriptions. There are at most two generations, and one Lookups for each parallel match.
 const (
-	maxRemembered = 40_000
-	maxFound      = 10_000
+	maxCachedLookups = 40_000
+	maxFound         = 10_000
 )
 
 // Lookups is a view of the database for one match at a time. It caches lookups for later matches, since images
@@ -27,8 +27,8 @@ type Lookups struct {
 	// When recent is full, it replaces older, whose content is dropped. A hit in older moves the entry to recent.
 	recent, older generation
 	metadata      map[metadataKey]*vulnerability.Metadata
-	// most is the maximum number of queries in a generation.
-	most int
+	// maxLookups is the maximum number of queries in a generation.
+	maxLookups int
 }
 
 // generation is a part of the cache.
@@ -46,7 +46,7 @@ type metadataKey struct {
 
 func newLookups(db *DB, provider vulnerability.Provider) *Lookups {
 	return &Lookups{
-		Provider: provider, db: db, most: maxRemembered, metadata: map[metadataKey]*vulnerability.Metadata{},
+		Provider: provider, db: db, maxLookups: maxCachedLookups, metadata: map[metadataKey]*vulnerability.Metadata{},
 		recent: generation{found: map[string][]vulnerability.Vulnerability{}},
 	}
 }
@@ -62,7 +62,7 @@ func (l *Lookups) FindVulnerabilities(criteria ...vulnerability.Criteria) ([]vul
 		query, filters, key := split(set)
 		found, err := l.find(query, key)
 		if err == nil {
-			found, err = matching(found, filters)
+			found, err = applyFilters(found, filters)
 		}
 		if err != nil {
 			return nil, err
@@ -74,32 +74,32 @@ func (l *Lookups) FindVulnerabilities(criteria ...vulnerability.Criteria) ([]vul
 
 // find returns the result of a query, from the cache if possible. An empty key is never cached.
 func (l *Lookups) find(query []vulnerability.Criteria, key string) ([]vulnerability.Vulnerability, error) {
-	if found, known := l.recall(key); known {
+	if found, known := l.fromCache(key); known {
 		return found, nil
 	}
 	failures := l.db.Failures()
 	found, err := l.Provider.FindVulnerabilities(query...)
 	// A failed query that Grype does not report may have made the result incomplete.
 	if err == nil && key != "" && l.db.Failures() == failures {
-		l.remember(key, found)
-		found = copied(found)
+		l.addToCache(key, found)
+		found = cloneResult(found)
 	}
 	return found, err
 }
 
-func (l *Lookups) recall(key string) (found []vulnerability.Vulnerability, known bool) {
+func (l *Lookups) fromCache(key string) (found []vulnerability.Vulnerability, known bool) {
 	if found, known = l.recent.found[key]; known {
-		return copied(found), true
+		return cloneResult(found), true
 	}
 	if found, known = l.older.found[key]; known {
-		l.remember(key, found)
-		return copied(found), true
+		l.addToCache(key, found)
+		return cloneResult(found), true
 	}
 	return nil, false
 }
 
-func (l *Lookups) remember(key string, found []vulnerability.Vulnerability) {
-	if len(l.recent.found) >= l.most || l.recent.size+len(found) > maxFound {
+func (l *Lookups) addToCache(key string, found []vulnerability.Vulnerability) {
+	if len(l.recent.found) >= l.maxLookups || l.recent.size+len(found) > maxFound {
 		l.older, l.recent = l.recent, generation{found: map[string][]vulnerability.Vulnerability{}}
 	}
 	l.recent.found[key] = found
@@ -131,7 +131,7 @@ func (l *Lookups) VulnerabilityMetadata(ref vulnerability.Reference) (*vulnerabi
 func split(set []vulnerability.Criteria) (query, filters []vulnerability.Criteria, key string) {
 	named := true
 	for _, criterion := range set {
-		name, asked := nameOf(criterion)
+		name, asked := conditionName(criterion)
 		if !asked {
 			filters = append(filters, criterion)
 			continue
@@ -146,10 +146,10 @@ func split(set []vulnerability.Criteria) (query, filters []vulnerability.Criteri
 	return query, filters, key
 }
 
-// nameOf returns the name of a condition, and whether the condition is part of the database query. Conditions with equal names are
+// conditionName returns the name of a condition, and whether the condition is part of the database query. Conditions with equal names are
 // equal. The name is empty for a function over versions, since two functions cannot be compared. All other conditions, which are
 // functions over vulnerabilities in Grype, filter the result.
-func nameOf(criterion vulnerability.Criteria) (name string, asked bool) {
+func conditionName(criterion vulnerability.Criteria) (name string, asked bool) {
 	switch c := criterion.(type) {
 	case *search.PackageNameCriteria:
 		return fmt.Sprintf("package %q", c.PackageName), true
@@ -177,8 +177,8 @@ func nameOf(criterion vulnerability.Criteria) (name string, asked bool) {
 	return "", false
 }
 
-// matching returns the vulnerabilities that pass all filters.
-func matching(found []vulnerability.Vulnerability, filters []vulnerability.Criteria) ([]vulnerability.Vulnerability, error) {
+// applyFilters returns the vulnerabilities that pass all filters.
+func applyFilters(found []vulnerability.Vulnerability, filters []vulnerability.Criteria) ([]vulnerability.Vulnerability, error) {
 	var kept []vulnerability.Vulnerability
 	for _, v := range found {
 		passes := true
@@ -198,8 +198,8 @@ func matching(found []vulnerability.Vulnerability, filters []vulnerability.Crite
 	return kept, nil
 }
 
-// copied returns a copy of a cached result, which a match may change in place.
-func copied(found []vulnerability.Vulnerability) []vulnerability.Vulnerability {
+// cloneResult returns a copy of a cached result, which a match may change in place.
+func cloneResult(found []vulnerability.Vulnerability) []vulnerability.Vulnerability {
 	all := slices.Clone(found)
 	for i := range all {
 		v := &all[i]

@@ -17,7 +17,7 @@ type failing struct {
 
 func (f *failing) FindVulnerabilities(...vulnerability.Criteria) ([]vulnerability.Vulnerability, error) {
 	if f.fails {
-		f.db.fail(errors.New("the disk has lost a block"))
+		f.db.recordFailure(errors.New("the disk has lost a block"))
 		return nil, nil
 	}
 	return []vulnerability.Vulnerability{{PackageName: "openssl"}}, nil
@@ -25,18 +25,18 @@ func (f *failing) FindVulnerabilities(...vulnerability.Criteria) ([]vulnerabilit
 
 func (f *failing) VulnerabilityMetadata(vulnerability.Reference) (*vulnerability.Metadata, error) {
 	if f.fails {
-		f.db.fail(errors.New("the disk has lost a block"))
+		f.db.recordFailure(errors.New("the disk has lost a block"))
 		return &vulnerability.Metadata{}, nil
 	}
 	return &vulnerability.Metadata{Severity: "High"}, nil
 }
 
-// TestFailedLookupsAreNotRemembered checks that a failed lookup is not cached, since it may succeed for the next image.
-func TestFailedLookupsAreNotRemembered(t *testing.T) {
+// TestFailedLookupsAreNotCached checks that a failed lookup is not cached, since it may succeed for the next image.
+func TestFailedLookupsAreNotCached(t *testing.T) {
 	db := &DB{}
 	provider := &failing{db: db, fails: true}
 	lookups := newLookups(db, provider)
-	ask := func() (int, string) {
+	lookUp := func() (int, string) {
 		found, err := lookups.FindVulnerabilities(search.ByPackageName("openssl"))
 		if err != nil {
 			t.Fatal(err)
@@ -47,15 +47,15 @@ func TestFailedLookupsAreNotRemembered(t *testing.T) {
 		}
 		return len(found), metadata.Severity
 	}
-	if n, severity := ask(); n != 0 || severity != "" {
+	if n, severity := lookUp(); n != 0 || severity != "" {
 		t.Fatalf("%d vulnerabilities of severity %q of a database that fails", n, severity)
 	}
 	provider.fails = false
-	if n, severity := ask(); n != 1 || severity != "High" {
+	if n, severity := lookUp(); n != 1 || severity != "High" {
 		t.Errorf("%d vulnerabilities of severity %q once it is well, want 1 and High", n, severity)
 	}
 	provider.fails = true
-	if n, severity := ask(); n != 1 || severity != "High" || db.Failures() != 2 {
+	if n, severity := lookUp(); n != 1 || severity != "High" || db.Failures() != 2 {
 		t.Errorf("%d vulnerabilities of severity %q with %d failures, want what is remembered and 2 failures", n, severity, db.Failures())
 	}
 }

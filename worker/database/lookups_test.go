@@ -30,12 +30,12 @@ func ids(t *testing.T, provider vulnerability.Provider, source, installed string
 	return all
 }
 
-// TestLookupsAnswerAsTheDatabase checks that each query has its own result, cached or not, and that filters are not cached.
-func TestLookupsAnswerAsTheDatabase(t *testing.T) {
+// TestLookupsEqualDatabase checks that each query has its own result, cached or not, and that filters are not cached.
+func TestLookupsEqualDatabase(t *testing.T) {
 	b := newBench(t)
 	u := b.updater(t)
 	u.Refresh(t.Context())
-	lookups, done := u.DB().Borrow()
+	lookups, done := u.DB().BorrowLookups()
 	defer done()
 	all := func(string) bool { return true }
 	for range 2 {
@@ -58,28 +58,28 @@ func TestLookupsAnswerAsTheDatabase(t *testing.T) {
 	}
 }
 
-// TestLookupsAreLent checks that a view belongs to one borrower at a time, and that a returned view is borrowed again.
-func TestLookupsAreLent(t *testing.T) {
+// TestLookupsAreBorrowed checks that a view belongs to one borrower at a time, and that a returned view is borrowed again.
+func TestLookupsAreBorrowed(t *testing.T) {
 	b := newBench(t)
 	u := b.updater(t)
 	u.Refresh(t.Context())
-	first, done := u.DB().Borrow()
-	second, _ := u.DB().Borrow()
+	first, done := u.DB().BorrowLookups()
+	second, _ := u.DB().BorrowLookups()
 	if first == second {
 		t.Error("two borrowers have the same view")
 	}
 	done()
-	if again, _ := u.DB().Borrow(); again != first {
+	if again, _ := u.DB().BorrowLookups(); again != first {
 		t.Error("a view that was given back is not lent again: what it remembers is lost")
 	}
 }
 
-// TestLookupsForget checks that the cache is bounded, however many packages are looked up.
-func TestLookupsForget(t *testing.T) {
+// TestLookupCacheIsBounded checks that the cache is bounded, however many packages are looked up.
+func TestLookupCacheIsBounded(t *testing.T) {
 	b := newBench(t)
 	u := b.updater(t)
 	u.Refresh(t.Context())
-	lookups, done := u.DB().Borrow()
+	lookups, done := u.DB().BorrowLookups()
 	defer done()
 	lookups.Limit(10)
 	for i := range 100 {
@@ -88,7 +88,7 @@ func TestLookupsForget(t *testing.T) {
 			ids(t, lookups, "glibc", "2.36-9", func(string) bool { return true })
 		}
 	}
-	if n := lookups.Remembered(); n > 2*10 {
+	if n := lookups.CachedLookups(); n > 2*10 {
 		t.Errorf("%d look-ups are remembered, want at most two generations of 10", n)
 	}
 }

@@ -47,7 +47,7 @@ func Open(v Version) (*DB, error) {
 	// lookups would race. A missing or unreadable date shows later.
 	_, _ = reader.GetEpss("")
 	db := &DB{Version: v, held: held}
-	if err := db.watch(reader); err != nil {
+	if err := db.countFailures(reader); err != nil {
 		held.unlock()
 		return nil, errors.Join(err, reader.Close())
 	}
@@ -59,9 +59,9 @@ func Open(v Version) (*DB, error) {
 	return db, nil
 }
 
-// watch registers callbacks that count every failed query, including those whose errors Grype drops (exploit probabilities,
+// countFailures registers callbacks that count every failed query, including those whose errors Grype drops (exploit probabilities,
 // known exploits, weaknesses).
-func (db *DB) watch(reader v6.Reader) error {
+func (db *DB) countFailures(reader v6.Reader) error {
 	low, ok := reader.(interface{ GetDB() *gorm.DB })
 	if !ok {
 		return errors.New("this version of Grype gives no access to its database connection")
@@ -69,7 +69,7 @@ func (db *DB) watch(reader v6.Reader) error {
 	observe := func(tx *gorm.DB) {
 		// "Not found" is a result, not a failure.
 		if tx.Error != nil && !errors.Is(tx.Error, gorm.ErrRecordNotFound) {
-			db.fail(tx.Error)
+			db.recordFailure(tx.Error)
 		}
 	}
 	// The callbacks run after those of the library, for every statement of this connection.
@@ -81,8 +81,8 @@ func (db *DB) watch(reader v6.Reader) error {
 	)
 }
 
-// fail counts a failed query and keeps its error for LastFailure.
-func (db *DB) fail(err error) {
+// recordFailure counts a failed query and keeps its error for LastFailure.
+func (db *DB) recordFailure(err error) {
 	db.last.Store(&err)
 	db.failures.Add(1)
 }
@@ -90,8 +90,8 @@ func (db *DB) fail(err error) {
 // Provider returns Grype's view of the database, which counts failures.
 func (db *DB) Provider() vulnerability.Provider { return db.provider }
 
-// Borrow returns a view that caches the lookups of earlier matches. Only the caller may use it, until it calls done.
-func (db *DB) Borrow() (lookups *Lookups, done func()) {
+// BorrowLookups returns a view that caches the lookups of earlier matches. Only the caller may use it, until it calls done.
+func (db *DB) BorrowLookups() (lookups *Lookups, done func()) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if n := len(db.idle); n > 0 {
@@ -118,8 +118,8 @@ func (db *DB) LastFailure() error {
 	return nil
 }
 
-// Damaged reads the whole file and returns an error if the file is damaged.
-func (db *DB) Damaged(ctx context.Context) error { return check(ctx, db.file()) }
+// CheckIntegrity reads the whole file and returns an error if the file is damaged.
+func (db *DB) CheckIntegrity(ctx context.Context) error { return quickCheck(ctx, db.file()) }
 
 // Close closes the database. No match may be running. Closing twice is allowed.
 func (db *DB) Close() (err error) {
@@ -143,7 +143,7 @@ func (p *strictProvider) FindVulnerabilities(criteria ...vulnerability.Criteria)
 	found, err := p.Provider.FindVulnerabilities(criteria...)
 	// The text of grype v0.121, grype/db/v6/blob_store.go.
 	if err != nil && strings.Contains(err.Error(), "blob value") {
-		p.db.fail(err)
+		p.db.recordFailure(err)
 	}
 	return found, err
 }

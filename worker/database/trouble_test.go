@@ -21,7 +21,7 @@ import (
 // wantGood checks that the last good build is open, returns results, and is the only one on the volume.
 func (b *bench) wantGood(t *testing.T, u *database.Updater, status workerapi.DatabaseStatus) {
 	t.Helper()
-	if status.Installed == nil || !status.Installed.Built.Equal(fixture.Built) || !knows(t, u.DB(), "glibc", "CVE-2023-4911") {
+	if status.Installed == nil || !status.Installed.Built.Equal(fixture.Built) || !hasVulnerability(t, u.DB(), "glibc", "CVE-2023-4911") {
 		t.Errorf("status %+v, want the last good build to stay in use", status)
 	}
 	if diff := cmp.Diff([]time.Time{fixture.Built}, built(t, b.store(t))); diff != "" {
@@ -32,8 +32,8 @@ func (b *bench) wantGood(t *testing.T, u *database.Updater, status workerapi.Dat
 	}
 }
 
-// recovers checks that the next build is installed without intervention when the problem is over.
-func (b *bench) recovers(t *testing.T, u *database.Updater) {
+// wantRecovery checks that the next build is installed without intervention when the problem is over.
+func (b *bench) wantRecovery(t *testing.T, u *database.Updater) {
 	t.Helper()
 	b.publisher.Intercept = nil
 	b.clock.Advance(6 * time.Minute)
@@ -42,8 +42,8 @@ func (b *bench) recovers(t *testing.T, u *database.Updater) {
 	}
 }
 
-// says answers requests for the listing with listing, and leaves other requests to the publisher.
-func (b *bench) says(listing http.HandlerFunc) {
+// answerListing answers requests for the listing with listing, and leaves other requests to the publisher.
+func (b *bench) answerListing(listing http.HandlerFunc) {
 	b.publisher.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, "latest.json") {
 			return false
@@ -53,8 +53,8 @@ func (b *bench) says(listing http.HandlerFunc) {
 	}
 }
 
-// TestListingsOfNoUse checks that a listing cannot make the worker fetch from another address, and that the last good build stays.
-func TestListingsOfNoUse(t *testing.T) {
+// TestUnusableListings checks that a listing cannot make the worker fetch from another address, and that the last good build stays.
+func TestUnusableListings(t *testing.T) {
 	foreign := 0
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { foreign++ }))
 	defer elsewhere.Close()
@@ -89,13 +89,13 @@ func TestListingsOfNoUse(t *testing.T) {
 			u := b.updater(t)
 			u.Refresh(t.Context())
 			b.publisher.Replace(fixture.Database(t, later))
-			b.says(c.listing)
+			b.answerListing(c.listing)
 			status := u.Refresh(t.Context())
 			if !strings.Contains(status.Error, c.want) {
 				t.Errorf("status %+v, want an error with %q", status, c.want)
 			}
 			b.wantGood(t, u, status)
-			b.recovers(t, u)
+			b.wantRecovery(t, u)
 		})
 	}
 	if foreign > 0 {
@@ -103,8 +103,8 @@ func TestListingsOfNoUse(t *testing.T) {
 	}
 }
 
-// TestHalfDownloaded checks that an incomplete download is refused, and fetched again later.
-func TestHalfDownloaded(t *testing.T) {
+// TestIncompleteDownload checks that an incomplete download is refused, and fetched again later.
+func TestIncompleteDownload(t *testing.T) {
 	for what, c := range map[string]struct {
 		rest func(r *http.Request)
 		want string
@@ -114,7 +114,7 @@ func TestHalfDownloaded(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			b := newBench(t)
-			b.source.SetPatience(200 * time.Millisecond)
+			b.source.SetStallTimeout(200 * time.Millisecond)
 			u := b.updater(t)
 			u.Refresh(t.Context())
 			b.publisher.Replace(fixture.Database(t, later))
@@ -133,14 +133,14 @@ func TestHalfDownloaded(t *testing.T) {
 				t.Errorf("status %+v, want the build refused with %q", status, c.want)
 			}
 			b.wantGood(t, u, status)
-			b.recovers(t, u)
+			b.wantRecovery(t, u)
 		})
 	}
 }
 
-// TestAncientDatabase checks that a very old database is installed and used. Grype's own command refuses it; here, the manager judges
+// TestOldDatabaseIsInstalled checks that a very old database is installed and used. Grype's own command refuses it; here, the manager judges
 // its age.
-func TestAncientDatabase(t *testing.T) {
+func TestOldDatabaseIsInstalled(t *testing.T) {
 	b := newBench(t)
 	b.clock.Advance(5 * 365 * 24 * time.Hour)
 	u := b.updater(t)
@@ -172,7 +172,7 @@ func TestFullVolume(t *testing.T) {
 			b.wantGood(t, u, status)
 			b.clock.Advance(6 * time.Minute)
 		}
-		b.recovers(t, u)
+		b.wantRecovery(t, u)
 	})
 }
 

@@ -13,12 +13,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// kept is how many versions stay installed: the newest, and the previous one in case the newest turns out
+// keptVersions is how many versions stay installed: the newest, and the previous one in case the newest turns out
 // to be damaged.
-const kept = 2
+const keptVersions = 2
 
-// refusedFor is how long Refresh does not retry a build that could not be installed, unless the listing changes.
-const refusedFor = 5 * time.Minute
+// refusedRetryInterval is how long Refresh does not retry a build that could not be installed, unless the listing changes.
+const refusedRetryInterval = 5 * time.Minute
 
 // Updater keeps the newest good build open. It is not safe for concurrent use. No match may be running
 // during Refresh or Recheck, since both may close the open database.
@@ -91,7 +91,7 @@ func (u *Updater) Refresh(ctx context.Context) workerapi.DatabaseStatus {
 		u.refused = refusal{}
 		return u.status(nil)
 	}
-	if u.refused.database == listing.Database && u.clock.Now().Sub(u.refused.at) < refusedFor {
+	if u.refused.database == listing.Database && u.clock.Now().Sub(u.refused.at) < refusedRetryInterval {
 		return u.status(u.refused.err)
 	}
 	if err := u.install(ctx, listing); err != nil {
@@ -121,7 +121,7 @@ func (u *Updater) install(ctx context.Context, listing Listing) error {
 			u.log.Warn("closing the previous database", "error", err)
 		}
 	}
-	if err := u.store.Prune(ctx, kept); err != nil {
+	if err := u.store.Prune(ctx, keptVersions); err != nil {
 		u.log.Warn("old databases could not be removed", "error", err)
 	}
 	return nil
@@ -133,7 +133,7 @@ func (u *Updater) Recheck(ctx context.Context) bool {
 	if u.db == nil {
 		return false
 	}
-	damage := u.db.Damaged(ctx)
+	damage := u.db.CheckIntegrity(ctx)
 	if damage == nil || ctx.Err() != nil {
 		return false
 	}

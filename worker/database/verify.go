@@ -16,7 +16,7 @@ import (
 
 // verify reads a whole installed database once, through a separate connection, and compares it with its listing.
 func verify(ctx context.Context, file string, want Listing) error {
-	if err := check(ctx, file); err != nil {
+	if err := quickCheck(ctx, file); err != nil {
 		return err
 	}
 	return query(file, func(db *sql.DB) error {
@@ -45,8 +45,8 @@ func verify(ctx context.Context, file string, want Listing) error {
 	})
 }
 
-// check makes SQLite read all pages (https://www.sqlite.org/pragma.html#pragma_quick_check).
-func check(ctx context.Context, file string) error {
+// quickCheck makes SQLite read all pages (https://www.sqlite.org/pragma.html#pragma_quick_check).
+func quickCheck(ctx context.Context, file string) error {
 	return query(file, func(db *sql.DB) error {
 		var verdict string
 		if err := db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict); err != nil {

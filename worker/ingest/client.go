@@ -218,7 +218,7 @@ func (c *Client) attempt(ctx context.Context, call call) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode < 200 || response.StatusCode > 299 {
-		return refusal(response, c.config.Clock.Now())
+		return statusError(response, c.config.Clock.Now())
 	}
 	if call.read == nil {
 		return nil
@@ -285,30 +285,30 @@ func (e *StatusError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("the ingest API answered %d %s: %s", e.Code, http.StatusText(e.Code), e.Message))
 }
 
-// Answered reports whether the server answered with this HTTP status.
-func Answered(err error, code int) bool {
+// HasStatus reports whether the server answered with this HTTP status.
+func HasStatus(err error, code int) bool {
 	var status *StatusError
 	return errors.As(err, &status) && status.Code == code
 }
 
-// Gone reports whether the server no longer accepts the request because the lease or the Job does not belong to this worker any more.
-func Gone(err error) bool {
+// IsGone reports whether the server no longer accepts the request because the lease or the Job does not belong to this worker any more.
+func IsGone(err error) bool {
 	var status *StatusError
 	return errors.As(err, &status) &&
 		(status.Code == http.StatusNotFound || status.Code == http.StatusConflict || status.Code == http.StatusGone)
 }
 
-// Refused reports whether the server answered with a status below 500, which is a refusal rather than an outage.
-func Refused(err error) bool {
+// IsRefused reports whether the server answered with a status below 500, which is a refusal rather than an outage.
+func IsRefused(err error) bool {
 	var status *StatusError
 	return errors.As(err, &status) && status.Code < http.StatusInternalServerError
 }
 
-// refusal returns the error for an answer that is not a success. The error is temporary if a retry may succeed.
-func refusal(response *http.Response, now time.Time) error {
-	said, _ := io.ReadAll(io.LimitReader(response.Body, 512))
+// statusError returns the error for an answer that is not a success. The error is temporary if a retry may succeed.
+func statusError(response *http.Response, now time.Time) error {
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 512))
 	// 512 bytes hold a sentence. The rest does not belong in a log.
-	status := &StatusError{Code: response.StatusCode, Message: failure.Line(string(said))}
+	status := &StatusError{Code: response.StatusCode, Message: failure.Line(string(text))}
 	switch {
 	case status.Code >= http.StatusInternalServerError,
 		status.Code == http.StatusTooManyRequests, status.Code == http.StatusRequestTimeout:

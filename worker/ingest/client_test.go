@@ -50,8 +50,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestServerThatIsAway checks that a call is retried while the manager restarts, and that the body is sent again from its start.
-func TestServerThatIsAway(t *testing.T) {
+// TestUnavailableServer checks that a call is retried while the manager restarts, and that the body is sent again from its start.
+func TestUnavailableServer(t *testing.T) {
 	server := fixture.NewIngest(t)
 	answers := []int{http.StatusInternalServerError, http.StatusBadGateway, http.StatusTooManyRequests, http.StatusServiceUnavailable}
 	server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
@@ -96,7 +96,7 @@ func TestRefusalOfALargeBody(t *testing.T) {
 		return io.NopCloser(io.TeeReader(io.LimitReader(zeros{}, size), counter{&read})), nil
 	}}
 	err := client(t, server, clock.NewFake(time.Now())).PutParts(t.Context(), workerapi.PathCatalogResult, workerapi.ContentTypeCatalog, body)
-	if !ingest.Answered(err, http.StatusConflict) {
+	if !ingest.HasStatus(err, http.StatusConflict) {
 		t.Errorf("got %v, want the server's answer", err)
 	}
 	if read.Load() != size {
@@ -123,7 +123,7 @@ func TestDeadline(t *testing.T) {
 	fake := clock.NewFake(time.Now())
 	start := fake.Now()
 	err := client(t, server, fake).Post(t.Context(), workerapi.PathDatabase, workerapi.DatabaseStatus{}, nil)
-	if !errors.Is(err, ingest.ErrUnreachable) || ingest.Refused(err) {
+	if !errors.Is(err, ingest.ErrUnreachable) || ingest.IsRefused(err) {
 		t.Errorf("got %v, want that the API could not be reached", err)
 	}
 	if waited := fake.Now().Sub(start); waited < ingest.DefaultDeadline || waited > ingest.DefaultDeadline+time.Minute || calls > 60 {
@@ -141,7 +141,7 @@ func TestNoRoomUntilTheDeadline(t *testing.T) {
 	fake := clock.NewFake(time.Now())
 	start := fake.Now()
 	err := client(t, server, fake).PutBytes(t.Context(), workerapi.PathCatalogResult, []byte("x"))
-	if err == nil || errors.Is(err, ingest.ErrUnreachable) || ingest.Refused(err) {
+	if err == nil || errors.Is(err, ingest.ErrUnreachable) || ingest.IsRefused(err) {
 		t.Fatalf("got %v, want an error about room alone", err)
 	}
 	got := failure.Describe(err, workerapi.ReasonCatalogFailed)
@@ -173,7 +173,7 @@ func TestNoRoomAndThenNoConnection(t *testing.T) {
 	}
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestUnreachableServer(t *testing.T) {
 	server := fixture.NewIngest(t)
 	server.URL = "https://127.0.0.1:1"
 	err := client(t, server, clock.NewFake(time.Now())).Post(t.Context(), workerapi.PathDatabase, nil, nil)
@@ -192,11 +192,11 @@ func TestRefusalsAreFinal(t *testing.T) {
 			return true
 		}
 		err := client(t, server, clock.NewFake(time.Now())).PutBytes(t.Context(), "/v1/x", []byte("x"))
-		if calls != 1 || !ingest.Refused(err) || !strings.Contains(err.Error(), "because of this") {
+		if calls != 1 || !ingest.IsRefused(err) || !strings.Contains(err.Error(), "because of this") {
 			t.Errorf("%d: %d calls and %v, want one call and the server's words", code, calls, err)
 		}
-		if gone := code == 404 || code == 409 || code == 410; ingest.Gone(err) != gone {
-			t.Errorf("%d: gone is %v, want %v", code, ingest.Gone(err), gone)
+		if gone := code == 404 || code == 409 || code == 410; ingest.IsGone(err) != gone {
+			t.Errorf("%d: gone is %v, want %v", code, ingest.IsGone(err), gone)
 		}
 	}
 }
@@ -249,7 +249,7 @@ func TestTokenGoesToTheServerOnly(t *testing.T) {
 // TestGet checks that a broken transfer is repeated, unlike an error of the reader.
 func TestGet(t *testing.T) {
 	server := fixture.NewIngest(t)
-	server.Lend("one", []byte("content"))
+	server.AddLease("one", []byte("content"))
 	calls := 0
 	server.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
 		if calls++; calls > 1 {

@@ -23,10 +23,10 @@ const refusedDeadline = 75 * time.Second
 // connectTimeout bounds one connection, including the resolution of the name.
 const connectTimeout = 10 * time.Second
 
-// Reach checks before the work starts whether its result can be delivered. Otherwise, a network that drops packets would be
+// CheckReachable checks before the work starts whether its result can be delivered. Otherwise, a network that drops packets would be
 // noticed only at the end. Reach retries while a server refuses connections, since it may be restarting. Reach ignores other errors,
 // which do not predict later attempts, and returns nil.
-func (c *Client) Reach(ctx context.Context) error {
+func (c *Client) CheckReachable(ctx context.Context) error {
 	start := c.config.Clock.Now()
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		connection, err := c.config.Dial(ctx, "tcp", c.address())
@@ -36,7 +36,7 @@ func (c *Client) Reach(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}
-		deadline, advice := c.adviceFor(err)
+		deadline, advice := c.retryPolicy(err)
 		switch {
 		case deadline == 0:
 			return nil
@@ -49,31 +49,31 @@ func (c *Client) Reach(ctx context.Context) error {
 	}
 }
 
-// adviceFor returns how long to retry after an error of connecting, and the advice for users after that time. The deadline is 0
+// retryPolicy returns how long to retry after an error of connecting, and the advice for users after that time. The deadline is 0
 // if the error does not predict later attempts.
-func (c *Client) adviceFor(err error) (deadline time.Duration, advice string) {
+func (c *Client) retryPolicy(err error) (deadline time.Duration, advice string) {
 	destination := "the operator's namespace, TCP port " + c.port()
 	switch {
-	case Swallowed(err):
-		return reachDeadline, Advice(err, destination)
+	case IsUnanswered(err):
+		return reachDeadline, EgressAdvice(err, destination)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return refusedDeadline, "connections are refused: either the operator is not running, or a NetworkPolicy rejects what pods of this namespace send: it must allow " + destination
 	}
 	return 0, ""
 }
 
-// Swallowed reports whether nothing answered, neither the host nor its name server, as with a network policy that denies
+// IsUnanswered reports whether nothing answered, neither the host nor its name server, as with a network policy that denies
 // egress. Some networks report a denial by an error of their own.
-func Swallowed(err error) bool {
+func IsUnanswered(err error) bool {
 	var network net.Error
 	var name *net.DNSError
 	return errors.As(err, &name) || errors.As(err, &network) && network.Timeout() ||
 		errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES)
 }
 
-// Advice returns advice about an error for which Swallowed is true: the name does not exist, or a network policy would have to
+// EgressAdvice returns advice about an error for which Swallowed is true: the name does not exist, or a network policy would have to
 // allow DNS or the destination.
-func Advice(err error, destination string) string {
+func EgressAdvice(err error, destination string) string {
 	var name *net.DNSError
 	switch {
 	case errors.As(err, &name) && name.IsNotFound:

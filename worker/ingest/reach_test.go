@@ -49,7 +49,7 @@ func TestDefaultDenyEgress(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = c1.Reach(t.Context())
+			err = c1.CheckReachable(t.Context())
 			if c.want == "" {
 				if err != nil {
 					t.Errorf("got %v, want that the work goes on", err)
@@ -67,14 +67,14 @@ func TestDefaultDenyEgress(t *testing.T) {
 	}
 }
 
-// TestReachAfterAMoment checks that it is no failure if a policy comes into force a moment after the pod, or the manager restarts.
-func TestReachAfterAMoment(t *testing.T) {
+// TestReachRetries checks that it is no failure if a policy comes into force a moment after the pod, or the manager restarts.
+func TestReachRetries(t *testing.T) {
 	for what, away := range map[string]error{"a policy": os.ErrDeadlineExceeded, "a restart": syscall.ECONNREFUSED} {
-		t.Run(what, func(t *testing.T) { reachAfterAMoment(t, away) })
+		t.Run(what, func(t *testing.T) { reachAfterRetries(t, away) })
 	}
 }
 
-func reachAfterAMoment(t *testing.T, away error) {
+func reachAfterRetries(t *testing.T, away error) {
 	server := fixture.NewIngest(t)
 	tries := 0
 	c, err := ingest.New(ingest.Config{
@@ -89,7 +89,7 @@ func reachAfterAMoment(t *testing.T, away error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Reach(t.Context()); err != nil || tries != 3 {
+	if err := c.CheckReachable(t.Context()); err != nil || tries != 3 {
 		t.Errorf("got %v after %d tries, want a connection after 3", err, tries)
 	}
 }

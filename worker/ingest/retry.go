@@ -38,7 +38,7 @@ func (c *Client) call(ctx context.Context, call call) error {
 	var noRoom error
 	for {
 		err := c.attempt(ctx, call)
-		if Answered(err, http.StatusInsufficientStorage) {
+		if HasStatus(err, http.StatusInsufficientStorage) {
 			noRoom = err
 		}
 		var again *temporary
@@ -52,7 +52,7 @@ func (c *Client) call(ctx context.Context, call call) error {
 		}
 		// Checked after the attempt, so that a call is tried at least once.
 		if elapsed := c.config.Clock.Now().Sub(start); elapsed >= c.config.Deadline {
-			return givenUp(fmt.Errorf("for %s: %s %s: %w", elapsed.Round(time.Second), call.method, call.path, err), noRoom)
+			return deadlineError(fmt.Errorf("for %s: %s %s: %w", elapsed.Round(time.Second), call.method, call.path, err), noRoom)
 		}
 		// The server may ask for a longer wait, of up to a minute.
 		pause := max(c.config.Clock.Jitter(wait), min(again.after, time.Minute))
@@ -65,12 +65,12 @@ func (c *Client) call(ctx context.Context, call call) error {
 	}
 }
 
-// givenUp returns the error of a call whose deadline has passed. noRoom is the latest answer of the call that says that the server has
+// deadlineError returns the error of a call whose deadline has passed. noRoom is the latest answer of the call that says that the server has
 // no room for the upload; nil if there was none. The reason is SpoolBudgetExceeded then, even if the last attempt lost its connection,
 // since the server was reachable.
-func givenUp(err, noRoom error) error {
+func deadlineError(err, noRoom error) error {
 	switch {
-	case Answered(err, http.StatusInsufficientStorage):
+	case HasStatus(err, http.StatusInsufficientStorage):
 		return failure.New(workerapi.ReasonSpoolBudget, fmt.Errorf("the operator had no room for the upload %w", err))
 	case noRoom != nil:
 		return failure.New(workerapi.ReasonSpoolBudget, fmt.Errorf("the operator had no room for the upload: %w; the last attempt failed %w", noRoom, err))

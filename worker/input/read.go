@@ -35,11 +35,11 @@ func (f *File) Packages(config grypepkg.ProviderConfig) ([]grypepkg.Package, gry
 		return nil, grypepkg.Context{}, err
 	}
 	defer content.Close()
-	var in contents
+	var in documentParts
 	if err := in.decode(content); err != nil {
 		return nil, grypepkg.Context{}, err
 	}
-	kept, about, err := in.unowned(config)
+	kept, about, err := in.applyOwnership(config)
 	if err != nil {
 		return nil, grypepkg.Context{}, err
 	}
@@ -53,8 +53,8 @@ func (f *File) Packages(config grypepkg.ProviderConfig) ([]grypepkg.Package, gry
 	return grypepkg.FromPtrs(packages), about, nil
 }
 
-// contents are the parts of a document that are read.
-type contents struct {
+// documentParts are the parts of a document that are read.
+type documentParts struct {
 	packages []pkg.Package
 	// overlaps are the relationships of packages whose files belong to another package. owned are the children in them.
 	overlaps []overlap
@@ -71,7 +71,7 @@ type overlap struct {
 }
 
 // decode reads a document piece by piece, so that the whole document is never in memory.
-func (c *contents) decode(from io.Reader) error {
+func (c *documentParts) decode(from io.Reader) error {
 	c.owned = map[string]bool{}
 	decoder := json.NewDecoder(from)
 	if err := expect(decoder, '{'); err != nil {
@@ -155,7 +155,7 @@ func each[T any](decoder *json.Decoder, add func(T) error) error {
 }
 
 // addOverlap keeps a relationship that decides whether a package is matched, and ignores others. More than maxOverlaps are an error.
-func (c *contents) addOverlap(o overlap) error {
+func (c *documentParts) addOverlap(o overlap) error {
 	if o.Type != string(artifact.OwnershipByFileOverlapRelationship) {
 		return nil
 	}
@@ -182,7 +182,7 @@ type packageJSON struct {
 }
 
 // addPackage adds a package. More than MaxPackages are an error.
-func (c *contents) addPackage(p packageJSON) error {
+func (c *documentParts) addPackage(p packageJSON) error {
 	if len(c.packages) == workerapi.MaxPackages {
 		return fmt.Errorf("the image has more than %d packages", workerapi.MaxPackages)
 	}
@@ -267,7 +267,7 @@ func architecture(given, purl string) string {
 
 // sort puts the packages into the order in which Grype matches them. Most inputs have that order already. A package without an ID
 // or with the ID of another one is an error.
-func (c *contents) sort() error {
+func (c *documentParts) sort() error {
 	if !sort.SliceIsSorted(c.packages, func(i, j int) bool { return pkg.Less(c.packages[i], c.packages[j]) }) {
 		pkg.Sort(c.packages)
 	}
@@ -288,7 +288,7 @@ type identifier string
 func (i identifier) ID() artifact.ID { return artifact.ID(i) }
 
 // relationships returns the overlaps in Grype's type.
-func (c *contents) relationships() []artifact.Relationship {
+func (c *documentParts) relationships() []artifact.Relationship {
 	all := make([]artifact.Relationship, 0, len(c.overlaps))
 	for _, o := range c.overlaps {
 		all = append(all, artifact.Relationship{
@@ -298,9 +298,9 @@ func (c *contents) relationships() []artifact.Relationship {
 	return all
 }
 
-// unowned returns the packages in overlaps that Grype keeps, and the distribution as Grype determines it. Grype does not export its
+// applyOwnership returns the packages in overlaps that Grype keeps, and the distribution as Grype determines it. Grype does not export its
 // rule, so unowned applies Grype to a document with only these packages. Real images have few of them.
-func (c *contents) unowned(config grypepkg.ProviderConfig) (kept map[grypepkg.ID]bool, about grypepkg.Context, err error) {
+func (c *documentParts) applyOwnership(config grypepkg.ProviderConfig) (kept map[grypepkg.ID]bool, about grypepkg.Context, err error) {
 	involved := make(map[string]bool, 2*len(c.owned))
 	for _, o := range c.overlaps {
 		involved[o.Parent], involved[o.Child] = true, true

@@ -39,37 +39,37 @@ type outcome struct {
 	abandoned bool
 }
 
-// begin starts the work on a lease, beside others. The outcome is sent to w.ended.
-func (w *Worker) begin(ctx context.Context, db *database.DB, lease workerapi.Lease) {
+// startLease starts the work on a lease, beside others. The outcome is sent to w.ended.
+func (w *Worker) startLease(ctx context.Context, db *database.DB, lease workerapi.Lease) {
 	w.running++
-	go func() { w.ended <- w.workOn(ctx, db, lease) }()
+	go func() { w.ended <- w.processLease(ctx, db, lease) }()
 }
 
-// await waits for the outcome of one lease.
-func (w *Worker) await() { w.note(<-w.ended) }
+// awaitOutcome waits for the outcome of one lease.
+func (w *Worker) awaitOutcome() { w.recordOutcome(<-w.ended) }
 
 // drain waits for the outcomes of all leases in progress.
 func (w *Worker) drain() {
 	for w.running > 0 {
-		w.await()
+		w.awaitOutcome()
 	}
 }
 
-// collect records the outcomes that have arrived, without waiting.
-func (w *Worker) collect() {
+// collectOutcomes records the outcomes that have arrived, without waiting.
+func (w *Worker) collectOutcomes() {
 	for {
 		select {
 		case o := <-w.ended:
-			w.note(o)
+			w.recordOutcome(o)
 		default:
 			return
 		}
 	}
 }
 
-func (w *Worker) note(o outcome) {
+func (w *Worker) recordOutcome(o outcome) {
 	w.running--
-	w.busy = w.config.Clock.Now()
+	w.lastBusy = w.config.Clock.Now()
 	w.recheck = w.recheck || o.unreadable
 	w.stuck = w.stuck || o.abandoned
 }
@@ -84,8 +84,8 @@ func (w *Worker) withGrace(ctx context.Context) (context.Context, func()) {
 	return running, func() { stop(); cancel() }
 }
 
-// workOn ends one lease with a report or a failure.
-func (w *Worker) workOn(ctx context.Context, db *database.DB, lease workerapi.Lease) (o outcome) {
+// processLease ends one lease with a report or a failure.
+func (w *Worker) processLease(ctx context.Context, db *database.DB, lease workerapi.Lease) (o outcome) {
 	log := w.config.Log.With("image", lease.Image, "lease", lease.ID)
 	// Each step needs the one before, so the first error is the one that is reported.
 	start := w.config.Clock.Now()
@@ -99,7 +99,7 @@ func (w *Worker) workOn(ctx context.Context, db *database.DB, lease workerapi.Le
 		err = w.server.PutBytes(ctx, leasePath(workerapi.PathLeaseReport, lease), encoded)
 	}
 	// The server may accept less than the limits of this worker. Sending the report again would not make it smaller.
-	if ingest.Answered(err, http.StatusRequestEntityTooLarge) {
+	if ingest.HasStatus(err, http.StatusRequestEntityTooLarge) {
 		err = tooLarge(report, err)
 	}
 	if err == nil {
@@ -108,18 +108,18 @@ func (w *Worker) workOn(ctx context.Context, db *database.DB, lease workerapi.Le
 		return o
 	}
 	// In all three cases, no failure can be reported: the worker stops, the lease belongs to another worker, or will do so soon.
-	if ctx.Err() != nil || ingest.Gone(err) || errors.Is(err, ingest.ErrUnreachable) {
+	if ctx.Err() != nil || ingest.IsGone(err) || errors.Is(err, ingest.ErrUnreachable) {
 		log.Warn("the lease is given up", "error", failure.Line(err.Error()))
 		return o
 	}
-	o.unreadable = w.fail(ctx, log, lease, err)
+	o.unreadable = w.reportFailure(ctx, log, lease, err)
 	return o
 }
 
-// fail ends the lease with a failure. It reports whether the database failed.
-func (w *Worker) fail(ctx context.Context, log *slog.Logger, lease workerapi.Lease, err error) (unreadable bool) {
+// reportFailure ends the lease with a failure. It reports whether the database failed.
+func (w *Worker) reportFailure(ctx context.Context, log *slog.Logger, lease workerapi.Lease, err error) (unreadable bool) {
 	fallback := workerapi.ReasonMatchFailed
-	if ingest.Refused(err) {
+	if ingest.IsRefused(err) {
 		fallback = workerapi.ReasonUploadRefused
 	}
 	described := failure.Describe(err, fallback)
@@ -140,12 +140,12 @@ func (w *Worker) match(ctx context.Context, db *database.DB, lease workerapi.Lea
 	if err != nil {
 		return nil, false, fmt.Errorf("fetching the SBOM: %w", err)
 	}
-	return w.matchInTime(ctx, db, file)
+	return w.matchWithDeadline(ctx, db, file)
 }
 
-// matchInTime matches an SBOM and removes its file. It abandons a match that has not ended abandonAfter after its deadline, since Go
+// matchWithDeadline matches an SBOM and removes its file. It abandons a match that has not ended abandonAfter after its deadline, since Go
 // cannot stop it.
-func (w *Worker) matchInTime(ctx context.Context, db *database.DB, file *input.File) (_ *workerapi.Report, abandoned bool, err error) {
+func (w *Worker) matchWithDeadline(ctx context.Context, db *database.DB, file *input.File) (_ *workerapi.Report, abandoned bool, err error) {
 	inTime, cancel := w.config.Clock.WithTimeout(ctx, w.config.Deadline)
 	defer cancel()
 	late, cancel := w.config.Clock.WithTimeout(ctx, w.config.Deadline+abandonAfter)

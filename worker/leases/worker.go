@@ -45,20 +45,20 @@ type Config struct {
 
 // Intervals of requests for the listing of databases and for work.
 const (
-	// listingEvery is how often the listing is read without a request by the server.
-	listingEvery = 15 * time.Minute
-	// listingAtMost is the minimum time between two readings of the listing while the server wants a newer database: the listing may
+	// listingInterval is how often the listing is read without a request by the server.
+	listingInterval = 15 * time.Minute
+	// minListingInterval is the minimum time between two readings of the listing while the server wants a newer database: the listing may
 	// lag behind the server.
-	listingAtMost = 10 * time.Second
+	minListingInterval = 10 * time.Second
 	// longPoll is how long the server may wait for work before it answers.
 	longPoll = 30 * time.Second
 )
 
-// A worker that installs a database reports every aliveEvery that it is alive, for at most installTime. The server ends workers that
+// A worker that installs a database reports every aliveInterval that it is alive, for at most maxInstallTime. The server ends workers that
 // send no requests.
 const (
-	aliveEvery  = time.Minute
-	installTime = time.Hour
+	aliveInterval  = time.Minute
+	maxInstallTime = time.Hour
 )
 
 // Worker processes leases.
@@ -71,10 +71,10 @@ type Worker struct {
 
 	// wanted is the build time of the newest database that the server knows of.
 	wanted time.Time
-	// listed is when the listing was last read.
-	listed time.Time
-	// busy is when the worker last had work.
-	busy time.Time
+	// listingReadAt is when the listing was last read.
+	listingReadAt time.Time
+	// lastBusy is when the worker last had work.
+	lastBusy time.Time
 	// recheck means that a query has failed since the database was last checked.
 	recheck bool
 	// running counts the leases in progress. Their outcomes arrive at ended.
@@ -96,7 +96,7 @@ func New(config Config, server Server, databases Databases) *Worker {
 // Run processes leases until there has been no work for the idle timeout, the context ends, or a match is abandoned. None of these is
 // an error. Run returns an error if the server is unavailable or refuses a request, or if there is no database for the idle timeout.
 func (w *Worker) Run(ctx context.Context) error {
-	w.busy = w.config.Clock.Now()
+	w.lastBusy = w.config.Clock.Now()
 	matching, cancel := w.withGrace(ctx)
 	defer cancel()
 	for {
@@ -130,25 +130,25 @@ var (
 // round refreshes the database if necessary, and leases as many images as it can match at once. It leases no images in advance, so
 // that the server sees how much of the worker each namespace uses. Matches that take long do not delay the next images.
 func (w *Worker) round(ctx, matching context.Context) error {
-	w.collect()
+	w.collectOutcomes()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if w.mustFreshen() {
+	if w.isRefreshDue() {
 		w.drain() // the database may change only while no match is running
 	}
 	if w.stuck {
 		return errStuck
 	}
-	if err := w.freshen(ctx); err != nil {
+	if err := w.refreshDatabase(ctx); err != nil {
 		return err
 	}
 	db := w.databases.DB()
 	if db == nil {
-		return w.pause(ctx)
+		return w.awaitDatabase(ctx)
 	}
 	if w.running == w.config.Parallel {
-		w.await()
+		w.awaitOutcome()
 		return nil
 	}
 	leases, err := w.lease(ctx, db, w.config.Parallel-w.running)
@@ -156,53 +156,53 @@ func (w *Worker) round(ctx, matching context.Context) error {
 		return err
 	}
 	for _, lease := range leases {
-		w.begin(matching, db, lease)
+		w.startLease(matching, db, lease)
 	}
 	if w.running == 0 {
 		// The server had no work while it waited, or wants a newer database first.
-		return w.idle()
+		return w.checkIdle()
 	}
 	return nil
 }
 
-// idle returns errIdle if there has been no work for the idle timeout.
-func (w *Worker) idle() error {
-	if w.config.Clock.Now().Sub(w.busy) >= w.config.IdleTimeout {
+// checkIdle returns errIdle if there has been no work for the idle timeout.
+func (w *Worker) checkIdle() error {
+	if w.config.Clock.Now().Sub(w.lastBusy) >= w.config.IdleTimeout {
 		return errIdle
 	}
 	return nil
 }
 
-// pause waits before the next attempt to get a database. It returns an error if there was none for the idle timeout.
-func (w *Worker) pause(ctx context.Context) error {
-	if errors.Is(w.idle(), errIdle) {
+// awaitDatabase waits before the next attempt to get a database. It returns an error if there was none for the idle timeout.
+func (w *Worker) awaitDatabase(ctx context.Context) error {
+	if errors.Is(w.checkIdle(), errIdle) {
 		return failure.New(workerapi.ReasonDatabaseUnreadable,
 			fmt.Errorf("no vulnerability database could be installed for %s", w.config.IdleTimeout))
 	}
-	return w.config.Clock.Sleep(ctx, w.config.Clock.Jitter(listingAtMost))
+	return w.config.Clock.Sleep(ctx, w.config.Clock.Jitter(minListingInterval))
 }
 
-// mustFreshen reports whether freshen has anything to do.
-func (w *Worker) mustFreshen() bool {
-	since := w.config.Clock.Now().Sub(w.listed)
+// isRefreshDue reports whether freshen has anything to do.
+func (w *Worker) isRefreshDue() bool {
+	since := w.config.Clock.Now().Sub(w.listingReadAt)
 	db := w.databases.DB()
 	outdated := db == nil || db.Built.Before(w.wanted)
-	return w.recheck || w.listed.IsZero() || since >= listingEvery || outdated && since >= listingAtMost
+	return w.recheck || w.listingReadAt.IsZero() || since >= listingInterval || outdated && since >= minListingInterval
 }
 
-// freshen checks the database after a failed query, and installs a newer one if that is due or the server wants it. It reports the
+// refreshDatabase checks the database after a failed query, and installs a newer one if that is due or the server wants it. It reports the
 // result to the server. No match may be running.
-func (w *Worker) freshen(ctx context.Context) error {
-	if !w.mustFreshen() {
+func (w *Worker) refreshDatabase(ctx context.Context) error {
+	if !w.isRefreshDue() {
 		return nil
 	}
 	// After a failed query, the whole file is read once, since the disk may have lost a part of it.
 	damaged := w.recheck && w.databases.Recheck(ctx)
-	if w.recheck = false; !damaged && !w.mustFreshen() {
+	if w.recheck = false; !damaged && !w.isRefreshDue() {
 		return nil
 	}
 	status := w.refresh(ctx)
-	w.listed = w.config.Clock.Now()
+	w.listingReadAt = w.config.Clock.Now()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -219,10 +219,10 @@ func (w *Worker) freshen(ctx context.Context) error {
 // refresh installs a newer database, which may take minutes, and reports meanwhile that the worker is alive. No lease can expire,
 // since the worker has none.
 func (w *Worker) refresh(ctx context.Context) workerapi.DatabaseStatus {
-	installing, done := w.config.Clock.WithTimeout(ctx, installTime)
+	installing, done := w.config.Clock.WithTimeout(ctx, maxInstallTime)
 	var group sync.WaitGroup
 	group.Go(func() {
-		w.config.Clock.Every(installing, aliveEvery, func() {
+		w.config.Clock.Every(installing, aliveInterval, func() {
 			if err := w.server.Post(installing, workerapi.PathAlive, struct{}{}, nil); err != nil && installing.Err() == nil {
 				w.config.Log.Warn("the worker could not report that it is alive", "error", failure.Line(err.Error()))
 			}

@@ -115,7 +115,7 @@ func TestWorksUntilThereIsNothingLeft(t *testing.T) {
 	b := newBench(t)
 	const images = 9
 	for i := range images {
-		b.server.Lend(fmt.Sprintf("lease/%d", i), debian(t, "curl", "7.88.1-10"))
+		b.server.AddLease(fmt.Sprintf("lease/%d", i), debian(t, "curl", "7.88.1-10"))
 	}
 	start := b.clock.Now()
 	if err := b.run(t.Context(), t); err != nil {
@@ -144,11 +144,11 @@ func TestWorksUntilThereIsNothingLeft(t *testing.T) {
 
 func TestOneBadImageDoesNotStopTheOthers(t *testing.T) {
 	b := newBench(t)
-	b.server.Lend("not-compressed", []byte("{}"))
-	b.server.Lend("not-an-sbom", fixture.Compress([]byte(`{"hello": "world"}`)))
-	b.server.Lend("truncated", debian(t, "curl", "7.88.1-10")[:50])
-	b.server.Lend("bad-metadata", fixture.Compress([]byte(`{"schema":{"version":"16.0.0","url":"https://raw.githubusercontent.com/anchore/syft/main/schema/json/schema-16.0.0.json"},"artifacts":[{"id":"a","metadataType":"dpkg-db-entry","metadata":7}]}`)))
-	b.server.Lend("good", debian(t, "curl", "7.88.1-10"))
+	b.server.AddLease("not-compressed", []byte("{}"))
+	b.server.AddLease("not-an-sbom", fixture.Compress([]byte(`{"hello": "world"}`)))
+	b.server.AddLease("truncated", debian(t, "curl", "7.88.1-10")[:50])
+	b.server.AddLease("bad-metadata", fixture.Compress([]byte(`{"schema":{"version":"16.0.0","url":"https://raw.githubusercontent.com/anchore/syft/main/schema/json/schema-16.0.0.json"},"artifacts":[{"id":"a","metadataType":"dpkg-db-entry","metadata":7}]}`)))
+	b.server.AddLease("good", debian(t, "curl", "7.88.1-10"))
 	if err := b.run(t.Context(), t); err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestOneBadImageDoesNotStopTheOthers(t *testing.T) {
 // TestDatabaseFailure checks that a database that cannot be read leads to a failure, never to a report without findings.
 func TestDatabaseFailure(t *testing.T) {
 	b := newBench(t)
-	b.server.Lend("one", debian(t, "curl", "7.88.1-10"))
+	b.server.AddLease("one", debian(t, "curl", "7.88.1-10"))
 	b.server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodGet {
 			// The database is closed after the worker has leased the image.
@@ -189,7 +189,7 @@ func TestDatabaseFailure(t *testing.T) {
 // with it.
 func TestServerWantsANewerDatabase(t *testing.T) {
 	b := newBench(t)
-	b.server.Lend("one", debian(t, "openssl", "3.0.9-1"))
+	b.server.AddLease("one", debian(t, "openssl", "3.0.9-1"))
 	next := fixture.Database(t, later, fixture.NextAdvisoriesDir())
 	calls := 0
 	b.server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
@@ -210,11 +210,11 @@ func TestServerWantsANewerDatabase(t *testing.T) {
 	}
 }
 
-// TestNewerDatabaseIsNotToBeHad checks that the listing is read repeatedly, but not too often, while it lags behind the server.
-func TestNewerDatabaseIsNotToBeHad(t *testing.T) {
+// TestNewerDatabaseIsUnavailable checks that the listing is read repeatedly, but not too often, while it lags behind the server.
+func TestNewerDatabaseIsUnavailable(t *testing.T) {
 	b := newBench(t)
 	b.server.Wanted = later
-	b.server.Lend("one", debian(t, "openssl", "3.0.9-1"))
+	b.server.AddLease("one", debian(t, "openssl", "3.0.9-1"))
 	start := b.clock.Now()
 	if err := b.run(t.Context(), t); err != nil {
 		t.Fatal(err)
@@ -233,7 +233,7 @@ func TestNoDatabaseAtAll(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(b.publisher.Dir(), "v6", "latest.json"), []byte("nonsense"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b.server.Lend("one", debian(t, "openssl", "3.0.9-1"))
+	b.server.AddLease("one", debian(t, "openssl", "3.0.9-1"))
 	err := b.run(t.Context(), t)
 	var known *failure.Error
 	if !errors.As(err, &known) || known.Reason != workerapi.ReasonDatabaseUnreadable {
@@ -247,7 +247,7 @@ func TestNoDatabaseAtAll(t *testing.T) {
 // TestServerRestarts checks that no report is lost if the server is unavailable for each request at first.
 func TestServerRestarts(t *testing.T) {
 	b := newBench(t)
-	b.server.Lend("one", debian(t, "curl", "7.88.1-10"))
+	b.server.AddLease("one", debian(t, "curl", "7.88.1-10"))
 	away := map[string]int{}
 	b.server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 		if away[r.Method+r.URL.Path]++; away[r.Method+r.URL.Path] > 2 {
@@ -279,8 +279,8 @@ func TestServerStaysAway(t *testing.T) {
 // TestLeaseIsTakenBack checks that no failure is reported for a lease that the server took back, and that other leases continue.
 func TestLeaseIsTakenBack(t *testing.T) {
 	b := newBench(t)
-	b.server.Lend("one", debian(t, "curl", "7.88.1-10"))
-	b.server.Lend("two", debian(t, "curl", "7.88.1-10"))
+	b.server.AddLease("one", debian(t, "curl", "7.88.1-10"))
+	b.server.AddLease("two", debian(t, "curl", "7.88.1-10"))
 	b.server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/one/") {
 			_, _ = io.Copy(io.Discard, r.Body)
@@ -314,7 +314,7 @@ func TestReportIsRefused(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			b := newBench(t)
-			b.server.Lend("one", debian(t, "curl", "7.88.1-10"))
+			b.server.AddLease("one", debian(t, "curl", "7.88.1-10"))
 			var attempts int
 			b.server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 				if r.Method == http.MethodPut {
@@ -347,8 +347,8 @@ func TestReportIsTooLarge(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			b := newBench(t)
 			limit(b)
-			b.server.Lend("large", debian(t, "curl", "7.88.1-10"))
-			b.server.Lend("small", debian(t, "nothing-known", "1"))
+			b.server.AddLease("large", debian(t, "curl", "7.88.1-10"))
+			b.server.AddLease("small", debian(t, "nothing-known", "1"))
 			var sent []string
 			b.server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
 				if r.Method == http.MethodPut {
@@ -370,12 +370,12 @@ func TestReportIsTooLarge(t *testing.T) {
 	}
 }
 
-// TestToldToStop checks that a worker that is told to stop begins no new match and returns no error.
-func TestToldToStop(t *testing.T) {
+// TestStop checks that a worker that is told to stop begins no new match and returns no error.
+func TestStop(t *testing.T) {
 	b := newBench(t)
 	b.config.Parallel = 1
 	for i := range 4 {
-		b.server.Lend(fmt.Sprint(i), debian(t, "curl", "7.88.1-10"))
+		b.server.AddLease(fmt.Sprint(i), debian(t, "curl", "7.88.1-10"))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -393,8 +393,8 @@ func TestToldToStop(t *testing.T) {
 	}
 }
 
-// hangs makes the match of a lease block: it replaces the SBOM's file by a pipe that nothing writes to. The channel receives its path.
-func (b *bench) hangs(lease string, sbom []byte) <-chan string {
+// hangMatch makes the match of a lease block: it replaces the SBOM's file by a pipe that nothing writes to. The channel receives its path.
+func (b *bench) hangMatch(lease string, sbom []byte) <-chan string {
 	pipe := make(chan string, 1)
 	b.server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/"+lease+"/") {
@@ -420,8 +420,8 @@ func (b *bench) hangs(lease string, sbom []byte) <-chan string {
 	return pipe
 }
 
-// fires ends the timeouts of at most d as soon as there is one.
-func (b *bench) fires(ctx context.Context, d time.Duration) {
+// fireTimeouts ends the timeouts of at most d as soon as there is one.
+func (b *bench) fireTimeouts(ctx context.Context, d time.Duration) {
 	for b.clock.Fire(d) == 0 && ctx.Err() == nil {
 		runtime.Gosched()
 	}
@@ -433,15 +433,15 @@ func TestHungMatchDoesNotStopTheOthers(t *testing.T) {
 	b := newBench(t)
 	const others = 9
 	hung := debian(t, "curl", "7.88.1-10")
-	b.server.Lend("hung", hung)
-	path := b.hangs("hung", hung)
+	b.server.AddLease("hung", hung)
+	path := b.hangMatch("hung", hung)
 	matched := make(chan struct{}, others)
-	b.server.Reported = func() { matched <- struct{}{} }
+	b.server.OnReport = func() { matched <- struct{}{} }
 	ended := make(chan error, 1)
 	go func() { ended <- b.run(t.Context(), t) }()
 	pipe := <-path
 	for i := range others {
-		b.server.Lend(fmt.Sprint(i), debian(t, "curl", "7.88.1-10"))
+		b.server.AddLease(fmt.Sprint(i), debian(t, "curl", "7.88.1-10"))
 	}
 	for n := range others {
 		select {
@@ -450,7 +450,7 @@ func TestHungMatchDoesNotStopTheOthers(t *testing.T) {
 			t.Fatalf("while one match hangs, %d of %d other images are matched, want all", n, others)
 		}
 	}
-	b.fires(t.Context(), b.config.Deadline+10*time.Second)
+	b.fireTimeouts(t.Context(), b.config.Deadline+10*time.Second)
 	select {
 	case err := <-ended:
 		if err != nil {
@@ -475,11 +475,11 @@ func TestHungMatchDoesNotStopTheOthers(t *testing.T) {
 func TestSlowMatchIsEnded(t *testing.T) {
 	b := newBench(t)
 	b.config.Parallel = 1
-	b.server.Lend("slow", debian(t, "curl", "7.88.1-10"))
-	b.server.Lend("quick", debian(t, "curl", "7.88.1-10"))
+	b.server.AddLease("slow", debian(t, "curl", "7.88.1-10"))
+	b.server.AddLease("quick", debian(t, "curl", "7.88.1-10"))
 	b.server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/slow/") {
-			go b.fires(t.Context(), b.config.Deadline)
+			go b.fireTimeouts(t.Context(), b.config.Deadline)
 		}
 		return false
 	}
@@ -499,10 +499,10 @@ func TestSlowMatchIsEnded(t *testing.T) {
 func TestLeasesNoMoreThanItMatches(t *testing.T) {
 	b := newBench(t)
 	for i := range 5 {
-		b.server.Lend(fmt.Sprint(i), debian(t, "curl", "7.88.1-10"))
+		b.server.AddLease(fmt.Sprint(i), debian(t, "curl", "7.88.1-10"))
 	}
 	leased, most := 0, 0
-	b.server.Leased = func(n int) { leased += n; most = max(most, leased-len(b.server.Reports)) }
+	b.server.OnLeases = func(n int) { leased += n; most = max(most, leased-len(b.server.Reports)) }
 	if err := b.run(t.Context(), t); err != nil {
 		t.Fatal(err)
 	}
@@ -516,14 +516,14 @@ func TestInstallingWorkerReportsThatItIsAlive(t *testing.T) {
 	b := newBench(t)
 	b.publisher.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
 		if strings.HasSuffix(r.URL.Path, ".json") {
-			b.fires(r.Context(), time.Minute)
+			b.fireTimeouts(r.Context(), time.Minute)
 		}
 		return false
 	}
 	if err := b.run(t.Context(), t); err != nil {
 		t.Fatal(err)
 	}
-	if b.server.Alive == 0 {
+	if b.server.AliveReports == 0 {
 		t.Error("while a database is being installed for more than a minute, the worker makes no request")
 	}
 }

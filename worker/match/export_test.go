@@ -9,11 +9,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// AsGrypeReads matches an SBOM after reading it with Grype's own reader.
-func AsGrypeReads(ctx context.Context, db *database.DB, path string) (*workerapi.Report, error) {
+// SBOMWithGrypeReader matches an SBOM after reading it with Grype's own reader.
+func SBOMWithGrypeReader(ctx context.Context, db *database.DB, path string) (*workerapi.Report, error) {
 	packages, about, _, err := pkg.Provide("sbom:"+path, providerConfig())
 	if err != nil {
 		return nil, err
 	}
-	return find(ctx, db, packages, about)
+	return matchPackages(ctx, db, packages, about)
 }

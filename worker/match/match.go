@@ -45,12 +45,12 @@ func match(ctx context.Context, db *database.DB, in *input.File) (*workerapi.Rep
 	if err != nil {
 		return nil, fmt.Errorf("reading the SBOM: %w", err)
 	}
-	return find(ctx, db, packages, about)
+	return matchPackages(ctx, db, packages, about)
 }
 
-// find matches packages and builds the report.
-func find(ctx context.Context, db *database.DB, packages []pkg.Package, about pkg.Context) (*workerapi.Report, error) {
-	lookups, done := db.Borrow()
+// matchPackages matches packages and builds the report.
+func matchPackages(ctx context.Context, db *database.DB, packages []pkg.Package, about pkg.Context) (*workerapi.Report, error) {
+	lookups, done := db.BorrowLookups()
 	defer done()
 	// A matcher keeps state of its run, so each SBOM gets a new one.
 	matcher := grype.VulnerabilityMatcher{
@@ -66,7 +66,7 @@ func find(ctx context.Context, db *database.DB, packages []pkg.Package, about pk
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	matches, err := present(packages, about, remaining.Sorted(), lookups)
+	matches, err := presentMatches(packages, about, remaining.Sorted(), lookups)
 	if err != nil {
 		return nil, err
 	}

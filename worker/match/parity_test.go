@@ -79,8 +79,8 @@ func images(t *testing.T) map[string]struct {
 		"distroless": {registrytest.Image(t, fixture.OSRelease("debian", "12"), registrytest.Files{
 			"var/lib/dpkg/status.d/openssl": "Package: libssl3\nSource: openssl\nVersion: 3.0.9-1\nArchitecture: amd64\nMaintainer: x\nDescription: x\n"}), 5},
 		// Builds for several platforms declare wrong architectures, and runtimes still run such images.
-		"mistaken architecture": {registrytest.Declaring(t, registrytest.Image(t, fixture.Debian()), v1.Platform{OS: "linux", Architecture: "s390x"}), 40},
-		"no architecture":       {registrytest.Declaring(t, registrytest.Image(t, fixture.Alpine()), v1.Platform{OS: "linux"}), 10},
+		"mistaken architecture": {registrytest.WithPlatform(t, registrytest.Image(t, fixture.Debian()), v1.Platform{OS: "linux", Architecture: "s390x"}), 40},
+		"no architecture":       {registrytest.WithPlatform(t, registrytest.Image(t, fixture.Alpine()), v1.Platform{OS: "linux"}), 10},
 		"two layers":            {registrytest.Image(t, fixture.Debian(), fixture.Dpkg(fixture.Deb{Name: "curl", Version: "7.88.1-10"})), 5},
 		"empty":                 {registrytest.Image(t, registrytest.Files{"hello": "world\n"}), 0},
 	}
@@ -172,7 +172,7 @@ func TestCompactInputGivesTheSameReport(t *testing.T) {
 	for name, c := range images(t) {
 		t.Run(name, func(t *testing.T) {
 			s := contents(t, c.image)
-			want, err := match.AsGrypeReads(t.Context(), db, write(t, full(s)))
+			want, err := match.SBOMWithGrypeReader(t.Context(), db, write(t, full(s)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -270,7 +270,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// printed runs the command and returns its output as fixture.Printed does.
+// printed runs the command and returns its output as fixture.ParseGrypeOutput does.
 func printed(t *testing.T, grype, cache, target string, more ...string) (matches []string, ignored int) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), grype, append(more, target, "-q", "-o", "json")...)
@@ -282,7 +282,7 @@ func printed(t *testing.T, grype, cache, target string, more ...string) (matches
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fixture.Printed(t, out)
+	return fixture.ParseGrypeOutput(t, out)
 }
 
 // TestRulesAcrossPackages checks that the rules about several packages are applied. Without them, the tests above would compare nothing.

@@ -11,19 +11,19 @@ import (
 	"github.com/anchore/grype/grype/vulnerability"
 )
 
-// presentAtOnce is the number of matches that Grype presents at once. For each match, Grype goes through all packages that it
+// presentChunkSize is the number of matches that Grype presents at once. For each match, Grype goes through all packages that it
 // receives, which would take hours for an image with many packages and matches. It therefore receives only those of a few matches.
-const presentAtOnce = 500
+const presentChunkSize = 500
 
-// present returns sorted matches in the form of Grype's own report, with risk, suggested fixes and aliases. They are sorted
+// presentMatches returns sorted matches in the form of Grype's own report, with risk, suggested fixes and aliases. They are sorted
 // by package, in the same order as in one report of all matches.
-func present(packages []pkg.Package, about pkg.Context, matches []grypematch.Match, provider vulnerability.Provider) ([]models.Match, error) {
+func presentMatches(packages []pkg.Package, about pkg.Context, matches []grypematch.Match, provider vulnerability.Provider) ([]models.Match, error) {
 	byID := make(map[pkg.ID]pkg.Package, len(packages))
 	for _, p := range packages {
 		byID[p.ID] = p
 	}
 	all := make([]models.Match, 0, len(matches))
-	for some := range slices.Chunk(matches, presentAtOnce) {
+	for some := range slices.Chunk(matches, presentChunkSize) {
 		var theirs []pkg.Package
 		presented := map[pkg.ID]bool{}
 		for _, m := range some {
@@ -43,7 +43,7 @@ func present(packages []pkg.Package, about pkg.Context, matches []grypematch.Mat
 		}
 		all = append(all, document.Matches...)
 	}
-	if len(matches) > presentAtOnce {
+	if len(matches) > presentChunkSize {
 		models.SortMatches(all, models.SortByPackage)
 	}
 	return all, nil

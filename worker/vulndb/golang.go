@@ -122,7 +122,7 @@ func (a *Advisories) moduleRecords() []record {
 			"published": r.Published,
 			"CVE":       cves, "Metadata": map[string]any{"CVE": cves}, "FixedIn": fixedIn,
 		}
-		if rating, ok := a.worst(cves); ok {
+		if rating, ok := a.worstRating(cves); ok {
 			advisory["Severity"] = rating.Severity
 			advisory["cvss_severities"] = []map[string]string{{"version": "3.1", "vector": rating.Vector}}
 		}
@@ -187,8 +187,8 @@ func (r osvRecord) stdlib() []map[string]any {
 	return all
 }
 
-// worst returns the rating with the highest score among the CVEs.
-func (a *Advisories) worst(cves []string) (best CVSS, found bool) {
+// worstRating returns the rating with the highest score among the CVEs.
+func (a *Advisories) worstRating(cves []string) (best CVSS, found bool) {
 	for _, cve := range cves {
 		if rating, ok := a.CVSS[cve]; ok && (!found || rating.Score > best.Score) {
 			best, found = rating, true

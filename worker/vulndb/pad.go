@@ -12,10 +12,10 @@ import (
 // above the measured one, so that the installed file is larger rather than smaller than requested.
 const withoutIndexes = 0.83
 
-// copied are the tables whose rows are copied, with the expressions of their columns in a copy. IDs are increased by a multiple of
+// copiedTables are the tables whose rows are copied, with the expressions of their columns in a copy. IDs are increased by a multiple of
 // the original number of rows, so that copies refer to copies. Names get the copy's number (n.k).
 // Operating systems and providers are not copied: copies refer to the original ones.
-var copied = []struct {
+var copiedTables = []struct {
 	table   string
 	columns []column
 }{
@@ -63,7 +63,7 @@ func pad(ctx context.Context, file string, bytes int64) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	db.SetMaxOpenConns(1) // temporary tables belong to a connection
-	for _, c := range copied {
+	for _, c := range copiedTables {
 		if _, err := db.ExecContext(ctx, fmt.Sprintf("CREATE TEMP TABLE %[1]s_before AS SELECT ifnull(max(rowid), 0) AS rows FROM %[1]s", c.table)); err != nil {
 			return err
 		}
@@ -75,19 +75,19 @@ func pad(ctx context.Context, file string, bytes int64) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := copies(ctx, db, 1, first); err != nil {
+	if err := addCopies(ctx, db, 1, first); err != nil {
 		return err
 	}
 	after, err := size(ctx, db)
 	if err != nil || after >= wanted {
 		return err
 	}
-	return copies(ctx, db, first+1, first+(wanted-after)*first/(after-before)+1)
+	return addCopies(ctx, db, first+1, first+(wanted-after)*first/(after-before)+1)
 }
 
-// copies adds the copies with the numbers from from to to.
-func copies(ctx context.Context, db *sql.DB, from, to int64) error {
-	for _, c := range copied {
+// addCopies adds the copies with the numbers from from to to.
+func addCopies(ctx context.Context, db *sql.DB, from, to int64) error {
+	for _, c := range copiedTables {
 		var names, expressions []string
 		for _, column := range c.columns {
 			names, expressions = append(names, column.name), append(expressions, column.expression)

@@ -41,11 +41,11 @@ func constraints(t *testing.T, p vulnerability.Provider, criteria ...vulnerabili
 	}
 	all := map[string]string{}
 	for _, v := range found {
-		said := strings.Join([]string{v.Metadata.Severity, string(v.Fix.State), v.Constraint.String()}, " ")
+		described := strings.Join([]string{v.Metadata.Severity, string(v.Fix.State), v.Constraint.String()}, " ")
 		if before := all[v.ID]; before != "" {
-			said = before + "; " + said
+			described = before + "; " + described
 		}
-		all[v.ID] = said
+		all[v.ID] = described
 	}
 	return all
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestLine(t *testing.T) {
+func TestSlots(t *testing.T) {
 	tests := map[string]struct {
 		version, commit string
 		parts           []string

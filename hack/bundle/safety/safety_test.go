@@ -17,7 +17,7 @@ const (
 )
 
 // OLM v1 can upgrade from the last release.
-func TestDefinitionsMayFollowThePublishedOnes(t *testing.T) {
+func TestUpgradeFromPublishedDefinitions(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(published, "*.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestEachRuleRefuses(t *testing.T) {
 }
 
 // Changed descriptions, new optional fields, new enum values and wider bounds are allowed.
-func TestWhatMayChange(t *testing.T) {
+func TestAllowedChanges(t *testing.T) {
 	ninety := int64(90)
 	for name, change := range map[string]func(*crd){
 		"description":        at("addPodAnnotation", func(s *schema) { s.Description = "another" }),

@@ -76,7 +76,7 @@ func TestFilesRefusesDevices(t *testing.T) {
 	}
 }
 
-func TestImageIsTheSameWheneverItIsBuilt(t *testing.T) {
+func TestImageDigestIsReproducible(t *testing.T) {
 	digest := func() v1.Hash {
 		image := mustImage(t, build.Config{Platform: amd64, Entrypoint: []string{"/a"}},
 			mustFiles(t, map[string]build.File{"/a": {Content: []byte("a")}, "/b": {}, "/c": {}, "/d": {}}))
@@ -189,7 +189,7 @@ func TestPushedIndexHasOneManifestForEachPlatform(t *testing.T) {
 	}
 }
 
-func TestLocalRegistryIsSpokenToInPlainHTTP(t *testing.T) {
+func TestLocalRegistryUsesPlainHTTP(t *testing.T) {
 	tests := map[string]string{
 		build.LocalRegistry + "/a/b:1":    "http",
 		"registry.example:5000/a/b:1":     "http", // passed as insecure below
@@ -230,7 +230,7 @@ func TestSavedImageLoadsWithTheSameDigest(t *testing.T) {
 	}
 }
 
-func TestLoadSaysThatTheImageMustBeBuiltFirst(t *testing.T) {
+func TestLoadWithoutBuildIsAnError(t *testing.T) {
 	if _, err := build.Load(t.TempDir()); err == nil || !strings.Contains(err.Error(), "build it first") {
 		t.Errorf("loading from an empty directory: want advice to build first, got %v", err)
 	}
@@ -260,7 +260,7 @@ func TestBinaryIsBuiltForThePlatformWithItsVariables(t *testing.T) {
 	}
 }
 
-func TestBinaryShowsWhatTheCompilerSays(t *testing.T) {
+func TestBinaryErrorContainsCompilerOutput(t *testing.T) {
 	dir := writeModule(t, "package main\n\nfunc main() { undefinedFunction() }\n")
 	_, err := build.Binary(context.Background(), build.Program{Name: "tool", Dir: dir, Package: "."}, amd64)
 	if err == nil || !strings.Contains(err.Error(), "undefinedFunction") {

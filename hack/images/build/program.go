@@ -37,10 +37,10 @@ func (p Program) Compile(ctx context.Context, platform v1.Platform, dir string) 
 	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", p.linkerFlags(), "-o", output, p.Package)
 	command.Dir = p.Dir
 	command.Env = append(append(os.Environ(), compilerEnv(platform)...), p.Env...)
-	var complaints bytes.Buffer
-	command.Stderr = &complaints
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
 	if err := command.Run(); err != nil {
-		return "", fmt.Errorf("compile %s in %s for %s: %w\n%s", p.Package, p.Dir, platform, err, complaints.String())
+		return "", fmt.Errorf("compile %s in %s for %s: %w\n%s", p.Package, p.Dir, platform, err, stderr.String())
 	}
 	return output, nil
 }

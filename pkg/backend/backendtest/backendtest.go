@@ -51,10 +51,10 @@ type Harness interface {
 	Publish()
 	// Work runs everything that the engine does in the background: current tasks finish, and queued ones are served.
 	Work()
-	// Pass advances the clock.
-	Pass(time.Duration)
-	// Listed returns how often the engine has cataloged an image.
-	Listed(backend.Image) int
+	// Advance advances the clock.
+	Advance(time.Duration)
+	// CatalogCount returns how often the engine has cataloged an image.
+	CatalogCount(backend.Image) int
 }
 
 // Breakable is a Harness whose engine can have an outage, which is no failure of any image.
@@ -63,31 +63,31 @@ type Breakable interface {
 	Mend()
 }
 
-// Keeper is a Harness whose engine keeps manifests in another system.
-type Keeper interface {
-	// Kept returns the platform digests that the engine keeps, sorted.
-	Kept() []string
+// ExternalState is a Harness whose engine keeps manifests in another system.
+type ExternalState interface {
+	// Manifests returns the platform digests that the engine keeps, sorted.
+	Manifests() []string
 }
 
-// patience is the maximum number of calls until an engine must be done.
-const patience = 50
+// maxCalls is the maximum number of calls until an engine must be done.
+const maxCalls = 50
 
 // Run runs the tests of the contract, each with its own harness.
 func Run(t *testing.T, start func(*testing.T) Harness) {
 	t.Helper()
 	for name, test := range map[string]func(*contract){
 		"index says what it waits for":                    (*contract).indexes,
-		"an image is listed once for everybody":           (*contract).listsOnce,
+		"an image is listed once for everybody":           (*contract).catalogsOnce,
 		"what a namespace lists is its own":               (*contract).keepsScopes,
 		"a restart repeats nothing":                       (*contract).restarts,
-		"a restart in the middle loses nothing":           (*contract).restartsInTheMiddle,
+		"a restart in the middle loses nothing":           (*contract).restartsDuringScan,
 		"without data there is no report":                 (*contract).awaitsData,
 		"newer data renews all reports and lists nothing": (*contract).renews,
 		"a failure is the image's own":                    (*contract).fails,
-		"the engine's trouble is no failure":              (*contract).troubles,
-		"nothing is left of what nobody has":              (*contract).forgets,
-		"what it keeps is undone with the last Scanner":   (*contract).undoes,
-		"what it keeps is undone with the last use":       (*contract).tidies,
+		"the engine's trouble is no failure":              (*contract).survivesOutage,
+		"nothing is left of what nobody has":              (*contract).sweeps,
+		"what it keeps is undone with the last Scanner":   (*contract).releasesScanner,
+		"what it keeps is undone with the last use":       (*contract).releasesImage,
 		"what it says of itself fits":                     (*contract).describes,
 	} {
 		t.Run(name, func(t *testing.T) { test(&contract{Harness: start(t), t: t}) })
@@ -115,7 +115,7 @@ func (c *contract) image(scanner Scanner, repository string, changes ...func(*ba
 	for _, change := range changes {
 		change(&img)
 	}
-	c.must(c.Store().SetUsed(c.t.Context(), store.Used{
+	c.must(c.Store().SetUsage(c.t.Context(), store.ImageUsage{
 		Scanner: scanner.UID, Namespace: scanner.Namespace, Key: img.Key, Scope: img.Scope, Engine: c.Backend(scanner).Engine(),
 		Workloads: []store.Workload{{Namespace: scanner.Namespace, Kind: "Deployment", Name: "web", Container: "main", Repository: repository, Reference: repository + ":1"}},
 	}))
@@ -127,24 +127,24 @@ func inItsNamespace(img *backend.Image) {
 	img.Scope, img.PullSecrets = store.Scope(img.Namespace), []string{"pull"}
 }
 
-func (c *contract) of(img backend.Image) backend.Backend {
+func (c *contract) backendOf(img backend.Image) backend.Backend {
 	return c.Backend(Scanner{img.Namespace, img.Scanner})
 }
 
-// question is Backend.Index or Backend.Match.
-type question func(context.Context, backend.Image) (backend.Progress, error)
+// backendCall is Backend.Index or Backend.Match.
+type backendCall func(context.Context, backend.Image) (backend.Progress, error)
 
-// ask calls the method once and checks the form of its result.
-func (c *contract) ask(what question, img backend.Image) (backend.Progress, error) {
+// call calls the method once and checks the form of its result.
+func (c *contract) call(what backendCall, img backend.Image) (backend.Progress, error) {
 	c.t.Helper()
 	progress, err := what(c.t.Context(), img)
 	var failure *backend.Failure
 	switch {
 	case errors.As(err, &failure):
-		c.wellFormed(failure.Reason, failure.Message)
+		c.checkReason(failure.Reason, failure.Message)
 	case err == nil && !progress.Done:
-		c.wellFormed(progress.Reason, progress.Message)
-		if progress.CheckAgain <= 0 {
+		c.checkReason(progress.Reason, progress.Message)
+		if progress.RequeueAfter <= 0 {
 			c.t.Errorf("%s: it does not say when to ask again", progress.Reason)
 		}
 	}
@@ -153,7 +153,7 @@ func (c *contract) ask(what question, img backend.Image) (backend.Progress, erro
 
 var reason = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,63}$`)
 
-func (c *contract) wellFormed(word, message string) {
+func (c *contract) checkReason(word, message string) {
 	c.t.Helper()
 	if !reason.MatchString(word) {
 		c.t.Errorf("the reason %q is no CamelCase word that a condition takes", word)
@@ -163,35 +163,35 @@ func (c *contract) wellFormed(word, message string) {
 	}
 }
 
-// until repeats the call, and advances the clock in between, until the image is done or has failed.
-func (c *contract) until(what question, img backend.Image) error {
+// callUntilDone repeats the call, and advances the clock in between, until the image is done or has failed.
+func (c *contract) callUntilDone(what backendCall, img backend.Image) error {
 	c.t.Helper()
 	var last backend.Progress
-	for range patience {
-		progress, err := c.ask(what, img)
+	for range maxCalls {
+		progress, err := c.call(what, img)
 		if err != nil || progress.Done {
 			return err
 		}
 		last = progress
-		c.Pass(progress.CheckAgain)
+		c.Advance(progress.RequeueAfter)
 		c.Work()
 	}
-	c.t.Fatalf("asked %d times, it still says %s: %s", patience, last.Reason, last.Message)
+	c.t.Fatalf("asked %d times, it still says %s: %s", maxCalls, last.Reason, last.Message)
 	return nil
 }
 
 // scan has an image indexed and matched.
 func (c *contract) scan(img backend.Image) {
 	c.t.Helper()
-	c.must(c.until(c.of(img).Index, img))
-	c.must(c.until(c.of(img).Match, img))
+	c.must(c.callUntilDone(c.backendOf(img).Index, img))
+	c.must(c.callUntilDone(c.backendOf(img).Match, img))
 }
 
 // subject returns the store's subject of an indexed image.
 func (c *contract) subject(img backend.Image) store.Subject {
 	c.t.Helper()
-	engine := c.of(img).Engine()
-	catalogued, err := c.Store().Catalogued(c.t.Context(), engine, img.Key, img.Scope)
+	engine := c.backendOf(img).Engine()
+	catalogued, err := c.Store().Catalog(c.t.Context(), engine, img.Key, img.Scope)
 	c.must(err)
 	return store.Subject{PlatformDigest: catalogued.PlatformDigest, Scope: img.Scope, Engine: engine}
 }
@@ -208,19 +208,19 @@ func (c *contract) findings(img backend.Image) (ids []string) {
 	return ids
 }
 
-// unlisted reports whether the engine has no catalog of an image in a credential scope.
-func (c *contract) unlisted(img backend.Image, scope store.Scope) bool {
+// isUncataloged reports whether the engine has no catalog of an image in a credential scope.
+func (c *contract) isUncataloged(img backend.Image, scope store.Scope) bool {
 	c.t.Helper()
-	_, err := c.Store().Catalogued(c.t.Context(), c.of(img).Engine(), img.Key, scope)
+	_, err := c.Store().Catalog(c.t.Context(), c.backendOf(img).Engine(), img.Key, scope)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		c.t.Fatal(err)
 	}
 	return err != nil
 }
 
-func (c *contract) listedOnce(img backend.Image) {
+func (c *contract) wantCatalogedOnce(img backend.Image) {
 	c.t.Helper()
-	if got := c.Listed(img); got != 1 {
+	if got := c.CatalogCount(img); got != 1 {
 		c.t.Errorf("it was listed %d times, want once", got)
 	}
 }
@@ -228,37 +228,37 @@ func (c *contract) listedOnce(img backend.Image) {
 // indexes checks that Index is level-triggered, and that its result is stored under the engine's name.
 func (c *contract) indexes() {
 	img := c.image(Shop, Vulnerable)
-	if progress, err := c.ask(c.of(img).Index, img); err != nil {
+	if progress, err := c.call(c.backendOf(img).Index, img); err != nil {
 		c.t.Fatalf("the first answer is %v", err)
-	} else if !progress.Done && !c.unlisted(img, img.Scope) {
+	} else if !progress.Done && !c.isUncataloged(img, img.Scope) {
 		c.t.Error("it is listed, and Index is not done")
 	}
-	c.must(c.until(c.of(img).Index, img))
+	c.must(c.callUntilDone(c.backendOf(img).Index, img))
 	if c.subject(img).PlatformDigest == "" {
 		c.t.Error("the platform's manifest is not known")
 	}
-	if progress, err := c.ask(c.of(img).Index, img); err != nil || !progress.Done {
+	if progress, err := c.call(c.backendOf(img).Index, img); err != nil || !progress.Done {
 		c.t.Errorf("asked again it says %+v, %v, want that it is done", progress, err)
 	}
-	c.listedOnce(img)
+	c.wantCatalogedOnce(img)
 	if one, other := c.Backend(Shop).Engine(), c.Backend(Blog).Engine(); one == "" || one != other {
 		c.t.Errorf("the engine is called %q and %q", one, other)
 	}
 }
 
-func (c *contract) listsOnce() {
+func (c *contract) catalogsOnce() {
 	c.Publish()
 	mine, theirs := c.image(Shop, Vulnerable), c.image(Blog, Vulnerable)
 	for range 3 {
 		for _, img := range []backend.Image{mine, theirs} {
-			if _, err := c.ask(c.of(img).Index, img); err != nil {
+			if _, err := c.call(c.backendOf(img).Index, img); err != nil {
 				c.t.Fatal(err)
 			}
 		}
 	}
 	c.scan(mine)
 	c.scan(theirs)
-	c.listedOnce(mine)
+	c.wantCatalogedOnce(mine)
 	if c.subject(mine) != c.subject(theirs) {
 		c.t.Error("two Scanners have a report each of the same image")
 	}
@@ -269,7 +269,7 @@ func (c *contract) keepsScopes() {
 	mine, theirs := c.image(Shop, Vulnerable, inItsNamespace), c.image(Blog, Vulnerable, inItsNamespace)
 	c.scan(mine)
 	for _, scope := range []store.Scope{store.Cluster, theirs.Scope} {
-		if !c.unlisted(mine, scope) {
+		if !c.isUncataloged(mine, scope) {
 			c.t.Errorf("what one namespace listed with its own credentials counts in the scope %q", scope)
 		}
 	}
@@ -287,26 +287,26 @@ func (c *contract) restarts() {
 	c.Restart()
 	c.Work()
 	c.scan(img)
-	c.listedOnce(img)
+	c.wantCatalogedOnce(img)
 	if again := c.findings(img); !slices.Equal(found, again) {
 		c.t.Errorf("after the restart there are the findings %q, before %q", again, found)
 	}
 }
 
-func (c *contract) restartsInTheMiddle() {
+func (c *contract) restartsDuringScan() {
 	img := c.image(Shop, Vulnerable)
-	if _, err := c.ask(c.of(img).Index, img); err != nil {
+	if _, err := c.call(c.backendOf(img).Index, img); err != nil {
 		c.t.Fatal(err)
 	}
 	c.Restart()
-	c.must(c.until(c.of(img).Index, img))
+	c.must(c.callUntilDone(c.backendOf(img).Index, img))
 	c.Publish()
 	c.Work()
-	if _, err := c.ask(c.of(img).Match, img); err != nil {
+	if _, err := c.call(c.backendOf(img).Match, img); err != nil {
 		c.t.Fatal(err)
 	}
 	c.Restart()
-	c.must(c.until(c.of(img).Match, img))
+	c.must(c.callUntilDone(c.backendOf(img).Match, img))
 	if len(c.findings(img)) == 0 {
 		c.t.Error("nothing is found")
 	}
@@ -315,27 +315,27 @@ func (c *contract) restartsInTheMiddle() {
 func (c *contract) awaitsData() {
 	img := c.image(Shop, Vulnerable)
 	var failure *backend.Failure
-	switch _, err := c.of(img).DataVersion(c.t.Context()); {
+	switch _, err := c.backendOf(img).DataVersion(c.t.Context()); {
 	case err == nil: // the engine always has some data
 	case !errors.As(err, &failure) || failure.Reason != v1alpha1.ReasonNoVulnerabilityData:
 		c.t.Errorf("without data it says %v, want a failure with the reason %s", err, v1alpha1.ReasonNoVulnerabilityData)
 	default:
-		c.must(c.until(c.of(img).Index, img))
+		c.must(c.callUntilDone(c.backendOf(img).Index, img))
 		for range 3 {
-			progress, err := c.ask(c.of(img).Match, img)
+			progress, err := c.call(c.backendOf(img).Match, img)
 			if errors.As(err, &failure) || err != nil || progress.Done {
 				c.t.Fatalf("without data it says %+v, %v, want that it waits: it is no image's fault", progress, err)
 			}
 			c.Work()
 		}
-		if _, err := c.Store().Summary(c.t.Context(), c.subject(img), store.Excepting{}); !errors.Is(err, store.ErrNotFound) {
+		if _, err := c.Store().Summary(c.t.Context(), c.subject(img), store.ImageExceptions{}); !errors.Is(err, store.ErrNotFound) {
 			c.t.Errorf("without data there is a report: %v", err)
 		}
 	}
 	c.Publish()
 	c.Work()
 	c.scan(img)
-	version, err := c.of(img).DataVersion(c.t.Context())
+	version, err := c.backendOf(img).DataVersion(c.t.Context())
 	if err != nil || version.Version == "" || version.Built.IsZero() || version.Tool == "" {
 		c.t.Errorf("the data is %+v, %v, want all of it to be known", version, err)
 	}
@@ -350,7 +350,7 @@ func (c *contract) renews() {
 	c.scan(vulnerable)
 	c.scan(clean)
 	before, found := c.summary(vulnerable), c.findings(vulnerable)
-	c.Pass(time.Hour)
+	c.Advance(time.Hour)
 	c.Publish()
 	if got := c.findings(vulnerable); !slices.Equal(got, found) {
 		c.t.Errorf("until there is another report, the findings are %q, want the last ones", got)
@@ -359,7 +359,7 @@ func (c *contract) renews() {
 	c.scan(vulnerable)
 	c.scan(clean)
 	for _, img := range []backend.Image{vulnerable, clean} {
-		c.listedOnce(img)
+		c.wantCatalogedOnce(img)
 		if got := c.summary(img).DataVersion; got != version.Version || got == before.DataVersion {
 			c.t.Errorf("a report is made with the data %q, want %q, which is newer than %q", got, version.Version, before.DataVersion)
 		}
@@ -375,7 +375,7 @@ func (c *contract) renews() {
 // newerThan waits until the engine has other data than the given version.
 func (c *contract) newerThan(known string) store.DataVersion {
 	c.t.Helper()
-	for range patience {
+	for range maxCalls {
 		c.Work()
 		version, err := c.Backend(Shop).DataVersion(c.t.Context())
 		c.must(err)
@@ -389,7 +389,7 @@ func (c *contract) newerThan(known string) store.DataVersion {
 
 func (c *contract) summary(img backend.Image) store.Summary {
 	c.t.Helper()
-	summary, err := c.Store().Summary(c.t.Context(), c.subject(img), store.Excepting{})
+	summary, err := c.Store().Summary(c.t.Context(), c.subject(img), store.ImageExceptions{})
 	c.must(err)
 	return summary
 }
@@ -399,13 +399,13 @@ func (c *contract) fails() {
 	failing, clean := c.image(Shop, Failing), c.image(Shop, Clean)
 	for range 2 {
 		var failure *backend.Failure
-		if err := c.until(c.of(failing).Index, failing); !errors.As(err, &failure) {
+		if err := c.callUntilDone(c.backendOf(failing).Index, failing); !errors.As(err, &failure) {
 			c.t.Fatalf("an image that cannot be listed is told %v, want a failure", err)
 		}
-		if !c.unlisted(failing, failing.Scope) {
+		if !c.isUncataloged(failing, failing.Scope) {
 			c.t.Error("it has failed, and is listed")
 		}
-		c.Pass(max(time.Hour, failure.RetryAfter))
+		c.Advance(max(time.Hour, failure.RetryAfter))
 		c.Work()
 	}
 	c.scan(clean)
@@ -414,7 +414,7 @@ func (c *contract) fails() {
 	}
 }
 
-func (c *contract) troubles() {
+func (c *contract) survivesOutage() {
 	engine, breakable := c.Harness.(Breakable)
 	if !breakable {
 		c.t.Skip("this engine has no trouble of its own")
@@ -426,8 +426,8 @@ func (c *contract) troubles() {
 	engine.Break()
 	for range 3 {
 		for what, ask := range map[string]func() (backend.Progress, error){
-			"Index": func() (backend.Progress, error) { return c.ask(c.of(other).Index, other) },
-			"Match": func() (backend.Progress, error) { return c.ask(c.of(known).Match, known) },
+			"Index": func() (backend.Progress, error) { return c.call(c.backendOf(other).Index, other) },
+			"Match": func() (backend.Progress, error) { return c.call(c.backendOf(known).Match, known) },
 		} {
 			progress, err := ask()
 			var failure *backend.Failure
@@ -435,39 +435,39 @@ func (c *contract) troubles() {
 				c.t.Errorf("%s says %+v, %v while the engine is in trouble, want no word about the image", what, progress, err)
 			}
 		}
-		c.Pass(time.Minute)
+		c.Advance(time.Minute)
 		c.Work()
 	}
 	if got := c.findings(known); !slices.Equal(got, found) {
 		c.t.Errorf("while the engine is in trouble the findings are %q, want the last ones", got)
 	}
 	engine.Mend()
-	c.Pass(time.Hour)
+	c.Advance(time.Hour)
 	c.Work()
 	c.scan(other)
 	c.scan(known)
 }
 
-func (c *contract) forgets() {
+func (c *contract) sweeps() {
 	c.Publish()
 	img := c.image(Shop, Vulnerable)
 	c.scan(img)
 	subject := c.subject(img)
-	c.must(c.Store().Release(c.t.Context(), Shop.UID, img.Key))
-	c.Pass(24 * time.Hour)
+	c.must(c.Store().ReleaseImage(c.t.Context(), Shop.UID, img.Key))
+	c.Advance(24 * time.Hour)
 	c.Work()
 	_, err := c.Store().Sweep(c.t.Context(), time.Now().Add(1000*time.Hour))
 	c.must(err)
-	if _, err := c.Store().Summary(c.t.Context(), subject, store.Excepting{}); !errors.Is(err, store.ErrNotFound) || !c.unlisted(img, img.Scope) {
+	if _, err := c.Store().Summary(c.t.Context(), subject, store.ImageExceptions{}); !errors.Is(err, store.ErrNotFound) || !c.isUncataloged(img, img.Scope) {
 		c.t.Errorf("something of it is left in the store: %v", err)
 	}
 }
 
 // holder returns the engine as a Holder and its harness as a Keeper. It skips the test if the engine is no Holder.
-func (c *contract) holder(scanner Scanner) (backend.Holder, Keeper) {
+func (c *contract) holder(scanner Scanner) (backend.ExternalStateHolder, ExternalState) {
 	c.t.Helper()
-	holder, holds := c.Backend(scanner).(backend.Holder)
-	keeper, keeps := c.Harness.(Keeper)
+	holder, holds := c.Backend(scanner).(backend.ExternalStateHolder)
+	keeper, keeps := c.Harness.(ExternalState)
 	if holds != keeps {
 		c.t.Fatalf("the engine is a Holder: %v; its harness is a Keeper: %v", holds, keeps)
 	}
@@ -481,7 +481,7 @@ func (c *contract) holder(scanner Scanner) (backend.Holder, Keeper) {
 func (c *contract) release(scanner Scanner) {
 	c.t.Helper()
 	message := ""
-	for range patience {
+	for range maxCalls {
 		holder, _ := c.holder(scanner)
 		wait, waitsFor, err := holder.Release(c.t.Context(), scanner.UID)
 		c.must(err)
@@ -489,13 +489,13 @@ func (c *contract) release(scanner Scanner) {
 			return
 		}
 		message = waitsFor
-		c.Pass(wait)
+		c.Advance(wait)
 		c.Work()
 	}
-	c.t.Fatalf("asked %d times, there is still something to undo: %s", patience, message)
+	c.t.Fatalf("asked %d times, there is still something to undo: %s", maxCalls, message)
 }
 
-func (c *contract) holds(scanner Scanner, want bool) {
+func (c *contract) wantHolds(scanner Scanner, want bool) {
 	c.t.Helper()
 	holder, _ := c.holder(scanner)
 	if held, err := holder.Holds(c.t.Context(), scanner.UID); err != nil || held != want {
@@ -503,53 +503,53 @@ func (c *contract) holds(scanner Scanner, want bool) {
 	}
 }
 
-func (c *contract) undoes() {
+func (c *contract) releasesScanner() {
 	_, keeper := c.holder(Shop)
-	c.holds(Shop, false)
+	c.wantHolds(Shop, false)
 	mine, theirs, own := c.image(Shop, Vulnerable), c.image(Blog, Vulnerable), c.image(Shop, Clean)
 	for _, img := range []backend.Image{mine, theirs, own} {
-		c.must(c.until(c.of(img).Index, img))
+		c.must(c.callUntilDone(c.backendOf(img).Index, img))
 	}
 	shared := c.subject(mine).PlatformDigest
-	c.holds(Shop, true)
-	c.holds(Blog, false)
+	c.wantHolds(Shop, true)
+	c.wantHolds(Blog, false)
 	c.release(Shop)
-	if kept := keeper.Kept(); !slices.Equal(kept, []string{shared}) {
+	if kept := keeper.Manifests(); !slices.Equal(kept, []string{shared}) {
 		c.t.Errorf("it keeps %q, want what the other Scanner has: %q", kept, shared)
 	}
-	c.must(c.Store().ForgetScanners(c.t.Context(), []string{Shop.UID}))
-	c.holds(Blog, true)
+	c.must(c.Store().DeleteScanners(c.t.Context(), []string{Shop.UID}))
+	c.wantHolds(Blog, true)
 	c.Restart()
 	c.release(Blog)
-	c.holds(Blog, false)
-	if kept := keeper.Kept(); len(kept) > 0 {
+	c.wantHolds(Blog, false)
+	if kept := keeper.Manifests(); len(kept) > 0 {
 		c.t.Errorf("it keeps %q for nobody", kept)
 	}
 }
 
-func (c *contract) tidies() {
+func (c *contract) releasesImage() {
 	_, keeper := c.holder(Shop)
 	kept, released := c.image(Shop, Vulnerable), c.image(Shop, Clean)
 	for _, img := range []backend.Image{kept, released} {
-		c.must(c.until(c.of(img).Index, img))
+		c.must(c.callUntilDone(c.backendOf(img).Index, img))
 	}
 	want := []string{c.subject(kept).PlatformDigest}
-	c.must(c.Store().Release(c.t.Context(), Shop.UID, released.Key))
-	for range patience {
-		c.Pass(10 * time.Minute)
+	c.must(c.Store().ReleaseImage(c.t.Context(), Shop.UID, released.Key))
+	for range maxCalls {
+		c.Advance(10 * time.Minute)
 		c.Work()
 	}
-	if got := keeper.Kept(); !slices.Equal(got, want) {
+	if got := keeper.Manifests(); !slices.Equal(got, want) {
 		c.t.Errorf("it keeps %q, want only what is in use: %q", got, want)
 	}
-	c.must(c.until(c.of(kept).Index, kept))
-	c.listedOnce(kept)
+	c.must(c.callUntilDone(c.backendOf(kept).Index, kept))
+	c.wantCatalogedOnce(kept)
 }
 
 func (c *contract) describes() {
 	engine := c.Backend(Shop)
 	var never []string
-	if partial, ok := engine.(backend.Partial); ok {
+	if partial, ok := engine.(backend.PartialCoverage); ok {
 		never = partial.NotCovered()
 	}
 	c.Publish()

@@ -40,8 +40,8 @@ import (
 // Tool is the tool name in data versions.
 const Tool = "Clair"
 
-// checkAgain is the interval of checks when no event wakes a loop or a caller.
-const checkAgain = 2 * time.Minute
+// requeueAfter is the interval of checks when no event wakes a loop or a caller.
+const requeueAfter = 2 * time.Minute
 
 // Options configure Engines.
 type Options struct {
@@ -74,24 +74,24 @@ type Engines struct {
 	instances map[string]*instance // by canonical URL
 	secrets   secrets
 	throttles throttle.Registries
-	room      *room.Budget
-	// readings bounds how many reports, vulnerability and index reports, are in memory at a time.
-	readings chan struct{}
+	budget    *room.Budget
+	// reportSlots bounds how many reports, vulnerability and index reports, are in memory at a time.
+	reportSlots chan struct{}
 }
 
 // NewEngines returns the instances of a valid configuration. They make progress only while Run runs.
 func NewEngines(o Options) *Engines {
-	e := &Engines{Options: o, instances: map[string]*instance{}, readings: make(chan struct{}, maxReadings)}
+	e := &Engines{Options: o, instances: map[string]*instance{}, reportSlots: make(chan struct{}, maxReportsInMemory)}
 	e.secrets = secrets{reader: o.Reader, clock: o.Clock}
-	e.room = room.NewBudget(o.Store, o.Clock, o.Config.Ingest.StoreSizePerNamespace)
+	e.budget = room.NewBudget(o.Store, o.Clock, o.Config.Ingest.StoreSizePerNamespace)
 	network := api.NewNetwork()
-	network.Through = func(way http.RoundTripper) http.RoundTripper { return o.Requests.Transport("clair", way) }
+	network.WrapTransport = func(way http.RoundTripper) http.RoundTripper { return o.Requests.Transport("clair", way) }
 	for _, settings := range o.Config.Clair.Instances {
 		if url, err := api.CanonicalURL(settings.URL); err == nil { // config validation has checked the URL
 			e.instances[url] = newInstance(e, network, url, settings)
 		}
 	}
-	e.register()
+	e.registerMetrics()
 	return e
 }
 
@@ -99,7 +99,7 @@ func NewEngines(o Options) *Engines {
 func (e *Engines) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	for _, i := range e.instances {
-		for _, loop := range []func(context.Context){i.pollLoop, i.indexLoop, i.readLoop, i.tidyLoop} {
+		for _, loop := range []func(context.Context){i.pollLoop, i.indexLoop, i.readLoop, i.sweepLoop} {
 			all.Go(func() { loop(ctx) })
 		}
 	}
@@ -112,12 +112,12 @@ func (e *Engines) For(scanner *v1alpha1.Scanner) backend.Backend {
 	b := &Backend{engine: "clair"}
 	settings := scanner.Spec.Backend.Clair
 	if settings == nil {
-		b.unusable = &backend.Failure{Reason: ReasonSettings, Message: "spec.backend.clair.url: is missing"}
+		b.settingsFailure = &backend.Failure{Reason: ReasonSettings, Message: "spec.backend.clair.url: is missing"}
 		return b
 	}
 	url, err := api.CanonicalURL(settings.URL)
 	if err != nil {
-		b.unusable = &backend.Failure{Reason: ReasonSettings, Message: "spec.backend.clair.url: " + err.Error()}
+		b.settingsFailure = &backend.Failure{Reason: ReasonSettings, Message: "spec.backend.clair.url: " + err.Error()}
 		return b
 	}
 	b.engine = engineOf(url)
@@ -128,7 +128,7 @@ func (e *Engines) For(scanner *v1alpha1.Scanner) backend.Backend {
 		}
 	}
 	if to == nil {
-		b.unusable = e.notAllowed()
+		b.settingsFailure = e.notAllowedFailure()
 		return b
 	}
 	b.instance, b.link = to, to.bind(scanner)
@@ -138,7 +138,7 @@ func (e *Engines) For(scanner *v1alpha1.Scanner) backend.Backend {
 // engineOf returns the engine name under which the reports of a Clair are stored.
 func engineOf(url string) string { return "clair " + url }
 
-func (e *Engines) notAllowed() *backend.Failure {
+func (e *Engines) notAllowedFailure() *backend.Failure {
 	allowed := make([]string, 0, len(e.instances))
 	for url := range e.instances {
 		allowed = append(allowed, url)
@@ -154,36 +154,36 @@ func (e *Engines) notAllowed() *backend.Failure {
 // Backend is a Clair instance with the settings of one Scanner.
 type Backend struct {
 	engine string
-	// unusable is why the Scanner's settings cannot be used; instance and link are then nil.
-	unusable *backend.Failure
-	instance *instance
-	link     *link
+	// settingsFailure is why the Scanner's settings cannot be used; instance and link are then nil.
+	settingsFailure *backend.Failure
+	instance        *instance
+	link            *link
 }
 
 var (
-	_ backend.Backend      = (*Backend)(nil)
-	_ backend.DataReporter = (*Backend)(nil)
-	_ backend.Prompted     = (*Backend)(nil)
-	_ backend.Partial      = (*Backend)(nil)
-	_ backend.Holder       = (*Backend)(nil)
+	_ backend.Backend             = (*Backend)(nil)
+	_ backend.DataReporter        = (*Backend)(nil)
+	_ backend.DataPoller          = (*Backend)(nil)
+	_ backend.PartialCoverage     = (*Backend)(nil)
+	_ backend.ExternalStateHolder = (*Backend)(nil)
 )
 
 // Engine implements backend.Backend.
 func (b *Backend) Engine() string { return b.engine }
 
-// NotCovered implements backend.Partial.
+// NotCovered implements backend.PartialCoverage.
 func (b *Backend) NotCovered() []string { return NotCovered }
 
 // Index implements backend.Backend. A catalog made with an earlier state of Clair's indexer counts until the image is indexed again.
 func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progress, error) {
-	if b.unusable != nil {
-		return awaiting(b.unusable), nil //nolint:nilerr // it is no image's failure
+	if b.settingsFailure != nil {
+		return waitingFor(b.settingsFailure), nil //nolint:nilerr // it is no image's failure
 	}
 	i := b.instance
-	switch catalogued, err := i.Store.Catalogued(ctx, b.engine, img.Key, img.Scope); {
+	switch catalogued, err := i.Store.Catalog(ctx, b.engine, img.Key, img.Scope); {
 	case err == nil:
 		if i.isOutdated(catalogued) && i.failures.peek(idOf(img)) == nil {
-			i.enter(img, b.link)
+			i.enqueue(img, b.link)
 		}
 		return backend.Done, nil
 	case !errors.Is(err, store.ErrNotFound):
@@ -192,29 +192,29 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 	if failure := i.failures.take(idOf(img)); failure != nil {
 		return backend.Progress{}, failure
 	}
-	running := i.enter(img, b.link)
-	if trouble := i.troubleOf(b.link); trouble != nil && !running {
-		return awaiting(trouble), nil
+	running := i.enqueue(img, b.link)
+	if trouble := i.problemOf(b.link); trouble != nil && !running {
+		return waitingFor(trouble), nil
 	}
 	if running {
-		return backend.Waiting(v1alpha1.ReasonCataloging, "Clair at "+i.host+" lists what is in the image", checkAgain), nil
+		return backend.Waiting(v1alpha1.ReasonCataloging, "Clair at "+i.host+" lists what is in the image", requeueAfter), nil
 	}
 	return backend.Waiting(v1alpha1.ReasonPending, fmt.Sprintf("waiting for one of the places at Clair at %s (clair.maxIndexing and "+
-		"clair.maxIndexingPerNamespace in the operator's configuration)", i.host), checkAgain), nil
+		"clair.maxIndexingPerNamespace in the operator's configuration)", i.host), requeueAfter), nil
 }
 
-// awaiting returns the Progress of an image while a Clair cannot be used. That is no failure of the image.
-func awaiting(trouble *backend.Failure) backend.Progress {
-	return backend.Waiting(trouble.Reason, trouble.Message, checkAgain)
+// waitingFor returns the Progress of an image while a Clair cannot be used. That is no failure of the image.
+func waitingFor(trouble *backend.Failure) backend.Progress {
+	return backend.Waiting(trouble.Reason, trouble.Message, requeueAfter)
 }
 
 // Match implements backend.Backend. The image is in the store's queue already: Match only wakes the loop that reads reports.
 func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progress, error) {
-	if b.unusable != nil {
-		return awaiting(b.unusable), nil //nolint:nilerr // it is no image's failure
+	if b.settingsFailure != nil {
+		return waitingFor(b.settingsFailure), nil //nolint:nilerr // it is no image's failure
 	}
 	i := b.instance
-	catalogued, err := i.Store.Catalogued(ctx, b.engine, img.Key, img.Scope)
+	catalogued, err := i.Store.Catalog(ctx, b.engine, img.Key, img.Scope)
 	if err != nil {
 		return backend.Progress{}, err
 	}
@@ -223,7 +223,7 @@ func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progres
 		return backend.Progress{}, err
 	}
 	subject := store.Subject{PlatformDigest: catalogued.PlatformDigest, Scope: img.Scope, Engine: b.engine}
-	switch summary, err := i.Store.Summary(ctx, subject, store.Excepting{}); {
+	switch summary, err := i.Store.Summary(ctx, subject, store.ImageExceptions{}); {
 	case err == nil && summary.DataVersion == current.Version:
 		return backend.Done, nil
 	case err != nil && !errors.Is(err, store.ErrNotFound):
@@ -231,7 +231,7 @@ func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progres
 	}
 	var failure *backend.Failure
 	if _, err := b.DataVersion(ctx); errors.As(err, &failure) {
-		return awaiting(failure), nil
+		return waitingFor(failure), nil
 	} else if err != nil {
 		return backend.Progress{}, err
 	}
@@ -242,17 +242,17 @@ func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progres
 	case err != nil && !errors.Is(err, store.ErrNotFound):
 		return backend.Progress{}, err
 	}
-	kick(i.reading)
-	return backend.Waiting(v1alpha1.ReasonMatching, "waiting for the report of Clair at "+i.host, checkAgain), nil
+	wake(i.reading)
+	return backend.Waiting(v1alpha1.ReasonMatching, "waiting for the report of Clair at "+i.host, requeueAfter), nil
 }
 
 // DataVersion implements backend.Backend. It fails if this Scanner cannot use Clair, even while reports from other Scanners or from
 // earlier exist.
 func (b *Backend) DataVersion(ctx context.Context) (store.DataVersion, error) {
-	if b.unusable != nil {
-		return store.DataVersion{}, b.unusable
+	if b.settingsFailure != nil {
+		return store.DataVersion{}, b.settingsFailure
 	}
-	if trouble := b.instance.troubleOf(b.link); trouble != nil {
+	if trouble := b.instance.problemOf(b.link); trouble != nil {
 		return store.DataVersion{}, trouble
 	}
 	version, err := b.instance.Store.DataVersion(ctx, b.engine)
@@ -267,7 +267,7 @@ func (b *Backend) DataVersion(ctx context.Context) (store.DataVersion, error) {
 
 // DataProblem implements backend.DataReporter.
 func (b *Backend) DataProblem(current store.DataVersion) string {
-	if b.unusable != nil || current.Built.IsZero() {
+	if b.settingsFailure != nil || current.Built.IsZero() {
 		return ""
 	}
 	most := b.instance.Config.Clair.MaxAge.Duration
@@ -281,16 +281,16 @@ func (b *Backend) DataProblem(current store.DataVersion) string {
 
 // MaxDataAge implements backend.DataReporter.
 func (b *Backend) MaxDataAge() time.Duration {
-	if b.unusable != nil {
+	if b.settingsFailure != nil {
 		return 0
 	}
 	return b.instance.Config.Clair.MaxAge.Duration
 }
 
-// Prompt implements backend.Prompted.
-func (b *Backend) Prompt(context.Context) error {
-	if b.unusable == nil {
-		b.instance.prompt()
+// RequestDataPoll implements backend.DataPoller.
+func (b *Backend) RequestDataPoll(context.Context) error {
+	if b.settingsFailure == nil {
+		b.instance.requestPoll()
 	}
 	return nil
 }

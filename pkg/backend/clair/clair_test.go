@@ -33,7 +33,7 @@ func TestFirstScan(t *testing.T) {
 	w.Expect(w.findings(shop, img)).To(Equal([]string{"CVE-2099-0001"}))
 	w.Expect(w.clair.posts).To(HaveLen(1))
 	w.Expect(w.clair.posts[0].Layers).To(HaveLen(2))
-	catalogued, err := w.store.Catalogued(t.Context(), w.For(shop).Engine(), img.Key, store.Cluster)
+	catalogued, err := w.store.Catalog(t.Context(), w.For(shop).Engine(), img.Key, store.Cluster)
 	w.must(err)
 	w.Expect(catalogued.Packages).To(Equal(2))
 	w.Expect(catalogued.Distro).To(Equal("Debian GNU/Linux 12"))
@@ -82,14 +82,14 @@ func TestIndexerChanges(t *testing.T) {
 	w.mu.Unlock()
 	w.clair.change(func() { w.clair.state = "state-2"; w.clair.advisories = []string{"CVE-2099-0002"} })
 	w.Eventually(func() []string {
-		w.pass(time.Minute)
+		w.advance(time.Minute)
 		w.For(shop) // a Scanner that is not reconciled is dropped
 		return w.wokenDigests()
 	}).Should(ContainElement(img.Key.Digest))
 	w.Expect(w.step(shop, img)).To(Equal("scanned"), "the old result stands, and the image waits to be indexed")
 	w.Eventually(func() []string { return w.findings(shop, img) }).Should(Equal([]string{"CVE-2099-0002"}))
 	w.Eventually(func() string {
-		catalogued, _ := w.store.Catalogued(t.Context(), w.For(shop).Engine(), img.Key, store.Cluster)
+		catalogued, _ := w.store.Catalog(t.Context(), w.For(shop).Engine(), img.Key, store.Cluster)
 		return catalogued.Tool
 	}).Should(Equal("clair state-2"))
 	w.Expect(w.step(shop, img)).To(Equal("scanned"))
@@ -104,14 +104,14 @@ func TestDataChanges(t *testing.T) {
 	for n := range 20 {
 		images = append(images, w.run(shop, "web", w.push("web", registrytest.Image(t, files(fmt.Sprint(n))))))
 		w.scan(shop, images[n])
-		w.pass(time.Second)
+		w.advance(time.Second)
 	}
 	before := slices.Clone(w.clair.reports)
 	w.clair.change(func() { w.clair.reports = nil; w.clair.advisories = append(w.clair.advisories, "CVE-2099-0002") })
 	w.clair.update("debian/updater", noon)
-	w.Expect(w.For(shop).(*Backend).Prompt(t.Context())).To(Succeed())
+	w.Expect(w.For(shop).(*Backend).RequestDataPoll(t.Context())).To(Succeed())
 	for _, img := range images {
-		w.Eventually(func() []string { w.pass(time.Second); return w.findings(shop, img) }).Should(Equal([]string{"CVE-2099-0001", "CVE-2099-0002"}))
+		w.Eventually(func() []string { w.advance(time.Second); return w.findings(shop, img) }).Should(Equal([]string{"CVE-2099-0001", "CVE-2099-0002"}))
 		w.scan(shop, img)
 	}
 	w.Expect(w.clair.posted()).To(Equal(20))
@@ -120,18 +120,18 @@ func TestDataChanges(t *testing.T) {
 	w.Expect(w.clair.reports[:leaseBatch]).To(ConsistOf(before[:leaseBatch]))
 }
 
-// TestPrompts: a thousand hints cause one poll.
-func TestPrompts(t *testing.T) {
+// TestPollRequests: a thousand hints cause one poll.
+func TestPollRequests(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
 	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
 	w.scan(shop, img)
 	w.clair.change(func() { w.clair.requests = 0 })
 	for range 1000 {
-		w.must(w.For(shop).(*Backend).Prompt(t.Context()))
+		w.must(w.For(shop).(*Backend).RequestDataPoll(t.Context()))
 	}
 	w.clair.update("debian/updater", noon)
-	w.Eventually(func() int { w.pass(promptPause); w.For(shop); return len(w.clair.read()) }).Should(Equal(2))
+	w.Eventually(func() int { w.advance(minPollInterval); w.For(shop); return len(w.clair.read()) }).Should(Equal(2))
 	w.clair.mu.Lock()
 	defer w.clair.mu.Unlock()
 	w.Expect(w.clair.requests).To(BeNumerically("<", 20))
@@ -149,15 +149,15 @@ func TestNotAllowed(t *testing.T) {
 		w.must(err) // not an attempt of the image, which would delay the next one after the configuration is corrected
 		w.Expect(progress.Reason).To(Equal("ClairNotAllowed"))
 		w.Expect(progress.Message).To(And(HavePrefix("spec.backend.clair.url: "), ContainSubstring("clair.instances"), ContainSubstring("https://clair.example.com")))
-		w.Expect(progress.CheckAgain).To(BeNumerically("<=", checkAgain))
+		w.Expect(progress.RequeueAfter).To(BeNumerically("<=", requeueAfter))
 	}
 	_, err := w.For(shop).DataVersion(t.Context())
 	w.Expect(err).To(MatchError(HavePrefix("ClairNotAllowed")))
-	w.must(w.For(shop).(*Backend).Prompt(t.Context()))
+	w.must(w.For(shop).(*Backend).RequestDataPoll(t.Context()))
 	wait, _, err := w.For(shop).(*Backend).Release(t.Context(), "shop-uid")
 	w.must(err)
 	w.Expect(wait).To(BeZero())
-	w.pass(time.Hour)
+	w.advance(time.Hour)
 	w.Expect(w.clair.requests).To(BeZero())
 }
 
@@ -225,10 +225,10 @@ func TestSettling(t *testing.T) {
 	data := func() string { _, err := w.For(shop).DataVersion(t.Context()); return fmt.Sprint(err) }
 	w.Eventually(func() string { return w.step(shop, img) }).Should(HavePrefix("NoVulnerabilityData: the updaters of Clair at "))
 	w.clair.update("alpine/updater", noon)
-	w.Eventually(func() string { w.pass(10 * time.Second); return data() }).Should(ContainSubstring("2 so far"))
+	w.Eventually(func() string { w.advance(10 * time.Second); return data() }).Should(ContainSubstring("2 so far"))
 	seen := w.clock.Now()
-	w.Eventually(func() string { w.pass(10 * time.Second); return data() }).Should(Equal("<nil>"))
-	w.Expect(w.clock.Since(seen)).To(BeNumerically(">=", settleTime-10*time.Second))
+	w.Eventually(func() string { w.advance(10 * time.Second); return data() }).Should(Equal("<nil>"))
+	w.Expect(w.clock.Since(seen)).To(BeNumerically(">=", stableTime-10*time.Second))
 	w.scan(shop, img)
 }
 
@@ -250,11 +250,11 @@ func TestDatabaseLost(t *testing.T) {
 			w.clair.update("alpine/updater", noon.Add(time.Second))
 			data := func() string { _, err := w.For(shop).DataVersion(t.Context()); return fmt.Sprint(err) }
 			lost := And(HavePrefix("NoVulnerabilityData: Clair at "), ContainSubstring("1 updaters, and had that of 2"), ContainSubstring("clair.instances[].updaters"))
-			w.Eventually(func() string { w.pass(10 * time.Second); return data() }).Should(lost)
+			w.Eventually(func() string { w.advance(10 * time.Second); return data() }).Should(lost)
 			w.start()
 			w.Eventually(data).Should(lost)
 			for range 23 {
-				w.pass(time.Hour)
+				w.advance(time.Hour)
 				_ = w.step(shop, img)
 				w.Expect(w.findings(shop, img)).To(Equal([]string{"CVE-2099-0001"}))
 			}
@@ -266,7 +266,7 @@ func TestDatabaseLost(t *testing.T) {
 			}
 			seen := w.clock.Now()
 			w.Eventually(func() []string {
-				w.pass(time.Minute)
+				w.advance(time.Minute)
 				if w.step(shop, img) != "scanned" {
 					return []string{"being scanned"}
 				}
@@ -287,11 +287,11 @@ func TestTwoStates(t *testing.T) {
 	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
 	w.scan(shop, img)
 	var asked atomic.Int32
-	w.clair.before = on(http.MethodGet, "/index_state", func(rw http.ResponseWriter, r *http.Request) bool {
-		return says(http.StatusOK, fmt.Sprintf(`{"state":"state-%d"}`, 1+asked.Add(1)%2))(rw, r)
+	w.clair.before = interceptOn(http.MethodGet, "/index_state", func(rw http.ResponseWriter, r *http.Request) bool {
+		return respondWith(http.StatusOK, fmt.Sprintf(`{"state":"state-%d"}`, 1+asked.Add(1)%2))(rw, r)
 	})
 	w.Eventually(func() int32 {
-		w.pass(10 * time.Second)
+		w.advance(10 * time.Second)
 		w.Expect(w.step(shop, img)).To(Equal("scanned"))
 		return asked.Load()
 	}).Should(BeNumerically(">", 20))
@@ -307,8 +307,8 @@ func TestExpectedUpdaters(t *testing.T) {
 	w.Expect(w.clair.reports).To(BeEmpty())
 	w.clair.update("osv/go", noon)
 	// The number of updaters that fit debian/* is unknown.
-	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(ContainSubstring("10m0s"))
-	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
+	w.Eventually(func() string { w.advance(10 * time.Second); return w.step(shop, img) }).Should(ContainSubstring("10m0s"))
+	w.Eventually(func() string { w.advance(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
 }
 
 // TestNoData: a Clair without data does not make images look clean.
@@ -319,7 +319,7 @@ func TestNoData(t *testing.T) {
 	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
 	w.Eventually(func() string { return w.step(shop, img) }).Should(And(HavePrefix("NoVulnerabilityData: Clair at "), HaveSuffix(" has no vulnerability data yet")))
 	w.clair.update("debian/updater", noon)
-	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
+	w.Eventually(func() string { w.advance(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
 }
 
 // TestOldData: data without additions for longer than maxAge is reported as old.
@@ -342,8 +342,8 @@ func TestNothingToScan(t *testing.T) {
 	w.Expect(w.clair.reports).To(BeEmpty())
 }
 
-// TestForget: a manifest that no Scanner uses any more is deleted from Clair, if Clair got it from the operator.
-func TestForget(t *testing.T) {
+// TestUnusedManifestsAreDeleted: a manifest that no Scanner uses any more is deleted from Clair, if Clair got it from the operator.
+func TestUnusedManifestsAreDeleted(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
 	ours := w.run(shop, "ours", w.push("ours", registrytest.Image(t, files("ours"))))
@@ -354,7 +354,7 @@ func TestForget(t *testing.T) {
 		w.scan(shop, img)
 	}
 	for _, img := range []backend.Image{ours, theirs} {
-		w.must(w.store.Release(t.Context(), "shop-uid", img.Key))
+		w.must(w.store.ReleaseImage(t.Context(), "shop-uid", img.Key))
 	}
 	remembered := func() (digests []string) {
 		for _, img := range []backend.Image{ours, theirs, stays} {
@@ -364,7 +364,7 @@ func TestForget(t *testing.T) {
 		}
 		return digests
 	}
-	w.Eventually(func() []string { w.pass(20 * time.Second); return remembered() }).Should(Equal([]string{stays.Key.Digest}))
+	w.Eventually(func() []string { w.advance(20 * time.Second); return remembered() }).Should(Equal([]string{stays.Key.Digest}))
 	w.Expect(w.clair.deleted).To(Equal([]string{ours.Key.Digest}))
 	w.use(shop, ours)
 	w.scan(shop, ours)
@@ -395,8 +395,8 @@ func TestRelease(t *testing.T) {
 	w.Expect(held).To(BeFalse())
 }
 
-// TestComesBack: when a Scanner that was being released uses a Clair again, its manifests are not deleted there.
-func TestComesBack(t *testing.T) {
+// TestReleaseIsCancelled: when a Scanner that was being released uses a Clair again, its manifests are not deleted there.
+func TestReleaseIsCancelled(t *testing.T) {
 	w := newWorld(t, func(o *Options) {
 		o.Config.Clair.Instances = append(o.Config.Clair.Instances, config.ClairInstance{URL: "https://clair.example.com"})
 	})
@@ -409,33 +409,33 @@ func TestComesBack(t *testing.T) {
 	_, _, err := left.Release(t.Context(), "shop-uid")
 	w.must(err)
 	i := left.instance
-	w.Expect(i.released()).To(ConsistOf("shop-uid"))
+	w.Expect(i.releasingScanners()).To(ConsistOf("shop-uid"))
 	w.For(blog)
-	w.Expect(i.released()).To(ConsistOf("shop-uid"), "another one says nothing about it")
+	w.Expect(i.releasingScanners()).To(ConsistOf("shop-uid"), "another one says nothing about it")
 	gone := w.scanner("shop")
 	gone.DeletionTimestamp = &metav1.Time{Time: noon}
 	w.For(gone)
-	w.Expect(i.released()).To(ConsistOf("shop-uid"), "one that is being deleted has not come back")
+	w.Expect(i.releasingScanners()).To(ConsistOf("shop-uid"), "one that is being deleted has not come back")
 	w.For(shop)
-	w.must(i.forgetReleased(t.Context()))
-	w.Expect(i.released()).To(BeEmpty())
+	w.must(i.deleteReleased(t.Context()))
+	w.Expect(i.releasingScanners()).To(BeEmpty())
 	w.Expect(w.clair.deleted).To(BeEmpty())
 }
 
-// TestReadingsOfAll: the bound on reports in memory applies to all Clair instances together.
-func TestReadingsOfAll(t *testing.T) {
+// TestReportBoundOfAllInstances: the bound on reports in memory applies to all Clair instances together.
+func TestReportBoundOfAllInstances(t *testing.T) {
 	w := newWorld(t, func(o *Options) {
 		o.Config.Clair.Instances = append(o.Config.Clair.Instances, config.ClairInstance{URL: "https://clair.example.com"})
 	})
 	here, there := w.instances[w.clair.server.URL], w.instances["https://clair.example.com"]
-	for range maxReadings {
-		w.must(there.beginReading(t.Context()))
+	for range maxReportsInMemory {
+		w.must(there.acquireReportSlot(t.Context()))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	w.Expect(here.beginReading(ctx)).To(MatchError(context.DeadlineExceeded))
-	there.endReading()
-	w.must(here.beginReading(t.Context()))
+	w.Expect(here.acquireReportSlot(ctx)).To(MatchError(context.DeadlineExceeded))
+	there.releaseReportSlot()
+	w.must(here.acquireReportSlot(t.Context()))
 }
 
 // TestStoreBudget: a namespace whose findings use up its storage budget gets no new image indexed, and keeps those that it has. Other
@@ -450,16 +450,16 @@ func TestStoreBudget(t *testing.T) {
 	w.scan(shop, first)
 	digest := w.push("next", registrytest.Image(t, files("next")))
 	next := w.run(shop, "next", digest)
-	w.pass(time.Minute) // the measured usage is cached for a moment
+	w.advance(time.Minute) // the measured usage is cached for a moment
 	w.Eventually(func() string { return w.step(shop, next) }).Should(HavePrefix("StoreBudgetExceeded: "))
 	w.Expect(w.clair.posted()).To(Equal(1))
 	w.Expect(w.step(shop, first)).To(Equal("scanned"))
 	w.scan(blog, w.run(blog, "next", digest))
-	w.must(w.store.Release(t.Context(), "shop-uid", first.Key))
-	w.pass(48 * time.Hour)
+	w.must(w.store.ReleaseImage(t.Context(), "shop-uid", first.Key))
+	w.advance(48 * time.Hour)
 	_, err := w.store.Sweep(t.Context(), w.clock.Now().Add(-24*time.Hour))
 	w.must(err)
-	w.pass(time.Minute)
+	w.advance(time.Minute)
 	third := w.run(shop, "third", w.push("third", registrytest.Image(t, files("third"))))
 	w.Eventually(func() string { return w.step(shop, third) }).Should(Equal("scanned"), "there is room again")
 }

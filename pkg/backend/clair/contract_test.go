@@ -92,16 +92,16 @@ func (h *contractHarness) Publish() {
 	h.clair.update("debian/updater", h.clock.Now())
 }
 
-func (h *contractHarness) Pass(d time.Duration) { h.pass(d) }
+func (h *contractHarness) Advance(d time.Duration) { h.advance(d) }
 
 // Work lets every loop run.
 func (h *contractHarness) Work() {
 	h.t.Helper()
-	h.pass(h.options.Config.Clair.PollInterval.Duration)
-	h.rest()
+	h.advance(h.options.Config.Clair.PollInterval.Duration)
+	h.waitUntilIdle()
 }
 
-func (h *contractHarness) Listed(img backend.Image) (times int) {
+func (h *contractHarness) CatalogCount(img backend.Image) (times int) {
 	h.clair.mu.Lock()
 	defer h.clair.mu.Unlock()
 	for _, manifest := range h.clair.posts {
@@ -112,8 +112,8 @@ func (h *contractHarness) Listed(img backend.Image) (times int) {
 	return times
 }
 
-// Kept implements backendtest.Keeper.
-func (h *contractHarness) Kept() []string {
+// Manifests implements backendtest.ExternalState.
+func (h *contractHarness) Manifests() []string {
 	h.clair.mu.Lock()
 	defer h.clair.mu.Unlock()
 	return slices.Sorted(maps.Keys(h.clair.indexed))

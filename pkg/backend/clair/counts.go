@@ -5,8 +5,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// register registers metrics that sum up all instances. The state of a single instance is shown in its Scanners' conditions.
-func (e *Engines) register() {
+// registerMetrics registers metrics that sum up all instances. The state of a single instance is shown in its Scanners' conditions.
+func (e *Engines) registerMetrics() {
 	factory, labels := promauto.With(e.Metrics), prometheus.Labels{"engine": "clair"}
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "scanner_operator_index_queue_images", Help: "Images that wait for a free place to have their content listed.",
@@ -16,7 +16,7 @@ func (e *Engines) register() {
 		Name: "scanner_operator_match_queue_images", Help: "Images that wait to be matched, or are being matched, with current data.",
 		ConstLabels: labels,
 	}, func() float64 { return e.sum(func(i *instance) int { return int(i.queued.Load()) }) })
-	e.throttles.Count(e.Metrics, "clair", e.Clock.Now)
+	e.throttles.RegisterMetrics(e.Metrics, "clair", e.Clock.Now)
 }
 
 // sum adds up a value of all instances.

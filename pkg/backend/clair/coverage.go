@@ -97,7 +97,7 @@ func uncovered(report *claircore.VulnerabilityReport, ran func(pattern string) b
 			database := environment.PackageDB
 			switch kind, _ := packageDatabase(database); kind {
 			case typeDeb, typeApk, typeRPM:
-				covered[database] = covered[database] || c.covers(environment)
+				covered[database] = covered[database] || c.isCovered(environment)
 				// Every distribution ID sorts after the placeholder "OS packages (…)", since it is lower case.
 				systems[database] = max(systems[database], cmp.Or(c.distributionOf(environment), "OS packages ("+kind+")"))
 			default:
@@ -112,8 +112,8 @@ func uncovered(report *claircore.VulnerabilityReport, ran func(pattern string) b
 	return append(names, slices.Sorted(maps.Keys(languages))...)
 }
 
-// covers reports whether operating system packages of this environment are matched with any data.
-func (c coverage) covers(environment *claircore.Environment) bool {
+// isCovered reports whether operating system packages of this environment are matched with any data.
+func (c coverage) isCovered(environment *claircore.Environment) bool {
 	for _, id := range environment.RepositoryIDs {
 		if repository := c.report.Repositories[id]; repository != nil && repository.Key == redHatProducts && c.ran(redHatUpdater) {
 			return true
@@ -147,8 +147,8 @@ func notCovered(held []string) []string {
 	return all[:min(len(all), v1alpha1.MaxNotCovered)]
 }
 
-// ran returns a function that reports whether Clair currently has data of an updater that fits a pattern.
-func (i *instance) ran() func(pattern string) bool {
+// updatersRan returns a function that reports whether Clair currently has data of an updater that fits a pattern.
+func (i *instance) updatersRan() func(pattern string) bool {
 	i.mu.Lock()
 	latest := i.data.latest[api.Vulnerabilities] // the map never changes once it is set
 	i.mu.Unlock()

@@ -110,13 +110,13 @@ func TestCoverageOfReports(t *testing.T) {
 	w.scan(scanner, img)
 	subject := store.Subject{PlatformDigest: img.Key.Digest, Engine: w.For(scanner).Engine()}
 	uncoveredNow := func() ([]string, error) {
-		summary, err := w.store.Summary(t.Context(), subject, store.Excepting{})
+		summary, err := w.store.Summary(t.Context(), subject, store.ImageExceptions{})
 		return summary.NotCovered, err
 	}
 	w.Expect(uncoveredNow()).To(Equal(slices.Concat([]string{"ol 9"}, NotCovered)))
 	w.clair.update("oracle-2024-updater", w.clock.Now())
 	w.Eventually(func() ([]string, error) {
-		w.pass(w.options.Config.Clair.PollInterval.Duration)
+		w.advance(w.options.Config.Clair.PollInterval.Duration)
 		w.For(scanner) // as in the Scanner's reconcile every minute
 		return uncoveredNow()
 	}).Should(Equal(NotCovered))

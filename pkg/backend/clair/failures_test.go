@@ -23,12 +23,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 )
 
-// isClair reports whether a request for a layer comes from Clair.
-func isClair(r *http.Request) bool {
+// isFromClair reports whether a request for a layer comes from Clair.
+func isFromClair(r *http.Request) bool {
 	return strings.HasPrefix(r.Header.Get("User-Agent"), "Go-http-client")
 }
 
-func says(status int, body string) func(http.ResponseWriter, *http.Request) bool {
+func respondWith(status int, body string) func(http.ResponseWriter, *http.Request) bool {
 	return func(w http.ResponseWriter, _ *http.Request) bool {
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, body)
@@ -36,15 +36,15 @@ func says(status int, body string) func(http.ResponseWriter, *http.Request) bool
 	}
 }
 
-// on limits an interception to requests with this method and path.
-func on(method, path string, then func(http.ResponseWriter, *http.Request) bool) func(http.ResponseWriter, *http.Request) bool {
+// interceptOn limits an interception to requests with this method and path.
+func interceptOn(method, path string, then func(http.ResponseWriter, *http.Request) bool) func(http.ResponseWriter, *http.Request) bool {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		return r.Method == method && strings.Contains(r.URL.Path, path) && then(w, r)
 	}
 }
 
-// TestImagesThatCannotBeHad: a problem with an image or its registry is reported for that image, and other images are scanned.
-func TestImagesThatCannotBeHad(t *testing.T) {
+// TestImagesThatCannotBeFetched: a problem with an image or its registry is reported for that image, and other images are scanned.
+func TestImagesThatCannotBeFetched(t *testing.T) {
 	privately := func(_ *world) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, r *http.Request) bool {
 			if _, password, _ := r.BasicAuth(); r.Method == http.MethodGet && !strings.Contains(r.URL.Path, "/good/") && password != "s3cret" {
@@ -138,7 +138,7 @@ func TestImagesThatCannotBeHad(t *testing.T) {
 			image: anImage(),
 			guard: func(*world) func(http.ResponseWriter, *http.Request) bool {
 				return func(w http.ResponseWriter, r *http.Request) bool {
-					return isClair(r) && strings.Contains(r.URL.Path, "/v2/web/blobs/") && says(http.StatusUnauthorized, "")(w, r)
+					return isFromClair(r) && strings.Contains(r.URL.Path, "/v2/web/blobs/") && respondWith(http.StatusUnauthorized, "")(w, r)
 				}
 			},
 			want: "Unauthorized: Clair at ",
@@ -147,7 +147,7 @@ func TestImagesThatCannotBeHad(t *testing.T) {
 			image: anImage(),
 			guard: func(*world) func(http.ResponseWriter, *http.Request) bool {
 				return func(w http.ResponseWriter, r *http.Request) bool {
-					return isClair(r) && strings.Contains(r.URL.Path, "/v2/web/blobs/") && says(http.StatusNotFound, "")(w, r)
+					return isFromClair(r) && strings.Contains(r.URL.Path, "/v2/web/blobs/") && respondWith(http.StatusNotFound, "")(w, r)
 				}
 			},
 			want: "ImageNotFound: Clair at ",
@@ -162,27 +162,27 @@ func TestImagesThatCannotBeHad(t *testing.T) {
 			},
 			guard: func(w *world) func(http.ResponseWriter, *http.Request) bool {
 				digest := registrytest.Digest(w.t, registrytest.Layer(w.t, files("base")))
-				return on(http.MethodGet, "/v2/web/blobs/"+digest, says(http.StatusNotFound, ""))
+				return interceptOn(http.MethodGet, "/v2/web/blobs/"+digest, respondWith(http.StatusNotFound, ""))
 			},
 			want: "ForeignLayer: ",
 		},
 		"Clair fails with this image": {
 			image:  anImage(),
-			before: on(http.MethodPost, "/index_report", says(http.StatusInternalServerError, `{"code":"internal error","message":"no idea"}`)),
+			before: interceptOn(http.MethodPost, "/index_report", respondWith(http.StatusInternalServerError, `{"code":"internal error","message":"no idea"}`)),
 			want:   "ClairIndexFailed: Clair at ",
 		},
 		"Clair ends without a word": {
 			image: anImage(),
-			before: on(http.MethodPost, "/index_report", func(w http.ResponseWriter, r *http.Request) bool {
+			before: interceptOn(http.MethodPost, "/index_report", func(w http.ResponseWriter, r *http.Request) bool {
 				digest := strings.Split(fmt.Sprint(readManifest(r)), `"`)[0]
-				return says(http.StatusCreated, `{"manifest_hash":"`+digest+`","state":"","success":false}`)(w, r)
+				return respondWith(http.StatusCreated, `{"manifest_hash":"`+digest+`","state":"","success":false}`)(w, r)
 			}),
 			want: "ClairIndexFailed: Clair at ",
 		},
 		"Clair's index error": {
 			image: anImage(),
-			before: on(http.MethodPost, "/index_report", func(w http.ResponseWriter, r *http.Request) bool {
-				return says(http.StatusCreated, `{"manifest_hash":"`+readManifest(r)+`","state":"IndexError","success":false,"err":"failed to scan all layer contents: no"}`)(w, r)
+			before: interceptOn(http.MethodPost, "/index_report", func(w http.ResponseWriter, r *http.Request) bool {
+				return respondWith(http.StatusCreated, `{"manifest_hash":"`+readManifest(r)+`","state":"IndexError","success":false,"err":"failed to scan all layer contents: no"}`)(w, r)
 			}),
 			want: "ClairIndexFailed: Clair at ",
 		},
@@ -217,32 +217,32 @@ func anImage(change ...func(*backend.Image)) func(*world, *v1alpha1.Scanner) bac
 
 func withAccount(img *backend.Image) { img.ServiceAccounts = []string{"web"} }
 
-// TestClairInTrouble: during an outage of Clair no image fails, the Scanner reports the problem, and Clair gets few requests. Scans
+// TestClairOutage: during an outage of Clair no image fails, the Scanner reports the problem, and Clair gets few requests. Scans
 // continue after it.
-func TestClairInTrouble(t *testing.T) {
+func TestClairOutage(t *testing.T) {
 	for name, tt := range map[string]struct {
 		trouble func(http.ResponseWriter, *http.Request) bool
 		want    string
 	}{
-		"broken":         {says(http.StatusInternalServerError, "no"), "ClairUnavailable: Clair at "},
-		"another server": {says(http.StatusOK, "<html>Welcome</html>"), "ClairUnavailable: Clair at "},
-		"away":           {says(http.StatusBadGateway, "<html>no upstream</html>"), "ClairUnavailable: Clair at "},
+		"broken":         {respondWith(http.StatusInternalServerError, "no"), "ClairUnavailable: Clair at "},
+		"another server": {respondWith(http.StatusOK, "<html>Welcome</html>"), "ClairUnavailable: Clair at "},
+		"away":           {respondWith(http.StatusBadGateway, "<html>no upstream</html>"), "ClairUnavailable: Clair at "},
 		"breaks off":     {func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }, "ClairUnavailable: Clair at "},
 		"half an answer": {func(w http.ResponseWriter, _ *http.Request) bool {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = io.WriteString(w, `{"state":`)
 			panic(http.ErrAbortHandler)
 		}, "ClairUnavailable: Clair at "},
-		"too busy":     {says(http.StatusTooManyRequests, ""), "ClairUnavailable: Clair at "},
-		"unauthorized": {says(http.StatusUnauthorized, ""), "ClairUnauthorized: spec.backend.clair.authSecretRef is not set"},
+		"too busy":     {respondWith(http.StatusTooManyRequests, ""), "ClairUnavailable: Clair at "},
+		"unauthorized": {respondWith(http.StatusUnauthorized, ""), "ClairUnauthorized: spec.backend.clair.authSecretRef is not set"},
 		"without its database": {func(w http.ResponseWriter, r *http.Request) bool {
 			switch {
 			case strings.Contains(r.URL.Path, "/index_state"):
 				return false
 			case strings.Contains(r.URL.Path, "/index_report/"):
-				return says(http.StatusNotFound, `{"code":"not-found","message":"index report not found"}`)(w, r)
+				return respondWith(http.StatusNotFound, `{"code":"not-found","message":"index report not found"}`)(w, r)
 			}
-			return says(http.StatusInternalServerError, `{"code":"internal error","message":"connection refused"}`)(w, r)
+			return respondWith(http.StatusInternalServerError, `{"code":"internal error","message":"connection refused"}`)(w, r)
 		}, "ClairUnavailable: Clair at "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -253,12 +253,12 @@ func TestClairInTrouble(t *testing.T) {
 			img := anImage()(w, shop)
 			w.clair.change(func() { w.clair.before, w.clair.requests = tt.trouble, 0 })
 			state := func() string { _, err := w.For(shop).DataVersion(t.Context()); return fmt.Sprint(err) }
-			w.Eventually(func() string { w.pass(10 * time.Second); _ = w.step(shop, img); return state() }).Should(HavePrefix(tt.want))
+			w.Eventually(func() string { w.advance(10 * time.Second); _ = w.step(shop, img); return state() }).Should(HavePrefix(tt.want))
 			w.Eventually(func() string { return w.step(shop, img) }).ShouldNot(ContainSubstring("ClairIndexFailed"))
 			w.Expect(w.step(shop, old)).To(Equal("scanned"), "results stand")
 			w.clair.change(func() { w.clair.requests = 0 })
 			for range 60 {
-				w.pass(10 * time.Second)
+				w.advance(10 * time.Second)
 				_ = w.step(shop, img)
 			}
 			w.clair.mu.Lock()
@@ -266,15 +266,15 @@ func TestClairInTrouble(t *testing.T) {
 			w.clair.mu.Unlock()
 			w.Expect(asked).To(BeNumerically("<", 40), "in ten minutes")
 			w.clair.change(func() { w.clair.before = nil })
-			w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
+			w.Eventually(func() string { w.advance(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
 			w.Expect(state()).To(Equal("<nil>"))
 		})
 	}
 }
 
-// TestRefusedNeighbour: Clair's answers to one Scanner's key do not affect other Scanners, and the rejected key is tried less and less
+// TestRejectedKeyAffectsNoOther: Clair's answers to one Scanner's key do not affect other Scanners, and the rejected key is tried less and less
 // often.
-func TestRefusedNeighbour(t *testing.T) {
+func TestRejectedKeyAffectsNoOther(t *testing.T) {
 	w := newWorld(t)
 	w.secret("blog", "psk", map[string]string{"key": preSharedKey})
 	var refused atomic.Int32
@@ -283,7 +283,7 @@ func TestRefusedNeighbour(t *testing.T) {
 			return false
 		}
 		refused.Add(1)
-		return says(http.StatusRequestHeaderFieldsTooLarge, "")(rw, r)
+		return respondWith(http.StatusRequestHeaderFieldsTooLarge, "")(rw, r)
 	}
 	shop, blog := w.scanner("shop"), w.scanner("blog", withSecret("psk"))
 	data := func(scanner *v1alpha1.Scanner) string {
@@ -293,28 +293,28 @@ func TestRefusedNeighbour(t *testing.T) {
 	w.Eventually(func() string { return data(shop) }).Should(Equal("<nil>"))
 	w.Eventually(func() string { return data(blog) }).Should(HavePrefix("ClairUnavailable: "))
 	for range 120 {
-		w.pass(time.Second)
+		w.advance(time.Second)
 		w.Expect(data(shop)).To(Equal("<nil>"))
 		w.Expect(data(blog)).To(HavePrefix("ClairUnavailable: "))
 	}
 	w.Expect(refused.Load()).To(BeNumerically("<", 12))
 }
 
-// TestTooBusyToIndex: an overloaded Clair gets no more work for a while, which is no failure of any image.
-func TestTooBusyToIndex(t *testing.T) {
+// TestClairThrottlesIndexing: an overloaded Clair gets no more work for a while, which is no failure of any image.
+func TestClairThrottlesIndexing(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
 	var refused atomic.Int32
-	w.clair.before = on(http.MethodPost, "/index_report", func(rw http.ResponseWriter, r *http.Request) bool {
+	w.clair.before = interceptOn(http.MethodPost, "/index_report", func(rw http.ResponseWriter, r *http.Request) bool {
 		if refused.Add(1) > 3 {
 			return false
 		}
 		rw.Header().Set("Retry-After", "30")
-		return says(http.StatusTooManyRequests, "")(rw, r)
+		return respondWith(http.StatusTooManyRequests, "")(rw, r)
 	})
 	img := anImage()(w, shop)
 	w.Eventually(func() string {
-		w.pass(time.Second)
+		w.advance(time.Second)
 		state := w.step(shop, img)
 		w.Expect(state).NotTo(ContainSubstring("Failed"))
 		return state
@@ -325,8 +325,8 @@ func TestTooBusyToIndex(t *testing.T) {
 // TestReports: an incomplete report, or one of another image, is a failure of the image and is retried.
 func TestReports(t *testing.T) {
 	for name, trouble := range map[string]func(http.ResponseWriter, *http.Request) bool{
-		"another image's": says(http.StatusOK, `{"manifest_hash":"sha256:`+strings.Repeat("0", 64)+`"}`),
-		"no JSON":         says(http.StatusOK, "<html>"),
+		"another image's": respondWith(http.StatusOK, `{"manifest_hash":"sha256:`+strings.Repeat("0", 64)+`"}`),
+		"no JSON":         respondWith(http.StatusOK, "<html>"),
 		"half of it": func(w http.ResponseWriter, _ *http.Request) bool {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = io.WriteString(w, `{"manifest_hash":`)
@@ -348,23 +348,23 @@ func TestReports(t *testing.T) {
 			return true
 		},
 		"refers to nothing": func(w http.ResponseWriter, r *http.Request) bool {
-			return says(http.StatusOK, `{"manifest_hash":"`+r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]+`","package_vulnerabilities":{"1":["2"]}}`)(w, r)
+			return respondWith(http.StatusOK, `{"manifest_hash":"`+r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]+`","package_vulnerabilities":{"1":["2"]}}`)(w, r)
 		},
-		"500 for this image only": says(http.StatusInternalServerError, `{"code":"internal error","message":"no"}`),
+		"500 for this image only": respondWith(http.StatusInternalServerError, `{"code":"internal error","message":"no"}`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			shop := w.scanner("shop")
 			img := anImage()(w, shop)
 			bad := img.Key.Digest
-			w.clair.change(func() { w.clair.before = on(http.MethodGet, "/vulnerability_report/"+bad, trouble) })
+			w.clair.change(func() { w.clair.before = interceptOn(http.MethodGet, "/vulnerability_report/"+bad, trouble) })
 			w.Eventually(func() string { return w.step(shop, img) }).Should(HavePrefix("ClairReportFailed: "))
 			other := w.run(shop, "other", w.push("other", registrytest.Image(t, files("other"))))
 			w.scan(shop, other)
 			_, err := w.For(shop).DataVersion(t.Context())
 			w.Expect(err).NotTo(HaveOccurred())
 			w.clair.change(func() { w.clair.before = nil })
-			w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
+			w.Eventually(func() string { w.advance(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
 			w.Expect(w.clock.Since(noon)).To(BeNumerically(">=", firstRetry))
 		})
 	}
@@ -377,19 +377,19 @@ func TestReportOfBrokenClair(t *testing.T) {
 	img := anImage()(w, shop)
 	var asked atomic.Int32
 	w.clair.change(func() {
-		w.clair.before = on(http.MethodGet, "/vulnerability_report/", func(rw http.ResponseWriter, r *http.Request) bool {
+		w.clair.before = interceptOn(http.MethodGet, "/vulnerability_report/", func(rw http.ResponseWriter, r *http.Request) bool {
 			asked.Add(1)
-			return says(http.StatusInternalServerError, `{"code":"internal error","message":"no"}`)(rw, r)
+			return respondWith(http.StatusInternalServerError, `{"code":"internal error","message":"no"}`)(rw, r)
 		})
 	})
-	w.Eventually(func() int32 { w.pass(30 * time.Second); _ = w.step(shop, img); return asked.Load() }).Should(BeNumerically(">=", 6))
+	w.Eventually(func() int32 { w.advance(30 * time.Second); _ = w.step(shop, img); return asked.Load() }).Should(BeNumerically(">=", 6))
 	failed, err := w.store.MatchFailure(t.Context(), store.Subject{PlatformDigest: img.Key.Digest, Scope: img.Scope, Engine: w.For(shop).Engine()})
 	w.must(err)
 	w.Expect(failed.RetryAt.Sub(failed.FailedAt)).To(Equal(brokenRetry))
 }
 
-// TestIndexerInTrouble: while only Clair's indexer is down, missing reports are no failure of images.
-func TestIndexerInTrouble(t *testing.T) {
+// TestIndexerOutage: while only Clair's indexer is down, missing reports are no failure of images.
+func TestIndexerOutage(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
 	img := anImage()(w, shop)
@@ -400,12 +400,12 @@ func TestIndexerInTrouble(t *testing.T) {
 			if isReport {
 				down.Store(true)
 			}
-			return down.Load() && (isReport || strings.Contains(r.URL.Path, "/indexer/")) && says(http.StatusInternalServerError, `{"code":"internal error","message":"no"}`)(rw, r)
+			return down.Load() && (isReport || strings.Contains(r.URL.Path, "/indexer/")) && respondWith(http.StatusInternalServerError, `{"code":"internal error","message":"no"}`)(rw, r)
 		}
 	})
 	w.Eventually(func() string { return w.step(shop, img) }).Should(HavePrefix("ClairUnavailable: "))
 	w.clair.change(func() { w.clair.before = nil })
-	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
+	w.Eventually(func() string { w.advance(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
 }
 
 // TestIndexerWithoutDatabase: while Clair's indexer has no database, but the matcher has its own, the indexer reports every image as
@@ -424,44 +424,44 @@ func TestIndexerWithoutDatabase(t *testing.T) {
 				w.clair.unknown(rw)
 				return true
 			case r.Method != http.MethodGet:
-				return says(http.StatusInternalServerError, `{"code":"internal error","message":"connection refused"}`)(rw, r)
+				return respondWith(http.StatusInternalServerError, `{"code":"internal error","message":"connection refused"}`)(rw, r)
 			}
 			return false
 		}
 	})
 	w.clair.update("debian/updater", noon) // reports become due
 	for range 60 {
-		w.pass(10 * time.Second)
+		w.advance(10 * time.Second)
 		_ = w.step(shop, theirs)
 		w.Expect(w.step(shop, known)).NotTo(ContainSubstring("ClairLostImage"))
-		_, err := w.store.Catalogued(t.Context(), w.For(shop).Engine(), known.Key, known.Scope)
+		_, err := w.store.Catalog(t.Context(), w.For(shop).Engine(), known.Key, known.Scope)
 		w.must(err)
 	}
 	w.Expect(w.step(shop, theirs)).To(HavePrefix("ClairUnavailable: "))
 	w.clair.change(func() { w.clair.before = nil })
-	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, theirs) }).Should(Equal("scanned"))
+	w.Eventually(func() string { w.advance(10 * time.Second); return w.step(shop, theirs) }).Should(Equal("scanned"))
 	manifest, err := w.store.Manifest(t.Context(), w.For(shop).Engine(), theirs.Key.Digest)
 	w.must(err)
-	w.Expect(manifest.Ours).To(BeFalse())
+	w.Expect(manifest.AddedByOperator).To(BeFalse())
 }
 
-// TestIndexedBySomebodyElse: a manifest that Clair lost and then got from another client is not deleted there.
-func TestIndexedBySomebodyElse(t *testing.T) {
+// TestIndexedByAnotherClient: a manifest that Clair lost and then got from another client is not deleted there.
+func TestIndexedByAnotherClient(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
 	img := anImage()(w, shop)
 	w.scan(shop, img)
-	w.guard = on(http.MethodGet, "/manifests/", func(http.ResponseWriter, *http.Request) bool {
+	w.guard = interceptOn(http.MethodGet, "/manifests/", func(http.ResponseWriter, *http.Request) bool {
 		w.clair.change(func() { w.clair.indexed[img.Key.Digest] = true }) // before the image is indexed again
 		return false
 	})
 	w.clair.change(func() { clear(w.clair.indexed) })
 	w.clair.update("debian/updater", noon)
-	w.Eventually(func() int { w.pass(10 * time.Second); _ = w.step(shop, img); return w.clair.posted() }).Should(Equal(2))
+	w.Eventually(func() int { w.advance(10 * time.Second); _ = w.step(shop, img); return w.clair.posted() }).Should(Equal(2))
 	w.scan(shop, img)
 	manifest, err := w.store.Manifest(t.Context(), w.For(shop).Engine(), img.Key.Digest)
 	w.must(err)
-	w.Expect(manifest.Ours).To(BeFalse())
+	w.Expect(manifest.AddedByOperator).To(BeFalse())
 }
 
 // TestRestartWhileReading: a report that was being read when the manager ended is read at once after the restart.
@@ -471,7 +471,7 @@ func TestRestartWhileReading(t *testing.T) {
 	img := anImage()(w, shop)
 	var asked atomic.Bool
 	w.clair.change(func() {
-		w.clair.before = on(http.MethodGet, "/vulnerability_report/", func(_ http.ResponseWriter, r *http.Request) bool {
+		w.clair.before = interceptOn(http.MethodGet, "/vulnerability_report/", func(_ http.ResponseWriter, r *http.Request) bool {
 			asked.Store(true)
 			<-r.Context().Done()
 			return true
@@ -482,7 +482,7 @@ func TestRestartWhileReading(t *testing.T) {
 	w.clair.change(func() { w.clair.before = nil })
 	w.start()
 	w.scan(shop, img) // without advancing the clock
-	w.Expect(leaseTime).To(BeNumerically(">", leaseBatch/maxReadings*api.DefaultTimeout), "all that are leased can be read in time")
+	w.Expect(leaseTime).To(BeNumerically(">", leaseBatch/maxReportsInMemory*api.DefaultTimeout), "all that are leased can be read in time")
 }
 
 // TestDataGone: when Clair loses its data, that is reported at once.
@@ -491,7 +491,9 @@ func TestDataGone(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.DataChanged = func(context.Context) { changes.Add(1) } })
 	shop := w.scanner("shop")
 	w.scan(shop, w.run(shop, "other", w.push("other", registrytest.Image(t, files("other")))))
-	w.clair.change(func() { w.clair.before = on(http.MethodGet, "/vulnerability_report/", says(http.StatusAccepted, "")) })
+	w.clair.change(func() {
+		w.clair.before = interceptOn(http.MethodGet, "/vulnerability_report/", respondWith(http.StatusAccepted, ""))
+	})
 	before := changes.Load()
 	img := anImage()(w, shop)
 	w.Eventually(func() string { return w.step(shop, img) }).Should(HavePrefix("NoVulnerabilityData: "))
@@ -502,11 +504,11 @@ func TestDataGone(t *testing.T) {
 func TestManyUnused(t *testing.T) {
 	w := newWorld(t)
 	i := w.For(w.scanner("shop")).(*Backend).instance
-	const many = tidyBatch + 2
+	const many = sweepBatch + 2
 	for n := range many {
 		w.must(w.store.SaveManifest(t.Context(), store.Manifest{Engine: i.engine, PlatformDigest: fmt.Sprintf("sha256:%064x", n)}))
 	}
-	all, err := i.allUnused(t.Context(), "")
+	all, err := i.unusedManifests(t.Context(), "")
 	w.must(err)
 	w.Expect(all).To(HaveLen(many))
 	w.Expect(all[many-1].PlatformDigest).To(HaveSuffix(fmt.Sprintf("%064x", many-1)))
@@ -520,17 +522,17 @@ func TestLostImage(t *testing.T) {
 	w.scan(shop, img)
 	w.clair.change(func() { clear(w.clair.indexed) })
 	w.clair.update("debian/updater", noon)
-	w.Eventually(func() int { w.pass(10 * time.Second); _ = w.step(shop, img); return w.clair.posted() }).Should(Equal(2))
+	w.Eventually(func() int { w.advance(10 * time.Second); _ = w.step(shop, img); return w.clair.posted() }).Should(Equal(2))
 	w.scan(shop, img)
 	// From here on Clair loses images at once.
 	w.clair.change(func() {
-		w.clair.before = on(http.MethodGet, "/vulnerability_report/", func(rw http.ResponseWriter, _ *http.Request) bool { w.clair.unknown(rw); return true })
+		w.clair.before = interceptOn(http.MethodGet, "/vulnerability_report/", func(rw http.ResponseWriter, _ *http.Request) bool { w.clair.unknown(rw); return true })
 	})
 	w.clair.update("debian/updater", noon.Add(time.Minute))
-	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(HavePrefix("ClairLostImage: "))
+	w.Eventually(func() string { w.advance(10 * time.Second); return w.step(shop, img) }).Should(HavePrefix("ClairLostImage: "))
 	posts, next := w.clair.posted(), w.clock.Now()
 	for range 720 {
-		w.pass(5 * time.Second)
+		w.advance(5 * time.Second)
 		if w.clock.Now().Before(next) {
 			continue
 		}
@@ -555,7 +557,7 @@ func TestLostImagesOverBudget(t *testing.T) {
 	w.scan(shop, img)
 	w.clair.change(func() { clear(w.clair.indexed) })
 	w.clair.update("debian/updater", noon)
-	w.Eventually(func() int { w.pass(10 * time.Second); _ = w.step(shop, img); return w.clair.posted() }).Should(Equal(2))
+	w.Eventually(func() int { w.advance(10 * time.Second); _ = w.step(shop, img); return w.clair.posted() }).Should(Equal(2))
 	w.scan(shop, img)
 	next := w.run(shop, "next", w.push("next", registrytest.Image(t, files("next"))))
 	w.Eventually(func() string { return w.step(shop, next) }).Should(HavePrefix("StoreBudgetExceeded: "))
@@ -572,14 +574,14 @@ func TestPullSecret(t *testing.T) {
 			return false
 		}
 		rw.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
-		return says(http.StatusUnauthorized, "")(rw, r)
+		return respondWith(http.StatusUnauthorized, "")(rw, r)
 	}
 	w.scan(shop, img)
 	w.Expect(w.clair.posts[0].Layers[0].Headers).To(HaveKey("Authorization"))
 }
 
-// TestPullSecretOfNoName: pull secrets with invalid names are ignored, as the kubelet does.
-func TestPullSecretOfNoName(t *testing.T) {
+// TestInvalidPullSecretName: pull secrets with invalid names are ignored, as the kubelet does.
+func TestInvalidPullSecretName(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
 	w.scan(shop, anImage(withPullSecrets("a/b", "x;echo evil", ""))(w, shop))

@@ -32,19 +32,19 @@ func TestFixedByTheSameUpdaterADayLater(t *testing.T) {
 		{time.Hour, "alpine/updater", true, false},
 		{time.Hour, "debian/updater", false, true},
 	} {
-		w.pass(step.later)
+		w.advance(step.later)
 		if step.restart {
 			w.start()
 		}
 		before := len(w.clair.read())
 		w.clair.update(step.updater, w.clock.Now())
-		w.prompted(shop)
+		w.requestPoll(shop)
 		w.Expect(len(w.clair.read())).To(BeNumerically(">", before))
 		w.scan(shop, img)
-		catalogued, err := w.store.Catalogued(t.Context(), w.For(shop).Engine(), img.Key, img.Scope)
+		catalogued, err := w.store.Catalog(t.Context(), w.For(shop).Engine(), img.Key, img.Scope)
 		w.must(err)
 		page, err := w.store.FindingsPage(t.Context(), store.Subject{PlatformDigest: catalogued.PlatformDigest, Scope: img.Scope, Engine: catalogued.Engine},
-			store.FindingFilter{Gone: true}, store.FindingMark{}, 10)
+			store.FindingFilter{Gone: true}, store.FindingCursor{}, 10)
 		w.must(err)
 		w.Expect(page.Findings).To(HaveLen(1))
 		if fixed := !page.Findings[0].FixedAt.IsZero(); fixed != step.want {
@@ -53,23 +53,23 @@ func TestFixedByTheSameUpdaterADayLater(t *testing.T) {
 	}
 }
 
-// TestOperationsOfOtherClocks: an updater's completion time is Clair's time or the time at which it was observed, whichever is earlier.
-func TestOperationsOfOtherClocks(t *testing.T) {
+// TestCompletionTimes: an updater's completion time is Clair's time or the time at which it was observed, whichever is earlier.
+func TestCompletionTimes(t *testing.T) {
 	w := newWorld(t)
 	i := w.instances[w.clair.server.URL]
 	ended := func() time.Time {
 		i.mu.Lock()
 		defer i.mu.Unlock()
-		return i.data.ended["debian/updater"]
+		return i.data.completed["debian/updater"]
 	}
 	shop := w.scanner("shop")
-	w.prompted(shop)
+	w.requestPoll(shop)
 	w.Expect(ended()).To(BeTemporally("==", noon.Add(-time.Hour)))
 	w.clair.update("debian/updater", noon.Add(1000*time.Hour))
-	w.prompted(shop)
+	w.requestPoll(shop)
 	seen := ended()
 	w.Expect(seen).To(BeTemporally("==", w.clock.Now()))
-	w.pass(time.Hour)
-	w.prompted(shop)
+	w.advance(time.Hour)
+	w.requestPoll(shop)
 	w.Expect(ended()).To(BeTemporally("==", seen))
 }

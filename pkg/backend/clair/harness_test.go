@@ -94,8 +94,8 @@ func (c *scriptedClair) change(change func()) {
 	change()
 }
 
-// asked returns the number of requests.
-func (c *scriptedClair) asked() int {
+// requestCount returns the number of requests.
+func (c *scriptedClair) requestCount() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.requests
@@ -414,7 +414,7 @@ func (w *world) run(scanner *v1alpha1.Scanner, repository, digest string, change
 
 func (w *world) use(scanner *v1alpha1.Scanner, img backend.Image) {
 	w.t.Helper()
-	w.must(w.store.SetUsed(w.t.Context(), store.Used{
+	w.must(w.store.SetUsage(w.t.Context(), store.ImageUsage{
 		Scanner: string(scanner.UID), Namespace: scanner.Namespace, Key: img.Key, Scope: img.Scope, Engine: w.For(scanner).Engine(),
 		Workloads: []store.Workload{{Namespace: scanner.Namespace, Kind: "Deployment", Name: "web", Container: "web", Repository: "web", Reference: "web:1"}},
 	}))
@@ -444,39 +444,39 @@ func (w *world) step(scanner *v1alpha1.Scanner, img backend.Image) string {
 	return "scanned"
 }
 
-// pass advances the clock after all current work is done, so that on a slow machine no lease ends while a report is read.
-func (w *world) pass(d time.Duration) {
+// advance advances the clock after all current work is done, so that on a slow machine no lease ends while a report is read.
+func (w *world) advance(d time.Duration) {
 	w.t.Helper()
-	w.rest()
+	w.waitUntilIdle()
 	w.clock.Step(d)
 }
 
-// rest waits until nothing is left to do at the current time: every loop has run without a request to Clair, and no image is being indexed.
-func (w *world) rest() {
+// waitUntilIdle waits until nothing is left to do at the current time: every loop has run without a request to Clair, and no image is being indexed.
+func (w *world) waitUntilIdle() {
 	w.t.Helper()
-	for before := -1; before != w.clair.asked(); {
-		before = w.clair.asked()
+	for before := -1; before != w.clair.requestCount(); {
+		before = w.clair.requestCount()
 		for _, i := range w.instances {
-			for _, loop := range []chan struct{}{i.polling, i.indexing, i.reading, i.tidying} {
-				w.comesRound(loop)
+			for _, loop := range []chan struct{}{i.polling, i.indexing, i.reading, i.sweeping} {
+				w.runLoop(loop)
 			}
 			w.Eventually(i.indexed).Should(BeZero())
 		}
 	}
 }
 
-// prompted requests a poll of Clair's data as early as possible, and waits for its effects.
-func (w *world) prompted(scanner *v1alpha1.Scanner) {
+// requestPoll requests a poll of Clair's data as early as possible, and waits for its effects.
+func (w *world) requestPoll(scanner *v1alpha1.Scanner) {
 	w.t.Helper()
 	w.For(scanner)
-	w.pass(promptPause)
-	w.must(w.For(scanner).(*Backend).Prompt(w.t.Context()))
-	w.rest()
+	w.advance(minPollInterval)
+	w.must(w.For(scanner).(*Backend).RequestDataPoll(w.t.Context()))
+	w.waitUntilIdle()
 }
 
-// comesRound wakes a loop and waits until it has run once from start to end, unless the Engines have ended. The loop can accept the third
+// runLoop wakes a loop and waits until it has run once from start to end, unless the Engines have ended. The loop can accept the third
 // wake-up only after the run that the first one started has ended.
-func (w *world) comesRound(loop chan struct{}) {
+func (w *world) runLoop(loop chan struct{}) {
 	w.t.Helper()
 	for range 3 {
 		select {
@@ -499,7 +499,7 @@ func (i *instance) indexed() int {
 // findings returns the IDs of an image's findings.
 func (w *world) findings(scanner *v1alpha1.Scanner, img backend.Image) []string {
 	w.t.Helper()
-	catalogued, err := w.store.Catalogued(w.t.Context(), w.For(scanner).Engine(), img.Key, img.Scope)
+	catalogued, err := w.store.Catalog(w.t.Context(), w.For(scanner).Engine(), img.Key, img.Scope)
 	if errors.Is(err, store.ErrNotFound) {
 		return []string{"not indexed (any more)"}
 	}

@@ -27,8 +27,8 @@ import (
 const (
 	// toolPrefix begins the tool of a catalog by Clair. The state of Clair's indexer follows.
 	toolPrefix = "clair "
-	// toolNobody is the tool of images without layers, which Clair cannot index.
-	toolNobody = "nothing to list"
+	// toolNone is the tool of images without layers, which Clair cannot index.
+	toolNone = "nothing to list"
 )
 
 const (
@@ -36,25 +36,25 @@ const (
 	resolveTimeout = 2 * time.Minute
 	// authorizationReserve is how long an authorization must still be valid when it is sent to Clair.
 	authorizationReserve = 15 * time.Second
-	// troublePause is how long no image is started after an error of the operator itself.
-	troublePause = 10 * time.Second
+	// errorPause is how long no image is started after an error of the operator itself.
+	errorPause = 10 * time.Second
 )
 
-// errLater means that Clair cannot be used now, so the image is to be tried again later.
-var errLater = errors.New("to be tried again when Clair can be asked")
+// errRetryLater means that Clair cannot be used now, so the image is to be tried again later.
+var errRetryLater = errors.New("to be tried again when Clair can be asked")
 
 // isOutdated reports whether an image was indexed in another state of Clair's indexer than the current one.
-func (i *instance) isOutdated(c store.Catalogued) bool {
+func (i *instance) isOutdated(c store.Catalog) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.state != "" && c.Tool != toolPrefix+i.state && c.Tool != toolNobody
+	return i.state != "" && c.Tool != toolPrefix+i.state && c.Tool != toolNone
 }
 
-// enter queues an image for indexing, and reports whether it is being indexed.
-func (i *instance) enter(img backend.Image, l *link) bool {
-	running := i.line.enter(img, l)
+// enqueue queues an image for indexing, and reports whether it is being indexed.
+func (i *instance) enqueue(img backend.Image, l *link) bool {
+	running := i.line.enqueue(img, l)
 	if !running {
-		kick(i.indexing)
+		wake(i.indexing)
 	}
 	return running
 }
@@ -64,15 +64,15 @@ func (i *instance) indexLoop(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	places := make(chan struct{}, i.Config.Clair.MaxIndexing)
-	for i.await(ctx, i.indexing, i.untilIndexing()) {
+	for i.awaitWake(ctx, i.indexing, i.untilIndexing()) {
 		for len(places) < cap(places) {
-			t := i.line.take(i.Config.Clair.MaxIndexingPerNamespace, i.mayIndex)
+			t := i.line.dequeue(i.Config.Clair.MaxIndexingPerNamespace, i.mayIndex)
 			if t == nil {
 				break
 			}
 			places <- struct{}{}
 			all.Go(func() {
-				defer func() { <-places; kick(i.indexing) }()
+				defer func() { <-places; wake(i.indexing) }()
 				i.indexTask(ctx, t)
 			})
 		}
@@ -86,22 +86,22 @@ func (i *instance) untilIndexing() time.Duration {
 	if pause := i.pausedUntil.Sub(i.Clock.Now()); pause > 0 {
 		return pause
 	}
-	return checkAgain
+	return requeueAfter
 }
 
 // mayIndex reports whether an image can be sent to Clair now.
 func (i *instance) mayIndex(t *task) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.state != "" && t.link.checked && t.link.trouble() == nil && !i.Clock.Now().Before(i.pausedUntil)
+	return i.state != "" && t.link.checked && t.link.problem() == nil && !i.Clock.Now().Before(i.pausedUntil)
 }
 
 // indexTask indexes an image and wakes its ImageScans.
 func (i *instance) indexTask(ctx context.Context, t *task) {
 	log := i.Log.WithValues("clair", i.url, "image", t.img.Key.String(), "scope", t.img.Scope)
-	wanted, err := i.Store.Wanted(ctx, i.engine, t.img.Key, t.img.Scope)
+	wanted, err := i.Store.IsNeeded(ctx, i.engine, t.img.Key, t.img.Scope)
 	if err == nil && !wanted {
-		i.line.leave(t, false)
+		i.line.release(t, false)
 		return
 	}
 	if err == nil {
@@ -111,21 +111,21 @@ func (i *instance) indexTask(ctx context.Context, t *task) {
 	var failed *backend.Failure
 	switch {
 	case ctx.Err() != nil:
-		i.line.leave(t, false)
+		i.line.release(t, false)
 		return
-	case errors.Is(err, errLater):
-		i.line.leave(t, true)
+	case errors.Is(err, errRetryLater):
+		i.line.release(t, true)
 		return
 	case errors.As(err, &failed):
 		log.Info("An image could not be indexed", "references", t.img.PullReferences, "reason", failed.Reason, "cause", failed.Message)
-		i.failures.note(idOf(t.img), failed)
+		i.failures.set(idOf(t.img), failed)
 	case err != nil:
 		log.Error(err, "Indexing an image")
-		i.pause(troublePause)
-		i.line.leave(t, true)
+		i.pause(errorPause)
+		i.line.release(t, true)
 		return
 	}
-	i.line.leave(t, false)
+	i.line.release(t, false)
 	i.Wake(ctx, t.img.Key.Digest)
 }
 
@@ -140,17 +140,17 @@ func (i *instance) pause(wait time.Duration) {
 
 // index indexes one image and saves its catalog, unless that was done meanwhile.
 func (i *instance) index(ctx context.Context, log logr.Logger, t *task) (err error) {
-	defer recovered(log, &err)
+	defer recoverPanic(log, &err)
 	i.mu.Lock()
 	state := i.state
 	i.mu.Unlock()
-	switch done, err := i.Store.Catalogued(ctx, i.engine, t.img.Key, t.img.Scope); {
-	case err == nil && (done.Tool == toolPrefix+state || done.Tool == toolNobody):
+	switch done, err := i.Store.Catalog(ctx, i.engine, t.img.Key, t.img.Scope); {
+	case err == nil && (done.Tool == toolPrefix+state || done.Tool == toolNone):
 		return nil // another Scanner had it indexed meanwhile
 	case err != nil && !errors.Is(err, store.ErrNotFound):
 		return err
 	case err != nil:
-		if err := i.requireRoom(ctx, t.img); err != nil {
+		if err := i.requireBudget(ctx, t.img); err != nil {
 			return err
 		}
 	}
@@ -164,27 +164,27 @@ func (i *instance) index(ctx context.Context, log logr.Logger, t *task) (err err
 		return err
 	}
 	defer unlock()
-	catalogue := store.Catalogued{Engine: i.engine, Key: t.img.Key, Scope: t.img.Scope, PlatformDigest: digest, CataloguedAt: i.Clock.Now(), Namespace: t.img.Namespace}
+	catalogue := store.Catalog{Engine: i.engine, Key: t.img.Key, Scope: t.img.Scope, PlatformDigest: digest, CatalogedAt: i.Clock.Now(), Namespace: t.img.Namespace}
 	if len(located.Layers) == 0 {
 		log.Info("The image has no layers: there is nothing to scan")
-		catalogue.Tool = toolNobody
-		return i.Store.SaveCatalogue(ctx, catalogue, nil)
+		catalogue.Tool = toolNone
+		return i.Store.SaveCatalog(ctx, catalogue, nil)
 	}
 	catalogue.Tool = toolPrefix + state
-	if err := i.list(ctx, log, t, located, &catalogue); err != nil {
+	if err := i.indexManifest(ctx, log, t, located, &catalogue); err != nil {
 		return err
 	}
 	// The report is replaced before the catalog is saved. If the process ends in between, both steps are repeated.
-	if err := i.refresh(ctx, t.link, catalogue); err != nil {
+	if err := i.replaceReport(ctx, t.link, catalogue); err != nil {
 		return err
 	}
-	return i.Store.SaveCatalogue(ctx, catalogue, nil)
+	return i.Store.SaveCatalog(ctx, catalogue, nil)
 }
 
-// requireRoom fails for a new image of a namespace that has used up its storage budget. An image with a report is not new: its catalog was
+// requireBudget fails for a new image of a namespace that has used up its storage budget. An image with a report is not new: its catalog was
 // deleted when Clair lost it, and its findings count already.
-func (i *instance) requireRoom(ctx context.Context, img backend.Image) error {
-	full, err := i.room.Exceeded(ctx, img.Namespace)
+func (i *instance) requireBudget(ctx context.Context, img backend.Image) error {
+	full, err := i.budget.Exceeded(ctx, img.Namespace)
 	if err != nil || full == nil {
 		return err
 	}
@@ -194,18 +194,18 @@ func (i *instance) requireRoom(ctx context.Context, img backend.Image) error {
 	return full
 }
 
-// recovered turns a panic into a failure of the image. Answers of registries and Clair pass through many libraries, any of which may panic.
-func recovered(log logr.Logger, err *error) {
+// recoverPanic turns a panic into a failure of the image. Answers of registries and Clair pass through many libraries, any of which may panic.
+func recoverPanic(log logr.Logger, err *error) {
 	if cause := recover(); cause != nil {
 		log.Error(fmt.Errorf("panic: %v", cause), "Handling an image", "stack", string(debug.Stack()))
 		*err = &backend.Failure{Reason: v1alpha1.ReasonBackendError, Message: "the operator failed on this image; its log has the cause"}
 	}
 }
 
-// list fills in the catalog from Clair's index report, or copies it from another credential scope.
-func (i *instance) list(ctx context.Context, log logr.Logger, t *task, located *registry.Location, catalogue *store.Catalogued) error {
+// indexManifest fills in the catalog from Clair's index report, or copies it from another credential scope.
+func (i *instance) indexManifest(ctx context.Context, log logr.Logger, t *task, located *registry.Location, catalogue *store.Catalog) error {
 	// Reusing another scope's catalog is safe here: the registry accepted this Scanner's own references and credentials.
-	same, found, err := i.elsewhere(ctx, t.img, *catalogue)
+	same, found, err := i.otherScopeCatalog(ctx, t.img, *catalogue)
 	if err != nil {
 		return err
 	}
@@ -218,10 +218,10 @@ func (i *instance) list(ctx context.Context, log logr.Logger, t *task, located *
 	if err != nil {
 		return &backend.Failure{Reason: workerapi.ReasonNotAnImage, Message: "its digest is none that Clair knows: " + err.Error()}
 	}
-	if err := i.remember(ctx, t.link, digest); err != nil {
-		return i.explain(ctx, t.link, err)
+	if err := i.recordManifest(ctx, t.link, digest); err != nil {
+		return i.classifyError(ctx, t.link, err)
 	}
-	report, err := i.post(ctx, log, t, located, digest)
+	report, err := i.requestIndex(ctx, log, t, located, digest)
 	if err != nil {
 		return err
 	}
@@ -230,29 +230,29 @@ func (i *instance) list(ctx context.Context, log logr.Logger, t *task, located *
 	return nil
 }
 
-// elsewhere returns the catalog of a platform manifest in another credential scope, made in the same state of the indexer.
-func (i *instance) elsewhere(ctx context.Context, img backend.Image, wanted store.Catalogued) (store.Catalogued, bool, error) {
+// otherScopeCatalog returns the catalog of a platform manifest in another credential scope, made in the same state of the indexer.
+func (i *instance) otherScopeCatalog(ctx context.Context, img backend.Image, wanted store.Catalog) (store.Catalog, bool, error) {
 	key := img.Key
 	key.Digest = wanted.PlatformDigest
-	scopes, err := i.Store.CataloguedScopes(ctx, i.engine, key)
+	scopes, err := i.Store.CatalogScopes(ctx, i.engine, key)
 	if err != nil {
-		return store.Catalogued{}, false, err
+		return store.Catalog{}, false, err
 	}
 	for _, scope := range scopes {
-		same, err := i.Store.Catalogued(ctx, i.engine, key, scope)
+		same, err := i.Store.Catalog(ctx, i.engine, key, scope)
 		switch {
 		case err != nil && !errors.Is(err, store.ErrNotFound):
-			return store.Catalogued{}, false, err
+			return store.Catalog{}, false, err
 		case err == nil && same.Tool == wanted.Tool && same.PlatformDigest == wanted.PlatformDigest:
 			return same, true, nil
 		}
 	}
-	return store.Catalogued{}, false, nil
+	return store.Catalog{}, false, nil
 }
 
-// remember records, before a manifest is sent to Clair, whether Clair has it already. Only manifests that Clair got from the operator
+// recordManifest records, before a manifest is sent to Clair, whether Clair has it already. Only manifests that Clair got from the operator
 // first are ever deleted there.
-func (i *instance) remember(ctx context.Context, l *link, digest claircore.Digest) error {
+func (i *instance) recordManifest(ctx context.Context, l *link, digest claircore.Digest) error {
 	switch _, err := i.Store.Manifest(ctx, i.engine, digest.String()); {
 	case err == nil:
 		return nil
@@ -271,16 +271,16 @@ func (i *instance) remember(ctx context.Context, l *link, digest claircore.Diges
 	if err != nil && !ours {
 		return err
 	}
-	return i.Store.SaveManifest(ctx, store.Manifest{Engine: i.engine, PlatformDigest: digest.String(), Ours: ours})
+	return i.Store.SaveManifest(ctx, store.Manifest{Engine: i.engine, PlatformDigest: digest.String(), AddedByOperator: ours})
 }
 
-// post has Clair index a manifest, with credentials that stay valid for a while. If a registry rejects them, it tries once more with new
+// requestIndex has Clair index a manifest, with credentials that stay valid for a while. If a registry rejects them, it tries once more with new
 // ones.
-func (i *instance) post(ctx context.Context, log logr.Logger, t *task, located *registry.Location, digest claircore.Digest) (*claircore.IndexReport, error) {
+func (i *instance) requestIndex(ctx context.Context, log logr.Logger, t *task, located *registry.Location, digest claircore.Digest) (*claircore.IndexReport, error) {
 	var err error
 	for attempt := range 2 {
 		if expires := located.Authorization.Expires; attempt > 0 || !expires.IsZero() && expires.Before(i.Clock.Now().Add(authorizationReserve)) {
-			if located, err = i.locateAgain(ctx, t, digest); err != nil {
+			if located, err = i.renewAuthorization(ctx, t, digest); err != nil {
 				return nil, err
 			}
 		}
@@ -305,11 +305,11 @@ func (i *instance) post(ctx context.Context, log logr.Logger, t *task, located *
 		}
 		log.V(1).Info("Indexing once more", "cause", err.Error())
 	}
-	return nil, i.explain(ctx, t.link, err)
+	return nil, i.classifyError(ctx, t.link, err)
 }
 
-// locateAgain gets new credentials for the same image. It fails if the registry now returns another digest.
-func (i *instance) locateAgain(ctx context.Context, t *task, digest claircore.Digest) (*registry.Location, error) {
+// renewAuthorization gets new credentials for the same image. It fails if the registry now returns another digest.
+func (i *instance) renewAuthorization(ctx context.Context, t *task, digest claircore.Digest) (*registry.Location, error) {
 	located, err := i.locate(ctx, t)
 	if err == nil && located.Digest.String() != digest.String() {
 		err = &backend.Failure{
@@ -357,7 +357,7 @@ func (i *instance) locate(ctx context.Context, t *task) (*registry.Location, err
 	}
 	log := slog.New(logr.ToSlogHandler(i.Log.WithValues("image", t.img.Key.String()).V(1)))
 	puller := &registry.Puller{
-		Registries: i.Config.RegistrySettings(), Spared: i.throttles.Spared(i.Clock.Now(), t.img.Scope),
+		Registries: i.Config.RegistrySettings(), ThrottledHosts: i.throttles.Throttled(i.Clock.Now(), t.img.Scope),
 		Credentials: registry.ParseCredentials(secrets.data, log), Transport: i.Registries, Log: log, Now: i.Clock.Now,
 	}
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
@@ -367,17 +367,17 @@ func (i *instance) locate(ctx context.Context, t *task) (*registry.Location, err
 	if err == nil {
 		return located, nil
 	}
-	return nil, i.notLocated(t.img, secrets, err)
+	return nil, i.locateFailure(t.img, secrets, err)
 }
 
-// notLocated returns the failure of an image that could not be resolved. Pull secrets that the operator may not read are mentioned only in
+// locateFailure returns the failure of an image that could not be resolved. Pull secrets that the operator may not read are mentioned only in
 // this case: many images need none, whatever their pods name.
-func (i *instance) notLocated(img backend.Image, secrets pullSecrets, err error) error {
+func (i *instance) locateFailure(img backend.Image, secrets pullSecrets, err error) error {
 	said := failure.Describe(err, workerapi.ReasonCatalogFailed)
 	failed := &backend.Failure{
 		Reason: said.Reason, Message: said.Message, Registry: said.Registry, RetryAfter: time.Duration(said.RetryAfterSeconds) * time.Second,
 	}
-	i.throttles.Note(i.Clock.Now(), img.Scope, failed)
+	i.throttles.Record(i.Clock.Now(), img.Scope, failed)
 	switch failed.Reason {
 	case workerapi.ReasonUnauthorized, workerapi.ReasonPullSecretMissing, workerapi.ReasonNodeCredentials,
 		workerapi.ReasonImageNotFound, workerapi.ReasonRegistryThrottled:
@@ -385,21 +385,21 @@ func (i *instance) notLocated(img backend.Image, secrets pullSecrets, err error)
 			// The registry's answer to a request without these pull secrets would be misleading.
 			i.Log.Info("Pull secrets may not be read", "image", img.Key.String(), "namespace", img.Namespace, "secrets", secrets.forbidden, "without", failed.Message)
 			failed.Reason = ReasonPullSecretForbidden
-			failed.Message = "the operator may not read pull secrets of the image's pods; to allow it: " + i.howToGrant(img.Namespace, grant.Secrets, secrets.forbidden...)
+			failed.Message = "the operator may not read pull secrets of the image's pods; to allow it: " + i.grantCommands(img.Namespace, grant.Secrets, secrets.forbidden...)
 			break
 		}
-		failed.Message = i.aboutAccounts(img, secrets, failed.Reason) + failed.Message
+		failed.Message = i.serviceAccountAdvice(img, secrets, failed.Reason) + failed.Message
 	}
 	return failed
 }
 
-// aboutAccounts describes pull secrets of ServiceAccounts that were not used, or "" if that is irrelevant for the reason. The text is a
+// serviceAccountAdvice describes pull secrets of ServiceAccounts that were not used, or "" if that is irrelevant for the reason. The text is a
 // prefix because registries' messages are long.
-func (i *instance) aboutAccounts(img backend.Image, secrets pullSecrets, reason string) string {
+func (i *instance) serviceAccountAdvice(img backend.Image, secrets pullSecrets, reason string) string {
 	switch {
 	case len(secrets.accounts) > 0:
 		return fmt.Sprintf("pull secrets that ServiceAccount %s was given after the pods were made are not used, since the operator may not read it; to allow it: %s; ",
-			strings.Join(secrets.accounts, ", "), i.howToGrant(img.Namespace, grant.ServiceAccounts, secrets.accounts...))
+			strings.Join(secrets.accounts, ", "), i.grantCommands(img.Namespace, grant.ServiceAccounts, secrets.accounts...))
 	case len(img.ServiceAccounts) > 0 && img.Scope == store.Cluster && (reason == workerapi.ReasonUnauthorized || reason == workerapi.ReasonNodeCredentials):
 		return fmt.Sprintf("pull secrets of ServiceAccount %s in namespace %s count for pods that are made after it was given them; ",
 			strings.Join(img.ServiceAccounts[:min(len(img.ServiceAccounts), maxServiceAccounts)], ", "), img.Namespace)
@@ -407,36 +407,36 @@ func (i *instance) aboutAccounts(img backend.Image, secrets pullSecrets, reason 
 	return ""
 }
 
-// explain returns the image's own failure, or errLater for a problem with Clair. It records a problem with Clair. After errLater the image
+// classifyError returns the image's own failure, or errRetryLater for a problem with Clair. It records a problem with Clair. After errRetryLater the image
 // is tried again.
-func (i *instance) explain(ctx context.Context, l *link, err error) error {
+func (i *instance) classifyError(ctx context.Context, l *link, err error) error {
 	var refused *api.Error
 	var failed *backend.Failure
 	switch {
-	case ctx.Err() != nil, errors.Is(err, errLater):
+	case ctx.Err() != nil, errors.Is(err, errRetryLater):
 		return err
 	case errors.As(err, &failed):
-		if i.troubleOf(l) != nil {
-			return errLater
+		if i.problemOf(l) != nil {
+			return errRetryLater
 		}
-		i.tell(ctx, l, i.noteFailed(l, err)) // the problem is the Secret with the key
-		return errLater
+		i.publishState(ctx, l, i.recordFailure(l, err)) // the problem is the Secret with the key
+		return errRetryLater
 	case !errors.As(err, &refused):
 		return err
 	}
 	switch refused.Kind {
 	case api.Throttled:
-		i.throttled(refused)
-		return errLater
+		i.recordThrottled(refused)
+		return errRetryLater
 	case api.Unauthorized:
-		i.tell(ctx, l, i.noteFailed(l, err))
-		return errLater
+		i.publishState(ctx, l, i.recordFailure(l, err))
+		return errRetryLater
 	case api.LayerFailed, api.BadManifest:
 		return &backend.Failure{Reason: layerReasons[refused.Layer], Message: refused.Error()}
 	}
 	// Clair may be broken, or only unable to index this image.
 	if i.probe(ctx, l) != nil {
-		return errLater
+		return errRetryLater
 	}
 	return &backend.Failure{Reason: ReasonIndexFailed, Message: refused.Error()}
 }
@@ -452,11 +452,11 @@ var layerReasons = map[api.LayerCause]string{
 	api.LayerUnscannable: ReasonIndexFailed,
 }
 
-// throttled stops sending work to Clair for the time that it requests, or longer after each refusal in a row.
-func (i *instance) throttled(refused *api.Error) {
+// recordThrottled stops sending work to Clair for the time that it requests, or longer after each refusal in a row.
+func (i *instance) recordThrottled(refused *api.Error) {
 	i.mu.Lock()
 	i.pauses++
-	wait := max(refused.RetryAfter, i.backOff(i.pauses))
+	wait := max(refused.RetryAfter, i.backoff(i.pauses))
 	i.mu.Unlock()
 	i.pause(wait)
 	i.Log.Info("Clair wants no more work for a while", "clair", i.url, "wait", wait.String())

@@ -14,11 +14,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
 
-// maxReadings is how many reports of all Clair instances are in memory at a time. One may have 32 MiB, and several times that when decoded.
-const maxReadings = 2
+// maxReportsInMemory is how many reports of all Clair instances are in memory at a time. One may have 32 MiB, and several times that when decoded.
+const maxReportsInMemory = 2
 
-// bindingMemory is how long a Scanner counts as existing after its last reconcile. It is several times the reconcile interval.
-const bindingMemory = 5 * time.Minute
+// bindingTTL is how long a Scanner counts as existing after its last reconcile. It is several times the reconcile interval.
+const bindingTTL = 5 * time.Minute
 
 // instance is one Clair, shared by all Scanners that use it.
 type instance struct {
@@ -27,37 +27,37 @@ type instance struct {
 	url, host, engine string
 	// updaters are name patterns of the updaters that must have run.
 	updaters []string
-	// authorities are PEM certificates of CAs to trust for Clair, in addition to the system's. Only the administrator sets them: a report
+	// caBundle are PEM certificates of CAs to trust for Clair, in addition to the system's. Only the administrator sets them: a report
 	// read over one link counts for all namespaces.
-	authorities string
+	caBundle string
 
 	// polling, indexing, reading and tidying wake the loops.
-	polling, indexing, reading, tidying chan struct{}
+	polling, indexing, reading, sweeping chan struct{}
 	// reports limits the rate of reading reports.
 	reports *rate.Limiter
-	line    line
+	line    fairQueue
 	// queued is the number of images that waited for a report at the last run of the readLoop.
-	queued   atomic.Int64
-	failures failures
-	digests  digestLocks
-	lost     lostImages
+	queued     atomic.Int64
+	failures   failureCache
+	digests    digestLocks
+	lostImages lostImageCache
 
 	// mu guards the fields below, and all fields of links that change.
 	mu    sync.Mutex
 	links map[linkKey]*link
-	// way is the outage of the connection to Clair. All links share it, because whether Clair answers at all does not depend on the
+	// connection is the outage of the connection to Clair. All links share it, because whether Clair answers at all does not depend on the
 	// settings.
-	way outage
+	connection outage
 	// bindings holds the Scanners that use this Clair, by UID.
 	bindings map[string]binding
-	// worked is the last link over which a request succeeded; nil if there was none.
-	worked *link
-	// state is the state of Clair's indexer; empty until known. stateSeen is the state at the last poll.
-	state, stateSeen string
-	data             data
-	// prompted requests a poll of the data as soon as possible. polled is the time of the last poll of the data.
-	prompted bool
-	polled   time.Time
+	// lastWorking is the last link over which a request succeeded; nil if there was none.
+	lastWorking *link
+	// state is the state of Clair's indexer; empty until known. polledState is the state at the last poll.
+	state, polledState string
+	data               data
+	// pollRequested requests a poll of the data as soon as possible. polled is the time of the last poll of the data.
+	pollRequested bool
+	polled        time.Time
 	// pausedUntil is when Clair may get work again. pauses counts how often in a row it refused work.
 	pausedUntil time.Time
 	pauses      int
@@ -65,8 +65,8 @@ type instance struct {
 	// Release call.
 	unused    map[string]time.Time
 	releasing map[string]time.Time
-	// revisited is the indexer state for which all outdated images were woken.
-	revisited string
+	// wokenForState is the indexer state for which all outdated images were woken.
+	wokenForState string
 }
 
 // binding is the use of a Clair by one Scanner.
@@ -78,13 +78,13 @@ type binding struct {
 func newInstance(e *Engines, network *api.Network, address string, settings config.ClairInstance) *instance {
 	parsed, _ := url.Parse(address) // the address is canonical
 	i := &instance{
-		Engines: e, network: network, url: address, host: parsed.Host, engine: engineOf(address), updaters: settings.Updaters, authorities: settings.CABundle,
-		polling: make(chan struct{}, 1), indexing: make(chan struct{}, 1), reading: make(chan struct{}, 1), tidying: make(chan struct{}, 1),
+		Engines: e, network: network, url: address, host: parsed.Host, engine: engineOf(address), updaters: settings.Updaters, caBundle: settings.CABundle,
+		polling: make(chan struct{}, 1), indexing: make(chan struct{}, 1), reading: make(chan struct{}, 1), sweeping: make(chan struct{}, 1),
 		reports: rate.NewLimiter(rate.Limit(e.Config.Clair.ReportsPerSecond), e.Config.Clair.ReportsPerSecond),
 		links:   map[linkKey]*link{}, bindings: map[string]binding{},
 		unused: map[string]time.Time{}, releasing: map[string]time.Time{},
 	}
-	i.failures.clock, i.lost.clock = e.Clock, e.Clock
+	i.failures.clock, i.lostImages.clock = e.Clock, e.Clock
 	return i
 }
 
@@ -98,7 +98,7 @@ func (i *instance) bind(scanner *v1alpha1.Scanner) *link {
 		delete(i.releasing, string(scanner.UID)) // the Scanner is not being deleted any more
 	}
 	if !l.checked {
-		kick(i.polling)
+		wake(i.polling)
 	}
 	return l
 }
@@ -113,7 +113,7 @@ func (i *instance) unbind(scanner string) {
 func (i *instance) scanners() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.dropAbsent()
+	i.dropUnused()
 	uids := make([]string, 0, len(i.bindings))
 	for uid := range i.bindings {
 		uids = append(uids, uid)
@@ -121,19 +121,19 @@ func (i *instance) scanners() []string {
 	return uids
 }
 
-// dropAbsent removes Scanners that were not seen for bindingMemory, and links that no Scanner uses. It keeps the link that worked last:
+// dropUnused removes Scanners that were not seen for bindingTTL, and links that no Scanner uses. It keeps the link that worked last:
 // after all Scanners are gone, that link deletes what Clair still holds. The caller holds mu.
-func (i *instance) dropAbsent() {
+func (i *instance) dropUnused() {
 	now, used := i.Clock.Now(), map[linkKey]bool{}
 	for uid, b := range i.bindings {
-		if now.Sub(b.seen) > bindingMemory {
+		if now.Sub(b.seen) > bindingTTL {
 			delete(i.bindings, uid)
 			continue
 		}
 		used[b.link.key] = true
 	}
 	for key, l := range i.links {
-		if !used[key] && l != i.worked {
+		if !used[key] && l != i.lastWorking {
 			delete(i.links, key)
 		}
 	}
@@ -142,7 +142,7 @@ func (i *instance) dropAbsent() {
 // isBound reports whether a Scanner uses this link, or whether the link is needed to delete manifests of Scanners that are gone. The
 // caller holds mu.
 func (i *instance) isBound(l *link) bool {
-	if l == i.worked && len(i.bindings) == 0 && len(i.unused) > 0 {
+	if l == i.lastWorking && len(i.bindings) == 0 && len(i.unused) > 0 {
 		return true
 	}
 	for _, b := range i.bindings {
@@ -153,31 +153,31 @@ func (i *instance) isBound(l *link) bool {
 	return false
 }
 
-// worker returns a working link for requests that concern no single Scanner; nil if there is none now.
-func (i *instance) worker() *link {
+// workingLink returns a working link for requests that concern no single Scanner; nil if there is none now.
+func (i *instance) workingLink() *link {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.worked != nil && i.worked.trouble() == nil {
-		return i.worked
+	if i.lastWorking != nil && i.lastWorking.problem() == nil {
+		return i.lastWorking
 	}
 	for _, l := range i.links {
-		if l.checked && l.trouble() == nil {
+		if l.checked && l.problem() == nil {
 			return l
 		}
 	}
 	return nil
 }
 
-// kick wakes a loop. It never blocks.
-func kick(loop chan struct{}) {
+// wake wakes a loop. It never blocks.
+func wake(loop chan struct{}) {
 	select {
 	case loop <- struct{}{}:
 	default: // a run is already pending
 	}
 }
 
-// await waits for a kick or until the time has passed. It reports whether the loop is to continue.
-func (i *instance) await(ctx context.Context, loop chan struct{}, wait time.Duration) bool {
+// awaitWake waits for a kick or until the time has passed. It reports whether the loop is to continue.
+func (i *instance) awaitWake(ctx context.Context, loop chan struct{}, wait time.Duration) bool {
 	timer := i.Clock.NewTimer(max(wait, 0))
 	defer timer.Stop()
 	select {
@@ -189,18 +189,18 @@ func (i *instance) await(ctx context.Context, loop chan struct{}, wait time.Dura
 	return ctx.Err() == nil
 }
 
-// around returns d with a jitter of up to ±10 %, so that loops do not run in lockstep.
-func (i *instance) around(d time.Duration) time.Duration {
+// jitter returns d with a jitter of up to ±10 %, so that loops do not run in lockstep.
+func (i *instance) jitter(d time.Duration) time.Duration {
 	return d + time.Duration((i.Random()-0.5)/5*float64(d))
 }
 
 // Bounds of the backoff.
 const (
-	firstPause = time.Second
-	lastPause  = 2 * time.Minute
+	minBackoff = time.Second
+	maxBackoff = 2 * time.Minute
 )
 
-// backOff returns the delay after this many failures in a row.
-func (i *instance) backOff(times int) time.Duration {
-	return min(i.around(min(firstPause<<min(max(times-1, 0), 10), lastPause)), lastPause)
+// backoff returns the delay after this many failures in a row.
+func (i *instance) backoff(times int) time.Duration {
+	return min(i.jitter(min(minBackoff<<min(max(times-1, 0), 10), maxBackoff)), maxBackoff)
 }

@@ -31,29 +31,29 @@ type task struct {
 	running bool
 }
 
-// listed identifies the result of indexing an image, which is the same for all Scanners.
-type listed struct {
+// indexKey identifies the result of indexing an image, which is the same for all Scanners.
+type indexKey struct {
 	key   image.Key
 	scope store.Scope
 }
 
-// line is the fair queue of images to index with one Clair. It serves namespaces round-robin, and the images of a namespace first in,
+// fairQueue is the fair queue of images to index with one Clair. It serves namespaces round-robin, and the images of a namespace first in,
 // first out. A namespace with hundreds of images therefore delays the others by one turn at most.
-type line struct {
-	mu      sync.Mutex
-	tasks   map[taskID]*task
-	turns   []*turn
-	running map[string]int // by namespace
-	busy    map[listed]bool
+type fairQueue struct {
+	mu         sync.Mutex
+	tasks      map[taskID]*task
+	namespaces []*namespaceQueue
+	running    map[string]int // by namespace
+	busy       map[indexKey]bool
 }
 
-type turn struct {
+type namespaceQueue struct {
 	namespace string
 	waiting   []*task
 }
 
-// enter adds an image to the queue unless it is queued, and reports whether it is being indexed. A queued image takes over the new details.
-func (l *line) enter(img backend.Image, over *link) bool {
+// enqueue adds an image to the queue unless it is queued, and reports whether it is being indexed. A queued image takes over the new details.
+func (l *fairQueue) enqueue(img backend.Image, over *link) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if known := l.tasks[idOf(img)]; known != nil {
@@ -63,82 +63,82 @@ func (l *line) enter(img backend.Image, over *link) bool {
 		return known.running
 	}
 	if l.tasks == nil {
-		l.tasks, l.running, l.busy = map[taskID]*task{}, map[string]int{}, map[listed]bool{}
+		l.tasks, l.running, l.busy = map[taskID]*task{}, map[string]int{}, map[indexKey]bool{}
 	}
 	t := &task{img: img, link: over}
 	l.tasks[idOf(img)] = t
-	l.wait(t)
+	l.addWaiting(t)
 	return false
 }
 
 // waiting returns the number of images without a slot.
-func (l *line) waiting() (n int) {
+func (l *fairQueue) waiting() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, turn := range l.turns {
+	for _, turn := range l.namespaces {
 		n += len(turn.waiting)
 	}
 	return n
 }
 
-func (l *line) wait(t *task) {
-	at := slices.IndexFunc(l.turns, func(t2 *turn) bool { return t2.namespace == t.img.Namespace })
+func (l *fairQueue) addWaiting(t *task) {
+	at := slices.IndexFunc(l.namespaces, func(t2 *namespaceQueue) bool { return t2.namespace == t.img.Namespace })
 	if at < 0 {
-		at = len(l.turns)
-		l.turns = append(l.turns, &turn{namespace: t.img.Namespace})
+		at = len(l.namespaces)
+		l.namespaces = append(l.namespaces, &namespaceQueue{namespace: t.img.Namespace})
 	}
-	l.turns[at].waiting = append(l.turns[at].waiting, t)
+	l.namespaces[at].waiting = append(l.namespaces[at].waiting, t)
 }
 
-// take gives a slot to the next ready image, or returns nil. It skips namespaces with limit running images, and images that are being
+// dequeue gives a slot to the next ready image, or returns nil. It skips namespaces with limit running images, and images that are being
 // indexed already for the same credential scope.
-func (l *line) take(limit int, ready func(*task) bool) *task {
+func (l *fairQueue) dequeue(limit int, ready func(*task) bool) *task {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for at, turn := range l.turns {
+	for at, turn := range l.namespaces {
 		if l.running[turn.namespace] >= limit {
 			continue
 		}
-		next := slices.IndexFunc(turn.waiting, func(t *task) bool { return !l.busy[listed{t.img.Key, t.img.Scope}] && ready(t) })
+		next := slices.IndexFunc(turn.waiting, func(t *task) bool { return !l.busy[indexKey{t.img.Key, t.img.Scope}] && ready(t) })
 		if next < 0 {
 			continue
 		}
 		t := turn.waiting[next]
 		turn.waiting = slices.Delete(turn.waiting, next, next+1)
-		l.turns = slices.Delete(l.turns, at, at+1)
+		l.namespaces = slices.Delete(l.namespaces, at, at+1)
 		if len(turn.waiting) > 0 {
-			l.turns = append(l.turns, turn)
+			l.namespaces = append(l.namespaces, turn)
 		}
 		t.running = true
 		l.running[turn.namespace]++
-		l.busy[listed{t.img.Key, t.img.Scope}] = true
+		l.busy[indexKey{t.img.Key, t.img.Scope}] = true
 		return t
 	}
 	return nil
 }
 
-// leave frees the slot of an image. If again is set, the image is queued again.
-func (l *line) leave(t *task, again bool) {
+// release frees the slot of an image. If again is set, the image is queued again.
+func (l *fairQueue) release(t *task, again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t.running = false
 	if l.running[t.img.Namespace]--; l.running[t.img.Namespace] == 0 {
 		delete(l.running, t.img.Namespace)
 	}
-	delete(l.busy, listed{t.img.Key, t.img.Scope})
+	delete(l.busy, indexKey{t.img.Key, t.img.Scope})
 	if again {
-		l.wait(t)
+		l.addWaiting(t)
 		return
 	}
 	delete(l.tasks, idOf(t.img))
 }
 
-// keep removes the queued images of all Scanners except these.
-func (l *line) keep(scanners []string) {
+// keepScanners removes the queued images of all Scanners except these.
+func (l *fairQueue) keepScanners(scanners []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	gone := func(t *task) bool { return !slices.Contains(scanners, t.img.Scanner) }
-	for _, turn := range l.turns {
+	for _, turn := range l.namespaces {
 		for _, t := range turn.waiting {
 			if gone(t) {
 				delete(l.tasks, idOf(t.img))
@@ -146,66 +146,66 @@ func (l *line) keep(scanners []string) {
 		}
 		turn.waiting = slices.DeleteFunc(turn.waiting, gone)
 	}
-	l.turns = slices.DeleteFunc(l.turns, func(t *turn) bool { return len(t.waiting) == 0 })
+	l.namespaces = slices.DeleteFunc(l.namespaces, func(t *namespaceQueue) bool { return len(t.waiting) == 0 })
 }
 
 // How long failures are remembered.
 const (
-	// failureMemory is how long a failure is returned after its Scanner first got it. It is shorter than the first retry of an ImageScan,
+	// failureTTL is how long a failure is returned after its Scanner first got it. It is shorter than the first retry of an ImageScan,
 	// so that it never suppresses a retry.
-	failureMemory = 50 * time.Second
-	// unheardMemory is how long a failure is kept for a Scanner that has not got it yet. It is also the delay before an outdated image is
+	failureTTL = 50 * time.Second
+	// undeliveredTTL is how long a failure is kept for a Scanner that has not got it yet. It is also the delay before an outdated image is
 	// indexed again after a failure.
-	unheardMemory = time.Hour
+	undeliveredTTL = time.Hour
 )
 
-// failures remembers why images could not be indexed, until shortly after their Scanners got the failure.
-type failures struct {
+// failureCache remembers why images could not be indexed, until shortly after their Scanners got the failure.
+type failureCache struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
-	known map[taskID]rememberedFailure
+	known map[taskID]cachedFailure
 }
 
-type rememberedFailure struct {
+type cachedFailure struct {
 	failure *backend.Failure
 	until   time.Time
 }
 
-func (f *failures) note(id taskID, failure *backend.Failure) {
+func (f *failureCache) set(id taskID, failure *backend.Failure) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.drop()
+	f.dropExpired()
 	if f.known == nil {
-		f.known = map[taskID]rememberedFailure{}
+		f.known = map[taskID]cachedFailure{}
 	}
-	f.known[id] = rememberedFailure{failure: failure, until: f.clock.Now().Add(unheardMemory)}
+	f.known[id] = cachedFailure{failure: failure, until: f.clock.Now().Add(undeliveredTTL)}
 }
 
-// take returns the failure to its Scanner and starts failureMemory; nil if there is none.
-func (f *failures) take(id taskID) *backend.Failure {
+// take returns the failure to its Scanner and starts failureTTL; nil if there is none.
+func (f *failureCache) take(id taskID) *backend.Failure {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.drop()
+	f.dropExpired()
 	known, found := f.known[id]
 	if !found {
 		return nil
 	}
-	if heard := f.clock.Now().Add(failureMemory); heard.Before(known.until) {
+	if heard := f.clock.Now().Add(failureTTL); heard.Before(known.until) {
 		known.until = heard
 		f.known[id] = known
 	}
 	return known.failure
 }
 
-// peek returns the failure without starting failureMemory; nil if there is none.
-func (f *failures) peek(id taskID) *backend.Failure {
+// peek returns the failure without starting failureTTL; nil if there is none.
+func (f *failureCache) peek(id taskID) *backend.Failure {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.drop()
+	f.dropExpired()
 	return f.known[id].failure
 }
 
-func (f *failures) drop() {
+func (f *failureCache) dropExpired() {
 	now := f.clock.Now()
 	for id, known := range f.known {
 		if !now.Before(known.until) {

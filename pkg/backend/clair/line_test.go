@@ -9,77 +9,77 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-func inLine(namespace, scanner, digest string) backend.Image {
+func queuedImage(namespace, scanner, digest string) backend.Image {
 	return backend.Image{Key: image.Key{Digest: digest, Platform: amd64}, Namespace: namespace, Scanner: scanner}
 }
 
-// TestTurns: namespaces are served round-robin, regardless of how many images each one queued first.
-func TestTurns(t *testing.T) {
-	var l line
+// TestFairOrder: namespaces are served round-robin, regardless of how many images each one queued first.
+func TestFairOrder(t *testing.T) {
+	var l fairQueue
 	for n := range 3 {
-		l.enter(inLine("shop", "shop-uid", fmt.Sprint("s", n)), nil)
+		l.enqueue(queuedImage("shop", "shop-uid", fmt.Sprint("s", n)), nil)
 	}
-	l.enter(inLine("blog", "blog-uid", "b0"), nil)
-	l.enter(inLine("shop", "shop-uid", "s0"), nil) // a repeated request
+	l.enqueue(queuedImage("blog", "blog-uid", "b0"), nil)
+	l.enqueue(queuedImage("shop", "shop-uid", "s0"), nil) // a repeated request
 	var order []string
 	for {
-		next := l.take(10, func(*task) bool { return true })
+		next := l.dequeue(10, func(*task) bool { return true })
 		if next == nil {
 			break
 		}
 		order = append(order, next.img.Key.Digest)
-		l.leave(next, false)
+		l.release(next, false)
 	}
 	if got := strings.Join(order, " "); got != "s0 b0 s1 s2" {
 		t.Errorf("images came in the order %q", got)
 	}
 }
 
-// TestLine: which images get a slot.
-func TestLine(t *testing.T) {
-	var l line
+// TestSlots: which images get a slot.
+func TestSlots(t *testing.T) {
+	var l fairQueue
 	ready := func(*task) bool { return true }
-	for _, img := range []backend.Image{inLine("shop", "one", "a"), inLine("shop", "two", "a"), inLine("shop", "one", "b"), inLine("shop", "one", "c")} {
-		l.enter(img, nil)
+	for _, img := range []backend.Image{queuedImage("shop", "one", "a"), queuedImage("shop", "two", "a"), queuedImage("shop", "one", "b"), queuedImage("shop", "one", "c")} {
+		l.enqueue(img, nil)
 	}
-	a := l.take(2, ready)
-	b := l.take(2, ready)
+	a := l.dequeue(2, ready)
+	b := l.dequeue(2, ready)
 	if a.img.Key.Digest != "a" || b.img.Key.Digest != "b" {
 		t.Fatalf("places went to %s and %s: one image must not be indexed twice at a time", a.img.Key, b.img.Key)
 	}
-	if more := l.take(2, ready); more != nil {
+	if more := l.dequeue(2, ready); more != nil {
 		t.Errorf("%s got a place beyond what a namespace may have", more.img.Key)
 	}
-	if !l.enter(inLine("shop", "one", "a"), nil) {
+	if !l.enqueue(queuedImage("shop", "one", "a"), nil) {
 		t.Error("an image that is being indexed waits in the line")
 	}
-	l.leave(a, true)
-	if next := l.take(2, ready); next.img.Scanner != "two" {
+	l.release(a, true)
+	if next := l.dequeue(2, ready); next.img.Scanner != "two" {
 		t.Errorf("%s of %s came next: whoever is tried again comes last", next.img.Key, next.img.Scanner)
 	}
-	l.leave(b, false)
-	if next := l.take(2, func(t *task) bool { return t.img.Key.Digest == "c" }); next == nil || next.img.Key.Digest != "c" {
+	l.release(b, false)
+	if next := l.dequeue(2, func(t *task) bool { return t.img.Key.Digest == "c" }); next == nil || next.img.Key.Digest != "c" {
 		t.Errorf("%v came next: who is not ready keeps nobody waiting", next)
 	}
 }
 
-// TestKeep: images of deleted Scanners leave the queue.
-func TestKeep(t *testing.T) {
-	var l line
+// TestKeepScanners: images of deleted Scanners leave the queue.
+func TestKeepScanners(t *testing.T) {
+	var l fairQueue
 	ready := func(*task) bool { return true }
-	for _, img := range []backend.Image{inLine("shop", "gone", "a"), inLine("shop", "gone", "b"), inLine("shop", "stays", "c"), inLine("blog", "gone", "d")} {
-		l.enter(img, nil)
+	for _, img := range []backend.Image{queuedImage("shop", "gone", "a"), queuedImage("shop", "gone", "b"), queuedImage("shop", "stays", "c"), queuedImage("blog", "gone", "d")} {
+		l.enqueue(img, nil)
 	}
-	running := l.take(2, ready)
-	l.keep([]string{"stays"})
-	if len(l.tasks) != 2 || len(l.turns) != 1 {
-		t.Errorf("there are %d tasks of %d namespaces, want one that runs and one that waits", len(l.tasks), len(l.turns))
+	running := l.dequeue(2, ready)
+	l.keepScanners([]string{"stays"})
+	if len(l.tasks) != 2 || len(l.namespaces) != 1 {
+		t.Errorf("there are %d tasks of %d namespaces, want one that runs and one that waits", len(l.tasks), len(l.namespaces))
 	}
-	if next := l.take(2, ready); next == nil || next.img.Scanner != "stays" {
+	if next := l.dequeue(2, ready); next == nil || next.img.Scanner != "stays" {
 		t.Errorf("%v came next, want that of the Scanner that stays", next)
 	}
-	l.leave(running, true)
-	if l.keep(nil); len(l.tasks) != 1 {
+	l.release(running, true)
+	if l.keepScanners(nil); len(l.tasks) != 1 {
 		t.Errorf("there are %d tasks, want the one that runs", len(l.tasks))
 	}
 }

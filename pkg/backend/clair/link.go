@@ -38,14 +38,14 @@ type outage struct {
 	next time.Time
 }
 
-// note records a failure and increases the backoff.
-func (o *outage) note(i *instance, err error) {
+// record records a failure and increases the backoff.
+func (o *outage) record(i *instance, err error) {
 	now := i.Clock.Now()
 	if o.since.IsZero() {
 		o.since = now
 	}
 	o.failures++
-	o.next = now.Add(i.backOff(o.failures))
+	o.next = now.Add(i.backoff(o.failures))
 	said := fmt.Sprintf("%s (since %s)", err, o.since.UTC().Format(time.RFC3339))
 	if o.failure == nil || withoutNumbers(o.failure.Message) != withoutNumbers(said) { // a condition changes only if more than numbers changed
 		o.failure = &backend.Failure{Reason: ReasonUnavailable, Message: said}
@@ -58,8 +58,8 @@ type link struct {
 	instance *instance
 	key      linkKey
 	client   *api.Client
-	// unusable is why the settings cannot be used at all; nil if they can.
-	unusable *backend.Failure
+	// settingsFailure is why the settings cannot be used at all; nil if they can.
+	settingsFailure *backend.Failure
 	// checked means that the settings were tried: a request succeeded, or failed for another reason than the connection.
 	checked bool
 	outage
@@ -71,72 +71,72 @@ func (i *instance) linkFor(key linkKey) *link {
 		return l
 	}
 	l := &link{instance: i, key: key}
-	options := api.Options{URL: i.url, CABundle: i.authorities, IndexTimeout: i.Config.Clair.IndexTimeout.Duration, Readings: i.readings, Network: i.network, Clock: i.Clock}
+	options := api.Options{URL: i.url, CABundle: i.caBundle, IndexTimeout: i.Config.Clair.IndexTimeout.Duration, ReportSlots: i.reportSlots, Network: i.network, Clock: i.Clock}
 	if key.secret != "" {
 		options.Auth = func(ctx context.Context) (api.Auth, error) { return i.auth(ctx, key.namespace, key.secret) }
 	}
 	client, err := api.New(options)
 	if err != nil {
-		l.unusable = &backend.Failure{Reason: ReasonSettings, Message: "clair.instances of the operator's configuration: " + err.Error()}
+		l.settingsFailure = &backend.Failure{Reason: ReasonSettings, Message: "clair.instances of the operator's configuration: " + err.Error()}
 	}
 	l.client = client
 	i.links[key] = l
 	return l
 }
 
-// trouble returns why this link cannot be used now; nil if it can. The caller holds the instance's mu.
-func (l *link) trouble() *backend.Failure {
+// problem returns why this link cannot be used now; nil if it can. The caller holds the instance's mu.
+func (l *link) problem() *backend.Failure {
 	switch {
-	case l.unusable != nil:
-		return l.unusable
-	case l.instance.way.failure != nil: // any answer would have cleared it
-		return l.instance.way.failure
+	case l.settingsFailure != nil:
+		return l.settingsFailure
+	case l.instance.connection.failure != nil: // any answer would have cleared it
+		return l.instance.connection.failure
 	case l.failure != nil:
 		return l.failure
 	}
 	return nil
 }
 
-// troubleOf is trouble for callers that do not hold mu.
-func (i *instance) troubleOf(l *link) *backend.Failure {
+// problemOf is trouble for callers that do not hold mu.
+func (i *instance) problemOf(l *link) *backend.Failure {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return l.trouble()
+	return l.problem()
 }
 
-// noteWorked records that Clair answered a request with success. It reports whether the state of the link changed.
-func (i *instance) noteWorked(l *link) bool {
+// recordSuccess records that Clair answered a request with success. It reports whether the state of the link changed.
+func (i *instance) recordSuccess(l *link) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	news := !l.checked || l.trouble() != nil
-	l.checked, l.outage = true, outage{next: i.Clock.Now().Add(i.around(i.Config.Clair.PollInterval.Duration))}
-	i.way = outage{}
-	i.worked = l
+	news := !l.checked || l.problem() != nil
+	l.checked, l.outage = true, outage{next: i.Clock.Now().Add(i.jitter(i.Config.Clair.PollInterval.Duration))}
+	i.connection = outage{}
+	i.lastWorking = l
 	return news
 }
 
-// noteFailed records a failed request that a healthy Clair would have answered. It reports whether the problem of the link changed.
-func (i *instance) noteFailed(l *link, err error) bool {
+// recordFailure records a failed request that a healthy Clair would have answered. It reports whether the problem of the link changed.
+func (i *instance) recordFailure(l *link, err error) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	before, now := l.trouble(), i.Clock.Now()
+	before, now := l.problem(), i.Clock.Now()
 	var answer *api.Error
 	answered := errors.As(err, &answer) && answer.Status != 0
-	switch own := i.ownFailure(l, err); {
+	switch own := i.linkFailure(l, err); {
 	case own != nil:
-		l.checked, l.outage = true, outage{failure: own, next: now.Add(i.around(i.Config.Clair.PollInterval.Duration))}
+		l.checked, l.outage = true, outage{failure: own, next: now.Add(i.jitter(i.Config.Clair.PollInterval.Duration))}
 	case answered:
 		l.checked = true
-		l.note(i, err)
+		l.record(i, err)
 	default:
-		i.way.note(i, err)
+		i.connection.record(i, err)
 		l.failures++
-		l.next = now.Add(i.backOff(l.failures))
+		l.next = now.Add(i.backoff(l.failures))
 	}
 	if answered {
-		i.way = outage{}
+		i.connection = outage{}
 	}
-	after := l.trouble()
+	after := l.problem()
 	return before == nil || before.Reason != after.Reason || withoutNumbers(before.Message) != withoutNumbers(after.Message)
 }
 
@@ -150,8 +150,8 @@ func withoutNumbers(text string) string {
 	}, text)
 }
 
-// ownFailure returns the failure if an error concerns only the link's settings; nil for any other error.
-func (i *instance) ownFailure(l *link, err error) *backend.Failure {
+// linkFailure returns the failure if an error concerns only the link's settings; nil for any other error.
+func (i *instance) linkFailure(l *link, err error) *backend.Failure {
 	var failure *backend.Failure
 	switch {
 	case errors.As(err, &failure):
@@ -167,40 +167,40 @@ func (i *instance) ownFailure(l *link, err error) *backend.Failure {
 // probe checks that Clair and its databases work. The indexer and the matcher may have one database each. Without its database, the
 // indexer reports every image as unknown, so such answers must not be trusted.
 func (i *instance) probe(ctx context.Context, l *link) error {
-	if trouble := i.troubleOf(l); trouble != nil {
+	if trouble := i.problemOf(l); trouble != nil {
 		return trouble
 	}
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	err := l.client.Delete(ctx, noImage()) // this makes the indexer search its database
+	err := l.client.Delete(ctx, randomDigest()) // this makes the indexer search its database
 	if err == nil {
 		_, err = l.client.UpdateOperations(ctx, api.Vulnerabilities, "")
 	}
 	if err != nil && !errors.Is(context.Cause(ctx), context.Canceled) {
-		i.tell(ctx, l, i.noteFailed(l, err))
+		i.publishState(ctx, l, i.recordFailure(l, err))
 	}
 	return err
 }
 
-// noImage returns a random digest, which no image has.
-func noImage() claircore.Digest {
+// randomDigest returns a random digest, which no image has.
+func randomDigest() claircore.Digest {
 	random := make([]byte, sha256.Size)
 	_, _ = rand.Read(random) // never fails
 	return claircore.MustParseDigest("sha256:" + hex.EncodeToString(random))
 }
 
-// tell logs a changed state of a link, wakes the loops and notifies the controllers. It does nothing unless news is set.
-func (i *instance) tell(ctx context.Context, l *link, news bool) {
+// publishState logs a changed state of a link, wakes the loops and notifies the controllers. It does nothing unless news is set.
+func (i *instance) publishState(ctx context.Context, l *link, news bool) {
 	if !news {
 		return
 	}
-	if trouble := i.troubleOf(l); trouble != nil {
+	if trouble := i.problemOf(l); trouble != nil {
 		i.Log.Info("Clair cannot be asked", "clair", i.url, "namespace", l.key.namespace, "secret", l.key.secret, "reason", trouble.Reason, "cause", trouble.Message)
 	} else {
 		i.Log.Info("Clair answers", "clair", i.url, "namespace", l.key.namespace, "secret", l.key.secret)
-		kick(i.indexing)
-		kick(i.reading)
+		wake(i.indexing)
+		wake(i.reading)
 	}
-	kick(i.polling)
+	wake(i.polling)
 	i.DataChanged(ctx)
 }

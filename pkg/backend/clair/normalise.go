@@ -43,7 +43,7 @@ func Normalise(report *claircore.VulnerabilityReport) ([]finding.Finding, error)
 	if err != nil {
 		return nil, err
 	}
-	n := normaliser{report: report, ratings: ratings, known: map[string]*statement{}}
+	n := normaliser{report: report, ratings: ratings, known: map[string]*vulnerabilityDetails{}}
 	for id, vulnerabilities := range report.PackageVulnerabilities {
 		if err := n.addPackage(id, vulnerabilities); err != nil {
 			return nil, err
@@ -54,7 +54,7 @@ func Normalise(report *claircore.VulnerabilityReport) ([]finding.Finding, error)
 	slices.SortFunc(n.findings, compare)
 	merged := finding.Merge(n.findings)
 	for i := range merged {
-		merged[i].Advisories = distinct(merged[i].Advisories)
+		merged[i].Advisories = deduplicate(merged[i].Advisories)
 	}
 	return merged, nil
 }
@@ -62,14 +62,14 @@ func Normalise(report *claircore.VulnerabilityReport) ([]finding.Finding, error)
 // normaliser collects the findings of one report.
 type normaliser struct {
 	report   *claircore.VulnerabilityReport
-	ratings  map[string][]cvssRating // by vulnerability ID
-	known    map[string]*statement   // by vulnerability ID; filled on first use
+	ratings  map[string][]cvssRating          // by vulnerability ID
+	known    map[string]*vulnerabilityDetails // by vulnerability ID; filled on first use
 	findings []finding.Finding
 	bytes    int
 }
 
-// statement is what a vulnerability of the report states independently of a package.
-type statement struct {
+// vulnerabilityDetails is what a vulnerability of the report states independently of a package.
+type vulnerabilityDetails struct {
 	ids   []string        // canonical IDs; one finding for each
 	base  finding.Finding // without ID, package and fix
 	fixed string          // FixedInVersion, as in the report
@@ -88,7 +88,7 @@ func (n *normaliser) addPackage(id string, vulnerabilities []string) error {
 		environments = []*claircore.Environment{nil}
 	}
 	for _, environment := range environments {
-		place := n.placeOf(found, environment)
+		place := n.locatePackage(found, environment)
 		for _, vulnerability := range vulnerabilities {
 			if err := n.add(place, vulnerability); err != nil {
 				return err
@@ -99,8 +99,8 @@ func (n *normaliser) addPackage(id string, vulnerabilities []string) error {
 }
 
 // add adds the findings of one vulnerability in one package at one location.
-func (n *normaliser) add(at place, vulnerability string) error {
-	stated, err := n.stated(vulnerability)
+func (n *normaliser) add(at locatedPackage, vulnerability string) error {
+	stated, err := n.details(vulnerability)
 	if err != nil {
 		return err
 	}
@@ -128,8 +128,8 @@ func (n *normaliser) add(at place, vulnerability string) error {
 	return nil
 }
 
-// stated returns the statement of a vulnerability, which is computed once for all packages.
-func (n *normaliser) stated(id string) (*statement, error) {
+// details returns the statement of a vulnerability, which is computed once for all packages.
+func (n *normaliser) details(id string) (*vulnerabilityDetails, error) {
 	if known := n.known[id]; known != nil {
 		return known, nil
 	}
@@ -146,8 +146,8 @@ func (n *normaliser) stated(id string) (*statement, error) {
 	base := finding.Finding{
 		Aliases:     append(slices.Clone(names.aliases), names.native),
 		Severity:    severityOf(v, ratings),
-		Description: bounded(v.Description),
-		URL:         address(v, names),
+		Description: truncateDescription(v.Description),
+		URL:         primaryLink(v, names),
 		Advisories:  []finding.Advisory{{ID: names.native, Source: v.Updater, Severity: severity, Ratings: ownRatings}},
 	}
 	for _, r := range ratings {
@@ -156,7 +156,7 @@ func (n *normaliser) stated(id string) (*statement, error) {
 	for _, r := range base.Advisories[0].Ratings {
 		base.CVSS = max(base.CVSS, r.Score)
 	}
-	n.known[id] = &statement{ids: names.ids, base: base, fixed: strings.TrimSpace(v.FixedInVersion)}
+	n.known[id] = &vulnerabilityDetails{ids: names.ids, base: base, fixed: strings.TrimSpace(v.FixedInVersion)}
 	return n.known[id], nil
 }
 
@@ -187,14 +187,14 @@ func compareAdvisories(a, b finding.Advisory) int {
 	)
 }
 
-// distinct removes duplicates: an updater may have one record for each repository or version range.
-func distinct(advisories []finding.Advisory) []finding.Advisory {
+// deduplicate removes duplicates: an updater may have one record for each repository or version range.
+func deduplicate(advisories []finding.Advisory) []finding.Advisory {
 	slices.SortFunc(advisories, compareAdvisories)
 	return slices.CompactFunc(advisories, func(a, b finding.Advisory) bool { return reflect.DeepEqual(a, b) })
 }
 
-// bounded cuts a description to maxDescriptionBytes, between two characters.
-func bounded(text string) string {
+// truncateDescription cuts a description to maxDescriptionBytes, between two characters.
+func truncateDescription(text string) string {
 	if len(text) <= maxDescriptionBytes {
 		return text
 	}

@@ -73,8 +73,8 @@ func nativeID(name string) string {
 	return name
 }
 
-// address returns the most specific link of a vulnerability: that of the advisory itself, else that of one of its IDs, else the first.
-func address(v *claircore.Vulnerability, n names) string {
+// primaryLink returns the most specific link of a vulnerability: that of the advisory itself, else that of one of its IDs, else the first.
+func primaryLink(v *claircore.Vulnerability, n names) string {
 	var links []string
 	for link := range strings.FieldsSeq(v.Links) {
 		if parsed, err := url.Parse(link); err == nil && (parsed.Scheme == "https" || parsed.Scheme == "http") && parsed.Host != "" {

@@ -68,7 +68,7 @@ func TestAddress(t *testing.T) {
 		"nothing that is a link": {"GHSA-aaaa-bbbb-cc99", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := address(&claircore.Vulnerability{Links: tt.links}, names{native: "GHSA-aaaa-bbbb-cc99", ids: []string{"CVE-2024-0001"}})
+			got := primaryLink(&claircore.Vulnerability{Links: tt.links}, names{native: "GHSA-aaaa-bbbb-cc99", ids: []string{"CVE-2024-0001"}})
 			if got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}

@@ -152,9 +152,9 @@ func TestRecordedFindings(t *testing.T) {
 	}
 }
 
-// TestNothingLostNothingInvented: each vulnerability of each package in a real report becomes exactly one advisory of one finding, and
+// TestEveryVulnerabilityIsReportedOnce: each vulnerability of each package in a real report becomes exactly one advisory of one finding, and
 // there are no others.
-func TestNothingLostNothingInvented(t *testing.T) {
+func TestEveryVulnerabilityIsReportedOnce(t *testing.T) {
 	for _, name := range recordings {
 		t.Run(name, func(t *testing.T) {
 			report := recorded(t, name)
@@ -178,9 +178,9 @@ func TestNothingLostNothingInvented(t *testing.T) {
 	}
 }
 
-// TestClairsNumbersDoNotMatter: the result does not depend on Clair's internal IDs of packages and vulnerabilities, which change with its
+// TestInternalIDsDoNotMatter: the result does not depend on Clair's internal IDs of packages and vulnerabilities, which change with its
 // data.
-func TestClairsNumbersDoNotMatter(t *testing.T) {
+func TestInternalIDsDoNotMatter(t *testing.T) {
 	report := recorded(t, "py")
 	want := normalised(t, report)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -378,8 +378,8 @@ func TestTolerated(t *testing.T) {
 	}
 }
 
-// TestRefused: a report that cannot be understood is an error, since a partial result would look like a cleaner image.
-func TestRefused(t *testing.T) {
+// TestInvalidOptions: a report that cannot be understood is an error, since a partial result would look like a cleaner image.
+func TestInvalidOptions(t *testing.T) {
 	huge := strings.Repeat("x", maxTextBytes/2)
 	for name, tt := range map[string]struct {
 		change func(*claircore.VulnerabilityReport)

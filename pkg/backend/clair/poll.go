@@ -18,22 +18,22 @@ import (
 const (
 	// pollTimeout bounds a request for Clair's state, which it answers at once.
 	pollTimeout = 15 * time.Second
-	// promptPause is the minimum time between two polls of the data, however often Prompt is called.
-	promptPause = 5 * time.Second
-	// settleTime is how long no new updater must have completed before data counts as complete. It applies where the expected updaters are
+	// minPollInterval is the minimum time between two polls of the data, however often Prompt is called.
+	minPollInterval = 5 * time.Second
+	// stableTime is how long no new updater must have completed before data counts as complete. It applies where the expected updaters are
 	// not configured exactly.
-	settleTime = 10 * time.Minute
-	// lossTime is how long data of fewer updaters than before counts as lost. After that the smaller number is accepted, since an
+	stableTime = 10 * time.Minute
+	// lossTimeout is how long data of fewer updaters than before counts as lost. After that the smaller number is accepted, since an
 	// administrator may have disabled updaters.
-	lossTime = 24 * time.Hour
+	lossTimeout = 24 * time.Hour
 )
 
 // data is what is known about the vulnerability data of a Clair. It is rebuilt after a restart.
 type data struct {
 	latest map[api.DataKind]map[string]api.UpdateOperation
 	etags  map[api.DataKind]string
-	// ended is when each updater last completed with other vulnerabilities than before, as far as this was observed. The map never changes.
-	ended map[string]time.Time
+	// completed is when each updater last completed with other vulnerabilities than before, as far as this was observed. The map never changes.
+	completed map[string]time.Time
 	// seen holds the updaters that have completed. newest is when the last of them completed for the first time.
 	seen   map[string]bool
 	newest time.Time
@@ -41,25 +41,25 @@ type data struct {
 	fewerSince time.Time
 	// known means that Clair was polled. missing describes data whose lack makes every report incomplete. unsettled means that further
 	// updaters may still complete for the first time.
-	known     bool
-	missing   string
-	unsettled bool
+	known      bool
+	missing    string
+	isUnstable bool
 }
 
 // pollLoop polls Clair's data and state, and checks the access of each Scanner.
 func (i *instance) pollLoop(ctx context.Context) {
-	for i.await(ctx, i.polling, i.untilPoll()) {
+	for i.awaitWake(ctx, i.polling, i.untilPoll()) {
 		_ = i.Loops.Run("clair-poll", func() error { return i.poll(ctx) }) // the Scanners' conditions show the error
 	}
 }
 
-// prompt requests a poll of the data soon.
-func (i *instance) prompt() {
+// requestPoll requests a poll of the data soon.
+func (i *instance) requestPoll() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if !i.prompted {
-		i.prompted = true
-		kick(i.polling)
+	if !i.pollRequested {
+		i.pollRequested = true
+		wake(i.polling)
 	}
 }
 
@@ -69,7 +69,7 @@ func (i *instance) untilPoll() time.Duration {
 	defer i.mu.Unlock()
 	now, next := i.Clock.Now(), time.Time{}
 	for _, l := range i.links {
-		if !i.isBound(l) || l.unusable != nil {
+		if !i.isBound(l) || l.settingsFailure != nil {
 			continue
 		}
 		if at := i.nextCheck(l); next.IsZero() || at.Before(next) {
@@ -77,7 +77,7 @@ func (i *instance) untilPoll() time.Duration {
 		}
 	}
 	if next.IsZero() {
-		return checkAgain
+		return requeueAfter
 	}
 	return next.Sub(now)
 }
@@ -85,12 +85,12 @@ func (i *instance) untilPoll() time.Duration {
 // nextCheck returns the time of the next request over a link.
 func (i *instance) nextCheck(l *link) time.Time {
 	switch {
-	case l.failure != nil && l.next.After(i.way.next):
+	case l.failure != nil && l.next.After(i.connection.next):
 		return l.next
-	case i.way.failure != nil:
-		return i.way.next
-	case i.prompted && l == i.worked && i.polled.Add(promptPause).Before(l.next):
-		return i.polled.Add(promptPause)
+	case i.connection.failure != nil:
+		return i.connection.next
+	case i.pollRequested && l == i.lastWorking && i.polled.Add(minPollInterval).Before(l.next):
+		return i.polled.Add(minPollInterval)
 	}
 	return l.next
 }
@@ -99,18 +99,18 @@ func (i *instance) nextCheck(l *link) time.Time {
 func (i *instance) due() []*link {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.dropAbsent()
+	i.dropUnused()
 	var due []*link
 	for _, l := range i.links {
-		if l.unusable == nil && i.isBound(l) && !i.nextCheck(l).After(i.Clock.Now()) {
+		if l.settingsFailure == nil && i.isBound(l) && !i.nextCheck(l).After(i.Clock.Now()) {
 			due = append(due, l)
 		}
 	}
 	slices.SortFunc(due, func(a, b *link) int {
 		switch {
-		case a == i.worked:
+		case a == i.lastWorking:
 			return -1
-		case b == i.worked:
+		case b == i.lastWorking:
 			return 1
 		}
 		return strings.Compare(a.key.namespace+"/"+a.key.secret, b.key.namespace+"/"+b.key.secret)
@@ -129,20 +129,20 @@ func (i *instance) poll(ctx context.Context) (last error) {
 		if again {
 			continue
 		}
-		err := i.pollOver(ctx, l, !brought)
+		err := i.pollLink(ctx, l, !brought)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // being told to end is no failure of Clair's
 		}
 		if err != nil {
 			last = err
-			i.tell(ctx, l, i.noteFailed(l, err))
+			i.publishState(ctx, l, i.recordFailure(l, err))
 			continue
 		}
 		brought = true
-		i.tell(ctx, l, i.noteWorked(l))
+		i.publishState(ctx, l, i.recordSuccess(l))
 	}
 	if brought {
-		if err := i.settle(ctx); err != nil && ctx.Err() == nil {
+		if err := i.recordDataVersion(ctx); err != nil && ctx.Err() == nil {
 			i.Log.Error(err, "Noting the vulnerability data", "clair", i.url)
 			last = err
 		}
@@ -150,20 +150,20 @@ func (i *instance) poll(ctx context.Context) (last error) {
 	return last
 }
 
-// pollOver fetches the state of the indexer and, if wanted, the data. No state or data is recorded before everything was fetched.
-func (i *instance) pollOver(ctx context.Context, l *link, wanted bool) error {
+// pollLink fetches the state of the indexer and, if wanted, the data. No state or data is recorded before everything was fetched.
+func (i *instance) pollLink(ctx context.Context, l *link, wanted bool) error {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	state, err := l.client.IndexState(ctx)
-	if err == nil && i.troubleOf(l) != nil {
-		err = l.client.Delete(ctx, noImage()) // the state needs no database
+	if err == nil && i.problemOf(l) != nil {
+		err = l.client.Delete(ctx, randomDigest()) // the state needs no database
 	}
 	if err != nil || !wanted {
 		return err
 	}
 	i.mu.Lock()
 	etags := i.data.etags
-	i.prompted, i.polled = false, i.Clock.Now()
+	i.pollRequested, i.polled = false, i.Clock.Now()
 	i.mu.Unlock()
 	reported, err := i.Store.DataVersion(ctx, i.engine)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -176,33 +176,33 @@ func (i *instance) pollOver(ctx context.Context, l *link, wanted bool) error {
 			return err
 		}
 	}
-	i.noteState(state)
-	i.noteUpdates(changed, updatersOf(reported))
+	i.recordState(state)
+	i.recordUpdates(changed, updatersOf(reported))
 	return nil
 }
 
-// noteState records the state of the indexer. It accepts a change only after two polls in a row: while Clair is replaced, old and new
+// recordState records the state of the indexer. It accepts a change only after two polls in a row: while Clair is replaced, old and new
 // instances both answer.
-func (i *instance) noteState(state string) {
+func (i *instance) recordState(state string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.state != state && (i.state == "" || i.stateSeen == state) {
+	if i.state != state && (i.state == "" || i.polledState == state) {
 		i.Log.Info("Clair's indexer has another state", "clair", i.url, "state", state)
 		i.state = state
-		kick(i.indexing)
-		kick(i.tidying)
+		wake(i.indexing)
+		wake(i.sweeping)
 	}
-	i.stateSeen = state
+	i.polledState = state
 }
 
-// noteUpdates records Clair's current data. reported is the number of updaters in the current data version.
-func (i *instance) noteUpdates(changed map[api.DataKind]api.Updates, reported int) {
+// recordUpdates records Clair's current data. reported is the number of updaters in the current data version.
+func (i *instance) recordUpdates(changed map[api.DataKind]api.Updates, reported int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	before, now := i.data, i.Clock.Now()
 	next := data{
 		latest: map[api.DataKind]map[string]api.UpdateOperation{}, etags: map[api.DataKind]string{},
-		seen: map[string]bool{}, newest: before.newest, known: true, ended: map[string]time.Time{},
+		seen: map[string]bool{}, newest: before.newest, known: true, completed: map[string]time.Time{},
 	}
 	for kind, updates := range changed {
 		next.etags[kind], next.latest[kind] = updates.ETag, updates.Latest
@@ -212,7 +212,7 @@ func (i *instance) noteUpdates(changed map[api.DataKind]api.Updates, reported in
 		for updater, operation := range next.latest[kind] {
 			next.seen[updater] = true
 			if kind == api.Vulnerabilities {
-				next.ended[updater] = before.endedBy(updater, operation, now)
+				next.completed[updater] = before.completionTime(updater, operation, now)
 			}
 			if before.seen[updater] {
 				continue
@@ -232,14 +232,14 @@ func (i *instance) noteUpdates(changed map[api.DataKind]api.Updates, reported in
 			next.fewerSince = now
 		}
 	}
-	i.judge(&next, reported, now)
+	i.checkCompleteness(&next, reported, now)
 	i.data = next
 }
 
-// endedBy returns when an operation of an updater completed. The date is by another clock, so it is limited to now.
-func (d *data) endedBy(updater string, operation api.UpdateOperation, now time.Time) time.Time {
+// completionTime returns when an operation of an updater completed. The date is by another clock, so it is limited to now.
+func (d *data) completionTime(updater string, operation api.UpdateOperation, now time.Time) time.Time {
 	if known, found := d.latest[api.Vulnerabilities][updater]; found && known.Ref == operation.Ref {
-		return d.ended[updater]
+		return d.completed[updater]
 	}
 	if operation.Date.Before(now) {
 		return operation.Date
@@ -247,16 +247,16 @@ func (d *data) endedBy(updater string, operation api.UpdateOperation, now time.T
 	return now
 }
 
-// judge sets missing and unsettled: whether reports made with this data are complete. reported is the number of updaters in the current
+// checkCompleteness sets missing and unsettled: whether reports made with this data are complete. reported is the number of updaters in the current
 // data version.
-func (i *instance) judge(d *data, reported int, now time.Time) {
+func (i *instance) checkCompleteness(d *data, reported int, now time.Time) {
 	if len(d.latest[api.Vulnerabilities]) == 0 {
 		d.missing = fmt.Sprintf("Clair at %s has no vulnerability data yet", i.host)
 		return
 	}
 	var missing []string
 	for _, pattern := range i.updaters {
-		if !d.has(pattern) {
+		if !d.hasCompleted(pattern) {
 			missing = append(missing, pattern)
 		}
 	}
@@ -264,16 +264,16 @@ func (i *instance) judge(d *data, reported int, now time.Time) {
 		d.missing = fmt.Sprintf("these updaters of Clair at %s have not run yet (clair.instances[].updaters in the operator's configuration): %s",
 			i.host, strings.Join(missing, ", "))
 	}
-	if i.guesses() && !d.fewerSince.IsZero() && now.Sub(d.fewerSince) < lossTime {
+	if i.updatersUnknown() && !d.fewerSince.IsZero() && now.Sub(d.fewerSince) < lossTimeout {
 		d.missing = fmt.Sprintf("Clair at %s has data of %d updaters, and had that of %d: its database may have been lost; waiting until as many have run, "+
 			"or for %s; to wait for certain ones instead, name them in clair.instances[].updaters of the operator's configuration",
-			i.host, len(d.seen), reported, lossTime)
+			i.host, len(d.seen), reported, lossTimeout)
 	}
-	d.unsettled = i.guesses() && now.Sub(d.newest) < settleTime
+	d.isUnstable = i.updatersUnknown() && now.Sub(d.newest) < stableTime
 }
 
-// guesses reports whether the set of updaters of this Clair is unknown. A pattern with "*" stands for any number of updaters.
-func (i *instance) guesses() bool {
+// updatersUnknown reports whether the set of updaters of this Clair is unknown. A pattern with "*" stands for any number of updaters.
+func (i *instance) updatersUnknown() bool {
 	return len(i.updaters) == 0 || slices.ContainsFunc(i.updaters, func(pattern string) bool { return strings.Contains(pattern, "*") })
 }
 
@@ -311,17 +311,17 @@ func (i *instance) dataMissing(first bool) string {
 		return i.data.missing
 	case first:
 		return fmt.Sprintf("the updaters of Clair at %s run for the first time, %d so far: waiting until there was no other one for %s; "+
-			"to wait for certain ones instead, name them in clair.instances[].updaters of the operator's configuration", i.host, len(i.data.seen), settleTime)
+			"to wait for certain ones instead, name them in clair.instances[].updaters of the operator's configuration", i.host, len(i.data.seen), stableTime)
 	}
 	return ""
 }
 
-// settle records Clair's data as the current data version once it is complete.
-func (i *instance) settle(ctx context.Context) error {
+// recordDataVersion records Clair's data as the current data version once it is complete.
+func (i *instance) recordDataVersion(ctx context.Context) error {
 	i.mu.Lock()
 	d := i.data
 	i.mu.Unlock()
-	if !d.known || d.missing != "" || d.unsettled {
+	if !d.known || d.missing != "" || d.isUnstable {
 		return nil
 	}
 	version := versionOf(d)
@@ -333,7 +333,7 @@ func (i *instance) settle(ctx context.Context) error {
 	if err := i.Store.SetDataVersion(ctx, i.engine, version); err != nil {
 		return err
 	}
-	kick(i.reading)
+	wake(i.reading)
 	i.DataChanged(ctx)
 	return nil
 }
@@ -363,8 +363,8 @@ func updatersOf(version store.DataVersion) int {
 	return updaters
 }
 
-// has reports whether an updater that fits the pattern has completed.
-func (d *data) has(pattern string) bool {
+// hasCompleted reports whether an updater that fits the pattern has completed.
+func (d *data) hasCompleted(pattern string) bool {
 	for updater := range d.seen {
 		if matches(pattern, updater) {
 			return true

@@ -36,19 +36,19 @@ var databases = map[string]string{
 	"bdb": typeRPM, "sqlite": typeRPM, "ndb": typeRPM,
 }
 
-// place is a package and the location where it was found.
-type place struct {
+// locatedPackage is a package and the location where it was found.
+type locatedPackage struct {
 	finding.Package
 	paths []string
 	// layer is the digest, in the registry, of the layer that added the package; empty if the report has none.
 	layer string
 }
 
-func (n *normaliser) placeOf(found *claircore.Package, environment *claircore.Environment) place {
+func (n *normaliser) locatePackage(found *claircore.Package, environment *claircore.Environment) locatedPackage {
 	if environment == nil {
 		environment = &claircore.Environment{}
 	}
-	at := place{layer: environment.IntroducedIn.String()}
+	at := locatedPackage{layer: environment.IntroducedIn.String()}
 	var location string
 	at.Type, location = packageDatabase(environment.PackageDB)
 	if location != "" {

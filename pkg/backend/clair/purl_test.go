@@ -54,7 +54,7 @@ func TestPlaces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := normaliser{report: &claircore.VulnerabilityReport{Distributions: map[string]*claircore.Distribution{"1": tt.distribution}}}
-			got := n.placeOf(&tt.found, &claircore.Environment{PackageDB: tt.database, DistributionID: "1"})
+			got := n.locatePackage(&tt.found, &claircore.Environment{PackageDB: tt.database, DistributionID: "1"})
 			if diff := cmp.Diff(tt.want, got.Package); diff != "" {
 				t.Errorf("package (-want +got):\n%s", diff)
 			}

@@ -32,15 +32,15 @@ const (
 	brokenRetry = 5 * time.Minute
 )
 
-// errUnreadable is an error about a report that Normalise rejects.
-type errUnreadable struct{ cause error }
+// errUnusableReport is an error about a report that Normalise rejects.
+type errUnusableReport struct{ cause error }
 
 // Error implements error.
-func (e errUnreadable) Error() string { return "Clair's report cannot be used: " + e.cause.Error() }
+func (e errUnusableReport) Error() string { return "Clair's report cannot be used: " + e.cause.Error() }
 
 // readLoop reads the reports that are due, the oldest first.
 func (i *instance) readLoop(ctx context.Context) {
-	for i.await(ctx, i.reading, i.around(i.Config.Clair.PollInterval.Duration)) {
+	for i.awaitWake(ctx, i.reading, i.jitter(i.Config.Clair.PollInterval.Duration)) {
 		if err := i.Loops.Run("clair-read", func() error { return i.readDue(ctx) }); err != nil && ctx.Err() == nil {
 			i.Log.Error(err, "Reading reports", "clair", i.url)
 		}
@@ -53,14 +53,14 @@ func (i *instance) readDue(ctx context.Context) error {
 	err := i.Store.ReturnLeases(ctx, i.engine, holder)
 	for more := true; more && ctx.Err() == nil; {
 		var readErr error
-		more, readErr = i.readSome(ctx)
+		more, readErr = i.readBatch(ctx)
 		err, more = errors.Join(err, readErr), more && readErr == nil
 	}
-	return errors.Join(err, i.noteQueue(ctx))
+	return errors.Join(err, i.recordQueueLength(ctx))
 }
 
-// noteQueue updates the length of the match queue.
-func (i *instance) noteQueue(ctx context.Context) error {
+// recordQueueLength updates the length of the match queue.
+func (i *instance) recordQueueLength(ctx context.Context) error {
 	queued, err := i.Store.QueueLength(ctx, i.engine)
 	if err == nil {
 		i.queued.Store(int64(queued))
@@ -68,20 +68,20 @@ func (i *instance) noteQueue(ctx context.Context) error {
 	return err
 }
 
-// mayRead returns the link to read reports over, or nil while reports cannot be read or would be incomplete.
-func (i *instance) mayRead() *link {
+// readableLink returns the link to read reports over, or nil while reports cannot be read or would be incomplete.
+func (i *instance) readableLink() *link {
 	i.mu.Lock()
 	ready := i.data.known && i.data.missing == ""
 	i.mu.Unlock()
 	if !ready {
 		return nil
 	}
-	return i.worker()
+	return i.workingLink()
 }
 
-// readSome reads the reports that are due first. It reports whether more may be due.
-func (i *instance) readSome(ctx context.Context) (bool, error) {
-	l := i.mayRead()
+// readBatch reads the reports that are due first. It reports whether more may be due.
+func (i *instance) readBatch(ctx context.Context) (bool, error) {
+	l := i.readableLink()
 	if l == nil {
 		return false, nil
 	}
@@ -103,42 +103,42 @@ func (i *instance) readSome(ctx context.Context) (bool, error) {
 	var all sync.WaitGroup
 	errs := make([]error, len(leases))
 	for n, lease := range leases {
-		if errs[n] = i.beginReading(ctx); errs[n] != nil {
+		if errs[n] = i.acquireReportSlot(ctx); errs[n] != nil {
 			break
 		}
 		all.Go(func() {
-			defer i.endReading()
+			defer i.releaseReportSlot()
 			errs[n] = i.readLeased(ctx, l, lease, version.Version)
 		})
 	}
 	all.Wait()
 	err = errors.Join(errs...)
-	if errors.Is(err, errLater) {
+	if errors.Is(err, errRetryLater) {
 		return false, nil // the loop is woken when Clair works again
 	}
 	return len(leases) == leaseBatch, err
 }
 
-// beginReading waits for the rate limit and for a slot in memory. endReading releases the slot.
-func (i *instance) beginReading(ctx context.Context) error {
+// acquireReportSlot waits for the rate limit and for a slot in memory. releaseReportSlot releases the slot.
+func (i *instance) acquireReportSlot(ctx context.Context) error {
 	// The rate limit comes first, so that a slow rate does not hold a slot.
 	if err := i.reports.Wait(ctx); err != nil {
 		return err
 	}
 	select {
-	case i.readings <- struct{}{}:
+	case i.reportSlots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (i *instance) endReading() { <-i.readings }
+func (i *instance) releaseReportSlot() { <-i.reportSlots }
 
-// readLeased reads and saves one report. Errors are errLater, or those of the store.
+// readLeased reads and saves one report. Errors are errRetryLater, or those of the store.
 func (i *instance) readLeased(ctx context.Context, l *link, lease store.Lease, version string) error {
-	if i.troubleOf(l) != nil {
-		return errLater
+	if i.problemOf(l) != nil {
+		return errRetryLater
 	}
 	unlock := i.digests.try(lease.PlatformDigest)
 	if unlock == nil {
@@ -146,19 +146,19 @@ func (i *instance) readLeased(ctx context.Context, l *link, lease store.Lease, v
 	}
 	defer unlock()
 	subject := store.Subject{PlatformDigest: lease.PlatformDigest, Scope: lease.Scope, Engine: i.engine}
-	catalogued, err := i.Store.Catalogued(ctx, i.engine, image.Key{Digest: lease.PlatformDigest}, lease.Scope)
+	catalogued, err := i.Store.Catalog(ctx, i.engine, image.Key{Digest: lease.PlatformDigest}, lease.Scope)
 	if err != nil {
 		return ignoreMissing(err)
 	}
-	var r reading
-	if catalogued.Tool != toolNobody {
+	var r reportContent
+	if catalogued.Tool != toolNone {
 		if r, err = i.read(ctx, l, lease.PlatformDigest); err != nil {
-			return i.notRead(ctx, l, lease, err)
+			return i.handleReadError(ctx, l, lease, err)
 		}
 	}
 	difference, err := i.Store.SaveReport(ctx, store.Report{
 		Subject: subject, DataVersion: version, MatchedAt: i.Clock.Now(), Distro: catalogued.Distro,
-		NotCovered: notCovered(r.held), Evidence: r.evidence, Findings: r.findings,
+		NotCovered: notCovered(r.gaps), Evidence: r.evidence, Findings: r.findings,
 	}, lease.ID)
 	if errors.Is(err, store.ErrLeaseEnded) {
 		return nil // reading took too long: the image is leased again
@@ -179,37 +179,37 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// reading is the content of one report.
-type reading struct {
+// reportContent is the content of one report.
+type reportContent struct {
 	findings []finding.Finding
-	// held is what the image contains but the report does not cover.
-	held     []string
+	// gaps is what the image contains but the report does not cover.
+	gaps     []string
 	evidence store.Evidence
 }
 
-// read fetches and converts one report. Callers use it between beginReading and endReading.
-func (i *instance) read(ctx context.Context, l *link, platformDigest string) (r reading, err error) {
+// read fetches and converts one report. Callers use it between acquireReportSlot and releaseReportSlot.
+func (i *instance) read(ctx context.Context, l *link, platformDigest string) (r reportContent, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			i.Log.Error(fmt.Errorf("panic: %v", cause), "Reading a report", "clair", i.url, "manifest", platformDigest, "stack", string(debug.Stack()))
-			err = errUnreadable{errors.New("the operator failed on it; its log has the cause")}
+			err = errUnusableReport{errors.New("the operator failed on it; its log has the cause")}
 		}
 	}()
 	digest, err := claircore.ParseDigest(platformDigest)
 	if err != nil {
-		return reading{}, errUnreadable{err}
+		return reportContent{}, errUnusableReport{err}
 	}
 	// These are read before the report is made, so that its data is this or newer.
-	ran, evidence := i.ran(), i.evidence()
+	ran, evidence := i.updatersRan(), i.evidence()
 	report, err := l.client.VulnerabilityReport(ctx, digest)
 	if err != nil {
-		return reading{}, err
+		return reportContent{}, err
 	}
 	findings, err := Normalise(report)
 	if err != nil {
-		return reading{}, errUnreadable{err}
+		return reportContent{}, errUnusableReport{err}
 	}
-	return reading{findings: findings, held: uncovered(report, ran), evidence: evidence}, nil
+	return reportContent{findings: findings, gaps: uncovered(report, ran), evidence: evidence}, nil
 }
 
 // independentAfter is how much later than the first report without a finding its updater must complete again, to prove that the finding is
@@ -221,77 +221,77 @@ const independentAfter = 24 * time.Hour
 func (i *instance) evidence() store.Evidence {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	ended := i.data.ended
+	ended := i.data.completed
 	if ended == nil {
 		ended = map[string]time.Time{}
 	}
 	return store.Evidence{After: i.Clock.Now().Add(independentAfter), BySource: ended}
 }
 
-// refresh replaces an existing report after its image was indexed again. The queue handles images without a report.
-func (i *instance) refresh(ctx context.Context, l *link, catalogue store.Catalogued) error {
+// replaceReport replaces an existing report after its image was indexed again. The queue handles images without a report.
+func (i *instance) replaceReport(ctx context.Context, l *link, catalogue store.Catalog) error {
 	subject := store.Subject{PlatformDigest: catalogue.PlatformDigest, Scope: catalogue.Scope, Engine: i.engine}
-	if _, err := i.Store.Summary(ctx, subject, store.Excepting{}); err != nil {
+	if _, err := i.Store.Summary(ctx, subject, store.ImageExceptions{}); err != nil {
 		return ignoreMissing(err)
 	}
 	version, err := i.Store.DataVersion(ctx, i.engine)
 	if err != nil {
 		return ignoreMissing(err)
 	}
-	if err := i.beginReading(ctx); err != nil {
+	if err := i.acquireReportSlot(ctx); err != nil {
 		return err
 	}
-	defer i.endReading()
+	defer i.releaseReportSlot()
 	r, err := i.read(ctx, l, catalogue.PlatformDigest)
-	var unreadable errUnreadable
+	var unreadable errUnusableReport
 	switch {
 	case errors.As(err, &unreadable):
 		return &backend.Failure{Reason: ReasonReportFailed, Message: unreadable.Error()}
 	case api.KindOf(err) == api.NotIndexed && i.probe(ctx, l) == nil:
-		return &backend.Failure{Reason: ReasonImageLost, Message: err.Error() + ", although it has just indexed the image", RetryAfter: i.lost.note(catalogue.PlatformDigest)}
+		return &backend.Failure{Reason: ReasonImageLost, Message: err.Error() + ", although it has just indexed the image", RetryAfter: i.lostImages.backoff(catalogue.PlatformDigest)}
 	case err != nil:
-		return i.explain(ctx, l, err)
+		return i.classifyError(ctx, l, err)
 	}
 	_, err = i.Store.SaveReport(ctx, store.Report{
 		Subject: subject, DataVersion: version.Version, MatchedAt: i.Clock.Now(), Distro: catalogue.Distro,
-		NotCovered: notCovered(r.held), Evidence: r.evidence, Findings: r.findings,
+		NotCovered: notCovered(r.gaps), Evidence: r.evidence, Findings: r.findings,
 	}, "")
 	return err
 }
 
-// notRead handles a report that could not be read. While Clair has a problem, no conclusion is drawn about the image.
-func (i *instance) notRead(ctx context.Context, l *link, lease store.Lease, err error) error {
+// handleReadError handles a report that could not be read. While Clair has a problem, no conclusion is drawn about the image.
+func (i *instance) handleReadError(ctx context.Context, l *link, lease store.Lease, err error) error {
 	var refused *api.Error
-	var unreadable errUnreadable
+	var unreadable errUnusableReport
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.As(err, &unreadable):
 		return i.failMatch(ctx, lease, ReasonReportFailed, err.Error(), 0, lastRetry)
 	case !errors.As(err, &refused):
-		i.tell(ctx, l, i.noteFailed(l, err)) // the problem is the Secret with the key
-		return errLater
+		i.publishState(ctx, l, i.recordFailure(l, err)) // the problem is the Secret with the key
+		return errRetryLater
 	}
 	switch refused.Kind {
 	case api.Unauthorized:
-		i.tell(ctx, l, i.noteFailed(l, err))
-		return errLater
+		i.publishState(ctx, l, i.recordFailure(l, err))
+		return errRetryLater
 	case api.NoData:
-		i.noteNoData(ctx)
-		return errLater
+		i.recordNoData(ctx)
+		return errRetryLater
 	case api.NotIndexed:
-		return i.notKnown(ctx, l, lease, refused)
+		return i.reindexLost(ctx, l, lease, refused)
 	case api.Unavailable, api.Throttled:
 		if i.probe(ctx, l) != nil {
-			return errLater
+			return errRetryLater
 		}
 		return i.failMatch(ctx, lease, ReasonReportFailed, refused.Error(), refused.RetryAfter, brokenRetry)
 	}
 	return i.failMatch(ctx, lease, ReasonReportFailed, refused.Error(), 0, lastRetry)
 }
 
-// noteNoData records that Clair has no vulnerability data, until the next poll.
-func (i *instance) noteNoData(ctx context.Context) {
+// recordNoData records that Clair has no vulnerability data, until the next poll.
+func (i *instance) recordNoData(ctx context.Context) {
 	i.mu.Lock()
 	news := i.data.missing == ""
 	i.data.missing = fmt.Sprintf("Clair at %s has no vulnerability data yet", i.host)
@@ -302,11 +302,11 @@ func (i *instance) noteNoData(ctx context.Context) {
 	}
 }
 
-// notKnown handles an image that Clair does not know any more. It has the image indexed again, unless Clair's database was only
+// reindexLost handles an image that Clair does not know any more. It has the image indexed again, unless Clair's database was only
 // unavailable or the image was lost repeatedly.
-func (i *instance) notKnown(ctx context.Context, l *link, lease store.Lease, refused *api.Error) error {
+func (i *instance) reindexLost(ctx context.Context, l *link, lease store.Lease, refused *api.Error) error {
 	if i.probe(ctx, l) != nil {
-		return errLater
+		return errRetryLater
 	}
 	if err := i.reports.Wait(ctx); err != nil {
 		return err
@@ -315,16 +315,16 @@ func (i *instance) notKnown(ctx context.Context, l *link, lease store.Lease, ref
 		// the image is known again, since the database is back
 		return i.failMatch(ctx, lease, ReasonReportFailed, refused.Error(), 0, brokenRetry)
 	}
-	if wait := i.lost.note(lease.PlatformDigest); wait > 0 {
+	if wait := i.lostImages.backoff(lease.PlatformDigest); wait > 0 {
 		return i.failMatch(ctx, lease, ReasonImageLost, refused.Error()+", although it indexed the image before", wait, lastRetry)
 	}
 	i.Log.Info("Clair does not know an image any more: it is indexed again", "clair", i.url, "manifest", lease.PlatformDigest)
 	// The manifest is forgotten before the catalog. After an interruption, the next indexing then checks again whether Clair has the
 	// manifest.
-	if err := i.Store.ForgetManifest(ctx, i.engine, lease.PlatformDigest); err != nil {
+	if err := i.Store.DeleteManifest(ctx, i.engine, lease.PlatformDigest); err != nil {
 		return err
 	}
-	if err := i.Store.ForgetCatalogue(ctx, i.engine, lease.PlatformDigest); err != nil {
+	if err := i.Store.DeleteCatalog(ctx, i.engine, lease.PlatformDigest); err != nil {
 		return err
 	}
 	i.Wake(ctx, lease.PlatformDigest)
@@ -342,7 +342,7 @@ func (i *instance) failMatch(ctx context.Context, lease store.Lease, reason, mes
 	case !errors.Is(err, store.ErrNotFound):
 		return err
 	}
-	wait = max(i.around(wait), atLeast)
+	wait = max(i.jitter(wait), atLeast)
 	i.Log.Info("There is no usable report of an image", "clair", i.url, "manifest", lease.PlatformDigest, "reason", reason, "cause", message, "retry", wait.String())
 	err := i.Store.FailMatch(ctx, lease.ID, holder, store.MatchFailure{Reason: reason, Message: message, FailedAt: now, RetryAt: now.Add(wait)})
 	if err != nil && !errors.Is(err, store.ErrLeaseEnded) {
@@ -352,8 +352,8 @@ func (i *instance) failMatch(ctx context.Context, lease store.Lease, reason, mes
 	return nil
 }
 
-// lostImages remembers which images Clair did not know any more, so that none is indexed over and over.
-type lostImages struct {
+// lostImageCache remembers which images Clair did not know any more, so that none is indexed over and over.
+type lostImageCache struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
 	known map[string]lostImage
@@ -364,9 +364,9 @@ type lostImage struct {
 	wait time.Duration
 }
 
-// note returns how long to wait before an image is indexed again. If it returns 0, the image is to be indexed now, and the next wait is
+// backoff returns how long to wait before an image is indexed again. If it returns 0, the image is to be indexed now, and the next wait is
 // doubled.
-func (l *lostImages) note(digest string) time.Duration {
+func (l *lostImageCache) backoff(digest string) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.clock.Now()

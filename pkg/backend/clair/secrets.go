@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	// secretMemory is how long a Secret is cached, in memory only: images of one namespace share Secrets.
-	secretMemory = 30 * time.Second
+	// secretTTL is how long a Secret is cached, in memory only: images of one namespace share Secrets.
+	secretTTL = 30 * time.Second
 	// secretTimeout bounds one request to the API server.
 	secretTimeout = 5 * time.Second
 	// maxSecrets bounds how many different pull secrets are used for one image, including those of ServiceAccounts.
@@ -43,10 +43,10 @@ type secrets struct {
 	clock  clock.PassiveClock
 
 	mu    sync.Mutex
-	known map[types.NamespacedName]rememberedSecret
+	known map[types.NamespacedName]cachedSecret
 }
 
-type rememberedSecret struct {
+type cachedSecret struct {
 	data  map[string][]byte
 	err   error
 	until time.Time
@@ -54,7 +54,7 @@ type rememberedSecret struct {
 
 // get returns the data of a Secret. Errors are cached too, except those of the caller's context.
 func (s *secrets) get(ctx context.Context, name types.NamespacedName) (map[string][]byte, error) {
-	if known, found := s.recall(name); found {
+	if known, found := s.cached(name); found {
 		return known.data, known.err
 	}
 	ctx, cancel := context.WithTimeout(ctx, secretTimeout)
@@ -67,13 +67,13 @@ func (s *secrets) get(ctx context.Context, name types.NamespacedName) (map[strin
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known == nil {
-		s.known = map[types.NamespacedName]rememberedSecret{}
+		s.known = map[types.NamespacedName]cachedSecret{}
 	}
-	s.known[name] = rememberedSecret{data: secret.Data, err: err, until: s.clock.Now().Add(secretMemory)}
+	s.known[name] = cachedSecret{data: secret.Data, err: err, until: s.clock.Now().Add(secretTTL)}
 	return secret.Data, err
 }
 
-func (s *secrets) recall(name types.NamespacedName) (rememberedSecret, bool) {
+func (s *secrets) cached(name types.NamespacedName) (cachedSecret, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.Now()
@@ -91,17 +91,17 @@ func (e *Engines) auth(ctx context.Context, namespace, name string) (api.Auth, e
 	failure := func(reason, message string) (api.Auth, error) {
 		return api.Auth{}, &backend.Failure{Reason: reason, Message: "spec.backend.clair.authSecretRef: " + message}
 	}
-	if !nameOfSecret(name) {
+	if !isSecretName(name) {
 		return failure(ReasonSecretMissing, fmt.Sprintf("%q is not a name of a Secret", name))
 	}
 	data, err := e.secrets.get(ctx, types.NamespacedName{Namespace: namespace, Name: name})
 	switch {
 	case apierrors.IsForbidden(err):
-		return failure(ReasonSecretForbidden, "the operator may not read the Secret; to allow it: "+e.howToGrant(namespace, grant.Secrets, name))
+		return failure(ReasonSecretForbidden, "the operator may not read the Secret; to allow it: "+e.grantCommands(namespace, grant.Secrets, name))
 	case apierrors.IsNotFound(err):
 		return failure(ReasonSecretMissing, fmt.Sprintf("there is no Secret %s in namespace %s", name, namespace))
 	case err != nil:
-		return failure(v1alpha1.ReasonBackendError, fmt.Sprintf("cannot read Secret %s in namespace %s: %s", name, namespace, whyNotRead(err)))
+		return failure(v1alpha1.ReasonBackendError, fmt.Sprintf("cannot read Secret %s in namespace %s: %s", name, namespace, readErrorReason(err)))
 	}
 	auth, err := api.ParseAuth(data)
 	if err != nil {
@@ -110,8 +110,8 @@ func (e *Engines) auth(ctx context.Context, namespace, name string) (api.Auth, e
 	return auth, nil
 }
 
-// nameOfSecret reports whether a Secret can have this name. The API server accepts any text as a pod's pull secret.
-func nameOfSecret(name string) bool { return len(validation.IsDNS1123Subdomain(name)) == 0 }
+// isSecretName reports whether a Secret can have this name. The API server accepts any text as a pod's pull secret.
+func isSecretName(name string) bool { return len(validation.IsDNS1123Subdomain(name)) == 0 }
 
 // pullSecrets holds the pull secrets of an image. data has the content by Secret name, nil for Secrets that cannot be read. forbidden are
 // the Secrets, and accounts the ServiceAccounts, that the operator may not read.
@@ -132,7 +132,7 @@ func (e *Engines) pullSecrets(ctx context.Context, img backend.Image) (pullSecre
 		return read, err
 	}
 	for _, name := range names {
-		if !nameOfSecret(name) {
+		if !isSecretName(name) {
 			read.data[name] = nil
 			continue
 		}
@@ -141,22 +141,22 @@ func (e *Engines) pullSecrets(ctx context.Context, img backend.Image) (pullSecre
 		case apierrors.IsForbidden(err):
 			read.forbidden = append(read.forbidden, name)
 		case err != nil && !apierrors.IsNotFound(err):
-			return read, notReadable("pull secret", name, err)
+			return read, readFailure("pull secret", name, err)
 		}
 		read.data[name] = data
 	}
 	return read, nil
 }
 
-// notReadable returns the failure for an object that could not be read for another reason than being missing or forbidden.
-func notReadable(kind, name string, err error) *backend.Failure {
+// readFailure returns the failure for an object that could not be read for another reason than being missing or forbidden.
+func readFailure(kind, name string, err error) *backend.Failure {
 	return &backend.Failure{
-		Reason: v1alpha1.ReasonBackendError, Message: fmt.Sprintf("cannot read %s %s of the image's pods: %s", kind, name, whyNotRead(err)),
+		Reason: v1alpha1.ReasonBackendError, Message: fmt.Sprintf("cannot read %s %s of the image's pods: %s", kind, name, readErrorReason(err)),
 	}
 }
 
-// whyNotRead returns the API server's reason only: the rest of an error may contain anything.
-func whyNotRead(err error) metav1.StatusReason {
+// readErrorReason returns the API server's reason only: the rest of an error may contain anything.
+func readErrorReason(err error) metav1.StatusReason {
 	return cmp.Or(apierrors.ReasonForError(err), "the API server gave no answer")
 }
 
@@ -173,7 +173,7 @@ func (e *Engines) secretNames(ctx context.Context, img backend.Image) (names, fo
 		case apierrors.IsForbidden(err):
 			forbidden = append(forbidden, name)
 		case err != nil && !apierrors.IsNotFound(err):
-			return nil, nil, notReadable("ServiceAccount", name, err)
+			return nil, nil, readFailure("ServiceAccount", name, err)
 		}
 		for _, reference := range account.ImagePullSecrets {
 			if !slices.Contains(names, reference.Name) {
@@ -184,8 +184,8 @@ func (e *Engines) secretNames(ctx context.Context, img backend.Image) (names, fo
 	return names[:min(len(names), maxSecrets)], forbidden, nil
 }
 
-// howToGrant returns the commands that allow the manager to read these objects of a namespace and nothing else.
-func (e *Engines) howToGrant(namespace, resource string, names ...string) string {
+// grantCommands returns the commands that allow the manager to read these objects of a namespace and nothing else.
+func (e *Engines) grantCommands(namespace, resource string, names ...string) string {
 	prefix := "scanner-operator-manager-"
 	if resource != grant.Secrets {
 		prefix += resource + "-"
@@ -196,5 +196,5 @@ func (e *Engines) howToGrant(namespace, resource string, names ...string) string
 		sum := sha256.Sum256([]byte(strings.Join(names, "/")))
 		role = prefix + hex.EncodeToString(sum[:4])
 	}
-	return grant.Commands(grant.Account{Namespace: e.Namespace, Name: e.ServiceAccount}, namespace, role, resource, names...)
+	return grant.KubectlCommands(grant.Account{Namespace: e.Namespace, Name: e.ServiceAccount}, namespace, role, resource, names...)
 }

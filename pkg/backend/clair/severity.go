@@ -30,8 +30,8 @@ func (r cvssRating) rating() finding.Rating {
 	return finding.Rating{Source: nvd, Version: r.Version, Vector: r.Vector, Score: r.Score}
 }
 
-// impossible reports whether the score is outside the CVSS range.
-func (r cvssRating) impossible() bool { return r.Score < 0 || r.Score > 10 }
+// isOutOfRange reports whether the score is outside the CVSS range.
+func (r cvssRating) isOutOfRange() bool { return r.Score < 0 || r.Score > 10 }
 
 // cvssOf returns the CVSS ratings of a report by vulnerability ID. They include ratings of all CVEs that a vulnerability's name and links
 // mention, even unrelated ones: the enrichment does not say which rating belongs to which CVE. Impossible ratings are dropped, since they
@@ -48,7 +48,7 @@ func cvssOf(enrichments map[string][]json.RawMessage) (map[string][]cvssRating, 
 				return nil, fmt.Errorf("enrichment clair.cvss of the vulnerability report: %w", err)
 			}
 			for id, of := range ratings {
-				all[id] = append(all[id], slices.DeleteFunc(of, cvssRating.impossible)...)
+				all[id] = append(all[id], slices.DeleteFunc(of, cvssRating.isOutOfRange)...)
 			}
 		}
 	}

@@ -50,9 +50,9 @@ func (h *harness) Publish() {
 
 func (h *harness) Work() {}
 
-func (h *harness) Pass(d time.Duration) { h.clock.SetTime(h.clock.Now().Add(d)) }
+func (h *harness) Advance(d time.Duration) { h.clock.SetTime(h.clock.Now().Add(d)) }
 
-func (h *harness) Listed(img backend.Image) (times int) {
+func (h *harness) CatalogCount(img backend.Image) (times int) {
 	for _, said := range h.indexed {
 		if strings.Contains(said, img.Key.Digest) {
 			times++

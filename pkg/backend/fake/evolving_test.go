@@ -10,7 +10,7 @@ import (
 // TestEvolving: each stage of an image differs from the previous one in one thing, and no two images share a finding.
 func TestEvolving(t *testing.T) {
 	at := func(number uint16, stage int) (all []string) {
-		for _, f := range evolving(EvolvingDigest(number, stage)) {
+		for _, f := range evolvingFindings(EvolvingDigest(number, stage)) {
 			text := f.ID + " " + f.Severity.String()
 			if f.Fixable() {
 				text += " fixable"
@@ -36,14 +36,14 @@ func TestEvolving(t *testing.T) {
 	}
 	ids := map[string]bool{}
 	for _, number := range []uint16{0, 1, 99, 65535} {
-		for _, f := range evolving(EvolvingDigest(number, StageNew)) {
+		for _, f := range evolvingFindings(EvolvingDigest(number, StageNew)) {
 			if ids[f.ID] {
 				t.Errorf("%s is a finding of two images", f.ID)
 			}
 			ids[f.ID] = true
 		}
 	}
-	if len(evolving("")) != 3 || evolving("sha256:")[0].Severity != finding.High {
+	if len(evolvingFindings("")) != 3 || evolvingFindings("sha256:")[0].Severity != finding.High {
 		t.Error("an unusual digest has other findings")
 	}
 }

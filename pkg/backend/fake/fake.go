@@ -76,12 +76,12 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 	}
 	b.indexing.Lock()
 	defer b.indexing.Unlock()
-	if _, err := b.Store.Catalogued(ctx, Engine, img.Key, img.Scope); !errors.Is(err, store.ErrNotFound) {
+	if _, err := b.Store.Catalog(ctx, Engine, img.Key, img.Scope); !errors.Is(err, store.ErrNotFound) {
 		return backend.Done, err
 	}
 	b.Log.Info(IndexedMessage, "digest", img.Key.Digest, "image", img.PullReferences)
-	err := b.Store.SaveCatalogue(ctx, store.Catalogued{
-		Engine: Engine, Key: img.Key, Scope: img.Scope, PlatformDigest: img.Key.Digest, Packages: 2, Tool: Engine, CataloguedAt: b.Clock.Now(),
+	err := b.Store.SaveCatalog(ctx, store.Catalog{
+		Engine: Engine, Key: img.Key, Scope: img.Scope, PlatformDigest: img.Key.Digest, Packages: 2, Tool: Engine, CatalogedAt: b.Clock.Now(),
 	}, nil)
 	return backend.Done, err
 }
@@ -93,7 +93,7 @@ func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progres
 		return backend.Progress{}, err
 	}
 	subject := store.Subject{PlatformDigest: img.Key.Digest, Scope: img.Scope, Engine: Engine}
-	switch summary, err := b.Store.Summary(ctx, subject, store.Excepting{}); {
+	switch summary, err := b.Store.Summary(ctx, subject, store.ImageExceptions{}); {
 	case err == nil && summary.DataVersion == version.Version:
 		return backend.Done, nil
 	case err != nil && !errors.Is(err, store.ErrNotFound):
@@ -121,7 +121,7 @@ func (b *Backend) findings(img backend.Image) []finding.Finding {
 	case strings.Contains(name, "riddled"):
 		return riddled()
 	case strings.Contains(name, "evolving"):
-		return evolving(img.Key.Digest)
+		return evolvingFindings(img.Key.Digest)
 	}
 	if !strings.Contains(name, "vulnerable") {
 		return nil
@@ -155,8 +155,8 @@ func EvolvingID(number uint16, which int) string {
 	return fmt.Sprintf("CVE-2025-%d%05d", which, number)
 }
 
-// evolving returns the findings for a digest of EvolvingDigest. Any other digest gives an arbitrary image and stage.
-func evolving(digest string) []finding.Finding {
+// evolvingFindings returns the findings for a digest of EvolvingDigest. Any other digest gives an arbitrary image and stage.
+func evolvingFindings(digest string) []finding.Finding {
 	var stage int
 	var number uint16
 	_, digits, _ := strings.Cut(digest, ":")

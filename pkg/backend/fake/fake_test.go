@@ -44,7 +44,7 @@ func img(repository string) backend.Image {
 
 func counts(t *testing.T, b *Backend) finding.Counts {
 	t.Helper()
-	summary, err := b.Store.Summary(t.Context(), store.Subject{PlatformDigest: digest, Engine: Engine}, store.Excepting{})
+	summary, err := b.Store.Summary(t.Context(), store.Subject{PlatformDigest: digest, Engine: Engine}, store.ImageExceptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestLevelTriggered(t *testing.T) {
 		if _, err := b.Match(t.Context(), img("vulnerable")); err != nil {
 			t.Fatal(err)
 		}
-		summary, err := b.Store.Summary(t.Context(), store.Subject{PlatformDigest: digest, Engine: Engine}, store.Excepting{})
+		summary, err := b.Store.Summary(t.Context(), store.Subject{PlatformDigest: digest, Engine: Engine}, store.ImageExceptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

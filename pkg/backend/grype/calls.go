@@ -14,47 +14,47 @@ import (
 )
 
 const (
-	// callTimeout bounds a call of the API server. Each admission webhook of a namespace may take up to 30 s
+	// apiTimeout bounds a call of the API server. Each admission webhook of a namespace may take up to 30 s
 	// (https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#timeouts). A tenant who controls webhooks
 	// must not block the operator for that long.
-	callTimeout = 15 * time.Second
-	// lanePatience is how long a run of the Tender waits for slow namespaces.
-	lanePatience = 5 * time.Second
+	apiTimeout = 15 * time.Second
+	// namespaceTimeout is how long a run of the Tender waits for slow namespaces.
+	namespaceTimeout = 5 * time.Second
 )
 
-// boundedClient and boundedReader limit each call to callTimeout.
+// boundedClient and boundedReader limit each call to apiTimeout.
 type (
 	boundedClient struct{ client.Client }
 	boundedReader struct{ client.Reader }
 )
 
 func (c boundedClient) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	return c.Client.Create(ctx, o, opts...)
 }
 
 func (c boundedClient) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	return c.Client.Delete(ctx, o, opts...)
 }
 
 func (r boundedReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	return r.Reader.Get(ctx, key, o, opts...)
 }
 
 func (r boundedReader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	return r.Reader.List(ctx, list, opts...)
 }
 
-// lanes process Jobs: sequentially within a namespace, concurrently across namespaces. A namespace with a hanging admission webhook delays
+// namespaceRunner process Jobs: sequentially within a namespace, concurrently across namespaces. A namespace with a hanging admission webhook delays
 // only itself.
-type lanes struct {
+type namespaceRunner struct {
 	mu      sync.Mutex
 	busy    map[string]bool
 	running sync.WaitGroup
@@ -62,9 +62,9 @@ type lanes struct {
 	after func(time.Duration) <-chan time.Time
 }
 
-// run calls do for each Job and waits at most lanePatience. A namespace that takes longer continues in the background, and later runs skip
+// run calls do for each Job and waits at most namespaceTimeout. A namespace that takes longer continues in the background, and later runs skip
 // it until it is done. Its errors are dropped: a later run processes its Jobs again, with their state by then.
-func (l *lanes) run(jobs []store.Job, do func(store.Job) error) error {
+func (l *namespaceRunner) run(jobs []store.Job, do func(store.Job) error) error {
 	byNamespace := map[string][]store.Job{}
 	for _, job := range jobs {
 		byNamespace[job.Namespace] = append(byNamespace[job.Namespace], job)
@@ -76,7 +76,7 @@ func (l *lanes) run(jobs []store.Job, do func(store.Job) error) error {
 	results, slow, started := make(chan result, len(byNamespace)), []string{}, 0
 	for namespace, jobs := range byNamespace {
 		slow = append(slow, namespace)
-		if !l.enter(namespace) {
+		if !l.acquire(namespace) {
 			continue
 		}
 		started++
@@ -85,12 +85,12 @@ func (l *lanes) run(jobs []store.Job, do func(store.Job) error) error {
 			for _, job := range jobs {
 				errs = append(errs, do(job))
 			}
-			l.leave(namespace)
+			l.release(namespace)
 			results <- result{namespace, errors.Join(errs...)}
 		})
 	}
 	var errs []error
-	for patience, over := l.after(lanePatience), false; started > 0 && !over; started-- {
+	for patience, over := l.after(namespaceTimeout), false; started > 0 && !over; started-- {
 		select {
 		case r := <-results:
 			errs = append(errs, r.err)
@@ -106,7 +106,7 @@ func (l *lanes) run(jobs []store.Job, do func(store.Job) error) error {
 	return errors.Join(errs...)
 }
 
-func (l *lanes) enter(namespace string) bool {
+func (l *namespaceRunner) acquire(namespace string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.busy[namespace] {
@@ -119,7 +119,7 @@ func (l *lanes) enter(namespace string) bool {
 	return true
 }
 
-func (l *lanes) leave(namespace string) {
+func (l *namespaceRunner) release(namespace string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.busy, namespace)

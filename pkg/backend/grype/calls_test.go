@@ -14,12 +14,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// TestHangingWebhookHoldsUpNobodyElse: while a namespace's admission hangs, other images get their Jobs and the Tender continues. The Job
+// TestHangingWebhookDelaysOnlyItsNamespace: while a namespace's admission hangs, other images get their Jobs and the Tender continues. The Job
 // being created is neither created twice nor given up.
-func TestHangingWebhookHoldsUpNobodyElse(t *testing.T) {
+func TestHangingWebhookDelaysOnlyItsNamespace(t *testing.T) {
 	e := newEngine(t)
 	mine, other := private("web", "pull"), public("other")
-	e.uses(mine, other)
+	e.setUsed(mine, other)
 	asked, answer, told := make(chan struct{}), make(chan struct{}), make(chan string)
 	e.onCreate = func(o client.Object) error {
 		if o.GetNamespace() == "shop" {
@@ -33,7 +33,7 @@ func TestHangingWebhookHoldsUpNobodyElse(t *testing.T) {
 	if got := e.index(other); got != v1alpha1.ReasonCataloging {
 		t.Errorf("another namespace's image is told %q, want a Job", got)
 	}
-	e.tends()
+	e.runJobsOnce()
 	if got := e.index(mine); got != v1alpha1.ReasonPending {
 		t.Errorf("who asks for the image again is told %q, want %q", got, v1alpha1.ReasonPending)
 	}
@@ -46,15 +46,15 @@ func TestHangingWebhookHoldsUpNobodyElse(t *testing.T) {
 	}
 }
 
-// TestHangingDeletionHoldsUpNobodyElse: while a namespace's admission hangs on the deletion of a Job, Jobs of other namespaces are
+// TestHangingDeletionDelaysOnlyItsNamespace: while a namespace's admission hangs on the deletion of a Job, Jobs of other namespaces are
 // processed. The deletion is requested once.
-func TestHangingDeletionHoldsUpNobodyElse(t *testing.T) {
+func TestHangingDeletionDelaysOnlyItsNamespace(t *testing.T) {
 	e := newEngine(t)
 	mine, other := private("web", "pull"), public("other")
-	e.uses(mine, other)
+	e.setUsed(mine, other)
 	e.index(mine)
 	e.index(other)
-	e.must(e.Store.ForgetScanners(t.Context(), []string{scannerUID}))
+	e.must(e.Store.DeleteScanners(t.Context(), []string{scannerUID}))
 	asked, answer, patience := make(chan struct{}, 2), make(chan struct{}), make(chan time.Time)
 	var impatient sync.Once
 	e.onDelete = func(o client.Object) error {
@@ -66,14 +66,14 @@ func TestHangingDeletionHoldsUpNobodyElse(t *testing.T) {
 		impatient.Do(func() { <-asked; close(patience) })
 		return nil // a second request, if the second run comes before the end of the first is recorded
 	}
-	e.lanes.after = func(time.Duration) <-chan time.Time { return patience }
+	e.runner.after = func(time.Duration) <-chan time.Time { return patience }
 	for look := range 2 {
-		if err := e.tend(t.Context()); err == nil {
+		if err := e.reconcileJobs(t.Context()); err == nil {
 			t.Errorf("look %d: nothing is said of the namespace that does not answer", look+1)
 		}
 	}
 	close(answer)
-	e.lanes.running.Wait()
+	e.runner.running.Wait()
 	if got := len(asked); got != 0 {
 		t.Errorf("the namespace that does not answer is asked %d times more", got)
 	}
@@ -82,12 +82,12 @@ func TestHangingDeletionHoldsUpNobodyElse(t *testing.T) {
 	}
 }
 
-// TestCallsEnd: every call of the API server has a deadline.
-func TestCallsEnd(t *testing.T) {
+// TestAPICallsHaveDeadlines: every call of the API server has a deadline.
+func TestAPICallsHaveDeadlines(t *testing.T) {
 	calls := map[string]bool{}
 	note := func(ctx context.Context, call string) {
 		deadline, bounded := ctx.Deadline()
-		calls[call] = bounded && time.Until(deadline) <= callTimeout
+		calls[call] = bounded && time.Until(deadline) <= apiTimeout
 	}
 	e := newEngine(t)
 	withCalls := interceptor.NewClient(e.cluster.(client.WithWatch), interceptor.Funcs{
@@ -119,7 +119,7 @@ func TestCallsEnd(t *testing.T) {
 	e.must(b.Client.Delete(t.Context(), job))
 	for _, call := range []string{"create", "get", "list", "delete"} {
 		if !calls[call] {
-			t.Errorf("%s has no deadline of at most %s", call, callTimeout)
+			t.Errorf("%s has no deadline of at most %s", call, apiTimeout)
 		}
 	}
 }

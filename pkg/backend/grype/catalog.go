@@ -24,19 +24,19 @@ func (b *Backend) catalog(ctx context.Context, img backend.Image) (backend.Progr
 	if img.Scope != store.Cluster && string(img.Scope) != img.Namespace {
 		return backend.Waiting(v1alpha1.ReasonPending, "what another namespace knew of the image is gone", time.Second), nil
 	}
-	full, err := b.room.Exceeded(ctx, img.Namespace)
+	full, err := b.budget.Exceeded(ctx, img.Namespace)
 	if err != nil {
 		return backend.Progress{}, err
 	}
-	start, progress, err := b.decide(ctx, img, full)
+	start, progress, err := b.reserveJob(ctx, img, full)
 	if err != nil || start == nil {
 		return progress, err
 	}
-	return b.startCatalog(ctx, *start)
+	return b.createJob(ctx, *start)
 }
 
-// intent is a catalog Job that is recorded and not created yet.
-type intent struct {
+// reservedJob is a catalog Job that is recorded and not created yet.
+type reservedJob struct {
 	record store.Job
 	job    *batchv1.Job
 	// image is the image to catalog. exceeded is how many bytes of memory were not enough for it; 0 for none.
@@ -44,11 +44,11 @@ type intent struct {
 	exceeded int64
 }
 
-// decide reserves a slot for an image and records its Job, or returns what the image waits for. The record is written before the Job is
+// reserveJob reserves a slot for an image and records its Job, or returns what the image waits for. The record is written before the Job is
 // created. Therefore a Job without a record is never the operator's, and concurrent calls see that the Job is on its way. full is the
 // failure of a namespace over its storage budget; nil if it has space. Such a namespace takes no slot, but other namespaces that wait for
 // the same image keep their position.
-func (b *Backend) decide(ctx context.Context, img backend.Image, full *backend.Failure) (*intent, backend.Progress, error) {
+func (b *Backend) reserveJob(ctx context.Context, img backend.Image, full *backend.Failure) (*reservedJob, backend.Progress, error) {
 	b.starting.Lock()
 	defer b.starting.Unlock()
 	live, err := b.Store.LiveJobs(ctx)
@@ -61,35 +61,35 @@ func (b *Backend) decide(ctx context.Context, img backend.Image, full *backend.F
 	}
 	for _, job := range live {
 		if job.Purpose == store.JobCatalog && job.Key == img.Key && job.Scope == img.Scope {
-			b.line.leave(img.Key, img.Scope)
-			return nil, b.cataloging(job, exceeded), nil
+			b.queue.removeForAll(img.Key, img.Scope)
+			return nil, b.jobProgress(job, exceeded), nil
 		}
 	}
 	if full != nil {
-		b.line.withdraw(img)
+		b.queue.removeForScanner(img)
 		return nil, backend.Progress{}, full
 	}
-	p := b.places(live)
-	if !b.line.admit(img, p) {
-		return nil, b.waiting(img, p), nil
+	p := b.slots(live)
+	if !b.queue.admit(img, p) {
+		return nil, b.queuedProgress(img, p), nil
 	}
-	asked := question{image: img, spared: b.spared(img)}
+	asked := catalogRequest{image: img, avoidedRegistries: b.throttledRegistries(img)}
 	job := b.catalogJob(workerName(catalogWorker, b.Random), img, exceeded)
 	record := store.Job{
 		Namespace: job.Namespace, Name: job.Name, Purpose: store.JobCatalog,
 		Key: img.Key, Scope: img.Scope, CreatedAt: b.Clock.Now(), Scanner: img.Scanner, Worker: b.WorkerImage,
-		Memory:     job.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().Value(),
-		MostMemory: slices.Max(b.ladderOf(img).limits()),
+		Memory:    job.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().Value(),
+		MaxMemory: slices.Max(b.ladderOf(img).limits()),
 	}
 	if err := b.Store.SaveJob(ctx, record); err != nil {
 		return nil, backend.Progress{}, err
 	}
-	b.asked.note(record, asked)
-	return &intent{record: record, job: job, image: img, exceeded: exceeded}, backend.Progress{}, nil
+	b.requests.record(record, asked)
+	return &reservedJob{record: record, job: job, image: img, exceeded: exceeded}, backend.Progress{}, nil
 }
 
-// waiting returns the Progress of a queued image.
-func (b *Backend) waiting(img backend.Image, p places) backend.Progress {
+// queuedProgress returns the Progress of a queued image.
+func (b *Backend) queuedProgress(img backend.Image, p slots) backend.Progress {
 	message := fmt.Sprintf("waiting for one of %d catalog Jobs to end (grype.catalog.maxJobs in the operator's configuration)", b.Config.Grype.Catalog.MaxJobs)
 	if running := p.running[img.Namespace]; running >= p.limit {
 		message = fmt.Sprintf("waiting for one of this namespace's %d catalog Jobs to end (grype.catalog.maxJobsPerNamespace in the operator's configuration)", running)
@@ -97,74 +97,74 @@ func (b *Backend) waiting(img backend.Image, p places) backend.Progress {
 	return backend.Waiting(v1alpha1.ReasonPending, message, checkQueue)
 }
 
-// cataloging returns the Progress of an image that has a Job.
-func (b *Backend) cataloging(job store.Job, exceeded int64) backend.Progress {
+// jobProgress returns the Progress of an image that has a Job.
+func (b *Backend) jobProgress(job store.Job, exceeded int64) backend.Progress {
 	if job.UID == "" {
 		message := fmt.Sprintf("the API server's answer to the catalog Job %s/%s is outstanding", job.Namespace, job.Name)
-		return backend.Waiting(v1alpha1.ReasonPending, message, checkIntent)
+		return backend.Waiting(v1alpha1.ReasonPending, message, checkCreation)
 	}
-	if trouble := b.troubles.of(job); trouble != nil {
+	if trouble := b.startProblems.get(job); trouble != nil {
 		return backend.Waiting(trouble.Reason, trouble.Message, checkCatalog)
 	}
 	message := fmt.Sprintf("Job %s/%s lists what is in the image", job.Namespace, job.Name)
 	if exceeded > 0 && job.Memory > exceeded {
-		message += fmt.Sprintf(", with up to %s of memory: %s were not enough", inBytes(job.Memory), inBytes(exceeded))
+		message += fmt.Sprintf(", with up to %s of memory: %s were not enough", formatBytes(job.Memory), formatBytes(exceeded))
 	}
 	return backend.Waiting(v1alpha1.ReasonCataloging, message, checkCatalog)
 }
 
-// startCatalog creates a recorded Job and adds its UID to the record.
-func (b *Backend) startCatalog(ctx context.Context, start intent) (backend.Progress, error) {
+// createJob creates a recorded Job and adds its UID to the record.
+func (b *Backend) createJob(ctx context.Context, start reservedJob) (backend.Progress, error) {
 	record := start.record
 	if err := b.Client.Create(ctx, start.job); err != nil {
-		return b.notCreated(ctx, start, err)
+		return b.handleCreateError(ctx, start, err)
 	}
 	record.UID = string(start.job.UID)
 	if err := b.Store.SaveJob(ctx, record); err != nil {
 		return backend.Progress{}, err
 	}
 	b.Log.Info("Started a catalog job", "job", record.Namespace+"/"+record.Name, "image", record.Key.String(),
-		"references", start.image.PullReferences, "memory", inBytes(record.Memory))
-	return b.cataloging(record, start.exceeded), nil
+		"references", start.image.PullReferences, "memory", formatBytes(record.Memory))
+	return b.jobProgress(record, start.exceeded), nil
 }
 
-// notCreated handles a failed creation of a Job. A namespace that rejects the Job, by a quota or policy, is the image's failure. A
+// handleCreateError handles a failed creation of a Job. A namespace that rejects the Job, by a quota or policy, is the image's failure. A
 // namespace that is being deleted, or an unavailable API server, is not. An unavailable API server may still have created the Job: then
 // the record stays, and the Tender cleans up.
-func (b *Backend) notCreated(ctx context.Context, start intent, err error) (backend.Progress, error) {
+func (b *Backend) handleCreateError(ctx context.Context, start reservedJob, err error) (backend.Progress, error) {
 	record, trouble := start.record, fmt.Errorf("creating a catalog job: %w", err)
-	if unanswered(err) {
+	if isTimeout(err) {
 		failure := &backend.Failure{Reason: ReasonPolicyUnavailable, Message: fmt.Sprintf("the API server does not say within %s whether it takes the catalog Job: "+
-			"an admission webhook seems to hang (kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations): %s", callTimeout, quoted(err.Error()))}
+			"an admission webhook seems to hang (kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations): %s", apiTimeout, quoteLine(err.Error()))}
 		b.failures.remember(start.image, failure)
 		return backend.Progress{}, failure
 	}
-	if !notMade(err) {
+	if !isNotCreated(err) {
 		return backend.Progress{}, trouble
 	}
 	if err := b.Store.DeleteJob(ctx, record.Namespace, record.Name); err != nil {
 		return backend.Progress{}, err
 	}
-	b.asked.forget(record)
+	b.requests.remove(record)
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err):
 		return backend.Waiting(v1alpha1.ReasonPending, "the namespace is being deleted", checkQueue), nil
 	case apierrors.IsTooManyRequests(err), apierrors.IsConflict(err), apierrors.IsUnauthorized(err):
 		return backend.Progress{}, trouble
 	}
-	failure := b.refusal(record, ReasonJobRejected, "the API server does not take the catalog Job", err.Error())
+	failure := b.rejectionFailure(record, ReasonJobRejected, "the API server does not take the catalog Job", err.Error())
 	b.failures.remember(start.image, failure)
 	return backend.Progress{}, failure
 }
 
-// unanswered reports whether admission took longer than the timeout of the operator or of the API server.
-func unanswered(err error) bool {
+// isTimeout reports whether admission took longer than the timeout of the operator or of the API server.
+func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || apierrors.IsTimeout(err)
 }
 
-// notMade reports whether the API server certainly did not create an object. Errors from before or during admission, including failed
+// isNotCreated reports whether the API server certainly did not create an object. Errors from before or during admission, including failed
 // webhooks, come before anything is written.
-func notMade(err error) bool {
+func isNotCreated(err error) bool {
 	switch apierrors.ReasonForError(err) {
 	case metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonBadRequest, metav1.StatusReasonNotFound,
 		metav1.StatusReasonRequestEntityTooLarge, metav1.StatusReasonTooManyRequests, metav1.StatusReasonConflict,

@@ -24,8 +24,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// TestIndexStory: a Job is created once, and Index waits until its result is stored.
-func TestIndexStory(t *testing.T) {
+// TestIndexUntilCataloged: a Job is created once, and Index waits until its result is stored.
+func TestIndexUntilCataloged(t *testing.T) {
 	e := newEngine(t)
 	web := public("web")
 	for range 3 {
@@ -41,12 +41,12 @@ func TestIndexStory(t *testing.T) {
 	e.must(err)
 	want := store.Job{
 		Namespace: operatorNamespace, Name: job.Name, UID: string(job.UID), Purpose: store.JobCatalog,
-		Key: web.Key, Scope: store.Cluster, CreatedAt: noon, Scanner: scannerUID, Memory: 2 << 30, MostMemory: 8 << 30, Worker: workerImage,
+		Key: web.Key, Scope: store.Cluster, CreatedAt: noon, Scanner: scannerUID, Memory: 2 << 30, MaxMemory: 8 << 30, Worker: workerImage,
 	}
 	if diff := cmp.Diff(want, record); diff != "" {
 		t.Errorf("what the Job may speak of (-want +got):\n%s", diff)
 	}
-	e.catalogues(web)
+	e.saveCatalog(web)
 	if got := e.index(web); got != "done" {
 		t.Errorf("index says %q of a cataloged image, want done", got)
 	}
@@ -85,8 +85,8 @@ func TestIndexSharesJobs(t *testing.T) {
 	}
 }
 
-// TestIndexAtOnce: concurrent requests for an image create one Job.
-func TestIndexAtOnce(t *testing.T) {
+// TestConcurrentIndexMakesOneJob: concurrent requests for an image create one Job.
+func TestConcurrentIndexMakesOneJob(t *testing.T) {
 	e := newEngine(t)
 	var group sync.WaitGroup
 	for range 8 {
@@ -100,10 +100,10 @@ func TestIndexAtOnce(t *testing.T) {
 	e.job("catalog")
 }
 
-// TestIndexWaitsForAPlace: there are no more Jobs than configured, and the end of a Job frees its slot.
-func TestIndexWaitsForAPlace(t *testing.T) {
+// TestIndexWaitsForSlot: there are no more Jobs than configured, and the end of a Job frees its slot.
+func TestIndexWaitsForSlot(t *testing.T) {
 	e := newEngine(t, func(o *Options) { o.Config.Grype.Catalog.MaxJobs = 2 })
-	e.uses(public("a"), public("b"), public("c"))
+	e.setUsed(public("a"), public("b"), public("c"))
 	e.index(public("a"))
 	e.index(public("b"))
 	if got := e.index(public("c")); got != v1alpha1.ReasonPending {
@@ -112,18 +112,18 @@ func TestIndexWaitsForAPlace(t *testing.T) {
 	if got := e.index(public("a")); got != v1alpha1.ReasonCataloging {
 		t.Errorf("an image whose Job runs says %q, want %q", got, v1alpha1.ReasonCataloging)
 	}
-	e.catalogues(public("a"))
+	e.saveCatalog(public("a"))
 	jobs := e.jobs("catalog")
-	e.ends(&jobs[0], "Complete", "", "")
-	e.tends()
+	e.setEndCondition(&jobs[0], "Complete", "", "")
+	e.runJobsOnce()
 	if got := e.index(public("c")); got != v1alpha1.ReasonCataloging {
 		t.Errorf("with a free place, index says %q, want %q", got, v1alpha1.ReasonCataloging)
 	}
 }
 
-// TestJobsThatAreNotTaken: if a namespace rejects a Job, the image fails with a reason that names what rejected it. A namespace that is
+// TestRejectedJobs: if a namespace rejects a Job, the image fails with a reason that names what rejected it. A namespace that is
 // being deleted and a failing API server are no failure of the image.
-func TestJobsThatAreNotTaken(t *testing.T) {
+func TestRejectedJobs(t *testing.T) {
 	jobs := schema.GroupResource{Group: "batch", Resource: "jobs"}
 	terminating := apierrors.NewForbidden(jobs, "scan", errors.New("unable to create new content in namespace shop because it is being terminated"))
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
@@ -171,7 +171,7 @@ func TestJobsThatAreNotTaken(t *testing.T) {
 // another one is created.
 func TestLostAnswer(t *testing.T) {
 	e := newEngine(t)
-	e.uses(public("web"))
+	e.setUsed(public("web"))
 	made := errors.New("connection reset by peer")
 	e.onCreate = func(o client.Object) error {
 		e.onCreate = nil
@@ -184,8 +184,8 @@ func TestLostAnswer(t *testing.T) {
 		t.Fatalf("index says %q, want the error", got)
 	}
 	lost := e.job("catalog").Name
-	e.pass(intentLifetime)
-	e.tends()
+	e.advance(creationTimeout)
+	e.runJobsOnce()
 	if jobs := e.jobs("catalog"); len(jobs) != 0 {
 		t.Errorf("the Job %s that nobody knows still runs", lost)
 	}
@@ -201,12 +201,12 @@ func TestLostAnswer(t *testing.T) {
 // ten Jobs for a missing image.
 func TestFailuresAreShared(t *testing.T) {
 	e := newEngine(t)
-	e.uses(public("web"))
+	e.setUsed(public("web"))
 	e.index(public("web"))
 	job := e.job("catalog")
 	e.pod(job, terminated(1, "Error", `{"reason":"ImageNotFound","message":"it is not there"}`))
-	e.ends(job, "Failed", "BackoffLimitExceeded", "")
-	e.tends()
+	e.setEndCondition(job, "Failed", "BackoffLimitExceeded", "")
+	e.runJobsOnce()
 	for range 3 {
 		if got := e.index(public("web")); got != "failure ImageNotFound" {
 			t.Fatalf("index says %q, want the failure", got)
@@ -215,11 +215,11 @@ func TestFailuresAreShared(t *testing.T) {
 	if got := e.index(private("web", "pull")); got != v1alpha1.ReasonCataloging {
 		t.Errorf("with pull secrets index says %q, want another try", got)
 	}
-	e.pass(failureMemory)
+	e.advance(failureTTL)
 	if got := e.index(public("web")); got != v1alpha1.ReasonCataloging {
-		t.Errorf("after %s index says %q, want another try", failureMemory, got)
+		t.Errorf("after %s index says %q, want another try", failureTTL, got)
 	}
-	if failureMemory >= time.Minute {
+	if failureTTL >= time.Minute {
 		t.Error("failures are remembered for longer than an ImageScan waits, and would suppress its attempts")
 	}
 }
@@ -232,7 +232,7 @@ func TestBudgetOfAnotherNamespace(t *testing.T) {
 			e := newEngine(t)
 			mine, theirs := public("web"), public("web")
 			theirs.Namespace, theirs.Scanner = "blog", "uid-of-another-scanner"
-			e.uses(mine, theirs)
+			e.setUsed(mine, theirs)
 			e.index(mine)
 			job := e.job("catalog")
 			own, others := "failure UploadRefused", "failure UploadRefused"
@@ -241,8 +241,8 @@ func TestBudgetOfAnotherNamespace(t *testing.T) {
 				own, others = "failure "+v1alpha1.ReasonStoreBudgetExceeded, v1alpha1.ReasonCataloging
 			}
 			e.pod(job, terminated(1, "Error", `{"reason":"UploadRefused","message":"no room"}`))
-			e.ends(job, "Failed", "BackoffLimitExceeded", "")
-			e.tends()
+			e.setEndCondition(job, "Failed", "BackoffLimitExceeded", "")
+			e.runJobsOnce()
 			if got := e.index(mine); got != own {
 				t.Errorf("the namespace itself: %q, want %q", got, own)
 			}
@@ -273,34 +273,34 @@ func TestFailuresOfOtherReferences(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t)
-			e.uses(tt.fails)
+			e.setUsed(tt.fails)
 			e.index(tt.fails)
 			job := e.job("catalog")
 			e.pod(job, terminated(1, "Error", `{"reason":"ImageNotFound","message":"it is not there"}`))
-			e.ends(job, "Failed", "BackoffLimitExceeded", "")
+			e.setEndCondition(job, "Failed", "BackoffLimitExceeded", "")
 			if tt.restart {
 				e.Backend = New(e.Options)
 			}
-			e.tends()
+			e.runJobsOnce()
 			if got := e.index(tt.asks); got != tt.want {
 				t.Errorf("the image is told %q, want %q", got, tt.want)
 			}
-			if got := len(e.asked.jobs); got > 1 {
+			if got := len(e.requests.jobs); got > 1 {
 				t.Errorf("what is known of %d Jobs is kept, want only those that live", got)
 			}
 		})
 	}
 }
 
-// TestNobodySpeaksForAnotherNamespace: when a shared catalog of another namespace is gone, no Job is created on behalf of that namespace.
-func TestNobodySpeaksForAnotherNamespace(t *testing.T) {
+// TestNoJobForAnotherNamespace: when a shared catalog of another namespace is gone, no Job is created on behalf of that namespace.
+func TestNoJobForAnotherNamespace(t *testing.T) {
 	e := newEngine(t)
 	img := private("web", "pull")
 	img.Scope = "blog"
 	if got := e.index(img); got != v1alpha1.ReasonPending || len(e.records()) != 0 {
 		t.Errorf("index says %q and there are the Jobs %q, want %q and none", got, e.records(), v1alpha1.ReasonPending)
 	}
-	e.catalogues(img)
+	e.saveCatalog(img)
 	if got := e.index(img); got != "done" {
 		t.Errorf("index says %q of what another namespace knows, want done", got)
 	}
@@ -311,7 +311,7 @@ func TestNobodySpeaksForAnotherNamespace(t *testing.T) {
 func TestStoreBudget(t *testing.T) {
 	e := newEngine(t, func(o *Options) { o.Config.Ingest.StoreSizePerNamespace = resource.MustParse("1Ki") })
 	stored := private("stored", "pull")
-	e.must(e.Store.SaveCatalogue(t.Context(), store.Catalogued{
+	e.must(e.Store.SaveCatalog(t.Context(), store.Catalog{
 		Engine: Engine, Key: stored.Key, Scope: stored.Scope, PlatformDigest: platformDigest(stored),
 	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(make([]byte, 1<<10))}))
 	web, elsewhere := public("web"), public("other")
@@ -327,7 +327,7 @@ func TestStoreBudget(t *testing.T) {
 	if got := e.index(elsewhere); got != v1alpha1.ReasonCataloging {
 		t.Errorf("another namespace's image: %q, want %q", got, v1alpha1.ReasonCataloging)
 	}
-	e.pass(time.Hour)
+	e.advance(time.Hour)
 	_, err = e.Store.Sweep(t.Context(), e.clock.Now())
 	e.must(err)
 	if got := e.index(web); got != v1alpha1.ReasonCataloging {
@@ -346,21 +346,21 @@ func (s *countingStore) StoredBytes(ctx context.Context, namespace string) (int6
 	return s.Store.StoredBytes(ctx, namespace)
 }
 
-// TestFullNamespaceTakesNoPlace: a namespace over its storage budget does not block the queue for others. Its usage is not counted again
+// TestNamespaceOverBudgetTakesNoSlot: a namespace over its storage budget does not block the queue for others. Its usage is not counted again
 // for each of its images.
-func TestFullNamespaceTakesNoPlace(t *testing.T) {
+func TestNamespaceOverBudgetTakesNoSlot(t *testing.T) {
 	counting := &countingStore{counted: map[string]int{}}
 	e := newEngine(t, limits(2, 1), func(o *Options) {
 		o.Config.Ingest.StoreSizePerNamespace = resource.MustParse("1Ki")
 		counting.Store, o.Store = o.Store, counting
 	})
-	e.must(e.Store.SaveCatalogue(t.Context(), store.Catalogued{
+	e.must(e.Store.SaveCatalog(t.Context(), store.Catalog{
 		Engine: Engine, Key: private("stored", "pull").Key, Scope: "shop", PlatformDigest: platformDigest(private("stored", "pull")),
 	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(make([]byte, 1<<10))}))
 	first, theirs, later := public("first"), public("web"), public("later")
 	for i, img := range []*backend.Image{&first, &theirs, &later} {
 		img.Namespace, img.Scanner = "blog", fmt.Sprint("scanner-of-blog-", i)
-		e.uses(*img)
+		e.setUsed(*img)
 		e.index(*img)
 	}
 	for _, name := range []string{"web", "other"} {
@@ -371,8 +371,8 @@ func TestFullNamespaceTakesNoPlace(t *testing.T) {
 	if got := counting.counted["shop"]; got != 1 {
 		t.Errorf("what the namespace has stored was counted %d times, want once", got)
 	}
-	e.finishes(first)
-	e.tends()
+	e.finishJob(first)
+	e.runJobsOnce()
 	if got := e.index(later); got != v1alpha1.ReasonPending {
 		t.Errorf("the image that asked last: %q, want that it waits for its turn", got)
 	}

@@ -43,9 +43,9 @@ func (h *harness) Image(repository string) backend.Image {
 
 func (h *harness) Publish() { h.published++ }
 
-func (h *harness) Pass(d time.Duration) { h.pass(d) }
+func (h *harness) Advance(d time.Duration) { h.advance(d) }
 
-func (h *harness) Listed(img backend.Image) int { return h.listed[img.Key] }
+func (h *harness) CatalogCount(img backend.Image) int { return h.listed[img.Key] }
 
 // Break has the API server fail every creation, so that no worker can start.
 func (h *harness) Break() {
@@ -59,7 +59,7 @@ func (h *harness) Mend() { h.broken, h.onCreate = false, nil }
 func (h *harness) Work() {
 	h.t.Helper()
 	if h.broken {
-		_ = h.tend(h.t.Context()) // fails with the API server's error
+		_ = h.reconcileJobs(h.t.Context()) // fails with the API server's error
 		return
 	}
 	for _, job := range h.jobs("catalog") {
@@ -67,11 +67,11 @@ func (h *harness) Work() {
 			h.catalogs(&job)
 		}
 	}
-	h.tends()
+	h.runJobsOnce()
 	if h.published > 0 {
 		h.matches()
 	}
-	h.tends()
+	h.runJobsOnce()
 }
 
 // catalogs completes a catalog Job.
@@ -81,13 +81,13 @@ func (h *harness) catalogs(job *batchv1.Job) {
 	h.must(err)
 	if strings.HasSuffix(h.repositories[record.Key], "failing") {
 		h.pod(job, terminated(1, "Error", `{"reason":"ImageNotFound","message":"the registry does not have it"}`))
-		h.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+		h.setEndCondition(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
 		return
 	}
 	h.listed[record.Key]++
-	h.catalogues(backend.Image{Key: record.Key, Scope: record.Scope})
-	h.Catalogued(h.t.Context(), record)
-	h.ends(job, batchv1.JobComplete, "Completed", "")
+	h.saveCatalog(backend.Image{Key: record.Key, Scope: record.Scope})
+	h.RecordCatalog(h.t.Context(), record)
+	h.setEndCondition(job, batchv1.JobComplete, "Completed", "")
 }
 
 // matches has a match worker install the newest database and match all queued images.
@@ -95,7 +95,7 @@ func (h *harness) matches() {
 	h.t.Helper()
 	database := build(h.published)
 	if h.opened != database {
-		h.installs(database)
+		h.reportInstalled(database)
 		h.opened = database
 	}
 	now := h.engine.clock.Now()

@@ -25,20 +25,20 @@ func outcomeOf(failed bool) outcome {
 	return outcomeSucceeded
 }
 
-// counts are the backend's metrics.
-type counts struct {
-	jobs     *prometheus.GaugeVec
-	ends     *prometheus.CounterVec
-	seconds  *prometheus.HistogramVec
-	steps    *prometheus.CounterVec
-	installs *prometheus.CounterVec
+// jobMetrics are the backend's metrics.
+type jobMetrics struct {
+	jobs        *prometheus.GaugeVec
+	ends        *prometheus.CounterVec
+	seconds     *prometheus.HistogramVec
+	ladderSteps *prometheus.CounterVec
+	installs    *prometheus.CounterVec
 	// queue is the length of the match queue at the Tender's last run.
 	queue prometheus.Gauge
 }
 
-func (b *Backend) register() {
+func (b *Backend) registerMetrics() {
 	factory := promauto.With(b.Metrics)
-	b.counts = counts{
+	b.metrics = jobMetrics{
 		jobs: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "scanner_operator_jobs", Help: "Jobs that live, by purpose (catalog or match).",
 		}, []string{"purpose"}),
@@ -49,7 +49,7 @@ func (b *Backend) register() {
 			Name: "scanner_operator_catalog_job_duration_seconds", Help: "Time from a catalog Job's beginning to its end, scheduling and pulling included.",
 			Buckets: []float64{2, 5, 10, 20, 40, 60, 120, 300, 600, 1800},
 		}, []string{"outcome"}),
-		steps: factory.NewCounterVec(prometheus.CounterOpts{
+		ladderSteps: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "scanner_operator_memory_ladder_steps_total",
 			Help: "Catalog Jobs that were killed for their memory, by what came next: retried on the next rung, or exhausted.",
 		}, []string{"result"}),
@@ -65,12 +65,12 @@ func (b *Backend) register() {
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "scanner_operator_index_queue_images", Help: "Images that wait for a free place to have their content listed.",
 		ConstLabels: prometheus.Labels{"engine": Engine},
-	}, func() float64 { return float64(b.line.length()) })
-	b.throttles.Count(b.Metrics, Engine, b.Clock.Now)
+	}, func() float64 { return float64(b.queue.length()) })
+	b.throttles.RegisterMetrics(b.Metrics, Engine, b.Clock.Now)
 }
 
-// live sets the gauge of live Jobs.
-func (c *counts) live(jobs []store.Job) {
+// setLive sets the gauge of live Jobs.
+func (c *jobMetrics) setLive(jobs []store.Job) {
 	byPurpose := map[store.JobPurpose]int{store.JobCatalog: 0, store.JobMatch: 0}
 	for _, job := range jobs {
 		byPurpose[job.Purpose]++
@@ -80,8 +80,8 @@ func (c *counts) live(jobs []store.Job) {
 	}
 }
 
-// ended counts the end of a Job if err is nil, and returns err. After an error the Tender handles the Job again.
-func (c *counts) ended(err error, record store.Job, o outcome, age time.Duration) error {
+// countEnd counts the end of a Job if err is nil, and returns err. After an error the Tender handles the Job again.
+func (c *jobMetrics) countEnd(err error, record store.Job, o outcome, age time.Duration) error {
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// counted returns an engine with metrics, and a function that reads a metric.
-func counted(t *testing.T, change ...func(*Options)) (*engine, func(name string) map[string]float64) {
+// newEngineWithMetrics returns an engine with metrics, and a function that reads a metric.
+func newEngineWithMetrics(t *testing.T, change ...func(*Options)) (*engine, func(name string) map[string]float64) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	e := newEngine(t, append(change, func(o *Options) { o.Metrics = registry })...)
@@ -48,13 +48,13 @@ func wantCounted(t *testing.T, what string, got, want map[string]float64) {
 
 // TestLadderIsCounted: each step of the ladder and its exhaustion are counted, and each Job's end is counted once.
 func TestLadderIsCounted(t *testing.T) {
-	e, values := counted(t)
+	e, values := newEngineWithMetrics(t)
 	web := public("web")
-	e.uses(web)
+	e.setUsed(web)
 	for range 3 {
 		e.index(web)
-		e.isKilled()
-		e.tends()
+		e.killForMemory()
+		e.runJobsOnce()
 	}
 	wantCounted(t, "steps", values("memory_ladder_steps_total"), map[string]float64{"retried ": 2, "exhausted ": 1})
 	wantCounted(t, "Jobs that ended", values("jobs_ended_total"), map[string]float64{"failed catalog ": 3})
@@ -63,25 +63,25 @@ func TestLadderIsCounted(t *testing.T) {
 
 // TestQueuesAreCounted: the metrics have the images that wait for a slot, the images that wait to be matched, and the live Jobs.
 func TestQueuesAreCounted(t *testing.T) {
-	e, values := counted(t, func(o *Options) { o.Config.Grype.Catalog.MaxJobs = 1 })
+	e, values := newEngineWithMetrics(t, func(o *Options) { o.Config.Grype.Catalog.MaxJobs = 1 })
 	for _, name := range []string{"a", "b", "c"} {
-		e.uses(public(name))
+		e.setUsed(public(name))
 		e.index(public(name))
 	}
 	wantCounted(t, "images that wait for a place", values("index_queue_images"), map[string]float64{"grype ": 2})
-	e.installs(build(0))
-	e.catalogues(public("a"))
-	e.tends()
+	e.reportInstalled(build(0))
+	e.saveCatalog(public("a"))
+	e.runJobsOnce()
 	wantCounted(t, "images to match", values("match_queue_images"), map[string]float64{"grype ": 1})
-	e.tends()
+	e.runJobsOnce()
 	wantCounted(t, "Jobs", values("jobs"), map[string]float64{"catalog ": 1, "match ": 1})
-	e.ends(e.job("match"), batchv1.JobComplete, "", "")
-	e.tends()
+	e.setEndCondition(e.job("match"), batchv1.JobComplete, "", "")
+	e.runJobsOnce()
 	if got := values("jobs_ended_total")["succeeded match "]; got != 1 {
 		t.Errorf("%v match workers ended well, want 1", got)
 	}
 	wantCounted(t, "databases", values("vulnerability_database_installs_total"), map[string]float64{"installed ": 1})
-	_, err := e.DatabaseReported(t.Context(), workerapi.DatabaseStatus{Error: "no room"})
+	_, err := e.RecordDatabase(t.Context(), workerapi.DatabaseStatus{Error: "no room"})
 	e.must(err)
 	if got := values("vulnerability_database_installs_total")["refused "]; got != 1 {
 		t.Errorf("%v databases were refused, want 1", got)
@@ -90,12 +90,12 @@ func TestQueuesAreCounted(t *testing.T) {
 
 // TestBackoffsAreCounted: the metrics have how often registries throttled, and how many are throttled now.
 func TestBackoffsAreCounted(t *testing.T) {
-	e, values := counted(t)
+	e, values := newEngineWithMetrics(t)
 	for _, scope := range []store.Scope{store.Cluster, "shop"} {
-		e.throttles.Note(e.clock.Now(), scope, &backend.Failure{Reason: workerapi.ReasonRegistryThrottled, Registry: "quay.io", RetryAfter: time.Minute})
+		e.throttles.Record(e.clock.Now(), scope, &backend.Failure{Reason: workerapi.ReasonRegistryThrottled, Registry: "quay.io", RetryAfter: time.Minute})
 	}
 	wantCounted(t, "back-offs", values("registry_backoffs_total"), map[string]float64{"grype ": 2})
 	wantCounted(t, "registries that are left alone", values("registries_backed_off"), map[string]float64{"grype ": 2})
-	e.pass(time.Hour)
+	e.advance(time.Hour)
 	wantCounted(t, "registries that are left alone an hour later", values("registries_backed_off"), map[string]float64{"grype ": 0})
 }

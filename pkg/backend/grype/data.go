@@ -87,18 +87,18 @@ func (d *dataState) problem(current time.Time) string {
 	if !current.IsZero() && !d.listed.Built.IsZero() && !d.listed.Built.After(current) {
 		refused = ""
 	}
-	return cmp.Or(d.waits(), refused, d.crashedProblem, d.listingProblem)
+	return cmp.Or(d.startProblem(), refused, d.crashedProblem, d.listingProblem)
 }
 
 // workerProblem returns why images wait for a match worker, or "" if nothing is wrong with the workers.
 func (d *dataState) workerProblem() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return cmp.Or(d.waits(), d.crashedProblem)
+	return cmp.Or(d.startProblem(), d.crashedProblem)
 }
 
-// waits returns why match workers do not start, or "" if at least one of them runs. The caller holds mu.
-func (d *dataState) waits() (why string) {
+// startProblem returns why match workers do not start, or "" if at least one of them runs. The caller holds mu.
+func (d *dataState) startProblem() (why string) {
 	for _, uid := range slices.Sorted(maps.Keys(d.workers)) {
 		if why = d.workers[uid]; why == "" {
 			return ""
@@ -107,12 +107,12 @@ func (d *dataState) waits() (why string) {
 	return why
 }
 
-// workerStands records why a match worker does not start; nil if it runs. It reports whether that begins or ends the state in which no
+// setWorkerProblem records why a match worker does not start; nil if it runs. It reports whether that begins or ends the state in which no
 // worker runs.
-func (d *dataState) workerStands(uid string, trouble *backend.Failure) (changed bool) {
+func (d *dataState) setWorkerProblem(uid string, trouble *backend.Failure) (changed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	before, why := d.waits(), ""
+	before, why := d.startProblem(), ""
 	if trouble != nil {
 		why = "the match worker does not start: " + trouble.Error()
 	}
@@ -120,23 +120,23 @@ func (d *dataState) workerStands(uid string, trouble *backend.Failure) (changed 
 		d.workers = map[string]string{}
 	}
 	d.workers[uid] = why
-	return (before == "") != (d.waits() == "")
+	return (before == "") != (d.startProblem() == "")
 }
 
-// workerGone forgets a match worker. It reports whether that begins or ends the state in which no worker runs.
-func (d *dataState) workerGone(uid string) (changed bool) {
+// removeWorker forgets a match worker. It reports whether that begins or ends the state in which no worker runs.
+func (d *dataState) removeWorker(uid string) (changed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	before := d.waits()
+	before := d.startProblem()
 	delete(d.workers, uid)
-	return (before == "") != (d.waits() == "")
+	return (before == "") != (d.startProblem() == "")
 }
 
 // listingRetry is the delay before another attempt to read the listing. A shorter poll interval takes precedence.
 const listingRetry = time.Minute
 
-// Poller polls the listing until the context ends.
-func (b *Backend) Poller(ctx context.Context) error {
+// RunListingPolls polls the listing until the context ends.
+func (b *Backend) RunListingPolls(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -181,7 +181,7 @@ func (b *Backend) pollListing(ctx context.Context) error {
 	b.data.listed = listed
 	b.data.refused, b.data.refusedProblem = time.Time{}, ""
 	b.data.crashed, b.data.crashedProblem, b.data.crashes = time.Time{}, "", 0
-	b.wakeTender()
+	b.requestJobRun()
 	return nil
 }
 
@@ -200,7 +200,7 @@ func (b *Backend) readListing(ctx context.Context) (workerapi.Database, error) {
 	}
 	response, err := b.HTTP.Do(request)
 	if err != nil {
-		return workerapi.Database{}, plain(request.URL, err)
+		return workerapi.Database{}, withoutURL(request.URL, err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
@@ -216,9 +216,9 @@ func (b *Backend) readListing(ctx context.Context) (workerapi.Database, error) {
 	return workerapi.Database{Built: latest.Built.UTC(), SchemaVersion: latest.SchemaVersion, Checksum: latest.Checksum}, nil
 }
 
-// plain removes the URL from an error of net/http and keeps only its host. A mirror's URL may contain a token, and the text is shown to
+// withoutURL removes the URL from an error of net/http and keeps only its host. A mirror's URL may contain a token, and the text is shown to
 // everyone who has a Scanner.
-func plain(address *url.URL, err error) error {
+func withoutURL(address *url.URL, err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
@@ -234,16 +234,16 @@ func listingURL(base string) string {
 	return strings.TrimSuffix(base, "/") + "/v6/latest.json"
 }
 
-// DatabaseReported records the status of a match worker's database and returns the build that the worker should have. An installed
+// RecordDatabase records the status of a match worker's database and returns the build that the worker should have. An installed
 // database becomes the current data unless it is older, see installed. A worker whose Grype version was replaced within the last hour is
 // refused with backend.ErrWorkerReplaced. Otherwise two builds of the worker under one tag would alternate in setting the data version.
-func (b *Backend) DatabaseReported(ctx context.Context, status workerapi.DatabaseStatus) (time.Time, error) {
+func (b *Backend) RecordDatabase(ctx context.Context, status workerapi.DatabaseStatus) (time.Time, error) {
 	if b.data.isReplaced(b.Clock.Now(), status.Tool) {
 		return time.Time{}, fmt.Errorf("%w (%s)", backend.ErrWorkerReplaced, status.Tool)
 	}
-	b.noteRefusal(status)
+	b.recordRefusal(status)
 	if status.Installed != nil {
-		if err := b.installed(ctx, *status.Installed, status.Tool); err != nil {
+		if err := b.recordInstall(ctx, *status.Installed, status.Tool); err != nil {
 			return time.Time{}, err
 		}
 	}
@@ -251,10 +251,10 @@ func (b *Backend) DatabaseReported(ctx context.Context, status workerapi.Databas
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return time.Time{}, err
 	}
-	return b.data.wanted(b.Clock.Now(), current.Built), nil
+	return b.data.wantedBuild(b.Clock.Now(), current.Built), nil
 }
 
-func (b *Backend) noteRefusal(status workerapi.DatabaseStatus) {
+func (b *Backend) recordRefusal(status workerapi.DatabaseStatus) {
 	b.data.mu.Lock()
 	defer b.data.mu.Unlock()
 	if status.Error == "" {
@@ -262,7 +262,7 @@ func (b *Backend) noteRefusal(status workerapi.DatabaseStatus) {
 		return
 	}
 	b.Log.Info("A match worker could not install the newest vulnerability database", "error", status.Error)
-	b.counts.installs.WithLabelValues("refused").Inc()
+	b.metrics.installs.WithLabelValues("refused").Inc()
 	b.data.refusedProblem = "the newest vulnerability database could not be installed: " + status.Error
 	b.data.refusedAt = b.Clock.Now()
 	b.data.refused = b.data.listed.Built
@@ -271,8 +271,8 @@ func (b *Backend) noteRefusal(status workerapi.DatabaseStatus) {
 	}
 }
 
-// installed makes a build the current data if it is not older than the current one, or if it is the build in the listing.
-func (b *Backend) installed(ctx context.Context, database workerapi.Database, tool string) error {
+// recordInstall makes a build the current data if it is not older than the current one, or if it is the build in the listing.
+func (b *Backend) recordInstall(ctx context.Context, database workerapi.Database, tool string) error {
 	version := versionOf(database, tool)
 	current, err := b.Store.DataVersion(ctx, Engine)
 	switch {
@@ -289,15 +289,15 @@ func (b *Backend) installed(ctx context.Context, database workerapi.Database, to
 		return err
 	}
 	if current.Tool != "" && current.Tool != tool {
-		b.data.replace(b.Clock.Now(), current.Tool)
+		b.data.recordReplaced(b.Clock.Now(), current.Tool)
 	}
-	b.counts.installs.WithLabelValues("installed").Inc()
+	b.metrics.installs.WithLabelValues("installed").Inc()
 	b.DataChanged(ctx)
 	return nil
 }
 
-// replace records that another Grype version replaced this one.
-func (d *dataState) replace(now time.Time, tool string) {
+// recordReplaced records that another Grype version replaced this one.
+func (d *dataState) recordReplaced(now time.Time, tool string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.replaced = append(d.replaced, replacedTool{tool: tool, at: now})
@@ -321,9 +321,9 @@ func versionOf(database workerapi.Database, tool string) store.DataVersion {
 	}
 }
 
-// Wanted returns the build that a worker with the given build should install first. ok means that the worker may match with the build that
+// WantedDatabase returns the build that a worker with the given build should install first. ok means that the worker may match with the build that
 // it has.
-func (b *Backend) Wanted(ctx context.Context, built time.Time) (wanted time.Time, ok bool, err error) {
+func (b *Backend) WantedDatabase(ctx context.Context, built time.Time) (wanted time.Time, ok bool, err error) {
 	current, err := b.Store.DataVersion(ctx, Engine)
 	if errors.Is(err, store.ErrNotFound) {
 		return time.Time{}, false, nil
@@ -331,12 +331,12 @@ func (b *Backend) Wanted(ctx context.Context, built time.Time) (wanted time.Time
 	if err != nil {
 		return time.Time{}, false, err
 	}
-	wanted = b.data.wanted(b.Clock.Now(), current.Built)
+	wanted = b.data.wantedBuild(b.Clock.Now(), current.Built)
 	return wanted, built.Equal(current.Built) && !wanted.After(built), nil
 }
 
-// wanted returns the listed build, or the current one if nothing is listed or the listed build was refused recently.
-func (d *dataState) wanted(now, current time.Time) time.Time {
+// wantedBuild returns the listed build, or the current one if nothing is listed or the listed build was refused recently.
+func (d *dataState) wantedBuild(now, current time.Time) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	refused := d.refused.Equal(d.listed.Built) && now.Sub(d.refusedAt) < refusalLifetime
@@ -352,8 +352,8 @@ func (d *dataState) isListed(built time.Time) bool {
 	return d.listed.Built.Equal(built)
 }
 
-// workerEnded records how a match worker ended, and reports whether it ended without a failure.
-func (d *dataState) workerEnded(now time.Time, failure *backend.Failure) (well bool) {
+// recordWorkerEnd records how a match worker ended, and reports whether it ended without a failure.
+func (d *dataState) recordWorkerEnd(now time.Time, failure *backend.Failure) (well bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if failure.Reason == ReasonUploadMissing || failure.Reason == ReasonJobDeleted { // it was idle, or its Job was deleted on purpose
@@ -365,8 +365,8 @@ func (d *dataState) workerEnded(now time.Time, failure *backend.Failure) (well b
 	return false
 }
 
-// mayStart reports whether another match worker may start. The delay grows with the number of failures in a row.
-func (d *dataState) mayStart(now time.Time) bool {
+// mayStartWorker reports whether another match worker may start. The delay grows with the number of failures in a row.
+func (d *dataState) mayStartWorker(now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.crashes == 0 {

@@ -21,17 +21,17 @@ import (
 )
 
 func storageClass(isDefault string) *storagev1.StorageClass {
-	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "standard", Annotations: map[string]string{defaultClass: isDefault}}, Provisioner: "x"}
+	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "standard", Annotations: map[string]string{defaultClassAnnotation: isDefault}}, Provisioner: "x"}
 }
 
 func claim() *corev1.PersistentVolumeClaim {
-	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: DatabaseClaim}}
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: DatabasePVC}}
 }
 
 // refuses has a match worker report that it could not install a build. It returns the build that the worker should have.
 func (e *engine) refuses(database workerapi.Database) time.Time {
 	e.t.Helper()
-	wanted, err := e.DatabaseReported(e.t.Context(), workerapi.DatabaseStatus{Tool: tool, Refused: &database, Error: "bad checksum"})
+	wanted, err := e.RecordDatabase(e.t.Context(), workerapi.DatabaseStatus{Tool: tool, Refused: &database, Error: "bad checksum"})
 	e.must(err)
 	return wanted
 }
@@ -39,7 +39,7 @@ func (e *engine) refuses(database workerapi.Database) time.Time {
 // crashes has this many match workers fail in a row.
 func (e *engine) crashes(times int) {
 	for range times {
-		e.data.workerEnded(e.clock.Now(), &backend.Failure{Reason: ReasonWorkerCrashed, Message: "no"})
+		e.data.recordWorkerEnd(e.clock.Now(), &backend.Failure{Reason: ReasonWorkerCrashed, Message: "no"})
 	}
 }
 
@@ -51,8 +51,8 @@ func hours(built time.Time) int {
 	return int(built.Sub(noon) / time.Hour)
 }
 
-// TestWanted: which build a match worker should have, and whether it may match with the one that it has.
-func TestWanted(t *testing.T) {
+// TestIsNeeded: which build a match worker should have, and whether it may match with the one that it has.
+func TestIsNeeded(t *testing.T) {
 	type answer struct {
 		Wanted int
 		May    bool
@@ -62,20 +62,25 @@ func TestWanted(t *testing.T) {
 		has     int // the worker's build
 		want    answer
 	}{
-		"nothing is known":                 {func(*engine) {}, 0, answer{-1, false}},
-		"it has what all have":             {func(e *engine) { e.installs(build(0)) }, 0, answer{0, true}},
-		"it has an older one":              {func(e *engine) { e.installs(build(2)) }, 0, answer{2, false}},
-		"the listing names a newer one":    {func(e *engine) { e.installs(build(0)); e.lists(build(1)) }, 0, answer{1, false}},
-		"the newer one was refused":        {func(e *engine) { e.installs(build(0)); e.lists(build(1)); e.refuses(build(1)) }, 0, answer{0, true}},
-		"another one was refused":          {func(e *engine) { e.installs(build(0)); e.lists(build(2)); e.refuses(build(1)) }, 0, answer{2, false}},
-		"it was refused ten minutes ago":   {func(e *engine) { e.installs(build(0)); e.lists(build(1)); e.refuses(build(1)); e.pass(refusalLifetime) }, 0, answer{1, false}},
-		"the listing went back":            {func(e *engine) { e.installs(build(3)); e.lists(build(1)) }, 3, answer{1, true}},
-		"refused, and it has an older one": {func(e *engine) { e.installs(build(1)); e.lists(build(2)); e.refuses(build(2)) }, 0, answer{1, false}},
+		"nothing is known":              {func(*engine) {}, 0, answer{-1, false}},
+		"it has what all have":          {func(e *engine) { e.reportInstalled(build(0)) }, 0, answer{0, true}},
+		"it has an older one":           {func(e *engine) { e.reportInstalled(build(2)) }, 0, answer{2, false}},
+		"the listing names a newer one": {func(e *engine) { e.reportInstalled(build(0)); e.setListed(build(1)) }, 0, answer{1, false}},
+		"the newer one was refused":     {func(e *engine) { e.reportInstalled(build(0)); e.setListed(build(1)); e.refuses(build(1)) }, 0, answer{0, true}},
+		"another one was refused":       {func(e *engine) { e.reportInstalled(build(0)); e.setListed(build(2)); e.refuses(build(1)) }, 0, answer{2, false}},
+		"it was refused ten minutes ago": {func(e *engine) {
+			e.reportInstalled(build(0))
+			e.setListed(build(1))
+			e.refuses(build(1))
+			e.advance(refusalLifetime)
+		}, 0, answer{1, false}},
+		"the listing went back":            {func(e *engine) { e.reportInstalled(build(3)); e.setListed(build(1)) }, 3, answer{1, true}},
+		"refused, and it has an older one": {func(e *engine) { e.reportInstalled(build(1)); e.setListed(build(2)); e.refuses(build(2)) }, 0, answer{1, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t)
 			tt.arrange(e)
-			wanted, may, err := e.Wanted(t.Context(), build(tt.has).Built)
+			wanted, may, err := e.WantedDatabase(t.Context(), build(tt.has).Built)
 			e.must(err)
 			if got := (answer{hours(wanted), may}); got != tt.want {
 				t.Errorf("wanted build %+v, want %+v", got, tt.want)
@@ -92,14 +97,14 @@ func TestInstalled(t *testing.T) {
 		want    int
 	}{
 		"the first":                           {func(*engine) {}, 0, 0},
-		"a newer one":                         {func(e *engine) { e.installs(build(0)) }, 1, 1},
-		"an older one, of a late worker":      {func(e *engine) { e.installs(build(2)); e.lists(build(2)) }, 1, 2},
-		"an older one that the listing names": {func(e *engine) { e.installs(build(2)); e.lists(build(1)) }, 1, 1},
+		"a newer one":                         {func(e *engine) { e.reportInstalled(build(0)) }, 1, 1},
+		"an older one, of a late worker":      {func(e *engine) { e.reportInstalled(build(2)); e.setListed(build(2)) }, 1, 2},
+		"an older one that the listing names": {func(e *engine) { e.reportInstalled(build(2)); e.setListed(build(1)) }, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t)
 			tt.arrange(e)
-			e.installs(build(tt.reports))
+			e.reportInstalled(build(tt.reports))
 			version, err := e.DataVersion(t.Context())
 			e.must(err)
 			if got := hours(version.Built); got != tt.want {
@@ -137,12 +142,12 @@ func TestTwoArchivesOfOneBuild(t *testing.T) {
 	e := newEngine(t)
 	packed := build(0)
 	packed.Checksum = digest("packed again")
-	e.installs(build(0))
+	e.reportInstalled(build(0))
 	before, err := e.Store.DataVersion(t.Context(), Engine)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.installs(packed)
+	e.reportInstalled(packed)
 	if after, err := e.Store.DataVersion(t.Context(), Engine); err != nil || after != before {
 		t.Errorf("the data version changes from %+v to %+v, %v", before, after, err)
 	}
@@ -162,9 +167,9 @@ func TestDataProblem(t *testing.T) {
 	want("the last match worker failed")
 	e.refuses(build(1))
 	want("could not be installed: bad checksum")
-	e.installs(build(1)) // a worker that reports no error has installed the newest build
+	e.reportInstalled(build(1)) // a worker that reports no error has installed the newest build
 	want("the last match worker failed")
-	e.data.workerEnded(e.clock.Now(), &backend.Failure{Reason: ReasonUploadMissing})
+	e.data.recordWorkerEnd(e.clock.Now(), &backend.Failure{Reason: ReasonUploadMissing})
 	want("")
 }
 
@@ -190,14 +195,14 @@ func TestCrashes(t *testing.T) {
 		t.Run(fmt.Sprint(crashes), func(t *testing.T) {
 			e := newEngine(t)
 			e.crashes(crashes)
-			if wait > 0 && e.data.mayStart(noon.Add(wait-time.Second)) {
+			if wait > 0 && e.data.mayStartWorker(noon.Add(wait-time.Second)) {
 				t.Errorf("the next may start before %s", wait)
 			}
-			if !e.data.mayStart(noon.Add(wait)) {
+			if !e.data.mayStartWorker(noon.Add(wait)) {
 				t.Errorf("the next may not start after %s", wait)
 			}
-			e.data.workerEnded(noon, &backend.Failure{Reason: ReasonUploadMissing})
-			if !e.data.mayStart(noon) {
+			e.data.recordWorkerEnd(noon, &backend.Failure{Reason: ReasonUploadMissing})
+			if !e.data.mayStartWorker(noon) {
 				t.Error("after one that ended well the next may not start at once")
 			}
 		})
@@ -280,8 +285,8 @@ func TestListing(t *testing.T) {
 	}
 }
 
-// TestListingTrouble: the listed build stays known while the listing cannot be read. The problem is cleared by the next success.
-func TestListingTrouble(t *testing.T) {
+// TestUnreadableListing: the listed build stays known while the listing cannot be read. The problem is cleared by the next success.
+func TestUnreadableListing(t *testing.T) {
 	e := newEngine(t)
 	e.serves(latest(build(1)), answer(http.StatusBadGateway, ""), latest(build(1)))
 	e.pollListing(t.Context())
@@ -295,8 +300,8 @@ func TestListingTrouble(t *testing.T) {
 	}
 }
 
-// TestListingIsReadAgainSoon: a database server that is down is polled every minute, and a working one at the configured interval.
-func TestListingIsReadAgainSoon(t *testing.T) {
+// TestListingRetry: a database server that is down is polled every minute, and a working one at the configured interval.
+func TestListingRetry(t *testing.T) {
 	e := newEngine(t)
 	e.serves(answer(http.StatusBadGateway, ""), latest(build(1)))
 	e.pollListing(t.Context())
@@ -319,7 +324,7 @@ func TestOldData(t *testing.T) {
 		"as old as is allowed": {func(*engine) {}, 120 * time.Hour, nil},
 		"an ancient database": {func(*engine) {}, 2000 * time.Hour,
 			[]string{"2000 hours old, built at 2026-03-01T12:00:00Z", "grype.database.maxAge is 120h0m0s", "No newer one is published at grype.database.url"}},
-		"an ancient database, and a newer one that is broken": {func(e *engine) { e.lists(build(1)); e.refuses(build(1)) }, 200 * time.Hour,
+		"an ancient database, and a newer one that is broken": {func(e *engine) { e.setListed(build(1)); e.refuses(build(1)) }, 200 * time.Hour,
 			[]string{"200 hours old", "the newest vulnerability database could not be installed: bad checksum"}},
 		"an ancient database, and the server is down": {func(e *engine) { e.serves(answer(http.StatusBadGateway, "")); e.pollListing(e.t.Context()) }, 200 * time.Hour,
 			[]string{"200 hours old", "the listing of vulnerability databases cannot be read", "502 Bad Gateway"}},
@@ -327,8 +332,8 @@ func TestOldData(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t)
-			e.installs(build(0))
-			e.pass(tt.age)
+			e.reportInstalled(build(0))
+			e.advance(tt.age)
 			tt.arrange(e)
 			current, err := e.DataVersion(t.Context())
 			e.must(err)
@@ -341,17 +346,17 @@ func TestOldData(t *testing.T) {
 			if len(tt.want) == 0 && problem != "" {
 				t.Errorf("the problem is %q, want none", problem)
 			}
-			if _, may, err := e.Wanted(t.Context(), build(0).Built); err != nil || !may {
+			if _, may, err := e.WantedDatabase(t.Context(), build(0).Built); err != nil || !may {
 				t.Errorf("a worker may match with it: %v (%v), want that findings go on being made", may, err)
 			}
 		})
 	}
 }
 
-// TestRefusalIsOver: a failed installation is no problem any more once no newer build is listed, even if no worker reports success.
-func TestRefusalIsOver(t *testing.T) {
+// TestRefusedBuildWithoutNewerOne: a failed installation is no problem any more once no newer build is listed, even if no worker reports success.
+func TestRefusedBuildWithoutNewerOne(t *testing.T) {
 	e := newEngine(t)
-	e.installs(build(1))
+	e.reportInstalled(build(1))
 	e.serves(latest(build(2)), latest(build(1)))
 	e.pollListing(t.Context())
 	e.refuses(build(2))
@@ -366,20 +371,20 @@ func TestRefusalIsOver(t *testing.T) {
 	}
 }
 
-// TestNewListingForgives: a newly listed build is tried at once, even if the previous one failed.
-func TestNewListingForgives(t *testing.T) {
+// TestNewListingClearsRefusal: a newly listed build is tried at once, even if the previous one failed.
+func TestNewListingClearsRefusal(t *testing.T) {
 	e := newEngine(t)
 	e.serves(latest(build(1)), latest(build(2)))
 	e.pollListing(t.Context())
 	e.refuses(build(1))
 	e.crashes(5)
-	<-e.work
+	<-e.wakeJobs
 	e.pollListing(t.Context())
-	if e.DataProblem(store.DataVersion{}) != "" || !e.data.mayStart(noon) {
-		t.Errorf("the problem is %q, a worker may start: %v", e.DataProblem(store.DataVersion{}), e.data.mayStart(noon))
+	if e.DataProblem(store.DataVersion{}) != "" || !e.data.mayStartWorker(noon) {
+		t.Errorf("the problem is %q, a worker may start: %v", e.DataProblem(store.DataVersion{}), e.data.mayStartWorker(noon))
 	}
 	select {
-	case <-e.work:
+	case <-e.wakeJobs:
 	default:
 		t.Error("the Tender is not told of the new build")
 	}
@@ -398,13 +403,13 @@ func TestListingURL(t *testing.T) {
 	}
 }
 
-// TestPollerAndTenderEnd: both end with the context, without an error.
-func TestPollerAndTenderEnd(t *testing.T) {
+// TestLoopsEndWithContext: both end with the context, without an error.
+func TestLoopsEndWithContext(t *testing.T) {
 	e := newEngine(t)
 	e.serves(latest(build(1)))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for name, loop := range map[string]func(context.Context) error{"the Poller": e.Poller, "the Tender": e.Tender} {
+	for name, loop := range map[string]func(context.Context) error{"the Poller": e.RunListingPolls, "the Tender": e.RunJobs} {
 		if err := loop(ctx); err != nil {
 			t.Errorf("%s ends with %v", name, err)
 		}

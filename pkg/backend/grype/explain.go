@@ -24,8 +24,8 @@ const killedBySignal = 137
 
 // Bounds of a registry's Retry-After, against values such as 0 or a year.
 const (
-	leastRetryAfter = 10 * time.Second
-	mostRetryAfter  = 6 * time.Hour
+	minRetryAfter = 10 * time.Second
+	maxRetryAfter = 6 * time.Hour
 )
 
 // scratchFull begins the kubelet's message about a pod that exceeded the size limit of its scratch volume (k8s.io/kubernetes,
@@ -34,8 +34,8 @@ const scratchFull = `Usage of EmptyDir volume "` + scratchVolume + `"`
 
 var podDeleted = &backend.Failure{Reason: ReasonPodDeleted, Message: "the Job's pod was deleted before it ended, by somebody or with its node"}
 
-// end is how a Job ended.
-type end struct {
+// jobEnd is how a Job ended.
+type jobEnd struct {
 	// failure is why the Job delivered no result; nil if it did not fail.
 	failure *backend.Failure
 	// killed means that the worker was OOM-killed. limit is the memory limit of its pod in bytes; 0 if there was none.
@@ -43,33 +43,33 @@ type end struct {
 	limit  int64
 }
 
-// explain returns why a Job failed, preferably as its worker reported it.
-func (b *Backend) explain(ctx context.Context, record store.Job, job *batchv1.Job, condition *batchv1.JobCondition) (end, error) {
+// failureOf returns why a Job failed, preferably as its worker reported it.
+func (b *Backend) failureOf(ctx context.Context, record store.Job, job *batchv1.Job, condition *batchv1.JobCondition) (jobEnd, error) {
 	if condition.Reason == batchv1.JobReasonDeadlineExceeded { // the worker would report only that it was stopped
-		return end{failure: b.tooLate(record)}, nil
+		return jobEnd{failure: b.deadlineFailure(record)}, nil
 	}
 	pods, err := b.podsOf(ctx, job)
 	if err != nil {
-		return end{}, err
+		return jobEnd{}, err
 	}
 	for i := range pods {
 		if e := b.explainPod(record, &pods[i]); e.failure != nil {
 			return e, nil //nolint:nilerr // it is what was asked for
 		}
 	}
-	switch seen := b.troubles.of(record); {
+	switch seen := b.startProblems.get(record); {
 	case seen != nil:
-		return end{failure: seen}, nil //nolint:nilerr // it is what was asked for
+		return jobEnd{failure: seen}, nil //nolint:nilerr // it is what was asked for
 	case len(pods) == 0:
-		return end{failure: podDeleted}, nil
+		return jobEnd{failure: podDeleted}, nil
 	}
-	return end{failure: &backend.Failure{Reason: ReasonWorkerCrashed, Message: "the Job failed: " + cmp.Or(condition.Message, condition.Reason)}}, nil
+	return jobEnd{failure: &backend.Failure{Reason: ReasonWorkerCrashed, Message: "the Job failed: " + cmp.Or(condition.Message, condition.Reason)}}, nil
 }
 
-// tooLate returns the failure of a catalog Job that exceeded its deadline, with the reason why it waited.
-func (b *Backend) tooLate(record store.Job) *backend.Failure {
+// deadlineFailure returns the failure of a catalog Job that exceeded its deadline, with the reason why it waited.
+func (b *Backend) deadlineFailure(record store.Job) *backend.Failure {
 	message := fmt.Sprintf("the catalog Job did not end within %s (grype.catalog.deadline in the operator's configuration)", b.Config.Grype.Catalog.Deadline.Duration)
-	if seen := b.troubles.of(record); seen != nil {
+	if seen := b.startProblems.get(record); seen != nil {
 		message += ": " + seen.Message
 	}
 	return &backend.Failure{Reason: ReasonDeadline, Message: message}
@@ -82,9 +82,9 @@ func (b *Backend) podsOf(ctx context.Context, job *batchv1.Job) ([]corev1.Pod, e
 	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !metav1.IsControlledBy(&pod, job) }), err
 }
 
-// workerOf returns the status of the worker's own container; nil if there is none. Other containers of the pod were injected and say
+// workerStatus returns the status of the worker's own container; nil if there is none. Other containers of the pod were injected and say
 // nothing about the worker.
-func workerOf(pod *corev1.Pod) *corev1.ContainerStatus {
+func workerStatus(pod *corev1.Pod) *corev1.ContainerStatus {
 	for i := range pod.Status.ContainerStatuses {
 		if pod.Status.ContainerStatuses[i].Name == workerContainer {
 			return &pod.Status.ContainerStatuses[i]
@@ -94,13 +94,13 @@ func workerOf(pod *corev1.Pod) *corev1.ContainerStatus {
 }
 
 // explainPod returns how a worker's pod ended. Without a failure, the pod succeeded or has not ended.
-func (b *Backend) explainPod(record store.Job, pod *corev1.Pod) end {
-	if failure := disrupted(record, pod); failure != nil {
-		return end{failure: failure}
+func (b *Backend) explainPod(record store.Job, pod *corev1.Pod) jobEnd {
+	if failure := disruptionFailure(record, pod); failure != nil {
+		return jobEnd{failure: failure}
 	}
-	worker := workerOf(pod)
+	worker := workerStatus(pod)
 	if worker == nil || worker.State.Terminated == nil {
-		return end{}
+		return jobEnd{}
 	}
 	ended := worker.State.Terminated
 	reported := parseFailure(ended.Message)
@@ -109,16 +109,16 @@ func (b *Backend) explainPod(record store.Job, pod *corev1.Pod) end {
 	// is left, which nobody else sends to a pod that is not being deleted.
 	case ended.Reason == "OOMKilled", ended.ExitCode == killedBySignal && reported == nil && pod.DeletionTimestamp.IsZero():
 		limit := memoryLimit(pod)
-		return end{failure: b.tooMuchMemory(record, limit), killed: true, limit: limit}
+		return jobEnd{failure: b.outOfMemoryFailure(record, limit), killed: true, limit: limit}
 	case ended.ExitCode == 0:
-		return end{}
+		return jobEnd{}
 	case !pod.DeletionTimestamp.IsZero(): // the worker would report only that it was stopped
-		return end{failure: podDeleted}
+		return jobEnd{failure: podDeleted}
 	case reported != nil:
-		return end{failure: reported}
+		return jobEnd{failure: reported}
 	}
 	message := fmt.Sprintf("the worker ended with exit code %d: %s", ended.ExitCode, lastLine(ended.Message))
-	return end{failure: &backend.Failure{Reason: ReasonWorkerCrashed, Message: message}}
+	return jobEnd{failure: &backend.Failure{Reason: ReasonWorkerCrashed, Message: message}}
 }
 
 // memoryLimit returns the worker's memory limit in bytes, as webhooks and the namespace's LimitRange left it; 0 for none.
@@ -131,8 +131,8 @@ func memoryLimit(pod *corev1.Pod) int64 {
 	return 0
 }
 
-// disrupted returns the failure of a pod that its node, the scheduler or an eviction ended; nil for any other pod.
-func disrupted(record store.Job, pod *corev1.Pod) *backend.Failure {
+// disruptionFailure returns the failure of a pod that its node, the scheduler or an eviction ended; nil for any other pod.
+func disruptionFailure(record store.Job, pod *corev1.Pod) *backend.Failure {
 	const message = "the worker's pod was evicted: "
 	if pod.Status.Phase == corev1.PodFailed && pod.Status.Reason != "" {
 		text := message + pod.Status.Reason + ": " + pod.Status.Message
@@ -158,8 +158,8 @@ func parseFailure(message string) *backend.Failure {
 	failure := &backend.Failure{Reason: reported.Reason, Message: reported.Message, Registry: reported.Registry}
 	if reported.RetryAfterSeconds > 0 {
 		// The seconds are bounded before the conversion, since a Duration cannot hold every number of seconds.
-		seconds := min(reported.RetryAfterSeconds, int(mostRetryAfter/time.Second))
-		failure.RetryAfter = max(time.Duration(seconds)*time.Second, leastRetryAfter)
+		seconds := min(reported.RetryAfterSeconds, int(maxRetryAfter/time.Second))
+		failure.RetryAfter = max(time.Duration(seconds)*time.Second, minRetryAfter)
 	}
 	return failure
 }

@@ -22,16 +22,16 @@ func waiting(reason, message string) func(*corev1.Pod) {
 	}
 }
 
-// beside adds an injected container to the pod.
-func beside(state corev1.ContainerState) func(*corev1.Pod) {
+// withSidecar adds an injected container to the pod.
+func withSidecar(state corev1.ContainerState) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		sidecar := corev1.ContainerStatus{Name: "proxy", State: state}
 		pod.Status.ContainerStatuses = append([]corev1.ContainerStatus{sidecar}, pod.Status.ContainerStatuses...)
 	}
 }
 
-// limited sets the memory limit of the pod's worker.
-func limited(memory string) func(*corev1.Pod) {
+// withMemoryLimit sets the memory limit of the pod's worker.
+func withMemoryLimit(memory string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.Spec.Containers = []corev1.Container{{Name: workerContainer, Resources: corev1.ResourceRequirements{
 			Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)},
@@ -78,12 +78,12 @@ func TestExplainPod(t *testing.T) {
 			"Evicted: the worker's pod was evicted: PreemptionByScheduler: preempted", false},
 		"deleted by somebody":                           {all(deleted, terminated(1, "Error", `{"reason":"CatalogFailed","message":"context canceled"}`)), podDeleted.Error(), false},
 		"killed because it was deleted and did not end": {all(deleted, terminated(137, "Error", "")), podDeleted.Error(), false},
-		"killed for its memory":                         {all(limited("2Gi"), terminated(137, "OOMKilled", `{"reason":"CatalogFailed","message":"x"}`)), moreThan2Gi, true},
-		"a child was killed for its memory":             {all(limited("2Gi"), terminated(1, "OOMKilled", "")), moreThan2Gi, true},
-		"killed, and the runtime missed why":            {all(limited("2Gi"), terminated(137, "Error", "pulling layer 3")), moreThan2Gi, true},
+		"killed for its memory":                         {all(withMemoryLimit("2Gi"), terminated(137, "OOMKilled", `{"reason":"CatalogFailed","message":"x"}`)), moreThan2Gi, true},
+		"a child was killed for its memory":             {all(withMemoryLimit("2Gi"), terminated(1, "OOMKilled", "")), moreThan2Gi, true},
+		"killed, and the runtime missed why":            {all(withMemoryLimit("2Gi"), terminated(137, "Error", "pulling layer 3")), moreThan2Gi, true},
 		"killed without a limit": {terminated(137, "OOMKilled", ""), "OutOfMemory: the worker was killed because its node had no memory left: " +
 			"set a memory request and limit in grype.catalog.resources in the operator's configuration", true},
-		"a container beside it was killed":  {all(terminated(0, "Completed", ""), beside(killed)), "", false},
+		"a container beside it was killed":  {all(terminated(0, "Completed", ""), withSidecar(killed)), "", false},
 		"in the worker's own words":         {terminated(1, "Error", `{"reason":"PlatformMismatch","message":"no linux/arm64"}`), "PlatformMismatch: no linux/arm64", false},
 		"the ingest API refused the upload": {terminated(1, "Error", `{"reason":"UploadRefused","message":"413"}`), "UploadRefused: 413", false},
 		"a log instead of words":            {terminated(2, "Error", "line 1\nline 2\npanic: no\n"), "WorkerCrashed: the worker ended with exit code 2: panic: no", false},
@@ -114,7 +114,7 @@ func TestExplainWaiting(t *testing.T) {
 		"its own image is bad":         {waiting("ImagePullBackOff", "no such host"), "WorkerImageNotPulled: the worker's image cannot be pulled: ImagePullBackOff: no such host"},
 		"its own image is wrong":       {waiting("ErrImagePull", "404"), "WorkerImageNotPulled: the worker's image cannot be pulled: ErrImagePull: 404"},
 		"its image has no name":        {waiting("InvalidImageName", "x"), "WorkerImageNotPulled: the worker's image cannot be pulled: InvalidImageName: x"},
-		"an injected image is bad":     {beside(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "404"}}), "NotStarted: the worker's pod does not start: ErrImagePull: 404"},
+		"an injected image is bad":     {withSidecar(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "404"}}), "NotStarted: the worker's pod does not start: ErrImagePull: 404"},
 		"a key of a Secret is missing": {waiting("CreateContainerConfigError", "no key"), "NotStarted: the worker's pod does not start: CreateContainerConfigError: no key"},
 		"no node has room":             {unschedulable, "Unschedulable: no node takes the worker's pod: 0/1 nodes are available: 1 Insufficient memory."},
 		"nobody knows":                 {waiting("ContainerCreating", ""), "NotStarted: the worker's pod does not start (kubectl -n shop describe pod scan-1)"},
@@ -141,7 +141,7 @@ func TestSetting(t *testing.T) {
 		"grype.catalog.x in the operator's configuration":                                              {Purpose: store.JobCatalog, Namespace: operatorNamespace},
 		"spec.backend.grype.job.x of the Scanner (or grype.catalog.x in the operator's configuration)": {Purpose: store.JobCatalog, Namespace: "shop", Scope: "shop"},
 	} {
-		if got := newEngine(t).setting(record, "x"); got != want {
+		if got := newEngine(t).settingName(record, "x"); got != want {
 			t.Errorf("%+v: %q, want %q", record, got, want)
 		}
 	}
@@ -150,7 +150,7 @@ func TestSetting(t *testing.T) {
 // TestRetryAfterIsBounded: values such as 0 or a year are bounded, whatever a registry sends.
 func TestRetryAfterIsBounded(t *testing.T) {
 	for seconds, want := range map[string]time.Duration{
-		"0": 0, "-5": 0, "1": leastRetryAfter, "10": leastRetryAfter, "60": time.Minute, "31536000": mostRetryAfter, "9000000000000": mostRetryAfter,
+		"0": 0, "-5": 0, "1": minRetryAfter, "10": minRetryAfter, "60": time.Minute, "31536000": maxRetryAfter, "9000000000000": maxRetryAfter,
 	} {
 		failure := parseFailure(`{"reason":"RegistryThrottled","retryAfterSeconds":` + seconds + `}`)
 		if failure == nil || failure.RetryAfter != want {
@@ -167,7 +167,7 @@ func TestExplainOnlyOwnPods(t *testing.T) {
 	forged := job.DeepCopy()
 	forged.UID = "another"
 	e.pod(forged, terminated(1, "Error", `{"reason":"ImageNotFound","message":"forged"}`))
-	got, err := e.explain(t.Context(), store.Job{Purpose: store.JobCatalog}, job, &batchv1.JobCondition{Type: batchv1.JobFailed, Reason: batchv1.JobReasonDeadlineExceeded})
+	got, err := e.failureOf(t.Context(), store.Job{Purpose: store.JobCatalog}, job, &batchv1.JobCondition{Type: batchv1.JobFailed, Reason: batchv1.JobReasonDeadlineExceeded})
 	e.must(err)
 	if got.failure.Reason != ReasonDeadline || !strings.Contains(got.failure.Message, "15m0s (grype.catalog.deadline") {
 		t.Errorf("failure %+v, want the deadline and where it is set", got.failure)
@@ -190,7 +190,7 @@ func FuzzParseFailure(f *testing.F) {
 		if failure.Reason == "" {
 			t.Error("a failure without a reason")
 		}
-		if failure.RetryAfter != 0 && (failure.RetryAfter < leastRetryAfter || failure.RetryAfter > mostRetryAfter) {
+		if failure.RetryAfter != 0 && (failure.RetryAfter < minRetryAfter || failure.RetryAfter > maxRetryAfter) {
 			t.Errorf("it is tried again after %s", failure.RetryAfter)
 		}
 	})

@@ -11,9 +11,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// TestAnotherGrypeProvesNothing: if another Grype version misses a finding with the same database build, the finding is not fixed. If the
+// TestOtherGrypeVersionProvesNoFix: if another Grype version misses a finding with the same database build, the finding is not fixed. If the
 // next build lacks it, it is.
-func TestAnotherGrypeProvesNothing(t *testing.T) {
+func TestOtherGrypeVersionProvesNoFix(t *testing.T) {
 	const anotherTool = "grype 0.111.0"
 	e := newEngine(t)
 	web := public("web")
@@ -21,13 +21,13 @@ func TestAnotherGrypeProvesNothing(t *testing.T) {
 	matchedBy := func(hours int, tool string) (fixed bool) {
 		t.Helper()
 		database := build(hours)
-		_, err := e.DatabaseReported(t.Context(), workerapi.DatabaseStatus{Tool: tool, Installed: &database})
+		_, err := e.RecordDatabase(t.Context(), workerapi.DatabaseStatus{Tool: tool, Installed: &database})
 		e.must(err)
 		clean := report(hours)
 		clean.Tool = tool
-		e.must(e.SaveReport(t.Context(), e.leases(), clean))
+		e.must(e.SaveReport(t.Context(), e.leaseOne(), clean))
 		page, err := e.Store.FindingsPage(t.Context(), store.Subject{PlatformDigest: platformDigest(web), Scope: web.Scope, Engine: Engine},
-			store.FindingFilter{Gone: true}, store.FindingMark{}, 10)
+			store.FindingFilter{Gone: true}, store.FindingCursor{}, 10)
 		e.must(err)
 		if len(page.Findings) != 1 {
 			t.Fatalf("%d findings have gone, want 1", len(page.Findings))
@@ -62,7 +62,7 @@ func TestTwoBuildsOfOneTag(t *testing.T) {
 		{after, false, after},
 	} {
 		database := build(n) // even a newer database changes nothing
-		_, err := e.DatabaseReported(t.Context(), workerapi.DatabaseStatus{Tool: step.tool, Installed: &database})
+		_, err := e.RecordDatabase(t.Context(), workerapi.DatabaseStatus{Tool: step.tool, Installed: &database})
 		if refused := errors.Is(err, backend.ErrWorkerReplaced); refused != step.refused || err != nil && !refused {
 			t.Errorf("step %d: %s reports its database: %v, want that it is refused: %t", n, step.tool, err, step.refused)
 		}
@@ -74,18 +74,18 @@ func TestTwoBuildsOfOneTag(t *testing.T) {
 	}
 	e.Backend = New(e.Options)
 	database := build(9)
-	if _, err := e.DatabaseReported(t.Context(), workerapi.DatabaseStatus{Tool: before, Installed: &database}); err != nil {
+	if _, err := e.RecordDatabase(t.Context(), workerapi.DatabaseStatus{Tool: before, Installed: &database}); err != nil {
 		t.Errorf("after another start with %s: %v, want that it is taken", before, err)
 	}
 }
 
-// TestMadeUpTools: a compromised match worker that reports invented Grype versions blocks the true version for an hour at most, and uses
+// TestInventedTools: a compromised match worker that reports invented Grype versions blocks the true version for an hour at most, and uses
 // bounded memory.
-func TestMadeUpTools(t *testing.T) {
+func TestInventedTools(t *testing.T) {
 	e := newEngine(t)
 	database := build(1)
 	reported := func(tool string) error {
-		_, err := e.DatabaseReported(t.Context(), workerapi.DatabaseStatus{Tool: tool, Installed: &database})
+		_, err := e.RecordDatabase(t.Context(), workerapi.DatabaseStatus{Tool: tool, Installed: &database})
 		return err
 	}
 	current := func() string {
@@ -99,7 +99,7 @@ func TestMadeUpTools(t *testing.T) {
 	if err := reported(tool); !errors.Is(err, backend.ErrWorkerReplaced) {
 		t.Errorf("%s after another one: %v, want that it is refused", tool, err)
 	}
-	e.pass(time.Hour)
+	e.advance(time.Hour)
 	e.must(reported(tool))
 	if got := current(); got != tool {
 		t.Errorf("after an hour reports are made by %s, want %s", got, tool)

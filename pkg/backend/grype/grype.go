@@ -37,15 +37,15 @@ const Engine = "grype"
 
 // Intervals after which callers check again if no event wakes them.
 const (
-	checkCatalog = 30 * time.Second
-	checkIntent  = callTimeout     // by then the API server has answered or the call has timed out
-	checkQueue   = 2 * time.Minute // the Tender wakes queued images
-	checkMatch   = time.Minute
+	checkCatalog  = 30 * time.Second
+	checkCreation = apiTimeout      // by then the API server has answered or the call has timed out
+	checkQueue    = 2 * time.Minute // the Tender wakes queued images
+	checkMatch    = time.Minute
 )
 
-// failureMemory is how long a failure is returned for all Scanners that request the same image. It is shorter than the first retry of an
+// failureTTL is how long a failure is returned for all Scanners that request the same image. It is shorter than the first retry of an
 // ImageScan, so that it never suppresses a retry.
-const failureMemory = 50 * time.Second
+const failureTTL = 50 * time.Second
 
 // Options configure a Backend.
 type Options struct {
@@ -84,22 +84,22 @@ type Backend struct {
 
 	// starting is held while the backend decides on a catalog Job and records it, so that no image gets two. It is never held during a
 	// call of the API server, because admission in a tenant's namespace may be slow.
-	starting  sync.Mutex
-	lanes     lanes
-	failures  failureMemo
-	throttles throttle.Registries
-	data      dataState
-	line      waitingLine
-	room      *room.Budget
-	asked     asked
-	troubles  troubles
-	contacts  contacts
-	// work wakes the Tender.
-	work chan struct{}
+	starting      sync.Mutex
+	runner        namespaceRunner
+	failures      failureCache
+	throttles     throttle.Registries
+	data          dataState
+	queue         fairQueue
+	budget        *room.Budget
+	requests      catalogRequests
+	startProblems startProblems
+	contacts      contacts
+	// wakeJobs wakes the Tender.
+	wakeJobs chan struct{}
 	// volume holds the vulnerability databases; it is chosen when the first match worker starts.
 	volume databaseVolume
-	// counts holds the metrics.
-	counts counts
+	// metrics holds the metrics.
+	metrics jobMetrics
 }
 
 var (
@@ -111,10 +111,10 @@ var (
 func New(o Options) *Backend {
 	o.Client, o.Reader = boundedClient{o.Client}, boundedReader{o.Reader}
 	b := &Backend{
-		Options: o, failures: failureMemo{clock: o.Clock}, room: room.NewBudget(o.Store, o.Clock, o.Config.Ingest.StoreSizePerNamespace), work: make(chan struct{}, 1),
-		lanes: lanes{after: time.After},
+		Options: o, failures: failureCache{clock: o.Clock}, budget: room.NewBudget(o.Store, o.Clock, o.Config.Ingest.StoreSizePerNamespace), wakeJobs: make(chan struct{}, 1),
+		runner: namespaceRunner{after: time.After},
 	}
-	b.register()
+	b.registerMetrics()
 	return b
 }
 
@@ -124,19 +124,19 @@ func (b *Backend) Engine() string { return Engine }
 // Index implements backend.Backend. It starts a catalog Job unless the image is cataloged or being cataloged, failed a moment ago, or has
 // to wait.
 func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progress, error) {
-	switch _, err := b.Store.Catalogued(ctx, Engine, img.Key, img.Scope); {
+	switch _, err := b.Store.Catalog(ctx, Engine, img.Key, img.Scope); {
 	case err == nil:
-		b.line.leave(img.Key, img.Scope)
+		b.queue.removeForAll(img.Key, img.Scope)
 		return backend.Done, nil
 	case !errors.Is(err, store.ErrNotFound):
 		return backend.Progress{}, err
 	}
 	if failure := b.failures.recent(img); failure != nil {
-		b.line.withdraw(img)
+		b.queue.removeForScanner(img)
 		return backend.Progress{}, failure
 	}
-	if progress, throttled := b.throttled(img); throttled {
-		b.line.withdraw(img)
+	if progress, throttled := b.throttledProgress(img); throttled {
+		b.queue.removeForScanner(img)
 		return progress, nil
 	}
 	return b.catalog(ctx, img)
@@ -144,20 +144,20 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 
 // Match implements backend.Backend. The image is in the store's queue already: Match only makes sure that match workers run.
 func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progress, error) {
-	catalogued, err := b.Store.Catalogued(ctx, Engine, img.Key, img.Scope)
+	catalogued, err := b.Store.Catalog(ctx, Engine, img.Key, img.Scope)
 	if err != nil {
 		return backend.Progress{}, err
 	}
 	subject := store.Subject{PlatformDigest: catalogued.PlatformDigest, Scope: img.Scope, Engine: Engine}
 	current, err := b.Store.DataVersion(ctx, Engine)
 	if errors.Is(err, store.ErrNotFound) {
-		b.wakeTender()
+		b.requestJobRun()
 		return backend.Waiting(v1alpha1.ReasonMatching, "waiting for vulnerability data. "+b.DataProblem(store.DataVersion{}), checkMatch), nil
 	}
 	if err != nil {
 		return backend.Progress{}, err
 	}
-	switch summary, err := b.Store.Summary(ctx, subject, store.Excepting{}); {
+	switch summary, err := b.Store.Summary(ctx, subject, store.ImageExceptions{}); {
 	case err == nil && summary.DataVersion == current.Version:
 		return backend.Done, nil
 	case err != nil && !errors.Is(err, store.ErrNotFound):
@@ -171,7 +171,7 @@ func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progres
 	case err != nil && !errors.Is(err, store.ErrNotFound):
 		return backend.Progress{}, err
 	}
-	b.wakeTender()
+	b.requestJobRun()
 	message := "waiting for a match worker"
 	if problem := b.data.workerProblem(); problem != "" {
 		message += ". " + problem
@@ -192,43 +192,45 @@ func (b *Backend) DataVersion(ctx context.Context) (store.DataVersion, error) {
 	return version, err
 }
 
-// wakeTender starts the Tender's next run at once. It never blocks.
-func (b *Backend) wakeTender() {
+// requestJobRun starts the Tender's next run at once. It never blocks.
+func (b *Backend) requestJobRun() {
 	select {
-	case b.work <- struct{}{}:
+	case b.wakeJobs <- struct{}{}:
 	default: // a run is already pending
 	}
 }
 
-// failureMemo caches failures for failureMemory. A failure is shared by requests with the same image, credential scope, references and
+// failureCache caches failures for failureTTL. A failure is shared by requests with the same image, credential scope, references and
 // pull secrets. A Scanner that names a digest at another host therefore fails for nobody else. A failure of a namespace's own storage
 // budget is shared only within that namespace.
-type failureMemo struct {
+type failureCache struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
-	known map[string]rememberedFailure
+	byKey map[string]cachedFailure
 }
 
-type rememberedFailure struct {
+type cachedFailure struct {
 	failure *backend.Failure
 	until   time.Time
 }
 
-// memoKey ignores the order of the image's references and pull secrets.
-func memoKey(img backend.Image) string {
-	return fmt.Sprintf("%s@%s %q %q", img.Key, img.Scope, inOrder(img.PullReferences), inOrder(img.PullSecrets))
+// failureKey ignores the order of the image's references and pull secrets.
+func failureKey(img backend.Image) string {
+	return fmt.Sprintf("%s@%s %q %q", img.Key, img.Scope, sortedNames(img.PullReferences), sortedNames(img.PullSecrets))
 }
 
-// ownMemoKey is the key of failures that concern only the image's namespace.
-func ownMemoKey(img backend.Image) string { return fmt.Sprintf("%q %s", img.Namespace, memoKey(img)) }
+// namespaceFailureKey is the key of failures that concern only the image's namespace.
+func namespaceFailureKey(img backend.Image) string {
+	return fmt.Sprintf("%q %s", img.Namespace, failureKey(img))
+}
 
-func inOrder(names []string) []string { return slices.Sorted(slices.Values(names)) }
+func sortedNames(names []string) []string { return slices.Sorted(slices.Values(names)) }
 
-func (m *failureMemo) recent(img backend.Image) *backend.Failure {
+func (m *failureCache) recent(img backend.Image) *backend.Failure {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, key := range []string{memoKey(img), ownMemoKey(img)} {
-		if known, found := m.known[key]; found && m.clock.Now().Before(known.until) {
+	for _, key := range []string{failureKey(img), namespaceFailureKey(img)} {
+		if known, found := m.byKey[key]; found && m.clock.Now().Before(known.until) {
 			return known.failure
 		}
 	}
@@ -236,21 +238,21 @@ func (m *failureMemo) recent(img backend.Image) *backend.Failure {
 }
 
 // remember stores a failure and drops expired ones.
-func (m *failureMemo) remember(img backend.Image, failure *backend.Failure) {
+func (m *failureCache) remember(img backend.Image, failure *backend.Failure) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.clock.Now()
-	for known, remembered := range m.known {
+	for known, remembered := range m.byKey {
 		if !now.Before(remembered.until) {
-			delete(m.known, known)
+			delete(m.byKey, known)
 		}
 	}
-	if m.known == nil {
-		m.known = map[string]rememberedFailure{}
+	if m.byKey == nil {
+		m.byKey = map[string]cachedFailure{}
 	}
-	key := memoKey(img)
+	key := failureKey(img)
 	if failure.Reason == v1alpha1.ReasonStoreBudgetExceeded {
-		key = ownMemoKey(img)
+		key = namespaceFailureKey(img)
 	}
-	m.known[key] = rememberedFailure{failure: failure, until: now.Add(failureMemory)}
+	m.byKey[key] = cachedFailure{failure: failure, until: now.Add(failureTTL)}
 }

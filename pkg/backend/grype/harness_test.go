@@ -132,7 +132,7 @@ func (e *engine) delete(ctx context.Context, c client.WithWatch, o client.Object
 	return c.Delete(ctx, o)
 }
 
-func (e *engine) pass(d time.Duration) { e.clock.SetTime(e.clock.Now().Add(d)) }
+func (e *engine) advance(d time.Duration) { e.clock.SetTime(e.clock.Now().Add(d)) }
 
 func (e *engine) must(err error) {
 	e.t.Helper()
@@ -159,33 +159,33 @@ func private(name string, secrets ...string) backend.Image {
 	return img
 }
 
-// uses has the Scanners of the images use them.
-func (e *engine) uses(images ...backend.Image) {
+// setUsed has the Scanners of the images use them.
+func (e *engine) setUsed(images ...backend.Image) {
 	e.t.Helper()
 	for _, img := range images {
-		e.must(e.Store.SetUsed(e.t.Context(), store.Used{
+		e.must(e.Store.SetUsage(e.t.Context(), store.ImageUsage{
 			Scanner: img.Scanner, Namespace: img.Namespace, Key: img.Key, Scope: img.Scope, Engine: Engine,
 			Workloads: []store.Workload{{Namespace: img.Namespace, Kind: "Deployment", Name: "web", Container: "main", Repository: "docker.io/library/x", Reference: "docker.io/library/x:1"}},
 		}))
 	}
 }
 
-// catalogues stores the result of an image's catalog Job.
-func (e *engine) catalogues(img backend.Image) {
+// saveCatalog stores the result of an image's catalog Job.
+func (e *engine) saveCatalog(img backend.Image) {
 	e.t.Helper()
-	e.must(e.Store.SaveCatalogue(e.t.Context(), store.Catalogued{
-		Engine: Engine, Key: img.Key, Scope: img.Scope, PlatformDigest: platformDigest(img), Packages: 1, Tool: "syft", CataloguedAt: e.clock.Now(),
+	e.must(e.Store.SaveCatalog(e.t.Context(), store.Catalog{
+		Engine: Engine, Key: img.Key, Scope: img.Scope, PlatformDigest: platformDigest(img), Packages: 1, Tool: "syft", CatalogedAt: e.clock.Now(),
 	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(nil), store.ArtifactMatchInput: bytes.NewReader(nil)}))
 }
 
 func platformDigest(img backend.Image) string { return digest("manifest of " + img.Key.String()) }
 
 // index calls Index and returns the reason, or "Done".
-func (e *engine) index(img backend.Image) string { return e.say(e.Index(e.t.Context(), img)) }
+func (e *engine) index(img backend.Image) string { return e.progressText(e.Index(e.t.Context(), img)) }
 
-func (e *engine) match(img backend.Image) string { return e.say(e.Match(e.t.Context(), img)) }
+func (e *engine) match(img backend.Image) string { return e.progressText(e.Match(e.t.Context(), img)) }
 
-func (e *engine) say(progress backend.Progress, err error) string {
+func (e *engine) progressText(progress backend.Progress, err error) string {
 	e.t.Helper()
 	var failure *backend.Failure
 	switch {
@@ -195,16 +195,16 @@ func (e *engine) say(progress backend.Progress, err error) string {
 		return "error " + err.Error()
 	case progress.Done:
 		return "done"
-	case progress.CheckAgain <= 0:
+	case progress.RequeueAfter <= 0:
 		e.t.Errorf("%q does not say when to ask again", progress.Reason)
 	}
 	return progress.Reason
 }
 
-// tends runs the Tender once.
-func (e *engine) tends() {
+// runJobsOnce runs the Tender once.
+func (e *engine) runJobsOnce() {
 	e.t.Helper()
-	e.must(e.tend(e.t.Context()))
+	e.must(e.reconcileJobs(e.t.Context()))
 }
 
 // jobs returns the Jobs of a component in the cluster, by name.
@@ -246,8 +246,8 @@ func (e *engine) records() (names []string) {
 	return names
 }
 
-// ends adds a condition to a Job, as the Job controller does.
-func (e *engine) ends(job *batchv1.Job, kind batchv1.JobConditionType, reason, message string) {
+// setEndCondition adds a condition to a Job, as the Job controller does.
+func (e *engine) setEndCondition(job *batchv1.Job, kind batchv1.JobConditionType, reason, message string) {
 	e.t.Helper()
 	job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message})
 	e.must(e.cluster.Status().Update(e.t.Context(), job))
@@ -283,23 +283,23 @@ func build(hours int) workerapi.Database {
 
 const tool = "grype 0.110.0"
 
-// installs has a match worker report that it opened a build. It returns the build that the worker should have.
-func (e *engine) installs(database workerapi.Database) time.Time {
+// reportInstalled has a match worker report that it opened a build. It returns the build that the worker should have.
+func (e *engine) reportInstalled(database workerapi.Database) time.Time {
 	e.t.Helper()
-	wanted, err := e.DatabaseReported(e.t.Context(), workerapi.DatabaseStatus{Tool: tool, Installed: &database})
+	wanted, err := e.RecordDatabase(e.t.Context(), workerapi.DatabaseStatus{Tool: tool, Installed: &database})
 	e.must(err)
 	return wanted
 }
 
-// lists makes a build the newest one in the listing.
-func (e *engine) lists(database workerapi.Database) {
+// setListed makes a build the newest one in the listing.
+func (e *engine) setListed(database workerapi.Database) {
 	e.data.mu.Lock()
 	defer e.data.mu.Unlock()
 	e.data.listed = database
 }
 
-// leases returns the lease of one image for a match worker.
-func (e *engine) leases() store.Lease {
+// leaseOne returns the lease of one image for a match worker.
+func (e *engine) leaseOne() store.Lease {
 	e.t.Helper()
 	leases, err := e.Store.LeaseMatches(e.t.Context(), Engine, "job-uid", 1, e.clock.Now(), e.clock.Now().Add(leaseTime))
 	e.must(err)
@@ -312,7 +312,7 @@ func (e *engine) leases() store.Lease {
 // summary returns the summary of an image's report.
 func (e *engine) summary(img backend.Image) store.Summary {
 	e.t.Helper()
-	summary, err := e.Store.Summary(e.t.Context(), store.Subject{PlatformDigest: platformDigest(img), Scope: img.Scope, Engine: Engine}, store.Excepting{})
+	summary, err := e.Store.Summary(e.t.Context(), store.Subject{PlatformDigest: platformDigest(img), Scope: img.Scope, Engine: Engine}, store.ImageExceptions{})
 	e.must(err)
 	return summary
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// mostEnded bounds the ended Jobs of all namespaces together.
-const mostEnded = 1000
+// maxEndedJobs bounds the ended Jobs of all namespaces together.
+const maxEndedJobs = 1000
 
 // pruneHistory deletes ended Jobs beyond the history limits of their Scanner's namespace, past their TTL, or of deleted Scanners. A Job's
 // own TTL enforces the second even without the operator.
@@ -39,20 +39,20 @@ func (b *Backend) pruneHistory(ctx context.Context) error {
 		// not displace the history of others.
 		own := account{cmp.Or(job.ScannerNamespace, job.Namespace), job.Failed}
 		known := slices.Contains(scanners, job.Scanner)
-		if known && kept[own] < most[job.Failed] && all < mostEnded && b.Clock.Since(job.EndedAt) < history.TTL.Duration {
+		if known && kept[own] < most[job.Failed] && all < maxEndedJobs && b.Clock.Since(job.EndedAt) < history.TTL.Duration {
 			kept[own]++
 			all++
 			continue
 		}
 		over = append(over, job)
 	}
-	return b.lanes.run(over, func(job store.Job) error { return b.remove(ctx, job) })
+	return b.runner.run(over, func(job store.Job) error { return b.deleteJob(ctx, job) })
 }
 
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups="",resources=namespaces,verbs=get
 
-// leaving reports whether a Job's namespace is being deleted or gone. Jobs fail there for that reason alone, which is not to be reported.
-func (b *Backend) leaving(ctx context.Context, record store.Job) (bool, error) {
+// isTerminating reports whether a Job's namespace is being deleted or gone. Jobs fail there for that reason alone, which is not to be reported.
+func (b *Backend) isTerminating(ctx context.Context, record store.Job) (bool, error) {
 	if record.Namespace == b.Namespace {
 		return false, nil
 	}

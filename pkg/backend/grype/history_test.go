@@ -24,22 +24,22 @@ func history(failed, succeeded int) func(*Options) {
 func (e *engine) runsOnce(name string, fails bool) {
 	e.t.Helper()
 	img := public(name)
-	e.uses(img)
+	e.setUsed(img)
 	e.index(img)
 	jobs := e.jobs("catalog")
 	job := &jobs[len(jobs)-1] // names are in ascending order
 	if fails {
-		e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+		e.setEndCondition(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
 	} else {
-		e.catalogues(img)
-		e.ends(job, batchv1.JobComplete, "", "")
+		e.saveCatalog(img)
+		e.setEndCondition(job, batchv1.JobComplete, "", "")
 	}
-	e.pass(time.Second)
-	e.tends()
+	e.advance(time.Second)
+	e.runJobsOnce()
 }
 
-// left returns the numbers of the catalog Jobs in the cluster.
-func (e *engine) left() (numbers []string) {
+// remainingJobs returns the numbers of the catalog Jobs in the cluster.
+func (e *engine) remainingJobs() (numbers []string) {
 	e.t.Helper()
 	for _, job := range e.jobs("catalog") {
 		numbers = append(numbers, job.Name[len(job.Name)-1:])
@@ -64,7 +64,7 @@ func TestHistory(t *testing.T) {
 			for i, fails := range []bool{true, false, true, false, true} {
 				e.runsOnce(fmt.Sprint(i+1), fails)
 			}
-			if diff := cmp.Diff(tt.want, e.left()); diff != "" {
+			if diff := cmp.Diff(tt.want, e.remainingJobs()); diff != "" {
 				t.Errorf("the Jobs that stay (-want +got):\n%s", diff)
 			}
 			if got := len(e.records()); got != len(tt.want) {
@@ -79,17 +79,17 @@ func TestHistory(t *testing.T) {
 func TestHistoryOfOneNamespace(t *testing.T) {
 	e := newEngine(t, history(2, 0))
 	fails := func(img backend.Image) string {
-		e.uses(img)
+		e.setUsed(img)
 		e.index(img)
 		job := e.jobFor(img)
-		e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
-		e.pass(time.Second)
-		e.tends()
+		e.setEndCondition(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+		e.advance(time.Second)
+		e.runJobsOnce()
 		return job.Name
 	}
-	theirs := fails(in("blog", "theirs", "blog"))
+	theirs := fails(imageIn("blog", "theirs", "blog"))
 	for i := range 5 {
-		fails(in("shop", fmt.Sprint("scanner ", i), fmt.Sprint("shop-", i)))
+		fails(imageIn("shop", fmt.Sprint("scanner ", i), fmt.Sprint("shop-", i)))
 	}
 	if records := e.records(); !contains(records, theirs+"!") || len(records) != 3 {
 		t.Errorf("records %q, want %s and two of the other namespace", records, theirs)
@@ -104,9 +104,9 @@ func TestEndOfHistory(t *testing.T) {
 		stays   bool
 	}{
 		"nothing happens":      {func(*engine) {}, true},
-		"just before its time": {func(e *engine) { e.pass(time.Hour - 2*time.Second) }, true},
-		"its time is over":     {func(e *engine) { e.pass(time.Hour) }, false},
-		"its Scanner goes":     {func(e *engine) { e.must(e.Store.ForgetScanners(e.t.Context(), []string{scannerUID})) }, false},
+		"just before its time": {func(e *engine) { e.advance(time.Hour - 2*time.Second) }, true},
+		"its time is over":     {func(e *engine) { e.advance(time.Hour) }, false},
+		"its Scanner goes":     {func(e *engine) { e.must(e.Store.DeleteScanners(e.t.Context(), []string{scannerUID})) }, false},
 		"somebody deleted it":  {func(e *engine) { job := e.job("catalog"); e.must(e.cluster.Delete(e.t.Context(), job)) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestEndOfHistory(t *testing.T) {
 				t.Errorf("the Job's TTL is %v, want 3600 seconds", ttl)
 			}
 			tt.happens(e)
-			e.tends()
+			e.runJobsOnce()
 			if stays := len(e.jobs("catalog")) == 1; stays != tt.stays {
 				t.Errorf("the Job stays: %v, want %v", stays, tt.stays)
 			}
@@ -124,8 +124,8 @@ func TestEndOfHistory(t *testing.T) {
 	}
 }
 
-// TestEndedJobMayDoNothing: an ended Job that is kept is not live for the ingest API, but still recorded as the operator's.
-func TestEndedJobMayDoNothing(t *testing.T) {
+// TestEndedJobIsNotLive: an ended Job that is kept is not live for the ingest API, but still recorded as the operator's.
+func TestEndedJobIsNotLive(t *testing.T) {
 	e := newEngine(t, history(5, 5))
 	e.runsOnce("web", true)
 	job := e.job("catalog")

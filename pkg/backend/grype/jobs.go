@@ -34,9 +34,9 @@ const scratchVolume = "tmp"
 // least 10 minutes.
 const tokenLifetime = 600
 
-// finishedLifetime is the TTL of finished match workers in seconds, for when the operator is gone: normally it deletes them itself.
+// matchJobTTL is the TTL of finished match workers in seconds, for when the operator is gone: normally it deletes them itself.
 // Catalog Jobs have the TTL of the configured history.
-const finishedLifetime = 600
+const matchJobTTL = 600
 
 // matchScratch bounds what a match worker may write to /tmp.
 var matchScratch = resource.MustParse("2Gi")
@@ -50,11 +50,11 @@ func (b *Backend) catalogJob(name string, img backend.Image, exceeded int64) *ba
 	for _, ref := range img.PullReferences {
 		args = append(args, "--image", ref)
 	}
-	for _, host := range b.spared(img) {
+	for _, host := range b.throttledRegistries(img) {
 		args = append(args, "--spare", host)
 	}
-	catalog, shape := b.Config.Grype.Catalog, b.shapeOf(img)
-	pod := b.workerPod(args, b.ladderOf(img).after(exceeded), catalog.ScratchSize)
+	catalog, shape := b.Config.Grype.Catalog, b.jobSettings(img)
+	pod := b.workerPod(args, b.ladderOf(img).resourcesAfter(exceeded), catalog.ScratchSize)
 	pod.NodeSelector, pod.Tolerations, pod.PriorityClassName = shape.NodeSelector, shape.Tolerations, shape.PriorityClassName
 	mountPullSecrets(&pod, img.PullSecrets)
 	job := b.job(b.namespaceOf(img), name, catalogWorker, pod, ptr.To(int64(catalog.Deadline.Seconds())))
@@ -70,8 +70,8 @@ func (b *Backend) namespaceOf(img backend.Image) string {
 	return img.Namespace
 }
 
-// shapeOf returns the Scanner's settings for Jobs. They apply only to Jobs in the Scanner's own namespace.
-func (b *Backend) shapeOf(img backend.Image) v1alpha1.CatalogJob {
+// jobSettings returns the Scanner's settings for Jobs. They apply only to Jobs in the Scanner's own namespace.
+func (b *Backend) jobSettings(img backend.Image) v1alpha1.CatalogJob {
 	if img.Job == nil || img.Scope == store.Cluster {
 		return v1alpha1.CatalogJob{}
 	}
@@ -108,7 +108,7 @@ func (b *Backend) job(namespace, name, component string, pod corev1.PodSpec, dea
 			// The operator decides about retries because it knows the reason of the failure.
 			BackoffLimit:            ptr.To[int32](0),
 			ActiveDeadlineSeconds:   deadline,
-			TTLSecondsAfterFinished: ptr.To[int32](finishedLifetime),
+			TTLSecondsAfterFinished: ptr.To[int32](matchJobTTL),
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations},
 				Spec:       pod,

@@ -121,8 +121,8 @@ func TestJobsAreRestricted(t *testing.T) {
 	}
 }
 
-// TestJobsHaveNoRights: pods mount no service account token except one that is valid only for the ingest API.
-func TestJobsHaveNoRights(t *testing.T) {
+// TestJobsHaveNoAPIToken: pods mount no service account token except one that is valid only for the ingest API.
+func TestJobsHaveNoAPIToken(t *testing.T) {
 	for name, job := range newEngine(t).allJobs() {
 		t.Run(name, func(t *testing.T) {
 			pod := job.Spec.Template.Spec

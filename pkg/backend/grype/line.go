@@ -13,11 +13,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// callPatience is how long an image that was woken may take to claim its slot: much longer than a reconcile takes.
-const callPatience = 20 * time.Second
+// claimTimeout is how long an image that was woken may take to claim its slot: much longer than a reconcile takes.
+const claimTimeout = 20 * time.Second
 
-// places holds the slots for catalog Jobs.
-type places struct {
+// slots holds the slots for catalog Jobs.
+type slots struct {
 	free int
 	// running counts Jobs by the namespace of their Scanner, wherever the Jobs run. limit is the maximum for one namespace. The limit is
 	// per namespace because tenants can create any number of Scanners, but not namespaces.
@@ -25,10 +25,10 @@ type places struct {
 	limit   int
 }
 
-// places counts live Jobs only: ended Jobs occupy no slot.
-func (b *Backend) places(live []store.Job) places {
+// slots counts live Jobs only: ended Jobs occupy no slot.
+func (b *Backend) slots(live []store.Job) slots {
 	catalog := b.Config.Grype.Catalog
-	p := places{free: catalog.MaxJobs, running: map[string]int{}, limit: catalog.MaxJobsPerNamespace}
+	p := slots{free: catalog.MaxJobs, running: map[string]int{}, limit: catalog.MaxJobsPerNamespace}
 	for _, job := range live {
 		if job.Purpose == store.JobCatalog {
 			p.free--
@@ -38,64 +38,64 @@ func (b *Backend) places(live []store.Job) places {
 	return p
 }
 
-// waitingLine is the fair queue of images that wait for a slot. It serves namespaces round-robin, the Scanners of a namespace round-robin,
+// fairQueue is the fair queue of images that wait for a slot. It serves namespaces round-robin, the Scanners of a namespace round-robin,
 // and the images of a Scanner first in, first out. A tenant with hundreds of images or Scanners therefore delays other namespaces by one
 // turn at most.
-type waitingLine struct {
+type fairQueue struct {
 	mu sync.Mutex
-	// turns holds the Scanners with waiting images; the first is the next.
-	turns []*turn
+	// scanners holds the Scanners with waiting images; the first is the next.
+	scanners []*scannerQueue
 }
 
-type turn struct {
+type scannerQueue struct {
 	namespace, scanner string
-	images             []waitingImage
+	images             []queuedImage
 }
 
-type waitingImage struct {
+type queuedImage struct {
 	key   image.Key
 	scope store.Scope
-	// called is when the image was woken for a free slot; zero if it was not.
-	called time.Time
+	// wokenAt is when the image was woken for a free slot; zero if it was not.
+	wokenAt time.Time
 }
 
 // admit reports whether an image gets a slot now, which it must then use. Otherwise the image stays in the queue.
-func (w *waitingLine) admit(img backend.Image, p places) bool {
+func (w *fairQueue) admit(img backend.Image, p slots) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	own := w.enter(img)
-	own.called = time.Time{} // it reacted to the wake-up
+	own := w.enqueue(img)
+	own.wokenAt = time.Time{} // it reacted to the wake-up
 	if !slices.Contains(w.next(p), own) {
 		return false
 	}
-	w.remove(img.Key, img.Scope)
-	w.toEnd(img.Namespace, img.Scanner)
+	w.removeImage(img.Key, img.Scope)
+	w.moveToEnd(img.Namespace, img.Scanner)
 	return true
 }
 
-// enter adds an image to the queue unless it is queued, and returns its entry.
-func (w *waitingLine) enter(img backend.Image) *waitingImage {
-	at := slices.IndexFunc(w.turns, func(t *turn) bool { return t.scanner == img.Scanner })
+// enqueue adds an image to the queue unless it is queued, and returns its entry.
+func (w *fairQueue) enqueue(img backend.Image) *queuedImage {
+	at := slices.IndexFunc(w.scanners, func(t *scannerQueue) bool { return t.scanner == img.Scanner })
 	if at < 0 {
-		at = len(w.turns)
-		w.turns = append(w.turns, &turn{namespace: img.Namespace, scanner: img.Scanner})
+		at = len(w.scanners)
+		w.scanners = append(w.scanners, &scannerQueue{namespace: img.Namespace, scanner: img.Scanner})
 	}
-	t := w.turns[at]
-	own := slices.IndexFunc(t.images, func(i waitingImage) bool { return i.key == img.Key && i.scope == img.Scope })
+	t := w.scanners[at]
+	own := slices.IndexFunc(t.images, func(i queuedImage) bool { return i.key == img.Key && i.scope == img.Scope })
 	if own < 0 {
 		own = len(t.images)
-		t.images = append(t.images, waitingImage{key: img.Key, scope: img.Scope})
+		t.images = append(t.images, queuedImage{key: img.Key, scope: img.Scope})
 	}
 	return &t.images[own]
 }
 
 // next returns the images that are to get the free slots: one image of each Scanner, then a second one of each, and so on, within the
 // limit of each namespace.
-func (w *waitingLine) next(p places) (next []*waitingImage) {
+func (w *fairQueue) next(p slots) (next []*queuedImage) {
 	taken := maps.Clone(p.running)
 	for round, more := 0, true; more; round++ {
 		more = false
-		for _, t := range w.turns {
+		for _, t := range w.scanners {
 			if round >= len(t.images) || taken[t.namespace] >= p.limit {
 				continue
 			}
@@ -110,47 +110,47 @@ func (w *waitingLine) next(p places) (next []*waitingImage) {
 }
 
 // length returns the number of queued images.
-func (w *waitingLine) length() (n int) {
+func (w *fairQueue) length() (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, turn := range w.turns {
+	for _, turn := range w.scanners {
 		n += len(turn.images)
 	}
 	return n
 }
 
-// leave removes an image from the queue for all Scanners: it is cataloged, or has a Job.
-func (w *waitingLine) leave(key image.Key, scope store.Scope) {
+// removeForAll removes an image from the queue for all Scanners: it is cataloged, or has a Job.
+func (w *fairQueue) removeForAll(key image.Key, scope store.Scope) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.remove(key, scope)
+	w.removeImage(key, scope)
 }
 
-// withdraw removes an image from the queue for its own Scanner only. It is for problems with that Scanner's references, credentials or
+// removeForScanner removes an image from the queue for its own Scanner only. It is for problems with that Scanner's references, credentials or
 // namespace: other Scanners that wait for the image keep their position.
-func (w *waitingLine) withdraw(img backend.Image) {
+func (w *fairQueue) removeForScanner(img backend.Image) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.removeAll(func(t *turn, i waitingImage) bool {
+	w.removeWhere(func(t *scannerQueue, i queuedImage) bool {
 		return t.scanner == img.Scanner && i.key == img.Key && i.scope == img.Scope
 	})
 }
 
-// remove drops an image for all Scanners, since one Job serves all of them. The caller holds mu.
-func (w *waitingLine) remove(key image.Key, scope store.Scope) {
-	w.removeAll(func(_ *turn, i waitingImage) bool { return i.key == key && i.scope == scope })
+// removeImage drops an image for all Scanners, since one Job serves all of them. The caller holds mu.
+func (w *fairQueue) removeImage(key image.Key, scope store.Scope) {
+	w.removeWhere(func(_ *scannerQueue, i queuedImage) bool { return i.key == key && i.scope == scope })
 }
 
-func (w *waitingLine) removeAll(which func(*turn, waitingImage) bool) {
-	for _, t := range w.turns {
-		t.images = slices.DeleteFunc(t.images, func(i waitingImage) bool { return which(t, i) })
+func (w *fairQueue) removeWhere(which func(*scannerQueue, queuedImage) bool) {
+	for _, t := range w.scanners {
+		t.images = slices.DeleteFunc(t.images, func(i queuedImage) bool { return which(t, i) })
 	}
-	w.turns = slices.DeleteFunc(w.turns, func(t *turn) bool { return len(t.images) == 0 })
+	w.scanners = slices.DeleteFunc(w.scanners, func(t *scannerQueue) bool { return len(t.images) == 0 })
 }
 
-// toEnd moves a namespace behind all others, and the given Scanner to the end within its namespace.
-func (w *waitingLine) toEnd(namespace, scanner string) {
-	rank := func(t *turn) int {
+// moveToEnd moves a namespace behind all others, and the given Scanner to the end within its namespace.
+func (w *fairQueue) moveToEnd(namespace, scanner string) {
+	rank := func(t *scannerQueue) int {
 		switch {
 		case t.namespace != namespace:
 			return 0
@@ -159,23 +159,25 @@ func (w *waitingLine) toEnd(namespace, scanner string) {
 		}
 		return 2
 	}
-	slices.SortStableFunc(w.turns, func(a, b *turn) int { return cmp.Compare(rank(a), rank(b)) })
+	slices.SortStableFunc(w.scanners, func(a, b *scannerQueue) int { return cmp.Compare(rank(a), rank(b)) })
 }
 
-// dropAbsent removes images that did not claim their slot within callPatience. Images that still wait are enqueued again, at the end, when
+// dropUnclaimed removes images that did not claim their slot within claimTimeout. Images that still wait are enqueued again, at the end, when
 // their ImageScan is next reconciled.
-func (w *waitingLine) dropAbsent(now time.Time) {
-	w.removeAll(func(_ *turn, i waitingImage) bool { return !i.called.IsZero() && now.Sub(i.called) >= callPatience })
+func (w *fairQueue) dropUnclaimed(now time.Time) {
+	w.removeWhere(func(_ *scannerQueue, i queuedImage) bool {
+		return !i.wokenAt.IsZero() && now.Sub(i.wokenAt) >= claimTimeout
+	})
 }
 
-// call returns the digests of images that are next in the queue and were not woken yet. It removes images for which wanted returns false.
-func (w *waitingLine) call(p places, now time.Time, wanted func(image.Key, store.Scope) (bool, error)) (digests []string, err error) {
+// wakeNext returns the digests of images that are next in the queue and were not woken yet. It removes images for which wanted returns false.
+func (w *fairQueue) wakeNext(p slots, now time.Time, wanted func(image.Key, store.Scope) (bool, error)) (digests []string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.dropAbsent(now)
+	w.dropUnclaimed(now)
 	for {
 		next := w.next(p)
-		fresh := slices.IndexFunc(next, func(i *waitingImage) bool { return i.called.IsZero() })
+		fresh := slices.IndexFunc(next, func(i *queuedImage) bool { return i.wokenAt.IsZero() })
 		if fresh < 0 {
 			return digests, nil
 		}
@@ -184,22 +186,22 @@ func (w *waitingLine) call(p places, now time.Time, wanted func(image.Key, store
 		case err != nil:
 			return digests, err
 		case !wanted:
-			w.remove(img.key, img.scope)
+			w.removeImage(img.key, img.scope)
 		default:
-			img.called = now
+			img.wokenAt = now
 			digests = append(digests, img.key.Digest)
 		}
 	}
 }
 
-// callWaiting wakes as many queued images as there are free slots.
-func (b *Backend) callWaiting(ctx context.Context) error {
+// wakeQueued wakes as many queued images as there are free slots.
+func (b *Backend) wakeQueued(ctx context.Context) error {
 	live, err := b.Store.LiveJobs(ctx)
 	if err != nil {
 		return err
 	}
-	digests, err := b.line.call(b.places(live), b.Clock.Now(), func(key image.Key, scope store.Scope) (bool, error) {
-		return b.Store.Wanted(ctx, Engine, key, scope)
+	digests, err := b.queue.wakeNext(b.slots(live), b.Clock.Now(), func(key image.Key, scope store.Scope) (bool, error) {
+		return b.Store.IsNeeded(ctx, Engine, key, scope)
 	})
 	for _, digest := range digests { // outside the lock: a woken image calls Index
 		b.Wake(ctx, digest)

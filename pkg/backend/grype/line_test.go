@@ -15,8 +15,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// of returns an image that a Scanner uses.
-func of(scanner, name string) backend.Image {
+// imageOf returns an image that a Scanner uses.
+func imageOf(scanner, name string) backend.Image {
 	img := public(name)
 	img.Scanner = scanner
 	return img
@@ -29,8 +29,8 @@ func limits(all, perScanner int) func(*Options) {
 	}
 }
 
-// running returns the names of those images that are being cataloged.
-func (e *engine) running(images ...backend.Image) (names []string) {
+// catalogingImages returns the names of those images that are being cataloged.
+func (e *engine) catalogingImages(images ...backend.Image) (names []string) {
 	e.t.Helper()
 	jobs, err := e.Store.LiveJobs(e.t.Context())
 	e.must(err)
@@ -45,25 +45,25 @@ func (e *engine) running(images ...backend.Image) (names []string) {
 	return names
 }
 
-// finishes completes the Job of an image, and runs the Tender.
-func (e *engine) finishes(img backend.Image) {
+// finishJob completes the Job of an image, and runs the Tender.
+func (e *engine) finishJob(img backend.Image) {
 	e.t.Helper()
 	live, err := e.Store.LiveJobs(e.t.Context())
 	e.must(err)
 	for _, job := range e.jobs("catalog") {
 		for _, record := range live {
 			if record.UID == string(job.UID) && record.Key == img.Key {
-				e.catalogues(img)
-				e.ends(&job, batchv1.JobComplete, "", "")
+				e.saveCatalog(img)
+				e.setEndCondition(&job, batchv1.JobComplete, "", "")
 			}
 		}
 	}
 	e.woken = nil
-	e.tends()
+	e.runJobsOnce()
 }
 
-// comes calls Index for the images that were woken, as their ImageScans do.
-func (e *engine) comes(images ...backend.Image) {
+// indexWoken calls Index for the images that were woken, as their ImageScans do.
+func (e *engine) indexWoken(images ...backend.Image) {
 	e.t.Helper()
 	woken := e.woken
 	for _, img := range images {
@@ -73,47 +73,47 @@ func (e *engine) comes(images ...backend.Image) {
 	}
 }
 
-// TestWaitingImagesAreCalledInTurn: when a slot becomes free, the image that has waited longest is woken.
-func TestWaitingImagesAreCalledInTurn(t *testing.T) {
+// TestQueuedImagesAreWokenInOrder: when a slot becomes free, the image that has waited longest is woken.
+func TestQueuedImagesAreWokenInOrder(t *testing.T) {
 	e := newEngine(t, limits(1, 1))
 	first, second, third := public("first"), public("second"), public("third")
-	e.uses(first, second, third)
+	e.setUsed(first, second, third)
 	for _, img := range []backend.Image{first, second, third, second} {
 		e.index(img)
 	}
 	e.woken = nil
-	e.tends()
+	e.runJobsOnce()
 	if len(e.woken) != 0 {
 		t.Fatalf("%v are woken, want nobody while there is no place", e.woken)
 	}
-	e.finishes(first)
+	e.finishJob(first)
 	if diff := cmp.Diff([]string{first.Key.Digest, second.Key.Digest}, e.woken); diff != "" {
 		t.Errorf("woken: the one that is done and the next in the line (-want +got):\n%s", diff)
 	}
 }
 
-// TestScannersTakeTurns: a Scanner with hundreds of new images delays others by one turn at most.
-func TestScannersTakeTurns(t *testing.T) {
+// TestScannersShareSlotsFairly: a Scanner with hundreds of new images delays others by one turn at most.
+func TestScannersShareSlotsFairly(t *testing.T) {
 	e := newEngine(t, limits(2, 2))
 	var all []backend.Image
 	for i := range 50 {
-		all = append(all, of("large", fmt.Sprint("large-", i)))
+		all = append(all, imageOf("large", fmt.Sprint("large-", i)))
 	}
-	all = append(all, of("small", "small-0"), of("small", "small-1"), of("other", "other-0"))
-	e.uses(all...)
+	all = append(all, imageOf("small", "small-0"), imageOf("small", "small-1"), imageOf("other", "other-0"))
+	e.setUsed(all...)
 	for _, img := range all {
 		e.index(img)
 	}
 	var order []string
 	for range 8 {
-		oldest := e.running(all...)[0]
+		oldest := e.catalogingImages(all...)[0]
 		order = append(order, oldest)
 		for _, img := range all {
 			if strings.Contains(img.PullReferences[0], "/"+oldest+"@") {
-				e.finishes(img)
+				e.finishJob(img)
 			}
 		}
-		e.comes(all...)
+		e.indexWoken(all...)
 	}
 	want := []string{"large-0", "large-1", "large-2", "small-0", "other-0", "large-3", "small-1", "large-4"}
 	if diff := cmp.Diff(want, order); diff != "" {
@@ -121,63 +121,63 @@ func TestScannersTakeTurns(t *testing.T) {
 	}
 }
 
-// in returns an image that a Scanner of a namespace uses and that anybody may pull.
-func in(namespace, scanner, name string) backend.Image {
-	img := of(scanner, name)
+// imageIn returns an image that a Scanner of a namespace uses and that anybody may pull.
+func imageIn(namespace, scanner, name string) backend.Image {
+	img := imageOf(scanner, name)
 	img.Namespace = namespace
 	return img
 }
 
-// TestPlacesOfOneNamespace: a namespace never gets more slots than its share, and its waiting images say so. That holds for any number of
+// TestSlotsPerNamespace: a namespace never gets more slots than its share, and its waiting images say so. That holds for any number of
 // Scanners, even though the Jobs run in the operator's namespace. Other namespaces get the remaining slots.
-func TestPlacesOfOneNamespace(t *testing.T) {
+func TestSlotsPerNamespace(t *testing.T) {
 	e := newEngine(t, limits(4, 2))
 	for i, want := range []string{v1alpha1.ReasonCataloging, v1alpha1.ReasonCataloging, v1alpha1.ReasonPending} {
-		img := in("shop", fmt.Sprint("scanner ", i), fmt.Sprint(i))
-		e.uses(img)
+		img := imageIn("shop", fmt.Sprint("scanner ", i), fmt.Sprint(i))
+		e.setUsed(img)
 		if got := e.index(img); got != want {
 			t.Errorf("image %d of a namespace with 2 places is told %q, want %q", i, got, want)
 		}
 	}
-	progress, err := e.Index(t.Context(), in("shop", "scanner 2", "2"))
+	progress, err := e.Index(t.Context(), imageIn("shop", "scanner 2", "2"))
 	e.must(err)
 	if want := "waiting for one of this namespace's 2 catalog Jobs to end (grype.catalog.maxJobsPerNamespace in the operator's configuration)"; progress.Message != want {
 		t.Errorf("it is told %q, want %q", progress.Message, want)
 	}
-	e.must(e.Store.ForgetScanners(t.Context(), []string{"scanner 0"}))
-	e.tends() // the Job is removed because no other Scanner wants it
-	if got := e.index(in("shop", "scanner 2", "2")); got != v1alpha1.ReasonCataloging {
+	e.must(e.Store.DeleteScanners(t.Context(), []string{"scanner 0"}))
+	e.runJobsOnce() // the Job is removed because no other Scanner wants it
+	if got := e.index(imageIn("shop", "scanner 2", "2")); got != v1alpha1.ReasonCataloging {
 		t.Errorf("when a Scanner is deleted its namespace's next image is told %q, want its place", got)
 	}
-	other := in("blog", "two", "x")
-	e.uses(other)
+	other := imageIn("blog", "two", "x")
+	e.setUsed(other)
 	if got := e.index(other); got != v1alpha1.ReasonCataloging {
 		t.Errorf("another namespace's image is told %q, want %q", got, v1alpha1.ReasonCataloging)
 	}
 }
 
-// TestNamespacesTakeTurns: a namespace with many Scanners gets one turn like any other, which its Scanners share round-robin.
-func TestNamespacesTakeTurns(t *testing.T) {
+// TestNamespacesShareSlotsFairly: a namespace with many Scanners gets one turn like any other, which its Scanners share round-robin.
+func TestNamespacesShareSlotsFairly(t *testing.T) {
 	e := newEngine(t, limits(1, 1))
 	var all []backend.Image
 	for i := range 4 {
-		all = append(all, in("shop", fmt.Sprint("shop ", i), fmt.Sprint("shop-", i)), in("shop", fmt.Sprint("shop ", i), fmt.Sprint("shop-again-", i)))
+		all = append(all, imageIn("shop", fmt.Sprint("shop ", i), fmt.Sprint("shop-", i)), imageIn("shop", fmt.Sprint("shop ", i), fmt.Sprint("shop-again-", i)))
 	}
-	all = append(all, in("blog", "blog", "blog-0"), in("blog", "blog", "blog-1"), in("blog", "blog", "blog-2"))
-	e.uses(all...)
+	all = append(all, imageIn("blog", "blog", "blog-0"), imageIn("blog", "blog", "blog-1"), imageIn("blog", "blog", "blog-2"))
+	e.setUsed(all...)
 	for _, img := range all {
 		e.index(img)
 	}
 	var order []string
 	for range 7 {
-		current := e.running(all...)[0]
+		current := e.catalogingImages(all...)[0]
 		order = append(order, current)
 		for _, img := range all {
 			if strings.Contains(img.PullReferences[0], "/"+current+"@") {
-				e.finishes(img)
+				e.finishJob(img)
 			}
 		}
-		e.comes(all...)
+		e.indexWoken(all...)
 	}
 	// The first image came before any other waited, and its Scanner's second image before the other namespace.
 	want := []string{"shop-0", "shop-again-0", "blog-0", "shop-1", "blog-1", "shop-2", "blog-2"}
@@ -186,14 +186,14 @@ func TestNamespacesTakeTurns(t *testing.T) {
 	}
 }
 
-// TestNobodyJumpsTheLine: a free slot goes to the image that was woken for it, and not to one that asks first.
-func TestNobodyJumpsTheLine(t *testing.T) {
+// TestWokenImageKeepsItsSlot: a free slot goes to the image that was woken for it, and not to one that asks first.
+func TestWokenImageKeepsItsSlot(t *testing.T) {
 	e := newEngine(t, limits(1, 1))
-	first, second, late := of("one", "first"), of("two", "second"), of("three", "late")
-	e.uses(first, second, late)
+	first, second, late := imageOf("one", "first"), imageOf("two", "second"), imageOf("three", "late")
+	e.setUsed(first, second, late)
 	e.index(first)
 	e.index(second)
-	e.finishes(first)
+	e.finishJob(first)
 	if got := e.index(late); got != v1alpha1.ReasonPending {
 		t.Errorf("who comes late is told %q, want %q", got, v1alpha1.ReasonPending)
 	}
@@ -202,28 +202,30 @@ func TestNobodyJumpsTheLine(t *testing.T) {
 	}
 }
 
-// TestGoneImagesBlockNobody: an image that is not wanted any more, or not now, is skipped at once. An image that does not react to being
-// woken is skipped after callPatience. The next image gets the slot.
-func TestGoneImagesBlockNobody(t *testing.T) {
+// TestGoneImagesAreSkipped: an image that is not wanted any more, or not now, is skipped at once. An image that does not react to being
+// woken is skipped after claimTimeout. The next image gets the slot.
+func TestGoneImagesAreSkipped(t *testing.T) {
 	for name, tt := range map[string]struct {
 		goes func(e *engine, gone backend.Image)
 		wait time.Duration
 	}{
-		"released": {func(e *engine, gone backend.Image) { e.must(e.Store.Release(e.t.Context(), gone.Scanner, gone.Key)) }, 0},
+		"released": {func(e *engine, gone backend.Image) {
+			e.must(e.Store.ReleaseImage(e.t.Context(), gone.Scanner, gone.Key))
+		}, 0},
 		"its Scanner is deleted": {func(e *engine, gone backend.Image) {
-			e.must(e.Store.ForgetScanners(e.t.Context(), []string{gone.Scanner}))
+			e.must(e.Store.DeleteScanners(e.t.Context(), []string{gone.Scanner}))
 		}, 0},
 		"its Scanner is suspended": {func(e *engine, gone backend.Image) {
-			e.must(e.Store.SetUsed(e.t.Context(), store.Used{
+			e.must(e.Store.SetUsage(e.t.Context(), store.ImageUsage{
 				Scanner: gone.Scanner, Namespace: gone.Namespace, Key: gone.Key, Scope: gone.Scope, Engine: Engine, Suspended: true,
 				Workloads: []store.Workload{{Namespace: gone.Namespace, Kind: "Deployment", Name: "web"}},
 			}))
 		}, 0},
 		"its pods have ended": {func(e *engine, gone backend.Image) {
-			e.must(e.Store.SetUsed(e.t.Context(), store.Used{Scanner: gone.Scanner, Namespace: gone.Namespace, Key: gone.Key}))
+			e.must(e.Store.SetUsage(e.t.Context(), store.ImageUsage{Scanner: gone.Scanner, Namespace: gone.Namespace, Key: gone.Key}))
 		}, 0},
-		"it does not come":              {func(*engine, backend.Image) {}, callPatience},
-		"another brought its catalogue": {func(e *engine, gone backend.Image) { e.catalogues(gone); e.index(gone) }, 0},
+		"it does not come":              {func(*engine, backend.Image) {}, claimTimeout},
+		"another brought its catalogue": {func(e *engine, gone backend.Image) { e.saveCatalog(gone); e.index(gone) }, 0},
 		"another found that it is wrong": {func(e *engine, gone backend.Image) {
 			e.failures.remember(gone, podDeleted)
 			e.index(gone)
@@ -231,15 +233,15 @@ func TestGoneImagesBlockNobody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t, limits(1, 1))
-			first, gone, last := of("one", "first"), of("two", "gone"), of("three", "last")
-			e.uses(first, gone, last)
+			first, gone, last := imageOf("one", "first"), imageOf("two", "gone"), imageOf("three", "last")
+			e.setUsed(first, gone, last)
 			for _, img := range []backend.Image{first, gone, last} {
 				e.index(img)
 			}
 			tt.goes(e, gone)
-			e.finishes(first)
-			e.pass(tt.wait)
-			e.tends()
+			e.finishJob(first)
+			e.advance(tt.wait)
+			e.runJobsOnce()
 			if !contains(e.woken, last.Key.Digest) {
 				t.Fatalf("who waits behind it is not woken")
 			}
@@ -250,20 +252,20 @@ func TestGoneImagesBlockNobody(t *testing.T) {
 	}
 }
 
-// TestOthersKeepTheirPlace: a problem with one Scanner's references does not change the queue position of other Scanners that wait for the
+// TestOthersKeepQueuePosition: a problem with one Scanner's references does not change the queue position of other Scanners that wait for the
 // same image.
-func TestOthersKeepTheirPlace(t *testing.T) {
+func TestOthersKeepQueuePosition(t *testing.T) {
 	for name, keep := range map[string]func(*engine, backend.Image){
 		"it has failed": func(e *engine, img backend.Image) { e.failures.remember(img, podDeleted) },
 		"its registry throttles": func(e *engine, img backend.Image) {
-			e.throttles.Note(e.clock.Now(), img.Scope, &backend.Failure{Reason: workerapi.ReasonRegistryThrottled, Registry: "busy.example.com", RetryAfter: time.Hour})
+			e.throttles.Record(e.clock.Now(), img.Scope, &backend.Failure{Reason: workerapi.ReasonRegistryThrottled, Registry: "busy.example.com", RetryAfter: time.Hour})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t, limits(1, 1))
-			first, mine, theirs, last := of("one", "first"), of("two", "shared"), of("three", "shared"), of("four", "last")
+			first, mine, theirs, last := imageOf("one", "first"), imageOf("two", "shared"), imageOf("three", "shared"), imageOf("four", "last")
 			theirs.PullReferences = []string{"busy.example.com/shared@" + theirs.Key.Digest}
-			e.uses(first, mine, theirs, last)
+			e.setUsed(first, mine, theirs, last)
 			for _, img := range []backend.Image{first, mine, theirs, last} {
 				e.index(img)
 			}
@@ -271,7 +273,7 @@ func TestOthersKeepTheirPlace(t *testing.T) {
 			if got := e.index(theirs); got == v1alpha1.ReasonPending || got == v1alpha1.ReasonCataloging {
 				t.Fatalf("the Scanner that cannot have the image is told %q", got)
 			}
-			e.finishes(first)
+			e.finishJob(first)
 			if got := e.index(last); got != v1alpha1.ReasonPending {
 				t.Errorf("who came later is told %q, want that it waits", got)
 			}
@@ -282,50 +284,50 @@ func TestOthersKeepTheirPlace(t *testing.T) {
 	}
 }
 
-// TestAbsentImageKeepsItsScannersLine: an image that does not react to being woken leaves the other images of its Scanner in their
+// TestUnclaimedSlotKeepsScannersQueue: an image that does not react to being woken leaves the other images of its Scanner in their
 // position.
-func TestAbsentImageKeepsItsScannersLine(t *testing.T) {
+func TestUnclaimedSlotKeepsScannersQueue(t *testing.T) {
 	e := newEngine(t, limits(1, 1))
-	first, absent, behind := of("one", "first"), of("two", "absent"), of("two", "behind")
-	e.uses(first, absent, behind)
+	first, absent, behind := imageOf("one", "first"), imageOf("two", "absent"), imageOf("two", "behind")
+	e.setUsed(first, absent, behind)
 	for _, img := range []backend.Image{first, absent, behind} {
 		e.index(img)
 	}
-	e.finishes(first)
-	e.pass(callPatience)
-	e.tends()
+	e.finishJob(first)
+	e.advance(claimTimeout)
+	e.runJobsOnce()
 	if !contains(e.woken, behind.Key.Digest) {
 		t.Error("the Scanner's next image is not called")
 	}
 }
 
-// TestJobServesAllWhoWait: an image that two Scanners wait for takes one slot and leaves the queue for both.
-func TestJobServesAllWhoWait(t *testing.T) {
+// TestOneJobServesAllScanners: an image that two Scanners wait for takes one slot and leaves the queue for both.
+func TestOneJobServesAllScanners(t *testing.T) {
 	e := newEngine(t, limits(1, 1))
-	first, shared, last := of("one", "first"), of("two", "shared"), of("three", "last")
+	first, shared, last := imageOf("one", "first"), imageOf("two", "shared"), imageOf("three", "last")
 	also := shared
 	also.Scanner = "four"
-	e.uses(first, shared, also, last)
+	e.setUsed(first, shared, also, last)
 	for _, img := range []backend.Image{first, shared, also, last} {
 		e.index(img)
 	}
-	e.finishes(first)
-	e.comes(shared, also)
-	e.finishes(shared)
-	if e.comes(last); len(e.running(last)) != 1 {
+	e.finishJob(first)
+	e.indexWoken(shared, also)
+	e.finishJob(shared)
+	if e.indexWoken(last); len(e.catalogingImages(last)) != 1 {
 		t.Error("the next image waits for a place that nobody needs")
 	}
 }
 
-// TestEndedJobsTakeNoPlace: ended Jobs that are kept as history occupy no slot.
-func TestEndedJobsTakeNoPlace(t *testing.T) {
+// TestEndedJobsTakeNoSlot: ended Jobs that are kept as history occupy no slot.
+func TestEndedJobsTakeNoSlot(t *testing.T) {
 	e := newEngine(t, limits(1, 1))
-	e.uses(public("a"), public("b"))
+	e.setUsed(public("a"), public("b"))
 	e.index(public("a"))
 	job := e.job("catalog")
 	e.pod(job, terminated(1, "Error", `{"reason":"ImageNotFound","message":"no"}`))
-	e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
-	e.tends()
+	e.setEndCondition(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+	e.runJobsOnce()
 	if got := e.index(public("b")); got != v1alpha1.ReasonCataloging || len(e.jobs("catalog")) != 2 {
 		t.Errorf("beside an ended Job the next image is told %q, want %q", got, v1alpha1.ReasonCataloging)
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// staffMatchWorkers starts one match worker if more are needed: while images wait to be matched, or newer data is to be installed for
+// ensureMatchWorkers starts one match worker if more are needed: while images wait to be matched, or newer data is to be installed for
 // images in use. Idle workers end by themselves. Only the Tender calls it.
-func (b *Backend) staffMatchWorkers(ctx context.Context) error {
-	wanted, err := b.workersWanted(ctx)
+func (b *Backend) ensureMatchWorkers(ctx context.Context) error {
+	wanted, err := b.wantedWorkers(ctx)
 	if err != nil || wanted == 0 {
 		return err
 	}
@@ -27,29 +27,29 @@ func (b *Backend) staffMatchWorkers(ctx context.Context) error {
 			wanted--
 		}
 	}
-	if wanted <= 0 || !b.data.mayStart(b.Clock.Now()) {
+	if wanted <= 0 || !b.data.mayStartWorker(b.Clock.Now()) {
 		return nil
 	}
 	return b.startMatchWorker(ctx)
 }
 
-// workersWanted returns how many match workers the queue needs.
-func (b *Backend) workersWanted(ctx context.Context) (int, error) {
+// wantedWorkers returns how many match workers the queue needs.
+func (b *Backend) wantedWorkers(ctx context.Context) (int, error) {
 	images, err := b.Store.ImagesInUse(ctx, Engine)
 	if err != nil || images == 0 {
-		b.counts.queue.Set(0)
+		b.metrics.queue.Set(0)
 		return 0, err
 	}
 	queue, err := b.Store.QueueLength(ctx, Engine)
 	if err != nil {
 		return 0, err
 	}
-	b.counts.queue.Set(float64(queue))
+	b.metrics.queue.Set(float64(queue))
 	current, err := b.Store.DataVersion(ctx, Engine)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return 0, err
 	}
-	if queue == 0 && !b.data.wanted(b.Clock.Now(), current.Built).After(current.Built) {
+	if queue == 0 && !b.data.wantedBuild(b.Clock.Now(), current.Built).After(current.Built) {
 		return 0, nil
 	}
 	if b.volume.shared() {
@@ -70,9 +70,9 @@ func (b *Backend) startMatchWorker(ctx context.Context) error {
 		return err
 	}
 	if err := b.Client.Create(ctx, job); err != nil {
-		b.data.workerEnded(b.Clock.Now(), &backend.Failure{Reason: ReasonJobRejected, Message: err.Error()})
+		b.data.recordWorkerEnd(b.Clock.Now(), &backend.Failure{Reason: ReasonJobRejected, Message: err.Error()})
 		err = fmt.Errorf("creating a match worker: %w", err)
-		if notMade(err) {
+		if isNotCreated(err) {
 			return errors.Join(err, b.Store.DeleteJob(ctx, job.Namespace, job.Name))
 		}
 		return err // the Job may still exist: the record stays, and the Tender cleans up

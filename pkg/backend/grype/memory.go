@@ -24,7 +24,7 @@ type ladder struct {
 // ladderOf returns the operator's ladder, or that of the Scanner if the Job runs in the Scanner's namespace. A Scanner without a memory
 // limit gets the operator's limit, or its own request if that is higher. Thus omitting the limit never makes a Job unbounded.
 func (b *Backend) ladderOf(img backend.Image) ladder {
-	catalog, shape := b.Config.Grype.Catalog, b.shapeOf(img)
+	catalog, shape := b.Config.Grype.Catalog, b.jobSettings(img)
 	l := ladder{resources: catalog.Resources, rungs: catalog.MemoryLadder}
 	if shape.Resources != nil {
 		l.resources = *shape.Resources.DeepCopy()
@@ -49,8 +49,8 @@ func withMemory(list corev1.ResourceList, quantity resource.Quantity) corev1.Res
 	return list
 }
 
-// above returns the lowest limit greater than bytes, or 0 if there is none.
-func (l ladder) above(bytes int64) (least int64) {
+// nextLimit returns the lowest limit greater than bytes, or 0 if there is none.
+func (l ladder) nextLimit(bytes int64) (least int64) {
 	for _, limit := range l.limits() {
 		if limit > bytes && (least == 0 || limit < least) {
 			least = limit
@@ -68,11 +68,11 @@ func (l ladder) limits() []int64 {
 	return limits
 }
 
-// after returns the resources of the next attempt after exceeded bytes were not enough: the next higher limit, or else the highest. The
+// resourcesAfter returns the resources of the next attempt after exceeded bytes were not enough: the next higher limit, or else the highest. The
 // request never exceeds the limit.
-func (l ladder) after(exceeded int64) corev1.ResourceRequirements {
+func (l ladder) resourcesAfter(exceeded int64) corev1.ResourceRequirements {
 	resources := *l.resources.DeepCopy()
-	limit := cmp.Or(l.above(exceeded), slices.Max(l.limits()))
+	limit := cmp.Or(l.nextLimit(exceeded), slices.Max(l.limits()))
 	if exceeded == 0 || limit <= resources.Limits.Memory().Value() {
 		return resources
 	}
@@ -84,9 +84,9 @@ func (l ladder) after(exceeded int64) corev1.ResourceRequirements {
 	return resources
 }
 
-// outOfMemory handles a Job whose worker was OOM-killed. If a higher limit is left, that is no failure: the image is retried at once. The
+// recordOutOfMemory handles a Job whose worker was OOM-killed. If a higher limit is left, that is no failure: the image is retried at once. The
 // store remembers the exceeded limit, so that later attempts start above it.
-func (b *Backend) outOfMemory(ctx context.Context, record store.Job, limit int64) (again bool, err error) {
+func (b *Backend) recordOutOfMemory(ctx context.Context, record store.Job, limit int64) (again bool, err error) {
 	// The record's limit takes precedence: a tenant who changes the pod's limit must not cause retries with the same limit.
 	exceeded := record.Memory
 	if exceeded == 0 {
@@ -95,34 +95,34 @@ func (b *Backend) outOfMemory(ctx context.Context, record store.Job, limit int64
 	if exceeded == 0 {
 		return false, nil // the node ran out of memory, whatever limit the Job has
 	}
-	if err := b.Store.ExceedMemory(ctx, record.Key, record.Scope, exceeded); err != nil {
+	if err := b.Store.RecordMemoryExceeded(ctx, record.Key, record.Scope, exceeded); err != nil {
 		return false, err
 	}
-	again = record.MostMemory > exceeded
-	b.counts.steps.WithLabelValues(map[bool]string{true: "retried", false: "exhausted"}[again]).Inc()
+	again = record.MaxMemory > exceeded
+	b.metrics.ladderSteps.WithLabelValues(map[bool]string{true: "retried", false: "exhausted"}[again]).Inc()
 	return again, nil
 }
 
-// tooMuchMemory returns the failure at the top of the ladder. It names the setting to change. The limit is that of the pod, which webhooks
+// outOfMemoryFailure returns the failure at the top of the ladder. It names the setting to change. The limit is that of the pod, which webhooks
 // and LimitRanges may have changed from the Job's.
-func (b *Backend) tooMuchMemory(record store.Job, limit int64) *backend.Failure {
+func (b *Backend) outOfMemoryFailure(record store.Job, limit int64) *backend.Failure {
 	lowered := ""
 	if limit > 0 && limit < record.Memory {
-		lowered = fmt.Sprintf(" (the Job has a limit of %s, which something in its namespace lowers)", inBytes(record.Memory))
+		lowered = fmt.Sprintf(" (the Job has a limit of %s, which something in its namespace lowers)", formatBytes(record.Memory))
 	}
 	if limit = cmp.Or(limit, record.Memory); limit == 0 {
 		return &backend.Failure{Reason: ReasonOutOfMemory, Message: "the worker was killed because its node had no memory left: " +
-			"set a memory request and limit in " + b.setting(record, "resources")}
+			"set a memory request and limit in " + b.settingName(record, "resources")}
 	}
-	message := fmt.Sprintf("the worker needed more memory than %s%s: ", inBytes(limit), lowered)
+	message := fmt.Sprintf("the worker needed more memory than %s%s: ", formatBytes(limit), lowered)
 	if record.Purpose == store.JobMatch {
 		return &backend.Failure{Reason: ReasonOutOfMemory, Message: message + "raise grype.match.resources in the operator's configuration"}
 	}
-	return &backend.Failure{Reason: ReasonOutOfMemory, Message: message + "add a larger limit to " + b.setting(record, "memoryLadder")}
+	return &backend.Failure{Reason: ReasonOutOfMemory, Message: message + "add a larger limit to " + b.settingName(record, "memoryLadder")}
 }
 
-// setting returns the name of a catalog setting in the object that applies to this Job.
-func (b *Backend) setting(record store.Job, field string) string {
+// settingName returns the name of a catalog setting in the object that applies to this Job.
+func (b *Backend) settingName(record store.Job, field string) string {
 	switch {
 	case record.Purpose == store.JobMatch:
 		return "grype.match." + field + " in the operator's configuration"
@@ -132,5 +132,5 @@ func (b *Backend) setting(record store.Job, field string) string {
 	return "spec.backend.grype.job." + field + " of the Scanner (or grype.catalog." + field + " in the operator's configuration)"
 }
 
-// inBytes formats a number of bytes as Kubernetes does, such as "4Gi".
-func inBytes(bytes int64) string { return resource.NewQuantity(bytes, resource.BinarySI).String() }
+// formatBytes formats a number of bytes as Kubernetes does, such as "4Gi".
+func formatBytes(bytes int64) string { return resource.NewQuantity(bytes, resource.BinarySI).String() }

@@ -53,7 +53,7 @@ func TestLadder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := ladder{resources: corev1.ResourceRequirements{Requests: memory(tt.request), Limits: memory(tt.limit)}, rungs: quantities(tt.rungs...)}
 			exceeded := resource.MustParse(tt.exceeded)
-			got := l.after(exceeded.Value())
+			got := l.resourcesAfter(exceeded.Value())
 			if text := got.Requests.Memory().String() + "/" + got.Limits.Memory().String(); text != tt.want {
 				t.Errorf("request/limit %s, want %s", text, tt.want)
 			}
@@ -95,7 +95,7 @@ func TestLadderOfAScanner(t *testing.T) {
 				exceeded = max(limit, 0)
 				resources := e.catalogJob("x", tt.img, exceeded).Spec.Template.Spec.Containers[0].Resources
 				if limit = resources.Limits.Memory().Value(); limit != exceeded {
-					got = append(got, inBytes(limit))
+					got = append(got, formatBytes(limit))
 				}
 				if request := resources.Requests.Memory(); request.Cmp(*resources.Limits.Memory()) > 0 {
 					t.Errorf("the request %s is above the limit %s", request, resources.Limits.Memory())
@@ -108,30 +108,30 @@ func TestLadderOfAScanner(t *testing.T) {
 	}
 }
 
-// isKilled has the worker of the only live Job OOM-killed.
-func (e *engine) isKilled() {
+// killForMemory has the worker of the only live Job OOM-killed.
+func (e *engine) killForMemory() {
 	e.t.Helper()
 	live, err := e.Store.LiveJobs(e.t.Context())
 	e.must(err)
 	for _, job := range e.jobs("catalog") {
 		if len(live) == 1 && string(job.UID) == live[0].UID {
-			e.pod(&job, limited(job.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().String()), terminated(137, "OOMKilled", ""))
-			e.ends(&job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+			e.pod(&job, withMemoryLimit(job.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().String()), terminated(137, "OOMKilled", ""))
+			e.setEndCondition(&job, batchv1.JobFailed, "BackoffLimitExceeded", "")
 		}
 	}
 	e.woken = nil
-	e.tends()
+	e.runJobsOnce()
 }
 
-// memoryOf returns the memory of the only live Job.
-func (e *engine) memoryOf() string {
+// liveJobMemory returns the memory of the only live Job.
+func (e *engine) liveJobMemory() string {
 	e.t.Helper()
 	live, err := e.Store.LiveJobs(e.t.Context())
 	e.must(err)
 	if len(live) != 1 {
 		e.t.Fatalf("%d Jobs live, want 1", len(live))
 	}
-	return inBytes(live[0].Memory)
+	return formatBytes(live[0].Memory)
 }
 
 // TestMemoryLadder: an image whose worker was OOM-killed is retried at once with more memory, without a failure. The needed memory is
@@ -139,12 +139,12 @@ func (e *engine) memoryOf() string {
 func TestMemoryLadder(t *testing.T) {
 	e := newEngine(t)
 	web := public("web")
-	e.uses(web)
+	e.setUsed(web)
 	for i, want := range []string{"2Gi", "4Gi", "8Gi"} {
 		if got := e.index(web); got != v1alpha1.ReasonCataloging {
 			t.Fatalf("attempt %d: the image is told %q, want %q", i+1, got, v1alpha1.ReasonCataloging)
 		}
-		if got := e.memoryOf(); got != want {
+		if got := e.liveJobMemory(); got != want {
 			t.Errorf("attempt %d has %s, want %s", i+1, got, want)
 		}
 		if i == 1 {
@@ -154,7 +154,7 @@ func TestMemoryLadder(t *testing.T) {
 				t.Errorf("it is told %q, want %q", progress.Message, want)
 			}
 		}
-		e.isKilled()
+		e.killForMemory()
 		if !contains(e.woken, web.Key.Digest) {
 			t.Errorf("after attempt %d its ImageScans are not woken", i+1)
 		}
@@ -164,12 +164,12 @@ func TestMemoryLadder(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("at the top it is told %v, want %s", err, want)
 	}
-	e.pass(failureMemory)
+	e.advance(failureTTL)
 	restarted := New(e.Options)
 	if _, err := restarted.Index(t.Context(), web); err != nil {
 		t.Fatal(err)
 	}
-	if got := e.memoryOf(); got != "8Gi" {
+	if got := e.liveJobMemory(); got != "8Gi" {
 		t.Errorf("the next attempt has %s, want the 8Gi that it needs at least", got)
 	}
 }
@@ -180,26 +180,26 @@ func TestMemoryIsRememberedByScope(t *testing.T) {
 	e := newEngine(t)
 	own, elsewhere, shared := private("web", "pull"), private("web", "pull"), public("web")
 	elsewhere.Namespace, elsewhere.Scope = "blog", "blog"
-	e.uses(own, elsewhere, shared)
+	e.setUsed(own, elsewhere, shared)
 	e.index(own)
-	e.isKilled()
+	e.killForMemory()
 	for _, tt := range []struct {
 		img  backend.Image
 		want string
 	}{{elsewhere, "2Gi"}, {shared, "2Gi"}, {own, "4Gi"}} {
 		e.index(tt.img)
-		if got := e.memoryOf(); got != tt.want {
+		if got := e.liveJobMemory(); got != tt.want {
 			t.Errorf("in the scope %q it gets %s, want %s", tt.img.Scope, got, tt.want)
 		}
-		e.must(e.Store.Release(t.Context(), tt.img.Scanner, tt.img.Key))
+		e.must(e.Store.ReleaseImage(t.Context(), tt.img.Scanner, tt.img.Key))
 		live, err := e.Store.LiveJobs(t.Context())
 		e.must(err)
-		e.must(e.remove(t.Context(), live[0]))
+		e.must(e.deleteJob(t.Context(), live[0]))
 	}
 }
 
-// TestMemoryThatWasChanged: the message names the pod's limit. The ladder continues from the Job's own limit, whatever changed the pod's.
-func TestMemoryThatWasChanged(t *testing.T) {
+// TestChangedMemoryLimit: the message names the pod's limit. The ladder continues from the Job's own limit, whatever changed the pod's.
+func TestChangedMemoryLimit(t *testing.T) {
 	const rest = ": add a larger limit to spec.backend.grype.job.memoryLadder of the Scanner (or grype.catalog.memoryLadder in the operator's configuration)"
 	for name, tt := range map[string]struct{ pod, want string }{
 		"lowered": {"1Gi", "OutOfMemory: the worker needed more memory than 1Gi (the Job has a limit of 8Gi, which something in its namespace lowers)" + rest},
@@ -210,16 +210,16 @@ func TestMemoryThatWasChanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t)
 			own := private("web", "pull")
-			e.uses(own)
+			e.setUsed(own)
 			for _, memory := range []string{"2Gi", "4Gi", "8Gi"} {
 				e.index(own)
-				if got := e.memoryOf(); got != memory {
+				if got := e.liveJobMemory(); got != memory {
 					t.Errorf("an attempt has %s, want %s", got, memory)
 				}
 				job := e.jobFor(own)
-				e.pod(job, limited(tt.pod), terminated(137, "OOMKilled", ""))
-				e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
-				e.tends()
+				e.pod(job, withMemoryLimit(tt.pod), terminated(137, "OOMKilled", ""))
+				e.setEndCondition(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+				e.runJobsOnce()
 			}
 			if _, err := e.Index(t.Context(), own); err == nil || err.Error() != tt.want {
 				t.Errorf("at the top it is told %v, want %s", err, tt.want)
@@ -232,18 +232,18 @@ func TestMemoryThatWasChanged(t *testing.T) {
 func TestForgedOutOfMemory(t *testing.T) {
 	e := newEngine(t)
 	own := private("web", "pull")
-	e.uses(own)
+	e.setUsed(own)
 	e.index(own)
 	job := e.job("catalog")
-	e.pod(job, limited("2Gi"), terminated(1, "Error", `{"reason":"OutOfMemory","message":"more!"}`))
-	e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
-	e.tends()
+	e.pod(job, withMemoryLimit("2Gi"), terminated(1, "Error", `{"reason":"OutOfMemory","message":"more!"}`))
+	e.setEndCondition(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+	e.runJobsOnce()
 	if got := e.index(own); got != "failure OutOfMemory" {
 		t.Errorf("the image is told %q, want the failure", got)
 	}
-	e.pass(failureMemory)
+	e.advance(failureTTL)
 	e.index(own)
-	if got := e.memoryOf(); got != "2Gi" {
+	if got := e.liveJobMemory(); got != "2Gi" {
 		t.Errorf("the next attempt has %s, want 2Gi", got)
 	}
 }

@@ -15,12 +15,12 @@ func TestFailuresAreSharedInAnyOrder(t *testing.T) {
 	other := one
 	other.PullReferences = slices.Clone(one.PullReferences)
 	slices.Reverse(other.PullReferences)
-	e.uses(one)
+	e.setUsed(one)
 	e.index(one)
 	job := e.job("catalog")
 	e.pod(job, terminated(1, "Error", `{"reason":"ImageNotFound","message":"it is not there"}`))
-	e.ends(job, "Failed", "BackoffLimitExceeded", "")
-	e.tends()
+	e.setEndCondition(job, "Failed", "BackoffLimitExceeded", "")
+	e.runJobsOnce()
 	if got := e.index(one); got != "failure ImageNotFound" {
 		t.Fatalf("index says %q, want the failure", got)
 	}

@@ -22,10 +22,10 @@ const (
 // pkg/util/webhook/error.go: ErrCallingWebhook).
 const webhookFailed = "failed calling webhook"
 
-// refusals maps phrases of API server errors to reasons. The first match counts. Sources: k8s.io/apiserver,
+// rejections maps phrases of API server errors to reasons. The first match counts. Sources: k8s.io/apiserver,
 // plugin/resourcequota/controller.go; k8s.io/kubernetes, plugin/pkg/admission/limitranger/admission.go; k8s.io/pod-security-admission,
 // admission/admission.go; k8s.io/apiserver, plugin/webhook/errors/statuserror.go and plugin/policy/validating/dispatcher.go.
-var refusals = []struct{ words, reason string }{
+var rejections = []struct{ words, reason string }{
 	{"exceeded quota: ", ReasonResourceQuota},
 	{"failed quota: ", ReasonResourceQuota},
 	{"status unknown for quota: ", ReasonResourceQuota},
@@ -38,20 +38,20 @@ var refusals = []struct{ words, reason string }{
 	{" max limit to request ratio per ", ReasonLimitRange},
 }
 
-// ownPolicies is how API server errors name the policies of config/policy, which allow only what the manager creates. A Job that they deny
+// ownPolicyPrefix is how API server errors name the policies of config/policy, which allow only what the manager creates. A Job that they deny
 // is a fault of the installation: an exception in the policy would not help.
-const ownPolicies = "ValidatingAdmissionPolicy 'scanner-operator-manager-"
+const ownPolicyPrefix = "ValidatingAdmissionPolicy 'scanner-operator-manager-"
 
-// refusal returns the failure for an API server error: who rejected the Job or its pod, and what to do. otherwise and what are the reason
+// rejectionFailure returns the failure for an API server error: who rejected the Job or its pod, and what to do. otherwise and what are the reason
 // and message of an unknown error. The API server's text comes last because it may be long.
-func (b *Backend) refusal(record store.Job, otherwise, what, text string) *backend.Failure {
-	if _, own, found := strings.Cut(text, ownPolicies); found {
+func (b *Backend) rejectionFailure(record store.Job, otherwise, what, text string) *backend.Failure {
+	if _, own, found := strings.Cut(text, ownPolicyPrefix); found {
 		_, words, _ := strings.Cut(own, "denied request: ")
 		return &backend.Failure{Reason: ReasonJobRejected, Message: "the operator's own policy does not know the Job: either something changes it, " +
-			"or the policy and RELATED_IMAGE_WORKER of the manager differ (see docs/security.md): " + quoted(words)}
+			"or the policy and RELATED_IMAGE_WORKER of the manager differ (see docs/security.md): " + quoteLine(words)}
 	}
 	reason := otherwise
-	for _, r := range refusals {
+	for _, r := range rejections {
 		if strings.Contains(text, r.words) {
 			reason = r.reason
 			break
@@ -59,9 +59,9 @@ func (b *Backend) refusal(record store.Job, otherwise, what, text string) *backe
 	}
 	switch reason {
 	case ReasonResourceQuota:
-		what = "the namespace's ResourceQuota has no room: raise it, or lower " + b.setting(record, "resources")
+		what = "the namespace's ResourceQuota has no room: raise it, or lower " + b.settingName(record, "resources")
 	case ReasonLimitRange:
-		what = "the namespace's LimitRange does not allow the Job's resources: change it, or " + b.setting(record, "resources")
+		what = "the namespace's LimitRange does not allow the Job's resources: change it, or " + b.settingName(record, "resources")
 	case ReasonPodSecurity:
 		what = "the namespace's pod security level does not allow the worker's pod, which itself is of the restricted level: something is added to it"
 	case ReasonPolicyDenied:
@@ -69,11 +69,11 @@ func (b *Backend) refusal(record store.Job, otherwise, what, text string) *backe
 	case ReasonPolicyUnavailable:
 		what = "an admission webhook of the cluster does not answer, and nothing is made without it: see to the service behind it"
 	}
-	return &backend.Failure{Reason: reason, Message: what + ": " + quoted(text)}
+	return &backend.Failure{Reason: reason, Message: what + ": " + quoteLine(text)}
 }
 
-// quoted returns a foreign text as one line of at most maxQuoted bytes, plus "…" if it was cut.
-func quoted(text string) string {
+// quoteLine returns a foreign text as one line of at most maxQuoted bytes, plus "…" if it was cut.
+func quoteLine(text string) string {
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
 	if len(text) <= maxQuoted {
 		return text
@@ -100,5 +100,5 @@ func (b *Backend) explainNoPod(ctx context.Context, record store.Job) (*backend.
 	if last == nil {
 		return &backend.Failure{Reason: ReasonNoPod, Message: "no pod was made for the Job, and no event says why (does the Job controller run, is the Job suspended?)"}, nil
 	}
-	return b.refusal(record, ReasonNoPod, "no pod can be made for the Job", last.Message), nil
+	return b.rejectionFailure(record, ReasonNoPod, "no pod can be made for the Job", last.Message), nil
 }

@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// inCluster returns an engine with a real API server and its real admission. There is no Job controller: controlsJobs replaces it.
-func inCluster(t *testing.T, name string, labels map[string]string) (*engine, backend.Image) {
+// newEngineInCluster returns an engine with a real API server and its real admission. There is no Job controller: controlsJobs replaces it.
+func newEngineInCluster(t *testing.T, name string, labels map[string]string) (*engine, backend.Image) {
 	t.Helper()
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skip(`needs an API server: KUBEBUILDER_ASSETS="$(hack/cluster/cluster.sh assets)", or "make test"`)
@@ -67,7 +67,7 @@ func inCluster(t *testing.T, name string, labels map[string]string) (*engine, ba
 	}
 	img := private("web", "pull")
 	img.Namespace, img.Scope = name, store.Scope(name)
-	e.uses(img)
+	e.setUsed(img)
 	return e, img
 }
 
@@ -113,8 +113,8 @@ func (e *engine) eventually(want string, look func() string) {
 	e.t.Errorf("the image is told %q, want %q", got, want)
 }
 
-// told returns the reason and message that Index gives for an image.
-func (e *engine) told(img backend.Image) string {
+// indexMessage returns the reason and message that Index gives for an image.
+func (e *engine) indexMessage(img backend.Image) string {
 	progress, err := e.Index(e.t.Context(), img)
 	var failure *backend.Failure
 	switch {
@@ -136,8 +136,8 @@ func limitRange(namespace string) *corev1.LimitRange {
 	}}
 }
 
-// denying returns a policy that denies one kind of object in a namespace.
-func denying(namespace, group, objects string) []client.Object {
+// denyingPolicy returns a policy that denies one kind of object in a namespace.
+func denyingPolicy(namespace, group, objects string) []client.Object {
 	meta := metav1.ObjectMeta{Name: namespace}
 	return []client.Object{
 		&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionv1.ValidatingAdmissionPolicySpec{
@@ -154,8 +154,8 @@ func denying(namespace, group, objects string) []client.Object {
 	}
 }
 
-// undecided returns a webhook for one kind of object in a namespace whose server is down.
-func undecided(namespace, group, objects string) []client.Object {
+// unavailableWebhook returns a webhook for one kind of object in a namespace whose server is down.
+func unavailableWebhook(namespace, group, objects string) []client.Object {
 	return []client.Object{&admissionv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
 		Webhooks: []admissionv1.ValidatingWebhook{{
@@ -171,9 +171,9 @@ func undecided(namespace, group, objects string) []client.Object {
 	}}
 }
 
-// TestNamespacesThatRefuse: whatever rejects a Job or its pod in a namespace is named in the API server's own words, with the setting that
+// TestRejectingNamespaces: whatever rejects a Job or its pod in a namespace is named in the API server's own words, with the setting that
 // helps. The reason is shown while the Job still waits.
-func TestNamespacesThatRefuse(t *testing.T) {
+func TestRejectingNamespaces(t *testing.T) {
 	injected := func(pod *corev1.Pod) {
 		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
 			Name: "proxy", Image: "mesh.example.com/proxy", SecurityContext: &corev1.SecurityContext{Privileged: ptr.To(true)},
@@ -211,23 +211,23 @@ func TestNamespacesThatRefuse(t *testing.T) {
 			asItIs, "LimitRange: the namespace's LimitRange does not allow the Job's resources: change it, or " + setting, "maximum memory usage per Container is 1Gi, but limit is 2Gi",
 		},
 		"policy-against-jobs": {
-			nil, func(ns string) []client.Object { return denying(ns, "batch", "jobs") },
+			nil, func(ns string) []client.Object { return denyingPolicy(ns, "batch", "jobs") },
 			asItIs, "PolicyDenied: a policy does not allow the Job: ", "only images of the house",
 		},
 		"policy-against-pods": {
-			nil, func(ns string) []client.Object { return denying(ns, "", "pods") },
+			nil, func(ns string) []client.Object { return denyingPolicy(ns, "", "pods") },
 			asItIs, "PolicyDenied: a policy does not allow the Job: ", "only images of the house",
 		},
 		"webhook-for-jobs-that-is-down": {
-			nil, func(ns string) []client.Object { return undecided(ns, "batch", "jobs") },
+			nil, func(ns string) []client.Object { return unavailableWebhook(ns, "batch", "jobs") },
 			asItIs, "PolicyUnavailable: an admission webhook of the cluster does not answer", `failed calling webhook "policy.example.com"`,
 		},
 		"webhook-for-pods-that-is-down": {
-			nil, func(ns string) []client.Object { return undecided(ns, "", "pods") },
+			nil, func(ns string) []client.Object { return unavailableWebhook(ns, "", "pods") },
 			asItIs, "PolicyUnavailable: an admission webhook of the cluster does not answer", `failed calling webhook "policy.example.com"`,
 		},
 		"scanner-operator-manager-jobs": { // the operator's own policy, from another installation than the manager
-			nil, func(ns string) []client.Object { return denying(ns, "batch", "jobs") },
+			nil, func(ns string) []client.Object { return denyingPolicy(ns, "batch", "jobs") },
 			asItIs, "JobRejected: the operator's own policy does not know the Job", "docs/security.md): only images of the house",
 		},
 		"pod-security-and-injection": {
@@ -240,7 +240,7 @@ func TestNamespacesThatRefuse(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, img := inCluster(t, name, tt.labels)
+			e, img := newEngineInCluster(t, name, tt.labels)
 			for _, o := range tt.has(name) {
 				e.has(o)
 				if q, isQuota := o.(*corev1.ResourceQuota); isQuota { // as the quota controller does
@@ -252,12 +252,12 @@ func TestNamespacesThatRefuse(t *testing.T) {
 				}
 			}
 			e.eventually(tt.want, func() string {
-				e.pass(time.Minute) // the remembered failure has expired
+				e.advance(time.Minute) // the remembered failure has expired
 				e.index(img)
 				e.controlsJobs(name, tt.change)
-				e.pass(firstLook)
-				e.tends()
-				got := e.told(img)
+				e.advance(firstCheckAge)
+				e.runJobsOnce()
+				got := e.indexMessage(img)
 				if strings.HasPrefix(got, tt.want) && !strings.Contains(got, tt.holds) {
 					t.Errorf("the image is told %q, without the API server's words %q", got, tt.holds)
 				}
@@ -277,7 +277,7 @@ func TestOwnPolicyIsReadable(t *testing.T) {
 	why := "spec.template.spec.containers[0].image: is not the worker's image, " + strings.Repeat("registry.example.com/", 8) + " (variable workerImage)"
 	text := `jobs.batch "` + name + `" is forbidden: ValidatingAdmissionPolicy 'scanner-operator-manager-jobs' with binding ` +
 		`'scanner-operator-manager-jobs' denied request: ` + why
-	failure := newEngine(t).refusal(store.Job{Namespace: "shop"}, ReasonJobRejected, "no Job", text)
+	failure := newEngine(t).rejectionFailure(store.Job{Namespace: "shop"}, ReasonJobRejected, "no Job", text)
 	if failure.Reason != ReasonJobRejected || !strings.HasSuffix(failure.Message, ": "+why) {
 		t.Errorf("%s: %q, want JobRejected and the policy's words to their end: %q", failure.Reason, failure.Message, why)
 	}
@@ -290,19 +290,19 @@ func TestOwnPolicyIsReadable(t *testing.T) {
 
 // TestNamespaceBeingDeleted: a Job rejected by a namespace that is being deleted is no failure, and takes no slot.
 func TestNamespaceBeingDeleted(t *testing.T) {
-	e, img := inCluster(t, "namespace-being-deleted", nil)
+	e, img := newEngineInCluster(t, "namespace-being-deleted", nil)
 	e.must(apiServer.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: img.Namespace}}))
-	e.eventually("Pending: the namespace is being deleted", func() string { return e.told(img) })
+	e.eventually("Pending: the namespace is being deleted", func() string { return e.indexMessage(img) })
 	if records := e.records(); len(records) != 0 {
 		t.Errorf("records %q, want none", records)
 	}
-	if len(e.line.turns) != 0 {
+	if len(e.queue.scanners) != 0 {
 		t.Error("it stands in the line")
 	}
 }
 
-// TestWhatAPolicySays: error texts of webhooks and policies that a test cannot get from a real API server.
-func TestWhatAPolicySays(t *testing.T) {
+// TestPolicyErrors: error texts of webhooks and policies that a test cannot get from a real API server.
+func TestPolicyErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		`admission webhook "validate.kyverno.svc-fail" denied the request: no`:  ReasonPolicyDenied,
 		`admission webhook "validation.gatekeeper.sh" denied the request: no`:   ReasonPolicyDenied,
@@ -311,7 +311,7 @@ func TestWhatAPolicySays(t *testing.T) {
 		strings.Repeat("long ", 1000):                                           ReasonNoPod,
 		"\x00\xff\n\n":                                                          ReasonNoPod,
 	} {
-		failure := newEngine(t).refusal(store.Job{Namespace: "shop"}, ReasonNoPod, "no pod", text)
+		failure := newEngine(t).rejectionFailure(store.Job{Namespace: "shop"}, ReasonNoPod, "no pod", text)
 		if failure.Reason != want || len(failure.Message) > 2*maxQuoted || strings.Contains(failure.Message, "\n") {
 			t.Errorf("%.40q gives %s with %d bytes: %.40q, want %s", text, failure.Reason, len(failure.Message), failure.Message, want)
 		}

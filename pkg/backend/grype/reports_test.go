@@ -72,35 +72,35 @@ func TestFixStates(t *testing.T) {
 	}
 }
 
-// TestReportStory: an image is matched, then matched again with newer data, and its ImageScans are woken each time.
-func TestReportStory(t *testing.T) {
+// TestReportLifecycle: an image is matched, then matched again with newer data, and its ImageScans are woken each time.
+func TestReportLifecycle(t *testing.T) {
 	e := newEngine(t)
 	web := public("web")
-	e.uses(web)
-	e.catalogues(web)
+	e.setUsed(web)
+	e.saveCatalog(web)
 	if got := e.match(web); got != v1alpha1.ReasonMatching {
 		t.Errorf("without data, match says %q, want %q", got, v1alpha1.ReasonMatching)
 	}
-	e.installs(build(0))
+	e.reportInstalled(build(0))
 	if got := e.match(web); got != v1alpha1.ReasonMatching {
 		t.Errorf("before a report, match says %q, want %q", got, v1alpha1.ReasonMatching)
 	}
 	e.woken = nil
-	e.must(e.SaveReport(t.Context(), e.leases(), report(0, openssl)))
+	e.must(e.SaveReport(t.Context(), e.leaseOne(), report(0, openssl)))
 	if diff := cmp.Diff([]string{platformDigest(web)}, e.woken); diff != "" {
 		t.Errorf("woken (-want +got):\n%s", diff)
 	}
 	if got := e.match(web); got != "done" {
 		t.Errorf("with a report, match says %q, want done", got)
 	}
-	e.installs(build(1))
+	e.reportInstalled(build(1))
 	if got := e.match(web); got != v1alpha1.ReasonMatching {
 		t.Errorf("with newer data, match says %q, want %q", got, v1alpha1.ReasonMatching)
 	}
 	if got := e.summary(web).Counts.High; got != 1 {
 		t.Errorf("meanwhile %d High findings are known, want those of the last report", got)
 	}
-	e.must(e.SaveReport(t.Context(), e.leases(), report(1)))
+	e.must(e.SaveReport(t.Context(), e.leaseOne(), report(1)))
 	if got := e.summary(web).Counts.Total(); got != 0 || e.match(web) != "done" {
 		t.Errorf("after the second report %d findings are known, want none", got)
 	}
@@ -110,11 +110,11 @@ func TestReportStory(t *testing.T) {
 func TestReportOfLostLease(t *testing.T) {
 	e := newEngine(t)
 	web := public("web")
-	e.uses(web)
-	e.catalogues(web)
-	e.installs(build(0))
-	lease := e.leases()
-	e.pass(leaseTime)
+	e.setUsed(web)
+	e.saveCatalog(web)
+	e.reportInstalled(build(0))
+	lease := e.leaseOne()
+	e.advance(leaseTime)
 	e.woken = nil
 	if err := e.SaveReport(t.Context(), lease, report(0, openssl)); !errors.Is(err, store.ErrLeaseEnded) {
 		t.Errorf("a report after the lease's time gives %v, want %v", err, store.ErrLeaseEnded)
@@ -127,25 +127,25 @@ func TestReportOfLostLease(t *testing.T) {
 	}
 }
 
-// TestFailedMatchStory: an image that could not be matched shows why, is matched again after a while, and then shows that it is being
+// TestFailedMatchLifecycle: an image that could not be matched shows why, is matched again after a while, and then shows that it is being
 // matched instead of the failure.
-func TestFailedMatchStory(t *testing.T) {
+func TestFailedMatchLifecycle(t *testing.T) {
 	e := newEngine(t)
 	web := public("web")
-	e.uses(web)
-	e.catalogues(web)
-	e.installs(build(0))
-	e.must(e.FailMatch(t.Context(), e.leases(), failedMatch))
+	e.setUsed(web)
+	e.saveCatalog(web)
+	e.reportInstalled(build(0))
+	e.must(e.FailMatch(t.Context(), e.leaseOne(), failedMatch))
 	_, err := e.Match(t.Context(), web)
 	var failure *backend.Failure
 	if !errors.As(err, &failure) || failure.Reason != workerapi.ReasonMatchFailed || failure.RetryAfter != matchRetry {
 		t.Fatalf("match says %v, want the failure, to be tried again after %s", err, matchRetry)
 	}
-	e.pass(matchRetry)
+	e.advance(matchRetry)
 	if got := e.match(web); got != v1alpha1.ReasonMatching {
 		t.Errorf("when it is being tried again, match says %q, want %q", got, v1alpha1.ReasonMatching)
 	}
-	e.must(e.SaveReport(t.Context(), e.leases(), report(0, openssl)))
+	e.must(e.SaveReport(t.Context(), e.leaseOne(), report(0, openssl)))
 	if got := e.match(web); got != "done" {
 		t.Errorf("after the second attempt match says %q, want done", got)
 	}
@@ -155,33 +155,33 @@ func TestFailedMatchStory(t *testing.T) {
 func TestFailedMatchAndNewerData(t *testing.T) {
 	e := newEngine(t)
 	web := public("web")
-	e.uses(web)
-	e.catalogues(web)
-	e.installs(build(0))
-	e.must(e.FailMatch(t.Context(), e.leases(), failedMatch))
-	e.installs(build(1))
+	e.setUsed(web)
+	e.saveCatalog(web)
+	e.reportInstalled(build(0))
+	e.must(e.FailMatch(t.Context(), e.leaseOne(), failedMatch))
+	e.reportInstalled(build(1))
 	if got := e.match(web); got != v1alpha1.ReasonMatching {
 		t.Errorf("match says %q, want %q", got, v1alpha1.ReasonMatching)
 	}
-	e.leases()
+	e.leaseOne()
 }
 
-// TestMatchOfUncatalogued: Match without a preceding Index is an error of the operator, not a failure of the image.
-func TestMatchOfUncatalogued(t *testing.T) {
+// TestMatchWithoutCatalog: Match without a preceding Index is an error of the operator, not a failure of the image.
+func TestMatchWithoutCatalog(t *testing.T) {
 	if _, err := newEngine(t).Match(t.Context(), public("web")); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("match says %v, want %v", err, store.ErrNotFound)
 	}
 }
 
-// TestCataloguedWakes: the ImageScans of an image are woken as soon as its catalog is stored.
-func TestCataloguedWakes(t *testing.T) {
+// TestCatalogWakesImageScans: the ImageScans of an image are woken as soon as its catalog is stored.
+func TestCatalogWakesImageScans(t *testing.T) {
 	e := newEngine(t)
-	e.Catalogued(t.Context(), store.Job{Key: public("web").Key})
+	e.RecordCatalog(t.Context(), store.Job{Key: public("web").Key})
 	if diff := cmp.Diff([]string{public("web").Key.Digest}, e.woken); diff != "" {
 		t.Errorf("woken (-want +got):\n%s", diff)
 	}
 	select {
-	case <-e.work:
+	case <-e.wakeJobs:
 	default:
 		t.Error("the Tender does not look whether there is something to match")
 	}

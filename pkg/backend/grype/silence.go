@@ -35,7 +35,7 @@ func (c *contacts) record(job store.Job, last contact) {
 	c.known[job.UID] = last
 }
 
-func (c *contacts) of(job store.Job, now time.Time) contact {
+func (c *contacts) get(job store.Job, now time.Time) contact {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last, found := c.known[job.UID]
@@ -46,24 +46,24 @@ func (c *contacts) of(job store.Job, now time.Time) contact {
 	return last
 }
 
-func (c *contacts) forget(job store.Job) {
+func (c *contacts) remove(job store.Job) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.known, job.UID)
 }
 
-// silent returns the failure of a match worker that made no request for longer than a lease; nil for any other Job. A healthy worker
+// silentFailure returns the failure of a match worker that made no request for longer than a lease; nil for any other Job. A healthy worker
 // requests leases at least once a minute, unless all its slots are matching, which takes no longer than a lease. While it installs a
-// database, it reports that it is alive. A worker that made no request at all gets slowPatience in addition, since it may have waited for
+// database, it reports that it is alive. A worker that made no request at all gets slowStartTimeout in addition, since it may have waited for
 // its node.
-func (b *Backend) silent(record store.Job) *backend.Failure {
+func (b *Backend) silentFailure(record store.Job) *backend.Failure {
 	if record.Purpose != store.JobMatch {
 		return nil
 	}
 	limit := LeaseTime(b.Config.Grype.Match)
-	last := b.contacts.of(record, b.Clock.Now())
+	last := b.contacts.get(record, b.Clock.Now())
 	if last.never {
-		limit += slowPatience
+		limit += slowStartTimeout
 	}
 	if b.Clock.Since(last.at) <= limit {
 		return nil

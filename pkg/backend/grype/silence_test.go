@@ -17,69 +17,69 @@ func TestHungMatchWorkerIsReplaced(t *testing.T) {
 	for name, claim := range map[string]string{"with a volume each": "", "with one claim": "databases"} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t, func(o *Options) { o.Config.Grype.Database.Volume.ClaimName = claim })
-			e.installs(build(0))
+			e.reportInstalled(build(0))
 			for _, img := range []backend.Image{public("endless"), public("web")} {
-				e.uses(img)
-				e.catalogues(img)
+				e.setUsed(img)
+				e.saveCatalog(img)
 			}
-			e.tends()
+			e.runJobsOnce()
 			hung := e.job("match")
 			e.pod(hung, runningOn("node"))
 			e.RecordContact(store.Job{UID: string(hung.UID)})
 			// The worker leases both images and makes no further request.
 			_, err := e.Store.LeaseMatches(t.Context(), Engine, string(hung.UID), 2, e.clock.Now(), e.clock.Now().Add(leaseTime))
 			e.must(err)
-			e.pass(leaseTime)
-			e.tends()
+			e.advance(leaseTime)
+			e.runJobsOnce()
 			if got := e.job("match").Name; got != hung.Name {
 				t.Fatalf("%s, which made a request within a lease, is replaced by %s", hung.Name, got)
 			}
-			e.pass(time.Second)
-			e.tends()
+			e.advance(time.Second)
+			e.runJobsOnce()
 			if got := len(e.jobs("match")); got != 0 {
 				t.Fatalf("%d match workers, want that the silent one is ended", got)
 			}
 			if problem := e.DataProblem(store.DataVersion{}); !strings.Contains(problem, "WorkerSilent: the worker made no request for 10m0s") {
 				t.Errorf("the data's problem is %q, want that the worker was silent", problem)
 			}
-			e.pass(time.Minute)
-			e.tends()
+			e.advance(time.Minute)
+			e.runJobsOnce()
 			if got := e.job("match").Name; got == hung.Name {
 				t.Error("the silent worker is there again")
 			}
-			if first := e.leases(); first.PlatformDigest == "" {
+			if first := e.leaseOne(); first.PlatformDigest == "" {
 				t.Error("what the silent worker had is not leased again")
 			}
 		})
 	}
 }
 
-// TestWorkersThatMakeRequestsStay: a match worker that makes requests is kept, even after a restart of the manager, which forgets the last
+// TestActiveWorkersStay: a match worker that makes requests is kept, even after a restart of the manager, which forgets the last
 // request.
-func TestWorkersThatMakeRequestsStay(t *testing.T) {
+func TestActiveWorkersStay(t *testing.T) {
 	e := newEngine(t)
-	e.installs(build(0))
-	e.uses(public("web"))
-	e.catalogues(public("web"))
-	e.tends()
+	e.reportInstalled(build(0))
+	e.setUsed(public("web"))
+	e.saveCatalog(public("web"))
+	e.runJobsOnce()
 	job := e.job("match")
 	e.pod(job, runningOn("node"))
 	for range 24 {
-		e.pass(leaseTime)
+		e.advance(leaseTime)
 		e.RecordContact(store.Job{UID: string(job.UID)})
-		e.tends()
+		e.runJobsOnce()
 	}
 	if got := e.job("match").Name; got != job.Name {
 		t.Errorf("%s is replaced by %s, though it made requests all the time", job.Name, got)
 	}
 	e.Backend = New(e.Options)
-	e.pass(24 * time.Hour)
-	e.tends()
+	e.advance(24 * time.Hour)
+	e.runJobsOnce()
 	if got := e.job("match").Name; got != job.Name {
 		t.Errorf("after a restart of the manager %s is replaced by %s at once", job.Name, got)
 	}
-	e.pass(leaseTime + slowPatience + time.Second)
-	e.tends()
+	e.advance(leaseTime + slowStartTimeout + time.Second)
+	e.runJobsOnce()
 	if got := len(e.jobs("match")); got != 0 {
 		t.Error("a worker that is silent since the manager's restart stays")
 	}
@@ -89,10 +89,10 @@ func TestWorkersThatMakeRequestsStay(t *testing.T) {
 func TestTimedOutImageWaitsLonger(t *testing.T) {
 	for reason, want := range map[string]time.Duration{workerapi.ReasonMatchFailed: 10 * time.Minute, workerapi.ReasonMatchTimedOut: time.Hour} {
 		e := newEngine(t)
-		e.installs(build(0))
-		e.uses(public("web"))
-		e.catalogues(public("web"))
-		e.must(e.FailMatch(t.Context(), e.leases(), workerapi.Failure{Reason: reason, Message: "no"}))
+		e.reportInstalled(build(0))
+		e.setUsed(public("web"))
+		e.saveCatalog(public("web"))
+		e.must(e.FailMatch(t.Context(), e.leaseOne(), workerapi.Failure{Reason: reason, Message: "no"}))
 		_, err := e.Match(t.Context(), public("web"))
 		var failure *backend.Failure
 		if !errors.As(err, &failure) || failure.Reason != reason || failure.RetryAfter != want {
@@ -106,18 +106,18 @@ func TestTimedOutImageWaitsLonger(t *testing.T) {
 func TestJobsOfAnotherVersion(t *testing.T) {
 	e := newEngine(t)
 	web, api := public("web"), public("api")
-	e.installs(build(0))
-	e.uses(web, api)
-	e.catalogues(web)
+	e.reportInstalled(build(0))
+	e.setUsed(web, api)
+	e.saveCatalog(web)
 	e.index(api)
-	e.tends()
+	e.runJobsOnce()
 	match, catalog := e.job("match"), e.job("catalog")
 	for range store.MaxSilentEnds {
 		_, err := e.Store.LeaseMatches(t.Context(), Engine, string(e.job("match").UID), 1, e.clock.Now(), e.clock.Now().Add(leaseTime))
 		e.must(err)
 		e.Options.WorkerImage += "-next"
 		e.Backend = New(e.Options)
-		e.tends()
+		e.runJobsOnce()
 	}
 	if got := e.jobs("catalog"); len(got) != 0 {
 		t.Errorf("%d catalog Jobs are left, want that %s is ended", len(got), catalog.Name)

@@ -17,111 +17,111 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// tendInterval is how often Jobs are checked. They are read one by one, without a watch on all Jobs of the cluster.
-const tendInterval = 3 * time.Second
+// jobInterval is how often Jobs are checked. They are read one by one, without a watch on all Jobs of the cluster.
+const jobInterval = 3 * time.Second
 
-// intentLifetime is how long the creation of a Job whose record has no UID may still be in progress.
-const intentLifetime = time.Minute
+// creationTimeout is how long the creation of a Job whose record has no UID may still be in progress.
+const creationTimeout = time.Minute
 
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;create;delete
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list
 
-// Tender reconciles Jobs until the context ends. It records failures, deletes Jobs that are over or not needed, wakes queued images, and
+// RunJobs reconciles Jobs until the context ends. It records failures, deletes Jobs that are over or not needed, wakes queued images, and
 // starts match workers while there is work. It runs on the leader only.
-func (b *Backend) Tender(ctx context.Context) error {
-	ticker := time.NewTicker(tendInterval)
+func (b *Backend) RunJobs(ctx context.Context) error {
+	ticker := time.NewTicker(jobInterval)
 	defer ticker.Stop()
-	defer b.lanes.running.Wait()
+	defer b.runner.running.Wait()
 	for {
-		if err := b.Loops.Run("jobs", func() error { return b.tend(ctx) }); err != nil && ctx.Err() == nil {
+		if err := b.Loops.Run("jobs", func() error { return b.reconcileJobs(ctx) }); err != nil && ctx.Err() == nil {
 			b.Log.Error(err, "Looking after jobs")
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-		case <-b.work:
+		case <-b.wakeJobs:
 		}
 	}
 }
 
-func (b *Backend) tend(ctx context.Context) error {
+func (b *Backend) reconcileJobs(ctx context.Context) error {
 	jobs, err := b.Store.LiveJobs(ctx)
 	if err != nil {
 		return err
 	}
-	b.counts.live(jobs)
-	err = b.lanes.run(jobs, func(job store.Job) error { return b.tendJob(ctx, job) })
-	return errors.Join(err, b.pruneHistory(ctx), b.callWaiting(ctx), b.staffMatchWorkers(ctx))
+	b.metrics.setLive(jobs)
+	err = b.runner.run(jobs, func(job store.Job) error { return b.reconcileJob(ctx, job) })
+	return errors.Join(err, b.pruneHistory(ctx), b.wakeQueued(ctx), b.ensureMatchWorkers(ctx))
 }
 
-// age returns the age of a Job. A Job recorded intentLifetime or more in the future was recorded while the clock was ahead. It counts as
+// jobAge returns the age of a Job. A Job recorded creationTimeout or more in the future was recorded while the clock was ahead. It counts as
 // older than any timeout, because otherwise it would stay young until the clock catches up.
-func (b *Backend) age(record store.Job) time.Duration {
+func (b *Backend) jobAge(record store.Job) time.Duration {
 	age := b.Clock.Since(record.CreatedAt)
-	if age <= -intentLifetime {
+	if age <= -creationTimeout {
 		return math.MaxInt64
 	}
 	return age
 }
 
-// tendJob reconciles one Job with its record.
-func (b *Backend) tendJob(ctx context.Context, record store.Job) error {
+// reconcileJob reconciles one Job with its record.
+func (b *Backend) reconcileJob(ctx context.Context, record store.Job) error {
 	if record.UID == "" {
-		if b.age(record) < intentLifetime {
+		if b.jobAge(record) < creationTimeout {
 			return nil
 		}
-		return b.remove(ctx, record) // the manager stopped between recording and creating it
+		return b.deleteJob(ctx, record) // the manager stopped between recording and creating it
 	}
 	if record.Worker != b.WorkerImage {
-		return b.endOtherVersion(ctx, record)
+		return b.endOutdatedJob(ctx, record)
 	}
 	var job batchv1.Job
 	err := b.Reader.Get(ctx, types.NamespacedName{Namespace: record.Namespace, Name: record.Name}, &job)
-	if apierrors.IsForbidden(err) && b.outlived(record) {
-		return b.giveUp(ctx, record)
+	if apierrors.IsForbidden(err) && b.hasExpired(record) {
+		return b.abandon(ctx, record)
 	}
 	if client.IgnoreNotFound(err) != nil {
 		return err
 	}
 	if err != nil || string(job.UID) != record.UID {
-		return b.ended(ctx, record, end{failure: &backend.Failure{Reason: ReasonJobDeleted, Message: "the Job was deleted before it ended"}}, false)
+		return b.recordEnd(ctx, record, jobEnd{failure: &backend.Failure{Reason: ReasonJobDeleted, Message: "the Job was deleted before it ended"}}, false)
 	}
-	switch condition := finished(&job); {
+	switch condition := endCondition(&job); {
 	case condition == nil:
-		return b.tendRunning(ctx, record, &job)
+		return b.reconcileRunning(ctx, record, &job)
 	case condition.Type == batchv1.JobComplete:
-		return b.ended(ctx, record, end{failure: endedWell}, true)
+		return b.recordEnd(ctx, record, jobEnd{failure: noResult}, true)
 	default:
-		end, err := b.explain(ctx, record, &job, condition)
+		end, err := b.failureOf(ctx, record, &job, condition)
 		if err != nil {
 			return err
 		}
-		return b.ended(ctx, record, end, true)
+		return b.recordEnd(ctx, record, end, true)
 	}
 }
 
-// endOtherVersion removes a Job that a manager with another worker image created. That is no failure of the image. The Job's result would
+// endOutdatedJob removes a Job that a manager with another worker image created. That is no failure of the image. The Job's result would
 // be of another engine version, and workers of two versions would cause endless rematching.
-func (b *Backend) endOtherVersion(ctx context.Context, record store.Job) error {
+func (b *Backend) endOutdatedJob(ctx context.Context, record store.Job) error {
 	b.Log.Info("Removing a job of another version of the worker", "job", record.Namespace+"/"+record.Name, "worker", record.Worker)
 	// The leases are returned because ending the worker says nothing about its images.
 	if err := b.Store.ReturnLeases(ctx, Engine, record.UID); err != nil {
 		return err
 	}
-	err := b.giveUp(ctx, record)
+	err := b.abandon(ctx, record)
 	if record.Purpose == store.JobCatalog {
 		b.Wake(ctx, record.Key.Digest)
 	}
-	return b.counts.ended(err, record, outcomeUnwanted, b.age(record))
+	return b.metrics.countEnd(err, record, outcomeUnwanted, b.jobAge(record))
 }
 
-// endedWell is the failure for a worker that exited with success but delivered no result.
-var endedWell = &backend.Failure{Reason: ReasonUploadMissing, Message: "the Job ended well but brought no result"}
+// noResult is the failure for a worker that exited with success but delivered no result.
+var noResult = &backend.Failure{Reason: ReasonUploadMissing, Message: "the Job ended well but brought no result"}
 
-// tendRunning handles a Job that has not ended. It removes a Job that is not needed, gives up a Job that cannot succeed, and records why a
+// reconcileRunning handles a Job that has not ended. It removes a Job that is not needed, gives up a Job that cannot succeed, and records why a
 // Job does not start.
-func (b *Backend) tendRunning(ctx context.Context, record store.Job, job *batchv1.Job) error {
+func (b *Backend) reconcileRunning(ctx context.Context, record store.Job, job *batchv1.Job) error {
 	needed, err := true, error(nil)
 	switch record.Purpose {
 	case store.JobCatalog:
@@ -136,85 +136,85 @@ func (b *Backend) tendRunning(ctx context.Context, record store.Job, job *batchv
 	}
 	if !needed {
 		b.Log.Info("Removing a job that nobody needs any more", "job", record.Namespace+"/"+record.Name)
-		return b.counts.ended(b.giveUp(ctx, record), record, outcomeUnwanted, b.age(record))
+		return b.metrics.countEnd(b.abandon(ctx, record), record, outcomeUnwanted, b.jobAge(record))
 	}
 	now, err := b.observe(ctx, record, job)
 	switch {
 	case err != nil:
 		return err
-	case now.over:
-		return b.ended(ctx, record, now.end, false)
+	case now.hasFailed:
+		return b.recordEnd(ctx, record, now.jobEnd, false)
 	}
-	b.show(ctx, record, now.failure)
+	b.publishStartProblem(ctx, record, now.failure)
 	return nil
 }
 
-// show publishes why a Job does not start; nil if nothing is wrong.
-func (b *Backend) show(ctx context.Context, record store.Job, trouble *backend.Failure) {
-	news := b.troubles.note(record, trouble)
+// publishStartProblem publishes why a Job does not start; nil if nothing is wrong.
+func (b *Backend) publishStartProblem(ctx context.Context, record store.Job, trouble *backend.Failure) {
+	news := b.startProblems.set(record, trouble)
 	if record.Purpose == store.JobCatalog {
 		if news {
 			b.Wake(ctx, record.Key.Digest)
 		}
 		return
 	}
-	// Before firstLook it is unknown whether a match worker runs.
-	if b.age(record) >= firstLook && b.data.workerStands(record.UID, trouble) || news {
+	// Before firstCheckAge it is unknown whether a match worker runs.
+	if b.jobAge(record) >= firstCheckAge && b.data.setWorkerProblem(record.UID, trouble) || news {
 		b.DataChanged(ctx)
 	}
 }
 
-// ended records the end of a Job. A finished catalog Job stays in the cluster as history. A Job that is not finished is deleted, since it
+// recordEnd records the end of a Job. A finished catalog Job stays in the cluster as history. A Job that is not finished is deleted, since it
 // may still run.
-func (b *Backend) ended(ctx context.Context, record store.Job, e end, finished bool) error {
+func (b *Backend) recordEnd(ctx context.Context, record store.Job, e jobEnd, finished bool) error {
 	if e.failure == nil {
-		e.failure = endedWell
+		e.failure = noResult
 	}
 	if record.Purpose != store.JobCatalog {
-		idle := b.data.workerEnded(b.Clock.Now(), e.failure)
-		return b.counts.ended(b.remove(ctx, record), record, outcomeOf(!idle), b.age(record))
+		idle := b.data.recordWorkerEnd(b.Clock.Now(), e.failure)
+		return b.metrics.countEnd(b.deleteJob(ctx, record), record, outcomeOf(!idle), b.jobAge(record))
 	}
-	failed, err := b.catalogEnded(ctx, record, e)
+	failed, err := b.recordCatalogEnd(ctx, record, e)
 	if err != nil {
 		return err
 	}
 	if finished {
-		b.forget(ctx, record)
+		b.forgetJob(ctx, record)
 		err = b.Store.EndJob(ctx, record.Namespace, record.Name, b.Clock.Now(), failed)
 	} else {
-		err = b.giveUp(ctx, record)
+		err = b.abandon(ctx, record)
 	}
 	b.Wake(ctx, record.Key.Digest)
-	return b.counts.ended(err, record, outcomeOf(failed), b.age(record))
+	return b.metrics.countEnd(err, record, outcomeOf(failed), b.jobAge(record))
 }
 
-// giveUp deletes a Job that has not ended. If the deletion fails, for example because a tenant's webhook rejects it, the record of a
+// abandon deletes a Job that has not ended. If the deletion fails, for example because a tenant's webhook rejects it, the record of a
 // catalog Job still ends: the Job frees its slot and its result is rejected. The Job is then deleted with the history.
-func (b *Backend) giveUp(ctx context.Context, record store.Job) error {
-	err := b.remove(ctx, record)
+func (b *Backend) abandon(ctx context.Context, record store.Job) error {
+	err := b.deleteJob(ctx, record)
 	if err == nil || record.Purpose != store.JobCatalog {
 		return err
 	}
-	b.forget(ctx, record)
+	b.forgetJob(ctx, record)
 	return errors.Join(err, b.Store.EndJob(ctx, record.Namespace, record.Name, b.Clock.Now(), true))
 }
 
-// catalogEnded decides what the end of a catalog Job means for its image. A failure counts only if the catalog is missing.
-func (b *Backend) catalogEnded(ctx context.Context, record store.Job, e end) (failed bool, err error) {
-	switch _, err := b.Store.Catalogued(ctx, Engine, record.Key, record.Scope); {
+// recordCatalogEnd decides what the end of a catalog Job means for its image. A failure counts only if the catalog is missing.
+func (b *Backend) recordCatalogEnd(ctx context.Context, record store.Job, e jobEnd) (failed bool, err error) {
+	switch _, err := b.Store.Catalog(ctx, Engine, record.Key, record.Scope); {
 	case err == nil:
 		return false, nil
 	case !errors.Is(err, store.ErrNotFound):
 		return false, err
 	}
-	if leaving, err := b.leaving(ctx, record); leaving || err != nil {
+	if leaving, err := b.isTerminating(ctx, record); leaving || err != nil {
 		return true, err
 	}
-	q, known := b.asked.of(record)
-	e.failure = q.shown(e.failure)
+	q, known := b.requests.get(record)
+	e.failure = q.userFailure(e.failure)
 	again := false
 	if e.killed {
-		if again, err = b.outOfMemory(ctx, record, e.limit); err != nil {
+		if again, err = b.recordOutOfMemory(ctx, record, e.limit); err != nil {
 			return false, err
 		}
 	}
@@ -223,8 +223,8 @@ func (b *Backend) catalogEnded(ctx context.Context, record store.Job, e end) (fa
 	if again {
 		return true, nil
 	}
-	if !q.sparedOnly(e.failure) && (!known || q.names(e.failure.Registry)) {
-		b.throttles.Note(b.Clock.Now(), record.Scope, e.failure)
+	if !q.failedByAvoiding(e.failure) && (!known || q.hasRegistry(e.failure.Registry)) {
+		b.throttles.Record(b.Clock.Now(), record.Scope, e.failure)
 	}
 	if known {
 		b.failures.remember(q.image, e.failure)
@@ -232,8 +232,8 @@ func (b *Backend) catalogEnded(ctx context.Context, record store.Job, e end) (fa
 	return true, nil
 }
 
-// remove deletes the Job and its pods, if the Job has the recorded UID, and then the record.
-func (b *Backend) remove(ctx context.Context, record store.Job) error {
+// deleteJob deletes the Job and its pods, if the Job has the recorded UID, and then the record.
+func (b *Backend) deleteJob(ctx context.Context, record store.Job) error {
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: record.Namespace, Name: record.Name}}
 	opts := []client.DeleteOption{client.PropagationPolicy(metav1.DeletePropagationBackground)}
 	if record.UID != "" {
@@ -241,32 +241,32 @@ func (b *Backend) remove(ctx context.Context, record store.Job) error {
 		opts = append(opts, client.Preconditions{UID: &uid})
 	}
 	err := b.Client.Delete(ctx, job, opts...)
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) && (!apierrors.IsForbidden(err) || !b.outlived(record)) {
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) && (!apierrors.IsForbidden(err) || !b.hasExpired(record)) {
 		return err
 	}
-	b.forget(ctx, record)
+	b.forgetJob(ctx, record)
 	return b.Store.DeleteJob(ctx, record.Namespace, record.Name)
 }
 
-// outlived reports whether a catalog Job must have ended by its deadline and been deleted by its TTL, unless somebody changed these. It is
+// hasExpired reports whether a catalog Job must have ended by its deadline and been deleted by its TTL, unless somebody changed these. It is
 // used where the operator may not read Jobs any more. A match worker has no deadline.
-func (b *Backend) outlived(record store.Job) bool {
+func (b *Backend) hasExpired(record store.Job) bool {
 	catalog := b.Config.Grype.Catalog
-	return record.Purpose == store.JobCatalog && b.age(record) >= catalog.Deadline.Duration+catalog.History.TTL.Duration+slowPatience
+	return record.Purpose == store.JobCatalog && b.jobAge(record) >= catalog.Deadline.Duration+catalog.History.TTL.Duration+slowStartTimeout
 }
 
-// forget drops everything in memory about a Job.
-func (b *Backend) forget(ctx context.Context, record store.Job) {
-	b.troubles.note(record, nil)
-	b.asked.forget(record)
-	b.contacts.forget(record)
-	if b.data.workerGone(record.UID) {
+// forgetJob drops everything in memory about a Job.
+func (b *Backend) forgetJob(ctx context.Context, record store.Job) {
+	b.startProblems.set(record, nil)
+	b.requests.remove(record)
+	b.contacts.remove(record)
+	if b.data.removeWorker(record.UID) {
 		b.DataChanged(ctx)
 	}
 }
 
-// finished returns the condition that ended a Job, or nil if the Job has not ended.
-func finished(job *batchv1.Job) *batchv1.JobCondition {
+// endCondition returns the condition that ended a Job, or nil if the Job has not ended.
+func endCondition(job *batchv1.Job) *batchv1.JobCondition {
 	for i, condition := range job.Status.Conditions {
 		if condition.Status == corev1.ConditionTrue && (condition.Type == batchv1.JobComplete || condition.Type == batchv1.JobFailed) {
 			return &job.Status.Conditions[i]

@@ -22,9 +22,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// TestTendCatalogJobs: the states and ends of a catalog Job, and what follows from each. Each reason is shown within two minutes of its
+// TestReconcileCatalogJobs: the states and ends of a catalog Job, and what follows from each. Each reason is shown within two minutes of its
 // cause.
-func TestTendCatalogJobs(t *testing.T) {
+func TestReconcileCatalogJobs(t *testing.T) {
 	web := private("web", "pull")
 	const runs, removed, kept = "it runs", "it is removed", "it is kept to be looked at"
 	for name, tt := range map[string]struct {
@@ -36,150 +36,150 @@ func TestTendCatalogJobs(t *testing.T) {
 	}{
 		"it runs": {func(*engine, *batchv1.Job) {}, v1alpha1.ReasonCataloging, false, runs},
 		"it brought its result and ended": {func(e *engine, job *batchv1.Job) {
-			e.catalogues(web)
-			e.ends(job, batchv1.JobComplete, "", "")
+			e.saveCatalog(web)
+			e.setEndCondition(job, batchv1.JobComplete, "", "")
 		}, "done", true, removed},
-		"it brought its result and has not ended": {func(e *engine, _ *batchv1.Job) { e.catalogues(web) }, "done", false, runs},
+		"it brought its result and has not ended": {func(e *engine, _ *batchv1.Job) { e.saveCatalog(web) }, "done", false, runs},
 		"it brought its result and failed after that": {func(e *engine, job *batchv1.Job) {
-			e.catalogues(web)
-			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+			e.saveCatalog(web)
+			e.setEndCondition(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
 		}, "done", true, removed},
 		"it ended well and brought nothing": {func(e *engine, job *batchv1.Job) {
-			e.ends(job, batchv1.JobComplete, "", "")
+			e.setEndCondition(job, batchv1.JobComplete, "", "")
 		}, "failure UploadMissing", true, kept},
 		"its worker says what went wrong": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, terminated(1, "Error", `{"reason":"Unauthorized","message":"no"}`))
-			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+			e.setEndCondition(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
 		}, "failure Unauthorized", true, kept},
 		"the ingest API refused its upload": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, terminated(1, "Error", `{"reason":"UploadRefused","message":"413 Request Entity Too Large"}`))
-			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+			e.setEndCondition(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
 		}, "failure UploadRefused", true, kept},
 		"it took too long, and its pod is gone": {func(e *engine, job *batchv1.Job) {
-			e.ends(job, batchv1.JobFailed, batchv1.JobReasonDeadlineExceeded, "")
+			e.setEndCondition(job, batchv1.JobFailed, batchv1.JobReasonDeadlineExceeded, "")
 		}, "failure DeadlineExceeded", true, kept},
 		"it took too long, and its worker was stopped": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, terminated(1, "Error", `{"reason":"CatalogFailed","message":"context canceled"}`))
-			e.ends(job, batchv1.JobFailed, batchv1.JobReasonDeadlineExceeded, "")
+			e.setEndCondition(job, batchv1.JobFailed, batchv1.JobReasonDeadlineExceeded, "")
 		}, "failure DeadlineExceeded", true, kept},
 		"it took too long, and somebody took its deadline away": {func(e *engine, job *batchv1.Job) {
 			job.Spec.ActiveDeadlineSeconds = nil
 			e.must(e.cluster.Update(e.t.Context(), job))
 			e.pod(job, runningOn("node"))
-			e.pass(e.Config.Grype.Catalog.Deadline.Duration + slowPatience)
+			e.advance(e.Config.Grype.Catalog.Deadline.Duration + slowStartTimeout)
 		}, "failure DeadlineExceeded", true, removed},
 		"it took too long, and its worker's end is said to be to come": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, runningOn("node"), terminated(0, "Completed", ""), func(pod *corev1.Pod) {
 				pod.Status.ContainerStatuses[0].State.Terminated.FinishedAt = metav1.Time{Time: noon.AddDate(1, 0, 0)}
 			})
-			e.pass(e.Config.Grype.Catalog.Deadline.Duration + slowPatience)
+			e.advance(e.Config.Grype.Catalog.Deadline.Duration + slowStartTimeout)
 		}, "failure DeadlineExceeded", true, removed},
 		"it may take a moment longer": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, runningOn("node"))
-			e.pass(e.Config.Grype.Catalog.Deadline.Duration + slowPatience - 1)
+			e.advance(e.Config.Grype.Catalog.Deadline.Duration + slowStartTimeout - 1)
 		}, v1alpha1.ReasonCataloging, false, runs},
 		"it failed without a word": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
-			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+			e.setEndCondition(job, batchv1.JobFailed, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
 		}, "failure WorkerCrashed", true, kept},
 
-		"no pod is made for it, a moment":        {func(e *engine, _ *batchv1.Job) { e.pass(firstLook - 1) }, v1alpha1.ReasonCataloging, false, runs},
-		"no pod is made for it, nobody says why": {func(e *engine, _ *batchv1.Job) { e.pass(firstLook) }, ReasonNoPod, true, runs},
-		"no pod is made for it, a minute":        {func(e *engine, _ *batchv1.Job) { e.pass(startPatience) }, "failure NoPod", true, removed},
+		"no pod is made for it, a moment":        {func(e *engine, _ *batchv1.Job) { e.advance(firstCheckAge - 1) }, v1alpha1.ReasonCataloging, false, runs},
+		"no pod is made for it, nobody says why": {func(e *engine, _ *batchv1.Job) { e.advance(firstCheckAge) }, ReasonNoPod, true, runs},
+		"no pod is made for it, a minute":        {func(e *engine, _ *batchv1.Job) { e.advance(startTimeout) }, "failure NoPod", true, removed},
 		"a quota keeps its pod away": {func(e *engine, job *batchv1.Job) {
 			e.event(job, `Error creating: pods "x" is forbidden: exceeded quota: compute`)
-			e.pass(firstLook)
+			e.advance(firstCheckAge)
 		}, ReasonResourceQuota, true, runs},
 		"a quota keeps its pod away for a minute": {func(e *engine, job *batchv1.Job) {
 			e.event(job, `Error creating: pods "x" is forbidden: exceeded quota: compute`)
-			e.pass(startPatience)
+			e.advance(startTimeout)
 		}, "failure ResourceQuota", true, removed},
 		"its worker's image is not there, a moment": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, pending, waiting("ErrImagePull", "404"))
-			e.pass(firstLook)
+			e.advance(firstCheckAge)
 		}, ReasonWorkerNotPulled, true, runs},
 		"its worker's image is not there": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, pending, waiting("ImagePullBackOff", "404"))
-			e.pass(startPatience)
+			e.advance(startTimeout)
 		}, "failure WorkerImageNotPulled", true, removed},
 		"no node has room, a moment": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, pending, unschedulable)
-			e.pass(firstLook)
+			e.advance(firstCheckAge)
 		}, ReasonUnschedulable, true, runs},
 		"no node has room for minutes": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, pending, unschedulable)
-			e.pass(slowPatience)
+			e.advance(slowStartTimeout)
 		}, "failure Unschedulable", true, removed},
 		"its containers are being created": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, pending)
-			e.pass(startPatience - time.Second)
+			e.advance(startTimeout - time.Second)
 		}, v1alpha1.ReasonCataloging, false, runs},
 		"its containers are being created for a minute": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, pending)
-			e.pass(slowPatience - time.Second)
+			e.advance(slowStartTimeout - time.Second)
 		}, ReasonNotStarted, true, runs},
 		"its containers are never created": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, pending)
-			e.pass(slowPatience)
+			e.advance(slowStartTimeout)
 		}, "failure NotStarted", true, removed},
 		"it runs for long": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, runningOn("node"))
-			e.pass(slowPatience)
+			e.advance(slowStartTimeout)
 		}, v1alpha1.ReasonCataloging, false, runs},
 
 		"a sidecar outlives its worker, which brought its result": {func(e *engine, job *batchv1.Job) {
-			e.catalogues(web)
-			e.pod(job, runningOn("node"), terminated(0, "Completed", ""), beside(alive))
-			e.pass(endPatience)
+			e.saveCatalog(web)
+			e.pod(job, runningOn("node"), terminated(0, "Completed", ""), withSidecar(alive))
+			e.advance(endTimeout)
 		}, "done", true, removed},
 		"a sidecar outlives its worker, which failed": {func(e *engine, job *batchv1.Job) {
-			e.pod(job, runningOn("node"), terminated(1, "Error", `{"reason":"ImageNotFound","message":"no"}`), beside(alive))
-			e.pass(endPatience)
+			e.pod(job, runningOn("node"), terminated(1, "Error", `{"reason":"ImageNotFound","message":"no"}`), withSidecar(alive))
+			e.advance(endTimeout)
 		}, "failure ImageNotFound", true, removed},
 		"a sidecar outlives its worker, which brought nothing": {func(e *engine, job *batchv1.Job) {
-			e.pod(job, runningOn("node"), terminated(0, "Completed", ""), beside(alive))
-			e.pass(endPatience)
+			e.pod(job, runningOn("node"), terminated(0, "Completed", ""), withSidecar(alive))
+			e.advance(endTimeout)
 		}, "failure UploadMissing", true, removed},
 		"a sidecar outlives its worker for a moment": {func(e *engine, job *batchv1.Job) {
-			e.pod(job, runningOn("node"), terminated(1, "Error", `{"reason":"ImageNotFound","message":"no"}`), beside(alive))
-			e.pass(firstLook)
+			e.pod(job, runningOn("node"), terminated(1, "Error", `{"reason":"ImageNotFound","message":"no"}`), withSidecar(alive))
+			e.advance(firstCheckAge)
 		}, v1alpha1.ReasonCataloging, false, runs},
 
 		"its pod is evicted": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, func(pod *corev1.Pod) { pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, "Evicted" })
-			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+			e.setEndCondition(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
 		}, "failure Evicted", true, kept},
 		"its pod is evicted, and gone when the Job fails": {func(e *engine, job *batchv1.Job) {
 			pod := e.pod(job, runningOn("node"), lingering, disruption("EvictionByEvictionAPI", "Eviction API: evicting"))
 			e.must(e.cluster.Delete(e.t.Context(), pod))
-			e.pass(firstLook)
-			e.tends()
+			e.advance(firstCheckAge)
+			e.runJobsOnce()
 			e.must(e.cluster.Get(e.t.Context(), client.ObjectKeyFromObject(pod), pod))
 			pod.Finalizers = nil
 			e.must(e.cluster.Update(e.t.Context(), pod))
-			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+			e.setEndCondition(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
 		}, "failure Evicted", true, kept},
 		"somebody deleted its pod": {func(e *engine, job *batchv1.Job) {
-			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+			e.setEndCondition(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
 		}, "failure PodDeleted", true, kept},
 		"its node is lost": {func(e *engine, job *batchv1.Job) {
 			e.must(e.cluster.Create(e.t.Context(), node("node", corev1.ConditionUnknown)))
 			e.pod(job, runningOn("node"), unready)
-			e.pass(firstLook)
+			e.advance(firstCheckAge)
 		}, "failure NodeLost", true, removed},
 		"its node is deleted": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, runningOn("node"), unready)
-			e.pass(firstLook)
+			e.advance(firstCheckAge)
 		}, "failure NodeLost", true, removed},
 		"a sidecar of it is not ready": {func(e *engine, job *batchv1.Job) {
 			e.must(e.cluster.Create(e.t.Context(), node("node", corev1.ConditionTrue)))
 			e.pod(job, runningOn("node"), unready)
-			e.pass(firstLook)
+			e.advance(firstCheckAge)
 		}, v1alpha1.ReasonCataloging, false, runs},
 		"it hangs on a lost node": {func(e *engine, job *batchv1.Job) {
 			pod := e.pod(job, runningOn("node"), lingering)
 			e.must(e.cluster.Delete(e.t.Context(), pod))
-			e.clock.SetTime(time.Now().Add(endPatience))
+			e.clock.SetTime(time.Now().Add(endTimeout))
 		}, "failure PodDeleted", true, removed},
 
 		"somebody deleted it": {func(e *engine, job *batchv1.Job) {
@@ -201,12 +201,12 @@ func TestTendCatalogJobs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t)
-			e.uses(web)
+			e.setUsed(web)
 			e.index(web)
 			job := e.job("catalog")
 			e.woken = nil
 			tt.happens(e, job)
-			e.tends()
+			e.runJobsOnce()
 			got := runs
 			if len(e.jobs("catalog")) == 0 {
 				got = removed
@@ -271,17 +271,17 @@ func contains(names []string, name string) bool {
 	return false
 }
 
-// TestForeignJobIsLeftAlone: a Job with a recorded name but another UID is not the operator's, and is not changed.
-func TestForeignJobIsLeftAlone(t *testing.T) {
+// TestForeignJobIsIgnored: a Job with a recorded name but another UID is not the operator's, and is not changed.
+func TestForeignJobIsIgnored(t *testing.T) {
 	e := newEngine(t)
-	e.uses(public("web"))
+	e.setUsed(public("web"))
 	e.index(public("web"))
 	job := e.job("catalog")
 	e.must(e.cluster.Delete(t.Context(), job))
 	foreign := job.DeepCopy()
 	foreign.UID, foreign.ResourceVersion = "foreign", ""
 	e.must(e.cluster.Create(t.Context(), foreign))
-	e.tends()
+	e.runJobsOnce()
 	if got := e.job("catalog").UID; got != "foreign" {
 		t.Errorf("the Job there has the UID %s, want the foreign one", got)
 	}
@@ -292,7 +292,7 @@ func TestOrphanedIntent(t *testing.T) {
 	for name, made := range map[string]bool{"the Job was not made": false, "the Job was made": true} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t)
-			e.uses(public("web"))
+			e.setUsed(public("web"))
 			job := e.catalogJob("scan-catalog-x", public("web"), 0)
 			e.must(e.Store.SaveJob(t.Context(), store.Job{
 				Namespace: job.Namespace, Name: job.Name, Purpose: store.JobCatalog, Key: public("web").Key, CreatedAt: noon,
@@ -300,13 +300,13 @@ func TestOrphanedIntent(t *testing.T) {
 			if made {
 				e.must(e.cluster.Create(t.Context(), job))
 			}
-			e.pass(intentLifetime - time.Second)
-			e.tends()
+			e.advance(creationTimeout - time.Second)
+			e.runJobsOnce()
 			if diff := cmp.Diff([]string{job.Name + "?"}, e.records()); diff != "" {
 				t.Errorf("before a minute is over it may still be on its way (-want +got):\n%s", diff)
 			}
-			e.pass(time.Second)
-			e.tends()
+			e.advance(time.Second)
+			e.runJobsOnce()
 			if records := e.records(); len(records) != 0 {
 				t.Errorf("records %q after a minute, want none", records)
 			}
@@ -321,13 +321,13 @@ func TestOrphanedIntent(t *testing.T) {
 // prevented.
 func TestJobThatCannotBeDeleted(t *testing.T) {
 	for name, happens := range map[string]func(e *engine){
-		"it took too long":     func(e *engine) { e.pass(e.Config.Grype.Catalog.Deadline.Duration + slowPatience) },
-		"nobody needs it more": func(e *engine) { e.must(e.Store.Release(e.t.Context(), scannerUID, key("web"))) },
+		"it took too long":     func(e *engine) { e.advance(e.Config.Grype.Catalog.Deadline.Duration + slowStartTimeout) },
+		"nobody needs it more": func(e *engine) { e.must(e.Store.ReleaseImage(e.t.Context(), scannerUID, key("web"))) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t, limits(1, 1))
-			web, next := private("web", "pull"), of("another", "next")
-			e.uses(web, next)
+			web, next := private("web", "pull"), imageOf("another", "next")
+			e.setUsed(web, next)
 			e.index(web)
 			job := e.job("catalog")
 			e.pod(job, runningOn("node"))
@@ -335,7 +335,7 @@ func TestJobThatCannotBeDeleted(t *testing.T) {
 				return apierrors.NewForbidden(schema.GroupResource{Group: "batch", Resource: "jobs"}, job.Name, errors.New("a policy wants it to stay"))
 			}
 			happens(e)
-			if err := e.tend(t.Context()); err == nil {
+			if err := e.reconcileJobs(t.Context()); err == nil {
 				t.Error("that it cannot be deleted is not reported")
 			}
 			if _, err := e.Store.JobByUID(t.Context(), string(job.UID)); err == nil {
@@ -345,8 +345,8 @@ func TestJobThatCannotBeDeleted(t *testing.T) {
 				t.Errorf("the next image is told %q, want the Job's place", got)
 			}
 			e.onDelete = nil
-			e.pass(e.Config.Grype.Catalog.History.TTL.Duration)
-			e.tends()
+			e.advance(e.Config.Grype.Catalog.History.TTL.Duration)
+			e.runJobsOnce()
 			if contains(e.records(), job.Name+"!") {
 				t.Error("it is never removed")
 			}
@@ -354,22 +354,22 @@ func TestJobThatCannotBeDeleted(t *testing.T) {
 	}
 }
 
-// TestClockThatWasAhead: a Job recorded before the clock was set back by hours is not waited for longer than others. A correction of
+// TestClockSetBack: a Job recorded before the clock was set back by hours is not waited for longer than others. A correction of
 // seconds changes nothing.
-func TestClockThatWasAhead(t *testing.T) {
+func TestClockSetBack(t *testing.T) {
 	for name, tt := range map[string]struct {
 		back time.Duration
 		left int
 	}{"by seconds": {20 * time.Second, 2}, "by hours": {5 * time.Hour, 0}} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t)
-			e.uses(public("web"), public("api"))
+			e.setUsed(public("web"), public("api"))
 			e.index(public("web")) // its pod is never created
 			e.must(e.Store.SaveJob(t.Context(), store.Job{
 				Namespace: operatorNamespace, Name: "scan-catalog-x", Purpose: store.JobCatalog, Key: public("api").Key, CreatedAt: e.clock.Now(),
 			}))
-			e.pass(-tt.back)
-			e.tends()
+			e.advance(-tt.back)
+			e.runJobsOnce()
 			if got := e.records(); len(got) != tt.left {
 				t.Errorf("records %q of a Job without a pod and of one that was not made, want %d", got, tt.left)
 			}
@@ -380,11 +380,11 @@ func TestClockThatWasAhead(t *testing.T) {
 // TestNoLongerNeeded: a Job for an image that no Scanner has any more is removed, and a needed Job is not.
 func TestNoLongerNeeded(t *testing.T) {
 	e := newEngine(t)
-	e.uses(public("web"), public("api"))
+	e.setUsed(public("web"), public("api"))
 	e.index(public("web"))
 	e.index(public("api"))
-	e.must(e.Store.Release(t.Context(), scannerUID, public("web").Key))
-	e.tends()
+	e.must(e.Store.ReleaseImage(t.Context(), scannerUID, public("web").Key))
+	e.runJobsOnce()
 	jobs := e.jobs("catalog")
 	if len(jobs) != 1 {
 		t.Fatalf("%d Jobs are left, want that of the image in use", len(jobs))
@@ -398,39 +398,39 @@ func TestNoLongerNeeded(t *testing.T) {
 	}
 }
 
-// TestTrouble: an API server that fails does not make the Tender forget a Job. The next run continues.
-func TestTrouble(t *testing.T) {
+// TestAPIServerErrors: an API server that fails does not make the Tender forget a Job. The next run continues.
+func TestAPIServerErrors(t *testing.T) {
 	e := newEngine(t)
-	e.uses(public("web"))
+	e.setUsed(public("web"))
 	e.index(public("web"))
-	e.catalogues(public("web"))
+	e.saveCatalog(public("web"))
 	job := e.job("catalog")
-	e.ends(job, batchv1.JobComplete, "", "")
+	e.setEndCondition(job, batchv1.JobComplete, "", "")
 	e.onDelete = func(client.Object) error { return errors.New("no answer") }
-	if err := e.tend(t.Context()); err == nil {
+	if err := e.reconcileJobs(t.Context()); err == nil {
 		t.Error("the trouble is not reported")
 	}
 	if !contains(e.records(), job.Name+"!") {
 		t.Error("the record of a Job that may still be there is gone")
 	}
 	e.onDelete = nil
-	e.tends()
+	e.runJobsOnce()
 	if contains(e.records(), job.Name+"!") {
 		t.Error("the record is still there")
 	}
 }
 
-// TestOneTroubleDoesNotStopOthers: an error with one Job does not stop the processing of others.
-func TestOneTroubleDoesNotStopOthers(t *testing.T) {
+// TestOneErrorDoesNotStopOthers: an error with one Job does not stop the processing of others.
+func TestOneErrorDoesNotStopOthers(t *testing.T) {
 	e := newEngine(t)
-	e.uses(public("a"), public("b"))
+	e.setUsed(public("a"), public("b"))
 	for _, name := range []string{"a", "b"} {
 		e.index(public(name))
-		e.catalogues(public(name))
+		e.saveCatalog(public(name))
 	}
 	jobs := e.jobs("catalog")
 	for i := range jobs {
-		e.ends(&jobs[i], batchv1.JobComplete, "", "")
+		e.setEndCondition(&jobs[i], batchv1.JobComplete, "", "")
 	}
 	stubborn := jobs[0].Name
 	e.onDelete = func(o client.Object) error {
@@ -439,7 +439,7 @@ func TestOneTroubleDoesNotStopOthers(t *testing.T) {
 		}
 		return nil
 	}
-	_ = e.tend(t.Context())
+	_ = e.reconcileJobs(t.Context())
 	if contains(e.records(), jobs[1].Name) || contains(e.records(), jobs[1].Name+"!") {
 		t.Error("the second Job is not looked after, because the first could not be removed")
 	}
@@ -453,35 +453,40 @@ func TestMatchWorkers(t *testing.T) {
 		workers int
 	}{
 		"nothing runs":                    {func(*engine) {}, 0},
-		"nothing is cataloged, no data":   {func(e *engine) { e.lists(build(0)); e.uses(web) }, 1}, // the database can be downloaded meanwhile
-		"nothing is known of any data":    {func(e *engine) { e.uses(web) }, 0},
-		"something to match":              {func(e *engine) { e.installs(build(0)); e.uses(web); e.catalogues(web) }, 1},
+		"nothing is cataloged, no data":   {func(e *engine) { e.setListed(build(0)); e.setUsed(web) }, 1}, // the database can be downloaded meanwhile
+		"nothing is known of any data":    {func(e *engine) { e.setUsed(web) }, 0},
+		"something to match":              {func(e *engine) { e.reportInstalled(build(0)); e.setUsed(web); e.saveCatalog(web) }, 1},
 		"everything is matched":           {func(e *engine) { e.matched(web, 0) }, 0},
-		"newer data":                      {func(e *engine) { e.matched(web, 0); e.lists(build(1)) }, 1},
-		"older data than what is there":   {func(e *engine) { e.matched(web, 2); e.lists(build(1)) }, 0},
-		"newer data, but nothing uses it": {func(e *engine) { e.installs(build(0)); e.lists(build(1)) }, 0},
-		"newer data was refused":          {func(e *engine) { e.matched(web, 0); e.lists(build(1)); e.refuses(build(1)) }, 0},
-		"newer data was refused long ago": {func(e *engine) { e.matched(web, 0); e.lists(build(1)); e.refuses(build(1)); e.pass(refusalLifetime) }, 1},
-		"a worker crashed a moment ago":   {func(e *engine) { e.installs(build(0)); e.uses(web); e.catalogues(web); e.crashes(1) }, 0},
+		"newer data":                      {func(e *engine) { e.matched(web, 0); e.setListed(build(1)) }, 1},
+		"older data than what is there":   {func(e *engine) { e.matched(web, 2); e.setListed(build(1)) }, 0},
+		"newer data, but nothing uses it": {func(e *engine) { e.reportInstalled(build(0)); e.setListed(build(1)) }, 0},
+		"newer data was refused":          {func(e *engine) { e.matched(web, 0); e.setListed(build(1)); e.refuses(build(1)) }, 0},
+		"newer data was refused long ago": {func(e *engine) {
+			e.matched(web, 0)
+			e.setListed(build(1))
+			e.refuses(build(1))
+			e.advance(refusalLifetime)
+		}, 1},
+		"a worker crashed a moment ago": {func(e *engine) { e.reportInstalled(build(0)); e.setUsed(web); e.saveCatalog(web); e.crashes(1) }, 0},
 		"a worker crashed some time ago": {func(e *engine) {
-			e.installs(build(0))
-			e.uses(web)
-			e.catalogues(web)
+			e.reportInstalled(build(0))
+			e.setUsed(web)
+			e.saveCatalog(web)
 			e.crashes(1)
-			e.pass(10 * time.Second)
+			e.advance(10 * time.Second)
 		}, 1},
 		"an image that could not be matched": {func(e *engine) {
-			e.installs(build(0))
-			e.uses(web)
-			e.catalogues(web)
-			e.must(e.FailMatch(e.t.Context(), e.leases(), failedMatch))
+			e.reportInstalled(build(0))
+			e.setUsed(web)
+			e.saveCatalog(web)
+			e.must(e.FailMatch(e.t.Context(), e.leaseOne(), failedMatch))
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t)
 			tt.arrange(e)
-			e.tends()
-			e.tends()
+			e.runJobsOnce()
+			e.runJobsOnce()
 			if got := len(e.jobs("match")); got != tt.workers {
 				t.Errorf("%d match workers, want %d", got, tt.workers)
 			}
@@ -492,10 +497,10 @@ func TestMatchWorkers(t *testing.T) {
 // matched has an image cataloged and matched with build(hours).
 func (e *engine) matched(img backendImage, hours int) {
 	e.t.Helper()
-	e.installs(build(hours))
-	e.uses(img)
-	e.catalogues(img)
-	e.must(e.SaveReport(e.t.Context(), e.leases(), report(hours, openssl)))
+	e.reportInstalled(build(hours))
+	e.setUsed(img)
+	e.saveCatalog(img)
+	e.must(e.SaveReport(e.t.Context(), e.leaseOne(), report(hours, openssl)))
 }
 
 // TestMoreMatchWorkers: there is one worker per ImagesPerWorker images, up to the bound, and each run of the Tender starts one. With a
@@ -516,14 +521,14 @@ func TestMoreMatchWorkers(t *testing.T) {
 				o.Config.Grype.Match.ImagesPerWorker, o.Config.Grype.Match.MaxWorkers = tt.perWorker, tt.most
 				o.Config.Grype.Database.Volume.ClaimName = tt.claim
 			})
-			e.installs(build(0))
+			e.reportInstalled(build(0))
 			for i := range tt.images {
 				img := public(string(rune('a' + i)))
-				e.uses(img)
-				e.catalogues(img)
+				e.setUsed(img)
+				e.saveCatalog(img)
 			}
 			for look := range tt.want + 3 {
-				e.tends()
+				e.runJobsOnce()
 				if got, most := len(e.jobs("match")), min(look+1, tt.want); got != most {
 					t.Fatalf("after %d looks there are %d match workers, want %d", look+1, got, most)
 				}
@@ -532,8 +537,8 @@ func TestMoreMatchWorkers(t *testing.T) {
 	}
 }
 
-// TestMatchWorkerIsNotTaken: if a match worker cannot be created, the reason is reported and the next attempt is delayed.
-func TestMatchWorkerIsNotTaken(t *testing.T) {
+// TestRejectedMatchWorker: if a match worker cannot be created, the reason is reported and the next attempt is delayed.
+func TestRejectedMatchWorker(t *testing.T) {
 	for name, tt := range map[string]struct {
 		err     error
 		records int // a worker that may exist stays recorded
@@ -543,12 +548,12 @@ func TestMatchWorkerIsNotTaken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t)
-			e.installs(build(0))
-			e.uses(public("web"))
-			e.catalogues(public("web"))
+			e.reportInstalled(build(0))
+			e.setUsed(public("web"))
+			e.saveCatalog(public("web"))
 			tries := 0
 			e.onCreate = func(client.Object) error { tries++; return tt.err }
-			if err := e.tend(t.Context()); err == nil {
+			if err := e.reconcileJobs(t.Context()); err == nil {
 				t.Error("the trouble is not reported")
 			}
 			if got := e.DataProblem(store.DataVersion{}); !strings.Contains(got, "exceeded") {
@@ -557,7 +562,7 @@ func TestMatchWorkerIsNotTaken(t *testing.T) {
 			if got := len(e.records()); got != tt.records {
 				t.Errorf("%d records, want %d", got, tt.records)
 			}
-			e.tends()
+			e.runJobsOnce()
 			if tries != 1 {
 				t.Errorf("it is tried %d times at once", tries)
 			}
@@ -572,29 +577,29 @@ func TestMatchWorkerEnds(t *testing.T) {
 		problem string
 		next    bool
 	}{
-		"it was idle": {func(e *engine, job *batchv1.Job) { e.ends(job, batchv1.JobComplete, "", "") }, "", true},
+		"it was idle": {func(e *engine, job *batchv1.Job) { e.setEndCondition(job, batchv1.JobComplete, "", "") }, "", true},
 		"somebody deleted it": {func(e *engine, job *batchv1.Job) {
 			e.must(e.cluster.Delete(e.t.Context(), job))
 		}, "", true},
 		"it died": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, terminated(2, "Error", "panic: no"))
-			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+			e.setEndCondition(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
 		}, "the last match worker failed: WorkerCrashed: the worker ended with exit code 2: panic: no", false},
 		"it said why": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, terminated(1, "Error", `{"reason":"DatabaseUnreadable","message":"disk full"}`))
-			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+			e.setEndCondition(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
 		}, "the last match worker failed: DatabaseUnreadable: disk full", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t)
-			e.installs(build(0))
-			e.uses(public("web"))
-			e.catalogues(public("web"))
-			e.tends()
+			e.reportInstalled(build(0))
+			e.setUsed(public("web"))
+			e.saveCatalog(public("web"))
+			e.runJobsOnce()
 			first := e.job("match")
 			e.woken = nil
 			tt.happens(e, first)
-			e.tends()
+			e.runJobsOnce()
 			if got := e.DataProblem(store.DataVersion{}); got != tt.problem {
 				t.Errorf("the data's problem is %q, want %q", got, tt.problem)
 			}
@@ -609,26 +614,26 @@ func TestMatchWorkerEnds(t *testing.T) {
 	}
 }
 
-// TestMatchWorkerWaits: the reason why a match worker does not start is reported, before and after the worker is given up.
-func TestMatchWorkerWaits(t *testing.T) {
+// TestPendingMatchWorker: the reason why a match worker does not start is reported, before and after the worker is given up.
+func TestPendingMatchWorker(t *testing.T) {
 	for name, tt := range map[string]struct {
 		pod      func(*corev1.Pod)
 		patience time.Duration
 		want     string
 	}{
-		"its image cannot be pulled": {waiting("ImagePullBackOff", "404"), startPatience, "WorkerImageNotPulled: the worker's image cannot be pulled: ImagePullBackOff: 404"},
-		"no node has room":           {unschedulable, slowPatience, "Unschedulable: no node takes the worker's pod: 0/1 nodes are available: 1 Insufficient memory."},
+		"its image cannot be pulled": {waiting("ImagePullBackOff", "404"), startTimeout, "WorkerImageNotPulled: the worker's image cannot be pulled: ImagePullBackOff: 404"},
+		"no node has room":           {unschedulable, slowStartTimeout, "Unschedulable: no node takes the worker's pod: 0/1 nodes are available: 1 Insufficient memory."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, web := newEngine(t), public("web")
-			e.installs(build(0))
-			e.uses(web)
-			e.catalogues(web)
-			e.tends()
+			e.reportInstalled(build(0))
+			e.setUsed(web)
+			e.saveCatalog(web)
+			e.runJobsOnce()
 			e.pod(e.job("match"), pending, tt.pod)
 			said := func(want string) {
 				t.Helper()
-				e.tends()
+				e.runJobsOnce()
 				if got := e.DataProblem(store.DataVersion{}); got != want {
 					t.Errorf("the data's problem is %q, want %q", got, want)
 				}
@@ -638,84 +643,84 @@ func TestMatchWorkerWaits(t *testing.T) {
 				}
 			}
 			changes := e.dataChanges
-			e.pass(firstLook)
+			e.advance(firstCheckAge)
 			said("the match worker does not start: " + tt.want)
 			if e.dataChanges == changes {
 				t.Error("Scanners are not woken to say so")
 			}
-			e.pass(tt.patience)
+			e.advance(tt.patience)
 			said("the last match worker failed: " + tt.want)
 		})
 	}
 }
 
-// TestMatchWorkerWaitsForNobody: a match worker that does not start is no problem any more when no image is in use.
-func TestMatchWorkerWaitsForNobody(t *testing.T) {
+// TestPendingMatchWorkerIsNotNeeded: a match worker that does not start is no problem any more when no image is in use.
+func TestPendingMatchWorkerIsNotNeeded(t *testing.T) {
 	e := newEngine(t)
-	e.installs(build(0))
-	e.uses(public("web"))
-	e.catalogues(public("web"))
-	e.tends()
+	e.reportInstalled(build(0))
+	e.setUsed(public("web"))
+	e.saveCatalog(public("web"))
+	e.runJobsOnce()
 	e.pod(e.job("match"), pending, unschedulable)
-	e.pass(firstLook)
-	e.tends()
+	e.advance(firstCheckAge)
+	e.runJobsOnce()
 	if e.DataProblem(store.DataVersion{}) == "" {
 		t.Fatal("that the match worker does not start is no problem")
 	}
-	e.must(e.Store.ForgetScanners(t.Context(), []string{scannerUID}))
-	e.tends()
+	e.must(e.Store.DeleteScanners(t.Context(), []string{scannerUID}))
+	e.runJobsOnce()
 	if problem := e.DataProblem(store.DataVersion{}); problem != "" {
 		t.Errorf("without a match worker the data's problem is %q, want none", problem)
 	}
 }
 
-// TestOneOfTwoMatchWorkersWaits: while one match worker runs, another one that does not start is no problem of the data.
-func TestOneOfTwoMatchWorkersWaits(t *testing.T) {
+// TestOneOfTwoMatchWorkersPending: while one match worker runs, another one that does not start is no problem of the data.
+func TestOneOfTwoMatchWorkersPending(t *testing.T) {
 	e := newEngine(t, func(o *Options) { o.Config.Grype.Match.ImagesPerWorker = 1 })
-	e.installs(build(0))
+	e.reportInstalled(build(0))
 	for _, img := range []backend.Image{public("web"), public("db")} {
-		e.uses(img)
-		e.catalogues(img)
+		e.setUsed(img)
+		e.saveCatalog(img)
 	}
-	e.tends()
+	e.runJobsOnce()
 	first := e.job("match")
 	works := e.pod(first, runningOn("node"))
-	e.tends()
+	e.runJobsOnce()
 	for _, job := range e.jobs("match") {
 		if job.Name != first.Name {
 			e.pod(&job, pending, unschedulable)
 		}
 	}
 	changes := e.dataChanges
-	e.pass(firstLook)
-	e.tends()
+	e.advance(firstCheckAge)
+	e.runJobsOnce()
 	if jobs, problem := len(e.jobs("match")), e.DataProblem(store.DataVersion{}); jobs != 2 || problem != "" {
 		t.Errorf("of %d match workers one works, and the data's problem is %q; want 2 and none", jobs, problem)
 	}
 	e.must(e.cluster.Delete(t.Context(), works))
 	e.must(e.cluster.Delete(t.Context(), first))
-	e.tends()
+	e.runJobsOnce()
 	if problem := e.DataProblem(store.DataVersion{}); !strings.Contains(problem, "the match worker does not start: Unschedulable") || e.dataChanges == changes {
 		t.Errorf("when that one has gone the data's problem is %q, and Scanners were woken %d times; want that the other does not start", problem, e.dataChanges-changes)
 	}
 }
 
-// TestJobsThatMayNotBeReadAnyMore: a Job in a namespace that the operator may not read any more does not occupy its slot forever.
-func TestJobsThatMayNotBeReadAnyMore(t *testing.T) {
+// TestUnreadableJobs: a Job in a namespace that the operator may not read any more does not occupy its slot forever.
+func TestUnreadableJobs(t *testing.T) {
 	e := newEngine(t)
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "batch", Resource: "jobs"}, "any", errors.New("no rule"))
 	web := private("web", "pull")
-	e.uses(web)
+	e.setUsed(web)
 	e.index(web)
 	e.job("catalog")
 	reader := e.Reader
 	e.Reader = forbiddenJobs{reader, forbidden}
 	e.onDelete = func(client.Object) error { return forbidden }
-	if err := e.tend(t.Context()); !apierrors.IsForbidden(err) || len(e.records()) != 1 {
+	if err := e.reconcileJobs(t.Context()); !apierrors.IsForbidden(err) || len(e.records()) != 1 {
 		t.Errorf("error %v and records %q, want that it is forbidden and the record stays", err, e.records())
 	}
-	e.pass(e.Config.Grype.Catalog.Deadline.Duration + e.Config.Grype.Catalog.History.TTL.Duration + slowPatience)
-	e.tends()
+	e.advance(e.Config.Grype.Catalog.Deadline.Duration + e.Config.Grype.Catalog.History.TTL.Duration + slowStartTimeout)
+	e.runJobsOnce()
 	if left := e.records(); len(left) != 0 {
 		t.Errorf("the records %q stay for ever", left)
 	}
@@ -736,13 +741,13 @@ func (r forbiddenJobs) Get(ctx context.Context, key client.ObjectKey, o client.O
 // TestMatchWorkerIsNotNeeded: a match worker is removed when no image is in use.
 func TestMatchWorkerIsNotNeeded(t *testing.T) {
 	e := newEngine(t)
-	e.installs(build(0))
-	e.uses(public("web"))
-	e.catalogues(public("web"))
-	e.tends()
+	e.reportInstalled(build(0))
+	e.setUsed(public("web"))
+	e.saveCatalog(public("web"))
+	e.runJobsOnce()
 	e.job("match")
-	e.must(e.Store.ForgetScanners(t.Context(), []string{scannerUID}))
-	e.tends()
+	e.must(e.Store.DeleteScanners(t.Context(), []string{scannerUID}))
+	e.runJobsOnce()
 	if jobs := e.jobs("match"); len(jobs) != 0 {
 		t.Error("the match worker still runs")
 	}
@@ -751,18 +756,18 @@ func TestMatchWorkerIsNotNeeded(t *testing.T) {
 // TestEndedJobsLeases: the leases of a match worker end with its Job.
 func TestEndedJobsLeases(t *testing.T) {
 	e := newEngine(t)
-	e.installs(build(0))
-	e.uses(public("web"))
-	e.catalogues(public("web"))
-	e.tends()
+	e.reportInstalled(build(0))
+	e.setUsed(public("web"))
+	e.saveCatalog(public("web"))
+	e.runJobsOnce()
 	job := e.job("match")
 	leases, err := e.Store.LeaseMatches(t.Context(), Engine, string(job.UID), 1, noon, noon.Add(leaseTime))
 	if err != nil || len(leases) != 1 {
 		t.Fatalf("leases %v, %v", leases, err)
 	}
 	e.must(e.cluster.Delete(t.Context(), job))
-	e.tends()
-	if again := e.leases(); again.PlatformDigest != leases[0].PlatformDigest {
+	e.runJobsOnce()
+	if again := e.leaseOne(); again.PlatformDigest != leases[0].PlatformDigest {
 		t.Errorf("the image of the dead worker is not lent again: %v", again)
 	}
 }
@@ -781,7 +786,7 @@ func TestFinished(t *testing.T) {
 		"expressly not (yet)": {[]batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionFalse}}, ""},
 	} {
 		got := batchv1.JobConditionType("")
-		if condition := finished(&batchv1.Job{Status: batchv1.JobStatus{Conditions: tt.conditions}}); condition != nil {
+		if condition := endCondition(&batchv1.Job{Status: batchv1.JobStatus{Conditions: tt.conditions}}); condition != nil {
 			got = condition.Type
 		}
 		if got != tt.want {
@@ -800,10 +805,10 @@ func TestVolume(t *testing.T) {
 	}{
 		"as configured":               {"databases", nil, "databases", false},
 		"as configured, with a class": {"databases", []client.Object{storageClass("true")}, "databases", false},
-		"a default class":             {"", []client.Object{storageClass("true")}, DatabaseClaim, true},
+		"a default class":             {"", []client.Object{storageClass("true")}, DatabasePVC, true},
 		"a class, but no default one": {"", []client.Object{storageClass("false")}, "", false},
 		"no class":                    {"", nil, "", false},
-		"a claim of former times":     {"", []client.Object{storageClass("true"), claim()}, DatabaseClaim, true},
+		"a claim of former times":     {"", []client.Object{storageClass("true"), claim()}, DatabasePVC, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t, func(o *Options) { o.Config.Grype.Database.Volume.ClaimName = tt.configured })
@@ -827,7 +832,7 @@ func TestVolume(t *testing.T) {
 				}
 			}
 			var made corev1.PersistentVolumeClaim
-			err := e.cluster.Get(t.Context(), types.NamespacedName{Namespace: operatorNamespace, Name: DatabaseClaim}, &made)
+			err := e.cluster.Get(t.Context(), types.NamespacedName{Namespace: operatorNamespace, Name: DatabasePVC}, &made)
 			if (err == nil) != tt.made {
 				t.Errorf("the claim in the cluster: %v, want it there: %v", err, tt.made)
 			}
@@ -841,8 +846,8 @@ func TestStoreKeepsReports(t *testing.T) {
 	e.matched(public("web"), 0)
 	before := e.summary(public("web"))
 	for range 5 {
-		e.pass(time.Minute)
-		e.tends()
+		e.advance(time.Minute)
+		e.runJobsOnce()
 	}
 	if diff := cmp.Diff(before, e.summary(public("web")), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("the report changed:\n%s", diff)

@@ -12,12 +12,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// throttled reports whether an image has to wait because all of its registries are throttled and none of them has a mirror.
-func (b *Backend) throttled(img backend.Image) (backend.Progress, bool) {
+// throttledProgress reports whether an image has to wait because all of its registries are throttled and none of them has a mirror.
+func (b *Backend) throttledProgress(img backend.Image) (backend.Progress, bool) {
 	hosts, now := registriesOf(img), b.Clock.Now()
 	var first time.Time
 	for _, host := range hosts {
-		until, throttled := b.throttles.Until(now, img.Scope, host)
+		until, throttled := b.throttles.ThrottledUntil(now, img.Scope, host)
 		if !throttled || b.hasMirrors(host) {
 			return backend.Progress{}, false
 		}
@@ -36,10 +36,10 @@ func (b *Backend) throttled(img backend.Image) (backend.Progress, bool) {
 	return backend.Waiting(workerapi.ReasonRegistryThrottled, message, max(first.Sub(now), time.Second)), true
 }
 
-// spared returns the image's registries that are throttled. A Job uses only the mirrors of these.
-func (b *Backend) spared(img backend.Image) []string {
+// throttledRegistries returns the image's registries that are throttled. A Job uses only the mirrors of these.
+func (b *Backend) throttledRegistries(img backend.Image) []string {
 	return slices.DeleteFunc(registriesOf(img), func(host string) bool {
-		_, throttled := b.throttles.Until(b.Clock.Now(), img.Scope, host)
+		_, throttled := b.throttles.ThrottledUntil(b.Clock.Now(), img.Scope, host)
 		return !throttled
 	})
 }

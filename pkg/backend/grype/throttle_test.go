@@ -16,8 +16,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// from returns an image with pull references at these registries, in this order.
-func from(name string, hosts ...string) backend.Image {
+// imageFrom returns an image with pull references at these registries, in this order.
+func imageFrom(name string, hosts ...string) backend.Image {
 	img := public(name)
 	img.PullReferences = nil
 	for _, host := range hosts {
@@ -40,53 +40,53 @@ func (e *engine) jobFor(img backend.Image) *batchv1.Job {
 	return nil
 }
 
-// slowedDown has the Job of an image fail because a registry throttles for some seconds; 0 for no Retry-After.
-func (e *engine) slowedDown(img backend.Image, host string, seconds int) {
+// throttleJob has the Job of an image fail because a registry throttles for some seconds; 0 for no Retry-After.
+func (e *engine) throttleJob(img backend.Image, host string, seconds int) {
 	e.t.Helper()
-	e.uses(img)
+	e.setUsed(img)
 	if got := e.index(img); got != "Cataloging" {
 		e.t.Fatalf("the image is told %q instead of getting a Job", got)
 	}
 	job := e.jobFor(img)
 	e.pod(job, terminated(1, "Error", fmt.Sprintf(`{"reason":"RegistryThrottled","message":"429","retryAfterSeconds":%d,"registry":%q}`, seconds, host)))
-	e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
-	e.tends()
+	e.setEndCondition(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+	e.runJobsOnce()
 }
 
-// TestThrottledRegistrySlowsOnlyItself: after a 429 with Retry-After, no Job starts for that registry until then. Other registries and
+// TestThrottledRegistryDelaysOnlyItself: after a 429 with Retry-After, no Job starts for that registry until then. Other registries and
 // other credential scopes are not affected.
-func TestThrottledRegistrySlowsOnlyItself(t *testing.T) {
+func TestThrottledRegistryDelaysOnlyItself(t *testing.T) {
 	e := newEngine(t)
-	first := from("first", "docker.io/library")
-	e.slowedDown(first, "docker.io", 120)
+	first := imageFrom("first", "docker.io/library")
+	e.throttleJob(first, "docker.io", 120)
 
 	var failure *backend.Failure
 	if _, err := e.Index(t.Context(), first); !errors.As(err, &failure) || failure.Reason != "RegistryThrottled" || failure.RetryAfter != 2*time.Minute {
 		t.Errorf("the image that was refused gets %v, want the failure RegistryThrottled and another attempt after 2m", err)
 	}
-	second := from("second", "docker.io/library")
+	second := imageFrom("second", "docker.io/library")
 	progress, err := e.Index(t.Context(), second)
 	want := backend.Waiting("RegistryThrottled", "docker.io asks to wait until 2026-03-01T12:02:00Z", 2*time.Minute)
 	if diff := cmp.Diff(want, progress); diff != "" || err != nil {
 		t.Errorf("another image of the registry, error %v (-want +got):\n%s", err, diff)
 	}
-	if got := e.index(from("third", "registry-1.docker.io/library")); got != "RegistryThrottled" {
+	if got := e.index(imageFrom("third", "registry-1.docker.io/library")); got != "RegistryThrottled" {
 		t.Errorf("an image under the registry's other name is told %q, want that it waits, too", got)
 	}
-	if got := e.index(from("other", "ghcr.io/team")); got != "Cataloging" {
+	if got := e.index(imageFrom("other", "ghcr.io/team")); got != "Cataloging" {
 		t.Errorf("an image of another registry is told %q, want a Job", got)
 	}
-	elsewhere := from("elsewhere", "docker.io/library")
+	elsewhere := imageFrom("elsewhere", "docker.io/library")
 	elsewhere.Scope, elsewhere.PullSecrets = "shop", []string{"pull"}
 	if got := e.index(elsewhere); got != "Cataloging" {
 		t.Errorf("an image with credentials of its own is told %q, want a Job: registries count per account", got)
 	}
 
-	e.pass(2*time.Minute - time.Second)
+	e.advance(2*time.Minute - time.Second)
 	if got := e.index(second); got != "RegistryThrottled" {
 		t.Errorf("one second before the time is over the image is told %q", got)
 	}
-	e.pass(time.Second)
+	e.advance(time.Second)
 	if got := e.index(second); got != "Cataloging" {
 		t.Errorf("when the time is over the image is told %q, want a Job", got)
 	}
@@ -98,16 +98,16 @@ func TestThrottledRegistrySlowsOnlyItself(t *testing.T) {
 // TestTenantThrottlesOnlyItself: whatever a Job's pod in a tenant's namespace reports about a registry, only that namespace waits.
 func TestTenantThrottlesOnlyItself(t *testing.T) {
 	e := newEngine(t)
-	mine := from("mine", "docker.io/library")
+	mine := imageFrom("mine", "docker.io/library")
 	mine.Scope, mine.PullSecrets = "shop", []string{"pull"}
-	e.slowedDown(mine, "docker.io", 3600)
+	e.throttleJob(mine, "docker.io", 3600)
 
-	also := from("also", "docker.io/library")
+	also := imageFrom("also", "docker.io/library")
 	also.Scope, also.PullSecrets = "shop", []string{"pull"}
 	if got := e.index(also); got != "RegistryThrottled" {
 		t.Errorf("the namespace's own image is told %q, want that it waits", got)
 	}
-	for scope, img := range map[store.Scope]backend.Image{store.Cluster: from("shared", "docker.io/library"), "bank": from("theirs", "docker.io/library")} {
+	for scope, img := range map[store.Scope]backend.Image{store.Cluster: imageFrom("shared", "docker.io/library"), "bank": imageFrom("theirs", "docker.io/library")} {
 		img.Scope = scope
 		if scope != store.Cluster {
 			img.Namespace, img.PullSecrets = "bank", []string{"pull"}
@@ -121,25 +121,25 @@ func TestTenantThrottlesOnlyItself(t *testing.T) {
 // TestThrottledWithoutRetryAfter: a registry that throttles without Retry-After is avoided for a limited time.
 func TestThrottledWithoutRetryAfter(t *testing.T) {
 	e := newEngine(t)
-	e.slowedDown(from("first", "quay.io/a"), "quay.io", 0)
-	second := from("second", "quay.io/a")
+	e.throttleJob(imageFrom("first", "quay.io/a"), "quay.io", 0)
+	second := imageFrom("second", "quay.io/a")
 	if got := e.index(second); got != "RegistryThrottled" {
 		t.Errorf("the image is told %q, want that it waits", got)
 	}
-	e.pass(5 * time.Minute)
+	e.advance(5 * time.Minute)
 	if got := e.index(second); got != "Cataloging" {
 		t.Errorf("after %s the image is told %q, want a Job", 5*time.Minute, got)
 	}
 }
 
-// TestThrottledButElsewhere: an image that a mirror or another registry also has does not wait. Its Job does not use the throttled
+// TestThrottledWithAlternative: an image that a mirror or another registry also has does not wait. Its Job does not use the throttled
 // registry.
-func TestThrottledButElsewhere(t *testing.T) {
+func TestThrottledWithAlternative(t *testing.T) {
 	e := newEngine(t, func(o *Options) {
 		o.Config.Registries = []config.Registry{{Host: "docker.io", Mirrors: []string{"mirror.example.com"}}}
 	})
-	e.slowedDown(from("a", "docker.io/library"), "docker.io", 600)
-	e.slowedDown(from("b", "quay.io/b"), "quay.io", 600)
+	e.throttleJob(imageFrom("a", "docker.io/library"), "docker.io", 600)
+	e.throttleJob(imageFrom("b", "quay.io/b"), "quay.io", 600)
 	for name, tt := range map[string]struct {
 		hosts []string
 		want  []string // spared registries; nil if the image waits
@@ -150,11 +150,11 @@ func TestThrottledButElsewhere(t *testing.T) {
 		"the mirror of second": {[]string{"quay.io/z", "docker.io/z"}, []string{"quay.io", "docker.io"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e.pass(time.Second) // the Jobs of an earlier case have ended
+			e.advance(time.Second) // the Jobs of an earlier case have ended
 			for _, record := range e.records() {
 				e.must(e.Store.DeleteJob(t.Context(), operatorNamespace, strings.TrimSuffix(record, "?")))
 			}
-			img := from(strings.ReplaceAll(name, " ", "-"), tt.hosts...)
+			img := imageFrom(strings.ReplaceAll(name, " ", "-"), tt.hosts...)
 			got := e.index(img)
 			if tt.want == nil {
 				if got != "RegistryThrottled" {
@@ -179,31 +179,31 @@ func TestThrottledButElsewhere(t *testing.T) {
 	}
 }
 
-// TestJobSpeaksForItsRegistriesOnly: a Job's report that a registry throttles is ignored unless the image names that registry.
-func TestJobSpeaksForItsRegistriesOnly(t *testing.T) {
+// TestJobReportsOnlyItsRegistries: a Job's report that a registry throttles is ignored unless the image names that registry.
+func TestJobReportsOnlyItsRegistries(t *testing.T) {
 	e := newEngine(t)
-	e.slowedDown(from("first", "registry.example.com/a"), "docker.io", 600)
-	if until, found := e.throttles.Until(e.clock.Now(), store.Cluster, "docker.io"); found {
+	e.throttleJob(imageFrom("first", "registry.example.com/a"), "docker.io", 600)
+	if until, found := e.throttles.ThrottledUntil(e.clock.Now(), store.Cluster, "docker.io"); found {
 		t.Errorf("docker.io is left alone until %s, want that it is asked", until)
 	}
 }
 
-// TestSparedRegistrySaysNothing: a Job that avoided a throttled registry and failed after the pause was over does not start another pause,
+// TestAvoidedRegistryIsNotThrottledAgain: a Job that avoided a throttled registry and failed after the pause was over does not start another pause,
 // since the registry received no request.
-func TestSparedRegistrySaysNothing(t *testing.T) {
+func TestAvoidedRegistryIsNotThrottledAgain(t *testing.T) {
 	e := newEngine(t, func(o *Options) {
 		o.Config.Registries = []config.Registry{{Host: "docker.io", Mirrors: []string{"mirror.example.com"}}}
 	})
-	first, second := from("first", "docker.io/library"), from("second", "docker.io/library")
-	e.slowedDown(first, "docker.io", 60)
-	e.uses(second)
+	first, second := imageFrom("first", "docker.io/library"), imageFrom("second", "docker.io/library")
+	e.throttleJob(first, "docker.io", 60)
+	e.setUsed(second)
 	e.index(second)
-	e.pass(2 * time.Minute)
+	e.advance(2 * time.Minute)
 	job := e.jobFor(second)
 	e.pod(job, terminated(1, "Error", `{"reason":"RegistryThrottled","message":"docker.io asked to wait","registry":"index.docker.io"}`))
-	e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
-	e.tends()
-	if until, found := e.throttles.Until(e.clock.Now(), store.Cluster, "docker.io"); found {
+	e.setEndCondition(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+	e.runJobsOnce()
+	if until, found := e.throttles.ThrottledUntil(e.clock.Now(), store.Cluster, "docker.io"); found {
 		t.Errorf("docker.io is left alone until %s, want that it is asked again", until)
 	}
 	if got := e.index(second); got != "failure RegistryThrottled" {

@@ -21,75 +21,75 @@ import (
 // Timeouts after which a Job without progress is given up. Its image is retried later; meanwhile other images use its slot. The reason why
 // the Job waits is shown long before.
 const (
-	// firstLook is the age at which a Job's pod is first inspected: most pods have started by then.
-	firstLook = 10 * time.Second
-	// startPatience is for problems that do not resolve themselves: an image that is missing, a pod that is rejected.
-	startPatience = time.Minute
-	// slowPatience is for delays that resolve themselves: a new node, a volume, a large image.
-	slowPatience = 5 * time.Minute
-	// endPatience is how long a pod may keep running after its worker ended, or after its deletion is due.
-	endPatience = 15 * time.Second
+	// firstCheckAge is the age at which a Job's pod is first inspected: most pods have started by then.
+	firstCheckAge = 10 * time.Second
+	// startTimeout is for problems that do not resolve themselves: an image that is missing, a pod that is rejected.
+	startTimeout = time.Minute
+	// slowStartTimeout is for delays that resolve themselves: a new node, a volume, a large image.
+	slowStartTimeout = 5 * time.Minute
+	// endTimeout is how long a pod may keep running after its worker ended, or after its deletion is due.
+	endTimeout = 15 * time.Second
 )
 
-// standing is the state of a Job that has not ended.
-type standing struct {
-	end
-	// over means that the Job cannot succeed any more. Otherwise failure, unless nil, is what the Job waits for.
-	over bool
+// jobState is the state of a Job that has not ended.
+type jobState struct {
+	jobEnd
+	// hasFailed means that the Job cannot succeed any more. Otherwise failure, unless nil, is what the Job waits for.
+	hasFailed bool
 }
 
 // observe returns the state of a Job that has not ended. A catalog Job normally ends by its own deadline. If a tenant removed the deadline
 // or keeps the pod from ending, the operator's own record ends the Job.
-func (b *Backend) observe(ctx context.Context, record store.Job, job *batchv1.Job) (standing, error) {
-	age := b.age(record)
-	if age < firstLook {
-		return standing{}, nil
+func (b *Backend) observe(ctx context.Context, record store.Job, job *batchv1.Job) (jobState, error) {
+	age := b.jobAge(record)
+	if age < firstCheckAge {
+		return jobState{}, nil
 	}
 	now, err := b.observePod(ctx, record, job, age)
-	late := record.Purpose == store.JobCatalog && age >= b.Config.Grype.Catalog.Deadline.Duration+slowPatience
-	if err == nil && late && !now.over {
-		return standing{end: end{failure: b.tooLate(record)}, over: true}, nil
+	late := record.Purpose == store.JobCatalog && age >= b.Config.Grype.Catalog.Deadline.Duration+slowStartTimeout
+	if err == nil && late && !now.hasFailed {
+		return jobState{jobEnd: jobEnd{failure: b.deadlineFailure(record)}, hasFailed: true}, nil
 	}
-	if silent := b.silent(record); err == nil && silent != nil && !now.over {
-		return standing{end: end{failure: silent}, over: true}, nil
+	if silent := b.silentFailure(record); err == nil && silent != nil && !now.hasFailed {
+		return jobState{jobEnd: jobEnd{failure: silent}, hasFailed: true}, nil
 	}
 	return now, err
 }
 
 // observePod returns the state of a Job according to its pod.
-func (b *Backend) observePod(ctx context.Context, record store.Job, job *batchv1.Job, age time.Duration) (standing, error) {
+func (b *Backend) observePod(ctx context.Context, record store.Job, job *batchv1.Job, age time.Duration) (jobState, error) {
 	pods, err := b.podsOf(ctx, job)
 	if err != nil {
-		return standing{}, err
+		return jobState{}, err
 	}
 	if len(pods) == 0 {
 		failure, err := b.explainNoPod(ctx, record)
-		return standing{end: end{failure: failure}, over: age >= startPatience}, err
+		return jobState{jobEnd: jobEnd{failure: failure}, hasFailed: age >= startTimeout}, err
 	}
 	pod := &pods[0]
-	if worker := workerOf(pod); worker != nil && worker.State.Terminated != nil {
+	if worker := workerStatus(pod); worker != nil && worker.State.Terminated != nil {
 		// The Job ends by itself, unless an injected container keeps the pod running.
-		if pod.Status.Phase == corev1.PodRunning && b.Clock.Since(worker.State.Terminated.FinishedAt.Time) >= endPatience {
-			return standing{end: b.explainPod(record, pod), over: true}, nil
+		if pod.Status.Phase == corev1.PodRunning && b.Clock.Since(worker.State.Terminated.FinishedAt.Time) >= endTimeout {
+			return jobState{jobEnd: b.explainPod(record, pod), hasFailed: true}, nil
 		}
-		return standing{}, nil
+		return jobState{}, nil
 	}
 	switch {
 	case !pod.DeletionTimestamp.IsZero():
 		// A pod on a lost node stays forever.
-		return standing{end: end{failure: cmp.Or(disrupted(record, pod), podDeleted)}, over: b.Clock.Since(pod.DeletionTimestamp.Time) >= endPatience}, nil
+		return jobState{jobEnd: jobEnd{failure: cmp.Or(disruptionFailure(record, pod), podDeleted)}, hasFailed: b.Clock.Since(pod.DeletionTimestamp.Time) >= endTimeout}, nil
 	case pod.Status.Phase == corev1.PodRunning:
 		failure, err := b.nodeLost(ctx, pod)
-		return standing{end: end{failure: failure}, over: failure != nil}, err
+		return jobState{jobEnd: jobEnd{failure: failure}, hasFailed: failure != nil}, err
 	case pod.Status.Phase == corev1.PodPending:
 		failure := explainWaiting(pod)
-		over := age >= slowPatience || age >= startPatience && failure.Reason == ReasonWorkerNotPulled
-		if failure.Reason == ReasonNotStarted && age < startPatience {
+		over := age >= slowStartTimeout || age >= startTimeout && failure.Reason == ReasonWorkerNotPulled
+		if failure.Reason == ReasonNotStarted && age < startTimeout {
 			failure = nil // creating containers takes some time
 		}
-		return standing{end: end{failure: failure}, over: over}, nil
+		return jobState{jobEnd: jobEnd{failure: failure}, hasFailed: over}, nil
 	}
-	return standing{}, nil
+	return jobState{}, nil
 }
 
 // explainWaiting returns what a pod that has not started waits for.
@@ -141,22 +141,22 @@ func nodeReady(node *corev1.Node) bool {
 	return false
 }
 
-// troubles remembers why Jobs do not start, by Job UID, between two runs of the Tender.
-type troubles struct {
+// startProblems remembers why Jobs do not start, by Job UID, between two runs of the Tender.
+type startProblems struct {
 	mu    sync.Mutex
 	known map[string]*backend.Failure
 }
 
-// of returns why a Job does not start; nil if nothing is known.
-func (t *troubles) of(job store.Job) *backend.Failure {
+// get returns why a Job does not start; nil if nothing is known.
+func (t *startProblems) get(job store.Job) *backend.Failure {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.known[job.UID]
 }
 
-// note replaces what is known about a Job; nil clears it. It reports whether the reason changed. Messages are not compared, because they
+// set replaces what is known about a Job; nil clears it. It reports whether the reason changed. Messages are not compared, because they
 // change all the time.
-func (t *troubles) note(job store.Job, trouble *backend.Failure) (news bool) {
+func (t *startProblems) set(job store.Job, trouble *backend.Failure) (news bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.known[job.UID]

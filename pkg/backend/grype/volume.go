@@ -10,12 +10,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// DatabaseClaim is the name of the PersistentVolumeClaim that the operator creates for vulnerability databases.
-const DatabaseClaim = "scanner-operator-vulnerability-database"
+// DatabasePVC is the name of the PersistentVolumeClaim that the operator creates for vulnerability databases.
+const DatabasePVC = "scanner-operator-vulnerability-database"
 
-// defaultClass is the annotation of the StorageClass for PersistentVolumeClaims that name none
+// defaultClassAnnotation is the annotation of the StorageClass for PersistentVolumeClaims that name none
 // (https://kubernetes.io/docs/concepts/storage/storage-classes/#default-storageclass).
-const defaultClass = "storageclass.kubernetes.io/is-default-class"
+const defaultClassAnnotation = "storageclass.kubernetes.io/is-default-class"
 
 // databaseVolume is the volume for the databases of match workers. It is chosen once per process.
 type databaseVolume struct {
@@ -45,7 +45,7 @@ func (v *databaseVolume) choose(ctx context.Context, b *Backend) (corev1.VolumeS
 			v.source = &corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &settings.Size}}
 			return *v.source, nil
 		}
-		name = DatabaseClaim
+		name = DatabasePVC
 		claim := &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: name, Labels: map[string]string{"app.kubernetes.io/managed-by": "scanner-operator"}},
 			Spec: corev1.PersistentVolumeClaimSpec{
@@ -74,7 +74,7 @@ func hasDefaultClass(ctx context.Context, reader client.Reader) (bool, error) {
 		return false, err
 	}
 	for _, class := range classes.Items {
-		if class.Annotations[defaultClass] == "true" {
+		if class.Annotations[defaultClassAnnotation] == "true" {
 			return true, nil
 		}
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 )
 
-// memory is how long a measured usage is cached. Hundreds of images of one namespace may be checked at once, and counting stored bytes is
+// usageTTL is how long a measured usage is cached. Hundreds of images of one namespace may be checked at once, and counting stored bytes is
 // slow.
-const memory = 5 * time.Second
+const usageTTL = 5 * time.Second
 
 // Counter counts the bytes that are stored on behalf of a namespace.
 type Counter interface {
@@ -30,25 +30,25 @@ type Budget struct {
 	clock clock.PassiveClock
 	limit resource.Quantity
 
-	mu    sync.Mutex
-	known map[string]storedThen
+	mu       sync.Mutex
+	measured map[string]measuredUsage
 }
 
-// storedThen is the measured usage of one namespace.
-type storedThen struct {
+// measuredUsage is the measured usage of one namespace.
+type measuredUsage struct {
 	bytes int64
 	at    time.Time
 }
 
 // NewBudget returns a Budget that allows each namespace limit bytes.
 func NewBudget(store Counter, clock clock.PassiveClock, limit resource.Quantity) *Budget {
-	return &Budget{store: store, clock: clock, limit: limit, known: map[string]storedThen{}}
+	return &Budget{store: store, clock: clock, limit: limit, measured: map[string]measuredUsage{}}
 }
 
 // Exceeded returns the failure for a new image of a namespace that has used up its budget, or nil if space is left. Errors are those of
 // the Counter.
 func (b *Budget) Exceeded(ctx context.Context, namespace string) (*backend.Failure, error) {
-	used, err := b.stored(ctx, namespace)
+	used, err := b.storedBytes(ctx, namespace)
 	if err != nil || used < b.limit.Value() {
 		return nil, err
 	}
@@ -57,9 +57,9 @@ func (b *Budget) Exceeded(ctx context.Context, namespace string) (*backend.Failu
 		resource.NewQuantity(used, resource.BinarySI), b.limit.String())}, nil
 }
 
-// stored returns the bytes stored for a namespace, cached for the time in memory. Counting for one namespace does not block the others.
-func (b *Budget) stored(ctx context.Context, namespace string) (int64, error) {
-	if known, found := b.recent(namespace); found {
+// storedBytes returns the bytes stored for a namespace, cached for the time in memory. Counting for one namespace does not block the others.
+func (b *Budget) storedBytes(ctx context.Context, namespace string) (int64, error) {
+	if known, found := b.cachedBytes(namespace); found {
 		return known, nil
 	}
 	now := b.clock.Now()
@@ -69,24 +69,24 @@ func (b *Budget) stored(ctx context.Context, namespace string) (int64, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for other, then := range b.known {
-		if !then.counts(now) {
-			delete(b.known, other)
+	for other, then := range b.measured {
+		if !then.isFresh(now) {
+			delete(b.measured, other)
 		}
 	}
-	b.known[namespace] = storedThen{bytes: bytes, at: now}
+	b.measured[namespace] = measuredUsage{bytes: bytes, at: now}
 	return bytes, nil
 }
 
-func (b *Budget) recent(namespace string) (bytes int64, found bool) {
+func (b *Budget) cachedBytes(namespace string) (bytes int64, found bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	then, found := b.known[namespace]
-	return then.bytes, found && then.counts(b.clock.Now())
+	then, found := b.measured[namespace]
+	return then.bytes, found && then.isFresh(b.clock.Now())
 }
 
-// counts reports whether the measurement is recent enough. A negative age means that the clock was set back: the measurement is then stale.
-func (s storedThen) counts(now time.Time) bool {
+// isFresh reports whether the measurement is recent enough. A negative age means that the clock was set back: the measurement is then stale.
+func (s measuredUsage) isFresh(now time.Time) bool {
 	age := now.Sub(s.at)
-	return age >= 0 && age < memory
+	return age >= 0 && age < usageTTL
 }

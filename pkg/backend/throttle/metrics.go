@@ -7,21 +7,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Count registers the metrics of one engine. Registries are not labels: pods of tenants may name any host.
-func (r *Registries) Count(registry prometheus.Registerer, engine string, now func() time.Time) {
+// RegisterMetrics registers the metrics of one engine. Registries are not labels: pods of tenants may name any host.
+func (r *Registries) RegisterMetrics(registry prometheus.Registerer, engine string, now func() time.Time) {
 	factory, labels := promauto.With(registry), prometheus.Labels{"engine": engine}
-	r.asked = factory.NewCounter(prometheus.CounterOpts{
+	r.throttleResponses = factory.NewCounter(prometheus.CounterOpts{
 		Name: "scanner_operator_registry_backoffs_total", Help: "Times that a registry answered 429, so that it is left alone for a while.",
 		ConstLabels: labels,
 	})
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "scanner_operator_registries_backed_off", Help: "Registries that are left alone now, once for each namespace whose credentials they count.",
 		ConstLabels: labels,
-	}, func() float64 { return float64(r.waiting(now())) })
+	}, func() float64 { return float64(r.throttledNow(now())) })
 }
 
-// waiting returns the number of registries that are throttled now, once per credential scope.
-func (r *Registries) waiting(now time.Time) (n int) {
+// throttledNow returns the number of registries that are throttled now, once per credential scope.
+func (r *Registries) throttledNow(now time.Time) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, hosts := range r.until {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// pause is how long a throttled registry is avoided when it sends no Retry-After.
-	pause = 5 * time.Minute
+	// defaultBackoff is how long a throttled registry is avoided when it sends no Retry-After.
+	defaultBackoff = 5 * time.Minute
 	// maxHosts bounds the remembered registries of one credential scope: Jobs in a tenant's namespace may name any host.
 	maxHosts = 64
 )
@@ -26,17 +26,17 @@ const (
 type Registries struct {
 	mu    sync.Mutex
 	until map[store.Scope]map[string]time.Time
-	// asked counts throttled responses; nil unless Count was called. Count must come before any other method.
-	asked prometheus.Counter
+	// throttleResponses counts throttled responses; nil unless Count was called. Count must come before any other method.
+	throttleResponses prometheus.Counter
 }
 
-// Note records a failure caused by throttling and sets its RetryAfter to the time left. It ignores other failures.
-func (r *Registries) Note(now time.Time, scope store.Scope, failure *backend.Failure) {
+// Record records a failure caused by throttling and sets its RetryAfter to the time left. It ignores other failures.
+func (r *Registries) Record(now time.Time, scope store.Scope, failure *backend.Failure) {
 	if failure.Reason != workerapi.ReasonRegistryThrottled || failure.Registry == "" {
 		return
 	}
-	if r.asked != nil {
-		r.asked.Inc()
+	if r.throttleResponses != nil {
+		r.throttleResponses.Inc()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,18 +58,18 @@ func (r *Registries) Note(now time.Time, scope store.Scope, failure *backend.Fai
 	case failure.RetryAfter > 0 && asked.After(until):
 		until = asked
 	case !found && failure.RetryAfter <= 0:
-		until = now.Add(pause)
+		until = now.Add(defaultBackoff)
 	}
 	hosts[host] = until
 	if len(hosts) > maxHosts {
-		delete(hosts, longest(hosts, host))
+		delete(hosts, longestThrottled(hosts, host))
 	}
 	failure.RetryAfter = until.Sub(now)
 }
 
-// longest returns the host other than but that is throttled for the longest time. That host is evicted when the map is full. An attacker
+// longestThrottled returns the host other than but that is throttled for the longest time. That host is evicted when the map is full. An attacker
 // who tries to fill the map names hosts with long times, so these are evicted first.
-func longest(hosts map[string]time.Time, but string) (last string) {
+func longestThrottled(hosts map[string]time.Time, but string) (last string) {
 	for host, until := range hosts {
 		if host != but && (last == "" || until.After(hosts[last])) {
 			last = host
@@ -78,16 +78,16 @@ func longest(hosts map[string]time.Time, but string) (last string) {
 	return last
 }
 
-// Until returns the time until which a registry is throttled; false if it is not.
-func (r *Registries) Until(now time.Time, scope store.Scope, host string) (time.Time, bool) {
+// ThrottledUntil returns the time until which a registry is throttled; false if it is not.
+func (r *Registries) ThrottledUntil(now time.Time, scope store.Scope, host string) (time.Time, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	until, found := r.until[scope][host]
 	return until, found && now.Before(until)
 }
 
-// Spared returns the registries of a scope that are throttled, sorted.
-func (r *Registries) Spared(now time.Time, scope store.Scope) (hosts []string) {
+// Throttled returns the registries of a scope that are throttled, sorted.
+func (r *Registries) Throttled(now time.Time, scope store.Scope) (hosts []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for host, until := range r.until[scope] {

@@ -12,12 +12,12 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// TestLongestThrottleCounts: of several Retry-After times the latest wins, and a Job that only avoided a throttled registry does not
+// TestLatestRetryAfterWins: of several Retry-After times the latest wins, and a Job that only avoided a throttled registry does not
 // extend it.
-func TestLongestThrottleCounts(t *testing.T) {
+func TestLatestRetryAfterWins(t *testing.T) {
 	var known Registries
 	until := func() string {
-		at, _ := known.Until(noon, "shop", "quay.io")
+		at, _ := known.ThrottledUntil(noon, "shop", "quay.io")
 		return at.Sub(noon).String()
 	}
 	for _, step := range []struct {
@@ -25,7 +25,7 @@ func TestLongestThrottleCounts(t *testing.T) {
 		want  string
 	}{{time.Minute, "1m0s"}, {time.Hour, "1h0m0s"}, {10 * time.Second, "1h0m0s"}, {0, "1h0m0s"}} {
 		failure := &backend.Failure{Reason: "RegistryThrottled", Registry: "quay.io", RetryAfter: step.asked}
-		known.Note(noon, "shop", failure)
+		known.Record(noon, "shop", failure)
 		if got := until(); got != step.want || failure.RetryAfter.String() != step.want {
 			t.Errorf("after %s was asked for: the registry is left alone for %s and the image for %s, want %s", step.asked, got, failure.RetryAfter, step.want)
 		}
@@ -36,40 +36,40 @@ func TestLongestThrottleCounts(t *testing.T) {
 func TestThrottlesAreBounded(t *testing.T) {
 	var known Registries
 	for i := range 10 * maxHosts {
-		known.Note(noon, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: fmt.Sprintf("r%d.example.com", i), RetryAfter: time.Hour})
+		known.Record(noon, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: fmt.Sprintf("r%d.example.com", i), RetryAfter: time.Hour})
 	}
 	if got := len(known.until["shop"]); got != maxHosts {
 		t.Errorf("%d registries are remembered, want %d", got, maxHosts)
 	}
-	known.Note(noon, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: "docker.io", RetryAfter: time.Minute})
-	if _, found := known.Until(noon, "shop", "docker.io"); !found || len(known.until["shop"]) != maxHosts {
+	known.Record(noon, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: "docker.io", RetryAfter: time.Minute})
+	if _, found := known.ThrottledUntil(noon, "shop", "docker.io"); !found || len(known.until["shop"]) != maxHosts {
 		t.Errorf("of %d registries docker.io is left alone: %v, want that nobody can take the room of who comes later", len(known.until["shop"]), found)
 	}
-	known.Note(noon, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: "last.example.com", RetryAfter: time.Hour})
-	if _, found := known.Until(noon, "shop", "docker.io"); !found {
+	known.Record(noon, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: "last.example.com", RetryAfter: time.Hour})
+	if _, found := known.ThrottledUntil(noon, "shop", "docker.io"); !found {
 		t.Error("docker.io is forgotten for one that wants to be left alone for longer")
 	}
 	later := noon.Add(time.Hour)
-	known.Note(later, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: "new.example.com", RetryAfter: time.Hour})
-	if _, found := known.Until(later, "shop", "new.example.com"); !found || len(known.until["shop"]) != 1 {
+	known.Record(later, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: "new.example.com", RetryAfter: time.Hour})
+	if _, found := known.ThrottledUntil(later, "shop", "new.example.com"); !found || len(known.until["shop"]) != 1 {
 		t.Errorf("%d registries are remembered after the others' time is over, want the new one", len(known.until["shop"]))
 	}
-	known.Note(noon, "shop", &backend.Failure{Reason: "ImageNotFound", Registry: "gone.example.com", RetryAfter: time.Hour})
-	if _, found := known.Until(noon, "shop", "gone.example.com"); found {
+	known.Record(noon, "shop", &backend.Failure{Reason: "ImageNotFound", Registry: "gone.example.com", RetryAfter: time.Hour})
+	if _, found := known.ThrottledUntil(noon, "shop", "gone.example.com"); found {
 		t.Error("a registry is left alone for a failure that is none of throttling")
 	}
 }
 
-// TestSpared: Spared returns the throttled registries of one credential scope, until their time is over.
-func TestSpared(t *testing.T) {
+// TestThrottledHosts: Spared returns the throttled registries of one credential scope, until their time is over.
+func TestThrottledHosts(t *testing.T) {
 	var known Registries
 	for host, wait := range map[string]time.Duration{"quay.io": time.Hour, "index.docker.io": 2 * time.Hour, "ghcr.io": time.Minute} {
-		known.Note(noon, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: host, RetryAfter: wait})
+		known.Record(noon, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: host, RetryAfter: wait})
 	}
-	if diff := cmp.Diff([]string{"docker.io", "quay.io"}, known.Spared(noon.Add(time.Minute), "shop")); diff != "" {
+	if diff := cmp.Diff([]string{"docker.io", "quay.io"}, known.Throttled(noon.Add(time.Minute), "shop")); diff != "" {
 		t.Errorf("after a minute (-want +got):\n%s", diff)
 	}
-	if got := known.Spared(noon, "bank"); got != nil {
+	if got := known.Throttled(noon, "bank"); got != nil {
 		t.Errorf("another namespace spares %q", got)
 	}
 }

@@ -31,7 +31,7 @@ func (s Source) InForce(ctx context.Context, namespace string) (set exception.Se
 	if err != nil {
 		return exception.Set{}, time.Time{}, err
 	}
-	set = exception.NewSet(all.of(namespace), s.Clock.Now())
+	set = exception.NewSet(all.applyingTo(namespace), s.Clock.Now())
 	for _, e := range set.All() {
 		if !e.Expires.IsZero() && (next.IsZero() || e.Expires.Before(next)) {
 			next = e.Expires
@@ -40,9 +40,9 @@ func (s Source) InForce(ctx context.Context, namespace string) (set exception.Se
 	return set, next, nil
 }
 
-// Everywhere reads the exceptions of all namespaces at once. The returned function gives the exceptions of one namespace that are in force
+// AllNamespaces reads the exceptions of all namespaces at once. The returned function gives the exceptions of one namespace that are in force
 // at the time of the call of Everywhere. It reads nothing and must not be called concurrently.
-func (s Source) Everywhere(ctx context.Context) (func(namespace string) exception.Set, error) {
+func (s Source) AllNamespaces(ctx context.Context) (func(namespace string) exception.Set, error) {
 	all, err := s.read(ctx, metav1.NamespaceAll)
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func (s Source) Everywhere(ctx context.Context) (func(namespace string) exceptio
 	return func(namespace string) exception.Set {
 		set, found := known[namespace]
 		if !found {
-			set = exception.NewSet(all.of(namespace), now)
+			set = exception.NewSet(all.applyingTo(namespace), now)
 			known[namespace] = set
 		}
 		return set
@@ -72,8 +72,8 @@ func (s Source) Selects(ctx context.Context, e *v1alpha1.ClusterVulnerabilityExc
 	return func(namespace string) bool { return selector.Matches(known[namespace]) }, err
 }
 
-// everything holds the result of one read.
-type everything struct {
+// exceptionSet holds the result of one read.
+type exceptionSet struct {
 	own         map[string][]exception.Exception // by namespace
 	clusterWide []clusterWide
 	labels      map[string]labels.Set // of the namespaces, if any exception selects by labels
@@ -84,8 +84,8 @@ type clusterWide struct {
 	selector labels.Selector
 }
 
-// of returns the exceptions that apply to a namespace, including expired ones.
-func (e *everything) of(namespace string) []exception.Exception {
+// applyingTo returns the exceptions that apply to a namespace, including expired ones.
+func (e *exceptionSet) applyingTo(namespace string) []exception.Exception {
 	about := append([]exception.Exception(nil), e.own[namespace]...)
 	for _, c := range e.clusterWide {
 		if c.selector.Matches(e.labels[namespace]) {
@@ -96,32 +96,32 @@ func (e *everything) of(namespace string) []exception.Exception {
 }
 
 // read reads what applies to a namespace, or to all. The objects belong to the cache and must not be changed.
-func (s Source) read(ctx context.Context, namespace string) (*everything, error) {
-	all := &everything{own: map[string][]exception.Exception{}, labels: map[string]labels.Set{}}
+func (s Source) read(ctx context.Context, namespace string) (*exceptionSet, error) {
+	all := &exceptionSet{own: map[string][]exception.Exception{}, labels: map[string]labels.Set{}}
 	var own v1alpha1.VulnerabilityExceptionList
 	if err := s.Reader.List(ctx, &own, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
 	for i := range own.Items {
 		e := &own.Items[i]
-		all.own[e.Namespace] = append(all.own[e.Namespace], Of(&e.ObjectMeta, &e.Spec))
+		all.own[e.Namespace] = append(all.own[e.Namespace], FromResource(&e.ObjectMeta, &e.Spec))
 	}
 	var wide v1alpha1.ClusterVulnerabilityExceptionList
 	if err := s.Reader.List(ctx, &wide, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
-	choosy := false
+	selective := false
 	for i := range wide.Items {
 		e := &wide.Items[i]
 		selector, err := Selector(e)
 		if err != nil {
 			continue // the status of the exception reports the error
 		}
-		all.clusterWide = append(all.clusterWide, clusterWide{Of(&e.ObjectMeta, &e.Spec.ExceptionSpec), selector})
-		choosy = choosy || !selector.Empty()
+		all.clusterWide = append(all.clusterWide, clusterWide{FromResource(&e.ObjectMeta, &e.Spec.ExceptionSpec), selector})
+		selective = selective || !selector.Empty()
 	}
 	switch {
-	case !choosy:
+	case !selective:
 		return all, nil
 	case namespace != metav1.NamespaceAll:
 		return all, s.readLabelsOf(ctx, namespace, all.labels)
@@ -162,8 +162,8 @@ func Selector(e *v1alpha1.ClusterVulnerabilityException) (labels.Selector, error
 	return metav1.LabelSelectorAsSelector(e.Spec.NamespaceSelector)
 }
 
-// Of converts an exception of the API into one that can be compared with findings. Both share the spec's lists.
-func Of(object *metav1.ObjectMeta, spec *v1alpha1.ExceptionSpec) exception.Exception {
+// FromResource converts an exception of the API into one that can be compared with findings. Both share the spec's lists.
+func FromResource(object *metav1.ObjectMeta, spec *v1alpha1.ExceptionSpec) exception.Exception {
 	e := exception.Exception{
 		UID: string(object.UID), Namespace: object.Namespace, Name: object.Name,
 		Status: string(spec.Status), Justification: string(spec.Justification), Reason: spec.Reason, Action: spec.Action,

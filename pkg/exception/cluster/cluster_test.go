@@ -92,7 +92,7 @@ func TestInForce(t *testing.T) {
 		if !next.Equal(noon.Add(want.next)) {
 			t.Errorf("%s: the first one ends at %s, want %s", namespace, next, noon.Add(want.next))
 		}
-		everywhere, err := s.Everywhere(t.Context())
+		everywhere, err := s.AllNamespaces(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,19 +115,19 @@ func TestNothingEnds(t *testing.T) {
 	}
 }
 
-// TestEndedLongAgo: an expiration time in the year 1, which equals Go's zero time, means expired.
-func TestEndedLongAgo(t *testing.T) {
+// TestExpiredInYearOne: an expiration time in the year 1, which equals Go's zero time, means expired.
+func TestExpiredInYearOne(t *testing.T) {
 	first := own("shop", "first", 0)
 	first.Spec.ExpirationTime = &metav1.Time{}
-	if set := exception.NewSet([]exception.Exception{cluster.Of(&first.ObjectMeta, &first.Spec)}, noon); set.Key() != "" {
+	if set := exception.NewSet([]exception.Exception{cluster.FromResource(&first.ObjectMeta, &first.Spec)}, noon); set.Key() != "" {
 		t.Errorf("in force: %v, want nothing", set.All())
 	}
 }
 
-// TestOf: the conversion keeps all fields of an exception.
-func TestOf(t *testing.T) {
+// TestFromResource: the conversion keeps all fields of an exception.
+func TestFromResource(t *testing.T) {
 	made, ends := metav1.NewTime(noon.Add(-time.Hour)), metav1.NewTime(noon)
-	got := cluster.Of(&metav1.ObjectMeta{UID: "uid", Namespace: "shop", Name: "openssl", CreationTimestamp: made}, &v1alpha1.ExceptionSpec{
+	got := cluster.FromResource(&metav1.ObjectMeta{UID: "uid", Namespace: "shop", Name: "openssl", CreationTimestamp: made}, &v1alpha1.ExceptionSpec{
 		Status: v1alpha1.VEXNotAffected, Justification: "component_not_present", Reason: "why", Action: "what",
 		Vulnerabilities: []string{"CVE-1"}, Packages: []v1alpha1.PackageSelector{{Name: "openssl", Version: "3.*", Type: "deb"}},
 		Images: []string{"*/web"}, ExpirationTime: &ends,

@@ -100,14 +100,14 @@ func (c *Client) Send(ctx context.Context, d notify.Delivery) notify.Outcome {
 	switch {
 	case err == nil:
 	case sent.Load():
-		return lost(err)
+		return answerLost(err)
 	default:
 		return unavailable(err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
 	if err != nil {
-		return lost(err)
+		return answerLost(err)
 	}
 	return outcome(response.StatusCode, body)
 }
@@ -121,7 +121,7 @@ func (c *Client) request(ctx context.Context, d notify.Delivery) (*http.Request,
 	if err != nil {
 		return nil, fmt.Errorf("encode the message: %w", err)
 	}
-	url := strings.TrimSuffix(c.config.URL, "/") + notify.PathDigests
+	url := strings.TrimSuffix(c.config.URL, "/") + notify.DeliveryPath
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("address of the notifier: %w", err)
@@ -131,16 +131,16 @@ func (c *Client) request(ctx context.Context, d notify.Delivery) (*http.Request,
 	return request, nil
 }
 
-// outcome decodes the notifier's answer. notify.PathDigests documents the status codes.
+// outcome decodes the notifier's answer. notify.DeliveryPath documents the status codes.
 func outcome(status int, body []byte) notify.Outcome {
 	switch status {
 	case http.StatusOK, http.StatusTooManyRequests, http.StatusUnprocessableEntity, http.StatusBadGateway, http.StatusGatewayTimeout:
 		var o notify.Outcome
-		if err := json.Unmarshal(body, &o); err == nil && agrees(status, o.Result) {
+		if err := json.Unmarshal(body, &o); err == nil && statusMatches(status, o.Result) {
 			return o
 		}
 		// A proxy between manager and notifier answered, or the notifier has another version.
-		return lost(fmt.Errorf("status %d without an outcome", status))
+		return answerLost(fmt.Errorf("status %d without an outcome", status))
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return unavailable(fmt.Errorf("the notifier does not accept the manager's token (status %d): see its flag --manager-service-account", status))
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
@@ -149,8 +149,8 @@ func outcome(status int, body []byte) notify.Outcome {
 	return unavailable(fmt.Errorf("the notifier answers with status %d: see its log", status))
 }
 
-// agrees reports whether the status code fits the result, so that a contradictory answer does not count as a delivery.
-func agrees(status int, result notify.Result) bool {
+// statusMatches reports whether the status code fits the result, so that a contradictory answer does not count as a delivery.
+func statusMatches(status int, result notify.Result) bool {
 	switch result {
 	case notify.Delivered:
 		return status == http.StatusOK
@@ -167,15 +167,15 @@ func agrees(status int, result notify.Result) bool {
 }
 
 func unavailable(err error) notify.Outcome {
-	return notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonNotifierUnavail, Message: "the notifier cannot be reached: " + text(err)}
+	return notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonNotifierUnavail, Message: "the notifier cannot be reached: " + errorText(err)}
 }
 
-func lost(err error) notify.Outcome {
-	return notify.Outcome{Result: notify.UnknownOutcome, Reason: notify.ReasonAnswerLost, Message: "the notifier's answer was lost: " + text(err)}
+func answerLost(err error) notify.Outcome {
+	return notify.Outcome{Result: notify.UnknownOutcome, Reason: notify.ReasonAnswerLost, Message: "the notifier's answer was lost: " + errorText(err)}
 }
 
-// text returns an error's text for people, at most maxErrorBytes and an ellipsis.
-func text(err error) string {
+// errorText returns an error's text for people, at most maxErrorBytes and an ellipsis.
+func errorText(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "no answer in time"
 	}

@@ -23,11 +23,11 @@ import (
 
 var someDelivery = notify.Delivery{
 	Receiver: notify.ReceiverRef{Type: notify.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack", SecretKey: "url"},
-	Digest:   notify.Digest{ID: strings.Repeat("0", 32), Kind: notify.KindNews},
+	Message:  notify.Message{ID: strings.Repeat("0", 32), Kind: notify.KindChanges},
 }
 
-// notifierThat starts a notifier with the given handler and returns a client configuration for it.
-func notifierThat(t *testing.T, handler http.HandlerFunc) (*httptest.Server, client.Config) {
+// newNotifier starts a notifier with the given handler and returns a client configuration for it.
+func newNotifier(t *testing.T, handler http.HandlerFunc) (*httptest.Server, client.Config) {
 	t.Helper()
 	server := httptest.NewTLSServer(handler)
 	t.Cleanup(server.Close)
@@ -55,11 +55,11 @@ func tokenFile(t *testing.T, token string) string {
 func TestSend(t *testing.T) {
 	want := notify.Outcome{Result: notify.RateLimited, Reason: notify.ReasonReceiverLimited, Message: "later", RetryAfter: 17 * time.Second}
 	var tokens []string
-	_, config := notifierThat(t, func(w http.ResponseWriter, r *http.Request) {
+	_, config := newNotifier(t, func(w http.ResponseWriter, r *http.Request) {
 		tokens = append(tokens, r.Header.Get("Authorization"))
 		var got notify.Delivery
-		if err := json.NewDecoder(r.Body).Decode(&got); err != nil || r.URL.Path != notify.PathDigests || r.Method != http.MethodPost {
-			t.Errorf("%s %s with error %v, want POST %s with a delivery", r.Method, r.URL.Path, err, notify.PathDigests)
+		if err := json.NewDecoder(r.Body).Decode(&got); err != nil || r.URL.Path != notify.DeliveryPath || r.Method != http.MethodPost {
+			t.Errorf("%s %s with error %v, want POST %s with a delivery", r.Method, r.URL.Path, err, notify.DeliveryPath)
 		}
 		if diff := cmp.Diff(someDelivery, got); diff != "" {
 			t.Errorf("delivery (-want +got):\n%s", diff)
@@ -104,7 +104,7 @@ func TestAnswers(t *testing.T) {
 		"review failed":         {503, "no", notify.Temporary, notify.ReasonNotifierUnavail},
 		"elsewhere":             {302, "", notify.Temporary, notify.ReasonNotifierUnavail},
 	} {
-		_, config := notifierThat(t, func(w http.ResponseWriter, r *http.Request) {
+		_, config := newNotifier(t, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			w.Header().Set("Location", "https://127.0.0.1:1/")
 			w.WriteHeader(tt.status)
@@ -119,7 +119,7 @@ func TestAnswers(t *testing.T) {
 
 // TestUnreachable: a message that was certainly not sent is Temporary.
 func TestUnreachable(t *testing.T) {
-	server, good := notifierThat(t, func(http.ResponseWriter, *http.Request) { t.Error("the notifier was asked, want that it is not") })
+	server, good := newNotifier(t, func(http.ResponseWriter, *http.Request) { t.Error("the notifier was asked, want that it is not") })
 	stopped := httptest.NewTLSServer(nil)
 	stopped.Close()
 	for name, tt := range map[string]struct {
@@ -157,7 +157,7 @@ func TestLost(t *testing.T) {
 			_, _ = io.WriteString(w, `{"result":"Delivered"}`)
 		},
 	} {
-		_, config := notifierThat(t, handler)
+		_, config := newNotifier(t, handler)
 		config.Deadline = 500 * time.Millisecond
 		got := client.New(config).Send(context.Background(), someDelivery)
 		if got.Result != notify.UnknownOutcome || got.Reason != notify.ReasonAnswerLost {
@@ -169,7 +169,7 @@ func TestLost(t *testing.T) {
 // TestRotatedCA: a new certificate of the notifier is trusted as soon as the manager has its CA.
 func TestRotatedCA(t *testing.T) {
 	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"result":"Delivered"}`) }
-	server, config := notifierThat(t, ok)
+	server, config := newNotifier(t, ok)
 	pool := x509.NewCertPool()
 	config.CA = func() (*x509.CertPool, error) { return pool, nil }
 	c := client.New(config)

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 
 // TestNeverThroughAProxy: the client never uses a proxy, whatever NO_PROXY is, since the notifier is in the cluster.
 func TestNeverThroughAProxy(t *testing.T) {
-	_, config := notifierThat(t, nil)
+	_, config := newNotifier(t, nil)
 	config.URL = "https://notifier.invalid"
 	got := client.New(config).Send(t.Context(), someDelivery)
 	if got.Result != notify.Temporary || strings.Contains(got.Message, "proxy") || !strings.Contains(got.Message, "notifier.invalid") {

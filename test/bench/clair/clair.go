@@ -26,8 +26,8 @@ type Options struct {
 	Progress func(format string, args ...any)
 }
 
-// patience bounds each wait. On an otherwise idle machine, each wait takes at most a minute.
-const patience = 15 * time.Minute
+// waitTimeout bounds each wait. On an otherwise idle machine, each wait takes at most a minute.
+const waitTimeout = 15 * time.Minute
 
 // figures are all measured values.
 type figures struct {

@@ -34,7 +34,7 @@ func TestRequestsAreCountedByKind(t *testing.T) {
 }
 
 // Every image has the same number of findings with each version, on any base.
-func TestAdvisoriesAreAsMany(t *testing.T) {
+func TestFindingsPerImage(t *testing.T) {
 	for version := range 3 {
 		dir := t.TempDir()
 		if err := writeAdvisories(dir, version); err != nil {

@@ -210,7 +210,7 @@ func (c *cluster) startManager(ctx context.Context, reportsPerSecond int) error 
 	if c.manager, err = process.Start(c.dir, "manager", command); err != nil {
 		return err
 	}
-	return process.Eventually(ctx, patience, process.Often, func(context.Context) error {
+	return process.Eventually(ctx, waitTimeout, process.Often, func(context.Context) error {
 		return errors.Join(c.manager.Alive(), isReady("http://"+probe+"/readyz"))
 	})
 }

@@ -65,7 +65,7 @@ func install(ctx context.Context, options Options, dir string) (*installation, e
 		}
 	}
 	options.Progress("Clair reads the advisories")
-	return i, process.Eventually(ctx, patience, process.Often, i.hasData)
+	return i, process.Eventually(ctx, waitTimeout, process.Often, i.hasData)
 }
 
 func (i *installation) serve(handler http.Handler) (address string, err error) {
@@ -97,7 +97,7 @@ func (i *installation) startDatabase(ctx context.Context) error {
 		return fmt.Errorf("start PostgreSQL (it takes root): %w", err)
 	}
 	i.settings.Connection = fmt.Sprintf("host=127.0.0.1 port=%s user=clair dbname=clair password=%s sslmode=disable", port, password)
-	return process.Eventually(ctx, patience, process.Often, func(context.Context) error {
+	return process.Eventually(ctx, waitTimeout, process.Often, func(context.Context) error {
 		if i.database.Logged("database system is ready to accept connections") == 0 {
 			return errors.Join(i.database.Alive(), errors.New("PostgreSQL has not started yet"))
 		}
@@ -149,7 +149,7 @@ func (i *installation) startClair(ctx context.Context) error {
 	}
 	i.url = "http://" + i.settings.Address
 	i.client, err = api.New(api.Options{URL: i.url})
-	return errors.Join(err, process.Eventually(ctx, patience, process.Often, func(ctx context.Context) error {
+	return errors.Join(err, process.Eventually(ctx, waitTimeout, process.Often, func(ctx context.Context) error {
 		_, err := i.client.IndexState(ctx)
 		return errors.Join(i.clair.Alive(), err)
 	}))
@@ -190,9 +190,9 @@ func (i *installation) hasData(ctx context.Context) error {
 	return nil
 }
 
-// change imports another version of Debian's advisories with clairctl, as for a Clair without internet access: Clair's own update may
+// importVersion imports another version of Debian's advisories with clairctl, as for a Clair without internet access: Clair's own update may
 // start only after a minute.
-func (i *installation) change(ctx context.Context, version int) error {
+func (i *installation) importVersion(ctx context.Context, version int) error {
 	if err := i.publish(version); err != nil {
 		return err
 	}
@@ -211,12 +211,12 @@ func (i *installation) change(ctx context.Context, version int) error {
 
 // clairctl runs clairctl and returns its output.
 func (i *installation) clairctl(ctx context.Context, args ...string) ([]byte, error) {
-	var refused bytes.Buffer
+	var stderr bytes.Buffer
 	command := exec.CommandContext(ctx, filepath.Join(i.options.Bin, "clairctl"), args...)
-	command.Dir, command.Stderr = i.dir, &refused
+	command.Dir, command.Stderr = i.dir, &stderr
 	out, err := command.Output()
 	if err != nil {
-		return nil, fmt.Errorf("clairctl %s: %w\n%s", args[0], err, refused.Bytes())
+		return nil, fmt.Errorf("clairctl %s: %w\n%s", args[0], err, stderr.Bytes())
 	}
 	return out, nil
 }

@@ -217,7 +217,7 @@ func (b *backendAlone) scan(ctx context.Context, repository, digest string) (tim
 		Key:       image.Key{Digest: digest, Platform: image.Platform{OS: platform.OS, Architecture: platform.Architecture}},
 		Namespace: b.scanner.Namespace, Scanner: string(b.scanner.UID), PullReferences: []string{repository + "@" + digest},
 	}
-	err := b.store.SetUsed(ctx, store.Used{
+	err := b.store.SetUsage(ctx, store.ImageUsage{
 		Scanner: img.Scanner, Namespace: img.Namespace, Key: img.Key, Engine: engine.Engine(),
 		Workloads: []store.Workload{{Namespace: img.Namespace, Kind: "Deployment", Name: "web", Container: "web", Repository: repository, Reference: repository}},
 	})
@@ -242,8 +242,8 @@ func (b *backendAlone) scan(ctx context.Context, repository, digest string) (tim
 
 // step reports whether the image has a report.
 func step(ctx context.Context, engine backend.Backend, img backend.Image) (bool, error) {
-	for _, ask := range []func(context.Context, backend.Image) (backend.Progress, error){engine.Index, engine.Match} {
-		if progress, err := ask(ctx, img); err != nil || !progress.Done {
+	for _, call := range []func(context.Context, backend.Image) (backend.Progress, error){engine.Index, engine.Match} {
+		if progress, err := call(ctx, img); err != nil || !progress.Done {
 			return false, err
 		}
 	}

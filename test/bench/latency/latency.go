@@ -27,12 +27,12 @@ const (
 	// rounds is the number of counted rounds. One more round before them warms everything up.
 	rounds    = 5
 	namespace = "bench-latency"
-	// patience bounds the wait for a message, including the first download of the database.
-	patience = 5 * time.Minute
+	// messageTimeout bounds the wait for a message, including the first download of the database.
+	messageTimeout = 5 * time.Minute
 	// cleanUpTime bounds the removal of everything, including the removal after an interruption.
 	cleanUpTime = 4 * time.Minute
-	// atOnce is the shortest duration that package story does not treat as unset.
-	atOnce = time.Nanosecond
+	// minimumDuration is the shortest duration that package story does not treat as unset.
+	minimumDuration = time.Nanosecond
 )
 
 // Measure installs the operator in the cluster that KUBECONFIG names, measures, and removes everything.
@@ -51,13 +51,13 @@ func Measure(ctx context.Context) (section page.Section, err error) {
 		_, removing := environment.Remove(cleaning)
 		err = errors.Join(err, removing)
 	}()
-	if err := story.Tell(ctx, os.Stdout, time.Now, environment.SetUp()); err != nil {
+	if err := story.RunSteps(ctx, os.Stdout, time.Now, environment.SetUp()); err != nil {
 		return section, err
 	}
 	if err := environment.MakeNamespace(ctx, namespace); err != nil {
 		return section, err
 	}
-	settings := story.ScannerSettings{FirstScan: "All", GroupWait: atOnce, GroupInterval: time.Second}
+	settings := story.ScannerSettings{FirstScan: "All", GroupWait: minimumDuration, GroupInterval: time.Second}
 	if err := environment.MakeScanner(ctx, namespace, settings); err != nil {
 		return section, err
 	}
@@ -101,7 +101,7 @@ func run(ctx context.Context, e *story.Environment, i int) (took time.Duration, 
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
-	err = story.Eventually(ctx, patience, func(ctx context.Context) error {
+	err = story.Eventually(ctx, messageTimeout, func(ctx context.Context) error {
 		messages, err := e.Messages(ctx, namespace)
 		if err != nil {
 			return err

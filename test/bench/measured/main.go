@@ -23,8 +23,8 @@ import (
 	"time"
 )
 
-// taken is the result. The benchmarks read these fields.
-type taken struct {
+// measurement is the result. The benchmarks read these fields.
+type measurement struct {
 	Wall     time.Duration `json:"wall"`
 	CPU      time.Duration `json:"cpu"`
 	PeakRSS  int64         `json:"peakRSS"` // bytes
@@ -77,7 +77,7 @@ func place(secret string) error {
 }
 
 // measure runs the command to its end. A failure of the command is a result, not an error.
-func measure(command []string) (taken, error) {
+func measure(command []string) (measurement, error) {
 	run := exec.Command(command[0], command[1:]...)
 	run.Stdin, run.Stdout, run.Stderr = os.Stdin, os.Stdout, os.Stderr
 	// The kernel sends the death signal when the thread that started the command ends, so the goroutine must stay on its thread.
@@ -89,13 +89,13 @@ func measure(command []string) (taken, error) {
 	wall := time.Since(start)
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		return taken{}, err
+		return measurement{}, err
 	}
 	usage, ok := run.ProcessState.SysUsage().(*syscall.Rusage)
 	if !ok {
-		return taken{}, errors.New("this system does not tell what a process used")
+		return measurement{}, errors.New("this system does not tell what a process used")
 	}
-	return taken{
+	return measurement{
 		Wall: wall, CPU: run.ProcessState.UserTime() + run.ProcessState.SystemTime(),
 		PeakRSS: usage.Maxrss << 10, ExitCode: run.ProcessState.ExitCode(), // Linux counts in KiB
 	}, nil

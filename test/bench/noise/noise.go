@@ -33,7 +33,7 @@ type app struct {
 	repository, namespace, distribution string
 	packages                            []string
 	built                               int
-	known                               map[string]bool // findings of the last report, by finding.Key
+	lastFindings                        map[string]bool // findings of the last report, by finding.Key
 	// last is the hash of the last report, repeated the number of consecutive reports equal to it.
 	last     [sha256.Size]byte
 	repeated int
@@ -53,7 +53,7 @@ type replay struct {
 	apps  []*app
 	store *store.SQLite
 	now   time.Time
-	said  counts
+	sent  counts
 }
 
 // counts are the numbers of messages, by sender.
@@ -136,19 +136,19 @@ func (r *replay) live(ctx context.Context, day int) error {
 			return err
 		}
 	}
-	return r.tell(ctx, day)
+	return r.deliverAll(ctx, day)
 }
 
 func (r *replay) rollOut(ctx context.Context, a *app, day int) error {
-	if err := r.store.Release(ctx, a.namespace, a.key()); err != nil {
+	if err := r.store.ReleaseImage(ctx, a.namespace, a.key()); err != nil {
 		return err
 	}
-	a.built, a.known, a.last, a.repeated = day, nil, [sha256.Size]byte{}, 0
+	a.built, a.lastFindings, a.last, a.repeated = day, nil, [sha256.Size]byte{}, 0
 	return r.run(ctx, a)
 }
 
 func (r *replay) run(ctx context.Context, a *app) error {
-	return r.store.SetUsed(ctx, store.Used{
+	return r.store.SetUsage(ctx, store.ImageUsage{
 		Scanner: a.namespace, Namespace: a.namespace, Key: a.key(), Engine: engine,
 		Workloads: []store.Workload{{
 			Namespace: a.namespace, Kind: "Deployment", Name: a.repository, Container: "main",
@@ -159,18 +159,18 @@ func (r *replay) run(ctx context.Context, a *app) error {
 
 // report saves the day's report of an image and counts the messages that other tools would send for it.
 func (r *replay) report(ctx context.Context, a *app, version string, day int) error {
-	findings := r.year.known(a.distribution, a.packages, a.built, day)
-	if a.known == nil {
+	findings := r.year.findings(a.distribution, a.packages, a.built, day)
+	if a.lastFindings == nil {
 		// The store needs the catalog of an image before its reports.
-		if err := r.store.SaveCatalogue(ctx, store.Catalogued{
-			Engine: engine, Key: a.key(), PlatformDigest: a.digest(), Tool: "syft 1.42.3", CataloguedAt: r.now,
+		if err := r.store.SaveCatalog(ctx, store.Catalog{
+			Engine: engine, Key: a.key(), PlatformDigest: a.digest(), Tool: "syft 1.42.3", CatalogedAt: r.now,
 		}, nil); err != nil {
 			return err
 		}
 	}
-	r.said.perReport++
+	r.sent.perReport++
 	if changes(a, findings) {
-		r.said.perManifest++
+		r.sent.perManifest++
 	}
 	// After three equal reports in a row, a further one would change only its date in the store.
 	if sum := sha256.Sum256(fmt.Appendf(nil, "%+v", findings)); sum == a.last {
@@ -194,30 +194,30 @@ func changes(a *app, findings []finding.Finding) bool {
 		now[f.Key()] = true
 	}
 	changed := false
-	if a.known != nil {
+	if a.lastFindings != nil {
 		for key := range now {
-			changed = changed || !a.known[key]
+			changed = changed || !a.lastFindings[key]
 		}
-		for key := range a.known {
+		for key := range a.lastFindings {
 			changed = changed || !now[key]
 		}
 	}
-	a.known = now
+	a.lastFindings = now
 	return changed
 }
 
-// tell runs each receiver's delivery until the end of the day.
-func (r *replay) tell(ctx context.Context, day int) error {
-	before := r.said.byDefault
+// deliverAll runs each receiver's delivery until the end of the day.
+func (r *replay) deliverAll(ctx context.Context, day int) error {
+	before := r.sent.byDefault
 	for n := range namespaces {
 		scanner := fmt.Sprintf("team-%d", n)
 		for _, receiver := range []string{byDefault, everything} {
-			if err := r.visit(ctx, scanner, receiver, dayTime(day+1).Add(-time.Hour)); err != nil {
+			if err := r.deliver(ctx, scanner, receiver, dayTime(day+1).Add(-time.Hour)); err != nil {
 				return err
 			}
 		}
 	}
-	r.said.largest = max(r.said.largest, r.said.byDefault-before)
+	r.sent.largest = max(r.sent.largest, r.sent.byDefault-before)
 	return nil
 }
 
@@ -227,11 +227,11 @@ const (
 	everything = "everything"
 )
 
-func (r *replay) visit(ctx context.Context, scanner, receiver string, until time.Time) error {
+func (r *replay) deliver(ctx context.Context, scanner, receiver string, until time.Time) error {
 	settings := notify.Settings{
 		Address:   notify.ReceiverRef{SecretName: receiver},
 		Namespace: scanner, Scanner: "main", Receiver: receiver, FirstScan: notify.FirstScanSummary, Tool: "grype 0.110.0",
-		Filter:    store.NewsFilter{MinSeverity: finding.High, Unknown: store.UnknownIfFixable, Engine: engine},
+		Filter:    store.ChangeFilter{MinSeverity: finding.High, Unknown: store.UnknownIfFixable, Engine: engine},
 		GroupWait: 30 * time.Second, GroupInterval: 5 * time.Minute, Notices: true,
 	}
 	if receiver == everything {
@@ -242,8 +242,8 @@ func (r *replay) visit(ctx context.Context, scanner, receiver string, until time
 	}
 	morning := r.now
 	defer func() { r.now = morning }()
-	courier := notify.Courier{Store: r.store, Sender: r, Planner: notify.Planner{Random: entropy{}}, Now: func() time.Time { return r.now }}
-	coverage := notify.Coverage{Known: true, DataSince: dayTime(0)}
+	courier := notify.Dispatcher{Store: r.store, Sender: r, Planner: notify.Planner{Random: entropy{}}, Now: func() time.Time { return r.now }}
+	coverage := notify.Coverage{Listed: true, DataSince: dayTime(0)}
 	for _, a := range r.apps {
 		if a.namespace == scanner {
 			coverage.Images = append(coverage.Images, notify.Image{
@@ -252,7 +252,7 @@ func (r *replay) visit(ctx context.Context, scanner, receiver string, until time
 		}
 	}
 	for {
-		progress, err := courier.Visit(ctx, scanner, settings, coverage)
+		progress, err := courier.Dispatch(ctx, scanner, settings, coverage)
 		if err != nil || progress.Next.IsZero() || progress.Next.After(until) {
 			return err
 		}
@@ -263,11 +263,11 @@ func (r *replay) visit(ctx context.Context, scanner, receiver string, until time
 // Send implements notify.Sender. It counts the message and reports it as delivered.
 func (r *replay) Send(_ context.Context, d notify.Delivery) notify.Outcome {
 	if d.Receiver.SecretName == everything {
-		r.said.everything++
+		r.sent.everything++
 	} else {
-		r.said.byDefault++
-		for _, n := range d.Digest.Changes {
-			r.said.findings += n
+		r.sent.byDefault++
+		for _, n := range d.Message.Changes {
+			r.sent.findings += n
 		}
 	}
 	return notify.Outcome{Result: notify.Delivered}
@@ -293,13 +293,13 @@ func describe(r *replay) page.Section {
 		"%.0f %% are missing on one day; on %d days the data lacks a whole distribution. Planner and store are the real ones, with a clock that runs ahead.\n\n",
 		images, namespaces, days, daysBetweenBuilds, perPackage, ratedAgain*100, exploited*100, missing*100, badBuilds)
 	text += "| | messages in the year | a day |\n|---|---|---|\n" +
-		row("Scanner Operator, a receiver as it is made in each namespace", r.said.byDefault) +
-		row("Scanner Operator, told of all changes (`announce` with `Fixed` and `NewImage`)", r.said.everything) +
-		row("one message per report per reconcile, as trivy-operator's webhook sends them", r.said.perReport) +
-		row("one per image and update that changes it, as Clair's notifier sends them in summary mode", r.said.perManifest)
-	text += fmt.Sprintf("\nThe messages to receivers as they are made told of %d changes; the most on one day were %d for all namespaces together.\n", r.said.findings, r.said.largest)
+		row("Scanner Operator, a receiver as it is made in each namespace", r.sent.byDefault) +
+		row("Scanner Operator, told of all changes (`announce` with `Fixed` and `NewImage`)", r.sent.everything) +
+		row("one message per report per reconcile, as trivy-operator's webhook sends them", r.sent.perReport) +
+		row("one per image and update that changes it, as Clair's notifier sends them in summary mode", r.sent.perManifest)
+	text += fmt.Sprintf("\nThe messages to receivers as they are made told of %d changes; the most on one day were %d for all namespaces together.\n", r.sent.findings, r.sent.largest)
 	return page.Section{Text: text, Bounds: []page.Bound{
-		{What: fmt.Sprintf("at most one message for each namespace and day of data: %.2f", float64(r.said.byDefault)/(days*namespaces)), Kept: r.said.byDefault <= days*namespaces},
-		{What: fmt.Sprintf("at least 50 times fewer than one for each report: %.0f times", float64(r.said.perReport)/float64(max(1, r.said.byDefault))), Kept: r.said.byDefault*50 <= r.said.perReport},
+		{What: fmt.Sprintf("at most one message for each namespace and day of data: %.2f", float64(r.sent.byDefault)/(days*namespaces)), Kept: r.sent.byDefault <= days*namespaces},
+		{What: fmt.Sprintf("at least 50 times fewer than one for each report: %.0f times", float64(r.sent.perReport)/float64(max(1, r.sent.byDefault))), Kept: r.sent.byDefault*50 <= r.sent.perReport},
 	}}
 }

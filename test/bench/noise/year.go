@@ -87,8 +87,8 @@ func newYear(published map[string][]template, random *rand.Rand) year {
 	for _, distribution := range distributions {
 		for _, pkg := range packagesOf(published[distribution]) {
 			for n := range 2 * perPackage {
-				of := published[distribution][random.IntN(len(published[distribution]))]
-				a := newAdvisory(of, random)
+				source := published[distribution][random.IntN(len(published[distribution]))]
+				a := newAdvisory(source, random)
 				a.id, a.pkg = fmt.Sprintf("CVE-%d-%d", 2026+n%2, 10_000+random.IntN(900_000)), pkg
 				if n < perPackage {
 					a.published = 0
@@ -134,8 +134,8 @@ func packagesOf(published []template) []string {
 	return slices.Compact(names)
 }
 
-// known returns the findings in the data of a day for an image that was built on another day, with the fixes of the build day.
-func (y year) known(distribution string, packages []string, built, day int) []finding.Finding {
+// findings returns the findings in the data of a day for an image that was built on another day, with the fixes of the build day.
+func (y year) findings(distribution string, packages []string, built, day int) []finding.Finding {
 	if y.bad[day] == distribution {
 		return nil
 	}

@@ -37,7 +37,7 @@ func TestWriteReplacesOneSection(t *testing.T) {
 	}
 }
 
-func TestBoundsAreSaid(t *testing.T) {
+func TestBoundsAreListed(t *testing.T) {
 	s := Section{Bounds: []Bound{{What: "fast", Kept: true}, {What: "small", Kept: false}}}
 	text := s.markdown("Title", from)
 	if !strings.Contains(text, "- kept: fast\n- **broken**: small\n") || s.Kept() {

@@ -87,7 +87,7 @@ func (p *Process) Kill() error {
 // Ended returns a channel that is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Memory returns the current and the peak resident memory in bytes. The peak is measured since the start or the last ForgetPeak.
+// Memory returns the current and the peak resident memory in bytes. The peak is measured since the start or the last ResetPeak.
 func (p *Process) Memory() (current, peak int64, err error) {
 	status, err := os.ReadFile(p.proc("status"))
 	if err != nil {
@@ -111,9 +111,9 @@ func (p *Process) Memory() (current, peak int64, err error) {
 	return current, peak, nil
 }
 
-// ForgetPeak resets the peak to the current resident memory (5 in clear_refs,
+// ResetPeak resets the peak to the current resident memory (5 in clear_refs,
 // https://man7.org/linux/man-pages/man5/proc_pid_clear_refs.5.html).
-func (p *Process) ForgetPeak() error { return os.WriteFile(p.proc("clear_refs"), []byte("5"), 0) }
+func (p *Process) ResetPeak() error { return os.WriteFile(p.proc("clear_refs"), []byte("5"), 0) }
 
 // ticks is the number of clock ticks per second in /proc/PID/stat, on all of Linux' architectures
 // (https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html).

@@ -30,8 +30,8 @@ func (r request) what() string {
 	return what
 }
 
-// routine reports whether a request is independent of the work: renewals of the leader election's lease.
-func (r request) routine() bool { return r.ObjectRef.Resource == "leases" }
+// isRoutine reports whether a request is independent of the work: renewals of the leader election's lease.
+func (r request) isRoutine() bool { return r.ObjectRef.Resource == "leases" }
 
 // auditLog reads the API server's audit log, which is complete, unlike the counters of a client.
 type auditLog struct{ file string }
@@ -51,7 +51,7 @@ func (a *auditLog) between(from, to time.Time) ([]request, error) {
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			continue // the last line may be incomplete
 		}
-		if !r.routine() && !r.RequestReceivedTimestamp.Before(from) && r.RequestReceivedTimestamp.Before(to) {
+		if !r.isRoutine() && !r.RequestReceivedTimestamp.Before(from) && r.RequestReceivedTimestamp.Before(to) {
 			requests = append(requests, r)
 		}
 	}

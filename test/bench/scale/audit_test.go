@@ -41,7 +41,7 @@ func TestRequestsAreCounted(t *testing.T) {
 }
 
 // The numbers of pods and images are those on the page, and every image reference is valid.
-func TestPodsAreWhatIsPromised(t *testing.T) {
+func TestNumbersOfPodsAndImages(t *testing.T) {
 	references, names := map[string]bool{}, map[string]bool{}
 	for _, d := range allDeployments() {
 		for _, pod := range d.pods(2, 1) {

@@ -25,7 +25,7 @@ type Options struct {
 
 // Bounds of waits and observations.
 const (
-	patience = 10 * time.Minute
+	waitTimeout = 10 * time.Minute
 	// quiet is how long the manager must send no request before its work counts as done.
 	quiet = 10 * time.Second
 	// idle is how long the idle manager is observed.
@@ -96,11 +96,11 @@ func (c *cluster) measureCoverage(ctx context.Context, f *Figures) (err error) {
 	if err := c.createScanners(ctx); err != nil {
 		return err
 	}
-	if err := process.Eventually(ctx, patience, process.Often, c.covered); err != nil {
+	if err := process.Eventually(ctx, waitTimeout, process.Often, c.covered); err != nil {
 		return err
 	}
 	f.Covered = time.Since(began)
-	requests, err := c.settled(ctx, began)
+	requests, err := c.waitUntilQuiet(ctx, began)
 	if err != nil {
 		return err
 	}
@@ -113,9 +113,9 @@ func (c *cluster) measureCoverage(ctx context.Context, f *Figures) (err error) {
 // indexed is the log line for each image that the fake backend indexes.
 const indexed = `"msg":"` + fake.IndexedMessage + `"`
 
-// settled waits until the manager sends no more requests, and returns its requests since the given time.
-func (c *cluster) settled(ctx context.Context, since time.Time) (requests []request, err error) {
-	err = process.Eventually(ctx, patience, process.Rarely, func(context.Context) error {
+// waitUntilQuiet waits until the manager sends no more requests, and returns its requests since the given time.
+func (c *cluster) waitUntilQuiet(ctx context.Context, since time.Time) (requests []request, err error) {
+	err = process.Eventually(ctx, waitTimeout, process.Rarely, func(context.Context) error {
 		if err := c.manager.Alive(); err != nil {
 			return err
 		}
@@ -175,7 +175,7 @@ func (c *cluster) measureRollout(ctx context.Context, f *Figures) error {
 			return err
 		}
 	}
-	requests, err := c.settled(ctx, began)
+	requests, err := c.waitUntilQuiet(ctx, began)
 	if err != nil {
 		return err
 	}

@@ -33,8 +33,8 @@ type ScannerFigures struct {
 const (
 	// scannersIdle is long enough for each Scanner to be reconciled at its interval.
 	scannersIdle = 5 * time.Minute
-	// scannersPatience bounds waits, for a machine with few processors that the API server uses too.
-	scannersPatience = 30 * time.Minute
+	// scannersTimeout bounds waits, for a machine with few processors that the API server uses too.
+	scannersTimeout = 30 * time.Minute
 	// calm is how long the manager must use less than a twentieth of a processor before its work counts as done.
 	calm = 10 * time.Second
 )
@@ -126,7 +126,7 @@ func (c *cluster) coverTeams(ctx context.Context, f *ScannerFigures) error {
 			return err
 		}
 	}
-	err := process.Eventually(ctx, scannersPatience, process.Rarely, func(ctx context.Context) error {
+	err := process.Eventually(ctx, scannersTimeout, process.Rarely, func(ctx context.Context) error {
 		if err := c.manager.Alive(); err != nil {
 			return err
 		}
@@ -145,15 +145,15 @@ func (c *cluster) coverTeams(ctx context.Context, f *ScannerFigures) error {
 	return err
 }
 
-// calmDown waits until the manager is idle. It returns the time and the processor time until then, without the time of the observation.
-func (c *cluster) calmDown(ctx context.Context) (took time.Duration, used time.Duration, err error) {
+// waitUntilIdle waits until the manager is idle. It returns the time and the processor time until then, without the time of the observation.
+func (c *cluster) waitUntilIdle(ctx context.Context) (took time.Duration, used time.Duration, err error) {
 	began := time.Now()
-	type look struct {
+	type sample struct {
 		at  time.Time
 		cpu time.Duration
 	}
-	var looks []look
-	err = process.Eventually(ctx, scannersPatience, process.Rarely, func(context.Context) error {
+	var looks []sample
+	err = process.Eventually(ctx, scannersTimeout, process.Rarely, func(context.Context) error {
 		if err := c.manager.Alive(); err != nil {
 			return err
 		}
@@ -162,7 +162,7 @@ func (c *cluster) calmDown(ctx context.Context) (took time.Duration, used time.D
 			return err
 		}
 		now := time.Now()
-		looks = append(looks, look{now, cpu})
+		looks = append(looks, sample{now, cpu})
 		for i := len(looks) - 1; i >= 0; i-- {
 			if past := now.Sub(looks[i].at); past >= calm {
 				if cpu-looks[i].cpu >= past/20 {
@@ -178,11 +178,11 @@ func (c *cluster) calmDown(ctx context.Context) (took time.Duration, used time.D
 }
 
 func (c *cluster) idleTeams(ctx context.Context, f *ScannerFigures) error {
-	if _, _, err := c.calmDown(ctx); err != nil {
+	if _, _, err := c.waitUntilIdle(ctx); err != nil {
 		return err
 	}
 	// On a busy machine, little processor time does not imply that the work is done.
-	if _, err := c.settled(ctx, time.Now().Add(-2*quiet)); err != nil {
+	if _, err := c.waitUntilQuiet(ctx, time.Now().Add(-2*quiet)); err != nil {
 		return err
 	}
 	c.options.Progress("all covered after %s; now nothing happens for %s", f.Covered.Round(time.Second), scannersIdle)
@@ -216,6 +216,6 @@ func (c *cluster) rematchTeams(ctx context.Context, f *ScannerFigures) error {
 		return err
 	}
 	var err error
-	f.Rematch, f.RematchCPU, err = c.calmDown(ctx)
+	f.Rematch, f.RematchCPU, err = c.waitUntilIdle(ctx)
 	return err
 }

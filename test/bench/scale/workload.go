@@ -154,7 +154,7 @@ func each[T any](all []T, do func(T) error) error {
 
 // allRun waits until exactly the given number of pods run and none is being deleted.
 func (c *cluster) allRun(ctx context.Context, pods int) error {
-	return process.Eventually(ctx, patience, process.Rarely, func(ctx context.Context) error {
+	return process.Eventually(ctx, waitTimeout, process.Rarely, func(ctx context.Context) error {
 		if err := c.kwok.Alive(); err != nil {
 			return err
 		}

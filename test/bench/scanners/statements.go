@@ -44,14 +44,14 @@ func (s statement) median() time.Duration {
 	return slices.Sorted(slices.Values(s.cpu))[len(s.cpu)/2]
 }
 
-// watch collects statements in the order of their first calls.
-type watch struct {
+// stopwatch collects statements in the order of their first calls.
+type stopwatch struct {
 	statements []statement
 	err        error
 }
 
 // call measures a call. After an error it does nothing.
-func (w *watch) call(name string, do func() error) {
+func (w *stopwatch) call(name string, do func() error) {
 	if w.err != nil {
 		return
 	}
@@ -89,17 +89,17 @@ func measureStatements(ctx context.Context, progress func(format string, args ..
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	progress("a store of %d Scanners with %d images each", scanners, images)
-	w := &watch{}
+	w := &stopwatch{}
 	fill(ctx, db, w)
 	announce(ctx, db, w)
 	progress("a rematch")
-	askAll(ctx, db, w, "")
+	queryAll(ctx, db, w, "")
 	w.call("SetDataVersion", func() error { return db.SetDataVersion(ctx, engine, version(2)) })
-	askAll(ctx, db, w, ", all due")
+	queryAll(ctx, db, w, ", all due")
 	rematch(ctx, db, w)
 	follow(ctx, db, w)
-	askAll(ctx, db, w, "")
-	tidy(ctx, db, w)
+	queryAll(ctx, db, w, "")
+	runSweep(ctx, db, w)
 	return w.statements, w.err
 }
 
@@ -117,10 +117,10 @@ func key(i int) image.Key {
 	return image.Key{Digest: digest(i), Platform: image.Platform{OS: "linux", Architecture: "amd64"}}
 }
 
-func used(i int) store.Used {
+func used(i int) store.ImageUsage {
 	namespace, name := fmt.Sprintf("team-%04d", i%scanners), fmt.Sprintf("service-%d", i/scanners)
 	repository := "registry.example.com/" + namespace + "/" + name
-	return store.Used{
+	return store.ImageUsage{
 		Scanner: scannerUID(i), Namespace: namespace, Key: key(i), Engine: engine, Workloads: []store.Workload{{
 			Namespace: namespace, Kind: "Deployment", Name: name, Container: "main", Repository: repository, Reference: repository + ":1",
 		}},
@@ -144,11 +144,11 @@ func report(i, n int) store.Report {
 }
 
 // fill catalogs every image by a Job in its Scanner's namespace, and matches it.
-func fill(ctx context.Context, db *store.SQLite, w *watch) {
+func fill(ctx context.Context, db *store.SQLite, w *stopwatch) {
 	w.call("SetDataVersion", func() error { return db.SetDataVersion(ctx, engine, version(1)) })
 	for i := range scanners * images {
 		result := jobResult(i)
-		w.call("SetUsed", func() error { return db.SetUsed(ctx, used(i)) })
+		w.call("SetUsed", func() error { return db.SetUsage(ctx, used(i)) })
 		w.call("SaveJob", func() error {
 			return db.SaveJob(ctx, store.Job{
 				Namespace: result.Namespace, Name: result.JobUID, UID: result.JobUID, Purpose: store.JobCatalog, Key: key(i), CreatedAt: time.Now(), Scanner: scannerUID(i),
@@ -157,7 +157,7 @@ func fill(ctx context.Context, db *store.SQLite, w *watch) {
 		w.call("StoredBytes", func() error { _, err := db.StoredBytes(ctx, result.Namespace); return err })
 		w.call("SaveJobResult", func() error { _, err := db.SaveJobResult(ctx, result); return err })
 		w.call("SaveManifest", func() error {
-			return db.SaveManifest(ctx, store.Manifest{Engine: engine, PlatformDigest: digest(i), Ours: true})
+			return db.SaveManifest(ctx, store.Manifest{Engine: engine, PlatformDigest: digest(i), AddedByOperator: true})
 		})
 		w.call("SaveReport, the first", func() error { _, err := db.SaveReport(ctx, report(i, 1), ""); return err })
 	}
@@ -166,14 +166,14 @@ func fill(ctx context.Context, db *store.SQLite, w *watch) {
 // jobResult is the result that a catalog Job uploads for an image.
 func jobResult(i int) store.JobResult {
 	return store.JobResult{
-		Catalogued: store.Catalogued{Engine: engine, Key: key(i), PlatformDigest: digest(i), Packages: 150, Tool: "syft", Namespace: used(i).Namespace},
-		JobUID:     fmt.Sprintf("catalog-%05d", i), Digest: digest(i), Budget: 1 << 30, Size: sbomBytes,
+		Catalog: store.Catalog{Engine: engine, Key: key(i), PlatformDigest: digest(i), Packages: 150, Tool: "syft", Namespace: used(i).Namespace},
+		JobUID:  fmt.Sprintf("catalog-%05d", i), Digest: digest(i), Budget: 1 << 30, Size: sbomBytes,
 		Artifacts: map[store.Artifact]io.Reader{store.ArtifactSBOM: io.LimitReader(rand.NewChaCha8([32]byte{byte(i), byte(i >> 8)}), sbomBytes)},
 	}
 }
 
-// askAll runs the queries of an idle operator, for all and for some Scanners.
-func askAll(ctx context.Context, db *store.SQLite, w *watch, when string) {
+// queryAll runs the queries of an idle operator, for all and for some Scanners.
+func queryAll(ctx context.Context, db *store.SQLite, w *stopwatch, when string) {
 	for i := range rounds {
 		scanner := scannerUID(i * scanners / rounds)
 		w.call("QueueLength"+when, func() error { _, err := db.QueueLength(ctx, engine); return err })
@@ -181,37 +181,37 @@ func askAll(ctx context.Context, db *store.SQLite, w *watch, when string) {
 		w.call("ScannerImages", func() error { _, err := db.ScannerImages(ctx, ""); return err })
 		w.call("ImagesInUse", func() error { _, err := db.ImagesInUse(ctx, engine); return err })
 		w.call("Scanners", func() error { _, err := db.Scanners(ctx); return err })
-		askScanner(ctx, db, w, scanner)
-		w.call("SetUsed, as before", func() error { return db.SetUsed(ctx, used(i)) })
-		w.call("Summary", func() error { _, err := db.Summary(ctx, report(i, 1).Subject, store.Excepting{}); return err })
+		queryScanner(ctx, db, w, scanner)
+		w.call("SetUsed, as before", func() error { return db.SetUsage(ctx, used(i)) })
+		w.call("Summary", func() error { _, err := db.Summary(ctx, report(i, 1).Subject, store.ImageExceptions{}); return err })
 	}
 }
 
 // filter is the filter of every receiver.
-var filter = store.NewsFilter{MinSeverity: finding.High, Unknown: store.UnknownIfFixable, Engine: engine}
+var filter = store.ChangeFilter{MinSeverity: finding.High, Unknown: store.UnknownIfFixable, Engine: engine}
 
-func askScanner(ctx context.Context, db *store.SQLite, w *watch, scanner string) {
-	w.call("Reported", func() error { _, err := db.Reported(ctx, scanner, engine); return err })
+func queryScanner(ctx context.Context, db *store.SQLite, w *stopwatch, scanner string) {
+	w.call("Reported", func() error { _, err := db.ReportAges(ctx, scanner, engine); return err })
 	w.call("RecentImages", func() error { _, err := db.RecentImages(ctx, scanner, engine); return err })
 	w.call("ScannerTotals", func() error { _, err := db.ScannerTotals(ctx, scanner, exception.Set{}); return err })
 	w.call("DataAnomaly", func() error { _, err := db.DataAnomaly(ctx, scanner, engine); return err })
 	w.call("HoldsManifests", func() error { _, err := db.HoldsManifests(ctx, engine, scanner); return err })
-	w.call("FollowUp", func() error { return db.FollowUp(ctx, scanner, "team", filter, store.FollowAll) })
-	w.call("News", func() error { _, _, err := db.News(ctx, scanner, "team", filter, 100); return err })
-	w.call("KeepReceivers", func() error { return db.KeepReceivers(ctx, scanner, []string{"team"}) })
+	w.call("FollowUp", func() error { return db.UpdateAnnouncements(ctx, scanner, "team", filter, store.UpdateAll) })
+	w.call("News", func() error { _, _, err := db.PendingChanges(ctx, scanner, "team", filter, 100); return err })
+	w.call("KeepReceivers", func() error { return db.RetainReceivers(ctx, scanner, []string{"team"}) })
 }
 
 // announce sends the first summaries to the receivers of some Scanners. As in the notification loop, one transaction reads and records
 // the present findings.
-func announce(ctx context.Context, db *store.SQLite, w *watch) {
+func announce(ctx context.Context, db *store.SQLite, w *stopwatch) {
 	for i := range rounds {
 		scanner := scannerUID(i * scanners / rounds)
 		w.call("Present", func() error { _, err := db.Present(ctx, scanner, "team", filter, 10); return err })
 		w.call("DecideAndMark, a summary", func() error {
-			return db.DecideAndMark(ctx, scanner, "team", func(ctx context.Context) (store.Announced, error) {
+			return db.DecideAndRecord(ctx, scanner, "team", func(ctx context.Context) (store.Announcement, error) {
 				present, err := db.Present(ctx, scanner, "team", filter, 10)
-				all := &store.All{Filter: filter, Moment: present.Moment}
-				return store.Announced{DigestID: "summary", At: time.Now(), All: all, Repositories: present.Repositories}, err
+				all := &store.FilteredSnapshot{Filter: filter, SnapshotID: present.SnapshotID}
+				return store.Announcement{MessageID: "summary", At: time.Now(), Snapshot: all, Repositories: present.Repositories}, err
 			})
 		})
 		w.call("BeginDelivery", func() error { _, err := db.BeginDelivery(ctx, scanner, "team", []byte("{}")); return err })
@@ -219,7 +219,7 @@ func announce(ctx context.Context, db *store.SQLite, w *watch) {
 }
 
 // follow sends the same receivers a message about one image with ten new findings.
-func follow(ctx context.Context, db *store.SQLite, w *watch) {
+func follow(ctx context.Context, db *store.SQLite, w *stopwatch) {
 	for i := range rounds {
 		image := i * scanners / rounds
 		scanner := scannerUID(image)
@@ -231,12 +231,12 @@ func follow(ctx context.Context, db *store.SQLite, w *watch) {
 			newer.Findings = append(newer.Findings, added)
 		}
 		w.call("SaveReport, with new findings", func() error { _, err := db.SaveReport(ctx, newer, ""); return err })
-		var said []store.Said
+		var said []store.AnnouncedFinding
 		w.call("News, of ten", func() error {
-			news, _, err := db.News(ctx, scanner, "team", filter, 100)
+			news, _, err := db.PendingChanges(ctx, scanner, "team", filter, 100)
 			for _, n := range news {
 				key := store.AnnouncementKey{Repository: n.Repository, ID: n.Finding.ID, Package: n.Finding.Package.Name}
-				said = append(said, store.Said{AnnouncementKey: key, Change: n.Change, Severity: n.Finding.Severity})
+				said = append(said, store.AnnouncedFinding{AnnouncementKey: key, Change: n.Change, Severity: n.Finding.Severity})
 			}
 			return err
 		})
@@ -244,13 +244,13 @@ func follow(ctx context.Context, db *store.SQLite, w *watch) {
 			w.err = fmt.Errorf("%s has %d new findings to announce, want 10", scanner, len(said))
 		}
 		w.call("MarkAnnounced", func() error {
-			return db.MarkAnnounced(ctx, scanner, "team", store.Announced{DigestID: "message", At: time.Now(), Said: said})
+			return db.RecordAnnouncement(ctx, scanner, "team", store.Announcement{MessageID: "message", At: time.Now(), Findings: said})
 		})
 	}
 }
 
 // rematch processes the queue as match workers do, and checks for anomalies after each report as Scanners do.
-func rematch(ctx context.Context, db *store.SQLite, w *watch) {
+func rematch(ctx context.Context, db *store.SQLite, w *stopwatch) {
 	byDigest := make(map[string]int, scanners*images)
 	for i := range scanners * images {
 		byDigest[digest(i)] = i
@@ -273,10 +273,10 @@ func rematch(ctx context.Context, db *store.SQLite, w *watch) {
 	}
 }
 
-// tidy runs the sweep, with nothing and with something to delete.
-func tidy(ctx context.Context, db *store.SQLite, w *watch) {
+// runSweep runs the sweep, with nothing and with something to delete.
+func runSweep(ctx context.Context, db *store.SQLite, w *stopwatch) {
 	w.call("Sweep, nothing to delete", func() error { _, err := db.Sweep(ctx, time.Now()); return err })
-	w.call("ForgetScanners", func() error { return db.ForgetScanners(ctx, []string{scannerUID(0)}) })
+	w.call("ForgetScanners", func() error { return db.DeleteScanners(ctx, []string{scannerUID(0)}) })
 	const sweep = "Sweep of ten images"
 	w.call(sweep, func() error { _, err := db.Sweep(ctx, time.Now()); return err })
 	if i := slices.IndexFunc(w.statements, func(s statement) bool { return s.name == sweep }); i >= 0 {

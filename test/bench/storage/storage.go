@@ -27,11 +27,11 @@ const (
 	// families is the number of groups of images. A group shares nine tenths of its findings with the next one, like images with similar
 	// bases.
 	families = 200
-	// again is the number of reports that are written a second time, as after an update of the vulnerability data: a tenth of the
+	// rewritten is the number of reports that are written a second time, as after an update of the vulnerability data: a tenth of the
 	// findings is new.
-	again = 1000
-	// questions is the number of queries for random vulnerability IDs, drawn with a fixed seed.
-	questions = 1000
+	rewritten = 1000
+	// queries is the number of queries for random vulnerability IDs, drawn with a fixed seed.
+	queries   = 1000
 	engine    = "grype"
 	tableHead = "| | |\n|---|---|\n"
 )
@@ -57,12 +57,12 @@ func Measure(ctx context.Context, progress func(format string, args ...any)) (se
 	if err != nil {
 		return section, err
 	}
-	second, err := write(ctx, db, again, 1)
+	second, err := write(ctx, db, rewritten, 1)
 	if err != nil {
 		return section, err
 	}
-	progress("%d questions", questions)
-	asked, affected, err := ask(ctx, db)
+	progress("%d questions", queries)
+	asked, affected, err := queryAffected(ctx, db)
 	if err != nil {
 		return section, err
 	}
@@ -87,10 +87,10 @@ func fill(ctx context.Context, db *store.SQLite) error {
 	for i := range images {
 		namespace, name := fmt.Sprintf("team-%02d", i%namespaces), fmt.Sprintf("service-%05d", i)
 		repository := "registry.example.com/" + namespace + "/" + name
-		if err := db.SaveCatalogue(ctx, store.Catalogued{Engine: "grype", Key: key(i), PlatformDigest: digest(i), Distro: "debian 12", Packages: 150, Tool: "syft"}, nil); err != nil {
+		if err := db.SaveCatalog(ctx, store.Catalog{Engine: "grype", Key: key(i), PlatformDigest: digest(i), Distro: "debian 12", Packages: 150, Tool: "syft"}, nil); err != nil {
 			return err
 		}
-		if err := db.SetUsed(ctx, store.Used{
+		if err := db.SetUsage(ctx, store.ImageUsage{
 			Scanner: "scanner-of-" + namespace, Namespace: namespace, Key: key(i), Engine: engine,
 			Workloads: []store.Workload{{
 				Namespace: namespace, Kind: "Deployment", Name: name, Container: "main", Repository: repository, Reference: repository + ":1",
@@ -146,15 +146,15 @@ func write(ctx context.Context, db *store.SQLite, n, version int) ([]time.Durati
 // pageSize is the default page size of the REST API.
 const pageSize = 100
 
-// ask queries the workloads with a vulnerability. It returns the duration of each first page and the total number of workloads in each
+// queryAffected queries the workloads with a vulnerability. It returns the duration of each first page and the total number of workloads in each
 // answer.
-func ask(ctx context.Context, db *store.SQLite) (took []time.Duration, affected []int, err error) {
+func queryAffected(ctx context.Context, db *store.SQLite) (took []time.Duration, affected []int, err error) {
 	random := rand.New(rand.NewPCG(1, 2))
 	most := firstID(families-1, 0) + findings
-	for range questions {
+	for range queries {
 		id := fmt.Sprintf("CVE-2026-%05d", random.IntN(most))
 		began := time.Now()
-		answer, err := db.RunsPage(ctx, store.RunsQuery{ID: id, All: true}, store.RunMark{}, pageSize)
+		answer, err := db.RunsPage(ctx, store.RunsQuery{ID: id, All: true}, store.RunCursor{}, pageSize)
 		if err != nil {
 			return nil, nil, err
 		}

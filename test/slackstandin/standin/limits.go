@@ -83,13 +83,13 @@ func Check(body []byte) []Violation {
 		c.refuse("no_text", "neither text nor blocks")
 	}
 	if p.Text == "" && len(p.Blocks) > 0 {
-		c.dislike("no text beside the blocks: notifications and screen readers have nothing to say")
+		c.warn("no text beside the blocks: notifications and screen readers have nothing to say")
 	}
 	if length(p.Text) > maxText {
 		c.refuse("msg_too_long", "text has %d characters, at most %d are taken", length(p.Text), maxText)
 	}
 	if p.Parse == "full" || p.LinkNames != nil && p.LinkNames != false {
-		c.dislike("plain names in the message would become mentions")
+		c.warn("plain names in the message would become mentions")
 	}
 	c.markup("text", p.Text)
 	c.blocks(p.Blocks)
@@ -106,7 +106,7 @@ func (c *checker) refuse(word, format string, args ...any) {
 	c.violations = append(c.violations, Violation{Error: word, Detail: fmt.Sprintf(format, args...)})
 }
 
-func (c *checker) dislike(format string, args ...any) { c.refuse("", format, args...) }
+func (c *checker) warn(format string, args ...any) { c.refuse("", format, args...) }
 
 func (c *checker) blocks(blocks []json.RawMessage) {
 	if len(blocks) > maxBlocks {
@@ -217,7 +217,7 @@ func (c *checker) text(where string, t text, limit int) {
 	}
 	c.markup(where, t.Text)
 	if t.Verbatim == nil || !*t.Verbatim {
-		c.dislike("%s: not verbatim, so that plain names may become mentions and links", where)
+		c.warn("%s: not verbatim, so that plain names may become mentions and links", where)
 	}
 }
 
@@ -235,11 +235,11 @@ func (c *checker) markup(where, s string) {
 	}), "")
 	switch {
 	case strings.Contains(rest, "<!"), strings.Contains(rest, "<@"), strings.Contains(rest, "<#"):
-		c.dislike("%s: a mention", where)
+		c.warn("%s: a mention", where)
 	case strings.ContainsAny(rest, "<>"):
-		c.dislike("%s: < or > that is neither escaped nor part of an https link", where)
+		c.warn("%s: < or > that is neither escaped nor part of an https link", where)
 	case strings.Contains(rest, "&"):
-		c.dislike("%s: & that is not escaped", where)
+		c.warn("%s: & that is not escaped", where)
 	}
 }
 

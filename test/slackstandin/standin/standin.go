@@ -36,8 +36,8 @@ type Message struct {
 	Answered bool `json:"answered"`
 }
 
-// Trouble is a failure that a test requests. It applies to the next Times requests.
-type Trouble struct {
+// Failure is a failure that a test requests. It applies to the next Times requests.
+type Failure struct {
 	// Status is the status code of the answer, without accepting the message; 0 with Hang or Drop.
 	Status int `json:"status,omitempty"`
 	// Body is the body of the answer; empty means Slack's error code for the status.
@@ -58,7 +58,7 @@ type Standin struct {
 
 	mu       sync.Mutex
 	messages []Message
-	troubles []Trouble
+	failures []Failure
 	buckets  map[string]*bucket
 }
 
@@ -96,7 +96,7 @@ func (s *Standin) Control() http.Handler {
 		answer(w, http.StatusOK, "ok")
 	})
 	mux.HandleFunc("POST /control", func(w http.ResponseWriter, r *http.Request) {
-		var t Trouble
+		var t Failure
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&t); err != nil {
 			answer(w, http.StatusBadRequest, err.Error())
 			return
@@ -119,11 +119,11 @@ func (s *Standin) Messages() []Message {
 }
 
 // Expect makes the next requests fail, after all failures that were requested before.
-func (s *Standin) Expect(t Trouble) {
+func (s *Standin) Expect(t Failure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t.Times = max(1, t.Times)
-	s.troubles = append(s.troubles, t)
+	s.failures = append(s.failures, t)
 }
 
 // post handles one message.
@@ -133,19 +133,19 @@ func (s *Standin) post(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusBadRequest, "invalid_payload")
 		return
 	}
-	trouble, troubled := s.nextTrouble()
+	trouble, fails := s.nextFailure()
 	switch {
-	case troubled && (trouble.Hang || trouble.Drop):
-		s.keep(r.URL.Path, body, Check(body), false)
+	case fails && (trouble.Hang || trouble.Drop):
+		s.record(r.URL.Path, body, Check(body), false)
 		if trouble.Hang {
 			<-r.Context().Done()
 		}
 		panic(http.ErrAbortHandler) // closes the connection without an answer
-	case troubled:
+	case fails:
 		if trouble.RetryAfter > 0 {
 			w.Header().Set("Retry-After", fmt.Sprint(trouble.RetryAfter))
 		}
-		answer(w, trouble.Status, trouble.word())
+		answer(w, trouble.Status, trouble.errorCode())
 		return
 	case !s.allow(r.URL.Path):
 		w.Header().Set("Retry-After", "1")
@@ -153,7 +153,7 @@ func (s *Standin) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	violations := Check(body)
-	s.keep(r.URL.Path, body, violations, true)
+	s.record(r.URL.Path, body, violations, true)
 	for _, v := range violations {
 		if v.Error != "" {
 			answer(w, http.StatusBadRequest, v.Error)
@@ -163,16 +163,16 @@ func (s *Standin) post(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, "ok")
 }
 
-// nextTrouble returns the failure of the next request, if there is one, and uses it up.
-func (s *Standin) nextTrouble() (Trouble, bool) {
+// nextFailure returns the failure of the next request, if there is one, and uses it up.
+func (s *Standin) nextFailure() (Failure, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.troubles) == 0 {
-		return Trouble{}, false
+	if len(s.failures) == 0 {
+		return Failure{}, false
 	}
-	t := s.troubles[0]
-	if s.troubles[0].Times--; s.troubles[0].Times == 0 {
-		s.troubles = s.troubles[1:]
+	t := s.failures[0]
+	if s.failures[0].Times--; s.failures[0].Times == 0 {
+		s.failures = s.failures[1:]
 	}
 	return t, true
 }
@@ -197,7 +197,7 @@ func (s *Standin) allow(path string) bool {
 	return true
 }
 
-func (s *Standin) keep(path string, body []byte, violations []Violation, answered bool) {
+func (s *Standin) record(path string, body []byte, violations []Violation, answered bool) {
 	m := Message{Time: s.now().UTC(), Path: path, Text: Readable(body), Violations: violations, Answered: answered, Payload: json.RawMessage(`null`)}
 	if json.Valid(body) {
 		m.Payload = body
@@ -213,18 +213,18 @@ func (s *Standin) keep(path string, body []byte, violations []Violation, answere
 	fmt.Fprintln(s.print)
 }
 
-// words are Slack's error codes by status (https://api.slack.com/changelog/2016-05-17-changes-to-errors-for-incoming-webhooks).
-var words = map[int]string{
+// errorCodes are Slack's error codes by status (https://api.slack.com/changelog/2016-05-17-changes-to-errors-for-incoming-webhooks).
+var errorCodes = map[int]string{
 	http.StatusOK: "ok", http.StatusBadRequest: "invalid_payload", http.StatusForbidden: "action_prohibited",
 	http.StatusNotFound: "no_service", http.StatusGone: "channel_is_archived",
 	http.StatusTooManyRequests: "rate_limited", http.StatusInternalServerError: "rollup_error",
 }
 
-func (t Trouble) word() string {
+func (t Failure) errorCode() string {
 	if t.Body != "" {
 		return t.Body
 	}
-	return words[t.Status]
+	return errorCodes[t.Status]
 }
 
 func answer(w http.ResponseWriter, status int, text string) {

@@ -155,7 +155,7 @@ func TestLostAnswer(t *testing.T) {
 	s := New(time.Now, io.Discard)
 	webhooks := httptest.NewServer(s.Webhooks())
 	defer webhooks.Close()
-	s.Expect(Trouble{Drop: true})
+	s.Expect(Failure{Drop: true})
 	if _, err := http.Post(webhooks.URL+"/services/x", "application/json", strings.NewReader(`{"text":"x"}`)); err == nil {
 		t.Error("there was an answer, want none")
 	}

@@ -28,27 +28,27 @@ import (
 // catalogJob pulls one image, finds its packages and uploads them.
 type catalogJob struct {
 	process
-	images     []string
-	spared     []string
-	platform   v1.Platform
-	limits     catalog.Limits
-	registries []workerapi.Registry
-	client     ingest.Config
+	images         []string
+	throttledHosts []string
+	platform       v1.Platform
+	limits         catalog.Limits
+	registries     []workerapi.Registry
+	client         ingest.Config
 }
 
 // parseCatalog reads the flags, and checks everything that can be checked before the work starts.
 func (p process) parseCatalog(args []string) (*catalogJob, error) {
 	set := p.flags("catalog")
-	var images, spared list
+	var images, throttledHosts stringList
 	set.Var(&images, "image", "image `reference`, preferably by digest; repeated ones are tried where the first is not found")
-	set.Var(&spared, "spare", "`host` of a registry that has asked to wait: only its mirrors are asked, and it is no mirror; may be repeated")
+	set.Var(&throttledHosts, "spare", "`host` of a registry that has asked to wait: only its mirrors are asked, and it is no mirror; may be repeated")
 	platform := set.String("platform", "", "`os/arch[/variant]` of the node that runs the image")
 	scratch := set.Int64("scratch-size", 0, "`bytes` that the unpacked image may take in the temporary directory; 0 for no bound")
 	if err := set.parse(args); err != nil {
 		return nil, err
 	}
 	job := &catalogJob{
-		process: p, images: images, spared: spared, limits: catalog.Limits{Scratch: *scratch}, client: p.server(),
+		process: p, images: images, throttledHosts: throttledHosts, limits: catalog.Limits{Scratch: *scratch}, client: p.ingestConfig(),
 	}
 	if len(images) == 0 {
 		return nil, errors.New("--image is required")
@@ -85,7 +85,7 @@ func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := client.Reach(ctx); err != nil {
+	if err := client.CheckReachable(ctx); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "scanner-artifacts-")
@@ -99,10 +99,10 @@ func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	puller := &registry.Puller{Registries: j.registries, Spared: j.spared, Credentials: credentials, Log: log, Now: j.clock.Now}
-	img, contents, err := j.contents(ctx, log, puller)
+	puller := &registry.Puller{Registries: j.registries, ThrottledHosts: j.throttledHosts, Credentials: credentials, Log: log, Now: j.clock.Now}
+	img, contents, err := j.pullSBOM(ctx, log, puller)
 	if err != nil {
-		return withAdvice(err)
+		return withNetworkAdvice(err)
 	}
 	if err := j.upload(ctx, log, client, dir, img, contents); err != nil {
 		return err
@@ -111,8 +111,8 @@ func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	return nil
 }
 
-// contents pulls the image and returns its SBOM. If a mirror fails while the layers are read, contents starts again without that mirror.
-func (j *catalogJob) contents(ctx context.Context, log *slog.Logger, puller *registry.Puller) (*registry.Image, *sbom.SBOM, error) {
+// pullSBOM pulls the image and returns its SBOM. If a mirror fails while the layers are read, contents starts again without that mirror.
+func (j *catalogJob) pullSBOM(ctx context.Context, log *slog.Logger, puller *registry.Puller) (*registry.Image, *sbom.SBOM, error) {
 	for {
 		img, err := puller.Pull(ctx, j.images, j.platform)
 		if err != nil {
@@ -124,21 +124,21 @@ func (j *catalogJob) contents(ctx context.Context, log *slog.Logger, puller *reg
 		if err == nil {
 			return img, contents, nil
 		}
-		if !puller.Avoid(img, err) {
+		if !puller.ExcludeMirror(img, err) {
 			return nil, nil, err
 		}
 		log.Warn("a mirror has the image and does not deliver it, going on without the mirror", "mirror", img.Mirror, "error", failure.Line(err.Error()))
 	}
 }
 
-// withAdvice adds advice about network policies in front of an error if nothing in the network answers. The
+// withNetworkAdvice adds advice about network policies in front of an error if nothing in the network answers. The
 // texts of such errors are long, and contain only addresses.
-func withAdvice(err error) error {
+func withNetworkAdvice(err error) error {
 	var known *failure.Error
-	if !errors.As(err, &known) || known.Reason != workerapi.ReasonRegistryUnavail || !ingest.Swallowed(err) {
+	if !errors.As(err, &known) || known.Reason != workerapi.ReasonRegistryUnavail || !ingest.IsUnanswered(err) {
 		return err
 	}
-	return failure.New(known.Reason, fmt.Errorf("%s: %w", ingest.Advice(err, "the registry"), err))
+	return failure.New(known.Reason, fmt.Errorf("%s: %w", ingest.EgressAdvice(err, "the registry"), err))
 }
 
 // upload writes the SBOM and the match input to dir, and sends them with the result in one request.
@@ -158,7 +158,7 @@ func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, client *inges
 	}
 	log.Info("uploading", "sbomBytes", full.Size, "sbomContentBytes", full.ContentSize,
 		"matchInputBytes", compact.Size, "matchInputContentBytes", compact.ContentSize)
-	begin, err := beginning(img, workerapi.CatalogResult{
+	begin, err := uploadHeader(img, workerapi.CatalogResult{
 		Image:    img.Reference.String(),
 		Platform: img.Platform.String(),
 		Distro:   catalog.Distro(contents),
@@ -169,13 +169,13 @@ func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, client *inges
 	if err != nil {
 		return err
 	}
-	return uploading(client.PutParts(ctx, workerapi.PathCatalogResult, workerapi.ContentTypeCatalog,
+	return withRefusalReason(client.PutParts(ctx, workerapi.PathCatalogResult, workerapi.ContentTypeCatalog,
 		ingest.Bytes(begin), ingest.File(full.Path, full.Size), ingest.File(compact.Path, compact.Size)))
 }
 
-// beginning returns the part of the upload before the SBOM: the result, and the documents that prove how the image's digest leads to
+// uploadHeader returns the part of the upload before the SBOM: the result, and the documents that prove how the image's digest leads to
 // that of the platform's manifest.
-func beginning(img *registry.Image, result workerapi.CatalogResult) ([]byte, error) {
+func uploadHeader(img *registry.Image, result workerapi.CatalogResult) ([]byte, error) {
 	for _, document := range img.Documents {
 		result.ManifestSizes = append(result.ManifestSizes, int64(len(document)))
 	}
@@ -186,9 +186,9 @@ func beginning(img *registry.Image, result workerapi.CatalogResult) ([]byte, err
 	return bytes.Join([][]byte{append(line, '\n'), bytes.Join(img.Documents, nil)}, nil), nil
 }
 
-// uploading adds the reason UploadRefused to an error if the server refused the upload.
-func uploading(err error) error {
-	if err != nil && ingest.Refused(err) {
+// withRefusalReason adds the reason UploadRefused to an error if the server refused the upload.
+func withRefusalReason(err error) error {
+	if err != nil && ingest.IsRefused(err) {
 		return failure.New(workerapi.ReasonUploadRefused, err)
 	}
 	return err

@@ -31,8 +31,8 @@ import (
 // testScratch is the scratch space in these tests in bytes.
 const testScratch = 48 << 20
 
-// catalogues runs the worker for an image, and returns its exit code and the failure in the termination file.
-func (p *pod) catalogues(t *testing.T, host, reference string) (code int, left workerapi.Failure) {
+// runCatalog runs the worker for an image, and returns its exit code and the failure in the termination file.
+func (p *pod) runCatalog(t *testing.T, host, reference string) (code int, left workerapi.Failure) {
 	t.Helper()
 	p.registry(host)
 	code = run(t.Context(), []string{"catalog", "--image", reference, "--platform", "linux/amd64", "--scratch-size", strconv.Itoa(testScratch)}, p.process)
@@ -63,8 +63,8 @@ func newHostile(t *testing.T) *hostile {
 	return h
 }
 
-// answers makes the registry answer requests for all layers of an image with answer.
-func (h *hostile) answers(t *testing.T, image v1.Image, answer http.HandlerFunc) {
+// answerLayers makes the registry answer requests for all layers of an image with answer.
+func (h *hostile) answerLayers(t *testing.T, image v1.Image, answer http.HandlerFunc) {
 	t.Helper()
 	layers, err := image.Layers()
 	if err != nil {
@@ -75,9 +75,9 @@ func (h *hostile) answers(t *testing.T, image v1.Image, answer http.HandlerFunc)
 	}
 }
 
-// serves makes the registry send body for each layer, with length as its Content-Length.
-func (h *hostile) serves(t *testing.T, image v1.Image, body []byte, length int) {
-	h.answers(t, image, func(w http.ResponseWriter, _ *http.Request) {
+// serveLayers makes the registry send body for each layer, with length as its Content-Length.
+func (h *hostile) serveLayers(t *testing.T, image v1.Image, body []byte, length int) {
+	h.answerLayers(t, image, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", strconv.Itoa(length))
 		_, _ = w.Write(body)
 	})
@@ -109,9 +109,9 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// TestImagesThatCannotBeCatalogued checks that each of these images leaves a reason and a message of one line, uploads
+// TestHostileImagesFail checks that each of these images leaves a reason and a message of one line, uploads
 // nothing, and leaves nothing on the disk.
-func TestImagesThatCannotBeCatalogued(t *testing.T) {
+func TestHostileImagesFail(t *testing.T) {
 	for name, tt := range map[string]struct {
 		push    func(t *testing.T, h *hostile) string
 		reason  string
@@ -151,58 +151,58 @@ func TestImagesThatCannotBeCatalogued(t *testing.T) {
 			image, archive := plain(t)
 			altered := slices.Clone(archive)
 			altered[600] = 'x'
-			h.serves(t, image, altered, len(altered))
+			h.serveLayers(t, image, altered, len(altered))
 			return h.Push(t, "app:1", image)
 		}, workerapi.ReasonRegistryUnavail, "error verifying sha256 checksum"},
 		"a truncated layer": {func(t *testing.T, h *hostile) string {
 			image, archive := plain(t)
-			h.serves(t, image, archive[:50_000], 50_000)
+			h.serveLayers(t, image, archive[:50_000], 50_000)
 			return h.Push(t, "app:1", image)
 		}, workerapi.ReasonRegistryUnavail, "does not match expected size"},
 		"a layer whose connection is cut": {func(t *testing.T, h *hostile) string {
 			image, archive := plain(t)
-			h.serves(t, image, archive[:50_000], len(archive))
+			h.serveLayers(t, image, archive[:50_000], len(archive))
 			return h.Push(t, "app:1", image)
 		}, workerapi.ReasonRegistryUnavail, "unexpected EOF"},
 		"a layer of less than no bytes": {func(t *testing.T, h *hostile) string {
 			image, _ := plain(t)
-			return h.PushLying(t, "app:1", image, func(m *v1.Manifest) { m.Layers[0].Size = -1 })
+			return h.PushModified(t, "app:1", image, func(m *v1.Manifest) { m.Layers[0].Size = -1 })
 		}, workerapi.ReasonNotAnImage, "size of -1 bytes"},
 		"a layer that is larger than the scratch space": {func(t *testing.T, h *hostile) string {
 			image, _ := plain(t)
-			return h.PushLying(t, "app:1", image, func(m *v1.Manifest) { m.Layers[0].Size = 1 << 62 })
+			return h.PushModified(t, "app:1", image, func(m *v1.Manifest) { m.Layers[0].Size = 1 << 62 })
 		}, workerapi.ReasonImageTooLarge, "raise grype.catalog.scratchSize"},
 		"an endless layer: its registry never ends sending": {func(t *testing.T, h *hostile) string {
 			image, _ := plain(t)
-			h.answers(t, image, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, endless{}) })
-			return h.PushLying(t, "app:1", image, func(m *v1.Manifest) { m.Layers[0].Size = testScratch })
+			h.answerLayers(t, image, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, endless{}) })
+			return h.PushModified(t, "app:1", image, func(m *v1.Manifest) { m.Layers[0].Size = testScratch })
 		}, workerapi.ReasonRegistryUnavail, "error verifying sha256 checksum"},
 		"an endless layer: it decompresses without end": {func(t *testing.T, h *hostile) string {
 			return h.Push(t, "app:1", registrytest.RawImage(t, types.DockerLayer, gzipped(t, zeros(8*testScratch))))
 		}, workerapi.ReasonImageTooLarge, "more than the 48 MiB of scratch space; raise grype.catalog.scratchSize"},
 		"an endless layer: compressed nothing again and again": {func(t *testing.T, h *hostile) string {
 			image, nothing := registrytest.RawImage(t, types.DockerLayer, gzipped(t, zeros(100))), bytes.Repeat(gzipped(t, zeros(0)), 1000)
-			h.answers(t, image, func(w http.ResponseWriter, _ *http.Request) {
+			h.answerLayers(t, image, func(w http.ResponseWriter, _ *http.Request) {
 				for err := error(nil); err == nil; {
 					_, err = w.Write(nothing)
 				}
 			})
-			return h.PushLying(t, "app:1", image, func(m *v1.Manifest) { m.Layers[0].Size = 1 << 20 })
+			return h.PushModified(t, "app:1", image, func(m *v1.Manifest) { m.Layers[0].Size = 1 << 20 })
 		}, workerapi.ReasonRegistryUnavail, "error verifying sha256 checksum"},
 		"many layers that are too large together": {func(t *testing.T, h *hostile) string {
 			image := registrytest.Image(t)
 			for i := range 10 {
-				image = fixture.OnTop(t, image, fixture.Tar(t, tar.Header{Name: strconv.Itoa(i), Typeflag: tar.TypeReg, Size: testScratch / 8}))
+				image = fixture.AppendLayer(t, image, fixture.Tar(t, tar.Header{Name: strconv.Itoa(i), Typeflag: tar.TypeReg, Size: testScratch / 8}))
 			}
 			return h.Push(t, "app:1", image)
 		}, workerapi.ReasonImageTooLarge, "raise grype.catalog.scratchSize"},
 		"a file name of 64 KiB": {func(t *testing.T, h *hostile) string {
 			long := fixture.Tar(t, tar.Header{Name: strings.Repeat("long", 16<<10), Typeflag: tar.TypeReg})
-			return h.Push(t, "app:1", fixture.OnTop(t, registrytest.Image(t, fixture.Alpine()), long))
+			return h.Push(t, "app:1", fixture.AppendLayer(t, registrytest.Image(t, fixture.Alpine()), long))
 		}, workerapi.ReasonNotAnImage, "a path of 65536 bytes, which no node can unpack"},
 		"a link to a name of 64 KiB": {func(t *testing.T, h *hostile) string {
 			long := fixture.Tar(t, tar.Header{Name: "link", Linkname: strings.Repeat("d/", 32<<10), Typeflag: tar.TypeSymlink})
-			return h.Push(t, "app:1", fixture.OnTop(t, registrytest.Image(t, fixture.Alpine()), long))
+			return h.Push(t, "app:1", fixture.AppendLayer(t, registrytest.Image(t, fixture.Alpine()), long))
 		}, workerapi.ReasonNotAnImage, "a path of 65536 bytes, which no node can unpack"},
 		"one huge file": {func(t *testing.T, h *hostile) string {
 			huge := fixture.Tar(t, tar.Header{Name: "huge", Typeflag: tar.TypeReg, Size: 4 * testScratch})
@@ -219,7 +219,7 @@ func TestImagesThatCannotBeCatalogued(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, h := newPod(t), newHostile(t)
-			code, left := p.catalogues(t, h.Host, tt.push(t, h))
+			code, left := p.runCatalog(t, h.Host, tt.push(t, h))
 			if code != exitFailed || left.Reason != tt.reason || !strings.Contains(left.Message, tt.message) {
 				t.Errorf("exit code %d, left %+v; want %s with %q", code, left, tt.reason, tt.message)
 			}
@@ -239,9 +239,9 @@ var (
 	deepName = strings.Repeat("d/", 2000) + "file"
 )
 
-// TestOddLayersAreCatalogued checks that packages are found beside irregular files, and that nothing is
+// TestIrregularLayersAreCataloged checks that packages are found beside irregular files, and that nothing is
 // written outside of the temporary directory.
-func TestOddLayersAreCatalogued(t *testing.T) {
+func TestIrregularLayersAreCataloged(t *testing.T) {
 	regular := func(name string) tar.Header {
 		return tar.Header{Name: name, Typeflag: tar.TypeReg, Size: 10, Mode: 0o644}
 	}
@@ -265,8 +265,8 @@ func TestOddLayersAreCatalogued(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, h := newPod(t), newHostile(t)
-			image := fixture.OnTop(t, registrytest.Image(t, fixture.Alpine()), fixture.Tar(t, entries...))
-			code, left := p.catalogues(t, h.Host, h.Push(t, "app:1", image))
+			image := fixture.AppendLayer(t, registrytest.Image(t, fixture.Alpine()), fixture.Tar(t, entries...))
+			code, left := p.runCatalog(t, h.Host, h.Push(t, "app:1", image))
 			if code != exitDone {
 				t.Fatalf("exit code %d, left %+v", code, left)
 			}
@@ -302,10 +302,10 @@ func TestHundredsOfLayers(t *testing.T) {
 	}
 	image := registrytest.Image(t, base)
 	for i := range layers {
-		image = fixture.OnTop(t, image, fixture.Tar(t, tar.Header{Name: fmt.Sprintf("layer/%d", i), Typeflag: tar.TypeReg, Size: 1}))
+		image = fixture.AppendLayer(t, image, fixture.Tar(t, tar.Header{Name: fmt.Sprintf("layer/%d", i), Typeflag: tar.TypeReg, Size: 1}))
 	}
 	// The last layer removes a package.
-	image = fixture.OnTop(t, image, fixture.Tar(t, tar.Header{Name: "usr/local/bin/.wh.tool", Typeflag: tar.TypeReg}))
+	image = fixture.AppendLayer(t, image, fixture.Tar(t, tar.Header{Name: "usr/local/bin/.wh.tool", Typeflag: tar.TypeReg}))
 
 	p, h := newPod(t), newHostile(t)
 	reference := h.Push(t, "app:1", image)
@@ -313,7 +313,7 @@ func TestHundredsOfLayers(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	start := time.Now()
-	if code, left := p.catalogues(t, h.Host, reference); code != exitDone {
+	if code, left := p.runCatalog(t, h.Host, reference); code != exitDone {
 		t.Fatalf("exit code %d, left %+v", code, left)
 	}
 	runtime.ReadMemStats(&after)

@@ -31,7 +31,7 @@ func TestDefaultDenyEgressToTheRegistry(t *testing.T) {
 		"a refusal of the registry": {get(os.ErrDeadlineExceeded), workerapi.ReasonUnauthorized, "pulling x"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			got := failure.Describe(withAdvice(failure.New(c.reason, c.err)), "fallback")
+			got := failure.Describe(withNetworkAdvice(failure.New(c.reason, c.err)), "fallback")
 			if got.Reason != c.reason || !strings.HasPrefix(got.Message, c.want) {
 				t.Errorf("got %s: %s\nwant %s: %s", got.Reason, got.Message, c.reason, c.want)
 			}

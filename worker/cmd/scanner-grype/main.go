@@ -80,9 +80,9 @@ func run(ctx context.Context, args []string, p process) int {
 	}
 	switch command, rest := args[0], args[1:]; command {
 	case "catalog":
-		return p.work(rest, workerapi.ReasonCatalogFailed, func(args []string) (job, error) { return p.parseCatalog(args) })(ctx)
+		return p.commandFunc(rest, workerapi.ReasonCatalogFailed, func(args []string) (job, error) { return p.parseCatalog(args) })(ctx)
 	case "match":
-		return p.work(rest, workerapi.ReasonMatchFailed, func(args []string) (job, error) { return p.parseMatch(args) })(ctx)
+		return p.commandFunc(rest, workerapi.ReasonMatchFailed, func(args []string) (job, error) { return p.parseMatch(args) })(ctx)
 	case "version", "-version", "--version":
 		fmt.Fprintln(p.stdout, project.Line("scanner-grype", version.Syft(), version.Grype()))
 		return exitDone
@@ -100,9 +100,9 @@ type job interface {
 	run(ctx context.Context, log *slog.Logger) error
 }
 
-// work returns a function that parses and runs a command and returns the exit code. It writes a failure to the termination file,
+// commandFunc returns a function that parses and runs a command and returns the exit code. It writes a failure to the termination file,
 // where the manager reads it. fallback is the reason of a failure that has none.
-func (p process) work(args []string, fallback string, parse func([]string) (job, error)) func(context.Context) int {
+func (p process) commandFunc(args []string, fallback string, parse func([]string) (job, error)) func(context.Context) int {
 	return func(ctx context.Context) int {
 		log := slog.New(slog.NewTextHandler(p.stderr, nil))
 		log.Info("starting", "version", project.Line("scanner-grype", version.Syft(), version.Grype()))
@@ -114,21 +114,21 @@ func (p process) work(args []string, fallback string, parse func([]string) (job,
 		case err != nil:
 			fmt.Fprintf(p.stderr, "scanner-grype: %v\n", err)
 			// The manager creates the arguments, so it must see that they are wrong in the same way as any other failure.
-			p.leave(log, failure.Describe(err, fallback))
+			p.writeFailure(log, failure.Describe(err, fallback))
 			return exitUsage
 		}
-		if err := guarded(ctx, job, log); err != nil {
+		if err := runRecovering(ctx, job, log); err != nil {
 			described := failure.Describe(err, fallback)
 			log.Error("failed", "reason", described.Reason, "error", described.Message)
-			p.leave(log, described)
+			p.writeFailure(log, described)
 			return exitFailed
 		}
 		return exitDone
 	}
 }
 
-// guarded runs a job and turns a panic into an error, since the content of images is untrusted.
-func guarded(ctx context.Context, job job, log *slog.Logger) (err error) {
+// runRecovering runs a job and turns a panic into an error, since the content of images is untrusted.
+func runRecovering(ctx context.Context, job job, log *slog.Logger) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			log.Error("panic", "cause", cause, "stack", string(debug.Stack()))
@@ -138,8 +138,8 @@ func guarded(ctx context.Context, job job, log *slog.Logger) (err error) {
 	return job.run(ctx, log)
 }
 
-// leave writes the failure to the termination file. An error of writing is only logged, so that it does not hide the failure.
-func (p process) leave(log *slog.Logger, f workerapi.Failure) {
+// writeFailure writes the failure to the termination file. An error of writing is only logged, so that it does not hide the failure.
+func (p process) writeFailure(log *slog.Logger, f workerapi.Failure) {
 	if err := failure.Write(p.terminationFile, f); err != nil {
 		log.Error("the failure could not be left in the termination file", "error", err)
 	}

@@ -282,7 +282,7 @@ func TestCatalogOfAMistakenArchitecture(t *testing.T) {
 	server := registrytest.NewRegistry(t, nil)
 	image := registrytest.Image(t, fixture.Debian())
 	for what, architecture := range map[string]string{"wrong": "s390x", "missing": ""} {
-		mistaken := registrytest.Declaring(t, image, v1.Platform{OS: "linux", Architecture: architecture})
+		mistaken := registrytest.WithPlatform(t, image, v1.Platform{OS: "linux", Architecture: architecture})
 		for kind, reference := range map[string]string{
 			"manifest": server.Push(t, "app/"+what+":1", mistaken),
 			"index":    server.PushIndex(t, "app/"+what+":2", registrytest.Index(t, map[string]v1.Image{"amd64": mistaken})),
@@ -399,7 +399,7 @@ func TestCatalogFailures(t *testing.T) {
 // TestPanicsAreFailures checks panics, since neither the images nor the code that reads them are trusted.
 func TestPanicsAreFailures(t *testing.T) {
 	p := newPod(t)
-	code := p.work(nil, workerapi.ReasonCatalogFailed, func([]string) (job, error) { return panicking{}, nil })(t.Context())
+	code := p.commandFunc(nil, workerapi.ReasonCatalogFailed, func([]string) (job, error) { return panicking{}, nil })(t.Context())
 	if got := p.failure(t); code != exitFailed || got == nil || got.Message != "the worker panicked: oh" {
 		t.Errorf("exit code %d and failure %+v, want %d and the panic", code, got, exitFailed)
 	}
@@ -417,8 +417,8 @@ func TestMatch(t *testing.T) {
 	if code := run(t.Context(), []string{"catalog", "--image", reference, "--platform", "linux/amd64"}, p.process); code != exitDone {
 		t.Fatalf("exit code %d, log:\n%s", code, p.log.String())
 	}
-	p.server.Lend("one", p.server.MatchInput)
-	p.server.Lend("two", p.server.SBOM)
+	p.server.AddLease("one", p.server.MatchInput)
+	p.server.AddLease("two", p.server.SBOM)
 
 	publisher := fixture.Publish(t, fixture.Database(t, fixture.Built))
 	p.environment["SCANNER_DATABASE_URL"] = publisher.URL

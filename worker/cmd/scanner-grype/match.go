@@ -31,7 +31,7 @@ const maxParallel = 32
 // parseMatch reads the flags, and checks everything that can be checked before the work starts.
 func (p process) parseMatch(args []string) (*matchJob, error) {
 	set := p.flags("match")
-	job := &matchJob{process: p, client: p.server()}
+	job := &matchJob{process: p, client: p.ingestConfig()}
 	address := set.String("database-url", "", "`URL` of vulnerability databases: a listing (.json), or where v6/latest.json is")
 	authorities := set.String("database-ca", "", "`certificates` in PEM of authorities that the database's server may be certified by, beside the well-known ones")
 	set.StringVar(&job.databaseDir, "database-dir", workerapi.DatabaseDir, "writable `directory` that keeps databases")
@@ -92,5 +92,5 @@ func (j *matchJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	worker := leases.New(leases.Config{
 		Parallel: j.parallel, IdleTimeout: j.idleTimeout, Deadline: j.deadline, TempDir: dir, Clock: j.clock, Log: log,
 	}, client, databases)
-	return uploading(worker.Run(ctx))
+	return withRefusalReason(worker.Run(ctx))
 }

@@ -25,14 +25,14 @@ func (p process) flags(command string) *flags {
 	return set
 }
 
-// variable returns the name of the environment variable for a flag.
-func variable(flagName string) string {
+// environmentName returns the name of the environment variable for a flag.
+func environmentName(flagName string) string {
 	return "SCANNER_" + strings.ToUpper(strings.ReplaceAll(flagName, "-", "_"))
 }
 
 // parse reads the arguments. Flags that are not among them are read from the environment.
 func (f *flags) parse(args []string) error {
-	f.VisitAll(func(flag *flag.Flag) { flag.Usage += " (" + variable(flag.Name) + ")" })
+	f.VisitAll(func(flag *flag.Flag) { flag.Usage += " (" + environmentName(flag.Name) + ")" })
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -41,12 +41,12 @@ func (f *flags) parse(args []string) error {
 	f.Visit(func(flag *flag.Flag) { given[flag.Name] = true })
 	var err error
 	f.VisitAll(func(flag *flag.Flag) {
-		value := f.getenv(variable(flag.Name))
+		value := f.getenv(environmentName(flag.Name))
 		if value == "" || given[flag.Name] || err != nil {
 			return
 		}
 		if e := flag.Value.Set(value); e != nil {
-			err = fmt.Errorf("%s: %w", variable(flag.Name), e)
+			err = fmt.Errorf("%s: %w", environmentName(flag.Name), e)
 		}
 	})
 	if err != nil {
@@ -58,14 +58,14 @@ func (f *flags) parse(args []string) error {
 	return nil
 }
 
-// list is a flag that may be repeated, or hold several values separated by commas.
-type list []string
+// stringList is a flag that may be repeated, or hold several values separated by commas.
+type stringList []string
 
 // String implements flag.Value.
-func (l *list) String() string { return strings.Join(*l, ",") }
+func (l *stringList) String() string { return strings.Join(*l, ",") }
 
 // Set implements flag.Value. It appends, so that the flag can be repeated.
-func (l *list) Set(value string) error {
+func (l *stringList) Set(value string) error {
 	for v := range strings.SplitSeq(value, ",") {
 		if v = strings.TrimSpace(v); v != "" {
 			*l = append(*l, v)
@@ -74,8 +74,8 @@ func (l *list) Set(value string) error {
 	return nil
 }
 
-// server returns the configuration of the ingest API, which comes only from the environment.
-func (p process) server() ingest.Config {
+// ingestConfig returns the configuration of the ingest API, which comes only from the environment.
+func (p process) ingestConfig() ingest.Config {
 	return ingest.Config{
 		Server:    p.getenv(workerapi.EnvServer),
 		CA:        p.getenv(workerapi.EnvServerCA),
