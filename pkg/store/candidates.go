@@ -3,11 +3,14 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"hash/maphash"
 	"maps"
 	"math"
 	"slices"
+
+	"modernc.org/sqlite"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
@@ -55,6 +58,19 @@ func keyHash(id, pkg string) uint64 {
 	_ = hash.WriteByte(0)
 	_, _ = hash.WriteString(pkg)
 	return hash.Sum64()
+}
+
+// key_hash(id, package) is keyHash in SQL. What a statement groups or sorts by is kept in memory until all rows are read: a hash takes
+// eight bytes there, whatever an image names its packages.
+func init() {
+	sqlite.MustRegisterDeterministicScalarFunction("key_hash", 2, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+		id, idIsText := args[0].(string)
+		pkg, packageIsText := args[1].(string)
+		if !idIsText || !packageIsText {
+			return nil, errors.New("key_hash wants two texts")
+		}
+		return int64(keyHash(id, pkg)), nil
+	})
 }
 
 // anyFix makes a finding fixable.

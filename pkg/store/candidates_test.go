@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
@@ -161,5 +163,48 @@ func TestNewsOfAnyPackageName(t *testing.T) {
 		_, total, err = f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 1)
 		must(t, err)
 		equal(t, fmt.Sprintf("news of the package %q after it was announced", name), total, 0)
+	}
+}
+
+// peakResident returns the bytes of resident memory that a function needs beyond what there was before, SQLite's memory included.
+func peakResident(t *testing.T, run func()) int {
+	t.Helper()
+	read := func(field string) (kib int) {
+		status, err := os.ReadFile("/proc/self/status")
+		must(t, err)
+		_, after, _ := strings.Cut(string(status), field)
+		_, err = fmt.Sscanf(after, "%d", &kib)
+		must(t, err)
+		return kib
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(10))
+	debug.FreeOSMemory()
+	before := read("VmRSS:")
+	must(t, os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)) // resets VmHWM, see proc(5)
+	run()
+	return (read("VmHWM:") - before) << 10
+}
+
+// TestSortsOfAHostileRepository: SQLite sorts and groups findings without their texts. Its memory is not part of Go's heap.
+func TestSortsOfAHostileRepository(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("resident memory is read from /proc")
+	}
+	f, want := hostile(t, 4, 500, 60<<10)
+	present := got[Present](t)(f.Present(t.Context(), "scanner", "slack", ChangeFilter{}, 4))
+	for name, run := range map[string]func(){
+		"ScannerTotals": func() {
+			totals := got[Totals](t)(f.ScannerTotals(t.Context(), "scanner", exception.Set{}))
+			equal(t, "findings", totals.Counts.High, want)
+		},
+		"RecordAnnouncement": func() {
+			must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{MessageID: "1", Snapshot: &FilteredSnapshot{SnapshotID: present.SnapshotID}}))
+		},
+	} {
+		if used := peakResident(t, run); used > maxHeap {
+			t.Errorf("%s needs %d MiB", name, used>>20)
+		} else {
+			t.Logf("%s needs %d MiB", name, used>>20)
+		}
 	}
 }

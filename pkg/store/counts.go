@@ -20,7 +20,7 @@ const (
 			CROSS JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
 			CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
 			WHERE f.gone_at IS NULL AND f.id NOT IN (SELECT value FROM json_each(@covered))
-			GROUP BY v.canonical_id, f.package)
+			GROUP BY key_hash(v.canonical_id, f.package))
 		GROUP BY severity`
 
 	// listSuppressed lists the findings of each vulnerability and package that is suppressed in all images, one row for each.
@@ -30,7 +30,7 @@ const (
 		CROSS JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
 		CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
 		WHERE f.gone_at IS NULL
-		GROUP BY v.canonical_id, f.package
+		GROUP BY key_hash(v.canonical_id, f.package)
 		HAVING min(f.id IN (SELECT value FROM json_each(@covered)))`
 )
 

@@ -204,7 +204,7 @@ func TestPendingChangesUseIndexes(t *testing.T) {
 	f.requireIndexes(t, selectOrphans+afterRecord, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=? AND (canonical_id,package)>(?,?))", "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
 	f.requireIndexes(t, selectNamed, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
 	f.requireIndexes(t, selectCovered, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
-	f.requireIndexes(t, announceAll, args, "COVERING INDEX findings_present")
+	f.requireIndexes(t, listWorst, args, "COVERING INDEX findings_present")
 	f.requireIndexes(t, deleteAbsent, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
 	f.requireIndexes(t, selectRunning, []any{"scanner", grype, grype}, "scanner=?")
 	f.requireIndexes(t, countScanner, args, "COVERING INDEX findings_present")

@@ -79,16 +79,22 @@ func snapshotID(repositories []runningRepository, f ChangeFilter) string {
 }
 
 const (
-	// announceAll records the worst present finding of each vulnerability and package. For a row with a max, SQLite takes the other
-	// columns from the same row (https://www.sqlite.org/lang_select.html#bareagg). A record that has changed since its announcement
-	// gets the ID of this message, so that it is retracted with the message if that is never delivered.
-	announceAll = `WITH` + passingFindings + `
+	// listWorst lists the worst present finding of each vulnerability and package. For a row with a max, SQLite takes the other columns from
+	// the same row (https://www.sqlite.org/lang_select.html#bareagg).
+	listWorst = `WITH` + passingFindings + `
+		SELECT f.id, max(((f.known_exploited * 4 + ` + likelihood + `) * 8 + f.severity) * 2 + f.fixable)
+		FROM wanted CROSS JOIN vulnerabilities v ON v.id = wanted.vulnerability_id CROSS JOIN findings f ON f.id = wanted.id
+		GROUP BY key_hash(v.canonical_id, f.package)`
+
+	measureFindings = `
+		SELECT f.id, octet_length(f.package) + octet_length(f.aliases) FROM json_each(@findings) j CROSS JOIN findings f ON f.id = j.value`
+
+	// announceFindings records findings as announced. A record that has changed since its announcement gets the ID of this message, so that
+	// it is retracted with the message if that is never delivered.
+	announceFindings = `
 		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at, severity, fixable, known_exploited, aliases)
-		SELECT @receiver, @repository, canonical_id, package, @digest, @at, severity, fixable, known_exploited, aliases FROM (
-			SELECT v.canonical_id, f.package, f.severity, f.fixable, f.known_exploited, f.aliases,
-				max(((f.known_exploited * 4 + ` + likelihood + `) * 8 + f.severity) * 2 + f.fixable)
-			FROM wanted CROSS JOIN vulnerabilities v ON v.id = wanted.vulnerability_id CROSS JOIN findings f ON f.id = wanted.id
-			GROUP BY v.canonical_id, f.package)
+		SELECT @receiver, @repository, v.canonical_id, f.package, @digest, @at, f.severity, f.fixable, f.known_exploited, f.aliases
+		FROM json_each(@findings) j CROSS JOIN findings f ON f.id = j.value CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
 		WHERE true` + replaceRecord + `, digest_id = CASE WHEN fixed_at IS NOT NULL OR excepted = 1
 			OR fixable = 0 AND excluded.fixable = 1 OR known_exploited = 0 AND excluded.known_exploited = 1
 			OR severity >= 0 AND severity < @severity AND excluded.severity >= @severity THEN excluded.digest_id ELSE digest_id END`
@@ -101,7 +107,7 @@ const (
 			WHERE v.canonical_id = announcements.canonical_id AND f.package = announcements.package AND f.gone_at IS NULL)`
 )
 
-// recordSnapshot announces all that passes, unless it is no longer what was looked at. Nothing of it is read into memory;
+// recordSnapshot announces all that passes, unless it is no longer what was looked at. Only IDs and a part of the texts are in memory;
 // a million findings take some seconds, in which other writers wait. When the budget is used up the repositories that are left are not
 // recorded: the receiver is not served from there on, and their findings are new to it when there is room again.
 func recordSnapshot(ctx context.Context, tx *sql.Tx, receiver int64, scanner string, said Announcement, at time.Time, budget int64) error {
@@ -113,15 +119,11 @@ func recordSnapshot(ctx context.Context, tx *sql.Tx, receiver int64, scanner str
 	if snapshotID(repositories, f) != said.Snapshot.SnapshotID {
 		return ErrChanged
 	}
-	var statements []string
-	if said.ResetRepositories || said.Snapshot.OnlyForget {
+	forget := said.ResetRepositories || said.Snapshot.OnlyForget
+	if forget {
 		if err := deleteOtherRepositories(ctx, tx, receiver, repositories); err != nil {
 			return err
 		}
-		statements = append(statements, deleteAbsent)
-	}
-	if !said.Snapshot.OnlyForget {
-		statements = append(statements, announceAll)
 	}
 	t := &changeDetector{scanner: scanner, filter: f}
 	for _, r := range repositories {
@@ -132,13 +134,70 @@ func recordSnapshot(ctx context.Context, tx *sql.Tx, receiver int64, scanner str
 		if err != nil {
 			return err
 		}
-		for _, statement := range statements {
-			if _, err := tx.ExecContext(ctx, statement, append(l.args, sql.Named("digest", said.MessageID), sql.Named("at", millis{at}))...); err != nil {
+		l.args = append(l.args, sql.Named("digest", said.MessageID), sql.Named("at", millis{at}))
+		if forget {
+			if _, err := tx.ExecContext(ctx, deleteAbsent, l.args...); err != nil {
+				return err
+			}
+		}
+		if said.Snapshot.OnlyForget {
+			continue
+		}
+		if err := l.announceAll(ctx, tx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// announceAll records all that passes of one repository, in parts: announcements have triggers, so SQLite holds the rows that a
+// statement inserts in memory.
+func (l *repositoryEvaluation) announceAll(ctx context.Context, tx *sql.Tx) error {
+	rows, err := tx.QueryContext(ctx, listWorst, l.args...)
+	ids, err := collect(rows, err, func(rows *sql.Rows) (id int64, err error) {
+		var rank int64
+		return id, rows.Scan(&id, &rank)
+	})
+	if err != nil {
+		return err
+	}
+	for page := range slices.Chunk(ids, maxPageKeys) {
+		parts, err := partsByText(ctx, tx, page)
+		if err != nil {
+			return err
+		}
+		for _, part := range parts {
+			if _, err := tx.ExecContext(ctx, announceFindings, append(slices.Clone(l.args), sql.Named("findings", jsonOf(part)))...); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// partsByText splits findings into parts whose texts take at most maxPageText, or that are one finding.
+func partsByText(ctx context.Context, tx *sql.Tx, ids []int64) (parts [][]int64, err error) {
+	text := 0
+	rows, err := tx.QueryContext(ctx, measureFindings, sql.Named("findings", jsonOf(ids)))
+	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
+		var id int64
+		var size int
+		if err := rows.Scan(&id, &size); err != nil {
+			return struct{}{}, err
+		}
+		if text += size; len(parts) == 0 || text > maxPageText {
+			parts, text = append(parts, nil), size
+		}
+		parts[len(parts)-1] = append(parts[len(parts)-1], id)
+		return struct{}{}, nil
+	})
+	return parts, err
+}
+
+// jsonOf is a list for json_each.
+func jsonOf(ids []int64) string {
+	text, _ := json.Marshal(ids) // numbers always marshal
+	return string(text)
 }
 
 // deleteOtherRepositories deletes the announcements of repositories that do not run.
