@@ -32,8 +32,8 @@ type coveredImage struct {
 	// ID is the image's key, or its reference while it has no digest.
 	ID    string
 	State imageState
-	// Reason of a failed image, and of a pending one where waiting alone may not help; empty if there is none. A scanned image has one only
-	// while its Scanner is, or was until a moment ago, suspended.
+	// Reason of a failed image, and of a pending one where waiting alone may not help; empty if there is none. Suspended is the reason of a
+	// scanned or pending image whose ImageScan has not been reconciled since its Scanner was suspended.
 	Reason string
 	// Since is when a pending image began to wait for a result, a failed one first failed, or a scanned one's Ready condition changed last; zero
 	// if that is not known.
@@ -183,6 +183,9 @@ func stateOf(scanner *v1alpha1.Scanner, img runningImage, scan *v1alpha1.ImageSc
 		state.State, state.Reason, state.Since = imageFailed, readyReason(scan), failedSince(scan)
 	default:
 		state.Since = unreadySince(scan)
+		if readyReason(scan) == v1alpha1.ReasonSuspended {
+			state.Reason = v1alpha1.ReasonSuspended
+		}
 	}
 	return state
 }

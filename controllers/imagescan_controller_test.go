@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
@@ -399,6 +400,24 @@ func TestSuspended(t *testing.T) {
 	u.saveReport(web)
 	if after, _ = u.reconcile(scan); after.Status.Phase != v1alpha1.PhaseScanned {
 		t.Errorf("afterwards the phase is %s, want Scanned", after.Status.Phase)
+	}
+}
+
+// TestWaitsSinceItWasResumed: the time in which the Scanner was suspended is no time in which the image waited for a result.
+func TestWaitsSinceItWasResumed(t *testing.T) {
+	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) })
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "a", running("main", web)))
+	u.reconcile(scan)
+	u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(scanner), scanner))
+	scanner.Spec.Suspend = ptr.To(false)
+	u.update(scanner)
+	u.engine.index = fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "Job x/y", time.Minute), nil)
+	u.clock.SetTime(u.clock.Now().Add(8 * time.Hour))
+	after, _ := u.reconcile(scan)
+	ready := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady)
+	if ready.Reason == v1alpha1.ReasonSuspended || !ready.LastTransitionTime.Time.Equal(u.clock.Now()) {
+		t.Errorf("Ready is %+v, want another reason since %s", ready, u.clock.Now())
 	}
 }
 

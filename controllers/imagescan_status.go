@@ -136,7 +136,12 @@ func (r *ImageScanReconciler) setConditions(s *imageScanScope) {
 		ready.Reason, reconciling = v1alpha1.ReasonPending, true
 	}
 	ready.Message = truncate(ready.Message, v1alpha1.MaxMessageBytes)
+	resumed := readyReason(s.scan) == v1alpha1.ReasonSuspended && ready.Reason != v1alpha1.ReasonSuspended
 	meta.SetStatusCondition(&status.Conditions, ready)
+	if resumed {
+		// Health notices must not count the time in which the Scanner was suspended as time without a result.
+		meta.FindStatusCondition(status.Conditions, ready.Type).LastTransitionTime = metav1.NewTime(r.Clock.Now())
+	}
 	setWhileTrue(&status.Conditions, v1alpha1.ConditionReconciling, reconciling, ready.Reason, "", s.scan.Generation)
 }
 

@@ -78,11 +78,12 @@ func (c healthInput) scansFailing() []notify.Notice {
 // current result and none is waiting.
 func (c healthInput) openImages() (open []coveredImage, since time.Time) {
 	var last time.Time
+	for _, img := range c.images {
+		last = latest(last, img.Report.MatchedAt)
+	}
+	var failed []coveredImage
 	current, waiting := 0, 0
 	for _, img := range c.images {
-		if img.Report.MatchedAt.After(last) {
-			last = img.Report.MatchedAt
-		}
 		switch {
 		case img.State == imageScanned && (img.Report.Current || !img.Report.MatchedAt.Before(c.data.Since)):
 			current++ // also if it is to be matched again with the same data, because somebody requested that
@@ -96,9 +97,17 @@ func (c healthInput) openImages() (open []coveredImage, since time.Time) {
 			waiting++
 			since = earliest(since, img.Since)
 		default:
-			since = earliest(since, img.Since)
+			failed = append(failed, img)
+			continue
 		}
 		open = append(open, img)
+	}
+	for _, img := range failed {
+		// Beside images that wait, a failure says nothing about the engine if another image got a result after it.
+		if waiting == 0 || !img.Since.Before(last) {
+			since = earliest(since, img.Since)
+			open = append(open, img)
+		}
 	}
 	if len(open) == 0 || waiting == 0 && current > 0 {
 		return nil, time.Time{}
