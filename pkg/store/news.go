@@ -259,13 +259,14 @@ const (
 		a.receiver_id IS NOT NULL, coalesce(a.severity, -1), coalesce(a.fixable, -1), coalesce(a.known_exploited, -1),
 		coalesce(a.aliases, ''), a.fixed_at, coalesce(a.excepted, 0) `
 
-	// listKeys lists all that is present of some things, if it passes or @every is true.
+	// listKeys lists the present findings of some IDs and packages that pass the filter, or all if @every is true. The findings of an ID are
+	// read once, however many of its packages are keys.
 	listKeys = selectCandidate + `
-		FROM json_each(@keys) k CROSS JOIN vulnerabilities v ON v.canonical_id = k.value ->> 0
-		CROSS JOIN findings f INDEXED BY findings_by_vulnerability
-			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM json_each(@reports)) AND f.package = k.value ->> 1` +
+		FROM vulnerabilities v CROSS JOIN findings f INDEXED BY findings_by_vulnerability
+			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM json_each(@reports))` +
 		withRecord + `f.package
-		WHERE f.gone_at IS NULL AND (@every OR ` + passesFilter + `)`
+		WHERE v.canonical_id IN (SELECT value ->> 0 FROM json_each(@keys))
+			AND (v.canonical_id, f.package) IN (SELECT value ->> 0, value ->> 1 FROM json_each(@keys)) AND f.gone_at IS NULL AND (@every OR ` + passesFilter + `)`
 )
 
 // record is what was announced to a receiver about one vulnerability in one package. Numbers are -1 where they were not recorded.

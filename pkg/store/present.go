@@ -126,22 +126,26 @@ func recordSnapshot(ctx context.Context, tx *sql.Tx, receiver int64, scanner str
 		}
 	}
 	t := &changeDetector{scanner: scanner, filter: f}
+	var evaluations []*repositoryEvaluation
 	for _, r := range repositories {
-		if full, err := recordsFull(ctx, tx, scanner, budget); full || err != nil {
-			return err
-		}
 		l, err := t.evaluate(ctx, tx, receiver, r)
 		if err != nil {
 			return err
 		}
 		l.args = append(l.args, sql.Named("digest", said.MessageID), sql.Named("at", millis{at}))
+		evaluations = append(evaluations, l)
 		if forget {
 			if _, err := tx.ExecContext(ctx, deleteAbsent, l.args...); err != nil {
 				return err
 			}
 		}
-		if said.Snapshot.OnlyForget {
-			continue
+	}
+	if said.Snapshot.OnlyForget {
+		return nil
+	}
+	for _, l := range evaluations {
+		if full, err := recordsFull(ctx, tx, scanner, budget); full || err != nil {
+			return err
 		}
 		if err := l.announceAll(ctx, tx); err != nil {
 			return err
