@@ -108,7 +108,7 @@ func (l *planning) handleFilterChange() {
 }
 
 // takeSnapshot adds the images in use to the baseline's snapshot while the snapshot is open. A baseline that waits while nothing runs
-// starts again with the first image.
+// starts again with the first image, once.
 func (l *planning) takeSnapshot() {
 	b := &l.state.Baseline
 	switch {
@@ -116,9 +116,11 @@ func (l *planning) takeSnapshot() {
 		b.Pulling = false
 		return
 	case l.waitsForImages():
-		b.Images = nil
+		if !b.Restarted {
+			b.Images, b.Waited = nil, true
+		}
 	case len(b.Images) == 0 && !b.first():
-		b.Started = l.now
+		b.Started, b.Restarted = l.now, b.Waited
 	}
 	if l.isSnapshotOpen() {
 		for _, img := range l.coverage.Images {
@@ -130,10 +132,12 @@ func (l *planning) takeSnapshot() {
 	b.Pulling = l.coverage.Others.Pending > 0
 }
 
-// waitsForImages reports whether no image is in use and the baseline stays open until one is. Ended without a result, the baseline would
-// have everything that the receiver already knows, or was there before, announced as new or fixed.
+// waitsForImages reports whether no image of the receiver's workloads is in use and the baseline stays open until one is. Ended without a
+// result, the baseline would have everything that the receiver already knows, or was there before, announced as new or fixed.
 func (l *planning) waitsForImages() bool {
-	return len(l.coverage.Images) == 0 && !l.state.Baseline.first()
+	return !l.state.Baseline.first() && !slices.ContainsFunc(l.coverage.Images, func(img Image) bool {
+		return isRoutedTo(l.settings.Filter.Route, img.Receivers)
+	})
 }
 
 // isSnapshotOpen says whether images still join the snapshot: those that were being pulled when it was last
@@ -223,8 +227,8 @@ func (l *planning) baselineWait() (until time.Time, waits bool) {
 	if l.now.Before(l.snapshotEnd()) {
 		return l.snapshotEnd(), true
 	}
-	if b.onlyIfNotAnnounced() && b.ToolBefore == "" && !b.isRestore() {
-		// What a widened filter lets pass was present before: there is no result to wait for.
+	if b.onlyIfNotAnnounced() && b.ToolBefore == "" && !b.isRestore() && !b.Waited {
+		// What a widened filter lets pass was present before: there is no result to wait for, unless nothing ran for a time.
 		return time.Time{}, false
 	}
 	if b.Pulling && l.now.Before(l.pullEnd()) {

@@ -147,9 +147,10 @@ const roomCheck = 10 * time.Minute
 
 // overBudget leaves the receiver as it is until there is room to record what it is told: what was told and not recorded would be told again.
 func (v *dispatch) overBudget(ctx context.Context) error {
-	if e := v.state.LastError; v.state.Stopped == nil && (e == nil || e.Reason != ReasonStoreBudget) {
-		v.state.LastError = &DeliveryError{Reason: ReasonStoreBudget, At: v.Now(), Message: "nothing is announced: the records of what the receivers in this namespace " +
-			"were told have used up their room in the operator's store. Have fewer receivers or exclude images, or have ingest.storeSizePerNamespace " +
+	v.state.Stopped = nil // the message that it was about is gone
+	if e := v.state.LastError; e == nil || e.Reason != ReasonStoreBudget {
+		v.state.LastError = &DeliveryError{Reason: ReasonStoreBudget, At: v.Now(), Message: "nothing is announced: the records of what was announced to the receivers in this " +
+			"namespace use all of their room in the operator's store. Remove receivers or Scanners, or have ingest.storeSizePerNamespace " +
 			"raised in the operator's configuration"}
 	}
 	if err := v.save(ctx); err != nil {

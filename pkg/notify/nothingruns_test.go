@@ -38,7 +38,10 @@ func TestBaselineWhileNothingRuns(t *testing.T) {
 			s.pass(12 * time.Hour)
 			s.image("db", ImagePending)
 			s.dispatch()
-			s.pass(20 * time.Second)
+			for range 4 { // longer than groupWait
+				s.pass(20 * time.Second)
+				s.dispatch()
+			}
 			s.addFindings("web", finding.Medium, 4, 7, func(f *finding.Finding) { f.KnownExploited = name != "a wider filter" })
 			s.addFindings("web", finding.Critical, 2, 2) // 0001 is not found, which fixes it unless the engine is another one
 			s.image("db", ImageScanned)
@@ -102,5 +105,42 @@ func TestScaledToZeroDuringBaseline(t *testing.T) {
 	s.addFindings("web", finding.Critical, 1, 3)
 	if d := single(t, s.dispatch()); d.Kind != KindEngineChanged || d.Totals.Critical != 5 || d.Images != 2 {
 		t.Errorf("message %+v, want one summary of both images", d)
+	}
+}
+
+// TestBaselineOfShortLivedPods: a baseline that waits starts again once. Pods that always live for less than groupWait do not silence the
+// receiver for ever.
+func TestBaselineOfShortLivedPods(t *testing.T) {
+	s := announcedByTool(t, FirstScanSummary)
+	s.dispatchUntilIdle()
+	s.release("web")
+	s.release("db")
+	s.update(newTool)
+	sent := len(s.sent)
+	for range 3 {
+		s.starts("job", false)
+		s.matched("job")
+		s.until(s.now.Add(20 * time.Second))
+		s.ends("job", false)
+		s.until(s.now.Add(time.Hour))
+	}
+	if messages := s.sent[sent:]; len(messages) != 1 || messages[0].Kind != KindEngineUpdated || messages[0].NotAnnounced != 1 {
+		t.Errorf("messages %+v, want one summary with the finding of the short-lived pods", messages)
+	}
+}
+
+// TestRoutedBaselineWhileNothingRuns: a receiver's baseline waits for an image of its own workloads, whatever else runs.
+func TestRoutedBaselineWhileNothingRuns(t *testing.T) {
+	l := &planning{
+		settings: Settings{Filter: store.ChangeFilter{Route: &store.Route{Receiver: "team-a", Known: []string{"team-a", "team-b"}}}},
+		coverage: Coverage{Images: []Image{{Key: "b", Receivers: []string{"team-b"}}}},
+		state:    State{Baseline: Baseline{Phase: BaselineOpen, ToolBefore: "grype 1"}},
+	}
+	if !l.waitsForImages() {
+		t.Error("the baseline does not wait, although only another team's image is in use")
+	}
+	l.coverage.Images = append(l.coverage.Images, Image{Key: "a", Receivers: []string{"team-a"}})
+	if l.waitsForImages() {
+		t.Error("the baseline waits, although an image of the team is in use")
 	}
 }

@@ -121,6 +121,10 @@ type Baseline struct {
 	// RestoredFrom is set while the baseline is open because the store was restored. It is the time of the backup.
 	RestoredFrom time.Time `json:"restoredFrom,omitzero"`
 	Started      time.Time `json:"started,omitzero"`
+	// Waited is true once the baseline waited because nothing ran. Restarted is true once it has started again with the next image, which it
+	// does only once: pods that live for less than GroupWait would keep it open for ever otherwise.
+	Waited    bool `json:"waited,omitempty"`
+	Restarted bool `json:"restarted,omitempty"`
 	// Images are the keys of the images in the snapshot, until the baseline is done.
 	Images []string `json:"images,omitempty"`
 	// Pulling is true if some images had no key yet at the last plan, because nodes were still pulling them.
@@ -129,7 +133,7 @@ type Baseline struct {
 
 // finish marks the baseline as done and clears why it was open.
 func (b *Baseline) finish() {
-	b.Phase, b.Images = BaselineDone, nil
+	b.Phase, b.Images, b.Waited, b.Restarted = BaselineDone, nil, false, false
 	b.EngineBefore, b.ToolBefore, b.FilterBefore, b.RestoredFrom = "", "", nil, time.Time{}
 }
 
