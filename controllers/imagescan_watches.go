@@ -56,7 +56,7 @@ func (r *ImageScanReconciler) imageScansOfScanner(ctx context.Context, o client.
 	return requestsFor(ctx, r.Client, &v1alpha1.ImageScanList{}, client.InNamespace(o.GetNamespace()), client.MatchingFields{imageScansByScanner: o.GetName()})
 }
 
-// scannersOfDigest returns the ImageScans in all namespaces that have the digest of a wake-up.
+// imageScansOfDigest returns the ImageScans in all namespaces that have the digest of a wake-up.
 func (r *ImageScanReconciler) imageScansOfDigest(ctx context.Context, o client.Object) []reconcile.Request {
 	return requestsFor(ctx, r.Client, &v1alpha1.ImageScanList{}, client.MatchingFields{imageScansByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})
 }

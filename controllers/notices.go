@@ -41,7 +41,7 @@ type healthInput struct {
 	dataProblem string
 	// anomaly is that of the data; nil if there is none.
 	anomaly *store.DataAnomaly
-	// exceptions are those in force. covered has the number of the Scanner's findings that each suppresses, by UID.
+	// exceptions are those in force. suppressed has the number of the Scanner's findings that each suppresses, by UID.
 	exceptions []exception.Exception
 	suppressed map[string]int
 }

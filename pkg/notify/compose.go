@@ -31,7 +31,7 @@ const (
 )
 
 // composeChanges composes the KindChanges message: the worst repositories with the worst findings of each, the names of new images, and the notices.
-// All findings in l.news count as announced, including those that the message only counts.
+// All findings in l.pending count as announced, including those that the message only counts.
 func (l *planning) composeChanges(notices []Notice) (Outbox, error) {
 	known, err := l.source.KnownRepositories(l.ctx)
 	if err != nil {

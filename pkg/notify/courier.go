@@ -30,23 +30,23 @@ type Dispatcher struct {
 	RecordNumber func(ctx context.Context, number int64)
 }
 
-// DispatchResult is the result of Courier.Visit.
+// DispatchResult is the result of Dispatcher.Dispatch.
 type DispatchResult struct {
-	// Next is when to call Visit again if nothing changes before; zero for never.
+	// Next is when to call Dispatch again if nothing changes before; zero for never.
 	Next time.Time
-	// Before and After are the receiver's state at the beginning and at the end of Visit.
+	// Before and After are the receiver's state at the beginning and at the end of Dispatch.
 	Before, After State
 	// Outcome is that of the delivery attempt; nil if there was none.
 	Outcome *Outcome
 }
 
-// maxPlans bounds the plans of one Visit. The longest useful sequence is: discard an old message, record what the summary announces, send
+// maxPlans bounds the plans of one Dispatch. The longest useful sequence is: discard an old message, record what the summary announces, send
 // it, record repositories without findings, check for changes.
 const maxPlans = 6
 
 // Dispatch does everything that is due for a receiver, and sends at most one message. The scanner is the Scanner's UID. If the coverage is
-// known, it replaces settings.Filter.Settled. Errors come from the store, the stored state or the Planner. Nothing is lost by an error:
-// call Visit again.
+// known, it replaces settings.Filter.CompleteRepositories. Errors come from the store, the stored state or the Planner. Nothing is lost by an error:
+// call Dispatch again.
 func (c Dispatcher) Dispatch(ctx context.Context, scanner string, settings Settings, coverage Coverage) (DispatchResult, error) {
 	stored, err := c.Store.ReceiverState(ctx, scanner, settings.Receiver)
 	if err != nil {
@@ -67,7 +67,7 @@ func (c Dispatcher) Dispatch(ctx context.Context, scanner string, settings Setti
 	return v.progress, nil
 }
 
-// dispatch is one call of Courier.Visit.
+// dispatch is one call of Dispatcher.Dispatch.
 type dispatch struct {
 	Dispatcher
 	scanner  string
@@ -167,7 +167,7 @@ func (s *State) hasRoom() {
 	}
 }
 
-// updateExtent brings what is recorded of the receiver up to date, as far as its state allows.
+// followUp brings what is recorded of the receiver up to date, as far as its state allows.
 func (v *dispatch) followUp(ctx context.Context, coverage Coverage) error {
 	if !coverage.Listed {
 		return nil

@@ -89,7 +89,7 @@ type planning struct {
 	random   io.Reader
 	// state becomes the result of Plan.
 	state State
-	// loaded is true once news was read. total is the number of changes in the store. cut is true if news does not hold all of them.
+	// loaded is true once pending was read. total is the number of changes in the store. truncated is true if pending does not hold all of them.
 	loaded    bool
 	pending   []store.FindingChange
 	total     int

@@ -94,7 +94,7 @@ func (l *simulation) deliver(d Delivery, id string) Outcome {
 	return Outcome{Result: Delivered}
 }
 
-// dispatch calls Courier.Visit once, in a process that may crash. The next process opens the store again.
+// dispatch calls Dispatcher.Dispatch once, in a process that may crash. The next process opens the store again.
 func (l *simulation) dispatch() {
 	l.settings.Filter.Exceptions = l.exceptions()
 	l.settings.Tool = l.engine() + " " + string(rune('0'+l.tools[l.engine()]))

@@ -35,7 +35,7 @@ const (
 	maxChangesAge = 15 * time.Minute
 )
 
-// ApplyOutcome returns the state after an attempt to deliver the message in the outbox. If the attempt delivered the message, Settle also returns
+// ApplyOutcome returns the state after an attempt to deliver the message in the outbox. If the attempt delivered the message, ApplyOutcome also returns
 // what the caller must record as announced in the same transaction as the state; otherwise nil. It returns an error if the outbox is empty,
 // the message cannot be encoded or Random fails.
 func (p Planner) ApplyOutcome(now time.Time, settings Settings, state State, outcome Outcome) (State, *store.Announcement, error) {
@@ -98,7 +98,7 @@ func completeDelivery(now time.Time, state *State) (*store.Announcement, error) 
 	return said, nil
 }
 
-// assumeReceived removes a message from the outbox after unanswered attempts. The receiver may have several copies of it, so it counts as announced
+// giveUp removes a message from the outbox after unanswered attempts. The receiver may have several copies of it, so it counts as announced
 // and the log marks it as unconfirmed. If the latest attempt is unanswered, the next message gets maxUnansweredWhileSilent attempts, because the
 // receiver is likely to stay silent. If it was refused, the next message waits until this one would have been retried.
 func giveUp(now time.Time, state *State) (*store.Announcement, error) {

@@ -59,7 +59,7 @@ func (a *faultyStore) write() error {
 	return nil
 }
 
-// FollowUp implements store.Announcements.
+// UpdateAnnouncements implements store.Announcements.
 func (a *faultyStore) UpdateAnnouncements(ctx context.Context, scanner, receiver string, f store.ChangeFilter, extent store.UpdateExtent) error {
 	if a.onFollowUp != nil {
 		a.onFollowUp(extent)
@@ -100,7 +100,7 @@ func (a *faultyStore) BeginDelivery(ctx context.Context, scanner, receiver strin
 	return number, err
 }
 
-// MarkAnnounced implements store.Announcements.
+// RecordAnnouncement implements store.Announcements.
 func (a *faultyStore) RecordAnnouncement(ctx context.Context, scanner, receiver string, said store.Announcement) error {
 	if err := a.write(); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (a *faultyStore) RecordAnnouncement(ctx context.Context, scanner, receiver 
 	return err
 }
 
-// DecideAndMark implements store.Announcements.
+// DecideAndRecord implements store.Announcements.
 func (a *faultyStore) DecideAndRecord(ctx context.Context, scanner, receiver string, decide func(context.Context) (store.Announcement, error)) error {
 	if err := a.write(); err != nil {
 		return err
@@ -357,7 +357,7 @@ func (s *scenario) recordNumber(ctx context.Context, number int64) {
 	s.count = number
 }
 
-// tryDispatch calls Courier.Visit once, as a new process would: all its knowledge is in the store.
+// tryDispatch calls Dispatcher.Dispatch once, as a new process would: all its knowledge is in the store.
 func (s *scenario) tryDispatch() error {
 	courier := Dispatcher{Store: s.store, Sender: s, Planner: Planner{Random: s.random}, Now: func() time.Time { return s.now }, RecordNumber: s.recordNumber}
 	progress, err := courier.Dispatch(context.Background(), scannerUID, s.settings, s.coverage)
@@ -367,7 +367,7 @@ func (s *scenario) tryDispatch() error {
 	return err
 }
 
-// dispatch calls Courier.Visit and returns the messages that were sent to the notifier.
+// dispatch calls Dispatcher.Dispatch and returns the messages that were sent to the notifier.
 func (s *scenario) dispatch() []Message {
 	s.t.Helper()
 	before := len(s.sent)

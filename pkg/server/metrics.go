@@ -60,7 +60,7 @@ func (m metrics) instrument(route string, handler http.HandlerFunc) http.Handler
 		promhttp.InstrumentHandlerDuration(m.seconds.MustCurryWith(labels), handler))
 }
 
-// refuseTemporarily counts an upload that was refused because the spool was full.
+// countSpoolFull counts an upload that was refused because the spool was full.
 func (m metrics) countSpoolFull(err error) {
 	switch {
 	case errors.Is(err, errSpoolFull):

@@ -71,8 +71,8 @@ func (s *spool) reset() error {
 // errBusy refuses a concurrent upload of the same Job: its worker sends one after the other.
 var errBusy = refuseTemporarily(http.StatusTooManyRequests, time.Second, "another upload of this Job is not finished")
 
-// begin starts the upload of a Job, which may have one at a time. After a nil error the caller must call leave. If the Job ends first, the
-// spool calls end, at most once and before leave.
+// begin starts the upload of a Job, which may have one at a time. After a nil error the caller must call finish. If the Job ends first, the
+// spool calls end, at most once and before finish.
 func (s *spool) begin(jobUID string, end func()) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

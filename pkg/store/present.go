@@ -14,7 +14,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// Present implements Announcements. No more than some of one repository's findings are held at a time. News are all that News would list
+// Present implements Announcements. No more than some of one repository's findings are held at a time. NotAnnounced counts all that PendingChanges would list
 // but for what is fixed, whatever changes the filter names.
 func (s *SQLite) Present(ctx context.Context, scanner, receiver string, f ChangeFilter, worst int) (present Present, err error) {
 	t := &changeDetector{scanner: scanner, receiver: receiver, filter: f, wants: everyChange}

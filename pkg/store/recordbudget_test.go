@@ -36,7 +36,7 @@ func distinctFindings(n int) (all []finding.Finding) {
 	return all
 }
 
-// announceAll records all that is present as told to a receiver of the Scanner.
+// tellAll records all that is present as told to a receiver of the Scanner.
 func (f fixture) tellAll(t *testing.T, scanner, receiver string) {
 	t.Helper()
 	present := got[Present](t)(f.Present(t.Context(), scanner, receiver, ChangeFilter{}, 1))

@@ -569,7 +569,7 @@ type ChangeFilter struct {
 	Exceptions exception.Set
 	// CompleteRepositories are the repositories in which every image has a complete result. Only there can a finding count as fixed.
 	CompleteRepositories []string
-	// IncludeIdle makes News treat images as in use that nothing runs now and that the Scanner still has, unless a rollout has replaced
+	// IncludeIdle makes PendingChanges treat images as in use that nothing runs now and that the Scanner still has, unless a rollout has replaced
 	// them.
 	IncludeIdle bool
 }
@@ -596,7 +596,7 @@ const (
 
 // Totals are the numbers of a Scanner's findings.
 type Totals struct {
-	// Counts excludes suppressed findings; Excepted is the number of these.
+	// Counts excludes suppressed findings; Suppressed is the number of these.
 	Counts     finding.Counts
 	Suppressed int
 	// ByException is how many findings each exception suppresses, by the exception's UID.
@@ -650,7 +650,7 @@ type Announcements interface {
 	BeginDelivery(ctx context.Context, scanner, receiver string, state []byte) (number int64, err error)
 	// RecordAnnouncement records in one transaction what the message with the given MessageID announced to a receiver, which repositories
 	// the receiver knows from then on, its new state and the log entry. If it returns an error, nothing is recorded. The error is
-	// ErrChanged if All is of another snapshot.
+	// ErrChanged if Snapshot is of another snapshot.
 	RecordAnnouncement(ctx context.Context, scanner, receiver string, said Announcement) error
 	// DecideAndRecord is RecordAnnouncement for the announcement that decide returns. decide runs while there is no other writer, so that
 	// nothing changes between reading and recording. decide may only read. Its error is returned, and then nothing is recorded.
@@ -687,7 +687,7 @@ type Message struct {
 
 // Present is a summary of everything that a Scanner has in use, from one consistent read.
 type Present struct {
-	// Counts are those of ScannerTotals for the filter's engine and route, with recently used images included. Excepted is the number
+	// Counts are those of ScannerTotals for the filter's engine and route, with recently used images included. Suppressed is the number
 	// of suppressed findings.
 	Counts     finding.Counts
 	Suppressed int
@@ -711,7 +711,7 @@ type Announcement struct {
 	// Snapshot also records everything that passes a filter, without loading it into memory; nil for none.
 	Snapshot *FilteredSnapshot
 	// ResetRepositories resets the repositories that the receiver knows: with another engine, each is new. It also deletes the
-	// announcements of findings that are not present by All's filter: that the other engine does not find them does not mean that
+	// announcements of findings that are not present by the Snapshot's filter: that the other engine does not find them does not mean that
 	// they are fixed.
 	ResetRepositories bool
 	// Repositories that the receiver knows from then on, in addition to those of the keys. The repositories of All must be named

@@ -307,7 +307,7 @@ func (m *announcementModel) check(t *rapid.T) {
 	compare(t, "total of what is only counted", total, len(want))
 }
 
-// changesOf returns the change to announce for one key, and records a change that is not announced.
+// newsOf returns the change to announce for one key, and records a change that is not announced.
 func (m *announcementModel) newsOf(key AnnouncementKey, st *state) (FindingChange, bool) {
 	r := m.records[key]
 	if r != nil && st.present && !st.uncovered {

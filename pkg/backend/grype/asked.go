@@ -20,7 +20,7 @@ type catalogRequests struct {
 type catalogRequest struct {
 	image             backend.Image
 	avoidedRegistries []string
-	// recordOverBudget means that the Job's result did not fit into the storage budget of its namespace.
+	// overBudget means that the Job's result did not fit into the storage budget of its namespace.
 	overBudget bool
 }
 
