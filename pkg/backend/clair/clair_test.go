@@ -2,6 +2,7 @@ package clair
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 )
@@ -94,6 +96,47 @@ func TestIndexerChanges(t *testing.T) {
 	}).Should(Equal("clair state-2"))
 	w.Expect(w.step(shop, img)).To(Equal("scanned"))
 	w.Expect(w.clair.posted()).To(Equal(2))
+}
+
+// unreadableCatalogs is a store that fails to read catalogs while broken is set.
+type unreadableCatalogs struct {
+	*store.SQLite
+	broken atomic.Bool
+}
+
+func (s *unreadableCatalogs) Catalog(ctx context.Context, engine string, key image.Key, scope store.Scope) (store.Catalog, error) {
+	if s.broken.Load() {
+		return store.Catalog{}, errors.New("disk I/O error")
+	}
+	return s.SQLite.Catalog(ctx, engine, key, scope)
+}
+
+// TestOutdatedImagesAfterStoreError: an image whose catalog cannot be read when the indexer has changed is woken once the store can be read.
+func TestOutdatedImagesAfterStoreError(t *testing.T) {
+	var catalogs *unreadableCatalogs
+	w := newWorld(t, func(o *Options) {
+		catalogs = &unreadableCatalogs{SQLite: o.Store.(*store.SQLite)}
+		o.Store = catalogs
+	})
+	shop := w.scanner("shop")
+	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
+	w.scan(shop, img)
+	i := w.For(shop).(*Backend).instance
+	w.stop() // the loops would wake images at any time
+	w.mu.Lock()
+	w.woken = nil
+	w.mu.Unlock()
+	catalogs.broken.Store(true)
+	i.mu.Lock()
+	i.state = "state-2"
+	i.mu.Unlock()
+	if err := i.wakeOutdated(t.Context()); err == nil {
+		t.Error("wakeOutdated reports no error of the store")
+	}
+	w.Expect(w.wokenDigests()).To(BeEmpty())
+	catalogs.broken.Store(false)
+	w.must(i.wakeOutdated(t.Context()))
+	w.Expect(w.wokenDigests()).To(ContainElement(img.Key.Digest))
 }
 
 // TestDataChanges: newer data causes all reports to be read again, the oldest first, and no layer to be fetched.

@@ -46,7 +46,8 @@ func ignoreRetryLater(err error) error {
 	return err
 }
 
-// wakeOutdated wakes all images that were indexed in another state of the indexer. Their next Index call has them indexed again.
+// wakeOutdated wakes all images that were indexed in another state of the indexer. Their next Index call has them indexed again. It skips
+// an image whose catalog was deleted in the meantime. After any other error of the store, the next run wakes all images again.
 func (i *instance) wakeOutdated(ctx context.Context) error {
 	i.mu.Lock()
 	state := i.state
@@ -67,11 +68,13 @@ func (i *instance) wakeOutdated(ctx context.Context) error {
 			}
 			for _, scope := range scopes {
 				catalogued, err := i.Store.Catalog(ctx, i.engine, key, scope)
-				if err != nil || !i.isOutdated(catalogued) {
-					continue
+				if err != nil && !errors.Is(err, store.ErrNotFound) {
+					return err
 				}
-				i.Wake(ctx, key.Digest)
-				break
+				if err == nil && i.isOutdated(catalogued) {
+					i.Wake(ctx, key.Digest)
+					break
+				}
 			}
 		}
 	}
