@@ -14,7 +14,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
@@ -585,4 +588,37 @@ func TestInvalidPullSecretName(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
 	w.scan(shop, anImage(withPullSecrets("a/b", "x;echo evil", ""))(w, shop))
+}
+
+// contextReader records the context of each Get. Every object is missing.
+type contextReader struct {
+	client.Reader
+	before func(context.Context)
+}
+
+func (r contextReader) Get(ctx context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	r.before(ctx)
+	return apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccounts"}, key.Name)
+}
+
+// TestServiceAccountContexts: the context of one ServiceAccount's request ends before the next request begins, and each has its own deadline.
+func TestServiceAccountContexts(t *testing.T) {
+	var requests []context.Context
+	e := &Engines{Options: Options{Reader: contextReader{before: func(ctx context.Context) {
+		for n, earlier := range requests {
+			if earlier.Err() == nil {
+				t.Errorf("the context of request %d is still open during request %d", n+1, len(requests)+1)
+			}
+		}
+		if _, bounded := ctx.Deadline(); !bounded {
+			t.Errorf("request %d has no deadline", len(requests)+1)
+		}
+		requests = append(requests, ctx)
+	}}}}
+	if _, _, err := e.secretNames(t.Context(), backend.Image{Namespace: "shop", ServiceAccounts: []string{"a", "b", "c"}}); err != nil {
+		t.Fatal(err)
+	}
+	if len(requests) != 3 {
+		t.Errorf("%d requests, want 3", len(requests))
+	}
 }

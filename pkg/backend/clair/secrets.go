@@ -165,10 +165,7 @@ func readErrorReason(err error) metav1.StatusReason {
 func (e *Engines) secretNames(ctx context.Context, img backend.Image) (names, forbidden []string, err error) {
 	names = slices.Clone(img.PullSecrets)
 	for _, name := range img.ServiceAccounts[:min(len(img.ServiceAccounts), maxServiceAccounts)] {
-		ctx, cancel := context.WithTimeout(ctx, secretTimeout)
-		defer cancel()
-		var account corev1.ServiceAccount
-		err := e.Reader.Get(ctx, types.NamespacedName{Namespace: img.Namespace, Name: name}, &account)
+		account, err := e.serviceAccount(ctx, types.NamespacedName{Namespace: img.Namespace, Name: name})
 		switch {
 		case apierrors.IsForbidden(err):
 			forbidden = append(forbidden, name)
@@ -182,6 +179,15 @@ func (e *Engines) secretNames(ctx context.Context, img backend.Image) (names, fo
 		}
 	}
 	return names[:min(len(names), maxSecrets)], forbidden, nil
+}
+
+// serviceAccount reads a ServiceAccount within secretTimeout.
+func (e *Engines) serviceAccount(ctx context.Context, name types.NamespacedName) (corev1.ServiceAccount, error) {
+	ctx, cancel := context.WithTimeout(ctx, secretTimeout)
+	defer cancel()
+	var account corev1.ServiceAccount
+	err := e.Reader.Get(ctx, name, &account)
+	return account, err
 }
 
 // grantCommands returns the commands that allow the manager to read these objects of a namespace and nothing else.
