@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -52,58 +53,75 @@ func (r boundedReader) List(ctx context.Context, list client.ObjectList, opts ..
 	return r.Reader.List(ctx, list, opts...)
 }
 
-// namespaceRunner process Jobs: sequentially within a namespace, concurrently across namespaces. A namespace with a hanging admission webhook delays
-// only itself.
+// namespaceRunner processes Jobs: sequentially within a namespace, concurrently across namespaces. A namespace with a hanging admission
+// webhook delays only itself.
 type namespaceRunner struct {
 	mu      sync.Mutex
 	busy    map[string]bool
 	running sync.WaitGroup
 	// after is time.After, replaceable in tests.
 	after func(time.Duration) <-chan time.Time
+	log   logr.Logger
 }
 
 // run calls do for each Job and waits at most namespaceTimeout. A namespace that takes longer continues in the background, and later runs skip
-// it until it is done. Its errors are dropped: a later run processes its Jobs again, with their state by then.
-func (l *namespaceRunner) run(jobs []store.Job, do func(store.Job) error) error {
+// it until it is done. Its errors are logged and not returned: a later run processes its Jobs again, with their state by then. Nothing is
+// logged after ctx has ended.
+func (l *namespaceRunner) run(ctx context.Context, jobs []store.Job, do func(store.Job) error) error {
 	byNamespace := map[string][]store.Job{}
 	for _, job := range jobs {
 		byNamespace[job.Namespace] = append(byNamespace[job.Namespace], job)
 	}
-	type result struct {
-		namespace string
-		err       error
-	}
-	results, slow, started := make(chan result, len(byNamespace)), []string{}, 0
+	results, slow, pending := make(chan namespaceResult, len(byNamespace)), []string{}, 0
 	for namespace, jobs := range byNamespace {
 		slow = append(slow, namespace)
 		if !l.acquire(namespace) {
 			continue
 		}
-		started++
+		pending++
 		l.running.Go(func() {
 			var errs []error
 			for _, job := range jobs {
 				errs = append(errs, do(job))
 			}
 			l.release(namespace)
-			results <- result{namespace, errors.Join(errs...)}
+			results <- namespaceResult{namespace, errors.Join(errs...)}
 		})
 	}
 	var errs []error
-	for patience, over := l.after(namespaceTimeout), false; started > 0 && !over; started-- {
+	for patience, over := l.after(namespaceTimeout), false; pending > 0 && !over; {
 		select {
 		case r := <-results:
+			pending--
 			errs = append(errs, r.err)
 			slow = slices.DeleteFunc(slow, func(namespace string) bool { return namespace == r.namespace })
 		case <-patience:
 			over = true
 		}
 	}
+	if pending > 0 {
+		l.running.Go(func() { l.logErrors(ctx, results, pending) })
+	}
 	if len(slow) > 0 {
 		slices.Sort(slow)
 		errs = append(errs, fmt.Errorf("the API server takes long over Jobs in the namespaces %q: an admission webhook may hang", slow))
 	}
 	return errors.Join(errs...)
+}
+
+// namespaceResult holds the errors of all Jobs of a namespace in one run.
+type namespaceResult struct {
+	namespace string
+	err       error
+}
+
+// logErrors waits for the given number of results and logs their errors, unless ctx has ended.
+func (l *namespaceRunner) logErrors(ctx context.Context, results <-chan namespaceResult, pending int) {
+	for range pending {
+		if r := <-results; r.err != nil && ctx.Err() == nil {
+			l.log.Error(r.err, "Looking after jobs of a slow namespace", "namespace", r.namespace)
+		}
+	}
 }
 
 func (l *namespaceRunner) acquire(namespace string) bool {

@@ -2,16 +2,20 @@ package grype
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // TestHangingWebhookDelaysOnlyItsNamespace: while a namespace's admission hangs, other images get their Jobs and the Tender continues. The Job
@@ -79,6 +83,45 @@ func TestHangingDeletionDelaysOnlyItsNamespace(t *testing.T) {
 	}
 	if got := e.records(); len(got) != 0 {
 		t.Errorf("records %q after the answer, want none", got)
+	}
+}
+
+// TestErrorsOfSlowNamespaceAreLogged: the errors of a namespace that answers after the run has ended are logged once, with the namespace. Each
+// error is either returned or logged.
+func TestErrorsOfSlowNamespaceAreLogged(t *testing.T) {
+	var mu sync.Mutex
+	var lines []string
+	logger := funcr.New(func(_, line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		lines = append(lines, line)
+	}, funcr.Options{})
+	patience, answer := make(chan time.Time), make(chan struct{})
+	runner := namespaceRunner{log: logger, after: func(time.Duration) <-chan time.Time { return patience }}
+	jobs := []store.Job{{Namespace: "shop", Name: "a"}, {Namespace: "shop", Name: "b"}, {Namespace: "blog", Name: "c"}}
+	do := func(job store.Job) error {
+		if job.Namespace == "shop" {
+			<-answer
+			return errors.New("denied " + job.Name)
+		}
+		defer close(patience)
+		return errors.New("conflict " + job.Name)
+	}
+	err := runner.run(t.Context(), jobs, do)
+	if err == nil || strings.Contains(err.Error(), "denied") || !strings.Contains(err.Error(), `"shop"`) {
+		t.Fatalf("the run returned %v, want that shop is slow", err)
+	}
+	close(answer)
+	runner.running.Wait()
+	logged := strings.Join(lines, "\n")
+	for _, want := range []string{`"namespace"="shop"`, "denied a", "denied b"} {
+		if strings.Count(logged, want) != 1 {
+			t.Errorf("log lines %q, want %q once", lines, want)
+		}
+	}
+	// blog may answer just before or just after the end of the run.
+	if all := err.Error() + logged; strings.Count(all, "conflict c") != 1 {
+		t.Errorf("returned %v and logged %q, want the error of blog once", err, lines)
 	}
 }
 

@@ -112,7 +112,7 @@ func New(o Options) *Backend {
 	o.Client, o.Reader = boundedClient{o.Client}, boundedReader{o.Reader}
 	b := &Backend{
 		Options: o, failures: failureCache{clock: o.Clock}, budget: room.NewBudget(o.Store, o.Clock, o.Config.Ingest.StoreSizePerNamespace), wakeJobs: make(chan struct{}, 1),
-		runner: namespaceRunner{after: time.After},
+		runner: namespaceRunner{after: time.After, log: o.Log},
 	}
 	b.registerMetrics()
 	return b

@@ -46,7 +46,7 @@ func (b *Backend) pruneHistory(ctx context.Context) error {
 		}
 		over = append(over, job)
 	}
-	return b.runner.run(over, func(job store.Job) error { return b.deleteJob(ctx, job) })
+	return b.runner.run(ctx, over, func(job store.Job) error { return b.deleteJob(ctx, job) })
 }
 
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups="",resources=namespaces,verbs=get

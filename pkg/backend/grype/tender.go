@@ -51,7 +51,7 @@ func (b *Backend) reconcileJobs(ctx context.Context) error {
 		return err
 	}
 	b.metrics.setLive(jobs)
-	err = b.runner.run(jobs, func(job store.Job) error { return b.reconcileJob(ctx, job) })
+	err = b.runner.run(ctx, jobs, func(job store.Job) error { return b.reconcileJob(ctx, job) })
 	return errors.Join(err, b.pruneHistory(ctx), b.wakeQueued(ctx), b.ensureMatchWorkers(ctx))
 }
 
