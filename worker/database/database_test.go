@@ -104,15 +104,20 @@ func TestNewSource(t *testing.T) {
 		"https://example.org/databases":          "https://example.org/databases/v6/latest.json",
 		"https://example.org/databases/":         "https://example.org/databases/v6/latest.json",
 		"https://example.org/own.json":           "https://example.org/own.json",
-		"https://user:secret@example.org":        "https://user:xxxxx@example.org/v6/latest.json",
+		"https://secret:secret@example.org":      "https://example.org/v6/latest.json",
+		"https://secret@example.org/x.json":      "https://example.org/x.json",
+		"https://example.org/x.json?t=secret":    "https://example.org/x.json",
+		"https://example.org/x.json#secret":      "https://example.org/x.json",
 		"file:///databases":                      "file:///databases/v6/latest.json",
 		"ftp://example.org":                      "",
 		"example.org":                            "",
 		"https://user:secret@example.org:port/x": "",
+		"ftp://secret@example.org/x?t=secret":    "",
+		"user:secret@example.org":                "",
 	} {
 		source, err := database.NewSource(address, nil)
 		if err != nil && strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: the error tells the password: %v", address, err)
+			t.Errorf("%s: the error contains a secret: %v", address, err)
 		}
 		got := ""
 		if err == nil {
@@ -121,6 +126,42 @@ func TestNewSource(t *testing.T) {
 		if got != want {
 			t.Errorf("listing of %s: got %q (%v), want %q", address, got, err, want)
 		}
+	}
+}
+
+// TestNoSecretsInErrors checks that neither the log nor the status of a failed refresh contains the credentials or the query of the URL.
+func TestNoSecretsInErrors(t *testing.T) {
+	for what, handler := range map[string]http.HandlerFunc{
+		"not found":  http.NotFound,
+		"no listing": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
+		"no answer":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"endless":    func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.String(), http.StatusFound) },
+		"to no URL": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "http://user:secret@example.org:port/?t=secret")
+			w.WriteHeader(http.StatusFound)
+		},
+		"to another URL": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "ftp://user:secret@"+r.Host+"/?t=secret", http.StatusFound)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			server := httptest.NewServer(handler)
+			t.Cleanup(server.Close)
+			source, err := database.NewSource("http://secret:secret@"+server.Listener.Addr().String()+"/x.json?t=secret#secret", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := newBench(t)
+			var lines strings.Builder
+			u, err := database.NewUpdater(b.store(t), source, b.clock, slog.New(slog.NewTextHandler(&lines, nil)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			status := u.Refresh(t.Context())
+			if text := lines.String() + status.Error; status.Error == "" || strings.Contains(text, "secret") || !strings.Contains(text, "/x.json") {
+				t.Errorf("status and log %q, want an error with the path and without a secret", text)
+			}
+		})
 	}
 }
 

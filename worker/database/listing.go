@@ -53,7 +53,7 @@ func NewSource(address string, transport http.RoundTripper) (*Source, error) {
 	case u.Scheme == "file" && u.Host == "" && u.Path != "":
 	case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "":
 	default:
-		return nil, fmt.Errorf("the database URL %s must be an http, https or file URL", u.Redacted())
+		return nil, fmt.Errorf("the database URL %s must be an http, https or file URL", redactedURL(u))
 	}
 	if !strings.HasSuffix(u.Path, ".json") {
 		u.Path = strings.TrimRight(u.Path, "/") + fmt.Sprintf("/v%d/latest.json", v6.ModelVersion)
@@ -102,8 +102,8 @@ func newTransport() *http.Transport {
 	return transport
 }
 
-// String returns the listing's URL without its password.
-func (s *Source) String() string { return s.url.Redacted() }
+// String returns the listing's URL as redactedURL does: it may be logged.
+func (s *Source) String() string { return redactedURL(s.url) }
 
 // Latest fetches the listing and validates it.
 func (s *Source) Latest(ctx context.Context) (Listing, error) {
@@ -162,19 +162,14 @@ func (l Listing) validate() error {
 func (s *Source) get(ctx context.Context, u *url.URL) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", redactedURL(u), withoutURL(err))
 	}
 	// Without this header, Go's transport decompresses a gzip-encoded response, and the checksum does not match.
 	request.Header.Set("Accept-Encoding", "identity")
 	request.Header.Set("User-Agent", "scanner-grype")
 	response, err := s.http.Do(request)
 	if err != nil {
-		// The client's error contains the complete URL.
-		var failed *url.Error
-		if errors.As(err, &failed) {
-			err = failed.Err
-		}
-		return nil, fmt.Errorf("%s: %w", redactedURL(u), err)
+		return nil, fmt.Errorf("%s: %w", redactedURL(u), withoutURL(err))
 	}
 	// Other successful statuses, such as 206, do not carry the whole file.
 	if response.StatusCode != http.StatusOK {
@@ -184,9 +179,16 @@ func (s *Source) get(ctx context.Context, u *url.URL) (io.ReadCloser, error) {
 	return response.Body, nil
 }
 
-// redactedURL returns a URL that may be logged: without credentials and query, both of which may be secret.
+// redactedURL returns scheme, host and path of a URL. All other parts may be secret, such as credentials and the query.
 func redactedURL(u *url.URL) string {
-	without := *u
-	without.User, without.RawQuery = nil, ""
-	return without.String()
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String()
+}
+
+// withoutURL removes the complete URL that net/http and net/url add to their errors.
+func withoutURL(err error) error {
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		return failed.Err
+	}
+	return err
 }

@@ -80,7 +80,7 @@ func (u *Updater) Refresh(ctx context.Context) workerapi.DatabaseStatus {
 	// The listing is small and read every time, since its status may change without a new build.
 	listing, err := u.source.Latest(ctx)
 	if err != nil {
-		u.log.Error("the database listing cannot be read", "from", u.source.String(), "error", err)
+		u.log.Error("the database listing cannot be read", "from", u.source.String(), "error", failure.Line(err.Error()))
 		return u.status(err)
 	}
 	if listing.Status == "eol" || listing.Status == "deprecated" {
@@ -95,7 +95,7 @@ func (u *Updater) Refresh(ctx context.Context) workerapi.DatabaseStatus {
 		return u.status(u.refused.err)
 	}
 	if err := u.install(ctx, listing); err != nil {
-		u.log.Error("the newest database is refused", "built", listing.Built, "error", err)
+		u.log.Error("the newest database is refused", "built", listing.Built, "error", failure.Line(err.Error()))
 		u.refused = refusal{database: listing.Database, err: err, at: u.clock.Now()}
 		return u.status(err)
 	}

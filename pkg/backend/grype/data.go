@@ -17,6 +17,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -166,9 +167,10 @@ func (b *Backend) pollListing(ctx context.Context) error {
 	b.data.mu.Lock()
 	defer b.data.mu.Unlock()
 	if err != nil {
-		problem := "the listing of vulnerability databases cannot be read: " + err.Error()
+		text := failure.Line(err.Error()) // a redirect's target that is no URL is part of the error, and may contain a token
+		problem := "the listing of vulnerability databases cannot be read: " + text
 		if b.data.listingProblem == "" && ctx.Err() == nil {
-			b.Log.Info("The listing of vulnerability databases cannot be read", "error", err.Error())
+			b.Log.Info("The listing of vulnerability databases cannot be read", "error", text)
 		}
 		b.data.listingProblem = problem
 		return err

@@ -265,7 +265,11 @@ func TestListing(t *testing.T) {
 		"garbage":                    {answer(http.StatusOK, strings.Repeat("\x00\xff{[", 1000)), -1, "invalid character"},
 		"another kind of document":   {answer(http.StatusOK, `["built"]`), -1, "cannot unmarshal array"},
 		"a listing of another shape": {answer(http.StatusOK, `{"built":17}`), -1, "sends no listing"},
-		"a broken connection":        {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, -1, "EOF"},
+		"a redirect to no URL": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "http://user:hunter2@example.org:port/?t=hunter2")
+			w.WriteHeader(http.StatusFound)
+		}, -1, "failed to parse Location header"},
+		"a broken connection": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, -1, "EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t)
@@ -277,6 +281,9 @@ func TestListing(t *testing.T) {
 			problem := e.DataProblem(store.DataVersion{})
 			if (problem == "") != (tt.problem == "") || !strings.Contains(problem, tt.problem) {
 				t.Errorf("the problem is %q, want %q", problem, tt.problem)
+			}
+			if strings.Contains(problem, "hunter2") {
+				t.Errorf("the problem %q contains a secret", problem)
 			}
 			if problem != "" && !strings.HasPrefix(problem, "the listing of vulnerability databases cannot be read: ") {
 				t.Errorf("the problem %q does not say what it is about", problem)
