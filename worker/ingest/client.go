@@ -298,10 +298,12 @@ func IsGone(err error) bool {
 		(status.Code == http.StatusNotFound || status.Code == http.StatusConflict || status.Code == http.StatusGone)
 }
 
-// IsRefused reports whether the server answered with a status below 500, which is a refusal rather than an outage.
+// IsRefused reports whether the server answered with a status that is a refusal: below 500, and not one that a retry may resolve. A call that
+// was retried until its deadline is never refused, whatever the last answer was.
 func IsRefused(err error) bool {
 	var status *StatusError
-	return errors.As(err, &status) && status.Code < http.StatusInternalServerError
+	var again *temporary
+	return errors.As(err, &status) && status.Code < http.StatusInternalServerError && !errors.As(err, &again)
 }
 
 // statusError returns the error for an answer that is not a success. The error is temporary if a retry may succeed.

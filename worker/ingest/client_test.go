@@ -112,22 +112,27 @@ type counter struct{ bytes *atomic.Int64 }
 
 func (c counter) Write(p []byte) (int, error) { c.bytes.Add(int64(len(p))); return len(p), nil }
 
+// TestDeadline checks that a call that is retried until its deadline ends with IngestUnreachable, whatever temporary answer was the last.
 func TestDeadline(t *testing.T) {
-	server := fixture.NewIngest(t)
-	calls := 0
-	server.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
-		calls++
-		w.WriteHeader(http.StatusBadGateway)
-		return true
-	}
-	fake := clock.NewFake(time.Now())
-	start := fake.Now()
-	err := client(t, server, fake).Post(t.Context(), workerapi.PathDatabase, workerapi.DatabaseStatus{}, nil)
-	if !errors.Is(err, ingest.ErrUnreachable) || ingest.IsRefused(err) {
-		t.Errorf("got %v, want that the API could not be reached", err)
-	}
-	if waited := fake.Now().Sub(start); waited < ingest.DefaultDeadline || waited > ingest.DefaultDeadline+time.Minute || calls > 60 {
-		t.Errorf("gave up after %s and %d calls, want about %s and less than 60", waited, calls, ingest.DefaultDeadline)
+	for _, code := range []int{http.StatusBadGateway, http.StatusTooManyRequests, http.StatusRequestTimeout} {
+		t.Run(http.StatusText(code), func(t *testing.T) {
+			server := fixture.NewIngest(t)
+			calls := 0
+			server.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
+				calls++
+				w.WriteHeader(code)
+				return true
+			}
+			fake := clock.NewFake(time.Now())
+			start := fake.Now()
+			err := client(t, server, fake).Post(t.Context(), workerapi.PathDatabase, workerapi.DatabaseStatus{}, nil)
+			if !errors.Is(err, ingest.ErrUnreachable) || ingest.IsRefused(err) {
+				t.Errorf("got %v (refused: %t), want that the API could not be reached", err, ingest.IsRefused(err))
+			}
+			if waited := fake.Now().Sub(start); waited < ingest.DefaultDeadline || waited > ingest.DefaultDeadline+time.Minute || calls > 60 {
+				t.Errorf("gave up after %s and %d calls, want about %s and less than 60", waited, calls, ingest.DefaultDeadline)
+			}
+		})
 	}
 }
 

@@ -366,6 +366,11 @@ func TestCatalogFailures(t *testing.T) {
 		http.Error(w, "not your image", http.StatusForbidden)
 		return true
 	}
+	busy := func(w http.ResponseWriter, r *http.Request) bool {
+		_, _ = io.Copy(io.Discard, r.Body)
+		http.Error(w, "another upload of this Job is not finished", http.StatusTooManyRequests)
+		return true
+	}
 	for what, c := range map[string]struct {
 		image     string
 		intercept func(http.ResponseWriter, *http.Request) bool
@@ -376,6 +381,7 @@ func TestCatalogFailures(t *testing.T) {
 		"not a reference":       {"UPPER CASE", nil, workerapi.ReasonCatalogFailed, "not an image reference"},
 		"the registry is away":  {"127.0.0.1:1/app:1", nil, workerapi.ReasonRegistryUnavail, "127.0.0.1:1"},
 		"the upload is refused": {there, refuse, workerapi.ReasonUploadRefused, "not your image"},
+		"the server stays busy": {there, busy, workerapi.ReasonIngestUnreachable, "another upload of this Job"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			p := newPod(t)
