@@ -60,6 +60,9 @@ func TestRequestedRescan(t *testing.T) {
 		if got := len(u.engine.indexCalls) - asked; got != 2 || u.queueLength() != 1 {
 			t.Errorf("%d images were tried and %d are due to be matched, want 2 and 1", got, u.queueLength())
 		}
+		if handled := u.reconcileScanner().Status.LastHandledRequestedAt; handled != truncate(request, v1alpha1.MaxRequestBytes) {
+			t.Errorf("the Scanner has handled %q once the rescan of each image was started, want %q", handled, request)
+		}
 		if after.Status.Phase != v1alpha1.PhaseScanned || after.Status.Findings.Critical != 1 {
 			t.Errorf("until the next result it is %s with %+v, want what was found", after.Status.Phase, after.Status.Findings)
 		}
