@@ -79,8 +79,6 @@ func overText(n notify.Notice) string {
 		return "No image fails any more with " + escapedName(n.Reason, maxReason)
 	case notify.NoticeUnconfirmed:
 		return "Receiver " + escapedName(n.Name, maxWorkload) + " answers again"
-	case notify.NoticeExceptionExpires:
-		return "Exception " + escapedName(n.Name, maxWorkload) + " does not expire soon any more"
 	}
 	return escapedName(string(n.Kind), maxReason) + " is over"
 }

@@ -170,7 +170,7 @@ type Notice struct {
 	// Count is the number of images, findings or messages. Examples names some of them, at most five.
 	Count    int      `json:"count,omitempty"`
 	Examples []string `json:"examples,omitempty"`
-	// Over is true if the notice holds no more.
+	// Over is true if the notice holds no more; never for NoticeExceptionExpires.
 	Over bool `json:"over,omitempty"`
 }
 

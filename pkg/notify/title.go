@@ -144,7 +144,7 @@ func (n Notice) title() string {
 		NoticeDataAnomaly:      {"the vulnerability data looks wrong", "the vulnerability data is trusted again"},
 		NoticeImagesFailed:     {images + " cannot be scanned", "images can be scanned again"},
 		NoticeUnconfirmed:      {"another receiver does not answer", "another receiver answers again"},
-		NoticeExceptionExpires: {"an exception is about to expire", "an exception expires later"},
+		NoticeExceptionExpires: {"an exception is about to expire"}, // its end is not announced
 	}[n.Kind]
 	if n.Over {
 		return cmp.Or(words[1], "a trouble is over")
