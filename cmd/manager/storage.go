@@ -18,8 +18,8 @@ import (
 const (
 	// lockInterval is how often to try to open a store that another manager still holds.
 	lockInterval = time.Second
-	// healthInterval is how often the store's file and volume are checked. Scanners read the result every minute: a fault is reported
-	// within two minutes.
+	// healthInterval is how often watchStore checks the store's file and volume. watchStore enqueues all Scanners when a fault begins, changes
+	// or ends. They must report it within two minutes, as docs/store.md says.
 	healthInterval = 30 * time.Second
 )
 
