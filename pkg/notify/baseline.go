@@ -10,13 +10,33 @@ import (
 // handleSettingsChange begins a baseline when what the receiver is told of changes by a decision and not by what is found. A message
 // on its way is of the settings before, and is brought to its end first. A receiver that wants everything gets the difference as
 // changes instead.
-func (l *planning) handleSettingsChange() {
+func (l *planning) handleSettingsChange() error {
 	if l.state.Outbox != nil {
-		return
+		return nil
 	}
 	l.handleEngineChange()
+	if err := l.keepRecords(); err != nil {
+		return err
+	}
 	l.handleEngineUpdate()
 	l.handleFilterChange()
+	return nil
+}
+
+// keepRecords ends the baseline of another engine for a receiver that gets all findings as changes. The records of each repository stay as they
+// are until forgetAbsent finds that the repository has all results by the present engine.
+func (l *planning) keepRecords() error {
+	b := &l.state.Baseline
+	if l.settings.FirstScan != FirstScanAll || b.EngineBefore == "" {
+		return nil
+	}
+	recorded, err := l.source.RecordedRepositories(l.ctx)
+	if err != nil {
+		return err
+	}
+	l.state.EarlierEngine = recorded
+	b.revertEngine(l.now)
+	return nil
 }
 
 // handleRestore opens a baseline when the store was restored from a backup. The store does not know what was announced since the backup.
@@ -171,9 +191,6 @@ func (l *planning) finishBaseline() (*Action, error) {
 		return l.sendPending(time.Time{})
 	}
 	silent := l.settings.FirstScan == FirstScanSilent && !b.Renewed && !b.isRestore()
-	if l.settings.FirstScan == FirstScanAll && b.EngineBefore != "" && !b.Renewed {
-		return l.forgetAbsent()
-	}
 	if !silent && l.now.Before(l.maySend()) {
 		return &Action{Until: l.maySend()}, nil
 	}
@@ -211,6 +228,7 @@ func (l *planning) putSummary(present store.Present) (*Action, error) {
 		return nil, err
 	}
 	l.putInOutbox(outbox)
+	l.forgetEarlierEngine()
 	return &Action{Mark: &store.Announcement{
 		MessageID: outbox.Message.ID, At: l.now, Snapshot: l.allPresent(present), ResetRepositories: l.state.Baseline.EngineBefore != "",
 	}}, nil
@@ -255,19 +273,42 @@ func (l *planning) awaitsResult(img Image) bool {
 // recordSilently ends the baseline and records everything as announced, without a message.
 func (l *planning) recordSilently(present store.Present) *Action {
 	forget := l.state.Baseline.EngineBefore != ""
+	l.forgetEarlierEngine()
 	l.state.Baseline.finish()
 	return &Action{Mark: &store.Announcement{At: l.now, Snapshot: l.allPresent(present), ResetRepositories: forget, Repositories: l.knownRepositories(present)}}
 }
 
-// forgetAbsent ends the baseline of a receiver that gets all findings as changes: what the engine before found and the present one does not
-// is forgotten, so that it is not announced as fixed. What the present engine finds besides is new.
+// forgetEarlierEngine clears State.EarlierEngine when a baseline of another engine replaces the records of all repositories.
+func (l *planning) forgetEarlierEngine() {
+	if l.state.Baseline.EngineBefore != "" {
+		l.state.EarlierEngine = nil
+	}
+}
+
+// forgetAbsent deletes the records of what only an earlier engine found, in each repository that has all results by the present engine. Without
+// that, they would be announced as fixed, and as back after a return to the earlier engine. Repositories without a record any more are left out.
 func (l *planning) forgetAbsent() (*Action, error) {
-	present, err := l.source.Present(l.ctx, l.settings.Filter, 0)
+	if len(l.state.EarlierEngine) == 0 {
+		return nil, nil
+	}
+	recorded, err := l.source.RecordedRepositories(l.ctx)
 	if err != nil {
 		return nil, err
 	}
-	all := l.allPresent(present)
-	all.OnlyForget = true
-	l.state.Baseline.finish()
-	return &Action{Mark: &store.Announcement{At: l.now, Snapshot: all}}, nil
+	complete, routed := l.coverage.runningCompleteRepositories(), l.coverage.routedRepositories(l.settings.Filter.Route)
+	var settled, left []string
+	for _, repository := range l.state.EarlierEngine {
+		switch {
+		case !slices.Contains(recorded, repository):
+		case routed[repository] && slices.Contains(complete, repository):
+			settled = append(settled, repository)
+		default:
+			left = append(left, repository)
+		}
+	}
+	l.state.EarlierEngine = left
+	if len(settled) == 0 {
+		return nil, nil
+	}
+	return &Action{Mark: &store.Announcement{At: l.now, ForgetAbsent: &store.AbsentFindings{Filter: l.settings.Filter, Repositories: settled}}}, nil
 }

@@ -40,8 +40,8 @@ type DispatchResult struct {
 	Outcome *Outcome
 }
 
-// maxPlans bounds the plans of one Dispatch. The longest useful sequence is: discard an old message, record what the summary announces, send
-// it, record repositories without findings, check for changes.
+// maxPlans bounds the plans of one Dispatch. The longest useful sequence is: discard an old message, forget what an earlier engine found, record
+// what the summary announces, send it, record repositories without findings, check for changes.
 const maxPlans = 6
 
 // Dispatch does everything that is due for a receiver, and sends at most one message. The scanner is the Scanner's UID. If the coverage is
@@ -177,7 +177,9 @@ func (v *dispatch) followUp(ctx context.Context, coverage Coverage) error {
 		// The coverage is from before the message was sent. What runs may have changed since: nothing is known to be fixed until the next visit.
 		extent = store.UpdateKnown
 	}
-	if err := v.Store.UpdateAnnouncements(ctx, v.scanner, v.settings.Receiver, v.settings.Filter, extent); err != nil {
+	filter := v.settings.Filter
+	filter.CompleteRepositories = v.state.withoutEarlierEngine(filter.CompleteRepositories)
+	if err := v.Store.UpdateAnnouncements(ctx, v.scanner, v.settings.Receiver, filter, extent); err != nil {
 		return fmt.Errorf("follow up what was announced: %w", err)
 	}
 	return nil
@@ -297,4 +299,8 @@ func (s storeSource) Present(ctx context.Context, f store.ChangeFilter, worst in
 
 func (s storeSource) KnownRepositories(ctx context.Context) ([]string, error) {
 	return s.store.KnownRepositories(ctx, s.scanner, s.receiver)
+}
+
+func (s storeSource) RecordedRepositories(ctx context.Context) ([]string, error) {
+	return s.store.RecordedRepositories(ctx, s.scanner, s.receiver)
 }

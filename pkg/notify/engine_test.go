@@ -2,6 +2,7 @@ package notify
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -142,9 +143,86 @@ func TestEngineChangedPolicies(t *testing.T) {
 	all.switchTo(clair)
 	all.addFindings("web", finding.Critical, 1, 10)
 	all.dispatch()
-	none(t, all.dispatchNext(), "what Clair does not find is forgotten first")
 	if d := single(t, all.dispatchNext()); d.Kind != KindChanges || d.Totals.Total() != 7 {
 		t.Errorf("who wants everything gets %+v, want the 7 findings that were not told", d)
+	}
+}
+
+// lateResult has db run for the first time since the change to Clair. Clair finds two of its three findings, and another one.
+func (s *scenario) lateResult() {
+	s.addFindings("db", finding.Critical, 11, 3)
+}
+
+// TestEngineResultsAfterHours: with FirstScanAll, the records of a repository stay until the new engine has a result for each of its images,
+// however late. Only what the earlier engine did not find is announced then, and nothing is announced as fixed or as back.
+func TestEngineResultsAfterHours(t *testing.T) {
+	for name, meanwhile := range map[string]func(*scenario){
+		"pending": func(s *scenario) { s.image("db", ImagePending) },
+		"failed":  func(s *scenario) { s.image("db", ImageFailed) },
+		"stopped": func(s *scenario) { s.release("db") },
+		"another image of the repository has a result": func(s *scenario) {
+			s.setUsed("db beside", store.Workload{Namespace: "shop", Kind: "Deployment", Name: "beside", Container: "c", Repository: "db", Reference: "db:2"})
+			s.report("db beside")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := announcedByEngine(t, FirstScanAll)
+			s.settings.Filter.Changes = everyKindOfChange
+			s.addFindings("db", finding.Critical, 10, 3)
+			s.dispatchUntilIdle()
+			s.pass(time.Hour)
+			s.switchTo(clair)
+			meanwhile(s)
+			s.addFindings("web", finding.Critical, 1, 3)
+			sent := len(s.sent)
+			s.dispatchUntilIdle()
+			s.pass(12 * time.Hour)
+			s.dispatchUntilIdle()
+			none(t, s.sent[sent:], "Clair has found nothing else")
+			s.lateResult()
+			s.dispatchUntilIdle()
+			if d := single(t, s.sent[sent:]); len(d.Changes) != 1 || d.Changes[store.ChangeNew] != 1 || d.Sections[0].Items[0].ID != "CVE-2026-0013" {
+				t.Fatalf("message %+v, want the one finding that Grype does not find", d)
+			}
+			if left := s.last.After.EarlierEngine; len(left) != 0 {
+				t.Errorf("the records of %v count as Grype's", left)
+			}
+			s.release("db beside")
+			s.pass(time.Hour)
+			for range 2 { // versions of the data
+				s.data++
+				s.removeFindings("db")
+			}
+			s.dispatchUntilIdle()
+			if d := single(t, s.sent[sent+1:]); d.Changes[store.ChangeFixed] != 3 {
+				t.Errorf("message %+v, want that the three findings of Clair are fixed", d)
+			}
+		})
+	}
+}
+
+// TestEarlierEngineOfSweptRepository: the records of a repository that never runs again are deleted as usual, and leave nothing in the state.
+func TestEarlierEngineOfSweptRepository(t *testing.T) {
+	s := announcedByEngine(t, FirstScanAll)
+	s.addFindings("db", finding.Critical, 10, 3)
+	s.dispatchUntilIdle()
+	s.release("db")
+	s.switchTo(clair)
+	s.addFindings("web", finding.Critical, 1, 3)
+	s.dispatchUntilIdle()
+	if left := s.last.After.EarlierEngine; !slices.Equal(left, []string{"db"}) {
+		t.Errorf("the records of %v count as Grype's, want those of db", left)
+	}
+	for range 2 {
+		_, err := s.store.Sweep(t.Context(), time.Time{})
+		s.must(err)
+		s.pass(200 * 24 * time.Hour)
+	}
+	_, err := s.store.Sweep(t.Context(), time.Time{})
+	s.must(err)
+	s.dispatchUntilIdle()
+	if left := s.last.After.EarlierEngine; len(left) != 0 {
+		t.Errorf("the records of %v count as Grype's after the sweep", left)
 	}
 }
 

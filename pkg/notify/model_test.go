@@ -158,9 +158,12 @@ func (w *world) everything() announcements {
 	return all
 }
 
-// forget drops what is not found any more. What stays is found by this engine as well.
-func (w *world) forget(m announcements) {
+// forget drops what is not found any more, in some repositories or (nil) in all. What stays is found by this engine as well.
+func (w *world) forget(m announcements, in []string) {
 	for t, known := range m {
+		if in != nil && !slices.Contains(in, t.repository) {
+			continue
+		}
 		if len(w.reportedFacts(t.repository, t.v)) == 0 {
 			delete(m, t)
 			continue
@@ -263,12 +266,16 @@ func (a *receiverModel) applyMark(said store.Announcement) {
 	if m := a.messages[said.Retract]; m != nil {
 		a.retract(m)
 	}
-	if said.ResetRepositories || said.Snapshot != nil && said.Snapshot.OnlyForget {
-		w.forget(a.recorded)
-		w.forget(a.received)
+	if said.ResetRepositories {
+		w.forget(a.recorded, nil)
+		w.forget(a.received, nil)
+	}
+	if absent := said.ForgetAbsent; absent != nil {
+		w.forget(a.recorded, absent.Repositories)
+		w.forget(a.received, absent.Repositories)
 	}
 	m := a.messages[said.MessageID]
-	if said.Snapshot != nil && !said.Snapshot.OnlyForget {
+	if said.Snapshot != nil {
 		all := w.everything()
 		switch {
 		case m != nil:

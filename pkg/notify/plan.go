@@ -33,6 +33,8 @@ type Source interface {
 	Present(ctx context.Context, f store.ChangeFilter, worst int) (store.Present, error)
 	// KnownRepositories returns the repositories that were announced to the receiver, or recorded as known.
 	KnownRepositories(ctx context.Context) ([]string, error)
+	// RecordedRepositories returns the repositories of which at least one finding is recorded for the receiver, sorted.
+	RecordedRepositories(ctx context.Context) ([]string, error)
 }
 
 // Action is the next step for a receiver. At most one of Send and Mark is set.
@@ -64,6 +66,7 @@ func (p Planner) Plan(ctx context.Context, now time.Time, settings Settings, sta
 	for _, step := range []func(*planning) (*Action, error){
 		(*planning).begin,
 		(*planning).deliver,
+		(*planning).forgetAbsent,
 		(*planning).finishBaseline,
 		(*planning).recordCleanRepositories,
 		(*planning).announceChanges,
@@ -115,7 +118,10 @@ func (l *planning) begin() (*Action, error) {
 			b.Phase = BaselineDone
 		}
 	}
-	l.handleSettingsChange()
+	if err := l.handleSettingsChange(); err != nil {
+		return nil, err
+	}
+	l.settings.Filter.CompleteRepositories = l.state.withoutEarlierEngine(l.settings.Filter.CompleteRepositories)
 	l.updateNotices()
 	l.takeSnapshot()
 	return nil, nil
@@ -260,7 +266,7 @@ func (l *planning) stillPending() (bool, error) {
 		return false, nil
 	}
 	filter := l.settings.Filter
-	filter.IncludeIdle, filter.CompleteRepositories = true, l.coverage.completeRepositories()
+	filter.IncludeIdle, filter.CompleteRepositories = true, l.state.withoutEarlierEngine(l.coverage.completeRepositories())
 	_, total, err := l.source.PendingChanges(l.ctx, filter, 1)
 	return total > 0, err
 }

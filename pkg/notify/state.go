@@ -3,6 +3,7 @@ package notify
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -15,6 +16,9 @@ type State struct {
 	Baseline Baseline `json:"baseline"`
 	// Engine is the engine whose findings are announced since the baseline; empty if it was never known.
 	Engine string `json:"engine,omitempty"`
+	// EarlierEngine are the repositories whose records are of an engine before Engine, sorted. Nothing in them counts as fixed until each of
+	// their images in use has a result by Engine.
+	EarlierEngine []string `json:"earlierEngine,omitempty"`
 	// Tool is Engine with its version.
 	Tool string `json:"tool,omitempty"`
 	// Filter is the breadth of the receiver's filter at the last plan.
@@ -137,6 +141,16 @@ func (b *Baseline) finish() {
 	b.EngineBefore, b.ToolBefore, b.FilterBefore, b.RestoredFrom = "", "", nil, time.Time{}
 }
 
+// revertEngine removes the change of the engine from the reasons for the baseline, and finishes a baseline without another reason.
+func (b *Baseline) revertEngine(now time.Time) {
+	b.EngineBefore = ""
+	if b.first() {
+		b.finish()
+		return
+	}
+	b.Started, b.Images = now, nil
+}
+
 // onlyIfNotAnnounced reports whether the summary is sent only if it contains findings that were not announced before.
 func (b *Baseline) onlyIfNotAnnounced() bool {
 	return b.EngineBefore == "" && (b.ToolBefore != "" || b.FilterBefore != nil || b.isRestore())
@@ -163,6 +177,14 @@ func (s *State) updateExtent(engine string) store.UpdateExtent {
 		return store.UpdateKnown
 	}
 	return store.UpdateAll
+}
+
+// withoutEarlierEngine returns the repositories without those in EarlierEngine.
+func (s *State) withoutEarlierEngine(repositories []string) []string {
+	return slices.DeleteFunc(slices.Clone(repositories), func(repository string) bool {
+		_, found := slices.BinarySearch(s.EarlierEngine, repository)
+		return found
+	})
 }
 
 // Outbox holds a message, and what counts as announced once it is delivered. The findings of a summary are too many to be held here: the

@@ -23,6 +23,28 @@ func (s *SQLite) KnownRepositories(ctx context.Context, scanner, receiver string
 	return repositories, err
 }
 
+// selectRecordedRepositories skips from one repository to the next in the primary key.
+const selectRecordedRepositories = `
+	WITH RECURSIVE recorded(receiver_id, repository) AS (
+		SELECT r.id, (SELECT min(a.repository) FROM announcements a WHERE a.receiver_id = r.id) FROM receivers r WHERE r.scanner = ? AND r.name = ?
+		UNION ALL
+		SELECT n.receiver_id, (SELECT min(a.repository) FROM announcements a WHERE a.receiver_id = n.receiver_id AND a.repository > n.repository)
+		FROM recorded n WHERE n.repository IS NOT NULL)
+	SELECT repository FROM recorded WHERE repository IS NOT NULL ORDER BY repository`
+
+// RecordedRepositories implements Announcements.
+func (s *SQLite) RecordedRepositories(ctx context.Context, scanner, receiver string) (repositories []string, err error) {
+	err = s.read(ctx, "list recorded repositories", func(ctx context.Context, q query) error {
+		rows, err := q.QueryContext(ctx, selectRecordedRepositories, scanner, receiver)
+		repositories, err = collect(rows, err, func(rows *sql.Rows) (repository string, err error) {
+			err = rows.Scan(&repository)
+			return repository, err
+		})
+		return err
+	})
+	return repositories, err
+}
+
 // ReceiverState implements Announcements.
 func (s *SQLite) ReceiverState(ctx context.Context, scanner, receiver string) (state []byte, err error) {
 	err = s.read(ctx, "look up receiver state", func(ctx context.Context, q query) error {
@@ -96,6 +118,11 @@ func (s *SQLite) recordAnnouncement(ctx context.Context, tx *sql.Tx, scanner, re
 	}
 	if said.ResetRepositories {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM known_repositories WHERE receiver_id = ?`, id); err != nil {
+			return err
+		}
+	}
+	if said.ForgetAbsent != nil {
+		if err := forgetAbsent(ctx, tx, id, scanner, *said.ForgetAbsent); err != nil {
 			return err
 		}
 	}

@@ -119,8 +119,7 @@ func recordSnapshot(ctx context.Context, tx *sql.Tx, receiver int64, scanner str
 	if snapshotID(repositories, f) != said.Snapshot.SnapshotID {
 		return ErrChanged
 	}
-	forget := said.ResetRepositories || said.Snapshot.OnlyForget
-	if forget {
+	if said.ResetRepositories {
 		if err := deleteOtherRepositories(ctx, tx, receiver, repositories); err != nil {
 			return err
 		}
@@ -134,20 +133,39 @@ func recordSnapshot(ctx context.Context, tx *sql.Tx, receiver int64, scanner str
 		}
 		l.args = append(l.args, sql.Named("digest", said.MessageID), sql.Named("at", millis{at}))
 		evaluations = append(evaluations, l)
-		if forget {
+		if said.ResetRepositories {
 			if _, err := tx.ExecContext(ctx, deleteAbsent, l.args...); err != nil {
 				return err
 			}
 		}
-	}
-	if said.Snapshot.OnlyForget {
-		return nil
 	}
 	for _, l := range evaluations {
 		if full, err := recordsFull(ctx, tx, scanner, budget); full || err != nil {
 			return err
 		}
 		if err := l.announceAll(ctx, tx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetAbsent deletes the announcements of absent findings.
+func forgetAbsent(ctx context.Context, tx *sql.Tx, receiver int64, scanner string, absent AbsentFindings) error {
+	repositories, err := loadRunning(ctx, tx, scanner, absent.Filter.Engine, absent.Filter.Route, reachInUse)
+	if err != nil {
+		return err
+	}
+	for _, r := range repositories {
+		if !slices.Contains(absent.Repositories, r.name) {
+			continue
+		}
+		reports, err := r.allReports()
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, deleteAbsent, sql.Named("receiver", receiver), sql.Named("repository", r.name), sql.Named("reports", reports))
+		if err != nil {
 			return err
 		}
 	}

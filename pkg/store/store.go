@@ -641,6 +641,8 @@ type Announcements interface {
 	RecordsFull(ctx context.Context, scanner string) (bool, error)
 	// KnownRepositories lists the repositories that a receiver has heard of, by announcement or by RecordAnnouncement with repositories.
 	KnownRepositories(ctx context.Context, scanner, receiver string) ([]string, error)
+	// RecordedRepositories lists the repositories with at least one announcement record of a receiver, sorted. Records without a message count.
+	RecordedRepositories(ctx context.Context, scanner, receiver string) ([]string, error)
 	// ReceiverState returns the state that was saved last for a receiver, nil if there is none. Only the caller interprets it.
 	ReceiverState(ctx context.Context, scanner, receiver string) ([]byte, error)
 	// SaveReceiverState stores the state of a receiver.
@@ -714,6 +716,8 @@ type Announcement struct {
 	// announcements of findings that are not present by the Snapshot's filter: that the other engine does not find them does not mean that
 	// they are fixed.
 	ResetRepositories bool
+	// ForgetAbsent deletes announcements of findings that are not present; nil for none.
+	ForgetAbsent *AbsentFindings
 	// Repositories that the receiver knows from then on, in addition to those of the keys. The repositories of All must be named
 	// here.
 	Repositories []string
@@ -729,7 +733,11 @@ type Announcement struct {
 type FilteredSnapshot struct {
 	Filter     ChangeFilter
 	SnapshotID string
-	// OnlyForget announces nothing. Announcements of findings that are not present are forgotten, as by ResetRepositories; all others
-	// and the known repositories stay.
-	OnlyForget bool
+}
+
+// AbsentFindings are the findings of some repositories that no image of the repository has by the filter's engine, whatever else the filter says.
+// A repository that no workload of the filter's route runs, or has no result by that engine, has none.
+type AbsentFindings struct {
+	Filter       ChangeFilter
+	Repositories []string
 }

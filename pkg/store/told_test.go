@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -659,8 +658,9 @@ func TestResetRepositoriesDropsAbsentFindings(t *testing.T) {
 	r.expectChanges(t, "what was forgotten", "New gone CVE-2026-0003 High")
 }
 
-// A receiver that gets everything as changes: only what the other engine does not find is forgotten, and what it finds besides is new.
-func TestOnlyForget(t *testing.T) {
+// TestForgetAbsent checks that in the named repositories only what the other engine does not find is forgotten. A repository without a result by
+// that engine keeps its records.
+func TestForgetAbsent(t *testing.T) {
 	r := newReceiver(t)
 	r.filter.CompleteRepositories = []string{"r"}
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
@@ -674,16 +674,26 @@ func TestOnlyForget(t *testing.T) {
 	other.Engine = "fake"
 	got[Difference](t)(r.SaveReport(t.Context(), other, ""))
 	r.filter.Engine = "fake"
-	present := got[Present](t)(r.Present(t.Context(), "scanner", "slack", r.filter, 0))
-	all := &FilteredSnapshot{Filter: r.filter, SnapshotID: "of another moment", OnlyForget: true}
-	equal(t, "error", errors.Is(r.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{Snapshot: all}), ErrChanged), true)
-	all.SnapshotID = present.SnapshotID
-	must(t, r.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{Snapshot: all}))
+	forget := func(repositories ...string) {
+		t.Helper()
+		must(t, r.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{ForgetAbsent: &AbsentFindings{Filter: r.filter, Repositories: repositories}}))
+	}
+	records := func() (n int) {
+		t.Helper()
+		must(t, r.reader.QueryRow(`SELECT count(*) FROM announcements`).Scan(&n))
+		return n
+	}
+	forget()
+	equal(t, "records, no repository being named", records(), 3)
+	forget("gone", "r")
+	equal(t, "records", records(), 2)
+	equal(t, "recorded repositories", got[[]string](t)(r.RecordedRepositories(t.Context(), "scanner", "slack")), []string{"gone", "r"})
+	equal(t, "those of another receiver", got[[]string](t)(r.RecordedRepositories(t.Context(), "scanner", "mail")), []string(nil))
 	equal(t, "known repositories", got[[]string](t)(r.KnownRepositories(t.Context(), "scanner", "slack")), []string{"gone", "r"})
 	r.expectChanges(t, "after the change", "New r CVE-2026-0003 High")
 	r.use(t, "scanner", "gone", workload("runs gone", "gone"))
 	r.filter.Engine = ""
-	r.expectChanges(t, "what was forgotten", "New gone CVE-2026-0004 High")
+	r.expectChanges(t, "what was kept")
 }
 
 // What another engine finds by another id stays told, below the filter, too, and what it does not find is not fixed by that.
