@@ -206,7 +206,7 @@ func anyMessage() *rapid.Generator[notify.Message] {
 			ID: anyText().Draw(t, "id"), Kind: rapid.SampledFrom([]notify.Kind{
 				notify.KindChanges, notify.KindFirstScan, notify.KindBaselineRenewed, notify.KindEngineChanged, notify.KindEngineUpdated, notify.KindFilterWidened, notify.KindStoreRestored, "Other",
 			}).Draw(t, "kind"),
-			Engine: anyText().Draw(t, "engine"), EngineBefore: anyText().Draw(t, "engine before"),
+			Engine: anyText().Draw(t, "engine"), EngineBefore: anyText().Draw(t, "engine before"), RestoredFrom: noon,
 			Namespace: anyText().Draw(t, "namespace"), Scanner: anyText().Draw(t, "scanner"), CreatedAt: time.Unix(rapid.Int64Range(0, 1<<35).Draw(t, "time"), 0),
 			Totals: anyCounts().Draw(t, "totals"), Images: rapid.IntRange(0, 1000).Draw(t, "images"),
 			Sections: rapid.SliceOfN(anySection(), 0, 60).Draw(t, "sections"), Rest: anyRest().Draw(t, "rest"),
@@ -239,7 +239,7 @@ func TestHugeTexts(t *testing.T) {
 		notice := notify.Notice{Kind: notify.NoticeImagesFailed, Reason: huge, Detail: huge, Name: huge, Examples: []string{huge}}
 		for _, kind := range []notify.Kind{notify.KindChanges, notify.KindEngineUpdated} {
 			assertAcceptable(t, notify.Message{
-				Kind: kind, Namespace: huge, Scanner: huge, Engine: huge, EngineBefore: huge, ReadMore: huge, Sections: []notify.Section{section, section},
+				Kind: kind, Namespace: huge, Scanner: huge, Engine: huge, EngineBefore: huge, RestoredFrom: noon, ReadMore: huge, Sections: []notify.Section{section, section},
 				Worst: []notify.Item{item}, Rest: notify.Rest{Images: 1, Findings: 1, Repositories: []string{huge}}, NewImages: []string{huge},
 				Notices: []notify.Notice{notice, notice}, Unconfirmed: &notify.Unconfirmed{Count: 1, Title: huge}, Remaining: notify.Remaining{Failed: map[string]int{huge: 1}},
 			})

@@ -27,12 +27,14 @@ func messages() map[string]notify.Message {
 	renewed, engine := firstScan(), firstScan()
 	renewed.Kind = notify.KindBaselineRenewed
 	engine.Kind, engine.EngineBefore, engine.Engine = notify.KindEngineChanged, "grype", "clair https://clair.example.com"
+	engineRestored := engine
+	engineRestored.RestoredFrom = daysAgo(2)
 	clean := notify.Message{Kind: notify.KindFirstScan, Namespace: "shop", Scanner: "all", CreatedAt: noon, Images: 2, ReadMore: command}
 	parts := clean
 	parts.Remaining.Partly = 2
 	return map[string]notify.Message{
 		"first-scan": firstScan(), "nothing-found": clean, "nothing-found-in-parts": parts,
-		"baseline-renewed": renewed, "engine-changed": engine, "engine-updated": engineUpdated(), "filter-widened": filterWidened(), "store-restored": storeRestored(),
+		"baseline-renewed": renewed, "engine-changed": engine, "engine-changed-after-restore": engineRestored, "engine-updated": engineUpdated(), "filter-widened": filterWidened(), "store-restored": storeRestored(),
 		"new": newDigest(), "fix-available": one(fixAvailable()), "escalated": one(escalated()), "exploited": one(exploited()),
 		"regressed": one(regressed()), "fixed": one(fixed()), "exception-ended": one(exceptionEnded()),
 		"new-image": firstTime(), "new-images": newImagesOnly(), "mixed": mixed(),

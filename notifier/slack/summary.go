@@ -61,16 +61,21 @@ func worstFirst(d notify.Message) string {
 func summaryReason(d notify.Message) string {
 	const noClaim, onlyNew = "nothing in this message is claimed to be new. ", "From now on only what is new is announced."
 	engine, before := escapedName(d.Engine, maxEngine), escapedName(d.EngineBefore, maxEngine)
+	restored := "The operator's store was restored from a backup or a snapshot of " + timestamp(d.RestoredFrom) +
+		". What was announced since then is not known any more, so you may have heard of these"
 	switch d.Kind {
 	case notify.KindBaselineRenewed:
 		return "What was found before has been found again; " + noClaim + onlyNew
 	case notify.KindEngineChanged:
-		return fmt.Sprintf("The engine was changed from %s to %s, which may find other things in the same images; ", before, engine) + noClaim + onlyNew
+		changed := fmt.Sprintf("The engine was changed from %s to %s, which may find other things in the same images; ", before, engine) + noClaim + onlyNew
+		if !d.RestoredFrom.IsZero() {
+			return restored + ". " + changed
+		}
+		return changed
 	case notify.KindEngineUpdated:
 		return fmt.Sprintf("The engine was updated from %s to %s, which finds more in the same images; ", before, engine) + noClaim + onlyNew
 	case notify.KindStoreRestored:
-		return "The operator's store was restored from a backup or a snapshot of " + timestamp(d.RestoredFrom) +
-			". What was announced since then is not known any more, so you may have heard of these; " + noClaim + onlyNew
+		return restored + "; " + noClaim + onlyNew
 	case notify.KindFilterWidened:
 		return "This receiver was set to hear of more, and these were there already; " + noClaim + onlyNew
 	}

@@ -52,11 +52,11 @@ func (l *planning) handleRestore() *Action {
 	switch b := &l.state.Baseline; {
 	case b.Phase == BaselineNone:
 		return nil
-	case b.summarizesAll():
+	case b.summarizesAll() && b.EngineBefore == "":
 		// The summary may have been delivered since the backup. It is sent again.
 		b.Started, b.Images, b.Renewed = l.now, nil, true
 	default:
-		*b = Baseline{Phase: BaselineOpen, RestoredFrom: from, Started: l.now}
+		*b = Baseline{Phase: BaselineOpen, EngineBefore: b.EngineBefore, RestoredFrom: from, Started: l.now}
 	}
 	if l.state.Outbox == nil {
 		return nil
@@ -67,7 +67,8 @@ func (l *planning) handleRestore() *Action {
 }
 
 // handleEngineChange opens a baseline when the Scanner's engine was changed, since the engines' findings differ although nothing is new. A
-// repository that does not run now counts as new when it runs again.
+// repository that does not run now counts as new when it runs again. Another reason for a baseline that is open stays with it, and holds on if
+// the engine is changed back before the summary.
 func (l *planning) handleEngineChange() {
 	before, now := l.state.Engine, l.settings.Filter.Engine
 	if now == "" || before == now {
@@ -80,11 +81,13 @@ func (l *planning) handleEngineChange() {
 		// The receiver is new, or its state was stored without an engine.
 	case b.Phase == BaselineOpen && b.EngineBefore == now:
 		// The engine was changed back before the other one was announced.
-		b.finish()
+		b.revertEngine(l.now)
 	case b.Phase == BaselineOpen && !b.onlyIfNotAnnounced():
 		b.Started, b.Images = l.now, nil
 	default:
-		*b = Baseline{Phase: BaselineOpen, EngineBefore: before, Started: l.now}
+		*b = Baseline{
+			Phase: BaselineOpen, EngineBefore: before, ToolBefore: b.ToolBefore, FilterBefore: b.FilterBefore, RestoredFrom: b.RestoredFrom, Started: l.now,
+		}
 	}
 }
 
@@ -122,7 +125,7 @@ func (l *planning) handleFilterChange() {
 	switch {
 	case b.Phase == BaselineDone:
 		*b = Baseline{Phase: BaselineOpen, FilterBefore: before, Started: l.now}
-	case b.onlyIfNotAnnounced() && b.FilterBefore == nil:
+	case (b.EngineBefore != "" || b.onlyIfNotAnnounced()) && b.FilterBefore == nil:
 		b.FilterBefore = before
 	}
 }

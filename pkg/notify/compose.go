@@ -107,9 +107,8 @@ func (l *planning) composeSummary(present store.Present) (Outbox, error) {
 		d.Engine, d.EngineBefore = clip(l.state.Engine, maxText), clip(l.state.Baseline.EngineBefore, maxText)
 	case KindEngineUpdated:
 		d.Engine, d.EngineBefore = clip(l.state.Tool, maxText), clip(l.state.Baseline.ToolBefore, maxText)
-	case KindStoreRestored:
-		d.RestoredFrom = encodable(l.state.Baseline.RestoredFrom)
 	}
+	d.RestoredFrom = encodable(l.state.Baseline.RestoredFrom)
 	if l.state.Baseline.onlyIfNotAnnounced() {
 		d.NotAnnounced = present.NotAnnounced
 	}

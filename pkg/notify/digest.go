@@ -53,7 +53,7 @@ type Message struct {
 	Totals finding.Counts `json:"totals"`
 	// Suppressed is, in summaries, the number of findings that exceptions suppress. Totals does not count them.
 	Suppressed int `json:"excepted,omitempty"`
-	// RestoredFrom is, for KindStoreRestored, the time of the backup.
+	// RestoredFrom is the time of the backup, for KindStoreRestored, and for KindEngineChanged if the store was restored as well; else zero.
 	RestoredFrom time.Time `json:"restoredFrom,omitzero"`
 	// NotAnnounced is the number of findings that were not announced before, for KindEngineUpdated, KindFilterWidened and KindStoreRestored.
 	// Worst lists only such findings.

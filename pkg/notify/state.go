@@ -122,7 +122,8 @@ type Baseline struct {
 	// while the baseline is open because the receiver's filter was widened. It is the previous breadth.
 	ToolBefore   string   `json:"toolBefore,omitempty"`
 	FilterBefore *Breadth `json:"filterBefore,omitempty"`
-	// RestoredFrom is set while the baseline is open because the store was restored. It is the time of the backup.
+	// RestoredFrom is set while the baseline is open because the store was restored. It is the time of the backup. Any of these reasons may hold
+	// together with EngineBefore.
 	RestoredFrom time.Time `json:"restoredFrom,omitzero"`
 	Started      time.Time `json:"started,omitzero"`
 	// Waited is true once the baseline waited because nothing ran. Restarted is true once it has started again with the next image, which it
