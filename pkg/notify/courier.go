@@ -87,15 +87,15 @@ func (v *dispatch) run(ctx context.Context, coverage Coverage) error {
 	}
 	if !full {
 		v.state.hasRoom()
-		if err := v.followUp(ctx, coverage); err != nil {
-			return err
-		}
+	}
+	if err := v.followUp(ctx, coverage); err != nil {
+		return err
 	}
 	for range maxPlans {
 		if full && v.state.Outbox == nil {
 			return v.overBudget(ctx)
 		}
-		if done, err := v.step(ctx, coverage, source, full); done || err != nil {
+		if done, err := v.step(ctx, coverage, source); done || err != nil {
 			return err
 		}
 	}
@@ -103,8 +103,8 @@ func (v *dispatch) run(ctx context.Context, coverage Coverage) error {
 	return nil
 }
 
-// step plans and executes one action. If done is true, nothing else is due now. A full store of records is not brought up to date.
-func (v *dispatch) step(ctx context.Context, coverage Coverage, source Source, full bool) (done bool, err error) {
+// step plans and executes one action. If done is true, nothing else is due now.
+func (v *dispatch) step(ctx context.Context, coverage Coverage, source Source) (done bool, err error) {
 	state, action, err := v.Planner.Plan(ctx, v.Now(), v.settings, v.state, coverage, source)
 	if err != nil {
 		return false, err
@@ -133,7 +133,7 @@ func (v *dispatch) step(ctx context.Context, coverage Coverage, source Source, f
 		return false, err
 	}
 	v.progress.After = v.state
-	if before.Outbox != nil && v.state.Outbox == nil && !full {
+	if before.Outbox != nil && v.state.Outbox == nil {
 		// A summary may come next. It drops the records of IDs that are not found any more, so records follow renamed IDs first.
 		if err := v.followUp(ctx, coverage); err != nil {
 			return false, err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // TestNoRoomForRecords: without room to record what receivers are told nothing is announced, and the receiver says why. What was told stays
@@ -65,5 +66,36 @@ func TestMessageOnItsWayWithoutRoom(t *testing.T) {
 	s.dispatchNext()
 	if len(s.sent) != 2 || s.notAnnounced() != 0 || s.state().Outbox != nil {
 		t.Errorf("%d attempts, %d findings not recorded, want the second attempt to be recorded", len(s.sent), s.notAnnounced())
+	}
+}
+
+// TestRoomBecomesFree checks that without room, what is fixed is recorded without a message, so that a sweep makes room and the
+// receiver is served again.
+func TestRoomBecomesFree(t *testing.T) {
+	s := newScenario(t)
+	s.settings.Filter.Changes = []store.Change{store.ChangeNew, store.ChangeFixed}
+	s.image("web", ImageScanned)
+	s.addFindings("web", finding.High, 1, 40)
+	s.dispatchUntilIdle()
+	before := len(s.sent)
+
+	s.store.LimitRecords(4000)
+	s.data++
+	s.removeFindings("web")
+	s.data++
+	s.addFindings("web", finding.High, 50, 1)
+	s.pass(time.Hour)
+	if sent := s.dispatch(); len(sent) != 0 {
+		t.Errorf("without room %d messages are sent", len(sent))
+	}
+	for range 2 {
+		_, err := s.store.Sweep(t.Context(), s.now.Add(-time.Hour))
+		s.must(err)
+		s.pass(25 * time.Hour)
+	}
+	s.dispatch()
+	s.dispatchNext()
+	if len(s.sent) != before+1 || s.notAnnounced() != 0 {
+		t.Errorf("after the sweep %d messages are sent and %d findings are left, want one message and none", len(s.sent)-before, s.notAnnounced())
 	}
 }

@@ -181,11 +181,10 @@ func retract(ctx context.Context, tx *sql.Tx, receiver int64, digestID string) e
 	if digestID == "" {
 		return nil
 	}
-	_, err := tx.ExecContext(ctx, `DELETE FROM announcements WHERE receiver_id = ? AND digest_id = ?`, receiver, digestID)
-	return err
+	return deleteRecords(ctx, tx, selectKeysAfter+`AND digest_id = @digest`, sql.Named("receiver", receiver), sql.Named("digest", digestID))
 }
 
-const selectOtherReceivers = `SELECT name FROM receivers WHERE scanner = ? AND name NOT IN (SELECT value FROM json_each(?))`
+const selectOtherReceivers = `SELECT id FROM receivers WHERE scanner = ? AND name NOT IN (SELECT value FROM json_each(?))`
 
 // RetainReceivers implements Announcements. It starts a write transaction only if there is a receiver to delete.
 func (s *SQLite) RetainReceivers(ctx context.Context, scanner string, names []string) error {
@@ -193,19 +192,10 @@ func (s *SQLite) RetainReceivers(ctx context.Context, scanner string, names []st
 	if err != nil {
 		return err
 	}
-	var gone []string
-	err = s.read(ctx, "list receivers", func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, selectOtherReceivers, scanner, string(kept))
-		gone, err = collect(rows, err, func(rows *sql.Rows) (name string, err error) { return name, rows.Scan(&name) })
-		return err
-	})
-	if err != nil || len(gone) == 0 {
+	others, err := s.receiverIDs(ctx, selectOtherReceivers, scanner, string(kept))
+	if err != nil || len(others) == 0 {
 		return err
 	}
 	defer s.unchanged.deleteScanner(scanner)
-	return s.write(ctx, "keep receivers", func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `DELETE FROM receivers WHERE scanner = ? AND name NOT IN (SELECT value FROM json_each(?))`,
-			scanner, string(kept))
-		return err
-	})
+	return s.deleteReceivers(ctx, others)
 }

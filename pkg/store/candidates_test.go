@@ -190,21 +190,102 @@ func TestSortsOfAHostileRepository(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("resident memory is read from /proc")
 	}
-	f, want := hostile(t, 4, 500, 60<<10)
+	f, want := hostile(t, 2, 500, 60<<10)
 	present := got[Present](t)(f.Present(t.Context(), "scanner", "slack", ChangeFilter{}, 4))
-	for name, run := range map[string]func(){
-		"ScannerTotals": func() {
+	announce := func(receiver string) {
+		must(t, f.RecordAnnouncement(t.Context(), "scanner", receiver, Announcement{MessageID: "1", Snapshot: &FilteredSnapshot{SnapshotID: present.SnapshotID}}))
+	}
+	for _, receiver := range []string{"retracted", "removed", "other", "absent", "swept", "fixed"} {
+		announce(receiver)
+		equal(t, "records of "+receiver, f.recordsOf(t, receiver), want)
+	}
+	_, err := f.writer.ExecContext(t.Context(), `UPDATE announcements SET repository = 'gone' WHERE receiver_id = (SELECT id FROM receivers WHERE name IN ('other'))`)
+	must(t, err)
+	_, err = f.writer.ExecContext(t.Context(), `UPDATE announcements SET canonical_id = 'gone' || canonical_id WHERE receiver_id = (SELECT id FROM receivers WHERE name = 'absent')`)
+	must(t, err)
+	_, err = f.writer.ExecContext(t.Context(), `UPDATE announcements SET fixed_at = 1 WHERE receiver_id = (SELECT id FROM receivers WHERE name = 'fixed')`)
+	must(t, err)
+	swept := knownRepository{repository: "evil", scanner: "unknown", name: "swept"}
+	must(t, f.reader.QueryRowContext(t.Context(), `SELECT id FROM receivers WHERE name = 'swept'`).Scan(&swept.receiver))
+	for _, step := range []struct {
+		name string
+		run  func()
+	}{
+		{"ScannerTotals", func() {
 			totals := got[Totals](t)(f.ScannerTotals(t.Context(), "scanner", exception.Set{}))
 			equal(t, "findings", totals.Counts.High, want)
-		},
-		"RecordAnnouncement": func() {
-			must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{MessageID: "1", Snapshot: &FilteredSnapshot{SnapshotID: present.SnapshotID}}))
-		},
+		}},
+		{"RecordAnnouncement", func() { announce("slack") }},
+		{"a retraction", func() {
+			must(t, f.RecordAnnouncement(t.Context(), "scanner", "retracted", Announcement{Retract: "1"}))
+			equal(t, "records of a retracted message", f.recordsOf(t, "retracted"), 0)
+		}},
+		{"what is absent", func() {
+			must(t, f.RecordAnnouncement(t.Context(), "scanner", "absent", Announcement{ForgetAbsent: &AbsentFindings{Repositories: []string{"evil"}}}))
+			equal(t, "records of what is absent", f.recordsOf(t, "absent"), 0)
+		}},
+		{"a baseline without other repositories", func() {
+			reset := Announcement{MessageID: "2", ResetRepositories: true, Snapshot: &FilteredSnapshot{SnapshotID: present.SnapshotID}}
+			must(t, f.RecordAnnouncement(t.Context(), "scanner", "other", reset))
+			equal(t, "records of a new baseline", f.recordsOf(t, "other"), want)
+		}},
+		{"a sweep of a repository", func() {
+			must(t, f.deleteRepository(t.Context(), swept))
+			equal(t, "records of a repository that was swept", f.recordsOf(t, "swept"), 0)
+		}},
+		{"a sweep of what is fixed", func() {
+			must(t, f.sweepFixedRecords(t.Context(), nil))
+			equal(t, "records of what was fixed", f.recordsOf(t, "fixed"), 0)
+		}},
+		{"RetainReceivers", func() {
+			must(t, f.RetainReceivers(t.Context(), "scanner", []string{"slack"}))
+			equal(t, "records of a receiver that was removed", f.recordsOf(t, "removed"), 0)
+		}},
+		{"DeleteScanners", func() {
+			equal(t, "records before", f.recordsOf(t, "slack"), want)
+			must(t, f.DeleteScanners(t.Context(), []string{"scanner"}))
+			equal(t, "records of a deleted Scanner", f.recordsOf(t, "slack"), 0)
+		}},
 	} {
-		if used := peakResident(t, run); used > maxHeap {
-			t.Errorf("%s needs %d MiB", name, used>>20)
+		if used := peakResident(t, step.run); used > maxHeap {
+			t.Errorf("%s needs %d MiB", step.name, used>>20)
 		} else {
-			t.Logf("%s needs %d MiB", name, used>>20)
+			t.Logf("%s needs %d MiB", step.name, used>>20)
 		}
 	}
+}
+
+// recordsOf is how many records there are of what was announced to a receiver.
+func (f fixture) recordsOf(t *testing.T, receiver string) (n int) {
+	t.Helper()
+	must(t, f.reader.QueryRowContext(t.Context(), `SELECT count(*) FROM announcements a JOIN receivers r ON r.id = a.receiver_id WHERE r.name = ?`, receiver).Scan(&n))
+	return n
+}
+
+// TestUpdatesGoOnWhereTheyStopped checks that an update with more edits than are held at a time goes on with the repository where it
+// stopped, and looks at those before it no more.
+func TestUpdatesGoOnWhereTheyStopped(t *testing.T) {
+	f := newStore(t)
+	long := strings.Repeat("x", 30<<10)
+	for _, name := range []string{"a", "b", "c"} {
+		var all []finding.Finding
+		for i := range 200 {
+			all = append(all, vulnerable(fmt.Sprintf("CVE-2024-%05d", i), fmt.Sprintf("%s-%s", name, long)))
+		}
+		f.running(t, "image-"+name, name, all...)
+	}
+	filter := ChangeFilter{Changes: []Change{ChangeFixed}}
+	from := func(repository string) string {
+		return got[string](t)(f.updateFrom(t.Context(), "scanner", "slack", filter, UpdateAll, repository))
+	}
+	recordedIn := func(repository string) (n int) {
+		must(t, f.reader.QueryRowContext(t.Context(), `SELECT count(*) FROM announcements WHERE repository = ?`, repository).Scan(&n))
+		return n
+	}
+	equal(t, "the second part", from("b"), "c")
+	equal(t, "records of the repository before", recordedIn("a"), 0)
+	equal(t, "the last part", from("c"), "")
+	equal(t, "records of the last repository", recordedIn("c"), 200)
+	must(t, f.UpdateAnnouncements(t.Context(), "scanner", "slack", filter, UpdateAll))
+	equal(t, "records of the first repository", recordedIn("a"), 200)
 }

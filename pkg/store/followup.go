@@ -25,56 +25,65 @@ func (s *SQLite) UpdateAnnouncements(ctx context.Context, scanner, receiver stri
 	if extent != UpdateAll {
 		f.CompleteRepositories = nil // nothing can count as fixed
 	}
+	from := ""
 	for range maxFollowUps {
-		if more, err := s.followUp(ctx, scanner, receiver, f, extent); err != nil || !more {
+		next, err := s.updateFrom(ctx, scanner, receiver, f, extent, from)
+		if err != nil || next == "" {
 			return err
 		}
+		from = next
 	}
 	return nil
 }
 
-// followUp records as much as is held at a time, and says whether there may be more.
-func (s *SQLite) followUp(ctx context.Context, scanner, receiver string, f ChangeFilter, extent UpdateExtent) (more bool, err error) {
-	const action = "follow up what was said"
-	steps := extent.steps()
-	teller, err := s.newChangeDetector(ctx, "follow-up "+string(extent), scanner, receiver, f)
+// updateFrom updates the records of the repositories from one on, in alphabetical order, as far as the edits are held at a time. It returns
+// the repository to go on with; empty if nothing is left.
+func (s *SQLite) updateFrom(ctx context.Context, scanner, receiver string, f ChangeFilter, extent UpdateExtent, from string) (next string, err error) {
+	const action = "update announcement records"
+	detector, err := s.newChangeDetector(ctx, "follow-up "+string(extent), scanner, receiver, f)
 	if err != nil {
-		return false, err
+		return "", err
 	}
+	detector.from = from
+	steps := extent.steps()
 	var found *editList
 	err = s.read(ctx, action, func(ctx context.Context, q query) error {
-		found, err = teller.edits(ctx, q, s.now(), steps)
+		if detector.noRoom, err = recordsFull(ctx, q, scanner, s.recordBudget); err != nil {
+			return err
+		}
+		found, err = detector.edits(ctx, q, s.now(), steps)
 		return err
 	})
 	if err != nil || len(found.edits) == 0 {
-		return false, err
+		return "", err
 	}
 	defer s.unchanged.invalidate(scanner, receiver)
-	more = found.full
+	next = found.next()
 	err = s.write(ctx, action, func(ctx context.Context, tx *sql.Tx) error {
 		id, err := ensureReceiver(ctx, tx, scanner, receiver)
 		if err != nil {
 			return err
 		}
-		if full, err := recordsFull(ctx, tx, scanner, s.recordBudget); full || err != nil {
-			more = false
+		if detector.noRoom, err = recordsFull(ctx, tx, scanner, s.recordBudget); err != nil {
 			return err
 		}
 		// What was suspect before is so now: nothing but a report changes that, which would have to wait.
-		if teller.hasAnomaly, err = s.hasAnomaly(ctx, scanner, f.Engine); err != nil {
+		if detector.hasAnomaly, err = s.hasAnomaly(ctx, scanner, f.Engine); err != nil {
 			return err
 		}
 		// All writers wait, so only the repositories with something to record are evaluated again.
-		teller.cache, teller.only = nil, make(map[string]bool)
+		detector.cache, detector.only = nil, make(map[string]bool)
 		for _, e := range found.edits {
-			teller.only[e.repository] = true
+			detector.only[e.repository] = true
 		}
 		for range maxRounds {
-			found, err := teller.edits(ctx, tx, s.now(), steps)
+			found, err := detector.edits(ctx, tx, s.now(), steps)
 			if err != nil || len(found.edits) == 0 {
 				return err
 			}
-			more = more || found.full
+			if first := found.next(); first != "" && (next == "" || first < next) {
+				next = first
+			}
 			err = bulk(ctx, len(found.edits), func(ctx context.Context, i int) error {
 				e := found.edits[i]
 				_, err := tx.ExecContext(ctx, e.statement, append(e.args, sql.Named("receiver", id))...)
@@ -86,7 +95,7 @@ func (s *SQLite) followUp(ctx context.Context, scanner, receiver string, f Chang
 		}
 		return nil
 	})
-	return more, err
+	return next, err
 }
 
 // step adds the edits that bring some records of a repository up to date. Its error is errFull when there is no room for more.
@@ -115,6 +124,14 @@ type editList struct {
 	text  int
 	// full says that there may be more.
 	full bool
+}
+
+// next is the repository whose edits may be incomplete, in which the list got full; empty if it did not.
+func (e *editList) next() string {
+	if !e.full {
+		return ""
+	}
+	return e.edits[len(e.edits)-1].repository
 }
 
 // add fails with errFull when there is no room for more after these.
@@ -181,6 +198,9 @@ func (l *repositoryEvaluation) edit(statement, id, pkg string, more ...any) edit
 
 // updateChanges carries records over to other ids of the same vulnerability, and records changes that the receiver does not want.
 func (l *repositoryEvaluation) updateChanges(ctx context.Context, now time.Time, into *editList) error {
+	if l.noRoom {
+		return nil
+	}
 	if l.wants[ChangeNew] {
 		// Where nothing was told everything is new.
 		if told, err := l.isTold(ctx); err != nil || !told {
@@ -239,9 +259,13 @@ func factArgs(f finding.Finding) []any {
 func aliasesArg(f finding.Finding) any { return sql.Named("aliases", list[string](f.Aliases)) }
 
 // updateGone carries records over whose finding is there by other ids only, and records what is fixed if the receiver does not
-// want to hear of it, or an exception covered it.
+// want to hear of it, or an exception covered it. Without room nothing is carried over, and what is fixed is recorded in any case: that the
+// records can be swept is worth more than a message that it is fixed.
 func (l *repositoryEvaluation) updateGone(ctx context.Context, now time.Time, into *editList) error {
 	return l.eachOrphan(ctx, func(o orphan) error {
+		if l.noRoom && len(o.now) > 0 {
+			return nil
+		}
 		var edits []edit
 		for _, f := range o.now {
 			edits = append(edits, l.edit(copyRecord, o.id, o.pkg, sql.Named("to", f.ID), aliasesArg(f)))
@@ -249,7 +273,7 @@ func (l *repositoryEvaluation) updateGone(ctx context.Context, now time.Time, in
 		switch {
 		case len(o.now) > 0:
 			edits = append(edits, l.edit(deleteRecord, o.id, o.pkg))
-		case l.mayBeFixed() && (o.excepted || !l.wants[ChangeFixed]):
+		case l.mayBeFixed() && (o.excepted || l.noRoom || !l.wants[ChangeFixed]):
 			edits = append(edits, l.edit(markFixed, o.id, o.pkg, sql.Named("at", millis{now})))
 		}
 		return into.add(edits...)

@@ -57,8 +57,11 @@ type changeDetector struct {
 	filter               ChangeFilter
 	wants                map[Change]bool
 	completeRepositories map[string]bool
-	// only are the repositories to evaluate; nil for all.
+	// only are the repositories to evaluate; nil for all. Those that come before from are left out.
 	only map[string]bool
+	from string
+	// noRoom means that the record budget is used up, so nothing may be recorded that takes more room.
+	noRoom bool
 	// hasAnomaly means that the data is in quarantine, so nothing counts as fixed.
 	hasAnomaly bool
 	// cache caches for which repositories there is nothing to announce; nil for no cache. about is the common prefix of its keys.
@@ -124,10 +127,10 @@ func (t *changeDetector) each(ctx context.Context, q query, see func(context.Con
 		return err
 	}
 	for _, r := range repositories {
-		if t.only != nil && !t.only[r.name] {
+		if r.name < t.from || t.only != nil && !t.only[r.name] {
 			continue
 		}
-		about := fmt.Sprintf("%s %q %t %s", t.cacheKey, r.name, t.completeRepositories[r.name], r.stateWithExceptions(t.filter.Exceptions))
+		about := fmt.Sprintf("%s %q %t %t %s", t.cacheKey, r.name, t.completeRepositories[r.name], t.noRoom, r.stateWithExceptions(t.filter.Exceptions))
 		if t.cache != nil && t.cache.isUnchanged(about) {
 			continue
 		}

@@ -205,7 +205,10 @@ func TestPendingChangesUseIndexes(t *testing.T) {
 	f.requireIndexes(t, selectNamed, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
 	f.requireIndexes(t, selectCovered, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
 	f.requireIndexes(t, listWorst, args, "COVERING INDEX findings_present")
-	f.requireIndexes(t, deleteAbsent, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
+	f.requireIndexes(t, selectAbsentKeys, args, "SEARCH announcements USING PRIMARY KEY (receiver_id=? AND repository=? AND (canonical_id,package)>(?,?))",
+		"findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
+	f.requireIndexes(t, selectKeysAfter+`ORDER BY repository, canonical_id, package`, append(args, sql.Named("after_repository", "")),
+		"SEARCH announcements USING PRIMARY KEY (receiver_id=? AND (repository,canonical_id,package)>(?,?,?))")
 	f.requireIndexes(t, selectRunning, []any{"scanner", grype, grype}, "scanner=?")
 	f.requireIndexes(t, countScanner, args, "COVERING INDEX findings_present")
 	f.requireIndexes(t, listSuppressed, args, "COVERING INDEX findings_present")

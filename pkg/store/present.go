@@ -99,9 +99,8 @@ const (
 			OR fixable = 0 AND excluded.fixable = 1 OR known_exploited = 0 AND excluded.known_exploited = 1
 			OR severity >= 0 AND severity < @severity AND excluded.severity >= @severity THEN excluded.digest_id ELSE digest_id END`
 
-	// deleteAbsent deletes the announcements of a repository whose findings are not present.
-	deleteAbsent = `
-		DELETE FROM announcements WHERE receiver_id = @receiver AND repository = @repository AND NOT EXISTS (
+	// selectAbsentKeys selects the records of a repository whose findings are not present.
+	selectAbsentKeys = selectKeysInRepositoryAfter + `AND NOT EXISTS (
 			SELECT 1 FROM vulnerabilities v CROSS JOIN findings f INDEXED BY findings_by_vulnerability
 				ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM json_each(@reports))
 			WHERE v.canonical_id = announcements.canonical_id AND f.package = announcements.package AND f.gone_at IS NULL)`
@@ -134,7 +133,7 @@ func recordSnapshot(ctx context.Context, tx *sql.Tx, receiver int64, scanner str
 		l.args = append(l.args, sql.Named("digest", said.MessageID), sql.Named("at", millis{at}))
 		evaluations = append(evaluations, l)
 		if said.ResetRepositories {
-			if _, err := tx.ExecContext(ctx, deleteAbsent, l.args...); err != nil {
+			if err := deleteRecords(ctx, tx, selectAbsentKeys, l.args...); err != nil {
 				return err
 			}
 		}
@@ -164,7 +163,7 @@ func forgetAbsent(ctx context.Context, tx *sql.Tx, receiver int64, scanner strin
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, deleteAbsent, sql.Named("receiver", receiver), sql.Named("repository", r.name), sql.Named("reports", reports))
+		err = deleteRecords(ctx, tx, selectAbsentKeys, sql.Named("receiver", receiver), sql.Named("repository", r.name), sql.Named("reports", reports))
 		if err != nil {
 			return err
 		}
@@ -232,6 +231,6 @@ func deleteOtherRepositories(ctx context.Context, tx *sql.Tx, receiver int64, re
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, `DELETE FROM announcements WHERE receiver_id = ? AND repository NOT IN (SELECT value FROM json_each(?))`, receiver, string(kept))
-	return err
+	return deleteRecords(ctx, tx, selectKeysAfter+`AND repository NOT IN (SELECT value FROM json_each(@running))`,
+		sql.Named("receiver", receiver), sql.Named("running", string(kept)))
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"time"
 )
 
 // freeState is how much larger a receiver's state may get at once when there is no room left: the reason why the receiver is not served,
@@ -52,4 +53,20 @@ func (s *SQLite) saveNewState(ctx context.Context, tx *sql.Tx, scanner string, r
 		}
 	}
 	return saveState(ctx, tx, receiver, state)
+}
+
+// keptWithoutRoom is how long the records of fixed findings and of unused repositories are kept in a namespace whose receivers use up their
+// room. Without this, nothing would be announced there until fixedFor is over.
+const keptWithoutRoom = 24 * time.Hour
+
+const selectWithoutRoom = `SELECT receiver_id FROM receiver_records WHERE namespace <> '' AND namespace IN (
+	SELECT b.namespace FROM receiver_records b CROSS JOIN receivers r ON r.id = b.receiver_id
+	GROUP BY b.namespace HAVING sum(b.bytes + coalesce(length(r.state), 0)) >= ?)`
+
+// receiversWithoutRoom returns the row IDs of the receivers in namespaces whose record budget is used up.
+func (s *SQLite) receiversWithoutRoom(ctx context.Context) ([]int64, error) {
+	if s.recordBudget == 0 {
+		return nil, nil
+	}
+	return s.receiverIDs(ctx, selectWithoutRoom, s.recordBudget)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
@@ -133,4 +134,48 @@ func TestRecordsOfOlderStoresCount(t *testing.T) {
 		equal(t, fmt.Sprintf("no room in %d bytes", budget), got[bool](t)(f.RecordsFull(t.Context(), "s")), want)
 	}
 	f.requireIndexes(t, selectRecorded, []any{"s"}, "receiver_records_by_namespace")
+}
+
+// TestRoomBecomesFree checks that without room, what is fixed or suppressed is still recorded, and that sweeps make room a day later of what
+// is fixed and of repositories that no longer run. Namespaces with room keep both.
+func TestRoomBecomesFree(t *testing.T) {
+	for namespace, full := range map[string]bool{"shop": true, "bank": false} {
+		t.Run(namespace, func(t *testing.T) {
+			f := newStore(t)
+			filter := ChangeFilter{CompleteRepositories: []string{"r/app"}}
+			update := func() { must(t, f.UpdateAnnouncements(t.Context(), "scanner", "slack", filter, UpdateAll)) }
+			states := func(which string) (n int) {
+				must(t, f.reader.QueryRowContext(t.Context(), `SELECT count(*) FROM announcements WHERE `+which).Scan(&n))
+				return n
+			}
+			for _, name := range []string{"app", "other"} {
+				f.saveCatalogs(t, name)
+				f.report(t, name, distinctFindings(20)...)
+				f.inNamespace(t, namespace, "scanner", name, name)
+			}
+			f.tellAll(t, "scanner", "slack")
+			equal(t, "records", f.recorded(t), 40)
+			if full {
+				f.LimitRecords(1000)
+			}
+			must(t, f.ReleaseImage(t.Context(), "scanner", key("other")))
+			for _, version := range []string{"v2", "v3"} {
+				f.reportBy(t, version, "app", append(distinctFindings(17), vulnerable("CVE-2026-90000", "zlib"))...)
+			}
+			filter.Changes = []Change{ChangeNew, ChangeFixed}
+			filter.Exceptions = except("CVE-2026-00003")
+			update()
+			equal(t, "marked as fixed without a message", states("fixed_at IS NOT NULL"), map[bool]int{true: 3}[full])
+			equal(t, "marked as suppressed", states("excepted = 1"), 1)
+			equal(t, "records of what is new", states("canonical_id = 'CVE-2026-90000'"), 0)
+
+			got[int](t)(f.Sweep(t.Context(), time.Time{})) // notes that nothing runs the other repository
+			f.clock.pass(keptWithoutRoom - time.Minute)
+			got[int](t)(f.Sweep(t.Context(), time.Time{}))
+			equal(t, "records before a day is over", f.recorded(t), 40)
+			f.clock.pass(2 * time.Minute)
+			got[int](t)(f.Sweep(t.Context(), time.Time{}))
+			equal(t, "records after a day", f.recorded(t), map[bool]int{true: 17, false: 40}[full])
+		})
+	}
 }

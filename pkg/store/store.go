@@ -621,7 +621,7 @@ const (
 type Announcements interface {
 	// UpdateAnnouncements updates a receiver's announcement records to what is present, as far as that needs no message. It carries an
 	// announcement over when its vulnerability has got another ID, marks announced findings that an exception suppresses, and records
-	// changes that the receiver is not notified of. A second call changes nothing.
+	// changes that the receiver is not notified of. A second call changes nothing, unless there were more than a million edits.
 	UpdateAnnouncements(ctx context.Context, scanner, receiver string, f ChangeFilter, extent UpdateExtent) error
 	// PendingChanges lists what a receiver has not been told, ordered by repository and then finding.Worse, with what is fixed last.
 	// At most limit entries and some MiB of text, but one entry at least if there is any; limit 0 is for all, whatever memory that takes.
@@ -634,7 +634,7 @@ type Announcements interface {
 	// whether announced or not.
 	ScannerTotals(ctx context.Context, scanner string, exceptions exception.Set) (Totals, error)
 	// LimitRecords bounds the bytes that are recorded of the receivers of one namespace: what each was told, and its state. It comes before
-	// anything else; 0 is no bound. Without room UpdateAnnouncements records nothing, a state takes no large message (ErrOverBudget), and All records
+	// anything else; 0 is no bound. Without room UpdateAnnouncements records only what is fixed or suppressed, a state takes no large message (ErrOverBudget), and All records
 	// no further repository. What a delivered message says is recorded in any case.
 	LimitRecords(bytes int64)
 	// RecordsFull says whether what is recorded of the receivers in a Scanner's namespace takes all that LimitRecords allows.

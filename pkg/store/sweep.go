@@ -28,7 +28,14 @@ func (s *SQLite) Sweep(ctx context.Context, unusedSince time.Time) (swept int, e
 	if err := s.sweepLosses(ctx); err != nil {
 		return swept, err
 	}
-	if err := s.sweepUnusedRepositories(ctx); err != nil {
+	withoutRoom, err := s.receiversWithoutRoom(ctx)
+	if err != nil {
+		return swept, err
+	}
+	if err := s.sweepUnusedRepositories(ctx, withoutRoom); err != nil {
+		return swept, err
+	}
+	if err := s.sweepFixedRecords(ctx, withoutRoom); err != nil {
 		return swept, err
 	}
 	fixed, err := s.sweepFixed(ctx)
@@ -86,23 +93,40 @@ func (s *SQLite) sweepManifests(ctx context.Context, unusedSince time.Time) (n i
 const deleteFixed = `DELETE FROM findings WHERE id IN (
 	SELECT id FROM findings INDEXED BY findings_gone WHERE gone_at < ?1 AND fixed_at < ?1 LIMIT ?2)`
 
-// deleteFixedRecords deletes the announcements of fixed findings.
-const deleteFixedRecords = `DELETE FROM announcements WHERE (receiver_id, repository, canonical_id, package) IN (
-	SELECT receiver_id, repository, canonical_id, package FROM announcements INDEXED BY announcements_fixed WHERE fixed_at < ? LIMIT ?)`
+// selectFixedRecords selects the announcement records of findings that were fixed before a time.
+const selectFixedRecords = `SELECT receiver_id, repository, canonical_id, package FROM announcements INDEXED BY announcements_fixed WHERE fixed_at < ?`
 
-func (s *SQLite) sweepFixed(ctx context.Context) (swept int, err error) {
-	if _, err := s.deleteBefore(ctx, "sweep what was told and fixed", deleteFixedRecords); err != nil {
-		return 0, err
+// sweepFixedRecords deletes the announcement records of findings that were fixed longer ago than fixedFor. For the receivers without room it
+// deletes them after keptWithoutRoom.
+func (s *SQLite) sweepFixedRecords(ctx context.Context, withoutRoom []int64) error {
+	before := millis{s.now().Add(-fixedFor)}
+	for more := true; more; {
+		err := s.write(ctx, "sweep records of fixed findings", func(ctx context.Context, tx *sql.Tx) (err error) {
+			_, more, err = deleteRecordPage(ctx, tx, selectFixedRecords, before)
+			return err
+		})
+		if err != nil {
+			return err
+		}
 	}
-	return s.deleteBefore(ctx, "sweep fixed findings", deleteFixed)
+	before = millis{s.now().Add(-keptWithoutRoom)}
+	for _, receiver := range withoutRoom {
+		err := s.write(ctx, "sweep records of fixed findings for lack of room", func(ctx context.Context, tx *sql.Tx) error {
+			return deleteRecords(ctx, tx, selectKeysAfter+`AND fixed_at < @before`, sql.Named("receiver", receiver), sql.Named("before", before))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// deleteBefore deletes what was fixed longer ago than fixedFor, in batches, and returns the number of rows.
-func (s *SQLite) deleteBefore(ctx context.Context, action, statement string) (swept int, err error) {
+// sweepFixed deletes findings that were fixed longer ago than fixedFor, in batches, and returns their number.
+func (s *SQLite) sweepFixed(ctx context.Context) (swept int, err error) {
 	before := s.now().Add(-fixedFor)
 	for last := fixedBatch; last == fixedBatch; swept += last {
-		err := s.write(ctx, action, func(ctx context.Context, tx *sql.Tx) error {
-			result, err := tx.ExecContext(ctx, statement, millis{before}, fixedBatch)
+		err := s.write(ctx, "sweep fixed findings", func(ctx context.Context, tx *sql.Tx) error {
+			result, err := tx.ExecContext(ctx, deleteFixed, millis{before}, fixedBatch)
 			if err != nil {
 				return err
 			}

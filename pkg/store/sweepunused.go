@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"time"
 )
 
 // unusedFor is how long a receiver's records of a repository are kept after it stops running. A repository that runs again later
@@ -30,7 +29,8 @@ const selectUnusedRepositories = `
 	SELECT h.receiver_id, h.repository, r.scanner, r.name, u.since, (r.scanner, h.repository) IN (SELECT scanner, repository FROM used) AS is_used
 	FROM heard h CROSS JOIN receivers r ON r.id = h.receiver_id
 	LEFT JOIN unused_repositories u ON u.receiver_id = h.receiver_id AND u.repository = h.repository
-	WHERE is_used = (u.since IS NOT NULL) OR u.since < ?`
+	WHERE is_used = (u.since IS NOT NULL)
+		OR u.since < CASE WHEN h.receiver_id IN (SELECT value FROM json_each(?)) THEN ? ELSE ? END`
 
 // knownRepository is a repository that a receiver knows.
 type knownRepository struct {
@@ -44,12 +44,12 @@ type knownRepository struct {
 }
 
 // sweepUnusedRepositories deletes what receivers know of repositories that have stopped running, unusedFor after a sweep first
-// saw that. A repository that runs again before that keeps its records.
-func (s *SQLite) sweepUnusedRepositories(ctx context.Context) error {
+// saw that, or keptWithoutRoom for the receivers without room. A repository that runs again before that keeps its records.
+func (s *SQLite) sweepUnusedRepositories(ctx context.Context, withoutRoom []int64) error {
 	var changed []knownRepository
-	expired := millis{s.now().Add(-unusedFor)}
 	err := s.read(ctx, "list repositories that nothing runs", func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, selectUnusedRepositories, expired)
+		rows, err := q.QueryContext(ctx, selectUnusedRepositories,
+			jsonOf(withoutRoom), millis{s.now().Add(-keptWithoutRoom)}, millis{s.now().Add(-unusedFor)})
 		changed, err = collect(rows, err, func(rows *sql.Rows) (h knownRepository, err error) {
 			err = rows.Scan(&h.receiver, &h.repository, &h.scanner, &h.name, &h.since, &h.used)
 			return h, err
@@ -58,14 +58,14 @@ func (s *SQLite) sweepUnusedRepositories(ctx context.Context) error {
 	})
 	for _, h := range changed {
 		if err == nil {
-			err = s.updateUse(ctx, h, expired.Time)
+			err = s.updateUse(ctx, h)
 		}
 	}
 	return err
 }
 
 // updateUse records that a repository is used again or is unused, or deletes its records.
-func (s *SQLite) updateUse(ctx context.Context, h knownRepository, expired time.Time) error {
+func (s *SQLite) updateUse(ctx context.Context, h knownRepository) error {
 	switch {
 	case h.used:
 		return s.write(ctx, "note that a repository runs again", func(ctx context.Context, tx *sql.Tx) error {
@@ -78,10 +78,8 @@ func (s *SQLite) updateUse(ctx context.Context, h knownRepository, expired time.
 				SELECT id, ?, ? FROM receivers WHERE id = ? ON CONFLICT DO NOTHING`, h.repository, millis{s.now()}, h.receiver)
 			return err
 		})
-	case h.since.Before(expired):
-		return s.deleteRepository(ctx, h)
 	}
-	return nil
+	return s.deleteRepository(ctx, h)
 }
 
 // errUsedAgain means that a repository is used again since it was listed.
@@ -93,15 +91,14 @@ const (
 			WHERE si.scanner = @scanner AND w.repository = @repository)
 		OR EXISTS (SELECT 1 FROM scanner_images si CROSS JOIN left_workloads w ON w.image_id = si.id
 			WHERE si.scanner = @scanner AND w.repository = @repository)`
-	deleteAnnounced = `DELETE FROM announcements WHERE (receiver_id, repository, canonical_id, package) IN (
-		SELECT receiver_id, repository, canonical_id, package FROM announcements WHERE receiver_id = ? AND repository = ? LIMIT ?)`
+	selectRepositoryRecords = selectRecordKeys + `WHERE receiver_id = ? AND repository = ?`
 )
 
 // deleteRepository deletes a receiver's records of a repository in batches, the announcements first. If the repository runs again
 // in between, it is still known, so it is not announced as new.
 func (s *SQLite) deleteRepository(ctx context.Context, h knownRepository) error {
 	defer s.unchanged.invalidate(h.scanner, h.name)
-	for last := int64(fixedBatch); last == fixedBatch; {
+	for more := true; more; {
 		err := s.write(ctx, "forget a repository that nothing runs", func(ctx context.Context, tx *sql.Tx) error {
 			var used bool
 			if err := tx.QueryRowContext(ctx, repositoryIsUsed, sql.Named("scanner", h.scanner), sql.Named("repository", h.repository)).Scan(&used); err != nil {
@@ -110,11 +107,8 @@ func (s *SQLite) deleteRepository(ctx context.Context, h knownRepository) error 
 			if used {
 				return errUsedAgain
 			}
-			result, err := tx.ExecContext(ctx, deleteAnnounced, h.receiver, h.repository, fixedBatch)
-			if err != nil {
-				return err
-			}
-			if last, err = result.RowsAffected(); err != nil || last == fixedBatch {
+			var err error
+			if _, more, err = deleteRecordPage(ctx, tx, selectRepositoryRecords, h.receiver, h.repository); err != nil || more {
 				return err
 			}
 			for _, table := range []string{"known_repositories", "unused_repositories"} {

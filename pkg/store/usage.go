@@ -276,16 +276,19 @@ func (s *SQLite) DeleteScanners(ctx context.Context, scanners []string) error {
 			s.unchanged.deleteScanner(scanner)
 		}
 	}()
-	return s.write(ctx, "forget scanners", func(ctx context.Context, tx *sql.Tx) error {
-		const which = `scanner IN (SELECT value FROM json_each(?))`
+	const which = `scanner IN (SELECT value FROM json_each(?))`
+	receivers, err := s.receiverIDs(ctx, `SELECT id FROM receivers WHERE `+which, string(gone))
+	if err != nil {
+		return err
+	}
+	if err := s.deleteReceivers(ctx, receivers); err != nil {
+		return err
+	}
+	return s.write(ctx, "delete scanners", func(ctx context.Context, tx *sql.Tx) error {
 		if err := s.deleteScannerImages(ctx, tx, which, string(gone)); err != nil {
 			return err
 		}
-		for _, table := range []string{"receivers", "messages"} {
-			if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE `+which, string(gone)); err != nil { //nolint:gosec // the table is one of two
-				return err
-			}
-		}
-		return nil
+		_, err := tx.ExecContext(ctx, `DELETE FROM messages WHERE `+which, string(gone))
+		return err
 	})
 }

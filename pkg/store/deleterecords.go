@@ -1,0 +1,98 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+)
+
+// Announcement records have triggers, so SQLite holds the keys of all rows that a statement deletes in memory. A key can have many KiB:
+// records are therefore deleted in pages of maxPageKeys and maxPageText.
+
+// recordKey is the primary key of an announcement record.
+type recordKey struct {
+	receiver            int64
+	repository, id, pkg string
+}
+
+const (
+	selectRecordKeys = `SELECT receiver_id, repository, canonical_id, package FROM announcements `
+	deleteByKey      = `DELETE FROM announcements WHERE receiver_id = ? AND repository = ? AND canonical_id = ? AND package = ?`
+	// selectKeysAfter selects the keys of @receiver's records after a key. More conditions can follow.
+	selectKeysAfter = selectRecordKeys + `WHERE receiver_id = @receiver AND (repository, canonical_id, package) > (@after_repository, @after_id, @after_package) `
+	// selectKeysInRepositoryAfter is the same for the records of @repository.
+	selectKeysInRepositoryAfter = selectRecordKeys + `WHERE receiver_id = @receiver AND repository = @repository AND (canonical_id, package) > (@after_id, @after_package) `
+)
+
+// deleteRecords deletes all records whose keys a selection returns, which begins with selectKeysAfter or selectKeysInRepositoryAfter. The
+// arguments do not contain those of the key.
+func deleteRecords(ctx context.Context, tx *sql.Tx, selection string, args ...any) error {
+	for last, more := (recordKey{}), true; more; {
+		page := append([]any{sql.Named("after_repository", last.repository), sql.Named("after_id", last.id), sql.Named("after_package", last.pkg)}, args...)
+		var err error
+		if last, more, err = deleteRecordPage(ctx, tx, selection+` ORDER BY repository, canonical_id, package`, page...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteRecordPage deletes the first page of the records whose keys a query returns. It returns the last key of the page, and whether there
+// may be more.
+func deleteRecordPage(ctx context.Context, tx *sql.Tx, keys string, args ...any) (last recordKey, more bool, err error) {
+	page, more, err := readRecordKeys(ctx, tx, keys, args...)
+	if err != nil || len(page) == 0 {
+		return recordKey{}, false, err
+	}
+	err = bulk(ctx, len(page), func(ctx context.Context, i int) error {
+		_, err := tx.ExecContext(ctx, deleteByKey, page[i].receiver, page[i].repository, page[i].id, page[i].pkg)
+		return err
+	})
+	return page[len(page)-1], more, err
+}
+
+func readRecordKeys(ctx context.Context, tx *sql.Tx, keys string, args ...any) (page []recordKey, more bool, err error) {
+	rows, err := tx.QueryContext(ctx, keys, args...)
+	if err != nil {
+		return nil, false, err
+	}
+	defer rows.Close()
+	for text := 0; len(page) < maxPageKeys && text < maxPageText; {
+		if !rows.Next() {
+			return page, false, rows.Err()
+		}
+		var k recordKey
+		if err := rows.Scan(&k.receiver, &k.repository, &k.id, &k.pkg); err != nil {
+			return nil, false, err
+		}
+		page = append(page, k)
+		text += len(k.repository) + len(k.id) + len(k.pkg)
+	}
+	return page, true, nil
+}
+
+// deleteReceivers deletes receivers with all that is recorded of them, each in one transaction.
+func (s *SQLite) deleteReceivers(ctx context.Context, receivers []int64) error {
+	for _, id := range receivers {
+		err := s.write(ctx, "delete a receiver", func(ctx context.Context, tx *sql.Tx) error {
+			if err := deleteRecords(ctx, tx, selectKeysAfter, sql.Named("receiver", id)); err != nil {
+				return err
+			}
+			_, err := tx.ExecContext(ctx, `DELETE FROM receivers WHERE id = ?`, id)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// receiverIDs returns the row IDs of the receivers that a query selects.
+func (s *SQLite) receiverIDs(ctx context.Context, selection string, args ...any) (ids []int64, err error) {
+	err = s.read(ctx, "list receivers", func(ctx context.Context, q query) error {
+		rows, err := q.QueryContext(ctx, selection, args...)
+		ids, err = collect(rows, err, func(rows *sql.Rows) (id int64, err error) { return id, rows.Scan(&id) })
+		return err
+	})
+	return ids, err
+}
