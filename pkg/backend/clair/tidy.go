@@ -10,6 +10,7 @@ import (
 	"github.com/quay/claircore"
 
 	api "github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -47,7 +48,8 @@ func ignoreRetryLater(err error) error {
 }
 
 // wakeOutdated wakes all images that were indexed in another state of the indexer. Their next Index call has them indexed again. It skips
-// an image whose catalog was deleted in the meantime. After any other error of the store, the next run wakes all images again.
+// an image whose catalog was deleted in the meantime. After any other error of the store it goes on with the other images, and the next run
+// wakes all images again.
 func (i *instance) wakeOutdated(ctx context.Context) error {
 	i.mu.Lock()
 	state := i.state
@@ -56,32 +58,43 @@ func (i *instance) wakeOutdated(ctx context.Context) error {
 	if !due {
 		return nil
 	}
+	var errs []error
 	for _, scanner := range i.scanners() {
 		reported, err := i.Store.ReportAges(ctx, scanner, i.engine)
-		if err != nil {
-			return err
-		}
+		errs = append(errs, err)
 		for key := range reported {
-			scopes, err := i.Store.CatalogScopes(ctx, i.engine, key)
-			if err != nil {
-				return err
-			}
-			for _, scope := range scopes {
-				catalogued, err := i.Store.Catalog(ctx, i.engine, key, scope)
-				if err != nil && !errors.Is(err, store.ErrNotFound) {
-					return err
-				}
-				if err == nil && i.isOutdated(catalogued) {
-					i.Wake(ctx, key.Digest)
-					break
-				}
+			outdated, err := i.hasOutdatedCatalog(ctx, key)
+			errs = append(errs, err)
+			if outdated {
+				i.Wake(ctx, key.Digest)
 			}
 		}
+	}
+	if err := errors.Join(append(errs, ctx.Err())...); err != nil {
+		return err
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.wokenForState = state
-	return ctx.Err()
+	return nil
+}
+
+// hasOutdatedCatalog reports whether an image was indexed in another state of the indexer, in any scope.
+func (i *instance) hasOutdatedCatalog(ctx context.Context, key image.Key) (bool, error) {
+	scopes, err := i.Store.CatalogScopes(ctx, i.engine, key)
+	if err != nil {
+		return false, err
+	}
+	for _, scope := range scopes {
+		catalogued, err := i.Store.Catalog(ctx, i.engine, key, scope)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return false, err
+		}
+		if err == nil && i.isOutdated(catalogued) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // deleteUnused deletes manifests that no Scanner has used for sweepInterval.

@@ -196,7 +196,11 @@ type listing struct {
 }
 
 func (b *Backend) readListing(ctx context.Context) (workerapi.Database, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, listingURL(b.Config.Grype.Database.URL), nil)
+	address, err := listingURL(b.Config.Grype.Database.URL)
+	if err != nil {
+		return workerapi.Database{}, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return workerapi.Database{}, err
 	}
@@ -228,12 +232,16 @@ func withoutURL(address *url.URL, err error) error {
 	return fmt.Errorf("%s: %w", address.Host, err)
 }
 
-// listingURL completes the configured URL as Grype does.
-func listingURL(base string) string {
-	if strings.HasSuffix(base, ".json") {
-		return base
+// listingURL completes the path of the configured URL as Grype and the match worker do. A query stays as it is.
+func listingURL(base string) (string, error) {
+	u, err := url.Parse(base)
+	if err != nil {
+		return "", errors.New("grype.database.url is not a URL")
 	}
-	return strings.TrimSuffix(base, "/") + "/v6/latest.json"
+	if !strings.HasSuffix(u.Path, ".json") {
+		u.Path, u.RawPath = strings.TrimRight(u.Path, "/")+"/v6/latest.json", ""
+	}
+	return u.String(), nil
 }
 
 // RecordDatabase records the status of a match worker's database and returns the build that the worker should have. An installed

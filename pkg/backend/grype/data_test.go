@@ -403,9 +403,11 @@ func TestListingURL(t *testing.T) {
 		"https://grype.anchore.io/databases":  "https://grype.anchore.io/databases/v6/latest.json",
 		"https://grype.anchore.io/databases/": "https://grype.anchore.io/databases/v6/latest.json",
 		"http://mirror/db/latest.json":        "http://mirror/db/latest.json",
+		"https://mirror/db?token=a":           "https://mirror/db/v6/latest.json?token=a",
+		"https://mirror/latest.json?token=a":  "https://mirror/latest.json?token=a",
 	} {
-		if got := listingURL(base); got != want {
-			t.Errorf("the listing of %s is at %s, want %s", base, got, want)
+		if got, err := listingURL(base); got != want || err != nil {
+			t.Errorf("the listing of %s is at %s (%v), want %s", base, got, err, want)
 		}
 	}
 }
