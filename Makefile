@@ -190,7 +190,7 @@ HISTORIES := TestEverythingIsAnnouncedOnce|TestAnnouncementsAgreeWithModel|TestT
 
 .PHONY: explore
 explore: ## Other random histories of findings and messages than "make test" draws, CHECKS=1000 of each kind; SEED repeats
-	go test ./pkg/notify ./pkg/store -timeout 0 -run '$(HISTORIES)' -rapid.seed=$(or $(SEED),0) -rapid.checks=$(or $(CHECKS),1000)
+	go test ./pkg/announce ./pkg/store -timeout 0 -run '$(HISTORIES)' -rapid.seed=$(or $(SEED),0) -rapid.checks=$(or $(CHECKS),1000)
 
 .PHONY: e2e-crash
 e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go out, then count lost and doubled ones; KILLS=20 is quick, SEED repeats

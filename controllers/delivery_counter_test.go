@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -65,9 +65,9 @@ func (w *volumeWorld) setStoreID() {
 }
 
 // messages advances the clock by an hour and returns what was sent.
-func (w *volumeWorld) messages() []notify.Message {
+func (w *volumeWorld) messages() []announce.Message {
 	w.t.Helper()
-	var digests []notify.Message
+	var digests []announce.Message
 	_, first := w.reconcileAfter(time.Hour)
 	_, second := w.reconcileAfter(30 * time.Second)
 	for _, d := range append(first, second...) {
@@ -115,7 +115,7 @@ func testStoreRolledBack(t *testing.T, damage func(*volumeWorld)) {
 		t.Fatal("a restart counts as a rollback")
 	}
 	w.saveReport(finding.Critical, finding.High)
-	if told := w.messages(); len(told) != 1 || told[0].Kind != notify.KindChanges {
+	if told := w.messages(); len(told) != 1 || told[0].Kind != announce.KindChanges {
 		t.Fatalf("messages %+v, want one about the new finding", told)
 	}
 	before := w.store.ID()
@@ -126,11 +126,11 @@ func testStoreRolledBack(t *testing.T, damage func(*volumeWorld)) {
 	}
 	w.saveReport(finding.Critical, finding.High)
 	told := w.messages()
-	if len(told) != 1 || told[0].Kind != notify.KindStoreRestored || told[0].NotAnnounced != 1 {
+	if len(told) != 1 || told[0].Kind != announce.KindStoreRestored || told[0].NotAnnounced != 1 {
 		t.Fatalf("messages %+v, want one summary of one finding that may have been announced", told)
 	}
 	w.saveReport(finding.Critical, finding.High, finding.Critical)
-	if told := w.messages(); len(told) != 1 || told[0].Kind != notify.KindChanges || told[0].Totals.Total() != 1 {
+	if told := w.messages(); len(told) != 1 || told[0].Kind != announce.KindChanges || told[0].Totals.Total() != 1 {
 		t.Errorf("messages %+v, want the finding that is new now", told)
 	}
 	if w.restart(nil); w.rolledBack {
@@ -150,13 +150,13 @@ func TestRolledBackBeforeAReceiver(t *testing.T) {
 	w.must(w.client.Get(t.Context(), client.ObjectKeyFromObject(w.scanner), w.scanner))
 	w.scanner.Spec.Notifications = append(w.scanner.Spec.Notifications, all)
 	w.must(w.client.Update(t.Context(), w.scanner))
-	if told := w.messages(); len(told) != 1 || told[0].Kind != notify.KindChanges {
+	if told := w.messages(); len(told) != 1 || told[0].Kind != announce.KindChanges {
 		t.Fatalf("messages %+v, want one to the new receiver", told)
 	}
 	w.setStoreID()
 	w.restart(snapshot)
 	w.saveReport(finding.Critical)
-	if told := w.messages(); len(told) != 1 || told[0].Kind != notify.KindBaselineRenewed {
+	if told := w.messages(); len(told) != 1 || told[0].Kind != announce.KindBaselineRenewed {
 		t.Errorf("messages %+v, want that the baseline was renewed", told)
 	}
 }

@@ -32,9 +32,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/notifier"
 	"github.com/scanner-operator/scanner-operator/notifier/slack"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/client"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
-	"github.com/scanner-operator/scanner-operator/pkg/notify/client"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
 
@@ -61,7 +61,7 @@ func (allowAll) Allow(context.Context, string) error { return nil }
 // shortDeadlinePoster is Slack's poster with a deadline short enough for tests.
 type shortDeadlinePoster struct{ *slack.Poster }
 
-func (h shortDeadlinePoster) Post(ctx context.Context, address string, d notify.Message) notify.Outcome {
+func (h shortDeadlinePoster) Post(ctx context.Context, address string, d announce.Message) announce.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	return h.Poster.Post(ctx, address, d)
@@ -102,7 +102,7 @@ func (w *deliveryWorld) startNotifier(slackServer *httptest.Server) {
 		Callers: allowAll{},
 		Addresses: notifier.NewSecretAddresses(w.secrets.CoreV1(), "scanner-operator-system", "scanner-operator-notifier",
 			[]string{w.silent, strings.TrimPrefix(slackServer.URL, "https://")}),
-		Receivers: map[string]notifier.Receiver{notify.ReceiverTypeSlack: shortDeadlinePoster{slack.NewPoster(roots, nil)}},
+		Receivers: map[string]notifier.Receiver{announce.ReceiverTypeSlack: shortDeadlinePoster{slack.NewPoster(roots, nil)}},
 		Budget:    notifier.NewBudget(w.clock, sleep, func() float64 { return 0 }), Memory: notifier.NewDeliveryCache(w.clock), Metrics: notifier.NewMetrics(prometheus.NewRegistry()),
 		Log: slog.New(slog.NewJSONHandler(w.log, nil)), Now: w.clock.Now,
 	})
@@ -181,28 +181,28 @@ func TestDeliveryFailures(t *testing.T) {
 		// doubled is true if Slack may have received the message before its answer was lost: then it arrives twice.
 		doubled bool
 	}{
-		"UnknownSecret":    {func(w *deliveryWorld) { w.replaceSecret("", "") }, repairSecret, notify.ReasonSecretNotFound, "there is no Secret slack-team in namespace shop", 5 * time.Minute, false},
-		"UnknownKey":       {func(w *deliveryWorld) { w.replaceSecret("address", w.url) }, repairSecret, notify.ReasonSecretNotFound, "has no key url", 5 * time.Minute, false},
-		"WebhookNotHTTPS":  {func(w *deliveryWorld) { w.replaceSecret("url", "http://hooks.slack.com"+webhookPath) }, repairSecret, notify.ReasonInvalidURL, "key url of Secret slack-team in namespace shop is not an https URL", 5 * time.Minute, false},
-		"WebhookNotAURL":   {func(w *deliveryWorld) { w.replaceSecret("url", "verysecrettoken3 %zz") }, repairSecret, notify.ReasonInvalidURL, "is not an https URL", 5 * time.Minute, false},
-		"WebhookEmpty":     {func(w *deliveryWorld) { w.replaceSecret("url", " \n") }, repairSecret, notify.ReasonInvalidURL, "is empty", 5 * time.Minute, false},
-		"WebhookElsewhere": {func(w *deliveryWorld) { w.replaceSecret("url", "https://example.com"+webhookPath) }, repairSecret, notify.ReasonInvalidURL, "--allowed-webhook-hosts", 5 * time.Minute, false},
+		"UnknownSecret":    {func(w *deliveryWorld) { w.replaceSecret("", "") }, repairSecret, announce.ReasonSecretNotFound, "there is no Secret slack-team in namespace shop", 5 * time.Minute, false},
+		"UnknownKey":       {func(w *deliveryWorld) { w.replaceSecret("address", w.url) }, repairSecret, announce.ReasonSecretNotFound, "has no key url", 5 * time.Minute, false},
+		"WebhookNotHTTPS":  {func(w *deliveryWorld) { w.replaceSecret("url", "http://hooks.slack.com"+webhookPath) }, repairSecret, announce.ReasonInvalidURL, "key url of Secret slack-team in namespace shop is not an https URL", 5 * time.Minute, false},
+		"WebhookNotAURL":   {func(w *deliveryWorld) { w.replaceSecret("url", "verysecrettoken3 %zz") }, repairSecret, announce.ReasonInvalidURL, "is not an https URL", 5 * time.Minute, false},
+		"WebhookEmpty":     {func(w *deliveryWorld) { w.replaceSecret("url", " \n") }, repairSecret, announce.ReasonInvalidURL, "is empty", 5 * time.Minute, false},
+		"WebhookElsewhere": {func(w *deliveryWorld) { w.replaceSecret("url", "https://example.com"+webhookPath) }, repairSecret, announce.ReasonInvalidURL, "--allowed-webhook-hosts", 5 * time.Minute, false},
 
-		"Slack400InvalidPayload":    {slackFails(standin.Failure{Status: 400}), nil, notify.ReasonReceiverRefused, "400 Bad Request: invalid_payload", 5 * time.Minute, false},
-		"Slack403ActionProhibited":  {slackFails(standin.Failure{Status: 403}), nil, notify.ReasonReceiverRefused, "403 Forbidden: action_prohibited", 5 * time.Minute, false},
-		"Slack403InvalidToken":      {slackFails(standin.Failure{Status: 403, Body: "invalid_token"}), nil, notify.ReasonReceiverRefused, "403 Forbidden: invalid_token", 5 * time.Minute, false},
-		"Slack404NoService":         {slackFails(standin.Failure{Status: 404}), nil, notify.ReasonReceiverRefused, "404 Not Found: no_service", 5 * time.Minute, false},
-		"Slack404ChannelNotFound":   {slackFails(standin.Failure{Status: 404, Body: "channel_not_found"}), nil, notify.ReasonReceiverRefused, "404 Not Found: channel_not_found", 5 * time.Minute, false},
-		"Slack410ChannelIsArchived": {slackFails(standin.Failure{Status: 410}), nil, notify.ReasonReceiverRefused, "410 Gone: channel_is_archived", 5 * time.Minute, false},
-		"Slack429WithRetryAfter":    {slackFails(standin.Failure{Status: 429, RetryAfter: 47}), nil, notify.ReasonReceiverLimited, "Slack asks to wait 47s", 47 * time.Second, false},
-		"Slack429WithoutRetryAfter": {slackFails(standin.Failure{Status: 429}), nil, notify.ReasonReceiverLimited, "Slack asks to wait 30s", 30 * time.Second, false},
-		"Slack500":                  {slackFails(standin.Failure{Status: 500}), nil, notify.ReasonReceiverFailed, "500 Internal Server Error: rollup_error", 5 * time.Second, false},
+		"Slack400InvalidPayload":    {slackFails(standin.Failure{Status: 400}), nil, announce.ReasonReceiverRefused, "400 Bad Request: invalid_payload", 5 * time.Minute, false},
+		"Slack403ActionProhibited":  {slackFails(standin.Failure{Status: 403}), nil, announce.ReasonReceiverRefused, "403 Forbidden: action_prohibited", 5 * time.Minute, false},
+		"Slack403InvalidToken":      {slackFails(standin.Failure{Status: 403, Body: "invalid_token"}), nil, announce.ReasonReceiverRefused, "403 Forbidden: invalid_token", 5 * time.Minute, false},
+		"Slack404NoService":         {slackFails(standin.Failure{Status: 404}), nil, announce.ReasonReceiverRefused, "404 Not Found: no_service", 5 * time.Minute, false},
+		"Slack404ChannelNotFound":   {slackFails(standin.Failure{Status: 404, Body: "channel_not_found"}), nil, announce.ReasonReceiverRefused, "404 Not Found: channel_not_found", 5 * time.Minute, false},
+		"Slack410ChannelIsArchived": {slackFails(standin.Failure{Status: 410}), nil, announce.ReasonReceiverRefused, "410 Gone: channel_is_archived", 5 * time.Minute, false},
+		"Slack429WithRetryAfter":    {slackFails(standin.Failure{Status: 429, RetryAfter: 47}), nil, announce.ReasonReceiverLimited, "Slack asks to wait 47s", 47 * time.Second, false},
+		"Slack429WithoutRetryAfter": {slackFails(standin.Failure{Status: 429}), nil, announce.ReasonReceiverLimited, "Slack asks to wait 30s", 30 * time.Second, false},
+		"Slack500":                  {slackFails(standin.Failure{Status: 500}), nil, announce.ReasonReceiverFailed, "500 Internal Server Error: rollup_error", 5 * time.Second, false},
 
 		"SlackNeverSpeaks": {func(w *deliveryWorld) {
 			w.replaceSecret("url", "https://"+w.silent+webhookPath)
-		}, repairSecret, notify.ReasonNetwork, "no connection to Slack: no answer in time", 5 * time.Second, false},
-		"SlackNeverAnswers": {slackFails(standin.Failure{Hang: true}), nil, notify.ReasonAnswerLost, "its answer was lost: no answer in time", 5 * time.Second, true},
-		"SlackHangsUp":      {slackFails(standin.Failure{Drop: true}), nil, notify.ReasonAnswerLost, "its answer was lost", 5 * time.Second, true},
+		}, repairSecret, announce.ReasonNetwork, "no connection to Slack: no answer in time", 5 * time.Second, false},
+		"SlackNeverAnswers": {slackFails(standin.Failure{Hang: true}), nil, announce.ReasonAnswerLost, "its answer was lost: no answer in time", 5 * time.Second, true},
+		"SlackHangsUp":      {slackFails(standin.Failure{Drop: true}), nil, announce.ReasonAnswerLost, "its answer was lost", 5 * time.Second, true},
 		"SlackDribbles": {alwaysAnswers(func(rw http.ResponseWriter, r *http.Request) {
 			rw.WriteHeader(http.StatusInternalServerError)
 			for r.Context().Err() == nil {
@@ -215,7 +215,7 @@ func TestDeliveryFailures(t *testing.T) {
 				case <-time.After(20 * time.Millisecond):
 				}
 			}
-		}), func(w *deliveryWorld) { w.intercept = nil }, notify.ReasonReceiverFailed, "Slack answers 500", 5 * time.Second, false},
+		}), func(w *deliveryWorld) { w.intercept = nil }, announce.ReasonReceiverFailed, "Slack answers 500", 5 * time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newDeliveryWorld(t)
@@ -314,13 +314,13 @@ func TestReceiverGrantMissing(t *testing.T) {
 	for _, name := range []string{"slack", repeatToLength("s", 249) + "-one", repeatToLength("s", 249) + "-two"} {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: name}, StringData: map[string]string{"url": "https://hooks.slack.com" + webhookPath}}
 		p.create(secret)
-		ref := notify.ReceiverRef{Type: notify.ReceiverTypeSlack, Namespace: p.namespace, SecretName: name, SecretKey: "url"}
+		ref := announce.ReceiverRef{Type: announce.ReceiverTypeSlack, Namespace: p.namespace, SecretName: name, SecretKey: "url"}
 		_, outcome := addresses.Address(t.Context(), ref)
-		if outcome == nil || outcome.Reason != notify.ReasonSecretForbidden || outcome.Result != notify.Permanent {
+		if outcome == nil || outcome.Reason != announce.ReasonSecretForbidden || outcome.Result != announce.Permanent {
 			t.Fatalf("without a grant: %+v, want SecretForbidden", outcome)
 		}
 		_, commands, found := strings.Cut(outcome.Message, "to allow it: ")
-		if !found || len(outcome.Message) > notify.MaxMessageBytes-len("receiver : ")-63 {
+		if !found || len(outcome.Message) > announce.MaxMessageBytes-len("receiver : ")-63 {
 			t.Fatalf("message of %d bytes %q, want the commands, whole in an event", len(outcome.Message), outcome.Message)
 		}
 		shell := exec.CommandContext(t.Context(), "sh", "-c", commands)

@@ -11,9 +11,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -162,7 +162,7 @@ func TestPendingMessageSurvivesChange(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newNotifyWorld(t, nil)
 			w.saveReport(finding.Critical)
-			w.receivers.outcomes["slack-team"] = notify.Outcome{Result: notify.RateLimited, RetryAfter: time.Minute}
+			w.receivers.outcomes["slack-team"] = announce.Outcome{Result: announce.RateLimited, RetryAfter: time.Minute}
 			w.reconcile()
 			_, first := w.reconcileAfter(30 * time.Second)
 			if len(first) != 1 {

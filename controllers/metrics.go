@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/clair"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -224,7 +224,7 @@ func (m *Metrics) countFailure(reason string) {
 }
 
 // countDelivery counts an attempt to deliver a message.
-func (m *Metrics) countDelivery(o *notify.Outcome) {
+func (m *Metrics) countDelivery(o *announce.Outcome) {
 	if m != nil {
 		m.deliveries.WithLabelValues(string(o.Result), o.Reason).Inc()
 	}

@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/rights"
 )
 
@@ -99,8 +99,8 @@ func TestFailuresAreCounted(t *testing.T) {
 	for _, reason := range []string{"ImageNotFound", "Invented1", "Invented2", "ImageNotFound", ""} {
 		m.countFailure(reason)
 	}
-	m.countDelivery(&notify.Outcome{Result: notify.Delivered})
-	want := map[string]float64{"scan_failures_total ImageNotFound": 2, "scan_failures_total Other": 3, "deliveries_total  " + string(notify.Delivered): 1}
+	m.countDelivery(&announce.Outcome{Result: announce.Delivered})
+	want := map[string]float64{"scan_failures_total ImageNotFound": 2, "scan_failures_total Other": 3, "deliveries_total  " + string(announce.Delivered): 1}
 	if diff := cmp.Diff(want, measured(t, registry)); diff != "" {
 		t.Errorf("counted (-want +got):\n%s", diff)
 	}

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -47,18 +47,18 @@ type healthInput struct {
 }
 
 // notices returns the Scanner's health notices, ordered by ID. Notices about the same problem have the same ID.
-func (c healthInput) notices() []notify.Notice {
+func (c healthInput) notices() []announce.Notice {
 	all := slices.Concat(c.scansFailing(), c.dataOutdated(), c.dataAnomaly(), c.imagesFailed(), c.exceptionsExpire())
-	slices.SortStableFunc(all, func(a, b notify.Notice) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortStableFunc(all, func(a, b announce.Notice) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }
 
 // scansFailing returns a notice if, for at least after.ScansFailing, the engine is unavailable, or no image gets a result although some
 // wait for one or all have failed. A few failed images among others are reported by imagesFailed alone.
-func (c healthInput) scansFailing() []notify.Notice {
+func (c healthInput) scansFailing() []announce.Notice {
 	open, since := c.openImages()
-	notice := notify.Notice{
-		ID: string(notify.NoticeScansFailing), Kind: notify.NoticeScansFailing,
+	notice := announce.Notice{
+		ID: string(announce.NoticeScansFailing), Kind: announce.NoticeScansFailing,
 		Since: since, Count: len(open), Examples: firstNames(open),
 	}
 	if slices.ContainsFunc(open, func(img coveredImage) bool { return img.State == imageFailed }) {
@@ -71,7 +71,7 @@ func (c healthInput) scansFailing() []notify.Notice {
 	if !c.hasLasted(notice.Since, c.after.ScansFailing) {
 		return nil
 	}
-	return []notify.Notice{notice}
+	return []announce.Notice{notice}
 }
 
 // openImages returns the images that the engine owes a result, and since when no image has got one. It returns nothing if an image has a
@@ -119,28 +119,28 @@ func (c healthInput) openImages() (open []coveredImage, since time.Time) {
 }
 
 // dataOutdated returns a notice while the data in use is older than the configuration allows.
-func (c healthInput) dataOutdated() []notify.Notice {
+func (c healthInput) dataOutdated() []announce.Notice {
 	if c.maxAge == 0 || !c.hasLasted(c.data.Built, c.maxAge) {
 		return nil
 	}
-	return []notify.Notice{{
-		ID: string(notify.NoticeDataOutdated), Kind: notify.NoticeDataOutdated, Since: c.data.Built.Add(c.maxAge), Detail: c.dataProblem,
+	return []announce.Notice{{
+		ID: string(announce.NoticeDataOutdated), Kind: announce.NoticeDataOutdated, Since: c.data.Built.Add(c.maxAge), Detail: c.dataProblem,
 	}}
 }
 
-func (c healthInput) dataAnomaly() []notify.Notice {
+func (c healthInput) dataAnomaly() []announce.Notice {
 	if c.anomaly == nil {
 		return nil
 	}
-	return []notify.Notice{{
-		ID: string(notify.NoticeDataAnomaly), Kind: notify.NoticeDataAnomaly, Since: c.anomaly.Since, Count: c.anomaly.Missing,
+	return []announce.Notice{{
+		ID: string(announce.NoticeDataAnomaly), Kind: announce.NoticeDataAnomaly, Since: c.anomaly.Since, Count: c.anomaly.Missing,
 		Detail: lostFindings(c.anomaly) + " are gone",
 	}}
 }
 
 // imagesFailed returns one notice per reason for the images that have failed for at least after.ImagesFailed. An unknown time counts as
 // recent.
-func (c healthInput) imagesFailed() (all []notify.Notice) {
+func (c healthInput) imagesFailed() (all []announce.Notice) {
 	byReason := map[string][]coveredImage{}
 	for _, img := range c.images {
 		if img.State == imageFailed && c.hasLasted(img.Since, c.after.ImagesFailed) {
@@ -150,8 +150,8 @@ func (c healthInput) imagesFailed() (all []notify.Notice) {
 	}
 	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
 		failed := byReason[reason]
-		notice := notify.Notice{
-			ID: string(notify.NoticeImagesFailed) + "/" + reason, Kind: notify.NoticeImagesFailed,
+		notice := announce.Notice{
+			ID: string(announce.NoticeImagesFailed) + "/" + reason, Kind: announce.NoticeImagesFailed,
 			Reason: reason, Count: len(failed), Examples: firstNames(failed),
 		}
 		for _, img := range failed {
@@ -164,7 +164,7 @@ func (c healthInput) imagesFailed() (all []notify.Notice) {
 
 // exceptionsExpire returns a notice for each exception that expires soon and suppresses findings. An exception whose expiration is
 // postponed gets another notice before its new expiration.
-func (c healthInput) exceptionsExpire() (all []notify.Notice) {
+func (c healthInput) exceptionsExpire() (all []announce.Notice) {
 	for _, e := range c.exceptions {
 		covered := c.suppressed[e.UID]
 		if e.Expires.IsZero() || covered == 0 || !c.hasLasted(e.Expires.Add(-expiryNotice), 0) {
@@ -174,9 +174,9 @@ func (c healthInput) exceptionsExpire() (all []notify.Notice) {
 		if e.Namespace != "" {
 			name = e.Namespace + "/" + e.Name
 		}
-		all = append(all, notify.Notice{
-			ID:   fmt.Sprintf("%s/%s/%d", notify.NoticeExceptionExpires, e.UID, e.Expires.Unix()),
-			Kind: notify.NoticeExceptionExpires, Until: e.Expires, Name: name, Detail: e.Reason, Count: covered,
+		all = append(all, announce.Notice{
+			ID:   fmt.Sprintf("%s/%s/%d", announce.NoticeExceptionExpires, e.UID, e.Expires.Unix()),
+			Kind: announce.NoticeExceptionExpires, Until: e.Expires, Name: name, Detail: e.Reason, Count: covered,
 		})
 	}
 	return all

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -58,11 +58,11 @@ func TestHealthNotices(t *testing.T) {
 	unavailable := func(d time.Duration) *metav1.Condition {
 		return &metav1.Condition{Status: metav1.ConditionFalse, Reason: "ClairUnavailable", Message: "no answer", LastTransitionTime: metav1.NewTime(ago(d))}
 	}
-	failing := func(since time.Duration, detail string, names ...string) notify.Notice {
-		return notify.Notice{ID: "ScansFailing", Kind: notify.NoticeScansFailing, Since: ago(since), Detail: detail, Count: len(names), Examples: names}
+	failing := func(since time.Duration, detail string, names ...string) announce.Notice {
+		return announce.Notice{ID: "ScansFailing", Kind: announce.NoticeScansFailing, Since: ago(since), Detail: detail, Count: len(names), Examples: names}
 	}
-	cannot := func(since time.Duration, reason string, names ...string) notify.Notice {
-		return notify.Notice{ID: "ImagesFailed/" + reason, Kind: notify.NoticeImagesFailed, Since: ago(since), Reason: reason, Count: len(names), Examples: names}
+	cannot := func(since time.Duration, reason string, names ...string) announce.Notice {
+		return announce.Notice{ID: "ImagesFailed/" + reason, Kind: announce.NoticeImagesFailed, Since: ago(since), Reason: reason, Count: len(names), Examples: names}
 	}
 	many := images(imageWith("ok"))
 	for _, name := range []string{"f", "b", "d", "a", "c", "e"} {
@@ -75,21 +75,21 @@ func TestHealthNotices(t *testing.T) {
 	soon, later, past := noon.Add(6*day), noon.Add(8*day), noon.Add(time.Minute)
 	for name, tt := range map[string]struct {
 		healthInput
-		want []notify.Notice
+		want []announce.Notice
 	}{
 		"nothing runs":        {images(), nil},
 		"all is well":         {images(imageWith("web")), nil},
 		"nothing new to scan": {images(imageWith("web", matched(90*day, true))), nil},
 
 		"waits not for long":                      {images(imageWith("web", pendingFor(5*hour))), nil},
-		"waits for long":                          {images(imageWith("web", pendingFor(6*hour)), imageWith("api", pendingFor(hour))), []notify.Notice{failing(6*hour, "", "api", "web")}},
+		"waits for long":                          {images(imageWith("web", pendingFor(6*hour)), imageWith("api", pendingFor(hour))), []announce.Notice{failing(6*hour, "", "api", "web")}},
 		"waits while others get a result":         {images(imageWith("web", pendingFor(9*hour)), imageWith("api", matched(hour, true))), nil},
-		"waits since others got a result":         {images(imageWith("web", pendingFor(9*hour)), imageWith("api", matched(7*hour, true))), []notify.Notice{failing(7*hour, "", "web")}},
+		"waits since others got a result":         {images(imageWith("web", pendingFor(9*hour)), imageWith("api", matched(7*hour, true))), []announce.Notice{failing(7*hour, "", "web")}},
 		"waits, and nobody knows since when":      {images(imageWith("web", func(i *coveredImage) { i.State = imagePending })), nil},
 		"a node pulls for long":                   {images(imageWith("web", pendingFor(9*hour), notStarted)), nil},
 		"excluded":                                {images(imageWith("web", func(i *coveredImage) { i.State = imageExcluded })), nil},
 		"newer data, and the old results are old": {healthInput{images: []coveredImage{imageWith("web", matched(30*hour, false))}, data: store.DataVersion{Since: ago(hour)}}, nil},
-		"newer data for long":                     {healthInput{images: []coveredImage{imageWith("web", matched(30*hour, false))}, data: store.DataVersion{Since: ago(8 * hour)}}, []notify.Notice{failing(8*hour, "", "web")}},
+		"newer data for long":                     {healthInput{images: []coveredImage{imageWith("web", matched(30*hour, false))}, data: store.DataVersion{Since: ago(8 * hour)}}, []announce.Notice{failing(8*hour, "", "web")}},
 		"newer data for long, with results": {
 			healthInput{images: []coveredImage{imageWith("web", matched(30*hour, false)), imageWith("api", matched(hour, true))}, data: store.DataVersion{Since: ago(8 * hour)}}, nil,
 		},
@@ -97,41 +97,41 @@ func TestHealthNotices(t *testing.T) {
 		"a rescan of one of two images": {healthInput{images: []coveredImage{imageWith("web", matched(10*hour, false)), imageWith("api", matched(10*hour, true))}, data: store.DataVersion{Since: ago(11 * hour)}}, nil},
 		"a new image beside a long failure": {
 			images(imageWith("broken", failedFor(90*day, "ImageNotFound")), imageWith("ok", matched(7*hour, true)), imageWith("new", pendingFor(time.Minute))),
-			[]notify.Notice{cannot(90*day, "ImageNotFound", "broken")},
+			[]announce.Notice{cannot(90*day, "ImageNotFound", "broken")},
 		},
 		"pending since before it was suspended": {images(imageWith("web", pendingFor(9*hour), suspended)), nil},
 		"newer data, resumed":                   {healthInput{images: []coveredImage{imageWith("web", matched(30*hour, false), readySince(hour))}, data: store.DataVersion{Since: ago(8 * hour)}}, nil},
 		"newer data, resumed just now":          {healthInput{images: []coveredImage{imageWith("web", matched(30*hour, false), suspended)}, data: store.DataVersion{Since: ago(8 * hour)}}, nil},
 		"the engine is away":                    {healthInput{backend: unavailable(5 * hour), images: []coveredImage{imageWith("web")}}, nil},
-		"the engine is away for long":           {healthInput{backend: unavailable(7 * hour), images: []coveredImage{imageWith("web")}}, []notify.Notice{clairDown}},
+		"the engine is away for long":           {healthInput{backend: unavailable(7 * hour), images: []coveredImage{imageWith("web")}}, []announce.Notice{clairDown}},
 		"the engine is there": {healthInput{backend: &metav1.Condition{
 			Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(ago(90 * day)),
 		}, images: []coveredImage{imageWith("web")}}, nil},
 
 		"one failed just now": {images(imageWith("web"), imageWith("api", failedFor(59*time.Minute, "ImageNotFound"))), nil},
-		"one fails for long":  {images(imageWith("web"), imageWith("api", failedFor(90*day, "ImageNotFound"))), []notify.Notice{cannot(90*day, "ImageNotFound", "api")}},
+		"one fails for long":  {images(imageWith("web"), imageWith("api", failedFor(90*day, "ImageNotFound"))), []announce.Notice{cannot(90*day, "ImageNotFound", "api")}},
 		"reasons apart": {
 			images(imageWith("web"), imageWith("api", failedFor(hour, "ImageNotFound")), imageWith("db", failedFor(3*hour, "ImageTooLarge")), imageWith("job", failedFor(2*hour, "ImageNotFound"))),
-			[]notify.Notice{cannot(2*hour, "ImageNotFound", "api", "job"), cannot(3*hour, "ImageTooLarge", "db")},
+			[]announce.Notice{cannot(2*hour, "ImageNotFound", "api", "job"), cannot(3*hour, "ImageTooLarge", "db")},
 		},
-		"more than are named":                 {many, []notify.Notice{manyFailed}},
+		"more than are named":                 {many, []announce.Notice{manyFailed}},
 		"failed, and nobody knows since when": {images(imageWith("web"), imageWith("api", func(i *coveredImage) { i.State, i.Reason = imageFailed, "ImageNotFound" })), nil},
-		"never pulled":                        {images(imageWith("web", failedFor(7*hour, v1alpha1.ReasonNotPulled), notStarted)), []notify.Notice{cannot(7*hour, v1alpha1.ReasonNotPulled, "web")}},
+		"never pulled":                        {images(imageWith("web", failedFor(7*hour, v1alpha1.ReasonNotPulled), notStarted)), []announce.Notice{cannot(7*hour, v1alpha1.ReasonNotPulled, "web")}},
 		"all fail": {
 			images(imageWith("web", failedFor(7*hour, "JobRejected"))),
-			[]notify.Notice{cannot(7*hour, "JobRejected", "web"), failing(7*hour, "1 of 1 images could not be scanned (JobRejected: web)", "web")},
+			[]announce.Notice{cannot(7*hour, "JobRejected", "web"), failing(7*hour, "1 of 1 images could not be scanned (JobRejected: web)", "web")},
 		},
 
 		"data within its age": {healthInput{data: store.DataVersion{Built: ago(119 * hour)}, maxAge: 120 * hour, dataProblem: "the listing cannot be read"}, nil},
 		"old data": {
 			healthInput{data: store.DataVersion{Built: ago(121 * hour)}, maxAge: 120 * hour, dataProblem: "121 hours old"},
-			[]notify.Notice{{ID: "DataOutdated", Kind: notify.NoticeDataOutdated, Since: ago(hour), Detail: "121 hours old"}},
+			[]announce.Notice{{ID: "DataOutdated", Kind: announce.NoticeDataOutdated, Since: ago(hour), Detail: "121 hours old"}},
 		},
 		"no data":                 {healthInput{maxAge: 120 * hour, dataProblem: "none"}, nil},
 		"data of which no age is": {healthInput{data: store.DataVersion{Built: ago(99 * day)}}, nil},
 		"suspicious data": {
 			healthInput{anomaly: &store.DataAnomaly{DataVersion: "2", Missing: 312, Total: 1020, Since: ago(day)}},
-			[]notify.Notice{{ID: "DataAnomaly", Kind: notify.NoticeDataAnomaly, Since: ago(day), Count: 312, Detail: "312 of 1020 findings are gone"}},
+			[]announce.Notice{{ID: "DataAnomaly", Kind: announce.NoticeDataAnomaly, Since: ago(day), Count: 312, Detail: "312 of 1020 findings are gone"}},
 		},
 
 		"exceptions": {
@@ -142,9 +142,9 @@ func TestHealthNotices(t *testing.T) {
 				},
 				suppressed: map[string]int{"1": 3, "2": 1, "4": 1, "5": 1},
 			},
-			[]notify.Notice{
-				{ID: "ExceptionExpires/1/1772884800", Kind: notify.NoticeExceptionExpires, Until: soon, Name: "shop/accepted", Detail: "no way in", Count: 3},
-				{ID: "ExceptionExpires/2/1772366460", Kind: notify.NoticeExceptionExpires, Until: past, Name: "cluster", Count: 1},
+			[]announce.Notice{
+				{ID: "ExceptionExpires/1/1772884800", Kind: announce.NoticeExceptionExpires, Until: soon, Name: "shop/accepted", Detail: "no way in", Count: 3},
+				{ID: "ExceptionExpires/2/1772366460", Kind: announce.NoticeExceptionExpires, Until: past, Name: "cluster", Count: 1},
 			},
 		},
 	} {

@@ -23,10 +23,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/rights"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -49,7 +49,7 @@ type NotificationReconciler struct {
 	Clock    clock.PassiveClock
 	Events   events.EventRecorder
 	Wakeups  *Wakeups
-	Sender   notify.Sender
+	Sender   announce.Sender
 	// Exceptions suppress findings, which are not announced.
 	Exceptions cluster.Source
 	// ReadMore is the link that messages show for details; empty for a kubectl command.
@@ -58,7 +58,7 @@ type NotificationReconciler struct {
 	NoticeThresholds NoticeThresholds
 	Limits           Limits
 	Permissions      *rights.Checker
-	// Counted is passed on to notify.Dispatcher.
+	// Counted is passed on to announce.Dispatcher.
 	Counted func(ctx context.Context, number int64)
 	// Metrics counts delivery attempts.
 	Metrics *Metrics
@@ -83,7 +83,7 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	courier := notify.Dispatcher{Store: r.Store, Sender: r.Sender, Planner: notify.Planner{Random: rand.Reader}, Now: r.Clock.Now, RecordNumber: r.Counted}
+	courier := announce.Dispatcher{Store: r.Store, Sender: r.Sender, Planner: announce.Planner{Random: rand.Reader}, Now: r.Clock.Now, RecordNumber: r.Counted}
 	visits := make([]deliveryRun, len(scanner.Spec.Notifications))
 	var visiting sync.WaitGroup
 	for i, receiver := range scanner.Spec.Notifications {
@@ -104,7 +104,7 @@ type deliveryRun struct {
 
 // deliver delivers to one receiver and emits the events at once.
 func (r *NotificationReconciler) deliver(
-	ctx context.Context, courier notify.Dispatcher, o *notificationScope, receiver v1alpha1.Receiver,
+	ctx context.Context, courier announce.Dispatcher, o *notificationScope, receiver v1alpha1.Receiver,
 ) deliveryRun {
 	progress, err := courier.Dispatch(ctx, string(o.scanner.UID), r.settings(o, receiver), o.coverageFor(receiver.Name))
 	r.emitEvents(ctx, o.scanner, receiver.Name, progress)
@@ -155,9 +155,9 @@ func (r *NotificationReconciler) until(next time.Time) time.Duration {
 }
 
 // settings translates a receiver's spec to the notifier's settings.
-func (r *NotificationReconciler) settings(o *notificationScope, receiver v1alpha1.Receiver) notify.Settings {
+func (r *NotificationReconciler) settings(o *notificationScope, receiver v1alpha1.Receiver) announce.Settings {
 	scanner := o.scanner
-	settings := notify.Settings{
+	settings := announce.Settings{
 		Namespace: scanner.Namespace, Scanner: scanner.Name, Receiver: receiver.Name, Generation: scanner.Generation,
 		Filter: store.ChangeFilter{
 			MinSeverity: finding.ParseSeverity(string(cmp.Or(receiver.MinSeverity, "High"))),
@@ -185,8 +185,8 @@ func (r *NotificationReconciler) settings(o *notificationScope, receiver v1alpha
 	}
 	if slack := receiver.Slack; slack != nil {
 		ref := slack.WebhookURLSecretRef
-		settings.Address = notify.ReceiverRef{
-			Type: notify.ReceiverTypeSlack, Namespace: scanner.Namespace, SecretName: ref.Name, SecretKey: cmp.Or(ref.Key, "url"),
+		settings.Address = announce.ReceiverRef{
+			Type: announce.ReceiverTypeSlack, Namespace: scanner.Namespace, SecretName: ref.Name, SecretKey: cmp.Or(ref.Key, "url"),
 		}
 	}
 	return settings
@@ -224,21 +224,21 @@ var unknownPolicies = map[v1alpha1.UnknownSeverityPolicy]store.UnknownPolicy{
 	v1alpha1.UnknownHold:            store.UnknownNever,
 }
 
-var firstScans = map[v1alpha1.FirstScanPolicy]notify.FirstScan{
-	v1alpha1.FirstScanSummary: notify.FirstScanSummary,
-	v1alpha1.FirstScanSilent:  notify.FirstScanSilent,
-	v1alpha1.FirstScanAll:     notify.FirstScanAll,
+var firstScans = map[v1alpha1.FirstScanPolicy]announce.FirstScan{
+	v1alpha1.FirstScanSummary: announce.FirstScanSummary,
+	v1alpha1.FirstScanSilent:  announce.FirstScanSilent,
+	v1alpha1.FirstScanAll:     announce.FirstScanAll,
 }
 
 // emitEvents emits an event for a delivered message, and one per reason for a receiver that fails. It counts each attempt in Metrics.
-func (r *NotificationReconciler) emitEvents(ctx context.Context, scanner *v1alpha1.Scanner, receiver string, p notify.DispatchResult) {
+func (r *NotificationReconciler) emitEvents(ctx context.Context, scanner *v1alpha1.Scanner, receiver string, p announce.DispatchResult) {
 	if p.Outcome == nil {
 		return
 	}
 	r.Metrics.countDelivery(p.Outcome)
 	log := ctrl.LoggerFrom(ctx).WithValues("receiver", receiver)
 	switch p.Outcome.Result {
-	case notify.Delivered:
+	case announce.Delivered:
 		log.Info("Delivered a message")
 		again := ""
 		if p.Before.LastError != nil {

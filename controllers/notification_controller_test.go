@@ -22,12 +22,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -41,17 +41,17 @@ var notifyNoon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 // fakeNotifier stands for the notifier. It returns outcomes by Secret name, or Delivered if there is none.
 type fakeNotifier struct {
 	mu       sync.Mutex
-	outcomes map[string]notify.Outcome
-	sent     []notify.Delivery
+	outcomes map[string]announce.Outcome
+	sent     []announce.Delivery
 	// hangs is the Secret of a receiver that never answers; empty for none.
 	hangs string
 }
 
-// Send implements notify.Sender.
-func (r *fakeNotifier) Send(ctx context.Context, d notify.Delivery) notify.Outcome {
+// Send implements announce.Sender.
+func (r *fakeNotifier) Send(ctx context.Context, d announce.Delivery) announce.Outcome {
 	if d.Receiver.SecretName == r.hangs {
 		<-ctx.Done()
-		return notify.Outcome{Result: notify.UnknownOutcome, Reason: notify.ReasonAnswerLost, Message: "no answer in time"}
+		return announce.Outcome{Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost, Message: "no answer in time"}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,7 +59,7 @@ func (r *fakeNotifier) Send(ctx context.Context, d notify.Delivery) notify.Outco
 	if outcome, found := r.outcomes[d.Receiver.SecretName]; found {
 		return outcome
 	}
-	return notify.Outcome{Result: notify.Delivered}
+	return announce.Outcome{Result: announce.Delivered}
 }
 
 // notifyWorld is a Scanner in namespace shop with one pod that runs one image, and a real store.
@@ -91,7 +91,7 @@ func (w *notifyWorld) chooseBackend(*v1alpha1.Scanner) backend.Backend {
 
 func newNotifyWorld(t *testing.T, change func(*v1alpha1.Scanner)) *notifyWorld {
 	t.Helper()
-	w := &notifyWorld{t: t, engine: "grype", clock: testingclock.NewFakePassiveClock(notifyNoon), receivers: &fakeNotifier{outcomes: map[string]notify.Outcome{}}, events: events.NewFakeRecorder(100)}
+	w := &notifyWorld{t: t, engine: "grype", clock: testingclock.NewFakePassiveClock(notifyNoon), receivers: &fakeNotifier{outcomes: map[string]announce.Outcome{}}, events: events.NewFakeRecorder(100)}
 	db, err := store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), w.clock.Now)
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +194,7 @@ func (w *notifyWorld) must(err error) {
 }
 
 // reconcile returns the requeue delay and what was sent.
-func (w *notifyWorld) reconcile() (time.Duration, []notify.Delivery) {
+func (w *notifyWorld) reconcile() (time.Duration, []announce.Delivery) {
 	w.t.Helper()
 	before := len(w.receivers.sent)
 	result, err := w.reconciler.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(w.scanner)})
@@ -203,17 +203,17 @@ func (w *notifyWorld) reconcile() (time.Duration, []notify.Delivery) {
 }
 
 // reconcileAfter advances the clock and reconciles.
-func (w *notifyWorld) reconcileAfter(d time.Duration) (time.Duration, []notify.Delivery) {
+func (w *notifyWorld) reconcileAfter(d time.Duration) (time.Duration, []announce.Delivery) {
 	w.t.Helper()
 	w.clock.SetTime(w.clock.Now().Add(d))
 	return w.reconcile()
 }
 
-func (w *notifyWorld) status(receiver string) notify.ReceiverStatus {
+func (w *notifyWorld) status(receiver string) announce.ReceiverStatus {
 	w.t.Helper()
 	raw, err := w.store.ReceiverState(w.t.Context(), "scanner-uid", receiver)
 	w.must(err)
-	status, err := notify.Status(raw)
+	status, err := announce.Status(raw)
 	w.must(err)
 	return status
 }
@@ -256,11 +256,11 @@ func TestNotifications(t *testing.T) {
 	if len(sent) != 1 || next != noticeInterval {
 		t.Fatalf("%d messages and the next look in %s, want the summary and no hurry", len(sent), next)
 	}
-	want := notify.ReceiverRef{Type: notify.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack-team", SecretKey: "url"}
+	want := announce.ReceiverRef{Type: announce.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack-team", SecretKey: "url"}
 	if diff := cmp.Diff(want, sent[0].Receiver); diff != "" {
 		t.Errorf("receiver (-want +got):\n%s", diff)
 	}
-	if d := sent[0].Message; d.Kind != notify.KindFirstScan || d.Totals.Critical != 1 || d.Totals.Low != 1 || d.Images != 1 || d.ReadMore != "kubectl get imagescans -n shop" {
+	if d := sent[0].Message; d.Kind != announce.KindFirstScan || d.Totals.Critical != 1 || d.Totals.Low != 1 || d.Images != 1 || d.ReadMore != "kubectl get imagescans -n shop" {
 		t.Errorf("message %+v, want a summary of both findings in one image", d)
 	}
 	w.wantEvent("Normal Delivered receiver team took a message")
@@ -287,7 +287,7 @@ func TestStoppedReceiver(t *testing.T) {
 		s.Spec.Notifications = []v1alpha1.Receiver{slackReceiver("broken"), slackReceiver("team")}
 	})
 	w.saveReport(finding.Critical)
-	w.receivers.outcomes["slack-broken"] = notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonSecretForbidden, Message: strings.Repeat("kubectl … ", 200)}
+	w.receivers.outcomes["slack-broken"] = announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonSecretForbidden, Message: strings.Repeat("kubectl … ", 200)}
 	w.reconcile()
 	next, sent := w.reconcileAfter(30 * time.Second)
 	if len(sent) != 2 || next != 5*time.Minute {
@@ -335,7 +335,7 @@ func TestLostStore(t *testing.T) {
 	}
 	w.saveReport(finding.Critical)
 	_, sent := w.reconcileAfter(time.Minute)
-	if len(sent) != 1 || sent[0].Message.Kind != notify.KindBaselineRenewed || sent[0].Message.Totals.Critical != 1 {
+	if len(sent) != 1 || sent[0].Message.Kind != announce.KindBaselineRenewed || sent[0].Message.Totals.Critical != 1 {
 		t.Fatalf("messages %+v, want one renewed baseline", sent)
 	}
 	if _, sent := w.reconcileAfter(time.Hour); len(sent) != 0 {
@@ -349,7 +349,7 @@ func TestEngineChangedSummary(t *testing.T) {
 	w := newNotifyWorld(t, nil)
 	w.saveReport(finding.Critical)
 	w.reconcile()
-	if _, sent := w.reconcileAfter(time.Minute); len(sent) != 1 || sent[0].Message.Kind != notify.KindFirstScan {
+	if _, sent := w.reconcileAfter(time.Minute); len(sent) != 1 || sent[0].Message.Kind != announce.KindFirstScan {
 		t.Fatalf("messages %+v, want the first summary", sent)
 	}
 	w.engine = "clair https://clair.example.com"
@@ -368,13 +368,13 @@ func TestEngineChangedSummary(t *testing.T) {
 	suspended.Spec.Suspend = ptr.To(false)
 	w.must(w.client.Update(t.Context(), suspended))
 	_, sent := w.reconcileAfter(time.Minute)
-	if len(sent) != 1 || sent[0].Message.Kind != notify.KindEngineChanged || sent[0].Message.EngineBefore != "grype" || sent[0].Message.Totals.Total() != 3 {
+	if len(sent) != 1 || sent[0].Message.Kind != announce.KindEngineChanged || sent[0].Message.EngineBefore != "grype" || sent[0].Message.Totals.Total() != 3 {
 		t.Fatalf("messages %+v, want one summary of the new engine's 3 findings", sent)
 	}
 	w.engine = "grype"
 	w.saveReport(finding.Critical, finding.High)
 	w.reconcile()
-	if _, sent := w.reconcileAfter(defaultGroupInterval); len(sent) != 1 || sent[0].Message.Kind != notify.KindEngineChanged || len(sent[0].Message.Worst) != 0 {
+	if _, sent := w.reconcileAfter(defaultGroupInterval); len(sent) != 1 || sent[0].Message.Kind != announce.KindEngineChanged || len(sent[0].Message.Worst) != 0 {
 		t.Fatalf("back: messages %+v, want one summary that names nothing that was told", sent)
 	}
 	if _, sent := w.reconcileAfter(time.Hour); len(sent) != 0 {
@@ -393,24 +393,24 @@ func TestReceiverSettings(t *testing.T) {
 	own.Announce, own.Workloads = []v1alpha1.Change{v1alpha1.ChangeNew}, v1alpha1.WorkloadsOwn
 	w.scanner.Spec.Notifications = append(w.scanner.Spec.Notifications, slackReceiver("other"))
 	covering := exception.NewSet([]exception.Exception{{UID: "uid", Vulnerabilities: []string{"CVE-2026-0001"}}}, notifyNoon)
-	base := notify.Settings{
+	base := announce.Settings{
 		Namespace: "shop", Scanner: "default", Receiver: "team", Generation: 1, ReadMore: "kubectl get imagescans -n shop", Tool: "grype 0.110.0",
-		Address: notify.ReceiverRef{Type: notify.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack-team", SecretKey: "url"},
+		Address: announce.ReceiverRef{Type: announce.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack-team", SecretKey: "url"},
 	}
 	defaults, custom, onlyOwn := base, base, base
 	defaults.Filter = store.ChangeFilter{MinSeverity: finding.High, Unknown: store.UnknownIfFixable, Engine: "grype"}
 	defaults.Filter.Exceptions, defaults.Notices = covering, true
 	defaults.Filter.Route = &store.Route{Receiver: "team", Known: []string{"team", "other"}, Unassigned: true}
-	defaults.GroupWait, defaults.GroupInterval, defaults.FirstScan = 30*time.Second, 5*time.Minute, notify.FirstScanSummary
+	defaults.GroupWait, defaults.GroupInterval, defaults.FirstScan = 30*time.Second, 5*time.Minute, announce.FirstScanSummary
 	custom.Filter = store.ChangeFilter{MinSeverity: finding.Low, Unknown: store.UnknownNever, OnlyFixable: true, Engine: "grype"}
 	custom.Filter.Exceptions, custom.Filter.Changes, custom.NewImages = covering, []store.Change{store.ChangeFixed, store.ChangeNewImage}, true
 	onlyOwn.Filter, onlyOwn.Notices = defaults.Filter, true
 	onlyOwn.Filter.Changes, onlyOwn.Filter.Route = []store.Change{store.ChangeNew}, &store.Route{Receiver: "team", Known: []string{"team", "other"}}
-	onlyOwn.GroupWait, onlyOwn.GroupInterval, onlyOwn.FirstScan = 30*time.Second, 5*time.Minute, notify.FirstScanSummary
-	custom.GroupWait, custom.GroupInterval, custom.FirstScan = time.Second, time.Hour, notify.FirstScanSilent
+	onlyOwn.GroupWait, onlyOwn.GroupInterval, onlyOwn.FirstScan = 30*time.Second, 5*time.Minute, announce.FirstScanSummary
+	custom.GroupWait, custom.GroupInterval, custom.FirstScan = time.Second, time.Hour, announce.FirstScanSilent
 	for name, tt := range map[string]struct {
 		receiver v1alpha1.Receiver
-		want     notify.Settings
+		want     announce.Settings
 	}{"defaults": {slackReceiver("team"), defaults}, "custom": {full, custom}, "only its own": {own, onlyOwn}} {
 		o := &notificationScope{scanner: w.scanner, engine: "grype", data: store.DataVersion{Tool: "grype 0.110.0"}, exceptions: covering}
 		if diff := cmp.Diff(tt.want, w.reconciler.settings(o, tt.receiver), cmp.Comparer(sameSet)); diff != "" {

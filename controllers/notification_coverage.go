@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
 // dataSince returns since when the Scanner's engine has vulnerability data; zero if it has none.
@@ -21,8 +21,8 @@ func dataSince(scanner *v1alpha1.Scanner) time.Time {
 
 // describeCoverage converts the coverage to the notifier's type: images with a digest one by one, all others as counts. never is the result
 // of engineGaps.
-func describeCoverage(covered, recent []coveredImage, never []string, since time.Time) notify.Coverage {
-	coverage := notify.Coverage{Listed: true, DataSince: since}
+func describeCoverage(covered, recent []coveredImage, never []string, since time.Time) announce.Coverage {
+	coverage := announce.Coverage{Listed: true, DataSince: since}
 	for _, img := range recent {
 		described := describeImage(img, never)
 		described.Recent = true
@@ -63,15 +63,15 @@ func namedRepositories(img coveredImage) []string {
 	return []string{ref.Repository}
 }
 
-func describeImage(img coveredImage, never []string) notify.Image {
-	return notify.Image{
+func describeImage(img coveredImage, never []string) announce.Image {
+	return announce.Image{
 		Key: img.ID, Repositories: img.Repositories, State: imageStates[img.State], Reason: img.Reason,
 		Partly:  len(imageGaps(img.NotCovered, never)) > 0,
 		Current: img.Report.Current, Receivers: img.Receivers,
 	}
 }
 
-var imageStates = map[imageState]notify.ImageState{
-	imageScanned: notify.ImageScanned, imagePending: notify.ImagePending,
-	imageFailed: notify.ImageFailed, imageExcluded: notify.ImageExcluded,
+var imageStates = map[imageState]announce.ImageState{
+	imageScanned: announce.ImageScanned, imagePending: announce.ImagePending,
+	imageFailed: announce.ImageFailed, imageExcluded: announce.ImageExcluded,
 }

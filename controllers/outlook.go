@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -21,9 +21,9 @@ type notificationScope struct {
 	engine string
 	// data is the engine's vulnerability data; zero if it has none.
 	data     store.DataVersion
-	coverage notify.Coverage
+	coverage announce.Coverage
 	// unconfirmed are notices about receivers that do not answer.
-	unconfirmed []notify.Notice
+	unconfirmed []announce.Notice
 	// exceptions are those in force. exceptionEnds is when the first of them expires; zero if none does.
 	exceptions    exception.Set
 	exceptionEnds time.Time

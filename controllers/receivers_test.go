@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -171,7 +171,7 @@ func TestUnknownReceivers(t *testing.T) {
 func TestUnknownReceiverBesideFailure(t *testing.T) {
 	pod := aPod(fixtureNamespace, "a", running("c", web), withReceivers("taem"))
 	u := newUnit(t, pod, theScanner(notifying("team")))
-	u.saveReceiverState("team", notify.State{Baseline: notify.Baseline{Phase: notify.BaselineDone}, Pending: 2})
+	u.saveReceiverState("team", announce.State{Baseline: announce.Baseline{Phase: announce.BaselineDone}, Pending: 2})
 	check := func(reason, beginning, event string) {
 		t.Helper()
 		condition := meta.FindStatusCondition(u.reconcileScanner().Status.Conditions, v1alpha1.ConditionNotificationsDelivered)
@@ -183,11 +183,11 @@ func TestUnknownReceiverBesideFailure(t *testing.T) {
 		}
 	}
 	check(v1alpha1.ReasonDeliveryPending, "2 findings wait for the next message; the annotation", `"taem" (Pod/a)`)
-	u.saveReceiverState("team", notify.State{Baseline: notify.Baseline{Phase: notify.BaselineDone}, LastError: &notify.DeliveryError{Reason: notify.ReasonNetwork, Message: "no way"}})
-	check(notify.ReasonNetwork, "team: Network: no way; the annotation", "")
+	u.saveReceiverState("team", announce.State{Baseline: announce.Baseline{Phase: announce.BaselineDone}, LastError: &announce.DeliveryError{Reason: announce.ReasonNetwork, Message: "no way"}})
+	check(announce.ReasonNetwork, "team: Network: no way; the annotation", "")
 	pod.Annotations[v1alpha1.AnnotationReceiver] = "taem,plattform"
 	u.update(pod)
-	check(notify.ReasonNetwork, "team: Network: no way; the annotation", `"plattform" (Pod/a), "taem" (Pod/a)`)
+	check(announce.ReasonNetwork, "team: Network: no way; the annotation", `"plattform" (Pod/a), "taem" (Pod/a)`)
 }
 
 // TestReceiverAnnotationsAreFollowed: a changed annotation on a pod or its namespace is recorded in the store without any other event.

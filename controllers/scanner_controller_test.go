@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -156,7 +156,7 @@ func TestUnchangedScannerIsNotWritten(t *testing.T) {
 	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Notifications = []v1alpha1.Receiver{receiverNamed("team")} })
 	u := newUnit(t, scanner, aPod(fixtureNamespace, "a", running("c", web)))
 	u.engine.version.Built = noon.Add(123456789 * time.Nanosecond)
-	u.saveReceiverState("team", notify.State{Baseline: notify.Baseline{Phase: notify.BaselineDone}, LastDelivery: noon.Add(123456789 * time.Nanosecond)})
+	u.saveReceiverState("team", announce.State{Baseline: announce.Baseline{Phase: announce.BaselineDone}, LastDelivery: noon.Add(123456789 * time.Nanosecond)})
 	first := u.reconcileScanner()
 	writes := u.writes
 	for range 3 {
@@ -175,7 +175,7 @@ func receiverNamed(name string) v1alpha1.Receiver {
 }
 
 // saveReceiverState stores the state of a receiver.
-func (u *unit) saveReceiverState(receiver string, state notify.State) {
+func (u *unit) saveReceiverState(receiver string, state announce.State) {
 	u.t.Helper()
 	raw, err := state.Encode()
 	u.must(err)
@@ -184,22 +184,22 @@ func (u *unit) saveReceiverState(receiver string, state notify.State) {
 
 // TestReceivers: the delivery state of each receiver and of all together.
 func TestReceivers(t *testing.T) {
-	begun := notify.Baseline{Phase: notify.BaselineDone}
+	begun := announce.Baseline{Phase: announce.BaselineDone}
 	for name, tt := range map[string]struct {
-		states map[string]notify.State
+		states map[string]announce.State
 		want   string
 		text   string
 	}{
-		"nothing to tell": {map[string]notify.State{"a": {Baseline: begun}, "b": {Baseline: begun}}, "NotificationsDelivered=True Delivered", ""},
-		"some wait":       {map[string]notify.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun, Pending: 4}}, "NotificationsDelivered=True DeliveryPending", "7 findings wait for the next message"},
+		"nothing to tell": {map[string]announce.State{"a": {Baseline: begun}, "b": {Baseline: begun}}, "NotificationsDelivered=True Delivered", ""},
+		"some wait":       {map[string]announce.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun, Pending: 4}}, "NotificationsDelivered=True DeliveryPending", "7 findings wait for the next message"},
 		"one failed": {
-			map[string]notify.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun, LastError: &notify.DeliveryError{Reason: "ChannelArchived", Message: "channel_is_archived"}}},
+			map[string]announce.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun, LastError: &announce.DeliveryError{Reason: "ChannelArchived", Message: "channel_is_archived"}}},
 			"NotificationsDelivered=False ChannelArchived", "b: ChannelArchived: channel_is_archived",
 		},
 		"both failed, for different reasons": {
-			map[string]notify.State{
-				"a": {Baseline: begun, LastError: &notify.DeliveryError{Reason: "not a reason", Message: "odd"}},
-				"b": {Baseline: begun, LastError: &notify.DeliveryError{Reason: "ChannelArchived", Message: "channel_is_archived"}},
+			map[string]announce.State{
+				"a": {Baseline: begun, LastError: &announce.DeliveryError{Reason: "not a reason", Message: "odd"}},
+				"b": {Baseline: begun, LastError: &announce.DeliveryError{Reason: "ChannelArchived", Message: "channel_is_archived"}},
 			},
 			"NotificationsDelivered=False DeliveryFailed", "a: DeliveryFailed: odd; b: ChannelArchived: channel_is_archived",
 		},
@@ -231,11 +231,11 @@ func TestStoreIDWaits(t *testing.T) {
 		s.Status.StoreID = "former"
 	})
 	u := newUnit(t, scanner)
-	u.saveReceiverState("a", notify.State{Baseline: notify.Baseline{Phase: notify.BaselineDone}})
+	u.saveReceiverState("a", announce.State{Baseline: announce.Baseline{Phase: announce.BaselineDone}})
 	if got := u.reconcileScanner().Status.StoreID; got != "former" {
 		t.Errorf("with one receiver of two the store is %q, want the former", got)
 	}
-	u.saveReceiverState("b", notify.State{Baseline: notify.Baseline{Phase: notify.BaselineDone}})
+	u.saveReceiverState("b", announce.State{Baseline: announce.Baseline{Phase: announce.BaselineDone}})
 	if got := u.reconcileScanner().Status.StoreID; got != u.store.ID() {
 		t.Errorf("with both receivers the store is %q, want %q", got, u.store.ID())
 	}

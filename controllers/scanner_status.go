@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -92,15 +92,15 @@ func seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Se
 
 // receivers reads the state of each receiver from the store. It sets the store ID in the status only once each receiver has a state in that
 // store: until then, the old ID makes the NotificationReconciler treat the store as new.
-func (r *ScannerReconciler) receivers(ctx context.Context, scanner *v1alpha1.Scanner) (map[string]notify.ReceiverStatus, error) {
-	states := map[string]notify.ReceiverStatus{}
+func (r *ScannerReconciler) receivers(ctx context.Context, scanner *v1alpha1.Scanner) (map[string]announce.ReceiverStatus, error) {
+	states := map[string]announce.ReceiverStatus{}
 	known := true
 	for _, receiver := range scanner.Spec.Notifications {
 		raw, err := r.Store.ReceiverState(ctx, string(scanner.UID), receiver.Name)
 		if err != nil {
 			return nil, err
 		}
-		state, err := notify.Status(raw)
+		state, err := announce.Status(raw)
 		if err != nil {
 			return nil, err
 		}
@@ -116,7 +116,7 @@ func (r *ScannerReconciler) receivers(ctx context.Context, scanner *v1alpha1.Sca
 const maxTitleBytes = 256
 
 // setReceivers sets the condition NotificationsDelivered and the status of each receiver.
-func (r *ScannerReconciler) setReceivers(s *scannerScope, states map[string]notify.ReceiverStatus) {
+func (r *ScannerReconciler) setReceivers(s *scannerScope, states map[string]announce.ReceiverStatus) {
 	scanner := s.scanner
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionNotificationsDelivered, Status: metav1.ConditionTrue,
@@ -164,7 +164,7 @@ func (r *ScannerReconciler) setReceivers(s *scannerScope, states map[string]noti
 }
 
 // lastError begins with the reason, which users search for.
-func lastError(state notify.ReceiverStatus) string {
+func lastError(state announce.ReceiverStatus) string {
 	if state.LastError == "" {
 		return ""
 	}
@@ -172,7 +172,7 @@ func lastError(state notify.ReceiverStatus) string {
 }
 
 // deliveryReason returns the notifier's reason if it is valid in a condition, otherwise DeliveryFailed.
-func deliveryReason(state notify.ReceiverStatus) string {
+func deliveryReason(state announce.ReceiverStatus) string {
 	if reasonPattern.MatchString(state.LastErrorReason) {
 		return state.LastErrorReason
 	}

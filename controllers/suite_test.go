@@ -31,10 +31,10 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/fake"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -76,22 +76,22 @@ type operatorUnderTest struct {
 // recordingSender stands for the notifier and accepts every message.
 type recordingSender struct {
 	mu   sync.Mutex
-	sent []notify.Delivery
+	sent []announce.Delivery
 }
 
-// Send implements notify.Sender.
-func (m *recordingSender) Send(_ context.Context, d notify.Delivery) notify.Outcome {
+// Send implements announce.Sender.
+func (m *recordingSender) Send(_ context.Context, d announce.Delivery) announce.Outcome {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sent = append(m.sent, d)
-	return notify.Outcome{Result: notify.Delivered}
+	return announce.Outcome{Result: announce.Delivered}
 }
 
 // of returns the messages to receivers of a namespace, oldest first.
-func (m *recordingSender) of(namespace string) []notify.Delivery {
+func (m *recordingSender) of(namespace string) []announce.Delivery {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var own []notify.Delivery
+	var own []announce.Delivery
 	for _, d := range m.sent {
 		if d.Receiver.Namespace == namespace {
 			own = append(own, d)

@@ -8,12 +8,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
 
 // unconfirmedNotices returns a notice for each receiver of a Scanner whose messages were given up without a confirmed delivery. The Scanner's
 // other receivers get it, since the receiver itself may be unreachable.
-func (r *NotificationReconciler) unconfirmedNotices(ctx context.Context, scanner *v1alpha1.Scanner) (notices []notify.Notice, err error) {
+func (r *NotificationReconciler) unconfirmedNotices(ctx context.Context, scanner *v1alpha1.Scanner) (notices []announce.Notice, err error) {
 	if len(scanner.Spec.Notifications) < 2 {
 		return nil, nil
 	}
@@ -22,13 +22,13 @@ func (r *NotificationReconciler) unconfirmedNotices(ctx context.Context, scanner
 		if err != nil {
 			return nil, err
 		}
-		status, err := notify.Status(state)
+		status, err := announce.Status(state)
 		if err != nil {
 			return nil, err
 		}
 		if u := status.Unconfirmed; u != nil {
-			notices = append(notices, notify.Notice{
-				ID: string(notify.NoticeUnconfirmed) + "/" + name, Kind: notify.NoticeUnconfirmed, Name: name, Since: u.Since, Count: u.Count,
+			notices = append(notices, announce.Notice{
+				ID: string(announce.NoticeUnconfirmed) + "/" + name, Kind: announce.NoticeUnconfirmed, Name: name, Since: u.Since, Count: u.Count,
 			})
 		}
 	}
@@ -36,7 +36,7 @@ func (r *NotificationReconciler) unconfirmedNotices(ctx context.Context, scanner
 }
 
 // coverageFor returns the Scanner's coverage with the notices about the other receivers added.
-func (o *notificationScope) coverageFor(receiver string) notify.Coverage {
+func (o *notificationScope) coverageFor(receiver string) announce.Coverage {
 	coverage := o.coverage
 	coverage.Notices = slices.Clone(coverage.Notices)
 	for _, n := range o.unconfirmed {
@@ -44,16 +44,16 @@ func (o *notificationScope) coverageFor(receiver string) notify.Coverage {
 			coverage.Notices = append(coverage.Notices, n)
 		}
 	}
-	slices.SortStableFunc(coverage.Notices, func(a, b notify.Notice) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortStableFunc(coverage.Notices, func(a, b announce.Notice) int { return cmp.Compare(a.ID, b.ID) })
 	return coverage
 }
 
 // emitGivenUp emits an event if a message was given up in this delivery run.
-func (r *NotificationReconciler) emitGivenUp(scanner *v1alpha1.Scanner, receiver string, p notify.DispatchResult) {
+func (r *NotificationReconciler) emitGivenUp(scanner *v1alpha1.Scanner, receiver string, p announce.DispatchResult) {
 	before, after := p.Before.Unconfirmed, p.After.Unconfirmed
 	if after == nil || before != nil && before.Count == after.Count {
 		return
 	}
 	note := truncate("receiver "+receiver+": "+after.Describe(), maxEventNote)
-	r.Events.Eventf(scanner, nil, corev1.EventTypeWarning, notify.ReasonUnconfirmed, "Notify", "%s", note)
+	r.Events.Eventf(scanner, nil, corev1.EventTypeWarning, announce.ReasonUnconfirmed, "Notify", "%s", note)
 }

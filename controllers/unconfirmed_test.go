@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
 
@@ -34,11 +34,11 @@ func TestSlackThatNeverAnswersIsNotFlooded(t *testing.T) {
 		}
 	}
 	condition, receiver := w.condition()
-	if condition.Reason != notify.ReasonUnconfirmed || !strings.Contains(receiver.LastError, "1 message sent since") {
+	if condition.Reason != announce.ReasonUnconfirmed || !strings.Contains(receiver.LastError, "1 message sent since") {
 		t.Errorf("NotificationsDelivered has the reason %s, the receiver %q; want that one message was never confirmed", condition.Reason, receiver.LastError)
 	}
 	told := w.takeEvents()
-	if n := len(slices.DeleteFunc(told, func(e string) bool { return !strings.HasPrefix(e, "Warning "+notify.ReasonUnconfirmed) })); n != 1 {
+	if n := len(slices.DeleteFunc(told, func(e string) bool { return !strings.HasPrefix(e, "Warning "+announce.ReasonUnconfirmed) })); n != 1 {
 		t.Errorf("%d events say that the message was given up, want one", n)
 	}
 }
@@ -49,12 +49,12 @@ func TestUnconfirmedReceiverNotice(t *testing.T) {
 	w := newNotifyWorld(t, func(s *v1alpha1.Scanner) {
 		s.Spec.Notifications = []v1alpha1.Receiver{slackReceiver("silent"), slackReceiver("team")}
 	})
-	w.receivers.outcomes["slack-silent"] = notify.Outcome{Result: notify.UnknownOutcome, Reason: notify.ReasonAnswerLost}
+	w.receivers.outcomes["slack-silent"] = announce.Outcome{Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost}
 	w.saveReport(finding.Critical)
 	next, _ := w.reconcile()
 	notices := func(d time.Duration) (heard []string) {
 		for end := w.clock.Now().Add(d); w.clock.Now().Before(end); {
-			var sent []notify.Delivery
+			var sent []announce.Delivery
 			next, sent = w.reconcileAfter(next)
 			for _, d := range sent {
 				for _, n := range d.Message.Notices {
@@ -84,12 +84,12 @@ func TestRemovedReceiverHasNoRecoveryNotice(t *testing.T) {
 	w := newNotifyWorld(t, func(s *v1alpha1.Scanner) {
 		s.Spec.Notifications = []v1alpha1.Receiver{slackReceiver("silent"), slackReceiver("team")}
 	})
-	w.receivers.outcomes["slack-silent"] = notify.Outcome{Result: notify.UnknownOutcome, Reason: notify.ReasonAnswerLost}
+	w.receivers.outcomes["slack-silent"] = announce.Outcome{Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost}
 	w.saveReport(finding.Critical)
 	next, _ := w.reconcile()
-	notices := func(d time.Duration) (said []notify.Notice) {
+	notices := func(d time.Duration) (said []announce.Notice) {
 		for end := w.clock.Now().Add(d); w.clock.Now().Before(end); {
-			var sent []notify.Delivery
+			var sent []announce.Delivery
 			next, sent = w.reconcileAfter(max(next, time.Minute))
 			for _, d := range sent {
 				said = append(said, d.Message.Notices...)

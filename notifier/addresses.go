@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/grant"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
 // secretTimeout bounds one request to the API server.
@@ -44,30 +44,30 @@ func NewSecretAddresses(client coreclient.SecretsGetter, selfNamespace, selfName
 }
 
 // Address implements Addresses.
-func (a *SecretAddresses) Address(ctx context.Context, ref notify.ReceiverRef) (string, *notify.Outcome) {
+func (a *SecretAddresses) Address(ctx context.Context, ref announce.ReceiverRef) (string, *announce.Outcome) {
 	ctx, cancel := context.WithTimeout(ctx, secretTimeout)
 	defer cancel()
 	secret, err := a.client.Secrets(ref.Namespace).Get(ctx, ref.SecretName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		return "", permanent(notify.ReasonSecretForbidden, GrantCommands(ref.Namespace, ref.SecretName, a.selfNamespace, a.selfName))
+		return "", permanent(announce.ReasonSecretForbidden, GrantCommands(ref.Namespace, ref.SecretName, a.selfNamespace, a.selfName))
 	case apierrors.IsNotFound(err):
-		return "", permanent(notify.ReasonSecretNotFound, fmt.Sprintf("there is no Secret %s in namespace %s", ref.SecretName, ref.Namespace))
+		return "", permanent(announce.ReasonSecretNotFound, fmt.Sprintf("there is no Secret %s in namespace %s", ref.SecretName, ref.Namespace))
 	case err != nil:
-		return "", &notify.Outcome{
-			Result: notify.Temporary, Reason: notify.ReasonClusterAPI,
+		return "", &announce.Outcome{
+			Result: announce.Temporary, Reason: announce.ReasonClusterAPI,
 			Message: fmt.Sprintf("cannot read Secret %s in namespace %s: %s", ref.SecretName, ref.Namespace, apierrors.ReasonForError(err)),
 		}
 	}
 	value, found := secret.Data[ref.SecretKey]
 	if !found {
-		return "", permanent(notify.ReasonSecretNotFound,
+		return "", permanent(announce.ReasonSecretNotFound,
 			fmt.Sprintf("Secret %s in namespace %s has no key %s", ref.SecretName, ref.Namespace, ref.SecretKey))
 	}
 	// Secrets made from files or with echo end with a line break.
 	address := strings.TrimSpace(string(value))
 	if problem := a.invalidReason(address); problem != "" {
-		return "", permanent(notify.ReasonInvalidURL,
+		return "", permanent(announce.ReasonInvalidURL,
 			fmt.Sprintf("key %s of Secret %s in namespace %s %s", ref.SecretKey, ref.SecretName, ref.Namespace, problem))
 	}
 	return address, nil
@@ -104,6 +104,6 @@ func GrantCommands(namespace, secret, accountNamespace, account string) string {
 		grant.KubectlCommands(grant.Account{Namespace: accountNamespace, Name: account}, namespace, role, grant.Secrets, secret)
 }
 
-func permanent(reason, message string) *notify.Outcome {
-	return &notify.Outcome{Result: notify.Permanent, Reason: reason, Message: message}
+func permanent(reason, message string) *announce.Outcome {
+	return &announce.Outcome{Result: announce.Permanent, Reason: reason, Message: message}
 }

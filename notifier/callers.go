@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
 
 // Errors of Callers.
@@ -65,7 +65,7 @@ func (t *TokenReviews) review(ctx context.Context, token string) error {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{
-		Token: token, Audiences: []string{notify.NotifierAudience},
+		Token: token, Audiences: []string{announce.NotifierAudience},
 	}}
 	review, err := t.client.TokenReviews().Create(ctx, review, metav1.CreateOptions{})
 	switch {
@@ -73,7 +73,7 @@ func (t *TokenReviews) review(ctx context.Context, token string) error {
 		return fmt.Errorf("review a token: %w", err)
 	case !review.Status.Authenticated:
 		return ErrUnauthenticated
-	case !slices.Contains(review.Status.Audiences, notify.NotifierAudience):
+	case !slices.Contains(review.Status.Audiences, announce.NotifierAudience):
 		// An API server without support for audiences returns none. The token could then have been issued for another service.
 		return ErrUnauthenticated
 	case review.Status.User.Username != t.user:

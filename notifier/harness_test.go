@@ -27,9 +27,9 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/notifier"
 	"github.com/scanner-operator/scanner-operator/notifier/slack"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/client"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
-	"github.com/scanner-operator/scanner-operator/pkg/notify/client"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
 
@@ -140,7 +140,7 @@ func newWorld(t *testing.T, receiver notifier.Receiver) *world {
 		secrets:   map[string]map[string]string{"shop/slack": {"url": w.slackURL + "\n"}},
 		forbidden: map[string]bool{"shop/private": true},
 		reviews: map[string]authenticationv1.TokenReviewStatus{managerToken: {
-			Authenticated: true, User: authenticationv1.UserInfo{Username: managerUser}, Audiences: []string{notify.NotifierAudience},
+			Authenticated: true, User: authenticationv1.UserInfo{Username: managerUser}, Audiences: []string{announce.NotifierAudience},
 		}},
 	}
 	api := httptest.NewServer(w.cluster)
@@ -156,7 +156,7 @@ func newWorld(t *testing.T, receiver notifier.Receiver) *world {
 	server := notifier.New(notifier.Config{
 		Callers:   notifier.NewTokenReviews(authentication, managerUser, w.clock),
 		Addresses: notifier.NewSecretAddresses(w.core, "scanner-operator-system", "scanner-operator-notifier", []string{"hooks.slack.com", host, "127.0.0.1:1"}),
-		Receivers: map[string]notifier.Receiver{notify.ReceiverTypeSlack: receiver},
+		Receivers: map[string]notifier.Receiver{announce.ReceiverTypeSlack: receiver},
 		Budget:    notifier.NewBudget(w.clock, w.sleep, func() float64 { return 0 }),
 		Memory:    notifier.NewDeliveryCache(w.clock),
 		Metrics:   notifier.NewMetrics(w.registry),
@@ -192,19 +192,19 @@ func (w *world) file(content string) string {
 }
 
 // send requests the delivery of a message as the manager does.
-func (w *world) send(id string) notify.Outcome {
+func (w *world) send(id string) announce.Outcome {
 	return w.manager.Send(context.Background(), delivery(id))
 }
 
-func delivery(id string) notify.Delivery {
-	return notify.Delivery{
-		Receiver: notify.ReceiverRef{Type: notify.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack", SecretKey: "url"},
-		Message: notify.Message{
-			ID: strings.Repeat("0", 32-len(id)) + id, Kind: notify.KindChanges, Namespace: "shop", Scanner: "default", CreatedAt: noon,
+func delivery(id string) announce.Delivery {
+	return announce.Delivery{
+		Receiver: announce.ReceiverRef{Type: announce.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack", SecretKey: "url"},
+		Message: announce.Message{
+			ID: strings.Repeat("0", 32-len(id)) + id, Kind: announce.KindChanges, Namespace: "shop", Scanner: "default", CreatedAt: noon,
 			Totals: finding.Counts{Critical: 1}, Images: 1,
-			Sections: []notify.Section{{
+			Sections: []announce.Section{{
 				Repository: "docker.io/library/nginx", Workloads: []string{"Deployment shop/web"},
-				Items: []notify.Item{{ID: "CVE-2024-1", Severity: finding.Critical, Package: "openssl", Version: "1"}},
+				Items: []announce.Item{{ID: "CVE-2024-1", Severity: finding.Critical, Package: "openssl", Version: "1"}},
 			}},
 		},
 	}
@@ -213,7 +213,7 @@ func delivery(id string) notify.Delivery {
 // post sends a raw request and returns status and answer.
 func (w *world) post(token, body string) (int, string) {
 	w.t.Helper()
-	request := must(http.NewRequest(http.MethodPost, w.notifier.URL+notify.DeliveryPath, strings.NewReader(body)))
+	request := must(http.NewRequest(http.MethodPost, w.notifier.URL+announce.DeliveryPath, strings.NewReader(body)))
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
 
 // Metrics counts deliveries. No label names a receiver: addresses are secret, and the number of names is not bounded.
@@ -32,7 +32,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 }
 
 // Delivered counts one delivery attempt, successful or not, and its duration.
-func (m *Metrics) Delivered(receiverType string, o notify.Outcome, took time.Duration) {
+func (m *Metrics) Delivered(receiverType string, o announce.Outcome, took time.Duration) {
 	m.deliveries.WithLabelValues(receiverType, string(o.Result), o.Reason).Inc()
 	m.seconds.WithLabelValues(receiverType, string(o.Result)).Observe(took.Seconds())
 }

@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
 
 // deliveryTimeout bounds one delivery, from reading the Secret to the receiver's answer. The manager's own deadline (client.Deadline) is longer.
@@ -31,7 +31,7 @@ const deliveryTimeout = 27 * time.Second
 
 // Addresses resolves the address of a receiver. It returns an outcome instead if there is no usable address.
 type Addresses interface {
-	Address(ctx context.Context, ref notify.ReceiverRef) (string, *notify.Outcome)
+	Address(ctx context.Context, ref announce.ReceiverRef) (string, *announce.Outcome)
 }
 
 // Authenticator decides who may request deliveries. Allow returns nil, ErrUnauthenticated, ErrForbidden, or another error if that could not be
@@ -40,7 +40,7 @@ type Authenticator interface {
 	Allow(ctx context.Context, token string) error
 }
 
-// Server serves notify.DeliveryPath. It is safe for concurrent use.
+// Server serves announce.DeliveryPath. It is safe for concurrent use.
 type Server struct {
 	callers   Authenticator
 	addresses Addresses
@@ -78,11 +78,11 @@ func New(c Config) *Server {
 // Handler returns the HTTP handler for deliveries.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+notify.DeliveryPath, s.digests)
+	mux.HandleFunc("POST "+announce.DeliveryPath, s.digests)
 	return mux
 }
 
-// digests handles one request as documented at notify.DeliveryPath.
+// digests handles one request as documented at announce.DeliveryPath.
 func (s *Server) digests(w http.ResponseWriter, r *http.Request) {
 	if status, problem := s.admit(r); problem != "" {
 		http.Error(w, problem, status)
@@ -99,7 +99,7 @@ func (s *Server) digests(w http.ResponseWriter, r *http.Request) {
 	}
 	outcome := s.deliverOnce(r.Context(), delivery)
 	w.Header().Set("Content-Type", "application/json")
-	if outcome.Result == notify.RateLimited {
+	if outcome.Result == announce.RateLimited {
 		// Rounded up: a retry that is too early would be refused again.
 		w.Header().Set("Retry-After", fmt.Sprint(int((outcome.RetryAfter+time.Second-1)/time.Second)))
 	}
@@ -129,9 +129,9 @@ func (s *Server) admit(r *http.Request) (status int, problem string) {
 var idPattern = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 // read decodes and validates a delivery.
-func (s *Server) read(w http.ResponseWriter, r *http.Request) (notify.Delivery, error) {
-	var d notify.Delivery
-	body := http.MaxBytesReader(w, r.Body, notify.MaxDeliveryBytes)
+func (s *Server) read(w http.ResponseWriter, r *http.Request) (announce.Delivery, error) {
+	var d announce.Delivery
+	body := http.MaxBytesReader(w, r.Body, announce.MaxDeliveryBytes)
 	if err := json.NewDecoder(body).Decode(&d); err != nil {
 		return d, fmt.Errorf("the delivery is not valid JSON: %w", err)
 	}
@@ -155,30 +155,30 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (notify.Delivery, 
 }
 
 // deliverOnce delivers a message, unless it was delivered before or a delivery of it is in progress.
-func (s *Server) deliverOnce(ctx context.Context, d notify.Delivery) notify.Outcome {
+func (s *Server) deliverOnce(ctx context.Context, d announce.Delivery) announce.Outcome {
 	key := strings.Join([]string{d.Message.ID, d.Receiver.Type, d.Receiver.Namespace, d.Receiver.SecretName, d.Receiver.SecretKey}, "\x00")
 	if s.memory.Delivered(key) {
 		s.log.Info("message was delivered before", "digest", d.Message.ID, "namespace", d.Receiver.Namespace)
-		return notify.Outcome{Result: notify.Delivered}
+		return announce.Outcome{Result: announce.Delivered}
 	}
 	// The delivery continues when the caller disconnects: its retry then learns the outcome.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deliveryTimeout)
 	defer cancel()
 	result, _, _ := s.flights.Do(key, func() (any, error) {
 		if s.memory.Delivered(key) {
-			return notify.Outcome{Result: notify.Delivered}, nil
+			return announce.Outcome{Result: announce.Delivered}, nil
 		}
 		outcome := s.deliver(ctx, d)
-		if outcome.Result == notify.Delivered {
+		if outcome.Result == announce.Delivered {
 			s.memory.Remember(key)
 		}
 		return outcome, nil
 	})
-	return result.(notify.Outcome)
+	return result.(announce.Outcome)
 }
 
 // deliver resolves the address, waits for the budget and posts.
-func (s *Server) deliver(ctx context.Context, d notify.Delivery) notify.Outcome {
+func (s *Server) deliver(ctx context.Context, d announce.Delivery) announce.Outcome {
 	start := s.now()
 	address, none := s.addresses.Address(ctx, d.Receiver)
 	if none != nil {
@@ -187,15 +187,15 @@ func (s *Server) deliver(ctx context.Context, d notify.Delivery) notify.Outcome 
 	sum := sha256.Sum256([]byte(address))
 	budget := hex.EncodeToString(sum[:])
 	if wait, err := s.budget.Take(ctx, budget, callerOf(d)); err != nil {
-		return s.recordOutcome(d, start, notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonReceiverLimited, Message: "no time left to wait for the receiver's budget"})
+		return s.recordOutcome(d, start, announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverLimited, Message: "no time left to wait for the receiver's budget"})
 	} else if wait > 0 {
-		return s.recordOutcome(d, start, notify.Outcome{
-			Result: notify.RateLimited, Reason: notify.ReasonReceiverLimited,
+		return s.recordOutcome(d, start, announce.Outcome{
+			Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited,
 			Message: "too many messages for this webhook at the moment", RetryAfter: wait,
 		})
 	}
 	outcome := s.receivers[d.Receiver.Type].Post(ctx, address, d.Message)
-	if outcome.Result == notify.RateLimited {
+	if outcome.Result == announce.RateLimited {
 		s.budget.Pause(budget, outcome.RetryAfter)
 	}
 	outcome.Message = redact(outcome.Message, address)
@@ -204,19 +204,19 @@ func (s *Server) deliver(ctx context.Context, d notify.Delivery) notify.Outcome 
 
 // callerOf identifies the Scanner and receiver in the budget's queue. It does not contain the message ID, because a message that waits for
 // long is composed again under another ID.
-func callerOf(d notify.Delivery) string {
+func callerOf(d announce.Delivery) string {
 	ref := d.Receiver
 	return strings.Join([]string{ref.Type, ref.Namespace, ref.SecretName, ref.SecretKey, d.Message.Scanner}, "\x00")
 }
 
 // recordOutcome logs and counts an outcome, with one log line per attempt.
-func (s *Server) recordOutcome(d notify.Delivery, start time.Time, o notify.Outcome) notify.Outcome {
-	if len(o.Message) > notify.MaxMessageBytes {
-		o.Message = strings.ToValidUTF8(o.Message[:notify.MaxMessageBytes], "")
+func (s *Server) recordOutcome(d announce.Delivery, start time.Time, o announce.Outcome) announce.Outcome {
+	if len(o.Message) > announce.MaxMessageBytes {
+		o.Message = strings.ToValidUTF8(o.Message[:announce.MaxMessageBytes], "")
 	}
 	s.metrics.Delivered(d.Receiver.Type, o, s.now().Sub(start))
 	level := slog.LevelInfo
-	if o.Result != notify.Delivered && o.Result != notify.RateLimited {
+	if o.Result != announce.Delivered && o.Result != announce.RateLimited {
 		level = slog.LevelWarn
 	}
 	s.log.Log(context.Background(), level, "message handled", "digest", d.Message.ID, "kind", d.Message.Kind,
@@ -238,15 +238,15 @@ func redact(text, address string) string {
 	return text
 }
 
-func statusOf(r notify.Result) int {
+func statusOf(r announce.Result) int {
 	switch r {
-	case notify.Delivered:
+	case announce.Delivered:
 		return http.StatusOK
-	case notify.RateLimited:
+	case announce.RateLimited:
 		return http.StatusTooManyRequests
-	case notify.Permanent:
+	case announce.Permanent:
 		return http.StatusUnprocessableEntity
-	case notify.Temporary:
+	case announce.Temporary:
 		return http.StatusBadGateway
 	}
 	return http.StatusGatewayTimeout

@@ -15,14 +15,14 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"github.com/scanner-operator/scanner-operator/notifier/slack"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
 
 // TestDeliver: Slack accepts the posted message, and the outcome is Delivered.
 func TestDeliver(t *testing.T) {
 	w := newWorld(t, nil)
-	if diff := cmp.Diff(notify.Outcome{Result: notify.Delivered}, w.send("1")); diff != "" {
+	if diff := cmp.Diff(announce.Outcome{Result: announce.Delivered}, w.send("1")); diff != "" {
 		t.Fatalf("outcome (-want +got):\n%s\nlog:\n%s", diff, w.logs)
 	}
 	messages := w.slack.Messages()
@@ -40,70 +40,70 @@ func TestOutcomes(t *testing.T) {
 	tests := map[string]struct {
 		secret  map[string]string // replaces Secret shop/slack; nil keeps it
 		arrange func(w *world)
-		ref     func(*notify.ReceiverRef)
-		want    notify.Outcome // the message must contain its Message
+		ref     func(*announce.ReceiverRef)
+		want    announce.Outcome // the message must contain its Message
 	}{
 		"the Secret may not be read": {
-			ref: func(r *notify.ReceiverRef) { r.SecretName = "private" },
-			want: notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonSecretForbidden, Message: "kubectl -n shop create role scanner-operator-notifier-private --verb=get --resource=secrets --resource-name=private" +
+			ref: func(r *announce.ReceiverRef) { r.SecretName = "private" },
+			want: announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonSecretForbidden, Message: "kubectl -n shop create role scanner-operator-notifier-private --verb=get --resource=secrets --resource-name=private" +
 				" && kubectl -n shop create rolebinding scanner-operator-notifier-private --role=scanner-operator-notifier-private --serviceaccount=scanner-operator-system:scanner-operator-notifier"},
 		},
 		"there is no such Secret": {
-			ref:  func(r *notify.ReceiverRef) { r.SecretName = "none" },
-			want: notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonSecretNotFound, Message: "no Secret none in namespace shop"},
+			ref:  func(r *announce.ReceiverRef) { r.SecretName = "none" },
+			want: announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonSecretNotFound, Message: "no Secret none in namespace shop"},
 		},
 		"the Secret has no such key": {
-			ref:  func(r *notify.ReceiverRef) { r.SecretKey = "address" },
-			want: notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonSecretNotFound, Message: "Secret slack in namespace shop has no key address"},
+			ref:  func(r *announce.ReceiverRef) { r.SecretKey = "address" },
+			want: announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonSecretNotFound, Message: "Secret slack in namespace shop has no key address"},
 		},
 		"the API server fails": {
 			// The token review must be cached, or the request would be refused earlier.
 			arrange: func(w *world) { w.send("99"); w.pass(10 * time.Second); w.cluster.down = true },
-			want:    notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonClusterAPI, Message: "cannot read Secret slack in namespace shop"},
+			want:    announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonClusterAPI, Message: "cannot read Secret slack in namespace shop"},
 		},
 		"not https": {
 			secret: map[string]string{"url": "http://hooks.slack.com" + secretPath},
-			want:   notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonInvalidURL, Message: "key url of Secret slack in namespace shop is not an https URL"},
+			want:   announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonInvalidURL, Message: "key url of Secret slack in namespace shop is not an https URL"},
 		},
 		"not a URL at all": {
 			secret: map[string]string{"url": "verysecrettoken3 %zz"},
-			want:   notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonInvalidURL, Message: "is not an https URL"},
+			want:   announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonInvalidURL, Message: "is not an https URL"},
 		},
 		"a host that is not allowed": {
 			secret: map[string]string{"url": "https://kubernetes.default.svc" + secretPath},
-			want:   notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonInvalidURL, Message: "--allowed-webhook-hosts"},
+			want:   announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonInvalidURL, Message: "--allowed-webhook-hosts"},
 		},
 		"an allowed host at another port": {
 			secret: map[string]string{"url": "https://hooks.slack.com:8443" + secretPath},
-			want:   notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonInvalidURL, Message: "--allowed-webhook-hosts"},
+			want:   announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonInvalidURL, Message: "--allowed-webhook-hosts"},
 		},
 		"a host that only looks allowed": {
 			secret: map[string]string{"url": "https://hooks.slack.com@evil.example" + secretPath},
-			want:   notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonInvalidURL, Message: "user name"},
+			want:   announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonInvalidURL, Message: "user name"},
 		},
 		"nobody listens": {
 			secret: map[string]string{"url": "https://127.0.0.1:1" + secretPath},
-			want:   notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonNetwork, Message: "connection refused"},
+			want:   announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonNetwork, Message: "connection refused"},
 		},
-		"Slack does not understand": slackAnswers(400, "invalid_blocks", notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonReceiverRefused, Message: "Slack answers 400 Bad Request: invalid_blocks"}),
-		"Slack forbids it":          slackAnswers(403, "action_prohibited", notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonReceiverRefused, Message: "403 Forbidden: action_prohibited; the webhook was revoked"}),
-		"the webhook is gone":       slackAnswers(404, "no_service", notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonReceiverRefused, Message: "404 Not Found: no_service; the webhook was revoked"}),
-		"the channel is archived":   slackAnswers(410, "channel_is_archived", notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonReceiverRefused, Message: "410 Gone: channel_is_archived; its channel is gone"}),
-		"Slack has trouble":         slackAnswers(500, "rollup_error", notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonReceiverFailed, Message: "500 Internal Server Error: rollup_error"}),
-		"a page of a proxy":         slackAnswers(502, "<html>https://hooks.slack.com"+secretPath+"</html>", notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonReceiverFailed, Message: "Slack answers 502 Bad Gateway"}),
-		"an answer with the token":  slackAnswers(404, "unknown verysecrettoken3", notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonReceiverRefused, Message: "unknown (hidden)"}),
-		"a redirect":                slackAnswers(302, "", notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonReceiverRefused, Message: "redirects are not followed"}),
+		"Slack does not understand": slackAnswers(400, "invalid_blocks", announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "Slack answers 400 Bad Request: invalid_blocks"}),
+		"Slack forbids it":          slackAnswers(403, "action_prohibited", announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "403 Forbidden: action_prohibited; the webhook was revoked"}),
+		"the webhook is gone":       slackAnswers(404, "no_service", announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "404 Not Found: no_service; the webhook was revoked"}),
+		"the channel is archived":   slackAnswers(410, "channel_is_archived", announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "410 Gone: channel_is_archived; its channel is gone"}),
+		"Slack has trouble":         slackAnswers(500, "rollup_error", announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed, Message: "500 Internal Server Error: rollup_error"}),
+		"a page of a proxy":         slackAnswers(502, "<html>https://hooks.slack.com"+secretPath+"</html>", announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed, Message: "Slack answers 502 Bad Gateway"}),
+		"an answer with the token":  slackAnswers(404, "unknown verysecrettoken3", announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "unknown (hidden)"}),
+		"a redirect":                slackAnswers(302, "", announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "redirects are not followed"}),
 		"Slack asks to wait": {
 			arrange: func(w *world) { w.slack.Expect(standin.Failure{Status: 429, RetryAfter: 17}) },
-			want:    notify.Outcome{Result: notify.RateLimited, Reason: notify.ReasonReceiverLimited, Message: "Slack asks to wait", RetryAfter: 17 * time.Second},
+			want:    announce.Outcome{Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited, Message: "Slack asks to wait", RetryAfter: 17 * time.Second},
 		},
 		"Slack asks to wait and does not say how long": {
 			arrange: func(w *world) { w.slack.Expect(standin.Failure{Status: 429}) },
-			want:    notify.Outcome{Result: notify.RateLimited, Reason: notify.ReasonReceiverLimited, Message: "Slack asks to wait", RetryAfter: 30 * time.Second},
+			want:    announce.Outcome{Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited, Message: "Slack asks to wait", RetryAfter: 30 * time.Second},
 		},
 		"Slack asks to wait for ever": {
 			arrange: func(w *world) { w.slack.Expect(standin.Failure{Status: 429, RetryAfter: 1 << 30}) },
-			want:    notify.Outcome{Result: notify.RateLimited, Reason: notify.ReasonReceiverLimited, Message: "Slack asks to wait", RetryAfter: time.Hour},
+			want:    announce.Outcome{Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited, Message: "Slack asks to wait", RetryAfter: time.Hour},
 		},
 	}
 	for name, tt := range tests {
@@ -133,7 +133,7 @@ func TestOutcomes(t *testing.T) {
 }
 
 // assertAddressNotShown fails the test if the address is in the log, an answer or the metrics.
-func assertAddressNotShown(t *testing.T, w *world, d notify.Delivery) {
+func assertAddressNotShown(t *testing.T, w *world, d announce.Delivery) {
 	t.Helper()
 	raw, err := json.Marshal(d)
 	if err != nil {
@@ -153,11 +153,11 @@ func assertAddressNotShown(t *testing.T, w *world, d notify.Delivery) {
 	}
 }
 
-func slackAnswers(status int, body string, want notify.Outcome) (tt struct {
+func slackAnswers(status int, body string, want announce.Outcome) (tt struct {
 	secret  map[string]string
 	arrange func(w *world)
-	ref     func(*notify.ReceiverRef)
-	want    notify.Outcome
+	ref     func(*announce.ReceiverRef)
+	want    announce.Outcome
 }) {
 	tt.arrange = func(w *world) { w.slack.Expect(standin.Failure{Status: status, Body: body, Times: 2}) }
 	tt.want = want
@@ -167,7 +167,7 @@ func slackAnswers(status int, body string, want notify.Outcome) (tt struct {
 // TestUntrustedReceiver: a server without a trusted certificate gets no message.
 func TestUntrustedReceiver(t *testing.T) {
 	w := newWorld(t, slack.NewPoster(nil, nil))
-	if got := w.send("1"); got.Result != notify.Temporary || got.Reason != notify.ReasonNetwork || !strings.Contains(got.Message, "certificate") {
+	if got := w.send("1"); got.Result != announce.Temporary || got.Reason != announce.ReasonNetwork || !strings.Contains(got.Message, "certificate") {
 		t.Errorf("outcome %+v, want Temporary, Network and a word about the certificate", got)
 	}
 	if n := len(w.slack.Messages()); n != 0 {
@@ -179,10 +179,10 @@ func TestUntrustedReceiver(t *testing.T) {
 func TestAnswerLost(t *testing.T) {
 	w := newWorld(t, nil)
 	w.slack.Expect(standin.Failure{Drop: true})
-	if got := w.send("1"); got.Result != notify.UnknownOutcome || got.Reason != notify.ReasonAnswerLost {
+	if got := w.send("1"); got.Result != announce.UnknownOutcome || got.Reason != announce.ReasonAnswerLost {
 		t.Errorf("outcome %+v, want Unknown and AnswerLost", got)
 	}
-	if got := w.send("1"); got.Result != notify.Delivered {
+	if got := w.send("1"); got.Result != announce.Delivered {
 		t.Errorf("outcome when asked again %+v, want Delivered", got)
 	}
 	if n := len(w.slack.Messages()); n != 2 {
@@ -195,7 +195,7 @@ func TestAnswerLost(t *testing.T) {
 func TestDeliveredOnce(t *testing.T) {
 	w := newWorld(t, nil)
 	for range 3 {
-		if got := w.send("1"); got.Result != notify.Delivered {
+		if got := w.send("1"); got.Result != announce.Delivered {
 			t.Fatalf("outcome %+v, want Delivered", got)
 		}
 	}
@@ -221,12 +221,12 @@ func newCountingReceiver() *countingReceiver {
 	return &countingReceiver{begun: make(chan struct{}, 1), open: make(chan struct{})}
 }
 
-func (c *countingReceiver) Post(context.Context, string, notify.Message) notify.Outcome {
+func (c *countingReceiver) Post(context.Context, string, announce.Message) announce.Outcome {
 	if c.posts.Add(1) == 1 {
 		c.begun <- struct{}{}
 	}
 	<-c.open
-	return notify.Outcome{Result: notify.Delivered}
+	return announce.Outcome{Result: announce.Delivered}
 }
 
 // TestConcurrentRequestsDeliverOnce: concurrent requests with the same ID are posted once.
@@ -236,7 +236,7 @@ func TestConcurrentRequestsDeliverOnce(t *testing.T) {
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
-			if got := w.send("1"); got.Result != notify.Delivered {
+			if got := w.send("1"); got.Result != announce.Delivered {
 				t.Errorf("outcome %+v, want Delivered", got)
 			}
 		})
@@ -253,7 +253,7 @@ func TestCallerDisconnects(t *testing.T) {
 	receiver := newCountingReceiver()
 	w := newWorld(t, receiver)
 	ctx, cancel := context.WithCancel(context.Background())
-	asked := make(chan notify.Outcome, 1)
+	asked := make(chan announce.Outcome, 1)
 	go func() { asked <- w.manager.Send(ctx, delivery("1")) }()
 	select {
 	case <-receiver.begun:
@@ -261,11 +261,11 @@ func TestCallerDisconnects(t *testing.T) {
 		t.Fatalf("outcome %+v before anything was posted", got)
 	}
 	cancel()
-	if got := <-asked; got.Result != notify.UnknownOutcome {
+	if got := <-asked; got.Result != announce.UnknownOutcome {
 		t.Errorf("outcome for who gave up %+v, want Unknown", got)
 	}
 	close(receiver.open)
-	if got := w.send("1"); got.Result != notify.Delivered {
+	if got := w.send("1"); got.Result != announce.Delivered {
 		t.Errorf("outcome %+v, want Delivered", got)
 	}
 	if n := receiver.posts.Load(); n != 1 {
@@ -280,7 +280,7 @@ func TestBudgetIsShared(t *testing.T) {
 	other := delivery("2")
 	other.Receiver.Namespace = "cart"
 	w.send("1")
-	if got := w.manager.Send(context.Background(), other); got.Result != notify.Delivered {
+	if got := w.manager.Send(context.Background(), other); got.Result != announce.Delivered {
 		t.Fatalf("outcome %+v, want Delivered", got)
 	}
 	if w.waited != time.Second {
@@ -290,11 +290,11 @@ func TestBudgetIsShared(t *testing.T) {
 	w.send("3")
 	other.Message.ID = delivery("4").Message.ID
 	got := w.manager.Send(context.Background(), other)
-	if got.Result != notify.RateLimited || got.RetryAfter < 50*time.Second {
+	if got.Result != announce.RateLimited || got.RetryAfter < 50*time.Second {
 		t.Errorf("outcome for another namespace while Slack asks to wait: %+v, want RateLimited for about a minute", got)
 	}
 	w.pass(time.Minute)
-	if got := w.send("3"); got.Result != notify.Delivered {
+	if got := w.send("3"); got.Result != announce.Delivered {
 		t.Errorf("outcome after the wait %+v, want Delivered", got)
 	}
 }
@@ -306,7 +306,7 @@ func TestOnlyManagerMayDeliver(t *testing.T) {
 	w.cluster.reviews["elsewhere"] = authenticationv1.TokenReviewStatus{Authenticated: true, User: manager, Audiences: []string{"https://kubernetes.default.svc"}}
 	w.cluster.reviews["no audience"] = authenticationv1.TokenReviewStatus{Authenticated: true, User: manager}
 	w.cluster.reviews["somebody"] = authenticationv1.TokenReviewStatus{
-		Authenticated: true, User: authenticationv1.UserInfo{Username: "system:serviceaccount:shop:default"}, Audiences: []string{notify.NotifierAudience},
+		Authenticated: true, User: authenticationv1.UserInfo{Username: "system:serviceaccount:shop:default"}, Audiences: []string{announce.NotifierAudience},
 	}
 	body := string(must(json.Marshal(delivery("1"))))
 	for token, want := range map[string]int{
@@ -347,7 +347,7 @@ func TestReviewsAreCached(t *testing.T) {
 // TestMalformed: the answer to a malformed request names the field.
 func TestMalformed(t *testing.T) {
 	w := newWorld(t, nil)
-	change := func(f func(*notify.Delivery)) string {
+	change := func(f func(*announce.Delivery)) string {
 		d := delivery("1")
 		f(&d)
 		return string(must(json.Marshal(d)))
@@ -358,13 +358,13 @@ func TestMalformed(t *testing.T) {
 		want   string
 	}{
 		"no JSON":      {"{", 400, "not valid JSON"},
-		"id":           {change(func(d *notify.Delivery) { d.Message.ID = "../../x" }), 400, "digest.id"},
-		"type":         {change(func(d *notify.Delivery) { d.Receiver.Type = "pager" }), 400, "receiver.type"},
-		"namespace":    {change(func(d *notify.Delivery) { d.Receiver.Namespace = "a/b" }), 400, "receiver.namespace"},
-		"secret name":  {change(func(d *notify.Delivery) { d.Receiver.SecretName = "../x" }), 400, "receiver.secretName"},
-		"no key":       {change(func(d *notify.Delivery) { d.Receiver.SecretKey = "" }), 400, "receiver.secretKey"},
-		"too large":    {change(func(d *notify.Delivery) { d.Message.ReadMore = strings.Repeat("x", notify.MaxDeliveryBytes) }), 413, "1048576"},
-		"long after":   {change(func(*notify.Delivery) {}) + strings.Repeat(" ", notify.MaxDeliveryBytes), 413, "1048576"},
+		"id":           {change(func(d *announce.Delivery) { d.Message.ID = "../../x" }), 400, "digest.id"},
+		"type":         {change(func(d *announce.Delivery) { d.Receiver.Type = "pager" }), 400, "receiver.type"},
+		"namespace":    {change(func(d *announce.Delivery) { d.Receiver.Namespace = "a/b" }), 400, "receiver.namespace"},
+		"secret name":  {change(func(d *announce.Delivery) { d.Receiver.SecretName = "../x" }), 400, "receiver.secretName"},
+		"no key":       {change(func(d *announce.Delivery) { d.Receiver.SecretKey = "" }), 400, "receiver.secretKey"},
+		"too large":    {change(func(d *announce.Delivery) { d.Message.ReadMore = strings.Repeat("x", announce.MaxDeliveryBytes) }), 413, "1048576"},
+		"long after":   {change(func(*announce.Delivery) {}) + strings.Repeat(" ", announce.MaxDeliveryBytes), 413, "1048576"},
 		"nothing else": {"", 400, "not valid JSON"},
 	} {
 		if status, answer := w.post(managerToken, tt.body); status != tt.status || !strings.Contains(answer, tt.want) {

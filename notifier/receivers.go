@@ -7,12 +7,12 @@ import (
 	"net/url"
 
 	"github.com/scanner-operator/scanner-operator/notifier/slack"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
 
 // Receiver posts a message to an address, once, within its own deadline. The outcome never contains the address.
 type Receiver interface {
-	Post(ctx context.Context, address string, d notify.Message) notify.Outcome
+	Post(ctx context.Context, address string, d announce.Message) announce.Outcome
 }
 
 // Network holds the network settings for requests to receivers.
@@ -23,12 +23,12 @@ type Network struct {
 	Proxy func(*http.Request) (*url.URL, error)
 }
 
-// factories create the receivers, by notify.ReceiverRef.Type.
+// factories create the receivers, by announce.ReceiverRef.Type.
 var factories = map[string]func(Network) Receiver{
-	notify.ReceiverTypeSlack: func(n Network) Receiver { return slack.NewPoster(n.Roots, n.Proxy) },
+	announce.ReceiverTypeSlack: func(n Network) Receiver { return slack.NewPoster(n.Roots, n.Proxy) },
 }
 
-// NewReceivers returns one receiver of each type, by notify.ReceiverRef.Type.
+// NewReceivers returns one receiver of each type, by announce.ReceiverRef.Type.
 func NewReceivers(n Network) map[string]Receiver {
 	receivers := make(map[string]Receiver, len(factories))
 	for kind, factory := range factories {

@@ -10,14 +10,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
 
 // TestReceivers: there is one receiver of each type, and all use the network settings.
 func TestReceivers(t *testing.T) {
 	asked := 0
 	receivers := NewReceivers(Network{Proxy: func(*http.Request) (*url.URL, error) { asked++; return nil, nil }})
-	if diff := cmp.Diff([]string{notify.ReceiverTypeSlack}, slices.Sorted(maps.Keys(receivers))); diff != "" {
+	if diff := cmp.Diff([]string{announce.ReceiverTypeSlack}, slices.Sorted(maps.Keys(receivers))); diff != "" {
 		t.Fatalf("types (-want +got):\n%s", diff)
 	}
 	server := httptest.NewTLSServer(http.NotFoundHandler())
@@ -25,7 +25,7 @@ func TestReceivers(t *testing.T) {
 	for kind, receiver := range receivers {
 		asked = 0
 		// The system does not trust the server's certificate.
-		if got := receiver.Post(t.Context(), server.URL, notify.Message{}); got.Result != notify.Temporary || asked != 1 {
+		if got := receiver.Post(t.Context(), server.URL, announce.Message{}); got.Result != announce.Temporary || asked != 1 {
 			t.Errorf("%s: outcome %+v after %d questions for the proxy, want a temporary failure after one", kind, got, asked)
 		}
 	}

@@ -30,6 +30,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/controllers"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/client"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/clair"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/fake"
@@ -38,7 +39,6 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	inforce "github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
-	"github.com/scanner-operator/scanner-operator/pkg/notify/client"
 	"github.com/scanner-operator/scanner-operator/pkg/rights"
 	"github.com/scanner-operator/scanner-operator/pkg/server"
 	"github.com/scanner-operator/scanner-operator/pkg/store"

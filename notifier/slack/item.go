@@ -5,8 +5,8 @@ import (
 	"math"
 	"strings"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -17,7 +17,7 @@ func (l line) String() string { return l.lead + l.text + "\n" }
 
 // linesOf renders items in their order. Consecutive items of the same package and version share a heading, and so do consecutive fixed
 // items.
-func linesOf(items []notify.Item) []line {
+func linesOf(items []announce.Item) []line {
 	var lines []line
 	for len(items) > 0 {
 		n := 1
@@ -34,7 +34,7 @@ func linesOf(items []notify.Item) []line {
 	return lines
 }
 
-func sameGroup(a, b notify.Item) bool {
+func sameGroup(a, b announce.Item) bool {
 	if a.Change == store.ChangeFixed || b.Change == store.ChangeFixed {
 		return a.Change == b.Change
 	}
@@ -42,7 +42,7 @@ func sameGroup(a, b notify.Item) bool {
 }
 
 // fixedLines renders fixed items briefly, since nothing is left to do.
-func fixedLines(items []notify.Item) []line {
+func fixedLines(items []announce.Item) []line {
 	var lines []line
 	for _, i := range items {
 		text := fmt.Sprintf("• *%s* %s in %s", link(i.URL, i.ID), i.Severity, escapedName(i.Package, maxPackage))
@@ -56,7 +56,7 @@ func fixedLines(items []notify.Item) []line {
 }
 
 // packageLines renders the items of one package. A fix that all of them share is part of the heading.
-func packageLines(items []notify.Item) []line {
+func packageLines(items []announce.Item) []line {
 	shared := fix(items[0])
 	for _, item := range items[1:] {
 		if fix(item) != shared {
@@ -77,7 +77,7 @@ func packageLines(items []notify.Item) []line {
 }
 
 // summaryItem renders a single item of a summary: ID, severity and urgency first, then package, fix and repository.
-func summaryItem(i notify.Item) string {
+func summaryItem(i announce.Item) string {
 	text := strings.Join(urgency(i), " · ") + "\n" + packageAndFix(i, fix(i))
 	if i.Repository != "" {
 		text += "\nin " + escapedName(i.Repository, maxRepository)
@@ -86,7 +86,7 @@ func summaryItem(i notify.Item) string {
 }
 
 // packageAndFix returns the package and the fix, if there is one.
-func packageAndFix(i notify.Item, helps string) string {
+func packageAndFix(i announce.Item, helps string) string {
 	text := escapedName(i.Package, maxPackage)
 	if i.Version != "" {
 		text += " " + escapedName(i.Version, maxVersion)
@@ -101,7 +101,7 @@ func packageAndFix(i notify.Item, helps string) string {
 }
 
 // urgency returns the ID, severity and urgency of an item.
-func urgency(i notify.Item) []string {
+func urgency(i announce.Item) []string {
 	parts := []string{fmt.Sprintf("• *%s* %s", link(i.URL, i.ID), i.Severity)}
 	if exploited := "known exploited" + since(i.ExploitedSince); i.KnownExploited && i.Change == store.ChangeEscalated {
 		parts = append(parts, "*"+exploited+"*")
@@ -115,7 +115,7 @@ func urgency(i notify.Item) []string {
 }
 
 // changeHistory returns why an item is announced and when it was first seen. For an item that is simply new it returns nothing.
-func changeHistory(i notify.Item) []string {
+func changeHistory(i announce.Item) []string {
 	var parts []string
 	switch i.Change {
 	case store.ChangeFixAvailable:
@@ -141,7 +141,7 @@ func changeHistory(i notify.Item) []string {
 }
 
 // fix returns the version to update to, or why there is none.
-func fix(i notify.Item) string {
+func fix(i announce.Item) string {
 	switch {
 	case i.FixedIn != "" && i.Change == store.ChangeFixAvailable:
 		return "→ " + escapedName(i.FixedIn, maxVersion)

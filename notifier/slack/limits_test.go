@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
@@ -20,7 +20,7 @@ func assertAcceptable(t interface {
 	Helper()
 	Errorf(string, ...any)
 	Fatal(...any)
-}, d notify.Message) {
+}, d announce.Message) {
 	t.Helper()
 	payload := encode(t, d)
 	for _, v := range standin.Check(payload) {
@@ -55,7 +55,7 @@ func TestAnyMessageIsAcceptable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := anyMessage().Draw(t, "digest")
 		assertAcceptable(t, d)
-		if d.Kind == notify.KindChanges {
+		if d.Kind == announce.KindChanges {
 			d.Notices = anyNotices(t, "notice")
 			assertCounted(t, d)
 		}
@@ -63,7 +63,7 @@ func TestAnyMessageIsAcceptable(t *testing.T) {
 }
 
 // assertCounted checks that findings and notices that are shown, counted as "and N more" or only counted add up to all that d has.
-func assertCounted(t *rapid.T, d notify.Message) {
+func assertCounted(t *rapid.T, d announce.Message) {
 	want, got := d.Rest.Findings, 0
 	for _, s := range d.Sections {
 		want += len(s.Items) + s.MoreItems
@@ -115,9 +115,9 @@ func anyURL() *rapid.Generator[string] {
 		rapid.Just("https://nvd.nist.gov/vuln/detail/CVE-2024-1?a=b&c=d"))
 }
 
-func anyItem() *rapid.Generator[notify.Item] {
-	return rapid.Custom(func(t *rapid.T) notify.Item {
-		return notify.Item{
+func anyItem() *rapid.Generator[announce.Item] {
+	return rapid.Custom(func(t *rapid.T) announce.Item {
+		return announce.Item{
 			ID: anyText().Draw(t, "id"), Severity: finding.Severity(rapid.IntRange(-1, 7).Draw(t, "severity")),
 			Package: anyText().Draw(t, "package"), Version: anyText().Draw(t, "version"), FixedIn: anyText().Draw(t, "fixed in"),
 			FixState: rapid.SampledFrom([]string{finding.FixStateFixed, finding.FixStateWontFix, finding.FixStateNotFixed, ""}).Draw(t, "fix state"),
@@ -131,8 +131,8 @@ func anyItem() *rapid.Generator[notify.Item] {
 }
 
 // itemsOfFewPackages draws items of few packages, in any order.
-func itemsOfFewPackages() *rapid.Generator[notify.Item] {
-	return rapid.Custom(func(t *rapid.T) notify.Item {
+func itemsOfFewPackages() *rapid.Generator[announce.Item] {
+	return rapid.Custom(func(t *rapid.T) announce.Item {
 		item := anyItem().Draw(t, "item")
 		item.Package, item.Version = rapid.SampledFrom([]string{"a", "b"}).Draw(t, "package"), rapid.SampledFrom([]string{"1", "2"}).Draw(t, "version")
 		return item
@@ -154,9 +154,9 @@ func anyTime() *rapid.Generator[time.Time] {
 	})
 }
 
-func anyNotice(kind notify.NoticeKind) *rapid.Generator[notify.Notice] {
-	return rapid.Custom(func(t *rapid.T) notify.Notice {
-		return notify.Notice{
+func anyNotice(kind announce.NoticeKind) *rapid.Generator[announce.Notice] {
+	return rapid.Custom(func(t *rapid.T) announce.Notice {
+		return announce.Notice{
 			ID: anyText().Draw(t, "id"), Kind: kind, Since: anyTime().Draw(t, "since"), Until: anyTime().Draw(t, "until"),
 			Reason: anyText().Draw(t, "reason"), Name: anyText().Draw(t, "name"), Detail: anyText().Draw(t, "detail"),
 			Count: rapid.IntRange(0, 1_000_000).Draw(t, "count"), Examples: rapid.SliceOfN(anyText(), 0, 6).Draw(t, "examples"),
@@ -166,16 +166,16 @@ func anyNotice(kind notify.NoticeKind) *rapid.Generator[notify.Notice] {
 }
 
 // anyNotices draws notices of the given kinds.
-func anyNotices(t *rapid.T, kinds ...notify.NoticeKind) (notices []notify.Notice) {
+func anyNotices(t *rapid.T, kinds ...announce.NoticeKind) (notices []announce.Notice) {
 	for range rapid.IntRange(0, 12).Draw(t, "notices") {
 		notices = append(notices, anyNotice(rapid.SampledFrom(kinds).Draw(t, "kind")).Draw(t, "notice"))
 	}
 	return notices
 }
 
-func anyRest() *rapid.Generator[notify.Rest] {
-	return rapid.Custom(func(t *rapid.T) notify.Rest {
-		return notify.Rest{
+func anyRest() *rapid.Generator[announce.Rest] {
+	return rapid.Custom(func(t *rapid.T) announce.Rest {
+		return announce.Rest{
 			Images: rapid.IntRange(0, 1000).Draw(t, "images"), Findings: rapid.IntRange(0, 1_000_000).Draw(t, "findings"),
 			Repositories: rapid.SliceOfN(anyText(), 0, 12).Draw(t, "repositories"),
 		}
@@ -189,9 +189,9 @@ func anyCounts() *rapid.Generator[finding.Counts] {
 	})
 }
 
-func anySection() *rapid.Generator[notify.Section] {
-	return rapid.Custom(func(t *rapid.T) notify.Section {
-		return notify.Section{
+func anySection() *rapid.Generator[announce.Section] {
+	return rapid.Custom(func(t *rapid.T) announce.Section {
+		return announce.Section{
 			Repository: anyText().Draw(t, "repository"), References: rapid.SliceOfN(anyText(), 0, 6).Draw(t, "references"),
 			Workloads: rapid.SliceOfN(anyText(), 0, 12).Draw(t, "workloads"), MoreWorkloads: rapid.IntRange(0, 1000).Draw(t, "more workloads"),
 			FirstTime: rapid.Bool().Draw(t, "first time"), Totals: anyCounts().Draw(t, "totals"),
@@ -200,11 +200,11 @@ func anySection() *rapid.Generator[notify.Section] {
 	})
 }
 
-func anyMessage() *rapid.Generator[notify.Message] {
-	return rapid.Custom(func(t *rapid.T) notify.Message {
-		return notify.Message{
-			ID: anyText().Draw(t, "id"), Kind: rapid.SampledFrom([]notify.Kind{
-				notify.KindChanges, notify.KindFirstScan, notify.KindBaselineRenewed, notify.KindEngineChanged, notify.KindEngineUpdated, notify.KindFilterWidened, notify.KindStoreRestored, "Other",
+func anyMessage() *rapid.Generator[announce.Message] {
+	return rapid.Custom(func(t *rapid.T) announce.Message {
+		return announce.Message{
+			ID: anyText().Draw(t, "id"), Kind: rapid.SampledFrom([]announce.Kind{
+				announce.KindChanges, announce.KindFirstScan, announce.KindBaselineRenewed, announce.KindEngineChanged, announce.KindEngineUpdated, announce.KindFilterWidened, announce.KindStoreRestored, "Other",
 			}).Draw(t, "kind"),
 			Engine: anyText().Draw(t, "engine"), EngineBefore: anyText().Draw(t, "engine before"), RestoredFrom: noon,
 			Namespace: anyText().Draw(t, "namespace"), Scanner: anyText().Draw(t, "scanner"), CreatedAt: time.Unix(rapid.Int64Range(0, 1<<35).Draw(t, "time"), 0),
@@ -212,17 +212,17 @@ func anyMessage() *rapid.Generator[notify.Message] {
 			Sections: rapid.SliceOfN(anySection(), 0, 60).Draw(t, "sections"), Rest: anyRest().Draw(t, "rest"),
 			Changes:   rapid.MapOfN(anyChange(), rapid.IntRange(0, 1_000_000), 0, 8).Draw(t, "changes"),
 			NewImages: rapid.SliceOfN(anyText(), 0, 12).Draw(t, "new images"), MoreNewImages: rapid.IntRange(0, 1000).Draw(t, "more new images"),
-			Notices: anyNotices(t, "notice", notify.NoticeScansFailing, notify.NoticeDataOutdated, notify.NoticeDataAnomaly, notify.NoticeImagesFailed,
-				notify.NoticeUnconfirmed, notify.NoticeExceptionExpires),
-			Unconfirmed: rapid.Ptr(rapid.Custom(func(t *rapid.T) notify.Unconfirmed {
-				return notify.Unconfirmed{
+			Notices: anyNotices(t, "notice", announce.NoticeScansFailing, announce.NoticeDataOutdated, announce.NoticeDataAnomaly, announce.NoticeImagesFailed,
+				announce.NoticeUnconfirmed, announce.NoticeExceptionExpires),
+			Unconfirmed: rapid.Ptr(rapid.Custom(func(t *rapid.T) announce.Unconfirmed {
+				return announce.Unconfirmed{
 					Count: rapid.IntRange(0, 1000).Draw(t, "unconfirmed"), Title: anyText().Draw(t, "title"),
 					Since: time.Unix(rapid.Int64Range(0, 1<<35).Draw(t, "unconfirmed since"), 0),
 				}
 			}), true).Draw(t, "unconfirmed messages"),
 			Suppressed: rapid.IntRange(0, 1000).Draw(t, "excepted"), NotAnnounced: rapid.IntRange(0, 1000).Draw(t, "untold"),
 			Worst: rapid.SliceOfN(anyItem(), 0, 8).Draw(t, "worst"),
-			Remaining: notify.Remaining{
+			Remaining: announce.Remaining{
 				Pending: rapid.IntRange(0, 9).Draw(t, "pending"), Excluded: rapid.IntRange(0, 9).Draw(t, "excluded"),
 				Failed: rapid.MapOfN(anyText(), rapid.IntRange(0, 9), 0, 30).Draw(t, "failed"),
 			},
@@ -234,14 +234,14 @@ func anyMessage() *rapid.Generator[notify.Message] {
 // TestHugeTexts: texts of 100 kB in any field do not break the limits.
 func TestHugeTexts(t *testing.T) {
 	for _, huge := range []string{strings.Repeat("<", 100_000), strings.Repeat("\u05d0\xff ", 25_000), strings.Repeat("\n", 100_000)} {
-		item := notify.Item{Change: store.ChangeEscalated, ID: huge, Package: huge, Version: huge, FixedIn: huge, FixState: huge, URL: huge, Repository: huge}
-		section := notify.Section{Repository: huge, References: []string{huge}, Workloads: []string{huge}, Items: []notify.Item{item, item}}
-		notice := notify.Notice{Kind: notify.NoticeImagesFailed, Reason: huge, Detail: huge, Name: huge, Examples: []string{huge}}
-		for _, kind := range []notify.Kind{notify.KindChanges, notify.KindEngineUpdated} {
-			assertAcceptable(t, notify.Message{
-				Kind: kind, Namespace: huge, Scanner: huge, Engine: huge, EngineBefore: huge, RestoredFrom: noon, ReadMore: huge, Sections: []notify.Section{section, section},
-				Worst: []notify.Item{item}, Rest: notify.Rest{Images: 1, Findings: 1, Repositories: []string{huge}}, NewImages: []string{huge},
-				Notices: []notify.Notice{notice, notice}, Unconfirmed: &notify.Unconfirmed{Count: 1, Title: huge}, Remaining: notify.Remaining{Failed: map[string]int{huge: 1}},
+		item := announce.Item{Change: store.ChangeEscalated, ID: huge, Package: huge, Version: huge, FixedIn: huge, FixState: huge, URL: huge, Repository: huge}
+		section := announce.Section{Repository: huge, References: []string{huge}, Workloads: []string{huge}, Items: []announce.Item{item, item}}
+		notice := announce.Notice{Kind: announce.NoticeImagesFailed, Reason: huge, Detail: huge, Name: huge, Examples: []string{huge}}
+		for _, kind := range []announce.Kind{announce.KindChanges, announce.KindEngineUpdated} {
+			assertAcceptable(t, announce.Message{
+				Kind: kind, Namespace: huge, Scanner: huge, Engine: huge, EngineBefore: huge, RestoredFrom: noon, ReadMore: huge, Sections: []announce.Section{section, section},
+				Worst: []announce.Item{item}, Rest: announce.Rest{Images: 1, Findings: 1, Repositories: []string{huge}}, NewImages: []string{huge},
+				Notices: []announce.Notice{notice, notice}, Unconfirmed: &announce.Unconfirmed{Count: 1, Title: huge}, Remaining: announce.Remaining{Failed: map[string]int{huge: 1}},
 			})
 		}
 	}
@@ -272,7 +272,7 @@ func FuzzRender(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var d notify.Message
+		var d announce.Message
 		if json.Unmarshal(data, &d) != nil || !plausible(d) {
 			return
 		}
@@ -281,7 +281,7 @@ func FuzzRender(f *testing.F) {
 }
 
 // plausible reports whether the sums of the numbers in d fit into an int.
-func plausible(d notify.Message) bool {
+func plausible(d announce.Message) bool {
 	if d.Rest.Findings < 0 || d.Rest.Findings > 1<<40 || d.Rest.Images < 0 || d.Rest.Images > 1<<40 {
 		return false
 	}

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
 
 // Bounds of the parts of a message, in bytes unless noted.
@@ -35,7 +35,7 @@ type draft struct {
 
 // changes adds totals, one section per repository, what is only counted, new images and notices. The room is distributed in rounds, one
 // finding per section and round, so that a long first section does not displace the worst finding of another.
-func (m *message) changes(d notify.Message) {
+func (m *message) changes(d announce.Message) {
 	m.section(changesTotals(d))
 	below := &message{}
 	below.section(newImages(d))
@@ -59,7 +59,7 @@ func (m *message) changes(d notify.Message) {
 }
 
 // changesTotals returns the totals above the sections, or "" for a single section.
-func changesTotals(d notify.Message) string {
+func changesTotals(d announce.Message) string {
 	if len(d.Sections) < 2 && d.Rest.Findings == 0 {
 		return ""
 	}
@@ -67,7 +67,7 @@ func changesTotals(d notify.Message) string {
 }
 
 // openDrafts starts a draft with title and worst finding for each section, as long as there is room.
-func openDrafts(d notify.Message, room *int) []*draft {
+func openDrafts(d announce.Message, room *int) []*draft {
 	var drafts []*draft
 	for _, s := range d.Sections[:min(len(d.Sections), maxSections)] {
 		dr := &draft{title: sectionTitle(s), lines: linesOf(s.Items), more: max(0, s.MoreItems), readMore: d.ReadMore}
@@ -119,7 +119,7 @@ func (dr *draft) text() string {
 }
 
 // sectionTitle returns the image, its tags, the workloads that run it and, for a new image, its totals.
-func sectionTitle(s notify.Section) string {
+func sectionTitle(s announce.Section) string {
 	first := "*" + escapedName(s.Repository, maxRepository) + "*"
 	if len(s.References) > 0 {
 		first += " · " + list(s.References, maxTag, maxNames/2, 0)
@@ -136,7 +136,7 @@ func sectionTitle(s notify.Section) string {
 
 // leftOut counts the findings and repositories without a section, for lack of room here or by the planner's bounds. No later message
 // contains them.
-func leftOut(hidden []notify.Section, rest notify.Rest) string {
+func leftOut(hidden []announce.Section, rest announce.Rest) string {
 	findings, images := rest.Findings, rest.Images
 	var names []string
 	for _, s := range hidden {
@@ -156,7 +156,7 @@ func leftOut(hidden []notify.Section, rest notify.Rest) string {
 }
 
 // newImages lists the images that run for the first time and have no section.
-func newImages(d notify.Message) string {
+func newImages(d announce.Message) string {
 	names := list(d.NewImages, maxRepository, maxNames, d.MoreNewImages)
 	if names == "" {
 		return ""

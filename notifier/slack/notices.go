@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
 
 // Bounds of the notices in one message: number of blocks, and bytes of all of them.
@@ -14,7 +14,7 @@ const (
 )
 
 // notices adds the Scanner's health notices, and counts those that do not fit.
-func (m *message) notices(d notify.Message) {
+func (m *message) notices(d announce.Message) {
 	length := 0
 	for i, n := range d.Notices {
 		text := noticeText(d, n)
@@ -27,7 +27,7 @@ func (m *message) notices(d notify.Message) {
 }
 
 // noticeText renders one notice: the problem in bold, then the details, then what to do.
-func noticeText(d notify.Message, n notify.Notice) string {
+func noticeText(d announce.Message, n announce.Notice) string {
 	if n.Over {
 		return "*" + overText(n) + "*"
 	}
@@ -41,23 +41,23 @@ func noticeText(d notify.Message, n notify.Notice) string {
 	return strings.Join(append(lines, whatToDo(d, n)), "\n")
 }
 
-func problemText(n notify.Notice) string {
+func problemText(n announce.Notice) string {
 	switch n.Kind {
-	case notify.NoticeScansFailing:
+	case announce.NoticeScansFailing:
 		text := "No scan has succeeded" + orSince(n.Since, " for a while")
 		if n.Count > 0 {
 			text += ": " + count(n.Count, "image") + " without a new result"
 		}
 		return text
-	case notify.NoticeDataOutdated:
+	case announce.NoticeDataOutdated:
 		return "The vulnerability data is out of date" + since(n.Since)
-	case notify.NoticeDataAnomaly:
+	case announce.NoticeDataAnomaly:
 		return "The vulnerability data looks wrong: too many findings went with one version of it"
-	case notify.NoticeImagesFailed:
+	case announce.NoticeImagesFailed:
 		return fmt.Sprintf("%s cannot be scanned: %s", count(n.Count, "image"), escapedName(n.Reason, maxReason))
-	case notify.NoticeUnconfirmed:
+	case announce.NoticeUnconfirmed:
 		return "Receiver " + escapedName(n.Name, maxWorkload) + " does not answer" + since(n.Since)
-	case notify.NoticeExceptionExpires:
+	case announce.NoticeExceptionExpires:
 		text := "Exception " + escapedName(n.Name, maxWorkload) + " expires"
 		if n.Until.IsZero() {
 			return text + " soon"
@@ -67,42 +67,42 @@ func problemText(n notify.Notice) string {
 	return escapedName(string(n.Kind), maxReason) + since(n.Since)
 }
 
-func overText(n notify.Notice) string {
+func overText(n announce.Notice) string {
 	switch n.Kind {
-	case notify.NoticeScansFailing:
+	case announce.NoticeScansFailing:
 		return "Scans succeed again"
-	case notify.NoticeDataOutdated:
+	case announce.NoticeDataOutdated:
 		return "The vulnerability data is up to date again"
-	case notify.NoticeDataAnomaly:
+	case announce.NoticeDataAnomaly:
 		return "The vulnerability data is trusted again: what is fixed is told from now on"
-	case notify.NoticeImagesFailed:
+	case announce.NoticeImagesFailed:
 		return "No image fails any more with " + escapedName(n.Reason, maxReason)
-	case notify.NoticeUnconfirmed:
+	case announce.NoticeUnconfirmed:
 		return "Receiver " + escapedName(n.Name, maxWorkload) + " answers again"
 	}
 	return escapedName(string(n.Kind), maxReason) + " is over"
 }
 
 // whatToDo returns the consequence of a notice and how to investigate it.
-func whatToDo(d notify.Message, n notify.Notice) string {
+func whatToDo(d announce.Message, n announce.Notice) string {
 	switch n.Kind {
-	case notify.NoticeScansFailing:
+	case announce.NoticeScansFailing:
 		return "What is published meanwhile may go unnoticed. See why: " + describe(d)
-	case notify.NoticeDataOutdated:
+	case announce.NoticeDataOutdated:
 		return "What was published since is not found. See why there is no newer data: " + describe(d)
-	case notify.NoticeDataAnomaly:
+	case announce.NoticeDataAnomaly:
 		return "Nothing is said to be fixed until they are back, for at most 14 days. See which data it is: " + describe(d)
-	case notify.NoticeImagesFailed:
+	case announce.NoticeImagesFailed:
 		return "See why: " + code("kubectl -n "+d.Namespace+" get imagescans")
-	case notify.NoticeUnconfirmed:
+	case announce.NoticeUnconfirmed:
 		return "Its channel may lack " + count(n.Count, "message") + ". See why: " + describe(d)
-	case notify.NoticeExceptionExpires:
+	case announce.NoticeExceptionExpires:
 		return "Then " + suppressedText(n) + " news again. To keep it, change its spec.expirationTime: " + editException(n.Name)
 	}
 	return "See why: " + describe(d)
 }
 
-func suppressedText(n notify.Notice) string {
+func suppressedText(n announce.Notice) string {
 	switch n.Count {
 	case 0:
 		return "what it covers is"
@@ -119,6 +119,6 @@ func editException(exception string) string {
 	return code("kubectl edit clustervulnerabilityexception " + exception)
 }
 
-func describe(d notify.Message) string {
+func describe(d announce.Message) string {
 	return code("kubectl -n " + d.Namespace + " describe scanner " + d.Scanner)
 }

@@ -18,7 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
 
 // Timeout bounds one request to Slack.
@@ -56,7 +56,7 @@ func NewPoster(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, error)
 }
 
 // Post sends a message to a webhook, once, within Timeout. The outcome does not contain the webhook's address, which is a secret.
-func (p *Poster) Post(ctx context.Context, webhook string, d notify.Message) notify.Outcome {
+func (p *Poster) Post(ctx context.Context, webhook string, d announce.Message) announce.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	var sent atomic.Bool
@@ -64,12 +64,12 @@ func (p *Poster) Post(ctx context.Context, webhook string, d notify.Message) not
 
 	body, err := json.Marshal(Render(d))
 	if err != nil {
-		return notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonReceiverRefused, Message: "the message cannot be encoded"}
+		return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "the message cannot be encoded"}
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, webhook, bytes.NewReader(body))
 	if err != nil {
 		// err quotes the address.
-		return notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonInvalidURL, Message: "the webhook's address is not a URL"}
+		return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonInvalidURL, Message: "the webhook's address is not a URL"}
 	}
 	request.Header.Set("Content-Type", "application/json")
 	// slack-go's own client is not used: it discards Slack's answer and whether the request was sent.
@@ -87,25 +87,25 @@ func (p *Poster) Post(ctx context.Context, webhook string, d notify.Message) not
 }
 
 // outcomeOf converts Slack's answer (https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks#handling_errors).
-func outcomeOf(response *http.Response, answer string) notify.Outcome {
+func outcomeOf(response *http.Response, answer string) announce.Outcome {
 	status := response.StatusCode
 	switch {
 	case status == http.StatusOK:
-		return notify.Outcome{Result: notify.Delivered}
+		return announce.Outcome{Result: announce.Delivered}
 	case status == http.StatusTooManyRequests:
 		wait := retryAfter(response.Header.Get("Retry-After"))
-		return notify.Outcome{
-			Result: notify.RateLimited, Reason: notify.ReasonReceiverLimited,
+		return announce.Outcome{
+			Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited,
 			Message: fmt.Sprintf("Slack asks to wait %s (429 Too Many Requests)", wait), RetryAfter: wait,
 		}
 	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooEarly:
-		return notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonReceiverFailed, Message: quoteSlack(status, answer)}
+		return announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed, Message: quoteSlack(status, answer)}
 	}
 	message := quoteSlack(status, answer)
 	if advice := adviceFor(status); advice != "" {
 		message += "; " + advice
 	}
-	return notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonReceiverRefused, Message: message}
+	return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: message}
 }
 
 // quoteSlack quotes Slack's answer. Slack's answers are short. Anything else comes from a proxy and is not quoted, since it could contain
@@ -146,15 +146,15 @@ func retryAfter(header string) time.Duration {
 }
 
 // requestError returns Temporary if the message was certainly not sent, and UnknownOutcome otherwise.
-func requestError(err error, sent bool) notify.Outcome {
+func requestError(err error, sent bool) announce.Outcome {
 	if sent {
-		return notify.Outcome{
-			Result: notify.UnknownOutcome, Reason: notify.ReasonAnswerLost,
+		return announce.Outcome{
+			Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost,
 			Message: "the message was sent to Slack, but its answer was lost: " + reason(err),
 		}
 	}
-	return notify.Outcome{
-		Result: notify.Temporary, Reason: notify.ReasonNetwork,
+	return announce.Outcome{
+		Result: announce.Temporary, Reason: announce.ReasonNetwork,
 		Message: "no connection to Slack: " + reason(err),
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
 
@@ -46,7 +46,7 @@ func TestPostThroughProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := NewPoster(pool, http.ProxyURL(proxyURL)).Post(t.Context(), address+"/services/T1/B1/x", newDigest())
-	if got.Result != notify.Delivered {
+	if got.Result != announce.Delivered {
 		t.Errorf("outcome %+v, want Delivered", got)
 	}
 	if tunnels.Load() != 1 || len(slack.Messages()) != 1 {
@@ -64,7 +64,7 @@ func TestPostThroughABrokenProxy(t *testing.T) {
 	for what, host := range map[string]string{"refuses its user": refusing.Listener.Addr().String(), "is away": "127.0.0.1:1"} {
 		proxy := &url.URL{Scheme: "http", User: url.UserPassword("robot", "hunter2"), Host: host}
 		got := NewPoster(pool, http.ProxyURL(proxy)).Post(t.Context(), address+"/services/T1/B1/x", newDigest())
-		if got.Result != notify.Temporary || strings.Contains(got.Message, "hunter2") || strings.Contains(got.Message, "T1") {
+		if got.Result != announce.Temporary || strings.Contains(got.Message, "hunter2") || strings.Contains(got.Message, "T1") {
 			t.Errorf("a proxy that %s: outcome %+v, want one to try again, without secrets", what, got)
 		}
 	}
@@ -96,7 +96,7 @@ func TestPostTimeout(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	got := NewPoster(pool, nil).Post(ctx, address+"/services/T1/B1/verysecret", newDigest())
-	if got.Result != notify.UnknownOutcome || !strings.Contains(got.Message, "no answer in time") || strings.Contains(got.Message, "verysecret") {
+	if got.Result != announce.UnknownOutcome || !strings.Contains(got.Message, "no answer in time") || strings.Contains(got.Message, "verysecret") {
 		t.Errorf("outcome %+v, want Unknown: no answer in time, without the address", got)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	slackapi "github.com/slack-go/slack"
 
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
 
 // Slack's limits (https://docs.slack.dev/reference/block-kit/blocks). They are applied to bytes, the strictest reading of "characters".
@@ -24,14 +24,14 @@ const (
 )
 
 // Render returns the Slack message for d.
-func Render(d notify.Message) *slackapi.WebhookMessage {
+func Render(d announce.Message) *slackapi.WebhookMessage {
 	m := &message{}
 	m.fallback = fallback(d)
 	m.size = len(m.fallback)
 	m.header(title(d))
 	m.context(sender(d))
 	m.context(unconfirmed(d.Unconfirmed))
-	if d.Kind == notify.KindChanges {
+	if d.Kind == announce.KindChanges {
 		m.changes(d)
 	} else {
 		m.summary(d)
@@ -85,12 +85,12 @@ func mrkdwn(text string) *slackapi.TextBlockObject {
 
 // title returns the message's title, safe as plain text and as mrkdwn. No vulnerability ID and no name in a cluster contains the characters
 // that it removes.
-func title(d notify.Message) string {
+func title(d announce.Message) string {
 	return clean(strings.NewReplacer("&", "", "<", "", ">", "").Replace(clean(d.Title(), maxHeaderText)), maxHeaderText)
 }
 
 // fallback returns the text that Slack shows in notifications and that screen readers read.
-func fallback(d notify.Message) string {
+func fallback(d announce.Message) string {
 	text := title(d)
 	if s := severities(d.Totals); s != "" {
 		text += ": " + s
@@ -109,13 +109,13 @@ func fallback(d notify.Message) string {
 	return text + "; worst: " + id + " in " + affected
 }
 
-func sender(d notify.Message) string {
+func sender(d announce.Message) string {
 	return fmt.Sprintf("Scanner %s · namespace %s · %s",
 		escapedName(d.Scanner, maxName), escapedName(d.Namespace, maxName), timestamp(d.CreatedAt))
 }
 
 // unconfirmed returns a warning that earlier messages may be missing, or "".
-func unconfirmed(u *notify.Unconfirmed) string {
+func unconfirmed(u *announce.Unconfirmed) string {
 	if u == nil {
 		return ""
 	}

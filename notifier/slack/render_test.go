@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
@@ -69,7 +69,7 @@ func TestItems(t *testing.T) {
 	fixAgain := exceptionEnded()
 	fixAgain.Change = store.ChangeRegressed
 	for name, tt := range map[string]struct {
-		item notify.Item
+		item announce.Item
 		want string
 	}{
 		"new":                       {opensslToo(), "libssl3 3.0.9-1 → 3.0.11-1 (fix known since 2026-04-30)\n• CVE-2024-0727 High · EPSS 3 %"},
@@ -102,21 +102,21 @@ func TestPackages(t *testing.T) {
 	elsewhere := opensslToo()
 	elsewhere.Version = "1.1.1"
 	for name, tt := range map[string]struct {
-		items []notify.Item
+		items []announce.Item
 		want  string
 	}{
-		"one fix": {[]notify.Item{openssl(), opensslToo()}, `
+		"one fix": {[]announce.Item{openssl(), opensslToo()}, `
 libssl3 3.0.9-1 → 3.0.11-1 (fix known since 2026-04-30)
 • CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 %
 • CVE-2024-0727 High · EPSS 3 %
 `},
-		"three fixes": {[]notify.Item{openssl(), other, without}, `
+		"three fixes": {[]announce.Item{openssl(), other, without}, `
 libssl3 3.0.9-1
 • CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 % · → 3.0.11-1 (fix known since 2026-04-30)
 • CVE-2024-0727 High · EPSS 3 % · → 3.0.13-1
 • CVE-2024-5535 High · EPSS 3 % · no fix yet
 `},
-		"fixed": {[]notify.Item{zlib(), fixedOther(), fixed()}, `
+		"fixed": {[]announce.Item{zlib(), fixedOther(), fixed()}, `
 zlib1g 1:1.2.13 · will not be fixed
 • CVE-2023-45853 Critical
 
@@ -124,7 +124,7 @@ Fixed
 • CVE-2022-37434 High in zlib1g · first seen 2026-03-25
 • CVE-2023-5363 High in libssl3 · first seen 2026-03-25
 `},
-		"two versions": {[]notify.Item{openssl(), elsewhere}, `
+		"two versions": {[]announce.Item{openssl(), elsewhere}, `
 libssl3 3.0.9-1 → 3.0.11-1 (fix known since 2026-04-30)
 • CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 %
 
@@ -153,7 +153,7 @@ func TestMoreIsALink(t *testing.T) {
 func encode(t interface {
 	Helper()
 	Fatal(...any)
-}, d notify.Message) []byte {
+}, d announce.Message) []byte {
 	t.Helper()
 	payload, err := json.Marshal(Render(d))
 	if err != nil {
@@ -223,7 +223,7 @@ func TestHealthNotices(t *testing.T) {
 // TestManyNotices: notices that do not fit are counted.
 func TestManyNotices(t *testing.T) {
 	d := changesMessage()
-	d.Notices = slices.Repeat([]notify.Notice{imagesFailed()}, 20)
+	d.Notices = slices.Repeat([]announce.Notice{imagesFailed()}, 20)
 	text := standin.Readable(encode(t, d))
 	if shown := strings.Count(text, "cannot be scanned: OOMKilled"); shown != maxNotices-1 {
 		t.Errorf("%d notices are shown, want %d", shown, maxNotices-1)

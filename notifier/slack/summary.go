@@ -7,11 +7,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
 
 // summary adds totals, the worst findings and the images that are not covered.
-func (m *message) summary(d notify.Message) {
+func (m *message) summary(d announce.Message) {
 	m.section(allTotals(d))
 	m.section(worstFirst(d))
 	m.section(remaining(d.Remaining))
@@ -19,14 +19,14 @@ func (m *message) summary(d notify.Message) {
 }
 
 // allTotals returns the totals of everything that was found.
-func allTotals(d notify.Message) string {
+func allTotals(d announce.Message) string {
 	all := totals(d.Totals)
 	switch {
 	case all == "" && d.Remaining.Partly != 0:
 		all = "No vulnerability is known in what the engine covers."
 	case all == "":
 		all = "Nothing is known to be wrong."
-	case d.Kind == notify.KindEngineUpdated, d.Kind == notify.KindFilterWidened, d.Kind == notify.KindStoreRestored:
+	case d.Kind == announce.KindEngineUpdated, d.Kind == announce.KindFilterWidened, d.Kind == announce.KindStoreRestored:
 		all = "In all: " + all
 	}
 	if d.Suppressed > 0 {
@@ -36,7 +36,7 @@ func allTotals(d notify.Message) string {
 }
 
 // worstFirst lists as many of the worst findings as fit into one section.
-func worstFirst(d notify.Message) string {
+func worstFirst(d announce.Message) string {
 	if len(d.Worst) == 0 {
 		return ""
 	}
@@ -58,32 +58,32 @@ func worstFirst(d notify.Message) string {
 }
 
 // summaryReason returns the reason for the summary, and what is announced after it.
-func summaryReason(d notify.Message) string {
+func summaryReason(d announce.Message) string {
 	const noClaim, onlyNew = "nothing in this message is claimed to be new. ", "From now on only what is new is announced."
 	engine, before := escapedName(d.Engine, maxEngine), escapedName(d.EngineBefore, maxEngine)
 	restored := "The operator's store was restored from a backup or a snapshot of " + timestamp(d.RestoredFrom) +
 		". What was announced since then is not known any more, so you may have heard of these"
 	switch d.Kind {
-	case notify.KindBaselineRenewed:
+	case announce.KindBaselineRenewed:
 		return "What was found before has been found again; " + noClaim + onlyNew
-	case notify.KindEngineChanged:
+	case announce.KindEngineChanged:
 		changed := fmt.Sprintf("The engine was changed from %s to %s, which may find other things in the same images; ", before, engine) + noClaim + onlyNew
 		if !d.RestoredFrom.IsZero() {
 			return restored + ". " + changed
 		}
 		return changed
-	case notify.KindEngineUpdated:
+	case announce.KindEngineUpdated:
 		return fmt.Sprintf("The engine was updated from %s to %s, which finds more in the same images; ", before, engine) + noClaim + onlyNew
-	case notify.KindStoreRestored:
+	case announce.KindStoreRestored:
 		return restored + "; " + noClaim + onlyNew
-	case notify.KindFilterWidened:
+	case announce.KindFilterWidened:
 		return "This receiver was set to hear of more, and these were there already; " + noClaim + onlyNew
 	}
 	return onlyNew
 }
 
 // remaining returns which images the summary does not cover.
-func remaining(r notify.Remaining) string {
+func remaining(r announce.Remaining) string {
 	var parts []string
 	if r.Pending != 0 {
 		parts = append(parts, count(r.Pending, "image")+" not scanned yet")

@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/fake"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/test/bench/process"
 )
 
@@ -126,7 +126,7 @@ func (c *cluster) makeNode(ctx context.Context) error {
 func (c *cluster) makeToken(ctx context.Context) error {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: managerAccount}}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-		Audiences: []string{notify.NotifierAudience}, ExpirationSeconds: ptr.To(int64(time.Hour / time.Second)),
+		Audiences: []string{announce.NotifierAudience}, ExpirationSeconds: ptr.To(int64(time.Hour / time.Second)),
 	}}
 	err := c.create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: systemNamespace}}, account)
 	if err != nil {

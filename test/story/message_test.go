@@ -9,8 +9,8 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/notifier/slack"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
@@ -18,7 +18,7 @@ import (
 var now = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 
 // read renders a digest as the notifier does, and parses the result.
-func read(t *testing.T, d notify.Message) Message {
+func read(t *testing.T, d announce.Message) Message {
 	t.Helper()
 	payload, err := json.Marshal(slack.Render(d))
 	if err != nil {
@@ -32,16 +32,16 @@ func read(t *testing.T, d notify.Message) Message {
 }
 
 func TestReadMessageOfChanges(t *testing.T) {
-	got := read(t, notify.Message{
-		Kind: notify.KindChanges, Namespace: "shop", Scanner: "scanner", Totals: finding.Counts{Critical: 1, High: 3},
+	got := read(t, announce.Message{
+		Kind: announce.KindChanges, Namespace: "shop", Scanner: "scanner", Totals: finding.Counts{Critical: 1, High: 3},
 		Changes: map[store.Change]int{store.ChangeNew: 4, store.ChangeFixed: 1},
-		Sections: []notify.Section{
-			{Repository: "registry:5000/shop/web", References: []string{"1.0"}, Workloads: []string{"Deployment shop/web"}, Items: []notify.Item{
+		Sections: []announce.Section{
+			{Repository: "registry:5000/shop/web", References: []string{"1.0"}, Workloads: []string{"Deployment shop/web"}, Items: []announce.Item{
 				{Change: store.ChangeNew, ID: "CVE-2023-5363", Severity: finding.Critical, Package: "openssl", Version: "3.0.9-1", FixedIn: "3.0.11", URL: "https://example.org/x"},
 				{Change: store.ChangeNew, ID: "CVE-2023-5678", Severity: finding.High, Package: "openssl", Version: "3.0.9-1", FixedIn: "3.0.13", FixSince: now},
 				{Change: store.ChangeNew, ID: "CVE-2023-4911", Severity: finding.High, Package: "libc6", Version: "2.36-9", FixedIn: "2.36-9+deb12u3", FixSince: now, KnownExploited: true, EPSS: 0.5},
 			}},
-			{Repository: "shop/api", Items: []notify.Item{
+			{Repository: "shop/api", Items: []announce.Item{
 				{Change: store.ChangeNew, ID: "GHSA-aaaa-bbbb-cccc", Severity: finding.High, Package: "golang.org/x/net", FixState: finding.FixStateNotFixed},
 				{Change: store.ChangeFixed, ID: "CVE-2021-38561", Severity: finding.High, Package: "golang.org/x/text"},
 			}},
@@ -65,37 +65,37 @@ func TestReadMessageOfChanges(t *testing.T) {
 
 // Each change is recognised.
 func TestReadMessageOfOneChange(t *testing.T) {
-	item := notify.Item{ID: "CVE-1", Severity: finding.High, SeverityBefore: finding.High, Package: "openssl", Version: "1", FirstSeen: now}
+	item := announce.Item{ID: "CVE-1", Severity: finding.High, SeverityBefore: finding.High, Package: "openssl", Version: "1", FirstSeen: now}
 	line := Line{Repository: "shop/web", ID: "CVE-1", Severity: "High", Package: "openssl", Version: "1"}
-	with := func(change func(*notify.Item, *Line)) (notify.Item, Line) {
+	with := func(change func(*announce.Item, *Line)) (announce.Item, Line) {
 		i, l := item, line
 		change(&i, &l)
 		return i, l
 	}
-	for name, change := range map[string]func(*notify.Item, *Line){
-		"new": func(i *notify.Item, l *Line) { i.Change, l.Change = store.ChangeNew, v1alpha1.ChangeNew },
-		"an exception has ended": func(i *notify.Item, l *Line) {
+	for name, change := range map[string]func(*announce.Item, *Line){
+		"new": func(i *announce.Item, l *Line) { i.Change, l.Change = store.ChangeNew, v1alpha1.ChangeNew },
+		"an exception has ended": func(i *announce.Item, l *Line) {
 			i.Change, l.Change, i.ExceptionEnded, l.ExceptionEnded = store.ChangeNew, v1alpha1.ChangeNew, true, true
 		},
-		"a fix is available": func(i *notify.Item, l *Line) {
+		"a fix is available": func(i *announce.Item, l *Line) {
 			i.Change, l.Change, i.FixSince, i.FixedIn, l.FixedIn = store.ChangeFixAvailable, v1alpha1.ChangeFixAvailable, now, "2", "2"
 		},
-		"exploited": func(i *notify.Item, l *Line) {
+		"exploited": func(i *announce.Item, l *Line) {
 			i.Change, l.Change, i.KnownExploited = store.ChangeEscalated, v1alpha1.ChangeEscalated, true
 		},
-		"more severe": func(i *notify.Item, l *Line) {
+		"more severe": func(i *announce.Item, l *Line) {
 			i.Change, l.Change, i.SeverityBefore = store.ChangeEscalated, v1alpha1.ChangeEscalated, finding.Low
 		},
-		"back": func(i *notify.Item, l *Line) { i.Change, l.Change = store.ChangeRegressed, v1alpha1.ChangeRegressed },
-		"fixed": func(i *notify.Item, l *Line) {
+		"back": func(i *announce.Item, l *Line) { i.Change, l.Change = store.ChangeRegressed, v1alpha1.ChangeRegressed },
+		"fixed": func(i *announce.Item, l *Line) {
 			i.Change, l.Change, l.Version = store.ChangeFixed, v1alpha1.ChangeFixed, ""
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			item, want := with(change)
-			got := read(t, notify.Message{
-				Kind: notify.KindChanges, Namespace: "shop", Scanner: "scanner", Totals: finding.Counts{High: 1}, Changes: map[store.Change]int{item.Change: 1},
-				Sections: []notify.Section{{Repository: "shop/web", Items: []notify.Item{item}}},
+			got := read(t, announce.Message{
+				Kind: announce.KindChanges, Namespace: "shop", Scanner: "scanner", Totals: finding.Counts{High: 1}, Changes: map[store.Change]int{item.Change: 1},
+				Sections: []announce.Section{{Repository: "shop/web", Items: []announce.Item{item}}},
 			})
 			if diff := cmp.Diff([]Line{want}, got.Lines); diff != "" || got.Findings != 1 || got.Summary {
 				t.Errorf("want news of one finding, got %d of summary=%v in %q; lines (-want +got):\n%s", got.Findings, got.Summary, got.Headline, diff)
@@ -105,9 +105,9 @@ func TestReadMessageOfOneChange(t *testing.T) {
 }
 
 func TestReadMessageOfASummary(t *testing.T) {
-	got := read(t, notify.Message{
-		Kind: notify.KindFirstScan, Namespace: "shop", Scanner: "scanner", Totals: finding.Counts{High: 7}, Images: 3,
-		Worst: []notify.Item{
+	got := read(t, announce.Message{
+		Kind: announce.KindFirstScan, Namespace: "shop", Scanner: "scanner", Totals: finding.Counts{High: 7}, Images: 3,
+		Worst: []announce.Item{
 			{ID: "CVE-2023-4911", Severity: finding.High, Package: "libc6", Version: "2.36-9", FixedIn: "2.36-9+deb12u3", KnownExploited: true, Repository: "shop/web"},
 			{ID: "CVE-2023-38545", Severity: finding.High, Package: "curl", Version: "7.88.1-10", FixState: finding.FixStateNotFixed, Repository: "shop/web"},
 		},
@@ -126,12 +126,12 @@ func TestReadMessageOfASummary(t *testing.T) {
 
 // Each kind of summary is recognised, and its findings are not changes.
 func TestReadMessageOfEachSummary(t *testing.T) {
-	for _, kind := range []notify.Kind{
-		notify.KindFirstScan, notify.KindBaselineRenewed, notify.KindEngineChanged, notify.KindEngineUpdated, notify.KindFilterWidened, notify.KindStoreRestored,
+	for _, kind := range []announce.Kind{
+		announce.KindFirstScan, announce.KindBaselineRenewed, announce.KindEngineChanged, announce.KindEngineUpdated, announce.KindFilterWidened, announce.KindStoreRestored,
 	} {
-		got := read(t, notify.Message{
+		got := read(t, announce.Message{
 			Kind: kind, Namespace: "shop", Scanner: "scanner", Totals: finding.Counts{High: 1}, Images: 1, NotAnnounced: 1,
-			Worst: []notify.Item{{ID: "CVE-1", Severity: finding.High, Package: "curl", Version: "1", FixState: finding.FixStateNotFixed, Repository: "shop/web"}},
+			Worst: []announce.Item{{ID: "CVE-1", Severity: finding.High, Package: "curl", Version: "1", FixState: finding.FixStateNotFixed, Repository: "shop/web"}},
 		})
 		want := []Line{{Repository: "shop/web", ID: "CVE-1", Severity: "High", Package: "curl", Version: "1"}}
 		if diff := cmp.Diff(want, got.Lines); diff != "" || !got.Summary {
@@ -141,9 +141,9 @@ func TestReadMessageOfEachSummary(t *testing.T) {
 }
 
 func TestReadMessageOfANotice(t *testing.T) {
-	got := read(t, notify.Message{
-		Kind: notify.KindChanges, Namespace: "shop", Scanner: "scanner",
-		Notices: []notify.Notice{{ID: "x", Kind: notify.NoticeExceptionExpires, Name: "shop/accepted", Until: now, Count: 2}},
+	got := read(t, announce.Message{
+		Kind: announce.KindChanges, Namespace: "shop", Scanner: "scanner",
+		Notices: []announce.Notice{{ID: "x", Kind: announce.NoticeExceptionExpires, Name: "shop/accepted", Until: now, Count: 2}},
 	})
 	want := []string{"Exception shop/accepted expires on 2026-11-22 10:00 UTC"}
 	if diff := cmp.Diff(want, got.Notices); diff != "" || len(got.Lines) > 0 || got.Summary {

@@ -12,9 +12,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/test/bench/page"
 )
@@ -228,9 +228,9 @@ const (
 )
 
 func (r *replay) deliver(ctx context.Context, scanner, receiver string, until time.Time) error {
-	settings := notify.Settings{
-		Address:   notify.ReceiverRef{SecretName: receiver},
-		Namespace: scanner, Scanner: "main", Receiver: receiver, FirstScan: notify.FirstScanSummary, Tool: "grype 0.110.0",
+	settings := announce.Settings{
+		Address:   announce.ReceiverRef{SecretName: receiver},
+		Namespace: scanner, Scanner: "main", Receiver: receiver, FirstScan: announce.FirstScanSummary, Tool: "grype 0.110.0",
 		Filter:    store.ChangeFilter{MinSeverity: finding.High, Unknown: store.UnknownIfFixable, Engine: engine},
 		GroupWait: 30 * time.Second, GroupInterval: 5 * time.Minute, Notices: true,
 	}
@@ -242,12 +242,12 @@ func (r *replay) deliver(ctx context.Context, scanner, receiver string, until ti
 	}
 	morning := r.now
 	defer func() { r.now = morning }()
-	courier := notify.Dispatcher{Store: r.store, Sender: r, Planner: notify.Planner{Random: entropy{}}, Now: func() time.Time { return r.now }}
-	coverage := notify.Coverage{Listed: true, DataSince: dayTime(0)}
+	courier := announce.Dispatcher{Store: r.store, Sender: r, Planner: announce.Planner{Random: entropy{}}, Now: func() time.Time { return r.now }}
+	coverage := announce.Coverage{Listed: true, DataSince: dayTime(0)}
 	for _, a := range r.apps {
 		if a.namespace == scanner {
-			coverage.Images = append(coverage.Images, notify.Image{
-				Key: a.key().String(), Repositories: []string{a.repository}, State: notify.ImageScanned, Current: true,
+			coverage.Images = append(coverage.Images, announce.Image{
+				Key: a.key().String(), Repositories: []string{a.repository}, State: announce.ImageScanned, Current: true,
 			})
 		}
 	}
@@ -260,8 +260,8 @@ func (r *replay) deliver(ctx context.Context, scanner, receiver string, until ti
 	}
 }
 
-// Send implements notify.Sender. It counts the message and reports it as delivered.
-func (r *replay) Send(_ context.Context, d notify.Delivery) notify.Outcome {
+// Send implements announce.Sender. It counts the message and reports it as delivered.
+func (r *replay) Send(_ context.Context, d announce.Delivery) announce.Outcome {
 	if d.Receiver.SecretName == everything {
 		r.sent.everything++
 	} else {
@@ -270,7 +270,7 @@ func (r *replay) Send(_ context.Context, d notify.Delivery) notify.Outcome {
 			r.sent.findings += n
 		}
 	}
-	return notify.Outcome{Result: notify.Delivered}
+	return announce.Outcome{Result: announce.Delivered}
 }
 
 // entropy provides random message IDs, which need not be secret here.

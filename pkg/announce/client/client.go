@@ -1,0 +1,187 @@
+// Package client sends messages from the manager to the notifier.
+//
+// Every attempt ends within its deadline with an outcome, and the outcome is honest: a message that may have been sent is never reported as
+// not sent. The package knows nothing about receivers.
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
+)
+
+// Deadline bounds one attempt. It is longer than the notifier's own limit (at most 5 s of waiting for its budget and 15 s for the
+// receiver), so that the notifier's answer normally arrives.
+const Deadline = 30 * time.Second
+
+// maxAnswerBytes bounds how much of an answer is read. An Outcome is far smaller.
+const maxAnswerBytes = 64 << 10
+
+// maxErrorBytes bounds the text of an error, so that the whole message stays below announce.MaxMessageBytes.
+const maxErrorBytes = 512
+
+// Config holds the notifier's address and the client's credentials.
+type Config struct {
+	// URL is the notifier's address without a path, such as "https://scanner-operator-notifier.scanner-operator-system.svc".
+	URL string
+	// CA returns the CA certificates to verify the notifier with. It is called for every connection, so that they can be rotated.
+	CA func() (*x509.CertPool, error)
+	// TokenFile holds the token for announce.NotifierAudience. It is read for every request, since the kubelet renews it.
+	TokenFile string
+	// Deadline bounds one attempt; 0 means the constant Deadline.
+	Deadline time.Duration
+}
+
+// Client implements announce.Sender. It is safe for concurrent use.
+type Client struct {
+	config Config
+	http   *http.Client
+}
+
+// New returns a Client. It opens no connection.
+func New(config Config) *Client {
+	if config.Deadline == 0 {
+		config.Deadline = Deadline
+	}
+	transport := &http.Transport{
+		DialTLSContext: dialer(config.CA),
+		// The notifier runs in the same cluster, which a proxy to the internet does not reach.
+		Proxy: nil,
+		// Messages are minutes apart, so that an open connection gains nothing. With a new connection it is certain whether the request was
+		// sent.
+		DisableKeepAlives: true,
+	}
+	return &Client{config: config, http: &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// dialer returns a function that connects over TLS, with the CA certificates at the time of the connection.
+func dialer(ca func() (*x509.CertPool, error)) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		pool, err := ca()
+		if err != nil {
+			return nil, fmt.Errorf("certificates to trust: %w", err)
+		}
+		d := tls.Dialer{Config: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+		return d.DialContext(ctx, network, address)
+	}
+}
+
+// Send asks the notifier to deliver a message and waits for the outcome, at most for the deadline.
+func (c *Client) Send(ctx context.Context, d announce.Delivery) announce.Outcome {
+	ctx, cancel := context.WithTimeout(ctx, c.config.Deadline)
+	defer cancel()
+	var sent atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		// Once the headers are written, the notifier may have the message.
+		WroteHeaders: func() { sent.Store(true) },
+	})
+	request, err := c.request(ctx, d)
+	if err != nil {
+		return unavailable(err)
+	}
+	response, err := c.http.Do(request)
+	switch {
+	case err == nil:
+	case sent.Load():
+		return answerLost(err)
+	default:
+		return unavailable(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
+	if err != nil {
+		return answerLost(err)
+	}
+	return outcome(response.StatusCode, body)
+}
+
+func (c *Client) request(ctx context.Context, d announce.Delivery) (*http.Request, error) {
+	token, err := os.ReadFile(c.config.TokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("token for the notifier: %w", err)
+	}
+	body, err := json.Marshal(d)
+	if err != nil {
+		return nil, fmt.Errorf("encode the message: %w", err)
+	}
+	url := strings.TrimSuffix(c.config.URL, "/") + announce.DeliveryPath
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("address of the notifier: %w", err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	return request, nil
+}
+
+// outcome decodes the notifier's answer. announce.DeliveryPath documents the status codes.
+func outcome(status int, body []byte) announce.Outcome {
+	switch status {
+	case http.StatusOK, http.StatusTooManyRequests, http.StatusUnprocessableEntity, http.StatusBadGateway, http.StatusGatewayTimeout:
+		var o announce.Outcome
+		if err := json.Unmarshal(body, &o); err == nil && statusMatches(status, o.Result) {
+			return o
+		}
+		// A proxy between manager and notifier answered, or the notifier has another version.
+		return answerLost(fmt.Errorf("status %d without an outcome", status))
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return unavailable(fmt.Errorf("the notifier does not accept the manager's token (status %d): see its flag --manager-service-account", status))
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
+		return unavailable(fmt.Errorf("the notifier does not understand the manager (status %d): are both of the same version?", status))
+	}
+	return unavailable(fmt.Errorf("the notifier answers with status %d: see its log", status))
+}
+
+// statusMatches reports whether the status code fits the result, so that a contradictory answer does not count as a delivery.
+func statusMatches(status int, result announce.Result) bool {
+	switch result {
+	case announce.Delivered:
+		return status == http.StatusOK
+	case announce.RateLimited:
+		return status == http.StatusTooManyRequests
+	case announce.Permanent:
+		return status == http.StatusUnprocessableEntity
+	case announce.Temporary:
+		return status == http.StatusBadGateway
+	case announce.UnknownOutcome:
+		return status == http.StatusGatewayTimeout
+	}
+	return false
+}
+
+func unavailable(err error) announce.Outcome {
+	return announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonNotifierUnavail, Message: "the notifier cannot be reached: " + errorText(err)}
+}
+
+func answerLost(err error) announce.Outcome {
+	return announce.Outcome{Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost, Message: "the notifier's answer was lost: " + errorText(err)}
+}
+
+// errorText returns an error's text for people, at most maxErrorBytes and an ellipsis.
+func errorText(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "no answer in time"
+	}
+	message := err.Error()
+	if len(message) > maxErrorBytes {
+		message = strings.ToValidUTF8(message[:maxErrorBytes], "") + "…"
+	}
+	return message
+}

@@ -1,0 +1,184 @@
+package client_test
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/client"
+)
+
+var someDelivery = announce.Delivery{
+	Receiver: announce.ReceiverRef{Type: announce.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack", SecretKey: "url"},
+	Message:  announce.Message{ID: strings.Repeat("0", 32), Kind: announce.KindChanges},
+}
+
+// newNotifier starts a notifier with the given handler and returns a client configuration for it.
+func newNotifier(t *testing.T, handler http.HandlerFunc) (*httptest.Server, client.Config) {
+	t.Helper()
+	server := httptest.NewTLSServer(handler)
+	t.Cleanup(server.Close)
+	return server, client.Config{URL: server.URL + "/", TokenFile: tokenFile(t, "secret-token\n"), CA: trust(server)}
+}
+
+func trust(server *httptest.Server) func() (*x509.CertPool, error) {
+	return func() (*x509.CertPool, error) {
+		pool := x509.NewCertPool()
+		pool.AddCert(server.Certificate())
+		return pool, nil
+	}
+}
+
+func tokenFile(t *testing.T, token string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestSend: the notifier gets the message with the current token, and the client returns the whole outcome.
+func TestSend(t *testing.T) {
+	want := announce.Outcome{Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited, Message: "later", RetryAfter: 17 * time.Second}
+	var tokens []string
+	_, config := newNotifier(t, func(w http.ResponseWriter, r *http.Request) {
+		tokens = append(tokens, r.Header.Get("Authorization"))
+		var got announce.Delivery
+		if err := json.NewDecoder(r.Body).Decode(&got); err != nil || r.URL.Path != announce.DeliveryPath || r.Method != http.MethodPost {
+			t.Errorf("%s %s with error %v, want POST %s with a delivery", r.Method, r.URL.Path, err, announce.DeliveryPath)
+		}
+		if diff := cmp.Diff(someDelivery, got); diff != "" {
+			t.Errorf("delivery (-want +got):\n%s", diff)
+		}
+		w.WriteHeader(http.StatusTooManyRequests)
+		_ = json.NewEncoder(w).Encode(want)
+	})
+	c := client.New(config)
+	if diff := cmp.Diff(want, c.Send(t.Context(), someDelivery)); diff != "" {
+		t.Errorf("outcome (-want +got):\n%s", diff)
+	}
+	if err := os.WriteFile(config.TokenFile, []byte("renewed-token"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.Send(t.Context(), someDelivery)
+	if diff := cmp.Diff([]string{"Bearer secret-token", "Bearer renewed-token"}, tokens); diff != "" {
+		t.Errorf("tokens (-want +got):\n%s", diff)
+	}
+}
+
+// TestAnswers: each answer has its result. Only an answer with a matching outcome is a delivery.
+func TestAnswers(t *testing.T) {
+	said := func(result announce.Result) string { return fmt.Sprintf(`{"result":%q}`, result) }
+	for name, tt := range map[string]struct {
+		status int
+		body   string
+		want   announce.Result
+		reason string
+	}{
+		"delivered":             {200, said(announce.Delivered), announce.Delivered, ""},
+		"permanent":             {422, said(announce.Permanent), announce.Permanent, ""},
+		"temporary":             {502, said(announce.Temporary), announce.Temporary, ""},
+		"unknown":               {504, said(announce.UnknownOutcome), announce.UnknownOutcome, ""},
+		"ok without an outcome": {200, "", announce.UnknownOutcome, announce.ReasonAnswerLost},
+		"ok for somebody else":  {200, "<html>", announce.UnknownOutcome, announce.ReasonAnswerLost},
+		"contradicts itself":    {200, said(announce.Temporary), announce.UnknownOutcome, announce.ReasonAnswerLost},
+		"a proxy's 502":         {502, "bad gateway", announce.UnknownOutcome, announce.ReasonAnswerLost},
+		"not authenticated":     {401, "no", announce.Temporary, announce.ReasonNotifierUnavail},
+		"forbidden":             {403, "no", announce.Temporary, announce.ReasonNotifierUnavail},
+		"malformed":             {400, "no", announce.Temporary, announce.ReasonNotifierUnavail},
+		"too large":             {413, "no", announce.Temporary, announce.ReasonNotifierUnavail},
+		"review failed":         {503, "no", announce.Temporary, announce.ReasonNotifierUnavail},
+		"elsewhere":             {302, "", announce.Temporary, announce.ReasonNotifierUnavail},
+	} {
+		_, config := newNotifier(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Location", "https://127.0.0.1:1/")
+			w.WriteHeader(tt.status)
+			_, _ = io.WriteString(w, tt.body)
+		})
+		got := client.New(config).Send(t.Context(), someDelivery)
+		if got.Result != tt.want || got.Reason != tt.reason {
+			t.Errorf("%s: %+v, want %s %s", name, got, tt.want, tt.reason)
+		}
+	}
+}
+
+// TestUnreachable: a message that was certainly not sent is Temporary.
+func TestUnreachable(t *testing.T) {
+	server, good := newNotifier(t, func(http.ResponseWriter, *http.Request) { t.Error("the notifier was asked, want that it is not") })
+	stopped := httptest.NewTLSServer(nil)
+	stopped.Close()
+	for name, tt := range map[string]struct {
+		change func(*client.Config)
+		want   string
+	}{
+		"nobody listens": {func(c *client.Config) { c.URL = stopped.URL }, "connection refused"},
+		"untrusted":      {func(c *client.Config) { c.CA = func() (*x509.CertPool, error) { return x509.NewCertPool(), nil } }, "certificate"},
+		"no certificates": {func(c *client.Config) {
+			c.CA = func() (*x509.CertPool, error) { return nil, errors.New("not made yet") }
+		}, "not made yet"},
+		"no token":           {func(c *client.Config) { c.TokenFile = "/nowhere/token" }, "token"},
+		"no address":         {func(c *client.Config) { c.URL = "http://[" }, "address"},
+		"another name in it": {func(c *client.Config) { c.URL = strings.Replace(server.URL, "127.0.0.1", "localhost", 1) }, "certificate"},
+	} {
+		config := good
+		tt.change(&config)
+		got := client.New(config).Send(t.Context(), someDelivery)
+		if got.Result != announce.Temporary || got.Reason != announce.ReasonNotifierUnavail || !strings.Contains(got.Message, tt.want) {
+			t.Errorf("%s: %+v, want Temporary, NotifierUnavailable and %q", name, got, tt.want)
+		}
+		if strings.Contains(got.Message, "secret-token") {
+			t.Errorf("%s: the message shows the token: %s", name, got.Message)
+		}
+	}
+}
+
+// TestLost: a message that was sent and not answered is UnknownOutcome, within the deadline.
+func TestLost(t *testing.T) {
+	for name, handler := range map[string]http.HandlerFunc{
+		"closed": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"silent": func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body); <-r.Context().Done() },
+		"halved": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = io.WriteString(w, `{"result":"Delivered"}`)
+		},
+	} {
+		_, config := newNotifier(t, handler)
+		config.Deadline = 500 * time.Millisecond
+		got := client.New(config).Send(context.Background(), someDelivery)
+		if got.Result != announce.UnknownOutcome || got.Reason != announce.ReasonAnswerLost {
+			t.Errorf("%s: %+v, want Unknown, AnswerLost", name, got)
+		}
+	}
+}
+
+// TestRotatedCA: a new certificate of the notifier is trusted as soon as the manager has its CA.
+func TestRotatedCA(t *testing.T) {
+	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"result":"Delivered"}`) }
+	server, config := newNotifier(t, ok)
+	pool := x509.NewCertPool()
+	config.CA = func() (*x509.CertPool, error) { return pool, nil }
+	c := client.New(config)
+	if got := c.Send(t.Context(), someDelivery); got.Result != announce.Temporary {
+		t.Errorf("%+v before the CA is known, want Temporary", got)
+	}
+	pool = x509.NewCertPool()
+	pool.AddCert(server.Certificate())
+	if got := c.Send(t.Context(), someDelivery); got.Result != announce.Delivered {
+		t.Errorf("%+v with the CA, want Delivered", got)
+	}
+}

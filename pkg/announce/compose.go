@@ -1,0 +1,337 @@
+package announce
+
+import (
+	"cmp"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// Bounds of a message. The message counts what exceeds them.
+const (
+	maxSections       = 8
+	maxItems          = 10
+	maxFirstTimeItems = 3
+	maxWorst          = 5
+	maxWorkloads      = 10
+	maxReferences     = 5
+	maxNewImages      = 10
+	maxRest           = 10
+	// maxText and maxURL (bytes) keep the largest message far below MaxDeliveryBytes, whatever names an image contains.
+	maxText = 256
+	maxURL  = 2048
+)
+
+// composeChanges composes the KindChanges message: the worst repositories with the worst findings of each, the names of new images, and the notices.
+// All findings in l.pending count as announced, including those that the message only counts.
+func (l *planning) composeChanges(notices []Notice) (Outbox, error) {
+	known, err := l.source.KnownRepositories(l.ctx)
+	if err != nil {
+		return Outbox{}, err
+	}
+	d, err := l.newMessage(KindChanges)
+	if err != nil {
+		return Outbox{}, err
+	}
+	outbox := Outbox{Findings: len(l.pending), Announcements: announcementsOf(l.pending), Repositories: slices.Clone(l.newImages)}
+	repositories := byRepository(l.pending)
+	for i, news := range repositories {
+		repository := news[0].Repository
+		outbox.Repositories = append(outbox.Repositories, repository)
+		if i < maxSections {
+			firstTime := l.settings.FirstScan != FirstScanAll && !slices.Contains(known, repository)
+			d.Sections = append(d.Sections, newSection(news, firstTime))
+		} else {
+			d.Rest.add(news)
+		}
+	}
+	d.Images = len(repositories)
+	d.Totals, d.Changes = countUnfixed(l.pending), countChanges(l.pending, len(l.newImages))
+	for _, repository := range l.newImages[:min(len(l.newImages), maxNewImages)] {
+		d.NewImages = append(d.NewImages, clip(repository, maxText))
+	}
+	d.MoreNewImages = len(l.newImages) - len(d.NewImages)
+	d.Notices = notices
+	outbox.Message = d
+	return outbox, nil
+}
+
+// add counts the changes of one repository that gets no section.
+func (r *Rest) add(news []store.FindingChange) {
+	r.Images++
+	r.Findings += len(news)
+	if len(r.Repositories) < maxRest {
+		r.Repositories = append(r.Repositories, clip(news[0].Repository, maxText))
+	}
+}
+
+// countChanges counts announced changes by kind.
+func countChanges(news []store.FindingChange, newImages int) map[store.Change]int {
+	changes := map[store.Change]int{}
+	for _, n := range news {
+		changes[n.Change]++
+	}
+	if newImages > 0 {
+		changes[store.ChangeNewImage] = newImages
+	}
+	return changes
+}
+
+// countUnfixed counts findings, without fixed ones.
+func countUnfixed(news []store.FindingChange) (totals finding.Counts) {
+	for _, n := range news {
+		if n.Change != store.ChangeFixed {
+			totals = sum(totals, countsOf(n.Finding))
+		}
+	}
+	return totals
+}
+
+// composeSummary composes the message about everything that is present. What passes the filter counts as announced. What does not pass stays not
+// announced, so that it is new if it passes later.
+func (l *planning) composeSummary(present store.Present) (Outbox, error) {
+	d, err := l.newMessage(l.summaryKind())
+	if err != nil {
+		return Outbox{}, err
+	}
+	switch d.Kind {
+	case KindEngineChanged:
+		d.Engine, d.EngineBefore = clip(l.state.Engine, maxText), clip(l.state.Baseline.EngineBefore, maxText)
+	case KindEngineUpdated:
+		d.Engine, d.EngineBefore = clip(l.state.Tool, maxText), clip(l.state.Baseline.ToolBefore, maxText)
+	}
+	d.RestoredFrom = encodable(l.state.Baseline.RestoredFrom)
+	if l.state.Baseline.onlyIfNotAnnounced() {
+		d.NotAnnounced = present.NotAnnounced
+	}
+	d.Totals, d.Suppressed = present.Counts, present.Suppressed
+	d.Images = len(l.coverage.scannedRepositories())
+	d.Remaining = l.coverage.remaining()
+	d.Notices, _ = l.pendingNotices()
+	for _, n := range present.Worst {
+		item := newItem(n)
+		item.Change, item.Repository = "", clip(n.Repository, maxText)
+		d.Worst = append(d.Worst, item)
+	}
+	return Outbox{Message: d, Repositories: l.knownRepositories(present), Findings: present.NotAnnounced}, nil
+}
+
+// summaryKind returns the reason for the summary.
+func (l *planning) summaryKind() Kind {
+	switch b := l.state.Baseline; {
+	case b.EngineBefore != "":
+		return KindEngineChanged
+	case b.isRestore():
+		return KindStoreRestored
+	case l.isEngineUpdate():
+		return KindEngineUpdated
+	case b.onlyIfNotAnnounced():
+		return KindFilterWidened
+	case b.Renewed:
+		return KindBaselineRenewed
+	}
+	return KindFirstScan
+}
+
+// knownRepositories returns the repositories that a baseline makes known, sorted and without duplicates.
+func (l *planning) knownRepositories(present store.Present) []string {
+	repositories := append(l.coverage.completeRepositories(), present.Repositories...)
+	slices.Sort(repositories)
+	return slices.Compact(repositories)
+}
+
+// newMessage returns a message with a random ID and without content.
+func (l *planning) newMessage(kind Kind) (Message, error) {
+	var id [16]byte
+	if _, err := io.ReadFull(l.random, id[:]); err != nil {
+		return Message{}, fmt.Errorf("read randomness: %w", err)
+	}
+	return Message{
+		ID: hex.EncodeToString(id[:]), Kind: kind, CreatedAt: l.now,
+		Namespace: l.settings.Namespace, Scanner: l.settings.Scanner, ReadMore: clip(l.settings.ReadMore, maxURL),
+		Unconfirmed: clone(l.state.Unconfirmed),
+	}, nil
+}
+
+// byRepository groups changes by repository, the repository with the worst finding first. Within a repository, changes stand together by
+// package, and fixed findings come last.
+func byRepository(news []store.FindingChange) [][]store.FindingChange {
+	groups := groupBy(news, func(n store.FindingChange) string { return n.Repository })
+	for i, group := range groups {
+		groups[i] = slices.Concat(groupBy(group, func(n store.FindingChange) string {
+			if n.Change == store.ChangeFixed {
+				return fixedGroup
+			}
+			return n.Finding.Package.Name
+		})...)
+	}
+	return groups
+}
+
+// fixedGroup is the group key of all fixed findings. No package has this name, since a name has no NUL.
+const fixedGroup = "\x00"
+
+// groupBy groups changes by key. The group with the worst change comes first, and so does the worst change of each group.
+func groupBy(news []store.FindingChange, key func(store.FindingChange) string) [][]store.FindingChange {
+	index := map[string]int{}
+	var groups [][]store.FindingChange
+	for _, n := range slices.SortedFunc(slices.Values(news), compareUrgency) {
+		i, found := index[key(n)]
+		if !found {
+			i = len(groups)
+			index[key(n)] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], n)
+	}
+	return groups
+}
+
+// compareUrgency orders changes by urgency: fixed findings last, then by finding.Worse, then by repository.
+func compareUrgency(a, b store.FindingChange) int {
+	return cmp.Or(
+		compareBool(a.Change == store.ChangeFixed, b.Change == store.ChangeFixed),
+		finding.Worse(a.Finding, b.Finding), cmp.Compare(a.Repository, b.Repository))
+}
+
+// compareBool orders false before true.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+func newSection(news []store.FindingChange, firstTime bool) Section {
+	s := Section{Repository: clip(news[0].Repository, maxText), FirstTime: firstTime, Totals: countUnfixed(news)}
+	limit := maxItems
+	if firstTime {
+		limit = maxFirstTimeItems
+	}
+	for _, n := range news[:min(len(news), limit)] {
+		s.Items = append(s.Items, newItem(n))
+	}
+	s.MoreItems = len(news) - len(s.Items)
+	s.Workloads, s.MoreWorkloads = workloadsOf(news)
+	s.References = referencesOf(news)
+	return s
+}
+
+func newItem(n store.FindingChange) Item {
+	f := n.Finding
+	item := Item{
+		Change: n.Change, ID: clip(f.ID, maxText), Severity: f.Severity, SeverityBefore: n.SeverityBefore,
+		Package: clip(f.Package.Name, maxText), Version: clip(f.Package.Version, maxText),
+		FixState: clip(f.FixState, maxText), KnownExploited: f.KnownExploited, ExceptionEnded: n.ExceptionEnded,
+		FirstSeen: encodable(n.FirstSeen), FixSince: encodable(n.FixSince), ExploitedSince: encodable(n.ExploitedSince),
+	}
+	if f.Fixable() {
+		item.FixedIn = clip(strings.Join(f.FixVersions, ", "), maxText)
+	}
+	// JSON has no NaN: encoding the message would fail.
+	if f.EPSS > 0 && f.EPSS <= 1 && !math.IsNaN(f.EPSS) {
+		item.EPSS = f.EPSS
+	}
+	// A truncated URL leads nowhere.
+	if len(f.URL) <= maxURL {
+		item.URL = f.URL
+	}
+	return item
+}
+
+// encodable returns at, or the zero time if JSON may not be able to encode it. JSON allows years up to 9999 in any time zone.
+func encodable(at time.Time) time.Time {
+	if year := at.UTC().Year(); year < 1 || year > 9998 {
+		return time.Time{}
+	}
+	return at
+}
+
+// workloadsOf names each workload once, however many containers and findings it has, and returns how many exceed the bound.
+func workloadsOf(news []store.FindingChange) (named []string, more int) {
+	var all []string
+	for _, n := range news {
+		for _, w := range n.Workloads {
+			all = append(all, clip(w.Kind+" "+w.Namespace+"/"+w.Name, maxText))
+		}
+	}
+	return firstOf(all, maxWorkloads)
+}
+
+// referencesOf returns the tags in use, and the digest of a reference without a tag.
+func referencesOf(news []store.FindingChange) []string {
+	var all []string
+	for _, n := range news {
+		for _, w := range n.Workloads {
+			if w.Repository == n.Repository && w.Reference != "" {
+				all = append(all, clip(tagOf(w.Reference), maxText))
+			}
+		}
+	}
+	tags, _ := firstOf(all, maxReferences)
+	return tags
+}
+
+func tagOf(reference string) string {
+	// No registry accepts longer references, and parsing long text is slow.
+	ref, err := image.ParseReference(clip(reference, 4*maxText))
+	switch {
+	case err != nil:
+		return reference
+	case ref.Tag != "":
+		return ref.Tag
+	}
+	return ref.Digest
+}
+
+// firstOf returns the first n distinct values in ascending order, and the number of further ones.
+func firstOf(values []string, n int) ([]string, int) {
+	slices.Sort(values)
+	values = slices.Compact(values)
+	more := max(0, len(values)-n)
+	return values[:len(values)-more], more
+}
+
+func announcementsOf(news []store.FindingChange) []store.AnnouncedFinding {
+	var said []store.AnnouncedFinding
+	for _, n := range news {
+		f := n.Finding
+		said = append(said, store.AnnouncedFinding{
+			AnnouncementKey: store.AnnouncementKey{Repository: n.Repository, ID: f.ID, Package: f.Package.Name},
+			Change:          n.Change, Severity: f.Severity, Fixable: f.Fixable(), KnownExploited: f.KnownExploited, Aliases: f.Aliases,
+		})
+	}
+	return said
+}
+
+func countsOf(f finding.Finding) finding.Counts {
+	var c finding.Counts
+	c.Add(f.Severity, 1)
+	if f.Fixable() {
+		c.Fixable = 1
+	}
+	if f.KnownExploited {
+		c.KnownExploited = 1
+	}
+	return c
+}
+
+func sum(a, b finding.Counts) finding.Counts {
+	for _, severity := range finding.Severities() {
+		a.Add(severity, b.Of(severity))
+	}
+	a.Fixable += b.Fixable
+	a.KnownExploited += b.KnownExploited
+	return a
+}

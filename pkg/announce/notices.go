@@ -1,0 +1,120 @@
+package announce
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+const (
+	// noticeOverAfter is how long a notice must be absent before it is announced as over, so that a flapping notice is not announced each
+	// time.
+	noticeOverAfter = 10 * time.Minute
+	// maxNotices bounds the notices of one message; the others wait for the next. maxExamples bounds the examples of one notice.
+	maxNotices  = 8
+	maxExamples = 5
+)
+
+// updateNotices updates which announced notices still hold. The notice about an expiring exception is announced once, and forgotten after
+// the exception has expired. A notice about a receiver is forgotten when the receiver is removed.
+func (l *planning) updateNotices() {
+	if !l.settings.Notices {
+		l.state.Notices = nil
+		return
+	}
+	l.state.Notices = maps.Clone(l.state.Notices)
+	for id, told := range l.state.Notices {
+		switch {
+		case slices.ContainsFunc(l.coverage.Notices, func(n Notice) bool { return n.ID == id }):
+			told.AbsentSince = time.Time{}
+		case told.AbsentSince.IsZero():
+			told.AbsentSince = l.now
+		}
+		l.state.Notices[id] = told
+		// Before it expires, the exception may suppress something again, such as what a CronJob runs. It must not be announced twice.
+		ended := told.Notice.Kind == NoticeExceptionExpires && told.isOver(l.now) && !l.now.Before(told.Notice.Until)
+		// A removed receiver cannot answer again.
+		removed := told.Notice.Kind == NoticeUnconfirmed && !slices.Contains(l.coverage.Receivers, told.Notice.Name)
+		if ended || removed {
+			delete(l.state.Notices, id)
+		}
+	}
+}
+
+// isOver reports whether the notice has been absent for noticeOverAfter.
+func (t AnnouncedNotice) isOver(now time.Time) bool {
+	return !t.AbsentSince.IsZero() && !now.Before(t.AbsentSince.Add(noticeOverAfter))
+}
+
+// isMuchWorse reports whether a notice about failed images is so much worse that it is announced again: twice as many images, and at least ten
+// more.
+func (t AnnouncedNotice) isMuchWorse(n Notice) bool {
+	return n.Kind == NoticeImagesFailed && n.Count >= max(2*t.Notice.Count, t.Notice.Count+10)
+}
+
+// pendingNotices returns the notices to announce: new ones, much worse ones and those that are over, at most maxNotices. next is when to
+// plan again; zero for never.
+func (l *planning) pendingNotices() (notices []Notice, next time.Time) {
+	if !l.settings.Notices {
+		return nil, time.Time{}
+	}
+	for _, n := range l.coverage.Notices {
+		if told, known := l.state.Notices[n.ID]; !known || told.isMuchWorse(n) {
+			notices = append(notices, boundedNotice(n))
+		}
+	}
+	for _, told := range l.state.Notices {
+		switch {
+		case told.AbsentSince.IsZero():
+		case !told.isOver(l.now):
+			next = earliestSet(next, told.AbsentSince.Add(noticeOverAfter))
+		case told.Notice.Kind == NoticeExceptionExpires:
+			next = earliestSet(next, told.Notice.Until)
+		default:
+			over := told.Notice
+			over.Over = true
+			notices = append(notices, over)
+		}
+	}
+	slices.SortFunc(notices, func(a, b Notice) int {
+		return cmp.Or(compareBool(a.Over, b.Over), cmp.Compare(noticeOrder[a.Kind], noticeOrder[b.Kind]), cmp.Compare(a.ID, b.ID))
+	})
+	return notices[:min(len(notices), maxNotices)], next
+}
+
+// noticeOrder ranks kinds by urgency, the most urgent first.
+var noticeOrder = map[NoticeKind]int{
+	NoticeScansFailing: 1, NoticeDataOutdated: 2, NoticeDataAnomaly: 3, NoticeImagesFailed: 4, NoticeUnconfirmed: 5, NoticeExceptionExpires: 6,
+}
+
+// boundedNotice returns n with its texts and examples within bounds. The ID comes from the operator itself and needs no bound.
+func boundedNotice(n Notice) Notice {
+	n.Reason, n.Name, n.Detail = clip(n.Reason, maxText), clip(n.Name, maxText), clip(n.Detail, MaxMessageBytes)
+	n.Since, n.Until = encodable(n.Since), encodable(n.Until)
+	examples := slices.Clone(n.Examples[:min(len(n.Examples), maxExamples)])
+	for i := range examples {
+		examples[i] = clip(examples[i], maxText)
+	}
+	n.Examples = examples
+	return n
+}
+
+// recordNotices records the notices of a message as announced, and forgets those that the message announces as over.
+func (s *State) recordNotices(notices []Notice) {
+	if len(notices) == 0 {
+		return
+	}
+	heard := maps.Clone(s.Notices)
+	if heard == nil {
+		heard = map[string]AnnouncedNotice{}
+	}
+	for _, n := range notices {
+		if n.Over {
+			delete(heard, n.ID)
+		} else {
+			heard[n.ID] = AnnouncedNotice{Notice: n}
+		}
+	}
+	s.Notices = heard
+}

@@ -1,0 +1,101 @@
+package announce
+
+import (
+	"testing"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// TestNoRoomForRecords: without room to record what receivers are told nothing is announced, and the receiver says why. What was told stays
+// told, and what was not is announced when there is room.
+func TestNoRoomForRecords(t *testing.T) {
+	for _, policy := range []FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll} {
+		t.Run(string(policy), func(t *testing.T) {
+			s := newScenario(t)
+			s.settings.FirstScan = policy
+			s.image("web", ImageScanned)
+			s.addFindings("web", finding.High, 1, 3)
+			s.dispatchUntilIdle()
+			before := len(s.sent)
+
+			s.store.LimitRecords(1)
+			s.addFindings("web", finding.High, 4, 2)
+			s.pass(time.Hour)
+			if sent := s.dispatch(); len(sent) != 0 {
+				t.Errorf("without room %d messages are sent", len(sent))
+			}
+			s.wantNext(roomCheck)
+			status, err := Status(s.encoded())
+			s.must(err)
+			if status.LastErrorReason != ReasonStoreBudget || status.LastError == "" {
+				t.Errorf("the receiver says %q: %q, want %s", status.LastErrorReason, status.LastError, ReasonStoreBudget)
+			}
+			encoded := string(s.encoded())
+			s.dispatchNext()
+			if string(s.encoded()) != encoded {
+				t.Errorf("the state changes without room, from %s to %s", encoded, s.encoded())
+			}
+
+			s.store.LimitRecords(0)
+			s.dispatchUntilIdle()
+			if len(s.sent) != before+1 || s.notAnnounced() != 0 {
+				t.Errorf("with room %d messages are sent and %d findings are left, want one message and none", len(s.sent)-before, s.notAnnounced())
+			}
+			if e := s.state().LastError; e != nil {
+				t.Errorf("with room the receiver says %+v", e)
+			}
+		})
+	}
+}
+
+// TestMessageOnItsWayWithoutRoom: what was composed before is delivered once and recorded.
+func TestMessageOnItsWayWithoutRoom(t *testing.T) {
+	s := newScenario(t)
+	s.settings.FirstScan = FirstScanAll
+	s.image("web", ImageScanned)
+	s.addFindings("web", finding.High, 1, 3)
+	s.outcomes = []Outcome{{Result: Temporary, Reason: ReasonReceiverFailed, Message: "502"}}
+	for len(s.sent) == 0 {
+		s.dispatch()
+		s.now = s.last.Next
+	}
+	s.store.LimitRecords(1)
+	s.dispatchNext()
+	s.dispatchNext()
+	if len(s.sent) != 2 || s.notAnnounced() != 0 || s.state().Outbox != nil {
+		t.Errorf("%d attempts, %d findings not recorded, want the second attempt to be recorded", len(s.sent), s.notAnnounced())
+	}
+}
+
+// TestRoomBecomesFree checks that without room, what is fixed is recorded without a message, so that a sweep makes room and the
+// receiver is served again.
+func TestRoomBecomesFree(t *testing.T) {
+	s := newScenario(t)
+	s.settings.Filter.Changes = []store.Change{store.ChangeNew, store.ChangeFixed}
+	s.image("web", ImageScanned)
+	s.addFindings("web", finding.High, 1, 40)
+	s.dispatchUntilIdle()
+	before := len(s.sent)
+
+	s.store.LimitRecords(4000)
+	s.data++
+	s.removeFindings("web")
+	s.data++
+	s.addFindings("web", finding.High, 50, 1)
+	s.pass(time.Hour)
+	if sent := s.dispatch(); len(sent) != 0 {
+		t.Errorf("without room %d messages are sent", len(sent))
+	}
+	for range 2 {
+		_, err := s.store.Sweep(t.Context(), s.now.Add(-time.Hour))
+		s.must(err)
+		s.pass(25 * time.Hour)
+	}
+	s.dispatch()
+	s.dispatchNext()
+	if len(s.sent) != before+1 || s.notAnnounced() != 0 {
+		t.Errorf("after the sweep %d messages are sent and %d findings are left, want one message and none", len(s.sent)-before, s.notAnnounced())
+	}
+}

@@ -1,0 +1,200 @@
+package announce
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// FirstScan is the policy for what is present when a receiver is added.
+type FirstScan string
+
+// Values of FirstScan.
+const (
+	// FirstScanSummary sends one summary.
+	FirstScanSummary FirstScan = "Summary"
+	// FirstScanSilent records what is present as announced, without a message.
+	FirstScanSilent FirstScan = "Silent"
+	// FirstScanAll announces everything as new from the start.
+	FirstScanAll FirstScan = "All"
+)
+
+// Settings are a Scanner's settings for one receiver.
+type Settings struct {
+	// Namespace and Scanner name the Scanner, Receiver one of its receivers.
+	Namespace, Scanner, Receiver string
+	// Generation is the Scanner's. A stopped receiver is retried when it changes.
+	Generation int64
+	// Address references the Secret with the receiver's address. This package passes it on and never reads the Secret.
+	Address ReceiverRef
+	Filter  store.ChangeFilter
+	// GroupWait is how long to collect further changes into the same message after the first one.
+	GroupWait time.Duration
+	// GroupInterval is the least time between two messages.
+	GroupInterval time.Duration
+	FirstScan     FirstScan
+	// Tool is the engine with its version, as its current data states; empty if unknown.
+	Tool string
+	// NewImages announces repositories that run for the first time. Notices announces the Scanner's health notices.
+	NewImages, Notices bool
+	// ReadMore is the command or URL that shows all findings.
+	ReadMore string
+	// StoreRenewed is true if the Scanner's status records the ID of another store. It matters only for a receiver without stored state:
+	// its baseline then has Renewed set.
+	StoreRenewed bool
+	// RestoredFrom is the time of the backup that the store was last restored from; zero if it never was.
+	RestoredFrom time.Time
+}
+
+// ImageState is the scan state of an image.
+type ImageState string
+
+// States of an image. Each image is in exactly one.
+const (
+	ImagePending  ImageState = "Pending"
+	ImageScanned  ImageState = "Scanned"
+	ImageFailed   ImageState = "Failed"
+	ImageExcluded ImageState = "Excluded"
+)
+
+// Image is an image in use: pods of the Scanner run it now, or its last pods ended recently.
+type Image struct {
+	// Key identifies the image among the Scanner's images.
+	Key string
+	// Repositories are those in the pods' image references.
+	Repositories []string
+	State        ImageState
+	// Reason of a failure, one word.
+	Reason string
+	// Partly is true for a scanned image with content that the engine does not cover.
+	Partly bool
+	// Receivers has one entry for each workload that runs the image: the receivers that it names, in the format of
+	// store.Workload.Receivers.
+	Receivers []string
+	// Current is true if the result was made with the newest data of the engine's newest version.
+	Current bool
+	// Recent is true if no pod runs the image now.
+	Recent bool
+}
+
+// Coverage is the set of images that a Scanner is responsible for, and how far each is scanned.
+type Coverage struct {
+	// Listed is false until the Scanner has listed its images for the first time. Until then nothing is planned.
+	Listed bool
+	// Images are the images in use.
+	Images []Image
+	// Others counts images that Images cannot list because they have no key: images that were never pulled, or are excluded.
+	Others Remaining
+	// Unlisted are repositories of images that run and are not among Images: excluded images, and those on nodes that are not known yet.
+	// What such an image holds is not known, so nothing counts as fixed in its repository.
+	Unlisted []string
+	// DataSince is since when there is vulnerability data; zero if there is none.
+	DataSince time.Time
+	// Notices hold now, and have held long enough to be announced.
+	Notices []Notice
+	// Receivers are the names of all receivers of the Scanner. A notice about any other is forgotten.
+	Receivers []string
+}
+
+// remaining counts the images without a complete result.
+func (c Coverage) remaining() Remaining {
+	r := Remaining{Pending: c.Others.Pending, Excluded: c.Others.Excluded, Failed: map[string]int{}}
+	for reason, n := range c.Others.Failed {
+		r.Failed[reason] += n
+	}
+	for _, img := range c.Images {
+		switch img.State {
+		case ImageScanned:
+			if img.Partly {
+				r.Partly++
+			}
+		case ImagePending:
+			r.Pending++
+		case ImageFailed:
+			r.Failed[img.Reason]++
+		case ImageExcluded:
+			r.Excluded++
+		}
+	}
+	if len(r.Failed) == 0 {
+		r.Failed = nil
+	}
+	return r
+}
+
+// scannedRepositories returns the repositories with at least one scanned image, sorted.
+func (c Coverage) scannedRepositories() []string {
+	var repositories []string
+	for _, img := range c.Images {
+		if img.State == ImageScanned {
+			repositories = append(repositories, img.Repositories...)
+		}
+	}
+	slices.Sort(repositories)
+	return slices.Compact(repositories)
+}
+
+// runningCompleteRepositories lists those of completeRepositories that run now and that have no Unlisted image, sorted. Only in those can anything
+// be fixed: a repository that stops running has fixed nothing, and an image of unknown content proves nothing.
+func (c Coverage) runningCompleteRepositories() []string {
+	runs := map[string]bool{}
+	for _, img := range c.Images {
+		for _, repository := range img.Repositories {
+			runs[repository] = runs[repository] || !img.Recent
+		}
+	}
+	for _, repository := range c.Unlisted {
+		runs[repository] = false
+	}
+	return slices.DeleteFunc(c.completeRepositories(), func(repository string) bool { return !runs[repository] })
+}
+
+// completeRepositories returns the repositories whose images in use all have a complete result, sorted. Only for them does no finding mean
+// that no vulnerability is known.
+func (c Coverage) completeRepositories() []string {
+	open := map[string]bool{}
+	for _, img := range c.Images {
+		for _, repository := range img.Repositories {
+			open[repository] = open[repository] || img.State != ImageScanned || img.Partly
+		}
+	}
+	var resolved []string
+	for repository, waits := range open {
+		if !waits {
+			resolved = append(resolved, repository)
+		}
+	}
+	slices.Sort(resolved)
+	return resolved
+}
+
+// routedRepositories returns the set of repositories that have a workload routed to the receiver.
+func (c Coverage) routedRepositories(route *store.Route) map[string]bool {
+	repositories := map[string]bool{}
+	for _, img := range c.Images {
+		if isRoutedTo(route, img.Receivers) {
+			for _, repository := range img.Repositories {
+				repositories[repository] = true
+			}
+		}
+	}
+	return repositories
+}
+
+// isRoutedTo reports whether at least one of the workloads is routed to the receiver. Each workload is given by the receivers that it names,
+// joined by commas. Without a route or without workloads, the result is true.
+func isRoutedTo(route *store.Route, workloads []string) bool {
+	if route == nil || len(workloads) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(workloads, func(receivers string) bool {
+		named := strings.Split(receivers, ",")
+		if slices.Contains(named, route.Receiver) {
+			return true
+		}
+		assigned := slices.ContainsFunc(named, func(name string) bool { return slices.Contains(route.Known, name) })
+		return route.Unassigned && !assigned
+	})
+}

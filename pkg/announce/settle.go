@@ -1,0 +1,189 @@
+package announce
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// Bounds of delivery attempts and of the waits between them.
+const (
+	minBackoff = 5 * time.Second
+	maxBackoff = 15 * time.Minute
+	// maxUnansweredBackoff is the longest wait after an attempt without an answer. It exceeds maxBackoff because each attempt may deliver
+	// one more copy.
+	maxUnansweredBackoff = 2 * time.Hour
+	// maxUnanswered is the number of unanswered attempts after which a message is given up. The waits between them add up to 5 to 8 hours.
+	maxUnanswered = 14
+	// maxUnansweredWhileSilent is the number of attempts for each further message while the receiver still does not answer.
+	maxUnansweredWhileSilent = 3
+	// stoppedRetry is the interval at which a stopped receiver is retried: its Secret or the URL in it may have changed.
+	stoppedRetry = 5 * time.Minute
+	// maxRetryAfter bounds the wait that a receiver can request.
+	maxRetryAfter = time.Hour
+	// maxOutboxAge is the age at which an undelivered summary is discarded and composed again, because its content is out of date. No change
+	// is lost: the content of a discarded message does not count as announced. A message that the receiver may have is given up instead.
+	maxOutboxAge = 24 * time.Hour
+	// maxChangesAge is the same age for a KindChanges message. It is shorter because its findings may be fixed or suppressed in the meantime: a rate
+	// limited receiver then gets the current state. A summary is recorded as what was present when it was composed.
+	maxChangesAge = 15 * time.Minute
+)
+
+// ApplyOutcome returns the state after an attempt to deliver the message in the outbox. If the attempt delivered the message, ApplyOutcome also returns
+// what the caller must record as announced in the same transaction as the state; otherwise nil. It returns an error if the outbox is empty,
+// the message cannot be encoded or Random fails.
+func (p Planner) ApplyOutcome(now time.Time, settings Settings, state State, outcome Outcome) (State, *store.Announcement, error) {
+	if state.Outbox == nil {
+		return state, nil, fmt.Errorf("receiver %s: an outcome without a message", settings.Receiver)
+	}
+	// Only refused messages become too old. After an unanswered attempt the message keeps its ID, by which the notifier recognizes it. A
+	// refusal answers this attempt only: earlier attempts stay unanswered.
+	refused := slices.Contains([]Result{RateLimited, Permanent, Temporary}, outcome.Result)
+	answered := *state.Outbox
+	answered.LatestUnanswered = !refused
+	state.Outbox = &answered
+	if refused {
+		if answered.RefusedSince.IsZero() {
+			answered.RefusedSince = now
+		}
+		state.Unanswered = max(0, state.Unanswered-1)
+	}
+	switch outcome.Result {
+	case Delivered:
+		said, err := completeDelivery(now, &state)
+		return state, said, err
+	case RateLimited:
+		// Rate limiting does not count as a failure, which would make the next wait longer than requested. The status still shows it.
+		state.NextAttempt = now.Add(min(max(outcome.RetryAfter, attemptGap), maxRetryAfter))
+		state.LastError, state.Stopped = deliveryError(now, outcome), nil
+		return state, nil, nil
+	}
+	state.Failures++
+	state.LastError = deliveryError(now, outcome)
+	if outcome.Result == Permanent {
+		state.Stopped = stoppedBy(now, settings, state, outcome)
+		state.NextAttempt = now.Add(stoppedRetry)
+		return state, nil, nil
+	}
+	// Temporary, UnknownOutcome and results of a newer notifier are all retried.
+	state.Stopped = nil
+	wait := backoffAfter(state.Failures, maxBackoff)
+	if !refused {
+		wait = max(wait, backoffAfter(state.Unanswered, maxUnansweredBackoff))
+	}
+	wait, err := p.jitter(wait)
+	state.NextAttempt = now.Add(wait)
+	return state, nil, err
+}
+
+func deliveryError(now time.Time, outcome Outcome) *DeliveryError {
+	return &DeliveryError{Reason: outcome.Reason, Message: clip(outcome.Message, MaxMessageBytes), At: now}
+}
+
+// completeDelivery removes the delivered message from the outbox, resets errors and waits, and returns what the message announced.
+func completeDelivery(now time.Time, state *State) (*store.Announcement, error) {
+	said, err := closeOutbox(now, state)
+	if err != nil {
+		return nil, err
+	}
+	state.LastError, state.Failures, state.Unanswered, state.Unconfirmed = nil, 0, 0, nil
+	state.Stopped, state.NextAttempt = nil, time.Time{}
+	state.LastDelivery, state.LastMessage = now, said.LogEntry.Title
+	return said, nil
+}
+
+// giveUp removes a message from the outbox after unanswered attempts. The receiver may have several copies of it, so it counts as announced
+// and the log marks it as unconfirmed. If the latest attempt is unanswered, the next message gets maxUnansweredWhileSilent attempts, because the
+// receiver is likely to stay silent. If it was refused, the next message waits until this one would have been retried.
+func giveUp(now time.Time, state *State) (*store.Announcement, error) {
+	if state.Outbox.LatestUnanswered {
+		state.Stopped, state.NextAttempt, state.Unanswered = nil, time.Time{}, maxUnanswered-maxUnansweredWhileSilent
+	}
+	said, err := closeOutbox(now, state)
+	if err != nil {
+		return nil, err
+	}
+	said.LogEntry.Unconfirmed = true
+	unconfirmed := Unconfirmed{Since: now}
+	if state.Unconfirmed != nil {
+		unconfirmed = *state.Unconfirmed
+	}
+	unconfirmed.Count++
+	unconfirmed.Title = said.LogEntry.Title
+	state.Unconfirmed = &unconfirmed
+	return said, nil
+}
+
+// closeOutbox empties the outbox and returns what its message announced.
+func closeOutbox(now time.Time, state *State) (*store.Announcement, error) {
+	outbox := state.Outbox
+	body, err := json.Marshal(outbox.Message)
+	if err != nil {
+		return nil, fmt.Errorf("message %s: %w", outbox.Message.ID, err)
+	}
+	if outbox.Message.Kind != KindChanges {
+		state.Baseline.finish()
+	}
+	state.Outbox = nil
+	state.PendingSince, state.Pending = time.Time{}, max(0, state.Pending-outbox.Findings)
+	state.recordNotices(outbox.Message.Notices)
+	return &store.Announcement{
+		MessageID: outbox.Message.ID, At: now, Findings: outbox.Announcements, Repositories: outbox.Repositories,
+		LogEntry: &store.Message{Kind: string(outbox.Message.Kind), Title: outbox.Message.Title(), Findings: outbox.Findings, Body: body},
+	}, nil
+}
+
+// stoppedBy returns why the receiver is stopped. Since stays the same as long as the reason does.
+func stoppedBy(now time.Time, settings Settings, state State, outcome Outcome) *Stopped {
+	stopped := &Stopped{
+		Reason: outcome.Reason, Message: clip(outcome.Message, MaxMessageBytes), Since: now, Generation: settings.Generation,
+	}
+	if before := state.Stopped; before != nil && before.Reason == stopped.Reason {
+		stopped.Since = before.Since
+	}
+	return stopped
+}
+
+// backoffAfter returns the wait after a number of attempts: minBackoff after the first, twice as long after each further one, at most longest.
+func backoffAfter(attempts int, longest time.Duration) time.Duration {
+	wait := minBackoff
+	for ; attempts > 1 && wait < longest; attempts-- {
+		wait *= 2
+	}
+	return min(wait, longest)
+}
+
+// jitter changes a wait by up to a quarter, so that receivers that failed together are not retried together. The result is at least
+// minBackoff. It is at most maxBackoff, or maxUnansweredBackoff for a wait that exceeds maxBackoff.
+func (p Planner) jitter(wait time.Duration) (time.Duration, error) {
+	var raw [8]byte
+	if _, err := io.ReadFull(p.Random, raw[:]); err != nil {
+		return wait, fmt.Errorf("read randomness: %w", err)
+	}
+	share := float64(binary.BigEndian.Uint64(raw[:])>>11) / (1 << 53) // 0 ≤ share < 1
+	jittered := time.Duration(float64(wait) * (0.75 + share/2))
+	longest := maxBackoff
+	if wait > maxBackoff {
+		longest = maxUnansweredBackoff
+	}
+	return min(max(jittered, minBackoff), longest), nil
+}
+
+// clip shortens s to at most n bytes, without cutting a character in two, and marks the cut with an ellipsis.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	const ellipsis = "…"
+	cut := n - len(ellipsis)
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + ellipsis
+}

@@ -1,0 +1,161 @@
+package announce
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+const (
+	// MaxTitleBytes bounds Digest.Title.
+	MaxTitleBytes = 256
+	// maxTitleID bounds a vulnerability ID in a title.
+	maxTitleID = 64
+)
+
+// Title returns the message's subject in plain words, at most MaxTitleBytes. Names in it are not escaped: the caller must escape them for
+// its output format.
+func (d Message) Title() string { return clip(d.subject(), MaxTitleBytes) }
+
+func (d Message) subject() string {
+	findings, images := pluralize(d.Totals.Total(), "finding"), pluralize(d.Images, "image")
+	switch d.Kind {
+	case KindChanges:
+		return d.changesTitle()
+	case KindBaselineRenewed:
+		return fmt.Sprintf("Baseline renewed for %s: %s in %s", d.Namespace, findings, images)
+	case KindEngineChanged:
+		return fmt.Sprintf("Engine changed for %s: %s in %s", d.Namespace, findings, images)
+	case KindEngineUpdated:
+		return fmt.Sprintf("Engine updated for %s: it finds %d more", d.Namespace, d.NotAnnounced)
+	case KindStoreRestored:
+		return fmt.Sprintf("Restored from a backup for %s: %s since then", d.Namespace, pluralize(d.NotAnnounced, "finding"))
+	case KindFilterWidened:
+		return fmt.Sprintf("Wider filter for %s: %s that you had not heard of", d.Namespace, pluralize(d.NotAnnounced, "finding"))
+	}
+	return fmt.Sprintf("First scan of %s: %s in %s", d.Namespace, findings, images)
+}
+
+// changesTitle names the vulnerability if the message is about a single one, and counts the changes otherwise.
+func (d Message) changesTitle() string {
+	if item, only := d.singleChange(); only {
+		return fmt.Sprintf("%s: %s in %s", changeTitle(item), clip(item.ID, maxTitleID), d.Namespace)
+	}
+	images := len(d.NewImages) + d.MoreNewImages
+	switch counts := d.changeCounts(); {
+	case counts != "":
+		return counts + " in " + d.Namespace
+	case images > 0:
+		return pluralize(images, "new image") + " in " + d.Namespace
+	case len(d.Notices) == 0:
+		return "Nothing new in " + d.Namespace
+	}
+	title := fmt.Sprintf("Scanner %s in %s: %s", d.Scanner, d.Namespace, d.Notices[0].title())
+	if more := len(d.Notices) - 1; more > 0 {
+		title += fmt.Sprintf(", and %s", pluralize(more, "more notice"))
+	}
+	return title
+}
+
+// singleChange returns an item and true if the message announces the same change of a single vulnerability throughout.
+func (d Message) singleChange() (Item, bool) {
+	var items []Item
+	for _, s := range d.Sections {
+		if s.MoreItems > 0 {
+			return Item{}, false
+		}
+		items = append(items, s.Items...)
+	}
+	if len(items) == 0 || d.Rest.Findings > 0 {
+		return Item{}, false
+	}
+	first := items[0]
+	return first, !slices.ContainsFunc(items, func(i Item) bool { return i.ID != first.ID || changeTitle(i) != changeTitle(first) })
+}
+
+func changeTitle(i Item) string {
+	switch i.Change {
+	case store.ChangeFixAvailable:
+		return "Fix available"
+	case store.ChangeEscalated:
+		return "More urgent"
+	case store.ChangeRegressed:
+		return "Back again"
+	case store.ChangeFixed:
+		return "Fixed"
+	}
+	if i.ExceptionEnded {
+		return "Exception ended"
+	}
+	return "New"
+}
+
+// changeCounts counts the changes by kind, such as "2 new findings, 1 fix available, 3 fixed".
+func (d Message) changeCounts() string {
+	changes := d.Changes
+	if len(changes) == 0 {
+		// A message without counts by kind has only new findings.
+		changes = map[store.Change]int{store.ChangeNew: d.Totals.Total()}
+	}
+	var parts []string
+	for _, change := range []store.Change{store.ChangeNew, store.ChangeFixAvailable, store.ChangeEscalated, store.ChangeRegressed, store.ChangeFixed} {
+		if n := changes[change]; n > 0 {
+			parts = append(parts, changeCount(change, n, len(parts) == 0))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// changeCount returns a count such as "3 findings fixed". Only the first count of a title contains the word "findings", except for new
+// ones.
+func changeCount(change store.Change, n int, first bool) string {
+	number := fmt.Sprint(n)
+	if first {
+		number = pluralize(n, "finding")
+	}
+	switch change {
+	case store.ChangeNew:
+		return pluralize(n, "new finding")
+	case store.ChangeFixAvailable:
+		if n == 1 {
+			return "1 fix available"
+		}
+		return fmt.Sprintf("%d fixes available", n)
+	case store.ChangeEscalated:
+		return number + " more urgent"
+	case store.ChangeRegressed:
+		return number + " back again"
+	}
+	return number + " fixed"
+}
+
+// title returns a notice in a few words.
+func (n Notice) title() string {
+	images := "images"
+	if n.Count > 0 {
+		images = pluralize(n.Count, "image")
+	}
+	words := map[NoticeKind][2]string{
+		NoticeScansFailing:     {"no scan succeeds", "scans succeed again"},
+		NoticeDataOutdated:     {"the vulnerability data is out of date", "the vulnerability data is up to date again"},
+		NoticeDataAnomaly:      {"the vulnerability data looks wrong", "the vulnerability data is trusted again"},
+		NoticeImagesFailed:     {images + " cannot be scanned", "images can be scanned again"},
+		NoticeUnconfirmed:      {"another receiver does not answer", "another receiver answers again"},
+		NoticeExceptionExpires: {"an exception is about to expire"}, // its end is not announced
+	}[n.Kind]
+	if n.Over {
+		return cmp.Or(words[1], "a trouble is over")
+	}
+	return cmp.Or(words[0], "there is trouble")
+}
+
+// pluralize returns a number with its noun, in the plural unless n is 1.
+func pluralize(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

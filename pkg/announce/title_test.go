@@ -1,0 +1,65 @@
+package announce
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// TestTitles: a title states in plain words what the message announces.
+func TestTitles(t *testing.T) {
+	told := func(items ...Item) Message {
+		d := Message{Kind: KindChanges, Sections: []Section{{Items: items}}, Changes: map[store.Change]int{}}
+		for _, i := range items {
+			d.Changes[i.Change]++
+		}
+		return d
+	}
+	item := func(change store.Change, id string) Item { return Item{Change: change, ID: id} }
+	ended := Item{Change: store.ChangeNew, ID: "CVE-1", ExceptionEnded: true}
+	counted := told(item(store.ChangeNew, "CVE-1"))
+	counted.Sections[0].MoreItems, counted.Changes[store.ChangeNew] = 3, 4
+	rest := told(item(store.ChangeFixed, "CVE-1"))
+	rest.Rest, rest.Changes[store.ChangeFixed] = Rest{Images: 1, Findings: 1}, 2
+	many := Message{Kind: KindChanges, Changes: map[store.Change]int{
+		store.ChangeNew: 2, store.ChangeFixAvailable: 2, store.ChangeEscalated: 1, store.ChangeRegressed: 1, store.ChangeFixed: 12,
+	}}
+	notices := Message{Kind: KindChanges, Notices: []Notice{{Kind: NoticeImagesFailed, Count: 3}, {Kind: NoticeDataOutdated}, {Kind: "Other"}}}
+	for want, d := range map[string]Message{
+		"New: CVE-1 in shop":                     told(item(store.ChangeNew, "CVE-1")),
+		"Fix available: CVE-1 in shop":           told(item(store.ChangeFixAvailable, "CVE-1"), item(store.ChangeFixAvailable, "CVE-1")),
+		"More urgent: CVE-1 in shop":             told(item(store.ChangeEscalated, "CVE-1")),
+		"Back again: CVE-1 in shop":              told(item(store.ChangeRegressed, "CVE-1")),
+		"Fixed: CVE-1 in shop":                   told(item(store.ChangeFixed, "CVE-1")),
+		"Exception ended: CVE-1 in shop":         told(ended),
+		"2 new findings in shop":                 told(item(store.ChangeNew, "CVE-1"), item(store.ChangeNew, "CVE-2")),
+		"1 new finding, 1 fix available in shop": told(item(store.ChangeNew, "CVE-1"), item(store.ChangeFixAvailable, "CVE-1")),
+		"2 findings back again, 1 fixed in shop": told(item(store.ChangeRegressed, "CVE-1"), item(store.ChangeRegressed, "CVE-2"), item(store.ChangeFixed, "CVE-1")),
+		"4 new findings in shop":                 counted,
+		"2 findings fixed in shop":               rest,
+		"2 new findings, 2 fixes available, 1 more urgent, 1 back again, 12 fixed in shop": many,
+		"3 new findings in shop": {Kind: KindChanges, Totals: finding.Counts{High: 3}},
+		"3 new images in shop":   {Kind: KindChanges, NewImages: []string{"a"}, MoreNewImages: 2},
+		"Nothing new in shop":    {Kind: KindChanges},
+		"Scanner all in shop: 3 images cannot be scanned, and 2 more notices": notices,
+		"Scanner all in shop: no scan succeeds":                               {Kind: KindChanges, Notices: []Notice{{Kind: NoticeScansFailing}}},
+		"Scanner all in shop: scans succeed again":                            {Kind: KindChanges, Notices: []Notice{{Kind: NoticeScansFailing, Over: true}}},
+		"First scan of shop: 1 finding in 2 images":                           {Kind: KindFirstScan, Totals: finding.Counts{High: 1}, Images: 2},
+		"Baseline renewed for shop: 2 findings in 1 image":                    {Kind: KindBaselineRenewed, Totals: finding.Counts{Low: 2}, Images: 1},
+		"Engine changed for shop: 0 findings in 1 image":                      {Kind: KindEngineChanged, Images: 1},
+		"Engine updated for shop: it finds 5 more":                            {Kind: KindEngineUpdated, NotAnnounced: 5},
+		"Restored from a backup for shop: 2 findings since then":              {Kind: KindStoreRestored, NotAnnounced: 2},
+		"Wider filter for shop: 1 finding that you had not heard of":          {Kind: KindFilterWidened, NotAnnounced: 1},
+	} {
+		d.Namespace, d.Scanner = "shop", "all"
+		if got := d.Title(); got != want {
+			t.Errorf("title %q, want %q", got, want)
+		}
+	}
+	long := told(item(store.ChangeNew, strings.Repeat("x", 100_000)))
+	if got := long.Title(); len(got) > 200 {
+		t.Errorf("a title of %d bytes", len(got))
+	}
+}
