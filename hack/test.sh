@@ -6,10 +6,10 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Packages with concurrency.
-raced=(./controllers/... ./notifier/... ./pkg/backend/clair/... ./pkg/announce/client/... ./pkg/rest/... ./pkg/server/... ./pkg/store/...)
+raced=(./controllers/... ./notifier/... ./pkg/backend/clair/... ./pkg/announce/client/... ./pkg/rest/... ./pkg/backend/grype/ingest/... ./pkg/store/...)
 
 # Under the race detector, random histories are shortened (-short). The full histories of these packages run without it.
-in_full=(./pkg/server ./pkg/store)
+in_full=(./pkg/backend/grype/ingest ./pkg/store)
 
 # The code that the manager shares with the worker is tested with both modules' versions: each has its own version of the
 # registry client.

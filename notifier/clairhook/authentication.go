@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
 )
 
 const (
@@ -92,7 +92,7 @@ func (s *Server) lookUp(ctx context.Context, name types.NamespacedName) (*secret
 		found.token = bytes.TrimSpace(data[ref.Key])
 	}
 	if settings.AuthSecretRef != nil {
-		var auth clair.Auth
+		var auth api.Auth
 		auth, found.pskErr = s.auth(ctx, name, settings.AuthSecretRef.Name)
 		found.psk = auth.Key
 	}
@@ -125,14 +125,14 @@ func (s *Server) scanner(ctx context.Context, name types.NamespacedName) (*v1alp
 }
 
 // auth reads the pre-shared key. If the Secret is missing or has no usable key, the key is empty and no signature is accepted.
-func (s *Server) auth(ctx context.Context, scanner types.NamespacedName, name string) (clair.Auth, error) {
+func (s *Server) auth(ctx context.Context, scanner types.NamespacedName, name string) (api.Auth, error) {
 	data, err := s.secret(ctx, scanner, name)
 	if err != nil || data == nil {
-		return clair.Auth{}, err
+		return api.Auth{}, err
 	}
-	auth, err := clair.ParseAuth(data)
+	auth, err := api.ParseAuth(data)
 	if err != nil {
-		s.logOncePerMinute(slog.LevelWarn, scanner, "the pre-shared key cannot be used", "secret", name, "key", clair.SecretKey, "error", err)
+		s.logOncePerMinute(slog.LevelWarn, scanner, "the pre-shared key cannot be used", "secret", name, "key", api.SecretKey, "error", err)
 	}
 	return auth, nil
 }
@@ -164,7 +164,7 @@ func (found *secrets) verify(shown credentials, now time.Time) error {
 		err = found.tokenErr
 	}
 	if shown.bearer != "" {
-		if len(found.psk) > 0 && clair.VerifyToken(shown.bearer, found.psk, []string{clair.NotifierIssuer}, now) == nil {
+		if len(found.psk) > 0 && api.VerifyToken(shown.bearer, found.psk, []string{api.NotifierIssuer}, now) == nil {
 			return nil
 		}
 		err = errors.Join(err, found.pskErr)

@@ -32,7 +32,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
 
@@ -77,7 +77,7 @@ type Config struct {
 // Server receives webhooks. It is safe for concurrent use.
 type Server struct {
 	Config
-	network *clair.Network
+	network *api.Network
 	// admitted bounds concurrent requests, working the notifications that are being handled.
 	admitted, inProgress *namespaceSemaphore
 	// lookups rate limits reads from the API server, notifications those from Clair instances.
@@ -102,7 +102,7 @@ type Server struct {
 func New(c Config) *Server {
 	lru := func(size int) *cache.LRUExpireCache { return cache.NewLRUExpireCacheWithClock(size, c.Clock) }
 	return &Server{
-		Config: c, network: clair.NewNetwork(),
+		Config: c, network: api.NewNetwork(),
 		admitted: newNamespaceSemaphore(maxRequestsPerNamespace, maxRequests), inProgress: newNamespaceSemaphore(maxWorkPerNamespace, maxWork),
 		lookups: newNamespaceLimiters(lookupsPerSecond, lookupBurst, c.Clock), notifications: newNamespaceLimiters(notificationsPerSecond, notificationBurst, c.Clock),
 		knownNamespaces: lru(maxNamespaces), verdicts: lru(maxVerdicts), handled: lru(maxHandled), indexes: lru(maxIndexes), loggedLines: lru(maxLoggedLines),
@@ -114,7 +114,7 @@ func New(c Config) *Server {
 func Instances(c config.Clair) map[string]config.ClairInstance {
 	instances := map[string]config.ClairInstance{}
 	for _, instance := range c.Instances {
-		if address, err := clair.CanonicalURL(instance.URL); err == nil { // loading the configuration rejects invalid URLs
+		if address, err := api.CanonicalURL(instance.URL); err == nil { // loading the configuration rejects invalid URLs
 			instances[address] = instance
 		}
 	}
@@ -155,7 +155,7 @@ func (s *Server) process(r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	hook, err := clair.ParseWebhook(r.Body)
+	hook, err := api.ParseWebhook(r.Body)
 	if err != nil {
 		s.logOncePerMinute(slog.LevelWarn, scanner, "a request with the right secret is no webhook of Clair", "error", err)
 		return errInvalid

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
 )
 
 // marked are the annotations that the recorded notification sets.
@@ -36,7 +36,7 @@ func TestWebhook(t *testing.T) {
 		psk     string
 	}{
 		"with the token":               {"token", func(*testing.T) http.Header { return tokenHeader(token) }, ""},
-		"signed with the key of Clair": {"psk", func(t *testing.T) http.Header { return signed(t, psk, clair.NotifierIssuer, noon.Add(time.Minute)) }, psk},
+		"signed with the key of Clair": {"psk", func(t *testing.T) http.Header { return signed(t, psk, api.NotifierIssuer, noon.Add(time.Minute)) }, psk},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -92,17 +92,17 @@ func TestUnauthorized(t *testing.T) {
 		"with the token as a bearer's":  {"shop/token", http.Header{"Authorization": {"Bearer " + token}}},
 		"with a huge token":             {"shop/token", tokenHeader(strings.Repeat(token, 1000))},
 		"for a Scanner without token":   {"shop/psk", tokenHeader(token)},
-		"signed with another key":       {"shop/psk", signed(t, strings.Repeat("guessed", 8), clair.NotifierIssuer, later)},
+		"signed with another key":       {"shop/psk", signed(t, strings.Repeat("guessed", 8), api.NotifierIssuer, later)},
 		"signed by another issuer":      {"shop/psk", signed(t, psk, "clairctl", later)},
-		"signed long ago":               {"shop/psk", signed(t, psk, clair.NotifierIssuer, before)},
-		"signed, for a Scanner without": {"shop/token", signed(t, psk, clair.NotifierIssuer, later)},
+		"signed long ago":               {"shop/psk", signed(t, psk, api.NotifierIssuer, before)},
+		"signed, for a Scanner without": {"shop/token", signed(t, psk, api.NotifierIssuer, later)},
 		"for no Scanner":                {"shop/none", tokenHeader(token)},
 		"for no namespace":              {"none/token", tokenHeader(token)},
 		"for a Scanner with Grype":      {"shop/grype", tokenHeader(token)},
 		"for a name that cannot be":     {"shop/TOKEN", tokenHeader(token)},
 		"for the way up":                {"shop/%2e%2e%2f..", tokenHeader(token)},
 		"for an empty Secret":           {"shop/empty", tokenHeader("")},
-		"signed, for an empty Secret":   {"shop/empty", signed(t, psk, clair.NotifierIssuer, later)},
+		"signed, for an empty Secret":   {"shop/empty", signed(t, psk, api.NotifierIssuer, later)},
 		"for a Secret that is not":      {"shop/missing", tokenHeader(token)},
 		"for a Scanner with no secret":  {"shop/open", tokenHeader(token)},
 	} {
@@ -406,7 +406,7 @@ func TestSlowClair(t *testing.T) {
 func TestShortKey(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.secrets.Tracker().Update(secretsResource, secret("shop", "clair", map[string]string{"key": base64.StdEncoding.EncodeToString([]byte("short"))}), "shop"))
-	status, _ := w.post("shop/psk", hookOf(recordedID), signed(t, strings.Repeat("x", 32), clair.NotifierIssuer, noon.Add(time.Minute)))
+	status, _ := w.post("shop/psk", hookOf(recordedID), signed(t, strings.Repeat("x", 32), api.NotifierIssuer, noon.Add(time.Minute)))
 	if status != http.StatusUnauthorized || !strings.Contains(w.logs.String(), "the pre-shared key cannot be used") {
 		t.Errorf("answer %d, log:\n%s", status, w.logs.String())
 	}

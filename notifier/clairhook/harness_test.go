@@ -37,7 +37,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/notifier/clairhook"
-	"github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
 
@@ -90,7 +90,7 @@ func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, next, hold := path.Base(r.URL.Path), r.URL.Query().Get("next"), s.hold
 	bearer := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 	switch {
-	case s.psk != "" && clair.VerifyToken(bearer, []byte(s.psk), []string{"scanner-operator"}, noon) != nil:
+	case s.psk != "" && api.VerifyToken(bearer, []byte(s.psk), []string{"scanner-operator"}, noon) != nil:
 		w.WriteHeader(http.StatusUnauthorized)
 		hold = nil
 	case s.fails[r.Method]:

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
 )
 
 const (
@@ -103,9 +103,9 @@ func (s *Server) markAndDelete(ctx context.Context, t task) error {
 }
 
 // clairOf returns a client for the Scanner's Clair. The operator's configuration has to list its URL, since tenants write Scanners.
-func (s *Server) clairOf(scanner *v1alpha1.Scanner) (*clair.Client, error) {
+func (s *Server) clairOf(scanner *v1alpha1.Scanner) (*api.Client, error) {
 	settings, name := scanner.Spec.Backend.Clair, types.NamespacedName{Namespace: scanner.Namespace, Name: scanner.Name}
-	address, err := clair.CanonicalURL(settings.URL)
+	address, err := api.CanonicalURL(settings.URL)
 	if err != nil {
 		return nil, errNotAllowed
 	}
@@ -113,23 +113,23 @@ func (s *Server) clairOf(scanner *v1alpha1.Scanner) (*clair.Client, error) {
 	if !allowed {
 		return nil, errNotAllowed
 	}
-	options := clair.Options{
+	options := api.Options{
 		URL: address, CABundle: instance.CABundle, Timeout: requestTimeout, MaxAnswerBytes: maxPageBytes, Network: s.network, Clock: s.Clock,
 	}
 	if ref := settings.AuthSecretRef; ref != nil {
 		var once sync.Once
-		var auth clair.Auth
+		var auth api.Auth
 		var authErr error
-		options.Auth = func(ctx context.Context) (clair.Auth, error) {
+		options.Auth = func(ctx context.Context) (api.Auth, error) {
 			once.Do(func() {
 				if auth, authErr = s.auth(ctx, name, ref.Name); authErr == nil && len(auth.Key) == 0 {
-					authErr = fmt.Errorf("secret %s: %s: there is no usable key", ref.Name, clair.SecretKey)
+					authErr = fmt.Errorf("secret %s: %s: there is no usable key", ref.Name, api.SecretKey)
 				}
 			})
 			return auth, authErr
 		}
 	}
-	engine, err := clair.New(options)
+	engine, err := api.New(options)
 	if err != nil {
 		return nil, fmt.Errorf("spec.backend.clair.%w", err)
 	}
@@ -137,7 +137,7 @@ func (s *Server) clairOf(scanner *v1alpha1.Scanner) (*clair.Client, error) {
 }
 
 // markAll reads all pages of a notification and marks the ImageScans of the images in them.
-func (s *Server) markAll(ctx context.Context, t task, engine *clair.Client) error {
+func (s *Server) markAll(ctx context.Context, t task, engine *api.Client) error {
 	var images *index
 	concerned, unknown, unknowns := map[string]bool{}, map[string]bool{}, 0
 	for notification, err := range engine.Notifications(ctx, t.id) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
 )
 
 // Bounds of the settings for Clair.
@@ -26,7 +26,7 @@ func (c Clair) validate() (errs []error) {
 	seen := map[string]bool{}
 	for i, instance := range c.Instances {
 		field := fmt.Sprintf("instances[%d]", i)
-		url, err := clair.CanonicalURL(instance.URL)
+		url, err := api.CanonicalURL(instance.URL)
 		if err != nil {
 			check(false, field+".url", err.Error())
 		} else {

@@ -22,7 +22,7 @@ import (
 	"github.com/quay/claircore"
 
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
-	clairapi "github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/test/images"
 	"github.com/scanner-operator/scanner-operator/test/story"
@@ -186,12 +186,12 @@ func (c clairctl) report(t *testing.T, reference string) *claircore.Vulnerabilit
 const clairIssuer = "scanner-operator"
 
 // clairClient returns a client with the operator's authentication, for use on this machine.
-func clairClient(t *testing.T, address string) *clairapi.Client {
+func clairClient(t *testing.T, address string) *api.Client {
 	t.Helper()
-	key, err := clairapi.ParseKey(env.ClairKey())
+	key, err := api.ParseKey(env.ClairKey())
 	must(t, err)
-	client, err := clairapi.New(clairapi.Options{URL: address, Auth: func(context.Context) (clairapi.Auth, error) {
-		return clairapi.Auth{Key: key, Issuer: clairIssuer}, nil
+	client, err := api.New(api.Options{URL: address, Auth: func(context.Context) (api.Auth, error) {
+		return api.Auth{Key: key, Issuer: clairIssuer}, nil
 	}})
 	must(t, err)
 	return client

@@ -25,10 +25,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/notifier/clairhook"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/clair"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/grype/ingest"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
 	"github.com/scanner-operator/scanner-operator/pkg/rest"
 	"github.com/scanner-operator/scanner-operator/pkg/rights"
-	"github.com/scanner-operator/scanner-operator/pkg/server"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -112,7 +112,7 @@ func registered(t *testing.T) recorder {
 		t.Fatalf("it registers nothing: %v", err)
 	}
 	for _, api := range []interface{ Handler() (http.Handler, error) }{
-		&server.Ingest{SpoolDir: t.TempDir(), Log: logr.Discard(), Metrics: all},
+		&ingest.Ingest{SpoolDir: t.TempDir(), Log: logr.Discard(), Metrics: all},
 		&rest.API{Clock: clock.RealClock{}, Log: logr.Discard(), Metrics: all},
 	} {
 		if _, err := api.Handler(); err != nil {

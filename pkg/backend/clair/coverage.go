@@ -10,7 +10,7 @@ import (
 	"github.com/quay/claircore"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	api "github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
 )
 
 // Repository keys of Red Hat's matchers (claircore 1.5.48, rhel and rhel/rhcc), and the updater that both use.

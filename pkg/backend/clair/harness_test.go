@@ -34,7 +34,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
-	api "github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -107,7 +107,7 @@ func (c *scriptedClair) posted() int {
 	return len(c.posts)
 }
 
-// ServeHTTP answers as Clair 4.9 does; see the recorded answers in pkg/clair/testdata.
+// ServeHTTP answers as Clair 4.9 does; see the recorded answers in pkg/backend/clair/api/testdata.
 func (c *scriptedClair) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	c.requests++

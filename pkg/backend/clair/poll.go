@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	api "github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 

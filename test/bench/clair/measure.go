@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	api "github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
 	"github.com/scanner-operator/scanner-operator/test/bench/process"
 )
 

@@ -1,0 +1,248 @@
+package ingest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/registry/document"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// maxText bounds texts of a worker about an image, in bytes.
+const maxText = 256
+
+// maxHeader bounds the JSON line at the start of a catalog Job's upload, in bytes.
+const maxHeader = 64 << 10
+
+// errResultExists refuses a second result of a Job.
+var errResultExists = refuse(http.StatusConflict, "this Job has brought another result already")
+
+// putResult receives the result of a catalog Job in one request and one temporary file. Each Job has one result.
+func (i *Ingest) putResult(w http.ResponseWriter, r *http.Request, job store.Job) (err error) {
+	defer drain(r.Body)
+	digest := r.Header.Get(workerapi.DigestHeader)
+	switch job.Result {
+	case "":
+	case digest: // a retry: the answer to the first request got lost
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	default:
+		return errResultExists
+	}
+	// An expired deadline aborts reading the body at once.
+	if err := i.spool.begin(job.UID, func() { setBodyDeadline(w, -time.Minute) }); err != nil {
+		return err
+	}
+	defer func() { i.spool.finish(job.UID, isPermanent(err)) }()
+	setBodyDeadline(w, uploadTime)
+	received, err := i.spool.receive(namespaceOf(job), http.MaxBytesReader(w, r.Body, i.Limits.Catalog), digest)
+	if err != nil {
+		return err
+	}
+	defer received.remove()
+	clearBodyDeadline(w)
+	// The result is checked and stored even if the sender hangs up now. A sender could otherwise make the manager check the same upload
+	// any number of times, since an upload counts as refused only after the check.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), uploadTime)
+	defer cancel()
+	if err := i.saveResult(ctx, job, received, digest); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// namespaceOf returns the namespace whose budgets an upload counts for: the one on whose behalf the Job was created.
+func namespaceOf(job store.Job) string {
+	if job.Scope != store.Cluster {
+		return string(job.Scope)
+	}
+	return job.ScannerNamespace
+}
+
+// isPermanent reports whether an upload was refused for its content, and not for a lack of space or time.
+func isPermanent(err error) bool {
+	var refused *refusal
+	if errors.As(err, &refused) {
+		return refused.retryAfter == 0
+	}
+	var tooLarge *http.MaxBytesError
+	return errors.As(err, &tooLarge) || errors.Is(err, errContentTooLarge)
+}
+
+// saveResult checks an upload and stores it for the image that the manager's record of the Job names.
+func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload, digest string) error {
+	release, err := i.checking.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	brought, err := parseResult(received.File)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(checkResult(brought.result, job), i.checkContents(brought)); err != nil {
+		return err
+	}
+	platformDigest, err := brought.platformDigest(job.Key)
+	if err != nil {
+		return err
+	}
+	kept, err := i.Store.SaveJobResult(ctx, store.JobResult{
+		Catalog: store.Catalog{
+			Engine: i.Engine.Engine(), Key: job.Key, Scope: job.Scope, PlatformDigest: platformDigest,
+			Distro: truncate(brought.result.Distro), Packages: brought.result.Packages, Tool: truncate(brought.result.Tool), CatalogedAt: i.Clock.Now(),
+			Namespace: namespaceOf(job),
+		},
+		JobUID: job.UID, Digest: digest, Size: brought.result.SBOMSize + brought.result.MatchInputSize,
+		Artifacts: map[store.Artifact]io.Reader{store.ArtifactSBOM: brought.sbom, store.ArtifactMatchInput: brought.matchInput},
+		Budget:    i.StoreBytes,
+	})
+	if err != nil {
+		return i.storeRefusal(err, job)
+	}
+	i.Log.Info("Cataloged an image", "image", job.Key.String(), "scope", job.Scope, "platformDigest", platformDigest,
+		"packages", brought.result.Packages, "kept", kept)
+	i.Engine.RecordCatalog(ctx, job)
+	return nil
+}
+
+// storeRefusal translates an error of the store into a refusal.
+func (i *Ingest) storeRefusal(err error, job store.Job) error {
+	switch {
+	case errors.Is(err, store.ErrOverBudget):
+		i.metrics.overBudget.WithLabelValues("store").Inc()
+		i.Engine.RecordOverBudget(job)
+		return refuse(http.StatusRequestEntityTooLarge, "the SBOMs and findings of the namespace %q have used up their room in the store "+
+			"(ingest.storeSizePerNamespace in the operator's configuration)", namespaceOf(job))
+	case errors.Is(err, store.ErrResultTaken):
+		return errResultExists
+	case errors.Is(err, store.ErrNotFound):
+		return refuse(http.StatusForbidden, "the Job has ended")
+	}
+	return err
+}
+
+// parsedResult is a parsed upload.
+type parsedResult struct {
+	result           workerapi.CatalogResult
+	manifests        []*io.SectionReader
+	sbom, matchInput *io.SectionReader
+}
+
+// parseResult splits an upload into its documents. Missing or trailing bytes are an error.
+func parseResult(file *os.File) (*parsedResult, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	b := &parsedResult{}
+	line, err := bufio.NewReaderSize(io.NewSectionReader(file, 0, maxHeader), maxHeader).ReadSlice('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &b.result)
+	}
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, "the body does not begin with a line of JSON that says what follows, of at most %d KiB: %v", maxHeader>>10, err)
+	}
+	if err := b.split(file, int64(len(line)), info.Size()); err != nil {
+		return nil, refuse(http.StatusUnprocessableEntity, "%v", err)
+	}
+	return b, nil
+}
+
+// split sets the documents, which fill the file from one offset to another.
+func (b *parsedResult) split(file io.ReaderAt, at, end int64) error {
+	if n := len(b.result.ManifestSizes); n < 1 || n > workerapi.MaxManifests {
+		return fmt.Errorf("manifestSizes: %d documents, want 1 to %d", n, workerapi.MaxManifests)
+	}
+	next := func(size int64) *io.SectionReader {
+		section := io.NewSectionReader(file, at, size)
+		at += size
+		return section
+	}
+	for _, size := range slices.Concat(b.result.ManifestSizes, []int64{b.result.SBOMSize, b.result.MatchInputSize}) {
+		if size < 0 || size > end-at {
+			return fmt.Errorf("a document of %d bytes does not fit into what was sent", size)
+		}
+	}
+	all := int64(0)
+	for _, size := range b.result.ManifestSizes {
+		if all += size; all > workerapi.MaxManifestsBytes+workerapi.MaxManifestBytes {
+			return fmt.Errorf("manifestSizes: %d bytes and more together, want at most %d", all, workerapi.MaxManifestsBytes+workerapi.MaxManifestBytes)
+		}
+		if size > workerapi.MaxManifestBytes {
+			return fmt.Errorf("manifestSizes: %d bytes, want at most %d", size, workerapi.MaxManifestBytes)
+		}
+		b.manifests = append(b.manifests, next(size))
+	}
+	b.sbom, b.matchInput = next(b.result.SBOMSize), next(b.result.MatchInputSize)
+	if at != end {
+		return fmt.Errorf("the documents have %d bytes more or less than were sent", end-at)
+	}
+	return nil
+}
+
+// checkContents decompresses both documents to verify them, and rewinds them.
+func (i *Ingest) checkContents(b *parsedResult) error {
+	if err := verifyZstd(b.sbom, i.Limits.SBOMContent); err != nil {
+		return err
+	}
+	if err := verifyMatchInput(b.matchInput, i.Limits.MatchInputContent); err != nil {
+		return err
+	}
+	_, sbomErr := b.sbom.Seek(0, io.SeekStart)
+	_, inputErr := b.matchInput.Seek(0, io.SeekStart)
+	return errors.Join(sbomErr, inputErr)
+}
+
+// platformDigest returns the digest of the platform's manifest. It fails unless the uploaded documents lead from the requested digest to
+// that manifest.
+func (b *parsedResult) platformDigest(key image.Key) (string, error) {
+	root, err := v1.NewHash(key.Digest)
+	if err != nil {
+		return "", err
+	}
+	documents := make([][]byte, len(b.manifests))
+	for n, manifest := range b.manifests {
+		if documents[n], err = io.ReadAll(manifest); err != nil {
+			return "", err
+		}
+	}
+	platform := v1.Platform{OS: key.Platform.OS, Architecture: key.Platform.Architecture, Variant: key.Platform.Variant}
+	digest, err := document.Verify(root, platform, documents)
+	if err != nil {
+		return "", refuse(http.StatusUnprocessableEntity, "the manifest is not one of the image: %v", err)
+	}
+	return digest.String(), nil
+}
+
+// checkResult refuses a result that cannot be about the Job's image, or that no match worker could hold in memory.
+func checkResult(result workerapi.CatalogResult, job store.Job) error {
+	if result.Packages < 0 || result.Packages > workerapi.MaxPackages {
+		return refuse(http.StatusUnprocessableEntity, "packages: %d, want 0 to %d; exclude the image if it has more", result.Packages, workerapi.MaxPackages)
+	}
+	platform, err := image.ParsePlatform(result.Platform)
+	if err != nil {
+		return refuse(http.StatusUnprocessableEntity, "platform: %v", err)
+	}
+	if platform.OS != job.Key.Platform.OS || platform.Architecture != job.Key.Platform.Architecture {
+		return refuse(http.StatusUnprocessableEntity, "platform: %s was cataloged, %s runs", platform, job.Key.Platform)
+	}
+	return nil
+}
+
+// truncate cuts a text to maxText bytes, without a partial character at its end.
+func truncate(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxText)], "") }

@@ -1,0 +1,233 @@
+package ingest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// Engine is the part of a backend that the ingest API for its workers needs.
+type Engine interface {
+	Engine() string
+	// RecordCatalog is called after a catalog Job delivered its result.
+	RecordCatalog(ctx context.Context, job store.Job)
+	// RecordOverBudget records that the result of a catalog Job did not fit into its namespace's storage budget.
+	RecordOverBudget(job store.Job)
+	// RecordDatabase records the status of a worker's vulnerability database and returns the build that the worker should have.
+	RecordDatabase(ctx context.Context, status workerapi.DatabaseStatus) (time.Time, error)
+	// WantedDatabase returns the build that a worker should have. ok means that the worker may match with the build that it has.
+	WantedDatabase(ctx context.Context, built time.Time) (wanted time.Time, ok bool, err error)
+	// RecordContact records that a match worker made a request.
+	RecordContact(job store.Job)
+	// SaveReport and FailMatch end a lease.
+	SaveReport(ctx context.Context, lease store.Lease, report workerapi.Report) error
+	FailMatch(ctx context.Context, lease store.Lease, failure workerapi.Failure) error
+}
+
+// Ingest is the API that workers use, see package workerapi.
+type Ingest struct {
+	Store  store.Store
+	Engine Engine
+	Clock  clock.WithTicker
+	Log    logr.Logger
+	// Client creates TokenReviews. Reader reads pods without a cache. Everyone who reaches the API can cause such requests, so both should
+	// have rate limits separate from the operator's own work.
+	Client client.Client
+	Reader client.Reader
+	// SpoolDir holds uploads until they are stored. It is emptied at start.
+	SpoolDir string
+	// SpoolBytes bounds the bytes in SpoolDir at any time. SpoolShare bounds those on behalf of one namespace.
+	SpoolBytes, SpoolShare int64
+	// StoreBytes bounds what is stored on behalf of one namespace (store.StoredBytes); 0 for no bound.
+	StoreBytes int64
+	// LeaseTime is how long a worker may hold the lease of an image.
+	LeaseTime time.Duration
+	// WorkerImage is the image of current Jobs. Requests of Jobs with another image are refused.
+	WorkerImage string
+	// Limits bound request bodies. The zero value means the limits that package workerapi promises.
+	Limits Limits
+	// Metrics is where the API registers its metrics; may be nil.
+	Metrics prometheus.Registerer
+
+	auth    authenticator
+	spool   *spool
+	metrics metrics
+	// decoding has a slot for each report in memory, and checking for each upload being decompressed.
+	decoding, checking slots
+}
+
+// maxDecoding is how many reports may be in memory at once. Further requests wait before their first byte is read.
+const maxDecoding = 2
+
+// maxChecking is how many uploads of catalog Jobs are checked and stored at once. Each takes a CPU for seconds at most.
+const maxChecking = 2
+
+// How long a caller may take to send a body, or to read an artifact.
+const (
+	smallBodyTime = 30 * time.Second
+	reportTime    = 2 * time.Minute
+	uploadTime    = 10 * time.Minute
+	artifactTime  = 10 * time.Minute
+)
+
+// Limits are the maximum bytes of a body, as sent and after decompression.
+type Limits struct {
+	Catalog, SBOMContent, MatchInputContent, Report, ReportContent, JSON int64
+}
+
+var defaultLimits = Limits{
+	Catalog: workerapi.MaxCatalogBytes, SBOMContent: workerapi.MaxSBOMContentBytes, MatchInputContent: workerapi.MaxMatchInputContentBytes,
+	Report: workerapi.MaxReportBytes, ReportContent: workerapi.MaxReportContentBytes, JSON: workerapi.MaxJSONBytes,
+}
+
+// slots bound concurrency. Waiters get a slot in the order in which they came.
+type slots chan struct{}
+
+// acquire waits for a slot until the context ends. The slot is held until release is called.
+func (s slots) acquire(ctx context.Context) (release func(), err error) {
+	select {
+	case s <- struct{}{}:
+		return func() { <-s }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Handler empties the spool and returns the API's handler.
+func (i *Ingest) Handler() (http.Handler, error) {
+	if i.Limits == (Limits{}) {
+		i.Limits = defaultLimits
+	}
+	// An upload that can never fit is refused as too large, instead of being told to retry forever.
+	i.Limits.Catalog = min(i.Limits.Catalog, i.SpoolBytes, i.SpoolShare)
+	i.auth = newAuthenticator(i)
+	i.metrics = newMetrics(i.Metrics, i.SpoolShare, i.StoreBytes)
+	i.spool = newSpool(i.SpoolDir, i.SpoolBytes, i.SpoolShare, i.metrics.spooled)
+	i.decoding, i.checking = make(slots, maxDecoding), make(slots, maxChecking)
+	if err := i.spool.reset(); err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	route := func(method, path string, purpose store.JobPurpose, serve func(http.ResponseWriter, *http.Request, store.Job) error) {
+		mux.Handle(method+" "+path, i.metrics.instrument(method+" "+path, func(w http.ResponseWriter, r *http.Request) {
+			i.serveErrors(w, r, func() error {
+				setBodyDeadline(w, smallBodyTime)
+				job, err := i.auth.job(r, purpose)
+				if err != nil {
+					return err
+				}
+				if purpose == store.JobMatch {
+					i.Engine.RecordContact(job)
+				}
+				return serve(w, r, job)
+			})
+		}))
+	}
+	route(http.MethodPut, workerapi.PathCatalogResult, store.JobCatalog, i.putResult)
+	route(http.MethodPost, workerapi.PathDatabase, store.JobMatch, i.postDatabase)
+	route(http.MethodPost, workerapi.PathAlive, store.JobMatch, i.postAlive)
+	route(http.MethodPost, workerapi.PathLeases, store.JobMatch, i.postLeases)
+	route(http.MethodGet, workerapi.PathLeaseInput, store.JobMatch, i.getLeaseInput)
+	route(http.MethodPut, workerapi.PathLeaseReport, store.JobMatch, i.putReport)
+	route(http.MethodPost, workerapi.PathLeaseFailure, store.JobMatch, i.postFailure)
+	return mux, nil
+}
+
+// serveErrors calls serve and translates its error into an HTTP status. The text of a refusal goes to the caller. The text of any other error
+// is only logged, and the caller is told that the manager cannot serve the request now.
+func (i *Ingest) serveErrors(w http.ResponseWriter, r *http.Request, serve func() error) {
+	err := serve()
+	var refused *refusal
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == nil:
+	case errors.As(err, &refused):
+		i.metrics.countSpoolFull(err)
+		i.Log.Info("Refused a worker's request", "method", r.Method, "path", r.URL.Path, "status", refused.status, "reason", refused.text)
+		if refused.retryAfter > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(int(refused.retryAfter.Seconds())))
+		}
+		http.Error(w, refused.text, refused.status)
+	case errors.As(err, &tooLarge), errors.Is(err, errContentTooLarge):
+		i.Log.Info("Refused a worker's request", "method", r.Method, "path", r.URL.Path, "status", http.StatusRequestEntityTooLarge)
+		http.Error(w, "the body is too large", http.StatusRequestEntityTooLarge)
+	case errors.Is(err, store.ErrLeaseEnded):
+		http.Error(w, "the lease has ended", http.StatusConflict)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		http.Error(w, "the body was not sent in time", http.StatusRequestTimeout)
+	case r.Context().Err() != nil:
+		// The worker closed the connection: nobody reads an answer.
+	default:
+		i.Log.Error(err, "Serving a worker", "method", r.Method, "path", r.URL.Path)
+		http.Error(w, "the manager cannot do that now, see its log", http.StatusServiceUnavailable)
+	}
+}
+
+// decode reads a small JSON body.
+func (i *Ingest) decode(w http.ResponseWriter, r *http.Request, into any) error {
+	body := http.MaxBytesReader(w, r.Body, i.Limits.JSON)
+	if err := json.NewDecoder(body).Decode(into); err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) || errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		return refuse(http.StatusBadRequest, "the body is not the JSON that is wanted: %v", err)
+	}
+	clearBodyDeadline(w)
+	return nil
+}
+
+// setBodyDeadline gives the caller the given time to send its body. The deadline belongs to the connection, so it uses the real time instead
+// of the injected clock. Writers without a connection have no deadline.
+func setBodyDeadline(w http.ResponseWriter, limit time.Duration) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit))
+}
+
+// clearBodyDeadline removes the deadline for the body. Callers need it before any long operation: net/http continues to read in order to detect
+// a closed connection, and would take an expired deadline for one.
+func clearBodyDeadline(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+}
+
+// Sweep aborts the uploads of ended Jobs, and updates the metrics of what is stored on behalf of each namespace.
+func (i *Ingest) Sweep(ctx context.Context) error {
+	// The uploads are listed first. A Job with an upload was recorded before, so it is missing from LiveJobs only if it has ended.
+	uploading := i.spool.jobs()
+	live, err := i.Store.LiveJobs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, job := range live {
+		delete(uploading, job.UID)
+	}
+	for uid := range uploading {
+		i.spool.abort(uid)
+	}
+	stored, err := i.Store.StoredByNamespace(ctx)
+	if err != nil {
+		return err
+	}
+	i.metrics.setStored(stored)
+	return nil
+}
+
+func writeJSON(w http.ResponseWriter, value any) error {
+	w.Header().Set("Content-Type", workerapi.ContentTypeJSON)
+	return json.NewEncoder(w).Encode(value)
+}
+
+// drain reads up to 64 KiB of the rest of a body, so that the connection can be reused.
+func drain(r io.Reader) { _, _ = io.CopyN(io.Discard, r, 64<<10) }

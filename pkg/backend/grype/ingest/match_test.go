@@ -1,0 +1,334 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// TestMatchLifecycle: a worker reports its database, leases an image, reads the match input and delivers one report.
+func TestMatchLifecycle(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	w, input, report, failure := a.leased()
+	var order workerapi.DatabaseOrder
+	w.want(w.post(workerapi.PathDatabase, workerapi.DatabaseStatus{Tool: "grype", Installed: &workerapi.Database{Built: noon}}, &order), http.StatusOK, "")
+	if !order.Wanted.Equal(noon) || len(a.engine.statuses) != 1 || a.engine.statuses[0].Tool != "grype" {
+		t.Errorf("the worker is told to have %s, the engine heard %+v", order.Wanted, a.engine.statuses)
+	}
+	if got := w.send(http.MethodGet, input, http.NoBody); got.status != http.StatusOK || got.body != string(newMatchInput(t)) {
+		t.Errorf("the input is %s", got)
+	}
+	w.want(w.put(report, reportBody(t, aReport)), http.StatusNoContent, "")
+	if diff := cmp.Diff([]workerapi.Report{aReport}, a.engine.reports); diff != "" {
+		t.Errorf("reports (-want +got):\n%s", diff)
+	}
+	if leases := w.requestLeases().Leases; len(leases) != 0 {
+		t.Errorf("what is matched is lent again: %+v", leases)
+	}
+	for _, got := range []answer{
+		w.put(report, reportBody(t, aReport)), w.send(http.MethodGet, input, http.NoBody), w.post(failure, workerapi.Failure{Reason: "X"}, nil),
+	} {
+		w.want(got, http.StatusConflict, "the lease has ended")
+	}
+}
+
+// TestLeasesOfOthers: a lease is valid only for its holder, and only until it ends.
+func TestLeasesOfOthers(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	w, input, report, failure := a.leased()
+	other := a.job(store.JobMatch, "other")
+	all := func(w *worker) []answer {
+		return []answer{
+			w.send(http.MethodGet, input, http.NoBody), w.put(report, reportBody(t, aReport)), w.post(failure, workerapi.Failure{Reason: "X"}, nil),
+		}
+	}
+	for _, got := range all(other) {
+		other.want(got, http.StatusConflict, "the lease has ended")
+	}
+	if leases := other.requestLeases().Leases; len(leases) != 0 {
+		t.Errorf("the image is lent twice: %+v", leases)
+	}
+	a.clock.Step(10 * time.Minute)
+	for _, got := range all(w) {
+		w.want(got, http.StatusConflict, "the lease has ended")
+	}
+	if len(a.engine.reports)+len(a.engine.failures) != 0 {
+		t.Error("the engine gets reports or failures of leases that have ended")
+	}
+	if leases := other.requestLeases().Leases; len(leases) != 1 {
+		t.Errorf("%d images are lent after the first worker's time, want 1", len(leases))
+	}
+}
+
+// TestReportsThatAreRefused: after a refused report the lease continues, so that the worker can send a correct one.
+func TestReportsThatAreRefused(t *testing.T) {
+	whole := reportBody(t, aReport)
+	text, err := json.Marshal(aReport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	many := aReport
+	for range 20000 {
+		many.Findings = append(many.Findings, workerapi.Finding{ID: "CVE-2024-0001", Description: strings.Repeat("x", 100)})
+	}
+	noise := make([]byte, 200<<10)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(noise)
+	noisy := workerapi.Report{Database: aReport.Database, Distro: hex.EncodeToString(noise)}
+	for name, tt := range map[string]struct {
+		body   []byte
+		digest string
+		status int
+		text   string
+	}{
+		"cut short":            {whole[:len(whole)-3], digest(string(whole)), http.StatusBadRequest, "not a whole report"},
+		"JSON, cut short":      {compressed(t, text[:len(text)-1]), "", http.StatusBadRequest, "not a whole report"},
+		"two reports":          {compressed(t, append(bytes.Clone(text), text...)), "", http.StatusBadRequest, "not a whole report"},
+		"junk after it":        {append(bytes.Clone(whole), "junk"...), "", http.StatusBadRequest, "not a whole report"},
+		"another digest":       {whole, digest("another"), http.StatusBadRequest, "was announced"},
+		"no digest":            {whole, "-", http.StatusBadRequest, "was announced"},
+		"not zstd":             {text, "", http.StatusBadRequest, "not a whole report"},
+		"nothing":              {nil, "", http.StatusBadRequest, "not a whole report"},
+		"no JSON":              {compressed(t, []byte("<xml>")), "", http.StatusBadRequest, "not a whole report"},
+		"without its database": {compressed(t, []byte("{}")), "", http.StatusUnprocessableEntity, "database.built"},
+		"too large":            {reportBody(t, noisy), "", http.StatusRequestEntityTooLarge, "too large"},
+		"too large unpacked":   {reportBody(t, many), "", http.StatusRequestEntityTooLarge, "too large"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newIngestAPI(t, Limits{Catalog: 1 << 20, SBOMContent: 1 << 20, MatchInputContent: 1 << 20, Report: 64 << 10, ReportContent: 1 << 20, JSON: 1 << 20})
+			w, _, report, _ := a.leased()
+			announced := tt.digest
+			if announced == "" {
+				announced = digest(string(tt.body))
+			}
+			w.want(w.send(http.MethodPut, report, bytes.NewReader(tt.body), workerapi.DigestHeader, announced), tt.status, tt.text)
+			if len(a.engine.reports) != 0 {
+				t.Error("the engine gets it")
+			}
+			w.want(w.put(report, whole), http.StatusNoContent, "")
+		})
+	}
+}
+
+// TestFailures: a worker that cannot match an image reports the reason, whose size is bounded.
+func TestFailures(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	w, _, _, failure := a.leased()
+	w.want(w.post(failure, workerapi.Failure{Message: "no"}, nil), http.StatusUnprocessableEntity, "reason: must be said")
+	w.want(w.send(http.MethodPost, failure, strings.NewReader("no")), http.StatusBadRequest, "not the JSON")
+	w.want(w.post(failure, workerapi.Failure{Reason: "a" + strings.Repeat("ü", 500), Message: "a" + strings.Repeat("ü", 5000)}, nil), http.StatusNoContent, "")
+	if len(a.engine.failures) != 1 {
+		t.Fatalf("the engine hears of %d failures, want 1", len(a.engine.failures))
+	}
+	got := a.engine.failures[0]
+	if got.Reason != "a"+strings.Repeat("ü", (maxText-1)/2) || got.Message != "a"+strings.Repeat("ü", (4*maxText-1)/2) {
+		t.Errorf("the failure has %d and %d bytes, want at most %d and %d of whole characters", len(got.Reason), len(got.Message), maxText, 4*maxText)
+	}
+	if leases := w.requestLeases().Leases; len(leases) != 0 {
+		t.Errorf("what failed is lent at once again: %+v", leases)
+	}
+}
+
+// TestReportOfAnotherTool: a report of another engine version than the current one is refused.
+func TestReportOfAnotherTool(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	w, _, report, _ := a.leased()
+	a.must(a.store.SetDataVersion(t.Context(), "grype", store.DataVersion{Version: "v1", Built: noon, Tool: "grype 0.121.0"}))
+	w.want(w.put(report, reportBody(t, aReport)), http.StatusConflict, `by "grype 0.110.0"; the current one is of`)
+	if len(a.engine.reports) != 0 {
+		t.Error("the engine gets the report")
+	}
+}
+
+// TestWorkerThatWasReplaced: a replaced worker is refused for good, so that it ends. The answer says what to do.
+func TestWorkerThatWasReplaced(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	a.engine.err = fmt.Errorf("%w (grype 0.110.0)", backend.ErrWorkerReplaced)
+	w := a.job(store.JobMatch, "match")
+	w.want(w.post(workerapi.PathDatabase, workerapi.DatabaseStatus{Tool: "grype 0.110.0"}, nil), http.StatusForbidden, "name the image by its digest")
+}
+
+// TestEachRequestIsAContact: every request of a match worker is recorded as a contact, even one that does nothing else.
+func TestEachRequestIsAContact(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	w := a.job(store.JobMatch, "match")
+	w.requestLeases()
+	w.want(w.post(workerapi.PathAlive, struct{}{}, nil), http.StatusNoContent, "")
+	a.job(store.JobCatalog, "catalog").post(workerapi.PathAlive, struct{}{}, nil)
+	if diff := cmp.Diff([]string{"match", "match"}, a.engine.contacts); diff != "" {
+		t.Errorf("Jobs whose contacts are recorded (-want +got):\n%s", diff)
+	}
+}
+
+// TestSweptImage: the match input of an image that was swept is gone, and the worker continues with other images.
+func TestSweptImage(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	w, input, _, _ := a.leased()
+	a.must(a.store.DeleteScanners(t.Context(), []string{"scanner"}))
+	if _, err := a.store.Sweep(t.Context(), noon.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	got := w.send(http.MethodGet, input, http.NoBody)
+	if got.status != http.StatusGone && got.status != http.StatusConflict {
+		t.Errorf("the answer is %s, want that the image or the lease has gone", got)
+	}
+}
+
+// TestWorkerWithOtherDatabase: a worker with another database gets no image and is told which build to install.
+func TestWorkerWithOtherDatabase(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	a.leasable()
+	w := a.job(store.JobMatch, "match")
+	a.engine.current, a.engine.wanted = noon.Add(time.Hour), noon.Add(time.Hour)
+	if got := w.requestLeases(); len(got.Leases) != 0 || !got.Wanted.Equal(noon.Add(time.Hour)) {
+		t.Errorf("the worker gets %d images and is told to have %s, want none and the newer build", len(got.Leases), got.Wanted)
+	}
+	a.engine.current, a.engine.wanted = noon, time.Time{}
+	if got := w.requestLeases(); len(got.Leases) != 1 || !got.Wanted.IsZero() {
+		t.Errorf("the worker gets %d images and is told to have %s, want one and nothing", len(got.Leases), got.Wanted)
+	}
+	a.engine.err = errTrouble
+	w.want(w.post(workerapi.PathLeases, workerapi.LeaseRequest{Built: noon}, nil), http.StatusServiceUnavailable, "see its log")
+}
+
+// leasable adds one image that can be leased.
+func (a *ingestAPI) leasable() {
+	a.t.Helper()
+	a.setUsed()
+	a.job(store.JobCatalog, "catalog").uploadValidResult()
+}
+
+// requestLeaseAsync sends a lease request that waits for work. It returns the channel of the answer.
+func (w *worker) requestLeaseAsync(ctx context.Context, seconds int) <-chan answer {
+	w.api.t.Helper()
+	answers := make(chan answer, 1)
+	body, err := json.Marshal(workerapi.LeaseRequest{Built: noon, Max: 1, WaitSeconds: seconds})
+	w.api.must(err)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.api.url+workerapi.PathLeases, bytes.NewReader(body))
+	w.api.must(err)
+	request.Header.Set("Authorization", "Bearer "+w.token)
+	go func() {
+		response, err := w.api.http.Do(request)
+		if err != nil {
+			answers <- answer{body: err.Error()}
+			return
+		}
+		defer response.Body.Close()
+		var text bytes.Buffer
+		_, err = text.ReadFrom(response.Body)
+		answers <- answer{status: response.StatusCode, body: errors.Join(err, errors.New(text.String())).Error()}
+	}()
+	return answers
+}
+
+// receives returns the answer, with a timeout.
+func (a *ingestAPI) receives(answers <-chan answer) answer {
+	a.t.Helper()
+	select {
+	case got := <-answers:
+		return got
+	case <-time.After(10 * time.Second):
+		a.t.Fatal("there is no answer, though its time is over")
+		return answer{}
+	}
+}
+
+// steps advances the clock once the server waits for it.
+func (a *ingestAPI) steps(d time.Duration) {
+	a.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !a.clock.HasWaiters(); {
+		if time.Now().After(deadline) {
+			a.t.Fatal("nobody waits")
+		}
+	}
+	a.clock.Step(d)
+}
+
+// TestWaitingForWork: the answer comes with the first image, or without one when the wait is over.
+func TestWaitingForWork(t *testing.T) {
+	t.Run("work comes", func(t *testing.T) {
+		a := newIngestAPI(t, Limits{})
+		answers := a.job(store.JobMatch, "match").requestLeaseAsync(t.Context(), 30)
+		a.steps(time.Second)
+		a.leasable()
+		a.clock.Step(time.Second)
+		if got := a.receives(answers); got.status != http.StatusOK || !strings.Contains(got.body, webPlatform) {
+			t.Errorf("the answer is %s, want the image", got)
+		}
+	})
+	t.Run("no work comes", func(t *testing.T) {
+		a := newIngestAPI(t, Limits{})
+		answers := a.job(store.JobMatch, "match").requestLeaseAsync(t.Context(), 30)
+		a.steps(30 * time.Second)
+		if got := a.receives(answers); got.status != http.StatusOK || !strings.Contains(got.body, `{"leases":[]}`) {
+			t.Errorf("the answer is %s, want an empty list", got)
+		}
+	})
+	t.Run("asking for years", func(t *testing.T) {
+		a := newIngestAPI(t, Limits{})
+		answers := a.job(store.JobMatch, "match").requestLeaseAsync(t.Context(), 1<<30)
+		a.steps(maxWait)
+		if got := a.receives(answers); got.status != http.StatusOK {
+			t.Errorf("the answer is %s, want an empty list after %s", got, maxWait)
+		}
+	})
+	t.Run("the worker goes", func(t *testing.T) {
+		a := newIngestAPI(t, Limits{})
+		ctx, cancel := context.WithCancel(t.Context())
+		answers := a.job(store.JobMatch, "match").requestLeaseAsync(ctx, 30)
+		a.steps(time.Second)
+		cancel()
+		if got := a.receives(answers); !strings.Contains(got.body, "canceled") {
+			t.Errorf("the answer is %s, want none", got)
+		}
+	})
+}
+
+// TestNumbersOfLeases: requests for too many leases, for less than one, and with numbers that overflow.
+func TestNumbersOfLeases(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	a.leasable()
+	w := a.job(store.JobMatch, "match")
+	for _, body := range []string{`{"max":-5,"built":"` + noon.Format(time.RFC3339) + `"}`, `{"max":1000000,"waitSeconds":-1,"built":"` + noon.Format(time.RFC3339) + `"}`} {
+		got := w.send(http.MethodPost, workerapi.PathLeases, strings.NewReader(body))
+		if got.status != http.StatusOK {
+			t.Errorf("%s is answered by %s", body, got)
+		}
+	}
+	w.want(w.send(http.MethodPost, workerapi.PathLeases, strings.NewReader(`{"max":1e30}`)), http.StatusBadRequest, "not the JSON")
+	w.want(w.send(http.MethodPost, workerapi.PathLeases, strings.NewReader(`{"pad":"`+strings.Repeat("x", 2<<20)+`"}`)), http.StatusRequestEntityTooLarge, "too large")
+}
+
+// FuzzDecodeWhole: any body is either a complete report with its database or refused.
+func FuzzDecodeWhole(f *testing.F) {
+	for _, seed := range []string{`{}`, `{"database":{"built":"2026-01-01T00:00:00Z"}}`, `{"database":{"built":"2026-01-01T00:00:00Z"}} x`, `[]`, ``, `{"findings":[{}]`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		var report workerapi.Report
+		err := decodeWhole(bytes.NewReader(content), &report)
+		if err == nil && report.Database.Built.IsZero() {
+			t.Errorf("%q is taken for a report", content)
+		}
+		if err == nil && !json.Valid(content) {
+			t.Errorf("%q is not whole JSON and is taken", content)
+		}
+		var refused *refusal
+		if err != nil && !errors.As(err, &refused) {
+			t.Errorf("%q gives %v, want a refusal", content, err)
+		}
+	})
+}
