@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/rights"
 )
 
@@ -37,7 +37,7 @@ const recountInterval = 10 * time.Second
 // expired.
 type ExceptionReconciler struct {
 	Client      client.Client
-	Exceptions  cluster.Source
+	Exceptions  active.Source
 	Clock       clock.PassiveClock
 	Events      events.EventRecorder
 	Suppressed  *SuppressionCounts
@@ -72,7 +72,7 @@ func (d exceptionObject) expired(now time.Time) bool {
 // the selector is valid.
 func (d exceptionObject) selectorProblem() string {
 	if e, wide := d.object.(*v1alpha1.ClusterVulnerabilityException); wide {
-		if _, err := cluster.Selector(e); err != nil {
+		if _, err := active.Selector(e); err != nil {
 			return fmt.Sprintf("spec.namespaceSelector: %v; nothing is covered until it is corrected", err)
 		}
 	}

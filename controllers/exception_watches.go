@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 )
 
 // recountPace is the delay between two objects that are enqueued because of one exception. It keeps the queue free for others in a large
@@ -54,7 +54,7 @@ var namespaceChanged = predicate.Funcs{
 
 // watchExceptions makes a controller reconcile its objects when the exceptions that apply to them change, or their namespace names other
 // receivers. objects is an empty list of the controller's kind.
-func watchExceptions(b *ctrl.Builder, exceptions cluster.Source, objects client.ObjectList) *ctrl.Builder {
+func watchExceptions(b *ctrl.Builder, exceptions active.Source, objects client.ObjectList) *ctrl.Builder {
 	w := exceptionWatch{exceptions, objects}
 	changes := handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q requestQueue) { w.changed(ctx, q, e.Object) },
@@ -72,7 +72,7 @@ func watchExceptions(b *ctrl.Builder, exceptions cluster.Source, objects client.
 }
 
 type exceptionWatch struct {
-	exceptions cluster.Source
+	exceptions active.Source
 	objects    client.ObjectList
 }
 
@@ -104,7 +104,7 @@ func (w exceptionWatch) enqueue(ctx context.Context, q requestQueue, namespace s
 }
 
 // appliesTo returns a function that reports whether an exception applies to a namespace.
-func appliesTo(ctx context.Context, exceptions cluster.Source, o client.Object) (func(namespace string) bool, error) {
+func appliesTo(ctx context.Context, exceptions active.Source, o client.Object) (func(namespace string) bool, error) {
 	if wide, ok := o.(*v1alpha1.ClusterVulnerabilityException); ok {
 		return exceptions.Selects(ctx, wide)
 	}

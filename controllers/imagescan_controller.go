@@ -22,7 +22,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
-	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/rights"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -45,7 +45,7 @@ type ImageScanReconciler struct {
 	Events   events.EventRecorder
 	Wakeups  *Wakeups
 	// Exceptions suppress findings; suppressed findings are counted separately.
-	Exceptions cluster.Source
+	Exceptions active.Source
 	// ShareSBOMs lets an SBOM that was made in one namespace count in all namespaces. It is only for clusters that trust all namespaces.
 	ShareSBOMs  bool
 	Permissions *rights.Checker

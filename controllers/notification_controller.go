@@ -25,7 +25,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
-	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/rights"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -51,7 +51,7 @@ type NotificationReconciler struct {
 	Wakeups  *Wakeups
 	Sender   announce.Sender
 	// Exceptions suppress findings, which are not announced.
-	Exceptions cluster.Source
+	Exceptions active.Source
 	// ReadMore is the link that messages show for details; empty for a kubectl command.
 	ReadMore string
 	// NoticeThresholds has the durations after which receivers get health notices.

@@ -25,7 +25,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
-	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -130,7 +130,7 @@ func newNotifyWorld(t *testing.T, change func(*v1alpha1.Scanner)) *notifyWorld {
 	w.reconciler = &NotificationReconciler{
 		Client: w.client, Store: w.store, Backends: backend.Choosers{v1alpha1.BackendGrype: w.chooseBackend}, Clock: w.clock, Events: w.events, Sender: w.receivers, Wakeups: &Wakeups{},
 		NoticeThresholds: NoticeThresholds{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
-		Exceptions:       cluster.Source{Reader: w.client, Clock: w.clock},
+		Exceptions:       active.Source{Reader: w.client, Clock: w.clock},
 	}
 	return w
 }

@@ -26,7 +26,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
-	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/rights"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -51,7 +51,7 @@ type ScannerReconciler struct {
 	Events   events.EventRecorder
 	Wakeups  *Wakeups
 	// Exceptions suppress findings. The number of findings that each suppresses goes to Covered.
-	Exceptions cluster.Source
+	Exceptions active.Source
 	Suppressed *SuppressionCounts
 	// StoreDurable is true if the store outlives the pod. StoreAdvice is the message to users if it does not.
 	StoreDurable bool

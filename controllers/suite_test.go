@@ -34,7 +34,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/fake"
-	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -251,7 +251,7 @@ type setup interface{ SetupWithManager(ctrl.Manager) error }
 func (o *operatorUnderTest) controllers(mgr ctrl.Manager) []setup {
 	events := mgr.GetEventRecorder("scanner-operator")
 	backends := backend.Choosers{v1alpha1.BackendGrype: backend.Always(o.engine)}
-	exceptions, covered := cluster.Source{Reader: mgr.GetClient(), Clock: clock.RealClock{}}, &SuppressionCounts{}
+	exceptions, covered := active.Source{Reader: mgr.GetClient(), Clock: clock.RealClock{}}, &SuppressionCounts{}
 	imageScans := &ImageScanReconciler{
 		Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups, Exceptions: exceptions,
 	}

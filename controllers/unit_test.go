@@ -24,7 +24,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
-	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -84,7 +84,7 @@ type unit struct {
 	// writes counts the status patches.
 	writes int
 
-	exceptions cluster.Source
+	exceptions active.Source
 
 	pods     *PodReconciler
 	scans    *ImageScanReconciler
@@ -116,7 +116,7 @@ func newUnit(t *testing.T, objects ...client.Object) *unit {
 		version: store.DataVersion{Version: "v1", Built: noon.Add(-time.Hour), Tool: "scripted 1"},
 	}
 	engines := backend.Choosers{v1alpha1.BackendGrype: backend.Always(u.engine)}
-	u.exceptions = cluster.Source{Reader: u.client, Clock: u.clock}
+	u.exceptions = active.Source{Reader: u.client, Clock: u.clock}
 	u.scans = &ImageScanReconciler{Client: u.client, Reader: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}, Exceptions: u.exceptions}
 	u.pods = &PodReconciler{Client: u.client, Jobs: u.store, Uses: u.scans, Clock: u.clock, Events: u.events}
 	u.scanners = &ScannerReconciler{Client: u.client, Reader: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}, Exceptions: u.exceptions, Suppressed: &SuppressionCounts{}, StoreDurable: true}

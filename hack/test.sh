@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Packages with concurrency.
-raced=(./controllers/... ./notifier/... ./pkg/backend/clair/... ./pkg/announce/client/... ./pkg/rest/... ./pkg/backend/grype/ingest/... ./pkg/store/...)
+raced=(./controllers/... ./notifier/... ./pkg/backend/clair/... ./pkg/announce/client/... ./pkg/restapi/... ./pkg/backend/grype/ingest/... ./pkg/store/...)
 
 # Under the race detector, random histories are shortened (-short). The full histories of these packages run without it.
 in_full=(./pkg/backend/grype/ingest ./pkg/store)

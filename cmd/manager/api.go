@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/scanner-operator/scanner-operator/pkg/certificate"
-	restapi "github.com/scanner-operator/scanner-operator/pkg/rest"
+	"github.com/scanner-operator/scanner-operator/pkg/restapi"
 )
 
 // Bounds of the REST API's listener.

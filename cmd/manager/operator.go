@@ -38,7 +38,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype/ingest"
 	"github.com/scanner-operator/scanner-operator/pkg/certificate"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
-	inforce "github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
 	"github.com/scanner-operator/scanner-operator/pkg/rights"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -372,8 +372,8 @@ func (op *operator) limits() controllers.Limits {
 }
 
 // exceptions returns a source of exceptions that reads from the cache.
-func (op *operator) exceptions() inforce.Source {
-	return inforce.Source{Reader: op.manager.GetClient(), Clock: op.clock}
+func (op *operator) exceptions() active.Source {
+	return active.Source{Reader: op.manager.GetClient(), Clock: op.clock}
 }
 
 // notifications creates the reconciler that sends messages to receivers.

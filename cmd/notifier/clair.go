@@ -16,7 +16,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/notifier"
-	"github.com/scanner-operator/scanner-operator/notifier/clairhook"
+	"github.com/scanner-operator/scanner-operator/notifier/clairwebhook"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
 
@@ -33,7 +33,7 @@ func clairWebhooks(cluster *rest.Config, options *notifier.Options, registry *pr
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)
 	}
-	instances := clairhook.Instances(settings.Clair)
+	instances := clairwebhook.Instances(settings.Clair)
 	if len(instances) == 0 {
 		log.Warn("all webhooks of Clair will be refused: clair.instances in the operator's configuration lists no Clair", "config", options.Config)
 	}
@@ -41,17 +41,17 @@ func clairWebhooks(cluster *rest.Config, options *notifier.Options, registry *pr
 	if err != nil {
 		return nil, err
 	}
-	server := newServer(options.ClairWebhookListen, clairhook.New(clairhook.Config{
+	server := newServer(options.ClairWebhookListen, clairwebhook.New(clairwebhook.Config{
 		Cluster: objects, Secrets: secrets, Instances: instances,
 		GrantCommands: func(namespace, secret string) string {
 			return notifier.GrantCommands(namespace, secret, options.Namespace, options.ServiceAccount)
 		},
-		Metrics: clairhook.NewMetrics(registry), Log: log, Clock: clock.RealClock{},
+		Metrics: clairwebhook.NewMetrics(registry), Log: log, Clock: clock.RealClock{},
 	}).Handler())
 	// Clients that are not authenticated can connect to the listener: keep their headers small.
 	server.MaxHeaderBytes = 16 << 10
 	if options.ClairWebhookCertDir != "" {
-		certificate := clairhook.NewCertificate(options.ClairWebhookCertDir, clock.RealClock{}, log)
+		certificate := clairwebhook.NewCertificate(options.ClairWebhookCertDir, clock.RealClock{}, log)
 		server.TLSConfig = &tls.Config{GetCertificate: certificate.Get, MinVersion: tls.VersionTLS12}
 	}
 	log.Info("Clair's webhooks are taken", "listen", options.ClairWebhookListen, "tls", server.TLSConfig != nil, "instances", len(instances))

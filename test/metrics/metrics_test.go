@@ -22,12 +22,12 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/controllers"
 	"github.com/scanner-operator/scanner-operator/notifier"
-	"github.com/scanner-operator/scanner-operator/notifier/clairhook"
+	"github.com/scanner-operator/scanner-operator/notifier/clairwebhook"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/clair"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype/ingest"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
-	"github.com/scanner-operator/scanner-operator/pkg/rest"
+	"github.com/scanner-operator/scanner-operator/pkg/restapi"
 	"github.com/scanner-operator/scanner-operator/pkg/rights"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -101,7 +101,7 @@ func registered(t *testing.T) recorder {
 	grype.New(grype.Options{Clock: clock.RealClock{}, Metrics: all})
 	clair.NewEngines(clair.Options{Clock: clock.RealClock{}, Metrics: all})
 	notifier.NewMetrics(all)
-	clairhook.NewMetrics(all)
+	clairwebhook.NewMetrics(all)
 	opened, err := store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), time.Now)
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func registered(t *testing.T) recorder {
 	}
 	for _, api := range []interface{ Handler() (http.Handler, error) }{
 		&ingest.Ingest{SpoolDir: t.TempDir(), Log: logr.Discard(), Metrics: all},
-		&rest.API{Clock: clock.RealClock{}, Log: logr.Discard(), Metrics: all},
+		&restapi.API{Clock: clock.RealClock{}, Log: logr.Discard(), Metrics: all},
 	} {
 		if _, err := api.Handler(); err != nil {
 			t.Fatal(err)

@@ -1,0 +1,200 @@
+// Package clairwebhook receives Clair's webhooks, so that the operator asks Clair for newer data at once instead of after clair.pollInterval.
+//
+// A webhook only contains the ID of a notification. The Server reads the notification from the Clair instance that the Scanner names, if
+// the operator's configuration lists that instance; it never uses an address from the webhook. It annotates the Scanner's ImageScans of the
+// images in the notification, and deletes the notification in Clair. The annotation, on whichever ImageScan, makes the operator check for
+// newer data. It does not affect which reports are read, or in which order.
+//
+// The package guarantees:
+//   - A webhook is answered with 200 only when all of that is done. Clair retries otherwise.
+//   - Only the headers of a request are read before it is authenticated with the Scanner's secret.
+//   - Clients cannot find out which Scanners exist, as long as the Scanners' Secrets can be read.
+//   - No secret reaches a log or an answer.
+//   - The cost of one namespace's webhooks, including forged ones, is bounded and leaves the other namespaces their share.
+//
+// The Server keeps state only in memory: webhooks merely speed up what happens without them.
+package clairwebhook
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apimachinery/pkg/util/validation"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
+	"github.com/scanner-operator/scanner-operator/pkg/config"
+)
+
+// Path is the path of the webhooks. notifier.webhook.target in Clair's configuration ends with it.
+const Path = "/clair/{namespace}/{scanner}"
+
+// TokenHeader is the header with the token that spec.backend.clair.webhookTokenSecretRef references. In Clair's configuration it is set in
+// notifier.webhook.headers.
+const TokenHeader = "X-Scanner-Operator-Token"
+
+const (
+	// webhookTimeout is how long a webhook waits for its result. Clair has no timeout of its own, and sends no other webhook in the meantime.
+	webhookTimeout = 25 * time.Second
+	// maxCredentialBytes bounds the credentials that are checked.
+	maxCredentialBytes = 4 << 10
+)
+
+// Errors that refuse a webhook. Any other error is temporary, and Clair's retry may succeed.
+var (
+	errUnauthorized = errors.New("there is no such Scanner for Clair, or its secret is another one")
+	errNotAllowed   = errors.New("spec.backend.clair.url of the Scanner is none that clair.instances in the operator's configuration lists")
+	errInvalid      = errors.New("not a webhook of Clair")
+	errBusy         = errors.New("too many webhooks for this namespace, or in all; try again later")
+	errUnfinished   = errors.New("it takes longer; try again later")
+)
+
+// Config holds the dependencies of a Server.
+type Config struct {
+	// Cluster reads Scanners, and lists and patches ImageScans. It must not use a cache.
+	Cluster client.Client
+	// Secrets are read by name. Each namespace has to grant access to its own.
+	Secrets coreclient.SecretsGetter
+	// Instances are the Clair instances that the Server may connect to, by canonical URL.
+	Instances map[string]config.ClairInstance
+	// GrantCommands returns the commands that let the notifier read a Secret.
+	GrantCommands func(namespace, secret string) string
+	Metrics       *Metrics
+	Log           *slog.Logger
+	Clock         clock.PassiveClock
+}
+
+// Server receives webhooks. It is safe for concurrent use.
+type Server struct {
+	Config
+	network *api.Network
+	// admitted bounds concurrent requests, working the notifications that are being handled.
+	admitted, inProgress *namespaceSemaphore
+	// lookups rate limits reads from the API server, notifications those from Clair instances.
+	lookups, notifications *namespaceLimiters
+	// knownNamespaces are the namespaces known to have a Scanner for Clair. looking shares one lookup of a Scanner among concurrent requests.
+	knownNamespaces *cache.LRUExpireCache
+	lookupFlights   singleflight.Group
+	// verdicts are cached by the hash of the shown credentials. Secrets are not kept.
+	verdicts *cache.LRUExpireCache
+	// handled are the notifications whose ImageScans are marked. The value is false until the notification is deleted in Clair. flights
+	// joins webhooks about the same notification.
+	handled *cache.LRUExpireCache
+	flights singleflight.Group
+	// readSlots bounds how many notifications are read at a time. indexes are cached by the Scanner's UID.
+	readSlots chan struct{}
+	indexes   *cache.LRUExpireCache
+	// loggedLines are the log lines of the last minute, which are not repeated.
+	loggedLines *cache.LRUExpireCache
+}
+
+// New returns a Server.
+func New(c Config) *Server {
+	lru := func(size int) *cache.LRUExpireCache { return cache.NewLRUExpireCacheWithClock(size, c.Clock) }
+	return &Server{
+		Config: c, network: api.NewNetwork(),
+		admitted: newNamespaceSemaphore(maxRequestsPerNamespace, maxRequests), inProgress: newNamespaceSemaphore(maxWorkPerNamespace, maxWork),
+		lookups: newNamespaceLimiters(lookupsPerSecond, lookupBurst, c.Clock), notifications: newNamespaceLimiters(notificationsPerSecond, notificationBurst, c.Clock),
+		knownNamespaces: lru(maxNamespaces), verdicts: lru(maxVerdicts), handled: lru(maxHandled), indexes: lru(maxIndexes), loggedLines: lru(maxLoggedLines),
+		readSlots: make(chan struct{}, maxReads),
+	}
+}
+
+// Instances returns the configured Clair instances by canonical URL.
+func Instances(c config.Clair) map[string]config.ClairInstance {
+	instances := map[string]config.ClairInstance{}
+	for _, instance := range c.Instances {
+		if address, err := api.CanonicalURL(instance.URL); err == nil { // loading the configuration rejects invalid URLs
+			instances[address] = instance
+		}
+	}
+	return instances
+}
+
+// Handler returns the HTTP handler for the webhooks.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+Path, s.webhook)
+	return mux
+}
+
+// webhook answers with 200 when nothing is left to do. Clair treats any other status, including other 2xx, as a failure.
+func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
+	err := s.process(r)
+	outcome := outcomeOf(err)
+	s.Metrics.Webhook(outcome)
+	if err == nil {
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	w.Header().Set("Connection", "close") // otherwise net/http would read the rest of the body
+	http.Error(w, outcome.text(), outcome.status())
+}
+
+// process admits, authenticates, parses and handles a webhook.
+func (s *Server) process(r *http.Request) error {
+	scanner := types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("scanner")}
+	_, leave, err := s.admitted.acquire(scanner.Namespace)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeout(r.Context(), webhookTimeout)
+	defer cancel()
+	uid, err := s.authenticate(ctx, scanner, credentialsOf(r.Header))
+	if err != nil {
+		return err
+	}
+	hook, err := api.ParseWebhook(r.Body)
+	if err != nil {
+		s.logOncePerMinute(slog.LevelWarn, scanner, "a request with the right secret is no webhook of Clair", "error", err)
+		return errInvalid
+	}
+	return s.handle(ctx, task{scanner: scanner, uid: uid, id: hook.NotificationID})
+}
+
+// credentials are those in a request's headers. One of the two suffices.
+type credentials struct {
+	token, bearer string
+}
+
+// credentialsOf reads the credentials from the headers. It ignores credentials that are longer than any token.
+func credentialsOf(header http.Header) credentials {
+	c := credentials{token: header.Get(TokenHeader)}
+	c.bearer, _ = strings.CutPrefix(header.Get("Authorization"), "Bearer ")
+	if len(c.token)+len(c.bearer) > maxCredentialBytes {
+		return credentials{}
+	}
+	return c
+}
+
+// hash returns the cache key of a verdict about these credentials for a Scanner.
+func (c credentials) hash(scanner types.NamespacedName) [sha256.Size]byte {
+	// NUL separates the parts unambiguously: headers cannot contain it, and names are validated.
+	return sha256.Sum256([]byte(strings.Join([]string{scanner.Namespace, scanner.Name, c.token, c.bearer}, "\x00")))
+}
+
+// valid reports whether a Scanner could have this name.
+func valid(scanner types.NamespacedName) bool {
+	return len(validation.IsDNS1123Label(scanner.Namespace)) == 0 && len(validation.IsDNS1123Subdomain(scanner.Name)) == 0
+}
+
+// logOncePerMinute logs a message about a Scanner, at most once a minute.
+func (s *Server) logOncePerMinute(level slog.Level, scanner types.NamespacedName, what string, args ...any) {
+	key := scanner.String() + " " + what
+	if _, before := s.loggedLines.Get(key); before {
+		return
+	}
+	s.loggedLines.Add(key, true, time.Minute)
+	s.Log.Log(context.Background(), level, what, append([]any{"namespace", scanner.Namespace, "scanner", scanner.Name}, args...)...)
+}

@@ -1,0 +1,288 @@
+package restapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// Store is the part of the operator's store that the API reads.
+type Store interface {
+	store.Views
+	ID() string
+	Messages(ctx context.Context, scanner, receiver string, before int64, limit int) ([]store.Message, error)
+	OpenArtifact(ctx context.Context, platformDigest string, scope store.Scope, a store.Artifact) (io.ReadCloser, int64, error)
+}
+
+// API serves the REST API.
+type API struct {
+	// Reader reads Scanners, ImageScans, exceptions and the metadata of namespaces from a cache. The API does not change the objects.
+	Reader client.Reader
+	// TokenReviews creates TokenReviews. Anybody who reaches the API can cause one. Its rate limit should therefore be separate from that
+	// of the operator's own work and that of AccessReviews: made-up tokens then keep out only callers whose token is not cached.
+	TokenReviews client.Client
+	// AccessReviews creates SubjectAccessReviews for callers whose token the API server has accepted.
+	AccessReviews client.Client
+	Store         Store
+	Clock         clock.PassiveClock
+	Log           logr.Logger
+	Metrics       prometheus.Registerer
+
+	authenticator authenticator
+	authorizer    authorizer
+	metrics       *metrics
+	rules         rules
+	// queries bounds concurrent queries to the store. documents bounds documents that are being made, each of which needs much memory.
+	queries, documents semaphore
+	// downloads bounds responses that last as long as their reader takes: SBOMs and documents.
+	downloads *downloadSlots
+}
+
+// Bounds of concurrency. The store has few readers, and the controllers need them too.
+const (
+	maxQueries   = 2
+	maxDocuments = 1 // each may need a fifth of the process's memory
+	maxDownloads = 4
+)
+
+// Maximum durations of a request, including the sending of the response.
+const (
+	requestTimeout  = 30 * time.Second
+	documentTimeout = 2 * time.Minute
+	downloadTimeout = 15 * time.Minute
+)
+
+// PathDocument is the path of the OpenAPI document.
+const PathDocument = "/openapi.yaml"
+
+// Handler returns the API's handler. Serve it over HTTPS only, since requests carry tokens.
+func (a *API) Handler() (_ http.Handler, err error) {
+	if a.rules, err = parseRules(restv1.Document); err != nil {
+		return nil, err
+	}
+	if a.metrics, err = newMetrics(a.Metrics); err != nil {
+		return nil, err
+	}
+	a.authenticator = authenticator{
+		reviews: a.TokenReviews, accepted: cache.NewLRUExpireCacheWithClock(maxTokens, a.Clock),
+		refused: cache.NewLRUExpireCacheWithClock(maxRefused, a.Clock), reviewSlots: make(semaphore, maxReviews),
+	}
+	a.authorizer = authorizer{
+		reviews: a.AccessReviews, decisions: cache.NewLRUExpireCacheWithClock(maxDecisions, a.Clock), reviewSlots: make(semaphore, maxReviews),
+	}
+	a.queries, a.documents, a.downloads = make(semaphore, maxQueries), make(semaphore, maxDocuments), newDownloadSlots(maxDownloads)
+
+	strict := restv1.NewStrictHandlerWithOptions(operations{a}, nil, restv1.StrictHTTPServerOptions{
+		RequestErrorHandlerFunc: a.writeError, ResponseErrorHandlerFunc: a.writeError,
+	})
+	mux := http.NewServeMux()
+	restv1.HandlerWithOptions(strict, restv1.StdHTTPServerOptions{
+		BaseRouter: router{ServeMux: mux, api: a}, ErrorHandlerFunc: a.writeBindError,
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		a.writeError(w, r, newProblem(restv1.ReasonNotFound, "there is nothing at this path; %s says what there is", PathDocument))
+	})
+	return a.admit(mux), nil
+}
+
+// caller is the value that admit adds to a request's context.
+type caller struct {
+	user authenticationv1.UserInfo
+	// queryHash identifies what is requested, whichever page of it (see queryHashOf).
+	queryHash string
+}
+
+type callerKey struct{}
+
+func callerOf(ctx context.Context) *caller {
+	c, _ := ctx.Value(callerKey{}).(*caller)
+	return c
+}
+
+// admit passes on GET requests without a body from callers whose token the API server accepts. It serves the OpenAPI document to everybody,
+// and refuses all other requests.
+func (a *API) admit(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// All handlers write through the recorder: answer must know whether the response has begun.
+		recorder := &statusRecorder{ResponseWriter: w, operation: "none"}
+		began := a.Clock.Now()
+		// An aborted response, which is a panic, is counted as well.
+		defer func() { a.metrics.observe(recorder.operation, recorder.status, a.Clock.Since(began)) }()
+		header := w.Header()
+		header.Set("X-Content-Type-Options", "nosniff")
+		// Findings are for this caller alone, and must be revalidated each time. If-None-Match makes that cheap.
+		header.Set("Cache-Control", "private, no-cache")
+		if r.Method != http.MethodGet {
+			a.writeError(recorder, r, newProblem(restv1.ReasonMethodNotAllowed, "the API is read-only: only GET is allowed"))
+			return
+		}
+		if r.ContentLength != 0 {
+			header.Set("Connection", "close")
+			// The server must not wait for the rest of the body.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now())
+			a.writeError(recorder, r, invalidParameter("body", "a request has none"))
+			return
+		}
+		if r.URL.Path == PathDocument {
+			header.Set("Content-Type", "application/yaml")
+			_, _ = recorder.Write(restv1.Document)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), downloadTimeout)
+		defer cancel()
+		c := &caller{}
+		r = r.WithContext(context.WithValue(ctx, callerKey{}, c))
+		var err error
+		if c.user, err = a.authenticate(r); err != nil {
+			a.writeError(recorder, r, err)
+			return
+		}
+		next.ServeHTTP(recorder, r)
+	})
+}
+
+// authenticate returns the user of a request. It waits for the API server for at most requestTimeout.
+func (a *API) authenticate(r *http.Request) (authenticationv1.UserInfo, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+	defer cancel()
+	return a.authenticator.identify(r.WithContext(ctx))
+}
+
+// router checks the parameters of each route before the generated code reads them.
+type router struct {
+	*http.ServeMux
+	api *API
+}
+
+// HandleFunc implements restv1.ServeMux.
+func (m router) HandleFunc(pattern string, handle func(http.ResponseWriter, *http.Request)) {
+	route, known := m.api.rules[pattern]
+	if !known {
+		// Unreachable, since routes and rules come from the same document. A route without rules would leave its parameters unchecked.
+		panic("the OpenAPI document does not have " + pattern)
+	}
+	m.ServeMux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		if answer, ok := w.(*statusRecorder); ok {
+			answer.operation = route.operation
+		}
+		if err := route.check(r); err != nil {
+			m.api.writeError(w, r, err)
+			return
+		}
+		callerOf(r.Context()).queryHash = queryHashOf(r)
+		limit := operationTimeout(route.operation)
+		// The connection's deadline is in real time, whatever clock the API uses. Writers without a connection have no deadline.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit))
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
+		defer cancel()
+		handle(w, r.WithContext(ctx))
+	})
+}
+
+// operationTimeout returns the maximum duration of an operation.
+func operationTimeout(operation string) time.Duration {
+	switch operation {
+	case "getSBOM":
+		return downloadTimeout
+	case "getCycloneDX", "getOpenVEX":
+		return documentTimeout
+	}
+	return requestTimeout
+}
+
+// writeBindError answers a request that the generated code cannot parse. The rules should have refused it before.
+func (a *API) writeBindError(w http.ResponseWriter, r *http.Request, err error) {
+	var unread *restv1.InvalidParamFormatError
+	if errors.As(err, &unread) {
+		a.writeError(w, r, invalidParameter(unread.ParamName, "it cannot be read"))
+		return
+	}
+	a.writeError(w, r, invalidParameter("query", "%v", err))
+}
+
+// writeError sends an error as the response, and logs one line unless the request was canceled. The caller gets the text of a refusal. Of any
+// other error, the caller learns only that the operator cannot answer. If the response has already begun, answer panics with
+// http.ErrAbortHandler.
+func (a *API) writeError(w http.ResponseWriter, r *http.Request, err error) {
+	user := ""
+	if c := callerOf(r.Context()); c != nil {
+		user = c.user.Username
+	}
+	log := a.Log.WithValues("method", truncate(r.Method), "path", truncatePath(r.URL.Path), "user", user)
+	if answer, ok := w.(*statusRecorder); ok && answer.status != 0 {
+		// The response has begun, and must not look complete.
+		log.Info("Broke off an answer", "reason", err.Error())
+		panic(http.ErrAbortHandler)
+	}
+	var refused *problem
+	switch {
+	case errors.As(err, &refused):
+	case errors.Is(r.Context().Err(), context.Canceled):
+		// The caller is gone, or the operator is shutting down.
+		unavailable("the operator is about to end; come back later").write(w)
+		return
+	case errors.Is(err, context.DeadlineExceeded): // the request's own deadline, which the store and the API server observe
+		refused = unavailable("it took too long; ask for less, or come back later")
+	default:
+		log.Error(err, "Serving a request")
+		refused = unavailable("the operator cannot answer now, its log says why; come back later")
+	}
+	log.Info("Refused a request", "status", refused.Status, "reason", refused.Reason, "field", refused.Field)
+	refused.write(w)
+}
+
+// truncatePath cuts a path for the log.
+func truncatePath(path string) string {
+	const most = 512
+	if len(path) > most {
+		return path[:most] + "…"
+	}
+	return path
+}
+
+// statusRecorder records the status of a response.
+type statusRecorder struct {
+	http.ResponseWriter
+	operation string
+	status    int // 0 until the response begins
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (r *statusRecorder) WriteHeader(status int) {
+	if r.status == 0 {
+		r.status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (r *statusRecorder) Write(b []byte) (int, error) {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	return r.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// query runs a query to the store once a slot is free.
+func (a *API) query(ctx context.Context, work func() error) error {
+	if err := a.queries.acquire(ctx); err != nil {
+		return err
+	}
+	defer a.queries.release()
+	return work()
+}

@@ -1,0 +1,226 @@
+package restapi
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// operations implements the generated interface.
+type operations struct{ *API }
+
+var _ restv1.StrictServerInterface = operations{}
+
+// scannerPosition is the position of a page of Scanners: the last Scanner before the page.
+type scannerPosition struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// ListScanners implements restv1.StrictServerInterface.
+func (a operations) ListScanners(ctx context.Context, r restv1.ListScannersRequestObject) (restv1.ListScannersResponseObject, error) {
+	all, seen, err := a.listWithVisibility(ctx, resourceScanners, ptr.Deref(r.Params.Namespace, ""))
+	if err != nil {
+		return nil, err
+	}
+	visible := slices.DeleteFunc(all, func(s v1alpha1.Scanner) bool { return !seen.includes(s.Namespace) })
+	slices.SortFunc(visible, func(x, y v1alpha1.Scanner) int {
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
+	})
+	queryHash := callerOf(ctx).queryHash
+	var after scannerPosition
+	if err := decodeContinue(queryHash, r.Params.Continue, &after); err != nil {
+		return nil, err
+	}
+	// The position is a name, not a number: Scanners that are created or deleted in the meantime move no other Scanner to another page.
+	rest := slices.IndexFunc(visible, func(s v1alpha1.Scanner) bool {
+		return cmp.Or(cmp.Compare(s.Namespace, after.Namespace), cmp.Compare(s.Name, after.Name)) > 0
+	})
+	answer := restv1.ListScanners200JSONResponse{Items: []restv1.Scanner{}, Total: len(visible), AllNamespaces: seen.all}
+	if rest < 0 {
+		return answer, nil
+	}
+	page := visible[rest:]
+	if limit := limitOf(r.Params.Limit); len(page) > limit {
+		page = page[:limit]
+		last := page[limit-1]
+		if answer.Continue, err = encodeContinue(queryHash, scannerPosition{Namespace: last.Namespace, Name: last.Name}); err != nil {
+			return nil, err
+		}
+	}
+	for i := range page {
+		answer.Items = append(answer.Items, a.scannerOf(&page[i]))
+	}
+	return answer, nil
+}
+
+// listWithVisibility returns all Scanners of one namespace, or of all namespaces, and in which of their namespaces the caller may list a
+// resource. The Scanners are not filtered.
+func (a operations) listWithVisibility(ctx context.Context, resource, namespace string) ([]v1alpha1.Scanner, visibility, error) {
+	user := callerOf(ctx).user
+	if namespace != "" {
+		if err := a.authorizer.requireAccess(ctx, user, verbList, resource, namespace, ""); err != nil {
+			return nil, visibility{}, err
+		}
+	}
+	var all v1alpha1.ScannerList
+	if err := a.Reader.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, visibility{}, fmt.Errorf("listing Scanners: %w", err)
+	}
+	if namespace != "" {
+		return all.Items, visibility{namespaces: []string{namespace}}, nil
+	}
+	var namespaces []string
+	for i := range all.Items {
+		namespaces = append(namespaces, all.Items[i].Namespace)
+	}
+	slices.Sort(namespaces)
+	seen, err := a.authorizer.visibleNamespaces(ctx, user, resource, slices.Compact(namespaces))
+	return all.Items, seen, err
+}
+
+// GetScanner implements restv1.StrictServerInterface.
+func (a operations) GetScanner(ctx context.Context, r restv1.GetScannerRequestObject) (restv1.GetScannerResponseObject, error) {
+	var scanner v1alpha1.Scanner
+	if err := a.getObject(ctx, resourceScanners, r.Namespace, r.Name, &scanner); err != nil {
+		return nil, err
+	}
+	return restv1.GetScanner200JSONResponse(a.scannerOf(&scanner)), nil
+}
+
+// getObject gets an object if the caller may get it.
+func (a operations) getObject(ctx context.Context, resource, namespace, name string, into client.Object) error {
+	if err := a.authorizer.requireAccess(ctx, callerOf(ctx).user, verbGet, resource, namespace, name); err != nil {
+		return err
+	}
+	err := a.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, into)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading %s %s/%s: %w", resource, namespace, name, err)
+	}
+	if err != nil {
+		return newProblem(restv1.ReasonNotFound, "there is no %s.%s %q in namespace %s", strings.TrimSuffix(resource, "s"), v1alpha1.GroupVersion.Group, name, namespace)
+	}
+	return nil
+}
+
+// ListImageScans implements restv1.StrictServerInterface.
+func (a operations) ListImageScans(ctx context.Context, r restv1.ListImageScansRequestObject) (restv1.ListImageScansResponseObject, error) {
+	if err := a.authorizer.requireAccess(ctx, callerOf(ctx).user, verbList, resourceImageScans, r.Namespace, ""); err != nil {
+		return nil, err
+	}
+	queryHash := callerOf(ctx).queryHash
+	var after string
+	if err := decodeContinue(queryHash, r.Params.Continue, &after); err != nil {
+		return nil, err
+	}
+	var all v1alpha1.ImageScanList
+	if err := a.Reader.List(ctx, &all, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing ImageScans: %w", err)
+	}
+	var passing []*v1alpha1.ImageScan
+	for i := range all.Items {
+		scan := &all.Items[i]
+		if ptr.Deref(r.Params.Scanner, scan.Spec.Scanner) == scan.Spec.Scanner && ptr.Deref(r.Params.Phase, phaseOf(scan)) == phaseOf(scan) {
+			passing = append(passing, scan)
+		}
+	}
+	slices.SortFunc(passing, func(x, y *v1alpha1.ImageScan) int { return cmp.Compare(x.Name, y.Name) })
+	answer := restv1.ListImageScans200JSONResponse{Items: []restv1.ImageScan{}, Total: len(passing)}
+	for _, scan := range passing {
+		if scan.Name <= after {
+			continue
+		}
+		if n := len(answer.Items); n == limitOf(r.Params.Limit) {
+			var err error
+			answer.Continue, err = encodeContinue(queryHash, answer.Items[n-1].Name)
+			return answer, err
+		}
+		answer.Items = append(answer.Items, imageScanOf(scan))
+	}
+	return answer, nil
+}
+
+// GetImageScan implements restv1.StrictServerInterface.
+func (a operations) GetImageScan(ctx context.Context, r restv1.GetImageScanRequestObject) (restv1.GetImageScanResponseObject, error) {
+	var scan v1alpha1.ImageScan
+	if err := a.getObject(ctx, resourceImageScans, r.Namespace, r.Name, &scan); err != nil {
+		return nil, err
+	}
+	return restv1.GetImageScan200JSONResponse(imageScanOf(&scan)), nil
+}
+
+// scannerOf converts a Scanner for a response. It leaves out what only kubectl users and the operator need: the specification, the store
+// and the receivers.
+func (a operations) scannerOf(s *v1alpha1.Scanner) restv1.Scanner {
+	images := s.Status.Images
+	scanner := restv1.Scanner{
+		Namespace: s.Namespace, Name: s.Name, Engine: string(s.Spec.Backend.Type), Suspended: ptr.Deref(s.Spec.Suspend, false),
+		Images: restv1.ImageCounts{
+			Total: int(images.Total), Scanned: int(images.Scanned), Pending: int(images.Pending),
+			Failed: int(images.Failed), Excluded: int(images.Excluded), RecentlyUsed: int(images.RecentlyUsed),
+		},
+		Findings: countsOf(s.Status.Findings), Conditions: conditionsOf(s.Status.Conditions),
+	}
+	if data := s.Status.VulnerabilityData; data != nil {
+		scanner.VulnerabilityData = restv1.VulnerabilityData{
+			BuildTime: data.BuildTime.UTC(), AgeSeconds: max(0, int64(a.Clock.Since(data.BuildTime.Time).Seconds())), Tool: data.Tool,
+		}
+	}
+	return scanner
+}
+
+func countsOf(c v1alpha1.FindingCounts) restv1.FindingCounts {
+	return restv1.FindingCounts{
+		Critical: int(c.Critical), High: int(c.High), Medium: int(c.Medium), Low: int(c.Low), Negligible: int(c.Negligible),
+		Unknown: int(c.Unknown), Fixable: int(c.Fixable), KnownExploited: int(c.KnownExploited), Suppressed: int(c.Suppressed),
+	}
+}
+
+func conditionsOf(conditions []metav1.Condition) []restv1.Condition {
+	all := []restv1.Condition{}
+	for _, c := range conditions {
+		all = append(all, restv1.Condition{
+			Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime.UTC(),
+		})
+	}
+	return all
+}
+
+// phaseOf returns the phase of an ImageScan. It is Pending until the operator has set one.
+func phaseOf(scan *v1alpha1.ImageScan) restv1.Phase {
+	return restv1.Phase(cmp.Or(scan.Status.Phase, v1alpha1.PhasePending))
+}
+
+func imageScanOf(s *v1alpha1.ImageScan) restv1.ImageScan {
+	status := &s.Status
+	scan := restv1.ImageScan{
+		Namespace: s.Namespace, Name: s.Name, Scanner: s.Spec.Scanner, Digest: s.Spec.Digest, Platform: s.Spec.Platform,
+		PlatformDigest: status.PlatformDigest, References: s.Spec.References, Engine: string(status.Engine), Phase: phaseOf(s),
+		Workloads: status.Workloads, WorkloadCount: int(status.WorkloadCount), Attempts: int(status.Attempts),
+		NotCovered: status.NotCovered, Conditions: conditionsOf(status.Conditions),
+	}
+	if status.Findings != nil {
+		counts := countsOf(*status.Findings)
+		scan.Findings = &counts
+	}
+	if status.ScanTime != nil {
+		scan.ScanTime = status.ScanTime.UTC()
+	}
+	if status.UnusedSinceTime != nil {
+		scan.UnusedSinceTime = status.UnusedSinceTime.UTC()
+	}
+	if status.NextAttemptTime != nil {
+		scan.NextAttemptTime = status.NextAttemptTime.UTC()
+	}
+	return scan
+}

@@ -1,0 +1,298 @@
+package restapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+	"k8s.io/utils/ptr"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/restapi/cyclonedx"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// GetSBOM implements restv1.StrictServerInterface.
+func (a operations) GetSBOM(ctx context.Context, r restv1.GetSBOMRequestObject) (restv1.GetSBOMResponseObject, error) {
+	compressed := acceptsEncoding(ptr.Deref(r.Params.AcceptEncoding, ""), "zstd")
+	found, tag, err := a.locateSBOM(ctx, r.Namespace, r.Name, compressed)
+	if err != nil {
+		return nil, err
+	}
+	if matchesETag(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
+		return notModified(tag), nil
+	}
+	// The slot is released when the SBOM is sent. Each download needs the memory of a decoder, and a processor while it is decompressed.
+	slot, err := a.downloads.acquire(ctx, callerOf(ctx).user.Username)
+	if err != nil {
+		return nil, err
+	}
+	// The SBOM may have been replaced during the wait, and the ETag promises each byte of it.
+	if found, tag, err = a.locateSBOM(ctx, r.Namespace, r.Name, compressed); err != nil {
+		slot.release()
+		return nil, err
+	}
+	sbom, size, err := a.Store.OpenArtifact(ctx, found.PlatformDigest, found.Scope, store.ArtifactSBOM)
+	if err != nil {
+		slot.release()
+		if errors.Is(err, store.ErrNotFound) {
+			return nil, found.notScanned("there is no SBOM any more")
+		}
+		return nil, err
+	}
+	return &sbomResponse{content: sbom, size: size, compressed: compressed, tag: tag, slot: slot}, nil
+}
+
+// locateSBOM returns the location of an ImageScan's current SBOM, and the ETag of the form in which it is sent.
+func (a operations) locateSBOM(ctx context.Context, namespace, name string, compressed bool) (found result, tag string, err error) {
+	if found, err = a.locate(ctx, namespace, name); err != nil {
+		return result{}, "", err
+	}
+	if found.SBOM == 0 && found.scan.Status.Engine == v1alpha1.BackendClair {
+		return result{}, "", found.notScanned("there is no SBOM: Clair makes none, a Scanner with Grype does")
+	}
+	if found.SBOM == 0 {
+		return result{}, "", found.notScanned("there is no SBOM yet")
+	}
+	tag = fmt.Sprintf(`"%.8s-%d"`, a.Store.ID(), found.SBOM)
+	if compressed {
+		tag = fmt.Sprintf(`"%.8s-%d-zstd"`, a.Store.ID(), found.SBOM)
+	}
+	return found, tag, nil
+}
+
+// sbomResponse is a response that streams an SBOM.
+type sbomResponse struct {
+	content    io.ReadCloser // compressed with zstd
+	size       int64
+	compressed bool
+	tag        string
+	slot       *downloadSlot
+}
+
+// VisitGetSBOMResponse implements restv1.GetSBOMResponseObject.
+func (d *sbomResponse) VisitGetSBOMResponse(w http.ResponseWriter) error {
+	defer d.slot.release()
+	defer d.content.Close()
+	to := d.slot.writer(w)
+	header := w.Header()
+	// An error after the first byte aborts the connection. The caller notices by this that something is missing.
+	header.Set("Content-Type", "application/vnd.syft+json")
+	header.Set("ETag", d.tag)
+	header.Set("Vary", "Accept-Encoding")
+	if d.compressed {
+		header.Set("Content-Encoding", "zstd")
+		header.Set("Content-Length", strconv.FormatInt(d.size, 10))
+		_, err := io.Copy(to, d.content)
+		return err
+	}
+	decoder, err := zstd.NewReader(d.content, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(workerapi.MaxWindowBytes))
+	if err != nil {
+		return err
+	}
+	defer decoder.Close()
+	_, err = io.Copy(to, decoder)
+	return err
+}
+
+// GetCycloneDX implements restv1.StrictServerInterface.
+func (a operations) GetCycloneDX(ctx context.Context, r restv1.GetCycloneDXRequestObject) (restv1.GetCycloneDXResponseObject, error) {
+	found, excepting, err := a.locateReport(ctx, r.Namespace, r.Name, r.Params.Outdated)
+	if err != nil {
+		return nil, err
+	}
+	if tag := a.reportETag(found, excepting); matchesETag(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
+		return notModified(tag), nil
+	}
+	slot, err := a.downloads.acquire(ctx, callerOf(ctx).user.Username)
+	if err != nil {
+		return nil, err
+	}
+	document, tag, err := a.renderCycloneDX(ctx, r)
+	if err != nil {
+		slot.release()
+		return nil, err
+	}
+	return &documentResponse{renderedDocument: document, contentType: cyclonedx.MediaType + "; version=1.6", tag: tag, slot: slot}, nil
+}
+
+// renderCycloneDX makes the document. The findings are in memory only until it returns.
+func (a operations) renderCycloneDX(ctx context.Context, r restv1.GetCycloneDXRequestObject) (*renderedDocument, string, error) {
+	if err := a.documents.acquireBriefly(ctx); err != nil {
+		return nil, "", err
+	}
+	defer a.documents.release()
+	report, tag, err := a.readCycloneDXReport(ctx, r)
+	if err != nil {
+		return nil, "", err
+	}
+	document, err := renderToFile(func(w io.Writer) error { return cyclonedx.Write(w, report) })
+	return document, tag, err
+}
+
+// locateReport returns the location of an ImageScan's current report, and the exceptions that apply to its findings.
+func (a operations) locateReport(ctx context.Context, namespace, name string, outdated *restv1.Outdated) (found result, e store.ImageExceptions, err error) {
+	if found, err = a.locate(ctx, namespace, name); err != nil {
+		return result{}, e, err
+	}
+	if err := found.requireReport(outdated); err != nil {
+		return result{}, e, err
+	}
+	e, err = a.imageExceptions(ctx, &found)
+	return found, e, err
+}
+
+// reportETag returns the ETag of the report as CycloneDX. It is weak, since a newer report of another image may have updated what is known
+// of a vulnerability.
+func (a operations) reportETag(found result, e store.ImageExceptions) string {
+	return fmt.Sprintf(`W/"%.8s-%d.%d-%s"`, a.Store.ID(), found.Report.ID, found.Report.Revision, exceptionsHash(e))
+}
+
+// readCycloneDXReport reads the content of the document. The report may have been replaced while the request waited.
+func (a operations) readCycloneDXReport(ctx context.Context, r restv1.GetCycloneDXRequestObject) (report cyclonedx.Report, tag string, err error) {
+	found, excepting, err := a.locateReport(ctx, r.Namespace, r.Name, r.Params.Outdated)
+	if err != nil {
+		return report, "", err
+	}
+	tag = a.reportETag(found, excepting)
+	report = cyclonedx.Report{
+		Reference: found.reference(), Digest: found.key.Digest, PlatformDigest: found.PlatformDigest, Platform: found.key.Platform,
+		Scope: string(found.Scope), Engine: found.Engine, Tool: found.Report.Tool, DataVersion: found.Report.DataVersion,
+		MatchedAt: found.Report.MatchedAt, Distro: found.Report.Distro, Revision: tag,
+		NotCovered: found.scan.Status.NotCovered,
+	}
+	findings, err := a.readAllFindings(ctx, found, excepting)
+	if err != nil {
+		return report, "", err
+	}
+	report.Exceptions = map[string]*exception.Exception{}
+	for _, f := range findings {
+		report.Findings = append(report.Findings, f.Finding)
+		if f.Exception != nil {
+			report.Exceptions[f.Key()] = f.Exception
+		}
+	}
+	return report, tag, nil
+}
+
+// Bounds of a report as one document, which is made in memory. A report that reaches both bounds takes about 200 MiB.
+const (
+	maxDocumentFindings = 20_000
+	// maxDocumentBytes bounds the findings as JSON, with the texts of their exceptions. A control character is one byte in the store and
+	// six in a document.
+	maxDocumentBytes = 24 << 20
+	// documentPage is the number of findings that are read at once.
+	documentPage = 5000
+)
+
+// readAllFindings reads a report page by page. It detects a report that is too large before all of it is in memory.
+func (a operations) readAllFindings(ctx context.Context, found result, excepting store.ImageExceptions) ([]store.TrackedFinding, error) {
+	var all []store.TrackedFinding
+	var size byteCounter
+	encoder := json.NewEncoder(&size)
+	encoder.SetEscapeHTML(false)
+	for place := (&store.FindingCursor{}); place != nil; {
+		var page store.FindingPage
+		err := a.query(ctx, func() (err error) {
+			page, err = a.Store.FindingsPage(ctx, found.Subject, store.FindingFilter{Exceptions: excepting}, *place, documentPage)
+			return err
+		})
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			return nil, found.notScanned("there is no result any more")
+		case errors.Is(err, store.ErrChanged), err == nil && (page.Report.ID != found.Report.ID || page.Report.Revision != found.Report.Revision):
+			return nil, unavailable("the report was replaced while it was read; come back later")
+		case err != nil:
+			return nil, err
+		case page.Total > maxDocumentFindings:
+			return nil, tooLarge("%d findings", page.Total)
+		}
+		for _, f := range page.Findings {
+			if err := errors.Join(encoder.Encode(f.Finding), encoder.Encode(exceptionTexts(f.Exception))); err != nil {
+				return nil, err
+			}
+			if size > maxDocumentBytes {
+				return nil, tooLarge("more than %d MiB of texts", maxDocumentBytes>>20)
+			}
+			all = append(all, f)
+		}
+		place = page.Next
+	}
+	return all, nil
+}
+
+// exceptionTexts returns the texts of an exception that a document repeats with each finding that the exception covers.
+func exceptionTexts(e *exception.Exception) []string {
+	if e == nil {
+		return nil
+	}
+	return []string{e.Reason, e.Action}
+}
+
+// tooLarge returns the refusal to make a document.
+func tooLarge(format string, args ...any) *problem {
+	return newProblem(restv1.ReasonTooLarge, "the report has "+format+", which is too much for one document: page through its findings instead", args...)
+}
+
+// byteCounter counts the bytes that are written to it.
+type byteCounter int
+
+// Write implements io.Writer.
+func (w *byteCounter) Write(p []byte) (int, error) {
+	*w += byteCounter(len(p))
+	return len(p), nil
+}
+
+// notModified is the response with status 304, for a caller that already has the content with this ETag.
+type notModified string
+
+func (u notModified) visit(w http.ResponseWriter) error {
+	w.Header().Set("ETag", string(u))
+	w.WriteHeader(http.StatusNotModified)
+	return nil
+}
+
+// VisitGetSBOMResponse implements restv1.GetSBOMResponseObject.
+func (u notModified) VisitGetSBOMResponse(w http.ResponseWriter) error {
+	w.Header().Set("Vary", "Accept-Encoding")
+	return u.visit(w)
+}
+
+// VisitGetCycloneDXResponse implements restv1.GetCycloneDXResponseObject.
+func (u notModified) VisitGetCycloneDXResponse(w http.ResponseWriter) error { return u.visit(w) }
+
+// matchesETag reports whether an If-None-Match header names an ETag (RFC 9110, section 13.1.2: weak comparison).
+func matchesETag(ifNoneMatch, tag string) bool {
+	opaque := strings.TrimPrefix(tag, "W/")
+	for candidate := range strings.SplitSeq(ifNoneMatch, ",") {
+		candidate = strings.TrimSpace(candidate)
+		if candidate == "*" || strings.TrimPrefix(candidate, "W/") == opaque {
+			return true
+		}
+	}
+	return false
+}
+
+// acceptsEncoding reports whether an Accept-Encoding header names a coding with a quality above 0 (RFC 9110, section 12.5.3). "*" does not count,
+// since a caller that wants zstd names it.
+func acceptsEncoding(acceptEncoding, coding string) bool {
+	for candidate := range strings.SplitSeq(acceptEncoding, ",") {
+		name, parameters, _ := strings.Cut(candidate, ";")
+		if !strings.EqualFold(strings.TrimSpace(name), coding) {
+			continue
+		}
+		quality, given := strings.CutPrefix(strings.ToLower(strings.TrimSpace(parameters)), "q=")
+		q, err := strconv.ParseFloat(strings.TrimSpace(quality), 64)
+		return !given || (err == nil && q > 0)
+	}
+	return false
+}

@@ -1,0 +1,121 @@
+package restapi
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/utils/ptr"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// findingPosition is the position of a page of findings, and the store that it refers to.
+type findingPosition struct {
+	Store string              `json:"store"`
+	Mark  store.FindingCursor `json:"mark"`
+}
+
+// ListFindings implements restv1.StrictServerInterface.
+func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsRequestObject) (restv1.ListFindingsResponseObject, error) {
+	found, err := a.locate(ctx, r.Namespace, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	if err := found.requireReport(r.Params.Outdated); err != nil {
+		return nil, err
+	}
+	queryHash := callerOf(ctx).queryHash
+	place := findingPosition{Store: a.Store.ID()}
+	if err := decodeContinue(queryHash, r.Params.Continue, &place); err != nil {
+		return nil, err
+	}
+	if place.Store != a.Store.ID() {
+		return nil, resultsReplaced()
+	}
+	filter := filterOf(r.Params)
+	if filter.Exceptions, err = a.imageExceptions(ctx, &found); err != nil {
+		return nil, err
+	}
+	var page store.FindingPage
+	err = a.query(ctx, func() (err error) {
+		page, err = a.Store.FindingsPage(ctx, found.Subject, filter, place.Mark, limitOf(r.Params.Limit))
+		return err
+	})
+	switch {
+	case errors.Is(err, store.ErrChanged):
+		return nil, resultsReplaced()
+	case errors.Is(err, store.ErrNotFound):
+		return nil, found.notScanned("there is no result any more")
+	case err != nil:
+		return nil, err
+	}
+	answer := restv1.ListFindings200JSONResponse{
+		Report: reportOf(&found, page.Report), Items: []restv1.Finding{}, Total: page.Total,
+	}
+	for _, f := range page.Findings {
+		answer.Items = append(answer.Items, findingOf(f))
+	}
+	if page.Next != nil {
+		answer.Continue, err = encodeContinue(queryHash, findingPosition{Store: a.Store.ID(), Mark: *page.Next})
+	}
+	return answer, err
+}
+
+// filterOf converts parameters, which are already checked, to a filter of the store.
+func filterOf(p restv1.ListFindingsParams) store.FindingFilter {
+	f := store.FindingFilter{Fixable: p.Fixable, KnownExploited: p.KnownExploited, Suppressed: p.Suppressed, Gone: ptr.Deref(p.Gone, false),
+		Package: ptr.Deref(p.Package, ""), ID: ptr.Deref(p.ID, ""), Text: ptr.Deref(p.Text, "")}
+	if p.MinSeverity == nil && p.Severity == nil {
+		return f
+	}
+	f.Severities = []finding.Severity{}
+	least := finding.ParseSeverity(string(ptr.Deref(p.MinSeverity, restv1.SeverityUnknown)))
+	for _, severity := range finding.Severities() {
+		named := p.Severity == nil
+		for _, wanted := range p.Severity {
+			named = named || string(wanted) == severity.String()
+		}
+		if named && severity >= least {
+			f.Severities = append(f.Severities, severity)
+		}
+	}
+	return f
+}
+
+// reportOf describes the report that findings come from. state comes with the page, since the report may be newer than the located one.
+func reportOf(found *result, state store.ReportState) restv1.Report {
+	return restv1.Report{
+		Engine: found.Engine, DataVersion: state.DataVersion, MatchTime: state.MatchedAt.UTC(), Current: state.Current,
+		Distro: state.Distro, Phase: phaseOf(found.scan), NotCovered: found.scan.Status.NotCovered,
+	}
+}
+
+func findingOf(f store.TrackedFinding) restv1.Finding {
+	answer := restv1.Finding{
+		ID: f.ID, Aliases: f.Aliases, Severity: restv1.Severity(f.Severity.String()), Package: packageOf(f.Package), Paths: f.Paths,
+		FixState: f.FixState, Fixable: f.Fixable(), FixVersions: f.FixVersions, FixAvailableTime: f.FixAvailable,
+		Description: f.Description, URL: f.URL, CVSS: f.CVSS, EPSS: f.EPSS, KnownExploited: f.KnownExploited, FirstSeenTime: f.FirstSeen,
+		LastSeenTime: f.LastSeen, FixedTime: f.FixedAt, FixSinceTime: f.FixSince, KnownExploitedSinceTime: f.ExploitedSince, Exception: exceptionOf(f.Exception),
+	}
+	for _, before := range f.Severities {
+		answer.SeveritiesBefore = append(answer.SeveritiesBefore, restv1.SeverityBefore{
+			Severity: restv1.Severity(before.Severity.String()), EndTime: before.Until,
+		})
+	}
+	for _, advisory := range f.Advisories {
+		a := restv1.Advisory{
+			ID: advisory.ID, Source: advisory.Source, Severity: advisory.Severity, FixState: advisory.FixState, FixVersions: advisory.FixVersions,
+		}
+		for _, r := range advisory.Ratings {
+			a.Ratings = append(a.Ratings, restv1.Rating{Source: r.Source, Version: r.Version, Vector: r.Vector, Score: r.Score})
+		}
+		answer.Advisories = append(answer.Advisories, a)
+	}
+	return answer
+}
+
+func packageOf(p finding.Package) restv1.Package {
+	return restv1.Package{Name: p.Name, Version: p.Version, Type: p.Type, PURL: p.PURL}
+}

@@ -1,0 +1,57 @@
+package restapi
+
+import (
+	"context"
+	"encoding/json"
+
+	"k8s.io/utils/ptr"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// messagePosition is the position of a page of messages: the ID that all its messages are before, and the store that the ID refers to.
+type messagePosition struct {
+	Store  string `json:"store"`
+	Before int64  `json:"before"`
+}
+
+// maxMessages bounds a page of messages, since a message is much larger than other items.
+const maxMessages = 50
+
+// ListMessages implements restv1.StrictServerInterface.
+func (a operations) ListMessages(ctx context.Context, r restv1.ListMessagesRequestObject) (restv1.ListMessagesResponseObject, error) {
+	var scanner v1alpha1.Scanner
+	if err := a.getObject(ctx, resourceScanners, r.Namespace, r.Name, &scanner); err != nil {
+		return nil, err
+	}
+	queryHash, limit := callerOf(ctx).queryHash, min(limitOf(r.Params.Limit), maxMessages)
+	place := messagePosition{Store: a.Store.ID()}
+	if err := decodeContinue(queryHash, r.Params.Continue, &place); err != nil {
+		return nil, err
+	}
+	if place.Store != a.Store.ID() {
+		return nil, resultsReplaced()
+	}
+	var messages []store.Message
+	err := a.query(ctx, func() (err error) {
+		// One more message shows whether there is a next page.
+		messages, err = a.Store.Messages(ctx, string(scanner.UID), ptr.Deref(r.Params.Receiver, ""), place.Before, limit+1)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	answer := restv1.ListMessages200JSONResponse{Items: []restv1.Message{}}
+	for _, m := range messages[:min(len(messages), limit)] {
+		answer.Items = append(answer.Items, restv1.Message{
+			ID: m.ID, Receiver: m.Receiver, Kind: m.Kind, Title: m.Title, Findings: m.Findings, DeliveryTime: m.At.UTC(), Unconfirmed: m.Unconfirmed,
+			Message: json.RawMessage(m.Body),
+		})
+	}
+	if len(messages) > limit {
+		answer.Continue, err = encodeContinue(queryHash, messagePosition{Store: a.Store.ID(), Before: messages[limit-1].ID})
+	}
+	return answer, err
+}

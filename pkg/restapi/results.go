@@ -1,0 +1,97 @@
+package restapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// result is an ImageScan and the location of its results in the store.
+type result struct {
+	scan *v1alpha1.ImageScan
+	key  image.Key
+	store.Location
+}
+
+// locate returns an ImageScan's results. It trusts the ImageScan only where the store agrees: the ImageScan's Scanner must have the image.
+// A user who may write ImageScans could name any digest or owner in one.
+func (a operations) locate(ctx context.Context, namespace, name string) (result, error) {
+	found := result{scan: &v1alpha1.ImageScan{}}
+	if err := a.getObject(ctx, resourceImageScans, namespace, name, found.scan); err != nil {
+		return result{}, err
+	}
+	var scanner v1alpha1.Scanner
+	err := a.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: found.scan.Spec.Scanner}, &scanner)
+	if client.IgnoreNotFound(err) != nil {
+		return result{}, fmt.Errorf("reading Scanner %s/%s: %w", namespace, found.scan.Spec.Scanner, err)
+	}
+	if err != nil || !metav1.IsControlledBy(found.scan, &scanner) {
+		return result{}, newProblem(restv1.ReasonNotFound, "the Scanner of ImageScan %s/%s does not exist any more", namespace, name)
+	}
+	platform, err := image.ParsePlatform(found.scan.Spec.Platform)
+	if err != nil {
+		return result{}, found.notScanned("its platform cannot be read")
+	}
+	found.key = image.Key{Digest: found.scan.Spec.Digest, Platform: platform}
+	err = a.query(ctx, func() (err error) {
+		found.Location, err = a.Store.Locate(ctx, string(scanner.UID), namespace, found.key)
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return result{}, found.notScanned("nothing is known of the image yet")
+	}
+	return found, err
+}
+
+// requireReport returns a refusal unless there is a report. After a failed attempt, an older report counts only if the caller asks for outdated
+// results: an old empty list would look like a clean image.
+func (r *result) requireReport(outdated *restv1.Outdated) error {
+	switch {
+	case r.Report == nil:
+		return r.notScanned("there is no result yet")
+	case phaseOf(r.scan) == restv1.PhaseFailed && !ptr.Deref(outdated, false):
+		return r.notScanned("the last attempt failed; outdated=true gives what was found at " + r.Report.MatchedAt.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// notScanned returns the refusal for a missing result, with the image's phase and the reason and message of its condition Ready.
+func (r *result) notScanned(what string) *problem {
+	detail := fmt.Sprintf("%s: phase %s", what, phaseOf(r.scan))
+	ready := meta.FindStatusCondition(r.scan.Status.Conditions, v1alpha1.ConditionReady)
+	if ready != nil {
+		detail += ", " + ready.Reason
+		if ready.Message != "" {
+			detail += ": " + ready.Message
+		}
+	}
+	p := newProblem(restv1.ReasonNotScanned, "%s", detail)
+	p.Phase = phaseOf(r.scan)
+	if ready != nil {
+		p.ScanReason = ready.Reason
+	}
+	if next := r.scan.Status.NextAttemptTime; next != nil {
+		p.NextAttemptTime = next.UTC()
+	}
+	return p
+}
+
+// reference returns one reference by which pods name the image; may be empty.
+func (r *result) reference() string {
+	if len(r.scan.Spec.References) == 0 {
+		return ""
+	}
+	return r.scan.Spec.References[0]
+}

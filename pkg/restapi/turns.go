@@ -1,0 +1,244 @@
+package restapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// semaphore bounds concurrency.
+type semaphore chan struct{}
+
+// acquire waits for a slot. It returns busy if the context ends first.
+func (s semaphore) acquire(ctx context.Context) error {
+	select {
+	case s <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return unavailable("too much is asked at once; come back later")
+	}
+}
+
+// acquireBriefly waits for at most slotWait, since its caller occupies a download slot meanwhile.
+func (s semaphore) acquireBriefly(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, slotWait)
+	defer cancel()
+	return s.acquire(ctx)
+}
+
+func (s semaphore) release() { <-s }
+
+const (
+	// slotWait is how long a request waits for a download slot, or to have a document made. It occupies a connection meanwhile, of which
+	// there are few.
+	slotWait = 5 * time.Second
+	// slowGrace is how long a reader may read slower than minRate, in bytes per second, while others wait for a slot. It is shorter than
+	// slotWait: even twice as many slow readers as there are slots keep nobody out.
+	slowGrace = 2 * time.Second
+	minRate   = 256 << 10
+	// fairShareTime is how long a response may be sent while others wait for the slot, however fast its reader is.
+	fairShareTime = 30 * time.Second
+	// stallTimeout is how long a reader may read nothing at all, whether others wait or not.
+	stallTimeout = 30 * time.Second
+	// abortInterval is how often a waiting request tries to free a slot.
+	abortInterval = time.Second
+)
+
+// downloadSlots bounds concurrent downloads. A tenant has at most one. When all slots are taken, a waiting request aborts the download of a slow
+// reader, or one that has been sent for longer than fairShareTime. So no group of readers can keep all others out.
+type downloadSlots struct {
+	slots     semaphore
+	slowGrace time.Duration
+	mu        sync.Mutex
+	byTenant  map[string]*downloadSlot // by tenant
+}
+
+// downloadSlot is one tenant's download. It waits for a slot or has one.
+type downloadSlot struct {
+	pool     *downloadSlots
+	tenant   string
+	released chan struct{} // closed when the turn ends
+	// deadline is the deadline of the request; zero for none.
+	deadline time.Time
+	// abortAfter is when the download may be aborted for a waiting request. It moves while the reader reads, up to latest. Both are zero while
+	// nothing is being sent.
+	abortAfter, latestAbort time.Time
+	setDeadline             func(time.Time) error
+	aborted                 bool
+}
+
+func newDownloadSlots(n int) *downloadSlots {
+	return &downloadSlots{slots: make(semaphore, n), byTenant: map[string]*downloadSlot{}, slowGrace: slowGrace}
+}
+
+// tenantOf returns what counts as one caller: a user, or all ServiceAccounts of a namespace, since whoever may create one may create many.
+func tenantOf(user string) string {
+	account, isAccount := strings.CutPrefix(user, "system:serviceaccount:")
+	namespace, _, named := strings.Cut(account, ":")
+	if !isAccount || !named {
+		return user
+	}
+	return "the ServiceAccounts of the namespace " + namespace
+}
+
+// acquire waits for a turn, and before that for the end of another turn of the user's tenant. It returns busy after slotWait. The turn
+// lasts until release is called, exactly once.
+func (t *downloadSlots) acquire(ctx context.Context, user string) (*downloadSlot, error) {
+	end, _ := ctx.Deadline()
+	ctx, cancel := context.WithTimeout(ctx, slotWait)
+	defer cancel()
+	mine := &downloadSlot{pool: t, tenant: tenantOf(user), released: make(chan struct{}), deadline: end}
+	for {
+		before := t.register(mine)
+		if before == nil {
+			break
+		}
+		select {
+		case <-before.released:
+		case <-ctx.Done():
+			return nil, unavailable(mine.tenant + " downloads something else, and only one thing at a time can be; come back when it is done")
+		}
+	}
+	if err := t.takeSlot(ctx); err != nil {
+		t.unregister(mine)
+		return nil, err
+	}
+	return mine, nil
+}
+
+// takeSlot waits for a slot, in the order of arrival. While all slots are taken, it frees those of slow readers.
+func (t *downloadSlots) takeSlot(ctx context.Context) error {
+	select {
+	case t.slots <- struct{}{}:
+		return nil
+	default:
+	}
+	t.abortSlowest(time.Now())
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	// This runs beside the wait: a wait that is interrupted would go back to the end of the queue.
+	go t.keepFreeingSlots(waiting)
+	return t.slots.acquire(ctx)
+}
+
+// keepFreeingSlots calls abortSlowest at each abortInterval until the context ends.
+func (t *downloadSlots) keepFreeingSlots(waiting context.Context) {
+	ticker := time.NewTicker(abortInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			if waiting.Err() == nil {
+				t.abortSlowest(time.Now())
+			}
+		case <-waiting.Done():
+			return
+		}
+	}
+}
+
+// abortSlowest aborts the download that was due first, if one is due.
+func (t *downloadSlots) abortSlowest(now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var slowest *downloadSlot
+	for _, held := range t.byTenant {
+		if !held.abortAfter.IsZero() && !held.abortAfter.After(now) && (slowest == nil || held.abortAfter.Before(slowest.abortAfter)) {
+			slowest = held
+		}
+	}
+	if slowest != nil {
+		slowest.abortAfter, slowest.aborted = time.Time{}, true
+		// A write that waits for its reader fails at once. Writers without a connection have no deadline, and cannot be slow.
+		_ = slowest.setDeadline(time.Unix(1, 0))
+	}
+}
+
+// register registers a tenant's turn. If the tenant has one already, enter returns that turn and changes nothing.
+func (t *downloadSlots) register(mine *downloadSlot) (before *downloadSlot) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if before := t.byTenant[mine.tenant]; before != nil {
+		return before
+	}
+	t.byTenant[mine.tenant] = mine
+	return nil
+}
+
+func (t *downloadSlots) unregister(mine *downloadSlot) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	close(mine.released)
+	mine.abortAfter = time.Time{}
+	delete(t.byTenant, mine.tenant)
+}
+
+// writer returns the writer for the turn's response, for use until release. The time of the reader starts now.
+func (t *downloadSlot) writer(w http.ResponseWriter) io.Writer {
+	t.pool.mu.Lock()
+	defer t.pool.mu.Unlock()
+	now := time.Now()
+	t.abortAfter, t.latestAbort = now.Add(t.pool.slowGrace), now.Add(fairShareTime)
+	t.setDeadline = http.NewResponseController(w).SetWriteDeadline
+	return slotWriter{w, t}
+}
+
+// slotWriter writes a response for as long as its turn lasts.
+type slotWriter struct {
+	to   io.Writer
+	slot *downloadSlot
+}
+
+// Write implements io.Writer.
+func (s slotWriter) Write(p []byte) (int, error) {
+	if err := s.slot.beforeWrite(); err != nil {
+		return 0, err
+	}
+	n, err := s.to.Write(p)
+	s.slot.afterWrite(n)
+	return n, err
+}
+
+var errAborted = errors.New("its reader was slow, and others waited")
+
+// beforeWrite sets the deadline of the next write. It returns errAborted if the download was aborted.
+func (t *downloadSlot) beforeWrite() error {
+	t.pool.mu.Lock()
+	defer t.pool.mu.Unlock()
+	if t.aborted {
+		return errAborted
+	}
+	deadline := time.Now().Add(stallTimeout)
+	if !t.deadline.IsZero() {
+		deadline = earliest(deadline, t.deadline)
+	}
+	_ = t.setDeadline(deadline)
+	return nil
+}
+
+// afterWrite records how much the reader has read. Network buffers take much at once, which counts for no more than slowGrace.
+func (t *downloadSlot) afterWrite(n int) {
+	t.pool.mu.Lock()
+	defer t.pool.mu.Unlock()
+	if !t.abortAfter.IsZero() {
+		paid := t.abortAfter.Add(time.Duration(n) * time.Second / minRate)
+		t.abortAfter = earliest(paid, earliest(time.Now().Add(t.pool.slowGrace), t.latestAbort))
+	}
+}
+
+func earliest(x, y time.Time) time.Time {
+	if x.Before(y) {
+		return x
+	}
+	return y
+}
+
+// release ends the turn.
+func (t *downloadSlot) release() {
+	t.pool.unregister(t)
+	t.pool.slots.release()
+}

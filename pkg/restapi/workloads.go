@@ -1,0 +1,125 @@
+package restapi
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// ListWorkloads implements restv1.StrictServerInterface.
+func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsRequestObject) (restv1.ListWorkloadsResponseObject, error) {
+	all, seen, err := a.listWithVisibility(ctx, resourceImageScans, ptr.Deref(r.Params.Namespace, ""))
+	if err != nil {
+		return nil, err
+	}
+	queryHash := callerOf(ctx).queryHash
+	var after store.RunCursor
+	if err := decodeContinue(queryHash, r.Params.Continue, &after); err != nil {
+		return nil, err
+	}
+	var page store.RunsPage
+	exceptions, err := a.exceptions().AllNamespaces(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading exceptions: %w", err)
+	}
+	err = a.query(ctx, func() (err error) {
+		asked := store.RunsQuery{ID: r.ID, All: seen.all, Namespaces: seen.namespaces, Exceptions: exceptions}
+		page, err = a.Store.RunsPage(ctx, asked, after, limitOf(r.Params.Limit))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	answer := restv1.ListWorkloads200JSONResponse{Items: []restv1.Workload{}, Total: page.Total, AllNamespaces: seen.all}
+	answer.Scanners, answer.NotCovered = countNotCovered(all, seen)
+	answer.NotCovered.PartlyAnalysed, answer.NotCovered.Ecosystems, err = a.countPartlyAnalysed(ctx, ptr.Deref(r.Params.Namespace, ""), seen)
+	if err != nil {
+		return nil, err
+	}
+	for _, run := range page.Runs {
+		answer.Items = append(answer.Items, workloadOf(run))
+	}
+	if page.Next != nil {
+		answer.Continue, err = encodeContinue(queryHash, page.Next)
+	}
+	return answer, err
+}
+
+// countNotCovered counts the Scanners in the namespaces that a caller sees, and their images that the answer knows nothing about. Without these
+// numbers, an image that was not scanned would look like one without the vulnerability.
+func countNotCovered(all []v1alpha1.Scanner, seen visibility) (scanners int, missing restv1.NotCovered) {
+	for i := range all {
+		if !seen.includes(all[i].Namespace) {
+			continue
+		}
+		scanners++
+		status := &all[i].Status
+		missing.Pending += int(status.Images.Pending)
+		missing.Failed += int(status.Images.Failed)
+		if status.ObservedGeneration == 0 {
+			missing.NewScanners++
+		}
+	}
+	return scanners, missing
+}
+
+// countPartlyAnalysed counts the scanned images that no engine analyses completely, in one namespace or in those that the caller sees. It also
+// returns the ecosystems that at least one of these images was not analysed for by any of its engines.
+func (a operations) countPartlyAnalysed(ctx context.Context, namespace string, seen visibility) (images int, ecosystems []string, err error) {
+	var scans v1alpha1.ImageScanList
+	if err := a.Reader.List(ctx, &scans, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return 0, nil, fmt.Errorf("listing ImageScans: %w", err)
+	}
+	type image struct{ namespace, digest, platform string }
+	missing := map[image][]string{}
+	for i := range scans.Items {
+		scan := &scans.Items[i]
+		// Images without a result count as pending or failed. Images without pods run nowhere.
+		if !seen.includes(scan.Namespace) || phaseOf(scan) != restv1.PhaseScanned || scan.Status.UnusedSinceTime != nil {
+			continue
+		}
+		key := image{scan.Namespace, scan.Spec.Digest, scan.Spec.Platform}
+		others, known := missing[key]
+		if !known {
+			missing[key] = scan.Status.NotCovered
+			continue
+		}
+		missing[key] = intersection(others, scan.Status.NotCovered)
+	}
+	for _, names := range missing {
+		if len(names) > 0 {
+			images++
+			ecosystems = append(ecosystems, names...)
+		}
+	}
+	slices.Sort(ecosystems)
+	return images, slices.Compact(ecosystems), nil
+}
+
+// intersection returns what both lists contain. It changes neither.
+func intersection(a, b []string) (both []string) {
+	for _, name := range a {
+		if slices.Contains(b, name) {
+			both = append(both, name)
+		}
+	}
+	return both
+}
+
+func workloadOf(run store.Run) restv1.Workload {
+	f := run.Finding
+	return restv1.Workload{
+		Namespace: run.Namespace, Kind: run.Kind, Name: run.Name, Container: run.Container, Image: run.Reference,
+		Digest: run.Key.Digest, Platform: run.Key.Platform.String(), Vulnerability: f.ID,
+		Severity: restv1.Severity(f.Severity.String()), KnownExploited: f.KnownExploited, Package: packageOf(f.Package),
+		FixState: f.FixState, Fixable: f.Fixable(), FixVersions: f.FixVersions, Engines: run.Engines,
+		Exception: exceptionOf(run.Exception),
+	}
+}
