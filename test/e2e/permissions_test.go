@@ -80,7 +80,7 @@ func checkPermissions(ctx context.Context, log privilege.Log) error {
 	verdict := privilege.Compare(story.SystemNamespace, grants, uses, rarelyUsed, expected)
 	fmt.Printf("e2e: %d rights were compared with %d uses\n%s", len(grants), len(uses.Allowed), verdict)
 	if verdict.Wrong() {
-		return errors.New("rights and their use differ, see above: take the right away (or add to test/e2e/rights_test.go when it is needed)")
+		return errors.New("rights and their use differ, see above: take the right away (or add to test/e2e/permissions_test.go when it is needed)")
 	}
 	return nil
 }
