@@ -25,7 +25,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
-	"github.com/scanner-operator/scanner-operator/pkg/rights"
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 )
 
 // recountInterval is the minimum time between two updates of status.findings of one exception, since that number changes often while many
@@ -42,7 +42,7 @@ type ExceptionReconciler struct {
 	Events      events.EventRecorder
 	Suppressed  *SuppressionCounts
 	Wakeups     *Wakeups
-	Permissions *rights.Checker
+	Permissions *preflight.Checker
 
 	mutex     sync.Mutex
 	recounted map[types.NamespacedName]time.Time

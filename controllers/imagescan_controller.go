@@ -24,7 +24,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
-	"github.com/scanner-operator/scanner-operator/pkg/rights"
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -48,7 +48,7 @@ type ImageScanReconciler struct {
 	Exceptions active.Source
 	// ShareSBOMs lets an SBOM that was made in one namespace count in all namespaces. It is only for clusters that trust all namespaces.
 	ShareSBOMs  bool
-	Permissions *rights.Checker
+	Permissions *preflight.Checker
 	Limits      Limits
 	// Random returns numbers in [0, 1) that spread retries, so that images that failed together are not retried together. Nil disables the
 	// spread.

@@ -21,7 +21,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
-	"github.com/scanner-operator/scanner-operator/pkg/rights"
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 )
 
 // measured returns the values of all metrics by name without its prefix, followed by the values of the labels other than the Scanner's.
@@ -207,7 +207,7 @@ func TestUnreadableScannerMetrics(t *testing.T) {
 	denied := interceptor.NewClient(u.client, interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
 		return nil // the access review stays empty: nothing is allowed
 	}})
-	u.scanners.Permissions = &rights.Checker{
+	u.scanners.Permissions = &preflight.Checker{
 		Client: denied, Cache: u.client, OperatorNamespace: "home", Account: "home:manager", Log: logr.Discard(), Metrics: prometheus.NewRegistry(),
 		OnChange: func(context.Context, string, string) { done() },
 	}

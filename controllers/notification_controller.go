@@ -27,7 +27,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/rights"
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -57,7 +57,7 @@ type NotificationReconciler struct {
 	// NoticeThresholds has the durations after which receivers get health notices.
 	NoticeThresholds NoticeThresholds
 	Limits           Limits
-	Permissions      *rights.Checker
+	Permissions      *preflight.Checker
 	// Counted is passed on to announce.Dispatcher.
 	Counted func(ctx context.Context, number int64)
 	// Metrics counts delivery attempts.

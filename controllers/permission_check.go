@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/pkg/rights"
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 )
 
 // permissionRetryDelay is the requeue delay while a namespace cannot be read. Just after the start, it is unknown for a moment whether a namespace
@@ -22,7 +22,7 @@ const permissionRetryDelay = 3 * time.Second
 // cache would count as deleted, and their data would be removed.
 type withReadAccess struct {
 	reconcile.Reconciler
-	rights *rights.Checker
+	rights *preflight.Checker
 }
 
 // Reconcile implements reconcile.Reconciler.
@@ -36,7 +36,7 @@ func (p withReadAccess) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 // withPermissionCheck requests another check of the permissions in a namespace after a request was forbidden there.
 type withPermissionCheck struct {
 	reconcile.Reconciler
-	rights *rights.Checker
+	rights *preflight.Checker
 }
 
 // Reconcile implements reconcile.Reconciler.

@@ -26,7 +26,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
-	"github.com/scanner-operator/scanner-operator/pkg/rights"
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -41,7 +41,7 @@ type PodReconciler struct {
 	Uses        UseRecorder
 	Clock       clock.PassiveClock
 	Events      events.EventRecorder
-	Permissions *rights.Checker
+	Permissions *preflight.Checker
 	Limits      Limits
 
 	// createMutex serializes the final lookup and the creation of ImageScans: new replicas are reconciled at the same time and need one

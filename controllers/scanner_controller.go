@@ -27,7 +27,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
-	"github.com/scanner-operator/scanner-operator/pkg/rights"
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -56,7 +56,7 @@ type ScannerReconciler struct {
 	// StoreDurable is true if the store outlives the pod. StoreAdvice is the message to users if it does not.
 	StoreDurable bool
 	StoreAdvice  string
-	Permissions  *rights.Checker
+	Permissions  *preflight.Checker
 	Limits       Limits
 	// Metrics exports each Scanner's coverage.
 	Metrics *Metrics

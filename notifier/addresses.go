@@ -14,7 +14,7 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
-	"github.com/scanner-operator/scanner-operator/pkg/grant"
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 )
 
 // secretTimeout bounds one request to the API server.
@@ -101,7 +101,7 @@ func GrantCommands(namespace, secret, accountNamespace, account string) string {
 	}
 	// Only the commands contain the names. So the whole text fits into an event even with the longest names.
 	return "the notifier may not read the Secret; to allow it: " +
-		grant.KubectlCommands(grant.Account{Namespace: accountNamespace, Name: account}, namespace, role, grant.Secrets, secret)
+		preflight.GrantCommands(preflight.Account{Namespace: accountNamespace, Name: account}, namespace, role, preflight.Secrets, secret)
 }
 
 func permanent(reason, message string) *announce.Outcome {

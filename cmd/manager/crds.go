@@ -13,8 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/controllers"
-	"github.com/scanner-operator/scanner-operator/pkg/kinds"
-	"github.com/scanner-operator/scanner-operator/pkg/rights"
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 )
 
 const (
@@ -33,7 +32,7 @@ func waitForCRDs(ctx context.Context, o options) error {
 		return err
 	}
 	err = checkCRDs(served)
-	var outdated *kinds.OutdatedError
+	var outdated *preflight.OutdatedCRDsError
 	if !errors.As(err, &outdated) {
 		return err
 	}
@@ -42,7 +41,7 @@ func waitForCRDs(ctx context.Context, o options) error {
 		return err
 	}
 	defer stop()
-	namespaces := (&rights.Checker{Watched: o.Watched}).Namespaces()
+	namespaces := (&preflight.Checker{Watched: o.Watched}).Namespaces()
 	for outdated != nil {
 		ctrl.Log.Error(outdated, "Waiting for newer definitions of the operator's kinds", "apply", o.applyCRDsCommand())
 		if err := controllers.SetOutdatedCRDsCondition(ctx, direct, namespaces, o.applyCRDsCommand()+": "+outdated.Error()); err != nil {
@@ -79,7 +78,7 @@ func (op *operator) watchCRDs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var before *kinds.OutdatedError
+	var before *preflight.OutdatedCRDsError
 	for {
 		wait := crdCheckInterval
 		if before != nil {
@@ -90,7 +89,7 @@ func (op *operator) watchCRDs(ctx context.Context) error {
 			return nil
 		case <-time.After(wait):
 		}
-		var outdated *kinds.OutdatedError
+		var outdated *preflight.OutdatedCRDsError
 		err := op.loops.Run("kinds", func() error { return checkCRDs(served) })
 		if !errors.As(err, &outdated) && err != nil {
 			ctrl.Log.Error(err, "Looking at the definitions of the operator's kinds")
@@ -102,10 +101,10 @@ func (op *operator) watchCRDs(ctx context.Context) error {
 	}
 }
 
-// checkCRDs calls kinds.Check. A request that is forbidden is only logged: it is usually allowed, and the manager can work without the
+// checkCRDs calls preflight.CheckCRDs. A request that is forbidden is only logged: it is usually allowed, and the manager can work without the
 // check.
 func checkCRDs(served openapi.Client) error {
-	err := kinds.Check(served)
+	err := preflight.CheckCRDs(served)
 	if apierrors.IsForbidden(err) {
 		ctrl.Log.Info("The definitions of the operator's kinds are not compared with what it needs", "reason", err.Error())
 		return nil

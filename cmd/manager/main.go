@@ -16,7 +16,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/scanner-operator/scanner-operator/pkg/kinds"
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
 
@@ -47,7 +47,7 @@ func main() {
 	case "restore":
 		exit(subcommand, restore(ctx, os.Args[2:], os.Stdin, escapingWriter{os.Stdout}))
 	case "crds":
-		exit(subcommand, kinds.Print(os.Stdout))
+		exit(subcommand, preflight.PrintCRDs(os.Stdout))
 	case "cleanup":
 		exit(subcommand, cleanup(ctx, os.Args[2:], escapingWriter{os.Stdout}))
 	case "version", "-version", "--version":

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/pkg/rights"
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 )
 
 // cacheNamespaces returns the watched namespaces for the cache's options; nil means all.
@@ -36,7 +36,7 @@ func (op *operator) addPermissionChecker(context.Context) error {
 	if err != nil {
 		return err
 	}
-	op.permissions = &rights.Checker{
+	op.permissions = &preflight.Checker{
 		Client: direct, Cache: op.manager.GetClient(), Watched: op.options.Watched, OperatorNamespace: op.options.Namespace,
 		Account: op.options.Namespace + ":" + op.options.Account, Log: ctrl.Log.WithName("rights"), Metrics: metrics.Registry, Loops: op.loops, OnChange: op.permissionsChanged,
 	}

@@ -40,7 +40,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
-	"github.com/scanner-operator/scanner-operator/pkg/rights"
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/registry"
 	"github.com/scanner-operator/scanner-operator/workerapi/version"
@@ -72,7 +72,7 @@ type operator struct {
 	// deliveries keeps the number of deliveries outside the store's volume, where no snapshot of the volume includes it.
 	deliveries  *controllers.DeliveryCounter
 	wakeups     *controllers.Wakeups
-	permissions *rights.Checker
+	permissions *preflight.Checker
 	grype       *grype.Backend
 	clairs      *clair.Engines
 	backends    backend.Choosers
@@ -172,7 +172,7 @@ func newManager(o options) (manager.Manager, error) {
 		Scheme: newScheme(),
 		Cache: cache.Options{
 			DefaultNamespaces: o.cacheNamespaces(),
-			NewInformer:       rights.NewInformer,
+			NewInformer:       preflight.NewInformer,
 			ByObject: map[ctrlclient.Object]cache.ByObject{
 				&corev1.Pod{}:       {Transform: controllers.StripPod},
 				&corev1.Node{}:      {Transform: controllers.StripNode},

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/pkg/rights"
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 )
 
 const (
@@ -61,7 +61,7 @@ func waitForVolume(ctx context.Context, o options, storeID string) error {
 // scannerOfAnotherStore returns the name of a Scanner whose results are in another store, on a volume that outlives pods; empty if there is
 // none.
 func scannerOfAnotherStore(ctx context.Context, direct client.Reader, watched []string, storeID string) (string, error) {
-	for _, namespace := range (&rights.Checker{Watched: watched}).Namespaces() {
+	for _, namespace := range (&preflight.Checker{Watched: watched}).Namespaces() {
 		var scanners v1alpha1.ScannerList
 		err := direct.List(ctx, &scanners, client.InNamespace(namespace))
 		if err != nil && !apierrors.IsForbidden(err) { // a missing permission affects only its own namespace

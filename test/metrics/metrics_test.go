@@ -27,8 +27,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype/ingest"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/restapi"
-	"github.com/scanner-operator/scanner-operator/pkg/rights"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -108,7 +108,7 @@ func registered(t *testing.T) recorder {
 	}
 	t.Cleanup(func() { _ = opened.Close() })
 	all.MustRegister(opened)
-	if err := (&rights.Checker{Metrics: refusing{all}}).Run(t.Context()); !errors.Is(err, errRefused) {
+	if err := (&preflight.Checker{Metrics: refusing{all}}).Run(t.Context()); !errors.Is(err, errRefused) {
 		t.Fatalf("it registers nothing: %v", err)
 	}
 	for _, api := range []interface{ Handler() (http.Handler, error) }{

@@ -17,7 +17,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
-	"github.com/scanner-operator/scanner-operator/pkg/grant"
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/registry"
 	"github.com/scanner-operator/scanner-operator/registry/failure"
@@ -385,7 +385,7 @@ func (i *instance) locateFailure(img backend.Image, secrets pullSecrets, err err
 			// The registry's answer to a request without these pull secrets would be misleading.
 			i.Log.Info("Pull secrets may not be read", "image", img.Key.String(), "namespace", img.Namespace, "secrets", secrets.forbidden, "without", failed.Message)
 			failed.Reason = ReasonPullSecretForbidden
-			failed.Message = "the operator may not read pull secrets of the image's pods; to allow it: " + i.grantCommands(img.Namespace, grant.Secrets, secrets.forbidden...)
+			failed.Message = "the operator may not read pull secrets of the image's pods; to allow it: " + i.grantCommands(img.Namespace, preflight.Secrets, secrets.forbidden...)
 			break
 		}
 		failed.Message = i.serviceAccountAdvice(img, secrets, failed.Reason) + failed.Message
@@ -399,7 +399,7 @@ func (i *instance) serviceAccountAdvice(img backend.Image, secrets pullSecrets, 
 	switch {
 	case len(secrets.accounts) > 0:
 		return fmt.Sprintf("pull secrets that ServiceAccount %s was given after the pods were made are not used, since the operator may not read it; to allow it: %s; ",
-			strings.Join(secrets.accounts, ", "), i.grantCommands(img.Namespace, grant.ServiceAccounts, secrets.accounts...))
+			strings.Join(secrets.accounts, ", "), i.grantCommands(img.Namespace, preflight.ServiceAccounts, secrets.accounts...))
 	case len(img.ServiceAccounts) > 0 && img.Scope == store.Cluster && (reason == workerapi.ReasonUnauthorized || reason == workerapi.ReasonNodeCredentials):
 		return fmt.Sprintf("pull secrets of ServiceAccount %s in namespace %s count for pods that are made after it was given them; ",
 			strings.Join(img.ServiceAccounts[:min(len(img.ServiceAccounts), maxServiceAccounts)], ", "), img.Namespace)

@@ -22,7 +22,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
-	"github.com/scanner-operator/scanner-operator/pkg/grant"
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -97,7 +97,7 @@ func (e *Engines) auth(ctx context.Context, namespace, name string) (api.Auth, e
 	data, err := e.secrets.get(ctx, types.NamespacedName{Namespace: namespace, Name: name})
 	switch {
 	case apierrors.IsForbidden(err):
-		return failure(ReasonSecretForbidden, "the operator may not read the Secret; to allow it: "+e.grantCommands(namespace, grant.Secrets, name))
+		return failure(ReasonSecretForbidden, "the operator may not read the Secret; to allow it: "+e.grantCommands(namespace, preflight.Secrets, name))
 	case apierrors.IsNotFound(err):
 		return failure(ReasonSecretMissing, fmt.Sprintf("there is no Secret %s in namespace %s", name, namespace))
 	case err != nil:
@@ -193,7 +193,7 @@ func (e *Engines) serviceAccount(ctx context.Context, name types.NamespacedName)
 // grantCommands returns the commands that allow the manager to read these objects of a namespace and nothing else.
 func (e *Engines) grantCommands(namespace, resource string, names ...string) string {
 	prefix := "scanner-operator-manager-"
-	if resource != grant.Secrets {
+	if resource != preflight.Secrets {
 		prefix += resource + "-"
 	}
 	// Each set of objects has its own Role name, so that a new set does not change an earlier Role.
@@ -202,5 +202,5 @@ func (e *Engines) grantCommands(namespace, resource string, names ...string) str
 		sum := sha256.Sum256([]byte(strings.Join(names, "/")))
 		role = prefix + hex.EncodeToString(sum[:4])
 	}
-	return grant.KubectlCommands(grant.Account{Namespace: e.Namespace, Name: e.ServiceAccount}, namespace, role, resource, names...)
+	return preflight.GrantCommands(preflight.Account{Namespace: e.Namespace, Name: e.ServiceAccount}, namespace, role, resource, names...)
 }

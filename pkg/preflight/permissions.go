@@ -1,9 +1,4 @@
-// Package rights finds out which permissions the operator lacks in a namespace that it scans. The Scanners there can then report it, while
-// Scanners elsewhere go on.
-//
-// It asks the API server (SelfSubjectAccessReview), which every account may do, and reads no roles. It changes nothing, and does not know
-// what a permission is used for.
-package rights
+package preflight
 
 import (
 	"fmt"
@@ -18,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// Role is the ClusterRole with all permissions in Needed. config/rbac binds it in the whole cluster, or in each namespace.
+// Role is the ClusterRole with all permissions in Required. config/rbac binds it in the whole cluster, or in each namespace.
 const Role = "scanner-operator-manager"
 
 // operatorNamespaceBinding is the RoleBinding to Role in the operator's own namespace.

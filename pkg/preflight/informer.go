@@ -1,4 +1,4 @@
-package rights
+package preflight
 
 import (
 	"context"

@@ -1,9 +1,4 @@
-// Package kinds checks whether the cluster serves the operator's kinds with all fields that this version has.
-//
-// An installer may leave old CustomResourceDefinitions (CRDs) in place. The API server then silently drops the fields that they lack from
-// every write, so that a status never becomes what the operator has written. The check reads the API server's OpenAPI documents, which
-// every account may read; the CRDs themselves are not readable for every account. CRDs that are newer than the operator pass.
-package kinds
+package preflight
 
 import (
 	"encoding/json"
@@ -23,21 +18,21 @@ import (
 	"github.com/scanner-operator/scanner-operator/config/crd"
 )
 
-// OutdatedError is the error for CRDs that are older than the operator.
-type OutdatedError struct {
+// OutdatedCRDsError is the error for CRDs that are older than the operator.
+type OutdatedCRDsError struct {
 	// Missing has an entry for each such CRD: its name and one thing that it lacks.
 	Missing []string
 }
 
 // Error implements error.
-func (e *OutdatedError) Error() string {
+func (e *OutdatedCRDsError) Error() string {
 	return "the cluster's definitions of the operator's kinds are older than the operator: " + strings.Join(e.Missing, "; ")
 }
 
-// schema is the part of an OpenAPI schema that is compared. Extensions are not compared.
-type schema struct {
-	Properties map[string]*schema `json:"properties"`
-	Items      *schema            `json:"items"`
+// crdSchema is the part of an OpenAPI schema that is compared. Extensions are not compared.
+type crdSchema struct {
+	Properties map[string]*crdSchema `json:"properties"`
+	Items      *crdSchema            `json:"items"`
 	Values     json.RawMessage    `json:"additionalProperties"`
 	Enum       []any              `json:"enum"`
 }
@@ -54,14 +49,14 @@ type crdManifest struct {
 		Versions []struct {
 			Name   string `json:"name"`
 			Schema struct {
-				OpenAPIV3Schema *schema `json:"openAPIV3Schema"`
+				OpenAPIV3Schema *crdSchema `json:"openAPIV3Schema"`
 			} `json:"schema"`
 		} `json:"versions"`
 	} `json:"spec"`
 }
 
-// Print writes the CRDs that this version needs as YAML for kubectl.
-func Print(to io.Writer) error {
+// PrintCRDs writes the CRDs that this version needs as YAML for kubectl.
+func PrintCRDs(to io.Writer) error {
 	return eachCRD(func(text []byte) error {
 		_, err := fmt.Fprintf(to, "---\n%s", strings.TrimPrefix(string(text), "---\n"))
 		return err
@@ -82,13 +77,13 @@ func eachCRD(do func(text []byte) error) error {
 	return nil
 }
 
-// Check compares the served kinds with the CRDs that this version needs. The error is an *Outdated if something is missing.
-func Check(served openapi.Client) error {
+// CheckCRDs compares the served kinds with the CRDs that this version needs. The error is an *Outdated if something is missing.
+func CheckCRDs(served openapi.Client) error {
 	document, err := readServed(served)
 	if err != nil {
 		return fmt.Errorf("reading what the API server serves: %w", err)
 	}
-	outdated := &OutdatedError{}
+	outdated := &OutdatedCRDsError{}
 	err = eachCRD(func(text []byte) error {
 		var needed crdManifest
 		if err := yaml.Unmarshal(text, &needed); err != nil {
@@ -106,7 +101,7 @@ func Check(served openapi.Client) error {
 }
 
 // servedSchemas holds the served schemas of the operator's API group, by kind.
-type servedSchemas map[string]*schema
+type servedSchemas map[string]*crdSchema
 
 func readServed(served openapi.Client) (servedSchemas, error) {
 	paths, err := served.Paths()
@@ -124,7 +119,7 @@ func readServed(served openapi.Client) (servedSchemas, error) {
 	var parsed struct {
 		Components struct {
 			Schemas map[string]*struct {
-				schema
+				crdSchema
 				Kinds []struct {
 					Kind string `json:"kind"`
 				} `json:"x-kubernetes-group-version-kind"`
@@ -137,7 +132,7 @@ func readServed(served openapi.Client) (servedSchemas, error) {
 	kinds := servedSchemas{}
 	for _, one := range parsed.Components.Schemas {
 		for _, kind := range one.Kinds {
-			kinds[kind.Kind] = &one.schema
+			kinds[kind.Kind] = &one.crdSchema
 		}
 	}
 	return kinds, nil
@@ -163,7 +158,7 @@ func (d servedSchemas) firstMissing(needed *crdManifest) string {
 }
 
 // missingField compares the needed schema of a field with the served one. It returns the first thing that is not served; empty if there is none.
-func missingField(needed, served *schema, field string) string {
+func missingField(needed, served *crdSchema, field string) string {
 	switch {
 	case needed == nil:
 		return ""
@@ -189,8 +184,8 @@ func missingField(needed, served *schema, field string) string {
 }
 
 // mapValues returns the schema of a map's values; nil if the schema is not a map, or allows any values.
-func mapValues(of *schema) *schema {
-	var found schema
+func mapValues(of *crdSchema) *crdSchema {
+	var found crdSchema
 	if len(of.Values) == 0 || json.Unmarshal(of.Values, &found) != nil {
 		return nil
 	}

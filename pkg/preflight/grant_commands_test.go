@@ -1,4 +1,4 @@
-package grant
+package preflight
 
 import (
 	"os/exec"
@@ -20,7 +20,7 @@ func TestCommands(t *testing.T) {
 		"an empty one": "",
 	} {
 		t.Run(what, func(t *testing.T) {
-			commands := KubectlCommands(Account{Namespace: "scanner-operator-system", Name: "manager"}, "shop", "manager-"+secret, Secrets, "a", secret)
+			commands := GrantCommands(Account{Namespace: "scanner-operator-system", Name: "manager"}, "shop", "manager-"+secret, Secrets, "a", secret)
 			// A shell function replaces kubectl and prints each word in brackets.
 			out, err := exec.CommandContext(t.Context(), "sh", "-c", `kubectl() { printf '<%s>' "$@"; echo .; }; `+commands).CombinedOutput()
 			if err != nil {

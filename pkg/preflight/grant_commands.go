@@ -1,5 +1,4 @@
-// Package grant builds the commands with which people let the operator read what it may not read yet.
-package grant
+package preflight
 
 import (
 	"fmt"
@@ -16,10 +15,10 @@ const (
 	ServiceAccounts = "serviceaccounts"
 )
 
-// KubectlCommands returns one line of shell commands that let an account get these objects of a namespace and nothing else. The role and the
+// GrantCommands returns one line of shell commands that let an account get these objects of a namespace and nothing else. The role and the
 // binding of the same name must not exist yet. Names may be any text, since other people than the one who runs the commands choose some of
 // them. The shell takes each name as one word.
-func KubectlCommands(account Account, namespace, role, resource string, names ...string) string {
+func GrantCommands(account Account, namespace, role, resource string, names ...string) string {
 	named := ""
 	for _, name := range names {
 		named += " --resource-name=" + quote(name)
