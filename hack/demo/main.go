@@ -29,7 +29,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // cleanUpTime bounds the removal of everything, including the removal after an interruption.
@@ -46,7 +46,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	options, err := story.OptionsFromEnvironment(os.Stdout)
+	options, err := scenario.OptionsFromEnvironment(os.Stdout)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func compile(ctx context.Context, root string, names []string) error {
 	if err != nil {
 		return err
 	}
-	paths := images.Places{Root: root, Cache: cache, Out: story.ImagesDir(root)}
+	paths := images.Places{Root: root, Cache: cache, Out: scenario.ImagesDir(root)}
 	platform := v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
 	return images.Compile(ctx, names, paths, platform, func(name string, number, of int) {
 		fmt.Printf("[%d/%d] building %s\n", number, of, name)
@@ -101,15 +101,15 @@ func cacheDir() (string, error) {
 	return filepath.Join(dir, "scanner-operator"), err
 }
 
-func runDemo(ctx context.Context, options story.Options) error {
+func runDemo(ctx context.Context, options scenario.Options) error {
 	unattended := os.Getenv("CI") != ""
-	environment, err := story.Connect(ctx, options)
+	environment, err := scenario.Connect(ctx, options)
 	if err != nil {
 		return err
 	}
 	steps := slices.Concat(environment.SetUp(), environment.Scenarios())
 	began := time.Now()
-	err = story.RunSteps(ctx, os.Stdout, time.Now, steps)
+	err = scenario.RunSteps(ctx, os.Stdout, time.Now, steps)
 	if err == nil {
 		err = environment.Show(ctx)
 	}
@@ -130,15 +130,15 @@ func runDemo(ctx context.Context, options story.Options) error {
 }
 
 // clean removes everything, even after an interruption.
-func clean(ctx context.Context, environment *story.Environment) error {
+func clean(ctx context.Context, environment *scenario.Environment) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTime)
 	defer cancel()
 	_, err := environment.Remove(ctx)
 	return err
 }
 
-func down(ctx context.Context, options story.Options) error {
-	environment, err := story.Connect(ctx, options)
+func down(ctx context.Context, options scenario.Options) error {
+	environment, err := scenario.Connect(ctx, options)
 	if err != nil {
 		return err
 	}

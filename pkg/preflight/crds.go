@@ -33,8 +33,8 @@ func (e *OutdatedCRDsError) Error() string {
 type crdSchema struct {
 	Properties map[string]*crdSchema `json:"properties"`
 	Items      *crdSchema            `json:"items"`
-	Values     json.RawMessage    `json:"additionalProperties"`
-	Enum       []any              `json:"enum"`
+	Values     json.RawMessage       `json:"additionalProperties"`
+	Enum       []any                 `json:"enum"`
 }
 
 // crdManifest is the part of a CustomResourceDefinition that is compared.

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
-	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
 // answerMode is the way in which one request is answered.
@@ -157,7 +157,7 @@ func (s *slack) addCount(change func(*counts)) {
 // accept stores an accepted message.
 func (s *slack) accept(webhook string, body []byte) *acceptedMessage {
 	message := &acceptedMessage{webhook: webhook, text: standin.Readable(body), violations: standin.Check(body)}
-	read, err := story.ReadMessage(standin.Message{Payload: body})
+	read, err := scenario.ReadMessage(standin.Message{Payload: body})
 	message.broken = err
 	for _, line := range read.Lines {
 		message.names = append(message.names, nameOf(line.Change, line))

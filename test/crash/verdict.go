@@ -11,7 +11,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/fake"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // image is an image that a team runs, with a repository of its own. It goes through stages.
@@ -56,7 +56,7 @@ func (i image) findings() map[finding]time.Time {
 	for stage := range i.stage + 1 {
 		for _, c := range changesOf[stage] {
 			for r := range receivers {
-				line := story.Line{Repository: i.repository(), ID: fake.EvolvingID(i.number, c.which), Package: c.pkg}
+				line := scenario.Line{Repository: i.repository(), ID: fake.EvolvingID(i.number, c.which), Package: c.pkg}
 				all[finding{webhook(i.team, r), nameOf(c.change, line)}] = i.since[stage]
 			}
 		}
@@ -65,7 +65,7 @@ func (i image) findings() map[finding]time.Time {
 }
 
 // nameOf returns the name of a finding in this test: the change and the line.
-func nameOf(change v1alpha1.Change, line story.Line) string {
+func nameOf(change v1alpha1.Change, line scenario.Line) string {
 	return string(change) + " " + line.String()
 }
 

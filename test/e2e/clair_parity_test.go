@@ -25,14 +25,14 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // atLeastWithClair is the minimum number of matches in each image. Clair has no data about Rocky Linux.
 var atLeastWithClair = map[string]int{images.Web: 40, images.API: 10, images.Migrate: 3, images.Cache: 8, images.Rocky: 0, images.Bastion: 4, images.Static: 0}
 
 // checkClairReports compares all matches: the store must have exactly those that clairctl reports.
-func checkClairReports(t *testing.T, stored []story.ImageFindings) {
+func checkClairReports(t *testing.T, stored []scenario.ImageFindings) {
 	command := clairctlCommand(t)
 	api := clairClient(t, command.clair)
 	for _, name := range images.Scanned() {
@@ -201,7 +201,7 @@ func clairClient(t *testing.T, address string) *api.Client {
 // since it drops the Authorization header.
 func clairAddress(t *testing.T) string {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), "kubectl", "--namespace", story.ClairNamespace, "port-forward", "service/clair", ":6060")
+	command := exec.CommandContext(t.Context(), "kubectl", "--namespace", scenario.ClairNamespace, "port-forward", "service/clair", ":6060")
 	out, err := command.StdoutPipe()
 	must(t, err)
 	must(t, command.Start())

@@ -13,11 +13,11 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // usingClair returns the environment with Clair as the engine of new Scanners.
-func usingClair() *story.Environment { return env.WithBackend(v1alpha1.BackendClair) }
+func usingClair() *scenario.Environment { return env.WithBackend(v1alpha1.BackendClair) }
 
 // The scenarios of the demo with Clair, each step as a test.
 func TestClairDemo(t *testing.T) { runScenarios(t, usingClair()) }
@@ -43,9 +43,9 @@ func TestClairWrongKey(t *testing.T) {
 	ns := namespace(t, "clair-key")
 	clair := usingClair()
 	must(t, clair.RunPods(t.Context(), ns, variants(t, ns, 1)...))
-	must(t, clair.MakeScanner(t.Context(), ns, story.ScannerSettings{ClairKey: "YSBrZXkgdGhhdCBpcyBub3QgdGhlIG9uZSB0aGF0IENsYWlyIGhhcw=="}))
+	must(t, clair.MakeScanner(t.Context(), ns, scenario.ScannerSettings{ClairKey: "YSBrZXkgdGhhdCBpcyBub3QgdGhlIG9uZSB0aGF0IENsYWlyIGhhcw=="}))
 	clairReason(t, ns, "ClairUnauthorized")
-	must(t, clair.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, clair.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 	must(t, clair.WaitForCoverage(t.Context(), ns, 1, 0))
 }
 
@@ -55,12 +55,12 @@ func TestClairUnavailable(t *testing.T) {
 	ns := namespace(t, "clair-trouble")
 	clair := usingClair()
 	must(t, clair.RunPods(t.Context(), ns, variants(t, ns+"-first", batch)...))
-	must(t, clair.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
-	must(t, restart(t.Context(), story.ClairDeployment))
+	must(t, clair.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
+	must(t, restart(t.Context(), scenario.ClairDeployment))
 	must(t, clair.WaitForCoverage(t.Context(), ns, batch, 0))
 	before := findingsByImage(t, ns)
 
-	scale(t, story.ClairDatabaseDeployment, 0)
+	scale(t, scenario.ClairDatabaseDeployment, 0)
 	must(t, clair.RunPods(t.Context(), ns, variants(t, ns+"-second", 1)...))
 	waitFor(t, "an ImageScan of the new image", func(ctx context.Context) error {
 		scans, err := env.ImageScans(ctx, ns)
@@ -69,7 +69,7 @@ func TestClairUnavailable(t *testing.T) {
 		}
 		return err
 	})
-	must(t, story.Consistently(t.Context(), 15*time.Second, func(ctx context.Context) error {
+	must(t, scenario.Consistently(t.Context(), 15*time.Second, func(ctx context.Context) error {
 		phases, err := phasesIn(ctx, ns)
 		if err == nil && (phases[v1alpha1.PhaseScanned] != batch || phases[v1alpha1.PhaseFailed] != 0) {
 			err = fmt.Errorf("expected the results of before, and neither result nor failure of the new image; phases: %v", phases)
@@ -81,7 +81,7 @@ func TestClairUnavailable(t *testing.T) {
 			t.Errorf("%s had %d findings before Clair was without a database, and has %d", digest, before[digest], while)
 		}
 	}
-	scale(t, story.ClairDatabaseDeployment, 1)
+	scale(t, scenario.ClairDatabaseDeployment, 1)
 	must(t, clair.WaitForCoverage(t.Context(), ns, batch+1, 0))
 }
 
@@ -98,7 +98,7 @@ func findingsByImage(t *testing.T, ns string) map[string]int {
 }
 
 func restart(ctx context.Context, deployment string) error {
-	_, err := env.Kubectl(ctx, "--namespace", story.ClairNamespace, "rollout", "restart", deployment)
+	_, err := env.Kubectl(ctx, "--namespace", scenario.ClairNamespace, "rollout", "restart", deployment)
 	return err
 }
 
@@ -106,14 +106,14 @@ func restart(ctx context.Context, deployment string) error {
 func scale(t *testing.T, deployment string, replicas int) {
 	t.Helper()
 	to := func(ctx context.Context, replicas int) error {
-		_, err := env.Kubectl(ctx, "--namespace", story.ClairNamespace, "scale", deployment, fmt.Sprintf("--replicas=%d", replicas))
-		return errors.Join(err, env.WaitForRollout(ctx, story.ClairNamespace, deployment))
+		_, err := env.Kubectl(ctx, "--namespace", scenario.ClairNamespace, "scale", deployment, fmt.Sprintf("--replicas=%d", replicas))
+		return errors.Join(err, env.WaitForRollout(ctx, scenario.ClairNamespace, deployment))
 	}
 	must(t, to(t.Context(), replicas))
 	if replicas == 0 {
 		// The rollout counts as complete while the pod still terminates and still serves.
 		waitFor(t, "the end of "+deployment, func(ctx context.Context) error {
-			pods, err := env.Kubectl(ctx, "--namespace", story.ClairNamespace, "get", "pods", "--output=name")
+			pods, err := env.Kubectl(ctx, "--namespace", scenario.ClairNamespace, "get", "pods", "--output=name")
 			if _, name, _ := strings.Cut(deployment, "/"); err == nil && strings.Contains(pods, "pod/"+name+"-") {
 				err = fmt.Errorf("its pod is still there: %s", pods)
 			}
@@ -133,16 +133,16 @@ func TestClairForgedWebhook(t *testing.T) {
 	clair := usingClair()
 	image, err := env.PushVariant(t.Context(), images.API, "test/"+ns)
 	must(t, err)
-	must(t, clair.RunPods(t.Context(), ns, story.Pod{Name: "api", Image: image}))
-	must(t, clair.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, clair.RunPods(t.Context(), ns, scenario.Pod{Name: "api", Image: image}))
+	must(t, clair.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 	must(t, clair.WaitForCoverage(t.Context(), ns, 1, 0))
 	const body = `{"notification_id":"269886f3-0146-4f08-9bf7-cb1138d48643","callback":"http://somewhere.else/"}`
 	for path, want := range map[string]int{
-		"clair/" + ns + "/" + story.ScannerName: 401,
-		"clair/" + ns + "/nobody":               401,
-		"v1/digests":                            404,
+		"clair/" + ns + "/" + scenario.ScannerName: 401,
+		"clair/" + ns + "/nobody":                  401,
+		"v1/digests":                               404,
 	} {
-		_, err := env.Clientset.CoreV1().RESTClient().Post().Namespace(story.SystemNamespace).Resource("services").
+		_, err := env.Clientset.CoreV1().RESTClient().Post().Namespace(scenario.SystemNamespace).Resource("services").
 			Name("http:scanner-operator-notifier:clair-webhooks").SubResource("proxy").Suffix(path).
 			SetHeader("X-Scanner-Operator-Token", "guessed").Body([]byte(body)).DoRaw(t.Context())
 		var status apierrors.APIStatus

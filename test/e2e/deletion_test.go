@@ -15,7 +15,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // deletionTimeout is the maximum time until all traces of a deleted Scanner are removed.
@@ -25,8 +25,8 @@ const deletionTimeout = time.Minute
 // pods.
 func TestScannerDeletion(t *testing.T) {
 	ns := namespace(t, "deletion")
-	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "static", Image: env.Reference(images.Static)}))
-	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, env.RunPods(t.Context(), ns, scenario.Pod{Name: "static", Image: env.Reference(images.Static)}))
+	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
 	waitFor(t, "the annotation", func(ctx context.Context) error {
 		if err := noAnnotations(ctx, ns); err == nil {
@@ -45,11 +45,11 @@ func TestScannerDeletion(t *testing.T) {
 	must(t, err)
 	must(t, env.Client.Delete(t.Context(), scanner))
 
-	must(t, story.Eventually(t.Context(), deletionTimeout, func(ctx context.Context) error {
+	must(t, scenario.Eventually(t.Context(), deletionTimeout, func(ctx context.Context) error {
 		return errors.Join(noScanner(ctx, ns), noImageScans(ctx, ns), noAnnotations(ctx, ns), noFinalizers(ctx, ns), noJobs(ctx, ns))
 	}))
 	// A Job that was about to be created or a late upload must not create objects again.
-	must(t, story.Consistently(t.Context(), 5*time.Second, func(ctx context.Context) error {
+	must(t, scenario.Consistently(t.Context(), 5*time.Second, func(ctx context.Context) error {
 		return errors.Join(noImageScans(ctx, ns), noAnnotations(ctx, ns), noJobs(ctx, ns))
 	}))
 }
@@ -77,8 +77,8 @@ func noImageScans(ctx context.Context, ns string) error {
 }
 
 func noAnnotations(ctx context.Context, ns string) error {
-	return noPod(ctx, ns, "the annotation "+story.Annotation, func(pod *corev1.Pod) bool {
-		_, found := pod.Annotations[story.Annotation]
+	return noPod(ctx, ns, "the annotation "+scenario.Annotation, func(pod *corev1.Pod) bool {
+		_, found := pod.Annotations[scenario.Annotation]
 		return found
 	})
 }

@@ -4,14 +4,14 @@ import (
 	"os"
 	"testing"
 
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // The scenarios of the demo, each step as a test.
 func TestDemo(t *testing.T) { runScenarios(t, env) }
 
 // runScenarios runs all scenarios and prints their results.
-func runScenarios(t *testing.T, env *story.Environment) {
+func runScenarios(t *testing.T, env *scenario.Environment) {
 	t.Helper()
 	for _, step := range env.Scenarios() {
 		passed := t.Run(step.Name, func(t *testing.T) {

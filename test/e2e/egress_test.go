@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // A namespace's default-deny egress policy makes its Jobs' packets disappear. The local cluster enforces no NetworkPolicy, so the test
@@ -27,7 +27,7 @@ func TestDefaultDenyEgress(t *testing.T) {
 			ns := privateNamespace(t)
 			must(t, env.RunPods(t.Context(), ns, privatePod(t, ns)))
 			dropPackets(t, tt.filter)
-			must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+			must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 			requireFailure(t, ns, tt.reason, tt.words...)
 		})
 	}

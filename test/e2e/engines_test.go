@@ -13,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // Two Scanners of one namespace, with different engines, scan the same pods. The store has the content of Clair's own report. The
@@ -22,8 +22,8 @@ func TestTwoEngines(t *testing.T) {
 	ns := namespace(t, "engines")
 	clair := usingClair()
 	must(t, env.RunPods(t.Context(), ns, scannedImages()...))
-	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
-	must(t, clair.MakeScanner(t.Context(), ns, story.ScannerSettings{Name: "clair"}))
+	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
+	must(t, clair.MakeScanner(t.Context(), ns, scenario.ScannerSettings{Name: "clair"}))
 	number := int32(len(images.Scanned()))
 	must(t, env.WaitForCoverage(t.Context(), ns, number, 0))
 	must(t, clair.WaitForCoverageBy(t.Context(), ns, "clair", number, 0))
@@ -44,7 +44,7 @@ func TestTwoEngines(t *testing.T) {
 }
 
 // byEngine holds the stored results of a namespace's images by engine. The engine name of a Clair instance includes its address.
-type byEngine map[string][]story.ImageFindings
+type byEngine map[string][]scenario.ImageFindings
 
 func foundByEngine(t *testing.T, ns string) byEngine {
 	t.Helper()
@@ -61,7 +61,7 @@ func foundByEngine(t *testing.T, ns string) byEngine {
 }
 
 // of returns the results of one engine.
-func (b byEngine) of(backend v1alpha1.BackendType) []story.ImageFindings {
+func (b byEngine) of(backend v1alpha1.BackendType) []scenario.ImageFindings {
 	for engine, found := range b {
 		if name, _, _ := strings.Cut(engine, " "); strings.EqualFold(name, string(backend)) {
 			return found
@@ -71,12 +71,12 @@ func (b byEngine) of(backend v1alpha1.BackendType) []story.ImageFindings {
 }
 
 // checkDifferences compares the differences between the engines with the documented ones.
-func checkDifferences(t *testing.T, grype, clair []story.ImageFindings) {
-	documented, err := story.DocumentedDifferences(env.Root)
+func checkDifferences(t *testing.T, grype, clair []scenario.ImageFindings) {
+	documented, err := scenario.DocumentedDifferences(env.Root)
 	must(t, err)
 	for _, name := range images.Scanned() {
 		t.Run(path.Base(name), func(t *testing.T) {
-			is := story.Compare(advised(t, grype, name), advised(t, clair, name))
+			is := scenario.Compare(advised(t, grype, name), advised(t, clair, name))
 			if diff := cmp.Diff(documented[name], is, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("differences of %s: say why in docs/engines.md, or put it right (-documented +found):\n%s", name, diff)
 			}
@@ -85,9 +85,9 @@ func checkDifferences(t *testing.T, grype, clair []story.ImageFindings) {
 }
 
 // advised returns the findings of an image without the vulnerability that a scenario may have added.
-func advised(t *testing.T, found []story.ImageFindings, name string) []finding.Finding {
+func advised(t *testing.T, found []scenario.ImageFindings, name string) []finding.Finding {
 	t.Helper()
-	return slices.DeleteFunc(slices.Clone(imageNamed(t, found, name).Findings), func(f finding.Finding) bool { return f.ID == story.NewVulnerability })
+	return slices.DeleteFunc(slices.Clone(imageNamed(t, found, name).Findings), func(f finding.Finding) bool { return f.ID == scenario.NewVulnerability })
 }
 
 // checkWorkloads queries the REST API for each vulnerability. Each container and package is listed once, with all engines that found the

@@ -13,7 +13,7 @@ import (
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // Vulnerabilities of the test image, and an alias of one of them.
@@ -23,7 +23,7 @@ const (
 )
 
 // shortDelays are settings with short delays, for tests that wait for messages.
-var shortDelays = story.ScannerSettings{FirstScan: "All", GroupWait: time.Second, GroupInterval: 2 * time.Second}
+var shortDelays = scenario.ScannerSettings{FirstScan: "All", GroupWait: time.Second, GroupInterval: 2 * time.Second}
 
 // Findings that an exception of the namespace or of the cluster covers are counted as suppressed and not announced, until the exception
 // is deleted.
@@ -42,7 +42,7 @@ func TestExceptions(t *testing.T) {
 	}
 	found, err := env.Findings(t.Context(), ns)
 	must(t, err)
-	all := story.AnnouncedLines(found)
+	all := scenario.AnnouncedLines(found)
 	net, crypto := linesAbout(all, inNet), linesAbout(all, inCrypto)
 	if len(net) == 0 || len(crypto) == 0 || len(all) == len(net)+len(crypto) {
 		t.Fatalf("%s and %s and others are not all among %v", inNet, inCrypto, all)
@@ -166,12 +166,12 @@ func requireMessages(t *testing.T, channel string, want []string) {
 		return nil
 	}
 	waitFor(t, "messages to "+channel, check)
-	must(t, story.Consistently(t.Context(), 5*time.Second, check))
+	must(t, scenario.Consistently(t.Context(), 5*time.Second, check))
 	must(t, env.CheckLimits(t.Context(), channel))
 }
 
 // named returns lines in the form that tests expect.
-func named(lines []story.Line) []string {
+func named(lines []scenario.Line) []string {
 	names := []string{}
 	for _, line := range lines {
 		name := line.String()
@@ -184,8 +184,8 @@ func named(lines []story.Line) []string {
 }
 
 // linesAbout returns the lines of one vulnerability.
-func linesAbout(lines []story.Line, id string) []string {
-	return named(slices.DeleteFunc(slices.Clone(lines), func(line story.Line) bool { return line.ID != id }))
+func linesAbout(lines []scenario.Line, id string) []string {
+	return named(slices.DeleteFunc(slices.Clone(lines), func(line scenario.Line) bool { return line.ID != id }))
 }
 
 func without(all, some []string) []string {
@@ -199,12 +199,12 @@ func TestReceiversOfTeams(t *testing.T) {
 	pods[0].Receivers, pods[1].Receivers, pods[2].Receivers = "red", "blue, red", "green"
 	must(t, env.RunPods(t.Context(), ns, pods...))
 	settings := shortDelays
-	settings.Receivers = []story.Receiver{{Name: "red", Channel: ns + "-red"}, {Name: "blue", Channel: ns + "-blue", Workloads: "Own"}}
+	settings.Receivers = []scenario.Receiver{{Name: "red", Channel: ns + "-red"}, {Name: "blue", Channel: ns + "-blue", Workloads: "Own"}}
 	must(t, env.MakeScanner(t.Context(), ns, settings))
 	must(t, env.WaitForCoverage(t.Context(), ns, int32(len(pods)), 0))
 	found, err := env.Findings(t.Context(), ns)
 	must(t, err)
-	all := story.AnnouncedLines(found)
+	all := scenario.AnnouncedLines(found)
 
 	requireMessages(t, ns+"-red", named(all))
 	requireMessages(t, ns+"-blue", linesIn(all, pods[1]))
@@ -228,7 +228,7 @@ func TestReceiversOfTeams(t *testing.T) {
 }
 
 // linesIn returns the lines about the image of a pod.
-func linesIn(lines []story.Line, pod story.Pod) []string {
+func linesIn(lines []scenario.Line, pod scenario.Pod) []string {
 	repository, _, _ := strings.Cut(pod.Image, "@")
-	return named(slices.DeleteFunc(slices.Clone(lines), func(line story.Line) bool { return line.Repository != repository }))
+	return named(slices.DeleteFunc(slices.Clone(lines), func(line scenario.Line) bool { return line.Repository != repository }))
 }

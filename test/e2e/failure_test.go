@@ -11,7 +11,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // An image that was deleted from its registry while a pod runs it fails, and is never reported as clean. The scan is retried, and
@@ -25,7 +25,7 @@ func TestImageFails(t *testing.T) {
 	if err := remote.Delete(reference, remote.WithContext(t.Context())); err != nil {
 		t.Skipf("this registry does not let images be deleted: %v", err)
 	}
-	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 
 	waitFor(t, "the image to have failed", func(ctx context.Context) error {
 		scan, err := env.ImageScanOf(ctx, ns, repository("test/"+pods[0].Name))
@@ -35,9 +35,9 @@ func TestImageFails(t *testing.T) {
 		ready := meta.FindStatusCondition(scan.Status.Conditions, v1alpha1.ConditionReady)
 		switch {
 		case scan.Status.Findings != nil:
-			return story.Final(fmt.Errorf("an image that is not there has findings: %+v", scan.Status.Findings))
+			return scenario.Final(fmt.Errorf("an image that is not there has findings: %+v", scan.Status.Findings))
 		case scan.Status.Phase == v1alpha1.PhaseScanned:
-			return story.Final(fmt.Errorf("an image that is not there is said to be scanned"))
+			return scenario.Final(fmt.Errorf("an image that is not there is said to be scanned"))
 		case scan.Status.Phase != v1alpha1.PhaseFailed || ready == nil || ready.Reason != "ImageNotFound":
 			return fmt.Errorf("expected phase Failed with reason ImageNotFound; phase %s, Ready %+v", scan.Status.Phase, ready)
 		case scan.Status.NextAttemptTime == nil || scan.Status.Attempts == 0:

@@ -16,7 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 const (
@@ -39,7 +39,7 @@ func TestKills(t *testing.T) {
 	ns := namespace(t, "kills")
 	seed := rand.Uint64()
 	draws := rand.New(rand.NewPCG(seed, 0))
-	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{FirstScan: "All", GroupWait: time.Second, GroupInterval: 2 * time.Second}))
+	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{FirstScan: "All", GroupWait: time.Second, GroupInterval: 2 * time.Second}))
 	pods := variants(t, ns, killRounds*podsPerRound)
 	victims := []client.MatchingLabels{managerPods, notifierPods}
 	for round := range killRounds {
@@ -61,7 +61,7 @@ func TestKills(t *testing.T) {
 	must(t, env.WaitForCoverage(t.Context(), ns, killRounds*podsPerRound, 0))
 	all := checkAllAnnounced(t, ns, 2*killRounds*podsPerRound)
 	repeated := 0
-	must(t, story.Consistently(t.Context(), 12*time.Second, func(ctx context.Context) (err error) {
+	must(t, scenario.Consistently(t.Context(), 12*time.Second, func(ctx context.Context) (err error) {
 		repeated, err = repeatedMessages(ctx, ns)
 		return err
 	}))
@@ -80,7 +80,7 @@ func onePodReady(ctx context.Context, labels client.MatchingLabels) error {
 // podOf returns the only pod with the labels and a true condition that is not being deleted.
 func podOf(ctx context.Context, labels client.MatchingLabels, condition corev1.PodConditionType) (*corev1.Pod, error) {
 	var pods corev1.PodList
-	if err := env.Client.List(ctx, &pods, client.InNamespace(story.SystemNamespace), labels); err != nil {
+	if err := env.Client.List(ctx, &pods, client.InNamespace(scenario.SystemNamespace), labels); err != nil {
 		return nil, err
 	}
 	for i, pod := range pods.Items {

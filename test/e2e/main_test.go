@@ -19,11 +19,11 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/privilege"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // env is the cluster with the operator, the same for all tests.
-var env *story.Environment
+var env *scenario.Environment
 
 // cleanUpTime bounds the removal of everything.
 const cleanUpTime = 4 * time.Minute
@@ -72,17 +72,17 @@ func runTests(ctx context.Context, m *testing.M) int {
 }
 
 func setUp(ctx context.Context) error {
-	options, err := story.OptionsFromEnvironment(os.Stdout)
+	options, err := scenario.OptionsFromEnvironment(os.Stdout)
 	if err != nil {
 		return err
 	}
 	// The tests compare results with the project's own advisories.
 	options.Upstream = false
 	options.Backend, options.Both = v1alpha1.BackendGrype, true
-	if env, err = story.Connect(ctx, options); err != nil {
+	if env, err = scenario.Connect(ctx, options); err != nil {
 		return err
 	}
-	return story.RunSteps(ctx, os.Stdout, time.Now, env.SetUp())
+	return scenario.RunSteps(ctx, os.Stdout, time.Now, env.SetUp())
 }
 
 // must fails the test if err is not nil.

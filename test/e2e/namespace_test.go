@@ -12,7 +12,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // reasonTimeout is the maximum time until the reason is in the ImageScan's condition.
@@ -52,7 +52,7 @@ func TestNamespaceRefusesJobs(t *testing.T) {
 					return nil
 				})
 			}
-			must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+			must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 			requireFailure(t, ns, tt.reason, tt.words...)
 			requireOthersScanned(t)
 			must(t, env.DeleteText(t.Context(), obstacle))
@@ -91,7 +91,7 @@ func TestRestrictedPodSecurity(t *testing.T) {
 	ns := namespaceWithSecret(t)
 	_, err := env.Kubectl(t.Context(), "label", "namespace", ns, "pod-security.kubernetes.io/enforce=restricted", "--overwrite")
 	must(t, err)
-	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
 }
 
@@ -101,9 +101,9 @@ func TestSidecarInjection(t *testing.T) {
 	ns := namespaceWithSecret(t)
 	mutatePods(t, ns, fmt.Sprintf(`JSONPatch{op: "add", path: "/spec/containers/-", value: Object.spec.containers{name: "sidecar", image: %q}}`,
 		env.Reference(images.Static)), "sidecar")
-	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
-	must(t, story.Eventually(t.Context(), deletionTimeout, func(ctx context.Context) error { return noJobs(ctx, ns) }))
+	must(t, scenario.Eventually(t.Context(), deletionTimeout, func(ctx context.Context) error { return noJobs(ctx, ns) }))
 }
 
 // mutatePods mutates new pods of a namespace, as service meshes and policy engines do, and waits until the mutation is effective.
@@ -148,7 +148,7 @@ spec:
 func TestWorkerImageIsNotPulled(t *testing.T) {
 	ns := namespaceWithSecret(t)
 	mutatePods(t, ns, `JSONPatch{op: "replace", path: "/spec/containers/0/image", value: "registry.invalid/mirror/scanner-grype:v1"}`, "registry.invalid")
-	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 	requireFailure(t, ns, "WorkerImageNotPulled", "the worker's image cannot be pulled", "registry.invalid")
 	requireOthersScanned(t)
 }
@@ -156,7 +156,7 @@ func TestWorkerImageIsNotPulled(t *testing.T) {
 // A namespace that is deleted during a scan is deleted promptly and does not delay other namespaces.
 func TestNamespaceIsDeleted(t *testing.T) {
 	ns := namespaceWithSecret(t)
-	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 	waitFor(t, "a catalog Job", func(ctx context.Context) error {
 		if noJobs(ctx, ns) == nil {
 			return fmt.Errorf("there is none in %s", ns)
@@ -171,8 +171,8 @@ func TestNamespaceIsDeleted(t *testing.T) {
 // No node has enough memory for the Job.
 func TestNoNodeWithRoom(t *testing.T) {
 	ns := namespaceWithSecret(t)
-	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
-	_, err := env.Kubectl(t.Context(), "--namespace", ns, "patch", "scanner", story.ScannerName, "--type=merge",
+	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
+	_, err := env.Kubectl(t.Context(), "--namespace", ns, "patch", "scanner", scenario.ScannerName, "--type=merge",
 		"--patch", `{"spec":{"backend":{"grype":{"job":{"resources":{"requests":{"memory":"900Ti"}}}}}}}`)
 	must(t, err)
 	// A Job may have been created before the Scanner was changed.
@@ -215,7 +215,7 @@ func requireOthersScanned(t *testing.T) {
 	t.Helper()
 	ns := namespace(t, "other")
 	must(t, env.RunPods(t.Context(), ns, variants(t, ns, 1)...))
-	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
 }
 
@@ -224,7 +224,7 @@ func readyMessage(scan *v1alpha1.ImageScan, reason string, words []string) (stri
 	ready := meta.FindStatusCondition(scan.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
 	case scan.Status.Phase == v1alpha1.PhaseScanned || scan.Status.Findings != nil:
-		return "", story.Final(fmt.Errorf("an image that cannot be scanned has a result: %+v", scan.Status))
+		return "", scenario.Final(fmt.Errorf("an image that cannot be scanned has a result: %+v", scan.Status))
 	case ready == nil || ready.Reason != reason:
 		return "", fmt.Errorf("Ready is %+v", ready)
 	}

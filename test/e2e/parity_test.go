@@ -17,7 +17,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // grypeVersion is the version that the worker links. The command must have the same version.
@@ -31,7 +31,7 @@ func TestParity(t *testing.T) {
 	grype := grypeCommand(t)
 	ns := namespace(t, "parity")
 	must(t, env.RunPods(t.Context(), ns, scannedImages()...))
-	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 	must(t, env.WaitForCoverage(t.Context(), ns, int32(len(atLeast)), 0))
 	stored, err := env.Findings(t.Context(), ns)
 	must(t, err)
@@ -51,8 +51,8 @@ func TestParity(t *testing.T) {
 }
 
 // scannedImages returns pods that run every image with known content.
-func scannedImages() []story.Pod {
-	return []story.Pod{
+func scannedImages() []scenario.Pod {
+	return []scenario.Pod{
 		{Name: "web", Image: env.Reference(images.Web)},
 		{Name: "api", Image: env.Reference(images.API), Init: env.Reference(images.Migrate)},
 		{Name: "cache", Image: env.Reference(images.Cache)},
@@ -63,7 +63,7 @@ func scannedImages() []story.Pod {
 }
 
 // imageNamed returns the stored image with a reference.
-func imageNamed(t *testing.T, stored []story.ImageFindings, name string) story.ImageFindings {
+func imageNamed(t *testing.T, stored []scenario.ImageFindings, name string) scenario.ImageFindings {
 	t.Helper()
 	for _, img := range stored {
 		if slices.Contains(img.References, env.Reference(name)) {
@@ -74,7 +74,7 @@ func imageNamed(t *testing.T, stored []story.ImageFindings, name string) story.I
 		}
 	}
 	t.Fatalf("the store does not know %s", name)
-	return story.ImageFindings{}
+	return scenario.ImageFindings{}
 }
 
 // match is one match at one path, with all compared properties.

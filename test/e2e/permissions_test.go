@@ -8,7 +8,7 @@ import (
 	"os"
 
 	"github.com/scanner-operator/scanner-operator/test/privilege"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 const (
@@ -65,19 +65,19 @@ func checkPermissions(ctx context.Context, log privilege.Log) error {
 		fmt.Println("e2e: rights are not compared with their use: this cluster's API server writes no audit log (SCANNER_AUDIT_LOG)")
 		return nil
 	}
-	uses, err := log.Uses(story.SystemNamespace)
+	uses, err := log.Uses(scenario.SystemNamespace)
 	if err != nil {
 		return err
 	}
 	var grants []privilege.Grant
 	for _, account := range []string{managerAccount, notifierAccount} {
-		of, err := privilege.GrantsOf(ctx, env.Client, story.SystemNamespace, account)
+		of, err := privilege.GrantsOf(ctx, env.Client, scenario.SystemNamespace, account)
 		if err != nil {
 			return err
 		}
 		grants = append(grants, of...)
 	}
-	verdict := privilege.Compare(story.SystemNamespace, grants, uses, rarelyUsed, expected)
+	verdict := privilege.Compare(scenario.SystemNamespace, grants, uses, rarelyUsed, expected)
 	fmt.Printf("e2e: %d rights were compared with %d uses\n%s", len(grants), len(uses.Allowed), verdict)
 	if verdict.Wrong() {
 		return errors.New("rights and their use differ, see above: take the right away (or add to test/e2e/permissions_test.go when it is needed)")

@@ -18,13 +18,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // thief returns a client with a token of the manager, like an attacker who read the token from the manager's pod.
 func thief(t *testing.T) client.Client {
 	t.Helper()
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: story.SystemNamespace, Name: managerAccount}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: scenario.SystemNamespace, Name: managerAccount}}
 	request := &authenticationv1.TokenRequest{}
 	must(t, env.Client.SubResource("token").Create(t.Context(), account, request))
 	settings, err := config.GetConfig()
@@ -40,7 +40,7 @@ func thief(t *testing.T) client.Client {
 // manager itself can work.
 func TestStolenManagerToken(t *testing.T) {
 	ns := namespace(t, "stolen")
-	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "static", Image: env.Reference(images.Static)}))
+	must(t, env.RunPods(t.Context(), ns, scenario.Pod{Name: "static", Image: env.Reference(images.Static)}))
 	stolen := thief(t)
 
 	var pods corev1.PodList
@@ -91,7 +91,7 @@ func TestPoliciesAreWellTyped(t *testing.T) {
 			case policy.Status.ObservedGeneration != policy.Generation || result == nil:
 				return fmt.Errorf("policy %s is not checked yet", policy.Name)
 			case len(result.ExpressionWarnings) > 0:
-				return story.Final(fmt.Errorf("policy %s: %+v", policy.Name, result.ExpressionWarnings))
+				return scenario.Final(fmt.Errorf("policy %s: %+v", policy.Name, result.ExpressionWarnings))
 			}
 		}
 		if checked == 0 {

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // pullSecret is the image pull secret of the pods in these tests.
@@ -22,7 +22,7 @@ func TestPrivateRegistry(t *testing.T) {
 	pod := privatePod(t, first)
 	for _, ns := range []string{first, second} {
 		must(t, env.RunPods(t.Context(), ns, pod))
-		must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+		must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 	}
 	for _, ns := range []string{first, second} {
 		must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
@@ -45,7 +45,7 @@ func TestMissingCredentials(t *testing.T) {
 	pod := privatePod(t, ns)
 	must(t, env.RunPods(t.Context(), ns, pod))
 	must(t, env.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: pullSecret}}))
-	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 	requireFailure(t, ns, "PullSecretMissing", pullSecret)
 	// The scan is retried automatically when the Secret exists again.
 	makePullSecret(t, ns, env.Private.Password)
@@ -59,7 +59,7 @@ func TestWrongCredentials(t *testing.T) {
 	must(t, env.RunPods(t.Context(), ns, pod))
 	const wrong = "a-password-of-last-year"
 	makePullSecret(t, ns, wrong)
-	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 	message := requireFailure(t, ns, "Unauthorized", pullSecret)
 	if strings.Contains(message, wrong) {
 		t.Errorf("the message holds the password: %s", message)
@@ -83,7 +83,7 @@ func privateNamespace(t *testing.T) string {
 }
 
 // privatePod returns a pod with a new image in the private registry.
-func privatePod(t *testing.T, name string) story.Pod {
+func privatePod(t *testing.T, name string) scenario.Pod {
 	t.Helper()
 	pod := variants(t, name, 1)[0]
 	var err error
@@ -110,7 +110,7 @@ stringData: {.dockerconfigjson: %q}
 func requireFailure(t *testing.T, ns, reason string, words ...string) string {
 	t.Helper()
 	message := ""
-	err := story.Eventually(t.Context(), reasonTimeout, func(ctx context.Context) error {
+	err := scenario.Eventually(t.Context(), reasonTimeout, func(ctx context.Context) error {
 		scans, err := env.ImageScans(ctx, ns)
 		if err != nil {
 			return err

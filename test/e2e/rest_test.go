@@ -18,15 +18,15 @@ import (
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // The REST API returns the stored data of a namespace to a viewer of the namespace, as docs/rest-api.md describes, and nothing to a
 // viewer of another namespace.
 func TestREST(t *testing.T) {
 	ns, other := namespace(t, "rest"), namespace(t, "rest-other")
-	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "web", Image: env.Reference(images.Web)}))
-	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, env.RunPods(t.Context(), ns, scenario.Pod{Name: "web", Image: env.Reference(images.Web)}))
+	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
 	stored, err := env.Findings(t.Context(), ns)
 	must(t, err)
@@ -140,14 +140,14 @@ var forwarding = regexp.MustCompile(`Forwarding from 127\.0\.0\.1:([0-9]+)`)
 // forwarded connects to the API as docs/rest-api.md describes: by port-forward, verified with the published certificates.
 func forwarded(t *testing.T) (url string, client *http.Client) {
 	t.Helper()
-	bundle, err := env.Kubectl(t.Context(), "--namespace", story.SystemNamespace, "get", "configmap", "scanner-operator-ca", "--output", `jsonpath={.data.ca\.crt}`)
+	bundle, err := env.Kubectl(t.Context(), "--namespace", scenario.SystemNamespace, "get", "configmap", "scanner-operator-ca", "--output", `jsonpath={.data.ca\.crt}`)
 	must(t, err)
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM([]byte(bundle)) {
 		t.Fatalf("the ConfigMap scanner-operator-ca has no certificates: %q", bundle)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	command := exec.CommandContext(ctx, "kubectl", "--namespace", story.SystemNamespace, "port-forward", "service/scanner-operator-api", ":443")
+	command := exec.CommandContext(ctx, "kubectl", "--namespace", scenario.SystemNamespace, "port-forward", "service/scanner-operator-api", ":443")
 	out, err := command.StdoutPipe()
 	must(t, err)
 	must(t, command.Start())

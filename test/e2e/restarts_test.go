@@ -14,7 +14,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // Sizes of the batches, and the maximum time for all of them. Two batches have as many images as one message names.
@@ -35,7 +35,7 @@ var (
 func TestRestarts(t *testing.T) {
 	ns := namespace(t, "restarts")
 	must(t, env.RunPods(t.Context(), ns, variants(t, ns+"-first", batch)...))
-	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{FirstScan: "All", GroupWait: time.Second, GroupInterval: 2 * time.Second}))
+	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{FirstScan: "All", GroupWait: time.Second, GroupInterval: 2 * time.Second}))
 
 	waitFor(t, "work on some images, and not all", func(ctx context.Context) error { return partlyScanned(ctx, ns, batch) })
 	kill(t, ns, managerPods)
@@ -54,11 +54,11 @@ func TestRestarts(t *testing.T) {
 }
 
 // variants returns pods with images of their own, each with the same few vulnerabilities, so that a message names all of them.
-func variants(t *testing.T, name string, count int) []story.Pod {
+func variants(t *testing.T, name string, count int) []scenario.Pod {
 	t.Helper()
-	var pods []story.Pod
+	var pods []scenario.Pod
 	for i := range count {
-		pod := story.Pod{Name: fmt.Sprintf("%s-%d", name, i+1)}
+		pod := scenario.Pod{Name: fmt.Sprintf("%s-%d", name, i+1)}
 		var err error
 		pod.Image, err = env.PushVariant(t.Context(), images.API, "test/"+pod.Name)
 		must(t, err)
@@ -69,7 +69,7 @@ func variants(t *testing.T, name string, count int) []story.Pod {
 
 func waitFor(t *testing.T, what string, check func(context.Context) error) {
 	t.Helper()
-	if err := story.Eventually(t.Context(), restartsLimit, check); err != nil {
+	if err := scenario.Eventually(t.Context(), restartsLimit, check); err != nil {
 		t.Fatalf("waiting for %s: %v", what, err)
 	}
 }
@@ -121,7 +121,7 @@ func kill(t *testing.T, ns string, labels client.MatchingLabels, how ...client.D
 	t.Helper()
 	waitFor(t, fmt.Sprintf("a pod with %v", labels), func(ctx context.Context) error {
 		var pods corev1.PodList
-		if err := env.Client.List(ctx, &pods, client.InNamespace(story.SystemNamespace), labels); err != nil {
+		if err := env.Client.List(ctx, &pods, client.InNamespace(scenario.SystemNamespace), labels); err != nil {
 			return err
 		}
 		killed := 0
@@ -149,7 +149,7 @@ func kill(t *testing.T, ns string, labels client.MatchingLabels, how ...client.D
 func checkAnnouncedOnce(t *testing.T, ns string) {
 	t.Helper()
 	want := checkAllAnnounced(t, ns, 2*2*batch)
-	must(t, story.Consistently(t.Context(), 6*time.Second, func(ctx context.Context) error {
+	must(t, scenario.Consistently(t.Context(), 6*time.Second, func(ctx context.Context) error {
 		messages, err := env.Messages(ctx, ns)
 		if diff := cmp.Diff(want, linesOf(messages...)); err == nil && diff != "" {
 			err = fmt.Errorf("what was told (-expected, each once +got):\n%s", diff)
@@ -162,12 +162,12 @@ func checkAnnouncedOnce(t *testing.T, ns string) {
 // are an error, since they would prove nothing.
 func checkAllAnnounced(t *testing.T, ns string, atLeast int) (want []string) {
 	t.Helper()
-	var found []story.ImageFindings
+	var found []scenario.ImageFindings
 	waitFor(t, "a manager that answers", func(ctx context.Context) (err error) {
 		found, err = env.Findings(ctx, ns)
 		return err
 	})
-	for _, line := range story.AnnouncedLines(found) {
+	for _, line := range scenario.AnnouncedLines(found) {
 		want = append(want, line.String())
 	}
 	if len(want) < atLeast {
@@ -186,7 +186,7 @@ func checkAllAnnounced(t *testing.T, ns string, atLeast int) (want []string) {
 }
 
 // linesOf returns the findings that messages name, sorted.
-func linesOf(messages ...story.Message) []string {
+func linesOf(messages ...scenario.Message) []string {
 	var lines []string
 	for _, message := range messages {
 		for _, line := range message.Lines {

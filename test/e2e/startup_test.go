@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // A manager that cannot start reports the reason in its termination message, which "kubectl describe pod" shows. The test pods are
@@ -56,11 +56,11 @@ func containsAll(text string, parts []string) bool {
 func brokenManager(t *testing.T, name, volume, file, content string) *corev1.Pod {
 	t.Helper()
 	var deployments appsv1.DeploymentList
-	must(t, env.Client.List(t.Context(), &deployments, client.InNamespace(story.SystemNamespace), managerPods))
+	must(t, env.Client.List(t.Context(), &deployments, client.InNamespace(scenario.SystemNamespace), managerPods))
 	if len(deployments.Items) != 1 {
 		t.Fatalf("%d Deployments of the manager, want 1", len(deployments.Items))
 	}
-	named := metav1.ObjectMeta{Namespace: story.SystemNamespace, Name: name}
+	named := metav1.ObjectMeta{Namespace: scenario.SystemNamespace, Name: name}
 	given := &corev1.ConfigMap{ObjectMeta: named, Data: map[string]string{file: content}}
 	pod := &corev1.Pod{ObjectMeta: named, Spec: deployments.Items[0].Spec.Template.Spec}
 	for i := range pod.Spec.Volumes {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // bundle is one version of the operator in the form that OLM installs.
@@ -133,12 +133,12 @@ func publishCatalog(t *testing.T, bundles ...bundle) {
 	run(t, "bundle", args...)
 	run(t, "opm", "validate", configs)
 	run(t, "opm", "serve", configs, "--cache-dir="+cache, "--cache-only")
-	opm, err := images.Load(story.ImagesDir(env.Root), images.OPM)
+	opm, err := images.Load(scenario.ImagesDir(env.Root), images.OPM)
 	must(t, err)
 	catalog, err := mutate.AppendLayers(opm, layerOf(t, map[string]string{images.CatalogDir: configs, images.CatalogCache: cache}))
 	must(t, err)
 	reference, err := env.Push(t.Context(), "demo-infra/catalog", catalog)
 	must(t, err)
 	apply(t, "catalogsource.yaml", map[string]string{"Image": reference})
-	must(t, story.Eventually(t.Context(), 3*time.Minute, func(ctx context.Context) error { return catalogServes(ctx, reference) }))
+	must(t, scenario.Eventually(t.Context(), 3*time.Minute, func(ctx context.Context) error { return catalogServes(ctx, reference) }))
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // published is the reference of the chart on the page. The tests replace it by a directory.
@@ -26,14 +26,14 @@ const cleanupJob = "job/scanner-operator-cleanup"
 func TestHelm(t *testing.T) {
 	page := readPage(t, "docs/install/helm.md")
 	useHelm(t)
-	operator, err := story.ImagesOf(filepath.Join(env.Root, "bin", "previous"))
+	operator, err := scenario.ImagesOf(filepath.Join(env.Root, "bin", "previous"))
 	must(t, err)
 	removeSystemNamespace(t)
 	page.followWith(t, "Install", published, chartOf(t, previousVersion(t), operator)+" --values "+helmValues(t))
 	labelSystemNamespace(t)
 	ns := firstScanner(t, page)
 	waitForCondition(t, ns, v1alpha1.ConditionStoreDurable, "True")
-	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "api", Image: env.Reference(images.API)}))
+	must(t, env.RunPods(t.Context(), ns, scenario.Pod{Name: "api", Image: env.Reference(images.API)}))
 	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
 	before, found := waitForMessages(t, ns, 1), findings(t, ns)
 	if len(found) == 0 || before[0].Findings != len(found) {
@@ -41,7 +41,7 @@ func TestHelm(t *testing.T) {
 	}
 
 	page.followWith(t, "Upgrade", published, currentChart(t))
-	must(t, env.WaitForRollout(t.Context(), story.SystemNamespace, story.ManagerDeployment, story.NotifierDeployment))
+	must(t, env.WaitForRollout(t.Context(), scenario.SystemNamespace, scenario.ManagerDeployment, scenario.NotifierDeployment))
 	requireManagerImage(t, currentImages(t)["scanner-operator"])
 	requireUnchanged(t, ns, found)
 	checkNewImageAnnounced(t, ns)
@@ -65,7 +65,7 @@ func checkReinstall(t *testing.T, page page, ns string, found []string) {
 		t.Fatal("docs/install/helm.md: expected helm install below the heading Install")
 	}
 	bash(t, "helm install"+strings.Replace(install, published, currentChart(t)+" --values "+helmValues(t), 1))
-	must(t, env.WaitForRollout(t.Context(), story.SystemNamespace, story.ManagerDeployment, story.NotifierDeployment))
+	must(t, env.WaitForRollout(t.Context(), scenario.SystemNamespace, scenario.ManagerDeployment, scenario.NotifierDeployment))
 	requireFindingsAndMessages(t, ns, 2, 2, found)
 }
 
@@ -78,13 +78,13 @@ func TestHelmLimitedToNamespaces(t *testing.T) {
 	page.followWith(t, "Install", published, fmt.Sprintf("%s --values %s --set watchNamespaces={%s} --set crds.keep=false --set store.keep=false --set networkPolicy.enabled=true",
 		currentChart(t), helmValues(t), ns))
 	labelSystemNamespace(t)
-	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "api", Image: env.Reference(images.API)}))
-	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, env.RunPods(t.Context(), ns, scenario.Pod{Name: "api", Image: env.Reference(images.API)}))
+	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
 	waitForMessages(t, ns, 1)
 	for verb, want := range map[string]string{"list": "no", "patch": "no"} {
 		answer, _ := env.Kubectl(t.Context(), "auth", "can-i", verb, "pods", "--namespace", other,
-			"--as", "system:serviceaccount:"+story.SystemNamespace+":scanner-operator-manager")
+			"--as", "system:serviceaccount:"+scenario.SystemNamespace+":scanner-operator-manager")
 		if strings.TrimSpace(answer) != want {
 			t.Errorf("expected the manager not to %s pods of namespace %s, the API server says %q", verb, other, answer)
 		}
@@ -105,7 +105,7 @@ func TestHelmUninstallThatFails(t *testing.T) {
 	if err == nil || !strings.Contains(output, "scanner-operator-cleanup") || !strings.Contains(output, "DeadlineExceeded") {
 		t.Errorf("expected uninstalling to fail and to name the Job and the reason, got %v\n%s", err, output)
 	}
-	kubectl(t, "--namespace", story.SystemNamespace, "get", cleanupJob)
+	kubectl(t, "--namespace", scenario.SystemNamespace, "get", cleanupJob)
 	bash(t, page.blocks(t, "When uninstalling fails", "sh")[1])
 	page.follow(t, "What stays")
 	requireNothingLeft(t)
@@ -123,7 +123,7 @@ func useHelm(t *testing.T) {
 // labelSystemNamespace labels the namespace that a page's commands have created, so that the environment's Remove deletes it.
 func labelSystemNamespace(t *testing.T) {
 	t.Helper()
-	kubectl(t, "label", "namespace", story.SystemNamespace, story.Label+"=true")
+	kubectl(t, "label", "namespace", scenario.SystemNamespace, scenario.Label+"=true")
 }
 
 // helmValues writes a values file with the operator's configuration and the permission for the notifier to post to the stand-in.
@@ -134,7 +134,7 @@ func helmValues(t *testing.T) string {
 	var config map[string]any
 	must(t, yaml.Unmarshal([]byte(text), &config))
 	content, err := yaml.Marshal(map[string]any{"config": config, "notifier": map[string]any{
-		"allowedWebhookHosts": []string{story.SlackHost}, "trust": map[string]any{"certificates": string(env.SlackAuthority)},
+		"allowedWebhookHosts": []string{scenario.SlackHost}, "trust": map[string]any{"certificates": string(env.SlackAuthority)},
 	}})
 	must(t, err)
 	file := filepath.Join(t.TempDir(), "values.yaml")
@@ -193,7 +193,7 @@ func rewrite(t *testing.T, file string, change func(string) string) {
 func firstScanner(t *testing.T, page page) string {
 	t.Helper()
 	ns := namespace(t, "team")
-	page.followWith(t, "A first Scanner", "--namespace shop", "--namespace "+ns, "https://hooks.slack.com/services/…", story.WebhookURL(ns))
+	page.followWith(t, "A first Scanner", "--namespace shop", "--namespace "+ns, "https://hooks.slack.com/services/…", scenario.WebhookURL(ns))
 	shortenDelays(t, ns)
 	return ns
 }
@@ -201,7 +201,7 @@ func firstScanner(t *testing.T, page page) string {
 // requireManagerImage checks the manager's image.
 func requireManagerImage(t *testing.T, image string) {
 	t.Helper()
-	if got := kubectl(t, "--namespace", story.SystemNamespace, "get", story.ManagerDeployment, "--output", "jsonpath={.spec.template.spec.containers[0].image}"); got != image {
+	if got := kubectl(t, "--namespace", scenario.SystemNamespace, "get", scenario.ManagerDeployment, "--output", "jsonpath={.spec.template.spec.containers[0].image}"); got != image {
 		t.Fatalf("expected the manager to run %s, it runs %s", image, got)
 	}
 }
@@ -209,7 +209,7 @@ func requireManagerImage(t *testing.T, image string) {
 // addPodFinalizers adds the operator's finalizers to pods. Without a manager, the finalizers block the deletion of the pods and their namespace.
 func addPodFinalizers(t *testing.T, ns string) {
 	t.Helper()
-	kubectl(t, "--namespace", ns, "patch", "scanner", story.ScannerName, "--type=merge", "--patch", `{"spec": {"addPodFinalizer": true}}`)
+	kubectl(t, "--namespace", ns, "patch", "scanner", scenario.ScannerName, "--type=merge", "--patch", `{"spec": {"addPodFinalizer": true}}`)
 	eventually(t, func(ctx context.Context) error {
 		finalizers, err := env.Kubectl(ctx, "--namespace", ns, "get", "pods,scanners", "--output", "jsonpath={.items[*].metadata.finalizers}")
 		if err == nil && (!strings.Contains(finalizers, ".scanner-operator.io/release") || !strings.Contains(finalizers, "scanner-operator.io/pod-finalizers")) {

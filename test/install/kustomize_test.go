@@ -11,7 +11,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // Addresses of the release's manifest and of the samples on the page.
@@ -34,8 +34,8 @@ func TestKustomize(t *testing.T) {
 	labelSystemNamespace(t)
 
 	ns := namespace(t, "team")
-	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "api", Image: env.Reference(images.API)}))
-	page.followWith(t, "A Scanner", "-n shop", "-n "+ns, "https://hooks.slack.com/services/…", story.WebhookURL(ns), samplesAt, "config/samples")
+	must(t, env.RunPods(t.Context(), ns, scenario.Pod{Name: "api", Image: env.Reference(images.API)}))
+	page.followWith(t, "A Scanner", "-n shop", "-n "+ns, "https://hooks.slack.com/services/…", scenario.WebhookURL(ns), samplesAt, "config/samples")
 	shortenDelays(t, ns)
 	waitForCondition(t, ns, v1alpha1.ConditionStoreDurable, "True")
 	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
@@ -50,7 +50,7 @@ func TestKustomize(t *testing.T) {
 		t.Errorf("expected the difference to have the new image, error %v:\n%s", err, text)
 	}
 	bash(t, here+upgrade[1])
-	must(t, env.WaitForRollout(t.Context(), story.SystemNamespace, story.ManagerDeployment, story.NotifierDeployment))
+	must(t, env.WaitForRollout(t.Context(), scenario.SystemNamespace, scenario.ManagerDeployment, scenario.NotifierDeployment))
 	requireManagerImage(t, currentImages(t)["scanner-operator"])
 	requireUnchanged(t, ns, found)
 	checkNewImageAnnounced(t, ns)
@@ -72,11 +72,11 @@ func ownKustomization(t *testing.T, page page) string {
 	for name, text := range map[string]string{
 		"config.yaml": config,
 		"trust.yaml": fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: scanner-notifier-trust, namespace: %s}\ndata: {ca.crt: %s}\n",
-			story.SystemNamespace, authority),
+			scenario.SystemNamespace, authority),
 		"kustomization.yaml": kustomization + fmt.Sprintf(`- target: {kind: Deployment, name: scanner-operator-notifier}
   patch: |
     - {op: add, path: /spec/template/spec/containers/0/args/-, value: "--allowed-webhook-hosts=%s"}
-`, story.SlackHost),
+`, scenario.SlackHost),
 	} {
 		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}

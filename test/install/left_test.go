@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // requireNothingLeft waits until the cluster contains no object of the operator. An object counts if its name, labels, annotations or
@@ -97,7 +97,7 @@ func isOperatorObject(kind schema.GroupVersionKind, object *metav1.PartialObject
 	}
 	marks = append(marks, object.Finalizers...)
 	return kind.Group == v1alpha1.GroupVersion.Group || slices.ContainsFunc(marks, func(mark string) bool {
-		return mark != story.Label && (strings.Contains(mark, "scanner-operator") || strings.HasPrefix(mark, "scanner-notifier"))
+		return mark != scenario.Label && (strings.Contains(mark, "scanner-operator") || strings.HasPrefix(mark, "scanner-notifier"))
 	})
 }
 
@@ -105,9 +105,9 @@ func isOperatorObject(kind schema.GroupVersionKind, object *metav1.PartialObject
 func isTestObject(kind schema.GroupVersionKind, object *metav1.PartialObjectMetadata) bool {
 	switch kind.Kind {
 	case "Namespace":
-		return object.Labels[story.Label] == "true"
+		return object.Labels[scenario.Label] == "true"
 	case "Role", "RoleBinding":
-		return strings.HasPrefix(object.Name, "scanner-operator-notifier") && object.Namespace != story.SystemNamespace
+		return strings.HasPrefix(object.Name, "scanner-operator-notifier") && object.Namespace != scenario.SystemNamespace
 	case "ConfigMap", "ServiceAccount": // those that every namespace has
 		return object.Name == "kube-root-ca.crt" || object.Name == "default"
 	}

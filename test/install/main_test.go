@@ -21,11 +21,11 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/privilege"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // env is the cluster with everything but the operator, the same for all tests.
-var env *story.Environment
+var env *scenario.Environment
 
 // cleanUpTime bounds the removal of everything.
 const cleanUpTime = 4 * time.Minute
@@ -71,16 +71,16 @@ func runTests(ctx context.Context, m *testing.M) int {
 }
 
 func setUp(ctx context.Context) error {
-	options, err := story.OptionsFromEnvironment(os.Stdout)
+	options, err := scenario.OptionsFromEnvironment(os.Stdout)
 	if err != nil {
 		return err
 	}
 	// The tests compare results with the project's own advisories.
 	options.Backend, options.Upstream = v1alpha1.BackendGrype, false
-	if env, err = story.Connect(ctx, options); err != nil {
+	if env, err = scenario.Connect(ctx, options); err != nil {
 		return err
 	}
-	return story.RunSteps(ctx, os.Stdout, time.Now, env.Prerequisites())
+	return scenario.RunSteps(ctx, os.Stdout, time.Now, env.Prerequisites())
 }
 
 func keep() bool { return os.Getenv("E2E_KEEP") != "" }
@@ -96,14 +96,14 @@ func must(t *testing.T, err error) {
 // eventually waits for something that takes seconds.
 func eventually(t *testing.T, check func(context.Context) error) {
 	t.Helper()
-	must(t, story.Eventually(t.Context(), shortTimeout, check))
+	must(t, scenario.Eventually(t.Context(), shortTimeout, check))
 }
 
 // systemNamespace creates the operator's namespace and removes it after the test with everything in it. A failed test prints diagnoses
 // before.
 func systemNamespace(t *testing.T) {
 	t.Helper()
-	must(t, env.MakeNamespace(t.Context(), story.SystemNamespace))
+	must(t, env.MakeNamespace(t.Context(), scenario.SystemNamespace))
 	removeSystemNamespace(t)
 }
 
@@ -119,7 +119,7 @@ func removeSystemNamespace(t *testing.T) {
 		}
 		cleaning, cancel := context.WithTimeout(context.Background(), cleanUpTime)
 		defer cancel()
-		kubectlOrError(cleaning, t, "delete", "namespace", story.SystemNamespace, "--ignore-not-found", "--timeout=120s")
+		kubectlOrError(cleaning, t, "delete", "namespace", scenario.SystemNamespace, "--ignore-not-found", "--timeout=120s")
 	})
 }
 

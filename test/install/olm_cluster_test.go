@@ -12,7 +12,7 @@ import (
 	"text/template"
 
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 //go:embed manifests
@@ -22,7 +22,7 @@ var manifests embed.FS
 func startOLM(t *testing.T) {
 	t.Helper()
 	values := map[string]any{
-		"Label": story.Label, "OLM": pushImage(t, images.OLM), "OPM": pushImage(t, images.OPM),
+		"Label": scenario.Label, "OLM": pushImage(t, images.OLM), "OPM": pushImage(t, images.OPM),
 		"Programs": map[string]string{"olm-operator": "/bin/olm", "catalog-operator": "/bin/catalog"},
 	}
 	crds := filepath.Join(env.Root, "bin", "olm-crds")
@@ -61,7 +61,7 @@ func diagnoseOLM(t *testing.T) {
 // pushImage pushes an image of package images and returns its reference by digest.
 func pushImage(t *testing.T, name string) string {
 	t.Helper()
-	image, err := images.Load(story.ImagesDir(env.Root), name)
+	image, err := images.Load(scenario.ImagesDir(env.Root), name)
 	must(t, err)
 	reference, err := env.Push(t.Context(), name, image)
 	must(t, err)

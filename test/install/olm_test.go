@@ -14,7 +14,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // installTimeout is the maximum time from a Subscription to a running operator. OLM unpacks the bundle in a Job and polls every few
@@ -40,13 +40,13 @@ func TestOLM(t *testing.T) {
 	install(t, withoutVolumes(t, withSlack(t, yaml)))
 	succeeded(t, earlier)
 	ephemeral := namespace(t, "forgetful")
-	must(t, env.MakeScanner(t.Context(), ephemeral, story.ScannerSettings{}))
+	must(t, env.MakeScanner(t.Context(), ephemeral, scenario.ScannerSettings{}))
 	waitForCondition(t, ephemeral, v1alpha1.ConditionStoreDurable, "False")
 
 	install(t, withSlack(t, yaml))
 	waitForCondition(t, ephemeral, v1alpha1.ConditionStoreDurable, "True")
 	page.follow(t, "Install")
-	ns := scannedAndAnnouncedWith(t, story.ScannerSettings{GroupWait: groupWait})
+	ns := scannedAndAnnouncedWith(t, scenario.ScannerSettings{GroupWait: groupWait})
 	found := findings(t, ns)
 
 	current := currentBundle(t, earlier)
@@ -95,20 +95,20 @@ func configMap(t *testing.T, name, key, content string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), key)
 	must(t, os.WriteFile(file, []byte(content), 0o644))
-	kubectl(t, "create", "configmap", name, "--namespace", story.SystemNamespace, "--from-file", file)
+	kubectl(t, "create", "configmap", name, "--namespace", scenario.SystemNamespace, "--from-file", file)
 }
 
 // previousBundle returns the bundle of the previous version. That version has no environment variable for the allowed webhook hosts.
 func previousBundle(t *testing.T) bundle {
 	t.Helper()
 	tree := filepath.Join(env.Root, "bin", "previous")
-	operator, err := story.ImagesOf(tree)
+	operator, err := scenario.ImagesOf(tree)
 	must(t, err)
 	deployment := filepath.Join(tree, "config", "notifier", "deployment.yaml")
 	text, err := os.ReadFile(deployment)
 	must(t, err)
 	const known = "- --ca-file=/etc/scanner-operator/ca.crt"
-	if allowed := "- --allowed-webhook-hosts=" + story.SlackHost; !strings.Contains(string(text), allowed) {
+	if allowed := "- --allowed-webhook-hosts=" + scenario.SlackHost; !strings.Contains(string(text), allowed) {
 		changed := strings.Replace(string(text), known, known+"\n        "+allowed, 1)
 		must(t, os.WriteFile(deployment, []byte(changed), 0o644))
 	}
@@ -136,8 +136,8 @@ func currentBundle(t *testing.T, replaced bundle) bundle {
 // succeeded waits until OLM has installed a version and both of its Deployments are ready.
 func succeeded(t *testing.T, b bundle) {
 	t.Helper()
-	must(t, story.Eventually(t.Context(), installTimeout, func(ctx context.Context) error {
-		phase, err := env.Kubectl(ctx, "--namespace", story.SystemNamespace, "get", "clusterserviceversion", b.csv(),
+	must(t, scenario.Eventually(t.Context(), installTimeout, func(ctx context.Context) error {
+		phase, err := env.Kubectl(ctx, "--namespace", scenario.SystemNamespace, "get", "clusterserviceversion", b.csv(),
 			"--output", "jsonpath={.status.phase}: {.status.message}")
 		if err != nil {
 			return fmt.Errorf("%w\nthe Subscription says: %s", err, subscriptionStatus(ctx))
@@ -147,11 +147,11 @@ func succeeded(t *testing.T, b bundle) {
 		}
 		return nil
 	}))
-	must(t, env.WaitForRollout(t.Context(), story.SystemNamespace, story.ManagerDeployment, story.NotifierDeployment))
+	must(t, env.WaitForRollout(t.Context(), scenario.SystemNamespace, scenario.ManagerDeployment, scenario.NotifierDeployment))
 }
 
 func subscriptionStatus(ctx context.Context) string {
-	status, err := env.Kubectl(ctx, "--namespace", story.SystemNamespace, "get", "subscription", "scanner-operator",
+	status, err := env.Kubectl(ctx, "--namespace", scenario.SystemNamespace, "get", "subscription", "scanner-operator",
 		"--output", `jsonpath={.status.state}{range .status.conditions[*]}; {.type}={.status} {.reason} {.message}{end}`)
 	if err != nil {
 		return err.Error()
@@ -173,7 +173,7 @@ func requireFindingsAndMessages(t *testing.T, ns string, covered int32, sent int
 		t.Errorf("expected the findings of before (-), got (+):\n%s", diff)
 	}
 	// What the operator considers a change is announced after groupWait.
-	must(t, story.Consistently(t.Context(), groupWait+15*time.Second, func(ctx context.Context) error {
+	must(t, scenario.Consistently(t.Context(), groupWait+15*time.Second, func(ctx context.Context) error {
 		messages, err := env.Messages(ctx, ns)
 		if err == nil && len(messages) != sent {
 			err = fmt.Errorf("expected no other message, there are %d more; the last: %s", len(messages)-sent, messages[len(messages)-1].Text)
@@ -185,11 +185,11 @@ func requireFindingsAndMessages(t *testing.T, ns string, covered int32, sent int
 // checkNewImageAnnounced runs another image and checks that only this image is announced.
 func checkNewImageAnnounced(t *testing.T, ns string) {
 	t.Helper()
-	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "cache", Image: env.Reference(images.Cache)}))
+	must(t, env.RunPods(t.Context(), ns, scenario.Pod{Name: "cache", Image: env.Reference(images.Cache)}))
 	must(t, env.WaitForCoverage(t.Context(), ns, 2, 0))
 	message := waitForMessages(t, ns, 2)[1]
 	repository, _, _ := strings.Cut(env.Reference(images.Cache), ":1.0")
-	if len(message.Lines) == 0 || slices.ContainsFunc(message.Lines, func(l story.Line) bool { return l.Repository != repository }) {
+	if len(message.Lines) == 0 || slices.ContainsFunc(message.Lines, func(l scenario.Line) bool { return l.Repository != repository }) {
 		t.Errorf("expected news of %s alone, got %q with %v", repository, message.Headline, message.Lines)
 	}
 }
@@ -198,7 +198,7 @@ func checkNewImageAnnounced(t *testing.T, ns string) {
 func upgradeable(t *testing.T, b bundle) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
-		status, err := env.Kubectl(ctx, "--namespace", story.SystemNamespace, "get", "operatorcondition", b.csv(),
+		status, err := env.Kubectl(ctx, "--namespace", scenario.SystemNamespace, "get", "operatorcondition", b.csv(),
 			"--output", `jsonpath={.spec.conditions[?(@.type=="Upgradeable")].status}`)
 		if err == nil && status != "True" {
 			err = fmt.Errorf("expected the OperatorCondition of %s to have Upgradeable=True, it is %q", b.csv(), status)

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/scanner-operator/scanner-operator/test/privilege"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // cleanupAccount is the ServiceAccount of both clean-ups: of the chart's hook, and of the Job of config/cleanup.
@@ -31,12 +31,12 @@ func checkCleanupPermissions(ctx context.Context, log privilege.Log) error {
 		fmt.Println("install: the clean-up's rights are not compared with their use: not all tests were run, or no audit log is written")
 		return nil
 	}
-	uses, err := log.Uses(story.SystemNamespace)
+	uses, err := log.Uses(scenario.SystemNamespace)
 	if err != nil {
 		return err
 	}
 	helm := exec.CommandContext(ctx, filepath.Join(env.Root, "bin", "helm"), "template", "scanner-operator",
-		filepath.Join(env.Root, "charts", "scanner-operator"), "--namespace", story.SystemNamespace, "--kube-version=1.37")
+		filepath.Join(env.Root, "charts", "scanner-operator"), "--namespace", scenario.SystemNamespace, "--kube-version=1.37")
 	hook, err := helm.Output()
 	if err != nil {
 		return fmt.Errorf("helm template: %w", err)
@@ -52,11 +52,11 @@ func checkCleanupPermissions(ctx context.Context, log privilege.Log) error {
 }
 
 func compareCleanupPermissions(ctx context.Context, of, manifests string, uses privilege.Uses, seldom []privilege.Exception) error {
-	grants, err := privilege.GrantsIn(ctx, manifests, story.SystemNamespace, cleanupAccount)
+	grants, err := privilege.GrantsIn(ctx, manifests, scenario.SystemNamespace, cleanupAccount)
 	if err != nil {
 		return err
 	}
-	verdict := privilege.Compare(story.SystemNamespace, grants, uses, seldom, nil)
+	verdict := privilege.Compare(scenario.SystemNamespace, grants, uses, seldom, nil)
 	verdict.Refused = nil // tests remove permissions
 	fmt.Printf("install: %d rights of the clean-up of %s were compared with %d uses\n%s", len(grants), of, len(uses.Allowed), verdict)
 	if len(grants) == 0 || verdict.Wrong() {

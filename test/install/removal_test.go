@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // deployed installs config/default with the tests' settings.
@@ -48,9 +48,9 @@ func TestRemovalInWrongOrder(t *testing.T) {
 	addPodFinalizers(t, ns)
 	staying := scannedAndAnnounced(t)
 	addPodFinalizers(t, staying)
-	kubectl(t, "delete", "namespace", story.SystemNamespace, "--timeout=120s")
+	kubectl(t, "delete", "namespace", scenario.SystemNamespace, "--timeout=120s")
 	must(t, env.ApplyText(t.Context(), fmt.Sprintf(foreverJob, staying, env.Reference(images.API))))
-	kubectl(t, "--namespace", ns, "patch", "scanner", story.ScannerName, "--type=json",
+	kubectl(t, "--namespace", ns, "patch", "scanner", scenario.ScannerName, "--type=json",
 		"--patch", `[{"op": "add", "path": "/metadata/finalizers/-", "value": "scanner-operator.io/backend-manifests"}]`)
 	kubectl(t, "delete", "--kustomize", filepath.Join(env.Root, "bin", "story", "operator"), "--ignore-not-found", "--wait=false")
 	kubectl(t, "delete", "namespace", ns, "--wait=false")
@@ -84,7 +84,7 @@ func TestCleanupAsPod(t *testing.T) {
 	deployed(t)
 	ns := scannedAndAnnounced(t)
 	addPodFinalizers(t, ns)
-	kubectl(t, "delete", "namespace", story.SystemNamespace, "--timeout=120s")
+	kubectl(t, "delete", "namespace", scenario.SystemNamespace, "--timeout=120s")
 	must(t, env.ApplyText(t.Context(), fmt.Sprintf(foreverJob, ns, env.Reference(images.API))))
 	blocks := page.blocks(t, "When the operator went first", "bash")
 	t.Setenv("IMAGE", currentImages(t)["scanner-operator"])
@@ -106,8 +106,8 @@ func TestRemovalWithKubectlAlone(t *testing.T) {
 	addPodFinalizers(t, ns)
 	staying := scannedAndAnnounced(t)
 	addPodFinalizers(t, staying)
-	kubectl(t, "delete", "namespace", story.SystemNamespace, "--timeout=120s")
-	kubectl(t, "--namespace", staying, "patch", "scanner", story.ScannerName, "--type=json",
+	kubectl(t, "delete", "namespace", scenario.SystemNamespace, "--timeout=120s")
+	kubectl(t, "--namespace", staying, "patch", "scanner", scenario.ScannerName, "--type=json",
 		"--patch", `[{"op": "add", "path": "/metadata/finalizers/0", "value": "example.com/theirs"}]`)
 	kubectl(t, "delete", "namespace", ns, "--wait=false")
 	bash(t, strings.Join(blocks[2:], "\n"))
@@ -116,7 +116,7 @@ func TestRemovalWithKubectlAlone(t *testing.T) {
 	if kept != `["example.com/theirs"]` {
 		t.Errorf("expected only the finalizer of others to be left in %s, there are %s", staying, kept)
 	}
-	kubectl(t, "--namespace", staying, "patch", "scanner", story.ScannerName, "--type=merge", "--patch", `{"metadata": {"finalizers": null}}`)
+	kubectl(t, "--namespace", staying, "patch", "scanner", scenario.ScannerName, "--type=merge", "--patch", `{"metadata": {"finalizers": null}}`)
 	bash(t, "hack/undeploy.sh")
 	requireNothingLeft(t)
 }
@@ -129,14 +129,14 @@ func TestBackupAndRestore(t *testing.T) {
 	ns := scannedAndAnnounced(t)
 	file := filepath.Join(t.TempDir(), "store.backup")
 	bash(t, strings.ReplaceAll(page.block(t, "Make one", "bash"), "store.backup", file))
-	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "cache", Image: env.Reference(images.Cache)}))
+	must(t, env.RunPods(t.Context(), ns, scenario.Pod{Name: "cache", Image: env.Reference(images.Cache)}))
 	must(t, env.WaitForCoverage(t.Context(), ns, 2, 0))
 	waitForMessages(t, ns, 2)
 	before := findings(t, ns)
 
 	restored(t, file, func() {
-		kubectl(t, "--namespace", story.SystemNamespace, "delete", "pvc", "scanner-operator-store", "--timeout=60s")
-		kubectl(t, "--namespace", story.SystemNamespace, "apply", "--filename", filepath.Join(env.Root, "config", "manager", "claim.yaml"))
+		kubectl(t, "--namespace", scenario.SystemNamespace, "delete", "pvc", "scanner-operator-store", "--timeout=60s")
+		kubectl(t, "--namespace", scenario.SystemNamespace, "apply", "--filename", filepath.Join(env.Root, "config", "manager", "claim.yaml"))
 	})
 	must(t, env.WaitForCoverage(t.Context(), ns, 2, 0))
 	messages := waitForMessages(t, ns, 3)
@@ -169,7 +169,7 @@ func TestReinstallation(t *testing.T) {
 		t.Errorf("expected the same findings as before:\n%s\nthere are\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 	}
 	// Only changes are announced: the first message after the restore is about this image.
-	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "cache", Image: env.Reference(images.Cache)}))
+	must(t, env.RunPods(t.Context(), ns, scenario.Pod{Name: "cache", Image: env.Reference(images.Cache)}))
 	must(t, env.WaitForCoverage(t.Context(), ns, 2, 0))
 	if last := waitForMessages(t, ns, 2)[1]; strings.Contains(last.Headline, "Restored") {
 		t.Errorf("expected nothing to be told of what was told before, Slack got %q", last.Headline)
@@ -183,8 +183,8 @@ func restored(t *testing.T, file string, meanwhile func()) {
 		"store.backup", file, "ghcr.io/scanner-operator/scanner-operator:0.1.0", currentImages(t)["scanner-operator"],
 	).Replace(readPage(t, "docs/operations/backup.md").blocks(t, "Restore", "bash")[1]), "\n")
 	bash(t, commands[0]) // scaled to zero
-	kubectl(t, "--namespace", story.SystemNamespace, "wait", "--for=delete", "pod", "--selector=app.kubernetes.io/component=manager", "--timeout=60s")
+	kubectl(t, "--namespace", scenario.SystemNamespace, "wait", "--for=delete", "pod", "--selector=app.kubernetes.io/component=manager", "--timeout=60s")
 	meanwhile()
 	bash(t, strings.Join(commands[1:], "\n"))
-	must(t, env.WaitForRollout(t.Context(), story.SystemNamespace, story.ManagerDeployment))
+	must(t, env.WaitForRollout(t.Context(), scenario.SystemNamespace, scenario.ManagerDeployment))
 }

@@ -10,21 +10,21 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // scannedAndAnnounced creates a namespace with a Scanner as in docs/scanner.md and one image, and waits until the image is scanned and Slack
 // has the summary. It returns the namespace.
 func scannedAndAnnounced(t *testing.T) string {
 	t.Helper()
-	return scannedAndAnnouncedWith(t, story.ScannerSettings{})
+	return scannedAndAnnouncedWith(t, scenario.ScannerSettings{})
 }
 
 // scannedAndAnnouncedWith is scannedAndAnnounced with other settings of the Scanner.
-func scannedAndAnnouncedWith(t *testing.T, settings story.ScannerSettings) string {
+func scannedAndAnnouncedWith(t *testing.T, settings scenario.ScannerSettings) string {
 	t.Helper()
 	ns := namespace(t, "team")
-	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "api", Image: env.Reference(images.API)}))
+	must(t, env.RunPods(t.Context(), ns, scenario.Pod{Name: "api", Image: env.Reference(images.API)}))
 	must(t, env.MakeScanner(t.Context(), ns, settings))
 	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
 	messages := waitForMessages(t, ns, 1)
@@ -39,10 +39,10 @@ func scannedAndAnnouncedWith(t *testing.T, settings story.ScannerSettings) strin
 const messageTimeout = 2 * time.Minute
 
 // waitForMessages waits until a namespace's channel has count messages and returns them. More messages are an error.
-func waitForMessages(t *testing.T, ns string, count int) []story.Message {
+func waitForMessages(t *testing.T, ns string, count int) []scenario.Message {
 	t.Helper()
-	var messages []story.Message
-	must(t, story.Eventually(t.Context(), messageTimeout, func(ctx context.Context) error {
+	var messages []scenario.Message
+	must(t, scenario.Eventually(t.Context(), messageTimeout, func(ctx context.Context) error {
 		var err error
 		if messages, err = env.Messages(ctx, ns); err == nil && len(messages) < count {
 			err = fmt.Errorf("expected %d messages of %s in Slack, there are %d", count, ns, len(messages))
@@ -58,7 +58,7 @@ func waitForMessages(t *testing.T, ns string, count int) []story.Message {
 // shortenDelays shortens the delays of a namespace's receiver to seconds.
 func shortenDelays(t *testing.T, ns string) {
 	t.Helper()
-	kubectl(t, "--namespace", ns, "patch", "scanner", story.ScannerName, "--type=json", "--patch",
+	kubectl(t, "--namespace", ns, "patch", "scanner", scenario.ScannerName, "--type=json", "--patch",
 		`[{"op": "add", "path": "/spec/notifications/0/groupWait", "value": "5s"}, {"op": "add", "path": "/spec/notifications/0/groupInterval", "value": "10s"}]`)
 }
 

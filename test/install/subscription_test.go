@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	sigsyaml "sigs.k8s.io/yaml"
 
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // changed returns the YAML documents with a changed Subscription.
@@ -49,7 +49,7 @@ func withSlack(t *testing.T, documents string) string {
 	t.Helper()
 	return changed(t, documents, func(spec map[string]any) error {
 		return unstructured.SetNestedSlice(spec, []any{
-			map[string]any{"name": "SCANNER_NOTIFIER_ALLOWED_WEBHOOK_HOSTS", "value": story.SlackHost},
+			map[string]any{"name": "SCANNER_NOTIFIER_ALLOWED_WEBHOOK_HOSTS", "value": scenario.SlackHost},
 		}, "config", "env")
 	})
 }

@@ -8,7 +8,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
-	"github.com/scanner-operator/scanner-operator/worker/fixture"
+	"github.com/scanner-operator/scanner-operator/worker/internal/fixture"
 )
 
 // Sizes of the generated images: about those of slim and full images that distributions publish, and of

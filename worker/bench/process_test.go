@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/scanner-operator/scanner-operator/worker/fixture"
+	"github.com/scanner-operator/scanner-operator/worker/internal/fixture"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 

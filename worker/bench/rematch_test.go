@@ -19,9 +19,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/registry"
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/worker/catalog"
-	"github.com/scanner-operator/scanner-operator/worker/fixture"
 	"github.com/scanner-operator/scanner-operator/worker/input"
-	"github.com/scanner-operator/scanner-operator/worker/vulndb"
+	"github.com/scanner-operator/scanner-operator/worker/internal/fixture"
+	"github.com/scanner-operator/scanner-operator/worker/internal/testdb"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -153,13 +153,13 @@ func encoded(t *testing.T, document model.Document) []byte {
 }
 
 // publish builds the database and serves it in the same way as the Grype project.
-func publish(t *testing.T) (database *vulndb.Result, source string) {
+func publish(t *testing.T) (database *testdb.Result, source string) {
 	t.Helper()
-	advisories, err := vulndb.Read(fixture.AdvisoriesDir(), writeOldAdvisories(t))
+	advisories, err := testdb.Read(fixture.AdvisoriesDir(), writeOldAdvisories(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if database, err = vulndb.BuildPadded(t.Context(), advisories, t.TempDir(), fixture.Built, databaseBytes); err != nil {
+	if database, err = testdb.BuildPadded(t.Context(), advisories, t.TempDir(), fixture.Built, databaseBytes); err != nil {
 		t.Fatal(err)
 	}
 	return database, fixture.Publish(t, database).URL

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/scanner-operator/scanner-operator/worker/vulndb"
+	"github.com/scanner-operator/scanner-operator/worker/internal/testdb"
 )
 
 // describe returns the text of the section.
-func describe(sboms []sbom, findings int, database *vulndb.Result, installed run, stock run, compact, full []run) string {
+func describe(sboms []sbom, findings int, database *testdb.Result, installed run, stock run, compact, full []run) string {
 	var text strings.Builder
 	packages, fullBytes, compactBytes, fullSent, compactSent := 0, 0, 0, 0, 0
 	for _, s := range sboms {
@@ -78,7 +78,7 @@ func valuesOf[T any](runs []run, value func(run) T) []T {
 	return values
 }
 
-func fileSize(t *testing.T, database *vulndb.Result) int64 {
+func fileSize(t *testing.T, database *testdb.Result) int64 {
 	t.Helper()
 	info, err := os.Stat(filepath.Join(database.Cache, "6", "vulnerability.db"))
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/worker/catalog"
-	"github.com/scanner-operator/scanner-operator/worker/fixture"
+	"github.com/scanner-operator/scanner-operator/worker/internal/fixture"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 

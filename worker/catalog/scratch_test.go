@@ -18,7 +18,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/registry"
 	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
-	"github.com/scanner-operator/scanner-operator/worker/fixture"
+	"github.com/scanner-operator/scanner-operator/worker/internal/fixture"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 

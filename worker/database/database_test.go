@@ -29,9 +29,9 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/worker/clock"
 	"github.com/scanner-operator/scanner-operator/worker/database"
-	"github.com/scanner-operator/scanner-operator/worker/fixture"
+	"github.com/scanner-operator/scanner-operator/worker/internal/fixture"
+	"github.com/scanner-operator/scanner-operator/worker/internal/testdb"
 	"github.com/scanner-operator/scanner-operator/worker/version"
-	"github.com/scanner-operator/scanner-operator/worker/vulndb"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -184,7 +184,7 @@ func TestInstallAndOpen(t *testing.T) {
 		t.Errorf("want a database that knows CVE-2023-4911 and never failed, it failed %d times", u.DB().Failures())
 	}
 	// The next worker on the same volume opens the database without a download.
-	b.publisher.Replace(&vulndb.Result{Dist: t.TempDir()})
+	b.publisher.Replace(&testdb.Result{Dist: t.TempDir()})
 	if again := b.updater(t); again.DB() == nil || !again.DB().Built.Equal(fixture.Built) {
 		t.Error("the installed database is not open in the next worker")
 	}
@@ -313,7 +313,7 @@ func TestOlderBuildIsNoUpdate(t *testing.T) {
 }
 
 // publish writes a listing for an archive with the given files.
-func publish(t *testing.T, at time.Time, files map[string][]byte) *vulndb.Result {
+func publish(t *testing.T, at time.Time, files map[string][]byte) *testdb.Result {
 	t.Helper()
 	var archive bytes.Buffer
 	encoder, err := zstd.NewWriter(&archive)
@@ -336,7 +336,7 @@ func publish(t *testing.T, at time.Time, files map[string][]byte) *vulndb.Result
 	return list(t, at, "v6.1.4", "db.tar.zst", "sha256:"+hex.EncodeToString(sum[:]), archive.Bytes())
 }
 
-func list(t *testing.T, at time.Time, schema, name, checksum string, archive []byte) *vulndb.Result {
+func list(t *testing.T, at time.Time, schema, name, checksum string, archive []byte) *testdb.Result {
 	t.Helper()
 	dist := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dist, "v6"), 0o755); err != nil {
@@ -354,7 +354,7 @@ func list(t *testing.T, at time.Time, schema, name, checksum string, archive []b
 			t.Fatal(err)
 		}
 	}
-	return &vulndb.Result{Dist: dist}
+	return &testdb.Result{Dist: dist}
 }
 
 // rawDatabase returns the database file of a published archive, after the SQL statement change, if any.
@@ -388,7 +388,7 @@ func TestBrokenBuildsAreRefused(t *testing.T) {
 	torn := slices.Clone(good)
 	copy(torn[len(torn)/2:], make([]byte, len(torn)/4))
 	for what, c := range map[string]struct {
-		published *vulndb.Result
+		published *testdb.Result
 		want      string // in the error
 	}{
 		"another checksum":              {list(t, later, "v6.1.4", "db.tar.zst", "sha256:"+strings.Repeat("0", 64), []byte("archive")), "checksum"},
@@ -493,7 +493,7 @@ func TestUnreachableListing(t *testing.T) {
 	b := newBench(t)
 	u := b.updater(t)
 	u.Refresh(t.Context())
-	b.publisher.Replace(&vulndb.Result{Dist: t.TempDir()})
+	b.publisher.Replace(&testdb.Result{Dist: t.TempDir()})
 	status := u.Refresh(t.Context())
 	if !strings.Contains(status.Error, "404") || status.Installed == nil || status.Refused != nil {
 		t.Errorf("status %+v, want the installed build and that the listing cannot be read", status)

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/scanner-operator/scanner-operator/worker/database"
-	"github.com/scanner-operator/scanner-operator/worker/fixture"
+	"github.com/scanner-operator/scanner-operator/worker/internal/fixture"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 

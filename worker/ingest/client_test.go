@@ -16,8 +16,8 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/worker/clock"
-	"github.com/scanner-operator/scanner-operator/worker/fixture"
 	"github.com/scanner-operator/scanner-operator/worker/ingest"
+	"github.com/scanner-operator/scanner-operator/worker/internal/fixture"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 

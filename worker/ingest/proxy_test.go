@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/worker/clock"
-	"github.com/scanner-operator/scanner-operator/worker/fixture"
 	"github.com/scanner-operator/scanner-operator/worker/ingest"
+	"github.com/scanner-operator/scanner-operator/worker/internal/fixture"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 

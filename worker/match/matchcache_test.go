@@ -6,8 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
-	"github.com/scanner-operator/scanner-operator/worker/fixture"
 	"github.com/scanner-operator/scanner-operator/worker/input"
+	"github.com/scanner-operator/scanner-operator/worker/internal/fixture"
 	"github.com/scanner-operator/scanner-operator/worker/match"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )

@@ -23,8 +23,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/worker/catalog"
 	"github.com/scanner-operator/scanner-operator/worker/clock"
 	"github.com/scanner-operator/scanner-operator/worker/database"
-	"github.com/scanner-operator/scanner-operator/worker/fixture"
 	"github.com/scanner-operator/scanner-operator/worker/input"
+	"github.com/scanner-operator/scanner-operator/worker/internal/fixture"
 	"github.com/scanner-operator/scanner-operator/worker/match"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )

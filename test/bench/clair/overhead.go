@@ -28,7 +28,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/registry"
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // rounds is the number of rounds of the comparison. The order alternates between rounds. The warm-up round before the first is not
@@ -60,7 +60,7 @@ func (i *installation) measureOverheads(ctx context.Context) (all []overhead, er
 	defer func() { err = errors.Join(err, b.stop()) }()
 	for n, name := range []string{images.Web, images.API, images.Migrate} {
 		i.options.Progress("%s: clairctl and the backend in turns", name)
-		original, err := images.Load(story.ImagesDir(i.options.Root), name)
+		original, err := images.Load(scenario.ImagesDir(i.options.Root), name)
 		if err != nil {
 			return nil, err
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // postgresUser is the user and group ID of PostgreSQL in the image.
@@ -24,7 +24,7 @@ const data = "/var/lib/postgresql/data"
 // unpackPostgreSQL unpacks the image into a directory and adds what a container runtime provides: a directory for the data, and the few
 // devices that PostgreSQL opens.
 func unpackPostgreSQL(project, root string) error {
-	image, err := images.Load(story.ImagesDir(project), images.PostgreSQL)
+	image, err := images.Load(scenario.ImagesDir(project), images.PostgreSQL)
 	if err != nil {
 		return err
 	}

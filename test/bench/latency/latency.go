@@ -20,7 +20,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/test/bench/page"
 	"github.com/scanner-operator/scanner-operator/test/images"
-	"github.com/scanner-operator/scanner-operator/test/story"
+	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 const (
@@ -37,11 +37,11 @@ const (
 
 // Measure installs the operator in the cluster that KUBECONFIG names, measures, and removes everything.
 func Measure(ctx context.Context) (section page.Section, err error) {
-	options, err := story.OptionsFromEnvironment(os.Stdout)
+	options, err := scenario.OptionsFromEnvironment(os.Stdout)
 	if err != nil {
 		return section, err
 	}
-	environment, err := story.Connect(ctx, options)
+	environment, err := scenario.Connect(ctx, options)
 	if err != nil {
 		return section, err
 	}
@@ -51,13 +51,13 @@ func Measure(ctx context.Context) (section page.Section, err error) {
 		_, removing := environment.Remove(cleaning)
 		err = errors.Join(err, removing)
 	}()
-	if err := story.RunSteps(ctx, os.Stdout, time.Now, environment.SetUp()); err != nil {
+	if err := scenario.RunSteps(ctx, os.Stdout, time.Now, environment.SetUp()); err != nil {
 		return section, err
 	}
 	if err := environment.MakeNamespace(ctx, namespace); err != nil {
 		return section, err
 	}
-	settings := story.ScannerSettings{FirstScan: "All", GroupWait: minimumDuration, GroupInterval: time.Second}
+	settings := scenario.ScannerSettings{FirstScan: "All", GroupWait: minimumDuration, GroupInterval: time.Second}
 	if err := environment.MakeScanner(ctx, namespace, settings); err != nil {
 		return section, err
 	}
@@ -78,7 +78,7 @@ func Measure(ctx context.Context) (section page.Section, err error) {
 
 // run starts a pod with a new image. It returns the time from the moment when the container was first observed running until the message
 // about the image.
-func run(ctx context.Context, e *story.Environment, i int) (took time.Duration, err error) {
+func run(ctx context.Context, e *scenario.Environment, i int) (took time.Duration, err error) {
 	name := fmt.Sprintf("%s/web-%d", namespace, i)
 	reference, err := e.PushVariant(ctx, images.Web, name)
 	if err != nil {
@@ -92,7 +92,7 @@ func run(ctx context.Context, e *story.Environment, i int) (took time.Duration, 
 	if err := watch(watching, e, pod, running); err != nil {
 		return 0, err
 	}
-	if err := e.RunPods(ctx, namespace, story.Pod{Name: pod, Image: reference}); err != nil {
+	if err := e.RunPods(ctx, namespace, scenario.Pod{Name: pod, Image: reference}); err != nil {
 		return 0, err
 	}
 	var began time.Time
@@ -101,7 +101,7 @@ func run(ctx context.Context, e *story.Environment, i int) (took time.Duration, 
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
-	err = story.Eventually(ctx, messageTimeout, func(ctx context.Context) error {
+	err = scenario.Eventually(ctx, messageTimeout, func(ctx context.Context) error {
 		messages, err := e.Messages(ctx, namespace)
 		if err != nil {
 			return err
@@ -119,7 +119,7 @@ func run(ctx context.Context, e *story.Environment, i int) (took time.Duration, 
 }
 
 // watch sends the time when the pod's container was first observed running. It watches pods as the operator does.
-func watch(ctx context.Context, e *story.Environment, pod string, running chan<- time.Time) error {
+func watch(ctx context.Context, e *scenario.Environment, pod string, running chan<- time.Time) error {
 	watcher, err := e.Clientset.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + pod})
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/registry/document"
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/worker/clock"
-	"github.com/scanner-operator/scanner-operator/worker/fixture"
+	"github.com/scanner-operator/scanner-operator/worker/internal/fixture"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 

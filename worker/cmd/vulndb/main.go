@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/scanner-operator/scanner-operator/worker/vulndb"
+	"github.com/scanner-operator/scanner-operator/worker/internal/testdb"
 )
 
 // main runs the command with the arguments of the process.
@@ -56,11 +56,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, now func(
 			return fmt.Errorf("--built must be a time such as 2026-01-01T00:00:00Z, not %q", *built)
 		}
 	}
-	advisories, err := vulndb.Read(strings.Split(*dirs, ",")...)
+	advisories, err := testdb.Read(strings.Split(*dirs, ",")...)
 	if err != nil {
 		return err
 	}
-	result, err := vulndb.Build(ctx, advisories, *out, at)
+	result, err := testdb.Build(ctx, advisories, *out, at)
 	if err != nil {
 		return err
 	}
