@@ -19,7 +19,7 @@ import (
 
 // Every permission in the manifests has a row with its reason, and every row is about a granted permission.
 func TestPermissionsAreDocumented(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "rights.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "permissions.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,12 +42,12 @@ func TestPermissionsAreDocumented(t *testing.T) {
 	}
 	for right := range granted {
 		if !documented[right] {
-			t.Errorf("docs/rights.md does not say why: %s", right)
+			t.Errorf("docs/permissions.md does not say why: %s", right)
 		}
 	}
 	for right := range documented {
 		if !granted[right] {
-			t.Errorf("docs/rights.md has a row that no manifest grants: %s", right)
+			t.Errorf("docs/permissions.md has a row that no manifest grants: %s", right)
 		}
 	}
 }
@@ -71,7 +71,7 @@ var template = regexp.MustCompile(`\{\{[^}]*\}\}`)
 
 // Every permission that the bundle requests is documented for the same ServiceAccount, under any role name.
 func TestBundlePermissionsAreDocumented(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "rights.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "permissions.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestBundlePermissionsAreDocumented(t *testing.T) {
 	for _, role := range asked {
 		for _, grant := range privilege.Expand("", role.Rules) {
 			if right := role.ServiceAccountName + grant.Permission(); !documented[right] {
-				t.Errorf("docs/rights.md does not say why: %s", right)
+				t.Errorf("docs/permissions.md does not say why: %s", right)
 			}
 		}
 	}
@@ -153,7 +153,7 @@ func documentedPermissions(t *testing.T, page string) map[string]bool {
 		}
 		right := role + ": " + row[3] + " " + strings.TrimSpace(row[1]+" "+row[2])
 		if found[right] || row[4] == "" {
-			t.Errorf("docs/rights.md has %q twice, or without a reason", right)
+			t.Errorf("docs/permissions.md has %q twice, or without a reason", right)
 		}
 		found[right] = true
 	}
