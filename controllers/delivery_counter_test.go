@@ -115,8 +115,8 @@ func testStoreRolledBack(t *testing.T, damage func(*volumeWorld)) {
 		t.Fatal("a restart counts as a rollback")
 	}
 	w.saveReport(finding.Critical, finding.High)
-	if told := w.messages(); len(told) != 1 || told[0].Kind != announce.KindChanges {
-		t.Fatalf("messages %+v, want one about the new finding", told)
+	if reported := w.messages(); len(reported) != 1 || reported[0].Kind != announce.KindChanges {
+		t.Fatalf("messages %+v, want one about the new finding", reported)
 	}
 	before := w.store.ID()
 	damage(w)
@@ -125,13 +125,13 @@ func testStoreRolledBack(t *testing.T, damage func(*volumeWorld)) {
 		t.Fatalf("the rollback is recognised: %t; want it, and another id of the store", w.rolledBack)
 	}
 	w.saveReport(finding.Critical, finding.High)
-	told := w.messages()
-	if len(told) != 1 || told[0].Kind != announce.KindStoreRestored || told[0].NotAnnounced != 1 {
-		t.Fatalf("messages %+v, want one summary of one finding that may have been announced", told)
+	reported := w.messages()
+	if len(reported) != 1 || reported[0].Kind != announce.KindStoreRestored || reported[0].NotAnnounced != 1 {
+		t.Fatalf("messages %+v, want one summary of one finding that may have been announced", reported)
 	}
 	w.saveReport(finding.Critical, finding.High, finding.Critical)
-	if told := w.messages(); len(told) != 1 || told[0].Kind != announce.KindChanges || told[0].Totals.Total() != 1 {
-		t.Errorf("messages %+v, want the finding that is new now", told)
+	if reported := w.messages(); len(reported) != 1 || reported[0].Kind != announce.KindChanges || reported[0].Totals.Total() != 1 {
+		t.Errorf("messages %+v, want the finding that is new now", reported)
 	}
 	if w.restart(nil); w.rolledBack {
 		t.Error("the next restart counts as a rollback again")
@@ -150,14 +150,14 @@ func TestRolledBackBeforeAReceiver(t *testing.T) {
 	w.must(w.client.Get(t.Context(), client.ObjectKeyFromObject(w.scanner), w.scanner))
 	w.scanner.Spec.Notifications = append(w.scanner.Spec.Notifications, all)
 	w.must(w.client.Update(t.Context(), w.scanner))
-	if told := w.messages(); len(told) != 1 || told[0].Kind != announce.KindChanges {
-		t.Fatalf("messages %+v, want one to the new receiver", told)
+	if reported := w.messages(); len(reported) != 1 || reported[0].Kind != announce.KindChanges {
+		t.Fatalf("messages %+v, want one to the new receiver", reported)
 	}
 	w.setStoreID()
 	w.restart(snapshot)
 	w.saveReport(finding.Critical)
-	if told := w.messages(); len(told) != 1 || told[0].Kind != announce.KindBaselineRenewed {
-		t.Errorf("messages %+v, want that the baseline was renewed", told)
+	if reported := w.messages(); len(reported) != 1 || reported[0].Kind != announce.KindBaselineRenewed {
+		t.Errorf("messages %+v, want that the baseline was renewed", reported)
 	}
 }
 
@@ -177,8 +177,8 @@ func TestDeliveryCounterIsKept(t *testing.T) {
 			w := newVolumeWorld(t, nil)
 			damage(w)
 			w.saveReport(finding.Critical)
-			if told := w.messages(); len(told) != 1 {
-				t.Fatalf("%d messages, want one", len(told))
+			if reported := w.messages(); len(reported) != 1 {
+				t.Fatalf("%d messages, want one", len(reported))
 			}
 			number, err := w.store.Deliveries(t.Context())
 			w.must(err)
@@ -204,8 +204,8 @@ func TestDeliveryCounterCannotBeKept(t *testing.T) {
 	counter, id := &DeliveryCounter{Client: refusing, Namespace: "scanner-operator-system", Store: w.store}, w.store.ID()
 	w.reconciler.Counted = counter.Count
 	w.saveReport(finding.Critical)
-	if told := w.messages(); len(told) != 1 {
-		t.Errorf("%d messages, want one", len(told))
+	if reported := w.messages(); len(reported) != 1 {
+		t.Errorf("%d messages, want one", len(reported))
 	}
 	w.must(w.client.Delete(t.Context(), w.configMap()))
 	rolledBack, err := counter.Check(t.Context())

@@ -99,7 +99,7 @@ func (r *ExceptionReconciler) reconcilerOf(kind client.Object) reconcile.Reconci
 func (r *ExceptionReconciler) reconcile(ctx context.Context, d exceptionObject) (ctrl.Result, error) {
 	before := d.object.DeepCopyObject().(client.Object)
 	ready := d.ready(r.Clock.Now())
-	told := conditionChanged(d.status.Conditions, ready)
+	changed := conditionChanged(d.status.Conditions, ready)
 	meta.SetStatusCondition(&d.status.Conditions, ready)
 	setWhileTrue(&d.status.Conditions, v1alpha1.ConditionStalled, ready.Reason == v1alpha1.ReasonInvalidSelector, ready.Reason, ready.Message, d.object.GetGeneration())
 	d.status.ObservedGeneration = d.object.GetGeneration()
@@ -111,7 +111,7 @@ func (r *ExceptionReconciler) reconcile(ctx context.Context, d exceptionObject) 
 		if err := r.Client.Status().Patch(ctx, d.object, client.MergeFrom(before)); err != nil {
 			return ctrl.Result{}, client.IgnoreNotFound(err)
 		}
-		if told && ready.Status == metav1.ConditionFalse {
+		if changed && ready.Status == metav1.ConditionFalse {
 			r.Events.Eventf(d.object, nil, corev1.EventTypeWarning, ready.Reason, "Except", "%s", truncate(ready.Message, maxEventNote))
 		}
 	}

@@ -311,11 +311,11 @@ func (r *ImageScanReconciler) requireDue(ctx context.Context, s *imageScanScope)
 // isSuperseded reports whether the store now has what a failed image is missing: a catalog made for another Scanner, or a report made with the
 // current data.
 func (r *ImageScanReconciler) isSuperseded(ctx context.Context, s *imageScanScope) (bool, error) {
-	catalogued, err := r.Store.Catalog(ctx, s.backend.Engine(), s.key, s.image.Scope)
+	cataloged, err := r.Store.Catalog(ctx, s.backend.Engine(), s.key, s.image.Scope)
 	if err != nil {
 		return false, ignoreMissing(err)
 	}
-	if catalogued.PlatformDigest != s.scan.Status.PlatformDigest {
+	if cataloged.PlatformDigest != s.scan.Status.PlatformDigest {
 		return true, nil
 	}
 	summary, err := r.Store.Summary(ctx, s.subject(), store.ImageExceptions{})
@@ -351,12 +351,12 @@ func (r *ImageScanReconciler) index(ctx context.Context, s *imageScanScope) (tim
 		s.progress = &progress
 		return progress.RequeueAfter, nil
 	}
-	catalogued, err := r.Store.Catalog(ctx, s.backend.Engine(), s.key, s.image.Scope)
+	cataloged, err := r.Store.Catalog(ctx, s.backend.Engine(), s.key, s.image.Scope)
 	if err != nil {
 		return 0, err
 	}
-	s.scan.Status.PlatformDigest = catalogued.PlatformDigest
-	s.matching, s.packages = true, catalogued.Packages
+	s.scan.Status.PlatformDigest = cataloged.PlatformDigest
+	s.matching, s.packages = true, cataloged.Packages
 	return 0, nil
 }
 

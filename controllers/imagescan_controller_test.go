@@ -250,10 +250,10 @@ func TestInternalErrorKeepsStatus(t *testing.T) {
 	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "web-1", running("main", web)))
 	u.saveReport(web, vulnerability("CVE-2024-0001", finding.Critical))
 	before, _ := u.reconcile(scan)
-	trouble := errors.New("the database is locked")
-	u.engine.index = fixedResult(backend.Progress{}, trouble)
-	if _, err := u.scans.Reconcile(t.Context(), requestFor(scan)); !errors.Is(err, trouble) {
-		t.Errorf("the error is %v, want %v", err, trouble)
+	fault := errors.New("the database is locked")
+	u.engine.index = fixedResult(backend.Progress{}, fault)
+	if _, err := u.scans.Reconcile(t.Context(), requestFor(scan)); !errors.Is(err, fault) {
+		t.Errorf("the error is %v, want %v", err, fault)
 	}
 	if diff := cmp.Diff(before.Status, u.read(scan).Status); diff != "" {
 		t.Errorf("the status changes:\n%s", diff)

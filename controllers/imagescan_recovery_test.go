@@ -152,8 +152,8 @@ func TestAnotherInstanceStartsOver(t *testing.T) {
 	}
 }
 
-// TestScopeFollowsCatalogue: an existing catalog is used, whichever pods came first.
-func TestScopeFollowsCatalogue(t *testing.T) {
+// TestScopeFollowsCatalog: an existing catalog is used, whichever pods came first.
+func TestScopeFollowsCatalog(t *testing.T) {
 	scanner := theScanner()
 	public, private := aPod(fixtureNamespace, "a", running("main", web)), aPod(fixtureNamespace, "a", running("main", web), pulledWith("s"))
 	for name, tt := range map[string]struct {

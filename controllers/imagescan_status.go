@@ -242,11 +242,11 @@ func truncate(text string, limit int) string {
 	return text[:cut] + "…"
 }
 
-func countsOf(c finding.Counts, excepted int) v1alpha1.FindingCounts {
+func countsOf(c finding.Counts, suppressed int) v1alpha1.FindingCounts {
 	return v1alpha1.FindingCounts{
 		Critical: clamp(c.Critical), High: clamp(c.High), Medium: clamp(c.Medium), Low: clamp(c.Low),
 		Negligible: clamp(c.Negligible), Unknown: clamp(c.Unknown), Fixable: clamp(c.Fixable), KnownExploited: clamp(c.KnownExploited),
-		Suppressed: clamp(excepted),
+		Suppressed: clamp(suppressed),
 	}
 }
 

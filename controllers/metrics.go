@@ -97,8 +97,8 @@ func (m *Metrics) Describe(into chan<- *prometheus.Desc) {
 func (m *Metrics) Collect(into chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, said := range m.scanners {
-		for _, metric := range said {
+	for _, ofScanner := range m.scanners {
+		for _, metric := range ofScanner {
 			into <- metric
 		}
 	}
@@ -204,16 +204,16 @@ func (g *gauges) data(b backend.Backend) {
 }
 
 func (g *gauges) receivers() {
-	failing, untold := 0, int32(0)
+	failing, pending := 0, int32(0)
 	for _, receiver := range g.scanner.Status.Receivers {
-		untold += receiver.Pending
+		pending += receiver.Pending
 		if receiver.LastError != "" {
 			failing++
 		}
 	}
 	g.add(receiversGauge, float64(failing), "failing")
 	g.add(receiversGauge, float64(len(g.scanner.Status.Receivers)-failing), "working")
-	g.add(pendingGauge, float64(untold))
+	g.add(pendingGauge, float64(pending))
 }
 
 // countFailure counts a failed attempt to scan an image.

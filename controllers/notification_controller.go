@@ -83,12 +83,12 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	courier := announce.Dispatcher{Store: r.Store, Sender: r.Sender, Planner: announce.Planner{Random: rand.Reader}, Now: r.Clock.Now, RecordNumber: r.Counted}
+	dispatcher := announce.Dispatcher{Store: r.Store, Sender: r.Sender, Planner: announce.Planner{Random: rand.Reader}, Now: r.Clock.Now, RecordNumber: r.Counted}
 	visits := make([]deliveryRun, len(scanner.Spec.Notifications))
 	var visiting sync.WaitGroup
 	for i, receiver := range scanner.Spec.Notifications {
 		visiting.Go(func() {
-			visits[i] = r.deliver(ctx, courier, o, receiver)
+			visits[i] = r.deliver(ctx, dispatcher, o, receiver)
 		})
 	}
 	visiting.Wait()
@@ -104,9 +104,9 @@ type deliveryRun struct {
 
 // deliver delivers to one receiver and emits the events at once.
 func (r *NotificationReconciler) deliver(
-	ctx context.Context, courier announce.Dispatcher, o *notificationScope, receiver v1alpha1.Receiver,
+	ctx context.Context, dispatcher announce.Dispatcher, o *notificationScope, receiver v1alpha1.Receiver,
 ) deliveryRun {
-	progress, err := courier.Dispatch(ctx, string(o.scanner.UID), r.settings(o, receiver), o.coverageFor(receiver.Name))
+	progress, err := dispatcher.Dispatch(ctx, string(o.scanner.UID), r.settings(o, receiver), o.coverageFor(receiver.Name))
 	r.emitEvents(ctx, o.scanner, receiver.Name, progress)
 	r.emitGivenUp(o.scanner, receiver.Name, progress)
 	if !reflect.DeepEqual(progress.Before, progress.After) {

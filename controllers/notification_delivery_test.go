@@ -142,13 +142,13 @@ func (w *deliveryWorld) condition() (metav1.Condition, v1alpha1.ReceiverStatus) 
 }
 
 // takeEvents returns the events since the last call.
-func (w *deliveryWorld) takeEvents() (told []string) {
+func (w *deliveryWorld) takeEvents() (reported []string) {
 	for {
 		select {
 		case event := <-w.events.Events:
-			told = append(told, event)
+			reported = append(reported, event)
 		default:
-			return told
+			return reported
 		}
 	}
 }
@@ -231,12 +231,12 @@ func TestDeliveryFailures(t *testing.T) {
 			if !strings.HasPrefix(receiver.LastError, tt.reason+": ") || !strings.Contains(receiver.LastError, tt.message) || receiver.Pending == 0 {
 				t.Errorf("receiver %+v, want the reason %s, %q and what is pending", receiver, tt.reason, tt.message)
 			}
-			told := w.takeEvents()
-			if len(told) != 1 || !strings.HasPrefix(told[0], "Warning "+tt.reason+" receiver team: ") || !strings.Contains(told[0], tt.message) {
-				t.Errorf("events %q, want one warning %s with %q", told, tt.reason, tt.message)
+			reported := w.takeEvents()
+			if len(reported) != 1 || !strings.HasPrefix(reported[0], "Warning "+tt.reason+" receiver team: ") || !strings.Contains(reported[0], tt.message) {
+				t.Errorf("events %q, want one warning %s with %q", reported, tt.reason, tt.message)
 			}
 			for _, secret := range []string{"T0SECRET1", "B0SECRET2", "verysecrettoken3"} {
-				if all := condition.Message + receiver.LastError + strings.Join(told, "") + w.log.String(); strings.Contains(all, secret) {
+				if all := condition.Message + receiver.LastError + strings.Join(reported, "") + w.log.String(); strings.Contains(all, secret) {
 					t.Errorf("the address is shown: %s", all)
 				}
 			}

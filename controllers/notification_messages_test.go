@@ -32,7 +32,7 @@ func notifying(names ...string) func(*v1alpha1.Scanner) {
 
 // sentMessages returns the messages of a Scanner in the place's namespace, oldest first: the receiver, the kind, and the images of its sections.
 func (p *testEnv) sentMessages(scanner string) func() []string {
-	return func() (told []string) {
+	return func() (reported []string) {
 		for _, d := range p.slack.of(p.namespace) {
 			if d.Message.Scanner != scanner {
 				continue
@@ -41,9 +41,9 @@ func (p *testEnv) sentMessages(scanner string) func() []string {
 			for _, section := range d.Message.Sections {
 				words = append(words, section.Repository[strings.LastIndex(section.Repository, "/")+1:])
 			}
-			told = append(told, strings.Join(words, " "))
+			reported = append(reported, strings.Join(words, " "))
 		}
-		return told
+		return reported
 	}
 }
 

@@ -37,8 +37,8 @@ func TestSlackThatNeverAnswersIsNotFlooded(t *testing.T) {
 	if condition.Reason != announce.ReasonUnconfirmed || !strings.Contains(receiver.LastError, "1 message sent since") {
 		t.Errorf("NotificationsDelivered has the reason %s, the receiver %q; want that one message was never confirmed", condition.Reason, receiver.LastError)
 	}
-	told := w.takeEvents()
-	if n := len(slices.DeleteFunc(told, func(e string) bool { return !strings.HasPrefix(e, "Warning "+announce.ReasonUnconfirmed) })); n != 1 {
+	reported := w.takeEvents()
+	if n := len(slices.DeleteFunc(reported, func(e string) bool { return !strings.HasPrefix(e, "Warning "+announce.ReasonUnconfirmed) })); n != 1 {
 		t.Errorf("%d events say that the message was given up, want one", n)
 	}
 }

@@ -110,9 +110,9 @@ func TestTwoNamespaces(t *testing.T) {
 		p.waitForPhases(scanner, phasesOf{shared: v1alpha1.PhaseScanned})
 		p.Expect(p.scan(scanner, shared).Status.Findings.Critical).To(BeEquivalentTo(1))
 	}
-	catalogued, err := operator.store.Catalog(t.Context(), "fake", keyOfImage(shared), store.Cluster)
+	cataloged, err := operator.store.Catalog(t.Context(), "fake", keyOfImage(shared), store.Cluster)
 	here.must(err)
-	first := catalogued.CatalogedAt
+	first := cataloged.CatalogedAt
 	here.Expect(there.scans(aScannerOf(there))[0].CreationTimestamp.Time).To(BeTemporally(">=", first.Truncate(1e9)),
 		"it was cataloged for the first namespace, before the second one had an ImageScan")
 }

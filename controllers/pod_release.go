@@ -73,11 +73,11 @@ func (r *PodReconciler) Release(ctx context.Context, req ctrl.Request) (ctrl.Res
 }
 
 // recordRelease records, for the Scanners of the given finalizers, which workloads run the images without this pod.
-func (r *PodReconciler) recordRelease(ctx context.Context, pod *corev1.Pod, finalizers []string, patience time.Duration) error {
+func (r *PodReconciler) recordRelease(ctx context.Context, pod *corev1.Pod, finalizers []string, timeout time.Duration) error {
 	if len(finalizers) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	resolved, _ := imagesOf(pod)
 	var errs []error

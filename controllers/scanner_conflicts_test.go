@@ -59,7 +59,7 @@ func TestLostStoreIsNoConflict(t *testing.T) {
 		u.advanceClock(conflictInterval)
 	}
 	old := &v1alpha1.Scanner{ObjectMeta: theScanner().ObjectMeta, Status: v1alpha1.ScannerStatus{StoreID: "what the cache still shows"}}
-	if rival, err := u.scanners.conflicts.detect(t.Context(), u.clock, u.client, old, u.store.ID()); rival || err != nil {
+	if conflict, err := u.scanners.conflicts.detect(t.Context(), u.clock, u.client, old, u.store.ID()); conflict || err != nil {
 		t.Errorf("a lagging cache is taken for another operator (%v)", err)
 	}
 }

@@ -251,8 +251,8 @@ func (r *ScannerReconciler) emitEvents(before *v1alpha1.Scanner, s *scannerScope
 			r.Events.Eventf(after, nil, eventType(condition), condition.Reason, "Scan", "%s", truncate(eventNote(after, condition), maxEventNote))
 		}
 	}
-	if told := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionNotificationsDelivered); s.unknownReceivers != "" &&
-		(told == nil || !strings.Contains(told.Message, s.unknownReceivers)) {
+	if delivered := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionNotificationsDelivered); s.unknownReceivers != "" &&
+		(delivered == nil || !strings.Contains(delivered.Message, s.unknownReceivers)) {
 		r.Events.Eventf(after, nil, corev1.EventTypeWarning, v1alpha1.ReasonUnknownReceiver, "Notify", "%s", s.unknownReceivers)
 	}
 }

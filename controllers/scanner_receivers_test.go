@@ -107,10 +107,10 @@ func TestReceiversOfWorkloads(t *testing.T) {
 			}
 			u := newUnit(t, objects...)
 			u.saveReport(web)
-			told := &useRecordingStore{Store: u.store}
-			u.scans.Store = told
+			reported := &useRecordingStore{Store: u.store}
+			u.scans.Store = reported
 			u.reconcile(scan)
-			if diff := cmp.Diff(tt.want, told.receivers(scanner)); diff != "" {
+			if diff := cmp.Diff(tt.want, reported.receivers(scanner)); diff != "" {
 				t.Errorf("receivers (-want +got):\n%s", diff)
 			}
 		})
@@ -156,9 +156,9 @@ func TestUnknownReceivers(t *testing.T) {
 				t.Errorf("the condition is %s %s: %q\nwant True %s: %q", condition.Status, condition.Reason, condition.Message, want.Reason, want.Message)
 			}
 			for look, want := range []bool{tt.want != "", false} {
-				told := strings.Contains(strings.Join(u.takeEvents(), "\n"), "Warning UnknownReceiver "+tt.want)
-				if told != want {
-					t.Errorf("look %d: an event: %v, want %v", look+1, told, want)
+				reported := strings.Contains(strings.Join(u.takeEvents(), "\n"), "Warning UnknownReceiver "+tt.want)
+				if reported != want {
+					t.Errorf("look %d: an event: %v, want %v", look+1, reported, want)
 				}
 				u.reconcileScanner()
 			}

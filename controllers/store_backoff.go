@@ -36,8 +36,8 @@ func (p withStoreBackoff) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 
 // isOnlyStoreProblem reports whether a problem of the store is the only cause of an error.
 func isOnlyStoreProblem(err error) bool {
-	trouble := store.StorageFault(err)
-	if trouble == nil {
+	fault := store.StorageFault(err)
+	if fault == nil {
 		return false
 	}
 	switch wrapper := err.(type) { //nolint:errorlint // it is the tree of errors that is walked here
@@ -46,7 +46,7 @@ func isOnlyStoreProblem(err error) bool {
 	case interface{ Unwrap() []error }:
 		for _, one := range wrapper.Unwrap() {
 			// The store joins the problem and SQLite's error in one list. SQLite's error is no other cause.
-			if one == trouble { //nolint:errorlint // see above
+			if one == fault { //nolint:errorlint // see above
 				return true
 			}
 		}
@@ -61,13 +61,13 @@ func isOnlyStoreProblem(err error) bool {
 
 // awaitStore stops the reconciliation before work begins whose result could not be stored.
 func (r *ImageScanReconciler) awaitStore(_ context.Context, s *imageScanScope) (time.Duration, error) {
-	trouble := r.Store.Health()
-	if trouble == nil {
+	fault := r.Store.Health()
+	if fault == nil {
 		return 0, nil
 	}
 	// An existing result or failure stays valid.
 	if s.scan.Status.Findings == nil && s.scan.Status.Phase != v1alpha1.PhaseFailed {
-		s.progress = &backend.Progress{Reason: storeReasons[store.StorageFault(trouble)], Message: trouble.Error()}
+		s.progress = &backend.Progress{Reason: storeReasons[store.StorageFault(fault)], Message: fault.Error()}
 	}
 	return storeRetryDelay, nil
 }

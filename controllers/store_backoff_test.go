@@ -157,17 +157,17 @@ func TestStoreBackoff(t *testing.T) {
 // TestOtherErrorsBesideStoreProblem: errors beside the store's problem are logged as errors. The store's problem alone is not logged as an
 // error at each attempt.
 func TestOtherErrorsBesideStoreProblem(t *testing.T) {
-	trouble := fmt.Errorf("store: save: %w: %w", store.ErrVolumeFull, errors.New("SQLITE_FULL"))
+	fault := fmt.Errorf("store: save: %w: %w", store.ErrVolumeFull, errors.New("SQLITE_FULL"))
 	other := errors.New("the webhook does not answer")
 	for name, tt := range map[string]struct {
 		err  error
 		want bool
 	}{
-		"trouble":              {trouble, false},
-		"trouble, wrapped":     {fmt.Errorf("forget: %w", trouble), false},
-		"trouble twice":        {errors.Join(trouble, fmt.Errorf("forget: %w", trouble)), false},
-		"another too":          {errors.Join(trouble, other), true},
-		"another too, wrapped": {fmt.Errorf("both: %w", errors.Join(nil, other, fmt.Errorf("save: %w", trouble))), true},
+		"trouble":              {fault, false},
+		"trouble, wrapped":     {fmt.Errorf("forget: %w", fault), false},
+		"trouble twice":        {errors.Join(fault, fmt.Errorf("forget: %w", fault)), false},
+		"another too":          {errors.Join(fault, other), true},
+		"another too, wrapped": {fmt.Errorf("both: %w", errors.Join(nil, other, fmt.Errorf("save: %w", fault))), true},
 	} {
 		var logged []string
 		log := funcr.New(func(_, line string) { logged = append(logged, line) }, funcr.Options{})

@@ -24,7 +24,7 @@ func (l *planning) handleSettingsChange() error {
 }
 
 // keepRecords ends the baseline of another engine for a receiver that gets all findings as changes. The records of each repository stay as they
-// are until forgetAbsent finds that the repository has all results by the present engine.
+// are until deleteAbsent finds that the repository has all results by the present engine.
 func (l *planning) keepRecords() error {
 	b := &l.state.Baseline
 	if l.settings.FirstScan != FirstScanAll || b.EngineBefore == "" {
@@ -288,9 +288,9 @@ func (l *planning) forgetEarlierEngine() {
 	}
 }
 
-// forgetAbsent deletes the records of what only an earlier engine found, in each repository that has all results by the present engine. Without
+// deleteAbsent deletes the records of what only an earlier engine found, in each repository that has all results by the present engine. Without
 // that, they would be announced as fixed, and as back after a return to the earlier engine. Repositories without a record any more are left out.
-func (l *planning) forgetAbsent() (*Action, error) {
+func (l *planning) deleteAbsent() (*Action, error) {
 	if len(l.state.EarlierEngine) == 0 {
 		return nil, nil
 	}
@@ -313,5 +313,5 @@ func (l *planning) forgetAbsent() (*Action, error) {
 	if len(settled) == 0 {
 		return nil, nil
 	}
-	return &Action{Mark: &store.Announcement{At: l.now, ForgetAbsent: &store.AbsentFindings{Filter: l.settings.Filter, Repositories: settled}}}, nil
+	return &Action{Mark: &store.Announcement{At: l.now, DeleteAbsent: &store.AbsentFindings{Filter: l.settings.Filter, Repositories: settled}}}, nil
 }

@@ -335,14 +335,14 @@ func TestSummaryAfterCrash(t *testing.T) {
 			s.addFindings("web", finding.High, 10, 1)
 			s.pass(minBackoff)
 			summary := single(t, s.dispatch())
-			told := summary.Totals.High
+			announced := summary.Totals.High
 			for !s.last.Next.IsZero() {
 				for _, d := range s.dispatchNext() {
-					told += d.Totals.High
+					announced += d.Totals.High
 				}
 			}
-			if told != 4 || summary.Kind != KindFirstScan {
-				t.Errorf("%d findings are told by %+v and after it, want each of 4 once", told, summary)
+			if announced != 4 || summary.Kind != KindFirstScan {
+				t.Errorf("%d findings are told by %+v and after it, want each of 4 once", announced, summary)
 			}
 		})
 	}

@@ -45,10 +45,10 @@ func (s *State) eachTime(visit func(*time.Time)) {
 			visit(at)
 		}
 	}
-	for id, told := range s.Notices {
-		if !told.AbsentSince.IsZero() {
-			visit(&told.AbsentSince)
-			s.Notices[id] = told
+	for id, announced := range s.Notices {
+		if !announced.AbsentSince.IsZero() {
+			visit(&announced.AbsentSince)
+			s.Notices[id] = announced
 		}
 	}
 }

@@ -43,14 +43,14 @@ func (l *planning) composeChanges(notices []Notice) (Outbox, error) {
 	}
 	outbox := Outbox{Findings: len(l.pending), Announcements: announcementsOf(l.pending), Repositories: slices.Clone(l.newImages)}
 	repositories := byRepository(l.pending)
-	for i, news := range repositories {
-		repository := news[0].Repository
+	for i, pending := range repositories {
+		repository := pending[0].Repository
 		outbox.Repositories = append(outbox.Repositories, repository)
 		if i < maxSections {
 			firstTime := l.settings.FirstScan != FirstScanAll && !slices.Contains(known, repository)
-			d.Sections = append(d.Sections, newSection(news, firstTime))
+			d.Sections = append(d.Sections, newSection(pending, firstTime))
 		} else {
-			d.Rest.add(news)
+			d.Rest.add(pending)
 		}
 	}
 	d.Images = len(repositories)
@@ -65,18 +65,18 @@ func (l *planning) composeChanges(notices []Notice) (Outbox, error) {
 }
 
 // add counts the changes of one repository that gets no section.
-func (r *Rest) add(news []store.FindingChange) {
+func (r *Rest) add(pending []store.FindingChange) {
 	r.Images++
-	r.Findings += len(news)
+	r.Findings += len(pending)
 	if len(r.Repositories) < maxRest {
-		r.Repositories = append(r.Repositories, clip(news[0].Repository, maxText))
+		r.Repositories = append(r.Repositories, clip(pending[0].Repository, maxText))
 	}
 }
 
 // countChanges counts announced changes by kind.
-func countChanges(news []store.FindingChange, newImages int) map[store.Change]int {
+func countChanges(pending []store.FindingChange, newImages int) map[store.Change]int {
 	changes := map[store.Change]int{}
-	for _, n := range news {
+	for _, n := range pending {
 		changes[n.Change]++
 	}
 	if newImages > 0 {
@@ -86,8 +86,8 @@ func countChanges(news []store.FindingChange, newImages int) map[store.Change]in
 }
 
 // countUnfixed counts findings, without fixed ones.
-func countUnfixed(news []store.FindingChange) (totals finding.Counts) {
-	for _, n := range news {
+func countUnfixed(pending []store.FindingChange) (totals finding.Counts) {
+	for _, n := range pending {
 		if n.Change != store.ChangeFixed {
 			totals = sum(totals, countsOf(n.Finding))
 		}
@@ -163,8 +163,8 @@ func (l *planning) newMessage(kind Kind) (Message, error) {
 
 // byRepository groups changes by repository, the repository with the worst finding first. Within a repository, changes stand together by
 // package, and fixed findings come last.
-func byRepository(news []store.FindingChange) [][]store.FindingChange {
-	groups := groupBy(news, func(n store.FindingChange) string { return n.Repository })
+func byRepository(pending []store.FindingChange) [][]store.FindingChange {
+	groups := groupBy(pending, func(n store.FindingChange) string { return n.Repository })
 	for i, group := range groups {
 		groups[i] = slices.Concat(groupBy(group, func(n store.FindingChange) string {
 			if n.Change == store.ChangeFixed {
@@ -180,10 +180,10 @@ func byRepository(news []store.FindingChange) [][]store.FindingChange {
 const fixedGroup = "\x00"
 
 // groupBy groups changes by key. The group with the worst change comes first, and so does the worst change of each group.
-func groupBy(news []store.FindingChange, key func(store.FindingChange) string) [][]store.FindingChange {
+func groupBy(pending []store.FindingChange, key func(store.FindingChange) string) [][]store.FindingChange {
 	index := map[string]int{}
 	var groups [][]store.FindingChange
-	for _, n := range slices.SortedFunc(slices.Values(news), compareUrgency) {
+	for _, n := range slices.SortedFunc(slices.Values(pending), compareUrgency) {
 		i, found := index[key(n)]
 		if !found {
 			i = len(groups)
@@ -213,18 +213,18 @@ func compareBool(a, b bool) int {
 	return -1
 }
 
-func newSection(news []store.FindingChange, firstTime bool) Section {
-	s := Section{Repository: clip(news[0].Repository, maxText), FirstTime: firstTime, Totals: countUnfixed(news)}
+func newSection(pending []store.FindingChange, firstTime bool) Section {
+	s := Section{Repository: clip(pending[0].Repository, maxText), FirstTime: firstTime, Totals: countUnfixed(pending)}
 	limit := maxItems
 	if firstTime {
 		limit = maxFirstTimeItems
 	}
-	for _, n := range news[:min(len(news), limit)] {
+	for _, n := range pending[:min(len(pending), limit)] {
 		s.Items = append(s.Items, newItem(n))
 	}
-	s.MoreItems = len(news) - len(s.Items)
-	s.Workloads, s.MoreWorkloads = workloadsOf(news)
-	s.References = referencesOf(news)
+	s.MoreItems = len(pending) - len(s.Items)
+	s.Workloads, s.MoreWorkloads = workloadsOf(pending)
+	s.References = referencesOf(pending)
 	return s
 }
 
@@ -259,9 +259,9 @@ func encodable(at time.Time) time.Time {
 }
 
 // workloadsOf names each workload once, however many containers and findings it has, and returns how many exceed the bound.
-func workloadsOf(news []store.FindingChange) (named []string, more int) {
+func workloadsOf(pending []store.FindingChange) (named []string, more int) {
 	var all []string
-	for _, n := range news {
+	for _, n := range pending {
 		for _, w := range n.Workloads {
 			all = append(all, clip(w.Kind+" "+w.Namespace+"/"+w.Name, maxText))
 		}
@@ -270,9 +270,9 @@ func workloadsOf(news []store.FindingChange) (named []string, more int) {
 }
 
 // referencesOf returns the tags in use, and the digest of a reference without a tag.
-func referencesOf(news []store.FindingChange) []string {
+func referencesOf(pending []store.FindingChange) []string {
 	var all []string
-	for _, n := range news {
+	for _, n := range pending {
 		for _, w := range n.Workloads {
 			if w.Repository == n.Repository && w.Reference != "" {
 				all = append(all, clip(tagOf(w.Reference), maxText))
@@ -303,16 +303,16 @@ func firstOf(values []string, n int) ([]string, int) {
 	return values[:len(values)-more], more
 }
 
-func announcementsOf(news []store.FindingChange) []store.AnnouncedFinding {
-	var said []store.AnnouncedFinding
-	for _, n := range news {
+func announcementsOf(pending []store.FindingChange) []store.AnnouncedFinding {
+	var announcement []store.AnnouncedFinding
+	for _, n := range pending {
 		f := n.Finding
-		said = append(said, store.AnnouncedFinding{
+		announcement = append(announcement, store.AnnouncedFinding{
 			AnnouncementKey: store.AnnouncementKey{Repository: n.Repository, ID: f.ID, Package: f.Package.Name},
 			Change:          n.Change, Severity: f.Severity, Fixable: f.Fixable(), KnownExploited: f.KnownExploited, Aliases: f.Aliases,
 		})
 	}
-	return said
+	return announcement
 }
 
 func countsOf(f finding.Finding) finding.Counts {

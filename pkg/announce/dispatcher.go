@@ -192,17 +192,17 @@ var errPlanChanged = errors.New("the plan has changed")
 func (v *dispatch) planAndRecordExclusively(ctx context.Context, coverage Coverage, source Source) error {
 	var encoded []byte
 	state, action := v.state, Action{}
-	err := v.Store.DecideAndRecord(ctx, v.scanner, v.settings.Receiver, func(ctx context.Context) (said store.Announcement, err error) {
+	err := v.Store.DecideAndRecord(ctx, v.scanner, v.settings.Receiver, func(ctx context.Context) (announcement store.Announcement, err error) {
 		if state, action, err = v.Planner.Plan(ctx, v.Now(), v.settings, v.state, coverage, source); err != nil {
-			return said, err
+			return announcement, err
 		}
 		if action.Mark == nil {
-			return said, errPlanChanged
+			return announcement, errPlanChanged
 		}
-		said = *action.Mark
+		announcement = *action.Mark
 		encoded, err = state.Encode()
-		said.State = encoded
-		return said, err
+		announcement.State = encoded
+		return announcement, err
 	})
 	if err != nil {
 		return fmt.Errorf("record what was said: %w", err)
@@ -224,25 +224,25 @@ func (v *dispatch) execute(ctx context.Context, action Action) error {
 	}
 	outcome := v.Sender.Send(ctx, Delivery{Receiver: v.settings.Address, Message: *action.Send})
 	v.progress.Outcome = &outcome
-	state, said, err := v.Planner.ApplyOutcome(v.Now(), v.settings, v.state, outcome)
+	state, announcement, err := v.Planner.ApplyOutcome(v.Now(), v.settings, v.state, outcome)
 	if err != nil {
 		return err
 	}
 	v.state = state
-	if said != nil {
-		return v.record(ctx, *said)
+	if announcement != nil {
+		return v.record(ctx, *announcement)
 	}
 	return v.save(ctx)
 }
 
 // record stores what was announced together with the state.
-func (v *dispatch) record(ctx context.Context, said store.Announcement) error {
+func (v *dispatch) record(ctx context.Context, announcement store.Announcement) error {
 	encoded, err := v.state.Encode()
 	if err != nil {
 		return err
 	}
-	said.State = encoded
-	if err := v.Store.RecordAnnouncement(ctx, v.scanner, v.settings.Receiver, said); err != nil {
+	announcement.State = encoded
+	if err := v.Store.RecordAnnouncement(ctx, v.scanner, v.settings.Receiver, announcement); err != nil {
 		return fmt.Errorf("record what was said: %w", err)
 	}
 	v.stored = encoded

@@ -14,9 +14,9 @@ var everyKindOfChange = []store.Change{store.ChangeNew, store.ChangeFixAvailable
 // Until then nothing is sent, whether an image that is never pulled remains or not.
 func TestBaselineWhileNothingRuns(t *testing.T) {
 	for name, tt := range map[string]struct {
-		open   func(s *scenario)
-		kind   Kind
-		untold int
+		open         func(s *scenario)
+		kind         Kind
+		notAnnounced int
 	}{
 		"another engine":      {func(s *scenario) { s.switchTo(clair) }, KindEngineChanged, 0},
 		"a newer engine":      {func(s *scenario) { s.update(newTool) }, KindEngineUpdated, 7},
@@ -46,7 +46,7 @@ func TestBaselineWhileNothingRuns(t *testing.T) {
 			s.addFindings("web", finding.Critical, 2, 2) // 0001 is not found, which fixes it unless the engine is another one
 			s.image("db", ImageScanned)
 			s.dispatchUntilIdle()
-			if d := s.sent[sent]; d.Kind != tt.kind || d.NotAnnounced != tt.untold || d.Totals.Total() < 9 {
+			if d := s.sent[sent]; d.Kind != tt.kind || d.NotAnnounced != tt.notAnnounced || d.Totals.Total() < 9 {
 				t.Errorf("message %+v, want a summary (%s) that counts all of the two images", d, tt.kind)
 			}
 			for _, d := range s.sent[sent+1:] {

@@ -270,7 +270,7 @@ func (a *receiverModel) applyMark(said store.Announcement) {
 		w.forget(a.recorded, nil)
 		w.forget(a.received, nil)
 	}
-	if absent := said.ForgetAbsent; absent != nil {
+	if absent := said.DeleteAbsent; absent != nil {
 		w.forget(a.recorded, absent.Repositories)
 		w.forget(a.received, absent.Repositories)
 	}

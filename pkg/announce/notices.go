@@ -24,18 +24,18 @@ func (l *planning) updateNotices() {
 		return
 	}
 	l.state.Notices = maps.Clone(l.state.Notices)
-	for id, told := range l.state.Notices {
+	for id, announced := range l.state.Notices {
 		switch {
 		case slices.ContainsFunc(l.coverage.Notices, func(n Notice) bool { return n.ID == id }):
-			told.AbsentSince = time.Time{}
-		case told.AbsentSince.IsZero():
-			told.AbsentSince = l.now
+			announced.AbsentSince = time.Time{}
+		case announced.AbsentSince.IsZero():
+			announced.AbsentSince = l.now
 		}
-		l.state.Notices[id] = told
+		l.state.Notices[id] = announced
 		// Before it expires, the exception may suppress something again, such as what a CronJob runs. It must not be announced twice.
-		ended := told.Notice.Kind == NoticeExceptionExpires && told.isOver(l.now) && !l.now.Before(told.Notice.Until)
+		ended := announced.Notice.Kind == NoticeExceptionExpires && announced.isOver(l.now) && !l.now.Before(announced.Notice.Until)
 		// A removed receiver cannot answer again.
-		removed := told.Notice.Kind == NoticeUnconfirmed && !slices.Contains(l.coverage.Receivers, told.Notice.Name)
+		removed := announced.Notice.Kind == NoticeUnconfirmed && !slices.Contains(l.coverage.Receivers, announced.Notice.Name)
 		if ended || removed {
 			delete(l.state.Notices, id)
 		}
@@ -60,19 +60,19 @@ func (l *planning) pendingNotices() (notices []Notice, next time.Time) {
 		return nil, time.Time{}
 	}
 	for _, n := range l.coverage.Notices {
-		if told, known := l.state.Notices[n.ID]; !known || told.isMuchWorse(n) {
+		if announced, known := l.state.Notices[n.ID]; !known || announced.isMuchWorse(n) {
 			notices = append(notices, boundedNotice(n))
 		}
 	}
-	for _, told := range l.state.Notices {
+	for _, announced := range l.state.Notices {
 		switch {
-		case told.AbsentSince.IsZero():
-		case !told.isOver(l.now):
-			next = earliestSet(next, told.AbsentSince.Add(noticeOverAfter))
-		case told.Notice.Kind == NoticeExceptionExpires:
-			next = earliestSet(next, told.Notice.Until)
+		case announced.AbsentSince.IsZero():
+		case !announced.isOver(l.now):
+			next = earliestSet(next, announced.AbsentSince.Add(noticeOverAfter))
+		case announced.Notice.Kind == NoticeExceptionExpires:
+			next = earliestSet(next, announced.Notice.Until)
 		default:
-			over := told.Notice
+			over := announced.Notice
 			over.Over = true
 			notices = append(notices, over)
 		}

@@ -93,14 +93,14 @@ func TestNoticeOverBeforeAnnounced(t *testing.T) {
 func TestMoreImagesFail(t *testing.T) {
 	s := withNotices(t)
 	for _, step := range []struct {
-		failed int
-		told   bool
+		failed    int
+		announced bool
 	}{{2, true}, {5, false}, {11, false}, {12, true}, {23, false}, {24, true}, {1, false}, {30, false}} {
 		s.coverage.Notices = []Notice{{ID: "failed", Kind: NoticeImagesFailed, Reason: "Unauthorized", Count: step.failed}}
 		s.dispatch()
 		s.pass(time.Hour)
-		if sent := s.dispatch(); (len(sent) == 1) != step.told {
-			t.Errorf("with %d images %d messages, want one: %t", step.failed, len(sent), step.told)
+		if sent := s.dispatch(); (len(sent) == 1) != step.announced {
+			t.Errorf("with %d images %d messages, want one: %t", step.failed, len(sent), step.announced)
 		}
 	}
 }

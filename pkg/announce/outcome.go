@@ -56,8 +56,8 @@ func (p Planner) ApplyOutcome(now time.Time, settings Settings, state State, out
 	}
 	switch outcome.Result {
 	case Delivered:
-		said, err := completeDelivery(now, &state)
-		return state, said, err
+		announcement, err := completeDelivery(now, &state)
+		return state, announcement, err
 	case RateLimited:
 		// Rate limiting does not count as a failure, which would make the next wait longer than requested. The status still shows it.
 		state.NextAttempt = now.Add(min(max(outcome.RetryAfter, attemptGap), maxRetryAfter))
@@ -88,14 +88,14 @@ func deliveryError(now time.Time, outcome Outcome) *DeliveryError {
 
 // completeDelivery removes the delivered message from the outbox, resets errors and waits, and returns what the message announced.
 func completeDelivery(now time.Time, state *State) (*store.Announcement, error) {
-	said, err := closeOutbox(now, state)
+	announcement, err := closeOutbox(now, state)
 	if err != nil {
 		return nil, err
 	}
 	state.LastError, state.Failures, state.Unanswered, state.Unconfirmed = nil, 0, 0, nil
 	state.Stopped, state.NextAttempt = nil, time.Time{}
-	state.LastDelivery, state.LastMessage = now, said.LogEntry.Title
-	return said, nil
+	state.LastDelivery, state.LastMessage = now, announcement.LogEntry.Title
+	return announcement, nil
 }
 
 // giveUp removes a message from the outbox after unanswered attempts. The receiver may have several copies of it, so it counts as announced
@@ -105,19 +105,19 @@ func giveUp(now time.Time, state *State) (*store.Announcement, error) {
 	if state.Outbox.LatestUnanswered {
 		state.Stopped, state.NextAttempt, state.Unanswered = nil, time.Time{}, maxUnanswered-maxUnansweredWhileSilent
 	}
-	said, err := closeOutbox(now, state)
+	announcement, err := closeOutbox(now, state)
 	if err != nil {
 		return nil, err
 	}
-	said.LogEntry.Unconfirmed = true
+	announcement.LogEntry.Unconfirmed = true
 	unconfirmed := Unconfirmed{Since: now}
 	if state.Unconfirmed != nil {
 		unconfirmed = *state.Unconfirmed
 	}
 	unconfirmed.Count++
-	unconfirmed.Title = said.LogEntry.Title
+	unconfirmed.Title = announcement.LogEntry.Title
 	state.Unconfirmed = &unconfirmed
-	return said, nil
+	return announcement, nil
 }
 
 // closeOutbox empties the outbox and returns what its message announced.

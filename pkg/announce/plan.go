@@ -66,7 +66,7 @@ func (p Planner) Plan(ctx context.Context, now time.Time, settings Settings, sta
 	for _, step := range []func(*planning) (*Action, error){
 		(*planning).begin,
 		(*planning).deliver,
-		(*planning).forgetAbsent,
+		(*planning).deleteAbsent,
 		(*planning).finishBaseline,
 		(*planning).recordCleanRepositories,
 		(*planning).announceChanges,
@@ -143,11 +143,11 @@ func (l *planning) deliver() (*Action, error) {
 	away := l.now.Sub(l.state.LastAttempt) > maxUnansweredBackoff
 	switch {
 	case outbox.LatestUnanswered && l.state.Unanswered >= maxUnanswered:
-		said, err := giveUp(l.now, &l.state)
-		return &Action{Mark: said}, err
+		announcement, err := giveUp(l.now, &l.state)
+		return &Action{Mark: announcement}, err
 	case tooOld && outbox.EarlierUnanswered && !away:
-		said, err := giveUp(l.now, &l.state)
-		return &Action{Mark: said}, err
+		announcement, err := giveUp(l.now, &l.state)
+		return &Action{Mark: announcement}, err
 	case tooOld && !outbox.EarlierUnanswered:
 		l.state.Outbox = nil
 		return &Action{Mark: &store.Announcement{At: l.now, Retract: outbox.Message.ID}}, nil
@@ -277,16 +277,16 @@ func (l *planning) loadChanges() error {
 	if l.loaded {
 		return nil
 	}
-	news, total, err := l.source.PendingChanges(l.ctx, l.settings.Filter, maxChanges)
+	changes, total, err := l.source.PendingChanges(l.ctx, l.settings.Filter, maxChanges)
 	if err != nil {
 		return err
 	}
-	l.truncated = total > len(news)
-	if l.truncated && len(news) > 0 && news[0].Repository != news[len(news)-1].Repository {
-		last := news[len(news)-1].Repository
-		news = slices.DeleteFunc(news, func(n store.FindingChange) bool { return n.Repository == last })
+	l.truncated = total > len(changes)
+	if l.truncated && len(changes) > 0 && changes[0].Repository != changes[len(changes)-1].Repository {
+		last := changes[len(changes)-1].Repository
+		changes = slices.DeleteFunc(changes, func(n store.FindingChange) bool { return n.Repository == last })
 	}
-	l.loaded, l.pending, l.total = true, news, total
+	l.loaded, l.pending, l.total = true, changes, total
 	return nil
 }
 

@@ -102,8 +102,8 @@ func (l *simulation) dispatch() {
 		l.followUp(l.audience.recorded, extent)
 		l.followUp(l.audience.received, extent)
 	}
-	courier := Dispatcher{Store: l.archive, Sender: l, Planner: Planner{Random: l.random}, Now: func() time.Time { return l.now }}
-	progress, err := courier.Dispatch(context.Background(), scannerUID, l.settings, l.coverage())
+	dispatcher := Dispatcher{Store: l.archive, Sender: l, Planner: Planner{Random: l.random}, Now: func() time.Time { return l.now }}
+	progress, err := dispatcher.Dispatch(context.Background(), scannerUID, l.settings, l.coverage())
 	if err != nil {
 		l.archive.broken = 0
 		l.restart()

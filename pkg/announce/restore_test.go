@@ -68,12 +68,12 @@ func TestStoreRestoredWithMessage(t *testing.T) {
 		s.image("db", ImageScanned)
 		s.dispatch()
 		d := single(t, s.dispatchNext())
-		want, untold := KindStoreRestored, 4
+		want, notAnnounced := KindStoreRestored, 4
 		if first {
-			want, untold = KindBaselineRenewed, 0
+			want, notAnnounced = KindBaselineRenewed, 0
 		}
-		if d.Kind != want || d.ID == composed.ID || d.NotAnnounced != untold || d.Totals.Critical != 7 {
-			t.Errorf("%s: message %+v, want %s that counts all 7 findings, %d of them untold", name, d, want, untold)
+		if d.Kind != want || d.ID == composed.ID || d.NotAnnounced != notAnnounced || d.Totals.Critical != 7 {
+			t.Errorf("%s: message %+v, want %s that counts all 7 findings, %d of them untold", name, d, want, notAnnounced)
 		}
 		s.wantIdle()
 	}

@@ -101,15 +101,15 @@ func (a *faultyStore) BeginDelivery(ctx context.Context, scanner, receiver strin
 }
 
 // RecordAnnouncement implements store.Announcements.
-func (a *faultyStore) RecordAnnouncement(ctx context.Context, scanner, receiver string, said store.Announcement) error {
+func (a *faultyStore) RecordAnnouncement(ctx context.Context, scanner, receiver string, announcement store.Announcement) error {
 	if err := a.write(); err != nil {
 		return err
 	}
-	err := a.SQLite.RecordAnnouncement(ctx, scanner, receiver, said)
+	err := a.SQLite.RecordAnnouncement(ctx, scanner, receiver, announcement)
 	if a.onMarked != nil && err == nil {
-		a.onMarked(said)
+		a.onMarked(announcement)
 	}
-	if a.recordedOnly && said.Snapshot != nil && err == nil {
+	if a.recordedOnly && announcement.Snapshot != nil && err == nil {
 		a.broken = 1
 	}
 	return err
@@ -120,13 +120,13 @@ func (a *faultyStore) DecideAndRecord(ctx context.Context, scanner, receiver str
 	if err := a.write(); err != nil {
 		return err
 	}
-	var said store.Announcement
+	var announcement store.Announcement
 	err := a.SQLite.DecideAndRecord(ctx, scanner, receiver, func(ctx context.Context) (_ store.Announcement, err error) {
-		said, err = decide(ctx)
-		return said, err
+		announcement, err = decide(ctx)
+		return announcement, err
 	})
 	if a.onMarked != nil && err == nil {
-		a.onMarked(said)
+		a.onMarked(announcement)
 	}
 	return err
 }
@@ -359,8 +359,8 @@ func (s *scenario) recordNumber(ctx context.Context, number int64) {
 
 // tryDispatch calls Dispatcher.Dispatch once, as a new process would: all its knowledge is in the store.
 func (s *scenario) tryDispatch() error {
-	courier := Dispatcher{Store: s.store, Sender: s, Planner: Planner{Random: s.random}, Now: func() time.Time { return s.now }, RecordNumber: s.recordNumber}
-	progress, err := courier.Dispatch(context.Background(), scannerUID, s.settings, s.coverage)
+	dispatcher := Dispatcher{Store: s.store, Sender: s, Planner: Planner{Random: s.random}, Now: func() time.Time { return s.now }, RecordNumber: s.recordNumber}
+	progress, err := dispatcher.Dispatch(context.Background(), scannerUID, s.settings, s.coverage)
 	if err == nil {
 		s.last = progress
 	}

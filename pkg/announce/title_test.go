@@ -10,7 +10,7 @@ import (
 
 // TestTitles: a title states in plain words what the message announces.
 func TestTitles(t *testing.T) {
-	told := func(items ...Item) Message {
+	announced := func(items ...Item) Message {
 		d := Message{Kind: KindChanges, Sections: []Section{{Items: items}}, Changes: map[store.Change]int{}}
 		for _, i := range items {
 			d.Changes[i.Change]++
@@ -19,24 +19,24 @@ func TestTitles(t *testing.T) {
 	}
 	item := func(change store.Change, id string) Item { return Item{Change: change, ID: id} }
 	ended := Item{Change: store.ChangeNew, ID: "CVE-1", ExceptionEnded: true}
-	counted := told(item(store.ChangeNew, "CVE-1"))
+	counted := announced(item(store.ChangeNew, "CVE-1"))
 	counted.Sections[0].MoreItems, counted.Changes[store.ChangeNew] = 3, 4
-	rest := told(item(store.ChangeFixed, "CVE-1"))
+	rest := announced(item(store.ChangeFixed, "CVE-1"))
 	rest.Rest, rest.Changes[store.ChangeFixed] = Rest{Images: 1, Findings: 1}, 2
 	many := Message{Kind: KindChanges, Changes: map[store.Change]int{
 		store.ChangeNew: 2, store.ChangeFixAvailable: 2, store.ChangeEscalated: 1, store.ChangeRegressed: 1, store.ChangeFixed: 12,
 	}}
 	notices := Message{Kind: KindChanges, Notices: []Notice{{Kind: NoticeImagesFailed, Count: 3}, {Kind: NoticeDataOutdated}, {Kind: "Other"}}}
 	for want, d := range map[string]Message{
-		"New: CVE-1 in shop":                     told(item(store.ChangeNew, "CVE-1")),
-		"Fix available: CVE-1 in shop":           told(item(store.ChangeFixAvailable, "CVE-1"), item(store.ChangeFixAvailable, "CVE-1")),
-		"More urgent: CVE-1 in shop":             told(item(store.ChangeEscalated, "CVE-1")),
-		"Back again: CVE-1 in shop":              told(item(store.ChangeRegressed, "CVE-1")),
-		"Fixed: CVE-1 in shop":                   told(item(store.ChangeFixed, "CVE-1")),
-		"Exception ended: CVE-1 in shop":         told(ended),
-		"2 new findings in shop":                 told(item(store.ChangeNew, "CVE-1"), item(store.ChangeNew, "CVE-2")),
-		"1 new finding, 1 fix available in shop": told(item(store.ChangeNew, "CVE-1"), item(store.ChangeFixAvailable, "CVE-1")),
-		"2 findings back again, 1 fixed in shop": told(item(store.ChangeRegressed, "CVE-1"), item(store.ChangeRegressed, "CVE-2"), item(store.ChangeFixed, "CVE-1")),
+		"New: CVE-1 in shop":                     announced(item(store.ChangeNew, "CVE-1")),
+		"Fix available: CVE-1 in shop":           announced(item(store.ChangeFixAvailable, "CVE-1"), item(store.ChangeFixAvailable, "CVE-1")),
+		"More urgent: CVE-1 in shop":             announced(item(store.ChangeEscalated, "CVE-1")),
+		"Back again: CVE-1 in shop":              announced(item(store.ChangeRegressed, "CVE-1")),
+		"Fixed: CVE-1 in shop":                   announced(item(store.ChangeFixed, "CVE-1")),
+		"Exception ended: CVE-1 in shop":         announced(ended),
+		"2 new findings in shop":                 announced(item(store.ChangeNew, "CVE-1"), item(store.ChangeNew, "CVE-2")),
+		"1 new finding, 1 fix available in shop": announced(item(store.ChangeNew, "CVE-1"), item(store.ChangeFixAvailable, "CVE-1")),
+		"2 findings back again, 1 fixed in shop": announced(item(store.ChangeRegressed, "CVE-1"), item(store.ChangeRegressed, "CVE-2"), item(store.ChangeFixed, "CVE-1")),
 		"4 new findings in shop":                 counted,
 		"2 findings fixed in shop":               rest,
 		"2 new findings, 2 fixes available, 1 more urgent, 1 back again, 12 fixed in shop": many,
@@ -58,7 +58,7 @@ func TestTitles(t *testing.T) {
 			t.Errorf("title %q, want %q", got, want)
 		}
 	}
-	long := told(item(store.ChangeNew, strings.Repeat("x", 100_000)))
+	long := announced(item(store.ChangeNew, strings.Repeat("x", 100_000)))
 	if got := long.Title(); len(got) > 200 {
 		t.Errorf("a title of %d bytes", len(got))
 	}

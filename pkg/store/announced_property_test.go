@@ -47,9 +47,9 @@ type leftModel struct {
 }
 
 type modelRecord struct {
-	severity            finding.Severity
-	fixable, exploited  bool
-	isFixed, isExcepted bool
+	severity              finding.Severity
+	fixable, exploited    bool
+	isFixed, isSuppressed bool
 }
 
 var modelImageNames = []string{"one", "two"}
@@ -271,7 +271,7 @@ func (m *announcementModel) check(t *rapid.T) {
 	states, running := m.presentStates()
 	want := make(map[AnnouncementKey]FindingChange)
 	for key, st := range states {
-		if n, is := m.newsOf(key, st); is {
+		if n, is := m.changesOf(key, st); is {
 			want[key] = n
 		}
 	}
@@ -280,8 +280,8 @@ func (m *announcementModel) check(t *rapid.T) {
 		if r.isFixed || running[key.Repository] == nil || !slices.Contains(m.filter.CompleteRepositories, key.Repository) || st != nil && st.there {
 			continue
 		}
-		if r.isExcepted || !m.wants(ChangeFixed) {
-			r.isFixed, r.isExcepted = true, false
+		if r.isSuppressed || !m.wants(ChangeFixed) {
+			r.isFixed, r.isSuppressed = true, false
 			continue
 		}
 		want[key] = FindingChange{
@@ -289,10 +289,10 @@ func (m *announcementModel) check(t *rapid.T) {
 			Finding: finding.Finding{ID: key.ID, Severity: r.severity, Package: finding.Package{Name: key.Package}},
 		}
 	}
-	news, total, err := m.store.PendingChanges(context.Background(), "scanner", "slack", m.filter, 0)
+	changes, total, err := m.store.PendingChanges(context.Background(), "scanner", "slack", m.filter, 0)
 	m.try(t, err)
 	got := make(map[AnnouncementKey]FindingChange)
-	for _, n := range news {
+	for _, n := range changes {
 		key := announcedFinding(n).AnnouncementKey
 		if _, twice := got[key]; twice {
 			t.Fatalf("%v comes twice", key)
@@ -308,10 +308,10 @@ func (m *announcementModel) check(t *rapid.T) {
 }
 
 // newsOf returns the change to announce for one key, and records a change that is not announced.
-func (m *announcementModel) newsOf(key AnnouncementKey, st *state) (FindingChange, bool) {
+func (m *announcementModel) changesOf(key AnnouncementKey, st *state) (FindingChange, bool) {
 	r := m.records[key]
 	if r != nil && st.present && !st.uncovered {
-		r.isExcepted, r.isFixed = true, false
+		r.isSuppressed, r.isFixed = true, false
 	}
 	if st.worst == nil {
 		return FindingChange{}, false
@@ -319,7 +319,7 @@ func (m *announcementModel) newsOf(key AnnouncementKey, st *state) (FindingChang
 	f := st.worst.Finding
 	n := FindingChange{Repository: key.Repository, Finding: f, SeverityBefore: st.worst.before, Workloads: st.workloads}
 	if r != nil {
-		n.SeverityBefore, n.ExceptionEnded = r.severity, r.isExcepted
+		n.SeverityBefore, n.ExceptionEnded = r.severity, r.isSuppressed
 	}
 	record := &modelRecord{severity: f.Severity, fixable: f.Fixable(), exploited: f.KnownExploited}
 	switch {
@@ -330,7 +330,7 @@ func (m *announcementModel) newsOf(key AnnouncementKey, st *state) (FindingChang
 		}
 		m.records[key] = record
 		return n, false
-	case r == nil || r.isExcepted:
+	case r == nil || r.isSuppressed:
 		n.Change = ChangeNew
 	case r.isFixed:
 		n.Change = ChangeRegressed
@@ -347,10 +347,10 @@ func (m *announcementModel) newsOf(key AnnouncementKey, st *state) (FindingChang
 // changed handles findings that were announced and are still present.
 func (m *announcementModel) changed(n *FindingChange, r *modelRecord) bool {
 	f, least := n.Finding, m.filter.threshold()
-	told := false
+	announced := false
 	if f.KnownExploited && !r.exploited || f.Severity >= least && r.severity < least {
 		if m.wants(ChangeEscalated) {
-			n.Change, told = ChangeEscalated, true
+			n.Change, announced = ChangeEscalated, true
 		} else {
 			r.severity, r.exploited = f.Severity, f.KnownExploited
 			n.SeverityBefore = f.Severity
@@ -360,26 +360,26 @@ func (m *announcementModel) changed(n *FindingChange, r *modelRecord) bool {
 		switch {
 		case !m.wants(ChangeFixAvailable):
 			r.fixable = true
-		case !told:
-			n.Change, told = ChangeFixAvailable, true
+		case !announced:
+			n.Change, announced = ChangeFixAvailable, true
 		}
 	}
-	return told
+	return announced
 }
 
 // announce announces some of the changes.
 func (m *announcementModel) announce(t *rapid.T) {
 	m.check(t)
-	news, _, err := m.store.PendingChanges(context.Background(), "scanner", "slack", m.filter, rapid.IntRange(0, 3).Draw(t, "limit"))
+	changes, _, err := m.store.PendingChanges(context.Background(), "scanner", "slack", m.filter, rapid.IntRange(0, 3).Draw(t, "limit"))
 	m.try(t, err)
 	m.messages++
-	said := Announcement{MessageID: fmt.Sprint(m.messages)}
-	for _, n := range news {
+	announcement := Announcement{MessageID: fmt.Sprint(m.messages)}
+	for _, n := range changes {
 		s := announcedFinding(n)
-		said.Findings = append(said.Findings, s)
+		announcement.Findings = append(announcement.Findings, s)
 		m.records[s.AnnouncementKey] = &modelRecord{severity: s.Severity, fixable: s.Fixable, exploited: s.KnownExploited, isFixed: s.Change == ChangeFixed}
 	}
-	m.try(t, m.store.RecordAnnouncement(context.Background(), "scanner", "slack", said))
+	m.try(t, m.store.RecordAnnouncement(context.Background(), "scanner", "slack", announcement))
 }
 
 // announceAll announces everything in a summary.

@@ -38,11 +38,11 @@ func newReceiver(t *testing.T, changes ...func(*ChangeFilter)) *receiver {
 func (r *receiver) changes(t *testing.T) []string {
 	t.Helper()
 	must(t, r.UpdateAnnouncements(t.Context(), "scanner", "slack", r.filter, UpdateAll))
-	news, total, err := r.PendingChanges(t.Context(), "scanner", "slack", r.filter, 0)
+	pending, total, err := r.PendingChanges(t.Context(), "scanner", "slack", r.filter, 0)
 	must(t, err)
-	equal(t, "total", total, len(news))
+	equal(t, "total", total, len(pending))
 	var all []string
-	for _, n := range news {
+	for _, n := range pending {
 		short := fmt.Sprintf("%s %s %s %s", n.Change, n.Repository, n.Finding.ID, n.Finding.Severity)
 		if n.SeverityBefore != n.Finding.Severity {
 			short += ", was " + n.SeverityBefore.String()
@@ -53,7 +53,7 @@ func (r *receiver) changes(t *testing.T) []string {
 		all = append(all, short)
 	}
 	// Changes beyond the limit are only counted. The total must be the same.
-	if len(news) > 0 {
+	if len(pending) > 0 {
 		_, counted, err := r.PendingChanges(t.Context(), "scanner", "slack", r.filter, 1)
 		must(t, err)
 		equal(t, "counted", counted, total)
@@ -64,14 +64,14 @@ func (r *receiver) changes(t *testing.T) []string {
 // announce announces all changes.
 func (r *receiver) announce(t *testing.T) {
 	t.Helper()
-	news, _, err := r.PendingChanges(t.Context(), "scanner", "slack", r.filter, 0)
+	pending, _, err := r.PendingChanges(t.Context(), "scanner", "slack", r.filter, 0)
 	must(t, err)
 	r.messages++
-	said := Announcement{MessageID: fmt.Sprint(r.messages), LogEntry: &Message{Body: []byte("{}")}}
-	for _, n := range news {
-		said.Findings = append(said.Findings, announcedFinding(n))
+	announcement := Announcement{MessageID: fmt.Sprint(r.messages), LogEntry: &Message{Body: []byte("{}")}}
+	for _, n := range pending {
+		announcement.Findings = append(announcement.Findings, announcedFinding(n))
 	}
-	must(t, r.RecordAnnouncement(t.Context(), "scanner", "slack", said))
+	must(t, r.RecordAnnouncement(t.Context(), "scanner", "slack", announcement))
 }
 
 func announcedFinding(n FindingChange) AnnouncedFinding {
@@ -206,9 +206,9 @@ func TestFixedByARollout(t *testing.T) {
 	equal(t, "as long as an image has no result", r.changes(t), []string(nil))
 	r.filter.CompleteRepositories = settled
 	must(t, r.UpdateAnnouncements(t.Context(), "scanner", "slack", r.filter, UpdateAll))
-	news, _, err := r.PendingChanges(t.Context(), "scanner", "slack", r.filter, 0)
+	pending, _, err := r.PendingChanges(t.Context(), "scanner", "slack", r.filter, 0)
 	must(t, err)
-	equal(t, "what is fixed", news, []FindingChange{{
+	equal(t, "what is fixed", pending, []FindingChange{{
 		Change: ChangeFixed, Repository: "r", SeverityBefore: finding.High, Workloads: []Workload{workload("runs app:2", "r")},
 		Finding: finding.Finding{ID: "CVE-2026-0001", Aliases: []string{"GHSA-1"}, Severity: finding.High, Package: finding.Package{Name: "a"}},
 	}})
@@ -575,10 +575,10 @@ func TestPendingChangesByRoute(t *testing.T) {
 	r.filter.Route = &Route{Receiver: "slack", Known: []string{"mail", "slack"}}
 	present := got[Present](t)(r.Present(t.Context(), "scanner", "slack", r.filter, 5))
 	equal(t, "counts", present.Counts, finding.Counts{High: 1})
-	news, _, err := r.PendingChanges(t.Context(), "scanner", "slack", r.filter, 0)
+	pending, _, err := r.PendingChanges(t.Context(), "scanner", "slack", r.filter, 0)
 	must(t, err)
-	if len(news) != 1 || !slices.Equal(news[0].Workloads, []Workload{ours}) {
-		t.Errorf("got %+v, want what ours runs, of ours alone", news)
+	if len(pending) != 1 || !slices.Equal(pending[0].Workloads, []Workload{ours}) {
+		t.Errorf("got %+v, want what ours runs, of ours alone", pending)
 	}
 	r.expectChanges(t, "by the route", "New r CVE-2026-0001 High")
 	r.use(t, "scanner", "app:1", theirs)
@@ -596,9 +596,9 @@ func TestReceiversOfWorkloads(t *testing.T) {
 	f.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
 	for what, workloads := range map[string][]Workload{"audit,mail,slack": {one, two}, "mail": {one}, "": {workload("api", "r")}} {
 		f.use(t, "scanner", "app", workloads...)
-		news, _, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 0)
+		pending, _, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 0)
 		must(t, err)
-		equal(t, "receivers", news[0].Workloads[0].Receivers, what)
+		equal(t, "receivers", pending[0].Workloads[0].Receivers, what)
 	}
 }
 
@@ -658,9 +658,9 @@ func TestResetRepositoriesDropsAbsentFindings(t *testing.T) {
 	r.expectChanges(t, "what was forgotten", "New gone CVE-2026-0003 High")
 }
 
-// TestForgetAbsent checks that in the named repositories only what the other engine does not find is forgotten. A repository without a result by
+// TestDeleteAbsent checks that in the named repositories only what the other engine does not find is forgotten. A repository without a result by
 // that engine keeps its records.
-func TestForgetAbsent(t *testing.T) {
+func TestDeleteAbsent(t *testing.T) {
 	r := newReceiver(t)
 	r.filter.CompleteRepositories = []string{"r"}
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
@@ -676,7 +676,7 @@ func TestForgetAbsent(t *testing.T) {
 	r.filter.Engine = "fake"
 	forget := func(repositories ...string) {
 		t.Helper()
-		must(t, r.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{ForgetAbsent: &AbsentFindings{Filter: r.filter, Repositories: repositories}}))
+		must(t, r.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{DeleteAbsent: &AbsentFindings{Filter: r.filter, Repositories: repositories}}))
 	}
 	records := func() (n int) {
 		t.Helper()

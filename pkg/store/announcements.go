@@ -87,10 +87,10 @@ func saveState(ctx context.Context, tx *sql.Tx, receiver int64, state []byte) er
 // RecordAnnouncement implements Announcements. A finding that was announced before keeps the message and time of its first
 // announcement; its other values are replaced. The receiver also knows the repositories of the keys from then on. A nil state
 // does not change the receiver's state.
-func (s *SQLite) RecordAnnouncement(ctx context.Context, scanner, receiver string, said Announcement) error {
+func (s *SQLite) RecordAnnouncement(ctx context.Context, scanner, receiver string, announcement Announcement) error {
 	defer s.unchanged.invalidate(scanner, receiver)
 	return s.write(ctx, "mark announced", func(ctx context.Context, tx *sql.Tx) error {
-		return s.recordAnnouncement(ctx, tx, scanner, receiver, said)
+		return s.recordAnnouncement(ctx, tx, scanner, receiver, announcement)
 	})
 }
 
@@ -99,59 +99,59 @@ func (s *SQLite) RecordAnnouncement(ctx context.Context, scanner, receiver strin
 func (s *SQLite) DecideAndRecord(ctx context.Context, scanner, receiver string, decide func(context.Context) (Announcement, error)) error {
 	defer s.unchanged.invalidate(scanner, receiver)
 	return s.write(ctx, "decide and mark announced", func(ctx context.Context, tx *sql.Tx) error {
-		said, err := decide(ctx)
+		announcement, err := decide(ctx)
 		if err != nil {
 			return err
 		}
-		return s.recordAnnouncement(ctx, tx, scanner, receiver, said)
+		return s.recordAnnouncement(ctx, tx, scanner, receiver, announcement)
 	})
 }
 
-func (s *SQLite) recordAnnouncement(ctx context.Context, tx *sql.Tx, scanner, receiver string, said Announcement) error {
+func (s *SQLite) recordAnnouncement(ctx context.Context, tx *sql.Tx, scanner, receiver string, announcement Announcement) error {
 	id, err := ensureReceiver(ctx, tx, scanner, receiver)
 	if err != nil {
 		return err
 	}
-	at := orNow(said.At, s.now())
-	if err := retract(ctx, tx, id, said.Retract); err != nil {
+	at := orNow(announcement.At, s.now())
+	if err := retract(ctx, tx, id, announcement.Retract); err != nil {
 		return err
 	}
-	if said.ResetRepositories {
+	if announcement.ResetRepositories {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM known_repositories WHERE receiver_id = ?`, id); err != nil {
 			return err
 		}
 	}
-	if said.ForgetAbsent != nil {
-		if err := forgetAbsent(ctx, tx, id, scanner, *said.ForgetAbsent); err != nil {
+	if announcement.DeleteAbsent != nil {
+		if err := deleteAbsent(ctx, tx, id, scanner, *announcement.DeleteAbsent); err != nil {
 			return err
 		}
 	}
-	if said.Snapshot != nil {
-		if err := recordSnapshot(ctx, tx, id, scanner, said, at, s.recordBudget); err != nil {
+	if announcement.Snapshot != nil {
+		if err := recordSnapshot(ctx, tx, id, scanner, announcement, at, s.recordBudget); err != nil {
 			return err
 		}
 	}
-	if err := saveAnnouncements(ctx, tx, id, said, at); err != nil {
+	if err := saveAnnouncements(ctx, tx, id, announcement, at); err != nil {
 		return err
 	}
-	if err := saveMessage(ctx, tx, scanner, receiver, said, at); err != nil || said.State == nil {
+	if err := saveMessage(ctx, tx, scanner, receiver, announcement, at); err != nil || announcement.State == nil {
 		return err
 	}
-	return saveState(ctx, tx, id, said.State)
+	return saveState(ctx, tx, id, announcement.State)
 }
 
-func saveAnnouncements(ctx context.Context, tx *sql.Tx, receiver int64, said Announcement, at time.Time) error {
+func saveAnnouncements(ctx context.Context, tx *sql.Tx, receiver int64, announcement Announcement, at time.Time) error {
 	announce, err := tx.PrepareContext(ctx, saveRecord)
 	if err != nil {
 		return err
 	}
 	defer announce.Close()
 	repositories := make(map[string]bool)
-	for _, repository := range said.Repositories {
+	for _, repository := range announcement.Repositories {
 		repositories[repository] = true
 	}
-	err = bulk(ctx, len(said.Findings), func(ctx context.Context, i int) error {
-		one := said.Findings[i]
+	err = bulk(ctx, len(announcement.Findings), func(ctx context.Context, i int) error {
+		one := announcement.Findings[i]
 		repositories[one.Repository] = true
 		var fixedAt millis
 		if one.Change == ChangeFixed {
@@ -159,7 +159,7 @@ func saveAnnouncements(ctx context.Context, tx *sql.Tx, receiver int64, said Ann
 		}
 		_, err := announce.ExecContext(ctx,
 			sql.Named("receiver", receiver), sql.Named("repository", one.Repository), sql.Named("id", one.ID), sql.Named("package", one.Package),
-			sql.Named("digest", said.MessageID), sql.Named("at", millis{at}), sql.Named("severity", int64(one.Severity)),
+			sql.Named("digest", announcement.MessageID), sql.Named("at", millis{at}), sql.Named("severity", int64(one.Severity)),
 			sql.Named("fixable", one.Fixable), sql.Named("exploited", one.KnownExploited), sql.Named("aliases", list[string](one.Aliases)),
 			sql.Named("fixed_at", fixedAt))
 		return err

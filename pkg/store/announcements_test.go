@@ -41,11 +41,11 @@ func TestKnownRepositories(t *testing.T) {
 
 func TestRecordingAnnouncementTwice(t *testing.T) {
 	f := newStore(t)
-	said := Announcement{MessageID: "1", At: f.clock.Now(), Findings: announcedFindings(AnnouncementKey{"r", "CVE-2026-0001", "a"}), Repositories: []string{"r"}, State: []byte("state")}
-	must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", said))
-	said.MessageID, said.At = "2", said.At.Add(time.Hour)
+	announcement := Announcement{MessageID: "1", At: f.clock.Now(), Findings: announcedFindings(AnnouncementKey{"r", "CVE-2026-0001", "a"}), Repositories: []string{"r"}, State: []byte("state")}
+	must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", announcement))
+	announcement.MessageID, announcement.At = "2", announcement.At.Add(time.Hour)
 	for range 2 {
-		must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", said))
+		must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", announcement))
 	}
 	var n int
 	var digestID string
@@ -66,9 +66,9 @@ func TestAReceiverBelongsToAScanner(t *testing.T) {
 func TestRetainReceiversDeletesOthers(t *testing.T) {
 	f := newStore(t)
 	f.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
-	said := Announcement{Findings: announcedFindings(AnnouncementKey{"r", "CVE-2026-0001", "a"}), State: []byte("state")}
+	announcement := Announcement{Findings: announcedFindings(AnnouncementKey{"r", "CVE-2026-0001", "a"}), State: []byte("state")}
 	for _, receiver := range [][2]string{{"scanner", "kept"}, {"scanner", "removed"}, {"other", "removed"}} {
-		must(t, f.RecordAnnouncement(t.Context(), receiver[0], receiver[1], said))
+		must(t, f.RecordAnnouncement(t.Context(), receiver[0], receiver[1], announcement))
 	}
 	check := func(scanner, receiver, wantState string, wantRepositories ...string) {
 		t.Helper()

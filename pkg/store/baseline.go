@@ -34,12 +34,12 @@ func (s *SQLite) Present(ctx context.Context, scanner, receiver string, f Change
 		}
 		present.Counts, present.Suppressed = total.Counts, total.Suppressed
 		return t.each(ctx, q, func(ctx context.Context, l *repositoryEvaluation) (quiet bool, err error) {
-			list := newNewsList(&room{values: max(worst, 1), text: maxHeldText})
+			list := newChangeList(&room{values: max(worst, 1), text: maxHeldText})
 			if err := l.changed(ctx, list); err != nil {
 				return false, err
 			}
-			news, _ := l.listed(list)
-			present.add(l.name, list.total, news, worst)
+			changes, _ := l.listed(list)
+			present.add(l.name, list.total, changes, worst)
 			return false, nil
 		})
 	})
@@ -52,13 +52,13 @@ func (s *SQLite) Present(ctx context.Context, scanner, receiver string, f Change
 var everyChange = map[Change]bool{ChangeNew: true, ChangeFixAvailable: true, ChangeEscalated: true, ChangeRegressed: true}
 
 // add takes in how many news one repository has, and the worst of them.
-func (p *Present) add(repository string, total int, news []FindingChange, worst int) {
+func (p *Present) add(repository string, total int, changes []FindingChange, worst int) {
 	if total == 0 {
 		return
 	}
 	p.NotAnnounced += total
 	p.Repositories = append(p.Repositories, repository)
-	all := slices.Concat(p.Worst, news[:min(worst, len(news))])
+	all := slices.Concat(p.Worst, changes[:min(worst, len(changes))])
 	slices.SortFunc(all, func(a, b FindingChange) int {
 		return cmp.Or(finding.Worse(a.Finding, b.Finding), cmp.Compare(a.Repository, b.Repository))
 	})
@@ -109,16 +109,16 @@ const (
 // recordSnapshot announces all that passes, unless it is no longer what was looked at. Only IDs and a part of the texts are in memory;
 // a million findings take some seconds, in which other writers wait. When the budget is used up the repositories that are left are not
 // recorded: the receiver is not served from there on, and their findings are new to it when there is room again.
-func recordSnapshot(ctx context.Context, tx *sql.Tx, receiver int64, scanner string, said Announcement, at time.Time, budget int64) error {
-	f := said.Snapshot.Filter
+func recordSnapshot(ctx context.Context, tx *sql.Tx, receiver int64, scanner string, announcement Announcement, at time.Time, budget int64) error {
+	f := announcement.Snapshot.Filter
 	repositories, err := loadRunning(ctx, tx, scanner, f.Engine, f.Route, reachInUse)
 	if err != nil {
 		return err
 	}
-	if snapshotID(repositories, f) != said.Snapshot.SnapshotID {
+	if snapshotID(repositories, f) != announcement.Snapshot.SnapshotID {
 		return ErrChanged
 	}
-	if said.ResetRepositories {
+	if announcement.ResetRepositories {
 		if err := deleteOtherRepositories(ctx, tx, receiver, repositories); err != nil {
 			return err
 		}
@@ -130,9 +130,9 @@ func recordSnapshot(ctx context.Context, tx *sql.Tx, receiver int64, scanner str
 		if err != nil {
 			return err
 		}
-		l.args = append(l.args, sql.Named("digest", said.MessageID), sql.Named("at", millis{at}))
+		l.args = append(l.args, sql.Named("digest", announcement.MessageID), sql.Named("at", millis{at}))
 		evaluations = append(evaluations, l)
-		if said.ResetRepositories {
+		if announcement.ResetRepositories {
 			if err := deleteRecords(ctx, tx, selectAbsentKeys, l.args...); err != nil {
 				return err
 			}
@@ -149,8 +149,8 @@ func recordSnapshot(ctx context.Context, tx *sql.Tx, receiver int64, scanner str
 	return nil
 }
 
-// forgetAbsent deletes the announcements of absent findings.
-func forgetAbsent(ctx context.Context, tx *sql.Tx, receiver int64, scanner string, absent AbsentFindings) error {
+// deleteAbsent deletes the announcements of absent findings.
+func deleteAbsent(ctx context.Context, tx *sql.Tx, receiver int64, scanner string, absent AbsentFindings) error {
 	repositories, err := loadRunning(ctx, tx, scanner, absent.Filter.Engine, absent.Filter.Route, reachInUse)
 	if err != nil {
 		return err

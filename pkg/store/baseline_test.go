@@ -98,9 +98,9 @@ func TestRetract(t *testing.T) {
 		must(t, f.RecordAnnouncement(t.Context(), "scanner", receiver, Announcement{MessageID: "2", Snapshot: all}))
 	}
 	must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{Retract: "2", State: []byte("again")}))
-	news, _, err := f.PendingChanges(t.Context(), "scanner", "slack", highOnly, 0)
+	changes, _, err := f.PendingChanges(t.Context(), "scanner", "slack", highOnly, 0)
 	must(t, err)
-	equal(t, "news once the message is taken back", ids(news), []string{"CVE-2026-0002"})
+	equal(t, "news once the message is taken back", ids(changes), []string{"CVE-2026-0002"})
 	must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{Snapshot: &FilteredSnapshot{Filter: highOnly, SnapshotID: f.present(t, 1).SnapshotID}}))
 	must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{State: []byte("on")}))
 	_, total, err := f.PendingChanges(t.Context(), "scanner", "slack", highOnly, 0)

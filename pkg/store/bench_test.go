@@ -62,10 +62,10 @@ func BenchmarkPendingChanges(b *testing.B) {
 			got[Totals](b)(f.ScannerTotals(b.Context(), "scanner", exception.Set{}))
 		}
 	})
-	news, _, err := f.PendingChanges(b.Context(), "scanner", "slack", filter, 0)
+	changes, _, err := f.PendingChanges(b.Context(), "scanner", "slack", filter, 0)
 	must(b, err)
 	var keys []AnnouncementKey
-	for _, n := range news {
+	for _, n := range changes {
 		keys = append(keys, AnnouncementKey{Repository: n.Repository, ID: n.Finding.ID, Package: n.Finding.Package.Name})
 	}
 	b.Run("announce", func(b *testing.B) {
@@ -102,9 +102,9 @@ func BenchmarkPendingChanges(b *testing.B) {
 }
 
 func pendingTotal(b *testing.B, f fixture, filter ChangeFilter, limit int) (any, error) {
-	news, total, err := f.PendingChanges(b.Context(), "scanner", "slack", filter, limit)
+	changes, total, err := f.PendingChanges(b.Context(), "scanner", "slack", filter, limit)
 	b.ReportMetric(float64(total), "news")
-	return news, err
+	return changes, err
 }
 
 func BenchmarkSaveReport(b *testing.B) {

@@ -45,7 +45,7 @@ type candidate struct {
 	finding.Finding
 	key uint64
 	// told says that the receiver has a record of it.
-	told bool
+	announced bool
 }
 
 // keySeed is random, so that nobody can choose package names whose keys collide.
@@ -82,7 +82,7 @@ func (l *repositoryEvaluation) eachCandidate(ctx context.Context, each func(cand
 	return eachRow(rows, err, func(rows *sql.Rows) error {
 		var c candidate
 		var fixable bool
-		if err := rows.Scan(&c.ID, &c.Package.Name, &c.KnownExploited, &c.EPSS, &c.Severity, &fixable, &c.told); err != nil {
+		if err := rows.Scan(&c.ID, &c.Package.Name, &c.KnownExploited, &c.EPSS, &c.Severity, &fixable, &c.announced); err != nil {
 			return err
 		}
 		if fixable {
@@ -220,30 +220,30 @@ func newWorstKeys(within room) *worstOf[finding.Finding] {
 
 func keyText(f finding.Finding) int { return len(f.ID) + len(f.Package.Name) }
 
-// newsList counts news and holds the worst.
-type newsList struct {
+// changeList counts news and holds the worst.
+type changeList struct {
 	total   int
-	worst   worstOf[reportedNews]
+	worst   worstOf[reportedChange]
 	counted bool
 }
 
-// reportedNews names the reports instead of the workloads that run their images: these are the same for many.
-type reportedNews struct {
+// reportedChange names the reports instead of the workloads that run their images: these are the same for many.
+type reportedChange struct {
 	FindingChange
 	reports []int64
 }
 
-// newNewsList gives a list that holds as much as there is room for; nil for none.
-func newNewsList(within *room) *newsList {
-	list := &newsList{counted: within == nil}
+// newChangeList gives a list that holds as much as there is room for; nil for none.
+func newChangeList(within *room) *changeList {
+	list := &changeList{counted: within == nil}
 	if within != nil {
-		list.worst = worstOf[reportedNews]{room: *within, compare: compareNews, size: reportedNews.size}
+		list.worst = worstOf[reportedChange]{room: *within, compare: compareChanges, size: reportedChange.size}
 	}
 	return list
 }
 
-// compareNews orders by finding.Worse, with what is fixed last.
-func compareNews(a, b reportedNews) int {
+// compareChanges orders by finding.Worse, with what is fixed last.
+func compareChanges(a, b reportedChange) int {
 	if aFixed := a.Change == ChangeFixed; aFixed != (b.Change == ChangeFixed) {
 		if aFixed {
 			return 1
@@ -253,33 +253,33 @@ func compareNews(a, b reportedNews) int {
 	return finding.Worse(a.Finding, b.Finding)
 }
 
-func (n reportedNews) size() int { return n.Finding.TextBytes() + 8*len(n.reports) }
+func (n reportedChange) size() int { return n.Finding.TextBytes() + 8*len(n.reports) }
 
 // keep holds news that are counted already.
-func (n *newsList) keep(news reportedNews) {
+func (n *changeList) keep(changes reportedChange) {
 	if !n.counted {
-		n.worst.offer(keyHash(news.Finding.ID, news.Finding.Package.Name), news)
+		n.worst.offer(keyHash(changes.Finding.ID, changes.Finding.Package.Name), changes)
 	}
 }
 
 // add counts news and holds them.
-func (n *newsList) add(news reportedNews) {
+func (n *changeList) add(changes reportedChange) {
 	n.total++
-	n.keep(news)
+	n.keep(changes)
 }
 
 // listed gives the news that are held with their workloads, in order, and the room that they take.
-func (l *repositoryEvaluation) listed(n *newsList) (news []FindingChange, text int) {
+func (l *repositoryEvaluation) listed(n *changeList) (changes []FindingChange, text int) {
 	for _, one := range n.worst.sorted() {
 		if one.reports != nil {
 			workloads, added := l.workloadsOf(one.reports)
-			if text += added; text > n.worst.text && len(news) > 0 {
+			if text += added; text > n.worst.text && len(changes) > 0 {
 				break
 			}
 			one.Workloads = workloads
 		}
 		text += one.size()
-		news = append(news, one.FindingChange)
+		changes = append(changes, one.FindingChange)
 	}
-	return news, text
+	return changes, text
 }

@@ -66,8 +66,8 @@ func hostile(t *testing.T, images, findings, nameBytes int) (f fixture, total in
 	return f, images * findings
 }
 
-// TestNewsOfAHostileRepository: whatever the images of one repository hold, only a part of it is in memory, and all of it is announced once.
-func TestNewsOfAHostileRepository(t *testing.T) {
+// TestChangesOfAHostileRepository: whatever the images of one repository hold, only a part of it is in memory, and all of it is announced once.
+func TestChangesOfAHostileRepository(t *testing.T) {
 	f, want := hostile(t, 3, 500, 30<<10)
 	withinHeap(t, "Present", func() {
 		present := got[Present](t)(f.Present(t.Context(), "scanner", "slack", ChangeFilter{}, 4))
@@ -76,27 +76,27 @@ func TestNewsOfAHostileRepository(t *testing.T) {
 	})
 	announced := make(map[AnnouncementKey]bool)
 	for len(announced) < want {
-		var news []FindingChange
+		var changes []FindingChange
 		withinHeap(t, "News", func() {
 			var total int
 			var err error
-			news, total, err = f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 10_000)
+			changes, total, err = f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 10_000)
 			must(t, err)
 			equal(t, "total", total, want-len(announced))
 		})
-		if len(news) == 0 || !slices.IsSortedFunc(news, func(a, b FindingChange) int { return finding.Worse(a.Finding, b.Finding) }) {
-			t.Fatalf("there are %d news, not the worst first", len(news))
+		if len(changes) == 0 || !slices.IsSortedFunc(changes, func(a, b FindingChange) int { return finding.Worse(a.Finding, b.Finding) }) {
+			t.Fatalf("there are %d news, not the worst first", len(changes))
 		}
-		var said []AnnouncedFinding
-		for _, n := range news {
+		var announcement []AnnouncedFinding
+		for _, n := range changes {
 			s := announcedFinding(n)
 			if announced[s.AnnouncementKey] {
 				t.Fatalf("%s comes twice", s.ID)
 			}
 			announced[s.AnnouncementKey] = true
-			said = append(said, s)
+			announcement = append(announcement, s)
 		}
-		must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{Findings: said}))
+		must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{Findings: announcement}))
 	}
 }
 
@@ -112,14 +112,14 @@ func TestFollowUpOfAHostileRepository(t *testing.T) {
 		f.reportBy(t, "v3", fmt.Sprint("image", n))
 	}
 	fixed := func() (total int) {
-		var news []FindingChange
+		var changes []FindingChange
 		withinHeap(t, "News of what is fixed", func() {
 			var err error
-			news, total, err = f.PendingChanges(t.Context(), "scanner", "slack", filter, 10_000)
+			changes, total, err = f.PendingChanges(t.Context(), "scanner", "slack", filter, 10_000)
 			must(t, err)
 		})
-		if (len(news) > 0) != (total > 0) {
-			t.Errorf("of %d news %d are listed", total, len(news))
+		if (len(changes) > 0) != (total > 0) {
+			t.Errorf("of %d news %d are listed", total, len(changes))
 		}
 		return total
 	}
@@ -136,30 +136,30 @@ func TestFollowUpOfAHostileRepository(t *testing.T) {
 	equal(t, "what is fixed after it was recorded", fixed(), 0)
 }
 
-// TestNewsOfManyFindings: of many findings only as many are in memory as are asked for.
-func TestNewsOfManyFindings(t *testing.T) {
+// TestChangesOfManyFindings: of many findings only as many are in memory as are asked for.
+func TestChangesOfManyFindings(t *testing.T) {
 	f, want := hostile(t, 4, 10_000, 16)
 	withinHeap(t, "Present", func() {
 		equal(t, "news of Present", got[Present](t)(f.Present(t.Context(), "scanner", "slack", ChangeFilter{}, 5)).NotAnnounced, want)
 	})
 	withinHeap(t, "News", func() {
-		news, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 100)
+		changes, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 100)
 		must(t, err)
-		equal(t, "news and their number", []int{len(news), total}, []int{100, want})
+		equal(t, "news and their number", []int{len(changes), total}, []int{100, want})
 	})
 }
 
-// TestNewsOfAnyPackageName: a package may have any name, and is announced by it.
-func TestNewsOfAnyPackageName(t *testing.T) {
+// TestChangesOfAnyPackageName: a package may have any name, and is announced by it.
+func TestChangesOfAnyPackageName(t *testing.T) {
 	for _, name := range []string{"a\x00b", "\x00", "", "\"\\", "\x01\x7f", "ü\u2028\U0010ffff", "\uffff", "<&>", "1", "1.0", "null"} {
 		f := newStore(t)
 		f.running(t, "app", "r", vulnerable("CVE-2024-0001", name))
-		news, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 1)
+		changes, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 1)
 		must(t, err)
-		if total != 1 || len(news) != 1 || news[0].Finding.Package.Name != name {
-			t.Fatalf("of a package called %q there are %d news, of which %d are listed", name, total, len(news))
+		if total != 1 || len(changes) != 1 || changes[0].Finding.Package.Name != name {
+			t.Fatalf("of a package called %q there are %d news, of which %d are listed", name, total, len(changes))
 		}
-		must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{Findings: []AnnouncedFinding{announcedFinding(news[0])}}))
+		must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{Findings: []AnnouncedFinding{announcedFinding(changes[0])}}))
 		_, total, err = f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 1)
 		must(t, err)
 		equal(t, fmt.Sprintf("news of the package %q after it was announced", name), total, 0)
@@ -221,7 +221,7 @@ func TestSortsOfAHostileRepository(t *testing.T) {
 			equal(t, "records of a retracted message", f.recordsOf(t, "retracted"), 0)
 		}},
 		{"what is absent", func() {
-			must(t, f.RecordAnnouncement(t.Context(), "scanner", "absent", Announcement{ForgetAbsent: &AbsentFindings{Repositories: []string{"evil"}}}))
+			must(t, f.RecordAnnouncement(t.Context(), "scanner", "absent", Announcement{DeleteAbsent: &AbsentFindings{Repositories: []string{"evil"}}}))
 			equal(t, "records of what is absent", f.recordsOf(t, "absent"), 0)
 		}},
 		{"a baseline without other repositories", func() {

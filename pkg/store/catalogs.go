@@ -25,13 +25,13 @@ func resolveManifestArgs(key image.Key, scope Scope) []any {
 func (s *SQLite) Catalog(ctx context.Context, engine string, key image.Key, scope Scope) (Catalog, error) {
 	c := Catalog{Engine: engine, Key: key, Scope: scope}
 	err := s.read(ctx, "look up catalogue of "+key.String(), func(ctx context.Context, q query) error {
-		var cataloguedAt millis
+		var catalogedAt millis
 		err := q.QueryRowContext(ctx, `
 			SELECT m.platform_digest, c.distro, c.packages, c.tool, c.catalogued_at
 			FROM manifests m JOIN catalogues c ON c.manifest_id = m.id
 			WHERE c.engine = ? AND m.id = `+resolveManifest, append([]any{engine}, resolveManifestArgs(key, scope)...)...).
-			Scan(&c.PlatformDigest, &c.Distro, &c.Packages, &c.Tool, &cataloguedAt)
-		c.CatalogedAt = cataloguedAt.Time
+			Scan(&c.PlatformDigest, &c.Distro, &c.Packages, &c.Tool, &catalogedAt)
+		c.CatalogedAt = catalogedAt.Time
 		return orNotFound(err)
 	})
 	if err != nil {

@@ -72,9 +72,9 @@ func TestDigestResolvesToAnotherManifest(t *testing.T) {
 	must(t, f.SaveCatalog(t.Context(), elsewhere, nil))
 	f.report(t, "app", vulnerable("CVE-2026-0001", "openssl"))
 	f.report(t, "elsewhere", vulnerable("CVE-2026-0002", "openssl"))
-	news, _, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 0)
+	changes, _, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 0)
 	must(t, err)
-	equal(t, "what is found where the digest leads now", ids(news), []string{"CVE-2026-0002"})
+	equal(t, "what is found where the digest leads now", ids(changes), []string{"CVE-2026-0002"})
 }
 
 func TestCatalogsNeedDigests(t *testing.T) {

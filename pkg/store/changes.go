@@ -20,8 +20,8 @@ var defaultChanges = []Change{ChangeNew, ChangeFixAvailable, ChangeEscalated, Ch
 // PendingChanges implements Announcements. The filter applies to findings: a vulnerability in a package of a repository is a change if any
 // of its findings passes. It is described by the worst finding that passes, with the workloads that have such a finding. An empty
 // UnknownPolicy is UnknownIfFixable.
-func (s *SQLite) PendingChanges(ctx context.Context, scanner, receiver string, f ChangeFilter, limit int) (news []FindingChange, total int, err error) {
-	teller, err := s.newChangeDetector(ctx, "news", scanner, receiver, f)
+func (s *SQLite) PendingChanges(ctx context.Context, scanner, receiver string, f ChangeFilter, limit int) (pending []FindingChange, total int, err error) {
+	detector, err := s.newChangeDetector(ctx, "news", scanner, receiver, f)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -31,24 +31,24 @@ func (s *SQLite) PendingChanges(ctx context.Context, scanner, receiver string, f
 	}
 	full := false
 	err = s.read(ctx, "list news", func(ctx context.Context, q query) error {
-		return teller.each(ctx, q, func(ctx context.Context, l *repositoryEvaluation) (quiet bool, err error) {
+		return detector.each(ctx, q, func(ctx context.Context, l *repositoryEvaluation) (quiet bool, err error) {
 			within := &left
 			if full {
 				within = nil
 			}
 			found, n, text, err := l.pendingChanges(ctx, within)
 			total += n
-			news = append(news, found...)
+			pending = append(pending, found...)
 			left.text -= text
-			left.values = limit - len(news)
-			full = limit > 0 && left.values <= 0 || left.text <= 0 || total > len(news)
+			left.values = limit - len(pending)
+			full = limit > 0 && left.values <= 0 || left.text <= 0 || total > len(pending)
 			return n == 0, err
 		})
 	})
 	if err != nil {
 		return nil, 0, err
 	}
-	return news, total, nil
+	return pending, total, nil
 }
 
 // changeDetector compares what is present with what was announced to one receiver.
@@ -175,8 +175,8 @@ type repositoryEvaluation struct {
 	args []any
 	// hasSuppressed means that exceptions suppress at least one finding.
 	hasSuppressed bool
-	// recordsByPackage says whether the receiver was told anything of the repository; nil until it is needed.
-	recordsByPackage *bool
+	// hasRecords says whether the receiver was told anything of the repository; nil until it is needed.
+	hasRecords *bool
 	// shared are the workloads that run the images of some reports, by the reports.
 	shared map[string][]Workload
 }
@@ -190,17 +190,17 @@ func (t *changeDetector) evaluate(ctx context.Context, q query, receiver int64, 
 	if err != nil {
 		return nil, err
 	}
-	excepted, err := r.suppressed(ctx, q, t.filter.Exceptions)
+	suppressed, err := r.suppressed(ctx, q, t.filter.Exceptions)
 	if err != nil {
 		return nil, err
 	}
-	covered, err := idsOf(excepted)
+	covered, err := idsOf(suppressed)
 	if err != nil {
 		return nil, err
 	}
 	args := append(t.filter.args(), sql.Named("receiver", receiver), sql.Named("repository", r.name),
 		sql.Named("reports", reports), sql.Named("all_reports", allReports), sql.Named("covered", covered))
-	return &repositoryEvaluation{changeDetector: t, q: q, receiver: receiver, runningRepository: r, args: args, hasSuppressed: len(excepted) > 0}, nil
+	return &repositoryEvaluation{changeDetector: t, q: q, receiver: receiver, runningRepository: r, args: args, hasSuppressed: len(suppressed) > 0}, nil
 }
 
 // args returns the parameters of the wanted statement.
@@ -279,7 +279,7 @@ type record struct {
 	fixable, knownExploited int
 	aliases                 list[string]
 	fixedAt                 millis
-	excepted                bool
+	suppressed              bool
 }
 
 // findingState is what is present of one vulnerability in one package, with the record of its announcement.
@@ -312,7 +312,7 @@ func (l *repositoryEvaluation) readCandidates(ctx context.Context, statement str
 	byKey := make(map[[2]string]*findingState)
 	rows, err := l.q.QueryContext(ctx, statement, args...)
 	err = eachRow(rows, err, func(rows *sql.Rows) error {
-		var told bool
+		var announced bool
 		var r record
 		var f finding.Finding
 		var fixAvailable, firstSeen, fixSince, exploitedSince millis
@@ -322,7 +322,7 @@ func (l *repositoryEvaluation) readCandidates(ctx context.Context, statement str
 		err := rows.Scan(&f.ID, &f.URL, &f.CVSS, &f.EPSS, &f.KnownExploited, &f.Severity,
 			&p.Name, &p.Version, &p.Type, &p.PURL, (*paths)(&f.Paths), &f.FixState, (*list[string])(&f.FixVersions),
 			&fixAvailable, (*list[string])(&f.Aliases), &firstSeen, &fixSince, &exploitedSince, &history, &report,
-			&told, &r.severity, &r.fixable, &r.knownExploited, &r.aliases, &r.fixedAt, &r.excepted)
+			&announced, &r.severity, &r.fixable, &r.knownExploited, &r.aliases, &r.fixedAt, &r.suppressed)
 		if err != nil {
 			return err
 		}
@@ -331,7 +331,7 @@ func (l *repositoryEvaluation) readCandidates(ctx context.Context, statement str
 		s, found := byKey[key]
 		if !found {
 			s = &findingState{FindingChange: FindingChange{Repository: l.name, FirstSeen: firstSeen.Time}}
-			if told {
+			if announced {
 				r.id, r.pkg = f.ID, f.Package.Name
 				s.record = &r
 			}
@@ -393,7 +393,7 @@ func (s *findingState) changes(f ChangeFilter) []Change {
 	switch {
 	case r == nil && s.before < s.Finding.Severity:
 		return []Change{ChangeEscalated}
-	case r == nil || r.excepted:
+	case r == nil || r.suppressed:
 		return []Change{ChangeNew}
 	case !r.fixedAt.IsZero():
 		return []Change{ChangeRegressed}
@@ -421,43 +421,43 @@ func (l *repositoryEvaluation) isWanted(s *findingState, change Change) bool {
 }
 
 // toChange completes what is told.
-func (s *findingState) toChange(change Change) reportedNews {
+func (s *findingState) toChange(change Change) reportedChange {
 	s.Change, s.SeverityBefore = change, s.before
 	if r := s.record; r != nil {
-		s.ExceptionEnded = r.excepted
+		s.ExceptionEnded = r.suppressed
 		if s.SeverityBefore = r.severity; r.severity < 0 {
 			s.SeverityBefore = s.Finding.Severity
 		}
 	}
-	return reportedNews{FindingChange: s.FindingChange, reports: s.reports}
+	return reportedChange{FindingChange: s.FindingChange, reports: s.reports}
 }
 
 // pendingChanges counts what the receiver is to be told of the repository, and gives as much as there is room for, worst first and what is fixed
 // last; nil is no room. text is how much it takes.
-func (l *repositoryEvaluation) pendingChanges(ctx context.Context, within *room) (news []FindingChange, total, text int, err error) {
-	list := newNewsList(within)
+func (l *repositoryEvaluation) pendingChanges(ctx context.Context, within *room) (pending []FindingChange, total, text int, err error) {
+	list := newChangeList(within)
 	if err := l.changed(ctx, list); err != nil {
 		return nil, 0, 0, err
 	}
 	if err := l.fixed(ctx, list); err != nil {
 		return nil, 0, 0, err
 	}
-	news, text = l.listed(list)
-	return news, list.total, text, nil
+	pending, text = l.listed(list)
+	return pending, list.total, text, nil
 }
 
 // changed adds what is present and differs from what the receiver was told. Of what has no record and cannot be linked to one, only the
 // worst is read, and the rest counted.
-func (l *repositoryEvaluation) changed(ctx context.Context, list *newsList) error {
-	told, err := l.isTold(ctx)
+func (l *repositoryEvaluation) changed(ctx context.Context, list *changeList) error {
+	announced, err := l.receiverHasRecords(ctx)
 	if err != nil {
 		return err
 	}
 	// What is only counted is not looked up by other ids: UpdateAnnouncements has done that.
-	isNew := l.wants[ChangeNew] && (!told || list.counted)
+	isNew := l.wants[ChangeNew] && (!announced || list.counted)
 	worst := newWorstKeys(list.worst.room)
 	take := func(c candidate, first bool) bool {
-		if !isNew || c.told {
+		if !isNew || c.announced {
 			return false
 		}
 		if first {
@@ -488,7 +488,7 @@ func (l *repositoryEvaluation) changed(ctx context.Context, list *newsList) erro
 }
 
 // changesOf gives what the receiver wants to be told of.
-func (l *repositoryEvaluation) changesOf(sightings []*findingState, each func(reportedNews)) {
+func (l *repositoryEvaluation) changesOf(sightings []*findingState, each func(reportedChange)) {
 	for _, s := range sightings {
 		for _, change := range s.changes(l.filter) {
 			if l.isWanted(s, change) {
@@ -500,17 +500,17 @@ func (l *repositoryEvaluation) changesOf(sightings []*findingState, each func(re
 }
 
 // fixed adds what is fixed, if the receiver wants to hear of it.
-func (l *repositoryEvaluation) fixed(ctx context.Context, list *newsList) error {
+func (l *repositoryEvaluation) fixed(ctx context.Context, list *changeList) error {
 	if !l.wants[ChangeFixed] || !l.mayBeFixed() {
 		return nil
 	}
 	everyone := l.allWorkloads()
 	return l.eachOrphan(ctx, func(o orphan) error {
-		if len(o.now) > 0 || o.excepted {
+		if len(o.now) > 0 || o.suppressed {
 			return nil
 		}
 		severity := max(o.severity, finding.Unknown)
-		list.add(reportedNews{FindingChange: FindingChange{
+		list.add(reportedChange{FindingChange: FindingChange{
 			Change: ChangeFixed, Repository: l.name, SeverityBefore: severity, Workloads: everyone,
 			Finding: finding.Finding{ID: o.id, Aliases: o.aliases, Severity: severity, Package: finding.Package{Name: o.pkg}},
 		}})

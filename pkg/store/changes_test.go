@@ -77,10 +77,10 @@ func TestChangeFilter(t *testing.T) {
 				names[v.ID] = name
 			}
 			f.running(t, "app", "r", all...)
-			news, total, err := f.PendingChanges(t.Context(), "scanner", "slack", test.filter, 0)
+			changes, total, err := f.PendingChanges(t.Context(), "scanner", "slack", test.filter, 0)
 			must(t, err)
 			var passed []string
-			for _, n := range news {
+			for _, n := range changes {
 				passed = append(passed, names[n.Finding.ID])
 			}
 			equal(t, "what passes, worst first", passed, test.want)
@@ -100,10 +100,10 @@ func TestChangesAreOncePerRepository(t *testing.T) {
 	f.running(t, "app:2", "r", worst, vulnerable("CVE-2026-0001", "libssl", severity(finding.Low)))
 	f.running(t, "clean", "r")
 	f.running(t, "other", "other repository", vulnerable("CVE-2026-0001", "openssl", version("3")))
-	news, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 0)
+	changes, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 0)
 	must(t, err)
 	equal(t, "total", total, 3)
-	equal(t, "news", news, []FindingChange{
+	equal(t, "news", changes, []FindingChange{
 		{
 			Change: ChangeNew, SeverityBefore: finding.High, Repository: "other repository", Finding: vulnerable("CVE-2026-0001", "openssl", version("3")), FirstSeen: f.clock.Now(),
 			Workloads: []Workload{workload("runs other", "other repository")},
@@ -122,8 +122,8 @@ func TestChangesAreOncePerRepository(t *testing.T) {
 	equal(t, "counts of another", got[Totals](t)(f.ScannerTotals(t.Context(), "other", exception.Set{})).Counts, finding.Counts{})
 
 	// A worse finding of what was announced is no change for the receiver that knows it.
-	said := Announcement{Findings: announcedFindings(AnnouncementKey{"r", "CVE-2026-0001", "openssl"})}
-	must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", said))
+	announcement := Announcement{Findings: announcedFindings(AnnouncementKey{"r", "CVE-2026-0001", "openssl"})}
+	must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", announcement))
 	f.running(t, "app:3", "r", vulnerable("CVE-2026-0001", "openssl", version("4"), severity(finding.Critical), fixed))
 	for receiver, want := range map[string]int{"slack": 2, "mail": 3} {
 		_, total, err := f.PendingChanges(t.Context(), "scanner", receiver, ChangeFilter{}, 0)
@@ -143,10 +143,10 @@ func TestChangesOfSeveralEngines(t *testing.T) {
 	other.Engine = "fake"
 	got[Difference](t)(f.SaveReport(t.Context(), other, ""))
 	f.report(t, "app:2", vulnerable("CVE-2026-0009", "a")) // by an engine that no Scanner has the image with
-	news, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 0)
+	changes, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 0)
 	must(t, err)
-	if total != 1 || len(news) != 1 || news[0].Finding.Severity != finding.High || len(news[0].Workloads) != 2 {
-		t.Errorf("got %d news %+v, want one, of high severity, of both workloads", total, news)
+	if total != 1 || len(changes) != 1 || changes[0].Finding.Severity != finding.High || len(changes[0].Workloads) != 2 {
+		t.Errorf("got %d news %+v, want one, of high severity, of both workloads", total, changes)
 	}
 	equal(t, "counts", got[Totals](t)(f.ScannerTotals(t.Context(), "scanner", exception.Set{})).Counts, finding.Counts{High: 1})
 }
@@ -164,9 +164,9 @@ func TestLimitTruncatesOrderedChanges(t *testing.T) {
 		if limit > 0 {
 			want = all[:min(limit, len(all))]
 		}
-		news, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, limit)
+		changes, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, limit)
 		must(t, err)
-		equal(t, fmt.Sprint("news with limit ", limit), news, want)
+		equal(t, fmt.Sprint("news with limit ", limit), changes, want)
 		equal(t, fmt.Sprint("total with limit ", limit), total, 9)
 	}
 }

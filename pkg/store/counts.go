@@ -66,11 +66,11 @@ func (s *SQLite) countRepository(ctx context.Context, q query, r runningReposito
 	if err != nil {
 		return Totals{}, err
 	}
-	excepted, err := r.suppressed(ctx, q, exceptions)
+	suppressed, err := r.suppressed(ctx, q, exceptions)
 	if err != nil {
 		return Totals{}, err
 	}
-	covered, err := idsOf(excepted)
+	covered, err := idsOf(suppressed)
 	if err != nil {
 		return Totals{}, err
 	}
@@ -80,8 +80,8 @@ func (s *SQLite) countRepository(ctx context.Context, q query, r runningReposito
 	if totals.Counts, err = sumCounts(rows, err); err != nil {
 		return Totals{}, err
 	}
-	if len(excepted) > 0 {
-		if err := totals.countSuppressed(ctx, q, excepted, args); err != nil {
+	if len(suppressed) > 0 {
+		if err := totals.countSuppressed(ctx, q, suppressed, args); err != nil {
 			return Totals{}, err
 		}
 	}
@@ -89,7 +89,7 @@ func (s *SQLite) countRepository(ctx context.Context, q query, r runningReposito
 	return totals, nil
 }
 
-func (t *Totals) countSuppressed(ctx context.Context, q query, excepted map[int64]*exception.Exception, args []any) error {
+func (t *Totals) countSuppressed(ctx context.Context, q query, suppressed map[int64]*exception.Exception, args []any) error {
 	t.ByException = make(map[string]int)
 	rows, err := q.QueryContext(ctx, listSuppressed, args...)
 	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
@@ -103,7 +103,7 @@ func (t *Totals) countSuppressed(ctx context.Context, q query, excepted map[int6
 		}
 		by := make(map[string]bool)
 		for _, id := range ids {
-			by[excepted[id].UID] = true
+			by[suppressed[id].UID] = true
 		}
 		for uid := range by {
 			t.ByException[uid]++

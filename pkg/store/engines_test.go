@@ -297,8 +297,8 @@ func twoEngines(t *testing.T) fixture {
 func TestTwoScannersOfAnImage(t *testing.T) {
 	f := twoEngines(t)
 	for engine, want := range map[string]struct {
-		counts finding.Counts
-		news   []string
+		counts  finding.Counts
+		changes []string
 	}{
 		grype: {finding.Counts{High: 2}, []string{"CVE-2026-0001", "CVE-2026-0002"}},
 		clair: {finding.Counts{Critical: 1, High: 1, Fixable: 1, KnownExploited: 1}, []string{"CVE-2026-0003", "CVE-2026-0001"}},
@@ -310,9 +310,9 @@ func TestTwoScannersOfAnImage(t *testing.T) {
 			t.Errorf("%s: no report is found", engine)
 		}
 		equal(t, engine+": counts", got[Totals](t)(f.ScannerTotals(t.Context(), scanner, exception.Set{})).Counts, want.counts)
-		news, total, err := f.PendingChanges(t.Context(), scanner, "slack", ChangeFilter{}, 0)
+		changes, total, err := f.PendingChanges(t.Context(), scanner, "slack", ChangeFilter{}, 0)
 		must(t, err)
-		equal(t, engine+": news", ids(news), want.news)
+		equal(t, engine+": news", ids(changes), want.changes)
 		equal(t, engine+": total", total, 2)
 		equal(t, engine+": present", got[Present](t)(f.Present(t.Context(), scanner, "slack", ChangeFilter{}, 9)).Counts, want.counts)
 		equal(t, engine+": reported", slices.Collect(maps.Keys(got[map[image.Key]ReportAge](t)(f.ReportAges(t.Context(), scanner, engine)))), []image.Key{key("app")})
@@ -349,18 +349,18 @@ func TestPendingChangesByEngine(t *testing.T) {
 		"": {"CVE-2026-0003", "CVE-2026-0001", "CVE-2026-0009"}, clair: {"CVE-2026-0003", "CVE-2026-0001"}, grype: {"CVE-2026-0009"}, otherClair: nil,
 	} {
 		filter := ChangeFilter{Engine: engine}
-		news, total, err := f.PendingChanges(t.Context(), "s-"+clair, "slack", filter, 0)
+		changes, total, err := f.PendingChanges(t.Context(), "s-"+clair, "slack", filter, 0)
 		must(t, err)
-		equal(t, "news by "+engine, ids(news), want)
+		equal(t, "news by "+engine, ids(changes), want)
 		equal(t, "total by "+engine, total, len(want))
 		present := got[Present](t)(f.Present(t.Context(), "s-"+clair, "slack", filter, 9))
 		equal(t, "present by "+engine, []int{present.NotAnnounced, present.Counts.Total()}, []int{len(want), len(want)})
 	}
 	present := got[Present](t)(f.Present(t.Context(), "s-"+clair, "slack", ChangeFilter{Engine: clair}, 0))
 	must(t, f.RecordAnnouncement(t.Context(), "s-"+clair, "slack", Announcement{Snapshot: &FilteredSnapshot{Filter: ChangeFilter{Engine: clair}, SnapshotID: present.SnapshotID}}))
-	news, _, err := f.PendingChanges(t.Context(), "s-"+clair, "slack", ChangeFilter{}, 0)
+	changes, _, err := f.PendingChanges(t.Context(), "s-"+clair, "slack", ChangeFilter{}, 0)
 	must(t, err)
-	equal(t, "what was not announced with all of one", ids(news), []string{"CVE-2026-0009"})
+	equal(t, "what was not announced with all of one", ids(changes), []string{"CVE-2026-0009"})
 	equal(t, "reported by Clair", slices.Collect(maps.Keys(got[map[image.Key]ReportAge](t)(f.ReportAges(t.Context(), "s-"+clair, clair)))), []image.Key{key("app")})
 }
 

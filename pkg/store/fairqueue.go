@@ -274,12 +274,12 @@ func (m matchQueue) leaseIsolated(
 	ctx context.Context, tx *sql.Tx, turns *fairOrder, holder string, until time.Time,
 ) (waiting bool, leases []Lease, err error) {
 	rows, err := tx.QueryContext(ctx, isolatedDue, m.args(sql.Named("version", m.version))...)
-	suspects, err := collect(rows, err, func(rows *sql.Rows) (namespace string, err error) { return namespace, rows.Scan(&namespace) })
-	if err != nil || len(suspects) == 0 || turns.holdsAny {
-		return len(suspects) > 0, nil, err
+	isolated, err := collect(rows, err, func(rows *sql.Rows) (namespace string, err error) { return namespace, rows.Scan(&namespace) })
+	if err != nil || len(isolated) == 0 || turns.holdsAny {
+		return len(isolated) > 0, nil, err
 	}
 	all := turns.namespaces
-	turns.namespaces = suspects
+	turns.namespaces = isolated
 	leases, err = m.leaseImages(ctx, tx, turns, holder, 1, until, true)
 	turns.namespaces = all
 	return len(leases) > 0, leases, err

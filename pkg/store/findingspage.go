@@ -64,7 +64,7 @@ func (s *SQLite) FindingsPage(ctx context.Context, subject Subject, f FindingFil
 		if from != (FindingCursor{}) && (from.Report != mark.Report || from.Revision != mark.Revision || from.ExceptionsSum != mark.ExceptionsSum) {
 			return ErrChanged
 		}
-		passing, excepted, err := listPassing(ctx, q, page.Report.ID, f)
+		passing, suppressed, err := listPassing(ctx, q, page.Report.ID, f)
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (s *SQLite) FindingsPage(ctx context.Context, subject Subject, f FindingFil
 			return ErrChanged
 		}
 		rest := passing[from.Count:]
-		if page.Findings, err = listByID(ctx, q, rest[:min(len(rest), limit)], excepted); err != nil {
+		if page.Findings, err = listByID(ctx, q, rest[:min(len(rest), limit)], suppressed); err != nil {
 			return err
 		}
 		if end := from.Count + len(page.Findings); end < len(passing) {
@@ -99,7 +99,7 @@ func (e ImageExceptions) sum() uint64 {
 }
 
 // listPassing returns the row IDs of a report's findings that pass, and which of all its findings exceptions suppress.
-func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (passing []int64, excepted map[int64]*exception.Exception, err error) {
+func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (passing []int64, suppressed map[int64]*exception.Exception, err error) {
 	severities := ""
 	if f.Severities != nil {
 		numbers := make([]int, 0, len(f.Severities))
@@ -116,7 +116,7 @@ func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (p
 	if f.Gone {
 		statement, cover = selectGone, suppressedGoneFindings
 	}
-	if excepted, err = cover(ctx, q, f.Exceptions.Exceptions, map[int64][]exception.Image{report: f.Exceptions.Images}); err != nil {
+	if suppressed, err = cover(ctx, q, f.Exceptions.Exceptions, map[int64][]exception.Image{report: f.Exceptions.Images}); err != nil {
 		return nil, nil, err
 	}
 	rows, err := q.QueryContext(ctx, statement,
@@ -124,13 +124,13 @@ func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (p
 		sql.Named("exploited", f.KnownExploited), sql.Named("package", f.Package), sql.Named("id", f.ID), sql.Named("text", f.Text))
 	passing, err = collect(rows, err, func(rows *sql.Rows) (id int64, err error) { return id, rows.Scan(&id) })
 	if f.Suppressed != nil {
-		passing = slices.DeleteFunc(passing, func(id int64) bool { return (excepted[id] != nil) != *f.Suppressed })
+		passing = slices.DeleteFunc(passing, func(id int64) bool { return (suppressed[id] != nil) != *f.Suppressed })
 	}
-	return passing, excepted, err
+	return passing, suppressed, err
 }
 
 // listByID reads findings by row ID: at least one, and then as many as fit into a page.
-func listByID(ctx context.Context, q query, numbers []int64, excepted map[int64]*exception.Exception) ([]TrackedFinding, error) {
+func listByID(ctx context.Context, q query, numbers []int64, suppressed map[int64]*exception.Exception) ([]TrackedFinding, error) {
 	wanted, err := json.Marshal(numbers)
 	if err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func listByID(ctx context.Context, q query, numbers []int64, excepted map[int64]
 		}
 		findings = append(findings, TrackedFinding{
 			Finding: f, FirstSeen: firstSeen.Time, LastSeen: lastSeen.Time, FixedAt: fixedAt.Time, FixSince: fixSince.Time,
-			ExploitedSince: exploitedSince.Time, Severities: severities, Exception: excepted[id],
+			ExploitedSince: exploitedSince.Time, Severities: severities, Exception: suppressed[id],
 		})
 		return struct{}{}, nil
 	})

@@ -593,11 +593,11 @@ func (m *modelLives) draw(t *rapid.T) {
 func (m *modelLives) check(t *rapid.T) {
 	for name := range m.last {
 		excepting := ImageExceptions{Exceptions: m.set, Images: m.images[name]}
-		gone, excepted := rapid.Bool().Draw(t, "gone"), rapid.SampledFrom([]*bool{nil, ptr.To(true), ptr.To(false)}).Draw(t, "excepted")
+		gone, suppressed := rapid.Bool().Draw(t, "gone"), rapid.SampledFrom([]*bool{nil, ptr.To(true), ptr.To(false)}).Draw(t, "excepted")
 		page := slices.DeleteFunc(m.expected(name, gone), func(seen TrackedFinding) bool {
-			return excepted != nil && (seen.Exception != nil) != *excepted
+			return suppressed != nil && (seen.Exception != nil) != *suppressed
 		})
-		compare(t, "findings of "+name, m.all(t, name, FindingFilter{Gone: gone, Suppressed: excepted, Exceptions: excepting}), page)
+		compare(t, "findings of "+name, m.all(t, name, FindingFilter{Gone: gone, Suppressed: suppressed, Exceptions: excepting}), page)
 		want := Summary{Subject: subject(name)}
 		for _, seen := range m.expected(name, false) {
 			if seen.Exception != nil {

@@ -105,18 +105,18 @@ func (m *model) release(t *rapid.T) {
 
 // announce announces some of the changes to the receiver.
 func (m *model) announce(t *rapid.T) {
-	news, _, err := m.store.PendingChanges(context.Background(), "scanner", "slack", drawFilter(t), rapid.IntRange(1, 5).Draw(t, "limit"))
+	changes, _, err := m.store.PendingChanges(context.Background(), "scanner", "slack", drawFilter(t), rapid.IntRange(1, 5).Draw(t, "limit"))
 	m.try(t, err)
-	var said Announcement
-	for _, n := range news {
+	var announcement Announcement
+	for _, n := range changes {
 		key := AnnouncementKey{n.Repository, n.Finding.ID, n.Finding.Package.Name}
 		if m.announced[key] {
 			t.Fatalf("%+v comes up as news once more", key)
 		}
-		said.Findings = append(said.Findings, announcedFindings(key)...)
+		announcement.Findings = append(announcement.Findings, announcedFindings(key)...)
 		m.announced[key] = true
 	}
-	m.try(t, m.store.RecordAnnouncement(context.Background(), "scanner", "slack", said))
+	m.try(t, m.store.RecordAnnouncement(context.Background(), "scanner", "slack", announcement))
 }
 
 // announceAll announces everything to the receiver at once.
@@ -124,16 +124,16 @@ func (m *model) announceAll(t *rapid.T) {
 	filter := drawFilter(t)
 	present, err := m.store.Present(context.Background(), "scanner", "slack", filter, 2)
 	m.try(t, err)
-	untold := 0
-	var said Announcement
+	notAnnounced := 0
+	var announcement Announcement
 	for key := range m.groups(func(f finding.Finding) bool { return passes(f, filter) }) {
-		untold += number(!m.announced[key])
-		said.Findings = append(said.Findings, announcedFindings(key)...)
+		notAnnounced += number(!m.announced[key])
+		announcement.Findings = append(announcement.Findings, announcedFindings(key)...)
 		m.announced[key] = true
 	}
-	compare(t, "number of news", present.NotAnnounced, untold)
+	compare(t, "number of news", present.NotAnnounced, notAnnounced)
 	m.try(t, m.store.RecordAnnouncement(context.Background(), "scanner", "slack", Announcement{Snapshot: &FilteredSnapshot{Filter: filter, SnapshotID: present.SnapshotID}}))
-	m.try(t, m.store.RecordAnnouncement(context.Background(), "scanner", "slack", said))
+	m.try(t, m.store.RecordAnnouncement(context.Background(), "scanner", "slack", announcement))
 }
 
 // restart closes the store and opens it again.
@@ -209,7 +209,7 @@ func (m *model) groups(pass func(finding.Finding) bool) map[AnnouncementKey]Find
 	return groups
 }
 
-func (m *model) checkNews(t *rapid.T) {
+func (m *model) checkChanges(t *rapid.T) {
 	filter, limit := drawFilter(t), rapid.IntRange(0, 6).Draw(t, "limit")
 	var want []FindingChange
 	for key, n := range m.groups(func(f finding.Finding) bool { return passes(f, filter) }) {
@@ -228,9 +228,9 @@ func (m *model) checkNews(t *rapid.T) {
 	if limit > 0 && len(want) > limit {
 		want = want[:limit]
 	}
-	news, total, err := m.store.PendingChanges(context.Background(), "scanner", "slack", filter, limit)
+	changes, total, err := m.store.PendingChanges(context.Background(), "scanner", "slack", filter, limit)
 	m.try(t, err)
-	compare(t, fmt.Sprintf("news by %+v, limit %d", filter, limit), news, want, cmpopts.IgnoreFields(FindingChange{}, "Change", "SeverityBefore", "FirstSeen", "FixSince", "ExploitedSince"))
+	compare(t, fmt.Sprintf("news by %+v, limit %d", filter, limit), changes, want, cmpopts.IgnoreFields(FindingChange{}, "Change", "SeverityBefore", "FirstSeen", "FixSince", "ExploitedSince"))
 	compare(t, "total", total, wantTotal)
 }
 
@@ -322,7 +322,7 @@ func TestTheStoreAgreesWithAPlainModel(t *testing.T) {
 			"announce": m.announce,
 			"tell all": m.announceAll,
 			"restart":  m.restart,
-			"":         func(t *rapid.T) { m.checkReports(t); m.checkCounts(t); m.checkNews(t) },
+			"":         func(t *rapid.T) { m.checkReports(t); m.checkCounts(t); m.checkChanges(t) },
 		})
 	})
 }

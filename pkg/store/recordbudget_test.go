@@ -75,8 +75,8 @@ func TestRecordsOfReceiversAreBounded(t *testing.T) {
 	}
 
 	// What a message that was delivered says is recorded in any case: it would be sent again.
-	said := []AnnouncedFinding{{AnnouncementKey: AnnouncementKey{Repository: "a", ID: "CVE-2025-0001", Package: "openssl"}}}
-	must(t, f.RecordAnnouncement(t.Context(), "two", "late", Announcement{MessageID: "late", Findings: said}))
+	announcement := []AnnouncedFinding{{AnnouncementKey: AnnouncementKey{Repository: "a", ID: "CVE-2025-0001", Package: "openssl"}}}
+	must(t, f.RecordAnnouncement(t.Context(), "two", "late", Announcement{MessageID: "late", Findings: announcement}))
 	equal(t, "records after a delivery", f.recorded(t), records+findings+1)
 
 	must(t, f.RecordAnnouncement(t.Context(), "one", "r0", Announcement{Retract: "r0"}))

@@ -14,26 +14,26 @@ import (
 
 // linkAliases finds the records of findings that were announced by another ID.
 func (l *repositoryEvaluation) linkAliases(ctx context.Context, sightings []*findingState) error {
-	if told, err := l.isTold(ctx); err != nil || !told {
+	if announced, err := l.receiverHasRecords(ctx); err != nil || !announced {
 		return err
 	}
-	untold := make(map[string][]*findingState)
+	notAnnounced := make(map[string][]*findingState)
 	for _, s := range sightings {
 		if s.record == nil {
-			untold[s.Finding.Package.Name] = append(untold[s.Finding.Package.Name], s)
+			notAnnounced[s.Finding.Package.Name] = append(notAnnounced[s.Finding.Package.Name], s)
 		}
 	}
-	if len(untold) == 0 {
+	if len(notAnnounced) == 0 {
 		return nil
 	}
-	packages, err := json.Marshal(slices.Collect(maps.Keys(untold)))
+	packages, err := json.Marshal(slices.Collect(maps.Keys(notAnnounced)))
 	if err != nil {
 		return err
 	}
 	rows, err := l.q.QueryContext(ctx, selectRecordsIn, append(slices.Clone(l.args), sql.Named("packages", string(packages)))...)
 	return eachRow(rows, err, func(rows *sql.Rows) error {
 		r, err := scanRecord(rows)
-		for _, s := range untold[r.pkg] {
+		for _, s := range notAnnounced[r.pkg] {
 			if areLinked(r.id, r.aliases, s.Finding.ID, s.Finding.Aliases) && (s.record == nil || r.before(s.record)) {
 				s.record, s.linked = &r, true
 			}
@@ -45,8 +45,8 @@ func (l *repositoryEvaluation) linkAliases(ctx context.Context, sightings []*fin
 // before orders records by how well the receiver knows the finding: announced ones come first, then suppressed ones, then fixed
 // ones.
 func (r *record) before(other *record) bool {
-	if r.excepted != other.excepted {
-		return !r.excepted && r.fixedAt.IsZero()
+	if r.suppressed != other.suppressed {
+		return !r.suppressed && r.fixedAt.IsZero()
 	}
 	return r.fixedAt.IsZero() && !other.fixedAt.IsZero()
 }
@@ -86,20 +86,20 @@ const (
 		WHERE f.package = @package AND f.fixed_at IS NULL ORDER BY v.canonical_id`
 )
 
-// isTold says whether the receiver was told anything of the repository.
-func (l *repositoryEvaluation) isTold(ctx context.Context) (bool, error) {
-	if l.recordsByPackage == nil {
-		var told bool
-		if err := l.q.QueryRowContext(ctx, anyRecord, l.args...).Scan(&told); err != nil {
+// receiverHasRecords says whether the receiver was told anything of the repository.
+func (l *repositoryEvaluation) receiverHasRecords(ctx context.Context) (bool, error) {
+	if l.hasRecords == nil {
+		var announced bool
+		if err := l.q.QueryRowContext(ctx, anyRecord, l.args...).Scan(&announced); err != nil {
 			return false, err
 		}
-		l.recordsByPackage = &told
+		l.hasRecords = &announced
 	}
-	return *l.recordsByPackage, nil
+	return *l.hasRecords, nil
 }
 
 func scanRecord(rows *sql.Rows) (r record, err error) {
-	err = rows.Scan(&r.id, &r.pkg, &r.severity, &r.fixable, &r.knownExploited, &r.aliases, &r.fixedAt, &r.excepted)
+	err = rows.Scan(&r.id, &r.pkg, &r.severity, &r.fixable, &r.knownExploited, &r.aliases, &r.fixedAt, &r.suppressed)
 	return r, err
 }
 

@@ -54,12 +54,12 @@ func (s *SQLite) Summary(ctx context.Context, subject Subject, e ImageExceptions
 			return orNotFound(err)
 		}
 		summary.MatchedAt = matchedAt.Time
-		excepted, err := suppressedFindings(ctx, q, e.Exceptions, map[int64][]exception.Image{report: e.Images})
+		suppressed, err := suppressedFindings(ctx, q, e.Exceptions, map[int64][]exception.Image{report: e.Images})
 		if err != nil {
 			return err
 		}
-		summary.Suppressed = len(excepted)
-		without, err := json.Marshal(slices.AppendSeq([]int64{}, maps.Keys(excepted)))
+		summary.Suppressed = len(suppressed)
+		without, err := json.Marshal(slices.AppendSeq([]int64{}, maps.Keys(suppressed)))
 		if err != nil {
 			return err
 		}

@@ -60,13 +60,13 @@ type Store interface {
 	// TreatAsRestored gives the store a new ID and marks it as restored from a backup that is as old as its last delivery. It is for
 	// a store whose content is older than what was delivered. Nothing else may use the store meanwhile.
 	TreatAsRestored(ctx context.Context) error
-	// Health returns nil, or an error for which Trouble returns the current fault of the file or its volume. Faults are detected by
+	// Health returns nil, or an error for which StorageFault returns the current fault of the file or its volume. Faults are detected by
 	// any call and by Look. Health does no I/O and does not block.
 	Health() error
 	// CheckHealth checks the file and its volume and returns Health, or another error if the check itself failed. A fault ends when a check
 	// finds none and no call has met it since the check before.
 	CheckHealth(ctx context.Context) error
-	// CheckIntegrity reads the whole file. An error for which Trouble returns ErrCorrupt means that the file is damaged.
+	// CheckIntegrity reads the whole file. An error for which StorageFault returns ErrCorrupt means that the file is damaged.
 	CheckIntegrity(ctx context.Context) error
 	// Close cancels running calls, waits for them to end and releases the file lock.
 	Close() error
@@ -626,7 +626,7 @@ type Announcements interface {
 	// PendingChanges lists what a receiver has not been told, ordered by repository and then finding.Worse, with what is fixed last.
 	// At most limit entries and some MiB of text, but one entry at least if there is any; limit 0 is for all, whatever memory that takes.
 	// Of a repository with more the worst are listed. total is the number of all. UpdateAnnouncements comes before it.
-	PendingChanges(ctx context.Context, scanner, receiver string, f ChangeFilter, limit int) (news []FindingChange, total int, err error)
+	PendingChanges(ctx context.Context, scanner, receiver string, f ChangeFilter, limit int) (changes []FindingChange, total int, err error)
 	// Present evaluates everything that a Scanner has in use in one consistent read, however much that is. Of the findings that pass
 	// the filter and are not announced it returns the worst ones, at most worst.
 	Present(ctx context.Context, scanner, receiver string, f ChangeFilter, worst int) (Present, error)
@@ -653,7 +653,7 @@ type Announcements interface {
 	// RecordAnnouncement records in one transaction what the message with the given MessageID announced to a receiver, which repositories
 	// the receiver knows from then on, its new state and the log entry. If it returns an error, nothing is recorded. The error is
 	// ErrChanged if Snapshot is of another snapshot.
-	RecordAnnouncement(ctx context.Context, scanner, receiver string, said Announcement) error
+	RecordAnnouncement(ctx context.Context, scanner, receiver string, announcement Announcement) error
 	// DecideAndRecord is RecordAnnouncement for the announcement that decide returns. decide runs while there is no other writer, so that
 	// nothing changes between reading and recording. decide may only read. Its error is returned, and then nothing is recorded.
 	DecideAndRecord(ctx context.Context, scanner, receiver string, decide func(context.Context) (Announcement, error)) error
@@ -716,8 +716,8 @@ type Announcement struct {
 	// announcements of findings that are not present by the Snapshot's filter: that the other engine does not find them does not mean that
 	// they are fixed.
 	ResetRepositories bool
-	// ForgetAbsent deletes announcements of findings that are not present; nil for none.
-	ForgetAbsent *AbsentFindings
+	// DeleteAbsent deletes announcements of findings that are not present; nil for none.
+	DeleteAbsent *AbsentFindings
 	// Repositories that the receiver knows from then on, in addition to those of the keys. The repositories of All must be named
 	// here.
 	Repositories []string

@@ -203,9 +203,9 @@ func artifacts(texts map[Artifact]string) map[Artifact]io.Reader {
 }
 
 // ids returns the vulnerability IDs of changes, in their order.
-func ids(news []FindingChange) []string {
+func ids(pending []FindingChange) []string {
 	var ids []string
-	for _, n := range news {
+	for _, n := range pending {
 		ids = append(ids, n.Finding.ID)
 	}
 	return slices.Clip(ids)
@@ -213,9 +213,9 @@ func ids(news []FindingChange) []string {
 
 // announcedFindings returns announcements with the highest values, so that nothing about these findings can be a change later.
 func announcedFindings(keys ...AnnouncementKey) []AnnouncedFinding {
-	var said []AnnouncedFinding
+	var announcement []AnnouncedFinding
 	for _, key := range keys {
-		said = append(said, AnnouncedFinding{AnnouncementKey: key, Change: ChangeNew, Severity: finding.Critical, Fixable: true, KnownExploited: true})
+		announcement = append(announcement, AnnouncedFinding{AnnouncementKey: key, Change: ChangeNew, Severity: finding.Critical, Fixable: true, KnownExploited: true})
 	}
-	return said
+	return announcement
 }

@@ -58,7 +58,7 @@ func querySuppressed(ctx context.Context, q query, candidates string, set except
 	if err != nil {
 		return nil, err
 	}
-	excepted := make(map[int64]*exception.Exception)
+	suppressed := make(map[int64]*exception.Exception)
 	rows, err := q.QueryContext(ctx, candidates, append(args, sql.Named("every", every))...)
 	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
 		var id, report int64
@@ -68,11 +68,11 @@ func querySuppressed(ctx context.Context, q query, candidates string, set except
 			return struct{}{}, err
 		}
 		if e := set.SuppressedUnderAllNames(images[report], f); e != nil {
-			excepted[id] = e
+			suppressed[id] = e
 		}
 		return struct{}{}, nil
 	})
-	return excepted, err
+	return suppressed, err
 }
 
 // jsonArgs returns named arguments in JSON, for json_each.

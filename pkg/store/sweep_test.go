@@ -34,10 +34,10 @@ func TestSweepDeletesUnusedImages(t *testing.T) {
 	for name, kept := range map[string]bool{
 		"running": true, "retained": true, "released": false, "released again": true, "never used": false, "recent": false,
 	} {
-		_, catalogueErr := f.Catalog(t.Context(), "grype", key(name), Cluster)
+		_, catalogErr := f.Catalog(t.Context(), "grype", key(name), Cluster)
 		_, _, artifactErr := f.OpenArtifact(t.Context(), digest(name), Cluster, ArtifactSBOM)
 		_, reportErr := f.Findings(t.Context(), subject(name))
-		for what, err := range map[string]error{"catalogue": catalogueErr, "artifact": artifactErr, "report": reportErr} {
+		for what, err := range map[string]error{"catalogue": catalogErr, "artifact": artifactErr, "report": reportErr} {
 			if kept && err != nil || !kept && !errors.Is(err, ErrNotFound) {
 				t.Errorf("%s of the image %q: got %v, want it kept: %t", what, name, err, kept)
 			}

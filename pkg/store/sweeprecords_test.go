@@ -37,16 +37,16 @@ func TestSweepDeletesAnnouncementsFixedLongAgo(t *testing.T) {
 	must(t, r.ReleaseImage(t.Context(), "scanner", key("other")))
 	r.running(t, "app:2", "r", vulnerable("CVE-2026-0002", "a"))
 	r.expectChanges(t, "fixed", "Fixed r CVE-2026-0001 High")
-	told := func() (n int) {
+	announced := func() (n int) {
 		must(t, r.reader.QueryRow(`SELECT count(*) FROM announcements`).Scan(&n))
 		return n
 	}
 	r.clock.pass(fixedFor - time.Minute)
 	got[int](t)(r.Sweep(t.Context(), time.Time{}))
-	equal(t, "what was told, half a year later", told(), 3)
+	equal(t, "what was told, half a year later", announced(), 3)
 	r.clock.pass(time.Hour)
 	got[int](t)(r.Sweep(t.Context(), time.Time{}))
-	equal(t, "what was told, and an hour", told(), 2)
+	equal(t, "what was told, and an hour", announced(), 2)
 	r.expectChanges(t, "after the sweep")
 	r.requireIndexes(t, selectFixedRecords, []any{1}, "announcements_fixed (fixed_at<?)")
 }

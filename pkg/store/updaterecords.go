@@ -203,7 +203,7 @@ func (l *repositoryEvaluation) updateChanges(ctx context.Context, now time.Time,
 	}
 	if l.wants[ChangeNew] {
 		// Where nothing was told everything is new.
-		if told, err := l.isTold(ctx); err != nil || !told {
+		if announced, err := l.receiverHasRecords(ctx); err != nil || !announced {
 			return err
 		}
 	}
@@ -273,7 +273,7 @@ func (l *repositoryEvaluation) updateGone(ctx context.Context, now time.Time, in
 		switch {
 		case len(o.now) > 0:
 			edits = append(edits, l.edit(deleteRecord, o.id, o.pkg))
-		case l.mayBeFixed() && (o.excepted || l.noRoom || !l.wants[ChangeFixed]):
+		case l.mayBeFixed() && (o.suppressed || l.noRoom || !l.wants[ChangeFixed]):
 			edits = append(edits, l.edit(markFixed, o.id, o.pkg, sql.Named("at", millis{now})))
 		}
 		return into.add(edits...)

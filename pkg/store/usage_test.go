@@ -11,10 +11,10 @@ import (
 // whoRuns returns the workloads of a Scanner's changes, which show the recorded use.
 func (f fixture) whoRuns(t *testing.T, scanner string) []string {
 	t.Helper()
-	news, _, err := f.PendingChanges(t.Context(), scanner, "slack", ChangeFilter{}, 0)
+	changes, _, err := f.PendingChanges(t.Context(), scanner, "slack", ChangeFilter{}, 0)
 	must(t, err)
 	var names []string
-	for _, n := range news {
+	for _, n := range changes {
 		for _, w := range n.Workloads {
 			names = append(names, w.Repository+" "+w.Name)
 		}
@@ -198,14 +198,14 @@ func TestDeleteScannersKeepsOthers(t *testing.T) {
 	equal(t, "scanners after one is forgotten", got[[]string](t)(f.Scanners(t.Context())), []string{"kept"})
 	f.use(t, "deleted", "app", workload("api", "r")) // a new Scanner
 	for scanner, want := range map[string]struct {
-		news         []string
+		changes      []string
 		state        string
 		repositories []string
 	}{
 		"kept":    {nil, "state", []string{"r"}},
 		"deleted": {[]string{"r api"}, "", nil},
 	} {
-		equal(t, scanner+": news", f.whoRuns(t, scanner), want.news)
+		equal(t, scanner+": news", f.whoRuns(t, scanner), want.changes)
 		equal(t, scanner+": state", string(got[[]byte](t)(f.ReceiverState(t.Context(), scanner, "slack"))), want.state)
 		equal(t, scanner+": repositories", got[[]string](t)(f.KnownRepositories(t.Context(), scanner, "slack")), want.repositories)
 	}

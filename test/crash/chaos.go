@@ -132,10 +132,10 @@ func (t *chaos) feed(ctx context.Context) error {
 
 // change moves one of a team's fully announced images to its next stage, or adds a new image.
 func (t *chaos) change(ctx context.Context, draws *rand.Rand, team int) error {
-	told := t.slack.taken()
+	reported := t.slack.taken()
 	var ready []int
 	for i, img := range t.images {
-		if img.team == team && img.stage < stageUnsuppressed && len(missing(img.findings(), told)) == 0 {
+		if img.team == team && img.stage < stageUnsuppressed && len(missing(img.findings(), reported)) == 0 {
 			ready = append(ready, i)
 		}
 	}
@@ -158,9 +158,9 @@ func (t *chaos) change(ctx context.Context, draws *rand.Rand, team int) error {
 
 // unannounced returns the number of a team's images with findings that some receiver has not received.
 func (t *chaos) unannounced(team int) int {
-	told, n := t.slack.taken(), 0
+	reported, n := t.slack.taken(), 0
 	for _, img := range t.images {
-		if img.team == team && len(missing(img.findings(), told)) > 0 {
+		if img.team == team && len(missing(img.findings(), reported)) > 0 {
 			n++
 		}
 	}
@@ -173,9 +173,9 @@ func (t *chaos) enough() bool {
 
 // hasCompletedImage reports whether an image went through all stages and all receivers received each of its changes.
 func (t *chaos) hasCompletedImage() bool {
-	told := t.slack.taken()
+	reported := t.slack.taken()
 	return slices.ContainsFunc(t.images, func(img image) bool {
-		return img.stage == stageUnsuppressed && len(missing(img.findings(), told)) == 0
+		return img.stage == stageUnsuppressed && len(missing(img.findings(), reported)) == 0
 	})
 }
 
@@ -190,18 +190,18 @@ const maxLead = 0.2
 
 // mayKill reports whether another kill is due. Kills are spread over the messages.
 func (t *chaos) mayKill() bool {
-	killed, told := t.shares()
-	return killed < 1 && killed < told+maxLead
+	killed, reported := t.shares()
+	return killed < 1 && killed < reported+maxLead
 }
 
 // mayAddImage reports whether another image is due. Messages are spread over the kills.
 func (t *chaos) mayAddImage() bool {
-	killed, told := t.shares()
-	return told < killed+maxLead
+	killed, reported := t.shares()
+	return reported < killed+maxLead
 }
 
 // shares returns the kills and the messages so far, relative to the required numbers.
-func (t *chaos) shares() (killed, told float64) {
+func (t *chaos) shares() (killed, reported float64) {
 	return float64(t.killed()) / float64(t.options.kills), float64(digests(t.slack.taken())) / float64(t.options.digests)
 }
 

@@ -126,10 +126,10 @@ func (s *slack) post(w http.ResponseWriter, r *http.Request) {
 	}
 	switch m {
 	case fine:
-		told := s.accept(r.URL.Path, body)
+		reported := s.accept(r.URL.Path, body)
 		// The message is accepted even if the sender no longer waits for the answer.
 		_ = pause(r.Context(), after)
-		s.recordAnswer(told)
+		s.recordAnswer(reported)
 		_, _ = io.WriteString(w, "ok")
 	case limited:
 		s.addCount(func(c *counts) { c.limited++ })
@@ -169,10 +169,10 @@ func (s *slack) accept(webhook string, body []byte) *acceptedMessage {
 	return message
 }
 
-func (s *slack) recordAnswer(told *acceptedMessage) {
+func (s *slack) recordAnswer(reported *acceptedMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	told.answered = time.Now()
+	reported.answered = time.Now()
 }
 
 // taken returns the messages so far, in the order of acceptance.
@@ -180,8 +180,8 @@ func (s *slack) taken() []acceptedMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := make([]acceptedMessage, len(s.messages))
-	for i, told := range s.messages {
-		all[i] = *told
+	for i, reported := range s.messages {
+		all[i] = *reported
 	}
 	return all
 }
@@ -204,12 +204,12 @@ func (s *slack) count() counts {
 // writeMessages writes the accepted messages to a file, for the analysis of failures.
 func writeMessages(file string, all []acceptedMessage) error {
 	var text strings.Builder
-	for _, told := range all {
+	for _, reported := range all {
 		answer := "no answer"
-		if !told.answered.IsZero() {
-			answer = "answered " + told.answered.Format(stamp)
+		if !reported.answered.IsZero() {
+			answer = "answered " + reported.answered.Format(stamp)
 		}
-		fmt.Fprintf(&text, "──── %s taken %s, %s\n%s\n\n", told.webhook, told.taken.Format(stamp), answer, told.text)
+		fmt.Fprintf(&text, "──── %s taken %s, %s\n%s\n\n", reported.webhook, reported.taken.Format(stamp), answer, reported.text)
 	}
 	return os.WriteFile(file, []byte(text.String()), 0o600)
 }

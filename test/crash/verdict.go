@@ -97,10 +97,10 @@ type verdict struct {
 }
 
 // judge compares the messages, in the order of their acceptance, with the findings that had to be announced.
-func judge(all map[finding]time.Time, told []acceptedMessage, deaths []death) verdict {
-	v := verdict{deaths: deaths, findings: len(all), taken: len(told), digests: digests(told), lost: missing(all, told), changes: map[v1alpha1.Change]int{}}
+func judge(all map[finding]time.Time, reported []acceptedMessage, deaths []death) verdict {
+	v := verdict{deaths: deaths, findings: len(all), taken: len(reported), digests: digests(reported), lost: missing(all, reported), changes: map[v1alpha1.Change]int{}}
 	announced := map[finding]acceptedMessage{}
-	for _, now := range told {
+	for _, now := range reported {
 		if now.answered.IsZero() {
 			v.unanswered++
 		}
@@ -132,7 +132,7 @@ func judge(all map[finding]time.Time, told []acceptedMessage, deaths []death) ve
 // firstOf returns the latest earlier message that announced one of the message's findings.
 func firstOf(known map[finding]acceptedMessage, now acceptedMessage) (before acceptedMessage, found bool) {
 	for _, name := range now.names {
-		if earlier, told := known[finding{now.webhook, name}]; told {
+		if earlier, reported := known[finding{now.webhook, name}]; reported {
 			before, found = earlier, true
 		}
 	}
@@ -140,9 +140,9 @@ func firstOf(known map[finding]acceptedMessage, now acceptedMessage) (before acc
 }
 
 // digests returns the number of messages that announced a finding for the first time.
-func digests(told []acceptedMessage) (n int) {
+func digests(reported []acceptedMessage) (n int) {
 	known := map[finding]bool{}
-	for _, now := range told {
+	for _, now := range reported {
 		first := false
 		for _, name := range now.names {
 			f := finding{now.webhook, name}
@@ -157,9 +157,9 @@ func digests(told []acceptedMessage) (n int) {
 }
 
 // missing returns the findings that no message contains.
-func missing(all map[finding]time.Time, told []acceptedMessage) (lost []finding) {
+func missing(all map[finding]time.Time, reported []acceptedMessage) (lost []finding) {
 	known := map[finding]bool{}
-	for _, now := range told {
+	for _, now := range reported {
 		for _, name := range now.names {
 			known[finding{now.webhook, name}] = true
 		}

@@ -27,9 +27,9 @@ func dies(who string, when float64) death { return death{who: who, from: at(when
 func TestJudge(t *testing.T) {
 	all := map[finding]time.Time{{"a", "x"}: at(0), {"a", "y"}: at(0)}
 	for name, tt := range map[string]struct {
-		told   []acceptedMessage
-		deaths []death
-		want   map[string]int
+		reported []acceptedMessage
+		deaths   []death
+		want     map[string]int
 	}{
 		"each once":                          {[]acceptedMessage{answered(1, "x"), answered(2, "y")}, nil, map[string]int{"digests": 2}},
 		"one never":                          {[]acceptedMessage{answered(1, "x")}, nil, map[string]int{"digests": 1, "lost": 1}},
@@ -50,7 +50,7 @@ func TestJudge(t *testing.T) {
 		"notifier, after it came again":      {[]acceptedMessage{answered(1, "x", "y"), answered(9, "x", "y")}, []death{dies(manager, 1.2), dies(notifier, 9.2)}, map[string]int{"digests": 1, "doubled": 1, "unexplained": 1, "allowed": 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := judge(all, tt.told, tt.deaths)
+			v := judge(all, tt.reported, tt.deaths)
 			got := map[string]int{}
 			for what, n := range map[string]int{
 				"digests": v.digests, "lost": len(v.lost), "doubled": len(v.repeated), "unexplained": len(v.unexplained), "allowed": v.allowed(),

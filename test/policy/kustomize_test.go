@@ -178,7 +178,7 @@ func TestNamespacedComponentBindsNoClusterRoleEverywhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bound, told := map[string][]string{}, ""
+	bound, reported := map[string][]string{}, ""
 	for i := range objects {
 		switch object := &objects[i]; object.GetKind() {
 		case "ClusterRoleBinding", "RoleBinding":
@@ -190,7 +190,7 @@ func TestNamespacedComponentBindsNoClusterRoleEverywhere(t *testing.T) {
 		case "Deployment":
 			for _, variable := range deployment(t, object).Spec.Template.Spec.Containers[0].Env {
 				if variable.Name == "SCANNER_WATCH_NAMESPACES" {
-					told = object.GetName() + " " + variable.ValueFrom.ConfigMapKeyRef.Name
+					reported = object.GetName() + " " + variable.ValueFrom.ConfigMapKeyRef.Name
 				}
 			}
 		}
@@ -199,7 +199,7 @@ func TestNamespacedComponentBindsNoClusterRoleEverywhere(t *testing.T) {
 	if diff := cmp.Diff(want, bound); diff != "" {
 		t.Errorf("ClusterRoles are bound otherwise than wanted (-want +got):\n%s", diff)
 	}
-	if !strings.HasPrefix(told, manager+" scanner-operator-namespaces-") {
-		t.Errorf("the manager's list is %q", told)
+	if !strings.HasPrefix(reported, manager+" scanner-operator-namespaces-") {
+		t.Errorf("the manager's list is %q", reported)
 	}
 }

@@ -46,12 +46,12 @@ func (l Line) announcement() string { return string(l.Change) + ": " + l.String(
 
 // announcements returns the lines with their changes, sorted.
 func (m Message) announcements() []string {
-	told := make([]string, 0, len(m.Lines))
+	reported := make([]string, 0, len(m.Lines))
 	for _, line := range m.Lines {
-		told = append(told, line.announcement())
+		reported = append(reported, line.announcement())
 	}
-	slices.Sort(told)
-	return told
+	slices.Sort(reported)
+	return reported
 }
 
 var (

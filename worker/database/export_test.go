@@ -3,7 +3,7 @@ package database
 import "time"
 
 // SetStallTimeout sets how long a server may send nothing.
-func (s *Source) SetStallTimeout(patience time.Duration) { s.stallTimeout = patience }
+func (s *Source) SetStallTimeout(stallTimeout time.Duration) { s.stallTimeout = stallTimeout }
 
 // Limit sets how many lookups a generation holds.
 func (l *Lookups) Limit(most int) { l.maxLookups = most }

@@ -90,10 +90,10 @@ func images(t *testing.T) map[string]struct {
 func contents(t *testing.T, image v1.Image) *sbom.SBOM {
 	t.Helper()
 	server := registrytest.NewRegistry(t, nil)
-	return catalogued(t, server.Host, server.Push(t, "test/image:1", image))
+	return cataloged(t, server.Host, server.Push(t, "test/image:1", image))
 }
 
-func catalogued(t *testing.T, host, reference string) *sbom.SBOM {
+func cataloged(t *testing.T, host, reference string) *sbom.SBOM {
 	t.Helper()
 	t.Setenv("TMPDIR", t.TempDir())
 	log := slog.New(slog.DiscardHandler)
@@ -204,7 +204,7 @@ func TestSameFindingsAsTheCommandLine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := registrytest.NewRegistry(t, nil)
 			reference := server.Push(t, "test/image:1", c.image)
-			s := catalogued(t, server.Host, reference)
+			s := cataloged(t, server.Host, reference)
 			compact := write(t, input.Compact(s))
 			report, err := match.SBOM(t.Context(), db, input.Open(compact))
 			if err != nil {

@@ -82,20 +82,20 @@ func TestSend(t *testing.T) {
 
 // TestAnswers: each answer has its result. Only an answer with a matching outcome is a delivery.
 func TestAnswers(t *testing.T) {
-	said := func(result announce.Result) string { return fmt.Sprintf(`{"result":%q}`, result) }
+	announcement := func(result announce.Result) string { return fmt.Sprintf(`{"result":%q}`, result) }
 	for name, tt := range map[string]struct {
 		status int
 		body   string
 		want   announce.Result
 		reason string
 	}{
-		"delivered":             {200, said(announce.Delivered), announce.Delivered, ""},
-		"permanent":             {422, said(announce.Permanent), announce.Permanent, ""},
-		"temporary":             {502, said(announce.Temporary), announce.Temporary, ""},
-		"unknown":               {504, said(announce.UnknownOutcome), announce.UnknownOutcome, ""},
+		"delivered":             {200, announcement(announce.Delivered), announce.Delivered, ""},
+		"permanent":             {422, announcement(announce.Permanent), announce.Permanent, ""},
+		"temporary":             {502, announcement(announce.Temporary), announce.Temporary, ""},
+		"unknown":               {504, announcement(announce.UnknownOutcome), announce.UnknownOutcome, ""},
 		"ok without an outcome": {200, "", announce.UnknownOutcome, announce.ReasonAnswerLost},
 		"ok for somebody else":  {200, "<html>", announce.UnknownOutcome, announce.ReasonAnswerLost},
-		"contradicts itself":    {200, said(announce.Temporary), announce.UnknownOutcome, announce.ReasonAnswerLost},
+		"contradicts itself":    {200, announcement(announce.Temporary), announce.UnknownOutcome, announce.ReasonAnswerLost},
 		"a proxy's 502":         {502, "bad gateway", announce.UnknownOutcome, announce.ReasonAnswerLost},
 		"not authenticated":     {401, "no", announce.Temporary, announce.ReasonNotifierUnavail},
 		"forbidden":             {403, "no", announce.Temporary, announce.ReasonNotifierUnavail},

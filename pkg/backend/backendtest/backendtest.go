@@ -191,9 +191,9 @@ func (c *contract) scan(img backend.Image) {
 func (c *contract) subject(img backend.Image) store.Subject {
 	c.t.Helper()
 	engine := c.backendOf(img).Engine()
-	catalogued, err := c.Store().Catalog(c.t.Context(), engine, img.Key, img.Scope)
+	cataloged, err := c.Store().Catalog(c.t.Context(), engine, img.Key, img.Scope)
 	c.must(err)
-	return store.Subject{PlatformDigest: catalogued.PlatformDigest, Scope: img.Scope, Engine: engine}
+	return store.Subject{PlatformDigest: cataloged.PlatformDigest, Scope: img.Scope, Engine: engine}
 }
 
 // findings returns the IDs and packages of an image's findings.

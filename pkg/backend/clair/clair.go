@@ -180,9 +180,9 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 		return waitingFor(b.settingsFailure), nil //nolint:nilerr // it is no image's failure
 	}
 	i := b.instance
-	switch catalogued, err := i.Store.Catalog(ctx, b.engine, img.Key, img.Scope); {
+	switch cataloged, err := i.Store.Catalog(ctx, b.engine, img.Key, img.Scope); {
 	case err == nil:
-		if i.isOutdated(catalogued) && i.failures.peek(idOf(img)) == nil {
+		if i.isOutdated(cataloged) && i.failures.peek(idOf(img)) == nil {
 			i.enqueue(img, b.link)
 		}
 		return backend.Done, nil
@@ -214,7 +214,7 @@ func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progres
 		return waitingFor(b.settingsFailure), nil //nolint:nilerr // it is no image's failure
 	}
 	i := b.instance
-	catalogued, err := i.Store.Catalog(ctx, b.engine, img.Key, img.Scope)
+	cataloged, err := i.Store.Catalog(ctx, b.engine, img.Key, img.Scope)
 	if err != nil {
 		return backend.Progress{}, err
 	}
@@ -222,7 +222,7 @@ func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progres
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return backend.Progress{}, err
 	}
-	subject := store.Subject{PlatformDigest: catalogued.PlatformDigest, Scope: img.Scope, Engine: b.engine}
+	subject := store.Subject{PlatformDigest: cataloged.PlatformDigest, Scope: img.Scope, Engine: b.engine}
 	switch summary, err := i.Store.Summary(ctx, subject, store.ImageExceptions{}); {
 	case err == nil && summary.DataVersion == current.Version:
 		return backend.Done, nil

@@ -35,10 +35,10 @@ func TestFirstScan(t *testing.T) {
 	w.Expect(w.findings(shop, img)).To(Equal([]string{"CVE-2099-0001"}))
 	w.Expect(w.clair.posts).To(HaveLen(1))
 	w.Expect(w.clair.posts[0].Layers).To(HaveLen(2))
-	catalogued, err := w.store.Catalog(t.Context(), w.For(shop).Engine(), img.Key, store.Cluster)
+	cataloged, err := w.store.Catalog(t.Context(), w.For(shop).Engine(), img.Key, store.Cluster)
 	w.must(err)
-	w.Expect(catalogued.Packages).To(Equal(2))
-	w.Expect(catalogued.Distro).To(Equal("Debian GNU/Linux 12"))
+	w.Expect(cataloged.Packages).To(Equal(2))
+	w.Expect(cataloged.Distro).To(Equal("Debian GNU/Linux 12"))
 	w.Eventually(w.wokenDigests).Should(ContainElement(img.Key.Digest))
 }
 
@@ -91,8 +91,8 @@ func TestIndexerChanges(t *testing.T) {
 	w.Expect(w.step(shop, img)).To(Equal("scanned"), "the old result stands, and the image waits to be indexed")
 	w.Eventually(func() []string { return w.findings(shop, img) }).Should(Equal([]string{"CVE-2099-0002"}))
 	w.Eventually(func() string {
-		catalogued, _ := w.store.Catalog(t.Context(), w.For(shop).Engine(), img.Key, store.Cluster)
-		return catalogued.Tool
+		cataloged, _ := w.store.Catalog(t.Context(), w.For(shop).Engine(), img.Key, store.Cluster)
+		return cataloged.Tool
 	}).Should(Equal("clair state-2"))
 	w.Expect(w.step(shop, img)).To(Equal("scanned"))
 	w.Expect(w.clair.posted()).To(Equal(2))

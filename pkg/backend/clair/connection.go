@@ -46,9 +46,9 @@ func (o *outage) record(i *instance, err error) {
 	}
 	o.failures++
 	o.next = now.Add(i.backoff(o.failures))
-	said := fmt.Sprintf("%s (since %s)", err, o.since.UTC().Format(time.RFC3339))
-	if o.failure == nil || withoutNumbers(o.failure.Message) != withoutNumbers(said) { // a condition changes only if more than numbers changed
-		o.failure = &backend.Failure{Reason: ReasonUnavailable, Message: said}
+	message := fmt.Sprintf("%s (since %s)", err, o.since.UTC().Format(time.RFC3339))
+	if o.failure == nil || withoutNumbers(o.failure.Message) != withoutNumbers(message) { // a condition changes only if more than numbers changed
+		o.failure = &backend.Failure{Reason: ReasonUnavailable, Message: message}
 	}
 }
 

@@ -224,7 +224,7 @@ func withAccount(img *backend.Image) { img.ServiceAccounts = []string{"web"} }
 // continue after it.
 func TestClairOutage(t *testing.T) {
 	for name, tt := range map[string]struct {
-		trouble func(http.ResponseWriter, *http.Request) bool
+		problem func(http.ResponseWriter, *http.Request) bool
 		want    string
 	}{
 		"broken":         {respondWith(http.StatusInternalServerError, "no"), "ClairUnavailable: Clair at "},
@@ -254,7 +254,7 @@ func TestClairOutage(t *testing.T) {
 			old := w.run(shop, "old", w.push("old", registrytest.Image(t, files("old"))))
 			w.scan(shop, old)
 			img := anImage()(w, shop)
-			w.clair.change(func() { w.clair.before, w.clair.requests = tt.trouble, 0 })
+			w.clair.change(func() { w.clair.before, w.clair.requests = tt.problem, 0 })
 			state := func() string { _, err := w.For(shop).DataVersion(t.Context()); return fmt.Sprint(err) }
 			w.Eventually(func() string { w.advance(10 * time.Second); _ = w.step(shop, img); return state() }).Should(HavePrefix(tt.want))
 			w.Eventually(func() string { return w.step(shop, img) }).ShouldNot(ContainSubstring("ClairIndexFailed"))
@@ -327,7 +327,7 @@ func TestClairThrottlesIndexing(t *testing.T) {
 
 // TestReports: an incomplete report, or one of another image, is a failure of the image and is retried.
 func TestReports(t *testing.T) {
-	for name, trouble := range map[string]func(http.ResponseWriter, *http.Request) bool{
+	for name, problem := range map[string]func(http.ResponseWriter, *http.Request) bool{
 		"another image's": respondWith(http.StatusOK, `{"manifest_hash":"sha256:`+strings.Repeat("0", 64)+`"}`),
 		"no JSON":         respondWith(http.StatusOK, "<html>"),
 		"half of it": func(w http.ResponseWriter, _ *http.Request) bool {
@@ -360,7 +360,7 @@ func TestReports(t *testing.T) {
 			shop := w.scanner("shop")
 			img := anImage()(w, shop)
 			bad := img.Key.Digest
-			w.clair.change(func() { w.clair.before = interceptOn(http.MethodGet, "/vulnerability_report/"+bad, trouble) })
+			w.clair.change(func() { w.clair.before = interceptOn(http.MethodGet, "/vulnerability_report/"+bad, problem) })
 			w.Eventually(func() string { return w.step(shop, img) }).Should(HavePrefix("ClairReportFailed: "))
 			other := w.run(shop, "other", w.push("other", registrytest.Image(t, files("other"))))
 			w.scan(shop, other)

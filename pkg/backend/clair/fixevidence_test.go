@@ -41,9 +41,9 @@ func TestFixedByTheSameUpdaterADayLater(t *testing.T) {
 		w.requestPoll(shop)
 		w.Expect(len(w.clair.read())).To(BeNumerically(">", before))
 		w.scan(shop, img)
-		catalogued, err := w.store.Catalog(t.Context(), w.For(shop).Engine(), img.Key, img.Scope)
+		cataloged, err := w.store.Catalog(t.Context(), w.For(shop).Engine(), img.Key, img.Scope)
 		w.must(err)
-		page, err := w.store.FindingsPage(t.Context(), store.Subject{PlatformDigest: catalogued.PlatformDigest, Scope: img.Scope, Engine: catalogued.Engine},
+		page, err := w.store.FindingsPage(t.Context(), store.Subject{PlatformDigest: cataloged.PlatformDigest, Scope: img.Scope, Engine: cataloged.Engine},
 			store.FindingFilter{Gone: true}, store.FindingCursor{}, 10)
 		w.must(err)
 		w.Expect(page.Findings).To(HaveLen(1))

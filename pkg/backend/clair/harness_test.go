@@ -499,12 +499,12 @@ func (i *instance) indexed() int {
 // findings returns the IDs of an image's findings.
 func (w *world) findings(scanner *v1alpha1.Scanner, img backend.Image) []string {
 	w.t.Helper()
-	catalogued, err := w.store.Catalog(w.t.Context(), w.For(scanner).Engine(), img.Key, img.Scope)
+	cataloged, err := w.store.Catalog(w.t.Context(), w.For(scanner).Engine(), img.Key, img.Scope)
 	if errors.Is(err, store.ErrNotFound) {
 		return []string{"not indexed (any more)"}
 	}
 	w.must(err)
-	findings, err := w.store.Findings(w.t.Context(), store.Subject{PlatformDigest: catalogued.PlatformDigest, Scope: img.Scope, Engine: catalogued.Engine})
+	findings, err := w.store.Findings(w.t.Context(), store.Subject{PlatformDigest: cataloged.PlatformDigest, Scope: img.Scope, Engine: cataloged.Engine})
 	w.must(err)
 	var ids []string
 	for _, f := range findings {

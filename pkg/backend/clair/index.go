@@ -164,21 +164,21 @@ func (i *instance) index(ctx context.Context, log logr.Logger, t *task) (err err
 		return err
 	}
 	defer unlock()
-	catalogue := store.Catalog{Engine: i.engine, Key: t.img.Key, Scope: t.img.Scope, PlatformDigest: digest, CatalogedAt: i.Clock.Now(), Namespace: t.img.Namespace}
+	catalog := store.Catalog{Engine: i.engine, Key: t.img.Key, Scope: t.img.Scope, PlatformDigest: digest, CatalogedAt: i.Clock.Now(), Namespace: t.img.Namespace}
 	if len(located.Layers) == 0 {
 		log.Info("The image has no layers: there is nothing to scan")
-		catalogue.Tool = toolNone
-		return i.Store.SaveCatalog(ctx, catalogue, nil)
+		catalog.Tool = toolNone
+		return i.Store.SaveCatalog(ctx, catalog, nil)
 	}
-	catalogue.Tool = toolPrefix + state
-	if err := i.indexManifest(ctx, log, t, located, &catalogue); err != nil {
+	catalog.Tool = toolPrefix + state
+	if err := i.indexManifest(ctx, log, t, located, &catalog); err != nil {
 		return err
 	}
 	// The report is replaced before the catalog is saved. If the process ends in between, both steps are repeated.
-	if err := i.replaceReport(ctx, t.link, catalogue); err != nil {
+	if err := i.replaceReport(ctx, t.link, catalog); err != nil {
 		return err
 	}
-	return i.Store.SaveCatalog(ctx, catalogue, nil)
+	return i.Store.SaveCatalog(ctx, catalog, nil)
 }
 
 // requireBudget fails for a new image of a namespace that has used up its storage budget. An image with a report is not new: its catalog was
@@ -203,18 +203,18 @@ func recoverPanic(log logr.Logger, err *error) {
 }
 
 // indexManifest fills in the catalog from Clair's index report, or copies it from another credential scope.
-func (i *instance) indexManifest(ctx context.Context, log logr.Logger, t *task, located *registry.Location, catalogue *store.Catalog) error {
+func (i *instance) indexManifest(ctx context.Context, log logr.Logger, t *task, located *registry.Location, catalog *store.Catalog) error {
 	// Reusing another scope's catalog is safe here: the registry accepted this Scanner's own references and credentials.
-	same, found, err := i.otherScopeCatalog(ctx, t.img, *catalogue)
+	same, found, err := i.otherScopeCatalog(ctx, t.img, *catalog)
 	if err != nil {
 		return err
 	}
 	if found {
-		log.Info("The image was indexed before", "manifest", catalogue.PlatformDigest)
-		catalogue.Distro, catalogue.Packages = same.Distro, same.Packages
+		log.Info("The image was indexed before", "manifest", catalog.PlatformDigest)
+		catalog.Distro, catalog.Packages = same.Distro, same.Packages
 		return nil
 	}
-	digest, err := claircore.ParseDigest(catalogue.PlatformDigest)
+	digest, err := claircore.ParseDigest(catalog.PlatformDigest)
 	if err != nil {
 		return &backend.Failure{Reason: workerapi.ReasonNotAnImage, Message: "its digest is none that Clair knows: " + err.Error()}
 	}
@@ -225,8 +225,8 @@ func (i *instance) indexManifest(ctx context.Context, log logr.Logger, t *task, 
 	if err != nil {
 		return err
 	}
-	catalogue.Packages, catalogue.Distro = len(report.Packages), distroOf(report)
-	log.Info("Clair has indexed an image", "manifest", catalogue.PlatformDigest, "packages", catalogue.Packages)
+	catalog.Packages, catalog.Distro = len(report.Packages), distroOf(report)
+	log.Info("Clair has indexed an image", "manifest", catalog.PlatformDigest, "packages", catalog.Packages)
 	return nil
 }
 
@@ -373,9 +373,9 @@ func (i *instance) locate(ctx context.Context, t *task) (*registry.Location, err
 // locateFailure returns the failure of an image that could not be resolved. Pull secrets that the operator may not read are mentioned only in
 // this case: many images need none, whatever their pods name.
 func (i *instance) locateFailure(img backend.Image, secrets pullSecrets, err error) error {
-	said := failure.Describe(err, workerapi.ReasonCatalogFailed)
+	described := failure.Describe(err, workerapi.ReasonCatalogFailed)
 	failed := &backend.Failure{
-		Reason: said.Reason, Message: said.Message, Registry: said.Registry, RetryAfter: time.Duration(said.RetryAfterSeconds) * time.Second,
+		Reason: described.Reason, Message: described.Message, Registry: described.Registry, RetryAfter: time.Duration(described.RetryAfterSeconds) * time.Second,
 	}
 	i.throttles.Record(i.Clock.Now(), img.Scope, failed)
 	switch failed.Reason {

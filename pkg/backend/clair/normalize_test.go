@@ -464,8 +464,8 @@ func FuzzNormalise(f *testing.F) {
 // decode reads a report. It recovers because unknown severities make claircore's decoder panic.
 func decode(text []byte, report *claircore.VulnerabilityReport) (err error) {
 	defer func() {
-		if trouble := recover(); trouble != nil {
-			err = errors.Join(err, fmt.Errorf("%v", trouble))
+		if problem := recover(); problem != nil {
+			err = errors.Join(err, fmt.Errorf("%v", problem))
 		}
 	}()
 	return json.Unmarshal(text, report)

@@ -146,18 +146,18 @@ func (i *instance) readLeased(ctx context.Context, l *link, lease store.Lease, v
 	}
 	defer unlock()
 	subject := store.Subject{PlatformDigest: lease.PlatformDigest, Scope: lease.Scope, Engine: i.engine}
-	catalogued, err := i.Store.Catalog(ctx, i.engine, image.Key{Digest: lease.PlatformDigest}, lease.Scope)
+	cataloged, err := i.Store.Catalog(ctx, i.engine, image.Key{Digest: lease.PlatformDigest}, lease.Scope)
 	if err != nil {
 		return ignoreMissing(err)
 	}
 	var r reportContent
-	if catalogued.Tool != toolNone {
+	if cataloged.Tool != toolNone {
 		if r, err = i.read(ctx, l, lease.PlatformDigest); err != nil {
 			return i.handleReadError(ctx, l, lease, err)
 		}
 	}
 	difference, err := i.Store.SaveReport(ctx, store.Report{
-		Subject: subject, DataVersion: version, MatchedAt: i.Clock.Now(), Distro: catalogued.Distro,
+		Subject: subject, DataVersion: version, MatchedAt: i.Clock.Now(), Distro: cataloged.Distro,
 		NotCovered: notCovered(r.gaps), Evidence: r.evidence, Findings: r.findings,
 	}, lease.ID)
 	if errors.Is(err, store.ErrLeaseEnded) {
@@ -229,8 +229,8 @@ func (i *instance) evidence() store.Evidence {
 }
 
 // replaceReport replaces an existing report after its image was indexed again. The queue handles images without a report.
-func (i *instance) replaceReport(ctx context.Context, l *link, catalogue store.Catalog) error {
-	subject := store.Subject{PlatformDigest: catalogue.PlatformDigest, Scope: catalogue.Scope, Engine: i.engine}
+func (i *instance) replaceReport(ctx context.Context, l *link, catalog store.Catalog) error {
+	subject := store.Subject{PlatformDigest: catalog.PlatformDigest, Scope: catalog.Scope, Engine: i.engine}
 	if _, err := i.Store.Summary(ctx, subject, store.ImageExceptions{}); err != nil {
 		return ignoreMissing(err)
 	}
@@ -242,18 +242,18 @@ func (i *instance) replaceReport(ctx context.Context, l *link, catalogue store.C
 		return err
 	}
 	defer i.releaseReportSlot()
-	r, err := i.read(ctx, l, catalogue.PlatformDigest)
+	r, err := i.read(ctx, l, catalog.PlatformDigest)
 	var unreadable errUnusableReport
 	switch {
 	case errors.As(err, &unreadable):
 		return &backend.Failure{Reason: ReasonReportFailed, Message: unreadable.Error()}
 	case api.KindOf(err) == api.NotIndexed && i.probe(ctx, l) == nil:
-		return &backend.Failure{Reason: ReasonImageLost, Message: err.Error() + ", although it has just indexed the image", RetryAfter: i.lostImages.backoff(catalogue.PlatformDigest)}
+		return &backend.Failure{Reason: ReasonImageLost, Message: err.Error() + ", although it has just indexed the image", RetryAfter: i.lostImages.backoff(catalog.PlatformDigest)}
 	case err != nil:
 		return i.classifyError(ctx, l, err)
 	}
 	_, err = i.Store.SaveReport(ctx, store.Report{
-		Subject: subject, DataVersion: version.Version, MatchedAt: i.Clock.Now(), Distro: catalogue.Distro,
+		Subject: subject, DataVersion: version.Version, MatchedAt: i.Clock.Now(), Distro: catalog.Distro,
 		NotCovered: notCovered(r.gaps), Evidence: r.evidence, Findings: r.findings,
 	}, "")
 	return err

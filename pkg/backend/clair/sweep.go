@@ -86,11 +86,11 @@ func (i *instance) hasOutdatedCatalog(ctx context.Context, key image.Key) (bool,
 		return false, err
 	}
 	for _, scope := range scopes {
-		catalogued, err := i.Store.Catalog(ctx, i.engine, key, scope)
+		cataloged, err := i.Store.Catalog(ctx, i.engine, key, scope)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return false, err
 		}
-		if err == nil && i.isOutdated(catalogued) {
+		if err == nil && i.isOutdated(cataloged) {
 			return true, nil
 		}
 	}
@@ -233,8 +233,8 @@ func (b *Backend) Release(ctx context.Context, scanner string) (time.Duration, s
 		return 0, "", err
 	}
 	i.releasing[scanner] = i.Clock.Now()
-	if trouble := b.link.problem(); trouble != nil {
-		return outageInterval, fmt.Sprintf("%d images are to be deleted in Clair at %s: %s", len(held), i.host, trouble.Message), nil
+	if problem := b.link.problem(); problem != nil {
+		return outageInterval, fmt.Sprintf("%d images are to be deleted in Clair at %s: %s", len(held), i.host, problem.Message), nil
 	}
 	wake(i.sweeping)
 	return releaseInterval, fmt.Sprintf("%d images are being deleted in Clair at %s", len(held), i.host), nil

@@ -159,10 +159,10 @@ func TestNoReference(t *testing.T) {
 // TestIndexedOnce: when Scanners of many namespaces request an image at once, it is indexed and logged once.
 func TestIndexedOnce(t *testing.T) {
 	b, _ := newFake(t)
-	var told atomic.Int32
+	var reported atomic.Int32
 	b.Log = funcr.New(func(_, args string) {
 		if strings.Contains(args, IndexedMessage) {
-			told.Add(1)
+			reported.Add(1)
 		}
 	}, funcr.Options{})
 	var group sync.WaitGroup
@@ -174,7 +174,7 @@ func TestIndexedOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if told.Load() != 1 {
-		t.Errorf("the image was indexed %d times, want once", told.Load())
+	if reported.Load() != 1 {
+		t.Errorf("the image was indexed %d times, want once", reported.Load())
 	}
 }

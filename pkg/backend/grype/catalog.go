@@ -103,8 +103,8 @@ func (b *Backend) jobProgress(job store.Job, exceeded int64) backend.Progress {
 		message := fmt.Sprintf("the API server's answer to the catalog Job %s/%s is outstanding", job.Namespace, job.Name)
 		return backend.Waiting(v1alpha1.ReasonPending, message, checkCreation)
 	}
-	if trouble := b.startProblems.get(job); trouble != nil {
-		return backend.Waiting(trouble.Reason, trouble.Message, checkCatalog)
+	if problem := b.startProblems.get(job); problem != nil {
+		return backend.Waiting(problem.Reason, problem.Message, checkCatalog)
 	}
 	message := fmt.Sprintf("Job %s/%s lists what is in the image", job.Namespace, job.Name)
 	if exceeded > 0 && job.Memory > exceeded {
@@ -132,7 +132,7 @@ func (b *Backend) createJob(ctx context.Context, start reservedJob) (backend.Pro
 // namespace that is being deleted, or an unavailable API server, is not. An unavailable API server may still have created the Job: then
 // the record stays, and the Tender cleans up.
 func (b *Backend) handleCreateError(ctx context.Context, start reservedJob, err error) (backend.Progress, error) {
-	record, trouble := start.record, fmt.Errorf("creating a catalog job: %w", err)
+	record, problem := start.record, fmt.Errorf("creating a catalog job: %w", err)
 	if isTimeout(err) {
 		failure := &backend.Failure{Reason: ReasonPolicyUnavailable, Message: fmt.Sprintf("the API server does not say within %s whether it takes the catalog Job: "+
 			"an admission webhook seems to hang (kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations): %s", apiTimeout, quoteLine(err.Error()))}
@@ -140,7 +140,7 @@ func (b *Backend) handleCreateError(ctx context.Context, start reservedJob, err 
 		return backend.Progress{}, failure
 	}
 	if !isNotCreated(err) {
-		return backend.Progress{}, trouble
+		return backend.Progress{}, problem
 	}
 	if err := b.Store.DeleteJob(ctx, record.Namespace, record.Name); err != nil {
 		return backend.Progress{}, err
@@ -150,7 +150,7 @@ func (b *Backend) handleCreateError(ctx context.Context, start reservedJob, err 
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err):
 		return backend.Waiting(v1alpha1.ReasonPending, "the namespace is being deleted", checkQueue), nil
 	case apierrors.IsTooManyRequests(err), apierrors.IsConflict(err), apierrors.IsUnauthorized(err):
-		return backend.Progress{}, trouble
+		return backend.Progress{}, problem
 	}
 	failure := b.rejectionFailure(record, ReasonJobRejected, "the API server does not take the catalog Job", err.Error())
 	b.failures.remember(start.image, failure)

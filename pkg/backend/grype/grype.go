@@ -144,11 +144,11 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 
 // Match implements backend.Backend. The image is in the store's queue already: Match only makes sure that match workers run.
 func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progress, error) {
-	catalogued, err := b.Store.Catalog(ctx, Engine, img.Key, img.Scope)
+	cataloged, err := b.Store.Catalog(ctx, Engine, img.Key, img.Scope)
 	if err != nil {
 		return backend.Progress{}, err
 	}
-	subject := store.Subject{PlatformDigest: catalogued.PlatformDigest, Scope: img.Scope, Engine: Engine}
+	subject := store.Subject{PlatformDigest: cataloged.PlatformDigest, Scope: img.Scope, Engine: Engine}
 	current, err := b.Store.DataVersion(ctx, Engine)
 	if errors.Is(err, store.ErrNotFound) {
 		b.requestJobRun()

@@ -150,8 +150,8 @@ func (b *Backend) reconcileRunning(ctx context.Context, record store.Job, job *b
 }
 
 // publishStartProblem publishes why a Job does not start; nil if nothing is wrong.
-func (b *Backend) publishStartProblem(ctx context.Context, record store.Job, trouble *backend.Failure) {
-	news := b.startProblems.set(record, trouble)
+func (b *Backend) publishStartProblem(ctx context.Context, record store.Job, problem *backend.Failure) {
+	news := b.startProblems.set(record, problem)
 	if record.Purpose == store.JobCatalog {
 		if news {
 			b.Wake(ctx, record.Key.Digest)
@@ -159,7 +159,7 @@ func (b *Backend) publishStartProblem(ctx context.Context, record store.Job, tro
 		return
 	}
 	// Before firstCheckAge it is unknown whether a match worker runs.
-	if b.jobAge(record) >= firstCheckAge && b.data.setWorkerProblem(record.UID, trouble) || news {
+	if b.jobAge(record) >= firstCheckAge && b.data.setWorkerProblem(record.UID, problem) || news {
 		b.DataChanged(ctx)
 	}
 }

@@ -617,9 +617,9 @@ func TestMatchWorkerEnds(t *testing.T) {
 // TestPendingMatchWorker: the reason why a match worker does not start is reported, before and after the worker is given up.
 func TestPendingMatchWorker(t *testing.T) {
 	for name, tt := range map[string]struct {
-		pod      func(*corev1.Pod)
-		patience time.Duration
-		want     string
+		pod     func(*corev1.Pod)
+		timeout time.Duration
+		want    string
 	}{
 		"its image cannot be pulled": {waiting("ImagePullBackOff", "404"), startTimeout, "WorkerImageNotPulled: the worker's image cannot be pulled: ImagePullBackOff: 404"},
 		"no node has room":           {unschedulable, slowStartTimeout, "Unschedulable: no node takes the worker's pod: 0/1 nodes are available: 1 Insufficient memory."},
@@ -648,7 +648,7 @@ func TestPendingMatchWorker(t *testing.T) {
 			if e.dataChanges == changes {
 				t.Error("Scanners are not woken to say so")
 			}
-			e.advance(tt.patience)
+			e.advance(tt.timeout)
 			said("the last match worker failed: " + tt.want)
 		})
 	}

@@ -89,13 +89,13 @@ func (l *namespaceRunner) run(ctx context.Context, jobs []store.Job, do func(sto
 		})
 	}
 	var errs []error
-	for patience, over := l.after(namespaceTimeout), false; pending > 0 && !over; {
+	for timeout, over := l.after(namespaceTimeout), false; pending > 0 && !over; {
 		select {
 		case r := <-results:
 			pending--
 			errs = append(errs, r.err)
 			slow = slices.DeleteFunc(slow, func(namespace string) bool { return namespace == r.namespace })
-		case <-patience:
+		case <-timeout:
 			over = true
 		}
 	}

@@ -24,7 +24,7 @@ func TestHangingWebhookDelaysOnlyItsNamespace(t *testing.T) {
 	e := newEngine(t)
 	mine, other := private("web", "pull"), public("other")
 	e.setUsed(mine, other)
-	asked, answer, told := make(chan struct{}), make(chan struct{}), make(chan string)
+	asked, answer, reported := make(chan struct{}), make(chan struct{}), make(chan string)
 	e.onCreate = func(o client.Object) error {
 		if o.GetNamespace() == "shop" {
 			close(asked)
@@ -32,7 +32,7 @@ func TestHangingWebhookDelaysOnlyItsNamespace(t *testing.T) {
 		}
 		return nil
 	}
-	go func() { told <- e.index(mine) }()
+	go func() { reported <- e.index(mine) }()
 	<-asked
 	if got := e.index(other); got != v1alpha1.ReasonCataloging {
 		t.Errorf("another namespace's image is told %q, want a Job", got)
@@ -42,7 +42,7 @@ func TestHangingWebhookDelaysOnlyItsNamespace(t *testing.T) {
 		t.Errorf("who asks for the image again is told %q, want %q", got, v1alpha1.ReasonPending)
 	}
 	close(answer)
-	if got := <-told; got != v1alpha1.ReasonCataloging {
+	if got := <-reported; got != v1alpha1.ReasonCataloging {
 		t.Errorf("after the answer the image is told %q, want %q", got, v1alpha1.ReasonCataloging)
 	}
 	if got := len(e.jobs("catalog")); got != 2 {
@@ -59,7 +59,7 @@ func TestHangingDeletionDelaysOnlyItsNamespace(t *testing.T) {
 	e.index(mine)
 	e.index(other)
 	e.must(e.Store.DeleteScanners(t.Context(), []string{scannerUID}))
-	asked, answer, patience := make(chan struct{}, 2), make(chan struct{}), make(chan time.Time)
+	asked, answer, timeout := make(chan struct{}, 2), make(chan struct{}), make(chan time.Time)
 	var impatient sync.Once
 	e.onDelete = func(o client.Object) error {
 		if o.GetNamespace() == "shop" {
@@ -67,10 +67,10 @@ func TestHangingDeletionDelaysOnlyItsNamespace(t *testing.T) {
 			<-answer
 			return nil
 		}
-		impatient.Do(func() { <-asked; close(patience) })
+		impatient.Do(func() { <-asked; close(timeout) })
 		return nil // a second request, if the second run comes before the end of the first is recorded
 	}
-	e.runner.after = func(time.Duration) <-chan time.Time { return patience }
+	e.runner.after = func(time.Duration) <-chan time.Time { return timeout }
 	for look := range 2 {
 		if err := e.reconcileJobs(t.Context()); err == nil {
 			t.Errorf("look %d: nothing is said of the namespace that does not answer", look+1)
@@ -96,15 +96,15 @@ func TestErrorsOfSlowNamespaceAreLogged(t *testing.T) {
 		defer mu.Unlock()
 		lines = append(lines, line)
 	}, funcr.Options{})
-	patience, answer := make(chan time.Time), make(chan struct{})
-	runner := namespaceRunner{log: logger, after: func(time.Duration) <-chan time.Time { return patience }}
+	timeout, answer := make(chan time.Time), make(chan struct{})
+	runner := namespaceRunner{log: logger, after: func(time.Duration) <-chan time.Time { return timeout }}
 	jobs := []store.Job{{Namespace: "shop", Name: "a"}, {Namespace: "shop", Name: "b"}, {Namespace: "blog", Name: "c"}}
 	do := func(job store.Job) error {
 		if job.Namespace == "shop" {
 			<-answer
 			return errors.New("denied " + job.Name)
 		}
-		defer close(patience)
+		defer close(timeout)
 		return errors.New("conflict " + job.Name)
 	}
 	err := runner.run(t.Context(), jobs, do)

@@ -156,17 +156,17 @@ func (t *startProblems) get(job store.Job) *backend.Failure {
 
 // set replaces what is known about a Job; nil clears it. It reports whether the reason changed. Messages are not compared, because they
 // change all the time.
-func (t *startProblems) set(job store.Job, trouble *backend.Failure) (news bool) {
+func (t *startProblems) set(job store.Job, problem *backend.Failure) (news bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.known[job.UID]
-	if trouble == nil {
+	if problem == nil {
 		delete(t.known, job.UID)
 		return before != nil
 	}
 	if t.known == nil {
 		t.known = map[string]*backend.Failure{}
 	}
-	t.known[job.UID] = trouble
-	return before == nil || before.Reason != trouble.Reason
+	t.known[job.UID] = problem
+	return before == nil || before.Reason != problem.Reason
 }

@@ -159,11 +159,11 @@ func affectsOf(findings []finding.Finding) (affects []cdx.Affects) {
 // recommend returns what to update, as text.
 func recommend(findings []finding.Finding) string {
 	var lines []string
-	said := map[string]bool{}
+	listed := map[string]bool{}
 	for _, f := range findings {
 		line := fmt.Sprintf("Update %s from %s to %s.", f.Package.Name, f.Package.Version, strings.Join(f.FixVersions, " or "))
-		if f.Fixable() && !said[line] {
-			said[line] = true
+		if f.Fixable() && !listed[line] {
+			listed[line] = true
 			lines = append(lines, line)
 		}
 	}

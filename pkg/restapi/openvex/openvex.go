@@ -76,8 +76,8 @@ func (r Report) document() (*vex.VEX, error) {
 }
 
 // grouped groups findings into statements: each is about one vulnerability and one exception.
-func grouped(excepted []SuppressedFinding) [][]SuppressedFinding {
-	sorted := slices.Clone(excepted)
+func grouped(suppressed []SuppressedFinding) [][]SuppressedFinding {
+	sorted := slices.Clone(suppressed)
 	slices.SortStableFunc(sorted, func(a, b SuppressedFinding) int {
 		return cmp.Or(strings.Compare(a.Finding.ID, b.Finding.ID), strings.Compare(a.Exception.UID, b.Exception.UID))
 	})

@@ -28,8 +28,8 @@ func found(id, pkg string, aliases ...string) finding.Finding {
 	return finding.Finding{ID: id, Aliases: aliases, Package: finding.Package{Name: pkg, Version: "1.0", Type: "deb", PURL: "pkg:deb/debian/" + pkg + "@1.0"}}
 }
 
-func report(excepted ...SuppressedFinding) Report {
-	return Report{Namespace: "shop", Repositories: []string{"registry.example.com/shop/web"}, Key: key, MatchedAt: noon, Suppressed: excepted}
+func report(suppressed ...SuppressedFinding) Report {
+	return Report{Namespace: "shop", Repositories: []string{"registry.example.com/shop/web"}, Key: key, MatchedAt: noon, Suppressed: suppressed}
 }
 
 // parsed writes a document and parses it as a tool would.

@@ -242,7 +242,7 @@ func (r *replay) deliver(ctx context.Context, scanner, receiver string, until ti
 	}
 	morning := r.now
 	defer func() { r.now = morning }()
-	courier := announce.Dispatcher{Store: r.store, Sender: r, Planner: announce.Planner{Random: entropy{}}, Now: func() time.Time { return r.now }}
+	dispatcher := announce.Dispatcher{Store: r.store, Sender: r, Planner: announce.Planner{Random: entropy{}}, Now: func() time.Time { return r.now }}
 	coverage := announce.Coverage{Listed: true, DataSince: dayTime(0)}
 	for _, a := range r.apps {
 		if a.namespace == scanner {
@@ -252,7 +252,7 @@ func (r *replay) deliver(ctx context.Context, scanner, receiver string, until ti
 		}
 	}
 	for {
-		progress, err := courier.Dispatch(ctx, scanner, settings, coverage)
+		progress, err := dispatcher.Dispatch(ctx, scanner, settings, coverage)
 		if err != nil || progress.Next.IsZero() || progress.Next.After(until) {
 			return err
 		}

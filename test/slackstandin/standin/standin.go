@@ -133,19 +133,19 @@ func (s *Standin) post(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusBadRequest, "invalid_payload")
 		return
 	}
-	trouble, fails := s.nextFailure()
+	problem, fails := s.nextFailure()
 	switch {
-	case fails && (trouble.Hang || trouble.Drop):
+	case fails && (problem.Hang || problem.Drop):
 		s.record(r.URL.Path, body, Check(body), false)
-		if trouble.Hang {
+		if problem.Hang {
 			<-r.Context().Done()
 		}
 		panic(http.ErrAbortHandler) // closes the connection without an answer
 	case fails:
-		if trouble.RetryAfter > 0 {
-			w.Header().Set("Retry-After", fmt.Sprint(trouble.RetryAfter))
+		if problem.RetryAfter > 0 {
+			w.Header().Set("Retry-After", fmt.Sprint(problem.RetryAfter))
 		}
-		answer(w, trouble.Status, trouble.errorCode())
+		answer(w, problem.Status, problem.errorCode())
 		return
 	case !s.allow(r.URL.Path):
 		w.Header().Set("Retry-After", "1")

@@ -65,7 +65,7 @@ func TestAuthentication(t *testing.T) {
 		"a Job of another version of the operator": {func(a *ingestAPI, _ *worker) {
 			a.ingest.auth.worker = "registry.example.com/scanner-grype:v2"
 		}, http.StatusForbidden, "made by another version of the operator"},
-		"an API server in trouble": {func(a *ingestAPI, _ *worker) { a.reviewErr = errTrouble }, http.StatusServiceUnavailable, "see its log"},
+		"an API server in trouble": {func(a *ingestAPI, _ *worker) { a.reviewErr = errUnavailable }, http.StatusServiceUnavailable, "see its log"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newIngestAPI(t, Limits{})

@@ -47,7 +47,7 @@ func (a *ingestAPI) stored(platformDigest string, scope store.Scope, artifact st
 }
 
 // catalogued reports whether the image "web" is in the store.
-func (a *ingestAPI) catalogued(scope store.Scope) bool {
+func (a *ingestAPI) cataloged(scope store.Scope) bool {
 	a.t.Helper()
 	_, err := a.store.Catalog(a.t.Context(), "grype", web, scope)
 	return err == nil
@@ -73,8 +73,8 @@ func TestCatalogUpload(t *testing.T) {
 			t.Errorf("%s has %d bytes, want the %d that were sent", artifact, len(stored), len(body))
 		}
 	}
-	if len(a.engine.catalogued) != 1 || a.engine.catalogued[0].Key != web {
-		t.Errorf("the engine hears of %+v, want the image once", a.engine.catalogued)
+	if len(a.engine.cataloged) != 1 || a.engine.cataloged[0].Key != web {
+		t.Errorf("the engine hears of %+v, want the image once", a.engine.cataloged)
 	}
 	a.spoolHolds(0, 0)
 }
@@ -132,7 +132,7 @@ func TestUploadsThatAreRefused(t *testing.T) {
 			a := newIngestAPI(t, Limits{Catalog: 512 << 10, SBOMContent: 1 << 20, MatchInputContent: 4 << 20, JSON: 1 << 10})
 			w := a.job(store.JobCatalog, "catalog")
 			w.want(w.uploadResult(newCatalogUpload(t, tt.change)), tt.status, tt.text)
-			if got := a.catalogued(store.Cluster); got != (tt.status == http.StatusNoContent) {
+			if got := a.cataloged(store.Cluster); got != (tt.status == http.StatusNoContent) {
 				t.Errorf("the image is cataloged: %v", got)
 			}
 			a.spoolHolds(0, 0)
@@ -193,7 +193,7 @@ func TestBrokenConnection(t *testing.T) {
 	answered := a.job(store.JobCatalog, "catalog").startUpload(reader)
 	_, err := writer.Write(make([]byte, 1<<20))
 	a.must(err)
-	writer.CloseWithError(errTrouble)
+	writer.CloseWithError(errUnavailable)
 	if got := <-answered; got.status != 0 {
 		t.Errorf("the answer is %s, want none", got)
 	}
@@ -220,12 +220,12 @@ func TestResultsThatAreRefused(t *testing.T) {
 			a := newIngestAPI(t, Limits{})
 			w := a.job(store.JobCatalog, "catalog")
 			w.want(w.uploadResult(newCatalogUpload(t, func(p *catalogUpload) { tt.change(&p.result) })), tt.status, tt.text)
-			catalogued, err := a.store.Catalog(t.Context(), "grype", web, store.Cluster)
+			cataloged, err := a.store.Catalog(t.Context(), "grype", web, store.Cluster)
 			if (err == nil) != (tt.status == http.StatusNoContent) {
 				t.Errorf("the catalog: %v", err)
 			}
-			if len(catalogued.Tool) > maxText || !utf8.ValidString(catalogued.Tool) {
-				t.Errorf("the tool is %q, want at most %d bytes of text", catalogued.Tool, maxText)
+			if len(cataloged.Tool) > maxText || !utf8.ValidString(cataloged.Tool) {
+				t.Errorf("the tool is %q, want at most %d bytes of text", cataloged.Tool, maxText)
 			}
 		})
 	}
@@ -300,8 +300,8 @@ func TestOneResult(t *testing.T) {
 	for range 3 {
 		w.uploadValidResult()
 	}
-	if len(a.engine.catalogued) != 1 {
-		t.Errorf("the engine hears of %d results, want one", len(a.engine.catalogued))
+	if len(a.engine.cataloged) != 1 {
+		t.Errorf("the engine hears of %d results, want one", len(a.engine.cataloged))
 	}
 	w.want(w.uploadResult(newCatalogUpload(t, func(p *catalogUpload) { p.result.Packages = 0 })), http.StatusConflict, "has brought another result")
 	if got, err := a.store.Catalog(t.Context(), "grype", web, store.Cluster); err != nil || got.Packages != 7 {

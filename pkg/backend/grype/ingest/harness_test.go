@@ -68,7 +68,7 @@ type recordingEngine struct {
 	err             error
 
 	mu         sync.Mutex
-	catalogued []store.Job
+	cataloged  []store.Job
 	statuses   []workerapi.DatabaseStatus
 	reports    []workerapi.Report
 	failures   []workerapi.Failure
@@ -81,7 +81,7 @@ func (e *recordingEngine) Engine() string { return "grype" }
 func (e *recordingEngine) RecordCatalog(_ context.Context, job store.Job) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.catalogued = append(e.catalogued, job)
+	e.cataloged = append(e.cataloged, job)
 }
 
 func (e *recordingEngine) RecordOverBudget(job store.Job) {
@@ -465,6 +465,6 @@ func reportBody(t testing.TB, report workerapi.Report) []byte {
 }
 
 var (
-	aReport    = workerapi.Report{Database: workerapi.Database{Built: noon}, Tool: "grype 0.110.0", Findings: []workerapi.Finding{{ID: "CVE-2024-0001"}}}
-	errTrouble = errors.New("the database is locked: secret details")
+	aReport        = workerapi.Report{Database: workerapi.Database{Built: noon}, Tool: "grype 0.110.0", Findings: []workerapi.Finding{{ID: "CVE-2024-0001"}}}
+	errUnavailable = errors.New("the database is locked: secret details")
 )

@@ -200,7 +200,7 @@ func TestWorkerWithOtherDatabase(t *testing.T) {
 	if got := w.requestLeases(); len(got.Leases) != 1 || !got.Wanted.IsZero() {
 		t.Errorf("the worker gets %d images and is told to have %s, want one and nothing", len(got.Leases), got.Wanted)
 	}
-	a.engine.err = errTrouble
+	a.engine.err = errUnavailable
 	w.want(w.post(workerapi.PathLeases, workerapi.LeaseRequest{Built: noon}, nil), http.StatusServiceUnavailable, "see its log")
 }
 

@@ -112,7 +112,7 @@ func TestSpoolOfANamespace(t *testing.T) {
 		t.Errorf("Retry-After is %q, want 10", got.retryAfter)
 	}
 	a.tenant("honest", "catalog", web).uploadValidResult()
-	if !a.catalogued("honest") {
+	if !a.cataloged("honest") {
 		t.Error("the honest namespace's image is not cataloged")
 	}
 	a.spoolHolds(4, 2*share)

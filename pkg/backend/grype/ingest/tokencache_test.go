@@ -50,7 +50,7 @@ func TestTokensAreCached(t *testing.T) {
 func TestReviewErrorsAreNotCached(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobMatch, "match")
-	a.reviewErr = errTrouble
+	a.reviewErr = errUnavailable
 	w.want(w.post(workerapi.PathDatabase, workerapi.DatabaseStatus{}, nil), http.StatusServiceUnavailable, "see its log")
 	a.reviewErr = nil
 	w.want(w.post(workerapi.PathDatabase, workerapi.DatabaseStatus{}, nil), http.StatusOK, "")

@@ -77,8 +77,8 @@ func large(t *testing.T, s settings) v1.Image {
 	return registrytest.Image(t, bases(t)[1].files, programs)
 }
 
-// TestCatalogue compares the worker with the stock command on the same images, from the same local registry.
-func TestCatalogue(t *testing.T) {
+// TestCatalog compares the worker with the stock command on the same images, from the same local registry.
+func TestCatalog(t *testing.T) {
 	s := setUp(t)
 	registry := registrytest.NewRegistry(t, nil)
 	rows := [][]string{{"image", "packages", "`syft`: time", "worker: time", "times", "`syft`: peak memory", "worker: peak memory", "times"}}
