@@ -1,0 +1,72 @@
+package docs
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	// packageRow matches a row of the table of packages in docs/architecture.md.
+	packageRow = regexp.MustCompile("(?m)^\\| `([a-z0-9/-]+)` \\| ([A-Z].*\\.) \\|$")
+	// codePath matches a path of the project between backquotes.
+	codePath = regexp.MustCompile("`((?:api|cmd|config|controllers|notifier|pkg|registry|worker|workerapi)/[^` ]*)`")
+)
+
+// TestArchitecture checks that docs/architecture.md describes each package of the product once, and that each path on the page exists.
+func TestArchitecture(t *testing.T) {
+	page := read(t, "docs/architecture.md")
+	described := map[string]bool{}
+	for _, row := range packageRow.FindAllStringSubmatch(page, -1) {
+		if described[row[1]] {
+			t.Errorf("%s is described twice", row[1])
+		}
+		described[row[1]] = true
+	}
+	actual := productPackages(t)
+	if len(actual) < 40 {
+		t.Fatalf("only %d packages were found: does this test look in the right place?", len(actual))
+	}
+	for _, name := range slices.Sorted(maps.Keys(actual)) {
+		if !described[name] {
+			t.Errorf("docs/architecture.md does not describe package %s", name)
+		}
+	}
+	for name := range described {
+		if !actual[name] {
+			t.Errorf("docs/architecture.md describes %s, which is no package", name)
+		}
+	}
+	for _, match := range codePath.FindAllStringSubmatch(page, -1) {
+		if found, err := filepath.Glob(filepath.Join(root, match[1])); err != nil || len(found) == 0 {
+			t.Errorf("docs/architecture.md names %s, which does not exist", match[1])
+		}
+	}
+}
+
+// productPackages returns the directories with Go code outside hack and test.
+func productPackages(t *testing.T) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	for _, top := range []string{"api", "cmd", "config", "controllers", "notifier", "pkg", "registry", "worker", "workerapi"} {
+		err := filepath.WalkDir(filepath.Join(root, top), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || !entry.IsDir() && (!strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go")) {
+				return err
+			}
+			dir, err := filepath.Rel(root, filepath.Dir(path))
+			if !entry.IsDir() && err == nil && dir != filepath.Join("worker", "bench") {
+				all[filepath.ToSlash(dir)] = true
+			}
+			return err
+		})
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
