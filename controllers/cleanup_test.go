@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 )
 
 // leftovers is what an uninstalled operator has left in the cluster.
@@ -51,7 +51,7 @@ func (p *testEnv) runCleanup(dryRun bool, funcs interceptor.Funcs, change func(*
 	var out bytes.Buffer
 	c := Cleanup{
 		Client: interceptor.NewClient(watching, funcs), Namespaces: []string{p.namespace}, Home: p.namespace, Manager: p.manager(), DryRun: dryRun,
-		Workers: grype.WorkerSelector(), IsWorker: grype.IsWorker, Timeout: eventuallyTimeout, Out: &out,
+		Workers: backend.WorkerSelector(), IsWorker: backend.IsWorker, Timeout: eventuallyTimeout, Out: &out,
 	}
 	if change != nil {
 		change(&c)
@@ -106,7 +106,7 @@ func TestCleanupWithoutCRD(t *testing.T) {
 	pod := aPod(fixtureNamespace, "a", running("main", web), finalizedBy(releaseOf("all")))
 	u := newUnit(t, pod)
 	var out bytes.Buffer
-	c := Cleanup{Out: &out, Workers: grype.WorkerSelector(), IsWorker: grype.IsWorker, Client: interceptor.NewClient(u.client, interceptor.Funcs{
+	c := Cleanup{Out: &out, Workers: backend.WorkerSelector(), IsWorker: backend.IsWorker, Client: interceptor.NewClient(u.client, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			if kind := list.GetObjectKind().GroupVersionKind(); kind.Group == v1alpha1.GroupVersion.Group {
 				return &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: kind.Group, Kind: "Scanner"}}

@@ -13,8 +13,6 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
-	"github.com/scanner-operator/scanner-operator/pkg/backend/clair"
-	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -248,10 +246,10 @@ var failureReasons = []string{
 	workerapi.ReasonPlatformMismatch, workerapi.ReasonNotAnImage, workerapi.ReasonForeignLayer, workerapi.ReasonImageTooLarge, workerapi.ReasonScratchFull,
 	workerapi.ReasonRegistryThrottled, workerapi.ReasonRegistryUnavail, workerapi.ReasonUploadRefused, workerapi.ReasonSpoolBudget, workerapi.ReasonIngestUnreachable,
 	workerapi.ReasonCatalogFailed, workerapi.ReasonMatchFailed, workerapi.ReasonMatchTimedOut, workerapi.ReasonDatabaseUnreadable, store.ReasonMatchWorkerDied,
-	grype.ReasonJobRejected, grype.ReasonNoPod, grype.ReasonResourceQuota, grype.ReasonLimitRange, grype.ReasonPodSecurity,
-	grype.ReasonPolicyDenied, grype.ReasonPolicyUnavailable, grype.ReasonUnschedulable, grype.ReasonWorkerNotPulled, grype.ReasonNotStarted,
-	grype.ReasonOutOfMemory, grype.ReasonDeadline, grype.ReasonEvicted, grype.ReasonNodeLost, grype.ReasonPodDeleted,
-	grype.ReasonJobDeleted, grype.ReasonUploadMissing, grype.ReasonWorkerCrashed, grype.ReasonWorkerSilent, v1alpha1.ReasonStoreBudgetExceeded,
-	clair.ReasonNotAllowed, clair.ReasonSettings, clair.ReasonUnavailable, clair.ReasonUnauthorized, clair.ReasonSecretMissing,
-	clair.ReasonSecretForbidden, clair.ReasonPullSecretForbidden, clair.ReasonIndexFailed, clair.ReasonReportFailed, clair.ReasonImageLost,
+	backend.ReasonJobRejected, backend.ReasonNoPod, backend.ReasonResourceQuota, backend.ReasonLimitRange, backend.ReasonPodSecurity,
+	backend.ReasonPolicyDenied, backend.ReasonPolicyUnavailable, backend.ReasonUnschedulable, backend.ReasonWorkerNotPulled, backend.ReasonNotStarted,
+	backend.ReasonOutOfMemory, backend.ReasonDeadline, backend.ReasonEvicted, backend.ReasonNodeLost, backend.ReasonPodDeleted,
+	backend.ReasonJobDeleted, backend.ReasonUploadMissing, backend.ReasonWorkerCrashed, backend.ReasonWorkerSilent, v1alpha1.ReasonStoreBudgetExceeded,
+	backend.ReasonClairNotAllowed, backend.ReasonClairSettings, backend.ReasonClairUnavailable, backend.ReasonClairUnauthorized, backend.ReasonClairSecretMissing,
+	backend.ReasonClairSecretForbidden, backend.ReasonPullSecretForbidden, backend.ReasonClairIndexFailed, backend.ReasonClairReportFailed, backend.ReasonClairImageLost,
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
@@ -184,7 +184,7 @@ func coversActivePod(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
 
 // coversPod is like selects, and accepts pods that have ended as well.
 func coversPod(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
-	if grype.IsWorkerPod(pod) || !pod.DeletionTimestamp.IsZero() || !scanner.DeletionTimestamp.IsZero() || pod.Labels[scanner.Spec.IgnoreLabel] == "true" {
+	if backend.IsWorkerPod(pod) || !pod.DeletionTimestamp.IsZero() || !scanner.DeletionTimestamp.IsZero() || pod.Labels[scanner.Spec.IgnoreLabel] == "true" {
 		return false
 	}
 	if scanner.Spec.PodSelector == nil {

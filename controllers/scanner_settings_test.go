@@ -87,10 +87,10 @@ func TestScannerClairSettings(t *testing.T) {
 		reason   string
 		message  []string
 	}{
-		"another Clair": {v1alpha1.ClairBackend{URL: "https://elsewhere.example.com"}, clair.ReasonNotAllowed, []string{"spec.backend.clair.url", "clair.instances", server.URL}},
-		"a password":    {v1alpha1.ClairBackend{URL: "https://user:hunter2@clair.example.com"}, clair.ReasonSettings, []string{"spec.backend.clair.url"}},
-		"a query":       {v1alpha1.ClairBackend{URL: server.URL + "?a=b"}, clair.ReasonSettings, []string{"spec.backend.clair.url"}},
-		"no host":       {v1alpha1.ClairBackend{URL: "https://"}, clair.ReasonSettings, []string{"spec.backend.clair.url"}},
+		"another Clair": {v1alpha1.ClairBackend{URL: "https://elsewhere.example.com"}, backend.ReasonClairNotAllowed, []string{"spec.backend.clair.url", "clair.instances", server.URL}},
+		"a password":    {v1alpha1.ClairBackend{URL: "https://user:hunter2@clair.example.com"}, backend.ReasonClairSettings, []string{"spec.backend.clair.url"}},
+		"a query":       {v1alpha1.ClairBackend{URL: server.URL + "?a=b"}, backend.ReasonClairSettings, []string{"spec.backend.clair.url"}},
+		"no host":       {v1alpha1.ClairBackend{URL: "https://"}, backend.ReasonClairSettings, []string{"spec.backend.clair.url"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scanner := theScanner(func(s *v1alpha1.Scanner) {

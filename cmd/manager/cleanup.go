@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/controllers"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
@@ -31,7 +32,7 @@ const (
 // cleanup removes from the cluster what the operator created, before or after the operator is uninstalled. It connects with $KUBECONFIG, or
 // as the pod that it runs in.
 func cleanup(ctx context.Context, args []string, out io.Writer) error {
-	work := controllers.Cleanup{Workers: grype.WorkerSelector(), IsWorker: grype.IsWorker, Out: out, ManagerObjects: ownObjects()}
+	work := controllers.Cleanup{Workers: backend.WorkerSelector(), IsWorker: backend.IsWorker, Out: out, ManagerObjects: ownObjects()}
 	if err := parseCleanup(args, &work); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 )
@@ -26,7 +27,7 @@ func TestAuthorityOfTheConfiguration(t *testing.T) {
 	w.start()
 	shop := w.scanner("shop", overTLS)
 	w.Eventually(func() string { _, err := w.For(shop).DataVersion(t.Context()); return fmt.Sprint(err) }).Should(
-		And(HavePrefix(ReasonUnavailable), ContainSubstring("certificate")))
+		And(HavePrefix(backend.ReasonClairUnavailable), ContainSubstring("certificate")))
 
 	w.options.Config.Clair.Instances = []config.ClairInstance{{URL: server.URL, CABundle: authority, Updaters: []string{"debian/updater"}}}
 	w.start()

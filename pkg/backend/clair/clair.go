@@ -112,12 +112,12 @@ func (e *Engines) For(scanner *v1alpha1.Scanner) backend.Backend {
 	b := &Backend{engine: "clair"}
 	settings := scanner.Spec.Backend.Clair
 	if settings == nil {
-		b.settingsFailure = &backend.Failure{Reason: ReasonSettings, Message: "spec.backend.clair.url: is missing"}
+		b.settingsFailure = &backend.Failure{Reason: backend.ReasonClairSettings, Message: "spec.backend.clair.url: is missing"}
 		return b
 	}
 	url, err := api.CanonicalURL(settings.URL)
 	if err != nil {
-		b.settingsFailure = &backend.Failure{Reason: ReasonSettings, Message: "spec.backend.clair.url: " + err.Error()}
+		b.settingsFailure = &backend.Failure{Reason: backend.ReasonClairSettings, Message: "spec.backend.clair.url: " + err.Error()}
 		return b
 	}
 	b.engine = engineOf(url)
@@ -146,9 +146,9 @@ func (e *Engines) notAllowedFailure() *backend.Failure {
 	slices.Sort(allowed)
 	message := "spec.backend.clair.url: this Clair is not in clair.instances of the operator's configuration, and is not asked; "
 	if len(allowed) == 0 {
-		return &backend.Failure{Reason: ReasonNotAllowed, Message: message + "there is none"}
+		return &backend.Failure{Reason: backend.ReasonClairNotAllowed, Message: message + "there is none"}
 	}
-	return &backend.Failure{Reason: ReasonNotAllowed, Message: message + "those are: " + strings.Join(allowed, ", ")}
+	return &backend.Failure{Reason: backend.ReasonClairNotAllowed, Message: message + "those are: " + strings.Join(allowed, ", ")}
 }
 
 // Backend is a Clair instance with the settings of one Scanner.

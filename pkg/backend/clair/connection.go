@@ -48,7 +48,7 @@ func (o *outage) record(i *instance, err error) {
 	o.next = now.Add(i.backoff(o.failures))
 	message := fmt.Sprintf("%s (since %s)", err, o.since.UTC().Format(time.RFC3339))
 	if o.failure == nil || withoutNumbers(o.failure.Message) != withoutNumbers(message) { // a condition changes only if more than numbers changed
-		o.failure = &backend.Failure{Reason: ReasonUnavailable, Message: message}
+		o.failure = &backend.Failure{Reason: backend.ReasonClairUnavailable, Message: message}
 	}
 }
 
@@ -77,7 +77,7 @@ func (i *instance) linkFor(key linkKey) *link {
 	}
 	client, err := api.New(options)
 	if err != nil {
-		l.settingsFailure = &backend.Failure{Reason: ReasonSettings, Message: "clair.instances of the operator's configuration: " + err.Error()}
+		l.settingsFailure = &backend.Failure{Reason: backend.ReasonClairSettings, Message: "clair.instances of the operator's configuration: " + err.Error()}
 	}
 	l.client = client
 	i.links[key] = l
@@ -157,9 +157,9 @@ func (i *instance) linkFailure(l *link, err error) *backend.Failure {
 	case errors.As(err, &failure):
 		return failure
 	case api.KindOf(err) == api.Unauthorized && l.key.secret == "":
-		return &backend.Failure{Reason: ReasonUnauthorized, Message: fmt.Sprintf("spec.backend.clair.authSecretRef is not set: %s", err)}
+		return &backend.Failure{Reason: backend.ReasonClairUnauthorized, Message: fmt.Sprintf("spec.backend.clair.authSecretRef is not set: %s", err)}
 	case api.KindOf(err) == api.Unauthorized:
-		return &backend.Failure{Reason: ReasonUnauthorized, Message: fmt.Sprintf("spec.backend.clair.authSecretRef (Secret %s): %s", l.key.secret, err)}
+		return &backend.Failure{Reason: backend.ReasonClairUnauthorized, Message: fmt.Sprintf("spec.backend.clair.authSecretRef (Secret %s): %s", l.key.secret, err)}
 	}
 	return nil
 }

@@ -297,7 +297,7 @@ func (i *instance) requestIndex(ctx context.Context, log logr.Logger, t *task, l
 			err = t.link.client.Failure(report, manifest)
 		}
 		if err == nil {
-			return nil, &backend.Failure{Reason: ReasonIndexFailed, Message: fmt.Sprintf("Clair at %s ended in state %q without saying why", i.host, report.State)}
+			return nil, &backend.Failure{Reason: backend.ReasonClairIndexFailed, Message: fmt.Sprintf("Clair at %s ended in state %q without saying why", i.host, report.State)}
 		}
 		var refused *api.Error
 		if !errors.As(err, &refused) || refused.Layer != api.LayerRefused || ctx.Err() != nil {
@@ -384,7 +384,7 @@ func (i *instance) locateFailure(img backend.Image, secrets pullSecrets, err err
 		if len(secrets.forbidden) > 0 {
 			// The registry's answer to a request without these pull secrets would be misleading.
 			i.Log.Info("Pull secrets may not be read", "image", img.Key.String(), "namespace", img.Namespace, "secrets", secrets.forbidden, "without", failed.Message)
-			failed.Reason = ReasonPullSecretForbidden
+			failed.Reason = backend.ReasonPullSecretForbidden
 			failed.Message = "the operator may not read pull secrets of the image's pods; to allow it: " + i.grantCommands(img.Namespace, preflight.Secrets, secrets.forbidden...)
 			break
 		}
@@ -438,7 +438,7 @@ func (i *instance) classifyError(ctx context.Context, l *link, err error) error 
 	if i.probe(ctx, l) != nil {
 		return errRetryLater
 	}
-	return &backend.Failure{Reason: ReasonIndexFailed, Message: refused.Error()}
+	return &backend.Failure{Reason: backend.ReasonClairIndexFailed, Message: refused.Error()}
 }
 
 // layerReasons maps Clair's errors about layers to reasons. The empty cause is a manifest that Clair cannot read.
@@ -449,7 +449,7 @@ var layerReasons = map[api.LayerCause]string{
 	api.LayerMissing:     workerapi.ReasonImageNotFound,
 	api.LayerCorrupt:     workerapi.ReasonNotAnImage,
 	api.LayerUnsupported: workerapi.ReasonNotAnImage,
-	api.LayerUnscannable: ReasonIndexFailed,
+	api.LayerUnscannable: backend.ReasonClairIndexFailed,
 }
 
 // recordThrottled stops sending work to Clair for the time that it requests, or longer after each refusal in a row.

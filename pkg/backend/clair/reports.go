@@ -246,9 +246,9 @@ func (i *instance) replaceReport(ctx context.Context, l *link, catalog store.Cat
 	var unreadable errUnusableReport
 	switch {
 	case errors.As(err, &unreadable):
-		return &backend.Failure{Reason: ReasonReportFailed, Message: unreadable.Error()}
+		return &backend.Failure{Reason: backend.ReasonClairReportFailed, Message: unreadable.Error()}
 	case api.KindOf(err) == api.NotIndexed && i.probe(ctx, l) == nil:
-		return &backend.Failure{Reason: ReasonImageLost, Message: err.Error() + ", although it has just indexed the image", RetryAfter: i.lostImages.backoff(catalog.PlatformDigest)}
+		return &backend.Failure{Reason: backend.ReasonClairImageLost, Message: err.Error() + ", although it has just indexed the image", RetryAfter: i.lostImages.backoff(catalog.PlatformDigest)}
 	case err != nil:
 		return i.classifyError(ctx, l, err)
 	}
@@ -267,7 +267,7 @@ func (i *instance) handleReadError(ctx context.Context, l *link, lease store.Lea
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.As(err, &unreadable):
-		return i.failMatch(ctx, lease, ReasonReportFailed, err.Error(), 0, lastRetry)
+		return i.failMatch(ctx, lease, backend.ReasonClairReportFailed, err.Error(), 0, lastRetry)
 	case !errors.As(err, &refused):
 		i.publishState(ctx, l, i.recordFailure(l, err)) // the problem is the Secret with the key
 		return errRetryLater
@@ -285,9 +285,9 @@ func (i *instance) handleReadError(ctx context.Context, l *link, lease store.Lea
 		if i.probe(ctx, l) != nil {
 			return errRetryLater
 		}
-		return i.failMatch(ctx, lease, ReasonReportFailed, refused.Error(), refused.RetryAfter, brokenRetry)
+		return i.failMatch(ctx, lease, backend.ReasonClairReportFailed, refused.Error(), refused.RetryAfter, brokenRetry)
 	}
-	return i.failMatch(ctx, lease, ReasonReportFailed, refused.Error(), 0, lastRetry)
+	return i.failMatch(ctx, lease, backend.ReasonClairReportFailed, refused.Error(), 0, lastRetry)
 }
 
 // recordNoData records that Clair has no vulnerability data, until the next poll.
@@ -313,10 +313,10 @@ func (i *instance) reindexLost(ctx context.Context, l *link, lease store.Lease, 
 	}
 	if _, err := i.read(ctx, l, lease.PlatformDigest); api.KindOf(err) != api.NotIndexed {
 		// the image is known again, since the database is back
-		return i.failMatch(ctx, lease, ReasonReportFailed, refused.Error(), 0, brokenRetry)
+		return i.failMatch(ctx, lease, backend.ReasonClairReportFailed, refused.Error(), 0, brokenRetry)
 	}
 	if wait := i.lostImages.backoff(lease.PlatformDigest); wait > 0 {
-		return i.failMatch(ctx, lease, ReasonImageLost, refused.Error()+", although it indexed the image before", wait, lastRetry)
+		return i.failMatch(ctx, lease, backend.ReasonClairImageLost, refused.Error()+", although it indexed the image before", wait, lastRetry)
 	}
 	i.Log.Info("Clair does not know an image any more: it is indexed again", "clair", i.url, "manifest", lease.PlatformDigest)
 	// The manifest is forgotten before the catalog. After an interruption, the next indexing then checks again whether Clair has the

@@ -92,20 +92,20 @@ func (e *Engines) auth(ctx context.Context, namespace, name string) (api.Auth, e
 		return api.Auth{}, &backend.Failure{Reason: reason, Message: "spec.backend.clair.authSecretRef: " + message}
 	}
 	if !isSecretName(name) {
-		return failure(ReasonSecretMissing, fmt.Sprintf("%q is not a name of a Secret", name))
+		return failure(backend.ReasonClairSecretMissing, fmt.Sprintf("%q is not a name of a Secret", name))
 	}
 	data, err := e.secrets.get(ctx, types.NamespacedName{Namespace: namespace, Name: name})
 	switch {
 	case apierrors.IsForbidden(err):
-		return failure(ReasonSecretForbidden, "the operator may not read the Secret; to allow it: "+e.grantCommands(namespace, preflight.Secrets, name))
+		return failure(backend.ReasonClairSecretForbidden, "the operator may not read the Secret; to allow it: "+e.grantCommands(namespace, preflight.Secrets, name))
 	case apierrors.IsNotFound(err):
-		return failure(ReasonSecretMissing, fmt.Sprintf("there is no Secret %s in namespace %s", name, namespace))
+		return failure(backend.ReasonClairSecretMissing, fmt.Sprintf("there is no Secret %s in namespace %s", name, namespace))
 	case err != nil:
 		return failure(v1alpha1.ReasonBackendError, fmt.Sprintf("cannot read Secret %s in namespace %s: %s", name, namespace, readErrorReason(err)))
 	}
 	auth, err := api.ParseAuth(data)
 	if err != nil {
-		return failure(ReasonSecretMissing, fmt.Sprintf("key %q of Secret %s in namespace %s: %s", api.SecretKey, name, namespace, err))
+		return failure(backend.ReasonClairSecretMissing, fmt.Sprintf("key %q of Secret %s in namespace %s: %s", api.SecretKey, name, namespace, err))
 	}
 	return auth, nil
 }

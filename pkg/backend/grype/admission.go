@@ -26,16 +26,16 @@ const webhookFailed = "failed calling webhook"
 // plugin/resourcequota/controller.go; k8s.io/kubernetes, plugin/pkg/admission/limitranger/admission.go; k8s.io/pod-security-admission,
 // admission/admission.go; k8s.io/apiserver, plugin/webhook/errors/statuserror.go and plugin/policy/validating/dispatcher.go.
 var rejections = []struct{ words, reason string }{
-	{"exceeded quota: ", ReasonResourceQuota},
-	{"failed quota: ", ReasonResourceQuota},
-	{"status unknown for quota: ", ReasonResourceQuota},
-	{"violates PodSecurity", ReasonPodSecurity},
-	{"denied the request", ReasonPolicyDenied},
-	{"denied request", ReasonPolicyDenied},
-	{webhookFailed, ReasonPolicyUnavailable},
-	{" usage per Container is ", ReasonLimitRange},
-	{" usage per Pod is ", ReasonLimitRange},
-	{" max limit to request ratio per ", ReasonLimitRange},
+	{"exceeded quota: ", backend.ReasonResourceQuota},
+	{"failed quota: ", backend.ReasonResourceQuota},
+	{"status unknown for quota: ", backend.ReasonResourceQuota},
+	{"violates PodSecurity", backend.ReasonPodSecurity},
+	{"denied the request", backend.ReasonPolicyDenied},
+	{"denied request", backend.ReasonPolicyDenied},
+	{webhookFailed, backend.ReasonPolicyUnavailable},
+	{" usage per Container is ", backend.ReasonLimitRange},
+	{" usage per Pod is ", backend.ReasonLimitRange},
+	{" max limit to request ratio per ", backend.ReasonLimitRange},
 }
 
 // ownPolicyPrefix is how API server errors name the policies of config/policy, which allow only what the manager creates. A Job that they deny
@@ -47,7 +47,7 @@ const ownPolicyPrefix = "ValidatingAdmissionPolicy 'scanner-operator-manager-"
 func (b *Backend) rejectionFailure(record store.Job, otherwise, what, text string) *backend.Failure {
 	if _, own, found := strings.Cut(text, ownPolicyPrefix); found {
 		_, words, _ := strings.Cut(own, "denied request: ")
-		return &backend.Failure{Reason: ReasonJobRejected, Message: "the operator's own policy does not know the Job: either something changes it, " +
+		return &backend.Failure{Reason: backend.ReasonJobRejected, Message: "the operator's own policy does not know the Job: either something changes it, " +
 			"or the policy and RELATED_IMAGE_WORKER of the manager differ (see docs/security.md): " + quoteLine(words)}
 	}
 	reason := otherwise
@@ -58,15 +58,15 @@ func (b *Backend) rejectionFailure(record store.Job, otherwise, what, text strin
 		}
 	}
 	switch reason {
-	case ReasonResourceQuota:
+	case backend.ReasonResourceQuota:
 		what = "the namespace's ResourceQuota has no room: raise it, or lower " + b.settingName(record, "resources")
-	case ReasonLimitRange:
+	case backend.ReasonLimitRange:
 		what = "the namespace's LimitRange does not allow the Job's resources: change it, or " + b.settingName(record, "resources")
-	case ReasonPodSecurity:
+	case backend.ReasonPodSecurity:
 		what = "the namespace's pod security level does not allow the worker's pod, which itself is of the restricted level: something is added to it"
-	case ReasonPolicyDenied:
+	case backend.ReasonPolicyDenied:
 		what = "a policy does not allow the Job: make an exception for it"
-	case ReasonPolicyUnavailable:
+	case backend.ReasonPolicyUnavailable:
 		what = "an admission webhook of the cluster does not answer, and nothing is made without it: see to the service behind it"
 	}
 	return &backend.Failure{Reason: reason, Message: what + ": " + quoteLine(text)}
@@ -98,7 +98,7 @@ func (b *Backend) explainNoPod(ctx context.Context, record store.Job) (*backend.
 		}
 	}
 	if last == nil {
-		return &backend.Failure{Reason: ReasonNoPod, Message: "no pod was made for the Job, and no event says why (does the Job controller run, is the Job suspended?)"}, nil
+		return &backend.Failure{Reason: backend.ReasonNoPod, Message: "no pod was made for the Job, and no event says why (does the Job controller run, is the Job suspended?)"}, nil
 	}
-	return b.rejectionFailure(record, ReasonNoPod, "no pod can be made for the Job", last.Message), nil
+	return b.rejectionFailure(record, backend.ReasonNoPod, "no pod can be made for the Job", last.Message), nil
 }

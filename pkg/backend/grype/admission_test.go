@@ -277,8 +277,8 @@ func TestOwnPolicyIsReadable(t *testing.T) {
 	why := "spec.template.spec.containers[0].image: is not the worker's image, " + strings.Repeat("registry.example.com/", 8) + " (variable workerImage)"
 	text := `jobs.batch "` + name + `" is forbidden: ValidatingAdmissionPolicy 'scanner-operator-manager-jobs' with binding ` +
 		`'scanner-operator-manager-jobs' denied request: ` + why
-	failure := newEngine(t).rejectionFailure(store.Job{Namespace: "shop"}, ReasonJobRejected, "no Job", text)
-	if failure.Reason != ReasonJobRejected || !strings.HasSuffix(failure.Message, ": "+why) {
+	failure := newEngine(t).rejectionFailure(store.Job{Namespace: "shop"}, backend.ReasonJobRejected, "no Job", text)
+	if failure.Reason != backend.ReasonJobRejected || !strings.HasSuffix(failure.Message, ": "+why) {
 		t.Errorf("%s: %q, want JobRejected and the policy's words to their end: %q", failure.Reason, failure.Message, why)
 	}
 	for _, word := range []string{"exception", name} {
@@ -304,14 +304,14 @@ func TestNamespaceBeingDeleted(t *testing.T) {
 // TestPolicyErrors: error texts of webhooks and policies that a test cannot get from a real API server.
 func TestPolicyErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		`admission webhook "validate.kyverno.svc-fail" denied the request: no`:  ReasonPolicyDenied,
-		`admission webhook "validation.gatekeeper.sh" denied the request: no`:   ReasonPolicyDenied,
-		`Internal error occurred: failed calling webhook "a.b": failed to call`: ReasonPolicyUnavailable,
-		"Internal error occurred: etcd":                                         ReasonNoPod,
-		strings.Repeat("long ", 1000):                                           ReasonNoPod,
-		"\x00\xff\n\n":                                                          ReasonNoPod,
+		`admission webhook "validate.kyverno.svc-fail" denied the request: no`:  backend.ReasonPolicyDenied,
+		`admission webhook "validation.gatekeeper.sh" denied the request: no`:   backend.ReasonPolicyDenied,
+		`Internal error occurred: failed calling webhook "a.b": failed to call`: backend.ReasonPolicyUnavailable,
+		"Internal error occurred: etcd":                                         backend.ReasonNoPod,
+		strings.Repeat("long ", 1000):                                           backend.ReasonNoPod,
+		"\x00\xff\n\n":                                                          backend.ReasonNoPod,
 	} {
-		failure := newEngine(t).rejectionFailure(store.Job{Namespace: "shop"}, ReasonNoPod, "no pod", text)
+		failure := newEngine(t).rejectionFailure(store.Job{Namespace: "shop"}, backend.ReasonNoPod, "no pod", text)
 		if failure.Reason != want || len(failure.Message) > 2*maxQuoted || strings.Contains(failure.Message, "\n") {
 			t.Errorf("%.40q gives %s with %d bytes: %.40q, want %s", text, failure.Reason, len(failure.Message), failure.Message, want)
 		}

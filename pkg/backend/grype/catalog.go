@@ -74,7 +74,7 @@ func (b *Backend) reserveJob(ctx context.Context, img backend.Image, full *backe
 		return nil, b.queuedProgress(img, p), nil
 	}
 	asked := catalogRequest{image: img, avoidedRegistries: b.throttledRegistries(img)}
-	job := b.catalogJob(workerName(catalogWorker, b.Random), img, exceeded)
+	job := b.catalogJob(backend.WorkerName(backend.CatalogWorker, b.Random), img, exceeded)
 	record := store.Job{
 		Namespace: job.Namespace, Name: job.Name, Purpose: store.JobCatalog,
 		Key: img.Key, Scope: img.Scope, CreatedAt: b.Clock.Now(), Scanner: img.Scanner, Worker: b.WorkerImage,
@@ -134,7 +134,7 @@ func (b *Backend) createJob(ctx context.Context, start reservedJob) (backend.Pro
 func (b *Backend) handleCreateError(ctx context.Context, start reservedJob, err error) (backend.Progress, error) {
 	record, problem := start.record, fmt.Errorf("creating a catalog job: %w", err)
 	if isTimeout(err) {
-		failure := &backend.Failure{Reason: ReasonPolicyUnavailable, Message: fmt.Sprintf("the API server does not say within %s whether it takes the catalog Job: "+
+		failure := &backend.Failure{Reason: backend.ReasonPolicyUnavailable, Message: fmt.Sprintf("the API server does not say within %s whether it takes the catalog Job: "+
 			"an admission webhook seems to hang (kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations): %s", apiTimeout, quoteLine(err.Error()))}
 		b.failures.remember(start.image, failure)
 		return backend.Progress{}, failure
@@ -152,7 +152,7 @@ func (b *Backend) handleCreateError(ctx context.Context, start reservedJob, err 
 	case apierrors.IsTooManyRequests(err), apierrors.IsConflict(err), apierrors.IsUnauthorized(err):
 		return backend.Progress{}, problem
 	}
-	failure := b.rejectionFailure(record, ReasonJobRejected, "the API server does not take the catalog Job", err.Error())
+	failure := b.rejectionFailure(record, backend.ReasonJobRejected, "the API server does not take the catalog Job", err.Error())
 	b.failures.remember(start.image, failure)
 	return backend.Progress{}, failure
 }

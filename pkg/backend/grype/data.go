@@ -366,7 +366,7 @@ func (d *dataState) isListed(built time.Time) bool {
 func (d *dataState) recordWorkerEnd(now time.Time, failure *backend.Failure) (well bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if failure.Reason == ReasonUploadMissing || failure.Reason == ReasonJobDeleted { // it was idle, or its Job was deleted on purpose
+	if failure.Reason == backend.ReasonUploadMissing || failure.Reason == backend.ReasonJobDeleted { // it was idle, or its Job was deleted on purpose
 		d.crashed, d.crashedProblem, d.crashes = time.Time{}, "", 0
 		return true
 	}

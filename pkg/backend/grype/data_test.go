@@ -39,7 +39,7 @@ func (e *engine) refuses(database workerapi.Database) time.Time {
 // crashes has this many match workers fail in a row.
 func (e *engine) crashes(times int) {
 	for range times {
-		e.data.recordWorkerEnd(e.clock.Now(), &backend.Failure{Reason: ReasonWorkerCrashed, Message: "no"})
+		e.data.recordWorkerEnd(e.clock.Now(), &backend.Failure{Reason: backend.ReasonWorkerCrashed, Message: "no"})
 	}
 }
 
@@ -169,7 +169,7 @@ func TestDataProblem(t *testing.T) {
 	want("could not be installed: bad checksum")
 	e.reportInstalled(build(1)) // a worker that reports no error has installed the newest build
 	want("the last match worker failed")
-	e.data.recordWorkerEnd(e.clock.Now(), &backend.Failure{Reason: ReasonUploadMissing})
+	e.data.recordWorkerEnd(e.clock.Now(), &backend.Failure{Reason: backend.ReasonUploadMissing})
 	want("")
 }
 
@@ -201,7 +201,7 @@ func TestCrashes(t *testing.T) {
 			if !e.data.mayStartWorker(noon.Add(wait)) {
 				t.Errorf("the next may not start after %s", wait)
 			}
-			e.data.recordWorkerEnd(noon, &backend.Failure{Reason: ReasonUploadMissing})
+			e.data.recordWorkerEnd(noon, &backend.Failure{Reason: backend.ReasonUploadMissing})
 			if !e.data.mayStartWorker(noon) {
 				t.Error("after one that ended well the next may not start at once")
 			}

@@ -85,7 +85,7 @@ func (b *Backend) reconcileJob(ctx context.Context, record store.Job) error {
 		return err
 	}
 	if err != nil || string(job.UID) != record.UID {
-		return b.recordEnd(ctx, record, jobEnd{failure: &backend.Failure{Reason: ReasonJobDeleted, Message: "the Job was deleted before it ended"}}, false)
+		return b.recordEnd(ctx, record, jobEnd{failure: &backend.Failure{Reason: backend.ReasonJobDeleted, Message: "the Job was deleted before it ended"}}, false)
 	}
 	switch condition := endCondition(&job); {
 	case condition == nil:
@@ -117,7 +117,7 @@ func (b *Backend) endOutdatedJob(ctx context.Context, record store.Job) error {
 }
 
 // noResult is the failure for a worker that exited with success but delivered no result.
-var noResult = &backend.Failure{Reason: ReasonUploadMissing, Message: "the Job ended well but brought no result"}
+var noResult = &backend.Failure{Reason: backend.ReasonUploadMissing, Message: "the Job ended well but brought no result"}
 
 // reconcileRunning handles a Job that has not ended. It removes a Job that is not needed, gives up a Job that cannot succeed, and records why a
 // Job does not start.

@@ -84,12 +84,12 @@ func TestReconcileCatalogJobs(t *testing.T) {
 		}, "failure WorkerCrashed", true, kept},
 
 		"no pod is made for it, a moment":        {func(e *engine, _ *batchv1.Job) { e.advance(firstCheckAge - 1) }, v1alpha1.ReasonCataloging, false, runs},
-		"no pod is made for it, nobody says why": {func(e *engine, _ *batchv1.Job) { e.advance(firstCheckAge) }, ReasonNoPod, true, runs},
+		"no pod is made for it, nobody says why": {func(e *engine, _ *batchv1.Job) { e.advance(firstCheckAge) }, backend.ReasonNoPod, true, runs},
 		"no pod is made for it, a minute":        {func(e *engine, _ *batchv1.Job) { e.advance(startTimeout) }, "failure NoPod", true, removed},
 		"a quota keeps its pod away": {func(e *engine, job *batchv1.Job) {
 			e.event(job, `Error creating: pods "x" is forbidden: exceeded quota: compute`)
 			e.advance(firstCheckAge)
-		}, ReasonResourceQuota, true, runs},
+		}, backend.ReasonResourceQuota, true, runs},
 		"a quota keeps its pod away for a minute": {func(e *engine, job *batchv1.Job) {
 			e.event(job, `Error creating: pods "x" is forbidden: exceeded quota: compute`)
 			e.advance(startTimeout)
@@ -97,7 +97,7 @@ func TestReconcileCatalogJobs(t *testing.T) {
 		"its worker's image is not there, a moment": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, pending, waiting("ErrImagePull", "404"))
 			e.advance(firstCheckAge)
-		}, ReasonWorkerNotPulled, true, runs},
+		}, backend.ReasonWorkerNotPulled, true, runs},
 		"its worker's image is not there": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, pending, waiting("ImagePullBackOff", "404"))
 			e.advance(startTimeout)
@@ -105,7 +105,7 @@ func TestReconcileCatalogJobs(t *testing.T) {
 		"no node has room, a moment": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, pending, unschedulable)
 			e.advance(firstCheckAge)
-		}, ReasonUnschedulable, true, runs},
+		}, backend.ReasonUnschedulable, true, runs},
 		"no node has room for minutes": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, pending, unschedulable)
 			e.advance(slowStartTimeout)
@@ -117,7 +117,7 @@ func TestReconcileCatalogJobs(t *testing.T) {
 		"its containers are being created for a minute": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, pending)
 			e.advance(slowStartTimeout - time.Second)
-		}, ReasonNotStarted, true, runs},
+		}, backend.ReasonNotStarted, true, runs},
 		"its containers are never created": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, pending)
 			e.advance(slowStartTimeout)

@@ -3,7 +3,6 @@ package grype
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
 	"path"
 	"strconv"
@@ -57,7 +56,7 @@ func (b *Backend) catalogJob(name string, img backend.Image, exceeded int64) *ba
 	pod := b.workerPod(args, b.ladderOf(img).resourcesAfter(exceeded), catalog.ScratchSize)
 	pod.NodeSelector, pod.Tolerations, pod.PriorityClassName = shape.NodeSelector, shape.Tolerations, shape.PriorityClassName
 	mountPullSecrets(&pod, img.PullSecrets)
-	job := b.job(b.namespaceOf(img), name, catalogWorker, pod, ptr.To(int64(catalog.Deadline.Seconds())))
+	job := b.job(b.namespaceOf(img), name, backend.CatalogWorker, pod, ptr.To(int64(catalog.Deadline.Seconds())))
 	job.Spec.TTLSecondsAfterFinished = ptr.To(int32(min(catalog.History.TTL.Seconds(), math.MaxInt32)))
 	return job
 }
@@ -91,16 +90,13 @@ func (b *Backend) matchJob(name string, volume corev1.VolumeSource) *batchv1.Job
 	}
 	pod := b.workerPod(args, b.Config.Grype.Match.Resources, matchScratch)
 	mount(&pod, "database", volume, workerapi.DatabaseDir, false)
-	return b.job(b.Namespace, name, matchWorker, pod, nil)
+	return b.job(b.Namespace, name, backend.MatchWorker, pod, nil)
 }
 
 func (b *Backend) job(namespace, name, component string, pod corev1.PodSpec, deadline *int64) *batchv1.Job {
-	labels := map[string]string{
-		componentLabel: component,
-		// A service mesh would keep the Job's pod running and intercept its connection to the ingest API.
-		"sidecar.istio.io/inject": "false",
-	}
-	maps.Copy(labels, workerLabels)
+	labels := backend.WorkerLabels(component)
+	// A service mesh would keep the Job's pod running and intercept its connection to the ingest API.
+	labels["sidecar.istio.io/inject"] = "false"
 	annotations := map[string]string{"sidecar.istio.io/inject": "false", "linkerd.io/inject": "disabled"}
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},

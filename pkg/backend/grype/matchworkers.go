@@ -64,13 +64,13 @@ func (b *Backend) startMatchWorker(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("choosing the vulnerability database's volume: %w", err)
 	}
-	job := b.matchJob(workerName(matchWorker, b.Random), volume)
+	job := b.matchJob(backend.WorkerName(backend.MatchWorker, b.Random), volume)
 	record := store.Job{Namespace: job.Namespace, Name: job.Name, Purpose: store.JobMatch, CreatedAt: b.Clock.Now(), Worker: b.WorkerImage}
 	if err := b.Store.SaveJob(ctx, record); err != nil {
 		return err
 	}
 	if err := b.Client.Create(ctx, job); err != nil {
-		b.data.recordWorkerEnd(b.Clock.Now(), &backend.Failure{Reason: ReasonJobRejected, Message: err.Error()})
+		b.data.recordWorkerEnd(b.Clock.Now(), &backend.Failure{Reason: backend.ReasonJobRejected, Message: err.Error()})
 		err = fmt.Errorf("creating a match worker: %w", err)
 		if isNotCreated(err) {
 			return errors.Join(err, b.Store.DeleteJob(ctx, job.Namespace, job.Name))

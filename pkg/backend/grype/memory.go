@@ -111,14 +111,14 @@ func (b *Backend) outOfMemoryFailure(record store.Job, limit int64) *backend.Fai
 		lowered = fmt.Sprintf(" (the Job has a limit of %s, which something in its namespace lowers)", formatBytes(record.Memory))
 	}
 	if limit = cmp.Or(limit, record.Memory); limit == 0 {
-		return &backend.Failure{Reason: ReasonOutOfMemory, Message: "the worker was killed because its node had no memory left: " +
+		return &backend.Failure{Reason: backend.ReasonOutOfMemory, Message: "the worker was killed because its node had no memory left: " +
 			"set a memory request and limit in " + b.settingName(record, "resources")}
 	}
 	message := fmt.Sprintf("the worker needed more memory than %s%s: ", formatBytes(limit), lowered)
 	if record.Purpose == store.JobMatch {
-		return &backend.Failure{Reason: ReasonOutOfMemory, Message: message + "raise grype.match.resources in the operator's configuration"}
+		return &backend.Failure{Reason: backend.ReasonOutOfMemory, Message: message + "raise grype.match.resources in the operator's configuration"}
 	}
-	return &backend.Failure{Reason: ReasonOutOfMemory, Message: message + "add a larger limit to " + b.settingName(record, "memoryLadder")}
+	return &backend.Failure{Reason: backend.ReasonOutOfMemory, Message: message + "add a larger limit to " + b.settingName(record, "memoryLadder")}
 }
 
 // settingName returns the name of a catalog setting in the object that applies to this Job.

@@ -32,7 +32,7 @@ const (
 // pkg/kubelet/eviction/helpers.go: emptyDirMessageFmt).
 const scratchFull = `Usage of EmptyDir volume "` + scratchVolume + `"`
 
-var podDeleted = &backend.Failure{Reason: ReasonPodDeleted, Message: "the Job's pod was deleted before it ended, by somebody or with its node"}
+var podDeleted = &backend.Failure{Reason: backend.ReasonPodDeleted, Message: "the Job's pod was deleted before it ended, by somebody or with its node"}
 
 // jobEnd is how a Job ended.
 type jobEnd struct {
@@ -63,7 +63,7 @@ func (b *Backend) failureOf(ctx context.Context, record store.Job, job *batchv1.
 	case len(pods) == 0:
 		return jobEnd{failure: podDeleted}, nil
 	}
-	return jobEnd{failure: &backend.Failure{Reason: ReasonWorkerCrashed, Message: "the Job failed: " + cmp.Or(condition.Message, condition.Reason)}}, nil
+	return jobEnd{failure: &backend.Failure{Reason: backend.ReasonWorkerCrashed, Message: "the Job failed: " + cmp.Or(condition.Message, condition.Reason)}}, nil
 }
 
 // deadlineFailure returns the failure of a catalog Job that exceeded its deadline, with the reason why it waited.
@@ -72,7 +72,7 @@ func (b *Backend) deadlineFailure(record store.Job) *backend.Failure {
 	if seen := b.startProblems.get(record); seen != nil {
 		message += ": " + seen.Message
 	}
-	return &backend.Failure{Reason: ReasonDeadline, Message: message}
+	return &backend.Failure{Reason: backend.ReasonDeadline, Message: message}
 }
 
 // podsOf returns the pods that a Job controls.
@@ -118,7 +118,7 @@ func (b *Backend) explainPod(record store.Job, pod *corev1.Pod) jobEnd {
 		return jobEnd{failure: reported}
 	}
 	message := fmt.Sprintf("the worker ended with exit code %d: %s", ended.ExitCode, lastLine(ended.Message))
-	return jobEnd{failure: &backend.Failure{Reason: ReasonWorkerCrashed, Message: message}}
+	return jobEnd{failure: &backend.Failure{Reason: backend.ReasonWorkerCrashed, Message: message}}
 }
 
 // memoryLimit returns the worker's memory limit in bytes, as webhooks and the namespace's LimitRange left it; 0 for none.
@@ -139,11 +139,11 @@ func disruptionFailure(record store.Job, pod *corev1.Pod) *backend.Failure {
 		if record.Purpose == store.JobCatalog && strings.Contains(pod.Status.Message, scratchFull) {
 			text = strings.TrimSpace(text) + " Raise grype.catalog.scratchSize in the operator's configuration"
 		}
-		return &backend.Failure{Reason: ReasonEvicted, Message: text}
+		return &backend.Failure{Reason: backend.ReasonEvicted, Message: text}
 	}
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue {
-			return &backend.Failure{Reason: ReasonEvicted, Message: message + condition.Reason + ": " + condition.Message}
+			return &backend.Failure{Reason: backend.ReasonEvicted, Message: message + condition.Reason + ": " + condition.Message}
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -169,7 +170,7 @@ func TestExplainOnlyOwnPods(t *testing.T) {
 	e.pod(forged, terminated(1, "Error", `{"reason":"ImageNotFound","message":"forged"}`))
 	got, err := e.failureOf(t.Context(), store.Job{Purpose: store.JobCatalog}, job, &batchv1.JobCondition{Type: batchv1.JobFailed, Reason: batchv1.JobReasonDeadlineExceeded})
 	e.must(err)
-	if got.failure.Reason != ReasonDeadline || !strings.Contains(got.failure.Message, "15m0s (grype.catalog.deadline") {
+	if got.failure.Reason != backend.ReasonDeadline || !strings.Contains(got.failure.Message, "15m0s (grype.catalog.deadline") {
 		t.Errorf("failure %+v, want the deadline and where it is set", got.failure)
 	}
 	if ptr.Deref(job.Spec.ActiveDeadlineSeconds, 0) != 15*60 {

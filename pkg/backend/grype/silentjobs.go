@@ -68,5 +68,5 @@ func (b *Backend) silentFailure(record store.Job) *backend.Failure {
 	if b.Clock.Since(last.at) <= limit {
 		return nil
 	}
-	return &backend.Failure{Reason: ReasonWorkerSilent, Message: fmt.Sprintf("the worker made no request for %s. It was ended, and another one goes on", limit)}
+	return &backend.Failure{Reason: backend.ReasonWorkerSilent, Message: fmt.Sprintf("the worker made no request for %s. It was ended, and another one goes on", limit)}
 }

@@ -83,8 +83,8 @@ func (b *Backend) observePod(ctx context.Context, record store.Job, job *batchv1
 		return jobState{jobEnd: jobEnd{failure: failure}, hasFailed: failure != nil}, err
 	case pod.Status.Phase == corev1.PodPending:
 		failure := explainWaiting(pod)
-		over := age >= slowStartTimeout || age >= startTimeout && failure.Reason == ReasonWorkerNotPulled
-		if failure.Reason == ReasonNotStarted && age < startTimeout {
+		over := age >= slowStartTimeout || age >= startTimeout && failure.Reason == backend.ReasonWorkerNotPulled
+		if failure.Reason == backend.ReasonNotStarted && age < startTimeout {
 			failure = nil // creating containers takes some time
 		}
 		return jobState{jobEnd: jobEnd{failure: failure}, hasFailed: over}, nil
@@ -99,17 +99,17 @@ func explainWaiting(pod *corev1.Pod) *backend.Failure {
 		switch {
 		case waiting == nil:
 		case status.Name == workerContainer && strings.Contains(waiting.Reason, "Image"):
-			return &backend.Failure{Reason: ReasonWorkerNotPulled, Message: fmt.Sprintf("the worker's image cannot be pulled: %s: %s", waiting.Reason, waiting.Message)}
+			return &backend.Failure{Reason: backend.ReasonWorkerNotPulled, Message: fmt.Sprintf("the worker's image cannot be pulled: %s: %s", waiting.Reason, waiting.Message)}
 		case waiting.Message != "":
-			return &backend.Failure{Reason: ReasonNotStarted, Message: fmt.Sprintf("the worker's pod does not start: %s: %s", waiting.Reason, waiting.Message)}
+			return &backend.Failure{Reason: backend.ReasonNotStarted, Message: fmt.Sprintf("the worker's pod does not start: %s: %s", waiting.Reason, waiting.Message)}
 		}
 	}
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
-			return &backend.Failure{Reason: ReasonUnschedulable, Message: "no node takes the worker's pod: " + condition.Message}
+			return &backend.Failure{Reason: backend.ReasonUnschedulable, Message: "no node takes the worker's pod: " + condition.Message}
 		}
 	}
-	return &backend.Failure{Reason: ReasonNotStarted, Message: fmt.Sprintf("the worker's pod does not start (kubectl -n %s describe pod %s)", pod.Namespace, pod.Name)}
+	return &backend.Failure{Reason: backend.ReasonNotStarted, Message: fmt.Sprintf("the worker's pod does not start (kubectl -n %s describe pod %s)", pod.Namespace, pod.Name)}
 }
 
 // nodeLost returns a failure if a pod that seems to run is on a node that is gone or not ready; nil otherwise. Workers have no readiness
@@ -127,7 +127,7 @@ func (b *Backend) nodeLost(ctx context.Context, pod *corev1.Pod) (*backend.Failu
 		if err == nil && nodeReady(&node) {
 			return nil, nil
 		}
-		return &backend.Failure{Reason: ReasonNodeLost, Message: fmt.Sprintf("the worker's node %s does not report any more", pod.Spec.NodeName)}, nil
+		return &backend.Failure{Reason: backend.ReasonNodeLost, Message: fmt.Sprintf("the worker's node %s does not report any more", pod.Spec.NodeName)}, nil
 	}
 	return nil, nil
 }

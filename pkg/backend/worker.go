@@ -1,16 +1,17 @@
-package grype
+package backend
 
 import (
+	"maps"
 	"regexp"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Worker types, used in the Job's name and component label.
+// Types of workers, used in the Job's name and component label.
 const (
-	catalogWorker = "catalog"
-	matchWorker   = "match"
+	CatalogWorker = "catalog"
+	MatchWorker   = "match"
 )
 
 const componentLabel = "app.kubernetes.io/component"
@@ -21,8 +22,16 @@ var workerLabels = map[string]string{"app.kubernetes.io/name": "scanner-operator
 // workerNames matches the names of workers' Jobs. The admission policy in config/policy/jobs.yaml accepts no other names from the manager.
 var workerNames = regexp.MustCompile(`^scan-(catalog|match)-[a-z0-9]+$`)
 
-func workerName(component string, random func(int) string) string {
-	return "scan-" + component + "-" + random(10)
+// WorkerName returns the name of a new Job for a worker of a type. random returns a string of the given length in lower case letters and digits.
+func WorkerName(worker string, random func(int) string) string {
+	return "scan-" + worker + "-" + random(10)
+}
+
+// WorkerLabels returns the labels of the Job and pod of a worker of a type. The caller may change them.
+func WorkerLabels(worker string) map[string]string {
+	all := maps.Clone(workerLabels)
+	all[componentLabel] = worker
+	return all
 }
 
 // WorkerSelector selects Jobs with the labels of workers. Other Jobs may have these labels too: see IsWorker.

@@ -1,6 +1,6 @@
-package grype
+package backend
 
-// Reasons that the manager determines, in addition to those that workers report (package workerapi). Some are also shown while a Job still
+// Reasons of worker Jobs that the manager determines, in addition to those that workers report (package workerapi). Some are also shown while a Job still
 // waits to start.
 const (
 	ReasonJobRejected       = "JobRejected"          // the API server rejected the Job
@@ -22,4 +22,19 @@ const (
 	ReasonUploadMissing     = "UploadMissing"        // the worker succeeded but delivered no result
 	ReasonWorkerSilent      = "WorkerSilent"         // a running worker has made no request for longer than a lease
 	ReasonWorkerCrashed     = "WorkerCrashed"        // the worker exited without reporting a reason
+)
+
+// Reasons of the backend for Clair, in addition to those of registries (package workerapi). Reasons about Clair itself appear in the Scanner's
+// condition, and on its images while they wait.
+const (
+	ReasonClairNotAllowed      = "ClairNotAllowed"      // the operator's configuration does not list this Clair
+	ReasonClairSettings        = "ClairSettingsInvalid" // the Scanner's settings for Clair are invalid
+	ReasonClairUnavailable     = "ClairUnavailable"     // Clair cannot be reached or is broken, or the server is not Clair
+	ReasonClairUnauthorized    = "ClairUnauthorized"    // Clair rejects the Scanner's pre-shared key
+	ReasonClairSecretMissing   = "ClairSecretMissing"   // the Secret with the pre-shared key is missing or invalid
+	ReasonClairSecretForbidden = "ClairSecretForbidden" // the operator may not read the Secret with the pre-shared key
+	ReasonPullSecretForbidden  = "PullSecretForbidden"  // the registry requires credentials, and the operator may not read the pull secrets
+	ReasonClairIndexFailed     = "ClairIndexFailed"     // Clair works but cannot index the image
+	ReasonClairReportFailed    = "ClairReportFailed"    // Clair works but returns no usable report of the image
+	ReasonClairImageLost       = "ClairLostImage"       // Clair repeatedly does not know an image that it indexed before
 )
