@@ -106,7 +106,8 @@ vet: ## Run go vet on every module
 	for module in $(MODULES); do (cd $$module && go vet ./...); done
 
 .PHONY: lint
-lint: bin/golangci-lint bin/crdlint bin/actionlint ## Check code, API, shell scripts and workflows
+lint: bin/golangci-lint bin/crdlint bin/actionlint bin/wordlint ## Check code, API, shell scripts, workflows and words
+	bin/wordlint
 	for module in $(MODULES); do (cd $$module && echo "golangci-lint: $$module" && $(CURDIR)/bin/golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
 	bin/crdlint config/crd/bases/*.yaml
 	bin/actionlint
@@ -199,11 +200,11 @@ e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go ou
 
 # All parts except the last run on this machine without a cluster, the part with Clair as root. They run first, so that a
 # cluster does not use the processors.
-BENCH_HERE := rematch catalogue scale scanners store clair noise
+BENCH_HERE := rematch catalog scale scanners store clair noise
 BENCH_PARTS = $(or $(PART),$(BENCH_HERE) latency)
 
 .PHONY: bench
-bench: bench-programs ## Measure, compare with the bounds, write docs/benchmarks.md; PART=store selects (rematch catalogue scale scanners store clair noise latency)
+bench: bench-programs ## Measure, compare with the bounds, write docs/benchmarks.md; PART=store selects (rematch catalog scale scanners store clair noise latency)
 	@failed=; $(if $(filter $(BENCH_HERE),$(BENCH_PARTS)),KUBEBUILDER_ASSETS=$$($(CLUSTER) assets) bin/bench $(filter $(BENCH_HERE),$(BENCH_PARTS)) || failed=1;) \
 	$(if $(filter latency,$(BENCH_PARTS)),hack/cluster/during.sh $(AGAIN) bench-latency || failed=1;) \
 	[ -z "$$failed" ] || { echo "bench: something failed; look for 'bench:' and 'broken' above"; exit 1; }
@@ -390,13 +391,14 @@ release-check: bin/release-helper
 
 # The programs that the rules above use. The project's own programs are always passed to Go, which detects changes. Pinned
 # programs are rebuilt when their pin changes.
-.PHONY: bin/manager bin/bundle bin/image-builder bin/release-helper bin/demo bin/e2e.test bin/install.test bin/crdlint bin/crash bin/bench bin/measured bin/worker-bench.test
+.PHONY: bin/manager bin/bundle bin/image-builder bin/release-helper bin/demo bin/e2e.test bin/install.test bin/crdlint bin/wordlint bin/crash bin/bench bin/measured bin/worker-bench.test
 bin/manager: ; $(GO_BUILD) -o $@ ./cmd/manager
 bin/bundle: ; cd hack/bundle && $(GO_BUILD) -o ../../$@ .
 bin/image-builder: ; $(GO_BUILD) -o $@ ./hack/images
 bin/release-helper: ; $(GO_BUILD) -o $@ ./hack/release
 bin/demo:   ; $(GO_BUILD) -o $@ ./hack/demo
 bin/crdlint: ; $(GO_BUILD) -o $@ ./hack/crdlint
+bin/wordlint: ; $(GO_BUILD) -o $@ ./hack/wordlint
 bin/crash:  ; $(GO_BUILD) -o $@ ./test/crash
 bin/bench:  ; $(GO_BUILD) -o $@ ./test/bench
 bin/measured: ; $(GO_BUILD) -o $@ ./test/bench/measured

@@ -129,7 +129,7 @@ func TestHealthNotices(t *testing.T) {
 		},
 		"no data":                 {healthInput{maxAge: 120 * hour, dataProblem: "none"}, nil},
 		"data of which no age is": {healthInput{data: store.DataVersion{Built: ago(99 * day)}}, nil},
-		"suspicious data": {
+		"data with an anomaly": {
 			healthInput{anomaly: &store.DataAnomaly{DataVersion: "2", Missing: 312, Total: 1020, Since: ago(day)}},
 			[]announce.Notice{{ID: "DataAnomaly", Kind: announce.NoticeDataAnomaly, Since: ago(day), Count: 312, Detail: "312 of 1020 findings are gone"}},
 		},

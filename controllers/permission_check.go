@@ -22,12 +22,12 @@ const permissionRetryDelay = 3 * time.Second
 // cache would count as deleted, and their data would be removed.
 type withReadAccess struct {
 	reconcile.Reconciler
-	rights *preflight.Checker
+	permissions *preflight.Checker
 }
 
 // Reconcile implements reconcile.Reconciler.
 func (p withReadAccess) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	if !p.rights.IsCacheComplete(req.Namespace) {
+	if !p.permissions.IsCacheComplete(req.Namespace) {
 		return ctrl.Result{RequeueAfter: permissionRetryDelay}, nil
 	}
 	return withPermissionCheck(p).Reconcile(ctx, req)
@@ -36,14 +36,14 @@ func (p withReadAccess) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 // withPermissionCheck requests another check of the permissions in a namespace after a request was forbidden there.
 type withPermissionCheck struct {
 	reconcile.Reconciler
-	rights *preflight.Checker
+	permissions *preflight.Checker
 }
 
 // Reconcile implements reconcile.Reconciler.
 func (s withPermissionCheck) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	result, err := s.Reconciler.Reconcile(ctx, req)
 	if apierrors.IsForbidden(err) {
-		s.rights.RequestCheck(req.Namespace)
+		s.permissions.RequestCheck(req.Namespace)
 	}
 	return result, err
 }

@@ -186,7 +186,7 @@ func TestAnswerLost(t *testing.T) {
 		t.Errorf("outcome when asked again %+v, want Delivered", got)
 	}
 	if n := len(w.slack.Messages()); n != 2 {
-		t.Errorf("Slack has %d messages, want 2: in doubt it is told twice", n)
+		t.Errorf("Slack has %d messages, want 2: without an answer it is sent twice", n)
 	}
 	assertAddressNotShown(t, w, delivery("1"))
 }

@@ -186,7 +186,7 @@ func (p *Puller) resolveWithCredentials(ctx context.Context, ref name.Reference,
 // stallTimeout returns how long a registry may send nothing.
 func (p *Puller) stallTimeout() time.Duration { return cmp.Or(p.StallTimeout, defaultStallTimeout) }
 
-// resolve resolves a reference with one credential. patience bounds how long the registry may send nothing before the layers. The
+// resolve resolves a reference with one credential. stallTimeout bounds how long the registry may send nothing before the layers. The
 // layers are pulled later with the same credential, and with the Puller's own bound.
 func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Platform, auth authn.Authenticator, stallTimeout time.Duration,
 	options []remote.Option) (*Image, error) {

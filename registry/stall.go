@@ -17,7 +17,7 @@ const defaultStallTimeout = time.Minute
 // library would retry that, and wait as long again.
 var errStalled = errors.New("the registry has stopped sending")
 
-// roundTripWithStallTimeout sends a request. It cancels the request, or the reading of its answer, if the server sends nothing for patience. A
+// roundTripWithStallTimeout sends a request. It cancels the request, or the reading of its answer, if the server sends nothing for timeout. A
 // deadline for the whole request would depend on the size of a layer.
 func roundTripWithStallTimeout(next http.RoundTripper, request *http.Request, timeout time.Duration) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(request.Context())

@@ -106,7 +106,7 @@ func isWebPage(response *http.Response) bool {
 }
 
 // allowLayers lifts the bound of documents for the layers of a manifest, and for no other blob that the registry could serve as
-// one. It also sets the stall timeout to patience, that for layers.
+// one. It also sets the stall timeout to stallTimeout, that for layers.
 func (g *guard) allowLayers(repository name.Repository, layers []v1.Descriptor, stallTimeout time.Duration) {
 	allowed := make(map[string]bool, len(layers))
 	for _, layer := range layers {

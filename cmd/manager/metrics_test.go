@@ -30,7 +30,7 @@ func TestManagerMetrics(t *testing.T) {
 	request := &authenticationv1.TokenRequest{}
 	c.Expect(c.client.SubResource("token").Create(t.Context(), account, request)).To(Succeed())
 	status, _ := scrape(t, p, request.Status.Token)
-	c.Expect(status).To(Equal(http.StatusForbidden), "without the rights")
+	c.Expect(status).To(Equal(http.StatusForbidden), "without the permissions")
 	role, binding := metricsReader(t)
 	c.create(&role, &binding)
 	var text string

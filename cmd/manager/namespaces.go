@@ -38,7 +38,7 @@ func (op *operator) addPermissionChecker(context.Context) error {
 	}
 	op.permissions = &preflight.Checker{
 		Client: direct, Cache: op.manager.GetClient(), Watched: op.options.Watched, OperatorNamespace: op.options.Namespace,
-		Account: op.options.Namespace + ":" + op.options.Account, Log: ctrl.Log.WithName("rights"), Metrics: metrics.Registry, Loops: op.loops, OnChange: op.permissionsChanged,
+		Account: op.options.Namespace + ":" + op.options.Account, Log: ctrl.Log.WithName("permissions"), Metrics: metrics.Registry, Loops: op.loops, OnChange: op.permissionsChanged,
 	}
 	return op.manager.Add(manager.RunnableFunc(op.permissions.Run))
 }

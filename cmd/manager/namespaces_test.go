@@ -127,7 +127,7 @@ func TestNamespaceWithoutPermissions(t *testing.T) {
 
 	command := "kubectl -n %s create rolebinding scanner-operator-manager --clusterrole=scanner-operator-manager --serviceaccount=scanner-operator-system:scanner-operator-manager"
 	c.Eventually(c.readyOf("blind"), waitTimeout, "250ms").Should(HavePrefix("stalled MissingRights: the operator may not list, watch pods in namespace blind: "))
-	c.Eventually(manager.log.String, waitTimeout, "250ms").Should(And(ContainSubstring("Rights are missing"), ContainSubstring("scanners.scanner-operator.io"),
+	c.Eventually(manager.log.String, waitTimeout, "250ms").Should(And(ContainSubstring("Permissions are missing"), ContainSubstring("scanners.scanner-operator.io"),
 		ContainSubstring(command[:len("kubectl -n ")]+"bank"+command[len("kubectl -n %s"):])), "the Scanner there cannot even be read")
 	c.Expect(c.readyOf("bank")()).To(Equal("nothing"))
 	var scans v1alpha1.ImageScanList

@@ -48,7 +48,7 @@ func (r release) report(ctx context.Context, checks []check, out io.Writer) erro
 func (r release) checks(again string, tagged bool) []check {
 	checks := []check{
 		{"every artefact is there", r.checkComplete},
-		{"images have all platforms, the version, and a user without rights", r.checkImages},
+		{"images have all platforms, the version, and a user without permissions", r.checkImages},
 		{"images.json names the images that are there", r.checkRecord},
 		{"the programs say the version", r.checkProgramVersions},
 		{"chart, bundle and change log have the version", r.checkVersions},
@@ -119,7 +119,7 @@ func (r release) checkImage(name string) error {
 			return fmt.Errorf("label of version %q for %s; expected %s", label, platform, r.version)
 		}
 		if user, _, _ := strings.Cut(file.Config.User, ":"); user == "" || user == "0" || user == "root" {
-			return fmt.Errorf("user %q for %s; expected one without rights", file.Config.User, platform)
+			return fmt.Errorf("user %q for %s; expected one without permissions", file.Config.User, platform)
 		}
 	}
 	return nil

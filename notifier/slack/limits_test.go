@@ -220,7 +220,7 @@ func anyMessage() *rapid.Generator[announce.Message] {
 					Since: time.Unix(rapid.Int64Range(0, 1<<35).Draw(t, "unconfirmed since"), 0),
 				}
 			}), true).Draw(t, "unconfirmed messages"),
-			Suppressed: rapid.IntRange(0, 1000).Draw(t, "excepted"), NotAnnounced: rapid.IntRange(0, 1000).Draw(t, "untold"),
+			Suppressed: rapid.IntRange(0, 1000).Draw(t, "suppressed"), NotAnnounced: rapid.IntRange(0, 1000).Draw(t, "not announced"),
 			Worst: rapid.SliceOfN(anyItem(), 0, 8).Draw(t, "worst"),
 			Remaining: announce.Remaining{
 				Pending: rapid.IntRange(0, 9).Draw(t, "pending"), Excluded: rapid.IntRange(0, 9).Draw(t, "excluded"),

@@ -243,7 +243,7 @@ func (a *receiverModel) checkChange(s store.AnnouncedFinding) {
 	}
 	switch {
 	case s.Change == store.ChangeFixed && !w.fixed(t, announcement{engines: finders}):
-		w.rt.Fatalf("%v is told to be fixed, and is not: %+v, suspect %t", t, sightings, w.hasAnomaly())
+		w.rt.Fatalf("%v is announced as fixed, and is not: %+v, anomaly %t", t, sightings, w.hasAnomaly())
 	case s.Change != store.ChangeFixed && len(passing) == 0:
 		w.rt.Fatalf("%v is told as %s, and nothing of it passes the filter and all exceptions: %+v", t, s.Change, sightings)
 	case !w.wants(s.Change) && heard:

@@ -203,7 +203,7 @@ func TestHostileNames(t *testing.T) {
 		t.Errorf("%d bytes, error %v; want no error and at most %d", len(encoded), err, MaxDeliveryBytes/4)
 	}
 	if n := s.notAnnounced(); n != 0 || len(d.Sections) != maxSections {
-		t.Errorf("%d findings are untold after %d sections, want none after %d", n, len(d.Sections), maxSections)
+		t.Errorf("%d findings are not announced after %d sections, want none after %d", n, len(d.Sections), maxSections)
 	}
 }
 

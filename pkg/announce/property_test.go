@@ -220,7 +220,7 @@ func (l *simulation) dispatchUntilIdle() {
 	l.dispatch()
 	for i := 0; !l.last.Next.IsZero(); i++ {
 		if i > 1000 {
-			l.rt.Fatal("the courier never comes to rest")
+			l.rt.Fatal("the dispatcher never becomes idle")
 		}
 		l.pass(l.last.Next.Sub(l.now))
 		l.dispatch()

@@ -73,7 +73,7 @@ func TestStoreRestoredWithMessage(t *testing.T) {
 			want, notAnnounced = KindBaselineRenewed, 0
 		}
 		if d.Kind != want || d.ID == composed.ID || d.NotAnnounced != notAnnounced || d.Totals.Critical != 7 {
-			t.Errorf("%s: message %+v, want %s that counts all 7 findings, %d of them untold", name, d, want, notAnnounced)
+			t.Errorf("%s: message %+v, want %s that counts all 7 findings, %d of them not announced", name, d, want, notAnnounced)
 		}
 		s.wantIdle()
 	}

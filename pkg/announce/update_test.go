@@ -86,7 +86,7 @@ func TestEngineUpdatedPolicies(t *testing.T) {
 			s.image("db", ImageScanned)
 			s.dispatchUntilIdle()
 			if s.last.After.Tool != newTool || s.last.After.Baseline.Phase != BaselineDone || s.notAnnounced() != 0 {
-				t.Errorf("at rest with %+v and %d untold, want the new version known and nothing untold", s.last.After, s.notAnnounced())
+				t.Errorf("idle with %+v and %d not announced, want the new version known and everything announced", s.last.After, s.notAnnounced())
 			}
 			if tt.want == "" {
 				none(t, s.sent[sent:], "there is nothing to say")
@@ -263,7 +263,7 @@ func TestFilterWidenedPolicies(t *testing.T) {
 			}
 			s.wantIdle()
 			if s.notAnnounced() != 0 {
-				t.Errorf("%d findings are untold", s.notAnnounced())
+				t.Errorf("%d findings are not announced", s.notAnnounced())
 			}
 		})
 	}

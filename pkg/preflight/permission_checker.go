@@ -27,7 +27,7 @@ const (
 // missingGauge counts missing permissions. Its label is a watched namespace, which an administrator has listed, or "" for all.
 var missingGauge = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "scanner_operator_missing_rights",
-	Help: "Rights that the operator needs in a namespace that it watches (empty: in all of them) and does not have.",
+	Help: "Permissions that the operator needs in a namespace that it watches (empty: in all of them) and does not have.",
 }, []string{"scanner_namespace"})
 
 // Checker finds out which permissions the operator lacks in the namespaces that it watches. For a nil Checker, none is missing.
@@ -122,7 +122,7 @@ func (c *Checker) RequestCheck(namespace string) {
 // Run checks all namespaces periodically until the context ends.
 func (c *Checker) Run(ctx context.Context) error {
 	if err := c.Metrics.Register(missingGauge); err != nil {
-		return fmt.Errorf("metrics of rights: %w", err)
+		return fmt.Errorf("metrics of permissions: %w", err)
 	}
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
@@ -175,13 +175,13 @@ func (c *Checker) checkNamespace(ctx context.Context, scope string) error {
 		needed = RequiredInOperatorNamespace
 	}
 	now, before := &state{}, c.stateOf(scope)
-	for _, right := range needed {
-		allowed, err := c.isAllowed(ctx, scope, right)
+	for _, permission := range needed {
+		allowed, err := c.isAllowed(ctx, scope, permission)
 		if err != nil {
 			return err
 		}
 		if !allowed {
-			now.missing = append(now.missing, right)
+			now.missing = append(now.missing, permission)
 		}
 	}
 	var err error
@@ -218,9 +218,9 @@ func (c *Checker) reportChange(ctx context.Context, scope string, before, now *s
 	switch changed := !slices.Equal(before.missing, now.missing); {
 	case changed && len(now.missing) > 0:
 		advice = missingPermissions{scope, now.missing}.advice(c.Account, c.OperatorNamespace)
-		c.Log.Error(nil, "Rights are missing", "namespace", scope, "advice", advice)
+		c.Log.Error(nil, "Permissions are missing", "namespace", scope, "advice", advice)
 	case changed:
-		c.Log.Info("All rights are there", "namespace", scope)
+		c.Log.Info("All permissions are there", "namespace", scope)
 	case before.cacheComplete == now.cacheComplete:
 		return
 	}
@@ -228,14 +228,14 @@ func (c *Checker) reportChange(ctx context.Context, scope string, before, now *s
 }
 
 // isAllowed asks the API server whether the operator's own account has a permission.
-func (c *Checker) isAllowed(ctx context.Context, namespace string, right Permission) (bool, error) {
+func (c *Checker) isAllowed(ctx context.Context, namespace string, permission Permission) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: namespace, Verb: right.Verb, Group: right.Resource.Group, Resource: right.Resource.Resource, Subresource: right.Subresource,
+			Namespace: namespace, Verb: permission.Verb, Group: permission.Resource.Group, Resource: permission.Resource.Resource, Subresource: permission.Subresource,
 		},
 	}}
 	if err := c.Client.Create(ctx, review); err != nil {
-		return false, fmt.Errorf("reviewing the operator's own rights: %w", err)
+		return false, fmt.Errorf("reviewing the operator's own permissions: %w", err)
 	}
 	return review.Status.Allowed, nil
 }

@@ -31,24 +31,24 @@ func TestRequiredMatchesRole(t *testing.T) {
 	for _, rule := range role.Rules {
 		for _, group := range rule.APIGroups {
 			for _, resource := range rule.Resources {
-				for _, right := range permissionsFor(group, resource, rule.Verbs...) {
-					granted = append(granted, describe([]Permission{right}))
+				for _, permission := range permissionsFor(group, resource, rule.Verbs...) {
+					granted = append(granted, describe([]Permission{permission}))
 				}
 			}
 		}
 	}
 	needed := make([]string, 0, len(Required))
-	for _, right := range Required {
-		needed = append(needed, describe([]Permission{right}))
+	for _, permission := range Required {
+		needed = append(needed, describe([]Permission{permission}))
 	}
 	slices.Sort(granted)
 	slices.Sort(needed)
 	if !slices.Equal(granted, needed) {
 		t.Errorf("the role grants %q\nneeded is %q", granted, needed)
 	}
-	for _, right := range RequiredInOperatorNamespace {
-		if !slices.Contains(Required, right) {
-			t.Errorf("%v is needed at home and not needed", right)
+	for _, permission := range RequiredInOperatorNamespace {
+		if !slices.Contains(Required, permission) {
+			t.Errorf("%v is needed at home and not needed", permission)
 		}
 	}
 }

@@ -251,7 +251,7 @@ func TestFixedByData(t *testing.T) {
 	r.reportBy(t, "v8", "app")
 	r.reportBy(t, "v9", "app")
 	if got[*DataAnomaly](t)(r.DataAnomaly(t.Context(), "scanner", grype)) == nil {
-		t.Fatal("the data is not suspect")
+		t.Fatal("the data has no anomaly")
 	}
 	r.expectChanges(t, "all is gone at once")
 	r.filter.Changes = []Change{ChangeRegressed}

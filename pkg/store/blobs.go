@@ -61,7 +61,7 @@ func writeArtifact(ctx context.Context, tx *sql.Tx, manifest int64, name Artifac
 	return err
 }
 
-// OpenArtifact implements Catalogues. No transaction stays open between two reads, so a slow reader blocks nobody. The reader
+// OpenArtifact implements Catalogs. No transaction stays open between two reads, so a slow reader blocks nobody. The reader
 // returns ErrReplaced if the artifact is replaced meanwhile. ctx must stay valid until the reader is closed.
 func (s *SQLite) OpenArtifact(ctx context.Context, platformDigest string, scope Scope, a Artifact) (io.ReadCloser, int64, error) {
 	reader := &artifactReader{store: s, ctx: ctx}

@@ -52,10 +52,10 @@ func TestCatalogReplacesAllArtifacts(t *testing.T) {
 	must(t, f.SaveCatalog(t.Context(), c, artifacts(map[Artifact]string{ArtifactSBOM: "new sbom"})))
 	equal(t, "the SBOM", f.artifact(t, "app", ArtifactSBOM), "new sbom")
 	if _, _, err := f.OpenArtifact(t.Context(), digest("app"), Cluster, ArtifactMatchInput); !errors.Is(err, ErrNotFound) {
-		t.Errorf("the former catalogue's match input: got %v, want ErrNotFound", err)
+		t.Errorf("the former catalog's match input: got %v, want ErrNotFound", err)
 	}
 	must(t, f.SaveCatalog(t.Context(), c, nil))
-	equal(t, "the SBOM after a catalogue without artifacts", f.artifact(t, "app", ArtifactSBOM), "new sbom")
+	equal(t, "the SBOM after a catalog without artifacts", f.artifact(t, "app", ArtifactSBOM), "new sbom")
 	var chunks int
 	must(t, f.reader.QueryRow(`SELECT count(*) FROM chunks`).Scan(&chunks))
 	equal(t, "chunks that are kept", chunks, 1)

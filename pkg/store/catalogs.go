@@ -21,10 +21,10 @@ func resolveManifestArgs(key image.Key, scope Scope) []any {
 	return []any{key.Digest, platform(key.Platform), scope, key.Digest, scope}
 }
 
-// Catalog implements Catalogues. The result's Key is the key that was passed.
+// Catalog implements Catalogs. The result's Key is the key that was passed.
 func (s *SQLite) Catalog(ctx context.Context, engine string, key image.Key, scope Scope) (Catalog, error) {
 	c := Catalog{Engine: engine, Key: key, Scope: scope}
-	err := s.read(ctx, "look up catalogue of "+key.String(), func(ctx context.Context, q query) error {
+	err := s.read(ctx, "look up catalog of "+key.String(), func(ctx context.Context, q query) error {
 		var catalogedAt millis
 		err := q.QueryRowContext(ctx, `
 			SELECT m.platform_digest, c.distro, c.packages, c.tool, c.catalogued_at
@@ -40,7 +40,7 @@ func (s *SQLite) Catalog(ctx context.Context, engine string, key image.Key, scop
 	return c, nil
 }
 
-// CatalogScopes implements Catalogues.
+// CatalogScopes implements Catalogs.
 func (s *SQLite) CatalogScopes(ctx context.Context, engine string, key image.Key) (scopes []Scope, err error) {
 	err = s.read(ctx, "list scopes that know "+key.String(), func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, `
@@ -55,20 +55,20 @@ func (s *SQLite) CatalogScopes(ctx context.Context, engine string, key image.Key
 	return scopes, err
 }
 
-// SaveCatalog implements Catalogues. All writers wait while the artifacts are read, so callers should read them from files and
+// SaveCatalog implements Catalogs. All writers wait while the artifacts are read, so callers should read them from files and
 // not from a network. Without artifacts, the manifest keeps those that it has.
 func (s *SQLite) SaveCatalog(ctx context.Context, c Catalog, artifacts map[Artifact]io.Reader) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	return s.write(ctx, "save catalogue of "+c.Key.String(), func(ctx context.Context, tx *sql.Tx) error {
+	return s.write(ctx, "save catalog of "+c.Key.String(), func(ctx context.Context, tx *sql.Tx) error {
 		return s.saveCatalog(ctx, tx, c, artifacts)
 	})
 }
 
 func (c Catalog) check() error {
 	if c.Engine == "" || c.Key.Digest == "" || c.PlatformDigest == "" {
-		return errors.New("store: save catalogue: the engine, the image's digest or its platform digest is empty")
+		return errors.New("store: save catalog: the engine, the image's digest or its platform digest is empty")
 	}
 	return nil
 }
@@ -96,9 +96,9 @@ func (s *SQLite) saveCatalog(ctx context.Context, tx *sql.Tx, c Catalog, artifac
 	return replaceArtifacts(ctx, tx, manifest, artifacts)
 }
 
-// DeleteCatalog implements Catalogues.
+// DeleteCatalog implements Catalogs.
 func (s *SQLite) DeleteCatalog(ctx context.Context, engine, platformDigest string) error {
-	return s.write(ctx, "forget catalogue of "+platformDigest, func(ctx context.Context, tx *sql.Tx) error {
+	return s.write(ctx, "delete catalog of "+platformDigest, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `DELETE FROM catalogues WHERE engine = ?
 			AND manifest_id IN (SELECT id FROM manifests WHERE platform_digest = ?)`, engine, platformDigest)
 		return err

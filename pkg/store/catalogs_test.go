@@ -43,7 +43,7 @@ func TestCatalog(t *testing.T) {
 				return
 			}
 			must(t, err)
-			equal(t, "what is catalogued", c, test.want)
+			equal(t, "what is cataloged", c, test.want)
 		})
 	}
 }
@@ -86,7 +86,7 @@ func TestCatalogsNeedDigests(t *testing.T) {
 	}
 }
 
-// TestCatalogScopes checks that CatalogScopes and Catalogued agree, for digests of indexes and of platform manifests.
+// TestCatalogScopes checks that CatalogScopes and Catalog agree, for digests of indexes and of platform manifests.
 func TestCatalogScopes(t *testing.T) {
 	f := newStore(t)
 	for _, scope := range []Scope{"zoo", Cluster, "shop"} {

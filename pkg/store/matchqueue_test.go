@@ -111,7 +111,7 @@ func TestQueueContents(t *testing.T) {
 		queued bool
 		lent   bool
 	}{
-		"catalogued and in use": {func(t *testing.T, f fixture) {}, true, true},
+		"cataloged and in use": {func(t *testing.T, f fixture) {}, true, true},
 		"without any data version yet": {func(t *testing.T, f fixture) {
 			got[sql.Result](t)(f.writer.Exec(`DELETE FROM data_versions`))
 		}, true, true},
@@ -177,7 +177,7 @@ func TestQueueContents(t *testing.T) {
 			f.data(t, "v1")
 			f.saveCatalogs(t, "app")
 			f.use(t, "scanner", "app", workload("api", "r"))
-			f.use(t, "scanner", "not catalogued", workload("web", "r"))
+			f.use(t, "scanner", "not cataloged", workload("web", "r"))
 			test.given(t, f)
 			if queued := got[int](t)(f.QueueLength(t.Context(), grype)) > 0; queued != test.queued {
 				t.Errorf("in the queue: %t, want %t", queued, test.queued)

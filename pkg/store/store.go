@@ -85,7 +85,7 @@ type Catalog struct {
 	Tool        string
 	CatalogedAt time.Time
 	// Namespace against whose storage budget the SBOM and findings count: that of the latest catalog with artifacts, else of the
-	// first catalog. In the credential scope of a namespace it is always that namespace. It is only written: Catalogued leaves it
+	// first catalog. In the credential scope of a namespace it is always that namespace. It is only written: Catalog leaves it
 	// empty.
 	Namespace string
 }
@@ -109,7 +109,7 @@ type Catalogs interface {
 	// DeleteCatalog deletes an engine's catalogs of a platform manifest in all credential scopes, so that the image is cataloged
 	// again. Reports stay.
 	DeleteCatalog(ctx context.Context, engine, platformDigest string) error
-	// CatalogScopes lists the credential scopes in which Catalogued finds an image, sorted: the cluster's is the first.
+	// CatalogScopes lists the credential scopes in which Catalog finds an image, sorted: the cluster's is the first.
 	CatalogScopes(ctx context.Context, engine string, key image.Key) ([]Scope, error)
 	// OpenArtifact returns a reader of an artifact, which reads it in chunks, and its size in bytes; ErrNotFound if there is none.
 	OpenArtifact(ctx context.Context, platformDigest string, scope Scope, a Artifact) (io.ReadCloser, int64, error)

@@ -37,7 +37,7 @@ func TestSweepDeletesUnusedImages(t *testing.T) {
 		_, catalogErr := f.Catalog(t.Context(), "grype", key(name), Cluster)
 		_, _, artifactErr := f.OpenArtifact(t.Context(), digest(name), Cluster, ArtifactSBOM)
 		_, reportErr := f.Findings(t.Context(), subject(name))
-		for what, err := range map[string]error{"catalogue": catalogErr, "artifact": artifactErr, "report": reportErr} {
+		for what, err := range map[string]error{"catalog": catalogErr, "artifact": artifactErr, "report": reportErr} {
 			if kept && err != nil || !kept && !errors.Is(err, ErrNotFound) {
 				t.Errorf("%s of the image %q: got %v, want it kept: %t", what, name, err, kept)
 			}

@@ -67,7 +67,7 @@ func (s *SQLite) updateFrom(ctx context.Context, scanner, receiver string, f Cha
 		if detector.noRoom, err = recordsFull(ctx, tx, scanner, s.recordBudget); err != nil {
 			return err
 		}
-		// What was suspect before is so now: nothing but a report changes that, which would have to wait.
+		// Only a report can change whether the data has an anomaly, and reports wait for this transaction.
 		if detector.hasAnomaly, err = s.hasAnomaly(ctx, scanner, f.Engine); err != nil {
 			return err
 		}

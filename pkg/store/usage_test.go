@@ -26,12 +26,12 @@ func (f fixture) whoRuns(t *testing.T, scanner string) []string {
 func TestUseIsKnownInAnyOrder(t *testing.T) {
 	steps := map[string]func(t *testing.T, f fixture){
 		"used":       func(t *testing.T, f fixture) { f.use(t, "scanner", "app", workload("api", "r")) },
-		"catalogued": func(t *testing.T, f fixture) { f.saveCatalogs(t, "app") },
+		"cataloged": func(t *testing.T, f fixture) { f.saveCatalogs(t, "app") },
 		"matched":    func(t *testing.T, f fixture) { f.report(t, "app", vulnerable("CVE-2026-0001", "a")) },
 	}
 	for _, order := range [][3]string{
-		{"used", "catalogued", "matched"}, {"used", "matched", "catalogued"}, {"catalogued", "used", "matched"},
-		{"catalogued", "matched", "used"}, {"matched", "used", "catalogued"}, {"matched", "catalogued", "used"},
+		{"used", "cataloged", "matched"}, {"used", "matched", "cataloged"}, {"cataloged", "used", "matched"},
+		{"cataloged", "matched", "used"}, {"matched", "used", "cataloged"}, {"matched", "cataloged", "used"},
 	} {
 		f := newStore(t)
 		for _, step := range order {
@@ -147,7 +147,7 @@ func TestInUse(t *testing.T) {
 func TestReportAges(t *testing.T) {
 	f := newStore(t)
 	f.saveCatalogs(t, "app", "waiting", "elsewhere")
-	for _, name := range []string{"app", "waiting", "not catalogued"} {
+	for _, name := range []string{"app", "waiting", "not cataloged"} {
 		f.use(t, "scanner", name, workload("runs "+name, "r"))
 	}
 	f.use(t, "other scanner", "elsewhere", workload("web", "r"))

@@ -27,7 +27,7 @@ func TestLocate(t *testing.T) {
 		t.Errorf("an image that nobody has is located: %v", err)
 	}
 	f.use(t, "scanner", "web", workload("web", "ghcr.io/shop/web"))
-	equal(t, "before it is catalogued", got[Location](t)(f.Locate(t.Context(), "scanner", "shop", key("web"))), Location{
+	equal(t, "before it is cataloged", got[Location](t)(f.Locate(t.Context(), "scanner", "shop", key("web"))), Location{
 		Subject: Subject{Engine: grype}, Names: []exception.Image{imageNamed("ghcr.io/shop/web:1", key("web").Digest)},
 	})
 
@@ -74,10 +74,10 @@ func TestLocateInScope(t *testing.T) {
 	c.Scope = "shop"
 	must(t, f.SaveCatalog(t.Context(), c, nil))
 	if l := got[Location](t)(f.Locate(t.Context(), "of shop", "shop", key("web"))); l.PlatformDigest == "" || l.Scope != "shop" {
-		t.Errorf("the namespace's own catalogue is not found: %+v", l)
+		t.Errorf("the namespace's own catalog is not found: %+v", l)
 	}
 	if l := got[Location](t)(f.Locate(t.Context(), "of blog", "blog", key("web"))); l.PlatformDigest != "" || l.Scope != Cluster {
-		t.Errorf("another namespace finds the catalogue of shop: %+v", l)
+		t.Errorf("another namespace finds the catalog of shop: %+v", l)
 	}
 }
 

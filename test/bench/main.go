@@ -36,7 +36,7 @@ type part struct {
 // parts are all parts, in the order of the page.
 var parts = []part{
 	{"rematch", "Matching again", workerPart("TestRematch")},
-	{"catalogue", "Cataloging", workerPart("TestCatalog")},
+	{"catalog", "Cataloging", workerPart("TestCatalog")},
 	{"scale", "Many pods", scalePart},
 	{"scanners", "Many Scanners", scannersPart},
 	{"store", "The store", storePart},

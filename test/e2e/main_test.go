@@ -52,7 +52,7 @@ func runTests(ctx context.Context, m *testing.M) int {
 	code := m.Run()
 	if code == 0 && isCompleteRun() {
 		if err := checkPermissions(ctx, log); err != nil {
-			fmt.Fprintln(os.Stderr, "e2e: rights:", err)
+			fmt.Fprintln(os.Stderr, "e2e: permissions:", err)
 			code = 1
 		}
 	}

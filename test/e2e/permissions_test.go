@@ -62,7 +62,7 @@ func isCompleteRun() bool {
 // because it must run after all tests.
 func checkPermissions(ctx context.Context, log privilege.Log) error {
 	if !log.IsWritten() {
-		fmt.Println("e2e: rights are not compared with their use: this cluster's API server writes no audit log (SCANNER_AUDIT_LOG)")
+		fmt.Println("e2e: permissions are not compared with their use: this cluster's API server writes no audit log (SCANNER_AUDIT_LOG)")
 		return nil
 	}
 	uses, err := log.Uses(scenario.SystemNamespace)
@@ -78,9 +78,9 @@ func checkPermissions(ctx context.Context, log privilege.Log) error {
 		grants = append(grants, of...)
 	}
 	verdict := privilege.Compare(scenario.SystemNamespace, grants, uses, rarelyUsed, expected)
-	fmt.Printf("e2e: %d rights were compared with %d uses\n%s", len(grants), len(uses.Allowed), verdict)
+	fmt.Printf("e2e: %d permissions were compared with %d uses\n%s", len(grants), len(uses.Allowed), verdict)
 	if verdict.Wrong() {
-		return errors.New("rights and their use differ, see above: take the right away (or add to test/e2e/permissions_test.go when it is needed)")
+		return errors.New("permissions and their use differ, see above: take the permission away (or add to test/e2e/permissions_test.go when it is needed)")
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func runTests(ctx context.Context, m *testing.M) int {
 	code := m.Run()
 	if code == 0 {
 		if err := checkCleanupPermissions(ctx, log); err != nil {
-			fmt.Fprintln(os.Stderr, "install: rights:", err)
+			fmt.Fprintln(os.Stderr, "install: permissions:", err)
 			code = 1
 		}
 	}

@@ -28,7 +28,7 @@ var optional = []privilege.Exception{
 // checkCleanupPermissions compares the permissions of both clean-ups with their use, after all tests were run, or with E2E_RIGHTS=1.
 func checkCleanupPermissions(ctx context.Context, log privilege.Log) error {
 	if !log.IsWritten() || flag.Lookup("test.run").Value.String() != "" && os.Getenv("E2E_RIGHTS") == "" {
-		fmt.Println("install: the clean-up's rights are not compared with their use: not all tests were run, or no audit log is written")
+		fmt.Println("install: the clean-up's permissions are not compared with their use: not all tests were run, or no audit log is written")
 		return nil
 	}
 	uses, err := log.Uses(scenario.SystemNamespace)
@@ -58,9 +58,9 @@ func compareCleanupPermissions(ctx context.Context, of, manifests string, uses p
 	}
 	verdict := privilege.Compare(scenario.SystemNamespace, grants, uses, seldom, nil)
 	verdict.Refused = nil // tests remove permissions
-	fmt.Printf("install: %d rights of the clean-up of %s were compared with %d uses\n%s", len(grants), of, len(uses.Allowed), verdict)
+	fmt.Printf("install: %d permissions of the clean-up of %s were compared with %d uses\n%s", len(grants), of, len(uses.Allowed), verdict)
 	if len(grants) == 0 || verdict.Wrong() {
-		return fmt.Errorf("rights of the clean-up of %s and their use differ, see above", of)
+		return fmt.Errorf("permissions of the clean-up of %s and their use differ, see above", of)
 	}
 	return nil
 }

@@ -38,16 +38,16 @@ func TestPermissionsAreDocumented(t *testing.T) {
 		}
 	}
 	if len(granted) < 60 {
-		t.Errorf("only %d rights were found in the manifests", len(granted))
+		t.Errorf("only %d permissions were found in the manifests", len(granted))
 	}
-	for right := range granted {
-		if !documented[right] {
-			t.Errorf("docs/permissions.md does not say why: %s", right)
+	for permission := range granted {
+		if !documented[permission] {
+			t.Errorf("docs/permissions.md does not say why: %s", permission)
 		}
 	}
-	for right := range documented {
-		if !granted[right] {
-			t.Errorf("docs/permissions.md has a row that no manifest grants: %s", right)
+	for permission := range documented {
+		if !granted[permission] {
+			t.Errorf("docs/permissions.md has a row that no manifest grants: %s", permission)
 		}
 	}
 }
@@ -55,7 +55,7 @@ func TestPermissionsAreDocumented(t *testing.T) {
 // cleanupRoles returns the roles that only the chart has, including those that depend on its values.
 func cleanupRoles(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "charts", "scanner-operator", "templates", "cleanup", "rights.yaml"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "charts", "scanner-operator", "templates", "cleanup", "permissions.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,8 +80,8 @@ func TestBundlePermissionsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	documented := map[string]bool{}
-	for right := range documentedPermissions(t, string(page)) {
-		role, what, _ := strings.Cut(right, ": ")
+	for permission := range documentedPermissions(t, string(page)) {
+		role, what, _ := strings.Cut(permission, ": ")
 		_, name, _ := strings.Cut(role, " ")
 		for _, account := range []string{manager, notifier} {
 			if strings.HasPrefix(name, account) {
@@ -109,8 +109,8 @@ func TestBundlePermissionsAreDocumented(t *testing.T) {
 	}
 	for _, role := range asked {
 		for _, grant := range privilege.Expand("", role.Rules) {
-			if right := role.ServiceAccountName + grant.Permission(); !documented[right] {
-				t.Errorf("docs/permissions.md does not say why: %s", right)
+			if permission := role.ServiceAccountName + grant.Permission(); !documented[permission] {
+				t.Errorf("docs/permissions.md does not say why: %s", permission)
 			}
 		}
 	}
@@ -151,11 +151,11 @@ func documentedPermissions(t *testing.T, page string) map[string]bool {
 		if role == "" || row == nil {
 			continue
 		}
-		right := role + ": " + row[3] + " " + strings.TrimSpace(row[1]+" "+row[2])
-		if found[right] || row[4] == "" {
-			t.Errorf("docs/permissions.md has %q twice, or without a reason", right)
+		permission := role + ": " + row[3] + " " + strings.TrimSpace(row[1]+" "+row[2])
+		if found[permission] || row[4] == "" {
+			t.Errorf("docs/permissions.md has %q twice, or without a reason", permission)
 		}
-		found[right] = true
+		found[permission] = true
 	}
 	return found
 }

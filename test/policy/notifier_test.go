@@ -122,7 +122,7 @@ func TestClairWebhooksAreSwitchedOn(t *testing.T) {
 	}
 	for _, object := range objects {
 		if object.GetKind() == "ClusterRole" && object.GetName() == notifier && strings.Contains(fmt.Sprint(object.Object), v1alpha1.GroupVersion.Group) {
-			t.Error("the notifier has rights for webhooks that it does not take")
+			t.Error("the notifier has permissions for webhooks that it does not take")
 		}
 	}
 	for component, flag := range map[string]string{
@@ -167,7 +167,7 @@ func checkClairWebhooks(t *testing.T, dir, flag string) {
 		t.Errorf("the Service's port is %+v", port)
 	}
 	if len(binding.Subjects) != 1 || binding.Subjects[0].Name != deployment.Spec.Template.Spec.ServiceAccountName || binding.Subjects[0].Namespace != deployment.Namespace {
-		t.Errorf("the rights are those of %v, the notifier is in %s", binding.Subjects, deployment.Namespace)
+		t.Errorf("the permissions are those of %v, the notifier is in %s", binding.Subjects, deployment.Namespace)
 	}
 	checkVolumes(t, &deployment, settings)
 }

@@ -116,9 +116,9 @@ func TestManagerReleasesDeletedPods(t *testing.T) {
 }
 
 // Even with additional RBAC permissions, the manager cannot change the containers of running pods.
-func TestStolenTokenWithMoreRightsCannotChangeContainers(t *testing.T) {
+func TestStolenTokenWithMorePermissionsCannotChangeContainers(t *testing.T) {
 	c := sharedCluster(t)
-	pod := somePod("more-rights")
+	pod := somePod("more-permissions")
 	if err := c.admin.Create(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}

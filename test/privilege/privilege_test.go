@@ -169,7 +169,7 @@ func TestVerdict(t *testing.T) {
 				t.Errorf("verdict (-want +got):\n%s", diff)
 			}
 			if wrong := tt.want.String() != ""; got.Wrong() != wrong {
-				t.Errorf("that rights have to be changed is %v, want %v", got.Wrong(), wrong)
+				t.Errorf("that permissions have to be changed is %v, want %v", got.Wrong(), wrong)
 			}
 		})
 	}

@@ -56,7 +56,7 @@ func (l Limits) SBOM(ctx context.Context, img *registry.Image, log *slog.Logger)
 	// Nothing is read from the registry after this point, so later failures are not its fault.
 	start = time.Now()
 	if result, err = l.findPackages(ctx, src); err != nil {
-		return nil, withReason(workerapi.ReasonCatalogFailed, fmt.Errorf("cataloguing %s: %w", img.Reference, err))
+		return nil, withReason(workerapi.ReasonCatalogFailed, fmt.Errorf("cataloging %s: %w", img.Reference, err))
 	}
 	log.Info("packages found", "packages", result.Artifacts.Packages.PackageCount(), "distro", Distro(result),
 		"duration", time.Since(start).Round(time.Millisecond))

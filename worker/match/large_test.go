@@ -38,7 +38,7 @@ func TestFiftyThousandPackages(t *testing.T) {
 	if got := contents.Artifacts.Packages.PackageCount(); got < packages {
 		t.Fatalf("%d packages were found, want at least %d", got, packages)
 	}
-	t.Logf("catalogue: %s", passed())
+	t.Logf("catalog: %s", passed())
 	full, err := catalog.Write(t.TempDir(), syftjson.ToFormatModel(*contents, syftjson.DefaultEncoderConfig()), workerapi.MaxSBOMContentBytes)
 	if err != nil {
 		t.Fatal(err)

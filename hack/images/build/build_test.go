@@ -100,7 +100,7 @@ func TestImageConfiguration(t *testing.T) {
 		config build.Config
 		want   v1.Config
 	}{
-		"nothing said: no rights, root directory, a search path": {
+		"nothing said: no permissions, root directory, a search path": {
 			config: build.Config{Platform: arm},
 			want:   v1.Config{User: "65532:65532", WorkingDir: "/", Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}},
 		},

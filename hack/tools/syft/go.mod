@@ -1,4 +1,4 @@
-// The module that pins the stock syft command, which the benchmarks run beside the worker's catalogue.
+// The module that pins the stock syft command, which the benchmarks run beside the worker's catalog.
 module github.com/scanner-operator/scanner-operator/hack/tools/syft
 
 go 1.26.8

@@ -130,7 +130,7 @@ func (b *Backend) createJob(ctx context.Context, start reservedJob) (backend.Pro
 
 // handleCreateError handles a failed creation of a Job. A namespace that rejects the Job, by a quota or policy, is the image's failure. A
 // namespace that is being deleted, or an unavailable API server, is not. An unavailable API server may still have created the Job: then
-// the record stays, and the Tender cleans up.
+// the record stays, and the Job loop cleans up.
 func (b *Backend) handleCreateError(ctx context.Context, start reservedJob, err error) (backend.Progress, error) {
 	record, problem := start.record, fmt.Errorf("creating a catalog job: %w", err)
 	if isTimeout(err) {

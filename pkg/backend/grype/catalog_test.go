@@ -167,7 +167,7 @@ func TestRejectedJobs(t *testing.T) {
 	}
 }
 
-// TestLostAnswer: the API server created the Job but its answer was lost. The Tender finds the Job by its record and removes it, and
+// TestLostAnswer: the API server created the Job but its answer was lost. The Job loop finds the Job by its record and removes it, and
 // another one is created.
 func TestLostAnswer(t *testing.T) {
 	e := newEngine(t)

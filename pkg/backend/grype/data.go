@@ -161,7 +161,7 @@ func (b *Backend) nextPoll() time.Duration {
 	return b.Config.Grype.Database.PollInterval.Duration
 }
 
-// pollListing records the newest build, and wakes the Tender if it is another one than before.
+// pollListing records the newest build, and wakes the Job loop if it is another one than before.
 func (b *Backend) pollListing(ctx context.Context) error {
 	listed, err := b.readListing(ctx)
 	b.data.mu.Lock()

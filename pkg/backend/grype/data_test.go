@@ -393,7 +393,7 @@ func TestNewListingClearsRefusal(t *testing.T) {
 	select {
 	case <-e.wakeJobs:
 	default:
-		t.Error("the Tender is not told of the new build")
+		t.Error("the Job loop is not told of the new build")
 	}
 }
 
@@ -418,7 +418,7 @@ func TestLoopsEndWithContext(t *testing.T) {
 	e.serves(latest(build(1)))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for name, loop := range map[string]func(context.Context) error{"the Poller": e.RunListingPolls, "the Tender": e.RunJobs} {
+	for name, loop := range map[string]func(context.Context) error{"the listing polls": e.RunListingPolls, "the Job loop": e.RunJobs} {
 		if err := loop(ctx); err != nil {
 			t.Errorf("%s ends with %v", name, err)
 		}

@@ -45,7 +45,7 @@ func (e *engine) catalogingImages(images ...backend.Image) (names []string) {
 	return names
 }
 
-// finishJob completes the Job of an image, and runs the Tender.
+// finishJob completes the Job of an image, and runs the Job loop.
 func (e *engine) finishJob(img backend.Image) {
 	e.t.Helper()
 	live, err := e.Store.LiveJobs(e.t.Context())
@@ -225,7 +225,7 @@ func TestGoneImagesAreSkipped(t *testing.T) {
 			e.must(e.Store.SetUsage(e.t.Context(), store.ImageUsage{Scanner: gone.Scanner, Namespace: gone.Namespace, Key: gone.Key}))
 		}, 0},
 		"it does not come":              {func(*engine, backend.Image) {}, claimTimeout},
-		"another brought its catalogue": {func(e *engine, gone backend.Image) { e.saveCatalog(gone); e.index(gone) }, 0},
+		"another brought its catalog": {func(e *engine, gone backend.Image) { e.saveCatalog(gone); e.index(gone) }, 0},
 		"another found that it is wrong": {func(e *engine, gone backend.Image) {
 			e.failures.remember(gone, podDeleted)
 			e.index(gone)

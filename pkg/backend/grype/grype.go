@@ -39,7 +39,7 @@ const Engine = "grype"
 const (
 	checkCatalog  = 30 * time.Second
 	checkCreation = apiTimeout      // by then the API server has answered or the call has timed out
-	checkQueue    = 2 * time.Minute // the Tender wakes queued images
+	checkQueue    = 2 * time.Minute // the Job loop wakes queued images
 	checkMatch    = time.Minute
 )
 
@@ -94,7 +94,7 @@ type Backend struct {
 	requests      catalogRequests
 	startProblems startProblems
 	contacts      contacts
-	// wakeJobs wakes the Tender.
+	// wakeJobs wakes the Job loop.
 	wakeJobs chan struct{}
 	// volume holds the vulnerability databases; it is chosen when the first match worker starts.
 	volume databaseVolume
@@ -107,7 +107,7 @@ var (
 	_ backend.DataReporter = (*Backend)(nil)
 )
 
-// New returns a Backend. It makes progress only while its Tender and Poller run.
+// New returns a Backend. It makes progress only while its Job loop and its listing polls run.
 func New(o Options) *Backend {
 	o.Client, o.Reader = boundedClient{o.Client}, boundedReader{o.Reader}
 	b := &Backend{
@@ -192,7 +192,7 @@ func (b *Backend) DataVersion(ctx context.Context) (store.DataVersion, error) {
 	return version, err
 }
 
-// requestJobRun starts the Tender's next run at once. It never blocks.
+// requestJobRun starts the Job loop's next run at once. It never blocks.
 func (b *Backend) requestJobRun() {
 	select {
 	case b.wakeJobs <- struct{}{}:

@@ -54,7 +54,7 @@ type engine struct {
 	t       *testing.T
 	cluster client.Client
 	clock   *clocktesting.FakePassiveClock
-	// woken holds the digests passed to Wake. wokenMu guards it, because lanes run concurrently.
+	// woken holds the digests passed to Wake. wokenMu guards it, because namespaces are handled concurrently.
 	woken   []string
 	wokenMu sync.Mutex
 	// onCreate and onDelete intercept requests to the API server.
@@ -201,7 +201,7 @@ func (e *engine) progressText(progress backend.Progress, err error) string {
 	return progress.Reason
 }
 
-// runJobsOnce runs the Tender once.
+// runJobsOnce runs the Job loop once.
 func (e *engine) runJobsOnce() {
 	e.t.Helper()
 	e.must(e.reconcileJobs(e.t.Context()))

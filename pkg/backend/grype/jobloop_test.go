@@ -398,7 +398,7 @@ func TestNoLongerNeeded(t *testing.T) {
 	}
 }
 
-// TestAPIServerErrors: an API server that fails does not make the Tender forget a Job. The next run continues.
+// TestAPIServerErrors: an API server that fails does not make the Job loop forget a Job. The next run continues.
 func TestAPIServerErrors(t *testing.T) {
 	e := newEngine(t)
 	e.setUsed(public("web"))
@@ -503,7 +503,7 @@ func (e *engine) matched(img backendImage, hours int) {
 	e.must(e.SaveReport(e.t.Context(), e.leaseOne(), report(hours, openssl)))
 }
 
-// TestMoreMatchWorkers: there is one worker per ImagesPerWorker images, up to the bound, and each run of the Tender starts one. With a
+// TestMoreMatchWorkers: there is one worker per ImagesPerWorker images, up to the bound, and each run of the Job loop starts one. With a
 // shared volume, which only one node can mount, there is one worker.
 func TestMoreMatchWorkers(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -840,7 +840,7 @@ func TestVolume(t *testing.T) {
 	}
 }
 
-// TestStoreKeepsReports: the Tender never changes reports.
+// TestStoreKeepsReports: the Job loop never changes reports.
 func TestStoreKeepsReports(t *testing.T) {
 	e := newEngine(t)
 	e.matched(public("web"), 0)

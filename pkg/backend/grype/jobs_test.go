@@ -130,7 +130,7 @@ func TestJobsHaveNoAPIToken(t *testing.T) {
 				t.Error("a token for the Kubernetes API is mounted")
 			}
 			if pod.ServiceAccountName != "" {
-				t.Errorf("it runs as %q, an identity that somebody gave rights to", pod.ServiceAccountName)
+				t.Errorf("it runs as %q, an identity that somebody gave permissions to", pod.ServiceAccountName)
 			}
 			for _, volume := range pod.Volumes {
 				if volume.Projected == nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // ensureMatchWorkers starts one match worker if more are needed: while images wait to be matched, or newer data is to be installed for
-// images in use. Idle workers end by themselves. Only the Tender calls it.
+// images in use. Idle workers end by themselves. Only the Job loop calls it.
 func (b *Backend) ensureMatchWorkers(ctx context.Context) error {
 	wanted, err := b.wantedWorkers(ctx)
 	if err != nil || wanted == 0 {
@@ -75,7 +75,7 @@ func (b *Backend) startMatchWorker(ctx context.Context) error {
 		if isNotCreated(err) {
 			return errors.Join(err, b.Store.DeleteJob(ctx, job.Namespace, job.Name))
 		}
-		return err // the Job may still exist: the record stays, and the Tender cleans up
+		return err // the Job may still exist: the record stays, and the Job loop cleans up
 	}
 	record.UID = string(job.UID)
 	b.Log.Info("Started a match worker", "job", job.Namespace+"/"+job.Name)

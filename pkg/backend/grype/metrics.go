@@ -32,7 +32,7 @@ type jobMetrics struct {
 	seconds     *prometheus.HistogramVec
 	ladderSteps *prometheus.CounterVec
 	installs    *prometheus.CounterVec
-	// queue is the length of the match queue at the Tender's last run.
+	// queue is the length of the match queue at the Job loop's last run.
 	queue prometheus.Gauge
 }
 
@@ -80,7 +80,7 @@ func (c *jobMetrics) setLive(jobs []store.Job) {
 	}
 }
 
-// countEnd counts the end of a Job if err is nil, and returns err. After an error the Tender handles the Job again.
+// countEnd counts the end of a Job if err is nil, and returns err. After an error the Job loop handles the Job again.
 func (c *jobMetrics) countEnd(err error, record store.Job, o outcome, age time.Duration) error {
 	if err != nil {
 		return err

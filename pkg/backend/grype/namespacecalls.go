@@ -19,7 +19,7 @@ const (
 	// (https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#timeouts). A tenant who controls webhooks
 	// must not block the operator for that long.
 	apiTimeout = 15 * time.Second
-	// namespaceTimeout is how long a run of the Tender waits for slow namespaces.
+	// namespaceTimeout is how long a run of the Job loop waits for slow namespaces.
 	namespaceTimeout = 5 * time.Second
 )
 

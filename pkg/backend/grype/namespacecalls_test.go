@@ -18,7 +18,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// TestHangingWebhookDelaysOnlyItsNamespace: while a namespace's admission hangs, other images get their Jobs and the Tender continues. The Job
+// TestHangingWebhookDelaysOnlyItsNamespace: while a namespace's admission hangs, other images get their Jobs and the Job loop continues. The Job
 // being created is neither created twice nor given up.
 func TestHangingWebhookDelaysOnlyItsNamespace(t *testing.T) {
 	e := newEngine(t)

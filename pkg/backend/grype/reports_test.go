@@ -183,6 +183,6 @@ func TestCatalogWakesImageScans(t *testing.T) {
 	select {
 	case <-e.wakeJobs:
 	default:
-		t.Error("the Tender does not look whether there is something to match")
+		t.Error("the Job loop does not look whether there is something to match")
 	}
 }

@@ -15,7 +15,7 @@ type contacts struct {
 	known map[string]contact
 }
 
-// contact is when a worker made its last request. If never is set, the worker made none, and at is when the Tender first saw its Job.
+// contact is when a worker made its last request. If never is set, the worker made none, and at is when the Job loop first saw its Job.
 type contact struct {
 	at    time.Time
 	never bool

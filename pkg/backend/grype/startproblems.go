@@ -141,7 +141,7 @@ func nodeReady(node *corev1.Node) bool {
 	return false
 }
 
-// startProblems remembers why Jobs do not start, by Job UID, between two runs of the Tender.
+// startProblems remembers why Jobs do not start, by Job UID, between two runs of the Job loop.
 type startProblems struct {
 	mu    sync.Mutex
 	known map[string]*backend.Failure

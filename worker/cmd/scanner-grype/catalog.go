@@ -107,7 +107,7 @@ func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	if err := j.upload(ctx, log, client, dir, img, contents); err != nil {
 		return err
 	}
-	log.Info("image catalogued", "image", img.Reference.Name(), "duration", j.clock.Now().Sub(start).Round(time.Millisecond))
+	log.Info("image cataloged", "image", img.Reference.Name(), "duration", j.clock.Now().Sub(start).Round(time.Millisecond))
 	return nil
 }
 

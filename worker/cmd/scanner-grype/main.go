@@ -66,7 +66,7 @@ const usage = `Usage: scanner-grype <command> [flags]
 
 Commands:
   catalog   pull an image, find its packages, upload them
-  match     match catalogued images with a vulnerability database
+  match     match cataloged images with a vulnerability database
   version   print versions
 
 "scanner-grype <command> -h" explains the flags of a command. Each can be given by environment, too.

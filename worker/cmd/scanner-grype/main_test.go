@@ -202,7 +202,7 @@ func TestCatalog(t *testing.T) {
 			t.Errorf("the log tells the secret %s:\n%s", secret, p.log.String())
 		}
 	}
-	for _, progress := range []string{"asking the registry", "pulling layer", "packages found", "uploading", "image catalogued"} {
+	for _, progress := range []string{"asking the registry", "pulling layer", "packages found", "uploading", "image cataloged"} {
 		if !strings.Contains(p.log.String(), progress) {
 			t.Errorf("the log does not say %q:\n%s", progress, p.log.String())
 		}

@@ -46,7 +46,7 @@ func (a *ingestAPI) stored(platformDigest string, scope store.Scope, artifact st
 	return stored
 }
 
-// catalogued reports whether the image "web" is in the store.
+// cataloged reports whether the image "web" is in the store.
 func (a *ingestAPI) cataloged(scope store.Scope) bool {
 	a.t.Helper()
 	_, err := a.store.Catalog(a.t.Context(), "grype", web, scope)
