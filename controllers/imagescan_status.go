@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -23,6 +22,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
 // maxObjectBytes bounds the size of an ImageScan in etcd, as JSON. managedReserve is the part of it reserved for field management, which
@@ -225,21 +225,13 @@ func shortenMessages(conditions []metav1.Condition, limit int) (changed bool) {
 
 // truncate cuts a text to at most limit bytes, including an ellipsis. The result is one line of valid UTF-8: texts come from registries and
 // from tenants' pods, and a text that the API server would alter looks changed at each reconciliation.
-func truncate(text string, limit int) string {
-	text = strings.Map(func(r rune) rune {
+func truncate(message string, limit int) string {
+	return text.Truncate(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
-	}, strings.ToValidUTF8(text, "�"))
-	if len(text) <= limit {
-		return text
-	}
-	cut := limit - len("…")
-	for cut > 0 && !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut] + "…"
+	}, strings.ToValidUTF8(message, "�")), limit)
 }
 
 func countsOf(c finding.Counts, suppressed int) v1alpha1.FindingCounts {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
 // Timeout bounds one request to Slack.
@@ -167,5 +168,5 @@ func reason(err error) string {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
-	return clip(err.Error(), 300)
+	return text.Truncate(err.Error(), 300)
 }

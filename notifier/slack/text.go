@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
 // Bounds in bytes for texts from outside, after escaping. Real names are far shorter.
@@ -40,7 +40,7 @@ func escape(s string) string { return mrkdwnEscaper.Replace(s) }
 // written from right to left (https://www.unicode.org/reports/tr9/#Explicit_Directional_Isolates), which would otherwise reorder the text
 // next to it, such as the fixed version.
 func escapedName(s string, limit int) string {
-	if !strings.ContainsFunc(clip(s, 4*limit), isRightToLeft) {
+	if !strings.ContainsFunc(text.Truncate(s, 4*limit), isRightToLeft) {
 		return escapedWithin(s, limit)
 	}
 	const first, pop = "\u2068", "\u2069"
@@ -72,7 +72,7 @@ func escapedWithin(s string, limit int) string {
 // ellipsis marks a cut. Empty text becomes "(unnamed)".
 func clean(s string, limit int) string {
 	// Clipping first bounds the work for any input. Cleaning only shortens the text, except that it replaces invalid bytes.
-	s = clip(strings.ToValidUTF8(clip(s, 4*limit), "\uFFFD"), 4*limit)
+	s = text.Truncate(strings.ToValidUTF8(text.Truncate(s, 4*limit), "\uFFFD"), 4*limit)
 	s = strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsControl(r), unicode.IsSpace(r), unicode.Is(unicode.Zl, r), unicode.Is(unicode.Zp, r):
@@ -82,24 +82,11 @@ func clean(s string, limit int) string {
 		}
 		return r
 	}, s)
-	s = clip(strings.Join(strings.Fields(s), " "), limit)
+	s = text.Truncate(strings.Join(strings.Fields(s), " "), limit)
 	if s == "" {
 		return "(unnamed)"
 	}
 	return s
-}
-
-// clip shortens s to at most limit bytes, without cutting a character in two, and marks the cut with an ellipsis.
-func clip(s string, limit int) string {
-	const ellipsis = "…"
-	if len(s) <= limit {
-		return s
-	}
-	cut := limit - len(ellipsis)
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + ellipsis
 }
 
 // link returns an ID as an mrkdwn link to its advisory, or the ID alone if the address or the ID cannot be used in a link.

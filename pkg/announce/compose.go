@@ -13,6 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
 // Bounds of a message. The message counts what exceeds them.
@@ -56,7 +57,7 @@ func (l *planning) composeChanges(notices []Notice) (Outbox, error) {
 	d.Images = len(repositories)
 	d.Totals, d.Changes = countUnfixed(l.pending), countChanges(l.pending, len(l.newImages))
 	for _, repository := range l.newImages[:min(len(l.newImages), maxNewImages)] {
-		d.NewImages = append(d.NewImages, clip(repository, maxText))
+		d.NewImages = append(d.NewImages, text.Truncate(repository, maxText))
 	}
 	d.MoreNewImages = len(l.newImages) - len(d.NewImages)
 	d.Notices = notices
@@ -69,7 +70,7 @@ func (r *Rest) add(pending []store.FindingChange) {
 	r.Images++
 	r.Findings += len(pending)
 	if len(r.Repositories) < maxRest {
-		r.Repositories = append(r.Repositories, clip(pending[0].Repository, maxText))
+		r.Repositories = append(r.Repositories, text.Truncate(pending[0].Repository, maxText))
 	}
 }
 
@@ -104,9 +105,9 @@ func (l *planning) composeSummary(present store.Present) (Outbox, error) {
 	}
 	switch d.Kind {
 	case KindEngineChanged:
-		d.Engine, d.EngineBefore = clip(l.state.Engine, maxText), clip(l.state.Baseline.EngineBefore, maxText)
+		d.Engine, d.EngineBefore = text.Truncate(l.state.Engine, maxText), text.Truncate(l.state.Baseline.EngineBefore, maxText)
 	case KindEngineUpdated:
-		d.Engine, d.EngineBefore = clip(l.state.Tool, maxText), clip(l.state.Baseline.ToolBefore, maxText)
+		d.Engine, d.EngineBefore = text.Truncate(l.state.Tool, maxText), text.Truncate(l.state.Baseline.ToolBefore, maxText)
 	}
 	d.RestoredFrom = encodable(l.state.Baseline.RestoredFrom)
 	if l.state.Baseline.onlyIfNotAnnounced() {
@@ -118,7 +119,7 @@ func (l *planning) composeSummary(present store.Present) (Outbox, error) {
 	d.Notices, _ = l.pendingNotices()
 	for _, n := range present.Worst {
 		item := newItem(n)
-		item.Change, item.Repository = "", clip(n.Repository, maxText)
+		item.Change, item.Repository = "", text.Truncate(n.Repository, maxText)
 		d.Worst = append(d.Worst, item)
 	}
 	return Outbox{Message: d, Repositories: l.knownRepositories(present), Findings: present.NotAnnounced}, nil
@@ -156,7 +157,7 @@ func (l *planning) newMessage(kind Kind) (Message, error) {
 	}
 	return Message{
 		ID: hex.EncodeToString(id[:]), Kind: kind, CreatedAt: l.now,
-		Namespace: l.settings.Namespace, Scanner: l.settings.Scanner, ReadMore: clip(l.settings.ReadMore, maxURL),
+		Namespace: l.settings.Namespace, Scanner: l.settings.Scanner, ReadMore: text.Truncate(l.settings.ReadMore, maxURL),
 		Unconfirmed: clone(l.state.Unconfirmed),
 	}, nil
 }
@@ -214,7 +215,7 @@ func compareBool(a, b bool) int {
 }
 
 func newSection(pending []store.FindingChange, firstTime bool) Section {
-	s := Section{Repository: clip(pending[0].Repository, maxText), FirstTime: firstTime, Totals: countUnfixed(pending)}
+	s := Section{Repository: text.Truncate(pending[0].Repository, maxText), FirstTime: firstTime, Totals: countUnfixed(pending)}
 	limit := maxItems
 	if firstTime {
 		limit = maxFirstTimeItems
@@ -231,13 +232,13 @@ func newSection(pending []store.FindingChange, firstTime bool) Section {
 func newItem(n store.FindingChange) Item {
 	f := n.Finding
 	item := Item{
-		Change: n.Change, ID: clip(f.ID, maxText), Severity: f.Severity, SeverityBefore: n.SeverityBefore,
-		Package: clip(f.Package.Name, maxText), Version: clip(f.Package.Version, maxText),
-		FixState: clip(f.FixState, maxText), KnownExploited: f.KnownExploited, ExceptionEnded: n.ExceptionEnded,
+		Change: n.Change, ID: text.Truncate(f.ID, maxText), Severity: f.Severity, SeverityBefore: n.SeverityBefore,
+		Package: text.Truncate(f.Package.Name, maxText), Version: text.Truncate(f.Package.Version, maxText),
+		FixState: text.Truncate(f.FixState, maxText), KnownExploited: f.KnownExploited, ExceptionEnded: n.ExceptionEnded,
 		FirstSeen: encodable(n.FirstSeen), FixSince: encodable(n.FixSince), ExploitedSince: encodable(n.ExploitedSince),
 	}
 	if f.Fixable() {
-		item.FixedIn = clip(strings.Join(f.FixVersions, ", "), maxText)
+		item.FixedIn = text.Truncate(strings.Join(f.FixVersions, ", "), maxText)
 	}
 	// JSON has no NaN: encoding the message would fail.
 	if f.EPSS > 0 && f.EPSS <= 1 && !math.IsNaN(f.EPSS) {
@@ -263,7 +264,7 @@ func workloadsOf(pending []store.FindingChange) (named []string, more int) {
 	var all []string
 	for _, n := range pending {
 		for _, w := range n.Workloads {
-			all = append(all, clip(w.Kind+" "+w.Namespace+"/"+w.Name, maxText))
+			all = append(all, text.Truncate(w.Kind+" "+w.Namespace+"/"+w.Name, maxText))
 		}
 	}
 	return firstOf(all, maxWorkloads)
@@ -275,7 +276,7 @@ func referencesOf(pending []store.FindingChange) []string {
 	for _, n := range pending {
 		for _, w := range n.Workloads {
 			if w.Repository == n.Repository && w.Reference != "" {
-				all = append(all, clip(tagOf(w.Reference), maxText))
+				all = append(all, text.Truncate(tagOf(w.Reference), maxText))
 			}
 		}
 	}
@@ -285,7 +286,7 @@ func referencesOf(pending []store.FindingChange) []string {
 
 func tagOf(reference string) string {
 	// No registry accepts longer references, and parsing long text is slow.
-	ref, err := image.ParseReference(clip(reference, 4*maxText))
+	ref, err := image.ParseReference(text.Truncate(reference, 4*maxText))
 	switch {
 	case err != nil:
 		return reference

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
 const (
@@ -90,11 +92,11 @@ var noticeOrder = map[NoticeKind]int{
 
 // boundedNotice returns n with its texts and examples within bounds. The ID comes from the operator itself and needs no bound.
 func boundedNotice(n Notice) Notice {
-	n.Reason, n.Name, n.Detail = clip(n.Reason, maxText), clip(n.Name, maxText), clip(n.Detail, MaxMessageBytes)
+	n.Reason, n.Name, n.Detail = text.Truncate(n.Reason, maxText), text.Truncate(n.Name, maxText), text.Truncate(n.Detail, MaxMessageBytes)
 	n.Since, n.Until = encodable(n.Since), encodable(n.Until)
 	examples := slices.Clone(n.Examples[:min(len(n.Examples), maxExamples)])
 	for i := range examples {
-		examples[i] = clip(examples[i], maxText)
+		examples[i] = text.Truncate(examples[i], maxText)
 	}
 	n.Examples = examples
 	return n

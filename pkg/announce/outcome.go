@@ -7,9 +7,9 @@ import (
 	"io"
 	"slices"
 	"time"
-	"unicode/utf8"
 
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
 // Bounds of delivery attempts and of the waits between them.
@@ -83,7 +83,7 @@ func (p Planner) ApplyOutcome(now time.Time, settings Settings, state State, out
 }
 
 func deliveryError(now time.Time, outcome Outcome) *DeliveryError {
-	return &DeliveryError{Reason: outcome.Reason, Message: clip(outcome.Message, MaxMessageBytes), At: now}
+	return &DeliveryError{Reason: outcome.Reason, Message: text.Truncate(outcome.Message, MaxMessageBytes), At: now}
 }
 
 // completeDelivery removes the delivered message from the outbox, resets errors and waits, and returns what the message announced.
@@ -142,7 +142,7 @@ func closeOutbox(now time.Time, state *State) (*store.Announcement, error) {
 // stoppedBy returns why the receiver is stopped. Since stays the same as long as the reason does.
 func stoppedBy(now time.Time, settings Settings, state State, outcome Outcome) *Stopped {
 	stopped := &Stopped{
-		Reason: outcome.Reason, Message: clip(outcome.Message, MaxMessageBytes), Since: now, Generation: settings.Generation,
+		Reason: outcome.Reason, Message: text.Truncate(outcome.Message, MaxMessageBytes), Since: now, Generation: settings.Generation,
 	}
 	if before := state.Stopped; before != nil && before.Reason == stopped.Reason {
 		stopped.Since = before.Since
@@ -173,17 +173,4 @@ func (p Planner) jitter(wait time.Duration) (time.Duration, error) {
 		longest = maxUnansweredBackoff
 	}
 	return min(max(jittered, minBackoff), longest), nil
-}
-
-// clip shortens s to at most n bytes, without cutting a character in two, and marks the cut with an ellipsis.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	const ellipsis = "…"
-	cut := n - len(ellipsis)
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + ellipsis
 }

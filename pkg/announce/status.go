@@ -3,6 +3,8 @@ package announce
 import (
 	"fmt"
 	"time"
+
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
 // ReceiverStatus is the part of a receiver's state that users see.
@@ -63,16 +65,16 @@ func (s *ReceiverStatus) addUnconfirmed() {
 	if s.LastErrorReason == "" || s.LastErrorReason == ReasonAnswerLost {
 		s.LastErrorReason = ReasonUnconfirmed
 	}
-	text := s.Unconfirmed.Describe()
+	described := s.Unconfirmed.Describe()
 	if s.LastError != "" {
-		text += "; " + s.LastError
+		described += "; " + s.LastError
 	}
-	s.LastError = clip(text, MaxMessageBytes)
+	s.LastError = text.Truncate(described, MaxMessageBytes)
 }
 
 // Describe returns a sentence for users: which messages were never confirmed, and what to check.
 func (u Unconfirmed) Describe() string {
 	return fmt.Sprintf("%s sent since %s and never confirmed, the last one %q: they may be missing in the channel, or be there many times; "+
 		"check the proxy between the notifier and the receiver. What they say counts as announced and is in the log of messages",
-		pluralize(u.Count, "message"), u.Since.UTC().Format(time.RFC3339), clip(u.Title, MaxTitleBytes))
+		pluralize(u.Count, "message"), u.Since.UTC().Format(time.RFC3339), text.Truncate(u.Title, MaxTitleBytes))
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
 const (
@@ -18,7 +19,7 @@ const (
 
 // Title returns the message's subject in plain words, at most MaxTitleBytes. Names in it are not escaped: the caller must escape them for
 // its output format.
-func (d Message) Title() string { return clip(d.subject(), MaxTitleBytes) }
+func (d Message) Title() string { return text.Truncate(d.subject(), MaxTitleBytes) }
 
 func (d Message) subject() string {
 	findings, images := pluralize(d.Totals.Total(), "finding"), pluralize(d.Images, "image")
@@ -42,7 +43,7 @@ func (d Message) subject() string {
 // changesTitle names the vulnerability if the message is about a single one, and counts the changes otherwise.
 func (d Message) changesTitle() string {
 	if item, only := d.singleChange(); only {
-		return fmt.Sprintf("%s: %s in %s", changeTitle(item), clip(item.ID, maxTitleID), d.Namespace)
+		return fmt.Sprintf("%s: %s in %s", changeTitle(item), text.Truncate(item.ID, maxTitleID), d.Namespace)
 	}
 	images := len(d.NewImages) + d.MoreNewImages
 	switch counts := d.changeCounts(); {

@@ -52,6 +52,15 @@ func withinHeap(t *testing.T, what string, run func()) {
 	}
 }
 
+// measuresMemory skips a test under -short. The race detector, with which -short is used, changes how much memory is needed, and these tests
+// have no goroutines of their own.
+func measuresMemory(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("memory is measured in the run without -short")
+	}
+}
+
 // hostile sets up images of one repository whose packages have long names; each finding is news of its own.
 func hostile(t *testing.T, images, findings, nameBytes int) (f fixture, total int) {
 	t.Helper()
@@ -68,6 +77,7 @@ func hostile(t *testing.T, images, findings, nameBytes int) (f fixture, total in
 
 // TestChangesOfAHostileRepository: whatever the images of one repository hold, only a part of it is in memory, and all of it is announced once.
 func TestChangesOfAHostileRepository(t *testing.T) {
+	measuresMemory(t)
 	f, want := hostile(t, 3, 500, 30<<10)
 	withinHeap(t, "Present", func() {
 		present := got[Present](t)(f.Present(t.Context(), "scanner", "slack", ChangeFilter{}, 4))
@@ -102,6 +112,7 @@ func TestChangesOfAHostileRepository(t *testing.T) {
 
 // TestFollowUpOfAHostileRepository: what is recorded without a message is read and recorded in parts, until nothing is left.
 func TestFollowUpOfAHostileRepository(t *testing.T) {
+	measuresMemory(t)
 	f, want := hostile(t, 3, 500, 30<<10)
 	filter := ChangeFilter{Changes: []Change{ChangeFixed}, CompleteRepositories: []string{"evil"}}
 	withinHeap(t, "FollowUp of what is present", func() {
@@ -138,6 +149,7 @@ func TestFollowUpOfAHostileRepository(t *testing.T) {
 
 // TestChangesOfManyFindings: of many findings only as many are in memory as are asked for.
 func TestChangesOfManyFindings(t *testing.T) {
+	measuresMemory(t)
 	f, want := hostile(t, 4, 10_000, 16)
 	withinHeap(t, "Present", func() {
 		equal(t, "news of Present", got[Present](t)(f.Present(t.Context(), "scanner", "slack", ChangeFilter{}, 5)).NotAnnounced, want)
@@ -187,6 +199,7 @@ func peakResident(t *testing.T, run func()) int {
 
 // TestSortsOfAHostileRepository: SQLite sorts and groups findings without their texts. Its memory is not part of Go's heap.
 func TestSortsOfAHostileRepository(t *testing.T) {
+	measuresMemory(t)
 	if runtime.GOOS != "linux" {
 		t.Skip("resident memory is read from /proc")
 	}

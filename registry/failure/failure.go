@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/scanner-operator/scanner-operator/workerapi"
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
 // MaxMessage is the maximum length of a message in bytes. Encoded as JSON, a failure stays below
@@ -99,18 +99,5 @@ func Line(s string) string {
 	s = userInfo.ReplaceAllString(s, "://")
 	s = urlQuery.ReplaceAllString(s, "$1?…")
 	s = bearer.ReplaceAllString(s, "$1 …")
-	return truncate(s, MaxMessage)
-}
-
-// truncate cuts s to at most limit bytes, at a character boundary.
-func truncate(s string, limit int) string {
-	const mark = "…"
-	if len(s) <= limit {
-		return s
-	}
-	cut := limit - len(mark)
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + mark
+	return text.Truncate(s, MaxMessage)
 }

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
 // Deadline bounds one attempt. It is longer than the notifier's own limit (at most 5 s of waiting for its budget and 15 s for the
@@ -174,14 +175,10 @@ func answerLost(err error) announce.Outcome {
 	return announce.Outcome{Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost, Message: "the notifier's answer was lost: " + errorText(err)}
 }
 
-// errorText returns an error's text for people, at most maxErrorBytes and an ellipsis.
+// errorText returns an error's text for people, at most maxErrorBytes.
 func errorText(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "no answer in time"
 	}
-	message := err.Error()
-	if len(message) > maxErrorBytes {
-		message = strings.ToValidUTF8(message[:maxErrorBytes], "") + "…"
-	}
-	return message
+	return text.Truncate(err.Error(), maxErrorBytes)
 }

@@ -7,11 +7,11 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/quay/claircore"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
 // NotCovered lists what Clair 4.9 does not analyze: an image may contain such packages, and Clair's report omits them silently. Clair's
@@ -146,7 +146,7 @@ func (n *normaliser) details(id string) (*vulnerabilityDetails, error) {
 	base := finding.Finding{
 		Aliases:     append(slices.Clone(names.aliases), names.native),
 		Severity:    severityOf(v, ratings),
-		Description: truncateDescription(v.Description),
+		Description: text.Truncate(v.Description, maxDescriptionBytes),
 		URL:         primaryLink(v, names),
 		Advisories:  []finding.Advisory{{ID: names.native, Source: v.Updater, Severity: severity, Ratings: ownRatings}},
 	}
@@ -191,16 +191,4 @@ func compareAdvisories(a, b finding.Advisory) int {
 func deduplicate(advisories []finding.Advisory) []finding.Advisory {
 	slices.SortFunc(advisories, compareAdvisories)
 	return slices.CompactFunc(advisories, func(a, b finding.Advisory) bool { return reflect.DeepEqual(a, b) })
-}
-
-// truncateDescription cuts a description to maxDescriptionBytes, between two characters.
-func truncateDescription(text string) string {
-	if len(text) <= maxDescriptionBytes {
-		return text
-	}
-	end := maxDescriptionBytes - len("…")
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + "…"
 }
