@@ -86,14 +86,14 @@ func TestCleanupJobs(t *testing.T) {
 	p.create(theirs...)
 
 	both := p.expandNamespace("Job @/scan-catalog-abc123: deleted\nJob @/scan-match-abc123: deleted\n")
-	said, err := p.runCleanup(true, interceptor.Funcs{}, nil)
+	output, err := p.runCleanup(true, interceptor.Funcs{}, nil)
 	p.must(err)
-	p.Expect(said).To(Equal(strings.ReplaceAll(both, "deleted", "would delete")))
+	p.Expect(output).To(Equal(strings.ReplaceAll(both, "deleted", "would delete")))
 	p.Expect(p.gone(own[0])()).To(BeFalse(), "it only said so")
 
-	said, err = p.runCleanup(false, interceptor.Funcs{}, nil)
+	output, err = p.runCleanup(false, interceptor.Funcs{}, nil)
 	p.must(err)
-	p.Expect(said).To(Equal(both))
+	p.Expect(output).To(Equal(both))
 	for _, job := range own {
 		p.Expect(p.gone(job)()).To(BeTrue(), job.GetName())
 	}
@@ -142,15 +142,15 @@ func TestCleanupOwnObjects(t *testing.T) {
 	p.must(err)
 	p.Expect(p.gone(secret)()).To(BeFalse(), "the operator's namespace was not named")
 
-	said, err := p.runCleanup(false, interceptor.Funcs{}, own)
+	output, err := p.runCleanup(false, interceptor.Funcs{}, own)
 	p.must(err)
-	p.Expect(said).To(Equal(p.expandNamespace("Secret @/own: deleted\n")))
+	p.Expect(output).To(Equal(p.expandNamespace("Secret @/own: deleted\n")))
 	p.Expect(p.gone(secret)()).To(BeTrue())
 	p.Expect(p.gone(theirs)() || p.gone(claim)()).To(BeFalse())
 
-	said, err = p.runCleanup(false, interceptor.Funcs{}, func(c *Cleanup) { c.PVCs = claims })
+	output, err = p.runCleanup(false, interceptor.Funcs{}, func(c *Cleanup) { c.PVCs = claims })
 	p.must(err)
-	p.Expect(said).To(Equal(p.expandNamespace("PersistentVolumeClaim @/own: deleted\n")))
+	p.Expect(output).To(Equal(p.expandNamespace("PersistentVolumeClaim @/own: deleted\n")))
 }
 
 // TestCleanupStopsManager: the manager's pods must have ended before its objects are removed. If they do not end, the error names them, and
@@ -166,31 +166,31 @@ func TestCleanupStopsManager(t *testing.T) {
 		c.StopManager, c.Timeout = true, 2*time.Second
 		c.ManagerObjects = []ObjectRef{{corev1.SchemeGroupVersion.WithKind("Secret"), "own"}}
 	}
-	said, err := p.runCleanup(true, interceptor.Funcs{}, stop)
+	output, err := p.runCleanup(true, interceptor.Funcs{}, stop)
 	p.must(err)
-	p.Expect(said).To(Equal(p.expandNamespace("Deployment @/manager-of-@: would scale to zero\nSecret @/own: would delete\n")))
+	p.Expect(output).To(Equal(p.expandNamespace("Deployment @/manager-of-@: would scale to zero\nSecret @/own: would delete\n")))
 
-	said, err = p.runCleanup(false, interceptor.Funcs{}, stop)
+	output, err = p.runCleanup(false, interceptor.Funcs{}, stop)
 	p.Expect(err).To(MatchError(And(ContainSubstring(`["manager-1 on node `), ContainSubstring("have not ended in 2s"))))
-	p.Expect(said).To(Equal(p.expandNamespace("Deployment @/manager-of-@: scaled to zero\n")))
+	p.Expect(output).To(Equal(p.expandNamespace("Deployment @/manager-of-@: scaled to zero\n")))
 	p.must(p.client.Get(t.Context(), client.ObjectKeyFromObject(deployment), deployment))
 	p.Expect(deployment.Spec.Replicas).To(HaveValue(BeEquivalentTo(0)))
 
 	pod.Finalizers = nil
 	p.must(p.client.Update(t.Context(), pod))
 	p.delete(pod)
-	said, err = p.runCleanup(false, interceptor.Funcs{}, stop)
+	output, err = p.runCleanup(false, interceptor.Funcs{}, stop)
 	p.must(err)
-	p.Expect(said).To(ContainSubstring(p.expandNamespace("Secret @/own: deleted\n")))
+	p.Expect(output).To(ContainSubstring(p.expandNamespace("Secret @/own: deleted\n")))
 
-	said, err = p.runCleanup(true, interceptor.Funcs{}, func(c *Cleanup) { c.Home = "default" })
+	output, err = p.runCleanup(true, interceptor.Funcs{}, func(c *Cleanup) { c.Home = "default" })
 	p.must(err)
-	p.Expect(said).To(ContainSubstring(p.expandNamespace("Deployment @/manager-of-@: here is a manager; if it is the one that is meant, say --operator-namespace=@\n")))
+	p.Expect(output).To(ContainSubstring(p.expandNamespace("Deployment @/manager-of-@: here is a manager; if it is the one that is meant, say --operator-namespace=@\n")))
 
 	p.delete(deployment)
-	said, err = p.runCleanup(false, interceptor.Funcs{}, stop)
+	output, err = p.runCleanup(false, interceptor.Funcs{}, stop)
 	p.must(err)
-	p.Expect(said).To(Equal(p.expandNamespace("Deployment @/manager-of-@: there is none, so there is no manager to stop\n")))
+	p.Expect(output).To(Equal(p.expandNamespace("Deployment @/manager-of-@: there is none, so there is no manager to stop\n")))
 }
 
 // TestCleanupScanners: Scanners are deleted. A working manager gets until the timeout to release them; their finalizers are removed after
@@ -203,11 +203,11 @@ func TestCleanupScanners(t *testing.T) {
 		scanner := aScanner(released, "all")
 		scanner.Finalizers = []string{manifestsFinalizer}
 		p.create(scanner)
-		said, err := p.runCleanup(false, interceptor.Funcs{}, func(c *Cleanup) { c.Scanners, c.Timeout = true, 2*time.Second })
+		output, err := p.runCleanup(false, interceptor.Funcs{}, func(c *Cleanup) { c.Scanners, c.Timeout = true, 2*time.Second })
 		p.Expect(err).To(MatchError(ContainSubstring("the manager was not stopped")))
-		p.Expect(said).To(HavePrefix("Scanner released/all: deleted\n"))
-		p.Expect(strings.Contains(said, "did not let it go in 2s")).To(Equal(ready == 1), said)
-		p.Expect(said).To(HaveSuffix("Scanner released/all: removed " + manifestsFinalizer + "\n"))
+		p.Expect(output).To(HavePrefix("Scanner released/all: deleted\n"))
+		p.Expect(strings.Contains(output, "did not let it go in 2s")).To(Equal(ready == 1), output)
+		p.Expect(output).To(HaveSuffix("Scanner released/all: removed " + manifestsFinalizer + "\n"))
 		p.Expect(p.gone(scanner)()).To(BeTrue())
 		p.delete(deployment)
 	}
@@ -224,12 +224,12 @@ func TestCleanupResults(t *testing.T) {
 		},
 	}
 	p.create(scan)
-	said, err := p.runCleanup(false, interceptor.Funcs{}, nil)
+	output, err := p.runCleanup(false, interceptor.Funcs{}, nil)
 	p.must(err)
-	p.Expect(said).To(BeEmpty())
-	said, err = p.runCleanup(false, interceptor.Funcs{}, func(c *Cleanup) { c.Results = true })
+	p.Expect(output).To(BeEmpty())
+	output, err = p.runCleanup(false, interceptor.Funcs{}, func(c *Cleanup) { c.Results = true })
 	p.must(err)
-	p.Expect(said).To(Equal("ImageScan discarded/web: deleted\n"))
+	p.Expect(output).To(Equal("ImageScan discarded/web: deleted\n"))
 	p.Expect(p.gone(scan)()).To(BeTrue())
 }
 

@@ -72,9 +72,9 @@ func TestCleanup(t *testing.T) {
 		"Pod absent/held: removed scanner.scanner-operator.io/release, deleted.scanner-operator.io/release\n" +
 		"Scanner absent/deleted: removed scanner-operator.io/pod-finalizers, scanner-operator.io/backend-manifests\n" +
 		"Scanner absent/scanner: removed scanner-operator.io/pod-finalizers\n"
-	said, err := p.runCleanup(true, interceptor.Funcs{}, nil)
+	output, err := p.runCleanup(true, interceptor.Funcs{}, nil)
 	p.must(err)
-	p.Expect(said).To(Equal(string(bytes.ReplaceAll([]byte(all), []byte("removed"), []byte("would remove")))))
+	p.Expect(output).To(Equal(string(bytes.ReplaceAll([]byte(all), []byte("removed"), []byte("would remove")))))
 	p.Expect(p.gone(l.held)() || p.gone(l.deleted)()).To(BeFalse(), "it only said so")
 
 	_, err = p.runCleanup(false, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
@@ -87,18 +87,18 @@ func TestCleanup(t *testing.T) {
 	p.Expect(p.gone(l.held)()).To(BeTrue())
 	p.Expect(p.finalizers(l.scanner)()).To(ConsistOf(foreign))
 
-	said, err = p.runCleanup(false, interceptor.Funcs{}, nil)
+	output, err = p.runCleanup(false, interceptor.Funcs{}, nil)
 	p.must(err)
-	p.Expect(said).To(Equal("Pod absent/annotated: removed scanner.scanner-operator.io/image-hashes\nScanner absent/deleted: removed scanner-operator.io/pod-finalizers, scanner-operator.io/backend-manifests\n"))
+	p.Expect(output).To(Equal("Pod absent/annotated: removed scanner.scanner-operator.io/image-hashes\nScanner absent/deleted: removed scanner-operator.io/pod-finalizers, scanner-operator.io/backend-manifests\n"))
 	p.Expect(p.gone(l.deleted)()).To(BeTrue())
 	p.Expect(p.annotations(l.annotated)()).To(Equal(map[string]string{v1alpha1.AnnotationReceiver: "theirs", "example.com/mine": "stays"}))
 	for _, pod := range []*corev1.Pod{l.annotated, l.foreign} {
 		p.Expect(p.finalizers(pod)()).To(ConsistOf(foreign), "what others put there is theirs")
 	}
 
-	said, err = p.runCleanup(false, interceptor.Funcs{}, nil)
+	output, err = p.runCleanup(false, interceptor.Funcs{}, nil)
 	p.must(err)
-	p.Expect(said).To(BeEmpty())
+	p.Expect(output).To(BeEmpty())
 }
 
 // TestCleanupWithoutCRD: the pods are cleaned even if the CustomResourceDefinitions are already deleted.

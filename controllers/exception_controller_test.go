@@ -106,9 +106,9 @@ func TestExceptionConditions(t *testing.T) {
 			if status.ObservedGeneration != 1 || u.writes != 1 {
 				t.Errorf("generation %d was observed and the status written %d times, want both to be 1", status.ObservedGeneration, u.writes)
 			}
-			said := u.takeEvents()
-			if (tt.event == "") != (len(said) == 0) || len(said) > 1 || len(said) == 1 && !strings.HasPrefix(said[0], tt.event) {
-				t.Errorf("events %q, want %q", said, tt.event)
+			events := u.takeEvents()
+			if (tt.event == "") != (len(events) == 0) || len(events) > 1 || len(events) == 1 && !strings.HasPrefix(events[0], tt.event) {
+				t.Errorf("events %q, want %q", events, tt.event)
 			}
 		})
 	}
@@ -378,7 +378,7 @@ func TestNotifiedWithExceptions(t *testing.T) {
 	set, _, err := w.reconciler.Exceptions.InForce(t.Context(), fixtureNamespace)
 	w.must(err)
 	if got := w.reconciler.settings(&notificationScope{scanner: w.scanner, exceptions: set}, slackReceiver("team")).Filter.Exceptions; got.Key() != set.Key() || set.Key() == "" {
-		t.Errorf("a receiver is told by the exceptions %q, want %q", got.Key(), set.Key())
+		t.Errorf("a receiver is defined by the exceptions %q, want %q", got.Key(), set.Key())
 	}
 	result, err := w.reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(w.scanner)})
 	w.must(err)

@@ -269,7 +269,7 @@ func TestInternalErrorWhileCataloging(t *testing.T) {
 	before, _ := u.reconcile(scan)
 	u.engine.index = fixedResult(backend.Progress{}, errors.New("the database is locked"))
 	if _, err := u.scans.Reconcile(t.Context(), requestFor(scan)); err == nil {
-		t.Error("the trouble is not reported")
+		t.Error("the fault is not reported")
 	}
 	if diff := cmp.Diff(before.Status, u.read(scan).Status); diff != "" {
 		t.Errorf("the status changes:\n%s", diff)

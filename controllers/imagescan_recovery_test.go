@@ -137,7 +137,7 @@ func TestAnotherInstanceStartsOver(t *testing.T) {
 	u.update(scanner)
 	second.index = fixedResult(backend.Progress{}, errors.New("the store is busy"))
 	if _, err := u.scans.Reconcile(t.Context(), requestFor(scan)); err == nil {
-		t.Error("the trouble is not reported")
+		t.Error("the fault is not reported")
 	}
 	after := u.read(scan)
 	if s := after.Status; s.Findings != nil || s.NotCovered != nil || s.Packages != nil || s.PlatformDigest != "" || s.EngineInstance == before.Status.EngineInstance {

@@ -35,7 +35,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 			Name: "scanner_operator_scan_failures_total", Help: "Attempts to scan an image that failed, by reason (docs/troubleshooting.md).",
 		}, []string{"reason"}),
 		deliveries: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "scanner_operator_deliveries_total", Help: "Attempts to have a receiver told something, by result and reason (docs/troubleshooting.md).",
+			Name: "scanner_operator_deliveries_total", Help: "Attempts to deliver a message to a receiver, by result and reason (docs/troubleshooting.md).",
 		}, []string{"result", "reason"}),
 		scanners: map[types.NamespacedName][]prometheus.Metric{},
 	}

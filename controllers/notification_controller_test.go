@@ -375,7 +375,7 @@ func TestEngineChangedSummary(t *testing.T) {
 	w.saveReport(finding.Critical, finding.High)
 	w.reconcile()
 	if _, sent := w.reconcileAfter(defaultGroupInterval); len(sent) != 1 || sent[0].Message.Kind != announce.KindEngineChanged || len(sent[0].Message.Worst) != 0 {
-		t.Fatalf("back: messages %+v, want one summary that names nothing that was told", sent)
+		t.Fatalf("back: messages %+v, want one summary that names nothing that was announced", sent)
 	}
 	if _, sent := w.reconcileAfter(time.Hour); len(sent) != 0 {
 		t.Errorf("%d messages after the baseline, want none", len(sent))

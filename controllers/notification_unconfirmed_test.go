@@ -52,7 +52,7 @@ func TestUnconfirmedReceiverNotice(t *testing.T) {
 	w.receivers.outcomes["slack-silent"] = announce.Outcome{Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost}
 	w.saveReport(finding.Critical)
 	next, _ := w.reconcile()
-	notices := func(d time.Duration) (heard []string) {
+	notices := func(d time.Duration) (notified []string) {
 		for end := w.clock.Now().Add(d); w.clock.Now().Before(end); {
 			var sent []announce.Delivery
 			next, sent = w.reconcileAfter(next)
@@ -62,11 +62,11 @@ func TestUnconfirmedReceiverNotice(t *testing.T) {
 					if n.Over {
 						text += " again"
 					}
-					heard = append(heard, text)
+					notified = append(notified, text)
 				}
 			}
 		}
-		return heard
+		return notified
 	}
 	if got, want := notices(24*time.Hour), []string{"slack-team hears of silent"}; !slices.Equal(got, want) {
 		t.Errorf("notices %q, want %q", got, want)

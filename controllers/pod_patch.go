@@ -56,7 +56,7 @@ func (r *PodReconciler) emitRefusal(ctx context.Context, pod *corev1.Pod, change
 		var scanner v1alpha1.Scanner
 		if err := r.Client.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: name}, &scanner); err != nil {
 			if !apierrors.IsNotFound(err) {
-				ctrl.LoggerFrom(ctx).Error(err, "Reading a Scanner to tell of a refusal")
+				ctrl.LoggerFrom(ctx).Error(err, "Reading a Scanner to report a refusal")
 			}
 			continue
 		}

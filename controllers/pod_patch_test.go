@@ -56,19 +56,19 @@ func TestPolicyEngineDeniesPodChanges(t *testing.T) {
 	p.deniesPodChanges(one)
 	p.create(scanner)
 	p.waitForPhases(scanner, phasesOf{web: v1alpha1.PhaseScanned, vulnerable: v1alpha1.PhaseScanned})
-	said := func() (said []eventsv1.Event) {
+	events := func() (events []eventsv1.Event) {
 		var all eventsv1.EventList
 		p.must(p.client.List(t.Context(), &all, client.InNamespace(p.namespace)))
 		for _, event := range all.Items {
 			if event.Reason == v1alpha1.ReasonPodChangeRefused {
-				said = append(said, event)
+				events = append(events, event)
 			}
 		}
-		return said
+		return events
 	}
-	p.Eventually(func() bool { return len(said()) > 0 && said()[0].Series != nil }, eventuallyTimeout).Should(BeTrue(), "it was refused for the second pod too")
-	p.Expect(said()).To(HaveLen(1))
-	event := said()[0]
+	p.Eventually(func() bool { return len(events()) > 0 && events()[0].Series != nil }, eventuallyTimeout).Should(BeTrue(), "it was refused for the second pod too")
+	p.Expect(events()).To(HaveLen(1))
+	event := events()[0]
 	p.Expect(event.Regarding.UID).To(Equal(scanner.UID), "it is an event of the Scanner")
 	p.Expect(event.Type).To(Equal(corev1.EventTypeWarning))
 	p.Expect(event.Note).To(And(ContainSubstring("notebook"), ContainSubstring("spec.addPodFinalizer")))

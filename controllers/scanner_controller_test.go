@@ -287,7 +287,7 @@ func TestEngineErrorKeepsStatus(t *testing.T) {
 	before := u.reconcileScanner()
 	u.engine.versionErr = errors.New("the database is locked")
 	if _, err := u.scanners.Reconcile(t.Context(), requestFor(before)); err == nil {
-		t.Error("the trouble is not reported")
+		t.Error("the fault is not reported")
 	}
 	var after v1alpha1.Scanner
 	u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(before), &after))

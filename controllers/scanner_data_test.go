@@ -57,7 +57,7 @@ func TestVulnerabilityDataConditions(t *testing.T) {
 		want      string
 		message   string
 	}{
-		"no trouble":                          {"works", &good, nil, "True Available", ""},
+		"no fault":                            {"works", &good, nil, "True Available", ""},
 		"an ancient database":                 {"works", &ancient, nil, "True VulnerabilityDataOutdated", "200 hours old"},
 		"the database server is down":         {"down", &good, nil, "True VulnerabilityDataOutdated", "503 Service Unavailable"},
 		"the database server never was there": {"down", nil, nil, "False NoVulnerabilityData", "503 Service Unavailable"},
@@ -96,14 +96,14 @@ func TestVulnerabilityDataConditions(t *testing.T) {
 				return fmt.Sprintf("%s %s: %s", condition.Status, condition.Reason, condition.Message)
 			}
 			if tt.reports != nil {
-				// Once the listing is read, a worker is told to install the newer build, and reports that it cannot.
+				// Once the listing is read, a worker is asked to install the newer build, and reports that it cannot.
 				g.Eventually(func() (time.Time, error) {
 					return engine.RecordDatabase(t.Context(), workerapi.DatabaseStatus{Tool: "grype 0.110.0", Installed: &good})
 				}).Should(BeTemporally("==", noon), "the listing is read")
 				_, err := engine.RecordDatabase(t.Context(), *tt.reports)
 				u.must(err)
 			}
-			g.Eventually(reported).Should(And(HavePrefix(tt.want), ContainSubstring(tt.message)), "the trouble is shown")
+			g.Eventually(reported).Should(And(HavePrefix(tt.want), ContainSubstring(tt.message)), "the fault is shown")
 			if data := u.reconcileScanner().Status.VulnerabilityData; (data != nil) != (tt.installed != nil) {
 				t.Errorf("the data in use is %v, want what is installed", data)
 			}
@@ -111,7 +111,7 @@ func TestVulnerabilityDataConditions(t *testing.T) {
 			publish("works")
 			_, err := engine.RecordDatabase(t.Context(), workerapi.DatabaseStatus{Tool: "grype 0.110.0", Installed: &good})
 			u.must(err)
-			g.Eventually(reported).Should(HavePrefix("True Available"), "the trouble is over")
+			g.Eventually(reported).Should(HavePrefix("True Available"), "the fault is over")
 		})
 	}
 }

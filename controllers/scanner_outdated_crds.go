@@ -24,13 +24,13 @@ func SetOutdatedCRDsCondition(ctx context.Context, direct client.Client, namespa
 		for i := range scanners.Items {
 			scanner := &scanners.Items[i]
 			before := scanner.DeepCopy()
-			said := metav1.Condition{
+			condition := metav1.Condition{
 				Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: scanner.Generation,
 				Reason: v1alpha1.ReasonOutdatedKinds, Message: truncate(message, v1alpha1.MaxMessageBytes),
 			}
-			meta.SetStatusCondition(&scanner.Status.Conditions, said)
-			setWhileTrue(&scanner.Status.Conditions, v1alpha1.ConditionReconciling, false, said.Reason, said.Message, scanner.Generation)
-			setWhileTrue(&scanner.Status.Conditions, v1alpha1.ConditionStalled, true, said.Reason, said.Message, scanner.Generation)
+			meta.SetStatusCondition(&scanner.Status.Conditions, condition)
+			setWhileTrue(&scanner.Status.Conditions, v1alpha1.ConditionReconciling, false, condition.Reason, condition.Message, scanner.Generation)
+			setWhileTrue(&scanner.Status.Conditions, v1alpha1.ConditionStalled, true, condition.Reason, condition.Message, scanner.Generation)
 			if equality.Semantic.DeepEqual(before.Status, scanner.Status) {
 				continue
 			}
@@ -38,8 +38,8 @@ func SetOutdatedCRDsCondition(ctx context.Context, direct client.Client, namespa
 				errs = append(errs, err)
 				continue // without the condition, each call would create another event
 			}
-			if ready := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionReady); ready == nil || ready.Reason != said.Reason {
-				errs = append(errs, direct.Create(ctx, eventOf(scanner, said.Reason, message)))
+			if ready := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionReady); ready == nil || ready.Reason != condition.Reason {
+				errs = append(errs, direct.Create(ctx, eventOf(scanner, condition.Reason, message)))
 			}
 		}
 	}

@@ -115,8 +115,8 @@ func TestManifestsAreReleased(t *testing.T) {
 	if after, _ := u.reconcileAndRead(scanner); after != nil || engine.kept {
 		t.Errorf("it is still there: %v, and something is kept: %v", after, engine.kept)
 	}
-	if said := u.takeEvents(); len(said) != 0 {
-		t.Errorf("events %q about what went well", said)
+	if events := u.takeEvents(); len(events) != 0 {
+		t.Errorf("events %q about what went well", events)
 	}
 }
 
@@ -141,8 +141,8 @@ func TestEngineReleaseTimeout(t *testing.T) {
 				t.Fatal("after its time it is still there")
 			}
 			want := "Warning LeftBehind given up after 5m0s: what the operator had made in clair https://a.example.com"
-			if said := u.takeEvents(); len(said) != 1 || !strings.HasPrefix(said[0], want) || !strings.HasSuffix(said[0], "it cannot be reached") {
-				t.Errorf("events %q, want one that begins with %q and says why", said, want)
+			if events := u.takeEvents(); len(events) != 1 || !strings.HasPrefix(events[0], want) || !strings.HasSuffix(events[0], "it cannot be reached") {
+				t.Errorf("events %q, want one that begins with %q and says why", events, want)
 			}
 		})
 	}
@@ -172,8 +172,8 @@ func TestEngineReleaseAfterChange(t *testing.T) {
 				if after, again = u.reconcileAndRead(scanner); len(after.Finalizers) != 0 || again != statusInterval {
 					t.Errorf("finalizers %q are left, it is looked at after %s", after.Finalizers, again)
 				}
-				if said := strings.Join(u.takeEvents(), "\n"); strings.Contains(said, v1alpha1.ReasonLeftBehind) == reached {
-					t.Errorf("events: %s", said)
+				if events := strings.Join(u.takeEvents(), "\n"); strings.Contains(events, v1alpha1.ReasonLeftBehind) == reached {
+					t.Errorf("events: %s", events)
 				}
 				u.reconcileAndRead(scanner)
 				if second.asked != 0 || first.asked != 2 {

@@ -224,7 +224,7 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonSuspended, "spec.suspend is true: nothing new is scanned or announced"
 	case s.conflict:
 		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonAnotherOperator, true
-		ready.Message = "another Scanner Operator in this cluster works on this Scanner as well, so that everything is scanned and told twice: " +
+		ready.Message = "another Scanner Operator in this cluster works on this Scanner as well, so that everything is scanned and announced twice: " +
 			"keep one of them (kubectl get deployments -A -l app.kubernetes.io/name=scanner-operator)"
 	case s.storeProblem != "":
 		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, s.storeProblem, true

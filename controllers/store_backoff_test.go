@@ -88,8 +88,8 @@ func TestStoreProblemConditions(t *testing.T) {
 			if during.Status.Findings != before.Status.Findings || during.Status.Images != before.Status.Images {
 				t.Errorf("findings %+v and images %+v, want those of before", during.Status.Findings, during.Status.Images)
 			}
-			if said := u.takeEvents(); !slices.ContainsFunc(said, func(e string) bool { return strings.HasPrefix(e, "Warning "+tt.reason) }) {
-				t.Errorf("events %q, want one with the reason %s", said, tt.reason)
+			if events := u.takeEvents(); !slices.ContainsFunc(events, func(e string) bool { return strings.HasPrefix(e, "Warning "+tt.reason) }) {
+				t.Errorf("events %q, want one with the reason %s", events, tt.reason)
 			}
 			ill.problem = nil
 			if after := u.reconcileScanner(); !meta.IsStatusConditionTrue(after.Status.Conditions, v1alpha1.ConditionStoreDurable) ||
@@ -134,7 +134,7 @@ func TestImageScanWaitsForStore(t *testing.T) {
 // TestStoreBackoff: a reconciler whose store fails is requeued with a fixed delay. Any other error is returned to the
 // controller.
 func TestStoreBackoff(t *testing.T) {
-	other := errors.New("another trouble")
+	other := errors.New("another fault")
 	for name, tt := range map[string]struct {
 		err, want error
 		pause     time.Duration
@@ -163,9 +163,9 @@ func TestOtherErrorsBesideStoreProblem(t *testing.T) {
 		err  error
 		want bool
 	}{
-		"trouble":              {fault, false},
-		"trouble, wrapped":     {fmt.Errorf("forget: %w", fault), false},
-		"trouble twice":        {errors.Join(fault, fmt.Errorf("forget: %w", fault)), false},
+		"fault":                {fault, false},
+		"fault, wrapped":       {fmt.Errorf("forget: %w", fault), false},
+		"fault twice":          {errors.Join(fault, fmt.Errorf("forget: %w", fault)), false},
 		"another too":          {errors.Join(fault, other), true},
 		"another too, wrapped": {fmt.Errorf("both: %w", errors.Join(nil, other, fmt.Errorf("save: %w", fault))), true},
 	} {

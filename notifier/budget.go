@@ -11,7 +11,7 @@ import (
 // Slack accepts about one message per second and webhook (https://docs.slack.dev/apis/web-api/rate-limits).
 const (
 	postGap = time.Second
-	// maxWait is how long a delivery may wait for its slot in the notifier. With a longer wait, the manager is told to retry later.
+	// maxWait is how long a delivery may wait for its slot in the notifier. With a longer wait, the manager is asked to retry later.
 	maxWait = 5 * time.Second
 	// maxQueue bounds the wait for a new slot, since the manager waits for an hour at most. Later slots are not assigned. A pause can make
 	// the wait of a caller that has a slot longer.

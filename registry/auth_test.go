@@ -151,7 +151,7 @@ func TestAuthentication(t *testing.T) {
 				t.Errorf("tokens were given for %q, want %q", server.grants, c.grant)
 			}
 			if strings.Contains(log, "s3cret") {
-				t.Errorf("the log tells a secret:\n%s", log)
+				t.Errorf("the log contains a secret:\n%s", log)
 			}
 		})
 	}
@@ -203,7 +203,7 @@ func TestRefusalMessages(t *testing.T) {
 					t.Errorf("the message has %d bytes, want what fits into a condition with the advice in its first half", len(described.Message))
 				}
 				if strings.Contains(described.Message+log, "s3cret") {
-					t.Errorf("message or log tell a secret:\n%s\n%s", described.Message, log)
+					t.Errorf("message or log contain a secret:\n%s\n%s", described.Message, log)
 				}
 			})
 		}
@@ -371,7 +371,7 @@ func TestErrorsQuoteNoCredentials(t *testing.T) {
 			}
 			for _, secret := range []string{goodPassword, inBase64(goodUser + ":" + goodPassword), "s3cret-of-the-server"} {
 				if strings.Contains(err.Error()+log, secret) {
-					t.Errorf("%q is told:\n%v\n%s", secret, err, log)
+					t.Errorf("%q is disclosed:\n%v\n%s", secret, err, log)
 				}
 			}
 		})

@@ -159,7 +159,7 @@ func TestParseCredentials(t *testing.T) {
 		}
 	}
 	if text := log.String() + fmt.Sprintf("%v %+v %#v", credentials, credentials, credentials.For(mustRepository(t))); strings.Contains(text, "s3cret") || strings.Contains(text, `"p"`) {
-		t.Errorf("the content of a secret is told:\n%s", text)
+		t.Errorf("the content of a secret is disclosed:\n%s", text)
 	}
 }
 

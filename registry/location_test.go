@@ -112,7 +112,7 @@ func TestAuthorizationForLayers(t *testing.T) {
 			_, secret, _ := strings.Cut(c.want, " ")
 			for _, secret := range []string{secret, goodPassword, goodRefresh} {
 				if strings.Contains(log.String(), secret) {
-					t.Errorf("the log tells a secret:\n%s", log.String())
+					t.Errorf("the log contains a secret:\n%s", log.String())
 				}
 			}
 		})
@@ -139,7 +139,7 @@ func TestAuthorizationIsSecret(t *testing.T) {
 		}
 	}
 	if text := out.String(); strings.Contains(text, goodAccess) || strings.Contains(text, hex.EncodeToString([]byte(goodAccess))) {
-		t.Errorf("a token is told:\n%s", text)
+		t.Errorf("a token is disclosed:\n%s", text)
 	}
 }
 
@@ -493,7 +493,7 @@ func TestNoTokenForLayers(t *testing.T) {
 			_, err := puller(server.Host).Locate(t.Context(), []string{reference}, amd64)
 			expectFailure(t, err, c.want, false)
 			if err != nil && strings.Contains(err.Error(), "s3cret") {
-				t.Errorf("a secret is told: %v", err)
+				t.Errorf("a secret is disclosed: %v", err)
 			}
 		})
 	}

@@ -141,7 +141,7 @@ func TestRegistriesThroughTheProxy(t *testing.T) {
 				t.Fatalf("a proxy that %s: the pull over %s succeeded", what, scheme)
 			}
 			if described := failure.Describe(err, "none"); strings.Contains(err.Error()+described.Message, proxyKey) {
-				t.Errorf("a proxy that %s: the error over %s tells its password: %v", what, scheme, err)
+				t.Errorf("a proxy that %s: the error over %s discloses its password: %v", what, scheme, err)
 			}
 		}
 	}

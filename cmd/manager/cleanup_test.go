@@ -113,7 +113,7 @@ func TestCleanupCommand(t *testing.T) {
 	}
 	for _, step := range []struct {
 		args []string
-		said int
+		lines int
 		left string
 	}{
 		{[]string{"--dry-run"}, 4, "blog/web blog/all shop/web shop/all"},
@@ -123,8 +123,8 @@ func TestCleanupCommand(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		must(t, cleanup(t.Context(), step.args, &out))
-		if got := strings.Count(out.String(), "\n"); got != step.said {
-			t.Errorf("%q: %d lines, want %d:\n%s", step.args, got, step.said, &out)
+		if got := strings.Count(out.String(), "\n"); got != step.lines {
+			t.Errorf("%q: %d lines, want %d:\n%s", step.args, got, step.lines, &out)
 		}
 		if got := strings.Join(left(), " "); got != step.left {
 			t.Errorf("%q: %q are left, want %q", step.args, got, step.left)

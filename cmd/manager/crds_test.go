@@ -100,6 +100,6 @@ func (c *cluster) applyCRDs() {
 	applying := exec.CommandContext(c.t.Context(), filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"),
 		"--kubeconfig", c.kubeconfig, "apply", "--server-side", "--force-conflicts", "-f", "-")
 	applying.Stdin = bytes.NewReader(printed)
-	said, err := applying.CombinedOutput()
-	c.Expect(err).NotTo(HaveOccurred(), string(said))
+	output, err := applying.CombinedOutput()
+	c.Expect(err).NotTo(HaveOccurred(), string(output))
 }

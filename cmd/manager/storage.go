@@ -132,7 +132,7 @@ func (op *operator) watchStore(ctx context.Context) error {
 		case errors.Is(err, store.ErrMovedAway):
 			return err
 		case err != nil && (fault == nil || fault != lastFault): //nolint:errorlint // which one it was, not what it wraps
-			ctrl.Log.Error(err, "The store is in trouble")
+			ctrl.Log.Error(err, "The store has a fault")
 			op.enqueueScanners(ctx)
 		case err == nil && lastFault != nil:
 			ctrl.Log.Info("The store works again")

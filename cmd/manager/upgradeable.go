@@ -29,7 +29,7 @@ func whileNotUpgradeable(ctx context.Context, reason, message string, work func(
 	}
 	condition, err := upgradeableCondition()
 	if err != nil {
-		ctrl.Log.Error(err, "OLM is not told whether the operator may be upgraded")
+		ctrl.Log.Error(err, "The operator cannot report to OLM whether it may be upgraded")
 		return work()
 	}
 	setUpgradeable := func(status metav1.ConditionStatus, reason, message string) {

@@ -52,11 +52,11 @@ func TestUpgradeable(t *testing.T) {
 	must(t, apiv2.AddToScheme(c.client.Scheme()))
 	c.create(&apiv2.OperatorCondition{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "scanner-operator.v0.1.0"}})
 	says := func() string {
-		var told apiv2.OperatorCondition
-		if err := c.client.Get(t.Context(), client.ObjectKey{Namespace: system, Name: "scanner-operator.v0.1.0"}, &told); err != nil {
+		var reported apiv2.OperatorCondition
+		if err := c.client.Get(t.Context(), client.ObjectKey{Namespace: system, Name: "scanner-operator.v0.1.0"}, &reported); err != nil {
 			return err.Error()
 		}
-		condition := meta.FindStatusCondition(told.Spec.Conditions, apiv2.Upgradeable)
+		condition := meta.FindStatusCondition(reported.Spec.Conditions, apiv2.Upgradeable)
 		if condition == nil {
 			return "nothing"
 		}
@@ -85,7 +85,7 @@ func TestUpgradeable(t *testing.T) {
 // TestUpgradeableWithoutOLM: without OLM, the work is done and its error is returned.
 func TestUpgradeableWithoutOLM(t *testing.T) {
 	t.Setenv(conditionVariable, "")
-	wantErr := errors.New("the store is in trouble")
+	wantErr := errors.New("the store has a fault")
 	if err := whileNotUpgradeable(t.Context(), "Any", "any", func() error { return wantErr }); !errors.Is(err, wantErr) {
 		t.Errorf("error %v, want %v", err, wantErr)
 	}

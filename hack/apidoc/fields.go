@@ -102,16 +102,16 @@ func description(schema apiextensionsv1.JSONSchemaProps, required bool) string {
 
 // bounds returns the maximum lengths and sizes as sentences.
 func bounds(schema apiextensionsv1.JSONSchemaProps) string {
-	var said []string
+	var sentences []string
 	for _, bound := range []struct {
 		limit *int64
 		words string
 	}{{schema.MaxLength, "characters"}, {schema.MaxItems, "entries"}, {schema.MaxProperties, "entries"}} {
 		if bound.limit != nil {
-			said = append(said, fmt.Sprintf("At most %d %s.", *bound.limit, bound.words))
+			sentences = append(sentences, fmt.Sprintf("At most %d %s.", *bound.limit, bound.words))
 		}
 	}
-	return strings.Join(said, " ")
+	return strings.Join(sentences, " ")
 }
 
 // plain joins a description into one line and escapes the characters that would end a table cell.

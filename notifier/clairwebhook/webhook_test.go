@@ -201,7 +201,7 @@ func TestRetryAfterFailure(t *testing.T) {
 				t.Errorf("answer %d, want 503", status)
 			}
 			if _, deleted := w.clair.counts(recordedID); deleted != 0 {
-				t.Error("Clair was told to forget what is not done")
+				t.Error("Clair was asked to delete what is not done")
 			}
 			w.change(func() { clear(w.fails) })
 			w.clair.change(func() { clear(w.clair.fails); w.clair.psk = "" })

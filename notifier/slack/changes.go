@@ -161,5 +161,5 @@ func newImages(d announce.Message) string {
 	if names == "" {
 		return ""
 	}
-	return "*Runs here for the first time, with no finding to tell:* " + names
+	return "*Runs here for the first time, with no finding to announce:* " + names
 }

@@ -74,7 +74,7 @@ func overText(n announce.Notice) string {
 	case announce.NoticeDataOutdated:
 		return "The vulnerability data is up to date again"
 	case announce.NoticeDataAnomaly:
-		return "The vulnerability data is trusted again: what is fixed is told from now on"
+		return "The vulnerability data is trusted again: fixed findings are announced from now on"
 	case announce.NoticeImagesFailed:
 		return "No image fails any more with " + escapedName(n.Reason, maxReason)
 	case announce.NoticeUnconfirmed:
@@ -91,7 +91,7 @@ func whatToDo(d announce.Message, n announce.Notice) string {
 	case announce.NoticeDataOutdated:
 		return "What was published since is not found. See why there is no newer data: " + describe(d)
 	case announce.NoticeDataAnomaly:
-		return "Nothing is said to be fixed until they are back, for at most 14 days. See which data it is: " + describe(d)
+		return "Until they are back, for at most 14 days, no finding counts as fixed. See which data it is: " + describe(d)
 	case announce.NoticeImagesFailed:
 		return "See why: " + code("kubectl -n "+d.Namespace+" get imagescans")
 	case announce.NoticeUnconfirmed:

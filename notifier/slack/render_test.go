@@ -192,7 +192,7 @@ func TestHealthNotices(t *testing.T) {
 	for _, want := range []string{
 		"No scan has succeeded since 2026-05-03\nThe vulnerability database cannot be downloaded: no route to host\n",
 		"The vulnerability data is out of date since 2026-05-02\nThe database was built on 2026-04-27",
-		"The vulnerability data looks wrong: too many findings went with one version of it\n312 of 840 findings are gone\nNothing is said to be fixed until",
+		"The vulnerability data looks wrong: too many findings went with one version of it\n312 of 840 findings are gone\nUntil they are back, for at most 14 days, no finding",
 		"2 images cannot be scanned: OOMKilled\nghcr.io/shop/ml:v7, ghcr.io/shop/search:v3\n",
 		"`kubectl -n shop describe scanner all`", "`kubectl -n shop get imagescans`",
 	} {

@@ -62,7 +62,7 @@ func summaryReason(d announce.Message) string {
 	const noClaim, onlyNew = "nothing in this message is claimed to be new. ", "From now on only what is new is announced."
 	engine, before := escapedName(d.Engine, maxEngine), escapedName(d.EngineBefore, maxEngine)
 	restored := "The operator's store was restored from a backup or a snapshot of " + timestamp(d.RestoredFrom) +
-		". What was announced since then is not known any more, so you may have heard of these"
+		". What was announced since then is not known any more, so these may have been announced before"
 	switch d.Kind {
 	case announce.KindBaselineRenewed:
 		return "What was found before has been found again; " + noClaim + onlyNew
@@ -77,7 +77,7 @@ func summaryReason(d announce.Message) string {
 	case announce.KindStoreRestored:
 		return restored + "; " + noClaim + onlyNew
 	case announce.KindFilterWidened:
-		return "This receiver was set to hear of more, and these were there already; " + noClaim + onlyNew
+		return "This receiver was set to get more findings, and these were there already; " + noClaim + onlyNew
 	}
 	return onlyNew
 }

@@ -163,7 +163,7 @@ func (l *planning) waitsForImages() bool {
 	})
 }
 
-// isSnapshotOpen says whether images still join the snapshot: those that were being pulled when it was last
+// isSnapshotOpen reports whether images still join the snapshot: those that were being pulled when it was last
 // looked at belong to it as well.
 func (l *planning) isSnapshotOpen() bool {
 	return !l.now.After(l.snapshotEnd()) || l.state.Baseline.Pulling && !l.now.After(l.pullEnd())

@@ -121,7 +121,7 @@ func TestFirstScanSilent(t *testing.T) {
 	s.addFindings("web", finding.Critical, 100, 1)
 	s.dispatch()
 	if d := single(t, s.dispatchNext()); d.Totals.Total() != 1 {
-		t.Errorf("%d findings are told, want the new one only", d.Totals.Total())
+		t.Errorf("%d findings are announced, want the new one only", d.Totals.Total())
 	}
 }
 
@@ -311,7 +311,7 @@ func TestUndeliveredSummary(t *testing.T) {
 	}
 	s.wantIdle()
 	if n := s.notAnnounced(); n != 0 {
-		t.Errorf("%d findings do not count as told, want none", n)
+		t.Errorf("%d findings do not count as announced, want none", n)
 	}
 }
 
@@ -342,7 +342,7 @@ func TestSummaryAfterCrash(t *testing.T) {
 				}
 			}
 			if announced != 4 || summary.Kind != KindFirstScan {
-				t.Errorf("%d findings are told by %+v and after it, want each of 4 once", announced, summary)
+				t.Errorf("%d findings are announced by %+v and after it, want each of 4 once", announced, summary)
 			}
 		})
 	}
@@ -366,6 +366,6 @@ func TestFirstScanWithoutNew(t *testing.T) {
 	s.report("web")
 	s.dispatch()
 	if d := single(t, s.dispatchNext()); len(d.Sections) != 1 || len(d.Sections[0].Items) != 4 {
-		t.Errorf("message %+v, want four fixed ones, which were told or passed over", d)
+		t.Errorf("message %+v, want four fixed ones, which were announced or passed over", d)
 	}
 }

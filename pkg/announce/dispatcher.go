@@ -145,7 +145,7 @@ func (v *dispatch) step(ctx context.Context, coverage Coverage, source Source) (
 // roomCheck is how often it is checked whether there is room again.
 const roomCheck = 10 * time.Minute
 
-// overBudget leaves the receiver as it is until there is room to record what it is told: what was told and not recorded would be told again.
+// overBudget leaves the receiver as it is until there is room to record what it is told: what was announced and not recorded would be told again.
 func (v *dispatch) overBudget(ctx context.Context) error {
 	v.state.Stopped = nil // the message that it was about is gone
 	if e := v.state.LastError; e == nil || e.Reason != ReasonStoreBudget {
@@ -180,7 +180,7 @@ func (v *dispatch) followUp(ctx context.Context, coverage Coverage) error {
 	filter := v.settings.Filter
 	filter.CompleteRepositories = v.state.withoutEarlierEngine(filter.CompleteRepositories)
 	if err := v.Store.UpdateAnnouncements(ctx, v.scanner, v.settings.Receiver, filter, extent); err != nil {
-		return fmt.Errorf("follow up what was announced: %w", err)
+		return fmt.Errorf("update announcement records: %w", err)
 	}
 	return nil
 }
@@ -205,7 +205,7 @@ func (v *dispatch) planAndRecordExclusively(ctx context.Context, coverage Covera
 		return announcement, err
 	})
 	if err != nil {
-		return fmt.Errorf("record what was said: %w", err)
+		return fmt.Errorf("record what was announced: %w", err)
 	}
 	v.state, v.stored, v.progress.Next = state, encoded, action.Until
 	return nil
@@ -243,7 +243,7 @@ func (v *dispatch) record(ctx context.Context, announcement store.Announcement) 
 	}
 	announcement.State = encoded
 	if err := v.Store.RecordAnnouncement(ctx, v.scanner, v.settings.Receiver, announcement); err != nil {
-		return fmt.Errorf("record what was said: %w", err)
+		return fmt.Errorf("record what was announced: %w", err)
 	}
 	v.stored = encoded
 	return nil

@@ -84,7 +84,7 @@ func TestEngineChangedBack(t *testing.T) {
 			}
 			for _, d := range s.sent[sent:] {
 				if d.Kind == KindChanges {
-					t.Errorf("firstScan %s: told as news again: %+v", policy, d)
+					t.Errorf("firstScan %s: announced as new again: %+v", policy, d)
 				}
 			}
 			s.pass(time.Hour)
@@ -136,7 +136,7 @@ func TestEngineChangedPolicies(t *testing.T) {
 	silent.addFindings("web", finding.Critical, 100, 1)
 	silent.dispatch()
 	if d := single(t, silent.dispatchNext()); d.Totals.Total() != 1 {
-		t.Errorf("after a silent change %d findings are told, want the new one", d.Totals.Total())
+		t.Errorf("after a silent change %d findings are announced, want the new one", d.Totals.Total())
 	}
 
 	all := announcedByEngine(t, FirstScanAll)
@@ -144,7 +144,7 @@ func TestEngineChangedPolicies(t *testing.T) {
 	all.addFindings("web", finding.Critical, 1, 10)
 	all.dispatch()
 	if d := single(t, all.dispatchNext()); d.Kind != KindChanges || d.Totals.Total() != 7 {
-		t.Errorf("who wants everything gets %+v, want the 7 findings that were not told", d)
+		t.Errorf("who wants everything gets %+v, want the 7 findings that were not announced", d)
 	}
 }
 
@@ -343,7 +343,7 @@ func TestEngineSummaryTooOld(t *testing.T) {
 	s.pass(maxOutboxAge)
 	none(t, s.dispatch(), "the summary is thrown away, and the change is undone")
 	if d := single(t, s.dispatchNext()); d.Kind != KindChanges || d.Totals.Total() != 1 {
-		t.Errorf("message %+v, want Grype's one finding that was never told", d)
+		t.Errorf("message %+v, want Grype's one finding that was never announced", d)
 	}
 }
 

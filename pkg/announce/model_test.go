@@ -137,8 +137,8 @@ func (w *world) followUp(m announcements, extent store.UpdateExtent) {
 }
 
 // recordMessage takes in what one message says.
-func (m announcements) recordMessage(said []store.AnnouncedFinding, by engines) {
-	for _, s := range said {
+func (m announcements) recordMessage(announced []store.AnnouncedFinding, by engines) {
+	for _, s := range announced {
 		m[topicOf(s)] = announcement{severity: s.Severity, fixable: s.Fixable, exploited: s.KnownExploited, named: strings.HasPrefix(s.ID, "CVE"), fixed: s.Change == store.ChangeFixed, engines: by}
 	}
 }
@@ -177,7 +177,7 @@ func (w *world) forget(m announcements, in []string) {
 type message struct {
 	digest Message
 	// said lists what the message announces. covers is what a summary announces by counting.
-	said   []store.AnnouncedFinding
+	announced   []store.AnnouncedFinding
 	covers announcements
 	// before is what was recorded earlier about the topics in covers. retracted is true if the message was never delivered.
 	before    announcements
@@ -225,9 +225,9 @@ func (a *receiverModel) stateSaved(encoded []byte) {
 	if state.Outbox == nil || a.messages[state.Outbox.Message.ID] != nil {
 		return
 	}
-	m := &message{digest: state.Outbox.Message, said: state.Outbox.Announcements, before: announcements{}, by: a.w.theEngine(), composed: a.elapsed}
+	m := &message{digest: state.Outbox.Message, announced: state.Outbox.Announcements, before: announcements{}, by: a.w.theEngine(), composed: a.elapsed}
 	a.messages[m.digest.ID] = m
-	for _, s := range m.said {
+	for _, s := range m.announced {
 		a.checkChange(s)
 	}
 }
@@ -245,9 +245,9 @@ func (a *receiverModel) checkChange(s store.AnnouncedFinding) {
 	case s.Change == store.ChangeFixed && !w.fixed(t, announcement{engines: finders}):
 		w.rt.Fatalf("%v is announced as fixed, and is not: %+v, anomaly %t", t, sightings, w.hasAnomaly())
 	case s.Change != store.ChangeFixed && len(passing) == 0:
-		w.rt.Fatalf("%v is told as %s, and nothing of it passes the filter and all exceptions: %+v", t, s.Change, sightings)
+		w.rt.Fatalf("%v is announced as %s, and nothing of it passes the filter and all exceptions: %+v", t, s.Change, sightings)
 	case !w.wants(s.Change) && heard:
-		w.rt.Fatalf("%v is told as %s, which the receiver does not want", t, s.Change)
+		w.rt.Fatalf("%v is announced as %s, which the receiver does not want", t, s.Change)
 	case known.vague || differ(sightings):
 		return
 	case s.Change == store.ChangeFixed && heard && !known.fixed, slices.Contains(w.changes(known, heard, passing), s.Change):
@@ -256,26 +256,26 @@ func (a *receiverModel) checkChange(s store.AnnouncedFinding) {
 		a.credits[t]--
 		return
 	}
-	w.rt.Fatalf("%v is told as %s (%+v), though the receiver knows %+v (%t) and the images have %+v", t, s.Change, s, known, heard, sightings)
+	w.rt.Fatalf("%v is announced as %s (%+v), though the receiver knows %+v (%t) and the images have %+v", t, s.Change, s, known, heard, sightings)
 }
 
 // applyMark applies to the model what the store recorded.
-func (a *receiverModel) applyMark(said store.Announcement) {
+func (a *receiverModel) applyMark(announced store.Announcement) {
 	w := a.w
-	a.stateSaved(said.State)
-	if m := a.messages[said.Retract]; m != nil {
+	a.stateSaved(announced.State)
+	if m := a.messages[announced.Retract]; m != nil {
 		a.retract(m)
 	}
-	if said.ResetRepositories {
+	if announced.ResetRepositories {
 		w.forget(a.recorded, nil)
 		w.forget(a.received, nil)
 	}
-	if absent := said.DeleteAbsent; absent != nil {
+	if absent := announced.DeleteAbsent; absent != nil {
 		w.forget(a.recorded, absent.Repositories)
 		w.forget(a.received, absent.Repositories)
 	}
-	m := a.messages[said.MessageID]
-	if said.Snapshot != nil {
+	m := a.messages[announced.MessageID]
+	if announced.Snapshot != nil {
 		all := w.everything()
 		switch {
 		case m != nil:
@@ -294,7 +294,7 @@ func (a *receiverModel) applyMark(said store.Announcement) {
 		return
 	}
 	if m != nil {
-		m.givenUp = said.LogEntry.Unconfirmed
+		m.givenUp = announced.LogEntry.Unconfirmed
 		switch {
 		case m.givenUp && (m.unanswered == 0 || a.unanswered < maxUnanswered && a.elapsed-m.composed < maxOutboxAge):
 			w.rt.Fatalf("message %s is given up after %d attempts without an answer, and %s", m.digest.ID, m.unanswered, a.elapsed-m.composed)
@@ -304,9 +304,9 @@ func (a *receiverModel) applyMark(said store.Announcement) {
 		case m.taken == 0:
 			w.rt.Fatalf("message %s is recorded as told, and was never taken", m.digest.ID)
 		}
-		a.recorded.recordMessage(m.said, m.by)
+		a.recorded.recordMessage(m.announced, m.by)
 		// What was followed up while it was on its way was of what was recorded before.
-		a.received.recordMessage(m.said, m.by)
+		a.received.recordMessage(m.announced, m.by)
 	}
 }
 
@@ -358,7 +358,7 @@ func (a *receiverModel) accept(id string) {
 		for t := range m.covers {
 			a.received[t] = a.recorded[t]
 		}
-		a.received.recordMessage(m.said, m.by)
+		a.received.recordMessage(m.announced, m.by)
 		a.acceptNotices(m.digest.Notices)
 	}
 	a.last, a.latest = a.elapsed, m
@@ -401,7 +401,7 @@ func (a *receiverModel) checkComplete() {
 		}
 		for _, change := range w.changes(known, heard, passing) {
 			if w.wants(change) {
-				w.rt.Fatalf("%v is %+v and counts as %+v (%t): %s was never told", t, passing, known, heard, change)
+				w.rt.Fatalf("%v is %+v and counts as %+v (%t): %s was never announced", t, passing, known, heard, change)
 			}
 		}
 	}

@@ -46,7 +46,7 @@ func TestBackoff(t *testing.T) {
 			}
 		}
 		if s.last.After.Failures != 0 || s.last.After.LastError != nil {
-			t.Errorf("%s: state %+v after a delivery, want no trouble", result, s.last.After)
+			t.Errorf("%s: state %+v after a delivery, want no fault", result, s.last.After)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestStoreRestored(t *testing.T) {
 		s.image("db", ImageScanned)
 		d := single(t, s.dispatch())
 		if d.Kind != KindStoreRestored || !d.RestoredFrom.Equal(noon) || d.NotAnnounced != 10 || d.Totals.Critical != 13 {
-			t.Errorf("firstScan %s: message %+v, want one summary of 10 of 13 findings that were not told before the backup", policy, d)
+			t.Errorf("firstScan %s: message %+v, want one summary of 10 of 13 findings that were not announced before the backup", policy, d)
 		}
 		s.wantIdle()
 		s.pass(time.Hour)

@@ -160,7 +160,7 @@ func (b *Baseline) onlyIfNotAnnounced() bool {
 // first reports whether the receiver has never been sent anything that the baseline could make look new.
 func (b *Baseline) first() bool { return b.EngineBefore == "" && !b.onlyIfNotAnnounced() && !b.Renewed }
 
-// isRestore says that the baseline is there since the store was restored.
+// isRestore reports whether the store was restored.
 func (b *Baseline) isRestore() bool {
 	return !b.RestoredFrom.IsZero()
 }

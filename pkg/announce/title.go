@@ -148,9 +148,9 @@ func (n Notice) title() string {
 		NoticeExceptionExpires: {"an exception is about to expire"}, // its end is not announced
 	}[n.Kind]
 	if n.Over {
-		return cmp.Or(words[1], "a trouble is over")
+		return cmp.Or(words[1], "a problem is over")
 	}
-	return cmp.Or(words[0], "there is trouble")
+	return cmp.Or(words[0], "there is a problem")
 }
 
 // pluralize returns a number with its noun, in the plural unless n is 1.

@@ -88,7 +88,7 @@ func TestUnconfirmedIsReported(t *testing.T) {
 		t.Errorf("the next message says %+v of unconfirmed ones, want one with its title", next.Unconfirmed)
 	}
 	if status, err = Status(s.encoded()); err != nil || status.LastError != "" || status.Unconfirmed != nil || s.state().Unanswered != 0 {
-		t.Errorf("status %+v, error %v after a delivery, want no trouble", status, err)
+		t.Errorf("status %+v, error %v after a delivery, want no fault", status, err)
 	}
 	if log := s.log(); log[0].Unconfirmed || !log[1].Unconfirmed {
 		t.Errorf("log %+v, want only the earlier message unconfirmed", log)

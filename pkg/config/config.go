@@ -39,7 +39,7 @@ type Ingest struct {
 	// Default 256Mi, at least 1Mi and at most spoolSize.
 	SpoolSizePerNamespace resource.Quantity `json:"spoolSizePerNamespace"`
 	// StoreSizePerNamespace is the most bytes of SBOMs and findings that the store keeps on behalf of the Scanners of one namespace: images
-	// that are new there fail beyond that. The records of what its receivers were told have as much room again. Default 1Gi, at least 1Mi.
+	// that are new there fail beyond that. The records of what was announced to its receivers have as much room again. Default 1Gi, at least 1Mi.
 	StoreSizePerNamespace resource.Quantity `json:"storeSizePerNamespace"`
 }
 

@@ -216,11 +216,11 @@ func TestKey(t *testing.T) {
 		if (set.Key() == "") != (len(set.All()) == 0) {
 			t.Fatalf("%d exceptions have the key %q", len(set.All()), set.Key())
 		}
-		said := slices.Clone(exceptions)
-		for i := range said { // text for people decides nothing
-			said[i].Status, said[i].Justification, said[i].Reason, said[i].Action, said[i].Created = "fixed", "x", "y", "z", noon
+		reworded := slices.Clone(exceptions)
+		for i := range reworded { // text for people decides nothing
+			reworded[i].Status, reworded[i].Justification, reworded[i].Reason, reworded[i].Action, reworded[i].Created = "fixed", "x", "y", "z", noon
 		}
-		if exception.NewSet(said, noon).Key() != set.Key() {
+		if exception.NewSet(reworded, noon).Key() != set.Key() {
 			t.Fatal("another reason makes another key")
 		}
 		if len(set.All()) == 0 {

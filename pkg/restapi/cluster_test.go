@@ -164,10 +164,10 @@ func TestRealAPIServer(t *testing.T) {
 			scanning = append(scanning, scanner.Namespace)
 		}
 		if got := strings.Join(running, " "); got != want || workloads.JSON200.Total != len(running) {
-			t.Errorf("%s is told of workloads in %q (total %d), want %q", user, got, workloads.JSON200.Total, want)
+			t.Errorf("%s gets workloads in %q (total %d), want %q", user, got, workloads.JSON200.Total, want)
 		}
 		if got := strings.Join(scanning, " "); got != want || scanners.JSON200.AllNamespaces != (user == "auditor") {
-			t.Errorf("%s is told of Scanners in %q, want %q", user, got, want)
+			t.Errorf("%s gets Scanners in %q, want %q", user, got, want)
 		}
 	}
 	if response, body := w.get("/api/v1/scanners", "", "Authorization", "bearer "+tokens["auditor"]); response.StatusCode != http.StatusOK {

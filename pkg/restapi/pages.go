@@ -48,13 +48,13 @@ func decodeContinue(queryHash string, token *restv1.Continue, position any) erro
 	}
 	text, err := base64.RawURLEncoding.DecodeString(*token)
 	if err != nil {
-		return invalidParameter("continue", "it is not what an answer said: begin again without it")
+		return invalidParameter("continue", "it is not the value of an earlier response: begin again without it")
 	}
 	mark := continueToken{Position: position}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&mark); err != nil || decoder.More() {
-		return invalidParameter("continue", "it is not what an answer said: begin again without it")
+		return invalidParameter("continue", "it is not the value of an earlier response: begin again without it")
 	}
 	if mark.QueryHash != queryHash {
 		return invalidParameter("continue", "it belongs to a request with other parameters: send them as they were, or begin again without it")

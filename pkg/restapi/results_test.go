@@ -76,7 +76,7 @@ func TestFinding(t *testing.T) {
 	answer, err = w.clientFor(anyone).ListFindingsWithResponse(t.Context(), "shop", "web", nil)
 	w.must(err)
 	if answer.JSON200.Report.Current {
-		t.Error("the report is said to be current although newer data waits")
+		t.Error("the report is called current although newer data waits")
 	}
 }
 

@@ -87,7 +87,7 @@ func (r *receiver) expectChanges(t *testing.T, what string, want ...string) {
 	t.Helper()
 	equal(t, what, r.changes(t), want)
 	r.announce(t)
-	equal(t, what+", told", r.changes(t), []string(nil))
+	equal(t, what+", announced", r.changes(t), []string(nil))
 	r.requireNothingToUpdate(t)
 }
 
@@ -141,7 +141,7 @@ func TestChangesAreAnnounced(t *testing.T) {
 			{"less", []finding.Finding{with(severity(finding.Low))}, nil},
 			{"worse again", []finding.Finding{high}, nil},
 		}},
-		"severity reaches the threshold of what was told": {steps: []step{
+		"severity reaches the threshold of what was announced": {steps: []step{
 			{"passes since exploited", []finding.Finding{with(exploited, severity(finding.Low))}, []string{"New r CVE-2026-0001 Low"}},
 			{"reaches it", []finding.Finding{with(exploited)}, []string{"Escalated r CVE-2026-0001 High, was Low"}},
 		}},
@@ -161,7 +161,7 @@ func TestChangesAreAnnounced(t *testing.T) {
 			{"exploited", []finding.Finding{with(exploited)}, nil},
 			{"a fix", []finding.Finding{with(exploited, fixed)}, []string{"FixAvailable r CVE-2026-0001 High"}},
 		}},
-		"fixes, at the same time as an escalation that is not told": {filter: only(ChangeNew, ChangeFixAvailable), steps: []step{
+		"fixes, at the same time as an escalation that is not announced": {filter: only(ChangeNew, ChangeFixAvailable), steps: []step{
 			{"first", []finding.Finding{high}, []string{"New r CVE-2026-0001 High"}},
 			{"both", []finding.Finding{with(exploited, fixed)}, []string{"FixAvailable r CVE-2026-0001 High"}},
 		}},
@@ -486,7 +486,7 @@ func TestExceptions(t *testing.T) {
 		r.use(t, "scanner", "app", workload("runs app", "r"))
 		r.expectChanges(t, "back without the exception", "Regressed r CVE-2026-0001 High")
 	})
-	t.Run("never told", func(t *testing.T) {
+	t.Run("never announced", func(t *testing.T) {
 		r := newReceiver(t)
 		r.filter.Exceptions = except(id)
 		r.running(t, "app", "r", vulnerable(id, "a"))

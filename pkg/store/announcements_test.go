@@ -34,7 +34,7 @@ func TestKnownRepositories(t *testing.T) {
 		Findings:     announcedFindings(AnnouncementKey{"announced", "CVE-2026-0001", "a"}, AnnouncementKey{"announced", "CVE-2026-0002", "a"}),
 		Repositories: []string{"quiet", "announced"},
 	}))
-	equal(t, "repositories that the receiver has heard of",
+	equal(t, "repositories that the receiver knows",
 		got[[]string](t)(f.KnownRepositories(t.Context(), "scanner", "slack")), []string{"announced", "quiet"})
 	equal(t, "those of another receiver", got[[]string](t)(f.KnownRepositories(t.Context(), "scanner", "mail")), []string(nil))
 }

@@ -53,7 +53,7 @@ func TestSnapshotIsAnnounced(t *testing.T) {
 	must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{MessageID: "1", Snapshot: all, Repositories: []string{"a"}, State: []byte("sent")}))
 	equal(t, "news after all was announced", f.notAnnounced(t), 0)
 	equal(t, "state", string(got[[]byte](t)(f.ReceiverState(t.Context(), "scanner", "slack"))), "sent")
-	equal(t, "repositories heard of", got[[]string](t)(f.KnownRepositories(t.Context(), "scanner", "slack")), []string{"a"})
+	equal(t, "repositories known", got[[]string](t)(f.KnownRepositories(t.Context(), "scanner", "slack")), []string{"a"})
 	_, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 1)
 	must(t, err)
 	equal(t, "news of those that did not pass", total, 3)

@@ -44,7 +44,7 @@ const (
 type candidate struct {
 	finding.Finding
 	key uint64
-	// told says that the receiver has a record of it.
+	// announced is true if the receiver has a record of it.
 	announced bool
 }
 

@@ -175,7 +175,7 @@ type repositoryEvaluation struct {
 	args []any
 	// hasSuppressed means that exceptions suppress at least one finding.
 	hasSuppressed bool
-	// hasRecords says whether the receiver was told anything of the repository; nil until it is needed.
+	// hasRecords is true if the receiver has a record of the repository; nil until it is needed.
 	hasRecords *bool
 	// shared are the workloads that run the images of some reports, by the reports.
 	shared map[string][]Workload
@@ -287,7 +287,7 @@ type findingState struct {
 	FindingChange
 	// reports are those of the images that have it. Workloads are those of their images, and are filled in last.
 	reports []int64
-	// record is nil if it was never told; linked says that it was told by another id.
+	// record is nil if it was never announced; linked is true if it was announced by another ID.
 	record *record
 	linked bool
 	// before is the finding's previous severity, the current one if it has not changed. Of equal findings, the one that has risen
@@ -432,7 +432,7 @@ func (s *findingState) toChange(change Change) reportedChange {
 	return reportedChange{FindingChange: s.FindingChange, reports: s.reports}
 }
 
-// pendingChanges counts what the receiver is to be told of the repository, and gives as much as there is room for, worst first and what is fixed
+// pendingChanges counts what the receiver is to be announced of the repository, and gives as much as there is room for, worst first and what is fixed
 // last; nil is no room. text is how much it takes.
 func (l *repositoryEvaluation) pendingChanges(ctx context.Context, within *room) (pending []FindingChange, total, text int, err error) {
 	list := newChangeList(within)
@@ -446,7 +446,7 @@ func (l *repositoryEvaluation) pendingChanges(ctx context.Context, within *room)
 	return pending, list.total, text, nil
 }
 
-// changed adds what is present and differs from what the receiver was told. Of what has no record and cannot be linked to one, only the
+// changed adds what is present and differs from what was announced to the receiver. Of what has no record and cannot be linked to one, only the
 // worst is read, and the rest counted.
 func (l *repositoryEvaluation) changed(ctx context.Context, list *changeList) error {
 	announced, err := l.receiverHasRecords(ctx)
@@ -487,7 +487,7 @@ func (l *repositoryEvaluation) changed(ctx context.Context, list *changeList) er
 	return page.read(ctx)
 }
 
-// changesOf gives what the receiver wants to be told of.
+// changesOf gives what the receiver wants to be announced of.
 func (l *repositoryEvaluation) changesOf(sightings []*findingState, each func(reportedChange)) {
 	for _, s := range sightings {
 		for _, change := range s.changes(l.filter) {

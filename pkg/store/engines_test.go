@@ -324,7 +324,7 @@ func TestTwoScannersOfAnImage(t *testing.T) {
 		must(t, f.RecordAnnouncement(t.Context(), scanner, "slack", Announcement{Findings: announcedFindings(AnnouncementKey{"r", "CVE-2026-0001", "openssl"})}))
 		_, total, err = f.PendingChanges(t.Context(), scanner, "slack", ChangeFilter{}, 0)
 		must(t, err)
-		equal(t, engine+": news when one was told", total, 1)
+		equal(t, engine+": changes when one was announced", total, 1)
 	}
 	// A released image no longer counts for the Scanner's engine.
 	must(t, f.ReleaseImage(t.Context(), "s-"+grype, key("app")))

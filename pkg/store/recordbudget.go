@@ -27,7 +27,7 @@ func (s *SQLite) RecordsFull(ctx context.Context, scanner string) (full bool, er
 	return full, err
 }
 
-// recordsFull says whether what is recorded of the receivers in a Scanner's namespace takes the whole budget. A budget of 0 is no bound.
+// recordsFull reports whether the records of the receivers in a Scanner's namespace use the whole budget. A budget of 0 is no bound.
 func recordsFull(ctx context.Context, q query, scanner string, budget int64) (full bool, err error) {
 	if budget == 0 {
 		return false, nil

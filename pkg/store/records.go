@@ -86,7 +86,7 @@ const (
 		WHERE f.package = @package AND f.fixed_at IS NULL ORDER BY v.canonical_id`
 )
 
-// receiverHasRecords says whether the receiver was told anything of the repository.
+// receiverHasRecords reports whether the receiver has a record of the repository.
 func (l *repositoryEvaluation) receiverHasRecords(ctx context.Context) (bool, error) {
 	if l.hasRecords == nil {
 		var announced bool
@@ -143,7 +143,7 @@ type orphan struct {
 	now []finding.Finding
 }
 
-// eachOrphan gives what was told and is not there any more by its id.
+// eachOrphan gives what was announced and is not there any more by its id.
 func (l *repositoryEvaluation) eachOrphan(ctx context.Context, each func(orphan) error) error {
 	return l.eachRecordPage(ctx, selectOrphans, func(gone []record) error {
 		for _, r := range gone {

@@ -633,11 +633,11 @@ type Announcements interface {
 	// ScannerTotals counts the findings of the images that run now for a Scanner, once per repository, vulnerability and package,
 	// whether announced or not.
 	ScannerTotals(ctx context.Context, scanner string, exceptions exception.Set) (Totals, error)
-	// LimitRecords bounds the bytes that are recorded of the receivers of one namespace: what each was told, and its state. It comes before
+	// LimitRecords bounds the bytes that are recorded of the receivers of one namespace: what was announced to each, and its state. It comes before
 	// anything else; 0 is no bound. Without room UpdateAnnouncements records only what is fixed or suppressed, a state takes no large message (ErrOverBudget), and All records
 	// no further repository. What a delivered message says is recorded in any case.
 	LimitRecords(bytes int64)
-	// RecordsFull says whether what is recorded of the receivers in a Scanner's namespace takes all that LimitRecords allows.
+	// RecordsFull reports whether the records of the receivers in a Scanner's namespace use all that LimitRecords allows.
 	RecordsFull(ctx context.Context, scanner string) (bool, error)
 	// KnownRepositories lists the repositories that a receiver has heard of, by announcement or by RecordAnnouncement with repositories.
 	KnownRepositories(ctx context.Context, scanner, receiver string) ([]string, error)

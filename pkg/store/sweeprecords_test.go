@@ -43,10 +43,10 @@ func TestSweepDeletesAnnouncementsFixedLongAgo(t *testing.T) {
 	}
 	r.clock.pass(fixedFor - time.Minute)
 	got[int](t)(r.Sweep(t.Context(), time.Time{}))
-	equal(t, "what was told, half a year later", announced(), 3)
+	equal(t, "what was announced, half a year later", announced(), 3)
 	r.clock.pass(time.Hour)
 	got[int](t)(r.Sweep(t.Context(), time.Time{}))
-	equal(t, "what was told, and an hour", announced(), 2)
+	equal(t, "what was announced, and an hour", announced(), 2)
 	r.expectChanges(t, "after the sweep")
 	r.requireIndexes(t, selectFixedRecords, []any{1}, "announcements_fixed (fixed_at<?)")
 }

@@ -122,7 +122,7 @@ type edit struct {
 type editList struct {
 	edits []edit
 	text  int
-	// full says that there may be more.
+	// full is true if there may be more.
 	full bool
 }
 
@@ -202,7 +202,7 @@ func (l *repositoryEvaluation) updateChanges(ctx context.Context, now time.Time,
 		return nil
 	}
 	if l.wants[ChangeNew] {
-		// Where nothing was told everything is new.
+		// Without records, everything is new.
 		if announced, err := l.receiverHasRecords(ctx); err != nil || !announced {
 			return err
 		}
@@ -307,7 +307,7 @@ func (l *repositoryEvaluation) updateSuppressed(ctx context.Context, _ time.Time
 	})
 }
 
-// fillMissingFacts records what is present of what was told before that was recorded.
+// fillMissingFacts records what is present of what was announced before that was recorded.
 func (l *repositoryEvaluation) fillMissingFacts(ctx context.Context, _ time.Time, into *editList) error {
 	return l.eachRecordPage(ctx, selectRecords+`AND a.severity < 0 AND a.fixed_at IS NULL`, func(unknown []record) error {
 		keys := make([][2]string, len(unknown))

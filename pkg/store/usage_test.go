@@ -25,9 +25,9 @@ func (f fixture) whoRuns(t *testing.T, scanner string) []string {
 // TestUseIsKnownInAnyOrder checks that an image may be used, cataloged and matched in any order.
 func TestUseIsKnownInAnyOrder(t *testing.T) {
 	steps := map[string]func(t *testing.T, f fixture){
-		"used":       func(t *testing.T, f fixture) { f.use(t, "scanner", "app", workload("api", "r")) },
+		"used":      func(t *testing.T, f fixture) { f.use(t, "scanner", "app", workload("api", "r")) },
 		"cataloged": func(t *testing.T, f fixture) { f.saveCatalogs(t, "app") },
-		"matched":    func(t *testing.T, f fixture) { f.report(t, "app", vulnerable("CVE-2026-0001", "a")) },
+		"matched":   func(t *testing.T, f fixture) { f.report(t, "app", vulnerable("CVE-2026-0001", "a")) },
 	}
 	for _, order := range [][3]string{
 		{"used", "cataloged", "matched"}, {"used", "matched", "cataloged"}, {"cataloged", "used", "matched"},

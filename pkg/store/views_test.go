@@ -59,7 +59,7 @@ func TestLocate(t *testing.T) {
 		},
 	} {
 		if location, err := ask(); !errors.Is(err, ErrNotFound) {
-			t.Errorf("%s is told of the image: %+v, %v", what, location, err)
+			t.Errorf("%s gets the image: %+v, %v", what, location, err)
 		}
 	}
 }
@@ -338,7 +338,7 @@ func TestRuns(t *testing.T) {
 		})
 	}
 	run := f.runs(t, RunsQuery{ID: "CVE-2026-0001", Namespaces: []string{"blog"}}, 5)[0]
-	equal(t, "what is told of it", run, Run{
+	equal(t, "what is listed of it", run, Run{
 		Namespace: "blog", Kind: "Deployment", Name: "blog", Container: "main", Reference: "r/api:1", Key: key("api"), Engines: []string{grype},
 		Finding: finding.Finding{ID: "CVE-2026-0001", Severity: finding.Critical, FixState: finding.FixStateNotFixed, Package: vulnerable("", "openssl").Package},
 	})

@@ -207,10 +207,10 @@ func TestStore(t *testing.T) {
 func TestNamespaced(t *testing.T) {
 	all := rendered(t, "watchNamespaces: [shop, bank]\nnotifier: {clairWebhooks: {enabled: true}}")
 	if args := podOf(t, all, managerKey).Containers[0].Args; !slices.Contains(args, "--watch-namespaces=shop,bank") {
-		t.Errorf("the manager is not told: %v", args)
+		t.Errorf("the manager does not get the setting: %v", args)
 	}
 	if args := into[batchv1.Job](t, all, cleanupKey).Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--namespace=shop,bank,"+namespace) {
-		t.Errorf("the clean-up is not told: %v", args)
+		t.Errorf("the clean-up does not get the setting: %v", args)
 	}
 	var bound []string
 	for _, object := range all {

@@ -39,7 +39,7 @@ type options struct {
 func main() {
 	o := options{assets: os.Getenv("KUBEBUILDER_ASSETS")}
 	flag.IntVar(&o.kills, "kills", 200, "how often manager and notifier are killed, together")
-	flag.IntVar(&o.digests, "digests", 0, "how many messages are told meanwhile at least (default half as many)")
+	flag.IntVar(&o.digests, "digests", 0, "how many messages are sent meanwhile at least (default half as many)")
 	flag.Uint64Var(&o.seed, "seed", 0, "what everything random is drawn from (default: another one each time)")
 	flag.StringVar(&o.root, "root", ".", "the project's directory")
 	flag.Parse()
@@ -139,7 +139,7 @@ func waitForMessages(ctx context.Context, slack *slack, all map[finding]time.Tim
 	if len(missing(all, slack.taken())) > 0 {
 		return nil
 	}
-	return fmt.Errorf("messages go on coming %s after everything was told", deliveryTimeout)
+	return fmt.Errorf("messages go on coming %s after everything was announced", deliveryTimeout)
 }
 
 // pause waits, or returns the context's error.

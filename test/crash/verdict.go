@@ -226,13 +226,13 @@ func (v verdict) print(out io.Writer, c counts) {
 		{"answered 500", c.failed},
 		{"taken, and never answered", c.swallowed},
 		{"not taken, and never answered", c.deaf},
-		{"findings to be told", v.findings},
+		{"findings to be announced", v.findings},
 		{"  new", v.changes[v1alpha1.ChangeNew]},
 		{"  with a fix", v.changes[v1alpha1.ChangeFixAvailable]},
 		{"  more urgent", v.changes[v1alpha1.ChangeEscalated]},
 		{"  fixed", v.changes[v1alpha1.ChangeFixed]},
 		{"lost", len(v.lost)},
-		{"told and not true", len(v.unfounded)},
+		{"announced and not true", len(v.unfounded)},
 		{"doubled messages", len(v.repeated)},
 		{"  allowed: one for each death or withheld answer", v.allowed()},
 		{"  that nothing explains", len(v.unexplained)},
@@ -248,7 +248,7 @@ func (v verdict) problems(o options) error {
 		errs = append(errs, fmt.Errorf("%d findings are lost, such as %s for %s", len(v.lost), v.lost[0].name, v.lost[0].webhook))
 	}
 	if len(v.unfounded) > 0 {
-		errs = append(errs, fmt.Errorf("%d were told and not true then, such as %s for %s", len(v.unfounded), v.unfounded[0].name, v.unfounded[0].webhook))
+		errs = append(errs, fmt.Errorf("%d were announced and not true then, such as %s for %s", len(v.unfounded), v.unfounded[0].name, v.unfounded[0].webhook))
 	}
 	if len(v.repeated) > v.allowed() {
 		errs = append(errs, fmt.Errorf("%d messages are doubled, more than the %d deaths and withheld answers", len(v.repeated), v.allowed()))

@@ -161,7 +161,7 @@ func requireMessages(t *testing.T, channel string, want []string) {
 		}
 		slices.Sort(got)
 		if diff := cmp.Diff(want, got); diff != "" {
-			return fmt.Errorf("what was told to %s in %d messages (-expected +got):\n%s", channel, len(messages), diff)
+			return fmt.Errorf("what was announced to %s in %d messages (-expected +got):\n%s", channel, len(messages), diff)
 		}
 		return nil
 	}

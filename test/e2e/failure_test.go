@@ -37,7 +37,7 @@ func TestImageFails(t *testing.T) {
 		case scan.Status.Findings != nil:
 			return scenario.Final(fmt.Errorf("an image that is not there has findings: %+v", scan.Status.Findings))
 		case scan.Status.Phase == v1alpha1.PhaseScanned:
-			return scenario.Final(fmt.Errorf("an image that is not there is said to be scanned"))
+			return scenario.Final(fmt.Errorf("an image that is not there is reported as scanned"))
 		case scan.Status.Phase != v1alpha1.PhaseFailed || ready == nil || ready.Reason != "ImageNotFound":
 			return fmt.Errorf("expected phase Failed with reason ImageNotFound; phase %s, Ready %+v", scan.Status.Phase, ready)
 		case scan.Status.NextAttemptTime == nil || scan.Status.Attempts == 0:

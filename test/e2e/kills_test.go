@@ -65,7 +65,7 @@ func TestKills(t *testing.T) {
 		repeated, err = repeatedMessages(ctx, ns)
 		return err
 	}))
-	t.Logf("%d kills, %d findings told, lost 0, doubled messages %d (seed %d)", len(victims)*killRounds, len(all), repeated, seed)
+	t.Logf("%d kills, %d findings announced, lost 0, doubled messages %d (seed %d)", len(victims)*killRounds, len(all), repeated, seed)
 	if repeated > len(victims)*killRounds {
 		t.Errorf("%d messages came twice, more than there were kills", repeated)
 	}

@@ -152,7 +152,7 @@ func checkAnnouncedOnce(t *testing.T, ns string) {
 	must(t, scenario.Consistently(t.Context(), 6*time.Second, func(ctx context.Context) error {
 		messages, err := env.Messages(ctx, ns)
 		if diff := cmp.Diff(want, linesOf(messages...)); err == nil && diff != "" {
-			err = fmt.Errorf("what was told (-expected, each once +got):\n%s", diff)
+			err = fmt.Errorf("what was announced (-expected, each once +got):\n%s", diff)
 		}
 		return err
 	}))
@@ -171,14 +171,14 @@ func checkAllAnnounced(t *testing.T, ns string, atLeast int) (want []string) {
 		want = append(want, line.String())
 	}
 	if len(want) < atLeast {
-		t.Fatalf("%d findings to be told are too few to prove anything; expected %d", len(want), atLeast)
+		t.Fatalf("%d findings to be announced are too few to prove anything; expected %d", len(want), atLeast)
 	}
 	slices.Sort(want)
-	waitFor(t, "everything to be told", func(ctx context.Context) error {
+	waitFor(t, "everything to be announced", func(ctx context.Context) error {
 		messages, err := env.Messages(ctx, ns)
 		got := slices.Compact(linesOf(messages...))
 		if diff := cmp.Diff(want, got); err == nil && diff != "" {
-			err = fmt.Errorf("%d of %d findings were told (-expected +got):\n%s", len(got), len(want), diff)
+			err = fmt.Errorf("%d of %d findings were announced (-expected +got):\n%s", len(got), len(want), diff)
 		}
 		return err
 	})

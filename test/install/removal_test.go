@@ -141,7 +141,7 @@ func TestBackupAndRestore(t *testing.T) {
 	must(t, env.WaitForCoverage(t.Context(), ns, 2, 0))
 	messages := waitForMessages(t, ns, 3)
 	if last := messages[2]; !strings.Contains(last.Headline, "Restored from a backup") {
-		t.Errorf("expected one summary of what was told after the backup, Slack got %q", last.Headline)
+		t.Errorf("expected one summary of what was announced after the backup, Slack got %q", last.Headline)
 	}
 	if after := findings(t, ns); strings.Join(after, "\n") != strings.Join(before, "\n") {
 		t.Errorf("expected the same findings as before the restore:\n%s\nthere are\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
@@ -172,7 +172,7 @@ func TestReinstallation(t *testing.T) {
 	must(t, env.RunPods(t.Context(), ns, scenario.Pod{Name: "cache", Image: env.Reference(images.Cache)}))
 	must(t, env.WaitForCoverage(t.Context(), ns, 2, 0))
 	if last := waitForMessages(t, ns, 2)[1]; strings.Contains(last.Headline, "Restored") {
-		t.Errorf("expected nothing to be told of what was told before, Slack got %q", last.Headline)
+		t.Errorf("expected nothing to be announced of what was announced before, Slack got %q", last.Headline)
 	}
 }
 

@@ -181,7 +181,7 @@ func checkVolumes(t *testing.T, deployment *appsv1.Deployment, settings string) 
 		case volume.Name == "operator-config":
 			mounted = volume.ConfigMap.Name
 		case volume.Secret != nil && !ptr.Deref(volume.Secret.Optional, false):
-			t.Errorf("without the Secret %s nothing is told to Slack", volume.Secret.SecretName)
+			t.Errorf("without the Secret %s nothing is sent to Slack", volume.Secret.SecretName)
 		}
 	}
 	if mounted != settings || settings == "" {

@@ -117,9 +117,9 @@ func (e *Environment) checkIndexedOnce(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if indexed -= e.clair.indexed; indexed != shopImages {
-		return "", fmt.Errorf("expected Clair to be told of the %d images once, it was %d times", shopImages, indexed)
+		return "", fmt.Errorf("expected Clair to be announced of the %d images once, it was %d times", shopImages, indexed)
 	}
-	return fmt.Sprintf("Clair was told of %d images, each once", indexed), nil
+	return fmt.Sprintf("Clair was asked to index %d images, each once", indexed), nil
 }
 
 // clairIndexed returns the number of index requests since Clair was started.

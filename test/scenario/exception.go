@@ -26,7 +26,7 @@ func (l *lifecycle) exceptionSteps() []Step {
 	return []Step{
 		{fmt.Sprintf("Fourth act: the team takes the risk for %.0f seconds, as a VulnerabilityException", exceptionDuration.Seconds()), l.createException},
 		{"It is counted as suppressed, and no more as critical", l.checkSuppressed},
-		{"Slack is told at once that the exception ends soon", l.checkExpiryNotice},
+		{"Slack gets a notice at once that the exception ends soon", l.checkExpiryNotice},
 		{"The exception ends, and its findings are news again", l.checkExpired},
 		{"Through all of this no image was pulled and none was listed again", l.checkNoWork},
 	}

@@ -23,7 +23,7 @@ func (e *Environment) FirstScan() []Step {
 	return []Step{
 		{"Workloads in the namespaces " + e.Shop() + " and " + e.Staging(), e.startShop},
 		{"A Scanner in each of them", e.startScanners},
-		{"Every running image is scanned, or it is said why not", e.checkCoverage},
+		{"Every running image is scanned, or the reason is shown", e.checkCoverage},
 		{"Vulnerabilities that are known to be there are found", e.checkFindings},
 		{"What runs in both namespaces is listed once", e.checkShared},
 		{"Each pod says which of its images were handled", e.checkAnnotations},

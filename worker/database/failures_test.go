@@ -38,7 +38,7 @@ func (b *bench) wantRecovery(t *testing.T, u *database.Updater) {
 	b.publisher.Intercept = nil
 	b.clock.Advance(6 * time.Minute)
 	if status := u.Refresh(t.Context()); status.Error != "" || !status.Installed.Built.Equal(later) {
-		t.Errorf("status %+v after the trouble is over, want the newer build", status)
+		t.Errorf("status %+v after the fault is over, want the newer build", status)
 	}
 }
 

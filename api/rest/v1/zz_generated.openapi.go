@@ -299,7 +299,7 @@ type ImageScanList struct {
 type Message struct {
 	DeliveryTime time.Time `json:"deliveryTime"`
 
-	// Findings How many findings count as told by it.
+	// Findings How many findings count as announced by it.
 	Findings int `json:"findings"`
 
 	// ID Rises with time.
@@ -571,7 +571,7 @@ type ListImageScansParams struct {
 	// Limit The most items of one answer.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Continue What the answer before said in `continue`, with all other parameters as they were.
+	// Continue The value of `continue` in the previous response, with all other parameters as they were.
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
@@ -620,7 +620,7 @@ type ListFindingsParams struct {
 	// Limit The most items of one answer.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Continue What the answer before said in `continue`, with all other parameters as they were.
+	// Continue The value of `continue` in the previous response, with all other parameters as they were.
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
@@ -650,7 +650,7 @@ type ListMessagesParams struct {
 	// Limit The most items of one answer.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Continue What the answer before said in `continue`, with all other parameters as they were.
+	// Continue The value of `continue` in the previous response, with all other parameters as they were.
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
@@ -662,7 +662,7 @@ type ListScannersParams struct {
 	// Limit The most items of one answer.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Continue What the answer before said in `continue`, with all other parameters as they were.
+	// Continue The value of `continue` in the previous response, with all other parameters as they were.
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
@@ -674,7 +674,7 @@ type ListWorkloadsParams struct {
 	// Limit The most items of one answer.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Continue What the answer before said in `continue`, with all other parameters as they were.
+	// Continue The value of `continue` in the previous response, with all other parameters as they were.
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
@@ -807,7 +807,7 @@ type ClientInterface interface {
 
 	// ListMessages Lists the messages that a Scanner sent, the latest first
 	//
-	// What was said to whom, and when. It is kept for the time that the operator's configuration says. A page has at most 50.
+	// Which messages were sent to which receiver, and when. It is kept for the time that the operator's configuration says. A page has at most 50.
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/scanners/{name}/messages (the `ListMessages` operationId).
 	ListMessages(ctx context.Context, namespace Namespace, name Name, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -955,7 +955,7 @@ func (c *Client) GetScanner(ctx context.Context, namespace Namespace, name Name,
 
 // ListMessages Lists the messages that a Scanner sent, the latest first
 //
-// What was said to whom, and when. It is kept for the time that the operator's configuration says. A page has at most 50.
+// Which messages were sent to which receiver, and when. It is kept for the time that the operator's configuration says. A page has at most 50.
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/scanners/{name}/messages (the `ListMessages` operationId).
 func (c *Client) ListMessages(ctx context.Context, namespace Namespace, name Name, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1987,7 +1987,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListMessagesWithResponse Lists the messages that a Scanner sent, the latest first
 	//
-	// What was said to whom, and when. It is kept for the time that the operator's configuration says. A page has at most 50.
+	// Which messages were sent to which receiver, and when. It is kept for the time that the operator's configuration says. A page has at most 50.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2629,7 +2629,7 @@ func (c *ClientWithResponses) GetScannerWithResponse(ctx context.Context, namesp
 
 // ListMessagesWithResponse Lists the messages that a Scanner sent, the latest first
 //
-// What was said to whom, and when. It is kept for the time that the operator's configuration says. A page has at most 50.
+// Which messages were sent to which receiver, and when. It is kept for the time that the operator's configuration says. A page has at most 50.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -417,7 +417,7 @@ func (c *contract) fails() {
 func (c *contract) survivesOutage() {
 	engine, breakable := c.Harness.(Breakable)
 	if !breakable {
-		c.t.Skip("this engine has no trouble of its own")
+		c.t.Skip("this engine has no fault of its own")
 	}
 	c.Publish()
 	known, other := c.image(Shop, Vulnerable), c.image(Shop, Clean)

@@ -39,12 +39,12 @@ func TestSeverity(t *testing.T) {
 			report := small(&tt.v)
 			report.Enrichments = enriched(`{"0":[` + tt.enrichment + `]}`)
 			f := normalised(t, report)[0]
-			type said struct {
+			type rating struct {
 				Severity finding.Severity
 				CVSS     float64
 				Vendor   string
 			}
-			if diff := cmp.Diff(said{tt.severity, tt.cvss, tt.vendor}, said{f.Severity, f.CVSS, f.Advisories[0].Severity}); diff != "" {
+			if diff := cmp.Diff(rating{tt.severity, tt.cvss, tt.vendor}, rating{f.Severity, f.CVSS, f.Advisories[0].Severity}); diff != "" {
 				t.Errorf("severities (-want +got):\n%s", diff)
 			}
 		})

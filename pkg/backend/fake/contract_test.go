@@ -53,8 +53,8 @@ func (h *harness) Work() {}
 func (h *harness) Advance(d time.Duration) { h.clock.SetTime(h.clock.Now().Add(d)) }
 
 func (h *harness) CatalogCount(img backend.Image) (times int) {
-	for _, said := range h.indexed {
-		if strings.Contains(said, img.Key.Digest) {
+	for _, message := range h.indexed {
+		if strings.Contains(message, img.Key.Digest) {
 			times++
 		}
 	}

@@ -110,7 +110,7 @@ func (e *engine) eventually(want string, look func() string) {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
-	e.t.Errorf("the image is told %q, want %q", got, want)
+	e.t.Errorf("the image's state is %q, want %q", got, want)
 }
 
 // indexMessage returns the reason and message that Index gives for an image.
@@ -259,7 +259,7 @@ func TestRejectingNamespaces(t *testing.T) {
 				e.runJobsOnce()
 				got := e.indexMessage(img)
 				if strings.HasPrefix(got, tt.want) && !strings.Contains(got, tt.holds) {
-					t.Errorf("the image is told %q, without the API server's words %q", got, tt.holds)
+					t.Errorf("the image's state is %q, without the API server's words %q", got, tt.holds)
 				}
 				if len(got) > 2*maxQuoted {
 					t.Errorf("the text has %d bytes", len(got))

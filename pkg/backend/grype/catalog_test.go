@@ -283,7 +283,7 @@ func TestFailuresOfOtherReferences(t *testing.T) {
 			}
 			e.runJobsOnce()
 			if got := e.index(tt.asks); got != tt.want {
-				t.Errorf("the image is told %q, want %q", got, tt.want)
+				t.Errorf("the image's state is %q, want %q", got, tt.want)
 			}
 			if got := len(e.requests.jobs); got > 1 {
 				t.Errorf("what is known of %d Jobs is kept, want only those that live", got)

@@ -393,7 +393,7 @@ func TestNewListingClearsRefusal(t *testing.T) {
 	select {
 	case <-e.wakeJobs:
 	default:
-		t.Error("the Job loop is not told of the new build")
+		t.Error("the Job loop is not announced of the new build")
 	}
 }
 

@@ -136,23 +136,23 @@ func TestSlotsPerNamespace(t *testing.T) {
 		img := imageIn("shop", fmt.Sprint("scanner ", i), fmt.Sprint(i))
 		e.setUsed(img)
 		if got := e.index(img); got != want {
-			t.Errorf("image %d of a namespace with 2 places is told %q, want %q", i, got, want)
+			t.Errorf("image %d of a namespace with 2 places gets %q, want %q", i, got, want)
 		}
 	}
 	progress, err := e.Index(t.Context(), imageIn("shop", "scanner 2", "2"))
 	e.must(err)
 	if want := "waiting for one of this namespace's 2 catalog Jobs to end (grype.catalog.maxJobsPerNamespace in the operator's configuration)"; progress.Message != want {
-		t.Errorf("it is told %q, want %q", progress.Message, want)
+		t.Errorf("it gets %q, want %q", progress.Message, want)
 	}
 	e.must(e.Store.DeleteScanners(t.Context(), []string{"scanner 0"}))
 	e.runJobsOnce() // the Job is removed because no other Scanner wants it
 	if got := e.index(imageIn("shop", "scanner 2", "2")); got != v1alpha1.ReasonCataloging {
-		t.Errorf("when a Scanner is deleted its namespace's next image is told %q, want its place", got)
+		t.Errorf("when a Scanner is deleted its namespace's next image's state is %q, want its place", got)
 	}
 	other := imageIn("blog", "two", "x")
 	e.setUsed(other)
 	if got := e.index(other); got != v1alpha1.ReasonCataloging {
-		t.Errorf("another namespace's image is told %q, want %q", got, v1alpha1.ReasonCataloging)
+		t.Errorf("another namespace's image gets %q, want %q", got, v1alpha1.ReasonCataloging)
 	}
 }
 
@@ -195,10 +195,10 @@ func TestWokenImageKeepsItsSlot(t *testing.T) {
 	e.index(second)
 	e.finishJob(first)
 	if got := e.index(late); got != v1alpha1.ReasonPending {
-		t.Errorf("who comes late is told %q, want %q", got, v1alpha1.ReasonPending)
+		t.Errorf("who comes late gets %q, want %q", got, v1alpha1.ReasonPending)
 	}
 	if got := e.index(second); got != v1alpha1.ReasonCataloging {
-		t.Errorf("who was called is told %q, want %q", got, v1alpha1.ReasonCataloging)
+		t.Errorf("who was called gets %q, want %q", got, v1alpha1.ReasonCataloging)
 	}
 }
 
@@ -224,7 +224,7 @@ func TestGoneImagesAreSkipped(t *testing.T) {
 		"its pods have ended": {func(e *engine, gone backend.Image) {
 			e.must(e.Store.SetUsage(e.t.Context(), store.ImageUsage{Scanner: gone.Scanner, Namespace: gone.Namespace, Key: gone.Key}))
 		}, 0},
-		"it does not come":              {func(*engine, backend.Image) {}, claimTimeout},
+		"it does not come":            {func(*engine, backend.Image) {}, claimTimeout},
 		"another brought its catalog": {func(e *engine, gone backend.Image) { e.saveCatalog(gone); e.index(gone) }, 0},
 		"another found that it is wrong": {func(e *engine, gone backend.Image) {
 			e.failures.remember(gone, podDeleted)
@@ -246,7 +246,7 @@ func TestGoneImagesAreSkipped(t *testing.T) {
 				t.Fatalf("who waits behind it is not woken")
 			}
 			if got := e.index(last); got != v1alpha1.ReasonCataloging {
-				t.Errorf("who waits behind it is told %q, want %q", got, v1alpha1.ReasonCataloging)
+				t.Errorf("who waits behind it gets %q, want %q", got, v1alpha1.ReasonCataloging)
 			}
 		})
 	}
@@ -271,14 +271,14 @@ func TestOthersKeepQueuePosition(t *testing.T) {
 			}
 			keep(e, theirs)
 			if got := e.index(theirs); got == v1alpha1.ReasonPending || got == v1alpha1.ReasonCataloging {
-				t.Fatalf("the Scanner that cannot have the image is told %q", got)
+				t.Fatalf("the Scanner that cannot have the image's state is %q", got)
 			}
 			e.finishJob(first)
 			if got := e.index(last); got != v1alpha1.ReasonPending {
-				t.Errorf("who came later is told %q, want that it waits", got)
+				t.Errorf("who came later gets %q, want that it waits", got)
 			}
 			if got := e.index(mine); got != v1alpha1.ReasonCataloging {
-				t.Errorf("the other Scanner of the image is told %q, want its place", got)
+				t.Errorf("the other Scanner of the image's state is %q, want its place", got)
 			}
 		})
 	}
@@ -329,6 +329,6 @@ func TestEndedJobsTakeNoSlot(t *testing.T) {
 	e.setEndCondition(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
 	e.runJobsOnce()
 	if got := e.index(public("b")); got != v1alpha1.ReasonCataloging || len(e.jobs("catalog")) != 2 {
-		t.Errorf("beside an ended Job the next image is told %q, want %q", got, v1alpha1.ReasonCataloging)
+		t.Errorf("beside an ended Job the next image's state is %q, want %q", got, v1alpha1.ReasonCataloging)
 	}
 }

@@ -223,7 +223,7 @@ func TestReconcileCatalogJobs(t *testing.T) {
 				t.Errorf("its ImageScans are woken: %v, want %v", woken, tt.woken)
 			}
 			if got := e.index(web); got != tt.says {
-				t.Errorf("the image is told %q, want %q", got, tt.says)
+				t.Errorf("the image's state is %q, want %q", got, tt.says)
 			}
 		})
 	}
@@ -342,7 +342,7 @@ func TestJobThatCannotBeDeleted(t *testing.T) {
 				t.Error("the ingest API takes what it brings")
 			}
 			if got := e.index(next); got != v1alpha1.ReasonCataloging {
-				t.Errorf("the next image is told %q, want the Job's place", got)
+				t.Errorf("the next image's state is %q, want the Job's place", got)
 			}
 			e.onDelete = nil
 			e.advance(e.Config.Grype.Catalog.History.TTL.Duration)
@@ -394,7 +394,7 @@ func TestNoLongerNeeded(t *testing.T) {
 		t.Errorf("the Job that is left is for %v, %v", record.Key, err)
 	}
 	if got := e.index(public("web")); got != v1alpha1.ReasonCataloging {
-		t.Errorf("an image that is wanted again is told %q: a Job that was not needed is no failure", got)
+		t.Errorf("an image that is wanted again gets %q: a Job that was not needed is no failure", got)
 	}
 }
 
@@ -408,7 +408,7 @@ func TestAPIServerErrors(t *testing.T) {
 	e.setEndCondition(job, batchv1.JobComplete, "", "")
 	e.onDelete = func(client.Object) error { return errors.New("no answer") }
 	if err := e.reconcileJobs(t.Context()); err == nil {
-		t.Error("the trouble is not reported")
+		t.Error("the fault is not reported")
 	}
 	if !contains(e.records(), job.Name+"!") {
 		t.Error("the record of a Job that may still be there is gone")
@@ -554,7 +554,7 @@ func TestRejectedMatchWorker(t *testing.T) {
 			tries := 0
 			e.onCreate = func(client.Object) error { tries++; return tt.err }
 			if err := e.reconcileJobs(t.Context()); err == nil {
-				t.Error("the trouble is not reported")
+				t.Error("the fault is not reported")
 			}
 			if got := e.DataProblem(store.DataVersion{}); !strings.Contains(got, "exceeded") {
 				t.Errorf("the data's problem is %q, want what the API server said", got)
@@ -631,7 +631,7 @@ func TestPendingMatchWorker(t *testing.T) {
 			e.saveCatalog(web)
 			e.runJobsOnce()
 			e.pod(e.job("match"), pending, tt.pod)
-			said := func(want string) {
+			expectProblem := func(want string) {
 				t.Helper()
 				e.runJobsOnce()
 				if got := e.DataProblem(store.DataVersion{}); got != want {
@@ -644,12 +644,12 @@ func TestPendingMatchWorker(t *testing.T) {
 			}
 			changes := e.dataChanges
 			e.advance(firstCheckAge)
-			said("the match worker does not start: " + tt.want)
+			expectProblem("the match worker does not start: " + tt.want)
 			if e.dataChanges == changes {
 				t.Error("Scanners are not woken to say so")
 			}
 			e.advance(tt.timeout)
-			said("the last match worker failed: " + tt.want)
+			expectProblem("the last match worker failed: " + tt.want)
 		})
 	}
 }

@@ -76,7 +76,7 @@ func (e *engine) allJobs() map[string]*batchv1.Job {
 func TestMatchWorkersKnowTheMirror(t *testing.T) {
 	e := newEngine(t, func(o *Options) { o.Config.Grype.Database.CABundle = "PEM" })
 	if args := e.matchJob("m", emptyDir()).Spec.Template.Spec.Containers[0].Args; !slices.Equal(args[len(args)-2:], []string{"--database-ca", "PEM"}) {
-		t.Errorf("the match worker is told %q, want the mirror's authority at the end", args)
+		t.Errorf("the match worker gets %q, want the mirror's authority at the end", args)
 	}
 }
 

@@ -142,7 +142,7 @@ func TestMemoryLadder(t *testing.T) {
 	e.setUsed(web)
 	for i, want := range []string{"2Gi", "4Gi", "8Gi"} {
 		if got := e.index(web); got != v1alpha1.ReasonCataloging {
-			t.Fatalf("attempt %d: the image is told %q, want %q", i+1, got, v1alpha1.ReasonCataloging)
+			t.Fatalf("attempt %d: the image's state is %q, want %q", i+1, got, v1alpha1.ReasonCataloging)
 		}
 		if got := e.liveJobMemory(); got != want {
 			t.Errorf("attempt %d has %s, want %s", i+1, got, want)
@@ -151,7 +151,7 @@ func TestMemoryLadder(t *testing.T) {
 			progress, err := e.Index(t.Context(), web)
 			e.must(err)
 			if want := "with up to 4Gi of memory: 2Gi were not enough"; !strings.HasSuffix(progress.Message, want) {
-				t.Errorf("it is told %q, want %q", progress.Message, want)
+				t.Errorf("it gets %q, want %q", progress.Message, want)
 			}
 		}
 		e.killForMemory()
@@ -162,7 +162,7 @@ func TestMemoryLadder(t *testing.T) {
 	_, err := e.Index(t.Context(), web)
 	want := "OutOfMemory: the worker needed more memory than 8Gi: add a larger limit to grype.catalog.memoryLadder in the operator's configuration"
 	if err == nil || err.Error() != want {
-		t.Errorf("at the top it is told %v, want %s", err, want)
+		t.Errorf("at the top it gets %v, want %s", err, want)
 	}
 	e.advance(failureTTL)
 	restarted := New(e.Options)
@@ -222,7 +222,7 @@ func TestChangedMemoryLimit(t *testing.T) {
 				e.runJobsOnce()
 			}
 			if _, err := e.Index(t.Context(), own); err == nil || err.Error() != tt.want {
-				t.Errorf("at the top it is told %v, want %s", err, tt.want)
+				t.Errorf("at the top it gets %v, want %s", err, tt.want)
 			}
 		})
 	}
@@ -239,7 +239,7 @@ func TestForgedOutOfMemory(t *testing.T) {
 	e.setEndCondition(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
 	e.runJobsOnce()
 	if got := e.index(own); got != "failure OutOfMemory" {
-		t.Errorf("the image is told %q, want the failure", got)
+		t.Errorf("the image's state is %q, want the failure", got)
 	}
 	e.advance(failureTTL)
 	e.index(own)

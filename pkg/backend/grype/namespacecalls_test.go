@@ -35,15 +35,15 @@ func TestHangingWebhookDelaysOnlyItsNamespace(t *testing.T) {
 	go func() { reported <- e.index(mine) }()
 	<-asked
 	if got := e.index(other); got != v1alpha1.ReasonCataloging {
-		t.Errorf("another namespace's image is told %q, want a Job", got)
+		t.Errorf("another namespace's image gets %q, want a Job", got)
 	}
 	e.runJobsOnce()
 	if got := e.index(mine); got != v1alpha1.ReasonPending {
-		t.Errorf("who asks for the image again is told %q, want %q", got, v1alpha1.ReasonPending)
+		t.Errorf("who asks for the image again gets %q, want %q", got, v1alpha1.ReasonPending)
 	}
 	close(answer)
 	if got := <-reported; got != v1alpha1.ReasonCataloging {
-		t.Errorf("after the answer the image is told %q, want %q", got, v1alpha1.ReasonCataloging)
+		t.Errorf("after the answer the image's state is %q, want %q", got, v1alpha1.ReasonCataloging)
 	}
 	if got := len(e.jobs("catalog")); got != 2 {
 		t.Errorf("%d Jobs, want one for each image", got)

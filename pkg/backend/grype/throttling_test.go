@@ -45,7 +45,7 @@ func (e *engine) throttleJob(img backend.Image, host string, seconds int) {
 	e.t.Helper()
 	e.setUsed(img)
 	if got := e.index(img); got != "Cataloging" {
-		e.t.Fatalf("the image is told %q instead of getting a Job", got)
+		e.t.Fatalf("the image's state is %q instead of getting a Job", got)
 	}
 	job := e.jobFor(img)
 	e.pod(job, terminated(1, "Error", fmt.Sprintf(`{"reason":"RegistryThrottled","message":"429","retryAfterSeconds":%d,"registry":%q}`, seconds, host)))
@@ -71,24 +71,24 @@ func TestThrottledRegistryDelaysOnlyItself(t *testing.T) {
 		t.Errorf("another image of the registry, error %v (-want +got):\n%s", err, diff)
 	}
 	if got := e.index(imageFrom("third", "registry-1.docker.io/library")); got != "RegistryThrottled" {
-		t.Errorf("an image under the registry's other name is told %q, want that it waits, too", got)
+		t.Errorf("an image under the registry's other name gets %q, want that it waits, too", got)
 	}
 	if got := e.index(imageFrom("other", "ghcr.io/team")); got != "Cataloging" {
-		t.Errorf("an image of another registry is told %q, want a Job", got)
+		t.Errorf("an image of another registry gets %q, want a Job", got)
 	}
 	elsewhere := imageFrom("elsewhere", "docker.io/library")
 	elsewhere.Scope, elsewhere.PullSecrets = "shop", []string{"pull"}
 	if got := e.index(elsewhere); got != "Cataloging" {
-		t.Errorf("an image with credentials of its own is told %q, want a Job: registries count per account", got)
+		t.Errorf("an image with credentials of its own gets %q, want a Job: registries count per account", got)
 	}
 
 	e.advance(2*time.Minute - time.Second)
 	if got := e.index(second); got != "RegistryThrottled" {
-		t.Errorf("one second before the time is over the image is told %q", got)
+		t.Errorf("one second before the time is over the image's state is %q", got)
 	}
 	e.advance(time.Second)
 	if got := e.index(second); got != "Cataloging" {
-		t.Errorf("when the time is over the image is told %q, want a Job", got)
+		t.Errorf("when the time is over the image's state is %q, want a Job", got)
 	}
 	if args := e.jobFor(second).Spec.Template.Spec.Containers[0].Args; slices.Contains(args, "--spare") {
 		t.Errorf("the Job spares a registry whose time is over: %q", args)
@@ -105,7 +105,7 @@ func TestTenantThrottlesOnlyItself(t *testing.T) {
 	also := imageFrom("also", "docker.io/library")
 	also.Scope, also.PullSecrets = "shop", []string{"pull"}
 	if got := e.index(also); got != "RegistryThrottled" {
-		t.Errorf("the namespace's own image is told %q, want that it waits", got)
+		t.Errorf("the namespace's own image gets %q, want that it waits", got)
 	}
 	for scope, img := range map[store.Scope]backend.Image{store.Cluster: imageFrom("shared", "docker.io/library"), "bank": imageFrom("theirs", "docker.io/library")} {
 		img.Scope = scope
@@ -113,7 +113,7 @@ func TestTenantThrottlesOnlyItself(t *testing.T) {
 			img.Namespace, img.PullSecrets = "bank", []string{"pull"}
 		}
 		if got := e.index(img); got != "Cataloging" {
-			t.Errorf("an image in scope %q is told %q, want a Job", scope, got)
+			t.Errorf("an image in scope %q gets %q, want a Job", scope, got)
 		}
 	}
 }
@@ -124,11 +124,11 @@ func TestThrottledWithoutRetryAfter(t *testing.T) {
 	e.throttleJob(imageFrom("first", "quay.io/a"), "quay.io", 0)
 	second := imageFrom("second", "quay.io/a")
 	if got := e.index(second); got != "RegistryThrottled" {
-		t.Errorf("the image is told %q, want that it waits", got)
+		t.Errorf("the image's state is %q, want that it waits", got)
 	}
 	e.advance(5 * time.Minute)
 	if got := e.index(second); got != "Cataloging" {
-		t.Errorf("after %s the image is told %q, want a Job", 5*time.Minute, got)
+		t.Errorf("after %s the image's state is %q, want a Job", 5*time.Minute, got)
 	}
 }
 
@@ -158,12 +158,12 @@ func TestThrottledWithAlternative(t *testing.T) {
 			got := e.index(img)
 			if tt.want == nil {
 				if got != "RegistryThrottled" {
-					t.Errorf("the image is told %q, want that it waits", got)
+					t.Errorf("the image's state is %q, want that it waits", got)
 				}
 				return
 			}
 			if got != "Cataloging" {
-				t.Fatalf("the image is told %q, want a Job", got)
+				t.Fatalf("the image's state is %q, want a Job", got)
 			}
 			var spared []string
 			args := e.jobFor(img).Spec.Template.Spec.Containers[0].Args
@@ -207,6 +207,6 @@ func TestAvoidedRegistryIsNotThrottledAgain(t *testing.T) {
 		t.Errorf("docker.io is left alone until %s, want that it is asked again", until)
 	}
 	if got := e.index(second); got != "failure RegistryThrottled" {
-		t.Errorf("the image is told %q, want why its Job failed", got)
+		t.Errorf("the image's state is %q, want why its Job failed", got)
 	}
 }

@@ -147,7 +147,7 @@ func describe(all []time.Duration) page.Section {
 	return page.Section{
 		Text: fmt.Sprintf("On the local cluster, groupWait zero, all warm: a pod runs an image that the cluster has never seen. From the moment "+
 			"at which a watch shows its container running to the arrival of the message at the stand-in for Slack: median %.1f s of %d (%s). "+
-			"In that time the image is cataloged by a Job, uploaded, matched, and told.\n", median.Seconds(), len(all), strings.Join(each, ", ")),
+			"In that time the image is cataloged by a Job, uploaded, matched, and announced.\n", median.Seconds(), len(all), strings.Join(each, ", ")),
 		Bounds: []page.Bound{{What: fmt.Sprintf("each of %d pods had its message", len(all)), Kept: len(all) == rounds && sorted[0] > 0}},
 	}
 }

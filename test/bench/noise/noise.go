@@ -294,10 +294,10 @@ func describe(r *replay) page.Section {
 		images, namespaces, days, daysBetweenBuilds, perPackage, ratedAgain*100, exploited*100, missing*100, badBuilds)
 	text += "| | messages in the year | a day |\n|---|---|---|\n" +
 		row("Scanner Operator, a receiver as it is made in each namespace", r.sent.byDefault) +
-		row("Scanner Operator, told of all changes (`announce` with `Fixed` and `NewImage`)", r.sent.everything) +
+		row("Scanner Operator, all changes announced (`announce` with `Fixed` and `NewImage`)", r.sent.everything) +
 		row("one message per report per reconcile, as trivy-operator's webhook sends them", r.sent.perReport) +
 		row("one per image and update that changes it, as Clair's notifier sends them in summary mode", r.sent.perManifest)
-	text += fmt.Sprintf("\nThe messages to receivers as they are made told of %d changes; the most on one day were %d for all namespaces together.\n", r.sent.findings, r.sent.largest)
+	text += fmt.Sprintf("\nThe messages to receivers with the default settings announced %d changes; the most on one day were %d for all namespaces together.\n", r.sent.findings, r.sent.largest)
 	return page.Section{Text: text, Bounds: []page.Bound{
 		{What: fmt.Sprintf("at most one message for each namespace and day of data: %.2f", float64(r.sent.byDefault)/(days*namespaces)), Kept: r.sent.byDefault <= days*namespaces},
 		{What: fmt.Sprintf("at least 50 times fewer than one for each report: %.0f times", float64(r.sent.perReport)/float64(max(1, r.sent.byDefault))), Kept: r.sent.byDefault*50 <= r.sent.perReport},

@@ -231,20 +231,20 @@ func follow(ctx context.Context, db *store.SQLite, w *stopwatch) {
 			newer.Findings = append(newer.Findings, added)
 		}
 		w.call("SaveReport, with new findings", func() error { _, err := db.SaveReport(ctx, newer, ""); return err })
-		var said []store.AnnouncedFinding
+		var announced []store.AnnouncedFinding
 		w.call("News, of ten", func() error {
 			news, _, err := db.PendingChanges(ctx, scanner, "team", filter, 100)
 			for _, n := range news {
 				key := store.AnnouncementKey{Repository: n.Repository, ID: n.Finding.ID, Package: n.Finding.Package.Name}
-				said = append(said, store.AnnouncedFinding{AnnouncementKey: key, Change: n.Change, Severity: n.Finding.Severity})
+				announced = append(announced, store.AnnouncedFinding{AnnouncementKey: key, Change: n.Change, Severity: n.Finding.Severity})
 			}
 			return err
 		})
-		if len(said) < 10 && w.err == nil {
-			w.err = fmt.Errorf("%s has %d new findings to announce, want 10", scanner, len(said))
+		if len(announced) < 10 && w.err == nil {
+			w.err = fmt.Errorf("%s has %d new findings to announce, want 10", scanner, len(announced))
 		}
 		w.call("MarkAnnounced", func() error {
-			return db.RecordAnnouncement(ctx, scanner, "team", store.Announcement{MessageID: "message", At: time.Now(), Findings: said})
+			return db.RecordAnnouncement(ctx, scanner, "team", store.Announcement{MessageID: "message", At: time.Now(), Findings: announced})
 		})
 	}
 }

@@ -199,7 +199,7 @@ func TestCatalog(t *testing.T) {
 	p.wantEmptyTemp(t)
 	for _, secret := range []string{"s3cret-password", fixture.Token} {
 		if strings.Contains(p.log.String(), secret) {
-			t.Errorf("the log tells the secret %s:\n%s", secret, p.log.String())
+			t.Errorf("the log contains the secret %s:\n%s", secret, p.log.String())
 		}
 	}
 	for _, progress := range []string{"asking the registry", "pulling layer", "packages found", "uploading", "image cataloged"} {

@@ -74,7 +74,7 @@ func TestCatalogUpload(t *testing.T) {
 		}
 	}
 	if len(a.engine.cataloged) != 1 || a.engine.cataloged[0].Key != web {
-		t.Errorf("the engine hears of %+v, want the image once", a.engine.cataloged)
+		t.Errorf("the engine gets %+v, want the image once", a.engine.cataloged)
 	}
 	a.spoolHolds(0, 0)
 }
@@ -301,7 +301,7 @@ func TestOneResult(t *testing.T) {
 		w.uploadValidResult()
 	}
 	if len(a.engine.cataloged) != 1 {
-		t.Errorf("the engine hears of %d results, want one", len(a.engine.cataloged))
+		t.Errorf("the engine gets %d results, want one", len(a.engine.cataloged))
 	}
 	w.want(w.uploadResult(newCatalogUpload(t, func(p *catalogUpload) { p.result.Packages = 0 })), http.StatusConflict, "has brought another result")
 	if got, err := a.store.Catalog(t.Context(), "grype", web, store.Cluster); err != nil || got.Packages != 7 {

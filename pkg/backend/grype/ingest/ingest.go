@@ -111,7 +111,7 @@ func (i *Ingest) Handler() (http.Handler, error) {
 	if i.Limits == (Limits{}) {
 		i.Limits = defaultLimits
 	}
-	// An upload that can never fit is refused as too large, instead of being told to retry forever.
+	// An upload that can never fit is refused as too large, instead of being asked to retry forever.
 	i.Limits.Catalog = min(i.Limits.Catalog, i.SpoolBytes, i.SpoolShare)
 	i.auth = newAuthenticator(i)
 	i.metrics = newMetrics(i.Metrics, i.SpoolShare, i.StoreBytes)

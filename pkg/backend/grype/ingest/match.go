@@ -182,7 +182,7 @@ func (i *Ingest) postFailure(w http.ResponseWriter, r *http.Request, job store.J
 		return err
 	}
 	if failure.Reason == "" {
-		return refuse(http.StatusUnprocessableEntity, "reason: must be said")
+		return refuse(http.StatusUnprocessableEntity, "reason: must be set")
 	}
 	failure.Reason = truncate(failure.Reason)
 	failure.Message = strings.ToValidUTF8(failure.Message[:min(len(failure.Message), 4*maxText)], "")

@@ -27,7 +27,7 @@ func TestMatchLifecycle(t *testing.T) {
 	var order workerapi.DatabaseOrder
 	w.want(w.post(workerapi.PathDatabase, workerapi.DatabaseStatus{Tool: "grype", Installed: &workerapi.Database{Built: noon}}, &order), http.StatusOK, "")
 	if !order.Wanted.Equal(noon) || len(a.engine.statuses) != 1 || a.engine.statuses[0].Tool != "grype" {
-		t.Errorf("the worker is told to have %s, the engine heard %+v", order.Wanted, a.engine.statuses)
+		t.Errorf("the worker is asked to have %s, the engine got %+v", order.Wanted, a.engine.statuses)
 	}
 	if got := w.send(http.MethodGet, input, http.NoBody); got.status != http.StatusOK || got.body != string(newMatchInput(t)) {
 		t.Errorf("the input is %s", got)
@@ -127,11 +127,11 @@ func TestReportsThatAreRefused(t *testing.T) {
 func TestFailures(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w, _, _, failure := a.leased()
-	w.want(w.post(failure, workerapi.Failure{Message: "no"}, nil), http.StatusUnprocessableEntity, "reason: must be said")
+	w.want(w.post(failure, workerapi.Failure{Message: "no"}, nil), http.StatusUnprocessableEntity, "reason: must be set")
 	w.want(w.send(http.MethodPost, failure, strings.NewReader("no")), http.StatusBadRequest, "not the JSON")
 	w.want(w.post(failure, workerapi.Failure{Reason: "a" + strings.Repeat("ü", 500), Message: "a" + strings.Repeat("ü", 5000)}, nil), http.StatusNoContent, "")
 	if len(a.engine.failures) != 1 {
-		t.Fatalf("the engine hears of %d failures, want 1", len(a.engine.failures))
+		t.Fatalf("the engine gets %d failures, want 1", len(a.engine.failures))
 	}
 	got := a.engine.failures[0]
 	if got.Reason != "a"+strings.Repeat("ü", (maxText-1)/2) || got.Message != "a"+strings.Repeat("ü", (4*maxText-1)/2) {
@@ -194,11 +194,11 @@ func TestWorkerWithOtherDatabase(t *testing.T) {
 	w := a.job(store.JobMatch, "match")
 	a.engine.current, a.engine.wanted = noon.Add(time.Hour), noon.Add(time.Hour)
 	if got := w.requestLeases(); len(got.Leases) != 0 || !got.Wanted.Equal(noon.Add(time.Hour)) {
-		t.Errorf("the worker gets %d images and is told to have %s, want none and the newer build", len(got.Leases), got.Wanted)
+		t.Errorf("the worker gets %d images and is asked to have %s, want none and the newer build", len(got.Leases), got.Wanted)
 	}
 	a.engine.current, a.engine.wanted = noon, time.Time{}
 	if got := w.requestLeases(); len(got.Leases) != 1 || !got.Wanted.IsZero() {
-		t.Errorf("the worker gets %d images and is told to have %s, want one and nothing", len(got.Leases), got.Wanted)
+		t.Errorf("the worker gets %d images and is asked to have %s, want one and nothing", len(got.Leases), got.Wanted)
 	}
 	a.engine.err = errUnavailable
 	w.want(w.post(workerapi.PathLeases, workerapi.LeaseRequest{Built: noon}, nil), http.StatusServiceUnavailable, "see its log")

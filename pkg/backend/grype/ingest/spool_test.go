@@ -118,7 +118,7 @@ func TestSpoolOfANamespace(t *testing.T) {
 	a.spoolHolds(4, 2*share)
 }
 
-// TestFullSpool: an upload that does not fit is told to retry, leaves nothing behind, and succeeds when there is space.
+// TestFullSpool: an upload that does not fit is asked to retry, leaves nothing behind, and succeeds when there is space.
 func TestFullSpool(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	a.ingest.spool.limit = 1 << 10
