@@ -182,14 +182,15 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 	i := b.instance
 	switch cataloged, err := i.Store.Catalog(ctx, b.engine, img.Key, img.Scope); {
 	case err == nil:
-		if i.isOutdated(cataloged) && i.failures.peek(idOf(img)) == nil {
+		if i.isOutdated(cataloged) && i.failures.Get(idOf(img)) == nil {
 			i.enqueue(img, b.link)
 		}
 		return backend.Done, nil
 	case !errors.Is(err, store.ErrNotFound):
 		return backend.Progress{}, err
 	}
-	if failure := i.failures.take(idOf(img)); failure != nil {
+	if failure := i.failures.Get(idOf(img)); failure != nil {
+		i.failures.Shorten(idOf(img), failureTTL)
 		return backend.Progress{}, failure
 	}
 	running := i.enqueue(img, b.link)

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -158,58 +156,3 @@ const (
 	// indexed again after a failure.
 	undeliveredTTL = time.Hour
 )
-
-// failureCache remembers why images could not be indexed, until shortly after their Scanners got the failure.
-type failureCache struct {
-	clock clock.PassiveClock
-	mu    sync.Mutex
-	known map[taskID]cachedFailure
-}
-
-type cachedFailure struct {
-	failure *backend.Failure
-	until   time.Time
-}
-
-func (f *failureCache) set(id taskID, failure *backend.Failure) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.dropExpired()
-	if f.known == nil {
-		f.known = map[taskID]cachedFailure{}
-	}
-	f.known[id] = cachedFailure{failure: failure, until: f.clock.Now().Add(undeliveredTTL)}
-}
-
-// take returns the failure to its Scanner and starts failureTTL; nil if there is none.
-func (f *failureCache) take(id taskID) *backend.Failure {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.dropExpired()
-	known, found := f.known[id]
-	if !found {
-		return nil
-	}
-	if heard := f.clock.Now().Add(failureTTL); heard.Before(known.until) {
-		known.until = heard
-		f.known[id] = known
-	}
-	return known.failure
-}
-
-// peek returns the failure without starting failureTTL; nil if there is none.
-func (f *failureCache) peek(id taskID) *backend.Failure {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.dropExpired()
-	return f.known[id].failure
-}
-
-func (f *failureCache) dropExpired() {
-	now := f.clock.Now()
-	for id, known := range f.known {
-		if !now.Before(known.until) {
-			delete(f.known, id)
-		}
-	}
-}

@@ -118,7 +118,7 @@ func (i *instance) indexTask(ctx context.Context, t *task) {
 		return
 	case errors.As(err, &failed):
 		log.Info("An image could not be indexed", "references", t.img.PullReferences, "reason", failed.Reason, "cause", failed.Message)
-		i.failures.set(idOf(t.img), failed)
+		i.failures.Set(idOf(t.img), failed, undeliveredTTL)
 	case err != nil:
 		log.Error(err, "Indexing an image")
 		i.pause(errorPause)

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
@@ -37,8 +38,9 @@ type instance struct {
 	reports *rate.Limiter
 	line    fairQueue
 	// queued is the number of images that waited for a report at the last run of the readLoop.
-	queued     atomic.Int64
-	failures   failureCache
+	queued atomic.Int64
+	// failures are kept until shortly after their Scanners got them.
+	failures   backend.FailureMemo[taskID]
 	digests    digestLocks
 	lostImages lostImageCache
 
@@ -84,7 +86,7 @@ func newInstance(e *Engines, network *api.Network, address string, settings conf
 		links:   map[linkKey]*link{}, bindings: map[string]binding{},
 		unused: map[string]time.Time{}, releasing: map[string]time.Time{},
 	}
-	i.failures.clock, i.lostImages.clock = e.Clock, e.Clock
+	i.failures.Clock, i.lostImages.clock = e.Clock, e.Clock
 	return i
 }
 

@@ -136,7 +136,7 @@ func (b *Backend) handleCreateError(ctx context.Context, start reservedJob, err 
 	if isTimeout(err) {
 		failure := &backend.Failure{Reason: backend.ReasonPolicyUnavailable, Message: fmt.Sprintf("the API server does not say within %s whether it takes the catalog Job: "+
 			"an admission webhook seems to hang (kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations): %s", apiTimeout, quoteLine(err.Error()))}
-		b.failures.remember(start.image, failure)
+		b.rememberFailure(start.image, failure)
 		return backend.Progress{}, failure
 	}
 	if !isNotCreated(err) {
@@ -153,7 +153,7 @@ func (b *Backend) handleCreateError(ctx context.Context, start reservedJob, err 
 		return backend.Progress{}, problem
 	}
 	failure := b.rejectionFailure(record, backend.ReasonJobRejected, "the API server does not take the catalog Job", err.Error())
-	b.failures.remember(start.image, failure)
+	b.rememberFailure(start.image, failure)
 	return backend.Progress{}, failure
 }
 

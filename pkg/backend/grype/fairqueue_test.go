@@ -227,7 +227,7 @@ func TestGoneImagesAreSkipped(t *testing.T) {
 		"it does not come":            {func(*engine, backend.Image) {}, claimTimeout},
 		"another brought its catalog": {func(e *engine, gone backend.Image) { e.saveCatalog(gone); e.index(gone) }, 0},
 		"another found that it is wrong": {func(e *engine, gone backend.Image) {
-			e.failures.remember(gone, podDeleted)
+			e.rememberFailure(gone, podDeleted)
 			e.index(gone)
 		}, 0},
 	} {
@@ -256,7 +256,7 @@ func TestGoneImagesAreSkipped(t *testing.T) {
 // same image.
 func TestOthersKeepQueuePosition(t *testing.T) {
 	for name, keep := range map[string]func(*engine, backend.Image){
-		"it has failed": func(e *engine, img backend.Image) { e.failures.remember(img, podDeleted) },
+		"it has failed": func(e *engine, img backend.Image) { e.rememberFailure(img, podDeleted) },
 		"its registry throttles": func(e *engine, img backend.Image) {
 			e.throttles.Record(e.clock.Now(), img.Scope, &backend.Failure{Reason: workerapi.ReasonRegistryThrottled, Registry: "busy.example.com", RetryAfter: time.Hour})
 		},

@@ -9,6 +9,7 @@
 package grype
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,7 +87,7 @@ type Backend struct {
 	// call of the API server, because admission in a tenant's namespace may be slow.
 	starting      sync.Mutex
 	runner        namespaceRunner
-	failures      failureCache
+	failures      backend.FailureMemo[string]
 	throttles     throttle.Registries
 	data          dataState
 	queue         fairQueue
@@ -111,7 +112,7 @@ var (
 func New(o Options) *Backend {
 	o.Client, o.Reader = boundedClient{o.Client}, boundedReader{o.Reader}
 	b := &Backend{
-		Options: o, failures: failureCache{clock: o.Clock}, budget: room.NewBudget(o.Store, o.Clock, o.Config.Ingest.StoreSizePerNamespace), wakeJobs: make(chan struct{}, 1),
+		Options: o, failures: backend.FailureMemo[string]{Clock: o.Clock}, budget: room.NewBudget(o.Store, o.Clock, o.Config.Ingest.StoreSizePerNamespace), wakeJobs: make(chan struct{}, 1),
 		runner: namespaceRunner{after: time.After, log: o.Log},
 	}
 	b.registerMetrics()
@@ -131,7 +132,7 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 	case !errors.Is(err, store.ErrNotFound):
 		return backend.Progress{}, err
 	}
-	if failure := b.failures.recent(img); failure != nil {
+	if failure := b.recentFailure(img); failure != nil {
 		b.queue.removeForScanner(img)
 		return backend.Progress{}, failure
 	}
@@ -200,20 +201,6 @@ func (b *Backend) requestJobRun() {
 	}
 }
 
-// failureCache caches failures for failureTTL. A failure is shared by requests with the same image, credential scope, references and
-// pull secrets. A Scanner that names a digest at another host therefore fails for nobody else. A failure of a namespace's own storage
-// budget is shared only within that namespace.
-type failureCache struct {
-	clock clock.PassiveClock
-	mu    sync.Mutex
-	byKey map[string]cachedFailure
-}
-
-type cachedFailure struct {
-	failure *backend.Failure
-	until   time.Time
-}
-
 // failureKey ignores the order of the image's references and pull secrets.
 func failureKey(img backend.Image) string {
 	return fmt.Sprintf("%s@%s %q %q", img.Key, img.Scope, sortedNames(img.PullReferences), sortedNames(img.PullSecrets))
@@ -226,33 +213,18 @@ func namespaceFailureKey(img backend.Image) string {
 
 func sortedNames(names []string) []string { return slices.Sorted(slices.Values(names)) }
 
-func (m *failureCache) recent(img backend.Image) *backend.Failure {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, key := range []string{failureKey(img), namespaceFailureKey(img)} {
-		if known, found := m.byKey[key]; found && m.clock.Now().Before(known.until) {
-			return known.failure
-		}
-	}
-	return nil
+// recentFailure returns a failure of the last failureTTL; nil if there is none.
+func (b *Backend) recentFailure(img backend.Image) *backend.Failure {
+	return cmp.Or(b.failures.Get(failureKey(img)), b.failures.Get(namespaceFailureKey(img)))
 }
 
-// remember stores a failure and drops expired ones.
-func (m *failureCache) remember(img backend.Image, failure *backend.Failure) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := m.clock.Now()
-	for known, remembered := range m.byKey {
-		if !now.Before(remembered.until) {
-			delete(m.byKey, known)
-		}
-	}
-	if m.byKey == nil {
-		m.byKey = map[string]cachedFailure{}
-	}
+// rememberFailure remembers a failure for failureTTL. It is shared by requests with the same image, credential scope, references and pull
+// secrets. A Scanner that names a digest at another host therefore fails for nobody else. A failure of a namespace's own storage budget is
+// shared only within that namespace.
+func (b *Backend) rememberFailure(img backend.Image, failure *backend.Failure) {
 	key := failureKey(img)
 	if failure.Reason == v1alpha1.ReasonStoreBudgetExceeded {
 		key = namespaceFailureKey(img)
 	}
-	m.byKey[key] = cachedFailure{failure: failure, until: now.Add(failureTTL)}
+	b.failures.Set(key, failure, failureTTL)
 }

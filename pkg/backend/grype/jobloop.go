@@ -227,7 +227,7 @@ func (b *Backend) recordCatalogEnd(ctx context.Context, record store.Job, e jobE
 		b.throttles.Record(b.Clock.Now(), record.Scope, e.failure)
 	}
 	if known {
-		b.failures.remember(q.image, e.failure)
+		b.rememberFailure(q.image, e.failure)
 	}
 	return true, nil
 }
