@@ -8,8 +8,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Packages with concurrency.
 raced=(./controllers/... ./notifier/... ./pkg/backend/clair/... ./pkg/announce/client/... ./pkg/restapi/... ./pkg/backend/grype/ingest/... ./pkg/store/...)
 
-# Under the race detector, random histories are shortened (-short). The full histories of these packages run without it.
-in_full=(./pkg/backend/grype/ingest ./pkg/store)
+# Under the race detector, random histories are shortened and tests with much data are left out (-short). These packages run in full without
+# it.
+in_full=(./pkg/backend/grype/ingest ./pkg/restapi ./pkg/store)
 
 # The code that the manager shares with the worker is tested with both modules' versions: each has its own version of the
 # registry client.

@@ -494,6 +494,9 @@ func TestEmptyReport(t *testing.T) {
 
 // TestReportTooLarge: a report that would take too much memory as one document is refused. Its findings can still be listed in pages.
 func TestReportTooLarge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("large documents are made in the run without -short")
+	}
 	many := make([]finding.Finding, maxDocumentFindings+1)
 	for i := range many {
 		many[i] = vulnerable(fmt.Sprintf("CVE-2026-%06d", i), "a")
