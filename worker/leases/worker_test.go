@@ -471,19 +471,23 @@ func TestHungMatchDoesNotStopTheOthers(t *testing.T) {
 	}
 }
 
-// TestSlowMatchIsEnded checks that a match that ends at its deadline has failed, and that the worker continues.
+// TestSlowMatchIsEnded checks that a match that ends after its deadline has failed, and that the worker continues.
 func TestSlowMatchIsEnded(t *testing.T) {
 	b := newBench(t)
 	b.config.Parallel = 1
-	b.server.AddLease("slow", debian(t, "curl", "7.88.1-10"))
+	slow := debian(t, "curl", "7.88.1-10")
+	b.server.AddLease("slow", slow)
 	b.server.AddLease("quick", debian(t, "curl", "7.88.1-10"))
-	b.server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/slow/") {
-			go b.fireTimeouts(t.Context(), b.config.Deadline)
-		}
-		return false
+	path := b.hangMatch("slow", slow)
+	ended := make(chan error, 1)
+	go func() { ended <- b.run(t.Context(), t) }()
+	pipe := <-path
+	b.fireTimeouts(t.Context(), b.config.Deadline)
+	// The match goes on, with an input that ends too early.
+	if writer, err := os.OpenFile(pipe, os.O_WRONLY, 0); err != nil || writer.Close() != nil {
+		t.Error(err)
 	}
-	if err := b.run(t.Context(), t); err != nil {
+	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
 	if f := b.server.Failures["slow"]; f.Reason != workerapi.ReasonMatchTimedOut {
