@@ -112,9 +112,9 @@ func TestCleanupCommand(t *testing.T) {
 		return names
 	}
 	for _, step := range []struct {
-		args []string
+		args  []string
 		lines int
-		left string
+		left  string
 	}{
 		{[]string{"--dry-run"}, 4, "blog/web blog/all shop/web shop/all"},
 		{[]string{"--namespace", "blog"}, 2, "shop/web shop/all"},

@@ -34,7 +34,8 @@ func (l *planning) keepRecords() error {
 	if err != nil {
 		return err
 	}
-	l.state.EarlierEngine = recorded
+	l.state.EarlierEngine, l.state.EarlierEngineUntil = recorded, l.now
+	b.ToolBefore = "" // of the earlier engine
 	b.revertEngine(l.now)
 	return nil
 }
@@ -284,11 +285,11 @@ func (l *planning) recordSilently(present store.Present) *Action {
 // forgetEarlierEngine clears State.EarlierEngine when a baseline of another engine replaces the records of all repositories.
 func (l *planning) forgetEarlierEngine() {
 	if l.state.Baseline.EngineBefore != "" {
-		l.state.EarlierEngine = nil
+		l.state.EarlierEngine, l.state.EarlierEngineUntil = nil, time.Time{}
 	}
 }
 
-// deleteAbsent deletes the records of what only an earlier engine found, in each repository that has all results by the present engine. Without
+// deleteAbsent deletes the records of what only an earlier engine found and announced, in each repository that has all results by the present engine. Without
 // that, they would be announced as fixed, and as back after a return to the earlier engine. Repositories without a record any more are left out.
 func (l *planning) deleteAbsent() (*Action, error) {
 	if len(l.state.EarlierEngine) == 0 {
@@ -313,5 +314,15 @@ func (l *planning) deleteAbsent() (*Action, error) {
 	if len(settled) == 0 {
 		return nil, nil
 	}
-	return &Action{Mark: &store.Announcement{At: l.now, DeleteAbsent: &store.AbsentFindings{Filter: l.settings.Filter, Repositories: settled}}}, nil
+	return &Action{Mark: &store.Announcement{At: l.now, DeleteAbsent: &store.AbsentFindings{
+		Filter: l.settings.Filter, Repositories: settled, Until: l.state.EarlierEngineUntil,
+	}}}, nil
+}
+
+// replaceEngine finishes the baseline of another engine, which deletes the records of the earlier one. It is the only baseline that makes room.
+func (l *planning) replaceEngine() (*Action, error) {
+	if l.state.Baseline.EngineBefore == "" {
+		return nil, nil
+	}
+	return l.finishBaseline()
 }

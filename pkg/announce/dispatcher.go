@@ -91,12 +91,19 @@ func (v *dispatch) run(ctx context.Context, coverage Coverage) error {
 	if err := v.followUp(ctx, coverage); err != nil {
 		return err
 	}
+	v.settings.NoRoom = full
 	for range maxPlans {
-		if full && v.state.Outbox == nil {
-			return v.overBudget(ctx)
-		}
-		if done, err := v.step(ctx, coverage, source); done || err != nil {
+		done, err := v.step(ctx, coverage, source)
+		switch {
+		case err != nil:
 			return err
+		case done && v.settings.NoRoom && v.state.Outbox == nil:
+			return v.overBudget(ctx)
+		case done:
+			return nil
+		}
+		if v.settings.NoRoom, err = v.Store.RecordsFull(ctx, v.scanner); err != nil {
+			return fmt.Errorf("count what is recorded: %w", err)
 		}
 	}
 	v.progress.Next = v.Now()

@@ -457,3 +457,99 @@ func TestEngineChangedBackAtOnce(t *testing.T) {
 	s.dispatchUntilIdle()
 	none(t, s.sent[sent:], "nothing has changed")
 }
+
+// settledWithClair has an engine change whose repository is incomplete until the caller says otherwise: Clair has two findings of its own, which
+// are announced.
+func settledWithClair(t *testing.T) *scenario {
+	s := announcedByEngine(t, FirstScanAll)
+	s.settings.Filter.Changes = everyKindOfChange
+	s.dispatchUntilIdle()
+	s.switchTo(clair)
+	s.image("web", ImagePending)
+	s.dispatch()
+	s.addFindings("web", finding.Critical, 50, 2)
+	s.markPartlyCovered("web")
+	s.dispatchUntilIdle()
+	s.pass(time.Hour)
+	return s
+}
+
+// TestFindingMissingOnceDuringEngineChange checks that a finding which one version of the data lacks keeps its record when the repository has all
+// results by the new engine.
+func TestFindingMissingOnceDuringEngineChange(t *testing.T) {
+	s := settledWithClair(t)
+	sent := len(s.sent)
+	all := s.findings["web"]
+	for _, found := range [][]finding.Finding{nil, all} {
+		s.data++
+		s.findings["web"] = found
+		s.image("web", ImageScanned)
+		s.pass(time.Hour)
+		s.dispatchUntilIdle()
+	}
+	for _, m := range s.sent[sent:] {
+		t.Errorf("changes %v are announced again", m.Changes)
+	}
+}
+
+// TestFixedDuringEngineChange checks that findings which the new engine announced are announced as fixed, even if the repository was incomplete
+// meanwhile. Findings of the earlier engine alone are not.
+func TestFixedDuringEngineChange(t *testing.T) {
+	s := settledWithClair(t)
+	sent := len(s.sent)
+	for range 3 {
+		s.data++
+		s.findings["web"] = nil
+		s.image("web", ImageScanned)
+		s.markPartlyCovered("web")
+		s.pass(time.Hour)
+		s.dispatchUntilIdle()
+	}
+	s.image("web", ImageScanned)
+	s.dispatchUntilIdle()
+	fixed := 0
+	for _, m := range s.sent[sent:] {
+		fixed += m.Changes[store.ChangeFixed]
+	}
+	if fixed != 2 {
+		t.Errorf("%d findings are announced as fixed, want the two of the new engine", fixed)
+	}
+}
+
+// TestAnnotationDuringEngineChange checks that nothing is announced as fixed if a repository's pods get another receiver during a change of the
+// engine, and get the first one back before the store has it.
+func TestAnnotationDuringEngineChange(t *testing.T) {
+	s := newScenario(t)
+	s.settings.FirstScan = FirstScanAll
+	s.settings.Filter.Changes = everyKindOfChange
+	s.settings.Filter.Route = &store.Route{Receiver: "team", Known: []string{"team", "other"}}
+	recorded := func(receiver string) {
+		s.setUsed("web", store.Workload{Namespace: "shop", Kind: "Deployment", Name: "app", Container: "c", Repository: "web", Reference: "web:1.0", Receivers: receiver})
+	}
+	annotated := func(receiver string) { s.coverage.Images[0].Receivers = []string{receiver} }
+	s.addFindings("web", finding.Critical, 1, 3)
+	recorded("team")
+	annotated("team")
+	s.dispatchUntilIdle()
+	s.pass(time.Hour)
+	sent := len(s.sent)
+	s.switchTo(clair)
+	recorded("other")
+	annotated("other")
+	s.dispatchUntilIdle()
+	s.addFindings("web", finding.Critical, 3, 1) // Clair does not find the first two
+	recorded("other")
+	annotated("other")
+	s.dispatchUntilIdle()
+	annotated("team")
+	s.pass(time.Hour)
+	s.dispatchUntilIdle()
+	recorded("team")
+	s.pass(time.Hour)
+	s.dispatchUntilIdle()
+	for _, m := range s.sent[sent:] {
+		if m.Changes[store.ChangeFixed] > 0 {
+			t.Errorf("changes %v, want nothing fixed", m.Changes)
+		}
+	}
+}

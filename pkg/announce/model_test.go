@@ -177,8 +177,8 @@ func (w *world) forget(m announcements, in []string) {
 type message struct {
 	digest Message
 	// said lists what the message announces. covers is what a summary announces by counting.
-	announced   []store.AnnouncedFinding
-	covers announcements
+	announced []store.AnnouncedFinding
+	covers    announcements
 	// before is what was recorded earlier about the topics in covers. retracted is true if the message was never delivered.
 	before    announcements
 	retracted bool

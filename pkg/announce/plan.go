@@ -63,14 +63,18 @@ func (p Planner) Plan(ctx context.Context, now time.Time, settings Settings, sta
 	state = state.withoutFutureTimes(now)
 	coverage.DataSince = earlier(coverage.DataSince, now)
 	l := &planning{ctx: ctx, now: now, settings: settings, coverage: coverage, source: source, random: p.Random, state: state}
-	for _, step := range []func(*planning) (*Action, error){
+	steps := []func(*planning) (*Action, error){
 		(*planning).begin,
 		(*planning).deliver,
 		(*planning).deleteAbsent,
 		(*planning).finishBaseline,
 		(*planning).recordCleanRepositories,
 		(*planning).announceChanges,
-	} {
+	}
+	if settings.NoRoom {
+		steps = []func(*planning) (*Action, error){(*planning).begin, (*planning).deliver, (*planning).deleteAbsent, (*planning).replaceEngine}
+	}
+	for _, step := range steps {
 		action, err := step(l)
 		if err != nil {
 			return state, Action{}, err

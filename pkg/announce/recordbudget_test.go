@@ -1,6 +1,7 @@
 package announce
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -97,5 +98,70 @@ func TestRoomBecomesFree(t *testing.T) {
 	s.dispatchNext()
 	if len(s.sent) != before+1 || s.notAnnounced() != 0 {
 		t.Errorf("after the sweep %d messages are sent and %d findings are left, want one message and none", len(s.sent)-before, s.notAnnounced())
+	}
+}
+
+// TestNoRoomDuringEngineChange checks that the records of an earlier engine make room for those of the present one, whether the budget was used up
+// before the change or during it.
+func TestNoRoomDuringEngineChange(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		for _, policy := range []FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll} {
+			t.Run(fmt.Sprintf("%s, before %t", policy, before), func(t *testing.T) {
+				s := announcedByEngine(t, policy)
+				s.addFindings("web", finding.Critical, 1, 40)
+				s.dispatchUntilIdle()
+				if before {
+					s.store.LimitRecords(3000)
+					s.dispatch()
+				}
+				s.switchTo(clair)
+				s.image("web", ImagePending)
+				s.dispatch()
+				s.store.LimitRecords(3000)
+				delete(s.findings, "web")
+				s.addFindings("web", finding.Critical, 100, 1)
+				for range 5 {
+					s.dispatch()
+					s.pass(25 * time.Hour)
+				}
+				full, err := s.store.RecordsFull(t.Context(), scannerUID)
+				s.must(err)
+				if full || s.notAnnounced() != 0 {
+					t.Errorf("full %t, %d findings not announced, want room and none", full, s.notAnnounced())
+				}
+			})
+		}
+	}
+}
+
+// TestPresentWithoutRoom checks that the record of a finding that was fixed and is back stays when sweeps make room.
+func TestPresentWithoutRoom(t *testing.T) {
+	s := newScenario(t)
+	s.settings.FirstScan = FirstScanAll
+	s.settings.Filter.Changes = []store.Change{store.ChangeNew}
+	s.addFindings("web", finding.Critical, 1, 3)
+	s.dispatchUntilIdle()
+	sent := len(s.sent)
+	all := s.findings["web"]
+	for range 2 {
+		s.data++
+		s.removeFindings("web")
+		s.pass(time.Hour)
+		s.dispatch()
+	}
+	s.store.LimitRecords(1)
+	s.data++
+	s.findings["web"] = all
+	s.image("web", ImageScanned)
+	for range 3 {
+		s.dispatch()
+		_, err := s.store.Sweep(t.Context(), s.now.Add(-time.Hour))
+		s.must(err)
+		s.pass(25 * time.Hour)
+	}
+	s.store.LimitRecords(0)
+	s.dispatchUntilIdle()
+	if len(s.sent) != sent {
+		t.Errorf("message %+v, want none: the findings were announced before", s.sent[len(s.sent)-1].Changes)
 	}
 }

@@ -676,7 +676,7 @@ func TestDeleteAbsent(t *testing.T) {
 	r.filter.Engine = "fake"
 	forget := func(repositories ...string) {
 		t.Helper()
-		must(t, r.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{DeleteAbsent: &AbsentFindings{Filter: r.filter, Repositories: repositories}}))
+		must(t, r.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{DeleteAbsent: &AbsentFindings{Filter: r.filter, Repositories: repositories, Until: r.clock.Now()}}))
 	}
 	records := func() (n int) {
 		t.Helper()

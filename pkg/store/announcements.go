@@ -184,7 +184,10 @@ func retract(ctx context.Context, tx *sql.Tx, receiver int64, digestID string) e
 	return deleteRecords(ctx, tx, selectKeysAfter+`AND digest_id = @digest`, sql.Named("receiver", receiver), sql.Named("digest", digestID))
 }
 
-const selectOtherReceivers = `SELECT id FROM receivers WHERE scanner = ? AND name NOT IN (SELECT value FROM json_each(?))`
+const (
+	areOtherReceivers    = `scanner = ? AND name NOT IN (SELECT value FROM json_each(?))`
+	selectOtherReceivers = `SELECT id FROM receivers WHERE ` + areOtherReceivers
+)
 
 // RetainReceivers implements Announcements. It starts a write transaction only if there is a receiver to delete.
 func (s *SQLite) RetainReceivers(ctx context.Context, scanner string, names []string) error {
@@ -197,5 +200,5 @@ func (s *SQLite) RetainReceivers(ctx context.Context, scanner string, names []st
 		return err
 	}
 	defer s.unchanged.deleteScanner(scanner)
-	return s.deleteReceivers(ctx, others)
+	return s.deleteReceivers(ctx, areOtherReceivers, scanner, string(kept))
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -99,11 +100,12 @@ const (
 			OR fixable = 0 AND excluded.fixable = 1 OR known_exploited = 0 AND excluded.known_exploited = 1
 			OR severity >= 0 AND severity < @severity AND excluded.severity >= @severity THEN excluded.digest_id ELSE digest_id END`
 
-	// selectAbsentKeys selects the records of a repository whose findings are not present.
-	selectAbsentKeys = selectKeysInRepositoryAfter + `AND NOT EXISTS (
+	// selectAbsentKeys selects the records of a repository, announced up to a time, whose findings are not present. A finding that one version
+	// of the data lacks is present until it is fixed.
+	selectAbsentKeys = selectKeysInRepositoryAfter + `AND announced_at <= @before AND NOT EXISTS (
 			SELECT 1 FROM vulnerabilities v CROSS JOIN findings f INDEXED BY findings_by_vulnerability
 				ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM json_each(@reports))
-			WHERE v.canonical_id = announcements.canonical_id AND f.package = announcements.package AND f.gone_at IS NULL)`
+			WHERE v.canonical_id = announcements.canonical_id AND f.package = announcements.package AND f.fixed_at IS NULL)`
 )
 
 // recordSnapshot announces all that passes, unless it is no longer what was looked at. Only IDs and a part of the texts are in memory;
@@ -133,7 +135,7 @@ func recordSnapshot(ctx context.Context, tx *sql.Tx, receiver int64, scanner str
 		l.args = append(l.args, sql.Named("digest", announcement.MessageID), sql.Named("at", millis{at}))
 		evaluations = append(evaluations, l)
 		if announcement.ResetRepositories {
-			if err := deleteRecords(ctx, tx, selectAbsentKeys, l.args...); err != nil {
+			if err := deleteRecords(ctx, tx, selectAbsentKeys, append(slices.Clone(l.args), sql.Named("before", math.MaxInt64))...); err != nil {
 				return err
 			}
 		}
@@ -151,7 +153,7 @@ func recordSnapshot(ctx context.Context, tx *sql.Tx, receiver int64, scanner str
 
 // deleteAbsent deletes the announcements of absent findings.
 func deleteAbsent(ctx context.Context, tx *sql.Tx, receiver int64, scanner string, absent AbsentFindings) error {
-	repositories, err := loadRunning(ctx, tx, scanner, absent.Filter.Engine, absent.Filter.Route, reachInUse)
+	repositories, err := loadRunning(ctx, tx, scanner, absent.Filter.Engine, nil, reachInUse)
 	if err != nil {
 		return err
 	}
@@ -163,7 +165,8 @@ func deleteAbsent(ctx context.Context, tx *sql.Tx, receiver int64, scanner strin
 		if err != nil {
 			return err
 		}
-		err = deleteRecords(ctx, tx, selectAbsentKeys, sql.Named("receiver", receiver), sql.Named("repository", r.name), sql.Named("reports", reports))
+		err = deleteRecords(ctx, tx, selectAbsentKeys, sql.Named("receiver", receiver), sql.Named("repository", r.name), sql.Named("reports", reports),
+			sql.Named("before", millis{absent.Until}))
 		if err != nil {
 			return err
 		}

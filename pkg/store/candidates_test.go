@@ -234,7 +234,7 @@ func TestSortsOfAHostileRepository(t *testing.T) {
 			equal(t, "records of a retracted message", f.recordsOf(t, "retracted"), 0)
 		}},
 		{"what is absent", func() {
-			must(t, f.RecordAnnouncement(t.Context(), "scanner", "absent", Announcement{DeleteAbsent: &AbsentFindings{Repositories: []string{"evil"}}}))
+			must(t, f.RecordAnnouncement(t.Context(), "scanner", "absent", Announcement{DeleteAbsent: &AbsentFindings{Repositories: []string{"evil"}, Until: f.clock.Now()}}))
 			equal(t, "records of what is absent", f.recordsOf(t, "absent"), 0)
 		}},
 		{"a baseline without other repositories", func() {

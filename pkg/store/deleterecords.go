@@ -23,13 +23,40 @@ const (
 	selectKeysInRepositoryAfter = selectRecordKeys + `WHERE receiver_id = @receiver AND repository = @repository AND (canonical_id, package) > (@after_id, @after_package) `
 )
 
-// deleteRecords deletes all records whose keys a selection returns, which begins with selectKeysAfter or selectKeysInRepositoryAfter. The
-// arguments do not contain those of the key.
+// recordDeletion deletes all records whose keys a selection returns, page by page. The selection begins with selectKeysAfter or
+// selectKeysInRepositoryAfter. The arguments do not contain those of the key.
+type recordDeletion struct {
+	selection string
+	args      []any
+	last      recordKey
+}
+
+// page deletes the next page. It returns whether there may be more.
+func (d *recordDeletion) page(ctx context.Context, tx *sql.Tx) (more bool, err error) {
+	args := append([]any{sql.Named("after_repository", d.last.repository), sql.Named("after_id", d.last.id), sql.Named("after_package", d.last.pkg)}, d.args...)
+	d.last, more, err = deleteRecordPage(ctx, tx, d.selection+` ORDER BY repository, canonical_id, package`, args...)
+	return more, err
+}
+
+// deleteRecords deletes all records that a recordDeletion selects in one transaction.
 func deleteRecords(ctx context.Context, tx *sql.Tx, selection string, args ...any) error {
-	for last, more := (recordKey{}), true; more; {
-		page := append([]any{sql.Named("after_repository", last.repository), sql.Named("after_id", last.id), sql.Named("after_package", last.pkg)}, args...)
-		var err error
-		if last, more, err = deleteRecordPage(ctx, tx, selection+` ORDER BY repository, canonical_id, package`, page...); err != nil {
+	d := recordDeletion{selection: selection, args: args}
+	for {
+		if more, err := d.page(ctx, tx); err != nil || !more {
+			return err
+		}
+	}
+}
+
+// deleteRecordsInPages does the same with a transaction for each page, so that other writers need not wait.
+func (s *SQLite) deleteRecordsInPages(ctx context.Context, action, selection string, args ...any) error {
+	d := recordDeletion{selection: selection, args: args}
+	for more := true; more; {
+		err := s.write(ctx, action, func(ctx context.Context, tx *sql.Tx) (err error) {
+			more, err = d.page(ctx, tx)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -70,14 +97,28 @@ func readRecordKeys(ctx context.Context, tx *sql.Tx, keys string, args ...any) (
 	return page, true, nil
 }
 
-// deleteReceivers deletes receivers with all that is recorded of them, each in one transaction.
-func (s *SQLite) deleteReceivers(ctx context.Context, receivers []int64) error {
+// tombstoneReceivers makes receivers that a condition selects belong to no Scanner. It gives them names that are unique there.
+const tombstoneReceivers = `UPDATE receivers SET scanner = '', name = 'deleted ' || id WHERE `
+
+// deleteReceivers deletes the receivers that a condition selects, with all their records. They are gone at once: a receiver that is added again
+// meanwhile begins anew. Their records are deleted afterwards, in pages. What is left after a crash belongs to a Scanner without a UID, which
+// the sweep of Scanners deletes like any other that is gone.
+func (s *SQLite) deleteReceivers(ctx context.Context, condition string, args ...any) error {
+	var receivers []int64
+	err := s.write(ctx, "delete receivers", func(ctx context.Context, tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, tombstoneReceivers+condition+` RETURNING id`, args...)
+		receivers, err = collect(rows, err, func(rows *sql.Rows) (id int64, err error) { return id, rows.Scan(&id) })
+		return err
+	})
+	if err != nil {
+		return err
+	}
 	for _, id := range receivers {
+		if err := s.deleteRecordsInPages(ctx, "delete the records of a receiver", selectKeysAfter, sql.Named("receiver", id)); err != nil {
+			return err
+		}
 		err := s.write(ctx, "delete a receiver", func(ctx context.Context, tx *sql.Tx) error {
-			if err := deleteRecords(ctx, tx, selectKeysAfter, sql.Named("receiver", id)); err != nil {
-				return err
-			}
-			_, err := tx.ExecContext(ctx, `DELETE FROM receivers WHERE id = ?`, id)
+			_, err := tx.ExecContext(ctx, `DELETE FROM receivers WHERE id = ? AND scanner = ''`, id)
 			return err
 		})
 		if err != nil {

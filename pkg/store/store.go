@@ -735,9 +735,10 @@ type FilteredSnapshot struct {
 	SnapshotID string
 }
 
-// AbsentFindings are the findings of some repositories that no image of the repository has by the filter's engine, whatever else the filter says.
-// A repository that no workload of the filter's route runs, or has no result by that engine, has none.
+// AbsentFindings are the findings of some repositories that were announced up to a time, and that no image of the repository has by the
+// filter's engine, whatever else the filter says. A repository that has no result by that engine has none.
 type AbsentFindings struct {
 	Filter       ChangeFilter
 	Repositories []string
+	Until        time.Time
 }

@@ -111,9 +111,8 @@ func (s *SQLite) sweepFixedRecords(ctx context.Context, withoutRoom []int64) err
 	}
 	before = millis{s.now().Add(-keptWithoutRoom)}
 	for _, receiver := range withoutRoom {
-		err := s.write(ctx, "sweep records of fixed findings for lack of room", func(ctx context.Context, tx *sql.Tx) error {
-			return deleteRecords(ctx, tx, selectKeysAfter+`AND fixed_at < @before`, sql.Named("receiver", receiver), sql.Named("before", before))
-		})
+		err := s.deleteRecordsInPages(ctx, "sweep records of fixed findings for lack of room", selectKeysAfter+`AND fixed_at < @before`,
+			sql.Named("receiver", receiver), sql.Named("before", before))
 		if err != nil {
 			return err
 		}

@@ -198,9 +198,6 @@ func (l *repositoryEvaluation) edit(statement, id, pkg string, more ...any) edit
 
 // updateChanges carries records over to other ids of the same vulnerability, and records changes that the receiver does not want.
 func (l *repositoryEvaluation) updateChanges(ctx context.Context, now time.Time, into *editList) error {
-	if l.noRoom {
-		return nil
-	}
 	if l.wants[ChangeNew] {
 		// Without records, everything is new.
 		if announced, err := l.receiverHasRecords(ctx); err != nil || !announced {
@@ -210,6 +207,9 @@ func (l *repositoryEvaluation) updateChanges(ctx context.Context, now time.Time,
 	var left []edit
 	err := l.eachSighting(ctx, func(candidate, bool) bool { return false }, func(sightings []*findingState) error {
 		for _, s := range sightings {
+			if l.noRoom && (s.linked || s.record == nil) {
+				continue // a further record takes room
+			}
 			if err := into.add(l.editsOf(s, now)...); err != nil {
 				return err
 			}

@@ -277,11 +277,7 @@ func (s *SQLite) DeleteScanners(ctx context.Context, scanners []string) error {
 		}
 	}()
 	const which = `scanner IN (SELECT value FROM json_each(?))`
-	receivers, err := s.receiverIDs(ctx, `SELECT id FROM receivers WHERE `+which, string(gone))
-	if err != nil {
-		return err
-	}
-	if err := s.deleteReceivers(ctx, receivers); err != nil {
+	if err := s.deleteReceivers(ctx, which, string(gone)); err != nil {
 		return err
 	}
 	return s.write(ctx, "delete scanners", func(ctx context.Context, tx *sql.Tx) error {

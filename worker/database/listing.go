@@ -56,7 +56,7 @@ func NewSource(address string, transport http.RoundTripper) (*Source, error) {
 		return nil, fmt.Errorf("the database URL %s must be an http, https or file URL", redactedURL(u))
 	}
 	if !strings.HasSuffix(u.Path, ".json") {
-		u.Path = strings.TrimRight(u.Path, "/") + fmt.Sprintf("/v%d/latest.json", v6.ModelVersion)
+		u = u.JoinPath(fmt.Sprintf("v%d", v6.ModelVersion), "latest.json")
 	}
 	if transport == nil {
 		transport = newTransport()

@@ -63,6 +63,9 @@ func (i *instance) wakeOutdated(ctx context.Context) error {
 		reported, err := i.Store.ReportAges(ctx, scanner, i.engine)
 		errs = append(errs, err)
 		for key := range reported {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 			outdated, err := i.hasOutdatedCatalog(ctx, key)
 			errs = append(errs, err)
 			if outdated {

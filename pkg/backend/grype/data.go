@@ -239,7 +239,7 @@ func listingURL(base string) (string, error) {
 		return "", errors.New("grype.database.url is not a URL")
 	}
 	if !strings.HasSuffix(u.Path, ".json") {
-		u.Path, u.RawPath = strings.TrimRight(u.Path, "/")+"/v6/latest.json", ""
+		u = u.JoinPath("v6", "latest.json")
 	}
 	return u.String(), nil
 }

@@ -404,6 +404,7 @@ func TestListingURL(t *testing.T) {
 		"https://grype.anchore.io/databases/": "https://grype.anchore.io/databases/v6/latest.json",
 		"http://mirror/db/latest.json":        "http://mirror/db/latest.json",
 		"https://mirror/db?token=a":           "https://mirror/db/v6/latest.json?token=a",
+		"https://mirror/a%2Fdb/":              "https://mirror/a%2Fdb/v6/latest.json",
 		"https://mirror/latest.json?token=a":  "https://mirror/latest.json?token=a",
 	} {
 		if got, err := listingURL(base); got != want || err != nil {
