@@ -158,18 +158,23 @@ func (w *world) everything() announcements {
 	return all
 }
 
-// forget drops what is not found any more, in some repositories or (nil) in all. What stays is found by this engine as well.
+// forget drops what is not found any more, in some repositories or (nil) in all. What stays is found by this engine as well. What one version of
+// the data lacks stays.
 func (w *world) forget(m announcements, in []string) {
 	for t, known := range m {
 		if in != nil && !slices.Contains(in, t.repository) {
 			continue
 		}
-		if len(w.reportedFacts(t.repository, t.v)) == 0 {
+		switch {
+		case len(w.reportedFacts(t.repository, t.v)) > 0 || w.unconfirmed(t.repository, t.v):
+			known.engines |= w.theEngine()
+			m[t] = known
+		case in != nil && known.engines == w.theEngine():
+			known.vague = true // it stays if it was announced since the engine was changed, which the model does not know
+			m[t] = known
+		default:
 			delete(m, t)
-			continue
 		}
-		known.engines |= w.theEngine()
-		m[t] = known
 	}
 }
 
