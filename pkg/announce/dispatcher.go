@@ -40,7 +40,7 @@ type DispatchResult struct {
 	Outcome *Outcome
 }
 
-// maxPlans bounds the plans of one Dispatch. The longest useful sequence is: discard an old message, forget what an earlier engine found, record
+// maxPlans bounds the plans of one Dispatch. The longest useful sequence is: discard an old message, delete the records of an earlier engine, record
 // what the summary announces, send it, record repositories without findings, check for changes.
 const maxPlans = 6
 
@@ -152,7 +152,7 @@ func (v *dispatch) step(ctx context.Context, coverage Coverage, source Source) (
 // roomCheck is how often it is checked whether there is room again.
 const roomCheck = 10 * time.Minute
 
-// overBudget leaves the receiver as it is until there is room to record what it is told: what was announced and not recorded would be told again.
+// overBudget leaves the receiver as it is until there is room to record announcements: what is announced without a record would be announced again.
 func (v *dispatch) overBudget(ctx context.Context) error {
 	v.state.Stopped = nil // the message that it was about is gone
 	if e := v.state.LastError; e == nil || e.Reason != ReasonStoreBudget {

@@ -458,9 +458,9 @@ func TestEngineChangedBackAtOnce(t *testing.T) {
 	none(t, s.sent[sent:], "nothing has changed")
 }
 
-// settledWithClair has an engine change whose repository is incomplete until the caller says otherwise: Clair has two findings of its own, which
-// are announced.
-func settledWithClair(t *testing.T) *scenario {
+// changingToClair returns a scenario during a change of the engine. The repository is incomplete until the caller changes that. Clair has two findings
+// of its own, which are announced.
+func changingToClair(t *testing.T) *scenario {
 	s := announcedByEngine(t, FirstScanAll)
 	s.settings.Filter.Changes = everyKindOfChange
 	s.dispatchUntilIdle()
@@ -477,7 +477,7 @@ func settledWithClair(t *testing.T) *scenario {
 // TestFindingMissingOnceDuringEngineChange checks that a finding which one version of the data lacks keeps its record when the repository has all
 // results by the new engine.
 func TestFindingMissingOnceDuringEngineChange(t *testing.T) {
-	s := settledWithClair(t)
+	s := changingToClair(t)
 	sent := len(s.sent)
 	all := s.findings["web"]
 	for _, found := range [][]finding.Finding{nil, all} {
@@ -495,7 +495,7 @@ func TestFindingMissingOnceDuringEngineChange(t *testing.T) {
 // TestFixedDuringEngineChange checks that findings which the new engine announced are announced as fixed, even if the repository was incomplete
 // meanwhile. Findings of the earlier engine alone are not.
 func TestFixedDuringEngineChange(t *testing.T) {
-	s := settledWithClair(t)
+	s := changingToClair(t)
 	sent := len(s.sent)
 	for range 3 {
 		s.data++

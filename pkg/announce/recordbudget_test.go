@@ -9,8 +9,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// TestNoRoomForRecords: without room to record what receivers are told nothing is announced, and the receiver says why. What was told stays
-// told, and what was not is announced when there is room.
+// TestNoRoomForRecords checks that without room for records nothing is announced, and that the receiver's status gives the reason. Records stay.
+// What was not announced is announced when there is room.
 func TestNoRoomForRecords(t *testing.T) {
 	for _, policy := range []FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll} {
 		t.Run(string(policy), func(t *testing.T) {

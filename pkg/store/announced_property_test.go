@@ -169,7 +169,7 @@ func (m *announcementModel) inUse(name string) []Workload {
 
 func (m *announcementModel) except(t *rapid.T) {
 	var exceptions []exception.Exception
-	for _, id := range rapid.SliceOfNDistinct(rapid.IntRange(1, 3), 0, 2, rapid.ID[int]).Draw(t, "excepted") {
+	for _, id := range rapid.SliceOfNDistinct(rapid.IntRange(1, 3), 0, 2, rapid.ID[int]).Draw(t, "suppressed") {
 		exceptions = append(exceptions, exception.Exception{
 			UID: fmt.Sprint(id), Vulnerabilities: []string{fmt.Sprintf("cve-2026-000%d", id)},
 			Images: rapid.SampledFrom([][]string{nil, {"api"}, {"*:1"}}).Draw(t, "images"),

@@ -169,7 +169,7 @@ func TestChangesOfAnyPackageName(t *testing.T) {
 		changes, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 1)
 		must(t, err)
 		if total != 1 || len(changes) != 1 || changes[0].Finding.Package.Name != name {
-			t.Fatalf("of a package called %q there are %d news, of which %d are listed", name, total, len(changes))
+			t.Fatalf("of a package called %q there are %d changes, of which %d are listed", name, total, len(changes))
 		}
 		must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{Findings: []AnnouncedFinding{announcedFinding(changes[0])}}))
 		_, total, err = f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 1)

@@ -593,7 +593,7 @@ func (m *modelLives) draw(t *rapid.T) {
 func (m *modelLives) check(t *rapid.T) {
 	for name := range m.last {
 		excepting := ImageExceptions{Exceptions: m.set, Images: m.images[name]}
-		gone, suppressed := rapid.Bool().Draw(t, "gone"), rapid.SampledFrom([]*bool{nil, ptr.To(true), ptr.To(false)}).Draw(t, "excepted")
+		gone, suppressed := rapid.Bool().Draw(t, "gone"), rapid.SampledFrom([]*bool{nil, ptr.To(true), ptr.To(false)}).Draw(t, "suppressed")
 		page := slices.DeleteFunc(m.expected(name, gone), func(seen TrackedFinding) bool {
 			return suppressed != nil && (seen.Exception != nil) != *suppressed
 		})

@@ -634,7 +634,7 @@ type Announcements interface {
 	// whether announced or not.
 	ScannerTotals(ctx context.Context, scanner string, exceptions exception.Set) (Totals, error)
 	// LimitRecords bounds the bytes that are recorded of the receivers of one namespace: what was announced to each, and its state. It comes before
-	// anything else; 0 is no bound. Without room UpdateAnnouncements records only what is fixed or suppressed, a state takes no large message (ErrOverBudget), and All records
+	// anything else; 0 is no bound. Without room UpdateAnnouncements adds no record, it only changes those that exist, a state takes no large message (ErrOverBudget), and All records
 	// no further repository. What a delivered message says is recorded in any case.
 	LimitRecords(bytes int64)
 	// RecordsFull reports whether the records of the receivers in a Scanner's namespace use all that LimitRecords allows.

@@ -17,7 +17,7 @@ const fixedFor = 180 * 24 * time.Hour
 const fixedBatch = 1000
 
 // Sweep implements Usage. It also deletes findings and announcements that were fixed long ago, and what receivers know of
-// repositories that have not run for as long. Other writers can run between batches. After an error, completed batches stay
+// repositories that have not run for as long; after keptWithoutRoom for receivers without room. Other writers can run between batches. After an error, completed batches stay
 // deleted.
 func (s *SQLite) Sweep(ctx context.Context, unusedSince time.Time) (swept int, err error) {
 	for last := sweepBatch; last == sweepBatch; swept += last {
