@@ -170,44 +170,34 @@ func TestNamespaceIsDeleted(t *testing.T) {
 
 // No node has enough memory for the Job.
 func TestNoNodeWithRoom(t *testing.T) {
-	ns := namespaceWithSecret(t)
+	ns := namespace(t, "refusing")
 	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 	_, err := env.Kubectl(t.Context(), "--namespace", ns, "patch", "scanner", scenario.ScannerName, "--type=merge",
 		"--patch", `{"spec":{"backend":{"grype":{"job":{"resources":{"requests":{"memory":"900Ti"}}}}}}}`)
 	must(t, err)
-	// A Job may have been created before the Scanner was changed.
-	_, err = env.Kubectl(t.Context(), "--namespace", ns, "delete", "jobs", "--all")
+	// The pod comes after the manager has read the change. A Job with the earlier request would scan the image.
+	_, err = env.Kubectl(t.Context(), "--namespace", ns, "wait", "scanner", scenario.ScannerName, "--for=jsonpath={.status.observedGeneration}=2", "--timeout=60s")
 	must(t, err)
-	// The Job's end must be recorded before the ImageScan is deleted. Otherwise the next ImageScan waits for another attempt.
-	waitFor(t, "the end of that Job, or one without a node", func(ctx context.Context) error {
-		scans, err := env.ImageScans(ctx, ns)
-		if err != nil {
-			return err
-		}
-		if len(scans) != 1 {
-			return fmt.Errorf("there are %d ImageScans", len(scans))
-		}
-		if _, err := readyMessage(&scans[0], "JobDeleted", nil); err == nil {
-			return nil
-		}
-		_, err = readyMessage(&scans[0], "Unschedulable", nil)
-		return err
-	})
-	_, err = env.Kubectl(t.Context(), "--namespace", ns, "delete", "imagescans", "--all")
-	must(t, err)
+	runPodWithSecret(t, ns)
 	requireFailure(t, ns, "Unschedulable", "memory")
 	requireOthersScanned(t)
 }
 
-// namespaceWithSecret creates a namespace with a pod that names a pull secret it does not need. Because of the secret, the image is
-// cataloged in the pod's own namespace.
+// namespaceWithSecret creates a namespace with the pod of runPodWithSecret.
 func namespaceWithSecret(t *testing.T) string {
 	t.Helper()
 	ns := namespace(t, "refusing")
+	runPodWithSecret(t, ns)
+	return ns
+}
+
+// runPodWithSecret runs a pod that names a pull secret it does not need. Because of the secret, the image is cataloged in the pod's own
+// namespace.
+func runPodWithSecret(t *testing.T, ns string) {
+	t.Helper()
 	pod := variants(t, ns, 1)[0]
 	pod.PullSecrets = []string{"not-there"}
 	must(t, env.RunPods(t.Context(), ns, pod))
-	return ns
 }
 
 // requireOthersScanned runs a pod in another namespace and waits for its result.
