@@ -491,9 +491,9 @@ func (w *world) runLoop(loop chan struct{}) {
 
 // indexed returns the number of images being indexed.
 func (i *instance) indexed() int {
-	i.line.mu.Lock()
-	defer i.line.mu.Unlock()
-	return len(i.line.busy)
+	i.queue.mu.Lock()
+	defer i.queue.mu.Unlock()
+	return len(i.queue.busy)
 }
 
 // findings returns the IDs of an image's findings.

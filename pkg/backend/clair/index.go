@@ -52,7 +52,7 @@ func (i *instance) isOutdated(c store.Catalog) bool {
 
 // enqueue queues an image for indexing, and reports whether it is being indexed.
 func (i *instance) enqueue(img backend.Image, l *link) bool {
-	running := i.line.enqueue(img, l)
+	running := i.queue.enqueue(img, l)
 	if !running {
 		wake(i.indexing)
 	}
@@ -66,7 +66,7 @@ func (i *instance) indexLoop(ctx context.Context) {
 	places := make(chan struct{}, i.Config.Clair.MaxIndexing)
 	for i.awaitWake(ctx, i.indexing, i.untilIndexing()) {
 		for len(places) < cap(places) {
-			t := i.line.dequeue(i.Config.Clair.MaxIndexingPerNamespace, i.mayIndex)
+			t := i.queue.dequeue(i.Config.Clair.MaxIndexingPerNamespace, i.mayIndex)
 			if t == nil {
 				break
 			}
@@ -101,7 +101,7 @@ func (i *instance) indexTask(ctx context.Context, t *task) {
 	log := i.Log.WithValues("clair", i.url, "image", t.img.Key.String(), "scope", t.img.Scope)
 	wanted, err := i.Store.IsNeeded(ctx, i.engine, t.img.Key, t.img.Scope)
 	if err == nil && !wanted {
-		i.line.release(t, false)
+		i.queue.release(t, false)
 		return
 	}
 	if err == nil {
@@ -111,10 +111,10 @@ func (i *instance) indexTask(ctx context.Context, t *task) {
 	var failed *backend.Failure
 	switch {
 	case ctx.Err() != nil:
-		i.line.release(t, false)
+		i.queue.release(t, false)
 		return
 	case errors.Is(err, errRetryLater):
-		i.line.release(t, true)
+		i.queue.release(t, true)
 		return
 	case errors.As(err, &failed):
 		log.Info("An image could not be indexed", "references", t.img.PullReferences, "reason", failed.Reason, "cause", failed.Message)
@@ -122,10 +122,10 @@ func (i *instance) indexTask(ctx context.Context, t *task) {
 	case err != nil:
 		log.Error(err, "Indexing an image")
 		i.pause(errorPause)
-		i.line.release(t, true)
+		i.queue.release(t, true)
 		return
 	}
-	i.line.release(t, false)
+	i.queue.release(t, false)
 	i.Wake(ctx, t.img.Key.Digest)
 }
 

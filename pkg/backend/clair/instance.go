@@ -36,7 +36,7 @@ type instance struct {
 	polling, indexing, reading, sweeping chan struct{}
 	// reports limits the rate of reading reports.
 	reports *rate.Limiter
-	line    fairQueue
+	queue   indexQueue
 	// queued is the number of images that waited for a report at the last run of the readLoop.
 	queued atomic.Int64
 	// failures are kept until shortly after their Scanners got them.

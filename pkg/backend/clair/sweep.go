@@ -30,7 +30,7 @@ const (
 // sweepLoop deletes unused manifests, and wakes all outdated images when Clair's indexer has changed.
 func (i *instance) sweepLoop(ctx context.Context) {
 	for i.awaitWake(ctx, i.sweeping, sweepInterval) {
-		i.line.keepScanners(i.scanners())
+		i.queue.keepScanners(i.scanners())
 		for _, work := range []func(context.Context) error{i.wakeOutdated, i.deleteUnused, i.deleteReleased} {
 			if err := i.Loops.Run("clair-tidy", func() error { return ignoreRetryLater(work(ctx)) }); err != nil && ctx.Err() == nil {
 				i.Log.Error(err, "Tidying", "clair", i.url)

@@ -90,7 +90,7 @@ type Backend struct {
 	failures      backend.FailureMemo[string]
 	throttles     throttle.Registries
 	data          dataState
-	queue         fairQueue
+	queue         catalogQueue
 	budget        *room.Budget
 	requests      catalogRequests
 	startProblems startProblems

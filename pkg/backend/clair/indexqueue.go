@@ -35,9 +35,9 @@ type indexKey struct {
 	scope store.Scope
 }
 
-// fairQueue is the fair queue of images to index with one Clair. It serves namespaces round-robin, and the images of a namespace first in,
+// indexQueue is the fair queue of images to index with one Clair. It serves namespaces round-robin, and the images of a namespace first in,
 // first out. A namespace with hundreds of images therefore delays the others by one turn at most.
-type fairQueue struct {
+type indexQueue struct {
 	mu         sync.Mutex
 	tasks      map[taskID]*task
 	namespaces []*namespaceQueue
@@ -51,7 +51,7 @@ type namespaceQueue struct {
 }
 
 // enqueue adds an image to the queue unless it is queued, and reports whether it is being indexed. A queued image takes over the new details.
-func (l *fairQueue) enqueue(img backend.Image, over *link) bool {
+func (l *indexQueue) enqueue(img backend.Image, over *link) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if known := l.tasks[idOf(img)]; known != nil {
@@ -70,7 +70,7 @@ func (l *fairQueue) enqueue(img backend.Image, over *link) bool {
 }
 
 // waiting returns the number of images without a slot.
-func (l *fairQueue) waiting() (n int) {
+func (l *indexQueue) waiting() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, turn := range l.namespaces {
@@ -79,7 +79,7 @@ func (l *fairQueue) waiting() (n int) {
 	return n
 }
 
-func (l *fairQueue) addWaiting(t *task) {
+func (l *indexQueue) addWaiting(t *task) {
 	at := slices.IndexFunc(l.namespaces, func(t2 *namespaceQueue) bool { return t2.namespace == t.img.Namespace })
 	if at < 0 {
 		at = len(l.namespaces)
@@ -90,7 +90,7 @@ func (l *fairQueue) addWaiting(t *task) {
 
 // dequeue gives a slot to the next ready image, or returns nil. It skips namespaces with limit running images, and images that are being
 // indexed already for the same credential scope.
-func (l *fairQueue) dequeue(limit int, ready func(*task) bool) *task {
+func (l *indexQueue) dequeue(limit int, ready func(*task) bool) *task {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for at, turn := range l.namespaces {
@@ -116,7 +116,7 @@ func (l *fairQueue) dequeue(limit int, ready func(*task) bool) *task {
 }
 
 // release frees the slot of an image. If again is set, the image is queued again.
-func (l *fairQueue) release(t *task, again bool) {
+func (l *indexQueue) release(t *task, again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t.running = false
@@ -132,7 +132,7 @@ func (l *fairQueue) release(t *task, again bool) {
 }
 
 // keepScanners removes the queued images of all Scanners except these.
-func (l *fairQueue) keepScanners(scanners []string) {
+func (l *indexQueue) keepScanners(scanners []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	gone := func(t *task) bool { return !slices.Contains(scanners, t.img.Scanner) }

@@ -38,10 +38,10 @@ func (b *Backend) slots(live []store.Job) slots {
 	return p
 }
 
-// fairQueue is the fair queue of images that wait for a slot. It serves namespaces round-robin, the Scanners of a namespace round-robin,
+// catalogQueue is the fair queue of images that wait for a slot. It serves namespaces round-robin, the Scanners of a namespace round-robin,
 // and the images of a Scanner first in, first out. A tenant with hundreds of images or Scanners therefore delays other namespaces by one
 // turn at most.
-type fairQueue struct {
+type catalogQueue struct {
 	mu sync.Mutex
 	// scanners holds the Scanners with waiting images; the first is the next.
 	scanners []*scannerQueue
@@ -60,7 +60,7 @@ type queuedImage struct {
 }
 
 // admit reports whether an image gets a slot now, which it must then use. Otherwise the image stays in the queue.
-func (w *fairQueue) admit(img backend.Image, p slots) bool {
+func (w *catalogQueue) admit(img backend.Image, p slots) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	own := w.enqueue(img)
@@ -74,7 +74,7 @@ func (w *fairQueue) admit(img backend.Image, p slots) bool {
 }
 
 // enqueue adds an image to the queue unless it is queued, and returns its entry.
-func (w *fairQueue) enqueue(img backend.Image) *queuedImage {
+func (w *catalogQueue) enqueue(img backend.Image) *queuedImage {
 	at := slices.IndexFunc(w.scanners, func(t *scannerQueue) bool { return t.scanner == img.Scanner })
 	if at < 0 {
 		at = len(w.scanners)
@@ -91,7 +91,7 @@ func (w *fairQueue) enqueue(img backend.Image) *queuedImage {
 
 // next returns the images that are to get the free slots: one image of each Scanner, then a second one of each, and so on, within the
 // limit of each namespace.
-func (w *fairQueue) next(p slots) (next []*queuedImage) {
+func (w *catalogQueue) next(p slots) (next []*queuedImage) {
 	taken := maps.Clone(p.running)
 	for round, more := 0, true; more; round++ {
 		more = false
@@ -110,7 +110,7 @@ func (w *fairQueue) next(p slots) (next []*queuedImage) {
 }
 
 // length returns the number of queued images.
-func (w *fairQueue) length() (n int) {
+func (w *catalogQueue) length() (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, turn := range w.scanners {
@@ -120,7 +120,7 @@ func (w *fairQueue) length() (n int) {
 }
 
 // removeForAll removes an image from the queue for all Scanners: it is cataloged, or has a Job.
-func (w *fairQueue) removeForAll(key image.Key, scope store.Scope) {
+func (w *catalogQueue) removeForAll(key image.Key, scope store.Scope) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.removeImage(key, scope)
@@ -128,7 +128,7 @@ func (w *fairQueue) removeForAll(key image.Key, scope store.Scope) {
 
 // removeForScanner removes an image from the queue for its own Scanner only. It is for problems with that Scanner's references, credentials or
 // namespace: other Scanners that wait for the image keep their position.
-func (w *fairQueue) removeForScanner(img backend.Image) {
+func (w *catalogQueue) removeForScanner(img backend.Image) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.removeWhere(func(t *scannerQueue, i queuedImage) bool {
@@ -137,11 +137,11 @@ func (w *fairQueue) removeForScanner(img backend.Image) {
 }
 
 // removeImage drops an image for all Scanners, since one Job serves all of them. The caller holds mu.
-func (w *fairQueue) removeImage(key image.Key, scope store.Scope) {
+func (w *catalogQueue) removeImage(key image.Key, scope store.Scope) {
 	w.removeWhere(func(_ *scannerQueue, i queuedImage) bool { return i.key == key && i.scope == scope })
 }
 
-func (w *fairQueue) removeWhere(which func(*scannerQueue, queuedImage) bool) {
+func (w *catalogQueue) removeWhere(which func(*scannerQueue, queuedImage) bool) {
 	for _, t := range w.scanners {
 		t.images = slices.DeleteFunc(t.images, func(i queuedImage) bool { return which(t, i) })
 	}
@@ -149,7 +149,7 @@ func (w *fairQueue) removeWhere(which func(*scannerQueue, queuedImage) bool) {
 }
 
 // moveToEnd moves a namespace behind all others, and the given Scanner to the end within its namespace.
-func (w *fairQueue) moveToEnd(namespace, scanner string) {
+func (w *catalogQueue) moveToEnd(namespace, scanner string) {
 	rank := func(t *scannerQueue) int {
 		switch {
 		case t.namespace != namespace:
@@ -164,14 +164,14 @@ func (w *fairQueue) moveToEnd(namespace, scanner string) {
 
 // dropUnclaimed removes images that did not claim their slot within claimTimeout. Images that still wait are enqueued again, at the end, when
 // their ImageScan is next reconciled.
-func (w *fairQueue) dropUnclaimed(now time.Time) {
+func (w *catalogQueue) dropUnclaimed(now time.Time) {
 	w.removeWhere(func(_ *scannerQueue, i queuedImage) bool {
 		return !i.wokenAt.IsZero() && now.Sub(i.wokenAt) >= claimTimeout
 	})
 }
 
 // wakeNext returns the digests of images that are next in the queue and were not woken yet. It removes images for which wanted returns false.
-func (w *fairQueue) wakeNext(p slots, now time.Time, wanted func(image.Key, store.Scope) (bool, error)) (digests []string, err error) {
+func (w *catalogQueue) wakeNext(p slots, now time.Time, wanted func(image.Key, store.Scope) (bool, error)) (digests []string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.dropUnclaimed(now)

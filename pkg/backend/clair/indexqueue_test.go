@@ -15,7 +15,7 @@ func queuedImage(namespace, scanner, digest string) backend.Image {
 
 // TestFairOrder: namespaces are served round-robin, regardless of how many images each one queued first.
 func TestFairOrder(t *testing.T) {
-	var l fairQueue
+	var l indexQueue
 	for n := range 3 {
 		l.enqueue(queuedImage("shop", "shop-uid", fmt.Sprint("s", n)), nil)
 	}
@@ -37,7 +37,7 @@ func TestFairOrder(t *testing.T) {
 
 // TestSlots: which images get a slot.
 func TestSlots(t *testing.T) {
-	var l fairQueue
+	var l indexQueue
 	ready := func(*task) bool { return true }
 	for _, img := range []backend.Image{queuedImage("shop", "one", "a"), queuedImage("shop", "two", "a"), queuedImage("shop", "one", "b"), queuedImage("shop", "one", "c")} {
 		l.enqueue(img, nil)
@@ -65,7 +65,7 @@ func TestSlots(t *testing.T) {
 
 // TestKeepScanners: images of deleted Scanners leave the queue.
 func TestKeepScanners(t *testing.T) {
-	var l fairQueue
+	var l indexQueue
 	ready := func(*task) bool { return true }
 	for _, img := range []backend.Image{queuedImage("shop", "gone", "a"), queuedImage("shop", "gone", "b"), queuedImage("shop", "stays", "c"), queuedImage("blog", "gone", "d")} {
 		l.enqueue(img, nil)
