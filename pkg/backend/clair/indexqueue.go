@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/queue"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -29,25 +30,24 @@ type task struct {
 	running bool
 }
 
-// indexKey identifies the result of indexing an image, which is the same for all Scanners.
+// Flow implements queue.Item. The Scanners of a namespace share one flow.
+func (t *task) Flow() queue.Flow { return queue.Flow{Tenant: t.img.Namespace} }
+
+// result identifies the result of indexing the image, which is the same for all Scanners.
+func (t *task) result() indexKey { return indexKey{t.img.Key, t.img.Scope} }
+
 type indexKey struct {
 	key   image.Key
 	scope store.Scope
 }
 
-// indexQueue is the fair queue of images to index with one Clair. It serves namespaces round-robin, and the images of a namespace first in,
-// first out. A namespace with hundreds of images therefore delays the others by one turn at most.
+// indexQueue is the queue of images to index with one Clair, and holds its slots.
 type indexQueue struct {
-	mu         sync.Mutex
-	tasks      map[taskID]*task
-	namespaces []*namespaceQueue
-	running    map[string]int // by namespace
-	busy       map[indexKey]bool
-}
-
-type namespaceQueue struct {
-	namespace string
-	waiting   []*task
+	mu      sync.Mutex
+	tasks   map[taskID]*task // waiting and running
+	waiting queue.Fair[*task]
+	running map[string]int // by namespace
+	busy    map[indexKey]bool
 }
 
 // enqueue adds an image to the queue unless it is queued, and reports whether it is being indexed. A queued image takes over the new details.
@@ -65,27 +65,15 @@ func (l *indexQueue) enqueue(img backend.Image, over *link) bool {
 	}
 	t := &task{img: img, link: over}
 	l.tasks[idOf(img)] = t
-	l.addWaiting(t)
+	l.waiting.Push(t)
 	return false
 }
 
-// waiting returns the number of images without a slot.
-func (l *indexQueue) waiting() (n int) {
+// length returns the number of images without a slot.
+func (l *indexQueue) length() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, turn := range l.namespaces {
-		n += len(turn.waiting)
-	}
-	return n
-}
-
-func (l *indexQueue) addWaiting(t *task) {
-	at := slices.IndexFunc(l.namespaces, func(t2 *namespaceQueue) bool { return t2.namespace == t.img.Namespace })
-	if at < 0 {
-		at = len(l.namespaces)
-		l.namespaces = append(l.namespaces, &namespaceQueue{namespace: t.img.Namespace})
-	}
-	l.namespaces[at].waiting = append(l.namespaces[at].waiting, t)
+	return l.waiting.Len()
 }
 
 // dequeue gives a slot to the next ready image, or returns nil. It skips namespaces with limit running images, and images that are being
@@ -93,26 +81,16 @@ func (l *indexQueue) addWaiting(t *task) {
 func (l *indexQueue) dequeue(limit int, ready func(*task) bool) *task {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for at, turn := range l.namespaces {
-		if l.running[turn.namespace] >= limit {
-			continue
-		}
-		next := slices.IndexFunc(turn.waiting, func(t *task) bool { return !l.busy[indexKey{t.img.Key, t.img.Scope}] && ready(t) })
-		if next < 0 {
-			continue
-		}
-		t := turn.waiting[next]
-		turn.waiting = slices.Delete(turn.waiting, next, next+1)
-		l.namespaces = slices.Delete(l.namespaces, at, at+1)
-		if len(turn.waiting) > 0 {
-			l.namespaces = append(l.namespaces, turn)
-		}
-		t.running = true
-		l.running[turn.namespace]++
-		l.busy[indexKey{t.img.Key, t.img.Scope}] = true
-		return t
+	next := l.waiting.Next(queue.Slots{Free: 1, Running: l.running, Limit: limit}, func(t *task) bool { return !l.busy[t.result()] && ready(t) })
+	if len(next) == 0 {
+		return nil
 	}
-	return nil
+	t := next[0]
+	l.waiting.Take(t)
+	t.running = true
+	l.running[t.img.Namespace]++
+	l.busy[t.result()] = true
+	return t
 }
 
 // release frees the slot of an image. If again is set, the image is queued again.
@@ -123,9 +101,9 @@ func (l *indexQueue) release(t *task, again bool) {
 	if l.running[t.img.Namespace]--; l.running[t.img.Namespace] == 0 {
 		delete(l.running, t.img.Namespace)
 	}
-	delete(l.busy, indexKey{t.img.Key, t.img.Scope})
+	delete(l.busy, t.result())
 	if again {
-		l.addWaiting(t)
+		l.waiting.Push(t)
 		return
 	}
 	delete(l.tasks, idOf(t.img))
@@ -135,16 +113,13 @@ func (l *indexQueue) release(t *task, again bool) {
 func (l *indexQueue) keepScanners(scanners []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	gone := func(t *task) bool { return !slices.Contains(scanners, t.img.Scanner) }
-	for _, turn := range l.namespaces {
-		for _, t := range turn.waiting {
-			if gone(t) {
-				delete(l.tasks, idOf(t.img))
-			}
+	l.waiting.Remove(func(t *task) bool {
+		gone := !slices.Contains(scanners, t.img.Scanner)
+		if gone {
+			delete(l.tasks, idOf(t.img))
 		}
-		turn.waiting = slices.DeleteFunc(turn.waiting, gone)
-	}
-	l.namespaces = slices.DeleteFunc(l.namespaces, func(t *namespaceQueue) bool { return len(t.waiting) == 0 })
+		return gone
+	})
 }
 
 // How long failures are remembered.

@@ -1,8 +1,6 @@
 package clair
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
@@ -11,28 +9,6 @@ import (
 
 func queuedImage(namespace, scanner, digest string) backend.Image {
 	return backend.Image{Key: image.Key{Digest: digest, Platform: amd64}, Namespace: namespace, Scanner: scanner}
-}
-
-// TestFairOrder: namespaces are served round-robin, regardless of how many images each one queued first.
-func TestFairOrder(t *testing.T) {
-	var l indexQueue
-	for n := range 3 {
-		l.enqueue(queuedImage("shop", "shop-uid", fmt.Sprint("s", n)), nil)
-	}
-	l.enqueue(queuedImage("blog", "blog-uid", "b0"), nil)
-	l.enqueue(queuedImage("shop", "shop-uid", "s0"), nil) // a repeated request
-	var order []string
-	for {
-		next := l.dequeue(10, func(*task) bool { return true })
-		if next == nil {
-			break
-		}
-		order = append(order, next.img.Key.Digest)
-		l.release(next, false)
-	}
-	if got := strings.Join(order, " "); got != "s0 b0 s1 s2" {
-		t.Errorf("images came in the order %q", got)
-	}
 }
 
 // TestSlots: which images get a slot.
@@ -72,8 +48,8 @@ func TestKeepScanners(t *testing.T) {
 	}
 	running := l.dequeue(2, ready)
 	l.keepScanners([]string{"stays"})
-	if len(l.tasks) != 2 || len(l.namespaces) != 1 {
-		t.Errorf("there are %d tasks of %d namespaces, want one that runs and one that waits", len(l.tasks), len(l.namespaces))
+	if len(l.tasks) != 2 || l.length() != 1 {
+		t.Errorf("there are %d tasks, %d of them waiting, want one that runs and one that waits", len(l.tasks), l.length())
 	}
 	if next := l.dequeue(2, ready); next == nil || next.img.Scanner != "stays" {
 		t.Errorf("%v came next, want that of the Scanner that stays", next)

@@ -11,7 +11,7 @@ func (e *Engines) registerMetrics() {
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "scanner_operator_index_queue_images", Help: "Images that wait for a free place to have their content listed.",
 		ConstLabels: labels,
-	}, func() float64 { return e.sum(func(i *instance) int { return i.queue.waiting() }) })
+	}, func() float64 { return e.sum(func(i *instance) int { return i.queue.length() }) })
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "scanner_operator_match_queue_images", Help: "Images that wait to be matched, or are being matched, with current data.",
 		ConstLabels: labels,

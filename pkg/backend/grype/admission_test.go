@@ -296,8 +296,8 @@ func TestNamespaceBeingDeleted(t *testing.T) {
 	if records := e.records(); len(records) != 0 {
 		t.Errorf("records %q, want none", records)
 	}
-	if len(e.queue.scanners) != 0 {
-		t.Error("it stands in the line")
+	if e.queue.length() != 0 {
+		t.Error("it is queued")
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/queue"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -89,9 +90,9 @@ func (b *Backend) reserveJob(ctx context.Context, img backend.Image, full *backe
 }
 
 // queuedProgress returns the Progress of a queued image.
-func (b *Backend) queuedProgress(img backend.Image, p slots) backend.Progress {
+func (b *Backend) queuedProgress(img backend.Image, p queue.Slots) backend.Progress {
 	message := fmt.Sprintf("waiting for one of %d catalog Jobs to end (grype.catalog.maxJobs in the operator's configuration)", b.Config.Grype.Catalog.MaxJobs)
-	if running := p.running[img.Namespace]; running >= p.limit {
+	if running := p.Running[img.Namespace]; running >= p.Limit {
 		message = fmt.Sprintf("waiting for one of this namespace's %d catalog Jobs to end (grype.catalog.maxJobsPerNamespace in the operator's configuration)", running)
 	}
 	return backend.Waiting(v1alpha1.ReasonPending, message, checkQueue)
