@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 )
 
 // Names of cache indexes.
@@ -28,9 +29,6 @@ const (
 
 // scannerDigest returns the value under which imageScansByScannerDigest indexes an ImageScan.
 func scannerDigest(scanner, digest string) string { return scanner + "," + digest }
-
-// annotationSuffix is the end of the key of the annotation that a Scanner sets on pods. The Scanner's name comes before it.
-const annotationSuffix = ".scanner-operator.io/image-hashes"
 
 // SetupIndexes adds the cache indexes that the reconcilers need.
 func SetupIndexes(ctx context.Context, mgr manager.Manager) error {
@@ -81,7 +79,7 @@ func StripPod(o any) (any, error) {
 			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 			Labels: pod.Labels, OwnerReferences: pod.OwnerReferences, DeletionTimestamp: pod.DeletionTimestamp,
 			CreationTimestamp: pod.CreationTimestamp,
-			Annotations:       ownAnnotations(pod.Annotations), Finalizers: podFinalizers(pod.Finalizers),
+			Annotations:       ownAnnotations(pod.Annotations), Finalizers: podmark.Finalizers(pod.Finalizers),
 		},
 		Spec: corev1.PodSpec{
 			NodeName: pod.Spec.NodeName, ImagePullSecrets: pod.Spec.ImagePullSecrets, ServiceAccountName: pod.Spec.ServiceAccountName,
@@ -135,7 +133,7 @@ func ownAnnotations(all map[string]string) map[string]string {
 	var own map[string]string
 	for key, value := range all {
 		switch {
-		case strings.HasSuffix(key, annotationSuffix):
+		case strings.HasSuffix(key, podmark.AnnotationSuffix):
 		case key == v1alpha1.AnnotationReceiver:
 			value = value[:min(len(value), maxReceiverAnnotation)]
 		default:

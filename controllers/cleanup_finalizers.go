@@ -3,7 +3,6 @@ package controllers
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 
@@ -14,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 )
 
 var scannerKind = v1alpha1.GroupVersion.WithKind("Scanner")
@@ -26,12 +26,7 @@ func (c *Cleanup) removeMarks(ctx context.Context) error {
 }
 
 func isMarked(pod *metav1.PartialObjectMetadata) bool {
-	return len(podFinalizers(pod.Finalizers))+len(hashAnnotations(pod.Annotations)) > 0
-}
-
-// hashAnnotations returns the keys of the annotations that the operator sets on pods, sorted.
-func hashAnnotations(all map[string]string) []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(key string) bool { return !strings.HasSuffix(key, annotationSuffix) })
+	return len(podmark.Finalizers(pod.Finalizers))+len(podmark.Annotations(pod.Annotations)) > 0
 }
 
 func hasScannerFinalizer(scanner *metav1.PartialObjectMetadata) bool {
@@ -39,18 +34,18 @@ func hasScannerFinalizer(scanner *metav1.PartialObjectMetadata) bool {
 }
 
 func (c *Cleanup) cleanPod(ctx context.Context, pod *metav1.PartialObjectMetadata) error {
-	change := podPatch{remove: podFinalizers(pod.Finalizers), annotations: map[string]any{}}
-	keys := hashAnnotations(pod.Annotations)
+	change := podmark.Patch{RemoveFinalizers: podmark.Finalizers(pod.Finalizers), Annotations: map[string]any{}}
+	keys := podmark.Annotations(pod.Annotations)
 	for _, key := range keys {
-		change.annotations[key] = nil
+		change.Annotations[key] = nil
 	}
 	if !c.DryRun {
 		pod.SetUID("") // a pod that has taken the name meanwhile is cleaned as well
-		if err := patchPod(ctx, c.Client, pod, change); err != nil {
+		if err := change.Apply(ctx, c.Client, pod); err != nil {
 			return err
 		}
 	}
-	c.printChange(pod, "remove", strings.Join(slices.Concat(change.remove, keys), ", "))
+	c.printChange(pod, "remove", strings.Join(slices.Concat(change.RemoveFinalizers, keys), ", "))
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 )
 
 // leftovers is what an uninstalled operator has left in the cluster.
@@ -33,7 +34,7 @@ func (p *testEnv) createLeftovers() leftovers {
 		annotated: aPod(p.namespace, "annotated", running("main", web), finalizedBy(foreign)),
 		foreign:   aPod(p.namespace, "foreign", running("main", web), finalizedBy(foreign)),
 	}
-	l.annotated.Annotations = map[string]string{"scanner" + annotationSuffix: "{}", v1alpha1.AnnotationReceiver: "theirs", "example.com/mine": "stays"}
+	l.annotated.Annotations = map[string]string{"scanner" + podmark.AnnotationSuffix: "{}", v1alpha1.AnnotationReceiver: "theirs", "example.com/mine": "stays"}
 	l.foreign.Annotations = map[string]string{v1alpha1.AnnotationReceiver: "theirs"}
 	p.create(scanner, deleted, l.held, l.annotated, l.foreign)
 	p.delete(deleted, l.held)

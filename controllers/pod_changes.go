@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 )
 
 // podChanged passes updates that change what other reconcilers read of a pod. The operator's own annotation, which each pod gets, is read
@@ -23,7 +25,7 @@ func relevantFields(pod *corev1.Pod) *corev1.Pod {
 	bare := *pod
 	bare.ResourceVersion, bare.Generation, bare.ManagedFields, bare.Annotations = "", 0, nil, nil
 	for key, value := range pod.Annotations {
-		if strings.HasSuffix(key, annotationSuffix) {
+		if strings.HasSuffix(key, podmark.AnnotationSuffix) {
 			continue
 		}
 		if bare.Annotations == nil {

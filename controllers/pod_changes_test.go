@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 )
 
 // TestPodChanged: only changes of a pod that Scanners and ImageScans read trigger them. Other changes by the operator or the
@@ -26,7 +27,7 @@ func TestPodChanged(t *testing.T) {
 	}{
 		"another version": {func(p *corev1.Pod) { p.ResourceVersion, p.Generation = "2", 2 }, false},
 		"the operator's annotation": {
-			func(p *corev1.Pod) { p.Annotations = map[string]string{"default" + annotationSuffix: "{}"} }, false,
+			func(p *corev1.Pod) { p.Annotations = map[string]string{"default" + podmark.AnnotationSuffix: "{}"} }, false,
 		},
 		"a condition": {func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastProbeTime: metav1.Now()}}
@@ -38,7 +39,7 @@ func TestPodChanged(t *testing.T) {
 		"a node":         {func(p *corev1.Pod) { p.Spec.NodeName = nodeARM }, true},
 		"its end":        {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, true},
 		"its deletion":   {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon.Add(time.Hour)} }, true},
-		"a finalizer":    {func(p *corev1.Pod) { p.Finalizers = []string{"default" + podFinalizerSuffix} }, true},
+		"a finalizer":    {func(p *corev1.Pod) { p.Finalizers = []string{"default" + podmark.FinalizerSuffix} }, true},
 		"a pod replaced": {func(p *corev1.Pod) { p.UID = "another" }, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,6 +26,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -113,7 +114,7 @@ func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []v1
 		}
 		errs = append(errs, err)
 		if isActive(pod) && addsPodAnnotation(&scanners[i]) && len(handled) > 0 {
-			wanted[scanners[i].Name+annotationSuffix] = encodeHashes(handled)
+			wanted[scanners[i].Name+podmark.AnnotationSuffix] = encodeHashes(handled)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -266,8 +267,8 @@ func (r *PodReconciler) addReference(ctx context.Context, scan *v1alpha1.ImageSc
 // for the pod, and leaves all other annotations unchanged.
 func (r *PodReconciler) annotate(ctx context.Context, pod *corev1.Pod, wanted map[string]string) error {
 	changes := map[string]any{}
-	for key := range pod.Annotations {
-		if _, keep := wanted[key]; !keep && strings.HasSuffix(key, annotationSuffix) {
+	for _, key := range podmark.Annotations(pod.Annotations) {
+		if _, keep := wanted[key]; !keep {
 			changes[key] = nil
 		}
 	}
@@ -279,7 +280,7 @@ func (r *PodReconciler) annotate(ctx context.Context, pod *corev1.Pod, wanted ma
 	if len(changes) == 0 {
 		return nil
 	}
-	return r.patch(ctx, pod, podPatch{annotations: changes})
+	return r.patch(ctx, pod, podmark.Patch{Annotations: changes})
 }
 
 // encodeHashes returns container → digest as JSON with sorted keys, so that equal maps give equal texts.

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -87,11 +88,11 @@ func TestIndependentScanners(t *testing.T) {
 	keys := func(pod *corev1.Pod) func() []string {
 		return func() []string { return slices.Sorted(maps.Keys(p.annotations(pod)())) }
 	}
-	p.Eventually(keys(a), eventuallyTimeout).Should(Equal([]string{"everything" + annotationSuffix, "front" + annotationSuffix}))
-	p.Eventually(keys(b), eventuallyTimeout).Should(Equal([]string{"back" + annotationSuffix, "everything" + annotationSuffix}))
+	p.Eventually(keys(a), eventuallyTimeout).Should(Equal([]string{"everything" + podmark.AnnotationSuffix, "front" + podmark.AnnotationSuffix}))
+	p.Eventually(keys(b), eventuallyTimeout).Should(Equal([]string{"back" + podmark.AnnotationSuffix, "everything" + podmark.AnnotationSuffix}))
 	p.delete(front)
 	p.Eventually(func() int { return len(p.scans(front)) }, eventuallyTimeout).Should(BeZero(), "ImageScans of a Scanner that has gone delete themselves")
-	p.Eventually(keys(a), eventuallyTimeout).Should(Equal([]string{"everything" + annotationSuffix}))
+	p.Eventually(keys(a), eventuallyTimeout).Should(Equal([]string{"everything" + podmark.AnnotationSuffix}))
 	p.Expect(p.phases(back)()).To(Equal(phasesOf{vulnerable: v1alpha1.PhaseScanned}), "the other Scanner goes on")
 }
 
@@ -130,7 +131,7 @@ func TestAnnotations(t *testing.T) {
 	hashes := func(want map[string]string) map[string]string {
 		text, err := json.Marshal(want)
 		p.must(err)
-		return map[string]string{"example.com/mine": "stays", "all" + annotationSuffix: string(text)}
+		return map[string]string{"example.com/mine": "stays", "all" + podmark.AnnotationSuffix: string(text)}
 	}
 	main := map[string]string{"main": keyOfImage(web).Digest}
 	p.Eventually(p.annotations(pod), eventuallyTimeout).Should(Equal(hashes(main)), "neither what failed nor what is being cataloged was handled")
@@ -159,7 +160,7 @@ func TestAnnotationsGoWithTheScanner(t *testing.T) {
 	p.create(one, two, pod)
 	p.Eventually(p.annotations(pod), eventuallyTimeout).Should(HaveLen(2))
 	p.delete(one)
-	p.Eventually(p.annotations(pod), eventuallyTimeout).Should(And(HaveLen(1), HaveKey("two"+annotationSuffix)))
+	p.Eventually(p.annotations(pod), eventuallyTimeout).Should(And(HaveLen(1), HaveKey("two"+podmark.AnnotationSuffix)))
 }
 
 // TestSelection: which pods a Scanner covers, while labels and the Scanner change.
@@ -291,7 +292,7 @@ func TestLaterScanner(t *testing.T) {
 		t.Errorf("the later Scanner's ImageScan is %+v", own)
 	}
 	u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
-	want := map[string]string{"all" + annotationSuffix: encodeHashes(map[string]string{"main": keyOfImage(web).Digest})}
+	want := map[string]string{"all" + podmark.AnnotationSuffix: encodeHashes(map[string]string{"main": keyOfImage(web).Digest})}
 	if diff := cmp.Diff(want, pod.Annotations); diff != "" {
 		t.Errorf("only the first has a result: annotations (-want +got):\n%s", diff)
 	}
@@ -305,6 +306,6 @@ func TestPodReplaced(t *testing.T) {
 	p.create(pod)
 	former := pod.DeepCopy()
 	former.UID = types.UID("00000000-0000-0000-0000-000000000000")
-	p.must(r.annotate(t.Context(), former, map[string]string{"x" + annotationSuffix: "{}"}))
+	p.must(r.annotate(t.Context(), former, map[string]string{"x" + podmark.AnnotationSuffix: "{}"}))
 	p.Expect(p.annotations(pod)()).To(BeEmpty())
 }

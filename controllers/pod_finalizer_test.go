@@ -13,13 +13,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // foreign is the finalizer of another controller.
 const foreign = "example.com/another-controller"
 
-func releaseOf(scanner string) string { return scanner + podFinalizerSuffix }
+func releaseOf(scanner string) string { return scanner + podmark.FinalizerSuffix }
 
 // holdingPods makes a Scanner set finalizers on pods.
 func holdingPods(s *v1alpha1.Scanner) { s.Spec.AddPodFinalizer = ptr.To(true) }
@@ -58,7 +59,7 @@ func (p *testEnv) workloads(scanner *v1alpha1.Scanner, reference string) func() 
 // unfinalize removes the other controller's finalizer, as that controller would.
 func (p *testEnv) unfinalize(pod *corev1.Pod) {
 	p.t.Helper()
-	p.must(patchPod(p.t.Context(), p.client, refresh(p, pod), podPatch{remove: []string{foreign}}))
+	p.must(podmark.Patch{RemoveFinalizers: []string{foreign}}.Apply(p.t.Context(), p.client, refresh(p, pod)))
 }
 
 // TestPodHeldUntilReleased: a deleted pod is held until the store has recorded that it does not use its images any more. Finalizers of
@@ -149,7 +150,7 @@ func TestPodFinalizerIsRemoved(t *testing.T) {
 			pod := aPod(p.namespace, "a", running("main", web), finalizedBy(foreign), labelled("tier", "true"))
 			t.Cleanup(func() {
 				p.t = t
-				_ = client.IgnoreNotFound(patchPod(context.Background(), p.client, pod, podPatch{remove: []string{foreign}}))
+				_ = client.IgnoreNotFound(podmark.Patch{RemoveFinalizers: []string{foreign}}.Apply(context.Background(), p.client, pod))
 			})
 			p.create(scanner, aScanner(p.namespace, "other", holdingPods, selecting("tier", "true")), pod)
 			p.Eventually(p.finalizers(pod), eventuallyTimeout).Should(ConsistOf(foreign, releaseOf("all"), releaseOf("other")))
@@ -260,14 +261,14 @@ func TestPodPatchInARace(t *testing.T) {
 	t.Cleanup(func() { _ = p.client.Delete(context.Background(), pod, client.GracePeriodSeconds(0)) })
 	pod.Finalizers = []string{"example.com/newer", releaseOf("a")}
 	p.must(p.client.Update(t.Context(), pod))
-	p.must(patchPod(t.Context(), p.client, seen, podPatch{add: []string{releaseOf("b")}, remove: []string{releaseOf("a")}}))
+	p.must(podmark.Patch{AddFinalizers: []string{releaseOf("b")}, RemoveFinalizers: []string{releaseOf("a")}}.Apply(t.Context(), p.client, seen))
 	p.Expect(p.finalizers(pod)()).To(ConsistOf("example.com/newer", releaseOf("b")))
-	p.must(patchPod(t.Context(), p.client, seen, podPatch{add: []string{releaseOf("b")}, remove: []string{releaseOf("a")}}))
+	p.must(podmark.Patch{AddFinalizers: []string{releaseOf("b")}, RemoveFinalizers: []string{releaseOf("a")}}.Apply(t.Context(), p.client, seen))
 	p.Expect(p.finalizers(pod)()).To(ConsistOf("example.com/newer", releaseOf("b")), "said twice, done once")
 	seen.UID = "00000000-0000-0000-0000-000000000000"
-	err := patchPod(t.Context(), p.client, seen, podPatch{remove: []string{releaseOf("b")}})
+	err := podmark.Patch{RemoveFinalizers: []string{releaseOf("b")}}.Apply(t.Context(), p.client, seen)
 	p.Expect(err).To(MatchError(ContainSubstring("metadata.uid")))
-	p.must(patchPod(t.Context(), p.client, pod, podPatch{remove: []string{"example.com/newer", releaseOf("b")}}))
+	p.must(podmark.Patch{RemoveFinalizers: []string{"example.com/newer", releaseOf("b")}}.Apply(t.Context(), p.client, pod))
 }
 
 // TestScannerIsHeldFirst: no pod gets a finalizer before the Scanner has its own, since nothing would remove it after a deletion of the

@@ -16,6 +16,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 )
 
 // dnsName is an RFC 1123 label.
@@ -199,7 +200,7 @@ func anyPod() *rapid.Generator[*corev1.Pod] {
 		pod.UID, pod.ResourceVersion = "uid", "7"
 		pod.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": repeatToLength("x", 500)}
 		if rapid.Bool().Draw(t, "annotated") {
-			pod.Annotations["all"+annotationSuffix] = "{}"
+			pod.Annotations["all"+podmark.AnnotationSuffix] = "{}"
 		}
 		pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
 		pod.Finalizers = []string{"example.com/x"}
@@ -303,7 +304,7 @@ func TestStripPod(t *testing.T) {
 			"identity":          {[]any{original.Name, original.Namespace, original.UID, original.ResourceVersion}, []any{stripped.Name, stripped.Namespace, stripped.UID, stripped.ResourceVersion}},
 			"node":              {original.Spec.NodeName, stripped.Spec.NodeName},
 			"deletion":          {original.DeletionTimestamp, stripped.DeletionTimestamp},
-			"annotation":        {original.Annotations["all"+annotationSuffix], stripped.Annotations["all"+annotationSuffix]},
+			"annotation":        {original.Annotations["all"+podmark.AnnotationSuffix], stripped.Annotations["all"+podmark.AnnotationSuffix]},
 		} {
 			if diff := cmp.Diff(pair[0], pair[1]); diff != "" {
 				t.Errorf("%s (-original +stripped):\n%s", what, diff)

@@ -2,10 +2,8 @@ package controllers
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -17,11 +15,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 )
 
 // patch changes a pod that still exists. If the API server refuses the change, an event is emitted for the Scanners that want it.
-func (r *PodReconciler) patch(ctx context.Context, pod *corev1.Pod, change podPatch) error {
-	err := patchPod(ctx, r.Client, pod, change)
+func (r *PodReconciler) patch(ctx context.Context, pod *corev1.Pod, change podmark.Patch) error {
+	err := change.Apply(ctx, r.Client, pod)
 	if apierrors.IsConflict(err) || isMetadataRejected(err) {
 		// Either another pod has taken the name, or the pod is being deleted and accepts no new finalizer. Both have an event of their own.
 		return nil
@@ -51,8 +50,8 @@ func isRefused(err error) bool {
 
 // emitRefusal emits an event for each Scanner on whose behalf a pod was to be changed. The reference has no resource version, so that the
 // recorder aggregates all refusals, of any pod, into one event.
-func (r *PodReconciler) emitRefusal(ctx context.Context, pod *corev1.Pod, change podPatch, refusal error) {
-	for _, name := range change.scanners() {
+func (r *PodReconciler) emitRefusal(ctx context.Context, pod *corev1.Pod, change podmark.Patch, refusal error) {
+	for _, name := range change.Scanners() {
 		var scanner v1alpha1.Scanner
 		if err := r.Client.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: name}, &scanner); err != nil {
 			if !apierrors.IsNotFound(err) {
@@ -65,50 +64,4 @@ func (r *PodReconciler) emitRefusal(ctx context.Context, pod *corev1.Pod, change
 		regarding := &v1alpha1.Scanner{ObjectMeta: metav1.ObjectMeta{Namespace: scanner.Namespace, Name: name, UID: scanner.UID}}
 		r.Events.Eventf(regarding, nil, corev1.EventTypeWarning, v1alpha1.ReasonPodChangeRefused, "Mark", "%s", truncate(note, maxEventNote))
 	}
-}
-
-// scanners returns the names of the Scanners on whose behalf a pod is changed, each once.
-func (p podPatch) scanners() []string {
-	var names []string
-	for _, finalizer := range slices.Concat(p.add, p.remove) {
-		names = append(names, strings.TrimSuffix(finalizer, podFinalizerSuffix))
-	}
-	for key := range maps.Keys(p.annotations) {
-		names = append(names, strings.TrimSuffix(key, annotationSuffix))
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// podPatch is a change of a pod's metadata that contains only entries of this operator.
-type podPatch struct {
-	// add and remove are finalizers.
-	add, remove []string
-	// annotations has the values to set; nil removes an annotation.
-	annotations map[string]any
-}
-
-// patchPod sends a strategic merge patch. It treats finalizers as a set, so that concurrent changes by others are preserved. It returns a
-// conflict if another pod has taken the name.
-func patchPod(ctx context.Context, c client.Client, pod client.Object, change podPatch) error {
-	metadata := map[string]any{}
-	if uid := pod.GetUID(); uid != "" {
-		metadata["uid"] = uid
-	}
-	if len(change.add) > 0 {
-		metadata["finalizers"] = change.add
-	}
-	if len(change.remove) > 0 {
-		metadata["$deleteFromPrimitiveList/finalizers"] = change.remove
-	}
-	if len(change.annotations) > 0 {
-		metadata["annotations"] = change.annotations
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": metadata})
-	if err != nil {
-		return err
-	}
-	target := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: pod.GetNamespace(), Name: pod.GetName()}}
-	target.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
-	return c.Patch(ctx, target, client.RawPatch(types.StrategicMergePatchType, patch))
 }

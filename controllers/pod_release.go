@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 )
 
 // Recording a release fails only if the store fails. It is retried every releaseRetry until releaseTimeout after the pod's grace period: a
@@ -46,7 +47,7 @@ func (r *PodReconciler) setupRelease(mgr ctrl.Manager) error {
 }
 
 func waitsForRelease(pod client.Object) bool {
-	return !pod.GetDeletionTimestamp().IsZero() && len(podFinalizers(pod.GetFinalizers())) > 0
+	return !pod.GetDeletionTimestamp().IsZero() && len(podmark.Finalizers(pod.GetFinalizers())) > 0
 }
 
 // Release handles a pod that is being deleted: it records the release, then removes all finalizers of the operator with one request.
@@ -58,7 +59,7 @@ func (r *PodReconciler) Release(ctx context.Context, req ctrl.Request) (ctrl.Res
 	if !waitsForRelease(&pod) {
 		return ctrl.Result{}, nil
 	}
-	held := podFinalizers(pod.Finalizers)
+	held := podmark.Finalizers(pod.Finalizers)
 	late := func() time.Duration { return r.Clock.Since(pod.DeletionTimestamp.Time) }
 	// A store that never answers is given no more time than one that fails. A pod that is already late gets one attempt.
 	if err := r.recordRelease(ctx, &pod, held, min(max(releaseTimeout-late(), releaseRetry), releaseTimeout)); err != nil {
@@ -69,7 +70,7 @@ func (r *PodReconciler) Release(ctx context.Context, req ctrl.Request) (ctrl.Res
 		}
 		log.Error(err, "Recording the release of a pod; it goes without")
 	}
-	return ctrl.Result{}, r.patch(ctx, &pod, podPatch{remove: held})
+	return ctrl.Result{}, r.patch(ctx, &pod, podmark.Patch{RemoveFinalizers: held})
 }
 
 // recordRelease records, for the Scanners of the given finalizers, which workloads run the images without this pod.
@@ -85,7 +86,7 @@ func (r *PodReconciler) recordRelease(ctx context.Context, pod *corev1.Pod, fina
 		for _, finalizer := range finalizers {
 			var scans v1alpha1.ImageScanList
 			err := r.Client.List(ctx, &scans, client.InNamespace(pod.Namespace),
-				client.MatchingFields{imageScansByScannerDigest: scannerDigest(strings.TrimSuffix(finalizer, podFinalizerSuffix), img.ID.Digest)})
+				client.MatchingFields{imageScansByScannerDigest: scannerDigest(strings.TrimSuffix(finalizer, podmark.FinalizerSuffix), img.ID.Digest)})
 			if err != nil {
 				return err
 			}

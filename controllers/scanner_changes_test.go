@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 )
 
 // twoScanners are two Scanners of one namespace that select the same two pods, with work in progress for both: one image has a result
@@ -63,7 +64,7 @@ func (s *twoScanners) waitForAnnotations(scanner string, front, back bool) {
 	s.t.Helper()
 	for pod, want := range map[*corev1.Pod]bool{s.front: front, s.back: back} {
 		s.Eventually(func() bool {
-			_, found := s.annotations(pod)()[scanner+annotationSuffix]
+			_, found := s.annotations(pod)()[scanner+podmark.AnnotationSuffix]
 			return found
 		}, eventuallyTimeout).Should(Equal(want), "the annotation of Scanner %s on pod %s", scanner, pod.Name)
 	}

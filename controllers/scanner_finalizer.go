@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 )
 
 // Finalizers that block a Scanner's deletion while something outside the Scanner has to be cleaned up.
@@ -75,6 +76,6 @@ func (r *ScannerReconciler) holdsPods(ctx context.Context, scanner *v1alpha1.Sca
 		return false, err
 	}
 	return slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool {
-		return slices.Contains(pod.Finalizers, scanner.Name+podFinalizerSuffix)
+		return slices.Contains(pod.Finalizers, scanner.Name+podmark.FinalizerSuffix)
 	}), nil
 }
