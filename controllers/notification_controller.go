@@ -24,6 +24,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -193,9 +194,9 @@ func (r *NotificationReconciler) settings(o *notificationScope, receiver v1alpha
 }
 
 // changesOf returns the changes that are announced to a receiver; nil if the receiver does not list any.
-func changesOf(receiver v1alpha1.Receiver) (changes []store.Change) {
+func changesOf(receiver v1alpha1.Receiver) (changes []diff.Change) {
 	for _, change := range receiver.Announce {
-		changes = append(changes, store.Change(change)) // both types have the same names
+		changes = append(changes, diff.Change(change)) // both types have the same names
 	}
 	return changes
 }

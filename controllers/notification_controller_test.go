@@ -23,6 +23,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
@@ -403,9 +404,9 @@ func TestReceiverSettings(t *testing.T) {
 	defaults.Filter.Route = &store.Route{Receiver: "team", Known: []string{"team", "other"}, Unassigned: true}
 	defaults.GroupWait, defaults.GroupInterval, defaults.FirstScan = 30*time.Second, 5*time.Minute, announce.FirstScanSummary
 	custom.Filter = store.ChangeFilter{MinSeverity: finding.Low, Unknown: store.UnknownNever, OnlyFixable: true, Engine: "grype"}
-	custom.Filter.Exceptions, custom.Filter.Changes, custom.NewImages = covering, []store.Change{store.ChangeFixed, store.ChangeNewImage}, true
+	custom.Filter.Exceptions, custom.Filter.Changes, custom.NewImages = covering, []diff.Change{diff.ChangeFixed, diff.ChangeNewImage}, true
 	onlyOwn.Filter, onlyOwn.Notices = defaults.Filter, true
-	onlyOwn.Filter.Changes, onlyOwn.Filter.Route = []store.Change{store.ChangeNew}, &store.Route{Receiver: "team", Known: []string{"team", "other"}}
+	onlyOwn.Filter.Changes, onlyOwn.Filter.Route = []diff.Change{diff.ChangeNew}, &store.Route{Receiver: "team", Known: []string{"team", "other"}}
 	onlyOwn.GroupWait, onlyOwn.GroupInterval, onlyOwn.FirstScan = 30*time.Second, 5*time.Minute, announce.FirstScanSummary
 	custom.GroupWait, custom.GroupInterval, custom.FirstScan = time.Second, time.Hour, announce.FirstScanSilent
 	for name, tt := range map[string]struct {

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // line is the text of one item. lead is the heading above it, which only the first item of each package has.
@@ -24,7 +24,7 @@ func linesOf(items []announce.Item) []line {
 		for n < len(items) && sameGroup(items[0], items[n]) {
 			n++
 		}
-		if items[0].Change == store.ChangeFixed {
+		if items[0].Change == diff.ChangeFixed {
 			lines = append(lines, fixedLines(items[:n])...)
 		} else {
 			lines = append(lines, packageLines(items[:n])...)
@@ -35,7 +35,7 @@ func linesOf(items []announce.Item) []line {
 }
 
 func sameGroup(a, b announce.Item) bool {
-	if a.Change == store.ChangeFixed || b.Change == store.ChangeFixed {
+	if a.Change == diff.ChangeFixed || b.Change == diff.ChangeFixed {
 		return a.Change == b.Change
 	}
 	return a.Package == b.Package && a.Version == b.Version
@@ -103,7 +103,7 @@ func packageAndFix(i announce.Item, helps string) string {
 // urgency returns the ID, severity and urgency of an item.
 func urgency(i announce.Item) []string {
 	parts := []string{fmt.Sprintf("• *%s* %s", link(i.URL, i.ID), i.Severity)}
-	if exploited := "known exploited" + since(i.ExploitedSince); i.KnownExploited && i.Change == store.ChangeEscalated {
+	if exploited := "known exploited" + since(i.ExploitedSince); i.KnownExploited && i.Change == diff.ChangeEscalated {
 		parts = append(parts, "*"+exploited+"*")
 	} else if i.KnownExploited {
 		parts = append(parts, exploited)
@@ -118,13 +118,13 @@ func urgency(i announce.Item) []string {
 func changeHistory(i announce.Item) []string {
 	var parts []string
 	switch i.Change {
-	case store.ChangeFixAvailable:
+	case diff.ChangeFixAvailable:
 		parts = append(parts, "*fix available"+since(i.FixSince)+"*")
-	case store.ChangeEscalated:
+	case diff.ChangeEscalated:
 		if i.Severity != i.SeverityBefore {
 			parts = append(parts, fmt.Sprintf("*was %s*", i.SeverityBefore))
 		}
-	case store.ChangeRegressed:
+	case diff.ChangeRegressed:
 		parts = append(parts, "*is back*")
 	default:
 		if !i.ExceptionEnded {
@@ -143,7 +143,7 @@ func changeHistory(i announce.Item) []string {
 // fix returns the version to update to, or why there is none.
 func fix(i announce.Item) string {
 	switch {
-	case i.FixedIn != "" && i.Change == store.ChangeFixAvailable:
+	case i.FixedIn != "" && i.Change == diff.ChangeFixAvailable:
 		return "→ " + escapedName(i.FixedIn, maxVersion)
 	case i.FixedIn != "" && !i.FixSince.IsZero():
 		return "→ " + escapedName(i.FixedIn, maxVersion) + " (fix known" + since(i.FixSince) + ")"

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
 
@@ -139,9 +139,9 @@ func itemsOfFewPackages() *rapid.Generator[announce.Item] {
 	})
 }
 
-func anyChange() *rapid.Generator[store.Change] {
-	return rapid.SampledFrom([]store.Change{
-		store.ChangeNew, store.ChangeFixAvailable, store.ChangeEscalated, store.ChangeRegressed, store.ChangeFixed, store.ChangeNewImage, "", "Other",
+func anyChange() *rapid.Generator[diff.Change] {
+	return rapid.SampledFrom([]diff.Change{
+		diff.ChangeNew, diff.ChangeFixAvailable, diff.ChangeEscalated, diff.ChangeRegressed, diff.ChangeFixed, diff.ChangeNewImage, "", "Other",
 	})
 }
 
@@ -234,7 +234,7 @@ func anyMessage() *rapid.Generator[announce.Message] {
 // TestHugeTexts: texts of 100 kB in any field do not break the limits.
 func TestHugeTexts(t *testing.T) {
 	for _, huge := range []string{strings.Repeat("<", 100_000), strings.Repeat("\u05d0\xff ", 25_000), strings.Repeat("\n", 100_000)} {
-		item := announce.Item{Change: store.ChangeEscalated, ID: huge, Package: huge, Version: huge, FixedIn: huge, FixState: huge, URL: huge, Repository: huge}
+		item := announce.Item{Change: diff.ChangeEscalated, ID: huge, Package: huge, Version: huge, FixedIn: huge, FixState: huge, URL: huge, Repository: huge}
 		section := announce.Section{Repository: huge, References: []string{huge}, Workloads: []string{huge}, Items: []announce.Item{item, item}}
 		notice := announce.Notice{Kind: announce.NoticeImagesFailed, Reason: huge, Detail: huge, Name: huge, Examples: []string{huge}}
 		for _, kind := range []announce.Kind{announce.KindChanges, announce.KindEngineUpdated} {

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
@@ -48,7 +48,7 @@ const command = "kubectl get imagescans -n shop"
 
 func openssl() announce.Item {
 	return announce.Item{
-		Change: store.ChangeNew, ID: "CVE-2023-5363", Severity: finding.High, SeverityBefore: finding.High,
+		Change: diff.ChangeNew, ID: "CVE-2023-5363", Severity: finding.High, SeverityBefore: finding.High,
 		Package: "libssl3", Version: "3.0.9-1", FixedIn: "3.0.11-1", FixState: finding.FixStateFixed, EPSS: 0.94, KnownExploited: true,
 		URL: "https://nvd.nist.gov/vuln/detail/CVE-2023-5363", FirstSeen: noon, FixSince: daysAgo(4), ExploitedSince: daysAgo(1),
 	}
@@ -63,7 +63,7 @@ func opensslToo() announce.Item {
 
 func zlib() announce.Item {
 	return announce.Item{
-		Change: store.ChangeNew, ID: "CVE-2023-45853", Severity: finding.Critical, SeverityBefore: finding.Critical,
+		Change: diff.ChangeNew, ID: "CVE-2023-45853", Severity: finding.Critical, SeverityBefore: finding.Critical,
 		Package: "zlib1g", Version: "1:1.2.13", FixState: finding.FixStateWontFix, EPSS: 0.004, FirstSeen: noon,
 		URL: "https://nvd.nist.gov/vuln/detail/CVE-2023-45853",
 	}
@@ -71,7 +71,7 @@ func zlib() announce.Item {
 
 func goNet() announce.Item {
 	return announce.Item{
-		Change: store.ChangeNew, ID: "GHSA-4374-p667-p6c8", Severity: finding.High, SeverityBefore: finding.High,
+		Change: diff.ChangeNew, ID: "GHSA-4374-p667-p6c8", Severity: finding.High, SeverityBefore: finding.High,
 		Package: "golang.org/x/net", Version: "v0.15.0", FixState: finding.FixStateNotFixed, FirstSeen: noon,
 		URL: "https://github.com/advisories/GHSA-4374-p667-p6c8",
 	}
@@ -79,32 +79,32 @@ func goNet() announce.Item {
 
 func fixAvailable() announce.Item {
 	item := openssl()
-	item.Change, item.KnownExploited, item.ExploitedSince = store.ChangeFixAvailable, false, time.Time{}
+	item.Change, item.KnownExploited, item.ExploitedSince = diff.ChangeFixAvailable, false, time.Time{}
 	item.FirstSeen, item.FixSince = daysAgo(40), daysAgo(1)
 	return item
 }
 
 func escalated() announce.Item {
 	item := goNet()
-	item.Change, item.SeverityBefore, item.FirstSeen = store.ChangeEscalated, finding.Medium, daysAgo(40)
+	item.Change, item.SeverityBefore, item.FirstSeen = diff.ChangeEscalated, finding.Medium, daysAgo(40)
 	return item
 }
 
 func exploited() announce.Item {
 	item := openssl()
-	item.Change, item.FirstSeen = store.ChangeEscalated, daysAgo(40)
+	item.Change, item.FirstSeen = diff.ChangeEscalated, daysAgo(40)
 	return item
 }
 
 func regressed() announce.Item {
 	item := zlib()
-	item.Change, item.FirstSeen = store.ChangeRegressed, daysAgo(90)
+	item.Change, item.FirstSeen = diff.ChangeRegressed, daysAgo(90)
 	return item
 }
 
 func fixed() announce.Item {
 	return announce.Item{
-		Change: store.ChangeFixed, ID: "CVE-2023-5363", Severity: finding.High, SeverityBefore: finding.High, Package: "libssl3",
+		Change: diff.ChangeFixed, ID: "CVE-2023-5363", Severity: finding.High, SeverityBefore: finding.High, Package: "libssl3",
 		FirstSeen: daysAgo(40),
 	}
 }
@@ -133,7 +133,7 @@ func cart(items ...announce.Item) announce.Section {
 // totalsOf counts the items that are not fixed.
 func totalsOf(items []announce.Item) (c finding.Counts) {
 	for _, item := range items {
-		if item.Change == store.ChangeFixed {
+		if item.Change == diff.ChangeFixed {
 			continue
 		}
 		c.Add(item.Severity, 1)
@@ -151,7 +151,7 @@ func totalsOf(items []announce.Item) (c finding.Counts) {
 func changesMessage(sections ...announce.Section) announce.Message {
 	d := announce.Message{
 		ID: "0123456789abcdef0123456789abcdef", Kind: announce.KindChanges, Namespace: "shop", Scanner: "all", CreatedAt: noon,
-		Sections: sections, Images: len(sections), Changes: map[store.Change]int{}, ReadMore: command,
+		Sections: sections, Images: len(sections), Changes: map[diff.Change]int{}, ReadMore: command,
 	}
 	var items []announce.Item
 	for _, s := range sections {
@@ -211,7 +211,7 @@ func firstTime() announce.Message {
 	s := nginx(openssl(), opensslToo(), zlib())
 	s.FirstTime, s.Totals, s.MoreItems = true, finding.Counts{Critical: 3, High: 41, Fixable: 12, KnownExploited: 1}, 41
 	d := changesMessage(s)
-	d.Totals, d.Changes[store.ChangeNew], d.ReadMore = s.Totals, 44, "https://scanner.example.com/shop"
+	d.Totals, d.Changes[diff.ChangeNew], d.ReadMore = s.Totals, 44, "https://scanner.example.com/shop"
 	return d
 }
 
@@ -224,12 +224,12 @@ func newImagesOnly() announce.Message {
 // mixed returns a message with all kinds of content.
 func mixed() announce.Message {
 	back := zlib()
-	back.Change, back.FirstSeen = store.ChangeRegressed, daysAgo(90)
+	back.Change, back.FirstSeen = diff.ChangeRegressed, daysAgo(90)
 	d := changesMessage(nginx(exploited(), opensslToo(), back, fixedOther()), cart(escalated()))
 	d.Rest = announce.Rest{Images: 4, Findings: 23, Repositories: []string{"ghcr.io/shop/mail", "ghcr.io/shop/pay"}}
 	d.Totals = finding.Counts{Critical: 5, High: 19, Fixable: 12, KnownExploited: 1}
-	d.Changes[store.ChangeNew] += 20
-	d.Changes[store.ChangeFixed] += 3
+	d.Changes[diff.ChangeNew] += 20
+	d.Changes[diff.ChangeFixed] += 3
 	d.NewImages = []string{"docker.io/library/postgres"}
 	d.Notices = []announce.Notice{imagesFailed()}
 	return d
@@ -278,10 +278,10 @@ func exceptionExpires() announce.Message {
 
 func hostile() announce.Message {
 	d := changesMessage(nginx(
-		announce.Item{Change: store.ChangeNew, ID: "CVE-1|<!here>", Severity: finding.High, Package: "<!everyone>", Version: "1&2", FixedIn: "\x00\x1b[31m", URL: "https://evil.io/>|<!channel>"},
-		announce.Item{Change: store.ChangeNew, ID: "CVE-2024-1000", Severity: finding.High, Package: strings.Repeat("&", 500), Version: strings.Repeat("é", 500), URL: "javascript:alert(1)"},
-		announce.Item{Change: store.ChangeNew, ID: "CVE-2024-1001", Severity: finding.Low, Package: "http", Version: "1", URL: "http://plain.example.com/CVE-2024-1001"},
-		announce.Item{Change: store.ChangeNew, ID: "", Severity: finding.Severity(42), Package: "\xff\xfe", URL: "https://user:password@example.com/"},
+		announce.Item{Change: diff.ChangeNew, ID: "CVE-1|<!here>", Severity: finding.High, Package: "<!everyone>", Version: "1&2", FixedIn: "\x00\x1b[31m", URL: "https://evil.io/>|<!channel>"},
+		announce.Item{Change: diff.ChangeNew, ID: "CVE-2024-1000", Severity: finding.High, Package: strings.Repeat("&", 500), Version: strings.Repeat("é", 500), URL: "javascript:alert(1)"},
+		announce.Item{Change: diff.ChangeNew, ID: "CVE-2024-1001", Severity: finding.Low, Package: "http", Version: "1", URL: "http://plain.example.com/CVE-2024-1001"},
+		announce.Item{Change: diff.ChangeNew, ID: "", Severity: finding.Severity(42), Package: "\xff\xfe", URL: "https://user:password@example.com/"},
 	))
 	d.Sections[0].Repository = "evil.io/<!channel>|<https://evil.io|click>&amp;"
 	d.Sections[0].Workloads = []string{"Deployment shop/@here\n*bold*\u202egnirts"}
@@ -311,6 +311,6 @@ func long() announce.Message {
 		sections = append(sections, s)
 	}
 	d := changesMessage(sections...)
-	d.Changes[store.ChangeNew] += 8 * 5
+	d.Changes[diff.ChangeNew] += 8 * 5
 	return d
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
 
@@ -67,7 +67,7 @@ func TestItems(t *testing.T) {
 	noFix.FixState = finding.FixStateUnknown
 	unseen.FixSince, unseen.FirstSeen = time.Time{}, time.Time{}
 	fixAgain := exceptionEnded()
-	fixAgain.Change = store.ChangeRegressed
+	fixAgain.Change = diff.ChangeRegressed
 	for name, tt := range map[string]struct {
 		item announce.Item
 		want string

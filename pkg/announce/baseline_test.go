@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -351,7 +352,7 @@ func TestSummaryAfterCrash(t *testing.T) {
 // TestFirstScanWithoutNew: a receiver that does not want changes of the kind New still gets a first summary with the worst findings.
 func TestFirstScanWithoutNew(t *testing.T) {
 	s := newScenario(t)
-	s.settings.Filter.Changes = []store.Change{store.ChangeFixed}
+	s.settings.Filter.Changes = []diff.Change{diff.ChangeFixed}
 	s.addFindings("web", finding.High, 1, 3)
 	s.dispatch()
 	d := single(t, s.dispatchNext())

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -75,13 +76,13 @@ func (r *Rest) add(pending []store.FindingChange) {
 }
 
 // countChanges counts announced changes by kind.
-func countChanges(pending []store.FindingChange, newImages int) map[store.Change]int {
-	changes := map[store.Change]int{}
+func countChanges(pending []store.FindingChange, newImages int) map[diff.Change]int {
+	changes := map[diff.Change]int{}
 	for _, n := range pending {
 		changes[n.Change]++
 	}
 	if newImages > 0 {
-		changes[store.ChangeNewImage] = newImages
+		changes[diff.ChangeNewImage] = newImages
 	}
 	return changes
 }
@@ -89,7 +90,7 @@ func countChanges(pending []store.FindingChange, newImages int) map[store.Change
 // countUnfixed counts findings, without fixed ones.
 func countUnfixed(pending []store.FindingChange) (totals finding.Counts) {
 	for _, n := range pending {
-		if n.Change != store.ChangeFixed {
+		if n.Change != diff.ChangeFixed {
 			totals = sum(totals, countsOf(n.Finding))
 		}
 	}
@@ -168,7 +169,7 @@ func byRepository(pending []store.FindingChange) [][]store.FindingChange {
 	groups := groupBy(pending, func(n store.FindingChange) string { return n.Repository })
 	for i, group := range groups {
 		groups[i] = slices.Concat(groupBy(group, func(n store.FindingChange) string {
-			if n.Change == store.ChangeFixed {
+			if n.Change == diff.ChangeFixed {
 				return fixedGroup
 			}
 			return n.Finding.Package.Name
@@ -199,7 +200,7 @@ func groupBy(pending []store.FindingChange, key func(store.FindingChange) string
 // compareUrgency orders changes by urgency: fixed findings last, then by finding.Worse, then by repository.
 func compareUrgency(a, b store.FindingChange) int {
 	return cmp.Or(
-		compareBool(a.Change == store.ChangeFixed, b.Change == store.ChangeFixed),
+		compareBool(a.Change == diff.ChangeFixed, b.Change == diff.ChangeFixed),
 		finding.Worse(a.Finding, b.Finding), cmp.Compare(a.Repository, b.Repository))
 }
 

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // TestStoreRestoredAndEngineChanged: a restored store and another engine at the same time are one summary that gives both reasons, whichever
@@ -43,7 +43,7 @@ func TestStoreRestoredAndEngineChanged(t *testing.T) {
 				s.pass(time.Hour)
 				s.addFindings("web", finding.High, 100, 1)
 				s.dispatchUntilIdle()
-				if d := s.sent[len(s.sent)-1]; len(s.sent) != sent+2 || d.Kind != KindChanges || d.Changes[store.ChangeNew] != 1 || len(d.Changes) != 1 {
+				if d := s.sent[len(s.sent)-1]; len(s.sent) != sent+2 || d.Kind != KindChanges || d.Changes[diff.ChangeNew] != 1 || len(d.Changes) != 1 {
 					t.Errorf("messages %+v, want the one new finding", s.sent[sent+1:])
 				}
 			})

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -181,7 +182,7 @@ func TestEngineResultsAfterHours(t *testing.T) {
 			none(t, s.sent[sent:], "Clair has found nothing else")
 			s.lateResult()
 			s.dispatchUntilIdle()
-			if d := single(t, s.sent[sent:]); len(d.Changes) != 1 || d.Changes[store.ChangeNew] != 1 || d.Sections[0].Items[0].ID != "CVE-2026-0013" {
+			if d := single(t, s.sent[sent:]); len(d.Changes) != 1 || d.Changes[diff.ChangeNew] != 1 || d.Sections[0].Items[0].ID != "CVE-2026-0013" {
 				t.Fatalf("message %+v, want the one finding that Grype does not find", d)
 			}
 			if left := s.last.After.EarlierEngine; len(left) != 0 {
@@ -194,7 +195,7 @@ func TestEngineResultsAfterHours(t *testing.T) {
 				s.removeFindings("db")
 			}
 			s.dispatchUntilIdle()
-			if d := single(t, s.sent[sent+1:]); d.Changes[store.ChangeFixed] != 3 {
+			if d := single(t, s.sent[sent+1:]); d.Changes[diff.ChangeFixed] != 3 {
 				t.Errorf("message %+v, want that the three findings of Clair are fixed", d)
 			}
 		})
@@ -421,7 +422,7 @@ func TestEngineChangedDuringDelivery(t *testing.T) {
 // TestEngineChangedFirstScanAll: a receiver that gets everything as changes gets no message that what the other engine does not find is fixed,
 // nor, after the way back, that it is back.
 func TestEngineChangedFirstScanAll(t *testing.T) {
-	for name, changes := range map[string][]store.Change{"every change": everyKindOfChange, "by default": nil} {
+	for name, changes := range map[string][]diff.Change{"every change": everyKindOfChange, "by default": nil} {
 		t.Run(name, func(t *testing.T) {
 			s := announcedByEngine(t, FirstScanAll)
 			s.settings.Filter.Changes = changes
@@ -437,7 +438,7 @@ func TestEngineChangedFirstScanAll(t *testing.T) {
 			s.addFindings("web", finding.Critical, 1, 3)
 			s.dispatchUntilIdle()
 			for _, d := range s.sent[sent:] {
-				if d.Changes[store.ChangeFixed]+d.Changes[store.ChangeRegressed] > 0 {
+				if d.Changes[diff.ChangeFixed]+d.Changes[diff.ChangeRegressed] > 0 {
 					t.Errorf("message %+v, but nothing was fixed and nothing came back", d)
 				}
 			}
@@ -509,7 +510,7 @@ func TestFixedDuringEngineChange(t *testing.T) {
 	s.dispatchUntilIdle()
 	fixed := 0
 	for _, m := range s.sent[sent:] {
-		fixed += m.Changes[store.ChangeFixed]
+		fixed += m.Changes[diff.ChangeFixed]
 	}
 	if fixed != 2 {
 		t.Errorf("%d findings are announced as fixed, want the two of the new engine", fixed)
@@ -548,7 +549,7 @@ func TestAnnotationDuringEngineChange(t *testing.T) {
 	s.pass(time.Hour)
 	s.dispatchUntilIdle()
 	for _, m := range s.sent[sent:] {
-		if m.Changes[store.ChangeFixed] > 0 {
+		if m.Changes[diff.ChangeFixed] > 0 {
 			t.Errorf("changes %v, want nothing fixed", m.Changes)
 		}
 	}

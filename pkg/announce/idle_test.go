@@ -4,11 +4,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-var everyKindOfChange = []store.Change{store.ChangeNew, store.ChangeFixAvailable, store.ChangeEscalated, store.ChangeRegressed, store.ChangeFixed}
+var everyKindOfChange = []diff.Change{diff.ChangeNew, diff.ChangeFixAvailable, diff.ChangeEscalated, diff.ChangeRegressed, diff.ChangeFixed}
 
 // TestBaselineWhileNothingRuns: a baseline that is opened while everything is scaled to zero is one summary when something runs again.
 // Until then nothing is sent, whether an image that is never pulled remains or not.
@@ -50,7 +51,7 @@ func TestBaselineWhileNothingRuns(t *testing.T) {
 				t.Errorf("message %+v, want a summary (%s) that counts all of the two images", d, tt.kind)
 			}
 			for _, d := range s.sent[sent+1:] {
-				if d.Changes[store.ChangeNew]+d.Changes[store.ChangeRegressed] > 0 {
+				if d.Changes[diff.ChangeNew]+d.Changes[diff.ChangeRegressed] > 0 {
 					t.Errorf("message %+v after the summary, though nothing is new", d)
 				}
 			}

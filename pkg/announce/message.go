@@ -8,8 +8,8 @@ package announce
 import (
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // Kind is the type of a message.
@@ -59,7 +59,7 @@ type Message struct {
 	// Worst lists only such findings.
 	NotAnnounced int `json:"untold,omitempty"`
 	// Changes counts the announced changes by kind, including findings that are only counted.
-	Changes map[store.Change]int `json:"changes,omitempty"`
+	Changes map[diff.Change]int `json:"changes,omitempty"`
 	// Images is the number of image repositories that the message covers.
 	Images int `json:"images"`
 	// Sections, one per image repository, worst first. Summaries have none.
@@ -103,7 +103,7 @@ type Section struct {
 // Item is one vulnerability in one package.
 type Item struct {
 	// Change is why the item is announced; empty in summaries.
-	Change   store.Change     `json:"change,omitempty"`
+	Change   diff.Change      `json:"change,omitempty"`
 	ID       string           `json:"id"`
 	Severity finding.Severity `json:"severity"`
 	// SeverityBefore is the previous severity. It equals Severity if the severity has not changed.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -63,26 +64,26 @@ func (w *world) tellOf(facts []fact) announcement {
 }
 
 // changes returns the changes to announce for a topic, given the facts that pass the receiver's filter.
-func (w *world) changes(known announcement, heard bool, passing []fact) []store.Change {
+func (w *world) changes(known announcement, heard bool, passing []fact) []diff.Change {
 	if len(passing) == 0 {
 		return nil
 	}
 	switch {
 	case !heard:
-		return []store.Change{store.ChangeNew, store.ChangeEscalated}
+		return []diff.Change{diff.ChangeNew, diff.ChangeEscalated}
 	case known.suppressed:
-		return []store.Change{store.ChangeNew}
+		return []diff.Change{diff.ChangeNew}
 	case known.fixed:
-		return []store.Change{store.ChangeRegressed}
+		return []diff.Change{diff.ChangeRegressed}
 	}
 	f := worst(passing)
-	var changes []store.Change
+	var changes []diff.Change
 	least := w.settings.Filter.MinSeverity
 	if f.exploited && !known.exploited || known.severity < least && f.severity >= least {
-		changes = append(changes, store.ChangeEscalated)
+		changes = append(changes, diff.ChangeEscalated)
 	}
 	if f.fixable && !known.fixable {
-		changes = append(changes, store.ChangeFixAvailable)
+		changes = append(changes, diff.ChangeFixAvailable)
 	}
 	return changes
 }
@@ -93,11 +94,11 @@ func (w *world) fixed(t topic, known announcement) bool {
 }
 
 // wants reports whether the receiver wants a kind of change.
-func (w *world) wants(change store.Change) bool {
+func (w *world) wants(change diff.Change) bool {
 	if wanted := w.settings.Filter.Changes; wanted != nil {
 		return slices.Contains(wanted, change)
 	}
-	return change != store.ChangeFixed
+	return change != diff.ChangeFixed
 }
 
 // followUp updates the records of a receiver without a message, as store.Announcements.FollowUp does. Until a summary is delivered, and
@@ -111,11 +112,11 @@ func (w *world) followUp(m announcements, extent store.UpdateExtent) {
 			case extent != store.UpdateAll || w.wants(change):
 			case differ(sightings):
 				known.vague = true
-			case change == store.ChangeRegressed:
+			case change == diff.ChangeRegressed:
 				known = w.tellOf(passing)
-			case change == store.ChangeFixAvailable:
+			case change == diff.ChangeFixAvailable:
 				known.fixable = true
-			case change == store.ChangeEscalated:
+			case change == diff.ChangeEscalated:
 				known.severity, known.exploited = worst(passing).severity, worst(passing).exploited
 			}
 		}
@@ -129,7 +130,7 @@ func (w *world) followUp(m announcements, extent store.UpdateExtent) {
 			// A topic that comes back suppressed, possibly by another ID, is later announced as regressed or because its exception ended.
 			known.vague = known.vague || known.fixed || known.named != worst(sightings).hasCVE
 			known.suppressed, known.fixed = true, false
-		case extent == store.UpdateAll && w.fixed(t, known) && (known.suppressed || !w.wants(store.ChangeFixed)):
+		case extent == store.UpdateAll && w.fixed(t, known) && (known.suppressed || !w.wants(diff.ChangeFixed)):
 			known.suppressed, known.fixed = false, true
 		}
 		m[t] = known
@@ -139,7 +140,7 @@ func (w *world) followUp(m announcements, extent store.UpdateExtent) {
 // recordMessage takes in what one message says.
 func (m announcements) recordMessage(announced []store.AnnouncedFinding, by engines) {
 	for _, s := range announced {
-		m[topicOf(s)] = announcement{severity: s.Severity, fixable: s.Fixable, exploited: s.KnownExploited, named: strings.HasPrefix(s.ID, "CVE"), fixed: s.Change == store.ChangeFixed, engines: by}
+		m[topicOf(s)] = announcement{severity: s.Severity, fixable: s.Fixable, exploited: s.KnownExploited, named: strings.HasPrefix(s.ID, "CVE"), fixed: s.Change == diff.ChangeFixed, engines: by}
 	}
 }
 
@@ -247,15 +248,15 @@ func (a *receiverModel) checkChange(s store.AnnouncedFinding) {
 		finders = w.theEngine()
 	}
 	switch {
-	case s.Change == store.ChangeFixed && !w.fixed(t, announcement{engines: finders}):
+	case s.Change == diff.ChangeFixed && !w.fixed(t, announcement{engines: finders}):
 		w.rt.Fatalf("%v is announced as fixed, and is not: %+v, anomaly %t", t, sightings, w.hasAnomaly())
-	case s.Change != store.ChangeFixed && len(passing) == 0:
+	case s.Change != diff.ChangeFixed && len(passing) == 0:
 		w.rt.Fatalf("%v is announced as %s, and nothing of it passes the filter and all exceptions: %+v", t, s.Change, sightings)
 	case !w.wants(s.Change) && heard:
 		w.rt.Fatalf("%v is announced as %s, which the receiver does not want", t, s.Change)
 	case known.vague || differ(sightings):
 		return
-	case s.Change == store.ChangeFixed && heard && !known.fixed, slices.Contains(w.changes(known, heard, passing), s.Change):
+	case s.Change == diff.ChangeFixed && heard && !known.fixed, slices.Contains(w.changes(known, heard, passing), s.Change):
 		return
 	case a.credits[t] > 0:
 		a.credits[t]--
@@ -411,7 +412,7 @@ func (a *receiverModel) checkComplete() {
 		}
 	}
 	for t, known := range a.recorded {
-		if w.wants(store.ChangeFixed) && !known.vague && !known.suppressed && w.fixed(t, known) {
+		if w.wants(diff.ChangeFixed) && !known.vague && !known.suppressed && w.fixed(t, known) {
 			w.rt.Fatalf("%v was told as %+v, and never that it is fixed", t, known)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -261,8 +262,8 @@ func TestNewImages(t *testing.T) {
 	s.addFindings("db", finding.High, 1, 2)
 	none(t, s.dispatch(), "groupWait")
 	d := single(t, s.dispatchNext())
-	if diff := cmp.Diff([]string{"cache"}, d.NewImages); diff != "" || d.Changes[store.ChangeNewImage] != 1 {
-		t.Errorf("message %+v, want cache as a new image (-want +got):\n%s", d, diff)
+	if lines := cmp.Diff([]string{"cache"}, d.NewImages); lines != "" || d.Changes[diff.ChangeNewImage] != 1 {
+		t.Errorf("message %+v, want cache as a new image (-want +got):\n%s", d, lines)
 	}
 	if len(d.Sections) != 1 || d.Sections[0].Repository != "db" || !d.Sections[0].FirstTime {
 		t.Errorf("sections %+v, want the one of db, for the first time", d.Sections)
@@ -289,7 +290,7 @@ func TestManyNewImages(t *testing.T) {
 	}
 	s.dispatch()
 	d := single(t, s.dispatchNext())
-	if len(d.NewImages) != 10 || d.MoreNewImages != 4 || d.Changes[store.ChangeNewImage] != 14 {
+	if len(d.NewImages) != 10 || d.MoreNewImages != 4 || d.Changes[diff.ChangeNewImage] != 14 {
 		t.Errorf("%d named and %d more, changes %v; want 10, 4 and 14", len(d.NewImages), d.MoreNewImages, d.Changes)
 	}
 	s.wantIdle()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -64,7 +65,7 @@ func TestManyRepositories(t *testing.T) {
 	s.addFindings("app-19", finding.Critical, 100, 1)
 	s.dispatch()
 	d := single(t, s.dispatchNext())
-	if len(d.Sections) != 8 || d.Images != 20 || d.Sections[0].Repository != "app-19" || d.Totals.Total() != 41 || d.Changes[store.ChangeNew] != 41 {
+	if len(d.Sections) != 8 || d.Images != 20 || d.Sections[0].Repository != "app-19" || d.Totals.Total() != 41 || d.Changes[diff.ChangeNew] != 41 {
 		t.Errorf("%d sections of %d images, first %s, %d findings, changes %v; want 8 of 20, app-19, 41",
 			len(d.Sections), d.Images, d.Sections[0].Repository, d.Totals.Total(), d.Changes)
 	}
@@ -80,16 +81,16 @@ func TestManyRepositories(t *testing.T) {
 
 // TestByPackage: items are grouped by package, the package with the worst one first. Fixed ones come last and are not in the totals.
 func TestByPackage(t *testing.T) {
-	item := func(change store.Change, id, pkg string, severity finding.Severity) store.FindingChange {
+	item := func(change diff.Change, id, pkg string, severity finding.Severity) store.FindingChange {
 		return store.FindingChange{Change: change, Repository: "web", Finding: finding.Finding{ID: id, Severity: severity, Package: finding.Package{Name: pkg}}}
 	}
 	groups := byRepository([]store.FindingChange{
-		item(store.ChangeFixed, "CVE-2026-0001", "a", finding.Critical),
-		item(store.ChangeNew, "CVE-2026-0002", "b", finding.Medium),
-		item(store.ChangeNew, "CVE-2026-0003", "a", finding.High),
-		item(store.ChangeFixAvailable, "CVE-2026-0004", "b", finding.Critical),
-		item(store.ChangeFixed, "CVE-2026-0005", "b", finding.High),
-		item(store.ChangeEscalated, "CVE-2026-0006", "a", finding.Medium),
+		item(diff.ChangeFixed, "CVE-2026-0001", "a", finding.Critical),
+		item(diff.ChangeNew, "CVE-2026-0002", "b", finding.Medium),
+		item(diff.ChangeNew, "CVE-2026-0003", "a", finding.High),
+		item(diff.ChangeFixAvailable, "CVE-2026-0004", "b", finding.Critical),
+		item(diff.ChangeFixed, "CVE-2026-0005", "b", finding.High),
+		item(diff.ChangeEscalated, "CVE-2026-0006", "a", finding.Medium),
 	})
 	section := newSection(groups[0], false)
 	want := []string{"CVE-2026-0004", "CVE-2026-0002", "CVE-2026-0003", "CVE-2026-0006", "CVE-2026-0001", "CVE-2026-0005"}
@@ -99,7 +100,7 @@ func TestByPackage(t *testing.T) {
 	if diff := cmp.Diff(finding.Counts{Critical: 1, High: 1, Medium: 2}, section.Totals); diff != "" {
 		t.Errorf("totals (-want +got):\n%s", diff)
 	}
-	if got := []store.Change{section.Items[0].Change, section.Items[5].Change}; !cmp.Equal(got, []store.Change{store.ChangeFixAvailable, store.ChangeFixed}) {
+	if got := []diff.Change{section.Items[0].Change, section.Items[5].Change}; !cmp.Equal(got, []diff.Change{diff.ChangeFixAvailable, diff.ChangeFixed}) {
 		t.Errorf("changes %v, want that a fix is there first, and what is fixed last", got)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -239,8 +240,8 @@ func (l *simulation) setUp() {
 	s.FirstScan = rapid.SampledFrom([]FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll}).Draw(l.rt, "firstScan")
 	s.StoreRenewed = rapid.IntRange(0, 4).Draw(l.rt, "store renewed") == 0
 	s.NewImages = rapid.Bool().Draw(l.rt, "new images")
-	all := []store.Change{store.ChangeNew, store.ChangeFixAvailable, store.ChangeEscalated, store.ChangeRegressed, store.ChangeFixed}
-	s.Filter.Changes = rapid.SampledFrom([][]store.Change{nil, all, all, {store.ChangeNew}, {store.ChangeNew, store.ChangeFixed}}).Draw(l.rt, "changes")
+	all := []diff.Change{diff.ChangeNew, diff.ChangeFixAvailable, diff.ChangeEscalated, diff.ChangeRegressed, diff.ChangeFixed}
+	s.Filter.Changes = rapid.SampledFrom([][]diff.Change{nil, all, all, {diff.ChangeNew}, {diff.ChangeNew, diff.ChangeFixed}}).Draw(l.rt, "changes")
 }
 
 // drawFilter draws another filter.

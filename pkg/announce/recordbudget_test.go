@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // TestNoRoomForRecords checks that without room for records nothing is announced, and that the receiver's status gives the reason. Records stay.
@@ -74,7 +74,7 @@ func TestMessageOnItsWayWithoutRoom(t *testing.T) {
 // receiver is served again.
 func TestRoomBecomesFree(t *testing.T) {
 	s := newScenario(t)
-	s.settings.Filter.Changes = []store.Change{store.ChangeNew, store.ChangeFixed}
+	s.settings.Filter.Changes = []diff.Change{diff.ChangeNew, diff.ChangeFixed}
 	s.image("web", ImageScanned)
 	s.addFindings("web", finding.High, 1, 40)
 	s.dispatchUntilIdle()
@@ -138,7 +138,7 @@ func TestNoRoomDuringEngineChange(t *testing.T) {
 func TestPresentWithoutRoom(t *testing.T) {
 	s := newScenario(t)
 	s.settings.FirstScan = FirstScanAll
-	s.settings.Filter.Changes = []store.Change{store.ChangeNew}
+	s.settings.Filter.Changes = []diff.Change{diff.ChangeNew}
 	s.addFindings("web", finding.Critical, 1, 3)
 	s.dispatchUntilIdle()
 	sent := len(s.sent)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -432,7 +433,7 @@ func none(t *testing.T, messages []Message, why string) {
 func TestRegressedByAnotherID(t *testing.T) {
 	const advisory = "GHSA-aaaa-bbbb-cccc"
 	s := newScenario(t)
-	s.settings.Filter.Changes = []store.Change{store.ChangeNew, store.ChangeRegressed, store.ChangeFixed}
+	s.settings.Filter.Changes = []diff.Change{diff.ChangeNew, diff.ChangeRegressed, diff.ChangeFixed}
 	s.addFindings("web", finding.Critical, 1, 1, func(f *finding.Finding) { f.ID = advisory })
 	s.dispatchUntilIdle()
 	s.pass(time.Hour)
@@ -442,14 +443,14 @@ func TestRegressedByAnotherID(t *testing.T) {
 	}
 	s.outcomes = []Outcome{{Result: Temporary, Reason: ReasonReceiverFailed}}
 	s.dispatch()
-	if d := single(t, s.dispatchNext()); d.Sections[0].Items[0].Change != store.ChangeFixed {
+	if d := single(t, s.dispatchNext()); d.Sections[0].Items[0].Change != diff.ChangeFixed {
 		t.Fatalf("message %+v, want that one is fixed", d)
 	}
 	s.addFindings("web", finding.Critical, 1, 1, func(f *finding.Finding) { f.Aliases = []string{advisory} })
 	sent := len(s.sent)
 	s.dispatchUntilIdle()
 	last := s.sent[len(s.sent)-1]
-	if len(s.sent) != sent+2 || last.Sections[0].Items[0].ID != "CVE-2026-0001" || last.Sections[0].Items[0].Change != store.ChangeRegressed {
+	if len(s.sent) != sent+2 || last.Sections[0].Items[0].ID != "CVE-2026-0001" || last.Sections[0].Items[0].Change != diff.ChangeRegressed {
 		t.Errorf("messages %+v, want that it is fixed, once more, and that it is back", s.sent[sent:])
 	}
 }

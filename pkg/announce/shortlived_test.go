@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -86,10 +87,10 @@ func TestShortLivedPodsAreAnnounced(t *testing.T) {
 
 // TestChangesOfEndedImages: a change between two runs of an image is announced when it is found.
 func TestChangesOfEndedImages(t *testing.T) {
-	for change, modify := range map[store.Change]func(before, after *finding.Finding){
-		store.ChangeNew:          func(_, after *finding.Finding) { after.ID = "CVE-2026-0002" },
-		store.ChangeFixAvailable: func(before, _ *finding.Finding) { before.FixState, before.FixVersions = finding.FixStateNotFixed, nil },
-		store.ChangeEscalated:    func(_, after *finding.Finding) { after.KnownExploited = true },
+	for change, modify := range map[diff.Change]func(before, after *finding.Finding){
+		diff.ChangeNew:          func(_, after *finding.Finding) { after.ID = "CVE-2026-0002" },
+		diff.ChangeFixAvailable: func(before, _ *finding.Finding) { before.FixState, before.FixVersions = finding.FixStateNotFixed, nil },
+		diff.ChangeEscalated:    func(_, after *finding.Finding) { after.KnownExploited = true },
 	} {
 		t.Run(string(change), func(t *testing.T) {
 			s := afterBaseline(t, "web")
@@ -136,7 +137,7 @@ func TestRolloutEndsUse(t *testing.T) {
 // ended image has the finding or has no result. It is fixed when the ended image is not in use any more.
 func TestEndedImagesFixNothing(t *testing.T) {
 	s := afterBaseline(t, "web")
-	s.settings.Filter.Changes = []store.Change{store.ChangeNew, store.ChangeFixed}
+	s.settings.Filter.Changes = []diff.Change{diff.ChangeNew, diff.ChangeFixed}
 	s.pass(time.Hour)
 	s.starts("job", true)
 	s.matched("job")
@@ -163,7 +164,7 @@ func TestEndedImagesFixNothing(t *testing.T) {
 	single(t, s.sent)
 	s.coverage.Images = slices.DeleteFunc(s.coverage.Images, func(i Image) bool { return i.Recent })
 	s.dispatchUntilIdle()
-	if len(s.sent) != 2 || s.sent[1].Changes[store.ChangeFixed] != 1 {
+	if len(s.sent) != 2 || s.sent[1].Changes[diff.ChangeFixed] != 1 {
 		t.Errorf("messages %+v, want one more: that the finding is fixed", s.sent)
 	}
 }

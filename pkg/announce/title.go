@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
@@ -79,13 +79,13 @@ func (d Message) singleChange() (Item, bool) {
 
 func changeTitle(i Item) string {
 	switch i.Change {
-	case store.ChangeFixAvailable:
+	case diff.ChangeFixAvailable:
 		return "Fix available"
-	case store.ChangeEscalated:
+	case diff.ChangeEscalated:
 		return "More urgent"
-	case store.ChangeRegressed:
+	case diff.ChangeRegressed:
 		return "Back again"
-	case store.ChangeFixed:
+	case diff.ChangeFixed:
 		return "Fixed"
 	}
 	if i.ExceptionEnded {
@@ -99,10 +99,10 @@ func (d Message) changeCounts() string {
 	changes := d.Changes
 	if len(changes) == 0 {
 		// A message without counts by kind has only new findings.
-		changes = map[store.Change]int{store.ChangeNew: d.Totals.Total()}
+		changes = map[diff.Change]int{diff.ChangeNew: d.Totals.Total()}
 	}
 	var parts []string
-	for _, change := range []store.Change{store.ChangeNew, store.ChangeFixAvailable, store.ChangeEscalated, store.ChangeRegressed, store.ChangeFixed} {
+	for _, change := range []diff.Change{diff.ChangeNew, diff.ChangeFixAvailable, diff.ChangeEscalated, diff.ChangeRegressed, diff.ChangeFixed} {
 		if n := changes[change]; n > 0 {
 			parts = append(parts, changeCount(change, n, len(parts) == 0))
 		}
@@ -112,22 +112,22 @@ func (d Message) changeCounts() string {
 
 // changeCount returns a count such as "3 findings fixed". Only the first count of a title contains the word "findings", except for new
 // ones.
-func changeCount(change store.Change, n int, first bool) string {
+func changeCount(change diff.Change, n int, first bool) string {
 	number := fmt.Sprint(n)
 	if first {
 		number = pluralize(n, "finding")
 	}
 	switch change {
-	case store.ChangeNew:
+	case diff.ChangeNew:
 		return pluralize(n, "new finding")
-	case store.ChangeFixAvailable:
+	case diff.ChangeFixAvailable:
 		if n == 1 {
 			return "1 fix available"
 		}
 		return fmt.Sprintf("%d fixes available", n)
-	case store.ChangeEscalated:
+	case diff.ChangeEscalated:
 		return number + " more urgent"
-	case store.ChangeRegressed:
+	case diff.ChangeRegressed:
 		return number + " back again"
 	}
 	return number + " fixed"

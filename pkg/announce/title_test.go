@@ -4,39 +4,39 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // TestTitles: a title states in plain words what the message announces.
 func TestTitles(t *testing.T) {
 	announced := func(items ...Item) Message {
-		d := Message{Kind: KindChanges, Sections: []Section{{Items: items}}, Changes: map[store.Change]int{}}
+		d := Message{Kind: KindChanges, Sections: []Section{{Items: items}}, Changes: map[diff.Change]int{}}
 		for _, i := range items {
 			d.Changes[i.Change]++
 		}
 		return d
 	}
-	item := func(change store.Change, id string) Item { return Item{Change: change, ID: id} }
-	ended := Item{Change: store.ChangeNew, ID: "CVE-1", ExceptionEnded: true}
-	counted := announced(item(store.ChangeNew, "CVE-1"))
-	counted.Sections[0].MoreItems, counted.Changes[store.ChangeNew] = 3, 4
-	rest := announced(item(store.ChangeFixed, "CVE-1"))
-	rest.Rest, rest.Changes[store.ChangeFixed] = Rest{Images: 1, Findings: 1}, 2
-	many := Message{Kind: KindChanges, Changes: map[store.Change]int{
-		store.ChangeNew: 2, store.ChangeFixAvailable: 2, store.ChangeEscalated: 1, store.ChangeRegressed: 1, store.ChangeFixed: 12,
+	item := func(change diff.Change, id string) Item { return Item{Change: change, ID: id} }
+	ended := Item{Change: diff.ChangeNew, ID: "CVE-1", ExceptionEnded: true}
+	counted := announced(item(diff.ChangeNew, "CVE-1"))
+	counted.Sections[0].MoreItems, counted.Changes[diff.ChangeNew] = 3, 4
+	rest := announced(item(diff.ChangeFixed, "CVE-1"))
+	rest.Rest, rest.Changes[diff.ChangeFixed] = Rest{Images: 1, Findings: 1}, 2
+	many := Message{Kind: KindChanges, Changes: map[diff.Change]int{
+		diff.ChangeNew: 2, diff.ChangeFixAvailable: 2, diff.ChangeEscalated: 1, diff.ChangeRegressed: 1, diff.ChangeFixed: 12,
 	}}
 	notices := Message{Kind: KindChanges, Notices: []Notice{{Kind: NoticeImagesFailed, Count: 3}, {Kind: NoticeDataOutdated}, {Kind: "Other"}}}
 	for want, d := range map[string]Message{
-		"New: CVE-1 in shop":                     announced(item(store.ChangeNew, "CVE-1")),
-		"Fix available: CVE-1 in shop":           announced(item(store.ChangeFixAvailable, "CVE-1"), item(store.ChangeFixAvailable, "CVE-1")),
-		"More urgent: CVE-1 in shop":             announced(item(store.ChangeEscalated, "CVE-1")),
-		"Back again: CVE-1 in shop":              announced(item(store.ChangeRegressed, "CVE-1")),
-		"Fixed: CVE-1 in shop":                   announced(item(store.ChangeFixed, "CVE-1")),
+		"New: CVE-1 in shop":                     announced(item(diff.ChangeNew, "CVE-1")),
+		"Fix available: CVE-1 in shop":           announced(item(diff.ChangeFixAvailable, "CVE-1"), item(diff.ChangeFixAvailable, "CVE-1")),
+		"More urgent: CVE-1 in shop":             announced(item(diff.ChangeEscalated, "CVE-1")),
+		"Back again: CVE-1 in shop":              announced(item(diff.ChangeRegressed, "CVE-1")),
+		"Fixed: CVE-1 in shop":                   announced(item(diff.ChangeFixed, "CVE-1")),
 		"Exception ended: CVE-1 in shop":         announced(ended),
-		"2 new findings in shop":                 announced(item(store.ChangeNew, "CVE-1"), item(store.ChangeNew, "CVE-2")),
-		"1 new finding, 1 fix available in shop": announced(item(store.ChangeNew, "CVE-1"), item(store.ChangeFixAvailable, "CVE-1")),
-		"2 findings back again, 1 fixed in shop": announced(item(store.ChangeRegressed, "CVE-1"), item(store.ChangeRegressed, "CVE-2"), item(store.ChangeFixed, "CVE-1")),
+		"2 new findings in shop":                 announced(item(diff.ChangeNew, "CVE-1"), item(diff.ChangeNew, "CVE-2")),
+		"1 new finding, 1 fix available in shop": announced(item(diff.ChangeNew, "CVE-1"), item(diff.ChangeFixAvailable, "CVE-1")),
+		"2 findings back again, 1 fixed in shop": announced(item(diff.ChangeRegressed, "CVE-1"), item(diff.ChangeRegressed, "CVE-2"), item(diff.ChangeFixed, "CVE-1")),
 		"4 new findings in shop":                 counted,
 		"2 findings fixed in shop":               rest,
 		"2 new findings, 2 fixes available, 1 more urgent, 1 back again, 12 fixed in shop": many,
@@ -58,7 +58,7 @@ func TestTitles(t *testing.T) {
 			t.Errorf("title %q, want %q", got, want)
 		}
 	}
-	long := announced(item(store.ChangeNew, strings.Repeat("x", 100_000)))
+	long := announced(item(diff.ChangeNew, strings.Repeat("x", 100_000)))
 	if got := long.Title(); len(got) > 200 {
 		t.Errorf("a title of %d bytes", len(got))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
@@ -263,7 +264,7 @@ func (st *state) add(s *modelFinding, m *announcementModel, names []exception.Im
 	st.workloads = distinctWorkloads(append(st.workloads, workloads...))
 }
 
-func (m *announcementModel) wants(c Change) bool { return slices.Contains(m.filter.Changes, c) }
+func (m *announcementModel) wants(c diff.Change) bool { return slices.Contains(m.filter.Changes, c) }
 
 // check compares the changes to announce, after changes that are not announced have been recorded on both sides.
 func (m *announcementModel) check(t *rapid.T) {
@@ -280,12 +281,12 @@ func (m *announcementModel) check(t *rapid.T) {
 		if r.isFixed || running[key.Repository] == nil || !slices.Contains(m.filter.CompleteRepositories, key.Repository) || st != nil && st.there {
 			continue
 		}
-		if r.isSuppressed || !m.wants(ChangeFixed) {
+		if r.isSuppressed || !m.wants(diff.ChangeFixed) {
 			r.isFixed, r.isSuppressed = true, false
 			continue
 		}
 		want[key] = FindingChange{
-			Change: ChangeFixed, Repository: key.Repository, SeverityBefore: r.severity, Workloads: running[key.Repository],
+			Change: diff.ChangeFixed, Repository: key.Repository, SeverityBefore: r.severity, Workloads: running[key.Repository],
 			Finding: finding.Finding{ID: key.ID, Severity: r.severity, Package: finding.Package{Name: key.Package}},
 		}
 	}
@@ -324,16 +325,16 @@ func (m *announcementModel) changesOf(key AnnouncementKey, st *state) (FindingCh
 	record := &modelRecord{severity: f.Severity, fixable: f.Fixable(), exploited: f.KnownExploited}
 	switch {
 	case r == nil && st.worst.before < f.Severity:
-		n.Change = ChangeEscalated
-		if m.wants(ChangeEscalated) || m.wants(ChangeNew) {
+		n.Change = diff.ChangeEscalated
+		if m.wants(diff.ChangeEscalated) || m.wants(diff.ChangeNew) {
 			return n, true
 		}
 		m.records[key] = record
 		return n, false
 	case r == nil || r.isSuppressed:
-		n.Change = ChangeNew
+		n.Change = diff.ChangeNew
 	case r.isFixed:
-		n.Change = ChangeRegressed
+		n.Change = diff.ChangeRegressed
 	default:
 		return n, m.changed(&n, r)
 	}
@@ -349,8 +350,8 @@ func (m *announcementModel) changed(n *FindingChange, r *modelRecord) bool {
 	f, least := n.Finding, m.filter.threshold()
 	announced := false
 	if f.KnownExploited && !r.exploited || f.Severity >= least && r.severity < least {
-		if m.wants(ChangeEscalated) {
-			n.Change, announced = ChangeEscalated, true
+		if m.wants(diff.ChangeEscalated) {
+			n.Change, announced = diff.ChangeEscalated, true
 		} else {
 			r.severity, r.exploited = f.Severity, f.KnownExploited
 			n.SeverityBefore = f.Severity
@@ -358,10 +359,10 @@ func (m *announcementModel) changed(n *FindingChange, r *modelRecord) bool {
 	}
 	if f.Fixable() && !r.fixable {
 		switch {
-		case !m.wants(ChangeFixAvailable):
+		case !m.wants(diff.ChangeFixAvailable):
 			r.fixable = true
 		case !announced:
-			n.Change, announced = ChangeFixAvailable, true
+			n.Change, announced = diff.ChangeFixAvailable, true
 		}
 	}
 	return announced
@@ -377,7 +378,7 @@ func (m *announcementModel) announce(t *rapid.T) {
 	for _, n := range changes {
 		s := announcedFinding(n)
 		announcement.Findings = append(announcement.Findings, s)
-		m.records[s.AnnouncementKey] = &modelRecord{severity: s.Severity, fixable: s.Fixable, exploited: s.KnownExploited, isFixed: s.Change == ChangeFixed}
+		m.records[s.AnnouncementKey] = &modelRecord{severity: s.Severity, fixable: s.Fixable, exploited: s.KnownExploited, isFixed: s.Change == diff.ChangeFixed}
 	}
 	m.try(t, m.store.RecordAnnouncement(context.Background(), "scanner", "slack", announcement))
 }
@@ -434,8 +435,8 @@ func TestAnnouncementsAgreeWithModel(t *testing.T) {
 			used: make(map[string][]Workload), left: map[string]map[Workload]*leftModel{"one": {}, "two": {}}, records: make(map[AnnouncementKey]*modelRecord),
 		}
 		m.filter = drawFilter(t)
-		m.filter.Changes = append([]Change{}, rapid.SliceOfNDistinct(rapid.SampledFrom(
-			[]Change{ChangeNew, ChangeFixAvailable, ChangeEscalated, ChangeRegressed, ChangeFixed}), 0, 5, rapid.ID[Change]).Draw(t, "changes")...)
+		m.filter.Changes = append([]diff.Change{}, rapid.SliceOfNDistinct(rapid.SampledFrom(
+			[]diff.Change{diff.ChangeNew, diff.ChangeFixAvailable, diff.ChangeEscalated, diff.ChangeRegressed, diff.ChangeFixed}), 0, 5, rapid.ID[diff.Change]).Draw(t, "changes")...)
 		m.filter.CompleteRepositories = rapid.SampledFrom([][]string{nil, {"api"}, {"api", "web"}}).Draw(t, "settled")
 		if rapid.Bool().Draw(t, "route") {
 			m.filter.Route = &Route{Receiver: "slack", Known: []string{"slack", "mail"}, Unassigned: rapid.Bool().Draw(t, "unassigned")}

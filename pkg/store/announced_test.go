@@ -6,17 +6,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
 // everything is a filter of all changes.
 func everything(f *ChangeFilter) {
-	f.Changes = []Change{ChangeNew, ChangeFixAvailable, ChangeEscalated, ChangeRegressed, ChangeFixed}
+	f.Changes = []diff.Change{diff.ChangeNew, diff.ChangeFixAvailable, diff.ChangeEscalated, diff.ChangeRegressed, diff.ChangeFixed}
 }
 
-func only(changes ...Change) func(*ChangeFilter) {
-	return func(f *ChangeFilter) { f.Changes = append([]Change{}, changes...) }
+func only(changes ...diff.Change) func(*ChangeFilter) {
+	return func(f *ChangeFilter) { f.Changes = append([]diff.Change{}, changes...) }
 }
 
 // receiver is the receiver "slack", which is notified of high severity or worse.
@@ -152,16 +153,16 @@ func TestChangesAreAnnounced(t *testing.T) {
 			{"a fix of that which is less bad", []finding.Finding{with(severity(finding.Critical)), with(version("2"), fixed)}, nil},
 			{"a fix of the worst", []finding.Finding{with(severity(finding.Critical), fixed), with(version("2"), fixed)}, []string{"FixAvailable r CVE-2026-0001 Critical, was High"}},
 		}},
-		"nothing but new ones": {filter: only(ChangeNew), steps: []step{
+		"nothing but new ones": {filter: only(diff.ChangeNew), steps: []step{
 			{"first", []finding.Finding{high}, []string{"New r CVE-2026-0001 High"}},
 			{"a fix and exploited", []finding.Finding{with(fixed, exploited)}, nil},
 		}},
-		"nothing but fixes": {filter: only(ChangeFixAvailable), steps: []step{
+		"nothing but fixes": {filter: only(diff.ChangeFixAvailable), steps: []step{
 			{"first", []finding.Finding{high}, nil},
 			{"exploited", []finding.Finding{with(exploited)}, nil},
 			{"a fix", []finding.Finding{with(exploited, fixed)}, []string{"FixAvailable r CVE-2026-0001 High"}},
 		}},
-		"fixes, at the same time as an escalation that is not announced": {filter: only(ChangeNew, ChangeFixAvailable), steps: []step{
+		"fixes, at the same time as an escalation that is not announced": {filter: only(diff.ChangeNew, diff.ChangeFixAvailable), steps: []step{
 			{"first", []finding.Finding{high}, []string{"New r CVE-2026-0001 High"}},
 			{"both", []finding.Finding{with(exploited, fixed)}, []string{"FixAvailable r CVE-2026-0001 High"}},
 		}},
@@ -209,7 +210,7 @@ func TestFixedByARollout(t *testing.T) {
 	pending, _, err := r.PendingChanges(t.Context(), "scanner", "slack", r.filter, 0)
 	must(t, err)
 	equal(t, "what is fixed", pending, []FindingChange{{
-		Change: ChangeFixed, Repository: "r", SeverityBefore: finding.High, Workloads: []Workload{workload("runs app:2", "r")},
+		Change: diff.ChangeFixed, Repository: "r", SeverityBefore: finding.High, Workloads: []Workload{workload("runs app:2", "r")},
 		Finding: finding.Finding{ID: "CVE-2026-0001", Aliases: []string{"GHSA-1"}, Severity: finding.High, Package: finding.Package{Name: "a"}},
 	}})
 	r.expectChanges(t, "fixed", "Fixed r CVE-2026-0001 High")
@@ -254,7 +255,7 @@ func TestFixedByData(t *testing.T) {
 		t.Fatal("the data has no anomaly")
 	}
 	r.expectChanges(t, "all is gone at once")
-	r.filter.Changes = []Change{ChangeRegressed}
+	r.filter.Changes = []diff.Change{diff.ChangeRegressed}
 	r.expectChanges(t, "without a word")
 	everything(&r.filter)
 	r.clock.pass(quarantine + time.Hour)
@@ -275,7 +276,7 @@ func TestARepositoryThatDoesNotRunIsNotFixed(t *testing.T) {
 func TestIdleImagesFixNothing(t *testing.T) {
 	const id = "CVE-2026-0001"
 	job := workload("nightly", "r")
-	for name, changes := range map[string][]Change{"who hears of all": nil, "who hears of the default": {ChangeNew, ChangeRegressed}} {
+	for name, changes := range map[string][]diff.Change{"who hears of all": nil, "who hears of the default": {diff.ChangeNew, diff.ChangeRegressed}} {
 		t.Run(name, func(t *testing.T) {
 			r := newReceiver(t)
 			if changes != nil {
@@ -337,9 +338,9 @@ func TestWorkloadsThatGoToAnotherReceiverFixNothing(t *testing.T) {
 	r.expectChanges(t, "fixed there", "Fixed r CVE-2026-0001 High")
 }
 
-// TestFixedWithoutNotification checks that a receiver that does not want ChangeFixed is notified when the finding regresses.
+// TestFixedWithoutNotification checks that a receiver that does not want diff.ChangeFixed is notified when the finding regresses.
 func TestFixedWithoutNotification(t *testing.T) {
-	r := newReceiver(t, only(ChangeNew, ChangeRegressed))
+	r := newReceiver(t, only(diff.ChangeNew, diff.ChangeRegressed))
 	r.running(t, "app:1", "r", vulnerable("CVE-2026-0001", "a"))
 	r.expectChanges(t, "first", "New r CVE-2026-0001 High")
 	must(t, r.ReleaseImage(t.Context(), "scanner", key("app:1")))
@@ -348,7 +349,7 @@ func TestFixedWithoutNotification(t *testing.T) {
 	r.use(t, "scanner", "app:1", workload("runs app:1", "r"))
 	r.expectChanges(t, "back", "Regressed r CVE-2026-0001 High")
 
-	r.filter.Changes = []Change{ChangeNew}
+	r.filter.Changes = []diff.Change{diff.ChangeNew}
 	must(t, r.ReleaseImage(t.Context(), "scanner", key("app:1")))
 	r.expectChanges(t, "fixed once more")
 	r.use(t, "scanner", "app:1", workload("runs app:1", "r"))
@@ -445,7 +446,7 @@ func TestExceptions(t *testing.T) {
 	})
 	t.Run("it ends, and who does not hear of new ones hears nothing", func(t *testing.T) {
 		r := start(t)
-		r.filter.Changes = []Change{ChangeFixAvailable}
+		r.filter.Changes = []diff.Change{diff.ChangeFixAvailable}
 		r.filter.Exceptions = exception.Set{}
 		r.expectChanges(t, "ended")
 		r.report(t, "app", vulnerable(id, "a", fixed), vulnerable("CVE-2026-0002", "a"))

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 )
 
 // KnownRepositories implements Announcements. The result is in alphabetical order.
@@ -154,7 +156,7 @@ func saveAnnouncements(ctx context.Context, tx *sql.Tx, receiver int64, announce
 		one := announcement.Findings[i]
 		repositories[one.Repository] = true
 		var fixedAt millis
-		if one.Change == ChangeFixed {
+		if one.Change == diff.ChangeFixed {
 			fixedAt.Time = at
 		}
 		_, err := announce.ExecContext(ctx,

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
@@ -50,7 +51,7 @@ func (s *SQLite) Present(ctx context.Context, scanner, receiver string, f Change
 	return present, nil
 }
 
-var everyChange = map[Change]bool{ChangeNew: true, ChangeFixAvailable: true, ChangeEscalated: true, ChangeRegressed: true}
+var everyChange = map[diff.Change]bool{diff.ChangeNew: true, diff.ChangeFixAvailable: true, diff.ChangeEscalated: true, diff.ChangeRegressed: true}
 
 // add takes in how many news one repository has, and the worst of them.
 func (p *Present) add(repository string, total int, changes []FindingChange, worst int) {

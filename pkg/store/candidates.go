@@ -12,6 +12,7 @@ import (
 
 	"modernc.org/sqlite"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
@@ -244,7 +245,7 @@ func newChangeList(within *room) *changeList {
 
 // compareChanges orders by finding.Worse, with what is fixed last.
 func compareChanges(a, b reportedChange) int {
-	if aFixed := a.Change == ChangeFixed; aFixed != (b.Change == ChangeFixed) {
+	if aFixed := a.Change == diff.ChangeFixed; aFixed != (b.Change == diff.ChangeFixed) {
 		if aFixed {
 			return 1
 		}

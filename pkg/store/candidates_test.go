@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
@@ -114,7 +115,7 @@ func TestChangesOfAHostileRepository(t *testing.T) {
 func TestFollowUpOfAHostileRepository(t *testing.T) {
 	measuresMemory(t)
 	f, want := hostile(t, 3, 500, 30<<10)
-	filter := ChangeFilter{Changes: []Change{ChangeFixed}, CompleteRepositories: []string{"evil"}}
+	filter := ChangeFilter{Changes: []diff.Change{diff.ChangeFixed}, CompleteRepositories: []string{"evil"}}
 	withinHeap(t, "FollowUp of what is present", func() {
 		must(t, f.UpdateAnnouncements(t.Context(), "scanner", "slack", filter, UpdateAll))
 	})
@@ -139,11 +140,11 @@ func TestFollowUpOfAHostileRepository(t *testing.T) {
 	must(t, err)
 	f.losses = lossCache{}
 	equal(t, "what is fixed", fixed(), want)
-	filter.Changes = []Change{ChangeNew}
+	filter.Changes = []diff.Change{diff.ChangeNew}
 	withinHeap(t, "FollowUp of what is fixed", func() {
 		must(t, f.UpdateAnnouncements(t.Context(), "scanner", "slack", filter, UpdateAll))
 	})
-	filter.Changes = []Change{ChangeFixed}
+	filter.Changes = []diff.Change{diff.ChangeFixed}
 	equal(t, "what is fixed after it was recorded", fixed(), 0)
 }
 
@@ -287,7 +288,7 @@ func TestUpdatesGoOnWhereTheyStopped(t *testing.T) {
 		}
 		f.running(t, "image-"+name, name, all...)
 	}
-	filter := ChangeFilter{Changes: []Change{ChangeFixed}}
+	filter := ChangeFilter{Changes: []diff.Change{diff.ChangeFixed}}
 	from := func(repository string) string {
 		return got[string](t)(f.updateFrom(t.Context(), "scanner", "slack", filter, UpdateAll, repository))
 	}

@@ -11,11 +11,12 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
 // defaultChanges are announced if a filter names no changes.
-var defaultChanges = []Change{ChangeNew, ChangeFixAvailable, ChangeEscalated, ChangeRegressed}
+var defaultChanges = []diff.Change{diff.ChangeNew, diff.ChangeFixAvailable, diff.ChangeEscalated, diff.ChangeRegressed}
 
 // PendingChanges implements Announcements. The filter applies to findings: a vulnerability in a package of a repository is a change if any
 // of its findings passes. It is described by the worst finding that passes, with the workloads that have such a finding. An empty
@@ -55,7 +56,7 @@ func (s *SQLite) PendingChanges(ctx context.Context, scanner, receiver string, f
 type changeDetector struct {
 	scanner, receiver    string
 	filter               ChangeFilter
-	wants                map[Change]bool
+	wants                map[diff.Change]bool
 	completeRepositories map[string]bool
 	// only are the repositories to evaluate; nil for all. Those that come before from are left out.
 	only map[string]bool
@@ -70,7 +71,7 @@ type changeDetector struct {
 }
 
 func (s *SQLite) newChangeDetector(ctx context.Context, purpose, scanner, receiver string, f ChangeFilter) (*changeDetector, error) {
-	t := &changeDetector{scanner: scanner, receiver: receiver, filter: f, wants: make(map[Change]bool), completeRepositories: make(map[string]bool)}
+	t := &changeDetector{scanner: scanner, receiver: receiver, filter: f, wants: make(map[diff.Change]bool), completeRepositories: make(map[string]bool)}
 	if f.Changes == nil {
 		f.Changes = defaultChanges
 	}
@@ -388,22 +389,22 @@ func severityBefore(f finding.Finding, history []SeverityBefore) finding.Severit
 }
 
 // changes returns the changes since the announcement, the most important first; none if it is as it was announced.
-func (s *findingState) changes(f ChangeFilter) []Change {
+func (s *findingState) changes(f ChangeFilter) []diff.Change {
 	r := s.record
 	switch {
 	case r == nil && s.before < s.Finding.Severity:
-		return []Change{ChangeEscalated}
+		return []diff.Change{diff.ChangeEscalated}
 	case r == nil || r.suppressed:
-		return []Change{ChangeNew}
+		return []diff.Change{diff.ChangeNew}
 	case !r.fixedAt.IsZero():
-		return []Change{ChangeRegressed}
+		return []diff.Change{diff.ChangeRegressed}
 	}
-	var changes []Change
+	var changes []diff.Change
 	if s.escalated(f) {
-		changes = append(changes, ChangeEscalated)
+		changes = append(changes, diff.ChangeEscalated)
 	}
 	if r.fixable == 0 && s.Finding.Fixable() {
-		changes = append(changes, ChangeFixAvailable)
+		changes = append(changes, diff.ChangeFixAvailable)
 	}
 	return changes
 }
@@ -416,12 +417,12 @@ func (s *findingState) escalated(f ChangeFilter) bool {
 
 // isWanted reports whether a change is announced to the receiver. A finding that was never announced also passes as new, whatever
 // its change is.
-func (l *repositoryEvaluation) isWanted(s *findingState, change Change) bool {
-	return l.wants[change] || s.record == nil && l.wants[ChangeNew]
+func (l *repositoryEvaluation) isWanted(s *findingState, change diff.Change) bool {
+	return l.wants[change] || s.record == nil && l.wants[diff.ChangeNew]
 }
 
 // toChange completes what is told.
-func (s *findingState) toChange(change Change) reportedChange {
+func (s *findingState) toChange(change diff.Change) reportedChange {
 	s.Change, s.SeverityBefore = change, s.before
 	if r := s.record; r != nil {
 		s.ExceptionEnded = r.suppressed
@@ -454,7 +455,7 @@ func (l *repositoryEvaluation) changed(ctx context.Context, list *changeList) er
 		return err
 	}
 	// What is only counted is not looked up by other ids: UpdateAnnouncements has done that.
-	isNew := l.wants[ChangeNew] && (!announced || list.counted)
+	isNew := l.wants[diff.ChangeNew] && (!announced || list.counted)
 	worst := newWorstKeys(list.worst.room)
 	take := func(c candidate, first bool) bool {
 		if !isNew || c.announced {
@@ -501,7 +502,7 @@ func (l *repositoryEvaluation) changesOf(sightings []*findingState, each func(re
 
 // fixed adds what is fixed, if the receiver wants to hear of it.
 func (l *repositoryEvaluation) fixed(ctx context.Context, list *changeList) error {
-	if !l.wants[ChangeFixed] || !l.mayBeFixed() {
+	if !l.wants[diff.ChangeFixed] || !l.mayBeFixed() {
 		return nil
 	}
 	everyone := l.allWorkloads()
@@ -511,7 +512,7 @@ func (l *repositoryEvaluation) fixed(ctx context.Context, list *changeList) erro
 		}
 		severity := max(o.severity, finding.Unknown)
 		list.add(reportedChange{FindingChange: FindingChange{
-			Change: ChangeFixed, Repository: l.name, SeverityBefore: severity, Workloads: everyone,
+			Change: diff.ChangeFixed, Repository: l.name, SeverityBefore: severity, Workloads: everyone,
 			Finding: finding.Finding{ID: o.id, Aliases: o.aliases, Severity: severity, Package: finding.Package{Name: o.pkg}},
 		}})
 		return nil

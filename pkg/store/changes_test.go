@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
@@ -105,15 +106,15 @@ func TestChangesAreOncePerRepository(t *testing.T) {
 	equal(t, "total", total, 3)
 	equal(t, "news", changes, []FindingChange{
 		{
-			Change: ChangeNew, SeverityBefore: finding.High, Repository: "other repository", Finding: vulnerable("CVE-2026-0001", "openssl", version("3")), FirstSeen: f.clock.Now(),
+			Change: diff.ChangeNew, SeverityBefore: finding.High, Repository: "other repository", Finding: vulnerable("CVE-2026-0001", "openssl", version("3")), FirstSeen: f.clock.Now(),
 			Workloads: []Workload{workload("runs other", "other repository")},
 		},
 		{
-			Change: ChangeNew, SeverityBefore: finding.Critical, Repository: "r", Finding: worst, FirstSeen: first,
+			Change: diff.ChangeNew, SeverityBefore: finding.Critical, Repository: "r", Finding: worst, FirstSeen: first,
 			Workloads: []Workload{workload("runs app:1", "r"), workload("runs app:2", "r")},
 		},
 		{
-			Change: ChangeNew, SeverityBefore: finding.Low, Repository: "r",
+			Change: diff.ChangeNew, SeverityBefore: finding.Low, Repository: "r",
 			Finding: vulnerable("CVE-2026-0001", "libssl", severity(finding.Low)), FirstSeen: f.clock.Now(),
 			Workloads: []Workload{workload("runs app:2", "r")},
 		},

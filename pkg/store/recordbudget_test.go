@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
@@ -69,7 +70,7 @@ func TestRecordsOfReceiversAreBounded(t *testing.T) {
 		equal(t, "no room for "+scanner, got[bool](t)(f.RecordsFull(t.Context(), scanner)), want)
 	}
 	f.tellAll(t, "other", "slack")
-	must(t, f.UpdateAnnouncements(t.Context(), "two", "late", ChangeFilter{Changes: []Change{ChangeFixed}}, UpdateAll))
+	must(t, f.UpdateAnnouncements(t.Context(), "two", "late", ChangeFilter{Changes: []diff.Change{diff.ChangeFixed}}, UpdateAll))
 	if more := f.recorded(t) - records; more != findings {
 		t.Errorf("%d more records, want the %d of another namespace", more, findings)
 	}
@@ -162,7 +163,7 @@ func TestRoomBecomesFree(t *testing.T) {
 			for _, version := range []string{"v2", "v3"} {
 				f.reportBy(t, version, "app", append(distinctFindings(17), vulnerable("CVE-2026-90000", "zlib"))...)
 			}
-			filter.Changes = []Change{ChangeNew, ChangeFixed}
+			filter.Changes = []diff.Change{diff.ChangeNew, diff.ChangeFixed}
 			filter.Exceptions = except("CVE-2026-00003")
 			update()
 			equal(t, "marked as fixed without a message", states("fixed_at IS NOT NULL"), map[bool]int{true: 3}[full])

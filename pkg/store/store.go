@@ -11,6 +11,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
@@ -489,36 +490,13 @@ type Usage interface {
 	Sweep(ctx context.Context, unusedSince time.Time) (int, error)
 }
 
-// Change is what happened to a finding or image that makes it worth a notification.
-type Change string
-
-// The changes. By default all but the last two are announced.
-const (
-	// ChangeNew: the finding passes the receiver's filter and was never announced, or the exception that suppressed it has ended.
-	ChangeNew Change = "New"
-	// ChangeFixAvailable: the finding was announced without a fix, and a fix is available.
-	ChangeFixAvailable Change = "FixAvailable"
-	// ChangeEscalated: since its announcement the finding has become known exploited, or its severity has reached the receiver's
-	// minimum. It is also the change of a finding that was never announced and was less severe when it was found; a receiver of New
-	// gets that one as well.
-	ChangeEscalated Change = "Escalated"
-	// ChangeRegressed: the finding was announced, was fixed, and is present again.
-	ChangeRegressed Change = "Regressed"
-	// ChangeFixed: the finding was announced, and no running image of the repository has it, whichever receivers the image concerns.
-	// An image that nothing runs now counts as running while the Scanner has it and its workloads have run no other image of the
-	// repository since.
-	ChangeFixed Change = "Fixed"
-	// ChangeNewImage: a repository that was never announced to the receiver. The planner detects this change, not the store.
-	ChangeNewImage Change = "NewImage"
-)
-
 // FindingChange is one change that a receiver has not been notified of. It concerns a vulnerability in a package in those images of a
 // repository that are in use: they run, or their last pods have ended recently. Repository, vulnerability and package are the
 // identity of an announcement.
 type FindingChange struct {
-	Change     Change
+	Change     diff.Change
 	Repository string
-	// Finding is the worst finding with this repository, vulnerability ID and package name that is not suppressed. With ChangeFixed
+	// Finding is the worst finding with this repository, vulnerability ID and package name that is not suppressed. With diff.ChangeFixed
 	// it has only what was recorded with its announcement: ID, aliases, package name, severity.
 	Finding finding.Finding
 	// FirstSeen is when the store first recorded the finding. FixSince is since when a fix is known, by the engine's own date or else
@@ -529,7 +507,7 @@ type FindingChange struct {
 	SeverityBefore finding.Severity
 	// ExceptionEnded means that an exception suppressed the finding and has ended.
 	ExceptionEnded bool
-	// Workloads that run an image with the finding; with ChangeFixed those that run the repository.
+	// Workloads that run an image with the finding; with diff.ChangeFixed those that run the repository.
 	Workloads []Workload
 }
 
@@ -543,7 +521,7 @@ type AnnouncementKey struct {
 // AnnouncedFinding is what was announced of one finding. From then on only differences from it are announced.
 type AnnouncedFinding struct {
 	AnnouncementKey
-	Change         Change           `json:"change"`
+	Change         diff.Change      `json:"change"`
 	Severity       finding.Severity `json:"severity"`
 	Fixable        bool             `json:"fixable,omitempty"`
 	KnownExploited bool             `json:"knownExploited,omitempty"`
@@ -559,7 +537,7 @@ type ChangeFilter struct {
 	// OnlyFixable excludes findings without a fix.
 	OnlyFixable bool
 	// Changes that are announced; nil for the default. UpdateAnnouncements records all other changes as if they had been announced.
-	Changes []Change
+	Changes []diff.Change
 	// Engine selects the images that the Scanner has with this engine; empty for any. It also applies to known exploited
 	// vulnerabilities, and to everything that Present returns.
 	Engine string
@@ -708,7 +686,7 @@ type Announcement struct {
 	// MessageID of the message; empty for a silent baseline.
 	MessageID string
 	At        time.Time
-	// Findings replaces earlier announcements of the same findings. Entries with ChangeFixed are recorded as fixed.
+	// Findings replaces earlier announcements of the same findings. Entries with diff.ChangeFixed are recorded as fixed.
 	Findings []AnnouncedFinding
 	// Snapshot also records everything that passes a filter, without loading it into memory; nil for none.
 	Snapshot *FilteredSnapshot

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
@@ -215,7 +216,7 @@ func ids(pending []FindingChange) []string {
 func announcedFindings(keys ...AnnouncementKey) []AnnouncedFinding {
 	var announcement []AnnouncedFinding
 	for _, key := range keys {
-		announcement = append(announcement, AnnouncedFinding{AnnouncementKey: key, Change: ChangeNew, Severity: finding.Critical, Fixable: true, KnownExploited: true})
+		announcement = append(announcement, AnnouncedFinding{AnnouncementKey: key, Change: diff.ChangeNew, Severity: finding.Critical, Fixable: true, KnownExploited: true})
 	}
 	return announcement
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
@@ -198,7 +199,7 @@ func (l *repositoryEvaluation) edit(statement, id, pkg string, more ...any) edit
 
 // updateChanges carries records over to other ids of the same vulnerability, and records changes that the receiver does not want.
 func (l *repositoryEvaluation) updateChanges(ctx context.Context, now time.Time, into *editList) error {
-	if l.wants[ChangeNew] {
+	if l.wants[diff.ChangeNew] {
 		// Without records, everything is new.
 		if announced, err := l.receiverHasRecords(ctx); err != nil || !announced {
 			return err
@@ -240,12 +241,12 @@ func (l *repositoryEvaluation) editsOf(s *findingState, now time.Time) (edits []
 }
 
 // recordWithoutMessage returns the edit that records a change without a message.
-func (l *repositoryEvaluation) recordWithoutMessage(s *findingState, change Change, now time.Time) edit {
+func (l *repositoryEvaluation) recordWithoutMessage(s *findingState, change diff.Change, now time.Time) edit {
 	f := s.Finding
 	switch {
-	case change == ChangeFixAvailable:
+	case change == diff.ChangeFixAvailable:
 		return l.edit(setFixable, f.ID, f.Package.Name)
-	case change == ChangeEscalated && s.record != nil:
+	case change == diff.ChangeEscalated && s.record != nil:
 		return l.edit(setSeverity, f.ID, f.Package.Name, factArgs(f)...)
 	}
 	return l.edit(saveRecord, f.ID, f.Package.Name, append(factArgs(f), sql.Named("digest", ""), sql.Named("at", millis{now}), sql.Named("fixed_at", nil))...)
@@ -273,7 +274,7 @@ func (l *repositoryEvaluation) updateGone(ctx context.Context, now time.Time, in
 		switch {
 		case len(o.now) > 0:
 			edits = append(edits, l.edit(deleteRecord, o.id, o.pkg))
-		case l.mayBeFixed() && (o.suppressed || l.noRoom || !l.wants[ChangeFixed]):
+		case l.mayBeFixed() && (o.suppressed || l.noRoom || !l.wants[diff.ChangeFixed]):
 			edits = append(edits, l.edit(markFixed, o.id, o.pkg, sql.Named("at", millis{now})))
 		}
 		return into.add(edits...)

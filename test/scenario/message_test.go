@@ -10,8 +10,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/notifier/slack"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
 
@@ -34,16 +34,16 @@ func read(t *testing.T, d announce.Message) Message {
 func TestReadMessageOfChanges(t *testing.T) {
 	got := read(t, announce.Message{
 		Kind: announce.KindChanges, Namespace: "shop", Scanner: "scanner", Totals: finding.Counts{Critical: 1, High: 3},
-		Changes: map[store.Change]int{store.ChangeNew: 4, store.ChangeFixed: 1},
+		Changes: map[diff.Change]int{diff.ChangeNew: 4, diff.ChangeFixed: 1},
 		Sections: []announce.Section{
 			{Repository: "registry:5000/shop/web", References: []string{"1.0"}, Workloads: []string{"Deployment shop/web"}, Items: []announce.Item{
-				{Change: store.ChangeNew, ID: "CVE-2023-5363", Severity: finding.Critical, Package: "openssl", Version: "3.0.9-1", FixedIn: "3.0.11", URL: "https://example.org/x"},
-				{Change: store.ChangeNew, ID: "CVE-2023-5678", Severity: finding.High, Package: "openssl", Version: "3.0.9-1", FixedIn: "3.0.13", FixSince: now},
-				{Change: store.ChangeNew, ID: "CVE-2023-4911", Severity: finding.High, Package: "libc6", Version: "2.36-9", FixedIn: "2.36-9+deb12u3", FixSince: now, KnownExploited: true, EPSS: 0.5},
+				{Change: diff.ChangeNew, ID: "CVE-2023-5363", Severity: finding.Critical, Package: "openssl", Version: "3.0.9-1", FixedIn: "3.0.11", URL: "https://example.org/x"},
+				{Change: diff.ChangeNew, ID: "CVE-2023-5678", Severity: finding.High, Package: "openssl", Version: "3.0.9-1", FixedIn: "3.0.13", FixSince: now},
+				{Change: diff.ChangeNew, ID: "CVE-2023-4911", Severity: finding.High, Package: "libc6", Version: "2.36-9", FixedIn: "2.36-9+deb12u3", FixSince: now, KnownExploited: true, EPSS: 0.5},
 			}},
 			{Repository: "shop/api", Items: []announce.Item{
-				{Change: store.ChangeNew, ID: "GHSA-aaaa-bbbb-cccc", Severity: finding.High, Package: "golang.org/x/net", FixState: finding.FixStateNotFixed},
-				{Change: store.ChangeFixed, ID: "CVE-2021-38561", Severity: finding.High, Package: "golang.org/x/text"},
+				{Change: diff.ChangeNew, ID: "GHSA-aaaa-bbbb-cccc", Severity: finding.High, Package: "golang.org/x/net", FixState: finding.FixStateNotFixed},
+				{Change: diff.ChangeFixed, ID: "CVE-2021-38561", Severity: finding.High, Package: "golang.org/x/text"},
 			}},
 		},
 	})
@@ -73,28 +73,28 @@ func TestReadMessageOfOneChange(t *testing.T) {
 		return i, l
 	}
 	for name, change := range map[string]func(*announce.Item, *Line){
-		"new": func(i *announce.Item, l *Line) { i.Change, l.Change = store.ChangeNew, v1alpha1.ChangeNew },
+		"new": func(i *announce.Item, l *Line) { i.Change, l.Change = diff.ChangeNew, v1alpha1.ChangeNew },
 		"an exception has ended": func(i *announce.Item, l *Line) {
-			i.Change, l.Change, i.ExceptionEnded, l.ExceptionEnded = store.ChangeNew, v1alpha1.ChangeNew, true, true
+			i.Change, l.Change, i.ExceptionEnded, l.ExceptionEnded = diff.ChangeNew, v1alpha1.ChangeNew, true, true
 		},
 		"a fix is available": func(i *announce.Item, l *Line) {
-			i.Change, l.Change, i.FixSince, i.FixedIn, l.FixedIn = store.ChangeFixAvailable, v1alpha1.ChangeFixAvailable, now, "2", "2"
+			i.Change, l.Change, i.FixSince, i.FixedIn, l.FixedIn = diff.ChangeFixAvailable, v1alpha1.ChangeFixAvailable, now, "2", "2"
 		},
 		"exploited": func(i *announce.Item, l *Line) {
-			i.Change, l.Change, i.KnownExploited = store.ChangeEscalated, v1alpha1.ChangeEscalated, true
+			i.Change, l.Change, i.KnownExploited = diff.ChangeEscalated, v1alpha1.ChangeEscalated, true
 		},
 		"more severe": func(i *announce.Item, l *Line) {
-			i.Change, l.Change, i.SeverityBefore = store.ChangeEscalated, v1alpha1.ChangeEscalated, finding.Low
+			i.Change, l.Change, i.SeverityBefore = diff.ChangeEscalated, v1alpha1.ChangeEscalated, finding.Low
 		},
-		"back": func(i *announce.Item, l *Line) { i.Change, l.Change = store.ChangeRegressed, v1alpha1.ChangeRegressed },
+		"back": func(i *announce.Item, l *Line) { i.Change, l.Change = diff.ChangeRegressed, v1alpha1.ChangeRegressed },
 		"fixed": func(i *announce.Item, l *Line) {
-			i.Change, l.Change, l.Version = store.ChangeFixed, v1alpha1.ChangeFixed, ""
+			i.Change, l.Change, l.Version = diff.ChangeFixed, v1alpha1.ChangeFixed, ""
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			item, want := with(change)
 			got := read(t, announce.Message{
-				Kind: announce.KindChanges, Namespace: "shop", Scanner: "scanner", Totals: finding.Counts{High: 1}, Changes: map[store.Change]int{item.Change: 1},
+				Kind: announce.KindChanges, Namespace: "shop", Scanner: "scanner", Totals: finding.Counts{High: 1}, Changes: map[diff.Change]int{item.Change: 1},
 				Sections: []announce.Section{{Repository: "shop/web", Items: []announce.Item{item}}},
 			})
 			if diff := cmp.Diff([]Line{want}, got.Lines); diff != "" || got.Findings != 1 || got.Summary {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -236,8 +237,8 @@ func (r *replay) deliver(ctx context.Context, scanner, receiver string, until ti
 	}
 	if receiver == everything {
 		settings.NewImages = true
-		settings.Filter.Changes = []store.Change{
-			store.ChangeNew, store.ChangeFixAvailable, store.ChangeEscalated, store.ChangeRegressed, store.ChangeFixed,
+		settings.Filter.Changes = []diff.Change{
+			diff.ChangeNew, diff.ChangeFixAvailable, diff.ChangeEscalated, diff.ChangeRegressed, diff.ChangeFixed,
 		}
 	}
 	morning := r.now
