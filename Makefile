@@ -79,6 +79,7 @@ build: ## Compile everything, for this machine, into bin/
 generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated files: deep copies, CRDs, RBAC role, the chart's copies, REST API, field tables and pictures of docs/
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	bin/oapi-codegen -config api/rest/v1/generate.yaml api/rest/v1/openapi.yaml
+	bin/oapi-codegen -config api/rest/v1/client/generate.yaml api/rest/v1/openapi.yaml
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_scanners.yaml docs/scanner.md
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_imagescans.yaml docs/imagescan.md
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_{,cluster}vulnerabilityexceptions.yaml docs/exceptions.md

@@ -21,7 +21,7 @@ import (
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	restclient "github.com/scanner-operator/scanner-operator/api/rest/v1/client"
 )
 
 // TestAPIIsServed: the complete process serves the REST API with a certificate that the published bundle verifies, and has a real API
@@ -66,7 +66,7 @@ func TestAPIIsServed(t *testing.T) {
 	g.Expect(pool.AppendCertsFromPEM([]byte(published.Data["ca.crt"]))).To(BeTrue())
 	_, port, err := net.SplitHostPort(address)
 	g.Expect(err).NotTo(HaveOccurred())
-	api, err := restv1.NewClientWithResponses("https://localhost:"+port, restv1.WithHTTPClient(&http.Client{
+	api, err := restclient.NewClientWithResponses("https://localhost:"+port, restclient.WithHTTPClient(&http.Client{
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}},
 	}))
 	g.Expect(err).NotTo(HaveOccurred())

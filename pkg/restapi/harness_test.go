@@ -29,7 +29,7 @@ import (
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	restclient "github.com/scanner-operator/scanner-operator/api/rest/v1/client"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
@@ -153,9 +153,9 @@ func newFakeHarness(t testing.TB) (*harness, *fakeReviewer) {
 }
 
 // clientFor returns a client that sends a token.
-func (w *harness) clientFor(token string) *restv1.ClientWithResponses {
+func (w *harness) clientFor(token string) *restclient.ClientWithResponses {
 	w.t.Helper()
-	c, err := restv1.NewClientWithResponses(w.url, restv1.WithHTTPClient(w.http), restv1.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+	c, err := restclient.NewClientWithResponses(w.url, restclient.WithHTTPClient(w.http), restclient.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
 		r.Header.Set("Authorization", "Bearer "+token)
 		return nil
 	}))

@@ -16,6 +16,7 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	restclient "github.com/scanner-operator/scanner-operator/api/rest/v1/client"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/test/images"
 	"github.com/scanner-operator/scanner-operator/test/scenario"
@@ -33,7 +34,7 @@ func TestREST(t *testing.T) {
 	want := imageNamed(t, stored, images.Web)
 	viewer, stranger := viewerOf(t, ns), viewerOf(t, other)
 	url, client := forwarded(t)
-	api := func(token string) *restv1.ClientWithResponses { return restAPI(t, url, client, token) }
+	api := func(token string) *restclient.ClientWithResponses { return restAPI(t, url, client, token) }
 
 	scanners, err := api(viewer).ListScannersWithResponse(t.Context(), nil)
 	must(t, err)
@@ -61,9 +62,9 @@ func TestREST(t *testing.T) {
 }
 
 // restAPI returns a client that authenticates with a token.
-func restAPI(t *testing.T, url string, client *http.Client, token string) *restv1.ClientWithResponses {
+func restAPI(t *testing.T, url string, client *http.Client, token string) *restclient.ClientWithResponses {
 	t.Helper()
-	api, err := restv1.NewClientWithResponses(url, restv1.WithHTTPClient(client), restv1.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+	api, err := restclient.NewClientWithResponses(url, restclient.WithHTTPClient(client), restclient.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
 		r.Header.Set("Authorization", "Bearer "+token)
 		return nil
 	}))
@@ -72,7 +73,7 @@ func restAPI(t *testing.T, url string, client *http.Client, token string) *restv
 }
 
 // checkFindings compares all pages of findings with the store.
-func checkFindings(t *testing.T, api *restv1.ClientWithResponses, ns, scan string, want []finding.Finding) {
+func checkFindings(t *testing.T, api *restclient.ClientWithResponses, ns, scan string, want []finding.Finding) {
 	t.Helper()
 	limit := 7
 	params := restv1.ListFindingsParams{Limit: &limit}
@@ -99,7 +100,7 @@ func checkFindings(t *testing.T, api *restv1.ClientWithResponses, ns, scan strin
 }
 
 // checkDownloads checks the SBOM and the CycloneDX document.
-func checkDownloads(t *testing.T, api *restv1.ClientWithResponses, ns, scan string, want []finding.Finding) {
+func checkDownloads(t *testing.T, api *restclient.ClientWithResponses, ns, scan string, want []finding.Finding) {
 	t.Helper()
 	sbom, err := api.GetSBOMWithResponse(t.Context(), ns, scan, nil)
 	must(t, err)
