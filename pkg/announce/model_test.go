@@ -357,7 +357,7 @@ func (a *receiverModel) accept(id string) {
 	switch interval := a.w.settings.GroupInterval; {
 	case m.taken > 1:
 	// The interval holds between messages that are known to be delivered.
-	case a.elapsed-a.last < interval && a.latest.doubts == 0:
+	case a.elapsed-a.last < interval && a.latest.doubts == 0 && !a.latest.givenUp:
 		a.w.rt.Fatalf("a message %s after the one before, want at least %s", a.elapsed-a.last, interval)
 	default:
 		// A summary is recorded before it is sent. FollowUp may have updated these records since.
