@@ -40,6 +40,7 @@ func clairReason(t *testing.T, ns, reason string) {
 
 // A Scanner with a wrong key reports it, and works without further action when it gets the right key.
 func TestClairWrongKey(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t, "clair-key")
 	clair := usingClair()
 	must(t, clair.RunPods(t.Context(), ns, variants(t, ns, 1)...))
@@ -129,6 +130,7 @@ func scale(t *testing.T, deployment string, replicas int) {
 
 // The notifier rejects webhooks without a key.
 func TestClairForgedWebhook(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t, "clair-forged")
 	clair := usingClair()
 	image, err := env.PushVariant(t.Context(), images.API, "test/"+ns)

@@ -24,6 +24,7 @@ const deletionTimeout = time.Minute
 // A Scanner that is deleted while its Jobs run leaves no finalizer, Job, ImageScan or annotation behind, neither on scanned nor on other
 // pods.
 func TestScannerDeletion(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t, "deletion")
 	must(t, env.RunPods(t.Context(), ns, scenario.Pod{Name: "static", Image: env.Reference(images.Static)}))
 	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))

@@ -19,6 +19,7 @@ import (
 // Two Scanners of one namespace, with different engines, scan the same pods. The store has the content of Clair's own report. The
 // results of both engines differ only as documented in docs/engines.md. The REST API lists each workload once.
 func TestTwoEngines(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t, "engines")
 	clair := usingClair()
 	must(t, env.RunPods(t.Context(), ns, scannedImages()...))

@@ -28,6 +28,7 @@ var shortDelays = scenario.ScannerSettings{FirstScan: "All", GroupWait: time.Sec
 // Findings that an exception of the namespace or of the cluster covers are counted as suppressed and not announced, until the exception
 // is deleted.
 func TestExceptions(t *testing.T) {
+	t.Parallel()
 	ns, other := namespace(t, "excepted"), namespace(t, "not-excepted")
 	inNamespace := exception("VulnerabilityException", "name: accepted, namespace: "+ns, inNet, "")
 	inCluster := exception("ClusterVulnerabilityException", "name: "+ns, strings.ToLower(inCryptoAlias), "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: "+ns+"}}")
@@ -194,6 +195,7 @@ func without(all, some []string) []string {
 
 // Two teams share a namespace. Each receives messages about its own pods, and one of them also about pods without another receiver.
 func TestReceiversOfTeams(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t, "teams")
 	pods := variants(t, ns, 4)
 	pods[0].Receivers, pods[1].Receivers, pods[2].Receivers = "red", "blue, red", "green"

@@ -17,6 +17,7 @@ import (
 // An image that was deleted from its registry while a pod runs it fails, and is never reported as clean. The scan is retried, and
 // succeeds when the image exists again.
 func TestImageFails(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t, "failing")
 	pods := variants(t, ns, 1)
 	must(t, env.RunPods(t.Context(), ns, pods...))

@@ -1,6 +1,8 @@
 // Package e2e tests the whole product on a real cluster from the outside: pods, ImageScans, messages.
 //
 // "make e2e" prepares the cluster and runs the tests. All tests share one deployment of the operator; each has namespaces of its own.
+// Most tests mostly wait, and run in parallel. Tests that disturb others run before them, one after the other: those that end a process
+// of the operator, make Clair unavailable, drop packets or publish vulnerability data.
 // With E2E_KEEP=1 everything keeps running afterwards.
 package e2e
 

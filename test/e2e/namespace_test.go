@@ -21,6 +21,7 @@ const reasonTimeout = 2 * time.Minute
 // Each obstacle that a namespace's administrator can create for a Job has a reason in the ImageScan's condition, and the scan succeeds
 // when the obstacle is removed.
 func TestNamespaceRefusesJobs(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name, obstacle, reason string
 		words                  []string
@@ -39,7 +40,7 @@ func TestNamespaceRefusesJobs(t *testing.T) {
 		{name: "a policy engine rejects the Job's pod", reason: "PolicyDenied", words: []string{"cost-center"}, obstacle: policyOn("pods", ""), inForce: []string{"run"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel() // the tests mostly wait
+			t.Parallel()
 			ns := namespaceWithSecret(t)
 			obstacle := strings.ReplaceAll(tt.obstacle, "NS", ns)
 			must(t, env.ApplyText(t.Context(), obstacle))
@@ -88,6 +89,7 @@ spec:
 
 // A namespace that enforces the restricted Pod Security Standard accepts the Jobs unchanged.
 func TestRestrictedPodSecurity(t *testing.T) {
+	t.Parallel()
 	ns := namespaceWithSecret(t)
 	_, err := env.Kubectl(t.Context(), "label", "namespace", ns, "pod-security.kubernetes.io/enforce=restricted", "--overwrite")
 	must(t, err)
@@ -98,6 +100,7 @@ func TestRestrictedPodSecurity(t *testing.T) {
 // With a sidecar that never ends in every pod of the namespace, the Job's pod keeps running. Its result still counts, and the Job is
 // deleted.
 func TestSidecarInjection(t *testing.T) {
+	t.Parallel()
 	ns := namespaceWithSecret(t)
 	mutatePods(t, ns, fmt.Sprintf(`JSONPatch{op: "add", path: "/spec/containers/-", value: Object.spec.containers{name: "sidecar", image: %q}}`,
 		env.Reference(images.Static)), "sidecar")
@@ -146,6 +149,7 @@ spec:
 
 // The worker's own image cannot be pulled: a mutation replaces it by one of a registry that does not exist.
 func TestWorkerImageIsNotPulled(t *testing.T) {
+	t.Parallel()
 	ns := namespaceWithSecret(t)
 	mutatePods(t, ns, `JSONPatch{op: "replace", path: "/spec/containers/0/image", value: "registry.invalid/mirror/scanner-grype:v1"}`, "registry.invalid")
 	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
@@ -155,6 +159,7 @@ func TestWorkerImageIsNotPulled(t *testing.T) {
 
 // A namespace that is deleted during a scan is deleted promptly and does not delay other namespaces.
 func TestNamespaceIsDeleted(t *testing.T) {
+	t.Parallel()
 	ns := namespaceWithSecret(t)
 	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 	waitFor(t, "a catalog Job", func(ctx context.Context) error {
@@ -170,6 +175,7 @@ func TestNamespaceIsDeleted(t *testing.T) {
 
 // No node has enough memory for the Job.
 func TestNoNodeWithRoom(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t, "refusing")
 	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 	_, err := env.Kubectl(t.Context(), "--namespace", ns, "patch", "scanner", scenario.ScannerName, "--type=merge",

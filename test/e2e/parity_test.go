@@ -28,6 +28,7 @@ var atLeast = map[string]int{images.Web: 40, images.API: 10, images.Migrate: 3, 
 
 // The store has the same matches as the grype command prints for the same image and database.
 func TestParity(t *testing.T) {
+	t.Parallel()
 	grype := grypeCommand(t)
 	ns := namespace(t, "parity")
 	must(t, env.RunPods(t.Context(), ns, scannedImages()...))

@@ -18,6 +18,7 @@ const pullSecret = "registry-credentials"
 // An image behind TLS with a private authority and a password is scanned with the pod's own pull secret, in the pod's namespace. Each
 // namespace scans with its own credentials.
 func TestPrivateRegistry(t *testing.T) {
+	t.Parallel()
 	first, second := privateNamespace(t), privateNamespace(t)
 	pod := privatePod(t, first)
 	for _, ns := range []string{first, second} {
@@ -41,6 +42,7 @@ func TestPrivateRegistry(t *testing.T) {
 
 // A pull secret is deleted after the node has pulled the image.
 func TestMissingCredentials(t *testing.T) {
+	t.Parallel()
 	ns := privateNamespace(t)
 	pod := privatePod(t, ns)
 	must(t, env.RunPods(t.Context(), ns, pod))
@@ -54,6 +56,7 @@ func TestMissingCredentials(t *testing.T) {
 
 // The password is changed after the node has pulled the image. The message names the Secret but not its content.
 func TestWrongCredentials(t *testing.T) {
+	t.Parallel()
 	ns := privateNamespace(t)
 	pod := privatePod(t, ns)
 	must(t, env.RunPods(t.Context(), ns, pod))

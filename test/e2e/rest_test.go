@@ -25,6 +25,7 @@ import (
 // The REST API returns the stored data of a namespace to a viewer of the namespace, as docs/rest-api.md describes, and nothing to a
 // viewer of another namespace.
 func TestREST(t *testing.T) {
+	t.Parallel()
 	ns, other := namespace(t, "rest"), namespace(t, "rest-other")
 	must(t, env.RunPods(t.Context(), ns, scenario.Pod{Name: "web", Image: env.Reference(images.Web)}))
 	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
