@@ -41,5 +41,5 @@ func (r *PodReconciler) ensureFinalizers(ctx context.Context, pod *corev1.Pod, s
 // first: otherwise nothing would remove the pods' finalizers when the Scanner is deleted. A suspended Scanner adds no new ones.
 func wantsFinalizer(scanner *v1alpha1.Scanner, held bool) bool {
 	return addsPodFinalizer(scanner) &&
-		controllerutil.ContainsFinalizer(scanner, scannerFinalizer) && (held || !isSuspended(scanner))
+		controllerutil.ContainsFinalizer(scanner, v1alpha1.FinalizerPods) && (held || !isSuspended(scanner))
 }

@@ -71,7 +71,7 @@ func TestPodHeldUntilReleased(t *testing.T) {
 	stays := aPod(p.namespace, "stays", running("main", web))
 	p.create(scanner, held, stays)
 	p.Eventually(p.finalizers(held), eventuallyTimeout).Should(ConsistOf(foreign, releaseOf("all")))
-	p.Expect(p.finalizers(scanner)()).To(ConsistOf(scannerFinalizer), "the Scanner can only go after its pods")
+	p.Expect(p.finalizers(scanner)()).To(ConsistOf(v1alpha1.FinalizerPods), "the Scanner can only go after its pods")
 	p.waitForPhases(scanner, phasesOf{image: v1alpha1.PhaseScanned, web: v1alpha1.PhaseScanned})
 	p.Eventually(p.workloads(scanner, image), eventuallyTimeout).Should(ConsistOf(image))
 
@@ -232,7 +232,7 @@ func TestManagerRestart(t *testing.T) {
 	p := newTestEnv(t)
 	p.namespace = restarting
 	deleted, gone := aScanner(restarting, "deleted"), releaseOf("gone-meanwhile")
-	deleted.Finalizers = []string{scannerFinalizer}
+	deleted.Finalizers = []string{v1alpha1.FinalizerPods}
 	terminating := aPod(restarting, "terminating", running("main", web), finalizedBy(releaseOf("deleted"), gone))
 	runningOn := aPod(restarting, "running", running("main", web), finalizedBy(releaseOf("deleted"), gone))
 	p.create(deleted, terminating, runningOn)
@@ -286,7 +286,7 @@ func TestScannerIsHeldFirst(t *testing.T) {
 	if got := finalizers(); len(got) > 0 {
 		t.Errorf("before the Scanner has its own, the pod has %q", got)
 	}
-	if got := u.reconcileScanner().Finalizers; !slices.Equal(got, []string{scannerFinalizer}) {
+	if got := u.reconcileScanner().Finalizers; !slices.Equal(got, []string{v1alpha1.FinalizerPods}) {
 		t.Errorf("the Scanner has %q", got)
 	}
 	if got := finalizers(); !slices.Equal(got, []string{releaseOf("all")}) {

@@ -36,7 +36,7 @@ func (r *recorder) RecordUse(ctx context.Context, scan *v1alpha1.ImageScan) erro
 // deletedPod returns a unit with a pod whose grace period ends now. The pod is held for a Scanner that has an ImageScan of its image.
 func deletedPod(t *testing.T) (*unit, *corev1.Pod, *v1alpha1.ImageScan) {
 	t.Helper()
-	scanner := theScanner(holdingPods, func(s *v1alpha1.Scanner) { s.Finalizers = []string{scannerFinalizer} })
+	scanner := theScanner(holdingPods, func(s *v1alpha1.Scanner) { s.Finalizers = []string{v1alpha1.FinalizerPods} })
 	going := metav1.NewTime(noon)
 	pod := aPod(fixtureNamespace, "a", running("main", web), finalizedBy(foreign, releaseOf("all")))
 	pod.DeletionTimestamp = &going
@@ -133,7 +133,7 @@ func TestReleaseDoesNotQueue(t *testing.T) {
 	p.must(next.openStore())
 	endless := &hangingStore{next.store, make(chan struct{}, 2)}
 	next.store = endless
-	scanner := aScanner(busy, "all", holdingPods, func(s *v1alpha1.Scanner) { s.Finalizers = []string{scannerFinalizer} })
+	scanner := aScanner(busy, "all", holdingPods, func(s *v1alpha1.Scanner) { s.Finalizers = []string{v1alpha1.FinalizerPods} })
 	going := aPod(busy, "going", running("main", web), finalizedBy(releaseOf("all")))
 	p.create(scanner, going, aPod(busy, "slow", running("main", slow), ownedBy("batch/v1", "Job", "endless", "endless-uid")))
 	t.Cleanup(p.empty)

@@ -14,25 +14,6 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 )
 
-// Finalizers that block a Scanner's deletion while something outside the Scanner has to be cleaned up.
-const (
-	// scannerFinalizer stays until the Scanner's finalizers are removed from all pods.
-	scannerFinalizer = "scanner-operator.io/pod-finalizers"
-	// manifestsFinalizer stays until no engine holds anything on the Scanner's behalf, or engineReleaseTimeout is over.
-	manifestsFinalizer = "scanner-operator.io/backend-manifests"
-)
-
-// scannerFinalizers returns those of a Scanner's finalizers that are this operator's.
-func scannerFinalizers(all []string) []string {
-	var own []string
-	for _, finalizer := range all {
-		if finalizer == scannerFinalizer || finalizer == manifestsFinalizer {
-			own = append(own, finalizer)
-		}
-	}
-	return own
-}
-
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners,verbs=patch
 
 // keepFinalizers adds the Scanner's finalizers while something outside it has to be cleaned up, and removes them afterwards. A positive
@@ -42,8 +23,8 @@ func (r *ScannerReconciler) keepFinalizers(ctx context.Context, scanner *v1alpha
 	pods, podsErr := r.holdsPods(ctx, scanner)
 	manifests, wait, manifestsErr := r.holdsManifests(ctx, scanner)
 	before := scanner.DeepCopy()
-	changed := podsErr == nil && setFinalizer(scanner, scannerFinalizer, pods)
-	changed = manifestsErr == nil && setFinalizer(scanner, manifestsFinalizer, manifests) || changed
+	changed := podsErr == nil && setFinalizer(scanner, v1alpha1.FinalizerPods, pods)
+	changed = manifestsErr == nil && setFinalizer(scanner, v1alpha1.FinalizerManifests, manifests) || changed
 	err := errors.Join(podsErr, manifestsErr)
 	if changed {
 		// A merge patch replaces the whole list. With the optimistic lock it fails if someone else changed the Scanner meanwhile.
@@ -68,7 +49,7 @@ func (r *ScannerReconciler) holdsPods(ctx context.Context, scanner *v1alpha1.Sca
 	if scanner.DeletionTimestamp.IsZero() && addsPodFinalizer(scanner) {
 		return true, nil
 	}
-	if !controllerutil.ContainsFinalizer(scanner, scannerFinalizer) {
+	if !controllerutil.ContainsFinalizer(scanner, v1alpha1.FinalizerPods) {
 		return false, nil
 	}
 	var pods corev1.PodList

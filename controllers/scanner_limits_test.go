@@ -29,7 +29,7 @@ func madeAt(name string, at time.Time, changes ...func(*v1alpha1.Scanner)) *v1al
 }
 
 func deletedScanner(s *v1alpha1.Scanner) {
-	s.Finalizers, s.DeletionTimestamp = []string{scannerFinalizer}, &metav1.Time{Time: noon}
+	s.Finalizers, s.DeletionTimestamp = []string{v1alpha1.FinalizerPods}, &metav1.Time{Time: noon}
 }
 
 // setLimits sets the limits of all reconcilers of a unit.

@@ -87,7 +87,7 @@ func (h *heldEngines) drop(scanner types.NamespacedName, engine string) {
 // holdsManifests reports whether an engine holds something on the Scanner's behalf. It releases what an engine holds if the Scanner is
 // being deleted or has another engine. A positive wait is the requeue delay.
 func (r *ScannerReconciler) holdsManifests(ctx context.Context, scanner *v1alpha1.Scanner) (held bool, wait time.Duration, err error) {
-	if !scanner.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(scanner, manifestsFinalizer) {
+	if !scanner.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(scanner, v1alpha1.FinalizerManifests) {
 		return false, 0, nil
 	}
 	for _, one := range r.holdings.update(scanner, r.Backends.For(scanner), r.Clock.Now()) {

@@ -86,7 +86,7 @@ func TestManifestsFinalizer(t *testing.T) {
 		engine.kept = kept
 		want := []string{foreign}
 		if kept {
-			want = append(want, manifestsFinalizer)
+			want = append(want, v1alpha1.FinalizerManifests)
 		}
 		if after, _ := u.reconcileAndRead(scanner); !slices.Equal(after.Finalizers, want) {
 			t.Errorf("the engine keeps something: %v, and the finalizers are %q", kept, after.Finalizers)
@@ -163,7 +163,7 @@ func TestEngineReleaseAfterChange(t *testing.T) {
 				to(scanner)
 				u.update(scanner)
 				after, again := u.reconcileAndRead(scanner)
-				if !slices.Contains(after.Finalizers, manifestsFinalizer) || first.asked != 1 || again > time.Minute {
+				if !slices.Contains(after.Finalizers, v1alpha1.FinalizerManifests) || first.asked != 1 || again > time.Minute {
 					t.Fatalf("finalizers %q, asked %d times, looked at again after %s", after.Finalizers, first.asked, again)
 				}
 				u.takeEvents()
@@ -187,21 +187,21 @@ func TestEngineReleaseAfterChange(t *testing.T) {
 // TestHoldsError: if an engine cannot report whether it holds something, the finalizer stays as it is, and the finalizer for pods is
 // still handled.
 func TestHoldsError(t *testing.T) {
-	u, scanner, engine, _ := newHoldingEngines(t, holdingPods, func(s *v1alpha1.Scanner) { s.Finalizers = []string{manifestsFinalizer} })
+	u, scanner, engine, _ := newHoldingEngines(t, holdingPods, func(s *v1alpha1.Scanner) { s.Finalizers = []string{v1alpha1.FinalizerManifests} })
 	engine.holdsErr = errors.New("the store is busy")
 	if _, err := u.scanners.Reconcile(t.Context(), requestFor(scanner)); !errors.Is(err, engine.holdsErr) {
 		t.Errorf("the error is %v, want %v", err, engine.holdsErr)
 	}
 	var after v1alpha1.Scanner
 	u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(scanner), &after))
-	if want := []string{manifestsFinalizer, scannerFinalizer}; !slices.Equal(after.Finalizers, want) {
+	if want := []string{v1alpha1.FinalizerManifests, v1alpha1.FinalizerPods}; !slices.Equal(after.Finalizers, want) {
 		t.Errorf("finalizers %q, want %q", after.Finalizers, want)
 	}
 }
 
 // TestScannerWithoutItsEngine: a deleted Scanner is not held if the operator runs without its engine.
 func TestScannerWithoutItsEngine(t *testing.T) {
-	u, scanner, _, _ := newHoldingEngines(t, func(s *v1alpha1.Scanner) { s.Finalizers = []string{manifestsFinalizer} })
+	u, scanner, _, _ := newHoldingEngines(t, func(s *v1alpha1.Scanner) { s.Finalizers = []string{v1alpha1.FinalizerManifests} })
 	u.scanners.Backends = nil
 	u.deletes(scanner)
 	if after, _ := u.reconcileAndRead(scanner); after != nil {

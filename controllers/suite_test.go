@@ -52,10 +52,7 @@ const (
 	// absent has no operator. In restarting and busy, a test starts an operator of its own.
 	absent     = "absent"
 	restarting = "restarting"
-	// released and discarded are for tests that delete all objects of a kind.
-	released  = "released"
-	discarded = "discarded"
-	busy      = "busy"
+	busy       = "busy"
 )
 
 // operatorUnderTest is a real API server with the operator's controllers, the fake engine and a real store. All tests share it, each with a
@@ -164,7 +161,7 @@ func startOperator() (*operatorUnderTest, error) {
 	if err := o.openStore(); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{unattended, absent, restarting, busy, released, discarded} {
+	for _, name := range []string{unattended, absent, restarting, busy} {
 		if err := o.client.Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 			return nil, err
 		}
@@ -178,7 +175,6 @@ func startOperator() (*operatorUnderTest, error) {
 	attended := fields.AndSelectors(
 		fields.OneTermNotEqualSelector("metadata.namespace", unattended), fields.OneTermNotEqualSelector("metadata.namespace", absent),
 		fields.OneTermNotEqualSelector("metadata.namespace", restarting), fields.OneTermNotEqualSelector("metadata.namespace", busy),
-		fields.OneTermNotEqualSelector("metadata.namespace", released), fields.OneTermNotEqualSelector("metadata.namespace", discarded),
 	)
 	stop, err := o.startManager(attended)
 	if err == nil {

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/controllers"
-	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
+	"github.com/scanner-operator/scanner-operator/pkg/cleanup"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
 
@@ -29,10 +29,10 @@ const (
 	storePVC = "scanner-operator-store"
 )
 
-// cleanup removes from the cluster what the operator created, before or after the operator is uninstalled. It connects with $KUBECONFIG, or
+// runCleanup removes from the cluster what the operator created, before or after the operator is uninstalled. It connects with $KUBECONFIG, or
 // as the pod that it runs in.
-func cleanup(ctx context.Context, args []string, out io.Writer) error {
-	work := controllers.Cleanup{Workers: backend.WorkerSelector(), IsWorker: backend.IsWorker, Out: out, ManagerObjects: ownObjects()}
+func runCleanup(ctx context.Context, args []string, out io.Writer) error {
+	work := cleanup.Cleaner{Out: out, ManagerObjects: ownObjects()}
 	if err := parseCleanup(args, &work); err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func cleanup(ctx context.Context, args []string, out io.Writer) error {
 }
 
 // parseCleanup parses the flags of the command.
-func parseCleanup(args []string, work *controllers.Cleanup) error {
+func parseCleanup(args []string, work *cleanup.Cleaner) error {
 	flags := newFlags("cleanup")
 	namespaces := flags.String("namespace", "", "only what is in these namespaces, separated by commas (default all)")
 	flags.StringVar(&work.Home, "operator-namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), defaultNamespace), "the operator's own namespace (default $POD_NAMESPACE, else "+defaultNamespace+")")
@@ -89,14 +89,14 @@ func parseCleanup(args []string, work *controllers.Cleanup) error {
 	return nil
 }
 
-func pvc(name string) controllers.ObjectRef {
-	return controllers.ObjectRef{Kind: corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), Name: name}
+func pvc(name string) cleanup.ObjectRef {
+	return cleanup.ObjectRef{Kind: corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), Name: name}
 }
 
 // ownObjects returns the objects that a manager creates in its namespace and would create again.
-func ownObjects() []controllers.ObjectRef {
+func ownObjects() []cleanup.ObjectRef {
 	secret, configMap := corev1.SchemeGroupVersion.WithKind("Secret"), corev1.SchemeGroupVersion.WithKind("ConfigMap")
-	return []controllers.ObjectRef{
+	return []cleanup.ObjectRef{
 		{Kind: secret, Name: authoritySecret},
 		{Kind: secret, Name: notifierSecret},
 		{Kind: configMap, Name: authorityBundle},

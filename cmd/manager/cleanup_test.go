@@ -122,7 +122,7 @@ func TestCleanupCommand(t *testing.T) {
 		{nil, 0, ""},
 	} {
 		var out bytes.Buffer
-		must(t, cleanup(t.Context(), step.args, &out))
+		must(t, runCleanup(t.Context(), step.args, &out))
 		if got := strings.Count(out.String(), "\n"); got != step.lines {
 			t.Errorf("%q: %d lines, want %d:\n%s", step.args, got, step.lines, &out)
 		}
@@ -190,7 +190,7 @@ func TestCleanupEverything(t *testing.T) {
 	}
 	for _, dryRun := range []bool{true, false} {
 		var out bytes.Buffer
-		must(t, cleanup(t.Context(), append(everything, fmt.Sprintf("--dry-run=%t", dryRun)), &out))
+		must(t, runCleanup(t.Context(), append(everything, fmt.Sprintf("--dry-run=%t", dryRun)), &out))
 		expected := strings.Join(want, "\n") + "\n"
 		if dryRun {
 			expected = strings.NewReplacer(": deleted", ": would delete", ": scaled", ": would scale").Replace(expected)
@@ -205,7 +205,7 @@ func TestCleanupEverything(t *testing.T) {
 			t.Errorf("%T %s is still there: %v", o, o.GetName(), err)
 		}
 	}
-	must(t, cleanup(t.Context(), everything, io.Discard))
+	must(t, runCleanup(t.Context(), everything, io.Discard))
 }
 
 // TestCleanupInvalid: the error names the mistake.
@@ -222,7 +222,7 @@ func TestCleanupInvalid(t *testing.T) {
 		"an empty name":   {[]string{"--namespace=shop,"}, "--namespace: \"\" is no name of a namespace"},
 		"no time":         {[]string{"--timeout=0s"}, "--timeout"},
 	} {
-		if err := cleanup(t.Context(), tt.args, io.Discard); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if err := runCleanup(t.Context(), tt.args, io.Discard); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: the error is %v, want one that says %q", name, err, tt.want)
 		}
 	}

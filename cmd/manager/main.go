@@ -49,7 +49,7 @@ func main() {
 	case "crds":
 		exit(subcommand, preflight.PrintCRDs(os.Stdout))
 	case "cleanup":
-		exit(subcommand, cleanup(ctx, os.Args[2:], escapingWriter{os.Stdout}))
+		exit(subcommand, runCleanup(ctx, os.Args[2:], escapingWriter{os.Stdout}))
 	case "version", "-version", "--version":
 		fmt.Println(version.Line("scanner-operator"))
 		exit(subcommand, nil)

@@ -1,4 +1,4 @@
-package controllers
+package cleanup
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 )
 
 var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
@@ -27,14 +28,14 @@ func partialObject(named ObjectRef, namespace string) *metav1.PartialObjectMetad
 }
 
 // removeWorkers deletes the operator's Jobs together with their pods.
-func (c *Cleanup) removeWorkers(ctx context.Context) error {
-	isWorker := func(o *metav1.PartialObjectMetadata) bool { return c.IsWorker(o) }
-	return c.forEach(ctx, batchv1.SchemeGroupVersion.WithKind("Job"), isWorker, c.remove, client.MatchingLabelsSelector{Selector: c.Workers})
+func (c *Cleaner) removeWorkers(ctx context.Context) error {
+	isWorker := func(o *metav1.PartialObjectMetadata) bool { return backend.IsWorker(o) }
+	return c.forEach(ctx, batchv1.SchemeGroupVersion.WithKind("Job"), isWorker, c.remove, client.MatchingLabelsSelector{Selector: backend.WorkerSelector()})
 }
 
-// removeOwn deletes the objects of Own and Claims and, if Results is set, all ImageScans. It deletes nothing while a manager runs, since a
+// removeOwn deletes the objects of ManagerObjects and PVCs and, if Results is set, all ImageScans. It deletes nothing while a manager runs, since a
 // manager needs or recreates them.
-func (c *Cleanup) removeOwn(ctx context.Context, stopped bool) error {
+func (c *Cleaner) removeOwn(ctx context.Context, stopped bool) error {
 	home := len(c.Namespaces) == 0 || slices.Contains(c.Namespaces, c.Home)
 	if !stopped {
 		if !home && !c.Results {
@@ -57,7 +58,7 @@ func (c *Cleanup) removeOwn(ctx context.Context, stopped bool) error {
 }
 
 // removeCRDs deletes the operator's CustomResourceDefinitions.
-func (c *Cleanup) removeCRDs(ctx context.Context) error {
+func (c *Cleaner) removeCRDs(ctx context.Context) error {
 	var failed []error
 	for _, resource := range crdResources {
 		definition := partialObject(ObjectRef{Kind: crdKind, Name: resource + "." + v1alpha1.GroupVersion.Group}, "")
@@ -67,7 +68,7 @@ func (c *Cleanup) removeCRDs(ctx context.Context) error {
 }
 
 // removeNamed deletes an object. An object that does not exist is no error.
-func (c *Cleanup) removeNamed(ctx context.Context, o *metav1.PartialObjectMetadata) error {
+func (c *Cleaner) removeNamed(ctx context.Context, o *metav1.PartialObjectMetadata) error {
 	if err := client.IgnoreNotFound(c.remove(ctx, o)); err != nil {
 		return fmt.Errorf("%s: %w", nameOf(o), err)
 	}

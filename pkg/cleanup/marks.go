@@ -1,4 +1,4 @@
-package controllers
+package cleanup
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/podmark"
@@ -19,7 +18,7 @@ import (
 var scannerKind = v1alpha1.GroupVersion.WithKind("Scanner")
 
 // removeMarks removes the operator's finalizers and annotations from pods and Scanners.
-func (c *Cleanup) removeMarks(ctx context.Context) error {
+func (c *Cleaner) removeMarks(ctx context.Context) error {
 	return errors.Join(
 		c.forEach(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), isMarked, c.cleanPod),
 		c.forEach(ctx, scannerKind, hasScannerFinalizer, c.cleanScanner))
@@ -29,11 +28,15 @@ func isMarked(pod *metav1.PartialObjectMetadata) bool {
 	return len(podmark.Finalizers(pod.Finalizers))+len(podmark.Annotations(pod.Annotations)) > 0
 }
 
-func hasScannerFinalizer(scanner *metav1.PartialObjectMetadata) bool {
-	return len(scannerFinalizers(scanner.Finalizers)) > 0
+func isScannerFinalizer(name string) bool {
+	return name == v1alpha1.FinalizerPods || name == v1alpha1.FinalizerManifests
 }
 
-func (c *Cleanup) cleanPod(ctx context.Context, pod *metav1.PartialObjectMetadata) error {
+func hasScannerFinalizer(scanner *metav1.PartialObjectMetadata) bool {
+	return slices.ContainsFunc(scanner.Finalizers, isScannerFinalizer)
+}
+
+func (c *Cleaner) cleanPod(ctx context.Context, pod *metav1.PartialObjectMetadata) error {
 	change := podmark.Patch{RemoveFinalizers: podmark.Finalizers(pod.Finalizers), Annotations: map[string]any{}}
 	keys := podmark.Annotations(pod.Annotations)
 	for _, key := range keys {
@@ -49,28 +52,25 @@ func (c *Cleanup) cleanPod(ctx context.Context, pod *metav1.PartialObjectMetadat
 	return nil
 }
 
-func (c *Cleanup) cleanScanner(ctx context.Context, scanner *metav1.PartialObjectMetadata) error {
-	removed := strings.Join(scannerFinalizers(scanner.Finalizers), ", ")
+func (c *Cleaner) cleanScanner(ctx context.Context, scanner *metav1.PartialObjectMetadata) error {
+	own := slices.DeleteFunc(slices.Clone(scanner.Finalizers), func(name string) bool { return !isScannerFinalizer(name) })
 	if !c.DryRun {
 		if err := c.removeScannerFinalizers(ctx, scanner); err != nil {
 			return err
 		}
 	}
-	c.printChange(scanner, "remove", removed)
+	c.printChange(scanner, "remove", strings.Join(own, ", "))
 	return nil
 }
 
-func (c *Cleanup) removeScannerFinalizers(ctx context.Context, scanner *metav1.PartialObjectMetadata) error {
+func (c *Cleaner) removeScannerFinalizers(ctx context.Context, scanner *metav1.PartialObjectMetadata) error {
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		if err := c.Client.Get(ctx, client.ObjectKeyFromObject(scanner), scanner); err != nil {
 			return err
 		}
 		before := scanner.DeepCopy()
-		changed := false
-		for _, finalizer := range scannerFinalizers(scanner.Finalizers) {
-			changed = controllerutil.RemoveFinalizer(scanner, finalizer) || changed
-		}
-		if !changed {
+		scanner.Finalizers = slices.DeleteFunc(scanner.Finalizers, isScannerFinalizer)
+		if len(scanner.Finalizers) == len(before.Finalizers) {
 			return nil
 		}
 		return c.Client.Patch(ctx, scanner, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))

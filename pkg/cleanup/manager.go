@@ -1,4 +1,4 @@
-package controllers
+package cleanup
 
 import (
 	"context"
@@ -31,7 +31,7 @@ func (m managerState) isReady() bool {
 	return m.deployment != nil && m.deployment.Status.ReadyReplicas > 0
 }
 
-func (c *Cleanup) manager(ctx context.Context) (managerState, error) {
+func (c *Cleaner) manager(ctx context.Context) (managerState, error) {
 	deployment := &appsv1.Deployment{}
 	err := c.Client.Get(ctx, types.NamespacedName{Namespace: c.Home, Name: c.Manager}, deployment)
 	switch {
@@ -49,7 +49,7 @@ var managerLabels = client.MatchingLabels{"app.kubernetes.io/name": "scanner-ope
 
 // printOtherManagers prints where a manager runs if it is not in Home: that manager continues to work and restores what is removed. It prints
 // nothing where listing Deployments is forbidden.
-func (c *Cleanup) printOtherManagers(ctx context.Context) {
+func (c *Cleaner) printOtherManagers(ctx context.Context) {
 	kind := appsv1.SchemeGroupVersion.WithKind("Deployment")
 	found, _ := c.list(ctx, kind, func(o *metav1.PartialObjectMetadata) bool { return o.Name == c.Manager }, managerLabels)
 	for i := range found {
@@ -58,7 +58,7 @@ func (c *Cleanup) printOtherManagers(ctx context.Context) {
 }
 
 // stopManager scales the Deployment to zero and waits until its pods have gone.
-func (c *Cleanup) stopManager(ctx context.Context, manager managerState) error {
+func (c *Cleaner) stopManager(ctx context.Context, manager managerState) error {
 	if manager.deployment == nil {
 		fmt.Fprintf(c.Out, "Deployment %s/%s: there is none, so there is no manager to stop\n", c.Home, c.Manager)
 		return nil
@@ -81,7 +81,7 @@ func (c *Cleanup) stopManager(ctx context.Context, manager managerState) error {
 }
 
 // waitForPods waits until a Deployment has no pods. Pods that are being deleted count, since they still work.
-func (c *Cleanup) waitForPods(ctx context.Context, deployment *appsv1.Deployment) error {
+func (c *Cleaner) waitForPods(ctx context.Context, deployment *appsv1.Deployment) error {
 	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func (c *Cleanup) waitForPods(ctx context.Context, deployment *appsv1.Deployment
 }
 
 // removeScanners deletes all Scanners. It gives a working manager until Timeout to release what it holds for them.
-func (c *Cleanup) removeScanners(ctx context.Context, manager managerState) error {
+func (c *Cleaner) removeScanners(ctx context.Context, manager managerState) error {
 	all := func(*metav1.PartialObjectMetadata) bool { return true }
 	if err := c.forEach(ctx, scannerKind, all, c.remove); err != nil || c.DryRun || !manager.isReady() {
 		return err

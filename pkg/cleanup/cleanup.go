@@ -1,4 +1,5 @@
-package controllers
+// Package cleanup removes what the operator left in a cluster: the command "manager cleanup". No controller uses it.
+package cleanup
 
 import (
 	"context"
@@ -12,23 +13,22 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 const (
-	// cleanupPage is the page size of list requests, in objects.
-	cleanupPage = 500
-	// cleanupPoll is the interval between two checks of a condition that Cleanup waits for.
-	cleanupPoll = time.Second
+	// pageSize is the page size of list requests, in objects.
+	pageSize = 500
+	// pollInterval is the interval between two checks of a condition that Run waits for.
+	pollInterval = time.Second
 )
 
-// Cleanup removes what the operator left in the cluster. It is for an operator that is already uninstalled, or is about to be. It removes
+// Cleaner removes what the operator left in the cluster. It is for an operator that is already uninstalled, or is about to be. It removes
 // the operator's finalizers on pods and Scanners, which would block their deletion, its annotations on pods, its Jobs, and the objects that
-// only a manager needs. It deletes data only on request: Scanners, Claims, Results and Kinds.
-type Cleanup struct {
+// only a manager needs. It deletes data only on request: Scanners, PVCs, Results and CRDs.
+type Cleaner struct {
 	// Client must not read from a cache.
 	Client client.Client
 	// Namespaces limits the cleanup; empty means all namespaces. Objects in Home are removed only if Home is one of them.
@@ -44,9 +44,6 @@ type Cleanup struct {
 	StopManager bool
 	// Timeout bounds each wait.
 	Timeout time.Duration
-	// Workers selects the Jobs that may belong to the operator. IsWorker reports whether a Job does.
-	Workers  labels.Selector
-	IsWorker func(metav1.Object) bool
 	// ManagerObjects lists objects in Home that hold no data. A manager recreates them, and a running manager needs them.
 	ManagerObjects []ObjectRef
 	// PVCs lists PersistentVolumeClaims in Home to delete as well.
@@ -69,7 +66,7 @@ type ObjectRef struct {
 }
 
 // Run performs the cleanup. It continues after a failure and returns all failures in one error. Run is idempotent.
-func (c *Cleanup) Run(ctx context.Context) error {
+func (c *Cleaner) Run(ctx context.Context) error {
 	manager, err := c.manager(ctx)
 	failed := []error{err}
 	if c.Scanners {
@@ -93,7 +90,7 @@ func (c *Cleanup) Run(ctx context.Context) error {
 
 // forEach calls do for each object of a kind that wanted accepts. It lists all objects before it changes the first: the API server does not
 // keep a list's continue token valid for long.
-func (c *Cleanup) forEach(
+func (c *Cleaner) forEach(
 	ctx context.Context, kind schema.GroupVersionKind, wanted func(*metav1.PartialObjectMetadata) bool,
 	do func(context.Context, *metav1.PartialObjectMetadata) error, options ...client.ListOption,
 ) error {
@@ -109,7 +106,7 @@ func (c *Cleanup) forEach(
 	return errors.Join(failed...)
 }
 
-func (c *Cleanup) list(
+func (c *Cleaner) list(
 	ctx context.Context, kind schema.GroupVersionKind, wanted func(*metav1.PartialObjectMetadata) bool, options ...client.ListOption,
 ) (found []metav1.PartialObjectMetadata, failed []error) {
 	namespaces := c.Namespaces
@@ -120,7 +117,7 @@ func (c *Cleanup) list(
 		page := &metav1.PartialObjectMetadataList{}
 		page.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 		for more := true; more; more = page.Continue != "" {
-			err := c.Client.List(ctx, page, append(options, client.InNamespace(namespace), client.Limit(cleanupPage), client.Continue(page.Continue))...)
+			err := c.Client.List(ctx, page, append(options, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(page.Continue))...)
 			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 				c.printMissingKind(kind)
 				return nil, nil
@@ -140,7 +137,7 @@ func (c *Cleanup) list(
 }
 
 // printMissingKind prints, once per kind, that the cluster does not have the kind.
-func (c *Cleanup) printMissingKind(kind schema.GroupVersionKind) {
+func (c *Cleaner) printMissingKind(kind schema.GroupVersionKind) {
 	if !c.missingKinds[kind] {
 		fmt.Fprintf(c.Out, "%s: the cluster does not have this kind, so there are none\n", kind.Kind)
 	}
@@ -159,7 +156,7 @@ func inNamespace(namespace string) string {
 
 // remove deletes one object, unless another object has taken its name. A dry run is a server-side dry run, so it also checks the permission
 // to delete.
-func (c *Cleanup) remove(ctx context.Context, o *metav1.PartialObjectMetadata) error {
+func (c *Cleaner) remove(ctx context.Context, o *metav1.PartialObjectMetadata) error {
 	options := []client.DeleteOption{client.PropagationPolicy(metav1.DeletePropagationBackground)}
 	if uid := o.GetUID(); uid != "" {
 		options = append(options, client.Preconditions{UID: &uid})
@@ -180,7 +177,7 @@ func (c *Cleanup) remove(ctx context.Context, o *metav1.PartialObjectMetadata) e
 }
 
 // printChange prints a line about a change of an object, done or, in a dry run, planned. The verb must end in "e".
-func (c *Cleanup) printChange(o *metav1.PartialObjectMetadata, verb string, what ...string) {
+func (c *Cleaner) printChange(o *metav1.PartialObjectMetadata, verb string, what ...string) {
 	done := verb + "d"
 	if c.DryRun {
 		done = "would " + verb
@@ -196,8 +193,8 @@ func nameOf(o *metav1.PartialObjectMetadata) string {
 }
 
 // waitFor polls isSo until it returns true. It returns false if that did not happen within Timeout.
-func (c *Cleanup) waitFor(ctx context.Context, isSo func() (bool, error)) (bool, error) {
-	err := wait.PollUntilContextTimeout(ctx, cleanupPoll, c.Timeout, true, func(context.Context) (bool, error) { return isSo() })
+func (c *Cleaner) waitFor(ctx context.Context, isSo func() (bool, error)) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, c.Timeout, true, func(context.Context) (bool, error) { return isSo() })
 	if wait.Interrupted(err) && ctx.Err() == nil {
 		return false, nil
 	}

@@ -1,4 +1,4 @@
-package controllers
+package cleanup
 
 import (
 	"context"
@@ -40,7 +40,7 @@ func aJob(namespace, name string, labels map[string]string) *batchv1.Job {
 }
 
 // aManager creates a manager's Deployment with one replica, of which ready are ready.
-func (p *testEnv) aManager(ready int32) *appsv1.Deployment {
+func (p *testCluster) aManager(ready int32) *appsv1.Deployment {
 	p.t.Helper()
 	labels := map[string]string{"app": "manager"}
 	deployment := &appsv1.Deployment{
@@ -59,14 +59,10 @@ func (p *testEnv) aManager(ready int32) *appsv1.Deployment {
 }
 
 // manager returns a name of the Deployment that is unique to the test.
-func (p *testEnv) manager() string { return "manager-of-" + p.namespace }
+func (p *testCluster) manager() string { return "manager-of-" + p.namespace }
 
-// expandNamespace replaces "@" by the place's namespace.
-func (p *testEnv) expandNamespace(text string) string {
-	return strings.ReplaceAll(text, "@", p.namespace)
-}
-
-func (p *testEnv) ownObject(o client.Object) client.Object {
+// ownObject names an object of the operator.
+func (p *testCluster) ownObject(o client.Object) client.Object {
 	o.SetNamespace(p.namespace)
 	o.SetName("own")
 	return o
@@ -74,7 +70,7 @@ func (p *testEnv) ownObject(o client.Object) client.Object {
 
 // TestCleanupJobs: the operator's Jobs are deleted with their pods. Jobs that match only in part are not.
 func TestCleanupJobs(t *testing.T) {
-	p := newTestEnv(t)
+	p := newTestCluster(t)
 	other := workerLabels("catalog")
 	other["app.kubernetes.io/managed-by"] = "another"
 	own := []client.Object{aJob(p.namespace, "scan-catalog-abc123", workerLabels("catalog")), aJob(p.namespace, "scan-match-abc123", workerLabels("match"))}
@@ -89,23 +85,23 @@ func TestCleanupJobs(t *testing.T) {
 	output, err := p.runCleanup(true, interceptor.Funcs{}, nil)
 	p.must(err)
 	p.Expect(output).To(Equal(strings.ReplaceAll(both, "deleted", "would delete")))
-	p.Expect(p.gone(own[0])()).To(BeFalse(), "it only said so")
+	p.Expect(p.gone(own[0])).To(BeFalse(), "it only said so")
 
 	output, err = p.runCleanup(false, interceptor.Funcs{}, nil)
 	p.must(err)
 	p.Expect(output).To(Equal(both))
 	for _, job := range own {
-		p.Expect(p.gone(job)()).To(BeTrue(), job.GetName())
+		p.Expect(p.gone(job)).To(BeTrue(), job.GetName())
 	}
 	for _, job := range theirs {
-		p.Expect(p.gone(job)()).To(BeFalse(), job.GetName()+" is not the operator's")
+		p.Expect(p.gone(job)).To(BeFalse(), job.GetName()+" is not the operator's")
 	}
 }
 
 // TestCleanupOwnObjects: the objects that only a manager needs are deleted when no manager runs. Objects that hold data are deleted only on
 // request. A failed deletion does not stop the others.
 func TestCleanupOwnObjects(t *testing.T) {
-	p := newTestEnv(t)
+	p := newTestCluster(t)
 	claim := p.ownObject(&corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
@@ -116,7 +112,7 @@ func TestCleanupOwnObjects(t *testing.T) {
 	p.create(claim, secret, configMap, lease, theirs)
 	core := corev1.SchemeGroupVersion
 	claims := []ObjectRef{{core.WithKind("PersistentVolumeClaim"), "own"}}
-	own := func(c *Cleanup) {
+	own := func(c *Cleaner) {
 		c.ManagerObjects = []ObjectRef{
 			{core.WithKind("Secret"), "own"}, {core.WithKind("Secret"), "missing"}, {core.WithKind("ConfigMap"), "own"},
 			{coordinationv1.SchemeGroupVersion.WithKind("Lease"), "own"},
@@ -126,7 +122,7 @@ func TestCleanupOwnObjects(t *testing.T) {
 	deployment := p.aManager(1)
 	_, err := p.runCleanup(false, interceptor.Funcs{}, own)
 	p.Expect(err).To(MatchError(ContainSubstring("--stop-manager")), "a manager that runs needs them")
-	p.Expect(p.gone(secret)()).To(BeFalse())
+	p.Expect(p.gone(secret)).To(BeFalse())
 	p.delete(deployment)
 
 	_, err = p.runCleanup(false, interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
@@ -136,19 +132,19 @@ func TestCleanupOwnObjects(t *testing.T) {
 		return c.Delete(ctx, o, opts...)
 	}}, own)
 	p.Expect(err).To(MatchError(p.expandNamespace("Secret @/own: you may not\nSecret @/missing: you may not")))
-	p.Expect(p.gone(configMap)() && p.gone(lease)()).To(BeTrue())
+	p.Expect(p.gone(configMap) && p.gone(lease)).To(BeTrue())
 
-	_, err = p.runCleanup(false, interceptor.Funcs{}, func(c *Cleanup) { own(c); c.Namespaces = []string{"elsewhere"} })
+	_, err = p.runCleanup(false, interceptor.Funcs{}, func(c *Cleaner) { own(c); c.Namespaces = []string{"elsewhere"} })
 	p.must(err)
-	p.Expect(p.gone(secret)()).To(BeFalse(), "the operator's namespace was not named")
+	p.Expect(p.gone(secret)).To(BeFalse(), "the operator's namespace was not named")
 
 	output, err := p.runCleanup(false, interceptor.Funcs{}, own)
 	p.must(err)
 	p.Expect(output).To(Equal(p.expandNamespace("Secret @/own: deleted\n")))
-	p.Expect(p.gone(secret)()).To(BeTrue())
-	p.Expect(p.gone(theirs)() || p.gone(claim)()).To(BeFalse())
+	p.Expect(p.gone(secret)).To(BeTrue())
+	p.Expect(p.gone(theirs) || p.gone(claim)).To(BeFalse())
 
-	output, err = p.runCleanup(false, interceptor.Funcs{}, func(c *Cleanup) { c.PVCs = claims })
+	output, err = p.runCleanup(false, interceptor.Funcs{}, func(c *Cleaner) { c.PVCs = claims })
 	p.must(err)
 	p.Expect(output).To(Equal(p.expandNamespace("PersistentVolumeClaim @/own: deleted\n")))
 }
@@ -156,13 +152,13 @@ func TestCleanupOwnObjects(t *testing.T) {
 // TestCleanupStopsManager: the manager's pods must have ended before its objects are removed. If they do not end, the error names them, and
 // the objects stay.
 func TestCleanupStopsManager(t *testing.T) {
-	p := newTestEnv(t)
+	p := newTestCluster(t)
 	deployment := p.aManager(1)
-	pod := aPod(p.namespace, "manager-1", running("main", web), finalizedBy(foreign))
+	pod := aPod(p.namespace, "manager-1", foreign)
 	pod.Labels = map[string]string{"app": "manager"}
 	secret := p.ownObject(&corev1.Secret{})
 	p.create(pod, secret)
-	stop := func(c *Cleanup) {
+	stop := func(c *Cleaner) {
 		c.StopManager, c.Timeout = true, 2*time.Second
 		c.ManagerObjects = []ObjectRef{{corev1.SchemeGroupVersion.WithKind("Secret"), "own"}}
 	}
@@ -183,7 +179,7 @@ func TestCleanupStopsManager(t *testing.T) {
 	p.must(err)
 	p.Expect(output).To(ContainSubstring(p.expandNamespace("Secret @/own: deleted\n")))
 
-	output, err = p.runCleanup(true, interceptor.Funcs{}, func(c *Cleanup) { c.Home = "default" })
+	output, err = p.runCleanup(true, interceptor.Funcs{}, func(c *Cleaner) { c.Home = "default" })
 	p.must(err)
 	p.Expect(output).To(ContainSubstring(p.expandNamespace("Deployment @/manager-of-@: here is a manager; if it is the one that is meant, say --operator-namespace=@\n")))
 
@@ -196,52 +192,49 @@ func TestCleanupStopsManager(t *testing.T) {
 // TestCleanupScanners: Scanners are deleted. A working manager gets until the timeout to release them; their finalizers are removed after
 // that, or at once without a working manager.
 func TestCleanupScanners(t *testing.T) {
-	p := newTestEnv(t)
-	p.namespace = released
+	p := newTestCluster(t)
 	for _, ready := range []int32{0, 1} {
 		deployment := p.aManager(ready)
-		scanner := aScanner(released, "all")
-		scanner.Finalizers = []string{manifestsFinalizer}
+		scanner := aScanner(p.namespace, "all", v1alpha1.FinalizerManifests)
 		p.create(scanner)
-		output, err := p.runCleanup(false, interceptor.Funcs{}, func(c *Cleanup) { c.Scanners, c.Timeout = true, 2*time.Second })
+		output, err := p.runCleanup(false, interceptor.Funcs{}, func(c *Cleaner) { c.Scanners, c.Timeout = true, 2*time.Second })
 		p.Expect(err).To(MatchError(ContainSubstring("the manager was not stopped")))
-		p.Expect(output).To(HavePrefix("Scanner released/all: deleted\n"))
+		p.Expect(output).To(HavePrefix(p.expandNamespace("Scanner @/all: deleted\n")))
 		p.Expect(strings.Contains(output, "did not let it go in 2s")).To(Equal(ready == 1), output)
-		p.Expect(output).To(HaveSuffix("Scanner released/all: removed " + manifestsFinalizer + "\n"))
-		p.Expect(p.gone(scanner)()).To(BeTrue())
+		p.Expect(output).To(HaveSuffix(p.expandNamespace("Scanner @/all: removed " + v1alpha1.FinalizerManifests + "\n")))
+		p.Expect(p.gone(scanner)).To(BeTrue())
 		p.delete(deployment)
 	}
 }
 
 // TestCleanupResults: ImageScans are deleted on request.
 func TestCleanupResults(t *testing.T) {
-	p := newTestEnv(t)
-	p.namespace = discarded
+	p := newTestCluster(t)
 	scan := &v1alpha1.ImageScan{
-		ObjectMeta: metav1.ObjectMeta{Namespace: discarded, Name: "web"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: "web"},
 		Spec: v1alpha1.ImageScanSpec{
-			Digest: keyOfImage(web).Digest, Platform: "linux/amd64", Scanner: "all",
+			Digest: "sha256:" + strings.Repeat("0", 64), Platform: "linux/amd64", Scanner: "all",
 		},
 	}
 	p.create(scan)
 	output, err := p.runCleanup(false, interceptor.Funcs{}, nil)
 	p.must(err)
 	p.Expect(output).To(BeEmpty())
-	output, err = p.runCleanup(false, interceptor.Funcs{}, func(c *Cleanup) { c.Results = true })
+	output, err = p.runCleanup(false, interceptor.Funcs{}, func(c *Cleaner) { c.Results = true })
 	p.must(err)
-	p.Expect(output).To(Equal("ImageScan discarded/web: deleted\n"))
-	p.Expect(p.gone(scan)()).To(BeTrue())
+	p.Expect(output).To(Equal(p.expandNamespace("ImageScan @/web: deleted\n")))
+	p.Expect(p.gone(scan)).To(BeTrue())
 }
 
-// TestCleanupKinds: the CustomResourceDefinitions are deleted only when no manager runs, since a manager cannot work without them.
-func TestCleanupKinds(t *testing.T) {
-	p := newTestEnv(t)
+// TestCleanupCRDs: the CustomResourceDefinitions are deleted only when no manager runs, since a manager cannot work without them.
+func TestCleanupCRDs(t *testing.T) {
+	p := newTestCluster(t)
 	var deleted []string
 	kinds := interceptor.Funcs{Delete: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.DeleteOption) error {
 		deleted = append(deleted, o.GetName()) // the shared API server must keep them
 		return nil
 	}}
-	all := func(c *Cleanup) { c.CRDs = true }
+	all := func(c *Cleaner) { c.CRDs = true }
 	deployment := p.aManager(1)
 	_, err := p.runCleanup(false, kinds, all)
 	p.Expect(err).To(MatchError(ContainSubstring("the manager was not stopped")))
@@ -255,12 +248,12 @@ func TestCleanupKinds(t *testing.T) {
 
 // TestCleanupForbidden: a missing permission is named in the error and blocks only the steps that need it.
 func TestCleanupForbidden(t *testing.T) {
-	p := newTestEnv(t)
-	pod := aPod(p.namespace, "held", running("main", web), finalizedBy(releaseOf("scanner")))
+	p := newTestCluster(t)
+	pod := aPod(p.namespace, "held", releaseOf("scanner"))
 	p.create(pod)
 	_, err := p.runCleanup(false, interceptor.Funcs{Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
 		return apierrors.NewForbidden(appsv1.Resource("deployments"), key.Name, errors.New("no right"))
-	}}, func(c *Cleanup) { c.StopManager = true })
+	}}, func(c *Cleaner) { c.StopManager = true })
 	p.Expect(err).To(MatchError(ContainSubstring(p.expandNamespace(`deployments.apps "manager-of-@" is forbidden`))))
-	p.Expect(p.finalizers(pod)()).To(BeEmpty())
+	p.Expect(p.finalizers(pod)).To(BeEmpty())
 }
