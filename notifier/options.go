@@ -97,9 +97,9 @@ func (o *Options) checkClairWebhooks() error {
 	certificate := o.ClairWebhookCertDir != ""
 	switch on := o.ClairWebhookListen != ""; {
 	case !on && certificate:
-		return errors.New("--clair-webhook-cert-dir: no webhooks are taken without --clair-webhook-listen, such as :8444")
+		return errors.New("--clair-webhook-cert-dir: it needs --clair-webhook-listen, such as :8444")
 	case !on && o.ClairWebhookPlainHTTP:
-		return errors.New("--clair-webhook-plain-http: no webhooks are taken without --clair-webhook-listen, such as :8444")
+		return errors.New("--clair-webhook-plain-http: it needs --clair-webhook-listen, such as :8444")
 	case on && certificate && o.ClairWebhookPlainHTTP:
 		return errors.New("--clair-webhook-plain-http: leave it out, or --clair-webhook-cert-dir: webhooks come over one of them")
 	case on && !certificate && !o.ClairWebhookPlainHTTP:

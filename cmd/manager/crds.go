@@ -43,9 +43,9 @@ func waitForCRDs(ctx context.Context, o options) error {
 	defer stop()
 	namespaces := (&preflight.Checker{Watched: o.Watched}).Namespaces()
 	for outdated != nil {
-		ctrl.Log.Error(outdated, "Waiting for newer definitions of the operator's kinds", "apply", o.applyCRDsCommand())
+		ctrl.Log.Error(outdated, "Waiting for newer CustomResourceDefinitions", "apply", o.applyCRDsCommand())
 		if err := controllers.SetOutdatedCRDsCondition(ctx, direct, namespaces, o.applyCRDsCommand()+": "+outdated.Error()); err != nil {
-			ctrl.Log.Info("Not all Scanners can say so", "reason", err.Error())
+			ctrl.Log.Info("Not all Scanners can report the outdated CustomResourceDefinitions", "reason", err.Error())
 		}
 		select {
 		case <-ctx.Done():
@@ -55,7 +55,7 @@ func waitForCRDs(ctx context.Context, o options) error {
 		if err := checkCRDs(served); err == nil {
 			outdated = nil
 		} else if !errors.As(err, &outdated) {
-			ctrl.Log.Error(err, "Looking for newer definitions of the operator's kinds")
+			ctrl.Log.Error(err, "Checking for newer CustomResourceDefinitions failed")
 		}
 	}
 	return nil
@@ -92,7 +92,7 @@ func (op *operator) watchCRDs(ctx context.Context) error {
 		var outdated *preflight.OutdatedCRDsError
 		err := op.loops.Run("kinds", func() error { return checkCRDs(served) })
 		if !errors.As(err, &outdated) && err != nil {
-			ctrl.Log.Error(err, "Looking at the definitions of the operator's kinds")
+			ctrl.Log.Error(err, "Checking the CustomResourceDefinitions failed")
 		}
 		if outdated != nil && before != nil {
 			return outdated
@@ -106,7 +106,7 @@ func (op *operator) watchCRDs(ctx context.Context) error {
 func checkCRDs(served openapi.Client) error {
 	err := preflight.CheckCRDs(served)
 	if apierrors.IsForbidden(err) {
-		ctrl.Log.Info("The definitions of the operator's kinds are not compared with what it needs", "reason", err.Error())
+		ctrl.Log.Info("The CustomResourceDefinitions are not checked: the manager may not read them", "reason", err.Error())
 		return nil
 	}
 	return err

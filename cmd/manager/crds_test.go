@@ -61,7 +61,7 @@ func TestOlderCRDs(t *testing.T) {
 	c.createPod("a")
 	manager := c.start("newer", t.TempDir())
 	command := "kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator crds | kubectl apply --server-side --force-conflicts -f -"
-	lacking := "the cluster's definitions of the operator's kinds are older than the operator: " +
+	lacking := "the cluster's CustomResourceDefinitions are older than the operator: " +
 		"clustervulnerabilityexceptions.scanner-operator.io has no version v1alpha1; scanners.scanner-operator.io has no field status.storeID"
 	c.Eventually(c.readyOf("shop"), waitTimeout, "250ms").Should(Equal("stalled OutdatedKinds: " + command + ": " + lacking))
 	c.Expect(manager.log.String()).To(And(ContainSubstring(lacking), ContainSubstring(command)))

@@ -26,7 +26,7 @@ const usage = `Usage:
   %[1]s findings [flags]   print what the store knows, for use with kubectl exec
   %[1]s backup [flags]     write the whole store to standard output or a file, while the manager runs
   %[1]s restore [FILE]     have the manager take a backup when it starts the next time
-  %[1]s crds               print the definitions of the operator's kinds that this version needs, for use with kubectl exec
+  %[1]s crds               print the CustomResourceDefinitions that this version needs, for use with kubectl exec
   %[1]s cleanup [flags]    remove what is the operator's from the cluster, before the operator goes or after
   %[1]s version            print the version
 

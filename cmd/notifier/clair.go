@@ -54,7 +54,7 @@ func clairWebhooks(cluster *rest.Config, options *notifier.Options, registry *pr
 		certificate := clairwebhook.NewCertificate(options.ClairWebhookCertDir, clock.RealClock{}, log)
 		server.TLSConfig = &tls.Config{GetCertificate: certificate.Get, MinVersion: tls.VersionTLS12}
 	}
-	log.Info("Clair's webhooks are taken", "listen", options.ClairWebhookListen, "tls", server.TLSConfig != nil, "instances", len(instances))
+	log.Info("Clair's webhooks are enabled", "listen", options.ClairWebhookListen, "tls", server.TLSConfig != nil, "instances", len(instances))
 	return []*http.Server{server}, nil
 }
 

@@ -47,14 +47,14 @@ func (s *Server) authenticate(ctx context.Context, scanner types.NamespacedName,
 	if err == nil {
 		found := looked.(*secrets)
 		if uid, err = found.uid, found.verify(shown, s.Clock.Now()); errors.Is(err, errUnauthorized) {
-			s.logOncePerMinute(slog.LevelWarn, scanner, "the secret that a webhook shows is not the Scanner's")
+			s.logOncePerMinute(slog.LevelWarn, scanner, "the webhook's secret is not the Scanner's")
 		}
 	}
 	switch {
 	case err == nil, errors.Is(err, errUnauthorized):
 		s.verdicts.Add(hash, verdict{uid, err}, verdictAge)
 	case !errors.Is(err, errBusy):
-		s.logOncePerMinute(slog.LevelError, scanner, "cannot find out whom a webhook comes from", "error", err)
+		s.logOncePerMinute(slog.LevelError, scanner, "cannot verify the sender of a webhook", "error", err)
 	}
 	return uid, err
 }
@@ -97,8 +97,8 @@ func (s *Server) lookUp(ctx context.Context, name types.NamespacedName) (*secret
 		found.psk = auth.Key
 	}
 	if found.tokenErr == nil && found.pskErr == nil && len(found.token) == 0 && len(found.psk) == 0 {
-		s.logOncePerMinute(slog.LevelWarn, name, "the Scanner has no secret to know its webhooks by: set spec.backend.clair.webhookTokenSecretRef or authSecretRef, "+
-			"and see that the Secret has its key")
+		s.logOncePerMinute(slog.LevelWarn, name, "the Scanner has no secret that authenticates webhooks: set spec.backend.clair.webhookTokenSecretRef or authSecretRef, "+
+			"and check that the Secret has its key")
 	}
 	return found, nil
 }
@@ -109,16 +109,16 @@ func (s *Server) scanner(ctx context.Context, name types.NamespacedName) (*v1alp
 	switch err := s.Cluster.Get(ctx, name, scanner); {
 	case apierrors.IsNotFound(err):
 		// The name is not logged, since anybody can send any name.
-		s.logOncePerMinute(slog.LevelWarn, types.NamespacedName{}, "a webhook for a Scanner that is not there: is notifier.webhook.target in Clair's configuration right?")
+		s.logOncePerMinute(slog.LevelWarn, types.NamespacedName{}, "webhook for a Scanner that does not exist: check notifier.webhook.target in Clair's configuration")
 		return nil, errUnauthorized
 	case apierrors.IsForbidden(err):
-		s.logOncePerMinute(slog.LevelWarn, types.NamespacedName{}, "a webhook for a namespace whose Scanners the notifier may not read: "+
-			"it is not to be watched, or has no RoleBinding to the ClusterRole scanner-operator-notifier-clair-webhooks", "error", err)
+		s.logOncePerMinute(slog.LevelWarn, types.NamespacedName{}, "webhook for a namespace whose Scanners the notifier may not read: "+
+			"the operator does not watch the namespace, or it has no RoleBinding to the ClusterRole scanner-operator-notifier-clair-webhooks", "error", err)
 		return nil, errUnauthorized
 	case err != nil:
 		return nil, fmt.Errorf("cannot read the Scanner: %w", err)
 	case scanner.Spec.Backend.Type != v1alpha1.BackendClair || scanner.Spec.Backend.Clair == nil:
-		s.logOncePerMinute(slog.LevelWarn, name, "a webhook of Clair for a Scanner with another engine")
+		s.logOncePerMinute(slog.LevelWarn, name, "webhook for a Scanner with another engine")
 		return nil, errUnauthorized
 	}
 	return scanner, nil

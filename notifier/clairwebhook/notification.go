@@ -51,7 +51,7 @@ func (s *Server) handle(ctx context.Context, t task) error {
 		defer cancel()
 		err := s.markAndDelete(ctx, t)
 		if err != nil && !errors.Is(err, errBusy) {
-			s.logOncePerMinute(slog.LevelWarn, t.scanner, "a notification is not taken care of yet; Clair sends it again", "notification", t.id, "error", err)
+			s.logOncePerMinute(slog.LevelWarn, t.scanner, "notification of Clair not handled yet; Clair sends it again", "notification", t.id, "error", err)
 		}
 		return nil, err
 	})

@@ -157,7 +157,7 @@ func (s *Server) process(r *http.Request) error {
 	}
 	hook, err := api.ParseWebhook(r.Body)
 	if err != nil {
-		s.logOncePerMinute(slog.LevelWarn, scanner, "a request with the right secret is no webhook of Clair", "error", err)
+		s.logOncePerMinute(slog.LevelWarn, scanner, "the request is not a webhook of Clair", "error", err)
 		return errInvalid
 	}
 	return s.handle(ctx, task{scanner: scanner, uid: uid, id: hook.NotificationID})

@@ -26,7 +26,7 @@ type OutdatedCRDsError struct {
 
 // Error implements error.
 func (e *OutdatedCRDsError) Error() string {
-	return "the cluster's definitions of the operator's kinds are older than the operator: " + strings.Join(e.Missing, "; ")
+	return "the cluster's CustomResourceDefinitions are older than the operator: " + strings.Join(e.Missing, "; ")
 }
 
 // crdSchema is the part of an OpenAPI schema that is compared. Extensions are not compared.

@@ -175,7 +175,7 @@ func TestPageListsMetrics(t *testing.T) {
 
 func table(all map[string]Metric) string {
 	var lines strings.Builder
-	lines.WriteString("| metric | type | labels | what it says |\n|---|---|---|---|\n")
+	lines.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		metric := all[name]
 		labels := ""

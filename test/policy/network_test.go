@@ -65,12 +65,12 @@ var traffic = map[string][]string{
 	"manager → notifier (`scanner-operator-notifier`)": {"scanner-operator-manager scanner-operator-notifier 8443"},
 	"notifier → the Kubernetes API, the hosts of `--allowed-webhook-hosts`": {
 		"scanner-operator-notifier internet 443", "scanner-operator-notifier inside 6443"},
-	"Clair, where its webhooks are taken → notifier": {"clair scanner-operator-notifier 8444"},
+	"Clair, where its webhooks are enabled → notifier": {"clair scanner-operator-notifier 8444"},
 	"manager, with Clair → the Clairs of `clair.instances`, and the registries and mirrors of images": {
 		"scanner-operator-manager clair 6060", "scanner-operator-manager internet 443"},
 	"Clair → the registries and mirrors of images, the sources of its advisories": {"clair internet 443"},
 	"Clair → its database": {"clair clair-database 5432"},
-	"notifier, where Clair's webhooks are taken → the Clairs of `clair.instances`": {"scanner-operator-notifier clair 6060"},
+	"notifier, where Clair's webhooks are enabled → the Clairs of `clair.instances`": {"scanner-operator-notifier clair 6060"},
 	"Prometheus → manager, notifier":                                               {"tenant scanner-operator-manager 8443", "tenant scanner-operator-notifier 8080"},
 	"all of them → the cluster's DNS": {
 		"worker dns 53", "match worker dns 53", "scanner-operator-manager dns 53", "scanner-operator-notifier dns 53", "clair dns 53"},
