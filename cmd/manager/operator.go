@@ -290,7 +290,7 @@ func (op *operator) addIngest(ctx context.Context) error {
 	}
 	budgets := op.config.Ingest
 	ingest := &ingest.Ingest{
-		Store: op.store, Engine: op.grype, Clock: clock.RealClock{}, Log: ctrl.Log.WithName("ingest"),
+		Store: op.store, Backend: op.grype, Clock: clock.RealClock{}, Log: ctrl.Log.WithName("ingest"),
 		Client: reviews, Reader: reviews, SpoolDir: op.options.SpoolDir,
 		LeaseTime: grype.LeaseTime(op.config.Grype.Match), WorkerImage: op.options.WorkerImage, Metrics: ctrlmetrics.Registry,
 		SpoolBytes: budgets.SpoolSize.Value(), SpoolShare: budgets.SpoolSizePerNamespace.Value(), StoreBytes: budgets.StoreSizePerNamespace.Value(),

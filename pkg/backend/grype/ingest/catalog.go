@@ -15,6 +15,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/registry/document"
@@ -103,7 +104,7 @@ func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload
 	}
 	kept, err := i.Store.SaveJobResult(ctx, store.JobResult{
 		Catalog: store.Catalog{
-			Engine: i.Engine.Engine(), Key: job.Key, Scope: job.Scope, PlatformDigest: platformDigest,
+			Engine: grype.Engine, Key: job.Key, Scope: job.Scope, PlatformDigest: platformDigest,
 			Distro: truncate(brought.result.Distro), Packages: brought.result.Packages, Tool: truncate(brought.result.Tool), CatalogedAt: i.Clock.Now(),
 			Namespace: namespaceOf(job),
 		},
@@ -116,7 +117,7 @@ func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload
 	}
 	i.Log.Info("Cataloged an image", "image", job.Key.String(), "scope", job.Scope, "platformDigest", platformDigest,
 		"packages", brought.result.Packages, "kept", kept)
-	i.Engine.RecordCatalog(ctx, job)
+	i.Backend.RecordCatalog(ctx, job)
 	return nil
 }
 
@@ -125,7 +126,7 @@ func (i *Ingest) storeRefusal(err error, job store.Job) error {
 	switch {
 	case errors.Is(err, store.ErrOverBudget):
 		i.metrics.overBudget.WithLabelValues("store").Inc()
-		i.Engine.RecordOverBudget(job)
+		i.Backend.RecordOverBudget(job)
 		return refuse(http.StatusRequestEntityTooLarge, "the SBOMs and findings of the namespace %q have used up their room in the store "+
 			"(ingest.storeSizePerNamespace in the operator's configuration)", namespaceOf(job))
 	case errors.Is(err, store.ErrResultTaken):

@@ -73,8 +73,8 @@ func TestCatalogUpload(t *testing.T) {
 			t.Errorf("%s has %d bytes, want the %d that were sent", artifact, len(stored), len(body))
 		}
 	}
-	if len(a.engine.cataloged) != 1 || a.engine.cataloged[0].Key != web {
-		t.Errorf("the engine gets %+v, want the image once", a.engine.cataloged)
+	if diff := cmp.Diff([]string{web.Digest}, a.woken); diff != "" {
+		t.Errorf("images whose ImageScans are woken (-want +got):\n%s", diff)
 	}
 	a.spoolHolds(0, 0)
 }
@@ -300,8 +300,8 @@ func TestOneResult(t *testing.T) {
 	for range 3 {
 		w.uploadValidResult()
 	}
-	if len(a.engine.cataloged) != 1 {
-		t.Errorf("the engine gets %d results, want one", len(a.engine.cataloged))
+	if len(a.woken) != 1 {
+		t.Errorf("the backend gets %d results, want one", len(a.woken))
 	}
 	w.want(w.uploadResult(newCatalogUpload(t, func(p *catalogUpload) { p.result.Packages = 0 })), http.StatusConflict, "has brought another result")
 	if got, err := a.store.Catalog(t.Context(), "grype", web, store.Cluster); err != nil || got.Packages != 7 {

@@ -24,19 +24,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 	"github.com/scanner-operator/scanner-operator/pkg/certificate"
+	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 const (
+	tool              = "grype 0.110.0"
+	leaseTime         = 10 * time.Minute
 	operatorNamespace = "scanner-operator-system"
 	workerImage       = "registry.example.com/scanner-grype:v1"
 	hostName          = "scanner-operator-ingest.scanner-operator-system.svc"
@@ -60,70 +65,6 @@ const (
 
 func digest(name string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(name))) }
 
-// recordingEngine records what workers deliver, and stores it as a backend would.
-type recordingEngine struct {
-	store store.Store
-	// wanted is the build that a worker should have, and current the one that it may match with.
-	wanted, current time.Time
-	err             error
-
-	mu         sync.Mutex
-	cataloged  []store.Job
-	statuses   []workerapi.DatabaseStatus
-	reports    []workerapi.Report
-	failures   []workerapi.Failure
-	contacts   []string // names of Jobs
-	overBudget []string
-}
-
-func (e *recordingEngine) Engine() string { return "grype" }
-
-func (e *recordingEngine) RecordCatalog(_ context.Context, job store.Job) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.cataloged = append(e.cataloged, job)
-}
-
-func (e *recordingEngine) RecordOverBudget(job store.Job) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.overBudget = append(e.overBudget, job.Name)
-}
-
-func (e *recordingEngine) RecordDatabase(_ context.Context, status workerapi.DatabaseStatus) (time.Time, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.statuses = append(e.statuses, status)
-	return e.wanted, e.err
-}
-
-func (e *recordingEngine) WantedDatabase(_ context.Context, built time.Time) (time.Time, bool, error) {
-	return e.wanted, built.Equal(e.current), e.err
-}
-
-func (e *recordingEngine) RecordContact(job store.Job) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.contacts = append(e.contacts, job.Name)
-}
-
-func (e *recordingEngine) SaveReport(ctx context.Context, lease store.Lease, report workerapi.Report) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.reports = append(e.reports, report)
-	_, err := e.store.SaveReport(ctx, store.Report{
-		Subject: store.Subject{PlatformDigest: lease.PlatformDigest, Scope: lease.Scope, Engine: lease.Engine}, DataVersion: "v1",
-	}, lease.ID)
-	return err
-}
-
-func (e *recordingEngine) FailMatch(ctx context.Context, lease store.Lease, failure workerapi.Failure) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.failures = append(e.failures, failure)
-	return e.store.FailMatch(ctx, lease.ID, lease.Holder, store.MatchFailure{Reason: failure.Reason, Message: failure.Message, RetryAt: noon.Add(time.Hour)})
-}
-
 // tokens holds the review of each token. It is safe for concurrent use, because requests of one worker continue while the test makes
 // another one.
 type tokens struct{ known sync.Map }
@@ -145,7 +86,7 @@ type ingestAPI struct {
 	url     string
 	http    *http.Client
 	store   store.Store
-	engine  *recordingEngine
+	backend *grype.Backend
 	ingest  *Ingest
 	clock   *clocktesting.FakeClock
 	cluster client.Client
@@ -155,6 +96,9 @@ type ingestAPI struct {
 	reviewErr error
 	// reviews counts the token reviews.
 	reviews atomic.Int32
+	// woken holds the digests of images whose ImageScans the backend woke.
+	wokenMu sync.Mutex
+	woken   []string
 }
 
 func newIngestAPI(t testing.TB, limits Limits) *ingestAPI {
@@ -164,11 +108,16 @@ func newIngestAPI(t testing.TB, limits Limits) *ingestAPI {
 	db, err := store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), a.clock.Now)
 	a.must(err)
 	t.Cleanup(func() { _ = db.Close() })
-	a.store, a.engine = db, &recordingEngine{store: db, wanted: noon, current: noon}
-	a.must(a.store.SetDataVersion(t.Context(), "grype", store.DataVersion{Version: "v1", Built: noon}))
+	a.store = db
+	a.backend = grype.New(grype.Options{
+		Client: a.cluster, Reader: a.cluster, Store: db, Config: config.Default(), Clock: a.clock, Log: logr.Discard(),
+		Namespace: operatorNamespace, WorkerImage: workerImage, ServerCA: func() []byte { return nil },
+		Wake: a.wake, DataChanged: func(context.Context) {}, Random: rand.String,
+	})
+	a.install(noon, tool)
 	ingest := &Ingest{
-		Store: db, Engine: a.engine, Clock: a.clock, Log: logr.Discard(), Client: a.cluster, Reader: a.cluster,
-		SpoolDir: a.spool, SpoolBytes: spoolBytes, SpoolShare: spoolShare, LeaseTime: 10 * time.Minute, WorkerImage: workerImage, Limits: limits,
+		Store: db, Backend: a.backend, Clock: a.clock, Log: logr.Discard(), Client: a.cluster, Reader: a.cluster,
+		SpoolDir: a.spool, SpoolBytes: spoolBytes, SpoolShare: spoolShare, LeaseTime: leaseTime, WorkerImage: workerImage, Limits: limits,
 	}
 	handler, err := ingest.Handler()
 	a.must(err)
@@ -195,10 +144,80 @@ func (a *ingestAPI) serve(handler http.Handler) {
 	a.http = &http.Client{Transport: transport}
 }
 
-// create answers TokenReviews as the API server does.
+// wake records that the backend woke the ImageScans of an image.
+func (a *ingestAPI) wake(_ context.Context, digest string) {
+	a.wokenMu.Lock()
+	defer a.wokenMu.Unlock()
+	a.woken = append(a.woken, digest)
+}
+
+// install has another worker open a vulnerability database, which becomes the current data.
+func (a *ingestAPI) install(built time.Time, tool string) {
+	a.t.Helper()
+	_, err := a.backend.RecordDatabase(a.t.Context(), workerapi.DatabaseStatus{Tool: tool, Installed: &workerapi.Database{Built: built}})
+	a.must(err)
+}
+
+// runJobs runs the backend's Job loop until the condition holds.
+func (a *ingestAPI) runJobs(until func() bool) {
+	a.t.Helper()
+	ctx, stop := context.WithCancel(a.t.Context())
+	var loop sync.WaitGroup
+	defer loop.Wait()
+	defer stop()
+	loop.Go(func() { a.must(a.backend.RunJobs(ctx)) })
+	for deadline := time.Now().Add(10 * time.Second); !until(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			a.t.Fatal("the Job loop does not do what it should")
+		}
+	}
+}
+
+// liveJobs returns the names of the Jobs that have not ended.
+func (a *ingestAPI) liveJobs() (names []string) {
+	a.t.Helper()
+	jobs, err := a.store.LiveJobs(a.t.Context())
+	a.must(err)
+	for _, job := range jobs {
+		names = append(names, job.Name)
+	}
+	return names
+}
+
+// webSubject is the subject of reports about the image "web".
+var webSubject = store.Subject{PlatformDigest: webPlatform, Scope: store.Cluster, Engine: grype.Engine}
+
+// reported returns the IDs of the findings in the report about the image "web"; nil if there is no report.
+func (a *ingestAPI) reported() (ids []string) {
+	a.t.Helper()
+	summary, err := a.store.Summary(a.t.Context(), webSubject, store.ImageExceptions{})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	a.must(err)
+	for _, f := range summary.Top {
+		ids = append(ids, f.ID)
+	}
+	return ids
+}
+
+// matchFailure returns why the image "web" could not be matched; the zero value if no failure is recorded.
+func (a *ingestAPI) matchFailure() store.MatchFailure {
+	a.t.Helper()
+	failure, err := a.store.MatchFailure(a.t.Context(), webSubject)
+	if !errors.Is(err, store.ErrNotFound) {
+		a.must(err)
+	}
+	return failure
+}
+
+// create answers TokenReviews and sets UIDs, as the API server does.
 func (a *ingestAPI) create(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 	review, isReview := o.(*authenticationv1.TokenReview)
 	if !isReview {
+		if o.GetUID() == "" {
+			o.SetUID(types.UID("uid-of-" + o.GetName()))
+		}
 		return c.Create(ctx, o, opts...)
 	}
 	a.reviews.Add(1)
@@ -432,11 +451,14 @@ func (a *ingestAPI) setUsed() {
 	}))
 }
 
-// requestLeases requests leases for a match worker.
-func (w *worker) requestLeases() workerapi.LeaseResponse {
+// requestLeases requests leases for a match worker with the database of noon.
+func (w *worker) requestLeases() workerapi.LeaseResponse { return w.requestLeasesWith(noon) }
+
+// requestLeasesWith requests leases for a match worker with the given build of the database.
+func (w *worker) requestLeasesWith(built time.Time) workerapi.LeaseResponse {
 	w.api.t.Helper()
 	var response workerapi.LeaseResponse
-	w.want(w.post(workerapi.PathLeases, workerapi.LeaseRequest{Built: noon, Max: 10}, &response), http.StatusOK, "")
+	w.want(w.post(workerapi.PathLeases, workerapi.LeaseRequest{Built: built, Max: 10}, &response), http.StatusOK, "")
 	return response
 }
 
@@ -465,6 +487,6 @@ func reportBody(t testing.TB, report workerapi.Report) []byte {
 }
 
 var (
-	aReport        = workerapi.Report{Database: workerapi.Database{Built: noon}, Tool: "grype 0.110.0", Findings: []workerapi.Finding{{ID: "CVE-2024-0001"}}}
+	aReport        = workerapi.Report{Database: workerapi.Database{Built: noon}, Tool: tool, Findings: []workerapi.Finding{{ID: "CVE-2024-0001"}}}
 	errUnavailable = errors.New("the database is locked: secret details")
 )

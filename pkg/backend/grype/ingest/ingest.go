@@ -15,34 +15,18 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// Engine is the part of a backend that the ingest API for its workers needs.
-type Engine interface {
-	Engine() string
-	// RecordCatalog is called after a catalog Job delivered its result.
-	RecordCatalog(ctx context.Context, job store.Job)
-	// RecordOverBudget records that the result of a catalog Job did not fit into its namespace's storage budget.
-	RecordOverBudget(job store.Job)
-	// RecordDatabase records the status of a worker's vulnerability database and returns the build that the worker should have.
-	RecordDatabase(ctx context.Context, status workerapi.DatabaseStatus) (time.Time, error)
-	// WantedDatabase returns the build that a worker should have. ok means that the worker may match with the build that it has.
-	WantedDatabase(ctx context.Context, built time.Time) (wanted time.Time, ok bool, err error)
-	// RecordContact records that a match worker made a request.
-	RecordContact(job store.Job)
-	// SaveReport and FailMatch end a lease.
-	SaveReport(ctx context.Context, lease store.Lease, report workerapi.Report) error
-	FailMatch(ctx context.Context, lease store.Lease, failure workerapi.Failure) error
-}
-
 // Ingest is the API that workers use, see package workerapi.
 type Ingest struct {
-	Store  store.Store
-	Engine Engine
-	Clock  clock.WithTicker
-	Log    logr.Logger
+	Store store.Store
+	// Backend gets what workers deliver, and knows which database a worker should have.
+	Backend *grype.Backend
+	Clock   clock.WithTicker
+	Log     logr.Logger
 	// Client creates TokenReviews. Reader reads pods without a cache. Everyone who reaches the API can cause such requests, so both should
 	// have rate limits separate from the operator's own work.
 	Client client.Client
@@ -130,7 +114,7 @@ func (i *Ingest) Handler() (http.Handler, error) {
 					return err
 				}
 				if purpose == store.JobMatch {
-					i.Engine.RecordContact(job)
+					i.Backend.RecordContact(job)
 				}
 				return serve(w, r, job)
 			})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -29,7 +30,7 @@ func (i *Ingest) postDatabase(w http.ResponseWriter, r *http.Request, _ store.Jo
 	if err := i.decode(w, r, &status); err != nil {
 		return err
 	}
-	wanted, err := i.Engine.RecordDatabase(r.Context(), status)
+	wanted, err := i.Backend.RecordDatabase(r.Context(), status)
 	switch {
 	case errors.Is(err, backend.ErrWorkerReplaced):
 		return refuse(http.StatusForbidden, "%v", err)
@@ -76,7 +77,7 @@ func (i *Ingest) postLeases(w http.ResponseWriter, r *http.Request, job store.Jo
 // leaseImages leases up to limit images, or returns the database build that the worker has to install first.
 func (i *Ingest) leaseImages(ctx context.Context, job store.Job, built time.Time, limit int) (workerapi.LeaseResponse, error) {
 	response := workerapi.LeaseResponse{Leases: []workerapi.Lease{}}
-	wanted, ok, err := i.Engine.WantedDatabase(ctx, built)
+	wanted, ok, err := i.Backend.WantedDatabase(ctx, built)
 	if err != nil {
 		return response, err
 	}
@@ -85,7 +86,7 @@ func (i *Ingest) leaseImages(ctx context.Context, job store.Job, built time.Time
 		return response, nil
 	}
 	now := i.Clock.Now()
-	leases, err := i.Store.LeaseMatches(ctx, i.Engine.Engine(), job.UID, limit, now, now.Add(i.LeaseTime))
+	leases, err := i.Store.LeaseMatches(ctx, grype.Engine, job.UID, limit, now, now.Add(i.LeaseTime))
 	if err != nil {
 		return response, err
 	}
@@ -147,7 +148,7 @@ func (i *Ingest) putReport(w http.ResponseWriter, r *http.Request, job store.Job
 	if err := i.checkData(r.Context(), lease, report); err != nil {
 		return err
 	}
-	if err := i.Engine.SaveReport(r.Context(), lease, report); err != nil {
+	if err := i.Backend.SaveReport(r.Context(), lease, report); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -157,7 +158,7 @@ func (i *Ingest) putReport(w http.ResponseWriter, r *http.Request, job store.Job
 // checkData refuses a report that was made with other data than the current one. The lease ends with a match failure for the data version
 // of the lease. The image can therefore be leased again at once with newer data.
 func (i *Ingest) checkData(ctx context.Context, lease store.Lease, report workerapi.Report) error {
-	current, err := i.Store.DataVersion(ctx, i.Engine.Engine())
+	current, err := i.Store.DataVersion(ctx, grype.Engine)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
@@ -166,7 +167,7 @@ func (i *Ingest) checkData(ctx context.Context, lease store.Lease, report worker
 	}
 	text := fmt.Sprintf("the report was made with the vulnerability database of %s, by %q; the current one is of %s, for %q",
 		report.Database.Built.UTC().Format(time.RFC3339), report.Tool, current.Built.UTC().Format(time.RFC3339), current.Tool)
-	if err := i.Engine.FailMatch(ctx, lease, workerapi.Failure{Reason: workerapi.ReasonMatchFailed, Message: text}); err != nil {
+	if err := i.Backend.FailMatch(ctx, lease, workerapi.Failure{Reason: workerapi.ReasonMatchFailed, Message: text}); err != nil {
 		return err
 	}
 	return refuse(http.StatusConflict, "%s", text)
@@ -186,7 +187,7 @@ func (i *Ingest) postFailure(w http.ResponseWriter, r *http.Request, job store.J
 	}
 	failure.Reason = truncate(failure.Reason)
 	failure.Message = strings.ToValidUTF8(failure.Message[:min(len(failure.Message), 4*maxText)], "")
-	if err := i.Engine.FailMatch(r.Context(), lease, failure); err != nil {
+	if err := i.Backend.FailMatch(r.Context(), lease, failure); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

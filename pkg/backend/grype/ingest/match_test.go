@@ -6,16 +6,18 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -25,16 +27,16 @@ func TestMatchLifecycle(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w, input, report, failure := a.leased()
 	var order workerapi.DatabaseOrder
-	w.want(w.post(workerapi.PathDatabase, workerapi.DatabaseStatus{Tool: "grype", Installed: &workerapi.Database{Built: noon}}, &order), http.StatusOK, "")
-	if !order.Wanted.Equal(noon) || len(a.engine.statuses) != 1 || a.engine.statuses[0].Tool != "grype" {
-		t.Errorf("the worker is asked to have %s, the engine got %+v", order.Wanted, a.engine.statuses)
+	w.want(w.post(workerapi.PathDatabase, workerapi.DatabaseStatus{Tool: tool, Installed: &workerapi.Database{Built: noon}}, &order), http.StatusOK, "")
+	if !order.Wanted.Equal(noon) {
+		t.Errorf("the worker is asked to have %s, want the current database", order.Wanted)
 	}
 	if got := w.send(http.MethodGet, input, http.NoBody); got.status != http.StatusOK || got.body != string(newMatchInput(t)) {
 		t.Errorf("the input is %s", got)
 	}
 	w.want(w.put(report, reportBody(t, aReport)), http.StatusNoContent, "")
-	if diff := cmp.Diff([]workerapi.Report{aReport}, a.engine.reports); diff != "" {
-		t.Errorf("reports (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]string{"CVE-2024-0001"}, a.reported()); diff != "" {
+		t.Errorf("stored findings (-want +got):\n%s", diff)
 	}
 	if leases := w.requestLeases().Leases; len(leases) != 0 {
 		t.Errorf("what is matched is lent again: %+v", leases)
@@ -66,8 +68,8 @@ func TestLeasesOfOthers(t *testing.T) {
 	for _, got := range all(w) {
 		w.want(got, http.StatusConflict, "the lease has ended")
 	}
-	if len(a.engine.reports)+len(a.engine.failures) != 0 {
-		t.Error("the engine gets reports or failures of leases that have ended")
+	if a.reported() != nil || a.matchFailure().Reason != "" {
+		t.Error("reports or failures of leases that have ended are stored")
 	}
 	if leases := other.requestLeases().Leases; len(leases) != 1 {
 		t.Errorf("%d images are lent after the first worker's time, want 1", len(leases))
@@ -115,8 +117,8 @@ func TestReportsThatAreRefused(t *testing.T) {
 				announced = digest(string(tt.body))
 			}
 			w.want(w.send(http.MethodPut, report, bytes.NewReader(tt.body), workerapi.DigestHeader, announced), tt.status, tt.text)
-			if len(a.engine.reports) != 0 {
-				t.Error("the engine gets it")
+			if a.reported() != nil {
+				t.Error("the report is stored")
 			}
 			w.want(w.put(report, whole), http.StatusNoContent, "")
 		})
@@ -130,10 +132,7 @@ func TestFailures(t *testing.T) {
 	w.want(w.post(failure, workerapi.Failure{Message: "no"}, nil), http.StatusUnprocessableEntity, "reason: must be set")
 	w.want(w.send(http.MethodPost, failure, strings.NewReader("no")), http.StatusBadRequest, "not the JSON")
 	w.want(w.post(failure, workerapi.Failure{Reason: "a" + strings.Repeat("ü", 500), Message: "a" + strings.Repeat("ü", 5000)}, nil), http.StatusNoContent, "")
-	if len(a.engine.failures) != 1 {
-		t.Fatalf("the engine gets %d failures, want 1", len(a.engine.failures))
-	}
-	got := a.engine.failures[0]
+	got := a.matchFailure()
 	if got.Reason != "a"+strings.Repeat("ü", (maxText-1)/2) || got.Message != "a"+strings.Repeat("ü", (4*maxText-1)/2) {
 		t.Errorf("the failure has %d and %d bytes, want at most %d and %d of whole characters", len(got.Reason), len(got.Message), maxText, 4*maxText)
 	}
@@ -148,29 +147,54 @@ func TestReportOfAnotherTool(t *testing.T) {
 	w, _, report, _ := a.leased()
 	a.must(a.store.SetDataVersion(t.Context(), "grype", store.DataVersion{Version: "v1", Built: noon, Tool: "grype 0.121.0"}))
 	w.want(w.put(report, reportBody(t, aReport)), http.StatusConflict, `by "grype 0.110.0"; the current one is of`)
-	if len(a.engine.reports) != 0 {
-		t.Error("the engine gets the report")
+	if a.reported() != nil {
+		t.Error("the report is stored")
 	}
 }
 
 // TestWorkerThatWasReplaced: a replaced worker is refused for good, so that it ends. The answer says what to do.
 func TestWorkerThatWasReplaced(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
-	a.engine.err = fmt.Errorf("%w (grype 0.110.0)", backend.ErrWorkerReplaced)
+	a.install(noon, "grype 0.121.0")
 	w := a.job(store.JobMatch, "match")
-	w.want(w.post(workerapi.PathDatabase, workerapi.DatabaseStatus{Tool: "grype 0.110.0"}, nil), http.StatusForbidden, "name the image by its digest")
+	w.want(w.post(workerapi.PathDatabase, workerapi.DatabaseStatus{Tool: tool}, nil), http.StatusForbidden, "name the image by its digest")
 }
 
-// TestEachRequestIsAContact: every request of a match worker is recorded as a contact, even one that does nothing else.
+// TestEachRequestIsAContact: a match worker whose requests go on is kept, even if they do nothing else. A silent worker is ended.
 func TestEachRequestIsAContact(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
-	w := a.job(store.JobMatch, "match")
-	w.requestLeases()
-	w.want(w.post(workerapi.PathAlive, struct{}{}, nil), http.StatusNoContent, "")
-	a.job(store.JobCatalog, "catalog").post(workerapi.PathAlive, struct{}{}, nil)
-	if diff := cmp.Diff([]string{"match", "match"}, a.engine.contacts); diff != "" {
-		t.Errorf("Jobs whose contacts are recorded (-want +got):\n%s", diff)
+	a.leasable()
+	active, silent := a.job(store.JobMatch, "active"), a.job(store.JobMatch, "silent")
+	for _, w := range []*worker{active, silent} {
+		w.run()
+		w.requestLeases()
 	}
+	a.clock.Step(leaseTime)
+	active.want(active.post(workerapi.PathAlive, struct{}{}, nil), http.StatusNoContent, "")
+	a.clock.Step(time.Second)
+	// The Job loop reconciles the Jobs of a namespace in the order of their names.
+	a.runJobs(func() bool { return !slices.Contains(a.liveJobs(), "silent") })
+	if got := a.liveJobs(); !slices.Contains(got, "active") {
+		t.Errorf("the Jobs are %q, want that the active worker is kept", got)
+	}
+}
+
+// run creates the worker's Job in the cluster, and has its pod run.
+func (w *worker) run() {
+	w.api.t.Helper()
+	name := strings.TrimSuffix(w.pod.Name, "-pod")
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: w.pod.Namespace, Name: name, UID: w.pod.OwnerReferences[0].UID}}
+	w.api.must(w.api.cluster.Create(w.api.t.Context(), job))
+	w.setPodStatus(name, corev1.PodStatus{Phase: corev1.PodRunning})
+}
+
+// setPodStatus labels the worker's pod as one of the Job, and sets its status.
+func (w *worker) setPodStatus(job string, status corev1.PodStatus) {
+	w.api.t.Helper()
+	w.pod.Labels = map[string]string{batchv1.JobNameLabel: job}
+	w.api.must(w.api.cluster.Update(w.api.t.Context(), w.pod))
+	w.pod.Status = status
+	w.api.must(w.api.cluster.Status().Update(w.api.t.Context(), w.pod))
 }
 
 // TestSweptImage: the match input of an image that was swept is gone, and the worker continues with other images.
@@ -192,15 +216,15 @@ func TestWorkerWithOtherDatabase(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	a.leasable()
 	w := a.job(store.JobMatch, "match")
-	a.engine.current, a.engine.wanted = noon.Add(time.Hour), noon.Add(time.Hour)
-	if got := w.requestLeases(); len(got.Leases) != 0 || !got.Wanted.Equal(noon.Add(time.Hour)) {
+	newer := noon.Add(time.Hour)
+	a.install(newer, tool)
+	if got := w.requestLeases(); len(got.Leases) != 0 || !got.Wanted.Equal(newer) {
 		t.Errorf("the worker gets %d images and is asked to have %s, want none and the newer build", len(got.Leases), got.Wanted)
 	}
-	a.engine.current, a.engine.wanted = noon, time.Time{}
-	if got := w.requestLeases(); len(got.Leases) != 1 || !got.Wanted.IsZero() {
+	if got := w.requestLeasesWith(newer); len(got.Leases) != 1 || !got.Wanted.IsZero() {
 		t.Errorf("the worker gets %d images and is asked to have %s, want one and nothing", len(got.Leases), got.Wanted)
 	}
-	a.engine.err = errUnavailable
+	a.must(a.store.Close())
 	w.want(w.post(workerapi.PathLeases, workerapi.LeaseRequest{Built: noon}, nil), http.StatusServiceUnavailable, "see its log")
 }
 

@@ -74,10 +74,10 @@ func TestReportOfOtherData(t *testing.T) {
 	w, _, report, _ := a.leased()
 	a.must(a.store.SetDataVersion(t.Context(), "grype", store.DataVersion{Version: "v2", Built: noon.Add(time.Hour)}))
 	w.want(w.put(report, reportBody(t, aReport)), http.StatusConflict, "the report was made with the vulnerability database of")
-	if len(a.engine.reports) != 0 {
-		t.Error("the engine gets it")
+	if a.reported() != nil {
+		t.Error("the report is stored")
 	}
-	if leases := w.requestLeases().Leases; len(leases) != 1 {
+	if leases := w.requestLeasesWith(noon.Add(time.Hour)).Leases; len(leases) != 1 {
 		t.Errorf("%d images are lent again, want 1", len(leases))
 	}
 }
@@ -111,7 +111,7 @@ func TestReportsInMemory(t *testing.T) {
 	if err := a.ingest.putReport(waiting, request, store.Job{UID: "uid-of-match"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("the answer is %v, want %v", err, context.Canceled)
 	}
-	if len(waiting.read) != 0 || len(a.engine.reports) != 0 {
+	if len(waiting.read) != 0 || a.reported() != nil {
 		t.Error("its body is received without a place for it")
 	}
 	<-a.ingest.decoding

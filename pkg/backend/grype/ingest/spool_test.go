@@ -3,6 +3,7 @@ package ingest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -10,6 +11,12 @@ import (
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -152,6 +159,35 @@ func TestUploadOfAJobThatEnds(t *testing.T) {
 	}
 }
 
+// TestFailureOverStoreBudget: a Job whose result does not fit into its namespace's storage budget fails for that reason, and not for
+// what its worker reports.
+func TestFailureOverStoreBudget(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	a.ingest.StoreBytes = 1
+	img := backend.Image{Key: web, Scope: "shop", Namespace: "shop", Scanner: "scanner", PullReferences: []string{"docker.io/library/web@" + web.Digest}}
+	a.must(a.cluster.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}))
+	_, err := a.backend.Index(t.Context(), img)
+	a.must(err)
+	var jobs batchv1.JobList
+	a.must(a.cluster.List(t.Context(), &jobs))
+	job := &jobs.Items[0]
+	w := a.worker("shop", job.Name+"-pod", string(job.UID))
+	w.want(w.uploadResult(newCatalogUpload(t)), http.StatusRequestEntityTooLarge, "have used up their room in the store")
+	w.setPodStatus(job.Name, corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+		Name: job.Spec.Template.Spec.Containers[0].Name,
+		State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: `{"reason":"UploadRefused","message":"no room"}`},
+		},
+	}}})
+	job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue}}
+	a.must(a.cluster.Status().Update(t.Context(), job))
+	a.runJobs(func() bool { return len(a.liveJobs()) == 0 })
+	var failure *backend.Failure
+	if _, err := a.backend.Index(t.Context(), img); !errors.As(err, &failure) || failure.Reason != v1alpha1.ReasonStoreBudgetExceeded {
+		t.Errorf("the image's failure is %v, want %s", err, v1alpha1.ReasonStoreBudgetExceeded)
+	}
+}
+
 // TestStoreBudget: a namespace that has used up its storage budget uses none of other namespaces.
 func TestStoreBudget(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
@@ -161,9 +197,6 @@ func TestStoreBudget(t *testing.T) {
 	w.want(w.uploadResult(newCatalogUpload(t, func(p *catalogUpload) { p.sbom = compressed(t, []byte("a larger SBOM")) })),
 		http.StatusRequestEntityTooLarge, `of the namespace "shop" have used up their room in the store (ingest.storeSizePerNamespace`)
 	a.spoolHolds(0, 0)
-	if got := a.engine.overBudget; len(got) != 1 || got[0] != "large" {
-		t.Errorf("the engine knows that %q were beyond the budget, want only the Job large", got)
-	}
 	a.tenant("shop", "fits", web).uploadValidResult()
 	a.tenant("bank", "catalog", web).uploadValidResult()
 	stored, err := a.store.StoredByNamespace(t.Context())
