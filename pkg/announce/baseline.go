@@ -34,7 +34,12 @@ func (l *planning) keepRecords() error {
 	if err != nil {
 		return err
 	}
-	l.state.EarlierEngine, l.state.EarlierEngineUntil = recorded, l.now
+	latest, err := l.source.LatestRecord(l.ctx)
+	if err != nil {
+		return err
+	}
+	// All records so far are of the earlier engine, also those that were made before the clock was set back.
+	l.state.EarlierEngine, l.state.EarlierEngineUntil = recorded, later(l.now, latest)
 	b.ToolBefore = "" // of the earlier engine
 	b.revertEngine(l.now)
 	return nil

@@ -311,3 +311,8 @@ func (s storeSource) KnownRepositories(ctx context.Context) ([]string, error) {
 func (s storeSource) RecordedRepositories(ctx context.Context) ([]string, error) {
 	return s.store.RecordedRepositories(ctx, s.scanner, s.receiver)
 }
+
+// LatestRecord implements Source.
+func (s storeSource) LatestRecord(ctx context.Context) (time.Time, error) {
+	return s.store.LatestRecord(ctx, s.scanner, s.receiver)
+}

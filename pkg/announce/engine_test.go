@@ -422,12 +422,19 @@ func TestEngineChangedDuringDelivery(t *testing.T) {
 // TestEngineChangedFirstScanAll: a receiver that gets everything as changes gets no message that what the other engine does not find is fixed,
 // nor, after the way back, that it is back.
 func TestEngineChangedFirstScanAll(t *testing.T) {
-	for name, changes := range map[string][]diff.Change{"every change": everyKindOfChange, "by default": nil} {
+	for name, tt := range map[string]struct {
+		changes      []diff.Change
+		clockSetBack time.Duration
+	}{
+		"every change": {changes: everyKindOfChange}, "by default": {},
+		"the clock was set back": {changes: everyKindOfChange, clockSetBack: 3 * time.Hour},
+	} {
 		t.Run(name, func(t *testing.T) {
 			s := announcedByEngine(t, FirstScanAll)
-			s.settings.Filter.Changes = changes
+			s.settings.Filter.Changes = tt.changes
 			s.dispatchUntilIdle()
 			sent := len(s.sent)
+			s.pass(-tt.clockSetBack)
 			s.switchTo(clair)
 			s.dispatch()
 			s.addFindings("web", finding.Critical, 2, 2) // the same image; Clair does not know 0001

@@ -35,6 +35,8 @@ type Source interface {
 	KnownRepositories(ctx context.Context) ([]string, error)
 	// RecordedRepositories returns the repositories of which at least one finding is recorded for the receiver, sorted.
 	RecordedRepositories(ctx context.Context) ([]string, error)
+	// LatestRecord returns the latest time of a record for the receiver; zero without records.
+	LatestRecord(ctx context.Context) (time.Time, error)
 }
 
 // Action is the next step for a receiver. At most one of Send and Mark is set.

@@ -19,7 +19,7 @@ type State struct {
 	// EarlierEngine are the repositories whose records are of an engine before Engine, sorted. Nothing in them counts as fixed until each of
 	// their images in use has a result by Engine.
 	EarlierEngine []string `json:"earlierEngine,omitempty"`
-	// EarlierEngineUntil is when Engine replaced the engine of these records.
+	// EarlierEngineUntil is when Engine replaced the engine of these records, or the time of the latest of them if that is later.
 	EarlierEngineUntil time.Time `json:"earlierEngineUntil,omitzero"`
 	// Tool is Engine with its version.
 	Tool string `json:"tool,omitempty"`

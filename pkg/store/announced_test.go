@@ -690,6 +690,7 @@ func TestDeleteAbsent(t *testing.T) {
 	equal(t, "records", records(), 2)
 	equal(t, "recorded repositories", got[[]string](t)(r.RecordedRepositories(t.Context(), "scanner", "slack")), []string{"gone", "r"})
 	equal(t, "those of another receiver", got[[]string](t)(r.RecordedRepositories(t.Context(), "scanner", "mail")), []string(nil))
+	equal(t, "the latest record of another receiver", got[time.Time](t)(r.LatestRecord(t.Context(), "scanner", "mail")), time.Time{})
 	equal(t, "known repositories", got[[]string](t)(r.KnownRepositories(t.Context(), "scanner", "slack")), []string{"gone", "r"})
 	r.expectChanges(t, "after the change", "New r CVE-2026-0003 High")
 	r.use(t, "scanner", "gone", workload("runs gone", "gone"))

@@ -47,6 +47,16 @@ func (s *SQLite) RecordedRepositories(ctx context.Context, scanner, receiver str
 	return repositories, err
 }
 
+// LatestRecord implements Announcements.
+func (s *SQLite) LatestRecord(ctx context.Context, scanner, receiver string) (time.Time, error) {
+	var latest millis
+	err := s.read(ctx, "look up the latest record", func(ctx context.Context, q query) error {
+		return q.QueryRowContext(ctx, `SELECT max(a.announced_at) FROM receivers r JOIN announcements a ON a.receiver_id = r.id
+			WHERE r.scanner = ? AND r.name = ?`, scanner, receiver).Scan(&latest)
+	})
+	return latest.Time, err
+}
+
 // ReceiverState implements Announcements.
 func (s *SQLite) ReceiverState(ctx context.Context, scanner, receiver string) (state []byte, err error) {
 	err = s.read(ctx, "look up receiver state", func(ctx context.Context, q query) error {

@@ -621,6 +621,9 @@ type Announcements interface {
 	KnownRepositories(ctx context.Context, scanner, receiver string) ([]string, error)
 	// RecordedRepositories lists the repositories with at least one announcement record of a receiver, sorted. Records without a message count.
 	RecordedRepositories(ctx context.Context, scanner, receiver string) ([]string, error)
+	// LatestRecord returns the latest time of an announcement record of a receiver; zero without records. It is later than now if the clock
+	// was set back.
+	LatestRecord(ctx context.Context, scanner, receiver string) (time.Time, error)
 	// ReceiverState returns the state that was saved last for a receiver, nil if there is none. Only the caller interprets it.
 	ReceiverState(ctx context.Context, scanner, receiver string) ([]byte, error)
 	// SaveReceiverState stores the state of a receiver.
