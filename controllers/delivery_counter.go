@@ -41,7 +41,7 @@ type DeliveryCounter struct {
 	// Client must read from the API server, not from a cache.
 	Client    client.Client
 	Namespace string
-	Store     store.Store
+	Store     *store.Store
 
 	mu sync.Mutex
 	// configMap is the ConfigMap as last written; nil if unknown. number is the number in it. mu guards both.

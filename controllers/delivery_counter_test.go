@@ -40,7 +40,7 @@ func newVolumeWorld(t *testing.T, change func(*v1alpha1.Scanner)) *volumeWorld {
 // before.
 func (w *volumeWorld) restart(snapshot []byte) (before []byte) {
 	w.t.Helper()
-	w.must(w.store.(*store.SQLite).Close())
+	w.must(w.store.Close())
 	before, _ = os.ReadFile(w.path) // no file exists at first
 	if snapshot != nil {
 		w.must(os.WriteFile(w.path, snapshot, 0o600))

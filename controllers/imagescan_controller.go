@@ -34,12 +34,28 @@ const (
 	maxRetryDelay = time.Hour
 )
 
+// imageScanStore is the part of the store that the ImageScanReconciler uses.
+type imageScanStore interface {
+	jobRecords
+	Health() error
+	Catalog(ctx context.Context, engine string, key image.Key, scope store.Scope) (store.Catalog, error)
+	CatalogScopes(ctx context.Context, engine string, key image.Key) ([]store.Scope, error)
+	DataVersion(ctx context.Context, engine string) (store.DataVersion, error)
+	Summary(ctx context.Context, s store.Subject, e store.ImageExceptions) (store.Summary, error)
+	RequestMatch(ctx context.Context, s store.Subject) error
+	Locate(ctx context.Context, scanner, namespace string, key image.Key) (store.Location, error)
+	SetUsage(ctx context.Context, u store.ImageUsage) error
+	RecentImages(ctx context.Context, scanner, engine string) ([]store.RecentImage, error)
+	ScannerImages(ctx context.Context, namespace string) ([]store.ScannerImage, error)
+	ReleaseImage(ctx context.Context, scanner string, key image.Key) error
+}
+
 // ImageScanReconciler indexes and matches one image and reports the progress in the ImageScan's status.
 type ImageScanReconciler struct {
 	Client client.Client
 	// Reader reads from the API server, not from a cache.
 	Reader   client.Reader
-	Store    store.Store
+	Store    imageScanStore
 	Backends backend.Choosers
 	Clock    clock.PassiveClock
 	Events   events.EventRecorder

@@ -59,12 +59,19 @@ func engineOf(b backend.Backend) string {
 	return b.Engine()
 }
 
+// coverageStore is what the store knows of a Scanner's images.
+type coverageStore interface {
+	jobRecords
+	ReportAges(ctx context.Context, scanner, engine string) (map[image.Key]store.ReportAge, error)
+	RecentImages(ctx context.Context, scanner, engine string) ([]store.RecentImage, error)
+}
+
 // scannerCoverage returns the images that a Scanner is responsible for, each once, with its state, ordered by ID. An image counts as
 // scanned only if the store has the engine's report: after a loss of the store or a change of the engine, ImageScans show the earlier
 // result for a while. recent has the images that no pod runs now and that are still in use, since their last pods ended within the
 // retention.
 func scannerCoverage(
-	ctx context.Context, reader client.Reader, reports store.Store, limits Limits, scanner *v1alpha1.Scanner, engine string,
+	ctx context.Context, reader client.Reader, reports coverageStore, limits Limits, scanner *v1alpha1.Scanner, engine string,
 ) (running, recent []coveredImage, err error) {
 	reported, err := reports.ReportAges(ctx, string(scanner.UID), engine)
 	if err != nil {

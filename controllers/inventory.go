@@ -16,7 +16,6 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
-	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // runningImage is an image that a container of a pod runs, on a node whose platform is known.
@@ -25,10 +24,15 @@ type runningImage struct {
 	Key image.Key
 }
 
+// jobRecords reports whether a Job is one of the operator's own.
+type jobRecords interface {
+	IsRecorded(ctx context.Context, namespace, name, uid string) (bool, error)
+}
+
 // inventory finds pods, images and ImageScans, from the cache and the store.
 type inventory struct {
 	client client.Reader
-	jobs   store.Jobs
+	jobs   jobRecords
 	limits Limits
 }
 

@@ -45,7 +45,7 @@ const maxEventNote = 1024
 // The delivery results are in the store, where the ScannerReconciler reads them.
 type NotificationReconciler struct {
 	Client   client.Client
-	Store    store.Store
+	Store    *store.Store
 	Backends backend.Choosers
 	Clock    clock.PassiveClock
 	Events   events.EventRecorder

@@ -68,7 +68,7 @@ type notifyWorld struct {
 	t          *testing.T
 	clock      *testingclock.FakePassiveClock
 	client     client.Client
-	store      store.Store
+	store      *store.Store
 	receivers  *fakeNotifier
 	events     *events.FakeRecorder
 	reconciler *NotificationReconciler

@@ -28,7 +28,6 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
-	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // nodeRetryDelay is the requeue delay until a pod's node appears in the cache.
@@ -38,7 +37,7 @@ const nodeRetryDelay = 5 * time.Second
 // that have a result. For Scanners with addPodFinalizer, it holds a pod's deletion until the store has recorded the release.
 type PodReconciler struct {
 	Client      client.Client
-	Jobs        store.Jobs
+	Jobs        jobRecords
 	Uses        UseRecorder
 	Clock       clock.PassiveClock
 	Events      events.EventRecorder

@@ -45,7 +45,7 @@ func (p *testEnv) gone(o client.Object) func() bool {
 // workloads returns a function that reads, as references, which workloads of a Scanner use an image according to the store.
 func (p *testEnv) workloads(scanner *v1alpha1.Scanner, reference string) func() []string {
 	return func() []string {
-		uses, err := p.uses.Store.(*store.SQLite).UsedImages(p.t.Context())
+		uses, err := p.store.UsedImages(p.t.Context())
 		p.must(err)
 		for _, use := range uses {
 			if use.Scanner == string(scanner.UID) && use.Key == keyOfImage(reference) {

@@ -109,7 +109,7 @@ func TestReleaseIsSeparateFromReconcile(t *testing.T) {
 
 // hangingStore is a store that never answers whether the Job "endless" is recorded.
 type hangingStore struct {
-	store.Store
+	*store.Store
 	asked chan struct{}
 }
 
@@ -132,7 +132,7 @@ func TestReleaseDoesNotQueue(t *testing.T) {
 	next := &operatorUnderTest{config: p.config, client: p.client, wakeups: &Wakeups{}, slack: &recordingSender{}}
 	p.must(next.openStore())
 	endless := &hangingStore{next.store, make(chan struct{}, 2)}
-	next.store = endless
+	next.reconciled = endless
 	scanner := aScanner(busy, "all", holdingPods, func(s *v1alpha1.Scanner) { s.Finalizers = []string{v1alpha1.FinalizerPods} })
 	going := aPod(busy, "going", running("main", web), finalizedBy(releaseOf("all")))
 	p.create(scanner, going, aPod(busy, "slow", running("main", slow), ownedBy("batch/v1", "Job", "endless", "endless-uid")))

@@ -26,6 +26,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -39,13 +40,25 @@ const statusInterval = 5 * time.Minute
 // the others.
 const scannersAtOnce = 4
 
+// scannerStore is the part of the store that the ScannerReconciler uses.
+type scannerStore interface {
+	coverageStore
+	ID() string
+	Health() error
+	Scanners(ctx context.Context) ([]string, error)
+	DeleteScanners(ctx context.Context, scanners []string) error
+	ScannerTotals(ctx context.Context, scanner string, exceptions exception.Set) (store.Totals, error)
+	DataAnomaly(ctx context.Context, scanner, engine string) (*store.DataAnomaly, error)
+	ReceiverState(ctx context.Context, scanner, receiver string) ([]byte, error)
+}
+
 // ScannerReconciler maintains a Scanner's status: coverage, findings and conditions. It changes nothing else of a Scanner but its
 // finalizers.
 type ScannerReconciler struct {
 	Client client.Client
 	// Reader reads from the API server, not from a cache.
 	Reader   client.Reader
-	Store    store.Store
+	Store    scannerStore
 	Backends backend.Choosers
 	Clock    clock.PassiveClock
 	Events   events.EventRecorder

@@ -39,7 +39,7 @@ func namespaceNaming(text string) *corev1.Namespace {
 
 // useRecordingStore is a store that remembers the last recorded workloads of each Scanner.
 type useRecordingStore struct {
-	store.Store
+	*store.Store
 	mu   sync.Mutex
 	last map[string][]store.Workload
 }
@@ -219,7 +219,7 @@ func TestReceiverAnnotationsAreFollowed(t *testing.T) {
 
 // anomalous is a store whose data has an anomaly.
 type anomalous struct {
-	store.Store
+	*store.Store
 	anomaly *store.DataAnomaly
 }
 

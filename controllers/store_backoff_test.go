@@ -23,7 +23,7 @@ import (
 
 // failingStore is a real store whose file or volume has a problem.
 type failingStore struct {
-	store.Store
+	*store.Store
 	problem error
 	// unreadable makes reads fail too, not only writes.
 	unreadable bool

@@ -55,15 +55,22 @@ const (
 	busy       = "busy"
 )
 
+// reconcilerStore is the store of the reconcilers that tests give another store.
+type reconcilerStore interface {
+	scannerStore
+	imageScanStore
+}
+
 // operatorUnderTest is a real API server with the operator's controllers, the fake engine and a real store. All tests share it, each with a
 // namespace of its own.
 type operatorUnderTest struct {
 	config *rest.Config
 	client client.Client // uncached: it sees each write
-	store  store.Store
-	// uses is the same store as store.
-	uses   *useRecordingStore
-	engine *fake.Backend
+	store  *store.Store
+	// uses is the same store as store. reconciled is what the reconcilers get: uses, unless a test replaces it.
+	uses       *useRecordingStore
+	reconciled reconcilerStore
+	engine     *fake.Backend
 	// wakeups belongs to one manager.
 	wakeups *Wakeups
 	// slack has the delivered messages.
@@ -194,8 +201,8 @@ func (o *operatorUnderTest) openStore() error {
 	if err != nil {
 		return err
 	}
-	o.uses = &useRecordingStore{Store: opened}
-	o.store = o.uses
+	o.store, o.uses = opened, &useRecordingStore{Store: opened}
+	o.reconciled = o.uses
 	stops = append(stops, o.store.Close)
 	o.engine = &fake.Backend{Store: o.store, Clock: clock.RealClock{}}
 	return nil
@@ -249,13 +256,13 @@ func (o *operatorUnderTest) controllers(mgr ctrl.Manager) []setup {
 	backends := backend.Choosers{v1alpha1.BackendGrype: backend.Always(o.engine)}
 	exceptions, covered := active.Source{Reader: mgr.GetClient(), Clock: clock.RealClock{}}, &SuppressionCounts{}
 	imageScans := &ImageScanReconciler{
-		Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups, Exceptions: exceptions,
+		Client: mgr.GetClient(), Store: o.reconciled, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups, Exceptions: exceptions,
 	}
 	return []setup{
-		&PodReconciler{Client: mgr.GetClient(), Jobs: o.store, Uses: imageScans, Clock: clock.RealClock{}, Events: events},
+		&PodReconciler{Client: mgr.GetClient(), Jobs: o.reconciled, Uses: imageScans, Clock: clock.RealClock{}, Events: events},
 		imageScans,
 		&ScannerReconciler{
-			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events,
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Store: o.reconciled, Backends: backends, Clock: clock.RealClock{}, Events: events,
 			Wakeups: o.wakeups, Exceptions: exceptions, Suppressed: covered, StoreAdvice: "mount a volume",
 		},
 		&NotificationReconciler{

@@ -77,7 +77,7 @@ func fixedResult(progress backend.Progress, err error) func(backend.Image) (back
 type unit struct {
 	t      *testing.T
 	client client.WithWatch
-	store  store.Store
+	store  *store.Store
 	clock  *clocktesting.FakePassiveClock
 	engine *scriptedEngine
 	events *events.FakeRecorder
@@ -270,6 +270,6 @@ func (l *orderedReader) List(_ context.Context, list client.ObjectList, _ ...cli
 }
 
 // noJobs has no records of Jobs.
-type noJobs struct{ store.Jobs }
+type noJobs struct{}
 
 func (noJobs) IsRecorded(context.Context, string, string, string) (bool, error) { return false, nil }

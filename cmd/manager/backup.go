@@ -66,7 +66,7 @@ func backup(ctx context.Context, args []string, out *os.File, messages io.Writer
 	return nil
 }
 
-func writeBackup(ctx context.Context, db *store.SQLite, output, directory string, out *os.File) (store.BackupInfo, error) {
+func writeBackup(ctx context.Context, db *store.Store, output, directory string, out *os.File) (store.BackupInfo, error) {
 	switch {
 	case directory != "":
 		output = filepath.Join(directory, backupPrefix+time.Now().UTC().Format(backupTime)+backupSuffix)
@@ -80,7 +80,7 @@ func writeBackup(ctx context.Context, db *store.SQLite, output, directory string
 }
 
 // backupFile writes a file that appears when it is complete, and that only its owner can read.
-func backupFile(ctx context.Context, db *store.SQLite, path string) (info store.BackupInfo, err error) {
+func backupFile(ctx context.Context, db *store.Store, path string) (info store.BackupInfo, err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), incompletePrefix+filepath.Base(path)+".") // with mode 0600
 	if err != nil {
 		return info, err

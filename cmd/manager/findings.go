@@ -73,7 +73,7 @@ func printJSON(out io.Writer, images []imageFindings) error {
 	return err
 }
 
-func collectFindings(ctx context.Context, db *store.SQLite, wanted func(store.UsedImage) bool) ([]imageFindings, error) {
+func collectFindings(ctx context.Context, db *store.Store, wanted func(store.UsedImage) bool) ([]imageFindings, error) {
 	uses, err := db.UsedImages(ctx)
 	if err != nil {
 		return nil, err

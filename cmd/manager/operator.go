@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/operator-framework/operator-lib/proxy"
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -67,7 +66,7 @@ type operator struct {
 	config    config.Config
 	clock     clock.Clock
 	manager   manager.Manager
-	store     store.Store
+	store     *store.Store
 	authority *certificate.Authority
 	// deliveries keeps the number of deliveries outside the store's volume, where no snapshot of the volume includes it.
 	deliveries  *controllers.DeliveryCounter
@@ -105,9 +104,7 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	if err := waitForVolume(ctx, o, op.store.ID()); err != nil {
 		return nil, fmt.Errorf("looking where the store is: %w", err)
 	}
-	if collector, ok := op.store.(prometheus.Collector); ok {
-		ctrlmetrics.Registry.MustRegister(collector)
-	}
+	ctrlmetrics.Registry.MustRegister(op.store)
 	if op.manager, err = newManager(o); err != nil {
 		return nil, err
 	}

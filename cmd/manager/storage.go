@@ -29,7 +29,7 @@ const openingMessage = "the store is being opened, restored or migrated"
 // openStore opens the store. If another manager holds it, openStore waits without a limit: two managers never write at the same time.
 // Meanwhile the process is alive and not ready. Otherwise the kubelet would kill it in the middle of a migration, again and again. Any
 // other error ends the process.
-func openStore(ctx context.Context, path, probeAddress string) (store.Store, error) {
+func openStore(ctx context.Context, path, probeAddress string) (*store.Store, error) {
 	stop, err := serveNotReady(ctx, probeAddress, openingMessage)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func openStore(ctx context.Context, path, probeAddress string) (store.Store, err
 }
 
 // tryOpenStore opens the store, and logs whether it was restored.
-func tryOpenStore(ctx context.Context, path string) (store.Store, error) {
+func tryOpenStore(ctx context.Context, path string) (*store.Store, error) {
 	opened, err := store.OpenSQLite(ctx, path, time.Now)
 	if err != nil {
 		return nil, err

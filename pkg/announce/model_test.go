@@ -101,7 +101,7 @@ func (w *world) wants(change diff.Change) bool {
 	return change != diff.ChangeFixed
 }
 
-// followUp updates the records of a receiver without a message, as store.Announcements.FollowUp does. Until a summary is delivered, and
+// followUp updates the records of a receiver without a message, as *store.Store.FollowUp does. Until a summary is delivered, and
 // while a message is in the outbox, it updates less, as extent says.
 func (w *world) followUp(m announcements, extent store.UpdateExtent) {
 	for t, known := range m {

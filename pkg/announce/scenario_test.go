@@ -28,7 +28,7 @@ type testingT interface {
 
 // faultyStore is a store with injected failures and hooks.
 type faultyStore struct {
-	*store.SQLite
+	*store.Store
 	// broken is the number of next writes that fail, as if the process crashed before them.
 	broken int
 	// recordedOnly makes the write fail that follows one with All.
@@ -49,7 +49,7 @@ func openFaultyStore(t testingT, path string, now func() time.Time) *faultyStore
 	if err != nil {
 		t.Fatalf("open the store: %v", err)
 	}
-	return &faultyStore{SQLite: s}
+	return &faultyStore{Store: s}
 }
 
 func (a *faultyStore) write() error {
@@ -60,53 +60,53 @@ func (a *faultyStore) write() error {
 	return nil
 }
 
-// UpdateAnnouncements implements store.Announcements.
+// UpdateAnnouncements implements Store.
 func (a *faultyStore) UpdateAnnouncements(ctx context.Context, scanner, receiver string, f store.ChangeFilter, extent store.UpdateExtent) error {
 	if a.onFollowUp != nil {
 		a.onFollowUp(extent)
 	}
-	return a.SQLite.UpdateAnnouncements(ctx, scanner, receiver, f, extent)
+	return a.Store.UpdateAnnouncements(ctx, scanner, receiver, f, extent)
 }
 
-// Present implements store.Announcements.
+// Present implements Store.
 func (a *faultyStore) Present(ctx context.Context, scanner, receiver string, f store.ChangeFilter, worst int) (store.Present, error) {
-	present, err := a.SQLite.Present(ctx, scanner, receiver, f, worst)
+	present, err := a.Store.Present(ctx, scanner, receiver, f, worst)
 	if a.onPresent != nil {
 		a.onPresent()
 	}
 	return present, err
 }
 
-// SaveReceiverState implements store.Announcements.
+// SaveReceiverState implements Store.
 func (a *faultyStore) SaveReceiverState(ctx context.Context, scanner, receiver string, state []byte) error {
 	if err := a.write(); err != nil {
 		return err
 	}
-	err := a.SQLite.SaveReceiverState(ctx, scanner, receiver, state)
+	err := a.Store.SaveReceiverState(ctx, scanner, receiver, state)
 	if a.onStateSaved != nil && err == nil {
 		a.onStateSaved(state)
 	}
 	return err
 }
 
-// BeginDelivery implements store.Announcements.
+// BeginDelivery implements Store.
 func (a *faultyStore) BeginDelivery(ctx context.Context, scanner, receiver string, state []byte) (int64, error) {
 	if err := a.write(); err != nil {
 		return 0, err
 	}
-	number, err := a.SQLite.BeginDelivery(ctx, scanner, receiver, state)
+	number, err := a.Store.BeginDelivery(ctx, scanner, receiver, state)
 	if a.onStateSaved != nil && err == nil {
 		a.onStateSaved(state)
 	}
 	return number, err
 }
 
-// RecordAnnouncement implements store.Announcements.
+// RecordAnnouncement implements Store.
 func (a *faultyStore) RecordAnnouncement(ctx context.Context, scanner, receiver string, announcement store.Announcement) error {
 	if err := a.write(); err != nil {
 		return err
 	}
-	err := a.SQLite.RecordAnnouncement(ctx, scanner, receiver, announcement)
+	err := a.Store.RecordAnnouncement(ctx, scanner, receiver, announcement)
 	if a.onMarked != nil && err == nil {
 		a.onMarked(announcement)
 	}
@@ -116,13 +116,13 @@ func (a *faultyStore) RecordAnnouncement(ctx context.Context, scanner, receiver 
 	return err
 }
 
-// DecideAndRecord implements store.Announcements.
+// DecideAndRecord implements Store.
 func (a *faultyStore) DecideAndRecord(ctx context.Context, scanner, receiver string, decide func(context.Context) (store.Announcement, error)) error {
 	if err := a.write(); err != nil {
 		return err
 	}
 	var announcement store.Announcement
-	err := a.SQLite.DecideAndRecord(ctx, scanner, receiver, func(ctx context.Context) (_ store.Announcement, err error) {
+	err := a.Store.DecideAndRecord(ctx, scanner, receiver, func(ctx context.Context) (_ store.Announcement, err error) {
 		announcement, err = decide(ctx)
 		return announcement, err
 	})

@@ -15,12 +15,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // Store is the part of the operator's store that the API reads.
 type Store interface {
-	store.Views
+	Locate(ctx context.Context, scanner, namespace string, key image.Key) (store.Location, error)
+	FindingsPage(ctx context.Context, s store.Subject, f store.FindingFilter, from store.FindingCursor, limit int) (store.FindingPage, error)
+	RunsPage(ctx context.Context, q store.RunsQuery, after store.RunCursor, limit int) (store.RunsPage, error)
 	ID() string
 	Messages(ctx context.Context, scanner, receiver string, before int64, limit int) ([]store.Message, error)
 	OpenArtifact(ctx context.Context, platformDigest string, scope store.Scope, a store.Artifact) (io.ReadCloser, int64, error)

@@ -60,7 +60,7 @@ func newScheme() *runtime.Scheme {
 type harness struct {
 	t       testing.TB
 	cluster client.Client
-	store   *store.SQLite
+	store   *store.Store
 	clock   *clocktesting.FakeClock
 	api     *API
 	handler http.Handler

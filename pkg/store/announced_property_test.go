@@ -28,7 +28,7 @@ type modelFinding struct {
 
 // announcementModel is a simple model of what is to be announced to a receiver, with the store that is compared with it.
 type announcementModel struct {
-	store  *SQLite
+	store  *Store
 	clock  *clock
 	filter ChangeFilter
 

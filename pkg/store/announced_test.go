@@ -95,7 +95,7 @@ func (r *receiver) expectChanges(t *testing.T, what string, want ...string) {
 // requireNothingToUpdate fails the test if UpdateAnnouncements has anything to write when it is called again.
 func (r *receiver) requireNothingToUpdate(t *testing.T) {
 	t.Helper()
-	beside := got[*SQLite](t)(OpenSQLiteReadOnly(r.path))
+	beside := got[*Store](t)(OpenSQLiteReadOnly(r.path))
 	defer beside.Close()
 	beside.now = r.clock.Now
 	must(t, beside.UpdateAnnouncements(t.Context(), "scanner", "slack", r.filter, UpdateAll))

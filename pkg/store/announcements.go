@@ -10,8 +10,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 )
 
-// KnownRepositories implements Announcements. The result is in alphabetical order.
-func (s *SQLite) KnownRepositories(ctx context.Context, scanner, receiver string) (repositories []string, err error) {
+// KnownRepositories lists the repositories that a receiver has heard of, by announcement or by RecordAnnouncement with repositories.
+// The result is in alphabetical order.
+func (s *Store) KnownRepositories(ctx context.Context, scanner, receiver string) (repositories []string, err error) {
 	err = s.read(ctx, "list known repositories", func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, `
 			SELECT k.repository FROM receivers r JOIN known_repositories k ON k.receiver_id = r.id
@@ -34,8 +35,9 @@ const selectRecordedRepositories = `
 		FROM recorded n WHERE n.repository IS NOT NULL)
 	SELECT repository FROM recorded WHERE repository IS NOT NULL ORDER BY repository`
 
-// RecordedRepositories implements Announcements.
-func (s *SQLite) RecordedRepositories(ctx context.Context, scanner, receiver string) (repositories []string, err error) {
+// RecordedRepositories lists the repositories with at least one announcement record of a receiver, sorted. Records without a message
+// count.
+func (s *Store) RecordedRepositories(ctx context.Context, scanner, receiver string) (repositories []string, err error) {
 	err = s.read(ctx, "list recorded repositories", func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, selectRecordedRepositories, scanner, receiver)
 		repositories, err = collect(rows, err, func(rows *sql.Rows) (repository string, err error) {
@@ -47,8 +49,9 @@ func (s *SQLite) RecordedRepositories(ctx context.Context, scanner, receiver str
 	return repositories, err
 }
 
-// LatestRecord implements Announcements.
-func (s *SQLite) LatestRecord(ctx context.Context, scanner, receiver string) (time.Time, error) {
+// LatestRecord returns the latest time of an announcement record of a receiver; zero without records. It is later than now if the
+// clock was set back.
+func (s *Store) LatestRecord(ctx context.Context, scanner, receiver string) (time.Time, error) {
 	var latest millis
 	err := s.read(ctx, "look up the latest record", func(ctx context.Context, q query) error {
 		return q.QueryRowContext(ctx, `SELECT max(a.announced_at) FROM receivers r JOIN announcements a ON a.receiver_id = r.id
@@ -57,8 +60,8 @@ func (s *SQLite) LatestRecord(ctx context.Context, scanner, receiver string) (ti
 	return latest.Time, err
 }
 
-// ReceiverState implements Announcements.
-func (s *SQLite) ReceiverState(ctx context.Context, scanner, receiver string) (state []byte, err error) {
+// ReceiverState returns the state that was saved last for a receiver, nil if there is none. Only the caller interprets it.
+func (s *Store) ReceiverState(ctx context.Context, scanner, receiver string) (state []byte, err error) {
 	err = s.read(ctx, "look up receiver state", func(ctx context.Context, q query) error {
 		err := q.QueryRowContext(ctx, `SELECT state FROM receivers WHERE scanner = ? AND name = ?`, scanner, receiver).Scan(&state)
 		if errors.Is(err, sql.ErrNoRows) {
@@ -69,8 +72,8 @@ func (s *SQLite) ReceiverState(ctx context.Context, scanner, receiver string) (s
 	return state, err
 }
 
-// SaveReceiverState implements Announcements.
-func (s *SQLite) SaveReceiverState(ctx context.Context, scanner, receiver string, state []byte) error {
+// SaveReceiverState stores the state of a receiver.
+func (s *Store) SaveReceiverState(ctx context.Context, scanner, receiver string, state []byte) error {
 	return s.write(ctx, "save receiver state", func(ctx context.Context, tx *sql.Tx) error {
 		id, err := ensureReceiver(ctx, tx, scanner, receiver)
 		if err != nil {
@@ -96,19 +99,23 @@ func saveState(ctx context.Context, tx *sql.Tx, receiver int64, state []byte) er
 	return err
 }
 
-// RecordAnnouncement implements Announcements. A finding that was announced before keeps the message and time of its first
-// announcement; its other values are replaced. The receiver also knows the repositories of the keys from then on. A nil state
+// RecordAnnouncement records in one transaction what the message with the given MessageID announced to a receiver, which
+// repositories the receiver knows from then on, its new state and the log entry. If it returns an error, nothing is recorded. The
+// error is ErrChanged if Snapshot is of another snapshot. A finding that was announced before keeps the message and time of its
+// first announcement; its other values are replaced. The receiver also knows the repositories of the keys from then on. A nil state
 // does not change the receiver's state.
-func (s *SQLite) RecordAnnouncement(ctx context.Context, scanner, receiver string, announcement Announcement) error {
+func (s *Store) RecordAnnouncement(ctx context.Context, scanner, receiver string, announcement Announcement) error {
 	defer s.unchanged.invalidate(scanner, receiver)
 	return s.write(ctx, "mark announced", func(ctx context.Context, tx *sql.Tx) error {
 		return s.recordAnnouncement(ctx, tx, scanner, receiver, announcement)
 	})
 }
 
-// DecideAndRecord implements Announcements. The transaction holds the write lock from its beginning, so decide reads the state that
-// the transaction changes, even through other connections.
-func (s *SQLite) DecideAndRecord(ctx context.Context, scanner, receiver string, decide func(context.Context) (Announcement, error)) error {
+// DecideAndRecord is RecordAnnouncement for the announcement that decide returns. decide runs while there is no other writer, so
+// that nothing changes between reading and recording. decide may only read. Its error is returned, and then nothing is recorded. The
+// transaction holds the write lock from its beginning, so decide reads the state that the transaction changes, even through other
+// connections.
+func (s *Store) DecideAndRecord(ctx context.Context, scanner, receiver string, decide func(context.Context) (Announcement, error)) error {
 	defer s.unchanged.invalidate(scanner, receiver)
 	return s.write(ctx, "decide and mark announced", func(ctx context.Context, tx *sql.Tx) error {
 		announcement, err := decide(ctx)
@@ -119,7 +126,7 @@ func (s *SQLite) DecideAndRecord(ctx context.Context, scanner, receiver string, 
 	})
 }
 
-func (s *SQLite) recordAnnouncement(ctx context.Context, tx *sql.Tx, scanner, receiver string, announcement Announcement) error {
+func (s *Store) recordAnnouncement(ctx context.Context, tx *sql.Tx, scanner, receiver string, announcement Announcement) error {
 	id, err := ensureReceiver(ctx, tx, scanner, receiver)
 	if err != nil {
 		return err
@@ -201,8 +208,10 @@ const (
 	selectOtherReceivers = `SELECT id FROM receivers WHERE ` + areOtherReceivers
 )
 
-// RetainReceivers implements Announcements. It starts a write transaction only if there is a receiver to delete.
-func (s *SQLite) RetainReceivers(ctx context.Context, scanner string, names []string) error {
+// RetainReceivers deletes all records of a Scanner's receivers that are not listed: their state, known repositories and
+// announcements. A receiver that is added again later is a new one. The message log stays. It starts a write transaction only if
+// there is a receiver to delete.
+func (s *Store) RetainReceivers(ctx context.Context, scanner string, names []string) error {
 	kept, err := json.Marshal(append([]string{}, names...))
 	if err != nil {
 		return err

@@ -13,9 +13,11 @@ import (
 // broken build within days. What has not come back in two weeks is gone for good.
 const quarantine = 14 * 24 * time.Hour
 
-// DataAnomaly implements Reports. If several versions of the data are anomalous, it returns the one with the most missing
-// findings.
-func (s *SQLite) DataAnomaly(ctx context.Context, scanner, engine string) (anomaly *DataAnomaly, err error) {
+// DataAnomaly returns the anomaly of an engine's data as a Scanner (by UID) sees it, nil if there is none. It considers what the
+// operator itself cataloged, and the credential scopes of the Scanner's images. What other namespaces uploaded counts only if most
+// of them show the same. During an anomaly no finding counts as fixed. The anomaly ends when the missing findings are back, or after
+// two weeks. If several versions of the data are anomalous, it returns the one with the most missing findings.
+func (s *Store) DataAnomaly(ctx context.Context, scanner, engine string) (anomaly *DataAnomaly, err error) {
 	var scopes []Scope
 	err = s.read(ctx, "list scopes of scanner", func(ctx context.Context, q query) (err error) {
 		scopes, err = scopesOf(ctx, q, scanner, engine)

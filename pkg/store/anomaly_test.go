@@ -103,7 +103,7 @@ func TestAnomalyOfImagesThatGo(t *testing.T) {
 }
 
 // recount counts findings in the tables of findings, or reads the tables of counts.
-func recount(t rapid.TB, s *SQLite, tables bool) (counts []string) {
+func recount(t rapid.TB, s *Store, tables bool) (counts []string) {
 	statements := []string{
 		`SELECT r.engine || ' ' || m.scope || ' has ' || sum(r.present) FROM reports r JOIN manifests m ON m.id = r.manifest_id
 			GROUP BY r.engine, m.scope HAVING sum(r.present) > 0 ORDER BY 1`,
@@ -124,7 +124,7 @@ func recount(t rapid.TB, s *SQLite, tables bool) (counts []string) {
 }
 
 // linesOf returns the rows of a statement with a single column.
-func linesOf(t rapid.TB, s *SQLite, statement string) []string {
+func linesOf(t rapid.TB, s *Store, statement string) []string {
 	t.Helper()
 	rows, err := s.reader.QueryContext(context.Background(), statement)
 	if err != nil {
@@ -152,7 +152,7 @@ func TestCountsOfLostFindingsAreKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stores++
 		c, path := newClock(), filepath.Join(folder, fmt.Sprint(stores), "store.db")
-		open := func() *SQLite {
+		open := func() *Store {
 			s, err := OpenSQLite(context.Background(), path, c.Now)
 			if err != nil {
 				t.Fatal(err)

@@ -52,7 +52,7 @@ func (i BackupInfo) size() int64 { return i.Pages * i.PageSize }
 
 // Backup writes a consistent snapshot of the whole store. It needs no space on any volume and does not block writers, but the
 // write-ahead log grows until it is done. It first checks the integrity of the file, and refuses a damaged store.
-func (s *SQLite) Backup(ctx context.Context, operator string, out io.Writer) (info BackupInfo, err error) {
+func (s *Store) Backup(ctx context.Context, operator string, out io.Writer) (info BackupInfo, err error) {
 	if err := s.CheckIntegrity(ctx); err != nil {
 		return info, err
 	}

@@ -23,17 +23,17 @@ import (
 )
 
 // writeMark writes a mark into a store, by which a test identifies the store.
-func writeMark(t testing.TB, s *SQLite, text string) {
+func writeMark(t testing.TB, s *Store, text string) {
 	t.Helper()
 	must(t, s.SaveReceiverState(t.Context(), "scanner", "receiver", []byte(text)))
 }
 
-func readMark(t testing.TB, s *SQLite) string {
+func readMark(t testing.TB, s *Store) string {
 	t.Helper()
 	return string(got[[]byte](t)(s.ReceiverState(t.Context(), "scanner", "receiver")))
 }
 
-func backupOf(t testing.TB, s *SQLite) []byte {
+func backupOf(t testing.TB, s *Store) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	_, err := s.Backup(t.Context(), "test", &out)
@@ -62,9 +62,9 @@ func files(t testing.TB, path string) (names []string) {
 func TestRestore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	first := openStore(t, path)
-	writeMark(t, first.SQLite, "backed up")
-	backup := backupOf(t, first.SQLite)
-	writeMark(t, first.SQLite, "since then")
+	writeMark(t, first.Store, "backed up")
+	backup := backupOf(t, first.Store)
+	writeMark(t, first.Store, "since then")
 
 	for round, before := range []string{"since then", "backed up"} {
 		info, err := StageRestore(t.Context(), bytes.NewReader(backup), path)
@@ -73,13 +73,13 @@ func TestRestore(t *testing.T) {
 			t.Errorf("the backup says %+v, want store %s, at %s, made by test", info, first.ID(), first.clock.Now())
 		}
 		if round == 0 {
-			if text := readMark(t, first.SQLite); text != "since then" {
+			if text := readMark(t, first.Store); text != "since then" {
 				t.Errorf("the store that is open says %q before it was closed", text)
 			}
 			must(t, first.Close())
 		}
 		restored := openStore(t, path)
-		if text := readMark(t, restored.SQLite); text != "backed up" || !restored.Replaced() {
+		if text := readMark(t, restored.Store); text != "backed up" || !restored.Replaced() {
 			t.Errorf("round %d: the store at the next start says %q, replaced %t; want what was backed up", round, text, restored.Replaced())
 		}
 		if restored.ID() == first.ID() || !restored.RestoredFrom().Equal(info.CreatedAt) {
@@ -87,7 +87,7 @@ func TestRestore(t *testing.T) {
 		}
 		must(t, restored.Close())
 		previous := openStore(t, path+PreviousSuffix)
-		if text := readMark(t, previous.SQLite); text != before {
+		if text := readMark(t, previous.Store); text != before {
 			t.Errorf("round %d: the store put aside says %q, want %q", round, text, before)
 		}
 		must(t, previous.Close())
@@ -167,8 +167,8 @@ func pages(backup []byte, more int) string {
 func TestRestoreRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := openStore(t, path)
-	writeMark(t, f.SQLite, "in use")
-	backup := backupOf(t, f.SQLite)
+	writeMark(t, f.Store, "in use")
+	backup := backupOf(t, f.Store)
 	middle := bytes.Clone(backup)
 	middle[len(middle)/2] ^= 1
 	other := newStore(t)
@@ -206,7 +206,7 @@ func TestRestoreRefused(t *testing.T) {
 		}
 	}
 	must(t, f.Close())
-	if text := readMark(t, openStore(t, path).SQLite); text != "in use" {
+	if text := readMark(t, openStore(t, path).Store); text != "in use" {
 		t.Errorf("the store says %q after all that, want what it said before", text)
 	}
 }
@@ -231,8 +231,8 @@ func TestBackupOfDamagedStore(t *testing.T) {
 // start, and that the previous store is kept.
 func TestRestoreBrokenOff(t *testing.T) {
 	origin := newStore(t)
-	writeMark(t, origin.SQLite, "backed up")
-	backup := backupOf(t, origin.SQLite)
+	writeMark(t, origin.Store, "backed up")
+	backup := backupOf(t, origin.Store)
 	for name, tt := range map[string]struct {
 		happened func(t *testing.T, path string)
 		previous string
@@ -248,7 +248,7 @@ func TestRestoreBrokenOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "store.db")
 			before := openStore(t, path)
-			writeMark(t, before.SQLite, "before")
+			writeMark(t, before.Store, "before")
 			must(t, before.Close())
 			_, err := StageRestore(t.Context(), bytes.NewReader(backup), path)
 			must(t, err)
@@ -256,7 +256,7 @@ func TestRestoreBrokenOff(t *testing.T) {
 
 			restored := openStore(t, path)
 			must(t, restored.CheckIntegrity(t.Context()))
-			if text := readMark(t, restored.SQLite); text != "backed up" {
+			if text := readMark(t, restored.Store); text != "backed up" {
 				t.Errorf("the store says %q, want what was backed up", text)
 			}
 			for _, suffix := range []string{partialSuffix, stagedSuffix} {
@@ -269,7 +269,7 @@ func TestRestoreBrokenOff(t *testing.T) {
 			case "damaged":
 				must(t, errorsOf(os.Stat(path+PreviousSuffix)))
 			default:
-				if text := readMark(t, openStore(t, path+PreviousSuffix).SQLite); text != tt.previous {
+				if text := readMark(t, openStore(t, path+PreviousSuffix).Store); text != tt.previous {
 					t.Errorf("the store put aside says %q, want %q", text, tt.previous)
 				}
 			}
@@ -284,7 +284,7 @@ func leaveLog(t *testing.T, path string) {
 	t.Helper()
 	f := openStore(t, path+"-running")
 	must(t, f.Close())
-	s, err := newSQLite(path, time.Now)
+	s, err := newUnopened(path, time.Now)
 	must(t, err)
 	// This skips the step of OpenSQLite that would take over the staged store.
 	s.writer, err = connect(s.writerName())
@@ -320,10 +320,10 @@ func damage(t testing.TB, path string) {
 func TestTwoRestores(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := newStore(t)
-	writeMark(t, f.SQLite, "first")
-	first := backupOf(t, f.SQLite)
-	writeMark(t, f.SQLite, "second")
-	second := backupOf(t, f.SQLite)
+	writeMark(t, f.Store, "first")
+	first := backupOf(t, f.Store)
+	writeMark(t, f.Store, "second")
+	second := backupOf(t, f.Store)
 	in, out := io.Pipe()
 	done := make(chan error, 1)
 	go func() { _, err := StageRestore(t.Context(), in, path); done <- err }()
@@ -338,7 +338,7 @@ func TestTwoRestores(t *testing.T) {
 	must(t, <-done)
 	_, err = StageRestore(t.Context(), bytes.NewReader(second), path)
 	must(t, err)
-	if text := readMark(t, openStore(t, path).SQLite); text != "second" {
+	if text := readMark(t, openStore(t, path).Store); text != "second" {
 		t.Errorf("the store says %q, want what was restored last", text)
 	}
 	_, err = StageRestore(t.Context(), bytes.NewReader(first), path)
@@ -356,11 +356,11 @@ func TestTwoRestores(t *testing.T) {
 func TestRestoreLockStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := newStore(t)
-	writeMark(t, f.SQLite, "first")
+	writeMark(t, f.Store, "first")
 	in, out := io.Pipe()
 	done := make(chan error, 1)
 	go func() { _, err := StageRestore(t.Context(), in, path); done <- err }()
-	backup := backupOf(t, f.SQLite)
+	backup := backupOf(t, f.Store)
 	_, err := out.Write(backup[:len(backup)/2])
 	must(t, err)
 	var locked []string // files that the restore holds locks of while it runs
@@ -385,8 +385,8 @@ func TestRestoreLockStays(t *testing.T) {
 func TestCancelHalfTaken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	before := openStore(t, path)
-	writeMark(t, before.SQLite, "first")
-	backup := backupOf(t, before.SQLite)
+	writeMark(t, before.Store, "first")
+	backup := backupOf(t, before.Store)
 	must(t, before.Close())
 	_, err := StageRestore(t.Context(), bytes.NewReader(backup), path)
 	must(t, err)
@@ -394,14 +394,14 @@ func TestCancelHalfTaken(t *testing.T) {
 	if _, err := CancelRestore(path); !errors.Is(err, ErrTakeoverStarted) {
 		t.Errorf("taking it back: %v, want %v", err, ErrTakeoverStarted)
 	}
-	if text := readMark(t, openStore(t, path).SQLite); text != "first" {
+	if text := readMark(t, openStore(t, path).Store); text != "first" {
 		t.Errorf("the store says %q, want what was restored", text)
 	}
 }
 
 // TestRestoreOfOlderStore checks that the backup of an older version is migrated when it is taken over.
 func TestRestoreOfOlderStore(t *testing.T) {
-	older, err := newSQLite(filepath.Join(t.TempDir(), "older.db"), time.Now)
+	older, err := newUnopened(filepath.Join(t.TempDir(), "older.db"), time.Now)
 	must(t, err)
 	older.writer, err = connect(older.writerName())
 	must(t, err)
@@ -421,7 +421,7 @@ func TestRestoreOfOlderStore(t *testing.T) {
 	info, err := StageRestore(t.Context(), bytes.NewReader(backup), path)
 	must(t, err)
 	restored := openStore(t, path)
-	if text := readMark(t, restored.SQLite); text != "of an older version" || info.Schema != schema {
+	if text := readMark(t, restored.Store); text != "of an older version" || info.Schema != schema {
 		t.Errorf("restored from schema %d it says %q; want schema %d and what the older version wrote", info.Schema, text, schema)
 	}
 	_, err = checkSchema(t.Context(), restored.reader)

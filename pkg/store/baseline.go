@@ -16,9 +16,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// Present implements Announcements. No more than some of one repository's findings are held at a time. NotAnnounced counts all that PendingChanges would list
-// but for what is fixed, whatever changes the filter names.
-func (s *SQLite) Present(ctx context.Context, scanner, receiver string, f ChangeFilter, worst int) (present Present, err error) {
+// Present evaluates everything that a Scanner has in use in one consistent read, however much that is. Of the findings that pass the
+// filter and are not announced it returns the worst ones, at most worst. No more than some of one repository's findings are held at
+// a time. NotAnnounced counts all that PendingChanges would list but for what is fixed, whatever changes the filter names.
+func (s *Store) Present(ctx context.Context, scanner, receiver string, f ChangeFilter, worst int) (present Present, err error) {
 	t := &changeDetector{scanner: scanner, receiver: receiver, filter: f, wants: everyChange}
 	err = s.read(ctx, "look at what is present", func(ctx context.Context, q query) error {
 		repositories, err := loadRunning(ctx, q, scanner, f.Engine, f.Route, reachInUse)

@@ -61,9 +61,10 @@ func writeArtifact(ctx context.Context, tx *sql.Tx, manifest int64, name Artifac
 	return err
 }
 
-// OpenArtifact implements Catalogs. No transaction stays open between two reads, so a slow reader blocks nobody. The reader
-// returns ErrReplaced if the artifact is replaced meanwhile. ctx must stay valid until the reader is closed.
-func (s *SQLite) OpenArtifact(ctx context.Context, platformDigest string, scope Scope, a Artifact) (io.ReadCloser, int64, error) {
+// OpenArtifact returns a reader of an artifact, which reads it in chunks, and its size in bytes; ErrNotFound if there is none. No
+// transaction stays open between two reads, so a slow reader blocks nobody. The reader returns ErrReplaced if the artifact is
+// replaced meanwhile. ctx must stay valid until the reader is closed.
+func (s *Store) OpenArtifact(ctx context.Context, platformDigest string, scope Scope, a Artifact) (io.ReadCloser, int64, error) {
 	reader := &artifactReader{store: s, ctx: ctx}
 	action := fmt.Sprintf("open artifact %s of %s", a, platformDigest)
 	err := s.read(ctx, action, func(ctx context.Context, q query) error {
@@ -80,7 +81,7 @@ func (s *SQLite) OpenArtifact(ctx context.Context, platformDigest string, scope 
 
 // artifactReader reads an artifact chunk by chunk.
 type artifactReader struct {
-	store *SQLite
+	store *Store
 	ctx   context.Context // the context of OpenArtifact, since io.Reader has none
 	id    int64
 	next  int    // number of the next chunk

@@ -21,8 +21,9 @@ func resolveManifestArgs(key image.Key, scope Scope) []any {
 	return []any{key.Digest, platform(key.Platform), scope, key.Digest, scope}
 }
 
-// Catalog implements Catalogs. The result's Key is the key that was passed.
-func (s *SQLite) Catalog(ctx context.Context, engine string, key image.Key, scope Scope) (Catalog, error) {
+// Catalog returns an engine's catalog of an image in a credential scope, or ErrNotFound. It also finds an image whose digest is
+// itself the platform digest of a catalog in that scope. The result's Key is the key that was passed.
+func (s *Store) Catalog(ctx context.Context, engine string, key image.Key, scope Scope) (Catalog, error) {
 	c := Catalog{Engine: engine, Key: key, Scope: scope}
 	err := s.read(ctx, "look up catalog of "+key.String(), func(ctx context.Context, q query) error {
 		var catalogedAt millis
@@ -40,8 +41,8 @@ func (s *SQLite) Catalog(ctx context.Context, engine string, key image.Key, scop
 	return c, nil
 }
 
-// CatalogScopes implements Catalogs.
-func (s *SQLite) CatalogScopes(ctx context.Context, engine string, key image.Key) (scopes []Scope, err error) {
+// CatalogScopes lists the credential scopes in which Catalog finds an image, sorted: the cluster's is the first.
+func (s *Store) CatalogScopes(ctx context.Context, engine string, key image.Key) (scopes []Scope, err error) {
 	err = s.read(ctx, "list scopes that know "+key.String(), func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, `
 			SELECT i.scope FROM images i JOIN catalogues c ON c.manifest_id = i.manifest_id
@@ -55,9 +56,10 @@ func (s *SQLite) CatalogScopes(ctx context.Context, engine string, key image.Key
 	return scopes, err
 }
 
-// SaveCatalog implements Catalogs. All writers wait while the artifacts are read, so callers should read them from files and
-// not from a network. Without artifacts, the manifest keeps those that it has.
-func (s *SQLite) SaveCatalog(ctx context.Context, c Catalog, artifacts map[Artifact]io.Reader) error {
+// SaveCatalog stores a catalog with its artifacts and replaces earlier ones. Each artifact is read to its end in chunks. All writers
+// wait while the artifacts are read, so callers should read them from files and not from a network. Without artifacts, the manifest
+// keeps those that it has.
+func (s *Store) SaveCatalog(ctx context.Context, c Catalog, artifacts map[Artifact]io.Reader) error {
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -75,7 +77,7 @@ func (c Catalog) check() error {
 
 // saveCatalog replaces an engine's catalog of a manifest. A catalog without artifacts does not move the manifest to another
 // namespace's budget.
-func (s *SQLite) saveCatalog(ctx context.Context, tx *sql.Tx, c Catalog, artifacts map[Artifact]io.Reader) error {
+func (s *Store) saveCatalog(ctx context.Context, tx *sql.Tx, c Catalog, artifacts map[Artifact]io.Reader) error {
 	now, namespace := s.now(), cmp.Or(string(c.Scope), c.Namespace)
 	manifest, err := ensureManifest(ctx, tx, c.PlatformDigest, c.Scope, now)
 	if err != nil {
@@ -96,8 +98,9 @@ func (s *SQLite) saveCatalog(ctx context.Context, tx *sql.Tx, c Catalog, artifac
 	return replaceArtifacts(ctx, tx, manifest, artifacts)
 }
 
-// DeleteCatalog implements Catalogs.
-func (s *SQLite) DeleteCatalog(ctx context.Context, engine, platformDigest string) error {
+// DeleteCatalog deletes an engine's catalogs of a platform manifest in all credential scopes, so that the image is cataloged again.
+// Reports stay.
+func (s *Store) DeleteCatalog(ctx context.Context, engine, platformDigest string) error {
 	return s.write(ctx, "delete catalog of "+platformDigest, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `DELETE FROM catalogues WHERE engine = ?
 			AND manifest_id IN (SELECT id FROM manifests WHERE platform_digest = ?)`, engine, platformDigest)

@@ -18,10 +18,12 @@ import (
 // defaultChanges are announced if a filter names no changes.
 var defaultChanges = []diff.Change{diff.ChangeNew, diff.ChangeFixAvailable, diff.ChangeEscalated, diff.ChangeRegressed}
 
-// PendingChanges implements Announcements. The filter applies to findings: a vulnerability in a package of a repository is a change if any
-// of its findings passes. It is described by the worst finding that passes, with the workloads that have such a finding. An empty
-// UnknownPolicy is UnknownIfFixable.
-func (s *SQLite) PendingChanges(ctx context.Context, scanner, receiver string, f ChangeFilter, limit int) (pending []FindingChange, total int, err error) {
+// PendingChanges lists what a receiver has not been told, ordered by repository and then finding.Worse, with what is fixed last. At
+// most limit entries and some MiB of text, but one entry at least if there is any; limit 0 is for all, whatever memory that takes.
+// Of a repository with more the worst are listed. total is the number of all. UpdateAnnouncements comes before it. The filter
+// applies to findings: a vulnerability in a package of a repository is a change if any of its findings passes. It is described by
+// the worst finding that passes, with the workloads that have such a finding. An empty UnknownPolicy is UnknownIfFixable.
+func (s *Store) PendingChanges(ctx context.Context, scanner, receiver string, f ChangeFilter, limit int) (pending []FindingChange, total int, err error) {
 	detector, err := s.newChangeDetector(ctx, "news", scanner, receiver, f)
 	if err != nil {
 		return nil, 0, err
@@ -70,7 +72,7 @@ type changeDetector struct {
 	cacheKey string
 }
 
-func (s *SQLite) newChangeDetector(ctx context.Context, purpose, scanner, receiver string, f ChangeFilter) (*changeDetector, error) {
+func (s *Store) newChangeDetector(ctx context.Context, purpose, scanner, receiver string, f ChangeFilter) (*changeDetector, error) {
 	t := &changeDetector{scanner: scanner, receiver: receiver, filter: f, wants: make(map[diff.Change]bool), completeRepositories: make(map[string]bool)}
 	if f.Changes == nil {
 		f.Changes = defaultChanges
@@ -96,7 +98,7 @@ func (s *SQLite) newChangeDetector(ctx context.Context, purpose, scanner, receiv
 
 // hasAnomaly reports whether the data of an engine has an anomaly. If engine is empty, it checks every engine that the Scanner has
 // images with.
-func (s *SQLite) hasAnomaly(ctx context.Context, scanner, engine string) (bool, error) {
+func (s *Store) hasAnomaly(ctx context.Context, scanner, engine string) (bool, error) {
 	engines := []string{engine}
 	if engine == "" {
 		err := s.read(ctx, "list engines of scanner", func(ctx context.Context, q query) error {

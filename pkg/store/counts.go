@@ -34,8 +34,9 @@ const (
 		HAVING min(f.id IN (SELECT value FROM json_each(@covered)))`
 )
 
-// ScannerTotals implements Announcements. It counts only repositories again that have changed since the last call.
-func (s *SQLite) ScannerTotals(ctx context.Context, scanner string, exceptions exception.Set) (total Totals, err error) {
+// ScannerTotals counts the findings of the images that run now for a Scanner, once per repository, vulnerability and package,
+// whether announced or not. It counts only repositories again that have changed since the last call.
+func (s *Store) ScannerTotals(ctx context.Context, scanner string, exceptions exception.Set) (total Totals, err error) {
 	err = s.read(ctx, "count findings of scanner", func(ctx context.Context, q query) error {
 		repositories, err := loadRunning(ctx, q, scanner, "", nil, reachRunning)
 		if err != nil {
@@ -57,7 +58,7 @@ func (s *SQLite) ScannerTotals(ctx context.Context, scanner string, exceptions e
 }
 
 // countRepository counts the findings of one repository. A finding that several exceptions suppress counts for each of them.
-func (s *SQLite) countRepository(ctx context.Context, q query, r runningRepository, exceptions exception.Set) (Totals, error) {
+func (s *Store) countRepository(ctx context.Context, q query, r runningRepository, exceptions exception.Set) (Totals, error) {
 	state := r.stateWithExceptions(exceptions)
 	if totals, found := s.counts.get(state); found {
 		return totals, nil

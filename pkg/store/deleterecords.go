@@ -49,7 +49,7 @@ func deleteRecords(ctx context.Context, tx *sql.Tx, selection string, args ...an
 }
 
 // deleteRecordsInPages does the same with a transaction for each page, so that other writers need not wait.
-func (s *SQLite) deleteRecordsInPages(ctx context.Context, action, selection string, args ...any) error {
+func (s *Store) deleteRecordsInPages(ctx context.Context, action, selection string, args ...any) error {
 	d := recordDeletion{selection: selection, args: args}
 	for more := true; more; {
 		err := s.write(ctx, action, func(ctx context.Context, tx *sql.Tx) (err error) {
@@ -103,7 +103,7 @@ const tombstoneReceivers = `UPDATE receivers SET scanner = '', name = 'deleted '
 // deleteReceivers deletes the receivers that a condition selects, with all their records. They are gone at once: a receiver that is added again
 // meanwhile begins anew. Their records are deleted afterwards, in pages. What is left after a crash belongs to a Scanner without a UID, which
 // the sweep of Scanners deletes like any other that is gone.
-func (s *SQLite) deleteReceivers(ctx context.Context, condition string, args ...any) error {
+func (s *Store) deleteReceivers(ctx context.Context, condition string, args ...any) error {
 	var receivers []int64
 	err := s.write(ctx, "delete receivers", func(ctx context.Context, tx *sql.Tx) error {
 		rows, err := tx.QueryContext(ctx, tombstoneReceivers+condition+` RETURNING id`, args...)
@@ -129,7 +129,7 @@ func (s *SQLite) deleteReceivers(ctx context.Context, condition string, args ...
 }
 
 // receiverIDs returns the row IDs of the receivers that a query selects.
-func (s *SQLite) receiverIDs(ctx context.Context, selection string, args ...any) (ids []int64, err error) {
+func (s *Store) receiverIDs(ctx context.Context, selection string, args ...any) (ids []int64, err error) {
 	err = s.read(ctx, "list receivers", func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, selection, args...)
 		ids, err = collect(rows, err, func(rows *sql.Rows) (id int64, err error) { return id, rows.Scan(&id) })

@@ -14,8 +14,9 @@ const (
 	deliveryBegunAt = "delivery_begun_at"
 )
 
-// BeginDelivery implements Announcements.
-func (s *SQLite) BeginDelivery(ctx context.Context, scanner, receiver string, state []byte) (number int64, err error) {
+// BeginDelivery stores the receiver's state before a message is sent, and returns the number of this delivery. Deliveries to all
+// receivers share one sequence, in which each number is one higher than the one before.
+func (s *Store) BeginDelivery(ctx context.Context, scanner, receiver string, state []byte) (number int64, err error) {
 	err = s.write(ctx, "begin a delivery", func(ctx context.Context, tx *sql.Tx) error {
 		id, err := ensureReceiver(ctx, tx, scanner, receiver)
 		if err != nil {
@@ -33,8 +34,8 @@ func (s *SQLite) BeginDelivery(ctx context.Context, scanner, receiver string, st
 	return number, err
 }
 
-// Deliveries implements Store.
-func (s *SQLite) Deliveries(ctx context.Context) (number int64, err error) {
+// Deliveries returns the number of the last delivery that was begun, 0 if there was none.
+func (s *Store) Deliveries(ctx context.Context) (number int64, err error) {
 	err = s.read(ctx, "look up the number of deliveries", func(ctx context.Context, q query) error {
 		number, err = readMeta(ctx, q, deliveriesBegun)
 		return err
@@ -42,8 +43,9 @@ func (s *SQLite) Deliveries(ctx context.Context) (number int64, err error) {
 	return number, err
 }
 
-// TreatAsRestored implements Store.
-func (s *SQLite) TreatAsRestored(ctx context.Context) error {
+// TreatAsRestored gives the store a new ID and marks it as restored from a backup that is as old as its last delivery. It is for a
+// store whose content is older than what was delivered. Nothing else may use the store meanwhile.
+func (s *Store) TreatAsRestored(ctx context.Context) error {
 	id, from := randomID(), time.Time{}
 	err := s.write(ctx, "treat the store as restored", func(ctx context.Context, tx *sql.Tx) error {
 		begun, err := readMeta(ctx, tx, deliveryBegunAt)

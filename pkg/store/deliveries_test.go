@@ -33,10 +33,10 @@ func TestTreatedAsRestored(t *testing.T) {
 	if f.ID() == second || !f.RestoredFrom().After(last) {
 		t.Errorf("id %s, restored from %s the second time; want another id and another time", f.ID(), f.RestoredFrom())
 	}
-	equal(t, "the id in the file", got[string](t)(readID(t, f.SQLite)), f.ID())
+	equal(t, "the id in the file", got[string](t)(readID(t, f.Store)), f.ID())
 }
 
-func readID(t *testing.T, s *SQLite) (id string, err error) {
+func readID(t *testing.T, s *Store) (id string, err error) {
 	t.Helper()
 	err = s.reader.QueryRowContext(t.Context(), `SELECT value FROM meta WHERE name = 'id'`).Scan(&id)
 	return id, err

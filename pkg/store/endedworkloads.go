@@ -247,8 +247,8 @@ func markSuperseded(ctx context.Context, tx *sql.Tx, id int64) error {
 // runs it: pods that ran it have ended, and none of its workloads has run another image of the repository since.
 const isRecent = `w.ended = 1 AND NOT EXISTS (SELECT 1 FROM left_workloads s WHERE s.image_id = si.id AND s.superseded = 1)`
 
-// RecentImages implements Usage.
-func (s *SQLite) RecentImages(ctx context.Context, scanner, engine string) (images []RecentImage, err error) {
+// RecentImages lists a Scanner's images of an engine that no workload runs now and that are still in use.
+func (s *Store) RecentImages(ctx context.Context, scanner, engine string) (images []RecentImage, err error) {
 	byKey := make(map[image.Key]int)
 	err = s.read(ctx, "list recently used images", func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, `

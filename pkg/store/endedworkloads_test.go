@@ -136,8 +136,8 @@ func TestRolloutWhileNoManagerRan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "store.db")
 			clock := newClock()
-			open := func() *SQLite { return got[*SQLite](t)(OpenSQLite(t.Context(), path, clock.Now)) }
-			set := func(s *SQLite, image string, workloads []Workload, ended ...EndedWorkload) {
+			open := func() *Store { return got[*Store](t)(OpenSQLite(t.Context(), path, clock.Now)) }
+			set := func(s *Store, image string, workloads []Workload, ended ...EndedWorkload) {
 				u := used("scanner", image)
 				u.Workloads, u.Ended, u.EndedSince = workloads, ended, clock.Now().Add(-24*time.Hour)
 				must(t, s.SetUsage(t.Context(), u))
@@ -246,12 +246,12 @@ func TestShortLivedPodsAreBounded(t *testing.T) {
 	for i := range maxLeft {
 		latest = append(latest, fmt.Sprintf("job-%03d", i))
 	}
-	equal(t, "kept", linesOf(t, f.SQLite, names), latest)
+	equal(t, "kept", linesOf(t, f.Store, names), latest)
 	equal(t, "images in use", len(got[[]RecentImage](t)(f.RecentImages(t.Context(), "scanner", grype))), 1)
-	before := linesOf(t, f.SQLite, `SELECT recorded_at FROM scanner_images`)
+	before := linesOf(t, f.Store, `SELECT recorded_at FROM scanner_images`)
 	f.clock.pass(time.Hour)
 	must(t, f.SetUsage(t.Context(), app))
-	equal(t, "written", linesOf(t, f.SQLite, `SELECT recorded_at FROM scanner_images`), before)
+	equal(t, "written", linesOf(t, f.Store, `SELECT recorded_at FROM scanner_images`), before)
 
 	withNightly := app
 	withNightly.Workloads = []Workload{rolledOut}
@@ -263,7 +263,7 @@ func TestShortLivedPodsAreBounded(t *testing.T) {
 		app.Ended[i].At = f.clock.Now()
 	}
 	must(t, f.SetUsage(t.Context(), app))
-	equal(t, "kept with one that was rolled out", linesOf(t, f.SQLite, names), append(latest[:maxLeft-1:maxLeft-1], "nightly"))
+	equal(t, "kept with one that was rolled out", linesOf(t, f.Store, names), append(latest[:maxLeft-1:maxLeft-1], "nightly"))
 	equal(t, "images in use after the rollout", len(got[[]RecentImage](t)(f.RecentImages(t.Context(), "scanner", grype))), 0)
 }
 

@@ -86,8 +86,8 @@ const isolatedDue = `
 	AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.manifest_id = e.manifest_id AND l.engine = e.engine)
 	ORDER BY m.namespace`
 
-// QueueLength implements MatchQueue.
-func (s *SQLite) QueueLength(ctx context.Context, engine string) (n int, err error) {
+// QueueLength returns the number of images to match. Leased images count; images that FailMatch postponed do not.
+func (s *Store) QueueLength(ctx context.Context, engine string) (n int, err error) {
 	err = s.read(ctx, "count the match queue of "+engine, func(ctx context.Context, q query) error {
 		queue, err := openQueue(ctx, q, engine, s.now())
 		if err != nil {
@@ -98,8 +98,24 @@ func (s *SQLite) QueueLength(ctx context.Context, engine string) (n int, err err
 	return n, err
 }
 
-// LeaseMatches implements MatchQueue.
-func (s *SQLite) LeaseMatches(ctx context.Context, engine, holder string, limit int, now, until time.Time) (leases []Lease, err error) {
+// LeaseMatches leases images to a match worker. The queue follows from the rest of the store: it contains every cataloged image in
+// use whose report is missing or was made with other data. LeaseMatches leases up to limit images until the given time. Within a
+// namespace, images that were never matched come first, then those with the oldest data and then the oldest report.
+//
+// The queue is fair to namespaces: the next image is from the namespace with the fewest leases of the engine and, among equals,
+// from the one that has waited longest. An image that several namespaces have is leased once, for the first of them that is
+// served.
+//
+// An image may kill or block the worker that matches it. An image whose lease expires, or is still held when its Job ends or is
+// deleted, is therefore isolated as long as the data is the same. It is leased alone, so that no other image is lost with it, and
+// for some minutes only after all others. After MaxSilentEnds such ends in a row, the match has failed, and it fails once more
+// after each further one. The reason is ReasonMatchTimedOut if the last lease expired, else ReasonMatchWorkerDied. A report, or a
+// failure that a worker reports, resets the count. Only leases held by Jobs count.
+//
+// An isolated image is leased only if there is no other image, and only to a holder without a lease; that holder gets nothing more
+// until the lease ends. After isolated images have waited for some minutes, one of them comes before all others: until it is leased,
+// holders that have a lease get nothing.
+func (s *Store) LeaseMatches(ctx context.Context, engine, holder string, limit int, now, until time.Time) (leases []Lease, err error) {
 	if limit <= 0 {
 		return nil, nil
 	}
@@ -143,7 +159,7 @@ func (s *SQLite) LeaseMatches(ctx context.Context, engine, holder string, limit 
 	return leases, nil
 }
 
-func (s *SQLite) hasQueue(ctx context.Context, engine string, now time.Time) (has bool, err error) {
+func (s *Store) hasQueue(ctx context.Context, engine string, now time.Time) (has bool, err error) {
 	err = s.read(ctx, "look into the match queue of "+engine, func(ctx context.Context, q query) error {
 		queue, err := openQueue(ctx, q, engine, now)
 		if err != nil {

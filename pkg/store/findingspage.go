@@ -50,10 +50,13 @@ const (
 		ORDER BY wanted.key`
 )
 
-// FindingsPage implements Views. The order can change while the report is the same, since the exploitation probability belongs to
-// the vulnerability and not to the finding. A mark therefore identifies the findings before it, not only their number. It also
-// identifies what exceptions suppressed, so that all pages have the same exceptions.
-func (s *SQLite) FindingsPage(ctx context.Context, subject Subject, f FindingFilter, from FindingCursor, limit int) (page FindingPage, err error) {
+// FindingsPage returns findings of a subject from a mark on, worst first (finding.Worse); ErrNotFound if there is no report. It may
+// return fewer than limit when they are large. It returns ErrChanged if the findings before the mark are not the same as then, so
+// that a finding would be missed or come twice, or if other exceptions are in force. The order can change while the report is the
+// same, since the exploitation probability belongs to the vulnerability and not to the finding. A mark therefore identifies the
+// findings before it, not only their number. It also identifies what exceptions suppressed, so that all pages have the same
+// exceptions.
+func (s *Store) FindingsPage(ctx context.Context, subject Subject, f FindingFilter, from FindingCursor, limit int) (page FindingPage, err error) {
 	err = s.read(ctx, "list a page of findings of "+subject.PlatformDigest, func(ctx context.Context, q query) error {
 		var row reportRow
 		if err := q.QueryRowContext(ctx, selectReportState, reportArgs(subject)...).Scan(row.columns()...); err != nil {

@@ -59,8 +59,9 @@ type health struct {
 	faultMet bool
 }
 
-// Health implements Store.
-func (s *SQLite) Health() error {
+// Health returns nil, or an error for which StorageFault returns the current fault of the file or its volume. Faults are detected by
+// any call and by CheckHealth. Health does no I/O and does not block.
+func (s *Store) Health() error {
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
 	if s.health.fault == nil {
@@ -69,8 +70,9 @@ func (s *SQLite) Health() error {
 	return fmt.Errorf("store %s: %w", s.path, s.health.fault)
 }
 
-// CheckHealth implements Store.
-func (s *SQLite) CheckHealth(ctx context.Context) error {
+// CheckHealth checks the file and its volume and returns Health, or another error if the check itself failed. A fault ends when a
+// check finds none and no call has met it since the check before.
+func (s *Store) CheckHealth(ctx context.Context) error {
 	s.measure()
 	if err := s.countFreePages(ctx); err != nil && StorageFault(err) == nil {
 		return err
@@ -104,8 +106,8 @@ func (h *health) applyCheck(found error) {
 	h.faultMet = false
 }
 
-// CheckIntegrity implements Store.
-func (s *SQLite) CheckIntegrity(ctx context.Context) error {
+// CheckIntegrity reads the whole file. An error for which StorageFault returns ErrCorrupt means that the file is damaged.
+func (s *Store) CheckIntegrity(ctx context.Context) error {
 	return s.read(ctx, "look through the whole file", func(ctx context.Context, q query) error {
 		var problem string
 		if err := q.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&problem); err != nil {
@@ -120,7 +122,7 @@ func (s *SQLite) CheckIntegrity(ctx context.Context) error {
 
 // countFreePages records how much of the file is unused. SQLite never returns that space to the volume, and fills it before the
 // file grows.
-func (s *SQLite) countFreePages(ctx context.Context) error {
+func (s *Store) countFreePages(ctx context.Context) error {
 	return s.read(ctx, "count free pages", func(ctx context.Context, q query) error {
 		var free int64
 		err := q.QueryRowContext(ctx, `SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size`).Scan(&free)
@@ -137,7 +139,7 @@ func (s *SQLite) countFreePages(ctx context.Context) error {
 
 // isFull reports whether there is too little space for the next writes. Content can use free space of the volume or the file. The
 // log can use only free space of the volume and its own file, which is overwritten.
-func (s *SQLite) isFull(available uint64) bool {
+func (s *Store) isFull(available uint64) bool {
 	s.health.mu.Lock()
 	free := s.health.free
 	s.health.mu.Unlock()
@@ -149,7 +151,7 @@ func (s *SQLite) isFull(available uint64) bool {
 }
 
 // checkFile returns the fault of the file or its volume that the operating system reports, nil if there is none.
-func (s *SQLite) checkFile() error {
+func (s *Store) checkFile() error {
 	now, err := os.Stat(s.path) //nolint:gosec // the path is the operator's own flag
 	if errors.Is(err, os.ErrNotExist) || err == nil && s.file != nil && !os.SameFile(s.file, now) {
 		return ErrMovedAway
@@ -158,7 +160,7 @@ func (s *SQLite) checkFile() error {
 }
 
 // volumeFault returns the volume's fault, such as being full or read-only; nil if there is none or it cannot be determined.
-func (s *SQLite) volumeFault() error {
+func (s *Store) volumeFault() error {
 	var volume syscall.Statfs_t
 	if err := syscall.Statfs(s.path, &volume); err != nil {
 		return classifyFault(err)
@@ -180,7 +182,7 @@ func (s *SQLite) volumeFault() error {
 
 // diagnose returns and records the fault behind an error of SQLite (https://www.sqlite.org/rescode.html) or of the operating
 // system. It returns nil if neither the file nor the volume caused the error.
-func (s *SQLite) diagnose(err error) error {
+func (s *Store) diagnose(err error) error {
 	trouble := StorageFault(err)
 	if trouble == nil {
 		trouble = classifyFault(err)

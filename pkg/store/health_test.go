@@ -73,7 +73,7 @@ func TestRoomForWhatIsWrittenNext(t *testing.T) {
 		"free pages, and a log that is too small": {available: 0, free: minFreeBytes, log: minLogFreeBytes - 1, want: true},
 		"no free pages, and a log that has grown": {available: minFreeBytes - 1, log: minFreeBytes, want: true},
 	} {
-		s := &SQLite{path: filepath.Join(t.TempDir(), "store.db")}
+		s := &Store{path: filepath.Join(t.TempDir(), "store.db")}
 		s.health.free = c.free
 		if c.log > 0 {
 			if err := errors.Join(os.WriteFile(s.path+"-wal", nil, 0o600), os.Truncate(s.path+"-wal", c.log)); err != nil {
@@ -266,7 +266,7 @@ func fill(dir string) error {
 	return nil
 }
 
-func saveReport(s *SQLite, name string, findings int) error {
+func saveReport(s *Store, name string, findings int) error {
 	ctx := context.Background()
 	err := s.SaveCatalog(ctx, catalogOf(name, time.Now()), nil)
 	if err == nil {
@@ -391,7 +391,7 @@ func TestStoreReplacedByAnEmptyOne(t *testing.T) {
 // TestHealthOfAReader checks that a process that reads beside the manager gets the fault and what to do.
 func TestHealthOfAReader(t *testing.T) {
 	path := damaged(t)
-	beside := got[*SQLite](t)(OpenSQLiteReadOnly(path))
+	beside := got[*Store](t)(OpenSQLiteReadOnly(path))
 	defer beside.Close()
 	if _, err := beside.Findings(t.Context(), subject("app")); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "move it away") {
 		t.Errorf("findings of a damaged store: got %v, want ErrCorrupt and what to do", err)

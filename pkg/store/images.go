@@ -26,7 +26,7 @@ const selectUsedImages = `
 	ORDER BY si.namespace, si.scanner, si.digest, si.platform, w.reference`
 
 // UsedImages lists the images of all Scanners, ordered by namespace.
-func (s *SQLite) UsedImages(ctx context.Context) (uses []UsedImage, err error) {
+func (s *Store) UsedImages(ctx context.Context) (uses []UsedImage, err error) {
 	err = s.read(ctx, "list images", func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, selectUsedImages)
 		if err != nil {

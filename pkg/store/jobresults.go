@@ -33,8 +33,13 @@ type JobResult struct {
 	Budget int64
 }
 
-// SaveJobResult implements Jobs.
-func (s *SQLite) SaveJobResult(ctx context.Context, r JobResult) (kept bool, err error) {
+// SaveJobResult stores the result of a catalog Job, once for each Job. What one Job stored is never replaced by another Job's
+// result.
+//
+// kept is false in two cases: the engine already has a catalog of the platform manifest in that scope, so that only the alias from
+// the image key to the manifest was stored; or the same upload was stored before. It returns ErrNotFound if the Job is not live,
+// ErrResultTaken if the Job has another result, and ErrOverBudget if the namespace's budget is used up.
+func (s *Store) SaveJobResult(ctx context.Context, r JobResult) (kept bool, err error) {
 	if err := r.check(); err != nil {
 		return false, err
 	}
@@ -84,7 +89,7 @@ func hasCatalog(ctx context.Context, q query, c Catalog) (known bool, err error)
 }
 
 // saveAliasToCatalog stores an alias from the image key to a manifest that is already cataloged.
-func (s *SQLite) saveAliasToCatalog(ctx context.Context, tx *sql.Tx, c Catalog) error {
+func (s *Store) saveAliasToCatalog(ctx context.Context, tx *sql.Tx, c Catalog) error {
 	now := s.now()
 	manifest, err := ensureManifest(ctx, tx, c.PlatformDigest, c.Scope, now)
 	if err != nil {
@@ -132,8 +137,8 @@ func storedBytes(ctx context.Context, q query, namespace string) (bytes int64, e
 	return bytes, err
 }
 
-// StoredBytes implements Jobs.
-func (s *SQLite) StoredBytes(ctx context.Context, namespace string) (bytes int64, err error) {
+// StoredBytes is how many bytes are stored on behalf of a namespace: SBOMs, match inputs, and findings with their texts.
+func (s *Store) StoredBytes(ctx context.Context, namespace string) (bytes int64, err error) {
 	err = s.read(ctx, "count bytes of namespace "+namespace, func(ctx context.Context, q query) error {
 		bytes, err = storedBytes(ctx, q, namespace)
 		return err
@@ -141,8 +146,8 @@ func (s *SQLite) StoredBytes(ctx context.Context, namespace string) (bytes int64
 	return bytes, err
 }
 
-// StoredByNamespace implements Jobs.
-func (s *SQLite) StoredByNamespace(ctx context.Context) (stored map[string]int64, err error) {
+// StoredByNamespace returns StoredBytes of all namespaces; "" has what counts against none.
+func (s *Store) StoredByNamespace(ctx context.Context) (stored map[string]int64, err error) {
 	type row struct {
 		namespace string
 		bytes     int64

@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// SaveJob implements Jobs. An existing record keeps everything but its UID; an empty UID does not change it. Another UID means
-// another Job of the same name: the claim and the leases of the former Job's pod end.
-func (s *SQLite) SaveJob(ctx context.Context, job Job) error {
+// SaveJob inserts a record. If there is one with the same namespace and name, only its UID is updated. An existing record keeps
+// everything but its UID; an empty UID does not change it. Another UID means another Job of the same name: the claim and the leases
+// of the former Job's pod end.
+func (s *Store) SaveJob(ctx context.Context, job Job) error {
 	if job.Name == "" {
 		return errors.New("store: save job: its name is empty")
 	}
@@ -66,8 +67,8 @@ func scanJob(row interface{ Scan(...any) error }) (Job, error) {
 	return job, orNotFound(err)
 }
 
-// JobByUID implements Jobs.
-func (s *SQLite) JobByUID(ctx context.Context, uid string) (job Job, err error) {
+// JobByUID returns the record of a live Job, or ErrNotFound.
+func (s *Store) JobByUID(ctx context.Context, uid string) (job Job, err error) {
 	err = s.read(ctx, "look up job "+uid, func(ctx context.Context, q query) (err error) {
 		job, err = scanJob(q.QueryRowContext(ctx, selectJobs+`WHERE uid = ? AND ended_at IS NULL`, uid))
 		return err
@@ -75,17 +76,17 @@ func (s *SQLite) JobByUID(ctx context.Context, uid string) (job Job, err error) 
 	return job, err
 }
 
-// LiveJobs implements Jobs.
-func (s *SQLite) LiveJobs(ctx context.Context) ([]Job, error) {
+// LiveJobs lists the records of Jobs that have not ended, oldest first.
+func (s *Store) LiveJobs(ctx context.Context) ([]Job, error) {
 	return s.listJobs(ctx, `WHERE ended_at IS NULL ORDER BY created_at, namespace, name`)
 }
 
-// EndedJobs implements Jobs.
-func (s *SQLite) EndedJobs(ctx context.Context) ([]Job, error) {
+// EndedJobs lists the records of Jobs that have ended, latest first.
+func (s *Store) EndedJobs(ctx context.Context) ([]Job, error) {
 	return s.listJobs(ctx, `WHERE ended_at IS NOT NULL ORDER BY ended_at DESC, namespace, name`)
 }
 
-func (s *SQLite) listJobs(ctx context.Context, which string) (jobs []Job, err error) {
+func (s *Store) listJobs(ctx context.Context, which string) (jobs []Job, err error) {
 	err = s.read(ctx, "list jobs", func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, selectJobs+which)
 		jobs, err = collect(rows, err, func(rows *sql.Rows) (Job, error) { return scanJob(rows) })
@@ -94,8 +95,8 @@ func (s *SQLite) listJobs(ctx context.Context, which string) (jobs []Job, err er
 	return jobs, err
 }
 
-// IsRecorded implements Jobs.
-func (s *SQLite) IsRecorded(ctx context.Context, namespace, name, uid string) (recorded bool, err error) {
+// IsRecorded reports whether a Job has a record, live or ended: by UID or, for records without a UID, by namespace and name.
+func (s *Store) IsRecorded(ctx context.Context, namespace, name, uid string) (recorded bool, err error) {
 	err = s.read(ctx, "look for job "+namespace+"/"+name, func(ctx context.Context, q query) error {
 		return q.QueryRowContext(ctx, `
 			SELECT EXISTS (SELECT 1 FROM jobs WHERE uid = ?) OR EXISTS (SELECT 1 FROM jobs WHERE namespace = ? AND name = ? AND uid IS NULL)`,
@@ -104,8 +105,9 @@ func (s *SQLite) IsRecorded(ctx context.Context, namespace, name, uid string) (r
 	return recorded, err
 }
 
-// ClaimJob implements Jobs. If the pod has claimed the Job before, as in all but its first call, no write transaction is needed.
-func (s *SQLite) ClaimJob(ctx context.Context, uid, podUID string) (Job, error) {
+// ClaimJob binds a live Job to the first pod that claims it. It returns ErrForeignPod for any other pod, and ErrNotFound if there is
+// no such live Job. If the pod has claimed the Job before, as in all but its first call, no write transaction is needed.
+func (s *Store) ClaimJob(ctx context.Context, uid, podUID string) (Job, error) {
 	if podUID == "" {
 		return Job{}, errors.New("store: claim job: the pod's UID is empty")
 	}
@@ -129,8 +131,9 @@ func (s *SQLite) ClaimJob(ctx context.Context, uid, podUID string) (Job, error) 
 	return job, nil
 }
 
-// EndJob implements Jobs.
-func (s *SQLite) EndJob(ctx context.Context, namespace, name string, at time.Time, failed bool) error {
+// EndJob marks a Job as ended and revokes all that it may do. Its record stays until DeleteJob. A Job that has ended before keeps
+// that end; a missing one is no error.
+func (s *Store) EndJob(ctx context.Context, namespace, name string, at time.Time, failed bool) error {
 	return s.write(ctx, "end job "+namespace+"/"+name, func(ctx context.Context, tx *sql.Tx) error {
 		const which = `namespace = ? AND name = ? AND ended_at IS NULL`
 		if err := endJob(ctx, tx, s.now(), which, namespace, name); err != nil {
@@ -141,8 +144,9 @@ func (s *SQLite) EndJob(ctx context.Context, namespace, name string, at time.Tim
 	})
 }
 
-// DeleteJob implements Jobs.
-func (s *SQLite) DeleteJob(ctx context.Context, namespace, name string) error {
+// DeleteJob deletes a record by namespace and name. A missing one is no error. The leases that the Job held end; LeaseMatches
+// describes what that means for their images.
+func (s *Store) DeleteJob(ctx context.Context, namespace, name string) error {
 	return s.write(ctx, "delete job "+namespace+"/"+name, func(ctx context.Context, tx *sql.Tx) error {
 		const which = `namespace = ? AND name = ?`
 		if err := endJob(ctx, tx, s.now(), which, namespace, name); err != nil {

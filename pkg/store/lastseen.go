@@ -21,7 +21,7 @@ type presence struct {
 }
 
 // readPresence reads when the previous process last had the store open.
-func (s *SQLite) readPresence(ctx context.Context) error {
+func (s *Store) readPresence(ctx context.Context) error {
 	at, err := readMeta(ctx, s.reader, lastPresent)
 	if at != 0 {
 		s.presence.before = time.UnixMilli(at).UTC()
@@ -30,12 +30,12 @@ func (s *SQLite) readPresence(ctx context.Context) error {
 }
 
 // markPresent records that this process has the store open now.
-func (s *SQLite) markPresent(ctx context.Context, tx *sql.Tx) error {
+func (s *Store) markPresent(ctx context.Context, tx *sql.Tx) error {
 	return saveMeta(ctx, tx, lastPresent, s.now().UnixMilli())
 }
 
 // lastSeen returns when the recorded workloads of an image were last known to run, in case they no longer do.
-func (s *SQLite) lastSeen(use recordedUsage) time.Time {
+func (s *Store) lastSeen(use recordedUsage) time.Time {
 	p := &s.presence
 	p.mu.Lock()
 	defer p.mu.Unlock()

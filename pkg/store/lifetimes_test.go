@@ -643,7 +643,7 @@ func TestLivesAgreeWithAPlainModel(t *testing.T) {
 		}
 		defer func() { _ = s.Close() }()
 		m := &modelLives{
-			fixture: fixture{SQLite: s, clock: newClock()}, lives: make(map[string][]*modelLife), shared: make(map[string]*modelExploited),
+			fixture: fixture{Store: s, clock: newClock()}, lives: make(map[string][]*modelLife), shared: make(map[string]*modelExploited),
 			last: make(map[string]time.Time), images: make(map[string][]exception.Image),
 		}
 		s.now = m.clock.Now

@@ -22,8 +22,9 @@ const selectReferences = `
 	SELECT DISTINCT w.reference FROM scanner_images si JOIN workloads w ON w.image_id = si.id
 	WHERE si.scanner = ? AND si.digest = ? AND si.platform = ? AND si.namespace = ? ORDER BY w.reference`
 
-// Locate implements Views.
-func (s *SQLite) Locate(ctx context.Context, scanner, namespace string, key image.Key) (l Location, err error) {
+// Locate returns where the results of an image are that a Scanner in a namespace has, in the scope and by the engine that the
+// Scanner has it with now. It returns ErrNotFound if the Scanner does not have the image.
+func (s *Store) Locate(ctx context.Context, scanner, namespace string, key image.Key) (l Location, err error) {
 	err = s.read(ctx, "locate "+key.String(), func(ctx context.Context, q query) error {
 		var row reportRow
 		err := q.QueryRowContext(ctx, selectLocation, ArtifactSBOM, scanner, key.Digest, platform(key.Platform), namespace).

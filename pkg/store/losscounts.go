@@ -111,7 +111,7 @@ func (m *lossCache) change(transaction func() (*lossChange, error)) error {
 
 // useLossCounts calls use with the counts of an engine. It does not wait for a transaction that changes counts: meanwhile, the
 // counts are read from the database and not cached.
-func (s *SQLite) useLossCounts(ctx context.Context, engine string, use func(*lossCounts)) error {
+func (s *Store) useLossCounts(ctx context.Context, engine string, use func(*lossCounts)) error {
 	m := &s.losses
 	if m.known(engine, use) {
 		return nil
@@ -255,7 +255,7 @@ func deleteManifests(ctx context.Context, tx *sql.Tx, ids string) error {
 }
 
 // sweepLosses deletes counts that are zero or older than the quarantine.
-func (s *SQLite) sweepLosses(ctx context.Context) error {
+func (s *Store) sweepLosses(ctx context.Context) error {
 	return s.write(ctx, "sweep counts of lost findings", func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM loss_counts WHERE missing <= 0 OR since < ?`, millis{s.now().Add(-quarantine)}); err != nil {
 			return err

@@ -6,8 +6,8 @@ import (
 	"errors"
 )
 
-// SaveManifest implements Manifests.
-func (s *SQLite) SaveManifest(ctx context.Context, m Manifest) error {
+// SaveManifest records a manifest. An existing record is not changed: the first value of AddedByOperator stays.
+func (s *Store) SaveManifest(ctx context.Context, m Manifest) error {
 	if m.Engine == "" || m.PlatformDigest == "" {
 		return errors.New("store: save manifest: the engine or the platform digest is empty")
 	}
@@ -18,8 +18,8 @@ func (s *SQLite) SaveManifest(ctx context.Context, m Manifest) error {
 	})
 }
 
-// Manifest implements Manifests.
-func (s *SQLite) Manifest(ctx context.Context, engine, platformDigest string) (Manifest, error) {
+// Manifest returns the record of a manifest, or ErrNotFound.
+func (s *Store) Manifest(ctx context.Context, engine, platformDigest string) (Manifest, error) {
 	m := Manifest{Engine: engine, PlatformDigest: platformDigest}
 	err := s.read(ctx, "look up manifest "+platformDigest, func(ctx context.Context, q query) error {
 		return orNotFound(q.QueryRowContext(ctx, `SELECT ours FROM engine_manifests WHERE engine = ? AND platform_digest = ?`,
@@ -38,8 +38,10 @@ const selectUnused = `
 		WHERE m.platform_digest = e.platform_digest AND si.scanner <> ?)
 	ORDER BY e.platform_digest LIMIT ?`
 
-// UnusedManifests implements Manifests.
-func (s *SQLite) UnusedManifests(ctx context.Context, engine, except, from string, limit int) (unused []Manifest, err error) {
+// UnusedManifests lists the manifests of an engine that no Scanner has an image of with that engine, in the order of their digests.
+// It ignores the images of the Scanner with the UID except (empty for none). It starts at the digest from (empty for the first) and
+// returns at most limit manifests.
+func (s *Store) UnusedManifests(ctx context.Context, engine, except, from string, limit int) (unused []Manifest, err error) {
 	err = s.read(ctx, "list unused manifests of "+engine, func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, selectUnused, engine, from, except, limit)
 		unused, err = collect(rows, err, func(rows *sql.Rows) (Manifest, error) {
@@ -61,16 +63,17 @@ const selectHeld = `
 			SELECT 1 FROM manifests om CROSS JOIN scanner_images other ON other.manifest_id = om.id AND other.engine = e.engine
 			WHERE om.platform_digest = e.platform_digest AND other.scanner <> si.scanner))`
 
-// HoldsManifests implements Manifests.
-func (s *SQLite) HoldsManifests(ctx context.Context, engine, scanner string) (held bool, err error) {
+// HoldsManifests reports whether any of an engine's manifests belongs to an image that only this Scanner (by UID) has with that
+// engine. Manifests that no Scanner has do not count. The cost grows with the number of the Scanner's images.
+func (s *Store) HoldsManifests(ctx context.Context, engine, scanner string) (held bool, err error) {
 	err = s.read(ctx, "look for manifests of scanner", func(ctx context.Context, q query) error {
 		return q.QueryRowContext(ctx, selectHeld, scanner, engine).Scan(&held)
 	})
 	return held, err
 }
 
-// DeleteManifest implements Manifests.
-func (s *SQLite) DeleteManifest(ctx context.Context, engine, platformDigest string) error {
+// DeleteManifest deletes the record of a manifest. A missing one is no error.
+func (s *Store) DeleteManifest(ctx context.Context, engine, platformDigest string) error {
 	return s.write(ctx, "forget manifest "+platformDigest, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `DELETE FROM engine_manifests WHERE engine = ? AND platform_digest = ?`, engine, platformDigest)
 		return err

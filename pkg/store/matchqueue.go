@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// SetDataVersion implements MatchQueue.
-func (s *SQLite) SetDataVersion(ctx context.Context, engine string, v DataVersion) error {
+// SetDataVersion records the data that an engine's reports are to be made with from then on.
+func (s *Store) SetDataVersion(ctx context.Context, engine string, v DataVersion) error {
 	return s.write(ctx, "set data version of "+engine, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `
 			INSERT INTO data_versions (engine, version, built, tool, since) VALUES (?, ?, ?, ?, ?)
@@ -19,8 +19,8 @@ func (s *SQLite) SetDataVersion(ctx context.Context, engine string, v DataVersio
 	})
 }
 
-// DataVersion implements MatchQueue.
-func (s *SQLite) DataVersion(ctx context.Context, engine string) (v DataVersion, err error) {
+// DataVersion returns the data version of an engine, or ErrNotFound.
+func (s *Store) DataVersion(ctx context.Context, engine string) (v DataVersion, err error) {
 	err = s.read(ctx, "look up data version of "+engine, func(ctx context.Context, q query) error {
 		var built, since millis
 		err := q.QueryRowContext(ctx, `SELECT version, built, tool, since FROM data_versions WHERE engine = ?`, engine).
@@ -31,16 +31,16 @@ func (s *SQLite) DataVersion(ctx context.Context, engine string) (v DataVersion,
 	return v, err
 }
 
-// ReturnLeases implements MatchQueue.
-func (s *SQLite) ReturnLeases(ctx context.Context, engine, holder string) error {
+// ReturnLeases ends all leases that a holder has of an engine, as if they had never been given.
+func (s *Store) ReturnLeases(ctx context.Context, engine, holder string) error {
 	return s.write(ctx, "return leases of "+engine, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `DELETE FROM leases WHERE engine = ? AND holder = ?`, engine, holder)
 		return err
 	})
 }
 
-// Lease implements MatchQueue.
-func (s *SQLite) Lease(ctx context.Context, id, holder string, now time.Time) (Lease, error) {
+// Lease returns a lease that the holder has at that time, or ErrLeaseEnded.
+func (s *Store) Lease(ctx context.Context, id, holder string, now time.Time) (Lease, error) {
 	lease := Lease{ID: id, Holder: holder}
 	err := s.read(ctx, "look up lease", func(ctx context.Context, q query) error {
 		var until millis
@@ -68,8 +68,9 @@ func orLeaseEnded(err error) error {
 // current.
 const matchRequested = "match requested"
 
-// RequestMatch implements MatchQueue.
-func (s *SQLite) RequestMatch(ctx context.Context, subject Subject) error {
+// RequestMatch requests a rematch of an image even if its report is current or its match has failed. The findings stay until the
+// next report. For an image that is not cataloged it does nothing.
+func (s *Store) RequestMatch(ctx context.Context, subject Subject) error {
 	return s.write(ctx, "request match of "+subject.PlatformDigest, func(ctx context.Context, tx *sql.Tx) error {
 		const ofSubject = ` WHERE engine = ? AND manifest_id = (SELECT id FROM manifests WHERE platform_digest = ? AND scope = ?)`
 		args := []any{subject.Engine, subject.PlatformDigest, subject.Scope}
@@ -81,8 +82,9 @@ func (s *SQLite) RequestMatch(ctx context.Context, subject Subject) error {
 	})
 }
 
-// FailMatch implements MatchQueue.
-func (s *SQLite) FailMatch(ctx context.Context, id, holder string, f MatchFailure) error {
+// FailMatch ends a lease without a report. The image is not leased again before RetryAt. It returns ErrLeaseEnded if the lease is
+// not held.
+func (s *Store) FailMatch(ctx context.Context, id, holder string, f MatchFailure) error {
 	return s.write(ctx, "fail match", func(ctx context.Context, tx *sql.Tx) error {
 		var manifest int64
 		var engine, dataVersion string
@@ -103,8 +105,8 @@ func (s *SQLite) FailMatch(ctx context.Context, id, holder string, f MatchFailur
 	})
 }
 
-// MatchFailure implements MatchQueue.
-func (s *SQLite) MatchFailure(ctx context.Context, subject Subject) (f MatchFailure, err error) {
+// MatchFailure returns why an image could not be matched with the current data, or ErrNotFound.
+func (s *Store) MatchFailure(ctx context.Context, subject Subject) (f MatchFailure, err error) {
 	err = s.read(ctx, "look up match failure of "+subject.PlatformDigest, func(ctx context.Context, q query) error {
 		var failedAt, retryAt millis
 		err := q.QueryRowContext(ctx, `

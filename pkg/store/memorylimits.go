@@ -9,8 +9,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// RecordMemoryExceeded implements Jobs.
-func (s *SQLite) RecordMemoryExceeded(ctx context.Context, key image.Key, scope Scope, bytes int64) error {
+// RecordMemoryExceeded records that this many bytes of memory are not enough to catalog an image in a credential scope. The highest
+// recorded number counts. Sweep deletes the records of images that no Scanner has.
+func (s *Store) RecordMemoryExceeded(ctx context.Context, key image.Key, scope Scope, bytes int64) error {
 	return s.write(ctx, "note the memory for "+key.String(), func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `
 			INSERT INTO memory_exceeded (digest, platform, scope, bytes, noted_at) VALUES (?, ?, ?, ?, ?)
@@ -20,8 +21,8 @@ func (s *SQLite) RecordMemoryExceeded(ctx context.Context, key image.Key, scope 
 	})
 }
 
-// MemoryExceeded implements Jobs.
-func (s *SQLite) MemoryExceeded(ctx context.Context, key image.Key, scope Scope) (bytes int64, err error) {
+// MemoryExceeded returns the number that RecordMemoryExceeded recorded; 0 if there is none.
+func (s *Store) MemoryExceeded(ctx context.Context, key image.Key, scope Scope) (bytes int64, err error) {
 	err = s.read(ctx, "look up the memory for "+key.String(), func(ctx context.Context, q query) error {
 		err := q.QueryRowContext(ctx, `SELECT bytes FROM memory_exceeded WHERE digest = ? AND platform = ? AND scope = ?`,
 			key.Digest, platform(key.Platform), scope).Scan(&bytes)
@@ -35,7 +36,7 @@ func (s *SQLite) MemoryExceeded(ctx context.Context, key image.Key, scope Scope)
 
 // sweepMemory deletes the records of images that no Scanner has. An image that is used again later starts with the default
 // memory.
-func (s *SQLite) sweepMemory(ctx context.Context, unusedSince time.Time) error {
+func (s *Store) sweepMemory(ctx context.Context, unusedSince time.Time) error {
 	return s.write(ctx, "sweep the memory for images", func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `
 			DELETE FROM memory_exceeded WHERE noted_at < ? AND NOT EXISTS (

@@ -42,8 +42,9 @@ const selectMessages = `
 	WHERE scanner = @scanner AND (@receiver = '' OR receiver = @receiver) AND (@before = 0 OR id < @before)
 	ORDER BY id DESC LIMIT @limit`
 
-// Messages implements Announcements.
-func (s *SQLite) Messages(ctx context.Context, scanner, receiver string, before int64, limit int) (messages []Message, err error) {
+// Messages returns a Scanner's message log, latest first: at most limit entries, older than the one with the ID before (0 for the
+// latest), to one receiver or (empty) to all.
+func (s *Store) Messages(ctx context.Context, scanner, receiver string, before int64, limit int) (messages []Message, err error) {
 	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxMessageBytes))
 	if err != nil {
 		return nil, err
@@ -72,8 +73,9 @@ func (s *SQLite) Messages(ctx context.Context, scanner, receiver string, before 
 	return messages, nil
 }
 
-// SweepMessages implements Announcements.
-func (s *SQLite) SweepMessages(ctx context.Context, before time.Time) (swept int, err error) {
+// SweepMessages deletes the log entries from before a time, and returns their number. Entries beyond MaxMessages for a receiver are
+// deleted with each new message.
+func (s *Store) SweepMessages(ctx context.Context, before time.Time) (swept int, err error) {
 	err = s.write(ctx, "sweep messages", func(ctx context.Context, tx *sql.Tx) error {
 		result, err := tx.ExecContext(ctx, `DELETE FROM messages WHERE said_at < ?`, millis{before})
 		if err != nil {

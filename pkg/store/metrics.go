@@ -64,14 +64,14 @@ func (m *metrics) all() []prometheus.Collector {
 }
 
 // Describe implements prometheus.Collector.
-func (s *SQLite) Describe(into chan<- *prometheus.Desc) {
+func (s *Store) Describe(into chan<- *prometheus.Desc) {
 	for _, one := range s.metrics.all() {
 		one.Describe(into)
 	}
 }
 
 // Collect implements prometheus.Collector. It accesses neither the file nor its volume.
-func (s *SQLite) Collect(into chan<- prometheus.Metric) {
+func (s *Store) Collect(into chan<- prometheus.Metric) {
 	healthy := 1.0
 	if s.Health() != nil {
 		healthy = 0
@@ -83,7 +83,7 @@ func (s *SQLite) Collect(into chan<- prometheus.Metric) {
 }
 
 // measure sets the metrics of the files' sizes and the volume's free space. A value that cannot be read stays as it was.
-func (s *SQLite) measure() {
+func (s *Store) measure() {
 	for file, path := range map[string]string{"database": s.path, "log": s.path + "-wal"} {
 		if info, err := os.Stat(path); err == nil {
 			s.metrics.size.WithLabelValues(file).Set(float64(info.Size()))

@@ -25,7 +25,7 @@ func init() { _ = flag.Set("rapid.seed", "1") }
 // model is a simple model of what a store should have, with the store that is compared with it. It has few names and values, so
 // that they often coincide.
 type model struct {
-	store *SQLite
+	store *Store
 	clock *clock
 	path  string
 

@@ -15,11 +15,14 @@ const selectRecorded = `SELECT coalesce(sum(b.bytes + coalesce(length(r.state), 
 		FROM receiver_records b INDEXED BY receiver_records_by_namespace CROSS JOIN receivers r ON r.id = b.receiver_id
 		WHERE b.namespace = (SELECT si.namespace FROM scanner_images si WHERE si.scanner = ? LIMIT 1)`
 
-// LimitRecords implements Announcements.
-func (s *SQLite) LimitRecords(bytes int64) { s.recordBudget = bytes }
+// LimitRecords bounds the bytes that are recorded of the receivers of one namespace: what was announced to each, and its state. It
+// comes before anything else; 0 is no bound. Without room UpdateAnnouncements adds no record, it only changes those that exist, a
+// state takes no large message (ErrOverBudget), and All records no further repository. What a delivered message says is recorded in
+// any case.
+func (s *Store) LimitRecords(bytes int64) { s.recordBudget = bytes }
 
-// RecordsFull implements Announcements.
-func (s *SQLite) RecordsFull(ctx context.Context, scanner string) (full bool, err error) {
+// RecordsFull reports whether the records of the receivers in a Scanner's namespace use all that LimitRecords allows.
+func (s *Store) RecordsFull(ctx context.Context, scanner string) (full bool, err error) {
 	err = s.read(ctx, "count what is recorded of receivers", func(ctx context.Context, q query) error {
 		full, err = recordsFull(ctx, q, scanner, s.recordBudget)
 		return err
@@ -38,7 +41,7 @@ func recordsFull(ctx context.Context, q query, scanner string, budget int64) (fu
 }
 
 // saveNewState is saveState of a state that may hold a new message. The error is ErrOverBudget if there is no room for the message.
-func (s *SQLite) saveNewState(ctx context.Context, tx *sql.Tx, scanner string, receiver int64, state []byte) error {
+func (s *Store) saveNewState(ctx context.Context, tx *sql.Tx, scanner string, receiver int64, state []byte) error {
 	if len(state) > freeState {
 		var before int
 		if err := tx.QueryRowContext(ctx, `SELECT coalesce(length(state), 0) FROM receivers WHERE id = ?`, receiver).Scan(&before); err != nil {
@@ -64,7 +67,7 @@ const selectWithoutRoom = `SELECT receiver_id FROM receiver_records WHERE namesp
 	GROUP BY b.namespace HAVING sum(b.bytes + coalesce(length(r.state), 0)) >= ?)`
 
 // receiversWithoutRoom returns the row IDs of the receivers in namespaces whose record budget is used up.
-func (s *SQLite) receiversWithoutRoom(ctx context.Context) ([]int64, error) {
+func (s *Store) receiversWithoutRoom(ctx context.Context) ([]int64, error) {
 	if s.recordBudget == 0 {
 		return nil, nil
 	}

@@ -43,8 +43,8 @@ const (
 	likelihood = `(v.epss >= 0.1) + (v.epss >= 0.5)`
 )
 
-// Summary implements Reports.
-func (s *SQLite) Summary(ctx context.Context, subject Subject, e ImageExceptions) (Summary, error) {
+// Summary returns the current report without its findings, or ErrNotFound. Suppressed findings are only counted.
+func (s *Store) Summary(ctx context.Context, subject Subject, e ImageExceptions) (Summary, error) {
 	summary := Summary{Subject: subject}
 	err := s.read(ctx, "summarise "+subject.PlatformDigest, func(ctx context.Context, q query) error {
 		report, matchedAt := int64(0), millis{}
@@ -83,8 +83,8 @@ func reportArgs(s Subject) []any { return []any{s.PlatformDigest, s.Scope, s.Eng
 
 const selectHasReport = `SELECT EXISTS (SELECT 1 FROM reports WHERE engine = ? AND manifest_id = ` + resolveManifest + `)`
 
-// HasReport implements Reports.
-func (s *SQLite) HasReport(ctx context.Context, engine string, key image.Key, scope Scope) (has bool, err error) {
+// HasReport reports whether an engine has a report of an image in a credential scope, even while the image is to be cataloged again.
+func (s *Store) HasReport(ctx context.Context, engine string, key image.Key, scope Scope) (has bool, err error) {
 	err = s.read(ctx, "look for a report of "+key.String(), func(ctx context.Context, q query) error {
 		return q.QueryRowContext(ctx, selectHasReport, append([]any{engine}, resolveManifestArgs(key, scope)...)...).Scan(&has)
 	})
@@ -114,8 +114,8 @@ func sumCounts(rows *sql.Rows, err error) (total finding.Counts, _ error) {
 	return total, err
 }
 
-// Findings implements Reports.
-func (s *SQLite) Findings(ctx context.Context, subject Subject) (findings []finding.Finding, err error) {
+// Findings returns the current findings of a subject, worst first; ErrNotFound if there is no report.
+func (s *Store) Findings(ctx context.Context, subject Subject) (findings []finding.Finding, err error) {
 	err = s.read(ctx, "list findings of "+subject.PlatformDigest, func(ctx context.Context, q query) error {
 		var report int64
 		if err := q.QueryRowContext(ctx, `SELECT r.id `+fromReport, reportArgs(subject)...).Scan(&report); err != nil {

@@ -70,7 +70,7 @@ func checkpointLog(ctx context.Context, path string) {
 }
 
 // readRestored reads the creation time of the backup that the store was restored from, if it was.
-func (s *SQLite) readRestored(ctx context.Context) error {
+func (s *Store) readRestored(ctx context.Context) error {
 	var text string
 	err := s.reader.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = ?`, restoredFrom).Scan(&text)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -87,8 +87,9 @@ func (s *SQLite) readRestored(ctx context.Context) error {
 	return nil
 }
 
-// RestoredFrom implements Store.
-func (s *SQLite) RestoredFrom() time.Time { return s.restoredFrom }
+// RestoredFrom returns the creation time of the backup that the store was last restored from, zero if it never was. The store lacks
+// everything that happened between that time and the restore. A restored store has a new ID.
+func (s *Store) RestoredFrom() time.Time { return s.restoredFrom }
 
-// Replaced implements Store.
-func (s *SQLite) Replaced() bool { return s.replaced }
+// Replaced reports whether opening the store replaced the previous one by a restored backup.
+func (s *Store) Replaced() bool { return s.replaced }

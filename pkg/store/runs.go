@@ -42,8 +42,9 @@ const (
 		LIMIT @limit`
 )
 
-// RunsPage implements Views. A run that exists throughout is on exactly one page, whatever other runs come and go.
-func (s *SQLite) RunsPage(ctx context.Context, asked RunsQuery, after RunCursor, limit int) (page RunsPage, err error) {
+// RunsPage lists the containers that run an image with a vulnerability, in the order of RunCursor's fields, starting after a mark. A
+// run that exists throughout is on exactly one page, whatever other runs come and go.
+func (s *Store) RunsPage(ctx context.Context, asked RunsQuery, after RunCursor, limit int) (page RunsPage, err error) {
 	namespaces, err := json.Marshal(append([]string{}, asked.Namespaces...))
 	if err != nil {
 		return RunsPage{}, err

@@ -18,11 +18,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// SaveReport implements Reports. A report without a time gets the current time. The first-seen, gone and fixed times of findings
-// are the store's own; the last-seen time is the report's. A finding that is present again counts as new and keeps its first-seen
-// time. A finding whose ID has merely changed is neither new nor gone. All writers wait while a report is saved: 50,000 findings
-// take some seconds at most.
-func (s *SQLite) SaveReport(ctx context.Context, r Report, leaseID string) (Difference, error) {
+// SaveReport replaces a subject's report, and updates the lifetime of its findings in the same transaction: findings that are
+// present for the first time get a first-seen time, those that are gone a gone time. The transaction also ends the lease leaseID of
+// the subject; an empty leaseID means that there is none. It returns ErrLeaseEnded if the lease is not held. A report without a time
+// gets the current time. The first-seen, gone and fixed times of findings are the store's own; the last-seen time is the report's. A
+// finding that is present again counts as new and keeps its first-seen time. A finding whose ID has merely changed is neither new
+// nor gone. All writers wait while a report is saved: 50,000 findings take some seconds at most.
+func (s *Store) SaveReport(ctx context.Context, r Report, leaseID string) (Difference, error) {
 	if r.PlatformDigest == "" || r.Engine == "" {
 		return Difference{}, errors.New("store: save report: the platform digest or engine is empty")
 	}
@@ -42,7 +44,7 @@ func (s *SQLite) SaveReport(ctx context.Context, r Report, leaseID string) (Diff
 }
 
 // saveReport saves a report. It also returns how the report changes the counts by which anomalies are detected.
-func (s *SQLite) saveReport(ctx context.Context, r Report, leaseID string, rows []*findingRow) (d Difference, change *lossChange, err error) {
+func (s *Store) saveReport(ctx context.Context, r Report, leaseID string, rows []*findingRow) (d Difference, change *lossChange, err error) {
 	err = s.write(ctx, "save report of "+r.PlatformDigest, func(ctx context.Context, tx *sql.Tx) (err error) {
 		now := s.now()
 		change = &lossChange{engine: r.Engine, scope: r.Scope, at: now, missing: make(map[lossDay]int)}

@@ -32,7 +32,7 @@ func TestRestoreOfForeignSchema(t *testing.T) {
 				must(t, err)
 			}
 			path := filepath.Join(t.TempDir(), "store.db")
-			_, err := StageRestore(t.Context(), bytes.NewReader(backupOf(t, f.SQLite)), path)
+			_, err := StageRestore(t.Context(), bytes.NewReader(backupOf(t, f.Store)), path)
 			if tt.names == "" {
 				must(t, err)
 				return

@@ -36,9 +36,10 @@ const (
 	journalBytes = 64 << 20
 )
 
-// SQLite is a Store in one file. One process writes it through one connection, so concurrent writers wait for each other and
-// never fail because of each other. Readers see the last committed state and never wait.
-type SQLite struct {
+// Store is the only access that the rest of the program has to the database: one SQLite file. Its methods are safe for concurrent
+// use. One process writes the file through one connection, so concurrent writers wait for each other and never fail because of each
+// other. Readers see the last committed state and never wait.
+type Store struct {
 	path   string
 	id     string
 	now    func() time.Time
@@ -70,15 +71,13 @@ type SQLite struct {
 	inFlight sync.WaitGroup
 }
 
-var _ Store = (*SQLite)(nil)
-
 // OpenSQLite opens the store at path for this process alone, and creates it with mode 0600 if there is none. It migrates the
 // store to the current schema. now returns the time for everything that the store dates itself.
 //
 // It returns ErrLocked if another process has the store open for writing. If the file is damaged, is not a store, or was written
 // by a newer version, the error names the file and what to do.
-func OpenSQLite(ctx context.Context, path string, now func() time.Time) (*SQLite, error) {
-	s, err := newSQLite(path, now)
+func OpenSQLite(ctx context.Context, path string, now func() time.Time) (*Store, error) {
+	s, err := newUnopened(path, now)
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +89,8 @@ func OpenSQLite(ctx context.Context, path string, now func() time.Time) (*SQLite
 
 // OpenSQLiteReadOnly opens an existing store beside the process that writes it, and sees everything that this process has
 // committed. It takes no lock and changes nothing. Methods that write return ErrReadOnly.
-func OpenSQLiteReadOnly(path string) (*SQLite, error) {
-	s, err := newSQLite(path, time.Now)
+func OpenSQLiteReadOnly(path string) (*Store, error) {
+	s, err := newUnopened(path, time.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -111,23 +110,23 @@ func OpenSQLiteReadOnly(path string) (*SQLite, error) {
 
 // isImmutable reports whether no process can write the file and the file is complete without a log. SQLite then needs no files beside
 // it.
-func (s *SQLite) isImmutable() bool {
+func (s *Store) isImmutable() bool {
 	log, err := os.Stat(s.path + "-wal") //nolint:gosec // the path is the operator's own flag
 	complete := errors.Is(err, os.ErrNotExist) || err == nil && log.Size() == 0
 	return complete && errors.Is(s.volumeFault(), ErrVolumeReadOnly)
 }
 
-func newSQLite(path string, now func() time.Time) (*SQLite, error) {
+func newUnopened(path string, now func() time.Time) (*Store, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("store %q: %w", path, err)
 	}
-	s := &SQLite{path: absolute, now: now, metrics: newMetrics()}
+	s := &Store{path: absolute, now: now, metrics: newMetrics()}
 	s.closing, s.end = context.WithCancelCause(context.Background())
 	return s, nil
 }
 
-func (s *SQLite) openForWriting(ctx context.Context) (err error) {
+func (s *Store) openForWriting(ctx context.Context) (err error) {
 	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil { //nolint:gosec // the path is the operator's own flag
 		return fmt.Errorf("make the directory: %w", err)
 	}
@@ -181,7 +180,7 @@ func moveOrphanedLog(path string) error {
 	return nil
 }
 
-func (s *SQLite) openForReading(ctx context.Context, options ...string) (err error) {
+func (s *Store) openForReading(ctx context.Context, options ...string) (err error) {
 	if s.reader, err = connect(strings.Join(append([]string{s.readerName()}, options...), "&")); err != nil {
 		return err
 	}
@@ -216,7 +215,7 @@ func connect(name string) (*sql.DB, error) {
 // writerName returns the data source name for writing. Every transaction takes the write lock at its beginning, since one that
 // reads first and writes later could not wait for the lock. With synchronous NORMAL, the last commits may be lost when the
 // machine fails, but the file is never damaged. What is lost is done again.
-func (s *SQLite) writerName() string {
+func (s *Store) writerName() string {
 	return s.dataSource(url.Values{
 		"_txlock": {"immediate"},
 		"_pragma": {
@@ -226,13 +225,13 @@ func (s *SQLite) writerName() string {
 	})
 }
 
-func (s *SQLite) readerName() string {
+func (s *Store) readerName() string {
 	return s.dataSource(url.Values{"mode": {"ro"}, "_pragma": {"query_only(1)"}})
 }
 
 // dataSource returns the data source name with the options of every connection. Temporary tables stay in memory, since the
 // manager's image has no directory for them.
-func (s *SQLite) dataSource(options url.Values) string {
+func (s *Store) dataSource(options url.Values) string {
 	options["_pragma"] = append(options["_pragma"],
 		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()),
 		fmt.Sprintf("cache_size(-%d)", cacheKiB),
@@ -242,11 +241,12 @@ func (s *SQLite) dataSource(options url.Values) string {
 	return name.String()
 }
 
-// ID implements Store. The ID has 32 hexadecimal digits.
-func (s *SQLite) ID() string { return s.id }
+// ID returns the store's ID, which is created with the store and replaced when the store is restored from a backup. A reader that
+// remembers another ID must assume that the store lacks what the reader saved before. The ID has 32 hexadecimal digits.
+func (s *Store) ID() string { return s.id }
 
-// Close implements Store. Further calls return nil.
-func (s *SQLite) Close() error {
+// Close cancels running calls, waits for them to end and releases the file lock. Further calls return nil.
+func (s *Store) Close() error {
 	s.gate.Lock()
 	closed := s.closed
 	s.closed = true

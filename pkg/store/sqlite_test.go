@@ -116,7 +116,7 @@ func TestSecondManagerIsRefused(t *testing.T) {
 		}
 	}
 	must(t, f.Close())
-	got[*SQLite](t)(OpenSQLite(t.Context(), f.path, f.clock.Now)).Close()
+	got[*Store](t)(OpenSQLite(t.Context(), f.path, f.clock.Now)).Close()
 }
 
 func TestTheLockHoldsBetweenProcessesAndEndsWithOne(t *testing.T) {
@@ -135,7 +135,7 @@ func TestTheLockHoldsBetweenProcessesAndEndsWithOne(t *testing.T) {
 	must(t, command.Process.Kill())
 	_ = command.Wait()
 	_ = stdin.Close()
-	got[*SQLite](t)(OpenSQLite(t.Context(), path, time.Now)).Close()
+	got[*Store](t)(OpenSQLite(t.Context(), path, time.Now)).Close()
 }
 
 func TestFilesThatAreNoStoreAreRefused(t *testing.T) {
@@ -228,7 +228,7 @@ func TestWhatWasSavedSurvivesACrash(t *testing.T) {
 
 func TestReadingBesideTheWriter(t *testing.T) {
 	f := newStore(t)
-	beside := got[*SQLite](t)(OpenSQLiteReadOnly(f.path))
+	beside := got[*Store](t)(OpenSQLiteReadOnly(f.path))
 	defer beside.Close()
 	f.report(t, "app", vulnerable("CVE-2026-0001", "openssl"))
 	if beside.ID() != f.ID() {

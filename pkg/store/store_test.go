@@ -42,7 +42,7 @@ func (c *clock) pass(d time.Duration) {
 
 // fixture is an open store in its own directory.
 type fixture struct {
-	*SQLite
+	*Store
 	clock *clock
 }
 
@@ -59,7 +59,7 @@ func openStore(t testing.TB, path string) fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { must(t, s.Close()) })
-	return fixture{SQLite: s, clock: c}
+	return fixture{Store: s, clock: c}
 }
 
 func must(t testing.TB, err error) {

@@ -16,10 +16,11 @@ const fixedFor = 180 * 24 * time.Hour
 // fixedBatch is how many fixed findings one transaction deletes.
 const fixedBatch = 1000
 
-// Sweep implements Usage. It also deletes findings and announcements that were fixed long ago, and what receivers know of
-// repositories that have not run for as long; after keptWithoutRoom for receivers without room. Other writers can run between batches. After an error, completed batches stay
-// deleted.
-func (s *SQLite) Sweep(ctx context.Context, unusedSince time.Time) (swept int, err error) {
+// Sweep deletes catalogs, reports and findings of images that no Scanner has had in use since the given time. It returns the number
+// of images deleted. It also deletes findings and announcements that were fixed long ago, and what receivers know of repositories
+// that have not run for as long; after keptWithoutRoom for receivers without room. Other writers can run between batches. After an
+// error, completed batches stay deleted.
+func (s *Store) Sweep(ctx context.Context, unusedSince time.Time) (swept int, err error) {
 	for last := sweepBatch; last == sweepBatch; swept += last {
 		if last, err = s.sweepManifests(ctx, unusedSince); err != nil {
 			return swept, err
@@ -58,7 +59,7 @@ const (
 )
 
 // sweepVulnerabilities deletes vulnerabilities without findings, in batches by row ID.
-func (s *SQLite) sweepVulnerabilities(ctx context.Context) error {
+func (s *Store) sweepVulnerabilities(ctx context.Context) error {
 	for after, last := int64(0), int64(0); ; after = last {
 		err := s.write(ctx, "sweep vulnerabilities", func(ctx context.Context, tx *sql.Tx) error {
 			if err := tx.QueryRowContext(ctx, selectBatch, after, vulnerabilityBatch).Scan(&last); err != nil || last == 0 {
@@ -76,7 +77,7 @@ func (s *SQLite) sweepVulnerabilities(ctx context.Context) error {
 const selectUnusedIDs = `SELECT json_group_array(id), count(*) FROM (SELECT id FROM manifests WHERE last_used < ?
 	AND NOT EXISTS (SELECT 1 FROM scanner_images si WHERE si.manifest_id = manifests.id) LIMIT ?)`
 
-func (s *SQLite) sweepManifests(ctx context.Context, unusedSince time.Time) (n int, err error) {
+func (s *Store) sweepManifests(ctx context.Context, unusedSince time.Time) (n int, err error) {
 	err = s.losses.change(func() (*lossChange, error) {
 		return nil, s.write(ctx, "sweep", func(ctx context.Context, tx *sql.Tx) error {
 			var ids string
@@ -98,7 +99,7 @@ const selectFixedRecords = `SELECT receiver_id, repository, canonical_id, packag
 
 // sweepFixedRecords deletes the announcement records of findings that were fixed longer ago than fixedFor. For the receivers without room it
 // deletes them after keptWithoutRoom.
-func (s *SQLite) sweepFixedRecords(ctx context.Context, withoutRoom []int64) error {
+func (s *Store) sweepFixedRecords(ctx context.Context, withoutRoom []int64) error {
 	before := millis{s.now().Add(-fixedFor)}
 	for more := true; more; {
 		err := s.write(ctx, "sweep records of fixed findings", func(ctx context.Context, tx *sql.Tx) (err error) {
@@ -121,7 +122,7 @@ func (s *SQLite) sweepFixedRecords(ctx context.Context, withoutRoom []int64) err
 }
 
 // sweepFixed deletes findings that were fixed longer ago than fixedFor, in batches, and returns their number.
-func (s *SQLite) sweepFixed(ctx context.Context) (swept int, err error) {
+func (s *Store) sweepFixed(ctx context.Context) (swept int, err error) {
 	before := s.now().Add(-fixedFor)
 	for last := fixedBatch; last == fixedBatch; swept += last {
 		err := s.write(ctx, "sweep fixed findings", func(ctx context.Context, tx *sql.Tx) error {

@@ -45,7 +45,7 @@ type knownRepository struct {
 
 // sweepUnusedRepositories deletes what receivers know of repositories that have stopped running, unusedFor after a sweep first
 // saw that, or keptWithoutRoom for the receivers without room. A repository that runs again before that keeps its records.
-func (s *SQLite) sweepUnusedRepositories(ctx context.Context, withoutRoom []int64) error {
+func (s *Store) sweepUnusedRepositories(ctx context.Context, withoutRoom []int64) error {
 	var changed []knownRepository
 	err := s.read(ctx, "list repositories that nothing runs", func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, selectUnusedRepositories,
@@ -65,7 +65,7 @@ func (s *SQLite) sweepUnusedRepositories(ctx context.Context, withoutRoom []int6
 }
 
 // updateUse records that a repository is used again or is unused, or deletes its records.
-func (s *SQLite) updateUse(ctx context.Context, h knownRepository) error {
+func (s *Store) updateUse(ctx context.Context, h knownRepository) error {
 	switch {
 	case h.used:
 		return s.write(ctx, "note that a repository runs again", func(ctx context.Context, tx *sql.Tx) error {
@@ -96,7 +96,7 @@ const (
 
 // deleteRepository deletes a receiver's records of a repository in batches, the announcements first. If the repository runs again
 // in between, it is still known, so it is not announced as new.
-func (s *SQLite) deleteRepository(ctx context.Context, h knownRepository) error {
+func (s *Store) deleteRepository(ctx context.Context, h knownRepository) error {
 	defer s.unchanged.invalidate(h.scanner, h.name)
 	for more := true; more; {
 		err := s.write(ctx, "forget a repository that nothing runs", func(ctx context.Context, tx *sql.Tx) error {

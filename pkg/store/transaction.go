@@ -15,7 +15,7 @@ type query interface {
 }
 
 // write runs work in a transaction. The transaction is committed if work returns nil, and rolled back otherwise.
-func (s *SQLite) write(ctx context.Context, action string, work func(context.Context, *sql.Tx) error) error {
+func (s *Store) write(ctx context.Context, action string, work func(context.Context, *sql.Tx) error) error {
 	if s.writer == nil {
 		return fmt.Errorf("store %s: %s: %w", s.path, action, ErrReadOnly)
 	}
@@ -26,14 +26,14 @@ func (s *SQLite) write(ctx context.Context, action string, work func(context.Con
 }
 
 // read runs work on a consistent snapshot of the store.
-func (s *SQLite) read(ctx context.Context, action string, work func(context.Context, query) error) error {
+func (s *Store) read(ctx context.Context, action string, work func(context.Context, query) error) error {
 	began := time.Now()
 	err := s.transact(ctx, s.reader, action, func(ctx context.Context, tx *sql.Tx) error { return work(ctx, tx) })
 	s.metrics.transacted("read", began, err)
 	return err
 }
 
-func (s *SQLite) transact(ctx context.Context, db *sql.DB, action string, work func(context.Context, *sql.Tx) error) error {
+func (s *Store) transact(ctx context.Context, db *sql.DB, action string, work func(context.Context, *sql.Tx) error) error {
 	ctx, done, err := s.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("store %s: %s: %w", s.path, action, err)
@@ -55,7 +55,7 @@ func (s *SQLite) transact(ctx context.Context, db *sql.DB, action string, work f
 }
 
 // begin registers a running call until done is called. The returned context is cancelled when the store closes.
-func (s *SQLite) begin(ctx context.Context) (_ context.Context, done func(), err error) {
+func (s *Store) begin(ctx context.Context) (_ context.Context, done func(), err error) {
 	s.gate.Lock()
 	defer s.gate.Unlock()
 	if s.closed {
@@ -72,7 +72,7 @@ func (s *SQLite) begin(ctx context.Context) (_ context.Context, done func(), err
 }
 
 // wrapError wraps an error with the file, the action and, if the cause is a known fault, what the user can do about it.
-func (s *SQLite) wrapError(ctx context.Context, action string, err error) error {
+func (s *Store) wrapError(ctx context.Context, action string, err error) error {
 	// SQLite reports an interrupted call in several ways; the reason is always the context's.
 	if ctx.Err() != nil {
 		return fmt.Errorf("store %s: %s: %w", s.path, action, context.Cause(ctx))

@@ -20,9 +20,12 @@ const maxEdits = 10_000
 // maxFollowUps bounds how many times that is in one call. What is left then is left for the next call.
 const maxFollowUps = 100
 
-// UpdateAnnouncements implements Announcements. As long as there is nothing to record no writer is waited for, and then none waits for longer
-// than it takes to look at those repositories in which there is.
-func (s *SQLite) UpdateAnnouncements(ctx context.Context, scanner, receiver string, f ChangeFilter, extent UpdateExtent) error {
+// UpdateAnnouncements updates a receiver's announcement records to what is present, as far as that needs no message. It carries an
+// announcement over when its vulnerability has got another ID, marks announced findings that an exception suppresses, and records
+// changes that the receiver is not notified of. A second call changes nothing, unless there were more than a million edits. As long
+// as there is nothing to record no writer is waited for, and then none waits for longer than it takes to look at those repositories
+// in which there is.
+func (s *Store) UpdateAnnouncements(ctx context.Context, scanner, receiver string, f ChangeFilter, extent UpdateExtent) error {
 	if extent != UpdateAll {
 		f.CompleteRepositories = nil // nothing can count as fixed
 	}
@@ -39,7 +42,7 @@ func (s *SQLite) UpdateAnnouncements(ctx context.Context, scanner, receiver stri
 
 // updateFrom updates the records of the repositories from one on, in alphabetical order, as far as the edits are held at a time. It returns
 // the repository to go on with; empty if nothing is left.
-func (s *SQLite) updateFrom(ctx context.Context, scanner, receiver string, f ChangeFilter, extent UpdateExtent, from string) (next string, err error) {
+func (s *Store) updateFrom(ctx context.Context, scanner, receiver string, f ChangeFilter, extent UpdateExtent, from string) (next string, err error) {
 	const action = "update announcement records"
 	detector, err := s.newChangeDetector(ctx, "follow-up "+string(extent), scanner, receiver, f)
 	if err != nil {

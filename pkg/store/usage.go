@@ -13,8 +13,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// SetUsage implements Usage. It writes nothing if the use is unchanged, so it may be called at every reconcile.
-func (s *SQLite) SetUsage(ctx context.Context, u ImageUsage) error {
+// SetUsage replaces the recorded use of an image by a Scanner. Without running or ended workloads, scope and engine stay as they
+// were. It writes nothing if the use is unchanged, so it may be called at every reconcile.
+func (s *Store) SetUsage(ctx context.Context, u ImageUsage) error {
 	if u.Scanner == "" || u.Key.Digest == "" {
 		return errors.New("store: set used: the scanner's UID or the image's digest is empty")
 	}
@@ -42,7 +43,7 @@ func (s *SQLite) SetUsage(ctx context.Context, u ImageUsage) error {
 }
 
 // saveWorkloads records the use of an image, and returns the row ID of the image.
-func (s *SQLite) saveWorkloads(ctx context.Context, action string, u ImageUsage) (id int64, err error) {
+func (s *Store) saveWorkloads(ctx context.Context, action string, u ImageUsage) (id int64, err error) {
 	err = s.write(ctx, action, func(ctx context.Context, tx *sql.Tx) error {
 		complete, err := keepScopeAndEngine(ctx, tx, u)
 		if err != nil {
@@ -145,8 +146,8 @@ func replaceWorkloads(ctx context.Context, tx *sql.Tx, id int64, workloads []Wor
 	return nil
 }
 
-// InUse implements Usage.
-func (s *SQLite) InUse(ctx context.Context, engine string, key image.Key, scope Scope) (used bool, err error) {
+// InUse reports whether any Scanner has an image with an engine in a credential scope.
+func (s *Store) InUse(ctx context.Context, engine string, key image.Key, scope Scope) (used bool, err error) {
 	err = s.read(ctx, "look up use of "+key.String(), func(ctx context.Context, q query) error {
 		return q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM scanner_images WHERE digest = ? AND platform = ? AND scope = ? AND engine = ?)`,
 			key.Digest, platform(key.Platform), scope, engine).Scan(&used)
@@ -154,8 +155,9 @@ func (s *SQLite) InUse(ctx context.Context, engine string, key image.Key, scope 
 	return used, err
 }
 
-// IsNeeded implements Usage.
-func (s *SQLite) IsNeeded(ctx context.Context, engine string, key image.Key, scope Scope) (wanted bool, err error) {
+// IsNeeded reports whether a Scanner that is not suspended has an image with an engine in a credential scope, and a workload runs
+// the image or has ended recently.
+func (s *Store) IsNeeded(ctx context.Context, engine string, key image.Key, scope Scope) (wanted bool, err error) {
 	err = s.read(ctx, "look up who wants "+key.String(), func(ctx context.Context, q query) error {
 		return q.QueryRowContext(ctx, `
 			SELECT EXISTS (SELECT 1 FROM scanner_images si
@@ -167,8 +169,8 @@ func (s *SQLite) IsNeeded(ctx context.Context, engine string, key image.Key, sco
 	return wanted, err
 }
 
-// ImagesInUse implements Usage.
-func (s *SQLite) ImagesInUse(ctx context.Context, engine string) (n int, err error) {
+// ImagesInUse counts the images that Scanners have with an engine, each once per scope.
+func (s *Store) ImagesInUse(ctx context.Context, engine string) (n int, err error) {
 	err = s.read(ctx, "count images in use", func(ctx context.Context, q query) error {
 		return q.QueryRowContext(ctx, `SELECT count(*) FROM (SELECT DISTINCT digest, platform, scope FROM scanner_images WHERE engine = ?)`,
 			engine).Scan(&n)
@@ -183,8 +185,9 @@ const selectReported = `
 	LEFT JOIN data_versions d ON d.engine = r.engine
 	WHERE si.scanner = ? AND +si.engine = ?`
 
-// ReportAges implements Usage.
-func (s *SQLite) ReportAges(ctx context.Context, scanner, engine string) (map[image.Key]ReportAge, error) {
+// ReportAges returns the images of a Scanner that have a report of the engine in the scope that the Scanner has them in now,
+// whatever data the report was made with. Other images are not in the map.
+func (s *Store) ReportAges(ctx context.Context, scanner, engine string) (map[image.Key]ReportAge, error) {
 	reported := make(map[image.Key]ReportAge)
 	err := s.read(ctx, "list images with a report", func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, selectReported, scanner, engine)
@@ -214,7 +217,7 @@ func touchManifests(ctx context.Context, tx *sql.Tx, now time.Time, which string
 }
 
 // deleteScannerImages deletes rows of scanner_images, and sets the last use of their manifests.
-func (s *SQLite) deleteScannerImages(ctx context.Context, tx *sql.Tx, which string, args ...any) error {
+func (s *Store) deleteScannerImages(ctx context.Context, tx *sql.Tx, which string, args ...any) error {
 	if err := touchManifests(ctx, tx, s.now(), which, args...); err != nil {
 		return err
 	}
@@ -227,8 +230,8 @@ const (
 	selectScannerImagesOfNS = selectScannerImages + ` WHERE namespace = ?`
 )
 
-// ScannerImages implements Usage.
-func (s *SQLite) ScannerImages(ctx context.Context, namespace string) (images []ScannerImage, err error) {
+// ScannerImages lists which Scanner has which image in a namespace, or in all namespaces if it is empty.
+func (s *Store) ScannerImages(ctx context.Context, namespace string) (images []ScannerImage, err error) {
 	statement, args := selectScannerImages, []any(nil)
 	if namespace != "" {
 		statement, args = selectScannerImagesOfNS, []any{namespace}
@@ -243,15 +246,15 @@ func (s *SQLite) ScannerImages(ctx context.Context, namespace string) (images []
 	return images, err
 }
 
-// ReleaseImage implements Usage.
-func (s *SQLite) ReleaseImage(ctx context.Context, scanner string, key image.Key) error {
+// ReleaseImage deletes the record that a Scanner has an image.
+func (s *Store) ReleaseImage(ctx context.Context, scanner string, key image.Key) error {
 	return s.write(ctx, "release "+key.String(), func(ctx context.Context, tx *sql.Tx) error {
 		return s.deleteScannerImages(ctx, tx, `scanner = ? AND digest = ? AND platform = ?`, scanner, key.Digest, platform(key.Platform))
 	})
 }
 
-// Scanners implements Usage.
-func (s *SQLite) Scanners(ctx context.Context) (scanners []string, err error) {
+// Scanners lists the UIDs of the Scanners that the store has records of.
+func (s *Store) Scanners(ctx context.Context) (scanners []string, err error) {
 	err = s.read(ctx, "list scanners", func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, `SELECT scanner FROM scanner_images UNION SELECT scanner FROM receivers ORDER BY 1`)
 		scanners, err = collect(rows, err, func(rows *sql.Rows) (scanner string, err error) {
@@ -262,8 +265,8 @@ func (s *SQLite) Scanners(ctx context.Context) (scanners []string, err error) {
 	return scanners, err
 }
 
-// DeleteScanners implements Usage.
-func (s *SQLite) DeleteScanners(ctx context.Context, scanners []string) error {
+// DeleteScanners deletes all records of these Scanners: the use of images, receivers, announcements and the message log.
+func (s *Store) DeleteScanners(ctx context.Context, scanners []string) error {
 	if len(scanners) == 0 {
 		return nil
 	}

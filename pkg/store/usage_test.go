@@ -81,7 +81,7 @@ func TestSetUsageReplacesWorkloads(t *testing.T) {
 func TestSetUsageWritesOnlyChanges(t *testing.T) {
 	f := newStore(t)
 	f.use(t, "scanner", "app", workload("api", "r"), workload("web", "r"))
-	beside := got[*SQLite](t)(OpenSQLiteReadOnly(f.path))
+	beside := got[*Store](t)(OpenSQLiteReadOnly(f.path))
 	defer beside.Close()
 	must(t, beside.SetUsage(t.Context(), used("scanner", "app", workload("web", "r"), workload("api", "r"))))
 	for what, changed := range map[string]func(*ImageUsage){

@@ -1,26 +1,12 @@
 package store
 
 import (
-	"context"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
-
-// Views are queries for the REST API, with their results in pages.
-type Views interface {
-	// Locate returns where the results of an image are that a Scanner in a namespace has, in the scope and by the engine that the
-	// Scanner has it with now. It returns ErrNotFound if the Scanner does not have the image.
-	Locate(ctx context.Context, scanner, namespace string, key image.Key) (Location, error)
-	// FindingsPage returns findings of a subject from a mark on, worst first (finding.Worse); ErrNotFound if there is no report. It
-	// may return fewer than limit when they are large. It returns ErrChanged if the findings before the mark are not the same as
-	// then, so that a finding would be missed or come twice, or if other exceptions are in force.
-	FindingsPage(ctx context.Context, s Subject, f FindingFilter, from FindingCursor, limit int) (FindingPage, error)
-	// RunsPage lists the containers that run an image with a vulnerability, in the order of RunCursor's fields, starting after a mark.
-	RunsPage(ctx context.Context, q RunsQuery, after RunCursor, limit int) (RunsPage, error)
-}
 
 // Location is where the results of an image are.
 type Location struct {

@@ -44,7 +44,7 @@ type Harness interface {
 	Backend(Scanner) backend.Backend
 	// Restart replaces the engine by a new one with the same store, as a restart of the manager does.
 	Restart()
-	Store() store.Store
+	Store() *store.Store
 	// Image makes an image available for anonymous pulls, and returns its key and pull references.
 	Image(repository string) backend.Image
 	// Publish makes newer vulnerability data, which the engine has after one or a few calls of Work.

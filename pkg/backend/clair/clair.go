@@ -47,7 +47,7 @@ const requeueAfter = 2 * time.Minute
 type Options struct {
 	// Reader reads Secrets and ServiceAccounts by name, without a cache.
 	Reader client.Reader
-	Store  store.Store
+	Store  *store.Store
 	Config config.Config
 	Clock  clock.Clock
 	Log    logr.Logger

@@ -2,6 +2,7 @@ package clair
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net/http"
@@ -21,7 +22,6 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
-	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 )
@@ -98,26 +98,9 @@ func TestIndexerChanges(t *testing.T) {
 	w.Expect(w.clair.posted()).To(Equal(2))
 }
 
-// unreadableCatalogs is a store that fails to read catalogs while broken is set.
-type unreadableCatalogs struct {
-	*store.SQLite
-	broken atomic.Bool
-}
-
-func (s *unreadableCatalogs) Catalog(ctx context.Context, engine string, key image.Key, scope store.Scope) (store.Catalog, error) {
-	if s.broken.Load() {
-		return store.Catalog{}, errors.New("disk I/O error")
-	}
-	return s.SQLite.Catalog(ctx, engine, key, scope)
-}
-
 // TestOutdatedImagesAfterStoreError: an image whose catalog cannot be read when the indexer has changed is woken once the store can be read.
 func TestOutdatedImagesAfterStoreError(t *testing.T) {
-	var catalogs *unreadableCatalogs
-	w := newWorld(t, func(o *Options) {
-		catalogs = &unreadableCatalogs{SQLite: o.Store.(*store.SQLite)}
-		o.Store = catalogs
-	})
+	w := newWorld(t)
 	shop := w.scanner("shop")
 	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
 	w.scan(shop, img)
@@ -126,7 +109,7 @@ func TestOutdatedImagesAfterStoreError(t *testing.T) {
 	w.mu.Lock()
 	w.woken = nil
 	w.mu.Unlock()
-	catalogs.broken.Store(true)
+	w.changeStore(`ALTER TABLE catalogues RENAME TO hidden`)
 	i.mu.Lock()
 	i.state = "state-2"
 	i.mu.Unlock()
@@ -134,9 +117,18 @@ func TestOutdatedImagesAfterStoreError(t *testing.T) {
 		t.Error("wakeOutdated reports no error of the store")
 	}
 	w.Expect(w.wokenDigests()).To(BeEmpty())
-	catalogs.broken.Store(false)
+	w.changeStore(`ALTER TABLE hidden RENAME TO catalogues`)
 	w.must(i.wakeOutdated(t.Context()))
 	w.Expect(w.wokenDigests()).To(ContainElement(img.Key.Digest))
+}
+
+// changeStore runs an SQL statement on the store's file.
+func (w *world) changeStore(statement string) {
+	w.t.Helper()
+	db, err := sql.Open("sqlite", w.storePath)
+	w.must(err)
+	_, err = db.ExecContext(w.t.Context(), statement)
+	w.must(errors.Join(err, db.Close()))
 }
 
 // TestDataChanges: newer data causes all reports to be read again, the oldest first, and no layer to be fetched.

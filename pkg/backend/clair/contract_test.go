@@ -69,7 +69,7 @@ func (h *contractHarness) Backend(s backendtest.Scanner) backend.Backend {
 
 func (h *contractHarness) Restart() { h.start() }
 
-func (h *contractHarness) Store() store.Store { return h.store }
+func (h *contractHarness) Store() *store.Store { return h.store }
 
 // Image pushes an image to the registry. The failing image is not pushed.
 func (h *contractHarness) Image(repository string) backend.Image {

@@ -267,10 +267,12 @@ type world struct {
 	clair    *scriptedClair
 	registry *registrytest.Registry
 	// guard, if it returns true, has answered a request in place of the registry.
-	guard   func(http.ResponseWriter, *http.Request) bool
-	clock   *clocktesting.FakeClock
-	store   *store.SQLite
-	cluster client.Client
+	guard func(http.ResponseWriter, *http.Request) bool
+	clock *clocktesting.FakeClock
+	store *store.Store
+	// storePath is the store's file.
+	storePath string
+	cluster   client.Client
 	// forbidden holds the names of the Secrets that the operator may not read, and broken those that the API server fails on.
 	forbidden, broken map[string]bool
 	options           Options
@@ -296,7 +298,8 @@ func newWorld(t *testing.T, change ...func(*Options)) *world {
 		})
 	})
 	var err error
-	if w.store, err = store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), w.clock.Now); err != nil {
+	w.storePath = filepath.Join(t.TempDir(), "store.db")
+	if w.store, err = store.OpenSQLite(t.Context(), w.storePath, w.clock.Now); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.store.Close() })

@@ -28,7 +28,7 @@ type harness struct {
 
 func (h *harness) Backend(backendtest.Scanner) backend.Backend { return h.engine }
 
-func (h *harness) Store() store.Store { return h.engine.Store }
+func (h *harness) Store() *store.Store { return h.engine.Store }
 
 func (h *harness) Image(repository string) backend.Image {
 	sum := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(repository)))

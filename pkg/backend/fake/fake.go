@@ -40,7 +40,7 @@ const Engine = "fake"
 
 // Backend implements backend.Backend.
 type Backend struct {
-	Store store.Store
+	Store *store.Store
 	Clock clock.PassiveClock
 	// Log receives one line for each indexed image. The zero value discards them.
 	Log logr.Logger

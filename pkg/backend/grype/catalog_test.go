@@ -21,6 +21,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/room"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -337,7 +338,7 @@ func TestStoreBudget(t *testing.T) {
 
 // countingStore counts the calls of StoredBytes for each namespace.
 type countingStore struct {
-	store.Store
+	*store.Store
 	counted map[string]int
 }
 
@@ -349,11 +350,9 @@ func (s *countingStore) StoredBytes(ctx context.Context, namespace string) (int6
 // TestNamespaceOverBudgetTakesNoSlot: a namespace over its storage budget does not block the queue for others. Its usage is not counted again
 // for each of its images.
 func TestNamespaceOverBudgetTakesNoSlot(t *testing.T) {
-	counting := &countingStore{counted: map[string]int{}}
-	e := newEngine(t, limits(2, 1), func(o *Options) {
-		o.Config.Ingest.StoreSizePerNamespace = resource.MustParse("1Ki")
-		counting.Store, o.Store = o.Store, counting
-	})
+	e := newEngine(t, limits(2, 1))
+	counting := &countingStore{e.Store, map[string]int{}}
+	e.budget = room.NewBudget(counting, e.clock, resource.MustParse("1Ki"))
 	e.must(e.Store.SaveCatalog(t.Context(), store.Catalog{
 		Engine: Engine, Key: private("stored", "pull").Key, Scope: "shop", PlatformDigest: platformDigest(private("stored", "pull")),
 	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(make([]byte, 1<<10))}))

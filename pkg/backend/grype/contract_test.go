@@ -31,7 +31,7 @@ type harness struct {
 
 func (h *harness) Backend(backendtest.Scanner) backend.Backend { return h.engine.Backend }
 
-func (h *harness) Store() store.Store { return h.engine.Backend.Store }
+func (h *harness) Store() *store.Store { return h.engine.Backend.Store }
 
 func (h *harness) Restart() { h.engine.Backend = New(h.Options) }
 

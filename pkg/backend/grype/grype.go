@@ -53,7 +53,7 @@ type Options struct {
 	// Client creates and deletes Jobs. Reader reads Jobs and their pods without a cache.
 	Client client.Client
 	Reader client.Reader
-	Store  store.Store
+	Store  *store.Store
 	Config config.Config
 	Clock  clock.PassiveClock
 	Log    logr.Logger

@@ -165,7 +165,7 @@ func (i *installation) scanByCommand(ctx context.Context, repository, digest str
 type backendAlone struct {
 	engines *clair.Engines
 	scanner *v1alpha1.Scanner
-	store   *store.SQLite
+	store   *store.Store
 	woken   chan struct{}
 	stop    func() error
 }

@@ -52,7 +52,7 @@ func (a *app) key() image.Key {
 type replay struct {
 	year  year
 	apps  []*app
-	store *store.SQLite
+	store *store.Store
 	now   time.Time
 	sent  counts
 }

@@ -144,7 +144,7 @@ func report(i, n int) store.Report {
 }
 
 // fill catalogs every image by a Job in its Scanner's namespace, and matches it.
-func fill(ctx context.Context, db *store.SQLite, w *stopwatch) {
+func fill(ctx context.Context, db *store.Store, w *stopwatch) {
 	w.call("SetDataVersion", func() error { return db.SetDataVersion(ctx, engine, version(1)) })
 	for i := range scanners * images {
 		result := jobResult(i)
@@ -173,7 +173,7 @@ func jobResult(i int) store.JobResult {
 }
 
 // queryAll runs the queries of an idle operator, for all and for some Scanners.
-func queryAll(ctx context.Context, db *store.SQLite, w *stopwatch, when string) {
+func queryAll(ctx context.Context, db *store.Store, w *stopwatch, when string) {
 	for i := range rounds {
 		scanner := scannerUID(i * scanners / rounds)
 		w.call("QueueLength"+when, func() error { _, err := db.QueueLength(ctx, engine); return err })
@@ -190,7 +190,7 @@ func queryAll(ctx context.Context, db *store.SQLite, w *stopwatch, when string) 
 // filter is the filter of every receiver.
 var filter = store.ChangeFilter{MinSeverity: finding.High, Unknown: store.UnknownIfFixable, Engine: engine}
 
-func queryScanner(ctx context.Context, db *store.SQLite, w *stopwatch, scanner string) {
+func queryScanner(ctx context.Context, db *store.Store, w *stopwatch, scanner string) {
 	w.call("Reported", func() error { _, err := db.ReportAges(ctx, scanner, engine); return err })
 	w.call("RecentImages", func() error { _, err := db.RecentImages(ctx, scanner, engine); return err })
 	w.call("ScannerTotals", func() error { _, err := db.ScannerTotals(ctx, scanner, exception.Set{}); return err })
@@ -203,7 +203,7 @@ func queryScanner(ctx context.Context, db *store.SQLite, w *stopwatch, scanner s
 
 // announce sends the first summaries to the receivers of some Scanners. As in the notification loop, one transaction reads and records
 // the present findings.
-func announce(ctx context.Context, db *store.SQLite, w *stopwatch) {
+func announce(ctx context.Context, db *store.Store, w *stopwatch) {
 	for i := range rounds {
 		scanner := scannerUID(i * scanners / rounds)
 		w.call("Present", func() error { _, err := db.Present(ctx, scanner, "team", filter, 10); return err })
@@ -219,7 +219,7 @@ func announce(ctx context.Context, db *store.SQLite, w *stopwatch) {
 }
 
 // follow sends the same receivers a message about one image with ten new findings.
-func follow(ctx context.Context, db *store.SQLite, w *stopwatch) {
+func follow(ctx context.Context, db *store.Store, w *stopwatch) {
 	for i := range rounds {
 		image := i * scanners / rounds
 		scanner := scannerUID(image)
@@ -250,7 +250,7 @@ func follow(ctx context.Context, db *store.SQLite, w *stopwatch) {
 }
 
 // rematch processes the queue as match workers do, and checks for anomalies after each report as Scanners do.
-func rematch(ctx context.Context, db *store.SQLite, w *stopwatch) {
+func rematch(ctx context.Context, db *store.Store, w *stopwatch) {
 	byDigest := make(map[string]int, scanners*images)
 	for i := range scanners * images {
 		byDigest[digest(i)] = i
@@ -274,7 +274,7 @@ func rematch(ctx context.Context, db *store.SQLite, w *stopwatch) {
 }
 
 // runSweep runs the sweep, with nothing and with something to delete.
-func runSweep(ctx context.Context, db *store.SQLite, w *stopwatch) {
+func runSweep(ctx context.Context, db *store.Store, w *stopwatch) {
 	w.call("Sweep, nothing to delete", func() error { _, err := db.Sweep(ctx, time.Now()); return err })
 	w.call("ForgetScanners", func() error { return db.DeleteScanners(ctx, []string{scannerUID(0)}) })
 	const sweep = "Sweep of ten images"

@@ -83,7 +83,7 @@ func digest(i int) string {
 }
 
 // fill records the workloads: each image runs as a Deployment in one of the namespaces, which have a Scanner each.
-func fill(ctx context.Context, db *store.SQLite) error {
+func fill(ctx context.Context, db *store.Store) error {
 	for i := range images {
 		namespace, name := fmt.Sprintf("team-%02d", i%namespaces), fmt.Sprintf("service-%05d", i)
 		repository := "registry.example.com/" + namespace + "/" + name
@@ -127,7 +127,7 @@ func found(i, version int) []finding.Finding {
 }
 
 // write saves the reports of the first n images and returns the duration of each.
-func write(ctx context.Context, db *store.SQLite, n, version int) ([]time.Duration, error) {
+func write(ctx context.Context, db *store.Store, n, version int) ([]time.Duration, error) {
 	took := make([]time.Duration, n)
 	for i := range took {
 		report := store.Report{
@@ -148,7 +148,7 @@ const pageSize = 100
 
 // queryAffected queries the workloads with a vulnerability. It returns the duration of each first page and the total number of workloads in each
 // answer.
-func queryAffected(ctx context.Context, db *store.SQLite) (took []time.Duration, affected []int, err error) {
+func queryAffected(ctx context.Context, db *store.Store) (took []time.Duration, affected []int, err error) {
 	random := rand.New(rand.NewPCG(1, 2))
 	most := firstID(families-1, 0) + findings
 	for range queries {

@@ -70,7 +70,7 @@ var errReviewTimeout = refuseTemporarily(http.StatusServiceUnavailable, spoolRet
 type authenticator struct {
 	client client.Client // creates TokenReviews
 	reader client.Reader // reads pods without a cache, since a pod may be seconds old
-	jobs   store.Jobs
+	jobs   *store.Store
 	worker string // the image of current Jobs
 
 	validTokens   *cache.LRUExpireCache // identity by token hash

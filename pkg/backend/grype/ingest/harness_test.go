@@ -85,7 +85,7 @@ type ingestAPI struct {
 	t       testing.TB
 	url     string
 	http    *http.Client
-	store   store.Store
+	store   *store.Store
 	backend *grype.Backend
 	ingest  *Ingest
 	clock   *clocktesting.FakeClock

@@ -22,7 +22,7 @@ import (
 
 // Ingest is the API that workers use, see package workerapi.
 type Ingest struct {
-	Store store.Store
+	Store *store.Store
 	// Backend gets what workers deliver, and knows which database a worker should have.
 	Backend *grype.Backend
 	Clock   clock.WithTicker
