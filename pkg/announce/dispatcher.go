@@ -61,7 +61,7 @@ type DispatchResult struct {
 const maxPlans = 6
 
 // Dispatch does everything that is due for a receiver, and sends at most one message. The scanner is the Scanner's UID. If the coverage is
-// known, it replaces settings.Filter.CompleteRepositories. Errors come from the store, the stored state or the Planner. Nothing is lost by an error:
+// known, it replaces settings.Filter.AbsentIsFixedIn. Errors come from the store, the stored state or the Planner. Nothing is lost by an error:
 // call Dispatch again.
 func (c Dispatcher) Dispatch(ctx context.Context, scanner string, settings Settings, coverage Coverage) (DispatchResult, error) {
 	stored, err := c.Store.ReceiverState(ctx, scanner, settings.Receiver)
@@ -73,7 +73,7 @@ func (c Dispatcher) Dispatch(ctx context.Context, scanner string, settings Setti
 		return DispatchResult{}, fmt.Errorf("receiver %s: %w", settings.Receiver, err)
 	}
 	if coverage.Listed {
-		settings.Filter.CompleteRepositories = coverage.runningCompleteRepositories()
+		settings.Filter.AbsentIsFixedIn = coverage.runningCompleteRepositories()
 	}
 	v := &dispatch{Dispatcher: c, scanner: scanner, settings: settings, stored: stored, state: state}
 	v.progress = DispatchResult{Before: state, After: state}
@@ -201,7 +201,7 @@ func (v *dispatch) followUp(ctx context.Context, coverage Coverage) error {
 		extent = store.UpdateKnown
 	}
 	filter := v.settings.Filter
-	filter.CompleteRepositories = v.state.withoutEarlierEngine(filter.CompleteRepositories)
+	filter.AbsentIsFixedIn = v.state.withoutEarlierEngine(filter.AbsentIsFixedIn)
 	if err := v.Store.UpdateAnnouncements(ctx, v.scanner, v.settings.Receiver, filter, extent); err != nil {
 		return fmt.Errorf("update announcement records: %w", err)
 	}

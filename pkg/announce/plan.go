@@ -127,7 +127,7 @@ func (l *planning) begin() (*Action, error) {
 	if err := l.handleSettingsChange(); err != nil {
 		return nil, err
 	}
-	l.settings.Filter.CompleteRepositories = l.state.withoutEarlierEngine(l.settings.Filter.CompleteRepositories)
+	l.settings.Filter.AbsentIsFixedIn = l.state.withoutEarlierEngine(l.settings.Filter.AbsentIsFixedIn)
 	l.updateNotices()
 	l.takeSnapshot()
 	return nil, nil
@@ -272,7 +272,7 @@ func (l *planning) stillPending() (bool, error) {
 		return false, nil
 	}
 	filter := l.settings.Filter
-	filter.IncludeIdle, filter.CompleteRepositories = true, l.state.withoutEarlierEngine(l.coverage.completeRepositories())
+	filter.IncludeIdle, filter.AbsentIsFixedIn = true, l.state.withoutEarlierEngine(l.coverage.completeRepositories())
 	_, total, err := l.source.PendingChanges(l.ctx, filter, 1)
 	return total > 0, err
 }

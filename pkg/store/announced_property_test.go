@@ -278,7 +278,7 @@ func (m *announcementModel) check(t *rapid.T) {
 	}
 	for key, r := range m.records {
 		st := states[key]
-		if r.isFixed || running[key.Repository] == nil || !slices.Contains(m.filter.CompleteRepositories, key.Repository) || st != nil && st.there {
+		if r.isFixed || running[key.Repository] == nil || !slices.Contains(m.filter.AbsentIsFixedIn, key.Repository) || st != nil && st.there {
 			continue
 		}
 		if r.isSuppressed || !m.wants(diff.ChangeFixed) {
@@ -437,7 +437,7 @@ func TestAnnouncementsAgreeWithModel(t *testing.T) {
 		m.filter = drawFilter(t)
 		m.filter.Changes = append([]diff.Change{}, rapid.SliceOfNDistinct(rapid.SampledFrom(
 			[]diff.Change{diff.ChangeNew, diff.ChangeFixAvailable, diff.ChangeEscalated, diff.ChangeRegressed, diff.ChangeFixed}), 0, 5, rapid.ID[diff.Change]).Draw(t, "changes")...)
-		m.filter.CompleteRepositories = rapid.SampledFrom([][]string{nil, {"api"}, {"api", "web"}}).Draw(t, "settled")
+		m.filter.AbsentIsFixedIn = rapid.SampledFrom([][]string{nil, {"api"}, {"api", "web"}}).Draw(t, "settled")
 		if rapid.Bool().Draw(t, "route") {
 			m.filter.Route = &Route{Receiver: "slack", Known: []string{"slack", "mail"}, Unassigned: rapid.Bool().Draw(t, "unassigned")}
 		}

@@ -28,7 +28,7 @@ type receiver struct {
 }
 
 func newReceiver(t *testing.T, changes ...func(*ChangeFilter)) *receiver {
-	f := ChangeFilter{MinSeverity: finding.High, Unknown: UnknownNever, CompleteRepositories: []string{"r"}}
+	f := ChangeFilter{MinSeverity: finding.High, Unknown: UnknownNever, AbsentIsFixedIn: []string{"r"}}
 	for _, change := range append([]func(*ChangeFilter){everything}, changes...) {
 		change(&f)
 	}
@@ -202,10 +202,10 @@ func TestFixedByARollout(t *testing.T) {
 	r.running(t, "app:2", "r", vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
 	equal(t, "as long as the image before runs", r.changes(t), []string(nil))
 	must(t, r.ReleaseImage(t.Context(), "scanner", key("app:1")))
-	settled := r.filter.CompleteRepositories
-	r.filter.CompleteRepositories = nil
+	settled := r.filter.AbsentIsFixedIn
+	r.filter.AbsentIsFixedIn = nil
 	equal(t, "as long as an image has no result", r.changes(t), []string(nil))
-	r.filter.CompleteRepositories = settled
+	r.filter.AbsentIsFixedIn = settled
 	must(t, r.UpdateAnnouncements(t.Context(), "scanner", "slack", r.filter, UpdateAll))
 	pending, _, err := r.PendingChanges(t.Context(), "scanner", "slack", r.filter, 0)
 	must(t, err)
@@ -639,7 +639,7 @@ func TestSummaryIncludesChanges(t *testing.T) {
 // new when it is found again.
 func TestResetRepositoriesDropsAbsentFindings(t *testing.T) {
 	r := newReceiver(t)
-	r.filter.CompleteRepositories = []string{"r", "gone"}
+	r.filter.AbsentIsFixedIn = []string{"r", "gone"}
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
 	r.running(t, "gone", "gone", vulnerable("CVE-2026-0003", "a"))
 	r.expectChanges(t, "first", "New gone CVE-2026-0003 High", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
@@ -663,7 +663,7 @@ func TestResetRepositoriesDropsAbsentFindings(t *testing.T) {
 // that engine keeps its records.
 func TestDeleteAbsent(t *testing.T) {
 	r := newReceiver(t)
-	r.filter.CompleteRepositories = []string{"r"}
+	r.filter.AbsentIsFixedIn = []string{"r"}
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
 	r.running(t, "gone", "gone", vulnerable("CVE-2026-0004", "a"))
 	r.expectChanges(t, "first", "New gone CVE-2026-0004 High", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")

@@ -20,7 +20,8 @@ import (
 // filter and are not announced it returns the worst ones, at most worst. No more than some of one repository's findings are held at
 // a time. NotAnnounced counts all that PendingChanges would list but for what is fixed, whatever changes the filter names.
 func (s *Store) Present(ctx context.Context, scanner, receiver string, f ChangeFilter, worst int) (present Present, err error) {
-	t := &changeDetector{scanner: scanner, receiver: receiver, filter: f, wants: everyChange}
+	f.Changes = nil
+	t := &changeDetector{scanner: scanner, receiver: receiver, filter: f}
 	err = s.read(ctx, "look at what is present", func(ctx context.Context, q query) error {
 		repositories, err := loadRunning(ctx, q, scanner, f.Engine, f.Route, reachInUse)
 		if err != nil {
@@ -51,8 +52,6 @@ func (s *Store) Present(ctx context.Context, scanner, receiver string, f ChangeF
 	}
 	return present, nil
 }
-
-var everyChange = map[diff.Change]bool{diff.ChangeNew: true, diff.ChangeFixAvailable: true, diff.ChangeEscalated: true, diff.ChangeRegressed: true}
 
 // add takes in how many news one repository has, and the worst of them.
 func (p *Present) add(repository string, total int, changes []FindingChange, worst int) {
@@ -92,15 +91,21 @@ const (
 	measureFindings = `
 		SELECT f.id, octet_length(f.package) + octet_length(f.aliases) FROM json_each(@findings) j CROSS JOIN findings f ON f.id = j.value`
 
-	// announceFindings records findings as announced. A record that has changed since its announcement gets the ID of this message, so that
-	// it is retracted with the message if that is never delivered.
+	// announceFindings records findings as announced. Existing records keep their message.
 	announceFindings = `
 		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at, severity, fixable, known_exploited, aliases)
-		SELECT @receiver, @repository, v.canonical_id, f.package, @digest, @at, f.severity, f.fixable, f.known_exploited, f.aliases
-		FROM json_each(@findings) j CROSS JOIN findings f ON f.id = j.value CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
-		WHERE true` + replaceRecord + `, digest_id = CASE WHEN fixed_at IS NOT NULL OR excepted = 1
-			OR fixable = 0 AND excluded.fixable = 1 OR known_exploited = 0 AND excluded.known_exploited = 1
-			OR severity >= 0 AND severity < @severity AND excluded.severity >= @severity THEN excluded.digest_id ELSE digest_id END`
+		SELECT @receiver, @repository, v.canonical_id, f.package, @digest, @at, f.severity, f.fixable, f.known_exploited, f.aliases` + ofFindings + `
+		WHERE true` + replaceRecord
+
+	// selectAnnounced selects those of some findings that have a record. setMessage moves their records to another message.
+	selectAnnounced = `
+		SELECT f.id, f.severity, f.fixable, f.known_exploited, ` + announcedColumns + ofFindings + `
+		CROSS JOIN announcements a ON a.receiver_id = @receiver AND a.repository = @repository AND a.canonical_id = v.canonical_id AND a.package = f.package`
+	setMessage = `
+		UPDATE announcements SET digest_id = @digest
+		WHERE receiver_id = @receiver AND repository = @repository AND (canonical_id, package) IN (SELECT v.canonical_id, f.package` + ofFindings + `)`
+	ofFindings = `
+		FROM json_each(@findings) j CROSS JOIN findings f ON f.id = j.value CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id`
 
 	// selectAbsentKeys selects the records of a repository, announced up to a time, whose findings are not present. A finding that one version
 	// of the data lacks is present until it is fixed.
@@ -127,6 +132,7 @@ func recordSnapshot(ctx context.Context, tx *sql.Tx, receiver int64, scanner str
 			return err
 		}
 	}
+	f.Changes = nil
 	t := &changeDetector{scanner: scanner, filter: f}
 	var evaluations []*repositoryEvaluation
 	for _, r := range repositories {
@@ -137,7 +143,7 @@ func recordSnapshot(ctx context.Context, tx *sql.Tx, receiver int64, scanner str
 		l.args = append(l.args, sql.Named("digest", announcement.MessageID), sql.Named("at", millis{at}))
 		evaluations = append(evaluations, l)
 		if announcement.ResetRepositories {
-			if err := deleteRecords(ctx, tx, selectAbsentKeys, append(slices.Clone(l.args), sql.Named("before", math.MaxInt64))...); err != nil {
+			if err := deleteRecords(ctx, tx, selectAbsentKeys, l.with(sql.Named("before", math.MaxInt64))...); err != nil {
 				return err
 			}
 		}
@@ -193,12 +199,40 @@ func (l *repositoryEvaluation) announceAll(ctx context.Context, tx *sql.Tx) erro
 			return err
 		}
 		for _, part := range parts {
-			if _, err := tx.ExecContext(ctx, announceFindings, append(slices.Clone(l.args), sql.Named("findings", jsonOf(part)))...); err != nil {
+			if err := l.moveChanged(ctx, tx, part); err != nil {
+				return err
+			}
+			if _, err := tx.ExecContext(ctx, announceFindings, l.with(sql.Named("findings", jsonOf(part)))...); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// moveChanged moves the records of those findings that have changed since their announcement to this message, so that they are retracted with
+// it if it is never delivered. Of a first baseline, no finding has a record.
+func (l *repositoryEvaluation) moveChanged(ctx context.Context, tx *sql.Tx, findings []int64) error {
+	if announced, err := l.receiverHasRecords(ctx); err != nil || !announced {
+		return err
+	}
+	var changed []int64
+	rows, err := tx.QueryContext(ctx, selectAnnounced, l.with(sql.Named("findings", jsonOf(findings)))...)
+	err = eachRow(rows, err, func(rows *sql.Rows) error {
+		var id int64
+		var present diff.Present
+		var announced diff.Announced
+		err := rows.Scan(append([]any{&id, &present.Severity, &present.Fixable, &present.KnownExploited}, announcedTargets(&announced)...)...)
+		if d := diff.Finding(&present, &announced, l.policy); d.Announce != "" {
+			changed = append(changed, id)
+		}
+		return err
+	})
+	if err != nil || len(changed) == 0 {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, setMessage, l.with(sql.Named("findings", jsonOf(changed)))...)
+	return err
 }
 
 // partsByText splits findings into parts whose texts take at most maxPageText, or that are one finding.

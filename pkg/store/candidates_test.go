@@ -115,7 +115,7 @@ func TestChangesOfAHostileRepository(t *testing.T) {
 func TestFollowUpOfAHostileRepository(t *testing.T) {
 	measuresMemory(t)
 	f, want := hostile(t, 3, 500, 30<<10)
-	filter := ChangeFilter{Changes: []diff.Change{diff.ChangeFixed}, CompleteRepositories: []string{"evil"}}
+	filter := ChangeFilter{Changes: []diff.Change{diff.ChangeFixed}, AbsentIsFixedIn: []string{"evil"}}
 	withinHeap(t, "FollowUp of what is present", func() {
 		must(t, f.UpdateAnnouncements(t.Context(), "scanner", "slack", filter, UpdateAll))
 	})

@@ -15,10 +15,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// defaultChanges are announced if a filter names no changes.
-var defaultChanges = []diff.Change{diff.ChangeNew, diff.ChangeFixAvailable, diff.ChangeEscalated, diff.ChangeRegressed}
-
-// PendingChanges lists what a receiver has not been told, ordered by repository and then finding.Worse, with what is fixed last. At
+// PendingChanges lists what a receiver was not notified of, ordered by repository and then finding.Worse, with what is fixed last. At
 // most limit entries and some MiB of text, but one entry at least if there is any; limit 0 is for all, whatever memory that takes.
 // Of a repository with more the worst are listed. total is the number of all. UpdateAnnouncements comes before it. The filter
 // applies to findings: a vulnerability in a package of a repository is a change if any of its findings passes. It is described by
@@ -54,12 +51,11 @@ func (s *Store) PendingChanges(ctx context.Context, scanner, receiver string, f 
 	return pending, total, nil
 }
 
-// changeDetector compares what is present with what was announced to one receiver.
+// changeDetector streams what is present and what was announced to one receiver through package diff, which decides.
 type changeDetector struct {
-	scanner, receiver    string
-	filter               ChangeFilter
-	wants                map[diff.Change]bool
-	completeRepositories map[string]bool
+	scanner, receiver string
+	filter            ChangeFilter
+	absentIsFixedIn   map[string]bool
 	// only are the repositories to evaluate; nil for all. Those that come before from are left out.
 	only map[string]bool
 	from string
@@ -67,21 +63,15 @@ type changeDetector struct {
 	noRoom bool
 	// hasAnomaly means that the data is in quarantine, so nothing counts as fixed.
 	hasAnomaly bool
-	// cache caches for which repositories there is nothing to announce; nil for no cache. about is the common prefix of its keys.
+	// cache caches for which repositories there is nothing to announce; nil for no cache. cacheKey is the common prefix of its keys.
 	cache    *unchangedCache
 	cacheKey string
 }
 
 func (s *Store) newChangeDetector(ctx context.Context, purpose, scanner, receiver string, f ChangeFilter) (*changeDetector, error) {
-	t := &changeDetector{scanner: scanner, receiver: receiver, filter: f, wants: make(map[diff.Change]bool), completeRepositories: make(map[string]bool)}
-	if f.Changes == nil {
-		f.Changes = defaultChanges
-	}
-	for _, change := range f.Changes {
-		t.wants[change] = true
-	}
-	for _, repository := range f.CompleteRepositories {
-		t.completeRepositories[repository] = true
+	t := &changeDetector{scanner: scanner, receiver: receiver, filter: f, absentIsFixedIn: make(map[string]bool)}
+	for _, repository := range f.AbsentIsFixedIn {
+		t.absentIsFixedIn[repository] = true
 	}
 	var err error
 	if t.hasAnomaly, err = s.hasAnomaly(ctx, scanner, f.Engine); err != nil {
@@ -90,10 +80,17 @@ func (s *Store) newChangeDetector(ctx context.Context, purpose, scanner, receive
 	// A read-only store does not see what another process writes, so it must not cache.
 	if s.writer != nil {
 		t.cache = &s.unchanged
-		t.cacheKey = fmt.Sprintf("%s %s %d %s %t %q %q %t", purpose, s.unchanged.key(scanner, receiver),
-			f.MinSeverity, f.Unknown, f.OnlyFixable, f.Changes, f.Engine, t.hasAnomaly)
+		t.cacheKey = fmt.Sprintf("%s %s %s %t %q", purpose, s.unchanged.key(scanner, receiver), f.Unknown, f.OnlyFixable, f.Engine)
 	}
 	return t, nil
+}
+
+// policy returns the policy by which the findings of a repository are announced.
+func (t *changeDetector) policy(repository string) diff.Policy {
+	return diff.Policy{
+		Changes: t.filter.Changes, Threshold: t.filter.threshold(), NoRoom: t.noRoom,
+		AbsentIsFixed: t.absentIsFixedIn[repository] && !t.hasAnomaly,
+	}
 }
 
 // hasAnomaly reports whether the data of an engine has an anomaly. If engine is empty, it checks every engine that the Scanner has
@@ -133,8 +130,8 @@ func (t *changeDetector) each(ctx context.Context, q query, see func(context.Con
 		if r.name < t.from || t.only != nil && !t.only[r.name] {
 			continue
 		}
-		about := fmt.Sprintf("%s %q %t %t %s", t.cacheKey, r.name, t.completeRepositories[r.name], t.noRoom, r.stateWithExceptions(t.filter.Exceptions))
-		if t.cache != nil && t.cache.isUnchanged(about) {
+		key := fmt.Sprintf("%s %q %#v %s", t.cacheKey, r.name, t.policy(r.name), r.stateWithExceptions(t.filter.Exceptions))
+		if t.cache != nil && t.cache.isUnchanged(key) {
 			continue
 		}
 		l, err := t.evaluate(ctx, q, receiver, r)
@@ -146,7 +143,7 @@ func (t *changeDetector) each(ctx context.Context, q query, see func(context.Con
 			return err
 		}
 		if quiet && t.cache != nil {
-			t.cache.recordUnchanged(about)
+			t.cache.recordUnchanged(key)
 		}
 	}
 	return nil
@@ -175,7 +172,8 @@ type repositoryEvaluation struct {
 	q        query
 	receiver int64
 	runningRepository
-	args []any
+	policy diff.Policy
+	args   []any
 	// hasSuppressed means that exceptions suppress at least one finding.
 	hasSuppressed bool
 	// hasRecords is true if the receiver has a record of the repository; nil until it is needed.
@@ -203,8 +201,11 @@ func (t *changeDetector) evaluate(ctx context.Context, q query, receiver int64, 
 	}
 	args := append(t.filter.args(), sql.Named("receiver", receiver), sql.Named("repository", r.name),
 		sql.Named("reports", reports), sql.Named("all_reports", allReports), sql.Named("covered", covered))
-	return &repositoryEvaluation{changeDetector: t, q: q, receiver: receiver, runningRepository: r, args: args, hasSuppressed: len(suppressed) > 0}, nil
+	return &repositoryEvaluation{changeDetector: t, q: q, receiver: receiver, runningRepository: r, policy: t.policy(r.name), args: args, hasSuppressed: len(suppressed) > 0}, nil
 }
+
+// with returns the parameters of the evaluation and further ones.
+func (l *repositoryEvaluation) with(more ...any) []any { return append(slices.Clone(l.args), more...) }
 
 // args returns the parameters of the wanted statement.
 func (f ChangeFilter) args() []any {
@@ -244,8 +245,8 @@ const (
 		AND f.id NOT IN (SELECT value FROM json_each(@covered))`
 )
 
-// withRecord joins the receiver's announcement records. differs is true for findings that may be a change compared with their
-// record: the worst of them decides. A value that was not recorded never differs.
+// withRecord joins the receiver's announcement records. differs selects the findings that diff.Finding may call a change, so that all others
+// need not be read. Of several findings with one key, the worst decides. A value that was not recorded is -1 and never differs.
 const (
 	withRecord = ` LEFT JOIN announcements a ON a.receiver_id = @receiver AND a.repository = @repository
 		AND a.canonical_id = v.canonical_id AND a.package = `
@@ -262,8 +263,7 @@ const (
 		f.package, substr(f.version, 1, 512), f.type, substr(f.purl, 1, 512), substr(f.paths, 1, 512), f.fix_state, f.fix_versions,
 		f.fix_available, f.aliases, f.first_seen, coalesce(f.fix_available, f.fixable_since), v.known_exploited_since,
 		f.severity_history, f.report_id,
-		a.receiver_id IS NOT NULL, coalesce(a.severity, -1), coalesce(a.fixable, -1), coalesce(a.known_exploited, -1),
-		coalesce(a.aliases, ''), a.fixed_at, coalesce(a.excepted, 0) `
+		a.receiver_id IS NOT NULL, coalesce(a.aliases, ''), ` + announcedColumns + ` `
 
 	// listKeys lists the present findings of some IDs and packages that pass the filter, or all if @every is true. The findings of an ID are
 	// read once, however many of its packages are keys.
@@ -275,14 +275,20 @@ const (
 			AND (v.canonical_id, f.package) IN (SELECT value ->> 0, value ->> 1 FROM json_each(@keys)) AND f.gone_at IS NULL AND (@every OR ` + passesFilter + `)`
 )
 
-// record is what was announced to a receiver about one vulnerability in one package. Numbers are -1 where they were not recorded.
+// record is what was announced to a receiver about one vulnerability in one package.
 type record struct {
-	id, pkg                 string
-	severity                finding.Severity
-	fixable, knownExploited int
-	aliases                 list[string]
-	fixedAt                 millis
-	suppressed              bool
+	id, pkg string
+	aliases list[string]
+	diff.Announced
+}
+
+// announcedColumns selects diff.Announced from a, with the zero value for no record. In the table, facts are -1 where they were not recorded.
+const announcedColumns = `max(coalesce(a.severity, 0), 0), coalesce(a.severity < 0, 0), coalesce(a.fixable = 1, 0), coalesce(a.known_exploited = 1, 0),
+		a.fixed_at IS NOT NULL, coalesce(a.excepted, 0)`
+
+// announcedTargets returns where a row of announcedColumns is scanned to.
+func announcedTargets(a *diff.Announced) []any {
+	return []any{&a.Severity, &a.WithoutFacts, &a.Fixable, &a.KnownExploited, &a.Fixed, &a.Suppressed}
 }
 
 // findingState is what is present of one vulnerability in one package, with the record of its announcement.
@@ -307,7 +313,7 @@ func (l *repositoryEvaluation) presentOf(ctx context.Context, keys [][2]string, 
 	if err != nil {
 		return nil, err
 	}
-	return l.readCandidates(ctx, listKeys, append(slices.Clone(l.args), sql.Named("keys", string(list)), sql.Named("every", every))...)
+	return l.readCandidates(ctx, listKeys, l.with(sql.Named("keys", string(list)), sql.Named("every", every))...)
 }
 
 // readCandidates reads rows of selectCandidate, by vulnerability ID and package.
@@ -322,10 +328,10 @@ func (l *repositoryEvaluation) readCandidates(ctx context.Context, statement str
 		var history list[SeverityBefore]
 		var report int64
 		p := &f.Package
-		err := rows.Scan(&f.ID, &f.URL, &f.CVSS, &f.EPSS, &f.KnownExploited, &f.Severity,
+		err := rows.Scan(append([]any{&f.ID, &f.URL, &f.CVSS, &f.EPSS, &f.KnownExploited, &f.Severity,
 			&p.Name, &p.Version, &p.Type, &p.PURL, (*paths)(&f.Paths), &f.FixState, (*list[string])(&f.FixVersions),
 			&fixAvailable, (*list[string])(&f.Aliases), &firstSeen, &fixSince, &exploitedSince, &history, &report,
-			&announced, &r.severity, &r.fixable, &r.knownExploited, &r.aliases, &r.fixedAt, &r.suppressed)
+			&announced, &r.aliases}, announcedTargets(&r.Announced)...)...)
 		if err != nil {
 			return err
 		}
@@ -390,49 +396,13 @@ func severityBefore(f finding.Finding, history []SeverityBefore) finding.Severit
 	return history[len(history)-1].Severity
 }
 
-// changes returns the changes since the announcement, the most important first; none if it is as it was announced.
-func (s *findingState) changes(f ChangeFilter) []diff.Change {
-	r := s.record
-	switch {
-	case r == nil && s.before < s.Finding.Severity:
-		return []diff.Change{diff.ChangeEscalated}
-	case r == nil || r.suppressed:
-		return []diff.Change{diff.ChangeNew}
-	case !r.fixedAt.IsZero():
-		return []diff.Change{diff.ChangeRegressed}
+// decide compares a finding with its record.
+func (l *repositoryEvaluation) decide(s *findingState) diff.Decision {
+	present := diff.Present{Severity: s.Finding.Severity, SeverityBefore: s.before, Fixable: s.Finding.Fixable(), KnownExploited: s.Finding.KnownExploited}
+	if s.record == nil {
+		return diff.Finding(&present, nil, l.policy)
 	}
-	var changes []diff.Change
-	if s.escalated(f) {
-		changes = append(changes, diff.ChangeEscalated)
-	}
-	if r.fixable == 0 && s.Finding.Fixable() {
-		changes = append(changes, diff.ChangeFixAvailable)
-	}
-	return changes
-}
-
-func (s *findingState) escalated(f ChangeFilter) bool {
-	r := s.record
-	return r.knownExploited == 0 && s.Finding.KnownExploited ||
-		r.severity >= 0 && r.severity < f.threshold() && s.Finding.Severity >= f.threshold()
-}
-
-// isWanted reports whether a change is announced to the receiver. A finding that was never announced also passes as new, whatever
-// its change is.
-func (l *repositoryEvaluation) isWanted(s *findingState, change diff.Change) bool {
-	return l.wants[change] || s.record == nil && l.wants[diff.ChangeNew]
-}
-
-// toChange completes what is told.
-func (s *findingState) toChange(change diff.Change) reportedChange {
-	s.Change, s.SeverityBefore = change, s.before
-	if r := s.record; r != nil {
-		s.ExceptionEnded = r.suppressed
-		if s.SeverityBefore = r.severity; r.severity < 0 {
-			s.SeverityBefore = s.Finding.Severity
-		}
-	}
-	return reportedChange{FindingChange: s.FindingChange, reports: s.reports}
+	return diff.Finding(&present, &s.record.Announced, l.policy)
 }
 
 // pendingChanges counts what the receiver is to be announced of the repository, and gives as much as there is room for, worst first and what is fixed
@@ -457,7 +427,7 @@ func (l *repositoryEvaluation) changed(ctx context.Context, list *changeList) er
 		return err
 	}
 	// What is only counted is not looked up by other ids: UpdateAnnouncements has done that.
-	isNew := l.wants[diff.ChangeNew] && (!announced || list.counted)
+	isNew := l.policy.Wants(diff.ChangeNew) && (!announced || list.counted)
 	worst := newWorstKeys(list.worst.room)
 	take := func(c candidate, first bool) bool {
 		if !isNew || c.announced {
@@ -490,40 +460,34 @@ func (l *repositoryEvaluation) changed(ctx context.Context, list *changeList) er
 	return page.read(ctx)
 }
 
-// changesOf gives what the receiver wants to be announced of.
+// changesOf passes on the findings that are announced.
 func (l *repositoryEvaluation) changesOf(sightings []*findingState, each func(reportedChange)) {
 	for _, s := range sightings {
-		for _, change := range s.changes(l.filter) {
-			if l.isWanted(s, change) {
-				each(s.toChange(change))
-				break
-			}
+		if d := l.decide(s); d.Announce != "" {
+			s.Change, s.SeverityBefore, s.ExceptionEnded = d.Announce, d.SeverityBefore, d.ExceptionEnded
+			each(reportedChange{FindingChange: s.FindingChange, reports: s.reports})
 		}
 	}
 }
 
-// fixed adds what is fixed, if the receiver wants to hear of it.
+// fixed adds the findings that are announced as fixed.
 func (l *repositoryEvaluation) fixed(ctx context.Context, list *changeList) error {
-	if !l.wants[diff.ChangeFixed] || !l.mayBeFixed() {
+	if !l.policy.Wants(diff.ChangeFixed) || !l.policy.AbsentIsFixed {
 		return nil
 	}
 	everyone := l.allWorkloads()
 	return l.eachOrphan(ctx, func(o orphan) error {
-		if len(o.now) > 0 || o.suppressed {
+		if len(o.now) > 0 {
 			return nil
 		}
-		severity := max(o.severity, finding.Unknown)
-		list.add(reportedChange{FindingChange: FindingChange{
-			Change: diff.ChangeFixed, Repository: l.name, SeverityBefore: severity, Workloads: everyone,
-			Finding: finding.Finding{ID: o.id, Aliases: o.aliases, Severity: severity, Package: finding.Package{Name: o.pkg}},
-		}})
+		if d := diff.Finding(nil, &o.Announced, l.policy); d.Announce != "" {
+			list.add(reportedChange{FindingChange: FindingChange{
+				Change: d.Announce, Repository: l.name, SeverityBefore: d.SeverityBefore, Workloads: everyone,
+				Finding: finding.Finding{ID: o.id, Aliases: o.aliases, Severity: d.SeverityBefore, Package: finding.Package{Name: o.pkg}},
+			}})
+		}
 		return nil
 	})
-}
-
-// mayBeFixed reports whether a finding that is not present may count as fixed.
-func (l *repositoryEvaluation) mayBeFixed() bool {
-	return l.completeRepositories[l.name] && !l.hasAnomaly
 }
 
 // idsOf lists covered findings as JSON, for json_each.

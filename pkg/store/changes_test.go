@@ -215,3 +215,41 @@ func TestPendingChangesUseIndexes(t *testing.T) {
 	f.requireIndexes(t, listSuppressed, args, "COVERING INDEX findings_present")
 	f.requireIndexes(t, selectMessages, []any{sql.Named("scanner", "s"), sql.Named("receiver", "r"), sql.Named("before", 0), sql.Named("limit", 1)}, "messages_by_receiver")
 }
+
+// TestPrefilterSelectsEveryChange checks that the SQL prefilter selects exactly the pairs of a finding and a record that are a change.
+func TestPrefilterSelectsEveryChange(t *testing.T) {
+	f := newStore(t)
+	const pairs = `
+		WITH severities(s) AS (VALUES (0), (1), (2), (3), (4), (5)), bits(b) AS (VALUES (0), (1)),
+		wanted AS (SELECT s AS severity, x.b AS fixable, y.b AS known_exploited FROM severities, bits x, bits y),
+		records AS (
+			SELECT 1 AS receiver_id, s AS severity, w.b AS fixable, x.b AS known_exploited, nullif(y.b, 0) AS fixed_at, z.b AS excepted
+			FROM severities, bits w, bits x, bits y, bits z
+			UNION ALL SELECT 1, -1, -1, -1, nullif(y.b, 0), z.b FROM bits y, bits z
+			UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL)
+		SELECT wanted.severity, wanted.fixable, wanted.known_exploited, a.receiver_id IS NOT NULL, ` + announcedColumns + `, ` + differs + `
+		FROM wanted CROSS JOIN records a`
+	for _, threshold := range []finding.Severity{finding.Negligible, finding.Medium, finding.High, finding.Critical} {
+		rows, err := f.reader.Query(pairs, sql.Named("severity", int64(threshold)))
+		compared := 0
+		must(t, eachRow(rows, err, func(rows *sql.Rows) error {
+			var present diff.Present
+			var record diff.Announced
+			var hasRecord, selected bool
+			targets := append([]any{&present.Severity, &present.Fixable, &present.KnownExploited, &hasRecord}, announcedTargets(&record)...)
+			if err := rows.Scan(append(targets, &selected)...); err != nil {
+				return err
+			}
+			announced := &record
+			if !hasRecord {
+				announced = nil
+			}
+			compared++
+			if d := diff.Finding(&present, announced, diff.Policy{Threshold: threshold}); (d.Announce != "") != selected {
+				t.Errorf("%+v with the record %+v (%t) is %+v, and selected: %t", present, record, hasRecord, d, selected)
+			}
+			return nil
+		}))
+		equal(t, "pairs", compared, 6*4*(6*16+4+1))
+	}
+}

@@ -143,7 +143,7 @@ func TestRoomBecomesFree(t *testing.T) {
 	for namespace, full := range map[string]bool{"shop": true, "bank": false} {
 		t.Run(namespace, func(t *testing.T) {
 			f := newStore(t)
-			filter := ChangeFilter{CompleteRepositories: []string{"r/app"}}
+			filter := ChangeFilter{AbsentIsFixedIn: []string{"r/app"}}
 			update := func() { must(t, f.UpdateAnnouncements(t.Context(), "scanner", "slack", filter, UpdateAll)) }
 			states := func(which string) (n int) {
 				must(t, f.reader.QueryRowContext(t.Context(), `SELECT count(*) FROM announcements WHERE `+which).Scan(&n))

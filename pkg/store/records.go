@@ -30,7 +30,7 @@ func (l *repositoryEvaluation) linkAliases(ctx context.Context, sightings []*fin
 	if err != nil {
 		return err
 	}
-	rows, err := l.q.QueryContext(ctx, selectRecordsIn, append(slices.Clone(l.args), sql.Named("packages", string(packages)))...)
+	rows, err := l.q.QueryContext(ctx, selectRecordsIn, l.with(sql.Named("packages", string(packages)))...)
 	return eachRow(rows, err, func(rows *sql.Rows) error {
 		r, err := scanRecord(rows)
 		for _, s := range notAnnounced[r.pkg] {
@@ -45,10 +45,10 @@ func (l *repositoryEvaluation) linkAliases(ctx context.Context, sightings []*fin
 // before orders records by how well the receiver knows the finding: announced ones come first, then suppressed ones, then fixed
 // ones.
 func (r *record) before(other *record) bool {
-	if r.suppressed != other.suppressed {
-		return !r.suppressed && r.fixedAt.IsZero()
+	if r.Suppressed != other.Suppressed {
+		return !r.Suppressed && !r.Fixed
 	}
-	return r.fixedAt.IsZero() && !other.fixedAt.IsZero()
+	return !r.Fixed && other.Fixed
 }
 
 // areLinked reports whether two IDs are of the same vulnerability: if one of them is among the other's aliases. A common alias
@@ -61,7 +61,7 @@ func areLinked(id string, aliases []string, otherID string, otherAliases []strin
 }
 
 const (
-	selectRecords = `SELECT canonical_id, package, severity, fixable, known_exploited, aliases, fixed_at, excepted FROM announcements a
+	selectRecords = `SELECT a.canonical_id, a.package, a.aliases, ` + announcedColumns + ` FROM announcements a
 		WHERE a.receiver_id = @receiver AND a.repository = @repository `
 
 	// selectRecordsIn are those of some packages.
@@ -99,7 +99,7 @@ func (l *repositoryEvaluation) receiverHasRecords(ctx context.Context) (bool, er
 }
 
 func scanRecord(rows *sql.Rows) (r record, err error) {
-	err = rows.Scan(&r.id, &r.pkg, &r.severity, &r.fixable, &r.knownExploited, &r.aliases, &r.fixedAt, &r.suppressed)
+	err = rows.Scan(append([]any{&r.id, &r.pkg, &r.aliases}, announcedTargets(&r.Announced)...)...)
 	return r, err
 }
 
@@ -109,7 +109,7 @@ func (l *repositoryEvaluation) eachRecordPage(ctx context.Context, statement str
 		var page []record
 		text := 0
 		rows, err := l.q.QueryContext(ctx, statement+afterRecord,
-			append(slices.Clone(l.args), sql.Named("after_id", after.id), sql.Named("after_package", after.pkg))...)
+			l.with(sql.Named("after_id", after.id), sql.Named("after_package", after.pkg))...)
 		err = eachRow(rows, err, func(rows *sql.Rows) error {
 			r, err := scanRecord(rows)
 			page = append(page, r)
@@ -166,7 +166,7 @@ func (l *repositoryEvaluation) orphan(ctx context.Context, r record) (orphan, er
 	if err != nil {
 		return o, err
 	}
-	rows, err := l.q.QueryContext(ctx, selectNamed, append(slices.Clone(l.args), sql.Named("names", string(names)), sql.Named("package", r.pkg))...)
+	rows, err := l.q.QueryContext(ctx, selectNamed, l.with(sql.Named("names", string(names)), sql.Named("package", r.pkg))...)
 	err = eachRow(rows, err, func(rows *sql.Rows) error {
 		var f finding.Finding
 		err := rows.Scan(&f.ID, (*list[string])(&f.Aliases))

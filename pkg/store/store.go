@@ -346,8 +346,8 @@ type ChangeFilter struct {
 	Route *Route
 	// Exceptions that are in force in the Scanner's namespace.
 	Exceptions exception.Set
-	// CompleteRepositories are the repositories in which every image has a complete result. Only there can a finding count as fixed.
-	CompleteRepositories []string
+	// AbsentIsFixedIn are the repositories in which an announced finding that no image has counts as fixed, unless the data has an anomaly.
+	AbsentIsFixedIn []string
 	// IncludeIdle makes PendingChanges treat images as in use that nothing runs now and that the Scanner still has, unless a rollout has replaced
 	// them.
 	IncludeIdle bool

@@ -29,7 +29,7 @@ func TestRepositoryOfEndedPodsIsKnown(t *testing.T) {
 // findings. Announcements of present findings, or of repositories that do not run, stay.
 func TestSweepDeletesAnnouncementsFixedLongAgo(t *testing.T) {
 	r := newReceiver(t)
-	r.filter.CompleteRepositories = []string{"r", "other"}
+	r.filter.AbsentIsFixedIn = []string{"r", "other"}
 	r.running(t, "app:1", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
 	r.running(t, "other", "other", vulnerable("CVE-2026-0003", "a"))
 	r.expectChanges(t, "first", "New other CVE-2026-0003 High", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")

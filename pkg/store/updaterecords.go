@@ -27,7 +27,7 @@ const maxFollowUps = 100
 // in which there is.
 func (s *Store) UpdateAnnouncements(ctx context.Context, scanner, receiver string, f ChangeFilter, extent UpdateExtent) error {
 	if extent != UpdateAll {
-		f.CompleteRepositories = nil // nothing can count as fixed
+		f.AbsentIsFixedIn = nil
 	}
 	from := ""
 	for range maxFollowUps {
@@ -202,7 +202,7 @@ func (l *repositoryEvaluation) edit(statement, id, pkg string, more ...any) edit
 
 // updateChanges carries records over to other ids of the same vulnerability, and records changes that the receiver does not want.
 func (l *repositoryEvaluation) updateChanges(ctx context.Context, now time.Time, into *editList) error {
-	if l.wants[diff.ChangeNew] {
+	if l.policy.Wants(diff.ChangeNew) {
 		// Without records, everything is new.
 		if announced, err := l.receiverHasRecords(ctx); err != nil || !announced {
 			return err
@@ -211,13 +211,13 @@ func (l *repositoryEvaluation) updateChanges(ctx context.Context, now time.Time,
 	var left []edit
 	err := l.eachSighting(ctx, func(candidate, bool) bool { return false }, func(sightings []*findingState) error {
 		for _, s := range sightings {
-			if l.noRoom && (s.linked || s.record == nil) {
+			if l.noRoom && s.linked {
 				continue // a further record takes room
 			}
 			if err := into.add(l.editsOf(s, now)...); err != nil {
 				return err
 			}
-			if s.linked && !s.record.fixedAt.IsZero() {
+			if s.linked && s.record.Fixed {
 				// By the id before it would be taken as back once more.
 				left = append(left, l.edit(deleteRecord, s.record.id, s.record.pkg))
 			}
@@ -235,10 +235,8 @@ func (l *repositoryEvaluation) editsOf(s *findingState, now time.Time) (edits []
 	if s.linked {
 		edits = append(edits, l.edit(copyRecord, s.record.id, s.record.pkg, sql.Named("to", s.Finding.ID), aliasesArg(s.Finding)))
 	}
-	for _, change := range s.changes(l.filter) {
-		if !l.isWanted(s, change) {
-			edits = append(edits, l.recordWithoutMessage(s, change, now))
-		}
+	for _, change := range l.decide(s).Record {
+		edits = append(edits, l.recordWithoutMessage(s, change, now))
 	}
 	return edits
 }
@@ -267,20 +265,20 @@ func aliasesArg(f finding.Finding) any { return sql.Named("aliases", list[string
 // records can be swept is worth more than a message that it is fixed.
 func (l *repositoryEvaluation) updateGone(ctx context.Context, now time.Time, into *editList) error {
 	return l.eachOrphan(ctx, func(o orphan) error {
-		if l.noRoom && len(o.now) > 0 {
+		if len(o.now) == 0 {
+			if len(diff.Finding(nil, &o.Announced, l.policy).Record) == 0 {
+				return nil
+			}
+			return into.add(l.edit(markFixed, o.id, o.pkg, sql.Named("at", millis{now})))
+		}
+		if l.noRoom {
 			return nil
 		}
 		var edits []edit
 		for _, f := range o.now {
 			edits = append(edits, l.edit(copyRecord, o.id, o.pkg, sql.Named("to", f.ID), aliasesArg(f)))
 		}
-		switch {
-		case len(o.now) > 0:
-			edits = append(edits, l.edit(deleteRecord, o.id, o.pkg))
-		case l.mayBeFixed() && (o.suppressed || l.noRoom || !l.wants[diff.ChangeFixed]):
-			edits = append(edits, l.edit(markFixed, o.id, o.pkg, sql.Named("at", millis{now})))
-		}
-		return into.add(edits...)
+		return into.add(append(edits, l.edit(deleteRecord, o.id, o.pkg))...)
 	})
 }
 
