@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"sync"
 	"time"
 
@@ -173,7 +172,6 @@ func (r *NotificationReconciler) settings(o *notificationScope, receiver v1alpha
 		FirstScan:    firstScans[cmp.Or(receiver.FirstScan, v1alpha1.FirstScanSummary)],
 		ReadMore:     cmp.Or(r.ReadMore, fmt.Sprintf("kubectl get imagescans -n %s", scanner.Namespace)),
 		Tool:         o.data.Tool,
-		NewImages:    slices.Contains(receiver.Announce, v1alpha1.ChangeNewImage),
 		Notices:      ptr.Deref(receiver.HealthNotices, true),
 		StoreRenewed: scanner.Status.StoreID != "" && scanner.Status.StoreID != r.Store.ID(),
 		RestoredFrom: r.Store.RestoredFrom(),

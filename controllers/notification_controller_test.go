@@ -404,7 +404,7 @@ func TestReceiverSettings(t *testing.T) {
 	defaults.Filter.Route = &store.Route{Receiver: "team", Known: []string{"team", "other"}, Unassigned: true}
 	defaults.GroupWait, defaults.GroupInterval, defaults.FirstScan = 30*time.Second, 5*time.Minute, announce.FirstScanSummary
 	custom.Filter = store.ChangeFilter{MinSeverity: finding.Low, Unknown: store.UnknownNever, OnlyFixable: true, Engine: "grype"}
-	custom.Filter.Exceptions, custom.Filter.Changes, custom.NewImages = covering, []diff.Change{diff.ChangeFixed, diff.ChangeNewImage}, true
+	custom.Filter.Exceptions, custom.Filter.Changes = covering, []diff.Change{diff.ChangeFixed, diff.ChangeNewImage}
 	onlyOwn.Filter, onlyOwn.Notices = defaults.Filter, true
 	onlyOwn.Filter.Changes, onlyOwn.Filter.Route = []diff.Change{diff.ChangeNew}, &store.Route{Receiver: "team", Known: []string{"team", "other"}}
 	onlyOwn.GroupWait, onlyOwn.GroupInterval, onlyOwn.FirstScan = 30*time.Second, 5*time.Minute, announce.FirstScanSummary

@@ -2,6 +2,7 @@ package announce
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -251,10 +252,18 @@ func TestManyNotices(t *testing.T) {
 	}
 }
 
-// TestNewImages: with NewImages, repositories that run for the first time and have no findings to announce are announced as new images.
+// withNewImages adds new images to the changes that a receiver wants; nil for the default.
+func withNewImages(changes []diff.Change) []diff.Change {
+	if changes == nil {
+		changes = diff.DefaultChanges
+	}
+	return append(slices.Clone(changes), diff.ChangeNewImage)
+}
+
+// TestNewImages: if new images are wanted, repositories that run for the first time and have no findings to announce are announced as new images.
 func TestNewImages(t *testing.T) {
 	s := afterBaseline(t, "web")
-	s.settings.NewImages = true
+	s.settings.Filter.Changes = withNewImages(nil)
 	none(t, s.dispatch(), "web has been there before")
 	s.wantIdle()
 	s.image("cache", ImageScanned)
@@ -284,7 +293,7 @@ func TestNewImages(t *testing.T) {
 // TestManyNewImages: ten new images are named, and all count as announced.
 func TestManyNewImages(t *testing.T) {
 	s := afterBaseline(t)
-	s.settings.NewImages = true
+	s.settings.Filter.Changes = withNewImages(nil)
 	for i := range 14 {
 		s.image(fmt.Sprintf("app-%02d", i), ImageScanned)
 	}
@@ -299,7 +308,7 @@ func TestManyNewImages(t *testing.T) {
 // TestNewImagesOfOthers: images of workloads that are routed to other receivers are not announced, and count as known.
 func TestNewImagesOfOthers(t *testing.T) {
 	s := afterBaseline(t)
-	s.settings.NewImages = true
+	s.settings.Filter.Changes = withNewImages(nil)
 	s.settings.Filter.Route = &store.Route{Receiver: "team", Known: []string{"team", "others"}, Unassigned: true}
 	s.dispatch()
 	for repository, receivers := range map[string][]string{

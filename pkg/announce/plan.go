@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -211,15 +212,17 @@ func (l *planning) recordCleanRepositories() (*Action, error) {
 	if err != nil {
 		return nil, err
 	}
-	concerning := l.coverage.routedRepositories(l.settings.Filter.Route)
+	routed := l.coverage.routedRepositories(l.settings.Filter.Route)
 	var clean []string
 	for _, repository := range l.coverage.completeRepositories() {
+		decision := diff.Repository(diff.RepositoryState{
+			Known: slices.Contains(known, repository), IsRouted: routed[repository],
+			HasChanges: slices.ContainsFunc(l.pending, func(n store.FindingChange) bool { return n.Repository == repository }),
+		}, diff.Policy{Changes: l.settings.Filter.Changes})
 		switch {
-		case slices.Contains(known, repository),
-			slices.ContainsFunc(l.pending, func(n store.FindingChange) bool { return n.Repository == repository }):
-		case l.settings.NewImages && concerning[repository]:
+		case decision.Announce != "":
 			l.newImages = append(l.newImages, repository)
-		default:
+		case decision.Record != nil:
 			clean = append(clean, repository)
 		}
 	}

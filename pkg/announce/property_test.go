@@ -239,9 +239,12 @@ func (l *simulation) setUp() {
 	s := &l.settings
 	s.FirstScan = rapid.SampledFrom([]FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll}).Draw(l.rt, "firstScan")
 	s.StoreRenewed = rapid.IntRange(0, 4).Draw(l.rt, "store renewed") == 0
-	s.NewImages = rapid.Bool().Draw(l.rt, "new images")
+	newImages := rapid.Bool().Draw(l.rt, "new images")
 	all := []diff.Change{diff.ChangeNew, diff.ChangeFixAvailable, diff.ChangeEscalated, diff.ChangeRegressed, diff.ChangeFixed}
 	s.Filter.Changes = rapid.SampledFrom([][]diff.Change{nil, all, all, {diff.ChangeNew}, {diff.ChangeNew, diff.ChangeFixed}}).Draw(l.rt, "changes")
+	if newImages {
+		s.Filter.Changes = withNewImages(s.Filter.Changes)
+	}
 }
 
 // drawFilter draws another filter.

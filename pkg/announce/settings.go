@@ -37,8 +37,8 @@ type Settings struct {
 	FirstScan     FirstScan
 	// Tool is the engine with its version, as its current data states; empty if unknown.
 	Tool string
-	// NewImages announces repositories that run for the first time. Notices announces the Scanner's health notices.
-	NewImages, Notices bool
+	// Notices announces the Scanner's health notices.
+	Notices bool
 	// ReadMore is the command or URL that shows all findings.
 	ReadMore string
 	// NoRoom is true while the records of the namespace's receivers use their whole budget. Only what makes room is planned then, and the

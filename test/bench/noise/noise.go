@@ -236,9 +236,8 @@ func (r *replay) deliver(ctx context.Context, scanner, receiver string, until ti
 		GroupWait: 30 * time.Second, GroupInterval: 5 * time.Minute, Notices: true,
 	}
 	if receiver == everything {
-		settings.NewImages = true
 		settings.Filter.Changes = []diff.Change{
-			diff.ChangeNew, diff.ChangeFixAvailable, diff.ChangeEscalated, diff.ChangeRegressed, diff.ChangeFixed,
+			diff.ChangeNew, diff.ChangeFixAvailable, diff.ChangeEscalated, diff.ChangeRegressed, diff.ChangeFixed, diff.ChangeNewImage,
 		}
 	}
 	morning := r.now
