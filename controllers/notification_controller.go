@@ -173,7 +173,7 @@ func (r *NotificationReconciler) settings(o *notificationScope, receiver v1alpha
 		ReadMore:     cmp.Or(r.ReadMore, fmt.Sprintf("kubectl get imagescans -n %s", scanner.Namespace)),
 		Tool:         o.data.Tool,
 		Notices:      ptr.Deref(receiver.HealthNotices, true),
-		StoreRenewed: scanner.Status.StoreID != "" && scanner.Status.StoreID != r.Store.ID(),
+		StoreRenewed: preflight.HasOtherStore(scanner, r.Store.ID()),
 		RestoredFrom: r.Store.RestoredFrom(),
 	}
 	if receiver.GroupWait != nil {

@@ -74,7 +74,7 @@ type ScannerReconciler struct {
 	// Metrics exports each Scanner's coverage.
 	Metrics *Metrics
 
-	conflicts instanceConflicts
+	conflicts preflight.InstanceConflicts
 	holdings  heldEngines
 	engines   engineStates
 }
@@ -107,7 +107,7 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 		return ctrl.Result{}, err
 	}
 	if err != nil {
-		r.conflicts.remove(req.NamespacedName)
+		r.conflicts.Remove(req.NamespacedName)
 		r.Metrics.remove(req.NamespacedName)
 		r.holdings.drop(req.NamespacedName, "")
 		r.wakeExceptions(ctx, r.Suppressed.remove(req.NamespacedName))
@@ -121,7 +121,7 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 		return ctrl.Result{}, err
 	}
 	if !scanner.DeletionTimestamp.IsZero() {
-		r.conflicts.remove(req.NamespacedName)
+		r.conflicts.Remove(req.NamespacedName)
 		return ctrl.Result{RequeueAfter: undone}, r.SweepScanners(ctx)
 	}
 	admitted, err := r.Limits.admits(ctx, r.Client, &scanner)
@@ -133,18 +133,16 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	}
 	next := ctrl.Result{RequeueAfter: min(cmp.Or(undone, statusInterval), statusInterval)}
 	before := scanner.DeepCopy()
-	if before.Status.StoreID == r.Store.ID() {
-		r.conflicts.recordWrite(req.NamespacedName)
-	}
+	r.conflicts.RecordWrite(&scanner, r.Store.ID())
 	s := &scannerScope{scanner: &scanner, backend: r.Backends.For(&scanner), missingPermissions: r.Permissions.Missing(scanner.Namespace)}
-	if s.conflict, err = r.conflicts.detect(ctx, r.Clock, r.Reader, &scanner, r.Store.ID()); err != nil {
+	if s.conflict, err = r.conflicts.Detect(ctx, r.Clock.Now(), r.Reader, &scanner, r.Store.ID()); err != nil {
 		return ctrl.Result{}, err
 	}
 	if err := r.computeStatus(ctx, s); err != nil && r.Store.Health() == nil {
 		return ctrl.Result{}, err
 	}
 	if s.conflict {
-		next.RequeueAfter = min(next.RequeueAfter, conflictInterval)
+		next.RequeueAfter = min(next.RequeueAfter, preflight.ConflictInterval)
 	}
 	// While the store is unavailable, what could not be read stays as it was. The reason can always be set.
 	r.setStore(s)
@@ -172,9 +170,7 @@ func (r *ScannerReconciler) patchStatus(ctx context.Context, before *v1alpha1.Sc
 	if err := r.Client.Status().Patch(ctx, s.scanner, client.MergeFrom(before)); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if s.scanner.Status.StoreID == r.Store.ID() {
-		r.conflicts.recordWrite(client.ObjectKeyFromObject(s.scanner))
-	}
+	r.conflicts.RecordWrite(s.scanner, r.Store.ID())
 	r.emitEvents(before, s)
 	return nil
 }
@@ -299,13 +295,18 @@ func (r *ScannerReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return watchExceptions(ctrl.NewControllerManagedBy(mgr), r.Exceptions, &v1alpha1.ScannerList{}).
 		Named("scanner").
 		For(&v1alpha1.Scanner{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, rescanRequested))).
-		Watches(&v1alpha1.Scanner{}, enqueueAfter(conflictInterval, ownRequest), builder.WithPredicates(storeChanged)).
+		Watches(&v1alpha1.Scanner{}, enqueueAfter(preflight.ConflictInterval, ownRequest), builder.WithPredicates(preflight.StoreIDReplaced)).
 		Watches(&v1alpha1.Scanner{}, enqueueDelayed(r.scannersInNamespace), builder.WithPredicates(deletionStarted)).
 		Watches(&v1alpha1.ImageScan{}, enqueueDelayed(scannerOf)).
 		Watches(&corev1.Pod{}, enqueueDelayed(r.scannersInNamespace), builder.WithPredicates(podChanged)).
 		WatchesRawSource(source.Channel(r.Wakeups.SubscribeScanners(), &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: scannersAtOnce}).
 		Complete(withStoreBackoff{withPermissionCheck{r, r.Permissions}})
+}
+
+// ownRequest returns the request of the object itself.
+func ownRequest(_ context.Context, o client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
 }
 
 // scannerOf returns the request of the Scanner that an ImageScan names.

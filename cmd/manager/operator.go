@@ -72,6 +72,7 @@ type operator struct {
 	deliveries  *controllers.DeliveryCounter
 	wakeups     *controllers.Wakeups
 	permissions *preflight.Checker
+	crds        preflight.CRDWatcher
 	grype       *grype.Backend
 	clairs      *clair.Engines
 	backends    backend.Choosers
@@ -98,18 +99,18 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 		return nil, err
 	}
 	op.store.LimitRecords(settings.Ingest.StoreSizePerNamespace.Value())
-	if err := waitForCRDs(ctx, o); err != nil {
+	direct, err := directClient()
+	if err != nil {
 		return nil, err
 	}
-	if err := waitForVolume(ctx, o, op.store.ID()); err != nil {
+	if err := op.waitForCRDs(ctx, direct); err != nil {
+		return nil, err
+	}
+	if err := o.storeVolume(direct).Wait(ctx, op.store.ID(), o.ProbeAddress); err != nil {
 		return nil, fmt.Errorf("looking where the store is: %w", err)
 	}
 	ctrlmetrics.Registry.MustRegister(op.store)
 	if op.manager, err = newManager(o); err != nil {
-		return nil, err
-	}
-	direct, err := directClient()
-	if err != nil {
 		return nil, err
 	}
 	op.deliveries = &controllers.DeliveryCounter{Client: direct, Namespace: o.Namespace, Store: op.store}
@@ -140,6 +141,13 @@ func directClient() (ctrlclient.Client, error) {
 		return nil, err
 	}
 	return ctrlclient.New(config, ctrlclient.Options{Scheme: newScheme()})
+}
+
+// storeVolume returns the check of the volume that the store is on.
+func (o *options) storeVolume(reader ctrlclient.Reader) preflight.StoreVolume {
+	return preflight.StoreVolume{
+		Reader: reader, Namespace: o.Namespace, PodName: o.PodName, DataDir: o.DataDir, Namespaces: o.namespaces(), Log: ctrl.Log,
+	}
 }
 
 // run runs the manager until the context ends, and then closes the store.
@@ -322,7 +330,7 @@ func (op *operator) addControllers(ctx context.Context) error {
 		return err
 	}
 	client, events := op.manager.GetClient(), op.manager.GetEventRecorder("scanner-operator")
-	durable, advice, err := storeDurability(ctx, op.manager.GetAPIReader(), op.options)
+	durable, advice, err := op.options.storeVolume(op.manager.GetAPIReader()).Durability(ctx)
 	if err != nil {
 		return err
 	}
@@ -397,7 +405,7 @@ func (op *operator) addLoops(context.Context) error {
 		op.clairs.Run,
 		op.watchStore,
 		op.checkStoreIntegrity,
-		op.watchCRDs,
+		op.crds.Run,
 		op.periodic(op.options.SweepInterval, "sweep", "Sweeping the store", op.sweep),
 		op.periodic(certificateInterval, "certificates", "Refreshing certificates", op.refreshCertificates),
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/flagenv"
 )
@@ -146,6 +148,14 @@ func (o *options) validateLease() error {
 		return errors.New("--leader-elect-retry-period: must be more than 0 and less than 5/6 of --leader-elect-renew-deadline")
 	}
 	return nil
+}
+
+// namespaces returns the namespaces to list for everything that is watched; "" stands for all.
+func (o *options) namespaces() []string {
+	if len(o.Watched) == 0 {
+		return []string{metav1.NamespaceAll}
+	}
+	return o.Watched
 }
 
 func (o *options) storePath() string { return filepath.Join(o.DataDir, storeFile) }

@@ -3,15 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
-	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/scanner-operator/scanner-operator/controllers"
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -30,7 +28,7 @@ const openingMessage = "the store is being opened, restored or migrated"
 // Meanwhile the process is alive and not ready. Otherwise the kubelet would kill it in the middle of a migration, again and again. Any
 // other error ends the process.
 func openStore(ctx context.Context, path, probeAddress string) (*store.Store, error) {
-	stop, err := serveNotReady(ctx, probeAddress, openingMessage)
+	stop, err := preflight.ServeNotReady(ctx, probeAddress, openingMessage)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +37,7 @@ func openStore(ctx context.Context, path, probeAddress string) (*store.Store, er
 	if !errors.Is(err, store.ErrLocked) {
 		return opened, err
 	}
-	if stop, err = serveNotReady(ctx, probeAddress, err.Error()); err != nil {
+	if stop, err = preflight.ServeNotReady(ctx, probeAddress, err.Error()); err != nil {
 		return nil, err
 	}
 	defer stop()
@@ -84,29 +82,6 @@ func (op *operator) detectRollback(ctx context.Context) error {
 		return nil
 	}
 	return err
-}
-
-// serveNotReady answers the kubelet's probes until stop is called: the process is alive, and not ready for the given reason. An address that
-// disables the manager's probes disables these as well.
-func serveNotReady(ctx context.Context, address, reason string) (stop func(), err error) {
-	if address == "" || address == "0" {
-		return func() {}, nil
-	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, reason, http.StatusServiceUnavailable)
-	})
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("--health-probe-bind-address: %w", err)
-	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}
-	go func() { _ = server.Serve(listener) }() // returns an error once the server is closed
-	return func() {
-		_ = server.Close()
-		_ = listener.Close() // the server does not know the listener if Serve has not begun yet
-	}, nil
 }
 
 // checkStoreIntegrity checks the whole file of the store, once. This takes long for a large file. The result is part of the store's health from

@@ -12,6 +12,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -96,7 +97,7 @@ func TestLockedStoreWithoutProbes(t *testing.T) {
 		if _, err := openStore(ctx, path, off); err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("with --health-probe-bind-address=%q: %v, want that it waits", off, err)
 		}
-		stop, err := serveNotReady(t.Context(), off, "locked")
+		stop, err := preflight.ServeNotReady(t.Context(), off, "locked")
 		if err != nil {
 			t.Fatalf("with --health-probe-bind-address=%q: %v, want no probes", off, err)
 		}

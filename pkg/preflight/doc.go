@@ -7,5 +7,9 @@
 // from every write, so that a status never becomes what the operator has written. CheckCRDs reads the API server's OpenAPI documents, which
 // every account may read; the CRDs themselves are not readable for every account. CRDs that are newer than the operator pass.
 //
+// Volumes: StoreVolume finds out whether the store outlives the operator's pod.
+//
+// Stores: two operators on the same Scanners, or a store that was lost, show in the store's ID in a Scanner's status.
+//
 // Grants: GrantCommands builds the commands with which people let the operator read what it may not read yet.
 package preflight
