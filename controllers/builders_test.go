@@ -13,6 +13,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 )
 
 // The nodes of the tests.
@@ -224,7 +225,7 @@ func scanOf(scanner *v1alpha1.Scanner, reference string, changes ...func(*v1alph
 	ref, _ := image.ParseReference(reference)
 	scan := &v1alpha1.ImageScan{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: scanner.Namespace, Name: imageScanName(scanner.UID, key, ref.Repository),
+			Namespace: scanner.Namespace, Name: inventory.ImageScanName(scanner.UID, key, ref.Repository),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(scanner, v1alpha1.GroupVersion.WithKind("Scanner"))},
 		},
 		Spec: v1alpha1.ImageScanSpec{

@@ -48,7 +48,7 @@ func (w *volumeWorld) restart(snapshot []byte) (before []byte) {
 	db, err := store.OpenSQLite(w.t.Context(), w.path, w.clock.Now)
 	w.must(err)
 	w.t.Cleanup(func() { _ = db.Close() })
-	w.store, w.reconciler.Store = db, db
+	w.store, w.reconciler.Store, w.reconciler.Inventory.Store = db, db, db
 	counter := &DeliveryCounter{Client: w.client, Namespace: "scanner-operator-system", Store: db}
 	w.rolledBack, err = counter.Check(w.t.Context())
 	w.must(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 )
 
 // anException returns an exception in namespace shop that does not expire.
@@ -363,7 +364,7 @@ func TestStripNamespace(t *testing.T) {
 	want := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Name: fixtureNamespace, UID: "uid", ResourceVersion: "1", Labels: full.Labels, Annotations: map[string]string{v1alpha1.AnnotationReceiver: "team"},
 	}}
-	got, err := StripNamespace(full)
+	got, err := inventory.StripNamespace(full)
 	if diff := cmp.Diff(any(want), got); diff != "" || err != nil {
 		t.Errorf("error %v, kept (-want +got):\n%s", err, diff)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -129,7 +130,7 @@ func TestEndedPodsAreGone(t *testing.T) {
 		u.reconcile(scan)
 		u.must(u.client.Delete(t.Context(), pod))
 		after, _ := u.reconcile(scan)
-		if got := readyReason(after); got != tt.want {
+		if got := inventory.ReadyReason(after); got != tt.want {
 			t.Errorf("%s: it is %s, want %s", name, got, tt.want)
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -36,15 +37,12 @@ const (
 
 // imageScanStore is the part of the store that the ImageScanReconciler uses.
 type imageScanStore interface {
-	jobRecords
 	Health() error
 	Catalog(ctx context.Context, engine string, key image.Key, scope store.Scope) (store.Catalog, error)
-	CatalogScopes(ctx context.Context, engine string, key image.Key) ([]store.Scope, error)
 	DataVersion(ctx context.Context, engine string) (store.DataVersion, error)
 	Summary(ctx context.Context, s store.Subject, e store.ImageExceptions) (store.Summary, error)
 	RequestMatch(ctx context.Context, s store.Subject) error
 	Locate(ctx context.Context, scanner, namespace string, key image.Key) (store.Location, error)
-	SetUsage(ctx context.Context, u store.ImageUsage) error
 	RecentImages(ctx context.Context, scanner, engine string) ([]store.RecentImage, error)
 	ScannerImages(ctx context.Context, namespace string) ([]store.ScannerImage, error)
 	ReleaseImage(ctx context.Context, scanner string, key image.Key) error
@@ -61,11 +59,9 @@ type ImageScanReconciler struct {
 	Events   events.EventRecorder
 	Wakeups  *Wakeups
 	// Exceptions suppress findings; suppressed findings are counted separately.
-	Exceptions active.Source
-	// ShareSBOMs lets an SBOM that was made in one namespace count in all namespaces. It is only for clusters that trust all namespaces.
-	ShareSBOMs  bool
+	Exceptions  active.Source
 	Permissions *preflight.Checker
-	Limits      Limits
+	Inventory   *inventory.Inventory
 	// Random returns numbers in [0, 1) that spread retries, so that images that failed together are not retried together. Nil disables the
 	// spread.
 	Random func() float64
@@ -91,16 +87,10 @@ type imageScanScope struct {
 	// backend is the Scanner's engine; nil if this operator runs without it.
 	backend backend.Backend
 	key     image.Key
-	// uses are the containers that run the image now. counted is false while the platform of at least one of their pods' nodes is still
-	// unknown, so that uses may be incomplete. Both are set by findUses.
-	uses         []use
-	usesComplete bool
+	// uses are the containers that run or ran the image. Set by findUses.
+	uses inventory.Uses
 	// wasRunning is true if a pod ran the image when its workloads were last counted.
 	wasRunning bool
-	// ended are the containers that ran the image and whose pods ended within the Scanner's retention. Set by findUses.
-	ended []use
-	// dropped are the containers whose pods run or ran the image and are not the Scanner's responsibility any more. Set by findUses.
-	dropped []use
 	// image is passed to the backend. Set by findUses.
 	image backend.Image
 	// progress is the backend's last progress; nil once all is done.
@@ -159,9 +149,9 @@ func (r *ImageScanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 // requeueDelay returns the requeue delay of an image that is done for now; 0 if an event will trigger the next reconciliation.
 func (r *ImageScanReconciler) requeueDelay(s *imageScanScope) time.Duration {
 	switch {
-	case !s.usesComplete:
+	case !s.uses.Complete:
 		return nodeRetryDelay
-	case len(s.uses) == 0:
+	case len(s.uses.Running) == 0:
 		return r.untilRetirement(s)
 	}
 	return 0
@@ -170,26 +160,19 @@ func (r *ImageScanReconciler) requeueDelay(s *imageScanScope) time.Duration {
 // identify sets the Scanner, the key and the backend. It deletes an ImageScan without a Scanner and a duplicate: of two ImageScans for the
 // same image, the one with the later name goes. Both can remain after garbage collection, or result from a lagging cache.
 func (r *ImageScanReconciler) identify(ctx context.Context, s *imageScanScope) (obsolete bool, err error) {
-	inv := r.inventory()
-	if s.scanner, err = inv.owner(ctx, s.scan); err != nil {
-		return false, err
-	}
-	if s.key, err = keyOf(s.scan); err != nil {
-		return true, r.delete(ctx, s, client.Preconditions{})
-	}
-	if s.scanner == nil {
-		return true, r.delete(ctx, s, client.Preconditions{})
-	}
-	admitted, err := r.Limits.admits(ctx, r.Client, s.scanner)
+	img, err := r.Inventory.Identify(ctx, s.scan)
 	if err != nil {
 		return false, err
 	}
-	s.refused = !admitted
+	if img == nil {
+		return true, r.delete(ctx, s, client.Preconditions{})
+	}
+	s.scanner, s.key, s.refused = img.Scanner, img.Key, img.Refused
 	s.backend = r.Backends.For(s.scanner)
 	s.resetOnEngineChange()
 	var scans v1alpha1.ImageScanList
 	err = r.Client.List(ctx, &scans, client.InNamespace(s.scan.Namespace), client.UnsafeDisableDeepCopy, // only read
-		client.MatchingFields{imageScansByScannerDigest: scannerDigest(s.scanner.Name, s.key.Digest)})
+		client.MatchingFields{inventory.ImageScansByScannerDigest: inventory.ScannerDigest(s.scanner.Name, s.key.Digest)})
 	if err != nil {
 		return false, err
 	}
@@ -200,10 +183,6 @@ func (r *ImageScanReconciler) identify(ctx context.Context, s *imageScanScope) (
 		}
 	}
 	return false, nil
-}
-
-func (r *ImageScanReconciler) inventory() inventory {
-	return inventory{client: r.Client, jobs: r.Store}
 }
 
 // resetOnEngineChange resets the status if another engine, or another instance of the engine, made it: that result does not hold for this one.
@@ -243,7 +222,7 @@ func (r *ImageScanReconciler) findBackend(_ context.Context, s *imageScanScope) 
 // scanned like a running one. For every other unused image there is nothing to do here: the store keeps it in the match queue.
 func (r *ImageScanReconciler) retire(ctx context.Context, s *imageScanScope) (time.Duration, error) {
 	status := &s.scan.Status
-	if len(s.uses) > 0 {
+	if len(s.uses.Running) > 0 {
 		status.UnusedSinceTime = nil
 		return 0, nil
 	}
@@ -275,9 +254,9 @@ func (s *imageScanScope) setUnusedSince(now time.Time) {
 	if since == nil && s.wasRunning {
 		since = &metav1.Time{Time: now}
 	}
-	for _, u := range s.ended {
-		if since == nil || u.endedAt.After(since.Time) {
-			since = &metav1.Time{Time: u.endedAt}
+	for _, u := range s.uses.Ended {
+		if since == nil || u.EndedAt.After(since.Time) {
+			since = &metav1.Time{Time: u.EndedAt}
 		}
 	}
 	if since == nil {
@@ -288,7 +267,7 @@ func (s *imageScanScope) setUnusedSince(now time.Time) {
 
 // untilRetirement returns how long an unused image is still kept; 0 once the retention is over.
 func (r *ImageScanReconciler) untilRetirement(s *imageScanScope) time.Duration {
-	keep := retention(s.scanner)
+	keep := inventory.Retention(s.scanner)
 	// If the clock was set back, UnusedSinceTime may lie in the future.
 	return min(max(0, keep-r.Clock.Since(s.scan.Status.UnusedSinceTime.Time)), keep)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -35,7 +36,7 @@ func triedAgain(s *v1alpha1.ImageScan) {
 func TestCoverage(t *testing.T) {
 	type state struct {
 		ID     string
-		State  imageState
+		State  inventory.ImageState
 		Reason string
 	}
 	key := func(reference string) string { return keyOfImage(reference).String() }
@@ -45,83 +46,81 @@ func TestCoverage(t *testing.T) {
 		want    []state
 	}{
 		"no pods":           {theScanner(), nil, nil},
-		"no ImageScan yet":  {theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web))}, []state{{key(web), imagePending, ""}}},
-		"being cataloged":   {theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web)), scanOf(theScanner(), web, cataloging)}, []state{{key(web), imagePending, ""}}},
-		"scanned":           {theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web)), scanOf(theScanner(), web, scanned)}, []state{{key(web), imageScanned, ""}}},
-		"failed":            {theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web)), scanOf(theScanner(), web, failed)}, []state{{key(web), imageFailed, "ImageNotFound"}}},
-		"failed, and tried": {theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web)), scanOf(theScanner(), web, triedAgain)}, []state{{key(web), imageFailed, "ImageNotFound"}}},
+		"no ImageScan yet":  {theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web))}, []state{{key(web), inventory.ImagePending, ""}}},
+		"being cataloged":   {theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web)), scanOf(theScanner(), web, cataloging)}, []state{{key(web), inventory.ImagePending, ""}}},
+		"scanned":           {theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web)), scanOf(theScanner(), web, scanned)}, []state{{key(web), inventory.ImageScanned, ""}}},
+		"failed":            {theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web)), scanOf(theScanner(), web, failed)}, []state{{key(web), inventory.ImageFailed, "ImageNotFound"}}},
+		"failed, and tried": {theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web)), scanOf(theScanner(), web, triedAgain)}, []state{{key(web), inventory.ImageFailed, "ImageNotFound"}}},
 		"another Scanner's ImageScan": {
 			theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web)), scanOf(theScanner(func(s *v1alpha1.Scanner) { s.UID = "another" }), web, scanned)},
-			[]state{{key(web), imagePending, ""}},
+			[]state{{key(web), inventory.ImagePending, ""}},
 		},
 		"an ImageScan that nobody runs": {theScanner(), []client.Object{scanOf(theScanner(), web, scanned)}, nil},
 		"three replicas": {
 			theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web)), aPod(fixtureNamespace, "b", running("c", web)), aPod(fixtureNamespace, "c", running("c", web), running("d", web))},
-			[]state{{key(web), imagePending, ""}},
+			[]state{{key(web), inventory.ImagePending, ""}},
 		},
-		"excluded": {theScanner(excluding("*/web")), []client.Object{aPod(fixtureNamespace, "a", running("c", web))}, []state{{key(web), imageExcluded, ""}}},
+		"excluded": {theScanner(excluding("*/web")), []client.Object{aPod(fixtureNamespace, "a", running("c", web))}, []state{{key(web), inventory.ImageExcluded, ""}}},
 		"excluded under one of two names": {
 			theScanner(excluding("*/web")), []client.Object{
 				aPod(fixtureNamespace, "a", running("c", web)),
 				aPod(fixtureNamespace, "b", containerWith("c", "other:1", corev1.ContainerStatus{ImageID: imageID(web)})),
 				scanOf(theScanner(), web, scanned),
-			}, []state{{key(web), imageScanned, ""}},
+			}, []state{{key(web), inventory.ImageScanned, ""}},
 		},
-		"not started": {theScanner(), []client.Object{aPod(fixtureNamespace, "a", creating("c", "nginx"))}, []state{{"docker.io/library/nginx:latest", imagePending, ""}}},
-		"not pulled":  {theScanner(), []client.Object{aPod(fixtureNamespace, "a", waiting("c", "nginx", "ErrImagePull"))}, []state{{"docker.io/library/nginx:latest", imageFailed, v1alpha1.ReasonNotPulled}}},
+		"not started": {theScanner(), []client.Object{aPod(fixtureNamespace, "a", creating("c", "nginx"))}, []state{{"docker.io/library/nginx:latest", inventory.ImagePending, ""}}},
+		"not pulled":  {theScanner(), []client.Object{aPod(fixtureNamespace, "a", waiting("c", "nginx", "ErrImagePull"))}, []state{{"docker.io/library/nginx:latest", inventory.ImageFailed, v1alpha1.ReasonNotPulled}}},
 		"not pulled under two spellings": {
 			theScanner(), []client.Object{aPod(fixtureNamespace, "a", waiting("c", "nginx", "ErrImagePull"), creating("d", "nginx:latest")), aPod(fixtureNamespace, "b", creating("c", "docker.io/nginx"))},
-			[]state{{"docker.io/library/nginx:latest", imageFailed, v1alpha1.ReasonNotPulled}},
+			[]state{{"docker.io/library/nginx:latest", inventory.ImageFailed, v1alpha1.ReasonNotPulled}},
 		},
-		"not started, and excluded": {theScanner(excluding("*/nginx")), []client.Object{aPod(fixtureNamespace, "a", creating("c", "nginx"))}, []state{{"docker.io/library/nginx:latest", imageExcluded, ""}}},
+		"not started, and excluded": {theScanner(excluding("*/nginx")), []client.Object{aPod(fixtureNamespace, "a", creating("c", "nginx"))}, []state{{"docker.io/library/nginx:latest", inventory.ImageExcluded, ""}}},
 		"not started here, running elsewhere": {
-			theScanner(), []client.Object{aPod(fixtureNamespace, "a", creating("c", web)), aPod(fixtureNamespace, "b", running("c", web))}, []state{{key(web), imagePending, ""}},
+			theScanner(), []client.Object{aPod(fixtureNamespace, "a", creating("c", web)), aPod(fixtureNamespace, "b", running("c", web))}, []state{{key(web), inventory.ImagePending, ""}},
 		},
 		"excluded, not started here, running elsewhere": {
-			theScanner(excluding("*/web")), []client.Object{aPod(fixtureNamespace, "a", creating("c", web)), aPod(fixtureNamespace, "b", running("c", web))}, []state{{key(web), imageExcluded, ""}},
+			theScanner(excluding("*/web")), []client.Object{aPod(fixtureNamespace, "a", creating("c", web)), aPod(fixtureNamespace, "b", running("c", web))}, []state{{key(web), inventory.ImageExcluded, ""}},
 		},
 		"not pulled here, running elsewhere": {
 			theScanner(), []client.Object{aPod(fixtureNamespace, "a", waiting("c", web, "ImagePullBackOff")), aPod(fixtureNamespace, "b", running("c", web))},
-			[]state{{web, imageFailed, v1alpha1.ReasonNotPulled}, {key(web), imagePending, ""}},
+			[]state{{web, inventory.ImageFailed, v1alpha1.ReasonNotPulled}, {key(web), inventory.ImagePending, ""}},
 		},
-		"a name that is none": {theScanner(), []client.Object{aPod(fixtureNamespace, "a", waiting("c", "Not A Name", "InvalidImageName"))}, []state{{"Not A Name", imageFailed, v1alpha1.ReasonNotPulled}}},
+		"a name that is none": {theScanner(), []client.Object{aPod(fixtureNamespace, "a", waiting("c", "Not A Name", "InvalidImageName"))}, []state{{"Not A Name", inventory.ImageFailed, v1alpha1.ReasonNotPulled}}},
 		"a node that nobody knows": {
 			theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web), creating("d", "nginx"), onNode("unknown"))},
-			[]state{{"docker.io/library/nginx:latest", imagePending, ""}, {web, imagePending, v1alpha1.ReasonNodeUnknown}},
+			[]state{{"docker.io/library/nginx:latest", inventory.ImagePending, ""}, {web, inventory.ImagePending, v1alpha1.ReasonNodeUnknown}},
 		},
 		"no node takes the pod": {
 			theScanner(), []client.Object{aPod(fixtureNamespace, "a", unscheduled("c", "nginx"))},
-			[]state{{"docker.io/library/nginx:latest", imagePending, v1alpha1.ReasonPodUnschedulable}},
+			[]state{{"docker.io/library/nginx:latest", inventory.ImagePending, v1alpha1.ReasonPodUnschedulable}},
 		},
 		"no node takes one pod, another one starts": {
 			theScanner(), []client.Object{aPod(fixtureNamespace, "a", unscheduled("c", "nginx")), aPod(fixtureNamespace, "b", creating("c", "nginx"))},
-			[]state{{"docker.io/library/nginx:latest", imagePending, ""}},
+			[]state{{"docker.io/library/nginx:latest", inventory.ImagePending, ""}},
 		},
 		"an image volume": {
 			theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web), mounting("model", vulnerable, imageID(vulnerable)))},
-			[]state{{key(web), imagePending, ""}, {key(vulnerable), imagePending, ""}},
+			[]state{{key(web), inventory.ImagePending, ""}, {key(vulnerable), inventory.ImagePending, ""}},
 		},
 		"an image volume of which nothing is known": {
 			theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web), mounting("model", vulnerable, ""))},
-			[]state{{vulnerable, imageFailed, v1alpha1.ReasonVolumeDigestUnknown}, {key(web), imagePending, ""}},
+			[]state{{vulnerable, inventory.ImageFailed, v1alpha1.ReasonVolumeDigestUnknown}, {key(web), inventory.ImagePending, ""}},
 		},
 		"an imageID that names nothing": {
 			theScanner(), []client.Object{aPod(fixtureNamespace, "a", containerWith("c", web, corev1.ContainerStatus{ImageID: "sha512:abc"}))},
-			[]state{{web, imageFailed, v1alpha1.ReasonBareImageID}},
+			[]state{{web, inventory.ImageFailed, v1alpha1.ReasonBareImageID}},
 		},
 		"two platforms": {
 			theScanner(), []client.Object{aPod(fixtureNamespace, "a", running("c", web)), aPod(fixtureNamespace, "b", running("c", web), onNode(nodeARM))},
-			[]state{{keyOfImage(web).Digest + ";linux/amd64", imagePending, ""}, {keyOfImage(web).Digest + ";linux/arm64", imagePending, ""}},
+			[]state{{keyOfImage(web).Digest + ";linux/amd64", inventory.ImagePending, ""}, {keyOfImage(web).Digest + ";linux/arm64", inventory.ImagePending, ""}},
 		},
 		"another namespace": {theScanner(), []client.Object{aPod("elsewhere", "a", running("c", web))}, nil},
 		"not selected":      {theScanner(selecting("a", "b")), []client.Object{aPod(fixtureNamespace, "a", running("c", web))}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := newUnit(t, append(tt.objects, tt.scanner)...)
-			covered, err := inventory{client: u.client, jobs: u.store}.coverage(t.Context(), tt.scanner, reportedIn(tt.objects...))
-			u.must(err)
 			var got []state
-			for _, img := range covered {
+			for _, img := range coverageIn(t, u.client, tt.scanner, reportedIn(tt.objects...)).Running {
 				got = append(got, state{img.ID, img.State, img.Reason})
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -148,21 +147,21 @@ func TestCoverageProperties(t *testing.T) {
 		if sum := counts.Scanned + counts.Pending + counts.Failed + counts.Excluded; sum != counts.Total || int(sum) != len(covered) {
 			r.Fatalf("%d images are %+v", len(covered), counts)
 		}
-		ids := map[string]coveredImage{}
+		ids := map[string]inventory.CoveredImage{}
 		for _, img := range covered {
 			if _, twice := ids[img.ID]; twice {
 				r.Fatalf("%s is there twice", img.ID)
 			}
 			ids[img.ID] = img
-			if img.State == imageFailed && img.Reason == "" {
+			if img.State == inventory.ImageFailed && img.Reason == "" {
 				r.Fatalf("%s failed without a reason", img.ID)
 			}
 		}
 		for i, pod := range pods {
-			if !coversActivePod(scanner, pod) {
+			if !inventory.CoversActivePod(scanner, pod) {
 				continue
 			}
-			resolved, unresolved := imagesOf(pod)
+			resolved, unresolved := inventory.ImagesOf(pod)
 			for _, img := range resolved {
 				_, byKey := ids[image.Key{Digest: img.ID.Digest, Platform: image.Platform{OS: "linux", Architecture: map[string]string{nodeAMD: "amd64", nodeARM: "arm64"}[pod.Spec.NodeName]}}.String()]
 				_, byName := ids[img.Reference.String()]
@@ -189,9 +188,9 @@ func TestCoverageProperties(t *testing.T) {
 // runsElsewhere reports whether a container on a known node runs the image of a reference.
 func runsElsewhere(pods []*corev1.Pod, ref image.Reference, scanner *v1alpha1.Scanner) bool {
 	for _, pod := range pods {
-		resolved, _ := imagesOf(pod)
+		resolved, _ := inventory.ImagesOf(pod)
 		for _, img := range resolved {
-			if coversActivePod(scanner, pod) && (pod.Spec.NodeName == nodeAMD || pod.Spec.NodeName == nodeARM) && img.Reference.String() == ref.String() {
+			if inventory.CoversActivePod(scanner, pod) && (pod.Spec.NodeName == nodeAMD || pod.Spec.NodeName == nodeARM) && img.Reference.String() == ref.String() {
 				return true
 			}
 		}
@@ -200,7 +199,7 @@ func runsElsewhere(pods []*corev1.Pod, ref image.Reference, scanner *v1alpha1.Sc
 }
 
 // coverageOf returns the coverage of a cluster with these pods, listed in the given or the reverse order.
-func coverageOf(t *testing.T, scanner *v1alpha1.Scanner, pods []*corev1.Pod, scans []*v1alpha1.ImageScan, reverse bool) []coveredImage {
+func coverageOf(t *testing.T, scanner *v1alpha1.Scanner, pods []*corev1.Pod, scans []*v1alpha1.ImageScan, reverse bool) []inventory.CoveredImage {
 	t.Helper()
 	reader := &orderedReader{}
 	for i := range pods {
@@ -213,24 +212,30 @@ func coverageOf(t *testing.T, scanner *v1alpha1.Scanner, pods []*corev1.Pod, sca
 			reader.pods[i], reader.pods[j] = reader.pods[j], reader.pods[i]
 		}
 	}
-	reported := map[image.Key]store.ReportAge{}
+	reported := reportAges{}
 	for _, scan := range scans {
 		reader.scans = append(reader.scans, *scan)
 		maps.Copy(reported, reportedIn(scan))
 	}
-	covered, err := inventory{client: reader, jobs: noJobs{}}.coverage(t.Context(), scanner, reported)
+	return coverageIn(t, reader, scanner, reported).Running
+}
+
+// coverageIn returns the coverage of a Scanner in a cluster, with these reports in the store.
+func coverageIn(t *testing.T, cluster client.Reader, scanner *v1alpha1.Scanner, reported reportAges) inventory.Coverage {
+	t.Helper()
+	coverage, err := (&inventory.Inventory{Client: cluster, Store: reported}).Coverage(t.Context(), scanner, "scripted")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return covered
+	return coverage
 }
 
 // reportedIn returns current reports for the images of the given ImageScans.
-func reportedIn(objects ...client.Object) map[image.Key]store.ReportAge {
-	reported := map[image.Key]store.ReportAge{}
+func reportedIn(objects ...client.Object) reportAges {
+	reported := reportAges{}
 	for _, o := range objects {
 		if scan, ok := o.(*v1alpha1.ImageScan); ok {
-			if key, err := keyOf(scan); err == nil {
+			if key, err := inventory.KeyOf(scan); err == nil {
 				reported[key] = store.ReportAge{Current: true}
 			}
 		}
@@ -247,9 +252,8 @@ func TestCoverageHasReceivers(t *testing.T) {
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fixtureNamespace, Annotations: map[string]string{v1alpha1.AnnotationReceiver: "team"}}},
 		aPod(fixtureNamespace, "a", running("c", web)), aPod(fixtureNamespace, "b", running("c", web), names("two, one, No Name")), aPod(fixtureNamespace, "c", running("c", web), names("")),
 	)
-	covered, err := inventory{client: u.client, jobs: u.store}.coverage(t.Context(), theScanner(), nil)
-	u.must(err)
-	images := describeCoverage(covered, nil, nil, noon).Images
+	covered := coverageIn(t, u.client, theScanner(), nil)
+	images := describeCoverage(covered, nil, noon).Images
 	if len(images) != 1 {
 		t.Fatalf("%d images, want one", len(images))
 	}
@@ -268,9 +272,8 @@ func TestCoverageOfUnlistedImages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := newUnit(t, scanner, pod)
-			covered, err := inventory{client: u.client, jobs: u.store}.coverage(t.Context(), scanner, nil)
-			u.must(err)
-			if coverage := describeCoverage(covered, nil, nil, noon); len(coverage.Unlisted) != 1 {
+			covered := coverageIn(t, u.client, scanner, nil)
+			if coverage := describeCoverage(covered, nil, noon); len(coverage.Unlisted) != 1 {
 				t.Errorf("the repositories %q are unlisted, want one", coverage.Unlisted)
 			}
 		})

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 )
 
 // Bounds of deletedScans. A recreated ImageScan beyond them keeps its last result, and a failed match its retry time.
@@ -61,7 +62,7 @@ func (r *ImageScanReconciler) deletionEvents() handler.EventHandler {
 
 func (r *ImageScanReconciler) rememberDeletion(o client.Object) {
 	scan, owner := o.(*v1alpha1.ImageScan), metav1.GetControllerOf(o)
-	key, err := keyOf(scan)
+	key, err := inventory.KeyOf(scan)
 	if err != nil || owner == nil || scan.Status.UnusedSinceTime != nil {
 		return
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -179,7 +180,7 @@ func TestScopeFollowsCatalog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			scan := scanOf(scanner, web)
 			u := newUnit(t, scanner.DeepCopy(), scan, tt.pod.DeepCopy())
-			u.scans.ShareSBOMs = tt.share
+			u.inventory.ShareSBOMs = tt.share
 			for _, scope := range tt.has {
 				u.saveCatalog(web, scope)
 			}
@@ -203,7 +204,7 @@ func TestSharingIsTakenBack(t *testing.T) {
 		share bool
 		want  store.Scope
 	}{{false, fixtureNamespace}, {true, "elsewhere"}, {false, fixtureNamespace}} {
-		u.scans.ShareSBOMs, u.engine.indexCalls = tt.share, nil
+		u.inventory.ShareSBOMs, u.engine.indexCalls = tt.share, nil
 		u.engine.index = fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
 		u.reconcile(scan)
 		if got := u.engine.indexCalls[0].Scope; got != tt.want {
@@ -235,8 +236,8 @@ func TestMissingEngineIsOneFailure(t *testing.T) {
 	u := newUnit(t, scanner, scan, pod)
 	for range 3 {
 		after, _ := u.reconcile(scan)
-		if after.Status.Attempts != 1 || readyReason(after) != v1alpha1.ReasonBackendDisabled {
-			t.Fatalf("it has %d attempts and says %s, want 1 and BackendDisabled", after.Status.Attempts, readyReason(after))
+		if after.Status.Attempts != 1 || inventory.ReadyReason(after) != v1alpha1.ReasonBackendDisabled {
+			t.Fatalf("it has %d attempts and says %s, want 1 and BackendDisabled", after.Status.Attempts, inventory.ReadyReason(after))
 		}
 	}
 	u.must(u.client.Delete(t.Context(), pod))

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 )
 
 // rescanRequestOf returns the rescan request in a Scanner's annotation; empty if there is none.
@@ -53,7 +54,7 @@ func (r *ScannerReconciler) setHandledRequest(ctx context.Context, scanner *v1al
 	}
 	var scans v1alpha1.ImageScanList
 	err := r.Client.List(ctx, &scans, client.InNamespace(scanner.Namespace), client.UnsafeDisableDeepCopy, // only read
-		client.MatchingFields{imageScansByScanner: scanner.Name})
+		client.MatchingFields{inventory.ImageScansByScanner: scanner.Name})
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 )
 
 // fullStatus returns a status with each field at its bound before fit cuts it, with texts made of the given characters.
@@ -53,11 +54,11 @@ func TestSizeInEtcd(t *testing.T) {
 	scanner := aScanner(p.namespace, repeatToLength("s", 63))
 	p.create(scanner)
 	p.deleteOnCleanup(scanner)
-	r := &PodReconciler{Client: indexed{p.client}, Jobs: p.store}
+	r := &PodReconciler{Client: p.client, Inventory: &inventory.Inventory{Client: indexed{p.client}}}
 	for name, text := range map[string]string{"letters": "x", "quotation marks": `"`, "umlauts": "ü", "markup": "<&>", "control characters": "\x01"} {
 		t.Run(name, func(t *testing.T) {
-			p.addReferences(r, scanner, runningImage{
-				podImage: podImage{Container: "main", ID: image.ID{Digest: digest(name)}},
+			p.addReferences(r, scanner, inventory.RunningImage{
+				PodImage: inventory.PodImage{Container: "main", ID: image.ID{Digest: digest(name)}},
 				Key:      image.Key{Digest: digest(name), Platform: image.Platform{OS: repeatToLength("o", 40), Architecture: repeatToLength("a", 10), Variant: "variant890"}},
 			})
 			var scans v1alpha1.ImageScanList
@@ -79,11 +80,11 @@ func TestSizeInEtcd(t *testing.T) {
 }
 
 // addReferences adds as many long references to an image's ImageScan as the API accepts, and then short ones.
-func (p *testEnv) addReferences(r *PodReconciler, scanner *v1alpha1.Scanner, img runningImage) {
+func (p *testEnv) addReferences(r *PodReconciler, scanner *v1alpha1.Scanner, img inventory.RunningImage) {
 	p.t.Helper()
 	for _, tag := range []string{"a", "b", "c", "d"} {
 		img.Reference = image.Reference{Repository: "registry.example.com/" + repeatToLength("r", 360), Tag: tag}
-		scan, err := r.inventory().imageScan(p.t.Context(), scanner, img.Key)
+		scan, err := r.Inventory.ImageScan(p.t.Context(), scanner, img.Key)
 		p.must(err)
 		if scan == nil {
 			p.must(r.create(p.t.Context(), scanner, img))
@@ -93,7 +94,7 @@ func (p *testEnv) addReferences(r *PodReconciler, scanner *v1alpha1.Scanner, img
 	}
 	for range 40 { // short ones, as long as there is room
 		img.Reference = image.Reference{Repository: "registry.example.com/" + repeatToLength("s", rapid.IntRange(1, 100).Example()), Tag: "x"}
-		scan, err := r.inventory().imageScan(p.t.Context(), scanner, img.Key)
+		scan, err := r.Inventory.ImageScan(p.t.Context(), scanner, img.Key)
 		p.must(err)
 		p.must(r.addReference(p.t.Context(), scan, img.Reference))
 	}

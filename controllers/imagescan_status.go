@@ -1,7 +1,6 @@
 package controllers
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,6 +20,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
@@ -80,7 +80,7 @@ func (r *ImageScanReconciler) setFindings(ctx context.Context, s *imageScanScope
 // recount applies the exceptions in force to a result that no later step updates: the image is not used, its Scanner is suspended, or its
 // last attempt failed.
 func (r *ImageScanReconciler) recount(ctx context.Context, s *imageScanScope) (time.Duration, error) {
-	stays := len(s.lastUses()) == 0 || isSuspended(s.scanner) || s.scan.Status.Phase == v1alpha1.PhaseFailed
+	stays := len(s.uses.Last()) == 0 || isSuspended(s.scanner) || s.scan.Status.Phase == v1alpha1.PhaseFailed
 	if !stays || s.backend == nil || s.scan.Status.Findings == nil {
 		return 0, nil
 	}
@@ -96,8 +96,8 @@ func (s *imageScanScope) imageNames() []exception.Image {
 			names = append(names, name)
 		}
 	}
-	for _, u := range s.lastUses() {
-		add(u.img.Reference)
+	for _, u := range s.uses.Last() {
+		add(u.Image.Reference)
 	}
 	if len(names) > 0 {
 		return names
@@ -136,7 +136,7 @@ func (r *ImageScanReconciler) setConditions(s *imageScanScope) {
 		ready.Reason, reconciling = v1alpha1.ReasonPending, true
 	}
 	ready.Message = truncate(ready.Message, v1alpha1.MaxMessageBytes)
-	resumed := readyReason(s.scan) == v1alpha1.ReasonSuspended && ready.Reason != v1alpha1.ReasonSuspended
+	resumed := inventory.ReadyReason(s.scan) == v1alpha1.ReasonSuspended && ready.Reason != v1alpha1.ReasonSuspended
 	meta.SetStatusCondition(&status.Conditions, ready)
 	if resumed {
 		// Health notices must not count the time in which the Scanner was suspended as time without a result.
@@ -160,11 +160,11 @@ func (s *imageScanScope) phaseInProgress() v1alpha1.ImageScanPhase {
 
 // listWorkloads sets the workloads that run the image. It changes nothing while the uses of the image are not completely known.
 func (s *imageScanScope) listWorkloads() {
-	if !s.usesComplete {
+	if !s.uses.Complete {
 		return
 	}
 	var names []string
-	for _, w := range workloadsOf(s.uses) {
+	for _, w := range inventory.WorkloadsOf(s.uses.Running) {
 		names = append(names, truncate(w.Kind+"/"+w.Name, maxWorkloadBytes))
 	}
 	slices.Sort(names)
@@ -359,11 +359,6 @@ func describeFindings(c *v1alpha1.FindingCounts) string {
 		found += fmt.Sprintf("; %d more suppressed", c.Suppressed)
 	}
 	return found
-}
-
-func compareWorkloads(a, b store.Workload) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name),
-		cmp.Compare(a.Container, b.Container), cmp.Compare(a.Reference, b.Reference))
 }
 
 // setWhileTrue keeps a condition only while it is true, as kstatus requires of Reconciling and Stalled.

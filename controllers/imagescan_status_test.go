@@ -17,7 +17,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
-	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 )
 
 // anyScan generates ImageScans within the API's bounds, with names and texts of any length.
@@ -202,7 +202,7 @@ func TestGapsOf(t *testing.T) {
 func TestDescribeScanned(t *testing.T) {
 	s := &scannerScope{scanner: theScanner(withClair("https://a.example.com")), backend: &scriptedEngine{gaps: []string{"npm"}}}
 	s.scanner.Status.Images.Scanned = 3
-	s.images = []coveredImage{{NotCovered: []string{"npm"}}}
+	s.images = []inventory.CoveredImage{{NotCovered: []string{"npm"}}}
 	for _, want := range []string{
 		"3 images scanned: no known vulnerabilities; not covered by Clair: npm",
 		"3 images scanned: no known vulnerabilities in what Clair covers; of 2 images, nothing is known about Go, debian 12; not covered by Clair: npm",
@@ -210,7 +210,7 @@ func TestDescribeScanned(t *testing.T) {
 		if got := describeScanned(s); got != want {
 			t.Errorf("it is described as %q, want %q", got, want)
 		}
-		s.images = append(s.images, coveredImage{NotCovered: []string{"debian 12", "npm"}}, coveredImage{NotCovered: []string{"debian 12", "Go", "npm"}})
+		s.images = append(s.images, inventory.CoveredImage{NotCovered: []string{"debian 12", "npm"}}, inventory.CoveredImage{NotCovered: []string{"debian 12", "Go", "npm"}})
 	}
 }
 
@@ -246,11 +246,11 @@ func TestTopOf(t *testing.T) {
 
 // TestListWorkloads: each workload is listed once and sorted, at most ten of them, beside the number of all.
 func TestListWorkloads(t *testing.T) {
-	s := &imageScanScope{scan: &v1alpha1.ImageScan{}, usesComplete: true}
+	s := &imageScanScope{scan: &v1alpha1.ImageScan{}, uses: inventory.Uses{Complete: true}}
 	for i := range 12 {
 		pod := aPod(fixtureNamespace, "pod", ownedBy("apps/v1", "StatefulSet", "db-"+string(rune('l'-i)), "uid"))
 		for _, container := range []string{"a", "b"} {
-			s.uses = append(s.uses, use{pod: pod, img: runningImage{podImage: podImage{Container: container}}})
+			s.uses.Running = append(s.uses.Running, inventory.Use{Pod: pod, Image: inventory.RunningImage{PodImage: inventory.PodImage{Container: container}}})
 		}
 	}
 	s.listWorkloads()
@@ -282,7 +282,7 @@ func FuzzImageScanName(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, repository string) {
-		name := imageScanName("uid", image.Key{Digest: digest(repository), Platform: amd64}, repository)
+		name := inventory.ImageScanName("uid", image.Key{Digest: digest(repository), Platform: amd64}, repository)
 		if len(name) > 57 || !dnsName.MatchString(name) {
 			t.Errorf("the name for %q is %q", repository, name)
 		}
@@ -296,8 +296,8 @@ func TestImageScanNames(t *testing.T) {
 	arm.Platform.Architecture = "arm64"
 	names := map[string]bool{}
 	for _, name := range []string{
-		imageScanName("a", key, "registry.example.com/shop/web"), imageScanName("b", key, "registry.example.com/shop/web"),
-		imageScanName("a", arm, "registry.example.com/shop/web"), imageScanName("a", keyOfImage(vulnerable), "registry.example.com/shop/web"),
+		inventory.ImageScanName("a", key, "registry.example.com/shop/web"), inventory.ImageScanName("b", key, "registry.example.com/shop/web"),
+		inventory.ImageScanName("a", arm, "registry.example.com/shop/web"), inventory.ImageScanName("a", keyOfImage(vulnerable), "registry.example.com/shop/web"),
 	} {
 		names[name] = true
 		if !strings.HasPrefix(name, "web-") {
@@ -307,26 +307,9 @@ func TestImageScanNames(t *testing.T) {
 	if len(names) != 4 {
 		t.Errorf("names %v, want four different ones", names)
 	}
-	if a, b := imageScanName("a", key, "x/web"), imageScanName("a", key, "y/web"); a != b {
+	if a, b := inventory.ImageScanName("a", key, "x/web"), inventory.ImageScanName("a", key, "y/web"); a != b {
 		t.Errorf("the same image is called %q and %q", a, b)
 	}
-}
-
-// TestCompareWorkloads: compareWorkloads is a total order, so that lists are stable.
-func TestCompareWorkloads(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		word := rapid.SampledFrom([]string{"a", "b"})
-		draw := func(name string) store.Workload {
-			return store.Workload{
-				Namespace: word.Draw(t, name), Kind: word.Draw(t, name), Name: word.Draw(t, name),
-				Container: word.Draw(t, name), Reference: word.Draw(t, name),
-			}
-		}
-		a, b := draw("a"), draw("b")
-		if (compareWorkloads(a, b) == 0) != (a == b) || compareWorkloads(a, b) != -compareWorkloads(b, a) {
-			t.Errorf("%+v against %+v is %d, the other way %d", a, b, compareWorkloads(a, b), compareWorkloads(b, a))
-		}
-	})
 }
 
 // TestSizeOf: the size does not include field management.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -103,7 +104,7 @@ func withoutImageScan(
 		for i := range page.Items {
 			scan := &page.Items[i]
 			owner := metav1.GetControllerOf(scan)
-			key, err := keyOf(scan)
+			key, err := inventory.KeyOf(scan)
 			if owner != nil && err == nil {
 				there[imageOfScanner{owner.UID, key}] = true
 			}

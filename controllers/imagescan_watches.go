@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 )
 
 // eventDelay is the delay between a pod event and the reconciliation, so that a rollout causes one reconciliation.
@@ -53,22 +54,22 @@ func (r *ImageScanReconciler) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 func (r *ImageScanReconciler) imageScansOfScanner(ctx context.Context, o client.Object) []reconcile.Request {
-	return requestsFor(ctx, r.Client, &v1alpha1.ImageScanList{}, client.InNamespace(o.GetNamespace()), client.MatchingFields{imageScansByScanner: o.GetName()})
+	return requestsFor(ctx, r.Client, &v1alpha1.ImageScanList{}, client.InNamespace(o.GetNamespace()), client.MatchingFields{inventory.ImageScansByScanner: o.GetName()})
 }
 
 // imageScansOfDigest returns the ImageScans in all namespaces that have the digest of a wake-up.
 func (r *ImageScanReconciler) imageScansOfDigest(ctx context.Context, o client.Object) []reconcile.Request {
-	return requestsFor(ctx, r.Client, &v1alpha1.ImageScanList{}, client.MatchingFields{imageScansByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})
+	return requestsFor(ctx, r.Client, &v1alpha1.ImageScanList{}, client.MatchingFields{inventory.ImageScansByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})
 }
 
 // podEvents enqueues the ImageScans of the images that a pod runs or ran before the event.
 func (r *ImageScanReconciler) podEvents() handler.EventHandler {
 	enqueue := func(ctx context.Context, q requestQueue, objects ...client.Object) {
 		for _, o := range objects {
-			resolved, _ := imagesOf(o.(*corev1.Pod))
+			resolved, _ := inventory.ImagesOf(o.(*corev1.Pod))
 			for _, img := range resolved {
 				for _, request := range requestsFor(ctx, r.Client, &v1alpha1.ImageScanList{},
-					client.InNamespace(o.GetNamespace()), client.MatchingFields{imageScansByDigest: img.ID.Digest}) {
+					client.InNamespace(o.GetNamespace()), client.MatchingFields{inventory.ImageScansByDigest: img.ID.Digest}) {
 					q.AddAfter(request, eventDelay)
 				}
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -150,10 +151,10 @@ func (g *gauges) since(desc *prometheus.Desc, at time.Time, labels ...string) {
 	}
 }
 
-func (g *gauges) images(images []coveredImage) {
+func (g *gauges) images(images []inventory.CoveredImage) {
 	counts := g.scanner.Status.Images
-	for state, n := range map[imageState]int32{
-		imageScanned: counts.Scanned, imagePending: counts.Pending, imageFailed: counts.Failed, imageExcluded: counts.Excluded,
+	for state, n := range map[inventory.ImageState]int32{
+		inventory.ImageScanned: counts.Scanned, inventory.ImagePending: counts.Pending, inventory.ImageFailed: counts.Failed, inventory.ImageExcluded: counts.Excluded,
 	} {
 		g.add(imagesGauge, float64(n), string(state))
 	}
@@ -161,11 +162,11 @@ func (g *gauges) images(images []coveredImage) {
 	failed, oldest, waiting := map[string]int{}, time.Time{}, time.Time{}
 	for _, img := range images {
 		switch img.State {
-		case imageFailed:
+		case inventory.ImageFailed:
 			failed[knownReason(img.Reason)]++
-		case imageScanned:
+		case inventory.ImageScanned:
 			oldest = earliest(oldest, img.Report.MatchedAt)
-		case imagePending:
+		case inventory.ImagePending:
 			waiting = earliest(waiting, img.Since)
 		}
 	}

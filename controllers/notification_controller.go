@@ -27,6 +27,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -56,7 +57,7 @@ type NotificationReconciler struct {
 	ReadMore string
 	// NoticeThresholds has the durations after which receivers get health notices.
 	NoticeThresholds NoticeThresholds
-	Limits           Limits
+	Inventory        *inventory.Inventory
 	Permissions      *preflight.Checker
 	// Counted is passed on to announce.Dispatcher.
 	Counted func(ctx context.Context, number int64)
@@ -76,7 +77,7 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	if !scanner.DeletionTimestamp.IsZero() || isSuspended(&scanner) || len(scanner.Spec.Notifications) == 0 {
 		return ctrl.Result{}, nil
 	}
-	if admitted, err := r.Limits.admits(ctx, r.Client, &scanner); err != nil || !admitted {
+	if admitted, err := r.Inventory.Admits(ctx, &scanner); err != nil || !admitted {
 		return ctrl.Result{}, err
 	}
 	o, err := r.newScope(ctx, &scanner)
@@ -271,7 +272,7 @@ func (r *NotificationReconciler) SetupWithManager(mgr ctrl.Manager) error {
 // scannersOfDigest returns the Scanners of the ImageScans that have the digest of a wake-up.
 func (r *NotificationReconciler) scannersOfDigest(ctx context.Context, o client.Object) []reconcile.Request {
 	var scans v1alpha1.ImageScanList
-	err := r.Client.List(ctx, &scans, client.MatchingFields{imageScansByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})
+	err := r.Client.List(ctx, &scans, client.MatchingFields{inventory.ImageScansByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing ImageScans from the cache")
 		return nil

@@ -29,6 +29,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -132,6 +133,7 @@ func newNotifyWorld(t *testing.T, change func(*v1alpha1.Scanner)) *notifyWorld {
 		Client: w.client, Store: w.store, Backends: backend.Choosers{v1alpha1.BackendGrype: w.chooseBackend}, Clock: w.clock, Events: w.events, Sender: w.receivers, Wakeups: &Wakeups{},
 		NoticeThresholds: NoticeThresholds{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
 		Exceptions:       active.Source{Reader: w.client, Clock: w.clock},
+		Inventory:        &inventory.Inventory{Client: w.client, Store: w.store, Clock: w.clock},
 	}
 	return w
 }
@@ -161,7 +163,7 @@ func newNotifyClient(t *testing.T, objects ...client.Object) client.Client {
 		t.Fatal(err)
 	}
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(objects...).
-		WithIndex(&v1alpha1.ImageScan{}, imageScansByScanner, func(o client.Object) []string {
+		WithIndex(&v1alpha1.ImageScan{}, inventory.ImageScansByScanner, func(o client.Object) []string {
 			return []string{o.(*v1alpha1.ImageScan).Spec.Scanner}
 		}).Build()
 }

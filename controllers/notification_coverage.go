@@ -8,6 +8,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 )
 
 // dataSince returns since when the Scanner's engine has vulnerability data; zero if it has none.
@@ -21,25 +22,25 @@ func dataSince(scanner *v1alpha1.Scanner) time.Time {
 
 // describeCoverage converts the coverage to the notifier's type: images with a digest one by one, all others as counts. never is the result
 // of engineGaps.
-func describeCoverage(covered, recent []coveredImage, never []string, since time.Time) announce.Coverage {
+func describeCoverage(covered inventory.Coverage, never []string, since time.Time) announce.Coverage {
 	coverage := announce.Coverage{Listed: true, DataSince: since}
-	for _, img := range recent {
+	for _, img := range covered.Recent {
 		described := describeImage(img, never)
 		described.Recent = true
 		coverage.Images = append(coverage.Images, described)
 	}
-	for _, img := range covered {
-		if img.State == imageExcluded || img.Reason == v1alpha1.ReasonNodeUnknown {
+	for _, img := range covered.Running {
+		if img.State == inventory.ImageExcluded || img.Reason == v1alpha1.ReasonNodeUnknown {
 			coverage.Unlisted = append(coverage.Unlisted, namedRepositories(img)...)
 		}
-		if len(img.Repositories) > 0 && img.State != imageExcluded {
+		if len(img.Repositories) > 0 && img.State != inventory.ImageExcluded {
 			coverage.Images = append(coverage.Images, describeImage(img, never))
 			continue
 		}
 		switch img.State {
-		case imageExcluded:
+		case inventory.ImageExcluded:
 			coverage.Others.Excluded++
-		case imageFailed:
+		case inventory.ImageFailed:
 			if coverage.Others.Failed == nil {
 				coverage.Others.Failed = map[string]int{}
 			}
@@ -52,7 +53,7 @@ func describeCoverage(covered, recent []coveredImage, never []string, since time
 }
 
 // namedRepositories returns the repositories by which pods name an image, whether it has a digest or not.
-func namedRepositories(img coveredImage) []string {
+func namedRepositories(img inventory.CoveredImage) []string {
 	if len(img.Repositories) > 0 {
 		return img.Repositories
 	}
@@ -63,7 +64,7 @@ func namedRepositories(img coveredImage) []string {
 	return []string{ref.Repository}
 }
 
-func describeImage(img coveredImage, never []string) announce.Image {
+func describeImage(img inventory.CoveredImage, never []string) announce.Image {
 	return announce.Image{
 		Key: img.ID, Repositories: img.Repositories, State: imageStates[img.State], Reason: img.Reason,
 		Partly:  len(imageGaps(img.NotCovered, never)) > 0,
@@ -71,7 +72,7 @@ func describeImage(img coveredImage, never []string) announce.Image {
 	}
 }
 
-var imageStates = map[imageState]announce.ImageState{
-	imageScanned: announce.ImageScanned, imagePending: announce.ImagePending,
-	imageFailed: announce.ImageFailed, imageExcluded: announce.ImageExcluded,
+var imageStates = map[inventory.ImageState]announce.ImageState{
+	inventory.ImageScanned: announce.ImageScanned, inventory.ImagePending: announce.ImagePending,
+	inventory.ImageFailed: announce.ImageFailed, inventory.ImageExcluded: announce.ImageExcluded,
 }

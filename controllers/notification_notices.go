@@ -13,6 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -32,7 +33,7 @@ type NoticeThresholds struct {
 type healthInput struct {
 	now    time.Time
 	after  NoticeThresholds
-	images []coveredImage
+	images []inventory.CoveredImage
 	// backend is the condition BackendAvailable; nil if it is unknown.
 	backend *metav1.Condition
 	// data is that of the engine, zero if it has none. It is outdated from the age maxAge on (0: never). dataProblem describes the problem.
@@ -61,7 +62,7 @@ func (c healthInput) scansFailing() []announce.Notice {
 		ID: string(announce.NoticeScansFailing), Kind: announce.NoticeScansFailing,
 		Since: since, Count: len(open), Examples: firstNames(open),
 	}
-	if slices.ContainsFunc(open, func(img coveredImage) bool { return img.State == imageFailed }) {
+	if slices.ContainsFunc(open, func(img inventory.CoveredImage) bool { return img.State == inventory.ImageFailed }) {
 		notice.Detail = describeFailures(open)
 	}
 	if c.backend != nil && c.backend.Status == metav1.ConditionFalse {
@@ -76,24 +77,24 @@ func (c healthInput) scansFailing() []announce.Notice {
 
 // openImages returns the images that the engine owes a result, and since when no image has got one. It returns nothing if an image has a
 // current result and none is waiting.
-func (c healthInput) openImages() (open []coveredImage, since time.Time) {
+func (c healthInput) openImages() (open []inventory.CoveredImage, since time.Time) {
 	var last time.Time
 	for _, img := range c.images {
 		last = latest(last, img.Report.MatchedAt)
 	}
-	var failed []coveredImage
+	var failed []inventory.CoveredImage
 	current, waiting := 0, 0
 	for _, img := range c.images {
 		switch {
-		case img.State == imageScanned && (img.Report.Current || !img.Report.MatchedAt.Before(c.data.Since)):
+		case img.State == inventory.ImageScanned && (img.Report.Current || !img.Report.MatchedAt.Before(c.data.Since)):
 			current++ // also if it is to be matched again with the same data, because somebody requested that
 			continue
-		case len(img.Repositories) == 0, img.State == imageExcluded, img.Reason == v1alpha1.ReasonSuspended:
+		case len(img.Repositories) == 0, img.State == inventory.ImageExcluded, img.Reason == v1alpha1.ReasonSuspended:
 			continue // the engine owes no result: the node has not got the image, or the Scanner was suspended a moment ago
-		case img.State == imageScanned:
+		case img.State == inventory.ImageScanned:
 			waiting++
 			since = earliest(since, latest(c.data.Since, img.Since))
-		case img.State == imagePending:
+		case img.State == inventory.ImagePending:
 			waiting++
 			since = earliest(since, img.Since)
 		default:
@@ -141,9 +142,9 @@ func (c healthInput) dataAnomaly() []announce.Notice {
 // imagesFailed returns one notice per reason for the images that have failed for at least after.ImagesFailed. An unknown time counts as
 // recent.
 func (c healthInput) imagesFailed() (all []announce.Notice) {
-	byReason := map[string][]coveredImage{}
+	byReason := map[string][]inventory.CoveredImage{}
 	for _, img := range c.images {
-		if img.State == imageFailed && c.hasLasted(img.Since, c.after.ImagesFailed) {
+		if img.State == inventory.ImageFailed && c.hasLasted(img.Since, c.after.ImagesFailed) {
 			reason := cmp.Or(img.Reason, v1alpha1.ReasonBackendError)
 			byReason[reason] = append(byReason[reason], img)
 		}
@@ -188,10 +189,30 @@ func (c healthInput) hasLasted(since time.Time, least time.Duration) bool {
 }
 
 // firstNames returns the first names of images in sorted order.
-func firstNames(images []coveredImage) []string {
+func firstNames(images []inventory.CoveredImage) []string {
 	var names []string
 	for _, img := range images {
 		names = append(names, img.Name)
 	}
 	return firstSorted(names, maxNoticeExamples)
+}
+
+// earliest returns the earliest known time; zero if none is known.
+func earliest(times ...time.Time) (first time.Time) {
+	for _, t := range times {
+		if first.IsZero() || !t.IsZero() && t.Before(first) {
+			first = t
+		}
+	}
+	return first
+}
+
+// latest of some times; zero if none is known.
+func latest(times ...time.Time) (last time.Time) {
+	for _, t := range times {
+		if t.After(last) {
+			last = t
+		}
+	}
+	return last
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -17,9 +18,9 @@ import (
 func ago(d time.Duration) time.Time { return noon.Add(-d) }
 
 // imageWith returns an image of a Scanner. Without a change it was scanned with the current data an hour ago.
-func imageWith(name string, changes ...func(*coveredImage)) coveredImage {
-	img := coveredImage{
-		ID: keyOfImage(name).String(), Name: name, Repositories: []string{name}, State: imageScanned,
+func imageWith(name string, changes ...func(*inventory.CoveredImage)) inventory.CoveredImage {
+	img := inventory.CoveredImage{
+		ID: keyOfImage(name).String(), Name: name, Repositories: []string{name}, State: inventory.ImageScanned,
 		Report: store.ReportAge{MatchedAt: ago(time.Hour), Current: true},
 	}
 	for _, change := range changes {
@@ -29,32 +30,34 @@ func imageWith(name string, changes ...func(*coveredImage)) coveredImage {
 }
 
 // pendingFor, failedFor and matched set the state of an image and since when it is in it.
-func pendingFor(d time.Duration) func(*coveredImage) {
-	return func(i *coveredImage) { i.State, i.Since, i.Report = imagePending, ago(d), store.ReportAge{} }
-}
-
-func failedFor(d time.Duration, reason string) func(*coveredImage) {
-	return func(i *coveredImage) {
-		i.State, i.Since, i.Reason, i.Report = imageFailed, ago(d), reason, store.ReportAge{}
+func pendingFor(d time.Duration) func(*inventory.CoveredImage) {
+	return func(i *inventory.CoveredImage) {
+		i.State, i.Since, i.Report = inventory.ImagePending, ago(d), store.ReportAge{}
 	}
 }
 
-func matched(d time.Duration, current bool) func(*coveredImage) {
-	return func(i *coveredImage) { i.Report = store.ReportAge{MatchedAt: ago(d), Current: current} }
+func failedFor(d time.Duration, reason string) func(*inventory.CoveredImage) {
+	return func(i *inventory.CoveredImage) {
+		i.State, i.Since, i.Reason, i.Report = inventory.ImageFailed, ago(d), reason, store.ReportAge{}
+	}
 }
 
-func readySince(d time.Duration) func(*coveredImage) {
-	return func(i *coveredImage) { i.Since = ago(d) }
+func matched(d time.Duration, current bool) func(*inventory.CoveredImage) {
+	return func(i *inventory.CoveredImage) { i.Report = store.ReportAge{MatchedAt: ago(d), Current: current} }
 }
 
-func suspended(i *coveredImage) { i.Reason = v1alpha1.ReasonSuspended }
+func readySince(d time.Duration) func(*inventory.CoveredImage) {
+	return func(i *inventory.CoveredImage) { i.Since = ago(d) }
+}
 
-func notStarted(i *coveredImage) { i.Repositories = nil }
+func suspended(i *inventory.CoveredImage) { i.Reason = v1alpha1.ReasonSuspended }
+
+func notStarted(i *inventory.CoveredImage) { i.Repositories = nil }
 
 // TestHealthNotices: which health notices a Scanner sends, and which not.
 func TestHealthNotices(t *testing.T) {
 	const hour, day = time.Hour, 24 * time.Hour
-	images := func(images ...coveredImage) healthInput { return healthInput{images: images} }
+	images := func(images ...inventory.CoveredImage) healthInput { return healthInput{images: images} }
 	unavailable := func(d time.Duration) *metav1.Condition {
 		return &metav1.Condition{Status: metav1.ConditionFalse, Reason: "ClairUnavailable", Message: "no answer", LastTransitionTime: metav1.NewTime(ago(d))}
 	}
@@ -85,28 +88,28 @@ func TestHealthNotices(t *testing.T) {
 		"waits for long":                          {images(imageWith("web", pendingFor(6*hour)), imageWith("api", pendingFor(hour))), []announce.Notice{failing(6*hour, "", "api", "web")}},
 		"waits while others get a result":         {images(imageWith("web", pendingFor(9*hour)), imageWith("api", matched(hour, true))), nil},
 		"waits since others got a result":         {images(imageWith("web", pendingFor(9*hour)), imageWith("api", matched(7*hour, true))), []announce.Notice{failing(7*hour, "", "web")}},
-		"waits, and nobody knows since when":      {images(imageWith("web", func(i *coveredImage) { i.State = imagePending })), nil},
+		"waits, and nobody knows since when":      {images(imageWith("web", func(i *inventory.CoveredImage) { i.State = inventory.ImagePending })), nil},
 		"a node pulls for long":                   {images(imageWith("web", pendingFor(9*hour), notStarted)), nil},
-		"excluded":                                {images(imageWith("web", func(i *coveredImage) { i.State = imageExcluded })), nil},
-		"newer data, and the old results are old": {healthInput{images: []coveredImage{imageWith("web", matched(30*hour, false))}, data: store.DataVersion{Since: ago(hour)}}, nil},
-		"newer data for long":                     {healthInput{images: []coveredImage{imageWith("web", matched(30*hour, false))}, data: store.DataVersion{Since: ago(8 * hour)}}, []announce.Notice{failing(8*hour, "", "web")}},
+		"excluded":                                {images(imageWith("web", func(i *inventory.CoveredImage) { i.State = inventory.ImageExcluded })), nil},
+		"newer data, and the old results are old": {healthInput{images: []inventory.CoveredImage{imageWith("web", matched(30*hour, false))}, data: store.DataVersion{Since: ago(hour)}}, nil},
+		"newer data for long":                     {healthInput{images: []inventory.CoveredImage{imageWith("web", matched(30*hour, false))}, data: store.DataVersion{Since: ago(8 * hour)}}, []announce.Notice{failing(8*hour, "", "web")}},
 		"newer data for long, with results": {
-			healthInput{images: []coveredImage{imageWith("web", matched(30*hour, false)), imageWith("api", matched(hour, true))}, data: store.DataVersion{Since: ago(8 * hour)}}, nil,
+			healthInput{images: []inventory.CoveredImage{imageWith("web", matched(30*hour, false)), imageWith("api", matched(hour, true))}, data: store.DataVersion{Since: ago(8 * hour)}}, nil,
 		},
-		"a rescan of the only image":    {healthInput{images: []coveredImage{imageWith("web", matched(10*hour, false))}, data: store.DataVersion{Since: ago(11 * hour)}}, nil},
-		"a rescan of one of two images": {healthInput{images: []coveredImage{imageWith("web", matched(10*hour, false)), imageWith("api", matched(10*hour, true))}, data: store.DataVersion{Since: ago(11 * hour)}}, nil},
+		"a rescan of the only image":    {healthInput{images: []inventory.CoveredImage{imageWith("web", matched(10*hour, false))}, data: store.DataVersion{Since: ago(11 * hour)}}, nil},
+		"a rescan of one of two images": {healthInput{images: []inventory.CoveredImage{imageWith("web", matched(10*hour, false)), imageWith("api", matched(10*hour, true))}, data: store.DataVersion{Since: ago(11 * hour)}}, nil},
 		"a new image beside a long failure": {
 			images(imageWith("broken", failedFor(90*day, "ImageNotFound")), imageWith("ok", matched(7*hour, true)), imageWith("new", pendingFor(time.Minute))),
 			[]announce.Notice{cannot(90*day, "ImageNotFound", "broken")},
 		},
 		"pending since before it was suspended": {images(imageWith("web", pendingFor(9*hour), suspended)), nil},
-		"newer data, resumed":                   {healthInput{images: []coveredImage{imageWith("web", matched(30*hour, false), readySince(hour))}, data: store.DataVersion{Since: ago(8 * hour)}}, nil},
-		"newer data, resumed just now":          {healthInput{images: []coveredImage{imageWith("web", matched(30*hour, false), suspended)}, data: store.DataVersion{Since: ago(8 * hour)}}, nil},
-		"the engine is away":                    {healthInput{backend: unavailable(5 * hour), images: []coveredImage{imageWith("web")}}, nil},
-		"the engine is away for long":           {healthInput{backend: unavailable(7 * hour), images: []coveredImage{imageWith("web")}}, []announce.Notice{clairDown}},
+		"newer data, resumed":                   {healthInput{images: []inventory.CoveredImage{imageWith("web", matched(30*hour, false), readySince(hour))}, data: store.DataVersion{Since: ago(8 * hour)}}, nil},
+		"newer data, resumed just now":          {healthInput{images: []inventory.CoveredImage{imageWith("web", matched(30*hour, false), suspended)}, data: store.DataVersion{Since: ago(8 * hour)}}, nil},
+		"the engine is away":                    {healthInput{backend: unavailable(5 * hour), images: []inventory.CoveredImage{imageWith("web")}}, nil},
+		"the engine is away for long":           {healthInput{backend: unavailable(7 * hour), images: []inventory.CoveredImage{imageWith("web")}}, []announce.Notice{clairDown}},
 		"the engine is there": {healthInput{backend: &metav1.Condition{
 			Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(ago(90 * day)),
-		}, images: []coveredImage{imageWith("web")}}, nil},
+		}, images: []inventory.CoveredImage{imageWith("web")}}, nil},
 
 		"one failed just now": {images(imageWith("web"), imageWith("api", failedFor(59*time.Minute, "ImageNotFound"))), nil},
 		"one fails for long":  {images(imageWith("web"), imageWith("api", failedFor(90*day, "ImageNotFound"))), []announce.Notice{cannot(90*day, "ImageNotFound", "api")}},
@@ -115,7 +118,7 @@ func TestHealthNotices(t *testing.T) {
 			[]announce.Notice{cannot(2*hour, "ImageNotFound", "api", "job"), cannot(3*hour, "ImageTooLarge", "db")},
 		},
 		"more than are named":                 {many, []announce.Notice{manyFailed}},
-		"failed, and nobody knows since when": {images(imageWith("web"), imageWith("api", func(i *coveredImage) { i.State, i.Reason = imageFailed, "ImageNotFound" })), nil},
+		"failed, and nobody knows since when": {images(imageWith("web"), imageWith("api", func(i *inventory.CoveredImage) { i.State, i.Reason = inventory.ImageFailed, "ImageNotFound" })), nil},
 		"never pulled":                        {images(imageWith("web", failedFor(7*hour, v1alpha1.ReasonNotPulled), notStarted)), []announce.Notice{cannot(7*hour, v1alpha1.ReasonNotPulled, "web")}},
 		"all fail": {
 			images(imageWith("web", failedFor(7*hour, "JobRejected"))),

@@ -33,7 +33,7 @@ type notificationScope struct {
 func (r *NotificationReconciler) newScope(ctx context.Context, scanner *v1alpha1.Scanner) (*notificationScope, error) {
 	engine := r.Backends.For(scanner)
 	o := &notificationScope{scanner: scanner, engine: engineOf(engine)}
-	images, recent, err := scannerCoverage(ctx, r.Client, r.Store, r.Limits, scanner, o.engine)
+	coverage, err := r.Inventory.Coverage(ctx, scanner, o.engine)
 	if err != nil {
 		return nil, err
 	}
@@ -43,9 +43,9 @@ func (r *NotificationReconciler) newScope(ctx context.Context, scanner *v1alpha1
 	if o.exceptions, o.exceptionEnds, err = r.Exceptions.InForce(ctx, scanner.Namespace); err != nil {
 		return nil, err
 	}
-	o.coverage = describeCoverage(images, recent, engineGaps(engine), dataSince(scanner))
+	o.coverage = describeCoverage(coverage, engineGaps(engine), dataSince(scanner))
 	c := healthInput{
-		now: r.Clock.Now(), after: r.NoticeThresholds, images: images, data: o.data, exceptions: o.exceptions.All(),
+		now: r.Clock.Now(), after: r.NoticeThresholds, images: coverage.Running, data: o.data, exceptions: o.exceptions.All(),
 		backend: meta.FindStatusCondition(scanner.Status.Conditions, v1alpha1.ConditionBackendAvailable),
 	}
 	if reporter, ok := engine.(backend.DataReporter); ok {

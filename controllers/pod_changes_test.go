@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 )
 
@@ -56,7 +57,7 @@ func TestPodChanged(t *testing.T) {
 // stripped returns a pod as the cache has it.
 func stripped(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
-	kept, err := StripPod(pod)
+	kept, err := inventory.StripPod(pod)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +112,7 @@ func TestLookingUpAnImageScanReadsNoOthers(t *testing.T) {
 			return err
 		},
 	})
-	found, err := inventory{client: reader, jobs: u.store}.imageScan(t.Context(), mine, keyOfImage(web))
+	found, err := (&inventory.Inventory{Client: reader}).ImageScan(t.Context(), mine, keyOfImage(web))
 	if err != nil || found == nil || read != 1 {
 		t.Errorf("found %v (%v) after reading %d ImageScans, want its own after 1", found, err, read)
 	}

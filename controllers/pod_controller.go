@@ -25,7 +25,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 )
@@ -37,12 +39,11 @@ const nodeRetryDelay = 5 * time.Second
 // that have a result. For Scanners with addPodFinalizer, it holds a pod's deletion until the store has recorded the release.
 type PodReconciler struct {
 	Client      client.Client
-	Jobs        jobRecords
-	Uses        UseRecorder
+	Backends    backend.Choosers
 	Clock       clock.PassiveClock
 	Events      events.EventRecorder
 	Permissions *preflight.Checker
-	Limits      Limits
+	Inventory   *inventory.Inventory
 
 	// createMutex serializes the final lookup and the creation of ImageScans: new replicas are reconciled at the same time and need one
 	// ImageScan.
@@ -67,12 +68,12 @@ func (r *PodReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 	if !pod.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
 	}
-	scanners, err := r.scannersOf(ctx, &pod)
+	scanners, err := r.Inventory.ScannersOf(ctx, &pod)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	var holding []v1alpha1.Scanner
-	if isActive(&pod) {
+	var holding []*v1alpha1.Scanner
+	if inventory.IsActive(&pod) {
 		holding = scanners
 	}
 	notHeld := r.ensureFinalizers(ctx, &pod, holding)
@@ -91,29 +92,29 @@ const fullFor = 10 * time.Second
 
 // scan ensures the ImageScans of a pod's images for the given Scanners and annotates the pod. It returns a requeue delay if the node is
 // unknown or the namespace is full. A failure for one image does not affect the others.
-func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []v1alpha1.Scanner) (time.Duration, error) {
-	var running []runningImage
+func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []*v1alpha1.Scanner) (time.Duration, error) {
+	var running []inventory.RunningImage
 	if len(scanners) > 0 {
 		var known bool
 		var err error
-		if running, _, known, err = r.inventory().images(ctx, pod); err != nil {
+		if running, _, known, err = r.Inventory.RunningImages(ctx, pod); err != nil {
 			return 0, err
 		}
-		if !known && isActive(pod) {
+		if !known && inventory.IsActive(pod) {
 			return nodeRetryDelay, nil
 		}
 	}
 	var errs []error
 	var wait time.Duration
 	wanted := map[string]string{}
-	for i := range scanners {
-		handled, full, err := r.ensureImageScans(ctx, &scanners[i], running)
+	for _, scanner := range scanners {
+		handled, full, err := r.ensureImageScans(ctx, scanner, running)
 		if full {
 			wait = fullRetryDelay
 		}
 		errs = append(errs, err)
-		if isActive(pod) && addsPodAnnotation(&scanners[i]) && len(handled) > 0 {
-			wanted[scanners[i].Name+podmark.AnnotationSuffix] = encodeHashes(handled)
+		if inventory.IsActive(pod) && addsPodAnnotation(scanner) && len(handled) > 0 {
+			wanted[scanner.Name+podmark.AnnotationSuffix] = encodeHashes(handled)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -122,41 +123,16 @@ func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []v1
 	return wait, r.annotate(ctx, pod, wanted)
 }
 
-func (r *PodReconciler) inventory() inventory { return inventory{client: r.Client, jobs: r.Jobs} }
-
-// scannersOf returns the Scanners that are responsible for a pod. A pod that has ended counts for as long as a Scanner retains unused
-// images.
-func (r *PodReconciler) scannersOf(ctx context.Context, pod *corev1.Pod) ([]v1alpha1.Scanner, error) {
-	var all v1alpha1.ScannerList
-	if err := r.Client.List(ctx, &all, client.InNamespace(pod.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	var scanners []v1alpha1.Scanner
-	for i := range r.Limits.admitted(all.Items) {
-		if scanner := &all.Items[i]; coversPod(scanner, pod) && hasImagesInUse(scanner, pod, r.Clock.Now()) {
-			scanners = append(scanners, *scanner.DeepCopy())
-		}
-	}
-	if len(scanners) == 0 {
-		return nil, nil
-	}
-	own, err := r.inventory().isOwnJob(ctx, pod)
-	if own || err != nil {
-		return nil, err
-	}
-	return scanners, nil
-}
-
 // ensureImageScans creates missing ImageScans and returns container → digest of the images that have a result. full is true if an ImageScan
 // is missing because the namespace has reached its limit.
-func (r *PodReconciler) ensureImageScans(ctx context.Context, scanner *v1alpha1.Scanner, running []runningImage) (handled map[string]string, full bool, err error) {
+func (r *PodReconciler) ensureImageScans(ctx context.Context, scanner *v1alpha1.Scanner, running []inventory.RunningImage) (handled map[string]string, full bool, err error) {
 	handled = map[string]string{}
 	var errs []error
 	for _, img := range running {
-		if isExcluded(scanner, img.Reference) {
+		if inventory.IsExcluded(scanner, img.Reference) {
 			continue
 		}
-		scan, err := r.inventory().imageScan(ctx, scanner, img.Key)
+		scan, err := r.Inventory.ImageScan(ctx, scanner, img.Key)
 		if err == nil && (scan == nil && !isSuspended(scanner) || scan != nil && lacksReference(scan, img.Reference)) {
 			if err = r.ensureImageScan(ctx, scanner, img); errors.Is(err, errFull) {
 				full, err = true, nil
@@ -178,12 +154,12 @@ var errFull = errors.New("the namespace has too many ImageScans")
 
 // ensureImageScan creates an image's ImageScan, or adds the image's name to it. Calls are serialized, so that of several pods with a new
 // image one creates it.
-func (r *PodReconciler) ensureImageScan(ctx context.Context, scanner *v1alpha1.Scanner, img runningImage) error {
+func (r *PodReconciler) ensureImageScan(ctx context.Context, scanner *v1alpha1.Scanner, img inventory.RunningImage) error {
 	r.createMutex.Lock()
 	defer r.createMutex.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, ensureTimeout)
 	defer cancel()
-	scan, err := r.inventory().imageScan(ctx, scanner, img.Key)
+	scan, err := r.Inventory.ImageScan(ctx, scanner, img.Key)
 	switch {
 	case err != nil:
 		return err
@@ -202,7 +178,7 @@ func (r *PodReconciler) requireRoom(ctx context.Context, namespace string) error
 	if now.Before(r.fullUntil[namespace]) {
 		return errFull
 	}
-	full, err := r.Limits.isFull(ctx, r.Client, namespace)
+	full, err := r.Inventory.IsFull(ctx, namespace)
 	if err != nil || !full {
 		return err
 	}
@@ -214,11 +190,11 @@ func (r *PodReconciler) requireRoom(ctx context.Context, namespace string) error
 	return errFull
 }
 
-func (r *PodReconciler) create(ctx context.Context, scanner *v1alpha1.Scanner, img runningImage) error {
+func (r *PodReconciler) create(ctx context.Context, scanner *v1alpha1.Scanner, img inventory.RunningImage) error {
 	scan := &v1alpha1.ImageScan{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: scanner.Namespace,
-			Name:      imageScanName(scanner.UID, img.Key, img.Reference.Repository),
+			Name:      inventory.ImageScanName(scanner.UID, img.Key, img.Reference.Repository),
 		},
 		Spec: v1alpha1.ImageScanSpec{
 			Digest: img.Key.Digest, DigestType: v1alpha1.DigestManifest, Platform: img.Key.Platform.String(),
@@ -325,7 +301,7 @@ var phaseChanged = predicate.Funcs{
 
 // podsInNamespace returns the pods in a Scanner's namespace; none if the Scanner is not admitted.
 func (r *PodReconciler) podsInNamespace(ctx context.Context, o client.Object) []reconcile.Request {
-	if admitted, err := r.Limits.admits(ctx, r.Client, o.(*v1alpha1.Scanner)); err == nil && !admitted {
+	if admitted, err := r.Inventory.Admits(ctx, o.(*v1alpha1.Scanner)); err == nil && !admitted {
 		return nil
 	}
 	return requestsFor(ctx, r.Client, &corev1.PodList{}, client.InNamespace(o.GetNamespace()))
@@ -333,5 +309,5 @@ func (r *PodReconciler) podsInNamespace(ctx context.Context, o client.Object) []
 
 func (r *PodReconciler) podsOfImageScan(ctx context.Context, o client.Object) []reconcile.Request {
 	return requestsFor(ctx, r.Client, &corev1.PodList{}, client.InNamespace(o.GetNamespace()),
-		client.MatchingFields{podsByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})
+		client.MatchingFields{inventory.PodsByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})
 }

@@ -301,7 +301,7 @@ func TestLaterScanner(t *testing.T) {
 // TestPodReplaced: the annotation of one pod is not written to another pod of the same name.
 func TestPodReplaced(t *testing.T) {
 	p := newTestEnv(t)
-	r := &PodReconciler{Client: p.client, Jobs: p.store}
+	r := &PodReconciler{Client: p.client}
 	pod := aPod(p.namespace, "a", running("main", web))
 	p.create(pod)
 	former := pod.DeepCopy()

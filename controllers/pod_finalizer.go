@@ -11,18 +11,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 )
 
-// UseRecorder records in the store which workloads run the image of an ImageScan now.
-type UseRecorder interface {
-	RecordUse(ctx context.Context, scan *v1alpha1.ImageScan) error
-}
-
 // ensureFinalizers sets the finalizers of a pod that is not being deleted to those that the given Scanners, which are responsible for it, want. It
 // removes all other finalizers of this operator: their Scanner is gone, does not set finalizers, or is not responsible for the pod.
-func (r *PodReconciler) ensureFinalizers(ctx context.Context, pod *corev1.Pod, scanners []v1alpha1.Scanner) error {
+func (r *PodReconciler) ensureFinalizers(ctx context.Context, pod *corev1.Pod, scanners []*v1alpha1.Scanner) error {
 	held := podmark.Finalizers(pod.Finalizers)
 	var wanted []string
-	for i := range scanners {
-		if finalizer := scanners[i].Name + podmark.FinalizerSuffix; wantsFinalizer(&scanners[i], slices.Contains(held, finalizer)) {
+	for _, scanner := range scanners {
+		if finalizer := scanner.Name + podmark.FinalizerSuffix; wantsFinalizer(scanner, slices.Contains(held, finalizer)) {
 			wanted = append(wanted, finalizer)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 )
 
@@ -25,85 +26,85 @@ var dnsName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 // TestImagesOf: which images of a pod are resolved to a digest and which are not.
 func TestImagesOf(t *testing.T) {
 	pinned := "ghcr.io/a/b@" + digest("pinned")
-	resolved := func(container, reference string) podImage {
+	resolved := func(container, reference string) inventory.PodImage {
 		ref, _ := image.ParseReference(reference)
 		id, _ := image.ParseID(imageID(reference))
-		return podImage{Container: container, ID: id, Reference: ref}
+		return inventory.PodImage{Container: container, ID: id, Reference: ref}
 	}
 	for name, tt := range map[string]struct {
 		pod        *corev1.Pod
-		resolved   []podImage
-		unresolved []unresolvedImage
+		resolved   []inventory.PodImage
+		unresolved []inventory.UnresolvedImage
 	}{
 		"all kinds of containers": {
 			aPod(fixtureNamespace, "a", initialised("i", "init:1"), running("c", web), debugged("e", "debug:1")),
-			[]podImage{resolved("i", "init:1"), resolved("c", web), resolved("e", "debug:1")}, nil,
+			[]inventory.PodImage{resolved("i", "init:1"), resolved("c", web), resolved("e", "debug:1")}, nil,
 		},
-		"not started yet": {aPod(fixtureNamespace, "a", creating("c", web)), nil, []unresolvedImage{{Container: "c", Image: web}}},
+		"not started yet": {aPod(fixtureNamespace, "a", creating("c", web)), nil, []inventory.UnresolvedImage{{Container: "c", Image: web}}},
 		"no status at all": {
 			&corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "b", Image: "b:1"}, {Name: "a", Image: "a:1"}}}},
-			nil, []unresolvedImage{{Container: "a", Image: "a:1"}, {Container: "b", Image: "b:1"}},
+			nil, []inventory.UnresolvedImage{{Container: "a", Image: "a:1"}, {Container: "b", Image: "b:1"}},
 		},
 		"not pulled": {
 			aPod(fixtureNamespace, "a", waiting("c", web, "ImagePullBackOff")), nil,
-			[]unresolvedImage{{Container: "c", Image: web, Failed: true, Reason: v1alpha1.ReasonNotPulled, Message: "ImagePullBackOff: the kubelet says more"}},
+			[]inventory.UnresolvedImage{{Container: "c", Image: web, Failed: true, Reason: v1alpha1.ReasonNotPulled, Message: "ImagePullBackOff: the kubelet says more"}},
 		},
 		"crashing, but pulled": {
 			aPod(fixtureNamespace, "a", containerWith("c", web, corev1.ContainerStatus{
 				ImageID: imageID(web), State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
-			})), []podImage{resolved("c", web)}, nil,
+			})), []inventory.PodImage{resolved("c", web)}, nil,
 		},
 		"a name that is none": {
 			aPod(fixtureNamespace, "a", waiting("c", "Not A Name", "InvalidImageName")), nil,
-			[]unresolvedImage{{Container: "c", Image: "Not A Name", Failed: true, Reason: v1alpha1.ReasonNotPulled,
+			[]inventory.UnresolvedImage{{Container: "c", Image: "Not A Name", Failed: true, Reason: v1alpha1.ReasonNotPulled,
 				Message: `image reference "Not A Name": invalid reference format: repository name (library/Not A Name) must be lowercase`}},
 		},
 		"loaded on the node": {
 			aPod(fixtureNamespace, "a", loaded("c", web)),
-			[]podImage{{Container: "c", ID: image.ID{Digest: digest("loaded " + web), Bare: true}, Reference: resolved("c", web).Reference}}, nil,
+			[]inventory.PodImage{{Container: "c", ID: image.ID{Digest: digest("loaded " + web), Bare: true}, Reference: resolved("c", web).Reference}}, nil,
 		},
 		"loaded on the node, but the spec says which": {
 			aPod(fixtureNamespace, "a", loaded("c", pinned)),
-			[]podImage{{Container: "c", ID: image.ID{Repository: "ghcr.io/a/b", Digest: digest("pinned")}, Reference: resolved("c", pinned).Reference}}, nil,
+			[]inventory.PodImage{{Container: "c", ID: image.ID{Repository: "ghcr.io/a/b", Digest: digest("pinned")}, Reference: resolved("c", pinned).Reference}}, nil,
 		},
 		"loaded on a node with CRI-O, but the spec says which": {
 			aPod(fixtureNamespace, "a", containerWith("c", pinned, corev1.ContainerStatus{ImageID: strings.TrimPrefix(digest("loaded"), "sha256:")})),
-			[]podImage{{Container: "c", ID: image.ID{Repository: "ghcr.io/a/b", Digest: digest("pinned")}, Reference: resolved("c", pinned).Reference}}, nil,
+			[]inventory.PodImage{{Container: "c", ID: image.ID{Repository: "ghcr.io/a/b", Digest: digest("pinned")}, Reference: resolved("c", pinned).Reference}}, nil,
 		},
 		"a volume whose image the node reports": {
 			aPod(fixtureNamespace, "a", running("c", web), mounting("model", vulnerable, imageID(vulnerable))),
-			[]podImage{resolved("c", web), resolved("volume/model", vulnerable)}, nil,
+			[]inventory.PodImage{resolved("c", web), resolved("volume/model", vulnerable)}, nil,
 		},
 		"a volume whose image is pinned": {
 			aPod(fixtureNamespace, "a", running("c", web), mounting("model", pinned, "")),
-			[]podImage{resolved("c", web), {Container: "volume/model", ID: image.ID{Repository: "ghcr.io/a/b", Digest: digest("pinned")}, Reference: resolved("c", pinned).Reference}}, nil,
+			[]inventory.PodImage{resolved("c", web), {Container: "volume/model", ID: image.ID{Repository: "ghcr.io/a/b", Digest: digest("pinned")}, Reference: resolved("c", pinned).Reference}}, nil,
 		},
 		"a volume of which nothing is known": {
 			aPod(fixtureNamespace, "a", running("c", web), mounting("model", vulnerable, "")),
-			[]podImage{resolved("c", web)},
-			[]unresolvedImage{{Container: "volume/model", Image: vulnerable, Failed: true, Reason: v1alpha1.ReasonVolumeDigestUnknown,
+			[]inventory.PodImage{resolved("c", web)},
+			[]inventory.UnresolvedImage{{Container: "volume/model", Image: vulnerable, Failed: true, Reason: v1alpha1.ReasonVolumeDigestUnknown,
 				Message: "the node does not report which image the volume model holds: pin it by digest in the pod's spec, or use Kubernetes 1.35 or later"}},
 		},
 		"a volume of a pod that has not started": {
 			aPod(fixtureNamespace, "a", creating("c", web), mounting("model", pinned, "")), nil,
-			[]unresolvedImage{{Container: "c", Image: web}, {Container: "volume/model", Image: pinned}},
+			[]inventory.UnresolvedImage{{Container: "c", Image: web}, {Container: "volume/model", Image: pinned}},
 		},
 		"no node takes the pod": {
 			&corev1.Pod{
 				Spec:   corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: web}}},
 				Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}},
-			}, nil, []unresolvedImage{{Container: "c", Image: web, Reason: v1alpha1.ReasonPodUnschedulable}},
+			}, nil, []inventory.UnresolvedImage{{Container: "c", Image: web, Reason: v1alpha1.ReasonPodUnschedulable}},
 		},
 		"an imageID that is none": {
 			aPod(fixtureNamespace, "a", containerWith("c", web, corev1.ContainerStatus{ImageID: "sha512:abc"})), nil,
-			[]unresolvedImage{{Container: "c", Image: web, Failed: true, Reason: v1alpha1.ReasonBareImageID, Message: `imageID "sha512:abc": no SHA-256 digest in it`}},
+			[]inventory.UnresolvedImage{{Container: "c", Image: web, Failed: true, Reason: v1alpha1.ReasonBareImageID, Message: `imageID "sha512:abc": no SHA-256 digest in it`}},
 		},
 		"a status of a container that is not there": {
 			&corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "ghost", ImageID: imageID(web)}}}}, nil, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			gotResolved, gotUnresolved := imagesOf(tt.pod)
+			gotResolved, gotUnresolved := inventory.ImagesOf(tt.pod)
 			if diff := cmp.Diff(tt.resolved, gotResolved); diff != "" {
 				t.Errorf("resolved (-want +got):\n%s", diff)
 			}
@@ -145,7 +146,7 @@ func TestSelects(t *testing.T) {
 			s.Spec.PodSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
 		}), aPod(fixtureNamespace, "a"), false},
 	} {
-		if got := coversActivePod(tt.scanner, tt.pod); got != tt.want {
+		if got := inventory.CoversActivePod(tt.scanner, tt.pod); got != tt.want {
 			t.Errorf("%s: selected is %v, want %v", name, got, tt.want)
 		}
 	}
@@ -153,7 +154,7 @@ func TestSelects(t *testing.T) {
 
 // TestPullSecrets: each name is returned once and sorted; empty names are dropped.
 func TestPullSecrets(t *testing.T) {
-	if diff := cmp.Diff([]string{"a", "b"}, pullSecrets(aPod(fixtureNamespace, "x", pulledWith("b", "a", "", "b")))); diff != "" {
+	if diff := cmp.Diff([]string{"a", "b"}, inventory.PullSecrets(aPod(fixtureNamespace, "x", pulledWith("b", "a", "", "b")))); diff != "" {
 		t.Errorf("pull secrets (-want +got):\n%s", diff)
 	}
 }
@@ -185,7 +186,7 @@ func TestWorkloadOf(t *testing.T) {
 			}(), "Pod/x",
 		},
 	} {
-		kind, workload := workloadOf(tt.pod)
+		kind, workload := inventory.WorkloadOf(tt.pod)
 		if got := kind + "/" + workload; got != tt.want {
 			t.Errorf("%s: the workload is %s, want %s", name, got, tt.want)
 		}
@@ -234,7 +235,7 @@ func anyPod() *rapid.Generator[*corev1.Pod] {
 		if rapid.Bool().Draw(t, "finished") {
 			finishedAt(noon.Add(-time.Hour))(pod)
 		}
-		if rapid.Bool().Draw(t, "with a readiness") && !isActive(pod) {
+		if rapid.Bool().Draw(t, "with a readiness") && !inventory.IsActive(pod) {
 			pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, LastTransitionTime: metav1.NewTime(noon.Add(-2 * time.Hour))})
 		}
 		return pod
@@ -282,25 +283,25 @@ func TestStripPod(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pod := anyPod().Draw(t, "pod")
 		original := pod.DeepCopy()
-		kept, err := StripPod(pod)
+		kept, err := inventory.StripPod(pod)
 		if err != nil {
 			t.Fatal(err)
 		}
 		stripped := kept.(*corev1.Pod)
-		resolved, unresolved := imagesOf(original)
-		gotResolved, gotUnresolved := imagesOf(stripped)
-		workloadKind, workloadName := workloadOf(original)
-		gotKind, gotName := workloadOf(stripped)
+		resolved, unresolved := inventory.ImagesOf(original)
+		gotResolved, gotUnresolved := inventory.ImagesOf(stripped)
+		workloadKind, workloadName := inventory.WorkloadOf(original)
+		gotKind, gotName := inventory.WorkloadOf(stripped)
 		for what, pair := range map[string][2]any{
 			"resolved images":   {resolved, gotResolved},
 			"unresolved images": {unresolved, gotUnresolved},
-			"container images":  {containerImages(original), containerImages(stripped)},
-			"pull secrets":      {pullSecrets(original), pullSecrets(stripped)},
+			"container images":  {inventory.ContainerImages(original), inventory.ContainerImages(stripped)},
+			"pull secrets":      {inventory.PullSecrets(original), inventory.PullSecrets(stripped)},
 			"ServiceAccount":    {original.Spec.ServiceAccountName, stripped.Spec.ServiceAccountName},
 			"workload":          {workloadKind + "/" + workloadName, gotKind + "/" + gotName},
-			"runs":              {isActive(original), isActive(stripped)},
-			"end":               {endedAt(original, noon), endedAt(stripped, noon)},
-			"is meant to end":   {runsToCompletion(original), runsToCompletion(stripped)},
+			"runs":              {inventory.IsActive(original), inventory.IsActive(stripped)},
+			"end":               {inventory.EndedAt(original, noon), inventory.EndedAt(stripped, noon)},
+			"is meant to end":   {inventory.RunsToCompletion(original), inventory.RunsToCompletion(stripped)},
 			"identity":          {[]any{original.Name, original.Namespace, original.UID, original.ResourceVersion}, []any{stripped.Name, stripped.Namespace, stripped.UID, stripped.ResourceVersion}},
 			"node":              {original.Spec.NodeName, stripped.Spec.NodeName},
 			"deletion":          {original.DeletionTimestamp, stripped.DeletionTimestamp},
@@ -311,7 +312,7 @@ func TestStripPod(t *testing.T) {
 			}
 		}
 		for _, scanner := range scanners {
-			if coversActivePod(scanner, original) != coversActivePod(scanner, stripped) {
+			if inventory.CoversActivePod(scanner, original) != inventory.CoversActivePod(scanner, stripped) {
 				t.Errorf("the Scanner with the selector %v selects one of the two", scanner.Spec.PodSelector)
 			}
 		}
@@ -327,14 +328,14 @@ func TestStripPod(t *testing.T) {
 
 // TestStripOthers: other objects, such as the tombstone of a missed deletion, pass unchanged. A node keeps only its platform.
 func TestStripOthers(t *testing.T) {
-	for _, strip := range []func(any) (any, error){StripPod, StripNode} {
+	for _, strip := range []func(any) (any, error){inventory.StripPod, inventory.StripNode} {
 		if got, err := strip("tombstone"); err != nil || got != "tombstone" {
 			t.Errorf("something else becomes %v, %v", got, err)
 		}
 	}
 	full := node(nodeARM, "arm64")
 	full.Labels = map[string]string{"a": "b"}
-	kept, err := StripNode(full)
+	kept, err := inventory.StripNode(full)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,7 +78,7 @@ func TestPolicyEngineDeniesPodChanges(t *testing.T) {
 func TestStoreFailsToRecordRelease(t *testing.T) {
 	pod := aPod(fixtureNamespace, "a", running("main", web), running("other", vulnerable), finalizedBy(releaseOf("all")))
 	u := newUnit(t, theScanner(), scanOf(theScanner(), web), pod)
-	u.pods.Uses = &recorder{err: errors.New("the disk is full")}
+	u.inventory.Store = &usageRecorder{Store: u.store, err: errors.New("the disk is full")}
 	_, err := u.pods.Reconcile(t.Context(), requestFor(pod))
 	if err == nil || !strings.Contains(err.Error(), "the disk is full") {
 		t.Errorf("error %v, want that of the store", err)

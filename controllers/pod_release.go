@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 )
 
@@ -80,20 +81,34 @@ func (r *PodReconciler) recordRelease(ctx context.Context, pod *corev1.Pod, fina
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	resolved, _ := imagesOf(pod)
+	resolved, _ := inventory.ImagesOf(pod)
 	var errs []error
 	for _, img := range resolved {
 		for _, finalizer := range finalizers {
 			var scans v1alpha1.ImageScanList
 			err := r.Client.List(ctx, &scans, client.InNamespace(pod.Namespace),
-				client.MatchingFields{imageScansByScannerDigest: scannerDigest(strings.TrimSuffix(finalizer, podmark.FinalizerSuffix), img.ID.Digest)})
+				client.MatchingFields{inventory.ImageScansByScannerDigest: inventory.ScannerDigest(strings.TrimSuffix(finalizer, podmark.FinalizerSuffix), img.ID.Digest)})
 			if err != nil {
 				return err
 			}
 			for i := range scans.Items {
-				errs = append(errs, r.Uses.RecordUse(ctx, &scans.Items[i]))
+				errs = append(errs, r.recordUses(ctx, &scans.Items[i]))
 			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// recordUses records which workloads use the image of an ImageScan now. It records nothing if the Scanner is gone.
+func (r *PodReconciler) recordUses(ctx context.Context, scan *v1alpha1.ImageScan) error {
+	img, err := r.Inventory.Identify(ctx, scan)
+	if img == nil || err != nil {
+		return err
+	}
+	img.Engine = engineOf(r.Backends.For(img.Scanner))
+	uses, err := r.Inventory.FindUses(ctx, *img)
+	if err != nil {
+		return err
+	}
+	return r.Inventory.RecordUses(ctx, *img, uses)
 }

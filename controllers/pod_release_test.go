@@ -14,19 +14,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// recorder stands for a store that may fail to record a use.
-type recorder struct {
+// usageRecorder is a store that records the images whose uses it is given, and fails with err.
+type usageRecorder struct {
+	inventory.Store
 	err      error
 	recorded []string
 	// timeout is the time that the last call had until its deadline; negative without a deadline.
 	timeout time.Duration
 }
 
-func (r *recorder) RecordUse(ctx context.Context, scan *v1alpha1.ImageScan) error {
-	r.recorded, r.timeout = append(r.recorded, scan.Name), -1
+func (r *usageRecorder) SetUsage(ctx context.Context, usage store.ImageUsage) error {
+	r.recorded, r.timeout = append(r.recorded, usage.Key.Digest), -1
 	if deadline, bounded := ctx.Deadline(); bounded {
 		r.timeout = time.Until(deadline)
 	}
@@ -47,8 +49,8 @@ func deletedPod(t *testing.T) (*unit, *corev1.Pod, *v1alpha1.ImageScan) {
 // TestReleaseWithoutStore: a failing store holds a pod for releaseTimeout after its grace period, and not longer.
 func TestReleaseWithoutStore(t *testing.T) {
 	u, pod, scan := deletedPod(t)
-	broken := &recorder{err: errors.New("the disk is full")}
-	u.pods.Uses = broken
+	broken := &usageRecorder{Store: u.store, err: errors.New("the disk is full")}
+	u.inventory.Store = broken
 	look := func() (time.Duration, []string) {
 		t.Helper()
 		result, err := u.pods.Release(t.Context(), requestFor(pod))
@@ -59,8 +61,8 @@ func TestReleaseWithoutStore(t *testing.T) {
 	if again, finalizers := look(); again != releaseRetry || len(finalizers) != 2 {
 		t.Errorf("looked at again after %s, with %q; want %s, and the pod held", again, finalizers, releaseRetry)
 	}
-	if !slices.Contains(broken.recorded, scan.Name) {
-		t.Errorf("recorded: %q, want the ImageScan of its image", broken.recorded)
+	if !slices.Contains(broken.recorded, scan.Spec.Digest) {
+		t.Errorf("recorded: %q, want its image", broken.recorded)
 	}
 	u.advanceClock(releaseTimeout)
 	if again, finalizers := look(); again != 0 || !slices.Equal(finalizers, []string{foreign}) {
@@ -71,8 +73,8 @@ func TestReleaseWithoutStore(t *testing.T) {
 // TestReleaseWithSilentStore: a store that never answers holds a pod no longer than one that fails.
 func TestReleaseWithSilentStore(t *testing.T) {
 	u, pod, _ := deletedPod(t)
-	silent := &recorder{err: context.DeadlineExceeded}
-	u.pods.Uses = silent
+	silent := &usageRecorder{Store: u.store, err: context.DeadlineExceeded}
+	u.inventory.Store = silent
 	for _, step := range []struct{ late, want time.Duration }{
 		{-time.Hour, releaseTimeout}, // the grace period has only begun
 		{0, releaseTimeout},
@@ -93,16 +95,16 @@ func TestReleaseIsSeparateFromReconcile(t *testing.T) {
 	u, deleted, _ := deletedPod(t)
 	runs := aPod(fixtureNamespace, "b", running("main", web), finalizedBy(releaseOf("all")))
 	u.must(u.client.Create(t.Context(), runs))
-	store := &recorder{}
-	u.pods.Uses = store
+	recorder := &usageRecorder{Store: u.store}
+	u.inventory.Store = recorder
 	_, err := u.pods.Reconcile(t.Context(), requestFor(deleted))
 	u.must(err)
 	_, err = u.pods.Release(t.Context(), requestFor(runs))
 	u.must(err)
 	for _, pod := range []*corev1.Pod{deleted, runs} {
 		u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
-		if !slices.Contains(pod.Finalizers, releaseOf("all")) || len(store.recorded) > 0 {
-			t.Errorf("pod %s has %q, and %q was recorded; want it held, and nothing recorded", pod.Name, pod.Finalizers, store.recorded)
+		if !slices.Contains(pod.Finalizers, releaseOf("all")) || len(recorder.recorded) > 0 {
+			t.Errorf("pod %s has %q, and %q was recorded; want it held, and nothing recorded", pod.Name, pod.Finalizers, recorder.recorded)
 		}
 	}
 }

@@ -30,6 +30,7 @@ func TestOperatorConflict(t *testing.T) {
 	first, second := newUnit(t, theScanner()), newUnit(t)
 	second.client, second.clock = first.client, first.clock
 	second.scanners.Client, second.scanners.Reader, second.scanners.Clock = first.client, first.client, first.clock
+	second.inventory.Client = first.client
 	for range 2 {
 		first.readyReason()
 		first.advanceClock(20 * time.Second)

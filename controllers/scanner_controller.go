@@ -28,6 +28,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -42,7 +43,6 @@ const scannersAtOnce = 4
 
 // scannerStore is the part of the store that the ScannerReconciler uses.
 type scannerStore interface {
-	coverageStore
 	ID() string
 	Health() error
 	Scanners(ctx context.Context) ([]string, error)
@@ -70,7 +70,7 @@ type ScannerReconciler struct {
 	StoreDurable bool
 	StoreAdvice  string
 	Permissions  *preflight.Checker
-	Limits       Limits
+	Inventory    *inventory.Inventory
 	// Metrics exports each Scanner's coverage.
 	Metrics *Metrics
 
@@ -82,7 +82,7 @@ type ScannerReconciler struct {
 // scannerScope is the input from which a Scanner's status is computed.
 type scannerScope struct {
 	scanner *v1alpha1.Scanner
-	images  []coveredImage
+	images  []inventory.CoveredImage
 	// backend is nil when the operator runs without the Scanner's engine.
 	backend backend.Backend
 	// storeProblem is the reason why the store is unavailable; empty if it works. Set by setStore.
@@ -124,7 +124,7 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 		r.conflicts.Remove(req.NamespacedName)
 		return ctrl.Result{RequeueAfter: undone}, r.SweepScanners(ctx)
 	}
-	admitted, err := r.Limits.admits(ctx, r.Client, &scanner)
+	admitted, err := r.Inventory.Admits(ctx, &scanner)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -205,12 +205,12 @@ func (r *ScannerReconciler) SweepScanners(ctx context.Context) error {
 func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) error {
 	status := &s.scanner.Status
 	status.ObservedGeneration = s.scanner.Generation
-	images, recent, err := scannerCoverage(ctx, r.Client, r.Store, r.Limits, s.scanner, engineOf(s.backend))
+	coverage, err := r.Inventory.Coverage(ctx, s.scanner, engineOf(s.backend))
 	if err != nil {
 		return err
 	}
-	s.images, status.Images = images, countImages(images)
-	status.Images.RecentlyUsed = clamp(len(recent))
+	s.images, status.Images = coverage.Running, countImages(coverage.Running)
+	status.Images.RecentlyUsed = clamp(len(coverage.Recent))
 	if err := r.setHandledRequest(ctx, s.scanner); err != nil {
 		return err
 	}
@@ -224,9 +224,11 @@ func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) 
 	if err := r.setBackend(ctx, s); err != nil {
 		return err
 	}
-	if s.unknownReceivers, err = (inventory{client: r.Client, jobs: r.Store}).unknownReceivers(ctx, s.scanner); err != nil {
+	unknown, err := r.Inventory.UnknownReceivers(ctx, s.scanner)
+	if err != nil {
 		return err
 	}
+	s.unknownReceivers = describeUnknown(unknown)
 	r.setReceivers(s, receivers)
 	return nil
 }
@@ -326,13 +328,12 @@ var deletionStarted = predicate.Funcs{
 
 // scannersInNamespace returns the requests of the admitted Scanners in the namespace of an object.
 func (r *ScannerReconciler) scannersInNamespace(ctx context.Context, o client.Object) (requests []reconcile.Request) {
-	var all v1alpha1.ScannerList
-	if err := r.Client.List(ctx, &all, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+	scanners, err := r.Inventory.AdmittedScanners(ctx, o.GetNamespace())
+	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing Scanners from the cache")
-		return nil
 	}
-	for i := range r.Limits.admitted(all.Items) {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
+	for _, scanner := range scanners {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(scanner)})
 	}
 	return requests
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -318,12 +319,12 @@ func TestScannerEvents(t *testing.T) {
 
 // TestDescribePending: pending images with a reason are named by it.
 func TestDescribePending(t *testing.T) {
-	images := []coveredImage{
-		{State: imagePending, Name: "a:1"}, {State: imageFailed, Reason: "NotPulled", Name: "x:1"}, {State: imagePending, Reason: "PodUnschedulable", Name: "b:1"},
-		{State: imagePending, Reason: "NodeUnknown", Name: "c:1"}, {State: imagePending, Reason: "PodUnschedulable", Name: "d:1"},
+	images := []inventory.CoveredImage{
+		{State: inventory.ImagePending, Name: "a:1"}, {State: inventory.ImageFailed, Reason: "NotPulled", Name: "x:1"}, {State: inventory.ImagePending, Reason: "PodUnschedulable", Name: "b:1"},
+		{State: inventory.ImagePending, Reason: "NodeUnknown", Name: "c:1"}, {State: inventory.ImagePending, Reason: "PodUnschedulable", Name: "d:1"},
 	}
 	for _, tt := range []struct {
-		images []coveredImage
+		images []inventory.CoveredImage
 		want   string
 	}{
 		{images, "4 of 5 images have no result yet (NodeUnknown: c:1; PodUnschedulable: b:1 and 1 more)"},
@@ -337,9 +338,9 @@ func TestDescribePending(t *testing.T) {
 
 // TestDescribeFailures: failed images are grouped by reason, each with an example, in a stable order.
 func TestDescribeFailures(t *testing.T) {
-	images := []coveredImage{
-		{State: imageFailed, Reason: "ImageNotFound", Name: "b:1"}, {State: imageScanned, Name: "x:1"},
-		{State: imageFailed, Reason: "Unauthorized", Name: "a:1"}, {State: imageFailed, Reason: "ImageNotFound", Name: "c:1"}, {State: imageFailed, Name: "d:1"},
+	images := []inventory.CoveredImage{
+		{State: inventory.ImageFailed, Reason: "ImageNotFound", Name: "b:1"}, {State: inventory.ImageScanned, Name: "x:1"},
+		{State: inventory.ImageFailed, Reason: "Unauthorized", Name: "a:1"}, {State: inventory.ImageFailed, Reason: "ImageNotFound", Name: "c:1"}, {State: inventory.ImageFailed, Name: "d:1"},
 	}
 	want := "4 of 5 images could not be scanned (unknown: d:1; ImageNotFound: b:1 and 1 more; Unauthorized: a:1)"
 	for range 10 {

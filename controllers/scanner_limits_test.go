@@ -19,6 +19,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 )
 
 // madeAt returns a Scanner with a name and a creation time.
@@ -32,12 +33,7 @@ func deletedScanner(s *v1alpha1.Scanner) {
 	s.Finalizers, s.DeletionTimestamp = []string{v1alpha1.FinalizerPods}, &metav1.Time{Time: noon}
 }
 
-// setLimits sets the limits of all reconcilers of a unit.
-func (u *unit) setLimits(l Limits) {
-	u.pods.Limits, u.scans.Limits, u.scanners.Limits = l, l, l
-}
-
-// TestAdmittedScanners: the oldest Scanners are admitted, by name if they are equally old. admits and admitted agree.
+// TestAdmittedScanners: the oldest Scanners are admitted, by name if they are equally old. Admits and AdmittedScanners agree.
 func TestAdmittedScanners(t *testing.T) {
 	early, late := noon.Add(-time.Hour), noon
 	for name, tt := range map[string]struct {
@@ -60,18 +56,20 @@ func TestAdmittedScanners(t *testing.T) {
 			}
 			objects = append(objects, aScanner("blog", "elsewhere"))
 			u := newUnit(t, objects...)
-			l := Limits{Scanners: tt.limit}
+			u.inventory.Limits.Scanners = tt.limit
 			var admitted, among []string
 			for i := range all {
-				ok, err := l.admits(t.Context(), u.client, &all[i])
+				ok, err := u.inventory.Admits(t.Context(), &all[i])
 				u.must(err)
 				if ok {
 					admitted = append(admitted, all[i].Name)
 				}
 			}
-			for i := range l.admitted(all) {
-				if all[i].DeletionTimestamp.IsZero() || slices.Contains(tt.want, all[i].Name) {
-					among = append(among, all[i].Name)
+			atOnce, err := u.inventory.AdmittedScanners(t.Context(), fixtureNamespace)
+			u.must(err)
+			for _, s := range atOnce {
+				if s.DeletionTimestamp.IsZero() || slices.Contains(tt.want, s.Name) {
+					among = append(among, s.Name)
 				}
 			}
 			slices.Sort(admitted)
@@ -89,7 +87,7 @@ func TestTooManyScanners(t *testing.T) {
 	first, second := theScanner(), madeAt("second", noon.Add(time.Hour))
 	pod := aPod(fixtureNamespace, "web-1", running("main", web))
 	u := newUnit(t, first, second, pod)
-	u.setLimits(Limits{Scanners: 1})
+	u.inventory.Limits = inventory.Limits{Scanners: 1}
 	imageScans := func() (owners []string) {
 		_, err := u.pods.Reconcile(t.Context(), requestFor(pod))
 		u.must(err)
@@ -138,7 +136,7 @@ func TestImagesOfScannersTooMany(t *testing.T) {
 	first, second := theScanner(), madeAt("second", noon.Add(time.Hour))
 	scan := scanOf(second, web)
 	u := newUnit(t, first, second, scan, aPod(fixtureNamespace, "web-1", running("main", web)))
-	u.setLimits(Limits{Scanners: 1})
+	u.inventory.Limits = inventory.Limits{Scanners: 1}
 	after, _ := u.reconcile(scan)
 	if got := conditionsOf(after.Status.Conditions); !slices.Equal(got, []string{"Ready=False TooManyScanners"}) || len(u.engine.indexCalls) != 0 {
 		t.Errorf("the ImageScan says %v and the engine was asked %d times", got, len(u.engine.indexCalls))
@@ -157,7 +155,7 @@ func TestTooManyImages(t *testing.T) {
 		objects = append(objects, aPod(fixtureNamespace, fmt.Sprint("web-", i), running("main", fmt.Sprintf("registry.example.com/shop/web:%d", i))))
 	}
 	u := newUnit(t, append(objects, scanner)...)
-	u.setLimits(Limits{Scanners: 20, ImageScans: 2})
+	u.inventory.Limits = inventory.Limits{Scanners: 20, ImageScans: 2}
 	reconcile := func() (made int, again []time.Duration) {
 		for _, pod := range objects {
 			result, err := u.pods.Reconcile(t.Context(), requestFor(pod))
@@ -177,7 +175,7 @@ func TestTooManyImages(t *testing.T) {
 	if got := ready.Reason + " " + ready.Message; !strings.HasPrefix(got, "TooManyImages 1 of 3 images are not scanned: the namespace has 2 ImageScans") || after.Status.Images.Failed != 1 {
 		t.Errorf("the Scanner is Ready=%s %s, with %d failed images", ready.Status, got, after.Status.Images.Failed)
 	}
-	u.setLimits(Limits{Scanners: 20, ImageScans: 3})
+	u.inventory.Limits = inventory.Limits{Scanners: 20, ImageScans: 3}
 	u.advanceClock(fullRetryDelay)
 	if made, again := reconcile(); made != 3 || slices.Max(again) != 0 {
 		t.Errorf("with room for one more there are %d ImageScans, and the pods are looked at again after %v", made, again)
@@ -192,9 +190,9 @@ func TestFullNamespaceIsCountedSeldom(t *testing.T) {
 		objects = append(objects, aPod(fixtureNamespace, fmt.Sprint("web-", i), running("main", fmt.Sprintf("registry.example.com/shop/web:%d", i))))
 	}
 	u := newUnit(t, append(objects, theScanner())...)
-	u.setLimits(Limits{Scanners: 20, ImageScans: 1})
+	u.inventory.Limits = inventory.Limits{Scanners: 20, ImageScans: 1}
 	counted := 0
-	u.pods.Client = interceptor.NewClient(u.pods.Client.(client.WithWatch), interceptor.Funcs{
+	u.inventory.Client = interceptor.NewClient(u.client, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			o := (&client.ListOptions{}).ApplyOptions(opts)
 			if _, lists := list.(*v1alpha1.ImageScanList); lists && o.FieldSelector == nil {
@@ -234,7 +232,7 @@ func TestStoreBudget(t *testing.T) {
 func TestHangingRequestDelaysOtherPods(t *testing.T) {
 	scanner := theScanner()
 	u := newUnit(t, scanner)
-	img := runningImage{podImage: podImage{Container: "c", Reference: image.Reference{Repository: "example.com/web", Tag: "1"}}, Key: keyOfImage(web)}
+	img := inventory.RunningImage{PodImage: inventory.PodImage{Container: "c", Reference: image.Reference{Repository: "example.com/web", Tag: "1"}}, Key: keyOfImage(web)}
 	working := u.pods.Client
 	u.pods.Client = interceptor.NewClient(u.client, interceptor.Funcs{
 		Create: func(ctx context.Context, _ client.WithWatch, _ client.Object, _ ...client.CreateOption) error {
@@ -251,7 +249,7 @@ func TestHangingRequestDelaysOtherPods(t *testing.T) {
 	})
 	u.pods.Client = working
 	u.must(u.pods.ensureImageScan(t.Context(), scanner, img))
-	if scan, err := u.pods.inventory().imageScan(t.Context(), scanner, img.Key); err != nil || scan == nil {
+	if scan, err := u.inventory.ImageScan(t.Context(), scanner, img.Key); err != nil || scan == nil {
 		t.Errorf("ImageScan %v, error %v; want it made by the next pod", scan, err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -99,7 +100,7 @@ func TestReceiversOfWorkloads(t *testing.T) {
 			}
 			for _, pod := range tt.pods {
 				running("main", web)(pod)
-				kept, err := StripPod(pod)
+				kept, err := inventory.StripPod(pod)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -108,7 +109,7 @@ func TestReceiversOfWorkloads(t *testing.T) {
 			u := newUnit(t, objects...)
 			u.saveReport(web)
 			reported := &useRecordingStore{Store: u.store}
-			u.scans.Store = reported
+			u.inventory.Store = reported
 			u.reconcile(scan)
 			if diff := cmp.Diff(tt.want, reported.receivers(scanner)); diff != "" {
 				t.Errorf("receivers (-want +got):\n%s", diff)

@@ -17,18 +17,19 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-func countImages(images []coveredImage) v1alpha1.ImageCounts {
+func countImages(images []inventory.CoveredImage) v1alpha1.ImageCounts {
 	counts := v1alpha1.ImageCounts{Total: clamp(len(images))}
 	for _, img := range images {
 		switch img.State {
-		case imageScanned:
+		case inventory.ImageScanned:
 			counts.Scanned++
-		case imageFailed:
+		case inventory.ImageFailed:
 			counts.Failed++
-		case imageExcluded:
+		case inventory.ImageExcluded:
 			counts.Excluded++
 		default:
 			counts.Pending++
@@ -209,11 +210,11 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 	counts, status := s.scanner.Status.Images, &s.scanner.Status
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: s.scanner.Generation}
 	reconciling, stalled := false, false
-	tooManyImages := r.Limits.imageLimitMessage(s.images)
+	tooManyImages := imageLimitMessage(r.Inventory.Limits, s.images)
 	switch {
 	case s.refused:
 		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonTooManyScanners, true
-		ready.Message = r.Limits.scannerLimitMessage()
+		ready.Message = scannerLimitMessage(r.Inventory.Limits)
 	case s.missingPermissions != "":
 		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonMissingRights, true
 		ready.Message = truncate(s.missingPermissions, v1alpha1.MaxMessageBytes)
@@ -263,24 +264,24 @@ func selectorProblem(scanner *v1alpha1.Scanner) string {
 }
 
 // describePending returns how many images wait, and names those that have a reason.
-func describePending(images []coveredImage) string {
-	pending, _ := groupByReason(images, imagePending)
+func describePending(images []inventory.CoveredImage) string {
+	pending, _ := groupByReason(images, inventory.ImagePending)
 	waiting := fmt.Sprintf("%d of %d images have no result yet", pending, len(images))
-	withReason := slices.DeleteFunc(slices.Clone(images), func(img coveredImage) bool { return img.Reason == "" })
-	if _, reasons := groupByReason(withReason, imagePending); reasons != "" {
+	withReason := slices.DeleteFunc(slices.Clone(images), func(img inventory.CoveredImage) bool { return img.Reason == "" })
+	if _, reasons := groupByReason(withReason, inventory.ImagePending); reasons != "" {
 		waiting += " (" + reasons + ")"
 	}
 	return waiting
 }
 
 // describeFailures groups failed images by reason and names an example of each.
-func describeFailures(images []coveredImage) string {
-	failed, reasons := groupByReason(images, imageFailed)
+func describeFailures(images []inventory.CoveredImage) string {
+	failed, reasons := groupByReason(images, inventory.ImageFailed)
 	return fmt.Sprintf("%d of %d images could not be scanned (%s)", failed, len(images), reasons)
 }
 
 // groupByReason counts the images in a state, and names an example for each reason.
-func groupByReason(images []coveredImage, state imageState) (n int, reasons string) {
+func groupByReason(images []inventory.CoveredImage, state inventory.ImageState) (n int, reasons string) {
 	byReason := map[string][]string{}
 	for _, img := range images {
 		if img.State == state {

@@ -74,7 +74,7 @@ func TestStoreProblemConditions(t *testing.T) {
 			}
 			u.takeEvents()
 			ill := &failingStore{Store: u.store, problem: tt.problem, unreadable: tt.unreadable}
-			u.scanners.Store = ill
+			u.scanners.Store, u.inventory.Store = ill, ill
 			during := u.reconcileScanner()
 			for _, kind := range []string{v1alpha1.ConditionStoreDurable, v1alpha1.ConditionReady} {
 				c := meta.FindStatusCondition(during.Status.Conditions, kind)
@@ -110,7 +110,7 @@ func TestImageScanWaitsForStore(t *testing.T) {
 			})
 			u := newUnit(t, theScanner(), aPod(fixtureNamespace, "a", running("main", web), running("old", vulnerable)), scan, old)
 			ill := &failingStore{Store: u.store, problem: tt.problem}
-			u.scans.Store = ill
+			u.scans.Store, u.inventory.Store = ill, ill
 			after, wait := u.reconcile(scan)
 			ready := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady)
 			if after.Status.Phase != v1alpha1.PhasePending || ready.Reason != tt.reason || !strings.Contains(ready.Message, tt.wayOut) || wait != storeRetryDelay {

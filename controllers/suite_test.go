@@ -35,6 +35,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/fake"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -57,6 +58,7 @@ const (
 
 // reconcilerStore is the store of the reconcilers that tests give another store.
 type reconcilerStore interface {
+	inventory.Store
 	scannerStore
 	imageScanStore
 }
@@ -223,9 +225,9 @@ func (o *operatorUnderTest) startManager(namespaces fields.Selector) (stop func(
 		Scheme: o.client.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, // several managers may run in this process
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:         {Transform: StripPod, Field: namespaces},
-			&corev1.Node{}:        {Transform: StripNode},
-			&corev1.Namespace{}:   {Transform: StripNamespace},
+			&corev1.Pod{}:         {Transform: inventory.StripPod, Field: namespaces},
+			&corev1.Node{}:        {Transform: inventory.StripNode},
+			&corev1.Namespace{}:   {Transform: inventory.StripNamespace},
 			&v1alpha1.Scanner{}:   {Field: namespaces},
 			&v1alpha1.ImageScan{}: {Field: namespaces},
 
@@ -236,7 +238,7 @@ func (o *operatorUnderTest) startManager(namespaces fields.Selector) (stop func(
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	err = SetupIndexes(ctx, mgr)
+	err = inventory.SetupIndexes(ctx, mgr.GetFieldIndexer())
 	for _, controller := range o.controllers(mgr) {
 		err = errors.Join(err, controller.SetupWithManager(mgr))
 	}
@@ -255,20 +257,21 @@ func (o *operatorUnderTest) controllers(mgr ctrl.Manager) []setup {
 	events := mgr.GetEventRecorder("scanner-operator")
 	backends := backend.Choosers{v1alpha1.BackendGrype: backend.Always(o.engine)}
 	exceptions, covered := active.Source{Reader: mgr.GetClient(), Clock: clock.RealClock{}}, &SuppressionCounts{}
-	imageScans := &ImageScanReconciler{
-		Client: mgr.GetClient(), Store: o.reconciled, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups, Exceptions: exceptions,
-	}
+	images := &inventory.Inventory{Client: mgr.GetClient(), Store: o.reconciled, Clock: clock.RealClock{}}
 	return []setup{
-		&PodReconciler{Client: mgr.GetClient(), Jobs: o.reconciled, Uses: imageScans, Clock: clock.RealClock{}, Events: events},
-		imageScans,
+		&PodReconciler{Client: mgr.GetClient(), Backends: backends, Clock: clock.RealClock{}, Events: events, Inventory: images},
+		&ImageScanReconciler{
+			Client: mgr.GetClient(), Store: o.reconciled, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups,
+			Exceptions: exceptions, Inventory: images,
+		},
 		&ScannerReconciler{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Store: o.reconciled, Backends: backends, Clock: clock.RealClock{}, Events: events,
-			Wakeups: o.wakeups, Exceptions: exceptions, Suppressed: covered, StoreAdvice: "mount a volume",
+			Wakeups: o.wakeups, Exceptions: exceptions, Suppressed: covered, Inventory: images, StoreAdvice: "mount a volume",
 		},
 		&NotificationReconciler{
 			Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups, Sender: o.slack,
 			NoticeThresholds: NoticeThresholds{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
-			Exceptions:       exceptions,
+			Exceptions:       exceptions, Inventory: images,
 		},
 		&ExceptionReconciler{
 			Client: mgr.GetClient(), Exceptions: exceptions, Clock: clock.RealClock{}, Events: events, Suppressed: covered, Wakeups: o.wakeups,

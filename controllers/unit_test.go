@@ -26,6 +26,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -85,10 +87,19 @@ type unit struct {
 	writes int
 
 	exceptions active.Source
+	inventory  *inventory.Inventory
 
 	pods     *PodReconciler
 	scans    *ImageScanReconciler
 	scanners *ScannerReconciler
+}
+
+// builderIndexer adds indexes to a fake client.
+type builderIndexer struct{ *fakeclient.ClientBuilder }
+
+func (b builderIndexer) IndexField(_ context.Context, o client.Object, field string, values client.IndexerFunc) error {
+	b.WithIndex(o, field, values)
+	return nil
 }
 
 func newUnit(t *testing.T, objects ...client.Object) *unit {
@@ -103,9 +114,7 @@ func newUnit(t *testing.T, objects ...client.Object) *unit {
 			u.writes++
 			return c.SubResource(sub).Patch(ctx, o, patch, opts...)
 		}})
-	for _, index := range indexes {
-		builder = builder.WithIndex(index.object, index.name, index.values)
-	}
+	u.must(inventory.SetupIndexes(t.Context(), builderIndexer{builder}))
 	u.client = builder.Build()
 	var err error
 	u.store, err = store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), u.clock.Now)
@@ -117,9 +126,10 @@ func newUnit(t *testing.T, objects ...client.Object) *unit {
 	}
 	engines := backend.Choosers{v1alpha1.BackendGrype: backend.Always(u.engine)}
 	u.exceptions = active.Source{Reader: u.client, Clock: u.clock}
-	u.scans = &ImageScanReconciler{Client: u.client, Reader: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}, Exceptions: u.exceptions}
-	u.pods = &PodReconciler{Client: u.client, Jobs: u.store, Uses: u.scans, Clock: u.clock, Events: u.events}
-	u.scanners = &ScannerReconciler{Client: u.client, Reader: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}, Exceptions: u.exceptions, Suppressed: &SuppressionCounts{}, StoreDurable: true}
+	u.inventory = &inventory.Inventory{Client: u.client, Store: u.store, Clock: u.clock}
+	u.scans = &ImageScanReconciler{Client: u.client, Reader: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}, Exceptions: u.exceptions, Inventory: u.inventory}
+	u.pods = &PodReconciler{Client: u.client, Inventory: u.inventory, Backends: engines, Clock: u.clock, Events: u.events}
+	u.scanners = &ScannerReconciler{Client: u.client, Reader: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}, Exceptions: u.exceptions, Suppressed: &SuppressionCounts{}, Inventory: u.inventory, StoreDurable: true}
 	return u
 }
 
@@ -269,7 +279,23 @@ func (l *orderedReader) List(_ context.Context, list client.ObjectList, _ ...cli
 	return nil
 }
 
-// noJobs has no records of Jobs.
-type noJobs struct{}
+// reportAges is a store with reports of these ages. It has no records of Jobs, and nobody used an image before.
+type reportAges map[image.Key]store.ReportAge
 
-func (noJobs) IsRecorded(context.Context, string, string, string) (bool, error) { return false, nil }
+func (r reportAges) ReportAges(context.Context, string, string) (map[image.Key]store.ReportAge, error) {
+	return r, nil
+}
+
+func (reportAges) IsRecorded(context.Context, string, string, string) (bool, error) {
+	return false, nil
+}
+
+func (reportAges) RecentImages(context.Context, string, string) ([]store.RecentImage, error) {
+	return nil, nil
+}
+
+func (reportAges) CatalogScopes(context.Context, string, image.Key) ([]store.Scope, error) {
+	return nil, nil
+}
+
+func (reportAges) SetUsage(context.Context, store.ImageUsage) error { return nil }

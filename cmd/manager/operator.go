@@ -38,6 +38,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/certificate"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -179,9 +180,9 @@ func newManager(o options) (manager.Manager, error) {
 			DefaultNamespaces: o.cacheNamespaces(),
 			NewInformer:       preflight.NewInformer,
 			ByObject: map[ctrlclient.Object]cache.ByObject{
-				&corev1.Pod{}:       {Transform: controllers.StripPod},
-				&corev1.Node{}:      {Transform: controllers.StripNode},
-				&corev1.Namespace{}: {Transform: controllers.StripNamespace}, // only their metadata is watched
+				&corev1.Pod{}:       {Transform: inventory.StripPod},
+				&corev1.Node{}:      {Transform: inventory.StripNode},
+				&corev1.Namespace{}: {Transform: inventory.StripNamespace}, // only their metadata is watched
 			},
 		},
 		// Secrets, ConfigMaps and PersistentVolumeClaims are read one by one where they are needed. They are not watched.
@@ -326,7 +327,7 @@ func (op *operator) addIngest(ctx context.Context) error {
 }
 
 func (op *operator) addControllers(ctx context.Context) error {
-	if err := controllers.SetupIndexes(ctx, op.manager); err != nil {
+	if err := inventory.SetupIndexes(ctx, op.manager.GetFieldIndexer()); err != nil {
 		return err
 	}
 	client, events := op.manager.GetClient(), op.manager.GetEventRecorder("scanner-operator")
@@ -334,29 +335,29 @@ func (op *operator) addControllers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	exceptions, suppressionCounts, limits := op.exceptions(), &controllers.SuppressionCounts{}, op.limits()
+	exceptions, suppressionCounts, images := op.exceptions(), &controllers.SuppressionCounts{}, op.inventory()
 	scanners := &controllers.ScannerReconciler{
 		Client: client, Reader: op.manager.GetAPIReader(), Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
-		Exceptions: exceptions, Suppressed: suppressionCounts, StoreDurable: durable, StoreAdvice: advice, Permissions: op.permissions, Limits: limits, Metrics: op.controllerMetrics,
+		Exceptions: exceptions, Suppressed: suppressionCounts, StoreDurable: durable, StoreAdvice: advice, Permissions: op.permissions, Inventory: images, Metrics: op.controllerMetrics,
 	}
 	if err := op.manager.Add(op.periodic(scannerSweepInterval, "scanners", "Looking for Scanners that have gone, and at engines", func(ctx context.Context) error {
 		return errors.Join(scanners.SweepScanners(ctx), scanners.DetectEngineChanges(ctx))
 	})); err != nil {
 		return err
 	}
-	notifications := op.notifications()
+	notifications := op.notifications(images)
 	if err := op.manager.Add(op.periodic(op.options.SweepInterval, "receivers", "Forgetting receivers that have gone", notifications.SweepReceivers)); err != nil {
 		return err
 	}
 	imageScans := &controllers.ImageScanReconciler{
 		Client: client, Reader: op.manager.GetAPIReader(), Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
-		Exceptions: exceptions, ShareSBOMs: op.options.ShareSBOMs, Permissions: op.permissions, Limits: limits, Metrics: op.controllerMetrics, Random: mathrand.Float64,
+		Exceptions: exceptions, Permissions: op.permissions, Inventory: images, Metrics: op.controllerMetrics, Random: mathrand.Float64,
 	}
 	if err := op.manager.Add(op.periodic(scannerSweepInterval, "uses", "Releasing images without an ImageScan", imageScans.SweepUses)); err != nil {
 		return err
 	}
 	for _, controller := range []interface{ SetupWithManager(ctrl.Manager) error }{
-		&controllers.PodReconciler{Client: client, Jobs: op.store, Uses: imageScans, Clock: op.clock, Events: events, Permissions: op.permissions, Limits: limits},
+		&controllers.PodReconciler{Client: client, Backends: op.backends, Clock: op.clock, Events: events, Permissions: op.permissions, Inventory: images},
 		imageScans,
 		scanners,
 		notifications,
@@ -371,9 +372,12 @@ func (op *operator) addControllers(ctx context.Context) error {
 	return nil
 }
 
-// limits returns the bounds for each namespace.
-func (op *operator) limits() controllers.Limits {
-	return controllers.Limits{Scanners: op.config.Limits.ScannersPerNamespace, ImageScans: op.config.Limits.ImageScansPerNamespace}
+// inventory returns the inventory that all reconcilers share.
+func (op *operator) inventory() *inventory.Inventory {
+	return &inventory.Inventory{
+		Client: op.manager.GetClient(), Store: op.store, Clock: op.clock, ShareSBOMs: op.options.ShareSBOMs,
+		Limits: inventory.Limits{Scanners: op.config.Limits.ScannersPerNamespace, ImageScans: op.config.Limits.ImageScansPerNamespace},
+	}
 }
 
 // exceptions returns a source of exceptions that reads from the cache.
@@ -382,14 +386,14 @@ func (op *operator) exceptions() active.Source {
 }
 
 // notifications creates the reconciler that sends messages to receivers.
-func (op *operator) notifications() *controllers.NotificationReconciler {
+func (op *operator) notifications(images *inventory.Inventory) *controllers.NotificationReconciler {
 	return &controllers.NotificationReconciler{
 		Client: op.manager.GetClient(), Store: op.store, Backends: op.backends, Clock: op.clock,
 		Events: op.manager.GetEventRecorder("scanner-operator"), Wakeups: op.wakeups, Exceptions: op.exceptions(), ReadMore: op.options.ReadMore, Metrics: op.controllerMetrics,
 		NoticeThresholds: controllers.NoticeThresholds{
 			ScansFailing: op.config.Notifications.ScansFailingAfter.Duration, ImagesFailed: op.config.Notifications.ImagesFailedAfter.Duration,
 		},
-		Permissions: op.permissions, Limits: op.limits(), Counted: op.deliveries.Count,
+		Permissions: op.permissions, Inventory: images, Counted: op.deliveries.Count,
 		Sender: client.New(client.Config{
 			URL: op.options.NotifierURL, TokenFile: op.options.NotifierToken,
 			CA: func() (*x509.CertPool, error) { return op.authority.Pool(), nil },

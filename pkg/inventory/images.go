@@ -1,4 +1,4 @@
-package controllers
+package inventory
 
 import (
 	"slices"
@@ -17,8 +17,8 @@ import (
 // slash.
 const volumePrefix = "volume/"
 
-// podImage is an image that one container of a pod runs, or that the pod mounts as a volume.
-type podImage struct {
+// PodImage is an image that one container of a pod runs, or that the pod mounts as a volume.
+type PodImage struct {
 	// Container is the name of the container, or volumePrefix and the name of the volume.
 	Container string
 	ID        image.ID
@@ -26,8 +26,8 @@ type podImage struct {
 	Reference image.Reference
 }
 
-// unresolvedImage is an image without a digest, since no container of it has started yet.
-type unresolvedImage struct {
+// UnresolvedImage is an image without a digest, since no container of it has started yet.
+type UnresolvedImage struct {
 	Container string
 	// Image is the text in the pod's spec.
 	Image string
@@ -37,6 +37,12 @@ type unresolvedImage struct {
 	Reason, Message string
 }
 
+// RunningImage is an image that a container of a pod runs, on a node whose platform is known.
+type RunningImage struct {
+	PodImage
+	Key image.Key
+}
+
 // pullFailures are the reasons by which kubelets report that an image could not be pulled
 // (https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/images/types.go).
 var pullFailures = []string{
@@ -44,9 +50,9 @@ var pullFailures = []string{
 	"RegistryUnavailable", "SignatureValidationFailed",
 }
 
-// imagesOf returns the images of all containers of a pod, including init and ephemeral containers, and of its image volumes.
-func imagesOf(pod *corev1.Pod) (resolved []podImage, unresolved []unresolvedImage) {
-	specs := containerImages(pod)
+// ImagesOf returns the images of all containers of a pod, including init and ephemeral containers, and of its image volumes.
+func ImagesOf(pod *corev1.Pod) (resolved []PodImage, unresolved []UnresolvedImage) {
+	specs := ContainerImages(pod)
 	seen := map[string]bool{}
 	for _, status := range slices.Concat(containerStatuses(pod), volumeStatuses(pod)) {
 		spec, found := specs[status.Name]
@@ -63,10 +69,10 @@ func imagesOf(pod *corev1.Pod) (resolved []podImage, unresolved []unresolvedImag
 	}
 	for name, spec := range specs {
 		if !seen[name] {
-			unresolved = append(unresolved, unresolvedImage{Container: name, Image: spec, Reason: unscheduledReason(pod)})
+			unresolved = append(unresolved, UnresolvedImage{Container: name, Image: spec, Reason: unscheduledReason(pod)})
 		}
 	}
-	slices.SortFunc(unresolved, func(a, b unresolvedImage) int { return strings.Compare(a.Container, b.Container) })
+	slices.SortFunc(unresolved, func(a, b UnresolvedImage) int { return strings.Compare(a.Container, b.Container) })
 	return resolved, unresolved
 }
 
@@ -82,11 +88,11 @@ func unscheduledReason(pod *corev1.Pod) string {
 
 // resolve returns the image of one container status. An image that a node knows only by its own ID is identified by the digest in the pod's
 // spec, if there is one.
-func resolve(status corev1.ContainerStatus, spec string) (podImage, *unresolvedImage) {
-	missing := &unresolvedImage{Container: status.Name, Image: spec}
-	fail := func(reason, message string) (podImage, *unresolvedImage) {
+func resolve(status corev1.ContainerStatus, spec string) (PodImage, *UnresolvedImage) {
+	missing := &UnresolvedImage{Container: status.Name, Image: spec}
+	fail := func(reason, message string) (PodImage, *UnresolvedImage) {
 		missing.Failed, missing.Reason, missing.Message = true, reason, message
-		return podImage{}, missing
+		return PodImage{}, missing
 	}
 	ref, err := image.ParseReference(spec)
 	if err != nil {
@@ -100,7 +106,7 @@ func resolve(status corev1.ContainerStatus, spec string) (podImage, *unresolvedI
 		case slices.Contains(pullFailures, waiting.Reason):
 			return fail(v1alpha1.ReasonNotPulled, waiting.Reason+": "+waiting.Message)
 		}
-		return podImage{}, missing
+		return PodImage{}, missing
 	}
 	id, err := image.ParseID(status.ImageID)
 	if err != nil {
@@ -109,7 +115,7 @@ func resolve(status corev1.ContainerStatus, spec string) (podImage, *unresolvedI
 	if id.Bare && ref.Digest != "" {
 		id = image.ID{Repository: ref.Repository, Digest: ref.Digest}
 	}
-	return podImage{Container: status.Name, ID: id, Reference: ref}, nil
+	return PodImage{Container: status.Name, ID: id, Reference: ref}, nil
 }
 
 func containerStatuses(pod *corev1.Pod) []corev1.ContainerStatus {
@@ -150,8 +156,8 @@ func mountedImage(containers []corev1.ContainerStatus, volume string) string {
 	return ""
 }
 
-// containerImages maps the names of all containers, and of image volumes after volumePrefix, to the images in the pod's spec.
-func containerImages(pod *corev1.Pod) map[string]string {
+// ContainerImages maps the names of all containers, and of image volumes after volumePrefix, to the images in the pod's spec.
+func ContainerImages(pod *corev1.Pod) map[string]string {
 	images := map[string]string{}
 	for _, c := range pod.Spec.InitContainers {
 		images[c.Name] = c.Image
@@ -170,20 +176,20 @@ func containerImages(pod *corev1.Pod) map[string]string {
 	return images
 }
 
-// isActive reports whether a pod runs or is about to.
-func isActive(pod *corev1.Pod) bool {
+// IsActive reports whether a pod runs or is about to.
+func IsActive(pod *corev1.Pod) bool {
 	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// coversActivePod reports whether a Scanner is responsible for a running pod of its namespace. A pod that is being deleted does not count: it may
-// hang for long on a lost node. The operator's own worker pods do not count either, or a namespace would get findings of the operator's
-// image.
-func coversActivePod(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
-	return isActive(pod) && coversPod(scanner, pod)
+// CoversActivePod reports whether a Scanner is responsible for a running pod of its namespace.
+func CoversActivePod(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
+	return IsActive(pod) && CoversPod(scanner, pod)
 }
 
-// coversPod is like selects, and accepts pods that have ended as well.
-func coversPod(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
+// CoversPod reports whether a Scanner is responsible for a pod of its namespace, which runs or has ended. A pod that is being deleted does not
+// count: it may hang for long on a lost node. The operator's own worker pods do not count either, or a namespace would get findings of the
+// operator's image.
+func CoversPod(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
 	if backend.IsWorkerPod(pod) || !pod.DeletionTimestamp.IsZero() || !scanner.DeletionTimestamp.IsZero() || pod.Labels[scanner.Spec.IgnoreLabel] == "true" {
 		return false
 	}
@@ -194,15 +200,15 @@ func coversPod(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
 	return err == nil && selector.Matches(labels.Set(pod.Labels))
 }
 
-// isExcluded reports whether a Scanner excludes an image.
-func isExcluded(scanner *v1alpha1.Scanner, ref image.Reference) bool {
+// IsExcluded reports whether a Scanner excludes an image.
+func IsExcluded(scanner *v1alpha1.Scanner, ref image.Reference) bool {
 	return slices.ContainsFunc(scanner.Spec.Images.Exclude, func(glob string) bool {
 		return image.Match(glob, ref)
 	})
 }
 
-// pullSecrets returns the names of a pod's pull secrets, sorted, each once.
-func pullSecrets(pod *corev1.Pod) []string {
+// PullSecrets returns the names of a pod's pull secrets, sorted, each once.
+func PullSecrets(pod *corev1.Pod) []string {
 	var names []string
 	for _, ref := range pod.Spec.ImagePullSecrets {
 		if ref.Name != "" {

@@ -1,4 +1,4 @@
-package controllers
+package inventory
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/podmark"
@@ -16,24 +15,24 @@ import (
 
 // Names of cache indexes.
 const (
-	// podsByDigest indexes pods by the digests of the images that their containers run or their image volumes mount.
-	podsByDigest = "imageDigest"
-	// imageScansByDigest indexes ImageScans by spec.digest and by status.platformDigest.
-	imageScansByDigest = "digest"
-	// imageScansByScanner indexes ImageScans by spec.scanner.
-	imageScansByScanner = "spec.scanner"
-	// imageScansByScannerDigest indexes ImageScans by spec.scanner and spec.digest. A lookup reads one ImageScan per platform. Unlike a
+	// PodsByDigest indexes pods by the digests of the images that their containers run or their image volumes mount.
+	PodsByDigest = "imageDigest"
+	// ImageScansByDigest indexes ImageScans by spec.digest and by status.platformDigest.
+	ImageScansByDigest = "digest"
+	// ImageScansByScanner indexes ImageScans by spec.scanner.
+	ImageScansByScanner = "spec.scanner"
+	// ImageScansByScannerDigest indexes ImageScans by spec.scanner and spec.digest. A lookup reads one ImageScan per platform. Unlike a
 	// lookup by digest alone, its cost does not grow with the number of Scanners.
-	imageScansByScannerDigest = "spec.scanner,spec.digest"
+	ImageScansByScannerDigest = "spec.scanner,spec.digest"
 )
 
-// scannerDigest returns the value under which imageScansByScannerDigest indexes an ImageScan.
-func scannerDigest(scanner, digest string) string { return scanner + "," + digest }
+// ScannerDigest returns the value under which ImageScansByScannerDigest indexes an ImageScan.
+func ScannerDigest(scanner, digest string) string { return scanner + "," + digest }
 
 // SetupIndexes adds the cache indexes that the reconcilers need.
-func SetupIndexes(ctx context.Context, mgr manager.Manager) error {
+func SetupIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 	for _, index := range indexes {
-		if err := mgr.GetFieldIndexer().IndexField(ctx, index.object, index.name, index.values); err != nil {
+		if err := indexer.IndexField(ctx, index.object, index.name, index.values); err != nil {
 			return err
 		}
 	}
@@ -45,24 +44,24 @@ var indexes = []struct {
 	name   string
 	values client.IndexerFunc
 }{
-	{&corev1.Pod{}, podsByDigest, func(o client.Object) []string {
+	{&corev1.Pod{}, PodsByDigest, func(o client.Object) []string {
 		var digests []string
-		resolved, _ := imagesOf(o.(*corev1.Pod))
+		resolved, _ := ImagesOf(o.(*corev1.Pod))
 		for _, img := range resolved {
 			digests = append(digests, img.ID.Digest)
 		}
 		return digests
 	}},
-	{&v1alpha1.ImageScan{}, imageScansByDigest, func(o client.Object) []string {
+	{&v1alpha1.ImageScan{}, ImageScansByDigest, func(o client.Object) []string {
 		scan := o.(*v1alpha1.ImageScan)
 		return slices.Compact([]string{scan.Spec.Digest, scan.Status.PlatformDigest})
 	}},
-	{&v1alpha1.ImageScan{}, imageScansByScanner, func(o client.Object) []string {
+	{&v1alpha1.ImageScan{}, ImageScansByScanner, func(o client.Object) []string {
 		return []string{o.(*v1alpha1.ImageScan).Spec.Scanner}
 	}},
-	{&v1alpha1.ImageScan{}, imageScansByScannerDigest, func(o client.Object) []string {
+	{&v1alpha1.ImageScan{}, ImageScansByScannerDigest, func(o client.Object) []string {
 		scan := o.(*v1alpha1.ImageScan)
-		return []string{scannerDigest(scan.Spec.Scanner, scan.Spec.Digest)}
+		return []string{ScannerDigest(scan.Spec.Scanner, scan.Spec.Digest)}
 	}},
 }
 
@@ -120,7 +119,7 @@ func stripConditions(pod *corev1.Pod) (kept []corev1.PodCondition) {
 		switch {
 		case c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse:
 			kept = append(kept, corev1.PodCondition{Type: c.Type, Status: c.Status})
-		case c.Type == corev1.PodReady && !isActive(pod):
+		case c.Type == corev1.PodReady && !IsActive(pod):
 			kept = append(kept, corev1.PodCondition{Type: c.Type, LastTransitionTime: c.LastTransitionTime})
 		}
 	}

@@ -1,0 +1,78 @@
+package inventory
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// Limits bounds the work for one namespace, whose users may create any number of Scanners and pods. 0 means no limit.
+type Limits struct {
+	// Scanners is the number of Scanners that are admitted in a namespace, the oldest first. For the others, the operator maintains only
+	// their finalizers and the condition with the reason.
+	Scanners int
+	// ImageScans is the number of ImageScans in a namespace from which on the operator creates no more there.
+	ImageScans int
+}
+
+// Admits reports whether a Scanner is among the oldest of its namespace, within the limit. Scanners of the same age are ordered by name. A
+// Scanner that is being deleted does not count against the limit. scanner itself need not be in the cache.
+func (i *Inventory) Admits(ctx context.Context, scanner *v1alpha1.Scanner) (bool, error) {
+	if i.Limits.Scanners == 0 {
+		return true, nil
+	}
+	var all v1alpha1.ScannerList
+	if err := i.Client.List(ctx, &all, client.InNamespace(scanner.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return false, err
+	}
+	before := 0
+	for n := range all.Items {
+		if other := &all.Items[n]; other.DeletionTimestamp.IsZero() && byAge(other, scanner) < 0 {
+			if before++; before >= i.Limits.Scanners {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+// AdmittedScanners returns the admitted Scanners of a namespace, and those that are being deleted. They belong to the cache and must not be
+// modified.
+func (i *Inventory) AdmittedScanners(ctx context.Context, namespace string) ([]*v1alpha1.Scanner, error) {
+	var all v1alpha1.ScannerList
+	if err := i.Client.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	scanners := make([]*v1alpha1.Scanner, len(all.Items))
+	for n := range all.Items {
+		scanners[n] = &all.Items[n]
+	}
+	slices.SortFunc(scanners, byAge)
+	live := 0
+	return slices.DeleteFunc(scanners, func(s *v1alpha1.Scanner) bool {
+		if !s.DeletionTimestamp.IsZero() {
+			return false
+		}
+		live++
+		return i.Limits.Scanners > 0 && live > i.Limits.Scanners
+	}), nil
+}
+
+func byAge(a, b *v1alpha1.Scanner) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+}
+
+// IsFull reports whether a namespace has reached the limit of ImageScans.
+func (i *Inventory) IsFull(ctx context.Context, namespace string) (bool, error) {
+	if i.Limits.ImageScans == 0 {
+		return false, nil
+	}
+	var all v1alpha1.ImageScanList
+	err := i.Client.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)
+	return len(all.Items) >= i.Limits.ImageScans, err
+}

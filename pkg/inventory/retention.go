@@ -1,0 +1,50 @@
+package inventory
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// Retention returns how long an image is kept after its last use. An image whose pods ended also stays in use for that time.
+func Retention(scanner *v1alpha1.Scanner) time.Duration {
+	if scanner.Spec.UnusedImageRetention != nil {
+		return scanner.Spec.UnusedImageRetention.Duration
+	}
+	return 24 * time.Hour
+}
+
+// RunsToCompletion reports whether a pod is meant to end by itself.
+func RunsToCompletion(pod *corev1.Pod) bool {
+	return pod.Spec.RestartPolicy == corev1.RestartPolicyNever || pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure
+}
+
+// EndedAt returns when a pod ended that does not run: when its last container finished or, if no node reports that, when the pod ceased to
+// be ready or was created. If none of these is known, it returns now.
+func EndedAt(pod *corev1.Pod, now time.Time) time.Time {
+	var last time.Time
+	for _, status := range containerStatuses(pod) {
+		if end := status.State.Terminated; end != nil && end.FinishedAt.After(last) {
+			last = end.FinishedAt.Time
+		}
+	}
+	if !last.IsZero() {
+		return last
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady && !condition.LastTransitionTime.IsZero() {
+			return condition.LastTransitionTime.Time
+		}
+	}
+	if !pod.CreationTimestamp.IsZero() {
+		return pod.CreationTimestamp.Time
+	}
+	return now
+}
+
+// HasImagesInUse reports whether the images of a Scanner's pod are in use: the pod runs, or ended within the Scanner's Retention.
+func HasImagesInUse(scanner *v1alpha1.Scanner, pod *corev1.Pod, now time.Time) bool {
+	return IsActive(pod) || now.Sub(EndedAt(pod, now)) < Retention(scanner)
+}

@@ -1,0 +1,245 @@
+package inventory
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// ScannedImage is the image of an ImageScan, for the Scanner that owns it.
+type ScannedImage struct {
+	Scan    *v1alpha1.ImageScan
+	Scanner *v1alpha1.Scanner
+	Key     image.Key
+	// Engine is the name under which the engine's results are stored; empty if the operator runs without the Scanner's engine.
+	Engine string
+	// Refused is true if the namespace has too many Scanners and this one is not among the admitted.
+	Refused bool
+}
+
+// Identify returns the image of an ImageScan, without the engine. It returns nil for an ImageScan that no Scanner owns any more or whose image
+// is invalid.
+func (i *Inventory) Identify(ctx context.Context, scan *v1alpha1.ImageScan) (*ScannedImage, error) {
+	scanner, err := i.Owner(ctx, scan)
+	if scanner == nil || err != nil {
+		return nil, err
+	}
+	key, err := KeyOf(scan)
+	if err != nil {
+		return nil, nil //nolint:nilerr // the contract says so
+	}
+	admitted, err := i.Admits(ctx, scanner)
+	if err != nil {
+		return nil, err
+	}
+	return &ScannedImage{Scan: scan, Scanner: scanner, Key: key, Refused: !admitted}, nil
+}
+
+// Use is one container that runs or ran an image.
+type Use struct {
+	Pod   *corev1.Pod
+	Image RunningImage
+	// Receivers are those that the pod, or else its namespace, names. Empty if neither names any.
+	Receivers []string
+	// EndedAt is when the pod ended; zero while it runs.
+	EndedAt time.Time
+}
+
+// Uses are the containers that run or ran an image.
+type Uses struct {
+	// Running are the containers that run the image now. Complete is false while the platform of at least one of their pods' nodes is still
+	// unknown, so that Running may be incomplete.
+	Running  []Use
+	Complete bool
+	// Ended are the containers that ran the image and whose pods ended within the Scanner's retention.
+	Ended []Use
+	// Dropped are the containers whose pods run or ran the image and are not the Scanner's responsibility any more. Their images have no key.
+	Dropped []Use
+	// Scope is the credential scope of the image's catalog.
+	Scope store.Scope
+}
+
+// Last returns the containers that run the image now or, if there are none, those that ran it last.
+func (u Uses) Last() []Use {
+	if len(u.Running) > 0 {
+		return u.Running
+	}
+	return u.Ended
+}
+
+// Unknown reports whether no container is known that runs the image, and at least one may run it.
+func (u Uses) Unknown() bool { return !u.Complete && len(u.Running) == 0 }
+
+// All returns the containers that run the image and those that ran it within the retention.
+func (u Uses) All() []Use { return slices.Concat(u.Running, u.Ended) }
+
+// FindUses returns the containers that run an image or ran it within the Scanner's retention. The scope is not set if they are Unknown.
+func (i *Inventory) FindUses(ctx context.Context, img ScannedImage) (Uses, error) {
+	uses, now := Uses{Complete: true}, i.Clock.Now()
+	inUse := func(pod *corev1.Pod) bool { return HasImagesInUse(img.Scanner, pod, now) }
+	pods, err := i.podsOf(ctx, img.Scanner, inUse, client.MatchingFields{PodsByDigest: img.Key.Digest})
+	if err != nil {
+		return uses, err
+	}
+	ofNamespace, err := namespaceReceivers(ctx, i.Client, img.Scan.Namespace)
+	if err != nil {
+		return uses, err
+	}
+	for p := range pods {
+		pod := &pods[p]
+		running, _, known, err := i.RunningImages(ctx, pod)
+		if err != nil {
+			return uses, err
+		}
+		if !known {
+			// A running pod's node will appear in the cache. The node of an ended pod may be deleted for good.
+			uses.Complete = uses.Complete && !IsActive(pod)
+			continue
+		}
+		for _, run := range running {
+			switch {
+			case run.Key != img.Key || IsExcluded(img.Scanner, run.Reference):
+			case IsActive(pod):
+				uses.Running = append(uses.Running, Use{Pod: pod, Image: run, Receivers: receiversOf(pod, ofNamespace)})
+			default:
+				uses.Ended = append(uses.Ended, Use{Pod: pod, Image: run, Receivers: receiversOf(pod, ofNamespace), EndedAt: EndedAt(pod, now)})
+			}
+		}
+	}
+	if uses.Dropped, err = i.findDropped(ctx, img, inUse); err != nil || uses.Unknown() {
+		return uses, err
+	}
+	uses.Scope, err = i.chooseScope(ctx, img, uses.Last())
+	return uses, err
+}
+
+// findDropped returns the containers that run the image, or ran it within the retention, for which the Scanner is not responsible any more.
+// A pod that is being deleted does not count: it is about to end. The node's platform does not matter, since an exclusion applies on every
+// platform.
+func (i *Inventory) findDropped(ctx context.Context, img ScannedImage, inUse func(*corev1.Pod) bool) (dropped []Use, err error) {
+	var pods corev1.PodList
+	err = i.Client.List(ctx, &pods, client.InNamespace(img.Scan.Namespace), client.MatchingFields{PodsByDigest: img.Key.Digest},
+		client.UnsafeDisableDeepCopy) // only read
+	for p := range pods.Items {
+		pod := &pods.Items[p]
+		if !pod.DeletionTimestamp.IsZero() || !inUse(pod) {
+			continue
+		}
+		resolved, _ := ImagesOf(pod)
+		for _, run := range resolved {
+			if run.ID.Digest == img.Key.Digest && (!CoversPod(img.Scanner, pod) || IsExcluded(img.Scanner, run.Reference)) {
+				dropped = append(dropped, Use{Pod: pod, Image: RunningImage{PodImage: run}})
+			}
+		}
+	}
+	return dropped, err
+}
+
+// chooseScope returns the credential scope of an image. The scope of an existing catalog is preferred. First comes the cluster's, which every
+// workload that runs the image may use. Then comes the namespace's, which outlasts the pods whose pull secrets were used for it. The catalog of
+// another namespace is used only with ShareSBOMs. It keeps the scope of its own namespace, so that it stops counting when ShareSBOMs is
+// disabled. Without a catalog, the scope is the namespace if any container's pod has pull secrets, otherwise the cluster.
+func (i *Inventory) chooseScope(ctx context.Context, img ScannedImage, uses []Use) (store.Scope, error) {
+	own := store.Scope(img.Scan.Namespace)
+	if img.Engine != "" {
+		scopes, err := i.Store.CatalogScopes(ctx, img.Engine, img.Key)
+		if err != nil {
+			return "", err
+		}
+		for _, scope := range []store.Scope{store.Cluster, own} {
+			if slices.Contains(scopes, scope) {
+				return scope, nil
+			}
+		}
+		if i.ShareSBOMs && len(scopes) > 0 {
+			return scopes[0], nil
+		}
+	}
+	if slices.ContainsFunc(uses, func(u Use) bool { return len(PullSecrets(u.Pod)) > 0 }) {
+		return own, nil
+	}
+	return store.Cluster, nil
+}
+
+// RecordUses records in the store which workloads use an image. It records nothing if the uses are Unknown, or the operator runs without the
+// Scanner's engine.
+func (i *Inventory) RecordUses(ctx context.Context, img ScannedImage, uses Uses) error {
+	if img.Engine == "" || uses.Unknown() {
+		return nil
+	}
+	return i.Store.SetUsage(ctx, store.ImageUsage{
+		Scanner: string(img.Scanner.UID), Namespace: img.Scan.Namespace, Key: img.Key, Scope: uses.Scope, Engine: img.Engine,
+		Suspended: ptr.Deref(img.Scanner.Spec.Suspend, false) || img.Refused,
+		Workloads: WorkloadsOf(uses.Running), Ended: endedWorkloads(uses.Ended), EndedSince: i.endedSince(img), Dropped: WorkloadsOf(uses.Dropped),
+	})
+}
+
+// endedSince returns the time since when a pod must have ended to keep the image in use. If the Scanner excludes all names of the image,
+// the time is a year ahead, so that no pod keeps it in use: excluded pods have not ended, and ended pods are no reason to announce the
+// image.
+func (i *Inventory) endedSince(img ScannedImage) time.Time {
+	isIncluded := func(name string) bool {
+		ref, err := image.ParseReference(name)
+		return err != nil || !IsExcluded(img.Scanner, ref)
+	}
+	if names := img.Scan.Spec.References; len(names) > 0 && !slices.ContainsFunc(names, isIncluded) {
+		return i.Clock.Now().AddDate(1, 0, 0)
+	}
+	return i.Clock.Now().Add(-Retention(img.Scanner))
+}
+
+// workload returns the workload that runs the container, without receivers.
+func (u Use) workload() store.Workload {
+	kind, name := WorkloadOf(u.Pod)
+	return store.Workload{
+		Namespace: u.Pod.Namespace, Kind: kind, Name: name, Container: u.Image.Container,
+		Repository: u.Image.Reference.Repository, Reference: u.Image.Reference.String(), Completes: RunsToCompletion(u.Pod),
+	}
+}
+
+// WorkloadsOf returns each workload once, with the receivers of all its pods.
+func WorkloadsOf(uses []Use) []store.Workload {
+	named := map[store.Workload][]string{}
+	for _, u := range uses {
+		w := u.workload()
+		named[w] = append(named[w], u.Receivers...)
+	}
+	var workloads []store.Workload
+	for w, receivers := range named {
+		w.Receivers = joinReceivers(receivers)
+		workloads = append(workloads, w)
+	}
+	slices.SortFunc(workloads, compareWorkloads)
+	return workloads
+}
+
+func compareWorkloads(a, b store.Workload) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name),
+		cmp.Compare(a.Container, b.Container), cmp.Compare(a.Reference, b.Reference))
+}
+
+// endedWorkloads returns each workload once, with the time when its last pod ended. It handles each pod once: a namespace may have
+// thousands of ended pods, each of them its own workload.
+func endedWorkloads(uses []Use) (ended []store.EndedWorkload) {
+	last := map[store.Workload]time.Time{}
+	for _, u := range uses {
+		if w := u.workload(); u.EndedAt.After(last[w]) {
+			last[w] = u.EndedAt
+		}
+	}
+	for _, w := range WorkloadsOf(uses) {
+		named := w
+		named.Receivers = ""
+		ended = append(ended, store.EndedWorkload{Workload: w, At: last[named]})
+	}
+	return ended
+}

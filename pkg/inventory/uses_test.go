@@ -1,0 +1,53 @@
+package inventory
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// TestCompareWorkloads: compareWorkloads is a total order, so that lists are stable.
+func TestCompareWorkloads(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		word := rapid.SampledFrom([]string{"a", "b"})
+		draw := func(name string) store.Workload {
+			return store.Workload{
+				Namespace: word.Draw(t, name), Kind: word.Draw(t, name), Name: word.Draw(t, name),
+				Container: word.Draw(t, name), Reference: word.Draw(t, name),
+			}
+		}
+		a, b := draw("a"), draw("b")
+		if (compareWorkloads(a, b) == 0) != (a == b) || compareWorkloads(a, b) != -compareWorkloads(b, a) {
+			t.Errorf("%+v against %+v is %d, the other way %d", a, b, compareWorkloads(a, b), compareWorkloads(b, a))
+		}
+	})
+}
+
+// TestEndedPodsAreHandledOnce: the end of a workload is that of its last pod, and the work grows linearly with the number of ended Jobs.
+func TestEndedPodsAreHandledOnce(t *testing.T) {
+	began, controls := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), true
+	ended := func(jobs int) (uses []Use) {
+		for i := range 2 * jobs {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("pod-", i)}}
+			pod.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: fmt.Sprint("job-", i/2), Controller: &controls}}
+			uses = append(uses, Use{Pod: pod, Image: RunningImage{PodImage: PodImage{Container: "main"}}, EndedAt: began.Add(time.Duration(i) * time.Second)})
+		}
+		return uses
+	}
+	for i, e := range endedWorkloads(ended(2)) {
+		if last := began.Add(time.Duration(2*i+1) * time.Second); e.Name != fmt.Sprint("job-", i) || !e.At.Equal(last) {
+			t.Errorf("%s ended at %s, want job-%d at %s", e.Name, e.At, i, last)
+		}
+	}
+	few, many := ended(50), ended(500)
+	work := testing.AllocsPerRun(1, func() { endedWorkloads(few) })
+	if more := testing.AllocsPerRun(1, func() { endedWorkloads(many) }); more > 20*work {
+		t.Errorf("%.0f allocations for 500 Jobs and %.0f for 50", more, work)
+	}
+}
