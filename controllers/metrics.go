@@ -52,9 +52,9 @@ var (
 		"scanner_namespace", "scanner", "state")
 	failedGauge = newGaugeDesc("scanner_operator_images_failed", "Failed images of a Scanner by reason (docs/troubleshooting.md).",
 		"scanner_namespace", "scanner", "reason")
-	recentGauge = newGaugeDesc("scanner_operator_images_recently_used", "Further images of a Scanner that nothing runs now and whose last pods ended within unusedImageRetention.",
+	recentGauge = newGaugeDesc("scanner_operator_images_recently_used", "Further images of a Scanner that no pod runs now and whose last pods ended within unusedImageRetention.",
 		"scanner_namespace", "scanner")
-	findingsGauge = newGaugeDesc("scanner_operator_findings", "Findings of a Scanner by severity, without those that exceptions cover.",
+	findingsGauge = newGaugeDesc("scanner_operator_findings", "Findings of a Scanner by severity, without those that exceptions suppress.",
 		"scanner_namespace", "scanner", "severity")
 	fixableGauge = newGaugeDesc("scanner_operator_findings_fixable", "Findings of a Scanner that have a fixed version.",
 		"scanner_namespace", "scanner")
@@ -64,13 +64,13 @@ var (
 		"scanner_namespace", "scanner")
 	conditionGauge = newGaugeDesc("scanner_operator_scanner_condition", "Conditions of a Scanner: 1 if true, 0 if not.",
 		"scanner_namespace", "scanner", "condition")
-	oldestGauge = newGaugeDesc("scanner_operator_oldest_result_timestamp_seconds", "When the oldest result of a Scanner's scanned images was made, in Unix time.",
+	oldestGauge = newGaugeDesc("scanner_operator_oldest_result_timestamp_seconds", "Time of the oldest result among a Scanner's scanned images, in Unix time.",
 		"scanner_namespace", "scanner")
-	waitingGauge = newGaugeDesc("scanner_operator_longest_pending_timestamp_seconds", "Since when the pending image of a Scanner waits that waits longest, in Unix time.",
+	waitingGauge = newGaugeDesc("scanner_operator_longest_pending_timestamp_seconds", "Since when the longest waiting pending image of a Scanner waits, in Unix time.",
 		"scanner_namespace", "scanner")
 	dataGauge = newGaugeDesc("scanner_operator_vulnerability_data_timestamp_seconds", "When the vulnerability data of a Scanner's engine was built, in Unix time.",
 		"scanner_namespace", "scanner", "engine")
-	maxAgeGauge = newGaugeDesc("scanner_operator_vulnerability_data_max_age_seconds", "Age from which on vulnerability data counts as outdated, by the operator's configuration.",
+	maxAgeGauge = newGaugeDesc("scanner_operator_vulnerability_data_max_age_seconds", "Age from which vulnerability data counts as outdated, by the operator's configuration.",
 		"scanner_namespace", "scanner", "engine")
 	receiversGauge = newGaugeDesc("scanner_operator_receivers", "Receivers of a Scanner by state (working, or failing as long as the last attempt failed).",
 		"scanner_namespace", "scanner", "state")

@@ -194,14 +194,14 @@ func TestDeliveryFailures(t *testing.T) {
 		"Slack404NoService":         {slackFails(standin.Failure{Status: 404}), nil, announce.ReasonReceiverRefused, "404 Not Found: no_service", 5 * time.Minute, false},
 		"Slack404ChannelNotFound":   {slackFails(standin.Failure{Status: 404, Body: "channel_not_found"}), nil, announce.ReasonReceiverRefused, "404 Not Found: channel_not_found", 5 * time.Minute, false},
 		"Slack410ChannelIsArchived": {slackFails(standin.Failure{Status: 410}), nil, announce.ReasonReceiverRefused, "410 Gone: channel_is_archived", 5 * time.Minute, false},
-		"Slack429WithRetryAfter":    {slackFails(standin.Failure{Status: 429, RetryAfter: 47}), nil, announce.ReasonReceiverLimited, "Slack asks to wait 47s", 47 * time.Second, false},
-		"Slack429WithoutRetryAfter": {slackFails(standin.Failure{Status: 429}), nil, announce.ReasonReceiverLimited, "Slack asks to wait 30s", 30 * time.Second, false},
+		"Slack429WithRetryAfter":    {slackFails(standin.Failure{Status: 429, RetryAfter: 47}), nil, announce.ReasonReceiverLimited, "Slack requests a wait of 47s", 47 * time.Second, false},
+		"Slack429WithoutRetryAfter": {slackFails(standin.Failure{Status: 429}), nil, announce.ReasonReceiverLimited, "Slack requests a wait of 30s", 30 * time.Second, false},
 		"Slack500":                  {slackFails(standin.Failure{Status: 500}), nil, announce.ReasonReceiverFailed, "500 Internal Server Error: rollup_error", 5 * time.Second, false},
 
 		"SlackNeverSpeaks": {func(w *deliveryWorld) {
 			w.replaceSecret("url", "https://"+w.silent+webhookPath)
 		}, repairSecret, announce.ReasonNetwork, "no connection to Slack: no answer in time", 5 * time.Second, false},
-		"SlackNeverAnswers": {slackFails(standin.Failure{Hang: true}), nil, announce.ReasonAnswerLost, "its answer was lost: no answer in time", 5 * time.Second, true},
+		"SlackNeverAnswers": {slackFails(standin.Failure{Hang: true}), nil, announce.ReasonAnswerLost, "Slack's answer was lost: no answer in time", 5 * time.Second, true},
 		"SlackHangsUp":      {slackFails(standin.Failure{Drop: true}), nil, announce.ReasonAnswerLost, "its answer was lost", 5 * time.Second, true},
 		"SlackDribbles": {alwaysAnswers(func(rw http.ResponseWriter, r *http.Request) {
 			rw.WriteHeader(http.StatusInternalServerError)

@@ -86,7 +86,7 @@ func (a *SecretAddresses) invalidReason(address string) string {
 	case u.User != nil:
 		return "holds a URL with a user name, which is not allowed"
 	case !a.hosts[strings.TrimSuffix(strings.ToLower(u.Host), ":443")]:
-		return "holds a URL of a host that the notifier may not post to (its flag --allowed-webhook-hosts says which)"
+		return "holds a URL of a host that the notifier may not post to (its flag --allowed-webhook-hosts lists the allowed ones)"
 	}
 	return ""
 }

@@ -38,18 +38,18 @@ func TestBudget(t *testing.T) {
 	}
 	for range 2 {
 		if later, _ := budget.Take(ctx, "a", "x"); later != 6*time.Second {
-			t.Errorf("told to come back after %s, want 6s, however often it asks", later)
+			t.Errorf("the retry is due after %s, want 6s, however often it is requested", later)
 		}
 	}
 	if later, _ := budget.Take(ctx, "a", "y"); later != 7*time.Second {
-		t.Errorf("the next one is told to come back after %s, want 7s", later)
+		t.Errorf("the next retry is due after %s, want 7s", later)
 	}
 	if later, _ := budget.Take(ctx, "b", "x"); later != 0 || len(waited) != 5 {
 		t.Errorf("another webhook has to wait %s, want not at all", later)
 	}
 	clock.SetTime(noon.Add(6 * time.Second))
 	if later, err := budget.Take(ctx, "a", "x"); later != 0 || err != nil || len(waited) != 5 {
-		t.Errorf("later %s, error %v after the time told, want neither and no waiting", later, err)
+		t.Errorf("later %s, error %v after that time, want neither and no waiting", later, err)
 	}
 }
 
@@ -62,7 +62,7 @@ func TestBudgetPause(t *testing.T) {
 	budget.Pause("a", time.Minute)
 	budget.Pause("a", time.Second)
 	if later, _ := budget.Take(ctx, "a", "x"); later != time.Minute {
-		t.Errorf("told to come back after %s, want 1m", later)
+		t.Errorf("the retry is due after %s, want 1m", later)
 	}
 	clock.SetTime(noon.Add(57 * time.Second))
 	if later, _ := budget.Take(ctx, "a", "x"); later != 0 || waited != 3*time.Second {
@@ -149,13 +149,13 @@ func TestTooManyOnOneWebhook(t *testing.T) {
 	for i := range 5000 {
 		later, err := budget.Take(context.Background(), "a", fmt.Sprint(i))
 		if err != nil || later > time.Hour {
-			t.Fatalf("told to come back after %s, error %v; want an hour at most", later, err)
+			t.Fatalf("the retry is due after %s, error %v; want an hour at most", later, err)
 		}
 		times[later.Truncate(time.Second)]++
 	}
 	for later, n := range times {
 		if n > 12 {
-			t.Errorf("%d are told to come back after %s, want them spread", n, later)
+			t.Errorf("%d retries are due after %s, want them spread", n, later)
 		}
 	}
 }

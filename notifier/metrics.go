@@ -23,7 +23,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		}, []string{"receiver_type", "result", "reason"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "scanner_notifier_delivery_duration_seconds",
-			Help:    "Time that an attempt to deliver a message took, waiting for its turn included.",
+			Help:    "Time that an attempt to deliver a message took, including the wait for its slot.",
 			Buckets: []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30},
 		}, []string{"receiver_type", "result"}),
 	}

@@ -120,7 +120,7 @@ func (s *Server) admit(r *http.Request) (status int, problem string) {
 	case errors.Is(err, ErrUnauthenticated):
 		return http.StatusUnauthorized, "the token is not valid for the notifier"
 	case errors.Is(err, ErrForbidden):
-		return http.StatusForbidden, "only the manager may ask for deliveries"
+		return http.StatusForbidden, "only the manager may request deliveries"
 	}
 	s.log.Error("cannot review a token", "error", err)
 	return http.StatusServiceUnavailable, "the token could not be reviewed"
@@ -187,7 +187,7 @@ func (s *Server) deliver(ctx context.Context, d announce.Delivery) announce.Outc
 	sum := sha256.Sum256([]byte(address))
 	budget := hex.EncodeToString(sum[:])
 	if wait, err := s.budget.Take(ctx, budget, callerOf(d)); err != nil {
-		return s.recordOutcome(d, start, announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverLimited, Message: "no time left to wait for the receiver's budget"})
+		return s.recordOutcome(d, start, announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverLimited, Message: "no time left to wait for a slot of the receiver"})
 	} else if wait > 0 {
 		return s.recordOutcome(d, start, announce.Outcome{
 			Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited,

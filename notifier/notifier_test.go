@@ -88,22 +88,22 @@ func TestOutcomes(t *testing.T) {
 		"Slack does not understand": slackAnswers(400, "invalid_blocks", announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "Slack answers 400 Bad Request: invalid_blocks"}),
 		"Slack forbids it":          slackAnswers(403, "action_prohibited", announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "403 Forbidden: action_prohibited; the webhook was revoked"}),
 		"the webhook is gone":       slackAnswers(404, "no_service", announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "404 Not Found: no_service; the webhook was revoked"}),
-		"the channel is archived":   slackAnswers(410, "channel_is_archived", announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "410 Gone: channel_is_archived; its channel is gone"}),
+		"the channel is archived":   slackAnswers(410, "channel_is_archived", announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "410 Gone: channel_is_archived; its channel no longer exists"}),
 		"Slack has trouble":         slackAnswers(500, "rollup_error", announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed, Message: "500 Internal Server Error: rollup_error"}),
 		"a page of a proxy":         slackAnswers(502, "<html>https://hooks.slack.com"+secretPath+"</html>", announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed, Message: "Slack answers 502 Bad Gateway"}),
 		"an answer with the token":  slackAnswers(404, "unknown verysecrettoken3", announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "unknown (hidden)"}),
 		"a redirect":                slackAnswers(302, "", announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "redirects are not followed"}),
-		"Slack asks to wait": {
+		"Slack requests a wait": {
 			arrange: func(w *world) { w.slack.Expect(standin.Failure{Status: 429, RetryAfter: 17}) },
-			want:    announce.Outcome{Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited, Message: "Slack asks to wait", RetryAfter: 17 * time.Second},
+			want:    announce.Outcome{Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited, Message: "Slack requests a wait", RetryAfter: 17 * time.Second},
 		},
-		"Slack asks to wait and does not say how long": {
+		"Slack requests a wait without a time": {
 			arrange: func(w *world) { w.slack.Expect(standin.Failure{Status: 429}) },
-			want:    announce.Outcome{Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited, Message: "Slack asks to wait", RetryAfter: 30 * time.Second},
+			want:    announce.Outcome{Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited, Message: "Slack requests a wait", RetryAfter: 30 * time.Second},
 		},
-		"Slack asks to wait for ever": {
+		"Slack requests an endless wait": {
 			arrange: func(w *world) { w.slack.Expect(standin.Failure{Status: 429, RetryAfter: 1 << 30}) },
-			want:    announce.Outcome{Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited, Message: "Slack asks to wait", RetryAfter: time.Hour},
+			want:    announce.Outcome{Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited, Message: "Slack requests a wait", RetryAfter: time.Hour},
 		},
 	}
 	for name, tt := range tests {
@@ -291,7 +291,7 @@ func TestBudgetIsShared(t *testing.T) {
 	other.Message.ID = delivery("4").Message.ID
 	got := w.manager.Send(context.Background(), other)
 	if got.Result != announce.RateLimited || got.RetryAfter < 50*time.Second {
-		t.Errorf("outcome for another namespace while Slack asks to wait: %+v, want RateLimited for about a minute", got)
+		t.Errorf("outcome for another namespace while Slack throttles: %+v, want RateLimited for about a minute", got)
 	}
 	w.pass(time.Minute)
 	if got := w.send("3"); got.Result != announce.Delivered {

@@ -56,18 +56,18 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.ServingSecret, "serving-secret", "scanner-operator-notifier-serving",
 		"Secret in the notifier's namespace with the serving certificate (tls.crt, tls.key); the manager writes it")
 	flags.StringVar(&o.ManagerServiceAccount, "manager-service-account", "",
-		"full name of the ServiceAccount that may ask for deliveries (default system:serviceaccount:<POD_NAMESPACE>:scanner-operator-manager)")
+		"full name of the ServiceAccount that may request deliveries (default system:serviceaccount:<POD_NAMESPACE>:scanner-operator-manager)")
 	flags.StringVar(&o.ServiceAccount, "service-account", o.ServiceAccount,
-		"the notifier's own ServiceAccount, named in advice on how to let it read a Secret (default $SERVICE_ACCOUNT)")
+		"the notifier's own ServiceAccount, for the commands that let it read a Secret (default $SERVICE_ACCOUNT)")
 	flags.StringVar(&o.AllowedWebhookHosts, "allowed-webhook-hosts", "hooks.slack.com,hooks.slack-gov.com",
 		"hosts that may be posted to, comma separated, each with a port if it is not 443")
-	flags.StringVar(&o.CAFile, "ca-file", "", "file with certificates (PEM) to trust beside the built-in ones; it need not exist")
+	flags.StringVar(&o.CAFile, "ca-file", "", "file with certificates (PEM) to trust in addition to the built-in ones; it need not exist")
 	flags.StringVar(&o.ClairWebhookListen, "clair-webhook-listen", "",
-		"address for Clair's webhooks; empty to take none. Needs --config, and either --clair-webhook-cert-dir or --clair-webhook-plain-http")
+		"address for Clair's webhooks; empty to disable them. Needs --config, and either --clair-webhook-cert-dir or --clair-webhook-plain-http")
 	flags.StringVar(&o.ClairWebhookCertDir, "clair-webhook-cert-dir", "",
 		"directory with tls.crt and tls.key for Clair's webhooks; they are read again when they change")
 	flags.BoolVar(&o.ClairWebhookPlainHTTP, "clair-webhook-plain-http", false,
-		"take Clair's webhooks over plain HTTP, where whoever sees the traffic sees their token")
+		"accept Clair's webhooks over plain HTTP; whoever reads the traffic can read their token")
 	flags.StringVar(&o.Config, "config", "", "the operator's configuration file, for clair.instances")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file, for running outside of a cluster")
 }
@@ -75,7 +75,7 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 // Complete sets defaults that depend on other options, and validates all of them. Errors name the flag.
 func (o *Options) Complete() error {
 	if o.Namespace == "" {
-		return errors.New("environment variable POD_NAMESPACE: the notifier's namespace is not known")
+		return errors.New("environment variable POD_NAMESPACE: set it to the notifier's namespace")
 	}
 	if o.ManagerServiceAccount == "" {
 		o.ManagerServiceAccount = "system:serviceaccount:" + o.Namespace + ":scanner-operator-manager"
@@ -85,7 +85,7 @@ func (o *Options) Complete() error {
 	case len(parts) != 4 || parts[0] != "system" || parts[1] != "serviceaccount" || parts[2] == "" || parts[3] == "":
 		return fmt.Errorf("--manager-service-account %q: want system:serviceaccount:<namespace>:<name>", o.ManagerServiceAccount)
 	case strings.Trim(o.AllowedWebhookHosts, ", ") == "":
-		return errors.New("--allowed-webhook-hosts: nothing could be posted to")
+		return errors.New("--allowed-webhook-hosts: name at least one host")
 	case o.ServingSecret == "":
 		return errors.New("--serving-secret: a name is needed")
 	}
@@ -101,12 +101,12 @@ func (o *Options) checkClairWebhooks() error {
 	case !on && o.ClairWebhookPlainHTTP:
 		return errors.New("--clair-webhook-plain-http: it needs --clair-webhook-listen, such as :8444")
 	case on && certificate && o.ClairWebhookPlainHTTP:
-		return errors.New("--clair-webhook-plain-http: leave it out, or --clair-webhook-cert-dir: webhooks come over one of them")
+		return errors.New("--clair-webhook-plain-http and --clair-webhook-cert-dir: use only one of them")
 	case on && !certificate && !o.ClairWebhookPlainHTTP:
 		return errors.New("--clair-webhook-listen: also needs --clair-webhook-cert-dir with tls.crt and tls.key, " +
 			"or --clair-webhook-plain-http where the network between Clair and the notifier is trusted")
 	case on && o.Config == "":
-		return errors.New("--clair-webhook-listen: also needs --config, the operator's configuration file: clair.instances in it lists the Clairs to speak with")
+		return errors.New("--clair-webhook-listen: also needs --config, the operator's configuration file: its clair.instances lists the allowed Clairs")
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func ParseCredentials(secrets map[string]map[string][]byte, log *slog.Logger) Cr
 // add appends the credentials that were found in a Secret, and logs their number and what is unusable.
 func (c *Credentials) add(found Credentials, secret string, log *slog.Logger) {
 	for _, u := range found.unusable {
-		log.Warn("pull secret is not usable, or not all of it", "secret", u.secret, "problem", u.problem)
+		log.Warn("pull secret is not usable, or only a part of it", "secret", u.secret, "problem", u.problem)
 	}
 	log.Info("pull secret read", "secret", secret, "credentials", len(found.entries))
 	c.entries = append(c.entries, found.entries...)

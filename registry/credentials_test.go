@@ -119,8 +119,8 @@ func TestLoadCredentials(t *testing.T) {
 		t.Errorf("users (-want +got):\n%s", diff)
 	}
 	for _, secret := range []string{"part", "broken", "empty", "other-kind", "large", "unmounted"} {
-		if !strings.Contains(log.String(), `not all of it" secret=`+secret) {
-			t.Errorf("the log does not say that secret %s is not usable, or not all of it", secret)
+		if !strings.Contains(log.String(), `only a part of it" secret=`+secret) {
+			t.Errorf("the log does not say that secret %s is not usable, or only a part of it", secret)
 		}
 	}
 	if strings.Contains(log.String(), "s3cret") {

@@ -33,7 +33,7 @@ func (g *guard) classify(err error) error {
 		return err
 	}
 	if errors.Is(err, remote.ErrSchema1) {
-		err = fmt.Errorf("its manifest is of schema 1, which container runtimes do not take any more; push the image again: %w", err)
+		err = fmt.Errorf("its manifest is of schema 1, which container runtimes no longer accept; push the image again: %w", err)
 	}
 	classified := failure.New(reasonOf(err), &cleanedError{error: err, text: g.cleanText(err)})
 	if classified.Reason == workerapi.ReasonRegistryThrottled {
@@ -68,9 +68,9 @@ func advice(err error) string {
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &authority):
-		return "; if its authority is a private one, add that as registries[].caBundle to the operator's configuration"
+		return "; if its certificate authority is private, add the authority as registries[].caBundle to the operator's configuration"
 	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		return "; if it speaks plain HTTP, say so with registries[].plainHTTP in the operator's configuration"
+		return "; if it uses plain HTTP, set registries[].plainHTTP in the operator's configuration"
 	}
 	return ""
 }

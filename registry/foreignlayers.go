@@ -126,7 +126,7 @@ func newForeignLayerError(layer v1.Descriptor) error {
 		if err == nil {
 			at = address.Host
 		}
-		at = fmt.Sprintf(" but at %.100q, which is not asked", cmp.Or(at, "another address"))
+		at = fmt.Sprintf(" but at %.100q, which is not used", cmp.Or(at, "another address"))
 	}
 	return failure.New(workerapi.ReasonForeignLayer, fmt.Errorf("layer %s (%.100s) is foreign: it is not in the registry%s; "+
 		"push the image with all its layers (Docker: allow-nondistributable-artifacts in daemon.json)", layer.Digest, layer.MediaType, at))

@@ -31,7 +31,7 @@ func TestLayerURLsAreIgnored(t *testing.T) {
 		"of a foreign type":      {0, types.DockerForeignLayer, workerapi.Failure{}},
 		"it has it not":          {http.StatusNotFound, types.DockerLayer, workerapi.Failure{Reason: workerapi.ReasonForeignLayer}},
 		"foreign, it has it not": {http.StatusNotFound, types.DockerForeignLayer, workerapi.Failure{Reason: workerapi.ReasonForeignLayer}},
-		"the registry asks to wait": {http.StatusTooManyRequests, types.DockerLayer,
+		"the registry throttles": {http.StatusTooManyRequests, types.DockerLayer,
 			workerapi.Failure{Reason: workerapi.ReasonRegistryThrottled, RetryAfterSeconds: 60, Registry: "HOST"}},
 		"the registry is broken": {http.StatusNotImplemented, types.DockerLayer, workerapi.Failure{Reason: workerapi.ReasonRegistryUnavail}},
 	} {

@@ -68,7 +68,7 @@ func validateMirror(mirror string) error {
 		return err
 	}
 	if workerapi.CanonicalHost(repository.RegistryStr()) != workerapi.CanonicalHost(host) || strings.Contains(mirror, "//") {
-		return errors.New("it does not begin with a host name, which has a dot or a port, and no scheme")
+		return errors.New("it must begin with a host name that has a dot or a port, without a scheme")
 	}
 	return nil
 }

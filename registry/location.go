@@ -63,7 +63,7 @@ func (p *Puller) Locate(ctx context.Context, references []string, platform v1.Pl
 		if !p.ExcludeMirror(image, err) {
 			return nil, err
 		}
-		p.Log.Warn("a mirror does not say how to get layers, going on without it", "mirror", image.Mirror, "error", failure.Line(err.Error()))
+		p.Log.Warn("a mirror does not describe how to get layers, continuing without it", "mirror", image.Mirror, "error", failure.Line(err.Error()))
 	}
 }
 

@@ -81,7 +81,7 @@ type Image struct {
 // success of another one must not hide it. Errors are *failure.Error.
 func (p *Puller) Pull(ctx context.Context, references []string, platform v1.Platform) (*Image, error) {
 	if len(references) == 0 {
-		return nil, failure.New(workerapi.ReasonImageNotFound, errors.New("it is not known from where the image could be pulled"))
+		return nil, failure.New(workerapi.ReasonImageNotFound, errors.New("there is no reference from which the image could be pulled"))
 	}
 	var failed error
 	for _, reference := range references {
@@ -103,7 +103,7 @@ func (p *Puller) Pull(ctx context.Context, references []string, platform v1.Plat
 		default:
 			return nil, err
 		}
-		p.Log.Warn("image not found or not to be had now", "image", reference, "error", failure.Line(err.Error()))
+		p.Log.Warn("image not found or not available now", "image", reference, "error", failure.Line(err.Error()))
 	}
 	return nil, failed
 }
@@ -122,7 +122,7 @@ func (p *Puller) pull(ctx context.Context, reference string, platform v1.Platfor
 	if p.isThrottled(host) {
 		return nil, &failure.Error{
 			Reason: workerapi.ReasonRegistryThrottled, Registry: workerapi.CanonicalHost(host),
-			Err: fmt.Errorf("%s asked to wait, and is not asked before that time is over%s", workerapi.CanonicalHost(host), mirrors),
+			Err: fmt.Errorf("%s throttles, and gets no request before its time is over%s", workerapi.CanonicalHost(host), mirrors),
 		}
 	}
 	if image, err = p.resolveWithCredentials(ctx, ref, platform, p.stallTimeout()); err != nil && mirrors != "" {
@@ -131,7 +131,7 @@ func (p *Puller) pull(ctx context.Context, reference string, platform v1.Platfor
 	return image, err
 }
 
-// isThrottled reports whether a host has asked to wait.
+// isThrottled reports whether a host throttles.
 func (p *Puller) isThrottled(host string) bool {
 	return slices.ContainsFunc(p.ThrottledHosts, func(spared string) bool { return workerapi.CanonicalHost(spared) == workerapi.CanonicalHost(host) })
 }
@@ -170,7 +170,7 @@ func (p *Puller) resolveWithCredentials(ctx context.Context, ref name.Reference,
 			return nil, err
 		}
 		if i < len(credentials) {
-			p.Log.Warn("not let in with the credential of a pull secret", "credential", credentials[i].String())
+			p.Log.Warn("the registry refuses the credential of a pull secret", "credential", credentials[i].String())
 			if unauthorized {
 				refused = append(refused, credentials[i])
 			}

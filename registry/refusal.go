@@ -60,14 +60,14 @@ func (c Credentials) explainRefusal(ref name.Reference, refused []Credential, er
 			correct = fmt.Sprintf("it in the pods' namespace: kubectl create secret docker-registry %s --docker-server=%s …", name, host)
 		}
 		return failure.New(workerapi.ReasonPullSecretMissing,
-			fmt.Errorf("%s wants credentials, and %s cannot be used; correct %s: %w", host, describeUnusable(missing), correct, err))
+			fmt.Errorf("%s requires credentials, and %s cannot be used; correct %s: %w", host, describeUnusable(missing), correct, err))
 	case nodesHaveCredentials(host):
 		return failure.New(workerapi.ReasonNodeCredentials,
-			fmt.Errorf("%s wants credentials, and no pull secret of the image's pods has some; those of the nodes cannot be used: see %s: %w",
+			fmt.Errorf("%s requires credentials, and no pull secret of the image's pods has any; those of the nodes cannot be used: see %s: %w",
 				host, nodeCredentialsURL, err))
 	}
 	return failure.New(workerapi.ReasonUnauthorized,
-		fmt.Errorf("%s wants credentials, and no pull secret of the image's pods has some; give the pods an imagePullSecret, also where only nodes have credentials: see %s: %w",
+		fmt.Errorf("%s requires credentials, and no pull secret of the image's pods has any; give the pods an imagePullSecret, also where only nodes have credentials: see %s: %w",
 			host, nodeCredentialsURL, err))
 }
 

@@ -31,7 +31,7 @@ const (
 var errAnswerTooLarge = fmt.Errorf("its answer is larger than %d MiB", maxAnswerBytes>>20)
 
 // ErrPlainHTTP reports a request over plain HTTP to a host that is not listed for it.
-var ErrPlainHTTP = errors.New("plain HTTP is not allowed for this host; list it as a registry with plainHTTP if that is meant")
+var ErrPlainHTTP = errors.New("plain HTTP is not allowed for this host; if that is intended, list it as a registry with plainHTTP")
 
 // errWebPage reports that a server other than a registry has answered.
 var errWebPage = errors.New("it answers with a web page instead of a manifest; something else is in the registry's place")

@@ -54,7 +54,7 @@ func (s *Server) index(ctx context.Context, t task) (*index, error) {
 			break
 		}
 		if read >= maxScans {
-			s.logOncePerMinute(slog.LevelWarn, t.scanner, "the namespace has more ImageScans than are looked through for a webhook", "limit", maxScans)
+			s.logOncePerMinute(slog.LevelWarn, t.scanner, "the namespace has more ImageScans than a webhook may search", "limit", maxScans)
 			break
 		}
 	}

@@ -64,7 +64,7 @@ func (o outcome) text() string {
 	case outcomeBusy:
 		return errBusy.Error()
 	}
-	return "not done yet, try again later; the notifier's log says why"
+	return "not done yet, retry later; the notifier's log has the reason"
 }
 
 // Metrics counts webhooks. No label names a Scanner, since the number of Scanners is not bounded.
@@ -78,15 +78,15 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		webhooks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "scanner_notifier_clair_webhooks_total",
-			Help: "Webhooks of Clair, by what became of them; all but Done are sent again.",
+			Help: "Webhooks of Clair, by outcome; Clair sends all but Done again.",
 		}, []string{"outcome"}),
 		marked: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "scanner_notifier_clair_images_marked_total",
-			Help: "ImageScans that were marked, so that Clair is asked for newer data.",
+			Help: "ImageScans that were marked, so that the manager requests newer data from Clair.",
 		}),
 		unknown: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "scanner_notifier_clair_images_unknown_total",
-			Help: "Images in Clair's notifications that the Scanner has no ImageScan of, once for each notification.",
+			Help: "Images in Clair's notifications without an ImageScan of the Scanner, once for each notification.",
 		}),
 	}
 	registry.MustRegister(m.webhooks, m.marked, m.unknown)

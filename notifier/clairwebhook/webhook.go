@@ -52,11 +52,11 @@ const (
 
 // Errors that refuse a webhook. Any other error is temporary, and Clair's retry may succeed.
 var (
-	errUnauthorized = errors.New("there is no such Scanner for Clair, or its secret is another one")
-	errNotAllowed   = errors.New("spec.backend.clair.url of the Scanner is none that clair.instances in the operator's configuration lists")
+	errUnauthorized = errors.New("the Scanner does not exist, has another engine, or has another secret")
+	errNotAllowed   = errors.New("clair.instances in the operator's configuration does not list spec.backend.clair.url of the Scanner")
 	errInvalid      = errors.New("not a webhook of Clair")
-	errBusy         = errors.New("too many webhooks for this namespace, or in all; try again later")
-	errUnfinished   = errors.New("it takes longer; try again later")
+	errBusy         = errors.New("too many webhooks for this namespace, or for all; retry later")
+	errUnfinished   = errors.New("it takes longer; retry later")
 )
 
 // Config holds the dependencies of a Server.

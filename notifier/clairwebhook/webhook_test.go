@@ -119,7 +119,7 @@ func TestUnauthorized(t *testing.T) {
 			request.Header = tt.header
 			answer := httptest.NewRecorder()
 			w.handler.ServeHTTP(answer, request)
-			want := "there is no such Scanner for Clair, or its secret is another one\n"
+			want := "the Scanner does not exist, has another engine, or has another secret\n"
 			if answer.Code != http.StatusUnauthorized || answer.Body.String() != want {
 				t.Errorf("answer %d %q, want 401 %q", answer.Code, answer.Body.String(), want)
 			}

@@ -93,7 +93,7 @@ func assertCounted(t *rapid.T, d announce.Message) {
 }
 
 // seeWhy and isPast begin a line of each notice of an unknown kind.
-const seeWhy, isPast = "See why: ", "notice is over"
+const seeWhy, isPast = "To see the reason: ", "notice is over"
 
 func scan(line, format string, into ...any) bool {
 	_, err := fmt.Sscanf(line, format, into...)

@@ -52,7 +52,7 @@ func problemText(n announce.Notice) string {
 	case announce.NoticeDataOutdated:
 		return "The vulnerability data is out of date" + since(n.Since)
 	case announce.NoticeDataAnomaly:
-		return "The vulnerability data looks wrong: too many findings went with one version of it"
+		return "The vulnerability data looks wrong: one version of it lost too many findings"
 	case announce.NoticeImagesFailed:
 		return fmt.Sprintf("%s cannot be scanned: %s", count(n.Count, "image"), escapedName(n.Reason, maxReason))
 	case announce.NoticeUnconfirmed:
@@ -74,7 +74,7 @@ func overText(n announce.Notice) string {
 	case announce.NoticeDataOutdated:
 		return "The vulnerability data is up to date again"
 	case announce.NoticeDataAnomaly:
-		return "The vulnerability data is trusted again: fixed findings are announced from now on"
+		return "The quarantine of the vulnerability data is over: fixed findings are announced again"
 	case announce.NoticeImagesFailed:
 		return "No image fails any more with " + escapedName(n.Reason, maxReason)
 	case announce.NoticeUnconfirmed:
@@ -87,29 +87,29 @@ func overText(n announce.Notice) string {
 func whatToDo(d announce.Message, n announce.Notice) string {
 	switch n.Kind {
 	case announce.NoticeScansFailing:
-		return "What is published meanwhile may go unnoticed. See why: " + describe(d)
+		return "Newly published vulnerabilities may go unnoticed. To see the reason: " + describe(d)
 	case announce.NoticeDataOutdated:
-		return "What was published since is not found. See why there is no newer data: " + describe(d)
+		return "Vulnerabilities that were published since then are not found. To see why there is no newer data: " + describe(d)
 	case announce.NoticeDataAnomaly:
-		return "Until they are back, for at most 14 days, no finding counts as fixed. See which data it is: " + describe(d)
+		return "Until they are back, for at most 14 days, no finding counts as fixed. To see the data: " + describe(d)
 	case announce.NoticeImagesFailed:
-		return "See why: " + code("kubectl -n "+d.Namespace+" get imagescans")
+		return "To see the reason: " + code("kubectl -n "+d.Namespace+" get imagescans")
 	case announce.NoticeUnconfirmed:
-		return "Its channel may lack " + count(n.Count, "message") + ". See why: " + describe(d)
+		return "Its channel may lack " + count(n.Count, "message") + ". To see the reason: " + describe(d)
 	case announce.NoticeExceptionExpires:
-		return "Then " + suppressedText(n) + " news again. To keep it, change its spec.expirationTime: " + editException(n.Name)
+		return "Then " + suppressedText(n) + " announced again. To extend the exception, change its spec.expirationTime: " + editException(n.Name)
 	}
-	return "See why: " + describe(d)
+	return "To see the reason: " + describe(d)
 }
 
 func suppressedText(n announce.Notice) string {
 	switch n.Count {
 	case 0:
-		return "what it covers is"
+		return "findings that it suppresses are"
 	case 1:
-		return "the finding that it covers is"
+		return "the finding that it suppresses is"
 	}
-	return fmt.Sprintf("the %d findings that it covers are", n.Count)
+	return fmt.Sprintf("the %d findings that it suppresses are", n.Count)
 }
 
 func editException(exception string) string {

@@ -97,7 +97,7 @@ func outcomeOf(response *http.Response, answer string) announce.Outcome {
 		wait := retryAfter(response.Header.Get("Retry-After"))
 		return announce.Outcome{
 			Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited,
-			Message: fmt.Sprintf("Slack asks to wait %s (429 Too Many Requests)", wait), RetryAfter: wait,
+			Message: fmt.Sprintf("Slack requests a wait of %s (429 Too Many Requests)", wait), RetryAfter: wait,
 		}
 	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooEarly:
 		return announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed, Message: quoteSlack(status, answer)}
@@ -128,9 +128,9 @@ func isWordRune(r rune) bool {
 func adviceFor(status int) string {
 	switch {
 	case status == http.StatusForbidden, status == http.StatusNotFound:
-		return "the webhook was revoked or may not post there: make a new one in Slack and put its URL into the Secret"
+		return "the webhook was revoked or may not post there: create a new one in Slack and put its URL into the Secret"
 	case status == http.StatusGone:
-		return "its channel is gone: make a webhook for another one in Slack and put its URL into the Secret"
+		return "its channel no longer exists: create a webhook for another channel in Slack and put its URL into the Secret"
 	case status >= 300 && status < 400:
 		return "redirects are not followed: put the webhook's final URL into the Secret"
 	}
@@ -151,7 +151,7 @@ func requestError(err error, sent bool) announce.Outcome {
 	if sent {
 		return announce.Outcome{
 			Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost,
-			Message: "the message was sent to Slack, but its answer was lost: " + reason(err),
+			Message: "the message was sent to Slack, but Slack's answer was lost: " + reason(err),
 		}
 	}
 	return announce.Outcome{

@@ -119,7 +119,7 @@ func unconfirmed(u *announce.Unconfirmed) string {
 	if u == nil {
 		return ""
 	}
-	return fmt.Sprintf(":warning: No answer came to %s since %s, the last one: %s. What was not answered may be missing here, and is not sent again.",
+	return fmt.Sprintf(":warning: No answer came to %s since %s, the last one: %s. These messages may be missing here, and are not sent again.",
 		count(u.Count, "earlier message"), timestamp(u.Since), escapedName(u.Title, maxHeaderText))
 }
 

@@ -192,7 +192,7 @@ func TestHealthNotices(t *testing.T) {
 	for _, want := range []string{
 		"No scan has succeeded since 2026-05-03\nThe vulnerability database cannot be downloaded: no route to host\n",
 		"The vulnerability data is out of date since 2026-05-02\nThe database was built on 2026-04-27",
-		"The vulnerability data looks wrong: too many findings went with one version of it\n312 of 840 findings are gone\nUntil they are back, for at most 14 days, no finding",
+		"The vulnerability data looks wrong: one version of it lost too many findings\n312 of 840 findings are gone\nUntil they are back, for at most 14 days, no finding",
 		"2 images cannot be scanned: OOMKilled\nghcr.io/shop/ml:v7, ghcr.io/shop/search:v3\n",
 		"`kubectl -n shop describe scanner all`", "`kubectl -n shop get imagescans`",
 	} {
@@ -201,7 +201,7 @@ func TestHealthNotices(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"Scans succeed again", "The vulnerability data is up to date again", "The vulnerability data is trusted again", "No image fails any more with OOMKilled",
+		"Scans succeed again", "The vulnerability data is up to date again", "The quarantine of the vulnerability data is over", "No image fails any more with OOMKilled",
 	} {
 		if !strings.Contains(over, want) {
 			t.Errorf("the notices lack %q:\n%s", want, over)
@@ -209,9 +209,9 @@ func TestHealthNotices(t *testing.T) {
 	}
 	expires := standin.Readable(encode(t, exceptionExpires()))
 	for _, want := range []string{
-		"Exception shop/openssl-not-reachable expires on 2026-05-11 12:00 UTC\nThe server verifies no client certificates\nThen the 2 findings that it covers are news again. To keep it, " +
+		"Exception shop/openssl-not-reachable expires on 2026-05-11 12:00 UTC\nThe server verifies no client certificates\nThen the 2 findings that it suppresses are announced again. To extend the exception, " +
 			"change its spec.expirationTime: `kubectl -n shop edit vulnerabilityexception openssl-not-reachable`",
-		"Exception kernel-headers expires on 2026-05-07 12:00 UTC\nThen the finding that it covers is news again.",
+		"Exception kernel-headers expires on 2026-05-07 12:00 UTC\nThen the finding that it suppresses is announced again.",
 		"`kubectl edit clustervulnerabilityexception kernel-headers`",
 	} {
 		if !strings.Contains(expires, want) {

@@ -23,14 +23,14 @@ func allTotals(d announce.Message) string {
 	all := totals(d.Totals)
 	switch {
 	case all == "" && d.Remaining.Partly != 0:
-		all = "No vulnerability is known in what the engine covers."
+		all = "No vulnerability is known in the packages that the engine covers."
 	case all == "":
-		all = "Nothing is known to be wrong."
+		all = "No vulnerability is known."
 	case d.Kind == announce.KindEngineUpdated, d.Kind == announce.KindFilterWidened, d.Kind == announce.KindStoreRestored:
 		all = "In all: " + all
 	}
 	if d.Suppressed > 0 {
-		all += "\nBeside these, exceptions cover " + count(d.Suppressed, "finding") + "."
+		all += "\nIn addition, exceptions suppress " + count(d.Suppressed, "finding") + "."
 	}
 	return all
 }
@@ -40,7 +40,7 @@ func worstFirst(d announce.Message) string {
 	if len(d.Worst) == 0 {
 		return ""
 	}
-	text := "*Look at these first*"
+	text := "*Most urgent*"
 	if more := d.NotAnnounced - len(d.Worst); d.NotAnnounced > 0 && more > 0 {
 		text = fmt.Sprintf("*The worst of these %d*", d.NotAnnounced)
 	}
@@ -59,15 +59,15 @@ func worstFirst(d announce.Message) string {
 
 // summaryReason returns the reason for the summary, and what is announced after it.
 func summaryReason(d announce.Message) string {
-	const noClaim, onlyNew = "nothing in this message is claimed to be new. ", "From now on only what is new is announced."
+	const noClaim, onlyNew = "this message calls no finding new. ", "From now on only changes are announced."
 	engine, before := escapedName(d.Engine, maxEngine), escapedName(d.EngineBefore, maxEngine)
 	restored := "The operator's store was restored from a backup or a snapshot of " + timestamp(d.RestoredFrom) +
-		". What was announced since then is not known any more, so these may have been announced before"
+		". The record of later messages is lost, so these findings may have been announced before"
 	switch d.Kind {
 	case announce.KindBaselineRenewed:
-		return "What was found before has been found again; " + noClaim + onlyNew
+		return "All images were scanned again; " + noClaim + onlyNew
 	case announce.KindEngineChanged:
-		changed := fmt.Sprintf("The engine was changed from %s to %s, which may find other things in the same images; ", before, engine) + noClaim + onlyNew
+		changed := fmt.Sprintf("The engine was changed from %s to %s, which may have other findings in the same images; ", before, engine) + noClaim + onlyNew
 		if !d.RestoredFrom.IsZero() {
 			return restored + ". " + changed
 		}
@@ -77,7 +77,7 @@ func summaryReason(d announce.Message) string {
 	case announce.KindStoreRestored:
 		return restored + "; " + noClaim + onlyNew
 	case announce.KindFilterWidened:
-		return "This receiver was set to get more findings, and these were there already; " + noClaim + onlyNew
+		return "This receiver now gets more findings, and these were present before; " + noClaim + onlyNew
 	}
 	return onlyNew
 }

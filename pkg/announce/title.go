@@ -142,7 +142,7 @@ func (n Notice) title() string {
 	words := map[NoticeKind][2]string{
 		NoticeScansFailing:     {"no scan succeeds", "scans succeed again"},
 		NoticeDataOutdated:     {"the vulnerability data is out of date", "the vulnerability data is up to date again"},
-		NoticeDataAnomaly:      {"the vulnerability data looks wrong", "the vulnerability data is trusted again"},
+		NoticeDataAnomaly:      {"the vulnerability data looks wrong", "the quarantine of the vulnerability data is over"},
 		NoticeImagesFailed:     {images + " cannot be scanned", "images can be scanned again"},
 		NoticeUnconfirmed:      {"another receiver does not answer", "another receiver answers again"},
 		NoticeExceptionExpires: {"an exception is about to expire"}, // its end is not announced

@@ -22,11 +22,11 @@ func NewRequests(registry prometheus.Registerer) *Requests {
 	return &Requests{
 		requests: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "scanner_operator_client_requests_total",
-			Help: "Requests to other servers, by HTTP status; code is error where there was no answer, and other for a status that HTTP does not have.",
+			Help: "Requests to other servers, by HTTP status; code is error without an answer, and other for a status that HTTP does not define.",
 		}, []string{"server", "method", "code"}),
 		seconds: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "scanner_operator_client_request_duration_seconds",
-			Help:    "Time until another server's answer began, or until it was given up.",
+			Help:    "Time until another server's answer began, or until the request was given up.",
 			Buckets: []float64{0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300},
 		}, []string{"server", "method"}),
 	}

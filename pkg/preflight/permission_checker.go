@@ -27,7 +27,7 @@ const (
 // missingGauge counts missing permissions. Its label is a watched namespace, which an administrator has listed, or "" for all.
 var missingGauge = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "scanner_operator_missing_rights",
-	Help: "Permissions that the operator needs in a namespace that it watches (empty: in all of them) and does not have.",
+	Help: "Permissions that the operator lacks in a namespace that it watches (empty: in all of them).",
 }, []string{"scanner_namespace"})
 
 // Checker finds out which permissions the operator lacks in the namespaces that it watches. For a nil Checker, none is missing.

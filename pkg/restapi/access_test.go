@@ -271,6 +271,6 @@ func TestSemaphoreWaitEnds(t *testing.T) {
 	cancel()
 	var p *problem
 	if err := full.acquire(ended); !errors.As(err, &p) || p.Reason != restv1.ReasonUnavailable || p.retryAfter == 0 {
-		t.Errorf("when its turn does not come: %v, want a refusal that says to come back", err)
+		t.Errorf("without a free slot: %v, want a refusal with a retry time", err)
 	}
 }

@@ -95,7 +95,7 @@ func (a *API) Handler() (_ http.Handler, err error) {
 		BaseRouter: router{ServeMux: mux, api: a}, ErrorHandlerFunc: a.writeBindError,
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		a.writeError(w, r, newProblem(restv1.ReasonNotFound, "there is nothing at this path; %s says what there is", PathDocument))
+		a.writeError(w, r, newProblem(restv1.ReasonNotFound, "there is nothing at this path; %s lists the paths", PathDocument))
 	})
 	return a.admit(mux), nil
 }
@@ -226,7 +226,7 @@ func (a *API) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	log := a.Log.WithValues("method", truncate(r.Method), "path", truncatePath(r.URL.Path), "user", user)
 	if answer, ok := w.(*statusRecorder); ok && answer.status != 0 {
 		// The response has begun, and must not look complete.
-		log.Info("Broke off an answer", "reason", err.Error())
+		log.Info("Cut off an answer", "reason", err.Error())
 		panic(http.ErrAbortHandler)
 	}
 	var refused *problem
@@ -234,13 +234,13 @@ func (a *API) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &refused):
 	case errors.Is(r.Context().Err(), context.Canceled):
 		// The caller is gone, or the operator is shutting down.
-		unavailable("the operator is about to end; come back later").write(w)
+		unavailable("the operator is shutting down; retry later").write(w)
 		return
 	case errors.Is(err, context.DeadlineExceeded): // the request's own deadline, which the store and the API server observe
-		refused = unavailable("it took too long; ask for less, or come back later")
+		refused = unavailable("it took too long; request less, or retry later")
 	default:
 		log.Error(err, "Serving a request")
-		refused = unavailable("the operator cannot answer now, its log says why; come back later")
+		refused = unavailable("the operator cannot answer now; retry later, its log has the reason")
 	}
 	log.Info("Refused a request", "status", refused.Status, "reason", refused.Reason, "field", refused.Field)
 	refused.write(w)

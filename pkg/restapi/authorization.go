@@ -116,7 +116,7 @@ func (a *authorizer) visibleNamespaces(ctx context.Context, user authenticationv
 		return visibility{all: all}, err
 	}
 	if len(namespaces) > maxNamespaces {
-		return visibility{}, invalidParameter("namespace", "%s may not list %s.%s in all namespaces at once, and there are too many to ask about each: name one",
+		return visibility{}, invalidParameter("namespace", "%s may not list %s.%s in all namespaces at once, and there are too many to check each of them: name one",
 			user.Username, resource, v1alpha1.GroupVersion.Group)
 	}
 	allowed := make([]bool, len(namespaces))

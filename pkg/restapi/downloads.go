@@ -58,7 +58,7 @@ func (a operations) locateSBOM(ctx context.Context, namespace, name string, comp
 		return result{}, "", err
 	}
 	if found.SBOM == 0 && found.scan.Status.Engine == v1alpha1.BackendClair {
-		return result{}, "", found.notScanned("there is no SBOM: Clair makes none, a Scanner with Grype does")
+		return result{}, "", found.notScanned("there is no SBOM: Clair does not make one, Grype does")
 	}
 	if found.SBOM == 0 {
 		return result{}, "", found.notScanned("there is no SBOM yet")
@@ -210,7 +210,7 @@ func (a operations) readAllFindings(ctx context.Context, found result, excepting
 		case errors.Is(err, store.ErrNotFound):
 			return nil, found.notScanned("there is no result any more")
 		case errors.Is(err, store.ErrChanged), err == nil && (page.Report.ID != found.Report.ID || page.Report.Revision != found.Report.Revision):
-			return nil, unavailable("the report was replaced while it was read; come back later")
+			return nil, unavailable("the report was replaced while it was read; retry later")
 		case err != nil:
 			return nil, err
 		case page.Total > maxDocumentFindings:

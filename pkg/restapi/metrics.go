@@ -21,7 +21,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		}, []string{"operation", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "scanner_operator_api_request_duration_seconds",
-			Help:    "Time that requests to the REST API took, sending the answer included.",
+			Help:    "Time that requests to the REST API took, including the transfer of the answer.",
 			Buckets: []float64{0.01, 0.05, 0.1, 0.5, 1, 5, 30},
 		}, []string{"operation"}),
 	}

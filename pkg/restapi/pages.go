@@ -64,5 +64,5 @@ func decodeContinue(queryHash string, token *restv1.Continue, position any) erro
 
 // resultsReplaced returns the refusal of a page of results that were replaced.
 func resultsReplaced() *problem {
-	return newProblem(restv1.ReasonExpired, "the report was replaced while it was paged through: begin again without continue")
+	return newProblem(restv1.ReasonExpired, "the report was replaced between two pages: begin again without continue")
 }

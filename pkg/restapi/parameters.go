@@ -140,7 +140,7 @@ func (r route) check(request *http.Request) error {
 }
 
 // invalidQuery is the refusal of a query that url.ParseQuery cannot parse. The error of url.ParseQuery would repeat the query.
-func invalidQuery() error { return invalidParameter("query", "it is not encoded as a query has to be") }
+func invalidQuery() error { return invalidParameter("query", "it is not encoded as a query must be") }
 
 // names lists the parameters in the path, the query or the header, for a caller that mistyped one.
 func (r route) names(in string) []string {

@@ -50,7 +50,7 @@ func (a operations) locate(ctx context.Context, namespace, name string) (result,
 		return err
 	})
 	if errors.Is(err, store.ErrNotFound) {
-		return result{}, found.notScanned("nothing is known of the image yet")
+		return result{}, found.notScanned("the image has no result yet")
 	}
 	return found, err
 }
@@ -62,7 +62,7 @@ func (r *result) requireReport(outdated *restv1.Outdated) error {
 	case r.Report == nil:
 		return r.notScanned("there is no result yet")
 	case phaseOf(r.scan) == restv1.PhaseFailed && !ptr.Deref(outdated, false):
-		return r.notScanned("the last attempt failed; outdated=true gives what was found at " + r.Report.MatchedAt.Format(time.RFC3339))
+		return r.notScanned("the last attempt failed; outdated=true returns the result of " + r.Report.MatchedAt.Format(time.RFC3339))
 	}
 	return nil
 }

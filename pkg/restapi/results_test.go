@@ -344,9 +344,9 @@ func TestWorkloadsOfTwoEngines(t *testing.T) {
 		t.Errorf("the ImageScan is %+v", scan.JSON200)
 	}
 	if _, body := w.get("/api/v1/namespaces/shop/imagescans/web-by-clair/cyclonedx", anyone); !strings.Contains(string(body), `"scanner-operator:notCovered"`) {
-		t.Errorf("the document does not say what is not covered: %s", body)
+		t.Errorf("the document does not list the packages that are not covered: %s", body)
 	}
-	if response, body := w.get("/api/v1/namespaces/shop/imagescans/other/sbom", anyone); response.StatusCode != http.StatusConflict || !strings.Contains(string(body), "Clair makes none") {
+	if response, body := w.get("/api/v1/namespaces/shop/imagescans/other/sbom", anyone); response.StatusCode != http.StatusConflict || !strings.Contains(string(body), "Clair does not make one") {
 		t.Errorf("the SBOM of an image that only Clair has: %d %s", response.StatusCode, body)
 	}
 }
@@ -529,7 +529,7 @@ func TestQuerySlots(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := w.api.query(ctx, func() error { return fmt.Errorf("it was asked all the same") }); err == nil || !strings.Contains(err.Error(), "come back later") {
+	if err := w.api.query(ctx, func() error { return fmt.Errorf("it was called all the same") }); err == nil || !strings.Contains(err.Error(), "retry later") {
 		t.Errorf("while others are served: %v", err)
 	}
 	for range maxQueries {

@@ -19,7 +19,7 @@ func (s semaphore) acquire(ctx context.Context) error {
 	case s <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return unavailable("too much is asked at once; come back later")
+		return unavailable("there are too many requests at once; retry later")
 	}
 }
 
@@ -100,7 +100,7 @@ func (t *downloadSlots) acquire(ctx context.Context, user string) (*downloadSlot
 		select {
 		case <-before.released:
 		case <-ctx.Done():
-			return nil, unavailable(mine.tenant + " downloads something else, and only one thing at a time can be; come back when it is done")
+			return nil, unavailable(mine.tenant + " has another download, and only one at a time is allowed; retry when it is complete")
 		}
 	}
 	if err := t.takeSlot(ctx); err != nil {

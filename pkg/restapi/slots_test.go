@@ -51,7 +51,7 @@ func requireRefused(t *testing.T, all *downloadSlots, user string) {
 	var p *problem
 	_, err := all.acquire(t.Context(), user)
 	if !errors.As(err, &p) || p.Reason != restv1.ReasonUnavailable || p.retryAfter == 0 {
-		t.Errorf("%s gets %v, want 503 that says when to come back", user, err)
+		t.Errorf("%s gets %v, want 503 with a retry time", user, err)
 	}
 	if waited := time.Since(began); waited != slotWait {
 		t.Errorf("%s waited %s, want %s", user, waited, slotWait)
@@ -298,7 +298,7 @@ func TestDownloadsOfOneUser(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := w.api.downloads.acquire(ended, "anyone"); err == nil || !strings.Contains(err.Error(), "only one thing at a time") {
+	if _, err := w.api.downloads.acquire(ended, "anyone"); err == nil || !strings.Contains(err.Error(), "only one at a time") {
 		t.Errorf("the second download of anyone: %v, want a refusal", err)
 	}
 }

@@ -25,12 +25,12 @@ func newMetrics() metrics {
 	return metrics{
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "scanner_operator_store_transaction_duration_seconds",
-			Help:    "Time that transactions of the store took, waiting for their turn included, by kind (read or write).",
+			Help:    "Time that transactions of the store took, including the wait for the lock, by kind (read or write).",
 			Buckets: []float64{0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 15},
 		}, []string{"kind"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "scanner_operator_store_transaction_failures_total",
-			Help: "Transactions of the store that the file or its volume made fail, by kind (read or write).",
+			Help: "Transactions of the store that failed because of the file or its volume, by kind (read or write).",
 		}, []string{"kind"}),
 		size: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "scanner_operator_store_size_bytes",
@@ -54,7 +54,7 @@ func newMetrics() metrics {
 		}),
 		migration: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "scanner_operator_store_migration_duration_seconds",
-			Help: "Time that bringing the store to this version took when the manager started; next to nothing if it was there already.",
+			Help: "Time that migrating the store took when the manager started; near 0 if no migration was due.",
 		}),
 	}
 }

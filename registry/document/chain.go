@@ -116,7 +116,7 @@ func (c *chain) isPlatformManifest(child v1.Descriptor, raw []byte) (bool, error
 	}
 	declared, isImage, err := Declared(manifest, config)
 	if err != nil || isImage && (child.Platform != nil || Runs(c.platform, declared)) {
-		return false, fmt.Errorf("%s is passed over, and runs on %s (%w)", child.Digest, c.platform.String(), cmp.Or(err, errIsImage))
+		return false, fmt.Errorf("%s is skipped, although it runs on %s (%w)", child.Digest, c.platform.String(), cmp.Or(err, errIsImage))
 	}
 	return false, nil
 }

@@ -72,7 +72,7 @@ type meter struct {
 func (m *meter) Write(p []byte) (int, error) {
 	if m.written+int64(len(p)) > m.limit {
 		return 0, failure.New(workerapi.ReasonImageTooLarge,
-			fmt.Errorf("the image's SBOM, or what is matched of it, is larger than the %d MiB that are taken; exclude the image", m.limit>>20))
+			fmt.Errorf("the image's SBOM, or what is matched of it, is larger than the limit of %d MiB; exclude the image", m.limit>>20))
 	}
 	n, err := m.to.Write(p)
 	m.written += int64(n)

@@ -128,7 +128,7 @@ func copyVerified(to io.Writer, layer v1.Layer, want v1.Hash) error {
 		return err
 	}
 	if got := hex.EncodeToString(digest.Sum(nil)); got != want.Hex {
-		return fmt.Errorf("its content has the digest %s:%s, and the image's configuration says %s", want.Algorithm, got, want)
+		return fmt.Errorf("its content has the digest %s:%s, and the image's configuration has %s", want.Algorithm, got, want)
 	}
 	return nil
 }
@@ -223,7 +223,7 @@ func boundLayers(content v1.Image, limit int64) ([]v1.Layer, error) {
 			return nil, fmt.Errorf("layer %d has a size of %d bytes in the manifest", i+1, size)
 		}
 		if compressed += size; limit > 0 && (compressed > limit || compressed < 0) {
-			return nil, tooLarge(limit, "its layers, although compressed, have")
+			return nil, tooLarge(limit, "its compressed layers have")
 		}
 		bounded[i] = &boundedLayer{Layer: layer, budget: budget}
 	}

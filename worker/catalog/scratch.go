@@ -21,7 +21,7 @@ import (
 // Remedies for too little space.
 const (
 	adviceScratch = "raise grype.catalog.scratchSize in the operator's configuration, or exclude the image"
-	adviceDisk    = "the node's disk is full: free some of it, or let catalog Jobs run on nodes with more"
+	adviceDisk    = "the node's disk is full: free space on it, or let catalog Jobs run on nodes with more space"
 )
 
 // tooLarge returns the failure of an image that needs more than the scratch space. what names the part of the image that does.

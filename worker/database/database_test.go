@@ -397,7 +397,7 @@ func TestBrokenBuildsAreRefused(t *testing.T) {
 		"not a database":                {publish(t, later, map[string][]byte{file: []byte(strings.Repeat("nonsense", 1000))}), "not a database"},
 		"half a database":               {publish(t, later, map[string][]byte{file: good[:len(good)/2]}), "malformed"},
 		"a database with torn pages":    {publish(t, later, map[string][]byte{file: torn}), "database"},
-		"another build than is listed":  {publish(t, later, map[string][]byte{file: rawDatabase(t, fixture.Built, "")}), "the listing says"},
+		"another build than is listed":  {publish(t, later, map[string][]byte{file: rawDatabase(t, fixture.Built, "")}), "the listing has"},
 		"a database of another schema":  {publish(t, later, map[string][]byte{file: rawDatabase(t, later, "UPDATE db_metadata SET model = 7")}), "v6 database"},
 		"a database without advisories": {publish(t, later, map[string][]byte{file: rawDatabase(t, later, "PRAGMA foreign_keys=OFF; DELETE FROM vulnerability_handles")}), "no vulnerability"},
 		"a listing of another schema":   {list(t, later, "v7.0.0", "db.tar.zst", "sha256:"+strings.Repeat("0", 64), nil), "this worker reads v6"},

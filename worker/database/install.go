@@ -42,7 +42,7 @@ func (s *Store) Install(ctx context.Context, source *Source, listing Listing) (V
 // withVolumeAdvice adds the remedy to an error about a full volume. SQLite has an error text of its own for that.
 func withVolumeAdvice(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || strings.Contains(err.Error(), "database or disk is full") {
-		return fmt.Errorf("the database volume is full: raise grype.database.volume.size in the operator's configuration, or make room on it: %w", err)
+		return fmt.Errorf("the database volume is full: raise grype.database.volume.size in the operator's configuration, or free space on it: %w", err)
 	}
 	return err
 }

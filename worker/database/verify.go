@@ -23,11 +23,11 @@ func verify(ctx context.Context, file string, want Listing) error {
 		var model int
 		var built time.Time
 		if err := db.QueryRowContext(ctx, "SELECT model, build_timestamp FROM db_metadata").Scan(&model, &built); err != nil {
-			return fmt.Errorf("the database says nothing about itself: %w", err)
+			return fmt.Errorf("the database has no readable metadata: %w", err)
 		}
 		// Listings have times in seconds, databases more precise ones.
 		if difference := built.Sub(want.Built).Abs(); difference > time.Second {
-			return fmt.Errorf("the database was built at %s, the listing says %s", built.UTC().Format(time.RFC3339), want.Built.Format(time.RFC3339))
+			return fmt.Errorf("the database was built at %s, the listing has %s", built.UTC().Format(time.RFC3339), want.Built.Format(time.RFC3339))
 		}
 		// The listing names the schema as well, but another program wrote the listing.
 		if model != v6.ModelVersion {

@@ -57,7 +57,7 @@ func (c *Client) retryPolicy(err error) (deadline time.Duration, advice string) 
 	case IsUnanswered(err):
 		return reachDeadline, EgressAdvice(err, destination)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return refusedDeadline, "connections are refused: either the operator is not running, or a NetworkPolicy rejects what pods of this namespace send: it must allow " + destination
+		return refusedDeadline, "connections are refused: either the operator is not running, or a NetworkPolicy rejects connections from pods of this namespace: it must allow " + destination
 	}
 	return 0, ""
 }
@@ -79,9 +79,9 @@ func EgressAdvice(err error, destination string) string {
 	case errors.As(err, &name) && name.IsNotFound:
 		return "there is no host of the name " + name.Name
 	case name != nil:
-		return "the name " + name.Name + " is not resolved: if a NetworkPolicy limits what pods of this namespace may reach, it must allow DNS (port 53)"
+		return "the name " + name.Name + " cannot be resolved: if a NetworkPolicy limits the egress of pods in this namespace, it must allow DNS (port 53)"
 	}
-	return "nobody answers: if a NetworkPolicy limits what pods of this namespace may reach, it must allow " + destination
+	return "there is no answer: if a NetworkPolicy limits the egress of pods in this namespace, it must allow " + destination
 }
 
 // address returns the server's host and port.

@@ -31,9 +31,9 @@ func TestDefaultDenyEgress(t *testing.T) {
 		"packets to the server are dropped": {dialError(os.ErrDeadlineExceeded), "must allow the operator's namespace, TCP port "},
 		"packets are rejected by the host":  {dialError(syscall.EHOSTUNREACH), "must allow the operator's namespace, TCP port "},
 		"packets are not permitted":         {dialError(syscall.EPERM), "must allow the operator's namespace, TCP port "},
-		"DNS is dropped":                    {dialError(&net.DNSError{Name: "manager.svc", Err: "i/o timeout", IsTimeout: true}), "the name manager.svc is not resolved: if a NetworkPolicy"},
+		"DNS is dropped":                    {dialError(&net.DNSError{Name: "manager.svc", Err: "i/o timeout", IsTimeout: true}), "the name manager.svc cannot be resolved: if a NetworkPolicy"},
 		"DNS knows no such name":            {dialError(&net.DNSError{Name: "manager.svc", Err: "no such host", IsNotFound: true}), "there is no host of the name manager.svc"},
-		"connections are refused":           {dialError(syscall.ECONNREFUSED), "is not running, or a NetworkPolicy rejects what pods of this namespace send: it must allow the operator's namespace, TCP port "},
+		"connections are refused":           {dialError(syscall.ECONNREFUSED), "is not running, or a NetworkPolicy rejects connections from pods of this namespace: it must allow the operator's namespace, TCP port "},
 		"a connection is reset":             {dialError(syscall.ECONNRESET), ""},
 	} {
 		t.Run(what, func(t *testing.T) {

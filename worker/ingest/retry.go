@@ -56,7 +56,7 @@ func (c *Client) call(ctx context.Context, call call) error {
 		}
 		// The server may ask for a longer wait, of up to a minute.
 		pause := max(c.config.Clock.Jitter(wait), min(again.after, time.Minute))
-		c.config.Log.Warn("the ingest API is away, trying again", "call", call.method+" "+call.path,
+		c.config.Log.Warn("the ingest API is not available, retrying", "call", call.method+" "+call.path,
 			"in", pause.Round(time.Millisecond), "error", failure.Line(err.Error()))
 		if err := c.config.Clock.Sleep(ctx, pause); err != nil {
 			return err
@@ -71,9 +71,9 @@ func (c *Client) call(ctx context.Context, call call) error {
 func deadlineError(err, noRoom error) error {
 	switch {
 	case HasStatus(err, http.StatusInsufficientStorage):
-		return failure.New(workerapi.ReasonSpoolBudget, fmt.Errorf("the operator had no room for the upload %w", err))
+		return failure.New(workerapi.ReasonSpoolBudget, fmt.Errorf("the operator had no space for the upload %w", err))
 	case noRoom != nil:
-		return failure.New(workerapi.ReasonSpoolBudget, fmt.Errorf("the operator had no room for the upload: %w; the last attempt failed %w", noRoom, err))
+		return failure.New(workerapi.ReasonSpoolBudget, fmt.Errorf("the operator had no space for the upload: %w; the last attempt failed %w", noRoom, err))
 	}
 	return failure.New(workerapi.ReasonIngestUnreachable, fmt.Errorf("%w %w", ErrUnreachable, err))
 }

@@ -99,7 +99,7 @@ func (c *documentParts) decode(from io.Reader) error {
 		}
 	}
 	if !strings.Contains(c.schema.URL, "anchore/syft") {
-		return errors.New("the document is not syft-json: it does not say its schema")
+		return errors.New("the document is not syft-json: it has no schema")
 	}
 	return c.sort()
 }

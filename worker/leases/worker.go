@@ -111,7 +111,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			w.config.Log.Info("told to stop")
 			return nil
 		case errors.Is(err, errStuck):
-			w.config.Log.Warn("a match cannot be ended: another worker goes on")
+			w.config.Log.Warn("a match cannot be ended: another worker continues")
 			return nil
 		case errors.Is(err, errIdle):
 			w.config.Log.Info("no work left", "idle", w.config.IdleTimeout)

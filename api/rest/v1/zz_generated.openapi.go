@@ -378,9 +378,9 @@ type Problem struct {
 	// NotFound (404): there is no such thing.
 	// MethodNotAllowed (405): the API is read-only.
 	// NotScanned (409): there is no result (yet); `phase` and `scanReason` say why.
-	// Expired (410): what was paged through was replaced; begin again without `continue`.
+	// Expired (410): the report or list was replaced between two pages; begin again without `continue`.
 	// TooLarge (422): the report is too large for one document; page through its findings.
-	// Unavailable (503): the API server or the store does not answer, or too much is asked at once; come back later.
+	// Unavailable (503): the API server or the store does not answer, or there are too many requests at once; retry later.
 	Reason Reason `json:"reason"`
 
 	// ScanReason With NotScanned, the reason of the ImageScan's condition Ready, explained in the troubleshooting page.
@@ -408,9 +408,9 @@ type Rating struct {
 // NotFound (404): there is no such thing.
 // MethodNotAllowed (405): the API is read-only.
 // NotScanned (409): there is no result (yet); `phase` and `scanReason` say why.
-// Expired (410): what was paged through was replaced; begin again without `continue`.
+// Expired (410): the report or list was replaced between two pages; begin again without `continue`.
 // TooLarge (422): the report is too large for one document; page through its findings.
-// Unavailable (503): the API server or the store does not answer, or too much is asked at once; come back later.
+// Unavailable (503): the API server or the store does not answer, or there are too many requests at once; retry later.
 type Reason string
 
 // Report Where findings come from.

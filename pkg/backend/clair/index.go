@@ -349,7 +349,7 @@ func distroOf(report *claircore.IndexReport) string {
 // locate resolves the image in its registry: where its layers are, and which credentials fetch them. Errors are *backend.Failure.
 func (i *instance) locate(ctx context.Context, t *task) (*registry.Location, error) {
 	if len(t.img.PullReferences) == 0 {
-		return nil, &backend.Failure{Reason: workerapi.ReasonImageNotFound, Message: "it is not known from where the image could be pulled"}
+		return nil, &backend.Failure{Reason: workerapi.ReasonImageNotFound, Message: "there is no reference from which the image could be pulled"}
 	}
 	secrets, err := i.pullSecrets(ctx, t.img)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 func (e *Engines) registerMetrics() {
 	factory, labels := promauto.With(e.Metrics), prometheus.Labels{"engine": "clair"}
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "scanner_operator_index_queue_images", Help: "Images that wait for a free place to have their content listed.",
+		Name: "scanner_operator_index_queue_images", Help: "Images that wait for a slot to be cataloged.",
 		ConstLabels: labels,
 	}, func() float64 { return e.sum(func(i *instance) int { return i.queue.length() }) })
 	factory.NewGaugeFunc(prometheus.GaugeOpts{

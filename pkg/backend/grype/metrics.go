@@ -40,18 +40,18 @@ func (b *Backend) registerMetrics() {
 	factory := promauto.With(b.Metrics)
 	b.metrics = jobMetrics{
 		jobs: factory.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "scanner_operator_jobs", Help: "Jobs that live, by purpose (catalog or match).",
+			Name: "scanner_operator_jobs", Help: "Jobs that have not ended, by purpose (catalog or match).",
 		}, []string{"purpose"}),
 		ends: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "scanner_operator_jobs_ended_total", Help: "Jobs that ended, by purpose and outcome (succeeded, failed, or unwanted).",
 		}, []string{"purpose", "outcome"}),
 		seconds: factory.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "scanner_operator_catalog_job_duration_seconds", Help: "Time from a catalog Job's beginning to its end, scheduling and pulling included.",
+			Name: "scanner_operator_catalog_job_duration_seconds", Help: "Time from a catalog Job's start to its end, including scheduling and pulling.",
 			Buckets: []float64{2, 5, 10, 20, 40, 60, 120, 300, 600, 1800},
 		}, []string{"outcome"}),
 		ladderSteps: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "scanner_operator_memory_ladder_steps_total",
-			Help: "Catalog Jobs that were killed for their memory, by what came next: retried on the next rung, or exhausted.",
+			Help: "Catalog Jobs that were killed for their memory, by result: retried with the next limit, or exhausted.",
 		}, []string{"result"}),
 		installs: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "scanner_operator_vulnerability_database_installs_total",
@@ -63,7 +63,7 @@ func (b *Backend) registerMetrics() {
 		}),
 	}
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "scanner_operator_index_queue_images", Help: "Images that wait for a free place to have their content listed.",
+		Name: "scanner_operator_index_queue_images", Help: "Images that wait for a slot to be cataloged.",
 		ConstLabels: prometheus.Labels{"engine": Engine},
 	}, func() float64 { return float64(b.queue.length()) })
 	b.throttles.RegisterMetrics(b.Metrics, Engine, b.Clock.Now)

@@ -11,11 +11,11 @@ import (
 func (r *Registries) RegisterMetrics(registry prometheus.Registerer, engine string, now func() time.Time) {
 	factory, labels := promauto.With(registry), prometheus.Labels{"engine": engine}
 	r.throttleResponses = factory.NewCounter(prometheus.CounterOpts{
-		Name: "scanner_operator_registry_backoffs_total", Help: "Times that a registry answered 429, so that it is left alone for a while.",
+		Name: "scanner_operator_registry_backoffs_total", Help: "Answers of 429 after which a registry got no requests for a time.",
 		ConstLabels: labels,
 	})
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "scanner_operator_registries_backed_off", Help: "Registries that are left alone now, once for each namespace whose credentials they count.",
+		Name: "scanner_operator_registries_backed_off", Help: "Registries that get no requests now because they throttle, once for each namespace whose credentials they count.",
 		ConstLabels: labels,
 	}, func() float64 { return float64(r.throttledNow(now())) })
 }

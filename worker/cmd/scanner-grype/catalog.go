@@ -41,7 +41,7 @@ func (p process) parseCatalog(args []string) (*catalogJob, error) {
 	set := p.flags("catalog")
 	var images, throttledHosts stringList
 	set.Var(&images, "image", "image `reference`, preferably by digest; repeated ones are tried where the first is not found")
-	set.Var(&throttledHosts, "spare", "`host` of a registry that has asked to wait: only its mirrors are asked, and it is no mirror; may be repeated")
+	set.Var(&throttledHosts, "spare", "`host` of a registry that throttles: only its mirrors are used, and it is not used as a mirror; may be repeated")
 	platform := set.String("platform", "", "`os/arch[/variant]` of the node that runs the image")
 	scratch := set.Int64("scratch-size", 0, "`bytes` that the unpacked image may take in the temporary directory; 0 for no bound")
 	if err := set.parse(args); err != nil {
@@ -127,7 +127,7 @@ func (j *catalogJob) pullSBOM(ctx context.Context, log *slog.Logger, puller *reg
 		if !puller.ExcludeMirror(img, err) {
 			return nil, nil, err
 		}
-		log.Warn("a mirror has the image and does not deliver it, going on without the mirror", "mirror", img.Mirror, "error", failure.Line(err.Error()))
+		log.Warn("a mirror has the image and does not deliver it, continuing without the mirror", "mirror", img.Mirror, "error", failure.Line(err.Error()))
 	}
 }
 
@@ -146,7 +146,7 @@ func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, client *inges
 	packages := contents.Artifacts.Packages.PackageCount()
 	if packages > workerapi.MaxPackages {
 		return failure.New(workerapi.ReasonImageTooLarge,
-			fmt.Errorf("the image has %d packages, more than the %d that are taken; exclude the image", packages, workerapi.MaxPackages))
+			fmt.Errorf("the image has %d packages, more than the limit of %d; exclude the image", packages, workerapi.MaxPackages))
 	}
 	full, err := catalog.Write(dir, syftjson.ToFormatModel(*contents, syftjson.DefaultEncoderConfig()), workerapi.MaxSBOMContentBytes)
 	if err != nil {

@@ -24,8 +24,8 @@ func TestDefaultDenyEgressToTheRegistry(t *testing.T) {
 		reason string
 		want   string
 	}{
-		"packets are dropped":       {get(os.ErrDeadlineExceeded), workerapi.ReasonRegistryUnavail, "nobody answers: if a NetworkPolicy limits what pods of this namespace may reach, it must allow the registry: pulling x"},
-		"DNS is dropped":            {get(&net.DNSError{Name: "registry.example.com", IsTimeout: true}), workerapi.ReasonRegistryUnavail, "the name registry.example.com is not resolved: if a NetworkPolicy limits what pods of this namespace may reach, it must allow DNS (port 53): pulling x"},
+		"packets are dropped":       {get(os.ErrDeadlineExceeded), workerapi.ReasonRegistryUnavail, "there is no answer: if a NetworkPolicy limits the egress of pods in this namespace, it must allow the registry: pulling x"},
+		"DNS is dropped":            {get(&net.DNSError{Name: "registry.example.com", IsTimeout: true}), workerapi.ReasonRegistryUnavail, "the name registry.example.com cannot be resolved: if a NetworkPolicy limits the egress of pods in this namespace, it must allow DNS (port 53): pulling x"},
 		"a wrong name":              {get(&net.DNSError{Name: "registry.example.com", IsNotFound: true}), workerapi.ReasonRegistryUnavail, "there is no host of the name registry.example.com: pulling x"},
 		"a certificate":             {get(errors.New("x509: unknown authority")), workerapi.ReasonRegistryUnavail, "pulling x"},
 		"a refusal of the registry": {get(os.ErrDeadlineExceeded), workerapi.ReasonUnauthorized, "pulling x"},

@@ -141,6 +141,6 @@ func runRecovering(ctx context.Context, job job, log *slog.Logger) (err error) {
 // writeFailure writes the failure to the termination file. An error of writing is only logged, so that it does not hide the failure.
 func (p process) writeFailure(log *slog.Logger, f workerapi.Failure) {
 	if err := failure.Write(p.terminationFile, f); err != nil {
-		log.Error("the failure could not be left in the termination file", "error", err)
+		log.Error("the failure could not be written to the termination file", "error", err)
 	}
 }

@@ -32,8 +32,8 @@ const maxParallel = 32
 func (p process) parseMatch(args []string) (*matchJob, error) {
 	set := p.flags("match")
 	job := &matchJob{process: p, client: p.ingestConfig()}
-	address := set.String("database-url", "", "`URL` of vulnerability databases: a listing (.json), or where v6/latest.json is")
-	authorities := set.String("database-ca", "", "`certificates` in PEM of authorities that the database's server may be certified by, beside the well-known ones")
+	address := set.String("database-url", "", "`URL` of vulnerability databases: a listing (.json), or the base of v6/latest.json")
+	authorities := set.String("database-ca", "", "`certificates` in PEM of authorities to trust for the database's server, in addition to the well-known ones")
 	set.StringVar(&job.databaseDir, "database-dir", workerapi.DatabaseDir, "writable `directory` that keeps databases")
 	set.DurationVar(&job.idleTimeout, "idle-timeout", 10*time.Minute, "`time` without work after which the worker ends")
 	set.DurationVar(&job.deadline, "deadline", 5*time.Minute, "`time` that the match of one image may take")

@@ -41,7 +41,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, now func(
 	flags.SetOutput(stderr)
 	dirs := flags.String("advisories", "", "`directories` with advisories; later ones add to earlier ones and correct them")
 	out := flags.String("out", "", "output `directory`; its cache and dist are replaced")
-	built := flags.String("built", "", "build `time` that the database tells, RFC 3339 (default: now)")
+	built := flags.String("built", "", "build `time` of the database, RFC 3339 (default: now)")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}

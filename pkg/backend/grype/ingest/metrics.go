@@ -35,20 +35,20 @@ func newMetrics(registry prometheus.Registerer, spoolShare, storeLimit int64) me
 		}, []string{"route", "code"}),
 		seconds: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "scanner_operator_ingest_request_duration_seconds",
-			Help:    "Time that requests of workers took, sending bodies and waiting for work included.",
+			Help:    "Time that requests of workers took, including the transfer of bodies and the wait for work.",
 			Buckets: []float64{0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300},
 		}, []string{"route"}),
 		overBudget: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "scanner_operator_ingest_over_budget_total",
-			Help: "Uploads of catalog Jobs that were refused or put off for want of room, by what was full: spool, spool-namespace or store.",
+			Help: "Uploads of catalog Jobs that were refused or delayed because a budget was used up, by budget: spool, spool-namespace or store.",
 		}, []string{"budget"}),
 		spooled: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "scanner_operator_ingest_spool_bytes",
-			Help: "Bytes of catalog Jobs' uploads for a namespace that are being received, checked or stored.",
+			Help: "Bytes of uploads for a namespace that are being received, checked or stored.",
 		}, []string{"namespace"}),
 		stored: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "scanner_operator_ingest_stored_bytes",
-			Help: "Bytes stored on behalf of a namespace: SBOMs, match inputs, and findings by their usual size. Empty for what counts in no namespace.",
+			Help: "Bytes stored on behalf of a namespace: SBOMs, match inputs, and findings. The namespace is empty for data that counts in none.",
 		}, []string{"namespace"}),
 	}
 }
