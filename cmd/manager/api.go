@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/scanner-operator/scanner-operator/pkg/certificate"
+	"github.com/scanner-operator/scanner-operator/pkg/listener"
 	"github.com/scanner-operator/scanner-operator/pkg/restapi"
 )
 
@@ -47,14 +48,14 @@ func (op *operator) addAPI(ctx context.Context) error {
 		return err
 	}
 	api := &restapi.API{
-		Reader: watchedReader{op.manager.GetClient(), op.options.Watched}, TokenReviews: tokenReviews, AccessReviews: accessReviews, Store: op.store, Clock: op.clock,
+		Reader: restapi.WatchedReader{Reader: op.manager.GetClient(), Namespaces: op.options.Watched}, TokenReviews: tokenReviews, AccessReviews: accessReviews, Store: op.store, Clock: op.clock,
 		Log: ctrl.Log.WithName("api"), Metrics: metrics.Registry,
 	}
 	handler, err := api.Handler()
 	if err != nil {
 		return fmt.Errorf("REST API: %w", err)
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", op.options.APIAddress)
+	listening, err := new(net.ListenConfig).Listen(ctx, "tcp", op.options.APIAddress)
 	if err != nil {
 		return fmt.Errorf("--api-bind-address: %w", err)
 	}
@@ -63,11 +64,11 @@ func (op *operator) addAPI(ctx context.Context) error {
 	return op.manager.Add(&manager.Server{
 		Name: "api", OnlyServeWhenLeader: true,
 		Server: &http.Server{
-			Handler: closeUnauthorized(handler), ReadHeaderTimeout: headerTimeout, WriteTimeout: apiWriteTimeout, IdleTimeout: apiIdleTimeout, MaxHeaderBytes: apiHeaderBytes,
+			Handler: listener.CloseUnauthorized(handler), ReadHeaderTimeout: headerTimeout, WriteTimeout: apiWriteTimeout, IdleTimeout: apiIdleTimeout, MaxHeaderBytes: apiHeaderBytes,
 			// Downloads are aborted at shutdown instead of being waited for.
 			BaseContext: func(net.Listener) context.Context { return ctx },
 		},
-		Listener: tls.NewListener(limitConnections(listener, apiConnections),
+		Listener: tls.NewListener(listener.Limit(listening, apiConnections),
 			&tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.GetCertificate}),
 	})
 }

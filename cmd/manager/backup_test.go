@@ -106,8 +106,8 @@ func TestBackupFiles(t *testing.T) {
 	for _, path := range []string{begun, brokenOff} {
 		must(t, os.WriteFile(path, nil, 0o600))
 	}
-	must(t, os.Chtimes(brokenOff, time.Time{}, time.Now().Add(-incompleteFileAge)))
-	must(t, backup(t.Context(), []string{"--data-dir=" + dir, "--directory=" + backups, "--keep=2"}, os.Stdout, io.Discard))
+	must(t, os.Chtimes(brokenOff, time.Time{}, time.Now().Add(-24*time.Hour)))
+	must(t, runBackup(t.Context(), []string{"--data-dir=" + dir, "--directory=" + backups, "--keep=2"}, os.Stdout, io.Discard))
 	if _, err := os.Stat(brokenOff); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("what was broken off a day ago: %v, want that it is gone", err)
 	}
@@ -117,7 +117,7 @@ func TestBackupFiles(t *testing.T) {
 		t.Errorf("%q are left, want the newest two backups and both files that are none", kept)
 	}
 	path := filepath.Join(backups, "one")
-	must(t, backup(t.Context(), []string{"--data-dir=" + dir, "--output=" + path}, os.Stdout, io.Discard))
+	must(t, runBackup(t.Context(), []string{"--data-dir=" + dir, "--output=" + path}, os.Stdout, io.Discard))
 	status, err := os.Stat(path)
 	must(t, err)
 	if status.Mode().Perm() != 0o600 {
@@ -147,7 +147,7 @@ func TestBackupInvalid(t *testing.T) {
 		"not a flag":        {[]string{"file"}, `"file" is not a flag`},
 		"less than nothing": {[]string{"--directory=b", "--keep=-1"}, "--keep"},
 	} {
-		if err := backup(t.Context(), tt.args, os.Stdout, io.Discard); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if err := runBackup(t.Context(), tt.args, os.Stdout, io.Discard); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: the error is %v, want one that says %q", name, err, tt.want)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/report"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -95,49 +96,13 @@ func TestFindingsTable(t *testing.T) {
 	}
 }
 
-// TestFindingsOfTwoEngines: a finding that several Scanners of a namespace have is listed once for each image, with the engines.
-func TestFindingsOfTwoEngines(t *testing.T) {
-	vulnerable := func(id string, severity finding.Severity) finding.Finding {
-		return finding.Finding{ID: id, Severity: severity, Package: finding.Package{Name: "openssl", Version: "3.0.1", Type: "deb"}}
-	}
-	of := func(namespace, engine, dataVersion string, findings ...finding.Finding) imageFindings {
-		return imageFindings{Namespace: namespace, References: []string{"web:1"}, Digest: scannedImage, Engine: engine, DataVersion: dataVersion, Findings: findings}
-	}
-	var out bytes.Buffer
-	err := printTable(&out, []imageFindings{
-		of("blog", "grype", "v1", vulnerable("CVE-1", finding.Low)),
-		of("shop", "grype", "v1", vulnerable("CVE-1", finding.Low), vulnerable("CVE-2", finding.Low)),
-		of("shop", "clair", "v1", vulnerable("CVE-1", finding.High), vulnerable("CVE-3", finding.Medium)),
-		of("shop", "grype", "v1", vulnerable("CVE-1", finding.Low)),
-		of("shop", "other", ""),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := [][]string{
-		{"NAMESPACE", "IMAGE", "VULNERABILITY", "SEVERITY", "PACKAGE", "INSTALLED", "FIXED", "IN", "EXPLOITED", "ENGINES"},
-		{"blog", "web:1", "CVE-1", "Low", "openssl", "3.0.1", "grype"},
-		{"shop", "web:1", "(no", "result", "yet)", "other"},
-		{"shop", "web:1", "CVE-1", "High", "openssl", "3.0.1", "clair,", "grype"},
-		{"shop", "web:1", "CVE-3", "Medium", "openssl", "3.0.1", "clair"},
-		{"shop", "web:1", "CVE-2", "Low", "openssl", "3.0.1", "grype"},
-	}
-	var got [][]string
-	for line := range strings.Lines(out.String()) {
-		got = append(got, strings.Fields(line))
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("table (-want +got):\n%s", diff)
-	}
-}
-
 // TestFindingsJSON: the JSON output has the same findings, and distinguishes an image without a result from a clean one.
 func TestFindingsJSON(t *testing.T) {
 	var out bytes.Buffer
 	if err := printFindings(t.Context(), []string{"-data-dir", storeWithFindings(t), "-o", "json"}, &out); err != nil {
 		t.Fatal(err)
 	}
-	var images []imageFindings
+	var images []report.Image
 	if err := json.Unmarshal(out.Bytes(), &images); err != nil {
 		t.Fatal(err)
 	}

@@ -3,12 +3,9 @@ package main
 import (
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"unicode"
-	"unicode/utf16"
 )
 
 // fakeBackendFlag replaces the engine of Scanners of type Grype by one that invents findings. It is for tests and benchmarks, and --help
@@ -40,33 +37,4 @@ func printHelp(flags *flag.FlagSet) {
 		}
 	})
 	shown.PrintDefaults()
-}
-
-// escapeControl escapes, as \uXXXX, each character that does not print and each that changes the direction of text. Characters in kept stay.
-// Images, registries and tenants choose text that is printed to a terminal, which obeys such characters.
-func escapeControl(text, kept string) string {
-	var safe strings.Builder
-	for _, r := range text {
-		switch {
-		case unicode.IsPrint(r) || strings.ContainsRune(kept, r):
-			safe.WriteRune(r)
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&safe, `\u%04x\u%04x`, high, low)
-		default:
-			fmt.Fprintf(&safe, `\u%04x`, r)
-		}
-	}
-	return safe.String()
-}
-
-// escapingWriter passes on a text, and escapes all but printable characters and line ends. Each Write must hold whole characters.
-type escapingWriter struct{ to io.Writer }
-
-// Write implements io.Writer.
-func (p escapingWriter) Write(text []byte) (int, error) {
-	if _, err := io.WriteString(p.to, escapeControl(string(text), "\n")); err != nil {
-		return 0, err
-	}
-	return len(text), nil
 }

@@ -2,57 +2,14 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
-
-// TestControlCharactersAreEscaped: a terminal shows control characters in the names of packages and images, and does not obey them.
-func TestControlCharactersAreEscaped(t *testing.T) {
-	hostile := "1\x1b[2J\x1b]0;owned\x07\r\nshop\tweb\u009b31m\u202e\x9b\U000e0041"
-	images := []imageFindings{{
-		Namespace: "shop", References: []string{"web" + hostile}, Engine: "grype", DataVersion: "v1",
-		Findings: []finding.Finding{{ID: "CVE-1" + hostile, Package: finding.Package{Name: "openssl", Version: hostile}, FixVersions: []string{hostile}}},
-	}}
-	for name, print := range map[string]func(io.Writer, []imageFindings) error{"table": printTable, "json": printJSON} {
-		t.Run(name, func(t *testing.T) {
-			var out bytes.Buffer
-			if err := print(&out, images); err != nil {
-				t.Fatal(err)
-			}
-			if i := strings.IndexAny(out.String(), "\x1b\x07\r\u009b\u202e\U000e0041"); i >= 0 || bytes.ContainsRune(out.Bytes(), '\t') {
-				t.Errorf("a terminal would obey %q", out.String())
-			}
-			if name == "table" && strings.Count(out.String(), "\n") != 2 {
-				t.Errorf("the table has other lines than a heading and one finding:\n%s", out.String())
-			}
-			if name == "json" {
-				var read []imageFindings
-				if err := json.Unmarshal(out.Bytes(), &read); err != nil || read[0].References[0] != strings.ToValidUTF8("web"+hostile, "\ufffd") {
-					t.Errorf("programs read %v (%v), want what was found", read, err)
-				}
-			}
-		})
-	}
-}
-
-// TestEscapingKeepsLines: errors quote registries and API servers. Of their control characters, only line ends are printed as they are.
-func TestEscapingKeepsLines(t *testing.T) {
-	var out bytes.Buffer
-	fmt.Fprintln(escapingWriter{&out}, "first:\n\x1b[31mnginx ü 漢\x07")
-	if want := "first:\n\\u001b[31mnginx ü 漢\\u0007\n"; out.String() != want {
-		t.Errorf("printed %q, want %q", out.String(), want)
-	}
-}
 
 // TestHelp: the help names the program as it was invoked, and each flag except the one for tests.
 func TestHelp(t *testing.T) {

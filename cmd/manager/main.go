@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
+	"github.com/scanner-operator/scanner-operator/pkg/terminal"
 	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
 
@@ -43,13 +44,13 @@ func main() {
 	case "findings":
 		exit(subcommand, printFindings(ctx, os.Args[2:], os.Stdout))
 	case "backup":
-		exit(subcommand, backup(ctx, os.Args[2:], os.Stdout, os.Stderr))
+		exit(subcommand, runBackup(ctx, os.Args[2:], os.Stdout, os.Stderr))
 	case "restore":
-		exit(subcommand, restore(ctx, os.Args[2:], os.Stdin, escapingWriter{os.Stdout}))
+		exit(subcommand, restore(ctx, os.Args[2:], os.Stdin, terminal.Writer{To: os.Stdout}))
 	case "crds":
 		exit(subcommand, preflight.PrintCRDs(os.Stdout))
 	case "cleanup":
-		exit(subcommand, runCleanup(ctx, os.Args[2:], escapingWriter{os.Stdout}))
+		exit(subcommand, runCleanup(ctx, os.Args[2:], terminal.Writer{To: os.Stdout}))
 	case "version", "-version", "--version":
 		fmt.Println(version.Line("scanner-operator"))
 		exit(subcommand, nil)
@@ -65,7 +66,7 @@ func exit(subcommand string, err error) {
 	case errors.Is(err, flag.ErrHelp):
 		os.Exit(2)
 	}
-	fmt.Fprintf(escapingWriter{os.Stderr}, "%s: %v\n", commandName(subcommand), err)
+	fmt.Fprintf(terminal.Writer{To: os.Stderr}, "%s: %v\n", commandName(subcommand), err)
 	os.Exit(1)
 }
 

@@ -2,15 +2,11 @@ package main
 
 import (
 	"context"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -55,31 +51,4 @@ func (op *operator) permissionsChanged(ctx context.Context, _, advice string) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: op.options.Namespace, Name: op.options.PodName},
 	}
 	op.manager.GetEventRecorder("scanner-operator").Eventf(pod, nil, corev1.EventTypeWarning, v1alpha1.ReasonMissingRights, "Watch", "%s", advice)
-}
-
-// watchedReader reads from a cache of some namespaces (none means all). Objects of other namespaces are not found. The cache itself would
-// return another error for them, although the caller has made no mistake.
-type watchedReader struct {
-	client.Reader
-	namespaces []string
-}
-
-func (r watchedReader) isWatched(namespace string) bool {
-	return namespace == "" || len(r.namespaces) == 0 || slices.Contains(r.namespaces, namespace)
-}
-
-// Get implements client.Reader.
-func (r watchedReader) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
-	if !r.isWatched(key.Namespace) {
-		return apierrors.NewNotFound(schema.GroupResource{}, key.String())
-	}
-	return r.Reader.Get(ctx, key, into, opts...)
-}
-
-// List implements client.Reader.
-func (r watchedReader) List(ctx context.Context, into client.ObjectList, opts ...client.ListOption) error {
-	if asked := (&client.ListOptions{}).ApplyOptions(opts); !r.isWatched(asked.Namespace) {
-		return nil
-	}
-	return r.Reader.List(ctx, into, opts...)
 }

@@ -9,12 +9,10 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -194,24 +192,6 @@ func TestUnreadableScannersAreKept(t *testing.T) {
 	var scans v1alpha1.ImageScanList
 	c.Expect(c.client.List(t.Context(), &scans, client.InNamespace("shop"))).To(Succeed())
 	c.Expect(scans.Items).To(HaveLen(1), "an ImageScan whose Scanner cannot be read has an owner all the same")
-}
-
-// TestWatchedReader: objects of namespaces that are not watched are not found.
-func TestWatchedReader(t *testing.T) {
-	g := NewWithT(t)
-	there := fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(
-		&v1alpha1.Scanner{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a"}}, &v1alpha1.Scanner{ObjectMeta: metav1.ObjectMeta{Namespace: "bank", Name: "b"}},
-	).Build()
-	some := watchedReader{there, []string{"shop"}}
-	var scanner v1alpha1.Scanner
-	g.Expect(some.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "a"}, &scanner)).To(Succeed())
-	g.Expect(some.Get(t.Context(), client.ObjectKey{Namespace: "bank", Name: "b"}, &scanner)).To(Satisfy(apierrors.IsNotFound))
-	for namespace, want := range map[string]int{"shop": 1, "bank": 0} {
-		var scanners v1alpha1.ScannerList
-		g.Expect(some.List(t.Context(), &scanners, client.InNamespace(namespace))).To(Succeed())
-		g.Expect(scanners.Items).To(HaveLen(want), namespace)
-	}
-	g.Expect(watchedReader{there, nil}.Get(t.Context(), client.ObjectKey{Namespace: "bank", Name: "b"}, &scanner)).To(Succeed())
 }
 
 // scannersIn returns the UIDs of the Scanners in a store.

@@ -39,6 +39,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
+	"github.com/scanner-operator/scanner-operator/pkg/listener"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -306,23 +307,23 @@ func (op *operator) addIngest(ctx context.Context) error {
 		return fmt.Errorf("ingest API: %w", err)
 	}
 	certificates := &certificate.Server{Authority: op.authority, Names: serviceDNSNames(ingestService, op.options.Namespace)}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", op.options.IngestAddress)
+	listening, err := new(net.ListenConfig).Listen(ctx, "tcp", op.options.IngestAddress)
 	if err != nil {
 		return fmt.Errorf("--ingest-bind-address: %w", err)
 	}
-	listener = limitConnections(listener, maxConnections)
+	limited := listener.Limit(listening, maxConnections)
 	if err := op.manager.Add(op.periodic(spoolSweepInterval, "spool", "Tidying the spool", ingest.Sweep)); err != nil {
 		return err
 	}
 	return op.manager.Add(&manager.Server{
 		Name: "ingest", OnlyServeWhenLeader: true,
 		Server: &http.Server{
-			Handler: closeUnauthorized(handler), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+			Handler: listener.CloseUnauthorized(handler), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 			// Workers that wait for work are disconnected at shutdown instead of being waited for.
 			BaseContext: func(net.Listener) context.Context { return ctx },
 			TLSConfig:   &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.GetCertificate},
 		},
-		Listener: tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.GetCertificate}),
+		Listener: tls.NewListener(limited, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.GetCertificate}),
 	})
 }
 

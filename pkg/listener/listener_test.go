@@ -1,4 +1,4 @@
-package main
+package listener
 
 import (
 	"errors"
@@ -28,12 +28,12 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener := limitConnections(inner, 2*maxConnectionsPerAddress)
-	t.Cleanup(func() { _ = listener.Close() })
+	limited := Limit(inner, 2*maxConnectionsPerAddress)
+	t.Cleanup(func() { _ = limited.Close() })
 	accepted := make(chan net.Conn, 4*maxConnectionsPerAddress)
 	go func() {
 		for {
-			connection, err := listener.Accept()
+			connection, err := limited.Accept()
 			if err != nil {
 				return
 			}
@@ -42,26 +42,26 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	}()
 	var served []net.Conn
 	for range maxConnectionsPerAddress {
-		dial(t, listener.Addr(), "127.0.0.1")
+		dial(t, limited.Addr(), "127.0.0.1")
 		served = append(served, <-accepted)
 	}
-	refused := dial(t, listener.Addr(), "127.0.0.1")
+	refused := dial(t, limited.Addr(), "127.0.0.1")
 	_ = refused.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if _, err := refused.Read(make([]byte, 1)); err == nil || errors.Is(err, net.ErrClosed) || isTimeout(err) {
 		t.Errorf("one connection more than %d of one address: %v, want that it is closed", maxConnectionsPerAddress, err)
 	}
-	dial(t, listener.Addr(), "127.0.0.2")
+	dial(t, limited.Addr(), "127.0.0.2")
 	other := <-accepted
 	if host, _, _ := net.SplitHostPort(other.RemoteAddr().String()); host != "127.0.0.2" {
 		t.Errorf("the next that is served is %s, want 127.0.0.2", host)
 	}
 	_ = served[0].Close()
 	_ = served[0].Close() // counts only once
-	dial(t, listener.Addr(), "127.0.0.1")
+	dial(t, limited.Addr(), "127.0.0.1")
 	if host, _, _ := net.SplitHostPort((<-accepted).RemoteAddr().String()); host != "127.0.0.1" {
 		t.Errorf("after one was closed %s is served, want 127.0.0.1", host)
 	}
-	more := dial(t, listener.Addr(), "127.0.0.1")
+	more := dial(t, limited.Addr(), "127.0.0.1")
 	_ = more.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if _, err := more.Read(make([]byte, 1)); err == nil || isTimeout(err) {
 		t.Errorf("a connection that is closed twice makes room for two: %v", err)
@@ -76,7 +76,7 @@ func isTimeout(err error) bool {
 // TestUnauthenticatedConnectionsClose: the connection of a caller without a valid token is closed; others stay open.
 func TestUnauthenticatedConnectionsClose(t *testing.T) {
 	for status, want := range map[int]bool{http.StatusUnauthorized: true, http.StatusOK: false, http.StatusForbidden: false} {
-		server := httptest.NewServer(closeUnauthorized(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })))
+		server := httptest.NewServer(CloseUnauthorized(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })))
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
 		if err != nil {
 			t.Fatal(err)

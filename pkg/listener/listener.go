@@ -1,4 +1,5 @@
-package main
+// Package listener keeps the servers of the manager reachable for all, although nobody needs a token to connect.
+package listener
 
 import (
 	"net"
@@ -12,9 +13,9 @@ import (
 // where a network hides pods, that of a node.
 const maxConnectionsPerAddress = 16
 
-// limitConnections returns a listener with a maximum number of connections, and at most maxConnectionsPerAddress of them from the same address. Nobody needs
+// Limit returns a listener with a maximum number of connections, and at most maxConnectionsPerAddress of them from the same address. Nobody needs
 // a token to connect, and a single pod must not be able to keep all others out.
-func limitConnections(listener net.Listener, all int) net.Listener {
+func Limit(listener net.Listener, all int) net.Listener {
 	return netutil.LimitListener(&perAddressListener{Listener: listener, open: map[string]int{}}, all)
 }
 
@@ -73,8 +74,8 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// closeUnauthorized closes the connections of callers whose token is missing or invalid. They would otherwise keep them for the idle timeout.
-func closeUnauthorized(next http.Handler) http.Handler {
+// CloseUnauthorized closes the connections of callers whose token is missing or invalid. They would otherwise keep them for the idle timeout.
+func CloseUnauthorized(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(&unauthorizedCloser{w}, r) })
 }
 
