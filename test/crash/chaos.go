@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/scanner-operator/scanner-operator/test/bench/process"
+	"github.com/scanner-operator/scanner-operator/test/process"
 )
 
 // The processes that are killed.

@@ -5,7 +5,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,16 +14,14 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/fake"
-	"github.com/scanner-operator/scanner-operator/test/bench/process"
+	"github.com/scanner-operator/scanner-operator/test/apiserver"
+	"github.com/scanner-operator/scanner-operator/test/process"
 )
 
 const (
@@ -56,18 +53,17 @@ type cluster struct {
 	options options
 	dir     string
 	slack   *slack
-	server  *envtest.Environment
-	client  client.Client
+	server  *apiserver.Server
 	// Paths of files: kubeconfig of manager and notifier, token of the manager for the notifier, authority with Slack's certificate.
 	kubeconfig, token, authority string
 	// notifierPort stays the same across restarts, like the address of a Service.
-	notifierPort int
+	notifierPort string
 }
 
 func startCluster(ctx context.Context, o options, dir string, s *slack) (_ *cluster, err error) {
 	c := &cluster{
 		options: o, dir: dir, slack: s,
-		kubeconfig: filepath.Join(dir, "kubeconfig"), token: filepath.Join(dir, "token"), authority: filepath.Join(dir, "slack.crt"),
+		token: filepath.Join(dir, "token"), authority: filepath.Join(dir, "slack.crt"),
 	}
 	defer func() {
 		if err != nil {
@@ -79,48 +75,21 @@ func startCluster(ctx context.Context, o options, dir string, s *slack) (_ *clus
 			return nil, err
 		}
 	}
-	c.notifierPort, err = freePort(ctx)
+	_, c.notifierPort, err = process.FreeAddress()
 	return c, err
 }
 
 func (c *cluster) stop() error { return c.server.Stop() }
 
-func (c *cluster) startServer(context.Context) error {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+func (c *cluster) startServer(context.Context) (err error) {
+	if c.server, err = apiserver.Start(c.options.root, c.options.assets, nil); err != nil {
 		return err
 	}
-	c.server = &envtest.Environment{
-		BinaryAssetsDirectory: c.options.assets, Scheme: scheme,
-		CRDDirectoryPaths: []string{filepath.Join(c.options.root, "config", "crd", "bases")}, ErrorIfCRDPathMissing: true,
-	}
-	config, err := c.server.Start()
-	if err != nil {
-		return fmt.Errorf("API server: %w", err)
-	}
-	if c.client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
-		return err
-	}
-	user, err := c.server.AddUser(envtest.User{Name: "operator", Groups: []string{"system:masters"}}, nil)
-	if err != nil {
-		return err
-	}
-	content, err := user.KubeConfig()
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(c.kubeconfig, content, 0o600)
+	c.kubeconfig, err = c.server.Kubeconfig(c.dir, "operator")
+	return err
 }
 
-// makeNode creates a node with its platform, as the kubelet does.
-func (c *cluster) makeNode(ctx context.Context) error {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
-	if err := c.client.Create(ctx, node); err != nil {
-		return err
-	}
-	node.Status.NodeInfo = corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"}
-	return c.client.Status().Update(ctx, node)
-}
+func (c *cluster) makeNode(ctx context.Context) error { return c.server.CreateNode(ctx, nodeName) }
 
 // makeToken requests the token that a projected volume provides in a cluster.
 func (c *cluster) makeToken(ctx context.Context) error {
@@ -132,7 +101,7 @@ func (c *cluster) makeToken(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.client.SubResource("token").Create(ctx, account, request); err != nil {
+	if err := c.server.SubResource("token").Create(ctx, account, request); err != nil {
 		return fmt.Errorf("token: %w", err)
 	}
 	return os.WriteFile(c.token, []byte(request.Status.Token), 0o600)
@@ -175,7 +144,7 @@ func (c *cluster) makeTeams(ctx context.Context) error {
 
 func (c *cluster) create(ctx context.Context, objects ...client.Object) error {
 	for _, o := range objects {
-		if err := c.client.Create(ctx, o); err != nil {
+		if err := c.server.Create(ctx, o); err != nil {
 			return err
 		}
 	}
@@ -204,7 +173,7 @@ func (c *cluster) runImage(ctx context.Context, img image) error {
 // rollOut updates the status of an image's pod to the current digest of the image's tag.
 func (c *cluster) rollOut(ctx context.Context, img image) error {
 	pod := &corev1.Pod{}
-	if err := c.client.Get(ctx, client.ObjectKey{Namespace: teamName(img.team), Name: img.name()}, pod); err != nil {
+	if err := c.server.Get(ctx, client.ObjectKey{Namespace: teamName(img.team), Name: img.name()}, pod); err != nil {
 		return err
 	}
 	return c.setImage(ctx, pod, img)
@@ -216,19 +185,19 @@ func (c *cluster) setImage(ctx context.Context, pod *corev1.Pod, img image) erro
 		Name: "main", ImageID: img.repository() + "@" + img.digest(),
 		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
 	}}}
-	return c.client.Status().Patch(ctx, pod, client.MergeFrom(before))
+	return c.server.Status().Patch(ctx, pod, client.MergeFrom(before))
 }
 
 // deleteException deletes an image's exception.
 func (c *cluster) deleteException(ctx context.Context, img image) error {
-	return c.client.Delete(ctx, &v1alpha1.VulnerabilityException{ObjectMeta: metav1.ObjectMeta{Namespace: teamName(img.team), Name: img.name()}})
+	return c.server.Delete(ctx, &v1alpha1.VulnerabilityException{ObjectMeta: metav1.ObjectMeta{Namespace: teamName(img.team), Name: img.name()}})
 }
 
 // startManager starts the manager as it runs in a pod. The lease is short, so that the next manager does not wait long.
 func (c *cluster) startManager(name string) (*process.Process, error) {
 	command := exec.Command(filepath.Join(c.options.root, "bin", "manager"),
 		"--namespace="+systemNamespace, "--data-dir="+c.dir, "--spool-dir="+filepath.Join(c.dir, "spool"),
-		"--notifier-url="+fmt.Sprintf("https://localhost:%d", c.notifierPort), "--notifier-token-file="+c.token,
+		"--notifier-url=https://localhost:"+c.notifierPort, "--notifier-token-file="+c.token,
 		"--enable-fake-backend", "--worker-image=unused", "--metrics-bind-address=0", "--api-bind-address=0",
 		"--health-probe-bind-address=127.0.0.1:0", "--ingest-bind-address=127.0.0.1:0",
 		"--leader-elect-lease-duration=1s", "--leader-elect-renew-deadline=900ms", "--leader-elect-retry-period=150ms")
@@ -238,17 +207,8 @@ func (c *cluster) startManager(name string) (*process.Process, error) {
 
 func (c *cluster) startNotifier(name string) (*process.Process, error) {
 	command := exec.Command(filepath.Join(c.options.root, "bin", "notifier"),
-		"--kubeconfig="+c.kubeconfig, "--listen="+fmt.Sprintf("127.0.0.1:%d", c.notifierPort), "--health-listen=127.0.0.1:0", "--metrics-listen=",
+		"--kubeconfig="+c.kubeconfig, "--listen=127.0.0.1:"+c.notifierPort, "--health-listen=127.0.0.1:0", "--metrics-listen=",
 		"--ca-file="+c.authority, "--allowed-webhook-hosts="+strings.TrimPrefix(c.slack.server.URL, "https://"))
 	command.Env = append(os.Environ(), "POD_NAMESPACE="+systemNamespace)
 	return process.Start(c.dir, name, command)
-}
-
-func freePort(ctx context.Context) (int, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
 }

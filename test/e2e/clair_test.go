@@ -14,6 +14,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/images"
 	"github.com/scanner-operator/scanner-operator/test/scenario"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // usingClair returns the environment with Clair as the engine of new Scanners.
@@ -70,7 +71,7 @@ func TestClairUnavailable(t *testing.T) {
 		}
 		return err
 	})
-	must(t, scenario.Consistently(t.Context(), 15*time.Second, func(ctx context.Context) error {
+	must(t, wait.Consistently(t.Context(), 15*time.Second, wait.Normally, func(ctx context.Context) error {
 		phases, err := phasesIn(ctx, ns)
 		if err == nil && (phases[v1alpha1.PhaseScanned] != batch || phases[v1alpha1.PhaseFailed] != 0) {
 			err = fmt.Errorf("expected the results of before, and neither result nor failure of the new image; phases: %v", phases)

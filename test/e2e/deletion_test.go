@@ -16,6 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/images"
 	"github.com/scanner-operator/scanner-operator/test/scenario"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // deletionTimeout is the maximum time until all traces of a deleted Scanner are removed.
@@ -46,11 +47,11 @@ func TestScannerDeletion(t *testing.T) {
 	must(t, err)
 	must(t, env.Client.Delete(t.Context(), scanner))
 
-	must(t, scenario.Eventually(t.Context(), deletionTimeout, func(ctx context.Context) error {
+	must(t, wait.Eventually(t.Context(), deletionTimeout, wait.Normally, func(ctx context.Context) error {
 		return errors.Join(noScanner(ctx, ns), noImageScans(ctx, ns), noAnnotations(ctx, ns), noFinalizers(ctx, ns), noJobs(ctx, ns))
 	}))
 	// A Job that was about to be created or a late upload must not create objects again.
-	must(t, scenario.Consistently(t.Context(), 5*time.Second, func(ctx context.Context) error {
+	must(t, wait.Consistently(t.Context(), 5*time.Second, wait.Normally, func(ctx context.Context) error {
 		return errors.Join(noImageScans(ctx, ns), noAnnotations(ctx, ns), noJobs(ctx, ns))
 	}))
 }

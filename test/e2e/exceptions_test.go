@@ -14,6 +14,7 @@ import (
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/scenario"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // Vulnerabilities of the test image, and an alias of one of them.
@@ -167,7 +168,7 @@ func requireMessages(t *testing.T, channel string, want []string) {
 		return nil
 	}
 	waitFor(t, "messages to "+channel, check)
-	must(t, scenario.Consistently(t.Context(), 5*time.Second, check))
+	must(t, wait.Consistently(t.Context(), 5*time.Second, wait.Normally, check))
 	must(t, env.CheckLimits(t.Context(), channel))
 }
 

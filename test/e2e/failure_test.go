@@ -12,6 +12,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
 	"github.com/scanner-operator/scanner-operator/test/images"
 	"github.com/scanner-operator/scanner-operator/test/scenario"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // An image that was deleted from its registry while a pod runs it fails, and is never reported as clean. The scan is retried, and
@@ -36,9 +37,9 @@ func TestImageFails(t *testing.T) {
 		ready := meta.FindStatusCondition(scan.Status.Conditions, v1alpha1.ConditionReady)
 		switch {
 		case scan.Status.Findings != nil:
-			return scenario.Final(fmt.Errorf("an image that is not there has findings: %+v", scan.Status.Findings))
+			return wait.Final(fmt.Errorf("an image that is not there has findings: %+v", scan.Status.Findings))
 		case scan.Status.Phase == v1alpha1.PhaseScanned:
-			return scenario.Final(fmt.Errorf("an image that is not there is reported as scanned"))
+			return wait.Final(fmt.Errorf("an image that is not there is reported as scanned"))
 		case scan.Status.Phase != v1alpha1.PhaseFailed || ready == nil || ready.Reason != "ImageNotFound":
 			return fmt.Errorf("expected phase Failed with reason ImageNotFound; phase %s, Ready %+v", scan.Status.Phase, ready)
 		case scan.Status.NextAttemptTime == nil || scan.Status.Attempts == 0:

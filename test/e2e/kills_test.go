@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/test/scenario"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 const (
@@ -61,7 +62,7 @@ func TestKills(t *testing.T) {
 	must(t, env.WaitForCoverage(t.Context(), ns, killRounds*podsPerRound, 0))
 	all := checkAllAnnounced(t, ns, 2*killRounds*podsPerRound)
 	repeated := 0
-	must(t, scenario.Consistently(t.Context(), 12*time.Second, func(ctx context.Context) (err error) {
+	must(t, wait.Consistently(t.Context(), 12*time.Second, wait.Normally, func(ctx context.Context) (err error) {
 		repeated, err = repeatedMessages(ctx, ns)
 		return err
 	}))

@@ -13,6 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/images"
 	"github.com/scanner-operator/scanner-operator/test/scenario"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // reasonTimeout is the maximum time until the reason is in the ImageScan's condition.
@@ -106,7 +107,7 @@ func TestSidecarInjection(t *testing.T) {
 		env.Reference(images.Static)), "sidecar")
 	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))
-	must(t, scenario.Eventually(t.Context(), deletionTimeout, func(ctx context.Context) error { return noJobs(ctx, ns) }))
+	must(t, wait.Eventually(t.Context(), deletionTimeout, wait.Normally, func(ctx context.Context) error { return noJobs(ctx, ns) }))
 }
 
 // mutatePods mutates new pods of a namespace, as service meshes and policy engines do, and waits until the mutation is effective.
@@ -220,7 +221,7 @@ func readyMessage(scan *v1alpha1.ImageScan, reason string, words []string) (stri
 	ready := meta.FindStatusCondition(scan.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
 	case scan.Status.Phase == v1alpha1.PhaseScanned || scan.Status.Findings != nil:
-		return "", scenario.Final(fmt.Errorf("an image that cannot be scanned has a result: %+v", scan.Status))
+		return "", wait.Final(fmt.Errorf("an image that cannot be scanned has a result: %+v", scan.Status))
 	case ready == nil || ready.Reason != reason:
 		return "", fmt.Errorf("Ready is %+v", ready)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/test/images"
 	"github.com/scanner-operator/scanner-operator/test/scenario"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // thief returns a client with a token of the manager, like an attacker who read the token from the manager's pod.
@@ -91,7 +92,7 @@ func TestPoliciesAreWellTyped(t *testing.T) {
 			case policy.Status.ObservedGeneration != policy.Generation || result == nil:
 				return fmt.Errorf("policy %s is not checked yet", policy.Name)
 			case len(result.ExpressionWarnings) > 0:
-				return scenario.Final(fmt.Errorf("policy %s: %+v", policy.Name, result.ExpressionWarnings))
+				return wait.Final(fmt.Errorf("policy %s: %+v", policy.Name, result.ExpressionWarnings))
 			}
 		}
 		if checked == 0 {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/scanner-operator/scanner-operator/test/scenario"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // pullSecret is the image pull secret of the pods in these tests.
@@ -113,7 +114,7 @@ stringData: {.dockerconfigjson: %q}
 func requireFailure(t *testing.T, ns, reason string, words ...string) string {
 	t.Helper()
 	message := ""
-	err := scenario.Eventually(t.Context(), reasonTimeout, func(ctx context.Context) error {
+	err := wait.Eventually(t.Context(), reasonTimeout, wait.Normally, func(ctx context.Context) error {
 		scans, err := env.ImageScans(ctx, ns)
 		if err != nil {
 			return err

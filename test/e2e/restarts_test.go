@@ -15,6 +15,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/images"
 	"github.com/scanner-operator/scanner-operator/test/scenario"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // Sizes of the batches, and the maximum time for all of them. Two batches have as many images as one message names.
@@ -69,7 +70,7 @@ func variants(t *testing.T, name string, count int) []scenario.Pod {
 
 func waitFor(t *testing.T, what string, check func(context.Context) error) {
 	t.Helper()
-	if err := scenario.Eventually(t.Context(), restartsLimit, check); err != nil {
+	if err := wait.Eventually(t.Context(), restartsLimit, wait.Normally, check); err != nil {
 		t.Fatalf("waiting for %s: %v", what, err)
 	}
 }
@@ -149,7 +150,7 @@ func kill(t *testing.T, ns string, labels client.MatchingLabels, how ...client.D
 func checkAnnouncedOnce(t *testing.T, ns string) {
 	t.Helper()
 	want := checkAllAnnounced(t, ns, 2*2*batch)
-	must(t, scenario.Consistently(t.Context(), 6*time.Second, func(ctx context.Context) error {
+	must(t, wait.Consistently(t.Context(), 6*time.Second, wait.Normally, func(ctx context.Context) error {
 		messages, err := env.Messages(ctx, ns)
 		if diff := cmp.Diff(want, linesOf(messages...)); err == nil && diff != "" {
 			err = fmt.Errorf("what was announced (-expected, each once +got):\n%s", diff)

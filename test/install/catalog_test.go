@@ -20,6 +20,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
 	"github.com/scanner-operator/scanner-operator/test/images"
 	"github.com/scanner-operator/scanner-operator/test/scenario"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // bundle is one version of the operator in the form that OLM installs.
@@ -140,5 +141,5 @@ func publishCatalog(t *testing.T, bundles ...bundle) {
 	reference, err := env.Push(t.Context(), "demo-infra/catalog", catalog)
 	must(t, err)
 	apply(t, "catalogsource.yaml", map[string]string{"Image": reference})
-	must(t, scenario.Eventually(t.Context(), 3*time.Minute, func(ctx context.Context) error { return catalogServes(ctx, reference) }))
+	must(t, wait.Eventually(t.Context(), 3*time.Minute, wait.Normally, func(ctx context.Context) error { return catalogServes(ctx, reference) }))
 }

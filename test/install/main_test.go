@@ -22,6 +22,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/privilege"
 	"github.com/scanner-operator/scanner-operator/test/scenario"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // env is the cluster with everything but the operator, the same for all tests.
@@ -96,7 +97,7 @@ func must(t *testing.T, err error) {
 // eventually waits for something that takes seconds.
 func eventually(t *testing.T, check func(context.Context) error) {
 	t.Helper()
-	must(t, scenario.Eventually(t.Context(), shortTimeout, check))
+	must(t, wait.Eventually(t.Context(), shortTimeout, wait.Normally, check))
 }
 
 // systemNamespace creates the operator's namespace and removes it after the test with everything in it. A failed test prints diagnoses

@@ -15,6 +15,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/images"
 	"github.com/scanner-operator/scanner-operator/test/scenario"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // installTimeout is the maximum time from a Subscription to a running operator. OLM unpacks the bundle in a Job and polls every few
@@ -136,7 +137,7 @@ func currentBundle(t *testing.T, replaced bundle) bundle {
 // succeeded waits until OLM has installed a version and both of its Deployments are ready.
 func succeeded(t *testing.T, b bundle) {
 	t.Helper()
-	must(t, scenario.Eventually(t.Context(), installTimeout, func(ctx context.Context) error {
+	must(t, wait.Eventually(t.Context(), installTimeout, wait.Normally, func(ctx context.Context) error {
 		phase, err := env.Kubectl(ctx, "--namespace", scenario.SystemNamespace, "get", "clusterserviceversion", b.csv(),
 			"--output", "jsonpath={.status.phase}: {.status.message}")
 		if err != nil {
@@ -173,7 +174,7 @@ func requireFindingsAndMessages(t *testing.T, ns string, covered int32, sent int
 		t.Errorf("expected the findings of before (-), got (+):\n%s", diff)
 	}
 	// What the operator considers a change is announced after groupWait.
-	must(t, scenario.Consistently(t.Context(), groupWait+15*time.Second, func(ctx context.Context) error {
+	must(t, wait.Consistently(t.Context(), groupWait+15*time.Second, wait.Normally, func(ctx context.Context) error {
 		messages, err := env.Messages(ctx, ns)
 		if err == nil && len(messages) != sent {
 			err = fmt.Errorf("expected no other message, there are %d more; the last: %s", len(messages)-sent, messages[len(messages)-1].Text)

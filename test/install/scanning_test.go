@@ -11,6 +11,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/test/images"
 	"github.com/scanner-operator/scanner-operator/test/scenario"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // scannedAndAnnounced creates a namespace with a Scanner as in docs/scanner.md and one image, and waits until the image is scanned and Slack
@@ -42,7 +43,7 @@ const messageTimeout = 2 * time.Minute
 func waitForMessages(t *testing.T, ns string, count int) []scenario.Message {
 	t.Helper()
 	var messages []scenario.Message
-	must(t, scenario.Eventually(t.Context(), messageTimeout, func(ctx context.Context) error {
+	must(t, wait.Eventually(t.Context(), messageTimeout, wait.Normally, func(ctx context.Context) error {
 		var err error
 		if messages, err = env.Messages(ctx, ns); err == nil && len(messages) < count {
 			err = fmt.Errorf("expected %d messages of %s in Slack, there are %d", count, ns, len(messages))

@@ -16,6 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/clairfeed"
 	"github.com/scanner-operator/scanner-operator/test/images"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // ClairNamespace is the namespace of config/components/clair-trial.
@@ -181,7 +182,7 @@ func total(metrics, prefix, containing string) (int, error) {
 func (l *lifecycle) checkWebhook(ctx context.Context) (string, error) {
 	began := time.Now()
 	var now webhooks
-	err := Eventually(ctx, webhookTimeout, func(ctx context.Context) error {
+	err := wait.Eventually(ctx, webhookTimeout, wait.Normally, func(ctx context.Context) error {
 		var err error
 		switch now, err = l.webhooks(ctx); {
 		case err != nil:

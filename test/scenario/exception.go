@@ -12,6 +12,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/images"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 const (
@@ -53,7 +54,7 @@ func (l *lifecycle) checkSuppressed(ctx context.Context) (string, error) {
 	if l.Backend == v1alpha1.BackendGrype {
 		want.KnownExploited -= covered // Clair does not know
 	}
-	err := Eventually(ctx, shortTimeout, func(ctx context.Context) error {
+	err := wait.Eventually(ctx, shortTimeout, wait.Normally, func(ctx context.Context) error {
 		got, err := l.scannerCounts(ctx)
 		if err != nil {
 			return err
@@ -112,7 +113,7 @@ func (l *lifecycle) checkExpired(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("expected a message after %s, which says of each finding that an exception ended, it is of %s:\n%s",
 			l.expires.Format(time.TimeOnly), news.Time.Format(time.TimeOnly), news.Text)
 	}
-	return fmt.Sprintf("%q, %.0f s after it ended", news.Headline, news.Time.Sub(l.expires).Seconds()), Eventually(ctx, shortTimeout, func(ctx context.Context) error {
+	return fmt.Sprintf("%q, %.0f s after it ended", news.Headline, news.Time.Sub(l.expires).Seconds()), wait.Eventually(ctx, shortTimeout, wait.Normally, func(ctx context.Context) error {
 		got, err := l.scannerCounts(ctx)
 		if err == nil && got != l.counts {
 			err = fmt.Errorf("expected the Scanner of %s to count %+v as before the exception, it counts %+v", l.Shop(), l.counts, got)

@@ -16,6 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/test/images"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // FirstScan returns the steps of the first scan of the shop.
@@ -113,7 +114,7 @@ func (e *Environment) checkShared(ctx context.Context) (string, error) {
 // checkAnnotations compares each pod's annotation with the digests that its node reports.
 func (e *Environment) checkAnnotations(ctx context.Context) (string, error) {
 	checked := 0
-	err := Eventually(ctx, shortTimeout, func(ctx context.Context) error {
+	err := wait.Eventually(ctx, shortTimeout, wait.Normally, func(ctx context.Context) error {
 		checked = 0
 		for _, namespace := range e.shopNamespaces() {
 			var pods corev1.PodList
@@ -168,7 +169,7 @@ func (e *Environment) checkSummaries(ctx context.Context) (string, error) {
 
 func (e *Environment) firstMessage(ctx context.Context, namespace string) (Message, error) {
 	var first Message
-	err := Eventually(ctx, 2*shortTimeout, func(ctx context.Context) error {
+	err := wait.Eventually(ctx, 2*shortTimeout, wait.Normally, func(ctx context.Context) error {
 		messages, err := e.Messages(ctx, namespace)
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/images"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // NewVulnerability is the vulnerability of the scenarios. advisories-next adds it to openssl of Debian 12, and so only to shop/web.
@@ -54,7 +55,7 @@ func (e *Environment) Scenarios() []Step {
 // message waits for the shop's next message.
 func (l *lifecycle) message(ctx context.Context, within time.Duration) (Message, error) {
 	var next Message
-	err := Eventually(ctx, within, func(ctx context.Context) error {
+	err := wait.Eventually(ctx, within, wait.Normally, func(ctx context.Context) error {
 		messages, err := l.Messages(ctx, l.Shop())
 		if err != nil {
 			return err
@@ -120,7 +121,7 @@ func (l *lifecycle) scannerCounts(ctx context.Context) (v1alpha1.FindingCounts, 
 // checkMessages checks for a time that no further message arrives, about the shop or about staging.
 func (l *lifecycle) checkMessages(ctx context.Context) (string, error) {
 	wanted := map[string]int{l.Shop(): l.received, l.Staging(): 1}
-	err := Consistently(ctx, quietPeriod, func(ctx context.Context) error {
+	err := wait.Consistently(ctx, quietPeriod, wait.Normally, func(ctx context.Context) error {
 		for namespace, want := range wanted {
 			messages, err := l.Messages(ctx, namespace)
 			if err != nil {

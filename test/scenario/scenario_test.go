@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -23,52 +22,6 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
-
-func TestEventuallyReturnsLastError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began, tries := time.Now(), 0
-		err := Eventually(t.Context(), time.Minute, func(ctx context.Context) error {
-			tries++
-			return errors.New("2 of 3 images")
-		})
-		if err == nil || !strings.Contains(err.Error(), "after 1m0s: 2 of 3 images") {
-			t.Errorf("want the last thing seen and the time, got %v", err)
-		}
-		if waited := time.Since(began); waited != time.Minute || tries < 100 {
-			t.Errorf("want a minute of looking twice a second, got %d looks in %s", tries, waited)
-		}
-	})
-}
-
-func TestEventuallyEndsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		if err := Eventually(t.Context(), time.Minute, func(context.Context) error { return nil }); err != nil {
-			t.Errorf("a check that succeeds: got %v", err)
-		}
-		if err := Eventually(t.Context(), time.Minute, func(context.Context) error { return Final(errors.New("gone wrong")) }); err == nil {
-			t.Error("a final failure was taken for a success")
-		}
-		if waited := time.Since(began); waited != 0 {
-			t.Errorf("neither success nor final failure has anything to wait for, but %s passed", waited)
-		}
-	})
-}
-
-func TestThroughoutFailsLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		err := Consistently(t.Context(), 10*time.Second, func(context.Context) error {
-			if time.Since(began) > 5*time.Second {
-				return errors.New("a second message")
-			}
-			return nil
-		})
-		if err == nil {
-			t.Error("what went wrong after 5 seconds was not noticed in 10")
-		}
-	})
-}
 
 func TestRunStepsStopsAtFailedStep(t *testing.T) {
 	var out strings.Builder

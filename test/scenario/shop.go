@@ -12,6 +12,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/images"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // startShop creates the workloads in both namespaces and waits until they run. For the workload whose image does not exist, it waits
@@ -38,7 +39,7 @@ func (e *Environment) startShop(ctx context.Context) (string, error) {
 	if err := e.WaitForRollout(ctx, e.Staging(), "deployment/api"); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("web, api, cache and static run in %s, api in %s, ghost cannot be pulled", e.Shop(), e.Staging()), Eventually(ctx, shortTimeout, e.checkGhostNotPulled)
+	return fmt.Sprintf("web, api, cache and static run in %s, api in %s, ghost cannot be pulled", e.Shop(), e.Staging()), wait.Eventually(ctx, shortTimeout, wait.Normally, e.checkGhostNotPulled)
 }
 
 func (e *Environment) checkGhostNotPulled(ctx context.Context) error {

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // Scanner returns the Scanner of a namespace.
@@ -55,7 +56,7 @@ func (e *Environment) WaitForCoverage(ctx context.Context, namespace string, sca
 
 // WaitForCoverageBy is Covered for a Scanner with another name.
 func (e *Environment) WaitForCoverageBy(ctx context.Context, namespace, name string, scanned, failed int32) error {
-	return Eventually(ctx, e.scanTimeout(), func(ctx context.Context) error {
+	return wait.Eventually(ctx, e.scanTimeout(), wait.Normally, func(ctx context.Context) error {
 		scanner, err := e.scannerNamed(ctx, namespace, name)
 		if err != nil {
 			return err

@@ -98,14 +98,3 @@ func serve(handler http.Handler) (*server, error) {
 	go func() { _ = s.Serve(listener) }() // ends with Close
 	return s, nil
 }
-
-// freeAddress returns a loopback address that is not in use.
-func freeAddress() (address, port string, err error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", "", err
-	}
-	address = listener.Addr().String()
-	_, port, err = net.SplitHostPort(address)
-	return address, port, errors.Join(err, listener.Close())
-}

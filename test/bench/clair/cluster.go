@@ -14,15 +14,13 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
-	"github.com/scanner-operator/scanner-operator/test/bench/process"
+	"github.com/scanner-operator/scanner-operator/test/apiserver"
+	"github.com/scanner-operator/scanner-operator/test/process"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // Each image runs in teamsEach of the namespaces. Each namespace pulls it with its own secret and so has a report of its own: 1,000
@@ -46,8 +44,7 @@ func namespaceName(i int) string { return fmt.Sprintf("team-%02d", i%namespaces)
 type cluster struct {
 	*installation
 	content *content
-	server  *envtest.Environment
-	client  client.Client
+	server  *apiserver.Server
 	manager *process.Process
 }
 
@@ -66,36 +63,14 @@ func startCluster(ctx context.Context, i *installation) (c *cluster, err error) 
 	return c, nil
 }
 
-func (c *cluster) startServer(context.Context) error {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return err
-	}
-	c.server = &envtest.Environment{
-		BinaryAssetsDirectory: c.options.Assets, Scheme: scheme,
-		CRDDirectoryPaths: []string{filepath.Join(c.options.Root, "config", "crd", "bases")}, ErrorIfCRDPathMissing: true,
-	}
-	config, err := c.server.Start()
-	if err != nil {
-		return fmt.Errorf("API server: %w", err)
-	}
-	config.QPS = -1 // no client-side rate limit: the benchmark's own requests are not measured
-	if c.client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
-		return err
-	}
-	return os.WriteFile(c.kubeconfig(), c.server.KubeConfig, 0o600)
+func (c *cluster) startServer(context.Context) (err error) {
+	c.server, err = apiserver.Start(c.options.Root, c.options.Assets, nil)
+	return err
 }
-
-func (c *cluster) kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
 
 // createNamespaces creates the node and the namespaces with their pull secrets.
 func (c *cluster) createNamespaces(ctx context.Context) error {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
-	if err := c.client.Create(ctx, node); err != nil {
-		return err
-	}
-	node.Status.NodeInfo.OperatingSystem, node.Status.NodeInfo.Architecture = platform.OS, platform.Architecture
-	if err := c.client.Status().Update(ctx, node); err != nil {
+	if err := c.server.CreateNode(ctx, nodeName); err != nil {
 		return err
 	}
 	names := []string{systemNamespace}
@@ -103,10 +78,10 @@ func (c *cluster) createNamespaces(ctx context.Context) error {
 		names = append(names, namespaceName(i))
 	}
 	for _, name := range names {
-		if err := c.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+		if err := c.server.CreateNamespace(ctx, name); err != nil {
 			return err
 		}
-		if err := c.client.Create(ctx, &corev1.Secret{
+		if err := c.server.Create(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: pullSecret}, Type: corev1.SecretTypeDockerConfigJson,
 			StringData: map[string]string{corev1.DockerConfigJsonKey: `{"auths":{"` + c.registry + `":{"username":"somebody","password":"something"}}}`},
 		}); err != nil {
@@ -155,7 +130,7 @@ func (c *cluster) runPod(ctx context.Context, namespace, name, repository, diges
 			Containers: []corev1.Container{{Name: "service", Image: repository + ":1"}},
 		},
 	}
-	if err := c.client.Create(ctx, pod); err != nil {
+	if err := c.server.Create(ctx, pod); err != nil {
 		return err
 	}
 	now := metav1.Now()
@@ -163,13 +138,13 @@ func (c *cluster) runPod(ctx context.Context, namespace, name, repository, diges
 		Name: "service", Image: repository + ":1", ImageID: repository + "@" + digest, ContainerID: "containerd://" + namespace + name,
 		Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
 	}}}
-	return c.client.Status().Update(ctx, pod)
+	return c.server.Status().Update(ctx, pod)
 }
 
 // createScanners creates a Scanner in each namespace, which starts the scans.
 func (c *cluster) createScanners(ctx context.Context) error {
 	for i := range namespaces {
-		if err := c.client.Create(ctx, &v1alpha1.Scanner{
+		if err := c.server.Create(ctx, &v1alpha1.Scanner{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespaceName(i), Name: scannerName},
 			Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendClair, Clair: &v1alpha1.ClairBackend{URL: c.counted}}},
 		}); err != nil {
@@ -181,6 +156,10 @@ func (c *cluster) createScanners(ctx context.Context) error {
 
 // startManager starts the operator as it runs in a cluster, and waits until it is ready.
 func (c *cluster) startManager(ctx context.Context, reportsPerSecond int) error {
+	kubeconfig, err := c.server.Kubeconfig(c.dir, "manager")
+	if err != nil {
+		return err
+	}
 	config, err := yaml.Marshal(map[string]any{
 		// The database listing does not exist. The manager requests it from this machine only.
 		"grype":      map[string]any{"database": map[string]any{"url": c.settings.Feeds + "/grype"}},
@@ -197,20 +176,19 @@ func (c *cluster) startManager(ctx context.Context, reportsPerSecond int) error 
 	if err := errors.Join(os.WriteFile(file, config, 0o600), os.MkdirAll(data, 0o700)); err != nil {
 		return err
 	}
-	_, probePort, err := freeAddress()
+	probe, _, err := process.FreeAddress()
 	if err != nil {
 		return err
 	}
-	probe := "127.0.0.1:" + probePort
 	command := exec.Command(filepath.Join(c.options.Bin, "manager"),
 		"--namespace", systemNamespace, "--config", file, "--data-dir", data, "--spool-dir", filepath.Join(c.dir, "spool"),
 		"--worker-image", "registry.example.com/unused", "--leader-elect=false", "--api-bind-address", "0",
 		"--metrics-bind-address", "0", "--health-probe-bind-address", probe, "--ingest-bind-address", "127.0.0.1:0")
-	command.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig())
+	command.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	if c.manager, err = process.Start(c.dir, "manager", command); err != nil {
 		return err
 	}
-	return process.Eventually(ctx, waitTimeout, process.Often, func(context.Context) error {
+	return wait.Eventually(ctx, waitTimeout, wait.Often, func(context.Context) error {
 		return errors.Join(c.manager.Alive(), isReady("http://"+probe+"/readyz"))
 	})
 }
@@ -230,7 +208,7 @@ func isReady(address string) error {
 // covered returns an error unless every Scanner has scanned every image.
 func (c *cluster) covered(ctx context.Context) error {
 	var scanners v1alpha1.ScannerList
-	if err := errors.Join(c.manager.Alive(), c.client.List(ctx, &scanners)); err != nil {
+	if err := errors.Join(c.manager.Alive(), c.server.List(ctx, &scanners)); err != nil {
 		return err
 	}
 	var missing []string
@@ -248,7 +226,7 @@ func (c *cluster) covered(ctx context.Context) error {
 // findings returns how many ImageScans have a given number of findings, by that number.
 func (c *cluster) findings(ctx context.Context) (map[int]int, error) {
 	var scans v1alpha1.ImageScanList
-	if err := errors.Join(c.manager.Alive(), c.client.List(ctx, &scans)); err != nil {
+	if err := errors.Join(c.manager.Alive(), c.server.List(ctx, &scans)); err != nil {
 		return nil, err
 	}
 	have := map[int]int{}
@@ -260,13 +238,4 @@ func (c *cluster) findings(ctx context.Context) (map[int]int, error) {
 	return have, nil
 }
 
-func (c *cluster) stop() error {
-	var errs []error
-	if c.manager != nil {
-		errs = append(errs, c.manager.Stop())
-	}
-	if c.server != nil {
-		errs = append(errs, c.server.Stop())
-	}
-	return errors.Join(errs...)
-}
+func (c *cluster) stop() error { return errors.Join(c.manager.Stop(), c.server.Stop()) }

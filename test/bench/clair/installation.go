@@ -19,8 +19,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
-	"github.com/scanner-operator/scanner-operator/test/bench/process"
 	"github.com/scanner-operator/scanner-operator/test/clairfeed"
+	"github.com/scanner-operator/scanner-operator/test/process"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 //go:embed clair.yaml
@@ -65,7 +66,7 @@ func install(ctx context.Context, options Options, dir string) (*installation, e
 		}
 	}
 	options.Progress("Clair reads the advisories")
-	return i, process.Eventually(ctx, waitTimeout, process.Often, i.hasData)
+	return i, wait.Eventually(ctx, waitTimeout, wait.Often, i.hasData)
 }
 
 func (i *installation) serve(handler http.Handler) (address string, err error) {
@@ -88,7 +89,7 @@ func (i *installation) startDatabase(ctx context.Context) error {
 	if err := unpackPostgreSQL(i.options.Root, root); err != nil {
 		return fmt.Errorf("unpack PostgreSQL (it takes root): %w", err)
 	}
-	_, port, err := freeAddress()
+	_, port, err := process.FreeAddress()
 	if err != nil {
 		return err
 	}
@@ -97,7 +98,7 @@ func (i *installation) startDatabase(ctx context.Context) error {
 		return fmt.Errorf("start PostgreSQL (it takes root): %w", err)
 	}
 	i.settings.Connection = fmt.Sprintf("host=127.0.0.1 port=%s user=clair dbname=clair password=%s sslmode=disable", port, password)
-	return process.Eventually(ctx, waitTimeout, process.Often, func(context.Context) error {
+	return wait.Eventually(ctx, waitTimeout, wait.Often, func(context.Context) error {
 		if i.database.Logged("database system is ready to accept connections") == 0 {
 			return errors.Join(i.database.Alive(), errors.New("PostgreSQL has not started yet"))
 		}
@@ -128,10 +129,10 @@ func (i *installation) publish(version int) error {
 
 func (i *installation) startClair(ctx context.Context) error {
 	var err error
-	if i.settings.Address, _, err = freeAddress(); err != nil {
+	if i.settings.Address, _, err = process.FreeAddress(); err != nil {
 		return err
 	}
-	if i.settings.Introspection, _, err = freeAddress(); err != nil {
+	if i.settings.Introspection, _, err = process.FreeAddress(); err != nil {
 		return err
 	}
 	config, err := i.writeSettings("clair", "clair.cvss, debian, osv")
@@ -149,7 +150,7 @@ func (i *installation) startClair(ctx context.Context) error {
 	}
 	i.url = "http://" + i.settings.Address
 	i.client, err = api.New(api.Options{URL: i.url})
-	return errors.Join(err, process.Eventually(ctx, waitTimeout, process.Often, func(ctx context.Context) error {
+	return errors.Join(err, wait.Eventually(ctx, waitTimeout, wait.Often, func(ctx context.Context) error {
 		_, err := i.client.IndexState(ctx)
 		return errors.Join(i.clair.Alive(), err)
 	}))
@@ -222,12 +223,7 @@ func (i *installation) clairctl(ctx context.Context, args ...string) ([]byte, er
 }
 
 func (i *installation) stop() error {
-	var errs []error
-	for _, p := range []*process.Process{i.clair, i.database} {
-		if p != nil {
-			errs = append(errs, p.Stop())
-		}
-	}
+	errs := []error{i.clair.Stop(), i.database.Stop()}
 	for _, s := range i.servers {
 		errs = append(errs, s.Close())
 	}

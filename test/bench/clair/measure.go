@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
-	"github.com/scanner-operator/scanner-operator/test/bench/process"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // Rates of reading reports, in reports per second: that of the default configuration, and the highest allowed one.
@@ -52,7 +52,7 @@ func (c *cluster) measureIndex(ctx context.Context) (m indexed, err error) {
 	if err := c.createScanners(ctx); err != nil {
 		return m, err
 	}
-	if err := process.Eventually(ctx, waitTimeout, process.Often, c.covered); err != nil {
+	if err := wait.Eventually(ctx, waitTimeout, wait.Often, c.covered); err != nil {
 		return m, err
 	}
 	m.took = time.Since(began)
@@ -99,7 +99,7 @@ func (c *cluster) measureReread(ctx context.Context, rate, version int) (m rerea
 	c.options.Progress("%d reports are read again, at most %d a second", reports, rate)
 	// The requests of the manager's start are over once it has read the state of Clair's data twice.
 	c.requests.reset()
-	err = process.Eventually(ctx, waitTimeout, process.Often, func(context.Context) error {
+	err = wait.Eventually(ctx, waitTimeout, wait.Often, func(context.Context) error {
 		if requests, _ := c.requests.taken(); requests[readState] < 2 {
 			return errors.Join(c.manager.Alive(), errors.New("the manager has not asked Clair twice"))
 		}
@@ -128,7 +128,7 @@ func (c *cluster) awaitChange(ctx context.Context, before map[int]int, m *reread
 	for number := range before {
 		want = number + addedFindings
 	}
-	err := process.Eventually(ctx, waitTimeout, process.Often, func(ctx context.Context) error {
+	err := wait.Eventually(ctx, waitTimeout, wait.Often, func(ctx context.Context) error {
 		// Listing all ImageScans loads the API server, so it waits until all reports have been read.
 		if requests, _ := c.requests.taken(); requests[readReport] < reports {
 			return errors.Join(c.manager.Alive(), fmt.Errorf("%d reports were read", requests[readReport]))

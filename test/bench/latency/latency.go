@@ -21,6 +21,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/bench/page"
 	"github.com/scanner-operator/scanner-operator/test/images"
 	"github.com/scanner-operator/scanner-operator/test/scenario"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 const (
@@ -101,7 +102,7 @@ func run(ctx context.Context, e *scenario.Environment, i int) (took time.Duratio
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
-	err = scenario.Eventually(ctx, messageTimeout, func(ctx context.Context) error {
+	err = wait.Eventually(ctx, messageTimeout, wait.Normally, func(ctx context.Context) error {
 		messages, err := e.Messages(ctx, namespace)
 		if err != nil {
 			return err

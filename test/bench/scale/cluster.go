@@ -12,13 +12,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/test/bench/process"
+	"github.com/scanner-operator/scanner-operator/test/apiserver"
+	"github.com/scanner-operator/scanner-operator/test/process"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 //go:embed stages.yaml
@@ -37,8 +34,7 @@ const systemNamespace = "scanner-operator-system"
 type cluster struct {
 	options Options
 	dir     string
-	server  *envtest.Environment
-	client  client.Client
+	server  *apiserver.Server
 	audit   *auditLog
 	kwok    *process.Process
 	manager *process.Process
@@ -66,52 +62,25 @@ func newCluster(options Options, prepare func(*cluster) error) (_ *cluster, err 
 		}
 	}()
 	if err := c.startServer(); err != nil {
-		return nil, fmt.Errorf("API server: %w", err)
+		return nil, err
 	}
 	return c, prepare(c)
 }
 
-func (c *cluster) startServer() error {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return err
-	}
+func (c *cluster) startServer() (err error) {
 	policy, log := filepath.Join(c.dir, "audit-policy.yaml"), filepath.Join(c.dir, "audit.log")
 	if err := os.WriteFile(policy, auditPolicy, 0o600); err != nil {
 		return err
 	}
 	c.audit = &auditLog{file: log}
-	c.server = &envtest.Environment{
-		BinaryAssetsDirectory: c.options.Assets, Scheme: scheme,
-		CRDDirectoryPaths: []string{filepath.Join(c.options.Root, "config", "crd", "bases")}, ErrorIfCRDPathMissing: true,
-	}
-	c.server.ControlPlane.GetAPIServer().Configure().
-		Set("audit-policy-file", policy).Set("audit-log-path", log).Set("audit-log-maxsize", "2000") // in MB: keeps the log in one file
-	config, err := c.server.Start()
-	if err != nil {
-		return err
-	}
-	config.QPS = -1 // no client-side rate limit: the benchmark's own requests are not measured
-	c.client, err = client.New(config, client.Options{Scheme: scheme})
+	c.server, err = apiserver.Start(c.options.Root, c.options.Assets, map[string]string{
+		"audit-policy-file": policy, "audit-log-path": log, "audit-log-maxsize": "2000", // in MB: keeps the log in one file
+	})
 	return err
 }
 
-// kubeconfig writes a kubeconfig file for a user with all permissions.
-func (c *cluster) kubeconfig(user string) (string, error) {
-	added, err := c.server.AddUser(envtest.User{Name: user, Groups: []string{"system:masters"}}, nil)
-	if err != nil {
-		return "", err
-	}
-	content, err := added.KubeConfig()
-	if err != nil {
-		return "", err
-	}
-	file := filepath.Join(c.dir, user+".kubeconfig")
-	return file, os.WriteFile(file, content, 0o600)
-}
-
 func (c *cluster) startKwok() error {
-	config, err := c.kubeconfig("kwok")
+	config, err := c.server.Kubeconfig(c.dir, "kwok")
 	if err != nil {
 		return err
 	}
@@ -132,20 +101,16 @@ func nodeName(i int) string { return fmt.Sprintf("node-%02d", i%nodes) }
 func (c *cluster) createNodes(ctx context.Context) error {
 	for i := range nodes {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(i)}}
-		if err := c.client.Create(ctx, node); err != nil {
+		if err := c.server.Create(ctx, node); err != nil {
 			return err
 		}
 	}
-	return c.createNamespace(ctx, systemNamespace)
-}
-
-func (c *cluster) createNamespace(ctx context.Context, name string) error {
-	return c.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	return c.server.CreateNamespace(ctx, systemNamespace)
 }
 
 // startManager starts the operator as it runs in a cluster, with the fake backend enabled, and waits until it is ready.
 func (c *cluster) startManager(ctx context.Context) error {
-	config, err := c.kubeconfig(managerUser)
+	config, err := c.server.Kubeconfig(c.dir, managerUser)
 	if err != nil {
 		return err
 	}
@@ -161,7 +126,7 @@ func (c *cluster) startManager(ctx context.Context) error {
 	if c.manager, err = process.Start(c.dir, "manager", command); err != nil {
 		return err
 	}
-	return process.Eventually(ctx, time.Minute, process.Often, func(context.Context) error {
+	return wait.Eventually(ctx, time.Minute, wait.Often, func(context.Context) error {
 		if err := c.manager.Alive(); err != nil {
 			return err
 		}
@@ -177,14 +142,5 @@ func (c *cluster) startManager(ctx context.Context) error {
 const controllers = 4
 
 func (c *cluster) stop() error {
-	var errs []error
-	for _, p := range []*process.Process{c.manager, c.kwok} {
-		if p != nil {
-			errs = append(errs, p.Stop())
-		}
-	}
-	if c.server != nil {
-		errs = append(errs, c.server.Stop())
-	}
-	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
+	return errors.Join(c.manager.Stop(), c.kwok.Stop(), c.server.Stop(), os.RemoveAll(c.dir))
 }

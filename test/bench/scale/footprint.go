@@ -21,7 +21,7 @@ func (c *cluster) storedSizes(ctx context.Context, prefix string) ([]int, error)
 	if err != nil {
 		return nil, err
 	}
-	address := c.server.ControlPlane.Etcd.URL.JoinPath("v3", "kv", "range").String()
+	address := c.server.EtcdURL("v3", "kv", "range")
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
 	if err != nil {
 		return nil, err

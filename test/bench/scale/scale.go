@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend/fake"
-	"github.com/scanner-operator/scanner-operator/test/bench/process"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // Options holds the directories that the measurement needs.
@@ -63,7 +63,7 @@ func Measure(ctx context.Context, options Options, pods int) (f Figures, err err
 	}
 	defer func() { err = errors.Join(err, c.stop()) }()
 	for i := range namespaces {
-		if err := c.createNamespace(ctx, namespaceName(i)); err != nil {
+		if err := c.server.CreateNamespace(ctx, namespaceName(i)); err != nil {
 			return f, err
 		}
 	}
@@ -96,7 +96,7 @@ func (c *cluster) measureCoverage(ctx context.Context, f *Figures) (err error) {
 	if err := c.createScanners(ctx); err != nil {
 		return err
 	}
-	if err := process.Eventually(ctx, waitTimeout, process.Often, c.covered); err != nil {
+	if err := wait.Eventually(ctx, waitTimeout, wait.Often, c.covered); err != nil {
 		return err
 	}
 	f.Covered = time.Since(began)
@@ -115,7 +115,7 @@ const indexed = `"msg":"` + fake.IndexedMessage + `"`
 
 // waitUntilQuiet waits until the manager sends no more requests, and returns its requests since the given time.
 func (c *cluster) waitUntilQuiet(ctx context.Context, since time.Time) (requests []request, err error) {
-	err = process.Eventually(ctx, waitTimeout, process.Rarely, func(context.Context) error {
+	err = wait.Eventually(ctx, waitTimeout, wait.Rarely, func(context.Context) error {
 		if err := c.manager.Alive(); err != nil {
 			return err
 		}
@@ -179,7 +179,7 @@ func (c *cluster) measureRollout(ctx context.Context, f *Figures) error {
 	if err != nil {
 		return err
 	}
-	if err := process.Eventually(ctx, time.Minute, process.Often, c.covered); err != nil {
+	if err := wait.Eventually(ctx, time.Minute, wait.Often, c.covered); err != nil {
 		return err
 	}
 	f.Rollout, f.RolloutRequests = last(requests).Sub(began), byVerb(requests)

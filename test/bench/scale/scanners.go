@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/test/bench/process"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // ScannerFigures are the measurements with many Scanners, each with images of its own.
@@ -67,15 +67,10 @@ func MeasureScanners(ctx context.Context, options Options, scanners, images int)
 const teamsNode = "node"
 
 func (c *cluster) createOwnNode(ctx context.Context) error {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: teamsNode}}
-	if err := c.client.Create(ctx, node); err != nil {
+	if err := c.server.CreateNode(ctx, teamsNode); err != nil {
 		return err
 	}
-	node.Status.NodeInfo = corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"}
-	if err := c.client.Status().Update(ctx, node); err != nil {
-		return err
-	}
-	return c.createNamespace(ctx, systemNamespace)
+	return c.server.CreateNamespace(ctx, systemNamespace)
 }
 
 func teamName(i int) string { return fmt.Sprintf("team-%04d", i) }
@@ -87,7 +82,7 @@ func (c *cluster) createTeams(ctx context.Context, teams, images int) error {
 		all[i] = i
 	}
 	return each(all, func(team int) error {
-		if err := c.createNamespace(ctx, teamName(team)); err != nil {
+		if err := c.server.CreateNamespace(ctx, teamName(team)); err != nil {
 			return err
 		}
 		for i := range images {
@@ -105,33 +100,33 @@ func (c *cluster) createRunning(ctx context.Context, team, i int) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: teamName(team), Name: fmt.Sprintf("service-%d", i)},
 		Spec:       corev1.PodSpec{NodeName: teamsNode, Containers: []corev1.Container{{Name: "service", Image: repository + ":1"}}},
 	}
-	if err := c.client.Create(ctx, pod); err != nil {
+	if err := c.server.Create(ctx, pod); err != nil {
 		return err
 	}
 	pod.Status.Phase = corev1.PodRunning
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
 		Name: "service", Image: repository + ":1", ImageID: fmt.Sprintf("%s@sha256:%x", repository, sha256.Sum256([]byte(repository))),
 	}}
-	return c.client.Status().Update(ctx, pod)
+	return c.server.Status().Update(ctx, pod)
 }
 
 func (c *cluster) coverTeams(ctx context.Context, f *ScannerFigures) error {
 	c.options.Progress("the manager runs; Scanners are created")
 	began := time.Now()
 	for i := range f.Scanners {
-		if err := c.client.Create(ctx, &v1alpha1.Scanner{
+		if err := c.server.Create(ctx, &v1alpha1.Scanner{
 			ObjectMeta: metav1.ObjectMeta{Namespace: teamName(i), Name: scannerName},
 			Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
 		}); err != nil {
 			return err
 		}
 	}
-	err := process.Eventually(ctx, scannersTimeout, process.Rarely, func(ctx context.Context) error {
+	err := wait.Eventually(ctx, scannersTimeout, wait.Rarely, func(ctx context.Context) error {
 		if err := c.manager.Alive(); err != nil {
 			return err
 		}
 		var scanners v1alpha1.ScannerList
-		if err := c.client.List(ctx, &scanners); err != nil {
+		if err := c.server.List(ctx, &scanners); err != nil {
 			return err
 		}
 		for _, s := range scanners.Items {
@@ -153,7 +148,7 @@ func (c *cluster) waitUntilIdle(ctx context.Context) (took time.Duration, used t
 		cpu time.Duration
 	}
 	var looks []sample
-	err = process.Eventually(ctx, scannersTimeout, process.Rarely, func(context.Context) error {
+	err = wait.Eventually(ctx, scannersTimeout, wait.Rarely, func(context.Context) error {
 		if err := c.manager.Alive(); err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/test/bench/process"
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // Each namespace has a Deployment of each image, all with the same number of pods.
@@ -110,7 +110,7 @@ func (c *cluster) createPods(ctx context.Context, deployments []deployment, repl
 	for _, d := range deployments {
 		pods = append(pods, d.pods(replicas, revision)...)
 	}
-	return each(pods, func(pod *corev1.Pod) error { return c.client.Create(ctx, pod) })
+	return each(pods, func(pod *corev1.Pod) error { return c.server.Create(ctx, pod) })
 }
 
 // deletePods deletes the pods of deployments as a ReplicaSet does. They disappear when their node confirms the end.
@@ -119,7 +119,7 @@ func (c *cluster) deletePods(ctx context.Context, deployments []deployment, repl
 	for _, d := range deployments {
 		pods = append(pods, d.pods(replicas, revision)...)
 	}
-	return each(pods, func(pod *corev1.Pod) error { return c.client.Delete(ctx, pod) })
+	return each(pods, func(pod *corev1.Pod) error { return c.server.Delete(ctx, pod) })
 }
 
 // each calls do for all elements concurrently and returns the first error.
@@ -154,13 +154,13 @@ func each[T any](all []T, do func(T) error) error {
 
 // allRun waits until exactly the given number of pods run and none is being deleted.
 func (c *cluster) allRun(ctx context.Context, pods int) error {
-	return process.Eventually(ctx, waitTimeout, process.Rarely, func(ctx context.Context) error {
+	return wait.Eventually(ctx, waitTimeout, wait.Rarely, func(ctx context.Context) error {
 		if err := c.kwok.Alive(); err != nil {
 			return err
 		}
 		var running metav1.PartialObjectMetadataList
 		running.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
-		if err := c.client.List(ctx, &running, client.MatchingFields{"status.phase": string(corev1.PodRunning)}); err != nil {
+		if err := c.server.List(ctx, &running, client.MatchingFields{"status.phase": string(corev1.PodRunning)}); err != nil {
 			return err
 		}
 		there := 0
@@ -180,7 +180,7 @@ func (c *cluster) allRun(ctx context.Context, pods int) error {
 func (c *cluster) annotated(ctx context.Context) (int, error) {
 	var pods metav1.PartialObjectMetadataList
 	pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
-	if err := c.client.List(ctx, &pods); err != nil {
+	if err := c.server.List(ctx, &pods); err != nil {
 		return 0, err
 	}
 	n := 0
@@ -199,7 +199,7 @@ func (c *cluster) createScanners(ctx context.Context) error {
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespaceName(i), Name: scannerName},
 			Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
 		}
-		if err := c.client.Create(ctx, scanner); err != nil {
+		if err := c.server.Create(ctx, scanner); err != nil {
 			return err
 		}
 	}
@@ -212,7 +212,7 @@ func (c *cluster) covered(ctx context.Context) error {
 		return err
 	}
 	var scanners v1alpha1.ScannerList
-	if err := c.client.List(ctx, &scanners); err != nil {
+	if err := c.server.List(ctx, &scanners); err != nil {
 		return err
 	}
 	for _, s := range scanners.Items {

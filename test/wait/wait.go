@@ -1,4 +1,5 @@
-package scenario
+// Package wait waits for states that cannot be watched, in tests and benchmarks with real processes.
+package wait
 
 import (
 	"context"
@@ -7,8 +8,12 @@ import (
 	"time"
 )
 
-// pollInterval is the interval of checks of a state that cannot be watched.
-const pollInterval = 500 * time.Millisecond
+// Intervals between checks: Often for waits that are measured, Normally for others, Rarely for checks that load the server.
+const (
+	Often    = 100 * time.Millisecond
+	Normally = 500 * time.Millisecond
+	Rarely   = 2 * time.Second
+)
 
 // errFinal marks errors that waiting cannot resolve.
 var errFinal = errors.New("no use to wait")
@@ -16,11 +21,11 @@ var errFinal = errors.New("no use to wait")
 // Final makes Eventually return the error at once.
 func Final(err error) error { return errors.Join(err, errFinal) }
 
-// Eventually waits until a check succeeds. After a timeout, the error contains the check's last error.
-func Eventually(ctx context.Context, within time.Duration, check func(context.Context) error) error {
+// Eventually repeats a check at the given interval until it succeeds. After a timeout, the error contains the check's last error.
+func Eventually(ctx context.Context, within, interval time.Duration, check func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	ticker := time.NewTicker(pollInterval)
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	var last error
 	for {
@@ -44,11 +49,11 @@ func Eventually(ctx context.Context, within time.Duration, check func(context.Co
 	}
 }
 
-// Consistently repeats a check for the given time and returns its first error.
-func Consistently(ctx context.Context, during time.Duration, check func(context.Context) error) error {
+// Consistently repeats a check at the given interval, for the given time, and returns its first error.
+func Consistently(ctx context.Context, during, interval time.Duration, check func(context.Context) error) error {
 	end := time.NewTimer(during)
 	defer end.Stop()
-	ticker := time.NewTicker(pollInterval)
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		if err := check(ctx); err != nil {

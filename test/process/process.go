@@ -8,12 +8,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
 // Process is a child process.
@@ -48,7 +51,7 @@ func (p *Process) Alive() error {
 	select {
 	case <-p.ended:
 		log, _ := os.ReadFile(p.log)
-		return &final{fmt.Errorf("%s has ended: %s", p.name, log[max(0, len(log)-2000):])}
+		return wait.Final(fmt.Errorf("%s has ended: %s", p.name, log[max(0, len(log)-2000):]))
 	default:
 		return nil
 	}
@@ -63,8 +66,11 @@ func (p *Process) Logged(text string) int {
 	return bytes.Count(log, []byte(text))
 }
 
-// Stop terminates the process, and kills it after 30 seconds.
+// Stop terminates the process, and kills it after 30 seconds. A nil Process is stopped already.
 func (p *Process) Stop() error {
+	if p == nil {
+		return nil
+	}
 	_ = p.command.Process.Signal(syscall.SIGTERM) // it may have ended already
 	select {
 	case <-p.ended:
@@ -140,4 +146,15 @@ func (p *Process) CPU() (time.Duration, error) {
 
 func (p *Process) proc(file string) string {
 	return fmt.Sprintf("/proc/%d/%s", p.command.Process.Pid, file)
+}
+
+// FreeAddress returns a loopback address, host:port, that is not in use, and its port.
+func FreeAddress() (address, port string, err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", "", err
+	}
+	address = listener.Addr().String()
+	_, port, err = net.SplitHostPort(address)
+	return address, port, errors.Join(err, listener.Close())
 }
