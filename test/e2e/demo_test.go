@@ -1,10 +1,10 @@
 package e2e
 
 import (
-	"os"
 	"testing"
 
 	"github.com/scanner-operator/scanner-operator/test/scenario"
+	"github.com/scanner-operator/scanner-operator/test/suite"
 )
 
 // The scenarios of the demo, each step as a test.
@@ -26,7 +26,7 @@ func runScenarios(t *testing.T, env *scenario.Environment) {
 	if err := env.Show(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if os.Getenv("E2E_KEEP") == "" {
+	if !suite.Keep() {
 		_, err := env.Kubectl(t.Context(), "delete", "namespaces", env.Shop(), env.Staging(), "--wait=false")
 		must(t, err)
 	}

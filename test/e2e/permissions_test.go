@@ -61,6 +61,9 @@ func isCompleteRun() bool {
 // checkPermissions compares the permissions of manager and notifier at the end of all tests with those that were used. It is not a test
 // because it must run after all tests.
 func checkPermissions(ctx context.Context, log privilege.Log) error {
+	if !isCompleteRun() {
+		return nil
+	}
 	if !log.IsWritten() {
 		fmt.Println("e2e: permissions are not compared with their use: this cluster's API server writes no audit log (SCANNER_AUDIT_LOG)")
 		return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/test/images"
 	"github.com/scanner-operator/scanner-operator/test/scenario"
+	"github.com/scanner-operator/scanner-operator/test/suite"
 )
 
 //go:embed manifests
@@ -30,10 +31,10 @@ func startOLM(t *testing.T) {
 		if t.Failed() {
 			diagnoseOLM(t)
 		}
-		if keep() {
+		if suite.Keep() {
 			return
 		}
-		cleaning, cancel := context.WithTimeout(context.Background(), cleanUpTime)
+		cleaning, cancel := context.WithTimeout(context.Background(), suite.CleanUpTimeout)
 		defer cancel()
 		must(t, env.DeleteText(cleaning, rendered(t, "olm.yaml", values)))
 		kubectlOrError(cleaning, t, "delete", "--filename", crds, "--ignore-not-found", "--timeout=60s")
