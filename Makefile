@@ -35,14 +35,14 @@ NEED_CLUSTER := $(if $(KUBECONFIG),,cluster-up)
 .PHONY: help
 help: ## Explain every target
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@printf '\nSettings: KUBECONFIG (another cluster than the local one), KUBERNETES_VERSION (of the local one, now 1.37), REGISTRY, VERSION, PLATFORMS, BACKEND (of the demonstration: grype or clair), SCANNER_CACHE\n'
+	@printf '\nSettings: KUBECONFIG (another cluster than the local one), KUBERNETES_VERSION (of the local one, now 1.37), REGISTRY, VERSION, PLATFORMS, BACKEND (of the demo: grype or clair), SCANNER_CACHE\n'
 
 .PHONY: demo
-demo: ## The whole story on a real cluster, from nothing; CI=1 checks each step, tears down, needs no terminal; BACKEND=clair
-	$(if $(CI),hack/cluster/during.sh) $(AGAIN) demo-story CI=$(CI)
+demo: ## All scenarios of the demo on a real cluster, from nothing; CI=1 checks each step, tears down, needs no terminal; BACKEND=clair
+	$(if $(CI),hack/cluster/during.sh) $(AGAIN) demo-run CI=$(CI)
 
-.PHONY: demo-story
-demo-story: $(NEED_CLUSTER) images story-images $(if $(filter clair,$(BACKEND)),clair-images)
+.PHONY: demo-run
+demo-run: $(NEED_CLUSTER) images fixture-images $(if $(filter clair,$(BACKEND)),clair-images)
 	CI=$(CI) BACKEND=$(BACKEND) REGISTRY=$(REGISTRY) $(RUN) bin/demo
 
 .PHONY: demo-down
@@ -52,8 +52,8 @@ demo-down: ## Remove what the demo made in the cluster; "make cluster-down" remo
 
 # The programs that the demo and the end-to-end tests run. They are compiled first, since the local cluster's network has no
 # module proxy.
-.PHONY: story-images
-story-images: bin/demo
+.PHONY: fixture-images
+fixture-images: bin/demo
 	bin/demo build
 
 # Clair from its Go module, PostgreSQL from Debian's packages.
@@ -146,7 +146,7 @@ test: bin/grype bin/helm bin/promtool ## Unit tests, controller tests against a 
 
 # Programs that the tests need besides the operator's images. They are compiled first, since the local cluster's network has no
 # module proxy.
-E2E_PROGRAMS := story-images clair-images bin/e2e.test bin/grype bin/clairctl
+E2E_PROGRAMS := fixture-images clair-images bin/e2e.test bin/grype bin/clairctl
 
 .PHONY: e2e
 e2e: $(NEED_CLUSTER) images $(E2E_PROGRAMS) ## End-to-end tests on a real cluster; E2E_ARGS='-test.run Demo' selects
@@ -158,7 +158,7 @@ e2e-run:
 	cd test/e2e && GRYPE=$(CURDIR)/bin/grype CLAIRCTL=$(CURDIR)/bin/clairctl REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/e2e.test -test.v -test.count=1 -test.parallel=4 -test.timeout=45m $(E2E_ARGS)
 
 .PHONY: e2e-install
-e2e-install: $(NEED_CLUSTER) images story-images olm-images previous-images bin/bundle bin/helm bin/helm4 bin/manager bin/install.test ## Install, upgrade and remove with each installer, on a real cluster; E2E_ARGS='-test.run OLM' selects
+e2e-install: $(NEED_CLUSTER) images fixture-images olm-images previous-images bin/bundle bin/helm bin/helm4 bin/manager bin/install.test ## Install, upgrade and remove with each installer, on a real cluster; E2E_ARGS='-test.run OLM' selects
 	HELM=$(CURDIR)/bin/helm HELM4=$(CURDIR)/bin/helm4 go test -count=1 -run 'Lint|Helm4' ./test/chart
 	cd test/install && REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/install.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
 
@@ -211,7 +211,7 @@ bench: bench-programs ## Measure, compare with the bounds, write docs/benchmarks
 	[ -z "$$failed" ] || { echo "bench: something failed; look for 'bench:' and 'broken' above"; exit 1; }
 
 .PHONY: bench-programs
-bench-programs: build bin/grype bin/syft bin/kwok bin/clair bin/clairctl story-images clair-images bin/bench bin/measured bin/worker-bench.test
+bench-programs: build bin/grype bin/syft bin/kwok bin/clair bin/clairctl fixture-images clair-images bin/bench bin/measured bin/worker-bench.test
 
 .PHONY: bench-latency
 bench-latency: images

@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	command := "tell"
+	command := "run"
 	if len(args) > 0 {
 		command = args[0]
 	}
@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string) error {
 		return compile(ctx, options.Root, images.ForClair())
 	case "build-olm":
 		return compile(ctx, options.Root, images.ForOLM())
-	case "tell":
+	case "run":
 		return runDemo(ctx, options)
 	case "down":
 		return down(ctx, options)
@@ -122,9 +122,9 @@ func runDemo(ctx context.Context, options scenario.Options) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("The story took %.0f s.\n", time.Since(began).Seconds())
+	fmt.Printf("The demo took %.0f s.\n", time.Since(began).Seconds())
 	if !unattended {
-		printNextCommands(environment.Shop())
+		printNextCommands(environment.Production())
 	}
 	return nil
 }
@@ -144,21 +144,21 @@ func down(ctx context.Context, options scenario.Options) error {
 	}
 	removed, err := environment.Remove(ctx)
 	if err == nil && !removed {
-		fmt.Println("nothing of the demonstration is there")
+		fmt.Println("the cluster has nothing of the demo")
 	}
 	return err
 }
 
 // printNextCommands prints the commands to continue with.
-func printNextCommands(shop string) {
-	fmt.Printf(`Everything goes on running. Look around:
+func printNextCommands(namespace string) {
+	fmt.Printf(`The demo keeps running. To look at the results:
 
   make cluster-exec CMD="kubectl get scanners,imagescans,vulnerabilityexceptions -A"
   make cluster-exec CMD="kubectl describe scanner -n %[1]s"
   make cluster-exec CMD="kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator findings -namespace %[1]s"
   make cluster-exec CMD="kubectl -n demo-infra logs deploy/slack"
 
-Stop:  make demo-down      remove the demonstration
+Stop:  make demo-down      remove the demo
        make cluster-down   remove the local cluster with it
-`, shop)
+`, namespace)
 }

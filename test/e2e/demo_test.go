@@ -27,7 +27,7 @@ func runScenarios(t *testing.T, env *scenario.Environment) {
 		t.Error(err)
 	}
 	if !suite.Keep() {
-		_, err := env.Kubectl(t.Context(), "delete", "namespaces", env.Shop(), env.Staging(), "--wait=false")
+		_, err := env.Kubectl(t.Context(), "delete", "namespaces", env.Production(), env.Staging(), "--wait=false")
 		must(t, err)
 	}
 }

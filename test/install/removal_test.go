@@ -52,7 +52,7 @@ func TestRemovalInWrongOrder(t *testing.T) {
 	must(t, env.ApplyText(t.Context(), fmt.Sprintf(foreverJob, staying, env.Reference(images.API))))
 	kubectl(t, "--namespace", ns, "patch", "scanner", scenario.ScannerName, "--type=json",
 		"--patch", `[{"op": "add", "path": "/metadata/finalizers/-", "value": "scanner-operator.io/backend-manifests"}]`)
-	kubectl(t, "delete", "--kustomize", filepath.Join(env.Root, "bin", "story", "operator"), "--ignore-not-found", "--wait=false")
+	kubectl(t, "delete", "--kustomize", filepath.Join(env.Root, "bin", "fixtures", "operator"), "--ignore-not-found", "--wait=false")
 	kubectl(t, "delete", "namespace", ns, "--wait=false")
 	if text, err := env.Kubectl(t.Context(), "wait", "--for=delete", "namespace/"+ns, "--timeout=15s"); err == nil {
 		t.Fatalf("expected namespace %s to hang while its pods are held: %s", ns, text)

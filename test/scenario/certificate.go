@@ -28,7 +28,7 @@ func newServing(host string, now time.Time) (serving, error) {
 		return serving{}, err
 	}
 	authority := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Certificate authority of the story"},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Certificate authority of the demo"},
 		NotBefore: now.Add(-time.Minute), NotAfter: now.Add(certificateLife),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}

@@ -58,7 +58,7 @@ func (e *Environment) publishFirstFeeds(ctx context.Context) (string, error) {
 
 // publishFeeds serves the advisories of the given directories of the fixtures to Clair, instead of the earlier ones.
 func (e *Environment) publishFeeds(ctx context.Context, names ...string) error {
-	out := e.bin("story", "feeds")
+	out := e.bin("fixtures", "feeds")
 	if err := clairfeed.Write(out, time.Now(), e.fixtures(names...)...); err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (e *Environment) publishFeeds(ctx context.Context, names ...string) error {
 }
 
 // removeFeeds removes the local copy of the advisories.
-func (e *Environment) removeFeeds() error { return os.RemoveAll(e.bin("story", "feeds")) }
+func (e *Environment) removeFeeds() error { return os.RemoveAll(e.bin("fixtures", "feeds")) }
 
 // prepareClair does what a user of config/components/clair-trial does before the installation. It creates new secrets each time.
 func (e *Environment) prepareClair(ctx context.Context) (string, error) {
@@ -95,7 +95,7 @@ func (e *Environment) prepareClair(ctx context.Context) (string, error) {
 	e.clair = &setup
 	return "a password and a pre-shared key, made here", e.Apply(ctx, "clair.yaml", map[string]string{
 		"Namespace": ClairNamespace, "Label": Label, "Password": rand.Text(), "Key": setup.key, "Feeds": feedsURL,
-		"URL": clairURL, "Webhooks": clairWebhooks, "Shop": e.WithBackend(v1alpha1.BackendClair).Shop(), "Scanner": ScannerName,
+		"URL": clairURL, "Webhooks": clairWebhooks, "ScannerNamespace": e.WithBackend(v1alpha1.BackendClair).Production(), "Scanner": ScannerName,
 	})
 }
 
@@ -117,10 +117,10 @@ func (e *Environment) checkIndexedOnce(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if indexed -= e.clair.indexed; indexed != shopImages {
-		return "", fmt.Errorf("expected Clair to be announced of the %d images once, it was %d times", shopImages, indexed)
+	if indexed -= e.clair.indexed; indexed != productionImages {
+		return "", fmt.Errorf("expected Clair to index each of the %d images once, it got %d requests", productionImages, indexed)
 	}
-	return fmt.Sprintf("Clair was asked to index %d images, each once", indexed), nil
+	return fmt.Sprintf("Clair got one request to index each of %d images", indexed), nil
 }
 
 // clairIndexed returns the number of index requests since Clair was started.
@@ -134,7 +134,7 @@ func (e *Environment) clairIndexed(ctx context.Context) (int, error) {
 
 // webhooks holds the notifier's counters of Clair's webhooks since its start.
 type webhooks struct {
-	// done is the number of handled webhooks. marked is the number of ImageScans in them: all of the shop's Scanner, Clair's only
+	// done is the number of handled webhooks. marked is the number of ImageScans in them: all of the Scanner in production, Clair's only
 	// target.
 	done, marked int
 }
@@ -178,7 +178,7 @@ func total(metrics, prefix, containing string) (int, error) {
 }
 
 // checkWebhook waits until the notifier has handled a webhook that is newer than those before the second scenario and is about an image
-// of the shop.
+// of the application.
 func (l *lifecycle) checkWebhook(ctx context.Context) (string, error) {
 	began := time.Now()
 	var now webhooks
@@ -190,7 +190,7 @@ func (l *lifecycle) checkWebhook(ctx context.Context) (string, error) {
 		case now.done <= l.before.done:
 			return errors.New("no webhook of Clair has come to the notifier since the advisory was added")
 		case now.marked <= l.before.marked:
-			return fmt.Errorf("since the advisory was added %d webhooks of Clair have come to the notifier, none about an image of %s", now.done-l.before.done, l.Shop())
+			return fmt.Errorf("since the advisory was added %d webhooks of Clair have come to the notifier, none about an image of %s", now.done-l.before.done, l.Production())
 		}
 		return nil
 	})

@@ -40,7 +40,7 @@ func (e *Environment) publishDatabase(ctx context.Context, further ...string) er
 	if !built.After(e.Database.Built) {
 		built = e.Database.Built.Add(time.Second)
 	}
-	out := e.bin("story", "databases", built.Format("20060102-150405"))
+	out := e.bin("fixtures", "databases", built.Format("20060102-150405"))
 	command := exec.CommandContext(ctx, e.bin("vulndb"), "build", "--advisories", strings.Join(advisories, ","),
 		"--out", out, "--built", built.Format(time.RFC3339))
 	if text, err := command.CombinedOutput(); err != nil {
@@ -67,4 +67,4 @@ func (e *Environment) fixtures(names ...string) []string {
 }
 
 // removeDatabases removes the local copies of the databases.
-func (e *Environment) removeDatabases() error { return os.RemoveAll(e.bin("story", "databases")) }
+func (e *Environment) removeDatabases() error { return os.RemoveAll(e.bin("fixtures", "databases")) }

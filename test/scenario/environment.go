@@ -32,7 +32,7 @@ const (
 )
 
 // Label marks every namespace that the demo creates. Remove deletes these namespaces, and no others.
-const Label = "scanner-operator.io/story"
+const Label = "scanner-operator.io/demo"
 
 // ScannerName is the name of every Scanner in the demo.
 const ScannerName = "default"
@@ -146,26 +146,26 @@ func Connect(ctx context.Context, options Options) (*Environment, error) {
 // has reports whether Scanners of the environment may use an engine.
 func (e *Environment) has(backend v1alpha1.BackendType) bool { return e.Both || e.Backend == backend }
 
-// WithBackend returns the same environment for another engine, with the shop in namespaces of its own.
+// WithBackend returns the same environment for another engine, with the application in namespaces of its own.
 func (e *Environment) WithBackend(backend v1alpha1.BackendType) *Environment {
 	other := *e
 	other.Backend = backend
 	return &other
 }
 
-// Shop returns the namespace of the shop, the demo's application.
-func (e *Environment) Shop() string {
+// Production returns the namespace of the demo's application, a shop.
+func (e *Environment) Production() string {
 	if e.Backend == v1alpha1.BackendClair {
 		return "clair-shop"
 	}
 	return "shop"
 }
 
-// Staging returns the namespace of the shop's next version.
-func (e *Environment) Staging() string { return e.Shop() + "-staging" }
+// Staging returns the namespace of the application's next version.
+func (e *Environment) Staging() string { return e.Production() + "-staging" }
 
-// shopNamespaces returns both namespaces of the shop.
-func (e *Environment) shopNamespaces() []string { return []string{e.Shop(), e.Staging()} }
+// namespaces returns both namespaces of the application.
+func (e *Environment) namespaces() []string { return []string{e.Production(), e.Staging()} }
 
 // SetUp returns the steps that set up the environment, including the operator.
 func (e *Environment) SetUp() []Step {
@@ -180,7 +180,7 @@ func (e *Environment) SetUp() []Step {
 func (e *Environment) Prerequisites() []Step {
 	steps := []Step{
 		{"Remove what an earlier run left", e.removeEarlier},
-		{"Push the images of the shop", e.pushWorkloads},
+		{"Push the images of the application", e.pushWorkloads},
 	}
 	switch {
 	case e.Upstream:
@@ -212,7 +212,7 @@ func (e *Environment) bin(name ...string) string {
 }
 
 // ImagesDir returns the directory of the compiled images of the demo.
-func ImagesDir(root string) string { return filepath.Join(root, "bin", "story", "images") }
+func ImagesDir(root string) string { return filepath.Join(root, "bin", "fixtures", "images") }
 
 // repository returns the repository of an image of the demo. In the local registry it is directly below the host, as with real
 // applications. In another registry it is below the path that the user may write to.

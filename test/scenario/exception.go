@@ -22,10 +22,10 @@ const (
 	exceptionDuration = time.Minute
 )
 
-// exceptionSteps returns the steps of the fourth scenario: the shop's team accepts the risk for a limited time.
+// exceptionSteps returns the steps of the fourth scenario: the application's team accepts the risk for a limited time.
 func (l *lifecycle) exceptionSteps() []Step {
 	return []Step{
-		{fmt.Sprintf("Fourth act: the team takes the risk for %.0f seconds, as a VulnerabilityException", exceptionDuration.Seconds()), l.createException},
+		{fmt.Sprintf("Fourth scenario: the team takes the risk for %.0f seconds, as a VulnerabilityException", exceptionDuration.Seconds()), l.createException},
 		{"It is counted as suppressed, and no more as critical", l.checkSuppressed},
 		{"Slack gets a notice at once that the exception ends soon", l.checkExpiryNotice},
 		{"The exception ends, and its findings are news again", l.checkExpired},
@@ -41,7 +41,7 @@ func (l *lifecycle) createException(ctx context.Context) (string, error) {
 	// Kubernetes times are whole seconds.
 	l.expires = time.Now().Add(exceptionDuration).UTC().Truncate(time.Second)
 	return exceptionName + " until " + l.expires.Format(time.TimeOnly), l.Apply(ctx, "exception.yaml", map[string]string{
-		"Name": exceptionName, "Namespace": l.Shop(), "Vulnerability": NewVulnerability,
+		"Name": exceptionName, "Namespace": l.Production(), "Vulnerability": NewVulnerability,
 		"Image": l.repository(images.Web), "Expires": l.expires.Format(time.RFC3339),
 	})
 }
@@ -60,9 +60,9 @@ func (l *lifecycle) checkSuppressed(ctx context.Context) (string, error) {
 			return err
 		}
 		if got != want {
-			return fmt.Errorf("expected the Scanner of %s to count %+v, it counts %+v", l.Shop(), want, got)
+			return fmt.Errorf("expected the Scanner of %s to count %+v, it counts %+v", l.Production(), want, got)
 		}
-		scan, err := l.ImageScanOf(ctx, l.Shop(), l.repository(images.Web))
+		scan, err := l.ImageScanOf(ctx, l.Production(), l.repository(images.Web))
 		if err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func (l *lifecycle) checkSuppressed(ctx context.Context) (string, error) {
 // requireException checks the reason and the count in the exception's status.
 func (l *lifecycle) requireException(ctx context.Context, reason string, findings int32) error {
 	var exception v1alpha1.VulnerabilityException
-	if err := l.Client.Get(ctx, client.ObjectKey{Namespace: l.Shop(), Name: exceptionName}, &exception); err != nil {
+	if err := l.Client.Get(ctx, client.ObjectKey{Namespace: l.Production(), Name: exceptionName}, &exception); err != nil {
 		return err
 	}
 	ready := meta.FindStatusCondition(exception.Status.Conditions, v1alpha1.ConditionReady)
@@ -96,7 +96,7 @@ func (l *lifecycle) checkExpiryNotice(ctx context.Context) (string, error) {
 		return "", err
 	}
 	notices := strings.Join(message.Notices, "\n")
-	if len(message.Lines) > 0 || message.Summary || len(message.Notices) != 1 || !strings.Contains(notices, l.Shop()+"/"+exceptionName) {
+	if len(message.Lines) > 0 || message.Summary || len(message.Notices) != 1 || !strings.Contains(notices, l.Production()+"/"+exceptionName) {
 		return "", fmt.Errorf("expected a message about the exception %s alone, it is:\n%s", exceptionName, message.Text)
 	}
 	return fmt.Sprintf("%q", message.Headline), nil
@@ -116,7 +116,7 @@ func (l *lifecycle) checkExpired(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%q, %.0f s after it ended", news.Headline, news.Time.Sub(l.expires).Seconds()), wait.Eventually(ctx, shortTimeout, wait.Normally, func(ctx context.Context) error {
 		got, err := l.scannerCounts(ctx)
 		if err == nil && got != l.counts {
-			err = fmt.Errorf("expected the Scanner of %s to count %+v as before the exception, it counts %+v", l.Shop(), l.counts, got)
+			err = fmt.Errorf("expected the Scanner of %s to count %+v as before the exception, it counts %+v", l.Production(), l.counts, got)
 		}
 		if err != nil {
 			return err

@@ -19,10 +19,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
-// FirstScan returns the steps of the first scan of the shop.
+// FirstScan returns the steps of the first scan of the application.
 func (e *Environment) FirstScan() []Step {
 	return []Step{
-		{"Workloads in the namespaces " + e.Shop() + " and " + e.Staging(), e.startShop},
+		{"Workloads in the namespaces " + e.Production() + " and " + e.Staging(), e.startWorkloads},
 		{"A Scanner in each of them", e.startScanners},
 		{"Every running image is scanned, or the reason is shown", e.checkCoverage},
 		{"Vulnerabilities that are known to be there are found", e.checkFindings},
@@ -32,21 +32,21 @@ func (e *Environment) FirstScan() []Step {
 	}
 }
 
-// Numbers of images: shopImages run in the shop, shopNotPulled in the shop cannot be pulled, stagingImages run in staging.
+// Numbers of images: productionImages run in production, productionNotPulled in production cannot be pulled, stagingImages run in staging.
 const (
-	shopImages    = 5
-	shopNotPulled = 1
+	productionImages    = 5
+	productionNotPulled = 1
 	stagingImages = 2
 )
 
 func (e *Environment) checkCoverage(ctx context.Context) (string, error) {
-	if err := e.WaitForCoverage(ctx, e.Shop(), shopImages, shopNotPulled); err != nil {
+	if err := e.WaitForCoverage(ctx, e.Production(), productionImages, productionNotPulled); err != nil {
 		return "", err
 	}
 	if err := e.WaitForCoverage(ctx, e.Staging(), stagingImages, 0); err != nil {
 		return "", err
 	}
-	scanner, err := e.Scanner(ctx, e.Shop())
+	scanner, err := e.Scanner(ctx, e.Production())
 	if err != nil {
 		return "", err
 	}
@@ -54,7 +54,7 @@ func (e *Environment) checkCoverage(ctx context.Context) (string, error) {
 	if ghost := e.missingImage(); !strings.Contains(ready.Message, ghost) {
 		return "", fmt.Errorf("expected the Scanner's message to name %s, which cannot be pulled; it says: %s", ghost, ready.Message)
 	}
-	return fmt.Sprintf("%s: %d scanned, %d failed (ghost); %s: %d scanned", e.Shop(), shopImages, shopNotPulled, e.Staging(), stagingImages), nil
+	return fmt.Sprintf("%s: %d scanned, %d failed (ghost); %s: %d scanned", e.Production(), productionImages, productionNotPulled, e.Staging(), stagingImages), nil
 }
 
 // known are findings that must be found: at least one for each way of cataloging packages.
@@ -71,13 +71,13 @@ var known = []struct{ image, id, pkg string }{
 
 // checkFindings checks that known vulnerabilities are found, and that the clean image has none.
 func (e *Environment) checkFindings(ctx context.Context) (string, error) {
-	found, err := e.Findings(ctx, e.Shop())
+	found, err := e.Findings(ctx, e.Production())
 	if err != nil {
 		return "", err
 	}
 	all := lines(found, func(finding.Finding) bool { return true })
 	if e.Upstream {
-		return fmt.Sprintf("%d findings in shop", len(all)), nil // the findings depend on the upstream database of the day
+		return fmt.Sprintf("%d findings in production", len(all)), nil // the findings depend on the upstream database of the day
 	}
 	for _, want := range known {
 		if !slices.ContainsFunc(all, func(l Line) bool {
@@ -86,14 +86,14 @@ func (e *Environment) checkFindings(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("expected %s in %s of %s, which is missing among %d findings", want.id, want.pkg, want.image, len(all))
 		}
 	}
-	scan, err := e.ImageScanOf(ctx, e.Shop(), e.repository(images.Static))
+	scan, err := e.ImageScanOf(ctx, e.Production(), e.repository(images.Static))
 	if err != nil {
 		return "", err
 	}
 	if counts := scan.Status.Findings; counts == nil || *counts != (v1alpha1.FindingCounts{}) {
 		return "", fmt.Errorf("expected no finding in the clean image %s, its ImageScan says %+v", images.Static, counts)
 	}
-	return fmt.Sprintf("%d findings in shop, none of them in static", len(all)), nil
+	return fmt.Sprintf("%d findings in production, none of them in static", len(all)), nil
 }
 
 // checkShared checks that there is one Job for each image, even if several namespaces run it. With Clair there is no Job; it receives
@@ -116,7 +116,7 @@ func (e *Environment) checkAnnotations(ctx context.Context) (string, error) {
 	checked := 0
 	err := wait.Eventually(ctx, shortTimeout, wait.Normally, func(ctx context.Context) error {
 		checked = 0
-		for _, namespace := range e.shopNamespaces() {
+		for _, namespace := range e.namespaces() {
 			var pods corev1.PodList
 			if err := e.Client.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
 				return err
@@ -152,9 +152,9 @@ func checkAnnotation(pod *corev1.Pod) error {
 
 // checkSummaries waits for the first message of each Scanner and compares its numbers with the Scanner's and the store's.
 func (e *Environment) checkSummaries(ctx context.Context) (string, error) {
-	failures := map[string]string{e.Shop(): "1 image failed (NotPulled 1)", e.Staging(): ""}
+	failures := map[string]string{e.Production(): "1 image failed (NotPulled 1)", e.Staging(): ""}
 	headlines := []string{}
-	for _, namespace := range e.shopNamespaces() {
+	for _, namespace := range e.namespaces() {
 		summary, err := e.firstMessage(ctx, namespace)
 		if err != nil {
 			return "", err

@@ -12,7 +12,7 @@ import (
 // fixAvailableSteps returns the steps of the third scenario: Debian publishes a fix of the vulnerability.
 func (l *lifecycle) fixAvailableSteps() []Step {
 	return []Step{
-		{"Third act: the advisory gets a fixed version", func(ctx context.Context) (string, error) {
+		{"Third scenario: the advisory gets a fixed version", func(ctx context.Context) (string, error) {
 			return l.publishAdvisories(ctx, "advisories-next", "advisories-fix")
 		}},
 		{"A message says that there is a fix now", l.checkFixAvailable},

@@ -21,14 +21,14 @@ const itemsInSection = 10
 // fixSteps returns the steps of the fifth scenario: web is rebuilt and rolled out.
 func (l *lifecycle) fixSteps() []Step {
 	return []Step{
-		{"Fifth act: web is built again with the fixed OpenSSL, and rolled out", l.rollOut},
+		{"Fifth scenario: web is built again with the fixed OpenSSL, and rolled out", l.rollOut},
 		{"A message says what that has fixed", l.checkFixed},
 		{"No message was sent twice, beyond Slack's limits, or about " + l.Staging(), l.checkMessages},
 	}
 }
 
 func (l *lifecycle) rollOut(ctx context.Context) (string, error) {
-	found, err := l.Findings(ctx, l.Shop())
+	found, err := l.Findings(ctx, l.Production())
 	if err != nil {
 		return "", err
 	}
@@ -41,10 +41,10 @@ func (l *lifecycle) rollOut(ctx context.Context) (string, error) {
 	if _, err := build.Push(ctx, reference, image); err != nil {
 		return "", err
 	}
-	if _, err := l.Kubectl(ctx, "--namespace", l.Shop(), "set", "image", "deployment/web", "web="+reference); err != nil {
+	if _, err := l.Kubectl(ctx, "--namespace", l.Production(), "set", "image", "deployment/web", "web="+reference); err != nil {
 		return "", err
 	}
-	return "deployment/web runs " + reference, l.WaitForRollout(ctx, l.Shop(), "deployment/web")
+	return "deployment/web runs " + reference, l.WaitForRollout(ctx, l.Production(), "deployment/web")
 }
 
 // checkFixed waits for the message and compares it with the findings in the store before and after the rollout.
@@ -54,7 +54,7 @@ func (l *lifecycle) checkFixed(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	found, err := l.Findings(ctx, l.Shop())
+	found, err := l.Findings(ctx, l.Production())
 	if err != nil {
 		return "", err
 	}

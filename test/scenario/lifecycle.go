@@ -27,7 +27,7 @@ const (
 // lifecycle is the state that one scenario passes to the next.
 type lifecycle struct {
 	*Environment
-	// received is the number of messages about the shop so far, including the one about the first scan.
+	// received is the number of messages about production so far, including the one about the first scan.
 	received int
 	mark     int64
 	jobs     int
@@ -36,10 +36,10 @@ type lifecycle struct {
 	before  webhooks
 	// versions are the data versions that each image was matched with before, by namespace and digest.
 	versions map[string]string
-	// counts are the counts of the shop's Scanner before the exception. expires is when the exception expires.
+	// counts are the counts of the Scanner in production before the exception. expires is when the exception expires.
 	counts  v1alpha1.FindingCounts
 	expires time.Time
-	// lines are the shop's findings before web was rebuilt.
+	// lines are the findings in production before web was rebuilt.
 	lines []Line
 }
 
@@ -52,16 +52,16 @@ func (e *Environment) Scenarios() []Step {
 	return slices.Concat(e.FirstScan(), l.newVulnerabilitySteps(), l.fixAvailableSteps(), l.exceptionSteps(), l.fixSteps())
 }
 
-// message waits for the shop's next message.
+// message waits for the next message about production.
 func (l *lifecycle) message(ctx context.Context, within time.Duration) (Message, error) {
 	var next Message
 	err := wait.Eventually(ctx, within, wait.Normally, func(ctx context.Context) error {
-		messages, err := l.Messages(ctx, l.Shop())
+		messages, err := l.Messages(ctx, l.Production())
 		if err != nil {
 			return err
 		}
 		if len(messages) <= l.received {
-			return fmt.Errorf("no message about %s in Slack%s", NewVulnerability, l.receiverProblem(ctx, l.Shop()))
+			return fmt.Errorf("no message about %s in Slack%s", NewVulnerability, l.receiverProblem(ctx, l.Production()))
 		}
 		next = messages[l.received]
 		return nil
@@ -70,7 +70,7 @@ func (l *lifecycle) message(ctx context.Context, within time.Duration) (Message,
 	return next, err
 }
 
-// changeMessage waits for the shop's next message, which must contain one change of the new vulnerability and nothing else.
+// changeMessage waits for the next message about production, which must contain one change of the new vulnerability and nothing else.
 func (l *lifecycle) changeMessage(ctx context.Context, within time.Duration, change v1alpha1.Change) (Message, error) {
 	news, err := l.message(ctx, within)
 	if err != nil {
@@ -109,18 +109,18 @@ func (l *lifecycle) publishAdvisories(ctx context.Context, further ...string) (s
 	return "built " + l.Database.Built.Format(time.RFC3339), err
 }
 
-// scannerCounts returns the counts in the status of the shop's Scanner.
+// scannerCounts returns the counts in the status of the Scanner in production.
 func (l *lifecycle) scannerCounts(ctx context.Context) (v1alpha1.FindingCounts, error) {
-	scanner, err := l.Scanner(ctx, l.Shop())
+	scanner, err := l.Scanner(ctx, l.Production())
 	if err != nil {
 		return v1alpha1.FindingCounts{}, err
 	}
 	return scanner.Status.Findings, nil
 }
 
-// checkMessages checks for a time that no further message arrives, about the shop or about staging.
+// checkMessages checks for a time that no further message arrives, about production or about staging.
 func (l *lifecycle) checkMessages(ctx context.Context) (string, error) {
-	wanted := map[string]int{l.Shop(): l.received, l.Staging(): 1}
+	wanted := map[string]int{l.Production(): l.received, l.Staging(): 1}
 	err := wait.Consistently(ctx, quietPeriod, wait.Normally, func(ctx context.Context) error {
 		for namespace, want := range wanted {
 			messages, err := l.Messages(ctx, namespace)
@@ -136,5 +136,5 @@ func (l *lifecycle) checkMessages(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d about %s, 1 about %s", l.received, l.Shop(), l.Staging()), errors.Join(l.CheckLimits(ctx, l.Shop()), l.CheckLimits(ctx, l.Staging()))
+	return fmt.Sprintf("%d about %s, 1 about %s", l.received, l.Production(), l.Staging()), errors.Join(l.CheckLimits(ctx, l.Production()), l.CheckLimits(ctx, l.Staging()))
 }

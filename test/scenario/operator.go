@@ -35,7 +35,7 @@ func (e *Environment) DeployOperator(ctx context.Context) (string, error) {
 	if err := e.writeOverlay(ctx); err != nil {
 		return "", err
 	}
-	rendered, err := e.Kubectl(ctx, "kustomize", e.bin("story", "operator"))
+	rendered, err := e.Kubectl(ctx, "kustomize", e.bin("fixtures", "operator"))
 	if err != nil {
 		return "", err
 	}
@@ -67,7 +67,7 @@ func (e *Environment) writeOverlay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	dir := e.bin("story", "operator")
+	dir := e.bin("fixtures", "operator")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (e *Environment) checkStorage(ctx context.Context) error {
 }
 
 // errForeign means that an operator is installed that the demo has not installed.
-var errForeign = errors.New("an operator that does not belong to the story is installed in " + SystemNamespace + "; remove it first: make undeploy")
+var errForeign = errors.New("an operator that the demo has not installed is in " + SystemNamespace + "; remove it first: make undeploy")
 
 // Remove removes everything that the demo has created in the cluster, including the operator, and reports whether there was anything. An
 // operator from another installation is not touched and is an error.

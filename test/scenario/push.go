@@ -28,7 +28,7 @@ func (e *Environment) pushWorkloads(ctx context.Context) (string, error) {
 func (e *Environment) loadImage(name string) (v1.Image, error) {
 	image, err := images.Load(ImagesDir(e.Root), name)
 	if err != nil {
-		return nil, fmt.Errorf("%w (make story-images)", err)
+		return nil, fmt.Errorf("%w (make fixture-images)", err)
 	}
 	return image, nil
 }

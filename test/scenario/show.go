@@ -13,7 +13,7 @@ func (e *Environment) Show(ctx context.Context) error {
 		return err
 	}
 	fmt.Fprintf(e.Out, "\n$ kubectl get scanners,imagescans,vulnerabilityexceptions -A\n%s\nIn Slack:\n", text)
-	for _, namespace := range e.shopNamespaces() {
+	for _, namespace := range e.namespaces() {
 		messages, err := e.Messages(ctx, namespace)
 		if err != nil {
 			return err

@@ -16,7 +16,7 @@ import (
 const SlackHost = "slack." + InfraNamespace + ".svc"
 
 // webhookPath returns the path of a channel's webhook. A channel has the name of the namespace whose Scanner posts to it.
-func webhookPath(channel string) string { return "/services/T0STORY/B0STORY/" + channel }
+func webhookPath(channel string) string { return "/services/T0DEMO/B0DEMO/" + channel }
 
 // WebhookURL returns the URL of a channel's webhook.
 func WebhookURL(channel string) string { return "https://" + SlackHost + webhookPath(channel) }

@@ -35,7 +35,7 @@ type catalogImage struct {
 
 func catalogImages(t *testing.T, s settings) []catalogImage {
 	t.Helper()
-	saved := filepath.Join(s.bin, "story", "images")
+	saved := filepath.Join(s.bin, "fixtures", "images")
 	return []catalogImage{
 		{"Debian 12, a Go program", load(t, filepath.Join(saved, "shop_web"))},
 		{"Alpine 3.18, a Go program", load(t, filepath.Join(saved, "shop_cache"))},
@@ -50,7 +50,7 @@ func load(t *testing.T, dir string) v1.Image {
 	t.Helper()
 	index, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
-		t.Fatalf("make story-images: %v", err)
+		t.Fatalf("make fixture-images: %v", err)
 	}
 	manifest, err := index.IndexManifest()
 	if err != nil {

@@ -32,7 +32,7 @@ const (
 	messageTimeout = 5 * time.Minute
 	// cleanUpTime bounds the removal of everything, including the removal after an interruption.
 	cleanUpTime = 4 * time.Minute
-	// minimumDuration is the shortest duration that package story does not treat as unset.
+	// minimumDuration is the shortest duration that package scenario does not treat as unset.
 	minimumDuration = time.Nanosecond
 )
 

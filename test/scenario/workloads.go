@@ -15,10 +15,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
-// startShop creates the workloads in both namespaces and waits until they run. For the workload whose image does not exist, it waits
+// startWorkloads creates the workloads in both namespaces and waits until they run. For the workload whose image does not exist, it waits
 // until the image pull has failed.
-func (e *Environment) startShop(ctx context.Context) (string, error) {
-	for _, namespace := range e.shopNamespaces() {
+func (e *Environment) startWorkloads(ctx context.Context) (string, error) {
+	for _, namespace := range e.namespaces() {
 		if err := e.MakeNamespace(ctx, namespace); err != nil {
 			return "", err
 		}
@@ -26,25 +26,25 @@ func (e *Environment) startShop(ctx context.Context) (string, error) {
 	api := func(namespace string) map[string]string {
 		return map[string]string{"Namespace": namespace, "API": e.Reference(images.API), "Migrate": e.Reference(images.Migrate)}
 	}
-	err := e.Apply(ctx, "shop.yaml", map[string]any{
+	err := e.Apply(ctx, "workloads.yaml", map[string]any{
 		"Web": e.Reference(images.Web), "Cache": e.Reference(images.Cache), "Static": e.Reference(images.Static),
-		"Ghost": e.missingImage(), "Shop": api(e.Shop()), "Staging": api(e.Staging()),
+		"Ghost": e.missingImage(), "Production": api(e.Production()), "Staging": api(e.Staging()),
 	})
 	if err != nil {
 		return "", err
 	}
-	if err := e.WaitForRollout(ctx, e.Shop(), "deployment/web", "deployment/api", "deployment/static", "statefulset/cache"); err != nil {
+	if err := e.WaitForRollout(ctx, e.Production(), "deployment/web", "deployment/api", "deployment/static", "statefulset/cache"); err != nil {
 		return "", err
 	}
 	if err := e.WaitForRollout(ctx, e.Staging(), "deployment/api"); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("web, api, cache and static run in %s, api in %s, ghost cannot be pulled", e.Shop(), e.Staging()), wait.Eventually(ctx, shortTimeout, wait.Normally, e.checkGhostNotPulled)
+	return fmt.Sprintf("web, api, cache and static run in %s, api in %s, ghost cannot be pulled", e.Production(), e.Staging()), wait.Eventually(ctx, shortTimeout, wait.Normally, e.checkGhostNotPulled)
 }
 
 func (e *Environment) checkGhostNotPulled(ctx context.Context) error {
 	var pods corev1.PodList
-	if err := e.Client.List(ctx, &pods, client.InNamespace(e.Shop()), client.MatchingLabels{"app": "ghost"}); err != nil {
+	if err := e.Client.List(ctx, &pods, client.InNamespace(e.Production()), client.MatchingLabels{"app": "ghost"}); err != nil {
 		return err
 	}
 	for _, pod := range pods.Items {
@@ -65,7 +65,7 @@ func (e *Environment) startScanners(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	for _, namespace := range e.shopNamespaces() {
+	for _, namespace := range e.namespaces() {
 		if err := e.MakeScanner(ctx, namespace, ScannerSettings{Receivers: []Receiver{{Name: "team", Announce: announcedChanges}}}); err != nil {
 			return "", err
 		}
@@ -120,7 +120,7 @@ func (e *Environment) MakeScanner(ctx context.Context, namespace string, setting
 	}
 	if backend == v1alpha1.BackendClair {
 		if e.clair == nil {
-			return errors.New("this story has no Clair")
+			return errors.New("this environment has no Clair")
 		}
 		values["ClairURL"], values["ClairKey"] = clairURL, cmp.Or(settings.ClairKey, e.clair.key)
 		values["Webhooks"] = namespace != e.WithBackend(v1alpha1.BackendClair).Staging() // no webhooks are sent to staging's Scanner
