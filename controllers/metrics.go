@@ -13,6 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/health"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
@@ -165,9 +166,9 @@ func (g *gauges) images(images []inventory.CoveredImage) {
 		case inventory.ImageFailed:
 			failed[knownReason(img.Reason)]++
 		case inventory.ImageScanned:
-			oldest = earliest(oldest, img.Report.MatchedAt)
+			oldest = health.Earliest(oldest, img.Report.MatchedAt)
 		case inventory.ImagePending:
-			waiting = earliest(waiting, img.Since)
+			waiting = health.Earliest(waiting, img.Since)
 		}
 	}
 	for reason, n := range failed {

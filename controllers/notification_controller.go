@@ -27,6 +27,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/health"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -55,10 +56,10 @@ type NotificationReconciler struct {
 	Exceptions active.Source
 	// ReadMore is the link that messages show for details; empty for a kubectl command.
 	ReadMore string
-	// NoticeThresholds has the durations after which receivers get health notices.
-	NoticeThresholds NoticeThresholds
-	Inventory        *inventory.Inventory
-	Permissions      *preflight.Checker
+	// Thresholds has the durations after which receivers get health notices.
+	Thresholds  health.Thresholds
+	Inventory   *inventory.Inventory
+	Permissions *preflight.Checker
 	// Counted is passed on to announce.Dispatcher.
 	Counted func(ctx context.Context, number int64)
 	// Metrics counts delivery attempts.

@@ -28,6 +28,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/health"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -79,13 +80,18 @@ type notifyWorld struct {
 	engine string
 }
 
-// namedEngine is an engine that implements only Engine.
+// namedEngine is an engine that implements only Engine and DataVersion.
 type namedEngine struct {
 	backend.Backend
 	engine string
 }
 
 func (n namedEngine) Engine() string { return n.engine }
+
+// DataVersion implements backend.Backend: the engine has data.
+func (n namedEngine) DataVersion(context.Context) (store.DataVersion, error) {
+	return store.DataVersion{}, nil
+}
 
 func (w *notifyWorld) chooseBackend(*v1alpha1.Scanner) backend.Backend {
 	return namedEngine{engine: w.engine}
@@ -131,9 +137,9 @@ func newNotifyWorld(t *testing.T, change func(*v1alpha1.Scanner)) *notifyWorld {
 	})
 	w.reconciler = &NotificationReconciler{
 		Client: w.client, Store: w.store, Backends: backend.Choosers{v1alpha1.BackendGrype: w.chooseBackend}, Clock: w.clock, Events: w.events, Sender: w.receivers, Wakeups: &Wakeups{},
-		NoticeThresholds: NoticeThresholds{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
-		Exceptions:       active.Source{Reader: w.client, Clock: w.clock},
-		Inventory:        &inventory.Inventory{Client: w.client, Store: w.store, Clock: w.clock},
+		Thresholds: health.Thresholds{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
+		Exceptions: active.Source{Reader: w.client, Clock: w.clock},
+		Inventory:  &inventory.Inventory{Client: w.client, Store: w.store, Clock: w.clock},
 	}
 	return w
 }

@@ -3,22 +3,11 @@ package controllers
 import (
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 )
-
-// dataSince returns since when the Scanner's engine has vulnerability data; zero if it has none.
-func dataSince(scanner *v1alpha1.Scanner) time.Time {
-	condition := meta.FindStatusCondition(scanner.Status.Conditions, v1alpha1.ConditionBackendAvailable)
-	if condition == nil || scanner.Status.VulnerabilityData == nil {
-		return time.Time{}
-	}
-	return condition.LastTransitionTime.Time
-}
 
 // describeCoverage converts the coverage to the notifier's type: images with a digest one by one, all others as counts. never is the result
 // of engineGaps.

@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/health"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -43,25 +45,41 @@ func (r *NotificationReconciler) newScope(ctx context.Context, scanner *v1alpha1
 	if o.exceptions, o.exceptionEnds, err = r.Exceptions.InForce(ctx, scanner.Namespace); err != nil {
 		return nil, err
 	}
-	o.coverage = describeCoverage(coverage, engineGaps(engine), dataSince(scanner))
-	c := healthInput{
-		now: r.Clock.Now(), after: r.NoticeThresholds, images: coverage.Running, data: o.data, exceptions: o.exceptions.All(),
-		backend: meta.FindStatusCondition(scanner.Status.Conditions, v1alpha1.ConditionBackendAvailable),
-	}
-	if reporter, ok := engine.(backend.DataReporter); ok {
-		c.maxAge, c.dataProblem = reporter.MaxDataAge(), reporter.DataProblem(o.data)
-	}
-	if c.anomaly, err = r.Store.DataAnomaly(ctx, string(scanner.UID), o.engine); err != nil {
+	facts := health.Facts{Now: r.Clock.Now(), After: r.Thresholds, Images: coverage.Running, Data: o.data, Exceptions: o.exceptions.All()}
+	var data *store.DataVersion
+	if facts.Engine, data, err = engineCondition(ctx, scanner, engine); err != nil {
 		return nil, err
 	}
-	if !o.exceptionEnds.IsZero() && o.exceptionEnds.Sub(c.now) <= expiryNotice {
+	facts.Engine.LastTransitionTime = metav1.NewTime(conditionSince(scanner, facts.Engine, facts.Now))
+	var dataSince time.Time
+	if data != nil {
+		dataSince = facts.Engine.LastTransitionTime.Time
+	}
+	o.coverage = describeCoverage(coverage, engineGaps(engine), dataSince)
+	if reporter, ok := engine.(backend.DataReporter); ok {
+		facts.MaxDataAge, facts.DataProblem = reporter.MaxDataAge(), reporter.DataProblem(o.data)
+	}
+	if facts.Anomaly, err = r.Store.DataAnomaly(ctx, string(scanner.UID), o.engine); err != nil {
+		return nil, err
+	}
+	if !o.exceptionEnds.IsZero() && o.exceptionEnds.Sub(facts.Now) <= health.ExpiryNotice {
 		totals, err := r.Store.ScannerTotals(ctx, string(scanner.UID), o.exceptions)
 		if err != nil {
 			return nil, err
 		}
-		c.suppressed = totals.ByException
+		facts.Suppressed = totals.ByException
 	}
-	o.coverage.Notices, o.coverage.Receivers = c.notices(), receiverNames(scanner)
+	o.coverage.Notices, o.coverage.Receivers = facts.Notices(), receiverNames(scanner)
 	o.unconfirmed, err = r.unconfirmedNotices(ctx, scanner)
 	return o, err
+}
+
+// conditionSince returns since when a Scanner has a condition in its present status; now if it is not in the Scanner's status yet. What the
+// condition is was read elsewhere: the status is only the memory of the time, the one that survives a restart.
+func conditionSince(scanner *v1alpha1.Scanner, condition metav1.Condition, now time.Time) time.Time {
+	known := meta.FindStatusCondition(scanner.Status.Conditions, condition.Type)
+	if known == nil || known.Status != condition.Status {
+		return now
+	}
+	return known.LastTransitionTime.Time
 }

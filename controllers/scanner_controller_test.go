@@ -16,7 +16,6 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -314,38 +313,5 @@ func TestScannerEvents(t *testing.T) {
 	u.reconcileScanner()
 	if got := u.takeEvents(); len(got) != 0 {
 		t.Errorf("events %q for nothing", got)
-	}
-}
-
-// TestDescribePending: pending images with a reason are named by it.
-func TestDescribePending(t *testing.T) {
-	images := []inventory.CoveredImage{
-		{State: inventory.ImagePending, Name: "a:1"}, {State: inventory.ImageFailed, Reason: "NotPulled", Name: "x:1"}, {State: inventory.ImagePending, Reason: "PodUnschedulable", Name: "b:1"},
-		{State: inventory.ImagePending, Reason: "NodeUnknown", Name: "c:1"}, {State: inventory.ImagePending, Reason: "PodUnschedulable", Name: "d:1"},
-	}
-	for _, tt := range []struct {
-		images []inventory.CoveredImage
-		want   string
-	}{
-		{images, "4 of 5 images have no result yet (NodeUnknown: c:1; PodUnschedulable: b:1 and 1 more)"},
-		{images[:2], "1 of 2 images have no result yet"},
-	} {
-		if got := describePending(tt.images); got != tt.want {
-			t.Errorf("it is described as %q, want %q", got, tt.want)
-		}
-	}
-}
-
-// TestDescribeFailures: failed images are grouped by reason, each with an example, in a stable order.
-func TestDescribeFailures(t *testing.T) {
-	images := []inventory.CoveredImage{
-		{State: inventory.ImageFailed, Reason: "ImageNotFound", Name: "b:1"}, {State: inventory.ImageScanned, Name: "x:1"},
-		{State: inventory.ImageFailed, Reason: "Unauthorized", Name: "a:1"}, {State: inventory.ImageFailed, Reason: "ImageNotFound", Name: "c:1"}, {State: inventory.ImageFailed, Name: "d:1"},
-	}
-	want := "4 of 5 images could not be scanned (unknown: d:1; ImageNotFound: b:1 and 1 more; Unauthorized: a:1)"
-	for range 10 {
-		if got := describeFailures(images); got != want {
-			t.Fatalf("it is described as %q, want %q", got, want)
-		}
 	}
 }

@@ -1,7 +1,6 @@
 package controllers
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/health"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -40,52 +40,50 @@ func countImages(images []inventory.CoveredImage) v1alpha1.ImageCounts {
 
 // setBackend sets the condition BackendAvailable and the vulnerability data in use.
 func (r *ScannerReconciler) setBackend(ctx context.Context, s *scannerScope) error {
-	condition := metav1.Condition{Type: v1alpha1.ConditionBackendAvailable, ObservedGeneration: s.scanner.Generation}
-	defer func() { meta.SetStatusCondition(&s.scanner.Status.Conditions, condition) }()
-	condition.Status, condition.Reason = metav1.ConditionFalse, v1alpha1.ReasonBackendDisabled
-	if s.backend == nil {
-		condition.Message = fmt.Sprintf("this operator runs without the backend %s; choose another one in spec.backend.type", s.scanner.Spec.Backend.Type)
-		return nil
+	condition, data, err := engineCondition(ctx, s.scanner, s.backend)
+	if s.backend != nil && err == nil {
+		s.scanner.Status.VulnerabilityData = nil
 	}
-	version, err := s.backend.DataVersion(ctx)
+	if data != nil {
+		s.scanner.Status.VulnerabilityData = &v1alpha1.VulnerabilityData{BuildTime: seconds(data.Built), Tool: data.Tool}
+		var anomaly *store.DataAnomaly
+		if anomaly, err = r.Store.DataAnomaly(ctx, string(s.scanner.UID), s.backend.Engine()); anomaly != nil {
+			condition.Reason, condition.Message = v1alpha1.ReasonDataAnomaly, health.DescribeAnomaly(anomaly)
+		}
+	}
+	meta.SetStatusCondition(&s.scanner.Status.Conditions, condition)
+	return err
+}
+
+// engineCondition asks a Scanner's engine for its state. It returns the condition BackendAvailable without a time, and the engine's
+// vulnerability data; nil while the engine is unavailable. engine is nil if the operator runs without it.
+func engineCondition(ctx context.Context, scanner *v1alpha1.Scanner, engine backend.Backend) (metav1.Condition, *store.DataVersion, error) {
+	condition := metav1.Condition{
+		Type: v1alpha1.ConditionBackendAvailable, Status: metav1.ConditionFalse,
+		Reason: v1alpha1.ReasonBackendDisabled, ObservedGeneration: scanner.Generation,
+	}
+	if engine == nil {
+		condition.Message = fmt.Sprintf("this operator runs without the backend %s; choose another one in spec.backend.type", scanner.Spec.Backend.Type)
+		return condition, nil, nil
+	}
+	version, err := engine.DataVersion(ctx)
 	var failure *backend.Failure
 	switch {
 	case errors.As(err, &failure):
 		condition.Reason, condition.Message = failure.Reason, truncate(failure.Message, v1alpha1.MaxMessageBytes)
-		s.scanner.Status.VulnerabilityData = nil
-		return nil
+		return condition, nil, nil
 	case err != nil:
 		condition.Reason, condition.Message = v1alpha1.ReasonBackendError, "the engine's state cannot be read"
-		return err
+		return condition, nil, err
 	}
-	s.scanner.Status.VulnerabilityData = &v1alpha1.VulnerabilityData{BuildTime: seconds(version.Built), Tool: version.Tool}
 	condition.Status, condition.Reason = metav1.ConditionTrue, v1alpha1.ReasonAvailable
-	if reporter, ok := s.backend.(backend.DataReporter); ok {
+	if reporter, ok := engine.(backend.DataReporter); ok {
 		if problem := reporter.DataProblem(version); problem != "" {
 			condition.Reason = v1alpha1.ReasonDataOutdated
 			condition.Message = truncate(problem, v1alpha1.MaxMessageBytes)
 		}
 	}
-	anomaly, err := r.Store.DataAnomaly(ctx, string(s.scanner.UID), s.backend.Engine())
-	if anomaly != nil {
-		condition.Reason, condition.Message = v1alpha1.ReasonDataAnomaly, describeAnomaly(anomaly)
-	}
-	return err
-}
-
-// describeAnomaly describes the anomaly, what is not announced meanwhile and what to do.
-func describeAnomaly(a *store.DataAnomaly) string {
-	return fmt.Sprintf("%s went with one version of the vulnerability data, on %s: that looks like broken data. Until they are back nothing "+
-		"is announced as fixed; new findings are announced as usual. See whether the data's publisher or mirror has lost a part of it. "+
-		"If the findings stay away, the data is believed 14 days after that", lostFindings(a), a.Since.UTC().Format(time.RFC3339))
-}
-
-// lostFindings describes how many findings are missing. If other namespaces are affected too, it only gives their number.
-func lostFindings(a *store.DataAnomaly) string {
-	if a.TotalNamespaces > 0 {
-		return fmt.Sprintf("more than a fifth of the findings in %d of %d namespaces", a.Namespaces, a.TotalNamespaces)
-	}
-	return fmt.Sprintf("%d of %d findings", a.Missing, a.Total)
+	return condition, &version, nil
 }
 
 // seconds truncates a time to the precision of the API, so that it equals what was written before.
@@ -241,10 +239,10 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 		ready.Reason, ready.Message = v1alpha1.ReasonNoImages, "no running pod is selected"
 	case counts.Pending > 0:
 		ready.Status, ready.Reason, reconciling = metav1.ConditionFalse, v1alpha1.ReasonScanning, true
-		ready.Message = truncate(describePending(s.images), v1alpha1.MaxMessageBytes)
+		ready.Message = truncate(health.DescribePending(s.images), v1alpha1.MaxMessageBytes)
 	case counts.Failed > 0:
 		ready.Reason = v1alpha1.ReasonSomeFailed
-		ready.Message = truncate(describeFailures(s.images), v1alpha1.MaxMessageBytes)
+		ready.Message = truncate(health.DescribeFailures(s.images), v1alpha1.MaxMessageBytes)
 	default:
 		ready.Reason = v1alpha1.ReasonScanned
 		ready.Message = truncate(describeScanned(s), v1alpha1.MaxMessageBytes)
@@ -261,44 +259,6 @@ func selectorProblem(scanner *v1alpha1.Scanner) string {
 		return fmt.Sprintf("spec.podSelector: %v; no pod is selected until it is corrected", err)
 	}
 	return ""
-}
-
-// describePending returns how many images wait, and names those that have a reason.
-func describePending(images []inventory.CoveredImage) string {
-	pending, _ := groupByReason(images, inventory.ImagePending)
-	waiting := fmt.Sprintf("%d of %d images have no result yet", pending, len(images))
-	withReason := slices.DeleteFunc(slices.Clone(images), func(img inventory.CoveredImage) bool { return img.Reason == "" })
-	if _, reasons := groupByReason(withReason, inventory.ImagePending); reasons != "" {
-		waiting += " (" + reasons + ")"
-	}
-	return waiting
-}
-
-// describeFailures groups failed images by reason and names an example of each.
-func describeFailures(images []inventory.CoveredImage) string {
-	failed, reasons := groupByReason(images, inventory.ImageFailed)
-	return fmt.Sprintf("%d of %d images could not be scanned (%s)", failed, len(images), reasons)
-}
-
-// groupByReason counts the images in a state, and names an example for each reason.
-func groupByReason(images []inventory.CoveredImage, state inventory.ImageState) (n int, reasons string) {
-	byReason := map[string][]string{}
-	for _, img := range images {
-		if img.State == state {
-			n++
-			byReason[img.Reason] = append(byReason[img.Reason], img.Name)
-		}
-	}
-	var parts []string
-	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
-		names := byReason[reason]
-		part := fmt.Sprintf("%s: %s", cmp.Or(reason, "unknown"), names[0])
-		if len(names) > 1 {
-			part += fmt.Sprintf(" and %d more", len(names)-1)
-		}
-		parts = append(parts, part)
-	}
-	return n, strings.Join(parts, "; ")
 }
 
 // conditionChanged reports whether a condition has another status or reason than before.

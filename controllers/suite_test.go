@@ -35,6 +35,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/fake"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
+	"github.com/scanner-operator/scanner-operator/pkg/health"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -270,8 +271,8 @@ func (o *operatorUnderTest) controllers(mgr ctrl.Manager) []setup {
 		},
 		&NotificationReconciler{
 			Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups, Sender: o.slack,
-			NoticeThresholds: NoticeThresholds{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
-			Exceptions:       exceptions, Inventory: images,
+			Thresholds: health.Thresholds{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
+			Exceptions: exceptions, Inventory: images,
 		},
 		&ExceptionReconciler{
 			Client: mgr.GetClient(), Exceptions: exceptions, Clock: clock.RealClock{}, Events: events, Suppressed: covered, Wakeups: o.wakeups,

@@ -38,6 +38,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/certificate"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
+	"github.com/scanner-operator/scanner-operator/pkg/health"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/listener"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
@@ -391,7 +392,7 @@ func (op *operator) notifications(images *inventory.Inventory) *controllers.Noti
 	return &controllers.NotificationReconciler{
 		Client: op.manager.GetClient(), Store: op.store, Backends: op.backends, Clock: op.clock,
 		Events: op.manager.GetEventRecorder("scanner-operator"), Wakeups: op.wakeups, Exceptions: op.exceptions(), ReadMore: op.options.ReadMore, Metrics: op.controllerMetrics,
-		NoticeThresholds: controllers.NoticeThresholds{
+		Thresholds: health.Thresholds{
 			ScansFailing: op.config.Notifications.ScansFailingAfter.Duration, ImagesFailed: op.config.Notifications.ImagesFailedAfter.Duration,
 		},
 		Permissions: op.permissions, Inventory: images, Counted: op.deliveries.Count,

@@ -1,4 +1,4 @@
-package controllers
+package health
 
 import (
 	"testing"
@@ -14,13 +14,15 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
 // ago returns a time before noon.
 func ago(d time.Duration) time.Time { return noon.Add(-d) }
 
 // imageWith returns an image of a Scanner. Without a change it was scanned with the current data an hour ago.
 func imageWith(name string, changes ...func(*inventory.CoveredImage)) inventory.CoveredImage {
 	img := inventory.CoveredImage{
-		ID: keyOfImage(name).String(), Name: name, Repositories: []string{name}, State: inventory.ImageScanned,
+		ID: name, Name: name, Repositories: []string{name}, State: inventory.ImageScanned,
 		Report: store.ReportAge{MatchedAt: ago(time.Hour), Current: true},
 	}
 	for _, change := range changes {
@@ -57,9 +59,9 @@ func notStarted(i *inventory.CoveredImage) { i.Repositories = nil }
 // TestHealthNotices: which health notices a Scanner sends, and which not.
 func TestHealthNotices(t *testing.T) {
 	const hour, day = time.Hour, 24 * time.Hour
-	images := func(images ...inventory.CoveredImage) healthInput { return healthInput{images: images} }
-	unavailable := func(d time.Duration) *metav1.Condition {
-		return &metav1.Condition{Status: metav1.ConditionFalse, Reason: "ClairUnavailable", Message: "no answer", LastTransitionTime: metav1.NewTime(ago(d))}
+	images := func(images ...inventory.CoveredImage) Facts { return Facts{Images: images} }
+	unavailable := func(d time.Duration) metav1.Condition {
+		return metav1.Condition{Status: metav1.ConditionFalse, Reason: "ClairUnavailable", Message: "no answer", LastTransitionTime: metav1.NewTime(ago(d))}
 	}
 	failing := func(since time.Duration, detail string, names ...string) announce.Notice {
 		return announce.Notice{ID: "ScansFailing", Kind: announce.NoticeScansFailing, Since: ago(since), Detail: detail, Count: len(names), Examples: names}
@@ -69,7 +71,7 @@ func TestHealthNotices(t *testing.T) {
 	}
 	many := images(imageWith("ok"))
 	for _, name := range []string{"f", "b", "d", "a", "c", "e"} {
-		many.images = append(many.images, imageWith(name, failedFor(2*hour, "RegistryUnavailable")))
+		many.Images = append(many.Images, imageWith(name, failedFor(2*hour, "RegistryUnavailable")))
 	}
 	manyFailed := cannot(2*hour, "RegistryUnavailable", "a", "b", "c", "d", "e")
 	manyFailed.Count = 6
@@ -77,7 +79,7 @@ func TestHealthNotices(t *testing.T) {
 	clairDown.Reason, clairDown.Examples = "ClairUnavailable", nil
 	soon, later, past := noon.Add(6*day), noon.Add(8*day), noon.Add(time.Minute)
 	for name, tt := range map[string]struct {
-		healthInput
+		Facts
 		want []announce.Notice
 	}{
 		"nothing runs":        {images(), nil},
@@ -91,25 +93,25 @@ func TestHealthNotices(t *testing.T) {
 		"waits, and nobody knows since when":      {images(imageWith("web", func(i *inventory.CoveredImage) { i.State = inventory.ImagePending })), nil},
 		"a node pulls for long":                   {images(imageWith("web", pendingFor(9*hour), notStarted)), nil},
 		"excluded":                                {images(imageWith("web", func(i *inventory.CoveredImage) { i.State = inventory.ImageExcluded })), nil},
-		"newer data, and the old results are old": {healthInput{images: []inventory.CoveredImage{imageWith("web", matched(30*hour, false))}, data: store.DataVersion{Since: ago(hour)}}, nil},
-		"newer data for long":                     {healthInput{images: []inventory.CoveredImage{imageWith("web", matched(30*hour, false))}, data: store.DataVersion{Since: ago(8 * hour)}}, []announce.Notice{failing(8*hour, "", "web")}},
+		"newer data, and the old results are old": {Facts{Images: []inventory.CoveredImage{imageWith("web", matched(30*hour, false))}, Data: store.DataVersion{Since: ago(hour)}}, nil},
+		"newer data for long":                     {Facts{Images: []inventory.CoveredImage{imageWith("web", matched(30*hour, false))}, Data: store.DataVersion{Since: ago(8 * hour)}}, []announce.Notice{failing(8*hour, "", "web")}},
 		"newer data for long, with results": {
-			healthInput{images: []inventory.CoveredImage{imageWith("web", matched(30*hour, false)), imageWith("api", matched(hour, true))}, data: store.DataVersion{Since: ago(8 * hour)}}, nil,
+			Facts{Images: []inventory.CoveredImage{imageWith("web", matched(30*hour, false)), imageWith("api", matched(hour, true))}, Data: store.DataVersion{Since: ago(8 * hour)}}, nil,
 		},
-		"a rescan of the only image":    {healthInput{images: []inventory.CoveredImage{imageWith("web", matched(10*hour, false))}, data: store.DataVersion{Since: ago(11 * hour)}}, nil},
-		"a rescan of one of two images": {healthInput{images: []inventory.CoveredImage{imageWith("web", matched(10*hour, false)), imageWith("api", matched(10*hour, true))}, data: store.DataVersion{Since: ago(11 * hour)}}, nil},
+		"a rescan of the only image":    {Facts{Images: []inventory.CoveredImage{imageWith("web", matched(10*hour, false))}, Data: store.DataVersion{Since: ago(11 * hour)}}, nil},
+		"a rescan of one of two images": {Facts{Images: []inventory.CoveredImage{imageWith("web", matched(10*hour, false)), imageWith("api", matched(10*hour, true))}, Data: store.DataVersion{Since: ago(11 * hour)}}, nil},
 		"a new image beside a long failure": {
 			images(imageWith("broken", failedFor(90*day, "ImageNotFound")), imageWith("ok", matched(7*hour, true)), imageWith("new", pendingFor(time.Minute))),
 			[]announce.Notice{cannot(90*day, "ImageNotFound", "broken")},
 		},
 		"pending since before it was suspended": {images(imageWith("web", pendingFor(9*hour), suspended)), nil},
-		"newer data, resumed":                   {healthInput{images: []inventory.CoveredImage{imageWith("web", matched(30*hour, false), readySince(hour))}, data: store.DataVersion{Since: ago(8 * hour)}}, nil},
-		"newer data, resumed just now":          {healthInput{images: []inventory.CoveredImage{imageWith("web", matched(30*hour, false), suspended)}, data: store.DataVersion{Since: ago(8 * hour)}}, nil},
-		"the engine is away":                    {healthInput{backend: unavailable(5 * hour), images: []inventory.CoveredImage{imageWith("web")}}, nil},
-		"the engine is away for long":           {healthInput{backend: unavailable(7 * hour), images: []inventory.CoveredImage{imageWith("web")}}, []announce.Notice{clairDown}},
-		"the engine is there": {healthInput{backend: &metav1.Condition{
+		"newer data, resumed":                   {Facts{Images: []inventory.CoveredImage{imageWith("web", matched(30*hour, false), readySince(hour))}, Data: store.DataVersion{Since: ago(8 * hour)}}, nil},
+		"newer data, resumed just now":          {Facts{Images: []inventory.CoveredImage{imageWith("web", matched(30*hour, false), suspended)}, Data: store.DataVersion{Since: ago(8 * hour)}}, nil},
+		"the engine is away":                    {Facts{Engine: unavailable(5 * hour), Images: []inventory.CoveredImage{imageWith("web")}}, nil},
+		"the engine is away for long":           {Facts{Engine: unavailable(7 * hour), Images: []inventory.CoveredImage{imageWith("web")}}, []announce.Notice{clairDown}},
+		"the engine is there": {Facts{Engine: metav1.Condition{
 			Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(ago(90 * day)),
-		}, images: []inventory.CoveredImage{imageWith("web")}}, nil},
+		}, Images: []inventory.CoveredImage{imageWith("web")}}, nil},
 
 		"one failed just now": {images(imageWith("web"), imageWith("api", failedFor(59*time.Minute, "ImageNotFound"))), nil},
 		"one fails for long":  {images(imageWith("web"), imageWith("api", failedFor(90*day, "ImageNotFound"))), []announce.Notice{cannot(90*day, "ImageNotFound", "api")}},
@@ -125,25 +127,25 @@ func TestHealthNotices(t *testing.T) {
 			[]announce.Notice{cannot(7*hour, "JobRejected", "web"), failing(7*hour, "1 of 1 images could not be scanned (JobRejected: web)", "web")},
 		},
 
-		"data within its age": {healthInput{data: store.DataVersion{Built: ago(119 * hour)}, maxAge: 120 * hour, dataProblem: "the listing cannot be read"}, nil},
+		"data within its age": {Facts{Data: store.DataVersion{Built: ago(119 * hour)}, MaxDataAge: 120 * hour, DataProblem: "the listing cannot be read"}, nil},
 		"old data": {
-			healthInput{data: store.DataVersion{Built: ago(121 * hour)}, maxAge: 120 * hour, dataProblem: "121 hours old"},
+			Facts{Data: store.DataVersion{Built: ago(121 * hour)}, MaxDataAge: 120 * hour, DataProblem: "121 hours old"},
 			[]announce.Notice{{ID: "DataOutdated", Kind: announce.NoticeDataOutdated, Since: ago(hour), Detail: "121 hours old"}},
 		},
-		"no data":                 {healthInput{maxAge: 120 * hour, dataProblem: "none"}, nil},
-		"data of which no age is": {healthInput{data: store.DataVersion{Built: ago(99 * day)}}, nil},
+		"no data":                 {Facts{MaxDataAge: 120 * hour, DataProblem: "none"}, nil},
+		"data of which no age is": {Facts{Data: store.DataVersion{Built: ago(99 * day)}}, nil},
 		"data with an anomaly": {
-			healthInput{anomaly: &store.DataAnomaly{DataVersion: "2", Missing: 312, Total: 1020, Since: ago(day)}},
+			Facts{Anomaly: &store.DataAnomaly{DataVersion: "2", Missing: 312, Total: 1020, Since: ago(day)}},
 			[]announce.Notice{{ID: "DataAnomaly", Kind: announce.NoticeDataAnomaly, Since: ago(day), Count: 312, Detail: "312 of 1020 findings are gone"}},
 		},
 
 		"exceptions": {
-			healthInput{
-				exceptions: []exception.Exception{
+			Facts{
+				Exceptions: []exception.Exception{
 					{UID: "1", Namespace: "shop", Name: "accepted", Reason: "no way in", Expires: soon}, {UID: "2", Name: "cluster", Expires: past},
 					{UID: "3", Name: "idle", Expires: soon}, {UID: "4", Name: "later", Expires: later}, {UID: "5", Name: "forever"},
 				},
-				suppressed: map[string]int{"1": 3, "2": 1, "4": 1, "5": 1},
+				Suppressed: map[string]int{"1": 3, "2": 1, "4": 1, "5": 1},
 			},
 			[]announce.Notice{
 				{ID: "ExceptionExpires/1/1772884800", Kind: announce.NoticeExceptionExpires, Until: soon, Name: "shop/accepted", Detail: "no way in", Count: 3},
@@ -152,8 +154,8 @@ func TestHealthNotices(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tt.now, tt.after = noon, NoticeThresholds{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour}
-			if diff := cmp.Diff(tt.want, tt.notices()); diff != "" {
+			tt.Now, tt.After = noon, Thresholds{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour}
+			if diff := cmp.Diff(tt.want, tt.Notices()); diff != "" {
 				t.Errorf("notices (-want +got):\n%s", diff)
 			}
 		})

@@ -1,4 +1,7 @@
-package controllers
+// Package health decides what a Scanner reports about itself: which health notices are due, and how an anomaly of the vulnerability data and
+// images without a result are described. Its functions are pure. The reconcilers read the facts, and announce decides when a receiver gets
+// a notice.
+package health
 
 import (
 	"cmp"
@@ -17,59 +20,60 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// expiryNotice is how long before an exception expires a notice is sent.
-const expiryNotice = 7 * 24 * time.Hour
+// ExpiryNotice is how long before an exception expires a notice is sent.
+const ExpiryNotice = 7 * 24 * time.Hour
 
-// maxNoticeExamples is the number of images that a notice names.
-const maxNoticeExamples = 5
+// maxExamples is the number of images that a notice names.
+const maxExamples = 5
 
-// NoticeThresholds has the minimum duration of a problem before receivers get a notice.
-type NoticeThresholds struct {
+// Thresholds has the minimum duration of a problem before receivers get a notice.
+type Thresholds struct {
 	// ScansFailing is the time without any result. ImagesFailed is the time for which an image has failed.
 	ScansFailing, ImagesFailed time.Duration
 }
 
-// healthInput is the input from which a Scanner's health notices are computed. All of it survives a restart.
-type healthInput struct {
-	now    time.Time
-	after  NoticeThresholds
-	images []inventory.CoveredImage
-	// backend is the condition BackendAvailable; nil if it is unknown.
-	backend *metav1.Condition
-	// data is that of the engine, zero if it has none. It is outdated from the age maxAge on (0: never). dataProblem describes the problem.
-	data        store.DataVersion
-	maxAge      time.Duration
-	dataProblem string
-	// anomaly is that of the data; nil if there is none.
-	anomaly *store.DataAnomaly
-	// exceptions are those in force. suppressed has the number of the Scanner's findings that each suppresses, by UID.
-	exceptions []exception.Exception
-	suppressed map[string]int
+// Facts are what a Scanner's health notices are computed from. All of it survives a restart.
+type Facts struct {
+	Now    time.Time
+	After  Thresholds
+	Images []inventory.CoveredImage
+	// Engine is the condition BackendAvailable as it is now, with the time since when the engine is in that state.
+	Engine metav1.Condition
+	// Data is that of the engine, zero if it has none. It is outdated from the age MaxDataAge on (0: never). DataProblem describes the problem.
+	Data        store.DataVersion
+	MaxDataAge  time.Duration
+	DataProblem string
+	// Anomaly is that of the data; nil if there is none.
+	Anomaly *store.DataAnomaly
+	// Exceptions are those in force. Suppressed has the number of the Scanner's findings that each suppresses, by UID. It is needed only
+	// within ExpiryNotice of the end of an exception.
+	Exceptions []exception.Exception
+	Suppressed map[string]int
 }
 
-// notices returns the Scanner's health notices, ordered by ID. Notices about the same problem have the same ID.
-func (c healthInput) notices() []announce.Notice {
-	all := slices.Concat(c.scansFailing(), c.dataOutdated(), c.dataAnomaly(), c.imagesFailed(), c.exceptionsExpire())
+// Notices returns the Scanner's health notices, ordered by ID. Notices about the same problem have the same ID.
+func (f Facts) Notices() []announce.Notice {
+	all := slices.Concat(f.scansFailing(), f.dataOutdated(), f.dataAnomaly(), f.imagesFailed(), f.exceptionsExpire())
 	slices.SortStableFunc(all, func(a, b announce.Notice) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }
 
-// scansFailing returns a notice if, for at least after.ScansFailing, the engine is unavailable, or no image gets a result although some
+// scansFailing returns a notice if, for at least After.ScansFailing, the engine is unavailable, or no image gets a result although some
 // wait for one or all have failed. A few failed images among others are reported by imagesFailed alone.
-func (c healthInput) scansFailing() []announce.Notice {
-	open, since := c.openImages()
+func (f Facts) scansFailing() []announce.Notice {
+	open, since := f.openImages()
 	notice := announce.Notice{
 		ID: string(announce.NoticeScansFailing), Kind: announce.NoticeScansFailing,
 		Since: since, Count: len(open), Examples: firstNames(open),
 	}
 	if slices.ContainsFunc(open, func(img inventory.CoveredImage) bool { return img.State == inventory.ImageFailed }) {
-		notice.Detail = describeFailures(open)
+		notice.Detail = DescribeFailures(open)
 	}
-	if c.backend != nil && c.backend.Status == metav1.ConditionFalse {
-		notice.Since = earliest(since, c.backend.LastTransitionTime.Time)
-		notice.Reason, notice.Detail = c.backend.Reason, c.backend.Message
+	if f.Engine.Status == metav1.ConditionFalse {
+		notice.Since = Earliest(since, f.Engine.LastTransitionTime.Time)
+		notice.Reason, notice.Detail = f.Engine.Reason, f.Engine.Message
 	}
-	if !c.hasLasted(notice.Since, c.after.ScansFailing) {
+	if !f.hasLasted(notice.Since, f.After.ScansFailing) {
 		return nil
 	}
 	return []announce.Notice{notice}
@@ -77,26 +81,26 @@ func (c healthInput) scansFailing() []announce.Notice {
 
 // openImages returns the images that the engine owes a result, and since when no image has got one. It returns nothing if an image has a
 // current result and none is waiting.
-func (c healthInput) openImages() (open []inventory.CoveredImage, since time.Time) {
+func (f Facts) openImages() (open []inventory.CoveredImage, since time.Time) {
 	var last time.Time
-	for _, img := range c.images {
+	for _, img := range f.Images {
 		last = latest(last, img.Report.MatchedAt)
 	}
 	var failed []inventory.CoveredImage
 	current, waiting := 0, 0
-	for _, img := range c.images {
+	for _, img := range f.Images {
 		switch {
-		case img.State == inventory.ImageScanned && (img.Report.Current || !img.Report.MatchedAt.Before(c.data.Since)):
+		case img.State == inventory.ImageScanned && (img.Report.Current || !img.Report.MatchedAt.Before(f.Data.Since)):
 			current++ // also if it is to be matched again with the same data, because somebody requested that
 			continue
 		case len(img.Repositories) == 0, img.State == inventory.ImageExcluded, img.Reason == v1alpha1.ReasonSuspended:
 			continue // the engine owes no result: the node has not got the image, or the Scanner was suspended a moment ago
 		case img.State == inventory.ImageScanned:
 			waiting++
-			since = earliest(since, latest(c.data.Since, img.Since))
+			since = Earliest(since, latest(f.Data.Since, img.Since))
 		case img.State == inventory.ImagePending:
 			waiting++
-			since = earliest(since, img.Since)
+			since = Earliest(since, img.Since)
 		default:
 			failed = append(failed, img)
 			continue
@@ -106,7 +110,7 @@ func (c healthInput) openImages() (open []inventory.CoveredImage, since time.Tim
 	for _, img := range failed {
 		// Beside images that wait, a failure says nothing about the engine if another image got a result after it.
 		if waiting == 0 || !img.Since.Before(last) {
-			since = earliest(since, img.Since)
+			since = Earliest(since, img.Since)
 			open = append(open, img)
 		}
 	}
@@ -120,31 +124,31 @@ func (c healthInput) openImages() (open []inventory.CoveredImage, since time.Tim
 }
 
 // dataOutdated returns a notice while the data in use is older than the configuration allows.
-func (c healthInput) dataOutdated() []announce.Notice {
-	if c.maxAge == 0 || !c.hasLasted(c.data.Built, c.maxAge) {
+func (f Facts) dataOutdated() []announce.Notice {
+	if f.MaxDataAge == 0 || !f.hasLasted(f.Data.Built, f.MaxDataAge) {
 		return nil
 	}
 	return []announce.Notice{{
-		ID: string(announce.NoticeDataOutdated), Kind: announce.NoticeDataOutdated, Since: c.data.Built.Add(c.maxAge), Detail: c.dataProblem,
+		ID: string(announce.NoticeDataOutdated), Kind: announce.NoticeDataOutdated, Since: f.Data.Built.Add(f.MaxDataAge), Detail: f.DataProblem,
 	}}
 }
 
-func (c healthInput) dataAnomaly() []announce.Notice {
-	if c.anomaly == nil {
+func (f Facts) dataAnomaly() []announce.Notice {
+	if f.Anomaly == nil {
 		return nil
 	}
 	return []announce.Notice{{
-		ID: string(announce.NoticeDataAnomaly), Kind: announce.NoticeDataAnomaly, Since: c.anomaly.Since, Count: c.anomaly.Missing,
-		Detail: lostFindings(c.anomaly) + " are gone",
+		ID: string(announce.NoticeDataAnomaly), Kind: announce.NoticeDataAnomaly, Since: f.Anomaly.Since, Count: f.Anomaly.Missing,
+		Detail: lostFindings(f.Anomaly) + " are gone",
 	}}
 }
 
-// imagesFailed returns one notice per reason for the images that have failed for at least after.ImagesFailed. An unknown time counts as
+// imagesFailed returns one notice per reason for the images that have failed for at least After.ImagesFailed. An unknown time counts as
 // recent.
-func (c healthInput) imagesFailed() (all []announce.Notice) {
+func (f Facts) imagesFailed() (all []announce.Notice) {
 	byReason := map[string][]inventory.CoveredImage{}
-	for _, img := range c.images {
-		if img.State == inventory.ImageFailed && c.hasLasted(img.Since, c.after.ImagesFailed) {
+	for _, img := range f.Images {
+		if img.State == inventory.ImageFailed && f.hasLasted(img.Since, f.After.ImagesFailed) {
 			reason := cmp.Or(img.Reason, v1alpha1.ReasonBackendError)
 			byReason[reason] = append(byReason[reason], img)
 		}
@@ -156,7 +160,7 @@ func (c healthInput) imagesFailed() (all []announce.Notice) {
 			Reason: reason, Count: len(failed), Examples: firstNames(failed),
 		}
 		for _, img := range failed {
-			notice.Since = earliest(notice.Since, img.Since)
+			notice.Since = Earliest(notice.Since, img.Since)
 		}
 		all = append(all, notice)
 	}
@@ -165,10 +169,10 @@ func (c healthInput) imagesFailed() (all []announce.Notice) {
 
 // exceptionsExpire returns a notice for each exception that expires soon and suppresses findings. An exception whose expiration is
 // postponed gets another notice before its new expiration.
-func (c healthInput) exceptionsExpire() (all []announce.Notice) {
-	for _, e := range c.exceptions {
-		covered := c.suppressed[e.UID]
-		if e.Expires.IsZero() || covered == 0 || !c.hasLasted(e.Expires.Add(-expiryNotice), 0) {
+func (f Facts) exceptionsExpire() (all []announce.Notice) {
+	for _, e := range f.Exceptions {
+		covered := f.Suppressed[e.UID]
+		if e.Expires.IsZero() || covered == 0 || !f.hasLasted(e.Expires.Add(-ExpiryNotice), 0) {
 			continue
 		}
 		name := e.Name
@@ -184,8 +188,8 @@ func (c healthInput) exceptionsExpire() (all []announce.Notice) {
 }
 
 // hasLasted reports whether at least a given duration has passed since a time. An unknown time never has.
-func (c healthInput) hasLasted(since time.Time, least time.Duration) bool {
-	return !since.IsZero() && !c.now.Before(since.Add(least))
+func (f Facts) hasLasted(since time.Time, least time.Duration) bool {
+	return !since.IsZero() && !f.Now.Before(since.Add(least))
 }
 
 // firstNames returns the first names of images in sorted order.
@@ -194,11 +198,13 @@ func firstNames(images []inventory.CoveredImage) []string {
 	for _, img := range images {
 		names = append(names, img.Name)
 	}
-	return firstSorted(names, maxNoticeExamples)
+	slices.Sort(names)
+	names = slices.Compact(names)
+	return names[:min(len(names), maxExamples)]
 }
 
-// earliest returns the earliest known time; zero if none is known.
-func earliest(times ...time.Time) (first time.Time) {
+// Earliest returns the earliest known time; zero if none is known.
+func Earliest(times ...time.Time) (first time.Time) {
 	for _, t := range times {
 		if first.IsZero() || !t.IsZero() && t.Before(first) {
 			first = t
