@@ -10,8 +10,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 )
 
-// KnownRepositories lists the repositories that a receiver has heard of, by announcement or by RecordAnnouncement with repositories.
-// The result is in alphabetical order.
+// KnownRepositories lists the repositories that a receiver knows: their findings were announced to it, or RecordAnnouncement
+// recorded them. The result is in alphabetical order.
 func (s *Store) KnownRepositories(ctx context.Context, scanner, receiver string) (repositories []string, err error) {
 	err = s.read(ctx, "list known repositories", func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, `

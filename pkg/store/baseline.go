@@ -22,7 +22,7 @@ import (
 func (s *Store) Present(ctx context.Context, scanner, receiver string, f ChangeFilter, worst int) (present Present, err error) {
 	f.Changes = nil
 	t := &changeDetector{scanner: scanner, receiver: receiver, filter: f}
-	err = s.read(ctx, "look at what is present", func(ctx context.Context, q query) error {
+	err = s.read(ctx, "summarize what is present", func(ctx context.Context, q query) error {
 		repositories, err := loadRunning(ctx, q, scanner, f.Engine, f.Route, reachInUse)
 		if err != nil {
 			return err
@@ -38,7 +38,7 @@ func (s *Store) Present(ctx context.Context, scanner, receiver string, f ChangeF
 		}
 		present.Counts, present.Suppressed = total.Counts, total.Suppressed
 		return t.each(ctx, q, func(ctx context.Context, l *repositoryEvaluation) (quiet bool, err error) {
-			list := newChangeList(&room{values: max(worst, 1), text: maxHeldText})
+			list := newChangeList(&bounds{values: max(worst, 1), text: maxHeldText})
 			if err := l.changed(ctx, list); err != nil {
 				return false, err
 			}
@@ -53,7 +53,7 @@ func (s *Store) Present(ctx context.Context, scanner, receiver string, f ChangeF
 	return present, nil
 }
 
-// add takes in how many news one repository has, and the worst of them.
+// add adds the number of changes of one repository, and the worst of them.
 func (p *Present) add(repository string, total int, changes []FindingChange, worst int) {
 	if total == 0 {
 		return
@@ -115,9 +115,9 @@ const (
 			WHERE v.canonical_id = announcements.canonical_id AND f.package = announcements.package AND f.fixed_at IS NULL)`
 )
 
-// recordSnapshot announces all that passes, unless it is no longer what was looked at. Only IDs and a part of the texts are in memory;
-// a million findings take some seconds, in which other writers wait. When the budget is used up the repositories that are left are not
-// recorded: the receiver is not served from there on, and their findings are new to it when there is room again.
+// recordSnapshot records all findings that pass as announced, or returns ErrChanged if they are not those of the snapshot any more. Only IDs
+// and a part of the texts are in memory. A million findings take some seconds, in which other writers wait. When the budget is used up, the
+// other repositories are not recorded: their findings are new to the receiver when there is room again.
 func recordSnapshot(ctx context.Context, tx *sql.Tx, receiver int64, scanner string, announcement Announcement, at time.Time, budget int64) error {
 	f := announcement.Snapshot.Filter
 	repositories, err := loadRunning(ctx, tx, scanner, f.Engine, f.Route, reachInUse)
@@ -182,7 +182,7 @@ func deleteAbsent(ctx context.Context, tx *sql.Tx, receiver int64, scanner strin
 	return nil
 }
 
-// announceAll records all that passes of one repository, in parts: announcements have triggers, so SQLite holds the rows that a
+// announceAll records all findings of one repository that pass, in parts: announcements have triggers, so SQLite holds the rows that a
 // statement inserts in memory.
 func (l *repositoryEvaluation) announceAll(ctx context.Context, tx *sql.Tx) error {
 	rows, err := tx.QueryContext(ctx, listWorst, l.args...)

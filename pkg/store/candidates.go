@@ -27,25 +27,25 @@ const (
 	maxCountedKeys = 500_000
 )
 
-// errFull ends a query whose further rows have no room.
-var errFull = errors.New("there is no room for more")
+// errFull ends a query whose further rows would exceed a bound.
+var errFull = errors.New("a bound is reached")
 
 const (
-	// listCandidates lists what may be news by its key and by what finding.Worse compares first. It reads no row of findings.
+	// listCandidates lists the findings that may be a change, with what finding.Worse compares first. It reads indexes only, no row of findings.
 	listCandidates = `WITH` + passingFindings + `
 		SELECT v.canonical_id, wanted.package, wanted.known_exploited, v.epss, wanted.severity, wanted.fixable, a.receiver_id IS NOT NULL
 		FROM wanted CROSS JOIN vulnerabilities v ON v.id = wanted.vulnerability_id` + withRecord + `wanted.package
 		WHERE` + differs
 
-	// countMost is the most candidates that there can be.
+	// countMost counts the present findings of the reports: there are at most as many candidates.
 	countMost = `SELECT coalesce(sum(present), 0) FROM reports WHERE id IN (SELECT value FROM json_each(@reports))`
 )
 
-// candidate is a finding that may be news. Candidates with the same id and package have the same key.
+// candidate is a finding that may be a change. Candidates with the same ID and package have the same key.
 type candidate struct {
 	finding.Finding
 	key uint64
-	// announced is true if the receiver has a record of it.
+	// announced is true if the receiver has a record of the finding.
 	announced bool
 }
 
@@ -77,7 +77,7 @@ func init() {
 // anyFix makes a finding fixable.
 var anyFix = []string{""}
 
-// eachCandidate gives the candidates in any order, those with the same key once for each finding.
+// eachCandidate passes on the candidates in any order, those with the same key once for each finding.
 func (l *repositoryEvaluation) eachCandidate(ctx context.Context, each func(candidate) error) error {
 	rows, err := l.q.QueryContext(ctx, listCandidates, l.args...)
 	return eachRow(rows, err, func(rows *sql.Rows) error {
@@ -94,9 +94,9 @@ func (l *repositoryEvaluation) eachCandidate(ctx context.Context, each func(cand
 	})
 }
 
-// eachSighting gives what may be news in pages, each key once. It leaves out the candidates that take takes; first is true for the first
-// candidate with a key.
-func (l *repositoryEvaluation) eachSighting(ctx context.Context, take func(c candidate, first bool) bool, each func([]*findingState) error) error {
+// eachPair passes on the candidates with their records in pages, each key once. It leaves out the candidates for which take, if not nil, returns
+// true; first is true for the first candidate with a key. Its memory is bounded: with too many keys it reads the candidates several times.
+func (l *repositoryEvaluation) eachPair(ctx context.Context, take func(c candidate, first bool) bool, each func([]*pair) error) error {
 	var present uint64
 	if err := l.q.QueryRowContext(ctx, countMost, l.args...).Scan(&present); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (l *repositoryEvaluation) eachSighting(ctx context.Context, take func(c can
 			count := len(known)
 			known[c.key] = struct{}{}
 			first := len(known) > count
-			if take(c, first) || !first {
+			if take != nil && take(c, first) || !first {
 				return nil
 			}
 			return page.add(ctx, c.Finding)
@@ -127,10 +127,10 @@ func (l *repositoryEvaluation) eachSighting(ctx context.Context, take func(c can
 	return nil
 }
 
-// keyPage collects keys and reads what is present of them when it is full.
+// keyPage collects keys, and reads their pairs when it is full.
 type keyPage struct {
 	l    *repositoryEvaluation
-	each func([]*findingState) error
+	each func([]*pair) error
 	keys [][2]string
 	text int
 }
@@ -150,19 +150,19 @@ func (p *keyPage) read(ctx context.Context) error {
 	if err != nil || len(present) == 0 {
 		return err
 	}
-	sightings := slices.Collect(maps.Values(present))
-	if err := p.l.linkAliases(ctx, sightings); err != nil {
+	pairs := slices.Collect(maps.Values(present))
+	if err := p.l.linkAliases(ctx, pairs); err != nil {
 		return err
 	}
-	return p.each(sightings)
+	return p.each(pairs)
 }
 
-// room is how much may be held: a number of values, 0 for any, and of their texts unless it is the first.
-type room struct{ values, text int }
+// bounds limits how much is held: a number of values, 0 for any, and the bytes of their texts. One value is held in any case.
+type bounds struct{ values, text int }
 
-// worstOf holds the first values by an order, each under a key, as far as there is room.
+// worstOf holds the first values by an order, each under a key, within bounds.
 type worstOf[T any] struct {
-	room
+	bounds
 	compare func(a, b T) int
 	size    func(T) int
 	held    map[uint64]T
@@ -193,7 +193,7 @@ func (w *worstOf[T]) offer(key uint64, value T) {
 	}
 }
 
-// sorted gives what there is room for, in order, and drops the rest.
+// sorted returns the values within the bounds, in order, and drops the others.
 func (w *worstOf[T]) sorted() []T {
 	keys := slices.SortedFunc(maps.Keys(w.held), func(a, b uint64) int { return w.compare(w.held[a], w.held[b]) })
 	w.used = 0
@@ -215,17 +215,17 @@ func (w *worstOf[T]) sorted() []T {
 }
 
 // newWorstKeys holds the keys of the worst candidates.
-func newWorstKeys(within room) *worstOf[finding.Finding] {
-	return &worstOf[finding.Finding]{room: within, compare: finding.Worse, size: keyText}
+func newWorstKeys(within bounds) *worstOf[finding.Finding] {
+	return &worstOf[finding.Finding]{bounds: within, compare: finding.Worse, size: keyText}
 }
 
 func keyText(f finding.Finding) int { return len(f.ID) + len(f.Package.Name) }
 
-// changeList counts news and holds the worst.
+// changeList counts changes and holds the worst.
 type changeList struct {
-	total   int
-	worst   worstOf[reportedChange]
-	counted bool
+	total     int
+	worst     worstOf[reportedChange]
+	countOnly bool
 }
 
 // reportedChange names the reports instead of the workloads that run their images: these are the same for many.
@@ -234,19 +234,19 @@ type reportedChange struct {
 	reports []int64
 }
 
-// newChangeList gives a list that holds as much as there is room for; nil for none.
-func newChangeList(within *room) *changeList {
-	list := &changeList{counted: within == nil}
+// newChangeList returns a list with these bounds; one that only counts if they are nil.
+func newChangeList(within *bounds) *changeList {
+	list := &changeList{countOnly: within == nil}
 	if within != nil {
-		list.worst = worstOf[reportedChange]{room: *within, compare: compareChanges, size: reportedChange.size}
+		list.worst = worstOf[reportedChange]{bounds: *within, compare: compareChanges, size: reportedChange.size}
 	}
 	return list
 }
 
 // compareChanges orders by finding.Worse, with what is fixed last.
 func compareChanges(a, b reportedChange) int {
-	if aFixed := a.Change == diff.ChangeFixed; aFixed != (b.Change == diff.ChangeFixed) {
-		if aFixed {
+	if aIsFixed := a.Change == diff.ChangeFixed; aIsFixed != (b.Change == diff.ChangeFixed) {
+		if aIsFixed {
 			return 1
 		}
 		return -1
@@ -256,20 +256,20 @@ func compareChanges(a, b reportedChange) int {
 
 func (n reportedChange) size() int { return n.Finding.TextBytes() + 8*len(n.reports) }
 
-// keep holds news that are counted already.
+// keep holds a change that is counted already.
 func (n *changeList) keep(changes reportedChange) {
-	if !n.counted {
+	if !n.countOnly {
 		n.worst.offer(keyHash(changes.Finding.ID, changes.Finding.Package.Name), changes)
 	}
 }
 
-// add counts news and holds them.
+// add counts and holds a change.
 func (n *changeList) add(changes reportedChange) {
 	n.total++
 	n.keep(changes)
 }
 
-// listed gives the news that are held with their workloads, in order, and the room that they take.
+// listed returns the changes that are held, with their workloads and in order, and the size of their texts in bytes.
 func (l *repositoryEvaluation) listed(n *changeList) (changes []FindingChange, text int) {
 	for _, one := range n.worst.sorted() {
 		if one.reports != nil {

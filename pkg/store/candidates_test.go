@@ -88,7 +88,7 @@ func TestChangesOfAHostileRepository(t *testing.T) {
 	announced := make(map[AnnouncementKey]bool)
 	for len(announced) < want {
 		var changes []FindingChange
-		withinHeap(t, "News", func() {
+		withinHeap(t, "changes", func() {
 			var total int
 			var err error
 			changes, total, err = f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 10_000)
@@ -125,7 +125,7 @@ func TestFollowUpOfAHostileRepository(t *testing.T) {
 	}
 	fixed := func() (total int) {
 		var changes []FindingChange
-		withinHeap(t, "News of what is fixed", func() {
+		withinHeap(t, "fixed findings", func() {
 			var err error
 			changes, total, err = f.PendingChanges(t.Context(), "scanner", "slack", filter, 10_000)
 			must(t, err)
@@ -155,7 +155,7 @@ func TestChangesOfManyFindings(t *testing.T) {
 	withinHeap(t, "Present", func() {
 		equal(t, "news of Present", got[Present](t)(f.Present(t.Context(), "scanner", "slack", ChangeFilter{}, 5)).NotAnnounced, want)
 	})
-	withinHeap(t, "News", func() {
+	withinHeap(t, "changes", func() {
 		changes, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{}, 100)
 		must(t, err)
 		equal(t, "news and their number", []int{len(changes), total}, []int{100, want})

@@ -21,16 +21,16 @@ import (
 // applies to findings: a vulnerability in a package of a repository is a change if any of its findings passes. It is described by
 // the worst finding that passes, with the workloads that have such a finding. An empty UnknownPolicy is UnknownIfFixable.
 func (s *Store) PendingChanges(ctx context.Context, scanner, receiver string, f ChangeFilter, limit int) (pending []FindingChange, total int, err error) {
-	detector, err := s.newChangeDetector(ctx, "news", scanner, receiver, f)
+	detector, err := s.newChangeDetector(ctx, "pending changes", scanner, receiver, f)
 	if err != nil {
 		return nil, 0, err
 	}
-	left := room{values: limit, text: maxHeldText}
+	left := bounds{values: limit, text: maxHeldText}
 	if limit == 0 {
 		left.text = anyText
 	}
 	full := false
-	err = s.read(ctx, "list news", func(ctx context.Context, q query) error {
+	err = s.read(ctx, "list pending changes", func(ctx context.Context, q query) error {
 		return detector.each(ctx, q, func(ctx context.Context, l *repositoryEvaluation) (quiet bool, err error) {
 			within := &left
 			if full {
@@ -115,7 +115,7 @@ func (s *Store) hasAnomaly(ctx context.Context, scanner, engine string) (bool, e
 	return false, nil
 }
 
-// each calls see for one repository after the other, except those for which there is known to be nothing to announce. see returns
+// each calls see for one repository after the other, except those of which the cache knows that there is nothing to announce. see returns
 // whether it found nothing to announce.
 func (t *changeDetector) each(ctx context.Context, q query, see func(context.Context, *repositoryEvaluation) (quiet bool, err error)) error {
 	repositories, err := loadRunning(ctx, q, t.scanner, t.filter.Engine, t.filter.Route, t.usageReach())
@@ -195,12 +195,12 @@ func (t *changeDetector) evaluate(ctx context.Context, q query, receiver int64, 
 	if err != nil {
 		return nil, err
 	}
-	covered, err := idsOf(suppressed)
+	suppressedIDs, err := idsOf(suppressed)
 	if err != nil {
 		return nil, err
 	}
 	args := append(t.filter.args(), sql.Named("receiver", receiver), sql.Named("repository", r.name),
-		sql.Named("reports", reports), sql.Named("all_reports", allReports), sql.Named("covered", covered))
+		sql.Named("reports", reports), sql.Named("all_reports", allReports), sql.Named("suppressed", suppressedIDs))
 	return &repositoryEvaluation{changeDetector: t, q: q, receiver: receiver, runningRepository: r, policy: t.policy(r.name), args: args, hasSuppressed: len(suppressed) > 0}, nil
 }
 
@@ -233,7 +233,7 @@ const (
 	passingColumns = `
 		SELECT f.id, f.vulnerability_id, f.package, f.report_id, f.known_exploited, f.severity, f.fixable FROM json_each(@reports) j
 		CROSS JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
-		WHERE f.gone_at IS NULL AND f.id NOT IN (SELECT value FROM json_each(@covered)) AND `
+		WHERE f.gone_at IS NULL AND f.id NOT IN (SELECT value FROM json_each(@suppressed)) AND `
 
 	passingFindings = ` wanted AS (` +
 		passingColumns + `f.known_exploited = 1 UNION ALL` +
@@ -242,7 +242,7 @@ const (
 
 	// passesFilter is the same condition for findings that are selected by vulnerability and package.
 	passesFilter = `(f.known_exploited = 1 OR f.severity >= @severity AND f.fixable >= @fixable OR f.severity = 0 AND f.fixable >= @unknown)
-		AND f.id NOT IN (SELECT value FROM json_each(@covered))`
+		AND f.id NOT IN (SELECT value FROM json_each(@suppressed))`
 )
 
 // withRecord joins the receiver's announcement records. differs selects the findings that diff.Finding may call a change, so that all others
@@ -291,12 +291,12 @@ func announcedTargets(a *diff.Announced) []any {
 	return []any{&a.Severity, &a.WithoutFacts, &a.Fixable, &a.KnownExploited, &a.Fixed, &a.Suppressed}
 }
 
-// findingState is what is present of one vulnerability in one package, with the record of its announcement.
-type findingState struct {
+// pair is what is present of one vulnerability in one package, and the record of its announcement.
+type pair struct {
 	FindingChange
-	// reports are those of the images that have it. Workloads are those of their images, and are filled in last.
+	// reports are those of the images that have the finding. FindingChange.Workloads are those of these images, and are set last.
 	reports []int64
-	// record is nil if it was never announced; linked is true if it was announced by another ID.
+	// record is nil if the finding was never announced; linked is true if it was announced by another ID.
 	record *record
 	linked bool
 	// before is the finding's previous severity, the current one if it has not changed. Of equal findings, the one that has risen
@@ -304,8 +304,8 @@ type findingState struct {
 	before finding.Severity
 }
 
-// presentOf gives what is present of some things, by id and package: all of it, or what passes.
-func (l *repositoryEvaluation) presentOf(ctx context.Context, keys [][2]string, every bool) (map[[2]string]*findingState, error) {
+// presentOf returns the pairs of some keys (ID and package) of which findings are present: any findings, or only those that pass the filter.
+func (l *repositoryEvaluation) presentOf(ctx context.Context, keys [][2]string, every bool) (map[[2]string]*pair, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
@@ -317,8 +317,8 @@ func (l *repositoryEvaluation) presentOf(ctx context.Context, keys [][2]string, 
 }
 
 // readCandidates reads rows of selectCandidate, by vulnerability ID and package.
-func (l *repositoryEvaluation) readCandidates(ctx context.Context, statement string, args ...any) (map[[2]string]*findingState, error) {
-	byKey := make(map[[2]string]*findingState)
+func (l *repositoryEvaluation) readCandidates(ctx context.Context, statement string, args ...any) (map[[2]string]*pair, error) {
+	byKey := make(map[[2]string]*pair)
 	rows, err := l.q.QueryContext(ctx, statement, args...)
 	err = eachRow(rows, err, func(rows *sql.Rows) error {
 		var announced bool
@@ -339,7 +339,7 @@ func (l *repositoryEvaluation) readCandidates(ctx context.Context, statement str
 		key := [2]string{f.ID, f.Package.Name}
 		s, found := byKey[key]
 		if !found {
-			s = &findingState{FindingChange: FindingChange{Repository: l.name, FirstSeen: firstSeen.Time}}
+			s = &pair{FindingChange: FindingChange{Repository: l.name, FirstSeen: firstSeen.Time}}
 			if announced {
 				r.id, r.pkg = f.ID, f.Package.Name
 				s.record = &r
@@ -360,7 +360,7 @@ func (l *repositoryEvaluation) readCandidates(ctx context.Context, statement str
 	return byKey, err
 }
 
-// workloadsOf gives the workloads that run the images of some reports, and how much more that is than what was given before.
+// workloadsOf returns the workloads that run the images of some reports, and how many bytes it allocated for them.
 func (l *repositoryEvaluation) workloadsOf(reports []int64) (workloads []Workload, added int) {
 	slices.Sort(reports)
 	name := fmt.Sprint(reports)
@@ -378,7 +378,7 @@ func (l *repositoryEvaluation) workloadsOf(reports []int64) (workloads []Workloa
 	return workloads, len(name) + len(workloads)*int(unsafe.Sizeof(Workload{}))
 }
 
-func (s *findingState) describe(f finding.Finding, fixSince, exploitedSince millis, before finding.Severity) {
+func (s *pair) describe(f finding.Finding, fixSince, exploitedSince millis, before finding.Severity) {
 	s.Finding, s.FixSince, s.ExploitedSince, s.before = f, time.Time{}, time.Time{}, before
 	if f.Fixable() {
 		s.FixSince = fixSince.Time
@@ -397,7 +397,7 @@ func severityBefore(f finding.Finding, history []SeverityBefore) finding.Severit
 }
 
 // decide compares a finding with its record.
-func (l *repositoryEvaluation) decide(s *findingState) diff.Decision {
+func (l *repositoryEvaluation) decide(s *pair) diff.Decision {
 	present := diff.Present{Severity: s.Finding.Severity, SeverityBefore: s.before, Fixable: s.Finding.Fixable(), KnownExploited: s.Finding.KnownExploited}
 	if s.record == nil {
 		return diff.Finding(&present, nil, l.policy)
@@ -405,9 +405,9 @@ func (l *repositoryEvaluation) decide(s *findingState) diff.Decision {
 	return diff.Finding(&present, &s.record.Announced, l.policy)
 }
 
-// pendingChanges counts what the receiver is to be announced of the repository, and gives as much as there is room for, worst first and what is fixed
-// last; nil is no room. text is how much it takes.
-func (l *repositoryEvaluation) pendingChanges(ctx context.Context, within *room) (pending []FindingChange, total, text int, err error) {
+// pendingChanges counts the changes of the repository that are to be announced. It returns those that fit into the bounds, the worst first and
+// fixed ones last; none if within is nil. text is the size of their texts in bytes.
+func (l *repositoryEvaluation) pendingChanges(ctx context.Context, within *bounds) (pending []FindingChange, total, text int, err error) {
 	list := newChangeList(within)
 	if err := l.changed(ctx, list); err != nil {
 		return nil, 0, 0, err
@@ -419,16 +419,16 @@ func (l *repositoryEvaluation) pendingChanges(ctx context.Context, within *room)
 	return pending, list.total, text, nil
 }
 
-// changed adds what is present and differs from what was announced to the receiver. Of what has no record and cannot be linked to one, only the
-// worst is read, and the rest counted.
+// changed adds the changes of present findings. A receiver of ChangeNew is notified of each finding without a record: of these only the worst
+// are read, and the others are counted.
 func (l *repositoryEvaluation) changed(ctx context.Context, list *changeList) error {
 	announced, err := l.receiverHasRecords(ctx)
 	if err != nil {
 		return err
 	}
-	// What is only counted is not looked up by other ids: UpdateAnnouncements has done that.
-	isNew := l.policy.Wants(diff.ChangeNew) && (!announced || list.counted)
-	worst := newWorstKeys(list.worst.room)
+	// Findings that are only counted are not looked up by other IDs: UpdateAnnouncements has done that.
+	isNew := l.policy.Wants(diff.ChangeNew) && (!announced || list.countOnly)
+	worst := newWorstKeys(list.worst.bounds)
 	take := func(c candidate, first bool) bool {
 		if !isNew || c.announced {
 			return false
@@ -436,20 +436,20 @@ func (l *repositoryEvaluation) changed(ctx context.Context, list *changeList) er
 		if first {
 			list.total++
 		}
-		if !list.counted {
+		if !list.countOnly {
 			worst.offer(c.key, c.Finding)
 		}
 		return true
 	}
-	err = l.eachSighting(ctx, take, func(sightings []*findingState) error {
-		l.changesOf(sightings, list.add)
+	err = l.eachPair(ctx, take, func(pairs []*pair) error {
+		l.changesOf(pairs, list.add)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	page := keyPage{l: l, each: func(sightings []*findingState) error {
-		l.changesOf(sightings, list.keep)
+	page := keyPage{l: l, each: func(pairs []*pair) error {
+		l.changesOf(pairs, list.keep)
 		return nil
 	}}
 	for _, f := range worst.sorted() {
@@ -461,8 +461,8 @@ func (l *repositoryEvaluation) changed(ctx context.Context, list *changeList) er
 }
 
 // changesOf passes on the findings that are announced.
-func (l *repositoryEvaluation) changesOf(sightings []*findingState, each func(reportedChange)) {
-	for _, s := range sightings {
+func (l *repositoryEvaluation) changesOf(pairs []*pair, each func(reportedChange)) {
+	for _, s := range pairs {
 		if d := l.decide(s); d.Announce != "" {
 			s.Change, s.SeverityBefore, s.ExceptionEnded = d.Announce, d.SeverityBefore, d.ExceptionEnded
 			each(reportedChange{FindingChange: s.FindingChange, reports: s.reports})
@@ -476,7 +476,7 @@ func (l *repositoryEvaluation) fixed(ctx context.Context, list *changeList) erro
 		return nil
 	}
 	everyone := l.allWorkloads()
-	return l.eachOrphan(ctx, func(o orphan) error {
+	return l.eachAbsent(ctx, func(o absentRecord) error {
 		if len(o.now) > 0 {
 			return nil
 		}
@@ -490,7 +490,7 @@ func (l *repositoryEvaluation) fixed(ctx context.Context, list *changeList) erro
 	})
 }
 
-// idsOf lists covered findings as JSON, for json_each.
+// idsOf returns the row IDs of findings as JSON, for json_each.
 func idsOf[V any](byID map[int64]V) (string, error) {
 	ids := make([]int64, 0, len(byID))
 	for id := range byID {

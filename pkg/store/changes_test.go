@@ -195,16 +195,16 @@ func TestPendingChangesUseIndexes(t *testing.T) {
 	f := newStore(t)
 	args := []any{
 		sql.Named("reports", "[1,2]"), sql.Named("all_reports", "[1,2,3]"), sql.Named("severity", 4), sql.Named("fixable", 0), sql.Named("unknown", 1),
-		sql.Named("receiver", 1), sql.Named("repository", "r"), sql.Named("covered", "[3]"), sql.Named("keys", "[]"), sql.Named("every", false),
+		sql.Named("receiver", 1), sql.Named("repository", "r"), sql.Named("suppressed", "[3]"), sql.Named("keys", "[]"), sql.Named("every", false),
 		sql.Named("names", "[]"), sql.Named("packages", "[]"), sql.Named("after_id", ""), sql.Named("after_package", ""), sql.Named("package", "a"), sql.Named("digest", "1"), sql.Named("at", 1), sql.Named("before", 1),
 	}
 	f.requireIndexes(t, listCandidates, args, "SEARCH f USING COVERING INDEX findings_present (report_id=? AND known_exploited=? AND severity>?)", "SEARCH a USING PRIMARY KEY")
 	f.requireIndexes(t, listKeys, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)", "SEARCH a USING PRIMARY KEY")
 	f.requireIndexes(t, selectRecords, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=?)")
 	f.requireIndexes(t, selectRecordsIn, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=?)")
-	f.requireIndexes(t, selectOrphans+afterRecord, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=? AND (canonical_id,package)>(?,?))", "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
+	f.requireIndexes(t, selectAbsent+afterRecord, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=? AND (canonical_id,package)>(?,?))", "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
 	f.requireIndexes(t, selectNamed, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
-	f.requireIndexes(t, selectCovered, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
+	f.requireIndexes(t, selectSuppressed, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
 	f.requireIndexes(t, listWorst, args, "COVERING INDEX findings_present")
 	f.requireIndexes(t, selectAbsentKeys, args, "SEARCH announcements USING PRIMARY KEY (receiver_id=? AND repository=? AND (canonical_id,package)>(?,?))",
 		"findings_by_vulnerability (vulnerability_id=? AND report_id=?)")

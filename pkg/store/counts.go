@@ -19,7 +19,7 @@ const (
 			FROM json_each(@reports) j
 			CROSS JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
 			CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
-			WHERE f.gone_at IS NULL AND f.id NOT IN (SELECT value FROM json_each(@covered))
+			WHERE f.gone_at IS NULL AND f.id NOT IN (SELECT value FROM json_each(@suppressed))
 			GROUP BY key_hash(v.canonical_id, f.package))
 		GROUP BY severity`
 
@@ -31,7 +31,7 @@ const (
 		CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
 		WHERE f.gone_at IS NULL
 		GROUP BY key_hash(v.canonical_id, f.package)
-		HAVING min(f.id IN (SELECT value FROM json_each(@covered)))`
+		HAVING min(f.id IN (SELECT value FROM json_each(@suppressed)))`
 )
 
 // ScannerTotals counts the findings of the images that run now for a Scanner, once per repository, vulnerability and package,
@@ -71,11 +71,11 @@ func (s *Store) countRepository(ctx context.Context, q query, r runningRepositor
 	if err != nil {
 		return Totals{}, err
 	}
-	covered, err := idsOf(suppressed)
+	suppressedIDs, err := idsOf(suppressed)
 	if err != nil {
 		return Totals{}, err
 	}
-	args := []any{sql.Named("reports", reports), sql.Named("covered", covered)}
+	args := []any{sql.Named("reports", reports), sql.Named("suppressed", suppressedIDs)}
 	var totals Totals
 	rows, err := q.QueryContext(ctx, countScanner, args...)
 	if totals.Counts, err = sumCounts(rows, err); err != nil {

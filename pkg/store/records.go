@@ -13,12 +13,12 @@ import (
 )
 
 // linkAliases finds the records of findings that were announced by another ID.
-func (l *repositoryEvaluation) linkAliases(ctx context.Context, sightings []*findingState) error {
+func (l *repositoryEvaluation) linkAliases(ctx context.Context, pairs []*pair) error {
 	if announced, err := l.receiverHasRecords(ctx); err != nil || !announced {
 		return err
 	}
-	notAnnounced := make(map[string][]*findingState)
-	for _, s := range sightings {
+	notAnnounced := make(map[string][]*pair)
+	for _, s := range pairs {
 		if s.record == nil {
 			notAnnounced[s.Finding.Package.Name] = append(notAnnounced[s.Finding.Package.Name], s)
 		}
@@ -70,9 +70,9 @@ const (
 	// afterRecord are those after one, in the order of the primary key.
 	afterRecord = ` AND (a.canonical_id, a.package) > (@after_id, @after_package) ORDER BY a.canonical_id, a.package`
 
-	// selectOrphans are those told that no running image has and that are not recorded as fixed. What has gone with one version of
-	// the data only is as good as present.
-	selectOrphans = selectRecords + `AND a.fixed_at IS NULL AND NOT EXISTS (
+	// selectAbsent selects the records that are not fixed and whose finding no running image has. A finding that one version of the data
+	// lacks is present until it is fixed.
+	selectAbsent = selectRecords + `AND a.fixed_at IS NULL AND NOT EXISTS (
 		SELECT 1 FROM vulnerabilities v CROSS JOIN findings f INDEXED BY findings_by_vulnerability
 			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM json_each(@all_reports))
 		WHERE v.canonical_id = a.canonical_id AND f.package = a.package AND f.fixed_at IS NULL)`
@@ -103,7 +103,7 @@ func scanRecord(rows *sql.Rows) (r record, err error) {
 	return r, err
 }
 
-// eachRecordPage gives what a statement selects in pages.
+// eachRecordPage passes on the records that a statement selects, in pages.
 func (l *repositoryEvaluation) eachRecordPage(ctx context.Context, statement string, each func([]record) error) error {
 	for after, full := (record{}), true; full; {
 		var page []record
@@ -136,18 +136,18 @@ func textOf(texts []string) (n int) {
 	return n
 }
 
-// orphan is a record whose finding is not present by the record's ID.
-type orphan struct {
+// absentRecord is a record whose finding is not present by the record's ID.
+type absentRecord struct {
 	record
-	// now has the IDs and aliases of the same finding by other IDs, if it is present by others.
+	// now has the IDs and aliases by which the same vulnerability is present; empty if it is absent by all of them.
 	now []finding.Finding
 }
 
-// eachOrphan gives what was announced and is not there any more by its id.
-func (l *repositoryEvaluation) eachOrphan(ctx context.Context, each func(orphan) error) error {
-	return l.eachRecordPage(ctx, selectOrphans, func(gone []record) error {
+// eachAbsent passes on the records whose finding is not present by the record's ID.
+func (l *repositoryEvaluation) eachAbsent(ctx context.Context, each func(absentRecord) error) error {
+	return l.eachRecordPage(ctx, selectAbsent, func(gone []record) error {
 		for _, r := range gone {
-			o, err := l.orphan(ctx, r)
+			o, err := l.absent(ctx, r)
 			if err != nil {
 				return err
 			}
@@ -159,9 +159,9 @@ func (l *repositoryEvaluation) eachOrphan(ctx context.Context, each func(orphan)
 	})
 }
 
-// orphan finds out by which ids a thing is there now.
-func (l *repositoryEvaluation) orphan(ctx context.Context, r record) (orphan, error) {
-	o := orphan{record: r}
+// absent finds the other IDs by which a vulnerability is present now.
+func (l *repositoryEvaluation) absent(ctx context.Context, r record) (absentRecord, error) {
+	o := absentRecord{record: r}
 	names, err := json.Marshal(append([]string{r.id}, r.aliases...))
 	if err != nil {
 		return o, err

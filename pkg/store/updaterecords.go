@@ -14,11 +14,11 @@ import (
 // carried over may be of a finding that an exception suppresses.
 const maxRounds = 4
 
-// maxEdits is how many edits are held at a time, and written together.
+// maxEdits is how many edits are held at a time and written together.
 const maxEdits = 10_000
 
-// maxFollowUps bounds how many times that is in one call. What is left then is left for the next call.
-const maxFollowUps = 100
+// maxBatches bounds the batches of edits of one call. The next call does the others.
+const maxBatches = 100
 
 // UpdateAnnouncements updates a receiver's announcement records to what is present, as far as that needs no message. It carries an
 // announcement over when its vulnerability has got another ID, marks announced findings that an exception suppresses, and records
@@ -30,7 +30,7 @@ func (s *Store) UpdateAnnouncements(ctx context.Context, scanner, receiver strin
 		f.AbsentIsFixedIn = nil
 	}
 	from := ""
-	for range maxFollowUps {
+	for range maxBatches {
 		next, err := s.updateFrom(ctx, scanner, receiver, f, extent, from)
 		if err != nil || next == "" {
 			return err
@@ -44,7 +44,7 @@ func (s *Store) UpdateAnnouncements(ctx context.Context, scanner, receiver strin
 // the repository to go on with; empty if nothing is left.
 func (s *Store) updateFrom(ctx context.Context, scanner, receiver string, f ChangeFilter, extent UpdateExtent, from string) (next string, err error) {
 	const action = "update announcement records"
-	detector, err := s.newChangeDetector(ctx, "follow-up "+string(extent), scanner, receiver, f)
+	detector, err := s.newChangeDetector(ctx, "update "+string(extent), scanner, receiver, f)
 	if err != nil {
 		return "", err
 	}
@@ -102,7 +102,7 @@ func (s *Store) updateFrom(ctx context.Context, scanner, receiver string, f Chan
 	return next, err
 }
 
-// step adds the edits that bring some records of a repository up to date. Its error is errFull when there is no room for more.
+// step adds the edits that bring some records of a repository up to date. Its error is errFull when the list is full.
 type step func(l *repositoryEvaluation, ctx context.Context, now time.Time, into *editList) error
 
 func (e UpdateExtent) steps() []step {
@@ -138,7 +138,7 @@ func (e *editList) next() string {
 	return e.edits[len(e.edits)-1].repository
 }
 
-// add fails with errFull when there is no room for more after these.
+// add adds edits. The error is errFull when the list is full with them.
 func (e *editList) add(edits ...edit) error {
 	e.edits = append(e.edits, edits...)
 	for _, one := range edits {
@@ -177,7 +177,7 @@ const (
 			known_exploited = excluded.known_exploited, aliases = excluded.aliases, fixed_at = excluded.fixed_at, excepted = 0`
 )
 
-// edits are those of all repositories, or as many as there is room for.
+// edits returns the edits of all repositories, or as many as the list holds.
 func (t *changeDetector) edits(ctx context.Context, q query, now time.Time, steps []step) (*editList, error) {
 	into := &editList{}
 	err := t.each(ctx, q, func(ctx context.Context, l *repositoryEvaluation) (quiet bool, err error) {
@@ -209,8 +209,8 @@ func (l *repositoryEvaluation) updateChanges(ctx context.Context, now time.Time,
 		}
 	}
 	var left []edit
-	err := l.eachSighting(ctx, func(candidate, bool) bool { return false }, func(sightings []*findingState) error {
-		for _, s := range sightings {
+	err := l.eachPair(ctx, nil, func(pairs []*pair) error {
+		for _, s := range pairs {
 			if l.noRoom && s.linked {
 				continue // a further record takes room
 			}
@@ -218,7 +218,7 @@ func (l *repositoryEvaluation) updateChanges(ctx context.Context, now time.Time,
 				return err
 			}
 			if s.linked && s.record.Fixed {
-				// By the id before it would be taken as back once more.
+				// By the earlier ID it would count as back once more.
 				left = append(left, l.edit(deleteRecord, s.record.id, s.record.pkg))
 			}
 		}
@@ -230,8 +230,8 @@ func (l *repositoryEvaluation) updateChanges(ctx context.Context, now time.Time,
 	return errors.Join(err, into.add(left...))
 }
 
-// editsOf are those of one thing that is present.
-func (l *repositoryEvaluation) editsOf(s *findingState, now time.Time) (edits []edit) {
+// editsOf returns the edits for one present vulnerability.
+func (l *repositoryEvaluation) editsOf(s *pair, now time.Time) (edits []edit) {
 	if s.linked {
 		edits = append(edits, l.edit(copyRecord, s.record.id, s.record.pkg, sql.Named("to", s.Finding.ID), aliasesArg(s.Finding)))
 	}
@@ -242,7 +242,7 @@ func (l *repositoryEvaluation) editsOf(s *findingState, now time.Time) (edits []
 }
 
 // recordWithoutMessage returns the edit that records a change without a message.
-func (l *repositoryEvaluation) recordWithoutMessage(s *findingState, change diff.Change, now time.Time) edit {
+func (l *repositoryEvaluation) recordWithoutMessage(s *pair, change diff.Change, now time.Time) edit {
 	f := s.Finding
 	switch {
 	case change == diff.ChangeFixAvailable:
@@ -260,11 +260,10 @@ func factArgs(f finding.Finding) []any {
 
 func aliasesArg(f finding.Finding) any { return sql.Named("aliases", list[string](f.Aliases)) }
 
-// updateGone carries records over whose finding is there by other ids only, and records what is fixed if the receiver does not
-// want to hear of it, or an exception covered it. Without room nothing is carried over, and what is fixed is recorded in any case: that the
-// records can be swept is worth more than a message that it is fixed.
+// updateGone carries records over whose vulnerability is present by other IDs only, and records what is fixed without a message. Without room
+// nothing is carried over, and what is fixed is recorded in any case: to sweep the records is worth more than a message.
 func (l *repositoryEvaluation) updateGone(ctx context.Context, now time.Time, into *editList) error {
-	return l.eachOrphan(ctx, func(o orphan) error {
+	return l.eachAbsent(ctx, func(o absentRecord) error {
 		if len(o.now) == 0 {
 			if len(diff.Finding(nil, &o.Announced, l.policy).Record) == 0 {
 				return nil
@@ -282,9 +281,9 @@ func (l *repositoryEvaluation) updateGone(ctx context.Context, now time.Time, in
 	})
 }
 
-// selectCovered selects the announcements all of whose present findings are suppressed.
-const selectCovered = `
-	SELECT DISTINCT v.canonical_id, f.package FROM json_each(@covered) c
+// selectSuppressed selects the announcements all of whose present findings are suppressed.
+const selectSuppressed = `
+	SELECT DISTINCT v.canonical_id, f.package FROM json_each(@suppressed) c
 	CROSS JOIN findings f ON f.id = c.value
 	CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
 	CROSS JOIN announcements a ON a.receiver_id = @receiver AND a.repository = @repository AND a.canonical_id = v.canonical_id AND a.package = f.package
@@ -292,14 +291,14 @@ const selectCovered = `
 		SELECT 1 FROM vulnerabilities ov CROSS JOIN findings o INDEXED BY findings_by_vulnerability
 			ON o.vulnerability_id = ov.id AND o.report_id IN (SELECT value FROM json_each(@reports))
 		WHERE ov.canonical_id = v.canonical_id AND o.package = f.package AND o.gone_at IS NULL
-			AND o.id NOT IN (SELECT value FROM json_each(@covered)))`
+			AND o.id NOT IN (SELECT value FROM json_each(@suppressed)))`
 
-// updateSuppressed marks what exceptions cover.
+// updateSuppressed marks the records of vulnerabilities that exceptions suppress.
 func (l *repositoryEvaluation) updateSuppressed(ctx context.Context, _ time.Time, into *editList) error {
 	if !l.hasSuppressed {
 		return nil
 	}
-	rows, err := l.q.QueryContext(ctx, selectCovered, l.args...)
+	rows, err := l.q.QueryContext(ctx, selectSuppressed, l.args...)
 	return eachRow(rows, err, func(rows *sql.Rows) error {
 		var id, pkg string
 		if err := rows.Scan(&id, &pkg); err != nil {
@@ -309,7 +308,7 @@ func (l *repositoryEvaluation) updateSuppressed(ctx context.Context, _ time.Time
 	})
 }
 
-// fillMissingFacts records what is present of what was announced before that was recorded.
+// fillMissingFacts completes the records of older versions of the store, which had no facts, with those that are present.
 func (l *repositoryEvaluation) fillMissingFacts(ctx context.Context, _ time.Time, into *editList) error {
 	return l.eachRecordPage(ctx, selectRecords+`AND a.severity < 0 AND a.fixed_at IS NULL`, func(unknown []record) error {
 		keys := make([][2]string, len(unknown))

@@ -78,7 +78,7 @@ type TrackedFinding struct {
 	// it is present.
 	FirstSeen, LastSeen time.Time
 	// FixedAt is when a second, independent version of the data lacked the finding (see Evidence). FixSince and ExploitedSince are as
-	// in News.
+	// in FindingChange.
 	FixedAt, FixSince, ExploitedSince time.Time
 	// Severities that the finding had before, oldest first, at most ten.
 	Severities []SeverityBefore
