@@ -52,7 +52,7 @@ func (w *volumeWorld) restart(snapshot []byte) (before []byte) {
 	counter := &DeliveryCounter{Client: w.client, Namespace: "scanner-operator-system", Store: db}
 	w.rolledBack, err = counter.Check(w.t.Context())
 	w.must(err)
-	w.reconciler.Counted = counter.Count
+	w.reconciler.RecordDelivery = counter.Count
 	return before
 }
 
@@ -202,7 +202,7 @@ func TestDeliveryCounterCannotBeKept(t *testing.T) {
 		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return forbidden },
 	})
 	counter, id := &DeliveryCounter{Client: refusing, Namespace: "scanner-operator-system", Store: w.store}, w.store.ID()
-	w.reconciler.Counted = counter.Count
+	w.reconciler.RecordDelivery = counter.Count
 	w.saveReport(finding.Critical)
 	if reported := w.messages(); len(reported) != 1 {
 		t.Errorf("%d messages, want one", len(reported))

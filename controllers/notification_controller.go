@@ -60,8 +60,8 @@ type NotificationReconciler struct {
 	Thresholds  health.Thresholds
 	Inventory   *inventory.Inventory
 	Permissions *preflight.Checker
-	// Counted is passed on to announce.Dispatcher.
-	Counted func(ctx context.Context, number int64)
+	// RecordDelivery is announce.Dispatcher.RecordNumber.
+	RecordDelivery func(ctx context.Context, number int64)
 	// Metrics counts delivery attempts.
 	Metrics *Metrics
 }
@@ -85,7 +85,7 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	dispatcher := announce.Dispatcher{Store: r.Store, Sender: r.Sender, Planner: announce.Planner{Random: rand.Reader}, Now: r.Clock.Now, RecordNumber: r.Counted}
+	dispatcher := announce.Dispatcher{Store: r.Store, Sender: r.Sender, Planner: announce.Planner{Random: rand.Reader}, Now: r.Clock.Now, RecordNumber: r.RecordDelivery}
 	visits := make([]deliveryRun, len(scanner.Spec.Notifications))
 	var visiting sync.WaitGroup
 	for i, receiver := range scanner.Spec.Notifications {

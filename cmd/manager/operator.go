@@ -395,7 +395,7 @@ func (op *operator) notifications(images *inventory.Inventory) *controllers.Noti
 		Thresholds: health.Thresholds{
 			ScansFailing: op.config.Notifications.ScansFailingAfter.Duration, ImagesFailed: op.config.Notifications.ImagesFailedAfter.Duration,
 		},
-		Permissions: op.permissions, Inventory: images, Counted: op.deliveries.Count,
+		Permissions: op.permissions, Inventory: images, RecordDelivery: op.deliveries.Count,
 		Sender: client.New(client.Config{
 			URL: op.options.NotifierURL, TokenFile: op.options.NotifierToken,
 			CA: func() (*x509.CertPool, error) { return op.authority.Pool(), nil },

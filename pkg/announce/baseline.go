@@ -7,8 +7,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// handleSettingsChange begins a baseline when what the receiver is told of changes by a decision and not by what is found. A message
-// on its way is of the settings before, and is brought to its end first. A receiver that wants everything gets the difference as
+// handleSettingsChange begins a baseline when the findings to announce change by a decision, and not because others are found. A message
+// in the outbox is of the earlier settings, and is delivered or given up first. A receiver that wants everything gets the difference as
 // changes instead.
 func (l *planning) handleSettingsChange() error {
 	if l.state.Outbox != nil {
@@ -148,7 +148,7 @@ func (l *planning) takeSnapshot() {
 		if !b.Restarted {
 			b.Images, b.Waited = nil, true
 		}
-	case len(b.Images) == 0 && !b.first():
+	case len(b.Images) == 0 && !b.isFirst():
 		b.Started, b.Restarted = l.now, b.Waited
 	}
 	if l.isSnapshotOpen() {
@@ -164,7 +164,7 @@ func (l *planning) takeSnapshot() {
 // waitsForImages reports whether no image of the receiver's workloads is in use and the baseline stays open until one is. Ended without a
 // result, the baseline would have everything that the receiver already knows, or was there before, announced as new or fixed.
 func (l *planning) waitsForImages() bool {
-	return !l.state.Baseline.first() && !slices.ContainsFunc(l.coverage.Images, func(img Image) bool {
+	return !l.state.Baseline.isFirst() && !slices.ContainsFunc(l.coverage.Images, func(img Image) bool {
 		return isRoutedTo(l.settings.Filter.Route, img.Receivers)
 	})
 }
@@ -191,8 +191,8 @@ func (l *planning) finishBaseline() (*Action, error) {
 	others := l.coverage.Others
 	nothingElse := others.Pending+others.Excluded+len(others.Failed) == 0
 	switch {
-	case l.isReverted(), b.first() && nothingElse && (len(b.Images) == 0 || len(l.coverage.Images) == 0):
-		// There was nothing to sum up. What comes later is new here, and is said to be.
+	case l.isReverted(), b.isFirst() && nothingElse && (len(b.Images) == 0 || len(l.coverage.Images) == 0):
+		// There is nothing to summarize. Later findings are new here, and announced as such.
 		b.finish()
 		return nil, nil
 	case l.waitsForImages():
@@ -239,12 +239,12 @@ func (l *planning) putSummary(present store.Present) (*Action, error) {
 	l.putInOutbox(outbox)
 	l.forgetEarlierEngine()
 	return &Action{Mark: &store.Announcement{
-		MessageID: outbox.Message.ID, At: l.now, Snapshot: l.allPresent(present), ResetRepositories: l.state.Baseline.EngineBefore != "",
+		MessageID: outbox.Message.ID, At: l.now, Snapshot: l.snapshotOf(present), ResetRepositories: l.state.Baseline.EngineBefore != "",
 	}}, nil
 }
 
-// allPresent returns what a baseline records as announced.
-func (l *planning) allPresent(present store.Present) *store.FilteredSnapshot {
+// snapshotOf returns the findings that a baseline records as announced.
+func (l *planning) snapshotOf(present store.Present) *store.FilteredSnapshot {
 	return &store.FilteredSnapshot{Filter: l.settings.Filter, SnapshotID: present.SnapshotID}
 }
 
@@ -284,7 +284,7 @@ func (l *planning) recordSilently(present store.Present) *Action {
 	forget := l.state.Baseline.EngineBefore != ""
 	l.forgetEarlierEngine()
 	l.state.Baseline.finish()
-	return &Action{Mark: &store.Announcement{At: l.now, Snapshot: l.allPresent(present), ResetRepositories: forget, Repositories: l.knownRepositories(present)}}
+	return &Action{Mark: &store.Announcement{At: l.now, Snapshot: l.snapshotOf(present), ResetRepositories: forget, Repositories: l.knownRepositories(present)}}
 }
 
 // forgetEarlierEngine clears State.EarlierEngine when a baseline of another engine replaces the records of all repositories.

@@ -43,7 +43,7 @@ func (l *planning) composeChanges(notices []Notice) (Outbox, error) {
 	if err != nil {
 		return Outbox{}, err
 	}
-	outbox := Outbox{Findings: len(l.pending), Announcements: announcementsOf(l.pending), Repositories: slices.Clone(l.newImages)}
+	outbox := Outbox{Findings: len(l.pending), Announced: announcementsOf(l.pending), Repositories: slices.Clone(l.newImages)}
 	repositories := byRepository(l.pending)
 	for i, pending := range repositories {
 		repository := pending[0].Repository

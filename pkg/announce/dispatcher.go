@@ -60,8 +60,8 @@ type DispatchResult struct {
 // what the summary announces, send it, record repositories without findings, check for changes.
 const maxPlans = 6
 
-// Dispatch does everything that is due for a receiver, and sends at most one message. The scanner is the Scanner's UID. If the coverage is
-// known, it replaces settings.Filter.AbsentIsFixedIn. Errors come from the store, the stored state or the Planner. Nothing is lost by an error:
+// Dispatch does everything that is due for a receiver, and sends at most one message. The scanner is the Scanner's UID. The
+// coverage decides about settings.Filter.AbsentIsFixedIn. Errors come from the store, the stored state or the Planner. Nothing is lost by an error:
 // call Dispatch again.
 func (c Dispatcher) Dispatch(ctx context.Context, scanner string, settings Settings, coverage Coverage) (DispatchResult, error) {
 	stored, err := c.Store.ReceiverState(ctx, scanner, settings.Receiver)
@@ -71,9 +71,6 @@ func (c Dispatcher) Dispatch(ctx context.Context, scanner string, settings Setti
 	state, err := ParseState(stored)
 	if err != nil {
 		return DispatchResult{}, fmt.Errorf("receiver %s: %w", settings.Receiver, err)
-	}
-	if coverage.Listed {
-		settings.Filter.AbsentIsFixedIn = coverage.runningCompleteRepositories()
 	}
 	v := &dispatch{Dispatcher: c, scanner: scanner, settings: settings, stored: stored, state: state}
 	v.progress = DispatchResult{Before: state, After: state}
@@ -104,7 +101,7 @@ func (v *dispatch) run(ctx context.Context, coverage Coverage) error {
 	if !full {
 		v.state.hasRoom()
 	}
-	if err := v.followUp(ctx, coverage); err != nil {
+	if err := v.updateRecords(ctx, coverage); err != nil {
 		return err
 	}
 	v.settings.NoRoom = full
@@ -158,7 +155,7 @@ func (v *dispatch) step(ctx context.Context, coverage Coverage, source Source) (
 	v.progress.After = v.state
 	if before.Outbox != nil && v.state.Outbox == nil {
 		// A summary may come next. It drops the records of IDs that are not found any more, so records follow renamed IDs first.
-		if err := v.followUp(ctx, coverage); err != nil {
+		if err := v.updateRecords(ctx, coverage); err != nil {
 			return false, err
 		}
 	}
@@ -190,18 +187,12 @@ func (s *State) hasRoom() {
 	}
 }
 
-// followUp brings what is recorded of the receiver up to date, as far as its state allows.
-func (v *dispatch) followUp(ctx context.Context, coverage Coverage) error {
+// updateRecords updates the receiver's records to what is present, as far as its state allows without a message.
+func (v *dispatch) updateRecords(ctx context.Context, coverage Coverage) error {
 	if !coverage.Listed {
 		return nil
 	}
-	extent := v.state.updateExtent(v.settings.Filter.Engine)
-	if v.progress.Outcome != nil && extent == store.UpdateAll {
-		// The coverage is from before the message was sent. What runs may have changed since: nothing is known to be fixed until the next visit.
-		extent = store.UpdateKnown
-	}
-	filter := v.settings.Filter
-	filter.AbsentIsFixedIn = v.state.withoutEarlierEngine(filter.AbsentIsFixedIn)
+	filter, extent := v.state.changeFilter(v.settings, coverage), v.state.updateExtent(v.settings.Filter.Engine, v.progress.Outcome != nil)
 	if err := v.Store.UpdateAnnouncements(ctx, v.scanner, v.settings.Receiver, filter, extent); err != nil {
 		return fmt.Errorf("update announcement records: %w", err)
 	}

@@ -56,7 +56,7 @@ func differ(facts []fact) bool {
 	return slices.ContainsFunc(facts, func(f fact) bool { return f != facts[0] })
 }
 
-func (w *world) tellOf(facts []fact) announcement {
+func (w *world) announcementOf(facts []fact) announcement {
 	f := worst(facts)
 	return announcement{
 		severity: f.severity, fixable: f.fixable, exploited: f.exploited, named: f.hasCVE, vague: differ(facts), engines: w.theEngine(),
@@ -64,12 +64,12 @@ func (w *world) tellOf(facts []fact) announcement {
 }
 
 // changes returns the changes to announce for a topic, given the facts that pass the receiver's filter.
-func (w *world) changes(known announcement, heard bool, passing []fact) []diff.Change {
+func (w *world) changes(known announcement, isKnown bool, passing []fact) []diff.Change {
 	if len(passing) == 0 {
 		return nil
 	}
 	switch {
-	case !heard:
+	case !isKnown:
 		return []diff.Change{diff.ChangeNew, diff.ChangeEscalated}
 	case known.suppressed:
 		return []diff.Change{diff.ChangeNew}
@@ -101,9 +101,9 @@ func (w *world) wants(change diff.Change) bool {
 	return change != diff.ChangeFixed
 }
 
-// followUp updates the records of a receiver without a message, as *store.Store.FollowUp does. Until a summary is delivered, and
+// updateRecords updates the records of a receiver without a message, as Store.UpdateAnnouncements does. Until a summary is delivered, and
 // while a message is in the outbox, it updates less, as extent says.
-func (w *world) followUp(m announcements, extent store.UpdateExtent) {
+func (w *world) updateRecords(m announcements, extent store.UpdateExtent) {
 	for t, known := range m {
 		sightings, passing := w.reportedFacts(t.repository, t.v), w.passing(t.repository, t.v)
 		uncovered := slices.ContainsFunc(sightings, func(f fact) bool { return !w.isSuppressed(t.repository, t.v, f) })
@@ -113,7 +113,7 @@ func (w *world) followUp(m announcements, extent store.UpdateExtent) {
 			case differ(sightings):
 				known.vague = true
 			case change == diff.ChangeRegressed:
-				known = w.tellOf(passing)
+				known = w.announcementOf(passing)
 			case change == diff.ChangeFixAvailable:
 				known.fixable = true
 			case change == diff.ChangeEscalated:
@@ -152,7 +152,7 @@ func (w *world) everything() announcements {
 	for _, repository := range append(slices.Clone(repositories), bulkRepository) {
 		for v := range w.knows {
 			if passing := w.passing(repository, v); len(passing) > 0 {
-				all[topic{repository, v}] = w.tellOf(passing)
+				all[topic{repository, v}] = w.announcementOf(passing)
 			}
 		}
 	}
@@ -182,7 +182,7 @@ func (w *world) forget(m announcements, in []string) {
 // message is a message that was composed.
 type message struct {
 	digest Message
-	// said lists what the message announces. covers is what a summary announces by counting.
+	// announced lists what the message announces. covers is what a summary announces by counting.
 	announced []store.AnnouncedFinding
 	covers    announcements
 	// before is what was recorded earlier about the topics in covers. retracted is true if the message was never delivered.
@@ -201,7 +201,7 @@ type message struct {
 // receiverModel is the receiver, and what the manager has recorded about it.
 type receiverModel struct {
 	w *world
-	// recorded is what counts as announced. heard is what really reached the receiver, or was recorded silently.
+	// recorded is what counts as announced. received is what really reached the receiver, or was recorded silently.
 	recorded, received announcements
 	messages           map[string]*message
 	// credits count how often a topic may be announced again, because a summary with it was never delivered.
@@ -231,7 +231,7 @@ func (a *receiverModel) stateSaved(encoded []byte) {
 	if state.Outbox == nil || a.messages[state.Outbox.Message.ID] != nil {
 		return
 	}
-	m := &message{digest: state.Outbox.Message, announced: state.Outbox.Announcements, before: announcements{}, by: a.w.theEngine(), composed: a.elapsed}
+	m := &message{digest: state.Outbox.Message, announced: state.Outbox.Announced, before: announcements{}, by: a.w.theEngine(), composed: a.elapsed}
 	a.messages[m.digest.ID] = m
 	for _, s := range m.announced {
 		a.checkChange(s)
@@ -241,10 +241,10 @@ func (a *receiverModel) stateSaved(encoded []byte) {
 // checkChange fails the test if a change is announced that did not happen, or that is suppressed by an exception.
 func (a *receiverModel) checkChange(s store.AnnouncedFinding) {
 	w, t := a.w, topicOf(s)
-	known, heard := a.received[t]
+	known, isKnown := a.received[t]
 	sightings, passing := w.reportedFacts(t.repository, t.v), w.passing(t.repository, t.v)
 	finders := known.engines
-	if !heard {
+	if !isKnown {
 		finders = w.theEngine()
 	}
 	switch {
@@ -252,17 +252,17 @@ func (a *receiverModel) checkChange(s store.AnnouncedFinding) {
 		w.rt.Fatalf("%v is announced as fixed, and is not: %+v, anomaly %t", t, sightings, w.hasAnomaly())
 	case s.Change != diff.ChangeFixed && len(passing) == 0:
 		w.rt.Fatalf("%v is announced as %s, and nothing of it passes the filter and all exceptions: %+v", t, s.Change, sightings)
-	case !w.wants(s.Change) && heard:
+	case !w.wants(s.Change) && isKnown:
 		w.rt.Fatalf("%v is announced as %s, which the receiver does not want", t, s.Change)
 	case known.vague || differ(sightings):
 		return
-	case s.Change == diff.ChangeFixed && heard && !known.fixed, slices.Contains(w.changes(known, heard, passing), s.Change):
+	case s.Change == diff.ChangeFixed && isKnown && !known.fixed, slices.Contains(w.changes(known, isKnown, passing), s.Change):
 		return
 	case a.credits[t] > 0:
 		a.credits[t]--
 		return
 	}
-	w.rt.Fatalf("%v is announced as %s (%+v), though the receiver knows %+v (%t) and the images have %+v", t, s.Change, s, known, heard, sightings)
+	w.rt.Fatalf("%v is announced as %s (%+v), though the receiver knows %+v (%t) and the images have %+v", t, s.Change, s, known, isKnown, sightings)
 }
 
 // applyMark applies to the model what the store recorded.
@@ -308,7 +308,7 @@ func (a *receiverModel) applyMark(announced store.Announcement) {
 			a.unanswered = min(a.unanswered, maxUnanswered-maxUnansweredWhileSilent)
 			a.assumeReceived(m)
 		case m.taken == 0:
-			w.rt.Fatalf("message %s is recorded as told, and was never taken", m.digest.ID)
+			w.rt.Fatalf("message %s is recorded as announced, and was never accepted", m.digest.ID)
 		}
 		a.recorded.recordMessage(m.announced, m.by)
 		// What was followed up while it was on its way was of what was recorded before.
@@ -360,7 +360,7 @@ func (a *receiverModel) accept(id string) {
 	case a.elapsed-a.last < interval && a.latest.doubts == 0 && !a.latest.givenUp:
 		a.w.rt.Fatalf("a message %s after the one before, want at least %s", a.elapsed-a.last, interval)
 	default:
-		// A summary is recorded before it is sent. FollowUp may have updated these records since.
+		// A summary is recorded before it is sent. UpdateAnnouncements may have updated these records since.
 		for t := range m.covers {
 			a.received[t] = a.recorded[t]
 		}
@@ -374,7 +374,7 @@ func (a *receiverModel) accept(id string) {
 func (a *receiverModel) acceptNotices(notices []Notice) {
 	for _, n := range notices {
 		if a.notices[n.ID] != n.Over {
-			a.w.rt.Fatalf("notice %s (over: %t) is told, and the receiver knew", n.ID, n.Over)
+			a.w.rt.Fatalf("notice %s (over: %t) is announced, which the receiver knew", n.ID, n.Over)
 		}
 		a.notices[n.ID] = !n.Over
 	}
@@ -397,28 +397,28 @@ func (a *receiverModel) checkComplete() {
 	w := a.w
 	for id, m := range a.messages {
 		if m.taken == 0 && m.covers != nil && !m.retracted && !m.givenUp {
-			w.rt.Fatalf("summary %s counts as told and never arrived", id)
+			w.rt.Fatalf("summary %s counts as announced and never arrived", id)
 		}
 	}
 	for t, passing := range w.everythingPassing() {
-		known, heard := a.recorded[t]
+		known, isKnown := a.recorded[t]
 		if known.vague {
 			continue
 		}
-		for _, change := range w.changes(known, heard, passing) {
+		for _, change := range w.changes(known, isKnown, passing) {
 			if w.wants(change) {
-				w.rt.Fatalf("%v is %+v and counts as %+v (%t): %s was never announced", t, passing, known, heard, change)
+				w.rt.Fatalf("%v is %+v and counts as %+v (%t): %s was never announced", t, passing, known, isKnown, change)
 			}
 		}
 	}
 	for t, known := range a.recorded {
 		if w.wants(diff.ChangeFixed) && !known.vague && !known.suppressed && w.fixed(t, known) {
-			w.rt.Fatalf("%v was told as %+v, and never that it is fixed", t, known)
+			w.rt.Fatalf("%v was announced as %+v, and never as fixed", t, known)
 		}
 	}
 	for id, holds := range w.notices {
 		if a.notices[id] != holds {
-			w.rt.Fatalf("notice %s holds: %t, and the receiver was told otherwise", id, holds)
+			w.rt.Fatalf("notice %s holds: %t, and the opposite was announced", id, holds)
 		}
 	}
 }

@@ -134,7 +134,7 @@ func closeOutbox(now time.Time, state *State) (*store.Announcement, error) {
 	state.PendingSince, state.Pending = time.Time{}, max(0, state.Pending-outbox.Findings)
 	state.recordNotices(outbox.Message.Notices)
 	return &store.Announcement{
-		MessageID: outbox.Message.ID, At: now, Findings: outbox.Announcements, Repositories: outbox.Repositories,
+		MessageID: outbox.Message.ID, At: now, Findings: outbox.Announced, Repositories: outbox.Repositories,
 		LogEntry: &store.Message{Kind: string(outbox.Message.Kind), Title: outbox.Message.Title(), Findings: outbox.Findings, Body: body},
 	}, nil
 }

@@ -128,7 +128,6 @@ func (l *planning) begin() (*Action, error) {
 	if err := l.handleSettingsChange(); err != nil {
 		return nil, err
 	}
-	l.settings.Filter.AbsentIsFixedIn = l.state.withoutEarlierEngine(l.settings.Filter.AbsentIsFixedIn)
 	l.updateNotices()
 	l.takeSnapshot()
 	return nil, nil
@@ -274,9 +273,7 @@ func (l *planning) stillPending() (bool, error) {
 	if !l.loaded || l.state.PendingSince.IsZero() {
 		return false, nil
 	}
-	filter := l.settings.Filter
-	filter.IncludeIdle, filter.AbsentIsFixedIn = true, l.state.withoutEarlierEngine(l.coverage.completeRepositories())
-	_, total, err := l.source.PendingChanges(l.ctx, filter, 1)
+	_, total, err := l.source.PendingChanges(l.ctx, l.state.idleFilter(l.settings, l.coverage), 1)
 	return total > 0, err
 }
 
@@ -286,7 +283,7 @@ func (l *planning) loadChanges() error {
 	if l.loaded {
 		return nil
 	}
-	changes, total, err := l.source.PendingChanges(l.ctx, l.settings.Filter, maxChanges)
+	changes, total, err := l.source.PendingChanges(l.ctx, l.state.changeFilter(l.settings, l.coverage), maxChanges)
 	if err != nil {
 		return err
 	}

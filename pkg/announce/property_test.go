@@ -100,8 +100,8 @@ func (l *simulation) dispatch() {
 	l.settings.Filter.Exceptions = l.exceptions()
 	l.settings.Tool = l.engine() + " " + string(rune('0'+l.tools[l.engine()]))
 	l.archive.onFollowUp = func(extent store.UpdateExtent) {
-		l.followUp(l.audience.recorded, extent)
-		l.followUp(l.audience.received, extent)
+		l.updateRecords(l.audience.recorded, extent)
+		l.updateRecords(l.audience.received, extent)
 	}
 	dispatcher := Dispatcher{Store: l.archive, Sender: l, Planner: Planner{Random: l.random}, Now: func() time.Time { return l.now }}
 	progress, err := dispatcher.Dispatch(context.Background(), scannerUID, l.settings, l.coverage())

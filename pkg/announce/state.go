@@ -3,7 +3,6 @@ package announce
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -147,7 +146,7 @@ func (b *Baseline) finish() {
 // revertEngine removes the change of the engine from the reasons for the baseline, and finishes a baseline without another reason.
 func (b *Baseline) revertEngine(now time.Time) {
 	b.EngineBefore = ""
-	if b.first() {
+	if b.isFirst() {
 		b.finish()
 		return
 	}
@@ -159,8 +158,10 @@ func (b *Baseline) onlyIfNotAnnounced() bool {
 	return b.EngineBefore == "" && (b.ToolBefore != "" || b.FilterBefore != nil || b.isRestore())
 }
 
-// first reports whether the receiver has never been sent anything that the baseline could make look new.
-func (b *Baseline) first() bool { return b.EngineBefore == "" && !b.onlyIfNotAnnounced() && !b.Renewed }
+// isFirst reports whether nothing was announced to the receiver before this baseline.
+func (b *Baseline) isFirst() bool {
+	return b.EngineBefore == "" && !b.onlyIfNotAnnounced() && !b.Renewed
+}
 
 // isRestore reports whether the store was restored.
 func (b *Baseline) isRestore() bool {
@@ -170,33 +171,13 @@ func (b *Baseline) isRestore() bool {
 // summarizesAll reports whether a summary of everything present is still to be delivered. Until then nothing becomes known without a message.
 func (b *Baseline) summarizesAll() bool { return b.Phase != BaselineDone && !b.onlyIfNotAnnounced() }
 
-// updateExtent is how much of what is recorded of the receiver may be brought up to date now, by what an engine finds. An engine that the
-// state does not follow yet fixes nothing.
-func (s *State) updateExtent(engine string) store.UpdateExtent {
-	switch {
-	case s.Outbox != nil:
-		return store.UpdateSuppressed
-	case s.Baseline.summarizesAll(), s.Engine != "" && engine != "" && engine != s.Engine:
-		return store.UpdateKnown
-	}
-	return store.UpdateAll
-}
-
-// withoutEarlierEngine returns the repositories without those in EarlierEngine.
-func (s *State) withoutEarlierEngine(repositories []string) []string {
-	return slices.DeleteFunc(slices.Clone(repositories), func(repository string) bool {
-		_, found := slices.BinarySearch(s.EarlierEngine, repository)
-		return found
-	})
-}
-
 // Outbox holds a message, and what counts as announced once it is delivered. The findings of a summary are too many to be held here: the
 // store records them under the message's ID when the message is composed.
 type Outbox struct {
-	Message       Message                  `json:"digest"`
-	Announcements []store.AnnouncedFinding `json:"said,omitempty"`
-	Repositories  []string                 `json:"repositories,omitempty"`
-	// Findings is the number of findings that count as announced by the message, including those that Said does not list.
+	Message      Message                  `json:"digest"`
+	Announced    []store.AnnouncedFinding `json:"said,omitempty"`
+	Repositories []string                 `json:"repositories,omitempty"`
+	// Findings is the number of findings that count as announced by the message, including those that Announced does not list.
 	Findings int `json:"findings,omitempty"`
 	// LatestUnanswered is true while the latest attempt has no answer. The receiver may have the message.
 	LatestUnanswered bool `json:"inDoubt,omitempty"`
