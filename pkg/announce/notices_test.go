@@ -56,7 +56,7 @@ func TestNotice(t *testing.T) {
 	s.coverage.Notices = []Notice{failing}
 	s.dispatch()
 	if d := single(t, s.dispatchNext()); len(d.Notices) != 1 || d.Notices[0].Over {
-		t.Errorf("message %+v, want the same trouble told anew", d)
+		t.Errorf("message %+v, want the same notice announced again", d)
 	}
 }
 
@@ -72,7 +72,7 @@ func TestFlappingNotice(t *testing.T) {
 		s.pass(noticeOverAfter - time.Second)
 		none(t, s.dispatch(), "it has not been over for long enough")
 		s.coverage.Notices = []Notice{failing}
-		none(t, s.dispatch(), "it was told")
+		none(t, s.dispatch(), "it was announced")
 		s.pass(time.Minute)
 	}
 	s.wantIdle()
@@ -124,12 +124,12 @@ func TestExceptionExpires(t *testing.T) {
 		s.coverage.Notices = []Notice{expires}
 		s.dispatch()
 		s.pass(2 * noticeOverAfter)
-		none(t, s.dispatch(), "it covers something again, and was told")
+		none(t, s.dispatch(), "it suppresses something again, and was announced")
 	}
 	s.coverage.Notices = nil
 	s.dispatch()
 	for !s.last.Next.IsZero() {
-		none(t, s.dispatchNext(), "an end is told once")
+		none(t, s.dispatchNext(), "an end is announced once")
 	}
 	if len(s.last.After.Notices) != 0 {
 		t.Errorf("notices %v are remembered, want none", s.last.After.Notices)

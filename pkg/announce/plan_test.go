@@ -45,7 +45,7 @@ func TestFixedWhileWaiting(t *testing.T) {
 	s.addFindings("web", finding.High, 1, 1)
 	s.dispatch()
 	s.removeFindings("web")
-	none(t, s.dispatchNext(), "there is nothing left to tell")
+	none(t, s.dispatchNext(), "nothing is left to announce")
 	s.wantIdle()
 	if !s.last.After.PendingSince.IsZero() || s.last.After.Pending != 0 {
 		t.Errorf("pending %d since %s, want nothing", s.last.After.Pending, s.last.After.PendingSince)

@@ -47,7 +47,7 @@ func TestStoreRestoredWithoutMessage(t *testing.T) {
 	s.addFindings("web", finding.Critical, 1, 3)
 	s.image("db", ImageScanned)
 	none(t, s.dispatch(), "images still join")
-	none(t, s.dispatchNext(), "there is nothing that it was not told")
+	none(t, s.dispatchNext(), "everything was announced to it")
 	s.wantIdle()
 }
 

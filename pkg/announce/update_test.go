@@ -54,7 +54,7 @@ func TestEngineUpdated(t *testing.T) {
 	}
 	want := []string{"CVE-2026-0004", "CVE-2026-0005", "CVE-2026-0006", "CVE-2026-0007", "CVE-2026-0008"}
 	if diff := cmp.Diff(want, ids(d.Worst)); diff != "" {
-		t.Errorf("the worst of what was not told (-want +got):\n%s", diff)
+		t.Errorf("the worst findings that were not announced (-want +got):\n%s", diff)
 	}
 	s.wantIdle()
 	s.pass(time.Hour)
@@ -217,7 +217,7 @@ func TestFilterWidened(t *testing.T) {
 			tt.change(&s.settings.Filter)
 			s.dispatchUntilIdle()
 			if tt.want == 0 {
-				none(t, s.sent[sent:], "nothing is there that was not told")
+				none(t, s.sent[sent:], "everything present was announced")
 			} else if d := single(t, s.sent[sent:]); d.Kind != KindFilterWidened || d.NotAnnounced != tt.want || len(d.Worst) != tt.want {
 				t.Errorf("message %+v, want a summary of %d findings", d, tt.want)
 			}

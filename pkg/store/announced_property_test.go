@@ -450,7 +450,7 @@ func TestAnnouncementsAgreeWithModel(t *testing.T) {
 			m.try(t, err)
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"report": m.report, "report again": m.report, "use": m.use, "except": m.except, "tell": m.announce, "sum up": m.announceAll,
+			"report": m.report, "report again": m.report, "use": m.use, "except": m.except, "announce": m.announce, "sum up": m.announceAll,
 			"": m.requireNothingToUpdate,
 		})
 	})

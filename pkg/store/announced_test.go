@@ -276,7 +276,7 @@ func TestARepositoryThatDoesNotRunIsNotFixed(t *testing.T) {
 func TestIdleImagesFixNothing(t *testing.T) {
 	const id = "CVE-2026-0001"
 	job := workload("nightly", "r")
-	for name, changes := range map[string][]diff.Change{"who hears of all": nil, "who hears of the default": {diff.ChangeNew, diff.ChangeRegressed}} {
+	for name, changes := range map[string][]diff.Change{"a receiver of all changes": nil, "a receiver of the default": {diff.ChangeNew, diff.ChangeRegressed}} {
 		t.Run(name, func(t *testing.T) {
 			r := newReceiver(t)
 			if changes != nil {
@@ -444,7 +444,7 @@ func TestExceptions(t *testing.T) {
 		r.filter.Exceptions = exception.Set{}
 		r.expectChanges(t, "ended", "New r CVE-2026-0001 High, was excepted")
 	})
-	t.Run("it ends, and who does not hear of new ones hears nothing", func(t *testing.T) {
+	t.Run("it ends, for a receiver of no new ones", func(t *testing.T) {
 		r := start(t)
 		r.filter.Changes = []diff.Change{diff.ChangeFixAvailable}
 		r.filter.Exceptions = exception.Set{}
@@ -698,7 +698,7 @@ func TestDeleteAbsent(t *testing.T) {
 	r.expectChanges(t, "what was kept")
 }
 
-// What another engine finds by another id stays told, below the filter, too, and what it does not find is not fixed by that.
+// What another engine finds by another id stays announced, also below the filter, and what it does not find is not fixed by that.
 func TestUpdateKnown(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))

@@ -18,7 +18,7 @@ const (
 	selectRecordCount = `SELECT count(*) FROM announcements`
 )
 
-// recorded is how many records there are of what receivers were told, whose bytes are counted as they are.
+// recorded is how many announcement records there are, whose bytes are counted as they are.
 func (f fixture) recorded(t *testing.T) (records int) {
 	t.Helper()
 	var receivers, counted, actual int64
@@ -38,8 +38,8 @@ func distinctFindings(n int) (all []finding.Finding) {
 	return all
 }
 
-// tellAll records all that is present as told to a receiver of the Scanner.
-func (f fixture) tellAll(t *testing.T, scanner, receiver string) {
+// announceAll records all that is present as announced to a receiver of the Scanner.
+func (f fixture) announceAll(t *testing.T, scanner, receiver string) {
 	t.Helper()
 	present := got[Present](t)(f.Present(t.Context(), scanner, receiver, ChangeFilter{}, 1))
 	must(t, f.RecordAnnouncement(t.Context(), scanner, receiver, Announcement{MessageID: receiver, Snapshot: &FilteredSnapshot{SnapshotID: present.SnapshotID}}))
@@ -58,8 +58,8 @@ func TestRecordsOfReceiversAreBounded(t *testing.T) {
 	}
 	f.inNamespace(t, "bank", "other", "a", "a")
 	for n := range 8 {
-		f.tellAll(t, "one", fmt.Sprintf("r%d", n))
-		f.tellAll(t, "two", fmt.Sprintf("r%d", n))
+		f.announceAll(t, "one", fmt.Sprintf("r%d", n))
+		f.announceAll(t, "two", fmt.Sprintf("r%d", n))
 	}
 	records := f.recorded(t)
 	// The last one may go beyond it by one repository.
@@ -69,7 +69,7 @@ func TestRecordsOfReceiversAreBounded(t *testing.T) {
 	for scanner, want := range map[string]bool{"one": true, "two": true, "other": false, "unknown": false} {
 		equal(t, "no room for "+scanner, got[bool](t)(f.RecordsFull(t.Context(), scanner)), want)
 	}
-	f.tellAll(t, "other", "slack")
+	f.announceAll(t, "other", "slack")
 	must(t, f.UpdateAnnouncements(t.Context(), "two", "late", ChangeFilter{Changes: []diff.Change{diff.ChangeFixed}}, UpdateAll))
 	if more := f.recorded(t) - records; more != findings {
 		t.Errorf("%d more records, want the %d of another namespace", more, findings)
@@ -114,7 +114,7 @@ func TestReceiversFromBeforeTheFirstImage(t *testing.T) {
 	must(t, f.SaveReceiverState(t.Context(), "scanner", "stated", []byte("before")))
 	f.running(t, "web", "web", distinctFindings(3)...)
 	equal(t, "no room when nothing is recorded", got[bool](t)(f.RecordsFull(t.Context(), "scanner")), false)
-	f.tellAll(t, "scanner", "recorded")
+	f.announceAll(t, "scanner", "recorded")
 	equal(t, "no room with 3 records", got[bool](t)(f.RecordsFull(t.Context(), "scanner")), false)
 	must(t, f.SaveReceiverState(t.Context(), "scanner", "stated", make([]byte, 200)))
 	equal(t, "no room with a larger state", got[bool](t)(f.RecordsFull(t.Context(), "scanner")), true)
@@ -154,7 +154,7 @@ func TestRoomBecomesFree(t *testing.T) {
 				f.report(t, name, distinctFindings(20)...)
 				f.inNamespace(t, namespace, "scanner", name, name)
 			}
-			f.tellAll(t, "scanner", "slack")
+			f.announceAll(t, "scanner", "slack")
 			equal(t, "records", f.recorded(t), 40)
 			if full {
 				f.LimitRecords(1000)
