@@ -424,14 +424,19 @@ bin/opm: TOOL := github.com/operator-framework/operator-registry/cmd/opm
 bin/opm: TAGS := -tags json1,containers_image_openpgp,exclude_graphdriver_btrfs
 bin/operator-sdk: TOOL := github.com/operator-framework/operator-sdk/cmd/operator-sdk
 bin/operator-sdk: TAGS := -tags containers_image_openpgp
-bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair bin/opm bin/operator-sdk bin/helm bin/helm4 bin/actionlint bin/cosign bin/kind bin/govulncheck: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
-	@echo "building $@ (pinned in $<)"
-	@cd hack/tools/$* && $(GO_BUILD) $(TAGS) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
-	@touch $@
+bin/clairctl: TOOL := github.com/quay/clair/v4/cmd/clairctl
 
-bin/clairctl: hack/tools/clair/go.mod hack/tools/clair/go.sum
+# Tools share a module where they build with each other's versions. Grype and Syft are apart from the others: the reference for the
+# worker's findings must be built from the versions that Grype itself requires.
+SHARED_PINS := bin/controller-gen bin/golangci-lint bin/govulncheck bin/oapi-codegen bin/grype bin/syft bin/clair bin/clairctl
+OWN_PINS := bin/kwok bin/opm bin/operator-sdk bin/helm bin/helm4 bin/actionlint bin/cosign bin/kind
+bin/controller-gen bin/golangci-lint bin/govulncheck bin/oapi-codegen: hack/tools/code/go.mod hack/tools/code/go.sum
+bin/grype bin/syft: hack/tools/grype/go.mod hack/tools/grype/go.sum
+bin/clair bin/clairctl: hack/tools/clair/go.mod hack/tools/clair/go.sum
+$(OWN_PINS): bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
+$(SHARED_PINS) $(OWN_PINS):
 	@echo "building $@ (pinned in $<)"
-	@cd hack/tools/clair && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ github.com/quay/clair/v4/cmd/clairctl
+	@cd $(<D) && $(GO_BUILD) $(TAGS) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
 	@touch $@
 
 # Debian's promtool, for the tests of the alerts. Without it, the tests are skipped.

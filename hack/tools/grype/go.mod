@@ -1,9 +1,11 @@
-// The module that pins the stock grype command, which the end-to-end tests compare the worker's findings with.
 module github.com/scanner-operator/scanner-operator/hack/tools/grype
 
 go 1.26.8
 
-tool github.com/anchore/grype/cmd/grype
+tool (
+	github.com/anchore/grype/cmd/grype
+	github.com/anchore/syft/cmd/syft
+)
 
 require (
 	cel.dev/expr v0.25.2 // indirect
@@ -179,6 +181,7 @@ require (
 	github.com/in-toto/attestation v1.2.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/jbenet/go-context v0.0.0-20150711004518-d14ea06fba99 // indirect
+	github.com/jedib0t/go-pretty/v6 v6.8.3 // indirect
 	github.com/jinzhu/copier v0.4.0 // indirect
 	github.com/jinzhu/inflection v1.0.0 // indirect
 	github.com/jinzhu/now v1.1.5 // indirect
