@@ -32,6 +32,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/pkg/store/storetest"
 )
 
 const (
@@ -100,7 +101,7 @@ func (w *notifyWorld) chooseBackend(*v1alpha1.Scanner) backend.Backend {
 func newNotifyWorld(t *testing.T, change func(*v1alpha1.Scanner)) *notifyWorld {
 	t.Helper()
 	w := &notifyWorld{t: t, engine: "grype", clock: testingclock.NewFakePassiveClock(notifyNoon), receivers: &fakeNotifier{outcomes: map[string]announce.Outcome{}}, events: events.NewFakeRecorder(100)}
-	db, err := store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), w.clock.Now)
+	db, err := storetest.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"), w.clock.Now, store.OpenSQLite)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,6 +38,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/health"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/pkg/store/storetest"
 )
 
 // eventuallyTimeout bounds how long a test waits. A controller reconciles a second after an event, and the test machine may be slow.
@@ -200,7 +201,7 @@ func (o *operatorUnderTest) openStore() error {
 		return err
 	}
 	stops = append(stops, func() error { return os.RemoveAll(dir) })
-	opened, err := store.OpenSQLite(context.Background(), filepath.Join(dir, "store.db"), time.Now)
+	opened, err := storetest.Open(context.Background(), filepath.Join(dir, "store.db"), time.Now, store.OpenSQLite)
 	if err != nil {
 		return err
 	}

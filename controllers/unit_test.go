@@ -29,6 +29,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/pkg/store/storetest"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -117,7 +118,7 @@ func newUnit(t *testing.T, objects ...client.Object) *unit {
 	u.must(inventory.SetupIndexes(t.Context(), builderIndexer{builder}))
 	u.client = builder.Build()
 	var err error
-	u.store, err = store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), u.clock.Now)
+	u.store, err = storetest.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"), u.clock.Now, store.OpenSQLite)
 	u.must(err)
 	t.Cleanup(func() { _ = u.store.Close() })
 	u.engine = &scriptedEngine{

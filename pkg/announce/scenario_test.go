@@ -15,6 +15,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/pkg/store/storetest"
 )
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
@@ -45,7 +46,7 @@ var errBroken = errors.New("the store is gone")
 
 func openFaultyStore(t testingT, path string, now func() time.Time) *faultyStore {
 	t.Helper()
-	s, err := store.OpenSQLite(context.Background(), path, now)
+	s, err := storetest.Open(context.Background(), path, now, store.OpenSQLite)
 	if err != nil {
 		t.Fatalf("open the store: %v", err)
 	}

@@ -34,6 +34,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/pkg/store/storetest"
 )
 
 const engine = "grype"
@@ -75,7 +76,7 @@ type harness struct {
 func newHarness(t testing.TB, cluster, reviews client.Client) *harness {
 	t.Helper()
 	w := &harness{t: t, cluster: cluster, clock: clocktesting.NewFakeClock(noon), metrics: prometheus.NewRegistry()}
-	db, err := store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), w.clock.Now)
+	db, err := storetest.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"), w.clock.Now, store.OpenSQLite)
 	w.must(err)
 	t.Cleanup(func() { _ = db.Close() })
 	w.store = db

@@ -425,7 +425,7 @@ func TestAnnouncementsAgreeWithModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stores++
 		clock := newClock()
-		s, err := OpenSQLite(context.Background(), filepath.Join(folder, fmt.Sprint(stores), "store.db"), clock.Now)
+		s, err := newSQLite(context.Background(), filepath.Join(folder, fmt.Sprint(stores), "store.db"), clock.Now)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -153,7 +153,7 @@ func TestCountsOfLostFindingsAreKept(t *testing.T) {
 		stores++
 		c, path := newClock(), filepath.Join(folder, fmt.Sprint(stores), "store.db")
 		open := func() *Store {
-			s, err := OpenSQLite(context.Background(), path, c.Now)
+			s, err := newSQLite(context.Background(), path, c.Now)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -136,7 +136,7 @@ func TestRolloutWhileNoManagerRan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "store.db")
 			clock := newClock()
-			open := func() *Store { return got[*Store](t)(OpenSQLite(t.Context(), path, clock.Now)) }
+			open := func() *Store { return got[*Store](t)(newSQLite(t.Context(), path, clock.Now)) }
 			set := func(s *Store, image string, workloads []Workload, ended ...EndedWorkload) {
 				u := used("scanner", image)
 				u.Workloads, u.Ended, u.EndedSince = workloads, ended, clock.Now().Add(-24*time.Hour)

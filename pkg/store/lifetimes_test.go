@@ -637,7 +637,7 @@ func TestLivesAgreeWithAPlainModel(t *testing.T) {
 	stores := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		stores++
-		s, err := OpenSQLite(context.Background(), filepath.Join(folder, fmt.Sprint(stores), "store.db"), time.Now)
+		s, err := newSQLite(context.Background(), filepath.Join(folder, fmt.Sprint(stores), "store.db"), time.Now)
 		if err != nil {
 			rt.Fatal(err)
 		}

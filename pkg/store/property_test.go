@@ -144,7 +144,7 @@ func (m *model) restart(t *rapid.T) {
 
 func (m *model) open(t *rapid.T) {
 	var err error
-	m.store, err = OpenSQLite(context.Background(), m.path, m.clock.Now)
+	m.store, err = newSQLite(context.Background(), m.path, m.clock.Now)
 	m.try(t, err)
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store/storetest"
 )
 
 // clock is a time that only the test changes.
@@ -48,13 +50,23 @@ type fixture struct {
 
 func newStore(t testing.TB) fixture {
 	t.Helper()
-	return openStore(t, filepath.Join(t.TempDir(), "store.db"))
+	return openWith(t, filepath.Join(t.TempDir(), "store.db"), newSQLite)
+}
+
+// newSQLite opens a store as OpenSQLite does, without the migrations if it is new.
+func newSQLite(ctx context.Context, path string, now func() time.Time) (*Store, error) {
+	return storetest.Open(ctx, path, now, OpenSQLite)
 }
 
 func openStore(t testing.TB, path string) fixture {
 	t.Helper()
+	return openWith(t, path, OpenSQLite)
+}
+
+func openWith(t testing.TB, path string, open storetest.Opener[*Store]) fixture {
+	t.Helper()
 	c := newClock()
-	s, err := OpenSQLite(t.Context(), path, c.Now)
+	s, err := open(t.Context(), path, c.Now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,6 +38,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/pkg/store/storetest"
 	"github.com/scanner-operator/scanner-operator/registry"
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 )
@@ -299,7 +300,7 @@ func newWorld(t *testing.T, change ...func(*Options)) *world {
 	})
 	var err error
 	w.storePath = filepath.Join(t.TempDir(), "store.db")
-	if w.store, err = store.OpenSQLite(t.Context(), w.storePath, w.clock.Now); err != nil {
+	if w.store, err = storetest.Open(t.Context(), w.storePath, w.clock.Now, store.OpenSQLite); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.store.Close() })

@@ -18,6 +18,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/pkg/store/storetest"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -25,7 +26,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func newFake(t *testing.T) (*Backend, *clocktesting.FakePassiveClock) {
 	t.Helper()
 	clock := clocktesting.NewFakePassiveClock(noon)
-	db, err := store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), clock.Now)
+	db, err := storetest.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"), clock.Now, store.OpenSQLite)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/pkg/store/storetest"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -68,7 +69,7 @@ func newEngine(t *testing.T, change ...func(*Options)) *engine {
 	e.cluster = fakeclient.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{Create: e.create, Delete: e.delete}).
 		WithIndex(&corev1.Event{}, involvedID, func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
 		WithObjects(namespace("shop"), namespace("blog")).Build()
-	db, err := store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), e.clock.Now)
+	db, err := storetest.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"), e.clock.Now, store.OpenSQLite)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,6 +36,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/pkg/store/storetest"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -105,7 +106,7 @@ func newIngestAPI(t testing.TB, limits Limits) *ingestAPI {
 	t.Helper()
 	a := &ingestAPI{t: t, clock: clocktesting.NewFakeClock(noon), spool: filepath.Join(t.TempDir(), "spool")}
 	a.cluster = fakeclient.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{Create: a.create}).Build()
-	db, err := store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), a.clock.Now)
+	db, err := storetest.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"), a.clock.Now, store.OpenSQLite)
 	a.must(err)
 	t.Cleanup(func() { _ = db.Close() })
 	a.store = db
