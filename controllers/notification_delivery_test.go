@@ -202,7 +202,7 @@ func TestDeliveryFailures(t *testing.T) {
 			w.replaceSecret("url", "https://"+w.silent+webhookPath)
 		}, repairSecret, announce.ReasonNetwork, "no connection to Slack: no answer in time", 5 * time.Second, false},
 		"SlackNeverAnswers": {slackFails(standin.Failure{Hang: true}), nil, announce.ReasonAnswerLost, "Slack's answer was lost: no answer in time", 5 * time.Second, true},
-		"SlackHangsUp":      {slackFails(standin.Failure{Drop: true}), nil, announce.ReasonAnswerLost, "its answer was lost", 5 * time.Second, true},
+		"SlackHangsUp":      {slackFails(standin.Failure{Drop: true}), nil, announce.ReasonAnswerLost, "Slack's answer was lost", 5 * time.Second, true},
 		"SlackDribbles": {alwaysAnswers(func(rw http.ResponseWriter, r *http.Request) {
 			rw.WriteHeader(http.StatusInternalServerError)
 			for r.Context().Err() == nil {
