@@ -234,7 +234,7 @@ cluster-exec: ## Run a command beside the cluster: make cluster-exec CMD="kubect
 	@$(RUN) bash -c "$$CMD"
 
 .PHONY: cluster-status
-cluster-status: ## Say which parts of the local cluster run
+cluster-status: ## Show which parts of the local cluster run
 	@$(CLUSTER) status
 
 ##@ Images and deployment

@@ -58,7 +58,7 @@ func TestUnconfirmedReceiverNotice(t *testing.T) {
 			next, sent = w.reconcileAfter(next)
 			for _, d := range sent {
 				for _, n := range d.Message.Notices {
-					text := d.Receiver.SecretName + " hears of " + n.Name
+					text := d.Receiver.SecretName + " is notified of " + n.Name
 					if n.Over {
 						text += " again"
 					}
@@ -68,12 +68,12 @@ func TestUnconfirmedReceiverNotice(t *testing.T) {
 		}
 		return notified
 	}
-	if got, want := notices(24*time.Hour), []string{"slack-team hears of silent"}; !slices.Equal(got, want) {
+	if got, want := notices(24*time.Hour), []string{"slack-team is notified of silent"}; !slices.Equal(got, want) {
 		t.Errorf("notices %q, want %q", got, want)
 	}
 	delete(w.receivers.outcomes, "slack-silent")
 	w.saveReport(finding.Critical, finding.High)
-	if got, want := notices(time.Hour), []string{"slack-team hears of silent again"}; !slices.Equal(got, want) {
+	if got, want := notices(time.Hour), []string{"slack-team is notified of silent again"}; !slices.Equal(got, want) {
 		t.Errorf("when it answers again: notices %q, want %q", got, want)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // never returns 0: no jitter.
 func never() float64 { return 0 }
 
-// TestBudget: there is one post per second. A caller that would wait for more than 5 seconds is told how long, and keeps its slot.
+// TestBudget: there is one post per second. A caller that would wait for more than 5 seconds gets the time of its slot, and keeps the slot.
 func TestBudget(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(noon)
 	var waited []time.Duration

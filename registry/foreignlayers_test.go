@@ -81,7 +81,7 @@ func TestLayerURLsAreIgnored(t *testing.T) {
 				located.Message = ""
 			}
 			if diff := cmp.Diff(c.want, located); diff != "" {
-				t.Errorf("for those who are told where the layers are (-want +got):\n%s", diff)
+				t.Errorf("locations of the layers (-want +got):\n%s", diff)
 			}
 			byDigest, err := pulled.Content.LayerByDigest(hash(t, digest))
 			if err != nil {

@@ -40,7 +40,7 @@ func whileNotUpgradeable(ctx context.Context, reason, message string, work func(
 			return condition.Set(ctx, status, conditions.WithReason(reason), conditions.WithMessage(message))
 		})
 		if err != nil {
-			ctrl.Log.Error(err, "Telling OLM whether the operator may be upgraded", "upgradeable", status)
+			ctrl.Log.Error(err, "Reporting to OLM whether the operator may be upgraded", "upgradeable", status)
 		}
 	}
 	setUpgradeable(metav1.ConditionFalse, reason, message)

@@ -78,7 +78,7 @@ func TestUpgradeable(t *testing.T) {
 	c.Expect(says()).To(Equal("True StoreNotOpened"), "another version may help")
 
 	gone := c.startWith([]string{conditionVariable + "=another"}, "of an OLM without the API", t.TempDir())
-	c.Eventually(gone.log.String, waitTimeout, "100ms").Should(ContainSubstring("Telling OLM whether the operator may be upgraded"))
+	c.Eventually(gone.log.String, waitTimeout, "100ms").Should(ContainSubstring("Reporting to OLM whether the operator may be upgraded"))
 	c.Eventually(gone.log.String, waitTimeout, "100ms").Should(ContainSubstring("Attempting to acquire leader lease"), "it goes on")
 }
 

@@ -243,7 +243,7 @@ func checkIcon(g loadedBundle) []string {
 func installMode(g loadedBundle) (problems []string) {
 	modes := g.bundle.CSV.Spec.InstallModes
 	if len(modes) != 4 {
-		problems = append(problems, fmt.Sprintf("%d install modes are spoken of, want 4", len(modes)))
+		problems = append(problems, fmt.Sprintf("%d install modes are listed, want 4", len(modes)))
 	}
 	for _, mode := range modes {
 		if mode.Supported != (mode.Type == v1alpha1.InstallModeTypeAllNamespaces) {

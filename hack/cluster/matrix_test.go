@@ -9,18 +9,18 @@ import (
 )
 
 // matrix runs matrix.sh with a stand-in for cluster.sh that records its arguments and the Kubernetes version.
-func matrix(t *testing.T, versions, command string) (output, told string, err error) {
+func matrix(t *testing.T, versions, command string) (output, recorded string, err error) {
 	t.Helper()
 	dir := t.TempDir()
 	standIn := filepath.Join(dir, "cluster")
-	script := "#!/bin/sh\n" + `echo "$1 $KUBERNETES_VERSION $CLUSTER_NAME" >>"` + dir + `/told"; [ "$1 $KUBERNETES_VERSION" != "up 1.0" ]`
+	script := "#!/bin/sh\n" + `echo "$1 $KUBERNETES_VERSION $CLUSTER_NAME" >>"` + dir + `/recorded"; [ "$1 $KUBERNETES_VERSION" != "up 1.0" ]`
 	if err := os.WriteFile(standIn, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	run := exec.CommandContext(t.Context(), "./matrix.sh", "bash", "-c", command)
 	run.Env = append(os.Environ(), "CLUSTER="+standIn, "VERSIONS="+versions, "LOGS="+filepath.Join(dir, "logs"), "CLUSTER_NAME=")
 	text, err := run.CombinedOutput()
-	written, readErr := os.ReadFile(filepath.Join(dir, "told"))
+	written, readErr := os.ReadFile(filepath.Join(dir, "recorded"))
 	if readErr != nil {
 		t.Fatalf("no cluster was asked for: %v\n%s", readErr, text)
 	}

@@ -384,7 +384,7 @@ func secret(namespace, name string, data map[string]string) *corev1.Secret {
 type unreadableBody struct{ t *testing.T }
 
 func (u unreadableBody) Read([]byte) (int, error) {
-	u.t.Error("the body is read before it is known whom it comes from")
+	u.t.Error("the body is read before the sender is verified")
 	return 0, io.EOF
 }
 

@@ -21,7 +21,7 @@ type topic struct {
 type announcement struct {
 	severity           finding.Severity
 	fixable, exploited bool
-	// fixed is true if the topic has been fixed since, excepted if an exception suppressed it.
+	// fixed is true if the topic has been fixed since, suppressed if an exception suppressed it.
 	fixed, suppressed bool
 	// named is true if the topic was announced by its CVE.
 	named bool

@@ -35,7 +35,7 @@ func (d Message) subject() string {
 	case KindStoreRestored:
 		return fmt.Sprintf("Restored from a backup for %s: %s since then", d.Namespace, pluralize(d.NotAnnounced, "finding"))
 	case KindFilterWidened:
-		return fmt.Sprintf("Wider filter for %s: %s that you had not heard of", d.Namespace, pluralize(d.NotAnnounced, "finding"))
+		return fmt.Sprintf("Wider filter for %s: %s not announced before", d.Namespace, pluralize(d.NotAnnounced, "finding"))
 	}
 	return fmt.Sprintf("First scan of %s: %s in %s", d.Namespace, findings, images)
 }

@@ -51,7 +51,7 @@ func TestTitles(t *testing.T) {
 		"Engine changed for shop: 0 findings in 1 image":                      {Kind: KindEngineChanged, Images: 1},
 		"Engine updated for shop: it finds 5 more":                            {Kind: KindEngineUpdated, NotAnnounced: 5},
 		"Restored from a backup for shop: 2 findings since then":              {Kind: KindStoreRestored, NotAnnounced: 2},
-		"Wider filter for shop: 1 finding that you had not heard of":          {Kind: KindFilterWidened, NotAnnounced: 1},
+		"Wider filter for shop: 1 finding not announced before":               {Kind: KindFilterWidened, NotAnnounced: 1},
 	} {
 		d.Namespace, d.Scanner = "shop", "all"
 		if got := d.Title(); got != want {

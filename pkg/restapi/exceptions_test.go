@@ -45,25 +45,25 @@ func TestSuppressedFindings(t *testing.T) {
 	}
 	w.createException("shop", "compiled-out", "ghsa-AAAA-bbbb-cccc", func(e *v1alpha1.ExceptionSpec) { e.ExpirationTime = &metav1.Time{Time: noon.Add(time.Hour)} })
 	for name, tt := range map[string]struct {
-		namespace string
-		excepted  *bool
-		after     time.Duration
-		want      string
+		namespace  string
+		suppressed *bool
+		after      time.Duration
+		want       string
 	}{
-		"both are listed":       {"shop", nil, 0, "0001 excepted, 0002"},
-		"those excepted":        {"shop", ptr.To(true), 0, "0001 excepted"},
-		"those not excepted":    {"shop", ptr.To(false), 0, "0002"},
-		"another namespace":     {"blog", nil, 0, "0001, 0002"},
-		"after it has expired":  {"shop", ptr.To(true), time.Hour, ""},
-		"and then not excepted": {"shop", ptr.To(false), time.Hour, "0001, 0002"},
+		"both are listed":         {"shop", nil, 0, "0001 suppressed, 0002"},
+		"those suppressed":        {"shop", ptr.To(true), 0, "0001 suppressed"},
+		"those not suppressed":    {"shop", ptr.To(false), 0, "0002"},
+		"another namespace":       {"blog", nil, 0, "0001, 0002"},
+		"after it has expired":    {"shop", ptr.To(true), time.Hour, ""},
+		"and then not suppressed": {"shop", ptr.To(false), time.Hour, "0001, 0002"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.clock.SetTime(noon.Add(tt.after))
 			var got []string
-			for _, f := range w.findings(tt.namespace, "web", restv1.ListFindingsParams{Suppressed: tt.excepted}) {
+			for _, f := range w.findings(tt.namespace, "web", restv1.ListFindingsParams{Suppressed: tt.suppressed}) {
 				text := f.ID[len(f.ID)-4:]
 				if f.Exception != nil {
-					text += " excepted"
+					text += " suppressed"
 				}
 				got = append(got, text)
 			}
@@ -89,9 +89,9 @@ func TestSuppressedByRunningNames(t *testing.T) {
 		runs []string
 		want int
 	}{
-		"by a name that is not noted":        {[]string{"ghcr.io/shop/web:2"}, 1},
-		"by one that is excepted and others": {[]string{"ghcr.io/shop/web:2", "ghcr.io/shop/web:3"}, 0},
-		"by none now":                        {nil, 0},
+		"by a name that is not noted":          {[]string{"ghcr.io/shop/web:2"}, 1},
+		"by one that is suppressed and others": {[]string{"ghcr.io/shop/web:2", "ghcr.io/shop/web:3"}, 0},
+		"by none now":                          {nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, _ := newFakeHarness(t)
@@ -106,7 +106,7 @@ func TestSuppressedByRunningNames(t *testing.T) {
 			w.must(w.store.SetUsage(t.Context(), u))
 			w.createException("shop", "second", "CVE-2026-0001", func(e *v1alpha1.ExceptionSpec) { e.Images = []string{"ghcr.io/shop/web:2"} })
 			if got := len(w.findings("shop", "web", restv1.ListFindingsParams{Suppressed: ptr.To(true)})); got != tt.want {
-				t.Errorf("%d findings are excepted, want %d", got, tt.want)
+				t.Errorf("%d findings are suppressed, want %d", got, tt.want)
 			}
 		})
 	}
@@ -126,7 +126,7 @@ func TestSuppressedWorkloads(t *testing.T) {
 		got[item.Namespace] = item.Exception != nil
 	}
 	if diff := cmp.Diff(map[string]bool{"blog": false, "shop": true}, got); diff != "" {
-		t.Errorf("excepted by namespace (-want +got):\n%s", diff)
+		t.Errorf("suppressed by namespace (-want +got):\n%s", diff)
 	}
 }
 
@@ -202,7 +202,7 @@ func TestSuppressedInCycloneDX(t *testing.T) {
 	w.createException("shop", "openssl", "CVE-2026-0001", func(e *v1alpha1.ExceptionSpec) { e.Packages = []v1alpha1.PackageSelector{{Name: "openssl"}} })
 	after, body := w.get(path, anyone)
 	if before.Header.Get("ETag") == after.Header.Get("ETag") {
-		t.Error("the tag is the same before and after something was excepted")
+		t.Error("the tag is the same before and after a finding was suppressed")
 	}
 	var bom cdx.BOM
 	w.must(cdx.NewBOMDecoder(strings.NewReader(string(body)), cdx.BOMFileFormatJSON).Decode(&bom))

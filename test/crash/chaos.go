@@ -258,7 +258,7 @@ func (k *killer) run(ctx context.Context) error {
 		alive := k.waitForKill(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // it is told to end
+			return nil //nolint:nilerr // the run ends
 		case alive && !k.mayKill():
 			continue
 		case alive:

@@ -30,7 +30,7 @@ var shortDelays = scenario.ScannerSettings{FirstScan: "All", GroupWait: time.Sec
 // is deleted.
 func TestExceptions(t *testing.T) {
 	t.Parallel()
-	ns, other := namespace(t, "excepted"), namespace(t, "not-excepted")
+	ns, other := namespace(t, "suppressed"), namespace(t, "not-suppressed")
 	inNamespace := exception("VulnerabilityException", "name: accepted, namespace: "+ns, inNet, "")
 	inCluster := exception("ClusterVulnerabilityException", "name: "+ns, strings.ToLower(inCryptoAlias), "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: "+ns+"}}")
 	t.Cleanup(func() { must(t, env.DeleteText(context.Background(), inCluster)) })
@@ -93,7 +93,7 @@ spec:
 // requireSuppressed waits until the Scanner, and its ImageScans together, count the given number of suppressed findings.
 func requireSuppressed(t *testing.T, ns string, want int) {
 	t.Helper()
-	waitFor(t, fmt.Sprintf("%d excepted findings in %s", want, ns), func(ctx context.Context) error {
+	waitFor(t, fmt.Sprintf("%d suppressed findings in %s", want, ns), func(ctx context.Context) error {
 		scanner, err := env.Scanner(ctx, ns)
 		if err != nil {
 			return err
@@ -123,21 +123,21 @@ func requireShownSuppressed(t *testing.T, ns string, want map[string]string) {
 	api := restAPI(t, url, client, viewerOf(t, ns))
 	scans, err := env.ImageScans(t.Context(), ns)
 	must(t, err)
-	excepted := true
-	page, err := api.ListFindingsWithResponse(t.Context(), ns, scans[0].Name, &restv1.ListFindingsParams{Suppressed: &excepted})
+	suppressed := true
+	page, err := api.ListFindingsWithResponse(t.Context(), ns, scans[0].Name, &restv1.ListFindingsParams{Suppressed: &suppressed})
 	must(t, err)
 	if page.JSON200 == nil {
-		t.Fatalf("findings that are excepted: %s", page.Body)
+		t.Fatalf("suppressed findings: %s", page.Body)
 	}
 	got := map[string]string{}
 	for _, f := range page.JSON200.Items {
 		if f.Exception == nil {
-			t.Fatalf("%s in %s is listed as excepted without the exception", f.ID, f.Package.Name)
+			t.Fatalf("%s in %s is listed as suppressed without the exception", f.ID, f.Package.Name)
 		}
 		got[f.ID] = f.Exception.Kind
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("excepted findings in the REST API (-expected +got):\n%s", diff)
+		t.Errorf("suppressed findings in the REST API (-expected +got):\n%s", diff)
 	}
 	vex, err := api.GetOpenVEXWithResponse(t.Context(), ns, scans[0].Name, nil)
 	must(t, err)

@@ -53,7 +53,7 @@ func TestREST(t *testing.T) {
 	workloads, err := api(viewer).ListWorkloadsWithResponse(t.Context(), want.Findings[0].ID, nil)
 	must(t, err)
 	if w := workloads.JSON200; w == nil || w.Total == 0 || w.Items[0].Namespace != ns || w.Items[0].Name != "web" || w.AllNamespaces {
-		t.Errorf("who runs %s, as the viewer is told: %s", want.Findings[0].ID, workloads.Body)
+		t.Errorf("workloads with %s, as the viewer sees them: %s", want.Findings[0].ID, workloads.Body)
 	}
 	refused, err := api(stranger).ListFindingsWithResponse(t.Context(), ns, scan, nil)
 	must(t, err)

@@ -124,7 +124,7 @@ var wrongPrograms = map[string]deviation{
 	"another first argument": inWorker(container+"a worker has no command", func(c *corev1.Container) { c.Args[0] = "version" }),
 	"no argument":            inWorker(container+"a worker has no command", func(c *corev1.Container) { c.Args = nil }),
 	"another name":           inJob(private, "metadata.name: a worker's Job is called", func(job *batchv1.Job) { job.Name = "backup" }),
-	"a name that lies":       inJob(public, "metadata.name: does not say what the worker does", func(job *batchv1.Job) { job.Name = "scan-match-1" }),
+	"a name that lies":       inJob(public, "metadata.name: does not fit the worker's command", func(job *batchv1.Job) { job.Name = "scan-match-1" }),
 	"no label":               inJob(private, "metadata.labels: a worker's Job has", func(job *batchv1.Job) { job.Labels = map[string]string{"app": "web"} }),
 	"two containers": inPod(podSpec+"a worker has one container", func(pod *corev1.PodSpec) {
 		pod.Containers = append(pod.Containers, corev1.Container{Name: "evil", Image: workerImage})
@@ -192,14 +192,14 @@ var wrongIdentities = map[string]deviation{
 		s.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
 	}),
 	"no container's context": inWorker("spec.template.spec.containers[0].securityContext: ", func(c *corev1.Container) { c.SecurityContext = nil }),
-	"environment of a Secret": inWorker(env+"a worker's environment has values only", func(c *corev1.Container) {
+	"environment of a Secret": inWorker(env+"a worker's environment variables have literal values only", func(c *corev1.Container) {
 		c.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "password"}}}}
 	}),
-	"variable of a Secret": inWorker(env+"a worker's environment has values only", func(c *corev1.Container) {
+	"variable of a Secret": inWorker(env+"a worker's environment variables have literal values only", func(c *corev1.Container) {
 		key := &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "password"}, Key: "password"}
 		c.Env = append(c.Env, corev1.EnvVar{Name: "SCANNER_SERVER", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: key}})
 	}),
-	"another variable": inWorker(env+"there are variables that a worker does not have", func(c *corev1.Container) {
+	"another variable": inWorker(env+"only a worker's variables are allowed", func(c *corev1.Container) {
 		c.Env = append(c.Env, corev1.EnvVar{Name: "SSL_CERT_FILE", Value: "/tmp/evil"})
 	}),
 }
@@ -239,10 +239,10 @@ var wrongVolumes = map[string]deviation{
 	"a Secret for a match worker": inJob(match, volumes+"only catalog workers outside the operator's namespace mount Secrets", func(job *batchv1.Job) {
 		mount(job, "pull-0", workerapi.PullSecretsDir+"/0", true, secret())
 	}),
-	"a claim of a tenant": inPod(volumes+"only match workers mount a claim", func(pod *corev1.PodSpec) {
+	"a claim of a tenant": inPod(volumes+"only match workers mount a PersistentVolumeClaim", func(pod *corev1.PodSpec) {
 		pod.Volumes[0].VolumeSource = corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}
 	}),
-	"the store": inJob(match, volumes+"only match workers mount a claim", func(job *batchv1.Job) {
+	"the store": inJob(match, volumes+"only match workers mount a PersistentVolumeClaim", func(job *batchv1.Job) {
 		database(job).VolumeSource = corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "scanner-operator-store"}}
 	}),
 	"a pull secret elsewhere": inWorker(mounts, func(c *corev1.Container) { c.VolumeMounts[2].MountPath = "/tmp/secret" }),

@@ -11,7 +11,7 @@ import (
 
 const (
 	ofJob    = "metadata: a worker's Job and its pod have no finalizers"
-	selects  = "spec.manualSelector: a worker's Job selects no pods but its own"
+	selects  = "spec.manualSelector: a worker's Job selects only its own pods"
 	settings = "spec: a worker's Job is not suspended"
 	lifetime = "spec: a worker's Job has ttlSecondsAfterFinished"
 	nodes    = "spec.template.spec: a worker has no affinity"

@@ -120,7 +120,7 @@ func TestPolicyFollowsTheWorkersImage(t *testing.T) {
 			}
 		}
 		if got != "'"+want+"'" {
-			t.Errorf("the policy allows the image %s, the manager is told to use %s", got, want)
+			t.Errorf("the policy allows the image %s, the manager is configured with %s", got, want)
 		}
 	}
 }

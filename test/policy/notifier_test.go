@@ -65,7 +65,7 @@ func TestPrivilegedNotifierWritesNoResults(t *testing.T) {
 	if err := c.admin.Create(ctx, scan); err != nil {
 		t.Fatal(err)
 	}
-	const want = "makes and removes no ImageScan, and has nothing to say about the status"
+	const want = "may not create or delete an ImageScan, nor change its status"
 	for _, err := range []error{
 		c.privilegedNotifier.Create(ctx, anImageScan("made"), client.DryRunAll),
 		c.privilegedNotifier.Delete(ctx, scan.DeepCopy(), client.DryRunAll),

@@ -114,11 +114,11 @@ func TestStolenTokenCannotMakeOtherObjects(t *testing.T) {
 	}
 	token := secret("scanner-operator-authority", corev1.SecretTypeServiceAccountToken,
 		map[string]string{corev1.ServiceAccountNameKey: "scanner-operator-notifier"})
-	denied(t, create(token), "secrets", "type: the scanner-operator's manager makes no Secret of this type")
-	denied(t, create(secret("scanner-notifier-trust", "", nil)), "secrets", "metadata.name: the scanner-operator's manager makes no Secret of this name")
-	denied(t, create(claim("any")), "claims", "metadata.name: the scanner-operator's manager makes no claim of this name")
+	denied(t, create(token), "secrets", "type: the scanner-operator's manager creates no Secret of this type")
+	denied(t, create(secret("scanner-notifier-trust", "", nil)), "secrets", "metadata.name: the scanner-operator's manager creates no Secret of this name")
+	denied(t, create(claim("any")), "claims", "metadata.name: the scanner-operator's manager creates no PersistentVolumeClaim of this name")
 	trust := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: "scanner-notifier-trust"}}
-	denied(t, c.privileged.Create(ctx, trust, client.DryRunAll), "configmaps", "metadata.name: the scanner-operator's manager makes no ConfigMap of this name")
+	denied(t, c.privileged.Create(ctx, trust, client.DryRunAll), "configmaps", "metadata.name: the scanner-operator's manager creates no ConfigMap of this name")
 	for _, name := range []string{"scanner-operator-ca", "scanner-operator-deliveries"} {
 		own := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: name}}
 		if err := c.privileged.Create(ctx, own, client.DryRunAll); err != nil {
@@ -127,10 +127,10 @@ func TestStolenTokenCannotMakeOtherObjects(t *testing.T) {
 	}
 	certain := claim("scanner-operator-vulnerability-database")
 	certain.Spec.VolumeName = "somebodys"
-	denied(t, create(certain), "claims", "spec: the scanner-operator's manager claims an empty volume, and no certain one")
+	denied(t, create(certain), "claims", "spec: the scanner-operator's manager requests an empty volume, and names no existing one")
 	copied := claim("scanner-operator-vulnerability-database")
 	copied.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "scanner-operator-store"}
-	denied(t, create(copied), "claims", "spec: the scanner-operator's manager claims an empty volume, and no certain one")
+	denied(t, create(copied), "claims", "spec: the scanner-operator's manager requests an empty volume, and names no existing one")
 }
 
 // If RBAC allows the manager to create objects in all namespaces, as with OLM, the policies still restrict it to its own namespace.
@@ -163,9 +163,9 @@ func TestStolenTokenCannotRemoveOthersJobs(t *testing.T) {
 	remove := func(job *batchv1.Job) error {
 		return c.thief.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &job.UID})
 	}
-	denied(t, remove(aJob("backup", map[string]string{"app": "web"})), "existing-jobs", "removes only Jobs of its own")
-	denied(t, remove(aJob("backup-labelled", ours)), "existing-jobs", "removes only Jobs of its own")
-	denied(t, remove(aJob("scan-catalog-unlabelled", map[string]string{"app": "web"})), "existing-jobs", "removes only Jobs of its own")
+	denied(t, remove(aJob("backup", map[string]string{"app": "web"})), "existing-jobs", "deletes only its own Jobs")
+	denied(t, remove(aJob("backup-labelled", ours)), "existing-jobs", "deletes only its own Jobs")
+	denied(t, remove(aJob("scan-catalog-unlabelled", map[string]string{"app": "web"})), "existing-jobs", "deletes only its own Jobs")
 	if err := remove(aJob("scan-catalog-abcdefghij", ours)); err != nil {
 		t.Errorf("the manager may not remove its own Job: %v", err)
 	}
@@ -254,7 +254,7 @@ func TestPermissionsForExceptions(t *testing.T) {
 		t.Errorf("who may except may not: %v", err)
 	}
 	if err := developer.Get(t.Context(), client.ObjectKey{Namespace: shop, Name: "granted"}, anException(shop, "granted")); err != nil {
-		t.Errorf("who may see what was found may not see what is excepted: %v", err)
+		t.Errorf("a viewer of findings may not see exceptions: %v", err)
 	}
 	deniedByRBAC(t, developer.Create(t.Context(), anException(shop, "any")))
 	deniedByRBAC(t, developer.Delete(t.Context(), anException(shop, "granted")))
@@ -269,7 +269,7 @@ func TestPermissionsForExceptions(t *testing.T) {
 			changes := slices.ContainsFunc(rule.Verbs, func(verb string) bool { return !slices.Contains([]string{"get", "list", "watch"}, verb) })
 			names := slices.Contains(rule.Resources, "vulnerabilityexceptions") || slices.Contains(rule.Resources, "clustervulnerabilityexceptions")
 			if changes && names && (role.Name != "scanner-operator-except" || len(role.Labels) > 0) {
-				t.Errorf("%s with the labels %v lets findings be excepted", role.Name, role.Labels)
+				t.Errorf("%s with the labels %v permits exceptions", role.Name, role.Labels)
 			}
 		}
 	}

@@ -288,7 +288,7 @@ func TestScannerIsRendered(t *testing.T) {
 	red, blue := scanner.Spec.Notifications[0], scanner.Spec.Notifications[1]
 	want := []v1alpha1.Change{v1alpha1.ChangeNew, v1alpha1.ChangeFixAvailable, v1alpha1.ChangeEscalated, v1alpha1.ChangeRegressed, v1alpha1.ChangeFixed}
 	if !cmp.Equal(red.Announce, want) || red.Slack.WebhookURLSecretRef.Key != "red" || red.Workloads != "" {
-		t.Errorf("want a receiver that hears %v at the address red, got %+v", want, red)
+		t.Errorf("want a receiver of %v at the address red, got %+v", want, red)
 	}
 	if blue.Workloads != v1alpha1.WorkloadsOwn || blue.Slack.WebhookURLSecretRef.Key != "blue" || blue.Announce != nil {
 		t.Errorf("want a receiver of its own workloads at the address blue, got %+v", blue)

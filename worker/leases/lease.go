@@ -23,7 +23,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// grace is how long a running match may continue after the worker is told to stop. Kubernetes gives
+// grace is how long a running match may continue after the worker's stop begins. Kubernetes gives
 // a pod 30 seconds.
 const grace = 10 * time.Second
 

@@ -108,7 +108,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			// Any other error is ignored here: if it persists, another worker reports it.
-			w.config.Log.Info("told to stop")
+			w.config.Log.Info("stopping")
 			return nil
 		case errors.Is(err, errStuck):
 			w.config.Log.Warn("a match cannot be ended: another worker continues")

@@ -370,7 +370,7 @@ func TestReportIsTooLarge(t *testing.T) {
 	}
 }
 
-// TestStop checks that a worker that is told to stop begins no new match and returns no error.
+// TestStop checks that a worker that must stop begins no new match and returns no error.
 func TestStop(t *testing.T) {
 	b := newBench(t)
 	b.config.Parallel = 1

@@ -253,7 +253,7 @@ func TestBinaryIsBuiltForThePlatformWithItsVariables(t *testing.T) {
 		t.Errorf("the program is for ELF machine %#x; want arm64", machine)
 	}
 	if !strings.Contains(only.Content, "v9.8.7") {
-		t.Error("the program does not hold the version that the linker was told")
+		t.Error("the program does not have the version that the linker got")
 	}
 	if strings.Contains(only.Content, dir) {
 		t.Errorf("the program holds a path of this machine: %s", dir)

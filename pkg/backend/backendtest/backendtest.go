@@ -400,7 +400,7 @@ func (c *contract) fails() {
 	for range 2 {
 		var failure *backend.Failure
 		if err := c.callUntilDone(c.backendOf(failing).Index, failing); !errors.As(err, &failure) {
-			c.t.Fatalf("an image that cannot be listed is told %v, want a failure", err)
+			c.t.Fatalf("an image that cannot be cataloged gets %v, want a failure", err)
 		}
 		if !c.isUncataloged(failing, failing.Scope) {
 			c.t.Error("it has failed, and is listed")

@@ -131,7 +131,7 @@ func (i *instance) poll(ctx context.Context) (last error) {
 		}
 		err := i.pollLink(ctx, l, !brought)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // being told to end is no failure of Clair's
+			return nil //nolint:nilerr // the shutdown is no failure of Clair
 		}
 		if err != nil {
 			last = err

@@ -251,7 +251,7 @@ func TestCatalogOfAThrottlingRegistry(t *testing.T) {
 		args []string
 		want int // seconds
 	}{
-		"told to wait":     {nil, 60},
+		"a requested wait": {nil, 60},
 		"left alone":       {[]string{"--spare", server.Host}, 0},
 		"left alone, env.": {nil, 0},
 	} {

@@ -2,7 +2,7 @@
 //
 // The full CoreDNS links the client libraries of several clouds. This one answers for the cluster's Services and pods
 // (kubernetes), for names that a test adds to a file (hosts), and says "no such name" to all else (template), so that
-// a program that looks up a name on the internet is told so at once instead of waiting for a time-out.
+// a program that looks up a name on the internet gets this answer at once instead of waiting for a timeout.
 package main
 
 import (

@@ -1,5 +1,5 @@
 // Command pause is the first process of every pod of the local cluster: it holds the pod's namespaces open
-// and does nothing else until it is told to stop.
+// and does nothing else until it gets a signal to stop.
 //
 // It also reaps: in a pod that shares its process namespace, pause is process 1, and whatever loses its parent there
 // becomes its child. It must not know anything about Kubernetes.

@@ -131,7 +131,7 @@ func (i *Ingest) Handler() (http.Handler, error) {
 }
 
 // serveErrors calls serve and translates its error into an HTTP status. The text of a refusal goes to the caller. The text of any other error
-// is only logged, and the caller is told that the manager cannot serve the request now.
+// is only logged, and the caller gets the answer that the manager cannot serve the request now.
 func (i *Ingest) serveErrors(w http.ResponseWriter, r *http.Request, serve func() error) {
 	err := serve()
 	var refused *refusal

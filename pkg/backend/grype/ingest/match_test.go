@@ -211,7 +211,7 @@ func TestSweptImage(t *testing.T) {
 	}
 }
 
-// TestWorkerWithOtherDatabase: a worker with another database gets no image and is told which build to install.
+// TestWorkerWithOtherDatabase: a worker with another database gets no image, but the build to install.
 func TestWorkerWithOtherDatabase(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	a.leasable()

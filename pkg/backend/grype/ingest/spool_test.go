@@ -101,8 +101,8 @@ func (w *worker) stallUpload(size int) <-chan answer {
 	return w.startUpload(io.MultiReader(bytes.NewReader(make([]byte, size)), reader))
 }
 
-// TestSpoolOfANamespace: regardless of how many Jobs a namespace has, other namespaces have space in the spool. Its own uploads are told
-// to retry.
+// TestSpoolOfANamespace: regardless of how many Jobs a namespace has, other namespaces have space in the spool. Its own uploads
+// are delayed and retried.
 func TestSpoolOfANamespace(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	const share = 256 << 10
