@@ -262,8 +262,8 @@ func TestCoverageHasReceivers(t *testing.T) {
 	}
 }
 
-// TestCoverageOfUnlistedImages: nothing counts as fixed in the repository of an image that runs and whose content is not known.
-func TestCoverageOfUnlistedImages(t *testing.T) {
+// TestCoverageOfUnknownImages: nothing counts as fixed in the repository of an image that runs and whose content is not known.
+func TestCoverageOfUnknownImages(t *testing.T) {
 	scanner := theScanner(excluding("*/web"))
 	for name, pod := range map[string]*corev1.Pod{
 		"excluded":            aPod(fixtureNamespace, "a", running("c", web)),
@@ -273,8 +273,8 @@ func TestCoverageOfUnlistedImages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			u := newUnit(t, scanner, pod)
 			covered := coverageIn(t, u.client, scanner, nil)
-			if coverage := describeCoverage(covered, nil, noon); len(coverage.Unlisted) != 1 {
-				t.Errorf("the repositories %q are unlisted, want one", coverage.Unlisted)
+			if coverage := describeCoverage(covered, nil, noon); len(coverage.UnknownRepositories) != 1 {
+				t.Errorf("the repositories %q are unknown, want one", coverage.UnknownRepositories)
 			}
 		})
 	}

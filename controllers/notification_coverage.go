@@ -20,7 +20,7 @@ func describeCoverage(covered inventory.Coverage, never []string, since time.Tim
 	}
 	for _, img := range covered.Running {
 		if img.State == inventory.ImageExcluded || img.Reason == v1alpha1.ReasonNodeUnknown {
-			coverage.Unlisted = append(coverage.Unlisted, namedRepositories(img)...)
+			coverage.UnknownRepositories = append(coverage.UnknownRepositories, namedRepositories(img)...)
 		}
 		if len(img.Repositories) > 0 && img.State != inventory.ImageExcluded {
 			coverage.Images = append(coverage.Images, describeImage(img, never))

@@ -48,7 +48,7 @@ type PodReconciler struct {
 	// createMutex serializes the final lookup and the creation of ImageScans: new replicas are reconciled at the same time and need one
 	// ImageScan.
 	createMutex sync.Mutex
-	// fullUntil has the time until which a namespace counts as full without another count of its ImageScans. Guarded by creating.
+	// fullUntil has the time until which a namespace counts as full without another count of its ImageScans. Guarded by createMutex.
 	fullUntil map[string]time.Time
 }
 
@@ -172,7 +172,7 @@ func (r *PodReconciler) ensureImageScan(ctx context.Context, scanner *v1alpha1.S
 	return r.addReference(ctx, scan, img.Reference)
 }
 
-// requireRoom returns errFull if a namespace has reached its limit of ImageScans. The caller holds creating, which blocks all namespaces.
+// requireRoom returns errFull if a namespace has reached its limit of ImageScans. The caller holds createMutex, which blocks all namespaces.
 func (r *PodReconciler) requireRoom(ctx context.Context, namespace string) error {
 	now := r.Clock.Now()
 	if now.Before(r.fullUntil[namespace]) {

@@ -63,7 +63,7 @@ type ScannerReconciler struct {
 	Clock    clock.PassiveClock
 	Events   events.EventRecorder
 	Wakeups  *Wakeups
-	// Exceptions suppress findings. The number of findings that each suppresses goes to Covered.
+	// Exceptions suppress findings. The number of findings that each suppresses goes to Suppressed.
 	Exceptions active.Source
 	Suppressed *SuppressionCounts
 	// StoreDurable is true if the store outlives the pod. StoreAdvice is the message to users if it does not.
@@ -233,7 +233,7 @@ func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) 
 	return nil
 }
 
-// setFindings sets the finding counts, and records in Covered how many findings each exception suppresses.
+// setFindings sets the finding counts, and records in Suppressed how many findings each exception suppresses.
 func (r *ScannerReconciler) setFindings(ctx context.Context, scanner *v1alpha1.Scanner) error {
 	exceptions, _, err := r.Exceptions.InForce(ctx, scanner.Namespace)
 	if err != nil {
@@ -338,7 +338,7 @@ func (r *ScannerReconciler) scannersInNamespace(ctx context.Context, o client.Ob
 	return requests
 }
 
-// enqueueDelayed enqueues after settle, so that a burst of events causes one reconciliation.
+// enqueueDelayed enqueues after eventDelay, so that a burst of events causes one reconciliation.
 func enqueueDelayed(requests handler.MapFunc) handler.EventHandler {
 	return enqueueAfter(eventDelay, requests)
 }

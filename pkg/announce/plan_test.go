@@ -252,7 +252,7 @@ func TestSettledRepositories(t *testing.T) {
 			image("scanned", ImageScanned, false), image("pending", ImagePending, false), image("ended", ImageScanned, true),
 			image("excluded", ImageScanned, false),
 		},
-		Unlisted: []string{"excluded", "unknown"},
+		UnknownRepositories: []string{"excluded", "unknown"},
 	}
 	if diff := cmp.Diff([]string{"scanned"}, c.runningCompleteRepositories()); diff != "" {
 		t.Errorf("settled (-want +got):\n%s", diff)

@@ -90,9 +90,9 @@ type Coverage struct {
 	Images []Image
 	// Others counts images that Images cannot list because they have no key: images that were never pulled, or are excluded.
 	Others Remaining
-	// Unlisted are repositories of images that run and are not among Images: excluded images, and those on nodes that are not known yet.
-	// What such an image holds is not known, so nothing counts as fixed in its repository.
-	Unlisted []string
+	// UnknownRepositories have a running image that is not among Images: an excluded one, or one on a node that is not known yet. The content of
+	// such an image is unknown, so nothing counts as fixed in its repository.
+	UnknownRepositories []string
 	// DataSince is since when there is vulnerability data; zero if there is none.
 	DataSince time.Time
 	// Notices hold now, and have held long enough to be announced.
@@ -139,7 +139,7 @@ func (c Coverage) scannedRepositories() []string {
 	return slices.Compact(repositories)
 }
 
-// runningCompleteRepositories lists those of completeRepositories that run now and that have no Unlisted image, sorted. Only in those can anything
+// runningCompleteRepositories lists those of completeRepositories that run now and are not among UnknownRepositories, sorted. Only there can anything
 // be fixed: a repository that stops running has fixed nothing, and an image of unknown content proves nothing.
 func (c Coverage) runningCompleteRepositories() []string {
 	runs := map[string]bool{}
@@ -148,7 +148,7 @@ func (c Coverage) runningCompleteRepositories() []string {
 			runs[repository] = runs[repository] || !img.Recent
 		}
 	}
-	for _, repository := range c.Unlisted {
+	for _, repository := range c.UnknownRepositories {
 		runs[repository] = false
 	}
 	return slices.DeleteFunc(c.completeRepositories(), func(repository string) bool { return !runs[repository] })

@@ -162,9 +162,9 @@ func (i *Inventory) imageScans(ctx context.Context, scanner *v1alpha1.Scanner) (
 	return byKey, nil
 }
 
-// Owner returns the Scanner that owns an ImageScan. It returns nil if that Scanner is gone or being deleted, or if another Scanner has its
+// owner returns the Scanner that owns an ImageScan. It returns nil if that Scanner is gone or being deleted, or if another Scanner has its
 // name.
-func (i *Inventory) Owner(ctx context.Context, scan *v1alpha1.ImageScan) (*v1alpha1.Scanner, error) {
+func (i *Inventory) owner(ctx context.Context, scan *v1alpha1.ImageScan) (*v1alpha1.Scanner, error) {
 	var scanner v1alpha1.Scanner
 	err := i.Client.Get(ctx, types.NamespacedName{Namespace: scan.Namespace, Name: scan.Spec.Scanner}, &scanner)
 	switch {

@@ -92,7 +92,7 @@ func (i *Inventory) UnknownReceivers(ctx context.Context, scanner *v1alpha1.Scan
 	return unknown, nil
 }
 
-// hasReceiver reports whether any Scanner that selects the pod has a receiver of that name.
+// hasReceiver reports whether any Scanner that is responsible for the pod has a receiver of that name.
 func hasReceiver(scanners []v1alpha1.Scanner, pod *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(scanners, func(s v1alpha1.Scanner) bool {
 		return slices.ContainsFunc(s.Spec.Notifications, func(r v1alpha1.Receiver) bool { return r.Name == name }) && CoversActivePod(&s, pod)

@@ -29,7 +29,7 @@ type ScannedImage struct {
 // Identify returns the image of an ImageScan, without the engine. It returns nil for an ImageScan that no Scanner owns any more or whose image
 // is invalid.
 func (i *Inventory) Identify(ctx context.Context, scan *v1alpha1.ImageScan) (*ScannedImage, error) {
-	scanner, err := i.Owner(ctx, scan)
+	scanner, err := i.owner(ctx, scan)
 	if scanner == nil || err != nil {
 		return nil, err
 	}
