@@ -12,7 +12,7 @@ import (
 // describeCoverage converts the coverage to the notifier's type: images with a digest one by one, all others as counts. never is the result
 // of engineGaps.
 func describeCoverage(covered inventory.Coverage, never []string, since time.Time) announce.Coverage {
-	coverage := announce.Coverage{Listed: true, DataSince: since}
+	coverage := announce.Coverage{DataSince: since}
 	for _, img := range covered.Recent {
 		described := describeImage(img, never)
 		described.Recent = true

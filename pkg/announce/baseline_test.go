@@ -151,16 +151,6 @@ func TestNothingAtFirst(t *testing.T) {
 	}
 }
 
-// TestImagesNotListedYet: until the Scanner has listed its images, no baseline begins.
-func TestImagesNotListedYet(t *testing.T) {
-	s := newScenario(t)
-	s.coverage.Listed = false
-	none(t, s.dispatch(), "nothing is known")
-	if s.last.After.Baseline.Phase != BaselineNone {
-		t.Errorf("the baseline is %q, want it not begun", s.last.After.Baseline.Phase)
-	}
-}
-
 // TestStoreRenewed: after a store was lost, each receiver gets one summary that claims nothing to be new, with every firstScan policy.
 func TestStoreRenewed(t *testing.T) {
 	for _, policy := range []FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll} {

@@ -189,9 +189,6 @@ func (s *State) hasRoom() {
 
 // updateRecords updates the receiver's records to what is present, as far as its state allows without a message.
 func (v *dispatch) updateRecords(ctx context.Context, coverage Coverage) error {
-	if !coverage.Listed {
-		return nil
-	}
 	filter, extent := v.state.changeFilter(v.settings, coverage), v.state.updateExtent(v.settings.Filter.Engine, v.progress.Outcome != nil)
 	if err := v.Store.UpdateAnnouncements(ctx, v.scanner, v.settings.Receiver, filter, extent); err != nil {
 		return fmt.Errorf("update announcement records: %w", err)

@@ -415,7 +415,7 @@ func (w *world) passing(repository string, v int) []fact {
 
 // coverage returns the Scanner's coverage of the images.
 func (w *world) coverage() Coverage {
-	coverage := Coverage{Listed: true, DataSince: noon.Add(-time.Hour)}
+	coverage := Coverage{DataSince: noon.Add(-time.Hour)}
 	for _, c := range w.all() {
 		img := Image{
 			Key: c.name(), Repositories: []string{c.repository}, State: ImagePending, Recent: slices.Contains(w.recent[c.repository], c),

@@ -111,9 +111,6 @@ type planning struct {
 // begin opens the baseline of a new receiver and takes the snapshot of images. The snapshot stays open for GroupWait, since a Scanner's
 // images appear one after the other.
 func (l *planning) begin() (*Action, error) {
-	if !l.coverage.Listed {
-		return &Action{}, nil
-	}
 	if action := l.handleRestore(); action != nil {
 		return action, nil
 	}

@@ -170,7 +170,7 @@ func newScenario(t *testing.T) *scenario {
 			Filter:  store.ChangeFilter{MinSeverity: finding.High, Engine: grype}, GroupWait: 30 * time.Second, GroupInterval: 5 * time.Minute,
 			FirstScan: FirstScanSummary, ReadMore: "kubectl -n shop get imagescans",
 		},
-		coverage: Coverage{Listed: true, DataSince: noon.Add(-time.Hour)},
+		coverage: Coverage{DataSince: noon.Add(-time.Hour)},
 	}
 	s.store = openFaultyStore(t, filepath.Join(t.TempDir(), "store.db"), func() time.Time { return s.now })
 	t.Cleanup(func() { s.must(s.store.Close()) })

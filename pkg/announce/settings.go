@@ -84,8 +84,6 @@ type Image struct {
 
 // Coverage is the set of images that a Scanner is responsible for, and how far each is scanned.
 type Coverage struct {
-	// Listed is false until the Scanner has listed its images for the first time. Until then nothing is planned.
-	Listed bool
 	// Images are the images in use.
 	Images []Image
 	// Others counts images that Images cannot list because they have no key: images that were never pulled, or are excluded.

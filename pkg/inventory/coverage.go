@@ -19,6 +19,7 @@ import (
 // ImageState is the state of one image of a Scanner. Each image is in exactly one.
 type ImageState string
 
+// The states of an image. Metrics use them as labels.
 const (
 	ImageScanned  ImageState = "scanned"
 	ImagePending  ImageState = "pending"

@@ -243,7 +243,7 @@ func (r *replay) deliver(ctx context.Context, scanner, receiver string, until ti
 	morning := r.now
 	defer func() { r.now = morning }()
 	dispatcher := announce.Dispatcher{Store: r.store, Sender: r, Planner: announce.Planner{Random: entropy{}}, Now: func() time.Time { return r.now }}
-	coverage := announce.Coverage{Listed: true, DataSince: dayTime(0)}
+	coverage := announce.Coverage{DataSince: dayTime(0)}
 	for _, a := range r.apps {
 		if a.namespace == scanner {
 			coverage.Images = append(coverage.Images, announce.Image{
