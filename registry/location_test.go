@@ -307,7 +307,7 @@ func TestArtifactsInIndexes(t *testing.T) {
 // TestNoReference checks that an empty list of references is a failure.
 func TestNoReference(t *testing.T) {
 	_, err := puller("registry.example.com").Locate(t.Context(), nil, amd64)
-	expectFailure(t, err, workerapi.Failure{Reason: workerapi.ReasonImageNotFound}, false)
+	expectFailure(t, err, workerapi.Failure{Reason: workerapi.ReasonImageNotFound})
 }
 
 // TestLocateRejectsNonImages checks the reasons for content that is no image. All of these failures are final.
@@ -383,7 +383,7 @@ func TestLocateRejectsNonImages(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			_, err := puller(server.Host).Locate(t.Context(), []string{c.push()}, amd64)
-			expectFailure(t, err, workerapi.Failure{Reason: c.reason}, true)
+			expectFailure(t, err, workerapi.Failure{Reason: c.reason})
 			if err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("the message does not say %q: %v", c.want, err)
 			}
@@ -391,8 +391,8 @@ func TestLocateRejectsNonImages(t *testing.T) {
 	}
 }
 
-// expectFailure compares a failure without its message, and whether it is final.
-func expectFailure(t *testing.T, err error, want workerapi.Failure, final bool) {
+// expectFailure compares a failure without its message.
+func expectFailure(t *testing.T, err error, want workerapi.Failure) {
 	t.Helper()
 	var known *failure.Error
 	if !errors.As(err, &known) {
@@ -400,8 +400,8 @@ func expectFailure(t *testing.T, err error, want workerapi.Failure, final bool) 
 	}
 	got := failure.Describe(err, "none")
 	got.Message = ""
-	if diff := cmp.Diff(want, got); diff != "" || known.IsFinal() != final {
-		t.Errorf("%v\nfailure is final: %t, want %t (-want +got):\n%s", err, known.IsFinal(), final, diff)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%v\nfailure (-want +got):\n%s", err, diff)
 	}
 }
 
@@ -443,13 +443,13 @@ func TestLocateFailureReasons(t *testing.T) {
 			})
 			_, err := puller(server.Host).Locate(t.Context(), []string{server.Host + "/app" + c.reference}, amd64)
 			c.want.Registry = strings.ReplaceAll(c.want.Registry, "HOST", server.Host)
-			expectFailure(t, err, c.want, false)
+			expectFailure(t, err, c.want)
 		})
 	}
 	t.Run("plain HTTP that is not listed", func(t *testing.T) {
 		server := registrytest.NewRegistry(t, nil)
 		_, err := puller().Locate(t.Context(), []string{server.Push(t, "app:1", registrytest.Image(t, registrytest.Files{"a": "b"}))}, amd64)
-		expectFailure(t, err, workerapi.Failure{Reason: workerapi.ReasonRegistryUnavail}, false)
+		expectFailure(t, err, workerapi.Failure{Reason: workerapi.ReasonRegistryUnavail})
 	})
 }
 
@@ -491,7 +491,7 @@ func TestNoTokenForLayers(t *testing.T) {
 			reference := server.Push(t, "app:1", registrytest.Image(t, registrytest.Files{"a": "b"}))
 			tokens = 0
 			_, err := puller(server.Host).Locate(t.Context(), []string{reference}, amd64)
-			expectFailure(t, err, c.want, false)
+			expectFailure(t, err, c.want)
 			if err != nil && strings.Contains(err.Error(), "s3cret") {
 				t.Errorf("a secret is disclosed: %v", err)
 			}
@@ -581,6 +581,6 @@ func TestLocationsOverTLS(t *testing.T) {
 	}
 	t.Run("unknown authority", func(t *testing.T) {
 		_, err := puller().Locate(t.Context(), []string{host + "/app:1"}, amd64)
-		expectFailure(t, err, workerapi.Failure{Reason: workerapi.ReasonRegistryUnavail}, false)
+		expectFailure(t, err, workerapi.Failure{Reason: workerapi.ReasonRegistryUnavail})
 	})
 }

@@ -44,16 +44,6 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// IsFinal reports whether another attempt would fail in the same way as long as the image does not change. Other failures
-// can disappear: networks and registries recover, and people correct Secrets and images.
-func (e *Error) IsFinal() bool {
-	switch e.Reason {
-	case workerapi.ReasonNotAnImage, workerapi.ReasonPlatformMismatch, workerapi.ReasonForeignLayer:
-		return true
-	}
-	return false
-}
-
 // Describe returns the failure that users read for err. fallback is the reason of an error that has none.
 func Describe(err error, fallback string) workerapi.Failure {
 	f := workerapi.Failure{Reason: fallback, Message: Line(err.Error())}
