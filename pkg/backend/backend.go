@@ -35,6 +35,19 @@ type Backend interface {
 var ErrWorkerReplaced = errors.New("another build of the worker image with another version of the engine has replaced this one: " +
 	"name the image by its digest, or restart the manager to go back")
 
+// CatalogRefresher is a Backend whose catalogs can become outdated.
+type CatalogRefresher interface {
+	// RefreshCatalog catalogs an image again if its catalog is outdated. That catalog counts until then. Callers repeat it.
+	RefreshCatalog(img Image, catalog store.Catalog)
+}
+
+// SettingsChecker is a Backend that a Scanner may name with unusable settings.
+type SettingsChecker interface {
+	// SettingsProblem returns why the Scanner's settings cannot be used; nil if they can. StartCatalog, RequestMatch and RefreshCatalog are
+	// called only if it returns nil.
+	SettingsProblem() *Failure
+}
+
 // DataReporter is a Backend that reports the health and age of its vulnerability data.
 type DataReporter interface {
 	// DataProblem describes in one line what is wrong with the data: that it is old, or why newer data is not in use. It returns "" if
