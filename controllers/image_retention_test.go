@@ -80,7 +80,6 @@ func TestImageOfEndedPods(t *testing.T) {
 	if diff := cmp.Diff([]string{"registry"}, u.engine.indexCalls[0].PullSecrets); diff != "" {
 		t.Errorf("pull secrets (-want +got):\n%s", diff)
 	}
-	u.engine.index = fixedResult(backend.Done, nil)
 	u.saveCatalog(web, fixtureNamespace)
 	_, err := u.store.SaveReport(t.Context(), store.Report{
 		Subject: subjectOf(web, fixtureNamespace), DataVersion: "v1", MatchedAt: noon, Findings: []finding.Finding{vulnerability("CVE-2026-0001", finding.Critical)},

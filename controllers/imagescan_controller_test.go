@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -54,11 +53,9 @@ func TestImageScanPhases(t *testing.T) {
 	u.engine.index = fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "Job x/y", 30*time.Second), nil)
 	step("cataloging", v1alpha1.PhaseCataloging, 30*time.Second, "Job x/y", "Ready=False Cataloging", "Reconciling=True Cataloging")
 	u.saveCatalog(web, store.Cluster)
-	u.engine.index = fixedResult(backend.Done, nil)
 	u.engine.match = fixedResult(backend.Waiting(v1alpha1.ReasonMatching, "waiting for a match worker", time.Minute), nil)
 	step("matching", v1alpha1.PhaseMatching, time.Minute, "waiting for a match worker", "Ready=False Matching", "Reconciling=True Matching")
 	u.saveReport(web, vulnerability("CVE-2024-0001", finding.Critical))
-	u.engine.match = fixedResult(backend.Done, nil)
 	step("scanned", v1alpha1.PhaseScanned, 0, "1 findings: 1 critical, 0 high; 1 fixable, 0 known exploited", "Ready=True Scanned")
 
 	after := u.read(scan)
@@ -92,10 +89,8 @@ func TestUnchangedStatusIsNotWritten(t *testing.T) {
 		}
 	}
 	same("another look")
-	u.engine.match = fixedResult(backend.Waiting(v1alpha1.ReasonMatching, "waiting for a match worker", time.Minute), nil)
-	same("that newer data is there")
-	u.engine.match = fixedResult(backend.Done, nil)
 	u.engine.version.Version = "v2"
+	same("that newer data is there")
 	u.saveReport(web, vulnerability("CVE-2024-0001", finding.Critical))
 	same("the same findings in newer data")
 	u.saveReport(web, vulnerability("CVE-2024-0001", finding.Critical), vulnerability("CVE-2024-0002", finding.High))
@@ -164,7 +159,6 @@ func TestFailures(t *testing.T) {
 		}
 		u.advanceClock(wait - wait/2)
 	}
-	u.engine.index = fixedResult(backend.Done, nil)
 	u.saveReport(web)
 	after, _ := u.reconcile(scan)
 	if after.Status.Attempts != 0 || after.Status.NextAttemptTime != nil || after.Status.FailedSinceTime != nil || after.Status.Phase != v1alpha1.PhaseScanned {
@@ -233,6 +227,7 @@ func TestFailedAfterScanned(t *testing.T) {
 	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "web-1", running("main", web)))
 	u.saveReport(web, vulnerability("CVE-2024-0001", finding.Critical))
 	u.reconcile(scan)
+	u.engine.version.Version = "v2"
 	u.engine.match = fixedResult(backend.Progress{}, &backend.Failure{Reason: workerapi.ReasonMatchFailed, Message: "no"})
 	after, _ := u.reconcile(scan)
 	if after.Status.Phase != v1alpha1.PhaseFailed || after.Status.Findings == nil || after.Status.Findings.Critical != 1 {
@@ -251,7 +246,7 @@ func TestInternalErrorKeepsStatus(t *testing.T) {
 	u.saveReport(web, vulnerability("CVE-2024-0001", finding.Critical))
 	before, _ := u.reconcile(scan)
 	fault := errors.New("the database is locked")
-	u.engine.index = fixedResult(backend.Progress{}, fault)
+	u.engine.versionErr = fault
 	if _, err := u.scans.Reconcile(t.Context(), requestFor(scan)); !errors.Is(err, fault) {
 		t.Errorf("the error is %v, want %v", err, fault)
 	}
@@ -635,24 +630,4 @@ func TestScopeAfterTheLastPod(t *testing.T) {
 	if !inNamespace || inCluster {
 		t.Errorf("it counts in the namespace: %v, in the cluster: %v; want in the namespace only", inNamespace, inCluster)
 	}
-}
-
-// TestBackoffProperties: the delay until the next attempt never decreases, and is between a minute and an hour unless the failure asks for
-// more.
-func TestBackoffProperties(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		attempts := rapid.Int32Range(0, 1<<30).Draw(t, "attempts before")
-		wish := time.Duration(rapid.Int64Range(-int64(time.Hour), int64(7*time.Hour)).Draw(t, "wish"))
-		after := func(attempts int32) time.Duration {
-			s := &imageScanScope{scan: &v1alpha1.ImageScan{Status: v1alpha1.ImageScanStatus{Attempts: attempts}}}
-			return testReconciler.recordFailure(s, &backend.Failure{Reason: "X", RetryAfter: wish})
-		}
-		wait := after(attempts)
-		if wait < minRetryDelay || wait > max(maxRetryDelay, wish) || wait < wish {
-			t.Errorf("after %d attempts the next is in %s, with a wish for %s", attempts+1, wait, wish)
-		}
-		if next := after(attempts + 1); next < wait {
-			t.Errorf("the next wait is shorter: %s after %s", next, wait)
-		}
-	})
 }

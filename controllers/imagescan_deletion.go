@@ -46,13 +46,18 @@ func (d *deletedScans) add(img imageOfScanner, now time.Time) {
 	}
 }
 
-// take removes a deletion and reports whether it was recorded within deletedScanTime.
-func (d *deletedScans) take(img imageOfScanner, now time.Time) bool {
+// has reports whether a deletion was recorded within deletedScanTime.
+func (d *deletedScans) has(img imageOfScanner, now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	at, found := d.at[img]
-	delete(d.at, img)
 	return found && now.Sub(at) < deletedScanTime
+}
+
+func (d *deletedScans) remove(img imageOfScanner) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.at, img)
 }
 
 // deletionEvents records deleted ImageScans. It enqueues nothing: the PodReconciler recreates the ImageScan for a pod that runs the image.
@@ -72,14 +77,10 @@ func (r *ImageScanReconciler) rememberDeletion(o client.Object) {
 // rematch requests another match of an image whose ImageScan was deleted and recreated. The request overrides the retry time of a failed
 // match. The last result stays until the next one. The image is indexed again without any request, since the new ImageScan has no failed
 // attempts.
-func (r *ImageScanReconciler) rematch(ctx context.Context, s *imageScanScope) (time.Duration, error) {
-	img := imageOfScanner{s.scanner.UID, s.key}
-	if !r.deleted.take(img, r.Clock.Now()) {
-		return 0, nil
-	}
+func (r *ImageScanReconciler) rematch(ctx context.Context, s *imageScanScope) error {
 	if err := r.Store.RequestMatch(ctx, s.subject()); err != nil {
-		r.deleted.add(img, r.Clock.Now())
-		return 0, err
+		return err
 	}
-	return 0, promptEngine(ctx, s.backend)
+	r.deleted.remove(imageOfScanner{s.scanner.UID, s.key})
+	return promptEngine(ctx, s.backend)
 }

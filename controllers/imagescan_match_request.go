@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,17 +39,13 @@ func requestedBy(annotation string) predicate.Predicate {
 	}
 }
 
-// prompt makes the engine check for newer data and removes the request annotation. The step comes after indexing and before matching. The
-// request therefore stays while the Scanner is suspended, or the image is unused, failed or not indexed yet.
-func (r *ImageScanReconciler) prompt(ctx context.Context, s *imageScanScope) (time.Duration, error) {
-	request, asked := s.scan.Annotations[v1alpha1.AnnotationMatchRequested]
-	if !asked {
-		return 0, nil
-	}
+// handleMatchRequest makes the engine check for newer data and removes the request annotation.
+func (r *ImageScanReconciler) handleMatchRequest(ctx context.Context, s *imageScanScope) error {
+	s.matchRequestHandled = true
 	if err := promptEngine(ctx, s.backend); err != nil {
-		return 0, err
+		return err
 	}
-	return 0, r.removeMatchRequest(ctx, s.scan, request)
+	return r.removeMatchRequest(ctx, s.scan, s.scan.Annotations[v1alpha1.AnnotationMatchRequested])
 }
 
 // promptEngine makes an engine check for newer data. Engines that cannot be prompted check often enough by themselves.

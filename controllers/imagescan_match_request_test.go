@@ -14,6 +14,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // prompted is an engine that implements backend.DataPoller.
@@ -90,9 +91,9 @@ func TestMatchRequestStays(t *testing.T) {
 		},
 		"while the image is listed": {
 			arrange: func(u *unit, e *prompted, _ *v1alpha1.Scanner) {
-				e.index = fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "it takes its time", minRetryDelay), nil)
+				u.must(u.store.DeleteCatalog(u.t.Context(), e.Engine(), subjectOf(web, store.Cluster).PlatformDigest))
 			},
-			mend: func(u *unit, e *prompted, _ *v1alpha1.Scanner) { e.index = fixedResult(backend.Done, nil) },
+			mend: func(u *unit, _ *prompted, _ *v1alpha1.Scanner) { u.saveReport(web) },
 		},
 		"while the engine fails": {
 			arrange: func(_ *unit, e *prompted, _ *v1alpha1.Scanner) { e.with = errors.New("no answer") },

@@ -27,6 +27,7 @@ func TestFailedMatchStaysFailed(t *testing.T) {
 	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "a", running("main", web)))
 	u.saveReport(web, vulnerability("CVE-2026-0001", finding.Critical))
 	u.reconcile(scan)
+	u.engine.version.Version = "v2"
 	broken := fixedResult(backend.Progress{}, &backend.Failure{Reason: "MatchFailed", Message: "the matcher does not like it"})
 	waits := fixedResult(backend.Waiting(v1alpha1.ReasonMatching, "", time.Minute), nil)
 	for attempt := int32(1); attempt <= 3; attempt++ {
@@ -41,7 +42,7 @@ func TestFailedMatchStaysFailed(t *testing.T) {
 			t.Fatalf("while it is tried again it is %s, want Failed beside what was found before", after.Status.Phase)
 		}
 	}
-	u.engine.match = fixedResult(backend.Done, nil)
+	u.saveReport(web, vulnerability("CVE-2026-0001", finding.Critical))
 	if after, _ := u.reconcile(scan); after.Status.Phase != v1alpha1.PhaseScanned || after.Status.Attempts != 0 {
 		t.Errorf("in the end it is %s with %d attempts, want Scanned with none", after.Status.Phase, after.Status.Attempts)
 	}
@@ -60,7 +61,6 @@ func TestFailureIsOvertaken(t *testing.T) {
 		"its report is there": {func(u *unit) {
 			u.must(u.store.SetDataVersion(u.t.Context(), "scripted", u.engine.version))
 			u.saveReport(web)
-			u.engine.match = fixedResult(backend.Done, nil)
 		}, v1alpha1.PhaseScanned},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +68,6 @@ func TestFailureIsOvertaken(t *testing.T) {
 			u := newUnit(t, scanner.DeepCopy(), scan, aPod(fixtureNamespace, "a", running("main", web)))
 			u.engine.index = fixedResult(backend.Progress{}, &backend.Failure{Reason: "ImageNotFound", Message: "404"})
 			u.reconcile(scan)
-			u.engine.index = fixedResult(backend.Done, nil)
 			u.engine.match = fixedResult(backend.Waiting(v1alpha1.ReasonMatching, "", time.Minute), nil)
 			tt.happens(u)
 			if after, _ := u.reconcile(scan); after.Status.Phase != tt.want {
@@ -184,9 +183,8 @@ func TestScopeFollowsCatalog(t *testing.T) {
 			for _, scope := range tt.has {
 				u.saveCatalog(web, scope)
 			}
-			u.engine.index = fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
 			u.reconcile(scan)
-			if got := u.engine.indexCalls[0].Scope; got != tt.want {
+			if got := u.engine.calls()[0].Scope; got != tt.want {
 				t.Errorf("the scope is %q, want %q", got, tt.want)
 			}
 		})
@@ -204,10 +202,9 @@ func TestSharingIsTakenBack(t *testing.T) {
 		share bool
 		want  store.Scope
 	}{{false, fixtureNamespace}, {true, "elsewhere"}, {false, fixtureNamespace}} {
-		u.inventory.ShareSBOMs, u.engine.indexCalls = tt.share, nil
-		u.engine.index = fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
+		u.inventory.ShareSBOMs, u.engine.indexCalls, u.engine.matchCalls = tt.share, nil, nil
 		u.reconcile(scan)
-		if got := u.engine.indexCalls[0].Scope; got != tt.want {
+		if got := u.engine.calls()[0].Scope; got != tt.want {
 			t.Errorf("with --share-namespace-sboms=%v the scope is %q, want %q", tt.share, got, tt.want)
 		}
 		if used, err := u.store.InUse(t.Context(), "scripted", keyOfImage(web), tt.want); err != nil || !used {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,21 +28,18 @@ func digestOfRequest(request string) string {
 
 // handleRescanRequest rescans the image once for each rescan request on its Scanner. It retries a failed image now, requests another match of an
 // indexed one, and makes the engine check for newer data. A new image needs only its request recorded, since it is scanned anyway.
-func (r *ImageScanReconciler) handleRescanRequest(ctx context.Context, s *imageScanScope) (time.Duration, error) {
-	status, request := &s.scan.Status, digestOfRequest(rescanRequestOf(s.scanner))
-	if request == "" || request == status.HandledRequest || s.backend == nil || s.refused || isSuspended(s.scanner) {
-		return 0, nil
-	}
+func (r *ImageScanReconciler) handleRescanRequest(ctx context.Context, s *imageScanScope) error {
+	status := &s.scan.Status
 	if status.Phase != "" {
 		if err := r.Store.RequestMatch(ctx, s.subject()); err != nil {
-			return 0, err
+			return err
 		}
 		if err := promptEngine(ctx, s.backend); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	status.NextAttemptTime, status.HandledRequest = nil, request
-	return 0, nil
+	status.NextAttemptTime, status.HandledRequest = nil, digestOfRequest(rescanRequestOf(s.scanner))
+	return nil
 }
 
 // setHandledRequest copies a rescan request to the Scanner's status once all ImageScans of images in use have handled it.

@@ -1,13 +1,11 @@
 package controllers
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -21,7 +19,6 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
-	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
@@ -43,30 +40,17 @@ const (
 	maxVersionBytes  = 48
 )
 
-// setResult copies the summary of the current report to the status. It returns store.ErrNotFound if there is no report.
-func (r *ImageScanReconciler) setResult(ctx context.Context, s *imageScanScope) error {
-	summary, err := r.setFindings(ctx, s)
-	if err != nil {
-		return err
-	}
+// setResult copies the report of a cataloged image to the status.
+func (s *imageScanScope) setResult() {
+	s.setFindings()
 	status := &s.scan.Status
-	status.Packages, status.NotCovered = ptr.To(clamp(s.packages)), gapsOf(summary.NotCovered)
+	status.Packages, status.NotCovered = ptr.To(clamp(s.facts.Catalog.Packages)), gapsOf(s.facts.Report.NotCovered)
 	status.Attempts, status.NextAttemptTime, status.FailedSinceTime = 0, nil, nil
-	s.progress = nil
-	return nil
 }
 
-// setFindings copies the current report's finding counts and top findings to the status. Suppressed findings are only counted.
-func (r *ImageScanReconciler) setFindings(ctx context.Context, s *imageScanScope) (store.Summary, error) {
-	exceptions, _, err := r.Exceptions.InForce(ctx, s.scan.Namespace)
-	if err != nil {
-		return store.Summary{}, err
-	}
-	summary, err := r.Store.Summary(ctx, s.subject(), store.ImageExceptions{Exceptions: exceptions, Images: s.imageNames()})
-	if err != nil {
-		return store.Summary{}, err
-	}
-	status := &s.scan.Status
+// setFindings copies the report's finding counts and top findings to the status. Suppressed findings are only counted.
+func (s *imageScanScope) setFindings() {
+	status, summary := &s.scan.Status, s.facts.Report
 	counts, top := countsOf(summary.Counts, summary.Suppressed), topOf(summary.Top)
 	// fit may cut TopFindings to fewer entries, which is no change of the result. Only the counts and the remaining top findings are
 	// compared.
@@ -74,18 +58,15 @@ func (r *ImageScanReconciler) setFindings(ctx context.Context, s *imageScanScope
 		status.ScanTime = &metav1.Time{Time: summary.MatchedAt}
 	}
 	status.Findings, status.TopFindings = &counts, top
-	return summary, nil
 }
 
-// recount applies the exceptions in force to a result that no later step updates: the image is not used, its Scanner is suspended, or its
-// last attempt failed.
-func (r *ImageScanReconciler) recount(ctx context.Context, s *imageScanScope) (time.Duration, error) {
-	stays := len(s.uses.Last()) == 0 || isSuspended(s.scanner) || s.scan.Status.Phase == v1alpha1.PhaseFailed
-	if !stays || s.backend == nil || s.scan.Status.Findings == nil {
-		return 0, nil
+// recount applies the exceptions in force to a result that no action updates: the image is not used, its Scanner is suspended, or its last
+// attempt failed.
+func (s *imageScanScope) recount() {
+	stays := len(s.uses.Last()) == 0 || s.facts.Suspended || s.facts.Failed
+	if stays && s.facts.HasResult && s.facts.Report != nil {
+		s.setFindings()
 	}
-	_, err := r.setFindings(ctx, s)
-	return 0, ignoreMissing(err)
 }
 
 // imageNames returns the names by which containers run the image or, if none runs it, by which it was last run.

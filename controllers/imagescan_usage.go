@@ -75,12 +75,12 @@ func firstSorted(names []string, limit int) []string {
 
 // recordUse records in the store which workloads use the image. It wakes the NotificationReconciler, which may have run before, when they are
 // routed to other receivers: no status changes then.
-func (r *ImageScanReconciler) recordUse(ctx context.Context, s *imageScanScope) (time.Duration, error) {
+func (r *ImageScanReconciler) recordUse(ctx context.Context, s *imageScanScope) error {
 	if s.backend == nil {
-		return 0, nil
+		return nil
 	}
 	if err := r.Inventory.RecordUses(ctx, s.scannedImage(), s.uses); err != nil {
-		return 0, err
+		return err
 	}
 	routed := fnv.New64a()
 	for _, w := range inventory.WorkloadsOf(s.uses.All()) {
@@ -89,7 +89,7 @@ func (r *ImageScanReconciler) recordUse(ctx context.Context, s *imageScanScope) 
 	if before, known := r.routedReceivers.Swap(client.ObjectKeyFromObject(s.scan), routed.Sum64()); known && before != routed.Sum64() {
 		r.Wakeups.Image(ctx, s.key.Digest)
 	}
-	return 0, nil
+	return nil
 }
 
 // staysInUse reports whether an image that no pod runs now is still scanned. Without its pods it is indexed only if no credentials are

@@ -30,10 +30,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
+	"github.com/scanner-operator/scanner-operator/pkg/scan"
 )
 
 // nodeRetryDelay is the requeue delay until a pod's node appears in the cache.
-const nodeRetryDelay = 5 * time.Second
+const nodeRetryDelay = scan.NodeRetry
 
 // PodReconciler creates an ImageScan for each image of each pod that a Scanner is responsible for, and annotates the pod with the images
 // that have a result. For Scanners with addPodFinalizer, it holds a pod's deletion until the store has recorded the release.

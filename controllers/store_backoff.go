@@ -2,18 +2,16 @@ package controllers
 
 import (
 	"context"
-	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/scan"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // storeRetryDelay is the requeue delay while the store's file or volume has a problem.
-const storeRetryDelay = 30 * time.Second
+const storeRetryDelay = scan.StoreRetry
 
 // withStoreBackoff requeues with a fixed delay while the store is unavailable. Returning the error instead would use exponential backoff: many
 // retries at first and, after an hour, a recovery that is up to 15 minutes late.
@@ -57,17 +55,4 @@ func isOnlyStoreProblem(err error) bool {
 		}
 	}
 	return true
-}
-
-// awaitStore stops the reconciliation before work begins whose result could not be stored.
-func (r *ImageScanReconciler) awaitStore(_ context.Context, s *imageScanScope) (time.Duration, error) {
-	fault := r.Store.Health()
-	if fault == nil {
-		return 0, nil
-	}
-	// An existing result or failure stays valid.
-	if s.scan.Status.Findings == nil && s.scan.Status.Phase != v1alpha1.PhaseFailed {
-		s.progress = &backend.Progress{Reason: storeReasons[store.StorageFault(fault)], Message: fault.Error()}
-	}
-	return storeRetryDelay, nil
 }

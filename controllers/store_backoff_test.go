@@ -123,7 +123,6 @@ func TestImageScanWaitsForStore(t *testing.T) {
 				t.Errorf("an image that was scanned before is %s, want Scanned", after.Status.Phase)
 			}
 			ill.problem = nil
-			u.saveReport(web)
 			if u.reconcile(scan); len(u.engine.indexCalls) != 1 {
 				t.Errorf("afterwards the engine was asked about %d images, want 1", len(u.engine.indexCalls))
 			}

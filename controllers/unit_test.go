@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -46,20 +47,26 @@ type scriptedEngine struct {
 	name string
 	// gaps is the result of NotCovered.
 	gaps []string
-	// indexCalls has the image of each call of Index.
+	// indexCalls has the image of each call of StartCatalog.
 	indexCalls []backend.Image
+	// matchCalls has the image of each call of RequestMatch.
+	matchCalls []backend.Image
 }
+
+// calls has the image of each call of StartCatalog, and then of each call of RequestMatch.
+func (s *scriptedEngine) calls() []backend.Image { return slices.Concat(s.indexCalls, s.matchCalls) }
 
 func (s *scriptedEngine) Engine() string { return cmp.Or(s.name, "scripted") }
 
 func (s *scriptedEngine) NotCovered() []string { return s.gaps }
 
-func (s *scriptedEngine) Index(_ context.Context, img backend.Image) (backend.Progress, error) {
+func (s *scriptedEngine) StartCatalog(_ context.Context, img backend.Image) (backend.Progress, error) {
 	s.indexCalls = append(s.indexCalls, img)
 	return s.index(img)
 }
 
-func (s *scriptedEngine) Match(_ context.Context, img backend.Image) (backend.Progress, error) {
+func (s *scriptedEngine) RequestMatch(_ context.Context, img backend.Image) (backend.Progress, error) {
+	s.matchCalls = append(s.matchCalls, img)
 	return s.match(img)
 }
 
@@ -122,7 +129,8 @@ func newUnit(t *testing.T, objects ...client.Object) *unit {
 	u.must(err)
 	t.Cleanup(func() { _ = u.store.Close() })
 	u.engine = &scriptedEngine{
-		index: fixedResult(backend.Done, nil), match: fixedResult(backend.Done, nil),
+		index:   fixedResult(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil),
+		match:   fixedResult(backend.Waiting(v1alpha1.ReasonMatching, "", time.Minute), nil),
 		version: store.DataVersion{Version: "v1", Built: noon.Add(-time.Hour), Tool: "scripted 1"},
 	}
 	engines := backend.Choosers{v1alpha1.BackendGrype: backend.Always(u.engine)}
@@ -251,9 +259,6 @@ func vulnerability(id string, severity finding.Severity) finding.Finding {
 		Package: finding.Package{Name: "openssl", Version: "3.0.1", Type: "deb", PURL: "pkg:deb/debian/openssl@3.0.1"},
 	}
 }
-
-// testReconciler has only a clock.
-var testReconciler = &ImageScanReconciler{Clock: clocktesting.NewFakePassiveClock(noon)}
 
 // orderedReader is a reader that lists pods and ImageScans in the order that a test gives them.
 type orderedReader struct {

@@ -1,8 +1,8 @@
 // Package backend is the contract between the controllers and the scan engines, such as Grype and Clair.
 //
 // An engine catalogs an image once. It then matches the catalog with its vulnerability data, and again whenever that data changes.
-// Engines write catalogs and reports to the store themselves: the controllers only ask for progress.
-// A backend knows nothing of Scanner status or notifications.
+// Engines write catalogs and reports to the store themselves. Package scan decides what an image needs next; an engine starts that, and
+// explains what the image waits for. A backend knows nothing of Scanner status or notifications.
 package backend
 
 import (
@@ -16,17 +16,19 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// Backend turns images into reports. Index and Match are level-triggered: callers repeat them, possibly after a restart, until they return
-// Done. They never block on scan work.
+// Backend turns images into reports. StartCatalog and RequestMatch are level-triggered: callers repeat them, possibly after a restart, until
+// the store has the result. They never block on scan work.
 type Backend interface {
 	// Engine returns the name under which the store keeps catalogs, reports and data versions. It is the engine's name in lower case. With
 	// several instances of one engine, it also identifies the instance. Results of different names are never mixed.
 	Engine() string
-	// Index starts cataloging the image unless it is cataloged. A *Failure means that the image cannot be cataloged, and says why. Any
-	// other error is a problem of the operator and says nothing about the image.
-	Index(ctx context.Context, img Image) (Progress, error)
-	// Match makes sure that an indexed image has a report made with the current data. Its errors are those of Index.
-	Match(ctx context.Context, img Image) (Progress, error)
+	// StartCatalog makes sure that an image without a catalog is being cataloged, or waits for that. It returns Done if the catalog is in the
+	// store by now. A *Failure means that the image cannot be cataloged, and says why. Any other error is a problem of the operator and says
+	// nothing about the image.
+	StartCatalog(ctx context.Context, img Image) (Progress, error)
+	// RequestMatch makes sure that a cataloged image without a current report is being matched, or waits for that. The image is in the
+	// store's match queue already. It returns Done if the report is in the store by now. Its errors are those of StartCatalog.
+	RequestMatch(ctx context.Context, img Image) (Progress, error)
 	// DataVersion returns the vulnerability data in use. A *Failure means that there is none, and says why.
 	DataVersion(ctx context.Context) (store.DataVersion, error)
 }
@@ -115,7 +117,7 @@ type Image struct {
 	Job *v1alpha1.CatalogJob
 }
 
-// Progress is the state of an Index or Match call.
+// Progress is the state of cataloging or matching an image.
 type Progress struct {
 	// Done means that nothing is left to do.
 	Done bool

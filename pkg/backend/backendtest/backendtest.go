@@ -51,7 +51,8 @@ type Harness interface {
 	Publish()
 	// Work runs everything that the engine does in the background: current tasks finish, and queued ones are served.
 	Work()
-	// Advance advances the clock.
+	// Now returns the time of the clock, and Advance advances it.
+	Now() time.Time
 	Advance(time.Duration)
 	// CatalogCount returns how often the engine has cataloged an image.
 	CatalogCount(backend.Image) int
@@ -131,7 +132,15 @@ func (c *contract) backendOf(img backend.Image) backend.Backend {
 	return c.Backend(Scanner{img.Namespace, img.Scanner})
 }
 
-// backendCall is Backend.Index or Backend.Match.
+func (c *contract) catalog(ctx context.Context, img backend.Image) (backend.Progress, error) {
+	return Caller{c.Store(), c.Now}.Catalog(ctx, c.backendOf(img), img)
+}
+
+func (c *contract) match(ctx context.Context, img backend.Image) (backend.Progress, error) {
+	return Caller{c.Store(), c.Now}.Match(ctx, c.backendOf(img), img)
+}
+
+// backendCall is contract.catalog or contract.match.
 type backendCall func(context.Context, backend.Image) (backend.Progress, error)
 
 // call calls the method once and checks the form of its result.
@@ -183,8 +192,8 @@ func (c *contract) callUntilDone(what backendCall, img backend.Image) error {
 // scan has an image indexed and matched.
 func (c *contract) scan(img backend.Image) {
 	c.t.Helper()
-	c.must(c.callUntilDone(c.backendOf(img).Index, img))
-	c.must(c.callUntilDone(c.backendOf(img).Match, img))
+	c.must(c.callUntilDone(c.catalog, img))
+	c.must(c.callUntilDone(c.match, img))
 }
 
 // subject returns the store's subject of an indexed image.
@@ -225,19 +234,17 @@ func (c *contract) wantCatalogedOnce(img backend.Image) {
 	}
 }
 
-// indexes checks that Index is level-triggered, and that its result is stored under the engine's name.
+// indexes checks that cataloging is level-triggered, and that its result is stored under the engine's name.
 func (c *contract) indexes() {
 	img := c.image(Shop, Vulnerable)
-	if progress, err := c.call(c.backendOf(img).Index, img); err != nil {
+	if _, err := c.call(c.catalog, img); err != nil { // some engines are done by now
 		c.t.Fatalf("the first answer is %v", err)
-	} else if !progress.Done && !c.isUncataloged(img, img.Scope) {
-		c.t.Error("it is listed, and Index is not done")
 	}
-	c.must(c.callUntilDone(c.backendOf(img).Index, img))
+	c.must(c.callUntilDone(c.catalog, img))
 	if c.subject(img).PlatformDigest == "" {
 		c.t.Error("the platform's manifest is not known")
 	}
-	if progress, err := c.call(c.backendOf(img).Index, img); err != nil || !progress.Done {
+	if progress, err := c.call(c.catalog, img); err != nil || !progress.Done {
 		c.t.Errorf("asked again it says %+v, %v, want that it is done", progress, err)
 	}
 	c.wantCatalogedOnce(img)
@@ -251,7 +258,7 @@ func (c *contract) catalogsOnce() {
 	mine, theirs := c.image(Shop, Vulnerable), c.image(Blog, Vulnerable)
 	for range 3 {
 		for _, img := range []backend.Image{mine, theirs} {
-			if _, err := c.call(c.backendOf(img).Index, img); err != nil {
+			if _, err := c.call(c.catalog, img); err != nil {
 				c.t.Fatal(err)
 			}
 		}
@@ -295,18 +302,18 @@ func (c *contract) restarts() {
 
 func (c *contract) restartsDuringScan() {
 	img := c.image(Shop, Vulnerable)
-	if _, err := c.call(c.backendOf(img).Index, img); err != nil {
+	if _, err := c.call(c.catalog, img); err != nil {
 		c.t.Fatal(err)
 	}
 	c.Restart()
-	c.must(c.callUntilDone(c.backendOf(img).Index, img))
+	c.must(c.callUntilDone(c.catalog, img))
 	c.Publish()
 	c.Work()
-	if _, err := c.call(c.backendOf(img).Match, img); err != nil {
+	if _, err := c.call(c.match, img); err != nil {
 		c.t.Fatal(err)
 	}
 	c.Restart()
-	c.must(c.callUntilDone(c.backendOf(img).Match, img))
+	c.must(c.callUntilDone(c.match, img))
 	if len(c.findings(img)) == 0 {
 		c.t.Error("nothing is found")
 	}
@@ -320,9 +327,9 @@ func (c *contract) awaitsData() {
 	case !errors.As(err, &failure) || failure.Reason != v1alpha1.ReasonNoVulnerabilityData:
 		c.t.Errorf("without data it says %v, want a failure with the reason %s", err, v1alpha1.ReasonNoVulnerabilityData)
 	default:
-		c.must(c.callUntilDone(c.backendOf(img).Index, img))
+		c.must(c.callUntilDone(c.catalog, img))
 		for range 3 {
-			progress, err := c.call(c.backendOf(img).Match, img)
+			progress, err := c.call(c.match, img)
 			if errors.As(err, &failure) || err != nil || progress.Done {
 				c.t.Fatalf("without data it says %+v, %v, want that it waits: it is no image's fault", progress, err)
 			}
@@ -399,7 +406,7 @@ func (c *contract) fails() {
 	failing, clean := c.image(Shop, Failing), c.image(Shop, Clean)
 	for range 2 {
 		var failure *backend.Failure
-		if err := c.callUntilDone(c.backendOf(failing).Index, failing); !errors.As(err, &failure) {
+		if err := c.callUntilDone(c.catalog, failing); !errors.As(err, &failure) {
 			c.t.Fatalf("an image that cannot be cataloged gets %v, want a failure", err)
 		}
 		if !c.isUncataloged(failing, failing.Scope) {
@@ -426,12 +433,12 @@ func (c *contract) survivesOutage() {
 	engine.Break()
 	for range 3 {
 		for what, ask := range map[string]func() (backend.Progress, error){
-			"Index": func() (backend.Progress, error) { return c.call(c.backendOf(other).Index, other) },
-			"Match": func() (backend.Progress, error) { return c.call(c.backendOf(known).Match, known) },
+			"cataloging": func() (backend.Progress, error) { return c.call(c.catalog, other) },
+			"matching":   func() (backend.Progress, error) { return c.call(c.match, known) },
 		} {
 			progress, err := ask()
 			var failure *backend.Failure
-			if errors.As(err, &failure) || what == "Index" && err == nil && progress.Done {
+			if errors.As(err, &failure) || what == "cataloging" && err == nil && progress.Done {
 				c.t.Errorf("%s says %+v, %v while the engine is in trouble, want no word about the image", what, progress, err)
 			}
 		}
@@ -508,7 +515,7 @@ func (c *contract) releasesScanner() {
 	c.wantHolds(Shop, false)
 	mine, theirs, own := c.image(Shop, Vulnerable), c.image(Blog, Vulnerable), c.image(Shop, Clean)
 	for _, img := range []backend.Image{mine, theirs, own} {
-		c.must(c.callUntilDone(c.backendOf(img).Index, img))
+		c.must(c.callUntilDone(c.catalog, img))
 	}
 	shared := c.subject(mine).PlatformDigest
 	c.wantHolds(Shop, true)
@@ -531,7 +538,7 @@ func (c *contract) releasesImage() {
 	_, keeper := c.holder(Shop)
 	kept, released := c.image(Shop, Vulnerable), c.image(Shop, Clean)
 	for _, img := range []backend.Image{kept, released} {
-		c.must(c.callUntilDone(c.backendOf(img).Index, img))
+		c.must(c.callUntilDone(c.catalog, img))
 	}
 	want := []string{c.subject(kept).PlatformDigest}
 	c.must(c.Store().ReleaseImage(c.t.Context(), Shop.UID, released.Key))
@@ -542,7 +549,7 @@ func (c *contract) releasesImage() {
 	if got := keeper.Manifests(); !slices.Equal(got, want) {
 		c.t.Errorf("it keeps %q, want only what is in use: %q", got, want)
 	}
-	c.must(c.callUntilDone(c.backendOf(kept).Index, kept))
+	c.must(c.callUntilDone(c.catalog, kept))
 	c.wantCatalogedOnce(kept)
 }
 

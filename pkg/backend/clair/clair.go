@@ -162,6 +162,8 @@ type Backend struct {
 
 var (
 	_ backend.Backend             = (*Backend)(nil)
+	_ backend.SettingsChecker     = (*Backend)(nil)
+	_ backend.CatalogRefresher    = (*Backend)(nil)
 	_ backend.DataReporter        = (*Backend)(nil)
 	_ backend.DataPoller          = (*Backend)(nil)
 	_ backend.PartialCoverage     = (*Backend)(nil)
@@ -174,21 +176,12 @@ func (b *Backend) Engine() string { return b.engine }
 // NotCovered implements backend.PartialCoverage.
 func (b *Backend) NotCovered() []string { return NotCovered }
 
-// Index implements backend.Backend. A catalog made with an earlier state of Clair's indexer counts until the image is indexed again.
-func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progress, error) {
-	if b.settingsFailure != nil {
-		return waitingFor(b.settingsFailure), nil //nolint:nilerr // it is no image's failure
-	}
+// SettingsProblem implements backend.SettingsChecker.
+func (b *Backend) SettingsProblem() *backend.Failure { return b.settingsFailure }
+
+// StartCatalog implements backend.Backend. It queues the image for indexing.
+func (b *Backend) StartCatalog(_ context.Context, img backend.Image) (backend.Progress, error) {
 	i := b.instance
-	switch cataloged, err := i.Store.Catalog(ctx, b.engine, img.Key, img.Scope); {
-	case err == nil:
-		if i.isOutdated(cataloged) && i.failures.Get(idOf(img)) == nil {
-			i.enqueue(img, b.link)
-		}
-		return backend.Done, nil
-	case !errors.Is(err, store.ErrNotFound):
-		return backend.Progress{}, err
-	}
 	if failure := i.failures.Get(idOf(img)); failure != nil {
 		i.failures.Shorten(idOf(img), failureTTL)
 		return backend.Progress{}, failure
@@ -204,47 +197,28 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 		"clair.maxIndexingPerNamespace in the operator's configuration)", i.host), requeueAfter), nil
 }
 
+// RefreshCatalog implements backend.CatalogRefresher: a catalog made in an earlier state of Clair's indexer is outdated.
+func (b *Backend) RefreshCatalog(img backend.Image, cataloged store.Catalog) {
+	if b.instance.isOutdated(cataloged) && b.instance.failures.Get(idOf(img)) == nil {
+		b.instance.enqueue(img, b.link)
+	}
+}
+
 // waitingFor returns the Progress of an image while a Clair cannot be used. That is no failure of the image.
 func waitingFor(trouble *backend.Failure) backend.Progress {
 	return backend.Waiting(trouble.Reason, trouble.Message, requeueAfter)
 }
 
-// Match implements backend.Backend. The image is in the store's queue already: Match only wakes the loop that reads reports.
-func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progress, error) {
-	if b.settingsFailure != nil {
-		return waitingFor(b.settingsFailure), nil //nolint:nilerr // it is no image's failure
-	}
-	i := b.instance
-	cataloged, err := i.Store.Catalog(ctx, b.engine, img.Key, img.Scope)
-	if err != nil {
-		return backend.Progress{}, err
-	}
-	current, err := i.Store.DataVersion(ctx, b.engine)
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return backend.Progress{}, err
-	}
-	subject := store.Subject{PlatformDigest: cataloged.PlatformDigest, Scope: img.Scope, Engine: b.engine}
-	switch summary, err := i.Store.Summary(ctx, subject, store.ImageExceptions{}); {
-	case err == nil && summary.DataVersion == current.Version:
-		return backend.Done, nil
-	case err != nil && !errors.Is(err, store.ErrNotFound):
-		return backend.Progress{}, err
-	}
+// RequestMatch implements backend.Backend. It wakes the loop that reads reports.
+func (b *Backend) RequestMatch(ctx context.Context, _ backend.Image) (backend.Progress, error) {
 	var failure *backend.Failure
 	if _, err := b.DataVersion(ctx); errors.As(err, &failure) {
 		return waitingFor(failure), nil
 	} else if err != nil {
 		return backend.Progress{}, err
 	}
-	now := i.Clock.Now()
-	switch failed, err := i.Store.MatchFailure(ctx, subject); {
-	case err == nil && failed.RetryAt.After(now) && !failed.FailedAt.After(now):
-		return backend.Progress{}, &backend.Failure{Reason: failed.Reason, Message: failed.Message, RetryAfter: failed.RetryAt.Sub(now)}
-	case err != nil && !errors.Is(err, store.ErrNotFound):
-		return backend.Progress{}, err
-	}
-	wake(i.reading)
-	return backend.Waiting(v1alpha1.ReasonMatching, "waiting for the report of Clair at "+i.host, requeueAfter), nil
+	wake(b.instance.reading)
+	return backend.Waiting(v1alpha1.ReasonMatching, "waiting for the report of Clair at "+b.instance.host, requeueAfter), nil
 }
 
 // DataVersion implements backend.Backend. It fails if this Scanner cannot use Clair, even while reports from other Scanners or from

@@ -179,8 +179,8 @@ func TestNotAllowed(t *testing.T) {
 	})
 	shop := w.scanner("shop")
 	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
-	for _, ask := range []func(context.Context, backend.Image) (backend.Progress, error){w.For(shop).Index, w.For(shop).Match} {
-		progress, err := ask(t.Context(), img)
+	for _, ask := range []func(*v1alpha1.Scanner, backend.Image) (backend.Progress, error){w.catalog, w.match} {
+		progress, err := ask(shop, img)
 		w.must(err) // not an attempt of the image, which would delay the next one after the configuration is corrected
 		w.Expect(progress.Reason).To(Equal("ClairNotAllowed"))
 		w.Expect(progress.Message).To(And(HavePrefix("spec.backend.clair.url: "), ContainSubstring("clair.instances"), ContainSubstring("https://clair.example.com")))
@@ -244,7 +244,7 @@ func TestWrongSettings(t *testing.T) {
 			w.Expect(dataOfBlog()).To(HavePrefix(tt.want))
 			other := w.run(blog, "other", w.push("other", registrytest.Image(t, files("other"))))
 			w.Consistently(func() string { return w.step(blog, other) }, "100ms").Should(HavePrefix(tt.want), "nobody's credentials work for others")
-			_, err := w.For(blog).Index(t.Context(), other)
+			_, err := w.catalog(blog, other)
 			w.must(err) // not a failure of the image
 			w.Expect(w.clair.posted()).To(Equal(1))
 		})

@@ -92,6 +92,8 @@ func (h *contractHarness) Publish() {
 	h.clair.update("debian/updater", h.clock.Now())
 }
 
+func (h *contractHarness) Now() time.Time { return h.clock.Now() }
+
 func (h *contractHarness) Advance(d time.Duration) { h.advance(d) }
 
 // Work lets every loop run.

@@ -541,7 +541,7 @@ func TestLostImage(t *testing.T) {
 		}
 		next = w.clock.Now().Add(time.Minute) // the controllers wait at least this long
 		var failure *backend.Failure
-		if _, err := w.For(shop).Index(t.Context(), img); errors.As(err, &failure) {
+		if _, err := w.catalog(shop, img); errors.As(err, &failure) {
 			next = next.Add(failure.RetryAfter)
 		}
 	}

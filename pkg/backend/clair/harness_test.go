@@ -34,6 +34,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/backendtest"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
@@ -434,11 +435,19 @@ func (w *world) scan(scanner *v1alpha1.Scanner, img backend.Image) {
 	w.Eventually(func() string { return w.step(scanner, img) }).Should(Equal("scanned"))
 }
 
-// step calls Index and then Match once, and returns the state in one line.
+// catalog has the Scanner's engine catalog the image, and match has it match the image, as the ImageScan controller does.
+func (w *world) catalog(scanner *v1alpha1.Scanner, img backend.Image) (backend.Progress, error) {
+	return backendtest.Caller{Store: w.store, Now: w.clock.Now}.Catalog(w.t.Context(), w.For(scanner), img)
+}
+
+func (w *world) match(scanner *v1alpha1.Scanner, img backend.Image) (backend.Progress, error) {
+	return backendtest.Caller{Store: w.store, Now: w.clock.Now}.Match(w.t.Context(), w.For(scanner), img)
+}
+
+// step catalogs and then matches the image once, and returns the state in one line.
 func (w *world) step(scanner *v1alpha1.Scanner, img backend.Image) string {
-	b := w.For(scanner)
-	for _, step := range []func(context.Context, backend.Image) (backend.Progress, error){b.Index, b.Match} {
-		switch progress, err := step(w.t.Context(), img); {
+	for _, step := range []func(*v1alpha1.Scanner, backend.Image) (backend.Progress, error){w.catalog, w.match} {
+		switch progress, err := step(scanner, img); {
 		case err != nil:
 			return err.Error()
 		case !progress.Done:

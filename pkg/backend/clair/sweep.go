@@ -47,8 +47,8 @@ func ignoreRetryLater(err error) error {
 	return err
 }
 
-// wakeOutdated wakes all images that were indexed in another state of the indexer. Their next Index call has them indexed again. It skips
-// an image whose catalog was deleted in the meantime. After any other error of the store it goes on with the other images, and the next run
+// wakeOutdated wakes all images that were indexed in another state of the indexer. Their ImageScans then call RefreshCatalog. It skips an
+// image whose catalog was deleted in the meantime. After any other error of the store it goes on with the other images, and the next run
 // wakes all images again.
 func (i *instance) wakeOutdated(ctx context.Context) error {
 	i.mu.Lock()

@@ -50,6 +50,8 @@ func (h *harness) Publish() {
 
 func (h *harness) Work() {}
 
+func (h *harness) Now() time.Time { return h.clock.Now() }
+
 func (h *harness) Advance(d time.Duration) { h.clock.SetTime(h.clock.Now().Add(d)) }
 
 func (h *harness) CatalogCount(img backend.Image) (times int) {

@@ -66,8 +66,8 @@ func (b *Backend) Publish(extra ...finding.Finding) {
 // Engine implements backend.Backend.
 func (b *Backend) Engine() string { return Engine }
 
-// Index implements backend.Backend.
-func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progress, error) {
+// StartCatalog implements backend.Backend.
+func (b *Backend) StartCatalog(ctx context.Context, img backend.Image) (backend.Progress, error) {
 	switch name := nameOf(img); {
 	case strings.Contains(name, "failing"):
 		return backend.Progress{}, &backend.Failure{Reason: "ImageNotFound", Message: "the name of the image says that it cannot be found"}
@@ -86,21 +86,15 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 	return backend.Done, err
 }
 
-// Match implements backend.Backend.
-func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progress, error) {
+// RequestMatch implements backend.Backend. It matches the image at once.
+func (b *Backend) RequestMatch(ctx context.Context, img backend.Image) (backend.Progress, error) {
 	version, err := b.DataVersion(ctx)
 	if err != nil {
 		return backend.Progress{}, err
 	}
-	subject := store.Subject{PlatformDigest: img.Key.Digest, Scope: img.Scope, Engine: Engine}
-	switch summary, err := b.Store.Summary(ctx, subject, store.ImageExceptions{}); {
-	case err == nil && summary.DataVersion == version.Version:
-		return backend.Done, nil
-	case err != nil && !errors.Is(err, store.ErrNotFound):
-		return backend.Progress{}, err
-	}
 	_, err = b.Store.SaveReport(ctx, store.Report{
-		Subject: subject, DataVersion: version.Version, MatchedAt: b.Clock.Now(), Findings: b.findings(img),
+		Subject:     store.Subject{PlatformDigest: img.Key.Digest, Scope: img.Scope, Engine: Engine},
+		DataVersion: version.Version, MatchedAt: b.Clock.Now(), Findings: b.findings(img),
 	}, "")
 	return backend.Done, err
 }

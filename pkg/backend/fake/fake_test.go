@@ -15,6 +15,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/backendtest"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -69,7 +70,7 @@ func TestNames(t *testing.T) {
 	} {
 		t.Run(repository, func(t *testing.T) {
 			b, _ := newFake(t)
-			got, err := b.Index(t.Context(), img(repository))
+			got, err := catalog(t, b, img(repository))
 			var failure *backend.Failure
 			says := got.Reason
 			switch {
@@ -86,7 +87,7 @@ func TestNames(t *testing.T) {
 			if says != "done" {
 				return
 			}
-			if got, err := b.Match(t.Context(), img(repository)); err != nil || !got.Done {
+			if got, err := match(t, b, img(repository)); err != nil || !got.Done {
 				t.Fatalf("match says %+v, %v, want done", got, err)
 			}
 			if diff := cmp.Diff(want.findings, counts(t, b)); diff != "" {
@@ -96,15 +97,23 @@ func TestNames(t *testing.T) {
 	}
 }
 
+func catalog(t *testing.T, b *Backend, img backend.Image) (backend.Progress, error) {
+	return backendtest.Caller{Store: b.Store, Now: b.Clock.Now}.Catalog(t.Context(), b, img)
+}
+
+func match(t *testing.T, b *Backend, img backend.Image) (backend.Progress, error) {
+	return backendtest.Caller{Store: b.Store, Now: b.Clock.Now}.Match(t.Context(), b, img)
+}
+
 // TestLevelTriggered: repeated calls write nothing.
 func TestLevelTriggered(t *testing.T) {
 	b, clock := newFake(t)
 	look := func() store.Summary {
 		t.Helper()
-		if _, err := b.Index(t.Context(), img("vulnerable")); err != nil {
+		if _, err := catalog(t, b, img("vulnerable")); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.Match(t.Context(), img("vulnerable")); err != nil {
+		if _, err := match(t, b, img("vulnerable")); err != nil {
 			t.Fatal(err)
 		}
 		summary, err := b.Store.Summary(t.Context(), store.Subject{PlatformDigest: digest, Engine: Engine}, store.ImageExceptions{})
@@ -123,14 +132,14 @@ func TestLevelTriggered(t *testing.T) {
 // TestPublish: published findings appear in vulnerable images once these are matched again.
 func TestPublish(t *testing.T) {
 	b, clock := newFake(t)
-	if _, err := b.Index(t.Context(), img("vulnerable")); err != nil {
+	if _, err := catalog(t, b, img("vulnerable")); err != nil {
 		t.Fatal(err)
 	}
 	before, err := b.DataVersion(t.Context())
 	if err != nil || !before.Built.Equal(noon) || before.Tool != Engine {
 		t.Fatalf("data version %+v, %v", before, err)
 	}
-	if _, err := b.Match(t.Context(), img("vulnerable")); err != nil {
+	if _, err := match(t, b, img("vulnerable")); err != nil {
 		t.Fatal(err)
 	}
 	clock.SetTime(noon.Add(time.Hour))
@@ -139,7 +148,7 @@ func TestPublish(t *testing.T) {
 	if err != nil || after.Version == before.Version || !after.Built.After(before.Built) {
 		t.Errorf("the data version is %+v after %+v, %v", after, before, err)
 	}
-	if _, err := b.Match(t.Context(), img("vulnerable")); err != nil {
+	if _, err := match(t, b, img("vulnerable")); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(finding.Counts{Critical: 2, High: 1, Fixable: 2}, counts(t, b)); diff != "" {
@@ -152,7 +161,7 @@ func TestNoReference(t *testing.T) {
 	b, _ := newFake(t)
 	nameless := img("x")
 	nameless.PullReferences = nil
-	if got, err := b.Index(t.Context(), nameless); err != nil || !got.Done {
+	if got, err := catalog(t, b, nameless); err != nil || !got.Done {
 		t.Errorf("index says %+v, %v, want done", got, err)
 	}
 }
@@ -169,7 +178,7 @@ func TestIndexedOnce(t *testing.T) {
 	var group sync.WaitGroup
 	for range 10 {
 		group.Go(func() {
-			if progress, err := b.Index(t.Context(), img("registry.example.com/vulnerable")); err != nil || !progress.Done {
+			if progress, err := catalog(t, b, img("registry.example.com/vulnerable")); err != nil || !progress.Done {
 				t.Errorf("index says %+v, %v, want done", progress, err)
 			}
 		})

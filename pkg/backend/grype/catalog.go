@@ -16,6 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/queue"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -66,6 +67,11 @@ func (b *Backend) reserveJob(ctx context.Context, img backend.Image, full *backe
 			return nil, b.jobProgress(job, exceeded), nil
 		}
 	}
+	// The Job of another call may have ended since the caller looked for a catalog. A Job that is not live any more has saved its own.
+	if cataloged, err := b.isCataloged(ctx, img.Key, img.Scope); cataloged || err != nil {
+		b.queue.removeForAll(img.Key, img.Scope)
+		return nil, backend.Done, err
+	}
 	if full != nil {
 		b.queue.removeForScanner(img)
 		return nil, backend.Progress{}, full
@@ -87,6 +93,15 @@ func (b *Backend) reserveJob(ctx context.Context, img backend.Image, full *backe
 	}
 	b.requests.record(record, asked)
 	return &reservedJob{record: record, job: job, image: img, exceeded: exceeded}, backend.Progress{}, nil
+}
+
+// isCataloged reports whether an image has a catalog in its credential scope.
+func (b *Backend) isCataloged(ctx context.Context, key image.Key, scope store.Scope) (bool, error) {
+	_, err := b.Store.Catalog(ctx, Engine, key, scope)
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // queuedProgress returns the Progress of a queued image.

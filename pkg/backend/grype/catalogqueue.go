@@ -141,9 +141,12 @@ func (b *Backend) wakeQueued(ctx context.Context) error {
 		return err
 	}
 	digests, err := b.queue.wakeNext(b.slots(live), b.Clock.Now(), func(key image.Key, scope store.Scope) (bool, error) {
+		if cataloged, err := b.isCataloged(ctx, key, scope); cataloged || err != nil {
+			return false, err
+		}
 		return b.Store.IsNeeded(ctx, Engine, key, scope)
 	})
-	for _, digest := range digests { // outside the lock: a woken image calls Index
+	for _, digest := range digests { // outside the lock: a woken image calls StartCatalog
 		b.Wake(ctx, digest)
 	}
 	return err

@@ -43,6 +43,8 @@ func (h *harness) Image(repository string) backend.Image {
 
 func (h *harness) Publish() { h.published++ }
 
+func (h *harness) Now() time.Time { return h.engine.clock.Now() }
+
 func (h *harness) Advance(d time.Duration) { h.advance(d) }
 
 func (h *harness) CatalogCount(img backend.Image) int { return h.listed[img.Key] }

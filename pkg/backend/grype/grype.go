@@ -122,16 +122,8 @@ func New(o Options) *Backend {
 // Engine implements backend.Backend.
 func (b *Backend) Engine() string { return Engine }
 
-// Index implements backend.Backend. It starts a catalog Job unless the image is cataloged or being cataloged, failed a moment ago, or has
-// to wait.
-func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progress, error) {
-	switch _, err := b.Store.Catalog(ctx, Engine, img.Key, img.Scope); {
-	case err == nil:
-		b.queue.removeForAll(img.Key, img.Scope)
-		return backend.Done, nil
-	case !errors.Is(err, store.ErrNotFound):
-		return backend.Progress{}, err
-	}
+// StartCatalog implements backend.Backend. It starts a catalog Job unless the image is being cataloged, failed a moment ago, or has to wait.
+func (b *Backend) StartCatalog(ctx context.Context, img backend.Image) (backend.Progress, error) {
 	if failure := b.recentFailure(img); failure != nil {
 		b.queue.removeForScanner(img)
 		return backend.Progress{}, failure
@@ -143,39 +135,19 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 	return b.catalog(ctx, img)
 }
 
-// Match implements backend.Backend. The image is in the store's queue already: Match only makes sure that match workers run.
-func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progress, error) {
-	cataloged, err := b.Store.Catalog(ctx, Engine, img.Key, img.Scope)
-	if err != nil {
-		return backend.Progress{}, err
-	}
-	subject := store.Subject{PlatformDigest: cataloged.PlatformDigest, Scope: img.Scope, Engine: Engine}
-	current, err := b.Store.DataVersion(ctx, Engine)
-	if errors.Is(err, store.ErrNotFound) {
-		b.requestJobRun()
-		return backend.Waiting(v1alpha1.ReasonMatching, "waiting for vulnerability data. "+b.DataProblem(store.DataVersion{}), checkMatch), nil
-	}
-	if err != nil {
-		return backend.Progress{}, err
-	}
-	switch summary, err := b.Store.Summary(ctx, subject, store.ImageExceptions{}); {
-	case err == nil && summary.DataVersion == current.Version:
-		return backend.Done, nil
-	case err != nil && !errors.Is(err, store.ErrNotFound):
-		return backend.Progress{}, err
-	}
-	switch failure, err := b.Store.MatchFailure(ctx, subject); {
-	case err == nil && failure.RetryAt.After(b.Clock.Now()) && !failure.FailedAt.After(b.Clock.Now()):
-		return backend.Progress{}, &backend.Failure{
-			Reason: failure.Reason, Message: failure.Message, RetryAfter: failure.RetryAt.Sub(b.Clock.Now()),
-		}
-	case err != nil && !errors.Is(err, store.ErrNotFound):
-		return backend.Progress{}, err
-	}
+// RequestMatch implements backend.Backend. It makes sure that match workers run.
+func (b *Backend) RequestMatch(ctx context.Context, _ backend.Image) (backend.Progress, error) {
 	b.requestJobRun()
 	message := "waiting for a match worker"
-	if problem := b.data.workerProblem(); problem != "" {
-		message += ". " + problem
+	switch _, err := b.Store.DataVersion(ctx, Engine); {
+	case errors.Is(err, store.ErrNotFound):
+		message = "waiting for vulnerability data. " + b.DataProblem(store.DataVersion{})
+	case err != nil:
+		return backend.Progress{}, err
+	default:
+		if problem := b.data.workerProblem(); problem != "" {
+			message += ". " + problem
+		}
 	}
 	return backend.Waiting(v1alpha1.ReasonMatching, message, checkMatch), nil
 }

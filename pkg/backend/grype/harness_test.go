@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/backendtest"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
@@ -181,7 +182,16 @@ func (e *engine) saveCatalog(img backend.Image) {
 
 func platformDigest(img backend.Image) string { return digest("manifest of " + img.Key.String()) }
 
-// index calls Index and returns the reason, or "Done".
+// Index catalogs an image, and Match matches it, as the ImageScan controller does.
+func (e *engine) Index(ctx context.Context, img backend.Image) (backend.Progress, error) {
+	return backendtest.Caller{Store: e.Store, Now: e.clock.Now}.Catalog(ctx, e.Backend, img)
+}
+
+func (e *engine) Match(ctx context.Context, img backend.Image) (backend.Progress, error) {
+	return backendtest.Caller{Store: e.Store, Now: e.clock.Now}.Match(ctx, e.Backend, img)
+}
+
+// index calls Index and returns the reason, or "done". match does so with Match.
 func (e *engine) index(img backend.Image) string { return e.progressText(e.Index(e.t.Context(), img)) }
 
 func (e *engine) match(img backend.Image) string { return e.progressText(e.Match(e.t.Context(), img)) }

@@ -201,10 +201,7 @@ func (b *Backend) abandon(ctx context.Context, record store.Job) error {
 
 // recordCatalogEnd decides what the end of a catalog Job means for its image. A failure counts only if the catalog is missing.
 func (b *Backend) recordCatalogEnd(ctx context.Context, record store.Job, e jobEnd) (failed bool, err error) {
-	switch _, err := b.Store.Catalog(ctx, Engine, record.Key, record.Scope); {
-	case err == nil:
-		return false, nil
-	case !errors.Is(err, store.ErrNotFound):
+	if cataloged, err := b.isCataloged(ctx, record.Key, record.Scope); cataloged || err != nil {
 		return false, err
 	}
 	if leaving, err := b.isTerminating(ctx, record); leaving || err != nil {

@@ -166,7 +166,7 @@ func TestMemoryLadder(t *testing.T) {
 	}
 	e.advance(failureTTL)
 	restarted := New(e.Options)
-	if _, err := restarted.Index(t.Context(), web); err != nil {
+	if _, err := restarted.StartCatalog(t.Context(), web); err != nil {
 		t.Fatal(err)
 	}
 	if got := e.liveJobMemory(); got != "8Gi" {

@@ -166,13 +166,6 @@ func TestFailedMatchAndNewerData(t *testing.T) {
 	e.leaseOne()
 }
 
-// TestMatchWithoutCatalog: Match without a preceding Index is an error of the operator, not a failure of the image.
-func TestMatchWithoutCatalog(t *testing.T) {
-	if _, err := newEngine(t).Match(t.Context(), public("web")); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("match says %v, want %v", err, store.ErrNotFound)
-	}
-}
-
 // TestCatalogWakesImageScans: the ImageScans of an image are woken as soon as its catalog is stored.
 func TestCatalogWakesImageScans(t *testing.T) {
 	e := newEngine(t)

@@ -22,6 +22,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/backendtest"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/clair"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
@@ -222,7 +223,7 @@ func (b *backendAlone) scan(ctx context.Context, repository, digest string) (tim
 		Workloads: []store.Workload{{Namespace: img.Namespace, Kind: "Deployment", Name: "web", Container: "web", Repository: repository, Reference: repository}},
 	})
 	for done := false; err == nil && !done; {
-		if done, err = step(ctx, engine, img); done || err != nil {
+		if done, err = b.step(ctx, engine, img); done || err != nil {
 			break
 		}
 		select {
@@ -241,9 +242,10 @@ func (b *backendAlone) scan(ctx context.Context, repository, digest string) (tim
 }
 
 // step reports whether the image has a report.
-func step(ctx context.Context, engine backend.Backend, img backend.Image) (bool, error) {
-	for _, call := range []func(context.Context, backend.Image) (backend.Progress, error){engine.Index, engine.Match} {
-		if progress, err := call(ctx, img); err != nil || !progress.Done {
+func (b *backendAlone) step(ctx context.Context, engine backend.Backend, img backend.Image) (bool, error) {
+	caller := backendtest.Caller{Store: b.store, Now: time.Now}
+	for _, call := range []func(context.Context, backend.Backend, backend.Image) (backend.Progress, error){caller.Catalog, caller.Match} {
+		if progress, err := call(ctx, engine, img); err != nil || !progress.Done {
 			return false, err
 		}
 	}

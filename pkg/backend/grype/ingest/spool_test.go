@@ -166,7 +166,7 @@ func TestFailureOverStoreBudget(t *testing.T) {
 	a.ingest.StoreBytes = 1
 	img := backend.Image{Key: web, Scope: "shop", Namespace: "shop", Scanner: "scanner", PullReferences: []string{"docker.io/library/web@" + web.Digest}}
 	a.must(a.cluster.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}))
-	_, err := a.backend.Index(t.Context(), img)
+	_, err := a.backend.StartCatalog(t.Context(), img)
 	a.must(err)
 	var jobs batchv1.JobList
 	a.must(a.cluster.List(t.Context(), &jobs))
@@ -183,7 +183,7 @@ func TestFailureOverStoreBudget(t *testing.T) {
 	a.must(a.cluster.Status().Update(t.Context(), job))
 	a.runJobs(func() bool { return len(a.liveJobs()) == 0 })
 	var failure *backend.Failure
-	if _, err := a.backend.Index(t.Context(), img); !errors.As(err, &failure) || failure.Reason != v1alpha1.ReasonStoreBudgetExceeded {
+	if _, err := a.backend.StartCatalog(t.Context(), img); !errors.As(err, &failure) || failure.Reason != v1alpha1.ReasonStoreBudgetExceeded {
 		t.Errorf("the image's failure is %v, want %s", err, v1alpha1.ReasonStoreBudgetExceeded)
 	}
 }
