@@ -71,7 +71,7 @@ var traffic = map[string][]string{
 	"Clair → the registries and mirrors of images, the sources of its advisories": {"clair internet 443"},
 	"Clair → its database": {"clair clair-database 5432"},
 	"notifier, where Clair's webhooks are enabled → the Clairs of `clair.instances`": {"scanner-operator-notifier clair 6060"},
-	"Prometheus → manager, notifier":                                               {"tenant scanner-operator-manager 8443", "tenant scanner-operator-notifier 8080"},
+	"Prometheus → manager, notifier":                                                 {"tenant scanner-operator-manager 8443", "tenant scanner-operator-notifier 8080"},
 	"all of them → the cluster's DNS": {
 		"worker dns 53", "match worker dns 53", "scanner-operator-manager dns 53", "scanner-operator-notifier dns 53", "clair dns 53"},
 }

@@ -36,7 +36,7 @@ func (e *Environment) FirstScan() []Step {
 const (
 	productionImages    = 5
 	productionNotPulled = 1
-	stagingImages = 2
+	stagingImages       = 2
 )
 
 func (e *Environment) checkCoverage(ctx context.Context) (string, error) {
