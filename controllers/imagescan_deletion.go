@@ -78,9 +78,11 @@ func (r *ImageScanReconciler) rememberDeletion(o client.Object) {
 // match. The last result stays until the next one. The image is indexed again without any request, since the new ImageScan has no failed
 // attempts.
 func (r *ImageScanReconciler) rematch(ctx context.Context, s *imageScanScope) error {
+	img := imageOfScanner{s.scanner.UID, s.key}
+	r.deleted.remove(img) // first, so that another deletion meanwhile counts again
 	if err := r.Store.RequestMatch(ctx, s.subject()); err != nil {
+		r.deleted.add(img, r.Clock.Now())
 		return err
 	}
-	r.deleted.remove(imageOfScanner{s.scanner.UID, s.key})
 	return promptEngine(ctx, s.backend)
 }

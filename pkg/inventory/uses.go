@@ -82,23 +82,24 @@ func (u Uses) Unknown() bool { return !u.Complete && len(u.Running) == 0 }
 // All returns the containers that run the image and those that ran it within the retention.
 func (u Uses) All() []Use { return slices.Concat(u.Running, u.Ended) }
 
-// FindUses returns the containers that run an image or ran it within the Scanner's retention. The scope is not set if they are Unknown.
+// FindUses returns the containers that run an image or ran it within the Scanner's retention. The scope is not set if they are Unknown. The
+// Uses that it returns with an error are not complete.
 func (i *Inventory) FindUses(ctx context.Context, img ScannedImage) (Uses, error) {
 	uses, now := Uses{Complete: true}, i.Clock.Now()
 	inUse := func(pod *corev1.Pod) bool { return HasImagesInUse(img.Scanner, pod, now) }
 	pods, err := i.podsOf(ctx, img.Scanner, inUse, client.MatchingFields{PodsByDigest: img.Key.Digest})
 	if err != nil {
-		return uses, err
+		return Uses{}, err
 	}
 	ofNamespace, err := namespaceReceivers(ctx, i.Client, img.Scan.Namespace)
 	if err != nil {
-		return uses, err
+		return Uses{}, err
 	}
 	for p := range pods {
 		pod := &pods[p]
 		running, _, known, err := i.RunningImages(ctx, pod)
 		if err != nil {
-			return uses, err
+			return Uses{}, err
 		}
 		if !known {
 			// A running pod's node will appear in the cache. The node of an ended pod may be deleted for good.
@@ -115,11 +116,16 @@ func (i *Inventory) FindUses(ctx context.Context, img ScannedImage) (Uses, error
 			}
 		}
 	}
-	if uses.Dropped, err = i.findDropped(ctx, img, inUse); err != nil || uses.Unknown() {
-		return uses, err
+	if uses.Dropped, err = i.findDropped(ctx, img, inUse); err != nil {
+		return Uses{}, err
 	}
-	uses.Scope, err = i.chooseScope(ctx, img, uses.Last())
-	return uses, err
+	if uses.Unknown() {
+		return uses, nil
+	}
+	if uses.Scope, err = i.chooseScope(ctx, img, uses.Last()); err != nil {
+		return Uses{}, err
+	}
+	return uses, nil
 }
 
 // findDropped returns the containers that run the image, or ran it within the retention, for which the Scanner is not responsible any more.

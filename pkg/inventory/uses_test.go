@@ -1,14 +1,19 @@
 package inventory
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -27,6 +32,22 @@ func TestCompareWorkloads(t *testing.T) {
 			t.Errorf("%+v against %+v is %d, the other way %d", a, b, compareWorkloads(a, b), compareWorkloads(b, a))
 		}
 	})
+}
+
+// unavailable is a client of an API server that does not answer.
+type unavailable struct{ client.Reader }
+
+func (unavailable) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return errors.New("it does not answer")
+}
+
+// TestUsesAfterAnError: uses that could not be read are not complete. Otherwise an image would count as unused.
+func TestUsesAfterAnError(t *testing.T) {
+	i := Inventory{Client: unavailable{}, Clock: clocktesting.NewFakePassiveClock(time.Time{})}
+	uses, err := i.FindUses(t.Context(), ScannedImage{Scan: &v1alpha1.ImageScan{}, Scanner: &v1alpha1.Scanner{}})
+	if err == nil || uses.Complete {
+		t.Errorf("uses %+v, error %v", uses, err)
+	}
 }
 
 // TestEndedPodsAreHandledOnce: the end of a workload is that of its last pod, and the work grows linearly with the number of ended Jobs.

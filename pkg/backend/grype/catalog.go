@@ -68,9 +68,13 @@ func (b *Backend) reserveJob(ctx context.Context, img backend.Image, full *backe
 		}
 	}
 	// The Job of another call may have ended since the caller looked for a catalog. A Job that is not live any more has saved its own.
-	if cataloged, err := b.isCataloged(ctx, img.Key, img.Scope); cataloged || err != nil {
+	cataloged, err := b.isCataloged(ctx, img.Key, img.Scope)
+	if err != nil {
+		return nil, backend.Progress{}, err
+	}
+	if cataloged {
 		b.queue.removeForAll(img.Key, img.Scope)
-		return nil, backend.Done, err
+		return nil, backend.Done, nil
 	}
 	if full != nil {
 		b.queue.removeForScanner(img)
