@@ -65,7 +65,7 @@ func summaryReason(d announce.Message) string {
 		". The record of later messages is lost, so these findings may have been announced before"
 	switch d.Kind {
 	case announce.KindBaselineRenewed:
-		return "All images were scanned again; " + noClaim + onlyNew
+		return "The record of what was announced before is lost or not complete; " + noClaim + onlyNew
 	case announce.KindEngineChanged:
 		changed := fmt.Sprintf("The engine was changed from %s to %s, which may have other findings in the same images; ", before, engine) + noClaim + onlyNew
 		if !d.RestoredFrom.IsZero() {

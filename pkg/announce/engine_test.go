@@ -28,7 +28,7 @@ func (s *scenario) switchTo(engine string) {
 	}
 }
 
-// announcedByEngine returns a story in which Grype's three findings in an image were announced.
+// announcedByEngine returns a scenario in which Grype's three findings in an image were announced.
 func announcedByEngine(t *testing.T, policy FirstScan) *scenario {
 	t.Helper()
 	s := newScenario(t)

@@ -16,7 +16,7 @@ import (
 // failing is the notice of a Scanner whose scans fail.
 var failing = Notice{ID: "scans", Kind: NoticeScansFailing, Since: noon.Add(-time.Hour), Detail: "no scan has succeeded"}
 
-// withNotices returns a story whose receiver gets health notices.
+// withNotices returns a scenario whose receiver gets health notices.
 func withNotices(t *testing.T) *scenario {
 	s := afterBaseline(t, "web")
 	s.settings.Notices = true

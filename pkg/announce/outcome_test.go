@@ -11,7 +11,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// readyToSend returns a story with one finding to announce, just before the message is sent.
+// readyToSend returns a scenario with one finding to announce, just before the message is sent.
 func readyToSend(t *testing.T, outcomes ...Outcome) *scenario {
 	s := afterBaseline(t, "web")
 	s.addFindings("web", finding.High, 1, 1)

@@ -99,7 +99,7 @@ func (l *simulation) deliver(d Delivery, id string) Outcome {
 func (l *simulation) dispatch() {
 	l.settings.Filter.Exceptions = l.exceptions()
 	l.settings.Tool = l.engine() + " " + string(rune('0'+l.tools[l.engine()]))
-	l.archive.onFollowUp = func(extent store.UpdateExtent) {
+	l.archive.onUpdate = func(extent store.UpdateExtent) {
 		l.updateRecords(l.audience.recorded, extent)
 		l.updateRecords(l.audience.received, extent)
 	}

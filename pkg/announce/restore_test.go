@@ -7,7 +7,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// restore replaces the store by one that was restored from a backup made at the story's beginning.
+// restore replaces the store by one that was restored from a backup made at the scenario's beginning.
 func (s *scenario) restore() {
 	s.settings.RestoredFrom = noon
 	s.data++

@@ -36,8 +36,8 @@ type faultyStore struct {
 	recordedOnly bool
 	// onPresent is called after Present. saved is called after a state was stored, marked after an announcement was recorded. Each may be nil.
 	onPresent func()
-	// onFollowUp is called before FollowUp; may be nil.
-	onFollowUp   func(store.UpdateExtent)
+	// onUpdate is called before UpdateAnnouncements; may be nil.
+	onUpdate     func(store.UpdateExtent)
 	onStateSaved func(state []byte)
 	onMarked     func(store.Announcement)
 }
@@ -63,8 +63,8 @@ func (a *faultyStore) write() error {
 
 // UpdateAnnouncements implements Store.
 func (a *faultyStore) UpdateAnnouncements(ctx context.Context, scanner, receiver string, f store.ChangeFilter, extent store.UpdateExtent) error {
-	if a.onFollowUp != nil {
-		a.onFollowUp(extent)
+	if a.onUpdate != nil {
+		a.onUpdate(extent)
 	}
 	return a.Store.UpdateAnnouncements(ctx, scanner, receiver, f, extent)
 }
@@ -157,7 +157,7 @@ type scenario struct {
 	random *rand.ChaCha8
 }
 
-// scannerUID is the UID of the story's Scanner.
+// scannerUID is the UID of the scenario's Scanner.
 const scannerUID = "uid"
 
 func newScenario(t *testing.T) *scenario {
@@ -184,7 +184,7 @@ func (s *scenario) must(err error) {
 	}
 }
 
-// afterBaseline returns a story with known images, after a silent baseline.
+// afterBaseline returns a scenario with known images, after a silent baseline.
 func afterBaseline(t *testing.T, repositories ...string) *scenario {
 	s := newScenario(t)
 	s.settings.FirstScan = FirstScanSilent

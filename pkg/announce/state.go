@@ -18,7 +18,8 @@ type State struct {
 	// EarlierEngine are the repositories whose records are of an engine before Engine, sorted. Nothing in them counts as fixed until each of
 	// their images in use has a result by Engine.
 	EarlierEngine []string `json:"earlierEngine,omitempty"`
-	// EarlierEngineUntil is when Engine replaced the engine of these records, or the time of the latest of them if that is later.
+	// EarlierEngineUntil is when Engine replaced the engine of these records, or the time of the latest of them if that is later. After the
+	// clock was set back, it may be in the future: records of Engine from before it then count as those of the earlier engine.
 	EarlierEngineUntil time.Time `json:"earlierEngineUntil,omitzero"`
 	// Tool is Engine with its version.
 	Tool string `json:"tool,omitempty"`

@@ -15,7 +15,7 @@ const (
 	newTool = "grype 0.111.0"
 )
 
-// announcedByTool returns a story in which three findings were announced by the old version of the engine.
+// announcedByTool returns a scenario in which three findings were announced by the old version of the engine.
 func announcedByTool(t *testing.T, policy FirstScan) *scenario {
 	t.Helper()
 	s := newScenario(t)

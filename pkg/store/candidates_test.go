@@ -111,8 +111,8 @@ func TestChangesOfAHostileRepository(t *testing.T) {
 	}
 }
 
-// TestFollowUpOfAHostileRepository: what is recorded without a message is read and recorded in parts, until nothing is left.
-func TestFollowUpOfAHostileRepository(t *testing.T) {
+// TestUpdatesOfAHostileRepository: what is recorded without a message is read and recorded in parts, until nothing is left.
+func TestUpdatesOfAHostileRepository(t *testing.T) {
 	measuresMemory(t)
 	f, want := hostile(t, 3, 500, 30<<10)
 	filter := ChangeFilter{Changes: []diff.Change{diff.ChangeFixed}, AbsentIsFixedIn: []string{"evil"}}

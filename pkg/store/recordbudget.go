@@ -17,8 +17,8 @@ const selectRecorded = `SELECT coalesce(sum(b.bytes + coalesce(length(r.state), 
 
 // LimitRecords bounds the bytes that are recorded of the receivers of one namespace: what was announced to each, and its state. It
 // comes before anything else; 0 is no bound. Without room UpdateAnnouncements adds no record, it only changes those that exist, a
-// state takes no large message (ErrOverBudget), and All records no further repository. What a delivered message says is recorded in
-// any case.
+// state takes no large message (ErrOverBudget), and a snapshot records no further repository. What a delivered message announced is
+// recorded in any case.
 func (s *Store) LimitRecords(bytes int64) { s.recordBudget = bytes }
 
 // RecordsFull reports whether the records of the receivers in a Scanner's namespace use all that LimitRecords allows.

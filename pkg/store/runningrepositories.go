@@ -42,7 +42,7 @@ func (r runningRepository) reports() (string, error) {
 	return string(ids), err
 }
 
-// allReports also includes the reports in beside.
+// allReports also includes otherReports.
 func (r runningRepository) allReports() (string, error) {
 	ids, err := json.Marshal(slices.Concat(slices.Sorted(maps.Keys(r.workloads)), slices.Sorted(maps.Keys(r.otherReports))))
 	return string(ids), err

@@ -2,7 +2,7 @@
 //
 // "make e2e" prepares the cluster and runs the tests. All tests share one deployment of the operator; each has namespaces of its own.
 // Most tests mostly wait, and run in parallel. Tests that disturb others run before them, one after the other: those that end a process
-// of the operator, make Clair unavailable, drop packets or publish vulnerability data.
+// of the operator, make Clair unavailable, drop packets, publish vulnerability data, or have Jobs that cannot run but occupy slots.
 // With E2E_KEEP=1 everything keeps running afterwards (package suite).
 package e2e
 

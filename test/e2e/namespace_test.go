@@ -22,7 +22,6 @@ const reasonTimeout = 2 * time.Minute
 // Each obstacle that a namespace's administrator can create for a Job has a reason in the ImageScan's condition, and the scan succeeds
 // when the obstacle is removed.
 func TestNamespaceRefusesJobs(t *testing.T) {
-	t.Parallel()
 	for _, tt := range []struct {
 		name, obstacle, reason string
 		words                  []string
@@ -101,7 +100,6 @@ func TestRestrictedPodSecurity(t *testing.T) {
 // With a sidecar that never ends in every pod of the namespace, the Job's pod keeps running. Its result still counts, and the Job is
 // deleted.
 func TestSidecarInjection(t *testing.T) {
-	t.Parallel()
 	ns := namespaceWithSecret(t)
 	mutatePods(t, ns, fmt.Sprintf(`JSONPatch{op: "add", path: "/spec/containers/-", value: Object.spec.containers{name: "sidecar", image: %q}}`,
 		env.Reference(images.Static)), "sidecar")
@@ -150,7 +148,6 @@ spec:
 
 // The worker's own image cannot be pulled: a mutation replaces it by one of a registry that does not exist.
 func TestWorkerImageIsNotPulled(t *testing.T) {
-	t.Parallel()
 	ns := namespaceWithSecret(t)
 	mutatePods(t, ns, `JSONPatch{op: "replace", path: "/spec/containers/0/image", value: "registry.invalid/mirror/scanner-grype:v1"}`, "registry.invalid")
 	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
@@ -160,7 +157,6 @@ func TestWorkerImageIsNotPulled(t *testing.T) {
 
 // A namespace that is deleted during a scan is deleted promptly and does not delay other namespaces.
 func TestNamespaceIsDeleted(t *testing.T) {
-	t.Parallel()
 	ns := namespaceWithSecret(t)
 	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 	waitFor(t, "a catalog Job", func(ctx context.Context) error {
@@ -176,7 +172,6 @@ func TestNamespaceIsDeleted(t *testing.T) {
 
 // No node has enough memory for the Job.
 func TestNoNodeWithRoom(t *testing.T) {
-	t.Parallel()
 	ns := namespace(t, "refusing")
 	must(t, env.MakeScanner(t.Context(), ns, scenario.ScannerSettings{}))
 	_, err := env.Kubectl(t.Context(), "--namespace", ns, "patch", "scanner", scenario.ScannerName, "--type=merge",
