@@ -6,15 +6,18 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Packages with concurrency.
-raced=(./controllers/... ./notifier/... ./pkg/backend/clair/... ./pkg/announce/client/... ./pkg/restapi/... ./pkg/backend/grype/ingest/... ./pkg/store/...)
+raced=(./controllers/... ./notifier/... ./pkg/backend/clair/... ./pkg/announce/client/... ./pkg/restapi/... ./pkg/backend/grype/ingest/...)
 
 # Under the race detector, random histories are shortened and tests with much data are left out (-short). These packages run in full without
 # it.
-in_full=(./pkg/backend/grype/ingest ./pkg/restapi ./pkg/store)
+in_full=(./pkg/backend/grype/ingest ./pkg/restapi)
 
 # The code that the manager shares with the worker is tested with both modules' versions: each has its own version of the
 # registry client.
 shared=github.com/scanner-operator/scanner-operator/registry
+
+# Of the store, the tests with goroutines. The packages above use the store concurrently as well.
+store_raced=TestConcurrent
 
 # Of the worker, only concurrent code: Grype is slow under the race detector.
 worker_raced='TestManyMatches|TestWorks|TestStop|TestOneBad|TestServerWants|TestNewerBuild'
@@ -44,6 +47,7 @@ failed="" grype=$PWD/bin/grype
 export HELM=$PWD/bin/helm
 go test "${others[@]}" "${in_full[@]}" "$shared" || failed=1
 CGO_ENABLED=$with_race go test "${race[@]}" -short -timeout 25m "${raced[@]}" || failed=1
+CGO_ENABLED=$with_race go test "${race[@]}" -short -run "$store_raced" ./pkg/store || failed=1
 (cd worker && CGO_ENABLED=$with_race go test "${race[@]}" -short -run "$worker_raced" ./match ./leases ./database) || failed=1
 for module in workerapi registry worker hack/bundle; do
   (cd "$module" && GRYPE_COMMAND=$grype go test ./...) || failed=1

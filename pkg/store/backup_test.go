@@ -102,8 +102,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestBackupWhileWriting checks that a backup is a consistent snapshot while another process writes.
-func TestBackupWhileWriting(t *testing.T) {
+// TestConcurrentBackup checks that a backup is a consistent snapshot while another process writes.
+func TestConcurrentBackup(t *testing.T) {
 	f := newStore(t)
 	write := func(n int) error {
 		return f.write(t.Context(), "write both", func(ctx context.Context, tx *sql.Tx) error {
@@ -315,9 +315,9 @@ func damage(t testing.TB, path string) {
 	must(t, file.Close())
 }
 
-// TestTwoRestores checks that a second restore is refused while the first is running, that the last one counts, and that it can
+// TestConcurrentRestores checks that a second restore is refused while the first is running, that the last one counts, and that it can
 // be canceled.
-func TestTwoRestores(t *testing.T) {
+func TestConcurrentRestores(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := newStore(t)
 	writeMark(t, f.Store, "first")
@@ -350,10 +350,10 @@ func TestTwoRestores(t *testing.T) {
 	}
 }
 
-// TestRestoreLockStays checks that a restore locks only a file that is never renamed. Otherwise a process that opened the lock
+// TestConcurrentRestoreLock checks that a restore locks only a file that is never renamed. Otherwise a process that opened the lock
 // file just before the restore ended would hold the lock of the staged store. A starting manager that removes partial files and a
 // second restore both need that lock.
-func TestRestoreLockStays(t *testing.T) {
+func TestConcurrentRestoreLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := newStore(t)
 	writeMark(t, f.Store, "first")

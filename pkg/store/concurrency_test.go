@@ -10,9 +10,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// TestReadersSeeWholeReports checks that readers see a report as it was before or after a change, never in between, whatever is
+// TestConcurrentReaders checks that readers see a report as it was before or after a change, never in between, whatever is
 // written concurrently.
-func TestReadersSeeWholeReports(t *testing.T) {
+func TestConcurrentReaders(t *testing.T) {
 	const writers, rounds, size = 3, 20, 40
 	f := newStore(t)
 	f.use(t, "scanner", "shared", workload("api", "docker.io/library/api"))
@@ -74,7 +74,7 @@ func checkWhole(t *testing.T, f fixture, size int) {
 	}
 }
 
-func TestEveryImageIsLeasedOnce(t *testing.T) {
+func TestConcurrentLeases(t *testing.T) {
 	const images, workers = 60, 4
 	f := newStore(t)
 	for i := range images {

@@ -264,7 +264,7 @@ func TestReadingNeedsAStore(t *testing.T) {
 	}
 }
 
-func TestCloseEndsWhatRuns(t *testing.T) {
+func TestConcurrentClose(t *testing.T) {
 	f := newStore(t)
 	result := make(chan error)
 	reading := make(chan struct{})
