@@ -66,13 +66,13 @@ func (c *DeliveryCounter) Check(ctx context.Context) (rolledBack bool, err error
 	if c.configMap, err = c.read(ctx); err != nil {
 		return false, err
 	}
-	var says map[string]string
+	var saved map[string]string
 	if c.configMap != nil {
-		says = c.configMap.Data
+		saved = c.configMap.Data
 	}
-	if rolledBack = c.isRolledBack(says, number); rolledBack {
+	if rolledBack = c.isRolledBack(saved, number); rolledBack {
 		// The ConfigMap is written first. An operator that cannot write it would otherwise treat the store as restored at each start.
-		if err := c.write(ctx, says); err != nil {
+		if err := c.write(ctx, saved); err != nil {
 			return false, fmt.Errorf("ConfigMap %s/%s: %w", c.Namespace, DeliveriesConfigMap, err)
 		}
 		if err := c.Store.TreatAsRestored(ctx); err != nil {
@@ -84,9 +84,9 @@ func (c *DeliveryCounter) Check(ctx context.Context) (rolledBack bool, err error
 
 // isRolledBack reports whether the store must be treated as restored, given the ConfigMap's data and the number of deliveries that the store has
 // begun.
-func (c *DeliveryCounter) isRolledBack(says map[string]string, number int64) bool {
-	known, err := strconv.ParseInt(says[deliveriesNumber], 10, 64)
-	if err != nil || says[deliveriesStore] != c.Store.ID() {
+func (c *DeliveryCounter) isRolledBack(saved map[string]string, number int64) bool {
+	known, err := strconv.ParseInt(saved[deliveriesNumber], 10, 64)
+	if err != nil || saved[deliveriesStore] != c.Store.ID() {
 		// Each store that has begun a delivery has a ConfigMap: both are written since the same version. A new store has nothing to lose,
 		// and an explicit restore is known to the store.
 		return number > 0 && !c.Store.Replaced()

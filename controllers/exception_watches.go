@@ -33,7 +33,7 @@ var suppressionChanged = predicate.Funcs{
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
-// hasExpired reports whether the status of an exception says that it has expired.
+// hasExpired reports whether an exception is expired according to its status.
 func hasExpired(o client.Object) bool {
 	ready := meta.FindStatusCondition(exceptionObjectOf(o).status.Conditions, v1alpha1.ConditionReady)
 	return ready != nil && ready.Reason == v1alpha1.ReasonExpired

@@ -107,16 +107,16 @@ func (s *State) recordNotices(notices []Notice) {
 	if len(notices) == 0 {
 		return
 	}
-	heard := maps.Clone(s.Notices)
-	if heard == nil {
-		heard = map[string]AnnouncedNotice{}
+	announced := maps.Clone(s.Notices)
+	if announced == nil {
+		announced = map[string]AnnouncedNotice{}
 	}
 	for _, n := range notices {
 		if n.Over {
-			delete(heard, n.ID)
+			delete(announced, n.ID)
 		} else {
-			heard[n.ID] = AnnouncedNotice{Notice: n}
+			announced[n.ID] = AnnouncedNotice{Notice: n}
 		}
 	}
-	s.Notices = heard
+	s.Notices = announced
 }

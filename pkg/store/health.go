@@ -108,7 +108,7 @@ func (h *health) applyCheck(found error) {
 
 // CheckIntegrity reads the whole file. An error for which StorageFault returns ErrCorrupt means that the file is damaged.
 func (s *Store) CheckIntegrity(ctx context.Context) error {
-	return s.read(ctx, "look through the whole file", func(ctx context.Context, q query) error {
+	return s.read(ctx, "check the whole file", func(ctx context.Context, q query) error {
 		var problem string
 		if err := q.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&problem); err != nil {
 			return err

@@ -97,7 +97,7 @@ func (s *Store) listJobs(ctx context.Context, which string) (jobs []Job, err err
 
 // IsRecorded reports whether a Job has a record, live or ended: by UID or, for records without a UID, by namespace and name.
 func (s *Store) IsRecorded(ctx context.Context, namespace, name, uid string) (recorded bool, err error) {
-	err = s.read(ctx, "look for job "+namespace+"/"+name, func(ctx context.Context, q query) error {
+	err = s.read(ctx, "find job "+namespace+"/"+name, func(ctx context.Context, q query) error {
 		return q.QueryRowContext(ctx, `
 			SELECT EXISTS (SELECT 1 FROM jobs WHERE uid = ?) OR EXISTS (SELECT 1 FROM jobs WHERE namespace = ? AND name = ? AND uid IS NULL)`,
 			uid, namespace, name).Scan(&recorded)

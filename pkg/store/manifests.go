@@ -66,7 +66,7 @@ const selectHeld = `
 // HoldsManifests reports whether any of an engine's manifests belongs to an image that only this Scanner (by UID) has with that
 // engine. Manifests that no Scanner has do not count. The cost grows with the number of the Scanner's images.
 func (s *Store) HoldsManifests(ctx context.Context, engine, scanner string) (held bool, err error) {
-	err = s.read(ctx, "look for manifests of scanner", func(ctx context.Context, q query) error {
+	err = s.read(ctx, "find manifests of scanner", func(ctx context.Context, q query) error {
 		return q.QueryRowContext(ctx, selectHeld, scanner, engine).Scan(&held)
 	})
 	return held, err

@@ -85,7 +85,7 @@ const selectHasReport = `SELECT EXISTS (SELECT 1 FROM reports WHERE engine = ? A
 
 // HasReport reports whether an engine has a report of an image in a credential scope, even while the image is to be cataloged again.
 func (s *Store) HasReport(ctx context.Context, engine string, key image.Key, scope Scope) (has bool, err error) {
-	err = s.read(ctx, "look for a report of "+key.String(), func(ctx context.Context, q query) error {
+	err = s.read(ctx, "find a report of "+key.String(), func(ctx context.Context, q query) error {
 		return q.QueryRowContext(ctx, selectHasReport, append([]any{engine}, resolveManifestArgs(key, scope)...)...).Scan(&has)
 	})
 	return has, err

@@ -113,7 +113,7 @@ func (e Severity) Valid() bool {
 	}
 }
 
-// Advisory One statement of one source about the package, in the engine's words.
+// Advisory One source's advisory about the package, with the engine's own severity and fix state.
 type Advisory struct {
 	FixState    string   `json:"fixState"`
 	FixVersions []string `json:"fixVersions,omitempty,omitzero"`
@@ -132,15 +132,16 @@ type Condition struct {
 	Type               string    `json:"type"`
 }
 
-// Ecosystems What the engine has no findings for in any case: first what the image holds, such as packages of its distribution
-// ("debian 12"), then ecosystems whose packages it may hold. Left out if the engine says nothing of the kind.
+// Ecosystems Ecosystems and distributions that the engine does not analyze: first those that the image contains, such as its
+// distribution ("debian 12"), then ecosystems of which the image may contain packages. Omitted if the engine does not
+// report any.
 type Ecosystems = []string
 
-// EngineName The engine that found something. Where there may be several instances of one, the instance follows: grype,
+// EngineName The name of an engine. If an engine can have several instances, the instance follows: grype,
 // clair https://clair.example.com.
 type EngineName = string
 
-// Exception The exception that covers a finding. Left out if none does.
+// Exception The exception that suppresses a finding; omitted if none does.
 type Exception struct {
 	ExpirationTime time.Time `json:"expirationTime,omitempty,omitzero"`
 	Justification  string    `json:"justification,omitempty,omitzero"`
@@ -166,14 +167,14 @@ type Finding struct {
 	// EPSS Probability of exploitation within 30 days, 0 to 1.
 	EPSS float64 `json:"epss,omitempty,omitzero"`
 
-	// Exception The exception that covers a finding. Left out if none does.
+	// Exception The exception that suppresses a finding; omitted if none does.
 	Exception *Exception `json:"exception,omitempty"`
 
-	// FirstSeenTime When it was first found in this image.
+	// FirstSeenTime When the vulnerability was first found in this image.
 	FirstSeenTime    time.Time `json:"firstSeenTime"`
 	FixAvailableTime time.Time `json:"fixAvailableTime,omitempty,omitzero"`
 
-	// FixSinceTime Since when a fixed version is known, by the engine's own date or else by ours.
+	// FixSinceTime Since when a fixed version is known. The engine's date or, without one, when the operator first saw the fix.
 	FixSinceTime time.Time `json:"fixSinceTime,omitempty,omitzero"`
 
 	// FixState fixed, not-fixed, wont-fix or unknown.
@@ -181,30 +182,31 @@ type Finding struct {
 	FixVersions []string `json:"fixVersions,omitempty,omitzero"`
 	Fixable     bool     `json:"fixable"`
 
-	// FixedTime When a second version of the vulnerability data was without it; left out while it is there.
+	// FixedTime When a second version of the vulnerability data also lacked the vulnerability; omitted while it is present.
 	FixedTime time.Time `json:"fixedTime,omitempty,omitzero"`
 
-	// ID The CVE where there is one.
+	// ID The CVE if the vulnerability has one.
 	ID             string `json:"id"`
 	KnownExploited bool   `json:"knownExploited"`
 
-	// KnownExploitedSinceTime Since when it is known here to be exploited.
+	// KnownExploitedSinceTime When the operator first saw the vulnerability as known exploited.
 	KnownExploitedSinceTime time.Time `json:"knownExploitedSinceTime,omitempty,omitzero"`
 
-	// LastSeenTime When a report last had it.
+	// LastSeenTime The time of the latest report that contains the vulnerability.
 	LastSeenTime time.Time `json:"lastSeenTime,omitempty,omitzero"`
 	Package      Package   `json:"package"`
 
 	// Paths Where the package is in the image.
 	Paths []string `json:"paths,omitempty,omitzero"`
 
-	// SeveritiesBefore What the severity was before, oldest first, at most ten.
+	// SeveritiesBefore Earlier severities, oldest first, at most ten.
 	SeveritiesBefore []SeverityBefore `json:"severitiesBefore,omitempty,omitzero"`
 	Severity         Severity         `json:"severity"`
 	URL              string           `json:"url,omitempty,omitzero"`
 }
 
-// FindingCounts Findings by severity; fixable and knownExploited count across severities. What exceptions suppress is in suppressed alone.
+// FindingCounts Findings by severity; fixable and knownExploited count across severities. Only suppressed counts findings that exceptions
+// suppress.
 type FindingCounts struct {
 	Critical       int `json:"critical"`
 	Fixable        int `json:"fixable"`
@@ -219,14 +221,14 @@ type FindingCounts struct {
 
 // FindingList defines model for FindingList.
 type FindingList struct {
-	// Continue For the next page; left out on the last one.
+	// Continue The parameter `continue` for the next page; omitted on the last page.
 	Continue string    `json:"continue,omitempty,omitzero"`
 	Items    []Finding `json:"items"`
 
-	// Report Where findings come from.
+	// Report The report that findings come from.
 	Report Report `json:"report"`
 
-	// Total Number of all findings that pass the filters, those of other pages included.
+	// Total Number of findings on all pages that pass the filters.
 	Total int `json:"total"`
 }
 
@@ -236,8 +238,8 @@ type ImageCounts struct {
 	Failed   int `json:"failed"`
 	Pending  int `json:"pending"`
 
-	// RecentlyUsed Further images that nothing runs now and whose last pods ended within spec.unusedImageRetention. They are in none of
-	// the other numbers.
+	// RecentlyUsed Images that no pod runs now and whose last pods ended within spec.unusedImageRetention. The other numbers do not
+	// include them.
 	RecentlyUsed int `json:"recentlyUsed"`
 	Scanned      int `json:"scanned"`
 	Total        int `json:"total"`
@@ -252,28 +254,29 @@ type ImageScan struct {
 	Digest string `json:"digest"`
 	Engine string `json:"engine,omitempty,omitzero"`
 
-	// Findings Left out until there is a result.
+	// Findings Omitted until there is a result.
 	Findings        *FindingCounts `json:"findings,omitempty"`
 	Name            string         `json:"name"`
 	Namespace       string         `json:"namespace"`
 	NextAttemptTime time.Time      `json:"nextAttemptTime,omitempty,omitzero"`
 
-	// NotCovered What the engine has no findings for in any case: first what the image holds, such as packages of its distribution
-	// ("debian 12"), then ecosystems whose packages it may hold. Left out if the engine says nothing of the kind.
+	// NotCovered Ecosystems and distributions that the engine does not analyze: first those that the image contains, such as its
+	// distribution ("debian 12"), then ecosystems of which the image may contain packages. Omitted if the engine does not
+	// report any.
 	NotCovered Ecosystems `json:"notCovered,omitempty,omitzero"`
 
 	// Phase The state of an image. Scanned stays while it is matched again with newer data.
 	Phase    Phase  `json:"phase"`
 	Platform string `json:"platform"`
 
-	// PlatformDigest The digest of the platform's own manifest, when it is known.
+	// PlatformDigest The digest of the platform's manifest; omitted while it is unknown.
 	PlatformDigest string `json:"platformDigest,omitempty,omitzero"`
 
-	// References Some of the references by which pods name the image.
+	// References Some of the references with which pods name the image.
 	References []string  `json:"references,omitempty,omitzero"`
 	ScanTime   time.Time `json:"scanTime,omitempty,omitzero"`
 
-	// Scanner Name of the Scanner that it belongs to.
+	// Scanner Name of the Scanner that the ImageScan belongs to.
 	Scanner         string    `json:"scanner"`
 	UnusedSinceTime time.Time `json:"unusedSinceTime,omitempty,omitzero"`
 	WorkloadCount   int       `json:"workloadCount"`
@@ -284,63 +287,62 @@ type ImageScan struct {
 
 // ImageScanList defines model for ImageScanList.
 type ImageScanList struct {
-	// Continue For the next page; left out on the last one.
+	// Continue The parameter `continue` for the next page; omitted on the last page.
 	Continue string      `json:"continue,omitempty,omitzero"`
 	Items    []ImageScan `json:"items"`
 
-	// Total Number of all items that pass the filters, those of other pages included.
+	// Total Number of items on all pages that pass the filters.
 	Total int `json:"total"`
 }
 
-// Message A message that a receiver took, or never confirmed.
+// Message A message that a receiver accepted or never confirmed.
 type Message struct {
 	DeliveryTime time.Time `json:"deliveryTime"`
 
-	// Findings How many findings count as announced by it.
+	// Findings The number of findings that count as announced by the message.
 	Findings int `json:"findings"`
 
-	// ID Rises with time.
+	// ID Increases with time.
 	ID int64 `json:"id"`
 
 	// Kind FirstScan, BaselineRenewed, EngineChanged, EngineUpdated, FilterWidened, StoreRestored or News.
 	Kind string `json:"kind"`
 
-	// Message All of it, as it was handed to the notifier. Its form may change from one version to the next.
+	// Message The whole message as the notifier received it. The format may change with each version.
 	Message  json.RawMessage `json:"message"`
 	Receiver string          `json:"receiver"`
 
-	// Title What it is about, in one line.
+	// Title The subject of the message, in one line.
 	Title string `json:"title"`
 
-	// Unconfirmed The message was sent and the receiver never answered. It may be missing in the channel; it counts as announced.
+	// Unconfirmed The message was sent and the receiver never answered. It may be missing in the channel. Its findings count as announced.
 	Unconfirmed bool `json:"unconfirmed,omitempty,omitzero"`
 }
 
 // MessageList defines model for MessageList.
 type MessageList struct {
-	// Continue For the next page; left out on the last one.
+	// Continue The parameter `continue` for the next page; omitted on the last page.
 	Continue string    `json:"continue,omitempty,omitzero"`
 	Items    []Message `json:"items"`
 }
 
-// NotCovered What the namespaces that were looked at have besides, and the answer cannot speak of. Images count once for each
-// Scanner, as in the Scanners' coverage. Excluded images are in that coverage only.
+// NotCovered Images and Scanners of the same namespaces about which the response has no or no complete information. Images count once
+// for each Scanner, as in the Scanners' coverage. Excluded images are only in that coverage.
 type NotCovered struct {
-	// Ecosystems Ecosystems and distributions ("debian 12") that one of these was not analysed for, by any engine. Of an ecosystem an image
-	// need not have packages.
+	// Ecosystems Ecosystems and distributions ("debian 12") for which no engine analyzed at least one of these images. The image need
+	// not contain packages of the ecosystem.
 	Ecosystems []string `json:"ecosystems,omitempty,omitzero"`
 
-	// Failed Images that could not be scanned. What was found in one before it failed is among the items.
+	// Failed Images whose scan failed. Their findings from earlier scans are among the items.
 	Failed int `json:"failed"`
 
 	// NewScanners Scanners whose images are not counted yet.
 	NewScanners int `json:"newScanners"`
 
-	// PartlyAnalysed Images that were scanned, but by no engine that analyses all ecosystems. These count once, however many Scanners
-	// have them.
+	// PartlyAnalysed Scanned images that no engine analyzed for all ecosystems. Each counts once, however many Scanners have it.
 	PartlyAnalysed int `json:"partlyAnalysed"`
 
-	// Pending Images without a result yet. With several Scanners, one that has a result by another engine too.
+	// Pending Images without a result yet. With several Scanners, such an image may have a result of another engine.
 	Pending int `json:"pending"`
 }
 
@@ -357,15 +359,15 @@ type Package struct {
 // Phase The state of an image. Scanned stays while it is matched again with newer data.
 type Phase string
 
-// Problem An error (RFC 9457). The type is about:blank; reason tells errors apart.
+// Problem An error (RFC 9457). The type is about:blank; the errors differ in their reason.
 type Problem struct {
-	// Detail What is wrong and what to do about it.
+	// Detail What is wrong and what to do.
 	Detail string `json:"detail"`
 
 	// Field The parameter that the error is about.
 	Field string `json:"field,omitempty,omitzero"`
 
-	// NextAttemptTime With NotScanned, when a failed image is tried again.
+	// NextAttemptTime With NotScanned, when a failed image is retried.
 	NextAttemptTime time.Time `json:"nextAttemptTime,omitempty,omitzero"`
 
 	// Phase The state of an image. Scanned stays while it is matched again with newer data.
@@ -374,11 +376,11 @@ type Problem struct {
 	// Reason Why a request is refused.
 	// InvalidParameter (400): `field` names the parameter.
 	// Unauthorized (401): no token, or one that the API server does not accept.
-	// Forbidden (403): RBAC does not allow it, whether or not there is such a thing.
-	// NotFound (404): there is no such thing.
+	// Forbidden (403): RBAC does not allow it, whether or not the object exists.
+	// NotFound (404): the object does not exist.
 	// MethodNotAllowed (405): the API is read-only.
-	// NotScanned (409): there is no result (yet); `phase` and `scanReason` say why.
-	// Expired (410): the report or list was replaced between two pages; begin again without `continue`.
+	// NotScanned (409): there is no result (yet); see `phase` and `scanReason`.
+	// Expired (410): the report or list was replaced between two pages; start again without `continue`.
 	// TooLarge (422): the report is too large for one document; page through its findings.
 	// Unavailable (503): the API server or the store does not answer, or there are too many requests at once; retry later.
 	Reason Reason `json:"reason"`
@@ -404,31 +406,32 @@ type Rating struct {
 // Reason Why a request is refused.
 // InvalidParameter (400): `field` names the parameter.
 // Unauthorized (401): no token, or one that the API server does not accept.
-// Forbidden (403): RBAC does not allow it, whether or not there is such a thing.
-// NotFound (404): there is no such thing.
+// Forbidden (403): RBAC does not allow it, whether or not the object exists.
+// NotFound (404): the object does not exist.
 // MethodNotAllowed (405): the API is read-only.
-// NotScanned (409): there is no result (yet); `phase` and `scanReason` say why.
-// Expired (410): the report or list was replaced between two pages; begin again without `continue`.
+// NotScanned (409): there is no result (yet); see `phase` and `scanReason`.
+// Expired (410): the report or list was replaced between two pages; start again without `continue`.
 // TooLarge (422): the report is too large for one document; page through its findings.
 // Unavailable (503): the API server or the store does not answer, or there are too many requests at once; retry later.
 type Reason string
 
-// Report Where findings come from.
+// Report The report that findings come from.
 type Report struct {
-	// Current false as long as newer vulnerability data waits to be matched with.
+	// Current false while the image waits to be matched with newer vulnerability data.
 	Current bool `json:"current"`
 
 	// DataVersion Identifies the vulnerability data and the engine's version.
 	DataVersion string `json:"dataVersion"`
 	Distro      string `json:"distro,omitempty,omitzero"`
 
-	// Engine The engine that found something. Where there may be several instances of one, the instance follows: grype,
+	// Engine The name of an engine. If an engine can have several instances, the instance follows: grype,
 	// clair https://clair.example.com.
 	Engine    EngineName `json:"engine"`
 	MatchTime time.Time  `json:"matchTime"`
 
-	// NotCovered What the engine has no findings for in any case: first what the image holds, such as packages of its distribution
-	// ("debian 12"), then ecosystems whose packages it may hold. Left out if the engine says nothing of the kind.
+	// NotCovered Ecosystems and distributions that the engine does not analyze: first those that the image contains, such as its
+	// distribution ("debian 12"), then ecosystems of which the image may contain packages. Omitted if the engine does not
+	// report any.
 	NotCovered Ecosystems `json:"notCovered,omitempty,omitzero"`
 
 	// Phase The state of an image. Scanned stays while it is matched again with newer data.
@@ -440,7 +443,8 @@ type Scanner struct {
 	Conditions []Condition `json:"conditions"`
 	Engine     string      `json:"engine"`
 
-	// Findings Findings by severity; fixable and knownExploited count across severities. What exceptions suppress is in suppressed alone.
+	// Findings Findings by severity; fixable and knownExploited count across severities. Only suppressed counts findings that exceptions
+	// suppress.
 	Findings FindingCounts `json:"findings"`
 
 	// Images Images of the running pods. total = scanned + pending + failed + excluded.
@@ -449,20 +453,20 @@ type Scanner struct {
 	Namespace string      `json:"namespace"`
 	Suspended bool        `json:"suspended"`
 
-	// VulnerabilityData The vulnerability data that findings are found with now.
+	// VulnerabilityData The vulnerability data in use.
 	VulnerabilityData VulnerabilityData `json:"vulnerabilityData,omitempty,omitzero"`
 }
 
 // ScannerList defines model for ScannerList.
 type ScannerList struct {
-	// AllNamespaces Whether all namespaces were looked at; false when only one was asked for or the caller may not see all.
+	// AllNamespaces Whether the response covers all namespaces; false if the request names one or the caller may not see all.
 	AllNamespaces bool `json:"allNamespaces"`
 
-	// Continue For the next page; left out on the last one.
+	// Continue The parameter `continue` for the next page; omitted on the last page.
 	Continue string    `json:"continue,omitempty,omitzero"`
 	Items    []Scanner `json:"items"`
 
-	// Total Number of all items, those of other pages included.
+	// Total Number of items on all pages.
 	Total int `json:"total"`
 }
 
@@ -475,9 +479,9 @@ type SeverityBefore struct {
 	Severity Severity  `json:"severity"`
 }
 
-// VulnerabilityData The vulnerability data that findings are found with now.
+// VulnerabilityData The vulnerability data in use.
 type VulnerabilityData struct {
-	// AgeSeconds How old the data is now.
+	// AgeSeconds The age of the data.
 	AgeSeconds int64     `json:"ageSeconds"`
 	BuildTime  time.Time `json:"buildTime"`
 
@@ -485,18 +489,19 @@ type VulnerabilityData struct {
 	Tool string `json:"tool,omitempty,omitzero"`
 }
 
-// Workload A container that runs an image with the vulnerability in one of its packages. What several engines found is one item; where
-// they differ, it says what the one says that rates it worst.
+// Workload A container that runs an image with the vulnerability in one of its packages. Findings of several engines are one item,
+// with the facts of the engine that rates the vulnerability worst.
 type Workload struct {
 	Container string `json:"container"`
 
 	// Digest The digest that nodes report.
 	Digest string `json:"digest"`
 
-	// Engines The engines that found it. One that is not listed may have found nothing, have no result yet, or not look at the image.
+	// Engines The engines that found the vulnerability. Another engine may have found nothing, may have no result yet, or may not scan
+	// the image.
 	Engines []EngineName `json:"engines"`
 
-	// Exception The exception that covers a finding. Left out if none does.
+	// Exception The exception that suppresses a finding; omitted if none does.
 	Exception   *Exception `json:"exception,omitempty"`
 	FixState    string     `json:"fixState"`
 	FixVersions []string   `json:"fixVersions,omitempty,omitzero"`
@@ -518,21 +523,21 @@ type Workload struct {
 
 // WorkloadList defines model for WorkloadList.
 type WorkloadList struct {
-	// AllNamespaces Whether all namespaces were looked at; false when only one was asked for or the caller may not see all.
+	// AllNamespaces Whether the response covers all namespaces; false if the request names one or the caller may not see all.
 	AllNamespaces bool `json:"allNamespaces"`
 
-	// Continue For the next page; left out on the last one.
+	// Continue The parameter `continue` for the next page; omitted on the last page.
 	Continue string     `json:"continue,omitempty,omitzero"`
 	Items    []Workload `json:"items"`
 
-	// NotCovered What the namespaces that were looked at have besides, and the answer cannot speak of. Images count once for each
-	// Scanner, as in the Scanners' coverage. Excluded images are in that coverage only.
+	// NotCovered Images and Scanners of the same namespaces about which the response has no or no complete information. Images count once
+	// for each Scanner, as in the Scanners' coverage. Excluded images are only in that coverage.
 	NotCovered NotCovered `json:"notCovered"`
 
-	// Scanners Number of Scanners in the namespaces that were looked at. Zero says that nothing is scanned there.
+	// Scanners Number of Scanners in these namespaces. With 0, nothing is scanned there.
 	Scanners int `json:"scanners"`
 
-	// Total Number of all items, those of other pages included.
+	// Total Number of items on all pages.
 	Total int `json:"total"`
 }
 
@@ -559,25 +564,25 @@ type Outdated = bool
 
 // ListImageScansParams defines parameters for ListImageScans.
 type ListImageScansParams struct {
-	// Scanner Only those of the Scanner with this name.
+	// Scanner Only ImageScans of the Scanner with this name.
 	Scanner *string `form:"scanner,omitempty" json:"scanner,omitempty"`
 
-	// Phase Only those in this phase.
+	// Phase Only ImageScans in this phase.
 	Phase *Phase `form:"phase,omitempty" json:"phase,omitempty"`
 
-	// Limit The most items of one answer.
+	// Limit The maximum number of items in one response.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Continue The value of `continue` in the previous response, with all other parameters as they were.
+	// Continue The value of `continue` in the previous response. All other parameters must be the same.
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
 // GetCycloneDXParams defines parameters for GetCycloneDX.
 type GetCycloneDXParams struct {
-	// Outdated Also give the result of an earlier attempt when the last one failed; `report.phase` then says Failed.
+	// Outdated Return the result of an earlier attempt if the last one failed; `report.phase` is then Failed.
 	Outdated *Outdated `form:"outdated,omitempty" json:"outdated,omitempty"`
 
-	// IfNoneMatch The ETag of what the caller has.
+	// IfNoneMatch The ETag of the version that the caller has.
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 }
 
@@ -598,41 +603,41 @@ type ListFindingsParams struct {
 	// Package Only findings in the package with exactly this name.
 	Package *string `form:"package,omitempty" json:"package,omitempty"`
 
-	// ID Only findings with this id or alias, in any case.
+	// ID Only findings with this id or alias. Case is ignored.
 	ID *string `form:"id,omitempty" json:"id,omitempty"`
 
-	// Text Only findings with this text in id, alias, package or description, in any case (ASCII).
+	// Text Only findings with this text in id, alias, package or description. Case is ignored for ASCII.
 	Text *string `form:"text,omitempty" json:"text,omitempty"`
 
-	// Suppressed true for findings that an exception suppresses, false for others. Both are listed unless it is set.
+	// Suppressed true for findings that an exception suppresses, false for others. Without the parameter, both are listed.
 	Suppressed *bool `form:"suppressed,omitempty" json:"suppressed,omitempty"`
 
-	// Gone true for findings that are in the report no more, as long as they are remembered. `fixedTime` is set when a second version of
-	// the vulnerability data was without them.
+	// Gone true for findings that are no longer in the report, until their retention ends. `fixedTime` is set once a second version of
+	// the vulnerability data also lacked them.
 	Gone *bool `form:"gone,omitempty" json:"gone,omitempty"`
 
-	// Outdated Also give the result of an earlier attempt when the last one failed; `report.phase` then says Failed.
+	// Outdated Return the result of an earlier attempt if the last one failed; `report.phase` is then Failed.
 	Outdated *Outdated `form:"outdated,omitempty" json:"outdated,omitempty"`
 
-	// Limit The most items of one answer.
+	// Limit The maximum number of items in one response.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Continue The value of `continue` in the previous response, with all other parameters as they were.
+	// Continue The value of `continue` in the previous response. All other parameters must be the same.
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
 // GetOpenVEXParams defines parameters for GetOpenVEX.
 type GetOpenVEXParams struct {
-	// Outdated Also give the result of an earlier attempt when the last one failed; `report.phase` then says Failed.
+	// Outdated Return the result of an earlier attempt if the last one failed; `report.phase` is then Failed.
 	Outdated *Outdated `form:"outdated,omitempty" json:"outdated,omitempty"`
 
-	// IfNoneMatch The ETag of what the caller has.
+	// IfNoneMatch The ETag of the version that the caller has.
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 }
 
 // GetSBOMParams defines parameters for GetSBOM.
 type GetSBOMParams struct {
-	// IfNoneMatch The ETag of what the caller has.
+	// IfNoneMatch The ETag of the version that the caller has.
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 
 	// AcceptEncoding zstd, if the caller can decompress it.
@@ -641,37 +646,37 @@ type GetSBOMParams struct {
 
 // ListMessagesParams defines parameters for ListMessages.
 type ListMessagesParams struct {
-	// Receiver Only those to the receiver with this name.
+	// Receiver Only messages to the receiver with this name.
 	Receiver *string `form:"receiver,omitempty" json:"receiver,omitempty"`
 
-	// Limit The most items of one answer.
+	// Limit The maximum number of items in one response.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Continue The value of `continue` in the previous response, with all other parameters as they were.
+	// Continue The value of `continue` in the previous response. All other parameters must be the same.
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
 // ListScannersParams defines parameters for ListScanners.
 type ListScannersParams struct {
-	// Namespace Only this namespace. Without it, all namespaces that the caller may see.
+	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
 	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
 
-	// Limit The most items of one answer.
+	// Limit The maximum number of items in one response.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Continue The value of `continue` in the previous response, with all other parameters as they were.
+	// Continue The value of `continue` in the previous response. All other parameters must be the same.
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
 // ListWorkloadsParams defines parameters for ListWorkloads.
 type ListWorkloadsParams struct {
-	// Namespace Only this namespace. Without it, all namespaces that the caller may see.
+	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
 	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
 
-	// Limit The most items of one answer.
+	// Limit The maximum number of items in one response.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Continue The value of `continue` in the previous response, with all other parameters as they were.
+	// Continue The value of `continue` in the previous response. All other parameters must be the same.
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
@@ -680,22 +685,22 @@ type ServerInterface interface {
 	// ListImageScans Lists the ImageScans of a namespace
 	// (GET /api/v1/namespaces/{namespace}/imagescans)
 	ListImageScans(w http.ResponseWriter, r *http.Request, namespace Namespace, params ListImageScansParams)
-	// GetImageScan Gives one ImageScan
+	// GetImageScan Returns one ImageScan
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name})
 	GetImageScan(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name)
-	// GetCycloneDX Gives the report of an image as CycloneDX 1.6
+	// GetCycloneDX Returns the report of an image as CycloneDX 1.6
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx)
 	GetCycloneDX(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params GetCycloneDXParams)
 	// ListFindings Lists the findings of an image
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings)
 	ListFindings(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params ListFindingsParams)
-	// GetOpenVEX Gives what was decided about an image's findings, as OpenVEX 0.2.0
+	// GetOpenVEX Returns the exceptions that apply to an image's findings, as OpenVEX 0.2.0
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/openvex)
 	GetOpenVEX(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params GetOpenVEXParams)
-	// GetSBOM Gives the SBOM of an image
+	// GetSBOM Returns the SBOM of an image
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/sbom)
 	GetSBOM(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params GetSBOMParams)
-	// GetScanner Gives one Scanner with its coverage
+	// GetScanner Returns one Scanner with its coverage
 	// (GET /api/v1/namespaces/{namespace}/scanners/{name})
 	GetScanner(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name)
 	// ListMessages Lists the messages that a Scanner sent, the latest first
@@ -2084,22 +2089,22 @@ type StrictServerInterface interface {
 	// ListImageScans Lists the ImageScans of a namespace
 	// (GET /api/v1/namespaces/{namespace}/imagescans)
 	ListImageScans(ctx context.Context, request ListImageScansRequestObject) (ListImageScansResponseObject, error)
-	// GetImageScan Gives one ImageScan
+	// GetImageScan Returns one ImageScan
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name})
 	GetImageScan(ctx context.Context, request GetImageScanRequestObject) (GetImageScanResponseObject, error)
-	// GetCycloneDX Gives the report of an image as CycloneDX 1.6
+	// GetCycloneDX Returns the report of an image as CycloneDX 1.6
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx)
 	GetCycloneDX(ctx context.Context, request GetCycloneDXRequestObject) (GetCycloneDXResponseObject, error)
 	// ListFindings Lists the findings of an image
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings)
 	ListFindings(ctx context.Context, request ListFindingsRequestObject) (ListFindingsResponseObject, error)
-	// GetOpenVEX Gives what was decided about an image's findings, as OpenVEX 0.2.0
+	// GetOpenVEX Returns the exceptions that apply to an image's findings, as OpenVEX 0.2.0
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/openvex)
 	GetOpenVEX(ctx context.Context, request GetOpenVEXRequestObject) (GetOpenVEXResponseObject, error)
-	// GetSBOM Gives the SBOM of an image
+	// GetSBOM Returns the SBOM of an image
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/sbom)
 	GetSBOM(ctx context.Context, request GetSBOMRequestObject) (GetSBOMResponseObject, error)
-	// GetScanner Gives one Scanner with its coverage
+	// GetScanner Returns one Scanner with its coverage
 	// (GET /api/v1/namespaces/{namespace}/scanners/{name})
 	GetScanner(ctx context.Context, request GetScannerRequestObject) (GetScannerResponseObject, error)
 	// ListMessages Lists the messages that a Scanner sent, the latest first

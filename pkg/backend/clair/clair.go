@@ -191,7 +191,7 @@ func (b *Backend) StartCatalog(_ context.Context, img backend.Image) (backend.Pr
 		return waitingFor(trouble), nil
 	}
 	if running {
-		return backend.Waiting(v1alpha1.ReasonCataloging, "Clair at "+i.host+" lists what is in the image", requeueAfter), nil
+		return backend.Waiting(v1alpha1.ReasonCataloging, "Clair at "+i.host+" indexes the image", requeueAfter), nil
 	}
 	return backend.Waiting(v1alpha1.ReasonPending, fmt.Sprintf("waiting for one of the places at Clair at %s (clair.maxIndexing and "+
 		"clair.maxIndexingPerNamespace in the operator's configuration)", i.host), requeueAfter), nil

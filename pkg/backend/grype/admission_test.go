@@ -236,7 +236,7 @@ func TestRejectingNamespaces(t *testing.T) {
 		},
 		"pod-security": { // the worker's pod satisfies the restricted level, so nothing rejects it
 			map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}, func(string) []client.Object { return nil },
-			asItIs, "Cataloging: ", "lists what is in the image",
+			asItIs, "Cataloging: ", "catalogs the image",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -126,7 +126,7 @@ func (b *Backend) jobProgress(job store.Job, exceeded int64) backend.Progress {
 	if problem := b.startProblems.get(job); problem != nil {
 		return backend.Waiting(problem.Reason, problem.Message, checkCatalog)
 	}
-	message := fmt.Sprintf("Job %s/%s lists what is in the image", job.Namespace, job.Name)
+	message := fmt.Sprintf("Job %s/%s catalogs the image", job.Namespace, job.Name)
 	if exceeded > 0 && job.Memory > exceeded {
 		message += fmt.Sprintf(", with up to %s of memory: %s were not enough", formatBytes(job.Memory), formatBytes(exceeded))
 	}

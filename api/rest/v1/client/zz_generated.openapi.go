@@ -92,77 +92,79 @@ type ClientInterface interface {
 
 	// ListImageScans Lists the ImageScans of a namespace
 	//
-	// One for each Scanner and image, with counts and phase. Ordered by name.
+	// One ImageScan for each Scanner and image, with counts and phase, ordered by name.
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans (the `ListImageScans` operationId).
 	ListImageScans(ctx context.Context, namespace Namespace, params *ListImageScansParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetImageScan Gives one ImageScan
+	// GetImageScan Returns one ImageScan
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name} (the `GetImageScan` operationId).
 	GetImageScan(ctx context.Context, namespace Namespace, name Name, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetCycloneDX Gives the report of an image as CycloneDX 1.6
+	// GetCycloneDX Returns the report of an image as CycloneDX 1.6
 	//
-	// All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
-	// SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
-	// them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
-	// serial number stays the same as long as the report, the image's reference and what is suppressed do.
+	// All findings, as one vulnerability for each id, and the packages that they affect. Packages without findings are only in
+	// the SBOM. A report with more than 20,000 findings, or with more than 24 MiB of findings as JSON, is refused (422
+	// TooLarge): page through its findings instead. The manager makes one document at a time. The serial number changes only
+	// with the report, the image's reference and the suppressed findings.
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx (the `GetCycloneDX` operationId).
 	GetCycloneDX(ctx context.Context, namespace Namespace, name Name, params *GetCycloneDXParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListFindings Lists the findings of an image
 	//
-	// Worst first: known exploited, likely to be exploited (EPSS of 0.5, of 0.1 and below), severity, fix available, EPSS. Filters narrow down together.
+	// Worst first: known exploited, then likely to be exploited (EPSS of at least 0.5, of at least 0.1, below), severity, fix
+	// available, EPSS. A finding must pass all filters.
 	//
-	// Without a result the answer is 409 NotScanned and never an empty list. When the report changes between two pages
-	// the answer to the second is 410 Expired: begin again without `continue`.
+	// Without a result, the response is 409 NotScanned and never an empty list. If the report changes between two pages, the
+	// response to the second request is 410 Expired: start again without `continue`.
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings (the `ListFindings` operationId).
 	ListFindings(ctx context.Context, namespace Namespace, name Name, params *ListFindingsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetOpenVEX Gives what was decided about an image's findings, as OpenVEX 0.2.0
+	// GetOpenVEX Returns the exceptions that apply to an image's findings, as OpenVEX 0.2.0
 	//
-	// One statement for each vulnerability and each exception that covers it in this image, in the words of the exception. Of
-	// findings that no exception covers it says nothing. Reports that are too large are refused as for CycloneDX.
+	// One statement for each vulnerability and each exception that suppresses it in this image, in the words of the exception.
+	// Findings that no exception suppresses are left out. Reports that are too large are refused as for CycloneDX.
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/openvex (the `GetOpenVEX` operationId).
 	GetOpenVEX(ctx context.Context, namespace Namespace, name Name, params *GetOpenVEXParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetSBOM Gives the SBOM of an image
+	// GetSBOM Returns the SBOM of an image
 	//
-	// As Syft made it (syft-json), up to 1 GiB. Grype makes one and Clair does not: of an image that only Clair has scanned
-	// there is none (409 NotScanned). With `Accept-Encoding: zstd` it comes compressed, as it is stored.
+	// The SBOM in Syft's format (syft-json), up to 1 GiB. Only Grype makes an SBOM: the response for an image that only Clair
+	// has scanned is 409 NotScanned. With `Accept-Encoding: zstd` the SBOM is sent compressed, as it is stored.
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/sbom (the `GetSBOM` operationId).
 	GetSBOM(ctx context.Context, namespace Namespace, name Name, params *GetSBOMParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetScanner Gives one Scanner with its coverage
+	// GetScanner Returns one Scanner with its coverage
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/scanners/{name} (the `GetScanner` operationId).
 	GetScanner(ctx context.Context, namespace Namespace, name Name, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListMessages Lists the messages that a Scanner sent, the latest first
 	//
-	// Which messages were sent to which receiver, and when. It is kept for the time that the operator's configuration says. A page has at most 50.
+	// Which messages were sent to which receiver, and when. The operator's configuration sets how long messages are kept. A page has at most 50.
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/scanners/{name}/messages (the `ListMessages` operationId).
 	ListMessages(ctx context.Context, namespace Namespace, name Name, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListScanners Lists Scanners with their coverage
 	//
-	// Those of one namespace, or of all namespaces in which the caller may list scanners. Ordered by namespace and name.
-	// Who may not list them in all namespaces at once, in a cluster with Scanners in more than 1,000 namespaces, has to name one.
+	// The Scanners of one namespace, or of all namespaces in which the caller may list scanners, ordered by namespace and
+	// name. In a cluster with Scanners in more than 1,000 namespaces, a caller that may not list scanners cluster-wide must
+	// name a namespace.
 	//
 	// Corresponds with GET /api/v1/scanners (the `ListScanners` operationId).
 	ListScanners(ctx context.Context, params *ListScannersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListWorkloads Lists the workloads that run an image with a vulnerability
 	//
-	// In one namespace, or in all namespaces in which the caller may list imagescans. Ordered by namespace, kind, name and
-	// container. An empty list says that no scanned image that runs has it. It means "nobody" only when `scanners` is not
-	// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows, or not everything.
+	// The workloads of one namespace, or of all namespaces in which the caller may list imagescans, ordered by namespace, kind,
+	// name and container. An empty list means that no scanned image that runs has the vulnerability. Other images may have it
+	// unless `scanners` is at least 1 and all numbers of `notCovered` are 0.
 	//
 	// Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
 	ListWorkloads(ctx context.Context, id string, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -170,7 +172,7 @@ type ClientInterface interface {
 
 // ListImageScans Lists the ImageScans of a namespace
 //
-// One for each Scanner and image, with counts and phase. Ordered by name.
+// One ImageScan for each Scanner and image, with counts and phase, ordered by name.
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans (the `ListImageScans` operationId).
 func (c *Client) ListImageScans(ctx context.Context, namespace Namespace, params *ListImageScansParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -185,7 +187,7 @@ func (c *Client) ListImageScans(ctx context.Context, namespace Namespace, params
 	return c.Client.Do(req)
 }
 
-// GetImageScan Gives one ImageScan
+// GetImageScan Returns one ImageScan
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name} (the `GetImageScan` operationId).
 func (c *Client) GetImageScan(ctx context.Context, namespace Namespace, name Name, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -200,12 +202,12 @@ func (c *Client) GetImageScan(ctx context.Context, namespace Namespace, name Nam
 	return c.Client.Do(req)
 }
 
-// GetCycloneDX Gives the report of an image as CycloneDX 1.6
+// GetCycloneDX Returns the report of an image as CycloneDX 1.6
 //
-// All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
-// SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
-// them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
-// serial number stays the same as long as the report, the image's reference and what is suppressed do.
+// All findings, as one vulnerability for each id, and the packages that they affect. Packages without findings are only in
+// the SBOM. A report with more than 20,000 findings, or with more than 24 MiB of findings as JSON, is refused (422
+// TooLarge): page through its findings instead. The manager makes one document at a time. The serial number changes only
+// with the report, the image's reference and the suppressed findings.
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx (the `GetCycloneDX` operationId).
 func (c *Client) GetCycloneDX(ctx context.Context, namespace Namespace, name Name, params *GetCycloneDXParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -222,10 +224,11 @@ func (c *Client) GetCycloneDX(ctx context.Context, namespace Namespace, name Nam
 
 // ListFindings Lists the findings of an image
 //
-// Worst first: known exploited, likely to be exploited (EPSS of 0.5, of 0.1 and below), severity, fix available, EPSS. Filters narrow down together.
+// Worst first: known exploited, then likely to be exploited (EPSS of at least 0.5, of at least 0.1, below), severity, fix
+// available, EPSS. A finding must pass all filters.
 //
-// Without a result the answer is 409 NotScanned and never an empty list. When the report changes between two pages
-// the answer to the second is 410 Expired: begin again without `continue`.
+// Without a result, the response is 409 NotScanned and never an empty list. If the report changes between two pages, the
+// response to the second request is 410 Expired: start again without `continue`.
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings (the `ListFindings` operationId).
 func (c *Client) ListFindings(ctx context.Context, namespace Namespace, name Name, params *ListFindingsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -240,10 +243,10 @@ func (c *Client) ListFindings(ctx context.Context, namespace Namespace, name Nam
 	return c.Client.Do(req)
 }
 
-// GetOpenVEX Gives what was decided about an image's findings, as OpenVEX 0.2.0
+// GetOpenVEX Returns the exceptions that apply to an image's findings, as OpenVEX 0.2.0
 //
-// One statement for each vulnerability and each exception that covers it in this image, in the words of the exception. Of
-// findings that no exception covers it says nothing. Reports that are too large are refused as for CycloneDX.
+// One statement for each vulnerability and each exception that suppresses it in this image, in the words of the exception.
+// Findings that no exception suppresses are left out. Reports that are too large are refused as for CycloneDX.
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/openvex (the `GetOpenVEX` operationId).
 func (c *Client) GetOpenVEX(ctx context.Context, namespace Namespace, name Name, params *GetOpenVEXParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -258,10 +261,10 @@ func (c *Client) GetOpenVEX(ctx context.Context, namespace Namespace, name Name,
 	return c.Client.Do(req)
 }
 
-// GetSBOM Gives the SBOM of an image
+// GetSBOM Returns the SBOM of an image
 //
-// As Syft made it (syft-json), up to 1 GiB. Grype makes one and Clair does not: of an image that only Clair has scanned
-// there is none (409 NotScanned). With `Accept-Encoding: zstd` it comes compressed, as it is stored.
+// The SBOM in Syft's format (syft-json), up to 1 GiB. Only Grype makes an SBOM: the response for an image that only Clair
+// has scanned is 409 NotScanned. With `Accept-Encoding: zstd` the SBOM is sent compressed, as it is stored.
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/sbom (the `GetSBOM` operationId).
 func (c *Client) GetSBOM(ctx context.Context, namespace Namespace, name Name, params *GetSBOMParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -276,7 +279,7 @@ func (c *Client) GetSBOM(ctx context.Context, namespace Namespace, name Name, pa
 	return c.Client.Do(req)
 }
 
-// GetScanner Gives one Scanner with its coverage
+// GetScanner Returns one Scanner with its coverage
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/scanners/{name} (the `GetScanner` operationId).
 func (c *Client) GetScanner(ctx context.Context, namespace Namespace, name Name, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -293,7 +296,7 @@ func (c *Client) GetScanner(ctx context.Context, namespace Namespace, name Name,
 
 // ListMessages Lists the messages that a Scanner sent, the latest first
 //
-// Which messages were sent to which receiver, and when. It is kept for the time that the operator's configuration says. A page has at most 50.
+// Which messages were sent to which receiver, and when. The operator's configuration sets how long messages are kept. A page has at most 50.
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/scanners/{name}/messages (the `ListMessages` operationId).
 func (c *Client) ListMessages(ctx context.Context, namespace Namespace, name Name, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -310,8 +313,9 @@ func (c *Client) ListMessages(ctx context.Context, namespace Namespace, name Nam
 
 // ListScanners Lists Scanners with their coverage
 //
-// Those of one namespace, or of all namespaces in which the caller may list scanners. Ordered by namespace and name.
-// Who may not list them in all namespaces at once, in a cluster with Scanners in more than 1,000 namespaces, has to name one.
+// The Scanners of one namespace, or of all namespaces in which the caller may list scanners, ordered by namespace and
+// name. In a cluster with Scanners in more than 1,000 namespaces, a caller that may not list scanners cluster-wide must
+// name a namespace.
 //
 // Corresponds with GET /api/v1/scanners (the `ListScanners` operationId).
 func (c *Client) ListScanners(ctx context.Context, params *ListScannersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -328,9 +332,9 @@ func (c *Client) ListScanners(ctx context.Context, params *ListScannersParams, r
 
 // ListWorkloads Lists the workloads that run an image with a vulnerability
 //
-// In one namespace, or in all namespaces in which the caller may list imagescans. Ordered by namespace, kind, name and
-// container. An empty list says that no scanned image that runs has it. It means "nobody" only when `scanners` is not
-// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows, or not everything.
+// The workloads of one namespace, or of all namespaces in which the caller may list imagescans, ordered by namespace, kind,
+// name and container. An empty list means that no scanned image that runs has the vulnerability. Other images may have it
+// unless `scanners` is at least 1 and all numbers of `notCovered` are 0.
 //
 // Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
 func (c *Client) ListWorkloads(ctx context.Context, id string, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1258,26 +1262,26 @@ type ClientWithResponsesInterface interface {
 
 	// ListImageScansWithResponse Lists the ImageScans of a namespace
 	//
-	// One for each Scanner and image, with counts and phase. Ordered by name.
+	// One ImageScan for each Scanner and image, with counts and phase, ordered by name.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans (the `ListImageScans` operationId).
 	ListImageScansWithResponse(ctx context.Context, namespace Namespace, params *ListImageScansParams, reqEditors ...RequestEditorFn) (*ListImageScansResponse, error)
 
-	// GetImageScanWithResponse Gives one ImageScan
+	// GetImageScanWithResponse Returns one ImageScan
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name} (the `GetImageScan` operationId).
 	GetImageScanWithResponse(ctx context.Context, namespace Namespace, name Name, reqEditors ...RequestEditorFn) (*GetImageScanResponse, error)
 
-	// GetCycloneDXWithResponse Gives the report of an image as CycloneDX 1.6
+	// GetCycloneDXWithResponse Returns the report of an image as CycloneDX 1.6
 	//
-	// All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
-	// SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
-	// them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
-	// serial number stays the same as long as the report, the image's reference and what is suppressed do.
+	// All findings, as one vulnerability for each id, and the packages that they affect. Packages without findings are only in
+	// the SBOM. A report with more than 20,000 findings, or with more than 24 MiB of findings as JSON, is refused (422
+	// TooLarge): page through its findings instead. The manager makes one document at a time. The serial number changes only
+	// with the report, the image's reference and the suppressed findings.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -1286,37 +1290,38 @@ type ClientWithResponsesInterface interface {
 
 	// ListFindingsWithResponse Lists the findings of an image
 	//
-	// Worst first: known exploited, likely to be exploited (EPSS of 0.5, of 0.1 and below), severity, fix available, EPSS. Filters narrow down together.
+	// Worst first: known exploited, then likely to be exploited (EPSS of at least 0.5, of at least 0.1, below), severity, fix
+	// available, EPSS. A finding must pass all filters.
 	//
-	// Without a result the answer is 409 NotScanned and never an empty list. When the report changes between two pages
-	// the answer to the second is 410 Expired: begin again without `continue`.
+	// Without a result, the response is 409 NotScanned and never an empty list. If the report changes between two pages, the
+	// response to the second request is 410 Expired: start again without `continue`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings (the `ListFindings` operationId).
 	ListFindingsWithResponse(ctx context.Context, namespace Namespace, name Name, params *ListFindingsParams, reqEditors ...RequestEditorFn) (*ListFindingsResponse, error)
 
-	// GetOpenVEXWithResponse Gives what was decided about an image's findings, as OpenVEX 0.2.0
+	// GetOpenVEXWithResponse Returns the exceptions that apply to an image's findings, as OpenVEX 0.2.0
 	//
-	// One statement for each vulnerability and each exception that covers it in this image, in the words of the exception. Of
-	// findings that no exception covers it says nothing. Reports that are too large are refused as for CycloneDX.
+	// One statement for each vulnerability and each exception that suppresses it in this image, in the words of the exception.
+	// Findings that no exception suppresses are left out. Reports that are too large are refused as for CycloneDX.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/openvex (the `GetOpenVEX` operationId).
 	GetOpenVEXWithResponse(ctx context.Context, namespace Namespace, name Name, params *GetOpenVEXParams, reqEditors ...RequestEditorFn) (*GetOpenVEXResponse, error)
 
-	// GetSBOMWithResponse Gives the SBOM of an image
+	// GetSBOMWithResponse Returns the SBOM of an image
 	//
-	// As Syft made it (syft-json), up to 1 GiB. Grype makes one and Clair does not: of an image that only Clair has scanned
-	// there is none (409 NotScanned). With `Accept-Encoding: zstd` it comes compressed, as it is stored.
+	// The SBOM in Syft's format (syft-json), up to 1 GiB. Only Grype makes an SBOM: the response for an image that only Clair
+	// has scanned is 409 NotScanned. With `Accept-Encoding: zstd` the SBOM is sent compressed, as it is stored.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/sbom (the `GetSBOM` operationId).
 	GetSBOMWithResponse(ctx context.Context, namespace Namespace, name Name, params *GetSBOMParams, reqEditors ...RequestEditorFn) (*GetSBOMResponse, error)
 
-	// GetScannerWithResponse Gives one Scanner with its coverage
+	// GetScannerWithResponse Returns one Scanner with its coverage
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -1325,7 +1330,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListMessagesWithResponse Lists the messages that a Scanner sent, the latest first
 	//
-	// Which messages were sent to which receiver, and when. It is kept for the time that the operator's configuration says. A page has at most 50.
+	// Which messages were sent to which receiver, and when. The operator's configuration sets how long messages are kept. A page has at most 50.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -1334,8 +1339,9 @@ type ClientWithResponsesInterface interface {
 
 	// ListScannersWithResponse Lists Scanners with their coverage
 	//
-	// Those of one namespace, or of all namespaces in which the caller may list scanners. Ordered by namespace and name.
-	// Who may not list them in all namespaces at once, in a cluster with Scanners in more than 1,000 namespaces, has to name one.
+	// The Scanners of one namespace, or of all namespaces in which the caller may list scanners, ordered by namespace and
+	// name. In a cluster with Scanners in more than 1,000 namespaces, a caller that may not list scanners cluster-wide must
+	// name a namespace.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -1344,9 +1350,9 @@ type ClientWithResponsesInterface interface {
 
 	// ListWorkloadsWithResponse Lists the workloads that run an image with a vulnerability
 	//
-	// In one namespace, or in all namespaces in which the caller may list imagescans. Ordered by namespace, kind, name and
-	// container. An empty list says that no scanned image that runs has it. It means "nobody" only when `scanners` is not
-	// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows, or not everything.
+	// The workloads of one namespace, or of all namespaces in which the caller may list imagescans, ordered by namespace, kind,
+	// name and container. An empty list means that no scanned image that runs has the vulnerability. Other images may have it
+	// unless `scanners` is at least 1 and all numbers of `notCovered` are 0.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -1858,7 +1864,7 @@ func (r ListWorkloadsResponse) ContentType() string {
 
 // ListImageScansWithResponse Lists the ImageScans of a namespace
 //
-// One for each Scanner and image, with counts and phase. Ordered by name.
+// One ImageScan for each Scanner and image, with counts and phase, ordered by name.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -1871,7 +1877,7 @@ func (c *ClientWithResponses) ListImageScansWithResponse(ctx context.Context, na
 	return ParseListImageScansResponse(rsp)
 }
 
-// GetImageScanWithResponse Gives one ImageScan
+// GetImageScanWithResponse Returns one ImageScan
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -1884,12 +1890,12 @@ func (c *ClientWithResponses) GetImageScanWithResponse(ctx context.Context, name
 	return ParseGetImageScanResponse(rsp)
 }
 
-// GetCycloneDXWithResponse Gives the report of an image as CycloneDX 1.6
+// GetCycloneDXWithResponse Returns the report of an image as CycloneDX 1.6
 //
-// All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
-// SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
-// them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
-// serial number stays the same as long as the report, the image's reference and what is suppressed do.
+// All findings, as one vulnerability for each id, and the packages that they affect. Packages without findings are only in
+// the SBOM. A report with more than 20,000 findings, or with more than 24 MiB of findings as JSON, is refused (422
+// TooLarge): page through its findings instead. The manager makes one document at a time. The serial number changes only
+// with the report, the image's reference and the suppressed findings.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -1904,10 +1910,11 @@ func (c *ClientWithResponses) GetCycloneDXWithResponse(ctx context.Context, name
 
 // ListFindingsWithResponse Lists the findings of an image
 //
-// Worst first: known exploited, likely to be exploited (EPSS of 0.5, of 0.1 and below), severity, fix available, EPSS. Filters narrow down together.
+// Worst first: known exploited, then likely to be exploited (EPSS of at least 0.5, of at least 0.1, below), severity, fix
+// available, EPSS. A finding must pass all filters.
 //
-// Without a result the answer is 409 NotScanned and never an empty list. When the report changes between two pages
-// the answer to the second is 410 Expired: begin again without `continue`.
+// Without a result, the response is 409 NotScanned and never an empty list. If the report changes between two pages, the
+// response to the second request is 410 Expired: start again without `continue`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -1920,10 +1927,10 @@ func (c *ClientWithResponses) ListFindingsWithResponse(ctx context.Context, name
 	return ParseListFindingsResponse(rsp)
 }
 
-// GetOpenVEXWithResponse Gives what was decided about an image's findings, as OpenVEX 0.2.0
+// GetOpenVEXWithResponse Returns the exceptions that apply to an image's findings, as OpenVEX 0.2.0
 //
-// One statement for each vulnerability and each exception that covers it in this image, in the words of the exception. Of
-// findings that no exception covers it says nothing. Reports that are too large are refused as for CycloneDX.
+// One statement for each vulnerability and each exception that suppresses it in this image, in the words of the exception.
+// Findings that no exception suppresses are left out. Reports that are too large are refused as for CycloneDX.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -1936,10 +1943,10 @@ func (c *ClientWithResponses) GetOpenVEXWithResponse(ctx context.Context, namesp
 	return ParseGetOpenVEXResponse(rsp)
 }
 
-// GetSBOMWithResponse Gives the SBOM of an image
+// GetSBOMWithResponse Returns the SBOM of an image
 //
-// As Syft made it (syft-json), up to 1 GiB. Grype makes one and Clair does not: of an image that only Clair has scanned
-// there is none (409 NotScanned). With `Accept-Encoding: zstd` it comes compressed, as it is stored.
+// The SBOM in Syft's format (syft-json), up to 1 GiB. Only Grype makes an SBOM: the response for an image that only Clair
+// has scanned is 409 NotScanned. With `Accept-Encoding: zstd` the SBOM is sent compressed, as it is stored.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -1952,7 +1959,7 @@ func (c *ClientWithResponses) GetSBOMWithResponse(ctx context.Context, namespace
 	return ParseGetSBOMResponse(rsp)
 }
 
-// GetScannerWithResponse Gives one Scanner with its coverage
+// GetScannerWithResponse Returns one Scanner with its coverage
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -1967,7 +1974,7 @@ func (c *ClientWithResponses) GetScannerWithResponse(ctx context.Context, namesp
 
 // ListMessagesWithResponse Lists the messages that a Scanner sent, the latest first
 //
-// Which messages were sent to which receiver, and when. It is kept for the time that the operator's configuration says. A page has at most 50.
+// Which messages were sent to which receiver, and when. The operator's configuration sets how long messages are kept. A page has at most 50.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -1982,8 +1989,9 @@ func (c *ClientWithResponses) ListMessagesWithResponse(ctx context.Context, name
 
 // ListScannersWithResponse Lists Scanners with their coverage
 //
-// Those of one namespace, or of all namespaces in which the caller may list scanners. Ordered by namespace and name.
-// Who may not list them in all namespaces at once, in a cluster with Scanners in more than 1,000 namespaces, has to name one.
+// The Scanners of one namespace, or of all namespaces in which the caller may list scanners, ordered by namespace and
+// name. In a cluster with Scanners in more than 1,000 namespaces, a caller that may not list scanners cluster-wide must
+// name a namespace.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -1998,9 +2006,9 @@ func (c *ClientWithResponses) ListScannersWithResponse(ctx context.Context, para
 
 // ListWorkloadsWithResponse Lists the workloads that run an image with a vulnerability
 //
-// In one namespace, or in all namespaces in which the caller may list imagescans. Ordered by namespace, kind, name and
-// container. An empty list says that no scanned image that runs has it. It means "nobody" only when `scanners` is not
-// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows, or not everything.
+// The workloads of one namespace, or of all namespaces in which the caller may list imagescans, ordered by namespace, kind,
+// name and container. An empty list means that no scanned image that runs has the vulnerability. Other images may have it
+// unless `scanners` is at least 1 and all numbers of `notCovered` are 0.
 //
 // Returns a wrapper object for the known response body format(s).
 //
