@@ -66,9 +66,9 @@ type ImageScanReconciler struct {
 	deleted deletedScans
 }
 
-// imageScanScope is the state that the steps of one reconciliation share.
+// imageScanScope is the state of one reconciliation.
 type imageScanScope struct {
-	// scan is modified by the steps. Its status is written once, at the end.
+	// scan is modified by the actions. Its status is written once, at the end.
 	scan *v1alpha1.ImageScan
 	// scanner owns the ImageScan. Never nil.
 	scanner *v1alpha1.Scanner

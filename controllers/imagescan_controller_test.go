@@ -18,6 +18,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/scan"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -274,14 +275,14 @@ func TestInternalErrorWhileCataloging(t *testing.T) {
 // TestUnknownNode: while the platform of one of an image's pods is unknown, the recorded workloads stay.
 func TestUnknownNode(t *testing.T) {
 	scanner := theScanner()
-	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "web-1", running("main", web)))
+	image := scanOf(scanner, web)
+	u := newUnit(t, scanner, image, aPod(fixtureNamespace, "web-1", running("main", web)))
 	u.saveReport(web)
-	before, _ := u.reconcile(scan)
+	before, _ := u.reconcile(image)
 	u.must(u.client.Create(t.Context(), aPod(fixtureNamespace, "aaa-new", running("main", web), onNode("not-in-the-cache"))))
-	after, wait := u.reconcile(scan)
-	if wait != nodeRetryDelay {
-		t.Errorf("it is looked at again after %s, want %s", wait, nodeRetryDelay)
+	after, wait := u.reconcile(image)
+	if wait != scan.NodeRetry {
+		t.Errorf("it is reconciled again after %s, want %s", wait, scan.NodeRetry)
 	}
 	if diff := cmp.Diff(before.Status, after.Status); diff != "" {
 		t.Errorf("the status changes:\n%s", diff)

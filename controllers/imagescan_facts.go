@@ -14,13 +14,13 @@ import (
 // observeUse sets the facts about the use of the image, and records in the store which workloads run it. It stops at facts that let nothing
 // else be done.
 func (r *ImageScanReconciler) observeUse(ctx context.Context, s *imageScanScope) error {
-	wait, err := r.findUses(ctx, s)
+	err := r.findUses(ctx, s)
 	s.facts = scan.Facts{
 		Unused: len(s.uses.Running) == 0, PlatformUnknown: !s.uses.Complete, BareImageID: s.scan.Spec.DigestType == v1alpha1.DigestImageID,
 		Refused: s.refused, Suspended: isSuspended(s.scanner), Engine: s.scanner.Spec.Backend.Type, EngineDisabled: s.backend == nil,
 		CatalogedAs: s.scan.Status.PlatformDigest,
 	}
-	if wait > 0 || err != nil {
+	if err != nil || s.uses.Unknown() {
 		return err
 	}
 	if fault := r.Store.Health(); fault != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
+	"github.com/scanner-operator/scanner-operator/pkg/scan"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -216,12 +217,12 @@ func TestSharingIsTakenBack(t *testing.T) {
 // TestUnknownNodeDoesNotStopOthers: a pod whose node is unknown does not delay the result for other pods.
 func TestUnknownNodeDoesNotStopOthers(t *testing.T) {
 	scanner := theScanner()
-	scan := scanOf(scanner, web)
-	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "a", running("main", web)), aPod(fixtureNamespace, "b", running("main", web), onNode("unknown")))
+	image := scanOf(scanner, web)
+	u := newUnit(t, scanner, image, aPod(fixtureNamespace, "a", running("main", web)), aPod(fixtureNamespace, "b", running("main", web), onNode("unknown")))
 	u.saveReport(web)
-	after, again := u.reconcile(scan)
-	if after.Status.Phase != v1alpha1.PhaseScanned || again != nodeRetryDelay {
-		t.Errorf("it is %s and looked at again after %s, want Scanned and %s", after.Status.Phase, again, nodeRetryDelay)
+	after, again := u.reconcile(image)
+	if after.Status.Phase != v1alpha1.PhaseScanned || again != scan.NodeRetry {
+		t.Errorf("it is %s and reconciled again after %s, want Scanned and %s", after.Status.Phase, again, scan.NodeRetry)
 	}
 }
 

@@ -91,7 +91,7 @@ func (s *imageScanScope) imageNames() []exception.Image {
 	return names
 }
 
-// setConditions derives phase, workloads and conditions from the results of the steps.
+// setConditions derives phase, workloads and conditions from what the reconciliation found and did.
 func (r *ImageScanReconciler) setConditions(s *imageScanScope) {
 	status := &s.scan.Status
 	s.listWorkloads()

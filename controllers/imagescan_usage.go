@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
-	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,16 +25,12 @@ func (s *imageScanScope) scannedImage() inventory.ScannedImage {
 	return inventory.ScannedImage{Scan: s.scan, Scanner: s.scanner, Key: s.key, Engine: engineOf(s.backend), Refused: s.refused}
 }
 
-// findUses sets the containers that run the image or ran it within the retention, and how the image can be pulled.
-func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (wait time.Duration, err error) {
-	if s.uses, err = r.Inventory.FindUses(ctx, s.scannedImage()); err != nil {
-		return 0, err
+// findUses sets the containers that run the image or ran it within the retention and, unless they are Unknown, how the image can be pulled.
+func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (err error) {
+	if s.uses, err = r.Inventory.FindUses(ctx, s.scannedImage()); err == nil && !s.uses.Unknown() {
+		s.image = s.backendImage()
 	}
-	if s.uses.Unknown() {
-		return nodeRetryDelay, nil
-	}
-	s.image = s.backendImage()
-	return 0, nil
+	return err
 }
 
 // backendImage returns how the image may be pulled, and its credential scope.

@@ -30,6 +30,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/health"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
+	"github.com/scanner-operator/scanner-operator/pkg/scan"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -122,7 +123,7 @@ func (r *NotificationReconciler) deliver(
 func (r *NotificationReconciler) next(ctx context.Context, visits []deliveryRun) (next time.Time) {
 	for _, visit := range visits {
 		if visit.err != nil {
-			visit.next = r.Clock.Now().Add(storeRetryDelay)
+			visit.next = r.Clock.Now().Add(scan.StoreRetry)
 			if store.StorageFault(visit.err) == nil {
 				ctrl.LoggerFrom(ctx).Error(visit.err, "Visiting a receiver")
 			}

@@ -33,9 +33,6 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/scan"
 )
 
-// nodeRetryDelay is the requeue delay until a pod's node appears in the cache.
-const nodeRetryDelay = scan.NodeRetry
-
 // PodReconciler creates an ImageScan for each image of each pod that a Scanner is responsible for, and annotates the pod with the images
 // that have a result. For Scanners with addPodFinalizer, it holds a pod's deletion until the store has recorded the release.
 type PodReconciler struct {
@@ -102,7 +99,7 @@ func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []*v
 			return 0, err
 		}
 		if !known && inventory.IsActive(pod) {
-			return nodeRetryDelay, nil
+			return scan.NodeRetry, nil
 		}
 	}
 	var errs []error

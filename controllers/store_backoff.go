@@ -10,9 +10,6 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// storeRetryDelay is the requeue delay while the store's file or volume has a problem.
-const storeRetryDelay = scan.StoreRetry
-
 // withStoreBackoff requeues with a fixed delay while the store is unavailable. Returning the error instead would use exponential backoff: many
 // retries at first and, after an hour, a recovery that is up to 15 minutes late.
 type withStoreBackoff struct{ reconcile.Reconciler }
@@ -29,7 +26,7 @@ func (p withStoreBackoff) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 		// The store's problem is reported elsewhere. Other errors would be lost without this line.
 		log.Error(err, "Reconciling, and waiting for the store")
 	}
-	return ctrl.Result{RequeueAfter: storeRetryDelay}, nil
+	return ctrl.Result{RequeueAfter: scan.StoreRetry}, nil
 }
 
 // isOnlyStoreProblem reports whether a problem of the store is the only cause of an error.

@@ -18,6 +18,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/scan"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -101,20 +102,20 @@ func TestStoreProblemConditions(t *testing.T) {
 }
 
 // TestImageScanWaitsForStore: nothing starts whose result could not be stored. An image without a result has the reason in its condition,
-// and earlier results stay. The ImageScan is requeued after storeRetryDelay.
+// and earlier results stay. The ImageScan is requeued after scan.StoreRetry.
 func TestImageScanWaitsForStore(t *testing.T) {
 	for name, tt := range storeProblems {
 		t.Run(name, func(t *testing.T) {
-			scan, old := scanOf(theScanner(), web), scanOf(theScanner(), vulnerable, func(s *v1alpha1.ImageScan) {
+			fresh, old := scanOf(theScanner(), web), scanOf(theScanner(), vulnerable, func(s *v1alpha1.ImageScan) {
 				s.Status.Phase, s.Status.Findings = v1alpha1.PhaseScanned, &v1alpha1.FindingCounts{High: 1}
 			})
-			u := newUnit(t, theScanner(), aPod(fixtureNamespace, "a", running("main", web), running("old", vulnerable)), scan, old)
+			u := newUnit(t, theScanner(), aPod(fixtureNamespace, "a", running("main", web), running("old", vulnerable)), fresh, old)
 			ill := &failingStore{Store: u.store, problem: tt.problem}
 			u.scans.Store, u.inventory.Store = ill, ill
-			after, wait := u.reconcile(scan)
+			after, wait := u.reconcile(fresh)
 			ready := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady)
-			if after.Status.Phase != v1alpha1.PhasePending || ready.Reason != tt.reason || !strings.Contains(ready.Message, tt.wayOut) || wait != storeRetryDelay {
-				t.Errorf("phase %s, Ready %s %q, again in %s; want Pending, %s with %q, and %s", after.Status.Phase, ready.Reason, ready.Message, wait, tt.reason, tt.wayOut, storeRetryDelay)
+			if after.Status.Phase != v1alpha1.PhasePending || ready.Reason != tt.reason || !strings.Contains(ready.Message, tt.wayOut) || wait != scan.StoreRetry {
+				t.Errorf("phase %s, Ready %s %q, again in %s; want Pending, %s with %q, and %s", after.Status.Phase, ready.Reason, ready.Message, wait, tt.reason, tt.wayOut, scan.StoreRetry)
 			}
 			if len(u.engine.indexCalls) != 0 {
 				t.Errorf("the engine was asked about %d images, want none", len(u.engine.indexCalls))
@@ -123,7 +124,7 @@ func TestImageScanWaitsForStore(t *testing.T) {
 				t.Errorf("an image that was scanned before is %s, want Scanned", after.Status.Phase)
 			}
 			ill.problem = nil
-			if u.reconcile(scan); len(u.engine.indexCalls) != 1 {
+			if u.reconcile(fresh); len(u.engine.indexCalls) != 1 {
 				t.Errorf("afterwards the engine was asked about %d images, want 1", len(u.engine.indexCalls))
 			}
 		})
@@ -140,8 +141,8 @@ func TestStoreBackoff(t *testing.T) {
 	}{
 		"none":        {nil, nil, time.Minute},
 		"another":     {other, other, time.Minute},
-		"volume full": {errors.Join(nil, fmt.Errorf("save: %w", store.ErrVolumeFull)), nil, storeRetryDelay},
-		"corrupt":     {fmt.Errorf("read: %w", store.ErrCorrupt), nil, storeRetryDelay},
+		"volume full": {errors.Join(nil, fmt.Errorf("save: %w", store.ErrVolumeFull)), nil, scan.StoreRetry},
+		"corrupt":     {fmt.Errorf("read: %w", store.ErrCorrupt), nil, scan.StoreRetry},
 	} {
 		inner := reconcile.Func(func(context.Context, ctrl.Request) (ctrl.Result, error) {
 			return ctrl.Result{RequeueAfter: time.Minute}, tt.err
@@ -172,8 +173,8 @@ func TestOtherErrorsBesideStoreProblem(t *testing.T) {
 		log := funcr.New(func(_, line string) { logged = append(logged, line) }, funcr.Options{})
 		inner := reconcile.Func(func(context.Context, ctrl.Request) (ctrl.Result, error) { return ctrl.Result{}, tt.err })
 		result, err := withStoreBackoff{inner}.Reconcile(ctrl.LoggerInto(t.Context(), log), ctrl.Request{})
-		if err != nil || result.RequeueAfter != storeRetryDelay {
-			t.Errorf("%s: again in %s, %v, want %s", name, result.RequeueAfter, err, storeRetryDelay)
+		if err != nil || result.RequeueAfter != scan.StoreRetry {
+			t.Errorf("%s: again in %s, %v, want %s", name, result.RequeueAfter, err, scan.StoreRetry)
 		}
 		if got := strings.Contains(strings.Join(logged, ""), other.Error()); got != tt.want || len(logged) > 1 {
 			t.Errorf("%s: logged %q, want the other error: %t", name, logged, tt.want)

@@ -119,7 +119,7 @@ type Image struct {
 
 // Progress is the state of cataloging or matching an image.
 type Progress struct {
-	// Done means that nothing is left to do.
+	// Done means that the store has the result.
 	Done bool
 	// Reason and Message tell users what an unfinished step is waiting for.
 	Reason, Message string

@@ -209,11 +209,11 @@ type SeverityBefore struct {
 // DataAnomaly means that too many findings have disappeared with one version of an engine's data for that data to be trusted.
 type DataAnomaly struct {
 	DataVersion string
-	// Missing of Of findings have disappeared with that version, the first of them at Since.
+	// Missing of Total findings have disappeared with that version, the first of them at Since.
 	Missing, Total int
 	Since          time.Time
 	// Namespaces of TotalNamespaces namespaces show the anomaly. They are set if the Scanner's own images do not show it: then Missing
-	// and Of are 0.
+	// and Total are 0.
 	Namespaces, TotalNamespaces int
 }
 
@@ -411,7 +411,7 @@ type Message struct {
 	At       time.Time
 	// Unconfirmed means that the message was sent and the receiver never answered.
 	Unconfirmed bool
-	// Body is the message as JSON (notify.Message).
+	// Body is the message as JSON (announce.Message).
 	Body []byte
 }
 
@@ -446,8 +446,8 @@ type Announcement struct {
 	ResetRepositories bool
 	// DeleteAbsent deletes announcements of findings that are not present; nil for none.
 	DeleteAbsent *AbsentFindings
-	// Repositories that the receiver knows from then on, in addition to those of the keys. The repositories of All must be named
-	// here.
+	// Repositories that the receiver knows from then on, in addition to those of the keys. The repositories of the
+	// Snapshot must be named here.
 	Repositories []string
 	// Retract is the MessageID of a message that was recorded before it was sent and was never delivered. Its announcements are
 	// deleted. Empty for none.
