@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -89,6 +90,36 @@ func TestDeletionHasAnImageMatchedAgain(t *testing.T) {
 				t.Error("one deletion has the image matched twice")
 			}
 		})
+	}
+}
+
+// deletingStore has the ImageScan deleted once more during the first request for a match.
+type deletingStore struct {
+	*store.Store
+	delete   func()
+	requests int
+}
+
+func (s *deletingStore) RequestMatch(ctx context.Context, subject store.Subject) error {
+	if s.requests++; s.requests == 1 {
+		s.delete()
+	}
+	return s.Store.RequestMatch(ctx, subject)
+}
+
+// TestDeletedTwice: a second deletion while the first one's match is requested is a request of its own.
+func TestDeletedTwice(t *testing.T) {
+	scanner := theScanner()
+	image := scanOf(scanner, web)
+	u := newUnit(t, scanner, image, aPod(fixtureNamespace, "web", running("main", web)))
+	u.saveReport(web)
+	u.reconcile(image)
+	deleting := &deletingStore{Store: u.store, delete: func() { u.scans.rememberDeletion(image) }}
+	u.scans.Store = deleting
+	u.scans.rememberDeletion(image)
+	u.reconcile(image)
+	if deleting.requests != 2 {
+		t.Errorf("%d matches are requested after two deletions", deleting.requests)
 	}
 }
 

@@ -133,8 +133,7 @@ type Condition struct {
 }
 
 // Ecosystems Ecosystems and distributions that the engine does not analyze: first those that the image contains, such as its
-// distribution ("debian 12"), then ecosystems of which the image may contain packages. Omitted if the engine does not
-// report any.
+// distribution ("debian 12"), then ecosystems whose packages the image may contain. Omitted if the engine reports none.
 type Ecosystems = []string
 
 // EngineName The name of an engine. If an engine can have several instances, the instance follows: grype,
@@ -261,8 +260,7 @@ type ImageScan struct {
 	NextAttemptTime time.Time      `json:"nextAttemptTime,omitempty,omitzero"`
 
 	// NotCovered Ecosystems and distributions that the engine does not analyze: first those that the image contains, such as its
-	// distribution ("debian 12"), then ecosystems of which the image may contain packages. Omitted if the engine does not
-	// report any.
+	// distribution ("debian 12"), then ecosystems whose packages the image may contain. Omitted if the engine reports none.
 	NotCovered Ecosystems `json:"notCovered,omitempty,omitzero"`
 
 	// Phase The state of an image. Scanned stays while it is matched again with newer data.
@@ -430,8 +428,7 @@ type Report struct {
 	MatchTime time.Time  `json:"matchTime"`
 
 	// NotCovered Ecosystems and distributions that the engine does not analyze: first those that the image contains, such as its
-	// distribution ("debian 12"), then ecosystems of which the image may contain packages. Omitted if the engine does not
-	// report any.
+	// distribution ("debian 12"), then ecosystems whose packages the image may contain. Omitted if the engine reports none.
 	NotCovered Ecosystems `json:"notCovered,omitempty,omitzero"`
 
 	// Phase The state of an image. Scanned stays while it is matched again with newer data.

@@ -7,8 +7,8 @@ import (
 )
 
 // Present is what is present of one vulnerability in one package of a repository: the facts of the worst finding that passes the receiver's
-// filter and that no exception suppresses. A vulnerability of which findings are present, but none of these, is not compared: it is neither
-// a change nor fixed.
+// filter and that no exception suppresses. If the filter or exceptions leave out all findings of a vulnerability, it is not compared: it is
+// neither a change nor fixed.
 type Present struct {
 	Severity finding.Severity
 	// SeverityBefore is the severity before it last changed; Severity if it never did.

@@ -1,6 +1,8 @@
 package grype
 
 import (
+	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -331,4 +333,33 @@ func TestEndedJobsTakeNoSlot(t *testing.T) {
 	if got := e.index(public("b")); got != v1alpha1.ReasonCataloging || len(e.jobs("catalog")) != 2 {
 		t.Errorf("beside an ended Job the next image's state is %q, want %q", got, v1alpha1.ReasonCataloging)
 	}
+}
+
+// TestQueueAfterStoreError: an image keeps its position, for each Scanner that waits for it, when the store cannot be read.
+func TestQueueAfterStoreError(t *testing.T) {
+	e := newEngine(t, limits(1, 1))
+	first, waiting := public("first"), public("waiting")
+	theirs := waiting
+	theirs.Scanner = "theirs"
+	e.setUsed(first, waiting, theirs)
+	for _, img := range []backend.Image{first, waiting, theirs} {
+		e.index(img)
+	}
+	e.changeStore(`ALTER TABLE catalogues RENAME TO hidden`)
+	if _, err := e.StartCatalog(t.Context(), waiting); err == nil {
+		t.Error("StartCatalog reports no error of the store")
+	}
+	e.changeStore(`ALTER TABLE hidden RENAME TO catalogues`)
+	if got := e.queue.length(); got != 2 {
+		t.Errorf("%d images are queued, want the one of both Scanners", got)
+	}
+}
+
+// changeStore runs an SQL statement on the store's file.
+func (e *engine) changeStore(statement string) {
+	e.t.Helper()
+	db, err := sql.Open("sqlite", e.storePath)
+	e.must(err)
+	_, err = db.ExecContext(e.t.Context(), statement)
+	e.must(errors.Join(err, db.Close()))
 }

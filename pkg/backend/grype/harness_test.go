@@ -56,6 +56,8 @@ type engine struct {
 	t       *testing.T
 	cluster client.Client
 	clock   *clocktesting.FakePassiveClock
+	// storePath is the store's file.
+	storePath string
 	// woken holds the digests passed to Wake. wokenMu guards it, because namespaces are handled concurrently.
 	woken   []string
 	wokenMu sync.Mutex
@@ -66,11 +68,11 @@ type engine struct {
 
 func newEngine(t *testing.T, change ...func(*Options)) *engine {
 	t.Helper()
-	e := &engine{t: t, clock: clocktesting.NewFakePassiveClock(noon)}
+	e := &engine{t: t, clock: clocktesting.NewFakePassiveClock(noon), storePath: filepath.Join(t.TempDir(), "store.db")}
 	e.cluster = fakeclient.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{Create: e.create, Delete: e.delete}).
 		WithIndex(&corev1.Event{}, involvedID, func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
 		WithObjects(namespace("shop"), namespace("blog")).Build()
-	db, err := storetest.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"), e.clock.Now, store.OpenSQLite)
+	db, err := storetest.Open(t.Context(), e.storePath, e.clock.Now, store.OpenSQLite)
 	if err != nil {
 		t.Fatal(err)
 	}
