@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
@@ -13,9 +14,12 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/clair"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
+	"github.com/scanner-operator/scanner-operator/pkg/health"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // TestScannerBackendSettingsMismatch: the API server rejects settings of an engine other than the type.
@@ -74,6 +78,41 @@ func TestScannerExcludeGlobMalformed(t *testing.T) {
 	p.waitForStatus(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(status.Images).To(Equal(v1alpha1.ImageCounts{Total: 1, Scanned: 1}))
 	})
+}
+
+// TestScannerClairNotContactedYet: a Scanner whose Clair was unavailable when the manager ended stays so until the new manager has contacted
+// Clair, although the store has vulnerability data. Otherwise receivers would get a message that scans succeed again.
+func TestScannerClairNotContactedYet(t *testing.T) {
+	const url = "http://clair.example.com"
+	outage := metav1.Condition{
+		Type: v1alpha1.ConditionBackendAvailable, Status: metav1.ConditionFalse, Reason: backend.ReasonClairUnavailable, Message: "no answer",
+		ObservedGeneration: 1, LastTransitionTime: metav1.NewTime(noon.Add(-24 * time.Hour).UTC()),
+	}
+	scanner := theScanner(func(s *v1alpha1.Scanner) {
+		s.Spec.Backend = v1alpha1.Backend{Type: v1alpha1.BackendClair, Clair: &v1alpha1.ClairBackend{URL: url}}
+		s.Status.Conditions = []metav1.Condition{outage}
+	})
+	u := newUnit(t, scanner)
+	settings := config.Default()
+	settings.Clair.Instances = []config.ClairInstance{{URL: url}}
+	// Nothing runs these engines, so no request is sent.
+	engines := clair.NewEngines(clair.Options{Store: u.store, Config: settings, Clock: clocktesting.NewFakeClock(noon), Log: logr.Discard()})
+	u.scanners.Backends = backend.Choosers{v1alpha1.BackendClair: engines.For}
+	u.must(u.store.SetDataVersion(t.Context(), engines.For(scanner).Engine(), store.DataVersion{Version: "v1", Built: noon, Tool: clair.Tool}))
+	after := u.reconcileScanner()
+	got := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionBackendAvailable)
+	if !got.LastTransitionTime.Equal(&outage.LastTransitionTime) || got.Status != outage.Status || got.Reason != outage.Reason || got.Message != outage.Message {
+		t.Errorf("BackendAvailable is %+v, want it unchanged: %+v", got, outage)
+	}
+	notifications := &NotificationReconciler{
+		Client: u.client, Store: u.store, Backends: u.scanners.Backends, Clock: u.clock, Exceptions: u.exceptions, Inventory: u.inventory,
+		Thresholds: health.Thresholds{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
+	}
+	scope, err := notifications.newScope(t.Context(), after)
+	u.must(err)
+	if notices := scope.coverage.Notices; len(notices) != 1 || notices[0].Kind != announce.NoticeScansFailing || notices[0].Reason != backend.ReasonClairUnavailable {
+		t.Errorf("the notices are %+v, want that no scan succeeds", notices)
+	}
 }
 
 // TestScannerClairSettings: invalid Clair settings that the API server cannot detect are reported in the condition, with the field and the

@@ -56,7 +56,8 @@ func (r *ScannerReconciler) setBackend(ctx context.Context, s *scannerScope) err
 }
 
 // engineCondition asks a Scanner's engine for its state. It returns the condition BackendAvailable without a time, and the engine's
-// vulnerability data; nil while the engine is unavailable. engine is nil if the operator runs without it.
+// vulnerability data; nil while the engine is unavailable. engine is nil if the operator runs without it. An engine that was unavailable
+// stays so while its availability is unknown.
 func engineCondition(ctx context.Context, scanner *v1alpha1.Scanner, engine backend.Backend) (metav1.Condition, *store.DataVersion, error) {
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionBackendAvailable, Status: metav1.ConditionFalse,
@@ -75,6 +76,10 @@ func engineCondition(ctx context.Context, scanner *v1alpha1.Scanner, engine back
 	case err != nil:
 		condition.Reason, condition.Message = v1alpha1.ReasonBackendError, "the engine's state cannot be read"
 		return condition, nil, err
+	}
+	before := meta.FindStatusCondition(scanner.Status.Conditions, v1alpha1.ConditionBackendAvailable)
+	if checker, ok := engine.(backend.AvailabilityChecker); ok && before != nil && before.Status == metav1.ConditionFalse && !checker.AvailabilityKnown() {
+		return *before, nil, nil // otherwise a restart during an outage would look like its end
 	}
 	condition.Status, condition.Reason = metav1.ConditionTrue, v1alpha1.ReasonAvailable
 	if reporter, ok := engine.(backend.DataReporter); ok {

@@ -59,6 +59,13 @@ type DataReporter interface {
 	MaxDataAge() time.Duration
 }
 
+// AvailabilityChecker is a Backend that learns only from requests whether its engine is available.
+type AvailabilityChecker interface {
+	// AvailabilityKnown reports whether the engine has answered a request, or failed to, since the manager started. Until then, DataVersion
+	// returns what the store has.
+	AvailabilityKnown() bool
+}
+
 // Chooser returns the Backend for a Scanner according to its backend settings. It never fails: invalid settings are reported by the calls
 // of the Backend that it returns.
 type Chooser func(*v1alpha1.Scanner) Backend

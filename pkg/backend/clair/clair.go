@@ -165,6 +165,7 @@ var (
 	_ backend.SettingsChecker     = (*Backend)(nil)
 	_ backend.CatalogRefresher    = (*Backend)(nil)
 	_ backend.DataReporter        = (*Backend)(nil)
+	_ backend.AvailabilityChecker = (*Backend)(nil)
 	_ backend.DataPoller          = (*Backend)(nil)
 	_ backend.PartialCoverage     = (*Backend)(nil)
 	_ backend.ExternalStateHolder = (*Backend)(nil)
@@ -238,6 +239,16 @@ func (b *Backend) DataVersion(ctx context.Context) (store.DataVersion, error) {
 		return store.DataVersion{}, &backend.Failure{Reason: v1alpha1.ReasonNoVulnerabilityData, Message: problem}
 	}
 	return version, nil
+}
+
+// AvailabilityKnown implements backend.AvailabilityChecker.
+func (b *Backend) AvailabilityKnown() bool {
+	if b.settingsFailure != nil {
+		return true
+	}
+	b.instance.mu.Lock()
+	defer b.instance.mu.Unlock()
+	return b.link.checked || b.link.problem() != nil
 }
 
 // DataProblem implements backend.DataReporter.

@@ -97,6 +97,9 @@ func (l *link) problem() *backend.Failure {
 	return nil
 }
 
+// isWorking reports whether a request over this link has succeeded, and none has failed since. The caller holds the instance's mu.
+func (l *link) isWorking() bool { return l.checked && l.problem() == nil }
+
 // problemOf is trouble for callers that do not hold mu.
 func (i *instance) problemOf(l *link) *backend.Failure {
 	i.mu.Lock()

@@ -275,6 +275,29 @@ func TestClairOutage(t *testing.T) {
 	}
 }
 
+// TestRestartDuringOutage: after a restart, it is unknown whether Clair is available until it was contacted. That includes a Clair whose
+// indexer alone has lost its database.
+func TestRestartDuringOutage(t *testing.T) {
+	for name, problem := range map[string]func(http.ResponseWriter, *http.Request) bool{
+		"away":                     respondWith(http.StatusBadGateway, "<html>no upstream</html>"),
+		"breaks off":               func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) },
+		"indexer without database": interceptOn(http.MethodDelete, "/index_report/", respondWith(http.StatusInternalServerError, "")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			shop := w.scanner("shop")
+			w.scan(shop, w.run(shop, "web", w.push("web", registrytest.Image(t, files("base")))))
+			w.clair.change(func() { w.clair.before = problem })
+			w.Expect(NewEngines(w.options).For(shop).(*Backend).AvailabilityKnown()).To(BeFalse(), "before the first request")
+			w.start()
+			b := w.For(shop).(*Backend)
+			w.Eventually(b.AvailabilityKnown).Should(BeTrue())
+			_, err := b.DataVersion(t.Context())
+			w.Expect(err).To(MatchError(HavePrefix("ClairUnavailable: ")))
+		})
+	}
+}
+
 // TestRejectedKeyAffectsNoOther: Clair's answers to one Scanner's key do not affect other Scanners, and the rejected key is tried less and less
 // often.
 func TestRejectedKeyAffectsNoOther(t *testing.T) {

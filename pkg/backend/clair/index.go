@@ -93,7 +93,7 @@ func (i *instance) untilIndexing() time.Duration {
 func (i *instance) mayIndex(t *task) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.state != "" && t.link.checked && t.link.problem() == nil && !i.Clock.Now().Before(i.pausedUntil)
+	return i.state != "" && t.link.isWorking() && !i.Clock.Now().Before(i.pausedUntil)
 }
 
 // indexTask indexes an image and wakes its ImageScans.

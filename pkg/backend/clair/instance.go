@@ -163,7 +163,7 @@ func (i *instance) workingLink() *link {
 		return i.lastWorking
 	}
 	for _, l := range i.links {
-		if l.checked && l.problem() == nil {
+		if l.isWorking() {
 			return l
 		}
 	}

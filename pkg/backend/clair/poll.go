@@ -154,8 +154,11 @@ func (i *instance) poll(ctx context.Context) (last error) {
 func (i *instance) pollLink(ctx context.Context, l *link, wanted bool) error {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
+	i.mu.Lock()
+	isWorking := l.isWorking()
+	i.mu.Unlock()
 	state, err := l.client.IndexState(ctx)
-	if err == nil && i.problemOf(l) != nil {
+	if err == nil && !isWorking {
 		err = l.client.Delete(ctx, randomDigest()) // the state needs no database
 	}
 	if err != nil || !wanted {
