@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -357,7 +359,7 @@ func (i *instance) locate(ctx context.Context, t *task) (*registry.Location, err
 	}
 	log := slog.New(logr.ToSlogHandler(i.Log.WithValues("image", t.img.Key.String()).V(1)))
 	puller := &registry.Puller{
-		Registries: i.Config.RegistrySettings(), ThrottledHosts: i.throttles.Throttled(i.Clock.Now(), t.img.Scope),
+		Registries: i.Config.RegistrySettings(), ThrottledHosts: slices.Sorted(maps.Keys(i.throttles.Throttled(i.Clock.Now(), t.img.Scope))),
 		Credentials: registry.ParseCredentials(secrets.data, log), Transport: i.Registries, Log: log, Now: i.Clock.Now,
 	}
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)

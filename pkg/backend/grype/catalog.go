@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -15,27 +14,9 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
-	"github.com/scanner-operator/scanner-operator/pkg/backend/queue"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
-
-// catalog starts a Job for an image that has none, as soon as the queue gives it a slot.
-func (b *Backend) catalog(ctx context.Context, img backend.Image) (backend.Progress, error) {
-	// A catalog of another namespace can be reused, but not created: no Job runs on behalf of another namespace.
-	if img.Scope != store.Cluster && string(img.Scope) != img.Namespace {
-		return backend.Waiting(v1alpha1.ReasonPending, "what another namespace knew of the image is gone", time.Second), nil
-	}
-	full, err := b.budget.Exceeded(ctx, img.Namespace)
-	if err != nil {
-		return backend.Progress{}, err
-	}
-	start, progress, err := b.reserveJob(ctx, img, full)
-	if err != nil || start == nil {
-		return progress, err
-	}
-	return b.createJob(ctx, *start)
-}
 
 // reservedJob is a catalog Job that is recorded and not created yet.
 type reservedJob struct {
@@ -46,57 +27,86 @@ type reservedJob struct {
 	exceeded int64
 }
 
-// reserveJob reserves a slot for an image and records its Job, or returns what the image waits for. The record is written before the Job is
-// created. Therefore a Job without a record is never the operator's, and concurrent calls see that the Job is on its way. full is the
-// failure of a namespace over its storage budget; nil if it has space. Such a namespace takes no slot, but other namespaces that wait for
-// the same image keep their position.
-func (b *Backend) reserveJob(ctx context.Context, img backend.Image, full *backend.Failure) (*reservedJob, backend.Progress, error) {
+// reserveJob reserves a slot for an image and records its Job, or returns what the image waits for. refused is why the image gets no new Job;
+// nil if it may have one. Such an image takes no slot, but other Scanners that wait for it keep their position.
+func (b *Backend) reserveJob(ctx context.Context, request catalogRequest, refused *refusal) (*reservedJob, backend.Progress, error) {
+	img := request.image
 	b.starting.Lock()
 	defer b.starting.Unlock()
-	live, err := b.Store.LiveJobs(ctx)
-	if err != nil {
-		return nil, backend.Progress{}, err
-	}
-	exceeded, err := b.Store.MemoryExceeded(ctx, img.Key, img.Scope)
-	if err != nil {
-		return nil, backend.Progress{}, err
-	}
-	for _, job := range live {
-		if job.Purpose == store.JobCatalog && job.Key == img.Key && job.Scope == img.Scope {
-			b.queue.removeForAll(img.Key, img.Scope)
-			return nil, b.jobProgress(job, exceeded), nil
+	var state catalogState
+	if refused == nil || refused.newJobsOnly {
+		var err error
+		if state, err = b.readCatalogState(ctx, img.Key, img.Scope); err != nil {
+			return nil, backend.Progress{}, err
 		}
 	}
-	// The Job of another call may have ended since the caller looked for a catalog. A Job that is not live any more has saved its own.
-	cataloged, err := b.isCataloged(ctx, img.Key, img.Scope)
+	switch {
+	case state.progress != nil:
+		b.queue.removeForAll(img.Key, img.Scope)
+		return nil, *state.progress, nil
+	case refused != nil:
+		b.queue.removeForScanner(img)
+		return nil, refused.progress, refused.err
+	}
+	slots := b.slots(state.live)
+	if !b.queue.admit(img, slots) {
+		return nil, b.queuedProgress(img, slots), nil
+	}
+	start, err := b.recordJob(ctx, request, state.exceeded)
+	return start, backend.Progress{}, err
+}
+
+// catalogState is what the store has about an image that is to be cataloged.
+type catalogState struct {
+	// live are the live Jobs of all images.
+	live []store.Job
+	// progress is that of an image with a live Job or a catalog; nil for any other.
+	progress *backend.Progress
+	// exceeded is how many bytes of memory were not enough for the image; 0 for none.
+	exceeded int64
+}
+
+// readCatalogState reads the Jobs before the catalog: a Job that ends in between has saved its catalog.
+func (b *Backend) readCatalogState(ctx context.Context, key image.Key, scope store.Scope) (state catalogState, err error) {
+	if state.live, err = b.Store.LiveJobs(ctx); err != nil {
+		return state, err
+	}
+	cataloged, err := b.isCataloged(ctx, key, scope)
 	if err != nil {
-		return nil, backend.Progress{}, err
+		return state, err
+	}
+	if state.exceeded, err = b.Store.MemoryExceeded(ctx, key, scope); err != nil {
+		return state, err
 	}
 	if cataloged {
-		b.queue.removeForAll(img.Key, img.Scope)
-		return nil, backend.Done, nil
+		state.progress = &backend.Progress{Done: true}
 	}
-	if full != nil {
-		b.queue.removeForScanner(img)
-		return nil, backend.Progress{}, full
+	for _, job := range state.live {
+		if job.Purpose == store.JobCatalog && job.Key == key && job.Scope == scope {
+			progress := b.jobProgress(job, state.exceeded)
+			state.progress = &progress
+		}
 	}
-	p := b.slots(live)
-	if !b.queue.admit(img, p) {
-		return nil, b.queuedProgress(img, p), nil
-	}
-	asked := catalogRequest{image: img, avoidedRegistries: b.throttledRegistries(img)}
-	job := b.catalogJob(backend.WorkerName(backend.CatalogWorker, b.Random), img, exceeded)
+	return state, nil
+}
+
+// recordJob builds the Job of an image and records it. The record is written before the Job is created. Therefore a Job without a record is
+// never the operator's, and concurrent calls see that the Job is on its way.
+func (b *Backend) recordJob(ctx context.Context, request catalogRequest, exceeded int64) (*reservedJob, error) {
+	img := request.image
+	memory := b.ladderOf(jobSettings(img))
+	job := b.catalogJob(backend.WorkerName(backend.CatalogWorker, b.Random), request, memory.resourcesAfter(exceeded))
 	record := store.Job{
 		Namespace: job.Namespace, Name: job.Name, Purpose: store.JobCatalog,
 		Key: img.Key, Scope: img.Scope, CreatedAt: b.Clock.Now(), Scanner: img.Scanner, Worker: b.WorkerImage,
 		Memory:    job.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().Value(),
-		MaxMemory: slices.Max(b.ladderOf(img).limits()),
+		MaxMemory: slices.Max(memory.limits()),
 	}
 	if err := b.Store.SaveJob(ctx, record); err != nil {
-		return nil, backend.Progress{}, err
+		return nil, err
 	}
-	b.requests.record(record, asked)
-	return &reservedJob{record: record, job: job, image: img, exceeded: exceeded}, backend.Progress{}, nil
+	b.requests.record(record, request)
+	return &reservedJob{record: record, job: job, image: img, exceeded: exceeded}, nil
 }
 
 // isCataloged reports whether an image has a catalog in its credential scope.
@@ -106,15 +116,6 @@ func (b *Backend) isCataloged(ctx context.Context, key image.Key, scope store.Sc
 		return false, nil
 	}
 	return err == nil, err
-}
-
-// queuedProgress returns the Progress of a queued image.
-func (b *Backend) queuedProgress(img backend.Image, p queue.Slots) backend.Progress {
-	message := fmt.Sprintf("waiting for one of %d catalog Jobs to end (grype.catalog.maxJobs in the operator's configuration)", b.Config.Grype.Catalog.MaxJobs)
-	if running := p.Running[img.Namespace]; running >= p.Limit {
-		message = fmt.Sprintf("waiting for one of this namespace's %d catalog Jobs to end (grype.catalog.maxJobsPerNamespace in the operator's configuration)", running)
-	}
-	return backend.Waiting(v1alpha1.ReasonPending, message, checkQueue)
 }
 
 // jobProgress returns the Progress of an image that has a Job.

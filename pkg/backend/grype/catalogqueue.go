@@ -2,10 +2,12 @@ package grype
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/queue"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
@@ -27,6 +29,15 @@ func (b *Backend) slots(live []store.Job) queue.Slots {
 		}
 	}
 	return p
+}
+
+// queuedProgress returns the Progress of a queued image.
+func (b *Backend) queuedProgress(img backend.Image, p queue.Slots) backend.Progress {
+	message := fmt.Sprintf("waiting for one of %d catalog Jobs to end (grype.catalog.maxJobs in the operator's configuration)", b.Config.Grype.Catalog.MaxJobs)
+	if running := p.Running[img.Namespace]; running >= p.Limit {
+		message = fmt.Sprintf("waiting for one of this namespace's %d catalog Jobs to end (grype.catalog.maxJobsPerNamespace in the operator's configuration)", running)
+	}
+	return backend.Waiting(v1alpha1.ReasonPending, message, checkQueue)
 }
 
 // catalogQueue is the queue of images that wait for a catalog Job. The Scanners of a namespace take turns.

@@ -9,12 +9,9 @@
 package grype
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -43,10 +40,6 @@ const (
 	checkQueue    = 2 * time.Minute // the Job loop wakes queued images
 	checkMatch    = time.Minute
 )
-
-// failureTTL is how long a failure is returned for all Scanners that request the same image. It is shorter than the first retry of an
-// ImageScan, so that it never suppresses a retry.
-const failureTTL = 50 * time.Second
 
 // Options configure a Backend.
 type Options struct {
@@ -124,15 +117,16 @@ func (b *Backend) Engine() string { return Engine }
 
 // StartCatalog implements backend.Backend. It starts a catalog Job unless the image is being cataloged, failed a moment ago, or has to wait.
 func (b *Backend) StartCatalog(ctx context.Context, img backend.Image) (backend.Progress, error) {
-	if failure := b.recentFailure(img); failure != nil {
-		b.queue.removeForScanner(img)
-		return backend.Progress{}, failure
+	request := b.newCatalogRequest(img)
+	refused, err := b.refusalOf(ctx, request)
+	if err != nil {
+		return backend.Progress{}, err
 	}
-	if progress, throttled := b.throttledProgress(img); throttled {
-		b.queue.removeForScanner(img)
-		return progress, nil
+	start, progress, err := b.reserveJob(ctx, request, refused)
+	if err != nil || start == nil {
+		return progress, err
 	}
-	return b.catalog(ctx, img)
+	return b.createJob(ctx, *start)
 }
 
 // RequestMatch implements backend.Backend. It makes sure that match workers run.
@@ -171,32 +165,4 @@ func (b *Backend) requestJobRun() {
 	case b.wakeJobs <- struct{}{}:
 	default: // a run is already pending
 	}
-}
-
-// failureKey ignores the order of the image's references and pull secrets.
-func failureKey(img backend.Image) string {
-	return fmt.Sprintf("%s@%s %q %q", img.Key, img.Scope, sortedNames(img.PullReferences), sortedNames(img.PullSecrets))
-}
-
-// namespaceFailureKey is the key of failures that concern only the image's namespace.
-func namespaceFailureKey(img backend.Image) string {
-	return fmt.Sprintf("%q %s", img.Namespace, failureKey(img))
-}
-
-func sortedNames(names []string) []string { return slices.Sorted(slices.Values(names)) }
-
-// recentFailure returns a failure of the last failureTTL; nil if there is none.
-func (b *Backend) recentFailure(img backend.Image) *backend.Failure {
-	return cmp.Or(b.failures.Get(failureKey(img)), b.failures.Get(namespaceFailureKey(img)))
-}
-
-// rememberFailure remembers a failure for failureTTL. It is shared by requests with the same image, credential scope, references and pull
-// secrets. A Scanner that names a digest at another host therefore fails for nobody else. A failure of a namespace's own storage budget is
-// shared only within that namespace.
-func (b *Backend) rememberFailure(img backend.Image, failure *backend.Failure) {
-	key := failureKey(img)
-	if failure.Reason == v1alpha1.ReasonStoreBudgetExceeded {
-		key = namespaceFailureKey(img)
-	}
-	b.failures.Set(key, failure, failureTTL)
 }

@@ -136,6 +136,11 @@ func (e *engine) delete(ctx context.Context, c client.WithWatch, o client.Object
 	return c.Delete(ctx, o)
 }
 
+// catalogJob returns the Job for an image. exceeded is the number of bytes of memory that were not enough before; 0 for none.
+func (e *engine) catalogJob(name string, img backend.Image, exceeded int64) *batchv1.Job {
+	return e.Backend.catalogJob(name, e.newCatalogRequest(img), e.ladderOf(jobSettings(img)).resourcesAfter(exceeded))
+}
+
 func (e *engine) advance(d time.Duration) { e.clock.SetTime(e.clock.Now().Add(d)) }
 
 func (e *engine) must(err error) {

@@ -40,20 +40,21 @@ const matchJobTTL = 600
 // matchScratch bounds what a match worker may write to /tmp.
 var matchScratch = resource.MustParse("2Gi")
 
-// catalogJob returns the Job that catalogs an image. exceeded is the number of bytes of memory that were not enough before; 0 for none.
-// The Job has no Kubernetes permissions, and its token is valid only for the ingest API.
-func (b *Backend) catalogJob(name string, img backend.Image, exceeded int64) *batchv1.Job {
+// catalogJob returns the Job that catalogs an image. The Job has no Kubernetes permissions, and its token is valid only for the ingest API.
+func (b *Backend) catalogJob(name string, request catalogRequest, resources corev1.ResourceRequirements) *batchv1.Job {
+	img, catalog := request.image, b.Config.Grype.Catalog
 	// The worker enforces the limit itself: if the kubelet evicts the pod for it, the reason is less precise.
-	scratch := strconv.FormatInt(b.Config.Grype.Catalog.ScratchSize.Value(), 10)
+	scratch := strconv.FormatInt(catalog.ScratchSize.Value(), 10)
 	args := []string{"catalog", "--platform", img.Key.Platform.String(), "--scratch-size", scratch}
 	for _, ref := range img.PullReferences {
 		args = append(args, "--image", ref)
 	}
-	for _, host := range b.throttledRegistries(img) {
-		args = append(args, "--spare", host)
+	for _, host := range request.registries {
+		if request.isAvoided(host) {
+			args = append(args, "--spare", host)
+		}
 	}
-	catalog, shape := b.Config.Grype.Catalog, b.jobSettings(img)
-	pod := b.workerPod(args, b.ladderOf(img).resourcesAfter(exceeded), catalog.ScratchSize)
+	pod, shape := b.workerPod(args, resources, catalog.ScratchSize), jobSettings(img)
 	pod.NodeSelector, pod.Tolerations, pod.PriorityClassName = shape.NodeSelector, shape.Tolerations, shape.PriorityClassName
 	mountPullSecrets(&pod, img.PullSecrets)
 	job := b.job(b.namespaceOf(img), name, backend.CatalogWorker, pod, ptr.To(int64(catalog.Deadline.Seconds())))
@@ -70,7 +71,7 @@ func (b *Backend) namespaceOf(img backend.Image) string {
 }
 
 // jobSettings returns the Scanner's settings for Jobs. They apply only to Jobs in the Scanner's own namespace.
-func (b *Backend) jobSettings(img backend.Image) v1alpha1.CatalogJob {
+func jobSettings(img backend.Image) v1alpha1.CatalogJob {
 	if img.Job == nil || img.Scope == store.Cluster {
 		return v1alpha1.CatalogJob{}
 	}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -21,10 +22,10 @@ type ladder struct {
 	rungs     []resource.Quantity
 }
 
-// ladderOf returns the operator's ladder, or that of the Scanner if the Job runs in the Scanner's namespace. A Scanner without a memory
-// limit gets the operator's limit, or its own request if that is higher. Thus omitting the limit never makes a Job unbounded.
-func (b *Backend) ladderOf(img backend.Image) ladder {
-	catalog, shape := b.Config.Grype.Catalog, b.jobSettings(img)
+// ladderOf returns the ladder of the Scanner's settings, or else the operator's. A Scanner without a memory limit gets the operator's limit,
+// or its own request if that is higher. Thus omitting the limit never makes a Job unbounded.
+func (b *Backend) ladderOf(shape v1alpha1.CatalogJob) ladder {
+	catalog := b.Config.Grype.Catalog
 	l := ladder{resources: catalog.Resources, rungs: catalog.MemoryLadder}
 	if shape.Resources != nil {
 		l.resources = *shape.Resources.DeepCopy()

@@ -183,7 +183,7 @@ func TestThrottledWithAlternative(t *testing.T) {
 func TestJobReportsOnlyItsRegistries(t *testing.T) {
 	e := newEngine(t)
 	e.throttleJob(imageFrom("first", "registry.example.com/a"), "docker.io", 600)
-	if until, found := e.throttles.ThrottledUntil(e.clock.Now(), store.Cluster, "docker.io"); found {
+	if until, found := e.throttles.Throttled(e.clock.Now(), store.Cluster)["docker.io"]; found {
 		t.Errorf("docker.io is left alone until %s, want that it is asked", until)
 	}
 }
@@ -203,7 +203,7 @@ func TestAvoidedRegistryIsNotThrottledAgain(t *testing.T) {
 	e.pod(job, terminated(1, "Error", `{"reason":"RegistryThrottled","message":"docker.io asked to wait","registry":"index.docker.io"}`))
 	e.setEndCondition(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
 	e.runJobsOnce()
-	if until, found := e.throttles.ThrottledUntil(e.clock.Now(), store.Cluster, "docker.io"); found {
+	if until, found := e.throttles.Throttled(e.clock.Now(), store.Cluster)["docker.io"]; found {
 		t.Errorf("docker.io is left alone until %s, want that it is asked again", until)
 	}
 	if got := e.index(second); got != "failure RegistryThrottled" {

@@ -2,7 +2,7 @@
 package throttle
 
 import (
-	"slices"
+	"maps"
 	"sync"
 	"time"
 
@@ -26,7 +26,7 @@ const (
 type Registries struct {
 	mu    sync.Mutex
 	until map[store.Scope]map[string]time.Time
-	// throttleResponses counts throttled responses; nil unless Count was called. Count must come before any other method.
+	// throttleResponses counts throttled responses; nil unless RegisterMetrics was called. RegisterMetrics must come before any other method.
 	throttleResponses prometheus.Counter
 }
 
@@ -78,23 +78,11 @@ func longestThrottled(hosts map[string]time.Time, but string) (last string) {
 	return last
 }
 
-// ThrottledUntil returns the time until which a registry is throttled; false if it is not.
-func (r *Registries) ThrottledUntil(now time.Time, scope store.Scope, host string) (time.Time, bool) {
+// Throttled returns the registries of a scope that are throttled, and until when.
+func (r *Registries) Throttled(now time.Time, scope store.Scope) map[string]time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	until, found := r.until[scope][host]
-	return until, found && now.Before(until)
-}
-
-// Throttled returns the registries of a scope that are throttled, sorted.
-func (r *Registries) Throttled(now time.Time, scope store.Scope) (hosts []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for host, until := range r.until[scope] {
-		if now.Before(until) {
-			hosts = append(hosts, host)
-		}
-	}
-	slices.Sort(hosts)
-	return hosts
+	throttled := maps.Clone(r.until[scope])
+	maps.DeleteFunc(throttled, func(_ string, until time.Time) bool { return !now.Before(until) })
+	return throttled
 }
