@@ -5,7 +5,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"time"
 
@@ -268,87 +267,67 @@ func Load(path string) (Config, error) {
 
 // Validate returns an error that names every invalid field.
 func (c Config) Validate() error {
+	var errs fieldErrors
 	database, catalog, match := c.Grype.Database, c.Grype.Catalog, c.Grype.Match
-	errs := []error{validateURL("grype.database.url", database.URL), validateCABundle("grype.database.caBundle", database.CABundle)}
-	check := func(ok bool, field, want string) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("%s: %s", field, want))
-		}
-	}
-	check(len(database.CABundle) <= maxDatabaseBundle, "grype.database.caBundle", "must be at most 64 KiB: shorten it to the authorities that are needed")
-	check(database.PollInterval.Duration >= 5*time.Second, "grype.database.pollInterval", "must be at least 5s")
-	check(database.MaxAge.Duration >= time.Hour, "grype.database.maxAge", "must be at least 1h")
-	check(database.Volume.Size.Sign() > 0, "grype.database.volume.size", "must be more than 0")
-	check(catalog.MaxJobs >= 1 && catalog.MaxJobs <= 1000, "grype.catalog.maxJobs", "must be between 1 and 1000")
-	check(catalog.MaxJobsPerNamespace >= 1 && catalog.MaxJobsPerNamespace <= 1000, "grype.catalog.maxJobsPerNamespace", "must be between 1 and 1000")
-	errs = append(errs, validateMemory(catalog)...)
+	errs.checkURL("grype.database.url", database.URL)
+	errs.checkCABundle("grype.database.caBundle", database.CABundle)
+	errs.check(len(database.CABundle) <= maxDatabaseBundle, "grype.database.caBundle", "must be at most 64 KiB: shorten it to the authorities that are needed")
+	errs.check(database.PollInterval.Duration >= 5*time.Second, "grype.database.pollInterval", "must be at least 5s")
+	errs.check(database.MaxAge.Duration >= time.Hour, "grype.database.maxAge", "must be at least 1h")
+	errs.check(database.Volume.Size.Sign() > 0, "grype.database.volume.size", "must be more than 0")
+	errs.checkRange("grype.catalog.maxJobs", catalog.MaxJobs, 1, 1000)
+	errs.checkRange("grype.catalog.maxJobsPerNamespace", catalog.MaxJobsPerNamespace, 1, 1000)
+	catalog.validateMemory(&errs)
 	history := catalog.History
-	check(history.Failed >= 0 && history.Failed <= 1000, "grype.catalog.history.failed", "must be between 0 and 1000")
-	check(history.Succeeded >= 0 && history.Succeeded <= 1000, "grype.catalog.history.succeeded", "must be between 0 and 1000")
-	check(history.TTL.Duration >= time.Minute && history.TTL.Duration <= 7*24*time.Hour, "grype.catalog.history.ttl", "must be between 1m and 168h")
-	check(catalog.Deadline.Duration >= 10*time.Second, "grype.catalog.deadline", "must be at least 10s")
-	check(catalog.ScratchSize.Sign() > 0, "grype.catalog.scratchSize", "must be more than 0")
-	check(match.MaxWorkers >= 1 && match.MaxWorkers <= 100, "grype.match.maxWorkers", "must be between 1 and 100")
-	check(match.ImagesPerWorker >= 1, "grype.match.imagesPerWorker", "must be at least 1")
-	check(match.IdleTimeout.Duration >= time.Second, "grype.match.idleTimeout", "must be at least 1s")
-	check(c.Limits.ScannersPerNamespace >= 1 && c.Limits.ScannersPerNamespace <= 1000, "limits.scannersPerNamespace", "must be between 1 and 1000")
-	check(c.Limits.ImageScansPerNamespace >= 1 && c.Limits.ImageScansPerNamespace <= 100_000, "limits.imageScansPerNamespace", "must be between 1 and 100000")
-	check(match.Deadline.Duration >= 10*time.Second && match.Deadline.Duration <= time.Hour, "grype.match.deadline", "must be between 10s and 1h")
-	errs = append(errs, c.validateRegistries()...)
-	errs = append(errs, c.Clair.validate()...)
-	errs = append(errs, c.Notifications.validate()...)
-	errs = append(errs, c.Ingest.validate()...)
+	errs.checkRange("grype.catalog.history.failed", history.Failed, 0, 1000)
+	errs.checkRange("grype.catalog.history.succeeded", history.Succeeded, 0, 1000)
+	errs.check(history.TTL.Duration >= time.Minute && history.TTL.Duration <= 7*24*time.Hour, "grype.catalog.history.ttl", "must be between 1m and 168h")
+	errs.check(catalog.Deadline.Duration >= 10*time.Second, "grype.catalog.deadline", "must be at least 10s")
+	errs.check(catalog.ScratchSize.Sign() > 0, "grype.catalog.scratchSize", "must be more than 0")
+	errs.checkRange("grype.match.maxWorkers", match.MaxWorkers, 1, 100)
+	errs.check(match.ImagesPerWorker >= 1, "grype.match.imagesPerWorker", "must be at least 1")
+	errs.check(match.IdleTimeout.Duration >= time.Second, "grype.match.idleTimeout", "must be at least 1s")
+	errs.checkRange("limits.scannersPerNamespace", c.Limits.ScannersPerNamespace, 1, 1000)
+	errs.checkRange("limits.imageScansPerNamespace", c.Limits.ImageScansPerNamespace, 1, 100_000)
+	errs.check(match.Deadline.Duration >= 10*time.Second && match.Deadline.Duration <= time.Hour, "grype.match.deadline", "must be between 10s and 1h")
+	c.validateRegistries(&errs)
+	c.Clair.validate(&errs)
+	c.Notifications.validate(&errs)
+	c.Ingest.validate(&errs)
 	return errors.Join(errs...)
 }
 
 // minIngestSize is the minimum of each size in Ingest. SBOMs of small images fit.
 var minIngestSize = resource.MustParse("1Mi")
 
-func (i Ingest) validate() (errs []error) {
-	for _, size := range []struct {
-		field string
-		value resource.Quantity
-	}{{"spoolSize", i.SpoolSize}, {"spoolSizePerNamespace", i.SpoolSizePerNamespace}, {"storeSizePerNamespace", i.StoreSizePerNamespace}} {
-		if size.value.Cmp(minIngestSize) < 0 {
-			errs = append(errs, fmt.Errorf("ingest.%s: must be at least 1Mi", size.field))
-		}
-	}
-	if i.SpoolSize.Cmp(minIngestSize) >= 0 && i.SpoolSizePerNamespace.Cmp(i.SpoolSize) > 0 {
-		errs = append(errs, errors.New("ingest.spoolSizePerNamespace: must be at most ingest.spoolSize"))
-	}
-	return errs
+func (i Ingest) validate(errs *fieldErrors) {
+	errs.check(i.SpoolSize.Cmp(minIngestSize) >= 0, "ingest.spoolSize", "must be at least 1Mi")
+	errs.check(i.SpoolSizePerNamespace.Cmp(minIngestSize) >= 0, "ingest.spoolSizePerNamespace", "must be at least 1Mi")
+	errs.check(i.StoreSizePerNamespace.Cmp(minIngestSize) >= 0, "ingest.storeSizePerNamespace", "must be at least 1Mi")
+	errs.check(i.SpoolSize.Cmp(minIngestSize) < 0 || i.SpoolSizePerNamespace.Cmp(i.SpoolSize) <= 0,
+		"ingest.spoolSizePerNamespace", "must be at most ingest.spoolSize")
 }
 
-func (n Notifications) validate() (errs []error) {
+func (n Notifications) validate(errs *fieldErrors) {
 	check := func(value metav1.Duration, least, most time.Duration, field, want string) {
-		if value.Duration < least || value.Duration > most {
-			errs = append(errs, fmt.Errorf("notifications.%s: must be between %s", field, want))
-		}
+		errs.check(value.Duration >= least && value.Duration <= most, "notifications."+field, "must be between %s", want)
 	}
 	check(n.ScansFailingAfter, time.Minute, 720*time.Hour, "scansFailingAfter", "1m and 720h")
 	check(n.ImagesFailedAfter, time.Minute, 720*time.Hour, "imagesFailedAfter", "1m and 720h")
 	check(n.LogRetention, time.Hour, 87600*time.Hour, "logRetention", "1h and 87600h")
-	return errs
 }
 
 // validateMemory requires an ascending memory ladder. Entries that are not above the limit of the first attempt are skipped later. Raising
 // that limit therefore needs no other change.
-func validateMemory(catalog Catalog) (errs []error) {
-	limit := catalog.Resources.Limits[corev1.ResourceMemory]
-	if request := catalog.Resources.Requests[corev1.ResourceMemory]; !limit.IsZero() && request.Cmp(limit) > 0 {
-		errs = append(errs, fmt.Errorf("grype.catalog.resources.requests.memory: %s is more than the limit of %s", request.String(), limit.String()))
-	}
-	if len(catalog.MemoryLadder) > maxMemoryLadder {
-		errs = append(errs, fmt.Errorf("grype.catalog.memoryLadder: more than %d limits", maxMemoryLadder))
-	}
+func (c Catalog) validateMemory(errs *fieldErrors) {
+	limit, request := c.Resources.Limits[corev1.ResourceMemory], c.Resources.Requests[corev1.ResourceMemory]
+	errs.check(limit.IsZero() || request.Cmp(limit) <= 0, "grype.catalog.resources.requests.memory", "%s is more than the limit of %s", request.String(), limit.String())
+	errs.check(len(c.MemoryLadder) <= maxMemoryLadder, "grype.catalog.memoryLadder", "more than %d limits", maxMemoryLadder)
 	var before resource.Quantity
-	for i, rung := range catalog.MemoryLadder {
-		if rung.Cmp(before) <= 0 {
-			errs = append(errs, fmt.Errorf("grype.catalog.memoryLadder[%d]: %s must be more than %s, which comes before it", i, rung.String(), before.String()))
-		}
+	for i, rung := range c.MemoryLadder {
+		errs.check(rung.Cmp(before) > 0, fmt.Sprintf("grype.catalog.memoryLadder[%d]", i), "%s must be more than %s, which comes before it", rung.String(), before.String())
 		before = rung
 	}
-	return errs
 }
 
 // maxDatabaseBundle is in bytes. The bundle is an argument of the match worker, and Linux limits one argument to 128 KiB.
@@ -356,16 +335,3 @@ const maxDatabaseBundle = 64 << 10
 
 // maxMemoryLadder is the maximum length of a memory ladder, as in a Scanner.
 const maxMemoryLadder = 8
-
-func validateURL(field, text string) error {
-	parsed, err := url.Parse(text)
-	switch {
-	case err != nil || parsed.Host == "":
-		return fmt.Errorf("%s: not a URL with scheme and host", field) // the error does not quote the text, which may hold credentials
-	case parsed.Scheme != "https" && parsed.Scheme != "http":
-		return fmt.Errorf("%s: must begin with https:// or http://", field)
-	case parsed.User != nil:
-		return fmt.Errorf("%s: must not hold credentials", field)
-	}
-	return nil
-}

@@ -37,35 +37,24 @@ func (c Config) RegistrySettings() []workerapi.Registry {
 	return settings
 }
 
-// validateRegistries returns an error for each invalid field.
-func (c Config) validateRegistries() (errs []error) {
+func (c Config) validateRegistries(errs *fieldErrors) {
 	seen := map[string]bool{}
 	for i, registry := range c.Registries {
 		field, host := fmt.Sprintf("registries[%d]", i), workerapi.CanonicalHost(registry.Host)
 		switch {
 		case !hostPattern.MatchString(registry.Host):
-			errs = append(errs, fmt.Errorf("%s.host: must be a host name, with its port if it has one, and nothing else", field))
+			errs.add(field+".host", "must be a host name, with its port if it has one, and nothing else")
 		case seen[host]:
-			errs = append(errs, fmt.Errorf("%s.host: %q stands there twice", field, registry.Host))
+			errs.add(field+".host", "%q stands there twice", registry.Host)
 		}
 		seen[host] = true
-		errs = append(errs, validateCABundle(field+".caBundle", registry.CABundle))
-		errs = append(errs, registry.validateMirrors(field)...)
+		errs.checkCABundle(field+".caBundle", registry.CABundle)
+		registry.validateMirrors(field+".mirrors", errs)
 	}
 	// The workers' JSON has the same fields.
-	if text, err := json.Marshal(c.Registries); err != nil || len(text) > maxRegistriesBytes {
-		errs = append(errs, fmt.Errorf("registries: all of them take %d bytes as JSON, more than %d: shorten the caBundles to the authorities that are needed",
-			len(text), maxRegistriesBytes))
-	}
-	return errs
-}
-
-// validateCABundle requires a bundle to be empty or to hold only certificates.
-func validateCABundle(field, bundle string) error {
-	if _, err := extractCertificates(bundle); err != nil {
-		return fmt.Errorf("%s: %w", field, err)
-	}
-	return nil
+	text, err := json.Marshal(c.Registries)
+	errs.check(err == nil && len(text) <= maxRegistriesBytes, "registries",
+		"all of them take %d bytes as JSON, more than %d: shorten the caBundles to the authorities that are needed", len(text), maxRegistriesBytes)
 }
 
 // extractCertificates returns the certificates of a bundle without the text between them. That text may be a remark. It may also be a private
@@ -97,10 +86,8 @@ func extractCertificates(bundle string) (string, error) {
 	return string(certificates), nil
 }
 
-func (r Registry) validateMirrors(field string) (errs []error) {
-	if len(r.Mirrors) > maxMirrors {
-		errs = append(errs, fmt.Errorf("%s.mirrors: there are %d of them, at most %d are allowed", field, len(r.Mirrors), maxMirrors))
-	}
+func (r Registry) validateMirrors(field string, errs *fieldErrors) {
+	errs.check(len(r.Mirrors) <= maxMirrors, field, "there are %d of them, at most %d are allowed", len(r.Mirrors), maxMirrors)
 	seen := map[string]bool{}
 	for i, mirror := range r.Mirrors {
 		host, path, hasPath := strings.Cut(mirror, "/")
@@ -117,10 +104,7 @@ func (r Registry) validateMirrors(field string) (errs []error) {
 		case seen[host+"/"+path]:
 			problem = "stands there twice"
 		}
-		if problem != "" {
-			errs = append(errs, fmt.Errorf("%s.mirrors[%d]: %s", field, i, problem))
-		}
+		errs.check(problem == "", fmt.Sprintf("%s[%d]", field, i), "%s", problem)
 		seen[host+"/"+path] = true
 	}
-	return errs
 }
