@@ -72,7 +72,7 @@ func (c *Cleaner) Run(ctx context.Context) error {
 	if c.Scanners {
 		failed = append(failed, c.removeScanners(ctx, manager))
 	}
-	stopped := err == nil && !manager.isRunning()
+	stopped := err == nil && !isRunning(manager)
 	if c.StopManager && err == nil {
 		err := c.stopManager(ctx, manager)
 		failed = append(failed, err)
@@ -87,6 +87,9 @@ func (c *Cleaner) Run(ctx context.Context) error {
 	}
 	return errors.Join(failed...)
 }
+
+// all accepts each object.
+func all(*metav1.PartialObjectMetadata) bool { return true }
 
 // forEach calls do for each object of a kind that wanted accepts. It lists all objects before it changes the first: the API server does not
 // keep a list's continue token valid for long.

@@ -16,32 +16,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// managerState is the observed state of the manager's Deployment.
-type managerState struct {
-	deployment *appsv1.Deployment // nil if there is none
-}
-
 // isRunning reports whether a manager runs or is about to.
-func (m managerState) isRunning() bool {
-	return m.deployment != nil && (ptr.Deref(m.deployment.Spec.Replicas, 1) > 0 || m.deployment.Status.Replicas > 0)
+func isRunning(manager *appsv1.Deployment) bool {
+	return manager != nil && (ptr.Deref(manager.Spec.Replicas, 1) > 0 || manager.Status.Replicas > 0)
 }
 
-// isReady reports whether a manager is ready to do its part.
-func (m managerState) isReady() bool {
-	return m.deployment != nil && m.deployment.Status.ReadyReplicas > 0
-}
-
-func (c *Cleaner) manager(ctx context.Context) (managerState, error) {
+// manager returns the manager's Deployment; nil if there is none.
+func (c *Cleaner) manager(ctx context.Context) (*appsv1.Deployment, error) {
 	deployment := &appsv1.Deployment{}
 	err := c.Client.Get(ctx, types.NamespacedName{Namespace: c.Home, Name: c.Manager}, deployment)
 	switch {
 	case apierrors.IsNotFound(err):
 		c.printOtherManagers(ctx)
-		return managerState{}, nil
+		return nil, nil
 	case err != nil:
-		return managerState{}, fmt.Errorf("looking whether a manager runs: %w", err)
+		return nil, fmt.Errorf("looking whether a manager runs: %w", err)
 	}
-	return managerState{deployment}, nil
+	return deployment, nil
 }
 
 // managerLabels are set on the manager's Deployment by every installation method.
@@ -58,18 +49,18 @@ func (c *Cleaner) printOtherManagers(ctx context.Context) {
 }
 
 // stopManager scales the Deployment to zero and waits until its pods have gone.
-func (c *Cleaner) stopManager(ctx context.Context, manager managerState) error {
-	if manager.deployment == nil {
+func (c *Cleaner) stopManager(ctx context.Context, manager *appsv1.Deployment) error {
+	if manager == nil {
 		fmt.Fprintf(c.Out, "Deployment %s/%s: there is none, so there is no manager to stop\n", c.Home, c.Manager)
 		return nil
 	}
-	if !manager.isRunning() {
+	if !isRunning(manager) {
 		return nil
 	}
 	named := partialObject(ObjectRef{Kind: appsv1.SchemeGroupVersion.WithKind("Deployment"), Name: c.Manager}, c.Home)
 	if !c.DryRun {
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":0}}`))
-		if err := c.Client.SubResource("scale").Patch(ctx, manager.deployment, patch, client.WithSubResourceBody(&autoscalingv1.Scale{})); err != nil {
+		if err := c.Client.SubResource("scale").Patch(ctx, manager, patch, client.WithSubResourceBody(&autoscalingv1.Scale{})); err != nil {
 			return fmt.Errorf("%s: cannot be scaled to zero: %w", nameOf(named), err)
 		}
 	}
@@ -77,7 +68,7 @@ func (c *Cleaner) stopManager(ctx context.Context, manager managerState) error {
 	if c.DryRun {
 		return nil
 	}
-	return c.waitForPods(ctx, manager.deployment)
+	return c.waitForPods(ctx, manager)
 }
 
 // waitForPods waits until a Deployment has no pods. Pods that are being deleted count, since they still work.
@@ -111,9 +102,8 @@ func (c *Cleaner) waitForPods(ctx context.Context, deployment *appsv1.Deployment
 }
 
 // removeScanners deletes all Scanners. It gives a working manager until Timeout to release what it holds for them.
-func (c *Cleaner) removeScanners(ctx context.Context, manager managerState) error {
-	all := func(*metav1.PartialObjectMetadata) bool { return true }
-	if err := c.forEach(ctx, scannerKind, all, c.remove); err != nil || c.DryRun || !manager.isReady() {
+func (c *Cleaner) removeScanners(ctx context.Context, manager *appsv1.Deployment) error {
+	if err := c.forEach(ctx, scannerKind, all, c.remove); err != nil || c.DryRun || manager == nil || manager.Status.ReadyReplicas == 0 {
 		return err
 	}
 	var left []metav1.PartialObjectMetadata

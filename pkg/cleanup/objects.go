@@ -51,7 +51,6 @@ func (c *Cleaner) removeOwn(ctx context.Context, stopped bool) error {
 		}
 	}
 	if c.Results {
-		all := func(*metav1.PartialObjectMetadata) bool { return true }
 		failed = append(failed, c.forEach(ctx, v1alpha1.GroupVersion.WithKind("ImageScan"), all, c.remove))
 	}
 	return errors.Join(failed...)
