@@ -23,7 +23,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
@@ -81,38 +80,46 @@ type keyPair struct {
 func (a *Authority) Refresh(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return retryOnConflict(func() error { return a.refresh(ctx) })
+	secret, err := update(ctx, a, a.Secret, func(secret *corev1.Secret) (bool, error) {
+		changed, err := a.rotate(secret)
+		if err != nil {
+			err = fmt.Errorf("secret %s/%s: %w; delete it to have a new certificate authority made", a.Namespace, a.Secret, err)
+		}
+		return changed, err
+	})
+	if err != nil {
+		return err
+	}
+	return a.load(secret)
 }
 
-// retryOnConflict runs work that reads an object and writes it, and repeats it after a conflict: at most five attempts, some milliseconds apart.
-func retryOnConflict(work func() error) error {
-	return retry.OnError(retry.DefaultRetry, func(err error) bool {
+// update reads an object of the operator's namespace, or makes one, and writes it if change has changed it. After a conflict it starts
+// again: at most five attempts, some milliseconds apart.
+func update[T any, O interface {
+	*T
+	client.Object
+}](ctx context.Context, a *Authority, name string, change func(O) (bool, error)) (object O, err error) {
+	err = retry.OnError(retry.DefaultRetry, func(err error) bool {
 		return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
-	}, work)
-}
-
-func (a *Authority) refresh(ctx context.Context) error {
-	var secret corev1.Secret
-	err := a.Reader.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: a.Secret}, &secret)
-	missing := apierrors.IsNotFound(err)
-	if err != nil && !missing {
-		return err
-	}
-	changed, err := a.rotate(&secret)
-	if err != nil {
-		return fmt.Errorf("secret %s/%s: %w; delete it to have a new certificate authority made", a.Namespace, a.Secret, err)
-	}
-	switch {
-	case missing:
-		secret.ObjectMeta = metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Secret}
-		err = a.Client.Create(ctx, &secret)
-	case changed:
-		err = a.Client.Update(ctx, &secret)
-	}
-	if err != nil {
-		return err
-	}
-	return a.load(&secret)
+	}, func() error {
+		object = new(T)
+		err := a.Reader.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: name}, object)
+		missing := apierrors.IsNotFound(err)
+		if err != nil && !missing {
+			return err
+		}
+		changed, err := change(object)
+		switch {
+		case err != nil || !changed:
+			return err
+		case missing:
+			object.SetNamespace(a.Namespace)
+			object.SetName(name)
+			return a.Client.Create(ctx, object)
+		}
+		return a.Client.Update(ctx, object)
+	})
+	return object, err
 }
 
 // rotate takes the rotation in the Secret's content one step further, if it is time.
@@ -221,23 +228,17 @@ func (a *Authority) SignServing(names ...string) (certPEM, keyPEM []byte, err er
 	return made.certPEM, made.keyPEM, nil
 }
 
-// isFresh reports whether a PEM certificate is signed by the active authority, has the names, and has more than two thirds of its lifetime
-// left.
-func (a *Authority) isFresh(certPEM, keyPEM []byte, names ...string) bool {
-	serving, err := tls.X509KeyPair(certPEM, keyPEM)
-	if err != nil {
-		return false
-	}
+// isFresh reports whether a certificate is signed by the active authority, has the names, and has more than two thirds of its lifetime left.
+func (a *Authority) isFresh(serving *x509.Certificate, names ...string) bool {
 	for _, name := range names {
-		if serving.Leaf.VerifyHostname(name) != nil {
+		if serving.VerifyHostname(name) != nil {
 			return false
 		}
 	}
 	a.mu.Lock()
 	active := a.active
 	a.mu.Unlock()
-	return active != nil && serving.Leaf.CheckSignatureFrom(active.certificate) == nil &&
-		serving.Leaf.NotAfter.Sub(a.Clock.Now()) > servingLifetime*2/3
+	return active != nil && serving.CheckSignatureFrom(active.certificate) == nil && serving.NotAfter.Sub(a.Clock.Now()) > servingLifetime*2/3
 }
 
 func newAuthority(now time.Time) (*keyPair, error) {

@@ -3,6 +3,7 @@ package certificate
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"testing"
 	"time"
 
@@ -89,7 +90,7 @@ func TestTwoManagersPublish(t *testing.T) {
 				t.Fatalf("the second manager ends: %v", err)
 			}
 			secret := i.secret(t, servingName)
-			if !i.isFresh(secret.Data["tls.crt"], secret.Data["tls.key"]) {
+			if serving, err := tls.X509KeyPair(secret.Data["tls.crt"], secret.Data["tls.key"]); err != nil || !i.isFresh(serving.Leaf) {
 				t.Error("the certificate in the Secret is not a fresh one of the authority")
 			}
 		})
