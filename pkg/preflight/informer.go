@@ -26,7 +26,8 @@ const relistInterval = 10 * time.Second
 func NewInformer(source cache.ListerWatcher, o runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
 	switch o.(type) {
 	case *corev1.Pod, *v1alpha1.Scanner, *v1alpha1.ImageScan, *v1alpha1.VulnerabilityException:
-		source = &emptyListSource{source: cache.ToListerWatcherWithContext(source)}
+		s := &emptyListSource{source: cache.ToListerWatcherWithContext(source)}
+		source = &cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}
 	}
 	return cache.NewSharedIndexInformer(source, o, resync, indexers)
 }
@@ -38,13 +39,8 @@ type emptyListSource struct {
 	succeeded, forbidden bool
 }
 
-var _ interface {
-	cache.ListerWatcher
-	cache.ListerWatcherWithContext
-} = (*emptyListSource)(nil)
-
-// ListWithContext implements cache.ListerWatcherWithContext.
-func (s *emptyListSource) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+// list is a cache.ListWithContextFunc.
+func (s *emptyListSource) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	list, err := s.source.ListWithContext(ctx, options)
 	s.succeeded = s.succeeded || err == nil
 	if s.forbidden = apierrors.IsForbidden(err) && !s.succeeded; s.forbidden {
@@ -53,24 +49,14 @@ func (s *emptyListSource) ListWithContext(ctx context.Context, options metav1.Li
 	return list, err
 }
 
-// WatchWithContext implements cache.ListerWatcherWithContext.
-func (s *emptyListSource) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+// watch is a cache.WatchFuncWithContext.
+func (s *emptyListSource) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	if s.forbidden && options.SendInitialEvents == nil {
 		return expiringWatch(relistInterval), nil
 	}
 	events, err := s.source.WatchWithContext(ctx, options)
 	s.succeeded = s.succeeded || err == nil
 	return events, err
-}
-
-// List implements cache.ListerWatcher.
-func (s *emptyListSource) List(options metav1.ListOptions) (runtime.Object, error) {
-	return s.ListWithContext(context.Background(), options)
-}
-
-// Watch implements cache.ListerWatcher.
-func (s *emptyListSource) Watch(options metav1.ListOptions) (watch.Interface, error) {
-	return s.WatchWithContext(context.Background(), options)
 }
 
 // expiringWatch returns a watch that reports after a while that the list is too old. A reflector then lists again.

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,7 +37,7 @@ type Checker struct {
 	Client client.Client
 	// Cache is the manager's cache.
 	Cache client.Reader
-	// Watched lists the namespaces that are watched; empty means all. Home is the operator's own namespace.
+	// Watched lists the namespaces that are watched; empty means all. OperatorNamespace is the operator's own namespace.
 	Watched           []string
 	OperatorNamespace string
 	// Account is the operator's own ServiceAccount, "namespace:name".
@@ -50,16 +51,16 @@ type Checker struct {
 	OnChange func(ctx context.Context, namespace, advice string)
 
 	mutex sync.Mutex
-	// states holds the state of each watched namespace, or of "" for all, and of Home.
+	// states holds the state of each watched namespace, or of "" for all, and of OperatorNamespace.
 	states map[string]*state
 }
 
 // state is the result of the last check of a namespace. There is none before the first check.
 type state struct {
 	missing []Permission
-	// cacheComplete means that the cache has all objects of the namespace, as far as the operator may read them. begun means that the cache has
-	// some of each kind. An informer that may list after a refusal adds one object after another. filled therefore needs begun in the check
-	// before, too.
+	// cacheComplete means that the cache has all objects of the namespace, as far as the operator may read them. cacheStarted means that the cache
+	// has some of each kind. An informer that may list after a refusal adds one object after another. cacheComplete therefore needs cacheStarted
+	// in the check before, too.
 	cacheStarted, cacheComplete bool
 	// recheck requests another check.
 	recheck bool
@@ -101,7 +102,7 @@ func (c *Checker) Missing(namespace string) string {
 	defer c.mutex.Unlock()
 	for _, scope := range []string{c.stateKey(namespace), c.OperatorNamespace} {
 		if known := c.states[scope]; known != nil && len(known.missing) > 0 {
-			return missingPermissions{scope, known.missing}.advice(c.Account, c.OperatorNamespace)
+			return c.advice(scope, known.missing)
 		}
 	}
 	return ""
@@ -174,7 +175,7 @@ func (c *Checker) checkNamespace(ctx context.Context, scope string) error {
 	if len(c.Watched) > 0 && !slices.Contains(c.Watched, scope) {
 		needed = RequiredInOperatorNamespace
 	}
-	now, before := &state{}, c.stateOf(scope)
+	now := &state{}
 	for _, permission := range needed {
 		allowed, err := c.isAllowed(ctx, scope, permission)
 		if err != nil {
@@ -184,14 +185,16 @@ func (c *Checker) checkNamespace(ctx context.Context, scope string) error {
 			now.missing = append(now.missing, permission)
 		}
 	}
-	var err error
-	if now.cacheStarted = !slices.ContainsFunc(now.missing, Permission.isForCache); now.cacheStarted && len(needed) == len(Required) {
+	now.cacheStarted = !slices.ContainsFunc(now.missing, Permission.isForCache)
+	if now.cacheStarted && len(needed) == len(Required) {
+		var err error
 		if now.cacheStarted, err = c.isCacheFilled(ctx, scope); err != nil {
 			return err
 		}
 	}
-	now.cacheComplete = now.cacheStarted && (before == nil || before.cacheStarted) // at its start, the manager waits for the first lists
 	c.mutex.Lock()
+	before := c.states[scope]
+	now.cacheComplete = now.cacheStarted && (before == nil || before.cacheStarted) // at its start, the manager waits for the first lists
 	if c.states == nil {
 		c.states = map[string]*state{}
 	}
@@ -201,14 +204,7 @@ func (c *Checker) checkNamespace(ctx context.Context, scope string) error {
 	return nil
 }
 
-// stateOf returns the state of a namespace; nil before the first check.
-func (c *Checker) stateOf(scope string) *state {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	return c.states[scope]
-}
-
-// reportChange logs changes of a namespace's state and calls Changed. A first check that finds nothing missing is not reported.
+// reportChange logs changes of a namespace's state and calls OnChange. A first check that finds nothing missing is not reported.
 func (c *Checker) reportChange(ctx context.Context, scope string, before, now *state) {
 	missingGauge.WithLabelValues(scope).Set(float64(len(now.missing)))
 	if before == nil {
@@ -217,7 +213,7 @@ func (c *Checker) reportChange(ctx context.Context, scope string, before, now *s
 	advice := ""
 	switch changed := !slices.Equal(before.missing, now.missing); {
 	case changed && len(now.missing) > 0:
-		advice = missingPermissions{scope, now.missing}.advice(c.Account, c.OperatorNamespace)
+		advice = c.advice(scope, now.missing)
 		c.Log.Error(nil, "Permissions are missing", "namespace", scope, "advice", advice)
 	case changed:
 		c.Log.Info("All permissions are there", "namespace", scope)
@@ -243,18 +239,18 @@ func (c *Checker) isAllowed(ctx context.Context, namespace string, permission Pe
 // isCacheFilled compares the cache with the API server. It returns false if the cache is empty where there are objects: its informer could not
 // list at first.
 func (c *Checker) isCacheFilled(ctx context.Context, namespace string) (bool, error) {
-	for resource, list := range cachedKinds() {
-		cached := cachedKinds()[resource]
+	for _, list := range cachedKinds() {
+		cached := list.DeepCopyObject().(client.ObjectList)
 		if err := c.Client.List(ctx, list, client.InNamespace(namespace), client.Limit(1)); err != nil {
 			return false, err
 		}
-		if isEmpty(list) {
+		if meta.LenList(list) == 0 {
 			continue
 		}
 		if err := c.Cache.List(ctx, cached, client.InNamespace(namespace), client.Limit(1), client.UnsafeDisableDeepCopy); err != nil {
 			return false, err
 		}
-		if isEmpty(cached) {
+		if meta.LenList(cached) == 0 {
 			return false, nil
 		}
 	}

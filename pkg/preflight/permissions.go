@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -42,7 +41,7 @@ var Required = slices.Concat(
 	permissionsFor(v1alpha1.GroupVersion.Group, "vulnerabilityexceptions/status", "patch"),
 )
 
-// RequiredInOperatorNamespace lists the permissions in Needed without which nothing works in the operator's own namespace, where most Jobs run.
+// RequiredInOperatorNamespace lists the permissions in Required without which nothing works in the operator's own namespace, where most Jobs run.
 var RequiredInOperatorNamespace = slices.Concat(
 	permissionsFor(corev1.GroupName, "pods", "get", "list"),
 	permissionsFor(corev1.GroupName, "events", "list"),
@@ -87,32 +86,23 @@ func describe(all []Permission) string {
 	return strings.Join(parts, "; ")
 }
 
-// missingPermissions holds the permissions that the operator lacks in a namespace (empty: all).
-type missingPermissions struct {
-	namespace   string
-	permissions []Permission
-}
-
 // maxPermissionText bounds the list of permissions in bytes, so that the command after it fits into a condition's message.
 const maxPermissionText = 180
 
-// advice describes what is missing and how to grant it.
-func (l missingPermissions) advice(account, home string) string {
+// advice describes the permissions that the operator lacks in a namespace (empty: all), and how to grant them.
+func (c *Checker) advice(namespace string, missing []Permission) string {
 	binding := Role
-	if l.namespace == home { // another RoleBinding there has the name Role
+	if namespace == c.OperatorNamespace { // another RoleBinding there has the name Role
 		binding = operatorNamespaceBinding
 	}
-	listed := describe(l.permissions)
+	listed := describe(missing)
 	if len(listed) > maxPermissionText {
 		listed = listed[:maxPermissionText] + "…"
 	}
-	if l.namespace == "" {
+	if namespace == "" {
 		return fmt.Sprintf("the operator may not %s in all namespaces: apply the manifests of its version again, or see what its roles allow "+
 			"(kubectl describe clusterrole,clusterrolebinding %s)", listed, Role)
 	}
 	return fmt.Sprintf("the operator may not %s in namespace %s: kubectl -n %s create rolebinding %s --clusterrole=%s --serviceaccount=%s",
-		listed, l.namespace, l.namespace, binding, Role, account)
+		listed, namespace, namespace, binding, Role, c.Account)
 }
-
-// isEmpty reports whether a list has no objects.
-func isEmpty(list client.ObjectList) bool { return meta.LenList(list) == 0 }

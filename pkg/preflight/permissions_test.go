@@ -56,31 +56,34 @@ func TestRequiredMatchesRole(t *testing.T) {
 // TestAdvice: missing permissions are named as by kubectl, and the command fits into a condition whatever is missing.
 func TestAdvice(t *testing.T) {
 	for name, test := range map[string]struct {
-		lacking missingPermissions
-		want    string
+		namespace string
+		missing   []Permission
+		want      string
 	}{
 		"one verb": {
-			missingPermissions{"shop", permissionsFor("batch", "jobs", "create")},
+			"shop", permissionsFor("batch", "jobs", "create"),
 			"the operator may not create jobs.batch in namespace shop: kubectl -n shop create rolebinding scanner-operator-manager " +
 				"--clusterrole=scanner-operator-manager --serviceaccount=home:manager",
 		},
 		"at home": {
-			missingPermissions{"home", slices.Concat(permissionsFor("", "pods", "get", "list"), permissionsFor("example.com", "scanners/status", "patch"))},
+			"home", slices.Concat(permissionsFor("", "pods", "get", "list"), permissionsFor("example.com", "scanners/status", "patch")),
 			"the operator may not get, list pods; patch scanners/status.example.com in namespace home: kubectl -n home create rolebinding scanner-operator-workers " +
 				"--clusterrole=scanner-operator-manager --serviceaccount=home:manager",
 		},
 		"everywhere": {
-			missingPermissions{"", permissionsFor("", "pods", "patch")},
+			"", permissionsFor("", "pods", "patch"),
 			"the operator may not patch pods in all namespaces: apply the manifests of its version again, or see what its roles allow " +
 				"(kubectl describe clusterrole,clusterrolebinding scanner-operator-manager)",
 		},
 	} {
-		if got := test.lacking.advice("home:manager", "home"); got != test.want {
+		checker := &Checker{Account: "home:manager", OperatorNamespace: "home"}
+		if got := checker.advice(test.namespace, test.missing); got != test.want {
 			t.Errorf("%s:\n%s\nwant\n%s", name, got, test.want)
 		}
 	}
 	longest := strings.Repeat("a", 63)
-	all := missingPermissions{longest, Required}.advice("scanner-operator-system:scanner-operator-manager", "home")
+	checker := &Checker{Account: "scanner-operator-system:scanner-operator-manager", OperatorNamespace: "home"}
+	all := checker.advice(longest, Required)
 	if len(all) > v1alpha1.MaxMessageBytes || !strings.Contains(all, "get, list, watch, patch pods; ") {
 		t.Errorf("%d bytes: %s", len(all), all)
 	}
