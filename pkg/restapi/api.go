@@ -17,6 +17,7 @@ import (
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
 // Store is the part of the operator's store that the API reads.
@@ -66,6 +67,9 @@ const (
 	documentTimeout = 2 * time.Minute
 	downloadTimeout = 15 * time.Minute
 )
+
+// maxLoggedPath bounds a path in the log, in bytes.
+const maxLoggedPath = 512
 
 // PathDocument is the path of the OpenAPI document.
 const PathDocument = "/openapi.yaml"
@@ -223,7 +227,7 @@ func (a *API) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if c := callerOf(r.Context()); c != nil {
 		user = c.user.Username
 	}
-	log := a.Log.WithValues("method", truncate(r.Method), "path", truncatePath(r.URL.Path), "user", user)
+	log := a.Log.WithValues("method", truncate(r.Method), "path", text.Truncate(r.URL.Path, maxLoggedPath), "user", user)
 	if answer, ok := w.(*statusRecorder); ok && answer.status != 0 {
 		// The response has begun, and must not look complete.
 		log.Info("Cut off an answer", "reason", err.Error())
@@ -244,15 +248,6 @@ func (a *API) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	log.Info("Refused a request", "status", refused.Status, "reason", refused.Reason, "field", refused.Field)
 	refused.write(w)
-}
-
-// truncatePath cuts a path for the log.
-func truncatePath(path string) string {
-	const most = 512
-	if len(path) > most {
-		return path[:most] + "…"
-	}
-	return path
 }
 
 // statusRecorder records the status of a response.

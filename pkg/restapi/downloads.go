@@ -113,30 +113,50 @@ func (a operations) GetCycloneDX(ctx context.Context, r restv1.GetCycloneDXReque
 	if tag := a.reportETag(found, excepting); matchesETag(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
 		return notModified(tag), nil
 	}
+	var tag string
+	write := func(w io.Writer, found result, excepting store.ImageExceptions, findings []store.TrackedFinding) error {
+		tag = a.reportETag(found, excepting)
+		return cyclonedx.Write(w, cycloneDXReport(found, tag, findings))
+	}
+	document, err := a.renderDocument(ctx, r.Namespace, r.Name, r.Params.Outdated, write)
+	if err != nil {
+		return nil, err
+	}
+	document.contentType, document.tag = cyclonedx.MediaType+"; version=1.6", tag
+	return document, nil
+}
+
+// writeDocument writes the findings of an image's report as a document.
+type writeDocument func(w io.Writer, found result, excepting store.ImageExceptions, findings []store.TrackedFinding) error
+
+// renderDocument makes a document once the caller may download one. The findings are in memory only until it returns.
+func (a operations) renderDocument(
+	ctx context.Context, namespace, name string, outdated *restv1.Outdated, write writeDocument,
+) (_ *documentResponse, err error) {
 	slot, err := a.downloads.acquire(ctx, callerOf(ctx).user.Username)
 	if err != nil {
 		return nil, err
 	}
-	document, tag, err := a.renderCycloneDX(ctx, r)
-	if err != nil {
-		slot.release()
+	defer func() {
+		if err != nil {
+			slot.release()
+		}
+	}()
+	if err := a.documents.acquireBriefly(ctx); err != nil {
 		return nil, err
 	}
-	return &documentResponse{renderedDocument: document, contentType: cyclonedx.MediaType + "; version=1.6", tag: tag, slot: slot}, nil
-}
-
-// renderCycloneDX makes the document. The findings are in memory only until it returns.
-func (a operations) renderCycloneDX(ctx context.Context, r restv1.GetCycloneDXRequestObject) (*renderedDocument, string, error) {
-	if err := a.documents.acquireBriefly(ctx); err != nil {
-		return nil, "", err
-	}
 	defer a.documents.release()
-	report, tag, err := a.readCycloneDXReport(ctx, r)
+	// The report may have been replaced while the request waited.
+	found, excepting, err := a.locateReport(ctx, namespace, name, outdated)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	document, err := renderToFile(func(w io.Writer) error { return cyclonedx.Write(w, report) })
-	return document, tag, err
+	findings, err := a.readAllFindings(ctx, found, excepting)
+	if err != nil {
+		return nil, err
+	}
+	document, err := renderToFile(func(w io.Writer) error { return write(w, found, excepting, findings) })
+	return &documentResponse{renderedDocument: document, slot: slot}, err
 }
 
 // locateReport returns the location of an ImageScan's current report, and the exceptions that apply to its findings.
@@ -157,31 +177,21 @@ func (a operations) reportETag(found result, e store.ImageExceptions) string {
 	return fmt.Sprintf(`W/"%.8s-%d.%d-%s"`, a.Store.ID(), found.Report.ID, found.Report.Revision, exceptionsHash(e))
 }
 
-// readCycloneDXReport reads the content of the document. The report may have been replaced while the request waited.
-func (a operations) readCycloneDXReport(ctx context.Context, r restv1.GetCycloneDXRequestObject) (report cyclonedx.Report, tag string, err error) {
-	found, excepting, err := a.locateReport(ctx, r.Namespace, r.Name, r.Params.Outdated)
-	if err != nil {
-		return report, "", err
-	}
-	tag = a.reportETag(found, excepting)
-	report = cyclonedx.Report{
+// cycloneDXReport returns the content of the document.
+func cycloneDXReport(found result, tag string, findings []store.TrackedFinding) cyclonedx.Report {
+	report := cyclonedx.Report{
 		Reference: found.reference(), Digest: found.key.Digest, PlatformDigest: found.PlatformDigest, Platform: found.key.Platform,
 		Scope: string(found.Scope), Engine: found.Engine, Tool: found.Report.Tool, DataVersion: found.Report.DataVersion,
 		MatchedAt: found.Report.MatchedAt, Distro: found.Report.Distro, Revision: tag,
-		NotCovered: found.scan.Status.NotCovered,
+		NotCovered: found.scan.Status.NotCovered, Exceptions: map[string]*exception.Exception{},
 	}
-	findings, err := a.readAllFindings(ctx, found, excepting)
-	if err != nil {
-		return report, "", err
-	}
-	report.Exceptions = map[string]*exception.Exception{}
 	for _, f := range findings {
 		report.Findings = append(report.Findings, f.Finding)
 		if f.Exception != nil {
 			report.Exceptions[f.Key()] = f.Exception
 		}
 	}
-	return report, tag, nil
+	return report
 }
 
 // Bounds of a report as one document, which is made in memory. A report that reaches both bounds takes about 200 MiB.

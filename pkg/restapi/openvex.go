@@ -11,6 +11,7 @@ import (
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/pkg/restapi/openvex"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // maxProducts bounds an OpenVEX document, which is made in memory. It names each repository of the image with each suppressed finding.
@@ -21,41 +22,24 @@ func (a operations) GetOpenVEX(ctx context.Context, r restv1.GetOpenVEXRequestOb
 	if _, _, err := a.locateReport(ctx, r.Namespace, r.Name, r.Params.Outdated); err != nil {
 		return nil, err
 	}
-	slot, err := a.downloads.acquire(ctx, callerOf(ctx).user.Username)
+	document, err := a.renderDocument(ctx, r.Namespace, r.Name, r.Params.Outdated, writeOpenVEX)
 	if err != nil {
-		return nil, err
-	}
-	document, err := a.renderOpenVEX(ctx, r)
-	if err != nil {
-		slot.release()
 		return nil, err
 	}
 	// The ETag is made from the document itself: the reason of an exception may change while the report and the findings do not.
 	tag := fmt.Sprintf(`"%x"`, document.sum)
 	if matchesETag(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
 		document.close()
-		slot.release()
+		document.slot.release()
 		return notModified(tag), nil
 	}
-	return &documentResponse{renderedDocument: document, contentType: "application/json", tag: tag, slot: slot}, nil
+	document.contentType, document.tag = "application/json", tag
+	return document, nil
 }
 
-// renderOpenVEX makes the document. The findings are in memory only until it returns. The report may have been replaced while the request
-// waited.
-func (a operations) renderOpenVEX(ctx context.Context, r restv1.GetOpenVEXRequestObject) (*renderedDocument, error) {
-	if err := a.documents.acquireBriefly(ctx); err != nil {
-		return nil, err
-	}
-	defer a.documents.release()
-	found, excepting, err := a.locateReport(ctx, r.Namespace, r.Name, r.Params.Outdated)
-	if err != nil {
-		return nil, err
-	}
-	findings, err := a.readAllFindings(ctx, found, excepting)
-	if err != nil {
-		return nil, err
-	}
-	report := openvex.Report{Namespace: r.Namespace, Key: found.key, MatchedAt: found.Report.MatchedAt}
+// writeOpenVEX writes the document about the suppressed findings.
+func writeOpenVEX(w io.Writer, found result, excepting store.ImageExceptions, findings []store.TrackedFinding) error {
+	report := openvex.Report{Namespace: found.scan.Namespace, Key: found.key, MatchedAt: found.Report.MatchedAt}
 	for _, name := range excepting.Images {
 		report.Repositories = append(report.Repositories, name.Reference.Repository)
 	}
@@ -67,9 +51,9 @@ func (a operations) renderOpenVEX(ctx context.Context, r restv1.GetOpenVEXReques
 		}
 	}
 	if len(report.Suppressed)*len(report.Repositories) > maxProducts {
-		return nil, tooLarge("%d suppressed findings in an image with %d repositories", len(report.Suppressed), len(report.Repositories))
+		return tooLarge("%d suppressed findings in an image with %d repositories", len(report.Suppressed), len(report.Repositories))
 	}
-	return renderToFile(func(w io.Writer) error { return openvex.Write(w, report) })
+	return openvex.Write(w, report)
 }
 
 // VisitGetOpenVEXResponse implements restv1.GetOpenVEXResponseObject.

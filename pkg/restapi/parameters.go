@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
 // rules holds what the OpenAPI document defines for parameters, by route ("GET /api/v1/scanners") and name. The generated code parses
@@ -58,9 +60,9 @@ type (
 )
 
 // parseRules parses the document. A parameter without a bound is an error, since only the document bounds parameters.
-func parseRules(text []byte) (rules, error) {
+func parseRules(openAPI []byte) (rules, error) {
 	var doc document
-	if err := yaml.Unmarshal(text, &doc); err != nil {
+	if err := yaml.Unmarshal(openAPI, &doc); err != nil {
 		return nil, fmt.Errorf("OpenAPI document: %w", err)
 	}
 	read := rules{}
@@ -212,10 +214,4 @@ func (s *schema) checkText(name, value string) error {
 }
 
 // truncate cuts a caller's text for a response or a log line.
-func truncate(text string) string {
-	const most = 64
-	if utf8.RuneCountInString(text) <= most {
-		return text
-	}
-	return string([]rune(text)[:most]) + "…"
-}
+func truncate(value string) string { return text.Truncate(value, 64) }

@@ -13,7 +13,7 @@ import (
 // semaphore bounds concurrency.
 type semaphore chan struct{}
 
-// acquire waits for a slot. It returns busy if the context ends first.
+// acquire waits for a slot. It returns the refusal of unavailable if the context ends first.
 func (s semaphore) acquire(ctx context.Context) error {
 	select {
 	case s <- struct{}{}:
@@ -61,7 +61,7 @@ type downloadSlots struct {
 type downloadSlot struct {
 	pool     *downloadSlots
 	tenant   string
-	released chan struct{} // closed when the turn ends
+	released chan struct{} // closed by unregister
 	// deadline is the deadline of the request; zero for none.
 	deadline time.Time
 	// abortAfter is when the download may be aborted for a waiting request. It moves while the reader reads, up to latest. Both are zero while
@@ -85,8 +85,8 @@ func tenantOf(user string) string {
 	return "the ServiceAccounts of the namespace " + namespace
 }
 
-// acquire waits for a turn, and before that for the end of another turn of the user's tenant. It returns busy after slotWait. The turn
-// lasts until release is called, exactly once.
+// acquire waits until the user's tenant has no other download, and then for a slot. After slotWait it returns the refusal of unavailable. The
+// caller must release the slot exactly once.
 func (t *downloadSlots) acquire(ctx context.Context, user string) (*downloadSlot, error) {
 	end, _ := ctx.Deadline()
 	ctx, cancel := context.WithTimeout(ctx, slotWait)
@@ -158,7 +158,7 @@ func (t *downloadSlots) abortSlowest(now time.Time) {
 	}
 }
 
-// register registers a tenant's turn. If the tenant has one already, enter returns that turn and changes nothing.
+// register registers a tenant's download. If the tenant has one already, register returns that one and changes nothing.
 func (t *downloadSlots) register(mine *downloadSlot) (before *downloadSlot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -177,7 +177,7 @@ func (t *downloadSlots) unregister(mine *downloadSlot) {
 	delete(t.byTenant, mine.tenant)
 }
 
-// writer returns the writer for the turn's response, for use until release. The time of the reader starts now.
+// writer returns the writer for the download's response, for use until release. The time of the reader starts now.
 func (t *downloadSlot) writer(w http.ResponseWriter) io.Writer {
 	t.pool.mu.Lock()
 	defer t.pool.mu.Unlock()
@@ -187,7 +187,7 @@ func (t *downloadSlot) writer(w http.ResponseWriter) io.Writer {
 	return slotWriter{w, t}
 }
 
-// slotWriter writes a response for as long as its turn lasts.
+// slotWriter writes a response until its download is aborted.
 type slotWriter struct {
 	to   io.Writer
 	slot *downloadSlot
@@ -237,7 +237,7 @@ func earliest(x, y time.Time) time.Time {
 	return y
 }
 
-// release ends the turn.
+// release ends the download and frees its slot.
 func (t *downloadSlot) release() {
 	t.pool.unregister(t)
 	t.pool.slots.release()

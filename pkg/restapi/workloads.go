@@ -3,8 +3,8 @@ package restapi
 import (
 	"context"
 	"fmt"
-	"slices"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -78,39 +78,27 @@ func (a operations) countPartlyAnalysed(ctx context.Context, namespace string, s
 		return 0, nil, fmt.Errorf("listing ImageScans: %w", err)
 	}
 	type image struct{ namespace, digest, platform string }
-	missing := map[image][]string{}
+	missing := map[image]sets.Set[string]{}
 	for i := range scans.Items {
 		scan := &scans.Items[i]
 		// Images without a result count as pending or failed. Images without pods run nowhere.
 		if !seen.includes(scan.Namespace) || phaseOf(scan) != restv1.PhaseScanned || scan.Status.UnusedSinceTime != nil {
 			continue
 		}
-		key := image{scan.Namespace, scan.Spec.Digest, scan.Spec.Platform}
-		others, known := missing[key]
-		if !known {
-			missing[key] = scan.Status.NotCovered
-			continue
+		key, notCovered := image{scan.Namespace, scan.Spec.Digest, scan.Spec.Platform}, sets.New(scan.Status.NotCovered...)
+		if others, known := missing[key]; known {
+			notCovered = notCovered.Intersection(others)
 		}
-		missing[key] = intersection(others, scan.Status.NotCovered)
+		missing[key] = notCovered
 	}
+	all := sets.New[string]()
 	for _, names := range missing {
 		if len(names) > 0 {
 			images++
-			ecosystems = append(ecosystems, names...)
+			all = all.Union(names)
 		}
 	}
-	slices.Sort(ecosystems)
-	return images, slices.Compact(ecosystems), nil
-}
-
-// intersection returns what both lists contain. It changes neither.
-func intersection(a, b []string) (both []string) {
-	for _, name := range a {
-		if slices.Contains(b, name) {
-			both = append(both, name)
-		}
-	}
-	return both
+	return images, sets.List(all), nil
 }
 
 func workloadOf(run store.Run) restv1.Workload {

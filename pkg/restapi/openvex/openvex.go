@@ -81,23 +81,16 @@ func grouped(suppressed []SuppressedFinding) [][]SuppressedFinding {
 	slices.SortStableFunc(sorted, func(a, b SuppressedFinding) int {
 		return cmp.Or(strings.Compare(a.Finding.ID, b.Finding.ID), strings.Compare(a.Exception.UID, b.Exception.UID))
 	})
-	return slices.Collect(chunksBy(sorted, func(a, b SuppressedFinding) bool {
-		return a.Finding.ID == b.Finding.ID && a.Exception.UID == b.Exception.UID
-	}))
-}
-
-// chunksBy splits a slice between neighbors that do not belong together.
-func chunksBy[T any](all []T, together func(a, b T) bool) func(yield func([]T) bool) {
-	return func(yield func([]T) bool) {
-		for start, end := 0, 1; start < len(all); start, end = end, end+1 {
-			for end < len(all) && together(all[end-1], all[end]) {
-				end++
-			}
-			if !yield(all[start:end]) {
-				return
-			}
+	var groups [][]SuppressedFinding
+	for _, s := range sorted {
+		last := len(groups) - 1
+		if last >= 0 && groups[last][0].Finding.ID == s.Finding.ID && groups[last][0].Exception.UID == s.Exception.UID {
+			groups[last] = append(groups[last], s)
+		} else {
+			groups = append(groups, []SuppressedFinding{s})
 		}
 	}
+	return groups
 }
 
 // statement returns what one exception states about one vulnerability. OpenVEX has a field for the reason only with not_affected, and one
