@@ -219,13 +219,13 @@ func (w *notifyWorld) reconcileAfter(d time.Duration) (time.Duration, []announce
 	return w.reconcile()
 }
 
-func (w *notifyWorld) status(receiver string) announce.ReceiverStatus {
+func (w *notifyWorld) state(receiver string) announce.State {
 	w.t.Helper()
 	raw, err := w.store.ReceiverState(w.t.Context(), "scanner-uid", receiver)
 	w.must(err)
-	status, err := announce.Status(raw)
+	state, err := announce.ParseState(raw)
 	w.must(err)
-	return status
+	return state
 }
 
 // wantEvent takes the next event and compares its beginning.
@@ -279,7 +279,7 @@ func TestNotifications(t *testing.T) {
 	if next, sent = w.reconcileAfter(time.Hour); len(sent) != 0 || next != 30*time.Second {
 		t.Fatalf("%d messages and the next look in %s, want none and 30s", len(sent), next)
 	}
-	if got := w.status("team"); got.Pending != 1 || got.LastDelivery.IsZero() {
+	if got := w.state("team"); got.Pending != 1 || got.LastDelivery.IsZero() {
 		t.Errorf("status %+v, want one finding pending", got)
 	}
 	_, sent = w.reconcileAfter(30 * time.Second)
@@ -304,7 +304,7 @@ func TestStoppedReceiver(t *testing.T) {
 		t.Fatalf("%d messages and the next look in %s, want 2 and 5m for the stopped one", len(sent), next)
 	}
 	w.wantEvents("Normal Delivered receiver team took a message", "Warning SecretForbidden receiver broken: kubectl")
-	if broken, team := w.status("broken"), w.status("team"); !broken.Stopped || team.Stopped || team.LastError != "" {
+	if broken, team := w.state("broken"), w.state("team"); broken.Stopped == nil || team.Stopped != nil || team.LastError != nil {
 		t.Errorf("status %+v and %+v, want only the first stopped", broken, team)
 	}
 	if _, sent = w.reconcileAfter(5 * time.Minute); len(sent) != 1 || len(w.events.Events) != 0 {

@@ -18,15 +18,15 @@ func (r *NotificationReconciler) unconfirmedNotices(ctx context.Context, scanner
 		return nil, nil
 	}
 	for _, name := range receiverNames(scanner) {
-		state, err := r.Store.ReceiverState(ctx, string(scanner.UID), name)
+		raw, err := r.Store.ReceiverState(ctx, string(scanner.UID), name)
 		if err != nil {
 			return nil, err
 		}
-		status, err := announce.Status(state)
+		state, err := announce.ParseState(raw)
 		if err != nil {
 			return nil, err
 		}
-		if u := status.Unconfirmed; u != nil {
+		if u := state.Unconfirmed; u != nil {
 			notices = append(notices, announce.Notice{
 				ID: string(announce.NoticeUnconfirmed) + "/" + name, Kind: announce.NoticeUnconfirmed, Name: name, Since: u.Since, Count: u.Count,
 			})

@@ -96,19 +96,19 @@ func seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Se
 
 // receivers reads the state of each receiver from the store. It sets the store ID in the status only once each receiver has a state in that
 // store: until then, the old ID makes the NotificationReconciler treat the store as new.
-func (r *ScannerReconciler) receivers(ctx context.Context, scanner *v1alpha1.Scanner) (map[string]announce.ReceiverStatus, error) {
-	states := map[string]announce.ReceiverStatus{}
+func (r *ScannerReconciler) receivers(ctx context.Context, scanner *v1alpha1.Scanner) (map[string]announce.State, error) {
+	states := map[string]announce.State{}
 	known := true
 	for _, receiver := range scanner.Spec.Notifications {
 		raw, err := r.Store.ReceiverState(ctx, string(scanner.UID), receiver.Name)
 		if err != nil {
 			return nil, err
 		}
-		state, err := announce.Status(raw)
+		state, err := announce.ParseState(raw)
 		if err != nil {
 			return nil, err
 		}
-		states[receiver.Name], known = state, known && state.Begun
+		states[receiver.Name], known = state, known && state.Begun()
 	}
 	if known {
 		scanner.Status.StoreID = r.Store.ID()
@@ -120,7 +120,7 @@ func (r *ScannerReconciler) receivers(ctx context.Context, scanner *v1alpha1.Sca
 const maxTitleBytes = 256
 
 // setReceivers sets the condition NotificationsDelivered and the status of each receiver.
-func (r *ScannerReconciler) setReceivers(s *scannerScope, states map[string]announce.ReceiverStatus) {
+func (r *ScannerReconciler) setReceivers(s *scannerScope, states map[string]announce.State) {
 	scanner := s.scanner
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionNotificationsDelivered, Status: metav1.ConditionTrue,
@@ -133,18 +133,21 @@ func (r *ScannerReconciler) setReceivers(s *scannerScope, states map[string]anno
 	for _, receiver := range scanner.Spec.Notifications {
 		state := states[receiver.Name]
 		status := v1alpha1.ReceiverStatus{
-			Name: receiver.Name, Pending: clamp(state.Pending), LastError: lastError(state), LastMessage: truncate(state.LastMessage, maxTitleBytes),
+			Name: receiver.Name, Pending: clamp(state.Pending), LastMessage: truncate(state.LastMessage, maxTitleBytes),
 		}
 		if !state.LastDelivery.IsZero() {
 			at := seconds(state.LastDelivery)
 			status.LastDeliveryTime = &at
 		}
-		scanner.Status.Receivers = append(scanner.Status.Receivers, status)
 		pending += state.Pending
-		if state.LastError != "" {
+		if reason, message := state.Problem(); message != "" {
+			reason = deliveryReason(reason)
+			// The error begins with the reason, which users search for.
+			status.LastError = truncate(reason+": "+message, 1024)
 			failed = append(failed, receiver.Name+": "+status.LastError)
-			reasons[deliveryReason(state)] = true
+			reasons[reason] = true
 		}
+		scanner.Status.Receivers = append(scanner.Status.Receivers, status)
 	}
 	switch {
 	case len(scanner.Spec.Notifications) == 0:
@@ -167,18 +170,10 @@ func (r *ScannerReconciler) setReceivers(s *scannerScope, states map[string]anno
 	meta.SetStatusCondition(&scanner.Status.Conditions, condition)
 }
 
-// lastError begins with the reason, which users search for.
-func lastError(state announce.ReceiverStatus) string {
-	if state.LastError == "" {
-		return ""
-	}
-	return truncate(deliveryReason(state)+": "+state.LastError, 1024)
-}
-
 // deliveryReason returns the notifier's reason if it is valid in a condition, otherwise DeliveryFailed.
-func deliveryReason(state announce.ReceiverStatus) string {
-	if reasonPattern.MatchString(state.LastErrorReason) {
-		return state.LastErrorReason
+func deliveryReason(reason string) string {
+	if reasonPattern.MatchString(reason) {
+		return reason
 	}
 	return v1alpha1.ReasonDeliveryFailed
 }

@@ -103,38 +103,32 @@ func TestStopped(t *testing.T) {
 	s.wantIdle()
 }
 
-// TestStatus: Status returns what users see of a receiver at each stage.
-func TestStatus(t *testing.T) {
-	status := func(s *scenario) ReceiverStatus {
-		t.Helper()
-		got, err := Status(s.encoded())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return got
-	}
-	fresh, err := Status(nil)
-	if err != nil || fresh != (ReceiverStatus{}) {
-		t.Errorf("status %+v, error %v of a receiver that was never seen, want neither", fresh, err)
+// TestReportedState: the state has what users see of a receiver at each stage.
+func TestReportedState(t *testing.T) {
+	if fresh, err := ParseState(nil); err != nil || fresh.Begun() || !cmp.Equal(fresh, State{}) {
+		t.Errorf("state %+v, error %v of a receiver that was never seen, want neither", fresh, err)
 	}
 	s := readyToSend(t, Outcome{Result: Permanent, Reason: ReasonReceiverRefused, Message: "no_service" + strings.Repeat("x", 5000)})
-	want := ReceiverStatus{Begun: true, BaselineDone: true, Pending: 1}
-	if diff := cmp.Diff(want, status(s)); diff != "" {
-		t.Errorf("while a finding waits (-want +got):\n%s", diff)
+	got := s.state()
+	if reason, message := got.Problem(); !got.Begun() || got.Baseline.Phase != BaselineDone || got.Pending != 1 || !got.LastDelivery.IsZero() || reason+message != "" {
+		t.Errorf("state %+v while a finding waits, want the baseline done, one finding pending and no problem", got)
 	}
 	s.dispatchNext()
-	got := status(s)
-	if !got.Stopped || !got.StoppedSince.Equal(s.now) || !got.Sending || got.Pending != 1 || got.LastErrorReason != ReasonReceiverRefused {
-		t.Errorf("status %+v, want it stopped with one message on its way", got)
+	got = s.state()
+	reason, message := got.Problem()
+	if got.Stopped == nil || !got.Stopped.Since.Equal(s.now) || got.Outbox == nil || got.Pending != 1 || reason != ReasonReceiverRefused {
+		t.Errorf("state %+v, want it stopped with one message on its way", got)
 	}
-	if len(got.LastError) > MaxMessageBytes || !strings.HasPrefix(got.LastError, "no_service") {
-		t.Errorf("error of %d bytes %.20q, want the receiver's words, at most %d", len(got.LastError), got.LastError, MaxMessageBytes)
+	if len(message) > MaxMessageBytes || !strings.HasPrefix(message, "no_service") {
+		t.Errorf("error of %d bytes %.20q, want the receiver's words, at most %d", len(message), message, MaxMessageBytes)
 	}
 	s.dispatchNext()
-	if diff := cmp.Diff(ReceiverStatus{Begun: true, BaselineDone: true, LastDelivery: s.now, LastMessage: "New: CVE-2026-0001 in shop"}, status(s)); diff != "" {
-		t.Errorf("after the delivery (-want +got):\n%s", diff)
+	got = s.state()
+	reason, message = got.Problem()
+	if !got.LastDelivery.Equal(s.now) || got.LastMessage != "New: CVE-2026-0001 in shop" || got.Pending != 0 || got.Outbox != nil || got.Stopped != nil || reason+message != "" {
+		t.Errorf("state %+v after the delivery, want its time and title, and no problem", got)
 	}
-	if _, err := Status([]byte("{")); err == nil {
+	if _, err := ParseState([]byte("{")); err == nil {
 		t.Error("a broken state is no error, want one")
 	}
 }

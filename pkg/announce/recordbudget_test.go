@@ -28,10 +28,8 @@ func TestNoRoomForRecords(t *testing.T) {
 				t.Errorf("without room %d messages are sent", len(sent))
 			}
 			s.wantNext(roomCheck)
-			status, err := Status(s.encoded())
-			s.must(err)
-			if status.LastErrorReason != ReasonStoreBudget || status.LastError == "" {
-				t.Errorf("the receiver says %q: %q, want %s", status.LastErrorReason, status.LastError, ReasonStoreBudget)
+			if reason, message := s.state().Problem(); reason != ReasonStoreBudget || message == "" {
+				t.Errorf("the receiver says %q: %q, want %s", reason, message, ReasonStoreBudget)
 			}
 			encoded := string(s.encoded())
 			s.dispatchNext()

@@ -75,11 +75,9 @@ func TestUnansweredMessageIsGivenUp(t *testing.T) {
 func TestUnconfirmedIsReported(t *testing.T) {
 	s := readyToSend(t)
 	s.leaveUnanswered(24 * time.Hour)
-	status, err := Status(s.encoded())
-	s.must(err)
-	if status.LastErrorReason != ReasonUnconfirmed || !strings.Contains(status.LastError, "1 message sent since") ||
-		!strings.Contains(status.LastError, "New: CVE-2026-0001 in shop") {
-		t.Errorf("status %q %q, want that one message was never confirmed, and which", status.LastErrorReason, status.LastError)
+	reason, message := s.state().Problem()
+	if reason != ReasonUnconfirmed || !strings.Contains(message, "1 message sent since") || !strings.Contains(message, "New: CVE-2026-0001 in shop") {
+		t.Errorf("problem %q %q, want that one message was never confirmed, and which", reason, message)
 	}
 	s.addFindings("web", finding.Critical, 2, 1)
 	s.dispatch()
@@ -87,8 +85,8 @@ func TestUnconfirmedIsReported(t *testing.T) {
 	if next.Unconfirmed == nil || next.Unconfirmed.Count != 1 || next.Unconfirmed.Title != "New: CVE-2026-0001 in shop" {
 		t.Errorf("the next message says %+v of unconfirmed ones, want one with its title", next.Unconfirmed)
 	}
-	if status, err = Status(s.encoded()); err != nil || status.LastError != "" || status.Unconfirmed != nil || s.state().Unanswered != 0 {
-		t.Errorf("status %+v, error %v after a delivery, want no fault", status, err)
+	if state := s.state(); state.LastError != nil || state.Unconfirmed != nil || state.Unanswered != 0 {
+		t.Errorf("state %+v after a delivery, want no problem", state)
 	}
 	if log := s.log(); log[0].Unconfirmed || !log[1].Unconfirmed {
 		t.Errorf("log %+v, want only the earlier message unconfirmed", log)
