@@ -86,7 +86,7 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	dispatcher := announce.Dispatcher{Store: r.Store, Sender: r.Sender, Planner: announce.Planner{Random: rand.Reader}, Now: r.Clock.Now, RecordNumber: r.RecordDelivery}
+	dispatcher := announce.Dispatcher{Store: r.Store, Sender: r.Sender, Random: rand.Reader, Now: r.Clock.Now, RecordNumber: r.RecordDelivery}
 	visits := make([]deliveryRun, len(scanner.Spec.Notifications))
 	var visiting sync.WaitGroup
 	for i, receiver := range scanner.Spec.Notifications {

@@ -30,11 +30,11 @@ func (l *planning) keepRecords() error {
 	if l.settings.FirstScan != FirstScanAll || b.EngineBefore == "" {
 		return nil
 	}
-	recorded, err := l.source.RecordedRepositories(l.ctx)
+	recorded, err := l.store.RecordedRepositories(l.ctx, l.scanner, l.settings.Receiver)
 	if err != nil {
 		return err
 	}
-	latest, err := l.source.LatestRecord(l.ctx)
+	latest, err := l.store.LatestRecord(l.ctx, l.scanner, l.settings.Receiver)
 	if err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (l *planning) finishBaseline() (*Action, error) {
 	if !silent && l.now.Before(l.maySend()) {
 		return &Action{Until: l.maySend()}, nil
 	}
-	present, err := l.source.Present(l.ctx, l.settings.Filter, maxWorst)
+	present, err := l.store.Present(l.ctx, l.scanner, l.settings.Receiver, l.settings.Filter, maxWorst)
 	if err != nil {
 		return nil, err
 	}
@@ -300,7 +300,7 @@ func (l *planning) deleteAbsent() (*Action, error) {
 	if len(l.state.EarlierEngine) == 0 {
 		return nil, nil
 	}
-	recorded, err := l.source.RecordedRepositories(l.ctx)
+	recorded, err := l.store.RecordedRepositories(l.ctx, l.scanner, l.settings.Receiver)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ const (
 // composeChanges composes the KindChanges message: the worst repositories with the worst findings of each, the names of new images, and the notices.
 // All findings in l.pending count as announced, including those that the message only counts.
 func (l *planning) composeChanges(notices []Notice) (Outbox, error) {
-	known, err := l.source.KnownRepositories(l.ctx)
+	known, err := l.store.KnownRepositories(l.ctx, l.scanner, l.settings.Receiver)
 	if err != nil {
 		return Outbox{}, err
 	}
@@ -91,7 +91,7 @@ func countChanges(pending []store.FindingChange, newImages int) map[diff.Change]
 func countUnfixed(pending []store.FindingChange) (totals finding.Counts) {
 	for _, n := range pending {
 		if n.Change != diff.ChangeFixed {
-			totals = sum(totals, countsOf(n.Finding))
+			totals.AddFinding(n.Finding)
 		}
 	}
 	return totals
@@ -315,25 +315,4 @@ func announcementsOf(pending []store.FindingChange) []store.AnnouncedFinding {
 		})
 	}
 	return announcement
-}
-
-func countsOf(f finding.Finding) finding.Counts {
-	var c finding.Counts
-	c.Add(f.Severity, 1)
-	if f.Fixable() {
-		c.Fixable = 1
-	}
-	if f.KnownExploited {
-		c.KnownExploited = 1
-	}
-	return c
-}
-
-func sum(a, b finding.Counts) finding.Counts {
-	for _, severity := range finding.Severities() {
-		a.Add(severity, b.Of(severity))
-	}
-	a.Fixable += b.Fixable
-	a.KnownExploited += b.KnownExploited
-	return a
 }

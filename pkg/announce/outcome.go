@@ -35,13 +35,11 @@ const (
 	maxChangesAge = 15 * time.Minute
 )
 
-// ApplyOutcome returns the state after an attempt to deliver the message in the outbox. If the attempt delivered the message, ApplyOutcome also returns
-// what the caller must record as announced in the same transaction as the state; otherwise nil. It returns an error if the outbox is empty,
-// the message cannot be encoded or Random fails.
-func (p Planner) ApplyOutcome(now time.Time, settings Settings, state State, outcome Outcome) (State, *store.Announcement, error) {
-	if state.Outbox == nil {
-		return state, nil, fmt.Errorf("receiver %s: an outcome without a message", settings.Receiver)
-	}
+// applyOutcome returns the state after an attempt to deliver the message in its outbox. If the attempt delivered the message, applyOutcome also returns
+// what the caller must record as announced in the same transaction as the state; otherwise nil. It returns an error if the message cannot be
+// encoded or Random fails.
+func (v *dispatch) applyOutcome(state State, outcome Outcome) (State, *store.Announcement, error) {
+	now := v.Now()
 	// Only refused messages become too old. After an unanswered attempt the message keeps its ID, by which the notifier recognizes it. A
 	// refusal answers this attempt only: earlier attempts stay unanswered.
 	refused := slices.Contains([]Result{RateLimited, Permanent, Temporary}, outcome.Result)
@@ -67,7 +65,7 @@ func (p Planner) ApplyOutcome(now time.Time, settings Settings, state State, out
 	state.Failures++
 	state.LastError = deliveryError(now, outcome)
 	if outcome.Result == Permanent {
-		state.Stopped = stoppedBy(now, settings, state, outcome)
+		state.Stopped = stoppedBy(now, v.settings, state, outcome)
 		state.NextAttempt = now.Add(stoppedRetry)
 		return state, nil, nil
 	}
@@ -77,7 +75,7 @@ func (p Planner) ApplyOutcome(now time.Time, settings Settings, state State, out
 	if !refused {
 		wait = max(wait, backoffAfter(state.Unanswered, maxUnansweredBackoff))
 	}
-	wait, err := p.jitter(wait)
+	wait, err := v.jitter(wait)
 	state.NextAttempt = now.Add(wait)
 	return state, nil, err
 }
@@ -161,9 +159,9 @@ func backoffAfter(attempts int, longest time.Duration) time.Duration {
 
 // jitter changes a wait by up to a quarter, so that receivers that failed together are not retried together. The result is at least
 // minBackoff. It is at most maxBackoff, or maxUnansweredBackoff for a wait that exceeds maxBackoff.
-func (p Planner) jitter(wait time.Duration) (time.Duration, error) {
+func (c Dispatcher) jitter(wait time.Duration) (time.Duration, error) {
 	var raw [8]byte
-	if _, err := io.ReadFull(p.Random, raw[:]); err != nil {
+	if _, err := io.ReadFull(c.Random, raw[:]); err != nil {
 		return wait, fmt.Errorf("read randomness: %w", err)
 	}
 	share := float64(binary.BigEndian.Uint64(raw[:])>>11) / (1 << 53) // 0 ≤ share < 1

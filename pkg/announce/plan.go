@@ -26,20 +26,6 @@ const (
 // maxChanges bounds the changes that one plan reads. The rest waits for the next message.
 const maxChanges = 10_000
 
-// Source is what the Planner reads from the store about one receiver. NewStoreSource returns one.
-type Source interface {
-	// PendingChanges returns at most limit changes that were not announced, ordered by repository, and the number without the limit.
-	PendingChanges(ctx context.Context, f store.ChangeFilter, limit int) ([]store.FindingChange, int, error)
-	// Present reads everything that is present in one snapshot, with the worst findings that were not announced.
-	Present(ctx context.Context, f store.ChangeFilter, worst int) (store.Present, error)
-	// KnownRepositories returns the repositories that were announced to the receiver, or recorded as known.
-	KnownRepositories(ctx context.Context) ([]string, error)
-	// RecordedRepositories returns the repositories of which at least one finding is recorded for the receiver, sorted.
-	RecordedRepositories(ctx context.Context) ([]string, error)
-	// LatestRecord returns the latest time of a record for the receiver; zero without records.
-	LatestRecord(ctx context.Context) (time.Time, error)
-}
-
 // Action is the next step for a receiver. At most one of Send and Mark is set.
 type Action struct {
 	// Send is the message to send. The caller must first store the state, which holds the message.
@@ -51,21 +37,18 @@ type Action struct {
 	Until time.Time
 }
 
-// Planner decides what to do about a receiver. It has no state and no clock of its own.
-type Planner struct {
-	// Random is the source of message IDs and jitter; crypto/rand.Reader outside of tests.
-	Random io.Reader
-}
-
-// Plan returns the receiver's next state and the action that goes with it. It only reads from source. The returned state is valid only
+// plan returns the receiver's next state and the action that goes with it. It only reads from the store. The returned state is valid only
 // without an error.
 //
 // The order is fixed: first the message in the outbox, then the baseline, then changes. So there is never more than one message in the
 // outbox, and no change is announced before the baseline. Health notices do not wait for the baseline.
-func (p Planner) Plan(ctx context.Context, now time.Time, settings Settings, state State, coverage Coverage, source Source) (State, Action, error) {
-	state = state.withoutFutureTimes(now)
+func (v *dispatch) plan(ctx context.Context) (State, Action, error) {
+	now, coverage := v.Now(), v.coverage
 	coverage.DataSince = earlier(coverage.DataSince, now)
-	l := &planning{ctx: ctx, now: now, settings: settings, coverage: coverage, source: source, random: p.Random, state: state}
+	l := &planning{
+		ctx: ctx, now: now, store: v.Store, scanner: v.scanner, settings: v.settings, coverage: coverage, random: v.Random,
+		state: v.state.withoutFutureTimes(now),
+	}
 	steps := []func(*planning) (*Action, error){
 		(*planning).begin,
 		(*planning).deliver,
@@ -74,13 +57,15 @@ func (p Planner) Plan(ctx context.Context, now time.Time, settings Settings, sta
 		(*planning).recordCleanRepositories,
 		(*planning).announceChanges,
 	}
-	if settings.NoRoom {
+	if v.full {
 		steps = []func(*planning) (*Action, error){(*planning).begin, (*planning).deliver, (*planning).deleteAbsent, (*planning).replaceEngine}
+	} else {
+		l.state.hasRoom()
 	}
 	for _, step := range steps {
 		action, err := step(l)
 		if err != nil {
-			return state, Action{}, err
+			return State{}, Action{}, err
 		}
 		if action != nil {
 			return l.state, *action, nil
@@ -89,15 +74,16 @@ func (p Planner) Plan(ctx context.Context, now time.Time, settings Settings, sta
 	return l.state, Action{}, nil
 }
 
-// planning is one call of Plan. A step returns an action if it has decided, and nil to go on with the next step.
+// planning is one call of plan. A step returns an action if it has decided, and nil to go on with the next step.
 type planning struct {
 	ctx      context.Context
 	now      time.Time
+	store    Store
+	scanner  string
 	settings Settings
 	coverage Coverage
-	source   Source
 	random   io.Reader
-	// state becomes the result of Plan.
+	// state becomes the result of plan.
 	state State
 	// loaded is true once pending was read. total is the number of changes in the store. truncated is true if pending does not hold all of them.
 	loaded    bool
@@ -204,7 +190,7 @@ func (l *planning) recordCleanRepositories() (*Action, error) {
 	if err := l.loadChanges(); err != nil || l.truncated {
 		return nil, err
 	}
-	known, err := l.source.KnownRepositories(l.ctx)
+	known, err := l.store.KnownRepositories(l.ctx, l.scanner, l.settings.Receiver)
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +256,7 @@ func (l *planning) stillPending() (bool, error) {
 	if !l.loaded || l.state.PendingSince.IsZero() {
 		return false, nil
 	}
-	_, total, err := l.source.PendingChanges(l.ctx, l.state.idleFilter(l.settings, l.coverage), 1)
+	_, total, err := l.store.PendingChanges(l.ctx, l.scanner, l.settings.Receiver, l.state.idleFilter(l.settings, l.coverage), 1)
 	return total > 0, err
 }
 
@@ -280,7 +266,7 @@ func (l *planning) loadChanges() error {
 	if l.loaded {
 		return nil
 	}
-	changes, total, err := l.source.PendingChanges(l.ctx, l.state.changeFilter(l.settings, l.coverage), maxChanges)
+	changes, total, err := l.store.PendingChanges(l.ctx, l.scanner, l.settings.Receiver, l.state.changeFilter(l.settings, l.coverage), maxChanges)
 	if err != nil {
 		return err
 	}

@@ -103,7 +103,7 @@ func (l *simulation) dispatch() {
 		l.updateRecords(l.audience.recorded, extent)
 		l.updateRecords(l.audience.received, extent)
 	}
-	dispatcher := Dispatcher{Store: l.archive, Sender: l, Planner: Planner{Random: l.random}, Now: func() time.Time { return l.now }}
+	dispatcher := Dispatcher{Store: l.archive, Sender: l, Random: l.random, Now: func() time.Time { return l.now }}
 	progress, err := dispatcher.Dispatch(context.Background(), scannerUID, l.settings, l.coverage())
 	if err != nil {
 		l.archive.broken = 0

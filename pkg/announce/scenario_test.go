@@ -361,7 +361,7 @@ func (s *scenario) recordNumber(ctx context.Context, number int64) {
 
 // tryDispatch calls Dispatcher.Dispatch once, as a new process would: all its knowledge is in the store.
 func (s *scenario) tryDispatch() error {
-	dispatcher := Dispatcher{Store: s.store, Sender: s, Planner: Planner{Random: s.random}, Now: func() time.Time { return s.now }, RecordNumber: s.recordNumber}
+	dispatcher := Dispatcher{Store: s.store, Sender: s, Random: s.random, Now: func() time.Time { return s.now }, RecordNumber: s.recordNumber}
 	progress, err := dispatcher.Dispatch(context.Background(), scannerUID, s.settings, s.coverage)
 	if err == nil {
 		s.last = progress

@@ -41,9 +41,6 @@ type Settings struct {
 	Notices bool
 	// ReadMore is the command or URL that shows all findings.
 	ReadMore string
-	// NoRoom is true while the records of the namespace's receivers use their whole budget. Only what makes room is planned then, and the
-	// delivery of a message that is on its way.
-	NoRoom bool
 	// StoreRenewed is true if the Scanner's status records the ID of another store. It matters only for a receiver without stored state:
 	// its baseline then has Renewed set.
 	StoreRenewed bool

@@ -72,6 +72,17 @@ func (c *Counts) Add(s Severity, n int) {
 	*c.bySeverity(s) += n
 }
 
+// AddFinding counts one finding.
+func (c *Counts) AddFinding(f Finding) {
+	c.Add(f.Severity, 1)
+	if f.Fixable() {
+		c.Fixable++
+	}
+	if f.KnownExploited {
+		c.KnownExploited++
+	}
+}
+
 func (c *Counts) bySeverity(s Severity) *int {
 	switch s {
 	case Critical:

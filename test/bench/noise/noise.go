@@ -242,7 +242,7 @@ func (r *replay) deliver(ctx context.Context, scanner, receiver string, until ti
 	}
 	morning := r.now
 	defer func() { r.now = morning }()
-	dispatcher := announce.Dispatcher{Store: r.store, Sender: r, Planner: announce.Planner{Random: entropy{}}, Now: func() time.Time { return r.now }}
+	dispatcher := announce.Dispatcher{Store: r.store, Sender: r, Random: entropy{}, Now: func() time.Time { return r.now }}
 	coverage := announce.Coverage{DataSince: dayTime(0)}
 	for _, a := range r.apps {
 		if a.namespace == scanner {
@@ -290,7 +290,7 @@ func describe(r *replay) page.Section {
 	}
 	text := fmt.Sprintf("%d images in %d namespaces, each namespace with a Scanner, for %d days with a build of the vulnerability data each; an image is built again every %d days, with the fixes "+
 		"of that day. The advisories are made after those of the fixtures: %d for each package in the year and as many before it, of which %.0f %% are rated again, %.0f %% become known to be exploited and "+
-		"%.0f %% are missing on one day; on %d days the data lacks a whole distribution. Planner and store are the real ones, with a clock that runs ahead.\n\n",
+		"%.0f %% are missing on one day; on %d days the data lacks a whole distribution. Dispatcher and store are the real ones, with a clock that runs ahead.\n\n",
 		images, namespaces, days, daysBetweenBuilds, perPackage, ratedAgain*100, exploited*100, missing*100, badBuilds)
 	text += "| | messages in the year | a day |\n|---|---|---|\n" +
 		row("Scanner Operator, a receiver as it is made in each namespace", r.sent.byDefault) +
