@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/backoff"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
@@ -71,9 +72,9 @@ func (v *dispatch) applyOutcome(state State, outcome Outcome) (State, *store.Ann
 	}
 	// Temporary, UnknownOutcome and results of a newer notifier are all retried.
 	state.Stopped = nil
-	wait := backoffAfter(state.Failures, maxBackoff)
+	wait := backoff.After(state.Failures, minBackoff, maxBackoff)
 	if !refused {
-		wait = max(wait, backoffAfter(state.Unanswered, maxUnansweredBackoff))
+		wait = max(wait, backoff.After(state.Unanswered, minBackoff, maxUnansweredBackoff))
 	}
 	wait, err := v.jitter(wait)
 	state.NextAttempt = now.Add(wait)
@@ -146,15 +147,6 @@ func stoppedBy(now time.Time, settings Settings, state State, outcome Outcome) *
 		stopped.Since = before.Since
 	}
 	return stopped
-}
-
-// backoffAfter returns the wait after a number of attempts: minBackoff after the first, twice as long after each further one, at most longest.
-func backoffAfter(attempts int, longest time.Duration) time.Duration {
-	wait := minBackoff
-	for ; attempts > 1 && wait < longest; attempts-- {
-		wait *= 2
-	}
-	return min(wait, longest)
 }
 
 // jitter changes a wait by up to a quarter, so that receivers that failed together are not retried together. The result is at least

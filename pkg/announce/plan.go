@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
+	"github.com/scanner-operator/scanner-operator/pkg/backoff"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -146,7 +147,7 @@ func (l *planning) deliver() (*Action, error) {
 	l.state.LastAttempt = l.now
 	l.state.Unanswered++
 	// After a crash, the next process waits as after an unanswered attempt.
-	l.state.NextAttempt = l.now.Add(backoffAfter(l.state.Unanswered, maxUnansweredBackoff))
+	l.state.NextAttempt = l.now.Add(backoff.After(l.state.Unanswered, minBackoff, maxUnansweredBackoff))
 	sent := *outbox
 	sent.LatestUnanswered, sent.EarlierUnanswered = true, outbox.LatestUnanswered || outbox.EarlierUnanswered
 	if outbox.LatestUnanswered || tooOld {

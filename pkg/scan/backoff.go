@@ -1,6 +1,10 @@
 package scan
 
-import "time"
+import (
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/backoff"
+)
 
 // A failed image is retried after MinRetry. The delay doubles with each failure up to MaxRetry, less up to a quarter at random.
 const (
@@ -12,10 +16,7 @@ const (
 // that spread retries, so that images that failed together are not retried together; nil disables the spread. A retry may come earlier than
 // planned, but never earlier than atLeast, which the registry or the engine asks for.
 func Backoff(attempts int32, atLeast time.Duration, random func() float64) time.Duration {
-	wait := MaxRetry
-	if attempts < 7 { // 2^6 minutes exceed MaxRetry
-		wait = min(MinRetry<<(attempts-1), MaxRetry)
-	}
+	wait := backoff.After(int(attempts), MinRetry, MaxRetry)
 	jitter := func(wait time.Duration) time.Duration {
 		if random == nil {
 			return 0

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
+	"github.com/scanner-operator/scanner-operator/pkg/backoff"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
 
@@ -40,9 +42,11 @@ type instance struct {
 	// queued is the number of images that waited for a report at the last run of the readLoop.
 	queued atomic.Int64
 	// failures are kept until shortly after their Scanners got them.
-	failures   backend.FailureMemo[taskID]
-	digests    digestLocks
-	lostImages lostImageCache
+	failures backend.FailureMemo[taskID]
+	digests  digestLocks
+	// lostImages has a lostImage for each image that Clair did not know any more, by digest, so that none is indexed over and over. It is
+	// read and written under the lock of the digest.
+	lostImages *cache.LRUExpireCache
 
 	// mu guards the fields below, and all fields of links that change.
 	mu    sync.Mutex
@@ -85,8 +89,9 @@ func newInstance(e *Engines, network *api.Network, address string, settings conf
 		reports: rate.NewLimiter(rate.Limit(e.Config.Clair.ReportsPerSecond), e.Config.Clair.ReportsPerSecond),
 		links:   map[linkKey]*link{}, bindings: map[string]binding{},
 		unused: map[string]time.Time{}, releasing: map[string]time.Time{},
+		lostImages: cache.NewLRUExpireCacheWithClock(maxLostImages, e.Clock),
 	}
-	i.failures.Clock, i.lostImages.clock = e.Clock, e.Clock
+	i.failures.Clock = e.Clock
 	return i
 }
 
@@ -204,5 +209,5 @@ const (
 
 // backoff returns the delay after this many failures in a row.
 func (i *instance) backoff(times int) time.Duration {
-	return min(i.jitter(min(minBackoff<<min(max(times-1, 0), 10), maxBackoff)), maxBackoff)
+	return min(i.jitter(backoff.After(times, minBackoff, maxBackoff)), maxBackoff)
 }

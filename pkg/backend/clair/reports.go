@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/quay/claircore"
-	"k8s.io/utils/clock"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
+	"github.com/scanner-operator/scanner-operator/pkg/backoff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -30,6 +30,9 @@ const (
 	lastRetry  = time.Hour
 	// brokenRetry bounds that delay where Clair failed to produce the report: the problem may be temporary.
 	brokenRetry = 5 * time.Minute
+	// lostImageAge is how long a lost image is remembered, and maxLostImages how many.
+	lostImageAge  = 2 * lastRetry
+	maxLostImages = 10_000
 )
 
 // errUnusableReport is an error about a report that Normalise rejects.
@@ -248,7 +251,7 @@ func (i *instance) replaceReport(ctx context.Context, l *link, catalog store.Cat
 	case errors.As(err, &unreadable):
 		return &backend.Failure{Reason: backend.ReasonClairReportFailed, Message: unreadable.Error()}
 	case api.KindOf(err) == api.NotIndexed && i.probe(ctx, l) == nil:
-		return &backend.Failure{Reason: backend.ReasonClairImageLost, Message: err.Error() + ", although it has just indexed the image", RetryAfter: i.lostImages.backoff(catalog.PlatformDigest)}
+		return &backend.Failure{Reason: backend.ReasonClairImageLost, Message: err.Error() + ", although it has just indexed the image", RetryAfter: i.lostImageWait(catalog.PlatformDigest)}
 	case err != nil:
 		return i.classifyError(ctx, l, err)
 	}
@@ -315,7 +318,7 @@ func (i *instance) reindexLost(ctx context.Context, l *link, lease store.Lease, 
 		// the image is known again, since the database is back
 		return i.failMatch(ctx, lease, backend.ReasonClairReportFailed, refused.Error(), 0, brokenRetry)
 	}
-	if wait := i.lostImages.backoff(lease.PlatformDigest); wait > 0 {
+	if wait := i.lostImageWait(lease.PlatformDigest); wait > 0 {
 		return i.failMatch(ctx, lease, backend.ReasonClairImageLost, refused.Error()+", although it indexed the image before", wait, lastRetry)
 	}
 	i.Log.Info("Clair does not know an image any more: it is indexed again", "clair", i.url, "manifest", lease.PlatformDigest)
@@ -334,17 +337,15 @@ func (i *instance) reindexLost(ctx context.Context, l *link, lease store.Lease, 
 // failMatch ends a lease without a report. The delay before the next attempt doubles each time, up to atMost, and is at least atLeast. If
 // the two conflict, atLeast wins.
 func (i *instance) failMatch(ctx context.Context, lease store.Lease, reason, message string, atLeast, atMost time.Duration) error {
-	now, wait := i.Clock.Now(), firstRetry
 	subject := store.Subject{PlatformDigest: lease.PlatformDigest, Scope: lease.Scope, Engine: i.engine}
-	switch before, err := i.Store.MatchFailure(ctx, subject); {
-	case err == nil:
-		wait = min(max(2*before.RetryAt.Sub(before.FailedAt), firstRetry), atMost)
-	case !errors.Is(err, store.ErrNotFound):
+	before, err := i.Store.MatchFailure(ctx, subject)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
+	now, wait := i.Clock.Now(), backoff.Next(before.RetryAt.Sub(before.FailedAt), firstRetry, atMost)
 	wait = max(i.jitter(wait), atLeast)
 	i.Log.Info("There is no usable report of an image", "clair", i.url, "manifest", lease.PlatformDigest, "reason", reason, "cause", message, "retry", wait.String())
-	err := i.Store.FailMatch(ctx, lease.ID, holder, store.MatchFailure{Reason: reason, Message: message, FailedAt: now, RetryAt: now.Add(wait)})
+	err = i.Store.FailMatch(ctx, lease.ID, holder, store.MatchFailure{Reason: reason, Message: message, FailedAt: now, RetryAt: now.Add(wait)})
 	if err != nil && !errors.Is(err, store.ErrLeaseEnded) {
 		return err
 	}
@@ -352,36 +353,21 @@ func (i *instance) failMatch(ctx context.Context, lease store.Lease, reason, mes
 	return nil
 }
 
-// lostImageCache remembers which images Clair did not know any more, so that none is indexed over and over.
-type lostImageCache struct {
-	clock clock.PassiveClock
-	mu    sync.Mutex
-	known map[string]lostImage
-}
-
+// lostImage is when an image that Clair did not know any more was indexed again, and how long it is not indexed once more.
 type lostImage struct {
 	at   time.Time
 	wait time.Duration
 }
 
-// backoff returns how long to wait before an image is indexed again. If it returns 0, the image is to be indexed now, and the next wait is
-// doubled.
-func (l *lostImageCache) backoff(digest string) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.clock.Now()
-	for digest, lost := range l.known {
-		if now.Sub(lost.at) > 2*lastRetry {
-			delete(l.known, digest)
-		}
-	}
-	lost, found := l.known[digest]
-	if left := lost.at.Add(lost.wait).Sub(now); found && left > 0 {
+// lostImageWait returns how long to wait before an image is indexed again. If it returns 0, the image is to be indexed now, and the next wait
+// is doubled.
+func (i *instance) lostImageWait(digest string) time.Duration {
+	known, _ := i.lostImages.Get(digest)
+	lost, _ := known.(lostImage)
+	now := i.Clock.Now()
+	if left := lost.at.Add(lost.wait).Sub(now); left > 0 {
 		return left
 	}
-	if l.known == nil {
-		l.known = map[string]lostImage{}
-	}
-	l.known[digest] = lostImage{at: now, wait: min(max(2*lost.wait, firstRetry), lastRetry)}
+	i.lostImages.Add(digest, lostImage{at: now, wait: backoff.Next(lost.wait, firstRetry, lastRetry)}, lostImageAge)
 	return 0
 }
