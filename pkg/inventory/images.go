@@ -1,15 +1,15 @@
 package inventory
 
 import (
+	"context"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
@@ -176,28 +176,25 @@ func ContainerImages(pod *corev1.Pod) map[string]string {
 	return images
 }
 
-// IsActive reports whether a pod runs or is about to.
-func IsActive(pod *corev1.Pod) bool {
-	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
-}
-
-// CoversActivePod reports whether a Scanner is responsible for a running pod of its namespace.
-func CoversActivePod(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
-	return IsActive(pod) && CoversPod(scanner, pod)
-}
-
-// CoversPod reports whether a Scanner is responsible for a pod of its namespace, which runs or has ended. A pod that is being deleted does not
-// count: it may hang for long on a lost node. The operator's own worker pods do not count either, or a namespace would get findings of the
-// operator's image.
-func CoversPod(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
-	if backend.IsWorkerPod(pod) || !pod.DeletionTimestamp.IsZero() || !scanner.DeletionTimestamp.IsZero() || pod.Labels[scanner.Spec.IgnoreLabel] == "true" {
-		return false
+// RunningImages returns the images that the containers of a pod run, and those without a digest yet. known is false while the pod's node, or its
+// platform, is not in the cache.
+func (i *Inventory) RunningImages(ctx context.Context, pod *corev1.Pod) (running []RunningImage, unresolved []UnresolvedImage, known bool, err error) {
+	resolved, unresolved := ImagesOf(pod)
+	if len(resolved) == 0 {
+		return nil, unresolved, true, nil
 	}
-	if scanner.Spec.PodSelector == nil {
-		return true
+	var node corev1.Node
+	if err := i.Client.Get(ctx, types.NamespacedName{Name: pod.Spec.NodeName}, &node); err != nil {
+		return nil, unresolved, false, client.IgnoreNotFound(err)
 	}
-	selector, err := metav1.LabelSelectorAsSelector(scanner.Spec.PodSelector)
-	return err == nil && selector.Matches(labels.Set(pod.Labels))
+	platform := image.Platform{OS: node.Status.NodeInfo.OperatingSystem, Architecture: node.Status.NodeInfo.Architecture}
+	if platform.OS == "" || platform.Architecture == "" {
+		return nil, unresolved, false, nil
+	}
+	for _, img := range resolved {
+		running = append(running, RunningImage{PodImage: img, Key: image.Key{Digest: img.ID.Digest, Platform: platform}})
+	}
+	return running, unresolved, true, nil
 }
 
 // IsExcluded reports whether a Scanner excludes an image.
