@@ -3,6 +3,7 @@ package controllers
 import (
 	"encoding/json"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -258,6 +259,9 @@ func TestListWorkloads(t *testing.T) {
 		t.Errorf("%d workloads: %q", got.WorkloadCount, got.Workloads)
 	}
 }
+
+// dnsName is an RFC 1123 label.
+var dnsName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 // TestSetWhileTrue: Reconciling and Stalled exist only while they are true, as kstatus requires.
 func TestSetWhileTrue(t *testing.T) {

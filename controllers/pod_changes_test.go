@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -92,28 +91,5 @@ func TestNewReplicasMakeOneImageScan(t *testing.T) {
 	working.Wait()
 	if created != 1 {
 		t.Errorf("the API server was asked for %d ImageScans, want 1", created)
-	}
-}
-
-// TestLookingUpAnImageScanReadsNoOthers: the cost of a lookup does not grow with the number of Scanners that have the image.
-func TestLookingUpAnImageScanReadsNoOthers(t *testing.T) {
-	var objects []client.Object
-	for i := range 20 {
-		scanner := theScanner(func(s *v1alpha1.Scanner) { s.Name, s.UID = fmt.Sprint("scanner-", i), types.UID(fmt.Sprint("uid-", i)) })
-		objects = append(objects, scanOf(scanner, web, func(s *v1alpha1.ImageScan) { s.Name = fmt.Sprint("web-", i) }))
-	}
-	mine := theScanner()
-	u := newUnit(t, append(objects, mine, scanOf(mine, web))...)
-	read := 0
-	reader := interceptor.NewClient(u.client, interceptor.Funcs{
-		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			err := c.List(ctx, list, opts...)
-			read += len(list.(*v1alpha1.ImageScanList).Items)
-			return err
-		},
-	})
-	found, err := (&inventory.Inventory{Client: reader}).ImageScan(t.Context(), mine, keyOfImage(web))
-	if err != nil || found == nil || read != 1 {
-		t.Errorf("found %v (%v) after reading %d ImageScans, want its own after 1", found, err, read)
 	}
 }

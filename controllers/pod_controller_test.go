@@ -24,10 +24,8 @@ import (
 type phasesOf = map[string]v1alpha1.ImageScanPhase
 
 const (
-	web        = "registry.example.com/shop/web:1"
-	vulnerable = "registry.example.com/shop/vulnerable:1"
-	failing    = "registry.example.com/shop/failing:1"
-	slow       = "registry.example.com/shop/slow:1"
+	failing = "registry.example.com/shop/failing:1"
+	slow    = "registry.example.com/shop/slow:1"
 )
 
 // TestPodsBecomeImageScans: each image of all kinds of containers gets one ImageScan.

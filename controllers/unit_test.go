@@ -10,14 +10,10 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -27,15 +23,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory/inventorytest"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/pkg/store/storetest"
 )
-
-var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-
-const fixtureNamespace = "shop"
 
 // scriptedEngine is an engine whose results a test sets.
 type scriptedEngine struct {
@@ -102,14 +94,6 @@ type unit struct {
 	scanners *ScannerReconciler
 }
 
-// builderIndexer adds indexes to a fake client.
-type builderIndexer struct{ *fakeclient.ClientBuilder }
-
-func (b builderIndexer) IndexField(_ context.Context, o client.Object, field string, values client.IndexerFunc) error {
-	b.WithIndex(o, field, values)
-	return nil
-}
-
 func newUnit(t *testing.T, objects ...client.Object) *unit {
 	t.Helper()
 	u := &unit{t: t, clock: clocktesting.NewFakePassiveClock(noon), events: events.NewFakeRecorder(1000)}
@@ -122,7 +106,7 @@ func newUnit(t *testing.T, objects ...client.Object) *unit {
 			u.writes++
 			return c.SubResource(sub).Patch(ctx, o, patch, opts...)
 		}})
-	u.must(inventory.SetupIndexes(t.Context(), builderIndexer{builder}))
+	u.must(inventory.SetupIndexes(t.Context(), inventorytest.Indexer{ClientBuilder: builder}))
 	u.client = builder.Build()
 	var err error
 	u.store, err = storetest.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"), u.clock.Now, store.OpenSQLite)
@@ -150,14 +134,6 @@ func (u *unit) must(err error) {
 }
 
 func (u *unit) advanceClock(d time.Duration) { u.clock.SetTime(u.clock.Now().Add(d)) }
-
-// theScanner returns the Scanner of a unit's tests, with the defaults of the API server.
-func theScanner(changes ...func(*v1alpha1.Scanner)) *v1alpha1.Scanner {
-	return aScanner(fixtureNamespace, "all", append([]func(*v1alpha1.Scanner){func(s *v1alpha1.Scanner) {
-		s.UID, s.Generation, s.Spec.IgnoreLabel, s.Spec.AddPodAnnotation = "scanner-uid", 1, "scanner-operator.io/ignore", ptr.To(true)
-		s.Spec.UnusedImageRetention = &metav1.Duration{Duration: 24 * time.Hour}
-	}}, changes...)...)
-}
 
 // subjectOf identifies an image's report in the store.
 func subjectOf(reference string, scope store.Scope) store.Subject {
@@ -259,49 +235,3 @@ func vulnerability(id string, severity finding.Severity) finding.Finding {
 		Package: finding.Package{Name: "openssl", Version: "3.0.1", Type: "deb", PURL: "pkg:deb/debian/openssl@3.0.1"},
 	}
 }
-
-// orderedReader is a reader that lists pods and ImageScans in the order that a test gives them.
-type orderedReader struct {
-	pods  []corev1.Pod
-	scans []v1alpha1.ImageScan
-}
-
-func (l *orderedReader) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	architecture, found := map[string]string{nodeAMD: "amd64", nodeARM: "arm64"}[key.Name]
-	if into, isNode := o.(*corev1.Node); isNode && found {
-		*into = *node(key.Name, architecture)
-		return nil
-	}
-	return apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, key.Name)
-}
-
-func (l *orderedReader) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	switch into := list.(type) {
-	case *corev1.PodList:
-		into.Items = l.pods
-	case *v1alpha1.ImageScanList:
-		into.Items = l.scans
-	}
-	return nil
-}
-
-// reportAges is a store with reports of these ages. It has no records of Jobs, and nobody used an image before.
-type reportAges map[image.Key]store.ReportAge
-
-func (r reportAges) ReportAges(context.Context, string, string) (map[image.Key]store.ReportAge, error) {
-	return r, nil
-}
-
-func (reportAges) IsRecorded(context.Context, string, string, string) (bool, error) {
-	return false, nil
-}
-
-func (reportAges) RecentImages(context.Context, string, string) ([]store.RecentImage, error) {
-	return nil, nil
-}
-
-func (reportAges) CatalogScopes(context.Context, string, image.Key) ([]store.Scope, error) {
-	return nil, nil
-}
-
-func (reportAges) SetUsage(context.Context, store.ImageUsage) error { return nil }
