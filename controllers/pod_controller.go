@@ -91,21 +91,17 @@ const fullFor = 10 * time.Second
 // scan ensures the ImageScans of a pod's images for the given Scanners and annotates the pod. It returns a requeue delay if the node is
 // unknown or the namespace is full. A failure for one image does not affect the others.
 func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []*v1alpha1.Scanner) (time.Duration, error) {
-	var running []inventory.RunningImage
-	if len(scanners) > 0 {
-		var known bool
-		var err error
-		if running, _, known, err = r.Inventory.RunningImages(ctx, pod); err != nil {
+	var errs []error
+	var wait time.Duration
+	wanted := map[string]string{}
+	for _, scanner := range scanners {
+		running, _, known, err := r.Inventory.RunningImages(ctx, scanner, pod)
+		if err != nil {
 			return 0, err
 		}
 		if !known && inventory.IsActive(pod) {
 			return scan.NodeRetry, nil
 		}
-	}
-	var errs []error
-	var wait time.Duration
-	wanted := map[string]string{}
-	for _, scanner := range scanners {
 		handled, full, err := r.ensureImageScans(ctx, scanner, running)
 		if full {
 			wait = fullRetryDelay
@@ -127,7 +123,7 @@ func (r *PodReconciler) ensureImageScans(ctx context.Context, scanner *v1alpha1.
 	handled = map[string]string{}
 	var errs []error
 	for _, img := range running {
-		if inventory.IsExcluded(scanner, img.Reference) {
+		if img.Excluded {
 			continue
 		}
 		scan, err := r.Inventory.ImageScan(ctx, scanner, img.Key)

@@ -224,11 +224,7 @@ func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) 
 	if err := r.setBackend(ctx, s); err != nil {
 		return err
 	}
-	unknown, err := r.Inventory.UnknownReceivers(ctx, s.scanner)
-	if err != nil {
-		return err
-	}
-	s.unknownReceivers = describeUnknown(unknown)
+	s.unknownReceivers = describeUnknown(coverage.UnknownReceivers)
 	r.setReceivers(s, receivers)
 	return nil
 }

@@ -115,18 +115,18 @@ func TestStripPod(t *testing.T) {
 		stripped := kept.(*corev1.Pod)
 		resolved, unresolved := ImagesOf(original)
 		gotResolved, gotUnresolved := ImagesOf(stripped)
-		workloadKind, workloadName := WorkloadOf(original)
-		gotKind, gotName := WorkloadOf(stripped)
+		workloadKind, workloadName := workloadOf(original)
+		gotKind, gotName := workloadOf(stripped)
 		for what, pair := range map[string][2]any{
 			"resolved images":   {resolved, gotResolved},
 			"unresolved images": {unresolved, gotUnresolved},
-			"container images":  {ContainerImages(original), ContainerImages(stripped)},
+			"container images":  {containerImages(original), containerImages(stripped)},
 			"pull secrets":      {PullSecrets(original), PullSecrets(stripped)},
 			"ServiceAccount":    {original.Spec.ServiceAccountName, stripped.Spec.ServiceAccountName},
 			"workload":          {workloadKind + "/" + workloadName, gotKind + "/" + gotName},
 			"runs":              {IsActive(original), IsActive(stripped)},
-			"end":               {EndedAt(original, Noon), EndedAt(stripped, Noon)},
-			"is meant to end":   {RunsToCompletion(original), RunsToCompletion(stripped)},
+			"end":               {endedAt(original, Noon), endedAt(stripped, Noon)},
+			"is meant to end":   {runsToCompletion(original), runsToCompletion(stripped)},
 			"identity":          {[]any{original.Name, original.Namespace, original.UID, original.ResourceVersion}, []any{stripped.Name, stripped.Namespace, stripped.UID, stripped.ResourceVersion}},
 			"node":              {original.Spec.NodeName, stripped.Spec.NodeName},
 			"deletion":          {original.DeletionTimestamp, stripped.DeletionTimestamp},
@@ -137,7 +137,7 @@ func TestStripPod(t *testing.T) {
 			}
 		}
 		for _, scanner := range scanners {
-			if CoversActivePod(scanner, original) != CoversActivePod(scanner, stripped) {
+			if coversPod(scanner, original) != coversPod(scanner, stripped) {
 				t.Errorf("the Scanner with the selector %v selects one of the two", scanner.Spec.PodSelector)
 			}
 		}

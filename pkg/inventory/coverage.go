@@ -57,68 +57,91 @@ type Coverage struct {
 	Running []CoveredImage
 	// Recent has the images that no pod runs now and that are still in use, since their last pods ended within the retention.
 	Recent []CoveredImage
+	// UnknownReceivers are the receivers that running pods name and that no Scanner responsible for the pod has. Each has one object that names
+	// it, in the form kind/name, always the same for the same pods.
+	UnknownReceivers map[string]string
+}
+
+// coverageFacts are what the coverage of a Scanner is computed from.
+type coverageFacts struct {
+	// pods have the images of the Scanner's running pods. ended are its images that no pod runs now, without those that it excludes.
+	pods  []podImages
+	ended []store.RecentImage
+	// scans are the Scanner's ImageScans. reports are those of its engine in the store.
+	scans   map[image.Key]*v1alpha1.ImageScan
+	reports map[image.Key]store.ReportAge
+	// full is true if no more ImageScans are created in the namespace.
+	full bool
+}
+
+// podImages are the images of one pod.
+type podImages struct {
+	running    []RunningImage
+	unresolved []UnresolvedImage
+	// receivers are those that the pod, or else its namespace, names.
+	receivers string
+	created   time.Time
 }
 
 // Coverage returns the coverage of a Scanner. An image counts as scanned only if the store has the engine's report: after a loss of the store
 // or a change of the engine, ImageScans show the earlier result for a while. engine is empty if the operator runs without the Scanner's engine.
 func (i *Inventory) Coverage(ctx context.Context, scanner *v1alpha1.Scanner, engine string) (Coverage, error) {
-	reports, err := i.Store.ReportAges(ctx, string(scanner.UID), engine)
-	if err != nil {
+	var facts coverageFacts
+	var err error
+	if facts.reports, err = i.Store.ReportAges(ctx, string(scanner.UID), engine); err != nil {
 		return Coverage{}, err
 	}
-	scans, err := i.imageScans(ctx, scanner)
-	if err != nil {
+	if facts.full, err = i.IsFull(ctx, scanner.Namespace); err != nil {
 		return Coverage{}, err
-	}
-	running, err := i.runningCoverage(ctx, scanner, scans, reports)
-	if err != nil {
-		return Coverage{}, err
-	}
-	ended, err := i.Store.RecentImages(ctx, string(scanner.UID), engine)
-	return Coverage{Running: running, Recent: recentCoverage(scanner, ended, scans, reports, running)}, err
-}
-
-// runningCoverage returns the images of a Scanner's running pods.
-func (i *Inventory) runningCoverage(
-	ctx context.Context, scanner *v1alpha1.Scanner, scans map[image.Key]*v1alpha1.ImageScan, reports map[image.Key]store.ReportAge,
-) ([]CoveredImage, error) {
-	pods, err := i.activePods(ctx, scanner, client.UnsafeDisableDeepCopy) // neither pods nor ImageScans are modified
-	if err != nil {
-		return nil, err
-	}
-	full, err := i.IsFull(ctx, scanner.Namespace)
-	if err != nil {
-		return nil, err
 	}
 	ofNamespace, err := namespaceReceivers(ctx, i.Client, scanner.Namespace)
 	if err != nil {
-		return nil, err
+		return Coverage{}, err
 	}
+	var scanners v1alpha1.ScannerList
+	if err := i.Client.List(ctx, &scanners, client.InNamespace(scanner.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return Coverage{}, err
+	}
+	if facts.scans, err = i.imageScans(ctx, scanner); err != nil {
+		return Coverage{}, err
+	}
+	pods, err := i.podsOf(ctx, scanner, IsActive, client.UnsafeDisableDeepCopy) // neither pods nor ImageScans are modified
+	if err != nil {
+		return Coverage{}, err
+	}
+	for p := range pods {
+		images := podImages{receivers: joinReceivers(receiversOf(&pods[p], ofNamespace)), created: pods[p].CreationTimestamp.Time}
+		if images.running, images.unresolved, _, err = i.RunningImages(ctx, scanner, &pods[p]); err != nil {
+			return Coverage{}, err
+		}
+		facts.pods = append(facts.pods, images)
+	}
+	if facts.ended, err = i.Store.RecentImages(ctx, string(scanner.UID), engine); err != nil {
+		return Coverage{}, err
+	}
+	facts.ended = slices.DeleteFunc(facts.ended, func(img store.RecentImage) bool { return isExcluded(scanner, lastReference(img)) })
+	running := facts.running()
+	return Coverage{Running: running, Recent: facts.recent(running), UnknownReceivers: unknownReceivers(pods, ofNamespace, scanners.Items)}, nil
+}
+
+// running returns the images of the running pods.
+func (f coverageFacts) running() []CoveredImage {
 	covered := map[string]CoveredImage{}
 	waiting := map[string]CoveredImage{}
 	resolvedNames := map[string]bool{}
-	for p := range pods {
-		running, unresolved, known, err := i.RunningImages(ctx, &pods[p])
-		if err != nil {
-			return nil, err
-		}
-		if !known {
-			for name, ref := range ContainerImages(&pods[p]) {
-				unresolved = append(unresolved, UnresolvedImage{Container: name, Image: ref, Reason: v1alpha1.ReasonNodeUnknown})
-			}
-		}
-		for _, img := range running {
+	for _, pod := range f.pods {
+		for _, img := range pod.running {
 			resolvedNames[img.Reference.String()] = true
-			state := stateOf(scanner, img, scans[img.Key], reports)
-			if full && scans[img.Key] == nil && state.State == ImagePending {
+			state := f.stateOf(img)
+			if f.full && f.scans[img.Key] == nil && state.State == ImagePending {
 				state.State, state.Reason = ImageFailed, v1alpha1.ReasonTooManyImages
 			}
-			state.Receivers = []string{joinReceivers(receiversOf(&pods[p], ofNamespace))}
+			state.Receivers = []string{pod.receivers}
 			mergeImage(covered, state)
 		}
-		for _, img := range unresolved {
-			state := stateOfUnresolved(scanner, img)
-			state.Since = pods[p].CreationTimestamp.Time
+		for _, img := range pod.unresolved {
+			state := stateOfUnresolved(img)
+			state.Since = pod.created
 			mergeImage(waiting, state)
 		}
 	}
@@ -128,29 +151,31 @@ func (i *Inventory) runningCoverage(
 			covered[img.ID] = img
 		}
 	}
-	return slices.SortedFunc(maps.Values(covered), compareByID), nil
+	return slices.SortedFunc(maps.Values(covered), compareByID)
 }
 
 func compareByID(a, b CoveredImage) int { return strings.Compare(a.ID, b.ID) }
 
-// recentCoverage returns a Scanner's images that no pod runs now and whose last pods ended within its retention. It leaves out images in
-// running, which the store may not have recorded yet.
-func recentCoverage(
-	scanner *v1alpha1.Scanner, images []store.RecentImage, scans map[image.Key]*v1alpha1.ImageScan, reports map[image.Key]store.ReportAge, running []CoveredImage,
-) (recent []CoveredImage) {
-	for _, img := range images {
-		ref, err := image.ParseReference(img.Reference)
-		if err != nil {
-			ref.Repository = img.Repositories[0]
-		}
-		state := stateOf(scanner, RunningImage{PodImage{Reference: ref}, img.Key}, scans[img.Key], reports)
+// recent returns the ended images. It leaves out those in running, which the store may not have recorded yet.
+func (f coverageFacts) recent(running []CoveredImage) (recent []CoveredImage) {
+	for _, img := range f.ended {
+		state := f.stateOf(RunningImage{PodImage: PodImage{Reference: lastReference(img)}, Key: img.Key})
 		state.Repositories, state.Receivers = img.Repositories, img.Receivers
-		if state.State != ImageExcluded && !slices.ContainsFunc(running, func(r CoveredImage) bool { return r.ID == state.ID }) {
+		if !slices.ContainsFunc(running, func(r CoveredImage) bool { return r.ID == state.ID }) {
 			recent = append(recent, state)
 		}
 	}
 	slices.SortFunc(recent, compareByID)
 	return recent
+}
+
+// lastReference returns the reference by which an image was last run, or only its repository if the reference is invalid.
+func lastReference(img store.RecentImage) image.Reference {
+	ref, err := image.ParseReference(img.Reference)
+	if err != nil {
+		ref.Repository = img.Repositories[0]
+	}
+	return ref
 }
 
 // precedence decides between the states that several pods give one image, independent of the order of pods. An image is scanned even if
@@ -180,14 +205,16 @@ func union(a, b []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))
 }
 
-func stateOf(scanner *v1alpha1.Scanner, img RunningImage, scan *v1alpha1.ImageScan, reports map[image.Key]store.ReportAge) CoveredImage {
-	report, reported := reports[img.Key]
+// stateOf returns the state of an image by its ImageScan and its report.
+func (f coverageFacts) stateOf(img RunningImage) CoveredImage {
+	scan := f.scans[img.Key]
+	report, reported := f.reports[img.Key]
 	state := CoveredImage{
 		ID: img.Key.String(), Name: img.Reference.String(), State: ImagePending, Repositories: []string{img.Reference.Repository},
 		Report: report,
 	}
 	switch {
-	case IsExcluded(scanner, img.Reference):
+	case img.Excluded:
 		state.State = ImageExcluded
 	case scan == nil:
 	case scan.Status.Phase == v1alpha1.PhaseScanned && reported:
@@ -225,17 +252,12 @@ func unreadySince(scan *v1alpha1.ImageScan) time.Time {
 	return scan.CreationTimestamp.Time
 }
 
-func stateOfUnresolved(scanner *v1alpha1.Scanner, img UnresolvedImage) CoveredImage {
-	state := CoveredImage{ID: img.Image, Name: img.Image, State: ImagePending}
-	if ref, err := image.ParseReference(img.Image); err == nil {
-		state.ID, state.Name = ref.String(), ref.String()
-		if IsExcluded(scanner, ref) {
-			state.State = ImageExcluded
-			return state
-		}
-	}
-	state.Reason = img.Reason
-	if img.Failed {
+func stateOfUnresolved(img UnresolvedImage) CoveredImage {
+	state := CoveredImage{ID: img.Image, Name: img.Image, State: ImagePending, Reason: img.Reason}
+	switch {
+	case img.Excluded:
+		state.State, state.Reason = ImageExcluded, ""
+	case img.Failed:
 		state.State = ImageFailed
 	}
 	return state

@@ -154,7 +154,7 @@ func TestCoverageProperties(t *testing.T) {
 			}
 		}
 		for i, pod := range pods {
-			if !CoversActivePod(scanner, pod) {
+			if !IsActive(pod) || !coversPod(scanner, pod) {
 				continue
 			}
 			resolved, unresolved := ImagesOf(pod)
@@ -186,7 +186,7 @@ func runsElsewhere(pods []*corev1.Pod, ref image.Reference, scanner *v1alpha1.Sc
 	for _, pod := range pods {
 		resolved, _ := ImagesOf(pod)
 		for _, img := range resolved {
-			if CoversActivePod(scanner, pod) && (pod.Spec.NodeName == NodeAMD || pod.Spec.NodeName == NodeARM) && img.Reference.String() == ref.String() {
+			if IsActive(pod) && coversPod(scanner, pod) && (pod.Spec.NodeName == NodeAMD || pod.Spec.NodeName == NodeARM) && img.Reference.String() == ref.String() {
 				return true
 			}
 		}

@@ -31,6 +31,8 @@ type UnresolvedImage struct {
 	Container string
 	// Image is the text in the pod's spec.
 	Image string
+	// Excluded is true if the Scanner excludes the image. Set by RunningImages.
+	Excluded bool
 	// Failed means that waiting alone will not resolve the image. Reason is a reason of ImageScan conditions; a pending image may have one
 	// too.
 	Failed          bool
@@ -41,6 +43,8 @@ type UnresolvedImage struct {
 type RunningImage struct {
 	PodImage
 	Key image.Key
+	// Excluded is true if the Scanner excludes the image.
+	Excluded bool
 }
 
 // pullFailures are the reasons by which kubelets report that an image could not be pulled
@@ -52,7 +56,7 @@ var pullFailures = []string{
 
 // ImagesOf returns the images of all containers of a pod, including init and ephemeral containers, and of its image volumes.
 func ImagesOf(pod *corev1.Pod) (resolved []PodImage, unresolved []UnresolvedImage) {
-	specs := ContainerImages(pod)
+	specs := containerImages(pod)
 	seen := map[string]bool{}
 	for _, status := range slices.Concat(containerStatuses(pod), volumeStatuses(pod)) {
 		spec, found := specs[status.Name]
@@ -156,8 +160,8 @@ func mountedImage(containers []corev1.ContainerStatus, volume string) string {
 	return ""
 }
 
-// ContainerImages maps the names of all containers, and of image volumes after volumePrefix, to the images in the pod's spec.
-func ContainerImages(pod *corev1.Pod) map[string]string {
+// containerImages maps the names of all containers, and of image volumes after volumePrefix, to the images in the pod's spec.
+func containerImages(pod *corev1.Pod) map[string]string {
 	images := map[string]string{}
 	for _, c := range pod.Spec.InitContainers {
 		images[c.Name] = c.Image
@@ -176,29 +180,44 @@ func ContainerImages(pod *corev1.Pod) map[string]string {
 	return images
 }
 
-// RunningImages returns the images that the containers of a pod run, and those without a digest yet. known is false while the pod's node, or its
-// platform, is not in the cache.
-func (i *Inventory) RunningImages(ctx context.Context, pod *corev1.Pod) (running []RunningImage, unresolved []UnresolvedImage, known bool, err error) {
+// RunningImages returns the images that the containers of a pod run, and those without a known key. known is false while the pod's node, or its
+// platform, is not in the cache: no image is known to run then. The names of unresolved images are normalized if they are valid.
+func (i *Inventory) RunningImages(
+	ctx context.Context, scanner *v1alpha1.Scanner, pod *corev1.Pod,
+) (running []RunningImage, unresolved []UnresolvedImage, known bool, err error) {
 	resolved, unresolved := ImagesOf(pod)
-	if len(resolved) == 0 {
-		return nil, unresolved, true, nil
-	}
-	var node corev1.Node
-	if err := i.Client.Get(ctx, types.NamespacedName{Name: pod.Spec.NodeName}, &node); err != nil {
-		return nil, unresolved, false, client.IgnoreNotFound(err)
-	}
-	platform := image.Platform{OS: node.Status.NodeInfo.OperatingSystem, Architecture: node.Status.NodeInfo.Architecture}
-	if platform.OS == "" || platform.Architecture == "" {
-		return nil, unresolved, false, nil
+	platform, known := image.Platform{}, true
+	if len(resolved) > 0 {
+		platform, known, err = i.platformOf(ctx, pod.Spec.NodeName)
 	}
 	for _, img := range resolved {
-		running = append(running, RunningImage{PodImage: img, Key: image.Key{Digest: img.ID.Digest, Platform: platform}})
+		if !known {
+			unresolved = append(unresolved, UnresolvedImage{Container: img.Container, Image: img.Reference.String(), Reason: v1alpha1.ReasonNodeUnknown})
+			continue
+		}
+		key := image.Key{Digest: img.ID.Digest, Platform: platform}
+		running = append(running, RunningImage{PodImage: img, Key: key, Excluded: isExcluded(scanner, img.Reference)})
 	}
-	return running, unresolved, true, nil
+	for n := range unresolved {
+		if ref, err := image.ParseReference(unresolved[n].Image); err == nil {
+			unresolved[n].Image, unresolved[n].Excluded = ref.String(), isExcluded(scanner, ref)
+		}
+	}
+	return running, unresolved, known, err
 }
 
-// IsExcluded reports whether a Scanner excludes an image.
-func IsExcluded(scanner *v1alpha1.Scanner, ref image.Reference) bool {
+// platformOf returns the platform of a node. known is false while the node, or its platform, is not in the cache.
+func (i *Inventory) platformOf(ctx context.Context, name string) (platform image.Platform, known bool, err error) {
+	var node corev1.Node
+	if err := i.Client.Get(ctx, types.NamespacedName{Name: name}, &node); err != nil {
+		return image.Platform{}, false, client.IgnoreNotFound(err)
+	}
+	info := node.Status.NodeInfo
+	return image.Platform{OS: info.OperatingSystem, Architecture: info.Architecture}, info.OperatingSystem != "" && info.Architecture != "", nil
+}
+
+// isExcluded reports whether a Scanner excludes an image.
+func isExcluded(scanner *v1alpha1.Scanner, ref image.Reference) bool {
 	return slices.ContainsFunc(scanner.Spec.Images.Exclude, func(glob string) bool {
 		return image.Match(glob, ref)
 	})

@@ -18,15 +18,10 @@ func IsActive(pod *corev1.Pod) bool {
 	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// CoversActivePod reports whether a Scanner is responsible for a running pod of its namespace.
-func CoversActivePod(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
-	return IsActive(pod) && CoversPod(scanner, pod)
-}
-
-// CoversPod reports whether a Scanner is responsible for a pod of its namespace, which runs or has ended. A pod that is being deleted does not
+// coversPod reports whether a Scanner is responsible for a pod of its namespace, which runs or has ended. A pod that is being deleted does not
 // count: it may hang for long on a lost node. The operator's own worker pods do not count either, or a namespace would get findings of the
 // operator's image.
-func CoversPod(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
+func coversPod(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
 	if backend.IsWorkerPod(pod) || !pod.DeletionTimestamp.IsZero() || !scanner.DeletionTimestamp.IsZero() || pod.Labels[scanner.Spec.IgnoreLabel] == "true" {
 		return false
 	}
@@ -55,7 +50,7 @@ func (i *Inventory) ScannersOf(ctx context.Context, pod *corev1.Pod) ([]*v1alpha
 		return nil, err
 	}
 	scanners = slices.DeleteFunc(scanners, func(s *v1alpha1.Scanner) bool {
-		return !CoversPod(s, pod) || !HasImagesInUse(s, pod, i.Clock.Now())
+		return !coversPod(s, pod) || !hasImagesInUse(s, pod, i.Clock.Now())
 	})
 	if len(scanners) == 0 {
 		return nil, nil
@@ -65,11 +60,6 @@ func (i *Inventory) ScannersOf(ctx context.Context, pod *corev1.Pod) ([]*v1alpha
 		return nil, err
 	}
 	return scanners, nil
-}
-
-// activePods returns the running pods of a namespace that a Scanner is responsible for.
-func (i *Inventory) activePods(ctx context.Context, scanner *v1alpha1.Scanner, opts ...client.ListOption) ([]corev1.Pod, error) {
-	return i.podsOf(ctx, scanner, IsActive, opts...)
 }
 
 // podsOf returns the pods, running and ended, that a Scanner is responsible for and that pass accepts. The operator's own Jobs are left
@@ -83,7 +73,7 @@ func (i *Inventory) podsOf(
 	}
 	var selected []corev1.Pod
 	for _, pod := range pods.Items {
-		if !pass(&pod) || !CoversPod(scanner, &pod) {
+		if !pass(&pod) || !coversPod(scanner, &pod) {
 			continue
 		}
 		own, err := i.isOwnJob(ctx, &pod)

@@ -42,7 +42,7 @@ func TestSelects(t *testing.T) {
 			s.Spec.PodSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
 		}), Pod(Namespace, "a"), false},
 	} {
-		if got := CoversActivePod(tt.scanner, tt.pod); got != tt.want {
+		if got := IsActive(tt.pod) && coversPod(tt.scanner, tt.pod); got != tt.want {
 			t.Errorf("%s: selected is %v, want %v", name, got, tt.want)
 		}
 	}

@@ -63,25 +63,13 @@ func joinReceivers(names []string) string {
 	return strings.Join(names[:min(len(names), maxNamedReceivers)], ",")
 }
 
-// UnknownReceivers returns the receivers that pods of a Scanner name and that no Scanner responsible for the pod has. Each has one object that
-// names it, in the form kind/name, always the same for the same pods.
-func (i *Inventory) UnknownReceivers(ctx context.Context, scanner *v1alpha1.Scanner) (map[string]string, error) {
-	ofNamespace, err := namespaceReceivers(ctx, i.Client, scanner.Namespace)
-	if err != nil {
-		return nil, err
-	}
-	pods, err := i.activePods(ctx, scanner, client.UnsafeDisableDeepCopy) // only read
-	if err != nil {
-		return nil, err
-	}
-	var scanners v1alpha1.ScannerList
-	if err := i.Client.List(ctx, &scanners, client.InNamespace(scanner.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
+// unknownReceivers returns the receivers that running pods name and that none of the Scanners responsible for the pod has. Each has the first
+// object that names it.
+func unknownReceivers(pods []corev1.Pod, ofNamespace string, scanners []v1alpha1.Scanner) map[string]string {
 	unknown := map[string]string{}
 	for p := range pods {
 		for _, name := range annotatedReceivers(&pods[p], ofNamespace) {
-			if hasReceiver(scanners.Items, &pods[p], name) {
+			if hasReceiver(scanners, &pods[p], name) {
 				continue
 			}
 			if by := annotationSource(&pods[p]); unknown[name] == "" || by < unknown[name] {
@@ -89,13 +77,13 @@ func (i *Inventory) UnknownReceivers(ctx context.Context, scanner *v1alpha1.Scan
 			}
 		}
 	}
-	return unknown, nil
+	return unknown
 }
 
 // hasReceiver reports whether any Scanner that is responsible for the pod has a receiver of that name.
 func hasReceiver(scanners []v1alpha1.Scanner, pod *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(scanners, func(s v1alpha1.Scanner) bool {
-		return slices.ContainsFunc(s.Spec.Notifications, func(r v1alpha1.Receiver) bool { return r.Name == name }) && CoversActivePod(&s, pod)
+		return slices.ContainsFunc(s.Spec.Notifications, func(r v1alpha1.Receiver) bool { return r.Name == name }) && coversPod(&s, pod)
 	})
 }
 
@@ -104,6 +92,6 @@ func annotationSource(pod *corev1.Pod) string {
 	if _, own := pod.Annotations[v1alpha1.AnnotationReceiver]; !own {
 		return "namespace " + pod.Namespace
 	}
-	kind, name := WorkloadOf(pod)
+	kind, name := workloadOf(pod)
 	return kind + "/" + name
 }

@@ -16,14 +16,14 @@ func Retention(scanner *v1alpha1.Scanner) time.Duration {
 	return 24 * time.Hour
 }
 
-// RunsToCompletion reports whether a pod is meant to end by itself.
-func RunsToCompletion(pod *corev1.Pod) bool {
+// runsToCompletion reports whether a pod is meant to end by itself.
+func runsToCompletion(pod *corev1.Pod) bool {
 	return pod.Spec.RestartPolicy == corev1.RestartPolicyNever || pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure
 }
 
-// EndedAt returns when a pod ended that does not run: when its last container finished or, if no node reports that, when the pod ceased to
+// endedAt returns when a pod ended that does not run: when its last container finished or, if no node reports that, when the pod ceased to
 // be ready or was created. If none of these is known, it returns now.
-func EndedAt(pod *corev1.Pod, now time.Time) time.Time {
+func endedAt(pod *corev1.Pod, now time.Time) time.Time {
 	var last time.Time
 	for _, status := range containerStatuses(pod) {
 		if end := status.State.Terminated; end != nil && end.FinishedAt.After(last) {
@@ -44,7 +44,7 @@ func EndedAt(pod *corev1.Pod, now time.Time) time.Time {
 	return now
 }
 
-// HasImagesInUse reports whether the images of a Scanner's pod are in use: the pod runs, or ended within the Scanner's Retention.
-func HasImagesInUse(scanner *v1alpha1.Scanner, pod *corev1.Pod, now time.Time) bool {
-	return IsActive(pod) || now.Sub(EndedAt(pod, now)) < Retention(scanner)
+// hasImagesInUse reports whether the images of a Scanner's pod are in use: the pod runs, or ended within the Scanner's Retention.
+func hasImagesInUse(scanner *v1alpha1.Scanner, pod *corev1.Pod, now time.Time) bool {
+	return IsActive(pod) || now.Sub(endedAt(pod, now)) < Retention(scanner)
 }

@@ -86,7 +86,7 @@ func (u Uses) All() []Use { return slices.Concat(u.Running, u.Ended) }
 // Uses that it returns with an error are not complete.
 func (i *Inventory) FindUses(ctx context.Context, img ScannedImage) (Uses, error) {
 	uses, now := Uses{Complete: true}, i.Clock.Now()
-	inUse := func(pod *corev1.Pod) bool { return HasImagesInUse(img.Scanner, pod, now) }
+	inUse := func(pod *corev1.Pod) bool { return hasImagesInUse(img.Scanner, pod, now) }
 	pods, err := i.podsOf(ctx, img.Scanner, inUse, client.MatchingFields{PodsByDigest: img.Key.Digest})
 	if err != nil {
 		return Uses{}, err
@@ -97,7 +97,7 @@ func (i *Inventory) FindUses(ctx context.Context, img ScannedImage) (Uses, error
 	}
 	for p := range pods {
 		pod := &pods[p]
-		running, _, known, err := i.RunningImages(ctx, pod)
+		running, _, known, err := i.RunningImages(ctx, img.Scanner, pod)
 		if err != nil {
 			return Uses{}, err
 		}
@@ -108,11 +108,11 @@ func (i *Inventory) FindUses(ctx context.Context, img ScannedImage) (Uses, error
 		}
 		for _, run := range running {
 			switch {
-			case run.Key != img.Key || IsExcluded(img.Scanner, run.Reference):
+			case run.Key != img.Key || run.Excluded:
 			case IsActive(pod):
 				uses.Running = append(uses.Running, Use{Pod: pod, Image: run, Receivers: receiversOf(pod, ofNamespace)})
 			default:
-				uses.Ended = append(uses.Ended, Use{Pod: pod, Image: run, Receivers: receiversOf(pod, ofNamespace), EndedAt: EndedAt(pod, now)})
+				uses.Ended = append(uses.Ended, Use{Pod: pod, Image: run, Receivers: receiversOf(pod, ofNamespace), EndedAt: endedAt(pod, now)})
 			}
 		}
 	}
@@ -142,7 +142,7 @@ func (i *Inventory) findDropped(ctx context.Context, img ScannedImage, inUse fun
 		}
 		resolved, _ := ImagesOf(pod)
 		for _, run := range resolved {
-			if run.ID.Digest == img.Key.Digest && (!CoversPod(img.Scanner, pod) || IsExcluded(img.Scanner, run.Reference)) {
+			if run.ID.Digest == img.Key.Digest && (!coversPod(img.Scanner, pod) || isExcluded(img.Scanner, run.Reference)) {
 				dropped = append(dropped, Use{Pod: pod, Image: RunningImage{PodImage: run}})
 			}
 		}
@@ -195,7 +195,7 @@ func (i *Inventory) RecordUses(ctx context.Context, img ScannedImage, uses Uses)
 func (i *Inventory) endedSince(img ScannedImage) time.Time {
 	isIncluded := func(name string) bool {
 		ref, err := image.ParseReference(name)
-		return err != nil || !IsExcluded(img.Scanner, ref)
+		return err != nil || !isExcluded(img.Scanner, ref)
 	}
 	if names := img.Scan.Spec.References; len(names) > 0 && !slices.ContainsFunc(names, isIncluded) {
 		return i.Clock.Now().AddDate(1, 0, 0)
@@ -205,10 +205,10 @@ func (i *Inventory) endedSince(img ScannedImage) time.Time {
 
 // workload returns the workload that runs the container, without receivers.
 func (u Use) workload() store.Workload {
-	kind, name := WorkloadOf(u.Pod)
+	kind, name := workloadOf(u.Pod)
 	return store.Workload{
 		Namespace: u.Pod.Namespace, Kind: kind, Name: name, Container: u.Image.Container,
-		Repository: u.Image.Reference.Repository, Reference: u.Image.Reference.String(), Completes: RunsToCompletion(u.Pod),
+		Repository: u.Image.Reference.Repository, Reference: u.Image.Reference.String(), Completes: runsToCompletion(u.Pod),
 	}
 }
 

@@ -13,9 +13,9 @@ import (
 // (https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/cronjob/utils.go).
 var cronJobSuffix = regexp.MustCompile(`-[0-9]{8}$`)
 
-// WorkloadOf returns the workload that users deployed to get this pod: its owner or, if the names that Kubernetes' own controllers generate
+// workloadOf returns the workload that users deployed to get this pod: its owner or, if the names that Kubernetes' own controllers generate
 // reveal it, the owner's owner. It reads no further object, so that no further kind has to be watched.
-func WorkloadOf(pod *corev1.Pod) (kind, name string) {
+func workloadOf(pod *corev1.Pod) (kind, name string) {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil {
 		return "Pod", pod.Name

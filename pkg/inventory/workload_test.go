@@ -36,7 +36,7 @@ func TestWorkloadOf(t *testing.T) {
 			}(), "Pod/x",
 		},
 	} {
-		kind, workload := WorkloadOf(tt.pod)
+		kind, workload := workloadOf(tt.pod)
 		if got := kind + "/" + workload; got != tt.want {
 			t.Errorf("%s: the workload is %s, want %s", name, got, tt.want)
 		}
