@@ -16,7 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
 
-// Errors of Callers.
+// Errors of an Authenticator.
 var (
 	// ErrUnauthenticated means that the token is not valid, or not for this notifier.
 	ErrUnauthenticated = errors.New("unauthenticated")
@@ -41,12 +41,12 @@ type TokenReviews struct {
 	answers *cache.LRUExpireCache
 }
 
-// NewTokenReviews returns Callers that ask the API server. user is the full user name of the manager's ServiceAccount.
+// NewTokenReviews returns an Authenticator that queries the API server. user is the full user name of the manager's ServiceAccount.
 func NewTokenReviews(client authenticationclient.TokenReviewsGetter, user string, clock cache.Clock) *TokenReviews {
 	return &TokenReviews{client: client, user: user, answers: cache.NewLRUExpireCacheWithClock(maxReviews, clock)}
 }
 
-// Allow implements Callers.
+// Allow implements Authenticator.
 func (t *TokenReviews) Allow(ctx context.Context, token string) error {
 	key := sha256.Sum256([]byte(token))
 	if answer, known := t.answers.Get(key); known {

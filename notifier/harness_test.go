@@ -158,10 +158,9 @@ func newWorld(t *testing.T, receiver notifier.Receiver) *world {
 		Addresses: notifier.NewSecretAddresses(w.core, "scanner-operator-system", "scanner-operator-notifier", []string{"hooks.slack.com", host, "127.0.0.1:1"}),
 		Receivers: map[string]notifier.Receiver{announce.ReceiverTypeSlack: receiver},
 		Budget:    notifier.NewBudget(w.clock, w.sleep, func() float64 { return 0 }),
-		Memory:    notifier.NewDeliveryCache(w.clock),
 		Metrics:   notifier.NewMetrics(w.registry),
 		Log:       slog.New(slog.NewJSONHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Now:       w.clock.Now,
+		Clock:     w.clock,
 	})
 	w.notifier = httptest.NewTLSServer(server.Handler())
 	t.Cleanup(w.notifier.Close)

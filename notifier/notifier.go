@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
@@ -40,50 +41,48 @@ type Authenticator interface {
 	Allow(ctx context.Context, token string) error
 }
 
-// Server serves announce.DeliveryPath. It is safe for concurrent use.
-type Server struct {
-	callers   Authenticator
-	addresses Addresses
-	// receivers by their type in the API.
-	receivers map[string]Receiver
-	budget    *Budget
-	memory    *DeliveryCache
-	metrics   *Metrics
-	log       *slog.Logger
-	now       func() time.Time
-	// flights joins concurrent requests for the same message and receiver into one delivery.
-	flights singleflight.Group
-}
+// deliveryAge is how long a delivered message is remembered. That is longer than the day for which the manager retries a refused message.
+const deliveryAge = 25 * time.Hour
+
+// maxDeliveries bounds the memory that is used. A receiver gets a message every few minutes at most, so this is a day for many receivers.
+const maxDeliveries = 10_000
 
 // Config holds the dependencies of a Server.
 type Config struct {
 	Callers   Authenticator
 	Addresses Addresses
+	// Receivers by their type in the API.
 	Receivers map[string]Receiver
 	Budget    *Budget
-	Memory    *DeliveryCache
 	Metrics   *Metrics
 	Log       *slog.Logger
-	Now       func() time.Time
+	Clock     cache.Clock
+}
+
+// Server serves announce.DeliveryPath. It is safe for concurrent use.
+type Server struct {
+	Config
+	// delivered has the keys of messages that were delivered recently. A restart clears it: a message whose outcome did not reach the manager
+	// may then be delivered twice.
+	delivered *cache.LRUExpireCache
+	// flights joins concurrent requests for the same message and receiver into one delivery.
+	flights singleflight.Group
 }
 
 // New returns a Server.
 func New(c Config) *Server {
-	return &Server{
-		callers: c.Callers, addresses: c.Addresses, receivers: c.Receivers,
-		budget: c.Budget, memory: c.Memory, metrics: c.Metrics, log: c.Log, now: c.Now,
-	}
+	return &Server{Config: c, delivered: cache.NewLRUExpireCacheWithClock(maxDeliveries, c.Clock)}
 }
 
 // Handler returns the HTTP handler for deliveries.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+announce.DeliveryPath, s.digests)
+	mux.HandleFunc("POST "+announce.DeliveryPath, s.serveDelivery)
 	return mux
 }
 
-// digests handles one request as documented at announce.DeliveryPath.
-func (s *Server) digests(w http.ResponseWriter, r *http.Request) {
+// serveDelivery handles one request as documented at announce.DeliveryPath.
+func (s *Server) serveDelivery(w http.ResponseWriter, r *http.Request) {
 	if status, problem := s.admit(r); problem != "" {
 		http.Error(w, problem, status)
 		return
@@ -113,7 +112,7 @@ func (s *Server) admit(r *http.Request) (status int, problem string) {
 	if !found || token == "" {
 		return http.StatusUnauthorized, "a bearer token is needed"
 	}
-	err := s.callers.Allow(r.Context(), token)
+	err := s.Callers.Allow(r.Context(), token)
 	switch {
 	case err == nil:
 		return 0, ""
@@ -122,7 +121,7 @@ func (s *Server) admit(r *http.Request) (status int, problem string) {
 	case errors.Is(err, ErrForbidden):
 		return http.StatusForbidden, "only the manager may request deliveries"
 	}
-	s.log.Error("cannot review a token", "error", err)
+	s.Log.Error("cannot review a token", "error", err)
 	return http.StatusServiceUnavailable, "the token could not be reviewed"
 }
 
@@ -142,7 +141,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (announce.Delivery
 	switch {
 	case !idPattern.MatchString(d.Message.ID):
 		return d, errors.New("digest.id: want 32 hexadecimal digits")
-	case s.receivers[ref.Type] == nil:
+	case s.Receivers[ref.Type] == nil:
 		return d, fmt.Errorf("receiver.type: there is no receiver of type %.64q", ref.Type)
 	case len(validation.IsDNS1123Label(ref.Namespace)) > 0:
 		return d, errors.New("receiver.namespace: not the name of a namespace")
@@ -157,20 +156,20 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (announce.Delivery
 // deliverOnce delivers a message, unless it was delivered before or a delivery of it is in progress.
 func (s *Server) deliverOnce(ctx context.Context, d announce.Delivery) announce.Outcome {
 	key := strings.Join([]string{d.Message.ID, d.Receiver.Type, d.Receiver.Namespace, d.Receiver.SecretName, d.Receiver.SecretKey}, "\x00")
-	if s.memory.Delivered(key) {
-		s.log.Info("message was delivered before", "digest", d.Message.ID, "namespace", d.Receiver.Namespace)
+	if _, found := s.delivered.Get(key); found {
+		s.Log.Info("message was delivered before", "digest", d.Message.ID, "namespace", d.Receiver.Namespace)
 		return announce.Outcome{Result: announce.Delivered}
 	}
 	// The delivery continues when the caller disconnects: its retry then learns the outcome.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deliveryTimeout)
 	defer cancel()
 	result, _, _ := s.flights.Do(key, func() (any, error) {
-		if s.memory.Delivered(key) {
+		if _, found := s.delivered.Get(key); found {
 			return announce.Outcome{Result: announce.Delivered}, nil
 		}
 		outcome := s.deliver(ctx, d)
 		if outcome.Result == announce.Delivered {
-			s.memory.Remember(key)
+			s.delivered.Add(key, true, deliveryAge)
 		}
 		return outcome, nil
 	})
@@ -179,14 +178,14 @@ func (s *Server) deliverOnce(ctx context.Context, d announce.Delivery) announce.
 
 // deliver resolves the address, waits for the budget and posts.
 func (s *Server) deliver(ctx context.Context, d announce.Delivery) announce.Outcome {
-	start := s.now()
-	address, none := s.addresses.Address(ctx, d.Receiver)
+	start := s.Clock.Now()
+	address, none := s.Addresses.Address(ctx, d.Receiver)
 	if none != nil {
 		return s.recordOutcome(d, start, *none)
 	}
 	sum := sha256.Sum256([]byte(address))
 	budget := hex.EncodeToString(sum[:])
-	if wait, err := s.budget.Take(ctx, budget, callerOf(d)); err != nil {
+	if wait, err := s.Budget.Take(ctx, budget, callerOf(d)); err != nil {
 		return s.recordOutcome(d, start, announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverLimited, Message: "no time left to wait for a slot of the receiver"})
 	} else if wait > 0 {
 		return s.recordOutcome(d, start, announce.Outcome{
@@ -194,9 +193,9 @@ func (s *Server) deliver(ctx context.Context, d announce.Delivery) announce.Outc
 			Message: "too many messages for this webhook at the moment", RetryAfter: wait,
 		})
 	}
-	outcome := s.receivers[d.Receiver.Type].Post(ctx, address, d.Message)
+	outcome := s.Receivers[d.Receiver.Type].Post(ctx, address, d.Message)
 	if outcome.Result == announce.RateLimited {
-		s.budget.Pause(budget, outcome.RetryAfter)
+		s.Budget.Pause(budget, outcome.RetryAfter)
 	}
 	outcome.Message = redact(outcome.Message, address)
 	return s.recordOutcome(d, start, outcome)
@@ -214,12 +213,12 @@ func (s *Server) recordOutcome(d announce.Delivery, start time.Time, o announce.
 	if len(o.Message) > announce.MaxMessageBytes {
 		o.Message = strings.ToValidUTF8(o.Message[:announce.MaxMessageBytes], "")
 	}
-	s.metrics.Delivered(d.Receiver.Type, o, s.now().Sub(start))
+	s.Metrics.Delivered(d.Receiver.Type, o, s.Clock.Now().Sub(start))
 	level := slog.LevelInfo
 	if o.Result != announce.Delivered && o.Result != announce.RateLimited {
 		level = slog.LevelWarn
 	}
-	s.log.Log(context.Background(), level, "message handled", "digest", d.Message.ID, "kind", d.Message.Kind,
+	s.Log.Log(context.Background(), level, "message handled", "digest", d.Message.ID, "kind", d.Message.Kind,
 		"namespace", d.Receiver.Namespace, "scanner", d.Message.Scanner, "secret", d.Receiver.SecretName,
 		"result", o.Result, "reason", o.Reason, "message", o.Message, "retryAfter", o.RetryAfter.String())
 	return o

@@ -33,7 +33,7 @@ func clairWebhooks(cluster *rest.Config, options *notifier.Options, registry *pr
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)
 	}
-	instances := clairwebhook.Instances(settings.Clair)
+	instances := settings.Clair.ByURL()
 	if len(instances) == 0 {
 		log.Warn("all webhooks of Clair will be refused: clair.instances in the operator's configuration lists no Clair", "config", options.Config)
 	}

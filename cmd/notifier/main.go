@@ -100,10 +100,9 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 		Addresses: notifier.NewSecretAddresses(core, options.Namespace, options.ServiceAccount, options.Hosts()),
 		Receivers: notifier.NewReceivers(notifier.Network{Roots: roots, Proxy: http.ProxyFromEnvironment}),
 		Budget:    notifier.NewBudget(clock.RealClock{}, notifier.Sleep, rand.Float64),
-		Memory:    notifier.NewDeliveryCache(clock.RealClock{}),
 		Metrics:   notifier.NewMetrics(registry),
 		Log:       log,
-		Now:       time.Now,
+		Clock:     clock.RealClock{},
 	})
 	go certificate.Run(ctx, notifier.Sleep)
 	log.Info("the notifier starts", "version", version.Version, "commit", version.Commit, "go", runtime.Version(),

@@ -168,7 +168,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 			imageScan(scanner, "second", untouched, func(s *v1alpha1.ImageScan) { s.Status.PlatformDigest = second }))
 	}
 	w.cluster = w.newCluster(objects...)
-	instances := clairwebhook.Instances(config.Clair{Instances: []config.ClairInstance{{URL: w.clair.URL + "/"}}})
+	instances := config.Clair{Instances: []config.ClairInstance{{URL: w.clair.URL + "/"}}}.ByURL()
 	w.handler = clairwebhook.New(clairwebhook.Config{
 		Cluster: w.cluster, Secrets: w.secrets.CoreV1(), Instances: instances, Clock: w.clock, Metrics: clairwebhook.NewMetrics(w.metrics),
 		GrantCommands: func(namespace, secret string) string { return "kubectl for " + namespace + "/" + secret },

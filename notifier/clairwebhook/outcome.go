@@ -7,64 +7,33 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// outcome is the result of a webhook, in one word.
-type outcome string
+// outcome is how webhooks with an error are answered and counted.
+type outcome struct {
+	// err is the error of Server.process; nil for a webhook that is done.
+	err error
+	// label is the result in one word.
+	label  string
+	status int
+	// text is the answer for the sender of the webhook. It contains nothing about the cluster: details are in the log.
+	text string
+}
 
-const (
-	outcomeDone         outcome = "Done"
-	outcomeUnauthorized outcome = "Unauthorized"
-	outcomeNotAllowed   outcome = "NotAllowed"
-	outcomeInvalid      outcome = "Invalid"
-	outcomeBusy         outcome = "Busy"
-	outcomeUnavailable  outcome = "Unavailable"
-)
+var outcomes = []outcome{
+	{err: nil, label: "Done", status: http.StatusOK},
+	{errUnauthorized, "Unauthorized", http.StatusUnauthorized, errUnauthorized.Error()},
+	{errNotAllowed, "NotAllowed", http.StatusForbidden, errNotAllowed.Error()},
+	{errInvalid, "Invalid", http.StatusBadRequest, errInvalid.Error() + `: want {"notification_id": a UUID, "callback": …}`},
+	{errBusy, "Busy", http.StatusTooManyRequests, errBusy.Error()},
+}
 
-// outcomeOf returns the outcome for an error of Server.take.
+// outcomeOf returns the outcome for an error of Server.process.
 func outcomeOf(err error) outcome {
-	switch {
-	case err == nil:
-		return outcomeDone
-	case errors.Is(err, errUnauthorized):
-		return outcomeUnauthorized
-	case errors.Is(err, errNotAllowed):
-		return outcomeNotAllowed
-	case errors.Is(err, errInvalid):
-		return outcomeInvalid
-	case errors.Is(err, errBusy):
-		return outcomeBusy
+	for _, known := range outcomes {
+		if errors.Is(err, known.err) {
+			return known
+		}
 	}
-	return outcomeUnavailable
-}
-
-func (o outcome) status() int {
-	switch o {
-	case outcomeDone:
-		return http.StatusOK
-	case outcomeUnauthorized:
-		return http.StatusUnauthorized
-	case outcomeNotAllowed:
-		return http.StatusForbidden
-	case outcomeInvalid:
-		return http.StatusBadRequest
-	case outcomeBusy:
-		return http.StatusTooManyRequests
-	}
-	return http.StatusServiceUnavailable
-}
-
-// text returns the answer for the sender of the webhook. It contains nothing about the cluster: details are in the log.
-func (o outcome) text() string {
-	switch o {
-	case outcomeUnauthorized:
-		return errUnauthorized.Error()
-	case outcomeNotAllowed:
-		return errNotAllowed.Error()
-	case outcomeInvalid:
-		return errInvalid.Error() + `: want {"notification_id": a UUID, "callback": …}`
-	case outcomeBusy:
-		return errBusy.Error()
-	}
-	return "not done yet, retry later; the notifier's log has the reason"
+	return outcome{err, "Unavailable", http.StatusServiceUnavailable, "not done yet, retry later; the notifier's log has the reason"}
 }
 
 // Metrics counts webhooks. No label names a Scanner, since the number of Scanners is not bounded.
@@ -94,7 +63,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 }
 
 // Webhook counts one webhook.
-func (m *Metrics) Webhook(o outcome) { m.webhooks.WithLabelValues(string(o)).Inc() }
+func (m *Metrics) Webhook(o outcome) { m.webhooks.WithLabelValues(o.label).Inc() }
 
 // Marked counts one ImageScan that was marked.
 func (m *Metrics) Marked() { m.marked.Inc() }

@@ -78,11 +78,11 @@ type Config struct {
 type Server struct {
 	Config
 	network *api.Network
-	// admitted bounds concurrent requests, working the notifications that are being handled.
+	// admitted bounds concurrent requests, inProgress the notifications that are being handled.
 	admitted, inProgress *namespaceSemaphore
 	// lookups rate limits reads from the API server, notifications those from Clair instances.
 	lookups, notifications *namespaceLimiters
-	// knownNamespaces are the namespaces known to have a Scanner for Clair. looking shares one lookup of a Scanner among concurrent requests.
+	// knownNamespaces are the namespaces known to have a Scanner for Clair. lookupFlights shares one lookup of a Scanner among concurrent requests.
 	knownNamespaces *cache.LRUExpireCache
 	lookupFlights   singleflight.Group
 	// verdicts are cached by the hash of the shown credentials. Secrets are not kept.
@@ -110,17 +110,6 @@ func New(c Config) *Server {
 	}
 }
 
-// Instances returns the configured Clair instances by canonical URL.
-func Instances(c config.Clair) map[string]config.ClairInstance {
-	instances := map[string]config.ClairInstance{}
-	for _, instance := range c.Instances {
-		if address, err := api.CanonicalURL(instance.URL); err == nil { // loading the configuration rejects invalid URLs
-			instances[address] = instance
-		}
-	}
-	return instances
-}
-
 // Handler returns the HTTP handler for the webhooks.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
@@ -138,7 +127,7 @@ func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Connection", "close") // otherwise net/http would read the rest of the body
-	http.Error(w, outcome.text(), outcome.status())
+	http.Error(w, outcome.text, outcome.status)
 }
 
 // process admits, authenticates, parses and handles a webhook.

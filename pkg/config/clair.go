@@ -15,6 +15,17 @@ const (
 	maxUpdaters  = 256
 )
 
+// ByURL returns the Clair instances by canonical URL. The settings must be valid.
+func (c Clair) ByURL() map[string]ClairInstance {
+	instances := map[string]ClairInstance{}
+	for _, instance := range c.Instances {
+		if url, err := api.CanonicalURL(instance.URL); err == nil {
+			instances[url] = instance
+		}
+	}
+	return instances
+}
+
 func (c Clair) validate(errs *fieldErrors) {
 	errs.check(len(c.Instances) <= maxInstances, "clair.instances", "more than %d", maxInstances)
 	seen := map[string]bool{}

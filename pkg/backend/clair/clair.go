@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -86,10 +87,8 @@ func NewEngines(o Options) *Engines {
 	e.budget = room.NewBudget(o.Store, o.Clock, o.Config.Ingest.StoreSizePerNamespace)
 	network := api.NewNetwork()
 	network.WrapTransport = func(way http.RoundTripper) http.RoundTripper { return o.Requests.Transport("clair", way) }
-	for _, settings := range o.Config.Clair.Instances {
-		if url, err := api.CanonicalURL(settings.URL); err == nil { // config validation has checked the URL
-			e.instances[url] = newInstance(e, network, url, settings)
-		}
+	for url, settings := range o.Config.Clair.ByURL() {
+		e.instances[url] = newInstance(e, network, url, settings)
 	}
 	e.registerMetrics()
 	return e
@@ -139,11 +138,7 @@ func (e *Engines) For(scanner *v1alpha1.Scanner) backend.Backend {
 func engineOf(url string) string { return "clair " + url }
 
 func (e *Engines) notAllowedFailure() *backend.Failure {
-	allowed := make([]string, 0, len(e.instances))
-	for url := range e.instances {
-		allowed = append(allowed, url)
-	}
-	slices.Sort(allowed)
+	allowed := slices.Sorted(maps.Keys(e.instances))
 	message := "spec.backend.clair.url: this Clair is not in clair.instances of the operator's configuration, and is not asked; "
 	if len(allowed) == 0 {
 		return &backend.Failure{Reason: backend.ReasonClairNotAllowed, Message: message + "there is none"}
