@@ -61,7 +61,7 @@ func TestManagerMetrics(t *testing.T) {
 }
 
 // scrape reads the metrics as Prometheus does.
-func scrape(t *testing.T, p *process, token string) (status int, text string) {
+func scrape(t *testing.T, p *managerProcess, token string) (status int, text string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.metrics+"/metrics", http.NoBody)
 	if err != nil {

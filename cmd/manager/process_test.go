@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/test/process"
 )
 
 // asManager is the variable that makes the test binary run as the manager, with real flags, signals and files.
@@ -54,7 +55,7 @@ type cluster struct {
 	Gomega
 	t      *testing.T
 	client client.Client
-	// kubeconfig connects to the API server through the door.
+	// kubeconfig connects to the API server through the proxy.
 	kubeconfig string
 	proxy      *stallingProxy
 }
@@ -150,8 +151,8 @@ func (c *cluster) waitScannedIn(namespace string, images int32) {
 	}, waitTimeout, "250ms").Should(Equal(v1alpha1.ImageCounts{Total: images, Scanned: images}))
 }
 
-// process is a manager in a process of its own.
-type process struct {
+// managerProcess is a manager in a process of its own.
+type managerProcess struct {
 	command *exec.Cmd
 	probes  string
 	metrics string
@@ -163,22 +164,21 @@ type process struct {
 // freeAddress returns an address on which nothing listens now.
 func (c *cluster) freeAddress() string {
 	c.t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, _, err := process.FreeAddress()
 	c.Expect(err).NotTo(HaveOccurred())
-	defer listener.Close()
-	return listener.Addr().String()
+	return address
 }
 
 // start starts a manager with a data directory. prefix is a command that runs the manager.
-func (c *cluster) start(name, dataDir string, prefix ...string) *process {
+func (c *cluster) start(name, dataDir string, prefix ...string) *managerProcess {
 	c.t.Helper()
 	return c.startWith(nil, name, dataDir, prefix...)
 }
 
 // startWith starts a manager with additional environment variables.
-func (c *cluster) startWith(environment []string, name, dataDir string, prefix ...string) *process {
+func (c *cluster) startWith(environment []string, name, dataDir string, prefix ...string) *managerProcess {
 	c.t.Helper()
-	p := &process{probes: c.freeAddress(), metrics: c.freeAddress(), log: &output{}, ended: make(chan struct{})}
+	p := &managerProcess{probes: c.freeAddress(), metrics: c.freeAddress(), log: &output{}, ended: make(chan struct{})}
 	arguments := append(slices.Clone(prefix), os.Args[0],
 		"--data-dir="+dataDir, "--spool-dir="+c.t.TempDir(), "--health-probe-bind-address="+p.probes, "--metrics-bind-address="+p.metrics, "--api-bind-address=0",
 		"--ingest-bind-address=127.0.0.1:0", "--enable-fake-backend", "--worker-image=scanner-grype", "--namespace="+system)
@@ -198,7 +198,7 @@ func (c *cluster) startWith(environment []string, name, dataDir string, prefix .
 }
 
 // probe sends a request as the kubelet does.
-func (p *process) probe(path string) (status int, text string) {
+func (p *managerProcess) probe(path string) (status int, text string) {
 	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+p.probes+path, nil)
 	if err != nil {
 		return 0, err.Error()
@@ -212,22 +212,22 @@ func (p *process) probe(path string) (status int, text string) {
 	return response.StatusCode, string(body)
 }
 
-func (p *process) readiness() int { status, _ := p.probe("/readyz"); return status }
+func (p *managerProcess) readiness() int { status, _ := p.probe("/readyz"); return status }
 
-func (p *process) liveness() int { status, _ := p.probe("/healthz"); return status }
+func (p *managerProcess) liveness() int { status, _ := p.probe("/healthz"); return status }
 
-func (c *cluster) waitReady(p *process) {
+func (c *cluster) waitReady(p *managerProcess) {
 	c.t.Helper()
 	c.Eventually(p.readiness, waitTimeout, "250ms").Should(Equal(http.StatusOK))
 }
 
-func (c *cluster) signal(p *process, signal os.Signal) {
+func (c *cluster) signal(p *managerProcess, signal os.Signal) {
 	c.t.Helper()
 	c.Expect(p.command.Process.Signal(signal)).To(Succeed())
 }
 
 // waitEnded waits until a process has ended.
-func (c *cluster) waitEnded(p *process) {
+func (c *cluster) waitEnded(p *managerProcess) {
 	c.t.Helper()
 	c.Eventually(p.ended, waitTimeout).Should(BeClosed())
 }
@@ -250,7 +250,7 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// stallingProxy is a connection to the API server that can be shut. While it is shut, it accepts connections and delivers no data, like a network
+// stallingProxy is a connection to the API server that can be stalled. While it is stalled, it accepts connections and delivers no data, like a network
 // that drops all packets.
 type stallingProxy struct {
 	address string
@@ -291,7 +291,7 @@ func (d *stallingProxy) forward(near net.Conn, to string) {
 	_, _ = io.Copy(near, stallingReader{far, d})
 }
 
-// stallingReader is a reader that delivers data only while the door is open.
+// stallingReader is a reader that delivers data only while the proxy is not stalled.
 type stallingReader struct {
 	io.Reader
 	proxy *stallingProxy
@@ -307,9 +307,9 @@ func (w stallingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (d *stallingProxy) setStalled(shut bool) {
+func (d *stallingProxy) setStalled(stalled bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.stalled = shut
+	d.stalled = stalled
 	d.resumed.Broadcast()
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	restclient "github.com/scanner-operator/scanner-operator/api/rest/v1/client"
+	"github.com/scanner-operator/scanner-operator/test/process"
 )
 
 // TestAPIIsServed: the complete process serves the REST API with a certificate that the published bundle verifies, and has a real API
@@ -43,7 +43,8 @@ func TestAPIIsServed(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "scanners"}})).To(Succeed())
 
-	address := freeAddress(t)
+	address, port, err := process.FreeAddress()
+	g.Expect(err).NotTo(HaveOccurred())
 	ctx, end := context.WithCancel(t.Context())
 	op, err := newOperator(ctx, options{
 		Namespace: "scanners", WorkerImage: "scanner-grype", DataDir: t.TempDir(), SpoolDir: t.TempDir(), APIAddress: address,
@@ -64,8 +65,6 @@ func TestAPIIsServed(t *testing.T) {
 	g.Expect(client.Get(t.Context(), types.NamespacedName{Namespace: "scanners", Name: authorityBundle}, &published)).To(Succeed())
 	pool := x509.NewCertPool()
 	g.Expect(pool.AppendCertsFromPEM([]byte(published.Data["ca.crt"]))).To(BeTrue())
-	_, port, err := net.SplitHostPort(address)
-	g.Expect(err).NotTo(HaveOccurred())
 	api, err := restclient.NewClientWithResponses("https://localhost:"+port, restclient.WithHTTPClient(&http.Client{
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}},
 	}))
@@ -83,15 +82,4 @@ func TestAPIIsServed(t *testing.T) {
 	})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(answer.StatusCode()).To(Equal(http.StatusUnauthorized))
-}
-
-// freeAddress returns an address on which nothing listens now.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }

@@ -1,46 +1,29 @@
-package main
+package preflight
 
 import (
 	"context"
 	"database/sql"
 	"errors"
 	"net/http"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/test/process"
+
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 
-	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// TestStoreIsWatchedAtOnce: the first check detects that the file was replaced, and an integrity check that is cancelled is no error.
-func TestStoreIsWatchedAtOnce(t *testing.T) {
+// TestOpeningAnswersProbes: liveness probes succeed, however long it takes to open the store.
+func TestOpeningAnswersProbes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
-	opened, err := store.OpenSQLite(t.Context(), path, time.Now)
+	address, _, err := process.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer opened.Close()
-	op := &operator{store: opened}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	if err := os.Rename(path, path+".away"); err != nil {
-		t.Fatal(err)
-	}
-	if err := op.watchStore(ctx); !errors.Is(err, store.ErrMovedAway) {
-		t.Errorf("watching a store that was replaced: %v, want %v", err, store.ErrMovedAway)
-	}
-	cancel()
-	if err := op.checkStoreIntegrity(ctx); err != nil {
-		t.Errorf("the inspection that is broken off ends the process with: %v", err)
-	}
-}
-
-// TestOpeningAnswersProbes: liveness probes succeed, however long it takes to open the store.
-func TestOpeningAnswersProbes(t *testing.T) {
-	path, address := filepath.Join(t.TempDir(), "store.db"), freeAddress(t)
 	slow, err := sql.Open("sqlite", path)
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +35,7 @@ func TestOpeningAnswersProbes(t *testing.T) {
 	}
 	opened := make(chan error, 1)
 	go func() {
-		s, err := openStore(t.Context(), path, address)
+		s, err := OpenStore(t.Context(), path, address, logr.Discard())
 		if err == nil {
 			err = s.Close()
 		}
@@ -94,10 +77,10 @@ func TestLockedStoreWithoutProbes(t *testing.T) {
 	for _, off := range []string{"0", ""} {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := openStore(ctx, path, off); err != nil && !errors.Is(err, context.Canceled) {
+		if _, err := OpenStore(ctx, path, off, logr.Discard()); err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("with --health-probe-bind-address=%q: %v, want that it waits", off, err)
 		}
-		stop, err := preflight.ServeNotReady(t.Context(), off, "locked")
+		stop, err := ServeNotReady(t.Context(), off, "locked")
 		if err != nil {
 			t.Fatalf("with --health-probe-bind-address=%q: %v, want no probes", off, err)
 		}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	mathrand "math/rand/v2"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/controllers"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/client"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
+	"github.com/scanner-operator/scanner-operator/pkg/health"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
+)
+
+// scannerSweepInterval is how often the operator looks for objects and engines that have changed without an event.
+const scannerSweepInterval = 30 * time.Second
+
+func (op *operator) addControllers(ctx context.Context) error {
+	if err := inventory.SetupIndexes(ctx, op.manager.GetFieldIndexer()); err != nil {
+		return err
+	}
+	client, events := op.manager.GetClient(), op.manager.GetEventRecorder("scanner-operator")
+	durable, advice, err := op.options.storeVolume(op.manager.GetAPIReader()).Durability(ctx)
+	if err != nil {
+		return err
+	}
+	exceptions, suppressionCounts, images := op.exceptions(), &controllers.SuppressionCounts{}, op.inventory()
+	scanners := &controllers.ScannerReconciler{
+		Client: client, Reader: op.manager.GetAPIReader(), Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
+		Exceptions: exceptions, Suppressed: suppressionCounts, StoreDurable: durable, StoreAdvice: advice, Permissions: op.permissions, Inventory: images, Metrics: op.controllerMetrics,
+	}
+	if err := op.manager.Add(op.periodic(scannerSweepInterval, "scanners", "Looking for Scanners that have gone, and at engines", func(ctx context.Context) error {
+		return errors.Join(scanners.SweepScanners(ctx), scanners.DetectEngineChanges(ctx))
+	})); err != nil {
+		return err
+	}
+	notifications := op.notifications(images)
+	if err := op.manager.Add(op.periodic(op.options.SweepInterval, "receivers", "Forgetting receivers that have gone", notifications.SweepReceivers)); err != nil {
+		return err
+	}
+	imageScans := &controllers.ImageScanReconciler{
+		Client: client, Reader: op.manager.GetAPIReader(), Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
+		Exceptions: exceptions, Permissions: op.permissions, Inventory: images, Metrics: op.controllerMetrics, Random: mathrand.Float64,
+	}
+	if err := op.manager.Add(op.periodic(scannerSweepInterval, "uses", "Releasing images without an ImageScan", imageScans.SweepUses)); err != nil {
+		return err
+	}
+	for _, controller := range []interface{ SetupWithManager(ctrl.Manager) error }{
+		&controllers.PodReconciler{Client: client, Backends: op.backends, Clock: op.clock, Events: events, Permissions: op.permissions, Inventory: images},
+		imageScans,
+		scanners,
+		notifications,
+		&controllers.ExceptionReconciler{
+			Client: client, Exceptions: exceptions, Clock: op.clock, Events: events, Suppressed: suppressionCounts, Wakeups: op.wakeups, Permissions: op.permissions,
+		},
+	} {
+		if err := controller.SetupWithManager(op.manager); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inventory returns the inventory that all reconcilers share.
+func (op *operator) inventory() *inventory.Inventory {
+	return &inventory.Inventory{
+		Client: op.manager.GetClient(), Store: op.store, Clock: op.clock, ShareSBOMs: op.options.ShareSBOMs,
+		Limits: inventory.Limits{Scanners: op.config.Limits.ScannersPerNamespace, ImageScans: op.config.Limits.ImageScansPerNamespace},
+	}
+}
+
+// exceptions returns a source of exceptions that reads from the cache.
+func (op *operator) exceptions() active.Source {
+	return active.Source{Reader: op.manager.GetClient(), Clock: op.clock}
+}
+
+// notifications creates the reconciler that sends messages to receivers.
+func (op *operator) notifications(images *inventory.Inventory) *controllers.NotificationReconciler {
+	return &controllers.NotificationReconciler{
+		Client: op.manager.GetClient(), Store: op.store, Backends: op.backends, Clock: op.clock,
+		Events: op.manager.GetEventRecorder("scanner-operator"), Wakeups: op.wakeups, Exceptions: op.exceptions(), ReadMore: op.options.ReadMore, Metrics: op.controllerMetrics,
+		Thresholds: health.Thresholds{
+			ScansFailing: op.config.Notifications.ScansFailingAfter.Duration, ImagesFailed: op.config.Notifications.ImagesFailedAfter.Duration,
+		},
+		Permissions: op.permissions, Inventory: images, RecordDelivery: op.deliveries.Count,
+		Sender: client.New(client.Config{
+			URL: op.options.NotifierURL, TokenFile: op.options.NotifierToken,
+			CA: func() (*x509.CertPool, error) { return op.authority.Pool(), nil },
+		}),
+	}
+}
+
+// enqueueScanners enqueues all Scanners, so that their status shows what has changed in the operator, such as the vulnerability data in use.
+func (op *operator) enqueueScanners(ctx context.Context) {
+	var scanners v1alpha1.ScannerList
+	if err := op.manager.GetClient().List(ctx, &scanners); err != nil {
+		ctrl.Log.Error(err, "Listing Scanners from the cache")
+		return
+	}
+	for i := range scanners.Items {
+		op.wakeups.Scanner(ctx, &scanners.Items[i])
+	}
+}
