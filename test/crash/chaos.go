@@ -110,13 +110,13 @@ func (t *chaos) feed(ctx context.Context) error {
 	for !t.enough() {
 		if time.Since(lastReport) > progressPause {
 			lastReport = time.Now()
-			fmt.Printf("  after %s: %d kills, %d messages\n", time.Since(began).Round(time.Second), t.killed(), digests(t.slack.taken()))
+			fmt.Printf("  after %s: %d kills, %d messages\n", time.Since(began).Round(time.Second), t.killed(), digests(t.slack.accepted()))
 		}
 		select {
 		case err := <-t.failed:
 			return err
 		case <-ctx.Done():
-			return fmt.Errorf("only %d kills and %d messages in %s: %w", t.killed(), digests(t.slack.taken()), time.Since(began).Round(time.Second), ctx.Err())
+			return fmt.Errorf("only %d kills and %d messages in %s: %w", t.killed(), digests(t.slack.accepted()), time.Since(began).Round(time.Second), ctx.Err())
 		case <-time.After(imagePause):
 		}
 		team := draws.IntN(teams)
@@ -132,7 +132,7 @@ func (t *chaos) feed(ctx context.Context) error {
 
 // change moves one of a team's fully announced images to its next stage, or adds a new image.
 func (t *chaos) change(ctx context.Context, draws *rand.Rand, team int) error {
-	reported := t.slack.taken()
+	reported := t.slack.accepted()
 	var ready []int
 	for i, img := range t.images {
 		if img.team == team && img.stage < stageUnsuppressed && len(missing(img.findings(), reported)) == 0 {
@@ -158,7 +158,7 @@ func (t *chaos) change(ctx context.Context, draws *rand.Rand, team int) error {
 
 // unannounced returns the number of a team's images with findings that some receiver has not received.
 func (t *chaos) unannounced(team int) int {
-	reported, n := t.slack.taken(), 0
+	reported, n := t.slack.accepted(), 0
 	for _, img := range t.images {
 		if img.team == team && len(missing(img.findings(), reported)) > 0 {
 			n++
@@ -168,12 +168,12 @@ func (t *chaos) unannounced(team int) int {
 }
 
 func (t *chaos) enough() bool {
-	return t.killed() >= t.options.kills && digests(t.slack.taken()) >= t.options.digests && t.hasCompletedImage()
+	return t.killed() >= t.options.kills && digests(t.slack.accepted()) >= t.options.digests && t.hasCompletedImage()
 }
 
 // hasCompletedImage reports whether an image went through all stages and all receivers received each of its changes.
 func (t *chaos) hasCompletedImage() bool {
-	reported := t.slack.taken()
+	reported := t.slack.accepted()
 	return slices.ContainsFunc(t.images, func(img image) bool {
 		return img.stage == stageUnsuppressed && len(missing(img.findings(), reported)) == 0
 	})
@@ -202,7 +202,7 @@ func (t *chaos) mayAddImage() bool {
 
 // shares returns the kills and the messages so far, relative to the required numbers.
 func (t *chaos) shares() (killed, reported float64) {
-	return float64(t.killed()) / float64(t.options.kills), float64(digests(t.slack.taken())) / float64(t.options.digests)
+	return float64(t.killed()) / float64(t.options.kills), float64(digests(t.slack.accepted())) / float64(t.options.digests)
 }
 
 // recordDeath records a death. Too many processes that ended without a kill are an error, since the test would then prove nothing.

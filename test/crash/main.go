@@ -108,7 +108,7 @@ func experiment(ctx context.Context, o options, dir string) (err error) {
 		maps.Copy(all, img.findings())
 	}
 	silence := waitForMessages(ctx, slack, all)
-	messages := slack.taken()
+	messages := slack.accepted()
 	if err := writeMessages(filepath.Join(dir, "messages.log"), messages); err != nil {
 		return err
 	}
@@ -129,14 +129,14 @@ const (
 func waitForMessages(ctx context.Context, slack *slack, all map[finding]time.Time) error {
 	deadline := time.Now().Add(deliveryTimeout)
 	for time.Now().Before(deadline) {
-		if len(missing(all, slack.taken())) == 0 && time.Since(slack.lastTaken()) > quiet {
+		if len(missing(all, slack.accepted())) == 0 && time.Since(slack.lastAccepted()) > quiet {
 			return nil
 		}
 		if err := pause(ctx, time.Second); err != nil {
 			return err
 		}
 	}
-	if len(missing(all, slack.taken())) > 0 {
+	if len(missing(all, slack.accepted())) > 0 {
 		return nil
 	}
 	return fmt.Errorf("messages go on coming %s after everything was announced", deliveryTimeout)

@@ -25,14 +25,14 @@ const (
 	// limited answers 429 and failed answers 500. Both reject the message.
 	limited
 	failed
-	// acceptedSilently accepts the message and does not answer. deaf neither accepts it nor answers.
+	// acceptedSilently accepts the message and does not answer. ignored neither accepts it nor answers.
 	acceptedSilently
 	ignored
 )
 
-// answerShares are the shares of the moods in percent. The rest is fine.
+// answerShares are the shares of the modes in percent. The rest is fine.
 var answerShares = []struct {
-	mood  answerMode
+	mode  answerMode
 	share int
 }{{limited, 10}, {failed, 8}, {acceptedSilently, 4}, {ignored, 3}}
 
@@ -53,17 +53,17 @@ type acceptedMessage struct {
 	// names are the findings in the message.
 	names []string
 	text  string
-	// taken is when the message was accepted, answered when it was answered; zero if it was not.
-	taken, answered time.Time
-	violations      []standin.Violation
+	// accepted is when Slack accepted the message, answered when it was answered; zero if it was not.
+	accepted, answered time.Time
+	violations         []standin.Violation
 	// broken is the error of parsing the message.
 	broken error
 }
 
-// counts are the numbers of requests by mood.
-type counts struct{ limited, failed, swallowed, deaf int }
+// counts are the numbers of requests by answer mode.
+type counts struct{ limited, failed, acceptedSilently, ignored int }
 
-// slack is a stand-in for Slack that chooses a mood for each message.
+// slack is a stand-in for Slack that chooses an answer mode for each message.
 type slack struct {
 	server *httptest.Server
 	// arrivals receives an entry when a message has arrived since the last receive.
@@ -104,7 +104,7 @@ func (s *slack) draw() (m answerMode, before, after time.Duration) {
 	}
 	for _, each := range answerShares {
 		if roll -= each.share; roll < 0 {
-			return each.mood, before, after
+			return each.mode, before, after
 		}
 	}
 	return fine, before, after
@@ -139,11 +139,11 @@ func (s *slack) post(w http.ResponseWriter, r *http.Request) {
 		s.addCount(func(c *counts) { c.failed++ })
 		http.Error(w, "rollup_error", http.StatusInternalServerError)
 	case acceptedSilently:
-		s.addCount(func(c *counts) { c.swallowed++ })
+		s.addCount(func(c *counts) { c.acceptedSilently++ })
 		s.accept(r.URL.Path, body)
 		<-r.Context().Done()
 	case ignored:
-		s.addCount(func(c *counts) { c.deaf++ })
+		s.addCount(func(c *counts) { c.ignored++ })
 		<-r.Context().Done()
 	}
 }
@@ -164,7 +164,7 @@ func (s *slack) accept(webhook string, body []byte) *acceptedMessage {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	message.taken = time.Now()
+	message.accepted = time.Now()
 	s.messages = append(s.messages, message)
 	return message
 }
@@ -175,8 +175,8 @@ func (s *slack) recordAnswer(reported *acceptedMessage) {
 	reported.answered = time.Now()
 }
 
-// taken returns the messages so far, in the order of acceptance.
-func (s *slack) taken() []acceptedMessage {
+// accepted returns the messages so far, in the order of acceptance.
+func (s *slack) accepted() []acceptedMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := make([]acceptedMessage, len(s.messages))
@@ -186,13 +186,13 @@ func (s *slack) taken() []acceptedMessage {
 	return all
 }
 
-func (s *slack) lastTaken() time.Time {
+func (s *slack) lastAccepted() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.messages) == 0 {
 		return time.Time{}
 	}
-	return s.messages[len(s.messages)-1].taken
+	return s.messages[len(s.messages)-1].accepted
 }
 
 func (s *slack) count() counts {
@@ -209,7 +209,7 @@ func writeMessages(file string, all []acceptedMessage) error {
 		if !reported.answered.IsZero() {
 			answer = "answered " + reported.answered.Format(stamp)
 		}
-		fmt.Fprintf(&text, "──── %s taken %s, %s\n%s\n\n", reported.webhook, reported.taken.Format(stamp), answer, reported.text)
+		fmt.Fprintf(&text, "──── %s accepted %s, %s\n%s\n\n", reported.webhook, reported.accepted.Format(stamp), answer, reported.text)
 	}
 	return os.WriteFile(file, []byte(text.String()), 0o600)
 }

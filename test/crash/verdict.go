@@ -82,8 +82,8 @@ const (
 type verdict struct {
 	deaths []death
 	// findings is the number of findings that had to be announced, by change. digests is the number of messages that announced at least
-	// one finding for the first time. taken is the number of messages that Slack accepted.
-	findings, digests, taken int
+	// one finding for the first time. accepted is the number of messages that Slack accepted.
+	findings, digests, accepted int
 	// changes counts the findings that were announced at least once, by change.
 	changes map[v1alpha1.Change]int
 	// unanswered is the number of accepted messages without an answer.
@@ -98,7 +98,7 @@ type verdict struct {
 
 // judge compares the messages, in the order of their acceptance, with the findings that had to be announced.
 func judge(all map[finding]time.Time, reported []acceptedMessage, deaths []death) verdict {
-	v := verdict{deaths: deaths, findings: len(all), taken: len(reported), digests: digests(reported), lost: missing(all, reported), changes: map[v1alpha1.Change]int{}}
+	v := verdict{deaths: deaths, findings: len(all), accepted: len(reported), digests: digests(reported), lost: missing(all, reported), changes: map[v1alpha1.Change]int{}}
 	announced := map[finding]acceptedMessage{}
 	for _, now := range reported {
 		if now.answered.IsZero() {
@@ -116,7 +116,7 @@ func judge(all map[finding]time.Time, reported []acceptedMessage, deaths []death
 		}
 		for _, name := range now.names {
 			f := finding{now.webhook, name}
-			if since, isTrue := all[f]; !isTrue || now.taken.Before(since) {
+			if since, isTrue := all[f]; !isTrue || now.accepted.Before(since) {
 				v.unfounded = append(v.unfounded, f)
 			}
 			if _, again := announced[f]; !again {
@@ -181,8 +181,8 @@ func explained(before, again acceptedMessage, deaths []death) bool {
 	}
 	diedInDelivery, lostMemory := false, false
 	for _, d := range deaths {
-		diedInDelivery = diedInDelivery || d.within(before.taken.Add(-maxInFlight), before.answered.Add(maxRecording))
-		lostMemory = lostMemory || d.who == notifier && d.within(before.taken, again.taken)
+		diedInDelivery = diedInDelivery || d.within(before.accepted.Add(-maxInFlight), before.answered.Add(maxRecording))
+		lostMemory = lostMemory || d.who == notifier && d.within(before.accepted, again.accepted)
 	}
 	return diedInDelivery && lostMemory
 }
@@ -221,11 +221,11 @@ func (v verdict) print(out io.Writer, c counts) {
 		n    int
 	}{
 		{"digests", v.digests},
-		{"messages that Slack took", v.taken},
+		{"messages that Slack accepted", v.accepted},
 		{"answered 429", c.limited},
 		{"answered 500", c.failed},
-		{"taken, and never answered", c.swallowed},
-		{"not taken, and never answered", c.deaf},
+		{"accepted, and never answered", c.acceptedSilently},
+		{"not accepted, and never answered", c.ignored},
 		{"findings to be announced", v.findings},
 		{"  new", v.changes[v1alpha1.ChangeNew]},
 		{"  with a fix", v.changes[v1alpha1.ChangeFixAvailable]},
@@ -254,7 +254,7 @@ func (v verdict) problems(o options) error {
 		errs = append(errs, fmt.Errorf("%d messages are doubled, more than the %d deaths and withheld answers", len(v.repeated), v.allowed()))
 	}
 	for _, again := range v.unexplained {
-		errs = append(errs, fmt.Errorf("a message came twice though it was answered and the notifier knew it: %s at %s", again.webhook, again.taken.Format(stamp)))
+		errs = append(errs, fmt.Errorf("a message came twice though it was answered and the notifier knew it: %s at %s", again.webhook, again.accepted.Format(stamp)))
 	}
 	for _, bad := range v.invalid {
 		why := bad.broken
