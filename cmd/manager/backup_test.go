@@ -34,7 +34,7 @@ func (c *cluster) runCommand(in io.Reader, arguments ...string) (out, messages s
 func (c *cluster) storeID() string {
 	c.t.Helper()
 	var scanner v1alpha1.Scanner
-	c.Expect(c.client.Get(c.t.Context(), client.ObjectKey{Namespace: "shop", Name: "default"}, &scanner)).To(Succeed())
+	c.Expect(c.client.Get(c.t.Context(), client.ObjectKey{Namespace: c.shop, Name: "default"}, &scanner)).To(Succeed())
 	return scanner.Status.StoreID
 }
 

@@ -32,9 +32,7 @@ import (
 // newCleanupCluster starts an API server and returns its administrator's client. $KUBECONFIG has the permissions of config/cleanup.
 func newCleanupCluster(t *testing.T) client.Client {
 	t.Helper()
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Skip(`needs an API server: KUBEBUILDER_ASSETS="$(hack/cluster/cluster.sh assets)", or "make test"`)
-	}
+	needAPIServer(t)
 	config := filepath.Join("..", "..", "config")
 	server := &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join(config, "crd", "bases")}, ErrorIfCRDPathMissing: true, Scheme: newScheme()}
 	admin, err := server.Start()
@@ -81,10 +79,16 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestCleanupCommand: with the permissions of config/cleanup and nothing else of the operator, pods and Scanners with its finalizers can be
-// deleted. With a limit to one namespace, the others stay unchanged.
+// TestCleanupCommand: the command needs only the permissions of config/cleanup.
 func TestCleanupCommand(t *testing.T) {
 	cluster := newCleanupCluster(t)
+	t.Run("finalizers", func(t *testing.T) { testCleanupOfFinalizers(t, cluster) })
+	t.Run("everything", func(t *testing.T) { testCleanupOfEverything(t, cluster) }) // including the CRDs
+}
+
+// testCleanupOfFinalizers: without anything else of the operator, pods and Scanners with its finalizers can be deleted. With a limit to one
+// namespace, the others stay unchanged.
+func testCleanupOfFinalizers(t *testing.T, cluster client.Client) {
 	var waiting []client.Object
 	for _, namespace := range []string{"blog", "shop"} {
 		pod := &corev1.Pod{
@@ -132,9 +136,8 @@ func TestCleanupCommand(t *testing.T) {
 	}
 }
 
-// TestCleanupEverything: on request, everything that the operator creates is deleted, with only the permissions of config/cleanup.
-func TestCleanupEverything(t *testing.T) {
-	cluster := newCleanupCluster(t)
+// testCleanupOfEverything: on request, everything that the operator creates is deleted.
+func testCleanupOfEverything(t *testing.T, cluster client.Client) {
 	own := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: defaultNamespace, Name: name, Labels: map[string]string{
 			"app.kubernetes.io/name": "scanner-operator", "app.kubernetes.io/managed-by": "scanner-operator", "app.kubernetes.io/component": "catalog",

@@ -13,7 +13,6 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -57,13 +56,13 @@ func withoutField(t *testing.T, text []byte, part, field string) []byte {
 // TestOlderCRDs: with the CRDs of an earlier version, the operator waits and reports it. It continues once the command that it names has
 // been run.
 func TestOlderCRDs(t *testing.T) {
-	c := newClusterFor(t, envtest.User{Name: "operator", Groups: []string{"system:masters"}}, olderCRDs(t))
+	c := newOwnCluster(t, administrator, olderCRDs(t))
 	c.createPod("a")
 	manager := c.start("newer", t.TempDir())
-	command := "kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator crds | kubectl apply --server-side --force-conflicts -f -"
+	command := "kubectl -n " + c.system + " exec deploy/scanner-operator-manager -- /scanner-operator crds | kubectl apply --server-side --force-conflicts -f -"
 	lacking := "the cluster's CustomResourceDefinitions are older than the operator: " +
 		"clustervulnerabilityexceptions.scanner-operator.io has no version v1alpha1; scanners.scanner-operator.io has no field status.storeID"
-	c.Eventually(c.readyOf("shop"), waitTimeout, "250ms").Should(Equal("stalled OutdatedKinds: " + command + ": " + lacking))
+	c.Eventually(c.readyOf(c.shop), waitTimeout, "250ms").Should(Equal("stalled OutdatedKinds: " + command + ": " + lacking))
 	c.Expect(manager.log.String()).To(And(ContainSubstring(lacking), ContainSubstring(command)))
 	c.Expect(manager.liveness()).To(Equal(http.StatusOK), "it is not started again and again")
 	status, text := manager.probe("/readyz")
@@ -73,9 +72,9 @@ func TestOlderCRDs(t *testing.T) {
 	c.applyCRDs()
 	c.waitReady(manager)
 	c.waitScanned(1)
-	c.Expect(c.readyOf("shop")()).To(HavePrefix("Scanned: "))
+	c.Expect(c.readyOf(c.shop)()).To(HavePrefix("Scanned: "))
 	c.Expect(manager.ended).NotTo(BeClosed())
-	c.Expect(c.warnings("shop", v1alpha1.ReasonOutdatedKinds)).To(Equal([]string{command + ": " + lacking}), "events")
+	c.Expect(c.warnings(c.shop, v1alpha1.ReasonOutdatedKinds)).To(Equal([]string{command + ": " + lacking}), "events")
 }
 
 // warnings returns the notes of a namespace's warning events about Scanners with a reason.

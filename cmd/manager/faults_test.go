@@ -70,7 +70,7 @@ func TestTwoManagersLeaseLost(t *testing.T) {
 	c := newCluster(t)
 	first := c.start("first", t.TempDir())
 	c.waitReady(first)
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "scanner-operator-manager"}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.system, Name: "scanner-operator-manager"}}
 	stolen := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"holderIdentity":"somebody else"}}`)) // no conflict
 	c.Expect(c.client.Patch(t.Context(), lease, stolen)).To(Succeed())
 	c.waitEnded(first)
@@ -89,7 +89,7 @@ func TestAPIServerUnavailable(t *testing.T) {
 	c.waitScanned(1)
 	id := storeID(t, dir)
 	c.proxy.setStalled(true)
-	c.createPod("b") // the test's own client does not go through the door
+	c.createPod("b") // the test's own client does not go through the proxy
 	c.waitEnded(manager)
 	c.Expect(manager.log.String()).To(ContainSubstring("leader election lost"))
 	again := c.start("again", dir)
@@ -173,7 +173,7 @@ func (c *cluster) waitForCondition(condition string, status metav1.ConditionStat
 	c.t.Helper()
 	c.Eventually(func(g Gomega) {
 		var scanner v1alpha1.Scanner
-		g.Expect(c.client.Get(c.t.Context(), client.ObjectKey{Namespace: "shop", Name: "default"}, &scanner)).To(Succeed())
+		g.Expect(c.client.Get(c.t.Context(), client.ObjectKey{Namespace: c.shop, Name: "default"}, &scanner)).To(Succeed())
 		got := meta.FindStatusCondition(scanner.Status.Conditions, condition)
 		g.Expect(got).NotTo(BeNil())
 		g.Expect(*got).To(And(HaveField("Status", status), HaveField("Reason", reason), HaveField("Message", ContainSubstring(text))))

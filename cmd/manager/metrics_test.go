@@ -25,20 +25,21 @@ func TestManagerMetrics(t *testing.T) {
 	c.createPod("web")
 	p := c.start("first", t.TempDir())
 	c.waitScanned(1)
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "scanner-operator-metrics-reader"}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: c.system, Name: "scanner-operator-metrics-reader"}}
 	c.create(account)
 	request := &authenticationv1.TokenRequest{}
 	c.Expect(c.client.SubResource("token").Create(t.Context(), account, request)).To(Succeed())
 	status, _ := scrape(t, p, request.Status.Token)
 	c.Expect(status).To(Equal(http.StatusForbidden), "without the permissions")
 	role, binding := metricsReader(t)
+	binding.Subjects[0].Namespace = c.system
 	c.create(&role, &binding)
 	var text string
 	c.Eventually(func() int { status, text = scrape(t, p, request.Status.Token); return status }, waitTimeout, "250ms").Should(Equal(http.StatusOK))
 	status, _ = scrape(t, p, "")
 	c.Expect(status).To(Equal(http.StatusUnauthorized), "without a token")
 	for _, line := range []string{
-		`scanner_operator_images{scanner="default",scanner_namespace="shop",state="scanned"} 1`,
+		`scanner_operator_images{scanner="default",scanner_namespace="` + c.shop + `",state="scanned"} 1`,
 		`scanner_operator_build_info{goversion="`,
 		`scanner_operator_loop_runs_total{loop="store",result="ok"}`,
 		`scanner_operator_loop_runs_total{loop="jobs",result="ok"}`,
@@ -99,6 +100,5 @@ func metricsReader(t *testing.T) (role rbacv1.ClusterRole, binding rbacv1.Cluste
 			}
 		}
 	}
-	binding.Subjects[0].Namespace = system
 	return role, binding
 }

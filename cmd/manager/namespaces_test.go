@@ -25,11 +25,15 @@ const (
 	clusterRole = "scanner-operator-manager-cluster"
 )
 
-// newRestrictedCluster returns a cluster whose operator has the permissions of config/rbac, and none in a namespace where nobody grants them.
-func newRestrictedCluster(t *testing.T) *cluster {
-	t.Helper()
-	user := "system:serviceaccount:" + system + ":" + account
-	c := newClusterFor(t, envtest.User{Name: user, Groups: []string{"system:serviceaccounts"}}, definitions)
+// operatorAccount returns the operator's ServiceAccount as a user. It has no permissions yet.
+func operatorAccount(system string) envtest.User {
+	return envtest.User{Name: "system:serviceaccount:" + system + ":" + account, Groups: []string{"system:serviceaccounts"}}
+}
+
+// grantRoles grants the operator the permissions of config/rbac for its own namespace and for cluster-wide objects. In other namespaces it has
+// none until somebody binds them there.
+func (c *cluster) grantRoles() {
+	c.t.Helper()
 	file, err := os.Open(filepath.Join("..", "..", "config", "rbac", "role.yaml"))
 	c.Expect(err).NotTo(HaveOccurred())
 	defer file.Close()
@@ -37,20 +41,19 @@ func newRestrictedCluster(t *testing.T) *cluster {
 	for range 2 {
 		var role rbacv1.ClusterRole
 		c.Expect(documents.Decode(&role)).To(Succeed())
-		c.create(&role)
+		c.Expect(client.IgnoreAlreadyExists(c.client.Create(c.t.Context(), &role))).To(Succeed()) // tests share the API server
 	}
 	var home rbacv1.Role
 	c.Expect(documents.Decode(&home)).To(Succeed())
-	home.Namespace = system
+	home.Namespace = c.system
 	c.create(&home, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "home"}, Subjects: subjects(),
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.system, Name: "home"}, Subjects: c.subjects(),
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: home.Name},
-	}, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: clusterRole}, Subjects: subjects(), RoleRef: toClusterRole(clusterRole)})
-	return c
+	}, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: c.system}, Subjects: c.subjects(), RoleRef: toClusterRole(clusterRole)})
 }
 
-func subjects() []rbacv1.Subject {
-	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: system, Name: account}}
+func (c *cluster) subjects() []rbacv1.Subject {
+	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: c.system, Name: account}}
 }
 
 func toClusterRole(name string) rbacv1.RoleRef {
@@ -60,7 +63,7 @@ func toClusterRole(name string) rbacv1.RoleRef {
 // bindRole binds a ClusterRole to the operator in a namespace.
 func (c *cluster) bindRole(namespace, role string) {
 	c.t.Helper()
-	c.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role}, Subjects: subjects(), RoleRef: toClusterRole(role)})
+	c.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role}, Subjects: c.subjects(), RoleRef: toClusterRole(role)})
 }
 
 // createRoleWithout creates a ClusterRole that has the permissions of the manager's, except some verbs of a resource.
@@ -109,24 +112,25 @@ func (c *cluster) readyOf(namespace string) func() string {
 // TestNamespaceWithoutPermissions: where the operator lacks permissions, only the Scanners of that namespace stop, and report what to do. They
 // continue by themselves when the permissions are granted. Namespaces that are not watched stay unchanged.
 func TestNamespaceWithoutPermissions(t *testing.T) {
-	c := newRestrictedCluster(t)
+	c := newSharedCluster(t, operatorAccount)
+	c.grantRoles()
 	for _, namespace := range []string{"bank", "blind", "elsewhere"} {
 		c.createScanner(namespace)
 	}
 	c.createPod("a")
-	c.bindRole(system, roleOf)
-	c.bindRole("shop", roleOf)
+	c.bindRole(c.system, roleOf)
+	c.bindRole(c.shop, roleOf)
 	c.bindRole("elsewhere", roleOf)
 	c.createRoleWithout("without-pods", "pods", "list", "watch")
 	c.bindRole("blind", "without-pods")
-	manager := c.startWith([]string{"SCANNER_WATCH_NAMESPACES=bank,blind,shop"}, "namespaced", t.TempDir())
+	manager := c.startWith([]string{"SCANNER_WATCH_NAMESPACES=bank,blind," + c.shop}, "namespaced", t.TempDir())
 	c.waitReady(manager)
 	c.waitScanned(1)
 
-	command := "kubectl -n %s create rolebinding scanner-operator-manager --clusterrole=scanner-operator-manager --serviceaccount=scanner-operator-system:scanner-operator-manager"
+	command := "kubectl -n bank create rolebinding scanner-operator-manager --clusterrole=scanner-operator-manager --serviceaccount=" + c.system + ":scanner-operator-manager"
 	c.Eventually(c.readyOf("blind"), waitTimeout, "250ms").Should(HavePrefix("stalled MissingRights: the operator may not list, watch pods in namespace blind: "))
 	c.Eventually(manager.log.String, waitTimeout, "250ms").Should(And(ContainSubstring("Permissions are missing"), ContainSubstring("scanners.scanner-operator.io"),
-		ContainSubstring(command[:len("kubectl -n ")]+"bank"+command[len("kubectl -n %s"):])), "the Scanner there cannot even be read")
+		ContainSubstring(command)), "the Scanner there cannot even be read")
 	c.Expect(c.readyOf("bank")()).To(Equal("nothing"))
 	var scans v1alpha1.ImageScanList
 	c.Expect(c.client.List(t.Context(), &scans, client.InNamespace("blind"))).To(Succeed())
@@ -139,58 +143,60 @@ func TestNamespaceWithoutPermissions(t *testing.T) {
 	c.Expect(c.readyOf("elsewhere")()).To(Equal("nothing"), "it is not watched")
 
 	// A permission is revoked while the manager runs.
-	c.Expect(c.client.Delete(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: roleOf}})).To(Succeed())
+	c.Expect(c.client.Delete(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: c.shop, Name: roleOf}})).To(Succeed())
 	c.createRoleWithout("without-scans", "imagescans", "create")
-	c.bindRole("shop", "without-scans")
+	c.bindRole(c.shop, "without-scans")
 	c.createPod("b")
-	c.Eventually(c.readyOf("shop"), waitTimeout, "250ms").Should(HavePrefix("stalled MissingRights: the operator may not create imagescans.scanner-operator.io in namespace shop: "))
+	c.Eventually(c.readyOf(c.shop), waitTimeout, "250ms").Should(HavePrefix("stalled MissingRights: the operator may not create imagescans.scanner-operator.io in namespace " + c.shop + ": "))
 	c.createPodIn("bank", "b")
 	c.waitScannedIn("bank", 2)
-	c.bindRole("shop", roleOf)
+	c.bindRole(c.shop, roleOf)
 	c.waitScanned(2)
 	c.Expect(manager.ended).NotTo(BeClosed(), "all the while it was the same process")
 }
 
 // TestMissingRuleEverywhere: a manager of all namespaces reports what its role lacks, and continues when it is granted.
 func TestMissingRuleEverywhere(t *testing.T) {
-	c := newRestrictedCluster(t)
+	c := newOwnCluster(t, operatorAccount, definitions)
+	c.grantRoles()
 	c.createPod("a")
 	c.createRoleWithout("without-jobs", "jobs", "create")
-	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "manager"}, Subjects: subjects(), RoleRef: toClusterRole("without-jobs")}
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "manager"}, Subjects: c.subjects(), RoleRef: toClusterRole("without-jobs")}
 	c.create(binding)
 	manager := c.start("everywhere", t.TempDir())
 	c.waitReady(manager)
 	c.waitScanned(1)
-	c.Eventually(c.readyOf("shop"), waitTimeout, "250ms").Should(HavePrefix("stalled MissingRights: the operator may not create jobs.batch in all namespaces: "))
-	c.create(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: roleOf}, Subjects: subjects(), RoleRef: toClusterRole(roleOf)})
-	c.Eventually(c.readyOf("shop"), waitTimeout, "250ms").Should(HavePrefix("Scanned: "))
+	c.Eventually(c.readyOf(c.shop), waitTimeout, "250ms").Should(HavePrefix("stalled MissingRights: the operator may not create jobs.batch in all namespaces: "))
+	c.create(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: roleOf}, Subjects: c.subjects(), RoleRef: toClusterRole(roleOf)})
+	c.Eventually(c.readyOf(c.shop), waitTimeout, "250ms").Should(HavePrefix("Scanned: "))
 }
 
 // TestUnreadableScannersAreKept: a manager that may not read Scanners when it starts does not treat them as deleted.
 func TestUnreadableScannersAreKept(t *testing.T) {
-	c := newRestrictedCluster(t)
+	c := newSharedCluster(t, operatorAccount)
+	c.grantRoles()
 	c.createPod("a")
-	c.bindRole(system, roleOf)
-	c.bindRole("shop", roleOf)
+	c.bindRole(c.system, roleOf)
+	c.bindRole(c.shop, roleOf)
 	dir := t.TempDir()
-	environment := []string{"SCANNER_WATCH_NAMESPACES=shop"}
+	environment := []string{"SCANNER_WATCH_NAMESPACES=" + c.shop}
 	manager := c.startWith(environment, "first", dir)
 	c.waitReady(manager)
 	c.waitScanned(1)
 	c.signal(manager, os.Interrupt)
 	c.waitEnded(manager)
-	c.Expect(c.client.Delete(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: roleOf}})).To(Succeed())
+	c.Expect(c.client.Delete(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: c.shop, Name: roleOf}})).To(Succeed())
 	// Both verbs must be missing: an API server streams lists to clients that may only watch.
 	c.createRoleWithout("without-scanners", "scanners", "list", "watch")
-	c.bindRole("shop", "without-scanners")
+	c.bindRole(c.shop, "without-scanners")
 	known := scannersIn(t, dir)
 	c.Expect(known).To(HaveLen(1))
 	manager = c.startWith(environment, "second", dir)
-	c.Eventually(manager.log.String, waitTimeout, "250ms").Should(ContainSubstring("the operator may not list, watch scanners.scanner-operator.io in namespace shop"))
+	c.Eventually(manager.log.String, waitTimeout, "250ms").Should(ContainSubstring("the operator may not list, watch scanners.scanner-operator.io in namespace " + c.shop))
 	// The manager checks for deleted Scanners when it begins to lead.
 	c.Consistently(func() []string { return scannersIn(t, dir) }, "5s", "500ms").Should(Equal(known))
 	var scans v1alpha1.ImageScanList
-	c.Expect(c.client.List(t.Context(), &scans, client.InNamespace("shop"))).To(Succeed())
+	c.Expect(c.client.List(t.Context(), &scans, client.InNamespace(c.shop))).To(Succeed())
 	c.Expect(scans.Items).To(HaveLen(1), "an ImageScan whose Scanner cannot be read has an owner all the same")
 }
 

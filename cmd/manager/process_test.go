@@ -19,7 +19,9 @@ import (
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
+	"github.com/operator-framework/api/crds"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -47,47 +49,91 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := sharedServer.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "stopping the API server:", err)
+	}
+	os.Exit(code)
 }
 
-// cluster is a real API server with the operator's CRDs and namespace.
+// cluster is a real API server with the operator's CRDs, and an operator's namespace, a node and a namespace with a Scanner of the test's own.
 type cluster struct {
 	Gomega
 	t      *testing.T
 	client client.Client
+	// system is the operator's namespace, shop the one with the Scanner.
+	system, shop string
+	// watched are the namespaces that the operator watches, with commas between them; empty means all.
+	watched string
 	// kubeconfig connects to the API server through the proxy.
 	kubeconfig string
 	proxy      *stallingProxy
 }
 
-const system = "scanner-operator-system"
-
-// newCluster returns a cluster whose operator may do everything.
-func newCluster(t *testing.T) *cluster {
-	t.Helper()
-	return newClusterFor(t, envtest.User{Name: "operator", Groups: []string{"system:masters"}}, definitions)
-}
-
 // definitions is the directory with the operator's CRDs.
 var definitions = filepath.Join("..", "..", "config", "crd", "bases")
 
-// newClusterFor returns a cluster with an operator that is a certain user, and with the CRDs of a directory.
-func newClusterFor(t *testing.T, operator envtest.User, kinds string) *cluster {
+// sharedServer is the API server of all tests that change nothing but their own namespaces. The first of them starts it.
+var (
+	sharedServer = &envtest.Environment{
+		CRDs: []*apiextensionsv1.CustomResourceDefinition{crds.OperatorCondition()}, CRDDirectoryPaths: []string{definitions}, ErrorIfCRDPathMissing: true,
+	}
+	startSharedServer = sync.OnceValue(func() error { _, err := sharedServer.Start(); return err })
+)
+
+// administrator is a user who may do everything.
+func administrator(string) envtest.User {
+	return envtest.User{Name: "operator", Groups: []string{"system:masters"}}
+}
+
+// newCluster returns a cluster whose operator may do everything in the namespaces of this test. Other tests share the API server.
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := newSharedCluster(t, administrator)
+	c.watched = c.system + "," + c.shop
+	return c
+}
+
+// newSharedCluster returns a cluster with the operator as the user that userOf returns for its namespace. Other tests share the API server.
+func newSharedCluster(t *testing.T, userOf func(system string) envtest.User) *cluster {
+	t.Helper()
+	needAPIServer(t)
+	t.Parallel()
+	if err := startSharedServer(); err != nil {
+		t.Fatal(err)
+	}
+	return newClusterOn(t, sharedServer, userOf)
+}
+
+// newOwnCluster returns a cluster with an API server of its own, with the CRDs of a directory.
+func newOwnCluster(t *testing.T, userOf func(system string) envtest.User, kinds string) *cluster {
+	t.Helper()
+	needAPIServer(t)
+	t.Parallel()
+	server := &envtest.Environment{CRDDirectoryPaths: []string{kinds}, ErrorIfCRDPathMissing: true}
+	if _, err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { must(t, server.Stop()) })
+	return newClusterOn(t, server, userOf)
+}
+
+func needAPIServer(t *testing.T) {
 	t.Helper()
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skip(`needs an API server: KUBEBUILDER_ASSETS="$(hack/cluster/cluster.sh assets)", or "make test"`)
 	}
-	t.Parallel()
-	server := &envtest.Environment{CRDDirectoryPaths: []string{kinds}, ErrorIfCRDPathMissing: true}
-	config, err := server.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Stop() })
-	c := &cluster{Gomega: NewWithT(t), t: t, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
-	c.client, err = client.New(config, client.Options{Scheme: newScheme()})
+}
+
+// newClusterOn creates the test's namespaces, node and Scanner on an API server.
+func newClusterOn(t *testing.T, server *envtest.Environment, userOf func(system string) envtest.User) *cluster {
+	t.Helper()
+	name := strings.ToLower(strings.TrimPrefix(t.Name(), "Test"))
+	c := &cluster{Gomega: NewWithT(t), t: t, system: name + "-system", shop: name + "-shop", kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	var err error
+	c.client, err = client.New(server.Config, client.Options{Scheme: newScheme()})
 	c.Expect(err).NotTo(HaveOccurred())
-	user, err := server.AddUser(operator, nil)
+	user, err := server.AddUser(userOf(c.system), nil)
 	c.Expect(err).NotTo(HaveOccurred())
 	text, err := user.KubeConfig()
 	c.Expect(err).NotTo(HaveOccurred())
@@ -99,12 +145,12 @@ func newClusterFor(t *testing.T, operator envtest.User, kinds string) *cluster {
 		entry.Server = scheme + "://" + c.proxy.address
 	}
 	c.Expect(clientcmd.WriteToFile(*loaded, c.kubeconfig)).To(Succeed())
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
-	c.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: system}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, node)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.shop}}
+	c.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.system}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.shop}}, node)
 	node.Status.NodeInfo = corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"}
 	c.Expect(c.client.Status().Update(t.Context(), node)).To(Succeed())
 	c.create(&v1alpha1.Scanner{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "default"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.shop, Name: "default"},
 		Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
 	})
 	return c
@@ -117,17 +163,17 @@ func (c *cluster) create(objects ...client.Object) {
 	}
 }
 
-// createPod creates a pod with an image of its own in the namespace shop.
+// createPod creates a pod with an image of its own in the namespace of the Scanner.
 func (c *cluster) createPod(name string) {
 	c.t.Helper()
-	c.createPodIn("shop", name)
+	c.createPodIn(c.shop, name)
 }
 
 func (c *cluster) createPodIn(namespace, name string) {
 	c.t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec:       corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: "main", Image: "registry.example.com/" + name + ":1"}}},
+		Spec:       corev1.PodSpec{NodeName: c.shop, Containers: []corev1.Container{{Name: "main", Image: "registry.example.com/" + name + ":1"}}},
 	}
 	c.create(pod)
 	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
@@ -139,7 +185,7 @@ func (c *cluster) createPodIn(namespace, name string) {
 // waitScanned waits until the Scanner has exactly this number of images, all of them scanned.
 func (c *cluster) waitScanned(images int32) {
 	c.t.Helper()
-	c.waitScannedIn("shop", images)
+	c.waitScannedIn(c.shop, images)
 }
 
 func (c *cluster) waitScannedIn(namespace string, images int32) {
@@ -181,9 +227,9 @@ func (c *cluster) startWith(environment []string, name, dataDir string, prefix .
 	p := &managerProcess{probes: c.freeAddress(), metrics: c.freeAddress(), log: &output{}, ended: make(chan struct{})}
 	arguments := append(slices.Clone(prefix), os.Args[0],
 		"--data-dir="+dataDir, "--spool-dir="+c.t.TempDir(), "--health-probe-bind-address="+p.probes, "--metrics-bind-address="+p.metrics, "--api-bind-address=0",
-		"--ingest-bind-address=127.0.0.1:0", "--enable-fake-backend", "--worker-image=scanner-grype", "--namespace="+system)
+		"--ingest-bind-address=127.0.0.1:0", "--enable-fake-backend", "--worker-image=scanner-grype", "--namespace="+c.system)
 	p.command = exec.CommandContext(c.t.Context(), arguments[0], arguments[1:]...)
-	p.command.Env = append(append(os.Environ(), asManager+"=1", "KUBECONFIG="+c.kubeconfig, "POD_NAME="), environment...)
+	p.command.Env = append(append(os.Environ(), asManager+"=1", "KUBECONFIG="+c.kubeconfig, "POD_NAME=", "SCANNER_WATCH_NAMESPACES="+c.watched), environment...)
 	p.command.Stdout, p.command.Stderr = p.log, p.log
 	c.Expect(p.command.Start()).To(Succeed())
 	go func() { _ = p.command.Wait(); close(p.ended) }()

@@ -11,14 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	restclient "github.com/scanner-operator/scanner-operator/api/rest/v1/client"
 	"github.com/scanner-operator/scanner-operator/test/process"
@@ -27,19 +24,13 @@ import (
 // TestAPIIsServed: the complete process serves the REST API with a certificate that the published bundle verifies, and has a real API
 // server review its callers.
 func TestAPIIsServed(t *testing.T) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Skip(`needs an API server: KUBEBUILDER_ASSETS="$(hack/cluster/cluster.sh assets)", or "make test"`)
-	}
+	needAPIServer(t)
 	g := NewWithT(t)
-	ctrl.SetLogger(logr.Discard())
-	cluster := &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join("..", "..", "config", "crd", "bases")}, ErrorIfCRDPathMissing: true}
-	config, err := cluster.Start()
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(func() { _ = cluster.Stop() })
+	g.Expect(startSharedServer()).To(Succeed())
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	g.Expect(os.WriteFile(kubeconfig, cluster.KubeConfig, 0o600)).To(Succeed())
+	g.Expect(os.WriteFile(kubeconfig, sharedServer.KubeConfig, 0o600)).To(Succeed())
 	t.Setenv("KUBECONFIG", kubeconfig)
-	client, err := ctrlclient.New(config, ctrlclient.Options{Scheme: newScheme()})
+	client, err := ctrlclient.New(sharedServer.Config, ctrlclient.Options{Scheme: newScheme()})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "scanners"}})).To(Succeed())
 

@@ -9,13 +9,10 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	"github.com/operator-framework/api/crds"
 	apiv2 "github.com/operator-framework/api/pkg/operators/v2"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	"sigs.k8s.io/yaml"
 
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -42,18 +39,13 @@ func fakeServiceAccountNamespace(t *testing.T, namespace string) {
 // TestUpgradeable: OLM must not upgrade the operator while it waits for its store, and may when the store is open. Without the API of OLM,
 // the operator continues.
 func TestUpgradeable(t *testing.T) {
-	dir := t.TempDir()
-	must(t, os.CopyFS(dir, os.DirFS(definitions)))
-	definition, err := yaml.Marshal(crds.OperatorCondition())
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(dir, "operatorconditions.yaml"), definition, 0o600))
-	c := newClusterFor(t, envtest.User{Name: "operator", Groups: []string{"system:masters"}}, dir)
-	fakeServiceAccountNamespace(t, system)
+	c := newCluster(t)
+	fakeServiceAccountNamespace(t, c.system)
 	must(t, apiv2.AddToScheme(c.client.Scheme()))
-	c.create(&apiv2.OperatorCondition{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "scanner-operator.v0.1.0"}})
+	c.create(&apiv2.OperatorCondition{ObjectMeta: metav1.ObjectMeta{Namespace: c.system, Name: "scanner-operator.v0.1.0"}})
 	says := func() string {
 		var reported apiv2.OperatorCondition
-		if err := c.client.Get(t.Context(), client.ObjectKey{Namespace: system, Name: "scanner-operator.v0.1.0"}, &reported); err != nil {
+		if err := c.client.Get(t.Context(), client.ObjectKey{Namespace: c.system, Name: "scanner-operator.v0.1.0"}, &reported); err != nil {
 			return err.Error()
 		}
 		condition := meta.FindStatusCondition(reported.Spec.Conditions, apiv2.Upgradeable)
