@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
 	// Managers under test mostly wait. If only as many tests ran at a time as there are processors, they would wait one after the other.
 	flag.Parse()
-	if err := flag.Set("test.parallel", "4"); err != nil {
+	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
 	code := m.Run()
