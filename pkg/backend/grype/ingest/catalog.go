@@ -80,8 +80,7 @@ func isPermanent(err error) bool {
 	if errors.As(err, &refused) {
 		return refused.retryAfter == 0
 	}
-	var tooLarge *http.MaxBytesError
-	return errors.As(err, &tooLarge) || errors.Is(err, errContentTooLarge)
+	return isTooLarge(err)
 }
 
 // saveResult checks an upload and stores it for the image that the manager's record of the Job names.
@@ -105,7 +104,7 @@ func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload
 	kept, err := i.Store.SaveJobResult(ctx, store.JobResult{
 		Catalog: store.Catalog{
 			Engine: grype.Engine, Key: job.Key, Scope: job.Scope, PlatformDigest: platformDigest,
-			Distro: truncate(brought.result.Distro), Packages: brought.result.Packages, Tool: truncate(brought.result.Tool), CatalogedAt: i.Clock.Now(),
+			Distro: truncate(brought.result.Distro, maxText), Packages: brought.result.Packages, Tool: truncate(brought.result.Tool, maxText), CatalogedAt: i.Clock.Now(),
 			Namespace: namespaceOf(job),
 		},
 		JobUID: job.UID, Digest: digest, Size: brought.result.SBOMSize + brought.result.MatchInputSize,
@@ -245,5 +244,7 @@ func checkResult(result workerapi.CatalogResult, job store.Job) error {
 	return nil
 }
 
-// truncate cuts a text to maxText bytes, without a partial character at its end.
-func truncate(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxText)], "") }
+// truncate cuts a text to limit bytes, without a partial character at its end.
+func truncate(text string, limit int) string {
+	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
+}

@@ -135,7 +135,6 @@ func (i *Ingest) Handler() (http.Handler, error) {
 func (i *Ingest) serveErrors(w http.ResponseWriter, r *http.Request, serve func() error) {
 	err := serve()
 	var refused *refusal
-	var tooLarge *http.MaxBytesError
 	switch {
 	case err == nil:
 	case errors.As(err, &refused):
@@ -145,7 +144,7 @@ func (i *Ingest) serveErrors(w http.ResponseWriter, r *http.Request, serve func(
 			w.Header().Set("Retry-After", strconv.Itoa(int(refused.retryAfter.Seconds())))
 		}
 		http.Error(w, refused.text, refused.status)
-	case errors.As(err, &tooLarge), errors.Is(err, errContentTooLarge):
+	case isTooLarge(err):
 		i.Log.Info("Refused a worker's request", "method", r.Method, "path", r.URL.Path, "status", http.StatusRequestEntityTooLarge)
 		http.Error(w, "the body is too large", http.StatusRequestEntityTooLarge)
 	case errors.Is(err, store.ErrLeaseEnded):
@@ -164,8 +163,7 @@ func (i *Ingest) serveErrors(w http.ResponseWriter, r *http.Request, serve func(
 func (i *Ingest) decode(w http.ResponseWriter, r *http.Request, into any) error {
 	body := http.MaxBytesReader(w, r.Body, i.Limits.JSON)
 	if err := json.NewDecoder(body).Decode(into); err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) || errors.Is(err, os.ErrDeadlineExceeded) {
+		if isTooLarge(err) || errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
 		}
 		return refuse(http.StatusBadRequest, "the body is not the JSON that is wanted: %v", err)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
@@ -185,8 +184,7 @@ func (i *Ingest) postFailure(w http.ResponseWriter, r *http.Request, job store.J
 	if failure.Reason == "" {
 		return refuse(http.StatusUnprocessableEntity, "reason: must be set")
 	}
-	failure.Reason = truncate(failure.Reason)
-	failure.Message = strings.ToValidUTF8(failure.Message[:min(len(failure.Message), 4*maxText)], "")
+	failure.Reason, failure.Message = truncate(failure.Reason, maxText), truncate(failure.Message, 4*maxText)
 	if err := i.Backend.FailMatch(r.Context(), lease, failure); err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func verifyMatchInput(compressed io.Reader, limit int64) error {
 		_, err = io.Copy(io.Discard, content)
 	}
 	var refused *refusal
-	if err == nil || errors.As(err, &refused) || errors.Is(err, errContentTooLarge) {
+	if err == nil || errors.As(err, &refused) || isTooLarge(err) {
 		return err
 	}
 	return refuse(http.StatusBadRequest, "the match input is not whole: %v", err)

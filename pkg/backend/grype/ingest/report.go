@@ -40,12 +40,10 @@ func decodeWhole(content io.Reader, report *workerapi.Report) error {
 	reader := &reportReader{pieces: &pieceReader{from: content}, report: report}
 	reader.json = json.NewDecoder(reader.pieces)
 	var refused *refusal
-	var tooLarge *http.MaxBytesError
 	err := reader.read()
 	switch {
 	case err == nil:
-	case errors.As(err, &refused), errors.As(err, &tooLarge),
-		errors.Is(err, errContentTooLarge), errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.As(err, &refused), isTooLarge(err), errors.Is(err, os.ErrDeadlineExceeded):
 		return err
 	default:
 		return refuse(http.StatusBadRequest, "the body is not a whole report: %v", err)

@@ -19,9 +19,6 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// errContentTooLarge means that a body is too large after decompression.
-var errContentTooLarge = errors.New("too large after decompression")
-
 // spoolRetry is the Retry-After of a full spool: most uploads are stored within seconds.
 const spoolRetry = 10 * time.Second
 
@@ -219,7 +216,7 @@ func verifyZstd(compressed io.Reader, limit int64) error {
 	}
 	defer content.Close()
 	if _, err := io.Copy(io.Discard, content); err != nil {
-		if errors.Is(err, errContentTooLarge) {
+		if isTooLarge(err) {
 			return err
 		}
 		return refuse(http.StatusBadRequest, "the SBOM is not whole zstd: %v", err)
@@ -227,35 +224,17 @@ func verifyZstd(compressed io.Reader, limit int64) error {
 	return nil
 }
 
-// decompress returns a reader that fails with errContentTooLarge beyond limit bytes.
+// decompress returns a reader that fails with *http.MaxBytesError beyond limit bytes.
 func decompress(r io.Reader, limit int64) (io.ReadCloser, error) {
 	decoder, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(workerapi.MaxWindowBytes))
 	if err != nil {
 		return nil, fmt.Errorf("zstd: %w", err)
 	}
-	return struct {
-		io.Reader
-		io.Closer
-	}{&boundedReader{r: decoder, left: limit}, decoder.IOReadCloser()}, nil
+	return http.MaxBytesReader(nil, decoder.IOReadCloser(), limit), nil
 }
 
-type boundedReader struct {
-	r    io.Reader
-	left int64
-}
-
-func (b *boundedReader) Read(p []byte) (int, error) {
-	if b.left < 0 {
-		return 0, errContentTooLarge
-	}
-	// One byte beyond the limit may be read, to distinguish a full body from one that is too large.
-	if int64(len(p)) > b.left+1 {
-		p = p[:b.left+1]
-	}
-	n, err := b.r.Read(p)
-	b.left -= int64(n)
-	if b.left < 0 {
-		return n, errContentTooLarge
-	}
-	return n, err
+// isTooLarge reports whether a body is too large, as sent or after decompression.
+func isTooLarge(err error) bool {
+	var tooLarge *http.MaxBytesError
+	return errors.As(err, &tooLarge)
 }
