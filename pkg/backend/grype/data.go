@@ -110,12 +110,12 @@ func (d *dataState) startProblem() (why string) {
 
 // setWorkerProblem records why a match worker does not start; nil if it runs. It reports whether that begins or ends the state in which no
 // worker runs.
-func (d *dataState) setWorkerProblem(uid string, trouble *backend.Failure) (changed bool) {
+func (d *dataState) setWorkerProblem(uid string, problem *backend.Failure) (changed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	before, why := d.startProblem(), ""
-	if trouble != nil {
-		why = "the match worker does not start: " + trouble.Error()
+	if problem != nil {
+		why = "the match worker does not start: " + problem.Error()
 	}
 	if d.workers == nil {
 		d.workers = map[string]string{}
@@ -189,7 +189,6 @@ func (b *Backend) pollListing(ctx context.Context) error {
 
 // listing is Grype's latest.json (https://github.com/anchore/grype, grype/db/v6/distribution/latest.go).
 type listing struct {
-	Status        string    `json:"status"`
 	SchemaVersion string    `json:"schemaVersion"`
 	Built         time.Time `json:"built"`
 	Checksum      string    `json:"checksum"`

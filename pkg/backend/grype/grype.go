@@ -87,7 +87,8 @@ type Backend struct {
 	budget        *room.Budget
 	requests      catalogRequests
 	startProblems startProblems
-	contacts      contacts
+	// contacts holds the last contact of each match worker, by Job UID. It is empty after a restart of the manager.
+	contacts sync.Map
 	// wakeJobs wakes the Job loop.
 	wakeJobs chan struct{}
 	// volume holds the vulnerability databases; it is chosen when the first match worker starts.

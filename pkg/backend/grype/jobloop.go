@@ -256,7 +256,7 @@ func (b *Backend) hasExpired(record store.Job) bool {
 func (b *Backend) forgetJob(ctx context.Context, record store.Job) {
 	b.startProblems.set(record, nil)
 	b.requests.remove(record)
-	b.contacts.remove(record)
+	b.contacts.Delete(record.UID)
 	if b.data.removeWorker(record.UID) {
 		b.DataChanged(ctx)
 	}

@@ -56,8 +56,8 @@ func (r boundedReader) List(ctx context.Context, list client.ObjectList, opts ..
 // namespaceRunner processes Jobs: sequentially within a namespace, concurrently across namespaces. A namespace with a hanging admission
 // webhook delays only itself.
 type namespaceRunner struct {
-	mu      sync.Mutex
-	busy    map[string]bool
+	// busy has the namespaces whose Jobs are being processed.
+	busy    sync.Map
 	running sync.WaitGroup
 	// after is time.After, replaceable in tests.
 	after func(time.Duration) <-chan time.Time
@@ -75,7 +75,7 @@ func (l *namespaceRunner) run(ctx context.Context, jobs []store.Job, do func(sto
 	results, slow, pending := make(chan namespaceResult, len(byNamespace)), []string{}, 0
 	for namespace, jobs := range byNamespace {
 		slow = append(slow, namespace)
-		if !l.acquire(namespace) {
+		if _, busy := l.busy.LoadOrStore(namespace, true); busy {
 			continue
 		}
 		pending++
@@ -84,7 +84,7 @@ func (l *namespaceRunner) run(ctx context.Context, jobs []store.Job, do func(sto
 			for _, job := range jobs {
 				errs = append(errs, do(job))
 			}
-			l.release(namespace)
+			l.busy.Delete(namespace)
 			results <- namespaceResult{namespace, errors.Join(errs...)}
 		})
 	}
@@ -122,23 +122,4 @@ func (l *namespaceRunner) logErrors(ctx context.Context, results <-chan namespac
 			l.log.Error(r.err, "Looking after jobs of a slow namespace", "namespace", r.namespace)
 		}
 	}
-}
-
-func (l *namespaceRunner) acquire(namespace string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.busy[namespace] {
-		return false
-	}
-	if l.busy == nil {
-		l.busy = map[string]bool{}
-	}
-	l.busy[namespace] = true
-	return true
-}
-
-func (l *namespaceRunner) release(namespace string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.busy, namespace)
 }

@@ -133,40 +133,28 @@ func (b *Backend) nodeLost(ctx context.Context, pod *corev1.Pod) (*backend.Failu
 }
 
 func nodeReady(node *corev1.Node) bool {
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			return condition.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	return slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
+		return condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
+	})
 }
 
 // startProblems remembers why Jobs do not start, by Job UID, between two runs of the Job loop.
-type startProblems struct {
-	mu    sync.Mutex
-	known map[string]*backend.Failure
-}
+type startProblems struct{ known sync.Map }
 
 // get returns why a Job does not start; nil if nothing is known.
 func (t *startProblems) get(job store.Job) *backend.Failure {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.known[job.UID]
+	known, _ := t.known.Load(job.UID)
+	problem, _ := known.(*backend.Failure)
+	return problem
 }
 
 // set replaces what is known about a Job; nil clears it. It reports whether the reason changed. Messages are not compared, because they
 // change all the time.
 func (t *startProblems) set(job store.Job, problem *backend.Failure) (news bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	before := t.known[job.UID]
 	if problem == nil {
-		delete(t.known, job.UID)
-		return before != nil
+		_, known := t.known.LoadAndDelete(job.UID)
+		return known
 	}
-	if t.known == nil {
-		t.known = map[string]*backend.Failure{}
-	}
-	t.known[job.UID] = problem
-	return before == nil || before.Reason != problem.Reason
+	before, known := t.known.Swap(job.UID, problem)
+	return !known || before.(*backend.Failure).Reason != problem.Reason
 }

@@ -2,6 +2,7 @@ package grype
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -70,13 +71,8 @@ func (v *databaseVolume) shared() bool {
 
 func hasDefaultClass(ctx context.Context, reader client.Reader) (bool, error) {
 	var classes storagev1.StorageClassList
-	if err := reader.List(ctx, &classes); err != nil {
-		return false, err
-	}
-	for _, class := range classes.Items {
-		if class.Annotations[defaultClassAnnotation] == "true" {
-			return true, nil
-		}
-	}
-	return false, nil
+	err := reader.List(ctx, &classes)
+	return slices.ContainsFunc(classes.Items, func(class storagev1.StorageClass) bool {
+		return class.Annotations[defaultClassAnnotation] == "true"
+	}), err
 }
