@@ -144,12 +144,12 @@ func (s *Server) process(r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	hook, err := api.ParseWebhook(r.Body)
+	notification, err := api.ParseWebhook(r.Body)
 	if err != nil {
 		s.logOncePerMinute(slog.LevelWarn, scanner, "the request is not a webhook of Clair", "error", err)
 		return errInvalid
 	}
-	return s.handle(ctx, task{scanner: scanner, uid: uid, id: hook.NotificationID})
+	return s.handle(ctx, task{scanner: scanner, uid: uid, id: notification})
 }
 
 // credentials are those in a request's headers. One of the two suffices.

@@ -87,7 +87,7 @@ func newScriptedClair(t *testing.T) *scriptedClair {
 func (c *scriptedClair) update(updater string, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.updaters[updater] = api.UpdateOperation{Ref: uuid.New(), Updater: updater, Fingerprint: "x", Date: at}
+	c.updaters[updater] = api.UpdateOperation{Ref: uuid.New(), Updater: updater, Date: at}
 }
 
 func (c *scriptedClair) change(change func()) {

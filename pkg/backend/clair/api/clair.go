@@ -96,9 +96,6 @@ func New(options Options) (*Client, error) {
 	return c, nil
 }
 
-// URL returns the canonical address, which identifies this Clair.
-func (c *Client) URL() string { return c.url }
-
 // call is one request.
 type call struct {
 	method string
@@ -114,7 +111,7 @@ type call struct {
 	accept []int
 	// secrets must not appear in an error, although Clair may quote them.
 	secrets []string
-	// needsSlot means that the answer needs a slot of Options.Readings, from before it is read until use has returned.
+	// needsSlot means that the answer needs a slot of Options.ReportSlots, from before it is read until use has returned.
 	needsSlot bool
 	// use processes the answer; may be nil.
 	use func(*answer) error
@@ -148,10 +145,10 @@ func (c *Client) do(ctx context.Context, call call) (*answer, error) {
 		body, _ := io.ReadAll(io.LimitReader(response.Body, maxRefusalBytes))
 		return nil, c.refusal(call, response, body)
 	}
-	if readings := c.options.ReportSlots; call.needsSlot && readings != nil {
+	if slots := c.options.ReportSlots; call.needsSlot && slots != nil {
 		select {
-		case readings <- struct{}{}:
-			defer func() { <-readings }()
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
 		case <-ctx.Done():
 			return nil, c.unavailable(ctx, ctx.Err(), call.secrets)
 		}

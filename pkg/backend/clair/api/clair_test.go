@@ -58,12 +58,11 @@ var (
 		}
 		return nil
 	}
-	deleteOne     = func(ctx context.Context, c *api.Client) error { return c.Delete(ctx, goImage) }
-	deleteSeveral = func(ctx context.Context, c *api.Client) error { return c.Delete(ctx, goImage, alpineImage) }
-	forget        = func(ctx context.Context, c *api.Client) error { return c.DeleteNotification(ctx, notification) }
-	everything    = map[string]func(context.Context, *api.Client) error{
+	deleteOne  = func(ctx context.Context, c *api.Client) error { return c.Delete(ctx, goImage) }
+	forget     = func(ctx context.Context, c *api.Client) error { return c.DeleteNotification(ctx, notification) }
+	everything = map[string]func(context.Context, *api.Client) error{
 		"index state": indexState, "index": index, "index report": indexReport, "vulnerability report": report, "updates": updates,
-		"pages": pages, "delete one": deleteOne, "delete several": deleteSeveral, "delete a notification": forget,
+		"pages": pages, "delete one": deleteOne, "delete a notification": forget,
 	}
 )
 
@@ -80,7 +79,6 @@ func TestRecorded(t *testing.T) {
 		ask   func(context.Context, *api.Client) error
 		kind  api.Kind
 		layer api.LayerCause
-		final bool
 	}{
 		"index_state":                        {ask: indexState},
 		"index_report_created":               {ask: index},
@@ -90,13 +88,13 @@ func TestRecorded(t *testing.T) {
 		"vulnerability_report_no_data":       {ask: report, kind: api.NoData},
 		"vulnerability_report_unknown":       {ask: report, kind: api.NotIndexed},
 		"vulnerability_report_database_away": {ask: report, kind: api.Unavailable},
-		"manifest_bogus":                     {ask: index, kind: api.BadManifest, final: true},
-		"layer_no_tar":                       {ask: index, kind: api.LayerFailed, layer: api.LayerUnsupported, final: true},
-		"layer_content_type":                 {ask: index, kind: api.LayerFailed, layer: api.LayerUnsupported, final: true},
-		"layer_address":                      {ask: index, kind: api.LayerFailed, layer: api.LayerUnsupported, final: true},
-		"layer_disallowed":                   {ask: index, kind: api.LayerFailed, layer: api.LayerUnsupported, final: true},
-		"layer_not_found":                    {ask: index, kind: api.LayerFailed, layer: api.LayerMissing, final: true},
-		"layer_digest_mismatch":              {ask: index, kind: api.LayerFailed, layer: api.LayerCorrupt, final: true},
+		"manifest_bogus":                     {ask: index, kind: api.BadManifest},
+		"layer_no_tar":                       {ask: index, kind: api.LayerFailed, layer: api.LayerUnsupported},
+		"layer_content_type":                 {ask: index, kind: api.LayerFailed, layer: api.LayerUnsupported},
+		"layer_address":                      {ask: index, kind: api.LayerFailed, layer: api.LayerUnsupported},
+		"layer_disallowed":                   {ask: index, kind: api.LayerFailed, layer: api.LayerUnsupported},
+		"layer_not_found":                    {ask: index, kind: api.LayerFailed, layer: api.LayerMissing},
+		"layer_digest_mismatch":              {ask: index, kind: api.LayerFailed, layer: api.LayerCorrupt},
 		"layer_connection_refused":           {ask: index, kind: api.LayerFailed, layer: api.LayerUnreachable},
 		"layer_host_unknown":                 {ask: index, kind: api.LayerFailed, layer: api.LayerUnreachable},
 		"layer_unauthorized":                 {ask: index, kind: api.LayerFailed, layer: api.LayerRefused},
@@ -105,7 +103,6 @@ func TestRecorded(t *testing.T) {
 		"path_unknown":                       {ask: indexReport, kind: api.Invalid},
 		"unauthorized":                       {ask: indexState, kind: api.Unauthorized},
 		"deleted":                            {ask: deleteOne},
-		"deleted_several":                    {ask: deleteSeveral},
 		"update_operations":                  {ask: updates},
 		"update_operations_none":             {ask: updates},
 		"update_operations_unchanged":        {ask: updates, kind: api.Invalid}, // without an ETag in the request
@@ -120,8 +117,8 @@ func TestRecorded(t *testing.T) {
 				t.Fatalf("error of kind %q, want %q: %v", got, test.kind, err)
 			}
 			var e *api.Error
-			if errors.As(err, &e) && (e.Layer != test.layer || e.IsPermanent() != test.final || !strings.Contains(err.Error(), "127.0.0.1:")) {
-				t.Errorf("layer %q, final %t, want %q, %t and the host: %v", e.Layer, e.IsPermanent(), test.layer, test.final, err)
+			if errors.As(err, &e) && (e.Layer != test.layer || !strings.Contains(err.Error(), "127.0.0.1:")) {
+				t.Errorf("layer %q, want %q and the host: %v", e.Layer, test.layer, err)
 			}
 		})
 	}
@@ -155,8 +152,8 @@ func TestBroken(t *testing.T) {
 		"half of a document":   {answering(200, `{"manifest_hash":"sha256:`), api.Invalid, []string{"delete a notification"}},
 		"a page of a proxy":    {answering(200, "<html><body>Sign in</body></html>"), api.Invalid, []string{"delete a notification"}},
 		"nothing":              {answering(200, ""), api.Invalid, []string{"delete a notification"}},
-		"null":                 {answering(200, "null"), api.Invalid, []string{"delete several", "delete a notification"}},
-		"a list of nothing":    {answering(200, "[null]"), api.Invalid, []string{"delete several", "delete a notification"}},
+		"null":                 {answering(200, "null"), api.Invalid, []string{"delete a notification"}},
+		"a list of nothing":    {answering(200, "[null]"), api.Invalid, []string{"delete a notification"}},
 		"another gateway":      {answering(502, "<html>Bad Gateway</html>"), api.Unavailable, nil},
 		"not found anywhere":   {answering(404, "<html>no such page</html>"), api.Invalid, nil},
 		"forbidden":            {answering(403, ""), api.Unauthorized, nil},
@@ -258,7 +255,7 @@ func TestNoCredentialInErrors(t *testing.T) {
 func TestRegistryTextIsIgnored(t *testing.T) {
 	const text = `{"code":"internal-error","message":"failed to start scan: failed to fetch layers: fetcher: encountered errors: unexpected status code: 503 Service Unavailable (body starts: \"unexpected status code: 404, \\\"unknown content-type\\\" validation failed\")"}`
 	var e *api.Error
-	if err := index(t.Context(), newTestClient(t, answering(500, text))); !errors.As(err, &e) || e.Layer != api.LayerUnreachable || e.IsPermanent() {
+	if err := index(t.Context(), newTestClient(t, answering(500, text))); !errors.As(err, &e) || e.Layer != api.LayerUnreachable {
 		t.Errorf("want a registry that is unreachable, got %+v", e)
 	}
 }
@@ -416,14 +413,11 @@ func TestNoDigest(t *testing.T) {
 	_, err := client.Index(t.Context(), claircore.Manifest{})
 	_, err2 := client.IndexReport(t.Context(), claircore.Digest{})
 	_, err3 := client.VulnerabilityReport(t.Context(), claircore.Digest{})
-	err4 := client.Delete(t.Context(), goImage, claircore.Digest{})
+	err4 := client.Delete(t.Context(), claircore.Digest{})
 	for _, err := range []error{err, err2, err3, err4} {
 		if err == nil {
 			t.Error("a question without a digest")
 		}
-	}
-	if err := client.Delete(t.Context()); err != nil {
-		t.Errorf("nothing to delete: %v", err)
 	}
 }
 
@@ -448,17 +442,16 @@ func TestUpdateOperations(t *testing.T) {
 		}
 		return got
 	}
-	if diff := cmp.Diff(api.Updates{Latest: map[string]api.UpdateOperation{}, Changed: true}, ask("")); diff != "" {
+	if diff := cmp.Diff(api.Updates{Latest: map[string]api.UpdateOperation{}}, ask("")); diff != "" {
 		t.Errorf("without data (-want +got):\n%s", diff)
 	}
 	answer = full
 	got := ask("")
 	want := api.UpdateOperation{
-		Ref: uuid.MustParse("09903ad6-d14f-4008-a1b3-51e47ad30bba"), Updater: "osv/go",
-		Fingerprint: `"aaeb8353780f414527b0459ed9683afe"`, Date: time.Date(2026, 11, 21, 3, 11, 11, 228139000, time.UTC),
+		Ref: uuid.MustParse("09903ad6-d14f-4008-a1b3-51e47ad30bba"), Updater: "osv/go", Date: time.Date(2026, 11, 21, 3, 11, 11, 228139000, time.UTC),
 	}
-	if diff := cmp.Diff(want, got.Latest["osv/go"]); diff != "" || !got.Changed || got.ETag != `"09903ad6-d14f-4008-a1b3-51e47ad30bba"` {
-		t.Errorf("ETag %s, changed %t, latest (-want +got):\n%s", got.ETag, got.Changed, diff)
+	if diff := cmp.Diff(want, got.Latest["osv/go"]); diff != "" || got.ETag != `"09903ad6-d14f-4008-a1b3-51e47ad30bba"` {
+		t.Errorf("ETag %s, latest (-want +got):\n%s", got.ETag, diff)
 	}
 	if diff := cmp.Diff(api.Updates{ETag: got.ETag}, ask(got.ETag)); diff != "" {
 		t.Errorf("unchanged (-want +got):\n%s", diff)
@@ -522,28 +515,18 @@ func TestNotificationsEnd(t *testing.T) {
 	}
 }
 
-// TestDeletes: one digest is sent in the path, several in a body.
-func TestDeletes(t *testing.T) {
-	one, several := recorded(t, "deleted"), recorded(t, "deleted_several")
-	var asked []string
+// TestDelete: the digest is sent in the path.
+func TestDelete(t *testing.T) {
+	answer, asked := recorded(t, "deleted"), ""
 	client := newTestClient(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var digests []string
-		if r.ContentLength > 0 {
-			json.NewDecoder(r.Body).Decode(&digests)
-		}
-		asked = append(asked, strings.Join(append([]string{r.Method, r.URL.Path}, digests...), " "))
-		if len(digests) > 0 {
-			several(w, r)
-			return
-		}
-		one(w, r)
+		asked = r.Method + " " + r.URL.Path
+		answer(w, r)
 	}))
-	if err := errors.Join(client.Delete(t.Context(), goImage), client.Delete(t.Context(), goImage, failed)); err != nil {
+	if err := client.Delete(t.Context(), goImage); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"DELETE /indexer/api/v1/index_report/" + goImage.String(), "DELETE /indexer/api/v1/index_report " + goImage.String() + " " + failed.String()}
-	if diff := cmp.Diff(want, asked); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
+	if want := "DELETE /indexer/api/v1/index_report/" + goImage.String(); asked != want {
+		t.Errorf("request %s, want %s", asked, want)
 	}
 }
 

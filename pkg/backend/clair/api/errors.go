@@ -76,16 +76,6 @@ func (e *Error) Error() string { return fmt.Sprintf("Clair at %s: %s", e.Host, e
 // Unwrap returns the cause of the ended context, if that ended the request.
 func (e *Error) Unwrap() error { return e.cause }
 
-// IsPermanent reports whether the image itself is the reason. The same request then fails the same way until the image, the registry's copy of
-// it or Clair's configuration changes.
-func (e *Error) IsPermanent() bool {
-	switch e.Layer {
-	case LayerMissing, LayerCorrupt, LayerUnsupported:
-		return true
-	}
-	return e.Kind == BadManifest
-}
-
 // KindOf returns the kind of an Error, or "" for nil and any other error.
 func KindOf(err error) Kind {
 	var e *Error

@@ -169,29 +169,13 @@ func noNullLists[V any](field string, of map[string][]*V) error {
 	return nil
 }
 
-// Delete has Clair delete these digests. Unknown digests are no error. Layers that other manifests share stay.
-func (c *Client) Delete(ctx context.Context, digests ...claircore.Digest) error {
-	for _, digest := range digests {
-		if digest.String() == "" {
-			return errNoDigest
-		}
+// Delete has Clair delete a digest. An unknown digest is no error. Layers that other manifests share stay.
+func (c *Client) Delete(ctx context.Context, digest claircore.Digest) error {
+	if digest.String() == "" {
+		return errNoDigest
 	}
-	switch len(digests) {
-	case 0:
-		return nil
-	case 1:
-		_, err := c.do(ctx, call{
-			method: http.MethodDelete, path: pathIndexReport + "/" + digests[0].String(),
-			limit: maxSmallBytes, accept: []int{http.StatusNoContent},
-		})
-		return err
-	}
-	got, err := c.do(ctx, call{
-		method: http.MethodDelete, path: pathIndexReport, body: digests,
-		limit: c.options.MaxAnswerBytes, accept: []int{http.StatusOK},
+	_, err := c.do(ctx, call{
+		method: http.MethodDelete, path: pathIndexReport + "/" + digest.String(), limit: maxSmallBytes, accept: []int{http.StatusNoContent},
 	})
-	if err != nil {
-		return err
-	}
-	return c.decode(got, &[]claircore.Digest{})
+	return err
 }

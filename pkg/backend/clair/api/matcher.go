@@ -63,9 +63,7 @@ const (
 type UpdateOperation struct {
 	Ref     uuid.UUID `json:"ref"`
 	Updater string    `json:"updater"`
-	// Fingerprint identifies the version of the updater's source, often an ETag.
-	Fingerprint string    `json:"fingerprint"`
-	Date        time.Time `json:"date"`
+	Date    time.Time `json:"date"`
 }
 
 // Updates describes Clair's data of one kind.
@@ -74,8 +72,6 @@ type Updates struct {
 	Latest map[string]UpdateOperation
 	// ETag for the next request; empty while Clair has no data.
 	ETag string
-	// Changed means that the data differs from that of the given ETag.
-	Changed bool
 }
 
 // UpdateOperations returns which updaters have run and when they last found something new. etag is that of the previous answer; may be
@@ -95,10 +91,10 @@ func (c *Client) UpdateOperations(ctx context.Context, kind DataKind, etag strin
 	case got.status == http.StatusNotModified:
 		return Updates{ETag: etag}, nil
 	}
-	return c.updates(got, etag)
+	return c.updates(got)
 }
 
-func (c *Client) updates(got *answer, etag string) (Updates, error) {
+func (c *Client) updates(got *answer) (Updates, error) {
 	var operations map[string][]UpdateOperation
 	if err := c.decode(got, &operations); err != nil {
 		return Updates{}, err
@@ -112,6 +108,5 @@ func (c *Client) updates(got *answer, etag string) (Updates, error) {
 			updates.Latest[updater] = latest[0]
 		}
 	}
-	updates.Changed = etag == "" || updates.ETag != etag
 	return updates, nil
 }

@@ -16,10 +16,8 @@ import (
 	"time"
 )
 
-// maxNetworkClients bounds the HTTP clients of a Network, whatever addresses and authorities callers use.
-const maxNetworkClients = 256
-
-// Network holds the connections to all Clair instances: one HTTP client for each address and set of CAs. It is safe for concurrent use.
+// Network holds the connections to all Clair instances: one HTTP client for each address and set of CAs, and none is dropped. Callers
+// bound their number: both come from the operator's configuration. It is safe for concurrent use.
 type Network struct {
 	// WrapTransport wraps the transport of every client. It must be set before the first client is created; may be nil.
 	WrapTransport func(http.RoundTripper) http.RoundTripper
@@ -45,13 +43,6 @@ func (n *Network) client(address, authorities string) (*http.Client, error) {
 	}
 	if n.WrapTransport != nil {
 		client.Transport = n.WrapTransport(client.Transport)
-	}
-	if len(n.clients) >= maxNetworkClients {
-		// Callers that hold an evicted client can continue to use it. Others open new connections.
-		for _, old := range n.clients {
-			old.CloseIdleConnections()
-		}
-		clear(n.clients)
 	}
 	n.clients[key] = client
 	return client, nil

@@ -137,32 +137,28 @@ func (c *Client) DeleteNotification(ctx context.Context, id uuid.UUID) error {
 // maxWebhookBytes bounds the body of a webhook, which has some 200 bytes.
 const maxWebhookBytes = 8 << 10
 
-// Webhook is what Clair posts when there is a notification (clair, notifier/callback.go).
-type Webhook struct {
-	NotificationID uuid.UUID
-}
-
-// ParseWebhook parses the body of a webhook: one JSON object of at most 8 KiB with an ID. Unknown fields are ignored, since later versions
-// of Clair may add some. The callback, which is the notification's URL, is ignored too, because any sender of a webhook can choose it.
-func ParseWebhook(body io.Reader) (*Webhook, error) {
+// ParseWebhook returns the ID of the notification from the body of a webhook, which Clair posts when there is a notification (clair,
+// notifier/callback.go): one JSON object of at most 8 KiB. Unknown fields are ignored, since later versions of Clair may add some. The
+// callback, which is the notification's URL, is ignored too, because any sender of a webhook can choose it.
+func ParseWebhook(body io.Reader) (uuid.UUID, error) {
 	text, err := io.ReadAll(io.LimitReader(body, maxWebhookBytes+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("reading the webhook: %w", err)
+		return uuid.Nil, fmt.Errorf("reading the webhook: %w", err)
 	case len(text) > maxWebhookBytes:
-		return nil, fmt.Errorf("the webhook has more than %d bytes", maxWebhookBytes)
+		return uuid.Nil, fmt.Errorf("the webhook has more than %d bytes", maxWebhookBytes)
 	}
 	var document struct {
 		NotificationID string `json:"notification_id"`
 	}
 	if err := json.Unmarshal(text, &document); err != nil {
-		return nil, errors.New("the webhook is not one JSON object as Clair sends it")
+		return uuid.Nil, errors.New("the webhook is not one JSON object as Clair sends it")
 	}
 	id, err := parseID(document.NotificationID)
 	if err != nil {
-		return nil, errors.New("notification_id: must be a UUID")
+		return uuid.Nil, errors.New("notification_id: must be a UUID")
 	}
-	return &Webhook{NotificationID: id}, nil
+	return id, nil
 }
 
 // parseID accepts only the form of a UUID that Clair writes.

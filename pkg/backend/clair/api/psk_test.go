@@ -166,7 +166,7 @@ func TestParseWebhook(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := api.ParseWebhook(bytes.NewReader(recorded))
-	if err != nil || got.NotificationID != notification {
+	if err != nil || got != notification {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	const id = `"notification_id":"368084e0-418d-41b1-8f3a-906bf4dc51e2"`
