@@ -100,47 +100,67 @@ func (l *link) problem() *backend.Failure {
 // isWorking reports whether a request over this link has succeeded, and none has failed since. The caller holds the instance's mu.
 func (l *link) isWorking() bool { return l.checked && l.problem() == nil }
 
-// problemOf is trouble for callers that do not hold mu.
+// problemOf is link.problem for callers that do not hold mu.
 func (i *instance) problemOf(l *link) *backend.Failure {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return l.problem()
 }
 
-// recordSuccess records that Clair answered a request with success. It reports whether the state of the link changed.
-func (i *instance) recordSuccess(l *link) bool {
+// recordSuccess records that Clair answered a request with success.
+func (i *instance) recordSuccess(ctx context.Context, l *link) {
 	i.mu.Lock()
-	defer i.mu.Unlock()
-	news := !l.checked || l.problem() != nil
-	l.checked, l.outage = true, outage{next: i.Clock.Now().Add(i.jitter(i.Config.Clair.PollInterval.Duration))}
+	wasWorking := l.isWorking()
+	l.checked, l.outage = true, outage{next: i.nextPoll()}
 	i.connection = outage{}
 	i.lastWorking = l
-	return news
+	i.mu.Unlock()
+	if !wasWorking {
+		i.Log.Info("Clair answers", "clair", i.url, "namespace", l.key.namespace, "secret", l.key.secret)
+		wake(i.indexing)
+		wake(i.reading)
+		wake(i.polling)
+		i.DataChanged(ctx)
+	}
 }
 
-// recordFailure records a failed request that a healthy Clair would have answered. It reports whether the problem of the link changed.
-func (i *instance) recordFailure(l *link, err error) bool {
+// recordFailure records a failed request that a healthy Clair would have answered.
+func (i *instance) recordFailure(ctx context.Context, l *link, err error) {
 	i.mu.Lock()
-	defer i.mu.Unlock()
-	before, now := l.problem(), i.Clock.Now()
+	before := l.problem()
+	i.setOutage(l, err)
+	after := l.problem()
+	i.mu.Unlock()
+	if before == nil || before.Reason != after.Reason || withoutNumbers(before.Message) != withoutNumbers(after.Message) {
+		i.Log.Info("Clair cannot be asked", "clair", i.url, "namespace", l.key.namespace, "secret", l.key.secret, "reason", after.Reason, "cause", after.Message)
+		wake(i.polling)
+		i.DataChanged(ctx)
+	}
+}
+
+// nextPoll returns the time of the next poll over a link with an answer.
+func (i *instance) nextPoll() time.Time {
+	return i.Clock.Now().Add(i.jitter(i.Config.Clair.PollInterval.Duration))
+}
+
+// setOutage records a failed request as an outage of the link, or of the connection that all links share. The caller holds mu.
+func (i *instance) setOutage(l *link, err error) {
 	var answer *api.Error
 	answered := errors.As(err, &answer) && answer.Status != 0
 	switch own := i.linkFailure(l, err); {
 	case own != nil:
-		l.checked, l.outage = true, outage{failure: own, next: now.Add(i.jitter(i.Config.Clair.PollInterval.Duration))}
+		l.checked, l.outage = true, outage{failure: own, next: i.nextPoll()}
 	case answered:
 		l.checked = true
 		l.record(i, err)
 	default:
 		i.connection.record(i, err)
 		l.failures++
-		l.next = now.Add(i.backoff(l.failures))
+		l.next = i.Clock.Now().Add(i.backoff(l.failures))
 	}
 	if answered {
 		i.connection = outage{}
 	}
-	after := l.problem()
-	return before == nil || before.Reason != after.Reason || withoutNumbers(before.Message) != withoutNumbers(after.Message)
 }
 
 // withoutNumbers removes digits, so that messages that differ only in ports and times compare equal.
@@ -180,7 +200,7 @@ func (i *instance) probe(ctx context.Context, l *link) error {
 		_, err = l.client.UpdateOperations(ctx, api.Vulnerabilities, "")
 	}
 	if err != nil && !errors.Is(context.Cause(ctx), context.Canceled) {
-		i.publishState(ctx, l, i.recordFailure(l, err))
+		i.recordFailure(ctx, l, err)
 	}
 	return err
 }
@@ -190,20 +210,4 @@ func randomDigest() claircore.Digest {
 	random := make([]byte, sha256.Size)
 	_, _ = rand.Read(random) // never fails
 	return claircore.MustParseDigest("sha256:" + hex.EncodeToString(random))
-}
-
-// publishState logs a changed state of a link, wakes the loops and notifies the controllers. It does nothing unless news is set.
-func (i *instance) publishState(ctx context.Context, l *link, news bool) {
-	if !news {
-		return
-	}
-	if trouble := i.problemOf(l); trouble != nil {
-		i.Log.Info("Clair cannot be asked", "clair", i.url, "namespace", l.key.namespace, "secret", l.key.secret, "reason", trouble.Reason, "cause", trouble.Message)
-	} else {
-		i.Log.Info("Clair answers", "clair", i.url, "namespace", l.key.namespace, "secret", l.key.secret)
-		wake(i.indexing)
-		wake(i.reading)
-	}
-	wake(i.polling)
-	i.DataChanged(ctx)
 }

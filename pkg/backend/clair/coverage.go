@@ -152,12 +152,5 @@ func (i *instance) updatersRan() func(pattern string) bool {
 	i.mu.Lock()
 	latest := i.data.latest[api.Vulnerabilities] // the map never changes once it is set
 	i.mu.Unlock()
-	return func(pattern string) bool {
-		for updater := range latest {
-			if matches(pattern, updater) {
-				return true
-			}
-		}
-		return false
-	}
+	return func(pattern string) bool { return matchesAny(pattern, latest) }
 }

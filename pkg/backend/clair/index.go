@@ -147,7 +147,7 @@ func (i *instance) index(ctx context.Context, log logr.Logger, t *task) (err err
 	state := i.state
 	i.mu.Unlock()
 	switch done, err := i.Store.Catalog(ctx, i.engine, t.img.Key, t.img.Scope); {
-	case err == nil && (done.Tool == toolPrefix+state || done.Tool == toolNone):
+	case err == nil && !i.isOutdated(done):
 		return nil // another Scanner had it indexed meanwhile
 	case err != nil && !errors.Is(err, store.ErrNotFound):
 		return err
@@ -421,7 +421,7 @@ func (i *instance) classifyError(ctx context.Context, l *link, err error) error 
 		if i.problemOf(l) != nil {
 			return errRetryLater
 		}
-		i.publishState(ctx, l, i.recordFailure(l, err)) // the problem is the Secret with the key
+		i.recordFailure(ctx, l, err) // the problem is the Secret with the key
 		return errRetryLater
 	case !errors.As(err, &refused):
 		return err
@@ -431,7 +431,7 @@ func (i *instance) classifyError(ctx context.Context, l *link, err error) error 
 		i.recordThrottled(refused)
 		return errRetryLater
 	case api.Unauthorized:
-		i.publishState(ctx, l, i.recordFailure(l, err))
+		i.recordFailure(ctx, l, err)
 		return errRetryLater
 	case api.LayerFailed, api.BadManifest:
 		return &backend.Failure{Reason: layerReasons[refused.Layer], Message: refused.Error()}

@@ -2,7 +2,9 @@ package clair
 
 import (
 	"context"
+	"maps"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,7 +36,7 @@ type instance struct {
 	// read over one link counts for all namespaces.
 	caBundle string
 
-	// polling, indexing, reading and tidying wake the loops.
+	// polling, indexing, reading and sweeping wake the loops.
 	polling, indexing, reading, sweeping chan struct{}
 	// reports limits the rate of reading reports.
 	reports *rate.Limiter
@@ -121,11 +123,7 @@ func (i *instance) scanners() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.dropUnused()
-	uids := make([]string, 0, len(i.bindings))
-	for uid := range i.bindings {
-		uids = append(uids, uid)
-	}
-	return uids
+	return slices.Collect(maps.Keys(i.bindings))
 }
 
 // dropUnused removes Scanners that were not seen for bindingTTL, and links that no Scanner uses. It keeps the link that worked last:
@@ -183,7 +181,7 @@ func wake(loop chan struct{}) {
 	}
 }
 
-// awaitWake waits for a kick or until the time has passed. It reports whether the loop is to continue.
+// awaitWake waits until the loop is woken or until the time has passed. It reports whether the loop is to continue.
 func (i *instance) awaitWake(ctx context.Context, loop chan struct{}, wait time.Duration) bool {
 	timer := i.Clock.NewTimer(max(wait, 0))
 	defer timer.Stop()

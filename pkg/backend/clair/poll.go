@@ -18,7 +18,7 @@ import (
 const (
 	// pollTimeout bounds a request for Clair's state, which it answers at once.
 	pollTimeout = 15 * time.Second
-	// minPollInterval is the minimum time between two polls of the data, however often Prompt is called.
+	// minPollInterval is the minimum time between two polls of the data, however often RequestDataPoll is called.
 	minPollInterval = 5 * time.Second
 	// stableTime is how long no new updater must have completed before data counts as complete. It applies where the expected updaters are
 	// not configured exactly.
@@ -39,7 +39,7 @@ type data struct {
 	newest time.Time
 	// fewerSince is since when there are fewer updaters than in the current data version; zero if there are not.
 	fewerSince time.Time
-	// known means that Clair was polled. missing describes data whose lack makes every report incomplete. unsettled means that further
+	// known means that Clair was polled. missing describes data whose lack makes every report incomplete. isUnstable means that further
 	// updaters may still complete for the first time.
 	known      bool
 	missing    string
@@ -135,11 +135,11 @@ func (i *instance) poll(ctx context.Context) (last error) {
 		}
 		if err != nil {
 			last = err
-			i.publishState(ctx, l, i.recordFailure(l, err))
+			i.recordFailure(ctx, l, err)
 			continue
 		}
 		brought = true
-		i.publishState(ctx, l, i.recordSuccess(l))
+		i.recordSuccess(ctx, l)
 	}
 	if brought {
 		if err := i.recordDataVersion(ctx); err != nil && ctx.Err() == nil {
@@ -250,7 +250,7 @@ func (d *data) completionTime(updater string, operation api.UpdateOperation, now
 	return now
 }
 
-// checkCompleteness sets missing and unsettled: whether reports made with this data are complete. reported is the number of updaters in the current
+// checkCompleteness sets missing and isUnstable: whether reports made with this data are complete. reported is the number of updaters in the current
 // data version.
 func (i *instance) checkCompleteness(d *data, reported int, now time.Time) {
 	if len(d.latest[api.Vulnerabilities]) == 0 {
@@ -259,7 +259,7 @@ func (i *instance) checkCompleteness(d *data, reported int, now time.Time) {
 	}
 	var missing []string
 	for _, pattern := range i.updaters {
-		if !d.hasCompleted(pattern) {
+		if !matchesAny(pattern, d.seen) {
 			missing = append(missing, pattern)
 		}
 	}
@@ -300,6 +300,16 @@ func matches(pattern, name string) bool {
 		rest = after
 	}
 	return true
+}
+
+// matchesAny reports whether any updater fits a pattern.
+func matchesAny[V any](pattern string, updaters map[string]V) bool {
+	for updater := range updaters {
+		if matches(pattern, updater) {
+			return true
+		}
+	}
+	return false
 }
 
 // dataMissing returns why there is no usable data, or "". first means that no data version is recorded yet. Unsettled data is a reason
@@ -364,14 +374,4 @@ func updatersOf(version store.DataVersion) int {
 	_, count, _ := strings.Cut(version.Version, "-")
 	updaters, _ := strconv.Atoi(count)
 	return updaters
-}
-
-// hasCompleted reports whether an updater that fits the pattern has completed.
-func (d *data) hasCompleted(pattern string) bool {
-	for updater := range d.seen {
-		if matches(pattern, updater) {
-			return true
-		}
-	}
-	return false
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
 	"github.com/scanner-operator/scanner-operator/pkg/backoff"
-	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -35,11 +34,8 @@ const (
 	maxLostImages = 10_000
 )
 
-// errUnusableReport is an error about a report that Normalise rejects.
-type errUnusableReport struct{ cause error }
-
-// Error implements error.
-func (e errUnusableReport) Error() string { return "Clair's report cannot be used: " + e.cause.Error() }
+// errUnusableReport means that Normalise rejects a report.
+var errUnusableReport = errors.New("Clair's report cannot be used")
 
 // readLoop reads the reports that are due, the oldest first.
 func (i *instance) readLoop(ctx context.Context) {
@@ -148,21 +144,15 @@ func (i *instance) readLeased(ctx context.Context, l *link, lease store.Lease, v
 		return nil // the image is being indexed: it keeps its lease until the next run
 	}
 	defer unlock()
-	subject := store.Subject{PlatformDigest: lease.PlatformDigest, Scope: lease.Scope, Engine: i.engine}
 	cataloged, err := i.Store.Catalog(ctx, i.engine, image.Key{Digest: lease.PlatformDigest}, lease.Scope)
 	if err != nil {
 		return ignoreMissing(err)
 	}
-	var r reportContent
-	if cataloged.Tool != toolNone {
-		if r, err = i.read(ctx, l, lease.PlatformDigest); err != nil {
-			return i.handleReadError(ctx, l, lease, err)
-		}
+	report, err := i.read(ctx, l, cataloged, version)
+	if err != nil {
+		return i.handleReadError(ctx, l, lease, err)
 	}
-	difference, err := i.Store.SaveReport(ctx, store.Report{
-		Subject: subject, DataVersion: version, MatchedAt: i.Clock.Now(), Distro: cataloged.Distro,
-		NotCovered: notCovered(r.gaps), Evidence: r.evidence, Findings: r.findings,
-	}, lease.ID)
+	difference, err := i.Store.SaveReport(ctx, report, lease.ID)
 	if errors.Is(err, store.ErrLeaseEnded) {
 		return nil // reading took too long: the image is leased again
 	}
@@ -182,37 +172,37 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// reportContent is the content of one report.
-type reportContent struct {
-	findings []finding.Finding
-	// gaps is what the image contains but the report does not cover.
-	gaps     []string
-	evidence store.Evidence
-}
-
-// read fetches and converts one report. Callers use it between acquireReportSlot and releaseReportSlot.
-func (i *instance) read(ctx context.Context, l *link, platformDigest string) (r reportContent, err error) {
+// read returns the report of a cataloged image, made with the given data version or newer. An image without layers is not known to Clair: its
+// report is empty. Callers use read between acquireReportSlot and releaseReportSlot.
+func (i *instance) read(ctx context.Context, l *link, cataloged store.Catalog, version string) (result store.Report, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			i.Log.Error(fmt.Errorf("panic: %v", cause), "Reading a report", "clair", i.url, "manifest", platformDigest, "stack", string(debug.Stack()))
-			err = errUnusableReport{errors.New("the operator failed on it; its log has the cause")}
+			i.Log.Error(fmt.Errorf("panic: %v", cause), "Reading a report", "clair", i.url, "manifest", cataloged.PlatformDigest, "stack", string(debug.Stack()))
+			err = fmt.Errorf("%w: the operator failed on it; its log has the cause", errUnusableReport)
 		}
 	}()
-	digest, err := claircore.ParseDigest(platformDigest)
+	result = store.Report{
+		Subject:     store.Subject{PlatformDigest: cataloged.PlatformDigest, Scope: cataloged.Scope, Engine: i.engine},
+		DataVersion: version, MatchedAt: i.Clock.Now(), Distro: cataloged.Distro, NotCovered: NotCovered,
+	}
+	if cataloged.Tool == toolNone {
+		return result, nil
+	}
+	digest, err := claircore.ParseDigest(cataloged.PlatformDigest)
 	if err != nil {
-		return reportContent{}, errUnusableReport{err}
+		return result, fmt.Errorf("%w: %w", errUnusableReport, err)
 	}
 	// These are read before the report is made, so that its data is this or newer.
 	ran, evidence := i.updatersRan(), i.evidence()
 	report, err := l.client.VulnerabilityReport(ctx, digest)
 	if err != nil {
-		return reportContent{}, err
+		return result, err
 	}
-	findings, err := Normalise(report)
-	if err != nil {
-		return reportContent{}, errUnusableReport{err}
+	result.MatchedAt, result.NotCovered, result.Evidence = i.Clock.Now(), notCovered(uncovered(report, ran)), evidence
+	if result.Findings, err = Normalise(report); err != nil {
+		return result, fmt.Errorf("%w: %w", errUnusableReport, err)
 	}
-	return reportContent{findings: findings, gaps: uncovered(report, ran), evidence: evidence}, nil
+	return result, nil
 }
 
 // independentAfter is how much later than the first report without a finding its updater must complete again, to prove that the finding is
@@ -245,39 +235,34 @@ func (i *instance) replaceReport(ctx context.Context, l *link, catalog store.Cat
 		return err
 	}
 	defer i.releaseReportSlot()
-	r, err := i.read(ctx, l, catalog.PlatformDigest)
-	var unreadable errUnusableReport
+	report, err := i.read(ctx, l, catalog, version.Version)
 	switch {
-	case errors.As(err, &unreadable):
-		return &backend.Failure{Reason: backend.ReasonClairReportFailed, Message: unreadable.Error()}
+	case errors.Is(err, errUnusableReport):
+		return &backend.Failure{Reason: backend.ReasonClairReportFailed, Message: err.Error()}
 	case api.KindOf(err) == api.NotIndexed && i.probe(ctx, l) == nil:
 		return &backend.Failure{Reason: backend.ReasonClairImageLost, Message: err.Error() + ", although it has just indexed the image", RetryAfter: i.lostImageWait(catalog.PlatformDigest)}
 	case err != nil:
 		return i.classifyError(ctx, l, err)
 	}
-	_, err = i.Store.SaveReport(ctx, store.Report{
-		Subject: subject, DataVersion: version.Version, MatchedAt: i.Clock.Now(), Distro: catalog.Distro,
-		NotCovered: notCovered(r.gaps), Evidence: r.evidence, Findings: r.findings,
-	}, "")
+	_, err = i.Store.SaveReport(ctx, report, "")
 	return err
 }
 
 // handleReadError handles a report that could not be read. While Clair has a problem, no conclusion is drawn about the image.
 func (i *instance) handleReadError(ctx context.Context, l *link, lease store.Lease, err error) error {
 	var refused *api.Error
-	var unreadable errUnusableReport
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.As(err, &unreadable):
+	case errors.Is(err, errUnusableReport):
 		return i.failMatch(ctx, lease, backend.ReasonClairReportFailed, err.Error(), 0, lastRetry)
 	case !errors.As(err, &refused):
-		i.publishState(ctx, l, i.recordFailure(l, err)) // the problem is the Secret with the key
+		i.recordFailure(ctx, l, err) // the problem is the Secret with the key
 		return errRetryLater
 	}
 	switch refused.Kind {
 	case api.Unauthorized:
-		i.publishState(ctx, l, i.recordFailure(l, err))
+		i.recordFailure(ctx, l, err)
 		return errRetryLater
 	case api.NoData:
 		i.recordNoData(ctx)
@@ -314,7 +299,7 @@ func (i *instance) reindexLost(ctx context.Context, l *link, lease store.Lease, 
 	if err := i.reports.Wait(ctx); err != nil {
 		return err
 	}
-	if _, err := i.read(ctx, l, lease.PlatformDigest); api.KindOf(err) != api.NotIndexed {
+	if _, err := i.read(ctx, l, store.Catalog{PlatformDigest: lease.PlatformDigest}, ""); api.KindOf(err) != api.NotIndexed {
 		// the image is known again, since the database is back
 		return i.failMatch(ctx, lease, backend.ReasonClairReportFailed, refused.Error(), 0, brokenRetry)
 	}
