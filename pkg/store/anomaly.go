@@ -1,11 +1,9 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
-	"maps"
-	"slices"
+	"errors"
 	"time"
 )
 
@@ -13,96 +11,57 @@ import (
 // broken build within days. What has not come back in two weeks is gone for good.
 const quarantine = 14 * 24 * time.Hour
 
+const (
+	// selectOwnAnomaly selects the version of the data with the most missing findings in the cluster's scope and in those of the Scanner's
+	// images together, if there are too many. The plus prevents SQLite from iterating over all images of the engine.
+	selectOwnAnomaly = `
+		WITH own AS (SELECT '' AS scope UNION SELECT scope FROM scanner_images WHERE scanner = @scanner AND +engine = @engine),
+		kept AS (SELECT coalesce(sum(present), 0) AS present FROM present_counts WHERE engine = @engine AND scope IN (SELECT scope FROM own))
+		SELECT data_version, min(since), sum(missing), present + sum(missing), 0, 0 FROM loss_counts CROSS JOIN kept
+		WHERE engine = @engine AND scope IN (SELECT scope FROM own) AND since > @quarantined
+		GROUP BY data_version HAVING sum(missing) > @count AND sum(missing) > @share * (present + sum(missing))
+		ORDER BY sum(missing) DESC, data_version LIMIT 1`
+
+	// selectWidespreadAnomaly selects the version of the data with the most missing findings if too many are missing in most namespaces.
+	// Each namespace has one vote. The majority and the number of findings must hold without any one of them, so that no single namespace
+	// can cause an anomaly by what it uploads.
+	selectWidespreadAnomaly = `
+		WITH lost AS (
+			SELECT l.scope, l.data_version, min(l.since) AS since, sum(l.missing) AS missing, coalesce(p.present, 0) AS present
+			FROM loss_counts l LEFT JOIN present_counts p ON p.engine = l.engine AND p.scope = l.scope
+			WHERE l.engine = @engine AND l.scope <> '' AND l.since > @quarantined GROUP BY l.scope, l.data_version),
+		namespaces AS (SELECT count(*) AS total FROM (
+			SELECT scope FROM present_counts WHERE engine = @engine AND scope <> '' AND present <> 0 UNION SELECT scope FROM lost))
+		SELECT data_version, min(since), 0, 0, count(*), total FROM lost CROSS JOIN namespaces
+		WHERE missing > @share * (present + missing)
+		GROUP BY data_version HAVING 2 * (count(*) - 1) > total - 1 AND sum(missing) - max(missing) > @count
+		ORDER BY sum(missing) DESC, data_version LIMIT 1`
+)
+
 // DataAnomaly returns the anomaly of an engine's data as a Scanner (by UID) sees it, nil if there is none. It considers what the
 // operator itself cataloged, and the credential scopes of the Scanner's images. What other namespaces uploaded counts only if most
 // of them show the same. During an anomaly no finding counts as fixed. The anomaly ends when the missing findings are back, or after
 // two weeks. If several versions of the data are anomalous, it returns the one with the most missing findings.
 func (s *Store) DataAnomaly(ctx context.Context, scanner, engine string) (anomaly *DataAnomaly, err error) {
-	var scopes []Scope
-	err = s.read(ctx, "list scopes of scanner", func(ctx context.Context, q query) (err error) {
-		scopes, err = scopesOf(ctx, q, scanner, engine)
-		return err
-	})
-	if err != nil {
-		return nil, err
+	args := []any{
+		sql.Named("scanner", scanner), sql.Named("engine", engine), sql.Named("quarantined", millis{s.now().Add(-quarantine)}),
+		sql.Named("share", AnomalyShare), sql.Named("count", AnomalyCount),
 	}
-	now := s.now()
-	err = s.useLossCounts(ctx, engine, func(c *lossCounts) { anomaly = c.anomaly(scopes, now) })
-	return anomaly, err
-}
-
-// scopesOf lists the credential scopes whose reports count for a Scanner: the cluster's, and those of the Scanner's images.
-func scopesOf(ctx context.Context, q query, scanner, engine string) ([]Scope, error) {
-	rows, err := q.QueryContext(ctx, `SELECT DISTINCT scope FROM scanner_images WHERE scanner = ? AND +engine = ? AND scope <> ''`, scanner, engine)
-	scopes, err := collect(rows, err, func(rows *sql.Rows) (scope Scope, err error) { return scope, rows.Scan(&scope) })
-	return append(scopes, Cluster), err
-}
-
-// anomaly returns the anomaly that these scopes show together. If they show none, it returns one that most namespaces show.
-func (c *lossCounts) anomaly(scopes []Scope, now time.Time) *DataAnomaly {
-	if own := c.worst(scopes, now); own != nil {
-		return own
-	}
-	return c.widespread(now)
-}
-
-// worst returns the version of the data with the most missing findings in these scopes together, nil if they are within the
-// bounds.
-func (c *lossCounts) worst(scopes []Scope, now time.Time) *DataAnomaly {
-	missing, present := map[string]loss{}, 0
-	for _, scope := range scopes {
-		present += c.present[scope]
-		for version, l := range c.recent(scope, now) {
-			missing[version] = l.plus(missing[version])
-		}
-	}
-	versions := byMissing(missing)
-	if len(versions) == 0 {
-		return nil
-	}
-	most := missing[versions[0]]
-	if most.missing <= AnomalyCount || !most.exceeds(present) {
-		return nil
-	}
-	return &DataAnomaly{DataVersion: versions[0], Missing: most.missing, Total: present + most.missing, Since: most.since}
-}
-
-// widespread returns a version of the data with too many missing findings in most namespaces; nil if there is none. Each
-// namespace has one vote. The majority and the number of findings must hold without any one of them, so that no single namespace
-// can cause an anomaly by what it uploads.
-func (c *lossCounts) widespread(now time.Time) *DataAnomaly {
-	votes, sums, largest := map[string]int{}, map[string]loss{}, map[string]int{}
-	namespaces := 0
-	for scope := range c.scopes() {
-		recent := c.recent(scope, now)
-		if scope == Cluster || c.present[scope] == 0 && len(recent) == 0 {
-			continue
-		}
-		namespaces++
-		for version, l := range recent {
-			if l.exceeds(c.present[scope]) {
-				votes[version]++
-				sums[version] = l.plus(sums[version])
-				largest[version] = max(largest[version], l.missing)
+	err = s.read(ctx, "look for an anomaly in the data of "+engine, func(ctx context.Context, q query) error {
+		for _, statement := range []string{selectOwnAnomaly, selectWidespreadAnomaly} {
+			var found DataAnomaly
+			var since millis
+			err := q.QueryRowContext(ctx, statement, args...).
+				Scan(&found.DataVersion, &since, &found.Missing, &found.Total, &found.Namespaces, &found.TotalNamespaces)
+			if err == nil {
+				found.Since = since.Time
+				anomaly = &found
+			}
+			if !errors.Is(err, sql.ErrNoRows) {
+				return err
 			}
 		}
-	}
-	for _, version := range byMissing(sums) {
-		if 2*(votes[version]-1) > namespaces-1 && sums[version].missing-largest[version] > AnomalyCount {
-			return &DataAnomaly{DataVersion: version, Namespaces: votes[version], TotalNamespaces: namespaces, Since: sums[version].since}
-		}
-	}
-	return nil
-}
-
-// byMissing orders versions by the number of missing findings, the highest first.
-func byMissing(losses map[string]loss) []string {
-	return slices.SortedFunc(maps.Keys(losses), func(a, b string) int {
-		return cmp.Or(cmp.Compare(losses[b].missing, losses[a].missing), cmp.Compare(a, b))
+		return nil
 	})
-}
-
-// exceeds reports whether the share of missing findings is above AnomalyShare.
-func (l loss) exceeds(present int) bool {
-	return float64(l.missing) > AnomalyShare*float64(present+l.missing)
+	return anomaly, err
 }

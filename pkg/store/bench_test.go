@@ -152,6 +152,23 @@ func BenchmarkDataAnomaly(b *testing.B) {
 	})
 }
 
+// BenchmarkDataAnomalyOfNamespaces has 200 namespaces that upload their own reports and lose findings with each of 14 versions.
+func BenchmarkDataAnomalyOfNamespaces(b *testing.B) {
+	f := newStore(b)
+	for n := range 200 {
+		namespace := fmt.Sprint("namespace-", n)
+		got[sql.Result](b)(f.writer.ExecContext(b.Context(), `INSERT INTO present_counts (engine, scope, present) VALUES (?, ?, 5000)`, grype, namespace))
+		for day := range 14 {
+			got[sql.Result](b)(f.writer.ExecContext(b.Context(),
+				`INSERT INTO loss_counts (engine, scope, data_version, day, missing, since) VALUES (?, ?, ?, ?, 20, ?)`,
+				grype, namespace, fmt.Sprint("v", day), day, millis{f.clock.Now()}))
+		}
+	}
+	for b.Loop() {
+		got[*DataAnomaly](b)(f.DataAnomaly(b.Context(), "scanner", grype))
+	}
+}
+
 // BenchmarkMatchQueue has a thousand Scanners in as many namespaces with ten images each, all of which are due.
 func BenchmarkMatchQueue(b *testing.B) {
 	const namespaces, images = 1000, 10_000

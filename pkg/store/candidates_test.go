@@ -138,7 +138,6 @@ func TestUpdatesOfAHostileRepository(t *testing.T) {
 	// A loss of all findings is an anomaly, during which nothing is fixed.
 	_, err := f.writer.ExecContext(t.Context(), `DELETE FROM loss_counts`)
 	must(t, err)
-	f.losses = lossCache{}
 	equal(t, "what is fixed", fixed(), want)
 	filter.Changes = []diff.Change{diff.ChangeNew}
 	withinHeap(t, "FollowUp of what is fixed", func() {

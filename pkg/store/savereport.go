@@ -24,7 +24,7 @@ import (
 // gets the current time. The first-seen, gone and fixed times of findings are the store's own; the last-seen time is the report's. A
 // finding that is present again counts as new and keeps its first-seen time. A finding whose ID has merely changed is neither new
 // nor gone. All writers wait while a report is saved: 50,000 findings take some seconds at most.
-func (s *Store) SaveReport(ctx context.Context, r Report, leaseID string) (Difference, error) {
+func (s *Store) SaveReport(ctx context.Context, r Report, leaseID string) (d Difference, err error) {
 	if r.PlatformDigest == "" || r.Engine == "" {
 		return Difference{}, errors.New("store: save report: the platform digest or engine is empty")
 	}
@@ -32,22 +32,9 @@ func (s *Store) SaveReport(ctx context.Context, r Report, leaseID string) (Diffe
 	if err != nil {
 		return Difference{}, fmt.Errorf("store: save report of %s: %w", r.PlatformDigest, err)
 	}
-	var d Difference
-	err = s.losses.change(func() (change *lossChange, err error) {
-		d, change, err = s.saveReport(ctx, r, leaseID, rows)
-		return change, err
-	})
-	if err != nil {
-		return Difference{}, err
-	}
-	return d, nil
-}
-
-// saveReport saves a report. It also returns how the report changes the counts by which anomalies are detected.
-func (s *Store) saveReport(ctx context.Context, r Report, leaseID string, rows []*findingRow) (d Difference, change *lossChange, err error) {
-	err = s.write(ctx, "save report of "+r.PlatformDigest, func(ctx context.Context, tx *sql.Tx) (err error) {
+	err = s.write(ctx, "save report of "+r.PlatformDigest, func(ctx context.Context, tx *sql.Tx) error {
 		now := s.now()
-		change = &lossChange{engine: r.Engine, scope: r.Scope, at: now, missing: make(map[lossDay]int)}
+		change := &lossChange{engine: r.Engine, scope: r.Scope, at: now, missing: make(map[lossDay]int)}
 		manifest, err := ensureManifest(ctx, tx, r.PlatformDigest, r.Scope, now)
 		if err != nil {
 			return err
@@ -69,7 +56,10 @@ func (s *Store) saveReport(ctx context.Context, r Report, leaseID string, rows [
 		change.present = len(rows) - before.present
 		return change.save(ctx, tx)
 	})
-	return d, change, err
+	if err != nil {
+		return Difference{}, err
+	}
+	return d, nil
 }
 
 // endLease ends the lease that a report was made under. An empty ID does nothing.

@@ -58,7 +58,6 @@ type Store struct {
 	counts    totalsCache
 	unchanged unchangedCache
 	fairness  fairState
-	losses    lossCache
 	metrics   metrics
 	// recordBudget is that of LimitRecords.
 	recordBudget int64

@@ -78,14 +78,12 @@ const selectUnusedIDs = `SELECT json_group_array(id), count(*) FROM (SELECT id F
 	AND NOT EXISTS (SELECT 1 FROM scanner_images si WHERE si.manifest_id = manifests.id) LIMIT ?)`
 
 func (s *Store) sweepManifests(ctx context.Context, unusedSince time.Time) (n int, err error) {
-	err = s.losses.change(func() (*lossChange, error) {
-		return nil, s.write(ctx, "sweep", func(ctx context.Context, tx *sql.Tx) error {
-			var ids string
-			if err := tx.QueryRowContext(ctx, selectUnusedIDs, millis{unusedSince}, sweepBatch).Scan(&ids, &n); err != nil {
-				return err
-			}
-			return deleteManifests(ctx, tx, ids)
-		})
+	err = s.write(ctx, "sweep", func(ctx context.Context, tx *sql.Tx) error {
+		var ids string
+		if err := tx.QueryRowContext(ctx, selectUnusedIDs, millis{unusedSince}, sweepBatch).Scan(&ids, &n); err != nil {
+			return err
+		}
+		return deleteManifests(ctx, tx, ids)
 	})
 	return n, err
 }
