@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -12,18 +11,10 @@ import (
 
 // KnownRepositories lists the repositories that a receiver knows: their findings were announced to it, or RecordAnnouncement
 // recorded them. The result is in alphabetical order.
-func (s *Store) KnownRepositories(ctx context.Context, scanner, receiver string) (repositories []string, err error) {
-	err = s.read(ctx, "list known repositories", func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, `
-			SELECT k.repository FROM receivers r JOIN known_repositories k ON k.receiver_id = r.id
-			WHERE r.scanner = ? AND r.name = ? ORDER BY k.repository`, scanner, receiver)
-		repositories, err = collect(rows, err, func(rows *sql.Rows) (repository string, err error) {
-			err = rows.Scan(&repository)
-			return repository, err
-		})
-		return err
-	})
-	return repositories, err
+func (s *Store) KnownRepositories(ctx context.Context, scanner, receiver string) ([]string, error) {
+	return queryRows(ctx, s, "list known repositories", `
+		SELECT k.repository FROM receivers r JOIN known_repositories k ON k.receiver_id = r.id
+		WHERE r.scanner = ? AND r.name = ? ORDER BY k.repository`, []any{scanner, receiver}, scanValue[string])
 }
 
 // selectRecordedRepositories skips from one repository to the next in the primary key.
@@ -37,38 +28,25 @@ const selectRecordedRepositories = `
 
 // RecordedRepositories lists the repositories with at least one announcement record of a receiver, sorted. Records without a message
 // count.
-func (s *Store) RecordedRepositories(ctx context.Context, scanner, receiver string) (repositories []string, err error) {
-	err = s.read(ctx, "list recorded repositories", func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, selectRecordedRepositories, scanner, receiver)
-		repositories, err = collect(rows, err, func(rows *sql.Rows) (repository string, err error) {
-			err = rows.Scan(&repository)
-			return repository, err
-		})
-		return err
-	})
-	return repositories, err
+func (s *Store) RecordedRepositories(ctx context.Context, scanner, receiver string) ([]string, error) {
+	return queryRows(ctx, s, "list recorded repositories", selectRecordedRepositories, []any{scanner, receiver}, scanValue[string])
 }
 
 // LatestRecord returns the latest time of an announcement record of a receiver; zero without records. It is later than now if the
 // clock was set back.
 func (s *Store) LatestRecord(ctx context.Context, scanner, receiver string) (time.Time, error) {
 	var latest millis
-	err := s.read(ctx, "look up the latest record", func(ctx context.Context, q query) error {
-		return q.QueryRowContext(ctx, `SELECT max(a.announced_at) FROM receivers r JOIN announcements a ON a.receiver_id = r.id
-			WHERE r.scanner = ? AND r.name = ?`, scanner, receiver).Scan(&latest)
-	})
+	err := s.queryRow(ctx, "look up the latest record", `SELECT max(a.announced_at) FROM receivers r JOIN announcements a ON a.receiver_id = r.id
+		WHERE r.scanner = ? AND r.name = ?`, scanner, receiver).Scan(&latest)
 	return latest.Time, err
 }
 
 // ReceiverState returns the state that was saved last for a receiver, nil if there is none. Only the caller interprets it.
 func (s *Store) ReceiverState(ctx context.Context, scanner, receiver string) (state []byte, err error) {
-	err = s.read(ctx, "look up receiver state", func(ctx context.Context, q query) error {
-		err := q.QueryRowContext(ctx, `SELECT state FROM receivers WHERE scanner = ? AND name = ?`, scanner, receiver).Scan(&state)
-		if errors.Is(err, sql.ErrNoRows) {
-			return nil
-		}
-		return err
-	})
+	err = s.queryRow(ctx, "look up receiver state", `SELECT state FROM receivers WHERE scanner = ? AND name = ?`, scanner, receiver).Scan(&state)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
 	return state, err
 }
 
@@ -212,14 +190,11 @@ const (
 // announcements. A receiver that is added again later is a new one. The message log stays. It starts a write transaction only if
 // there is a receiver to delete.
 func (s *Store) RetainReceivers(ctx context.Context, scanner string, names []string) error {
-	kept, err := json.Marshal(append([]string{}, names...))
-	if err != nil {
-		return err
-	}
-	others, err := s.receiverIDs(ctx, selectOtherReceivers, scanner, string(kept))
+	kept := jsonArray(names)
+	others, err := s.receiverIDs(ctx, selectOtherReceivers, scanner, kept)
 	if err != nil || len(others) == 0 {
 		return err
 	}
 	defer s.unchanged.deleteScanner(scanner)
-	return s.deleteReceivers(ctx, areOtherReceivers, scanner, string(kept))
+	return s.deleteReceivers(ctx, areOtherReceivers, scanner, kept)
 }

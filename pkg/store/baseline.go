@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -169,11 +168,7 @@ func deleteAbsent(ctx context.Context, tx *sql.Tx, receiver int64, scanner strin
 		if !slices.Contains(absent.Repositories, r.name) {
 			continue
 		}
-		reports, err := r.allReports()
-		if err != nil {
-			return err
-		}
-		err = deleteRecords(ctx, tx, selectAbsentKeys, sql.Named("receiver", receiver), sql.Named("repository", r.name), sql.Named("reports", reports),
+		err := deleteRecords(ctx, tx, selectAbsentKeys, sql.Named("receiver", receiver), sql.Named("repository", r.name), sql.Named("reports", r.allReports()),
 			sql.Named("before", millis{absent.Until}))
 		if err != nil {
 			return err
@@ -185,10 +180,10 @@ func deleteAbsent(ctx context.Context, tx *sql.Tx, receiver int64, scanner strin
 // announceAll records all findings of one repository that pass, in parts: announcements have triggers, so SQLite holds the rows that a
 // statement inserts in memory.
 func (l *repositoryEvaluation) announceAll(ctx context.Context, tx *sql.Tx) error {
-	rows, err := tx.QueryContext(ctx, listWorst, l.args...)
-	ids, err := collect(rows, err, func(rows *sql.Rows) (id int64, err error) {
+	ids, err := collect(ctx, tx, listWorst, l.args, func(rows *sql.Rows) (id int64, err error) {
 		var rank int64
-		return id, rows.Scan(&id, &rank)
+		err = rows.Scan(&id, &rank)
+		return id, err
 	})
 	if err != nil {
 		return err
@@ -202,7 +197,7 @@ func (l *repositoryEvaluation) announceAll(ctx context.Context, tx *sql.Tx) erro
 			if err := l.moveChanged(ctx, tx, part); err != nil {
 				return err
 			}
-			if _, err := tx.ExecContext(ctx, announceFindings, l.with(sql.Named("findings", jsonOf(part)))...); err != nil {
+			if _, err := tx.ExecContext(ctx, announceFindings, l.with(sql.Named("findings", jsonArray(part)))...); err != nil {
 				return err
 			}
 		}
@@ -217,8 +212,7 @@ func (l *repositoryEvaluation) moveChanged(ctx context.Context, tx *sql.Tx, find
 		return err
 	}
 	var changed []int64
-	rows, err := tx.QueryContext(ctx, selectAnnounced, l.with(sql.Named("findings", jsonOf(findings)))...)
-	err = eachRow(rows, err, func(rows *sql.Rows) error {
+	err := eachRow(ctx, tx, selectAnnounced, l.with(sql.Named("findings", jsonArray(findings))), func(rows *sql.Rows) error {
 		var id int64
 		var present diff.Present
 		var announced diff.Announced
@@ -231,33 +225,24 @@ func (l *repositoryEvaluation) moveChanged(ctx context.Context, tx *sql.Tx, find
 	if err != nil || len(changed) == 0 {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, setMessage, l.with(sql.Named("findings", jsonOf(changed)))...)
+	_, err = tx.ExecContext(ctx, setMessage, l.with(sql.Named("findings", jsonArray(changed)))...)
 	return err
 }
 
 // partsByText splits findings into parts whose texts take at most maxPageText, or that are one finding.
 func partsByText(ctx context.Context, tx *sql.Tx, ids []int64) (parts [][]int64, err error) {
 	text := 0
-	rows, err := tx.QueryContext(ctx, measureFindings, sql.Named("findings", jsonOf(ids)))
-	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
+	err = eachRow(ctx, tx, measureFindings, []any{sql.Named("findings", jsonArray(ids))}, func(rows *sql.Rows) error {
 		var id int64
 		var size int
-		if err := rows.Scan(&id, &size); err != nil {
-			return struct{}{}, err
-		}
+		err := rows.Scan(&id, &size)
 		if text += size; len(parts) == 0 || text > maxPageText {
 			parts, text = append(parts, nil), size
 		}
 		parts[len(parts)-1] = append(parts[len(parts)-1], id)
-		return struct{}{}, nil
+		return err
 	})
 	return parts, err
-}
-
-// jsonOf is a list for json_each.
-func jsonOf(ids []int64) string {
-	text, _ := json.Marshal(ids) // numbers always marshal
-	return string(text)
 }
 
 // deleteOtherRepositories deletes the announcements of repositories that do not run.
@@ -266,10 +251,6 @@ func deleteOtherRepositories(ctx context.Context, tx *sql.Tx, receiver int64, re
 	for _, r := range repositories {
 		names = append(names, r.name)
 	}
-	kept, err := json.Marshal(names)
-	if err != nil {
-		return err
-	}
 	return deleteRecords(ctx, tx, selectKeysAfter+`AND repository NOT IN (SELECT value FROM json_each(@running))`,
-		sql.Named("receiver", receiver), sql.Named("running", string(kept)))
+		sql.Named("receiver", receiver), sql.Named("running", jsonArray(names)))
 }

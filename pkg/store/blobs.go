@@ -66,13 +66,9 @@ func writeArtifact(ctx context.Context, tx *sql.Tx, manifest int64, name Artifac
 // replaced meanwhile. ctx must stay valid until the reader is closed.
 func (s *Store) OpenArtifact(ctx context.Context, platformDigest string, scope Scope, a Artifact) (io.ReadCloser, int64, error) {
 	reader := &artifactReader{store: s, ctx: ctx}
-	action := fmt.Sprintf("open artifact %s of %s", a, platformDigest)
-	err := s.read(ctx, action, func(ctx context.Context, q query) error {
-		return orNotFound(q.QueryRowContext(ctx, `
-			SELECT a.id, a.size FROM manifests m JOIN artifacts a ON a.manifest_id = m.id
-			WHERE m.platform_digest = ? AND m.scope = ? AND a.name = ?`, platformDigest, scope, a).
-			Scan(&reader.id, &reader.left))
-	})
+	err := s.queryRow(ctx, fmt.Sprintf("open artifact %s of %s", a, platformDigest), `
+		SELECT a.id, a.size FROM manifests m JOIN artifacts a ON a.manifest_id = m.id
+		WHERE m.platform_digest = ? AND m.scope = ? AND a.name = ?`, platformDigest, scope, a).Scan(&reader.id, &reader.left)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -105,13 +101,10 @@ func (r *artifactReader) Read(p []byte) (int, error) {
 }
 
 func (r *artifactReader) fetch() error {
-	err := r.store.read(r.ctx, "read artifact", func(ctx context.Context, q query) error {
-		err := q.QueryRowContext(ctx, `SELECT data FROM chunks WHERE artifact_id = ? AND number = ?`, r.id, r.next).Scan(&r.chunk)
-		if errors.Is(err, sql.ErrNoRows) {
-			return ErrReplaced
-		}
-		return err
-	})
+	err := r.store.queryRow(r.ctx, "read artifact", `SELECT data FROM chunks WHERE artifact_id = ? AND number = ?`, r.id, r.next).Scan(&r.chunk)
+	if errors.Is(err, ErrNotFound) {
+		return ErrReplaced
+	}
 	if err != nil {
 		return err
 	}

@@ -79,8 +79,7 @@ var anyFix = []string{""}
 
 // eachCandidate passes on the candidates in any order, those with the same key once for each finding.
 func (l *repositoryEvaluation) eachCandidate(ctx context.Context, each func(candidate) error) error {
-	rows, err := l.q.QueryContext(ctx, listCandidates, l.args...)
-	return eachRow(rows, err, func(rows *sql.Rows) error {
+	return eachRow(ctx, l.q, listCandidates, l.args, func(rows *sql.Rows) error {
 		var c candidate
 		var fixable bool
 		if err := rows.Scan(&c.ID, &c.Package.Name, &c.KnownExploited, &c.EPSS, &c.Severity, &fixable, &c.announced); err != nil {

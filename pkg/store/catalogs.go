@@ -25,35 +25,27 @@ func resolveManifestArgs(key image.Key, scope Scope) []any {
 // itself the platform digest of a catalog in that scope. The result's Key is the key that was passed.
 func (s *Store) Catalog(ctx context.Context, engine string, key image.Key, scope Scope) (Catalog, error) {
 	c := Catalog{Engine: engine, Key: key, Scope: scope}
-	err := s.read(ctx, "look up catalog of "+key.String(), func(ctx context.Context, q query) error {
-		var catalogedAt millis
-		err := q.QueryRowContext(ctx, `
-			SELECT m.platform_digest, c.distro, c.packages, c.tool, c.catalogued_at
-			FROM manifests m JOIN catalogues c ON c.manifest_id = m.id
-			WHERE c.engine = ? AND m.id = `+resolveManifest, append([]any{engine}, resolveManifestArgs(key, scope)...)...).
-			Scan(&c.PlatformDigest, &c.Distro, &c.Packages, &c.Tool, &catalogedAt)
-		c.CatalogedAt = catalogedAt.Time
-		return orNotFound(err)
-	})
+	var catalogedAt millis
+	err := s.queryRow(ctx, "look up catalog of "+key.String(), `
+		SELECT m.platform_digest, c.distro, c.packages, c.tool, c.catalogued_at
+		FROM manifests m JOIN catalogues c ON c.manifest_id = m.id
+		WHERE c.engine = ? AND m.id = `+resolveManifest, append([]any{engine}, resolveManifestArgs(key, scope)...)...).
+		Scan(&c.PlatformDigest, &c.Distro, &c.Packages, &c.Tool, &catalogedAt)
 	if err != nil {
 		return Catalog{}, err
 	}
+	c.CatalogedAt = catalogedAt.Time
 	return c, nil
 }
 
 // CatalogScopes lists the credential scopes in which Catalog finds an image, sorted: the cluster's is the first.
-func (s *Store) CatalogScopes(ctx context.Context, engine string, key image.Key) (scopes []Scope, err error) {
-	err = s.read(ctx, "list scopes that know "+key.String(), func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, `
-			SELECT i.scope FROM images i JOIN catalogues c ON c.manifest_id = i.manifest_id
-			WHERE i.digest = ? AND i.platform = ? AND c.engine = ?
-			UNION
-			SELECT m.scope FROM manifests m JOIN catalogues c ON c.manifest_id = m.id WHERE m.platform_digest = ? AND c.engine = ?
-			ORDER BY 1`, key.Digest, platform(key.Platform), engine, key.Digest, engine)
-		scopes, err = collect(rows, err, func(rows *sql.Rows) (scope Scope, err error) { return scope, rows.Scan(&scope) })
-		return err
-	})
-	return scopes, err
+func (s *Store) CatalogScopes(ctx context.Context, engine string, key image.Key) ([]Scope, error) {
+	return queryRows(ctx, s, "list scopes that know "+key.String(), `
+		SELECT i.scope FROM images i JOIN catalogues c ON c.manifest_id = i.manifest_id
+		WHERE i.digest = ? AND i.platform = ? AND c.engine = ?
+		UNION
+		SELECT m.scope FROM manifests m JOIN catalogues c ON c.manifest_id = m.id WHERE m.platform_digest = ? AND c.engine = ?
+		ORDER BY 1`, []any{key.Digest, platform(key.Platform), engine, key.Digest, engine}, scanValue[Scope])
 }
 
 // SaveCatalog stores a catalog with its artifacts and replaces earlier ones. Each artifact is read to its end in chunks. All writers
@@ -101,11 +93,8 @@ func (s *Store) saveCatalog(ctx context.Context, tx *sql.Tx, c Catalog, artifact
 // DeleteCatalog deletes an engine's catalogs of a platform manifest in all credential scopes, so that the image is cataloged again.
 // Reports stay.
 func (s *Store) DeleteCatalog(ctx context.Context, engine, platformDigest string) error {
-	return s.write(ctx, "delete catalog of "+platformDigest, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `DELETE FROM catalogues WHERE engine = ?
-			AND manifest_id IN (SELECT id FROM manifests WHERE platform_digest = ?)`, engine, platformDigest)
-		return err
-	})
+	return s.exec(ctx, "delete catalog of "+platformDigest, `DELETE FROM catalogues WHERE engine = ?
+		AND manifest_id IN (SELECT id FROM manifests WHERE platform_digest = ?)`, engine, platformDigest)
 }
 
 // ensureManifest returns the row ID of a platform manifest, and inserts the row if there is none. A new row is linked to the

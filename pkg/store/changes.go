@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -98,11 +97,9 @@ func (t *changeDetector) policy(repository string) diff.Policy {
 func (s *Store) hasAnomaly(ctx context.Context, scanner, engine string) (bool, error) {
 	engines := []string{engine}
 	if engine == "" {
-		err := s.read(ctx, "list engines of scanner", func(ctx context.Context, q query) error {
-			rows, err := q.QueryContext(ctx, `SELECT DISTINCT engine FROM scanner_images WHERE scanner = ?`, scanner)
-			engines, err = collect(rows, err, func(rows *sql.Rows) (engine string, err error) { return engine, rows.Scan(&engine) })
-			return err
-		})
+		var err error
+		engines, err = queryRows(ctx, s, "list engines of scanner", `SELECT DISTINCT engine FROM scanner_images WHERE scanner = ?`,
+			[]any{scanner}, scanValue[string])
 		if err != nil {
 			return false, err
 		}
@@ -183,24 +180,12 @@ type repositoryEvaluation struct {
 }
 
 func (t *changeDetector) evaluate(ctx context.Context, q query, receiver int64, r runningRepository) (*repositoryEvaluation, error) {
-	reports, err := r.reports()
-	if err != nil {
-		return nil, err
-	}
-	allReports, err := r.allReports()
-	if err != nil {
-		return nil, err
-	}
 	suppressed, err := r.suppressed(ctx, q, t.filter.Exceptions)
 	if err != nil {
 		return nil, err
 	}
-	suppressedIDs, err := idsOf(suppressed)
-	if err != nil {
-		return nil, err
-	}
 	args := append(t.filter.args(), sql.Named("receiver", receiver), sql.Named("repository", r.name),
-		sql.Named("reports", reports), sql.Named("all_reports", allReports), sql.Named("suppressed", suppressedIDs))
+		sql.Named("reports", r.reports()), sql.Named("all_reports", r.allReports()), sql.Named("suppressed", idsOf(suppressed)))
 	return &repositoryEvaluation{changeDetector: t, q: q, receiver: receiver, runningRepository: r, policy: t.policy(r.name), args: args, hasSuppressed: len(suppressed) > 0}, nil
 }
 
@@ -309,18 +294,9 @@ func (l *repositoryEvaluation) presentOf(ctx context.Context, keys [][2]string, 
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	list, err := json.Marshal(keys)
-	if err != nil {
-		return nil, err
-	}
-	return l.readCandidates(ctx, listKeys, l.with(sql.Named("keys", string(list)), sql.Named("every", every))...)
-}
-
-// readCandidates reads rows of selectCandidate, by vulnerability ID and package.
-func (l *repositoryEvaluation) readCandidates(ctx context.Context, statement string, args ...any) (map[[2]string]*pair, error) {
 	byKey := make(map[[2]string]*pair)
-	rows, err := l.q.QueryContext(ctx, statement, args...)
-	err = eachRow(rows, err, func(rows *sql.Rows) error {
+	args := l.with(sql.Named("keys", jsonArray(keys)), sql.Named("every", every))
+	err := eachRow(ctx, l.q, listKeys, args, func(rows *sql.Rows) error {
 		var announced bool
 		var r record
 		var f finding.Finding
@@ -488,14 +464,4 @@ func (l *repositoryEvaluation) fixed(ctx context.Context, list *changeList) erro
 		}
 		return nil
 	})
-}
-
-// idsOf returns the row IDs of findings as JSON, for json_each.
-func idsOf[V any](byID map[int64]V) (string, error) {
-	ids := make([]int64, 0, len(byID))
-	for id := range byID {
-		ids = append(ids, id)
-	}
-	text, err := json.Marshal(ids)
-	return string(text), err
 }

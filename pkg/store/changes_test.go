@@ -230,9 +230,8 @@ func TestPrefilterSelectsEveryChange(t *testing.T) {
 		SELECT wanted.severity, wanted.fixable, wanted.known_exploited, a.receiver_id IS NOT NULL, ` + announcedColumns + `, ` + differs + `
 		FROM wanted CROSS JOIN records a`
 	for _, threshold := range []finding.Severity{finding.Negligible, finding.Medium, finding.High, finding.Critical} {
-		rows, err := f.reader.Query(pairs, sql.Named("severity", int64(threshold)))
 		compared := 0
-		must(t, eachRow(rows, err, func(rows *sql.Rows) error {
+		must(t, eachRow(t.Context(), f.reader, pairs, []any{sql.Named("severity", int64(threshold))}, func(rows *sql.Rows) error {
 			var present diff.Present
 			var record diff.Announced
 			var hasRecord, selected bool

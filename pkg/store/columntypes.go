@@ -4,6 +4,8 @@ import (
 	"database/sql/driver"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,6 +60,18 @@ func (l *list[T]) Scan(column any) error {
 	}
 	return json.Unmarshal([]byte(text), (*[]T)(l))
 }
+
+// jsonArray returns a parameter for json_each. Numbers and texts always marshal.
+func jsonArray[T ~int | ~int64 | ~string | [2]string](values []T) string {
+	if len(values) == 0 {
+		return "[]"
+	}
+	text, _ := json.Marshal(values)
+	return string(text)
+}
+
+// idsOf returns the row IDs that are keys of a map, in order, as a parameter for json_each.
+func idsOf[V any](byID map[int64]V) string { return jsonArray(slices.Sorted(maps.Keys(byID))) }
 
 // paths are file names in a column: bytes, joined by NUL, which no path contains.
 type paths []string

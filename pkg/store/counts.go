@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"database/sql"
-	"encoding/json"
 	"sync"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
@@ -63,22 +62,13 @@ func (s *Store) countRepository(ctx context.Context, q query, r runningRepositor
 	if totals, found := s.counts.get(state); found {
 		return totals, nil
 	}
-	reports, err := r.reports()
-	if err != nil {
-		return Totals{}, err
-	}
 	suppressed, err := r.suppressed(ctx, q, exceptions)
 	if err != nil {
 		return Totals{}, err
 	}
-	suppressedIDs, err := idsOf(suppressed)
-	if err != nil {
-		return Totals{}, err
-	}
-	args := []any{sql.Named("reports", reports), sql.Named("suppressed", suppressedIDs)}
+	args := []any{sql.Named("reports", r.reports()), sql.Named("suppressed", idsOf(suppressed))}
 	var totals Totals
-	rows, err := q.QueryContext(ctx, countScanner, args...)
-	if totals.Counts, err = sumCounts(rows, err); err != nil {
+	if totals.Counts, err = sumCounts(ctx, q, countScanner, args); err != nil {
 		return Totals{}, err
 	}
 	if len(suppressed) > 0 {
@@ -92,15 +82,10 @@ func (s *Store) countRepository(ctx context.Context, q query, r runningRepositor
 
 func (t *Totals) countSuppressed(ctx context.Context, q query, suppressed map[int64]*exception.Exception, args []any) error {
 	t.ByException = make(map[string]int)
-	rows, err := q.QueryContext(ctx, listSuppressed, args...)
-	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
-		var list string
-		if err := rows.Scan(&list); err != nil {
-			return struct{}{}, err
-		}
-		var ids []int64
-		if err := json.Unmarshal([]byte(list), &ids); err != nil {
-			return struct{}{}, err
+	return eachRow(ctx, q, listSuppressed, args, func(rows *sql.Rows) error {
+		var ids list[int64]
+		if err := rows.Scan(&ids); err != nil {
+			return err
 		}
 		by := make(map[string]bool)
 		for _, id := range ids {
@@ -110,9 +95,8 @@ func (t *Totals) countSuppressed(ctx context.Context, q query, suppressed map[in
 			t.ByException[uid]++
 		}
 		t.Suppressed++
-		return struct{}{}, nil
+		return nil
 	})
-	return err
 }
 
 // add adds the numbers of another Totals.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 )
 
 // Announcement records have triggers, so SQLite holds the keys of all rows that a statement deletes in memory. A key can have many KiB:
@@ -78,23 +79,22 @@ func deleteRecordPage(ctx context.Context, tx *sql.Tx, keys string, args ...any)
 }
 
 func readRecordKeys(ctx context.Context, tx *sql.Tx, keys string, args ...any) (page []recordKey, more bool, err error) {
-	rows, err := tx.QueryContext(ctx, keys, args...)
-	if err != nil {
-		return nil, false, err
-	}
-	defer rows.Close()
-	for text := 0; len(page) < maxPageKeys && text < maxPageText; {
-		if !rows.Next() {
-			return page, false, rows.Err()
-		}
+	text := 0
+	err = eachRow(ctx, tx, keys, args, func(rows *sql.Rows) error {
 		var k recordKey
 		if err := rows.Scan(&k.receiver, &k.repository, &k.id, &k.pkg); err != nil {
-			return nil, false, err
+			return err
 		}
 		page = append(page, k)
-		text += len(k.repository) + len(k.id) + len(k.pkg)
+		if text += len(k.repository) + len(k.id) + len(k.pkg); len(page) == maxPageKeys || text >= maxPageText {
+			return errFull
+		}
+		return nil
+	})
+	if errors.Is(err, errFull) {
+		return page, true, nil
 	}
-	return page, true, nil
+	return page, false, err
 }
 
 // tombstoneReceivers makes receivers that a condition selects belong to no Scanner. It gives them names that are unique there.
@@ -105,9 +105,8 @@ const tombstoneReceivers = `UPDATE receivers SET scanner = '', name = 'deleted '
 // the sweep of Scanners deletes like any other that is gone.
 func (s *Store) deleteReceivers(ctx context.Context, condition string, args ...any) error {
 	var receivers []int64
-	err := s.write(ctx, "delete receivers", func(ctx context.Context, tx *sql.Tx) error {
-		rows, err := tx.QueryContext(ctx, tombstoneReceivers+condition+` RETURNING id`, args...)
-		receivers, err = collect(rows, err, func(rows *sql.Rows) (id int64, err error) { return id, rows.Scan(&id) })
+	err := s.write(ctx, "delete receivers", func(ctx context.Context, tx *sql.Tx) (err error) {
+		receivers, err = collect(ctx, tx, tombstoneReceivers+condition+` RETURNING id`, args, scanValue[int64])
 		return err
 	})
 	if err != nil {
@@ -117,23 +116,14 @@ func (s *Store) deleteReceivers(ctx context.Context, condition string, args ...a
 		if err := s.deleteRecordsInPages(ctx, "delete the records of a receiver", selectKeysAfter, sql.Named("receiver", id)); err != nil {
 			return err
 		}
-		err := s.write(ctx, "delete a receiver", func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, `DELETE FROM receivers WHERE id = ? AND scanner = ''`, id)
-			return err
-		})
-		if err != nil {
+		if err := s.exec(ctx, "delete a receiver", `DELETE FROM receivers WHERE id = ? AND scanner = ''`, id); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// receiverIDs returns the row IDs of the receivers that a query selects.
-func (s *Store) receiverIDs(ctx context.Context, selection string, args ...any) (ids []int64, err error) {
-	err = s.read(ctx, "list receivers", func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, selection, args...)
-		ids, err = collect(rows, err, func(rows *sql.Rows) (id int64, err error) { return id, rows.Scan(&id) })
-		return err
-	})
-	return ids, err
+// receiverIDs returns the row IDs of the receivers that a statement selects.
+func (s *Store) receiverIDs(ctx context.Context, statement string, args ...any) ([]int64, error) {
+	return queryRows(ctx, s, "list receivers", statement, args, scanValue[int64])
 }

@@ -36,7 +36,7 @@ func (s *Store) BeginDelivery(ctx context.Context, scanner, receiver string, sta
 
 // Deliveries returns the number of the last delivery that was begun, 0 if there was none.
 func (s *Store) Deliveries(ctx context.Context) (number int64, err error) {
-	err = s.read(ctx, "look up the number of deliveries", func(ctx context.Context, q query) error {
+	err = s.read(ctx, "look up the number of deliveries", func(ctx context.Context, q query) (err error) {
 		number, err = readMeta(ctx, q, deliveriesBegun)
 		return err
 	})

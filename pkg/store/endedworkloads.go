@@ -53,22 +53,24 @@ func loadUsage(ctx context.Context, q query, u ImageUsage) (use recordedUsage, s
 	if err != nil {
 		return recordedUsage{}, false, err
 	}
-	rows, err := q.QueryContext(ctx, `SELECT namespace, kind, name, container, repository, reference, receivers, completes FROM workloads WHERE image_id = ?`, use.id)
-	running, err := collect(rows, err, func(rows *sql.Rows) (w Workload, err error) {
-		return w, rows.Scan(&w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers, &w.Completes)
-	})
+	running, err := collect(ctx, q, `
+		SELECT namespace, kind, name, container, repository, reference, receivers, completes FROM workloads WHERE image_id = ?`,
+		[]any{use.id}, func(rows *sql.Rows) (w Workload, err error) {
+			err = rows.Scan(&w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers, &w.Completes)
+			return w, err
+		})
 	if err != nil {
 		return recordedUsage{}, false, err
 	}
 	use.running = distinctWorkloads(running)
-	rows, err = q.QueryContext(ctx, `SELECT namespace, kind, name, container, repository, reference, receivers, left_at, ended, superseded
-		FROM left_workloads WHERE image_id = ?`, use.id)
-	use.left, err = collect(rows, err, func(rows *sql.Rows) (l leftWorkload, err error) {
-		var at millis
-		err = rows.Scan(&l.Namespace, &l.Kind, &l.Name, &l.Container, &l.Repository, &l.Reference, &l.Receivers, &at, &l.ended, &l.superseded)
-		l.leftAt = at.Time
-		return l, err
-	})
+	use.left, err = collect(ctx, q, `
+		SELECT namespace, kind, name, container, repository, reference, receivers, left_at, ended, superseded FROM left_workloads WHERE image_id = ?`,
+		[]any{use.id}, func(rows *sql.Rows) (l leftWorkload, err error) {
+			var at millis
+			err = rows.Scan(&l.Namespace, &l.Kind, &l.Name, &l.Container, &l.Repository, &l.Reference, &l.Receivers, &at, &l.ended, &l.superseded)
+			l.leftAt = at.Time
+			return l, err
+		})
 	return use, namespace == u.Namespace && scope == u.Scope && engine == u.Engine && suspended == u.Suspended, err
 }
 
@@ -247,31 +249,27 @@ func markSuperseded(ctx context.Context, tx *sql.Tx, id int64) error {
 // runs it: pods that ran it have ended, and none of its workloads has run another image of the repository since.
 const isRecent = `w.ended = 1 AND NOT EXISTS (SELECT 1 FROM left_workloads s WHERE s.image_id = si.id AND s.superseded = 1)`
 
+const selectRecentImages = `
+	SELECT si.digest, si.platform, w.repository, w.reference, w.receivers
+	FROM scanner_images si CROSS JOIN left_workloads w ON w.image_id = si.id
+	WHERE si.scanner = ? AND +si.engine = ? AND ` + isRecent + ` AND NOT EXISTS (SELECT 1 FROM workloads r WHERE r.image_id = si.id)
+	ORDER BY si.digest, si.platform, w.reference, w.repository, w.receivers`
+
 // RecentImages lists a Scanner's images of an engine that no workload runs now and that are still in use.
 func (s *Store) RecentImages(ctx context.Context, scanner, engine string) (images []RecentImage, err error) {
-	byKey := make(map[image.Key]int)
 	err = s.read(ctx, "list recently used images", func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, `
-			SELECT si.digest, si.platform, w.repository, w.reference, w.receivers
-			FROM scanner_images si CROSS JOIN left_workloads w ON w.image_id = si.id
-			WHERE si.scanner = ? AND +si.engine = ? AND `+isRecent+` AND NOT EXISTS (SELECT 1 FROM workloads r WHERE r.image_id = si.id)
-			ORDER BY si.digest, si.platform, w.reference, w.repository, w.receivers`, scanner, engine)
-		_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
+		return eachRow(ctx, q, selectRecentImages, []any{scanner, engine}, func(rows *sql.Rows) error {
 			var key image.Key
 			var w Workload
 			if err := rows.Scan(&key.Digest, (*platform)(&key.Platform), &w.Repository, &w.Reference, &w.Receivers); err != nil {
-				return struct{}{}, err
+				return err
 			}
-			at, found := byKey[key]
-			if !found {
-				at = len(images)
-				byKey[key] = at
+			if n := len(images); n == 0 || images[n-1].Key != key {
 				images = append(images, RecentImage{Key: key, Reference: w.Reference})
 			}
-			images[at].add(w)
-			return struct{}{}, nil
+			images[len(images)-1].add(w)
+			return nil
 		})
-		return err
 	})
 	return images, err
 }

@@ -88,13 +88,7 @@ const isolatedDue = `
 
 // QueueLength returns the number of images to match. Leased images count; images that FailMatch postponed do not.
 func (s *Store) QueueLength(ctx context.Context, engine string) (n int, err error) {
-	err = s.read(ctx, "count the match queue of "+engine, func(ctx context.Context, q query) error {
-		queue, err := openQueue(ctx, q, engine, s.now())
-		if err != nil {
-			return err
-		}
-		return q.QueryRowContext(ctx, countQueue, queue.args()...).Scan(&n)
-	})
+	err = s.readQueue(ctx, "count the match queue of "+engine, engine, s.now(), countQueue, &n)
 	return n, err
 }
 
@@ -120,7 +114,8 @@ func (s *Store) LeaseMatches(ctx context.Context, engine, holder string, limit i
 		return nil, nil
 	}
 	// Waiting workers poll every second. As long as there is nothing to lease, they must not block writers.
-	if has, err := s.hasQueue(ctx, engine, now); err != nil || !has {
+	var has bool
+	if err := s.readQueue(ctx, "look into the match queue of "+engine, engine, now, hasQueue, &has); err != nil || !has {
 		return nil, err
 	}
 	err = s.write(ctx, "lease matches of "+engine, func(ctx context.Context, tx *sql.Tx) error {
@@ -159,15 +154,15 @@ func (s *Store) LeaseMatches(ctx context.Context, engine, holder string, limit i
 	return leases, nil
 }
 
-func (s *Store) hasQueue(ctx context.Context, engine string, now time.Time) (has bool, err error) {
-	err = s.read(ctx, "look into the match queue of "+engine, func(ctx context.Context, q query) error {
+// readQueue reads one value of an engine's queue.
+func (s *Store) readQueue(ctx context.Context, action, engine string, now time.Time, statement string, value any) error {
+	return s.read(ctx, action, func(ctx context.Context, q query) error {
 		queue, err := openQueue(ctx, q, engine, now)
 		if err != nil {
 			return err
 		}
-		return q.QueryRowContext(ctx, hasQueue, queue.args()...).Scan(&has)
+		return q.QueryRowContext(ctx, statement, queue.args()...).Scan(value)
 	})
-	return has, err
 }
 
 // retryBatch bounds how many images one call of requeueDueRetries makes due again. The next call continues.
@@ -217,24 +212,22 @@ type fairOrder struct {
 }
 
 func (m matchQueue) loadFairOrder(ctx context.Context, tx *sql.Tx, holder, last string) (*fairOrder, error) {
-	rows, err := tx.QueryContext(ctx, namespacesDue, m.args()...)
-	due, err := collect(rows, err, func(rows *sql.Rows) (namespace string, err error) { return namespace, rows.Scan(&namespace) })
+	due, err := collect(ctx, tx, namespacesDue, m.args(), scanValue[string])
 	if err != nil {
 		return nil, err
 	}
 	turns := &fairOrder{namespaces: due, leases: map[string]int{}, last: last}
-	rows, err = tx.QueryContext(ctx, `
+	err = eachRow(ctx, tx, `
 		SELECT l.namespace, l.holder, EXISTS (SELECT 1 FROM silent_ends e
 			WHERE e.manifest_id = l.manifest_id AND e.engine = l.engine AND e.data_version = l.data_version)
-		FROM leases l WHERE l.engine = ?`, m.engine)
-	_, err = collect(rows, err, func(rows *sql.Rows) (_ struct{}, err error) {
+		FROM leases l WHERE l.engine = ?`, []any{m.engine}, func(rows *sql.Rows) error {
 		var namespace, by string
 		var suspected bool
-		err = rows.Scan(&namespace, &by, &suspected)
+		err := rows.Scan(&namespace, &by, &suspected)
 		turns.leases[namespace]++
 		turns.holdsAny = turns.holdsAny || by == holder
 		turns.holdsIsolated = turns.holdsIsolated || by == holder && suspected
-		return struct{}{}, err
+		return err
 	})
 	return turns, err
 }
@@ -289,8 +282,7 @@ func (m matchQueue) lease(ctx context.Context, tx *sql.Tx, turns *fairOrder, hol
 func (m matchQueue) leaseIsolated(
 	ctx context.Context, tx *sql.Tx, turns *fairOrder, holder string, until time.Time,
 ) (waiting bool, leases []Lease, err error) {
-	rows, err := tx.QueryContext(ctx, isolatedDue, m.args(sql.Named("version", m.version))...)
-	isolated, err := collect(rows, err, func(rows *sql.Rows) (namespace string, err error) { return namespace, rows.Scan(&namespace) })
+	isolated, err := collect(ctx, tx, isolatedDue, m.args(sql.Named("version", m.version)), scanValue[string])
 	if err != nil || len(isolated) == 0 || turns.holdsAny {
 		return len(isolated) > 0, nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -109,11 +108,7 @@ func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (p
 		for _, severity := range f.Severities {
 			numbers = append(numbers, int(severity))
 		}
-		text, err := json.Marshal(numbers)
-		if err != nil {
-			return nil, nil, err
-		}
-		severities = string(text)
+		severities = jsonArray(numbers)
 	}
 	statement, cover := selectPassing, suppressedFindings
 	if f.Gone {
@@ -122,10 +117,11 @@ func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (p
 	if suppressed, err = cover(ctx, q, f.Exceptions.Exceptions, map[int64][]exception.Image{report: f.Exceptions.Images}); err != nil {
 		return nil, nil, err
 	}
-	rows, err := q.QueryContext(ctx, statement,
+	args := []any{
 		sql.Named("report", report), sql.Named("severities", severities), sql.Named("fixable", f.Fixable),
-		sql.Named("exploited", f.KnownExploited), sql.Named("package", f.Package), sql.Named("id", f.ID), sql.Named("text", f.Text))
-	passing, err = collect(rows, err, func(rows *sql.Rows) (id int64, err error) { return id, rows.Scan(&id) })
+		sql.Named("exploited", f.KnownExploited), sql.Named("package", f.Package), sql.Named("id", f.ID), sql.Named("text", f.Text),
+	}
+	passing, err = collect(ctx, q, statement, args, scanValue[int64])
 	if f.Suppressed != nil {
 		passing = slices.DeleteFunc(passing, func(id int64) bool { return (suppressed[id] != nil) != *f.Suppressed })
 	}
@@ -133,33 +129,26 @@ func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (p
 }
 
 // listByID reads findings by row ID: at least one, and then as many as fit into a page.
-func listByID(ctx context.Context, q query, numbers []int64, suppressed map[int64]*exception.Exception) ([]TrackedFinding, error) {
-	wanted, err := json.Marshal(numbers)
-	if err != nil {
-		return nil, err
-	}
+func listByID(ctx context.Context, q query, ids []int64, suppressed map[int64]*exception.Exception) (findings []TrackedFinding, err error) {
 	size := 0
-	full := errors.New("the page is full")
-	var findings []TrackedFinding
-	rows, err := q.QueryContext(ctx, selectByID, string(wanted))
-	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
+	err = eachRow(ctx, q, selectByID, []any{jsonArray(ids)}, func(rows *sql.Rows) error {
 		var id int64
 		var firstSeen, lastSeen, fixedAt, fixSince, exploitedSince millis
 		var severities list[SeverityBefore]
 		f, err := scanFinding(rows, &id, &firstSeen, &lastSeen, &fixedAt, &fixSince, &exploitedSince, &severities)
 		if err != nil {
-			return struct{}{}, err
+			return err
 		}
 		if size += f.TextBytes(); size > maxPageBytes && len(findings) > 0 {
-			return struct{}{}, full
+			return errFull
 		}
 		findings = append(findings, TrackedFinding{
 			Finding: f, FirstSeen: firstSeen.Time, LastSeen: lastSeen.Time, FixedAt: fixedAt.Time, FixSince: fixSince.Time,
 			ExploitedSince: exploitedSince.Time, Severities: severities, Exception: suppressed[id],
 		})
-		return struct{}{}, nil
+		return nil
 	})
-	if errors.Is(err, full) {
+	if errors.Is(err, errFull) {
 		err = nil
 	}
 	return findings, err

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -80,9 +79,7 @@ func (s *Store) CheckHealth(ctx context.Context) error {
 	trouble := s.checkFile()
 	if trouble == nil {
 		// Only a write proves that the volume can be written. A fault that it meets is recorded by explain.
-		err := s.write(ctx, "look whether it can be written", func(ctx context.Context, tx *sql.Tx) error {
-			return s.markPresent(ctx, tx)
-		})
+		err := s.write(ctx, "look whether it can be written", s.markPresent)
 		if err != nil && StorageFault(err) == nil {
 			return err
 		}
@@ -123,18 +120,16 @@ func (s *Store) CheckIntegrity(ctx context.Context) error {
 // countFreePages records how much of the file is unused. SQLite never returns that space to the volume, and fills it before the
 // file grows.
 func (s *Store) countFreePages(ctx context.Context) error {
-	return s.read(ctx, "count free pages", func(ctx context.Context, q query) error {
-		var free int64
-		err := q.QueryRowContext(ctx, `SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size`).Scan(&free)
-		if err != nil {
-			return err
-		}
-		s.metrics.free.Set(float64(free))
-		s.health.mu.Lock()
-		defer s.health.mu.Unlock()
-		s.health.free = uint64(free)
-		return nil
-	})
+	var free int64
+	err := s.queryRow(ctx, "count free pages", `SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size`).Scan(&free)
+	if err != nil {
+		return err
+	}
+	s.metrics.free.Set(float64(free))
+	s.health.mu.Lock()
+	defer s.health.mu.Unlock()
+	s.health.free = uint64(free)
+	return nil
 }
 
 // isFull reports whether there is too little space for the next writes. Content can use free space of the volume or the file. The

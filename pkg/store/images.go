@@ -25,38 +25,24 @@ const selectUsedImages = `
 	LEFT JOIN (SELECT DISTINCT image_id, reference FROM workloads) w ON w.image_id = si.id
 	ORDER BY si.namespace, si.scanner, si.digest, si.platform, w.reference`
 
-// UsedImages lists the images of all Scanners, ordered by namespace.
+// UsedImages lists the images of all Scanners, ordered by namespace. It merges the rows of one image, which differ by reference.
 func (s *Store) UsedImages(ctx context.Context) (uses []UsedImage, err error) {
+	last := int64(-1)
 	err = s.read(ctx, "list images", func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, selectUsedImages)
-		if err != nil {
+		return eachRow(ctx, q, selectUsedImages, nil, func(rows *sql.Rows) error {
+			var id int64
+			var u UsedImage
+			var reference string
+			err := rows.Scan(&id, &u.Scanner, &u.Namespace, &u.Key.Digest, (*platform)(&u.Key.Platform), &u.Scope, &u.Engine, &u.PlatformDigest, &reference)
+			if id != last {
+				uses, last = append(uses, u), id
+			}
+			if reference != "" {
+				current := &uses[len(uses)-1]
+				current.References = append(current.References, reference)
+			}
 			return err
-		}
-		defer rows.Close()
-		uses, err = scanUsedImages(rows)
-		return err
+		})
 	})
 	return uses, err
-}
-
-// scanUsedImages merges the rows of one image, which differ by reference, into one UsedImage.
-func scanUsedImages(rows *sql.Rows) (uses []UsedImage, err error) {
-	last := int64(-1)
-	for rows.Next() {
-		var id int64
-		var u UsedImage
-		var reference string
-		err := rows.Scan(&id, &u.Scanner, &u.Namespace, &u.Key.Digest, (*platform)(&u.Key.Platform), &u.Scope, &u.Engine, &u.PlatformDigest, &reference)
-		if err != nil {
-			return nil, err
-		}
-		if id != last {
-			uses, last = append(uses, u), id
-		}
-		if reference != "" {
-			current := &uses[len(uses)-1]
-			current.References = append(current.References, reference)
-		}
-	}
-	return uses, rows.Err()
 }

@@ -104,12 +104,11 @@ func requireBudget(ctx context.Context, q query, r JobResult) error {
 	if r.Budget == 0 {
 		return nil
 	}
-	used, err := storedBytes(ctx, q, r.Namespace)
-	if err != nil {
+	var used, replaced int64
+	if err := q.QueryRowContext(ctx, selectStored, r.Namespace).Scan(&used); err != nil {
 		return err
 	}
-	var replaced int64
-	err = q.QueryRowContext(ctx, `SELECT coalesce(sum(a.size), 0) FROM manifests m JOIN artifacts a ON a.manifest_id = m.id
+	err := q.QueryRowContext(ctx, `SELECT coalesce(sum(a.size), 0) FROM manifests m JOIN artifacts a ON a.manifest_id = m.id
 		WHERE m.platform_digest = ? AND m.scope = ? AND m.namespace = ?`, r.PlatformDigest, r.Scope, r.Namespace).Scan(&replaced)
 	if err != nil {
 		return err
@@ -127,39 +126,31 @@ func (r JobResult) check() error {
 	return r.Catalog.check()
 }
 
-// storedIn counts bytes by namespace: of SBOMs, match inputs, and findings.
-const storedIn = `coalesce((SELECT sum(a.size) FROM artifacts a WHERE a.manifest_id = m.id), 0) +
-	coalesce((SELECT sum(r.bytes) FROM reports r WHERE r.manifest_id = m.id), 0)`
-
-func storedBytes(ctx context.Context, q query, namespace string) (bytes int64, err error) {
-	err = q.QueryRowContext(ctx, `SELECT coalesce(sum(`+storedIn+`), 0) FROM manifests m WHERE m.namespace = @namespace`,
-		sql.Named("namespace", namespace)).Scan(&bytes)
-	return bytes, err
-}
+const (
+	// storedIn counts the bytes of a manifest: of SBOMs, match inputs, and findings.
+	storedIn = `coalesce((SELECT sum(a.size) FROM artifacts a WHERE a.manifest_id = m.id), 0) +
+		coalesce((SELECT sum(r.bytes) FROM reports r WHERE r.manifest_id = m.id), 0)`
+	selectStored            = `SELECT coalesce(sum(` + storedIn + `), 0) FROM manifests m WHERE m.namespace = ?`
+	selectStoredByNamespace = `SELECT m.namespace, sum(` + storedIn + `) FROM manifests m INDEXED BY manifests_by_namespace GROUP BY m.namespace`
+)
 
 // StoredBytes is how many bytes are stored on behalf of a namespace: SBOMs, match inputs, and findings with their texts.
 func (s *Store) StoredBytes(ctx context.Context, namespace string) (bytes int64, err error) {
-	err = s.read(ctx, "count bytes of namespace "+namespace, func(ctx context.Context, q query) error {
-		bytes, err = storedBytes(ctx, q, namespace)
-		return err
-	})
+	err = s.queryRow(ctx, "count bytes of namespace "+namespace, selectStored, namespace).Scan(&bytes)
 	return bytes, err
 }
 
 // StoredByNamespace returns StoredBytes of all namespaces; "" has what counts against none.
-func (s *Store) StoredByNamespace(ctx context.Context) (stored map[string]int64, err error) {
-	type row struct {
-		namespace string
-		bytes     int64
-	}
-	stored = map[string]int64{}
-	err = s.read(ctx, "count bytes of namespaces", func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, `SELECT m.namespace, sum(`+storedIn+`) FROM manifests m INDEXED BY manifests_by_namespace GROUP BY m.namespace`)
-		all, err := collect(rows, err, func(rows *sql.Rows) (r row, err error) { return r, rows.Scan(&r.namespace, &r.bytes) })
-		for _, r := range all {
-			stored[r.namespace] = r.bytes
-		}
-		return err
+func (s *Store) StoredByNamespace(ctx context.Context) (map[string]int64, error) {
+	stored := map[string]int64{}
+	err := s.read(ctx, "count bytes of namespaces", func(ctx context.Context, q query) error {
+		return eachRow(ctx, q, selectStoredByNamespace, nil, func(rows *sql.Rows) error {
+			var namespace string
+			var bytes int64
+			err := rows.Scan(&namespace, &bytes)
+			stored[namespace] = bytes
+			return err
+		})
 	})
 	return stored, err
 }

@@ -67,13 +67,12 @@ func scanJob(row interface{ Scan(...any) error }) (Job, error) {
 	return job, orNotFound(err)
 }
 
+// selectLiveJob selects the record of a live Job by UID.
+const selectLiveJob = selectJobs + `WHERE uid = ? AND ended_at IS NULL`
+
 // JobByUID returns the record of a live Job, or ErrNotFound.
-func (s *Store) JobByUID(ctx context.Context, uid string) (job Job, err error) {
-	err = s.read(ctx, "look up job "+uid, func(ctx context.Context, q query) (err error) {
-		job, err = scanJob(q.QueryRowContext(ctx, selectJobs+`WHERE uid = ? AND ended_at IS NULL`, uid))
-		return err
-	})
-	return job, err
+func (s *Store) JobByUID(ctx context.Context, uid string) (Job, error) {
+	return scanJob(s.queryRow(ctx, "look up job "+uid, selectLiveJob, uid))
 }
 
 // LiveJobs lists the records of Jobs that have not ended, oldest first.
@@ -86,22 +85,15 @@ func (s *Store) EndedJobs(ctx context.Context) ([]Job, error) {
 	return s.listJobs(ctx, `WHERE ended_at IS NOT NULL ORDER BY ended_at DESC, namespace, name`)
 }
 
-func (s *Store) listJobs(ctx context.Context, which string) (jobs []Job, err error) {
-	err = s.read(ctx, "list jobs", func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, selectJobs+which)
-		jobs, err = collect(rows, err, func(rows *sql.Rows) (Job, error) { return scanJob(rows) })
-		return err
-	})
-	return jobs, err
+func (s *Store) listJobs(ctx context.Context, which string) ([]Job, error) {
+	return queryRows(ctx, s, "list jobs", selectJobs+which, nil, func(rows *sql.Rows) (Job, error) { return scanJob(rows) })
 }
 
 // IsRecorded reports whether a Job has a record, live or ended: by UID or, for records without a UID, by namespace and name.
 func (s *Store) IsRecorded(ctx context.Context, namespace, name, uid string) (recorded bool, err error) {
-	err = s.read(ctx, "find job "+namespace+"/"+name, func(ctx context.Context, q query) error {
-		return q.QueryRowContext(ctx, `
-			SELECT EXISTS (SELECT 1 FROM jobs WHERE uid = ?) OR EXISTS (SELECT 1 FROM jobs WHERE namespace = ? AND name = ? AND uid IS NULL)`,
-			uid, namespace, name).Scan(&recorded)
-	})
+	err = s.queryRow(ctx, "find job "+namespace+"/"+name, `
+		SELECT EXISTS (SELECT 1 FROM jobs WHERE uid = ?) OR EXISTS (SELECT 1 FROM jobs WHERE namespace = ? AND name = ? AND uid IS NULL)`,
+		uid, namespace, name).Scan(&recorded)
 	return recorded, err
 }
 
@@ -119,7 +111,7 @@ func (s *Store) ClaimJob(ctx context.Context, uid, podUID string) (Job, error) {
 		if _, err := tx.ExecContext(ctx, `UPDATE jobs SET pod_uid = ? WHERE uid = ? AND pod_uid IS NULL AND ended_at IS NULL`, podUID, uid); err != nil {
 			return err
 		}
-		job, err = scanJob(tx.QueryRowContext(ctx, selectJobs+`WHERE uid = ? AND ended_at IS NULL`, uid))
+		job, err = scanJob(tx.QueryRowContext(ctx, selectLiveJob, uid))
 		if err == nil && job.PodUID != podUID {
 			err = ErrForeignPod
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"database/sql"
-	"encoding/json"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
@@ -55,26 +54,20 @@ func linkMissing(ctx context.Context, tx *sql.Tx, known map[[sha256.Size]byte]*k
 			missing = append(missing, k.id)
 		}
 	}
-	numbers, err := json.Marshal(missing)
-	if err != nil {
-		return err
-	}
-	rows, err := tx.QueryContext(ctx, selectMissing, string(numbers))
-	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
+	return eachRow(ctx, tx, selectMissing, []any{jsonArray(missing)}, func(rows *sql.Rows) error {
 		var f finding.Finding
 		var key sql.RawBytes
 		p := &f.Package
 		if err := rows.Scan(&key, &p.Name, &p.Version, &p.Type, &p.PURL, (*paths)(&f.Paths), (*list[string])(&f.Aliases)); err != nil {
-			return struct{}{}, err
+			return err
 		}
 		k := known[[sha256.Size]byte(key)]
-		return struct{}{}, underAliases(f, func(key [sha256.Size]byte) {
+		return underAliases(f, func(key [sha256.Size]byte) {
 			if row := fresh[key]; row != nil {
 				links[row] = append(links[row], k)
 			}
 		})
 	})
-	return err
 }
 
 // underAliases calls use with the key that a finding would have under each of its aliases.

@@ -36,8 +36,8 @@ func (s *Store) Locate(ctx context.Context, scanner, namespace string, key image
 			state := row.state()
 			l.Report = &state
 		}
-		rows, err := q.QueryContext(ctx, selectReferences, scanner, key.Digest, platform(key.Platform), namespace)
-		l.Names, err = collect(rows, err, func(rows *sql.Rows) (exception.Image, error) {
+		image := []any{scanner, key.Digest, platform(key.Platform), namespace}
+		l.Names, err = collect(ctx, q, selectReferences, image, func(rows *sql.Rows) (exception.Image, error) {
 			var reference string
 			err := rows.Scan(&reference)
 			return imageNamed(reference, key.Digest), err

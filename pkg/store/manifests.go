@@ -11,20 +11,16 @@ func (s *Store) SaveManifest(ctx context.Context, m Manifest) error {
 	if m.Engine == "" || m.PlatformDigest == "" {
 		return errors.New("store: save manifest: the engine or the platform digest is empty")
 	}
-	return s.write(ctx, "save manifest "+m.PlatformDigest, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `INSERT INTO engine_manifests (engine, platform_digest, ours) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
-			m.Engine, m.PlatformDigest, m.AddedByOperator)
-		return err
-	})
+	return s.exec(ctx, "save manifest "+m.PlatformDigest, `
+		INSERT INTO engine_manifests (engine, platform_digest, ours) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
+		m.Engine, m.PlatformDigest, m.AddedByOperator)
 }
 
 // Manifest returns the record of a manifest, or ErrNotFound.
 func (s *Store) Manifest(ctx context.Context, engine, platformDigest string) (Manifest, error) {
 	m := Manifest{Engine: engine, PlatformDigest: platformDigest}
-	err := s.read(ctx, "look up manifest "+platformDigest, func(ctx context.Context, q query) error {
-		return orNotFound(q.QueryRowContext(ctx, `SELECT ours FROM engine_manifests WHERE engine = ? AND platform_digest = ?`,
-			engine, platformDigest).Scan(&m.AddedByOperator))
-	})
+	err := s.queryRow(ctx, "look up manifest "+platformDigest, `SELECT ours FROM engine_manifests WHERE engine = ? AND platform_digest = ?`,
+		engine, platformDigest).Scan(&m.AddedByOperator)
 	if err != nil {
 		return Manifest{}, err
 	}
@@ -41,16 +37,13 @@ const selectUnused = `
 // UnusedManifests lists the manifests of an engine that no Scanner has an image of with that engine, in the order of their digests.
 // It ignores the images of the Scanner with the UID except (empty for none). It starts at the digest from (empty for the first) and
 // returns at most limit manifests.
-func (s *Store) UnusedManifests(ctx context.Context, engine, except, from string, limit int) (unused []Manifest, err error) {
-	err = s.read(ctx, "list unused manifests of "+engine, func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, selectUnused, engine, from, except, limit)
-		unused, err = collect(rows, err, func(rows *sql.Rows) (Manifest, error) {
-			m := Manifest{Engine: engine}
-			return m, rows.Scan(&m.PlatformDigest, &m.AddedByOperator)
-		})
-		return err
+func (s *Store) UnusedManifests(ctx context.Context, engine, except, from string, limit int) ([]Manifest, error) {
+	args := []any{engine, from, except, limit}
+	return queryRows(ctx, s, "list unused manifests of "+engine, selectUnused, args, func(rows *sql.Rows) (Manifest, error) {
+		m := Manifest{Engine: engine}
+		err := rows.Scan(&m.PlatformDigest, &m.AddedByOperator)
+		return m, err
 	})
-	return unused, err
 }
 
 // selectHeld iterates over the Scanner's own images. The plus prevents SQLite from iterating over all images of the engine.
@@ -66,16 +59,12 @@ const selectHeld = `
 // HoldsManifests reports whether any of an engine's manifests belongs to an image that only this Scanner (by UID) has with that
 // engine. Manifests that no Scanner has do not count. The cost grows with the number of the Scanner's images.
 func (s *Store) HoldsManifests(ctx context.Context, engine, scanner string) (held bool, err error) {
-	err = s.read(ctx, "find manifests of scanner", func(ctx context.Context, q query) error {
-		return q.QueryRowContext(ctx, selectHeld, scanner, engine).Scan(&held)
-	})
+	err = s.queryRow(ctx, "find manifests of scanner", selectHeld, scanner, engine).Scan(&held)
 	return held, err
 }
 
 // DeleteManifest deletes the record of a manifest. A missing one is no error.
 func (s *Store) DeleteManifest(ctx context.Context, engine, platformDigest string) error {
-	return s.write(ctx, "forget manifest "+platformDigest, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `DELETE FROM engine_manifests WHERE engine = ? AND platform_digest = ?`, engine, platformDigest)
-		return err
-	})
+	return s.exec(ctx, "forget manifest "+platformDigest, `DELETE FROM engine_manifests WHERE engine = ? AND platform_digest = ?`,
+		engine, platformDigest)
 }

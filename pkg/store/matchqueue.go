@@ -9,51 +9,42 @@ import (
 
 // SetDataVersion records the data that an engine's reports are to be made with from then on.
 func (s *Store) SetDataVersion(ctx context.Context, engine string, v DataVersion) error {
-	return s.write(ctx, "set data version of "+engine, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `
-			INSERT INTO data_versions (engine, version, built, tool, since) VALUES (?, ?, ?, ?, ?)
-			ON CONFLICT (engine) DO UPDATE SET version = excluded.version, built = excluded.built, tool = excluded.tool,
-				since = CASE WHEN version = excluded.version THEN since ELSE excluded.since END`,
-			engine, v.Version, millis{v.Built}, v.Tool, millis{s.now()})
-		return err
-	})
+	return s.exec(ctx, "set data version of "+engine, `
+		INSERT INTO data_versions (engine, version, built, tool, since) VALUES (?, ?, ?, ?, ?)
+		ON CONFLICT (engine) DO UPDATE SET version = excluded.version, built = excluded.built, tool = excluded.tool,
+			since = CASE WHEN version = excluded.version THEN since ELSE excluded.since END`,
+		engine, v.Version, millis{v.Built}, v.Tool, millis{s.now()})
 }
 
 // DataVersion returns the data version of an engine, or ErrNotFound.
 func (s *Store) DataVersion(ctx context.Context, engine string) (v DataVersion, err error) {
-	err = s.read(ctx, "look up data version of "+engine, func(ctx context.Context, q query) error {
-		var built, since millis
-		err := q.QueryRowContext(ctx, `SELECT version, built, tool, since FROM data_versions WHERE engine = ?`, engine).
-			Scan(&v.Version, &built, &v.Tool, &since)
-		v.Built, v.Since = built.Time, since.Time
-		return orNotFound(err)
-	})
+	var built, since millis
+	err = s.queryRow(ctx, "look up data version of "+engine, `SELECT version, built, tool, since FROM data_versions WHERE engine = ?`, engine).
+		Scan(&v.Version, &built, &v.Tool, &since)
+	v.Built, v.Since = built.Time, since.Time
 	return v, err
 }
 
 // ReturnLeases ends all leases that a holder has of an engine, as if they had never been given.
 func (s *Store) ReturnLeases(ctx context.Context, engine, holder string) error {
-	return s.write(ctx, "return leases of "+engine, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `DELETE FROM leases WHERE engine = ? AND holder = ?`, engine, holder)
-		return err
-	})
+	return s.exec(ctx, "return leases of "+engine, `DELETE FROM leases WHERE engine = ? AND holder = ?`, engine, holder)
 }
 
 // Lease returns a lease that the holder has at that time, or ErrLeaseEnded.
 func (s *Store) Lease(ctx context.Context, id, holder string, now time.Time) (Lease, error) {
 	lease := Lease{ID: id, Holder: holder}
-	err := s.read(ctx, "look up lease", func(ctx context.Context, q query) error {
-		var until millis
-		err := q.QueryRowContext(ctx, `
-			SELECT m.platform_digest, m.scope, l.engine, l.until FROM leases l JOIN manifests m ON m.id = l.manifest_id
-			WHERE l.id = ? AND l.holder = ? AND l.until > ?`, id, holder, millis{now}).
-			Scan(&lease.PlatformDigest, &lease.Scope, &lease.Engine, &until)
-		lease.Until = until.Time
-		return orLeaseEnded(err)
-	})
+	var until millis
+	err := s.queryRow(ctx, "look up lease", `
+		SELECT m.platform_digest, m.scope, l.engine, l.until FROM leases l JOIN manifests m ON m.id = l.manifest_id
+		WHERE l.id = ? AND l.holder = ? AND l.until > ?`, id, holder, millis{now}).
+		Scan(&lease.PlatformDigest, &lease.Scope, &lease.Engine, &until)
+	if errors.Is(err, ErrNotFound) {
+		return Lease{}, ErrLeaseEnded
+	}
 	if err != nil {
 		return Lease{}, err
 	}
+	lease.Until = until.Time
 	return lease, nil
 }
 
@@ -107,17 +98,14 @@ func (s *Store) FailMatch(ctx context.Context, id, holder string, f MatchFailure
 
 // MatchFailure returns why an image could not be matched with the current data, or ErrNotFound.
 func (s *Store) MatchFailure(ctx context.Context, subject Subject) (f MatchFailure, err error) {
-	err = s.read(ctx, "look up match failure of "+subject.PlatformDigest, func(ctx context.Context, q query) error {
-		var failedAt, retryAt millis
-		err := q.QueryRowContext(ctx, `
-			SELECT f.reason, f.message, f.failed_at, f.retry_at
-			FROM manifests m JOIN match_failures f ON f.manifest_id = m.id
-			LEFT JOIN data_versions d ON d.engine = f.engine
-			WHERE m.platform_digest = ? AND m.scope = ? AND f.engine = ? AND f.data_version = coalesce(d.version, '')`,
-			subject.PlatformDigest, subject.Scope, subject.Engine).
-			Scan(&f.Reason, &f.Message, &failedAt, &retryAt)
-		f.FailedAt, f.RetryAt = failedAt.Time, retryAt.Time
-		return orNotFound(err)
-	})
+	var failedAt, retryAt millis
+	err = s.queryRow(ctx, "look up match failure of "+subject.PlatformDigest, `
+		SELECT f.reason, f.message, f.failed_at, f.retry_at
+		FROM manifests m JOIN match_failures f ON f.manifest_id = m.id
+		LEFT JOIN data_versions d ON d.engine = f.engine
+		WHERE m.platform_digest = ? AND m.scope = ? AND f.engine = ? AND f.data_version = coalesce(d.version, '')`,
+		subject.PlatformDigest, subject.Scope, subject.Engine).
+		Scan(&f.Reason, &f.Message, &failedAt, &retryAt)
+	f.FailedAt, f.RetryAt = failedAt.Time, retryAt.Time
 	return f, err
 }

@@ -44,46 +44,29 @@ const selectMessages = `
 
 // Messages returns a Scanner's message log, latest first: at most limit entries, older than the one with the ID before (0 for the
 // latest), to one receiver or (empty) to all.
-func (s *Store) Messages(ctx context.Context, scanner, receiver string, before int64, limit int) (messages []Message, err error) {
+func (s *Store) Messages(ctx context.Context, scanner, receiver string, before int64, limit int) ([]Message, error) {
 	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxMessageBytes))
 	if err != nil {
 		return nil, err
 	}
 	defer decoder.Close()
-	err = s.read(ctx, "list messages", func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, selectMessages,
-			sql.Named("scanner", scanner), sql.Named("receiver", receiver), sql.Named("before", before), sql.Named("limit", limit))
-		messages, err = collect(rows, err, func(rows *sql.Rows) (m Message, err error) {
-			var at millis
-			var packed []byte
-			if err := rows.Scan(&m.ID, &m.Scanner, &m.Receiver, &m.MessageID, &m.Kind, &m.Title, &m.Findings, &at, &packed, &m.Unconfirmed); err != nil {
-				return m, err
-			}
-			m.At = at.Time
-			if m.Body, err = decoder.DecodeAll(packed, nil); err != nil {
-				return m, fmt.Errorf("message %d: %w", m.ID, err)
-			}
-			return m, nil
-		})
-		return err
+	args := []any{sql.Named("scanner", scanner), sql.Named("receiver", receiver), sql.Named("before", before), sql.Named("limit", limit)}
+	return queryRows(ctx, s, "list messages", selectMessages, args, func(rows *sql.Rows) (m Message, err error) {
+		var at millis
+		var packed []byte
+		if err := rows.Scan(&m.ID, &m.Scanner, &m.Receiver, &m.MessageID, &m.Kind, &m.Title, &m.Findings, &at, &packed, &m.Unconfirmed); err != nil {
+			return m, err
+		}
+		m.At = at.Time
+		if m.Body, err = decoder.DecodeAll(packed, nil); err != nil {
+			return m, fmt.Errorf("message %d: %w", m.ID, err)
+		}
+		return m, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return messages, nil
 }
 
 // SweepMessages deletes the log entries from before a time, and returns their number. Entries beyond MaxMessages for a receiver are
 // deleted with each new message.
 func (s *Store) SweepMessages(ctx context.Context, before time.Time) (swept int, err error) {
-	err = s.write(ctx, "sweep messages", func(ctx context.Context, tx *sql.Tx) error {
-		result, err := tx.ExecContext(ctx, `DELETE FROM messages WHERE said_at < ?`, millis{before})
-		if err != nil {
-			return err
-		}
-		deleted, err := result.RowsAffected()
-		swept = int(deleted)
-		return err
-	})
-	return swept, err
+	return s.execCounted(ctx, "sweep messages", `DELETE FROM messages WHERE said_at < ?`, millis{before})
 }

@@ -23,7 +23,7 @@ func (s *Store) LimitRecords(bytes int64) { s.recordBudget = bytes }
 
 // RecordsFull reports whether the records of the receivers in a Scanner's namespace use all that LimitRecords allows.
 func (s *Store) RecordsFull(ctx context.Context, scanner string) (full bool, err error) {
-	err = s.read(ctx, "count what is recorded of receivers", func(ctx context.Context, q query) error {
+	err = s.read(ctx, "count what is recorded of receivers", func(ctx context.Context, q query) (err error) {
 		full, err = recordsFull(ctx, q, scanner, s.recordBudget)
 		return err
 	})

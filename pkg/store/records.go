@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -26,12 +25,8 @@ func (l *repositoryEvaluation) linkAliases(ctx context.Context, pairs []*pair) e
 	if len(notAnnounced) == 0 {
 		return nil
 	}
-	packages, err := json.Marshal(slices.Collect(maps.Keys(notAnnounced)))
-	if err != nil {
-		return err
-	}
-	rows, err := l.q.QueryContext(ctx, selectRecordsIn, l.with(sql.Named("packages", string(packages)))...)
-	return eachRow(rows, err, func(rows *sql.Rows) error {
+	args := l.with(sql.Named("packages", jsonArray(slices.Collect(maps.Keys(notAnnounced)))))
+	return eachRow(ctx, l.q, selectRecordsIn, args, func(rows *sql.Rows) error {
 		r, err := scanRecord(rows)
 		for _, s := range notAnnounced[r.pkg] {
 			if areLinked(r.id, r.aliases, s.Finding.ID, s.Finding.Aliases) && (s.record == nil || r.before(s.record)) {
@@ -108,9 +103,8 @@ func (l *repositoryEvaluation) eachRecordPage(ctx context.Context, statement str
 	for after, full := (record{}), true; full; {
 		var page []record
 		text := 0
-		rows, err := l.q.QueryContext(ctx, statement+afterRecord,
-			l.with(sql.Named("after_id", after.id), sql.Named("after_package", after.pkg))...)
-		err = eachRow(rows, err, func(rows *sql.Rows) error {
+		args := l.with(sql.Named("after_id", after.id), sql.Named("after_package", after.pkg))
+		err := eachRow(ctx, l.q, statement+afterRecord, args, func(rows *sql.Rows) error {
 			r, err := scanRecord(rows)
 			page = append(page, r)
 			if text += len(r.id) + len(r.pkg) + textOf(r.aliases); err == nil && (len(page) >= maxPageKeys || text >= maxPageText) {
@@ -162,12 +156,8 @@ func (l *repositoryEvaluation) eachAbsent(ctx context.Context, each func(absentR
 // absent finds the other IDs by which a vulnerability is present now.
 func (l *repositoryEvaluation) absent(ctx context.Context, r record) (absentRecord, error) {
 	o := absentRecord{record: r}
-	names, err := json.Marshal(append([]string{r.id}, r.aliases...))
-	if err != nil {
-		return o, err
-	}
-	rows, err := l.q.QueryContext(ctx, selectNamed, l.with(sql.Named("names", string(names)), sql.Named("package", r.pkg))...)
-	err = eachRow(rows, err, func(rows *sql.Rows) error {
+	args := l.with(sql.Named("names", jsonArray(append([]string{r.id}, r.aliases...))), sql.Named("package", r.pkg))
+	err := eachRow(ctx, l.q, selectNamed, args, func(rows *sql.Rows) error {
 		var f finding.Finding
 		err := rows.Scan(&f.ID, (*list[string])(&f.Aliases))
 		if areLinked(r.id, r.aliases, f.ID, f.Aliases) {

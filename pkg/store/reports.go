@@ -3,8 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
-	"maps"
 	"slices"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
@@ -31,6 +29,9 @@ func scanFinding(rows *sql.Rows, more ...any) (finding.Finding, error) {
 	f.FixAvailable = fixAvailable.Time
 	return f, err
 }
+
+// scanOnlyFinding scans a row of selectFinding without further columns.
+func scanOnlyFinding(rows *sql.Rows) (finding.Finding, error) { return scanFinding(rows) }
 
 // fromPresent selects the present findings of one report, and butFor excludes some of them. worst orders them as finding.Worse
 // does; likelihood has the same bounds as the bands there.
@@ -59,15 +60,11 @@ func (s *Store) Summary(ctx context.Context, subject Subject, e ImageExceptions)
 			return err
 		}
 		summary.Suppressed = len(suppressed)
-		without, err := json.Marshal(slices.AppendSeq([]int64{}, maps.Keys(suppressed)))
-		if err != nil {
+		args := []any{report, idsOf(suppressed)}
+		if summary.Counts, err = sumCounts(ctx, q, countReport, args); err != nil {
 			return err
 		}
-		if summary.Counts, err = countPresent(ctx, q, report, string(without)); err != nil {
-			return err
-		}
-		rows, err := q.QueryContext(ctx, selectFinding+fromPresent+butFor+worst+`LIMIT ?`, report, string(without), topFindings)
-		summary.Top, err = collect(rows, err, func(rows *sql.Rows) (finding.Finding, error) { return scanFinding(rows) })
+		summary.Top, err = collect(ctx, q, selectFinding+fromPresent+butFor+worst+`LIMIT ?`, append(args, topFindings), scanOnlyFinding)
 		return err
 	})
 	if err != nil {
@@ -85,31 +82,24 @@ const selectHasReport = `SELECT EXISTS (SELECT 1 FROM reports WHERE engine = ? A
 
 // HasReport reports whether an engine has a report of an image in a credential scope, even while the image is to be cataloged again.
 func (s *Store) HasReport(ctx context.Context, engine string, key image.Key, scope Scope) (has bool, err error) {
-	err = s.read(ctx, "find a report of "+key.String(), func(ctx context.Context, q query) error {
-		return q.QueryRowContext(ctx, selectHasReport, append([]any{engine}, resolveManifestArgs(key, scope)...)...).Scan(&has)
-	})
+	err = s.queryRow(ctx, "find a report of "+key.String(), selectHasReport, append([]any{engine}, resolveManifestArgs(key, scope)...)...).Scan(&has)
 	return has, err
 }
 
+// countReport counts a report's present findings except some.
 const countReport = `SELECT severity, count(*), sum(fixable), sum(known_exploited)
 	FROM findings f INDEXED BY findings_present WHERE report_id = ? AND gone_at IS NULL ` + butFor + `GROUP BY severity`
 
-// countPresent counts a report's present findings except those with the row IDs in a JSON list.
-func countPresent(ctx context.Context, q query, report int64, without string) (finding.Counts, error) {
-	rows, err := q.QueryContext(ctx, countReport, report, without)
-	return sumCounts(rows, err)
-}
-
 // sumCounts adds up rows of severity, number of findings, number of fixable ones and number of known exploited ones.
-func sumCounts(rows *sql.Rows, err error) (total finding.Counts, _ error) {
-	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
+func sumCounts(ctx context.Context, q query, statement string, args []any) (total finding.Counts, err error) {
+	err = eachRow(ctx, q, statement, args, func(rows *sql.Rows) error {
 		var severity finding.Severity
 		var n, fixable, knownExploited int
 		err := rows.Scan(&severity, &n, &fixable, &knownExploited)
 		total.Add(severity, n)
 		total.Fixable += fixable
 		total.KnownExploited += knownExploited
-		return struct{}{}, err
+		return err
 	})
 	return total, err
 }
@@ -121,8 +111,7 @@ func (s *Store) Findings(ctx context.Context, subject Subject) (findings []findi
 		if err := q.QueryRowContext(ctx, `SELECT r.id `+fromReport, reportArgs(subject)...).Scan(&report); err != nil {
 			return orNotFound(err)
 		}
-		rows, err := q.QueryContext(ctx, selectFinding+fromPresent, report)
-		findings, err = collect(rows, err, func(rows *sql.Rows) (finding.Finding, error) { return scanFinding(rows) })
+		findings, err = collect(ctx, q, selectFinding+fromPresent, []any{report}, scanOnlyFinding)
 		return err
 	})
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -37,15 +36,11 @@ type runningRepository struct {
 }
 
 // reports returns the row IDs of the images' reports as JSON, for json_each.
-func (r runningRepository) reports() (string, error) {
-	ids, err := json.Marshal(slices.Sorted(maps.Keys(r.workloads)))
-	return string(ids), err
-}
+func (r runningRepository) reports() string { return idsOf(r.workloads) }
 
 // allReports also includes otherReports.
-func (r runningRepository) allReports() (string, error) {
-	ids, err := json.Marshal(slices.Concat(slices.Sorted(maps.Keys(r.workloads)), slices.Sorted(maps.Keys(r.otherReports))))
-	return string(ids), err
+func (r runningRepository) allReports() string {
+	return jsonArray(slices.Concat(slices.Sorted(maps.Keys(r.workloads)), slices.Sorted(maps.Keys(r.otherReports))))
 }
 
 // state returns a text that identifies the present findings of the repository's images: while it is equal, so are they.
@@ -164,16 +159,14 @@ type foundWorkload struct {
 }
 
 func (c repositoryCollector) collect(ctx context.Context, q query, statement, scanner, engine string, each func(foundWorkload)) error {
-	rows, err := q.QueryContext(ctx, statement, scanner, engine, engine)
-	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
+	return eachRow(ctx, q, statement, []any{scanner, engine, engine}, func(rows *sql.Rows) error {
 		var w foundWorkload
 		err := rows.Scan(&w.report, &w.revision, &w.digest, &w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers)
 		if err == nil {
 			each(w)
 		}
-		return struct{}{}, err
+		return err
 	})
-	return err
 }
 
 // add adds a workload that concerns the receiver. For any other workload it only adds the image's report to beside.

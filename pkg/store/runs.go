@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"slices"
 	"strings"
 
@@ -45,12 +44,8 @@ const (
 // RunsPage lists the containers that run an image with a vulnerability, in the order of RunCursor's fields, starting after a mark. A
 // run that exists throughout is on exactly one page, whatever other runs come and go.
 func (s *Store) RunsPage(ctx context.Context, asked RunsQuery, after RunCursor, limit int) (page RunsPage, err error) {
-	namespaces, err := json.Marshal(append([]string{}, asked.Namespaces...))
-	if err != nil {
-		return RunsPage{}, err
-	}
 	args := []any{
-		sql.Named("id", asked.ID), sql.Named("all", asked.All), sql.Named("namespaces", string(namespaces)), sql.Named("text", maxRunText),
+		sql.Named("id", asked.ID), sql.Named("all", asked.All), sql.Named("namespaces", jsonArray(asked.Namespaces)), sql.Named("text", maxRunText),
 	}
 	// One row more than the limit shows whether there is a next page.
 	pageArgs := slices.Concat(args, []any{
@@ -64,8 +59,7 @@ func (s *Store) RunsPage(ctx context.Context, asked RunsQuery, after RunCursor, 
 		}
 		cover := suppressRuns(asked.Exceptions)
 		var marks []RunCursor
-		rows, err := q.QueryContext(ctx, selectRuns, pageArgs...)
-		page.Runs, err = collect(rows, err, func(rows *sql.Rows) (Run, error) {
+		page.Runs, err = collect(ctx, q, selectRuns, pageArgs, func(rows *sql.Rows) (Run, error) {
 			run, mark, err := scanRun(rows)
 			marks = append(marks, mark)
 			cover(&run)

@@ -214,21 +214,20 @@ type knownFinding struct {
 
 func knownFindings(ctx context.Context, tx *sql.Tx, report int64, dataVersion string) (map[[sha256.Size]byte]*knownFinding, error) {
 	known := make(map[[sha256.Size]byte]*knownFinding)
-	rows, err := tx.QueryContext(ctx, `
+	err := eachRow(ctx, tx, `
 		SELECT key, id, content, severity, gone_at IS NOT NULL, gone_at IS NOT NULL AND fixed_at IS NULL AND gone_data_version <> ?,
 			coalesce(gone_data_version, ''), coalesce(gone_at / 86400000, 0), fixed_by_data_after
-		FROM findings WHERE report_id = ?`, dataVersion, report)
-	_, err = collect(rows, err, func(rows *sql.Rows) (*knownFinding, error) {
+		FROM findings WHERE report_id = ?`, []any{dataVersion, report}, func(rows *sql.Rows) error {
 		var k knownFinding
 		var key sql.RawBytes
 		if err := rows.Scan(&key, &k.id, &k.content, &k.severity, &k.gone, &k.unconfirmed, &k.goneWith.version, &k.goneWith.day, &k.fixedByDataAfter); err != nil {
-			return nil, err
+			return err
 		}
 		if len(key) != sha256.Size {
-			return nil, fmt.Errorf("finding %d: its key has %d bytes", k.id, len(key))
+			return fmt.Errorf("finding %d: its key has %d bytes", k.id, len(key))
 		}
 		known[[sha256.Size]byte(key)] = &k
-		return &k, nil
+		return nil
 	})
 	return known, err
 }

@@ -30,23 +30,19 @@ var plainSQL = strings.NewReplacer(" ", "", "\t", "", "\r", "", "\n", "", `"`, "
 // schemaObjects returns a database's tables, indexes, views and triggers with their normalized SQL. It reads only the schema
 // table, so it executes no view or trigger.
 func schemaObjects(ctx context.Context, db *sql.DB) (map[schemaObject]string, error) {
-	rows, err := db.QueryContext(ctx, `SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
 	objects := map[schemaObject]string{}
-	for rows.Next() {
+	err := eachRow(ctx, db, `SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema`, nil, func(rows *sql.Rows) error {
 		var o schemaObject
 		var text string
 		if err := rows.Scan(&o.kind, &o.name, &o.table, &text); err != nil {
-			return nil, err
+			return err
 		}
 		if text = plainSQL.Replace(text); o.kind != "table" || sqliteTables[o.name] != text {
 			objects[o] = text
 		}
-	}
-	return objects, rows.Err()
+		return nil
+	})
+	return objects, err
 }
 
 // migratedObjects returns the schema objects that the migrations up to a version create.

@@ -3,9 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
@@ -52,40 +49,23 @@ func querySuppressed(ctx context.Context, q query, candidates string, set except
 		return nil, nil
 	}
 	ids, packages, every := set.SearchBounds()
-	args, err := jsonArgs(map[string]any{
-		"ids": append([]string{}, ids...), "packages": append([]string{}, packages...), "reports": slices.Sorted(maps.Keys(images)),
-	})
-	if err != nil {
-		return nil, err
+	args := []any{
+		sql.Named("ids", jsonArray(ids)), sql.Named("packages", jsonArray(packages)), sql.Named("reports", idsOf(images)), sql.Named("every", every),
 	}
 	suppressed := make(map[int64]*exception.Exception)
-	rows, err := q.QueryContext(ctx, candidates, append(args, sql.Named("every", every))...)
-	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
+	err := eachRow(ctx, q, candidates, args, func(rows *sql.Rows) error {
 		var id, report int64
 		var f finding.Finding
 		err := rows.Scan(&id, &report, &f.ID, (*list[string])(&f.Aliases), &f.Package.Name, &f.Package.Version, &f.Package.Type)
 		if err != nil {
-			return struct{}{}, err
+			return err
 		}
 		if e := set.SuppressedUnderAllNames(images[report], f); e != nil {
 			suppressed[id] = e
 		}
-		return struct{}{}, nil
+		return nil
 	})
 	return suppressed, err
-}
-
-// jsonArgs returns named arguments in JSON, for json_each.
-func jsonArgs(values map[string]any) ([]any, error) {
-	args := make([]any, 0, len(values))
-	for name, value := range values {
-		text, err := json.Marshal(value)
-		if err != nil {
-			return nil, err
-		}
-		args = append(args, sql.Named(name, string(text)))
-	}
-	return args, nil
 }
 
 // imageNamed returns an image with the reference that a workload has for it (Workload.Reference, by image.Reference.String) and

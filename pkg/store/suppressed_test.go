@@ -66,8 +66,8 @@ func TestSuppressedSearchFindsAll(t *testing.T) {
 			finding    finding.Finding
 			gone       bool
 		}
-		rows, err := f.reader.Query(selectFinding + `, f.id, f.report_id, f.gone_at IS NOT NULL FROM findings f JOIN vulnerabilities v ON v.id = f.vulnerability_id`)
-		all, err := collect(rows, err, func(rows *sql.Rows) (r row, err error) {
+		const statement = selectFinding + `, f.id, f.report_id, f.gone_at IS NOT NULL FROM findings f JOIN vulnerabilities v ON v.id = f.vulnerability_id`
+		all, err := collect(context.Background(), f.reader, statement, nil, func(rows *sql.Rows) (r row, err error) {
 			r.finding, err = scanFinding(rows, &r.id, &r.report, &r.gone)
 			return r, err
 		})

@@ -123,16 +123,7 @@ func (s *Store) sweepFixedRecords(ctx context.Context, withoutRoom []int64) erro
 func (s *Store) sweepFixed(ctx context.Context) (swept int, err error) {
 	before := s.now().Add(-fixedFor)
 	for last := fixedBatch; last == fixedBatch; swept += last {
-		err := s.write(ctx, "sweep fixed findings", func(ctx context.Context, tx *sql.Tx) error {
-			result, err := tx.ExecContext(ctx, deleteFixed, millis{before}, fixedBatch)
-			if err != nil {
-				return err
-			}
-			deleted, err := result.RowsAffected()
-			last = int(deleted)
-			return err
-		})
-		if err != nil {
+		if last, err = s.execCounted(ctx, "sweep fixed findings", deleteFixed, millis{before}, fixedBatch); err != nil {
 			return swept, err
 		}
 	}

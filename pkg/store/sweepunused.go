@@ -46,16 +46,12 @@ type knownRepository struct {
 // sweepUnusedRepositories deletes what receivers know of repositories that have stopped running, unusedFor after a sweep first
 // saw that, or keptWithoutRoom for the receivers without room. A repository that runs again before that keeps its records.
 func (s *Store) sweepUnusedRepositories(ctx context.Context, withoutRoom []int64) error {
-	var changed []knownRepository
-	err := s.read(ctx, "list repositories that nothing runs", func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, selectUnusedRepositories,
-			jsonOf(withoutRoom), millis{s.now().Add(-keptWithoutRoom)}, millis{s.now().Add(-unusedFor)})
-		changed, err = collect(rows, err, func(rows *sql.Rows) (h knownRepository, err error) {
+	args := []any{jsonArray(withoutRoom), millis{s.now().Add(-keptWithoutRoom)}, millis{s.now().Add(-unusedFor)}}
+	changed, err := queryRows(ctx, s, "list repositories that nothing runs", selectUnusedRepositories, args,
+		func(rows *sql.Rows) (h knownRepository, err error) {
 			err = rows.Scan(&h.receiver, &h.repository, &h.scanner, &h.name, &h.since, &h.used)
 			return h, err
 		})
-		return err
-	})
 	for _, h := range changed {
 		if err == nil {
 			err = s.updateUse(ctx, h)
@@ -68,16 +64,11 @@ func (s *Store) sweepUnusedRepositories(ctx context.Context, withoutRoom []int64
 func (s *Store) updateUse(ctx context.Context, h knownRepository) error {
 	switch {
 	case h.used:
-		return s.write(ctx, "note that a repository runs again", func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, `DELETE FROM unused_repositories WHERE receiver_id = ? AND repository = ?`, h.receiver, h.repository)
-			return err
-		})
+		return s.exec(ctx, "note that a repository runs again", `DELETE FROM unused_repositories WHERE receiver_id = ? AND repository = ?`,
+			h.receiver, h.repository)
 	case h.since.IsZero():
-		return s.write(ctx, "note that nothing runs a repository", func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, `INSERT INTO unused_repositories (receiver_id, repository, since)
-				SELECT id, ?, ? FROM receivers WHERE id = ? ON CONFLICT DO NOTHING`, h.repository, millis{s.now()}, h.receiver)
-			return err
-		})
+		return s.exec(ctx, "note that nothing runs a repository", `INSERT INTO unused_repositories (receiver_id, repository, since)
+			SELECT id, ?, ? FROM receivers WHERE id = ? ON CONFLICT DO NOTHING`, h.repository, millis{s.now()}, h.receiver)
 	}
 	return s.deleteRepository(ctx, h)
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// query is the common part of read and write transactions.
+// query is the common part of the connections for reading and of transactions.
 type query interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
@@ -19,39 +19,91 @@ func (s *Store) write(ctx context.Context, action string, work func(context.Cont
 	if s.writer == nil {
 		return fmt.Errorf("store %s: %s: %w", s.path, action, ErrReadOnly)
 	}
-	began := time.Now()
-	err := s.transact(ctx, s.writer, action, work)
-	s.metrics.transacted("write", began, err)
+	return s.call(ctx, "write", action, func(ctx context.Context) error { return transact(ctx, s.writer, nil, work) })
+}
+
+// exec writes with one statement.
+func (s *Store) exec(ctx context.Context, action, statement string, args ...any) error {
+	_, err := s.execCounted(ctx, action, statement, args...)
 	return err
 }
 
-// read runs work on a consistent snapshot of the store.
+// execCounted writes with one statement, and returns the number of changed rows.
+func (s *Store) execCounted(ctx context.Context, action, statement string, args ...any) (changed int, err error) {
+	err = s.write(ctx, action, func(ctx context.Context, tx *sql.Tx) error {
+		result, err := tx.ExecContext(ctx, statement, args...)
+		if err != nil {
+			return err
+		}
+		rows, err := result.RowsAffected()
+		changed = int(rows)
+		return err
+	})
+	return changed, err
+}
+
+// read runs work on a consistent snapshot of the store. A single statement is a consistent read without it: queryRow and queryRows.
 func (s *Store) read(ctx context.Context, action string, work func(context.Context, query) error) error {
-	began := time.Now()
-	err := s.transact(ctx, s.reader, action, func(ctx context.Context, tx *sql.Tx) error { return work(ctx, tx) })
-	s.metrics.transacted("read", began, err)
-	return err
+	return s.call(ctx, "read", action, func(ctx context.Context) error {
+		return transact(ctx, s.reader, &sql.TxOptions{ReadOnly: true}, func(ctx context.Context, tx *sql.Tx) error { return work(ctx, tx) })
+	})
 }
 
-func (s *Store) transact(ctx context.Context, db *sql.DB, action string, work func(context.Context, *sql.Tx) error) error {
+// singleRow is a statement that selects at most one row.
+type singleRow struct {
+	store             *Store
+	ctx               context.Context
+	action, statement string
+	args              []any
+}
+
+// queryRow reads one row with one statement, which Scan runs.
+func (s *Store) queryRow(ctx context.Context, action, statement string, args ...any) singleRow {
+	return singleRow{s, ctx, action, statement, args}
+}
+
+// Scan runs the statement and reads its row. It returns ErrNotFound if there is no row.
+func (r singleRow) Scan(into ...any) error {
+	return r.store.call(r.ctx, "read", r.action, func(ctx context.Context) error {
+		return orNotFound(r.store.reader.QueryRowContext(ctx, r.statement, r.args...).Scan(into...))
+	})
+}
+
+// queryRows reads all rows of one statement.
+func queryRows[T any](ctx context.Context, s *Store, action, statement string, args []any, scan func(*sql.Rows) (T, error)) (all []T, err error) {
+	err = s.call(ctx, "read", action, func(ctx context.Context) error {
+		all, err = collect(ctx, s.reader, statement, args, scan)
+		return err
+	})
+	return all, err
+}
+
+// call runs work unless the store is closed, cancels it when the store closes, and measures it.
+func (s *Store) call(ctx context.Context, kind, action string, work func(context.Context) error) (err error) {
+	began := time.Now()
+	defer func() { s.metrics.transacted(kind, began, err) }()
 	ctx, done, err := s.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("store %s: %s: %w", s.path, action, err)
 	}
 	defer done()
-	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: db == s.reader})
-	if err != nil {
+	if err := work(ctx); err != nil {
 		return s.wrapError(ctx, action, err)
+	}
+	return nil
+}
+
+func transact(ctx context.Context, db *sql.DB, options *sql.TxOptions, work func(context.Context, *sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, options)
+	if err != nil {
+		return err
 	}
 	// After a commit, Rollback does nothing.
 	defer func() { _ = tx.Rollback() }()
 	if err := work(ctx, tx); err != nil {
-		return s.wrapError(ctx, action, err)
+		return err
 	}
-	if err := tx.Commit(); err != nil {
-		return s.wrapError(ctx, action, err)
-	}
-	return nil
+	return tx.Commit()
 }
 
 // begin registers a running call until done is called. The returned context is cancelled when the store closes.
@@ -101,8 +153,9 @@ func bulk(ctx context.Context, n int, each func(ctx context.Context, i int) erro
 	return nil
 }
 
-// eachRow reads the rows of a query one after the other, until the first error.
-func eachRow(rows *sql.Rows, err error, each func(*sql.Rows) error) error {
+// eachRow passes on the rows of a statement one after the other, until the first error.
+func eachRow(ctx context.Context, q query, statement string, args []any, each func(*sql.Rows) error) error {
+	rows, err := q.QueryContext(ctx, statement, args...)
 	if err != nil {
 		return err
 	}
@@ -115,21 +168,23 @@ func eachRow(rows *sql.Rows, err error, each func(*sql.Rows) error) error {
 	return rows.Err()
 }
 
-// collect reads all rows of a query.
-func collect[T any](rows *sql.Rows, err error, scan func(*sql.Rows) (T, error)) ([]T, error) {
+// collect reads all rows of a statement.
+func collect[T any](ctx context.Context, q query, statement string, args []any, scan func(*sql.Rows) (T, error)) (all []T, err error) {
+	err = eachRow(ctx, q, statement, args, func(rows *sql.Rows) error {
+		one, err := scan(rows)
+		all = append(all, one)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
-	var all []T
-	for rows.Next() {
-		one, err := scan(rows)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, one)
-	}
-	return all, rows.Err()
+	return all, nil
+}
+
+// scanValue scans a row with one column.
+func scanValue[T any](rows *sql.Rows) (value T, err error) {
+	err = rows.Scan(&value)
+	return value, err
 }
 
 // orNotFound replaces sql.ErrNoRows by ErrNotFound.

@@ -298,8 +298,7 @@ func (l *repositoryEvaluation) updateSuppressed(ctx context.Context, _ time.Time
 	if !l.hasSuppressed {
 		return nil
 	}
-	rows, err := l.q.QueryContext(ctx, selectSuppressed, l.args...)
-	return eachRow(rows, err, func(rows *sql.Rows) error {
+	return eachRow(ctx, l.q, selectSuppressed, l.args, func(rows *sql.Rows) error {
 		var id, pkg string
 		if err := rows.Scan(&id, &pkg); err != nil {
 			return err

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -148,33 +147,28 @@ func replaceWorkloads(ctx context.Context, tx *sql.Tx, id int64, workloads []Wor
 
 // InUse reports whether any Scanner has an image with an engine in a credential scope.
 func (s *Store) InUse(ctx context.Context, engine string, key image.Key, scope Scope) (used bool, err error) {
-	err = s.read(ctx, "look up use of "+key.String(), func(ctx context.Context, q query) error {
-		return q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM scanner_images WHERE digest = ? AND platform = ? AND scope = ? AND engine = ?)`,
-			key.Digest, platform(key.Platform), scope, engine).Scan(&used)
-	})
+	err = s.queryRow(ctx, "look up use of "+key.String(),
+		`SELECT EXISTS (SELECT 1 FROM scanner_images WHERE digest = ? AND platform = ? AND scope = ? AND engine = ?)`,
+		key.Digest, platform(key.Platform), scope, engine).Scan(&used)
 	return used, err
 }
 
 // IsNeeded reports whether a Scanner that is not suspended has an image with an engine in a credential scope, and a workload runs
 // the image or has ended recently.
 func (s *Store) IsNeeded(ctx context.Context, engine string, key image.Key, scope Scope) (wanted bool, err error) {
-	err = s.read(ctx, "look up who wants "+key.String(), func(ctx context.Context, q query) error {
-		return q.QueryRowContext(ctx, `
-			SELECT EXISTS (SELECT 1 FROM scanner_images si
-				WHERE si.digest = ? AND si.platform = ? AND si.scope = ? AND si.engine = ? AND si.suspended = 0
-					AND (EXISTS (SELECT 1 FROM workloads w WHERE w.image_id = si.id)
-						OR EXISTS (SELECT 1 FROM left_workloads w WHERE w.image_id = si.id AND `+isRecent+`)))`,
-			key.Digest, platform(key.Platform), scope, engine).Scan(&wanted)
-	})
+	err = s.queryRow(ctx, "look up who wants "+key.String(), `
+		SELECT EXISTS (SELECT 1 FROM scanner_images si
+			WHERE si.digest = ? AND si.platform = ? AND si.scope = ? AND si.engine = ? AND si.suspended = 0
+				AND (EXISTS (SELECT 1 FROM workloads w WHERE w.image_id = si.id)
+					OR EXISTS (SELECT 1 FROM left_workloads w WHERE w.image_id = si.id AND `+isRecent+`)))`,
+		key.Digest, platform(key.Platform), scope, engine).Scan(&wanted)
 	return wanted, err
 }
 
 // ImagesInUse counts the images that Scanners have with an engine, each once per scope.
 func (s *Store) ImagesInUse(ctx context.Context, engine string) (n int, err error) {
-	err = s.read(ctx, "count images in use", func(ctx context.Context, q query) error {
-		return q.QueryRowContext(ctx, `SELECT count(*) FROM (SELECT DISTINCT digest, platform, scope FROM scanner_images WHERE engine = ?)`,
-			engine).Scan(&n)
-	})
+	err = s.queryRow(ctx, "count images in use",
+		`SELECT count(*) FROM (SELECT DISTINCT digest, platform, scope FROM scanner_images WHERE engine = ?)`, engine).Scan(&n)
 	return n, err
 }
 
@@ -190,17 +184,15 @@ const selectReported = `
 func (s *Store) ReportAges(ctx context.Context, scanner, engine string) (map[image.Key]ReportAge, error) {
 	reported := make(map[image.Key]ReportAge)
 	err := s.read(ctx, "list images with a report", func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, selectReported, scanner, engine)
-		_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
+		return eachRow(ctx, q, selectReported, []any{scanner, engine}, func(rows *sql.Rows) error {
 			var key image.Key
 			var matched millis
 			var age ReportAge
 			err := rows.Scan(&key.Digest, (*platform)(&key.Platform), &matched, &age.Current)
 			age.MatchedAt = matched.Time
 			reported[key] = age
-			return struct{}{}, err
+			return err
 		})
-		return err
 	})
 	if err != nil {
 		return nil, err
@@ -231,19 +223,15 @@ const (
 )
 
 // ScannerImages lists which Scanner has which image in a namespace, or in all namespaces if it is empty.
-func (s *Store) ScannerImages(ctx context.Context, namespace string) (images []ScannerImage, err error) {
+func (s *Store) ScannerImages(ctx context.Context, namespace string) ([]ScannerImage, error) {
 	statement, args := selectScannerImages, []any(nil)
 	if namespace != "" {
 		statement, args = selectScannerImagesOfNS, []any{namespace}
 	}
-	err = s.read(ctx, "list images of scanners", func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, statement, args...)
-		images, err = collect(rows, err, func(rows *sql.Rows) (img ScannerImage, err error) {
-			return img, rows.Scan(&img.Scanner, &img.Namespace, &img.Key.Digest, (*platform)(&img.Key.Platform))
-		})
-		return err
+	return queryRows(ctx, s, "list images of scanners", statement, args, func(rows *sql.Rows) (img ScannerImage, err error) {
+		err = rows.Scan(&img.Scanner, &img.Namespace, &img.Key.Digest, (*platform)(&img.Key.Platform))
+		return img, err
 	})
-	return images, err
 }
 
 // ReleaseImage deletes the record that a Scanner has an image.
@@ -254,15 +242,8 @@ func (s *Store) ReleaseImage(ctx context.Context, scanner string, key image.Key)
 }
 
 // Scanners lists the UIDs of the Scanners that the store has records of.
-func (s *Store) Scanners(ctx context.Context) (scanners []string, err error) {
-	err = s.read(ctx, "list scanners", func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, `SELECT scanner FROM scanner_images UNION SELECT scanner FROM receivers ORDER BY 1`)
-		scanners, err = collect(rows, err, func(rows *sql.Rows) (scanner string, err error) {
-			return scanner, rows.Scan(&scanner)
-		})
-		return err
-	})
-	return scanners, err
+func (s *Store) Scanners(ctx context.Context) ([]string, error) {
+	return queryRows(ctx, s, "list scanners", `SELECT scanner FROM scanner_images UNION SELECT scanner FROM receivers ORDER BY 1`, nil, scanValue[string])
 }
 
 // DeleteScanners deletes all records of these Scanners: the use of images, receivers, announcements and the message log.
@@ -270,24 +251,21 @@ func (s *Store) DeleteScanners(ctx context.Context, scanners []string) error {
 	if len(scanners) == 0 {
 		return nil
 	}
-	gone, err := json.Marshal(scanners)
-	if err != nil {
-		return err
-	}
+	gone := jsonArray(scanners)
 	defer func() {
 		for _, scanner := range scanners {
 			s.unchanged.deleteScanner(scanner)
 		}
 	}()
 	const which = `scanner IN (SELECT value FROM json_each(?))`
-	if err := s.deleteReceivers(ctx, which, string(gone)); err != nil {
+	if err := s.deleteReceivers(ctx, which, gone); err != nil {
 		return err
 	}
 	return s.write(ctx, "delete scanners", func(ctx context.Context, tx *sql.Tx) error {
-		if err := s.deleteScannerImages(ctx, tx, which, string(gone)); err != nil {
+		if err := s.deleteScannerImages(ctx, tx, which, gone); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, `DELETE FROM messages WHERE `+which, string(gone))
+		_, err := tx.ExecContext(ctx, `DELETE FROM messages WHERE `+which, gone)
 		return err
 	})
 }
