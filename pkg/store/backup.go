@@ -157,12 +157,16 @@ func readBackup(in io.Reader, checkSpace func(BackupInfo) error, out io.Writer) 
 	sum := sha256.New()
 	_, _ = sum.Write(header)
 	tracked := &trackingWriter{out: io.MultiWriter(out, sum)}
-	if _, err := io.CopyN(tracked, content, info.size()); err != nil {
-		return info, errors.Join(tracked.failed, readError(err, tracked.failed))
+	_, err = io.CopyN(tracked, content, info.size())
+	if tracked.failed != nil {
+		return info, tracked.failed
 	}
 	var rest bytes.Buffer
-	if _, err := io.Copy(&rest, io.LimitReader(content, sha256.Size+1)); err != nil {
-		return info, readError(err, nil)
+	if err == nil {
+		_, err = io.Copy(&rest, io.LimitReader(content, sha256.Size+1))
+	}
+	if err != nil {
+		return info, fmt.Errorf("%w (%w)", ErrBackupDamaged, err)
 	}
 	if !bytes.Equal(rest.Bytes(), sum.Sum(nil)) {
 		return info, fmt.Errorf("%w (wrong checksum)", ErrBackupDamaged)
@@ -181,15 +185,6 @@ func (w *trackingWriter) Write(p []byte) (n int, err error) {
 	return n, w.failed
 }
 
-// readError wraps a read error as ErrBackupDamaged. It returns nil if writing caused the error, since the caller reports that
-// one.
-func readError(err, writing error) error {
-	if writing != nil {
-		return nil //nolint:nilerr // it is said elsewhere
-	}
-	return fmt.Errorf("%w (%w)", ErrBackupDamaged, err)
-}
-
 func readHeader(in *bufio.Reader) (header []byte, info BackupInfo, err error) {
 	header, err = in.ReadSlice('\n')
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {
@@ -198,10 +193,8 @@ func readHeader(in *bufio.Reader) (header []byte, info BackupInfo, err error) {
 	if json.Unmarshal(header, &info) != nil || info.Format != backupFormat {
 		return nil, info, fmt.Errorf("%w: it does not begin as one", ErrNoBackup)
 	}
-	latest, err := latestSchema()
+	latest := latestSchema()
 	switch {
-	case err != nil:
-		return nil, info, err
 	case info.Version > backupVersion:
 		return nil, info, fmt.Errorf("%w (%s, format %d, this one knows %d): restore it with that version", ErrBackupNewer, info.Operator, info.Version, backupVersion)
 	case info.Schema > latest:

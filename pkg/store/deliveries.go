@@ -28,8 +28,12 @@ func (s *Store) BeginDelivery(ctx context.Context, scanner, receiver string, sta
 		if err := saveMeta(ctx, tx, deliveryBegunAt, s.now().UnixMilli()); err != nil {
 			return err
 		}
-		return tx.QueryRowContext(ctx, `INSERT INTO meta (name, value) VALUES (?, '1')
-			ON CONFLICT DO UPDATE SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) RETURNING CAST(value AS INTEGER)`, deliveriesBegun).Scan(&number)
+		before, err := readMeta(ctx, tx, deliveriesBegun)
+		if err != nil {
+			return err
+		}
+		number = before + 1
+		return saveMeta(ctx, tx, deliveriesBegun, number)
 	})
 	return number, err
 }
@@ -82,4 +86,13 @@ func readMeta(ctx context.Context, q query, name string) (value int64, err error
 		return 0, nil
 	}
 	return value, err
+}
+
+// readMetaTime returns the zero time if there is no such key.
+func readMetaTime(ctx context.Context, q query, name string) (time.Time, error) {
+	at, err := readMeta(ctx, q, name)
+	if at == 0 || err != nil {
+		return time.Time{}, err
+	}
+	return time.UnixMilli(at).UTC(), nil
 }

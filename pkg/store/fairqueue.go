@@ -343,10 +343,11 @@ func (m matchQueue) insertLease(ctx context.Context, tx *sql.Tx, manifest int64,
 	return lease, err
 }
 
-// fairState remembers, by engine, which namespace was served last. After a restart, the first name is next.
+// fairState is what the fair queue remembers of each engine.
 type fairState struct {
-	mu        sync.Mutex
-	namespace map[string]string
+	mu sync.Mutex
+	// served is the namespace that was served last, by engine. After a restart, the first name is next.
+	served map[string]string
 	// isolatedSince is, by engine, the earliest time since which isolated images may have waited.
 	isolatedSince map[string]time.Time
 }
@@ -358,9 +359,6 @@ func (t *fairState) isolatedWaited(engine string, now, until time.Time) bool {
 	defer t.mu.Unlock()
 	since, found := t.isolatedSince[engine]
 	if !found || since.After(until) {
-		if t.isolatedSince == nil {
-			t.isolatedSince = map[string]time.Time{}
-		}
 		t.isolatedSince[engine] = now
 		return false
 	}
@@ -379,14 +377,11 @@ func (t *fairState) restartIsolatedWait(engine string, until, now time.Time, lea
 func (t *fairState) lastServed(engine string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.namespace[engine]
+	return t.served[engine]
 }
 
 func (t *fairState) recordServed(engine, namespace string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.namespace == nil {
-		t.namespace = map[string]string{}
-	}
-	t.namespace[engine] = namespace
+	t.served[engine] = namespace
 }

@@ -20,15 +20,6 @@ type presence struct {
 	seen map[int64]bool
 }
 
-// readPresence reads when the previous process last had the store open.
-func (s *Store) readPresence(ctx context.Context) error {
-	at, err := readMeta(ctx, s.reader, lastPresent)
-	if at != 0 {
-		s.presence.before = time.UnixMilli(at).UTC()
-	}
-	return err
-}
-
 // markPresent records that this process has the store open now.
 func (s *Store) markPresent(ctx context.Context, tx *sql.Tx) error {
 	return saveMeta(ctx, tx, lastPresent, s.now().UnixMilli())
@@ -55,9 +46,6 @@ func (p *presence) confirm(image int64, workloads int) {
 	if workloads == 0 {
 		delete(p.seen, image)
 		return
-	}
-	if p.seen == nil {
-		p.seen = map[int64]bool{}
 	}
 	p.seen[image] = true
 }

@@ -2,12 +2,10 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
-	"strconv"
 	"time"
 )
 
@@ -67,24 +65,6 @@ func checkpointLog(ctx context.Context, path string) {
 	}
 	defer db.Close()
 	_, _ = db.ExecContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`)
-}
-
-// readRestored reads the creation time of the backup that the store was restored from, if it was.
-func (s *Store) readRestored(ctx context.Context) error {
-	var text string
-	err := s.reader.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = ?`, restoredFrom).Scan(&text)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	at, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return fmt.Errorf("when it was restored from: %w", err)
-	}
-	s.restoredFrom = time.UnixMilli(at).UTC()
-	return nil
 }
 
 // RestoredFrom returns the creation time of the backup that the store was last restored from, zero if it never was. The store lacks

@@ -28,8 +28,13 @@ func migrate(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseNewer(ctx, provider); err != nil {
+	current, err := provider.GetDBVersion(ctx)
+	if err != nil {
 		return err
+	}
+	if latest := latestSchema(); current > latest {
+		return fmt.Errorf("the store was written by a newer version of the operator (schema %d, this one knows %d): "+
+			"run that version, or move the file away and let the operator rebuild it from the cluster", current, latest)
 	}
 	if _, err := provider.Up(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)
@@ -58,14 +63,10 @@ func checkSchema(ctx context.Context, db *sql.DB) (current int64, err error) {
 	if err := checkOwner(ctx, db); err != nil {
 		return 0, err
 	}
-	provider, err := migrationsOf(db)
-	if err != nil {
-		return 0, err
-	}
 	if err := db.QueryRowContext(ctx, `SELECT max(version_id) FROM `+goose.DefaultTablename).Scan(&current); err != nil {
 		return 0, fmt.Errorf("the store is not ready, the manager is still making it: try again: %w", err)
 	}
-	switch latest := latestVersion(provider); {
+	switch latest := latestSchema(); {
 	case current < latest:
 		return 0, fmt.Errorf("the store has version %d and this program needs %d: the manager brings it there when it starts", current, latest)
 	case current > latest: // the version of a running manager: the store itself is fine
@@ -83,41 +84,14 @@ func migrationsOf(db *sql.DB) (*goose.Provider, error) {
 		goose.WithLogger(goose.NopLogger()), goose.WithDisableGlobalRegistry(true))
 }
 
-func refuseNewer(ctx context.Context, provider *goose.Provider) error {
-	current, err := provider.GetDBVersion(ctx)
-	if err != nil {
-		return err
-	}
-	return refuseVersion(current, latestVersion(provider))
-}
-
-func refuseVersion(current, latest int64) error {
-	if current > latest {
-		return fmt.Errorf("the store was written by a newer version of the operator (schema %d, this one knows %d): "+
-			"run that version, or move the file away and let the operator rebuild it from the cluster", current, latest)
-	}
-	return nil
-}
-
-// latestSchema returns the schema version that this program writes.
-func latestSchema() (latest int64, err error) {
-	files, err := migrations.ReadDir("migrations")
-	if err != nil {
-		return 0, err
-	}
+// latestSchema returns the schema version that this program writes: the number of the last migration.
+func latestSchema() (latest int64) {
+	files, _ := migrations.ReadDir("migrations") // an embedded folder can always be read
 	for _, file := range files {
-		version, err := goose.NumericComponent(file.Name())
-		if err != nil {
-			return 0, err
-		}
+		version, _ := goose.NumericComponent(file.Name()) // the name of each migration begins with its number
 		latest = max(latest, version)
 	}
-	return latest, nil
-}
-
-func latestVersion(provider *goose.Provider) int64 {
-	sources := provider.ListSources()
-	return sources[len(sources)-1].Version
+	return latest
 }
 
 // randomID returns 128 random bits as 32 hexadecimal digits. It cannot be guessed, so it can serve as a lease ID.

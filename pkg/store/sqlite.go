@@ -120,7 +120,12 @@ func newUnopened(path string, now func() time.Time) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store %q: %w", path, err)
 	}
-	s := &Store{path: absolute, now: now, metrics: newMetrics()}
+	s := &Store{
+		path: absolute, now: now, metrics: newMetrics(),
+		presence:  presence{seen: map[int64]bool{}},
+		unchanged: unchangedCache{rounds: map[receiverName]uint64{}},
+		fairness:  fairState{served: map[string]string{}, isolatedSince: map[string]time.Time{}},
+	}
 	s.closing, s.end = context.WithCancelCause(context.Background())
 	return s, nil
 }
@@ -163,7 +168,8 @@ func (s *Store) openForWriting(ctx context.Context) (err error) {
 	if err := s.openForReading(ctx); err != nil {
 		return err
 	}
-	return s.readPresence(ctx)
+	s.presence.before, err = readMetaTime(ctx, s.reader, lastPresent)
+	return err
 }
 
 // moveOrphanedLog renames a write-ahead log whose store was moved away without it. Otherwise SQLite would apply the log to the
@@ -193,7 +199,8 @@ func (s *Store) openForReading(ctx context.Context, options ...string) (err erro
 	if err := s.reader.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'id'`).Scan(&s.id); err != nil {
 		return err
 	}
-	return s.readRestored(ctx)
+	s.restoredFrom, err = readMetaTime(ctx, s.reader, restoredFrom)
+	return err
 }
 
 // connect opens a database whose schema may not call functions with side effects: a store or a backup comes from a volume that

@@ -3,6 +3,7 @@ package store
 import (
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"sync"
 )
 
@@ -13,18 +14,21 @@ const maxUnchanged = 100_000
 // announced changes. It saves most of the periodic evaluations.
 type unchangedCache struct {
 	mutex sync.Mutex
-	// rounds are by Scanner and receiver. A new round begins when a receiver's announcements change or are first evaluated. Numbers
+	// A receiver's new round begins when a receiver's announcements change or are first evaluated. Numbers
 	// are never reused, so a receiver that is deleted and added again never gets an old entry.
-	rounds    map[string]map[string]uint64
+	rounds    map[receiverName]uint64
 	last      uint64
 	unchanged recent[bool]
 }
+
+// receiverName identifies a receiver.
+type receiverName struct{ scanner, receiver string }
 
 // key returns a key for what a receiver was notified of so far. The caller must take it before it reads the store.
 func (m *unchangedCache) key(scanner, receiver string) string {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	round, found := m.rounds[scanner][receiver]
+	round, found := m.rounds[receiverName{scanner, receiver}]
 	if !found {
 		round = m.begin(scanner, receiver)
 	}
@@ -42,19 +46,13 @@ func (m *unchangedCache) invalidate(scanner, receiver string) {
 func (m *unchangedCache) deleteScanner(scanner string) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	delete(m.rounds, scanner)
+	maps.DeleteFunc(m.rounds, func(name receiverName, _ uint64) bool { return name.scanner == scanner })
 }
 
 // begin starts a receiver's next round. The caller holds the mutex.
 func (m *unchangedCache) begin(scanner, receiver string) uint64 {
-	if m.rounds == nil {
-		m.rounds = make(map[string]map[string]uint64)
-	}
-	if m.rounds[scanner] == nil {
-		m.rounds[scanner] = make(map[string]uint64)
-	}
 	m.last++
-	m.rounds[scanner][receiver] = m.last
+	m.rounds[receiverName{scanner, receiver}] = m.last
 	return m.last
 }
 

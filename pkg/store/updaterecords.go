@@ -80,26 +80,32 @@ func (s *Store) updateFrom(ctx context.Context, scanner, receiver string, f Chan
 		for _, e := range found.edits {
 			detector.only[e.repository] = true
 		}
-		for range maxRounds {
-			found, err := detector.edits(ctx, tx, s.now(), steps)
-			if err != nil || len(found.edits) == 0 {
-				return err
-			}
-			if first := found.next(); first != "" && (next == "" || first < next) {
-				next = first
-			}
-			err = bulk(ctx, len(found.edits), func(ctx context.Context, i int) error {
-				e := found.edits[i]
-				_, err := tx.ExecContext(ctx, e.statement, append(e.args, sql.Named("receiver", id))...)
-				return err
-			})
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		next, err = detector.applyEdits(ctx, tx, id, s.now(), steps, next)
+		return err
 	})
 	return next, err
+}
+
+// applyEdits finds and makes the edits, in rounds. It returns the repository to go on with: next, or an earlier one that has more edits.
+func (t *changeDetector) applyEdits(ctx context.Context, tx *sql.Tx, receiver int64, now time.Time, steps []step, next string) (string, error) {
+	for range maxRounds {
+		found, err := t.edits(ctx, tx, now, steps)
+		if err != nil || len(found.edits) == 0 {
+			return next, err
+		}
+		if first := found.next(); first != "" && (next == "" || first < next) {
+			next = first
+		}
+		err = bulk(ctx, len(found.edits), func(ctx context.Context, i int) error {
+			e := found.edits[i]
+			_, err := tx.ExecContext(ctx, e.statement, append(e.args, sql.Named("receiver", receiver))...)
+			return err
+		})
+		if err != nil {
+			return next, err
+		}
+	}
+	return next, nil
 }
 
 // step adds the edits that bring some records of a repository up to date. Its error is errFull when the list is full.
