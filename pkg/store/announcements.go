@@ -7,7 +7,51 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
+
+// AnnouncementKey identifies an announcement.
+type AnnouncementKey struct {
+	Repository string `json:"repository"`
+	ID         string `json:"id"`
+	Package    string `json:"package"`
+}
+
+// AnnouncedFinding is what was announced of one finding. From then on only differences from it are announced.
+type AnnouncedFinding struct {
+	AnnouncementKey
+	Change         diff.Change      `json:"change"`
+	Severity       finding.Severity `json:"severity"`
+	Fixable        bool             `json:"fixable,omitempty"`
+	KnownExploited bool             `json:"knownExploited,omitempty"`
+	Aliases        []string         `json:"aliases,omitempty"`
+}
+
+// Announcement is what one message announced, or what a silent baseline recorded without a message.
+type Announcement struct {
+	// MessageID of the message; empty for a silent baseline.
+	MessageID string
+	At        time.Time
+	// Findings replaces earlier announcements of the same findings. Entries with diff.ChangeFixed are recorded as fixed.
+	Findings []AnnouncedFinding
+	// Snapshot also records everything that passes a filter, without loading it into memory; nil for none.
+	Snapshot *FilteredSnapshot
+	// ResetRepositories resets the repositories that the receiver knows: with another engine, each is new. It also deletes the
+	// announcements of findings that are not present by the Snapshot's filter: that the other engine does not find them does not mean that
+	// they are fixed.
+	ResetRepositories bool
+	// DeleteAbsent deletes announcements of findings that are not present; nil for none.
+	DeleteAbsent *AbsentFindings
+	// Repositories that the receiver knows from then on, in addition to those of the keys. The repositories of the
+	// Snapshot must be named here.
+	Repositories []string
+	// Retract is the MessageID of a message that was recorded before it was sent and was never delivered. Its announcements are
+	// deleted. Empty for none.
+	Retract string
+	State   []byte
+	// LogEntry is the entry for the message log; nil for none. The store fills in its ID, Scanner, receiver, MessageID and time.
+	LogEntry *Message
+}
 
 // KnownRepositories lists the repositories that a receiver knows: their findings were announced to it, or RecordAnnouncement
 // recorded them. The result is in alphabetical order.

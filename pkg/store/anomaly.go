@@ -7,6 +7,23 @@ import (
 	"time"
 )
 
+// DataAnomaly means that too many findings have disappeared with one version of an engine's data for that data to be trusted.
+type DataAnomaly struct {
+	DataVersion string
+	// Missing of Total findings have disappeared with that version, the first of them at Since.
+	Missing, Total int
+	Since          time.Time
+	// Namespaces of TotalNamespaces namespaces show the anomaly. They are set if the Scanner's own images do not show it: then Missing
+	// and Total are 0.
+	Namespaces, TotalNamespaces int
+}
+
+// Data is anomalous when the findings that disappear with it exceed both of these bounds.
+const (
+	AnomalyShare = 0.2
+	AnomalyCount = 50
+)
+
 // quarantine is how long a finding that disappeared with anomalous data counts as missing. Publishers of vulnerability data fix a
 // broken build within days. What has not come back in two weeks is gone for good.
 const quarantine = 14 * 24 * time.Hour

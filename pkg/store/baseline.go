@@ -15,6 +15,36 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
+// Present is a summary of everything that a Scanner has in use, from one consistent read.
+type Present struct {
+	// Counts are those of ScannerTotals for the filter's engine and route, with recently used images included. Suppressed is the number
+	// of suppressed findings.
+	Counts     finding.Counts
+	Suppressed int
+	// NotAnnounced is how many findings pass the filter and are not announced to the receiver. Worst are the worst of them, by finding.Worse
+	// and then repository. Repositories are those that have any, sorted.
+	NotAnnounced int
+	Worst        []FindingChange
+	Repositories []string
+	// SnapshotID identifies the snapshot of all that is present, announced or not. It is opaque: while it is equal, so is what is
+	// present.
+	SnapshotID string
+}
+
+// FilteredSnapshot is everything that passed a filter in a snapshot, as Present returned it.
+type FilteredSnapshot struct {
+	Filter     ChangeFilter
+	SnapshotID string
+}
+
+// AbsentFindings are the findings of some repositories that were announced up to a time, and that no image of the repository has by the
+// filter's engine, whatever else the filter says. A repository that has no result by that engine has none.
+type AbsentFindings struct {
+	Filter       ChangeFilter
+	Repositories []string
+	Until        time.Time
+}
+
 // Present evaluates everything that a Scanner has in use in one consistent read, however much that is. Of the findings that pass the
 // filter and are not announced it returns the worst ones, at most worst. No more than some of one repository's findings are held at
 // a time. NotAnnounced counts all that PendingChanges would list but for what is fixed, whatever changes the filter names.

@@ -8,6 +8,15 @@ import (
 	"io"
 )
 
+// Artifact names one of the files that cataloging an image produces.
+type Artifact string
+
+// The artifacts of a catalog.
+const (
+	ArtifactSBOM       Artifact = "sbom"        // the complete SBOM: syft-json, compressed with zstd
+	ArtifactMatchInput Artifact = "match-input" // the part of the SBOM that the matcher needs, compressed with zstd
+)
+
 const (
 	// chunkBytes is the size of the chunks that artifacts are stored in. No more of an artifact is ever in memory.
 	chunkBytes = 256 << 10

@@ -11,6 +11,24 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
+// Catalog describes an image's catalog, without the SBOM itself.
+type Catalog struct {
+	// Engine that cataloged the image. Other engines cannot use its catalog.
+	Engine         string
+	Key            image.Key
+	Scope          Scope
+	PlatformDigest string
+	Distro         string
+	Packages       int
+	// Tool is the name and version of the program that cataloged the image.
+	Tool        string
+	CatalogedAt time.Time
+	// Namespace against whose storage budget the SBOM and findings count: that of the latest catalog with artifacts, else of the
+	// first catalog. In the credential scope of a namespace it is always that namespace. It is only written: Catalog leaves it
+	// empty.
+	Namespace string
+}
+
 // resolveManifest selects the manifest that an image digest resolves to: through an alias, or else because it is the digest of the
 // platform manifest itself. Its parameters are those of resolveManifestArgs.
 const resolveManifest = `coalesce(

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -13,6 +12,27 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
+
+// FindingChange is one change that a receiver has not been notified of. It concerns a vulnerability in a package in those images of a
+// repository that are in use: they run, or their last pods have ended recently. Repository, vulnerability and package are the
+// identity of an announcement.
+type FindingChange struct {
+	Change     diff.Change
+	Repository string
+	// Finding is the worst finding with this repository, vulnerability ID and package name that is not suppressed. With diff.ChangeFixed
+	// it has only what was recorded with its announcement: ID, aliases, package name, severity.
+	Finding finding.Finding
+	// FirstSeen is when the store first recorded the finding. FixSince is since when a fix is known, by the engine's own date or else
+	// the store's. ExploitedSince is since when the store knows it to be exploited. They are zero where that does not apply.
+	FirstSeen, FixSince, ExploitedSince time.Time
+	// SeverityBefore is the severity at the time of the announcement or, for a finding that was never announced, before its severity
+	// changed. It equals the finding's severity if that has not changed.
+	SeverityBefore finding.Severity
+	// ExceptionEnded means that an exception suppressed the finding and has ended.
+	ExceptionEnded bool
+	// Workloads that run an image with the finding; with diff.ChangeFixed those that run the repository.
+	Workloads []Workload
+}
 
 // PendingChanges lists what a receiver was not notified of, ordered by repository and then finding.Worse, with what is fixed last. At
 // most limit entries and some MiB of text, but one entry at least if there is any; limit 0 is for all, whatever memory that takes.
@@ -192,150 +212,6 @@ func (t *changeDetector) evaluate(ctx context.Context, q query, receiver int64, 
 // with returns the parameters of the evaluation and further ones.
 func (l *repositoryEvaluation) with(more ...any) []any { return append(slices.Clone(l.args), more...) }
 
-// args returns the parameters of the wanted statement.
-func (f ChangeFilter) args() []any {
-	const all, ifFixable, none = 0, 1, 2
-	fixable := all
-	if f.OnlyFixable {
-		fixable = ifFixable
-	}
-	unknown := ifFixable
-	switch f.Unknown {
-	case UnknownAlways:
-		unknown = fixable
-	case UnknownNever:
-		unknown = none
-	}
-	return []any{sql.Named("severity", int64(f.threshold())), sql.Named("fixable", fixable), sql.Named("unknown", unknown)}
-}
-
-// threshold returns the lowest severity that passes by itself. It is never Unknown, which has its own policy.
-func (f ChangeFilter) threshold() finding.Severity { return max(f.MinSeverity, finding.Negligible) }
-
-// passingFindings selects each present finding of some reports once that passes a filter and is not suppressed, as three ranges of one
-// index. @severity is at least 1. @fixable and @unknown are 0 for all findings, 1 for fixable ones, 2 for none.
-const (
-	passingColumns = `
-		SELECT f.id, f.vulnerability_id, f.package, f.report_id, f.known_exploited, f.severity, f.fixable FROM json_each(@reports) j
-		CROSS JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
-		WHERE f.gone_at IS NULL AND f.id NOT IN (SELECT value FROM json_each(@suppressed)) AND `
-
-	passingFindings = ` wanted AS (` +
-		passingColumns + `f.known_exploited = 1 UNION ALL` +
-		passingColumns + `f.known_exploited = 0 AND f.severity >= @severity AND f.fixable >= @fixable UNION ALL` +
-		passingColumns + `f.known_exploited = 0 AND f.severity = 0 AND f.fixable >= @unknown)`
-
-	// passesFilter is the same condition for findings that are selected by vulnerability and package.
-	passesFilter = `(f.known_exploited = 1 OR f.severity >= @severity AND f.fixable >= @fixable OR f.severity = 0 AND f.fixable >= @unknown)
-		AND f.id NOT IN (SELECT value FROM json_each(@suppressed))`
-)
-
-// withRecord joins the receiver's announcement records. differs selects the findings that diff.Finding may call a change, so that all others
-// need not be read. Of several findings with one key, the worst decides. A value that was not recorded is -1 and never differs.
-const (
-	withRecord = ` LEFT JOIN announcements a ON a.receiver_id = @receiver AND a.repository = @repository
-		AND a.canonical_id = v.canonical_id AND a.package = `
-
-	differs = ` (a.receiver_id IS NULL OR a.fixed_at IS NOT NULL OR a.excepted = 1
-		OR a.fixable = 0 AND wanted.fixable = 1 OR a.known_exploited = 0 AND wanted.known_exploited = 1
-		OR a.severity >= 0 AND a.severity < @severity AND wanted.severity >= @severity) `
-)
-
-const (
-	// selectCandidate has of a finding what a message or a record of it shows. What an image may make long and no message shows in
-	// whole is cut: a package's name is in the key.
-	selectCandidate = `SELECT v.canonical_id, substr(v.url, 1, 4096), v.cvss, v.epss, f.known_exploited, f.severity,
-		f.package, substr(f.version, 1, 512), f.type, substr(f.purl, 1, 512), substr(f.paths, 1, 512), f.fix_state, f.fix_versions,
-		f.fix_available, f.aliases, f.first_seen, coalesce(f.fix_available, f.fixable_since), v.known_exploited_since,
-		f.severity_history, f.report_id,
-		a.receiver_id IS NOT NULL, coalesce(a.aliases, ''), ` + announcedColumns + ` `
-
-	// listKeys lists the present findings of some IDs and packages that pass the filter, or all if @every is true. The findings of an ID are
-	// read once, however many of its packages are keys.
-	listKeys = selectCandidate + `
-		FROM vulnerabilities v CROSS JOIN findings f INDEXED BY findings_by_vulnerability
-			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM json_each(@reports))` +
-		withRecord + `f.package
-		WHERE v.canonical_id IN (SELECT value ->> 0 FROM json_each(@keys))
-			AND (v.canonical_id, f.package) IN (SELECT value ->> 0, value ->> 1 FROM json_each(@keys)) AND f.gone_at IS NULL AND (@every OR ` + passesFilter + `)`
-)
-
-// record is what was announced to a receiver about one vulnerability in one package.
-type record struct {
-	id, pkg string
-	aliases list[string]
-	diff.Announced
-}
-
-// announcedColumns selects diff.Announced from a, with the zero value for no record. In the table, facts are -1 where they were not recorded.
-const announcedColumns = `max(coalesce(a.severity, 0), 0), coalesce(a.severity < 0, 0), coalesce(a.fixable = 1, 0), coalesce(a.known_exploited = 1, 0),
-		a.fixed_at IS NOT NULL, coalesce(a.excepted, 0)`
-
-// announcedTargets returns where a row of announcedColumns is scanned to.
-func announcedTargets(a *diff.Announced) []any {
-	return []any{&a.Severity, &a.WithoutFacts, &a.Fixable, &a.KnownExploited, &a.Fixed, &a.Suppressed}
-}
-
-// pair is what is present of one vulnerability in one package, and the record of its announcement.
-type pair struct {
-	FindingChange
-	// reports are those of the images that have the finding. FindingChange.Workloads are those of these images, and are set last.
-	reports []int64
-	// record is nil if the finding was never announced; linked is true if it was announced by another ID.
-	record *record
-	linked bool
-	// before is the finding's previous severity, the current one if it has not changed. Of equal findings, the one that has risen
-	// most counts.
-	before finding.Severity
-}
-
-// presentOf returns the pairs of some keys (ID and package) of which findings are present: any findings, or only those that pass the filter.
-func (l *repositoryEvaluation) presentOf(ctx context.Context, keys [][2]string, every bool) (map[[2]string]*pair, error) {
-	if len(keys) == 0 {
-		return nil, nil
-	}
-	byKey := make(map[[2]string]*pair)
-	args := l.with(sql.Named("keys", jsonArray(keys)), sql.Named("every", every))
-	err := eachRow(ctx, l.q, listKeys, args, func(rows *sql.Rows) error {
-		var announced bool
-		var r record
-		var f finding.Finding
-		var fixAvailable, firstSeen, fixSince, exploitedSince millis
-		var history list[SeverityBefore]
-		var report int64
-		p := &f.Package
-		err := rows.Scan(append([]any{&f.ID, &f.URL, &f.CVSS, &f.EPSS, &f.KnownExploited, &f.Severity,
-			&p.Name, &p.Version, &p.Type, &p.PURL, (*paths)(&f.Paths), &f.FixState, (*list[string])(&f.FixVersions),
-			&fixAvailable, (*list[string])(&f.Aliases), &firstSeen, &fixSince, &exploitedSince, &history, &report,
-			&announced, &r.aliases}, announcedTargets(&r.Announced)...)...)
-		if err != nil {
-			return err
-		}
-		f.FixAvailable = fixAvailable.Time
-		key := [2]string{f.ID, f.Package.Name}
-		s, found := byKey[key]
-		if !found {
-			s = &pair{FindingChange: FindingChange{Repository: l.name, FirstSeen: firstSeen.Time}}
-			if announced {
-				r.id, r.pkg = f.ID, f.Package.Name
-				s.record = &r
-			}
-			byKey[key] = s
-		}
-		if before := severityBefore(f, history); !found || cmp.Or(finding.Worse(f, s.Finding), cmp.Compare(before, s.before)) < 0 {
-			s.describe(f, fixSince, exploitedSince, before)
-		}
-		if firstSeen.Before(s.FirstSeen) {
-			s.FirstSeen = firstSeen.Time
-		}
-		if n := len(s.reports); n == 0 || s.reports[n-1] != report {
-			s.reports = append(s.reports, report)
-		}
-		return nil
-	})
-	return byKey, err
-}
-
 // workloadsOf returns the workloads that run the images of some reports, and how many bytes it allocated for them.
 func (l *repositoryEvaluation) workloadsOf(reports []int64) (workloads []Workload, added int) {
 	slices.Sort(reports)
@@ -352,33 +228,6 @@ func (l *repositoryEvaluation) workloadsOf(reports []int64) (workloads []Workloa
 	}
 	l.shared[name] = workloads
 	return workloads, len(name) + len(workloads)*int(unsafe.Sizeof(Workload{}))
-}
-
-func (s *pair) describe(f finding.Finding, fixSince, exploitedSince millis, before finding.Severity) {
-	s.Finding, s.FixSince, s.ExploitedSince, s.before = f, time.Time{}, time.Time{}, before
-	if f.Fixable() {
-		s.FixSince = fixSince.Time
-	}
-	if f.KnownExploited {
-		s.ExploitedSince = exploitedSince.Time
-	}
-}
-
-// severityBefore returns the severity that a finding had before its last change, the current one if it has not changed.
-func severityBefore(f finding.Finding, history []SeverityBefore) finding.Severity {
-	if len(history) == 0 {
-		return f.Severity
-	}
-	return history[len(history)-1].Severity
-}
-
-// decide compares a finding with its record.
-func (l *repositoryEvaluation) decide(s *pair) diff.Decision {
-	present := diff.Present{Severity: s.Finding.Severity, SeverityBefore: s.before, Fixable: s.Finding.Fixable(), KnownExploited: s.Finding.KnownExploited}
-	if s.record == nil {
-		return diff.Finding(&present, nil, l.policy)
-	}
-	return diff.Finding(&present, &s.record.Announced, l.policy)
 }
 
 // pendingChanges counts the changes of the repository that are to be announced. It returns those that fit into the bounds, the worst first and

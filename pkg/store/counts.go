@@ -10,6 +10,15 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
+// Totals are the numbers of a Scanner's findings.
+type Totals struct {
+	// Counts excludes suppressed findings; Suppressed is the number of these.
+	Counts     finding.Counts
+	Suppressed int
+	// ByException is how many findings each exception suppresses, by the exception's UID.
+	ByException map[string]int
+}
+
 const (
 	// countScanner counts a finding once that several of a repository's images have, with its worst values.
 	countScanner = `

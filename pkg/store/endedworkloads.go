@@ -11,6 +11,21 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
+// EndedWorkload is a workload whose pods ran an image and have ended: they succeeded or failed.
+type EndedWorkload struct {
+	Workload
+	// At is when the last of these pods ended.
+	At time.Time
+}
+
+// RecentImage is an image that no workload runs now and that is still in use, since its last pods ended recently.
+type RecentImage struct {
+	Key image.Key
+	// Reference is one of the image's references. Repositories and Receivers are those of the workloads that ran the image.
+	Reference               string
+	Repositories, Receivers []string
+}
+
 // maxLeft bounds how many workloads are kept that have left an image. Otherwise Jobs and pods with a new name each time would add
 // one each. Superseded workloads are kept first, since any one of them ends the image's use; then ended ones, and then the latest
 // ones.

@@ -9,6 +9,16 @@ import (
 	"time"
 )
 
+// Lease reserves one image for a match worker.
+type Lease struct {
+	ID             string
+	Holder         string // UID of the Job
+	PlatformDigest string
+	Scope          Scope
+	Engine         string
+	Until          time.Time
+}
+
 // currentBounds selects the values of matchable.made_with between which a report is current: anything below or above is due.
 // While no data version is known, every report is current.
 const currentBounds = `

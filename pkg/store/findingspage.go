@@ -8,9 +8,65 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
+
+// FindingFilter selects findings. The zero value selects all.
+type FindingFilter struct {
+	// Severities to include; nil for all.
+	Severities []finding.Severity
+	// Fixable and KnownExploited include only findings with this value; nil for both values.
+	Fixable, KnownExploited *bool
+	// Package is a complete package name.
+	Package string
+	// ID is an ID or an alias, in any case.
+	ID string
+	// Gone selects findings that are gone and still stored, instead of the present ones.
+	Gone bool
+	// Suppressed selects suppressed findings (true) or all others (false); nil for both. It needs Excepting.
+	Suppressed *bool
+	Exceptions ImageExceptions
+	// Text is part of an ID, an alias, a package name or a description. ASCII letters match in any case.
+	Text string
+}
+
+// FindingCursor is a position in a list of findings. The zero value is the beginning.
+type FindingCursor struct {
+	Report, Revision int64
+	// Count is how many findings come before the position, and Sum is a checksum of them.
+	Count int
+	Sum   uint64
+	// ExceptionsSum is a checksum of what the exceptions suppressed.
+	ExceptionsSum uint64
+}
+
+// FindingPage is one page of a report's findings.
+type FindingPage struct {
+	Report   ReportState
+	Findings []TrackedFinding
+	// Total is the number of all findings that pass the filter.
+	Total int
+	// Next is the beginning of the next page; nil if this is the last one.
+	Next *FindingCursor
+}
+
+// TrackedFinding is a finding and its lifetime in the store. Times that do not apply are zero.
+type TrackedFinding struct {
+	finding.Finding
+	// FirstSeen is when the store first recorded the finding. LastSeen is when a report last had it: the current report's time while
+	// it is present.
+	FirstSeen, LastSeen time.Time
+	// FixedAt is when a second, independent version of the data lacked the finding (see Evidence). FixSince and ExploitedSince are as
+	// in FindingChange.
+	FixedAt, FixSince, ExploitedSince time.Time
+	// Severities that the finding had before, oldest first, at most ten.
+	Severities []SeverityBefore
+	// Exception that suppresses the finding; nil if none does.
+	Exception *exception.Exception
+}
 
 // maxPageBytes bounds the texts of a page: the content of an image can make a single finding as large as 1 MiB.
 const maxPageBytes = 4 << 20

@@ -5,7 +5,47 @@ import (
 	"database/sql"
 	"errors"
 	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
+
+// JobPurpose is what a Job was created for.
+type JobPurpose string
+
+// Purposes of Jobs.
+const (
+	JobCatalog JobPurpose = "catalog"
+	JobMatch   JobPurpose = "match"
+)
+
+// Job is the manager's own record of a Job that it created. What a Job's pod may upload follows from this record alone, never
+// from labels or owner references.
+type Job struct {
+	// Name is recorded before the Job is created, and UID after it: a record without a UID belongs to a Job that may not exist.
+	Namespace, Name string
+	UID             string
+	// PodUID is the UID of the one pod that claimed this Job; empty until a pod has.
+	PodUID  string
+	Purpose JobPurpose
+	// Key and Scope identify the image of a catalog Job; zero for match Jobs.
+	Key       image.Key
+	Scope     Scope
+	CreatedAt time.Time
+	// Scanner is the UID of the Scanner that a catalog Job was created for. Other Scanners may use the Job's result.
+	Scanner string
+	// ScannerNamespace is the namespace of that Scanner, or of another one that has the image now; empty if none has. It is read,
+	// never saved.
+	ScannerNamespace string
+	// Memory is the Job's memory limit in bytes, 0 for none. MaxMemory is the highest limit that a Job for the image may get.
+	Memory, MaxMemory int64
+	// Worker is the container image that the Job was created with. A Job with another image than the manager's may do nothing.
+	Worker string
+	// EndedAt is zero while the Job is live. Failed reports whether it ended with a failure.
+	EndedAt time.Time
+	Failed  bool
+	// Result is the digest of the upload that was accepted as the Job's result; empty while there is none. It is read, never saved.
+	Result string
+}
 
 // SaveJob inserts a record. If there is one with the same namespace and name, only its UID is updated. An existing record keeps
 // everything but its UID; an empty UID does not change it. Another UID means another Job of the same name: the claim and the leases

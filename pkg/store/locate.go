@@ -3,10 +3,35 @@ package store
 import (
 	"context"
 	"database/sql"
+	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
+
+// Location is where the results of an image are.
+type Location struct {
+	// Subject's platform digest is empty until the image is cataloged.
+	Subject
+	// Report is nil if there is none.
+	Report *ReportState
+	// SBOM permanently identifies the SBOM that OpenArtifact returns for this subject now; 0 if there is none.
+	SBOM int64
+	// Names are the image's names in the workloads that run it now, each once; empty if no workload does.
+	Names []exception.Image
+}
+
+// ReportState is a report without its subject and its findings.
+type ReportState struct {
+	// ID and Revision together permanently identify one state of the report's findings.
+	ID, Revision int64
+	DataVersion  string
+	MatchedAt    time.Time
+	Distro       string
+	// Current means that the engine has no other data version. Then Tool is the engine and its version, if known.
+	Current bool
+	Tool    string
+}
 
 const selectLocation = `
 	SELECT si.scope, si.engine, COALESCE(m.platform_digest, ''), COALESCE(a.id, 0),

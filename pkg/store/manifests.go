@@ -6,6 +6,18 @@ import (
 	"errors"
 )
 
+// Manifest is a platform manifest that an engine keeps in its own storage, such as Clair in its database. Its record outlives catalogs,
+// reports and Scanners, until the manifest is deleted there.
+//
+// The images of a manifest are known from SaveCatalog on. A caller that saves a manifest before its catalog must not treat it
+// as unused in between.
+type Manifest struct {
+	Engine, PlatformDigest string
+	// AddedByOperator means that the engine did not have the manifest before the operator gave it to the engine: only then may it be deleted
+	// there.
+	AddedByOperator bool
+}
+
 // SaveManifest records a manifest. An existing record is not changed: the first value of AddedByOperator stays.
 func (s *Store) SaveManifest(ctx context.Context, m Manifest) error {
 	if m.Engine == "" || m.PlatformDigest == "" {

@@ -7,6 +7,25 @@ import (
 	"time"
 )
 
+// DataVersion identifies the vulnerability data of one engine.
+type DataVersion struct {
+	// Version identifies the data and the engine's version. While it is equal, nothing has to be rematched.
+	Version string
+	// Built is when the data was built, according to the data itself.
+	Built time.Time
+	// Tool is the engine and its version, such as "grype 0.121.2"; empty if unknown.
+	Tool string
+	// Since is when the store first recorded this version; zero if that is not known. It is read, never saved.
+	Since time.Time
+}
+
+// MatchFailure is why an image could not be matched, and when the match is retried.
+type MatchFailure struct {
+	Reason, Message string
+	FailedAt        time.Time
+	RetryAt         time.Time
+}
+
 // SetDataVersion records the data that an engine's reports are to be made with from then on.
 func (s *Store) SetDataVersion(ctx context.Context, engine string, v DataVersion) error {
 	return s.exec(ctx, "set data version of "+engine, `

@@ -9,6 +9,25 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
+// MaxMessages is how many messages to one receiver the log keeps.
+const MaxMessages = 1000
+
+// Message is an entry of the message log.
+type Message struct {
+	// ID rises with time.
+	ID                int64
+	Scanner, Receiver string
+	MessageID         string
+	Kind, Title       string
+	// Findings is how many findings the message announced.
+	Findings int
+	At       time.Time
+	// Unconfirmed means that the message was sent and the receiver never answered.
+	Unconfirmed bool
+	// Body is the message as JSON (announce.Message).
+	Body []byte
+}
+
 // maxMessageBytes bounds the decompressed size of an entry of the log.
 const maxMessageBytes = 16 << 20
 

@@ -4,11 +4,31 @@ import (
 	"context"
 	"database/sql"
 	"slices"
+	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
+
+// Summary is a report without its findings.
+type Summary struct {
+	Subject
+	DataVersion string
+	MatchedAt   time.Time
+	NotCovered  []string
+	Counts      finding.Counts
+	// Top are the worst findings by finding.Worse, at most five.
+	Top []finding.Finding
+	// Suppressed is the number of suppressed findings. They are neither in Counts nor in Top.
+	Suppressed int
+}
+
+// ImageExceptions determines which findings of an image are suppressed: those that exceptions cover under each of the image's names.
+type ImageExceptions struct {
+	Exceptions exception.Set
+	Images     []exception.Image
+}
 
 // topFindings is how many findings a Summary lists.
 const topFindings = 5

@@ -199,15 +199,3 @@ func containerKey(w Workload) Workload {
 	w.Reference, w.Receivers, w.Completes = "", "", false
 	return w
 }
-
-// passes reports whether a workload concerns the receiver. Without a route, all do.
-func (r *Route) passes(w Workload) bool {
-	if r == nil {
-		return true
-	}
-	named := slices.DeleteFunc(strings.Split(w.Receivers, ","), func(name string) bool { return !slices.Contains(r.Known, name) })
-	if len(named) == 0 {
-		return r.Unassigned
-	}
-	return slices.Contains(named, r.Receiver)
-}

@@ -7,7 +7,49 @@ import (
 	"strings"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
+
+// RunsQuery selects the containers that run an image with a vulnerability.
+type RunsQuery struct {
+	// ID of the vulnerability, canonical or an alias, in any case.
+	ID string
+	// Namespaces to search, unless All is true.
+	Namespaces []string
+	All        bool
+	// Exceptions returns the exceptions that are in force in a namespace; nil for none.
+	Exceptions func(namespace string) exception.Set
+}
+
+// RunCursor is a position in the order of runs: the last run before it.
+type RunCursor struct {
+	Namespace, Kind, Name, Container, Reference, Digest, Platform string
+	// Key is the finding's key (finding.Key, in upper case), the same for all engines. It is empty at the beginning of the list.
+	Key string
+}
+
+// Run is a container that runs an image with a vulnerability in one of its packages. Texts that come from pods and images are
+// truncated to maxRunText characters.
+type Run struct {
+	Namespace, Kind, Name, Container, Reference string
+	Key                                         image.Key
+	// Engines that found it, sorted.
+	Engines []string
+	// Finding has no aliases, paths, description or advisories. If engines differ, it is the worst of their findings.
+	Finding finding.Finding
+	// Exception that suppresses the finding; nil if none does.
+	Exception *exception.Exception
+}
+
+// RunsPage is one page of runs.
+type RunsPage struct {
+	Runs []Run
+	// Total is the number of all runs.
+	Total int
+	// Next is the beginning of the next page; nil if this is the last one.
+	Next *RunCursor
+}
 
 // maxRunText bounds texts that have no other bound: a pod's author can give its owner any kind, and an image any package name.
 const maxRunText = 512

@@ -18,6 +18,33 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
+// Report is all findings that an engine has for an image.
+type Report struct {
+	Subject
+	DataVersion string
+	MatchedAt   time.Time
+	Distro      string
+	// NotCovered names contents that the image has or may have and for which the engine never has findings.
+	NotCovered []string
+	// Evidence is what the report's data proves about findings that the report lacks.
+	Evidence Evidence
+	// Findings are merged (finding.Merge). Nil and empty are equal: the image has no findings.
+	Findings []finding.Finding
+}
+
+// Difference is how a report changed the findings of its subject.
+type Difference struct {
+	New, Still, Gone int
+	// First means that the subject had no report before.
+	First bool
+}
+
+// SeverityBefore is a severity that a finding had until a time.
+type SeverityBefore struct {
+	Severity finding.Severity `json:"severity"`
+	Until    time.Time        `json:"until"`
+}
+
 // SaveReport replaces a subject's report, and updates the lifetime of its findings in the same transaction: findings that are
 // present for the first time get a first-seen time, those that are gone a gone time. The transaction also ends the lease leaseID of
 // the subject; an empty leaseID means that there is none. It returns ErrLeaseEnded if the lease is not held. A report without a time

@@ -6,6 +6,17 @@ import (
 	"time"
 )
 
+// MaxSilentEnds is how often in a row an image's lease may expire, or end with its Job, before the match counts as failed.
+const MaxSilentEnds = 3
+
+// Reasons of a MatchFailure that the store itself sets.
+const (
+	// ReasonMatchWorkerDied is the reason for an image whose match workers die.
+	ReasonMatchWorkerDied = "MatchWorkerDied"
+	// ReasonMatchTimedOut is the reason for an image whose leases expire.
+	ReasonMatchTimedOut = "MatchTimedOut"
+)
+
 // silentEndRetry is the delay until the next try of an image whose workers died or timed out: by then it may have been given more
 // memory.
 const silentEndRetry = time.Hour

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"modernc.org/sqlite"
@@ -35,40 +34,6 @@ const (
 	// journalBytes is the size that the write-ahead log is truncated to after a large transaction.
 	journalBytes = 64 << 20
 )
-
-// Store is the only access that the rest of the program has to the database: one SQLite file. Its methods are safe for concurrent
-// use. One process writes the file through one connection, so concurrent writers wait for each other and never fail because of each
-// other. Readers see the last committed state and never wait.
-type Store struct {
-	path   string
-	id     string
-	now    func() time.Time
-	writer *sql.DB // nil if opened for reading only
-	reader *sql.DB
-	lock   *os.File // nil if opened for reading only
-	// file identifies the file that was opened; nil if opened for reading only.
-	file os.FileInfo
-	// restoredFrom is the time of the backup that the store was restored from, zero if it was not. replaced means that opening the
-	// store replaced the previous one.
-	restoredFrom time.Time
-	replaced     bool
-
-	health    health
-	presence  presence
-	counts    totalsCache
-	unchanged unchangedCache
-	fairness  fairState
-	metrics   metrics
-	// recordBudget is that of LimitRecords.
-	recordBudget int64
-
-	// gate guards closed and the start of calls. closing is cancelled when the store closes. inFlight counts running calls.
-	gate     sync.Mutex
-	closed   bool
-	closing  context.Context
-	end      context.CancelCauseFunc
-	inFlight sync.WaitGroup
-}
 
 // OpenSQLite opens the store at path for this process alone, and creates it with mode 0600 if there is none. It migrates the
 // store to the current schema. now returns the time for everything that the store dates itself.
@@ -245,32 +210,4 @@ func (s *Store) dataSource(options url.Values) string {
 	)
 	name := url.URL{Scheme: "file", OmitHost: true, Path: s.path, RawQuery: options.Encode()}
 	return name.String()
-}
-
-// ID returns the store's ID, which is created with the store and replaced when the store is restored from a backup. A reader that
-// remembers another ID must assume that the store lacks what the reader saved before. The ID has 32 hexadecimal digits.
-func (s *Store) ID() string { return s.id }
-
-// Close cancels running calls, waits for them to end and releases the file lock. Further calls return nil.
-func (s *Store) Close() error {
-	s.gate.Lock()
-	closed := s.closed
-	s.closed = true
-	s.end(ErrClosed)
-	s.gate.Unlock()
-	if closed {
-		return nil
-	}
-	s.inFlight.Wait()
-	var errs []error
-	// The writer is closed last, since it can move the write-ahead log into the file.
-	for _, db := range []*sql.DB{s.reader, s.writer} {
-		if db != nil {
-			errs = append(errs, db.Close())
-		}
-	}
-	if s.lock != nil {
-		errs = append(errs, s.lock.Close())
-	}
-	return errors.Join(errs...)
 }

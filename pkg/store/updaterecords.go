@@ -10,6 +10,20 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
+// UpdateExtent is which part of a receiver's announcement records UpdateAnnouncements updates.
+type UpdateExtent string
+
+const (
+	// UpdateAll updates all of them. It is the zero value.
+	UpdateAll UpdateExtent = ""
+	// UpdateKnown is used while a summary of all that is present is still to be sent. Announcements are carried over to the other IDs
+	// of their vulnerabilities, and suppressed findings are marked, but nothing is recorded as announced or fixed without a message.
+	UpdateKnown UpdateExtent = "Known"
+	// UpdateSuppressed is used while a message is being delivered, since its announcements will be recorded by the IDs that it has.
+	// Only suppressed findings are marked: if their exception ends before the delivery does, they are announced again.
+	UpdateSuppressed UpdateExtent = "Exceptions"
+)
+
 // maxRounds bounds how often the records are updated in one call. One update can require another: for example, a record that was
 // carried over may be of a finding that an exception suppresses.
 const maxRounds = 4

@@ -12,6 +12,59 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
+// Workload is one container of a Kubernetes workload and the image that it runs.
+type Workload struct {
+	Namespace string
+	// Kind and Name of the top-most known owner: Deployment, StatefulSet, DaemonSet, CronJob, Job, Pod, …
+	Kind, Name string
+	// Container is the container's name.
+	Container string
+	// Repository is the normalized repository of the pod spec's image. Announcements are grouped by it.
+	Repository string
+	// Reference is the image reference in the pod spec, with its tag.
+	Reference string
+	// Receivers that the pods or their namespace name, sorted and joined by commas; empty if they name none.
+	Receivers string
+	// Completes means that the pods are meant to end, as those of a CronJob are. Such pods count as ended once they are gone.
+	Completes bool
+}
+
+// ImageUsage is the use of an image by a Scanner.
+type ImageUsage struct {
+	// Scanner is the Scanner's UID.
+	Scanner   string
+	Namespace string
+	Key       image.Key
+	Scope     Scope
+	Engine    string
+	// Suspended keeps the image out of the match queue, unless a Scanner that is not suspended has it too.
+	Suspended bool
+	// Workloads that run the image now. Without any, the image is still matched, but its findings are not counted.
+	Workloads []Workload
+	// Ended are workloads whose ended pods still exist, whether or not other pods of theirs run the image now. The image stays in
+	// use, and its findings are announced, until all these ends are before EndedSince, or until one of the image's workloads has run
+	// another image of the repository. Workloads that have left the image are kept up to a bound, the latest ones first.
+	Ended      []EndedWorkload
+	EndedSince time.Time
+	// Dropped are workloads whose pods still exist but no longer belong to the Scanner: they have not ended. A workload that is in
+	// Ended as well has pods of both kinds; of these, the ended ones count.
+	Dropped []Workload
+}
+
+// ScannerImage is an image that a Scanner has.
+type ScannerImage struct {
+	// Scanner is the Scanner's UID.
+	Scanner, Namespace string
+	Key                image.Key
+}
+
+// ReportAge is the age of a report and of its data.
+type ReportAge struct {
+	MatchedAt time.Time
+	// Current means that the report was made with the engine's current data. It is true while no data version is known.
+	Current bool
+}
+
 // SetUsage replaces the recorded use of an image by a Scanner. Without running or ended workloads, scope and engine stay as they
 // were. It writes nothing if the use is unchanged, so it may be called at every reconcile.
 func (s *Store) SetUsage(ctx context.Context, u ImageUsage) error {
