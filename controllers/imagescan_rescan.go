@@ -42,23 +42,19 @@ func (r *ImageScanReconciler) handleRescanRequest(ctx context.Context, s *imageS
 	return nil
 }
 
-// setHandledRequest copies a rescan request to the Scanner's status once all ImageScans of images in use have handled it.
-func (r *ScannerReconciler) setHandledRequest(ctx context.Context, scanner *v1alpha1.Scanner) error {
-	request := rescanRequestOf(scanner)
-	if request == "" || request == scanner.Status.LastHandledRequestedAt {
-		return nil
+// handledRequest returns the last rescan request that all ImageScans of a Scanner's images in use have handled.
+func (r *ScannerReconciler) handledRequest(ctx context.Context, scanner *v1alpha1.Scanner) (string, error) {
+	request, before := rescanRequestOf(scanner), scanner.Status.LastHandledRequestedAt
+	if request == "" || request == before {
+		return before, nil
 	}
 	var scans v1alpha1.ImageScanList
 	err := r.Client.List(ctx, &scans, client.InNamespace(scanner.Namespace), client.UnsafeDisableDeepCopy, // only read
 		client.MatchingFields{inventory.ImageScansByScanner: scanner.Name})
-	if err != nil {
-		return err
-	}
 	for i := range scans.Items {
 		if status := &scans.Items[i].Status; status.UnusedSinceTime == nil && status.HandledRequest != digestOfRequest(request) {
-			return nil // the next change of this ImageScan triggers another reconciliation
+			return before, nil // the next change of this ImageScan triggers another reconciliation
 		}
 	}
-	scanner.Status.LastHandledRequestedAt = request
-	return nil
+	return request, err
 }

@@ -286,7 +286,7 @@ func describeResult(status *v1alpha1.ImageScanStatus, never []string) string {
 func describeScanned(s *scannerScope) string {
 	engine, never := s.scanner.Spec.Backend.Type, engineGaps(s.backend)
 	found, images, held := describeFindings(&s.scanner.Status.Findings), 0, []string(nil)
-	for _, img := range s.images {
+	for _, img := range s.coverage.Running {
 		if gaps := imageGaps(img.NotCovered, never); len(gaps) > 0 {
 			images, held = images+1, append(held, gaps...)
 		}

@@ -203,7 +203,7 @@ func TestGapsOf(t *testing.T) {
 func TestDescribeScanned(t *testing.T) {
 	s := &scannerScope{scanner: theScanner(withClair("https://a.example.com")), backend: &scriptedEngine{gaps: []string{"npm"}}}
 	s.scanner.Status.Images.Scanned = 3
-	s.images = []inventory.CoveredImage{{NotCovered: []string{"npm"}}}
+	s.coverage.Running = []inventory.CoveredImage{{NotCovered: []string{"npm"}}}
 	for _, want := range []string{
 		"3 images scanned: no known vulnerabilities; not covered by Clair: npm",
 		"3 images scanned: no known vulnerabilities in what Clair covers; of 2 images, nothing is known about Go, debian 12; not covered by Clair: npm",
@@ -211,7 +211,7 @@ func TestDescribeScanned(t *testing.T) {
 		if got := describeScanned(s); got != want {
 			t.Errorf("it is described as %q, want %q", got, want)
 		}
-		s.images = append(s.images, inventory.CoveredImage{NotCovered: []string{"debian 12", "npm"}}, inventory.CoveredImage{NotCovered: []string{"debian 12", "Go", "npm"}})
+		s.coverage.Running = append(s.coverage.Running, inventory.CoveredImage{NotCovered: []string{"debian 12", "npm"}}, inventory.CoveredImage{NotCovered: []string{"debian 12", "Go", "npm"}})
 	}
 }
 

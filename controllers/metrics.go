@@ -110,7 +110,7 @@ func (m *Metrics) setScanner(s *scannerScope) {
 		return
 	}
 	g := gauges{scanner: s.scanner}
-	g.images(s.images)
+	g.images(s.coverage.Running)
 	g.findings()
 	g.data(s.backend)
 	g.receivers()

@@ -1,8 +1,6 @@
 package controllers
 
 import (
-	"time"
-
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
@@ -11,8 +9,7 @@ import (
 
 // describeCoverage converts the coverage to the notifier's type: images with a digest one by one, all others as counts. never is the result
 // of engineGaps.
-func describeCoverage(covered inventory.Coverage, never []string, since time.Time) announce.Coverage {
-	coverage := announce.Coverage{DataSince: since}
+func describeCoverage(covered inventory.Coverage, never []string) (coverage announce.Coverage) {
 	for _, img := range covered.Recent {
 		described := describeImage(img, never)
 		described.Recent = true

@@ -21,7 +21,7 @@ func TestCoverageHasReceivers(t *testing.T) {
 	)
 	covered, err := u.inventory.Coverage(t.Context(), theScanner(), u.engine.Engine())
 	u.must(err)
-	images := describeCoverage(covered, nil, noon).Images
+	images := describeCoverage(covered, nil).Images
 	if len(images) != 1 {
 		t.Fatalf("%d images, want one", len(images))
 	}
@@ -42,7 +42,7 @@ func TestCoverageOfUnknownImages(t *testing.T) {
 			u := newUnit(t, scanner, pod)
 			covered, err := u.inventory.Coverage(t.Context(), scanner, u.engine.Engine())
 			u.must(err)
-			if coverage := describeCoverage(covered, nil, noon); len(coverage.UnknownRepositories) != 1 {
+			if coverage := describeCoverage(covered, nil); len(coverage.UnknownRepositories) != 1 {
 				t.Errorf("the repositories %q are unknown, want one", coverage.UnknownRepositories)
 			}
 		})

@@ -134,10 +134,9 @@ func (w *deliveryWorld) replaceSecret(key, value string) {
 // condition returns the Scanner's condition NotificationsDelivered and the status of its receiver.
 func (w *deliveryWorld) condition() (metav1.Condition, v1alpha1.ReceiverStatus) {
 	w.t.Helper()
-	r := &ScannerReconciler{Store: w.store}
-	states, err := r.receivers(w.t.Context(), w.scanner)
+	states, err := receiverStates(w.t.Context(), w.store, w.scanner)
 	w.must(err)
-	r.setReceivers(&scannerScope{scanner: w.scanner}, states)
+	(&scannerScope{scanner: w.scanner, scannerFacts: scannerFacts{receivers: states}}).setReceivers(w.store.ID())
 	return *meta.FindStatusCondition(w.scanner.Status.Conditions, v1alpha1.ConditionNotificationsDelivered), w.scanner.Status.Receivers[0]
 }
 

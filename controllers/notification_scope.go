@@ -31,7 +31,7 @@ type notificationScope struct {
 	exceptionEnds time.Time
 }
 
-// newScope collects the coverage, the exceptions and the health notices of a Scanner. It does not read findings.
+// newScope reads the facts of a Scanner, and then computes its coverage and health notices from them. It does not read findings.
 func (r *NotificationReconciler) newScope(ctx context.Context, scanner *v1alpha1.Scanner) (*notificationScope, error) {
 	engine := r.Backends.For(scanner)
 	o := &notificationScope{scanner: scanner, engine: engineOf(engine)}
@@ -46,18 +46,9 @@ func (r *NotificationReconciler) newScope(ctx context.Context, scanner *v1alpha1
 		return nil, err
 	}
 	facts := health.Facts{Now: r.Clock.Now(), After: r.Thresholds, Images: coverage.Running, Data: o.data, Exceptions: o.exceptions.All()}
-	var data *store.DataVersion
-	if facts.Engine, data, err = engineCondition(ctx, scanner, engine); err != nil {
+	condition, data, err := engineCondition(ctx, scanner, engine)
+	if err != nil {
 		return nil, err
-	}
-	facts.Engine.LastTransitionTime = metav1.NewTime(conditionSince(scanner, facts.Engine, facts.Now))
-	var dataSince time.Time
-	if data != nil {
-		dataSince = facts.Engine.LastTransitionTime.Time
-	}
-	o.coverage = describeCoverage(coverage, engineGaps(engine), dataSince)
-	if reporter, ok := engine.(backend.DataReporter); ok {
-		facts.MaxDataAge, facts.DataProblem = reporter.MaxDataAge(), reporter.DataProblem(o.data)
 	}
 	if facts.Anomaly, err = r.Store.DataAnomaly(ctx, string(scanner.UID), o.engine); err != nil {
 		return nil, err
@@ -69,17 +60,29 @@ func (r *NotificationReconciler) newScope(ctx context.Context, scanner *v1alpha1
 		}
 		facts.Suppressed = totals.ByException
 	}
+	receivers, err := receiverStates(ctx, r.Store, scanner)
+	if err != nil {
+		return nil, err
+	}
+	facts.Engine = withTime(condition, scanner.Status.Conditions, facts.Now)
+	if reporter, ok := engine.(backend.DataReporter); ok {
+		facts.MaxDataAge, facts.DataProblem = reporter.MaxDataAge(), reporter.DataProblem(o.data)
+	}
+	o.coverage = describeCoverage(coverage, engineGaps(engine))
+	if data != nil {
+		o.coverage.DataSince = facts.Engine.LastTransitionTime.Time
+	}
 	o.coverage.Notices, o.coverage.Receivers = facts.Notices(), receiverNames(scanner)
-	o.unconfirmed, err = r.unconfirmedNotices(ctx, scanner)
-	return o, err
+	o.unconfirmed = unconfirmedNotices(receivers)
+	return o, nil
 }
 
-// conditionSince returns since when a Scanner has a condition in its present status; now if it is not in the Scanner's status yet. What the
-// condition is was read elsewhere: the status is only the memory of the time, the one that survives a restart.
-func conditionSince(scanner *v1alpha1.Scanner, condition metav1.Condition, now time.Time) time.Time {
-	known := meta.FindStatusCondition(scanner.Status.Conditions, condition.Type)
-	if known == nil || known.Status != condition.Status {
-		return now
+// withTime returns a condition with the time since when a Scanner has it in its present status; now if it is not in the Scanner's status yet.
+// What the condition is was read elsewhere: the status is only the memory of the time, the one that survives a restart.
+func withTime(condition metav1.Condition, status []metav1.Condition, now time.Time) metav1.Condition {
+	condition.LastTransitionTime = metav1.NewTime(now)
+	if known := meta.FindStatusCondition(status, condition.Type); known != nil && known.Status == condition.Status {
+		condition.LastTransitionTime = known.LastTransitionTime
 	}
-	return known.LastTransitionTime.Time
+	return condition
 }

@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"cmp"
-	"context"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,28 +10,17 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
 
-// unconfirmedNotices returns a notice for each receiver of a Scanner whose messages were given up without a confirmed delivery. The Scanner's
-// other receivers get it, since the receiver itself may be unreachable.
-func (r *NotificationReconciler) unconfirmedNotices(ctx context.Context, scanner *v1alpha1.Scanner) (notices []announce.Notice, err error) {
-	if len(scanner.Spec.Notifications) < 2 {
-		return nil, nil
-	}
-	for _, name := range receiverNames(scanner) {
-		raw, err := r.Store.ReceiverState(ctx, string(scanner.UID), name)
-		if err != nil {
-			return nil, err
-		}
-		state, err := announce.ParseState(raw)
-		if err != nil {
-			return nil, err
-		}
+// unconfirmedNotices returns a notice for each receiver whose messages were given up without a confirmed delivery. The Scanner's other
+// receivers get it, since the receiver itself may be unreachable.
+func unconfirmedNotices(receivers map[string]announce.State) (notices []announce.Notice) {
+	for name, state := range receivers {
 		if u := state.Unconfirmed; u != nil {
 			notices = append(notices, announce.Notice{
 				ID: string(announce.NoticeUnconfirmed) + "/" + name, Kind: announce.NoticeUnconfirmed, Name: name, Since: u.Since, Count: u.Count,
 			})
 		}
 	}
-	return notices, nil
+	return notices
 }
 
 // coverageFor returns the Scanner's coverage with the notices about the other receivers added.

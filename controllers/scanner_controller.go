@@ -49,7 +49,7 @@ type scannerStore interface {
 	DeleteScanners(ctx context.Context, scanners []string) error
 	ScannerTotals(ctx context.Context, scanner string, exceptions exception.Set) (store.Totals, error)
 	DataAnomaly(ctx context.Context, scanner, engine string) (*store.DataAnomaly, error)
-	ReceiverState(ctx context.Context, scanner, receiver string) ([]byte, error)
+	receiverStore
 }
 
 // ScannerReconciler maintains a Scanner's status: coverage, findings and conditions. It changes nothing else of a Scanner but its
@@ -82,15 +82,13 @@ type ScannerReconciler struct {
 // scannerScope is the input from which a Scanner's status is computed.
 type scannerScope struct {
 	scanner *v1alpha1.Scanner
-	images  []inventory.CoveredImage
+	scannerFacts
 	// backend is nil when the operator runs without the Scanner's engine.
 	backend backend.Backend
 	// storeProblem is the reason why the store is unavailable; empty if it works. Set by setStore.
 	storeProblem string
 	// conflict is true if another operator works on the Scanner too.
 	conflict bool
-	// unknownReceivers is a message about receivers that pods name and that do not exist; empty if there are none.
-	unknownReceivers string
 	// missingPermissions lists the permissions that the operator lacks in the namespace and how to grant them; empty if none is missing.
 	missingPermissions string
 	// refused is true if the namespace has too many Scanners and this one is not among the admitted.
@@ -144,7 +142,7 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	if s.conflict {
 		next.RequeueAfter = min(next.RequeueAfter, preflight.ConflictInterval)
 	}
-	// While the store is unavailable, what could not be read stays as it was. The reason can always be set.
+	// While the store is unavailable, what could not be computed stays as it was. The reason can always be set.
 	r.setStore(s)
 	r.setReady(s)
 	r.Metrics.setScanner(s)
@@ -201,46 +199,17 @@ func (r *ScannerReconciler) SweepScanners(ctx context.Context) error {
 	return r.Store.DeleteScanners(ctx, slices.DeleteFunc(gone, func(uid string) bool { return there[types.UID(uid)] }))
 }
 
-// computeStatus sets the parts of the status that need the store.
+// computeStatus reads the facts of a Scanner, records how many findings each exception suppresses, and sets the parts of the status that follow
+// from the facts. If a fact cannot be read, all these parts stay as they were.
 func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) error {
-	status := &s.scanner.Status
-	status.ObservedGeneration = s.scanner.Generation
-	coverage, err := r.Inventory.Coverage(ctx, s.scanner, engineOf(s.backend))
+	s.scanner.Status.ObservedGeneration = s.scanner.Generation
+	facts, err := r.readFacts(ctx, s.scanner, s.backend)
 	if err != nil {
 		return err
 	}
-	s.images, status.Images = coverage.Running, countImages(coverage.Running)
-	status.Images.RecentlyUsed = clamp(len(coverage.Recent))
-	if err := r.setHandledRequest(ctx, s.scanner); err != nil {
-		return err
-	}
-	if err := r.setFindings(ctx, s.scanner); err != nil {
-		return err
-	}
-	receivers, err := r.receivers(ctx, s.scanner)
-	if err != nil {
-		return err
-	}
-	if err := r.setBackend(ctx, s); err != nil {
-		return err
-	}
-	s.unknownReceivers = describeUnknown(coverage.UnknownReceivers)
-	r.setReceivers(s, receivers)
-	return nil
-}
-
-// setFindings sets the finding counts, and records in Suppressed how many findings each exception suppresses.
-func (r *ScannerReconciler) setFindings(ctx context.Context, scanner *v1alpha1.Scanner) error {
-	exceptions, _, err := r.Exceptions.InForce(ctx, scanner.Namespace)
-	if err != nil {
-		return err
-	}
-	totals, err := r.Store.ScannerTotals(ctx, string(scanner.UID), exceptions)
-	if err != nil {
-		return err
-	}
-	scanner.Status.Findings = countsOf(totals.Counts, totals.Suppressed)
-	r.wakeExceptions(ctx, r.Suppressed.record(client.ObjectKeyFromObject(scanner), exceptions, totals.ByException))
+	s.scannerFacts = facts
+	r.wakeExceptions(ctx, r.Suppressed.record(client.ObjectKeyFromObject(s.scanner), s.exceptions, s.totals.ByException))
+	s.setStatus(r.Store.ID())
 	return nil
 }
 
@@ -258,9 +227,10 @@ func (r *ScannerReconciler) emitEvents(before *v1alpha1.Scanner, s *scannerScope
 			r.Events.Eventf(after, nil, eventType(condition), condition.Reason, "Scan", "%s", truncate(eventNote(after, condition), maxEventNote))
 		}
 	}
-	if delivered := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionNotificationsDelivered); s.unknownReceivers != "" &&
-		(delivered == nil || !strings.Contains(delivered.Message, s.unknownReceivers)) {
-		r.Events.Eventf(after, nil, corev1.EventTypeWarning, v1alpha1.ReasonUnknownReceiver, "Notify", "%s", s.unknownReceivers)
+	unknown := describeUnknown(s.coverage.UnknownReceivers)
+	delivered := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionNotificationsDelivered)
+	if unknown != "" && (delivered == nil || !strings.Contains(delivered.Message, unknown)) {
+		r.Events.Eventf(after, nil, corev1.EventTypeWarning, v1alpha1.ReasonUnknownReceiver, "Notify", "%s", unknown)
 	}
 }
 

@@ -1,13 +1,35 @@
 package controllers
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
+
+// receiverStore is the part of the store that has the states of receivers.
+type receiverStore interface {
+	ReceiverState(ctx context.Context, scanner, receiver string) ([]byte, error)
+}
+
+// receiverStates reads the state of each receiver of a Scanner, by name.
+func receiverStates(ctx context.Context, from receiverStore, scanner *v1alpha1.Scanner) (map[string]announce.State, error) {
+	states := map[string]announce.State{}
+	for _, name := range receiverNames(scanner) {
+		raw, err := from.ReceiverState(ctx, string(scanner.UID), name)
+		if err != nil {
+			return nil, err
+		}
+		if states[name], err = announce.ParseState(raw); err != nil {
+			return nil, err
+		}
+	}
+	return states, nil
+}
 
 // maxUnknownReceivers is the number of receivers that a message names. It shows at most maxUnknownName bytes of each, as many as a receiver's
 // name may have.

@@ -4,7 +4,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/pkg/backend"
 )
 
 // Settings of a Scanner, with the defaults that the API server sets.
@@ -17,11 +16,3 @@ func addsPodAnnotation(s *v1alpha1.Scanner) bool { return ptr.Deref(s.Spec.AddPo
 
 // addsPodFinalizer reports whether selected pods get the Scanner's finalizer.
 func addsPodFinalizer(s *v1alpha1.Scanner) bool { return ptr.Deref(s.Spec.AddPodFinalizer, false) }
-
-// engineOf returns the name under which an engine's results are stored. It is empty if the operator runs without the engine.
-func engineOf(b backend.Backend) string {
-	if b == nil {
-		return ""
-	}
-	return b.Engine()
-}

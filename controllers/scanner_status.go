@@ -1,8 +1,6 @@
 package controllers
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,8 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/pkg/announce"
-	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/health"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -38,89 +34,42 @@ func countImages(images []inventory.CoveredImage) v1alpha1.ImageCounts {
 	return counts
 }
 
-// setBackend sets the condition BackendAvailable and the vulnerability data in use.
-func (r *ScannerReconciler) setBackend(ctx context.Context, s *scannerScope) error {
-	condition, data, err := engineCondition(ctx, s.scanner, s.backend)
-	if s.backend != nil && err == nil {
-		s.scanner.Status.VulnerabilityData = nil
-	}
-	if data != nil {
-		s.scanner.Status.VulnerabilityData = &v1alpha1.VulnerabilityData{BuildTime: seconds(data.Built), Tool: data.Tool}
-		var anomaly *store.DataAnomaly
-		if anomaly, err = r.Store.DataAnomaly(ctx, string(s.scanner.UID), s.backend.Engine()); anomaly != nil {
-			condition.Reason, condition.Message = v1alpha1.ReasonDataAnomaly, health.DescribeAnomaly(anomaly)
-		}
-	}
-	meta.SetStatusCondition(&s.scanner.Status.Conditions, condition)
-	return err
+// setStatus sets the counts, the conditions BackendAvailable and NotificationsDelivered, and the status of each receiver.
+func (s *scannerScope) setStatus(storeID string) {
+	status := &s.scanner.Status
+	status.Images = countImages(s.coverage.Running)
+	status.Images.RecentlyUsed = clamp(len(s.coverage.Recent))
+	status.LastHandledRequestedAt = s.handledRequest
+	status.Findings = countsOf(s.totals.Counts, s.totals.Suppressed)
+	s.setBackend()
+	s.setReceivers(storeID)
 }
 
-// engineCondition asks a Scanner's engine for its state. It returns the condition BackendAvailable without a time, and the engine's
-// vulnerability data; nil while the engine is unavailable. engine is nil if the operator runs without it. An engine that was unavailable
-// stays so while its availability is unknown.
-func engineCondition(ctx context.Context, scanner *v1alpha1.Scanner, engine backend.Backend) (metav1.Condition, *store.DataVersion, error) {
-	condition := metav1.Condition{
-		Type: v1alpha1.ConditionBackendAvailable, Status: metav1.ConditionFalse,
-		Reason: v1alpha1.ReasonBackendDisabled, ObservedGeneration: scanner.Generation,
-	}
-	if engine == nil {
-		condition.Message = fmt.Sprintf("this operator runs without the backend %s; choose another one in spec.backend.type", scanner.Spec.Backend.Type)
-		return condition, nil, nil
-	}
-	version, err := engine.DataVersion(ctx)
-	var failure *backend.Failure
+// setBackend sets the condition BackendAvailable and the vulnerability data in use. The data stays if the operator runs without the engine.
+func (s *scannerScope) setBackend() {
+	status := &s.scanner.Status
 	switch {
-	case errors.As(err, &failure):
-		condition.Reason, condition.Message = failure.Reason, truncate(failure.Message, v1alpha1.MaxMessageBytes)
-		return condition, nil, nil
-	case err != nil:
-		condition.Reason, condition.Message = v1alpha1.ReasonBackendError, "the engine's state cannot be read"
-		return condition, nil, err
+	case s.data != nil:
+		status.VulnerabilityData = &v1alpha1.VulnerabilityData{BuildTime: seconds(s.data.Built), Tool: s.data.Tool}
+	case s.backend != nil:
+		status.VulnerabilityData = nil
 	}
-	before := meta.FindStatusCondition(scanner.Status.Conditions, v1alpha1.ConditionBackendAvailable)
-	if checker, ok := engine.(backend.AvailabilityChecker); ok && before != nil && before.Status == metav1.ConditionFalse && !checker.AvailabilityKnown() {
-		return *before, nil, nil // otherwise a restart during an outage would look like its end
+	condition := s.engine
+	if s.anomaly != nil {
+		condition.Reason, condition.Message = v1alpha1.ReasonDataAnomaly, health.DescribeAnomaly(s.anomaly)
 	}
-	condition.Status, condition.Reason = metav1.ConditionTrue, v1alpha1.ReasonAvailable
-	if reporter, ok := engine.(backend.DataReporter); ok {
-		if problem := reporter.DataProblem(version); problem != "" {
-			condition.Reason = v1alpha1.ReasonDataOutdated
-			condition.Message = truncate(problem, v1alpha1.MaxMessageBytes)
-		}
-	}
-	return condition, &version, nil
+	meta.SetStatusCondition(&status.Conditions, condition)
 }
 
 // seconds truncates a time to the precision of the API, so that it equals what was written before.
 func seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
-// receivers reads the state of each receiver from the store. It sets the store ID in the status only once each receiver has a state in that
-// store: until then, the old ID makes the NotificationReconciler treat the store as new.
-func (r *ScannerReconciler) receivers(ctx context.Context, scanner *v1alpha1.Scanner) (map[string]announce.State, error) {
-	states := map[string]announce.State{}
-	known := true
-	for _, receiver := range scanner.Spec.Notifications {
-		raw, err := r.Store.ReceiverState(ctx, string(scanner.UID), receiver.Name)
-		if err != nil {
-			return nil, err
-		}
-		state, err := announce.ParseState(raw)
-		if err != nil {
-			return nil, err
-		}
-		states[receiver.Name], known = state, known && state.Begun()
-	}
-	if known {
-		scanner.Status.StoreID = r.Store.ID()
-	}
-	return states, nil
-}
-
 // maxTitleBytes bounds the title of a message, as the API does.
 const maxTitleBytes = 256
 
-// setReceivers sets the condition NotificationsDelivered and the status of each receiver.
-func (r *ScannerReconciler) setReceivers(s *scannerScope, states map[string]announce.State) {
+// setReceivers sets the condition NotificationsDelivered and the status of each receiver. It sets the store ID only once each receiver has a
+// state in that store: until then, the old ID makes the NotificationReconciler treat the store as new.
+func (s *scannerScope) setReceivers(storeID string) {
 	scanner := s.scanner
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionNotificationsDelivered, Status: metav1.ConditionTrue,
@@ -128,10 +77,11 @@ func (r *ScannerReconciler) setReceivers(s *scannerScope, states map[string]anno
 	}
 	var failed []string
 	reasons := map[string]bool{}
-	pending := 0
+	pending, begun := 0, true
 	scanner.Status.Receivers = nil
 	for _, receiver := range scanner.Spec.Notifications {
-		state := states[receiver.Name]
+		state := s.receivers[receiver.Name]
+		begun = begun && state.Begun()
 		status := v1alpha1.ReceiverStatus{
 			Name: receiver.Name, Pending: clamp(state.Pending), LastMessage: truncate(state.LastMessage, maxTitleBytes),
 		}
@@ -149,6 +99,9 @@ func (r *ScannerReconciler) setReceivers(s *scannerScope, states map[string]anno
 		}
 		scanner.Status.Receivers = append(scanner.Status.Receivers, status)
 	}
+	if begun {
+		scanner.Status.StoreID = storeID
+	}
 	switch {
 	case len(scanner.Spec.Notifications) == 0:
 		condition.Reason, condition.Message = v1alpha1.ReasonNoReceivers, "spec.notifications is empty: findings are not announced"
@@ -161,11 +114,11 @@ func (r *ScannerReconciler) setReceivers(s *scannerScope, states map[string]anno
 	case pending > 0:
 		condition.Reason, condition.Message = v1alpha1.ReasonDeliveryPending, fmt.Sprintf("%d findings wait for the next message", pending)
 	}
-	if s.unknownReceivers != "" {
+	if unknown := describeUnknown(s.coverage.UnknownReceivers); unknown != "" {
 		if condition.Reason == v1alpha1.ReasonDelivered {
 			condition.Reason = v1alpha1.ReasonUnknownReceiver
 		}
-		condition.Message = strings.TrimPrefix(condition.Message+"; "+s.unknownReceivers, "; ")
+		condition.Message = strings.TrimPrefix(condition.Message+"; "+unknown, "; ")
 	}
 	meta.SetStatusCondition(&scanner.Status.Conditions, condition)
 }
@@ -208,7 +161,7 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 	counts, status := s.scanner.Status.Images, &s.scanner.Status
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: s.scanner.Generation}
 	reconciling, stalled := false, false
-	tooManyImages := imageLimitMessage(r.Inventory.Limits, s.images)
+	tooManyImages := imageLimitMessage(r.Inventory.Limits, s.coverage.Running)
 	switch {
 	case s.refused:
 		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonTooManyScanners, true
@@ -233,16 +186,16 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 		ready.Message = truncate(selectorProblem(s.scanner), v1alpha1.MaxMessageBytes)
 	case tooManyImages != "":
 		ready.Status, ready.Reason, ready.Message, stalled = metav1.ConditionFalse, v1alpha1.ReasonTooManyImages, tooManyImages, true
-	case storeBudgetMessage(s.images) != "":
-		ready.Status, ready.Reason, ready.Message, stalled = metav1.ConditionFalse, v1alpha1.ReasonStoreBudgetExceeded, storeBudgetMessage(s.images), true
+	case storeBudgetMessage(s.coverage.Running) != "":
+		ready.Status, ready.Reason, ready.Message, stalled = metav1.ConditionFalse, v1alpha1.ReasonStoreBudgetExceeded, storeBudgetMessage(s.coverage.Running), true
 	case counts.Total == 0:
 		ready.Reason, ready.Message = v1alpha1.ReasonNoImages, "no running pod is selected"
 	case counts.Pending > 0:
 		ready.Status, ready.Reason, reconciling = metav1.ConditionFalse, v1alpha1.ReasonScanning, true
-		ready.Message = truncate(health.DescribePending(s.images), v1alpha1.MaxMessageBytes)
+		ready.Message = truncate(health.DescribePending(s.coverage.Running), v1alpha1.MaxMessageBytes)
 	case counts.Failed > 0:
 		ready.Reason = v1alpha1.ReasonSomeFailed
-		ready.Message = truncate(health.DescribeFailures(s.images), v1alpha1.MaxMessageBytes)
+		ready.Message = truncate(health.DescribeFailures(s.coverage.Running), v1alpha1.MaxMessageBytes)
 	default:
 		ready.Reason = v1alpha1.ReasonScanned
 		ready.Message = truncate(describeScanned(s), v1alpha1.MaxMessageBytes)

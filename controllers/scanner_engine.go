@@ -1,0 +1,57 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// engineOf returns the name under which an engine's results are stored. It is empty if the operator runs without the engine.
+func engineOf(b backend.Backend) string {
+	if b == nil {
+		return ""
+	}
+	return b.Engine()
+}
+
+// engineCondition asks a Scanner's engine for its state. It returns the condition BackendAvailable without a time, and the engine's
+// vulnerability data; nil while the engine is unavailable. engine is nil if the operator runs without it. An engine that was unavailable
+// stays so while its availability is unknown.
+func engineCondition(ctx context.Context, scanner *v1alpha1.Scanner, engine backend.Backend) (metav1.Condition, *store.DataVersion, error) {
+	condition := metav1.Condition{
+		Type: v1alpha1.ConditionBackendAvailable, Status: metav1.ConditionFalse,
+		Reason: v1alpha1.ReasonBackendDisabled, ObservedGeneration: scanner.Generation,
+	}
+	if engine == nil {
+		condition.Message = fmt.Sprintf("this operator runs without the backend %s; choose another one in spec.backend.type", scanner.Spec.Backend.Type)
+		return condition, nil, nil
+	}
+	version, err := engine.DataVersion(ctx)
+	var failure *backend.Failure
+	switch {
+	case errors.As(err, &failure):
+		condition.Reason, condition.Message = failure.Reason, truncate(failure.Message, v1alpha1.MaxMessageBytes)
+		return condition, nil, nil
+	case err != nil:
+		return metav1.Condition{}, nil, err
+	}
+	before := meta.FindStatusCondition(scanner.Status.Conditions, v1alpha1.ConditionBackendAvailable)
+	if checker, ok := engine.(backend.AvailabilityChecker); ok && before != nil && before.Status == metav1.ConditionFalse && !checker.AvailabilityKnown() {
+		return *before, nil, nil // otherwise a restart during an outage would look like its end
+	}
+	condition.Status, condition.Reason = metav1.ConditionTrue, v1alpha1.ReasonAvailable
+	if reporter, ok := engine.(backend.DataReporter); ok {
+		if problem := reporter.DataProblem(version); problem != "" {
+			condition.Reason = v1alpha1.ReasonDataOutdated
+			condition.Message = truncate(problem, v1alpha1.MaxMessageBytes)
+		}
+	}
+	return condition, &version, nil
+}
