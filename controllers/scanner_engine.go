@@ -30,7 +30,7 @@ func engineCondition(ctx context.Context, scanner *v1alpha1.Scanner, engine back
 		Reason: v1alpha1.ReasonBackendDisabled, ObservedGeneration: scanner.Generation,
 	}
 	if engine == nil {
-		condition.Message = fmt.Sprintf("this operator runs without the backend %s; choose another one in spec.backend.type", scanner.Spec.Backend.Type)
+		condition.Message = disabledMessage(scanner)
 		return condition, nil, nil
 	}
 	version, err := engine.DataVersion(ctx)
@@ -54,4 +54,9 @@ func engineCondition(ctx context.Context, scanner *v1alpha1.Scanner, engine back
 		}
 	}
 	return condition, &version, nil
+}
+
+// disabledMessage describes that the operator runs without a Scanner's engine.
+func disabledMessage(scanner *v1alpha1.Scanner) string {
+	return fmt.Sprintf("this operator runs without the backend %s; choose another one in spec.backend.type", scanner.Spec.Backend.Type)
 }

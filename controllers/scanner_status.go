@@ -171,7 +171,7 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 		ready.Message = truncate(s.missingPermissions, v1alpha1.MaxMessageBytes)
 	case s.backend == nil:
 		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonBackendDisabled, true
-		ready.Message = meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionBackendAvailable).Message
+		ready.Message = disabledMessage(s.scanner)
 	case isSuspended(s.scanner):
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonSuspended, "spec.suspend is true: nothing new is scanned or announced"
 	case s.conflict:

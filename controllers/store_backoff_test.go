@@ -101,6 +101,17 @@ func TestStoreProblemConditions(t *testing.T) {
 	}
 }
 
+// TestStoreProblemWithoutEngine: a new Scanner whose engine is disabled has its conditions while nothing can be read from the store.
+func TestStoreProblemWithoutEngine(t *testing.T) {
+	u := newUnit(t, theScanner())
+	ill := &failingStore{Store: u.store, problem: store.ErrVolumeFailed, unreadable: true}
+	u.scanners.Store, u.inventory.Store, u.scanners.Backends = ill, ill, nil
+	want := []string{"StoreDurable=False VolumeFailed", "Ready=False BackendDisabled", "Stalled=True BackendDisabled"}
+	if got := conditionsOf(u.reconcileScanner().Status.Conditions); !slices.Equal(got, want) {
+		t.Errorf("conditions %v, want %v", got, want)
+	}
+}
+
 // TestImageScanWaitsForStore: nothing starts whose result could not be stored. An image without a result has the reason in its condition,
 // and earlier results stay. The ImageScan is requeued after scan.StoreRetry.
 func TestImageScanWaitsForStore(t *testing.T) {
