@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -10,8 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/health"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -75,29 +76,18 @@ func (s *scannerScope) setReceivers(storeID string) {
 		Type: v1alpha1.ConditionNotificationsDelivered, Status: metav1.ConditionTrue,
 		Reason: v1alpha1.ReasonDelivered, ObservedGeneration: scanner.Generation,
 	}
-	var failed []string
-	reasons := map[string]bool{}
+	var failed, reasons []string
 	pending, begun := 0, true
 	scanner.Status.Receivers = nil
-	for _, receiver := range scanner.Spec.Notifications {
-		state := s.receivers[receiver.Name]
-		begun = begun && state.Begun()
-		status := v1alpha1.ReceiverStatus{
-			Name: receiver.Name, Pending: clamp(state.Pending), LastMessage: truncate(state.LastMessage, maxTitleBytes),
-		}
-		if !state.LastDelivery.IsZero() {
-			at := seconds(state.LastDelivery)
-			status.LastDeliveryTime = &at
-		}
-		pending += state.Pending
-		if reason, message := state.Problem(); message != "" {
-			reason = deliveryReason(reason)
-			// The error begins with the reason, which users search for.
-			status.LastError = truncate(reason+": "+message, 1024)
-			failed = append(failed, receiver.Name+": "+status.LastError)
-			reasons[reason] = true
-		}
+	for _, name := range receiverNames(scanner) {
+		state := s.receivers[name]
+		status, reason := receiverStatus(name, state)
 		scanner.Status.Receivers = append(scanner.Status.Receivers, status)
+		pending += state.Pending
+		begun = begun && state.Begun()
+		if reason != "" {
+			failed, reasons = append(failed, name+": "+status.LastError), append(reasons, reason)
+		}
 	}
 	if begun {
 		scanner.Status.StoreID = storeID
@@ -107,8 +97,8 @@ func (s *scannerScope) setReceivers(storeID string) {
 		condition.Reason, condition.Message = v1alpha1.ReasonNoReceivers, "spec.notifications is empty: findings are not announced"
 	case len(failed) > 0:
 		condition.Status, condition.Reason = metav1.ConditionFalse, v1alpha1.ReasonDeliveryFailed
-		if len(reasons) == 1 {
-			condition.Reason = slices.Collect(maps.Keys(reasons))[0]
+		if len(slices.Compact(reasons)) == 1 {
+			condition.Reason = reasons[0]
 		}
 		condition.Message = truncate(strings.Join(failed, "; "), 4*v1alpha1.MaxMessageBytes)
 	case pending > 0:
@@ -123,12 +113,23 @@ func (s *scannerScope) setReceivers(storeID string) {
 	meta.SetStatusCondition(&scanner.Status.Conditions, condition)
 }
 
-// deliveryReason returns the notifier's reason if it is valid in a condition, otherwise DeliveryFailed.
-func deliveryReason(reason string) string {
-	if reasonPattern.MatchString(reason) {
-		return reason
+// receiverStatus returns the status of one receiver, and the reason of its problem; empty if it has none. A reason that is not valid in a
+// condition becomes DeliveryFailed.
+func receiverStatus(name string, state announce.State) (v1alpha1.ReceiverStatus, string) {
+	status := v1alpha1.ReceiverStatus{Name: name, Pending: clamp(state.Pending), LastMessage: truncate(state.LastMessage, maxTitleBytes)}
+	if !state.LastDelivery.IsZero() {
+		status.LastDeliveryTime = ptr.To(seconds(state.LastDelivery))
 	}
-	return v1alpha1.ReasonDeliveryFailed
+	reason, message := state.Problem()
+	if message == "" {
+		return status, ""
+	}
+	if !reasonPattern.MatchString(reason) {
+		reason = v1alpha1.ReasonDeliveryFailed
+	}
+	// The error begins with the reason, which users search for.
+	status.LastError = truncate(reason+": "+message, 1024)
+	return status, reason
 }
 
 // storeReasons maps problems of the store to condition reasons.
@@ -158,48 +159,43 @@ func (r *ScannerReconciler) setStore(s *scannerScope) {
 // setReady sets the conditions Ready, Reconciling and Stalled. A Scanner is ready when each image was handled, with or without success.
 // Failed images are in the message and in the counts.
 func (r *ScannerReconciler) setReady(s *scannerScope) {
-	counts, status := s.scanner.Status.Images, &s.scanner.Status
+	counts, images, status := s.scanner.Status.Images, s.coverage.Running, &s.scanner.Status
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: s.scanner.Generation}
 	reconciling, stalled := false, false
-	tooManyImages := imageLimitMessage(r.Inventory.Limits, s.coverage.Running)
+	stall := func(reason, message string) {
+		ready.Status, ready.Reason, ready.Message, stalled = metav1.ConditionFalse, reason, message, true
+	}
+	selector, tooMany, budget := selectorProblem(s.scanner), imageLimitMessage(r.Inventory.Limits, images), storeBudgetMessage(images)
 	switch {
 	case s.refused:
-		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonTooManyScanners, true
-		ready.Message = scannerLimitMessage(r.Inventory.Limits)
+		stall(v1alpha1.ReasonTooManyScanners, scannerLimitMessage(r.Inventory.Limits))
 	case s.missingPermissions != "":
-		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonMissingRights, true
-		ready.Message = truncate(s.missingPermissions, v1alpha1.MaxMessageBytes)
+		stall(v1alpha1.ReasonMissingRights, s.missingPermissions)
 	case s.backend == nil:
-		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonBackendDisabled, true
-		ready.Message = disabledMessage(s.scanner)
+		stall(v1alpha1.ReasonBackendDisabled, disabledMessage(s.scanner))
 	case isSuspended(s.scanner):
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonSuspended, "spec.suspend is true: nothing new is scanned or announced"
 	case s.conflict:
-		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonAnotherOperator, true
-		ready.Message = "another Scanner Operator in this cluster works on this Scanner as well, so that everything is scanned and announced twice: " +
-			"keep one of them (kubectl get deployments -A -l app.kubernetes.io/name=scanner-operator)"
+		stall(v1alpha1.ReasonAnotherOperator, "another Scanner Operator in this cluster works on this Scanner as well, so that everything is scanned and announced twice: "+
+			"keep one of them (kubectl get deployments -A -l app.kubernetes.io/name=scanner-operator)")
 	case s.storeProblem != "":
-		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, s.storeProblem, true
-		ready.Message = meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionStoreDurable).Message
-	case selectorProblem(s.scanner) != "":
-		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonInvalidPodSelector, true
-		ready.Message = truncate(selectorProblem(s.scanner), v1alpha1.MaxMessageBytes)
-	case tooManyImages != "":
-		ready.Status, ready.Reason, ready.Message, stalled = metav1.ConditionFalse, v1alpha1.ReasonTooManyImages, tooManyImages, true
-	case storeBudgetMessage(s.coverage.Running) != "":
-		ready.Status, ready.Reason, ready.Message, stalled = metav1.ConditionFalse, v1alpha1.ReasonStoreBudgetExceeded, storeBudgetMessage(s.coverage.Running), true
+		stall(s.storeProblem, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionStoreDurable).Message)
+	case selector != "":
+		stall(v1alpha1.ReasonInvalidPodSelector, selector)
+	case tooMany != "":
+		stall(v1alpha1.ReasonTooManyImages, tooMany)
+	case budget != "":
+		stall(v1alpha1.ReasonStoreBudgetExceeded, budget)
 	case counts.Total == 0:
 		ready.Reason, ready.Message = v1alpha1.ReasonNoImages, "no running pod is selected"
 	case counts.Pending > 0:
-		ready.Status, ready.Reason, reconciling = metav1.ConditionFalse, v1alpha1.ReasonScanning, true
-		ready.Message = truncate(health.DescribePending(s.coverage.Running), v1alpha1.MaxMessageBytes)
+		ready.Status, ready.Reason, ready.Message, reconciling = metav1.ConditionFalse, v1alpha1.ReasonScanning, health.DescribePending(images), true
 	case counts.Failed > 0:
-		ready.Reason = v1alpha1.ReasonSomeFailed
-		ready.Message = truncate(health.DescribeFailures(s.coverage.Running), v1alpha1.MaxMessageBytes)
+		ready.Reason, ready.Message = v1alpha1.ReasonSomeFailed, health.DescribeFailures(images)
 	default:
-		ready.Reason = v1alpha1.ReasonScanned
-		ready.Message = truncate(describeScanned(s), v1alpha1.MaxMessageBytes)
+		ready.Reason, ready.Message = v1alpha1.ReasonScanned, describeScanned(s)
 	}
+	ready.Message = truncate(ready.Message, v1alpha1.MaxMessageBytes)
 	meta.SetStatusCondition(&status.Conditions, ready)
 	setWhileTrue(&status.Conditions, v1alpha1.ConditionReconciling, reconciling, ready.Reason, ready.Message, s.scanner.Generation)
 	setWhileTrue(&status.Conditions, v1alpha1.ConditionStalled, stalled, ready.Reason, ready.Message, s.scanner.Generation)
