@@ -112,7 +112,7 @@ func (l *foreignLayer) Uncompressed() (io.ReadCloser, error) {
 
 // classifyForeign classifies an error. It replaces "not found" by ForeignLayer: unlike other layers, a foreign one need not be in the registry.
 func (l *foreignLayer) classifyForeign(err error) error {
-	if err = l.guard.classify(err); !hasReason(err, workerapi.ReasonImageNotFound) {
+	if err = l.guard.classify(err); reason(err) != workerapi.ReasonImageNotFound {
 		return err
 	}
 	return newForeignLayerError(l.descriptor)

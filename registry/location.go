@@ -153,12 +153,9 @@ func isArchive(mediaType types.MediaType) bool {
 	case types.DockerLayer, types.DockerForeignLayer, "application/gzip", "application/x-gzip", "application/zstd", "application/x-tar":
 		return true
 	}
-	for _, suffix := range []string{".tar", ".tar+gzip", ".tar+zstd"} {
-		if strings.HasSuffix(string(mediaType), suffix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{".tar", ".tar+gzip", ".tar+zstd"}, func(suffix string) bool {
+		return strings.HasSuffix(string(mediaType), suffix)
+	})
 }
 
 // access describes how to fetch the layers of a repository.

@@ -90,14 +90,14 @@ func (p *Puller) Pull(ctx context.Context, references []string, platform v1.Plat
 			return image, nil
 		}
 		err = fmt.Errorf("pulling %s: %w", reference, err)
-		switch {
-		case hasReason(err, workerapi.ReasonImageNotFound):
+		switch reason(err) {
+		case workerapi.ReasonImageNotFound:
 			if failed == nil {
 				failed = err
 			}
-		case hasReason(err, workerapi.ReasonRegistryThrottled):
+		case workerapi.ReasonRegistryThrottled:
 			// The throttling registry may have the image that the others lack, so "not found" would be premature.
-			if !hasReason(failed, workerapi.ReasonRegistryThrottled) {
+			if reason(failed) != workerapi.ReasonRegistryThrottled {
 				failed = err
 			}
 		default:
@@ -165,7 +165,7 @@ func (p *Puller) resolveWithCredentials(ctx context.Context, ref name.Reference,
 			return image, nil
 		}
 		// Registries answer 404 instead of 401 where a credential may not even know that the image exists.
-		unauthorized, notFound := hasReason(err, workerapi.ReasonUnauthorized), hasReason(err, workerapi.ReasonImageNotFound)
+		unauthorized, notFound := reason(err) == workerapi.ReasonUnauthorized, reason(err) == workerapi.ReasonImageNotFound
 		if !unauthorized && !notFound {
 			return nil, err
 		}
@@ -235,10 +235,4 @@ func (p *Puller) transport() (http.RoundTripper, error) {
 	}
 	p.Transport = network
 	return network, nil
-}
-
-// hasReason reports whether an error has the reason anywhere in its chain.
-func hasReason(err error, reason string) bool {
-	var known *failure.Error
-	return errors.As(err, &known) && known.Reason == reason
 }

@@ -41,7 +41,7 @@ func nodesHaveCredentials(host string) bool {
 func (c Credentials) explainRefusal(ref name.Reference, refused []Credential, err error) error {
 	host, missing := workerapi.CanonicalHost(ref.Context().RegistryStr()), c.unusableFor(ref.Context())
 	switch {
-	case !hasReason(err, workerapi.ReasonUnauthorized):
+	case reason(err) != workerapi.ReasonUnauthorized:
 		if len(missing) == 0 {
 			return err
 		}

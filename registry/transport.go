@@ -90,7 +90,10 @@ func (g *guard) boundedBody(first *http.Request, response *http.Response) io.Rea
 	switch {
 	case response.StatusCode != http.StatusOK:
 		// The status decides, and the beginning of the text is enough to explain it.
-		return &limitedBody{Reader: io.LimitReader(response.Body, maxRefusalBytes), Closer: response.Body}
+		return struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(response.Body, maxRefusalBytes), response.Body}
 	case g.isLayer(first):
 		return response.Body
 	case first.URL.RawQuery == "" && (strings.Contains(first.URL.Path, "/manifests/") || strings.Contains(first.URL.Path, "/blobs/")):
@@ -158,12 +161,6 @@ func (g *guard) requestedWait() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.retryAfter
-}
-
-// limitedBody is a body that ends without an error at its bound.
-type limitedBody struct {
-	io.Reader
-	io.Closer
 }
 
 // checkedBody passes each piece to a check before the reader gets it, and ends with the check's error. A truncated manifest must
