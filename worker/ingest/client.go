@@ -24,9 +24,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// DefaultDeadline is how long a call is retried while the server is unavailable. It is longer than a restart of
+// Deadline is how long a call is retried while the server is unavailable. It is longer than a restart of
 // the manager with a change of leader, and shorter than anyone would wait for the result.
-const DefaultDeadline = 10 * time.Minute
+const Deadline = 10 * time.Minute
 
 // attemptTimeout bounds one request, including long polls and large uploads.
 const attemptTimeout = 5 * time.Minute
@@ -39,8 +39,6 @@ type Config struct {
 	CA string
 	// TokenFile holds the bearer token.
 	TokenFile string
-	// Deadline bounds a call with all its retries; 0 means DefaultDeadline.
-	Deadline time.Duration
 	// Dial opens connections; nil means a net.Dialer with connectTimeout.
 	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	Clock clock.Clock
@@ -64,9 +62,6 @@ func New(config Config) (*Client, error) {
 	if !roots.AppendCertsFromPEM([]byte(config.CA)) {
 		return nil, fmt.Errorf("%s must hold at least one certificate in PEM format", workerapi.EnvServerCA)
 	}
-	if config.Deadline == 0 {
-		config.Deadline = DefaultDeadline
-	}
 	if config.Dial == nil {
 		config.Dial = (&net.Dialer{Timeout: connectTimeout}).DialContext
 	}
@@ -88,30 +83,19 @@ func New(config Config) (*Client, error) {
 	}}, nil
 }
 
-// Deadline returns how long a call may take with all its retries.
-func (c *Client) Deadline() time.Duration { return c.config.Deadline }
-
 // Post sends in as JSON and decodes the answer into out, which may be nil.
 func (c *Client) Post(ctx context.Context, path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256(body)
-	return c.call(ctx, call{
-		method: http.MethodPost, path: path, contentType: workerapi.ContentTypeJSON,
-		size: int64(len(body)), digest: "sha256:" + hex.EncodeToString(sum[:]),
-		open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil },
-		read: func(answer io.Reader) error { return decode(answer, out) },
-	})
-}
-
-// decode decodes the first MaxJSONBytes of an answer.
-func decode(answer io.Reader, out any) error {
-	if out == nil {
-		return nil
+	post := callWithBytes(http.MethodPost, path, workerapi.ContentTypeJSON, body)
+	if out != nil {
+		post.read = func(answer io.Reader) error {
+			return json.NewDecoder(io.LimitReader(answer, workerapi.MaxJSONBytes)).Decode(out)
+		}
 	}
-	return json.NewDecoder(io.LimitReader(answer, workerapi.MaxJSONBytes)).Decode(out)
+	return c.call(ctx, post)
 }
 
 // Part is a part of a body. Open may be called several times, and returns the part from its start.
@@ -179,12 +163,7 @@ func (m *multiReadCloser) Close() error {
 
 // PutBytes uploads a zstd-compressed document.
 func (c *Client) PutBytes(ctx context.Context, path string, body []byte) error {
-	sum := sha256.Sum256(body)
-	return c.call(ctx, call{
-		method: http.MethodPut, path: path, contentType: workerapi.ContentTypeZstd,
-		size: int64(len(body)), digest: "sha256:" + hex.EncodeToString(sum[:]),
-		open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil },
-	})
+	return c.call(ctx, callWithBytes(http.MethodPut, path, workerapi.ContentTypeZstd, body))
 }
 
 // Get passes the body of an answer to read. If the transfer breaks, Get calls read again with the body from its start.
@@ -202,6 +181,12 @@ type call struct {
 	open func() (io.ReadCloser, error)
 	// read receives the answer's body; nil if the body is ignored.
 	read func(io.Reader) error
+}
+
+// callWithBytes returns a call with a body in memory.
+func callWithBytes(method, path, contentType string, body []byte) call {
+	sum, part := sha256.Sum256(body), Bytes(body)
+	return call{method: method, path: path, contentType: contentType, digest: "sha256:" + hex.EncodeToString(sum[:]), size: part.Size, open: part.Open}
 }
 
 // attempt sends the request once.
@@ -228,24 +213,19 @@ func (c *Client) attempt(ctx context.Context, call call) error {
 
 // request returns the HTTP request with the current token.
 func (c *Client) request(ctx context.Context, call call) (*http.Request, error) {
+	token, err := os.ReadFile(c.config.TokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading the service account token: %w", err)
+	}
 	var body io.ReadCloser
 	if call.open != nil {
-		opened, err := call.open()
-		if err != nil {
+		if body, err = call.open(); err != nil {
 			return nil, err
 		}
-		body = opened
 	}
 	request, err := http.NewRequestWithContext(ctx, call.method, c.base.JoinPath(call.path).String(), body)
 	if err != nil {
 		return nil, err
-	}
-	token, err := os.ReadFile(c.config.TokenFile)
-	if err != nil {
-		if body != nil {
-			body.Close()
-		}
-		return nil, fmt.Errorf("reading the service account token: %w", err)
 	}
 	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	// The length is known, so that a proxy or server can refuse a body before it is sent.

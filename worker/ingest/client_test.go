@@ -129,8 +129,8 @@ func TestDeadline(t *testing.T) {
 			if !errors.Is(err, ingest.ErrUnreachable) || ingest.IsRefused(err) {
 				t.Errorf("got %v (refused: %t), want that the API could not be reached", err, ingest.IsRefused(err))
 			}
-			if waited := fake.Now().Sub(start); waited < ingest.DefaultDeadline || waited > ingest.DefaultDeadline+time.Minute || calls > 60 {
-				t.Errorf("gave up after %s and %d calls, want about %s and less than 60", waited, calls, ingest.DefaultDeadline)
+			if waited := fake.Now().Sub(start); waited < ingest.Deadline || waited > ingest.Deadline+time.Minute || calls > 60 {
+				t.Errorf("gave up after %s and %d calls, want about %s and less than 60", waited, calls, ingest.Deadline)
 			}
 		})
 	}
@@ -153,8 +153,8 @@ func TestNoRoomUntilTheDeadline(t *testing.T) {
 	if got.Reason != workerapi.ReasonSpoolBudget || !strings.Contains(got.Message, "ingest.spoolSizePerNamespace") {
 		t.Errorf("got %s: %s, want %s with the setting's name", got.Reason, got.Message, workerapi.ReasonSpoolBudget)
 	}
-	if waited := fake.Now().Sub(start); waited < ingest.DefaultDeadline {
-		t.Errorf("gave up after %s, want %s at least", waited, ingest.DefaultDeadline)
+	if waited := fake.Now().Sub(start); waited < ingest.Deadline {
+		t.Errorf("gave up after %s, want %s at least", waited, ingest.Deadline)
 	}
 }
 
@@ -165,7 +165,7 @@ func TestNoRoomAndThenNoConnection(t *testing.T) {
 	fake := clock.NewFake(time.Now())
 	start := fake.Now()
 	server.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
-		if fake.Now().Sub(start) >= ingest.DefaultDeadline {
+		if fake.Now().Sub(start) >= ingest.Deadline {
 			panic(http.ErrAbortHandler) // the connection ends without an answer
 		}
 		http.Error(w, "too many uploads (ingest.spoolSizePerNamespace)", http.StatusInsufficientStorage)

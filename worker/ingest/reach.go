@@ -12,11 +12,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// reachDeadline is how long Reach retries if connections get no answer. It is longer than a network
+// reachDeadline is how long CheckReachable retries if connections get no answer. It is longer than a network
 // policy needs to come into force for a new pod, and short enough that users see the failure within two minutes.
 const reachDeadline = 45 * time.Second
 
-// refusedDeadline is how long Reach retries if connections are refused. It is longer than a restart with a change of leader. Including
+// refusedDeadline is how long CheckReachable retries if connections are refused. It is longer than a restart with a change of leader. Including
 // the last wait, it ends within two minutes. A longer outage costs nothing, since the operator tries the image again.
 const refusedDeadline = 75 * time.Second
 
@@ -24,8 +24,8 @@ const refusedDeadline = 75 * time.Second
 const connectTimeout = 10 * time.Second
 
 // CheckReachable checks before the work starts whether its result can be delivered. Otherwise, a network that drops packets would be
-// noticed only at the end. Reach retries while a server refuses connections, since it may be restarting. Reach ignores other errors,
-// which do not predict later attempts, and returns nil.
+// noticed only at the end. CheckReachable retries while a server refuses connections, since it may be restarting. CheckReachable ignores
+// other errors, which do not predict later attempts, and returns nil.
 func (c *Client) CheckReachable(ctx context.Context) error {
 	start := c.config.Clock.Now()
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
@@ -71,7 +71,7 @@ func IsUnanswered(err error) bool {
 		errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES)
 }
 
-// EgressAdvice returns advice about an error for which Swallowed is true: the name does not exist, or a network policy would have to
+// EgressAdvice returns advice about an error for which IsUnanswered is true: the name does not exist, or a network policy would have to
 // allow DNS or the destination.
 func EgressAdvice(err error, destination string) string {
 	var name *net.DNSError

@@ -51,7 +51,7 @@ func (c *Client) call(ctx context.Context, call call) error {
 			return fmt.Errorf("%s %s: %w", call.method, call.path, err)
 		}
 		// Checked after the attempt, so that a call is tried at least once.
-		if elapsed := c.config.Clock.Now().Sub(start); elapsed >= c.config.Deadline {
+		if elapsed := c.config.Clock.Now().Sub(start); elapsed >= Deadline {
 			return deadlineError(fmt.Errorf("for %s: %s %s: %w", elapsed.Round(time.Second), call.method, call.path, err), noRoom)
 		}
 		// The server may ask for a longer wait, of up to a minute.
