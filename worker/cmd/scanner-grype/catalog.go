@@ -33,11 +33,11 @@ type catalogJob struct {
 	platform       v1.Platform
 	limits         catalog.Limits
 	registries     []workerapi.Registry
-	client         ingest.Config
+	client         *ingest.Client
 }
 
 // parseCatalog reads the flags, and checks everything that can be checked before the work starts.
-func (p process) parseCatalog(args []string) (*catalogJob, error) {
+func (p process) parseCatalog(args []string, log *slog.Logger) (*catalogJob, error) {
 	set := p.flags("catalog")
 	var images, throttledHosts stringList
 	set.Var(&images, "image", "image `reference`, preferably by digest; repeated ones are tried where the first is not found")
@@ -48,7 +48,7 @@ func (p process) parseCatalog(args []string) (*catalogJob, error) {
 		return nil, err
 	}
 	job := &catalogJob{
-		process: p, images: images, throttledHosts: throttledHosts, limits: catalog.Limits{Scratch: *scratch}, client: p.ingestConfig(),
+		process: p, images: images, throttledHosts: throttledHosts, limits: catalog.Limits{Scratch: *scratch},
 	}
 	if len(images) == 0 {
 		return nil, errors.New("--image is required")
@@ -63,8 +63,7 @@ func (p process) parseCatalog(args []string) (*catalogJob, error) {
 	if job.registries, err = p.registries(); err != nil {
 		return nil, err
 	}
-	// run creates the client again, with its log. This client only shows that the server's URL and CA are usable.
-	_, err = ingest.New(job.client)
+	job.client, err = p.ingestClient(log)
 	return job, err
 }
 
@@ -80,12 +79,7 @@ func parsePlatform(platform string) (v1.Platform, error) {
 // run pulls, catalogs and uploads the image. It writes only to a directory of its own, and removes that at the end.
 func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	start := j.clock.Now()
-	j.client.Log = log
-	client, err := ingest.New(j.client)
-	if err != nil {
-		return err
-	}
-	if err := client.CheckReachable(ctx); err != nil {
+	if err := j.client.CheckReachable(ctx); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "scanner-artifacts-")
@@ -104,7 +98,7 @@ func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return withNetworkAdvice(err)
 	}
-	if err := j.upload(ctx, log, client, dir, img, contents); err != nil {
+	if err := j.upload(ctx, log, dir, img, contents); err != nil {
 		return err
 	}
 	log.Info("image cataloged", "image", img.Reference.Name(), "duration", j.clock.Now().Sub(start).Round(time.Millisecond))
@@ -142,7 +136,7 @@ func withNetworkAdvice(err error) error {
 }
 
 // upload writes the SBOM and the match input to dir, and sends them with the result in one request.
-func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, client *ingest.Client, dir string, img *registry.Image, contents *sbom.SBOM) error {
+func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, dir string, img *registry.Image, contents *sbom.SBOM) error {
 	packages := contents.Artifacts.Packages.PackageCount()
 	if packages > workerapi.MaxPackages {
 		return failure.New(workerapi.ReasonImageTooLarge,
@@ -169,7 +163,7 @@ func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, client *inges
 	if err != nil {
 		return err
 	}
-	return withRefusalReason(client.PutParts(ctx, workerapi.PathCatalogResult, workerapi.ContentTypeCatalog,
+	return withRefusalReason(j.client.PutParts(ctx, workerapi.PathCatalogResult, workerapi.ContentTypeCatalog,
 		ingest.Bytes(begin), ingest.File(full.Path, full.Size), ingest.File(compact.Path, compact.Size)))
 }
 

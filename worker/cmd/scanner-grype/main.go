@@ -80,9 +80,9 @@ func run(ctx context.Context, args []string, p process) int {
 	}
 	switch command, rest := args[0], args[1:]; command {
 	case "catalog":
-		return p.commandFunc(rest, workerapi.ReasonCatalogFailed, func(args []string) (job, error) { return p.parseCatalog(args) })(ctx)
+		return p.runCommand(ctx, workerapi.ReasonCatalogFailed, func(log *slog.Logger) (job, error) { return p.parseCatalog(rest, log) })
 	case "match":
-		return p.commandFunc(rest, workerapi.ReasonMatchFailed, func(args []string) (job, error) { return p.parseMatch(args) })(ctx)
+		return p.runCommand(ctx, workerapi.ReasonMatchFailed, func(log *slog.Logger) (job, error) { return p.parseMatch(rest, log) })
 	case "version", "-version", "--version":
 		fmt.Fprintln(p.stdout, project.Line("scanner-grype", version.Syft(), version.Grype()))
 		return exitDone
@@ -100,31 +100,29 @@ type job interface {
 	run(ctx context.Context, log *slog.Logger) error
 }
 
-// commandFunc returns a function that parses and runs a command and returns the exit code. It writes a failure to the termination file,
-// where the manager reads it. fallback is the reason of a failure that has none.
-func (p process) commandFunc(args []string, fallback string, parse func([]string) (job, error)) func(context.Context) int {
-	return func(ctx context.Context) int {
-		log := slog.New(slog.NewTextHandler(p.stderr, nil))
-		log.Info("starting", "version", project.Line("scanner-grype", version.Syft(), version.Grype()))
-		job, err := parse(args)
-		switch {
-		case errors.Is(err, flag.ErrHelp):
-			// The flag package has printed the help.
-			return exitDone
-		case err != nil:
-			fmt.Fprintf(p.stderr, "scanner-grype: %v\n", err)
-			// The manager creates the arguments, so it must see that they are wrong in the same way as any other failure.
-			p.writeFailure(log, failure.Describe(err, fallback))
-			return exitUsage
-		}
-		if err := runRecovering(ctx, job, log); err != nil {
-			described := failure.Describe(err, fallback)
-			log.Error("failed", "reason", described.Reason, "error", described.Message)
-			p.writeFailure(log, described)
-			return exitFailed
-		}
+// runCommand parses and runs a command and returns the exit code. It writes a failure to the termination file, where the manager reads it.
+// fallback is the reason of a failure that has none.
+func (p process) runCommand(ctx context.Context, fallback string, parse func(*slog.Logger) (job, error)) int {
+	log := slog.New(slog.NewTextHandler(p.stderr, nil))
+	log.Info("starting", "version", project.Line("scanner-grype", version.Syft(), version.Grype()))
+	job, err := parse(log)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		// The flag package has printed the help.
 		return exitDone
+	case err != nil:
+		fmt.Fprintf(p.stderr, "scanner-grype: %v\n", err)
+		// The manager creates the arguments, so it must see that they are wrong in the same way as any other failure.
+		p.writeFailure(log, failure.Describe(err, fallback))
+		return exitUsage
 	}
+	if err := runRecovering(ctx, job, log); err != nil {
+		described := failure.Describe(err, fallback)
+		log.Error("failed", "reason", described.Reason, "error", described.Message)
+		p.writeFailure(log, described)
+		return exitFailed
+	}
+	return exitDone
 }
 
 // runRecovering runs a job and turns a panic into an error, since the content of images is untrusted.

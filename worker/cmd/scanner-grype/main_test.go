@@ -142,7 +142,7 @@ func TestFlagsWinOverTheEnvironment(t *testing.T) {
 	p := newPod(t)
 	p.environment["SCANNER_DATABASE_URL"] = "https://environment.example"
 	p.environment["SCANNER_PARALLEL"] = "7"
-	job, err := p.parseMatch([]string{"--database-url", "https://flag.example"})
+	job, err := p.parseMatch([]string{"--database-url", "https://flag.example"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -405,7 +405,7 @@ func TestCatalogFailures(t *testing.T) {
 // TestPanicsAreFailures checks panics, since neither the images nor the code that reads them are trusted.
 func TestPanicsAreFailures(t *testing.T) {
 	p := newPod(t)
-	code := p.commandFunc(nil, workerapi.ReasonCatalogFailed, func([]string) (job, error) { return panicking{}, nil })(t.Context())
+	code := p.runCommand(t.Context(), workerapi.ReasonCatalogFailed, func(*slog.Logger) (job, error) { return panicking{}, nil })
 	if got := p.failure(t); code != exitFailed || got == nil || got.Message != "the worker panicked: oh" {
 		t.Errorf("exit code %d and failure %+v, want %d and the panic", code, got, exitFailed)
 	}

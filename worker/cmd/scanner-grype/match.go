@@ -22,16 +22,16 @@ type matchJob struct {
 	idleTimeout time.Duration
 	deadline    time.Duration
 	parallel    int
-	client      ingest.Config
+	client      *ingest.Client
 }
 
 // maxParallel bounds the number of parallel matches: each may need a few hundred MiB.
 const maxParallel = 32
 
 // parseMatch reads the flags, and checks everything that can be checked before the work starts.
-func (p process) parseMatch(args []string) (*matchJob, error) {
+func (p process) parseMatch(args []string, log *slog.Logger) (*matchJob, error) {
 	set := p.flags("match")
-	job := &matchJob{process: p, client: p.ingestConfig()}
+	job := &matchJob{process: p}
 	address := set.String("database-url", "", "`URL` of vulnerability databases: a listing (.json), or the base of v6/latest.json")
 	authorities := set.String("database-ca", "", "`certificates` in PEM of authorities to trust for the database's server, in addition to the well-known ones")
 	set.StringVar(&job.databaseDir, "database-dir", workerapi.DatabaseDir, "writable `directory` that keeps databases")
@@ -60,17 +60,12 @@ func (p process) parseMatch(args []string) (*matchJob, error) {
 	if job.source, err = database.NewSource(*address, transport); err != nil {
 		return nil, fmt.Errorf("--database-url: %w", err)
 	}
-	_, err = ingest.New(job.client)
+	job.client, err = p.ingestClient(log)
 	return job, err
 }
 
 // run opens the newest installed database and matches images until the idle timeout.
 func (j *matchJob) run(ctx context.Context, log *slog.Logger) (err error) {
-	j.client.Log = log
-	client, err := ingest.New(j.client)
-	if err != nil {
-		return err
-	}
 	// The database is opened before the first request for leases, since a worker without a database can match nothing.
 	store, err := database.OpenStore(j.databaseDir, j.clock, log)
 	if err != nil {
@@ -91,6 +86,6 @@ func (j *matchJob) run(ctx context.Context, log *slog.Logger) (err error) {
 
 	worker := leases.New(leases.Config{
 		Parallel: j.parallel, IdleTimeout: j.idleTimeout, Deadline: j.deadline, TempDir: dir, Clock: j.clock, Log: log,
-	}, client, databases)
+	}, j.client, databases)
 	return withRefusalReason(worker.Run(ctx))
 }

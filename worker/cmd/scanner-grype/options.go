@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/scanner-operator/scanner-operator/registry"
@@ -74,14 +75,15 @@ func (l *stringList) Set(value string) error {
 	return nil
 }
 
-// ingestConfig returns the configuration of the ingest API, which comes only from the environment.
-func (p process) ingestConfig() ingest.Config {
-	return ingest.Config{
+// ingestClient returns the client of the ingest API. Its configuration comes only from the environment.
+func (p process) ingestClient(log *slog.Logger) (*ingest.Client, error) {
+	return ingest.New(ingest.Config{
 		Server:    p.getenv(workerapi.EnvServer),
 		CA:        p.getenv(workerapi.EnvServerCA),
 		TokenFile: p.tokenFile,
 		Clock:     p.clock,
-	}
+		Log:       log,
+	})
 }
 
 // registries returns the valid list of registries that need more than the defaults.
