@@ -127,7 +127,7 @@ func catalogOne(t *testing.T, host, reference, file string) sbom {
 		t.Error(err)
 		return sbom{}
 	}
-	contents, err := catalog.SBOM(t.Context(), img, log)
+	contents, err := catalog.Limits{}.SBOM(t.Context(), img, log)
 	if err != nil {
 		t.Error(err)
 		return sbom{}

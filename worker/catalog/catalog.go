@@ -32,11 +32,6 @@ type Limits struct {
 	Scratch int64
 }
 
-// SBOM is Limits.SBOM without bounds.
-func SBOM(ctx context.Context, img *registry.Image, log *slog.Logger) (*sbom.SBOM, error) {
-	return Limits{}.SBOM(ctx, img, log)
-}
-
 // SBOM reads the image's layers and returns its SBOM with the settings of Grype's own image scan.
 // It unpacks layers into os.TempDir(), and removes them before it returns. Errors are *failure.Error.
 func (l Limits) SBOM(ctx context.Context, img *registry.Image, log *slog.Logger) (result *sbom.SBOM, err error) {

@@ -79,7 +79,7 @@ func TestSBOMOfImages(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := setTempDir(t)
-			s, err := catalog.SBOM(t.Context(), pulled(t, registrytest.Image(t, c.files)), slog.New(slog.DiscardHandler))
+			s, err := catalog.Limits{}.SBOM(t.Context(), pulled(t, registrytest.Image(t, c.files)), slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -118,7 +118,7 @@ func TestUnreadableLayers(t *testing.T) {
 				t.Fatal(err)
 			}
 			dir := setTempDir(t)
-			_, err = catalog.SBOM(t.Context(), pulled(t, image), slog.New(slog.DiscardHandler))
+			_, err = catalog.Limits{}.SBOM(t.Context(), pulled(t, image), slog.New(slog.DiscardHandler))
 			var known *failure.Error
 			if !errors.As(err, &known) || known.Reason != workerapi.ReasonNotAnImage {
 				t.Errorf("got %v, want reason %s", err, workerapi.ReasonNotAnImage)
@@ -146,7 +146,7 @@ func TestLayersMustBeThoseOfTheConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := setTempDir(t)
-	_, err = catalog.SBOM(t.Context(), pulled(t, altered), slog.New(slog.DiscardHandler))
+	_, err = catalog.Limits{}.SBOM(t.Context(), pulled(t, altered), slog.New(slog.DiscardHandler))
 	var known *failure.Error
 	if !errors.As(err, &known) || known.Reason != workerapi.ReasonNotAnImage || !strings.Contains(err.Error(), "layer 2 of 2") {
 		t.Errorf("got %v, want %s about layer 2", err, workerapi.ReasonNotAnImage)
@@ -173,7 +173,7 @@ func TestTheSameLayerTwiceTakesItsSpaceOnce(t *testing.T) {
 func TestTemporaryDirectoryProblems(t *testing.T) {
 	img := pulled(t, registrytest.Image(t, registrytest.Files{"a": "b"}))
 	t.Setenv("TMPDIR", "/proc/no-such-directory")
-	_, err := catalog.SBOM(t.Context(), img, slog.New(slog.DiscardHandler))
+	_, err := catalog.Limits{}.SBOM(t.Context(), img, slog.New(slog.DiscardHandler))
 	var known *failure.Error
 	if !errors.As(err, &known) || known.Reason != workerapi.ReasonCatalogFailed {
 		t.Errorf("got %v, want reason %s", err, workerapi.ReasonCatalogFailed)

@@ -19,6 +19,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/registry/document"
 )
 
 // open pulls and indexes all layers. The result is the same as that of Syft's "oci-registry" source after its own pull.
@@ -199,7 +200,7 @@ func metadata(img *registry.Image) (image.Metadata, error) {
 	}
 	return image.Metadata{
 		ID: id.String(), Config: *config, RawConfig: raw, MediaType: mediaType,
-		RawManifest: manifest, ManifestDigest: digestOf(manifest),
+		RawManifest: manifest, ManifestDigest: document.Digest(manifest).String(),
 		RepoDigests: []string{fmt.Sprintf("%s@%s", img.Reference.Context().Name(), img.Root)},
 	}, nil
 }

@@ -2,8 +2,6 @@ package catalog
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"io/fs"
@@ -151,10 +149,4 @@ func unreadFileError(s *sbom.SBOM) error {
 		}
 	}
 	return nil
-}
-
-// digestOf returns the digest of content as "sha256:<hex>".
-func digestOf(content []byte) string {
-	sum := sha256.Sum256(content)
-	return "sha256:" + hex.EncodeToString(sum[:])
 }

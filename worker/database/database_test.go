@@ -273,7 +273,11 @@ func TestRedirectsLoseNoProtection(t *testing.T) {
 
 func TestInstallFromVolume(t *testing.T) {
 	b := newBench(t)
-	source, err := database.NewSource("file://"+b.publisher.Dir(), nil)
+	transport, err := database.NewTransport("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := database.NewSource("file://"+b.publisher.Dir(), transport)
 	if err != nil {
 		t.Fatal(err)
 	}

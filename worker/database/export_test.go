@@ -1,6 +1,13 @@
 package database
 
-import "time"
+import (
+	"time"
+
+	"github.com/anchore/grype/grype/vulnerability"
+)
+
+// Provider returns Grype's view of the database, which counts failures.
+func (db *DB) Provider() vulnerability.Provider { return db.provider }
 
 // SetStallTimeout sets how long a server may send nothing.
 func (s *Source) SetStallTimeout(stallTimeout time.Duration) { s.stallTimeout = stallTimeout }

@@ -42,7 +42,7 @@ type Source struct {
 
 // NewSource parses a source's URL as Grype does: unless the URL names a .json file, the listing is at
 // /v6/latest.json below it. Besides http and https, file URLs are allowed, for a mounted volume. All requests use
-// transport; nil means NewTransport without additional CAs.
+// transport; nil means http.DefaultTransport, which knows no file URLs.
 func NewSource(address string, transport http.RoundTripper) (*Source, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -57,9 +57,6 @@ func NewSource(address string, transport http.RoundTripper) (*Source, error) {
 	}
 	if !strings.HasSuffix(u.Path, ".json") {
 		u = u.JoinPath(fmt.Sprintf("v%d", v6.ModelVersion), "latest.json")
-	}
-	if transport == nil {
-		transport = newTransport()
 	}
 	return &Source{url: u, http: &http.Client{Transport: transport, CheckRedirect: checkRedirect}, stallTimeout: stallTimeout}, nil
 }
@@ -79,10 +76,12 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 	return fmt.Errorf("it redirects to %s, which is not followed from %s", redactedURL(next.URL), from.Scheme)
 }
 
-// NewTransport returns the transport to a source. It trusts the CAs of a PEM bundle, if any, beside
-// the well-known ones. It returns an error if the bundle holds no certificate.
+// NewTransport returns the transport to a source, for http, https and file URLs, with proxies from the environment. It trusts the CAs of a
+// PEM bundle, if any, beside the well-known ones. It returns an error if the bundle holds no certificate.
 func NewTransport(authorities string) (http.RoundTripper, error) {
-	transport := newTransport()
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.ResponseHeaderTimeout = time.Minute
+	transport.RegisterProtocol("file", http.NewFileTransport(http.Dir("/"))) //nolint:gosec // only the operator's configuration names files
 	if authorities == "" {
 		return transport, nil
 	}
@@ -92,14 +91,6 @@ func NewTransport(authorities string) (http.RoundTripper, error) {
 	}
 	transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	return transport, nil
-}
-
-// newTransport returns a transport for http, https and file URLs, with proxies from the environment.
-func newTransport() *http.Transport {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.ResponseHeaderTimeout = time.Minute
-	transport.RegisterProtocol("file", http.NewFileTransport(http.Dir("/"))) //nolint:gosec // only the operator's configuration names files
-	return transport
 }
 
 // String returns the listing's URL as redactedURL does: it may be logged.

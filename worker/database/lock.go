@@ -58,9 +58,5 @@ func waitLock(ctx context.Context, path string, clock clock.Clock) (*lock, error
 	}
 }
 
-// unlock releases the lock. It does nothing on a nil lock.
-func (l *lock) unlock() {
-	if l != nil {
-		l.file.Close()
-	}
-}
+// unlock releases the lock.
+func (l *lock) unlock() { l.file.Close() }

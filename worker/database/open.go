@@ -1,7 +1,6 @@
 package database
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -87,9 +86,6 @@ func (db *DB) recordFailure(err error) {
 	db.failures.Add(1)
 }
 
-// Provider returns Grype's view of the database, which counts failures.
-func (db *DB) Provider() vulnerability.Provider { return db.provider }
-
 // BorrowLookups returns a view that caches the lookups of earlier matches. Only the caller may use it, until it calls done.
 func (db *DB) BorrowLookups() (lookups *Lookups, done func()) {
 	db.mu.Lock()
@@ -117,9 +113,6 @@ func (db *DB) LastFailure() error {
 	}
 	return nil
 }
-
-// CheckIntegrity reads the whole file and returns an error if the file is damaged.
-func (db *DB) CheckIntegrity(ctx context.Context) error { return quickCheck(ctx, db.file()) }
 
 // Close closes the database. No match may be running. Closing twice is allowed.
 func (db *DB) Close() (err error) {

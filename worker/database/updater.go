@@ -133,7 +133,7 @@ func (u *Updater) Recheck(ctx context.Context) bool {
 	if u.db == nil {
 		return false
 	}
-	damage := u.db.CheckIntegrity(ctx)
+	damage := quickCheck(ctx, u.db.file())
 	if damage == nil || ctx.Err() != nil {
 		return false
 	}

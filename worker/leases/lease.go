@@ -1,7 +1,6 @@
 package leases
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,19 +38,10 @@ type outcome struct {
 	abandoned bool
 }
 
-// startLease starts the work on a lease, beside others. The outcome is sent to w.ended.
-func (w *Worker) startLease(ctx context.Context, db *database.DB, lease workerapi.Lease) {
-	w.running++
-	go func() { w.ended <- w.processLease(ctx, db, lease) }()
-}
-
-// awaitOutcome waits for the outcome of one lease.
-func (w *Worker) awaitOutcome() { w.recordOutcome(<-w.ended) }
-
 // drain waits for the outcomes of all leases in progress.
 func (w *Worker) drain() {
 	for w.running > 0 {
-		w.awaitOutcome()
+		w.recordOutcome(<-w.ended)
 	}
 }
 
@@ -194,21 +184,15 @@ func encode(report *workerapi.Report, most limits) ([]byte, error) {
 	if len(content) > most.content {
 		return nil, tooLarge(report, nil)
 	}
-	var encoded bytes.Buffer
-	encoder, err := zstd.NewWriter(&encoded, zstd.WithEncoderConcurrency(1))
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return nil, err
 	}
-	if _, err := encoder.Write(content); err != nil {
-		return nil, err
-	}
-	if err := encoder.Close(); err != nil {
-		return nil, err
-	}
-	if encoded.Len() > most.sent {
+	encoded := encoder.EncodeAll(content, nil)
+	if len(encoded) > most.sent {
 		return nil, tooLarge(report, nil)
 	}
-	return encoded.Bytes(), nil
+	return encoded, nil
 }
 
 // leasePath inserts the ID of a lease into a path of workerapi.

@@ -148,7 +148,7 @@ func (w *Worker) round(ctx, matching context.Context) error {
 		return w.awaitDatabase(ctx)
 	}
 	if w.running == w.config.Parallel {
-		w.awaitOutcome()
+		w.recordOutcome(<-w.ended)
 		return nil
 	}
 	leases, err := w.lease(ctx, db, w.config.Parallel-w.running)
@@ -156,7 +156,8 @@ func (w *Worker) round(ctx, matching context.Context) error {
 		return err
 	}
 	for _, lease := range leases {
-		w.startLease(matching, db, lease)
+		w.running++
+		go func() { w.ended <- w.processLease(matching, db, lease) }()
 	}
 	if w.running == 0 {
 		// The server had no work while it waited, or wants a newer database first.
@@ -182,7 +183,7 @@ func (w *Worker) awaitDatabase(ctx context.Context) error {
 	return w.config.Clock.Sleep(ctx, w.config.Clock.Jitter(minListingInterval))
 }
 
-// isRefreshDue reports whether freshen has anything to do.
+// isRefreshDue reports whether refreshDatabase has anything to do.
 func (w *Worker) isRefreshDue() bool {
 	since := w.config.Clock.Now().Sub(w.listingReadAt)
 	db := w.databases.DB()

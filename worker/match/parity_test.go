@@ -102,7 +102,7 @@ func cataloged(t *testing.T, host, reference string) *sbom.SBOM {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := catalog.SBOM(t.Context(), img, log)
+	s, err := catalog.Limits{}.SBOM(t.Context(), img, log)
 	if err != nil {
 		t.Fatal(err)
 	}
