@@ -103,8 +103,8 @@ func (w *deliveryWorld) startNotifier(slackServer *httptest.Server) {
 		Addresses: notifier.NewSecretAddresses(w.secrets.CoreV1(), "scanner-operator-system", "scanner-operator-notifier",
 			[]string{w.silent, strings.TrimPrefix(slackServer.URL, "https://")}),
 		Receivers: map[string]notifier.Receiver{announce.ReceiverTypeSlack: shortDeadlinePoster{slack.NewPoster(roots, nil)}},
-		Budget:    notifier.NewBudget(w.clock, sleep, func() float64 { return 0 }), Memory: notifier.NewDeliveryCache(w.clock), Metrics: notifier.NewMetrics(prometheus.NewRegistry()),
-		Log: slog.New(slog.NewJSONHandler(w.log, nil)), Now: w.clock.Now,
+		Budget:    notifier.NewBudget(w.clock, sleep, func() float64 { return 0 }), Metrics: notifier.NewMetrics(prometheus.NewRegistry()),
+		Log: slog.New(slog.NewJSONHandler(w.log, nil)), Clock: w.clock,
 	})
 	server := httptest.NewTLSServer(notifies.Handler())
 	w.t.Cleanup(server.Close)
