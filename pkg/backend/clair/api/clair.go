@@ -11,8 +11,10 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -74,15 +76,9 @@ func New(options Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("url: %w", err)
 	}
-	if options.Timeout == 0 {
-		options.Timeout = DefaultTimeout
-	}
-	if options.IndexTimeout == 0 {
-		options.IndexTimeout = DefaultIndexTimeout
-	}
-	if options.MaxAnswerBytes == 0 {
-		options.MaxAnswerBytes = DefaultMaxAnswerBytes
-	}
+	options.Timeout = cmp.Or(options.Timeout, DefaultTimeout)
+	options.IndexTimeout = cmp.Or(options.IndexTimeout, DefaultIndexTimeout)
+	options.MaxAnswerBytes = cmp.Or(options.MaxAnswerBytes, DefaultMaxAnswerBytes)
 	if options.Network == nil {
 		options.Network = NewNetwork()
 	}
@@ -124,20 +120,26 @@ type answer struct {
 	body   []byte
 }
 
-// do sends a request and passes its complete answer to use.
+// do sends a request within its deadline and passes its complete answer to use. The message of its *Error is sanitized.
 func (c *Client) do(ctx context.Context, call call) (*answer, error) {
-	if call.timeout == 0 {
-		call.timeout = c.options.Timeout
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, call.timeout, errTimeout{call.timeout})
+	timeout := cmp.Or(call.timeout, c.options.Timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout{timeout})
 	defer cancel()
+	got, err := c.send(ctx, call)
+	if e, ok := errors.AsType[*Error](err); ok {
+		e.Message = sanitize(e.Message, call.secrets)
+	}
+	return got, err
+}
+
+func (c *Client) send(ctx context.Context, call call) (*answer, error) {
 	request, err := c.request(ctx, call)
 	if err != nil {
 		return nil, err
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return nil, c.unavailable(ctx, err, call.secrets)
+		return nil, c.unavailable(ctx, err)
 	}
 	defer response.Body.Close()
 	if !slices.Contains(call.accept, response.StatusCode) {
@@ -150,7 +152,7 @@ func (c *Client) do(ctx context.Context, call call) (*answer, error) {
 		case slots <- struct{}{}:
 			defer func() { <-slots }()
 		case <-ctx.Done():
-			return nil, c.unavailable(ctx, ctx.Err(), call.secrets)
+			return nil, c.unavailable(ctx, ctx.Err())
 		}
 	}
 	got, err := c.read(ctx, call, response)
@@ -167,13 +169,13 @@ func (c *Client) read(ctx context.Context, call call, response *http.Response) (
 	case int64(len(body)) > call.limit:
 		return nil, c.failure(TooLarge, response.StatusCode, fmt.Sprintf("the answer takes more than %d bytes", call.limit))
 	case err != nil && ctx.Err() != nil:
-		return nil, c.unavailable(ctx, err, call.secrets)
+		return nil, c.unavailable(ctx, err)
 	case err != nil:
-		return nil, c.invalid(response.StatusCode, "the answer broke off: "+sanitize(err.Error(), call.secrets))
+		return nil, c.invalid(response.StatusCode, "the answer broke off: "+err.Error())
 	}
 	// Errors in Clair after the status line are reported only in this trailer, which is known once the body was read.
 	if text := response.Trailer.Get("Clair-Error"); text != "" {
-		return nil, c.invalid(response.StatusCode, "Clair could not finish its answer: "+sanitize(text, call.secrets))
+		return nil, c.invalid(response.StatusCode, "Clair could not finish its answer: "+text)
 	}
 	return &answer{status: response.StatusCode, header: response.Header, body: body}, nil
 }

@@ -94,15 +94,15 @@ func (c *Client) invalid(status int, message string) *Error {
 }
 
 // unavailable converts a transport error and removes the address from it.
-func (c *Client) unavailable(ctx context.Context, err error, secrets []string) *Error {
+func (c *Client) unavailable(ctx context.Context, err error) *Error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
-	e := c.failure(Unavailable, 0, sanitize(err.Error(), secrets))
+	e := c.failure(Unavailable, 0, err.Error())
 	if ctx.Err() != nil {
 		e.cause = context.Cause(ctx)
-		e.Message = sanitize(e.cause.Error(), secrets)
+		e.Message = e.cause.Error()
 	}
 	return e
 }
@@ -110,7 +110,7 @@ func (c *Client) unavailable(ctx context.Context, err error, secrets []string) *
 // refusal converts an answer with a status that is not accepted.
 func (c *Client) refusal(call call, response *http.Response, body []byte) *Error {
 	code, text := parseErrorDocument(body)
-	e := c.invalid(response.StatusCode, sanitize(statusText(response.StatusCode)+": "+text, call.secrets))
+	e := c.invalid(response.StatusCode, statusText(response.StatusCode)+": "+text)
 	indexing := call.method == http.MethodPost && code != ""
 	switch status := response.StatusCode; {
 	// Any other 404 comes from a server that is not Clair, or from another path of Clair.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -52,9 +53,18 @@ func FuzzAnswers(f *testing.F) {
 			t.Error("no updates, and no error")
 		}
 		_, _ = ParseWebhook(bytes.NewReader(body))
-		e := client.refusal(call{method: http.MethodPost}, &http.Response{StatusCode: http.StatusInternalServerError}, body)
-		if text := e.Error(); len(text) > 2*maxMessageBytes || !utf8.ValidString(text) || strings.ContainsAny(text, "\r\n\x00") {
+		client.http.Transport = failingServer(body)
+		_, err := client.do(t.Context(), call{method: http.MethodPost})
+		if text := err.Error(); len(text) > 2*maxMessageBytes || !utf8.ValidString(text) || strings.ContainsAny(text, "\r\n\x00") {
 			t.Errorf("not one bounded line: %q", text)
 		}
 	})
+}
+
+// failingServer answers every request with status 500 and this body.
+type failingServer []byte
+
+// RoundTrip implements http.RoundTripper.
+func (s failingServer) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusInternalServerError, Body: io.NopCloser(bytes.NewReader(s))}, nil
 }
