@@ -8,11 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
@@ -24,7 +27,39 @@ const (
 	maxVerdicts = 10_000
 	// lookupTimeout bounds the requests to the API server for one lookup of a Scanner and its Secrets.
 	lookupTimeout = 5 * time.Second
+	// maxCredentialBytes bounds the credentials that are checked.
+	maxCredentialBytes = 4 << 10
 )
+
+// TokenHeader is the header with the token that spec.backend.clair.webhookTokenSecretRef references. In Clair's configuration it is set in
+// notifier.webhook.headers.
+const TokenHeader = "X-Scanner-Operator-Token"
+
+// credentials are those in a request's headers. One of the two suffices.
+type credentials struct {
+	token, bearer string
+}
+
+// credentialsOf reads the credentials from the headers. It ignores credentials that are longer than any token.
+func credentialsOf(header http.Header) credentials {
+	c := credentials{token: header.Get(TokenHeader)}
+	c.bearer, _ = strings.CutPrefix(header.Get("Authorization"), "Bearer ")
+	if len(c.token)+len(c.bearer) > maxCredentialBytes {
+		return credentials{}
+	}
+	return c
+}
+
+// hash returns the cache key of a verdict about these credentials for a Scanner.
+func (c credentials) hash(scanner types.NamespacedName) [sha256.Size]byte {
+	// NUL separates the parts unambiguously: headers cannot contain it, and names are validated.
+	return sha256.Sum256([]byte(strings.Join([]string{scanner.Namespace, scanner.Name, c.token, c.bearer}, "\x00")))
+}
+
+// valid reports whether a Scanner could have this name.
+func valid(scanner types.NamespacedName) bool {
+	return len(validation.IsDNS1123Label(scanner.Namespace)) == 0 && len(validation.IsDNS1123Subdomain(scanner.Name)) == 0
+}
 
 // verdict is the UID of the Scanner whose credentials were accepted, or errUnauthorized.
 type verdict struct {
@@ -34,7 +69,8 @@ type verdict struct {
 
 // authenticate checks the credentials of a request against the Scanner's Secrets and returns the Scanner's UID. errUnauthorized means that
 // they do not match. Any other error means that they could not be checked.
-func (s *Server) authenticate(ctx context.Context, scanner types.NamespacedName, shown credentials) (types.UID, error) {
+func (s *Server) authenticate(ctx context.Context, scanner types.NamespacedName, header http.Header) (types.UID, error) {
+	shown := credentialsOf(header)
 	if shown == (credentials{}) || !valid(scanner) {
 		return "", errUnauthorized
 	}

@@ -17,17 +17,14 @@ package clairwebhook
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"log/slog"
 	"net/http"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
-	"k8s.io/apimachinery/pkg/util/validation"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,16 +36,8 @@ import (
 // Path is the path of the webhooks. notifier.webhook.target in Clair's configuration ends with it.
 const Path = "/clair/{namespace}/{scanner}"
 
-// TokenHeader is the header with the token that spec.backend.clair.webhookTokenSecretRef references. In Clair's configuration it is set in
-// notifier.webhook.headers.
-const TokenHeader = "X-Scanner-Operator-Token"
-
-const (
-	// webhookTimeout is how long a webhook waits for its result. Clair has no timeout of its own, and sends no other webhook in the meantime.
-	webhookTimeout = 25 * time.Second
-	// maxCredentialBytes bounds the credentials that are checked.
-	maxCredentialBytes = 4 << 10
-)
+// webhookTimeout is how long a webhook waits for its result. Clair has no timeout of its own, and sends no other webhook in the meantime.
+const webhookTimeout = 25 * time.Second
 
 // Errors that refuse a webhook. Any other error is temporary, and Clair's retry may succeed.
 var (
@@ -140,7 +129,7 @@ func (s *Server) process(r *http.Request) error {
 	defer leave()
 	ctx, cancel := context.WithTimeout(r.Context(), webhookTimeout)
 	defer cancel()
-	uid, err := s.authenticate(ctx, scanner, credentialsOf(r.Header))
+	uid, err := s.authenticate(ctx, scanner, r.Header)
 	if err != nil {
 		return err
 	}
@@ -150,32 +139,6 @@ func (s *Server) process(r *http.Request) error {
 		return errInvalid
 	}
 	return s.handle(ctx, task{scanner: scanner, uid: uid, id: notification})
-}
-
-// credentials are those in a request's headers. One of the two suffices.
-type credentials struct {
-	token, bearer string
-}
-
-// credentialsOf reads the credentials from the headers. It ignores credentials that are longer than any token.
-func credentialsOf(header http.Header) credentials {
-	c := credentials{token: header.Get(TokenHeader)}
-	c.bearer, _ = strings.CutPrefix(header.Get("Authorization"), "Bearer ")
-	if len(c.token)+len(c.bearer) > maxCredentialBytes {
-		return credentials{}
-	}
-	return c
-}
-
-// hash returns the cache key of a verdict about these credentials for a Scanner.
-func (c credentials) hash(scanner types.NamespacedName) [sha256.Size]byte {
-	// NUL separates the parts unambiguously: headers cannot contain it, and names are validated.
-	return sha256.Sum256([]byte(strings.Join([]string{scanner.Namespace, scanner.Name, c.token, c.bearer}, "\x00")))
-}
-
-// valid reports whether a Scanner could have this name.
-func valid(scanner types.NamespacedName) bool {
-	return len(validation.IsDNS1123Label(scanner.Namespace)) == 0 && len(validation.IsDNS1123Subdomain(scanner.Name)) == 0
 }
 
 // logOncePerMinute logs a message about a Scanner, at most once a minute.
