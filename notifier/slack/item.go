@@ -143,9 +143,7 @@ func changeHistory(i announce.Item) []string {
 // fix returns the version to update to, or why there is none.
 func fix(i announce.Item) string {
 	switch {
-	case i.FixedIn != "" && i.Change == diff.ChangeFixAvailable:
-		return "→ " + escapedName(i.FixedIn, maxVersion)
-	case i.FixedIn != "" && !i.FixSince.IsZero():
+	case i.FixedIn != "" && !i.FixSince.IsZero() && i.Change != diff.ChangeFixAvailable:
 		return "→ " + escapedName(i.FixedIn, maxVersion) + " (fix known" + since(i.FixSince) + ")"
 	case i.FixedIn != "":
 		return "→ " + escapedName(i.FixedIn, maxVersion)

@@ -1,6 +1,7 @@
 package slack
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -44,7 +45,7 @@ func noticeText(d announce.Message, n announce.Notice) string {
 func problemText(n announce.Notice) string {
 	switch n.Kind {
 	case announce.NoticeScansFailing:
-		text := "No scan has succeeded" + orSince(n.Since, " for a while")
+		text := "No scan has succeeded" + cmp.Or(since(n.Since), " for a while")
 		if n.Count > 0 {
 			text += ": " + count(n.Count, "image") + " without a new result"
 		}

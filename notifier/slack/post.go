@@ -79,11 +79,7 @@ func (p *Poster) Post(ctx context.Context, webhook string, d announce.Message) a
 		return requestError(err, sent.Load())
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
-	if err != nil && response.StatusCode == http.StatusOK {
-		// Status 200 alone means that Slack accepted the message.
-		answer = nil
-	}
+	answer, _ := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes)) // the status counts, even if the body cannot be read
 	return outcomeOf(response, string(answer))
 }
 

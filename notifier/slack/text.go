@@ -116,11 +116,9 @@ func date(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
 // since returns " since" and the day of t, or "" for the zero time.
-func since(t time.Time) string { return orSince(t, "") }
-
-func orSince(t time.Time, unknown string) string {
+func since(t time.Time) string {
 	if t.IsZero() {
-		return unknown
+		return ""
 	}
 	return " since " + date(t)
 }

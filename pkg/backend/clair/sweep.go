@@ -32,19 +32,17 @@ func (i *instance) sweepLoop(ctx context.Context) {
 	for i.awaitWake(ctx, i.sweeping, sweepInterval) {
 		i.queue.keepScanners(i.scanners())
 		for _, work := range []func(context.Context) error{i.wakeOutdated, i.deleteUnused, i.deleteReleased} {
-			if err := i.Loops.Run("clair-tidy", func() error { return ignoreRetryLater(work(ctx)) }); err != nil && ctx.Err() == nil {
-				i.Log.Error(err, "Tidying", "clair", i.url)
+			err := i.Loops.Run("clair-tidy", func() error {
+				if err := work(ctx); !errors.Is(err, errRetryLater) {
+					return err
+				}
+				return nil // another loop reports that Clair cannot be used
+			})
+			if err != nil && ctx.Err() == nil {
+				i.Log.Error(err, "Sweeping", "clair", i.url)
 			}
 		}
 	}
-}
-
-// ignoreRetryLater drops errRetryLater: another loop reports that Clair cannot be used.
-func ignoreRetryLater(err error) error {
-	if errors.Is(err, errRetryLater) {
-		return nil
-	}
-	return err
 }
 
 // wakeOutdated wakes all images that were indexed in another state of the indexer. Their ImageScans then call RefreshCatalog. It skips an
