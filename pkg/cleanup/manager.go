@@ -44,7 +44,7 @@ func (c *Cleaner) printOtherManagers(ctx context.Context) {
 	kind := appsv1.SchemeGroupVersion.WithKind("Deployment")
 	found, _ := c.list(ctx, kind, func(o *metav1.PartialObjectMetadata) bool { return o.Name == c.Manager }, managerLabels)
 	for i := range found {
-		fmt.Fprintf(c.Out, "%s: here is a manager; if it is the one that is meant, say --operator-namespace=%s\n", nameOf(&found[i]), found[i].Namespace)
+		fmt.Fprintf(c.Out, "%s: this is a manager; if it is the one to stop, set --operator-namespace=%s\n", nameOf(&found[i]), found[i].Namespace)
 	}
 }
 
@@ -96,7 +96,7 @@ func (c *Cleaner) waitForPods(ctx context.Context, deployment *appsv1.Deployment
 		return fmt.Errorf("waiting for the manager's pods to end: %w", err)
 	case !gone:
 		return fmt.Errorf("the manager's pods have not ended in %s (is a node lost? does something scale the Deployment up again?), "+
-			"and may put back what is removed here: %q", c.Timeout, left)
+			"and may restore what is removed here: %q", c.Timeout, left)
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func (c *Cleaner) removeScanners(ctx context.Context, manager *appsv1.Deployment
 		return err
 	}
 	for i := range left {
-		fmt.Fprintf(c.Out, "%s: the manager did not let it go in %s; it goes without that, and what the manager keeps elsewhere for it stays there\n",
+		fmt.Fprintf(c.Out, "%s: the manager did not release it in %s; it is deleted all the same, and what the manager keeps for it elsewhere stays there\n",
 			nameOf(&left[i]), c.Timeout)
 	}
 	return nil

@@ -41,8 +41,8 @@ func (c *Cleaner) removeOwn(ctx context.Context, stopped bool) error {
 		if !home && !c.Results {
 			return nil
 		}
-		return fmt.Errorf("the manager was not stopped, so what it needs stays (Secrets, ConfigMap, Lease), and so do claims, results and kinds; "+
-			"it puts back what else was removed while there are Scanners: stop it first (flag --stop-manager), or delete its Deployment %s/%s", c.Home, c.Manager)
+		return fmt.Errorf("the manager was not stopped, so its Secrets, ConfigMap and Lease stay, and so do PersistentVolumeClaims, ImageScans and "+
+			"CustomResourceDefinitions; it restores what else was removed while there are Scanners: stop it first (flag --stop-manager), or delete its Deployment %s/%s", c.Home, c.Manager)
 	}
 	var failed []error
 	if home {

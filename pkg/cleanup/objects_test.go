@@ -181,7 +181,7 @@ func TestCleanupStopsManager(t *testing.T) {
 
 	output, err = p.runCleanup(true, interceptor.Funcs{}, func(c *Cleaner) { c.Home = "default" })
 	p.must(err)
-	p.Expect(output).To(ContainSubstring(p.expandNamespace("Deployment @/manager-of-@: here is a manager; if it is the one that is meant, say --operator-namespace=@\n")))
+	p.Expect(output).To(ContainSubstring(p.expandNamespace("Deployment @/manager-of-@: this is a manager; if it is the one to stop, set --operator-namespace=@\n")))
 
 	p.delete(deployment)
 	output, err = p.runCleanup(false, interceptor.Funcs{}, stop)
@@ -200,7 +200,7 @@ func TestCleanupScanners(t *testing.T) {
 		output, err := p.runCleanup(false, interceptor.Funcs{}, func(c *Cleaner) { c.Scanners, c.Timeout = true, 2*time.Second })
 		p.Expect(err).To(MatchError(ContainSubstring("the manager was not stopped")))
 		p.Expect(output).To(HavePrefix(p.expandNamespace("Scanner @/all: deleted\n")))
-		p.Expect(strings.Contains(output, "did not let it go in 2s")).To(Equal(ready == 1), output)
+		p.Expect(strings.Contains(output, "did not release it in 2s")).To(Equal(ready == 1), output)
 		p.Expect(output).To(HaveSuffix(p.expandNamespace("Scanner @/all: removed " + v1alpha1.FinalizerManifests + "\n")))
 		p.Expect(p.gone(scanner)).To(BeTrue())
 		p.delete(deployment)

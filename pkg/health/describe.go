@@ -15,8 +15,8 @@ import (
 // DescribeAnomaly describes the anomaly, what is not announced meanwhile and what to do.
 func DescribeAnomaly(a *store.DataAnomaly) string {
 	return fmt.Sprintf("%s went with one version of the vulnerability data, on %s: that looks like broken data. Until they are back nothing "+
-		"is announced as fixed; new findings are announced as usual. See whether the data's publisher or mirror has lost a part of it. "+
-		"If the findings stay away, the data is believed 14 days after that", lostFindings(a), a.Since.UTC().Format(time.RFC3339))
+		"is announced as fixed; new findings are announced as usual. Check whether the data's publisher or mirror has lost a part of it. "+
+		"If the findings stay away, the quarantine ends 14 days after that", lostFindings(a), a.Since.UTC().Format(time.RFC3339))
 }
 
 // lostFindings describes how many findings are missing. If other namespaces are affected too, it only gives their number.

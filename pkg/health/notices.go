@@ -94,7 +94,7 @@ func (f Facts) openImages() (open []inventory.CoveredImage, since time.Time) {
 			current++ // also if it is to be matched again with the same data, because somebody requested that
 			continue
 		case len(img.Repositories) == 0, img.State == inventory.ImageExcluded, img.Reason == v1alpha1.ReasonSuspended:
-			continue // the engine owes no result: the node has not got the image, or the Scanner was suspended a moment ago
+			continue // the engine owes no result: the node does not have the image yet, or the Scanner was suspended a moment ago
 		case img.State == inventory.ImageScanned:
 			waiting++
 			since = Earliest(since, latest(f.Data.Since, img.Since))
