@@ -37,9 +37,8 @@ func (a operations) ListScanners(ctx context.Context, r restv1.ListScannersReque
 	slices.SortFunc(visible, func(x, y v1alpha1.Scanner) int {
 		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
 	})
-	queryHash := callerOf(ctx).queryHash
 	var after scannerPosition
-	if err := decodeContinue(queryHash, r.Params.Continue, &after); err != nil {
+	if err := decodeContinue(ctx, r.Params.Continue, &after); err != nil {
 		return nil, err
 	}
 	// The position is a name, not a number: Scanners that are created or deleted in the meantime move no other Scanner to another page.
@@ -54,7 +53,7 @@ func (a operations) ListScanners(ctx context.Context, r restv1.ListScannersReque
 	if limit := limitOf(r.Params.Limit); len(page) > limit {
 		page = page[:limit]
 		last := page[limit-1]
-		if answer.Continue, err = encodeContinue(queryHash, scannerPosition{Namespace: last.Namespace, Name: last.Name}); err != nil {
+		if answer.Continue, err = encodeContinue(ctx, scannerPosition{Namespace: last.Namespace, Name: last.Name}); err != nil {
 			return nil, err
 		}
 	}
@@ -118,9 +117,8 @@ func (a operations) ListImageScans(ctx context.Context, r restv1.ListImageScansR
 	if err := a.authorizer.requireAccess(ctx, callerOf(ctx).user, verbList, resourceImageScans, r.Namespace, ""); err != nil {
 		return nil, err
 	}
-	queryHash := callerOf(ctx).queryHash
 	var after string
-	if err := decodeContinue(queryHash, r.Params.Continue, &after); err != nil {
+	if err := decodeContinue(ctx, r.Params.Continue, &after); err != nil {
 		return nil, err
 	}
 	var all v1alpha1.ImageScanList
@@ -142,7 +140,7 @@ func (a operations) ListImageScans(ctx context.Context, r restv1.ListImageScansR
 		}
 		if n := len(answer.Items); n == limitOf(r.Params.Limit) {
 			var err error
-			answer.Continue, err = encodeContinue(queryHash, answer.Items[n-1].Name)
+			answer.Continue, err = encodeContinue(ctx, answer.Items[n-1].Name)
 			return answer, err
 		}
 		answer.Items = append(answer.Items, imageScanOf(scan))

@@ -26,9 +26,8 @@ func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsReque
 	if err := found.requireReport(r.Params.Outdated); err != nil {
 		return nil, err
 	}
-	queryHash := callerOf(ctx).queryHash
 	place := findingPosition{Store: a.Store.ID()}
-	if err := decodeContinue(queryHash, r.Params.Continue, &place); err != nil {
+	if err := decodeContinue(ctx, r.Params.Continue, &place); err != nil {
 		return nil, err
 	}
 	if place.Store != a.Store.ID() {
@@ -58,7 +57,7 @@ func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsReque
 		answer.Items = append(answer.Items, findingOf(f))
 	}
 	if page.Next != nil {
-		answer.Continue, err = encodeContinue(queryHash, findingPosition{Store: a.Store.ID(), Mark: *page.Next})
+		answer.Continue, err = encodeContinue(ctx, findingPosition{Store: a.Store.ID(), Mark: *page.Next})
 	}
 	return answer, err
 }

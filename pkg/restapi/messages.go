@@ -26,9 +26,9 @@ func (a operations) ListMessages(ctx context.Context, r restv1.ListMessagesReque
 	if err := a.getObject(ctx, resourceScanners, r.Namespace, r.Name, &scanner); err != nil {
 		return nil, err
 	}
-	queryHash, limit := callerOf(ctx).queryHash, min(limitOf(r.Params.Limit), maxMessages)
+	limit := min(limitOf(r.Params.Limit), maxMessages)
 	place := messagePosition{Store: a.Store.ID()}
-	if err := decodeContinue(queryHash, r.Params.Continue, &place); err != nil {
+	if err := decodeContinue(ctx, r.Params.Continue, &place); err != nil {
 		return nil, err
 	}
 	if place.Store != a.Store.ID() {
@@ -51,7 +51,7 @@ func (a operations) ListMessages(ctx context.Context, r restv1.ListMessagesReque
 		})
 	}
 	if len(messages) > limit {
-		answer.Continue, err = encodeContinue(queryHash, messagePosition{Store: a.Store.ID(), Before: messages[limit-1].ID})
+		answer.Continue, err = encodeContinue(ctx, messagePosition{Store: a.Store.ID(), Before: messages[limit-1].ID})
 	}
 	return answer, err
 }

@@ -2,6 +2,7 @@ package restapi
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -34,15 +35,15 @@ func queryHashOf(r *http.Request) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// encodeContinue returns the continue token of the page that begins at a position.
-func encodeContinue(queryHash string, position any) (restv1.Continue, error) {
-	text, err := json.Marshal(continueToken{QueryHash: queryHash, Position: position})
+// encodeContinue returns the continue token of the page of the request that begins at a position.
+func encodeContinue(ctx context.Context, position any) (restv1.Continue, error) {
+	text, err := json.Marshal(continueToken{QueryHash: callerOf(ctx).queryHash, Position: position})
 	return base64.RawURLEncoding.EncodeToString(text), err
 }
 
-// decodeContinue decodes a continue token into place. Without a token, place stays unchanged. A token that is invalid, or of another request, is
-// refused.
-func decodeContinue(queryHash string, token *restv1.Continue, position any) error {
+// decodeContinue decodes the request's continue token into position. Without a token, position stays unchanged. A token that is invalid, or of
+// another request, is refused.
+func decodeContinue(ctx context.Context, token *restv1.Continue, position any) error {
 	if token == nil {
 		return nil
 	}
@@ -56,7 +57,7 @@ func decodeContinue(queryHash string, token *restv1.Continue, position any) erro
 	if err := decoder.Decode(&mark); err != nil || decoder.More() {
 		return invalidParameter("continue", "it is not the value of an earlier response: begin again without it")
 	}
-	if mark.QueryHash != queryHash {
+	if mark.QueryHash != callerOf(ctx).queryHash {
 		return invalidParameter("continue", "it belongs to a request with other parameters: send them as they were, or begin again without it")
 	}
 	return nil

@@ -1,6 +1,7 @@
 package restapi
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -157,19 +158,20 @@ func FuzzQuery(f *testing.F) {
 
 // FuzzContinue: a continue token is either refused, or its position stays the same when it is encoded and decoded again.
 func FuzzContinue(f *testing.F) {
+	ctx := context.WithValue(context.Background(), callerKey{}, &caller{queryHash: "q"})
 	for _, seed := range []string{`{"question":"q","place":{"Count":1}}`, `{"question":"q","place":null}`, `{}`, `null`, `[]`, `{"question":"q"} {}`} {
-		token, _ := encodeContinue("q", json.RawMessage(seed))
+		token, _ := encodeContinue(ctx, json.RawMessage(seed))
 		f.Add(token)
 	}
 	f.Fuzz(func(t *testing.T, token string) {
 		place := findingPosition{Store: "s"}
-		if err := decodeContinue("q", &token, &place); err == nil {
-			again, err := encodeContinue("q", place)
+		if err := decodeContinue(ctx, &token, &place); err == nil {
+			again, err := encodeContinue(ctx, place)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var reread findingPosition
-			if err := decodeContinue("q", &again, &reread); err != nil || reread != place {
+			if err := decodeContinue(ctx, &again, &reread); err != nil || reread != place {
 				t.Errorf("the place %+v is read again as %+v, %v", place, reread, err)
 			}
 		}

@@ -19,9 +19,8 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 	if err != nil {
 		return nil, err
 	}
-	queryHash := callerOf(ctx).queryHash
 	var after store.RunCursor
-	if err := decodeContinue(queryHash, r.Params.Continue, &after); err != nil {
+	if err := decodeContinue(ctx, r.Params.Continue, &after); err != nil {
 		return nil, err
 	}
 	var page store.RunsPage
@@ -47,7 +46,7 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 		answer.Items = append(answer.Items, workloadOf(run))
 	}
 	if page.Next != nil {
-		answer.Continue, err = encodeContinue(queryHash, page.Next)
+		answer.Continue, err = encodeContinue(ctx, page.Next)
 	}
 	return answer, err
 }

@@ -18,11 +18,6 @@ func clip(version string) string {
 	return string([]rune(version)[:maxVersion])
 }
 
-// escape percent-encodes an ID for a URL path: everything but letters, digits and unreserved marks.
-func escape(part string) string {
-	return strings.ReplaceAll(url.QueryEscape(part), "+", "%20")
-}
-
 // webAddress returns an http or https URL, and "" for anything else: vulnerability databases contain all sorts of text.
 func webAddress(address string) string {
 	parsed, err := url.Parse(address)

@@ -2,6 +2,7 @@ package cyclonedx
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -100,9 +101,9 @@ func vulnerabilityOf(r Report, findings []finding.Finding) cdx.Vulnerability {
 func sourceOf(id string, findings []finding.Finding) *cdx.Source {
 	switch {
 	case strings.HasPrefix(id, "CVE-"):
-		return &cdx.Source{Name: "NVD", URL: "https://nvd.nist.gov/vuln/detail/" + escape(id)}
+		return &cdx.Source{Name: "NVD", URL: "https://nvd.nist.gov/vuln/detail/" + url.PathEscape(id)}
 	case strings.HasPrefix(id, "GHSA-"):
-		return &cdx.Source{Name: "GitHub Advisories", URL: "https://github.com/advisories/" + escape(id)}
+		return &cdx.Source{Name: "GitHub Advisories", URL: "https://github.com/advisories/" + url.PathEscape(id)}
 	}
 	for _, f := range findings {
 		for _, a := range f.Advisories {
