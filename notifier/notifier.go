@@ -102,7 +102,7 @@ func (s *Server) serveDelivery(w http.ResponseWriter, r *http.Request) {
 		// Rounded up: a retry that is too early would be refused again.
 		w.Header().Set("Retry-After", fmt.Sprint(int((outcome.RetryAfter+time.Second-1)/time.Second)))
 	}
-	w.WriteHeader(statusOf(outcome.Result))
+	w.WriteHeader(announce.StatusCodes[outcome.Result])
 	_ = json.NewEncoder(w).Encode(outcome) // the manager retries if this answer is lost
 }
 
@@ -235,18 +235,4 @@ func redact(text, address string) string {
 		}
 	}
 	return text
-}
-
-func statusOf(r announce.Result) int {
-	switch r {
-	case announce.Delivered:
-		return http.StatusOK
-	case announce.RateLimited:
-		return http.StatusTooManyRequests
-	case announce.Permanent:
-		return http.StatusUnprocessableEntity
-	case announce.Temporary:
-		return http.StatusBadGateway
-	}
-	return http.StatusGatewayTimeout
 }

@@ -1,6 +1,7 @@
 package announce
 
 import (
+	"net/http"
 	"time"
 )
 
@@ -23,9 +24,8 @@ type ReceiverRef struct {
 // ReceiverTypeSlack is a Slack incoming webhook.
 const ReceiverTypeSlack = "slack"
 
-// DeliveryPath is the notifier's endpoint. It takes POST with a Delivery as JSON. The answer has an Outcome as JSON with the status 200
-// (delivered), 429 (rate limited, with Retry-After), 422 (permanent), 502 (temporary) or 504 (unknown). Without an Outcome, the status is
-// 400 for a malformed request, 401 or 403 for a caller that is not the manager, 413 for a request that is too large, or 503 if the token
+// DeliveryPath is the notifier's endpoint. It takes POST with a Delivery as JSON. The answer has an Outcome as JSON with the status in
+// StatusCodes, and Retry-After if it is rate limited. Without an Outcome, the status is 400 for a malformed request, 401 or 403 for a caller that is not the manager, 413 for a request that is too large, or 503 if the token
 // could not be reviewed.
 const DeliveryPath = "/v1/digests"
 
@@ -54,6 +54,12 @@ const (
 	// UnknownOutcome: the request was sent and the answer was lost. The receiver may have the message.
 	UnknownOutcome Result = "Unknown"
 )
+
+// StatusCodes are the HTTP status codes of the notifier's answers, by result.
+var StatusCodes = map[Result]int{
+	Delivered: http.StatusOK, RateLimited: http.StatusTooManyRequests, Permanent: http.StatusUnprocessableEntity,
+	Temporary: http.StatusBadGateway, UnknownOutcome: http.StatusGatewayTimeout,
+}
 
 // Outcome is the notifier's answer to a Delivery.
 type Outcome struct {

@@ -1,6 +1,7 @@
 package announce
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -152,20 +153,14 @@ func (c Coverage) runningCompleteRepositories() []string {
 // completeRepositories returns the repositories whose images in use all have a complete result, sorted. Only for them does no finding mean
 // that no vulnerability is known.
 func (c Coverage) completeRepositories() []string {
-	open := map[string]bool{}
+	incomplete := map[string]bool{}
 	for _, img := range c.Images {
 		for _, repository := range img.Repositories {
-			open[repository] = open[repository] || img.State != ImageScanned || img.Partly
+			incomplete[repository] = incomplete[repository] || img.State != ImageScanned || img.Partly
 		}
 	}
-	var resolved []string
-	for repository, waits := range open {
-		if !waits {
-			resolved = append(resolved, repository)
-		}
-	}
-	slices.Sort(resolved)
-	return resolved
+	maps.DeleteFunc(incomplete, func(_ string, is bool) bool { return is })
+	return slices.Sorted(maps.Keys(incomplete))
 }
 
 // routedRepositories returns the set of repositories that have a workload routed to the receiver.

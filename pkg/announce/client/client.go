@@ -137,7 +137,8 @@ func outcome(status int, body []byte) announce.Outcome {
 	switch status {
 	case http.StatusOK, http.StatusTooManyRequests, http.StatusUnprocessableEntity, http.StatusBadGateway, http.StatusGatewayTimeout:
 		var o announce.Outcome
-		if err := json.Unmarshal(body, &o); err == nil && statusMatches(status, o.Result) {
+		// A contradictory answer does not count as a delivery.
+		if err := json.Unmarshal(body, &o); err == nil && announce.StatusCodes[o.Result] == status {
 			return o
 		}
 		// A proxy between manager and notifier answered, or the notifier has another version.
@@ -148,23 +149,6 @@ func outcome(status int, body []byte) announce.Outcome {
 		return unavailable(fmt.Errorf("the notifier does not understand the manager (status %d): are both of the same version?", status))
 	}
 	return unavailable(fmt.Errorf("the notifier answers with status %d: see its log", status))
-}
-
-// statusMatches reports whether the status code fits the result, so that a contradictory answer does not count as a delivery.
-func statusMatches(status int, result announce.Result) bool {
-	switch result {
-	case announce.Delivered:
-		return status == http.StatusOK
-	case announce.RateLimited:
-		return status == http.StatusTooManyRequests
-	case announce.Permanent:
-		return status == http.StatusUnprocessableEntity
-	case announce.Temporary:
-		return status == http.StatusBadGateway
-	case announce.UnknownOutcome:
-		return status == http.StatusGatewayTimeout
-	}
-	return false
 }
 
 func unavailable(err error) announce.Outcome {
