@@ -7,133 +7,110 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// handleSettingsChange begins a baseline when the findings to announce change by a decision, and not because others are found. A message
-// in the outbox is of the earlier settings, and is delivered or given up first. A receiver that wants everything gets the difference as
-// changes instead.
-func (l *planning) handleSettingsChange() error {
-	if l.state.Outbox != nil {
-		return nil
-	}
-	l.handleEngineChange()
-	if err := l.keepRecords(); err != nil {
-		return err
-	}
-	l.handleEngineUpdate()
-	l.handleFilterChange()
-	return nil
+// Times that no setting changes.
+const (
+	// baselineTimeout is how long a baseline waits for the results of its images, once there is vulnerability data. The summary counts the
+	// images without a result. Their findings are announced as changes later.
+	baselineTimeout = 30 * time.Minute
+	// pullTimeout is how long the snapshot waits for images that nodes are still pulling. They have no key yet.
+	pullTimeout = 5 * time.Minute
+	// pullCheck is how often to check such images. If a node gives up pulling, no image changes and no event may trigger a plan.
+	pullCheck = 10 * time.Second
+)
+
+// Phase is the progress of a baseline.
+type Phase string
+
+// Phases of a baseline.
+const (
+	// BaselineNone is the zero value: nothing was planned for the receiver yet.
+	BaselineNone Phase = ""
+	// BaselineOpen means that images still join the snapshot, that their results are awaited, or that the summary is not delivered.
+	BaselineOpen Phase = "Open"
+	// BaselineDone means that the baseline was announced or recorded silently. From here on, differences are announced.
+	BaselineDone Phase = "Done"
+)
+
+// Baseline is what is present before anything counts as new.
+type Baseline struct {
+	Phase Phase `json:"phase,omitempty"`
+	// Renewed is true if an earlier store was lost.
+	Renewed bool `json:"renewed,omitempty"`
+	// EngineBefore is set while the baseline is open because the Scanner's engine was changed. It is the engine whose findings were
+	// announced before.
+	EngineBefore string `json:"engineBefore,omitempty"`
+	// ToolBefore is set while the baseline is open because the engine has another version. It is the previous version. FilterBefore is set
+	// while the baseline is open because the receiver's filter was widened. It is the previous breadth.
+	ToolBefore   string   `json:"toolBefore,omitempty"`
+	FilterBefore *Breadth `json:"filterBefore,omitempty"`
+	// RestoredFrom is set while the baseline is open because the store was restored. It is the time of the backup. Any of these reasons may hold
+	// together with EngineBefore.
+	RestoredFrom time.Time `json:"restoredFrom,omitzero"`
+	Started      time.Time `json:"started,omitzero"`
+	// Waited is true once the baseline waited because nothing ran. Restarted is true once it has started again with the next image, which it
+	// does only once: pods that live for less than GroupWait would keep it open for ever otherwise.
+	Waited    bool `json:"waited,omitempty"`
+	Restarted bool `json:"restarted,omitempty"`
+	// Images are the keys of the images in the snapshot, until the baseline is done.
+	Images []string `json:"images,omitempty"`
+	// Pulling is true if some images had no key yet at the last plan, because nodes were still pulling them.
+	Pulling bool `json:"pulling,omitempty"`
 }
 
-// keepRecords ends the baseline of another engine for a receiver that gets all findings as changes. The records of each repository stay as they
-// are until deleteAbsent finds that the repository has all results by the present engine.
-func (l *planning) keepRecords() error {
-	b := &l.state.Baseline
-	if l.settings.FirstScan != FirstScanAll || b.EngineBefore == "" {
-		return nil
-	}
-	recorded, err := l.store.RecordedRepositories(l.ctx, l.scanner, l.settings.Receiver)
-	if err != nil {
-		return err
-	}
-	latest, err := l.store.LatestRecord(l.ctx, l.scanner, l.settings.Receiver)
-	if err != nil {
-		return err
-	}
-	// All records so far are of the earlier engine, also those that were made before the clock was set back.
-	l.state.EarlierEngine, l.state.EarlierEngineUntil = recorded, later(l.now, latest)
-	b.ToolBefore = "" // of the earlier engine
-	b.revertEngine(l.now)
-	return nil
+// finish marks the baseline as done and clears why it was open.
+func (b *Baseline) finish() {
+	b.Phase, b.Images, b.Waited, b.Restarted = BaselineDone, nil, false, false
+	b.EngineBefore, b.ToolBefore, b.FilterBefore, b.RestoredFrom = "", "", nil, time.Time{}
 }
 
-// handleRestore opens a baseline when the store was restored from a backup. The store does not know what was announced since the backup.
-// Announcing it as changes would repeat a flood of messages, and recording it silently could leave findings unannounced. So everything that
-// was not announced by the time of the backup is summarized once, without a claim that it is new. A message that was in the outbox of the
-// backup is discarded: its delivery ended before the restore.
-func (l *planning) handleRestore() *Action {
-	from := l.settings.RestoredFrom
-	if from.IsZero() || l.state.RestoredFrom.Equal(from) {
-		return nil
-	}
-	l.state.RestoredFrom = from
-	switch b := &l.state.Baseline; {
-	case b.Phase == BaselineNone:
-		return nil
-	case b.summarizesAll() && b.EngineBefore == "":
-		// The summary may have been delivered since the backup. It is sent again.
-		b.Started, b.Images, b.Renewed = l.now, nil, true
-	default:
-		*b = Baseline{Phase: BaselineOpen, EngineBefore: b.EngineBefore, RestoredFrom: from, Started: l.now}
-	}
-	if l.state.Outbox == nil {
-		return nil
-	}
-	stale := l.state.Outbox.Message.ID
-	l.state.Outbox = nil
-	return &Action{Mark: &store.Announcement{At: l.now, Retract: stale}}
-}
-
-// handleEngineChange opens a baseline when the Scanner's engine was changed, since the engines' findings differ although nothing is new. A
-// repository that does not run now counts as new when it runs again. Another reason for a baseline that is open stays with it, and holds on if
-// the engine is changed back before the summary.
-func (l *planning) handleEngineChange() {
-	before, now := l.state.Engine, l.settings.Filter.Engine
-	if now == "" || before == now {
+// revertEngine removes the change of the engine from the reasons for the baseline, and finishes a baseline without another reason.
+func (b *Baseline) revertEngine(now time.Time) {
+	b.EngineBefore = ""
+	if b.isFirst() {
+		b.finish()
 		return
 	}
-	l.state.Engine, l.state.Tool = now, l.settings.Tool
-	b := &l.state.Baseline
-	switch {
-	case before == "":
-		// The receiver is new, or its state was stored without an engine.
-	case b.Phase == BaselineOpen && b.EngineBefore == now:
-		// The engine was changed back before the other one was announced.
-		b.revertEngine(l.now)
-	case b.Phase == BaselineOpen && !b.onlyIfNotAnnounced():
-		b.Started, b.Images = l.now, nil
-	default:
-		*b = Baseline{
-			Phase: BaselineOpen, EngineBefore: before, ToolBefore: b.ToolBefore, FilterBefore: b.FilterBefore, RestoredFrom: b.RestoredFrom, Started: l.now,
-		}
-	}
+	b.Started, b.Images = now, nil
 }
 
-// handleEngineUpdate opens a baseline when the engine has another version: some of its findings are new to that version only. A baseline that is
-// open for another reason is finished first.
-func (l *planning) handleEngineUpdate() {
-	before, now := l.state.Tool, l.settings.Tool
-	b := &l.state.Baseline
-	switch {
-	case now == "" || before == now:
-	case before == "" || l.settings.FirstScan == FirstScanAll:
-		l.state.Tool = now
-	case b.Phase == BaselineDone:
-		l.state.Tool = now
-		*b = Baseline{Phase: BaselineOpen, ToolBefore: before, Started: l.now}
-	case b.onlyIfNotAnnounced():
-		l.state.Tool = now
-		b.Started, b.Images = l.now, nil
-		if b.ToolBefore == "" {
-			b.ToolBefore = before
-		}
-	}
+// onlyIfNotAnnounced reports whether the summary is sent only if it contains findings that were not announced before.
+func (b *Baseline) onlyIfNotAnnounced() bool {
+	return b.EngineBefore == "" && (b.ToolBefore != "" || b.FilterBefore != nil || b.isRestore())
 }
 
-// handleFilterChange opens a baseline when the receiver's filter was widened, since what passes now was present before. A baseline that is
-// already open includes it.
-func (l *planning) handleFilterChange() {
-	now := breadthOf(l.settings.Filter)
-	before := l.state.Filter
-	l.state.Filter = &now
+// isFirst reports whether nothing was announced to the receiver before this baseline.
+func (b *Baseline) isFirst() bool {
+	return b.EngineBefore == "" && !b.onlyIfNotAnnounced() && !b.Renewed
+}
+
+// isRestore reports whether the store was restored.
+func (b *Baseline) isRestore() bool {
+	return !b.RestoredFrom.IsZero()
+}
+
+// summarizesAll reports whether a summary of everything present is still to be delivered. Until then nothing becomes known without a message.
+func (b *Baseline) summarizesAll() bool { return b.Phase != BaselineDone && !b.onlyIfNotAnnounced() }
+
+// begin opens the baseline of a new receiver and takes the snapshot of images. The snapshot stays open for GroupWait, since a Scanner's
+// images appear one after the other.
+func (l *planning) begin() (*Action, error) {
+	if action := l.handleRestore(); action != nil {
+		return action, nil
+	}
 	b := &l.state.Baseline
-	if before == nil || !now.widerThan(*before) || l.settings.FirstScan == FirstScanAll {
-		return
+	if b.Phase == BaselineNone {
+		*b = Baseline{Phase: BaselineOpen, Renewed: l.settings.StoreRenewed, Started: l.now}
+		// With FirstScanAll there is no baseline, unless the store was lost: everything would be announced a second time.
+		if l.settings.FirstScan == FirstScanAll && !b.Renewed {
+			b.Phase = BaselineDone
+		}
 	}
-	switch {
-	case b.Phase == BaselineDone:
-		*b = Baseline{Phase: BaselineOpen, FilterBefore: before, Started: l.now}
-	case (b.EngineBefore != "" || b.onlyIfNotAnnounced()) && b.FilterBefore == nil:
-		b.FilterBefore = before
+	if err := l.handleSettingsChange(); err != nil {
+		return nil, err
 	}
+	l.updateNotices()
+	l.takeSnapshot()
+	return nil, nil
 }
 
 // takeSnapshot adds the images in use to the baseline's snapshot while the snapshot is open. A baseline that waits while nothing runs
@@ -217,18 +194,6 @@ func (l *planning) finishBaseline() (*Action, error) {
 	return l.putSummary(present)
 }
 
-// isReverted reports whether the reason for the baseline was reverted before the summary was composed.
-func (l *planning) isReverted() bool {
-	b := &l.state.Baseline
-	return b.onlyIfNotAnnounced() && !b.isRestore() && !l.isEngineUpdate() && (b.FilterBefore == nil || !l.state.Filter.widerThan(*b.FilterBefore))
-}
-
-// isEngineUpdate reports whether the baseline is open because the engine has another version.
-func (l *planning) isEngineUpdate() bool {
-	before := l.state.Baseline.ToolBefore
-	return before != "" && before != l.state.Tool
-}
-
 // putSummary puts the summary into the outbox. The store records its findings as announced at once, under the message's ID, since it could not
 // determine later what was present when the summary was composed. If the summary is never delivered, that record is retracted.
 func (l *planning) putSummary(present store.Present) (*Action, error) {
@@ -285,49 +250,4 @@ func (l *planning) recordSilently(present store.Present) *Action {
 	l.forgetEarlierEngine()
 	l.state.Baseline.finish()
 	return &Action{Mark: &store.Announcement{At: l.now, Snapshot: l.snapshotOf(present), ResetRepositories: forget, Repositories: l.knownRepositories(present)}}
-}
-
-// forgetEarlierEngine clears State.EarlierEngine when a baseline of another engine replaces the records of all repositories.
-func (l *planning) forgetEarlierEngine() {
-	if l.state.Baseline.EngineBefore != "" {
-		l.state.EarlierEngine, l.state.EarlierEngineUntil = nil, time.Time{}
-	}
-}
-
-// deleteAbsent deletes the records of what only an earlier engine found and announced, in each repository that has all results by the present engine. Without
-// that, they would be announced as fixed, and as back after a return to the earlier engine. Repositories without a record any more are left out.
-func (l *planning) deleteAbsent() (*Action, error) {
-	if len(l.state.EarlierEngine) == 0 {
-		return nil, nil
-	}
-	recorded, err := l.store.RecordedRepositories(l.ctx, l.scanner, l.settings.Receiver)
-	if err != nil {
-		return nil, err
-	}
-	complete, routed := l.coverage.runningCompleteRepositories(), l.coverage.routedRepositories(l.settings.Filter.Route)
-	var settled, left []string
-	for _, repository := range l.state.EarlierEngine {
-		switch {
-		case !slices.Contains(recorded, repository):
-		case routed[repository] && slices.Contains(complete, repository):
-			settled = append(settled, repository)
-		default:
-			left = append(left, repository)
-		}
-	}
-	l.state.EarlierEngine = left
-	if len(settled) == 0 {
-		return nil, nil
-	}
-	return &Action{Mark: &store.Announcement{At: l.now, DeleteAbsent: &store.AbsentFindings{
-		Filter: l.settings.Filter, Repositories: settled, Until: l.state.EarlierEngineUntil,
-	}}}, nil
-}
-
-// replaceEngine finishes the baseline of another engine, which deletes the records of the earlier one. It is the only baseline that makes room.
-func (l *planning) replaceEngine() (*Action, error) {
-	if l.state.Baseline.EngineBefore == "" {
-		return nil, nil
-	}
-	return l.finishBaseline()
 }

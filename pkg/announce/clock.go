@@ -60,3 +60,25 @@ func clone[T any](p *T) *T {
 	c := *p
 	return &c
 }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// earliestSet returns the earlier of two times. A zero time means never.
+func earliestSet(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,8 +1,6 @@
 package announce
 
 import (
-	"slices"
-
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -33,13 +31,4 @@ func (s *State) updateExtent(engine string, sent bool) store.UpdateExtent {
 		return store.UpdateKnown
 	}
 	return store.UpdateAll
-}
-
-// withoutEarlierEngine returns the repositories without those in EarlierEngine: that Engine does not find what an earlier engine has found is
-// no evidence of a fix.
-func (s *State) withoutEarlierEngine(repositories []string) []string {
-	return slices.DeleteFunc(slices.Clone(repositories), func(repository string) bool {
-		_, found := slices.BinarySearch(s.EarlierEngine, repository)
-		return found
-	})
 }

@@ -7,21 +7,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
-	"github.com/scanner-operator/scanner-operator/pkg/backoff"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
-)
-
-// Times that no setting changes.
-const (
-	// baselineTimeout is how long a baseline waits for the results of its images, once there is vulnerability data. The summary counts the
-	// images without a result. Their findings are announced as changes later.
-	baselineTimeout = 30 * time.Minute
-	// pullTimeout is how long the snapshot waits for images that nodes are still pulling. They have no key yet.
-	pullTimeout = 5 * time.Minute
-	// pullCheck is how often to check such images. If a node gives up pulling, no image changes and no event may trigger a plan.
-	pullCheck = 10 * time.Second
-	// attemptGap is the least time between two attempts, whatever triggers them.
-	attemptGap = time.Second
 )
 
 // maxChanges bounds the changes that one plan reads. The rest waits for the next message.
@@ -93,96 +79,6 @@ type planning struct {
 	truncated bool
 	// newImages are repositories that are not known to the receiver and have no changes to announce.
 	newImages []string
-}
-
-// begin opens the baseline of a new receiver and takes the snapshot of images. The snapshot stays open for GroupWait, since a Scanner's
-// images appear one after the other.
-func (l *planning) begin() (*Action, error) {
-	if action := l.handleRestore(); action != nil {
-		return action, nil
-	}
-	b := &l.state.Baseline
-	if b.Phase == BaselineNone {
-		*b = Baseline{Phase: BaselineOpen, Renewed: l.settings.StoreRenewed, Started: l.now}
-		// With FirstScanAll there is no baseline, unless the store was lost: everything would be announced a second time.
-		if l.settings.FirstScan == FirstScanAll && !b.Renewed {
-			b.Phase = BaselineDone
-		}
-	}
-	if err := l.handleSettingsChange(); err != nil {
-		return nil, err
-	}
-	l.updateNotices()
-	l.takeSnapshot()
-	return nil, nil
-}
-
-// deliver handles the message in the outbox before anything else is planned. An unanswered message is sent again, however old it is, and
-// given up after maxUnanswered attempts without an answer.
-//
-// A refused message can become too old. If the receiver certainly does not have it, it is discarded and composed again. If an earlier
-// attempt is unanswered, it is given up, since a newly composed message could announce the same twice. If no attempt was made for hours,
-// because no manager ran, it is sent again and its day of refusals starts anew.
-func (l *planning) deliver() (*Action, error) {
-	outbox := l.state.Outbox
-	if outbox == nil {
-		return nil, nil
-	}
-	tooOld := !outbox.LatestUnanswered && !l.now.Before(outbox.staleAt())
-	// A running manager retries a refused message sooner than that.
-	away := l.now.Sub(l.state.LastAttempt) > maxUnansweredBackoff
-	switch {
-	case outbox.LatestUnanswered && l.state.Unanswered >= maxUnanswered:
-		announcement, err := giveUp(l.now, &l.state)
-		return &Action{Mark: announcement}, err
-	case tooOld && outbox.EarlierUnanswered && !away:
-		announcement, err := giveUp(l.now, &l.state)
-		return &Action{Mark: announcement}, err
-	case tooOld && !outbox.EarlierUnanswered:
-		l.state.Outbox = nil
-		return &Action{Mark: &store.Announcement{At: l.now, Retract: outbox.Message.ID}}, nil
-	case l.now.Before(l.mayAttempt()):
-		return &Action{Until: l.mayAttempt()}, nil
-	}
-	l.state.LastAttempt = l.now
-	l.state.Unanswered++
-	// After a crash, the next process waits as after an unanswered attempt.
-	l.state.NextAttempt = l.now.Add(backoff.After(l.state.Unanswered, minBackoff, maxUnansweredBackoff))
-	sent := *outbox
-	sent.LatestUnanswered, sent.EarlierUnanswered = true, outbox.LatestUnanswered || outbox.EarlierUnanswered
-	if outbox.LatestUnanswered || tooOld {
-		sent.RefusedSince = time.Time{}
-	}
-	l.state.Outbox = &sent
-	if l.state.Stopped != nil {
-		stopped := *l.state.Stopped
-		stopped.Generation = l.settings.Generation
-		l.state.Stopped = &stopped
-	}
-	return &Action{Send: &sent.Message}, nil
-}
-
-// mayAttempt returns the earliest time of the next attempt. A change of the Scanner ends the wait of a stopped receiver.
-func (l *planning) mayAttempt() time.Time {
-	earliest := l.state.LastAttempt.Add(attemptGap)
-	if l.state.Stopped != nil && l.state.Stopped.Generation != l.settings.Generation {
-		return earliest
-	}
-	return later(earliest, l.state.NextAttempt)
-}
-
-// maySend returns the earliest time to send a message that is not in the outbox yet.
-func (l *planning) maySend() time.Time {
-	if l.state.LastDelivery.IsZero() {
-		return l.mayAttempt()
-	}
-	return later(l.mayAttempt(), l.state.LastDelivery.Add(l.settings.GroupInterval))
-}
-
-// putInOutbox stores a message in the outbox.
-func (l *planning) putInOutbox(outbox Outbox) {
-	l.state.Outbox = &outbox
-	l.state.Pending = max(l.state.Pending, outbox.Findings)
 }
 
 // recordCleanRepositories records repositories without changes as known to the receiver. A later finding in them is then a change in a known
@@ -278,26 +174,4 @@ func (l *planning) loadChanges() error {
 	}
 	l.loaded, l.pending, l.total = true, changes, total
 	return nil
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
-// earliestSet returns the earlier of two times. A zero time means never.
-func earliestSet(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }

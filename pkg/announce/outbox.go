@@ -15,6 +15,8 @@ import (
 
 // Bounds of delivery attempts and of the waits between them.
 const (
+	// attemptGap is the least time between two attempts, whatever triggers them.
+	attemptGap = time.Second
 	minBackoff = 5 * time.Second
 	maxBackoff = 15 * time.Minute
 	// maxUnansweredBackoff is the longest wait after an attempt without an answer. It exceeds maxBackoff because each attempt may deliver
@@ -35,6 +37,104 @@ const (
 	// limited receiver then gets the current state. A summary is recorded as what was present when it was composed.
 	maxChangesAge = 15 * time.Minute
 )
+
+// Outbox holds a message, and what counts as announced once it is delivered. The findings of a summary are too many to be held here: the
+// store records them under the message's ID when the message is composed.
+type Outbox struct {
+	Message      Message                  `json:"digest"`
+	Announced    []store.AnnouncedFinding `json:"said,omitempty"`
+	Repositories []string                 `json:"repositories,omitempty"`
+	// Findings is the number of findings that count as announced by the message, including those that Announced does not list.
+	Findings int `json:"findings,omitempty"`
+	// LatestUnanswered is true while the latest attempt has no answer. The receiver may have the message.
+	LatestUnanswered bool `json:"inDoubt,omitempty"`
+	// EarlierUnanswered is true if an attempt before the latest one has no answer. A refusal of the latest attempt does not change it.
+	EarlierUnanswered bool `json:"earlierInDoubt,omitempty"`
+	// RefusedSince is the time of the first refusal after the latest unanswered attempt; zero if there is none. It starts anew when the
+	// message became too old while no manager ran.
+	RefusedSince time.Time `json:"refusedSince,omitzero"`
+}
+
+// staleAt returns how long the message stays as composed while its latest attempt was refused, or none was made. A KindChanges message that
+// the receiver certainly does not have is out of date soon. A message that the receiver may have must first be refused for maxOutboxAge.
+// Otherwise a manager that did not run for that long would give it up after a single attempt.
+func (o *Outbox) staleAt() time.Time {
+	switch {
+	case o.EarlierUnanswered:
+		return later(o.Message.CreatedAt, o.RefusedSince).Add(maxOutboxAge)
+	case o.Message.Kind == KindChanges:
+		return o.Message.CreatedAt.Add(maxChangesAge)
+	}
+	return o.Message.CreatedAt.Add(maxOutboxAge)
+}
+
+// putInOutbox stores a message in the outbox.
+func (l *planning) putInOutbox(outbox Outbox) {
+	l.state.Outbox = &outbox
+	l.state.Pending = max(l.state.Pending, outbox.Findings)
+}
+
+// deliver handles the message in the outbox before anything else is planned. An unanswered message is sent again, however old it is, and
+// given up after maxUnanswered attempts without an answer.
+//
+// A refused message can become too old. If the receiver certainly does not have it, it is discarded and composed again. If an earlier
+// attempt is unanswered, it is given up, since a newly composed message could announce the same twice. If no attempt was made for hours,
+// because no manager ran, it is sent again and its day of refusals starts anew.
+func (l *planning) deliver() (*Action, error) {
+	outbox := l.state.Outbox
+	if outbox == nil {
+		return nil, nil
+	}
+	tooOld := !outbox.LatestUnanswered && !l.now.Before(outbox.staleAt())
+	// A running manager retries a refused message sooner than that.
+	away := l.now.Sub(l.state.LastAttempt) > maxUnansweredBackoff
+	switch {
+	case outbox.LatestUnanswered && l.state.Unanswered >= maxUnanswered:
+		announcement, err := giveUp(l.now, &l.state)
+		return &Action{Mark: announcement}, err
+	case tooOld && outbox.EarlierUnanswered && !away:
+		announcement, err := giveUp(l.now, &l.state)
+		return &Action{Mark: announcement}, err
+	case tooOld && !outbox.EarlierUnanswered:
+		l.state.Outbox = nil
+		return &Action{Mark: &store.Announcement{At: l.now, Retract: outbox.Message.ID}}, nil
+	case l.now.Before(l.mayAttempt()):
+		return &Action{Until: l.mayAttempt()}, nil
+	}
+	l.state.LastAttempt = l.now
+	l.state.Unanswered++
+	// After a crash, the next process waits as after an unanswered attempt.
+	l.state.NextAttempt = l.now.Add(backoff.After(l.state.Unanswered, minBackoff, maxUnansweredBackoff))
+	sent := *outbox
+	sent.LatestUnanswered, sent.EarlierUnanswered = true, outbox.LatestUnanswered || outbox.EarlierUnanswered
+	if outbox.LatestUnanswered || tooOld {
+		sent.RefusedSince = time.Time{}
+	}
+	l.state.Outbox = &sent
+	if l.state.Stopped != nil {
+		stopped := *l.state.Stopped
+		stopped.Generation = l.settings.Generation
+		l.state.Stopped = &stopped
+	}
+	return &Action{Send: &sent.Message}, nil
+}
+
+// mayAttempt returns the earliest time of the next attempt. A change of the Scanner ends the wait of a stopped receiver.
+func (l *planning) mayAttempt() time.Time {
+	earliest := l.state.LastAttempt.Add(attemptGap)
+	if l.state.Stopped != nil && l.state.Stopped.Generation != l.settings.Generation {
+		return earliest
+	}
+	return later(earliest, l.state.NextAttempt)
+}
+
+// maySend returns the earliest time to send a message that is not in the outbox yet.
+func (l *planning) maySend() time.Time {
+	if l.state.LastDelivery.IsZero() {
+		return l.mayAttempt()
+	}
+	return later(l.mayAttempt(), l.state.LastDelivery.Add(l.settings.GroupInterval))
+}
 
 // applyOutcome returns the state after an attempt to deliver the message in its outbox. If the attempt delivered the message, applyOutcome also returns
 // what the caller must record as announced in the same transaction as the state; otherwise nil. It returns an error if the message cannot be
