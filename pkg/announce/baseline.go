@@ -93,94 +93,93 @@ func (b *Baseline) summarizesAll() bool { return b.Phase != BaselineDone && !b.o
 
 // begin opens the baseline of a new receiver and takes the snapshot of images. The snapshot stays open for GroupWait, since a Scanner's
 // images appear one after the other.
-func (l *planning) begin() (*Action, error) {
-	if action := l.handleRestore(); action != nil {
+func (p *planning) begin() (*Action, error) {
+	if action := p.handleRestore(); action != nil {
 		return action, nil
 	}
-	b := &l.state.Baseline
+	b := &p.state.Baseline
 	if b.Phase == BaselineNone {
-		*b = Baseline{Phase: BaselineOpen, Renewed: l.settings.StoreRenewed, Started: l.now}
+		*b = Baseline{Phase: BaselineOpen, Renewed: p.settings.StoreRenewed, Started: p.now}
 		// With FirstScanAll there is no baseline, unless the store was lost: everything would be announced a second time.
-		if l.settings.FirstScan == FirstScanAll && !b.Renewed {
+		if p.settings.FirstScan == FirstScanAll && !b.Renewed {
 			b.Phase = BaselineDone
 		}
 	}
-	if err := l.handleSettingsChange(); err != nil {
+	if err := p.handleSettingsChange(); err != nil {
 		return nil, err
 	}
-	l.updateNotices()
-	l.takeSnapshot()
+	p.updateNotices()
+	p.takeSnapshot()
 	return nil, nil
 }
 
 // takeSnapshot adds the images in use to the baseline's snapshot while the snapshot is open. A baseline that waits while nothing runs
 // starts again with the first image, once.
-func (l *planning) takeSnapshot() {
-	b := &l.state.Baseline
+func (p *planning) takeSnapshot() {
+	b := &p.state.Baseline
 	switch {
 	case b.Phase != BaselineOpen:
 		b.Pulling = false
 		return
-	case l.waitsForImages():
+	case p.waitsForImages():
 		if !b.Restarted {
 			b.Images, b.Waited = nil, true
 		}
 	case len(b.Images) == 0 && !b.isFirst():
-		b.Started, b.Restarted = l.now, b.Waited
+		b.Started, b.Restarted = p.now, b.Waited
 	}
-	if l.isSnapshotOpen() {
-		for _, img := range l.coverage.Images {
+	if p.isSnapshotOpen() {
+		for _, img := range p.coverage.Images {
 			if !slices.Contains(b.Images, img.Key) {
 				b.Images = append(slices.Clone(b.Images), img.Key)
 			}
 		}
 	}
-	b.Pulling = l.coverage.Others.Pending > 0
+	b.Pulling = p.coverage.Others.Pending > 0
 }
 
 // waitsForImages reports whether no image of the receiver's workloads is in use and the baseline stays open until one is. Ended without a
 // result, the baseline would have everything that the receiver already knows, or was there before, announced as new or fixed.
-func (l *planning) waitsForImages() bool {
-	return !l.state.Baseline.isFirst() && !slices.ContainsFunc(l.coverage.Images, func(img Image) bool {
-		return isRoutedTo(l.settings.Filter.Route, img.Receivers)
+func (p *planning) waitsForImages() bool {
+	return !p.state.Baseline.isFirst() && !slices.ContainsFunc(p.coverage.Images, func(img Image) bool {
+		return isRoutedTo(p.settings.Filter.Route, img.Receivers)
 	})
 }
 
-// isSnapshotOpen reports whether images still join the snapshot: those that were being pulled when it was last
-// looked at belong to it as well.
-func (l *planning) isSnapshotOpen() bool {
-	return !l.now.After(l.snapshotEnd()) || l.state.Baseline.Pulling && !l.now.After(l.pullEnd())
+// isSnapshotOpen reports whether images still join the snapshot. Images that nodes were pulling at the last plan belong to it as well.
+func (p *planning) isSnapshotOpen() bool {
+	return !p.now.After(p.snapshotEnd()) || p.state.Baseline.Pulling && !p.now.After(p.pullEnd())
 }
 
-func (l *planning) snapshotEnd() time.Time { return l.state.Baseline.Started.Add(l.settings.GroupWait) }
+func (p *planning) snapshotEnd() time.Time { return p.state.Baseline.Started.Add(p.settings.GroupWait) }
 
-func (l *planning) pullEnd() time.Time { return l.state.Baseline.Started.Add(pullTimeout) }
+func (p *planning) pullEnd() time.Time { return p.state.Baseline.Started.Add(pullTimeout) }
 
 // finishBaseline ends the baseline when its images have results, or when the time to wait for them is over.
-func (l *planning) finishBaseline() (*Action, error) {
-	b := &l.state.Baseline
+func (p *planning) finishBaseline() (*Action, error) {
+	b := &p.state.Baseline
 	if b.Phase == BaselineDone {
 		return nil, nil
 	}
-	if until, waits := l.baselineWait(); waits {
-		return l.sendPending(until)
+	if until, waits := p.baselineWait(); waits {
+		return p.sendPending(until)
 	}
-	others := l.coverage.Others
+	others := p.coverage.Others
 	nothingElse := others.Pending+others.Excluded+len(others.Failed) == 0
 	switch {
-	case l.isReverted(), b.isFirst() && nothingElse && (len(b.Images) == 0 || len(l.coverage.Images) == 0):
+	case p.isReverted(), b.isFirst() && nothingElse && (len(b.Images) == 0 || len(p.coverage.Images) == 0):
 		// There is nothing to summarize. Later findings are new here, and announced as such.
 		b.finish()
 		return nil, nil
-	case l.waitsForImages():
-		l.state.Pending = 0
-		return l.sendPending(time.Time{})
+	case p.waitsForImages():
+		p.state.Pending = 0
+		return p.sendPending(time.Time{})
 	}
-	silent := l.settings.FirstScan == FirstScanSilent && !b.Renewed && !b.isRestore()
-	if !silent && l.now.Before(l.maySend()) {
-		return &Action{Until: l.maySend()}, nil
+	silent := p.settings.FirstScan == FirstScanSilent && !b.Renewed && !b.isRestore()
+	if !silent && p.now.Before(p.maySend()) {
+		return &Action{Until: p.maySend()}, nil
 	}
-	present, err := l.store.Present(l.ctx, l.scanner, l.settings.Receiver, l.settings.Filter, maxWorst)
+	present, err := p.store.Present(p.ctx, p.scanner, p.settings.Receiver, p.settings.Filter, maxWorst)
 	if err != nil {
 		return nil, err
 	}
@@ -189,65 +188,65 @@ func (l *planning) finishBaseline() (*Action, error) {
 		b.finish()
 		return nil, nil
 	case silent:
-		return l.recordSilently(present), nil
+		return p.recordSilently(present), nil
 	}
-	return l.putSummary(present)
+	return p.putSummary(present)
 }
 
 // putSummary puts the summary into the outbox. The store records its findings as announced at once, under the message's ID, since it could not
 // determine later what was present when the summary was composed. If the summary is never delivered, that record is retracted.
-func (l *planning) putSummary(present store.Present) (*Action, error) {
-	outbox, err := l.composeSummary(present)
+func (p *planning) putSummary(present store.Present) (*Action, error) {
+	outbox, err := p.composeSummary(present)
 	if err != nil {
 		return nil, err
 	}
-	l.putInOutbox(outbox)
-	l.forgetEarlierEngine()
+	p.putInOutbox(outbox)
+	p.forgetEarlierEngine()
 	return &Action{Mark: &store.Announcement{
-		MessageID: outbox.Message.ID, At: l.now, Snapshot: l.snapshotOf(present), ResetRepositories: l.state.Baseline.EngineBefore != "",
+		MessageID: outbox.Message.ID, At: p.now, Snapshot: p.snapshotOf(present), ResetRepositories: p.state.Baseline.EngineBefore != "",
 	}}, nil
 }
 
 // snapshotOf returns the findings that a baseline records as announced.
-func (l *planning) snapshotOf(present store.Present) *store.FilteredSnapshot {
-	return &store.FilteredSnapshot{Filter: l.settings.Filter, SnapshotID: present.SnapshotID}
+func (p *planning) snapshotOf(present store.Present) *store.FilteredSnapshot {
+	return &store.FilteredSnapshot{Filter: p.settings.Filter, SnapshotID: present.SnapshotID}
 }
 
 // baselineWait reports whether the baseline has to wait. until is when to plan again; zero means when something changes.
-func (l *planning) baselineWait() (until time.Time, waits bool) {
-	b := &l.state.Baseline
-	if l.now.Before(l.snapshotEnd()) {
-		return l.snapshotEnd(), true
+func (p *planning) baselineWait() (until time.Time, waits bool) {
+	b := &p.state.Baseline
+	if p.now.Before(p.snapshotEnd()) {
+		return p.snapshotEnd(), true
 	}
 	if b.onlyIfNotAnnounced() && b.ToolBefore == "" && !b.isRestore() && !b.Waited {
 		// What a widened filter lets pass was present before: there is no result to wait for, unless nothing ran for a time.
 		return time.Time{}, false
 	}
-	if b.Pulling && l.now.Before(l.pullEnd()) {
-		return earlier(l.now.Add(pullCheck), l.pullEnd()), true
+	if b.Pulling && p.now.Before(p.pullEnd()) {
+		return earlier(p.now.Add(pullCheck), p.pullEnd()), true
 	}
-	deadline := later(l.coverage.DataSince, b.Started).Add(baselineTimeout)
+	deadline := later(p.coverage.DataSince, b.Started).Add(baselineTimeout)
 	switch {
-	case !slices.ContainsFunc(l.coverage.Images, l.awaitsResult):
+	case !slices.ContainsFunc(p.coverage.Images, p.awaitsResult):
 		return time.Time{}, false
-	case l.coverage.DataSince.IsZero():
+	case p.coverage.DataSince.IsZero():
 		// Nothing can be matched without data. The Scanner's status shows that, and an empty summary would not help.
 		return time.Time{}, true
 	}
-	return deadline, l.now.Before(deadline)
+	return deadline, p.now.Before(deadline)
 }
 
 // awaitsResult reports whether the baseline needs a result for an image, or one with current data.
-func (l *planning) awaitsResult(img Image) bool {
-	b := &l.state.Baseline
+func (p *planning) awaitsResult(img Image) bool {
+	b := &p.state.Baseline
 	outdated := (b.ToolBefore != "" || b.isRestore()) && img.State == ImageScanned && !img.Current
 	return (img.State == ImagePending || outdated) && slices.Contains(b.Images, img.Key)
 }
 
 // recordSilently ends the baseline and records everything as announced, without a message.
-func (l *planning) recordSilently(present store.Present) *Action {
-	forget := l.state.Baseline.EngineBefore != ""
-	l.forgetEarlierEngine()
-	l.state.Baseline.finish()
-	return &Action{Mark: &store.Announcement{At: l.now, Snapshot: l.snapshotOf(present), ResetRepositories: forget, Repositories: l.knownRepositories(present)}}
+func (p *planning) recordSilently(present store.Present) *Action {
+	forget := p.state.Baseline.EngineBefore != ""
+	p.forgetEarlierEngine()
+	p.state.Baseline.finish()
+	return &Action{Mark: &store.Announcement{At: p.now, Snapshot: p.snapshotOf(present), ResetRepositories: forget, Repositories: p.knownRepositories(present)}}
 }

@@ -9,85 +9,85 @@ import (
 // Announcing it as changes would repeat a flood of messages, and recording it silently could leave findings unannounced. So everything that
 // was not announced by the time of the backup is summarized once, without a claim that it is new. A message that was in the outbox of the
 // backup is discarded: its delivery ended before the restore.
-func (l *planning) handleRestore() *Action {
-	from := l.settings.RestoredFrom
-	if from.IsZero() || l.state.RestoredFrom.Equal(from) {
+func (p *planning) handleRestore() *Action {
+	from := p.settings.RestoredFrom
+	if from.IsZero() || p.state.RestoredFrom.Equal(from) {
 		return nil
 	}
-	l.state.RestoredFrom = from
-	switch b := &l.state.Baseline; {
+	p.state.RestoredFrom = from
+	switch b := &p.state.Baseline; {
 	case b.Phase == BaselineNone:
 		return nil
 	case b.summarizesAll() && b.EngineBefore == "":
 		// The summary may have been delivered since the backup. It is sent again.
-		b.Started, b.Images, b.Renewed = l.now, nil, true
+		b.Started, b.Images, b.Renewed = p.now, nil, true
 	default:
-		*b = Baseline{Phase: BaselineOpen, EngineBefore: b.EngineBefore, RestoredFrom: from, Started: l.now}
+		*b = Baseline{Phase: BaselineOpen, EngineBefore: b.EngineBefore, RestoredFrom: from, Started: p.now}
 	}
-	if l.state.Outbox == nil {
+	if p.state.Outbox == nil {
 		return nil
 	}
-	stale := l.state.Outbox.Message.ID
-	l.state.Outbox = nil
-	return &Action{Mark: &store.Announcement{At: l.now, Retract: stale}}
+	stale := p.state.Outbox.Message.ID
+	p.state.Outbox = nil
+	return &Action{Mark: &store.Announcement{At: p.now, Retract: stale}}
 }
 
 // handleSettingsChange begins a baseline when the findings to announce change by a decision, and not because others are found. A message
 // in the outbox is of the earlier settings, and is delivered or given up first. A receiver that wants everything gets the difference as
 // changes instead.
-func (l *planning) handleSettingsChange() error {
-	if l.state.Outbox != nil {
+func (p *planning) handleSettingsChange() error {
+	if p.state.Outbox != nil {
 		return nil
 	}
-	l.handleEngineChange()
-	if err := l.keepRecords(); err != nil {
+	p.handleEngineChange()
+	if err := p.keepRecords(); err != nil {
 		return err
 	}
-	l.handleEngineUpdate()
-	l.handleFilterChange()
+	p.handleEngineUpdate()
+	p.handleFilterChange()
 	return nil
 }
 
 // handleEngineChange opens a baseline when the Scanner's engine was changed, since the engines' findings differ although nothing is new. A
 // repository that does not run now counts as new when it runs again. Another reason for a baseline that is open stays with it, and holds on if
 // the engine is changed back before the summary.
-func (l *planning) handleEngineChange() {
-	before, now := l.state.Engine, l.settings.Filter.Engine
+func (p *planning) handleEngineChange() {
+	before, now := p.state.Engine, p.settings.Filter.Engine
 	if now == "" || before == now {
 		return
 	}
-	l.state.Engine, l.state.Tool = now, l.settings.Tool
-	b := &l.state.Baseline
+	p.state.Engine, p.state.Tool = now, p.settings.Tool
+	b := &p.state.Baseline
 	switch {
 	case before == "":
 		// The receiver is new, or its state was stored without an engine.
 	case b.Phase == BaselineOpen && b.EngineBefore == now:
 		// The engine was changed back before the other one was announced.
-		b.revertEngine(l.now)
+		b.revertEngine(p.now)
 	case b.Phase == BaselineOpen && !b.onlyIfNotAnnounced():
-		b.Started, b.Images = l.now, nil
+		b.Started, b.Images = p.now, nil
 	default:
 		*b = Baseline{
-			Phase: BaselineOpen, EngineBefore: before, ToolBefore: b.ToolBefore, FilterBefore: b.FilterBefore, RestoredFrom: b.RestoredFrom, Started: l.now,
+			Phase: BaselineOpen, EngineBefore: before, ToolBefore: b.ToolBefore, FilterBefore: b.FilterBefore, RestoredFrom: b.RestoredFrom, Started: p.now,
 		}
 	}
 }
 
 // handleEngineUpdate opens a baseline when the engine has another version: some of its findings are new to that version only. A baseline that is
 // open for another reason is finished first.
-func (l *planning) handleEngineUpdate() {
-	before, now := l.state.Tool, l.settings.Tool
-	b := &l.state.Baseline
+func (p *planning) handleEngineUpdate() {
+	before, now := p.state.Tool, p.settings.Tool
+	b := &p.state.Baseline
 	switch {
 	case now == "" || before == now:
-	case before == "" || l.settings.FirstScan == FirstScanAll:
-		l.state.Tool = now
+	case before == "" || p.settings.FirstScan == FirstScanAll:
+		p.state.Tool = now
 	case b.Phase == BaselineDone:
-		l.state.Tool = now
-		*b = Baseline{Phase: BaselineOpen, ToolBefore: before, Started: l.now}
+		p.state.Tool = now
+		*b = Baseline{Phase: BaselineOpen, ToolBefore: before, Started: p.now}
 	case b.onlyIfNotAnnounced():
-		l.state.Tool = now
-		b.Started, b.Images = l.now, nil
+		p.state.Tool = now
+		b.Started, b.Images = p.now, nil
 		if b.ToolBefore == "" {
 			b.ToolBefore = before
 		}
@@ -96,17 +96,17 @@ func (l *planning) handleEngineUpdate() {
 
 // handleFilterChange opens a baseline when the receiver's filter was widened, since what passes now was present before. A baseline that is
 // already open includes it.
-func (l *planning) handleFilterChange() {
-	now := breadthOf(l.settings.Filter)
-	before := l.state.Filter
-	l.state.Filter = &now
-	b := &l.state.Baseline
-	if before == nil || !now.widerThan(*before) || l.settings.FirstScan == FirstScanAll {
+func (p *planning) handleFilterChange() {
+	now := breadthOf(p.settings.Filter)
+	before := p.state.Filter
+	p.state.Filter = &now
+	b := &p.state.Baseline
+	if before == nil || !now.widerThan(*before) || p.settings.FirstScan == FirstScanAll {
 		return
 	}
 	switch {
 	case b.Phase == BaselineDone:
-		*b = Baseline{Phase: BaselineOpen, FilterBefore: before, Started: l.now}
+		*b = Baseline{Phase: BaselineOpen, FilterBefore: before, Started: p.now}
 	case (b.EngineBefore != "" || b.onlyIfNotAnnounced()) && b.FilterBefore == nil:
 		b.FilterBefore = before
 	}
@@ -150,13 +150,13 @@ func (b Breadth) widerThan(before Breadth) bool {
 }
 
 // isReverted reports whether the reason for the baseline was reverted before the summary was composed.
-func (l *planning) isReverted() bool {
-	b := &l.state.Baseline
-	return b.onlyIfNotAnnounced() && !b.isRestore() && !l.isEngineUpdate() && (b.FilterBefore == nil || !l.state.Filter.widerThan(*b.FilterBefore))
+func (p *planning) isReverted() bool {
+	b := &p.state.Baseline
+	return b.onlyIfNotAnnounced() && !b.isRestore() && !p.isEngineUpdate() && (b.FilterBefore == nil || !p.state.Filter.widerThan(*b.FilterBefore))
 }
 
 // isEngineUpdate reports whether the baseline is open because the engine has another version.
-func (l *planning) isEngineUpdate() bool {
-	before := l.state.Baseline.ToolBefore
-	return before != "" && before != l.state.Tool
+func (p *planning) isEngineUpdate() bool {
+	before := p.state.Baseline.ToolBefore
+	return before != "" && before != p.state.Tool
 }

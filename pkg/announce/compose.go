@@ -33,36 +33,36 @@ const (
 )
 
 // composeChanges composes the KindChanges message: the worst repositories with the worst findings of each, the names of new images, and the notices.
-// All findings in l.pending count as announced, including those that the message only counts.
-func (l *planning) composeChanges(notices []Notice) (Outbox, error) {
-	known, err := l.store.KnownRepositories(l.ctx, l.scanner, l.settings.Receiver)
+// All findings in p.pending count as announced, including those that the message only counts.
+func (p *planning) composeChanges(notices []Notice) (Outbox, error) {
+	known, err := p.store.KnownRepositories(p.ctx, p.scanner, p.settings.Receiver)
 	if err != nil {
 		return Outbox{}, err
 	}
-	d, err := l.newMessage(KindChanges)
+	m, err := p.newMessage(KindChanges)
 	if err != nil {
 		return Outbox{}, err
 	}
-	outbox := Outbox{Findings: len(l.pending), Announced: announcementsOf(l.pending), Repositories: slices.Clone(l.newImages)}
-	repositories := byRepository(l.pending)
+	outbox := Outbox{Findings: len(p.pending), Announced: announcementsOf(p.pending), Repositories: slices.Clone(p.newImages)}
+	repositories := byRepository(p.pending)
 	for i, pending := range repositories {
 		repository := pending[0].Repository
 		outbox.Repositories = append(outbox.Repositories, repository)
 		if i < maxSections {
-			firstTime := l.settings.FirstScan != FirstScanAll && !slices.Contains(known, repository)
-			d.Sections = append(d.Sections, newSection(pending, firstTime))
+			firstTime := p.settings.FirstScan != FirstScanAll && !slices.Contains(known, repository)
+			m.Sections = append(m.Sections, newSection(pending, firstTime))
 		} else {
-			d.Rest.add(pending)
+			m.Rest.add(pending)
 		}
 	}
-	d.Images = len(repositories)
-	d.Totals, d.Changes = countUnfixed(l.pending), countChanges(l.pending, len(l.newImages))
-	for _, repository := range l.newImages[:min(len(l.newImages), maxNewImages)] {
-		d.NewImages = append(d.NewImages, text.Truncate(repository, maxText))
+	m.Images = len(repositories)
+	m.Totals, m.Changes = countUnfixed(p.pending), countChanges(p.pending, len(p.newImages))
+	for _, repository := range p.newImages[:min(len(p.newImages), maxNewImages)] {
+		m.NewImages = append(m.NewImages, text.Truncate(repository, maxText))
 	}
-	d.MoreNewImages = len(l.newImages) - len(d.NewImages)
-	d.Notices = notices
-	outbox.Message = d
+	m.MoreNewImages = len(p.newImages) - len(m.NewImages)
+	m.Notices = notices
+	outbox.Message = m
 	return outbox, nil
 }
 
@@ -99,41 +99,41 @@ func countUnfixed(pending []store.FindingChange) (totals finding.Counts) {
 
 // composeSummary composes the message about everything that is present. What passes the filter counts as announced. What does not pass stays not
 // announced, so that it is new if it passes later.
-func (l *planning) composeSummary(present store.Present) (Outbox, error) {
-	d, err := l.newMessage(l.summaryKind())
+func (p *planning) composeSummary(present store.Present) (Outbox, error) {
+	m, err := p.newMessage(p.summaryKind())
 	if err != nil {
 		return Outbox{}, err
 	}
-	switch d.Kind {
+	switch m.Kind {
 	case KindEngineChanged:
-		d.Engine, d.EngineBefore = text.Truncate(l.state.Engine, maxText), text.Truncate(l.state.Baseline.EngineBefore, maxText)
+		m.Engine, m.EngineBefore = text.Truncate(p.state.Engine, maxText), text.Truncate(p.state.Baseline.EngineBefore, maxText)
 	case KindEngineUpdated:
-		d.Engine, d.EngineBefore = text.Truncate(l.state.Tool, maxText), text.Truncate(l.state.Baseline.ToolBefore, maxText)
+		m.Engine, m.EngineBefore = text.Truncate(p.state.Tool, maxText), text.Truncate(p.state.Baseline.ToolBefore, maxText)
 	}
-	d.RestoredFrom = encodable(l.state.Baseline.RestoredFrom)
-	if l.state.Baseline.onlyIfNotAnnounced() {
-		d.NotAnnounced = present.NotAnnounced
+	m.RestoredFrom = encodable(p.state.Baseline.RestoredFrom)
+	if p.state.Baseline.onlyIfNotAnnounced() {
+		m.NotAnnounced = present.NotAnnounced
 	}
-	d.Totals, d.Suppressed = present.Counts, present.Suppressed
-	d.Images = len(l.coverage.scannedRepositories())
-	d.Remaining = l.coverage.remaining()
-	d.Notices, _ = l.pendingNotices()
+	m.Totals, m.Suppressed = present.Counts, present.Suppressed
+	m.Images = len(p.coverage.scannedRepositories())
+	m.Remaining = p.coverage.remaining()
+	m.Notices, _ = p.pendingNotices()
 	for _, n := range present.Worst {
 		item := newItem(n)
 		item.Change, item.Repository = "", text.Truncate(n.Repository, maxText)
-		d.Worst = append(d.Worst, item)
+		m.Worst = append(m.Worst, item)
 	}
-	return Outbox{Message: d, Repositories: l.knownRepositories(present), Findings: present.NotAnnounced}, nil
+	return Outbox{Message: m, Repositories: p.knownRepositories(present), Findings: present.NotAnnounced}, nil
 }
 
 // summaryKind returns the reason for the summary.
-func (l *planning) summaryKind() Kind {
-	switch b := l.state.Baseline; {
+func (p *planning) summaryKind() Kind {
+	switch b := p.state.Baseline; {
 	case b.EngineBefore != "":
 		return KindEngineChanged
 	case b.isRestore():
 		return KindStoreRestored
-	case l.isEngineUpdate():
+	case p.isEngineUpdate():
 		return KindEngineUpdated
 	case b.onlyIfNotAnnounced():
 		return KindFilterWidened
@@ -144,22 +144,22 @@ func (l *planning) summaryKind() Kind {
 }
 
 // knownRepositories returns the repositories that a baseline makes known, sorted and without duplicates.
-func (l *planning) knownRepositories(present store.Present) []string {
-	repositories := append(l.coverage.completeRepositories(), present.Repositories...)
+func (p *planning) knownRepositories(present store.Present) []string {
+	repositories := append(p.coverage.completeRepositories(), present.Repositories...)
 	slices.Sort(repositories)
 	return slices.Compact(repositories)
 }
 
 // newMessage returns a message with a random ID and without content.
-func (l *planning) newMessage(kind Kind) (Message, error) {
+func (p *planning) newMessage(kind Kind) (Message, error) {
 	var id [16]byte
-	if _, err := io.ReadFull(l.random, id[:]); err != nil {
+	if _, err := io.ReadFull(p.random, id[:]); err != nil {
 		return Message{}, fmt.Errorf("read randomness: %w", err)
 	}
 	return Message{
-		ID: hex.EncodeToString(id[:]), Kind: kind, CreatedAt: l.now,
-		Namespace: l.settings.Namespace, Scanner: l.settings.Scanner, ReadMore: text.Truncate(l.settings.ReadMore, maxURL),
-		Unconfirmed: clone(l.state.Unconfirmed),
+		ID: hex.EncodeToString(id[:]), Kind: kind, CreatedAt: p.now,
+		Namespace: p.settings.Namespace, Scanner: p.settings.Scanner, ReadMore: text.Truncate(p.settings.ReadMore, maxURL),
+		Unconfirmed: clone(p.state.Unconfirmed),
 	}, nil
 }
 

@@ -80,11 +80,11 @@ func (c Dispatcher) Dispatch(ctx context.Context, scanner string, settings Setti
 	if err != nil {
 		return DispatchResult{}, fmt.Errorf("receiver %s: %w", settings.Receiver, err)
 	}
-	v := &dispatch{Dispatcher: c, scanner: scanner, settings: settings, coverage: coverage, stored: stored, state: state}
-	if err = v.run(ctx); err != nil {
+	d := &dispatch{Dispatcher: c, scanner: scanner, settings: settings, coverage: coverage, stored: stored, state: state}
+	if err = d.run(ctx); err != nil {
 		err = fmt.Errorf("receiver %s: %w", settings.Receiver, err)
 	}
-	return DispatchResult{Next: v.next, Before: state, After: v.state, Outcome: v.outcome}, err
+	return DispatchResult{Next: d.next, Before: state, After: d.state, Outcome: d.outcome}, err
 }
 
 // dispatch is one call of Dispatcher.Dispatch.
@@ -105,52 +105,52 @@ type dispatch struct {
 }
 
 // run plans and executes actions until nothing is due.
-func (v *dispatch) run(ctx context.Context) (err error) {
-	if err := v.updateRecords(ctx); err != nil {
+func (d *dispatch) run(ctx context.Context) (err error) {
+	if err := d.updateRecords(ctx); err != nil {
 		return err
 	}
 	for range maxPlans {
-		if v.full, err = v.Store.RecordsFull(ctx, v.scanner); err != nil {
+		if d.full, err = d.Store.RecordsFull(ctx, d.scanner); err != nil {
 			return fmt.Errorf("count what is recorded: %w", err)
 		}
-		done, err := v.step(ctx)
+		done, err := d.step(ctx)
 		switch {
 		case err != nil:
 			return err
-		case done && v.full && v.state.Outbox == nil:
-			return v.overBudget(ctx)
+		case done && d.full && d.state.Outbox == nil:
+			return d.overBudget(ctx)
 		case done:
 			return nil
 		}
 	}
-	v.next = v.Now()
+	d.next = d.Now()
 	return nil
 }
 
 // step plans and executes one action. If done is true, nothing else is due now.
-func (v *dispatch) step(ctx context.Context) (done bool, err error) {
-	state, action, err := v.plan(ctx)
+func (d *dispatch) step(ctx context.Context) (done bool, err error) {
+	state, action, err := d.plan(ctx)
 	if err != nil {
 		return false, err
 	}
-	if action.Send != nil && v.outcome != nil {
+	if action.Send != nil && d.outcome != nil {
 		// A second message waits for the next Dispatch, so that it does not delay other receivers.
-		v.next = v.Now()
+		d.next = d.Now()
 		return true, nil
 	}
-	hadMessage := v.state.Outbox != nil
-	v.next = action.Until
-	switch err := v.execute(ctx, state, action); {
+	hadMessage := d.state.Outbox != nil
+	d.next = action.Until
+	switch err := d.execute(ctx, state, action); {
 	case errors.Is(err, store.ErrOverBudget):
-		return true, v.overBudget(ctx)
+		return true, d.overBudget(ctx)
 	case errors.Is(err, errPlanChanged):
 		return false, nil
 	case err != nil:
 		return false, err
 	}
-	if hadMessage && v.state.Outbox == nil {
+	if hadMessage && d.state.Outbox == nil {
 		// A summary may come next. It drops the records of IDs that are not found any more, so records follow renamed IDs first.
-		if err := v.updateRecords(ctx); err != nil {
+		if err := d.updateRecords(ctx); err != nil {
 			return false, err
 		}
 	}
@@ -158,51 +158,51 @@ func (v *dispatch) step(ctx context.Context) (done bool, err error) {
 }
 
 // updateRecords updates the receiver's records to what is present, as far as its state allows without a message.
-func (v *dispatch) updateRecords(ctx context.Context) error {
-	filter, extent := v.state.changeFilter(v.settings, v.coverage), v.state.updateExtent(v.settings.Filter.Engine, v.outcome != nil)
-	if err := v.Store.UpdateAnnouncements(ctx, v.scanner, v.settings.Receiver, filter, extent); err != nil {
+func (d *dispatch) updateRecords(ctx context.Context) error {
+	filter, extent := d.state.changeFilter(d.settings, d.coverage), d.state.updateExtent(d.settings.Filter.Engine, d.outcome != nil)
+	if err := d.Store.UpdateAnnouncements(ctx, d.scanner, d.settings.Receiver, filter, extent); err != nil {
 		return fmt.Errorf("update announcement records: %w", err)
 	}
 	return nil
 }
 
 // execute executes one action, which leads to the given state.
-func (v *dispatch) execute(ctx context.Context, state State, action Action) error {
+func (d *dispatch) execute(ctx context.Context, state State, action Action) error {
 	switch {
 	case action.Mark != nil:
-		err := v.record(ctx, state, *action.Mark)
+		err := d.record(ctx, state, *action.Mark)
 		if errors.Is(err, store.ErrChanged) {
 			// A finding was saved between planning and recording, which is common during a large first scan.
-			return v.planAndRecordExclusively(ctx)
+			return d.planAndRecordExclusively(ctx)
 		}
 		return err
 	case action.Send == nil:
-		return v.save(ctx, state)
+		return d.save(ctx, state)
 	}
-	if err := v.beginDelivery(ctx, state); err != nil {
+	if err := d.beginDelivery(ctx, state); err != nil {
 		return err
 	}
-	outcome := v.Sender.Send(ctx, Delivery{Receiver: v.settings.Address, Message: *action.Send})
-	v.outcome = &outcome
-	state, announcement, err := v.applyOutcome(state, outcome)
+	outcome := d.Sender.Send(ctx, Delivery{Receiver: d.settings.Address, Message: *action.Send})
+	d.outcome = &outcome
+	state, announcement, err := d.applyOutcome(state, outcome)
 	switch {
 	case err != nil:
 		return err
 	case announcement != nil:
-		return v.record(ctx, state, *announcement)
+		return d.record(ctx, state, *announcement)
 	}
-	return v.save(ctx, state)
+	return d.save(ctx, state)
 }
 
 // errPlanChanged is returned if planning again gives an action without Mark.
 var errPlanChanged = errors.New("the plan has changed")
 
 // planAndRecordExclusively plans again and records the plan's Mark while the store blocks all writers.
-func (v *dispatch) planAndRecordExclusively(ctx context.Context) error {
+func (d *dispatch) planAndRecordExclusively(ctx context.Context) error {
 	var state State
 	var encoded []byte
-	err := v.Store.DecideAndRecord(ctx, v.scanner, v.settings.Receiver, func(ctx context.Context) (store.Announcement, error) {
-		planned, action, err := v.plan(ctx)
+	err := d.Store.DecideAndRecord(ctx, d.scanner, d.settings.Receiver, func(ctx context.Context) (store.Announcement, error) {
+		planned, action, err := d.plan(ctx)
 		if err != nil {
 			return store.Announcement{}, err
 		}
@@ -217,53 +217,53 @@ func (v *dispatch) planAndRecordExclusively(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("record what was announced: %w", err)
 	}
-	v.state, v.stored = state, encoded
+	d.state, d.stored = state, encoded
 	return nil
 }
 
 // record stores what was announced together with the state.
-func (v *dispatch) record(ctx context.Context, state State, announcement store.Announcement) error {
+func (d *dispatch) record(ctx context.Context, state State, announcement store.Announcement) error {
 	encoded, err := state.Encode()
 	if err != nil {
 		return err
 	}
 	announcement.State = encoded
-	if err := v.Store.RecordAnnouncement(ctx, v.scanner, v.settings.Receiver, announcement); err != nil {
+	if err := d.Store.RecordAnnouncement(ctx, d.scanner, d.settings.Receiver, announcement); err != nil {
 		return fmt.Errorf("record what was announced: %w", err)
 	}
-	v.state, v.stored = state, encoded
+	d.state, d.stored = state, encoded
 	return nil
 }
 
 // beginDelivery stores the state, with the message in the outbox, before the message is sent.
-func (v *dispatch) beginDelivery(ctx context.Context, state State) error {
+func (d *dispatch) beginDelivery(ctx context.Context, state State) error {
 	encoded, err := state.Encode()
 	if err != nil {
 		return err
 	}
-	number, err := v.Store.BeginDelivery(ctx, v.scanner, v.settings.Receiver, encoded)
+	number, err := d.Store.BeginDelivery(ctx, d.scanner, d.settings.Receiver, encoded)
 	if err != nil {
 		return fmt.Errorf("store the message: %w", err)
 	}
-	v.state, v.stored = state, encoded
-	if v.RecordNumber != nil {
-		v.RecordNumber(ctx, number)
+	d.state, d.stored = state, encoded
+	if d.RecordNumber != nil {
+		d.RecordNumber(ctx, number)
 	}
 	return nil
 }
 
 // save stores the state if it has changed.
-func (v *dispatch) save(ctx context.Context, state State) error {
+func (d *dispatch) save(ctx context.Context, state State) error {
 	encoded, err := state.Encode()
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(encoded, v.stored) {
-		if err := v.Store.SaveReceiverState(ctx, v.scanner, v.settings.Receiver, encoded); err != nil {
+	if !bytes.Equal(encoded, d.stored) {
+		if err := d.Store.SaveReceiverState(ctx, d.scanner, d.settings.Receiver, encoded); err != nil {
 			return fmt.Errorf("store the state: %w", err)
 		}
 	}
-	v.state, v.stored = state, encoded
+	d.state, d.stored = state, encoded
 	return nil
 }
 
@@ -271,16 +271,16 @@ func (v *dispatch) save(ctx context.Context, state State) error {
 const roomCheck = 10 * time.Minute
 
 // overBudget leaves the receiver as it is until there is room to record announcements: what is announced without a record would be announced again.
-func (v *dispatch) overBudget(ctx context.Context) error {
-	state := v.state
+func (d *dispatch) overBudget(ctx context.Context) error {
+	state := d.state
 	state.Stopped = nil // the message that it was about is gone
 	if e := state.LastError; e == nil || e.Reason != ReasonStoreBudget {
-		state.LastError = &DeliveryError{Reason: ReasonStoreBudget, At: v.Now(), Message: "nothing is announced: the records of what was announced to the receivers in this " +
+		state.LastError = &DeliveryError{Reason: ReasonStoreBudget, At: d.Now(), Message: "nothing is announced: the records of what was announced to the receivers in this " +
 			"namespace use all of their room in the operator's store. Remove receivers or Scanners, or have ingest.storeSizePerNamespace " +
 			"raised in the operator's configuration"}
 	}
-	v.next = v.Now().Add(roomCheck)
-	return v.save(ctx, state)
+	d.next = d.Now().Add(roomCheck)
+	return d.save(ctx, state)
 }
 
 // hasRoom ends what overBudget began.

@@ -1,6 +1,6 @@
 // Package announce decides what to announce to which receiver, and when.
 //
-// A message, here a Digest, is computed from a difference: what is present minus what was announced to a receiver. The computation is
+// A message is computed from a difference: what is present minus what was announced to a receiver. The computation is
 // level-triggered: whatever is interrupted is computed again. A message with an unknown outcome is sent again under the same ID, by which
 // the notifier recognizes it. The package knows neither Slack nor Kubernetes.
 package announce

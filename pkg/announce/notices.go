@@ -20,56 +20,56 @@ const (
 
 // updateNotices updates which announced notices still hold. The notice about an expiring exception is announced once, and forgotten after
 // the exception has expired. A notice about a receiver is forgotten when the receiver is removed.
-func (l *planning) updateNotices() {
-	if !l.settings.Notices {
-		l.state.Notices = nil
+func (p *planning) updateNotices() {
+	if !p.settings.Notices {
+		p.state.Notices = nil
 		return
 	}
-	l.state.Notices = maps.Clone(l.state.Notices)
-	for id, announced := range l.state.Notices {
+	p.state.Notices = maps.Clone(p.state.Notices)
+	for id, announced := range p.state.Notices {
 		switch {
-		case slices.ContainsFunc(l.coverage.Notices, func(n Notice) bool { return n.ID == id }):
+		case slices.ContainsFunc(p.coverage.Notices, func(n Notice) bool { return n.ID == id }):
 			announced.AbsentSince = time.Time{}
 		case announced.AbsentSince.IsZero():
-			announced.AbsentSince = l.now
+			announced.AbsentSince = p.now
 		}
-		l.state.Notices[id] = announced
+		p.state.Notices[id] = announced
 		// Before it expires, the exception may suppress something again, such as what a CronJob runs. It must not be announced twice.
-		ended := announced.Notice.Kind == NoticeExceptionExpires && announced.isOver(l.now) && !l.now.Before(announced.Notice.Until)
+		ended := announced.Notice.Kind == NoticeExceptionExpires && announced.isOver(p.now) && !p.now.Before(announced.Notice.Until)
 		// A removed receiver cannot answer again.
-		removed := announced.Notice.Kind == NoticeUnconfirmed && !slices.Contains(l.coverage.Receivers, announced.Notice.Name)
+		removed := announced.Notice.Kind == NoticeUnconfirmed && !slices.Contains(p.coverage.Receivers, announced.Notice.Name)
 		if ended || removed {
-			delete(l.state.Notices, id)
+			delete(p.state.Notices, id)
 		}
 	}
 }
 
 // isOver reports whether the notice has been absent for noticeOverAfter.
-func (t AnnouncedNotice) isOver(now time.Time) bool {
-	return !t.AbsentSince.IsZero() && !now.Before(t.AbsentSince.Add(noticeOverAfter))
+func (a AnnouncedNotice) isOver(now time.Time) bool {
+	return !a.AbsentSince.IsZero() && !now.Before(a.AbsentSince.Add(noticeOverAfter))
 }
 
 // isMuchWorse reports whether a notice about failed images is so much worse that it is announced again: twice as many images, and at least ten
 // more.
-func (t AnnouncedNotice) isMuchWorse(n Notice) bool {
-	return n.Kind == NoticeImagesFailed && n.Count >= max(2*t.Notice.Count, t.Notice.Count+10)
+func (a AnnouncedNotice) isMuchWorse(n Notice) bool {
+	return n.Kind == NoticeImagesFailed && n.Count >= max(2*a.Notice.Count, a.Notice.Count+10)
 }
 
 // pendingNotices returns the notices to announce: new ones, much worse ones and those that are over, at most maxNotices. next is when to
 // plan again; zero for never.
-func (l *planning) pendingNotices() (notices []Notice, next time.Time) {
-	if !l.settings.Notices {
+func (p *planning) pendingNotices() (notices []Notice, next time.Time) {
+	if !p.settings.Notices {
 		return nil, time.Time{}
 	}
-	for _, n := range l.coverage.Notices {
-		if announced, known := l.state.Notices[n.ID]; !known || announced.isMuchWorse(n) {
+	for _, n := range p.coverage.Notices {
+		if announced, known := p.state.Notices[n.ID]; !known || announced.isMuchWorse(n) {
 			notices = append(notices, boundedNotice(n))
 		}
 	}
-	for _, announced := range l.state.Notices {
+	for _, announced := range p.state.Notices {
 		switch {
 		case announced.AbsentSince.IsZero():
-		case !announced.isOver(l.now):
+		case !announced.isOver(p.now):
 			next = earliestSet(next, announced.AbsentSince.Add(noticeOverAfter))
 		case announced.Notice.Kind == NoticeExceptionExpires:
 			next = earliestSet(next, announced.Notice.Until)

@@ -69,9 +69,9 @@ func (o *Outbox) staleAt() time.Time {
 }
 
 // putInOutbox stores a message in the outbox.
-func (l *planning) putInOutbox(outbox Outbox) {
-	l.state.Outbox = &outbox
-	l.state.Pending = max(l.state.Pending, outbox.Findings)
+func (p *planning) putInOutbox(outbox Outbox) {
+	p.state.Outbox = &outbox
+	p.state.Pending = max(p.state.Pending, outbox.Findings)
 }
 
 // deliver handles the message in the outbox before anything else is planned. An unanswered message is sent again, however old it is, and
@@ -80,67 +80,67 @@ func (l *planning) putInOutbox(outbox Outbox) {
 // A refused message can become too old. If the receiver certainly does not have it, it is discarded and composed again. If an earlier
 // attempt is unanswered, it is given up, since a newly composed message could announce the same twice. If no attempt was made for hours,
 // because no manager ran, it is sent again and its day of refusals starts anew.
-func (l *planning) deliver() (*Action, error) {
-	outbox := l.state.Outbox
+func (p *planning) deliver() (*Action, error) {
+	outbox := p.state.Outbox
 	if outbox == nil {
 		return nil, nil
 	}
-	tooOld := !outbox.LatestUnanswered && !l.now.Before(outbox.staleAt())
+	tooOld := !outbox.LatestUnanswered && !p.now.Before(outbox.staleAt())
 	// A running manager retries a refused message sooner than that.
-	away := l.now.Sub(l.state.LastAttempt) > maxUnansweredBackoff
+	away := p.now.Sub(p.state.LastAttempt) > maxUnansweredBackoff
 	switch {
-	case outbox.LatestUnanswered && l.state.Unanswered >= maxUnanswered:
-		announcement, err := giveUp(l.now, &l.state)
+	case outbox.LatestUnanswered && p.state.Unanswered >= maxUnanswered:
+		announcement, err := giveUp(p.now, &p.state)
 		return &Action{Mark: announcement}, err
 	case tooOld && outbox.EarlierUnanswered && !away:
-		announcement, err := giveUp(l.now, &l.state)
+		announcement, err := giveUp(p.now, &p.state)
 		return &Action{Mark: announcement}, err
 	case tooOld && !outbox.EarlierUnanswered:
-		l.state.Outbox = nil
-		return &Action{Mark: &store.Announcement{At: l.now, Retract: outbox.Message.ID}}, nil
-	case l.now.Before(l.mayAttempt()):
-		return &Action{Until: l.mayAttempt()}, nil
+		p.state.Outbox = nil
+		return &Action{Mark: &store.Announcement{At: p.now, Retract: outbox.Message.ID}}, nil
+	case p.now.Before(p.mayAttempt()):
+		return &Action{Until: p.mayAttempt()}, nil
 	}
-	l.state.LastAttempt = l.now
-	l.state.Unanswered++
+	p.state.LastAttempt = p.now
+	p.state.Unanswered++
 	// After a crash, the next process waits as after an unanswered attempt.
-	l.state.NextAttempt = l.now.Add(backoff.After(l.state.Unanswered, minBackoff, maxUnansweredBackoff))
+	p.state.NextAttempt = p.now.Add(backoff.After(p.state.Unanswered, minBackoff, maxUnansweredBackoff))
 	sent := *outbox
 	sent.LatestUnanswered, sent.EarlierUnanswered = true, outbox.LatestUnanswered || outbox.EarlierUnanswered
 	if outbox.LatestUnanswered || tooOld {
 		sent.RefusedSince = time.Time{}
 	}
-	l.state.Outbox = &sent
-	if l.state.Stopped != nil {
-		stopped := *l.state.Stopped
-		stopped.Generation = l.settings.Generation
-		l.state.Stopped = &stopped
+	p.state.Outbox = &sent
+	if p.state.Stopped != nil {
+		stopped := *p.state.Stopped
+		stopped.Generation = p.settings.Generation
+		p.state.Stopped = &stopped
 	}
 	return &Action{Send: &sent.Message}, nil
 }
 
 // mayAttempt returns the earliest time of the next attempt. A change of the Scanner ends the wait of a stopped receiver.
-func (l *planning) mayAttempt() time.Time {
-	earliest := l.state.LastAttempt.Add(attemptGap)
-	if l.state.Stopped != nil && l.state.Stopped.Generation != l.settings.Generation {
+func (p *planning) mayAttempt() time.Time {
+	earliest := p.state.LastAttempt.Add(attemptGap)
+	if p.state.Stopped != nil && p.state.Stopped.Generation != p.settings.Generation {
 		return earliest
 	}
-	return later(earliest, l.state.NextAttempt)
+	return later(earliest, p.state.NextAttempt)
 }
 
 // maySend returns the earliest time to send a message that is not in the outbox yet.
-func (l *planning) maySend() time.Time {
-	if l.state.LastDelivery.IsZero() {
-		return l.mayAttempt()
+func (p *planning) maySend() time.Time {
+	if p.state.LastDelivery.IsZero() {
+		return p.mayAttempt()
 	}
-	return later(l.mayAttempt(), l.state.LastDelivery.Add(l.settings.GroupInterval))
+	return later(p.mayAttempt(), p.state.LastDelivery.Add(p.settings.GroupInterval))
 }
 
 // applyOutcome returns the state after an attempt to deliver the message in its outbox. If the attempt delivered the message, applyOutcome also returns
 // what the caller must record as announced in the same transaction as the state; otherwise nil. It returns an error if the message cannot be
 // encoded or Random fails.
-func (v *dispatch) applyOutcome(state State, outcome Outcome) (State, *store.Announcement, error) {
-	now := v.Now()
+func (d *dispatch) applyOutcome(state State, outcome Outcome) (State, *store.Announcement, error) {
+	now := d.Now()
 	// Only refused messages become too old. After an unanswered attempt the message keeps its ID, by which the notifier recognizes it. A
 	// refusal answers this attempt only: earlier attempts stay unanswered.
 	refused := slices.Contains([]Result{RateLimited, Permanent, Temporary}, outcome.Result)
@@ -166,7 +166,7 @@ func (v *dispatch) applyOutcome(state State, outcome Outcome) (State, *store.Ann
 	state.Failures++
 	state.LastError = deliveryError(now, outcome)
 	if outcome.Result == Permanent {
-		state.Stopped = stoppedBy(now, v.settings, state, outcome)
+		state.Stopped = stoppedBy(now, d.settings, state, outcome)
 		state.NextAttempt = now.Add(stoppedRetry)
 		return state, nil, nil
 	}
@@ -176,7 +176,7 @@ func (v *dispatch) applyOutcome(state State, outcome Outcome) (State, *store.Ann
 	if !refused {
 		wait = max(wait, backoff.After(state.Unanswered, minBackoff, maxUnansweredBackoff))
 	}
-	wait, err := v.jitter(wait)
+	wait, err := d.jitter(wait)
 	state.NextAttempt = now.Add(wait)
 	return state, nil, err
 }

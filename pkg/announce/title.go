@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// MaxTitleBytes bounds Digest.Title.
+	// MaxTitleBytes bounds Message.Title.
 	MaxTitleBytes = 256
 	// maxTitleID bounds a vulnerability ID in a title.
 	maxTitleID = 64
@@ -19,58 +19,58 @@ const (
 
 // Title returns the message's subject in plain words, at most MaxTitleBytes. Names in it are not escaped: the caller must escape them for
 // its output format.
-func (d Message) Title() string { return text.Truncate(d.subject(), MaxTitleBytes) }
+func (m Message) Title() string { return text.Truncate(m.subject(), MaxTitleBytes) }
 
-func (d Message) subject() string {
-	findings, images := pluralize(d.Totals.Total(), "finding"), pluralize(d.Images, "image")
-	switch d.Kind {
+func (m Message) subject() string {
+	findings, images := pluralize(m.Totals.Total(), "finding"), pluralize(m.Images, "image")
+	switch m.Kind {
 	case KindChanges:
-		return d.changesTitle()
+		return m.changesTitle()
 	case KindBaselineRenewed:
-		return fmt.Sprintf("Baseline renewed for %s: %s in %s", d.Namespace, findings, images)
+		return fmt.Sprintf("Baseline renewed for %s: %s in %s", m.Namespace, findings, images)
 	case KindEngineChanged:
-		return fmt.Sprintf("Engine changed for %s: %s in %s", d.Namespace, findings, images)
+		return fmt.Sprintf("Engine changed for %s: %s in %s", m.Namespace, findings, images)
 	case KindEngineUpdated:
-		return fmt.Sprintf("Engine updated for %s: it finds %d more", d.Namespace, d.NotAnnounced)
+		return fmt.Sprintf("Engine updated for %s: it finds %d more", m.Namespace, m.NotAnnounced)
 	case KindStoreRestored:
-		return fmt.Sprintf("Restored from a backup for %s: %s since then", d.Namespace, pluralize(d.NotAnnounced, "finding"))
+		return fmt.Sprintf("Restored from a backup for %s: %s since then", m.Namespace, pluralize(m.NotAnnounced, "finding"))
 	case KindFilterWidened:
-		return fmt.Sprintf("Wider filter for %s: %s not announced before", d.Namespace, pluralize(d.NotAnnounced, "finding"))
+		return fmt.Sprintf("Wider filter for %s: %s not announced before", m.Namespace, pluralize(m.NotAnnounced, "finding"))
 	}
-	return fmt.Sprintf("First scan of %s: %s in %s", d.Namespace, findings, images)
+	return fmt.Sprintf("First scan of %s: %s in %s", m.Namespace, findings, images)
 }
 
 // changesTitle names the vulnerability if the message is about a single one, and counts the changes otherwise.
-func (d Message) changesTitle() string {
-	if item, only := d.singleChange(); only {
-		return fmt.Sprintf("%s: %s in %s", changeTitle(item), text.Truncate(item.ID, maxTitleID), d.Namespace)
+func (m Message) changesTitle() string {
+	if item, only := m.singleChange(); only {
+		return fmt.Sprintf("%s: %s in %s", changeTitle(item), text.Truncate(item.ID, maxTitleID), m.Namespace)
 	}
-	images := len(d.NewImages) + d.MoreNewImages
-	switch counts := d.changeCounts(); {
+	images := len(m.NewImages) + m.MoreNewImages
+	switch counts := m.changeCounts(); {
 	case counts != "":
-		return counts + " in " + d.Namespace
+		return counts + " in " + m.Namespace
 	case images > 0:
-		return pluralize(images, "new image") + " in " + d.Namespace
-	case len(d.Notices) == 0:
-		return "Nothing new in " + d.Namespace
+		return pluralize(images, "new image") + " in " + m.Namespace
+	case len(m.Notices) == 0:
+		return "Nothing new in " + m.Namespace
 	}
-	title := fmt.Sprintf("Scanner %s in %s: %s", d.Scanner, d.Namespace, d.Notices[0].title())
-	if more := len(d.Notices) - 1; more > 0 {
+	title := fmt.Sprintf("Scanner %s in %s: %s", m.Scanner, m.Namespace, m.Notices[0].title())
+	if more := len(m.Notices) - 1; more > 0 {
 		title += fmt.Sprintf(", and %s", pluralize(more, "more notice"))
 	}
 	return title
 }
 
 // singleChange returns an item and true if the message announces the same change of a single vulnerability throughout.
-func (d Message) singleChange() (Item, bool) {
+func (m Message) singleChange() (Item, bool) {
 	var items []Item
-	for _, s := range d.Sections {
+	for _, s := range m.Sections {
 		if s.MoreItems > 0 {
 			return Item{}, false
 		}
 		items = append(items, s.Items...)
 	}
-	if len(items) == 0 || d.Rest.Findings > 0 {
+	if len(items) == 0 || m.Rest.Findings > 0 {
 		return Item{}, false
 	}
 	first := items[0]
@@ -95,11 +95,11 @@ func changeTitle(i Item) string {
 }
 
 // changeCounts counts the changes by kind, such as "2 new findings, 1 fix available, 3 fixed".
-func (d Message) changeCounts() string {
-	changes := d.Changes
+func (m Message) changeCounts() string {
+	changes := m.Changes
 	if len(changes) == 0 {
 		// A message without counts by kind has only new findings.
-		changes = map[diff.Change]int{diff.ChangeNew: d.Totals.Total()}
+		changes = map[diff.Change]int{diff.ChangeNew: m.Totals.Total()}
 	}
 	var parts []string
 	for _, change := range []diff.Change{diff.ChangeNew, diff.ChangeFixAvailable, diff.ChangeEscalated, diff.ChangeRegressed, diff.ChangeFixed} {
