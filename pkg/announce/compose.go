@@ -35,10 +35,6 @@ const (
 // composeChanges composes the KindChanges message: the worst repositories with the worst findings of each, the names of new images, and the notices.
 // All findings in p.pending count as announced, including those that the message only counts.
 func (p *planning) composeChanges(notices []Notice) (Outbox, error) {
-	known, err := p.store.KnownRepositories(p.ctx, p.scanner, p.settings.Receiver)
-	if err != nil {
-		return Outbox{}, err
-	}
 	m, err := p.newMessage(KindChanges)
 	if err != nil {
 		return Outbox{}, err
@@ -49,7 +45,7 @@ func (p *planning) composeChanges(notices []Notice) (Outbox, error) {
 		repository := pending[0].Repository
 		outbox.Repositories = append(outbox.Repositories, repository)
 		if i < maxSections {
-			firstTime := p.settings.FirstScan != FirstScanAll && !slices.Contains(known, repository)
+			firstTime := p.settings.FirstScan != FirstScanAll && !slices.Contains(p.known, repository)
 			m.Sections = append(m.Sections, newSection(pending, firstTime))
 		} else {
 			m.Rest.add(pending)

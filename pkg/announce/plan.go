@@ -41,6 +41,7 @@ func (d *dispatch) plan(ctx context.Context) (State, Action, error) {
 		(*planning).deliver,
 		(*planning).deleteAbsent,
 		(*planning).finishBaseline,
+		(*planning).readChanges,
 		(*planning).recordCleanRepositories,
 		(*planning).announceChanges,
 	}
@@ -72,30 +73,46 @@ type planning struct {
 	random   io.Reader
 	// state becomes the result of plan.
 	state State
-	// loaded is true once pending was read. total is the number of changes in the store. truncated is true if pending does not hold all of them.
+	// loaded is true once readChanges has set known and pending. known are the repositories that are known to the receiver. pending are the
+	// changes that were not announced. truncated is true if pending does not hold all of them.
 	loaded    bool
+	known     []string
 	pending   []store.FindingChange
-	total     int
 	truncated bool
 	// newImages are repositories that are not known to the receiver and have no changes to announce.
 	newImages []string
 }
 
+// readChanges reads the repositories that the receiver knows, and the changes that were not announced. If the changes exceed maxChanges, the
+// last repository may be incomplete. It is then left for the next message, unless it is the only one.
+func (p *planning) readChanges() (_ *Action, err error) {
+	if p.known, err = p.store.KnownRepositories(p.ctx, p.scanner, p.settings.Receiver); err != nil {
+		return nil, err
+	}
+	changes, total, err := p.store.PendingChanges(p.ctx, p.scanner, p.settings.Receiver, p.state.changeFilter(p.settings, p.coverage), maxChanges)
+	if err != nil {
+		return nil, err
+	}
+	p.truncated = total > len(changes)
+	if p.truncated && len(changes) > 0 && changes[0].Repository != changes[len(changes)-1].Repository {
+		last := changes[len(changes)-1].Repository
+		changes = slices.DeleteFunc(changes, func(n store.FindingChange) bool { return n.Repository == last })
+	}
+	p.loaded, p.pending, p.state.Pending = true, changes, total
+	return nil, nil
+}
+
 // recordCleanRepositories records repositories without changes as known to the receiver. A later finding in them is then a change in a known
 // repository, not the first scan of a new one. If the receiver wants new images, those that are routed to it are announced first.
 func (p *planning) recordCleanRepositories() (*Action, error) {
-	if err := p.loadChanges(); err != nil || p.truncated {
-		return nil, err
-	}
-	known, err := p.store.KnownRepositories(p.ctx, p.scanner, p.settings.Receiver)
-	if err != nil {
-		return nil, err
+	if p.truncated {
+		return nil, nil
 	}
 	routed := p.coverage.routedRepositories(p.settings.Filter.Route)
 	var clean []string
 	for _, repository := range p.coverage.completeRepositories() {
 		decision := diff.Repository(diff.RepositoryState{
-			Known: slices.Contains(known, repository), IsRouted: routed[repository],
+			Known: slices.Contains(p.known, repository), IsRouted: routed[repository],
 			HasChanges: slices.ContainsFunc(p.pending, func(n store.FindingChange) bool { return n.Repository == repository }),
 		}, diff.Policy{Changes: p.settings.Filter.Changes})
 		switch {
@@ -112,13 +129,7 @@ func (p *planning) recordCleanRepositories() (*Action, error) {
 }
 
 // announceChanges plans the message about changes.
-func (p *planning) announceChanges() (*Action, error) {
-	if err := p.loadChanges(); err != nil {
-		return nil, err
-	}
-	p.state.Pending = p.total
-	return p.sendPending(time.Time{})
-}
+func (p *planning) announceChanges() (*Action, error) { return p.sendPending(time.Time{}) }
 
 // sendPending sends changes, new images and notices, once GroupWait has passed since the first was noticed and GroupInterval since the last
 // delivery. Until is when to plan again in any case; zero for never.
@@ -155,23 +166,4 @@ func (p *planning) stillPending() (bool, error) {
 	}
 	_, total, err := p.store.PendingChanges(p.ctx, p.scanner, p.settings.Receiver, p.state.idleFilter(p.settings, p.coverage), 1)
 	return total > 0, err
-}
-
-// loadChanges reads the changes that were not announced. If they exceed maxChanges, the last repository may be incomplete. It is then left for
-// the next message, unless it is the only one.
-func (p *planning) loadChanges() error {
-	if p.loaded {
-		return nil
-	}
-	changes, total, err := p.store.PendingChanges(p.ctx, p.scanner, p.settings.Receiver, p.state.changeFilter(p.settings, p.coverage), maxChanges)
-	if err != nil {
-		return err
-	}
-	p.truncated = total > len(changes)
-	if p.truncated && len(changes) > 0 && changes[0].Repository != changes[len(changes)-1].Repository {
-		last := changes[len(changes)-1].Repository
-		changes = slices.DeleteFunc(changes, func(n store.FindingChange) bool { return n.Repository == last })
-	}
-	p.loaded, p.pending, p.total = true, changes, total
-	return nil
 }
