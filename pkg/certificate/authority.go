@@ -206,8 +206,8 @@ func (a *Authority) Pool() *x509.CertPool {
 	return pool
 }
 
-// SignServing signs a certificate for a server with the given DNS names. It returns an error before Refresh has succeeded.
-func (a *Authority) SignServing(names ...string) (certPEM, keyPEM []byte, err error) {
+// signServing signs a certificate for a server with the given DNS names. It returns an error before Refresh has succeeded.
+func (a *Authority) signServing(names ...string) (certPEM, keyPEM []byte, err error) {
 	a.mu.Lock()
 	active := a.active
 	a.mu.Unlock()

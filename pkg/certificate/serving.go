@@ -24,7 +24,7 @@ func (s *Server) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 	if s.current != nil && s.Authority.isFresh(s.current.Leaf, s.Names...) {
 		return s.current, nil
 	}
-	certPEM, keyPEM, err := s.Authority.SignServing(s.Names...)
+	certPEM, keyPEM, err := s.Authority.signServing(s.Names...)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (a *Authority) PublishServing(ctx context.Context, secretName string, names
 		if err == nil && a.isFresh(published.Leaf, names...) {
 			return false, nil
 		}
-		certPEM, keyPEM, err := a.SignServing(names...)
+		certPEM, keyPEM, err := a.signServing(names...)
 		if err != nil {
 			return false, err
 		}

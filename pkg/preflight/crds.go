@@ -77,8 +77,8 @@ func eachCRD(do func(text []byte) error) error {
 	return nil
 }
 
-// CheckCRDs compares the served kinds with the CRDs that this version needs. The error is an *Outdated if something is missing.
-func CheckCRDs(served openapi.Client) error {
+// checkCRDs compares the served kinds with the CRDs that this version needs. The error is an *OutdatedCRDsError if something is missing.
+func checkCRDs(served openapi.Client) error {
 	document, err := readServed(served)
 	if err != nil {
 		return fmt.Errorf("reading what the API server serves: %w", err)

@@ -77,9 +77,9 @@ func (w CRDWatcher) Run(ctx context.Context) error {
 	}
 }
 
-// check calls CheckCRDs. A request that is forbidden is only logged: it is usually allowed, and the manager can work without the check.
+// check calls checkCRDs. A request that is forbidden is only logged: it is usually allowed, and the manager can work without the check.
 func (w CRDWatcher) check() error {
-	err := CheckCRDs(w.Served)
+	err := checkCRDs(w.Served)
 	if apierrors.IsForbidden(err) {
 		w.Log.Info("The CustomResourceDefinitions are not checked: the manager may not read them", "reason", err.Error())
 		return nil

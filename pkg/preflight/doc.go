@@ -1,10 +1,10 @@
 // Package preflight checks what the operator needs of a cluster before it can work, and builds the commands that provide it.
 //
 // Permissions: Checker finds out which permissions the operator lacks in a namespace that it scans. The Scanners there can then report it,
-// while Scanners elsewhere go on. It asks the API server (SelfSubjectAccessReview), which every account may do, and reads no roles.
+// while Scanners elsewhere go on. Checker creates SelfSubjectAccessReviews, which every account may do, and reads no roles.
 //
-// Kinds: an installer may leave old CustomResourceDefinitions (CRDs) in place. The API server then silently drops the fields that they lack
-// from every write, so that a status never becomes what the operator has written. CheckCRDs reads the API server's OpenAPI documents, which
+// CRDs: an installer may leave old CustomResourceDefinitions (CRDs) in place. The API server then silently drops the fields that they lack
+// from every write, so that a status never becomes what the operator has written. CRDWatcher reads the API server's OpenAPI documents, which
 // every account may read; the CRDs themselves are not readable for every account. CRDs that are newer than the operator pass.
 //
 // Volumes: StoreVolume finds out whether the store outlives the operator's pod.

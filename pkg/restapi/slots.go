@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -213,8 +214,8 @@ func (t *downloadSlot) beforeWrite() error {
 		return errAborted
 	}
 	deadline := time.Now().Add(stallTimeout)
-	if !t.deadline.IsZero() {
-		deadline = earliest(deadline, t.deadline)
+	if !t.deadline.IsZero() && t.deadline.Before(deadline) {
+		deadline = t.deadline
 	}
 	_ = t.setDeadline(deadline)
 	return nil
@@ -226,15 +227,8 @@ func (t *downloadSlot) afterWrite(n int) {
 	defer t.pool.mu.Unlock()
 	if !t.abortAfter.IsZero() {
 		paid := t.abortAfter.Add(time.Duration(n) * time.Second / minRate)
-		t.abortAfter = earliest(paid, earliest(time.Now().Add(t.pool.slowGrace), t.latestAbort))
+		t.abortAfter = slices.MinFunc([]time.Time{paid, time.Now().Add(t.pool.slowGrace), t.latestAbort}, time.Time.Compare)
 	}
-}
-
-func earliest(x, y time.Time) time.Time {
-	if x.Before(y) {
-		return x
-	}
-	return y
 }
 
 // release ends the download and frees its slot.

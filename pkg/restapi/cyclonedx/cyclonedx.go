@@ -84,29 +84,21 @@ func (r Report) serialNumber() string {
 	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// subject returns the component for the image.
+// subject returns the component for the image. It has no package URL if the repository is not known.
 func (r Report) subject() cdx.Component {
 	component := cdx.Component{
 		Type: cdx.ComponentTypeContainer, Name: r.Digest, Version: clip(r.Digest),
-		PackageURL: r.imagePURL(), BOMRef: "image:" + r.PlatformDigest,
+		BOMRef:     "image:" + r.PlatformDigest,
 		Properties: properties("platform", r.Platform.String(), "platformDigest", r.PlatformDigest, "reference", r.Reference),
 	}
 	if ref, err := image.ParseReference(r.Reference); err == nil {
 		component.Name = ref.Repository
+		component.PackageURL = image.PURL(ref.Repository, image.Key{Digest: r.Digest, Platform: r.Platform})
 	}
 	if hash, found := strings.CutPrefix(r.Digest, "sha256:"); found && image.ValidDigest(r.Digest) {
 		component.Hashes = &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hash}}
 	}
 	return component
-}
-
-// imagePURL returns the image's package URL, or "" if its repository is not known.
-func (r Report) imagePURL() string {
-	ref, err := image.ParseReference(r.Reference)
-	if err != nil {
-		return ""
-	}
-	return image.PURL(ref.Repository, image.Key{Digest: r.Digest, Platform: r.Platform})
 }
 
 // tool returns the component for the engine, with its version if known for this report.
