@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backoff"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
@@ -378,8 +379,5 @@ func (d *dataState) recordWorkerEnd(now time.Time, failure *backend.Failure) (we
 func (d *dataState) mayStartWorker(now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.crashes == 0 {
-		return true
-	}
-	return now.Sub(d.crashed) >= min(5*time.Second<<min(d.crashes, 8), refusalLifetime)
+	return now.Sub(d.crashed) >= backoff.After(d.crashes, 10*time.Second, refusalLifetime)
 }
