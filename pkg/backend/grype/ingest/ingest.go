@@ -107,17 +107,15 @@ func (i *Ingest) Handler() (http.Handler, error) {
 	mux := http.NewServeMux()
 	route := func(method, path string, purpose store.JobPurpose, serve func(http.ResponseWriter, *http.Request, store.Job) error) {
 		mux.Handle(method+" "+path, i.metrics.instrument(method+" "+path, func(w http.ResponseWriter, r *http.Request) {
-			i.serveErrors(w, r, func() error {
-				setBodyDeadline(w, smallBodyTime)
-				job, err := i.auth.job(r, purpose)
-				if err != nil {
-					return err
-				}
-				if purpose == store.JobMatch {
-					i.Backend.RecordContact(job)
-				}
-				return serve(w, r, job)
-			})
+			setBodyDeadline(w, smallBodyTime)
+			job, err := i.auth.job(r, purpose)
+			if err == nil && purpose == store.JobMatch {
+				i.Backend.RecordContact(job)
+			}
+			if err == nil {
+				err = serve(w, r, job)
+			}
+			i.writeError(w, r, err)
 		}))
 	}
 	route(http.MethodPut, workerapi.PathCatalogResult, store.JobCatalog, i.putResult)
@@ -130,10 +128,9 @@ func (i *Ingest) Handler() (http.Handler, error) {
 	return mux, nil
 }
 
-// serveErrors calls serve and translates its error into an HTTP status. The text of a refusal goes to the caller. The text of any other error
+// writeError translates an error into an HTTP status; nil needs none. The text of a refusal goes to the caller. The text of any other error
 // is only logged, and the caller gets the answer that the manager cannot serve the request now.
-func (i *Ingest) serveErrors(w http.ResponseWriter, r *http.Request, serve func() error) {
-	err := serve()
+func (i *Ingest) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	var refused *refusal
 	switch {
 	case err == nil:
