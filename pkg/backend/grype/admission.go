@@ -9,12 +9,13 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
 // Bounds of what is read from events. Everyone with write access to the namespace can write events.
 const (
 	maxEvents  = 50
-	maxQuoted  = 300 // bytes
+	maxQuoted  = 303 // bytes, with the ellipsis
 	involvedID = "involvedObject.uid"
 )
 
@@ -44,15 +45,15 @@ const ownPolicyPrefix = "ValidatingAdmissionPolicy 'scanner-operator-manager-"
 
 // rejectionFailure returns the failure for an API server error: who rejected the Job or its pod, and what to do. otherwise and what are the reason
 // and message of an unknown error. The API server's text comes last because it may be long.
-func (b *Backend) rejectionFailure(record store.Job, otherwise, what, text string) *backend.Failure {
-	if _, own, found := strings.Cut(text, ownPolicyPrefix); found {
+func (b *Backend) rejectionFailure(record store.Job, otherwise, what, answer string) *backend.Failure {
+	if _, own, found := strings.Cut(answer, ownPolicyPrefix); found {
 		_, words, _ := strings.Cut(own, "denied request: ")
 		return &backend.Failure{Reason: backend.ReasonJobRejected, Message: "the operator's own policy does not know the Job: either something changes it, " +
 			"or the policy and RELATED_IMAGE_WORKER of the manager differ (see docs/security.md): " + quoteLine(words)}
 	}
 	reason := otherwise
 	for _, r := range rejections {
-		if strings.Contains(text, r.words) {
+		if strings.Contains(answer, r.words) {
 			reason = r.reason
 			break
 		}
@@ -69,16 +70,12 @@ func (b *Backend) rejectionFailure(record store.Job, otherwise, what, text strin
 	case backend.ReasonPolicyUnavailable:
 		what = "an admission webhook of the cluster does not answer, and nothing is made without it: see to the service behind it"
 	}
-	return &backend.Failure{Reason: reason, Message: what + ": " + quoteLine(text)}
+	return &backend.Failure{Reason: reason, Message: what + ": " + quoteLine(answer)}
 }
 
-// quoteLine returns a foreign text as one line of at most maxQuoted bytes, plus "…" if it was cut.
-func quoteLine(text string) string {
-	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
-	if len(text) <= maxQuoted {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxQuoted], "") + "…"
+// quoteLine returns a foreign text as one line of at most maxQuoted bytes.
+func quoteLine(foreign string) string {
+	return text.Truncate(strings.Join(strings.Fields(strings.ToValidUTF8(foreign, "?")), " "), maxQuoted)
 }
 
 // +kubebuilder:rbac:groups="",resources=events,verbs=list
