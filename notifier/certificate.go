@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -13,26 +14,53 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// Intervals at which the certificate is read.
+// Intervals at which a certificate is read.
 const (
 	// certificateRetry is short, since nothing is served before there is a certificate.
 	certificateRetry = 2 * time.Second
-	// certificateRefresh is far shorter than the overlap of two certificates.
-	certificateRefresh = 10 * time.Minute
+	// secretRefresh is far shorter than the overlap of two certificates.
+	secretRefresh    = 10 * time.Minute
+	directoryRefresh = 10 * time.Second
 )
 
-// Certificate is the serving certificate that the manager keeps in a Secret (keys tls.crt and tls.key). It is read periodically, so that
-// the manager can rotate it without a restart of the notifier. It is safe for concurrent use.
+// Certificate is a serving certificate that Run reads periodically, so that it can be rotated without a restart of the notifier. It may also
+// appear after the start: handshakes fail until then. It is safe for concurrent use.
 type Certificate struct {
-	secrets coreclient.SecretInterface
-	name    string
+	load    func(context.Context) (tls.Certificate, error)
+	refresh time.Duration
 	log     *slog.Logger
 	current atomic.Pointer[tls.Certificate]
 }
 
-// NewCertificate returns a Certificate that was not read yet.
-func NewCertificate(secrets coreclient.SecretInterface, name string, log *slog.Logger) *Certificate {
-	return &Certificate{secrets: secrets, name: name, log: log}
+// SecretCertificate returns the Certificate that the manager keeps in a Secret (keys tls.crt and tls.key).
+func SecretCertificate(secrets coreclient.SecretInterface, name string, log *slog.Logger) *Certificate {
+	load := func(ctx context.Context) (tls.Certificate, error) {
+		ctx, cancel := context.WithTimeout(ctx, secretTimeout)
+		defer cancel()
+		secret, err := secrets.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return tls.Certificate{}, fmt.Errorf("read the serving certificate's Secret %s, which the manager makes: %w", name, err)
+		}
+		pair, err := tls.X509KeyPair(secret.Data["tls.crt"], secret.Data["tls.key"])
+		if err != nil {
+			return tls.Certificate{}, fmt.Errorf("serving certificate in Secret %s: %w", name, err)
+		}
+		return pair, nil
+	}
+	return &Certificate{load: load, refresh: secretRefresh, log: log}
+}
+
+// DirectoryCertificate returns the Certificate for Clair's webhooks in the files tls.crt and tls.key of a directory, such as a mounted Secret.
+func DirectoryCertificate(dir string, log *slog.Logger) *Certificate {
+	load := func(context.Context) (tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
+		if err != nil {
+			return tls.Certificate{}, fmt.Errorf("cannot use the certificate for Clair's webhooks: tls.crt and tls.key must be a pair in %s, the directory of "+
+				"--clair-webhook-cert-dir: %w", dir, err)
+		}
+		return pair, nil
+	}
+	return &Certificate{load: load, refresh: directoryRefresh, log: log}
 }
 
 // Ready reports whether there is a certificate.
@@ -46,32 +74,23 @@ func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, errors.New("no serving certificate yet")
 }
 
-// Load reads the Secret once. With an error, the previous certificate stays in use.
-func (c *Certificate) Load(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, secretTimeout)
-	defer cancel()
-	secret, err := c.secrets.Get(ctx, c.name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("read the serving certificate's Secret %s, which the manager makes: %w", c.name, err)
-	}
-	pair, err := tls.X509KeyPair(secret.Data["tls.crt"], secret.Data["tls.key"])
-	if err != nil {
-		return fmt.Errorf("serving certificate in Secret %s: %w", c.name, err)
-	}
-	c.current.Store(&pair)
-	return nil
-}
-
-// Run reads the certificate periodically until the context ends. sleep waits, or returns the context's error.
+// Run reads the certificate periodically until the context ends. After an error, the previous certificate stays in use. sleep waits, or
+// returns the context's error.
 func (c *Certificate) Run(ctx context.Context, sleep func(context.Context, time.Duration) error) {
+	logged := ""
 	for {
-		err := c.Load(ctx)
-		pause := certificateRefresh
+		pair, err := c.load(ctx)
+		switch {
+		case err == nil:
+			c.current.Store(&pair)
+			logged = ""
+		case err.Error() != logged: // files that are missing for long are logged once
+			logged = err.Error()
+			c.log.Warn("no new serving certificate", "ready", c.Ready(), "error", err)
+		}
+		pause := c.refresh
 		if !c.Ready() {
 			pause = certificateRetry
-		}
-		if err != nil {
-			c.log.Warn("no new serving certificate", "ready", c.Ready(), "error", err)
 		}
 		if sleep(ctx, pause) != nil {
 			return

@@ -11,6 +11,9 @@ import (
 	"errors"
 	"log/slog"
 	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +26,7 @@ import (
 func TestCertificate(t *testing.T) {
 	w := newWorld(t, nil)
 	secrets := w.core.Secrets("system")
-	certificate := notifier.NewCertificate(secrets, "serving", slog.New(slog.DiscardHandler))
+	certificate := notifier.SecretCertificate(secrets, "serving", slog.New(slog.DiscardHandler))
 	first, second := newPair(t, 1), newPair(t, 2)
 	var pauses []time.Duration
 	var served []*big.Int
@@ -62,6 +65,53 @@ func TestCertificate(t *testing.T) {
 			t.Errorf("after look %d certificate %s is served, want %d (0: none)", i+1, served[i], want[i])
 		}
 	}
+}
+
+// TestDirectoryCertificate: without files the handshake fails. New files are used without a restart. While the files are broken, the
+// previous certificate stays in use.
+func TestDirectoryCertificate(t *testing.T) {
+	dir, logs := t.TempDir(), &lockedBuffer{}
+	certificate := notifier.DirectoryCertificate(dir, slog.New(slog.NewTextHandler(logs, nil)))
+	write := func(files map[string]string) {
+		for name, content := range files {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	first, second := newPair(t, 1), newPair(t, 2)
+	// Changes of the files between two reads, in order, with the certificate that is served before each of them, and the number of
+	// warnings so far.
+	script := []struct {
+		change           func()
+		serial, warnings int
+	}{
+		{func() {}, 0, 1},
+		{func() { write(first) }, 0, 1},
+		{func() { write(second) }, 1, 1},
+		{func() { write(map[string]string{"tls.key": "broken"}) }, 2, 1},
+		{func() { write(second) }, 2, 2},
+		{func() {}, 2, 2},
+	}
+	certificate.Run(context.Background(), func(_ context.Context, d time.Duration) error {
+		if len(script) == 0 {
+			return errors.New("the end")
+		}
+		step := script[0]
+		script = script[1:]
+		pair, err := certificate.Get(nil)
+		if (err != nil) != (step.serial == 0) || err == nil && pair.Leaf.SerialNumber.Int64() != int64(step.serial) {
+			t.Errorf("certificate %v, %v, want %d (0: none)", pair, err, step.serial)
+		}
+		if got := strings.Count(logs.String(), "level=WARN"); got != step.warnings || !strings.Contains(logs.String(), "pair in "+dir) {
+			t.Errorf("%d warnings, want %d with the directory: %s", got, step.warnings, logs)
+		}
+		if d > 10*time.Second {
+			t.Errorf("new files are used after %s", d)
+		}
+		step.change()
+		return nil
+	})
 }
 
 // newPair returns a self-signed certificate with a serial number.

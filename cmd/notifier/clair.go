@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -24,8 +25,10 @@ import (
 // never wait for them.
 const clairRequestsPerSecond = 50
 
-// clairWebhooks returns the server for Clair's webhooks, or nil if they are disabled.
-func clairWebhooks(cluster *rest.Config, options *notifier.Options, registry *prometheus.Registry, log *slog.Logger) ([]*http.Server, error) {
+// clairWebhooks returns the server for Clair's webhooks, or nil if they are disabled. Its certificate is read until the context ends.
+func clairWebhooks(
+	ctx context.Context, cluster *rest.Config, options *notifier.Options, registry *prometheus.Registry, log *slog.Logger,
+) ([]*http.Server, error) {
 	if options.ClairWebhookListen == "" {
 		return nil, nil
 	}
@@ -51,7 +54,8 @@ func clairWebhooks(cluster *rest.Config, options *notifier.Options, registry *pr
 	// Clients that are not authenticated can connect to the listener: keep their headers small.
 	server.MaxHeaderBytes = 16 << 10
 	if options.ClairWebhookCertDir != "" {
-		certificate := clairwebhook.NewCertificate(options.ClairWebhookCertDir, clock.RealClock{}, log)
+		certificate := notifier.DirectoryCertificate(options.ClairWebhookCertDir, log)
+		go certificate.Run(ctx, notifier.Sleep)
 		server.TLSConfig = &tls.Config{GetCertificate: certificate.Get, MinVersion: tls.VersionTLS12}
 	}
 	log.Info("Clair's webhooks are enabled", "listen", options.ClairWebhookListen, "tls", server.TLSConfig != nil, "instances", len(instances))

@@ -90,11 +90,11 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 	registry := prometheus.NewRegistry()
 	metrics.RegisterNotifierBuild(registry, version.Version)
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	webhooks, err := clairWebhooks(config, options, registry, log)
+	webhooks, err := clairWebhooks(ctx, config, options, registry, log)
 	if err != nil {
 		return err
 	}
-	certificate := notifier.NewCertificate(core.Secrets(options.Namespace), options.ServingSecret, log)
+	certificate := notifier.SecretCertificate(core.Secrets(options.Namespace), options.ServingSecret, log)
 	server := notifier.New(notifier.Config{
 		Callers:   notifier.NewTokenReviews(authentication, options.ManagerServiceAccount, clock.RealClock{}),
 		Addresses: notifier.NewSecretAddresses(core, options.Namespace, options.ServiceAccount, options.Hosts()),
