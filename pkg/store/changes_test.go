@@ -210,7 +210,7 @@ func TestPendingChangesUseIndexes(t *testing.T) {
 		"findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
 	f.requireIndexes(t, selectKeysAfter+`ORDER BY repository, canonical_id, package`, append(args, sql.Named("after_repository", "")),
 		"SEARCH announcements USING PRIMARY KEY (receiver_id=? AND (repository,canonical_id,package)>(?,?,?))")
-	f.requireIndexes(t, selectRunning, []any{"scanner", grype, grype}, "scanner=?")
+	f.requireIndexes(t, selectRunningAndKept, []any{sql.Named("scanner", "scanner"), sql.Named("engine", grype)}, "scanner=?")
 	f.requireIndexes(t, countScanner, args, "COVERING INDEX findings_present")
 	f.requireIndexes(t, listSuppressed, args, "COVERING INDEX findings_present")
 	f.requireIndexes(t, selectMessages, []any{sql.Named("scanner", "s"), sql.Named("receiver", "r"), sql.Named("before", 0), sql.Named("limit", 1)}, "messages_by_receiver")

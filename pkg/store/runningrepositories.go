@@ -103,37 +103,53 @@ func (r runningRepository) allWorkloads() []Workload {
 	return distinctWorkloads(all)
 }
 
+// selectRunningAndKept selects the workloads that run a Scanner's images with a report, and those that ran them last and are not
+// superseded. The last two columns are foundWorkload.isRunning and isRecent.
 const (
 	selectWorkloads = `
-		SELECT r.id, r.revision, si.digest, w.namespace, w.kind, w.name, w.container, w.repository, w.reference, w.receivers
+		SELECT r.id, r.revision, si.digest, w.namespace, w.kind, w.name, w.container, w.repository, w.reference, w.receivers, `
+	ofScanner = ` w ON w.image_id = si.id
+		WHERE si.scanner = @scanner AND (@engine = '' OR si.engine = @engine)`
+	ofReports = `
 		FROM scanner_images si
-		CROSS JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine `
-	ofScanner     = ` w ON w.image_id = si.id WHERE si.scanner = ? AND (? = '' OR si.engine = ?)`
-	selectRunning = selectWorkloads + `CROSS JOIN workloads` + ofScanner
-	// selectRecent and selectKept select images that ran for a Scanner, with the workloads that ran them last.
-	selectRecent = selectWorkloads + `CROSS JOIN left_workloads` + ofScanner + ` AND ` + isRecent
-	selectKept   = selectWorkloads + `CROSS JOIN left_workloads` + ofScanner + ` AND w.superseded = 0`
+		CROSS JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
+		CROSS JOIN `
+	selectRunningAndKept = selectWorkloads + `1, 0` + ofReports + `workloads` + ofScanner + `
+		UNION ALL` + selectWorkloads + `0, ` + isRecent + ofReports + `left_workloads` + ofScanner + ` AND w.superseded = 0`
 )
 
-// selectWithin are the statements that select the workloads within a reach.
-var selectWithin = map[reach][]string{
-	reachRunning: {selectRunning}, reachInUse: {selectRunning, selectRecent}, reachKept: {selectRunning, selectKept},
+// foundWorkload is a row of selectRunningAndKept.
+type foundWorkload struct {
+	Workload
+	report, revision int64
+	digest           string
+	// isRunning means that the workload runs the image, and isRecent that its last pods have ended recently.
+	isRunning, isRecent bool
+}
+
+// isWithin reports whether the workload makes its image count as running.
+func (w foundWorkload) isWithin(r reach) bool {
+	return w.isRunning || r == reachKept || w.isRecent && r == reachInUse
 }
 
 // loadRunning lists the repositories with images that are within reach for a Scanner and have a report by an engine (empty for any).
 // It includes only workloads that pass the route. The result is ordered by name.
 func loadRunning(ctx context.Context, q query, scanner, engine string, route *Route, within reach) ([]runningRepository, error) {
-	found := repositoryCollector{route: route, byName: make(map[string]runningRepository), otherReports: make(map[string]map[int64]int64)}
-	for _, statement := range selectWithin[within] {
-		if err := found.collect(ctx, q, statement, scanner, engine, found.add); err != nil {
-			return nil, err
+	found := repositoryCollector{byName: make(map[string]runningRepository), otherReports: make(map[string]map[int64]int64)}
+	args := []any{sql.Named("scanner", scanner), sql.Named("engine", engine)}
+	err := eachRow(ctx, q, selectRunningAndKept, args, func(rows *sql.Rows) error {
+		var w foundWorkload
+		err := rows.Scan(&w.report, &w.revision, &w.digest, &w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers,
+			&w.isRunning, &w.isRecent)
+		if w.isWithin(within) && route.passes(w.Workload) {
+			found.add(w)
+		} else {
+			found.addOtherReport(w)
 		}
-	}
-	if within != reachKept {
-		// A pod that moves to another node, or a CronJob between two runs, fixes nothing; a rollout does.
-		if err := found.collect(ctx, q, selectKept, scanner, engine, found.addOtherReport); err != nil {
-			return nil, err
-		}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	for name, r := range found.byName {
 		r.otherReports = found.otherReports[name]
@@ -143,38 +159,14 @@ func loadRunning(ctx context.Context, q query, scanner, engine string, route *Ro
 	return slices.SortedFunc(maps.Values(found.byName), func(a, b runningRepository) int { return cmp.Compare(a.name, b.name) }), nil
 }
 
-// repositoryCollector groups rows of selectWorkloads by repository.
+// repositoryCollector groups workloads by repository.
 type repositoryCollector struct {
-	route  *Route
 	byName map[string]runningRepository
-	// otherReports is runningRepository.beside by repository.
+	// otherReports is runningRepository.otherReports by repository.
 	otherReports map[string]map[int64]int64
 }
 
-// foundWorkload is a row of selectWorkloads.
-type foundWorkload struct {
-	Workload
-	report, revision int64
-	digest           string
-}
-
-func (c repositoryCollector) collect(ctx context.Context, q query, statement, scanner, engine string, each func(foundWorkload)) error {
-	return eachRow(ctx, q, statement, []any{scanner, engine, engine}, func(rows *sql.Rows) error {
-		var w foundWorkload
-		err := rows.Scan(&w.report, &w.revision, &w.digest, &w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers)
-		if err == nil {
-			each(w)
-		}
-		return err
-	})
-}
-
-// add adds a workload that concerns the receiver. For any other workload it only adds the image's report to beside.
 func (c repositoryCollector) add(w foundWorkload) {
-	if !c.route.passes(w.Workload) {
-		c.addOtherReport(w)
-		return
-	}
 	r, found := c.byName[w.Repository]
 	if !found {
 		r = runningRepository{
@@ -187,6 +179,8 @@ func (c repositoryCollector) add(w foundWorkload) {
 	r.revisions[w.report] = w.revision
 }
 
+// addOtherReport adds the report of an image that nothing within reach runs, or that does not concern the receiver. A pod that moves to
+// another node, or a CronJob between two runs, fixes nothing; a rollout does.
 func (c repositoryCollector) addOtherReport(w foundWorkload) {
 	if c.otherReports[w.Repository] == nil {
 		c.otherReports[w.Repository] = make(map[int64]int64)
