@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
@@ -116,18 +117,17 @@ func TestRetainReceiversWritesOnlyDeletions(t *testing.T) {
 
 // TestRecentDropsTheOldest checks that entries that are read again stay when the limit is reached.
 func TestRecentDropsTheOldest(t *testing.T) {
-	var r recent[int]
-	name := func(i int) [32]byte { return [32]byte{byte(i)} }
+	r := recent[int]{limit: 4}
 	for i := range 10 {
-		r.put(name(i), i, 4)
-		if n, found := r.get(name(0)); !found || n != 0 {
+		r.put(fmt.Sprint(i), i)
+		if n, found := r.get("0"); !found || n != 0 {
 			t.Fatalf("after %d entries the first, which is asked for again and again, is gone", i+1)
 		}
 	}
-	if _, found := r.get(name(1)); found {
+	if _, found := r.get("1"); found {
 		t.Error("an entry that nobody asked for stays for ever")
 	}
-	if n, found := r.get(name(9)); !found || n != 9 {
+	if n, found := r.get("9"); !found || n != 9 {
 		t.Error("the latest entry is gone")
 	}
 }

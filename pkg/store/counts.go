@@ -2,9 +2,7 @@ package store
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
-	"sync"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -129,24 +127,5 @@ func plus(a, b finding.Counts) finding.Counts {
 	return a
 }
 
-// maxCachedTotals is how many entries a totalsCache holds at least before it drops the oldest. An entry takes a few hundred bytes.
+// maxCachedTotals is how many Totals are cached at least. One takes a few hundred bytes.
 const maxCachedTotals = 20_000
-
-// totalsCache caches totals by the state of a runningRepository. Entries never become invalid, since a state always identifies
-// the same findings.
-type totalsCache struct {
-	mutex   sync.Mutex
-	byState recent[Totals]
-}
-
-func (m *totalsCache) get(state string) (Totals, bool) {
-	m.mutex.Lock()
-	defer m.mutex.Unlock()
-	return m.byState.get(sha256.Sum256([]byte(state)))
-}
-
-func (m *totalsCache) put(state string, totals Totals) {
-	m.mutex.Lock()
-	defer m.mutex.Unlock()
-	m.byState.put(sha256.Sum256([]byte(state)), totals, maxCachedTotals)
-}

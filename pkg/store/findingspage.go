@@ -166,11 +166,11 @@ func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (p
 		}
 		severities = jsonArray(numbers)
 	}
-	statement, cover := selectPassing, suppressedFindings
+	statement, candidates := selectPassing, presentCandidates
 	if f.Gone {
-		statement, cover = selectGone, suppressedGoneFindings
+		statement, candidates = selectGone, goneCandidates
 	}
-	if suppressed, err = cover(ctx, q, f.Exceptions.Exceptions, map[int64][]exception.Image{report: f.Exceptions.Images}); err != nil {
+	if suppressed, err = suppressedFindings(ctx, q, candidates, f.Exceptions.Exceptions, map[int64][]exception.Image{report: f.Exceptions.Images}); err != nil {
 		return nil, nil, err
 	}
 	args := []any{

@@ -75,7 +75,7 @@ func (s *Store) Summary(ctx context.Context, subject Subject, e ImageExceptions)
 			return orNotFound(err)
 		}
 		summary.MatchedAt = matchedAt.Time
-		suppressed, err := suppressedFindings(ctx, q, e.Exceptions, map[int64][]exception.Image{report: e.Images})
+		suppressed, err := suppressedFindings(ctx, q, presentCandidates, e.Exceptions, map[int64][]exception.Image{report: e.Images})
 		if err != nil {
 			return err
 		}

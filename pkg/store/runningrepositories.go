@@ -91,7 +91,7 @@ func (r runningRepository) suppressed(ctx context.Context, q query, set exceptio
 	for report := range r.workloads {
 		names[report] = r.imageNames(report)
 	}
-	return suppressedFindings(ctx, q, set, names)
+	return suppressedFindings(ctx, q, presentCandidates, set, names)
 }
 
 // allWorkloads returns all workloads of the repository.

@@ -88,7 +88,8 @@ func newUnopened(path string, now func() time.Time) (*Store, error) {
 	s := &Store{
 		path: absolute, now: now, metrics: newMetrics(),
 		presence:  presence{seen: map[int64]bool{}},
-		unchanged: unchangedCache{rounds: map[receiverName]uint64{}},
+		unchanged: unchangedCache{rounds: map[receiverName]uint64{}, unchanged: recent[bool]{limit: maxUnchanged}},
+		counts:    recent[Totals]{limit: maxCachedTotals},
 		fairness:  fairState{served: map[string]string{}, isolatedSince: map[string]time.Time{}},
 	}
 	s.closing, s.end = context.WithCancelCause(context.Background())

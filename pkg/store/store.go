@@ -59,9 +59,11 @@ type Store struct {
 	restoredFrom time.Time
 	replaced     bool
 
-	health    health
-	presence  presence
-	counts    totalsCache
+	health   health
+	presence presence
+	// counts caches totals by the state of a runningRepository. Entries never become invalid, since a state always identifies the same
+	// findings.
+	counts    recent[Totals]
 	unchanged unchangedCache
 	fairness  fairState
 	metrics   metrics

@@ -32,19 +32,12 @@ const (
 		FROM wanted CROSS JOIN findings f ON f.id = wanted.id CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id`
 )
 
-// suppressedFindings returns the present findings of some reports that exceptions suppress, by the findings' row IDs. images has the names
-// of each report's image: a finding is suppressed if an exception covers it under each of them. Without exceptions it runs no
-// query.
-func suppressedFindings(ctx context.Context, q query, set exception.Set, images map[int64][]exception.Image) (map[int64]*exception.Exception, error) {
-	return querySuppressed(ctx, q, presentCandidates, set, images)
-}
-
-// suppressedGoneFindings is like covered, for findings that are gone.
-func suppressedGoneFindings(ctx context.Context, q query, set exception.Set, images map[int64][]exception.Image) (map[int64]*exception.Exception, error) {
-	return querySuppressed(ctx, q, goneCandidates, set, images)
-}
-
-func querySuppressed(ctx context.Context, q query, candidates string, set exception.Set, images map[int64][]exception.Image) (map[int64]*exception.Exception, error) {
+// suppressedFindings returns the findings of some reports that exceptions suppress, by the findings' row IDs. candidates is
+// presentCandidates or goneCandidates. images has the names of each report's image: a finding is suppressed if an exception covers it
+// under each of them. Without exceptions it runs no query.
+func suppressedFindings(
+	ctx context.Context, q query, candidates string, set exception.Set, images map[int64][]exception.Image,
+) (map[int64]*exception.Exception, error) {
 	if set.Key() == "" || len(images) == 0 {
 		return nil, nil
 	}

@@ -83,12 +83,12 @@ func TestSuppressedSearchFindsAll(t *testing.T) {
 				map[bool]map[int64]*exception.Exception{false: want, true: wantGone}[r.gone][r.id] = e
 			}
 		}
-		got, err := suppressedFindings(context.Background(), f.reader, set, images)
+		got, err := suppressedFindings(context.Background(), f.reader, presentCandidates, set, images)
 		if err != nil {
 			t.Fatal(err)
 		}
 		compare(t, "covered", got, want)
-		if got, err = suppressedGoneFindings(context.Background(), f.reader, set, images); err != nil {
+		if got, err = suppressedFindings(context.Background(), f.reader, goneCandidates, set, images); err != nil {
 			t.Fatal(err)
 		}
 		compare(t, "covered of those that have gone", got, wantGone)
