@@ -218,11 +218,11 @@ func saveAnnouncements(ctx context.Context, tx *sql.Tx, receiver int64, announce
 }
 
 // retract deletes the announcements that are recorded with the message. Announcements of earlier messages stay.
-func retract(ctx context.Context, tx *sql.Tx, receiver int64, digestID string) error {
-	if digestID == "" {
+func retract(ctx context.Context, tx *sql.Tx, receiver int64, messageID string) error {
+	if messageID == "" {
 		return nil
 	}
-	return deleteRecords(ctx, tx, selectKeysAfter+`AND digest_id = @digest`, sql.Named("receiver", receiver), sql.Named("digest", digestID))
+	return deleteRecords(ctx, tx, selectKeysAfter+`AND digest_id = @digest`, sql.Named("receiver", receiver), sql.Named("digest", messageID))
 }
 
 const (

@@ -138,7 +138,7 @@ var (
 	ErrBackupNewer = errors.New("the backup was made by a newer version of the operator")
 )
 
-// readBackup writes the store in a backup to out, unless room returns an error for its header. After an error, the output is
+// readBackup writes the store in a backup to out, unless checkSpace returns an error for its header. After an error, the output is
 // incomplete or wrong.
 func readBackup(in io.Reader, checkSpace func(BackupInfo) error, out io.Writer) (BackupInfo, error) {
 	buffered := bufio.NewReaderSize(in, maxBackupHeader)

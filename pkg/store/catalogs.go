@@ -58,7 +58,7 @@ func (s *Store) Catalog(ctx context.Context, engine string, key image.Key, scope
 
 // CatalogScopes lists the credential scopes in which Catalog finds an image, sorted: the cluster's is the first.
 func (s *Store) CatalogScopes(ctx context.Context, engine string, key image.Key) ([]Scope, error) {
-	return queryRows(ctx, s, "list scopes that know "+key.String(), `
+	return queryRows(ctx, s, "list the scopes of "+key.String(), `
 		SELECT i.scope FROM images i JOIN catalogues c ON c.manifest_id = i.manifest_id
 		WHERE i.digest = ? AND i.platform = ? AND c.engine = ?
 		UNION

@@ -139,23 +139,23 @@ func (s *Store) LeaseMatches(ctx context.Context, engine, holder string, limit i
 		if err != nil {
 			return err
 		}
-		turns, err := queue.loadFairOrder(ctx, tx, holder, s.fairness.lastServed(engine))
+		order, err := queue.loadFairOrder(ctx, tx, holder, s.fairness.lastServed(engine))
 		if err != nil {
 			return err
 		}
 		if s.fairness.isolatedWaited(engine, now, until) {
-			waiting, served, err := queue.leaseIsolated(ctx, tx, turns, holder, until)
+			waiting, served, err := queue.leaseIsolated(ctx, tx, order, holder, until)
 			if leases = served; err != nil || waiting && len(served) == 0 {
 				return err // a worker with a lease gets nothing more until it has none
 			}
 			s.fairness.restartIsolatedWait(engine, until, now, waiting)
 			if len(leases) > 0 {
-				s.fairness.recordServed(engine, turns.last)
+				s.fairness.recordServed(engine, order.last)
 				return nil
 			}
 		}
-		leases, err = queue.lease(ctx, tx, turns, holder, limit, until)
-		s.fairness.recordServed(engine, turns.last)
+		leases, err = queue.lease(ctx, tx, order, holder, limit, until)
+		s.fairness.recordServed(engine, order.last)
 		return err
 	})
 	if err != nil {
@@ -226,7 +226,7 @@ func (m matchQueue) loadFairOrder(ctx context.Context, tx *sql.Tx, holder, last 
 	if err != nil {
 		return nil, err
 	}
-	turns := &fairOrder{namespaces: due, leases: map[string]int{}, last: last}
+	order := &fairOrder{namespaces: due, leases: map[string]int{}, last: last}
 	err = eachRow(ctx, tx, `
 		SELECT l.namespace, l.holder, EXISTS (SELECT 1 FROM silent_ends e
 			WHERE e.manifest_id = l.manifest_id AND e.engine = l.engine AND e.data_version = l.data_version)
@@ -234,12 +234,12 @@ func (m matchQueue) loadFairOrder(ctx context.Context, tx *sql.Tx, holder, last 
 		var namespace, by string
 		var suspected bool
 		err := rows.Scan(&namespace, &by, &suspected)
-		turns.leases[namespace]++
-		turns.holdsAny = turns.holdsAny || by == holder
-		turns.holdsIsolated = turns.holdsIsolated || by == holder && suspected
+		order.leases[namespace]++
+		order.holdsAny = order.holdsAny || by == holder
+		order.holdsIsolated = order.holdsIsolated || by == holder && suspected
 		return err
 	})
-	return turns, err
+	return order, err
 }
 
 // next returns the namespace that is served next; false if there is none.
@@ -275,45 +275,45 @@ func (t *fairOrder) exclude(namespace string) {
 
 // lease leases images fairly among namespaces. It leases images that are not isolated. If there are none and the holder has no
 // lease, it leases a single isolated one.
-func (m matchQueue) lease(ctx context.Context, tx *sql.Tx, turns *fairOrder, holder string, limit int, until time.Time) (leases []Lease, err error) {
-	if turns.holdsIsolated {
+func (m matchQueue) lease(ctx context.Context, tx *sql.Tx, order *fairOrder, holder string, limit int, until time.Time) (leases []Lease, err error) {
+	if order.holdsIsolated {
 		return nil, nil
 	}
-	all := slices.Clone(turns.namespaces)
-	if leases, err = m.leaseImages(ctx, tx, turns, holder, limit, until, false); err != nil || len(leases) > 0 || turns.holdsAny {
+	all := slices.Clone(order.namespaces)
+	if leases, err = m.leaseImages(ctx, tx, order, holder, limit, until, false); err != nil || len(leases) > 0 || order.holdsAny {
 		return leases, err
 	}
-	turns.namespaces = all
-	return m.leaseImages(ctx, tx, turns, holder, 1, until, true)
+	order.namespaces = all
+	return m.leaseImages(ctx, tx, order, holder, 1, until, true)
 }
 
 // leaseIsolated leases an isolated image to a worker without a lease, before all others. waiting is true if an isolated image was
 // leased, or could not be because the worker has a lease.
 func (m matchQueue) leaseIsolated(
-	ctx context.Context, tx *sql.Tx, turns *fairOrder, holder string, until time.Time,
+	ctx context.Context, tx *sql.Tx, order *fairOrder, holder string, until time.Time,
 ) (waiting bool, leases []Lease, err error) {
 	isolated, err := collect(ctx, tx, isolatedDue, m.args(sql.Named("version", m.version)), scanValue[string])
-	if err != nil || len(isolated) == 0 || turns.holdsAny {
+	if err != nil || len(isolated) == 0 || order.holdsAny {
 		return len(isolated) > 0, nil, err
 	}
-	all := turns.namespaces
-	turns.namespaces = isolated
-	leases, err = m.leaseImages(ctx, tx, turns, holder, 1, until, true)
-	turns.namespaces = all
+	all := order.namespaces
+	order.namespaces = isolated
+	leases, err = m.leaseImages(ctx, tx, order, holder, 1, until, true)
+	order.namespaces = all
 	return len(leases) > 0, leases, err
 }
 
 func (m matchQueue) leaseImages(
-	ctx context.Context, tx *sql.Tx, turns *fairOrder, holder string, limit int, until time.Time, suspected bool,
+	ctx context.Context, tx *sql.Tx, order *fairOrder, holder string, limit int, until time.Time, suspected bool,
 ) (leases []Lease, err error) {
 	for len(leases) < limit {
-		namespace, found := turns.next()
+		namespace, found := order.next()
 		if !found {
 			break
 		}
 		manifest, err := m.nextOf(ctx, tx, namespace, suspected)
 		if errors.Is(err, sql.ErrNoRows) {
-			turns.exclude(namespace)
+			order.exclude(namespace)
 			continue
 		}
 		if err != nil {
@@ -323,7 +323,7 @@ func (m matchQueue) leaseImages(
 		if err != nil {
 			return nil, err
 		}
-		turns.countLease(namespace)
+		order.countLease(namespace)
 		leases = append(leases, lease)
 	}
 	return leases, nil

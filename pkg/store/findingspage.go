@@ -26,7 +26,7 @@ type FindingFilter struct {
 	ID string
 	// Gone selects findings that are gone and still stored, instead of the present ones.
 	Gone bool
-	// Suppressed selects suppressed findings (true) or all others (false); nil for both. It needs Excepting.
+	// Suppressed selects suppressed findings (true) or all others (false); nil for both. It needs Exceptions.
 	Suppressed *bool
 	Exceptions ImageExceptions
 	// Text is part of an ID, an alias, a package name or a description. ASCII letters match in any case.
@@ -105,10 +105,10 @@ const (
 		ORDER BY wanted.key`
 )
 
-// FindingsPage returns findings of a subject from a mark on, worst first (finding.Worse); ErrNotFound if there is no report. It may
-// return fewer than limit when they are large. It returns ErrChanged if the findings before the mark are not the same as then, so
+// FindingsPage returns findings of a subject from a cursor on, worst first (finding.Worse); ErrNotFound if there is no report. It may
+// return fewer than limit when they are large. It returns ErrChanged if the findings before the cursor are not the same as then, so
 // that a finding would be missed or come twice, or if other exceptions are in force. The order can change while the report is the
-// same, since the exploitation probability belongs to the vulnerability and not to the finding. A mark therefore identifies the
+// same, since the exploitation probability belongs to the vulnerability and not to the finding. A cursor therefore identifies the
 // findings before it, not only their number. It also identifies what exceptions suppressed, so that all pages have the same
 // exceptions.
 func (s *Store) FindingsPage(ctx context.Context, subject Subject, f FindingFilter, from FindingCursor, limit int) (page FindingPage, err error) {
@@ -118,8 +118,8 @@ func (s *Store) FindingsPage(ctx context.Context, subject Subject, f FindingFilt
 			return orNotFound(err)
 		}
 		page.Report = row.state()
-		mark := FindingCursor{Report: page.Report.ID, Revision: page.Report.Revision, ExceptionsSum: f.Exceptions.sum()}
-		if from != (FindingCursor{}) && (from.Report != mark.Report || from.Revision != mark.Revision || from.ExceptionsSum != mark.ExceptionsSum) {
+		cursor := FindingCursor{Report: page.Report.ID, Revision: page.Report.Revision, ExceptionsSum: f.Exceptions.sum()}
+		if from != (FindingCursor{}) && (from.Report != cursor.Report || from.Revision != cursor.Revision || from.ExceptionsSum != cursor.ExceptionsSum) {
 			return ErrChanged
 		}
 		passing, suppressed, err := listPassing(ctx, q, page.Report.ID, f)
@@ -135,8 +135,8 @@ func (s *Store) FindingsPage(ctx context.Context, subject Subject, f FindingFilt
 			return err
 		}
 		if end := from.Count + len(page.Findings); end < len(passing) {
-			mark.Count, mark.Sum = end, sumOf(passing[:end])
-			page.Next = &mark
+			cursor.Count, cursor.Sum = end, sumOf(passing[:end])
+			page.Next = &cursor
 		}
 		return nil
 	})

@@ -39,9 +39,9 @@ const (
 
 // StorageFault returns the fault of the file or its volume that caused an error; nil if there is none.
 func StorageFault(err error) error {
-	for _, trouble := range []error{ErrVolumeFull, ErrVolumeReadOnly, ErrVolumeFailed, ErrCorrupt, ErrMovedAway} {
-		if errors.Is(err, trouble) {
-			return trouble
+	for _, fault := range []error{ErrVolumeFull, ErrVolumeReadOnly, ErrVolumeFailed, ErrCorrupt, ErrMovedAway} {
+		if errors.Is(err, fault) {
+			return fault
 		}
 	}
 	return nil
@@ -76,16 +76,16 @@ func (s *Store) CheckHealth(ctx context.Context) error {
 	if err := s.countFreePages(ctx); err != nil && StorageFault(err) == nil {
 		return err
 	}
-	trouble := s.checkFile()
-	if trouble == nil {
-		// Only a write proves that the volume can be written. A fault that it meets is recorded by explain.
-		err := s.write(ctx, "look whether it can be written", s.markPresent)
+	fault := s.checkFile()
+	if fault == nil {
+		// Only a write proves that the volume can be written. diagnose records a fault that it meets.
+		err := s.write(ctx, "check that it can be written", s.markPresent)
 		if err != nil && StorageFault(err) == nil {
 			return err
 		}
 	}
 	s.health.mu.Lock()
-	s.health.applyCheck(trouble)
+	s.health.applyCheck(fault)
 	s.health.mu.Unlock()
 	return s.Health()
 }
@@ -178,26 +178,26 @@ func (s *Store) volumeFault() error {
 // diagnose returns and records the fault behind an error of SQLite (https://www.sqlite.org/rescode.html) or of the operating
 // system. It returns nil if neither the file nor the volume caused the error.
 func (s *Store) diagnose(err error) error {
-	trouble := StorageFault(err)
-	if trouble == nil {
-		trouble = classifyFault(err)
+	fault := StorageFault(err)
+	if fault == nil {
+		fault = classifyFault(err)
 	}
-	if errors.Is(trouble, ErrVolumeFailed) || errors.Is(trouble, ErrVolumeReadOnly) {
+	if errors.Is(fault, ErrVolumeFailed) || errors.Is(fault, ErrVolumeReadOnly) {
 		// SQLite reports many causes as "I/O error"; the volume may have the specific one.
 		if why := s.volumeFault(); why != nil {
-			trouble = why
+			fault = why
 		}
 	}
-	if trouble == nil || s.writer == nil {
-		return trouble
+	if fault == nil || s.writer == nil {
+		return fault
 	}
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
 	if !errors.Is(s.health.fault, ErrCorrupt) && !errors.Is(s.health.fault, ErrMovedAway) {
-		s.health.fault = trouble
+		s.health.fault = fault
 	}
 	s.health.faultMet = true
-	return trouble
+	return fault
 }
 
 func classifyFault(err error) error {

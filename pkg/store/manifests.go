@@ -77,6 +77,6 @@ func (s *Store) HoldsManifests(ctx context.Context, engine, scanner string) (hel
 
 // DeleteManifest deletes the record of a manifest. A missing one is no error.
 func (s *Store) DeleteManifest(ctx context.Context, engine, platformDigest string) error {
-	return s.exec(ctx, "forget manifest "+platformDigest, `DELETE FROM engine_manifests WHERE engine = ? AND platform_digest = ?`,
+	return s.exec(ctx, "delete the record of manifest "+platformDigest, `DELETE FROM engine_manifests WHERE engine = ? AND platform_digest = ?`,
 		engine, platformDigest)
 }

@@ -10,7 +10,7 @@ import (
 // RecordMemoryExceeded records that this many bytes of memory are not enough to catalog an image in a credential scope. The highest
 // recorded number counts. Sweep deletes the records of images that no Scanner has.
 func (s *Store) RecordMemoryExceeded(ctx context.Context, key image.Key, scope Scope, bytes int64) error {
-	return s.exec(ctx, "note the memory for "+key.String(), `
+	return s.exec(ctx, "record the memory for "+key.String(), `
 		INSERT INTO memory_exceeded (digest, platform, scope, bytes, noted_at) VALUES (?, ?, ?, ?, ?)
 		ON CONFLICT (digest, platform, scope) DO UPDATE SET bytes = max(bytes, excluded.bytes), noted_at = excluded.noted_at`,
 		key.Digest, platform(key.Platform), scope, bytes, millis{s.now()})

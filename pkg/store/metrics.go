@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are the Prometheus metrics of a store. The values of the volume are measured by Look and cached, so that a hanging
+// metrics are the Prometheus metrics of a store. The values of the volume are measured by CheckHealth and cached, so that a hanging
 // volume does not block a scrape.
 type metrics struct {
 	seconds   *prometheus.HistogramVec

@@ -83,7 +83,7 @@ const (
 		LIMIT @limit`
 )
 
-// RunsPage lists the containers that run an image with a vulnerability, in the order of RunCursor's fields, starting after a mark. A
+// RunsPage lists the containers that run an image with a vulnerability, in the order of RunCursor's fields, starting after a cursor. A
 // run that exists throughout is on exactly one page, whatever other runs come and go.
 func (s *Store) RunsPage(ctx context.Context, asked RunsQuery, after RunCursor, limit int) (page RunsPage, err error) {
 	args := []any{
@@ -99,16 +99,16 @@ func (s *Store) RunsPage(ctx context.Context, asked RunsQuery, after RunCursor, 
 		if err := q.QueryRowContext(ctx, countRuns, args...).Scan(&page.Total); err != nil {
 			return err
 		}
-		cover := suppressRuns(asked.Exceptions)
-		var marks []RunCursor
+		suppress := suppressRuns(asked.Exceptions)
+		var cursors []RunCursor
 		page.Runs, err = collect(ctx, q, selectRuns, pageArgs, func(rows *sql.Rows) (Run, error) {
-			run, mark, err := scanRun(rows)
-			marks = append(marks, mark)
-			cover(&run)
+			run, cursor, err := scanRun(rows)
+			cursors = append(cursors, cursor)
+			suppress(&run)
 			return run, err
 		})
 		if err == nil && len(page.Runs) > limit {
-			page.Runs, page.Next = page.Runs[:limit], &marks[limit-1]
+			page.Runs, page.Next = page.Runs[:limit], &cursors[limit-1]
 		}
 		return err
 	})
@@ -119,18 +119,18 @@ func (s *Store) RunsPage(ctx context.Context, asked RunsQuery, after RunCursor, 
 }
 
 // scanRun scans a run. Its finding still has the aliases and the untruncated texts.
-func scanRun(rows *sql.Rows) (run Run, mark RunCursor, err error) {
+func scanRun(rows *sql.Rows) (run Run, cursor RunCursor, err error) {
 	f := &run.Finding
-	err = rows.Scan(&mark.Namespace, &mark.Kind, &mark.Name, &mark.Container, &mark.Reference, &mark.Digest, &mark.Platform, &mark.Key,
+	err = rows.Scan(&cursor.Namespace, &cursor.Kind, &cursor.Name, &cursor.Container, &cursor.Reference, &cursor.Digest, &cursor.Platform, &cursor.Key,
 		(*list[string])(&run.Engines), &f.ID, &f.Severity, &f.KnownExploited, &f.Package.Name, &f.Package.Version, &f.Package.Type,
 		&f.Package.PURL, &f.FixState, (*list[string])(&f.FixVersions), (*list[string])(&f.Aliases))
 	if err != nil {
-		return run, mark, err
+		return run, cursor, err
 	}
-	run.Namespace, run.Kind, run.Name, run.Container, run.Reference = mark.Namespace, mark.Kind, mark.Name, mark.Container, mark.Reference
-	run.Key.Digest = mark.Digest
+	run.Namespace, run.Kind, run.Name, run.Container, run.Reference = cursor.Namespace, cursor.Kind, cursor.Name, cursor.Container, cursor.Reference
+	run.Key.Digest = cursor.Digest
 	slices.Sort(run.Engines)
-	return run, mark, (*platform)(&run.Key.Platform).Scan(mark.Platform)
+	return run, cursor, (*platform)(&run.Key.Platform).Scan(cursor.Platform)
 }
 
 // suppressRuns returns a function that sets the exception of a run, and reduces its finding to what a Run has. It calls exceptions

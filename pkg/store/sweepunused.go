@@ -19,18 +19,18 @@ const selectUnusedRepositories = `
 		UNION ALL
 		SELECT n.receiver_id, (SELECT min(a.repository) FROM announcements a WHERE a.receiver_id = n.receiver_id AND a.repository > n.repository)
 		FROM announced n WHERE n.repository IS NOT NULL),
-	heard AS (
+	known AS (
 		SELECT receiver_id, repository FROM announced WHERE repository IS NOT NULL
 		UNION SELECT receiver_id, repository FROM known_repositories
 		UNION SELECT receiver_id, repository FROM unused_repositories),
 	used AS (
 		SELECT si.scanner, w.repository FROM scanner_images si CROSS JOIN workloads w ON w.image_id = si.id
 		UNION SELECT si.scanner, w.repository FROM scanner_images si CROSS JOIN left_workloads w ON w.image_id = si.id)
-	SELECT h.receiver_id, h.repository, r.scanner, r.name, u.since, (r.scanner, h.repository) IN (SELECT scanner, repository FROM used) AS is_used
-	FROM heard h CROSS JOIN receivers r ON r.id = h.receiver_id
-	LEFT JOIN unused_repositories u ON u.receiver_id = h.receiver_id AND u.repository = h.repository
+	SELECT k.receiver_id, k.repository, r.scanner, r.name, u.since, (r.scanner, k.repository) IN (SELECT scanner, repository FROM used) AS is_used
+	FROM known k CROSS JOIN receivers r ON r.id = k.receiver_id
+	LEFT JOIN unused_repositories u ON u.receiver_id = k.receiver_id AND u.repository = k.repository
 	WHERE is_used = (u.since IS NOT NULL)
-		OR u.since < CASE WHEN h.receiver_id IN (SELECT value FROM json_each(?)) THEN ? ELSE ? END`
+		OR u.since < CASE WHEN k.receiver_id IN (SELECT value FROM json_each(?)) THEN ? ELSE ? END`
 
 // knownRepository is a repository that a receiver knows.
 type knownRepository struct {
@@ -48,29 +48,29 @@ type knownRepository struct {
 func (s *Store) sweepUnusedRepositories(ctx context.Context, withoutRoom []int64) error {
 	args := []any{jsonArray(withoutRoom), millis{s.now().Add(-keptWithoutRoom)}, millis{s.now().Add(-unusedFor)}}
 	changed, err := queryRows(ctx, s, "list repositories that nothing runs", selectUnusedRepositories, args,
-		func(rows *sql.Rows) (h knownRepository, err error) {
-			err = rows.Scan(&h.receiver, &h.repository, &h.scanner, &h.name, &h.since, &h.used)
-			return h, err
+		func(rows *sql.Rows) (k knownRepository, err error) {
+			err = rows.Scan(&k.receiver, &k.repository, &k.scanner, &k.name, &k.since, &k.used)
+			return k, err
 		})
-	for _, h := range changed {
+	for _, k := range changed {
 		if err == nil {
-			err = s.updateUse(ctx, h)
+			err = s.updateUse(ctx, k)
 		}
 	}
 	return err
 }
 
 // updateUse records that a repository is used again or is unused, or deletes its records.
-func (s *Store) updateUse(ctx context.Context, h knownRepository) error {
+func (s *Store) updateUse(ctx context.Context, k knownRepository) error {
 	switch {
-	case h.used:
-		return s.exec(ctx, "note that a repository runs again", `DELETE FROM unused_repositories WHERE receiver_id = ? AND repository = ?`,
-			h.receiver, h.repository)
-	case h.since.IsZero():
-		return s.exec(ctx, "note that nothing runs a repository", `INSERT INTO unused_repositories (receiver_id, repository, since)
-			SELECT id, ?, ? FROM receivers WHERE id = ? ON CONFLICT DO NOTHING`, h.repository, millis{s.now()}, h.receiver)
+	case k.used:
+		return s.exec(ctx, "record that a repository runs again", `DELETE FROM unused_repositories WHERE receiver_id = ? AND repository = ?`,
+			k.receiver, k.repository)
+	case k.since.IsZero():
+		return s.exec(ctx, "record that nothing runs a repository", `INSERT INTO unused_repositories (receiver_id, repository, since)
+			SELECT id, ?, ? FROM receivers WHERE id = ? ON CONFLICT DO NOTHING`, k.repository, millis{s.now()}, k.receiver)
 	}
-	return s.deleteRepository(ctx, h)
+	return s.deleteRepository(ctx, k)
 }
 
 // errUsedAgain means that a repository is used again since it was listed.
@@ -87,23 +87,23 @@ const (
 
 // deleteRepository deletes a receiver's records of a repository in batches, the announcements first. If the repository runs again
 // in between, it is still known, so it is not announced as new.
-func (s *Store) deleteRepository(ctx context.Context, h knownRepository) error {
-	defer s.unchanged.invalidate(h.scanner, h.name)
+func (s *Store) deleteRepository(ctx context.Context, k knownRepository) error {
+	defer s.unchanged.invalidate(k.scanner, k.name)
 	for more := true; more; {
-		err := s.write(ctx, "forget a repository that nothing runs", func(ctx context.Context, tx *sql.Tx) error {
+		err := s.write(ctx, "delete the records of a repository that nothing runs", func(ctx context.Context, tx *sql.Tx) error {
 			var used bool
-			if err := tx.QueryRowContext(ctx, repositoryIsUsed, sql.Named("scanner", h.scanner), sql.Named("repository", h.repository)).Scan(&used); err != nil {
+			if err := tx.QueryRowContext(ctx, repositoryIsUsed, sql.Named("scanner", k.scanner), sql.Named("repository", k.repository)).Scan(&used); err != nil {
 				return err
 			}
 			if used {
 				return errUsedAgain
 			}
 			var err error
-			if _, more, err = deleteRecordPage(ctx, tx, selectRepositoryRecords, h.receiver, h.repository); err != nil || more {
+			if _, more, err = deleteRecordPage(ctx, tx, selectRepositoryRecords, k.receiver, k.repository); err != nil || more {
 				return err
 			}
 			for _, table := range []string{"known_repositories", "unused_repositories"} {
-				if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE receiver_id = ? AND repository = ?`, h.receiver, h.repository); err != nil { //nolint:gosec // the names are above
+				if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE receiver_id = ? AND repository = ?`, k.receiver, k.repository); err != nil { //nolint:gosec // the names are above
 					return err
 				}
 			}

@@ -129,8 +129,8 @@ func (s *Store) wrapError(ctx context.Context, action string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("store %s: %s: %w", s.path, action, context.Cause(ctx))
 	}
-	if trouble := s.diagnose(err); trouble != nil && StorageFault(err) == nil {
-		return fmt.Errorf("store %s: %s: %w: %w", s.path, action, trouble, err)
+	if fault := s.diagnose(err); fault != nil && StorageFault(err) == nil {
+		return fmt.Errorf("store %s: %s: %w: %w", s.path, action, fault, err)
 	}
 	return fmt.Errorf("store %s: %s: %w", s.path, action, err)
 }

@@ -69,7 +69,7 @@ type ReportAge struct {
 // were. It writes nothing if the use is unchanged, so it may be called at every reconcile.
 func (s *Store) SetUsage(ctx context.Context, u ImageUsage) error {
 	if u.Scanner == "" || u.Key.Digest == "" {
-		return errors.New("store: set used: the scanner's UID or the image's digest is empty")
+		return errors.New("store: set use: the scanner's UID or the image's digest is empty")
 	}
 	action := "set use of " + u.Key.String()
 	u.Workloads = distinctWorkloads(u.Workloads)
@@ -208,14 +208,14 @@ func (s *Store) InUse(ctx context.Context, engine string, key image.Key, scope S
 
 // IsNeeded reports whether a Scanner that is not suspended has an image with an engine in a credential scope, and a workload runs
 // the image or has ended recently.
-func (s *Store) IsNeeded(ctx context.Context, engine string, key image.Key, scope Scope) (wanted bool, err error) {
-	err = s.queryRow(ctx, "look up who wants "+key.String(), `
+func (s *Store) IsNeeded(ctx context.Context, engine string, key image.Key, scope Scope) (needed bool, err error) {
+	err = s.queryRow(ctx, "look up the need of "+key.String(), `
 		SELECT EXISTS (SELECT 1 FROM scanner_images si
 			WHERE si.digest = ? AND si.platform = ? AND si.scope = ? AND si.engine = ? AND si.suspended = 0
 				AND (EXISTS (SELECT 1 FROM workloads w WHERE w.image_id = si.id)
 					OR EXISTS (SELECT 1 FROM left_workloads w WHERE w.image_id = si.id AND `+isRecent+`)))`,
-		key.Digest, platform(key.Platform), scope, engine).Scan(&wanted)
-	return wanted, err
+		key.Digest, platform(key.Platform), scope, engine).Scan(&needed)
+	return needed, err
 }
 
 // ImagesInUse counts the images that Scanners have with an engine, each once per scope.
