@@ -57,13 +57,9 @@ func (s *Store) Present(ctx context.Context, scanner, receiver string, f ChangeF
 			return err
 		}
 		present.SnapshotID = snapshotID(repositories, f)
-		var total Totals
-		for _, r := range repositories {
-			totals, err := s.countRepository(ctx, q, r, f.Exceptions)
-			if err != nil {
-				return err
-			}
-			total.add(totals)
+		total, err := s.countRepositories(ctx, q, repositories, f.Exceptions)
+		if err != nil {
+			return err
 		}
 		present.Counts, present.Suppressed = total.Counts, total.Suppressed
 		return t.each(ctx, q, func(ctx context.Context, l *repositoryEvaluation) (quiet bool, err error) {

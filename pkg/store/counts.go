@@ -48,17 +48,20 @@ func (s *Store) ScannerTotals(ctx context.Context, scanner string, exceptions ex
 		if err != nil {
 			return err
 		}
-		for _, r := range repositories {
-			totals, err := s.countRepository(ctx, q, r, exceptions)
-			if err != nil {
-				return err
-			}
-			total.add(totals)
-		}
-		return nil
+		total, err = s.countRepositories(ctx, q, repositories, exceptions)
+		return err
 	})
-	if err != nil {
-		return Totals{}, err
+	return total, err
+}
+
+// countRepositories adds up the totals of repositories.
+func (s *Store) countRepositories(ctx context.Context, q query, repositories []runningRepository, exceptions exception.Set) (total Totals, err error) {
+	for _, r := range repositories {
+		totals, err := s.countRepository(ctx, q, r, exceptions)
+		if err != nil {
+			return Totals{}, err
+		}
+		total.add(totals)
 	}
 	return total, nil
 }

@@ -33,7 +33,8 @@ const maxMessageBytes = 16 << 20
 
 // saveMessage adds an entry to the message log, if the announcement has one. A message with the same ID is added only once.
 func saveMessage(ctx context.Context, tx *sql.Tx, scanner, receiver string, announcement Announcement, at time.Time) error {
-	if announcement.LogEntry == nil {
+	entry := announcement.LogEntry
+	if entry == nil {
 		return nil
 	}
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
@@ -44,7 +45,7 @@ func saveMessage(ctx context.Context, tx *sql.Tx, scanner, receiver string, anno
 		INSERT INTO messages (scanner, receiver, digest_id, kind, title, findings, said_at, message, unconfirmed)
 		SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9
 		WHERE NOT EXISTS (SELECT 1 FROM messages WHERE scanner = ?1 AND receiver = ?2 AND digest_id = ?3)`,
-		scanner, receiver, announcement.MessageID, announcement.LogEntry.Kind, announcement.LogEntry.Title, announcement.LogEntry.Findings, millis{at}, encoder.EncodeAll(announcement.LogEntry.Body, nil), announcement.LogEntry.Unconfirmed)
+		scanner, receiver, announcement.MessageID, entry.Kind, entry.Title, entry.Findings, millis{at}, encoder.EncodeAll(entry.Body, nil), entry.Unconfirmed)
 	if err != nil {
 		return err
 	}

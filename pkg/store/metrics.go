@@ -22,6 +22,9 @@ type metrics struct {
 }
 
 func newMetrics() metrics {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
 	return metrics{
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "scanner_operator_store_transaction_duration_seconds",
@@ -36,26 +39,16 @@ func newMetrics() metrics {
 			Name: "scanner_operator_store_size_bytes",
 			Help: "Size of the store's files: the database, and its write-ahead log.",
 		}, []string{"file"}),
-		room: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "scanner_operator_store_volume_available_bytes",
-			Help: "Free space on the store's volume.",
-		}),
-		free: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "scanner_operator_store_free_bytes",
-			Help: "Unused space in the database, which is filled before the database grows.",
-		}),
-		healthy: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "scanner_operator_store_healthy",
-			Help: "1 as long as the store's file and its volume work, 0 while they do not.",
-		}),
-		schema: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "scanner_operator_store_schema_version",
-			Help: "Number of the last migration that the store has.",
-		}),
-		migration: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "scanner_operator_store_migration_duration_seconds",
-			Help: "Time that migrating the store took when the manager started; near 0 if no migration was due.",
-		}),
+		room: gauge("scanner_operator_store_volume_available_bytes",
+			"Free space on the store's volume."),
+		free: gauge("scanner_operator_store_free_bytes",
+			"Unused space in the database, which is filled before the database grows."),
+		healthy: gauge("scanner_operator_store_healthy",
+			"1 as long as the store's file and its volume work, 0 while they do not."),
+		schema: gauge("scanner_operator_store_schema_version",
+			"Number of the last migration that the store has."),
+		migration: gauge("scanner_operator_store_migration_duration_seconds",
+			"Time that migrating the store took when the manager started; near 0 if no migration was due."),
 	}
 }
 
