@@ -45,9 +45,14 @@ var osPackageTypes = []string{"deb", "rpm", "apk", "alpm", "portage", "linux-ker
 // Key identifies a finding within an image, as 64 hexadecimal digits. It depends on the canonical ID, the package URL without
 // qualifiers, and the version. Language packages can occur several times in an image, so their key also depends on the path.
 func (f Finding) Key() string {
-	// Joining without lengths is unambiguous, since none of the parts contains a NUL.
-	sum := sha256.Sum256([]byte(strings.Join([]string{f.ID, f.Package.identity(), f.Package.Version, f.identityPath()}, "\x00")))
+	sum := f.KeySum()
 	return hex.EncodeToString(sum[:])
+}
+
+// KeySum is the Key in binary.
+func (f Finding) KeySum() [sha256.Size]byte {
+	// Joining without lengths is unambiguous, since none of the parts contains a NUL.
+	return sha256.Sum256([]byte(strings.Join([]string{f.ID, f.Package.identity(), f.Package.Version, f.identityPath()}, "\x00")))
 }
 
 // identityPath returns the path that identifies this copy of the package, "" for packages of the operating system. For an installed

@@ -31,13 +31,10 @@ func findRenamed(ctx context.Context, tx *sql.Tx, known map[[sha256.Size]byte]*k
 	}
 	links := make(map[*findingRow][]*knownFinding)
 	for _, row := range fresh {
-		err := underAliases(row.Finding, func(key [sha256.Size]byte) {
+		for _, key := range keysUnderAliases(row.Finding) {
 			if k := known[key]; k != nil && !k.seen {
 				links[row] = append(links[row], k)
 			}
-		})
-		if err != nil {
-			return nil, err
 		}
 	}
 	if err := linkMissing(ctx, tx, known, fresh, links); err != nil {
@@ -62,26 +59,22 @@ func linkMissing(ctx context.Context, tx *sql.Tx, known map[[sha256.Size]byte]*k
 			return err
 		}
 		k := known[[sha256.Size]byte(key)]
-		return underAliases(f, func(key [sha256.Size]byte) {
+		for _, key := range keysUnderAliases(f) {
 			if row := fresh[key]; row != nil {
 				links[row] = append(links[row], k)
 			}
-		})
+		}
+		return nil
 	})
 }
 
-// underAliases calls use with the key that a finding would have under each of its aliases.
-func underAliases(f finding.Finding, use func(key [sha256.Size]byte)) error {
-	aliases := f.Aliases
-	for _, alias := range aliases {
+// keysUnderAliases returns the key that a finding would have under each of its aliases.
+func keysUnderAliases(f finding.Finding) (keys [][sha256.Size]byte) {
+	for _, alias := range f.Aliases {
 		f.ID = finding.Canonical(alias, nil)
-		key, err := keyOf(f)
-		if err != nil {
-			return err
-		}
-		use(key)
+		keys = append(keys, f.KeySum())
 	}
-	return nil
+	return keys
 }
 
 // assign gives each row, in order, at most one of the known findings that it is linked to: a present one before a gone one, and

@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
@@ -147,11 +146,7 @@ func rowsOf(findings []finding.Finding) ([]*findingRow, error) {
 	rows := make([]*findingRow, 0, len(findings))
 	seen := make(map[[sha256.Size]byte]bool, len(findings))
 	for _, f := range findings {
-		row := &findingRow{Finding: f}
-		var err error
-		if row.key, err = keyOf(f); err != nil {
-			return nil, err
-		}
+		row := &findingRow{Finding: f, key: f.KeySum()}
 		if seen[row.key] {
 			return rowsOf(finding.Merge(findings))
 		}
@@ -164,14 +159,6 @@ func rowsOf(findings []finding.Finding) ([]*findingRow, error) {
 		}
 	}
 	return rows, nil
-}
-
-// keyOf returns a finding's key in binary, as in its column.
-func keyOf(f finding.Finding) (key [sha256.Size]byte, err error) {
-	if n, err := hex.Decode(key[:], []byte(f.Key())); err != nil || n != len(key) {
-		return key, fmt.Errorf("finding %s: key %q is not 64 hexadecimal digits", f.ID, f.Key())
-	}
-	return key, nil
 }
 
 // findingColumnNames are the columns that an engine's report determines for each finding. What it reports about the vulnerability
