@@ -142,7 +142,7 @@ func (i *instance) pause(wait time.Duration) {
 
 // index indexes one image and saves its catalog, unless that was done meanwhile.
 func (i *instance) index(ctx context.Context, log logr.Logger, t *task) (err error) {
-	defer recoverPanic(log, &err)
+	defer recoverPanic(log, &err, &backend.Failure{Reason: v1alpha1.ReasonBackendError, Message: "the operator failed on this image; its log has the cause"})
 	i.mu.Lock()
 	state := i.state
 	i.mu.Unlock()
@@ -196,11 +196,11 @@ func (i *instance) requireBudget(ctx context.Context, img backend.Image) error {
 	return full
 }
 
-// recoverPanic turns a panic into a failure of the image. Answers of registries and Clair pass through many libraries, any of which may panic.
-func recoverPanic(log logr.Logger, err *error) {
+// recoverPanic turns a panic into the given error. Answers of registries and Clair pass through many libraries, any of which may panic.
+func recoverPanic(log logr.Logger, err *error, result error) {
 	if cause := recover(); cause != nil {
 		log.Error(fmt.Errorf("panic: %v", cause), "Handling an image", "stack", string(debug.Stack()))
-		*err = &backend.Failure{Reason: v1alpha1.ReasonBackendError, Message: "the operator failed on this image; its log has the cause"}
+		*err = result
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -175,12 +174,8 @@ func ignoreMissing(err error) error {
 // read returns the report of a cataloged image, made with the given data version or newer. An image without layers is not known to Clair: its
 // report is empty. Callers use read between acquireReportSlot and releaseReportSlot.
 func (i *instance) read(ctx context.Context, l *link, cataloged store.Catalog, version string) (result store.Report, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			i.Log.Error(fmt.Errorf("panic: %v", cause), "Reading a report", "clair", i.url, "manifest", cataloged.PlatformDigest, "stack", string(debug.Stack()))
-			err = fmt.Errorf("%w: the operator failed on it; its log has the cause", errUnusableReport)
-		}
-	}()
+	log := i.Log.WithValues("clair", i.url, "manifest", cataloged.PlatformDigest)
+	defer recoverPanic(log, &err, fmt.Errorf("%w: the operator failed on it; its log has the cause", errUnusableReport))
 	result = store.Report{
 		Subject:     store.Subject{PlatformDigest: cataloged.PlatformDigest, Scope: cataloged.Scope, Engine: i.engine},
 		DataVersion: version, MatchedAt: i.Clock.Now(), Distro: cataloged.Distro, NotCovered: NotCovered,
