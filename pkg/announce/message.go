@@ -3,6 +3,9 @@
 // A message is computed from a difference: what is present minus what was announced to a receiver. The computation is
 // level-triggered: whatever is interrupted is computed again. A message with an unknown outcome is sent again under the same ID, by which
 // the notifier recognizes it. The package knows neither Slack nor Kubernetes.
+//
+// A Dispatcher makes one plan after the other and carries each out. A plan first handles the message in the outbox (outbox.go), then the
+// baseline (baseline.go, and why one begins: baseline_reasons.go), then changes (plan.go). compose.go makes messages.
 package announce
 
 import (
