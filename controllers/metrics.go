@@ -14,6 +14,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/health"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
@@ -154,8 +155,8 @@ func (g *gauges) since(desc *prometheus.Desc, at time.Time, labels ...string) {
 
 func (g *gauges) images(images []inventory.CoveredImage) {
 	counts := g.scanner.Status.Images
-	for state, n := range map[inventory.ImageState]int32{
-		inventory.ImageScanned: counts.Scanned, inventory.ImagePending: counts.Pending, inventory.ImageFailed: counts.Failed, inventory.ImageExcluded: counts.Excluded,
+	for state, n := range map[image.State]int32{
+		image.Scanned: counts.Scanned, image.Pending: counts.Pending, image.Failed: counts.Failed, image.Excluded: counts.Excluded,
 	} {
 		g.add(imagesGauge, float64(n), string(state))
 	}
@@ -163,11 +164,11 @@ func (g *gauges) images(images []inventory.CoveredImage) {
 	failed, oldest, waiting := map[string]int{}, time.Time{}, time.Time{}
 	for _, img := range images {
 		switch img.State {
-		case inventory.ImageFailed:
+		case image.Failed:
 			failed[knownReason(img.Reason)]++
-		case inventory.ImageScanned:
+		case image.Scanned:
 			oldest = health.Earliest(oldest, img.Report.MatchedAt)
-		case inventory.ImagePending:
+		case image.Pending:
 			waiting = health.Earliest(waiting, img.Since)
 		}
 	}

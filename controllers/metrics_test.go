@@ -21,6 +21,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 )
@@ -82,7 +83,7 @@ func TestScannerMetrics(t *testing.T) {
 func TestSuspendedScannerHasNoOverdueMetrics(t *testing.T) {
 	scanner := theScanner()
 	g := gauges{scanner: scanner}
-	images := []inventory.CoveredImage{{State: inventory.ImagePending, Since: noon}, {State: inventory.ImagePending, Since: noon.Add(time.Hour)}}
+	images := []inventory.CoveredImage{{State: image.Pending, Since: noon}, {State: image.Pending, Since: noon.Add(time.Hour)}}
 	g.images(images)
 	active := len(g.all)
 	scanner.Spec.Suspend = ptr.To(true)

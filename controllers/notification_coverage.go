@@ -16,17 +16,17 @@ func describeCoverage(covered inventory.Coverage, never []string) (coverage anno
 		coverage.Images = append(coverage.Images, described)
 	}
 	for _, img := range covered.Running {
-		if img.State == inventory.ImageExcluded || img.Reason == v1alpha1.ReasonNodeUnknown {
+		if img.State == image.Excluded || img.Reason == v1alpha1.ReasonNodeUnknown {
 			coverage.UnknownRepositories = append(coverage.UnknownRepositories, namedRepositories(img)...)
 		}
-		if len(img.Repositories) > 0 && img.State != inventory.ImageExcluded {
+		if len(img.Repositories) > 0 && img.State != image.Excluded {
 			coverage.Images = append(coverage.Images, describeImage(img, never))
 			continue
 		}
 		switch img.State {
-		case inventory.ImageExcluded:
+		case image.Excluded:
 			coverage.Others.Excluded++
-		case inventory.ImageFailed:
+		case image.Failed:
 			if coverage.Others.Failed == nil {
 				coverage.Others.Failed = map[string]int{}
 			}
@@ -52,13 +52,8 @@ func namedRepositories(img inventory.CoveredImage) []string {
 
 func describeImage(img inventory.CoveredImage, never []string) announce.Image {
 	return announce.Image{
-		Key: img.ID, Repositories: img.Repositories, State: imageStates[img.State], Reason: img.Reason,
+		Key: img.ID, Repositories: img.Repositories, State: img.State, Reason: img.Reason,
 		Partly:  len(imageGaps(img.NotCovered, never)) > 0,
 		Current: img.Report.Current, Receivers: img.Receivers,
 	}
-}
-
-var imageStates = map[inventory.ImageState]announce.ImageState{
-	inventory.ImageScanned: announce.ImageScanned, inventory.ImagePending: announce.ImagePending,
-	inventory.ImageFailed: announce.ImageFailed, inventory.ImageExcluded: announce.ImageExcluded,
 }

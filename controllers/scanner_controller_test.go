@@ -16,6 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -155,7 +156,7 @@ func TestScannerStatus(t *testing.T) {
 // TestCountImages: each image is counted once, by its state.
 func TestCountImages(t *testing.T) {
 	images := []inventory.CoveredImage{
-		{State: inventory.ImageScanned}, {State: inventory.ImagePending}, {State: inventory.ImagePending}, {State: inventory.ImageFailed}, {State: inventory.ImageExcluded},
+		{State: image.Scanned}, {State: image.Pending}, {State: image.Pending}, {State: image.Failed}, {State: image.Excluded},
 	}
 	if got, want := countImages(images), (v1alpha1.ImageCounts{Total: 5, Scanned: 1, Pending: 2, Failed: 1, Excluded: 1}); got != want {
 		t.Errorf("counts %+v, want %+v", got, want)

@@ -14,6 +14,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/health"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -22,11 +23,11 @@ func countImages(images []inventory.CoveredImage) v1alpha1.ImageCounts {
 	counts := v1alpha1.ImageCounts{Total: clamp(len(images))}
 	for _, img := range images {
 		switch img.State {
-		case inventory.ImageScanned:
+		case image.Scanned:
 			counts.Scanned++
-		case inventory.ImageFailed:
+		case image.Failed:
 			counts.Failed++
-		case inventory.ImageExcluded:
+		case image.Excluded:
 			counts.Excluded++
 		default:
 			counts.Pending++

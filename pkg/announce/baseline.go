@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -239,8 +240,8 @@ func (p *planning) baselineWait() (until time.Time, waits bool) {
 // awaitsResult reports whether the baseline needs a result for an image, or one with current data.
 func (p *planning) awaitsResult(img Image) bool {
 	b := &p.state.Baseline
-	outdated := (b.ToolBefore != "" || b.isRestore()) && img.State == ImageScanned && !img.Current
-	return (img.State == ImagePending || outdated) && slices.Contains(b.Images, img.Key)
+	outdated := (b.ToolBefore != "" || b.isRestore()) && img.State == image.Scanned && !img.Current
+	return (img.State == image.Pending || outdated) && slices.Contains(b.Images, img.Key)
 }
 
 // recordSilently ends the baseline and records everything as announced, without a message.

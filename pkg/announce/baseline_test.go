@@ -10,16 +10,17 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // TestFirstScanSummary: one summary is sent when all images of the snapshot have a result. After that only changes are announced.
 func TestFirstScanSummary(t *testing.T) {
 	s := newScenario(t)
-	s.image("web", ImagePending)
+	s.image("web", image.Pending)
 	none(t, s.dispatch(), "the snapshot is open for groupWait")
 	s.wantNext(30 * time.Second)
-	s.image("clean", ImageScanned)
+	s.image("clean", image.Scanned)
 	none(t, s.dispatch(), "the snapshot is still open")
 	none(t, s.dispatchNext(), "web has no result yet")
 	s.wantNext(30*time.Minute - 30*time.Second)
@@ -52,45 +53,45 @@ func TestBaselineCompletes(t *testing.T) {
 		after   time.Duration // since the first visit; 0: never
 		want    Remaining
 	}{
-		"all have a result": {func(s *scenario) { s.image("b", ImageScanned) }, 30 * time.Second, Remaining{}},
-		"one failed":        {func(s *scenario) { s.image("b", ImageFailed) }, 30 * time.Second, Remaining{Failed: map[string]int{"Broken": 1}}},
-		"one excluded":      {func(s *scenario) { s.image("b", ImageExcluded) }, 30 * time.Second, Remaining{Excluded: 1}},
-		"one in parts":      {func(s *scenario) { s.image("b", ImageScanned); s.markPartlyCovered("b") }, 30 * time.Second, Remaining{Partly: 1}},
+		"all have a result": {func(s *scenario) { s.image("b", image.Scanned) }, 30 * time.Second, Remaining{}},
+		"one failed":        {func(s *scenario) { s.image("b", image.Failed) }, 30 * time.Second, Remaining{Failed: map[string]int{"Broken": 1}}},
+		"one excluded":      {func(s *scenario) { s.image("b", image.Excluded) }, 30 * time.Second, Remaining{Excluded: 1}},
+		"one in parts":      {func(s *scenario) { s.image("b", image.Scanned); s.markPartlyCovered("b") }, 30 * time.Second, Remaining{Partly: 1}},
 		"one gone":          {func(s *scenario) { s.release("b") }, 30 * time.Second, Remaining{}},
 		"one came later and is pending": {
-			func(s *scenario) { s.image("b", ImageScanned); s.pass(time.Minute); s.image("c", ImagePending) }, time.Minute, Remaining{Pending: 1},
+			func(s *scenario) { s.image("b", image.Scanned); s.pass(time.Minute); s.image("c", image.Pending) }, time.Minute, Remaining{Pending: 1},
 		},
 		"one takes too long": {func(*scenario) {}, 30 * time.Minute, Remaining{Pending: 1}},
 		"data came late":     {func(s *scenario) { s.coverage.DataSince = noon.Add(10 * time.Minute) }, 40 * time.Minute, Remaining{Pending: 1}},
 		"never any data":     {func(s *scenario) { s.coverage.DataSince = time.Time{} }, 0, Remaining{}},
 		"one is being pulled": {
 			func(s *scenario) {
-				s.image("b", ImageScanned)
+				s.image("b", image.Scanned)
 				s.coverage.Others.Pending = 1
 				s.dispatch()
 				s.pass(2 * time.Minute)
 				s.coverage.Others.Pending = 0
-				s.image("c", ImagePending)
+				s.image("c", image.Pending)
 				s.dispatch()
 				s.pass(3 * time.Minute)
 				s.dispatch()
-				s.image("c", ImageScanned)
+				s.image("c", image.Scanned)
 			}, 5 * time.Minute, Remaining{},
 		},
 		"one is never pulled": {
-			func(s *scenario) { s.image("b", ImageScanned); s.coverage.Others.Pending = 1 }, 5 * time.Minute, Remaining{Pending: 1},
+			func(s *scenario) { s.image("b", image.Scanned); s.coverage.Others.Pending = 1 }, 5 * time.Minute, Remaining{Pending: 1},
 		},
 		"others that have no key": {
 			func(s *scenario) {
-				s.image("b", ImageScanned)
+				s.image("b", image.Scanned)
 				s.coverage.Others = Remaining{Failed: map[string]int{"NotPulled": 2}, Excluded: 1}
 			}, 30 * time.Second, Remaining{Failed: map[string]int{"NotPulled": 2}, Excluded: 1},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScenario(t)
-			s.image("a", ImageScanned)
-			s.image("b", ImagePending)
+			s.image("a", image.Scanned)
+			s.image("b", image.Pending)
 			s.dispatch()
 			tt.arrange(s)
 			var got []Message

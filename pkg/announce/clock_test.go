@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
 // TestClockPutBack: no wait of a receiver becomes longer when the clock is set back by hours.
@@ -60,7 +61,7 @@ func TestClockPutBack(t *testing.T) {
 func TestClockPutBackBaseline(t *testing.T) {
 	s := newScenario(t)
 	s.coverage.DataSince = s.now
-	s.image("a", ImagePending)
+	s.image("a", image.Pending)
 	s.addFindings("b", finding.High, 0, 1)
 	s.dispatch()
 	s.pass(time.Minute)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
 // TestStoreRestoredAndEngineChanged: a restored store and another engine at the same time are one summary that gives both reasons, whichever
@@ -30,7 +31,7 @@ func TestStoreRestoredAndEngineChanged(t *testing.T) {
 				}
 				none(t, s.sent[sent:], "there is no result by Clair")
 				s.addFindings("web", finding.Critical, 2, 8)
-				s.image("db", ImageScanned)
+				s.image("db", image.Scanned)
 				s.dispatchUntilIdle()
 				d := single(t, s.sent[sent:])
 				want := KindEngineChanged
@@ -76,7 +77,7 @@ func TestEngineChangedBackWhileOpen(t *testing.T) {
 			}
 			s.addFindings("web", finding.Critical, 1, 3)
 			s.addFindings("web", finding.Medium, 4, 7, func(f *finding.Finding) { f.KnownExploited = tt.want != KindFilterWidened })
-			s.image("db", ImageScanned)
+			s.image("db", image.Scanned)
 			s.dispatchUntilIdle()
 			if d := single(t, s.sent[sent:]); d.Kind != tt.want || d.NotAnnounced != 7 || d.EngineBefore != "" && tt.want != KindEngineUpdated {
 				t.Errorf("message %+v, want one summary (%s) of 7 findings that were not announced", d, tt.want)

@@ -9,6 +9,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -24,7 +25,7 @@ func (s *scenario) switchTo(engine string) {
 	s.settings.Generation++
 	clear(s.findings)
 	for _, img := range s.coverage.Images {
-		s.image(img.Repositories[0], ImagePending)
+		s.image(img.Repositories[0], image.Pending)
 	}
 }
 
@@ -158,8 +159,8 @@ func (s *scenario) lateResult() {
 // however late. Only what the earlier engine did not find is announced then, and nothing is announced as fixed or as back.
 func TestEngineResultsAfterHours(t *testing.T) {
 	for name, meanwhile := range map[string]func(*scenario){
-		"pending": func(s *scenario) { s.image("db", ImagePending) },
-		"failed":  func(s *scenario) { s.image("db", ImageFailed) },
+		"pending": func(s *scenario) { s.image("db", image.Pending) },
+		"failed":  func(s *scenario) { s.image("db", image.Failed) },
 		"stopped": func(s *scenario) { s.release("db") },
 		"another image of the repository has a result": func(s *scenario) {
 			s.setUsed("db beside", store.Workload{Namespace: "shop", Kind: "Deployment", Name: "beside", Container: "c", Repository: "db", Reference: "db:2"})
@@ -266,7 +267,7 @@ func TestEngineChangedWhileOpen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScenario(t)
 			if tt.first {
-				s.image("web", ImagePending)
+				s.image("web", image.Pending)
 				s.dispatch()
 			} else {
 				s = announcedByEngine(t, FirstScanSummary)
@@ -352,7 +353,7 @@ func TestEngineSummaryTooOld(t *testing.T) {
 // one.
 func TestEngineChangedLate(t *testing.T) {
 	s := newScenario(t)
-	s.image("web", ImagePending)
+	s.image("web", image.Pending)
 	s.dispatch()
 	s.pass(baselineTimeout - time.Minute)
 	s.switchTo(clair)
@@ -473,7 +474,7 @@ func changingToClair(t *testing.T) *scenario {
 	s.settings.Filter.Changes = everyKindOfChange
 	s.dispatchUntilIdle()
 	s.switchTo(clair)
-	s.image("web", ImagePending)
+	s.image("web", image.Pending)
 	s.dispatch()
 	s.addFindings("web", finding.Critical, 50, 2)
 	s.markPartlyCovered("web")
@@ -491,7 +492,7 @@ func TestFindingMissingOnceDuringEngineChange(t *testing.T) {
 	for _, found := range [][]finding.Finding{nil, all} {
 		s.data++
 		s.findings["web"] = found
-		s.image("web", ImageScanned)
+		s.image("web", image.Scanned)
 		s.pass(time.Hour)
 		s.dispatchUntilIdle()
 	}
@@ -508,12 +509,12 @@ func TestFixedDuringEngineChange(t *testing.T) {
 	for range 3 {
 		s.data++
 		s.findings["web"] = nil
-		s.image("web", ImageScanned)
+		s.image("web", image.Scanned)
 		s.markPartlyCovered("web")
 		s.pass(time.Hour)
 		s.dispatchUntilIdle()
 	}
-	s.image("web", ImageScanned)
+	s.image("web", image.Scanned)
 	s.dispatchUntilIdle()
 	fixed := 0
 	for _, m := range s.sent[sent:] {

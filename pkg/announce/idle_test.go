@@ -6,6 +6,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -37,7 +38,7 @@ func TestBaselineWhileNothingRuns(t *testing.T) {
 			s.dispatchUntilIdle()
 			none(t, s.sent[sent:], "nothing runs")
 			s.pass(12 * time.Hour)
-			s.image("db", ImagePending)
+			s.image("db", image.Pending)
 			s.dispatch()
 			for range 4 { // longer than groupWait
 				s.pass(20 * time.Second)
@@ -45,7 +46,7 @@ func TestBaselineWhileNothingRuns(t *testing.T) {
 			}
 			s.addFindings("web", finding.Medium, 4, 7, func(f *finding.Finding) { f.KnownExploited = name != "a wider filter" })
 			s.addFindings("web", finding.Critical, 2, 2) // 0001 is not found, which fixes it unless the engine is another one
-			s.image("db", ImageScanned)
+			s.image("db", image.Scanned)
 			s.dispatchUntilIdle()
 			if d := s.sent[sent]; d.Kind != tt.kind || d.NotAnnounced != tt.notAnnounced || d.Totals.Total() < 9 {
 				t.Errorf("message %+v, want a summary (%s) that counts all of the two images", d, tt.kind)
@@ -98,7 +99,7 @@ func TestScaledToZeroDuringBaseline(t *testing.T) {
 	s.dispatchUntilIdle()
 	s.pass(12 * time.Hour)
 	sent := len(s.sent)
-	s.image("web", ImagePending)
+	s.image("web", image.Pending)
 	s.dispatch()
 	s.addFindings("api", finding.Critical, 1, 2)
 	s.dispatchNext()

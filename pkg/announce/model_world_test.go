@@ -418,10 +418,10 @@ func (w *world) coverage() Coverage {
 	coverage := Coverage{DataSince: noon.Add(-time.Hour)}
 	for _, c := range w.all() {
 		img := Image{
-			Key: c.name(), Repositories: []string{c.repository}, State: ImagePending, Recent: slices.Contains(w.recent[c.repository], c),
+			Key: c.name(), Repositories: []string{c.repository}, State: image.Pending, Recent: slices.Contains(w.recent[c.repository], c),
 		}
 		if r := w.reports[w.engine()][c]; r != nil {
-			img.State, img.Current = ImageScanned, r.made == w.version()
+			img.State, img.Current = image.Scanned, r.made == w.version()
 		}
 		coverage.Images = append(coverage.Images, img)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -161,7 +162,7 @@ func TestNoticesBeforeTheBaseline(t *testing.T) {
 	s := newScenario(t)
 	s.settings.Notices = true
 	s.coverage.DataSince = time.Time{}
-	s.image("web", ImagePending)
+	s.image("web", image.Pending)
 	s.dispatch()
 	none(t, s.dispatchNext(), "there is no data")
 	s.wantIdle()
@@ -266,8 +267,8 @@ func TestNewImages(t *testing.T) {
 	s.settings.Filter.Changes = withNewImages(nil)
 	none(t, s.dispatch(), "web has been there before")
 	s.wantIdle()
-	s.image("cache", ImageScanned)
-	s.image("half", ImagePending)
+	s.image("cache", image.Scanned)
+	s.image("half", image.Pending)
 	s.addFindings("db", finding.High, 1, 2)
 	none(t, s.dispatch(), "groupWait")
 	d := single(t, s.dispatchNext())
@@ -278,14 +279,14 @@ func TestNewImages(t *testing.T) {
 		t.Errorf("sections %+v, want the one of db, for the first time", d.Sections)
 	}
 	s.wantIdle()
-	s.image("half", ImageScanned)
+	s.image("half", image.Scanned)
 	none(t, s.dispatch(), "groupInterval")
 	if d := single(t, s.dispatchNext()); !cmp.Equal([]string{"half"}, d.NewImages) || len(d.Sections) != 0 {
 		t.Errorf("message %+v, want half alone", d)
 	}
 	s.release("half")
 	s.dispatch()
-	s.image("half", ImageScanned)
+	s.image("half", image.Scanned)
 	none(t, s.dispatch(), "half ran before")
 	s.wantIdle()
 }
@@ -295,7 +296,7 @@ func TestManyNewImages(t *testing.T) {
 	s := afterBaseline(t)
 	s.settings.Filter.Changes = withNewImages(nil)
 	for i := range 14 {
-		s.image(fmt.Sprintf("app-%02d", i), ImageScanned)
+		s.image(fmt.Sprintf("app-%02d", i), image.Scanned)
 	}
 	s.dispatch()
 	d := single(t, s.dispatchNext())
@@ -314,7 +315,7 @@ func TestNewImagesOfOthers(t *testing.T) {
 	for repository, receivers := range map[string][]string{
 		"ours": {"others,team"}, "both": {"others", ""}, "theirs": {"others"}, "nobody's": {""}, "stranger's": {"unknown"},
 	} {
-		s.image(repository, ImageScanned)
+		s.image(repository, image.Scanned)
 		s.coverage.Images[len(s.coverage.Images)-1].Receivers = receivers
 	}
 	s.dispatch()
@@ -325,7 +326,7 @@ func TestNewImagesOfOthers(t *testing.T) {
 		t.Error("theirs is not known")
 	}
 	s.settings.Filter.Route.Unassigned = false
-	s.image("another", ImageScanned)
+	s.image("another", image.Scanned)
 	s.coverage.Images[len(s.coverage.Images)-1].Receivers = []string{""}
 	none(t, s.dispatch(), "it names nobody")
 	s.wantIdle()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -121,7 +122,7 @@ func TestManyFindings(t *testing.T) {
 func TestNewRepository(t *testing.T) {
 	s := afterBaseline(t, "web")
 	s.addFindings("db", finding.High, 1, 6)
-	s.image("cache", ImageScanned)
+	s.image("cache", image.Scanned)
 	s.dispatch()
 	section := single(t, s.dispatchNext()).Sections[0]
 	if !section.FirstTime || len(section.Items) != 3 || section.MoreItems != 3 {
@@ -139,12 +140,12 @@ func TestNewRepository(t *testing.T) {
 func TestHalfScannedRepository(t *testing.T) {
 	s := afterBaseline(t, "web")
 	s.coverage.Images = append(s.coverage.Images,
-		Image{Key: "1", Repositories: []string{"db"}, State: ImageScanned}, Image{Key: "2", Repositories: []string{"db"}, State: ImagePending})
+		Image{Key: "1", Repositories: []string{"db"}, State: image.Scanned}, Image{Key: "2", Repositories: []string{"db"}, State: image.Pending})
 	s.dispatch()
 	if s.isKnown("db") {
 		t.Error("db is taken for known while one of its images is pending")
 	}
-	s.coverage.Images[len(s.coverage.Images)-1].State = ImageScanned
+	s.coverage.Images[len(s.coverage.Images)-1].State = image.Scanned
 	s.dispatch()
 	if !s.isKnown("db") {
 		t.Error("db is not known though all its images have a result")
@@ -188,7 +189,7 @@ func TestHostileNames(t *testing.T) {
 		})
 	}
 	for _, name := range names {
-		s.image(name, ImageScanned)
+		s.image(name, image.Scanned)
 		s.setUsed(name, store.Workload{Namespace: huge, Kind: huge, Name: huge, Repository: name, Reference: huge})
 	}
 	s.settings.Notices, s.settings.ReadMore = true, huge
@@ -244,13 +245,13 @@ func ids(items []Item) []string {
 
 // TestSettledRepositories: a finding can only be fixed where the content of every running image is known.
 func TestSettledRepositories(t *testing.T) {
-	image := func(repository string, state ImageState, recent bool) Image {
+	used := func(repository string, state image.State, recent bool) Image {
 		return Image{Key: repository + string(state), Repositories: []string{repository}, State: state, Recent: recent}
 	}
 	c := Coverage{
 		Images: []Image{
-			image("scanned", ImageScanned, false), image("pending", ImagePending, false), image("ended", ImageScanned, true),
-			image("excluded", ImageScanned, false),
+			used("scanned", image.Scanned, false), used("pending", image.Pending, false), used("ended", image.Scanned, true),
+			used("excluded", image.Scanned, false),
 		},
 		UnknownRepositories: []string{"excluded", "unknown"},
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
 // TestNoRoomForRecords checks that without room for records nothing is announced, and that the receiver's status gives the reason. Records stay.
@@ -16,7 +17,7 @@ func TestNoRoomForRecords(t *testing.T) {
 		t.Run(string(policy), func(t *testing.T) {
 			s := newScenario(t)
 			s.settings.FirstScan = policy
-			s.image("web", ImageScanned)
+			s.image("web", image.Scanned)
 			s.addFindings("web", finding.High, 1, 3)
 			s.dispatchUntilIdle()
 			before := len(s.sent)
@@ -53,7 +54,7 @@ func TestNoRoomForRecords(t *testing.T) {
 func TestMessageOnItsWayWithoutRoom(t *testing.T) {
 	s := newScenario(t)
 	s.settings.FirstScan = FirstScanAll
-	s.image("web", ImageScanned)
+	s.image("web", image.Scanned)
 	s.addFindings("web", finding.High, 1, 3)
 	s.outcomes = []Outcome{{Result: Temporary, Reason: ReasonReceiverFailed, Message: "502"}}
 	for len(s.sent) == 0 {
@@ -73,7 +74,7 @@ func TestMessageOnItsWayWithoutRoom(t *testing.T) {
 func TestRoomBecomesFree(t *testing.T) {
 	s := newScenario(t)
 	s.settings.Filter.Changes = []diff.Change{diff.ChangeNew, diff.ChangeFixed}
-	s.image("web", ImageScanned)
+	s.image("web", image.Scanned)
 	s.addFindings("web", finding.High, 1, 40)
 	s.dispatchUntilIdle()
 	before := len(s.sent)
@@ -113,7 +114,7 @@ func TestNoRoomDuringEngineChange(t *testing.T) {
 					s.dispatch()
 				}
 				s.switchTo(clair)
-				s.image("web", ImagePending)
+				s.image("web", image.Pending)
 				s.dispatch()
 				s.store.LimitRecords(3000)
 				delete(s.findings, "web")
@@ -150,7 +151,7 @@ func TestPresentWithoutRoom(t *testing.T) {
 	s.store.LimitRecords(1)
 	s.data++
 	s.findings["web"] = all
-	s.image("web", ImageScanned)
+	s.image("web", image.Scanned)
 	for range 3 {
 		s.dispatch()
 		_, err := s.store.Sweep(t.Context(), s.now.Add(-time.Hour))

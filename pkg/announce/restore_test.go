@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
 // restore replaces the store by one that was restored from a backup made at the scenario's beginning.
@@ -25,7 +26,7 @@ func TestStoreRestored(t *testing.T) {
 		none(t, s.dispatch(), "results are older than the data")
 		s.addFindings("web", finding.Critical, 1, 13)
 		none(t, s.dispatchNext(), "db has no result yet")
-		s.image("db", ImageScanned)
+		s.image("db", image.Scanned)
 		d := single(t, s.dispatch())
 		if d.Kind != KindStoreRestored || !d.RestoredFrom.Equal(noon) || d.NotAnnounced != 10 || d.Totals.Critical != 13 {
 			t.Errorf("firstScan %s: message %+v, want one summary of 10 of 13 findings that were not announced before the backup", policy, d)
@@ -45,7 +46,7 @@ func TestStoreRestoredWithoutMessage(t *testing.T) {
 	s := announcedByTool(t, FirstScanSummary)
 	s.restore()
 	s.addFindings("web", finding.Critical, 1, 3)
-	s.image("db", ImageScanned)
+	s.image("db", image.Scanned)
 	none(t, s.dispatch(), "images still join")
 	none(t, s.dispatchNext(), "everything was announced to it")
 	s.wantIdle()
@@ -65,7 +66,7 @@ func TestStoreRestoredWithMessage(t *testing.T) {
 		composed := single(t, s.dispatchNext())
 		s.restore()
 		s.addFindings("web", finding.Critical, 1, 7)
-		s.image("db", ImageScanned)
+		s.image("db", image.Scanned)
 		s.dispatch()
 		d := single(t, s.dispatchNext())
 		want, notAnnounced := KindStoreRestored, 4

@@ -189,7 +189,7 @@ func afterBaseline(t *testing.T, repositories ...string) *scenario {
 	s := newScenario(t)
 	s.settings.FirstScan = FirstScanSilent
 	for _, repository := range repositories {
-		s.image(repository, ImageScanned)
+		s.image(repository, image.Scanned)
 	}
 	s.dispatch()
 	s.pass(30 * time.Second)
@@ -201,16 +201,16 @@ func afterBaseline(t *testing.T, repositories ...string) *scenario {
 }
 
 // image sets the state of the only image of a repository. A scanned image gets a report.
-func (s *scenario) image(repository string, state ImageState) {
+func (s *scenario) image(repository string, state image.State) {
 	s.t.Helper()
 	img := Image{Key: "key of " + repository, Repositories: []string{repository}, State: state, Current: true}
-	if state == ImageFailed {
+	if state == image.Failed {
 		img.Reason = "Broken"
 	}
 	s.removeFromCoverage(repository)
 	s.coverage.Images = append(slices.Clone(s.coverage.Images), img)
 	s.setUsed(repository)
-	if state == ImageScanned {
+	if state == image.Scanned {
 		s.report(repository)
 	}
 }
@@ -286,7 +286,7 @@ func (s *scenario) addFindings(repository string, severity finding.Severity, fro
 	}
 	kept := slices.DeleteFunc(s.findings[repository], func(f finding.Finding) bool { return replaced[f.ID] })
 	s.findings[repository] = append(kept, found...)
-	s.image(repository, ImageScanned)
+	s.image(repository, image.Scanned)
 }
 
 // removeFindings removes all findings from the image of a repository.

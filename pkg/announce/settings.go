@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -49,24 +50,13 @@ type Settings struct {
 	RestoredFrom time.Time
 }
 
-// ImageState is the scan state of an image.
-type ImageState string
-
-// States of an image. Each image is in exactly one.
-const (
-	ImagePending  ImageState = "Pending"
-	ImageScanned  ImageState = "Scanned"
-	ImageFailed   ImageState = "Failed"
-	ImageExcluded ImageState = "Excluded"
-)
-
 // Image is an image in use: pods of the Scanner run it now, or its last pods ended recently.
 type Image struct {
 	// Key identifies the image among the Scanner's images.
 	Key string
 	// Repositories are those in the pods' image references.
 	Repositories []string
-	State        ImageState
+	State        image.State
 	// Reason of a failure, one word.
 	Reason string
 	// Partly is true for a scanned image with content that the engine does not cover.
@@ -105,15 +95,15 @@ func (c Coverage) remaining() Remaining {
 	}
 	for _, img := range c.Images {
 		switch img.State {
-		case ImageScanned:
+		case image.Scanned:
 			if img.Partly {
 				r.Partly++
 			}
-		case ImagePending:
+		case image.Pending:
 			r.Pending++
-		case ImageFailed:
+		case image.Failed:
 			r.Failed[img.Reason]++
-		case ImageExcluded:
+		case image.Excluded:
 			r.Excluded++
 		}
 	}
@@ -127,7 +117,7 @@ func (c Coverage) remaining() Remaining {
 func (c Coverage) scannedRepositories() []string {
 	var repositories []string
 	for _, img := range c.Images {
-		if img.State == ImageScanned {
+		if img.State == image.Scanned {
 			repositories = append(repositories, img.Repositories...)
 		}
 	}
@@ -156,7 +146,7 @@ func (c Coverage) completeRepositories() []string {
 	incomplete := map[string]bool{}
 	for _, img := range c.Images {
 		for _, repository := range img.Repositories {
-			incomplete[repository] = incomplete[repository] || img.State != ImageScanned || img.Partly
+			incomplete[repository] = incomplete[repository] || img.State != image.Scanned || img.Partly
 		}
 	}
 	maps.DeleteFunc(incomplete, func(_ string, is bool) bool { return is })

@@ -8,6 +8,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -23,7 +24,7 @@ func (s *scenario) until(end time.Time) {
 // starts runs the image of a repository in a CronJob. completes is store.Workload.Completes.
 func (s *scenario) starts(repository string, completes bool) {
 	s.t.Helper()
-	s.image(repository, ImageScanned)
+	s.image(repository, image.Scanned)
 	w := store.Workload{Namespace: "shop", Kind: "CronJob", Name: "job", Container: "c", Repository: repository, Reference: repository + ":1.0", Completes: completes}
 	s.setUsed(repository, w)
 }
@@ -147,7 +148,7 @@ func TestEndedImagesFixNothing(t *testing.T) {
 	s.pass(time.Hour)
 	s.dispatchUntilIdle()
 	// Another workload runs a clean image of the same repository.
-	s.image("clean", ImageScanned)
+	s.image("clean", image.Scanned)
 	s.coverage.Images[len(s.coverage.Images)-1].Repositories = []string{"job"}
 	s.setUsed("clean", store.Workload{Namespace: "shop", Kind: "Deployment", Name: "web", Container: "c", Repository: "job", Reference: "job:2.0"})
 	s.dispatchUntilIdle()
@@ -156,7 +157,7 @@ func TestEndedImagesFixNothing(t *testing.T) {
 	s.must(s.store.ReleaseImage(context.Background(), scannerUID, keyOf("job")))
 	for i := range s.coverage.Images {
 		if s.coverage.Images[i].Recent {
-			s.coverage.Images[i].Key, s.coverage.Images[i].State = "another", ImagePending
+			s.coverage.Images[i].Key, s.coverage.Images[i].State = "another", image.Pending
 		}
 	}
 	s.pass(time.Hour)

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -21,7 +22,7 @@ func announcedByTool(t *testing.T, policy FirstScan) *scenario {
 	s := newScenario(t)
 	s.settings.FirstScan, s.settings.Tool = policy, oldTool
 	s.addFindings("web", finding.Critical, 1, 3)
-	s.image("db", ImageScanned)
+	s.image("db", image.Scanned)
 	s.dispatch()
 	s.dispatchNext()
 	s.wantIdle()
@@ -47,7 +48,7 @@ func TestEngineUpdated(t *testing.T) {
 	s.addFindings("web", finding.Critical, 1, 13)
 	none(t, s.dispatchNext(), "db has none yet")
 	s.wantNext(baselineTimeout - s.settings.GroupWait)
-	s.image("db", ImageScanned)
+	s.image("db", image.Scanned)
 	d := single(t, s.dispatch())
 	if d.Kind != KindEngineUpdated || d.Engine != newTool || d.EngineBefore != oldTool || d.NotAnnounced != 10 || d.Totals.Critical != 13 {
 		t.Errorf("message %+v, want one summary of 10 more findings of 13", d)
@@ -83,7 +84,7 @@ func TestEngineUpdatedPolicies(t *testing.T) {
 			sent := len(s.sent)
 			s.update(newTool)
 			s.addFindings("web", finding.Critical, 1, 3+tt.more)
-			s.image("db", ImageScanned)
+			s.image("db", image.Scanned)
 			s.dispatchUntilIdle()
 			if s.last.After.Tool != newTool || s.last.After.Baseline.Phase != BaselineDone || s.notAnnounced() != 0 {
 				t.Errorf("idle with %+v and %d not announced, want the new version known and everything announced", s.last.After, s.notAnnounced())
@@ -100,11 +101,11 @@ func TestEngineUpdatedPolicies(t *testing.T) {
 // TestEngineUpdatedTimeout: images without a result of the new version do not delay the summary without end.
 func TestEngineUpdatedTimeout(t *testing.T) {
 	for name, tt := range map[string]struct {
-		state ImageState
+		state image.State
 		after time.Duration
 	}{
-		"outdated": {ImageScanned, baselineTimeout}, "pending": {ImagePending, baselineTimeout},
-		"failed": {ImageFailed, 30 * time.Second}, "excluded": {ImageExcluded, 30 * time.Second},
+		"outdated": {image.Scanned, baselineTimeout}, "pending": {image.Pending, baselineTimeout},
+		"failed": {image.Failed, 30 * time.Second}, "excluded": {image.Excluded, 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := announcedByTool(t, FirstScanSummary)
@@ -142,7 +143,7 @@ func TestEngineUpdatedAgain(t *testing.T) {
 				s.dispatch()
 			}
 			s.addFindings("web", finding.Critical, 1, 4)
-			s.image("db", ImageScanned)
+			s.image("db", image.Scanned)
 			s.dispatchUntilIdle()
 			if d := single(t, s.sent[1:]); d.Kind != tt.kind || tt.kind == KindEngineUpdated && (d.EngineBefore != oldTool || d.Engine != tt.tools[1]) {
 				t.Errorf("message %+v, want %s", d, tt.kind)
@@ -163,7 +164,7 @@ func TestEngineChangedAndUpdated(t *testing.T) {
 		s.settings.Tool = "clair 4.9"
 		s.dispatch()
 		s.addFindings("web", finding.Critical, 1, 8)
-		s.image("db", ImageScanned)
+		s.image("db", image.Scanned)
 		s.dispatchUntilIdle()
 		if d := single(t, s.sent[1:]); d.Kind != KindEngineChanged || d.EngineBefore != grype {
 			t.Errorf("message %+v, want one about the change of engines", d)

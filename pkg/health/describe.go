@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -29,10 +30,10 @@ func lostFindings(a *store.DataAnomaly) string {
 
 // DescribePending returns how many images wait, and names those that have a reason.
 func DescribePending(images []inventory.CoveredImage) string {
-	pending, _ := groupByReason(images, inventory.ImagePending)
+	pending, _ := groupByReason(images, image.Pending)
 	waiting := fmt.Sprintf("%d of %d images have no result yet", pending, len(images))
 	withReason := slices.DeleteFunc(slices.Clone(images), func(img inventory.CoveredImage) bool { return img.Reason == "" })
-	if _, reasons := groupByReason(withReason, inventory.ImagePending); reasons != "" {
+	if _, reasons := groupByReason(withReason, image.Pending); reasons != "" {
 		waiting += " (" + reasons + ")"
 	}
 	return waiting
@@ -40,12 +41,12 @@ func DescribePending(images []inventory.CoveredImage) string {
 
 // DescribeFailures groups failed images by reason and names an example of each.
 func DescribeFailures(images []inventory.CoveredImage) string {
-	failed, reasons := groupByReason(images, inventory.ImageFailed)
+	failed, reasons := groupByReason(images, image.Failed)
 	return fmt.Sprintf("%d of %d images could not be scanned (%s)", failed, len(images), reasons)
 }
 
 // groupByReason counts the images in a state, and names an example for each reason.
-func groupByReason(images []inventory.CoveredImage, state inventory.ImageState) (n int, reasons string) {
+func groupByReason(images []inventory.CoveredImage, state image.State) (n int, reasons string) {
 	byReason := map[string][]string{}
 	for _, img := range images {
 		if img.State == state {

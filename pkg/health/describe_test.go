@@ -3,14 +3,15 @@ package health
 import (
 	"testing"
 
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 )
 
 // TestDescribePending: pending images with a reason are named by it.
 func TestDescribePending(t *testing.T) {
 	images := []inventory.CoveredImage{
-		{State: inventory.ImagePending, Name: "a:1"}, {State: inventory.ImageFailed, Reason: "NotPulled", Name: "x:1"}, {State: inventory.ImagePending, Reason: "PodUnschedulable", Name: "b:1"},
-		{State: inventory.ImagePending, Reason: "NodeUnknown", Name: "c:1"}, {State: inventory.ImagePending, Reason: "PodUnschedulable", Name: "d:1"},
+		{State: image.Pending, Name: "a:1"}, {State: image.Failed, Reason: "NotPulled", Name: "x:1"}, {State: image.Pending, Reason: "PodUnschedulable", Name: "b:1"},
+		{State: image.Pending, Reason: "NodeUnknown", Name: "c:1"}, {State: image.Pending, Reason: "PodUnschedulable", Name: "d:1"},
 	}
 	for _, tt := range []struct {
 		images []inventory.CoveredImage
@@ -28,8 +29,8 @@ func TestDescribePending(t *testing.T) {
 // TestDescribeFailures: failed images are grouped by reason, each with an example, in a stable order.
 func TestDescribeFailures(t *testing.T) {
 	images := []inventory.CoveredImage{
-		{State: inventory.ImageFailed, Reason: "ImageNotFound", Name: "b:1"}, {State: inventory.ImageScanned, Name: "x:1"},
-		{State: inventory.ImageFailed, Reason: "Unauthorized", Name: "a:1"}, {State: inventory.ImageFailed, Reason: "ImageNotFound", Name: "c:1"}, {State: inventory.ImageFailed, Name: "d:1"},
+		{State: image.Failed, Reason: "ImageNotFound", Name: "b:1"}, {State: image.Scanned, Name: "x:1"},
+		{State: image.Failed, Reason: "Unauthorized", Name: "a:1"}, {State: image.Failed, Reason: "ImageNotFound", Name: "c:1"}, {State: image.Failed, Name: "d:1"},
 	}
 	want := "4 of 5 images could not be scanned (unknown: d:1; ImageNotFound: b:1 and 1 more; Unauthorized: a:1)"
 	for range 10 {

@@ -16,6 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -66,7 +67,7 @@ func (f Facts) scansFailing() []announce.Notice {
 		ID: string(announce.NoticeScansFailing), Kind: announce.NoticeScansFailing,
 		Since: since, Count: len(open), Examples: firstNames(open),
 	}
-	if slices.ContainsFunc(open, func(img inventory.CoveredImage) bool { return img.State == inventory.ImageFailed }) {
+	if slices.ContainsFunc(open, func(img inventory.CoveredImage) bool { return img.State == image.Failed }) {
 		notice.Detail = DescribeFailures(open)
 	}
 	if f.Engine.Status == metav1.ConditionFalse {
@@ -90,15 +91,15 @@ func (f Facts) openImages() (open []inventory.CoveredImage, since time.Time) {
 	current, waiting := 0, 0
 	for _, img := range f.Images {
 		switch {
-		case img.State == inventory.ImageScanned && (img.Report.Current || !img.Report.MatchedAt.Before(f.Data.Since)):
+		case img.State == image.Scanned && (img.Report.Current || !img.Report.MatchedAt.Before(f.Data.Since)):
 			current++ // also if it is to be matched again with the same data, because somebody requested that
 			continue
-		case len(img.Repositories) == 0, img.State == inventory.ImageExcluded, img.Reason == v1alpha1.ReasonSuspended:
+		case len(img.Repositories) == 0, img.State == image.Excluded, img.Reason == v1alpha1.ReasonSuspended:
 			continue // the engine owes no result: the node does not have the image yet, or the Scanner was suspended a moment ago
-		case img.State == inventory.ImageScanned:
+		case img.State == image.Scanned:
 			waiting++
 			since = Earliest(since, latest(f.Data.Since, img.Since))
-		case img.State == inventory.ImagePending:
+		case img.State == image.Pending:
 			waiting++
 			since = Earliest(since, img.Since)
 		default:
@@ -148,7 +149,7 @@ func (f Facts) dataAnomaly() []announce.Notice {
 func (f Facts) imagesFailed() (all []announce.Notice) {
 	byReason := map[string][]inventory.CoveredImage{}
 	for _, img := range f.Images {
-		if img.State == inventory.ImageFailed && f.hasLasted(img.Since, f.After.ImagesFailed) {
+		if img.State == image.Failed && f.hasLasted(img.Since, f.After.ImagesFailed) {
 			reason := cmp.Or(img.Reason, v1alpha1.ReasonBackendError)
 			byReason[reason] = append(byReason[reason], img)
 		}

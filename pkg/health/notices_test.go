@@ -10,6 +10,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -22,7 +23,7 @@ func ago(d time.Duration) time.Time { return noon.Add(-d) }
 // imageWith returns an image of a Scanner. Without a change it was scanned with the current data an hour ago.
 func imageWith(name string, changes ...func(*inventory.CoveredImage)) inventory.CoveredImage {
 	img := inventory.CoveredImage{
-		ID: name, Name: name, Repositories: []string{name}, State: inventory.ImageScanned,
+		ID: name, Name: name, Repositories: []string{name}, State: image.Scanned,
 		Report: store.ReportAge{MatchedAt: ago(time.Hour), Current: true},
 	}
 	for _, change := range changes {
@@ -34,13 +35,13 @@ func imageWith(name string, changes ...func(*inventory.CoveredImage)) inventory.
 // pendingFor, failedFor and matched set the state of an image and since when it is in it.
 func pendingFor(d time.Duration) func(*inventory.CoveredImage) {
 	return func(i *inventory.CoveredImage) {
-		i.State, i.Since, i.Report = inventory.ImagePending, ago(d), store.ReportAge{}
+		i.State, i.Since, i.Report = image.Pending, ago(d), store.ReportAge{}
 	}
 }
 
 func failedFor(d time.Duration, reason string) func(*inventory.CoveredImage) {
 	return func(i *inventory.CoveredImage) {
-		i.State, i.Since, i.Reason, i.Report = inventory.ImageFailed, ago(d), reason, store.ReportAge{}
+		i.State, i.Since, i.Reason, i.Report = image.Failed, ago(d), reason, store.ReportAge{}
 	}
 }
 
@@ -90,9 +91,9 @@ func TestHealthNotices(t *testing.T) {
 		"waits for long":                          {images(imageWith("web", pendingFor(6*hour)), imageWith("api", pendingFor(hour))), []announce.Notice{failing(6*hour, "", "api", "web")}},
 		"waits while others get a result":         {images(imageWith("web", pendingFor(9*hour)), imageWith("api", matched(hour, true))), nil},
 		"waits since others got a result":         {images(imageWith("web", pendingFor(9*hour)), imageWith("api", matched(7*hour, true))), []announce.Notice{failing(7*hour, "", "web")}},
-		"waits, and nobody knows since when":      {images(imageWith("web", func(i *inventory.CoveredImage) { i.State = inventory.ImagePending })), nil},
+		"waits, and nobody knows since when":      {images(imageWith("web", func(i *inventory.CoveredImage) { i.State = image.Pending })), nil},
 		"a node pulls for long":                   {images(imageWith("web", pendingFor(9*hour), notStarted)), nil},
-		"excluded":                                {images(imageWith("web", func(i *inventory.CoveredImage) { i.State = inventory.ImageExcluded })), nil},
+		"excluded":                                {images(imageWith("web", func(i *inventory.CoveredImage) { i.State = image.Excluded })), nil},
 		"newer data, and the old results are old": {Facts{Images: []inventory.CoveredImage{imageWith("web", matched(30*hour, false))}, Data: store.DataVersion{Since: ago(hour)}}, nil},
 		"newer data for long":                     {Facts{Images: []inventory.CoveredImage{imageWith("web", matched(30*hour, false))}, Data: store.DataVersion{Since: ago(8 * hour)}}, []announce.Notice{failing(8*hour, "", "web")}},
 		"newer data for long, with results": {
@@ -120,7 +121,7 @@ func TestHealthNotices(t *testing.T) {
 			[]announce.Notice{cannot(2*hour, "ImageNotFound", "api", "job"), cannot(3*hour, "ImageTooLarge", "db")},
 		},
 		"more than are named":                 {many, []announce.Notice{manyFailed}},
-		"failed, and nobody knows since when": {images(imageWith("web"), imageWith("api", func(i *inventory.CoveredImage) { i.State, i.Reason = inventory.ImageFailed, "ImageNotFound" })), nil},
+		"failed, and nobody knows since when": {images(imageWith("web"), imageWith("api", func(i *inventory.CoveredImage) { i.State, i.Reason = image.Failed, "ImageNotFound" })), nil},
 		"never pulled":                        {images(imageWith("web", failedFor(7*hour, v1alpha1.ReasonNotPulled), notStarted)), []announce.Notice{cannot(7*hour, v1alpha1.ReasonNotPulled, "web")}},
 		"all fail": {
 			images(imageWith("web", failedFor(7*hour, "JobRejected"))),

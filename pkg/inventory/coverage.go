@@ -16,22 +16,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// ImageState is the state of one image of a Scanner. Each image is in exactly one.
-type ImageState string
-
-// The states of an image. Metrics use them as labels.
-const (
-	ImageScanned  ImageState = "scanned"
-	ImagePending  ImageState = "pending"
-	ImageFailed   ImageState = "failed"
-	ImageExcluded ImageState = "excluded"
-)
-
 // CoveredImage is one distinct image of a Scanner's pods.
 type CoveredImage struct {
 	// ID is the image's key, or its reference while it has no digest.
 	ID    string
-	State ImageState
+	State image.State
 	// Reason of a failed image, and of a pending one where waiting alone may not help; empty if there is none. Suspended is the reason of a
 	// scanned or pending image whose ImageScan has not been reconciled since its Scanner was suspended.
 	Reason string
@@ -133,8 +122,8 @@ func (f coverageFacts) running() []CoveredImage {
 		for _, img := range pod.running {
 			resolvedNames[img.Reference.String()] = true
 			state := f.stateOf(img)
-			if f.full && f.scans[img.Key] == nil && state.State == ImagePending {
-				state.State, state.Reason = ImageFailed, v1alpha1.ReasonTooManyImages
+			if f.full && f.scans[img.Key] == nil && state.State == image.Pending {
+				state.State, state.Reason = image.Failed, v1alpha1.ReasonTooManyImages
 			}
 			state.Receivers = []string{pod.receivers}
 			mergeImage(covered, state)
@@ -147,7 +136,7 @@ func (f coverageFacts) running() []CoveredImage {
 	}
 	for _, img := range waiting {
 		// If another pod runs the same image, it is counted under its digest.
-		if img.State == ImageFailed || !resolvedNames[img.Name] {
+		if img.State == image.Failed || !resolvedNames[img.Name] {
 			covered[img.ID] = img
 		}
 	}
@@ -180,7 +169,7 @@ func lastReference(img store.RecentImage) image.Reference {
 
 // precedence decides between the states that several pods give one image, independent of the order of pods. An image is scanned even if
 // another pod names it by an excluded reference. It is failed even if another node still tries to pull it.
-var precedence = map[ImageState]int{ImageExcluded: 0, ImagePending: 1, ImageScanned: 2, ImageFailed: 3}
+var precedence = map[image.State]int{image.Excluded: 0, image.Pending: 1, image.Scanned: 2, image.Failed: 3}
 
 // mergeImage merges an image into covered. It keeps the state with the highest precedence, the first of the names and the union of the
 // repositories and receivers of that state.
@@ -210,15 +199,15 @@ func (f coverageFacts) stateOf(img RunningImage) CoveredImage {
 	scan := f.scans[img.Key]
 	report, reported := f.reports[img.Key]
 	state := CoveredImage{
-		ID: img.Key.String(), Name: img.Reference.String(), State: ImagePending, Repositories: []string{img.Reference.Repository},
+		ID: img.Key.String(), Name: img.Reference.String(), State: image.Pending, Repositories: []string{img.Reference.Repository},
 		Report: report,
 	}
 	switch {
 	case img.Excluded:
-		state.State = ImageExcluded
+		state.State = image.Excluded
 	case scan == nil:
 	case scan.Status.Phase == v1alpha1.PhaseScanned && reported:
-		state.State, state.NotCovered = ImageScanned, scan.Status.NotCovered
+		state.State, state.NotCovered = image.Scanned, scan.Status.NotCovered
 		if ready := meta.FindStatusCondition(scan.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
 			state.Since = ready.LastTransitionTime.Time
 			if ready.Reason == v1alpha1.ReasonSuspended {
@@ -226,7 +215,7 @@ func (f coverageFacts) stateOf(img RunningImage) CoveredImage {
 			}
 		}
 	case scan.Status.Attempts > 0: // also while it is tried again
-		state.State, state.Reason, state.Since = ImageFailed, ReadyReason(scan), failedSince(scan)
+		state.State, state.Reason, state.Since = image.Failed, ReadyReason(scan), failedSince(scan)
 	default:
 		state.Since = unreadySince(scan)
 		if ReadyReason(scan) == v1alpha1.ReasonSuspended {
@@ -253,12 +242,12 @@ func unreadySince(scan *v1alpha1.ImageScan) time.Time {
 }
 
 func stateOfUnresolved(img UnresolvedImage) CoveredImage {
-	state := CoveredImage{ID: img.Image, Name: img.Image, State: ImagePending, Reason: img.Reason}
+	state := CoveredImage{ID: img.Image, Name: img.Image, State: image.Pending, Reason: img.Reason}
 	switch {
 	case img.Excluded:
-		state.State, state.Reason = ImageExcluded, ""
+		state.State, state.Reason = image.Excluded, ""
 	case img.Failed:
-		state.State = ImageFailed
+		state.State = image.Failed
 	}
 	return state
 }

@@ -33,7 +33,7 @@ func triedAgain(s *v1alpha1.ImageScan) {
 func TestCoverage(t *testing.T) {
 	type state struct {
 		ID     string
-		State  ImageState
+		State  image.State
 		Reason string
 	}
 	key := func(reference string) string { return KeyOfImage(reference).String() }
@@ -43,73 +43,73 @@ func TestCoverage(t *testing.T) {
 		want    []state
 	}{
 		"no pods":           {TheScanner(), nil, nil},
-		"no ImageScan yet":  {TheScanner(), []client.Object{Pod(Namespace, "a", Running("c", Web))}, []state{{key(Web), ImagePending, ""}}},
-		"being cataloged":   {TheScanner(), []client.Object{Pod(Namespace, "a", Running("c", Web)), ImageScan(TheScanner(), Web, Cataloging)}, []state{{key(Web), ImagePending, ""}}},
-		"scanned":           {TheScanner(), []client.Object{Pod(Namespace, "a", Running("c", Web)), ImageScan(TheScanner(), Web, Scanned)}, []state{{key(Web), ImageScanned, ""}}},
-		"failed":            {TheScanner(), []client.Object{Pod(Namespace, "a", Running("c", Web)), ImageScan(TheScanner(), Web, Failed)}, []state{{key(Web), ImageFailed, "ImageNotFound"}}},
-		"failed, and tried": {TheScanner(), []client.Object{Pod(Namespace, "a", Running("c", Web)), ImageScan(TheScanner(), Web, triedAgain)}, []state{{key(Web), ImageFailed, "ImageNotFound"}}},
+		"no ImageScan yet":  {TheScanner(), []client.Object{Pod(Namespace, "a", Running("c", Web))}, []state{{key(Web), image.Pending, ""}}},
+		"being cataloged":   {TheScanner(), []client.Object{Pod(Namespace, "a", Running("c", Web)), ImageScan(TheScanner(), Web, Cataloging)}, []state{{key(Web), image.Pending, ""}}},
+		"scanned":           {TheScanner(), []client.Object{Pod(Namespace, "a", Running("c", Web)), ImageScan(TheScanner(), Web, Scanned)}, []state{{key(Web), image.Scanned, ""}}},
+		"failed":            {TheScanner(), []client.Object{Pod(Namespace, "a", Running("c", Web)), ImageScan(TheScanner(), Web, Failed)}, []state{{key(Web), image.Failed, "ImageNotFound"}}},
+		"failed, and tried": {TheScanner(), []client.Object{Pod(Namespace, "a", Running("c", Web)), ImageScan(TheScanner(), Web, triedAgain)}, []state{{key(Web), image.Failed, "ImageNotFound"}}},
 		"another Scanner's ImageScan": {
 			TheScanner(), []client.Object{Pod(Namespace, "a", Running("c", Web)), ImageScan(TheScanner(func(s *v1alpha1.Scanner) { s.UID = "another" }), Web, Scanned)},
-			[]state{{key(Web), ImagePending, ""}},
+			[]state{{key(Web), image.Pending, ""}},
 		},
 		"an ImageScan that nobody runs": {TheScanner(), []client.Object{ImageScan(TheScanner(), Web, Scanned)}, nil},
 		"three replicas": {
 			TheScanner(), []client.Object{Pod(Namespace, "a", Running("c", Web)), Pod(Namespace, "b", Running("c", Web)), Pod(Namespace, "c", Running("c", Web), Running("d", Web))},
-			[]state{{key(Web), ImagePending, ""}},
+			[]state{{key(Web), image.Pending, ""}},
 		},
-		"excluded": {TheScanner(Excluding("*/web")), []client.Object{Pod(Namespace, "a", Running("c", Web))}, []state{{key(Web), ImageExcluded, ""}}},
+		"excluded": {TheScanner(Excluding("*/web")), []client.Object{Pod(Namespace, "a", Running("c", Web))}, []state{{key(Web), image.Excluded, ""}}},
 		"excluded under one of two names": {
 			TheScanner(Excluding("*/web")), []client.Object{
 				Pod(Namespace, "a", Running("c", Web)),
 				Pod(Namespace, "b", WithContainer("c", "other:1", corev1.ContainerStatus{ImageID: ImageID(Web)})),
 				ImageScan(TheScanner(), Web, Scanned),
-			}, []state{{key(Web), ImageScanned, ""}},
+			}, []state{{key(Web), image.Scanned, ""}},
 		},
-		"not started": {TheScanner(), []client.Object{Pod(Namespace, "a", Creating("c", "nginx"))}, []state{{"docker.io/library/nginx:latest", ImagePending, ""}}},
-		"not pulled":  {TheScanner(), []client.Object{Pod(Namespace, "a", Waiting("c", "nginx", "ErrImagePull"))}, []state{{"docker.io/library/nginx:latest", ImageFailed, v1alpha1.ReasonNotPulled}}},
+		"not started": {TheScanner(), []client.Object{Pod(Namespace, "a", Creating("c", "nginx"))}, []state{{"docker.io/library/nginx:latest", image.Pending, ""}}},
+		"not pulled":  {TheScanner(), []client.Object{Pod(Namespace, "a", Waiting("c", "nginx", "ErrImagePull"))}, []state{{"docker.io/library/nginx:latest", image.Failed, v1alpha1.ReasonNotPulled}}},
 		"not pulled under two spellings": {
 			TheScanner(), []client.Object{Pod(Namespace, "a", Waiting("c", "nginx", "ErrImagePull"), Creating("d", "nginx:latest")), Pod(Namespace, "b", Creating("c", "docker.io/nginx"))},
-			[]state{{"docker.io/library/nginx:latest", ImageFailed, v1alpha1.ReasonNotPulled}},
+			[]state{{"docker.io/library/nginx:latest", image.Failed, v1alpha1.ReasonNotPulled}},
 		},
-		"not started, and excluded": {TheScanner(Excluding("*/nginx")), []client.Object{Pod(Namespace, "a", Creating("c", "nginx"))}, []state{{"docker.io/library/nginx:latest", ImageExcluded, ""}}},
+		"not started, and excluded": {TheScanner(Excluding("*/nginx")), []client.Object{Pod(Namespace, "a", Creating("c", "nginx"))}, []state{{"docker.io/library/nginx:latest", image.Excluded, ""}}},
 		"not started here, running elsewhere": {
-			TheScanner(), []client.Object{Pod(Namespace, "a", Creating("c", Web)), Pod(Namespace, "b", Running("c", Web))}, []state{{key(Web), ImagePending, ""}},
+			TheScanner(), []client.Object{Pod(Namespace, "a", Creating("c", Web)), Pod(Namespace, "b", Running("c", Web))}, []state{{key(Web), image.Pending, ""}},
 		},
 		"excluded, not started here, running elsewhere": {
-			TheScanner(Excluding("*/web")), []client.Object{Pod(Namespace, "a", Creating("c", Web)), Pod(Namespace, "b", Running("c", Web))}, []state{{key(Web), ImageExcluded, ""}},
+			TheScanner(Excluding("*/web")), []client.Object{Pod(Namespace, "a", Creating("c", Web)), Pod(Namespace, "b", Running("c", Web))}, []state{{key(Web), image.Excluded, ""}},
 		},
 		"not pulled here, running elsewhere": {
 			TheScanner(), []client.Object{Pod(Namespace, "a", Waiting("c", Web, "ImagePullBackOff")), Pod(Namespace, "b", Running("c", Web))},
-			[]state{{Web, ImageFailed, v1alpha1.ReasonNotPulled}, {key(Web), ImagePending, ""}},
+			[]state{{Web, image.Failed, v1alpha1.ReasonNotPulled}, {key(Web), image.Pending, ""}},
 		},
-		"a name that is none": {TheScanner(), []client.Object{Pod(Namespace, "a", Waiting("c", "Not A Name", "InvalidImageName"))}, []state{{"Not A Name", ImageFailed, v1alpha1.ReasonNotPulled}}},
+		"a name that is none": {TheScanner(), []client.Object{Pod(Namespace, "a", Waiting("c", "Not A Name", "InvalidImageName"))}, []state{{"Not A Name", image.Failed, v1alpha1.ReasonNotPulled}}},
 		"a node that nobody knows": {
 			TheScanner(), []client.Object{Pod(Namespace, "a", Running("c", Web), Creating("d", "nginx"), OnNode("unknown"))},
-			[]state{{"docker.io/library/nginx:latest", ImagePending, ""}, {Web, ImagePending, v1alpha1.ReasonNodeUnknown}},
+			[]state{{"docker.io/library/nginx:latest", image.Pending, ""}, {Web, image.Pending, v1alpha1.ReasonNodeUnknown}},
 		},
 		"no node takes the pod": {
 			TheScanner(), []client.Object{Pod(Namespace, "a", Unscheduled("c", "nginx"))},
-			[]state{{"docker.io/library/nginx:latest", ImagePending, v1alpha1.ReasonPodUnschedulable}},
+			[]state{{"docker.io/library/nginx:latest", image.Pending, v1alpha1.ReasonPodUnschedulable}},
 		},
 		"no node takes one pod, another one starts": {
 			TheScanner(), []client.Object{Pod(Namespace, "a", Unscheduled("c", "nginx")), Pod(Namespace, "b", Creating("c", "nginx"))},
-			[]state{{"docker.io/library/nginx:latest", ImagePending, ""}},
+			[]state{{"docker.io/library/nginx:latest", image.Pending, ""}},
 		},
 		"an image volume": {
 			TheScanner(), []client.Object{Pod(Namespace, "a", Running("c", Web), Mounting("model", Vulnerable, ImageID(Vulnerable)))},
-			[]state{{key(Web), ImagePending, ""}, {key(Vulnerable), ImagePending, ""}},
+			[]state{{key(Web), image.Pending, ""}, {key(Vulnerable), image.Pending, ""}},
 		},
 		"an image volume of which nothing is known": {
 			TheScanner(), []client.Object{Pod(Namespace, "a", Running("c", Web), Mounting("model", Vulnerable, ""))},
-			[]state{{Vulnerable, ImageFailed, v1alpha1.ReasonVolumeDigestUnknown}, {key(Web), ImagePending, ""}},
+			[]state{{Vulnerable, image.Failed, v1alpha1.ReasonVolumeDigestUnknown}, {key(Web), image.Pending, ""}},
 		},
 		"an imageID that names nothing": {
 			TheScanner(), []client.Object{Pod(Namespace, "a", WithContainer("c", Web, corev1.ContainerStatus{ImageID: "sha512:abc"}))},
-			[]state{{Web, ImageFailed, v1alpha1.ReasonBareImageID}},
+			[]state{{Web, image.Failed, v1alpha1.ReasonBareImageID}},
 		},
 		"two platforms": {
 			TheScanner(), []client.Object{Pod(Namespace, "a", Running("c", Web)), Pod(Namespace, "b", Running("c", Web), OnNode(NodeARM))},
-			[]state{{KeyOfImage(Web).Digest + ";linux/amd64", ImagePending, ""}, {KeyOfImage(Web).Digest + ";linux/arm64", ImagePending, ""}},
+			[]state{{KeyOfImage(Web).Digest + ";linux/amd64", image.Pending, ""}, {KeyOfImage(Web).Digest + ";linux/arm64", image.Pending, ""}},
 		},
 		"another namespace": {TheScanner(), []client.Object{Pod("elsewhere", "a", Running("c", Web))}, nil},
 		"not selected":      {TheScanner(Selecting("a", "b")), []client.Object{Pod(Namespace, "a", Running("c", Web))}, nil},
@@ -149,7 +149,7 @@ func TestCoverageProperties(t *testing.T) {
 			if _, valid := precedence[img.State]; !valid {
 				r.Fatalf("%s is in the state %q", img.ID, img.State)
 			}
-			if img.State == ImageFailed && img.Reason == "" {
+			if img.State == image.Failed && img.Reason == "" {
 				r.Fatalf("%s failed without a reason", img.ID)
 			}
 		}

@@ -247,7 +247,7 @@ func (r *replay) deliver(ctx context.Context, scanner, receiver string, until ti
 	for _, a := range r.apps {
 		if a.namespace == scanner {
 			coverage.Images = append(coverage.Images, announce.Image{
-				Key: a.key().String(), Repositories: []string{a.repository}, State: announce.ImageScanned, Current: true,
+				Key: a.key().String(), Repositories: []string{a.repository}, State: image.Scanned, Current: true,
 			})
 		}
 	}
