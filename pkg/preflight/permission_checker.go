@@ -62,8 +62,8 @@ type state struct {
 	// has some of each kind. An informer that may list after a refusal adds one object after another. cacheComplete therefore needs cacheStarted
 	// in the check before, too.
 	cacheStarted, cacheComplete bool
-	// recheck requests another check.
-	recheck bool
+	// requests is the number of requests for another check since this one began.
+	requests int
 }
 
 // Namespaces returns the namespaces to list for everything that is watched; "" stands for all.
@@ -116,7 +116,7 @@ func (c *Checker) RequestCheck(namespace string) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if known := c.states[c.stateKey(namespace)]; known != nil {
-		known.recheck = true
+		known.requests++
 	}
 }
 
@@ -166,15 +166,21 @@ func (c *Checker) needsCheck(scope string) bool {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	known := c.states[scope]
-	return known == nil || known.recheck || !known.cacheComplete || len(known.missing) > 0
+	return known == nil || known.requests > 0 || !known.cacheComplete || len(known.missing) > 0
 }
 
-// checkNamespace checks one namespace and reports changes.
+// checkNamespace checks one namespace and reports changes. Only one goroutine calls it.
 func (c *Checker) checkNamespace(ctx context.Context, scope string) error {
 	needed := Required
 	if len(c.Watched) > 0 && !slices.Contains(c.Watched, scope) {
 		needed = RequiredInOperatorNamespace
 	}
+	c.mutex.Lock()
+	before, served := c.states[scope], 0
+	if before != nil {
+		served = before.requests
+	}
+	c.mutex.Unlock()
 	now := &state{}
 	for _, permission := range needed {
 		allowed, err := c.isAllowed(ctx, scope, permission)
@@ -193,10 +199,12 @@ func (c *Checker) checkNamespace(ctx context.Context, scope string) error {
 		}
 	}
 	c.mutex.Lock()
-	before := c.states[scope]
 	now.cacheComplete = now.cacheStarted && (before == nil || before.cacheStarted) // at its start, the manager waits for the first lists
 	if c.states == nil {
 		c.states = map[string]*state{}
+	}
+	if before != nil {
+		now.requests = before.requests - served
 	}
 	c.states[scope] = now
 	c.mutex.Unlock()

@@ -22,6 +22,8 @@ type checkerFixture struct {
 	*Checker
 	cache     client.Client
 	forbidden map[string]bool
+	// during is called during each request; nil for nothing.
+	during func()
 }
 
 func newCheckerFixture(t *testing.T) *checkerFixture {
@@ -34,6 +36,9 @@ func newCheckerFixture(t *testing.T) *checkerFixture {
 	}
 	w := &checkerFixture{cache: fake.NewClientBuilder().WithScheme(scheme).Build(), forbidden: map[string]bool{}}
 	review := func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+		if w.during != nil {
+			w.during()
+		}
 		asked := o.(*authorizationv1.SelfSubjectAccessReview)
 		asked.Status.Allowed = !w.forbidden[asked.Spec.ResourceAttributes.Verb+" "+asked.Spec.ResourceAttributes.Resource]
 		return nil
@@ -88,4 +93,24 @@ func TestReadableFromTheStart(t *testing.T) {
 	}
 	w.check(t.Context(), true)
 	w.wantReadable(t, true, "after the first look")
+}
+
+// TestRequestDuringCheck: a request for another check that arrives during a check is not lost.
+func TestRequestDuringCheck(t *testing.T) {
+	w := newCheckerFixture(t)
+	if err := w.cache.Create(t.Context(), newPod()); err != nil {
+		t.Fatal(err)
+	}
+	w.check(t.Context(), true)
+	w.RequestCheck("shop")
+	w.during = func() { w.RequestCheck("shop") }
+	w.check(t.Context(), false)
+	if !w.needsCheck("shop") {
+		t.Error("the request during the check is lost")
+	}
+	w.during = nil
+	w.check(t.Context(), false)
+	if w.needsCheck("shop") {
+		t.Error("the namespace is checked again, and nobody has requested it")
+	}
 }
