@@ -60,7 +60,7 @@ func (op *operator) addIngest(ctx context.Context) error {
 	if err := op.manager.Add(op.periodic(spoolSweepInterval, "spool", "Tidying the spool", ingest.Sweep)); err != nil {
 		return err
 	}
-	server := &http.Server{Handler: handler, IdleTimeout: ingestIdleTimeout}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: ingestIdleTimeout}
 	if err := op.serve(ctx, "ingest", server, op.options.IngestAddress, serviceDNSNames(ingestService, op.options.Namespace)); err != nil {
 		return fmt.Errorf("--ingest-bind-address: %w", err)
 	}
@@ -89,7 +89,9 @@ func (op *operator) addAPI(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("REST API: %w", err)
 	}
-	server := &http.Server{Handler: handler, WriteTimeout: apiWriteTimeout, IdleTimeout: apiIdleTimeout, MaxHeaderBytes: apiHeaderBytes}
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTimeout, WriteTimeout: apiWriteTimeout, IdleTimeout: apiIdleTimeout, MaxHeaderBytes: apiHeaderBytes,
+	}
 	// localhost is for "kubectl port-forward".
 	names := append(serviceDNSNames(apiService, op.options.Namespace), "localhost")
 	if err := op.serve(ctx, "api", server, op.options.APIAddress, names); err != nil {
@@ -107,7 +109,6 @@ func (op *operator) serve(ctx context.Context, name string, server *http.Server,
 	}
 	certificates := &certificate.Server{Authority: op.authority, Names: names}
 	server.Handler = listener.CloseUnauthorized(server.Handler)
-	server.ReadHeaderTimeout = headerTimeout
 	server.BaseContext = func(net.Listener) context.Context { return ctx }
 	return op.manager.Add(&manager.Server{
 		Name: name, OnlyServeWhenLeader: true, Server: server,

@@ -34,7 +34,7 @@ const (
 )
 
 // errUnusableReport means that Normalise rejects a report.
-var errUnusableReport = errors.New("Clair's report cannot be used")
+var errUnusableReport = errors.New("Clair's report cannot be used") //nolint:staticcheck // Clair is a name
 
 // readLoop reads the reports that are due, the oldest first.
 func (i *instance) readLoop(ctx context.Context) {

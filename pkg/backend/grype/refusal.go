@@ -32,7 +32,7 @@ type refusal struct {
 func (b *Backend) refusalOf(ctx context.Context, request catalogRequest) (*refusal, error) {
 	img := request.image
 	if failure := cmp.Or(b.failures.Get(failureKey(img)), b.failures.Get(namespaceFailureKey(img))); failure != nil {
-		return &refusal{err: failure}, nil
+		return &refusal{err: failure}, nil //nolint:nilerr // a failure of the image is the answer, not an error
 	}
 	if progress, throttled := b.throttledProgress(request); throttled {
 		return &refusal{progress: progress}, nil
