@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"net/http"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -52,7 +51,7 @@ type operator struct {
 	grype       *grype.Backend
 	clairs      *clair.Engines
 	backends    backend.Choosers
-	// loops, requests and measures are metrics that all components share.
+	// loops, requests and controllerMetrics are metrics that all components share.
 	loops             *metrics.Loops
 	requests          *metrics.Requests
 	controllerMetrics *controllers.Metrics

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// maxConnections bounds the connections to each server. A worker has one, and few workers run at the same time.
+	// maxConnections bounds the connections to each server. A worker has one, as has a caller of the REST API.
 	maxConnections = 256
 	headerTimeout  = 10 * time.Second
 	// ingestIdleTimeout closes connections that nobody uses. Workers keep one connection for several images.
@@ -61,10 +61,7 @@ func (op *operator) addIngest(ctx context.Context) error {
 		return err
 	}
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: ingestIdleTimeout}
-	if err := op.serve(ctx, "ingest", server, op.options.IngestAddress, serviceDNSNames(ingestService, op.options.Namespace)); err != nil {
-		return fmt.Errorf("--ingest-bind-address: %w", err)
-	}
-	return nil
+	return op.serve(ctx, "ingest", server, op.options.IngestAddress, serviceDNSNames(ingestService, op.options.Namespace))
 }
 
 // addAPI serves the REST API while this process leads, unless it is disabled.
@@ -94,18 +91,15 @@ func (op *operator) addAPI(ctx context.Context) error {
 	}
 	// localhost is for "kubectl port-forward".
 	names := append(serviceDNSNames(apiService, op.options.Namespace), "localhost")
-	if err := op.serve(ctx, "api", server, op.options.APIAddress, names); err != nil {
-		return fmt.Errorf("--api-bind-address: %w", err)
-	}
-	return nil
+	return op.serve(ctx, "api", server, op.options.APIAddress, names)
 }
 
-// serve runs a server on an address while this process leads. Its certificate has the given DNS names. At shutdown, requests are aborted
+// serve runs a server while this process leads, on the address of the flag --<name>-bind-address. Its certificate has the given DNS names. At shutdown, requests are aborted
 // instead of being waited for: workers wait for work, and downloads are long.
 func (op *operator) serve(ctx context.Context, name string, server *http.Server, address string, names []string) error {
 	listening, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
-		return err
+		return fmt.Errorf("--%s-bind-address: %w", name, err)
 	}
 	certificates := &certificate.Server{Authority: op.authority, Names: names}
 	server.Handler = listener.CloseUnauthorized(server.Handler)

@@ -9,7 +9,8 @@
 //
 // Volumes: StoreVolume finds out whether the store outlives the operator's pod.
 //
-// Stores: two operators on the same Scanners, or a store that was lost, show in the store's ID in a Scanner's status.
+// Stores: OpenStore opens the store as soon as no other manager uses it, and answers probes meanwhile. Two operators on the same Scanners, or
+// a store that was lost, show in the store's ID in a Scanner's status.
 //
 // Grants: GrantCommands builds the commands with which people let the operator read what it may not read yet.
 package preflight

@@ -46,7 +46,7 @@ type Checker struct {
 	// Metrics registers the metric of missing permissions. Loops counts the checks.
 	Metrics prometheus.Registerer
 	Loops   *metrics.Loops
-	// OnChange is called when the missing permissions of a namespace, or Readable, have changed. advice explains how to grant the missing
+	// OnChange is called when the missing permissions of a namespace, or IsCacheComplete, have changed. advice explains how to grant the missing
 	// permissions. It is empty if none is missing, or if they are the same as before.
 	OnChange func(ctx context.Context, namespace, advice string)
 

@@ -9,12 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/scanner-operator/scanner-operator/test/process"
-
 	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/test/process"
 )
 
 // TestOpeningAnswersProbes: liveness probes succeed, however long it takes to open the store.

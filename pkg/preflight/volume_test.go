@@ -1,9 +1,19 @@
 package preflight
 
 import (
+	"context"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
 // TestOnDurableVolume: whether the store outlives the pod, for each way to mount a volume at its directory or above.
@@ -44,5 +54,49 @@ func TestOnDurableVolume(t *testing.T) {
 				t.Errorf("the store outlives the pod: %v, want %v", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestScannerOfOtherDurableStore: of the Scanners in the watched namespaces, or in all, one that remembers another store on a durable volume is
+// found. A namespace that may not be read has none.
+func TestScannerOfOtherDurableStore(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	remembering := func(namespace, storeID string, durable metav1.ConditionStatus) *v1alpha1.Scanner {
+		return &v1alpha1.Scanner{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default"},
+			Status: v1alpha1.ScannerStatus{
+				StoreID: storeID, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionStoreDurable, Status: durable}},
+			},
+		}
+	}
+	list := func(ctx context.Context, c client.WithWatch, scanners client.ObjectList, options ...client.ListOption) error {
+		if (&client.ListOptions{}).ApplyOptions(options).Namespace == "vault" {
+			return apierrors.NewForbidden(schema.GroupResource{}, "scanners", nil)
+		}
+		return c.List(ctx, scanners, options...)
+	}
+	reader := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{List: list}).WithObjects(
+		remembering("same", "ours", metav1.ConditionTrue),
+		remembering("ephemeral", "other", metav1.ConditionFalse),
+		remembering("shop", "other", metav1.ConditionTrue),
+	).Build()
+	for name, tt := range map[string]struct {
+		namespaces []string
+		want       string
+	}{
+		"all namespaces":          {[]string{metav1.NamespaceAll}, "shop/default"},
+		"that namespace":          {[]string{"same", "shop"}, "shop/default"},
+		"our own store":           {[]string{"same"}, ""},
+		"a store without volume":  {[]string{"ephemeral"}, ""},
+		"no permission":           {[]string{"vault", "same"}, ""},
+		"another after a refusal": {[]string{"vault", "shop"}, "shop/default"},
+	} {
+		got, err := scannerOfOtherDurableStore(t.Context(), reader, tt.namespaces, "ours")
+		if err != nil || got != tt.want {
+			t.Errorf("%s: Scanner %q (%v), want %q", name, got, err, tt.want)
+		}
 	}
 }

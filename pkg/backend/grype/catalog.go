@@ -31,16 +31,16 @@ type reservedJob struct {
 // nil if it may have one. Such an image takes no slot, but other Scanners that wait for it keep their position.
 func (b *Backend) reserveJob(ctx context.Context, request catalogRequest, refused *refusal) (*reservedJob, backend.Progress, error) {
 	img := request.image
+	if refused != nil && !refused.newJobsOnly {
+		b.queue.removeForScanner(img)
+		return nil, refused.progress, refused.err
+	}
 	b.starting.Lock()
 	defer b.starting.Unlock()
-	var state catalogState
-	if refused == nil || refused.newJobsOnly {
-		var err error
-		if state, err = b.readCatalogState(ctx, img.Key, img.Scope); err != nil {
-			return nil, backend.Progress{}, err
-		}
-	}
+	state, err := b.readCatalogState(ctx, img.Key, img.Scope)
 	switch {
+	case err != nil:
+		return nil, backend.Progress{}, err
 	case state.progress != nil:
 		b.queue.removeForAll(img.Key, img.Scope)
 		return nil, *state.progress, nil
@@ -71,23 +71,21 @@ func (b *Backend) readCatalogState(ctx context.Context, key image.Key, scope sto
 	if state.live, err = b.Store.LiveJobs(ctx); err != nil {
 		return state, err
 	}
-	cataloged, err := b.isCataloged(ctx, key, scope)
-	if err != nil {
-		return state, err
-	}
 	if state.exceeded, err = b.Store.MemoryExceeded(ctx, key, scope); err != nil {
 		return state, err
-	}
-	if cataloged {
-		state.progress = &backend.Progress{Done: true}
 	}
 	for _, job := range state.live {
 		if job.Purpose == store.JobCatalog && job.Key == key && job.Scope == scope {
 			progress := b.jobProgress(job, state.exceeded)
 			state.progress = &progress
+			return state, nil
 		}
 	}
-	return state, nil
+	cataloged, err := b.isCataloged(ctx, key, scope)
+	if err == nil && cataloged {
+		state.progress = &backend.Progress{Done: true}
+	}
+	return state, err
 }
 
 // recordJob builds the Job of an image and records it. The record is written before the Job is created. Therefore a Job without a record is

@@ -24,7 +24,7 @@ type refusal struct {
 	// err is the *backend.Failure of the image. Otherwise progress says what the image waits for.
 	err      error
 	progress backend.Progress
-	// newJobsOnly means that the image may use a Job that runs for it already.
+	// newJobsOnly means that the image may still use a Job that runs for it, or a catalog that exists.
 	newJobsOnly bool
 }
 
