@@ -14,10 +14,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/scanner-operator/scanner-operator/controllers"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 	"github.com/scanner-operator/scanner-operator/pkg/cleanup"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 )
 
 const (
@@ -100,7 +100,7 @@ func ownObjects() []cleanup.ObjectRef {
 		{Kind: secret, Name: authoritySecret},
 		{Kind: secret, Name: notifierSecret},
 		{Kind: configMap, Name: authorityBundle},
-		{Kind: configMap, Name: controllers.DeliveriesConfigMap},
+		{Kind: configMap, Name: preflight.DeliveriesConfigMap},
 		{Kind: coordinationv1.SchemeGroupVersion.WithKind("Lease"), Name: managerName},
 	}
 }

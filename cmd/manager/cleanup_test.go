@@ -25,8 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/controllers"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 )
 
 // newCleanupCluster starts an API server and returns its administrator's client. $KUBECONFIG has the permissions of config/cleanup.
@@ -162,7 +162,7 @@ func testCleanupOfEverything(t *testing.T, cluster client.Client) {
 		&corev1.Secret{ObjectMeta: own(authoritySecret)},
 		&corev1.Secret{ObjectMeta: own(notifierSecret)},
 		&corev1.ConfigMap{ObjectMeta: own(authorityBundle)},
-		&corev1.ConfigMap{ObjectMeta: own(controllers.DeliveriesConfigMap)},
+		&corev1.ConfigMap{ObjectMeta: own(preflight.DeliveriesConfigMap)},
 		&coordinationv1.Lease{ObjectMeta: own(managerName)},
 		&corev1.PersistentVolumeClaim{ObjectMeta: own(grype.DatabasePVC), Spec: claim},
 		&corev1.PersistentVolumeClaim{ObjectMeta: own(storePVC), Spec: claim},

@@ -44,7 +44,7 @@ type operator struct {
 	store     *store.Store
 	authority *certificate.Authority
 	// deliveries keeps the number of deliveries outside the store's volume, where no snapshot of the volume includes it.
-	deliveries  *controllers.DeliveryCounter
+	deliveries  *preflight.DeliveryCounter
 	wakeups     *controllers.Wakeups
 	permissions *preflight.Checker
 	crds        preflight.CRDWatcher
@@ -88,7 +88,7 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	if op.manager, err = newManager(o); err != nil {
 		return nil, err
 	}
-	op.deliveries = &controllers.DeliveryCounter{Client: direct, Namespace: o.Namespace, Store: op.store}
+	op.deliveries = &preflight.DeliveryCounter{Client: direct, Namespace: o.Namespace, Store: op.store}
 	if err := op.detectRollback(ctx); err != nil {
 		return nil, fmt.Errorf("comparing the store with what was delivered: %w", err)
 	}
@@ -210,7 +210,7 @@ func (op *operator) detectRollback(ctx context.Context) error {
 	if rolledBack {
 		ctrl.Log.Info("The store is older than the messages that were sent, or their number is missing: its volume was put back to an earlier state. "+
 			"It is treated as restored",
-			"configMap", controllers.DeliveriesConfigMap, "contentOf", op.store.RestoredFrom(), "id", op.store.ID(), "before", before)
+			"configMap", preflight.DeliveriesConfigMap, "contentOf", op.store.RestoredFrom(), "id", op.store.ID(), "before", before)
 	}
 	if apierrors.IsForbidden(err) {
 		ctrl.Log.Error(err, "A rollback of the store's volume would go unnoticed")

@@ -11,6 +11,7 @@
 //
 // Stores: OpenStore opens the store as soon as no other manager uses it, and answers probes meanwhile. Two operators on the same Scanners, or
 // a store that was lost, show in the store's ID in a Scanner's status.
+// DeliveryCounter detects a volume that was rolled back to a snapshot.
 //
 // Grants: GrantCommands builds the commands with which people let the operator read what it may not read yet.
 package preflight

@@ -18,6 +18,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -49,7 +50,7 @@ func (w *volumeWorld) restart(snapshot []byte) (before []byte) {
 	w.must(err)
 	w.t.Cleanup(func() { _ = db.Close() })
 	w.store, w.reconciler.Store, w.reconciler.Inventory.Store = db, db, db
-	counter := &DeliveryCounter{Client: w.client, Namespace: "scanner-operator-system", Store: db}
+	counter := &preflight.DeliveryCounter{Client: w.client, Namespace: "scanner-operator-system", Store: db}
 	w.rolledBack, err = counter.Check(w.t.Context())
 	w.must(err)
 	w.reconciler.RecordDelivery = counter.Count
@@ -80,7 +81,7 @@ func (w *volumeWorld) messages() []announce.Message {
 func (w *volumeWorld) configMap() *corev1.ConfigMap {
 	w.t.Helper()
 	var kept corev1.ConfigMap
-	err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: "scanner-operator-system", Name: DeliveriesConfigMap}, &kept)
+	err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: "scanner-operator-system", Name: preflight.DeliveriesConfigMap}, &kept)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -196,12 +197,12 @@ func TestDeliveryCounterIsKept(t *testing.T) {
 // not treat the store as restored at each start because the ConfigMap is missing.
 func TestDeliveryCounterCannotBeKept(t *testing.T) {
 	w := newVolumeWorld(t, nil)
-	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, DeliveriesConfigMap, nil)
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, preflight.DeliveriesConfigMap, nil)
 	refusing := interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
 		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error { return forbidden },
 		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return forbidden },
 	})
-	counter, id := &DeliveryCounter{Client: refusing, Namespace: "scanner-operator-system", Store: w.store}, w.store.ID()
+	counter, id := &preflight.DeliveryCounter{Client: refusing, Namespace: "scanner-operator-system", Store: w.store}, w.store.ID()
 	w.reconciler.RecordDelivery = counter.Count
 	w.saveReport(finding.Critical)
 	if reported := w.messages(); len(reported) != 1 {
@@ -244,10 +245,10 @@ func TestDeliveryCounterCheck(t *testing.T) {
 					tt.says["store"] = w.store.ID()
 				}
 				w.must(w.client.Create(t.Context(), &corev1.ConfigMap{
-					ObjectMeta: metav1.ObjectMeta{Namespace: "scanner-operator-system", Name: DeliveriesConfigMap}, Data: tt.says,
+					ObjectMeta: metav1.ObjectMeta{Namespace: "scanner-operator-system", Name: preflight.DeliveriesConfigMap}, Data: tt.says,
 				}))
 			}
-			counter := &DeliveryCounter{Client: w.client, Namespace: "scanner-operator-system", Store: w.store}
+			counter := &preflight.DeliveryCounter{Client: w.client, Namespace: "scanner-operator-system", Store: w.store}
 			rolledBack, err := counter.Check(t.Context())
 			w.must(err)
 			if rolledBack != tt.want {
