@@ -21,9 +21,9 @@ func engineOf(b backend.Backend) string {
 	return b.Engine()
 }
 
-// engineCondition asks a Scanner's engine for its state. It returns the condition BackendAvailable without a time, and the engine's
-// vulnerability data; nil while the engine is unavailable. engine is nil if the operator runs without it. An engine that was unavailable
-// stays so while its availability is unknown.
+// engineCondition asks a Scanner's engine for its state. It returns the condition BackendAvailable, without a time except one that is kept, and
+// the engine's vulnerability data; nil while the engine is unavailable. engine is nil if the operator runs without it. The condition of an
+// engine that was unavailable is kept while its availability is unknown.
 func engineCondition(ctx context.Context, scanner *v1alpha1.Scanner, engine backend.Backend) (metav1.Condition, *store.DataVersion, error) {
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionBackendAvailable, Status: metav1.ConditionFalse,
@@ -33,6 +33,9 @@ func engineCondition(ctx context.Context, scanner *v1alpha1.Scanner, engine back
 		condition.Message = disabledMessage(scanner)
 		return condition, nil, nil
 	}
+	// This is read before the data version: a request that fails between the two makes the availability known.
+	checker, ok := engine.(backend.AvailabilityChecker)
+	unknown := ok && !checker.AvailabilityKnown()
 	version, err := engine.DataVersion(ctx)
 	var failure *backend.Failure
 	switch {
@@ -42,9 +45,8 @@ func engineCondition(ctx context.Context, scanner *v1alpha1.Scanner, engine back
 	case err != nil:
 		return metav1.Condition{}, nil, err
 	}
-	before := meta.FindStatusCondition(scanner.Status.Conditions, v1alpha1.ConditionBackendAvailable)
-	if checker, ok := engine.(backend.AvailabilityChecker); ok && before != nil && before.Status == metav1.ConditionFalse && !checker.AvailabilityKnown() {
-		return *before, nil, nil // otherwise a restart during an outage would look like its end
+	if outage := outageOf(scanner); unknown && outage != nil {
+		return *outage, nil, nil // otherwise a restart during an outage would look like its end
 	}
 	condition.Status, condition.Reason = metav1.ConditionTrue, v1alpha1.ReasonAvailable
 	if reporter, ok := engine.(backend.DataReporter); ok {
@@ -54,6 +56,17 @@ func engineCondition(ctx context.Context, scanner *v1alpha1.Scanner, engine back
 		}
 	}
 	return condition, &version, nil
+}
+
+// outageOf returns the condition BackendAvailable of a Scanner whose present engine was unavailable; nil if it was available, disabled or
+// another one.
+func outageOf(scanner *v1alpha1.Scanner) *metav1.Condition {
+	before := meta.FindStatusCondition(scanner.Status.Conditions, v1alpha1.ConditionBackendAvailable)
+	if before == nil || before.Status != metav1.ConditionFalse || before.Reason == v1alpha1.ReasonBackendDisabled ||
+		before.ObservedGeneration != scanner.Generation {
+		return nil
+	}
+	return before
 }
 
 // disabledMessage describes that the operator runs without a Scanner's engine.

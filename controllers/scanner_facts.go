@@ -23,7 +23,8 @@ type scannerFacts struct {
 	totals     store.Totals
 	// receivers has the state of each receiver by name.
 	receivers map[string]announce.State
-	// engine is the condition BackendAvailable without a time. data is the engine's vulnerability data; nil while the engine is unavailable.
+	// engine is the condition BackendAvailable, without a time except one that is kept. data is the engine's vulnerability data; nil while the
+	// engine is unavailable.
 	engine metav1.Condition
 	data   *store.DataVersion
 	// anomaly is that of the data; nil if there is none.
