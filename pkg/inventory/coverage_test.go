@@ -87,6 +87,10 @@ func TestCoverage(t *testing.T) {
 			TheScanner(), []client.Object{Pod(Namespace, "a", Running("c", Web), Creating("d", "nginx"), OnNode("unknown"))},
 			[]state{{"docker.io/library/nginx:latest", image.Pending, ""}, {Web, image.Pending, v1alpha1.ReasonNodeUnknown}},
 		},
+		"a node that nobody knows, and excluded by digest beside a tag": {
+			TheScanner(Excluding("ghcr.io/a/b@" + Digest("b"))), []client.Object{Pod(Namespace, "a", Running("c", "ghcr.io/a/b:1@"+Digest("b")), OnNode("unknown"))},
+			[]state{{"ghcr.io/a/b:1", image.Excluded, ""}},
+		},
 		"no node takes the pod": {
 			TheScanner(), []client.Object{Pod(Namespace, "a", Unscheduled("c", "nginx"))},
 			[]state{{"docker.io/library/nginx:latest", image.Pending, v1alpha1.ReasonPodUnschedulable}},

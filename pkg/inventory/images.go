@@ -186,22 +186,25 @@ func (i *Inventory) RunningImages(
 	ctx context.Context, scanner *v1alpha1.Scanner, pod *corev1.Pod,
 ) (running []RunningImage, unresolved []UnresolvedImage, known bool, err error) {
 	resolved, unresolved := ImagesOf(pod)
+	for n := range unresolved {
+		if ref, err := image.ParseReference(unresolved[n].Image); err == nil {
+			unresolved[n].Image, unresolved[n].Excluded = ref.String(), isExcluded(scanner, ref)
+		}
+	}
 	platform, known := image.Platform{}, true
 	if len(resolved) > 0 {
 		platform, known, err = i.platformOf(ctx, pod.Spec.NodeName)
 	}
 	for _, img := range resolved {
+		excluded := isExcluded(scanner, img.Reference)
 		if !known {
-			unresolved = append(unresolved, UnresolvedImage{Container: img.Container, Image: img.Reference.String(), Reason: v1alpha1.ReasonNodeUnknown})
+			unresolved = append(unresolved, UnresolvedImage{
+				Container: img.Container, Image: img.Reference.String(), Excluded: excluded, Reason: v1alpha1.ReasonNodeUnknown,
+			})
 			continue
 		}
 		key := image.Key{Digest: img.ID.Digest, Platform: platform}
-		running = append(running, RunningImage{PodImage: img, Key: key, Excluded: isExcluded(scanner, img.Reference)})
-	}
-	for n := range unresolved {
-		if ref, err := image.ParseReference(unresolved[n].Image); err == nil {
-			unresolved[n].Image, unresolved[n].Excluded = ref.String(), isExcluded(scanner, ref)
-		}
+		running = append(running, RunningImage{PodImage: img, Key: key, Excluded: excluded})
 	}
 	return running, unresolved, known, err
 }
