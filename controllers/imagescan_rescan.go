@@ -42,7 +42,8 @@ func (r *ImageScanReconciler) handleRescanRequest(ctx context.Context, s *imageS
 	return nil
 }
 
-// handledRequest returns the last rescan request that all ImageScans of a Scanner's images in use have handled.
+// handledRequest returns the last rescan request that all ImageScans of a Scanner's images in use have handled; with an error, the one in the
+// Scanner's status.
 func (r *ScannerReconciler) handledRequest(ctx context.Context, scanner *v1alpha1.Scanner) (string, error) {
 	request, before := rescanRequestOf(scanner), scanner.Status.LastHandledRequestedAt
 	if request == "" || request == before {
@@ -51,10 +52,13 @@ func (r *ScannerReconciler) handledRequest(ctx context.Context, scanner *v1alpha
 	var scans v1alpha1.ImageScanList
 	err := r.Client.List(ctx, &scans, client.InNamespace(scanner.Namespace), client.UnsafeDisableDeepCopy, // only read
 		client.MatchingFields{inventory.ImageScansByScanner: scanner.Name})
+	if err != nil {
+		return before, err
+	}
 	for i := range scans.Items {
 		if status := &scans.Items[i].Status; status.UnusedSinceTime == nil && status.HandledRequest != digestOfRequest(request) {
 			return before, nil // the next change of this ImageScan triggers another reconciliation
 		}
 	}
-	return request, err
+	return request, nil
 }

@@ -200,17 +200,16 @@ func (r *ScannerReconciler) SweepScanners(ctx context.Context) error {
 }
 
 // computeStatus reads the facts of a Scanner, records how many findings each exception suppresses, and sets the parts of the status that follow
-// from the facts. If a fact cannot be read, all these parts stay as they were.
+// from the facts. With an error, the parts whose facts were not read stay as they were.
 func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) error {
 	s.scanner.Status.ObservedGeneration = s.scanner.Generation
 	facts, err := r.readFacts(ctx, s.scanner, s.backend)
-	if err != nil {
-		return err
-	}
 	s.scannerFacts = facts
-	r.wakeExceptions(ctx, r.Suppressed.record(client.ObjectKeyFromObject(s.scanner), s.exceptions, s.totals.ByException))
+	if s.totals != nil {
+		r.wakeExceptions(ctx, r.Suppressed.record(client.ObjectKeyFromObject(s.scanner), s.exceptions, s.totals.ByException))
+	}
 	s.setStatus(r.Store.ID())
-	return nil
+	return err
 }
 
 func (r *ScannerReconciler) wakeExceptions(ctx context.Context, names []types.NamespacedName) {
@@ -229,7 +228,7 @@ func (r *ScannerReconciler) emitEvents(before *v1alpha1.Scanner, s *scannerScope
 	}
 	unknown := describeUnknown(s.coverage.UnknownReceivers)
 	delivered := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionNotificationsDelivered)
-	if unknown != "" && (delivered == nil || !strings.Contains(delivered.Message, unknown)) {
+	if s.complete && unknown != "" && (delivered == nil || !strings.Contains(delivered.Message, unknown)) {
 		r.Events.Eventf(after, nil, corev1.EventTypeWarning, v1alpha1.ReasonUnknownReceiver, "Notify", "%s", unknown)
 	}
 }

@@ -13,14 +13,16 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// scannerFacts are what a Scanner's status is computed from. All of them are read before any part of the status is set.
+// scannerFacts are what a Scanner's status is computed from. Those that come after a failed read are missing.
 type scannerFacts struct {
-	coverage inventory.Coverage
+	// covered is true if coverage was read, and complete if all facts were.
+	covered, complete bool
+	coverage          inventory.Coverage
 	// handledRequest is the last rescan request that all ImageScans of images in use have handled.
 	handledRequest string
-	// exceptions are those in force. totals are the findings, counted with these exceptions.
+	// exceptions are those in force. totals are the findings, counted with these exceptions; nil if they were not read.
 	exceptions exception.Set
-	totals     store.Totals
+	totals     *store.Totals
 	// receivers has the state of each receiver by name.
 	receivers map[string]announce.State
 	// engine is the condition BackendAvailable, without a time except one that is kept. data is the engine's vulnerability data; nil while the
@@ -31,26 +33,29 @@ type scannerFacts struct {
 	anomaly *store.DataAnomaly
 }
 
-// readFacts reads the facts of a Scanner.
+// readFacts reads the facts of a Scanner. With an error, it returns those that were read before.
 func (r *ScannerReconciler) readFacts(ctx context.Context, scanner *v1alpha1.Scanner, engine backend.Backend) (f scannerFacts, err error) {
 	if f.coverage, err = r.Inventory.Coverage(ctx, scanner, engineOf(engine)); err != nil {
 		return f, err
 	}
+	f.covered = true
 	if f.handledRequest, err = r.handledRequest(ctx, scanner); err != nil {
 		return f, err
 	}
 	if f.exceptions, _, err = r.Exceptions.InForce(ctx, scanner.Namespace); err != nil {
 		return f, err
 	}
-	if f.totals, err = r.Store.ScannerTotals(ctx, string(scanner.UID), f.exceptions); err != nil {
+	totals, err := r.Store.ScannerTotals(ctx, string(scanner.UID), f.exceptions)
+	if err != nil {
 		return f, err
 	}
+	f.totals = &totals
 	if f.receivers, err = receiverStates(ctx, r.Store, scanner); err != nil {
 		return f, err
 	}
-	if f.engine, f.data, err = engineCondition(ctx, scanner, engine); err != nil || f.data == nil {
-		return f, err
+	if f.engine, f.data, err = engineCondition(ctx, scanner, engine); err == nil && f.data != nil {
+		f.anomaly, err = r.Store.DataAnomaly(ctx, string(scanner.UID), engine.Engine())
 	}
-	f.anomaly, err = r.Store.DataAnomaly(ctx, string(scanner.UID), engine.Engine())
+	f.complete = err == nil
 	return f, err
 }

@@ -36,15 +36,22 @@ func countImages(images []inventory.CoveredImage) v1alpha1.ImageCounts {
 	return counts
 }
 
-// setStatus sets the counts, the conditions BackendAvailable and NotificationsDelivered, and the status of each receiver.
+// setStatus sets the counts, the conditions BackendAvailable and NotificationsDelivered, and the status of each receiver, as far as their facts
+// were read.
 func (s *scannerScope) setStatus(storeID string) {
 	status := &s.scanner.Status
-	status.Images = countImages(s.coverage.Running)
-	status.Images.RecentlyUsed = clamp(len(s.coverage.Recent))
-	status.LastHandledRequestedAt = s.handledRequest
-	status.Findings = countsOf(s.totals.Counts, s.totals.Suppressed)
-	s.setBackend()
-	s.setReceivers(storeID)
+	if s.covered {
+		status.Images = countImages(s.coverage.Running)
+		status.Images.RecentlyUsed = clamp(len(s.coverage.Recent))
+		status.LastHandledRequestedAt = s.handledRequest
+	}
+	if s.totals != nil {
+		status.Findings = countsOf(s.totals.Counts, s.totals.Suppressed)
+	}
+	if s.complete {
+		s.setBackend()
+		s.setReceivers(storeID)
+	}
 }
 
 // setBackend sets the condition BackendAvailable and the vulnerability data in use. The data stays if the operator runs without the engine.
