@@ -214,3 +214,32 @@ func BenchmarkMatchQueue(b *testing.B) {
 		lease(b, 2)
 	})
 }
+
+// BenchmarkLeftWorkloads has a Scanner with 100 images, each of which 250 workloads ran last that have ended.
+func BenchmarkLeftWorkloads(b *testing.B) {
+	f := newStore(b)
+	for i := range 100 {
+		name, repository := fmt.Sprint("image ", i), fmt.Sprint("registry.example.com/team/app-", i)
+		f.saveCatalogs(b, name)
+		f.report(b, name, manyFindings(10, i)...)
+		usage := used("scanner", name, workload("app", repository))
+		for j := range maxLeft {
+			usage.Ended = append(usage.Ended, EndedWorkload{Workload: nightly(fmt.Sprint("job-", j), repository), At: f.clock.Now()})
+		}
+		must(b, f.SetUsage(b.Context(), usage))
+	}
+	for name, within := range map[string]reach{"running": reachRunning, "in use": reachInUse, "kept": reachKept} {
+		b.Run("repositories, "+name, func(b *testing.B) {
+			for b.Loop() {
+				if found := got[[]runningRepository](b)(loadRunning(b.Context(), f.reader, "scanner", grype, nil, within)); len(found) != 100 {
+					b.Fatalf("%d repositories are found, want 100", len(found))
+				}
+			}
+		})
+	}
+	b.Run("scanner counts", func(b *testing.B) {
+		for b.Loop() {
+			got[Totals](b)(f.ScannerTotals(b.Context(), "scanner", exception.Set{}))
+		}
+	})
+}

@@ -3,6 +3,7 @@ package store
 import (
 	"database/sql"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -210,7 +211,11 @@ func TestPendingChangesUseIndexes(t *testing.T) {
 		"findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
 	f.requireIndexes(t, selectKeysAfter+`ORDER BY repository, canonical_id, package`, append(args, sql.Named("after_repository", "")),
 		"SEARCH announcements USING PRIMARY KEY (receiver_id=? AND (repository,canonical_id,package)>(?,?,?))")
-	f.requireIndexes(t, selectRunningAndKept, []any{sql.Named("scanner", "scanner"), sql.Named("engine", grype)}, "scanner=?")
+	ofScanner := []any{sql.Named("scanner", "scanner"), sql.Named("engine", grype), sql.Named("in_use", true)}
+	f.requireIndexes(t, selectRunningAndKept, ofScanner, "scanner=?")
+	if plan := f.queryPlan(t, selectRunningAndKept, ofScanner...); strings.Contains(plan, "CORRELATED") {
+		t.Errorf("the statement evaluates a subquery for each row:\n%s", plan)
+	}
 	f.requireIndexes(t, countScanner, args, "COVERING INDEX findings_present")
 	f.requireIndexes(t, listSuppressed, args, "COVERING INDEX findings_present")
 	f.requireIndexes(t, selectMessages, []any{sql.Named("scanner", "s"), sql.Named("receiver", "r"), sql.Named("before", 0), sql.Named("limit", 1)}, "messages_by_receiver")

@@ -264,6 +264,10 @@ func markSuperseded(ctx context.Context, tx *sql.Tx, id int64) error {
 // runs it: pods that ran it have ended, and none of its workloads has run another image of the repository since.
 const isRecent = `w.ended = 1 AND NOT EXISTS (SELECT 1 FROM left_workloads s WHERE s.image_id = si.id AND s.superseded = 1)`
 
+// isRecentColumn is isRecent as a result column. SQLite evaluates its subquery once, and would evaluate that of isRecent for each row.
+const isRecentColumn = `w.ended = 1 AND si.id NOT IN (
+			SELECT o.id FROM scanner_images o CROSS JOIN left_workloads s ON s.image_id = o.id WHERE o.scanner = @scanner AND s.superseded = 1)`
+
 const selectRecentImages = `
 	SELECT si.digest, si.platform, w.repository, w.reference, w.receivers
 	FROM scanner_images si CROSS JOIN left_workloads w ON w.image_id = si.id

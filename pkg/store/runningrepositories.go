@@ -12,7 +12,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 )
 
-// reach is which images count as running.
+// reach is which images count as running. Each reach includes the ones before it. The statements use the numbers.
 type reach int
 
 const (
@@ -104,7 +104,7 @@ func (r runningRepository) allWorkloads() []Workload {
 }
 
 // selectRunningAndKept selects the workloads that run a Scanner's images with a report, and those that ran them last and are not
-// superseded. The last two columns are foundWorkload.isRunning and isRecent.
+// superseded. The last column is foundWorkload.within.
 const (
 	selectWorkloads = `
 		SELECT r.id, r.revision, si.digest, w.namespace, w.kind, w.name, w.container, w.repository, w.reference, w.receivers, `
@@ -114,8 +114,8 @@ const (
 		FROM scanner_images si
 		CROSS JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
 		CROSS JOIN `
-	selectRunningAndKept = selectWorkloads + `1, 0` + ofReports + `workloads` + ofScanner + `
-		UNION ALL` + selectWorkloads + `0, ` + isRecent + ofReports + `left_workloads` + ofScanner + ` AND w.superseded = 0`
+	selectRunningAndKept = selectWorkloads + `0` + ofReports + `workloads` + ofScanner + `
+		UNION ALL` + selectWorkloads + `CASE WHEN @in_use AND ` + isRecentColumn + ` THEN 1 ELSE 2 END` + ofReports + `left_workloads` + ofScanner + ` AND w.superseded = 0`
 )
 
 // foundWorkload is a row of selectRunningAndKept.
@@ -123,25 +123,19 @@ type foundWorkload struct {
 	Workload
 	report, revision int64
 	digest           string
-	// isRunning means that the workload runs the image, and isRecent that its last pods have ended recently.
-	isRunning, isRecent bool
-}
-
-// isWithin reports whether the workload makes its image count as running.
-func (w foundWorkload) isWithin(r reach) bool {
-	return w.isRunning || r == reachKept || w.isRecent && r == reachInUse
+	// within is the first reach in which the image counts as running because of the workload. Without @in_use, it is never reachInUse.
+	within reach
 }
 
 // loadRunning lists the repositories with images that are within reach for a Scanner and have a report by an engine (empty for any).
 // It includes only workloads that pass the route. The result is ordered by name.
 func loadRunning(ctx context.Context, q query, scanner, engine string, route *Route, within reach) ([]runningRepository, error) {
 	found := repositoryCollector{byName: make(map[string]runningRepository), otherReports: make(map[string]map[int64]int64)}
-	args := []any{sql.Named("scanner", scanner), sql.Named("engine", engine)}
+	args := []any{sql.Named("scanner", scanner), sql.Named("engine", engine), sql.Named("in_use", within == reachInUse)}
 	err := eachRow(ctx, q, selectRunningAndKept, args, func(rows *sql.Rows) error {
 		var w foundWorkload
-		err := rows.Scan(&w.report, &w.revision, &w.digest, &w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers,
-			&w.isRunning, &w.isRecent)
-		if w.isWithin(within) && route.passes(w.Workload) {
+		err := rows.Scan(&w.report, &w.revision, &w.digest, &w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers, &w.within)
+		if w.within <= within && route.passes(w.Workload) {
 			found.add(w)
 		} else {
 			found.addOtherReport(w)
