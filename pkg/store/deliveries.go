@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 )
@@ -88,11 +89,15 @@ func readMeta(ctx context.Context, q query, name string) (value int64, err error
 	return value, err
 }
 
-// readMetaTime returns the zero time if there is no such key.
+// readMetaTime returns the zero time if there is no such key. The value 0 is another time: 1970.
 func readMetaTime(ctx context.Context, q query, name string) (time.Time, error) {
-	at, err := readMeta(ctx, q, name)
-	if at == 0 || err != nil {
-		return time.Time{}, err
+	var at int64
+	err := q.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = ?`, name).Scan(&at)
+	if errors.Is(err, sql.ErrNoRows) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("the value of %q: %w", name, err)
 	}
 	return time.UnixMilli(at).UTC(), nil
 }

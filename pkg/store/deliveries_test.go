@@ -1,6 +1,9 @@
 package store
 
 import (
+	"database/sql"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -34,6 +37,39 @@ func TestTreatedAsRestored(t *testing.T) {
 		t.Errorf("id %s, restored from %s the second time; want another id and another time", f.ID(), f.RestoredFrom())
 	}
 	equal(t, "the id in the file", got[string](t)(readID(t, f.Store)), f.ID())
+}
+
+// TestTreatedAsRestoredBeforeTheFirstDelivery checks that a store without deliveries counts as restored after it is opened again, and
+// gets a later time with each call.
+func TestTreatedAsRestoredBeforeTheFirstDelivery(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	var last time.Time
+	for range 3 {
+		f := openStore(t, path)
+		must(t, f.TreatAsRestored(t.Context()))
+		must(t, f.Close())
+		again := openStore(t, path)
+		if from := again.RestoredFrom(); from.IsZero() || !from.After(last) {
+			t.Errorf("restored from %s, want a time after %s", from, last)
+		}
+		last = again.RestoredFrom()
+		must(t, again.Close())
+	}
+}
+
+// TestUnreadableTimeOfARestore checks that a store cannot be opened whose time of the last restore is not a number.
+func TestUnreadableTimeOfARestore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	f := openStore(t, path)
+	got[sql.Result](t)(f.writer.ExecContext(t.Context(), `INSERT INTO meta (name, value) VALUES (?, 'noon')`, restoredFrom))
+	must(t, f.Close())
+	s, err := OpenSQLite(t.Context(), path, newClock().Now)
+	if err == nil {
+		must(t, s.Close())
+	}
+	if err == nil || !strings.Contains(err.Error(), restoredFrom) {
+		t.Errorf("got %v, want an error that names the value", err)
+	}
 }
 
 func readID(t *testing.T, s *Store) (id string, err error) {
