@@ -112,7 +112,7 @@ func (r *artifactReader) Read(p []byte) (int, error) {
 func (r *artifactReader) fetch() error {
 	err := r.store.queryRow(r.ctx, "read artifact", `SELECT data FROM chunks WHERE artifact_id = ? AND number = ?`, r.id, r.next).Scan(&r.chunk)
 	if errors.Is(err, ErrNotFound) {
-		return ErrReplaced
+		return r.store.wrapError(r.ctx, "read artifact", ErrReplaced)
 	}
 	if err != nil {
 		return err

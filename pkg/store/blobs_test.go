@@ -85,6 +85,8 @@ func TestAReplacedArtifactEndsItsReaders(t *testing.T) {
 	save('b')
 	if n, err := io.Copy(io.Discard, reader); !errors.Is(err, ErrReplaced) {
 		t.Errorf("reading on gives %d bytes and %v, want ErrReplaced", n, err)
+	} else {
+		f.requireContext(t, err, "read artifact")
 	}
 }
 

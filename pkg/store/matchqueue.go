@@ -58,7 +58,7 @@ func (s *Store) Lease(ctx context.Context, id, holder string, now time.Time) (Le
 		WHERE l.id = ? AND l.holder = ? AND l.until > ?`, id, holder, millis{now}).
 		Scan(&lease.PlatformDigest, &lease.Scope, &lease.Engine, &until)
 	if errors.Is(err, ErrNotFound) {
-		return Lease{}, ErrLeaseEnded
+		return Lease{}, s.wrapError(ctx, "look up lease", ErrLeaseEnded)
 	}
 	if err != nil {
 		return Lease{}, err

@@ -241,6 +241,8 @@ func TestALeaseIsItsHoldersForItsTime(t *testing.T) {
 	} {
 		if _, err := f.Lease(t.Context(), test.id, test.holder, test.now); !errors.Is(err, ErrLeaseEnded) {
 			t.Errorf("%s: got %v, want ErrLeaseEnded", name, err)
+		} else {
+			f.requireContext(t, err, "look up lease")
 		}
 	}
 }

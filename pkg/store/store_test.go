@@ -90,6 +90,14 @@ func got[T any](t testing.TB) func(value T, err error) T {
 	}
 }
 
+// requireContext fails the test if an error does not name the store and what was done.
+func (f fixture) requireContext(t testing.TB, err error, action string) {
+	t.Helper()
+	if start := fmt.Sprintf("store %s: %s: ", f.path, action); !strings.HasPrefix(err.Error(), start) {
+		t.Errorf("the error is %q, and does not start with %q", err, start)
+	}
+}
+
 // equal compares values. Nil and empty lists are equal.
 func equal(t testing.TB, what string, got, want any) {
 	t.Helper()
