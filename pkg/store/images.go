@@ -34,6 +34,9 @@ func (s *Store) UsedImages(ctx context.Context) (uses []UsedImage, err error) {
 			var u UsedImage
 			var reference string
 			err := rows.Scan(&id, &u.Scanner, &u.Namespace, &u.Key.Digest, (*platform)(&u.Key.Platform), &u.Scope, &u.Engine, &u.PlatformDigest, &reference)
+			if err != nil {
+				return err
+			}
 			if id != last {
 				uses, last = append(uses, u), id
 			}
@@ -41,7 +44,7 @@ func (s *Store) UsedImages(ctx context.Context) (uses []UsedImage, err error) {
 				current := &uses[len(uses)-1]
 				current.References = append(current.References, reference)
 			}
-			return err
+			return nil
 		})
 	})
 	return uses, err

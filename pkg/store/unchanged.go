@@ -13,8 +13,8 @@ const maxUnchanged = 100_000
 // announced changes. It saves most of the periodic evaluations.
 type unchangedCache struct {
 	mutex sync.Mutex // guards rounds and last
-	// A receiver's new round begins when a receiver's announcements change or are first evaluated. Numbers
-	// are never reused, so a receiver that is deleted and added again never gets an old entry.
+	// rounds has the number of each receiver's current round. A new round begins when the receiver's announcements change or are first
+	// evaluated. Numbers are never reused, so a receiver that is deleted and added again never gets an old entry.
 	rounds    map[receiverName]uint64
 	last      uint64
 	unchanged recent[bool]
