@@ -60,9 +60,11 @@ func (r *NotificationReconciler) newScope(ctx context.Context, scanner *v1alpha1
 		}
 		facts.Suppressed = totals.ByException
 	}
-	receivers, err := receiverStates(ctx, r.Store, scanner)
-	if err != nil {
-		return nil, err
+	var receivers map[string]announce.State
+	if len(scanner.Spec.Notifications) > 1 { // nobody gets notices about the only receiver
+		if receivers, err = receiverStates(ctx, r.Store, scanner); err != nil {
+			return nil, err
+		}
 	}
 	facts.Engine = withTime(condition, scanner.Status.Conditions, facts.Now)
 	if reporter, ok := engine.(backend.DataReporter); ok {

@@ -105,3 +105,22 @@ func TestRemovedReceiverHasNoRecoveryNotice(t *testing.T) {
 		t.Errorf("when it is removed: notices %+v, want none", said)
 	}
 }
+
+// TestSingleReceiverStateIsNotRead: nobody gets notices about the only receiver of a Scanner, so its state is not read for them.
+func TestSingleReceiverStateIsNotRead(t *testing.T) {
+	for name, tt := range map[string]struct {
+		receivers []v1alpha1.Receiver
+		fails     bool
+	}{
+		"one receiver":  {[]v1alpha1.Receiver{slackReceiver("team")}, false},
+		"two receivers": {[]v1alpha1.Receiver{slackReceiver("team"), slackReceiver("other")}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newNotifyWorld(t, func(s *v1alpha1.Scanner) { s.Spec.Notifications = tt.receivers })
+			w.must(w.store.SaveReceiverState(t.Context(), string(w.scanner.UID), "team", []byte("{")))
+			if _, err := w.reconciler.newScope(t.Context(), w.scanner); (err != nil) != tt.fails {
+				t.Errorf("the error is %v, want one: %v", err, tt.fails)
+			}
+		})
+	}
+}
