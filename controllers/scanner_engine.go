@@ -21,9 +21,9 @@ func engineOf(b backend.Backend) string {
 	return b.Engine()
 }
 
-// engineCondition asks a Scanner's engine for its state. It returns the condition BackendAvailable, without a time except one that is kept, and
-// the engine's vulnerability data; nil while the engine is unavailable. engine is nil if the operator runs without it. The condition of an
-// engine that was unavailable is kept while its availability is unknown.
+// engineCondition asks a Scanner's engine for its state. It returns the condition BackendAvailable, without a time except one that is kept,
+// and the engine's vulnerability data; nil while the engine is unavailable. engine is nil if the operator runs without it. The condition of
+// an engine that was unavailable is kept while its availability is unknown.
 func engineCondition(ctx context.Context, scanner *v1alpha1.Scanner, engine backend.Backend) (metav1.Condition, *store.DataVersion, error) {
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionBackendAvailable, Status: metav1.ConditionFalse,

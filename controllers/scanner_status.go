@@ -36,8 +36,8 @@ func countImages(images []inventory.CoveredImage) v1alpha1.ImageCounts {
 	return counts
 }
 
-// setStatus sets the counts, the conditions BackendAvailable and NotificationsDelivered, and the status of each receiver, as far as their facts
-// were read.
+// setStatus sets the counts, the conditions BackendAvailable and NotificationsDelivered, and the status of each receiver, as far as their
+// facts were read.
 func (s *scannerScope) setStatus(storeID string) {
 	status := &s.scanner.Status
 	if s.covered {

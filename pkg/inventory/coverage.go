@@ -53,7 +53,8 @@ type Coverage struct {
 
 // coverageFacts are what the coverage of a Scanner is computed from.
 type coverageFacts struct {
-	// pods have the images of the Scanner's running pods. ended are its images that no pod runs now, without those that it excludes.
+	// pods have the images of the Scanner's running pods. ended are its images that no pod runs according to the store, without those that it
+	// excludes. The store may not know yet that a pod runs one of them.
 	pods  []podImages
 	ended []store.RecentImage
 	// scans are the Scanner's ImageScans. reports are those of its engine in the store.
