@@ -30,11 +30,14 @@ type Action struct {
 // The order is fixed: first the message in the outbox, then the baseline, then changes. So there is never more than one message in the
 // outbox, and no change is announced before the baseline. Health notices do not wait for the baseline.
 func (d *dispatch) plan(ctx context.Context) (State, Action, error) {
-	now, coverage := d.Now(), d.coverage
+	now, coverage, state := d.Now(), d.coverage, d.state
 	coverage.DataSince = earlier(coverage.DataSince, now)
+	if !d.full {
+		state.hasRoom() // first: the time of an error that ends moves no other time
+	}
 	p := &planning{
 		ctx: ctx, now: now, store: d.Store, scanner: d.scanner, settings: d.settings, coverage: coverage, random: d.Random,
-		state: d.state.withoutFutureTimes(now),
+		state: state.withoutFutureTimes(now),
 	}
 	steps := []func(*planning) (*Action, error){
 		(*planning).begin,
@@ -47,8 +50,6 @@ func (d *dispatch) plan(ctx context.Context) (State, Action, error) {
 	}
 	if d.full {
 		steps = []func(*planning) (*Action, error){(*planning).begin, (*planning).deliver, (*planning).deleteAbsent, (*planning).replaceEngine}
-	} else {
-		p.state.hasRoom()
 	}
 	for _, step := range steps {
 		action, err := step(p)

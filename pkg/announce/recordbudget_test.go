@@ -50,6 +50,29 @@ func TestNoRoomForRecords(t *testing.T) {
 	}
 }
 
+// TestRoomAfterClockPutBack checks that the error about a lack of room, which ends anyway, does not move the receiver's times when the clock is
+// set back.
+func TestRoomAfterClockPutBack(t *testing.T) {
+	s := newScenario(t)
+	s.image("web", image.Scanned)
+	s.addFindings("web", finding.High, 1, 3)
+	s.dispatchUntilIdle()
+	delivered := s.state().LastDelivery
+
+	s.store.LimitRecords(1)
+	s.pass(5 * time.Hour)
+	s.dispatch()
+	if reason, _ := s.state().Problem(); reason != ReasonStoreBudget {
+		t.Fatalf("the receiver says %q, want %s", reason, ReasonStoreBudget)
+	}
+	s.store.LimitRecords(0)
+	s.pass(-3 * time.Hour)
+	s.dispatch()
+	if got := s.state().LastDelivery; !got.Equal(delivered) {
+		t.Errorf("with room the last delivery moves from %s to %s", delivered, got)
+	}
+}
+
 // TestMessageOnItsWayWithoutRoom: what was composed before is delivered once and recorded.
 func TestMessageOnItsWayWithoutRoom(t *testing.T) {
 	s := newScenario(t)
