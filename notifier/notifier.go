@@ -7,6 +7,7 @@
 package notifier
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -102,8 +103,8 @@ func (s *Server) serveDelivery(w http.ResponseWriter, r *http.Request) {
 		// Rounded up: a retry that is too early would be refused again.
 		w.Header().Set("Retry-After", fmt.Sprint(int((outcome.RetryAfter+time.Second-1)/time.Second)))
 	}
-	w.WriteHeader(announce.StatusCodes[outcome.Result])
-	_ = json.NewEncoder(w).Encode(outcome) // the manager retries if this answer is lost
+	w.WriteHeader(cmp.Or(announce.StatusCodes[outcome.Result], http.StatusGatewayTimeout)) // a result without a code is unknown
+	_ = json.NewEncoder(w).Encode(outcome)                                                 // the manager retries if this answer is lost
 }
 
 // admit checks that the caller is the manager, before any of the body is read. An empty problem means that it is.

@@ -229,6 +229,22 @@ func (c *countingReceiver) Post(context.Context, string, announce.Message) annou
 	return announce.Outcome{Result: announce.Delivered}
 }
 
+// outcomeReceiver returns itself as the outcome of each message.
+type outcomeReceiver announce.Outcome
+
+func (o outcomeReceiver) Post(context.Context, string, announce.Message) announce.Outcome {
+	return announce.Outcome(o)
+}
+
+// TestResultWithoutStatus: a result that has no status code of its own is answered as an unknown outcome.
+func TestResultWithoutStatus(t *testing.T) {
+	w := newWorld(t, outcomeReceiver{Result: "Later"})
+	status, answer := w.post(managerToken, string(must(json.Marshal(delivery("1")))))
+	if status != http.StatusGatewayTimeout || !strings.Contains(answer, "Later") {
+		t.Errorf("status %d %q, want 504 with the result", status, answer)
+	}
+}
+
 // TestConcurrentRequestsDeliverOnce: concurrent requests with the same ID are posted once.
 func TestConcurrentRequestsDeliverOnce(t *testing.T) {
 	receiver := newCountingReceiver()
