@@ -298,6 +298,27 @@ func TestRestartDuringOutage(t *testing.T) {
 	}
 }
 
+// TestOutageDuringPoll: an outage that is recorded while the state of the indexer is fetched stays until the indexer's database answers.
+func TestOutageDuringPoll(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	w.scan(shop, anImage()(w, shop))
+	w.waitUntilIdle()
+	i := w.instances[w.clair.server.URL]
+	l := i.workingLink()
+	w.clair.change(func() {
+		w.clair.before = func(rw http.ResponseWriter, r *http.Request) bool {
+			if strings.HasSuffix(r.URL.Path, "/index_state") {
+				i.recordFailure(r.Context(), l, &api.Error{Status: http.StatusInternalServerError}) // as a probe does
+			}
+			return r.Method == http.MethodDelete && respondWith(http.StatusInternalServerError, "")(rw, r)
+		}
+	})
+	w.requestPoll(shop)
+	_, err := w.For(shop).DataVersion(t.Context())
+	w.Expect(err).To(MatchError(HavePrefix("ClairUnavailable: ")))
+}
+
 // TestRejectedKeyAffectsNoOther: Clair's answers to one Scanner's key do not affect other Scanners, and the rejected key is tried less and less
 // often.
 func TestRejectedKeyAffectsNoOther(t *testing.T) {

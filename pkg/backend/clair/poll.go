@@ -154,10 +154,10 @@ func (i *instance) poll(ctx context.Context) (last error) {
 func (i *instance) pollLink(ctx context.Context, l *link, wanted bool) error {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	i.mu.Lock()
-	isWorking := l.isWorking()
-	i.mu.Unlock()
 	state, err := l.client.IndexState(ctx)
+	i.mu.Lock()
+	isWorking := l.isWorking() // a probe may have recorded an outage meanwhile
+	i.mu.Unlock()
 	if err == nil && !isWorking {
 		err = l.client.Delete(ctx, randomDigest()) // the state needs no database
 	}
