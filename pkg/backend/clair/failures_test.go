@@ -319,6 +319,25 @@ func TestOutageDuringPoll(t *testing.T) {
 	w.Expect(err).To(MatchError(HavePrefix("ClairUnavailable: ")))
 }
 
+// TestManyLostImages: a Clair that loses many images is no reason to index one of them over and over.
+func TestManyLostImages(t *testing.T) {
+	w := newWorld(t)
+	i := w.instances[w.clair.server.URL]
+	indexedAgain := func() (n int) {
+		for image := range 20_000 {
+			if i.lostImageWait(fmt.Sprintf("sha256:%064x", image)) == 0 {
+				n++
+			}
+		}
+		return n
+	}
+	w.Expect(indexedAgain()).To(Equal(20_000))
+	w.clock.Step(firstRetry - time.Second)
+	w.Expect(indexedAgain()).To(BeZero())
+	w.clock.Step(time.Second)
+	w.Expect(indexedAgain()).To(Equal(20_000))
+}
+
 // TestRejectedKeyAffectsNoOther: Clair's answers to one Scanner's key do not affect other Scanners, and the rejected key is tried less and less
 // often.
 func TestRejectedKeyAffectsNoOther(t *testing.T) {

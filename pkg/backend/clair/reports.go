@@ -28,12 +28,13 @@ const (
 	lastRetry  = time.Hour
 	// brokenRetry bounds that delay where Clair failed to produce the report: the problem may be temporary.
 	brokenRetry = 5 * time.Minute
-	// lostImageAge is how long a lost image is remembered, and maxLostImages how many.
+	// lostImageAge is how long a lost image is remembered, and maxLostImages how many of each Clair. An image takes less than 300 bytes. An
+	// image that is not remembered is indexed again without a wait.
 	lostImageAge  = 2 * lastRetry
-	maxLostImages = 10_000
+	maxLostImages = 100_000
 )
 
-// errUnusableReport means that Normalise rejects a report.
+// errUnusableReport means that a report, or its image's digest, cannot be used.
 var errUnusableReport = errors.New("Clair's report cannot be used") //nolint:staticcheck // Clair is a name
 
 // readLoop reads the reports that are due, the oldest first.
@@ -294,6 +295,7 @@ func (i *instance) reindexLost(ctx context.Context, l *link, lease store.Lease, 
 	if err := i.reports.Wait(ctx); err != nil {
 		return err
 	}
+	// Only the error counts. The report of a catalog that has nothing but the digest must not be saved.
 	if _, err := i.read(ctx, l, store.Catalog{PlatformDigest: lease.PlatformDigest}, ""); api.KindOf(err) != api.NotIndexed {
 		// the image is known again, since the database is back
 		return i.failMatch(ctx, lease, backend.ReasonClairReportFailed, refused.Error(), 0, brokenRetry)
