@@ -51,6 +51,7 @@ func SecretCertificate(secrets coreclient.SecretInterface, name string, log *slo
 }
 
 // DirectoryCertificate returns the Certificate for Clair's webhooks in the files tls.crt and tls.key of a directory, such as a mounted Secret.
+// Files that exist already are in use when it returns.
 func DirectoryCertificate(dir string, log *slog.Logger) *Certificate {
 	load := func(context.Context) (tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
@@ -60,7 +61,11 @@ func DirectoryCertificate(dir string, log *slog.Logger) *Certificate {
 		}
 		return pair, nil
 	}
-	return &Certificate{load: load, refresh: directoryRefresh, log: log}
+	c := &Certificate{load: load, refresh: directoryRefresh, log: log}
+	if pair, err := load(context.Background()); err == nil { // Run logs the error
+		c.current.Store(&pair)
+	}
+	return c
 }
 
 // Ready reports whether there is a certificate.
@@ -77,15 +82,15 @@ func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 // Run reads the certificate periodically until the context ends. After an error, the previous certificate stays in use. sleep waits, or
 // returns the context's error.
 func (c *Certificate) Run(ctx context.Context, sleep func(context.Context, time.Duration) error) {
-	logged := ""
+	logged, sinceLogged := "", time.Duration(0)
 	for {
 		pair, err := c.load(ctx)
 		switch {
 		case err == nil:
 			c.current.Store(&pair)
 			logged = ""
-		case err.Error() != logged: // files that are missing for long are logged once
-			logged = err.Error()
+		case err.Error() != logged || sinceLogged >= secretRefresh: // logs are rotated, so an error that stays is logged again
+			logged, sinceLogged = err.Error(), 0
 			c.log.Warn("no new serving certificate", "ready", c.Ready(), "error", err)
 		}
 		pause := c.refresh
@@ -95,5 +100,6 @@ func (c *Certificate) Run(ctx context.Context, sleep func(context.Context, time.
 		if sleep(ctx, pause) != nil {
 			return
 		}
+		sinceLogged += pause
 	}
 }

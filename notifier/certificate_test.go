@@ -114,6 +114,43 @@ func TestDirectoryCertificate(t *testing.T) {
 	})
 }
 
+// TestCertificateErrorIsRepeated: the same error is logged at its first read and every 10 minutes, also while a certificate is in use.
+func TestCertificateErrorIsRepeated(t *testing.T) {
+	w, logs := newWorld(t, nil), &lockedBuffer{}
+	log := slog.New(slog.NewTextHandler(logs, nil))
+	pair := newPair(t, 1)
+	for name, certificate := range map[string]*notifier.Certificate{
+		"broken Secret, a certificate in use": notifier.SecretCertificate(w.core.Secrets("system"), "serving", log),
+		"no files":                            notifier.DirectoryCertificate(t.TempDir(), log),
+	} {
+		w.cluster.set("system/serving", pair)
+		before, passed := strings.Count(logs.String(), "level=WARN"), time.Duration(0)
+		certificate.Run(context.Background(), func(_ context.Context, d time.Duration) error {
+			w.cluster.set("system/serving", map[string]string{"tls.crt": "broken"})
+			if passed += d; passed > 41*time.Minute {
+				return errors.New("the end")
+			}
+			return nil
+		})
+		if got := strings.Count(logs.String(), "level=WARN") - before; got < 4 || got > 5 {
+			t.Errorf("%s: %d warnings in 40 minutes, want one every 10 minutes: %s", name, got, logs)
+		}
+	}
+}
+
+// TestDirectoryCertificateAtStart: files that exist at the start are in use before Run reads them.
+func TestDirectoryCertificateAtStart(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range newPair(t, 1) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if pair, err := notifier.DirectoryCertificate(dir, slog.New(slog.DiscardHandler)).Get(nil); err != nil || pair.Leaf.SerialNumber.Int64() != 1 {
+		t.Errorf("certificate %v, %v, want 1", pair, err)
+	}
+}
+
 // newPair returns a self-signed certificate with a serial number.
 func newPair(t *testing.T, serial int64) map[string]string {
 	t.Helper()
