@@ -25,8 +25,8 @@ type ReceiverRef struct {
 const ReceiverTypeSlack = "slack"
 
 // DeliveryPath is the notifier's endpoint. It takes POST with a Delivery as JSON. The answer has an Outcome as JSON with the status in
-// StatusCodes, and Retry-After if it is rate limited. Without an Outcome, the status is 400 for a malformed request, 401 or 403 for a caller that is not the manager, 413 for a request that is too large, or 503 if the token
-// could not be reviewed.
+// StatusCodes, and Retry-After if it is rate limited. Without an Outcome, the status is 400 for a malformed request, 401 or 403 for a caller
+// that is not the manager, 413 for a request that is too large, or 503 if the token could not be reviewed.
 const DeliveryPath = "/v1/digests"
 
 // NotifierAudience is the audience of the token that the manager presents to the notifier.

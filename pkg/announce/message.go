@@ -5,7 +5,8 @@
 // the notifier recognizes it. The package knows neither Slack nor Kubernetes.
 //
 // A Dispatcher makes one plan after the other and carries each out. A plan first handles the message in the outbox (outbox.go), then the
-// baseline (baseline.go, and why one begins: baseline_reasons.go), then changes (plan.go). compose.go makes messages.
+// baseline (baseline.go, and why one begins: baseline_reasons.go), then changes (plan.go). evidence.go limits which findings count as fixed,
+// and earlierengine.go does so after a change of the engine. compose.go makes messages.
 package announce
 
 import (
