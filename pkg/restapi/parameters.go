@@ -11,8 +11,6 @@ import (
 	"unicode/utf8"
 
 	"sigs.k8s.io/yaml"
-
-	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
 // rules holds what the OpenAPI document defines for parameters, by route ("GET /api/v1/scanners") and name. The generated code parses
@@ -213,5 +211,10 @@ func (s *schema) checkText(name, value string) error {
 	return nil
 }
 
-// truncate cuts a caller's text for a response or a log line.
-func truncate(value string) string { return text.Truncate(value, 64) }
+// truncate cuts a caller's text after 64 characters, for a response or a log line.
+func truncate(value string) string {
+	if characters := []rune(value); len(characters) > 64 {
+		return string(characters[:64]) + "…"
+	}
+	return value
+}

@@ -30,6 +30,8 @@ func TestParametersRefused(t *testing.T) {
 		"a parameter twice":       {findingsPath + "?fixable=true&fixable=false", "fixable", "2 times"},
 		"a severity unknown":      {findingsPath + "?minSeverity=bad", "minSeverity", "Critical, High"},
 		"a list of severities":    {findingsPath + "?severity=High,bad", "severity", `"bad" is none of`},
+		"a value quoted whole":    {findingsPath + "?minSeverity=" + strings.Repeat("%C3%A9", 40), "minSeverity", `"` + strings.Repeat("é", 40) + `" is none of`},
+		"a value cut":             {findingsPath + "?minSeverity=" + strings.Repeat("%C3%A9", 65), "minSeverity", `"` + strings.Repeat("é", 64) + `…" is none of`},
 		"too many severities":     {findingsPath + "?severity=High,High,High,High,High,High,High", "severity", "at most 6"},
 		"no boolean":              {findingsPath + "?fixable=1", "fixable", "true or false"},
 		"no text":                 {findingsPath + "?text=", "text", "at least 1"},

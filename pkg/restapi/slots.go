@@ -14,7 +14,7 @@ import (
 // semaphore bounds concurrency.
 type semaphore chan struct{}
 
-// acquire waits for a slot. It returns the refusal of unavailable if the context ends first.
+// acquire waits for a slot. It returns a 503 problem (unavailable) if the context ends first.
 func (s semaphore) acquire(ctx context.Context) error {
 	select {
 	case s <- struct{}{}:
@@ -86,7 +86,7 @@ func tenantOf(user string) string {
 	return "the ServiceAccounts of the namespace " + namespace
 }
 
-// acquire waits until the user's tenant has no other download, and then for a slot. After slotWait it returns the refusal of unavailable. The
+// acquire waits until the user's tenant has no other download, and then for a slot. After slotWait it returns a 503 problem (unavailable). The
 // caller must release the slot exactly once.
 func (t *downloadSlots) acquire(ctx context.Context, user string) (*downloadSlot, error) {
 	end, _ := ctx.Deadline()
