@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -110,7 +110,7 @@ func (c *DeliveryCounter) Count(ctx context.Context, number int64) {
 		err = c.record(ctx, max(latest, number))
 	}
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Keeping the number of deliveries: a rollback of the store's volume may go unnoticed", "configMap", DeliveriesConfigMap)
+		log.FromContext(ctx).Error(err, "Keeping the number of deliveries: a rollback of the store's volume may go unnoticed", "configMap", DeliveriesConfigMap)
 	}
 }
 
