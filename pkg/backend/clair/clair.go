@@ -30,8 +30,8 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/budget"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/clair/api"
-	"github.com/scanner-operator/scanner-operator/pkg/backend/room"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/throttle"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
@@ -75,7 +75,7 @@ type Engines struct {
 	instances map[string]*instance // by canonical URL
 	secrets   secrets
 	throttles throttle.Registries
-	budget    *room.Budget
+	budget    *budget.Budget
 	// reportSlots bounds how many reports, vulnerability and index reports, are in memory at a time.
 	reportSlots chan struct{}
 }
@@ -84,7 +84,7 @@ type Engines struct {
 func NewEngines(o Options) *Engines {
 	e := &Engines{Options: o, instances: map[string]*instance{}, reportSlots: make(chan struct{}, maxReportsInMemory)}
 	e.secrets = secrets{reader: o.Reader, clock: o.Clock}
-	e.budget = room.NewBudget(o.Store, o.Clock, o.Config.Ingest.StoreSizePerNamespace)
+	e.budget = budget.New(o.Store, o.Clock, o.Config.Ingest.StoreSizePerNamespace)
 	network := api.NewNetwork()
 	network.WrapTransport = func(way http.RoundTripper) http.RoundTripper { return o.Requests.Transport("clair", way) }
 	for url, settings := range o.Config.Clair.ByURL() {

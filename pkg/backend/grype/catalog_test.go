@@ -21,7 +21,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
-	"github.com/scanner-operator/scanner-operator/pkg/backend/room"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/budget"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -352,7 +352,7 @@ func (s *countingStore) StoredBytes(ctx context.Context, namespace string) (int6
 func TestNamespaceOverBudgetTakesNoSlot(t *testing.T) {
 	e := newEngine(t, limits(2, 1))
 	counting := &countingStore{e.Store, map[string]int{}}
-	e.budget = room.NewBudget(counting, e.clock, resource.MustParse("1Ki"))
+	e.budget = budget.New(counting, e.clock, resource.MustParse("1Ki"))
 	e.must(e.Store.SaveCatalog(t.Context(), store.Catalog{
 		Engine: Engine, Key: private("stored", "pull").Key, Scope: "shop", PlatformDigest: platformDigest(private("stored", "pull")),
 	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(make([]byte, 1<<10))}))

@@ -23,7 +23,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
-	"github.com/scanner-operator/scanner-operator/pkg/backend/room"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/budget"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/throttle"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
@@ -84,7 +84,7 @@ type Backend struct {
 	throttles     throttle.Registries
 	data          dataState
 	queue         catalogQueue
-	budget        *room.Budget
+	budget        *budget.Budget
 	requests      catalogRequests
 	startProblems startProblems
 	// contacts holds the last contact of each match worker, by Job UID. It is empty after a restart of the manager.
@@ -106,7 +106,7 @@ var (
 func New(o Options) *Backend {
 	o.Client, o.Reader = boundedClient{o.Client}, boundedReader{o.Reader}
 	b := &Backend{
-		Options: o, failures: backend.FailureMemo[string]{Clock: o.Clock}, budget: room.NewBudget(o.Store, o.Clock, o.Config.Ingest.StoreSizePerNamespace), wakeJobs: make(chan struct{}, 1),
+		Options: o, failures: backend.FailureMemo[string]{Clock: o.Clock}, budget: budget.New(o.Store, o.Clock, o.Config.Ingest.StoreSizePerNamespace), wakeJobs: make(chan struct{}, 1),
 		runner: namespaceRunner{after: time.After, log: o.Log},
 	}
 	b.registerMetrics()

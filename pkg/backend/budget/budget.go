@@ -1,6 +1,6 @@
-// Package room enforces the storage budget of each namespace. All engines share it: whatever they store on behalf of a namespace counts
+// Package budget enforces the storage budget of each namespace. All engines share it: whatever they store on behalf of a namespace counts
 // together.
-package room
+package budget
 
 import (
 	"context"
@@ -40,8 +40,8 @@ type measuredUsage struct {
 	at    time.Time
 }
 
-// NewBudget returns a Budget that allows each namespace limit bytes.
-func NewBudget(store Counter, clock clock.PassiveClock, limit resource.Quantity) *Budget {
+// New returns a Budget that allows each namespace limit bytes.
+func New(store Counter, clock clock.PassiveClock, limit resource.Quantity) *Budget {
 	return &Budget{store: store, clock: clock, limit: limit, measured: map[string]measuredUsage{}}
 }
 
