@@ -43,13 +43,26 @@ mapfile -t raced <<<"$names"
 others=$(go list ./... | grep -vE '/test/(e2e|install)$' | grep -vxF "$names")
 mapfile -t others <<<"$others"
 
+# The other modules. Their tests compute, while those of the manager mostly wait: both run at the same time.
+modules() {
+  local failed=""
+  (cd worker && CGO_ENABLED=$with_race go test "${race[@]}" -short -run "$worker_raced" ./match ./leases ./database) || failed=1
+  for module in workerapi registry worker hack/bundle; do
+    (cd "$module" && GRYPE_COMMAND=$grype go test ./...) || failed=1
+  done
+  [ -z "$failed" ]
+}
+
 failed="" grype=$PWD/bin/grype
 export HELM=$PWD/bin/helm
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
+# The shell makes a background process ignore an interruption, so it is terminated here.
+trap 'trap - TERM; kill 0' INT TERM
+modules >"$output" 2>&1 &
 go test "${others[@]}" "${in_full[@]}" "$shared" || failed=1
 CGO_ENABLED=$with_race go test "${race[@]}" -short -timeout 25m "${raced[@]}" || failed=1
 CGO_ENABLED=$with_race go test "${race[@]}" -short -run "$store_raced" ./pkg/store || failed=1
-(cd worker && CGO_ENABLED=$with_race go test "${race[@]}" -short -run "$worker_raced" ./match ./leases ./database) || failed=1
-for module in workerapi registry worker hack/bundle; do
-  (cd "$module" && GRYPE_COMMAND=$grype go test ./...) || failed=1
-done
+wait $! || failed=1
+cat "$output"
 [ -z "$failed" ] || { echo "test: something failed; look for FAIL above"; exit 1; }
