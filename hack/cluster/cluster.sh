@@ -6,6 +6,7 @@
 #   cluster.sh exec CMD ARG…   run a command beside the cluster: KUBECONFIG set, kubectl first on PATH, registry reachable
 #   cluster.sh status          print which programs run; exits with 0 only if the cluster responds
 #   cluster.sh build [NAME…]   build all programs, or only the named ones (etcd kube-apiserver kubectl …)
+#   cluster.sh packages        install the Debian packages that "up" needs, if any is missing
 #   cluster.sh assets [NAME…]  build what controller tests need, or the named programs, and print their directory (for KUBEBUILDER_ASSETS)
 #
 # Settings, from the environment:
@@ -87,6 +88,7 @@ case ${1:-} in
   up | down | status) "$1" ;;
   exec) shift; run_beside "$@" ;;
   build) shift; build_programs "$@" ;;
+  packages) need_root packages; mkdir -p "$CACHE"; install_packages ;;
   assets)
     shift; [ $# -gt 0 ] || set -- etcd kube-apiserver kubectl
     build_programs "$@" >&2; echo "$BIN" ;;
