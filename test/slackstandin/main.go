@@ -1,8 +1,9 @@
-// Command slackstandin simulates Slack for demos and tests. It accepts messages over TLS like Slack's incoming webhooks, checks each
-// against Slack's limits and prints it.
+// Command slackstandin simulates Slack for demos and tests. It accepts messages over TLS like Slack's incoming webhooks, and like
+// chat.postMessage for Slack apps, checks each against Slack's limits and prints it.
 //
 // On a second port, over plain HTTP, GET /messages returns the received messages as JSON, and POST /control makes the next requests
-// fail, for example with {"status":500,"times":2} or {"hang":true}.
+// fail, for example with {"status":500,"times":2} or {"hang":true}. POST /workspace makes channels and tokens of apps fail, for example with
+// {"channels":{"#shop":"not_in_channel"}}, or deletes messages.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Package standin simulates Slack's incoming webhooks for demos and tests.
+// Package standin simulates Slack's incoming webhooks, and chat.postMessage for apps, for demos and tests.
 //
 // It accepts only what Slack documents as valid and rejects the rest with Slack's error codes. It shares no code with the notifier,
 // whose messages it checks.

@@ -23,8 +23,14 @@ const (
 // Message is a message that was accepted, or rejected for its content.
 type Message struct {
 	Time time.Time `json:"time"`
-	// Path is the path of the webhook.
+	// Path is the path of the webhook, or that of chat.postMessage.
 	Path string `json:"path"`
+	// Channel, TS and ThreadTS are set for chat.postMessage. ThreadTS is that of the message that this one is a reply to; empty for a message to
+	// the channel itself. Deleted means that a test has deleted the message.
+	Channel  string `json:"channel,omitempty"`
+	TS       string `json:"ts,omitempty"`
+	ThreadTS string `json:"threadTS,omitempty"`
+	Deleted  bool   `json:"deleted,omitempty"`
 	// Text is the message as a person would see it.
 	Text string `json:"text"`
 	// Payload is the body of the request.
@@ -60,9 +66,12 @@ type Standin struct {
 	messages []Message
 	failures []Failure
 	buckets  map[string]*bucket
+	// posted is the number of messages to chat.postMessage. channelErrors and tokenErrors are those of Workspace.
+	posted                     int
+	channelErrors, tokenErrors map[string]string
 }
 
-// bucket is the rate limiter of one webhook.
+// bucket is the rate limiter of one webhook or channel.
 type bucket struct {
 	tokens float64
 	at     time.Time
@@ -70,18 +79,19 @@ type bucket struct {
 
 // New returns a stand-in that uses the given clock and prints each message to out.
 func New(now func() time.Time, out io.Writer) *Standin {
-	return &Standin{now: now, print: out, buckets: map[string]*bucket{}}
+	return &Standin{now: now, print: out, buckets: map[string]*bucket{}, channelErrors: map[string]string{}, tokenErrors: map[string]string{}}
 }
 
-// Webhooks returns the handler of Slack's side: POST /services/….
+// Webhooks returns the handler of Slack's side: POST /services/… for webhooks, and POST /api/chat.postMessage for apps.
 func (s *Standin) Webhooks() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /services/{path...}", s.post)
+	mux.HandleFunc("POST "+methodPath, s.postMessage)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusNotFound, "no_service") })
 	return mux
 }
 
-// Control returns the handler for tests: GET and DELETE /messages, POST /control with a Trouble, GET /healthz.
+// Control returns the handler for tests: GET and DELETE /messages, POST /control with a Failure, POST /workspace with a Workspace, GET /healthz.
 func (s *Standin) Control() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok") })
@@ -106,6 +116,15 @@ func (s *Standin) Control() http.Handler {
 			return
 		}
 		s.Expect(t)
+		answer(w, http.StatusOK, "ok")
+	})
+	mux.HandleFunc("POST /workspace", func(w http.ResponseWriter, r *http.Request) {
+		var change Workspace
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&change); err != nil {
+			answer(w, http.StatusBadRequest, err.Error())
+			return
+		}
+		s.Change(change)
 		answer(w, http.StatusOK, "ok")
 	})
 	return mux
@@ -136,11 +155,8 @@ func (s *Standin) post(w http.ResponseWriter, r *http.Request) {
 	problem, fails := s.nextFailure()
 	switch {
 	case fails && (problem.Hang || problem.Drop):
-		s.record(r.URL.Path, body, Check(body), false)
-		if problem.Hang {
-			<-r.Context().Done()
-		}
-		panic(http.ErrAbortHandler) // closes the connection without an answer
+		s.record(Message{Path: r.URL.Path}, body, Check(body), false)
+		withhold(r, problem)
 	case fails:
 		if problem.RetryAfter > 0 {
 			w.Header().Set("Retry-After", fmt.Sprint(problem.RetryAfter))
@@ -153,7 +169,7 @@ func (s *Standin) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	violations := Check(body)
-	s.record(r.URL.Path, body, violations, true)
+	s.record(Message{Path: r.URL.Path}, body, violations, true)
 	for _, v := range violations {
 		if v.Error != "" {
 			answer(w, http.StatusBadRequest, v.Error)
@@ -161,6 +177,14 @@ func (s *Standin) post(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	answer(w, http.StatusOK, "ok")
+}
+
+// withhold gives no answer: at once, or when the client does not wait any longer.
+func withhold(r *http.Request, problem Failure) {
+	if problem.Hang {
+		<-r.Context().Done()
+	}
+	panic(http.ErrAbortHandler) // closes the connection without an answer
 }
 
 // nextFailure returns the failure of the next request, if there is one, and uses it up.
@@ -177,7 +201,7 @@ func (s *Standin) nextFailure() (Failure, bool) {
 	return t, true
 }
 
-// allow implements Slack's rate limit: one message per second and webhook, with a short burst after a pause
+// allow implements Slack's rate limit: one message per second and webhook or channel, with a short burst after a pause
 // (https://docs.slack.dev/apis/web-api/rate-limits).
 func (s *Standin) allow(path string) bool {
 	s.mu.Lock()
@@ -197,8 +221,9 @@ func (s *Standin) allow(path string) bool {
 	return true
 }
 
-func (s *Standin) record(path string, body []byte, violations []Violation, answered bool) {
-	m := Message{Time: s.now().UTC(), Path: path, Text: Readable(body), Violations: violations, Answered: answered, Payload: json.RawMessage(`null`)}
+// record completes and records a message.
+func (s *Standin) record(m Message, body []byte, violations []Violation, answered bool) Message {
+	m.Time, m.Text, m.Violations, m.Answered, m.Payload = s.now().UTC(), Readable(body), violations, answered, json.RawMessage(`null`)
 	if json.Valid(body) {
 		m.Payload = body
 	}
@@ -206,11 +231,23 @@ func (s *Standin) record(path string, body []byte, violations []Violation, answe
 	defer s.mu.Unlock()
 	s.messages = append(s.messages, m)
 	s.messages = s.messages[max(0, len(s.messages)-maxMessages):]
-	fmt.Fprintf(s.print, "──── %s %s ────\n%s\n", m.Time.Format(time.RFC3339), path, m.Text)
+	fmt.Fprintf(s.print, "──── %s %s ────\n%s\n", m.Time.Format(time.RFC3339), m.target(), m.Text)
 	for _, v := range violations {
 		fmt.Fprintf(s.print, "VIOLATION %s %s\n", v.Error, v.Detail)
 	}
 	fmt.Fprintln(s.print)
+	return m
+}
+
+// target names the webhook, or the channel and thread, for people.
+func (m Message) target() string {
+	switch {
+	case m.Channel == "":
+		return m.Path
+	case m.ThreadTS == "":
+		return m.Channel + ", message " + m.TS
+	}
+	return m.Channel + ", reply to message " + m.ThreadTS
 }
 
 // errorCodes are Slack's error codes by status (https://api.slack.com/changelog/2016-05-17-changes-to-errors-for-incoming-webhooks).
