@@ -56,6 +56,18 @@ func receiver(fields spec) spec {
 	return with(spec{"notifications": []any{whole}})
 }
 
+// slackApp returns the spec of a Scanner with a receiver that is a Slack app, with the given settings. nil leaves one out.
+func slackApp(settings spec) spec {
+	whole := spec{"tokenSecretRef": spec{"name": "slack"}, "channel": "#security"}
+	for key, value := range settings {
+		whole[key] = value
+		if value == nil {
+			delete(whole, key)
+		}
+	}
+	return receiver(spec{"slack": whole})
+}
+
 // createScanner creates a Scanner with the given spec.
 func (p *testEnv) createScanner(name string, s spec) error {
 	o := &unstructured.Unstructured{Object: spec{"spec": s}}
@@ -96,8 +108,11 @@ func TestScannerDefaults(t *testing.T) {
 	p.must(p.client.Get(t.Context(), keyFor(p, "defaults"), &scanner))
 	day, wait, interval := metav1.Duration{Duration: 24 * time.Hour}, metav1.Duration{Duration: 30 * time.Second}, metav1.Duration{Duration: 5 * time.Minute}
 	p.Expect(scanner.Spec).To(Equal(v1alpha1.ScannerSpec{
-		Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}, IgnoreLabel: "scanner-operator.io/ignore",
-		Suspend: ptr.To(false), AddPodAnnotation: ptr.To(true), AddPodFinalizer: ptr.To(false), UnusedImageRetention: &day,
+		ScanSettings: v1alpha1.ScanSettings{
+			Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}, IgnoreLabel: "scanner-operator.io/ignore",
+			Suspend: ptr.To(false), AddPodAnnotation: ptr.To(true), UnusedImageRetention: &day,
+		},
+		AddPodFinalizer: ptr.To(false),
 		Notifications: []v1alpha1.Receiver{{
 			Name: "team", Slack: &v1alpha1.SlackReceiver{WebhookURLSecretRef: v1alpha1.SecretKeyReference{Name: "slack", Key: "url"}},
 			MinSeverity: "High", UnknownSeverity: v1alpha1.UnknownAnnounceFixable, OnlyFixable: ptr.To(false),
@@ -139,6 +154,8 @@ func TestScannerAccepted(t *testing.T) {
 		"no-waiting":            receiver(spec{"groupWait": "0s", "groupInterval": "1s"}),
 		"longest-waiting":       receiver(spec{"groupWait": "1h", "groupInterval": "168h"}),
 		"longest-names":         receiver(spec{"name": repeatToLength("n", 63), "slack": spec{"webhookURLSecretRef": spec{"name": repeatToLength("s", 253), "key": repeatToLength("k", 253)}}}),
+		"a-channel-by-id":       slackApp(spec{"channel": "C0123456789"}),
+		"a-channel-by-name":     slackApp(spec{"channel": "#" + strings.Repeat("sécurité-監視_", 6)}),
 		"every-choice":          receiver(spec{"minSeverity": "Negligible", "unknownSeverity": "Hold", "onlyFixable": true, "healthNotices": false, "firstScan": "Silent"}),
 		"every-switch":          with(spec{"suspend": true, "addPodAnnotation": false, "addPodFinalizer": true}),
 		repeatToLength("n", 63): with(nil),
@@ -163,7 +180,7 @@ func TestSamples(t *testing.T) {
 			if o.GetKind() == "" { // a kustomize file
 				continue
 			}
-			if o.GetKind() != "ClusterVulnerabilityException" {
+			if !strings.HasPrefix(o.GetKind(), "Cluster") {
 				o.SetNamespace(p.namespace)
 			}
 			if err := p.client.Create(t.Context(), o, client.DryRunAll, client.FieldValidation("Strict")); err != nil {
@@ -172,7 +189,7 @@ func TestSamples(t *testing.T) {
 			kinds[o.GetKind()]++
 		}
 	}
-	if kinds["VulnerabilityException"] != 1 || kinds["ClusterVulnerabilityException"] != 1 || kinds["Scanner"] < 2 || kinds["Role"] < 3 || kinds["RoleBinding"] != kinds["Role"] {
+	if kinds["VulnerabilityException"] != 1 || kinds["ClusterScanner"] != 1 || kinds["ClusterVulnerabilityException"] != 1 || kinds["Scanner"] < 2 || kinds["Role"] < 3 || kinds["RoleBinding"] != kinds["Role"] {
 		t.Errorf("the samples are %v: is this test looking in the right place?", kinds)
 	}
 }
@@ -225,7 +242,17 @@ func TestScannerRejected(t *testing.T) {
 		"a receiver with a bad name":   {receiver(spec{"name": "Team A"}), []string{"spec.notifications[0].name", "should match"}},
 		"a receiver, name too long":    {receiver(spec{"name": repeatToLength("n", 64)}), []string{"spec.notifications[0].name", "63"}},
 		"a receiver of no kind":        {receiver(spec{"slack": nil}), []string{"spec.notifications[0]", "a receiver needs slack"}},
-		"no Secret":                    {receiver(spec{"slack": spec{}}), []string{"spec.notifications[0].slack.webhookURLSecretRef", "Required value"}},
+		"no Secret":                    {receiver(spec{"slack": spec{}}), []string{"spec.notifications[0].slack", "set either webhookURLSecretRef"}},
+		"a webhook and an app":         {slackApp(spec{"webhookURLSecretRef": spec{"name": "slack"}}), []string{"spec.notifications[0].slack", "set either webhookURLSecretRef"}},
+		"a channel of a webhook":       {receiver(spec{"slack": spec{"webhookURLSecretRef": spec{"name": "slack"}, "channel": "#security"}}), []string{"spec.notifications[0].slack", "channel may be set only with tokenSecretRef"}},
+		"a channel alone":              {receiver(spec{"slack": spec{"channel": "#security"}}), []string{"spec.notifications[0].slack", "set either webhookURLSecretRef"}},
+		"an app without a channel":     {slackApp(spec{"channel": nil}), []string{"spec.notifications[0].slack", "channel is needed with tokenSecretRef"}},
+		"a channel without #":          {slackApp(spec{"channel": "security"}), []string{"spec.notifications[0].slack.channel", "must be the channel's ID"}},
+		"a channel with a space":       {slackApp(spec{"channel": "#security team"}), []string{"spec.notifications[0].slack.channel", "must be the channel's ID"}},
+		"a person":                     {slackApp(spec{"channel": "U0123456789"}), []string{"spec.notifications[0].slack.channel", "must be the channel's ID"}},
+		"a channel that is too long":   {slackApp(spec{"channel": repeatToLength("#", 82)}), []string{"spec.notifications[0].slack.channel", "81"}},
+		"an app in no Secret":          {slackApp(spec{"tokenSecretRef": spec{"key": "a"}}), []string{"spec.notifications[0].slack.tokenSecretRef.name", "Required value"}},
+		"an app, empty key":            {slackApp(spec{"tokenSecretRef": spec{"name": "a", "key": ""}}), []string{"spec.notifications[0].slack.tokenSecretRef.key", "at least 1"}},
 		"a Secret without a name":      {receiver(spec{"slack": spec{"webhookURLSecretRef": spec{"key": "url"}}}), []string{"spec.notifications[0].slack.webhookURLSecretRef.name", "Required value"}},
 		"a Secret with an empty name":  {receiver(spec{"slack": spec{"webhookURLSecretRef": spec{"name": ""}}}), []string{"spec.notifications[0].slack.webhookURLSecretRef.name", "at least 1"}},
 		"no name of a Secret":          {receiver(spec{"slack": spec{"webhookURLSecretRef": spec{"name": "$(x)"}}}), []string{"spec.notifications[0].slack.webhookURLSecretRef.name", "should match"}},
@@ -255,7 +282,7 @@ func TestScannerRejected(t *testing.T) {
 	p.Expect(p.createScanner(repeatToLength("n", 64), with(nil))).To(MatchError(ContainSubstring("metadata.name must be at most 63 characters")))
 }
 
-// TestImageScanImmutable: digest, platform and Scanner of an ImageScan are immutable; its references are not.
+// TestImageScanImmutable: digest and platform of an ImageScan are immutable; its references are not.
 func TestImageScanImmutable(t *testing.T) {
 	p := newUnattendedEnv(t)
 	scan := scanOf(aScanner(p.namespace, "all"), web, func(s *v1alpha1.ImageScan) { s.OwnerReferences, s.Spec.DigestType = nil, "" })
@@ -265,7 +292,6 @@ func TestImageScanImmutable(t *testing.T) {
 	for field, change := range map[string]func(*v1alpha1.ImageScanSpec){
 		"digest":   func(s *v1alpha1.ImageScanSpec) { s.Digest = digest("another") },
 		"platform": func(s *v1alpha1.ImageScanSpec) { s.Platform = "linux/arm64" },
-		"scanner":  func(s *v1alpha1.ImageScanSpec) { s.Scanner = "another" },
 	} {
 		changed := scan.DeepCopy()
 		change(&changed.Spec)
@@ -287,8 +313,8 @@ func TestImageScanRejected(t *testing.T) {
 		"another type":        {func(s *v1alpha1.ImageScanSpec) { s.DigestType = "Layer" }, "spec.digestType"},
 		"no platform":         {func(s *v1alpha1.ImageScanSpec) { s.Platform = "" }, "spec.platform"},
 		"a long platform":     {func(s *v1alpha1.ImageScanSpec) { s.Platform = repeatToLength("p", 65) }, "spec.platform"},
-		"no Scanner":          {func(s *v1alpha1.ImageScanSpec) { s.Scanner = "" }, "spec.scanner"},
-		"a long Scanner":      {func(s *v1alpha1.ImageScanSpec) { s.Scanner = repeatToLength("s", 64) }, "spec.scanner"},
+		"no Scanner":          {func(s *v1alpha1.ImageScanSpec) { s.Scanner.Name = "" }, "spec.scanner"},
+		"a long Scanner":      {func(s *v1alpha1.ImageScanSpec) { s.Scanner.Name = repeatToLength("s", 64) }, "spec.scanner"},
 		"too many references": {func(s *v1alpha1.ImageScanSpec) { s.References = []string{"a", "b", "c", "d"} }, "spec.references"},
 		"a reference, too long": {func(s *v1alpha1.ImageScanSpec) {
 			s.References = []string{repeatToLength("r", v1alpha1.MaxReferenceBytes+1)}
@@ -321,12 +347,14 @@ func TestPrinterColumns(t *testing.T) {
 	p.Expect(scanners.rows[0][11:]).To(Equal([]any{"Grype", "1 of 2 images could not be scanned (ImageNotFound: " + failing + ")"}))
 	scans := p.table("imagescans")
 	p.Expect(scans.columns).To(Equal([]string{
-		"Name", "Image", "Phase", "Critical", "High", "Medium", "Fixable", "Workloads", "Age", "Suppressed", "Scanner", "Platform", "Reason", "Message",
+		"Name", "Image", "Phase", "Exploited", "Critical", "High", "Fixable", "Age", "Worst", "Workloads", "Suppressed", "Scanner", "Platform", "Reason", "Message",
 	}))
 	row := scans.rows[1]
-	p.Expect(row[1:8]).To(Equal([]any{vulnerable, "Scanned", int64(1), int64(1), int64(0), int64(1), int64(1)}))
-	p.Expect(row[10:]).To(Equal([]any{"all", "linux/amd64", "Scanned", "2 findings: 1 critical, 1 high; 1 fixable, 0 known exploited"}))
-	p.Expect(scans.rows[0][1:4]).To(Equal([]any{failing, "Failed", nil}), "an image without a result has no count, not even 0")
+	p.Expect(row[1:7]).To(Equal([]any{"shop/vulnerable:1", "Scanned", int64(0), int64(1), int64(1), int64(1)}))
+	p.Expect(row[8]).To(ContainSubstring(" Critical "))
+	p.Expect(row[9]).To(Equal(int64(1)))
+	p.Expect(row[11:]).To(Equal([]any{"all", "linux/amd64", "Scanned", "2 findings: 1 critical, 1 high; 1 fixable, 0 known exploited"}))
+	p.Expect(scans.rows[0][1:4]).To(Equal([]any{"shop/failing:1", "Failed", nil}), "an image without a result has no count, not even 0")
 }
 
 type printed struct {

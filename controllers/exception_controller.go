@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 )
 
@@ -43,6 +45,7 @@ type ExceptionReconciler struct {
 	Suppressed  *SuppressionCounts
 	Wakeups     *Wakeups
 	Permissions *preflight.Checker
+	Inventory   *inventory.Inventory
 
 	mutex     sync.Mutex
 	recounted map[types.NamespacedName]time.Time
@@ -165,10 +168,10 @@ func (r *ExceptionReconciler) recount(ctx context.Context, d exceptionObject, in
 	return 0, nil
 }
 
-// scanners returns the Scanners in whose namespaces the exception applies.
+// scanners returns the scanners in whose namespaces the exception applies.
 func (r *ExceptionReconciler) scanners(ctx context.Context, d exceptionObject) ([]types.NamespacedName, error) {
-	var scanners v1alpha1.ScannerList
-	if err := r.Client.List(ctx, &scanners, client.InNamespace(d.object.GetNamespace())); err != nil {
+	scanners, err := inventory.ListScanners(ctx, r.Client, metav1.NamespaceAll)
+	if err != nil {
 		return nil, err
 	}
 	concerned, err := appliesTo(ctx, r.Exceptions, d.object)
@@ -176,8 +179,12 @@ func (r *ExceptionReconciler) scanners(ctx context.Context, d exceptionObject) (
 		return nil, err
 	}
 	var names []types.NamespacedName
-	for i := range scanners.Items {
-		if s := &scanners.Items[i]; s.DeletionTimestamp.IsZero() && concerned(s.Namespace) {
+	for _, s := range scanners {
+		covered, err := r.Inventory.Namespaces(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		if s.GetDeletionTimestamp() == nil && slices.ContainsFunc(covered.Covered, concerned) {
 			names = append(names, client.ObjectKeyFromObject(s))
 		}
 	}

@@ -18,9 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // anException returns an exception in namespace shop that does not expire.
@@ -217,8 +219,8 @@ func TestSuppressionCounts(t *testing.T) {
 	}
 }
 
-// TestSuppressedFindings: suppressed findings are in no count of an ImageScan. An exception must apply to all names by which the image is
-// run.
+// TestSuppressedFindings: suppressed findings are in no count of an ImageScan, without another scan. An exception must apply to all names by
+// which the image is run.
 func TestSuppressedFindings(t *testing.T) {
 	const other = "mirror.example.com/web:1"
 	about := func(images ...string) *v1alpha1.VulnerabilityException {
@@ -228,6 +230,7 @@ func TestSuppressedFindings(t *testing.T) {
 	}
 	ended := anException("a", "CVE-1")
 	ended.Spec.ExpirationTime = in(-time.Second)
+	const unused = "no pod uses the image any more: its findings are not counted. "
 	both := v1alpha1.FindingCounts{Critical: 1, High: 1, Fixable: 2}
 	one := v1alpha1.FindingCounts{High: 1, Fixable: 1, Suppressed: 1}
 	pods := []client.Object{aPod(fixtureNamespace, "p", running("c", web)), aPod(fixtureNamespace, "q", containerWith("c", other, corev1.ContainerStatus{ImageID: imageID(web)}))}
@@ -238,17 +241,17 @@ func TestSuppressedFindings(t *testing.T) {
 		message string
 	}{
 		"no exception":                      {pods, both, "CVE-1", "2 findings: 1 critical, 1 high; 2 fixable, 0 known exploited"},
-		"for all images":                    {append(pods, about()), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more suppressed"},
+		"for all images":                    {append(pods, about()), one, "CVE-2", "1 finding: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more suppressed"},
 		"for one of its names":              {append(pods, about("registry.example.com/*")), both, "CVE-1", "2 findings: 1 critical, 1 high; 2 fixable, 0 known exploited"},
-		"for both of its names":             {append(pods, about("*.example.com/*web:1")), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more suppressed"},
-		"for its digest":                    {append(pods, about("*@"+keyOfImage(web).Digest)), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more suppressed"},
-		"for each name its own":             {append(pods, about("registry.example.com/*"), func() client.Object { e := about("mirror.*"); e.Name = "b"; return e }()), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more suppressed"},
+		"for both of its names":             {append(pods, about("*.example.com/*web:1")), one, "CVE-2", "1 finding: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more suppressed"},
+		"for its digest":                    {append(pods, about("*@"+keyOfImage(web).Digest)), one, "CVE-2", "1 finding: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more suppressed"},
+		"for each name its own":             {append(pods, about("registry.example.com/*"), func() client.Object { e := about("mirror.*"); e.Name = "b"; return e }()), one, "CVE-2", "1 finding: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more suppressed"},
 		"all of them":                       {append(pods, anException("a", "CVE-1", "cve-2")), v1alpha1.FindingCounts{Suppressed: 2}, "", "all findings suppressed: 2"},
-		"of the cluster":                    {append(pods, aClusterException("a", nil, "CVE-1")), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more suppressed"},
+		"of the cluster":                    {append(pods, aClusterException("a", nil, "CVE-1")), one, "CVE-2", "1 finding: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more suppressed"},
 		"of the cluster, for other places":  {append(pods, aClusterException("a", labelledWith("stage", "test"), "CVE-1")), both, "CVE-1", "2 findings: 1 critical, 1 high; 2 fixable, 0 known exploited"},
 		"ended":                             {append(pods, ended), both, "CVE-1", "2 findings: 1 critical, 1 high; 2 fixable, 0 known exploited"},
-		"unused, by the name that it had":   {[]client.Object{about("registry.example.com/*")}, one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more suppressed"},
-		"unused, by a name that it had not": {[]client.Object{about("mirror.*")}, both, "CVE-1", "2 findings: 1 critical, 1 high; 2 fixable, 0 known exploited"},
+		"unused, by the name that it had":   {[]client.Object{about("registry.example.com/*")}, one, "CVE-2", unused + "1 finding: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more suppressed"},
+		"unused, by a name that it had not": {[]client.Object{about("mirror.*")}, both, "CVE-1", unused + "2 findings: 1 critical, 1 high; 2 fixable, 0 known exploited"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scan := scanOf(theScanner(), web, scanned)
@@ -260,9 +263,15 @@ func TestSuppressedFindings(t *testing.T) {
 			if diff := cmp.Diff(&tt.want, after.Status.Findings); diff != "" {
 				t.Errorf("findings (-want +got):\n%s", diff)
 			}
+			if calls := u.engine.calls(); len(calls) > 0 {
+				t.Errorf("the engine was called %d times, want none", len(calls))
+			}
 			top := ""
 			if len(after.Status.TopFindings) > 0 {
 				top = after.Status.TopFindings[0].ID
+			}
+			if worst, _, _ := strings.Cut(after.Status.WorstFinding, " "); worst != tt.top {
+				t.Errorf("the worst finding for tables is %q, want %q", after.Status.WorstFinding, tt.top)
 			}
 			if top != tt.top || after.Status.Conditions[0].Message != tt.message {
 				t.Errorf("the worst is %q of %q, want %q of %q", top, after.Status.Conditions[0].Message, tt.top, tt.message)
@@ -303,7 +312,7 @@ func TestExceptionWatch(t *testing.T) {
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "play"}},
 		theScanner(), aScanner(fixtureNamespace, "more"), aScanner("play", "other"),
 	)
-	w := exceptionWatch{u.exceptions, &v1alpha1.ScannerList{}}
+	w := exceptionWatch{u.exceptions, scannersFor(u.inventory)}
 	for name, tt := range map[string]struct {
 		versions []client.Object
 		want     []string
@@ -378,12 +387,46 @@ func TestNotifiedWithExceptions(t *testing.T) {
 	w.must(w.client.Create(context.Background(), e))
 	set, _, err := w.reconciler.Exceptions.InForce(t.Context(), fixtureNamespace)
 	w.must(err)
-	if got := w.reconciler.settings(&notificationScope{scanner: w.scanner, exceptions: set}, slackReceiver("team")).Filter.Exceptions; got.Key() != set.Key() || set.Key() == "" {
+	if got := w.reconciler.settings(&notificationScope{scanner: w.scanner, exceptions: set}, destination{ClusterReceiver: v1alpha1.ClusterReceiver{Receiver: slackReceiver("team")}}).Filter.Exceptions; got.Key() != set.Key() || set.Key() == "" {
 		t.Errorf("a receiver is defined by the exceptions %q, want %q", got.Key(), set.Key())
 	}
 	result, err := w.reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(w.scanner)})
 	w.must(err)
 	if result.RequeueAfter <= 0 || result.RequeueAfter > 7*time.Second {
 		t.Errorf("it is looked at again after %s, want 7s at most", result.RequeueAfter)
+	}
+}
+
+// TestNotifiedBeforeExceptionsOfNamespacesEnd: if two namespaces that a ClusterScanner covers run one image and each has its own exception, both
+// exceptions suppress findings, and there is a notice before each of them expires.
+func TestNotifiedBeforeExceptionsOfNamespacesEnd(t *testing.T) {
+	scanner := &v1alpha1.ClusterScanner{ObjectMeta: metav1.ObjectMeta{Name: "all", UID: "all-uid"}, Spec: v1alpha1.ClusterScannerSpec{
+		ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}}, NamespaceSelector: &metav1.LabelSelector{},
+	}}
+	u := newUnit(t, scanner)
+	u.saveReport(web, vulnerability("CVE-2026-0001", finding.High))
+	for _, namespace := range []string{"blog", "shop"} {
+		e := anException("of-"+namespace, "CVE-2026-0001")
+		e.Namespace, e.Spec.ExpirationTime = namespace, in(72*time.Hour)
+		u.must(u.client.Create(t.Context(), e))
+		u.must(u.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
+		u.must(u.store.SetUsage(t.Context(), store.ImageUsage{
+			Scanner: "all-uid", Cluster: true, Namespace: namespace, Key: keyOfImage(web), Scope: store.Cluster, Engine: u.engine.Engine(),
+			Workloads: []store.Workload{{Namespace: namespace, Kind: "Deployment", Name: "web", Container: "web", Repository: "web", Reference: web}},
+		}))
+	}
+	notifications := &NotificationReconciler{
+		Client: u.client, Store: u.store, Backends: u.scanners.Backends, Clock: u.clock, Exceptions: u.exceptions, Inventory: u.inventory,
+	}
+	scope, err := notifications.newScope(t.Context(), scanner)
+	u.must(err)
+	var names []string
+	for _, notice := range scope.coverage.Notices {
+		if notice.Kind == announce.NoticeExceptionExpires && notice.Count == 1 {
+			names = append(names, notice.Name)
+		}
+	}
+	if diff := cmp.Diff([]string{"blog/of-blog", "shop/of-shop"}, names); diff != "" {
+		t.Errorf("notices about the end of exceptions (-want +got):\n%s", diff)
 	}
 }

@@ -14,9 +14,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 )
 
 // recountPace is the delay between two objects that are enqueued because of one exception. It keeps the queue free for others in a large
@@ -39,22 +41,53 @@ func hasExpired(o client.Object) bool {
 	return ready != nil && ready.Reason == v1alpha1.ReasonExpired
 }
 
-// namespaceChanged passes updates that change which exceptions or receivers apply to a namespace.
+// namespaceChanged passes events that change which scanners cover a namespace, or which exceptions, receivers or channels apply to it.
 var namespaceChanged = predicate.Funcs{
-	CreateFunc: func(event.CreateEvent) bool { return false },
+	CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
 	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations()
 		return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||
-			e.ObjectOld.GetAnnotations()[v1alpha1.AnnotationReceiver] != e.ObjectNew.GetAnnotations()[v1alpha1.AnnotationReceiver]
+			before[v1alpha1.AnnotationReceiver] != after[v1alpha1.AnnotationReceiver] ||
+			before[v1alpha1.AnnotationSlackChannel] != after[v1alpha1.AnnotationSlackChannel] ||
+			e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero()
 	},
-	DeleteFunc:  func(event.DeleteEvent) bool { return false },
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups="",resources=namespaces,verbs=get;list;watch
 
-// watchExceptions makes a controller reconcile its objects when the exceptions that apply to them change, or their namespace names other
-// receivers. objects is an empty list of the controller's kind.
-func watchExceptions(b *ctrl.Builder, exceptions active.Source, objects client.ObjectList) *ctrl.Builder {
+// objectsIn returns the requests of a controller's objects for a namespace (empty: all of them).
+type objectsIn func(ctx context.Context, reader client.Reader, namespace string) []reconcile.Request
+
+// imageScansIn returns the objectsIn of a controller of ImageScans.
+func imageScansIn(images *inventory.Inventory) objectsIn {
+	return func(ctx context.Context, reader client.Reader, namespace string) []reconcile.Request {
+		return watchedRequests(ctx, images, reader, &v1alpha1.ImageScanList{}, namespace)
+	}
+}
+
+// scannersFor returns the objectsIn of a controller of scanners: the Scanners of the namespace, and all ClusterScanners.
+func scannersFor(images *inventory.Inventory) objectsIn {
+	return func(ctx context.Context, reader client.Reader, namespace string) []reconcile.Request {
+		return slices.Concat(watchedRequests(ctx, images, reader, &v1alpha1.ScannerList{}, namespace),
+			requestsFor(ctx, reader, &v1alpha1.ClusterScannerList{}))
+	}
+}
+
+// watchedRequests returns the requests of the objects in a namespace (empty: all), none if the operator does not watch it: events of namespaces
+// come from all of them.
+func watchedRequests(
+	ctx context.Context, images *inventory.Inventory, reader client.Reader, list client.ObjectList, namespace string,
+) []reconcile.Request {
+	if namespace != "" && !images.Watches(namespace) {
+		return nil
+	}
+	return requestsFor(ctx, reader, list, client.InNamespace(namespace))
+}
+
+// watchExceptions makes a controller reconcile its objects when the exceptions that apply to them change, or when another scanner covers their
+// namespace or the namespace names other receivers.
+func watchExceptions(b *ctrl.Builder, exceptions active.Source, objects objectsIn) *ctrl.Builder {
 	w := exceptionWatch{exceptions, objects}
 	changes := handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q requestQueue) { w.changed(ctx, q, e.Object) },
@@ -63,17 +96,26 @@ func watchExceptions(b *ctrl.Builder, exceptions active.Source, objects client.O
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q requestQueue) { w.changed(ctx, q, e.Object) },
 	}
+	all := func(string) bool { return true }
 	return b.
 		Watches(&v1alpha1.VulnerabilityException{}, changes, builder.WithPredicates(suppressionChanged)).
 		Watches(&v1alpha1.ClusterVulnerabilityException{}, changes, builder.WithPredicates(suppressionChanged)).
-		WatchesMetadata(&corev1.Namespace{}, handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q requestQueue) {
-			w.enqueue(ctx, q, e.ObjectNew.GetName(), func(string) bool { return true })
-		}}, builder.WithPredicates(namespaceChanged))
+		WatchesMetadata(&corev1.Namespace{}, handler.Funcs{
+			CreateFunc: func(ctx context.Context, e event.CreateEvent, q requestQueue) {
+				w.enqueue(ctx, q, e.Object.GetName(), all)
+			},
+			UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q requestQueue) {
+				w.enqueue(ctx, q, e.ObjectNew.GetName(), all)
+			},
+			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q requestQueue) {
+				w.enqueue(ctx, q, e.Object.GetName(), all)
+			},
+		}, builder.WithPredicates(namespaceChanged))
 }
 
 type exceptionWatch struct {
 	exceptions active.Source
-	objects    client.ObjectList
+	objects    objectsIn
 }
 
 // changed enqueues the objects in the namespaces to which any of the given versions of an exception applies.
@@ -92,11 +134,12 @@ func (w exceptionWatch) changed(ctx context.Context, q requestQueue, versions ..
 	})
 }
 
-// enqueue enqueues the objects of a namespace (empty: of all namespaces) for which concerned returns true, recountPace apart.
+// enqueue enqueues the objects for a namespace (empty: for all namespaces) for which concerned returns true, recountPace apart. An object without
+// a namespace, a ClusterScanner, is always enqueued.
 func (w exceptionWatch) enqueue(ctx context.Context, q requestQueue, namespace string, concerned func(string) bool) {
-	list, after := w.objects.DeepCopyObject().(client.ObjectList), eventDelay
-	for _, request := range requestsFor(ctx, w.exceptions.Reader, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy) {
-		if concerned(request.Namespace) {
+	after := eventDelay
+	for _, request := range w.objects(ctx, w.exceptions.Reader, namespace) {
+		if request.Namespace == "" || concerned(request.Namespace) {
 			q.AddAfter(request, after)
 			after += recountPace
 		}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -35,7 +36,7 @@ type imageScanStore interface {
 	Locate(ctx context.Context, scanner, namespace string, key image.Key) (store.Location, error)
 	RecentImages(ctx context.Context, scanner, engine string) ([]store.RecentImage, error)
 	ScannerImages(ctx context.Context, namespace string) ([]store.ScannerImage, error)
-	ReleaseImage(ctx context.Context, scanner string, key image.Key) error
+	ReleaseImage(ctx context.Context, img store.ScannerImage, uncovered bool) error
 }
 
 // ImageScanReconciler scans one image and reports the progress in the ImageScan's status.
@@ -71,7 +72,7 @@ type imageScanScope struct {
 	// scan is modified by the actions. Its status is written once, at the end.
 	scan *v1alpha1.ImageScan
 	// scanner owns the ImageScan. Never nil.
-	scanner *v1alpha1.Scanner
+	scanner v1alpha1.GenericScanner
 	// refused is true if the namespace has too many Scanners and this one is not among the admitted.
 	refused bool
 	// backend is the Scanner's engine; nil if this operator runs without it.
@@ -134,14 +135,14 @@ func (r *ImageScanReconciler) identify(ctx context.Context, s *imageScanScope) (
 		return false, err
 	}
 	if img == nil {
-		return true, r.delete(ctx, s, client.Preconditions{})
+		return true, errors.Join(r.releaseUncovered(ctx, s.scan), r.delete(ctx, s, client.Preconditions{}))
 	}
 	s.scanner, s.key, s.refused = img.Scanner, img.Key, img.Refused
 	s.backend = r.Backends.For(s.scanner)
 	s.resetOnEngineChange()
 	var scans v1alpha1.ImageScanList
 	err = r.Client.List(ctx, &scans, client.InNamespace(s.scan.Namespace), client.UnsafeDisableDeepCopy, // only read
-		client.MatchingFields{inventory.ImageScansByScannerDigest: inventory.ScannerDigest(s.scanner.Name, s.key.Digest)})
+		client.MatchingFields{inventory.ImageScansByScannerDigest: inventory.ScannerDigest(inventory.ReferenceTo(s.scanner), s.key.Digest)})
 	if err != nil {
 		return false, err
 	}
@@ -156,7 +157,7 @@ func (r *ImageScanReconciler) identify(ctx context.Context, s *imageScanScope) (
 
 // resetOnEngineChange resets the status if another engine, or another instance of the engine, made it: that result does not hold for this one.
 func (s *imageScanScope) resetOnEngineChange() {
-	status, engine, instance := &s.scan.Status, s.scanner.Spec.Backend.Type, s.engineInstance()
+	status, engine, instance := &s.scan.Status, s.scanner.Settings().Backend.Type, s.engineInstance()
 	if status.Engine != "" && (status.Engine != engine || status.EngineInstance != instance) {
 		*status = v1alpha1.ImageScanStatus{UnusedSinceTime: status.UnusedSinceTime}
 	}
@@ -165,7 +166,7 @@ func (s *imageScanScope) resetOnEngineChange() {
 
 // engineInstance returns a short hash that identifies the engine's instance; empty if the engine has only one.
 func (s *imageScanScope) engineInstance() string {
-	engine := s.scanner.Spec.Backend.Type
+	engine := s.scanner.Settings().Backend.Type
 	switch {
 	case s.backend == nil && s.scan.Status.Engine == engine:
 		return s.scan.Status.EngineInstance // without a backend the instance is unknown
@@ -195,8 +196,12 @@ func (r *ImageScanReconciler) patchStatus(ctx context.Context, before *v1alpha1.
 	return nil
 }
 
-// emitEvents emits an event when the image becomes scanned and for each failed attempt. It counts the latter in Metrics.
+// emitEvents emits an event when the image becomes scanned, for each failed attempt, and for receivers that the namespace may not use. It counts the latter in Metrics.
 func (r *ImageScanReconciler) emitEvents(before *v1alpha1.ImageScan, s *imageScanScope) {
+	refused := meta.FindStatusCondition(s.scan.Status.Conditions, v1alpha1.ConditionReceiverNotAllowed)
+	if refused != nil && meta.FindStatusCondition(before.Status.Conditions, refused.Type) == nil {
+		r.Events.Eventf(s.scan, nil, corev1.EventTypeWarning, refused.Reason, "Notify", "%s", refused.Message)
+	}
 	switch {
 	case s.failure != nil && s.scan.Status.Attempts != before.Status.Attempts:
 		r.Metrics.countFailure(s.failure.Reason)

@@ -57,18 +57,19 @@ func TestImageScanPhases(t *testing.T) {
 	u.engine.match = fixedResult(backend.Waiting(v1alpha1.ReasonMatching, "waiting for a match worker", time.Minute), nil)
 	step("matching", v1alpha1.PhaseMatching, time.Minute, "waiting for a match worker", "Ready=False Matching", "Reconciling=True Matching")
 	u.saveReport(web, vulnerability("CVE-2024-0001", finding.Critical))
-	step("scanned", v1alpha1.PhaseScanned, 0, "1 findings: 1 critical, 0 high; 1 fixable, 0 known exploited", "Ready=True Scanned")
+	step("scanned", v1alpha1.PhaseScanned, 0, "1 finding: 1 critical, 0 high; 1 fixable, 0 known exploited", "Ready=True Scanned")
 
 	after := u.read(scan)
 	want := v1alpha1.ImageScanStatus{
 		Phase: v1alpha1.PhaseScanned, PlatformDigest: subjectOf(web, store.Cluster).PlatformDigest, Engine: v1alpha1.BackendGrype,
 		Packages: ptr.To(int32(7)), ScanTime: &metav1.Time{Time: noon}, Findings: &v1alpha1.FindingCounts{Critical: 1, Fixable: 1}, Workloads: []string{"Pod/web-1"}, WorkloadCount: 1,
 		TopFindings: []v1alpha1.TopFinding{{ID: "CVE-2024-0001", Severity: "Critical", Package: "openssl 3.0.1", FixedIn: "3.0.2"}},
+		Image:       "shop/web:1", WorstFinding: "CVE-2024-0001 Critical openssl 3.0.1 → 3.0.2",
 	}
 	if diff := cmp.Diff(want, after.Status, cmpopts.IgnoreFields(v1alpha1.ImageScanStatus{}, "Conditions", "EngineInstance")); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"Normal Scanned 1 findings: 1 critical, 0 high; 1 fixable, 0 known exploited"}, u.takeEvents()); diff != "" {
+	if diff := cmp.Diff([]string{"Normal Scanned 1 finding: 1 critical, 0 high; 1 fixable, 0 known exploited"}, u.takeEvents()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
@@ -303,6 +304,9 @@ func TestRetirement(t *testing.T) {
 	if wait != 24*time.Hour || !after.Status.UnusedSinceTime.Time.Equal(u.clock.Now()) || after.Status.WorkloadCount != 0 || after.Status.Workloads != nil {
 		t.Errorf("unused since %s by %d workloads, looked at again after %s", after.Status.UnusedSinceTime, after.Status.WorkloadCount, wait)
 	}
+	if ready := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady); !strings.HasPrefix(ready.Message, "no pod uses the image any more") {
+		t.Errorf("expected the condition Ready to say that no pod uses the image, it says %q", ready.Message)
+	}
 	if after.Status.Phase != v1alpha1.PhaseScanned || after.Status.Findings.Critical != 1 {
 		t.Errorf("the result does not stay: %+v", after.Status)
 	}
@@ -465,7 +469,7 @@ func TestObsoleteImageScans(t *testing.T) {
 		"its Scanner has gone":                  {scanOf(theScanner(func(s *v1alpha1.Scanner) { s.Name, s.UID = "gone", "gone-uid" }), web), true},
 		"its Scanner was made anew":             {scanOf(former, web), true},
 		"nobody owns it":                        {scanOf(scanner, web, func(s *v1alpha1.ImageScan) { s.OwnerReferences = nil }), true},
-		"another Scanner owns it":               {scanOf(other, web, func(s *v1alpha1.ImageScan) { s.Spec.Scanner = "all" }), true},
+		"another Scanner owns it":               {scanOf(other, web, func(s *v1alpha1.ImageScan) { s.Spec.Scanner.Name = "all" }), true},
 		"a second one, with a later name":       {scanOf(scanner, vulnerable, func(s *v1alpha1.ImageScan) { s.Name = "zzz" }), true},
 		"a second one, with an earlier name":    {scanOf(scanner, vulnerable, func(s *v1alpha1.ImageScan) { s.Name = "aaa" }), false},
 		"a platform that nobody can make of it": {scanOf(scanner, web, func(s *v1alpha1.ImageScan) { s.Spec.Platform = "linux" }), true},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // Bounds of deletedScans. A recreated ImageScan beyond them keeps its last result, and a failed match its retry time.
@@ -24,15 +25,15 @@ const (
 // to scan it again. The zero value is ready for use. It is safe for concurrent use.
 type deletedScans struct {
 	mu sync.Mutex
-	at map[imageOfScanner]time.Time
+	at map[store.ScannerImage]time.Time
 }
 
 // add records a deletion. It drops the deletion if maxDeletedScans recent ones are already recorded.
-func (d *deletedScans) add(img imageOfScanner, now time.Time) {
+func (d *deletedScans) add(img store.ScannerImage, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.at == nil {
-		d.at = map[imageOfScanner]time.Time{}
+		d.at = map[store.ScannerImage]time.Time{}
 	}
 	if len(d.at) >= maxDeletedScans {
 		for other, at := range d.at {
@@ -47,14 +48,14 @@ func (d *deletedScans) add(img imageOfScanner, now time.Time) {
 }
 
 // has reports whether a deletion was recorded within deletedScanTime.
-func (d *deletedScans) has(img imageOfScanner, now time.Time) bool {
+func (d *deletedScans) has(img store.ScannerImage, now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	at, found := d.at[img]
 	return found && now.Sub(at) < deletedScanTime
 }
 
-func (d *deletedScans) remove(img imageOfScanner) {
+func (d *deletedScans) remove(img store.ScannerImage) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.at, img)
@@ -71,14 +72,14 @@ func (r *ImageScanReconciler) rememberDeletion(o client.Object) {
 	if err != nil || owner == nil || scan.Status.UnusedSinceTime != nil {
 		return
 	}
-	r.deleted.add(imageOfScanner{owner.UID, key}, r.Clock.Now())
+	r.deleted.add(store.ScannerImage{Scanner: string(owner.UID), Namespace: scan.Namespace, Key: key}, r.Clock.Now())
 }
 
 // rematch requests another match of an image whose ImageScan was deleted and recreated. The request overrides the retry time of a failed
 // match. The last result stays until the next one. The image is indexed again without any request, since the new ImageScan has no failed
 // attempts.
 func (r *ImageScanReconciler) rematch(ctx context.Context, s *imageScanScope) error {
-	img := imageOfScanner{s.scanner.UID, s.key}
+	img := s.scannerImage()
 	r.deleted.remove(img) // first, so that another deletion meanwhile counts again
 	if err := r.Store.RequestMatch(ctx, s.subject()); err != nil {
 		r.deleted.add(img, r.Clock.Now())

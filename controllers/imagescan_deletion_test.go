@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
@@ -128,7 +127,7 @@ func TestRetiredImagesAreNotRequested(t *testing.T) {
 	scanner := theScanner()
 	u := newUnit(t, scanner)
 	scan := scanOf(scanner, web)
-	img := imageOfScanner{scanner.UID, keyOfImage(web)}
+	img := store.ScannerImage{Scanner: string(scanner.UID), Namespace: scan.Namespace, Key: keyOfImage(web)}
 	u.scans.rememberDeletion(scan)
 	if !u.scans.deleted.has(img, noon) {
 		t.Error("the deletion of an ImageScan is not remembered")
@@ -144,7 +143,9 @@ func TestRetiredImagesAreNotRequested(t *testing.T) {
 // TestDeletedScansAreBounded: any number of deletions takes little memory, and old deletions make room for new ones.
 func TestDeletedScansAreBounded(t *testing.T) {
 	var deleted deletedScans
-	imageNumber := func(i int) imageOfScanner { return imageOfScanner{types.UID(fmt.Sprint(i)), keyOfImage(web)} }
+	imageNumber := func(i int) store.ScannerImage {
+		return store.ScannerImage{Scanner: fmt.Sprint(i), Key: keyOfImage(web)}
+	}
 	for i := range maxDeletedScans + 1 {
 		deleted.add(imageNumber(i), noon)
 	}

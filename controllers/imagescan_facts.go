@@ -17,7 +17,7 @@ func (r *ImageScanReconciler) observeUse(ctx context.Context, s *imageScanScope)
 	err := r.findUses(ctx, s)
 	s.facts = scan.Facts{
 		Unused: len(s.uses.Running) == 0, PlatformUnknown: !s.uses.Complete, BareImageID: s.scan.Spec.DigestType == v1alpha1.DigestImageID,
-		Refused: s.refused, Suspended: isSuspended(s.scanner), Engine: s.scanner.Spec.Backend.Type, EngineDisabled: s.backend == nil,
+		Refused: s.refused, Suspended: isSuspended(s.scanner), Engine: s.scanner.Settings().Backend.Type, EngineDisabled: s.backend == nil,
 		CatalogedAs: s.scan.Status.PlatformDigest,
 	}
 	if err != nil || s.uses.Unknown() {
@@ -51,7 +51,7 @@ func (r *ImageScanReconciler) readFacts(ctx context.Context, s *imageScanScope) 
 	}
 	request := digestOfRequest(rescanRequestOf(s.scanner))
 	f.RescanRequested = request != "" && request != status.HandledRequest
-	f.Recreated = r.deleted.has(imageOfScanner{s.scanner.UID, s.key}, f.Now)
+	f.Recreated = r.deleted.has(s.scannerImage(), f.Now)
 	_, requested := s.scan.Annotations[v1alpha1.AnnotationMatchRequested]
 	f.MatchRequested = requested && !s.matchRequestHandled
 	if s.backend == nil || f.StoreProblem != nil || f.Unused && f.PlatformUnknown {

@@ -97,8 +97,8 @@ func TestAnotherEngineStartsOver(t *testing.T) {
 // byURL gives a unit two Clairs. A Scanner uses the one that its URL names.
 func byURL(u *unit, first, second *scriptedEngine) {
 	first.name, second.name = "clair https://a.example.com", "clair https://b.example.com"
-	u.scans.Backends = backend.Choosers{v1alpha1.BackendClair: func(s *v1alpha1.Scanner) backend.Backend {
-		if s.Spec.Backend.Clair.URL == "https://b.example.com" {
+	u.scans.Backends = backend.Choosers{v1alpha1.BackendClair: func(s v1alpha1.GenericScanner) backend.Backend {
+		if s.Settings().Backend.Clair.URL == "https://b.example.com" {
 			return second
 		}
 		return first

@@ -12,8 +12,8 @@ import (
 )
 
 // rescanRequestOf returns the rescan request in a Scanner's annotation; empty if there is none.
-func rescanRequestOf(scanner *v1alpha1.Scanner) string {
-	return truncate(scanner.Annotations[v1alpha1.AnnotationRequestedAt], v1alpha1.MaxRequestBytes)
+func rescanRequestOf(scanner v1alpha1.GenericScanner) string {
+	return truncate(scanner.GetAnnotations()[v1alpha1.AnnotationRequestedAt], v1alpha1.MaxRequestBytes)
 }
 
 // digestOfRequest returns 16 hexadecimal digits that identify a request, since an ImageScan's size does not allow the full text. Empty
@@ -44,14 +44,14 @@ func (r *ImageScanReconciler) handleRescanRequest(ctx context.Context, s *imageS
 
 // handledRequest returns the last rescan request that all ImageScans of a Scanner's images in use have handled; with an error, the one in the
 // Scanner's status.
-func (r *ScannerReconciler) handledRequest(ctx context.Context, scanner *v1alpha1.Scanner) (string, error) {
-	request, before := rescanRequestOf(scanner), scanner.Status.LastHandledRequestedAt
+func (r *ScannerReconciler) handledRequest(ctx context.Context, scanner v1alpha1.GenericScanner) (string, error) {
+	request, before := rescanRequestOf(scanner), scanner.ScannerStatus().LastHandledRequestedAt
 	if request == "" || request == before {
 		return before, nil
 	}
 	var scans v1alpha1.ImageScanList
-	err := r.Client.List(ctx, &scans, client.InNamespace(scanner.Namespace), client.UnsafeDisableDeepCopy, // only read
-		client.MatchingFields{inventory.ImageScansByScanner: scanner.Name})
+	err := r.Client.List(ctx, &scans, client.InNamespace(scanner.GetNamespace()), client.UnsafeDisableDeepCopy, // only read
+		client.MatchingFields{inventory.ImageScansByScanner: inventory.ScannerValue(inventory.ReferenceTo(scanner))})
 	if err != nil {
 		return before, err
 	}

@@ -8,12 +8,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // retire deletes the ImageScan of an image that was unused for longer than the Scanner's retention.
 func (r *ImageScanReconciler) retire(ctx context.Context, s *imageScanScope) (time.Duration, error) {
-	if err := r.Store.ReleaseImage(ctx, string(s.scanner.UID), s.key); err != nil {
+	if err := r.Store.ReleaseImage(ctx, s.scannerImage(), false); err != nil {
 		return 0, err
 	}
 	// The precondition ensures that the decision is based on the latest UnusedSinceTime.
@@ -22,6 +24,36 @@ func (r *ImageScanReconciler) retire(ctx context.Context, s *imageScanScope) (ti
 		return eventDelay, nil
 	}
 	return 0, err
+}
+
+// releaseUncovered releases the image of an ImageScan whose namespace the ClusterScanner does not cover any more. The release comes before the
+// deletion: until then the image would count, and the exceptions of the namespace do not.
+func (r *ImageScanReconciler) releaseUncovered(ctx context.Context, scan *v1alpha1.ImageScan) error {
+	owner := metav1.GetControllerOf(scan)
+	key, err := inventory.KeyOf(scan)
+	if owner == nil || err != nil {
+		return nil //nolint:nilerr // the store has no such image
+	}
+	img := store.ScannerImage{Scanner: string(owner.UID), Namespace: scan.Namespace, Key: key}
+	scanner, err := r.uncoveringScanner(ctx, img)
+	if scanner == nil || err != nil {
+		return err
+	}
+	return r.release(ctx, img, scanner)
+}
+
+// release releases an image that a ClusterScanner does not cover any more, and wakes the ClusterScanner.
+func (r *ImageScanReconciler) release(ctx context.Context, img store.ScannerImage, uncoveredBy *v1alpha1.ClusterScanner) error {
+	if err := r.Store.ReleaseImage(ctx, img, true); err != nil {
+		return err
+	}
+	r.Wakeups.Scanner(ctx, uncoveredBy)
+	return nil
+}
+
+// scannerImage returns the image as the store knows it.
+func (s *imageScanScope) scannerImage() store.ScannerImage {
+	return store.ScannerImage{Scanner: string(s.scanner.GetUID()), Namespace: s.scan.Namespace, Key: s.key}
 }
 
 func (r *ImageScanReconciler) delete(ctx context.Context, s *imageScanScope, only client.Preconditions) error {

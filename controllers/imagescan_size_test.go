@@ -26,6 +26,7 @@ func fullStatus(text string) v1alpha1.ImageScanStatus {
 	}
 	status := v1alpha1.ImageScanStatus{
 		Phase: v1alpha1.PhaseCataloging, PlatformDigest: digest("platform"), Engine: v1alpha1.BackendGrype, ScanTime: &at, Findings: &counts,
+		Image: repeatToLength("i", v1alpha1.MaxImageBytes), WorstFinding: truncate(repeatToLength(text, 900), v1alpha1.MaxWorstBytes),
 		EngineInstance: repeatToLength("0", 16), Packages: ptr.To(int32(1 << 30)), WorkloadCount: 1 << 30, UnusedSinceTime: &at, Attempts: 1 << 30, NextAttemptTime: &at, FailedSinceTime: &at, HandledRequest: repeatToLength("0", 16),
 		Conditions: []metav1.Condition{
 			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: repeatToLength("R", 64), Message: truncate(repeatToLength(text, 9000), v1alpha1.MaxMessageBytes), LastTransitionTime: at, ObservedGeneration: 1 << 30},
@@ -84,17 +85,17 @@ func (p *testEnv) addReferences(r *PodReconciler, scanner *v1alpha1.Scanner, img
 	p.t.Helper()
 	for _, tag := range []string{"a", "b", "c", "d"} {
 		img.Reference = image.Reference{Repository: "registry.example.com/" + repeatToLength("r", 360), Tag: tag}
-		scan, err := r.Inventory.ImageScan(p.t.Context(), scanner, img.Key)
+		scan, err := r.Inventory.ImageScan(p.t.Context(), scanner, scanner.Namespace, img.Key)
 		p.must(err)
 		if scan == nil {
-			p.must(r.create(p.t.Context(), scanner, img))
+			p.must(r.create(p.t.Context(), scanner, scanner.Namespace, img))
 			continue
 		}
 		p.must(r.addReference(p.t.Context(), scan, img.Reference))
 	}
 	for range 40 { // short ones, as long as there is room
 		img.Reference = image.Reference{Repository: "registry.example.com/" + repeatToLength("s", rapid.IntRange(1, 100).Example()), Tag: "x"}
-		scan, err := r.Inventory.ImageScan(p.t.Context(), scanner, img.Key)
+		scan, err := r.Inventory.ImageScan(p.t.Context(), scanner, scanner.Namespace, img.Key)
 		p.must(err)
 		p.must(r.addReference(p.t.Context(), scan, img.Reference))
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -57,7 +58,7 @@ func (s *imageScanScope) setFindings() {
 	if status.Findings == nil || *status.Findings != counts || !equality.Semantic.DeepEqual(status.TopFindings, top[:min(len(status.TopFindings), len(top))]) {
 		status.ScanTime = &metav1.Time{Time: summary.MatchedAt}
 	}
-	status.Findings, status.TopFindings = &counts, top
+	status.Findings, status.TopFindings, status.WorstFinding = &counts, top, worstFinding(summary.Top)
 }
 
 // recount applies the exceptions in force to a result that no action updates: the image is not used, its Scanner is suspended, or its last
@@ -94,7 +95,9 @@ func (s *imageScanScope) imageNames() []exception.Image {
 // setConditions derives phase, workloads and conditions from what the reconciliation found and did.
 func (r *ImageScanReconciler) setConditions(s *imageScanScope) {
 	status := &s.scan.Status
+	status.Image = shortImageName(s.scan.Spec)
 	s.listWorkloads()
+	s.setReceiverNotAllowed()
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: s.scan.Generation}
 	reconciling := false
 	switch {
@@ -110,6 +113,9 @@ func (r *ImageScanReconciler) setConditions(s *imageScanScope) {
 	case status.Findings != nil:
 		status.Phase = v1alpha1.PhaseScanned
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonScanned, describeResult(status, engineGaps(s.backend))
+		if status.UnusedSinceTime != nil {
+			ready.Message = "no pod uses the image any more: its findings are not counted. " + ready.Message
+		}
 	case len(status.Conditions) > 0:
 		return // nothing new is known, for example after an internal error: the conditions stay
 	default:
@@ -124,6 +130,18 @@ func (r *ImageScanReconciler) setConditions(s *imageScanScope) {
 		meta.FindStatusCondition(status.Conditions, ready.Type).LastTransitionTime = metav1.NewTime(r.Clock.Now())
 	}
 	setWhileTrue(&status.Conditions, v1alpha1.ConditionReconciling, reconciling, ready.Reason, "", s.scan.Generation)
+}
+
+// setReceiverNotAllowed sets the condition about receivers that the image's namespace may not use.
+func (s *imageScanScope) setReceiverNotAllowed() {
+	message := ""
+	if names := s.uses.NotAllowed; len(names) > 0 {
+		message = fmt.Sprintf("an annotation names %s, without effect: ClusterScanner %s does not let namespace %s use it. "+
+			"Remove the annotation, or have the ClusterScanner's spec.notifications[].fromNamespaces or allowedChannels include it",
+			strings.Join(names, ", "), s.scanner.GetName(), s.scan.Namespace)
+	}
+	setWhileTrue(&s.scan.Status.Conditions, v1alpha1.ConditionReceiverNotAllowed, message != "", v1alpha1.ReasonReceiverNotAllowed,
+		truncate(message, v1alpha1.MaxMessageBytes), s.scan.Generation)
 }
 
 // phaseInProgress returns the phase of an image in progress. It keeps PhaseScanned while an image with a result is scanned again.
@@ -156,7 +174,7 @@ func (s *imageScanScope) listWorkloads() {
 
 // shrinkToFit shortens the status until the object is within its bound in etcd. It cuts in this order: workloads down to three, top findings down
 // to one, messages to 128 bytes, all workloads, all top findings, messages to 32 bytes, the end of notCovered (what the engine analyses in
-// no image) down to minGaps entries, messages to 8 bytes. Counts and conditions always stay.
+// no image) down to minGaps entries, messages to 8 bytes, the worst finding, the image's short name. Counts and conditions always stay.
 func shrinkToFit(scan *v1alpha1.ImageScan) {
 	status := &scan.Status
 	shorten := []func() bool{
@@ -168,6 +186,8 @@ func shrinkToFit(scan *v1alpha1.ImageScan) {
 		func() bool { return shortenMessages(status.Conditions, 32) },
 		func() bool { return dropLast(&status.NotCovered, minGaps) },
 		func() bool { return shortenMessages(status.Conditions, 8) },
+		func() bool { return dropText(&status.WorstFinding) },
+		func() bool { return dropText(&status.Image) },
 	}
 	for _, step := range shorten {
 		for sizeOf(scan) > maxObjectBytes-managedReserve && step() {
@@ -193,6 +213,12 @@ func dropLast[T any](list *[]T, least int) bool {
 	}
 	*list = (*list)[:len(*list)-1]
 	return true
+}
+
+func dropText(text *string) bool {
+	dropped := *text != ""
+	*text = ""
+	return dropped
 }
 
 func shortenMessages(conditions []metav1.Condition, limit int) (changed bool) {
@@ -284,8 +310,8 @@ func describeResult(status *v1alpha1.ImageScanStatus, never []string) string {
 
 // describeScanned describes in one line what was found in all images of a Scanner and what was not analysed.
 func describeScanned(s *scannerScope) string {
-	engine, never := s.scanner.Spec.Backend.Type, engineGaps(s.backend)
-	found, images, held := describeFindings(&s.scanner.Status.Findings), 0, []string(nil)
+	engine, never := s.scanner.Settings().Backend.Type, engineGaps(s.backend)
+	found, images, held := describeFindings(&s.scanner.ScannerStatus().Findings), 0, []string(nil)
 	for _, img := range s.coverage.Running {
 		if gaps := imageGaps(img.NotCovered, never); len(gaps) > 0 {
 			images, held = images+1, append(held, gaps...)
@@ -296,9 +322,9 @@ func describeScanned(s *scannerScope) string {
 			found += fmt.Sprintf(" in what %s covers", engine)
 		}
 		slices.Sort(held)
-		found += fmt.Sprintf("; of %d images, nothing is known about %s", images, joinGaps(slices.Compact(held)))
+		found += fmt.Sprintf("; of %s, nothing is known about %s", announce.Pluralize(images, "image"), joinGaps(slices.Compact(held)))
 	}
-	return fmt.Sprintf("%d images scanned: %s%s", s.scanner.Status.Images.Scanned, found, describeGaps(engine, never))
+	return fmt.Sprintf("%s scanned: %s%s", announce.Pluralize(int(s.scanner.ScannerStatus().Images.Scanned), "image"), found, describeGaps(engine, never))
 }
 
 // maxNamedGaps is the number of gaps that a message names. status.notCovered has all of them.
@@ -335,7 +361,7 @@ func describeFindings(c *v1alpha1.FindingCounts) string {
 	case total == 0:
 		return fmt.Sprintf("all findings suppressed: %d", c.Suppressed)
 	}
-	found := fmt.Sprintf("%d findings: %d critical, %d high; %d fixable, %d known exploited", total, c.Critical, c.High, c.Fixable, c.KnownExploited)
+	found := fmt.Sprintf("%s: %d critical, %d high; %d fixable, %d known exploited", announce.Pluralize(int(total), "finding"), c.Critical, c.High, c.Fixable, c.KnownExploited)
 	if c.Suppressed > 0 {
 		found += fmt.Sprintf("; %d more suppressed", c.Suppressed)
 	}

@@ -86,6 +86,10 @@ func TestShrinkToFitProperties(t *testing.T) {
 		if len(message) < min(len(longer), shortest)-len("…") {
 			t.Fatalf("the message is cut down to %q", message)
 		}
+		if is.WorstFinding == "" && (len(is.TopFindings) > 0 || len(is.Workloads) > 0 || len(is.NotCovered) > minGaps || len(message) > 8) {
+			t.Fatal("the worst finding is cut before something else")
+		}
+		is.WorstFinding = was.WorstFinding
 		is.Workloads, is.TopFindings, is.NotCovered, is.Conditions[0].Message = was.Workloads, was.TopFindings, was.NotCovered, longer
 		if diff := cmp.Diff(was, is); diff != "" {
 			t.Fatalf("counts, conditions or something else is cut:\n%s", diff)
@@ -101,13 +105,14 @@ func TestShrinkToFitProperties(t *testing.T) {
 func TestShrinkToFitKeepsOrdinary(t *testing.T) {
 	scan := scanOf(aScanner("shop", "all"), web)
 	scan.Status = fullStatus("x")
+	scan.Status.Image, scan.Status.WorstFinding = "shop/web:1.4", "CVE-2024-12345 Critical openssl 3.0.11-1~deb12u2 → 3.0.14-1~deb12u1"
 	scan.Status.Conditions = scan.Status.Conditions[:1]
 	scan.Status.Conditions[0].Message, scan.Status.Conditions[0].Reason = "12 findings: 3 critical, 4 high; 5 fixable, 0 known exploited", "Scanned"
 	for i := range scan.Status.TopFindings {
 		scan.Status.TopFindings[i] = v1alpha1.TopFinding{ID: "CVE-2024-12345", Severity: "Critical", Package: "openssl 3.0.11-1~deb12u2", FixedIn: "3.0.14-1~deb12u1"}
 	}
 	for i := range scan.Status.Workloads {
-		scan.Status.Workloads[i] = "Deployment/checkout-api"
+		scan.Status.Workloads[i] = "Deployment/checkout"
 	}
 	before := scan.DeepCopy()
 	shrinkToFit(scan)
@@ -173,11 +178,11 @@ func TestDescribeResult(t *testing.T) {
 		"nothing is known about the image: Clair found no packages in it; not covered by Clair: npm, PHP, Rust, .NET and 1 more": {
 			Findings: none, Packages: ptr.To[int32](0), NotCovered: append(slices.Clone(gaps), "Swift"),
 		},
-		"1 findings: 0 critical, 1 high; 0 fixable, 0 known exploited; not covered by Clair: npm": {Findings: one, NotCovered: gaps[:1]},
+		"1 finding: 0 critical, 1 high; 0 fixable, 0 known exploited; not covered by Clair: npm": {Findings: one, NotCovered: gaps[:1]},
 		"nothing is known about debian 12, Go in this image; not covered by Clair: debian 12, Go, npm": {
 			Findings: none, Packages: ptr.To[int32](7), NotCovered: []string{"debian 12", "Go", "npm"},
 		},
-		"1 findings: 0 critical, 1 high; 0 fixable, 0 known exploited; nothing is known about Go in this image; not covered by Clair: Go, npm": {
+		"1 finding: 0 critical, 1 high; 0 fixable, 0 known exploited; nothing is known about Go in this image; not covered by Clair: Go, npm": {
 			Findings: one, Packages: ptr.To[int32](7), NotCovered: []string{"Go", "npm"},
 		},
 	} {
@@ -202,7 +207,7 @@ func TestGapsOf(t *testing.T) {
 // TestDescribeScanned: a Scanner's summary does not claim to be free of vulnerabilities in what no engine analysed.
 func TestDescribeScanned(t *testing.T) {
 	s := &scannerScope{scanner: theScanner(withClair("https://a.example.com")), backend: &scriptedEngine{gaps: []string{"npm"}}}
-	s.scanner.Status.Images.Scanned = 3
+	s.scanner.ScannerStatus().Images.Scanned = 3
 	s.coverage.Running = []inventory.CoveredImage{{NotCovered: []string{"npm"}}}
 	for _, want := range []string{
 		"3 images scanned: no known vulnerabilities; not covered by Clair: npm",

@@ -12,19 +12,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // sweepPage is the page size for reading ImageScans from the API server: at most 2 MiB.
 const sweepPage = 500
-
-// imageOfScanner identifies an ImageScan by its Scanner's UID and its image.
-type imageOfScanner struct {
-	scanner types.UID
-	key     image.Key
-}
 
 // SweepUses releases the images that the store has for a Scanner without an ImageScan, in all namespaces. It must be called periodically:
 // ImageScans are deleted while no manager runs, and a restored etcd lacks some.
@@ -66,6 +59,17 @@ func (r *ImageScanReconciler) sweepUses(ctx context.Context, namespace string) e
 	}
 	byNamespace := map[string][]store.ScannerImage{}
 	for _, use := range uses {
+		// A namespace that the operator does not watch any more cannot be read: its ImageScans may stay.
+		scanner, err := r.uncoveringScanner(ctx, use)
+		if err != nil {
+			return err
+		}
+		if scanner != nil {
+			if err := r.release(ctx, use, scanner); err != nil {
+				return err
+			}
+			continue
+		}
 		byNamespace[use.Namespace] = append(byNamespace[use.Namespace], use)
 	}
 	for namespace, uses := range byNamespace {
@@ -78,7 +82,7 @@ func (r *ImageScanReconciler) sweepUses(ctx context.Context, namespace string) e
 		}
 		for _, use := range gone {
 			ctrl.LoggerFrom(ctx).Info("Releasing an image without an ImageScan", "namespace", use.Namespace, "image", use.Key.String())
-			if err := r.Store.ReleaseImage(ctx, use.Scanner, use.Key); err != nil {
+			if err := r.Store.ReleaseImage(ctx, use, false); err != nil {
 				return err
 			}
 			// An ImageScan that was created since then records its use again.
@@ -88,14 +92,28 @@ func (r *ImageScanReconciler) sweepUses(ctx context.Context, namespace string) e
 	return nil
 }
 
+// uncoveringScanner returns the ClusterScanner that has an image in the store and does not cover the image's namespace any more; nil if there is
+// none.
+func (r *ImageScanReconciler) uncoveringScanner(ctx context.Context, img store.ScannerImage) (*v1alpha1.ClusterScanner, error) {
+	scanner, err := r.Inventory.ClusterScannerByUID(ctx, types.UID(img.Scanner))
+	if scanner == nil || err != nil {
+		return nil, err
+	}
+	covered, err := r.Inventory.Covers(ctx, scanner, img.Namespace)
+	if covered || err != nil {
+		return nil, err
+	}
+	return scanner, nil
+}
+
 // withoutImageScan returns those images that have no ImageScan. It reads ImageScans in pages of pageSize; 0 for a cache, which has no
-// pages.
+// pages but a token in each list.
 func withoutImageScan(
 	ctx context.Context, reader client.Reader, pageSize int64, namespace string, uses []store.ScannerImage,
 ) (gone []store.ScannerImage, err error) {
-	there := map[imageOfScanner]bool{}
+	there := map[store.ScannerImage]bool{}
 	var page v1alpha1.ImageScanList
-	for next := true; next; next = page.Continue != "" {
+	for next := true; next; next = pageSize > 0 && page.Continue != "" {
 		options := client.ListOptions{Namespace: namespace, Limit: pageSize, Continue: page.Continue, UnsafeDisableDeepCopy: ptr.To(pageSize == 0)}
 		page = v1alpha1.ImageScanList{}
 		if err := reader.List(ctx, &page, &options); err != nil {
@@ -106,12 +124,12 @@ func withoutImageScan(
 			owner := metav1.GetControllerOf(scan)
 			key, err := inventory.KeyOf(scan)
 			if owner != nil && err == nil {
-				there[imageOfScanner{owner.UID, key}] = true
+				there[store.ScannerImage{Scanner: string(owner.UID), Namespace: scan.Namespace, Key: key}] = true
 			}
 		}
 	}
 	for _, use := range uses {
-		if !there[imageOfScanner{types.UID(use.Scanner), use.Key}] {
+		if !there[use] {
 			gone = append(gone, use)
 		}
 	}

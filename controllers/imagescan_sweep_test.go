@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -70,8 +71,12 @@ func TestSweepChecksTheAPI(t *testing.T) {
 		}
 		return c.List(ctx, list, client.InNamespace(fixtureNamespace))
 	}})
-	lagging := interceptor.NewClient(inner, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
-		return nil // as if the cache were still empty
+	lagging := interceptor.NewClient(inner, interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if (&client.ListOptions{}).ApplyOptions(opts).Continue != "" {
+			return errors.New("continue list option is not supported by the cache")
+		}
+		list.SetContinue("continue-not-supported") // as controller-runtime's cache does, which is still empty here
+		return nil
 	}})
 	u.scans.Client = lagging
 	u.must(u.scans.SweepUses(t.Context()))

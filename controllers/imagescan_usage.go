@@ -35,8 +35,8 @@ func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (
 
 // backendImage returns how the image may be pulled, and its credential scope.
 func (s *imageScanScope) backendImage() backend.Image {
-	img := backend.Image{Key: s.key, Scope: s.uses.Scope, Namespace: s.scan.Namespace, Scanner: string(s.scanner.UID)}
-	if grype := s.scanner.Spec.Backend.Grype; grype != nil {
+	img := backend.Image{Key: s.key, Scope: s.uses.Scope, Namespace: s.scan.Namespace, Scanner: string(s.scanner.GetUID())}
+	if grype := s.scanner.Settings().Backend.Grype; grype != nil {
 		img.Job = &grype.Job
 	}
 	var inUse, remembered, reported, secrets, accounts []string
@@ -93,11 +93,13 @@ func (r *ImageScanReconciler) staysInUse(ctx context.Context, s *imageScanScope)
 	if len(s.uses.Ended) > 0 || s.backend == nil {
 		return len(s.uses.Ended) > 0, nil
 	}
-	recent, err := r.Store.RecentImages(ctx, string(s.scanner.UID), s.backend.Engine())
-	if err != nil || !slices.ContainsFunc(recent, func(img store.RecentImage) bool { return img.Key == s.key }) {
+	recent, err := r.Store.RecentImages(ctx, string(s.scanner.GetUID()), s.backend.Engine())
+	if err != nil || !slices.ContainsFunc(recent, func(img store.RecentImage) bool {
+		return img.NamespacedImage == s.scannerImage().InNamespace()
+	}) {
 		return false, err
 	}
-	location, err := r.Store.Locate(ctx, string(s.scanner.UID), s.scan.Namespace, s.key)
+	location, err := r.Store.Locate(ctx, string(s.scanner.GetUID()), s.scan.Namespace, s.key)
 	if err != nil {
 		return false, ignoreMissing(err)
 	}

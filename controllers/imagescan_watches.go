@@ -41,11 +41,13 @@ type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // SetupWithManager registers the controller.
 func (r *ImageScanReconciler) SetupWithManager(mgr ctrl.Manager) error {
-	return watchExceptions(ctrl.NewControllerManagedBy(mgr), r.Exceptions, &v1alpha1.ImageScanList{}).
+	scannerChanged := builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, rescanRequested))
+	return watchExceptions(ctrl.NewControllerManagedBy(mgr), r.Exceptions, imageScansIn(r.Inventory)).
 		Named("imagescan").
 		For(&v1alpha1.ImageScan{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, matchRequested, statusChanged))).
-		Watches(&v1alpha1.Scanner{}, handler.EnqueueRequestsFromMapFunc(r.imageScansOfScanner),
-			builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, rescanRequested))).
+		Watches(&v1alpha1.Scanner{}, handler.EnqueueRequestsFromMapFunc(r.imageScansOfScanner), scannerChanged).
+		Watches(&v1alpha1.ClusterScanner{}, handler.EnqueueRequestsFromMapFunc(r.imageScansOfScanner), scannerChanged).
+		Watches(&v1alpha1.Scanner{}, handler.EnqueueRequestsFromMapFunc(r.clusterImageScansIn), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.ImageScan{}, r.deletionEvents()).
 		Watches(&corev1.Pod{}, r.podEvents(), builder.WithPredicates(podChanged)).
 		WatchesRawSource(source.Channel(r.Wakeups.Subscribe(), handler.EnqueueRequestsFromMapFunc(r.imageScansOfDigest))).
@@ -54,7 +56,21 @@ func (r *ImageScanReconciler) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 func (r *ImageScanReconciler) imageScansOfScanner(ctx context.Context, o client.Object) []reconcile.Request {
-	return requestsFor(ctx, r.Client, &v1alpha1.ImageScanList{}, client.InNamespace(o.GetNamespace()), client.MatchingFields{inventory.ImageScansByScanner: o.GetName()})
+	return requestsFor(ctx, r.Client, &v1alpha1.ImageScanList{}, client.InNamespace(o.GetNamespace()),
+		client.MatchingFields{inventory.ImageScansByScanner: inventory.ScannerValue(inventory.ReferenceTo(o.(v1alpha1.GenericScanner)))})
+}
+
+// clusterImageScansIn returns the ImageScans of ClusterScanners in the namespace of a Scanner, which may cover the namespace instead.
+func (r *ImageScanReconciler) clusterImageScansIn(ctx context.Context, o client.Object) (requests []reconcile.Request) {
+	scanners, err := inventory.ListClusterScanners(ctx, r.Client)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing ClusterScanners from the cache")
+	}
+	for _, scanner := range scanners {
+		requests = append(requests, requestsFor(ctx, r.Client, &v1alpha1.ImageScanList{}, client.InNamespace(o.GetNamespace()),
+			client.MatchingFields{inventory.ImageScansByScanner: inventory.ScannerValue(inventory.ReferenceTo(scanner))})...)
+	}
+	return requests
 }
 
 // imageScansOfDigest returns the ImageScans in all namespaces that have the digest of a wake-up.

@@ -35,10 +35,10 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	factory := promauto.With(registry)
 	m := &Metrics{
 		failures: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "scanner_operator_scan_failures_total", Help: "Attempts to scan an image that failed, by reason (docs/troubleshooting.md).",
+			Name: "scanner_operator_scan_failures_total", Help: "Attempts to scan an image that failed, by reason (docs/use/troubleshooting.md).",
 		}, []string{"reason"}),
 		deliveries: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "scanner_operator_deliveries_total", Help: "Attempts to deliver a message to a receiver, by result and reason (docs/troubleshooting.md).",
+			Name: "scanner_operator_deliveries_total", Help: "Attempts to deliver a message to a receiver, by result and reason (docs/use/troubleshooting.md).",
 		}, []string{"result", "reason"}),
 		scanners: map[types.NamespacedName][]prometheus.Metric{},
 	}
@@ -52,7 +52,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 var (
 	imagesGauge = newGaugeDesc("scanner_operator_images", "Images of a Scanner by state (scanned, pending, failed, excluded).",
 		"scanner_namespace", "scanner", "state")
-	failedGauge = newGaugeDesc("scanner_operator_images_failed", "Failed images of a Scanner by reason (docs/troubleshooting.md).",
+	failedGauge = newGaugeDesc("scanner_operator_images_failed", "Failed images of a Scanner by reason (docs/use/troubleshooting.md).",
 		"scanner_namespace", "scanner", "reason")
 	recentGauge = newGaugeDesc("scanner_operator_images_recently_used", "Further images of a Scanner that no pod runs now and whose last pods ended within unusedImageRetention.",
 		"scanner_namespace", "scanner")
@@ -115,12 +115,12 @@ func (m *Metrics) setScanner(s *scannerScope) {
 	g.findings()
 	g.data(s.backend)
 	g.receivers()
-	for _, condition := range s.scanner.Status.Conditions {
+	for _, condition := range s.scanner.ScannerStatus().Conditions {
 		g.add(conditionGauge, truth[condition.Status], condition.Type)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.scanners[types.NamespacedName{Namespace: s.scanner.Namespace, Name: s.scanner.Name}] = g.all
+	m.scanners[types.NamespacedName{Namespace: s.scanner.GetNamespace(), Name: s.scanner.GetName()}] = g.all
 }
 
 var truth = map[metav1.ConditionStatus]float64{metav1.ConditionTrue: 1}
@@ -137,12 +137,12 @@ func (m *Metrics) remove(name types.NamespacedName) {
 
 // gauges collects the metrics of one Scanner.
 type gauges struct {
-	scanner *v1alpha1.Scanner
+	scanner v1alpha1.GenericScanner
 	all     []prometheus.Metric
 }
 
 func (g *gauges) add(desc *prometheus.Desc, value float64, labels ...string) {
-	labels = append([]string{g.scanner.Namespace, g.scanner.Name}, labels...)
+	labels = append([]string{g.scanner.GetNamespace(), g.scanner.GetName()}, labels...)
 	g.all = append(g.all, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...))
 }
 
@@ -154,7 +154,7 @@ func (g *gauges) since(desc *prometheus.Desc, at time.Time, labels ...string) {
 }
 
 func (g *gauges) images(images []inventory.CoveredImage) {
-	counts := g.scanner.Status.Images
+	counts := g.scanner.ScannerStatus().Images
 	for state, n := range map[image.State]int32{
 		image.Scanned: counts.Scanned, image.Pending: counts.Pending, image.Failed: counts.Failed, image.Excluded: counts.Excluded,
 	} {
@@ -182,7 +182,7 @@ func (g *gauges) images(images []inventory.CoveredImage) {
 }
 
 func (g *gauges) findings() {
-	counts := g.scanner.Status.Findings
+	counts := g.scanner.ScannerStatus().Findings
 	for severity, n := range map[string]int32{
 		"critical": counts.Critical, "high": counts.High, "medium": counts.Medium, "low": counts.Low,
 		"negligible": counts.Negligible, "unknown": counts.Unknown,
@@ -195,8 +195,8 @@ func (g *gauges) findings() {
 }
 
 func (g *gauges) data(b backend.Backend) {
-	engine := string(g.scanner.Spec.Backend.Type)
-	if data := g.scanner.Status.VulnerabilityData; data != nil {
+	engine := string(g.scanner.Settings().Backend.Type)
+	if data := g.scanner.ScannerStatus().VulnerabilityData; data != nil {
 		g.since(dataGauge, data.BuildTime.Time, engine)
 	}
 	if reporter, ok := b.(backend.DataReporter); ok && reporter.MaxDataAge() > 0 {
@@ -206,14 +206,14 @@ func (g *gauges) data(b backend.Backend) {
 
 func (g *gauges) receivers() {
 	failing, pending := 0, int32(0)
-	for _, receiver := range g.scanner.Status.Receivers {
+	for _, receiver := range g.scanner.ScannerStatus().Receivers {
 		pending += receiver.Pending
 		if receiver.LastError != "" {
 			failing++
 		}
 	}
 	g.add(receiversGauge, float64(failing), "failing")
-	g.add(receiversGauge, float64(len(g.scanner.Status.Receivers)-failing), "working")
+	g.add(receiversGauge, float64(len(g.scanner.ScannerStatus().Receivers)-failing), "working")
 	g.add(pendingGauge, float64(pending))
 }
 

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -43,7 +45,7 @@ const (
 // maxEventNote is the API server's limit for an event's note, in characters; it refuses longer ones.
 const maxEventNote = 1024
 
-// NotificationReconciler delivers unannounced changes to the receivers of a Scanner. It writes nothing to the Kubernetes API except events.
+// NotificationReconciler delivers unannounced changes to the receivers of Scanners and ClusterScanners. It writes nothing to the Kubernetes API except events.
 // The delivery results are in the store, where the ScannerReconciler reads them.
 type NotificationReconciler struct {
 	Client   client.Client
@@ -55,6 +57,8 @@ type NotificationReconciler struct {
 	Sender   announce.Sender
 	// Exceptions suppress findings, which are not announced.
 	Exceptions active.Source
+	// Namespace is the operator's own, where the Secrets of a ClusterScanner's receivers are.
+	Namespace string
 	// ReadMore is the link that messages show for details; empty for a kubectl command.
 	ReadMore string
 	// Thresholds has the durations after which receivers get health notices.
@@ -72,26 +76,26 @@ const noticeInterval = 10 * time.Minute
 
 // Reconcile delivers to the receivers of a Scanner concurrently, so that a slow or failing receiver does not delay the others.
 func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	var scanner v1alpha1.Scanner
-	if err := r.Client.Get(ctx, req.NamespacedName, &scanner); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-	if !scanner.DeletionTimestamp.IsZero() || isSuspended(&scanner) || len(scanner.Spec.Notifications) == 0 {
-		return ctrl.Result{}, nil
-	}
-	if admitted, err := r.Inventory.Admits(ctx, &scanner); err != nil || !admitted {
+	scanner, err := inventory.ReadScanner(ctx, r.Client, req.NamespacedName)
+	if scanner == nil || err != nil {
 		return ctrl.Result{}, err
 	}
-	o, err := r.newScope(ctx, &scanner)
+	if scanner.GetDeletionTimestamp() != nil || isSuspended(scanner) || len(scanner.Receivers()) == 0 {
+		return ctrl.Result{}, nil
+	}
+	if admitted, err := r.Inventory.Admits(ctx, scanner); err != nil || !admitted {
+		return ctrl.Result{}, err
+	}
+	o, err := r.newScope(ctx, scanner)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	dispatcher := announce.Dispatcher{Store: r.Store, Sender: r.Sender, Random: rand.Reader, Now: r.Clock.Now, RecordNumber: r.RecordDelivery}
-	visits := make([]deliveryRun, len(scanner.Spec.Notifications))
+	visits := make([]deliveryRun, len(o.destinations))
 	var visiting sync.WaitGroup
-	for i, receiver := range scanner.Spec.Notifications {
+	for i, to := range o.destinations {
 		visiting.Go(func() {
-			visits[i] = r.deliver(ctx, dispatcher, o, receiver)
+			visits[i] = r.deliver(ctx, dispatcher, o, to)
 		})
 	}
 	visiting.Wait()
@@ -107,11 +111,11 @@ type deliveryRun struct {
 
 // deliver delivers to one receiver and emits the events at once.
 func (r *NotificationReconciler) deliver(
-	ctx context.Context, dispatcher announce.Dispatcher, o *notificationScope, receiver v1alpha1.Receiver,
+	ctx context.Context, dispatcher announce.Dispatcher, o *notificationScope, to destination,
 ) deliveryRun {
-	progress, err := dispatcher.Dispatch(ctx, string(o.scanner.UID), r.settings(o, receiver), o.coverageFor(receiver.Name))
-	r.emitEvents(ctx, o.scanner, receiver.Name, progress)
-	r.emitGivenUp(o.scanner, receiver.Name, progress)
+	progress, err := dispatcher.Dispatch(ctx, string(o.scanner.GetUID()), r.settings(o, to), o.coverageFor(to))
+	r.emitEvents(ctx, o.scanner, to.name(), progress)
+	r.emitGivenUp(o.scanner, to.name(), progress)
 	if !reflect.DeepEqual(progress.Before, progress.After) {
 		r.Wakeups.Scanner(ctx, o.scanner)
 	}
@@ -138,13 +142,13 @@ func (r *NotificationReconciler) next(ctx context.Context, visits []deliveryRun)
 // SweepReceivers deletes the state of receivers that no Scanner lists. It must be called periodically, not at once: a receiver that is
 // listed again soon continues where it was.
 func (r *NotificationReconciler) SweepReceivers(ctx context.Context) error {
-	var scanners v1alpha1.ScannerList
-	if err := r.Client.List(ctx, &scanners); err != nil {
+	scanners, err := inventory.ListScanners(ctx, r.Client, metav1.NamespaceAll)
+	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, scanner := range scanners.Items {
-		errs = append(errs, r.Store.RetainReceivers(ctx, string(scanner.UID), receiverNames(&scanner)))
+	for _, scanner := range scanners {
+		errs = append(errs, r.Store.RetainReceivers(ctx, string(scanner.GetUID()), possibleDestinations(scanner)))
 	}
 	return errors.Join(errs...)
 }
@@ -158,24 +162,30 @@ func (r *NotificationReconciler) until(next time.Time) time.Duration {
 }
 
 // settings translates a receiver's spec to the notifier's settings.
-func (r *NotificationReconciler) settings(o *notificationScope, receiver v1alpha1.Receiver) announce.Settings {
-	scanner := o.scanner
+func (r *NotificationReconciler) settings(o *notificationScope, to destination) announce.Settings {
+	scanner, receiver := o.scanner, to.ClusterReceiver
+	only := to.onlyNamespaces()
+	about := only
+	if scanner.GetNamespace() != "" {
+		about = []string{scanner.GetNamespace()}
+	}
 	settings := announce.Settings{
-		Namespace: scanner.Namespace, Scanner: scanner.Name, Receiver: receiver.Name, Generation: scanner.Generation,
+		OnlyNamespaces: only,
+		Namespace:      scanner.GetNamespace(), Scanner: scanner.GetName(), Receiver: to.name(), Generation: scanner.GetGeneration(),
 		Filter: store.ChangeFilter{
 			MinSeverity: finding.ParseSeverity(string(cmp.Or(receiver.MinSeverity, "High"))),
 			Unknown:     unknownPolicies[cmp.Or(receiver.UnknownSeverity, v1alpha1.UnknownAnnounceFixable)],
 			OnlyFixable: ptr.Deref(receiver.OnlyFixable, false),
 			Changes:     changesOf(receiver),
 			Engine:      o.engine,
-			Route:       routeOf(scanner, receiver),
+			Route:       routeOf(scanner, to),
 			Exceptions:  o.exceptions,
 		},
 		GroupWait: defaultGroupWait, GroupInterval: defaultGroupInterval,
 		FirstScan:    firstScans[cmp.Or(receiver.FirstScan, v1alpha1.FirstScanSummary)],
-		ReadMore:     cmp.Or(r.ReadMore, fmt.Sprintf("kubectl get imagescans -n %s", scanner.Namespace)),
+		ReadMore:     cmp.Or(r.ReadMore, findingsCommand(r.Namespace, about)),
 		Tool:         o.data.Tool,
-		Notices:      ptr.Deref(receiver.HealthNotices, true),
+		Notices:      ptr.Deref(receiver.HealthNotices, true) && to.channel == "",
 		StoreRenewed: preflight.HasOtherStore(scanner, r.Store.ID()),
 		RestoredFrom: r.Store.RestoredFrom(),
 	}
@@ -185,17 +195,45 @@ func (r *NotificationReconciler) settings(o *notificationScope, receiver v1alpha
 	if receiver.GroupInterval != nil {
 		settings.GroupInterval = receiver.GroupInterval.Duration
 	}
-	if slack := receiver.Slack; slack != nil {
-		ref := slack.WebhookURLSecretRef
-		settings.Address = announce.ReceiverRef{
-			Type: announce.ReceiverTypeSlack, Namespace: scanner.Namespace, SecretName: ref.Name, SecretKey: cmp.Or(ref.Key, "url"),
-		}
-	}
+	settings.Address = addressOf(cmp.Or(scanner.GetNamespace(), r.Namespace), receiver)
+	settings.Address.Channel = cmp.Or(to.channel, settings.Address.Channel)
 	return settings
 }
 
+// addressOf references a receiver's Secret in a namespace.
+func addressOf(namespace string, receiver v1alpha1.ClusterReceiver) announce.ReceiverRef {
+	slack := receiver.Slack
+	switch {
+	case slack == nil:
+		return announce.ReceiverRef{}
+	case slack.TokenSecretRef.Name != "":
+		return announce.ReceiverRef{
+			Type: announce.ReceiverTypeSlackApp, Namespace: namespace, Channel: slack.Channel,
+			SecretName: slack.TokenSecretRef.Name, SecretKey: cmp.Or(slack.TokenSecretRef.Key, "token"),
+		}
+	}
+	return announce.ReceiverRef{
+		Type: announce.ReceiverTypeSlack, Namespace: namespace,
+		SecretName: slack.WebhookURLSecretRef.Name, SecretKey: cmp.Or(slack.WebhookURLSecretRef.Key, "url"),
+	}
+}
+
+// findingsCommand returns the command that prints all findings of the first of some namespaces, as many as a message names, or of all
+// namespaces if there are none. Nothing else has them all without a token: ImageScans have only the worst ones.
+func findingsCommand(operatorNamespace string, namespaces []string) string {
+	command := fmt.Sprintf("kubectl -n %s exec deploy/scanner-operator-manager -- /scanner-operator findings", operatorNamespace)
+	switch named := namespaces[:min(len(namespaces), announce.MaxOnlyNamespaces)]; len(named) {
+	case 0:
+		return command
+	case 1:
+		return command + " --namespace " + named[0]
+	default:
+		return fmt.Sprintf("for n in %s; do %s --namespace $n; done", strings.Join(named, " "), command)
+	}
+}
+
 // changesOf returns the changes that are announced to a receiver; nil if the receiver does not list any.
-func changesOf(receiver v1alpha1.Receiver) (changes []diff.Change) {
+func changesOf(receiver v1alpha1.ClusterReceiver) (changes []diff.Change) {
 	for _, change := range receiver.Announce {
 		changes = append(changes, diff.Change(change)) // both types have the same names
 	}
@@ -203,18 +241,19 @@ func changesOf(receiver v1alpha1.Receiver) (changes []diff.Change) {
 }
 
 // routeOf returns which workloads are routed to a receiver; nil for all.
-func routeOf(scanner *v1alpha1.Scanner, receiver v1alpha1.Receiver) *store.Route {
-	if receiver.Workloads == v1alpha1.WorkloadsAll {
+func routeOf(scanner v1alpha1.GenericScanner, to destination) *store.Route {
+	if to.Workloads == v1alpha1.WorkloadsAll && to.namespaces == nil {
 		return nil
 	}
 	return &store.Route{
-		Receiver: receiver.Name, Known: receiverNames(scanner), Unassigned: receiver.Workloads != v1alpha1.WorkloadsOwn,
+		Receiver: to.Name, Known: receiverNames(scanner), All: to.Workloads == v1alpha1.WorkloadsAll,
+		Unassigned: to.Workloads != v1alpha1.WorkloadsOwn, Namespaces: to.namespaces,
 	}
 }
 
 // receiverNames returns the names of a Scanner's receivers.
-func receiverNames(scanner *v1alpha1.Scanner) (names []string) {
-	for _, receiver := range scanner.Spec.Notifications {
+func receiverNames(scanner v1alpha1.GenericScanner) (names []string) {
+	for _, receiver := range scanner.Receivers() {
 		names = append(names, receiver.Name)
 	}
 	return names
@@ -233,7 +272,7 @@ var firstScans = map[v1alpha1.FirstScanPolicy]announce.FirstScan{
 }
 
 // emitEvents emits an event for a delivered message, and one per reason for a receiver that fails. It counts each attempt in Metrics.
-func (r *NotificationReconciler) emitEvents(ctx context.Context, scanner *v1alpha1.Scanner, receiver string, p announce.DispatchResult) {
+func (r *NotificationReconciler) emitEvents(ctx context.Context, scanner v1alpha1.GenericScanner, receiver string, p announce.DispatchResult) {
 	if p.Outcome == nil {
 		return
 	}
@@ -262,9 +301,10 @@ const maxScannersAtOnce = 16
 
 // SetupWithManager registers the controller.
 func (r *NotificationReconciler) SetupWithManager(mgr ctrl.Manager) error {
-	return watchExceptions(ctrl.NewControllerManagedBy(mgr), r.Exceptions, &v1alpha1.ScannerList{}).
+	return watchExceptions(ctrl.NewControllerManagedBy(mgr), r.Exceptions, scannersFor(r.Inventory)).
 		Named("notification").
 		For(&v1alpha1.Scanner{}).
+		Watches(&v1alpha1.ClusterScanner{}, &handler.EnqueueRequestForObject{}).
 		Watches(&v1alpha1.ImageScan{}, enqueueDelayed(scannerOf)).
 		WatchesRawSource(source.Channel(r.Wakeups.Subscribe(), handler.EnqueueRequestsFromMapFunc(r.scannersOfDigest))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: maxScannersAtOnce}).
@@ -274,7 +314,7 @@ func (r *NotificationReconciler) SetupWithManager(mgr ctrl.Manager) error {
 // scannersOfDigest returns the Scanners of the ImageScans that have the digest of a wake-up.
 func (r *NotificationReconciler) scannersOfDigest(ctx context.Context, o client.Object) []reconcile.Request {
 	var scans v1alpha1.ImageScanList
-	err := r.Client.List(ctx, &scans, client.MatchingFields{inventory.ImageScansByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})
+	err := r.Client.List(ctx, &scans, client.UnsafeDisableDeepCopy, client.MatchingFields{inventory.ImageScansByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing ImageScans from the cache")
 		return nil

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -77,8 +78,9 @@ type notifyWorld struct {
 	reconciler *NotificationReconciler
 	scanner    *v1alpha1.Scanner
 	scan       *v1alpha1.ImageScan
-	// engine is the name of the Scanner's engine.
+	// engine is the name of the Scanner's engine. data is the number of later versions of its data.
 	engine string
+	data   int
 }
 
 // namedEngine is an engine that implements only Engine and DataVersion.
@@ -94,7 +96,7 @@ func (n namedEngine) DataVersion(context.Context) (store.DataVersion, error) {
 	return store.DataVersion{}, nil
 }
 
-func (w *notifyWorld) chooseBackend(*v1alpha1.Scanner) backend.Backend {
+func (w *notifyWorld) chooseBackend(v1alpha1.GenericScanner) backend.Backend {
 	return namedEngine{engine: w.engine}
 }
 
@@ -114,7 +116,7 @@ func newNotifyWorld(t *testing.T, change func(*v1alpha1.Scanner)) *notifyWorld {
 	w.scanner = &v1alpha1.Scanner{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "default", UID: "scanner-uid", Generation: 1},
 		Spec: v1alpha1.ScannerSpec{
-			Backend:       v1alpha1.Backend{Type: v1alpha1.BackendGrype},
+			ScanSettings:  v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
 			Notifications: []v1alpha1.Receiver{slackReceiver("team")},
 		},
 		Status: v1alpha1.ScannerStatus{VulnerabilityData: &v1alpha1.VulnerabilityData{}, Conditions: []metav1.Condition{{
@@ -129,7 +131,7 @@ func newNotifyWorld(t *testing.T, change func(*v1alpha1.Scanner)) *notifyWorld {
 			Namespace: "shop", Name: "web", UID: "scan-uid",
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(w.scanner, v1alpha1.GroupVersion.WithKind("Scanner"))},
 		},
-		Spec:   v1alpha1.ImageScanSpec{Digest: webDigest, Platform: "linux/amd64", Scanner: "default"},
+		Spec:   v1alpha1.ImageScanSpec{Digest: webDigest, Platform: "linux/amd64", Scanner: v1alpha1.ScannerReference{Kind: v1alpha1.KindScanner, Name: "default"}},
 		Status: v1alpha1.ImageScanStatus{Phase: v1alpha1.PhaseScanned},
 	}
 	w.client = newNotifyClient(t, w.scanner, w.scan, webPod(), &corev1.Node{
@@ -141,6 +143,7 @@ func newNotifyWorld(t *testing.T, change func(*v1alpha1.Scanner)) *notifyWorld {
 		Thresholds: health.Thresholds{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
 		Exceptions: active.Source{Reader: w.client, Clock: w.clock},
 		Inventory:  &inventory.Inventory{Client: w.client, Store: w.store, Clock: w.clock},
+		Namespace:  operatorNamespace,
 	}
 	return w
 }
@@ -171,7 +174,7 @@ func newNotifyClient(t *testing.T, objects ...client.Object) client.Client {
 	}
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(objects...).
 		WithIndex(&v1alpha1.ImageScan{}, inventory.ImageScansByScanner, func(o client.Object) []string {
-			return []string{o.(*v1alpha1.ImageScan).Spec.Scanner}
+			return []string{o.(*v1alpha1.ImageScan).Spec.Scanner.Name}
 		}).Build()
 }
 
@@ -185,7 +188,7 @@ func (w *notifyWorld) saveReport(severities ...finding.Severity) {
 		Scanner: "scanner-uid", Namespace: "shop", Key: key, Engine: w.engine,
 		Workloads: []store.Workload{{Namespace: "shop", Kind: "Deployment", Name: "web", Container: "web", Repository: "docker.io/library/web", Reference: "docker.io/library/web:1.0"}},
 	}))
-	report := store.Report{Subject: store.Subject{PlatformDigest: webPlatform, Engine: w.engine}, DataVersion: "1", MatchedAt: w.clock.Now()}
+	report := store.Report{Subject: store.Subject{PlatformDigest: webPlatform, Engine: w.engine}, DataVersion: fmt.Sprint(1 + w.data), MatchedAt: w.clock.Now()}
 	for i, severity := range severities {
 		report.Findings = append(report.Findings, finding.Finding{
 			ID: "CVE-2026-000" + string(rune('1'+i)), Severity: severity, FixState: finding.FixStateNotFixed,
@@ -255,6 +258,8 @@ func (w *notifyWorld) wantEvents(want ...string) {
 	}
 }
 
+const allFindings = "kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator findings --namespace shop"
+
 // TestNotifications: a report in the store leads to a summary, and later findings to a message of their own.
 func TestNotifications(t *testing.T) {
 	w := newNotifyWorld(t, nil)
@@ -270,7 +275,7 @@ func TestNotifications(t *testing.T) {
 	if diff := cmp.Diff(want, sent[0].Receiver); diff != "" {
 		t.Errorf("receiver (-want +got):\n%s", diff)
 	}
-	if d := sent[0].Message; d.Kind != announce.KindFirstScan || d.Totals.Critical != 1 || d.Totals.Low != 1 || d.Images != 1 || d.ReadMore != "kubectl get imagescans -n shop" {
+	if d := sent[0].Message; d.Kind != announce.KindFirstScan || d.Totals.Critical != 1 || d.Totals.Low != 1 || d.Images != 1 || d.ReadMore != allFindings {
 		t.Errorf("message %+v, want a summary of both findings in one image", d)
 	}
 	w.wantEvent("Normal Delivered receiver team took a message")
@@ -404,7 +409,7 @@ func TestReceiverSettings(t *testing.T) {
 	w.scanner.Spec.Notifications = append(w.scanner.Spec.Notifications, slackReceiver("other"))
 	covering := exception.NewSet([]exception.Exception{{UID: "uid", Vulnerabilities: []string{"CVE-2026-0001"}}}, notifyNoon)
 	base := announce.Settings{
-		Namespace: "shop", Scanner: "default", Receiver: "team", Generation: 1, ReadMore: "kubectl get imagescans -n shop", Tool: "grype 0.110.0",
+		Namespace: "shop", Scanner: "default", Receiver: "team", Generation: 1, ReadMore: allFindings, Tool: "grype 0.110.0",
 		Address: announce.ReceiverRef{Type: announce.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack-team", SecretKey: "url"},
 	}
 	defaults, custom, onlyOwn := base, base, base
@@ -423,7 +428,7 @@ func TestReceiverSettings(t *testing.T) {
 		want     announce.Settings
 	}{"defaults": {slackReceiver("team"), defaults}, "custom": {full, custom}, "only its own": {own, onlyOwn}} {
 		o := &notificationScope{scanner: w.scanner, engine: "grype", data: store.DataVersion{Tool: "grype 0.110.0"}, exceptions: covering}
-		if diff := cmp.Diff(tt.want, w.reconciler.settings(o, tt.receiver), cmp.Comparer(sameSet)); diff != "" {
+		if diff := cmp.Diff(tt.want, w.reconciler.settings(o, destination{ClusterReceiver: v1alpha1.ClusterReceiver{Receiver: tt.receiver}}), cmp.Comparer(sameSet)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

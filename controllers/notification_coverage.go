@@ -10,6 +10,7 @@ import (
 // describeCoverage converts the coverage to the notifier's type: images with a digest one by one, all others as counts. never is the result
 // of engineGaps.
 func describeCoverage(covered inventory.Coverage, never []string) (coverage announce.Coverage) {
+	coverage.Namespaces = describeNamespaces(covered)
 	for _, img := range covered.Recent {
 		described := describeImage(img, never)
 		described.Recent = true
@@ -38,6 +39,18 @@ func describeCoverage(covered inventory.Coverage, never []string) (coverage anno
 	return coverage
 }
 
+// describeNamespaces returns the namespaces of a ClusterScanner; nil for a Scanner.
+func describeNamespaces(covered inventory.Coverage) (namespaces []announce.Namespace) {
+	if !covered.ClusterWide {
+		return nil
+	}
+	for _, name := range covered.Namespaces.Covered {
+		used, waiting := covered.HasImages(name)
+		namespaces = append(namespaces, announce.Namespace{Name: name, Complete: !waiting, Empty: !used})
+	}
+	return namespaces
+}
+
 // namedRepositories returns the repositories by which pods name an image, whether it has a digest or not.
 func namedRepositories(img inventory.CoveredImage) []string {
 	if len(img.Repositories) > 0 {
@@ -52,7 +65,7 @@ func namedRepositories(img inventory.CoveredImage) []string {
 
 func describeImage(img inventory.CoveredImage, never []string) announce.Image {
 	return announce.Image{
-		Key: img.ID, Repositories: img.Repositories, State: img.State, Reason: img.Reason,
+		Key: img.ID, Repositories: img.Repositories, Namespaces: img.Namespaces, State: img.State, Reason: img.Reason,
 		Partly:  len(imageGaps(img.NotCovered, never)) > 0,
 		Current: img.Report.Current, Receivers: img.Receivers,
 	}

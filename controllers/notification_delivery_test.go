@@ -35,6 +35,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/announce/client"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
 
@@ -61,7 +62,7 @@ func (allowAll) Allow(context.Context, string) error { return nil }
 // shortDeadlinePoster is Slack's poster with a deadline short enough for tests.
 type shortDeadlinePoster struct{ *slack.Poster }
 
-func (h shortDeadlinePoster) Post(ctx context.Context, address string, d announce.Message) announce.Outcome {
+func (h shortDeadlinePoster) Post(ctx context.Context, address string, d announce.Delivery) announce.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	return h.Poster.Post(ctx, address, d)
@@ -102,8 +103,11 @@ func (w *deliveryWorld) startNotifier(slackServer *httptest.Server) {
 		Callers: allowAll{},
 		Addresses: notifier.NewSecretAddresses(w.secrets.CoreV1(), "scanner-operator-system", "scanner-operator-notifier",
 			[]string{w.silent, strings.TrimPrefix(slackServer.URL, "https://")}),
-		Receivers: map[string]notifier.Receiver{announce.ReceiverTypeSlack: shortDeadlinePoster{slack.NewPoster(roots, nil)}},
-		Budget:    notifier.NewBudget(w.clock, sleep, func() float64 { return 0 }), Metrics: notifier.NewMetrics(prometheus.NewRegistry()),
+		Receivers: map[string]notifier.Receiver{
+			announce.ReceiverTypeSlack:    shortDeadlinePoster{slack.NewPoster(roots, nil)},
+			announce.ReceiverTypeSlackApp: slack.NewApp(roots, nil, slackServer.URL+"/api"),
+		},
+		Budget: notifier.NewBudget(w.clock, sleep, func() float64 { return 0 }), Metrics: notifier.NewMetrics(prometheus.NewRegistry()),
 		Log: slog.New(slog.NewJSONHandler(w.log, nil)), Clock: w.clock,
 	})
 	server := httptest.NewTLSServer(notifies.Handler())
@@ -134,7 +138,7 @@ func (w *deliveryWorld) replaceSecret(key, value string) {
 // condition returns the Scanner's condition NotificationsDelivered and the status of its receiver.
 func (w *deliveryWorld) condition() (metav1.Condition, v1alpha1.ReceiverStatus) {
 	w.t.Helper()
-	states, err := receiverStates(w.t.Context(), w.store, w.scanner)
+	states, err := receiverStates(w.t.Context(), w.store, w.scanner, destinationsOf(w.scanner, inventory.Namespaces{}))
 	w.must(err)
 	(&scannerScope{scanner: w.scanner, scannerFacts: scannerFacts{receivers: states}}).setReceivers(w.store.ID())
 	return *meta.FindStatusCondition(w.scanner.Status.Conditions, v1alpha1.ConditionNotificationsDelivered), w.scanner.Status.Receivers[0]

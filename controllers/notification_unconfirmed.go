@@ -23,12 +23,16 @@ func unconfirmedNotices(receivers map[string]announce.State) (notices []announce
 	return notices
 }
 
-// coverageFor returns the Scanner's coverage with the notices about the other receivers added.
-func (o *notificationScope) coverageFor(receiver string) announce.Coverage {
+// coverageFor returns the part of the coverage that a destination gets messages about, with the notices about the other receivers added.
+func (o *notificationScope) coverageFor(to destination) announce.Coverage {
 	coverage := o.coverage
+	if len(to.namespaces) != len(o.covered.Namespaces.Covered) && to.namespaces != nil {
+		part := describeCoverage(o.covered.In(to.namespaces), o.gaps)
+		coverage.Images, coverage.Namespaces, coverage.Others, coverage.UnknownRepositories = part.Images, part.Namespaces, part.Others, part.UnknownRepositories
+	}
 	coverage.Notices = slices.Clone(coverage.Notices)
 	for _, n := range o.unconfirmed {
-		if n.Name != receiver {
+		if n.Name != to.name() {
 			coverage.Notices = append(coverage.Notices, n)
 		}
 	}
@@ -37,7 +41,7 @@ func (o *notificationScope) coverageFor(receiver string) announce.Coverage {
 }
 
 // emitGivenUp emits an event if a message was given up in this delivery run.
-func (r *NotificationReconciler) emitGivenUp(scanner *v1alpha1.Scanner, receiver string, p announce.DispatchResult) {
+func (r *NotificationReconciler) emitGivenUp(scanner v1alpha1.GenericScanner, receiver string, p announce.DispatchResult) {
 	before, after := p.Before.Unconfirmed, p.After.Unconfirmed
 	if after == nil || before != nil && before.Count == after.Count {
 		return

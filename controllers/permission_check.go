@@ -49,18 +49,18 @@ func (s withPermissionCheck) Reconcile(ctx context.Context, req ctrl.Request) (c
 }
 
 // setMissingPermissions sets the missing permissions on a Scanner while the coverage of its namespace cannot be computed.
-func (r *ScannerReconciler) setMissingPermissions(ctx context.Context, scanner *v1alpha1.Scanner) (ctrl.Result, error) {
-	s := &scannerScope{scanner: scanner, backend: r.Backends.For(scanner), missingPermissions: r.Permissions.Missing(scanner.Namespace)}
+func (r *ScannerReconciler) setMissingPermissions(ctx context.Context, scanner v1alpha1.GenericScanner) (ctrl.Result, error) {
+	s := &scannerScope{scanner: scanner, backend: r.Backends.For(scanner), missingPermissions: r.Permissions.Missing(scanner.GetNamespace())}
 	if s.missingPermissions == "" {
 		return ctrl.Result{RequeueAfter: permissionRetryDelay}, nil
 	}
-	before := scanner.DeepCopy()
+	before := copyOf(scanner)
 	r.setReady(s)
 	r.Metrics.setScanner(s)
 	return ctrl.Result{RequeueAfter: permissionRetryDelay}, r.patchStatus(ctx, before, s)
 }
 
-// listLiveScanners reads the existing Scanners from the API server, since the cache may lack a namespace. uids maps each UID to whether the
+// listLiveScanners reads the existing scanners from the API server, since the cache may lack a namespace. uids maps each UID to whether the
 // Scanner is not being deleted. complete is false if a namespace cannot be read; then no Scanner may be treated as deleted.
 func (r *ScannerReconciler) listLiveScanners(ctx context.Context) (uids map[types.UID]bool, complete bool, err error) {
 	uids = map[types.UID]bool{}
@@ -76,6 +76,13 @@ func (r *ScannerReconciler) listLiveScanners(ctx context.Context) (uids map[type
 		for _, s := range scanners.Items {
 			uids[s.UID] = s.DeletionTimestamp.IsZero()
 		}
+	}
+	var clusterWide v1alpha1.ClusterScannerList
+	if err := r.Reader.List(ctx, &clusterWide); err != nil {
+		return nil, false, err
+	}
+	for _, s := range clusterWide.Items {
+		uids[s.UID] = s.DeletionTimestamp.IsZero()
 	}
 	return uids, true, nil
 }

@@ -33,7 +33,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/scan"
 )
 
-// PodReconciler creates an ImageScan for each image of each pod that a Scanner is responsible for, and annotates the pod with the images
+// PodReconciler creates an ImageScan for each image of each pod that a scanner is responsible for, and annotates the pod with the images
 // that have a result. For Scanners with addPodFinalizer, it holds a pod's deletion until the store has recorded the release.
 type PodReconciler struct {
 	Client      client.Client
@@ -53,6 +53,7 @@ type PodReconciler struct {
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners,verbs=get;list;watch
+// +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=scanner-operator.io,resources=clusterscanners,verbs=get;list;watch
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=imagescans,verbs=list;watch;create;patch;delete
 
 // Reconcile handles one pod. A deleted pod needs nothing, since images are counted from existing pods. Release handles a pod that is being
@@ -70,7 +71,7 @@ func (r *PodReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	var holding []*v1alpha1.Scanner
+	var holding []v1alpha1.GenericScanner
 	if inventory.IsActive(&pod) {
 		holding = scanners
 	}
@@ -90,7 +91,7 @@ const fullFor = 10 * time.Second
 
 // scan ensures the ImageScans of a pod's images for the given Scanners and annotates the pod. It returns a requeue delay if the node is
 // unknown or the namespace is full. A failure for one image does not affect the others.
-func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []*v1alpha1.Scanner) (time.Duration, error) {
+func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []v1alpha1.GenericScanner) (time.Duration, error) {
 	var errs []error
 	var wait time.Duration
 	wanted := map[string]string{}
@@ -102,13 +103,13 @@ func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []*v
 		if !known && inventory.IsActive(pod) {
 			return scan.NodeRetry, nil
 		}
-		handled, full, err := r.ensureImageScans(ctx, scanner, running)
+		handled, full, err := r.ensureImageScans(ctx, scanner, pod.Namespace, running)
 		if full {
 			wait = fullRetryDelay
 		}
 		errs = append(errs, err)
 		if inventory.IsActive(pod) && addsPodAnnotation(scanner) && len(handled) > 0 {
-			wanted[scanner.Name+podmark.AnnotationSuffix] = encodeHashes(handled)
+			wanted[podAnnotation(scanner)] = encodeHashes(handled)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -119,16 +120,18 @@ func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []*v
 
 // ensureImageScans creates missing ImageScans and returns container → digest of the images that have a result. full is true if an ImageScan
 // is missing because the namespace has reached its limit.
-func (r *PodReconciler) ensureImageScans(ctx context.Context, scanner *v1alpha1.Scanner, running []inventory.RunningImage) (handled map[string]string, full bool, err error) {
+func (r *PodReconciler) ensureImageScans(
+	ctx context.Context, scanner v1alpha1.GenericScanner, namespace string, running []inventory.RunningImage,
+) (handled map[string]string, full bool, err error) {
 	handled = map[string]string{}
 	var errs []error
 	for _, img := range running {
 		if img.Excluded {
 			continue
 		}
-		scan, err := r.Inventory.ImageScan(ctx, scanner, img.Key)
+		scan, err := r.Inventory.ImageScan(ctx, scanner, namespace, img.Key)
 		if err == nil && (scan == nil && !isSuspended(scanner) || scan != nil && lacksReference(scan, img.Reference)) {
-			if err = r.ensureImageScan(ctx, scanner, img); errors.Is(err, errFull) {
+			if err = r.ensureImageScan(ctx, scanner, namespace, img); errors.Is(err, errFull) {
 				full, err = true, nil
 			}
 		}
@@ -148,20 +151,20 @@ var errFull = errors.New("the namespace has too many ImageScans")
 
 // ensureImageScan creates an image's ImageScan, or adds the image's name to it. Calls are serialized, so that of several pods with a new
 // image one creates it.
-func (r *PodReconciler) ensureImageScan(ctx context.Context, scanner *v1alpha1.Scanner, img inventory.RunningImage) error {
+func (r *PodReconciler) ensureImageScan(ctx context.Context, scanner v1alpha1.GenericScanner, namespace string, img inventory.RunningImage) error {
 	r.createMutex.Lock()
 	defer r.createMutex.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, ensureTimeout)
 	defer cancel()
-	scan, err := r.Inventory.ImageScan(ctx, scanner, img.Key)
+	scan, err := r.Inventory.ImageScan(ctx, scanner, namespace, img.Key)
 	switch {
 	case err != nil:
 		return err
 	case scan == nil:
-		if err := r.requireRoom(ctx, scanner.Namespace); err != nil {
+		if err := r.requireRoom(ctx, namespace); err != nil {
 			return err
 		}
-		return r.create(ctx, scanner, img)
+		return r.create(ctx, scanner, namespace, img)
 	}
 	return r.addReference(ctx, scan, img.Reference)
 }
@@ -184,15 +187,15 @@ func (r *PodReconciler) requireRoom(ctx context.Context, namespace string) error
 	return errFull
 }
 
-func (r *PodReconciler) create(ctx context.Context, scanner *v1alpha1.Scanner, img inventory.RunningImage) error {
+func (r *PodReconciler) create(ctx context.Context, scanner v1alpha1.GenericScanner, namespace string, img inventory.RunningImage) error {
 	scan := &v1alpha1.ImageScan{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: scanner.Namespace,
-			Name:      inventory.ImageScanName(scanner.UID, img.Key, img.Reference.Repository),
+			Namespace: namespace,
+			Name:      inventory.ImageScanName(scanner.GetUID(), img.Key, img.Reference.Repository),
 		},
 		Spec: v1alpha1.ImageScanSpec{
 			Digest: img.Key.Digest, DigestType: v1alpha1.DigestManifest, Platform: img.Key.Platform.String(),
-			Scanner: scanner.Name, References: []string{boundedReference(img.Reference)},
+			Scanner: inventory.ReferenceTo(scanner), References: []string{boundedReference(img.Reference)},
 		},
 	}
 	if img.ID.Bare {
@@ -266,11 +269,13 @@ const podsAtOnce = 8
 
 // SetupWithManager registers the controller, and the one that releases pods.
 func (r *PodReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	scannerChanged := builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, finalizersChanged))
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("pod").
 		For(&corev1.Pod{}).
-		Watches(&v1alpha1.Scanner{}, handler.EnqueueRequestsFromMapFunc(r.podsInNamespace),
-			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, finalizersChanged))).
+		Watches(&v1alpha1.Scanner{}, handler.EnqueueRequestsFromMapFunc(r.podsOfScanner), scannerChanged).
+		Watches(&v1alpha1.ClusterScanner{}, handler.EnqueueRequestsFromMapFunc(r.podsOfScanner), scannerChanged).
+		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.podsOfNamespace), builder.WithPredicates(namespaceChanged)).
 		Watches(&v1alpha1.ImageScan{}, handler.EnqueueRequestsFromMapFunc(r.podsOfImageScan),
 			builder.WithPredicates(phaseChanged)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: podsAtOnce}).
@@ -293,12 +298,18 @@ var phaseChanged = predicate.Funcs{
 	},
 }
 
-// podsInNamespace returns the pods in a Scanner's namespace; none if the Scanner is not admitted.
-func (r *PodReconciler) podsInNamespace(ctx context.Context, o client.Object) []reconcile.Request {
-	if admitted, err := r.Inventory.Admits(ctx, o.(*v1alpha1.Scanner)); err == nil && !admitted {
+// podsOfScanner returns the pods in a Scanner's namespace, none if the Scanner is not admitted, and all pods for a ClusterScanner. Pods that the
+// scanner left are among them: the operator's annotation goes.
+func (r *PodReconciler) podsOfScanner(ctx context.Context, o client.Object) []reconcile.Request {
+	if admitted, err := r.Inventory.Admits(ctx, o.(v1alpha1.GenericScanner)); err == nil && !admitted {
 		return nil
 	}
 	return requestsFor(ctx, r.Client, &corev1.PodList{}, client.InNamespace(o.GetNamespace()))
+}
+
+// podsOfNamespace returns the pods of a namespace that other scanners may cover now.
+func (r *PodReconciler) podsOfNamespace(ctx context.Context, o client.Object) []reconcile.Request {
+	return watchedRequests(ctx, r.Inventory, r.Client, &corev1.PodList{}, o.GetName())
 }
 
 func (r *PodReconciler) podsOfImageScan(ctx context.Context, o client.Object) []reconcile.Request {

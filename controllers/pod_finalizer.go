@@ -13,11 +13,11 @@ import (
 
 // ensureFinalizers sets the finalizers of a pod that is not being deleted to those that the given Scanners, which are responsible for it, want. It
 // removes all other finalizers of this operator: their Scanner is gone, does not set finalizers, or is not responsible for the pod.
-func (r *PodReconciler) ensureFinalizers(ctx context.Context, pod *corev1.Pod, scanners []*v1alpha1.Scanner) error {
+func (r *PodReconciler) ensureFinalizers(ctx context.Context, pod *corev1.Pod, scanners []v1alpha1.GenericScanner) error {
 	held := podmark.Finalizers(pod.Finalizers)
 	var wanted []string
 	for _, scanner := range scanners {
-		if finalizer := scanner.Name + podmark.FinalizerSuffix; wantsFinalizer(scanner, slices.Contains(held, finalizer)) {
+		if finalizer := scanner.GetName() + podmark.FinalizerSuffix; wantsFinalizer(scanner, slices.Contains(held, finalizer)) {
 			wanted = append(wanted, finalizer)
 		}
 	}
@@ -34,7 +34,7 @@ func (r *PodReconciler) ensureFinalizers(ctx context.Context, pod *corev1.Pod, s
 
 // wantsFinalizer reports whether a Scanner that is responsible for a pod wants its finalizer on it. The Scanner must have its own finalizer
 // first: otherwise nothing would remove the pods' finalizers when the Scanner is deleted. A suspended Scanner adds no new ones.
-func wantsFinalizer(scanner *v1alpha1.Scanner, held bool) bool {
+func wantsFinalizer(scanner v1alpha1.GenericScanner, held bool) bool {
 	return addsPodFinalizer(scanner) &&
 		controllerutil.ContainsFinalizer(scanner, v1alpha1.FinalizerPods) && (held || !isSuspended(scanner))
 }

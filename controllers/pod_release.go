@@ -87,7 +87,7 @@ func (r *PodReconciler) recordRelease(ctx context.Context, pod *corev1.Pod, fina
 		for _, finalizer := range finalizers {
 			var scans v1alpha1.ImageScanList
 			err := r.Client.List(ctx, &scans, client.InNamespace(pod.Namespace),
-				client.MatchingFields{inventory.ImageScansByScannerDigest: inventory.ScannerDigest(strings.TrimSuffix(finalizer, podmark.FinalizerSuffix), img.ID.Digest)})
+				client.MatchingFields{inventory.ImageScansByScannerDigest: inventory.ScannerDigest(ownerOf(finalizer), img.ID.Digest)})
 			if err != nil {
 				return err
 			}
@@ -97,6 +97,11 @@ func (r *PodReconciler) recordRelease(ctx context.Context, pod *corev1.Pod, fina
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// ownerOf returns the Scanner that set a finalizer on a pod.
+func ownerOf(finalizer string) v1alpha1.ScannerReference {
+	return v1alpha1.ScannerReference{Kind: v1alpha1.KindScanner, Name: strings.TrimSuffix(finalizer, podmark.FinalizerSuffix)}
 }
 
 // recordUses records which workloads use the image of an ImageScan now. It records nothing if the Scanner is gone.

@@ -26,7 +26,6 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
-	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
@@ -47,13 +46,13 @@ type scannerStore interface {
 	Health() error
 	Scanners(ctx context.Context) ([]string, error)
 	DeleteScanners(ctx context.Context, scanners []string) error
-	ScannerTotals(ctx context.Context, scanner string, exceptions exception.Set) (store.Totals, error)
 	DataAnomaly(ctx context.Context, scanner, engine string) (*store.DataAnomaly, error)
 	receiverStore
+	totalsStore
 }
 
-// ScannerReconciler maintains a Scanner's status: coverage, findings and conditions. It changes nothing else of a Scanner but its
-// finalizers.
+// ScannerReconciler maintains the status of Scanners and ClusterScanners: coverage, findings and conditions. It changes nothing else of them but
+// their finalizers. A request without a namespace is for a ClusterScanner.
 type ScannerReconciler struct {
 	Client client.Client
 	// Reader reads from the API server, not from a cache.
@@ -81,7 +80,7 @@ type ScannerReconciler struct {
 
 // scannerScope is the input from which a Scanner's status is computed.
 type scannerScope struct {
-	scanner *v1alpha1.Scanner
+	scanner v1alpha1.GenericScanner
 	scannerFacts
 	// backend is nil when the operator runs without the Scanner's engine.
 	backend backend.Backend
@@ -96,44 +95,44 @@ type scannerScope struct {
 }
 
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners/status,verbs=patch
+// +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=scanner-operator.io,resources=clusterscanners/status,verbs=patch
 
-// Reconcile handles one Scanner.
+// Reconcile handles one Scanner or ClusterScanner.
 func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	var scanner v1alpha1.Scanner
-	err := r.Client.Get(ctx, req.NamespacedName, &scanner)
-	if client.IgnoreNotFound(err) != nil {
+	scanner, err := inventory.ReadScanner(ctx, r.Client, req.NamespacedName)
+	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if err != nil {
+	if scanner == nil {
 		r.conflicts.Remove(req.NamespacedName)
 		r.Metrics.remove(req.NamespacedName)
 		r.holdings.drop(req.NamespacedName, "")
 		r.wakeExceptions(ctx, r.Suppressed.remove(req.NamespacedName))
 		return ctrl.Result{}, r.SweepScanners(ctx)
 	}
-	if !r.Permissions.IsCacheComplete(scanner.Namespace) {
-		return r.setMissingPermissions(ctx, &scanner)
+	if !r.Permissions.IsCacheComplete(scanner.GetNamespace()) {
+		return r.setMissingPermissions(ctx, scanner)
 	}
-	undone, err := r.keepFinalizers(ctx, &scanner)
+	undone, err := r.keepFinalizers(ctx, scanner)
 	if err != nil && r.Store.Health() == nil {
 		return ctrl.Result{}, err
 	}
-	if !scanner.DeletionTimestamp.IsZero() {
+	if !scanner.GetDeletionTimestamp().IsZero() {
 		r.conflicts.Remove(req.NamespacedName)
 		return ctrl.Result{RequeueAfter: undone}, r.SweepScanners(ctx)
 	}
-	admitted, err := r.Inventory.Admits(ctx, &scanner)
+	admitted, err := r.Inventory.Admits(ctx, scanner)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	if !admitted {
-		return ctrl.Result{RequeueAfter: undone}, r.refuse(ctx, &scanner)
+		return ctrl.Result{RequeueAfter: undone}, r.refuse(ctx, scanner)
 	}
 	next := ctrl.Result{RequeueAfter: min(cmp.Or(undone, statusInterval), statusInterval)}
-	before := scanner.DeepCopy()
-	r.conflicts.RecordWrite(&scanner, r.Store.ID())
-	s := &scannerScope{scanner: &scanner, backend: r.Backends.For(&scanner), missingPermissions: r.Permissions.Missing(scanner.Namespace)}
-	if s.conflict, err = r.conflicts.Detect(ctx, r.Clock.Now(), r.Reader, &scanner, r.Store.ID()); err != nil {
+	before := copyOf(scanner)
+	r.conflicts.RecordWrite(scanner, r.Store.ID())
+	s := &scannerScope{scanner: scanner, backend: r.Backends.For(scanner), missingPermissions: r.Permissions.Missing(scanner.GetNamespace())}
+	if s.conflict, err = r.conflicts.Detect(ctx, r.Clock.Now(), r.Reader, scanner, r.Store.ID()); err != nil {
 		return ctrl.Result{}, err
 	}
 	if err := r.computeStatus(ctx, s); err != nil && r.Store.Health() == nil {
@@ -151,18 +150,19 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 
 // refuse sets the condition of a Scanner that is not admitted. It is reconciled again when it, or another Scanner of the namespace,
 // changes.
-func (r *ScannerReconciler) refuse(ctx context.Context, scanner *v1alpha1.Scanner) error {
-	before := scanner.DeepCopy()
+func (r *ScannerReconciler) refuse(ctx context.Context, scanner v1alpha1.GenericScanner) error {
+	before := copyOf(scanner)
 	s := &scannerScope{scanner: scanner, backend: r.Backends.For(scanner), refused: true}
-	scanner.Status.ObservedGeneration = scanner.Generation
+	scanner.ScannerStatus().ObservedGeneration = scanner.GetGeneration()
 	r.setReady(s)
 	r.Metrics.remove(client.ObjectKeyFromObject(scanner))
 	return r.patchStatus(ctx, before, s)
 }
 
 // patchStatus writes the status if it has changed, and emits events.
-func (r *ScannerReconciler) patchStatus(ctx context.Context, before *v1alpha1.Scanner, s *scannerScope) error {
-	if equality.Semantic.DeepEqual(before.Status, s.scanner.Status) {
+func (r *ScannerReconciler) patchStatus(ctx context.Context, before v1alpha1.GenericScanner, s *scannerScope) error {
+	shrinkStatusToFit(s.scanner)
+	if equality.Semantic.DeepEqual(before, s.scanner) { // only the status is changed
 		return nil
 	}
 	if err := r.Client.Status().Patch(ctx, s.scanner, client.MergeFrom(before)); err != nil {
@@ -180,13 +180,13 @@ func (r *ScannerReconciler) SweepScanners(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var scanners v1alpha1.ScannerList
-	if err := r.Client.List(ctx, &scanners, client.UnsafeDisableDeepCopy); err != nil {
+	scanners, err := inventory.ListScanners(ctx, r.Client, metav1.NamespaceAll)
+	if err != nil {
 		return err
 	}
-	lives := make(map[string]bool, len(scanners.Items))
-	for i := range scanners.Items {
-		lives[string(scanners.Items[i].UID)] = scanners.Items[i].DeletionTimestamp.IsZero()
+	lives := make(map[string]bool, len(scanners))
+	for _, scanner := range scanners {
+		lives[string(scanner.GetUID())] = scanner.GetDeletionTimestamp() == nil
 	}
 	gone := slices.DeleteFunc(known, func(uid string) bool { return lives[uid] })
 	if len(gone) == 0 {
@@ -202,7 +202,7 @@ func (r *ScannerReconciler) SweepScanners(ctx context.Context) error {
 // computeStatus reads the facts of a Scanner, records how many findings each exception suppresses, and sets the parts of the status that follow
 // from the facts. With an error, the parts whose facts were not read stay as they were.
 func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) error {
-	s.scanner.Status.ObservedGeneration = s.scanner.Generation
+	s.scanner.ScannerStatus().ObservedGeneration = s.scanner.GetGeneration()
 	facts, err := r.readFacts(ctx, s.scanner, s.backend)
 	s.scannerFacts = facts
 	if s.totals != nil {
@@ -219,15 +219,16 @@ func (r *ScannerReconciler) wakeExceptions(ctx context.Context, names []types.Na
 }
 
 // emitEvents emits an event for each relevant change of a condition, and for new unknown receivers.
-func (r *ScannerReconciler) emitEvents(before *v1alpha1.Scanner, s *scannerScope) {
+func (r *ScannerReconciler) emitEvents(before v1alpha1.GenericScanner, s *scannerScope) {
 	after := s.scanner
-	for _, condition := range after.Status.Conditions {
-		if conditionChanged(before.Status.Conditions, condition) && needsEvent(before.Status.Conditions, condition) {
+	known := before.ScannerStatus().Conditions
+	for _, condition := range after.ScannerStatus().Conditions {
+		if conditionChanged(known, condition) && needsEvent(known, condition) {
 			r.Events.Eventf(after, nil, eventType(condition), condition.Reason, "Scan", "%s", truncate(eventNote(after, condition), maxEventNote))
 		}
 	}
 	unknown := describeUnknown(s.coverage.UnknownReceivers)
-	delivered := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionNotificationsDelivered)
+	delivered := meta.FindStatusCondition(known, v1alpha1.ConditionNotificationsDelivered)
 	if s.complete && unknown != "" && (delivered == nil || !strings.Contains(delivered.Message, unknown)) {
 		r.Events.Eventf(after, nil, corev1.EventTypeWarning, v1alpha1.ReasonUnknownReceiver, "Notify", "%s", unknown)
 	}
@@ -245,24 +246,27 @@ func needsEvent(before []metav1.Condition, now metav1.Condition) bool {
 }
 
 // eventNote returns the message of a condition's event: the condition's message or, if that is empty, what the condition means.
-func eventNote(scanner *v1alpha1.Scanner, condition metav1.Condition) string {
+func eventNote(scanner v1alpha1.GenericScanner, condition metav1.Condition) string {
 	switch {
 	case condition.Message != "":
 		return condition.Message
 	case condition.Type == v1alpha1.ConditionStoreDurable:
 		return "the store works and outlives the pod"
-	case scanner.Status.VulnerabilityData != nil && !scanner.Status.VulnerabilityData.BuildTime.IsZero():
-		return "the engine works, with vulnerability data of " + scanner.Status.VulnerabilityData.BuildTime.UTC().Format(time.RFC3339)
+	case scanner.ScannerStatus().VulnerabilityData != nil && !scanner.ScannerStatus().VulnerabilityData.BuildTime.IsZero():
+		return "the engine works, with vulnerability data of " + scanner.ScannerStatus().VulnerabilityData.BuildTime.UTC().Format(time.RFC3339)
 	}
 	return "the engine works"
 }
 
 // SetupWithManager registers the controller.
 func (r *ScannerReconciler) SetupWithManager(mgr ctrl.Manager) error {
-	return watchExceptions(ctrl.NewControllerManagedBy(mgr), r.Exceptions, &v1alpha1.ScannerList{}).
+	changed := builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, rescanRequested))
+	return watchExceptions(ctrl.NewControllerManagedBy(mgr), r.Exceptions, scannersFor(r.Inventory)).
 		Named("scanner").
-		For(&v1alpha1.Scanner{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, rescanRequested))).
+		For(&v1alpha1.Scanner{}, changed).
+		Watches(&v1alpha1.ClusterScanner{}, &handler.EnqueueRequestForObject{}, changed).
 		Watches(&v1alpha1.Scanner{}, enqueueAfter(preflight.ConflictInterval, ownRequest), builder.WithPredicates(preflight.StoreIDReplaced)).
+		Watches(&v1alpha1.ClusterScanner{}, enqueueAfter(preflight.ConflictInterval, ownRequest), builder.WithPredicates(preflight.StoreIDReplaced)).
 		Watches(&v1alpha1.Scanner{}, enqueueDelayed(r.scannersInNamespace), builder.WithPredicates(deletionStarted)).
 		Watches(&v1alpha1.ImageScan{}, enqueueDelayed(scannerOf)).
 		Watches(&corev1.Pod{}, enqueueDelayed(r.scannersInNamespace), builder.WithPredicates(podChanged)).
@@ -276,10 +280,14 @@ func ownRequest(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
 }
 
-// scannerOf returns the request of the Scanner that an ImageScan names.
+// scannerOf returns the request of the scanner that an ImageScan names.
 func scannerOf(_ context.Context, o client.Object) []reconcile.Request {
-	scan := o.(*v1alpha1.ImageScan)
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: scan.Namespace, Name: scan.Spec.Scanner}}}
+	return []reconcile.Request{{NamespacedName: inventory.OwnerName(o.(*v1alpha1.ImageScan))}}
+}
+
+// copyOf returns a deep copy of a scanner.
+func copyOf(scanner v1alpha1.GenericScanner) v1alpha1.GenericScanner {
+	return scanner.DeepCopyObject().(v1alpha1.GenericScanner)
 }
 
 // deletionStarted passes two events of an object's deletion: its begin, and the removal of the object.
@@ -291,9 +299,9 @@ var deletionStarted = predicate.Funcs{
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
-// scannersInNamespace returns the requests of the admitted Scanners in the namespace of an object.
+// scannersInNamespace returns the requests of the scanners that cover the namespace of an object.
 func (r *ScannerReconciler) scannersInNamespace(ctx context.Context, o client.Object) (requests []reconcile.Request) {
-	scanners, err := r.Inventory.AdmittedScanners(ctx, o.GetNamespace())
+	scanners, err := r.Inventory.ScannersIn(ctx, o.GetNamespace())
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing Scanners from the cache")
 	}
@@ -303,16 +311,30 @@ func (r *ScannerReconciler) scannersInNamespace(ctx context.Context, o client.Ob
 	return requests
 }
 
-// enqueueDelayed enqueues after eventDelay, so that a burst of events causes one reconciliation.
+// clusterEventDelay is the eventDelay of ClusterScanners. Each reconciliation reads the pods of all covered namespaces, and events of one of
+// these come all the time.
+const clusterEventDelay = 3 * time.Second
+
+// enqueueDelayed enqueues after eventDelay, or clusterEventDelay for a ClusterScanner, so that a burst of events causes one reconciliation.
 func enqueueDelayed(requests handler.MapFunc) handler.EventHandler {
-	return enqueueAfter(eventDelay, requests)
+	return enqueueWith(func(request reconcile.Request) time.Duration {
+		if request.Namespace == "" {
+			return clusterEventDelay
+		}
+		return eventDelay
+	}, requests)
 }
 
 // enqueueAfter enqueues after a delay.
 func enqueueAfter(wait time.Duration, requests handler.MapFunc) handler.EventHandler {
+	return enqueueWith(func(reconcile.Request) time.Duration { return wait }, requests)
+}
+
+// enqueueWith enqueues each request after its delay.
+func enqueueWith(delay func(reconcile.Request) time.Duration, requests handler.MapFunc) handler.EventHandler {
 	enqueue := func(ctx context.Context, q requestQueue, o client.Object) {
 		for _, request := range requests(ctx, o) {
-			q.AddAfter(request, wait)
+			q.AddAfter(request, delay(request))
 		}
 	}
 	return handler.Funcs{

@@ -45,7 +45,7 @@ func TestScannerConditions(t *testing.T) {
 		},
 		"scanned": {
 			theScanner(), []client.Object{pod, scanOf(theScanner(), web, scanned)}, func(u *unit) { u.saveUsedImage(web) },
-			[]string{backendFine, noReceivers, durable, "Ready=True Scanned"}, "1 images scanned: no known vulnerabilities",
+			[]string{backendFine, noReceivers, durable, "Ready=True Scanned"}, "1 image scanned: no known vulnerabilities",
 		},
 		"scanned, and the store was lost": {
 			theScanner(), []client.Object{pod, scanOf(theScanner(), web, scanned)}, nil,
@@ -203,7 +203,7 @@ func TestReceivers(t *testing.T) {
 		text   string
 	}{
 		"nothing to tell": {map[string]announce.State{"a": {Baseline: begun}, "b": {Baseline: begun}}, "NotificationsDelivered=True Delivered", ""},
-		"some wait":       {map[string]announce.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun, Pending: 4}}, "NotificationsDelivered=True DeliveryPending", "7 findings wait for the next message"},
+		"some wait":       {map[string]announce.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun, Pending: 4}}, "NotificationsDelivered=True DeliveryPending", "waiting for the next message: 7 findings"},
 		"one failed": {
 			map[string]announce.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun, LastError: &announce.DeliveryError{Reason: "ChannelArchived", Message: "channel_is_archived"}}},
 			"NotificationsDelivered=False ChannelArchived", "b: ChannelArchived: channel_is_archived",

@@ -24,10 +24,10 @@ func engineOf(b backend.Backend) string {
 // engineCondition asks a Scanner's engine for its state. It returns the condition BackendAvailable, without a time except one that is kept,
 // and the engine's vulnerability data; nil while the engine is unavailable. engine is nil if the operator runs without it. The condition of
 // an engine that was unavailable is kept while its availability is unknown.
-func engineCondition(ctx context.Context, scanner *v1alpha1.Scanner, engine backend.Backend) (metav1.Condition, *store.DataVersion, error) {
+func engineCondition(ctx context.Context, scanner v1alpha1.GenericScanner, engine backend.Backend) (metav1.Condition, *store.DataVersion, error) {
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionBackendAvailable, Status: metav1.ConditionFalse,
-		Reason: v1alpha1.ReasonBackendDisabled, ObservedGeneration: scanner.Generation,
+		Reason: v1alpha1.ReasonBackendDisabled, ObservedGeneration: scanner.GetGeneration(),
 	}
 	if engine == nil {
 		condition.Message = disabledMessage(scanner)
@@ -60,16 +60,16 @@ func engineCondition(ctx context.Context, scanner *v1alpha1.Scanner, engine back
 
 // outageOf returns the condition BackendAvailable of a Scanner whose present engine was unavailable; nil if it was available, disabled or
 // another one.
-func outageOf(scanner *v1alpha1.Scanner) *metav1.Condition {
-	before := meta.FindStatusCondition(scanner.Status.Conditions, v1alpha1.ConditionBackendAvailable)
+func outageOf(scanner v1alpha1.GenericScanner) *metav1.Condition {
+	before := meta.FindStatusCondition(scanner.ScannerStatus().Conditions, v1alpha1.ConditionBackendAvailable)
 	if before == nil || before.Status != metav1.ConditionFalse || before.Reason == v1alpha1.ReasonBackendDisabled ||
-		before.ObservedGeneration != scanner.Generation {
+		before.ObservedGeneration != scanner.GetGeneration() {
 		return nil
 	}
 	return before
 }
 
 // disabledMessage describes that the operator runs without a Scanner's engine.
-func disabledMessage(scanner *v1alpha1.Scanner) string {
-	return fmt.Sprintf("this operator runs without the backend %s; choose another one in spec.backend.type", scanner.Spec.Backend.Type)
+func disabledMessage(scanner v1alpha1.GenericScanner) string {
+	return fmt.Sprintf("this operator runs without the backend %s; choose another one in spec.backend.type", scanner.Settings().Backend.Type)
 }

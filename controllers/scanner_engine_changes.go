@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 )
 
 // engineStates has the last known state of each Scanner's engine. The zero value is ready for use.
@@ -23,26 +24,26 @@ type engineStates struct {
 // or data that becomes too old. DetectEngineChanges must be called periodically. It queries an engine that Scanners share only once. For Clair,
 // each Scanner has a backend of its own, and each call of DetectEngineChanges counts as use of it.
 func (r *ScannerReconciler) DetectEngineChanges(ctx context.Context) error {
-	var scanners v1alpha1.ScannerList
-	if err := r.Client.List(ctx, &scanners, client.UnsafeDisableDeepCopy); err != nil {
+	scanners, err := inventory.ListScanners(ctx, r.Client, metav1.NamespaceAll)
+	if err != nil {
 		return err
 	}
 	r.engines.mutex.Lock()
 	defer r.engines.mutex.Unlock()
 	before, now := r.engines.states, map[types.NamespacedName]string{}
 	shared := map[backend.Backend]string{}
-	for i := range scanners.Items {
-		engine := r.Backends.For(&scanners.Items[i])
+	for _, scanner := range scanners {
+		engine := r.Backends.For(scanner)
 		if engine == nil {
 			continue
 		}
 		if _, asked := shared[engine]; !asked {
 			shared[engine] = engineState(ctx, engine)
 		}
-		name := client.ObjectKeyFromObject(&scanners.Items[i])
+		name := client.ObjectKeyFromObject(scanner)
 		now[name] = shared[engine]
 		if known, found := before[name]; found && known != now[name] {
-			r.Wakeups.Scanner(ctx, &scanners.Items[i])
+			r.Wakeups.Scanner(ctx, scanner)
 		}
 	}
 	r.engines.states = now

@@ -23,7 +23,9 @@ type scannerFacts struct {
 	// exceptions are those in force. totals are the findings, counted with these exceptions; nil if they were not read.
 	exceptions exception.Set
 	totals     *store.Totals
-	// receivers has the state of each receiver by name.
+	// namespaceTotals are the findings of each namespace of a ClusterScanner; nil for a Scanner, or if they were not read.
+	namespaceTotals map[string]store.Totals
+	// receivers has the state of each destination by name.
 	receivers map[string]announce.State
 	// engine is the condition BackendAvailable, without a time except one that is kept. data is the engine's vulnerability data; nil while the
 	// engine is unavailable.
@@ -34,7 +36,7 @@ type scannerFacts struct {
 }
 
 // readFacts reads the facts of a Scanner. With an error, it returns those that were read before.
-func (r *ScannerReconciler) readFacts(ctx context.Context, scanner *v1alpha1.Scanner, engine backend.Backend) (f scannerFacts, err error) {
+func (r *ScannerReconciler) readFacts(ctx context.Context, scanner v1alpha1.GenericScanner, engine backend.Backend) (f scannerFacts, err error) {
 	if f.coverage, err = r.Inventory.Coverage(ctx, scanner, engineOf(engine)); err != nil {
 		return f, err
 	}
@@ -42,20 +44,50 @@ func (r *ScannerReconciler) readFacts(ctx context.Context, scanner *v1alpha1.Sca
 	if f.handledRequest, err = r.handledRequest(ctx, scanner); err != nil {
 		return f, err
 	}
-	if f.exceptions, _, err = r.Exceptions.InForce(ctx, scanner.Namespace); err != nil {
+	if f.exceptions, _, err = r.Exceptions.InForceIn(ctx, f.coverage.Namespaces.Covered); err != nil {
 		return f, err
 	}
-	totals, err := r.Store.ScannerTotals(ctx, string(scanner.UID), f.exceptions)
+	totals, namespaceTotals, err := countFindings(ctx, r.Store, scanner, f.exceptions)
 	if err != nil {
 		return f, err
 	}
-	f.totals = &totals
-	if f.receivers, err = receiverStates(ctx, r.Store, scanner); err != nil {
+	f.totals, f.namespaceTotals = &totals, namespaceTotals
+	if f.receivers, err = receiverStates(ctx, r.Store, scanner, destinationsOf(scanner, f.coverage.Namespaces)); err != nil {
 		return f, err
 	}
 	if f.engine, f.data, err = engineCondition(ctx, scanner, engine); err == nil && f.data != nil {
-		f.anomaly, err = r.Store.DataAnomaly(ctx, string(scanner.UID), engine.Engine())
+		f.anomaly, err = r.Store.DataAnomaly(ctx, string(scanner.GetUID()), engine.Engine())
 	}
 	f.complete = err == nil
 	return f, err
+}
+
+// totalsStore is the part of the store that counts findings.
+type totalsStore interface {
+	ScannerTotals(ctx context.Context, scanner string, exceptions exception.Set) (store.Totals, error)
+	NamespaceTotals(ctx context.Context, scanner string, exceptions exception.Set) (store.Totals, map[string]store.Totals, error)
+}
+
+// countFindings counts the findings of a scanner, and of each namespace of a ClusterScanner; byNamespace is nil for a Scanner. For an exception of
+// a namespace, totals.ByException has the findings that it suppresses there.
+func countFindings(
+	ctx context.Context, from totalsStore, scanner v1alpha1.GenericScanner, exceptions exception.Set,
+) (totals store.Totals, byNamespace map[string]store.Totals, err error) {
+	if scanner.ScannerKind() != v1alpha1.KindClusterScanner {
+		totals, err = from.ScannerTotals(ctx, string(scanner.GetUID()), exceptions)
+		return totals, nil, err
+	}
+	if totals, byNamespace, err = from.NamespaceTotals(ctx, string(scanner.GetUID()), exceptions); err != nil {
+		return store.Totals{}, nil, err
+	}
+	// In the totals of all namespaces, a finding is suppressed only if it is in each namespace that runs the image, and then counts for one exception.
+	for _, e := range exceptions.All() {
+		if n := byNamespace[e.Namespace].ByException[e.UID]; e.Namespace != "" && n > 0 {
+			if totals.ByException == nil {
+				totals.ByException = map[string]int{}
+			}
+			totals.ByException[e.UID] = n
+		}
+	}
+	return totals, byNamespace, nil
 }

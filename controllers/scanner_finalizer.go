@@ -15,14 +15,15 @@ import (
 )
 
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners,verbs=patch
+// +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=scanner-operator.io,resources=clusterscanners,verbs=patch
 
 // keepFinalizers adds the Scanner's finalizers while something outside it has to be cleaned up, and removes them afterwards. A positive
 // duration is the requeue delay.
-func (r *ScannerReconciler) keepFinalizers(ctx context.Context, scanner *v1alpha1.Scanner) (time.Duration, error) {
+func (r *ScannerReconciler) keepFinalizers(ctx context.Context, scanner v1alpha1.GenericScanner) (time.Duration, error) {
 	// A failure of one does not block the other.
 	pods, podsErr := r.holdsPods(ctx, scanner)
 	manifests, wait, manifestsErr := r.holdsManifests(ctx, scanner)
-	before := scanner.DeepCopy()
+	before := copyOf(scanner)
 	changed := podsErr == nil && setFinalizer(scanner, v1alpha1.FinalizerPods, pods)
 	changed = manifestsErr == nil && setFinalizer(scanner, v1alpha1.FinalizerManifests, manifests) || changed
 	err := errors.Join(podsErr, manifestsErr)
@@ -36,27 +37,27 @@ func (r *ScannerReconciler) keepFinalizers(ctx context.Context, scanner *v1alpha
 
 // setFinalizer reports whether it changed the Scanner. It adds none to a Scanner that is being deleted, since the API server would refuse
 // it.
-func setFinalizer(scanner *v1alpha1.Scanner, finalizer string, wanted bool) bool {
+func setFinalizer(scanner v1alpha1.GenericScanner, finalizer string, wanted bool) bool {
 	if wanted {
-		return scanner.DeletionTimestamp.IsZero() && controllerutil.AddFinalizer(scanner, finalizer)
+		return scanner.GetDeletionTimestamp().IsZero() && controllerutil.AddFinalizer(scanner, finalizer)
 	}
 	return controllerutil.RemoveFinalizer(scanner, finalizer)
 }
 
 // holdsPods reports whether any pod has the Scanner's finalizer or may get it. The Scanner has its own finalizer before the first pod may
 // get one, and until the last pod has lost it. The PodReconciler changes the pods, whose events trigger this reconciler again.
-func (r *ScannerReconciler) holdsPods(ctx context.Context, scanner *v1alpha1.Scanner) (bool, error) {
-	if scanner.DeletionTimestamp.IsZero() && addsPodFinalizer(scanner) {
+func (r *ScannerReconciler) holdsPods(ctx context.Context, scanner v1alpha1.GenericScanner) (bool, error) {
+	if scanner.GetDeletionTimestamp().IsZero() && addsPodFinalizer(scanner) {
 		return true, nil
 	}
 	if !controllerutil.ContainsFinalizer(scanner, v1alpha1.FinalizerPods) {
 		return false, nil
 	}
 	var pods corev1.PodList
-	if err := r.Client.List(ctx, &pods, client.InNamespace(scanner.Namespace)); err != nil {
+	if err := r.Client.List(ctx, &pods, client.InNamespace(scanner.GetNamespace())); err != nil {
 		return false, err
 	}
 	return slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool {
-		return slices.Contains(pod.Finalizers, scanner.Name+podmark.FinalizerSuffix)
+		return slices.Contains(pod.Finalizers, scanner.GetName()+podmark.FinalizerSuffix)
 	}), nil
 }

@@ -33,7 +33,7 @@ func deletedScanner(s *v1alpha1.Scanner) {
 	s.Finalizers, s.DeletionTimestamp = []string{v1alpha1.FinalizerPods}, &metav1.Time{Time: noon}
 }
 
-// TestAdmittedScanners: the oldest Scanners are admitted, by name if they are equally old. Admits and AdmittedScanners agree.
+// TestAdmittedScanners: the oldest Scanners are admitted, by name if they are equally old. Admits and ScannersIn agree.
 func TestAdmittedScanners(t *testing.T) {
 	early, late := noon.Add(-time.Hour), noon
 	for name, tt := range map[string]struct {
@@ -65,11 +65,11 @@ func TestAdmittedScanners(t *testing.T) {
 					admitted = append(admitted, all[i].Name)
 				}
 			}
-			atOnce, err := u.inventory.AdmittedScanners(t.Context(), fixtureNamespace)
+			atOnce, err := u.inventory.ScannersIn(t.Context(), fixtureNamespace)
 			u.must(err)
 			for _, s := range atOnce {
-				if s.DeletionTimestamp.IsZero() || slices.Contains(tt.want, s.Name) {
-					among = append(among, s.Name)
+				if s.GetDeletionTimestamp() == nil || slices.Contains(tt.want, s.GetName()) {
+					among = append(among, s.GetName())
 				}
 			}
 			slices.Sort(admitted)
@@ -94,7 +94,7 @@ func TestTooManyScanners(t *testing.T) {
 		var scans v1alpha1.ImageScanList
 		u.must(u.client.List(t.Context(), &scans))
 		for _, scan := range scans.Items {
-			owners = append(owners, scan.Spec.Scanner)
+			owners = append(owners, scan.Spec.Scanner.Name)
 		}
 		return owners
 	}
@@ -115,7 +115,7 @@ func TestTooManyScanners(t *testing.T) {
 	if got := imageScans(); !slices.Equal(got, []string{"all"}) {
 		t.Errorf("there are ImageScans of %v, want those of the first Scanner alone", got)
 	}
-	if got := u.pods.podsInNamespace(t.Context(), second); len(got) != 0 {
+	if got := u.pods.podsOfScanner(t.Context(), second); len(got) != 0 {
 		t.Errorf("a Scanner too many has %d pods looked at", len(got))
 	}
 	if got := u.scanners.scannersInNamespace(t.Context(), pod); len(got) != 1 {
@@ -242,14 +242,14 @@ func TestHangingRequestDelaysOtherPods(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		err := u.pods.ensureImageScan(t.Context(), scanner, img)
+		err := u.pods.ensureImageScan(t.Context(), scanner, scanner.Namespace, img)
 		if waited := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || waited != ensureTimeout {
 			t.Errorf("it waited %s for the API server, error %v; want %s and a timeout", waited, err, ensureTimeout)
 		}
 	})
 	u.pods.Client = working
-	u.must(u.pods.ensureImageScan(t.Context(), scanner, img))
-	if scan, err := u.inventory.ImageScan(t.Context(), scanner, img.Key); err != nil || scan == nil {
+	u.must(u.pods.ensureImageScan(t.Context(), scanner, scanner.Namespace, img))
+	if scan, err := u.inventory.ImageScan(t.Context(), scanner, scanner.Namespace, img.Key); err != nil || scan == nil {
 		t.Errorf("ImageScan %v, error %v; want it made by the next pod", scan, err)
 	}
 }

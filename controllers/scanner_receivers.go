@@ -16,11 +16,13 @@ type receiverStore interface {
 	ReceiverState(ctx context.Context, scanner, receiver string) ([]byte, error)
 }
 
-// receiverStates reads the state of each receiver of a Scanner, by name.
-func receiverStates(ctx context.Context, from receiverStore, scanner *v1alpha1.Scanner) (map[string]announce.State, error) {
+// receiverStates reads the state of each destination of a scanner, by name.
+func receiverStates(
+	ctx context.Context, from receiverStore, scanner v1alpha1.GenericScanner, destinations []destination,
+) (map[string]announce.State, error) {
 	states := map[string]announce.State{}
-	for _, name := range receiverNames(scanner) {
-		raw, err := from.ReceiverState(ctx, string(scanner.UID), name)
+	for _, name := range destinationNames(destinations) {
+		raw, err := from.ReceiverState(ctx, string(scanner.GetUID()), name)
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +57,7 @@ func describeUnknown(receivers map[string]string) string {
 	for _, name := range names[:min(len(names), maxUnknownReceivers)] {
 		parts = append(parts, fmt.Sprintf("%s (%s)", name, truncate(unknown[name], maxWorkloadBytes)))
 	}
-	text := "the annotation " + v1alpha1.AnnotationReceiver + " names receivers that no Scanner here has: " + strings.Join(parts, ", ")
+	text := "the annotation " + v1alpha1.AnnotationReceiver + " names receivers that no scanner lets the workloads use: " + strings.Join(parts, ", ")
 	if more := len(names) - len(parts); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}

@@ -122,7 +122,7 @@ func TestReceiversOfWorkloads(t *testing.T) {
 func TestUnknownReceivers(t *testing.T) {
 	const counts = ". Such a name counts as none"
 	says := func(names string) string {
-		return "the annotation scanner-operator.io/receiver names receivers that no Scanner here has: " + names + counts
+		return "the annotation scanner-operator.io/receiver names receivers that no scanner lets the workloads use: " + names + counts
 	}
 	pod := func(name, names string) *corev1.Pod {
 		return aPod(fixtureNamespace, name, running("c", web), withReceivers(names))
@@ -183,7 +183,7 @@ func TestUnknownReceiverBesideFailure(t *testing.T) {
 			t.Errorf("events %q, want %q", got, event)
 		}
 	}
-	check(v1alpha1.ReasonDeliveryPending, "2 findings wait for the next message; the annotation", `"taem" (Pod/a)`)
+	check(v1alpha1.ReasonDeliveryPending, "waiting for the next message: 2 findings; the annotation", `"taem" (Pod/a)`)
 	u.saveReceiverState("team", announce.State{Baseline: announce.Baseline{Phase: announce.BaselineDone}, LastError: &announce.DeliveryError{Reason: announce.ReasonNetwork, Message: "no way"}})
 	check(announce.ReasonNetwork, "team: Network: no way; the annotation", "")
 	pod.Annotations[v1alpha1.AnnotationReceiver] = "taem,plattform"

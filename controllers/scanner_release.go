@@ -47,7 +47,7 @@ type heldEngines struct {
 
 // update returns a Scanner's current and former engines, ordered by name. current is nil if the Scanner has no engine. It sets leftAt of each
 // former engine, and of all engines if the Scanner is being deleted.
-func (h *heldEngines) update(scanner *v1alpha1.Scanner, current backend.Backend, now time.Time) []heldEngine {
+func (h *heldEngines) update(scanner v1alpha1.GenericScanner, current backend.Backend, now time.Time) []heldEngine {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	name := client.ObjectKeyFromObject(scanner)
@@ -64,8 +64,8 @@ func (h *heldEngines) update(scanner *v1alpha1.Scanner, current backend.Backend,
 	}
 	for known, one := range own {
 		switch {
-		case !scanner.DeletionTimestamp.IsZero():
-			one.leftAt = scanner.DeletionTimestamp.Time
+		case !scanner.GetDeletionTimestamp().IsZero():
+			one.leftAt = scanner.GetDeletionTimestamp().Time
 		case known != engine && one.leftAt.IsZero():
 			one.leftAt = now
 		}
@@ -86,13 +86,13 @@ func (h *heldEngines) drop(scanner types.NamespacedName, engine string) {
 
 // holdsManifests reports whether an engine holds something on the Scanner's behalf. It releases what an engine holds if the Scanner is
 // being deleted or has another engine. A positive wait is the requeue delay.
-func (r *ScannerReconciler) holdsManifests(ctx context.Context, scanner *v1alpha1.Scanner) (held bool, wait time.Duration, err error) {
-	if !scanner.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(scanner, v1alpha1.FinalizerManifests) {
+func (r *ScannerReconciler) holdsManifests(ctx context.Context, scanner v1alpha1.GenericScanner) (held bool, wait time.Duration, err error) {
+	if !scanner.GetDeletionTimestamp().IsZero() && !controllerutil.ContainsFinalizer(scanner, v1alpha1.FinalizerManifests) {
 		return false, 0, nil
 	}
 	for _, one := range r.holdings.update(scanner, r.Backends.For(scanner), r.Clock.Now()) {
 		if one.leftAt.IsZero() {
-			current, err := one.Holds(ctx, string(scanner.UID))
+			current, err := one.Holds(ctx, string(scanner.GetUID()))
 			if err != nil {
 				return false, 0, err
 			}
@@ -110,11 +110,11 @@ func (r *ScannerReconciler) holdsManifests(ctx context.Context, scanner *v1alpha
 
 // releaseEngine tries once to release what an engine holds on the Scanner's behalf. It returns the delay until the next attempt; 0 if it succeeded
 // or engineReleaseTimeout is over.
-func (r *ScannerReconciler) releaseEngine(ctx context.Context, scanner *v1alpha1.Scanner, one heldEngine) time.Duration {
+func (r *ScannerReconciler) releaseEngine(ctx context.Context, scanner v1alpha1.GenericScanner, one heldEngine) time.Duration {
 	left := engineReleaseTimeout - r.Clock.Since(one.leftAt)
 	bounded, cancel := context.WithTimeout(ctx, engineReleaseAttemptTimeout)
 	defer cancel()
-	wait, message, err := one.Release(bounded, string(scanner.UID))
+	wait, message, err := one.Release(bounded, string(scanner.GetUID()))
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Undoing what an engine keeps elsewhere", "engine", one.engine)
 		wait, message = engineReleaseRetryDelay, cmp.Or(message, err.Error())

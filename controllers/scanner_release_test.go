@@ -48,8 +48,8 @@ func newHoldingEngines(t *testing.T, changes ...func(*v1alpha1.Scanner)) (u *uni
 	u = newUnit(t, scanner)
 	first, second = &holdingEngine{scriptedEngine: u.engine}, &holdingEngine{scriptedEngine: &scriptedEngine{version: u.engine.version}}
 	first.name, second.name = "clair "+clairA, "clair "+clairB
-	u.scanners.Backends = backend.Choosers{v1alpha1.BackendClair: func(s *v1alpha1.Scanner) backend.Backend {
-		if s.Spec.Backend.Clair.URL == clairB {
+	u.scanners.Backends = backend.Choosers{v1alpha1.BackendClair: func(s v1alpha1.GenericScanner) backend.Backend {
+		if s.Settings().Backend.Clair.URL == clairB {
 			return second
 		}
 		return first

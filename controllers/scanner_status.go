@@ -39,7 +39,7 @@ func countImages(images []inventory.CoveredImage) v1alpha1.ImageCounts {
 // setStatus sets the counts, the conditions BackendAvailable and NotificationsDelivered, and the status of each receiver, as far as their
 // facts were read.
 func (s *scannerScope) setStatus(storeID string) {
-	status := &s.scanner.Status
+	status := s.scanner.ScannerStatus()
 	if s.covered {
 		status.Images = countImages(s.coverage.Running)
 		status.Images.RecentlyUsed = clamp(len(s.coverage.Recent))
@@ -48,6 +48,7 @@ func (s *scannerScope) setStatus(storeID string) {
 	if s.totals != nil {
 		status.Findings = countsOf(s.totals.Counts, s.totals.Suppressed)
 	}
+	s.setClusterStatus()
 	if s.complete {
 		s.setBackend()
 		s.setReceivers(storeID)
@@ -56,7 +57,7 @@ func (s *scannerScope) setStatus(storeID string) {
 
 // setBackend sets the condition BackendAvailable and the vulnerability data in use. The data stays if the operator runs without the engine.
 func (s *scannerScope) setBackend() {
-	status := &s.scanner.Status
+	status := s.scanner.ScannerStatus()
 	switch {
 	case s.data != nil:
 		status.VulnerabilityData = &v1alpha1.VulnerabilityData{BuildTime: seconds(s.data.Built), Tool: s.data.Tool}
@@ -82,26 +83,30 @@ func (s *scannerScope) setReceivers(storeID string) {
 	scanner := s.scanner
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionNotificationsDelivered, Status: metav1.ConditionTrue,
-		Reason: v1alpha1.ReasonDelivered, ObservedGeneration: scanner.Generation,
+		Reason: v1alpha1.ReasonDelivered, ObservedGeneration: scanner.GetGeneration(),
 	}
 	var failed, reasons []string
 	pending, begun := 0, true
-	scanner.Status.Receivers = nil
-	for _, name := range receiverNames(scanner) {
-		state := s.receivers[name]
-		status, reason := receiverStatus(name, state)
-		scanner.Status.Receivers = append(scanner.Status.Receivers, status)
+	scanner.ScannerStatus().Receivers = nil
+	for _, to := range destinationsOf(scanner, s.coverage.Namespaces) {
+		state := s.receivers[to.name()]
+		status, reason := receiverStatus(to.Name, state)
+		if receivers := &scanner.ScannerStatus().Receivers; to.channel == "" {
+			*receivers = append(*receivers, status)
+		} else {
+			mergeReceiverStatus(&(*receivers)[len(*receivers)-1], status, to.channel)
+		}
 		pending += state.Pending
 		begun = begun && state.Begun()
 		if reason != "" {
-			failed, reasons = append(failed, name+": "+status.LastError), append(reasons, reason)
+			failed, reasons = append(failed, to.name()+": "+status.LastError), append(reasons, reason)
 		}
 	}
 	if begun {
-		scanner.Status.StoreID = storeID
+		scanner.ScannerStatus().StoreID = storeID
 	}
 	switch {
-	case len(scanner.Spec.Notifications) == 0:
+	case len(scanner.Receivers()) == 0:
 		condition.Reason, condition.Message = v1alpha1.ReasonNoReceivers, "spec.notifications is empty: findings are not announced"
 	case len(failed) > 0:
 		condition.Status, condition.Reason = metav1.ConditionFalse, v1alpha1.ReasonDeliveryFailed
@@ -110,7 +115,7 @@ func (s *scannerScope) setReceivers(storeID string) {
 		}
 		condition.Message = truncate(strings.Join(failed, "; "), 4*v1alpha1.MaxMessageBytes)
 	case pending > 0:
-		condition.Reason, condition.Message = v1alpha1.ReasonDeliveryPending, fmt.Sprintf("%d findings wait for the next message", pending)
+		condition.Reason, condition.Message = v1alpha1.ReasonDeliveryPending, "waiting for the next message: "+announce.Pluralize(pending, "finding")
 	}
 	if unknown := describeUnknown(s.coverage.UnknownReceivers); unknown != "" {
 		if condition.Reason == v1alpha1.ReasonDelivered {
@@ -118,7 +123,7 @@ func (s *scannerScope) setReceivers(storeID string) {
 		}
 		condition.Message = strings.TrimPrefix(condition.Message+"; "+unknown, "; ")
 	}
-	meta.SetStatusCondition(&scanner.Status.Conditions, condition)
+	meta.SetStatusCondition(&scanner.ScannerStatus().Conditions, condition)
 }
 
 // receiverStatus returns the status of one receiver, and the reason of its problem; empty if it has none. A reason that is not valid in a
@@ -140,6 +145,17 @@ func receiverStatus(name string, state announce.State) (v1alpha1.ReceiverStatus,
 	return status, reason
 }
 
+// mergeReceiverStatus adds the status of one further channel to that of its receiver.
+func mergeReceiverStatus(receiver *v1alpha1.ReceiverStatus, more v1alpha1.ReceiverStatus, channel string) {
+	receiver.Pending += more.Pending
+	if last := more.LastDeliveryTime; last != nil && (receiver.LastDeliveryTime == nil || receiver.LastDeliveryTime.Before(last)) {
+		receiver.LastDeliveryTime, receiver.LastMessage = last, more.LastMessage
+	}
+	if receiver.LastError == "" && more.LastError != "" {
+		receiver.LastError = truncate("channel "+channel+": "+more.LastError, 1024)
+	}
+}
+
 // storeReasons maps problems of the store to condition reasons.
 var storeReasons = map[error]string{
 	store.ErrVolumeFull: v1alpha1.ReasonVolumeFull, store.ErrVolumeReadOnly: v1alpha1.ReasonVolumeReadOnly,
@@ -151,7 +167,7 @@ var storeReasons = map[error]string{
 func (r *ScannerReconciler) setStore(s *scannerScope) {
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionStoreDurable, Status: metav1.ConditionTrue,
-		Reason: v1alpha1.ReasonVolumeMounted, ObservedGeneration: s.scanner.Generation,
+		Reason: v1alpha1.ReasonVolumeMounted, ObservedGeneration: s.scanner.GetGeneration(),
 	}
 	if !r.StoreDurable {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, v1alpha1.ReasonEphemeralVolume, r.StoreAdvice
@@ -161,18 +177,19 @@ func (r *ScannerReconciler) setStore(s *scannerScope) {
 		condition.Message = truncate(err.Error(), v1alpha1.MaxMessageBytes)
 		s.storeProblem = condition.Reason
 	}
-	meta.SetStatusCondition(&s.scanner.Status.Conditions, condition)
+	meta.SetStatusCondition(&s.scanner.ScannerStatus().Conditions, condition)
 }
 
 // setReady sets the conditions Ready, Reconciling and Stalled. A Scanner is ready when each image was handled, with or without success.
 // Failed images are in the message and in the counts.
 func (r *ScannerReconciler) setReady(s *scannerScope) {
-	counts, images, status := s.scanner.Status.Images, s.coverage.Running, &s.scanner.Status
-	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: s.scanner.Generation}
+	counts, images, status := s.scanner.ScannerStatus().Images, s.coverage.Running, s.scanner.ScannerStatus()
+	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: s.scanner.GetGeneration()}
 	reconciling, stalled := false, false
 	stall := func(reason, message string) {
 		ready.Status, ready.Reason, ready.Message, stalled = metav1.ConditionFalse, reason, message, true
 	}
+	namespaces, namespacesProblem := s.namespaceSelectorProblem()
 	selector, tooMany, budget := selectorProblem(s.scanner), imageLimitMessage(r.Inventory.Limits, images), storeBudgetMessage(images)
 	switch {
 	case s.refused:
@@ -188,6 +205,8 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 			"keep one of them (kubectl get deployments -A -l app.kubernetes.io/name=scanner-operator)")
 	case s.storeProblem != "":
 		stall(s.storeProblem, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionStoreDurable).Message)
+	case namespaces != "":
+		stall(namespaces, namespacesProblem)
 	case selector != "":
 		stall(v1alpha1.ReasonInvalidPodSelector, selector)
 	case tooMany != "":
@@ -205,14 +224,14 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 	}
 	ready.Message = truncate(ready.Message, v1alpha1.MaxMessageBytes)
 	meta.SetStatusCondition(&status.Conditions, ready)
-	setWhileTrue(&status.Conditions, v1alpha1.ConditionReconciling, reconciling, ready.Reason, ready.Message, s.scanner.Generation)
-	setWhileTrue(&status.Conditions, v1alpha1.ConditionStalled, stalled, ready.Reason, ready.Message, s.scanner.Generation)
+	setWhileTrue(&status.Conditions, v1alpha1.ConditionReconciling, reconciling, ready.Reason, ready.Message, s.scanner.GetGeneration())
+	setWhileTrue(&status.Conditions, v1alpha1.ConditionStalled, stalled, ready.Reason, ready.Message, s.scanner.GetGeneration())
 }
 
 // selectorProblem describes an invalid pod selector that the API server accepted. Such a Scanner selects no pod. Empty if the selector is
 // valid.
-func selectorProblem(scanner *v1alpha1.Scanner) string {
-	if _, err := metav1.LabelSelectorAsSelector(scanner.Spec.PodSelector); err != nil {
+func selectorProblem(scanner v1alpha1.GenericScanner) string {
+	if _, err := metav1.LabelSelectorAsSelector(scanner.Settings().PodSelector); err != nil {
 		return fmt.Sprintf("spec.podSelector: %v; no pod is selected until it is corrected", err)
 	}
 	return ""

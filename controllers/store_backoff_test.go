@@ -17,7 +17,6 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/scan"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -37,7 +36,7 @@ func (a *failingStore) Health() error {
 	return fmt.Errorf("store /data/store.db: %w", a.problem)
 }
 
-func (a *failingStore) ReportAges(ctx context.Context, scanner, engine string) (map[image.Key]store.ReportAge, error) {
+func (a *failingStore) ReportAges(ctx context.Context, scanner, engine string) (map[store.NamespacedImage]store.ReportAge, error) {
 	if a.problem != nil && a.unreadable {
 		return nil, a.Health()
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -81,6 +82,9 @@ type operatorUnderTest struct {
 	slack *recordingSender
 }
 
+// operatorNamespace is where the Secrets of ClusterScanners are.
+const operatorNamespace = "scanner-operator-system"
+
 // recordingSender stands for the notifier and accepts every message.
 type recordingSender struct {
 	mu   sync.Mutex
@@ -106,6 +110,13 @@ func (m *recordingSender) of(namespace string) []announce.Delivery {
 		}
 	}
 	return own
+}
+
+// ofScanner returns the messages of a scanner, given by a name that no other test uses, oldest first.
+func (m *recordingSender) ofScanner(name string) []announce.Delivery {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(m.sent), func(d announce.Delivery) bool { return d.Message.Scanner != name })
 }
 
 var (
@@ -273,10 +284,10 @@ func (o *operatorUnderTest) controllers(mgr ctrl.Manager) []setup {
 		&NotificationReconciler{
 			Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups, Sender: o.slack,
 			Thresholds: health.Thresholds{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
-			Exceptions: exceptions, Inventory: images,
+			Exceptions: exceptions, Inventory: images, Namespace: operatorNamespace,
 		},
 		&ExceptionReconciler{
-			Client: mgr.GetClient(), Exceptions: exceptions, Clock: clock.RealClock{}, Events: events, Suppressed: covered, Wakeups: o.wakeups,
+			Client: mgr.GetClient(), Exceptions: exceptions, Clock: clock.RealClock{}, Events: events, Suppressed: covered, Wakeups: o.wakeups, Inventory: images,
 		},
 	}
 }

@@ -98,7 +98,7 @@ func newUnit(t *testing.T, objects ...client.Object) *unit {
 	t.Helper()
 	u := &unit{t: t, clock: clocktesting.NewFakePassiveClock(noon), events: events.NewFakeRecorder(1000)}
 	builder := fakeclient.NewClientBuilder().WithScheme(newTestScheme()).
-		WithStatusSubresource(&v1alpha1.Scanner{}, &v1alpha1.ImageScan{}, &v1alpha1.VulnerabilityException{}, &v1alpha1.ClusterVulnerabilityException{}).
+		WithStatusSubresource(&v1alpha1.Scanner{}, &v1alpha1.ClusterScanner{}, &v1alpha1.ImageScan{}, &v1alpha1.VulnerabilityException{}, &v1alpha1.ClusterVulnerabilityException{}).
 		WithObjects(node(nodeAMD, "amd64"), node(nodeARM, "arm64")).WithObjects(objects...).
 		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: func(
 			ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption,

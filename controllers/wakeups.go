@@ -41,7 +41,7 @@ func (w *Wakeups) Image(ctx context.Context, digest string) {
 }
 
 // Scanner wakes the subscribers for a Scanner. It blocks like Image.
-func (w *Wakeups) Scanner(ctx context.Context, scanner *v1alpha1.Scanner) {
+func (w *Wakeups) Scanner(ctx context.Context, scanner v1alpha1.GenericScanner) {
 	send(ctx, w.scanners, scanner)
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
@@ -23,7 +24,13 @@ const secretTimeout = 5 * time.Second
 // maxAddressBytes bounds a webhook URL. Slack's have about 80 bytes.
 const maxAddressBytes = 2048
 
-// SecretAddresses reads webhook URLs from Secrets, by name and for each delivery. It caches nothing.
+// maxTokenBytes bounds the token of a Slack app. Tokens have up to about 200 bytes (https://docs.slack.dev/authentication/tokens).
+const maxTokenBytes = 1024
+
+// tokenPattern has no space and no line break, so that a token is one value of a header.
+var tokenPattern = regexp.MustCompile(`^xox[a-z](\.xox[a-z])?-[A-Za-z0-9.-]+$`)
+
+// SecretAddresses reads webhook URLs and tokens from Secrets, by name and for each delivery. It caches nothing.
 type SecretAddresses struct {
 	client coreclient.SecretsGetter
 	// selfNamespace and selfName are the notifier's own ServiceAccount, for the advice on how to grant access.
@@ -66,11 +73,27 @@ func (a *SecretAddresses) Address(ctx context.Context, ref announce.ReceiverRef)
 	}
 	// Secrets made from files or with echo end with a line break.
 	address := strings.TrimSpace(string(value))
-	if problem := a.invalidReason(address); problem != "" {
-		return "", permanent(announce.ReasonInvalidURL,
-			fmt.Sprintf("key %s of Secret %s in namespace %s %s", ref.SecretKey, ref.SecretName, ref.Namespace, problem))
+	reason, problem := announce.ReasonInvalidURL, ""
+	if ref.Type == announce.ReceiverTypeSlackApp {
+		reason, problem = announce.ReasonInvalidToken, invalidToken(address)
+	} else {
+		problem = a.invalidReason(address)
+	}
+	if problem != "" {
+		return "", permanent(reason, fmt.Sprintf("key %s of Secret %s in namespace %s %s", ref.SecretKey, ref.SecretName, ref.Namespace, problem))
 	}
 	return address, nil
+}
+
+// invalidToken returns what is wrong with a token, or "". The text contains no part of it.
+func invalidToken(token string) string {
+	switch {
+	case token == "":
+		return "is empty"
+	case len(token) > maxTokenBytes, !tokenPattern.MatchString(token):
+		return "does not hold the bot token of a Slack app: it begins with xoxb-, and is under OAuth & Permissions of the app"
+	}
+	return ""
 }
 
 // invalidReason returns what is wrong with a URL, or "". The text contains no part of the URL, which is a secret.

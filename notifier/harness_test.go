@@ -26,7 +26,6 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/scanner-operator/scanner-operator/notifier"
-	"github.com/scanner-operator/scanner-operator/notifier/slack"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/announce/client"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -38,6 +37,8 @@ const (
 	managerToken = "token-of-the-manager"
 	// secretPath must not appear in any output.
 	secretPath = "/services/T0SECRET1/B0SECRET2/verysecrettoken3"
+	// botToken must not appear in any output, either.
+	botToken = "xoxb-123456789012-verysecrettoken3"
 )
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
@@ -137,7 +138,7 @@ func newWorld(t *testing.T, receiver notifier.Receiver) *world {
 	host := strings.TrimPrefix(slackServer.URL, "https://")
 
 	w.cluster = &cluster{
-		secrets:   map[string]map[string]string{"shop/slack": {"url": w.slackURL + "\n"}},
+		secrets:   map[string]map[string]string{"shop/slack": {"url": w.slackURL + "\n"}, "shop/app": {"token": botToken + "\n"}},
 		forbidden: map[string]bool{"shop/private": true},
 		reviews: map[string]authenticationv1.TokenReviewStatus{managerToken: {
 			Authenticated: true, User: authenticationv1.UserInfo{Username: managerUser}, Audiences: []string{announce.NotifierAudience},
@@ -150,13 +151,14 @@ func newWorld(t *testing.T, receiver notifier.Receiver) *world {
 	w.core = must(coreclient.NewForConfig(config))
 	authentication := must(authenticationclient.NewForConfig(config))
 
-	if receiver == nil {
-		receiver = slack.NewPoster(poolOf(slackServer), nil)
+	receivers := notifier.NewReceivers(notifier.Network{Roots: poolOf(slackServer), SlackAPI: slackServer.URL + "/api"})
+	if receiver != nil {
+		receivers = map[string]notifier.Receiver{announce.ReceiverTypeSlack: receiver}
 	}
 	server := notifier.New(notifier.Config{
 		Callers:   notifier.NewTokenReviews(authentication, managerUser, w.clock),
 		Addresses: notifier.NewSecretAddresses(w.core, "scanner-operator-system", "scanner-operator-notifier", []string{"hooks.slack.com", host, "127.0.0.1:1"}),
-		Receivers: map[string]notifier.Receiver{announce.ReceiverTypeSlack: receiver},
+		Receivers: receivers,
 		Budget:    notifier.NewBudget(w.clock, w.sleep, func() float64 { return 0 }),
 		Metrics:   notifier.NewMetrics(w.registry),
 		Log:       slog.New(slog.NewJSONHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),

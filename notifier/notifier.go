@@ -2,7 +2,7 @@
 //
 // Its outcomes are honest: Delivered means that the receiver accepted the message, Unknown that this is not known. A delivered message is
 // not delivered again under the same ID for a day, as long as the process lives. A message with an unknown outcome is posted again when the
-// manager retries, so that a receiver gets each message at least once. A receiver's address is a secret and never reaches a log, an answer
+// manager retries, so that a receiver gets each message at least once. A receiver's address or token is a secret and never reaches a log, an answer
 // or a metric. The notifier keeps state only in memory and does not decide what to announce.
 package notifier
 
@@ -25,13 +25,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/scanner-operator/scanner-operator/notifier/slack"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
 
 // deliveryTimeout bounds one delivery, from reading the Secret to the receiver's answer. The manager's own deadline (client.Deadline) is longer.
 const deliveryTimeout = 27 * time.Second
 
-// Addresses resolves the address of a receiver. It returns an outcome instead if there is no usable address.
+// Addresses resolves what a receiver's Secret holds: the address of a webhook, or a token. It returns an outcome instead if that is not usable.
 type Addresses interface {
 	Address(ctx context.Context, ref announce.ReceiverRef) (string, *announce.Outcome)
 }
@@ -63,7 +64,7 @@ type Config struct {
 // Server serves announce.DeliveryPath. It is safe for concurrent use.
 type Server struct {
 	Config
-	// delivered has the keys of messages that were delivered recently. A restart clears it: a message whose outcome did not reach the manager
+	// delivered has the outcomes of messages that were delivered recently. A restart clears it: a message whose outcome did not reach the manager
 	// may then be delivered twice.
 	delivered *cache.LRUExpireCache
 	// flights joins concurrent requests for the same message and receiver into one delivery.
@@ -150,27 +151,32 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (announce.Delivery
 		return d, errors.New("receiver.secretName: not the name of a Secret")
 	case len(validation.IsConfigMapKey(ref.SecretKey)) > 0:
 		return d, errors.New("receiver.secretKey: not the name of a key")
+	case (ref.Type == announce.ReceiverTypeSlackApp) != announce.IsChannel(ref.Channel):
+		return d, errors.New("receiver.channel: not the ID or name of a channel, or not for this type of receiver")
+	case d.Thread != "" && (ref.Channel == "" || !slack.IsTimestamp(d.Thread)):
+		return d, errors.New("thread: not the timestamp of a message, or not for this type of receiver")
 	}
 	return d, nil
 }
 
 // deliverOnce delivers a message, unless it was delivered before or a delivery of it is in progress.
 func (s *Server) deliverOnce(ctx context.Context, d announce.Delivery) announce.Outcome {
-	key := strings.Join([]string{d.Message.ID, d.Receiver.Type, d.Receiver.Namespace, d.Receiver.SecretName, d.Receiver.SecretKey}, "\x00")
-	if _, found := s.delivered.Get(key); found {
-		s.Log.Info("message was delivered before", "digest", d.Message.ID, "namespace", d.Receiver.Namespace)
-		return announce.Outcome{Result: announce.Delivered}
+	ref := d.Receiver
+	key := strings.Join([]string{d.Message.ID, ref.Type, ref.Namespace, ref.SecretName, ref.SecretKey, ref.Channel}, "\x00")
+	if before, found := s.delivered.Get(key); found {
+		s.Log.Info("message was delivered before", "digest", d.Message.ID, "namespace", ref.Namespace)
+		return before.(announce.Outcome)
 	}
 	// The delivery continues when the caller disconnects: its retry then learns the outcome.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deliveryTimeout)
 	defer cancel()
 	result, _, _ := s.flights.Do(key, func() (any, error) {
-		if _, found := s.delivered.Get(key); found {
-			return announce.Outcome{Result: announce.Delivered}, nil
+		if before, found := s.delivered.Get(key); found {
+			return before, nil
 		}
 		outcome := s.deliver(ctx, d)
 		if outcome.Result == announce.Delivered {
-			s.delivered.Add(key, true, deliveryAge)
+			s.delivered.Add(key, outcome, deliveryAge)
 		}
 		return outcome, nil
 	})
@@ -184,17 +190,18 @@ func (s *Server) deliver(ctx context.Context, d announce.Delivery) announce.Outc
 	if none != nil {
 		return s.recordOutcome(d, start, *none)
 	}
-	sum := sha256.Sum256([]byte(address))
+	// An app has a limit for each channel, a webhook has only one channel.
+	sum := sha256.Sum256([]byte(address + "\x00" + d.Receiver.Channel))
 	budget := hex.EncodeToString(sum[:])
 	if wait, err := s.Budget.Take(ctx, budget, callerOf(d)); err != nil {
 		return s.recordOutcome(d, start, announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverLimited, Message: "no time left to wait for a slot of the receiver"})
 	} else if wait > 0 {
 		return s.recordOutcome(d, start, announce.Outcome{
 			Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited,
-			Message: "too many messages for this webhook at the moment", RetryAfter: wait,
+			Message: "too many messages for this channel at the moment", RetryAfter: wait,
 		})
 	}
-	outcome := s.Receivers[d.Receiver.Type].Post(ctx, address, d.Message)
+	outcome := s.Receivers[d.Receiver.Type].Post(ctx, address, d)
 	if outcome.Result == announce.RateLimited {
 		s.Budget.Pause(budget, outcome.RetryAfter)
 	}
@@ -220,16 +227,20 @@ func (s *Server) recordOutcome(d announce.Delivery, start time.Time, o announce.
 		level = slog.LevelWarn
 	}
 	s.Log.Log(context.Background(), level, "message handled", "digest", d.Message.ID, "kind", d.Message.Kind,
-		"namespace", d.Receiver.Namespace, "scanner", d.Message.Scanner, "secret", d.Receiver.SecretName,
+		"namespace", d.Receiver.Namespace, "scanner", d.Message.Scanner, "secret", d.Receiver.SecretName, "channel", d.Receiver.Channel,
 		"result", o.Result, "reason", o.Reason, "message", o.Message, "retryAfter", o.RetryAfter.String())
 	return o
 }
 
-// redact removes an address from a text, whole and in parts. No text should contain it; this is the last safeguard.
+// redact removes an address or a token from a text, whole and in parts. No text should contain it; this is the last safeguard.
 func redact(text, address string) string {
 	const hidden = "(hidden)"
 	text = strings.ReplaceAll(text, address, hidden)
-	_, path, _ := strings.Cut(strings.TrimPrefix(address, "https://"), "/")
+	_, path, isURL := strings.Cut(strings.TrimPrefix(address, "https://"), "/")
+	if !isURL {
+		// A token consists of parts: xoxb-, numbers, and the secret at the end.
+		path = strings.ReplaceAll(address, "-", "/")
+	}
 	for part := range strings.FieldsFuncSeq(path, func(r rune) bool { return strings.ContainsRune("/?&=#", r) }) {
 		if len(part) >= 6 && part != "services" && part != "workflows" && part != "triggers" {
 			text = strings.ReplaceAll(text, part, hidden)

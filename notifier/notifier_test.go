@@ -29,7 +29,7 @@ func TestDeliver(t *testing.T) {
 	if len(messages) != 1 {
 		t.Fatalf("Slack has %d messages, want 1", len(messages))
 	}
-	if len(messages[0].Violations) > 0 || !strings.Contains(messages[0].Text, "openssl 1\n• CVE-2024-1 Critical") {
+	if len(messages[0].Violations) > 0 || !strings.Contains(messages[0].Text, "\n🟥 CVE-2024-1 Critical in openssl 1") {
 		t.Errorf("Slack got %q with violations %v", messages[0].Text, messages[0].Violations)
 	}
 }
@@ -221,7 +221,7 @@ func newCountingReceiver() *countingReceiver {
 	return &countingReceiver{begun: make(chan struct{}, 1), open: make(chan struct{})}
 }
 
-func (c *countingReceiver) Post(context.Context, string, announce.Message) announce.Outcome {
+func (c *countingReceiver) Post(context.Context, string, announce.Delivery) announce.Outcome {
 	if c.posts.Add(1) == 1 {
 		c.begun <- struct{}{}
 	}
@@ -232,7 +232,7 @@ func (c *countingReceiver) Post(context.Context, string, announce.Message) annou
 // outcomeReceiver returns itself as the outcome of each message.
 type outcomeReceiver announce.Outcome
 
-func (o outcomeReceiver) Post(context.Context, string, announce.Message) announce.Outcome {
+func (o outcomeReceiver) Post(context.Context, string, announce.Delivery) announce.Outcome {
 	return announce.Outcome(o)
 }
 
@@ -373,11 +373,17 @@ func TestMalformed(t *testing.T) {
 		status int
 		want   string
 	}{
-		"no JSON":      {"{", 400, "not valid JSON"},
-		"id":           {change(func(d *announce.Delivery) { d.Message.ID = "../../x" }), 400, "digest.id"},
-		"type":         {change(func(d *announce.Delivery) { d.Receiver.Type = "pager" }), 400, "receiver.type"},
-		"namespace":    {change(func(d *announce.Delivery) { d.Receiver.Namespace = "a/b" }), 400, "receiver.namespace"},
-		"secret name":  {change(func(d *announce.Delivery) { d.Receiver.SecretName = "../x" }), 400, "receiver.secretName"},
+		"no JSON":     {"{", 400, "not valid JSON"},
+		"id":          {change(func(d *announce.Delivery) { d.Message.ID = "../../x" }), 400, "digest.id"},
+		"type":        {change(func(d *announce.Delivery) { d.Receiver.Type = "pager" }), 400, "receiver.type"},
+		"namespace":   {change(func(d *announce.Delivery) { d.Receiver.Namespace = "a/b" }), 400, "receiver.namespace"},
+		"secret name": {change(func(d *announce.Delivery) { d.Receiver.SecretName = "../x" }), 400, "receiver.secretName"},
+		"no channel":  {change(func(d *announce.Delivery) { d.Receiver.Type = announce.ReceiverTypeSlackApp }), 400, "receiver.channel"},
+		"channel": {change(func(d *announce.Delivery) {
+			d.Receiver.Type, d.Receiver.Channel = announce.ReceiverTypeSlackApp, "U0123456789"
+		}), 400, "receiver.channel"},
+		"two channels": {change(func(d *announce.Delivery) { d.Receiver.Channel = "#shop" }), 400, "receiver.channel"},
+		"thread":       {change(func(d *announce.Delivery) { d.Thread = "1.1" }), 400, "thread"},
 		"no key":       {change(func(d *announce.Delivery) { d.Receiver.SecretKey = "" }), 400, "receiver.secretKey"},
 		"too large":    {change(func(d *announce.Delivery) { d.Message.ReadMore = strings.Repeat("x", announce.MaxDeliveryBytes) }), 413, "1048576"},
 		"long after":   {change(func(*announce.Delivery) {}) + strings.Repeat(" ", announce.MaxDeliveryBytes), 413, "1048576"},

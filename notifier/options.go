@@ -7,8 +7,11 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"strings"
+
+	"github.com/scanner-operator/scanner-operator/notifier/slack"
 )
 
 // Options are the notifier's flags. Each can also be set by an environment variable: SCANNER_NOTIFIER_ and the flag's name in capitals,
@@ -25,6 +28,8 @@ type Options struct {
 	ServiceAccount string
 	// AllowedWebhookHosts are the hosts that the notifier may post to, separated by commas.
 	AllowedWebhookHosts string
+	// SlackAPIURL is the https address of Slack's Web API, which gets the tokens of Slack apps.
+	SlackAPIURL string
 	// CAFile holds CA certificates to trust in addition to the built-in ones. The file may be missing.
 	CAFile string
 	// ClairWebhookListen is the address to listen on for Clair's webhooks; empty to disable them. They use TLS with the certificate in
@@ -61,6 +66,8 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 		"the notifier's own ServiceAccount, for the commands that let it read a Secret (default $SERVICE_ACCOUNT)")
 	flags.StringVar(&o.AllowedWebhookHosts, "allowed-webhook-hosts", "hooks.slack.com,hooks.slack-gov.com",
 		"hosts that may be posted to, comma separated, each with a port if it is not 443")
+	flags.StringVar(&o.SlackAPIURL, "slack-api-url", slack.APIURL,
+		"https address of Slack's Web API, for receivers that are Slack apps; their tokens are sent there (GovSlack: https://slack-gov.com/api)")
 	flags.StringVar(&o.CAFile, "ca-file", "", "file with certificates (PEM) to trust in addition to the built-in ones; it need not exist")
 	flags.StringVar(&o.ClairWebhookListen, "clair-webhook-listen", "",
 		"address for Clair's webhooks; empty to disable them. Needs --config, and either --clair-webhook-cert-dir or --clair-webhook-plain-http")
@@ -88,6 +95,9 @@ func (o *Options) Complete() error {
 		return errors.New("--allowed-webhook-hosts: name at least one host")
 	case o.ServingSecret == "":
 		return errors.New("--serving-secret: a name is needed")
+	}
+	if api, err := url.Parse(o.SlackAPIURL); err != nil || api.Scheme != "https" || api.Host == "" || api.User != nil || api.RawQuery != "" || api.Fragment != "" {
+		return fmt.Errorf("--slack-api-url %q: want an https URL, such as %s", o.SlackAPIURL, slack.APIURL)
 	}
 	return o.checkClairWebhooks()
 }

@@ -10,9 +10,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
 
-// Receiver posts a message to an address, once, within its own deadline. The outcome never contains the address.
+// Receiver posts a message, once, within its own deadline. The secret is what the receiver's Secret holds: the address of a webhook, or a token.
+// The outcome never contains the secret.
 type Receiver interface {
-	Post(ctx context.Context, address string, d announce.Message) announce.Outcome
+	Post(ctx context.Context, secret string, d announce.Delivery) announce.Outcome
 }
 
 // Network holds the network settings for requests to receivers.
@@ -21,11 +22,14 @@ type Network struct {
 	Roots *x509.CertPool
 	// Proxy returns the proxy for a request; nil to use no proxy at all.
 	Proxy func(*http.Request) (*url.URL, error)
+	// SlackAPI is the address of Slack's Web API. The tokens of Slack apps are sent there and nowhere else.
+	SlackAPI string
 }
 
 // factories create the receivers, by announce.ReceiverRef.Type.
 var factories = map[string]func(Network) Receiver{
-	announce.ReceiverTypeSlack: func(n Network) Receiver { return slack.NewPoster(n.Roots, n.Proxy) },
+	announce.ReceiverTypeSlack:    func(n Network) Receiver { return slack.NewPoster(n.Roots, n.Proxy) },
+	announce.ReceiverTypeSlackApp: func(n Network) Receiver { return slack.NewApp(n.Roots, n.Proxy, n.SlackAPI) },
 }
 
 // NewReceivers returns one receiver of each type, by announce.ReceiverRef.Type.

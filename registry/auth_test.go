@@ -292,7 +292,7 @@ func TestNodeCredentialsOnly(t *testing.T) {
 			p := puller()
 			p.Transport = transportFunc(refuseAll)
 			_, err := p.Pull(t.Context(), []string{host + "/app:1"}, amd64)
-			if got := reason(err); got != want || !strings.Contains(err.Error(), "docs/private-registries.md#credentials-that-only-nodes-have") {
+			if got := reason(err); got != want || !strings.Contains(err.Error(), "docs/use/private-registries.md#credentials-that-only-nodes-have") {
 				t.Errorf("got %s (%v), want %s with the address of the documentation", got, err, want)
 			}
 		})

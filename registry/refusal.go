@@ -12,7 +12,7 @@ import (
 )
 
 // nodeCredentialsURL is the documentation about credentials that only nodes have.
-const nodeCredentialsURL = "https://github.com/scanner-operator/scanner-operator/blob/main/docs/private-registries.md#credentials-that-only-nodes-have"
+const nodeCredentialsURL = "https://github.com/scanner-operator/scanner-operator/blob/main/docs/use/private-registries.md#credentials-that-only-nodes-have"
 
 // maxNamed bounds how many Secrets a message names.
 const maxNamed = 3

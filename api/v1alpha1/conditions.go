@@ -14,6 +14,16 @@ const (
 	ConditionBackendAvailable = "BackendAvailable"
 	// ConditionNotificationsDelivered is false when a message to a receiver of a Scanner could not be delivered.
 	ConditionNotificationsDelivered = "NotificationsDelivered"
+	// ConditionOverlap is true while other ClusterScanners with the same engine cover namespaces of a ClusterScanner. It is present only while it
+	// is true, as are the next two.
+	ConditionOverlap = "Overlap"
+	// ConditionNamespacesNotWatched is true while a ClusterScanner selects namespaces that the operator is not allowed to watch.
+	ConditionNamespacesNotWatched = "NamespacesNotWatched"
+	// ConditionNamespacesUnknown is true while a ClusterScanner excludes namespaces that do not exist.
+	ConditionNamespacesUnknown = "NamespacesUnknown"
+	// ConditionReceiverNotAllowed is true while workloads that run an image name a receiver of a ClusterScanner that their namespace may not use.
+	// It is present on an ImageScan only while it is true.
+	ConditionReceiverNotAllowed = "ReceiverNotAllowed"
 	// ConditionStoreDurable reports whether findings survive the operator's pod.
 	ConditionStoreDurable = "StoreDurable"
 )
@@ -51,6 +61,14 @@ const (
 	ReasonTooManyScanners     = "TooManyScanners"           // the namespace has more Scanners than the operator handles
 	ReasonMissingRights       = "MissingRights"             // the operator lacks permissions that it needs in the namespace
 	ReasonOutdatedKinds       = "OutdatedKinds"             // the cluster's CustomResourceDefinitions are older than the operator
+	ReasonWaitingForManager   = "WaitingForManager"         // no manager has reported on the object yet
+
+	ReasonInvalidNamespaceSelector = "InvalidNamespaceSelector" // spec.namespaceSelector, or fromNamespaces of a receiver, is invalid and selects nothing
+	ReasonNoNamespaces             = "NoNamespaces"             // spec.namespaceSelector selects no namespace
+	ReasonNamespacesNotWatched     = "NamespacesNotWatched"     // the operator does not watch some of the selected namespaces
+	ReasonOverlap                  = "OverlappingScanners"      // another ClusterScanner covers the same namespaces
+	ReasonExcludedNamespaceUnknown = "ExcludedNamespaceUnknown" // spec.excludeNamespaces names a namespace that does not exist
+	ReasonReceiverNotAllowed       = "ReceiverNotAllowed"       // a namespace names a receiver of a ClusterScanner that it may not use
 
 	ReasonPending    = "Pending"    // waiting for a free slot
 	ReasonCataloging = "Cataloging" // the image is being cataloged

@@ -1,6 +1,6 @@
-// Package v1alpha1 is the API of Scanner Operator. Scanner defines what to scan and which receivers get messages, ImageScan shows what was
-// found in one image, and VulnerabilityException and ClusterVulnerabilityException declare findings that need no action. The package
-// imports nothing else of the project.
+// Package v1alpha1 is the API of Scanner Operator. Scanner and ClusterScanner define what to scan and which receivers get messages, ImageScan
+// shows what was found in one image, and VulnerabilityException and ClusterVulnerabilityException declare findings that need no action. The
+// package imports nothing else of the project.
 //
 // +kubebuilder:object:generate=true
 // +groupName=scanner-operator.io
@@ -16,7 +16,7 @@ import (
 var GroupVersion = schema.GroupVersion{Group: "scanner-operator.io", Version: "v1alpha1"}
 
 var schemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &Scanner{}, &ScannerList{}, &ImageScan{}, &ImageScanList{},
+	s.AddKnownTypes(GroupVersion, &Scanner{}, &ScannerList{}, &ClusterScanner{}, &ClusterScannerList{}, &ImageScan{}, &ImageScanList{},
 		&VulnerabilityException{}, &VulnerabilityExceptionList{},
 		&ClusterVulnerabilityException{}, &ClusterVulnerabilityExceptionList{})
 	metav1.AddToGroupVersion(s, GroupVersion)

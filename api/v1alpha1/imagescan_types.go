@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"encoding/json"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -8,12 +10,14 @@ import (
 const (
 	MaxReferences      = 3
 	MaxReferenceBytes  = 384 // of one reference
-	MaxReferencesBytes = 512 // of all references together
+	MaxReferencesBytes = 448 // of all references together
 	MaxTopFindings     = 5
 	MaxWorkloads       = 10
 	MaxMessageBytes    = 512
 	MaxNotCovered      = 14
 	MaxNotCoveredBytes = 20 // of one entry
+	MaxImageBytes      = 40
+	MaxWorstBytes      = 168
 )
 
 // DigestType is what a digest identifies.
@@ -48,11 +52,11 @@ type ImageScanSpec struct {
 	// +required
 	Platform string `json:"platform,omitempty"`
 
-	// scanner is the name of the Scanner that the ImageScan belongs to.
-	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="scanner is immutable"
+	// scanner is the Scanner of the namespace, or the ClusterScanner, that the ImageScan belongs to. No rule makes it immutable: the API server
+	// could not evaluate one for ImageScans that have the text form of version 0.1, and would refuse each change of them. An ImageScan whose
+	// owner is another scanner is deleted.
 	// +required
-	Scanner string `json:"scanner,omitempty"`
+	Scanner ScannerReference `json:"scanner,omitzero"`
 
 	// references are some of the references by which pods name the image, in full (docker.io/library/nginx:1.25).
 	// +listType=atomic
@@ -60,6 +64,30 @@ type ImageScanSpec struct {
 	// +kubebuilder:validation:items:MaxLength=384
 	// +optional
 	References []string `json:"references,omitempty"`
+}
+
+// ScannerReference names a Scanner of the same namespace, or a ClusterScanner.
+type ScannerReference struct {
+	// kind is Scanner or ClusterScanner.
+	// +kubebuilder:default=Scanner
+	// +optional
+	Kind ScannerKind `json:"kind,omitempty"`
+	// name of the Scanner or ClusterScanner.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +required
+	Name string `json:"name,omitempty"`
+}
+
+// UnmarshalJSON also accepts the name of a Scanner as a text, the form of ImageScans that version 0.1 stored.
+func (r *ScannerReference) UnmarshalJSON(data []byte) error {
+	var name string
+	if json.Unmarshal(data, &name) == nil {
+		*r = ScannerReference{Kind: KindScanner, Name: name}
+		return nil
+	}
+	type plain ScannerReference
+	return json.Unmarshal(data, (*plain)(r))
 }
 
 // ImageScanPhase is the state of an image in one word.
@@ -81,7 +109,7 @@ type ImageScanStatus struct {
 	// +optional
 	Phase ImageScanPhase `json:"phase,omitempty"`
 
-	// conditions: Ready, Reconciling, Stalled.
+	// conditions: Ready, Reconciling, Stalled, ReceiverNotAllowed.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -113,6 +141,18 @@ type ImageScanStatus struct {
 	// +kubebuilder:validation:items:MaxLength=20
 	// +optional
 	NotCovered []string `json:"notCovered,omitempty"`
+
+	// image is a short name of the image for tables: the end of the repository, with the tag or a part of the digest.
+	// +kubebuilder:validation:MaxLength=40
+	// +optional
+	Image string `json:"image,omitempty"`
+
+	// worstFinding is the first of topFindings in one line: the vulnerability, its severity, the package with its version, and the version that
+	// fixes it. A known exploited vulnerability is marked, and one whose probability of exploitation (EPSS) puts it before more severe ones.
+	// Empty if there are no findings that need action.
+	// +kubebuilder:validation:MaxLength=168
+	// +optional
+	WorstFinding string `json:"worstFinding,omitempty"`
 
 	// scanTime is when the findings last changed, or were first found.
 	// +optional
@@ -182,20 +222,21 @@ type TopFinding struct {
 // annotation once it has passed the request to the engine.
 const AnnotationMatchRequested = "scanner-operator.io/match-requested"
 
-// ImageScan is what one Scanner knows about one image. The operator creates and deletes it.
+// ImageScan is what one Scanner or ClusterScanner knows about one image. The operator creates and deletes it.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=iscan
-// +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.references[0]`
+// +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.status.image`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Exploited",type=integer,JSONPath=`.status.findings.knownExploited`
 // +kubebuilder:printcolumn:name="Critical",type=integer,JSONPath=`.status.findings.critical`
 // +kubebuilder:printcolumn:name="High",type=integer,JSONPath=`.status.findings.high`
-// +kubebuilder:printcolumn:name="Medium",type=integer,JSONPath=`.status.findings.medium`
 // +kubebuilder:printcolumn:name="Fixable",type=integer,JSONPath=`.status.findings.fixable`
-// +kubebuilder:printcolumn:name="Workloads",type=integer,JSONPath=`.status.workloadCount`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Worst",type=string,priority=1,JSONPath=`.status.worstFinding`
+// +kubebuilder:printcolumn:name="Workloads",type=integer,priority=1,JSONPath=`.status.workloadCount`
 // +kubebuilder:printcolumn:name="Suppressed",type=integer,priority=1,JSONPath=`.status.findings.suppressed`
-// +kubebuilder:printcolumn:name="Scanner",type=string,priority=1,JSONPath=`.spec.scanner`
+// +kubebuilder:printcolumn:name="Scanner",type=string,priority=1,JSONPath=`.spec.scanner.name`
 // +kubebuilder:printcolumn:name="Platform",type=string,priority=1,JSONPath=`.spec.platform`
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`

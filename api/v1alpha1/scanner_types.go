@@ -18,14 +18,14 @@ const (
 	BackendClair BackendType = "Clair"
 )
 
-// ScannerSpec defines what to scan, with which engine, and which receivers get messages.
-type ScannerSpec struct {
+// ScanSettings define what to scan, and with which engine.
+type ScanSettings struct {
 	// backend is the engine that finds vulnerabilities. Unset: Grype.
 	// +kubebuilder:default={type: Grype}
 	// +optional
 	Backend Backend `json:"backend,omitzero"`
 
-	// podSelector limits the Scanner to pods of its namespace with these labels. Unset or empty: all pods.
+	// podSelector limits the scanner to pods with these labels, in the namespaces that it covers. Unset or empty: all pods.
 	// +optional
 	PodSelector *metav1.LabelSelector `json:"podSelector,omitempty"`
 
@@ -40,23 +40,17 @@ type ScannerSpec struct {
 	// +optional
 	Images ImageFilter `json:"images,omitzero"`
 
-	// suspend stops all new work and all messages of this Scanner. Existing results stay.
+	// suspend stops all new work and all messages of this scanner. Existing results stay.
 	// +kubebuilder:default=false
 	// +optional
 	Suspend *bool `json:"suspend,omitempty"`
 
-	// addPodAnnotation specifies whether each selected pod gets the annotation <scanner>.scanner-operator.io/image-hashes: a JSON map of
-	// container name to the image digest that was handled. The annotation is output only: the operator makes no decision by it.
+	// addPodAnnotation specifies whether each selected pod gets an annotation with a JSON map of container name to the image digest that was
+	// handled. Its key is <name>.scanner-operator.io/image-hashes for a Scanner, and <name>.cluster.scanner-operator.io/image-hashes for a
+	// ClusterScanner. The annotation is output only: the operator makes no decision by it.
 	// +kubebuilder:default=true
 	// +optional
 	AddPodAnnotation *bool `json:"addPodAnnotation,omitempty"`
-
-	// addPodFinalizer specifies whether each selected pod gets the finalizer <scanner>.scanner-operator.io/release. It delays the pod's
-	// deletion until the operator has recorded that the pod no longer uses its images, which takes one API call. While the operator does
-	// not run, such pods cannot be deleted: "manager cleanup" removes the finalizers.
-	// +kubebuilder:default=false
-	// +optional
-	AddPodFinalizer *bool `json:"addPodFinalizer,omitempty"`
 
 	// unusedImageRetention is how long an image is still matched with new vulnerability data after the last pod that used it is gone. The
 	// next run of a CronJob then needs no new catalog. The image is not counted with the images that run. If its pods ended (they succeeded
@@ -66,6 +60,18 @@ type ScannerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('720h')",message="must be between 0s and 720h"
 	// +optional
 	UnusedImageRetention *metav1.Duration `json:"unusedImageRetention,omitempty"`
+}
+
+// ScannerSpec defines what to scan in the Scanner's namespace, with which engine, and which receivers get messages.
+type ScannerSpec struct {
+	ScanSettings `json:",inline"`
+
+	// addPodFinalizer specifies whether each selected pod gets the finalizer <scanner>.scanner-operator.io/release. It delays the pod's
+	// deletion until the operator has recorded that the pod no longer uses its images, which takes one API call. While the operator does
+	// not run, such pods cannot be deleted: "manager cleanup" removes the finalizers.
+	// +kubebuilder:default=false
+	// +optional
+	AddPodFinalizer *bool `json:"addPodFinalizer,omitempty"`
 
 	// notifications are the receivers of messages about new findings and other changes. Each receiver is independent of the others.
 	// +listType=map
@@ -271,7 +277,7 @@ type Receiver struct {
 	// +required
 	Name string `json:"name,omitempty"`
 
-	// slack posts to a Slack incoming webhook.
+	// slack posts to a Slack incoming webhook, or as a Slack app.
 	// +optional
 	Slack *SlackReceiver `json:"slack,omitempty"`
 
@@ -331,12 +337,28 @@ type Receiver struct {
 	FirstScan FirstScanPolicy `json:"firstScan,omitempty"`
 }
 
-// SlackReceiver posts to a Slack incoming webhook.
+// SlackReceiver posts to a Slack incoming webhook, or as a Slack app with chat.postMessage. Only an app can reply in threads.
+// +kubebuilder:validation:XValidation:rule="has(self.webhookURLSecretRef) != has(self.tokenSecretRef)",message="set either webhookURLSecretRef (an incoming webhook), or tokenSecretRef and channel (a Slack app)"
+// +kubebuilder:validation:XValidation:rule="!has(self.channel) || has(self.tokenSecretRef)",message="channel may be set only with tokenSecretRef: a webhook has its own channel"
+// +kubebuilder:validation:XValidation:rule="!has(self.tokenSecretRef) || has(self.channel)",message="channel is needed with tokenSecretRef: the channel's ID, such as C0123456789, or its name, such as #security"
 type SlackReceiver struct {
 	// webhookURLSecretRef names the key of a Secret in the Scanner's namespace that holds the webhook's URL. The URL is itself a secret.
 	// The notifier needs permission to read this one Secret.
-	// +required
+	// +optional
 	WebhookURLSecretRef SecretKeyReference `json:"webhookURLSecretRef,omitzero"`
+
+	// tokenSecretRef names the key of a Secret in the Scanner's namespace that holds the bot token of a Slack app (xoxb-…). The app needs the
+	// scope chat:write and must be a member of the channel. The notifier needs permission to read this one Secret.
+	// +optional
+	TokenSecretRef TokenSecretReference `json:"tokenSecretRef,omitzero"`
+
+	// channel that the app posts to: the ID of a public or private channel (C0123456789), or the name of a public channel (#security). The ID
+	// is better: it stays when the channel is renamed. In Slack, it is at the end of the channel's details.
+	// +kubebuilder:validation:MinLength=2
+	// +kubebuilder:validation:MaxLength=81
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([CG][A-Z0-9]{7,}|#[^[:cntrl:][:space:]#@<>&,]+)$')",message="must be the channel's ID, such as C0123456789, or its name with #, such as #security"
+	// +optional
+	Channel string `json:"channel,omitempty"`
 }
 
 // SecretKeyReference names one key of a Secret in the same namespace.

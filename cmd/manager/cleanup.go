@@ -54,16 +54,17 @@ func runCleanup(ctx context.Context, args []string, out io.Writer) error {
 // parseCleanup parses the flags of the command.
 func parseCleanup(args []string, work *cleanup.Cleaner) error {
 	flags := newFlags("cleanup")
-	namespaces := flags.String("namespace", "", "only what is in these namespaces, separated by commas (default all)")
+	namespaces := flags.String("namespace", "", "only what is in these namespaces, separated by commas (default all); what belongs to ClusterScanners is in the operator's namespace")
 	flags.StringVar(&work.Home, "operator-namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), defaultNamespace), "the operator's own namespace (default $POD_NAMESPACE, else "+defaultNamespace+")")
 	flags.StringVar(&work.Manager, "deployment", managerName, "name of the manager's Deployment in the operator's namespace")
 	flags.BoolVar(&work.DryRun, "dry-run", false, "change nothing, only say what would be removed")
-	flags.BoolVar(&work.Scanners, "scanners", false, "delete all Scanners first, and let a manager that runs undo what it did for them")
+	flags.BoolVar(&work.Scanners, "scanners", false, "delete all Scanners and ClusterScanners first, and let a manager that runs undo what it did for them")
+	flags.StringVar(&work.ClusterScanner, "cluster-scanner", "", "delete the ClusterScanner with this name first, as --scanners does with all")
 	flags.BoolVar(&work.StopManager, "stop-manager", false, "scale the manager's Deployment to zero and wait for its pods to end before anything else is removed")
-	flags.DurationVar(&work.Timeout, "timeout", 2*time.Minute, "how long to wait for Scanners to go, and for the manager to stop")
+	flags.DurationVar(&work.Timeout, "timeout", 2*time.Minute, "how long to wait for Scanners and ClusterScanners to go, and for the manager to stop")
 	database := flags.Bool("database", false, "delete the claim that holds vulnerability databases, which can be downloaded again")
 	flags.BoolVar(&work.Results, "results", false, "delete all ImageScans and the store's claim "+storePVC+": all findings, and the record of what was announced")
-	flags.BoolVar(&work.CRDs, "crds", false, "delete the operator's CustomResourceDefinitions, and with them all Scanners, ImageScans and exceptions")
+	flags.BoolVar(&work.CRDs, "crds", false, "delete the operator's CustomResourceDefinitions, and with them all Scanners, ClusterScanners, ImageScans and exceptions")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

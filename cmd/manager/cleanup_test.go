@@ -97,7 +97,7 @@ func testCleanupOfFinalizers(t *testing.T, cluster client.Client) {
 		}
 		scanner := &v1alpha1.Scanner{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "all", Finalizers: []string{"scanner-operator.io/pod-finalizers"}},
-			Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
+			Spec:       v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}}},
 		}
 		must(t, cluster.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 		for _, o := range []client.Object{pod, scanner} {
@@ -157,7 +157,8 @@ func testCleanupOfEverything(t *testing.T, cluster client.Client) {
 		&appsv1.Deployment{ObjectMeta: own(managerName), Spec: appsv1.DeploymentSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: pod.Labels}, Template: replicated,
 		}},
-		&v1alpha1.Scanner{ObjectMeta: own("all"), Spec: v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}}},
+		&v1alpha1.Scanner{ObjectMeta: own("all"), Spec: v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}}}},
+		&v1alpha1.ClusterScanner{ObjectMeta: metav1.ObjectMeta{Name: "platform"}, Spec: v1alpha1.ClusterScannerSpec{NamespaceSelector: &metav1.LabelSelector{}}},
 		&batchv1.Job{ObjectMeta: own("scan-catalog-abc"), Spec: batchv1.JobSpec{Template: pod}},
 		&corev1.Secret{ObjectMeta: own(authoritySecret)},
 		&corev1.Secret{ObjectMeta: own(notifierSecret)},
@@ -167,7 +168,7 @@ func testCleanupOfEverything(t *testing.T, cluster client.Client) {
 		&corev1.PersistentVolumeClaim{ObjectMeta: own(grype.DatabasePVC), Spec: claim},
 		&corev1.PersistentVolumeClaim{ObjectMeta: own(storePVC), Spec: claim},
 		&v1alpha1.ImageScan{ObjectMeta: own("web"), Spec: v1alpha1.ImageScanSpec{
-			Scanner: "all", Digest: "sha256:" + strings.Repeat("0", 64), Platform: "linux/amd64",
+			Scanner: v1alpha1.ScannerReference{Kind: v1alpha1.KindScanner, Name: "all"}, Digest: "sha256:" + strings.Repeat("0", 64), Platform: "linux/amd64",
 		}},
 	}
 	for _, o := range objects {
@@ -176,6 +177,7 @@ func testCleanupOfEverything(t *testing.T, cluster client.Client) {
 	everything := []string{"--scanners", "--stop-manager", "--database", "--results", "--crds"}
 	want := []string{
 		"Scanner scanner-operator-system/all: deleted",
+		"ClusterScanner platform: deleted",
 		"Deployment scanner-operator-system/scanner-operator-manager: scaled to zero",
 		"Job scanner-operator-system/scan-catalog-abc: deleted",
 		"Secret scanner-operator-system/scanner-operator-authority: deleted",
@@ -187,6 +189,7 @@ func testCleanupOfEverything(t *testing.T, cluster client.Client) {
 		"PersistentVolumeClaim scanner-operator-system/scanner-operator-store: deleted",
 		"ImageScan scanner-operator-system/web: deleted",
 		"CustomResourceDefinition scanners.scanner-operator.io: deleted",
+		"CustomResourceDefinition clusterscanners.scanner-operator.io: deleted",
 		"CustomResourceDefinition imagescans.scanner-operator.io: deleted",
 		"CustomResourceDefinition vulnerabilityexceptions.scanner-operator.io: deleted",
 		"CustomResourceDefinition clustervulnerabilityexceptions.scanner-operator.io: deleted",

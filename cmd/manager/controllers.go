@@ -7,9 +7,9 @@ import (
 	mathrand "math/rand/v2"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/controllers"
 	"github.com/scanner-operator/scanner-operator/pkg/announce/client"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
@@ -57,6 +57,7 @@ func (op *operator) addControllers(ctx context.Context) error {
 		notifications,
 		&controllers.ExceptionReconciler{
 			Client: client, Exceptions: exceptions, Clock: op.clock, Events: events, Suppressed: suppressionCounts, Wakeups: op.wakeups, Permissions: op.permissions,
+			Inventory: images,
 		},
 	} {
 		if err := controller.SetupWithManager(op.manager); err != nil {
@@ -69,7 +70,7 @@ func (op *operator) addControllers(ctx context.Context) error {
 // inventory returns the inventory that all reconcilers share.
 func (op *operator) inventory() *inventory.Inventory {
 	return &inventory.Inventory{
-		Client: op.manager.GetClient(), Store: op.store, Clock: op.clock, ShareSBOMs: op.options.ShareSBOMs,
+		Client: op.manager.GetClient(), Store: op.store, Clock: op.clock, Watched: op.options.Watched, CanRead: op.permissions.IsCacheComplete, ShareSBOMs: op.options.ShareSBOMs,
 		Limits: inventory.Limits{Scanners: op.config.Limits.ScannersPerNamespace, ImageScans: op.config.Limits.ImageScansPerNamespace},
 	}
 }
@@ -83,7 +84,7 @@ func (op *operator) exceptions() active.Source {
 func (op *operator) notifications(images *inventory.Inventory) *controllers.NotificationReconciler {
 	return &controllers.NotificationReconciler{
 		Client: op.manager.GetClient(), Store: op.store, Backends: op.backends, Clock: op.clock,
-		Events: op.manager.GetEventRecorder("scanner-operator"), Wakeups: op.wakeups, Exceptions: op.exceptions(), ReadMore: op.options.ReadMore, Metrics: op.controllerMetrics,
+		Events: op.manager.GetEventRecorder("scanner-operator"), Wakeups: op.wakeups, Exceptions: op.exceptions(), Namespace: op.options.Namespace, ReadMore: op.options.ReadMore, Metrics: op.controllerMetrics,
 		Thresholds: health.Thresholds{
 			ScansFailing: op.config.Notifications.ScansFailingAfter.Duration, ImagesFailed: op.config.Notifications.ImagesFailedAfter.Duration,
 		},
@@ -95,14 +96,14 @@ func (op *operator) notifications(images *inventory.Inventory) *controllers.Noti
 	}
 }
 
-// enqueueScanners enqueues all Scanners, so that their status shows what has changed in the operator, such as the vulnerability data in use.
+// enqueueScanners enqueues all Scanners and ClusterScanners, so that their status shows what has changed in the operator, such as the vulnerability data in use.
 func (op *operator) enqueueScanners(ctx context.Context) {
-	var scanners v1alpha1.ScannerList
-	if err := op.manager.GetClient().List(ctx, &scanners); err != nil {
+	scanners, err := inventory.ListScanners(ctx, op.manager.GetClient(), metav1.NamespaceAll)
+	if err != nil {
 		ctrl.Log.Error(err, "Listing Scanners from the cache")
 		return
 	}
-	for i := range scanners.Items {
-		op.wakeups.Scanner(ctx, &scanners.Items[i])
+	for _, scanner := range scanners {
+		op.wakeups.Scanner(ctx, scanner)
 	}
 }

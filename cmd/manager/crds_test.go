@@ -18,7 +18,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// olderCRDs returns a directory with the CRDs of an earlier version: one kind is missing, and one has fewer fields.
+// olderCRDs returns a directory with the CRDs of an earlier version: some kinds are missing, and one has fewer fields.
 func olderCRDs(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -61,7 +61,7 @@ func TestOlderCRDs(t *testing.T) {
 	manager := c.start("newer", t.TempDir())
 	command := "kubectl -n " + c.system + " exec deploy/scanner-operator-manager -- /scanner-operator crds | kubectl apply --server-side --force-conflicts -f -"
 	lacking := "the cluster's CustomResourceDefinitions are older than the operator: " +
-		"clustervulnerabilityexceptions.scanner-operator.io has no version v1alpha1; scanners.scanner-operator.io has no field status.storeID"
+		"clusterscanners.scanner-operator.io has no version v1alpha1; clustervulnerabilityexceptions.scanner-operator.io has no version v1alpha1; scanners.scanner-operator.io has no field status.storeID"
 	c.Eventually(c.readyOf(c.shop), waitTimeout, "250ms").Should(Equal("stalled OutdatedKinds: " + command + ": " + lacking))
 	c.Expect(manager.log.String()).To(And(ContainSubstring(lacking), ContainSubstring(command)))
 	c.Expect(manager.liveness()).To(Equal(http.StatusOK), "it is not started again and again")

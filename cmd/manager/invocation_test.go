@@ -49,6 +49,8 @@ func TestErrorsNameTheCommand(t *testing.T) {
 		"backup, without a store":   {[]string{"backup", none}, "scanner-operator backup: "},
 		"restore, without a backup": {[]string{"restore", none, "none"}, "scanner-operator restore: "},
 		"cleanup, an argument":      {[]string{"cleanup", "none"}, "scanner-operator cleanup: "},
+		"grant, without a name":     {[]string{"grant"}, "scanner-operator grant: "},
+		"create, without a file":    {[]string{"create"}, "scanner-operator create: "},
 		"crds, which nobody takes":  {[]string{"crds"}, "scanner-operator crds: "},
 	} {
 		t.Run(name, func(t *testing.T) {

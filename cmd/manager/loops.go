@@ -16,7 +16,7 @@ const (
 	// recordRetention is how long the store keeps records that no Scanner uses any more.
 	recordRetention = 24 * time.Hour
 	// healthInterval is how often watchStore checks the store's file and volume. watchStore enqueues all Scanners when a fault begins, changes
-	// or ends. They must report it within two minutes, as docs/store.md says.
+	// or ends. They must report it within two minutes, as docs/operate/store.md says.
 	healthInterval = 30 * time.Second
 )
 

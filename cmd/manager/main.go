@@ -27,6 +27,8 @@ const usage = `Usage:
   %[1]s findings [flags]   print what the store knows, for use with kubectl exec
   %[1]s backup [flags]     write the whole store to standard output or a file, while the manager runs
   %[1]s restore [FILE]     have the manager take a backup when it starts the next time
+  %[1]s grant [flags]      print the permission for one Secret, such as that of a Slack webhook, for kubectl apply -f -
+  %[1]s create FILE        create the operator's own objects, once the cluster serves their kinds; those that exist are not changed
   %[1]s crds               print the CustomResourceDefinitions that this version needs, for use with kubectl exec
   %[1]s cleanup [flags]    remove what is the operator's from the cluster, before the operator goes or after
   %[1]s version            print the version
@@ -47,6 +49,10 @@ func main() {
 		exit(subcommand, runBackup(ctx, os.Args[2:], os.Stdout, os.Stderr))
 	case "restore":
 		exit(subcommand, restore(ctx, os.Args[2:], os.Stdin, terminal.Writer{To: os.Stdout}))
+	case "grant":
+		exit(subcommand, printGrant(os.Args[2:], os.Stdout))
+	case "create":
+		exit(subcommand, runCreate(ctx, os.Args[2:], terminal.Writer{To: os.Stdout}))
 	case "crds":
 		exit(subcommand, preflight.PrintCRDs(os.Stdout))
 	case "cleanup":

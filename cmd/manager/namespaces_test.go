@@ -85,7 +85,7 @@ func (c *cluster) createScanner(namespace string) {
 	c.t.Helper()
 	c.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, &v1alpha1.Scanner{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default"},
-		Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
+		Spec:       v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}}},
 	})
 	c.createPodIn(namespace, "a")
 }

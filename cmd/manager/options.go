@@ -27,7 +27,8 @@ const (
 	apiService      = "scanner-operator-api"
 	authorityBundle = "scanner-operator-ca"
 	notifierService = "scanner-operator-notifier"
-	managerName     = "scanner-operator-manager" // the name of its Deployment, Lease and ServiceAccount
+	managerName     = "scanner-operator-manager"  // the name of its Deployment, Lease and ServiceAccount
+	notifierName    = "scanner-operator-notifier" // the name of its Deployment and ServiceAccount
 )
 
 // options holds all settings of the process. Each flag has an environment variable: SCANNER_ and the flag's name in capitals, with "_" for

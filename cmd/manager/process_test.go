@@ -151,7 +151,7 @@ func newClusterOn(t *testing.T, server *envtest.Environment, userOf func(system 
 	c.Expect(c.client.Status().Update(t.Context(), node)).To(Succeed())
 	c.create(&v1alpha1.Scanner{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.shop, Name: "default"},
-		Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
+		Spec:       v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}}},
 	})
 	return c
 }

@@ -79,7 +79,7 @@ func (op *operator) addAPI(ctx context.Context) error {
 	}
 	api := &restapi.API{
 		Reader:       restapi.WatchedReader{Reader: op.manager.GetClient(), Namespaces: op.options.Watched},
-		TokenReviews: tokenReviews, AccessReviews: accessReviews, Store: op.store, Clock: op.clock,
+		TokenReviews: tokenReviews, AccessReviews: accessReviews, Store: op.store, Inventory: op.inventory(), Clock: op.clock,
 		Log: ctrl.Log.WithName("api"), Metrics: ctrlmetrics.Registry,
 	}
 	handler, err := api.Handler()

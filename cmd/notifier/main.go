@@ -98,7 +98,7 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 	server := notifier.New(notifier.Config{
 		Callers:   notifier.NewTokenReviews(authentication, options.ManagerServiceAccount, clock.RealClock{}),
 		Addresses: notifier.NewSecretAddresses(core, options.Namespace, options.ServiceAccount, options.Hosts()),
-		Receivers: notifier.NewReceivers(notifier.Network{Roots: roots, Proxy: http.ProxyFromEnvironment}),
+		Receivers: notifier.NewReceivers(notifier.Network{Roots: roots, Proxy: http.ProxyFromEnvironment, SlackAPI: options.SlackAPIURL}),
 		Budget:    notifier.NewBudget(clock.RealClock{}, notifier.Sleep, rand.Float64),
 		Metrics:   notifier.NewMetrics(registry),
 		Log:       log,
@@ -106,7 +106,7 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 	})
 	go certificate.Run(ctx, notifier.Sleep)
 	log.Info("the notifier starts", "version", version.Version, "commit", version.Commit, "go", runtime.Version(),
-		"listen", options.Listen, "manager", options.ManagerServiceAccount, "hosts", options.AllowedWebhookHosts)
+		"listen", options.Listen, "manager", options.ManagerServiceAccount, "hosts", options.AllowedWebhookHosts, "slackAPI", options.SlackAPIURL)
 	return serve(ctx, append(servers(options, server.Handler(), certificate, registry), webhooks...))
 }
 

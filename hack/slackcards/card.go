@@ -102,13 +102,30 @@ func (c *card) text(s, kind string, lk textStyle) {
 	}
 }
 
-// line draws runs one after the other. Each begins where the one before ends, with any font.
+// line draws runs one after the other. Each begins where the one before ends, with any font. A mark, and the text after it, begins where text
+// of usual width ends.
 func (c *card) line(runs []run, lk textStyle) {
-	fmt.Fprintf(&c.body, `<text x="%d" y="%.1f" font-size="%.1f" fill="%s" xml:space="preserve">`, textLeft, c.y, lk.size, lk.colour)
+	x, open := float64(textLeft), false
 	for _, r := range runs {
+		if r.style.mark {
+			if open {
+				c.body.WriteString("</text>\n")
+				open = false
+			}
+			c.mark(r.text, x, c.y, lk.size)
+			x += width(r.text, r.style, lk.size)
+			continue
+		}
+		if !open {
+			fmt.Fprintf(&c.body, `<text x="%.1f" y="%.1f" font-size="%.1f" fill="%s" xml:space="preserve">`, x, c.y, lk.size, lk.colour)
+			open = true
+		}
 		fmt.Fprintf(&c.body, `<tspan%s>%s</tspan>`, attributes(r.style, lk.size), html.EscapeString(r.text))
+		x += width(r.text, r.style, lk.size) / spare
 	}
-	c.body.WriteString("</text>\n")
+	if open {
+		c.body.WriteString("</text>\n")
+	}
 }
 
 func attributes(st style, size float64) string {

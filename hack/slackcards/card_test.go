@@ -15,7 +15,7 @@ func TestParse(t *testing.T) {
 	got := parse("• *<https://a.example/?a=1&amp;b=2|CVE-1>* High\n`a *b* &lt;c&gt;` *d* :warning:")
 	want := []run{
 		{text: "• "}, {text: "CVE-1", style: style{bold: true, link: true}}, {text: " High"}, {text: "\n"},
-		{text: "a *b* <c>", style: style{code: true}}, {text: " "}, {text: "d", style: style{bold: true}}, {text: " ⚠"},
+		{text: "a *b* <c>", style: style{code: true}}, {text: " "}, {text: "d", style: style{bold: true}}, {text: " "}, {text: "⚠", style: style{mark: true}},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(run{}, style{})); diff != "" {
 		t.Errorf("runs (-want +got):\n%s", diff)

@@ -3,10 +3,11 @@ package main
 import (
 	"html"
 	"strings"
+	"unicode/utf8"
 )
 
-// style is the style of a run.
-type style struct{ bold, link, code, faint bool }
+// style is the style of a run. A mark is an emoji that is drawn as a shape.
+type style struct{ bold, link, code, faint, mark bool }
 
 // run is text of one style. A line break is a run of its own.
 type run struct {
@@ -40,6 +41,10 @@ func parse(s string) []run {
 			end(i)
 			now.code = !now.code
 		case now.code: // mrkdwn has no other marks inside code
+		case shapes[r] != "":
+			end(i)
+			runs = append(runs, run{text: string(r), style: style{mark: true}})
+			start = i + utf8.RuneLen(r)
 		case r == '*':
 			end(i)
 			now.bold = !now.bold

@@ -12,13 +12,15 @@ var widths = [...]float64{
 }
 
 // otherWidths are the widths of other characters that messages use. anyWidth is the width of all others.
-var otherWidths = map[rune]float64{'·': 333, '•': 350, '→': 1000, '…': 1000, '⚠': 1000}
+var otherWidths = map[rune]float64{'·': 333, '•': 350, '→': 1000, '…': 1000}
 
 const anyWidth = 600
 
 const (
 	// boldFactor is the approximate ratio of bold to regular widths.
 	boldFactor = 1.07
+	// markWidth is the width of a mark.
+	markWidth = 1150
 	// codeWidth is the width of a character of code.
 	codeWidth = 600
 	// spare leaves room for fonts that are wider than Helvetica.
@@ -30,6 +32,8 @@ func width(s string, st style, size float64) float64 {
 	total := 0.0
 	for _, r := range s {
 		switch other, isOther := otherWidths[r]; {
+		case st.mark:
+			total += markWidth
 		case st.code:
 			total += codeWidth * codeFactor
 		case r >= ' ' && r <= '~':

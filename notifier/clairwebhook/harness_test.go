@@ -311,7 +311,7 @@ func (w *world) requests(namespace, scanner string) (marks []string) {
 		w.t.Fatal(err)
 	}
 	for _, scan := range scans.Items {
-		if value, marked := scan.Annotations[v1alpha1.AnnotationMatchRequested]; marked && scan.Spec.Scanner == scanner {
+		if value, marked := scan.Annotations[v1alpha1.AnnotationMatchRequested]; marked && scan.Spec.Scanner.Name == scanner {
 			marks = append(marks, strings.TrimPrefix(scan.Name, scanner+"-")+"="+value)
 		}
 	}
@@ -338,7 +338,7 @@ func (w *world) metric(name, outcome string) float64 {
 func (w *world) scanner(namespace, name string, changes ...func(*v1alpha1.Scanner)) *v1alpha1.Scanner {
 	scanner := &v1alpha1.Scanner{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + "-" + name)},
-		Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendClair, Clair: &v1alpha1.ClairBackend{}}},
+		Spec:       v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendClair, Clair: &v1alpha1.ClairBackend{}}}},
 	}
 	if address, err := url.Parse(w.clair.URL); err == nil {
 		scanner.Spec.Backend.Clair.URL = "HTTP://" + address.Host
@@ -364,7 +364,7 @@ func withPSK(secret string) func(*v1alpha1.Scanner) {
 func imageScan(scanner types.NamespacedName, name, digest string, changes ...func(*v1alpha1.ImageScan)) *v1alpha1.ImageScan {
 	scan := &v1alpha1.ImageScan{
 		ObjectMeta: metav1.ObjectMeta{Namespace: scanner.Namespace, Name: scanner.Name + "-" + name},
-		Spec:       v1alpha1.ImageScanSpec{Scanner: scanner.Name, Digest: digest},
+		Spec:       v1alpha1.ImageScanSpec{Scanner: v1alpha1.ScannerReference{Kind: v1alpha1.KindScanner, Name: scanner.Name}, Digest: digest},
 	}
 	for _, change := range changes {
 		change(scan)

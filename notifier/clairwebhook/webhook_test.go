@@ -107,7 +107,7 @@ func TestUnauthorized(t *testing.T) {
 		"for a Scanner with no secret":  {"shop/open", tokenHeader(token)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			grype := &v1alpha1.Scanner{Spec: v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}}}
+			grype := &v1alpha1.Scanner{Spec: v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}}}}
 			grype.Namespace, grype.Name = "shop", "grype"
 			w := newWorld(t, grype)
 			for _, scanner := range []*v1alpha1.Scanner{

@@ -1,56 +1,46 @@
 package slack
 
 import (
+	"cmp"
 	"fmt"
-	"strconv"
+	"slices"
 	"strings"
 
+	"github.com/scanner-operator/scanner-operator/pkg/action"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
 // Bounds of the parts of a message, in bytes unless noted.
 const (
-	// moreReserve is the room for one "and N more" line with any number, without its link.
-	moreReserve = 48
-	// leftOutReserve is the room for the line below the sections that counts what does not fit.
+	// leftOutReserve is the room for the line below the drafts that counts what does not fit.
 	leftOutReserve = 800
-	// maxSections is a number of sections, each with a divider, that leaves blocks for what stands above and below them.
-	maxSections = (maxBlocks - 9 - maxNotices) / 2
-	maxNames    = 500
+	// maxUpdates and maxOthers are the numbers of blocks for updates, and for findings that no update ends. They leave blocks for what stands
+	// above and below them.
+	maxUpdates = 20
+	maxOthers  = 12
+	maxNames   = 500
+	// maxFirstTimes and maxNamespacesText are the texts about images that run for the first time, and about namespaces.
+	maxFirstTimes     = 1500
+	maxNamespacesText = 2400
 )
 
-// draft is a section while the room of the message is being distributed.
-type draft struct {
-	title string
-	// lines are all items. The first shown of them are sent.
-	lines []line
-	shown int
-	// more is the number of items that the planner left out and only counted.
-	more int
-	// readMore is the command or URL that shows the other items.
-	readMore string
-	length   int
-	full     bool
-}
-
-// changes adds totals, one section per repository, what is only counted, new images and notices. The room is distributed in rounds, one
-// finding per section and round, so that a long first section does not displace the worst finding of another.
+// changes adds totals, the updates with what they end, the findings without a fix, the fixed ones, what is only counted, new images,
+// namespaces that joined, and notices.
 func (m *message) changes(d announce.Message) {
 	m.section(changesTotals(d))
+	m.section(firstTimes(d))
 	below := &message{}
 	below.section(newImages(d))
+	below.section(namespaces("*First scan of these namespaces*", d.JoinedNamespaces, max(0, d.MoreJoinedNamespaces)))
 	below.notices(d)
-	room := maxTotalText - m.size - below.size - len(readMore(d.ReadMore)) - leftOutReserve
-	drafts := openDrafts(d, &room)
-	for addRound(drafts, &room) {
-	}
-	for i, dr := range drafts {
-		if i > 0 {
-			m.divider()
-		}
+	drafts, hidden := draftsOf(d)
+	drafts, cut := layOut(drafts, maxTotalText-m.size-below.size-len(footer(d))-leftOutReserve)
+	for _, dr := range drafts {
 		m.section(dr.text())
 	}
-	m.section(leftOut(d.Sections[len(drafts):], d.Rest))
+	m.section(leftOut(append(hidden, cut...), d.Rest))
 	if len(drafts) > 0 && len(below.blocks) > 0 {
 		m.divider()
 	}
@@ -58,108 +48,167 @@ func (m *message) changes(d announce.Message) {
 	m.size += below.size
 }
 
-// changesTotals returns the totals above the sections, or "" for a single section.
+// changesTotals returns the totals above the drafts, or "" for a single section or namespace.
 func changesTotals(d announce.Message) string {
-	if len(d.Sections) < 2 && d.Rest.Findings == 0 {
+	if len(d.Sections)+len(d.JoinedNamespaces) < 2 && d.Rest.Findings == 0 {
 		return ""
 	}
-	return totals(d.Totals)
+	return markedTotals(d.Totals)
 }
 
-// openDrafts starts a draft with title and worst finding for each section, as long as there is room.
-func openDrafts(d announce.Message, room *int) []*draft {
-	var drafts []*draft
-	for _, s := range d.Sections[:min(len(d.Sections), maxSections)] {
-		dr := &draft{title: sectionTitle(s), lines: linesOf(s.Items), more: max(0, s.MoreItems), readMore: d.ReadMore}
-		dr.length = len(dr.title) + moreReserve + len(linkTo(d.ReadMore, ""))
-		if len(dr.lines) > 0 {
-			dr.shown = 1
-			dr.length += 1 + len(dr.lines[0].String())
+// firstTimes has a line for each image that runs for the first time and has findings, as long as there is room. The updates below name the
+// image of each finding as well.
+func firstTimes(d announce.Message) string {
+	text := ""
+	for _, s := range d.Sections {
+		if !s.FirstTime {
+			continue
 		}
-		if dr.length > *room {
+		line := fmt.Sprintf("*%s runs here for the first time*%s", imageName(s.Repository, nil), runsIn(d, s.Workloads, s.MoreWorkloads, s.WorkloadNamespaces))
+		if c := markedTotals(s.Totals); c != "" {
+			line += "\n" + c
+		}
+		if len(text)+1+len(line) > maxFirstTimes {
 			break
 		}
-		*room -= dr.length
-		drafts = append(drafts, dr)
+		text += "\n" + line
 	}
-	return drafts
+	return strings.TrimPrefix(text, "\n")
 }
 
-// addRound adds the next finding to each section that has one and has room for it. It reports whether it added any.
-func addRound(drafts []*draft, room *int) bool {
-	added := false
+// hiddenFindings counts findings of a repository that have no draft.
+type hiddenFindings struct {
+	repository string
+	findings   int
+}
+
+// draftsOf returns the blocks that a message of changes may have, the most important first, and what has none of them.
+func draftsOf(d announce.Message) (drafts []*draft, hidden []hiddenFindings) {
+	var withoutFix, fixed []*draft
+	type ranked struct {
+		*draft
+		ends finding.Counts
+		// rank is the position of the update in its section.
+		rank int
+	}
+	var updates []ranked
+	for _, s := range d.Sections {
+		parts := splitSection(s)
+		for rank, u := range parts.updates {
+			updates = append(updates, ranked{updateDraft(d, u), u.action.Ends, rank})
+		}
+		runs := runsIn(d, s.Workloads, s.MoreWorkloads, s.WorkloadNamespaces)
+		in := " in " + imageName(s.Repository, s.References)
+		if len(parts.noFix)+parts.moreNoFix > 0 {
+			withoutFix = append(withoutFix, &draft{
+				repository: s.Repository, title: "*No fix yet" + in + "*", runs: runs, lines: linesOf(parts.noFix, func(i announce.Item) string { return noFixLine(d, i) }), more: parts.moreNoFix,
+			})
+		}
+		if len(parts.fixed)+parts.moreFixed > 0 {
+			fixed = append(fixed, &draft{
+				repository: s.Repository, title: "*Fixed" + in + "*", runs: runs, lines: linesOf(parts.fixed, fixedLine), more: parts.moreFixed,
+			})
+		}
+		if parts.hidden > 0 {
+			hidden = append(hidden, hiddenFindings{s.Repository, parts.hidden})
+		}
+	}
+	// Of updates that end equally much, the first one of each image comes before the second one of another.
+	slices.SortStableFunc(updates, func(a, b ranked) int { return cmp.Or(action.Compare(a.ends, b.ends), cmp.Compare(a.rank, b.rank)) })
+	for _, u := range updates {
+		drafts = append(drafts, u.draft)
+	}
+	others := slices.Concat(withoutFix, fixed)
+	shownUpdates, shownOthers := min(len(drafts), maxUpdates), min(len(others), maxOthers)
+	for _, dr := range slices.Concat(drafts[shownUpdates:], others[shownOthers:]) {
+		hidden = append(hidden, dr.hidden())
+	}
+	drafts = slices.Concat(drafts[:shownUpdates], others[:shownOthers])
+	named := map[[2]string]bool{}
+	for _, s := range d.Sections {
+		if s.FirstTime {
+			named[[2]string{s.Repository, runsIn(d, s.Workloads, s.MoreWorkloads, s.WorkloadNamespaces)}] = true
+		}
+	}
+	nameWorkloadsOnce(drafts, named)
 	for _, dr := range drafts {
-		if dr.full || dr.shown >= len(dr.lines) {
-			continue
+		dr.readMore = d.ReadMore
+	}
+	return drafts, hidden
+}
+
+// listedAction is an action with its listed findings. more is the number of its other findings.
+type listedAction struct {
+	action announce.UpdateAction
+	items  []announce.Item
+	more   int
+}
+
+// sectionParts are the findings of a section by what can be done about them. hidden is the number of those that updates end that the
+// section does not name.
+type sectionParts struct {
+	updates              []listedAction
+	noFix, fixed         []announce.Item
+	moreNoFix, moreFixed int
+	hidden               int
+}
+
+// splitSection divides a section. All of its findings are accounted for, even if the section's own numbers contradict each other.
+func splitSection(s announce.Section) (parts sectionParts) {
+	rest, left := s.Items, max(0, s.MoreItems)
+	take := func(n int) int {
+		n = min(max(n, 0), left)
+		left -= n
+		return n
+	}
+	for _, a := range s.Actions {
+		listed := min(max(a.Items, 0), len(rest))
+		parts.updates = append(parts.updates, listedAction{a, rest[:listed], take(a.Ends.Total() - listed)})
+		rest = rest[listed:]
+	}
+	for _, item := range rest {
+		if item.Change == diff.ChangeFixed {
+			parts.fixed = append(parts.fixed, item)
+		} else {
+			parts.noFix = append(parts.noFix, item)
 		}
-		cost := len(dr.lines[dr.shown].String())
-		// A section that is full stays full: otherwise a shorter line could replace a worse finding.
-		if dr.full = cost > *room || dr.length+cost > maxSectionText; dr.full {
-			continue
+	}
+	all, present := len(s.Items)+max(0, s.MoreItems), s.Totals.Total()
+	parts.moreNoFix = take(present - s.Totals.Fixable - len(parts.noFix))
+	parts.moreFixed = take(all - present - len(parts.fixed))
+	parts.hidden = left
+	return parts
+}
+
+// leftOut counts the findings without a block, for lack of room here or by the planner's bounds. No later message contains them.
+func leftOut(hidden []hiddenFindings, rest announce.Rest) string {
+	findings, names := rest.Findings, []string{}
+	for _, h := range hidden {
+		findings += h.findings
+		if name := familiarName(h.repository); !slices.Contains(names, name) {
+			names = append(names, name)
 		}
-		dr.shown++
-		dr.length += cost
-		*room -= cost
-		added = true
 	}
-	return added
-}
-
-// text returns the section's text as it is sent.
-func (dr *draft) text() string {
-	var b strings.Builder
-	b.WriteString(dr.title + "\n")
-	for _, l := range dr.lines[:dr.shown] {
-		b.WriteString(l.String())
-	}
-	if more := dr.more + len(dr.lines) - dr.shown; more > 0 {
-		b.WriteString("\n" + linkTo(dr.readMore, "and "+strconv.Itoa(more)+" more"))
-	}
-	return strings.TrimSuffix(b.String(), "\n")
-}
-
-// sectionTitle returns the image, its tags, the workloads that run it and, for a new image, its totals.
-func sectionTitle(s announce.Section) string {
-	first := "*" + escapedName(s.Repository, maxRepository) + "*"
-	if len(s.References) > 0 {
-		first += " · " + list(s.References, maxTag, maxNames/2, 0)
-	}
-	lines := []string{first}
-	if runs := list(s.Workloads, maxWorkload, maxNames, s.MoreWorkloads); runs != "" {
-		lines = append(lines, "Runs in "+runs)
-	}
-	if s.FirstTime {
-		lines = append(lines, strings.TrimSuffix("New image: "+totals(s.Totals), ": "))
-	}
-	return strings.Join(lines, "\n")
-}
-
-// leftOut counts the findings and repositories without a section, for lack of room here or by the planner's bounds. No later message
-// contains them.
-func leftOut(hidden []announce.Section, rest announce.Rest) string {
-	findings, images := rest.Findings, rest.Images
-	var names []string
-	for _, s := range hidden {
-		findings += len(s.Items) + max(0, s.MoreItems)
-		images++
-		names = append(names, s.Repository)
-	}
+	images := rest.Images + len(names)
 	if findings <= 0 && images <= 0 {
 		return ""
 	}
-	names = append(names, rest.Repositories...)
-	text := fmt.Sprintf("*Only counted:* %s in %s", count(findings, "more finding"), count(images, "more image"))
-	if named := list(names, maxRepository, maxNames, images-len(names)); named != "" {
-		text += ": " + named
+	for _, name := range rest.Repositories {
+		names = append(names, familiarName(name))
 	}
-	return text + ". They do not come in a later message."
+	named := list(names, maxRepository, maxNames, images-len(names))
+	return fmt.Sprintf("*And %s* in %s. No later message repeats them.", announce.Pluralize(findings, "more finding"), cmp.Or(named, announce.Pluralize(images, "image")))
 }
 
 // newImages lists the images that run for the first time and have no section.
 func newImages(d announce.Message) string {
-	names := list(d.NewImages, maxRepository, maxNames, d.MoreNewImages)
-	if names == "" {
+	var names []string
+	for _, name := range d.NewImages {
+		names = append(names, familiarName(name))
+	}
+	listed := list(names, maxRepository, maxNames, d.MoreNewImages)
+	if listed == "" {
 		return ""
 	}
-	return "*Runs here for the first time, with no finding to announce:* " + names
+	return "*Runs here for the first time, with no finding to announce:* " + listed
 }

@@ -3,6 +3,7 @@ package slack
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
@@ -10,99 +11,74 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// line is the text of one item. lead is the heading above it, which only the first item of each package has.
-type line struct{ lead, text string }
-
-func (l line) String() string { return l.lead + l.text + "\n" }
-
-// linesOf renders items in their order. Consecutive items of the same package and version share a heading, and so do consecutive fixed
-// items.
-func linesOf(items []announce.Item) []line {
-	var lines []line
-	for len(items) > 0 {
-		n := 1
-		for n < len(items) && sameGroup(items[0], items[n]) {
-			n++
-		}
-		if items[0].Change == diff.ChangeFixed {
-			lines = append(lines, fixedLines(items[:n])...)
-		} else {
-			lines = append(lines, packageLines(items[:n])...)
-		}
-		items = items[n:]
-	}
-	return lines
-}
-
-func sameGroup(a, b announce.Item) bool {
-	if a.Change == diff.ChangeFixed || b.Change == diff.ChangeFixed {
-		return a.Change == b.Change
-	}
-	return a.Package == b.Package && a.Version == b.Version
-}
-
-// fixedLines renders fixed items briefly, since nothing is left to do.
-func fixedLines(items []announce.Item) []line {
-	var lines []line
-	for _, i := range items {
-		text := fmt.Sprintf("• *%s* %s in %s", link(i.URL, i.ID), i.Severity, escapedName(i.Package, maxPackage))
-		if !i.FirstSeen.IsZero() {
-			text += " · first seen " + date(i.FirstSeen)
-		}
-		lines = append(lines, line{text: text})
-	}
-	lines[0].lead = "\n*Fixed*\n"
-	return lines
-}
-
-// packageLines renders the items of one package. A fix that all of them share is part of the heading.
-func packageLines(items []announce.Item) []line {
-	shared := fix(items[0])
-	for _, item := range items[1:] {
-		if fix(item) != shared {
-			shared = ""
-		}
-	}
-	var lines []line
+// linesOf renders each item as one line.
+func linesOf(items []announce.Item, line func(announce.Item) string) []string {
+	lines := make([]string, 0, len(items))
 	for _, item := range items {
-		parts := urgency(item)
-		if own := fix(item); own != shared {
-			parts = append(parts, own)
-		}
-		parts = append(parts, changeHistory(item)...)
-		lines = append(lines, line{text: strings.Join(parts, " · ")})
+		lines = append(lines, line(item))
 	}
-	lines[0].lead = "\n" + packageAndFix(items[0], shared) + "\n"
 	return lines
 }
 
-// summaryItem renders a single item of a summary: ID, severity and urgency first, then package, fix and repository.
-func summaryItem(i announce.Item) string {
-	text := strings.Join(urgency(i), " · ") + "\n" + packageAndFix(i, fix(i))
+// endedLine renders a finding below the update that ends it. It names the fixed version if the finding needs another one than the first of
+// the update, and since when a fix is known if the update does not.
+func endedLine(a announce.UpdateAction, i announce.Item, updateKnown string) string {
+	parts := urgency(i, "")
+	if len(a.Fixes) > 0 && !fixes(a.Fixes[0].Version, i.FixedIn) {
+		parts = append(parts, "→ "+fixVersions(i.FixedIn))
+	}
+	if known := fixKnown(i); known != "" && known != updateKnown {
+		parts = append(parts, known)
+	}
+	return strings.Join(append(parts, changeHistory(i)...), " · ")
+}
+
+// fixKnown returns since when a fix is known; "" if that is unknown, or if the fix itself is announced.
+func fixKnown(i announce.Item) string {
+	if i.FixSince.IsZero() || i.Change == diff.ChangeFixAvailable {
+		return ""
+	}
+	return "fix known" + since(i.FixSince)
+}
+
+// fixes reports whether one of some versions is among those that fix a finding.
+func fixes(versions, fixedIn string) bool {
+	fixed := strings.Split(fixedIn, ", ")
+	return slices.ContainsFunc(strings.Split(versions, ", "), func(v string) bool { return slices.Contains(fixed, v) })
+}
+
+// noFixLine renders a finding without a fix: it names the package, and in summaries the image with its workloads.
+func noFixLine(d announce.Message, i announce.Item) string {
+	in := " in " + escapedName(i.Package, maxPackage)
+	if i.Version != "" {
+		in += " " + escapedName(i.Version, maxVersion)
+	}
 	if i.Repository != "" {
-		text += "\nin " + escapedName(i.Repository, maxRepository)
+		in += " of " + imageName(i.Repository, nil) + runsIn(d, i.Workloads, i.MoreWorkloads, i.WorkloadNamespaces)
+	}
+	parts := urgency(i, in)
+	if i.FixState == finding.FixStateWontFix {
+		parts = append(parts, "will not be fixed")
+	}
+	return strings.Join(append(parts, changeHistory(i)...), " · ")
+}
+
+// fixedLine renders a fixed finding briefly, since nothing is left to do.
+func fixedLine(i announce.Item) string {
+	text := fmt.Sprintf("%s *%s* %s in %s", markFixed, link(i.URL, i.ID), i.Severity, escapedName(i.Package, maxPackage))
+	if !i.FirstSeen.IsZero() {
+		text += " · first seen " + date(i.FirstSeen)
 	}
 	return text
 }
 
-// packageAndFix returns the package and the fix, if there is one.
-func packageAndFix(i announce.Item, helps string) string {
-	text := escapedName(i.Package, maxPackage)
-	if i.Version != "" {
-		text += " " + escapedName(i.Version, maxVersion)
+// urgency returns mark, ID, severity and urgency of an item. in follows the severity.
+func urgency(i announce.Item, in string) []string {
+	mark := markOf(i.Severity)
+	if i.KnownExploited {
+		mark = markExploited
 	}
-	switch {
-	case helps == "":
-		return text
-	case i.FixedIn != "":
-		return text + " " + helps
-	}
-	return text + " · " + helps
-}
-
-// urgency returns the ID, severity and urgency of an item.
-func urgency(i announce.Item) []string {
-	parts := []string{fmt.Sprintf("• *%s* %s", link(i.URL, i.ID), i.Severity)}
+	parts := []string{fmt.Sprintf("%s *%s* %s%s", mark, link(i.URL, i.ID), i.Severity, in)}
 	if exploited := "known exploited" + since(i.ExploitedSince); i.KnownExploited && i.Change == diff.ChangeEscalated {
 		parts = append(parts, "*"+exploited+"*")
 	} else if i.KnownExploited {
@@ -138,19 +114,4 @@ func changeHistory(i announce.Item) []string {
 		parts = append(parts, "first seen "+date(i.FirstSeen))
 	}
 	return parts
-}
-
-// fix returns the version to update to, or why there is none.
-func fix(i announce.Item) string {
-	switch {
-	case i.FixedIn != "" && !i.FixSince.IsZero() && i.Change != diff.ChangeFixAvailable:
-		return "→ " + escapedName(i.FixedIn, maxVersion) + " (fix known" + since(i.FixSince) + ")"
-	case i.FixedIn != "":
-		return "→ " + escapedName(i.FixedIn, maxVersion)
-	case i.FixState == finding.FixStateWontFix:
-		return "will not be fixed"
-	case i.FixState == finding.FixStateNotFixed:
-		return "no fix yet"
-	}
-	return ""
 }

@@ -3,6 +3,8 @@ package slack
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +66,7 @@ func TestAnyMessageIsAcceptable(t *testing.T) {
 
 // assertCounted checks that findings and notices that are shown, counted as "and N more" or only counted add up to all that d has.
 func assertCounted(t *rapid.T, d announce.Message) {
-	want, got := d.Rest.Findings, 0
+	want, got := d.Rest.Findings, findingLines(t, d)
 	for _, s := range d.Sections {
 		want += len(s.Items) + s.MoreItems
 	}
@@ -72,12 +74,11 @@ func assertCounted(t *rapid.T, d announce.Message) {
 	for line := range strings.Lines(standin.Readable(encode(t, d))) {
 		var n int
 		switch {
-		case strings.HasPrefix(line, "• "):
-			got++
-		case scan(line, "Only counted: %d more finding", &n):
+		case scan(line, "And %d more finding", &n):
 			got += n
 		case scan(line, "and %d more notice", &n):
 			notices -= n
+		case scan(line, "and %d more namespace", &n):
 		case scan(line, "and %d more", &n):
 			got += n
 		case strings.HasPrefix(line, seeWhy), strings.HasPrefix(line, isPast):
@@ -90,6 +91,31 @@ func assertCounted(t *rapid.T, d announce.Message) {
 	if notices != 0 {
 		t.Fatalf("the message lacks %d of %d notices", notices, len(d.Notices))
 	}
+}
+
+// findingLines counts the lines of findings: only these have a bold ID after a mark.
+func findingLines(t interface {
+	Helper()
+	Fatal(...any)
+}, d announce.Message) (n int) {
+	var message struct {
+		Blocks []struct{ Text *struct{ Text string } }
+	}
+	if err := json.Unmarshal(encode(t, d), &message); err != nil {
+		t.Fatal(err)
+	}
+	marks := append(slices.Collect(maps.Values(severityMarks)), markExploited, markFixed)
+	for _, b := range message.Blocks {
+		if b.Text == nil {
+			continue
+		}
+		for line := range strings.Lines(b.Text.Text) {
+			if slices.ContainsFunc(marks, func(mark string) bool { return strings.HasPrefix(line, mark+" *") }) {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // seeWhy and isPast begin a line of each notice of an unknown kind.
@@ -195,7 +221,32 @@ func anySection() *rapid.Generator[announce.Section] {
 			Repository: anyText().Draw(t, "repository"), References: rapid.SliceOfN(anyText(), 0, 6).Draw(t, "references"),
 			Workloads: rapid.SliceOfN(anyText(), 0, 12).Draw(t, "workloads"), MoreWorkloads: rapid.IntRange(0, 1000).Draw(t, "more workloads"),
 			FirstTime: rapid.Bool().Draw(t, "first time"), Totals: anyCounts().Draw(t, "totals"),
+			Actions: rapid.SliceOfN(anyAction(), 0, 6).Draw(t, "actions"), WorkloadNamespaces: rapid.IntRange(0, 1000).Draw(t, "workload namespaces"),
 			Items: rapid.SliceOfN(rapid.OneOf(anyItem(), itemsOfFewPackages()), 0, 12).Draw(t, "items"), MoreItems: rapid.IntRange(0, 1_000_000).Draw(t, "more items"),
+		}
+	})
+}
+
+func anyAction() *rapid.Generator[announce.UpdateAction] {
+	return rapid.Custom(func(t *rapid.T) announce.UpdateAction {
+		return announce.UpdateAction{
+			Repository: anyText().Draw(t, "repository"), References: rapid.SliceOfN(anyText(), 0, 6).Draw(t, "references"),
+			Workloads: rapid.SliceOfN(anyText(), 0, 12).Draw(t, "workloads"), MoreWorkloads: rapid.IntRange(0, 1000).Draw(t, "more workloads"),
+			WorkloadNamespaces: rapid.IntRange(0, 1000).Draw(t, "namespaces"), Package: anyText().Draw(t, "package"),
+			Versions: rapid.SliceOfN(anyText(), 0, 5).Draw(t, "versions"), MoreVersions: rapid.IntRange(0, 1000).Draw(t, "more versions"),
+			Fixes: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) announce.Fix {
+				return announce.Fix{Version: anyText().Draw(t, "version"), Findings: rapid.IntRange(0, 1_000_000).Draw(t, "findings")}
+			}), 0, 4).Draw(t, "fixes"),
+			Ends: anyCounts().Draw(t, "ends"), AtLeast: rapid.Bool().Draw(t, "at least"), Items: rapid.IntRange(-1, 5).Draw(t, "items"),
+		}
+	})
+}
+
+func anyNamespace() *rapid.Generator[announce.NamespaceSummary] {
+	return rapid.Custom(func(t *rapid.T) announce.NamespaceSummary {
+		return announce.NamespaceSummary{
+			Namespace: anyText().Draw(t, "namespace"), Totals: anyCounts().Draw(t, "totals"), Images: rapid.IntRange(0, 1000).Draw(t, "images"),
+			Actions: rapid.SliceOfN(anyAction(), 0, 5).Draw(t, "actions"),
 		}
 	})
 }
@@ -221,6 +272,11 @@ func anyMessage() *rapid.Generator[announce.Message] {
 				}
 			}), true).Draw(t, "unconfirmed messages"),
 			Suppressed: rapid.IntRange(0, 1000).Draw(t, "suppressed"), NotAnnounced: rapid.IntRange(0, 1000).Draw(t, "not announced"),
+			ScannerKind: rapid.SampledFrom([]string{"", announce.ClusterScannerKind}).Draw(t, "scanner kind"),
+			Actions:     rapid.SliceOfN(anyAction(), 0, 30).Draw(t, "actions"), MoreActions: rapid.IntRange(0, 1000).Draw(t, "more actions"),
+			Namespaces: rapid.SliceOfN(anyNamespace(), 0, 12).Draw(t, "namespaces"), MoreNamespaces: rapid.IntRange(0, 1000).Draw(t, "more namespaces"),
+			OnlyNamespaces: rapid.SliceOfN(anyText(), 0, 5).Draw(t, "only namespaces"), MoreOnlyNamespaces: rapid.IntRange(0, 1000).Draw(t, "more only namespaces"),
+			JoinedNamespaces: rapid.SliceOfN(anyNamespace(), 0, 12).Draw(t, "joined namespaces"), MoreJoinedNamespaces: rapid.IntRange(-9, 1000).Draw(t, "more joined namespaces"),
 			Worst: rapid.SliceOfN(anyItem(), 0, 8).Draw(t, "worst"),
 			Remaining: announce.Remaining{
 				Pending: rapid.IntRange(0, 9).Draw(t, "pending"), Excluded: rapid.IntRange(0, 9).Draw(t, "excluded"),
@@ -236,10 +292,17 @@ func TestHugeTexts(t *testing.T) {
 	for _, huge := range []string{strings.Repeat("<", 100_000), strings.Repeat("\u05d0\xff ", 25_000), strings.Repeat("\n", 100_000)} {
 		item := announce.Item{Change: diff.ChangeEscalated, ID: huge, Package: huge, Version: huge, FixedIn: huge, FixState: huge, URL: huge, Repository: huge}
 		section := announce.Section{Repository: huge, References: []string{huge}, Workloads: []string{huge}, Items: []announce.Item{item, item}}
+		update := announce.UpdateAction{
+			Repository: huge, References: []string{huge, huge}, Workloads: []string{huge, huge}, Package: huge, Versions: []string{huge, huge},
+			Fixes: []announce.Fix{{Version: huge, Findings: 1}, {Version: huge}}, Ends: finding.Counts{High: 2}, Items: 1,
+		}
+		section.Actions = []announce.UpdateAction{update, update}
+		namespace := announce.NamespaceSummary{Namespace: huge, Actions: section.Actions}
 		notice := announce.Notice{Kind: announce.NoticeImagesFailed, Reason: huge, Detail: huge, Name: huge, Examples: []string{huge}}
 		for _, kind := range []announce.Kind{announce.KindChanges, announce.KindEngineUpdated} {
 			assertAcceptable(t, announce.Message{
 				Kind: kind, Namespace: huge, Scanner: huge, Engine: huge, EngineBefore: huge, RestoredFrom: noon, ReadMore: huge, Sections: []announce.Section{section, section},
+				Actions: section.Actions, Namespaces: []announce.NamespaceSummary{namespace}, OnlyNamespaces: []string{huge, huge}, JoinedNamespaces: []announce.NamespaceSummary{namespace},
 				Worst: []announce.Item{item}, Rest: announce.Rest{Images: 1, Findings: 1, Repositories: []string{huge}}, NewImages: []string{huge},
 				Notices: []announce.Notice{notice, notice}, Unconfirmed: &announce.Unconfirmed{Count: 1, Title: huge}, Remaining: announce.Remaining{Failed: map[string]int{huge: 1}},
 			})

@@ -33,7 +33,7 @@ func messages() map[string]announce.Message {
 	parts := clean
 	parts.Remaining.Partly = 2
 	return map[string]announce.Message{
-		"first-scan": firstScan(), "nothing-found": clean, "nothing-found-in-parts": parts,
+		"first-scan": firstScan(), "cluster-first-scan": clusterFirstScan(), "namespaces-joined": namespacesJoined(), "nothing-found": clean, "nothing-found-in-parts": parts,
 		"baseline-renewed": renewed, "engine-changed": engine, "engine-changed-after-restore": engineRestored, "engine-updated": engineUpdated(), "filter-widened": filterWidened(), "store-restored": storeRestored(),
 		"new": newDigest(), "fix-available": one(fixAvailable()), "escalated": one(escalated()), "exploited": one(exploited()),
 		"regressed": one(regressed()), "fixed": one(fixed()), "exception-ended": one(exceptionEnded()),
@@ -44,7 +44,7 @@ func messages() map[string]announce.Message {
 	}
 }
 
-const command = "kubectl get imagescans -n shop"
+const command = "kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator findings --namespace shop"
 
 func openssl() announce.Item {
 	return announce.Item{
@@ -59,6 +59,14 @@ func opensslToo() announce.Item {
 	item.ID, item.EPSS, item.KnownExploited, item.ExploitedSince = "CVE-2024-0727", 0.03, false, time.Time{}
 	item.URL = "https://nvd.nist.gov/vuln/detail/CVE-2024-0727"
 	return item
+}
+
+func curl() announce.Item {
+	return announce.Item{
+		Change: diff.ChangeNew, ID: "CVE-2023-38545", Severity: finding.Critical, SeverityBefore: finding.Critical,
+		Package: "curl", Version: "7.88.1-10", FixedIn: "7.88.1-10+deb12u4", FixState: finding.FixStateFixed, EPSS: 0.26, FirstSeen: noon,
+		URL: "https://nvd.nist.gov/vuln/detail/CVE-2023-38545", FixSince: daysAgo(9),
+	}
 }
 
 func zlib() announce.Item {
@@ -118,7 +126,7 @@ func exceptionEnded() announce.Item {
 func nginx(items ...announce.Item) announce.Section {
 	return announce.Section{
 		Repository: "docker.io/library/nginx", References: []string{"1.25", "1.26"},
-		Workloads: []string{"Deployment shop/web", "CronJob shop/backup"}, MoreWorkloads: 3,
+		Workloads: []string{"CronJob shop/backup", "Deployment shop/web"}, MoreWorkloads: 3,
 		Totals: totalsOf(items), Items: items,
 	}
 }
@@ -172,23 +180,65 @@ func newDigest() announce.Message {
 
 func firstScan() announce.Message {
 	var worst []announce.Item
-	for i, item := range []announce.Item{openssl(), zlib(), goNet()} {
-		item.Change, item.Repository = "", []string{"docker.io/library/nginx", "docker.io/library/nginx", "ghcr.io/shop/cart"}[i]
+	const nginx, cart = "docker.io/library/nginx", "ghcr.io/shop/cart"
+	for i, item := range []announce.Item{openssl(), opensslToo(), curl(), zlib(), goNet()} {
+		item.Change, item.Repository = "", []string{nginx, nginx, cart, nginx, cart}[i]
 		worst = append(worst, item)
+	}
+	actions := []announce.UpdateAction{
+		{
+			Repository: nginx, References: []string{"1.25", "1.26"}, Workloads: []string{"CronJob shop/backup", "Deployment shop/web"}, MoreWorkloads: 3,
+			Package: "libssl3", Versions: []string{"3.0.9-1"}, Fixes: []announce.Fix{{Version: "3.0.11-1", Findings: 4}, {Version: "3.0.13-1", Findings: 1}},
+			Ends: finding.Counts{Critical: 2, High: 3, Fixable: 5, KnownExploited: 1}, Items: 2,
+		},
+		{
+			Repository: cart, References: []string{"v2"}, Workloads: []string{"Deployment shop/cart"},
+			Package: "curl", Versions: []string{"7.88.1-10"}, Fixes: []announce.Fix{{Version: "7.88.1-10+deb12u4", Findings: 1}},
+			Ends: finding.Counts{Critical: 1, Fixable: 1}, Items: 1,
+		},
 	}
 	return announce.Message{
 		ID: "0123456789abcdef0123456789abcdef", Kind: announce.KindFirstScan, Namespace: "shop", Scanner: "all", CreatedAt: noon,
 		Totals: finding.Counts{Critical: 4, High: 31, Medium: 70, Low: 12, Unknown: 1, Fixable: 40, KnownExploited: 1}, Images: 6,
-		Worst: worst, Suppressed: 7,
+		Actions: actions, MoreActions: 12, Worst: worst, Suppressed: 7,
 		Remaining: announce.Remaining{Pending: 1, Failed: map[string]int{"NotPulled": 1, "OOMKilled": 2}, Excluded: 2},
 		ReadMore:  "https://scanner.example.com/shop?a=1&b=2",
 	}
 }
 
+// clusterFirstScan returns the first summary of a ClusterScanner.
+func clusterFirstScan() announce.Message {
+	d := firstScan()
+	d.ScannerKind, d.Namespace, d.Scanner, d.Images, d.MoreActions = announce.ClusterScannerKind, "", "platform", 64, 140
+	shop := announce.NamespaceSummary{Namespace: "shop", Totals: d.Totals, Images: 6, Actions: d.Actions}
+	blog := announce.NamespaceSummary{Namespace: "blog", Totals: finding.Counts{High: 3, Medium: 9, Fixable: 2}, Images: 2}
+	d.Namespaces, d.MoreNamespaces = []announce.NamespaceSummary{shop, blog}, 37
+	d.Totals = finding.Counts{Critical: 9, High: 121, Medium: 570, Low: 112, Fixable: 340, KnownExploited: 1}
+	for i, workload := range []string{"Deployment shop/web", "Deployment shop/web", "Deployment shop/cart", "Deployment shop/web", "Deployment shop/cart"} {
+		if d.Worst[i].FixedIn == "" {
+			d.Worst[i].Workloads = []string{workload}
+		}
+	}
+	d.Suppressed, d.ReadMore = 0, "kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator findings"
+	return d
+}
+
+// namespacesJoined returns a ClusterScanner's message about namespaces that joined, with a new finding elsewhere.
+func namespacesJoined() announce.Message {
+	d, summary := changesMessage(nginx(openssl())), clusterFirstScan()
+	d.ScannerKind, d.Namespace, d.Scanner, d.ReadMore = summary.ScannerKind, "", summary.Scanner, summary.ReadMore
+	d.Sections[0].Workloads, d.Sections[0].MoreWorkloads = []string{"Deployment bank/gateway"}, 0
+	d.JoinedNamespaces, d.MoreJoinedNamespaces = summary.Namespaces, 3
+	d.Totals = finding.Counts{Critical: 4, High: 36, Medium: 81, Low: 12, Unknown: 1, Fixable: 44, KnownExploited: 2}
+	return d
+}
+
 func engineUpdated() announce.Message {
 	d := firstScan()
 	d.Kind, d.EngineBefore, d.Engine, d.NotAnnounced = announce.KindEngineUpdated, "grype 0.98.0", "grype 0.99.1", 5
-	d.Remaining, d.Suppressed = announce.Remaining{}, 0
+	d.Remaining, d.Suppressed, d.MoreActions = announce.Remaining{}, 0, 0
+	d.Actions[0].Fixes, d.Actions[0].Ends = d.Actions[0].Fixes[:1], finding.Counts{High: 2, Fixable: 2, KnownExploited: 1}
+	d.Actions[0].Fixes[0].Findings = 2
 	return d
 }
 
@@ -196,8 +246,9 @@ func filterWidened() announce.Message {
 	d := engineUpdated()
 	d.Kind, d.Engine, d.EngineBefore, d.NotAnnounced = announce.KindFilterWidened, "", "", 70
 	for i := range d.Worst {
-		d.Worst[i].Severity, d.Worst[i].KnownExploited = finding.Medium, false
+		d.Worst[i].Severity, d.Worst[i].KnownExploited, d.Worst[i].EPSS = finding.Medium, false, 0
 	}
+	d.Actions[0].Ends, d.Actions[1].Ends, d.MoreActions = finding.Counts{Medium: 2, Fixable: 2}, finding.Counts{Medium: 1, Fixable: 1}, 21
 	return d
 }
 
@@ -210,6 +261,10 @@ func storeRestored() announce.Message {
 func firstTime() announce.Message {
 	s := nginx(openssl(), opensslToo(), zlib())
 	s.FirstTime, s.Totals, s.MoreItems = true, finding.Counts{Critical: 3, High: 41, Fixable: 12, KnownExploited: 1}, 41
+	s.Actions = []announce.UpdateAction{{
+		Repository: s.Repository, References: s.References, Workloads: s.Workloads, MoreWorkloads: s.MoreWorkloads, Package: "libssl3", Versions: []string{"3.0.9-1"},
+		Fixes: []announce.Fix{{Version: "3.0.11-1", Findings: 5}}, Ends: finding.Counts{Critical: 1, High: 4, Fixable: 5, KnownExploited: 1}, Items: 2,
+	}}
 	d := changesMessage(s)
 	d.Totals, d.Changes[diff.ChangeNew], d.ReadMore = s.Totals, 44, "https://scanner.example.com/shop"
 	return d

@@ -20,7 +20,7 @@ func (m *message) notices(d announce.Message) {
 	for i, n := range d.Notices {
 		text := noticeText(d, n)
 		if length += len(text); i == maxNotices-1 && len(d.Notices) > maxNotices || length > maxNoticesText {
-			m.section(fmt.Sprintf("and %s: %s", count(len(d.Notices)-i, "more notice"), describe(d)))
+			m.section(fmt.Sprintf("and %s: %s", announce.Pluralize(len(d.Notices)-i, "more notice"), describe(d)))
 			return
 		}
 		m.section(text)
@@ -47,7 +47,7 @@ func problemText(n announce.Notice) string {
 	case announce.NoticeScansFailing:
 		text := "No scan has succeeded" + cmp.Or(since(n.Since), " for a while")
 		if n.Count > 0 {
-			text += ": " + count(n.Count, "image") + " without a new result"
+			text += ": " + announce.Pluralize(n.Count, "image") + " without a new result"
 		}
 		return text
 	case announce.NoticeDataOutdated:
@@ -55,7 +55,7 @@ func problemText(n announce.Notice) string {
 	case announce.NoticeDataAnomaly:
 		return "The vulnerability data looks wrong: one version of it lost too many findings"
 	case announce.NoticeImagesFailed:
-		return fmt.Sprintf("%s cannot be scanned: %s", count(n.Count, "image"), escapedName(n.Reason, maxReason))
+		return fmt.Sprintf("%s cannot be scanned: %s", announce.Pluralize(n.Count, "image"), escapedName(n.Reason, maxReason))
 	case announce.NoticeUnconfirmed:
 		return "Receiver " + escapedName(n.Name, maxWorkload) + " does not answer" + since(n.Since)
 	case announce.NoticeExceptionExpires:
@@ -94,9 +94,9 @@ func whatToDo(d announce.Message, n announce.Notice) string {
 	case announce.NoticeDataAnomaly:
 		return "Until they are back, for at most 14 days, no finding counts as fixed. To see the data: " + describe(d)
 	case announce.NoticeImagesFailed:
-		return "To see the reason: " + code("kubectl -n "+d.Namespace+" get imagescans")
+		return "To see the reason: " + code(getImageScans(d))
 	case announce.NoticeUnconfirmed:
-		return "Its channel may lack " + count(n.Count, "message") + ". To see the reason: " + describe(d)
+		return "Its channel may lack " + announce.Pluralize(n.Count, "message") + ". To see the reason: " + describe(d)
 	case announce.NoticeExceptionExpires:
 		return "Then " + suppressedText(n) + " announced again. To extend the exception, change its spec.expirationTime: " + editException(n.Name)
 	}
@@ -121,5 +121,8 @@ func editException(exception string) string {
 }
 
 func describe(d announce.Message) string {
+	if d.ScannerKind == announce.ClusterScannerKind {
+		return code("kubectl describe clusterscanner " + d.Scanner)
+	}
 	return code("kubectl -n " + d.Namespace + " describe scanner " + d.Scanner)
 }

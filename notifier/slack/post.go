@@ -44,7 +44,11 @@ type Poster struct {
 // NewPoster returns a Poster that trusts the given CA certificates and uses the proxy function. It follows no redirects, since that would
 // send the secret address to another server.
 func NewPoster(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, error)) *Poster {
-	return &Poster{http: &http.Client{
+	return &Poster{http: newHTTPClient(roots, proxy)}
+}
+
+func newHTTPClient(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, error)) *http.Client {
+	return &http.Client{
 		Transport: &http.Transport{
 			Proxy:           proxy,
 			DialContext:     (&net.Dialer{Timeout: Timeout}).DialContext,
@@ -53,17 +57,21 @@ func NewPoster(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, error)
 			DisableKeepAlives: true,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	}
+}
+
+// traceSent returns a context for a request, and whether the request's headers were sent.
+func traceSent(ctx context.Context) (context.Context, *atomic.Bool) {
+	sent := &atomic.Bool{}
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }}), sent
 }
 
 // Post sends a message to a webhook, once, within Timeout. The outcome does not contain the webhook's address, which is a secret.
-func (p *Poster) Post(ctx context.Context, webhook string, d announce.Message) announce.Outcome {
+func (p *Poster) Post(ctx context.Context, webhook string, d announce.Delivery) announce.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	var sent atomic.Bool
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
-
-	body, err := json.Marshal(Render(d))
+	ctx, sent := traceSent(ctx)
+	body, err := json.Marshal(Render(d.Message))
 	if err != nil {
 		return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "the message cannot be encoded"}
 	}
@@ -90,12 +98,8 @@ func outcomeOf(response *http.Response, answer string) announce.Outcome {
 	case status == http.StatusOK:
 		return announce.Outcome{Result: announce.Delivered}
 	case status == http.StatusTooManyRequests:
-		wait := retryAfter(response.Header.Get("Retry-After"))
-		return announce.Outcome{
-			Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited,
-			Message: fmt.Sprintf("Slack requests a wait of %s (429 Too Many Requests)", wait), RetryAfter: wait,
-		}
-	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooEarly:
+		return rateLimited(response.Header)
+	case isTemporary(status):
 		return announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed, Message: quoteSlack(status, answer)}
 	}
 	message := quoteSlack(status, answer)
@@ -105,15 +109,34 @@ func outcomeOf(response *http.Response, answer string) announce.Outcome {
 	return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: message}
 }
 
+// rateLimited returns the outcome for an answer that requests a wait.
+func rateLimited(header http.Header) announce.Outcome {
+	wait := retryAfter(header.Get("Retry-After"))
+	return announce.Outcome{
+		Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited,
+		Message: fmt.Sprintf("Slack requests a wait of %s (429 Too Many Requests)", wait), RetryAfter: wait,
+	}
+}
+
+// isTemporary reports whether a status is about a problem that ends without the user.
+func isTemporary(status int) bool {
+	return status >= 500 || status == http.StatusRequestTimeout || status == http.StatusTooEarly
+}
+
 // quoteSlack quotes Slack's answer. Slack's answers are short. Anything else comes from a proxy and is not quoted, since it could contain
 // the address.
 func quoteSlack(status int, answer string) string {
 	answer = strings.TrimSpace(answer)
 	says := fmt.Sprintf("Slack answers %d %s", status, http.StatusText(status))
-	if answer == "" || len(answer) > 100 || strings.ContainsFunc(answer, func(r rune) bool { return !isWordRune(r) }) {
+	if !isWord(answer) {
 		return strings.TrimSpace(says)
 	}
 	return strings.TrimSpace(says) + ": " + answer
+}
+
+// isWord reports whether a text can be one of Slack's answers, so that it may be quoted.
+func isWord(text string) bool {
+	return text != "" && len(text) <= 100 && !strings.ContainsFunc(text, func(r rune) bool { return !isWordRune(r) })
 }
 
 // isWordRune reports whether r occurs in Slack's answers, such as "invalid_blocks". Addresses contain other characters too.

@@ -45,7 +45,7 @@ func TestPostThroughProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := NewPoster(pool, http.ProxyURL(proxyURL)).Post(t.Context(), address+"/services/T1/B1/x", newDigest())
+	got := NewPoster(pool, http.ProxyURL(proxyURL)).Post(t.Context(), address+"/services/T1/B1/x", announce.Delivery{Message: newDigest()})
 	if got.Result != announce.Delivered {
 		t.Errorf("outcome %+v, want Delivered", got)
 	}
@@ -63,7 +63,7 @@ func TestPostThroughABrokenProxy(t *testing.T) {
 	defer refusing.Close()
 	for what, host := range map[string]string{"refuses its user": refusing.Listener.Addr().String(), "is away": "127.0.0.1:1"} {
 		proxy := &url.URL{Scheme: "http", User: url.UserPassword("robot", "hunter2"), Host: host}
-		got := NewPoster(pool, http.ProxyURL(proxy)).Post(t.Context(), address+"/services/T1/B1/x", newDigest())
+		got := NewPoster(pool, http.ProxyURL(proxy)).Post(t.Context(), address+"/services/T1/B1/x", announce.Delivery{Message: newDigest()})
 		if got.Result != announce.Temporary || strings.Contains(got.Message, "hunter2") || strings.Contains(got.Message, "T1") {
 			t.Errorf("a proxy that %s: outcome %+v, want one to try again, without secrets", what, got)
 		}
@@ -95,7 +95,7 @@ func TestPostTimeout(t *testing.T) {
 	slack.Expect(standin.Failure{Hang: true})
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	got := NewPoster(pool, nil).Post(ctx, address+"/services/T1/B1/verysecret", newDigest())
+	got := NewPoster(pool, nil).Post(ctx, address+"/services/T1/B1/verysecret", announce.Delivery{Message: newDigest()})
 	if got.Result != announce.UnknownOutcome || !strings.Contains(got.Message, "no answer in time") || strings.Contains(got.Message, "verysecret") {
 		t.Errorf("outcome %+v, want Unknown: no answer in time, without the address", got)
 	}

@@ -6,10 +6,12 @@ package slack
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	slackapi "github.com/slack-go/slack"
 
+	"github.com/scanner-operator/scanner-operator/pkg/action"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
 
@@ -25,6 +27,7 @@ const (
 
 // Render returns the Slack message for d.
 func Render(d announce.Message) *slackapi.WebhookMessage {
+	d = d.WithActions()
 	m := &message{}
 	m.fallback = fallback(d)
 	m.size = len(m.fallback)
@@ -35,9 +38,8 @@ func Render(d announce.Message) *slackapi.WebhookMessage {
 		m.changes(d)
 	} else {
 		m.summary(d)
-		m.notices(d)
 	}
-	m.context(readMore(d.ReadMore))
+	m.context(footer(d))
 	no := false
 	return &slackapi.WebhookMessage{
 		Text: m.fallback,
@@ -89,15 +91,22 @@ func title(d announce.Message) string {
 	return clean(strings.NewReplacer("&", "", "<", "", ">", "").Replace(clean(d.Title(), maxHeaderText)), maxHeaderText)
 }
 
-// fallback returns the text that Slack shows in notifications and that screen readers read.
+// fallback returns the text that Slack shows in notifications and that screen readers read: the title, the severities and what to do first.
 func fallback(d announce.Message) string {
 	text := title(d)
 	if s := severities(d.Totals); s != "" {
 		text += ": " + s
 	}
-	worst := d.Worst
-	if len(d.Sections) > 0 {
-		worst = d.Sections[0].Items
+	updates, worst := d.Actions, d.Worst
+	for _, s := range d.Sections {
+		updates, worst = append(updates[:len(updates):len(updates)], s.Actions...), append(worst[:len(worst):len(worst)], s.Items...)
+	}
+	for _, n := range d.JoinedNamespaces {
+		updates = append(updates[:len(updates):len(updates)], n.Actions...)
+	}
+	if len(updates) > 0 {
+		first := slices.MinFunc(updates, func(a, b announce.UpdateAction) int { return action.Compare(a.Ends, b.Ends) })
+		return text + ". " + instruction(first) + " in " + imageName(first.Repository, nil)
 	}
 	if len(worst) == 0 {
 		return text
@@ -110,8 +119,23 @@ func fallback(d announce.Message) string {
 }
 
 func sender(d announce.Message) string {
+	if d.ScannerKind == announce.ClusterScannerKind {
+		return fmt.Sprintf("ClusterScanner %s%s · %s", escapedName(d.Scanner, maxName), onlyNamespaces(d), timestamp(d.CreatedAt))
+	}
 	return fmt.Sprintf("Scanner %s · namespace %s · %s",
 		escapedName(d.Scanner, maxName), escapedName(d.Namespace, maxName), timestamp(d.CreatedAt))
+}
+
+// onlyNamespaces returns the namespaces that a message of a ClusterScanner is limited to, such as " · namespaces shop, shop-test and 2 more".
+func onlyNamespaces(d announce.Message) string {
+	switch names := list(d.OnlyNamespaces, maxName, maxNames, max(0, d.MoreOnlyNamespaces)); {
+	case names == "":
+		return ""
+	case len(d.OnlyNamespaces) == 1 && d.MoreOnlyNamespaces <= 0:
+		return " · namespace " + names
+	default:
+		return " · namespaces " + names
+	}
 }
 
 // unconfirmed returns a warning that earlier messages may be missing, or "".
@@ -120,16 +144,43 @@ func unconfirmed(u *announce.Unconfirmed) string {
 		return ""
 	}
 	return fmt.Sprintf(":warning: No answer came to %s since %s, the last one: %s. These messages may be missing here, and are not sent again.",
-		count(u.Count, "earlier message"), timestamp(u.Since), escapedName(u.Title, maxHeaderText))
+		announce.Pluralize(u.Count, "earlier message"), timestamp(u.Since), escapedName(u.Title, maxHeaderText))
 }
 
-// readMore returns a link to where, or where as a command to run.
-func readMore(where string) string {
+// footer returns where to read all findings: a link, or a command to run. Beside a command it has the one that needs less permission: it reads
+// ImageScans, which the role view allows, and shows the worst finding of each image. A message of notices has none.
+func footer(d announce.Message) string {
+	all := d.ReadMore
+	notices := d.Kind == announce.KindChanges && len(d.Sections)+len(d.NewImages)+len(d.JoinedNamespaces)+d.Rest.Findings == 0
 	switch {
-	case where == "":
+	case all == "" || notices:
 		return ""
-	case linkable(where):
-		return "All findings: " + link(where, "read more")
+	case linkable(all):
+		return "All findings: " + link(all, "read more")
+	case strings.Contains(all, "imagescans"):
+		return "All findings: " + code(all)
 	}
-	return "All findings: " + code(where)
+	text := "The worst finding of each image: " + code(getImageScans(d)) + "\nAll findings: " + code(all)
+	if named := len(d.OnlyNamespaces); named > 0 && d.MoreOnlyNamespaces > 0 {
+		text += fmt.Sprintf("\nThe commands are for the first %d of %d namespaces.", named, named+d.MoreOnlyNamespaces)
+	}
+	return text
+}
+
+// getImageScans returns the command that lists the images of the Scanner or ClusterScanner, with their worst finding and why one has no result.
+// A message that is limited to namespaces has a command without -A, which a team may not have the permission for.
+func getImageScans(d announce.Message) string {
+	namespace := d.Namespace
+	if d.ScannerKind == announce.ClusterScannerKind {
+		only := d.OnlyNamespaces[:min(len(d.OnlyNamespaces), announce.MaxOnlyNamespaces)]
+		switch len(only) {
+		case 0:
+			return "kubectl get imagescans -A -o wide"
+		case 1:
+			namespace = only[0]
+		default:
+			return fmt.Sprintf("for n in %s; do kubectl -n $n get imagescans -o wide; done", strings.Join(only, " "))
+		}
+	}
+	return "kubectl -n " + namespace + " get imagescans -o wide"
 }

@@ -4,23 +4,56 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
 
-// summary adds totals, the worst findings and the images that are not covered.
+// maxNamespaceActions bounds the updates of each namespace.
+const maxNamespaceActions = 3
+
+// summary adds totals, the most urgent updates with what they end, the worst findings without a fix, the namespaces with the most urgent
+// findings, and the images that are not covered.
 func (m *message) summary(d announce.Message) {
+	below := &message{}
+	below.section(namespaces("*Namespaces with the most urgent findings*", d.Namespaces, d.MoreNamespaces))
+	below.section(remaining(d))
+	below.context(summaryReason(d))
+	below.notices(d)
 	m.section(allTotals(d))
-	m.section(worstFirst(d))
-	m.section(remaining(d.Remaining))
-	m.context(summaryReason(d))
+	parts := splitSection(announce.Section{Actions: d.Actions, Items: d.Worst, MoreItems: notListed(d)})
+	if d.NotAnnounced > 0 && len(d.Worst) > 0 {
+		m.section(fmt.Sprintf("*Not announced before: %s*", announce.Pluralize(d.NotAnnounced, "finding")))
+	}
+	var drafts []*draft
+	for _, u := range parts.updates[:min(len(parts.updates), maxUpdates)] {
+		drafts = append(drafts, updateDraft(d, u))
+	}
+	if len(parts.noFix) > 0 {
+		drafts = append(drafts, &draft{title: "*No fix yet*", lines: linesOf(parts.noFix, func(i announce.Item) string { return noFixLine(d, i) })})
+	}
+	drafts, _ = layOut(drafts, maxTotalText-m.size-below.size-len(footer(d))-leftOutReserve)
+	for _, dr := range drafts {
+		m.section(dr.text())
+	}
+	if more := max(0, d.MoreActions) + max(0, len(parts.updates)-maxUpdates); more > 0 {
+		m.section(linkTo(d.ReadMore, "And "+announce.Pluralize(more, "more update")))
+	}
+	m.blocks = append(m.blocks, below.blocks...)
+	m.size += below.size
+}
+
+// notListed returns the number of findings that the summary's updates end and Worst does not list.
+func notListed(d announce.Message) (n int) {
+	for _, a := range d.Actions {
+		n += max(0, a.Ends.Total()-max(0, a.Items))
+	}
+	return n
 }
 
 // allTotals returns the totals of everything that was found.
 func allTotals(d announce.Message) string {
-	all := totals(d.Totals)
+	all := markedTotals(d.Totals)
 	switch {
 	case all == "" && d.Remaining.Partly != 0:
 		all = "No vulnerability is known in the packages that the engine covers."
@@ -30,29 +63,38 @@ func allTotals(d announce.Message) string {
 		all = "In all: " + all
 	}
 	if d.Suppressed > 0 {
-		all += "\nIn addition, exceptions suppress " + count(d.Suppressed, "finding") + "."
+		all += "\nIn addition, exceptions suppress " + announce.Pluralize(d.Suppressed, "finding") + "."
 	}
 	return all
 }
 
-// worstFirst lists as many of the worst findings as fit into one section.
-func worstFirst(d announce.Message) string {
-	if len(d.Worst) == 0 {
+// namespaces lists namespaces with their totals and most urgent updates, within one block, and counts the others together with more.
+func namespaces(title string, all []announce.NamespaceSummary, more int) string {
+	if len(all) == 0 {
 		return ""
 	}
-	text := "*Most urgent*"
-	if more := d.NotAnnounced - len(d.Worst); d.NotAnnounced > 0 && more > 0 {
-		text = fmt.Sprintf("*The worst of these %d*", d.NotAnnounced)
-	}
-	for i, item := range d.Worst {
-		paragraph := "\n" + summaryItem(item)
+	text := title
+	for i, n := range all {
+		d := announce.Message{Namespace: n.Namespace}
+		gap := ""
 		if i > 0 {
-			paragraph = "\n" + paragraph
+			gap = "\n"
 		}
-		if len(text)+len(paragraph)+moreReserve > maxSectionText {
-			return text + "\n\nand " + strconv.Itoa(len(d.Worst)-i) + " more"
+		paragraph := gap + fmt.Sprintf("\n*%s* · %s", escapedName(n.Namespace, maxName), announce.Pluralize(n.Images, "image"))
+		if c := markedTotals(n.Totals); c != "" {
+			paragraph += "\n" + c
+		}
+		for _, a := range n.Actions[:min(len(n.Actions), maxNamespaceActions)] {
+			paragraph += fmt.Sprintf("\n• %s in %s%s: ends %s", instruction(a), imageName(a.Repository, nil), runsIn(d, a.Workloads, a.MoreWorkloads, 0), endsText(a))
+		}
+		if len(text)+len(paragraph)+moreReserve > maxNamespacesText {
+			more += len(all) - i
+			break
 		}
 		text += paragraph
+	}
+	if more > 0 {
+		text += "\n\nand " + announce.Pluralize(more, "more namespace")
 	}
 	return text
 }
@@ -83,10 +125,11 @@ func summaryReason(d announce.Message) string {
 }
 
 // remaining returns which images the summary does not cover.
-func remaining(r announce.Remaining) string {
+func remaining(d announce.Message) string {
+	r, title := d.Remaining, "*Not covered:* "
 	var parts []string
 	if r.Pending != 0 {
-		parts = append(parts, count(r.Pending, "image")+" not scanned yet")
+		parts = append(parts, announce.Pluralize(r.Pending, "image")+" not scanned yet")
 	}
 	if len(r.Failed) > 0 {
 		parts = append(parts, failures(r.Failed))
@@ -95,12 +138,12 @@ func remaining(r announce.Remaining) string {
 		parts = append(parts, fmt.Sprintf("%d excluded", r.Excluded))
 	}
 	if r.Partly != 0 {
-		parts = append(parts, "parts of "+count(r.Partly, "scanned image"))
+		parts = append(parts, "parts of "+announce.Pluralize(r.Partly, "scanned image"))
 	}
 	if len(parts) == 0 {
 		return ""
 	}
-	return "*Not covered:* " + strings.Join(parts, " · ")
+	return title + strings.Join(parts, " · ")
 }
 
 func failures(byReason map[string]int) string {
@@ -110,5 +153,5 @@ func failures(byReason map[string]int) string {
 		n += byReason[reason]
 		reasons = append(reasons, fmt.Sprintf("%s %d", clean(reason, maxReason), byReason[reason]))
 	}
-	return fmt.Sprintf("%s failed (%s)", count(n, "image"), list(reasons, maxReason+24, maxNames, 0))
+	return fmt.Sprintf("%s failed (%s)", announce.Pluralize(n, "image"), list(reasons, maxReason+24, maxNames, 0))
 }

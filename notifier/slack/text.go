@@ -3,7 +3,6 @@ package slack
 import (
 	"fmt"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +20,7 @@ const (
 	maxVersion    = 60
 	maxRepository = 150
 	maxTag        = 40
+	maxTags       = 160
 	maxWorkload   = 100
 	maxReason     = 40
 	maxLink       = 300
@@ -137,14 +137,6 @@ func linkable(address string) bool {
 	return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil
 }
 
-// count returns a number with its noun, in the plural unless n is 1.
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
-}
-
 // severities returns the number of findings of each severity, worst first, such as "1 Critical, 2 High".
 func severities(c finding.Counts) string {
 	var parts []string
@@ -154,18 +146,6 @@ func severities(c finding.Counts) string {
 		}
 	}
 	return strings.Join(parts, ", ")
-}
-
-// totals returns the severities, and the numbers of fixable and of known exploited findings.
-func totals(c finding.Counts) string {
-	parts := []string{severities(c)}
-	if c.Fixable != 0 {
-		parts = append(parts, fmt.Sprintf("%d with a fix", c.Fixable))
-	}
-	if c.KnownExploited != 0 {
-		parts = append(parts, fmt.Sprintf("%d known exploited", c.KnownExploited))
-	}
-	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), " · ")
 }
 
 // list joins names within limit bytes, each of at most each bytes. It counts the names that do not fit together with more.

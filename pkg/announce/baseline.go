@@ -109,6 +109,9 @@ func (p *planning) begin() (*Action, error) {
 	if err := p.handleSettingsChange(); err != nil {
 		return nil, err
 	}
+	if b.Phase != BaselineDone || p.settings.FirstScan == FirstScanAll {
+		p.knowAllNamespaces()
+	}
 	p.updateNotices()
 	p.takeSnapshot()
 	return nil, nil
@@ -130,9 +133,12 @@ func (p *planning) takeSnapshot() {
 		b.Started, b.Restarted = p.now, b.Waited
 	}
 	if p.isSnapshotOpen() {
+		b.Images = slices.Clone(b.Images)
+		known := setOf(b.Images)
 		for _, img := range p.coverage.Images {
-			if !slices.Contains(b.Images, img.Key) {
-				b.Images = append(slices.Clone(b.Images), img.Key)
+			if !known[img.Key] {
+				known[img.Key] = true
+				b.Images = append(b.Images, img.Key)
 			}
 		}
 	}
@@ -141,10 +147,11 @@ func (p *planning) takeSnapshot() {
 
 // waitsForImages reports whether no image of the receiver's workloads is in use and the baseline stays open until one is. Ended without a
 // result, the baseline would have everything that the receiver already knows, or was there before, announced as new or fixed.
-func (p *planning) waitsForImages() bool {
-	return !p.state.Baseline.isFirst() && !slices.ContainsFunc(p.coverage.Images, func(img Image) bool {
-		return isRoutedTo(p.settings.Filter.Route, img.Receivers)
-	})
+func (p *planning) waitsForImages() bool { return !p.state.Baseline.isFirst() && !p.hasRoutedImages() }
+
+// hasRoutedImages reports whether an image of the receiver's workloads is in use.
+func (p *planning) hasRoutedImages() bool {
+	return slices.ContainsFunc(p.coverage.Images, func(img Image) bool { return isRoutedTo(p.settings.Filter.Route, img.Receivers) })
 }
 
 // isSnapshotOpen reports whether images still join the snapshot. Images that nodes were pulling at the last plan belong to it as well.
@@ -168,8 +175,8 @@ func (p *planning) finishBaseline() (*Action, error) {
 	others := p.coverage.Others
 	nothingElse := others.Pending+others.Excluded+len(others.Failed) == 0
 	switch {
-	case p.isReverted(), b.isFirst() && nothingElse && (len(b.Images) == 0 || len(p.coverage.Images) == 0):
-		// There is nothing to summarize. Later findings are new here, and announced as such.
+	case p.isReverted(), b.isFirst() && nothingElse && (len(b.Images) == 0 || !p.hasRoutedImages()):
+		// There is nothing to summarize for the receiver. Later findings are new here, and announced as such.
 		b.finish()
 		return nil, nil
 	case p.waitsForImages():
@@ -180,7 +187,7 @@ func (p *planning) finishBaseline() (*Action, error) {
 	if !silent && p.now.Before(p.maySend()) {
 		return &Action{Until: p.maySend()}, nil
 	}
-	present, err := p.store.Present(p.ctx, p.scanner, p.settings.Receiver, p.settings.Filter, maxWorst)
+	present, err := p.store.Present(p.ctx, p.scanner, p.settings.Receiver, p.settings.Filter, maxSummaryActions)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +235,7 @@ func (p *planning) baselineWait() (until time.Time, waits bool) {
 	}
 	deadline := later(p.coverage.DataSince, b.Started).Add(baselineTimeout)
 	switch {
-	case !slices.ContainsFunc(p.coverage.Images, p.awaitsResult):
+	case !p.awaitsResults():
 		return time.Time{}, false
 	case p.coverage.DataSince.IsZero():
 		// Nothing can be matched without data. The Scanner's status shows that, and an empty summary would not help.
@@ -237,11 +244,23 @@ func (p *planning) baselineWait() (until time.Time, waits bool) {
 	return deadline, p.now.Before(deadline)
 }
 
-// awaitsResult reports whether the baseline needs a result for an image, or one with current data.
-func (p *planning) awaitsResult(img Image) bool {
+// awaitsResults reports whether the baseline needs a result for any image of the snapshot, or one with current data.
+func (p *planning) awaitsResults() bool {
 	b := &p.state.Baseline
-	outdated := (b.ToolBefore != "" || b.isRestore()) && img.State == image.Scanned && !img.Current
-	return (img.State == image.Pending || outdated) && slices.Contains(b.Images, img.Key)
+	inSnapshot := setOf(b.Images)
+	return slices.ContainsFunc(p.coverage.Images, func(img Image) bool {
+		outdated := (b.ToolBefore != "" || b.isRestore()) && img.State == image.Scanned && !img.Current
+		return (img.State == image.Pending || outdated) && inSnapshot[img.Key]
+	})
+}
+
+// setOf returns the set of all elements of a list.
+func setOf(list []string) map[string]bool {
+	set := make(map[string]bool, len(list))
+	for _, element := range list {
+		set[element] = true
+	}
+	return set
 }
 
 // recordSilently ends the baseline and records everything as announced, without a message.

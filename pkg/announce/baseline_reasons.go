@@ -131,7 +131,7 @@ const (
 // breadthOf returns the breadth of a filter.
 func breadthOf(f store.ChangeFilter) Breadth {
 	b := Breadth{MinSeverity: f.MinSeverity, Unknown: f.Unknown, OnlyFixable: f.OnlyFixable, Reach: reachAll}
-	if f.Route != nil {
+	if f.Route != nil && !f.Route.All {
 		b.Reach = reachOwn
 		if f.Route.Unassigned {
 			b.Reach = reachUnassigned

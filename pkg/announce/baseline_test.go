@@ -28,8 +28,15 @@ func TestFirstScanSummary(t *testing.T) {
 	s.addFindings("web", finding.Critical, 1, 7)
 	s.addFindings("web", finding.Medium, 100, 3)
 	d := single(t, s.dispatch())
-	if d.Kind != KindFirstScan || d.Images != 2 || len(d.Sections) != 0 || len(d.Worst) != 5 || d.Worst[0].Repository != "web" {
-		t.Errorf("summary %+v, want the worst 5 of 2 images and no sections", d)
+	if d.Kind != KindFirstScan || d.Images != 2 || len(d.Sections) != 0 || len(d.Worst) != 2 || d.Worst[0].Repository != "web" {
+		t.Errorf("summary %+v, want the worst 2 of 2 images and no sections", d)
+	}
+	update := UpdateAction{
+		Repository: "web", References: []string{"1.0"}, Workloads: []string{"Deployment shop/app"}, WorkloadNamespaces: 1,
+		Package: "lib", Versions: []string{"1"}, Fixes: []Fix{{Version: "2", Findings: 7}}, Ends: finding.Counts{Critical: 7, Fixable: 7}, Items: 2,
+	}
+	if diff := cmp.Diff([]UpdateAction{update}, d.Actions); diff != "" {
+		t.Errorf("the update that ends most (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(finding.Counts{Critical: 7, Medium: 3, Fixable: 10}, d.Totals); diff != "" {
 		t.Errorf("the summary counts everything, also what is below the threshold (-want +got):\n%s", diff)
@@ -298,7 +305,7 @@ func TestUndeliveredSummary(t *testing.T) {
 		t.Fatal("no error, want that of the store")
 	}
 	second := single(t, s.dispatch())
-	if second.Kind != KindFirstScan || second.ID == first.ID || second.Totals.High != 4 || len(second.Worst) != 4 {
+	if second.Kind != KindFirstScan || second.ID == first.ID || second.Totals.High != 4 || second.Actions[0].Ends.High != 4 {
 		t.Errorf("message %+v, want a new summary of all 4", second)
 	}
 	s.wantIdle()
@@ -340,15 +347,15 @@ func TestSummaryAfterCrash(t *testing.T) {
 	}
 }
 
-// TestFirstScanWithoutNew: a receiver that does not want changes of the kind New still gets a first summary with the worst findings.
+// TestFirstScanWithoutNew: a receiver that does not want changes of the kind New still gets a first summary with the most urgent update.
 func TestFirstScanWithoutNew(t *testing.T) {
 	s := newScenario(t)
 	s.settings.Filter.Changes = []diff.Change{diff.ChangeFixed}
 	s.addFindings("web", finding.High, 1, 3)
 	s.dispatch()
 	d := single(t, s.dispatchNext())
-	if len(d.Worst) != 3 || d.Totals.High != 3 {
-		t.Errorf("the summary names %d of %d findings, want 3 of 3", len(d.Worst), d.Totals.High)
+	if d.Actions[0].Ends.High != 3 || d.Totals.High != 3 {
+		t.Errorf("the summary's update ends %d of %d findings, want 3 of 3", d.Actions[0].Ends.High, d.Totals.High)
 	}
 	s.addFindings("web", finding.High, 4, 1)
 	s.dispatchUntilIdle()

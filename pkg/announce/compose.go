@@ -21,12 +21,14 @@ import (
 const (
 	maxSections       = 8
 	maxItems          = 10
-	maxFirstTimeItems = 3
+	maxFirstTimeItems = 4
 	maxWorst          = 5
-	maxWorkloads      = 10
-	maxReferences     = 5
-	maxNewImages      = 10
-	maxRest           = 10
+	// maxSummaryItems bounds the findings of each action in a summary.
+	maxSummaryItems = 2
+	maxWorkloads    = 10
+	maxReferences   = 5
+	maxNewImages    = 10
+	maxRest         = 10
 	// maxText and maxURL (bytes) keep the largest message far below MaxDeliveryBytes, whatever names an image contains.
 	maxText = 256
 	maxURL  = 2048
@@ -40,19 +42,26 @@ func (p *planning) composeChanges(notices []Notice) (Outbox, error) {
 		return Outbox{}, err
 	}
 	outbox := Outbox{Findings: len(p.pending), Announced: announcementsOf(p.pending), Repositories: slices.Clone(p.newImages)}
-	repositories := byRepository(p.pending)
+	joined, changes := p.splitByNamespace(p.pending)
+	repositories := byRepository(changes)
 	for i, pending := range repositories {
 		repository := pending[0].Repository
 		outbox.Repositories = append(outbox.Repositories, repository)
 		if i < maxSections {
-			firstTime := p.settings.FirstScan != FirstScanAll && !slices.Contains(p.known, repository)
+			firstTime := p.settings.FirstScan != FirstScanAll && !p.known[repository]
 			m.Sections = append(m.Sections, newSection(pending, firstTime))
 		} else {
 			m.Rest.add(pending)
 		}
 	}
-	m.Images = len(repositories)
-	m.Totals, m.Changes = countUnfixed(p.pending), countChanges(p.pending, len(p.newImages))
+	m.Images = len(byRepository(p.pending))
+	m.Totals, m.Changes = countUnfixed(p.pending), countChanges(changes, len(p.newImages))
+	for _, pending := range joined {
+		for _, repository := range byRepository(pending) {
+			outbox.Repositories = append(outbox.Repositories, repository[0].Repository)
+		}
+	}
+	outbox.Joined = p.addJoined(&m, joined)
 	for _, repository := range p.newImages[:min(len(p.newImages), maxNewImages)] {
 		m.NewImages = append(m.NewImages, text.Truncate(repository, maxText))
 	}
@@ -114,12 +123,32 @@ func (p *planning) composeSummary(present store.Present) (Outbox, error) {
 	m.Images = len(p.coverage.scannedRepositories())
 	m.Remaining = p.coverage.remaining()
 	m.Notices, _ = p.pendingNotices()
-	for _, n := range present.Worst {
-		item := newItem(n)
-		item.Change, item.Repository = "", text.Truncate(n.Repository, maxText)
-		m.Worst = append(m.Worst, item)
-	}
+	m.addNamespaces(present)
+	m.addActions(present)
 	return Outbox{Message: m, Repositories: p.knownRepositories(present), Findings: present.NotAnnounced}, nil
+}
+
+// addActions adds the most urgent updates with the worst findings that each ends, and the worst findings without a fix.
+func (m *Message) addActions(present store.Present) {
+	m.MoreActions = present.MoreUpdates
+	list := func(findings []store.FindingChange) {
+		for _, n := range findings {
+			item := newItem(n)
+			item.Change, item.Repository = "", text.Truncate(n.Repository, maxText)
+			m.Worst = append(m.Worst, item)
+		}
+	}
+	for _, u := range present.Updates {
+		a, ends := newAction(u.Update)
+		a.AtLeast, a.Items = u.Truncated, min(len(ends), maxSummaryItems)
+		m.Actions = append(m.Actions, a)
+		list(ends[:a.Items])
+	}
+	for _, n := range present.NoFix[:min(len(present.NoFix), maxWorst)] {
+		list([]store.FindingChange{n})
+		item := &m.Worst[len(m.Worst)-1]
+		item.Workloads, item.MoreWorkloads, item.WorkloadNamespaces = workloadsOf([]store.FindingChange{n}, maxActionWorkloads)
+	}
 }
 
 // summaryKind returns the reason for the summary.
@@ -152,30 +181,20 @@ func (p *planning) newMessage(kind Kind) (Message, error) {
 	if _, err := io.ReadFull(p.random, id[:]); err != nil {
 		return Message{}, fmt.Errorf("read randomness: %w", err)
 	}
+	only := p.settings.OnlyNamespaces
+	named := only[:min(len(only), MaxOnlyNamespaces)]
 	return Message{
+		OnlyNamespaces: slices.Clone(named), MoreOnlyNamespaces: len(only) - len(named),
 		ID: hex.EncodeToString(id[:]), Kind: kind, CreatedAt: p.now,
-		Namespace: p.settings.Namespace, Scanner: p.settings.Scanner, ReadMore: text.Truncate(p.settings.ReadMore, maxURL),
+		ScannerKind: p.settings.scannerKind(), Namespace: p.settings.Namespace, Scanner: p.settings.Scanner, ReadMore: text.Truncate(p.settings.ReadMore, maxURL),
 		Unconfirmed: clone(p.state.Unconfirmed),
 	}, nil
 }
 
-// byRepository groups changes by repository, the repository with the worst finding first. Within a repository, changes stand together by
-// package, and fixed findings come last.
+// byRepository groups changes by repository, the repository with the worst finding first.
 func byRepository(pending []store.FindingChange) [][]store.FindingChange {
-	groups := groupBy(pending, func(n store.FindingChange) string { return n.Repository })
-	for i, group := range groups {
-		groups[i] = slices.Concat(groupBy(group, func(n store.FindingChange) string {
-			if n.Change == diff.ChangeFixed {
-				return fixedGroup
-			}
-			return n.Finding.Package.Name
-		})...)
-	}
-	return groups
+	return groupBy(pending, func(n store.FindingChange) string { return n.Repository })
 }
-
-// fixedGroup is the group key of all fixed findings. No package has this name, since a name has no NUL.
-const fixedGroup = "\x00"
 
 // groupBy groups changes by key. The group with the worst change comes first, and so does the worst change of each group.
 func groupBy(pending []store.FindingChange, key func(store.FindingChange) string) [][]store.FindingChange {
@@ -211,17 +230,27 @@ func compareBool(a, b bool) int {
 	return -1
 }
 
+// newSection returns the section about one repository. pending is ordered by urgency, with fixed findings last.
 func newSection(pending []store.FindingChange, firstTime bool) Section {
 	s := Section{Repository: text.Truncate(pending[0].Repository, maxText), FirstTime: firstTime, Totals: countUnfixed(pending)}
-	limit := maxItems
+	actionLimit, itemLimit := maxActions, maxItems
 	if firstTime {
-		limit = maxFirstTimeItems
+		actionLimit, itemLimit = maxFirstTimeActions, maxFirstTimeItems
 	}
-	for _, n := range pending[:min(len(pending), limit)] {
-		s.Items = append(s.Items, newItem(n))
+	fixed, present := partition(pending, func(n store.FindingChange) bool { return n.Change == diff.ChangeFixed })
+	actions, groups, more, noFix := newActions(present, actionLimit)
+	s.Actions, s.MoreActions = actions, more
+	groups = append(groups, noFix, fixed)
+	for i, listed := range listItems(groups, itemLimit) {
+		if i < len(actions) {
+			actions[i].Items = listed
+		}
+		for _, n := range groups[i][:listed] {
+			s.Items = append(s.Items, newItem(n))
+		}
 	}
 	s.MoreItems = len(pending) - len(s.Items)
-	s.Workloads, s.MoreWorkloads = workloadsOf(pending)
+	s.Workloads, s.MoreWorkloads, s.WorkloadNamespaces = workloadsOf(pending, maxWorkloads)
 	s.References = referencesOf(pending)
 	return s
 }
@@ -235,7 +264,7 @@ func newItem(n store.FindingChange) Item {
 		FirstSeen: encodable(n.FirstSeen), FixSince: encodable(n.FixSince), ExploitedSince: encodable(n.ExploitedSince),
 	}
 	if f.Fixable() {
-		item.FixedIn = text.Truncate(strings.Join(f.FixVersions, ", "), maxText)
+		item.FixedIn = text.Truncate(strings.Join(f.FixVersions, fixSeparator), maxText)
 	}
 	// JSON has no NaN: encoding the message would fail.
 	if f.EPSS > 0 && f.EPSS <= 1 && !math.IsNaN(f.EPSS) {
@@ -256,15 +285,19 @@ func encodable(at time.Time) time.Time {
 	return at
 }
 
-// workloadsOf names each workload once, however many containers and findings it has, and returns how many exceed the bound.
-func workloadsOf(pending []store.FindingChange) (named []string, more int) {
+// workloadsOf names at most limit workloads, each once, however many containers and findings it has. It returns how many exceed the limit, and
+// the number of namespaces of all.
+func workloadsOf(pending []store.FindingChange, limit int) (named []string, more, inNamespaces int) {
 	var all []string
+	namespaces := map[string]bool{}
 	for _, n := range pending {
 		for _, w := range n.Workloads {
 			all = append(all, text.Truncate(w.Kind+" "+w.Namespace+"/"+w.Name, maxText))
+			namespaces[w.Namespace] = true
 		}
 	}
-	return firstOf(all, maxWorkloads)
+	named, more = firstOf(all, limit)
+	return named, more, len(namespaces)
 }
 
 // referencesOf returns the tags in use, and the digest of a reference without a tag.

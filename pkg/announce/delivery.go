@@ -2,6 +2,7 @@ package announce
 
 import (
 	"net/http"
+	"regexp"
 	"time"
 )
 
@@ -9,20 +10,42 @@ import (
 type Delivery struct {
 	Receiver ReceiverRef `json:"receiver"`
 	Message  Message     `json:"digest"`
+	// Thread is the timestamp of the message in Receiver.Channel that this message is a reply to; empty for a message to the channel itself.
+	Thread string `json:"thread,omitempty"`
 }
 
-// ReceiverRef references the Secret with a receiver's address.
+// ReceiverRef references the Secret with a receiver's address, and names the channel if the Secret's content does not select one.
 type ReceiverRef struct {
 	// Type is the receiver's type, such as ReceiverTypeSlack.
 	Type string `json:"type"`
-	// Namespace, SecretName and SecretKey locate the webhook URL.
+	// Namespace, SecretName and SecretKey locate the webhook URL, or the token.
 	Namespace  string `json:"namespace"`
 	SecretName string `json:"secretName"`
 	SecretKey  string `json:"secretKey"`
+	// Channel is the ID of a channel, or its name with "#"; IsChannel holds for it. It is set for ReceiverTypeSlackApp only.
+	Channel string `json:"channel,omitempty"`
 }
 
-// ReceiverTypeSlack is a Slack incoming webhook.
-const ReceiverTypeSlack = "slack"
+// Types of receivers.
+const (
+	// ReceiverTypeSlack is a Slack incoming webhook.
+	ReceiverTypeSlack = "slack"
+	// ReceiverTypeSlackApp is a Slack app that posts with chat.postMessage, and can reply in threads.
+	ReceiverTypeSlackApp = "slackApp"
+)
+
+// hasThreads reports whether messages to the receiver can be replies to earlier ones.
+func (r ReceiverRef) hasThreads() bool { return r.Type == ReceiverTypeSlackApp }
+
+// maxChannelBytes bounds the name of a channel: Slack allows 80 characters, in any script.
+const maxChannelBytes = 4 * 81
+
+var channelPattern = regexp.MustCompile(`^([CG][A-Z0-9]{7,}|#[^[:cntrl:][:space:]#@<>&,]+)$`)
+
+// IsChannel reports whether a text can be the ID of a Slack channel (C0123456789) or a channel's name (#security).
+func IsChannel(text string) bool {
+	return len(text) <= maxChannelBytes && channelPattern.MatchString(text)
+}
 
 // DeliveryPath is the notifier's endpoint. It takes POST with a Delivery as JSON. The answer has an Outcome as JSON with the status in
 // StatusCodes, and Retry-After if it is rate limited. Without an Outcome, the status is 400 for a malformed request, 401 or 403 for a caller
@@ -71,6 +94,11 @@ type Outcome struct {
 	Message string `json:"message,omitempty"`
 	// RetryAfter is set with RateLimited.
 	RetryAfter time.Duration `json:"retryAfter,omitempty"`
+	// Timestamp identifies the delivered message in its channel; empty if the receiver has no threads.
+	Timestamp string `json:"timestamp,omitempty"`
+	// InThread is true if the delivered message is a reply in Delivery.Thread. Otherwise the message is in the channel itself, even if a
+	// thread was requested: the thread's first message was deleted.
+	InThread bool `json:"inThread,omitempty"`
 }
 
 // Reasons of outcomes.
@@ -78,7 +106,8 @@ const (
 	ReasonSecretNotFound  = "SecretNotFound"      // the Secret or its key is missing
 	ReasonSecretForbidden = "SecretForbidden"     // the namespace has no RoleBinding that lets the notifier read it
 	ReasonInvalidURL      = "InvalidURL"          // not an https URL, or a host that the notifier may not post to
-	ReasonReceiverRefused = "ReceiverRefused"     // 400, 403, 404, 410: the message quotes the receiver
+	ReasonInvalidToken    = "InvalidToken"        // the Secret's key holds no token of a Slack app
+	ReasonReceiverRefused = "ReceiverRefused"     // 400, 403, 404, 410, or an error of Slack's API: the message quotes the receiver
 	ReasonReceiverLimited = "ReceiverLimited"     // 429, or the notifier's own budget
 	ReasonReceiverFailed  = "ReceiverFailed"      // 5xx
 	ReasonNetwork         = "Network"             // no connection

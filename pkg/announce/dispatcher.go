@@ -31,6 +31,8 @@ type Store interface {
 	LatestRecord(ctx context.Context, scanner, receiver string) (time.Time, error)
 	// RecordsFull reports whether the records of all receivers in the Scanner's namespace use their whole budget.
 	RecordsFull(ctx context.Context, scanner string) (bool, error)
+	// Threads returns the threads of the messages that announced findings to the receiver. Findings without a thread are missing.
+	Threads(ctx context.Context, scanner, receiver string, keys []store.AnnouncementKey) (map[store.AnnouncementKey]store.Thread, error)
 	UpdateAnnouncements(ctx context.Context, scanner, receiver string, f store.ChangeFilter, extent store.UpdateExtent) error
 	ReceiverState(ctx context.Context, scanner, receiver string) ([]byte, error)
 	SaveReceiverState(ctx context.Context, scanner, receiver string, state []byte) error
@@ -182,7 +184,9 @@ func (d *dispatch) execute(ctx context.Context, state State, action Action) erro
 	if err := d.beginDelivery(ctx, state); err != nil {
 		return err
 	}
-	outcome := d.Sender.Send(ctx, Delivery{Receiver: d.settings.Address, Message: *action.Send})
+	outcome := d.Sender.Send(ctx, Delivery{
+		Receiver: d.settings.Address, Message: *action.Send, Thread: state.Outbox.replyTo(d.settings.Address),
+	})
 	d.outcome = &outcome
 	state, announcement, err := d.applyOutcome(state, outcome)
 	switch {

@@ -39,15 +39,24 @@ const (
 	KindChanges Kind = "News"
 )
 
+// ClusterScannerKind is Message.ScannerKind for a ClusterScanner.
+const ClusterScannerKind = "ClusterScanner"
+
 // Message is one message, complete and independent of the receiver's format.
 type Message struct {
 	// ID is unique for each message and stays the same when the message is sent again. It has 32 hexadecimal digits.
 	ID   string `json:"id"`
 	Kind Kind   `json:"kind"`
-	// Namespace and Scanner name the Scanner that sends the message.
-	Namespace string    `json:"namespace"`
-	Scanner   string    `json:"scanner"`
-	CreatedAt time.Time `json:"createdAt"`
+	// ScannerKind is the kind of the object that Scanner names: empty for a Scanner, or ClusterScannerKind. Namespace is the Scanner's; it is
+	// empty for a ClusterScanner.
+	ScannerKind string    `json:"scannerKind,omitempty"`
+	Namespace   string    `json:"namespace"`
+	Scanner     string    `json:"scanner"`
+	CreatedAt   time.Time `json:"createdAt"`
+	// OnlyNamespaces are the namespaces that a ClusterScanner's message is limited to, in ascending order and at most three. MoreOnlyNamespaces
+	// is the number of further ones. Without any, the message is about the cluster.
+	OnlyNamespaces     []string `json:"onlyNamespaces,omitempty"`
+	MoreOnlyNamespaces int      `json:"moreOnlyNamespaces,omitempty"`
 	// Engine and EngineBefore are the new and the previous engine. They are set for KindEngineChanged, and with their versions for
 	// KindEngineUpdated.
 	Engine       string `json:"engine,omitempty"`
@@ -76,8 +85,19 @@ type Message struct {
 	MoreNewImages int      `json:"moreNewImages,omitempty"`
 	// Notices are about the Scanner's own health.
 	Notices []Notice `json:"notices,omitempty"`
-	// Worst are the worst findings of a summary that were not announced before, at most five.
+	// Actions are, in summaries, the most urgent updates, at most five. They end findings that were not announced before. MoreActions is the
+	// number of further ones.
+	Actions     []UpdateAction `json:"actions,omitempty"`
+	MoreActions int            `json:"moreActions,omitempty"`
+	// Worst are findings of a summary that were not announced before: first those of Actions, then the worst without a fix.
 	Worst []Item `json:"worst,omitempty"`
+	// Namespaces are, in a ClusterScanner's summary, those with the most urgent findings, worst first. MoreNamespaces is the number of
+	// further ones that have findings. JoinedNamespaces are, in KindChanges, those that joined a ClusterScanner, worst first, and
+	// MoreJoinedNamespaces is the number of further ones. Totals counts the findings of all of them.
+	Namespaces           []NamespaceSummary `json:"namespaces,omitempty"`
+	MoreNamespaces       int                `json:"moreNamespaces,omitempty"`
+	JoinedNamespaces     []NamespaceSummary `json:"joinedNamespaces,omitempty"`
+	MoreJoinedNamespaces int                `json:"moreJoinedNamespaces,omitempty"`
 	// Remaining counts the images that a summary does not cover.
 	Remaining Remaining `json:"remaining,omitzero"`
 	// Unconfirmed describes earlier messages to this receiver that were given up; nil if there are none.
@@ -91,17 +111,66 @@ type Section struct {
 	Repository string `json:"repository"`
 	// References are the tags in use, at most five.
 	References []string `json:"references,omitempty"`
-	// Workloads that run it, such as "Deployment shop/api", at most ten. MoreWorkloads is the number of further ones.
-	Workloads     []string `json:"workloads"`
-	MoreWorkloads int      `json:"moreWorkloads,omitempty"`
+	// Workloads that run it, such as "Deployment shop/api", at most ten. MoreWorkloads is the number of further ones. WorkloadNamespaces is
+	// the number of namespaces of all of them; 0 counts as 1.
+	Workloads          []string `json:"workloads"`
+	MoreWorkloads      int      `json:"moreWorkloads,omitempty"`
+	WorkloadNamespaces int      `json:"workloadNamespaces,omitempty"`
 	// FirstTime is true if the repository is new to the receiver. Its section then gives totals and the worst findings, not each finding as
 	// a change.
 	FirstTime bool `json:"firstTime,omitempty"`
 	// Totals counts the section's findings, without fixed ones.
 	Totals finding.Counts `json:"totals"`
-	// Items are grouped by package, the worst package and the worst item first. Fixed findings come last. MoreItems counts those left out.
+	// Actions are the most urgent updates, at most ten. MoreActions is the number of further ones. A message of an earlier version has none.
+	Actions     []UpdateAction `json:"actions,omitempty"`
+	MoreActions int            `json:"moreActions,omitempty"`
+	// Items are findings: first those of Actions, then those without a fix, at last fixed ones, the worst of each first. MoreItems counts those
+	// left out.
 	Items     []Item `json:"items"`
 	MoreItems int    `json:"moreItems,omitempty"`
+}
+
+// UpdateAction is the update of one package in one image repository, with the findings that it ends. Package action groups them by version;
+// an UpdateAction combines the versions of one package.
+type UpdateAction struct {
+	Repository string `json:"repository"`
+	// References, Workloads, MoreWorkloads and WorkloadNamespaces are as in Section, of the images that have the findings. At most three
+	// workloads are named.
+	References         []string `json:"references,omitempty"`
+	Workloads          []string `json:"workloads,omitempty"`
+	MoreWorkloads      int      `json:"moreWorkloads,omitempty"`
+	WorkloadNamespaces int      `json:"workloadNamespaces,omitempty"`
+	Package            string   `json:"package"`
+	// Versions are the installed versions with the findings, that of the worst finding first, at most three. MoreVersions is the number of
+	// further ones.
+	Versions     []string `json:"versions,omitempty"`
+	MoreVersions int      `json:"moreVersions,omitempty"`
+	// Fixes are versions to update to, the one that ends the most urgent findings first, at most two. Ends counts the findings that any version
+	// ends.
+	Fixes []Fix          `json:"fixes"`
+	Ends  finding.Counts `json:"ends"`
+	// AtLeast is true if there were too many findings to count all that the update ends.
+	AtLeast bool `json:"atLeast,omitempty"`
+	// Items is the number of findings in the list of items that belong to the action. They follow those of the action before.
+	Items int `json:"items"`
+}
+
+// Fix is a version that ends findings.
+type Fix struct {
+	// Version is the version as the advisory names it. Several versions that each end all the findings are joined by ", ".
+	Version string `json:"version"`
+	// Findings is the number of findings that this version ends and no earlier Fix does.
+	Findings int `json:"findings"`
+}
+
+// NamespaceSummary is what is present in one namespace.
+type NamespaceSummary struct {
+	Namespace string         `json:"namespace"`
+	Totals    finding.Counts `json:"totals"`
+	// Images is the number of image repositories.
+	Images int `json:"images"`
+	// Actions are the most urgent updates, at most three, without items.
+	Actions []UpdateAction `json:"actions,omitempty"`
 }
 
 // Item is one vulnerability in one package.
@@ -126,8 +195,12 @@ type Item struct {
 	ExploitedSince time.Time `json:"exploitedSince,omitzero"`
 	// ExceptionEnded is true if the item is announced because its exception ended.
 	ExceptionEnded bool `json:"exceptionEnded,omitempty"`
-	// Repository is set in summaries, whose items have no section.
-	Repository string `json:"repository,omitempty"`
+	// Repository is set in summaries, whose items have no section. Workloads, MoreWorkloads and WorkloadNamespaces are as in UpdateAction, of
+	// those items of a summary that belong to no update.
+	Repository         string   `json:"repository,omitempty"`
+	Workloads          []string `json:"workloads,omitempty"`
+	MoreWorkloads      int      `json:"moreWorkloads,omitempty"`
+	WorkloadNamespaces int      `json:"workloadNamespaces,omitempty"`
 }
 
 // Rest counts changes that have no section.

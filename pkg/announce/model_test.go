@@ -213,6 +213,8 @@ type receiverModel struct {
 	// elapsed is the real time that has passed. last is when latest was accepted.
 	elapsed, last time.Duration
 	latest        *message
+	// replies is the number of replies since the last message to the channel, or since the first reply of a batch without one.
+	replies int
 }
 
 func newReceiverModel(w *world) *receiverModel {
@@ -316,6 +318,14 @@ func (a *receiverModel) applyMark(announced store.Announcement) {
 	}
 }
 
+// number returns 1 for true.
+func number(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
 func (m announcements) recordAll(others announcements) {
 	for t, known := range others {
 		m[t] = known
@@ -351,13 +361,19 @@ func (a *receiverModel) retract(m *message) {
 }
 
 // accept has the receiver accept a message.
-func (a *receiverModel) accept(id string) {
+func (a *receiverModel) accept(id string, isReply bool) {
 	m := a.messages[id]
 	m.taken++
+	early := a.elapsed-a.last < a.w.settings.GroupInterval
+	if isReply && early && m.taken == 1 {
+		a.replies++
+	} else if m.taken == 1 {
+		a.replies = number(isReply)
+	}
 	switch interval := a.w.settings.GroupInterval; {
 	case m.taken > 1:
-	// The interval holds between messages that are known to be delivered.
-	case a.elapsed-a.last < interval && a.latest.doubts == 0 && !a.latest.givenUp:
+	// The interval holds between messages that are known to be delivered. Replies follow the message before.
+	case early && (!isReply || a.replies > maxBatchThreads) && a.latest.doubts == 0 && !a.latest.givenUp:
 		a.w.rt.Fatalf("a message %s after the one before, want at least %s", a.elapsed-a.last, interval)
 	default:
 		// A summary is recorded before it is sent. UpdateAnnouncements may have updated these records since.

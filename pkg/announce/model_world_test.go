@@ -248,7 +248,7 @@ func (w *world) start(repository string) {
 // expire ends the time for which ended images stay in use.
 func (w *world) expire(repository string) {
 	for _, c := range w.recent[repository] {
-		must(w.rt, w.archive.ReleaseImage(context.Background(), scannerUID, c.key()))
+		must(w.rt, w.archive.ReleaseImage(context.Background(), store.ScannerImage{Scanner: scannerUID, Namespace: "shop", Key: c.key()}, false))
 	}
 	delete(w.recent, repository)
 }
@@ -274,7 +274,7 @@ func (w *world) use(c *container) {
 // stop removes all running images of a repository.
 func (w *world) stop(repository string) {
 	for _, c := range w.running[repository] {
-		must(w.rt, w.archive.ReleaseImage(context.Background(), scannerUID, c.key()))
+		must(w.rt, w.archive.ReleaseImage(context.Background(), store.ScannerImage{Scanner: scannerUID, Namespace: "shop", Key: c.key()}, false))
 	}
 	delete(w.running, repository)
 }

@@ -44,8 +44,12 @@ type Outbox struct {
 	Message      Message                  `json:"digest"`
 	Announced    []store.AnnouncedFinding `json:"said,omitempty"`
 	Repositories []string                 `json:"repositories,omitempty"`
+	// Joined are the namespaces that joined a ClusterScanner and that the message announces.
+	Joined []string `json:"joined,omitempty"`
 	// Findings is the number of findings that count as announced by the message, including those that Announced does not list.
 	Findings int `json:"findings,omitempty"`
+	// Thread is the thread that the message is a reply in; nil for a message to the channel.
+	Thread *store.Thread `json:"thread,omitempty"`
 	// LatestUnanswered is true while the latest attempt has no answer. The receiver may have the message.
 	LatestUnanswered bool `json:"inDoubt,omitempty"`
 	// EarlierUnanswered is true if an attempt before the latest one has no answer. A refusal of the latest attempt does not change it.
@@ -68,9 +72,9 @@ func (o *Outbox) staleAt() time.Time {
 	return o.Message.CreatedAt.Add(maxOutboxAge)
 }
 
-// putInOutbox stores a message in the outbox.
+// putInOutbox stores a message in the outbox. It begins a new batch.
 func (p *planning) putInOutbox(outbox Outbox) {
-	p.state.Outbox = &outbox
+	p.state.Outbox, p.state.Batch = &outbox, nil
 	p.state.Pending = max(p.state.Pending, outbox.Findings)
 }
 
@@ -96,7 +100,7 @@ func (p *planning) deliver() (*Action, error) {
 		announcement, err := giveUp(p.now, &p.state)
 		return &Action{Mark: announcement}, err
 	case tooOld && !outbox.EarlierUnanswered:
-		p.state.Outbox = nil
+		p.state.Outbox, p.state.Batch = nil, nil
 		return &Action{Mark: &store.Announcement{At: p.now, Retract: outbox.Message.ID}}, nil
 	case p.now.Before(p.mayAttempt()):
 		return &Action{Until: p.mayAttempt()}, nil
@@ -156,6 +160,9 @@ func (d *dispatch) applyOutcome(state State, outcome Outcome) (State, *store.Ann
 	switch outcome.Result {
 	case Delivered:
 		announcement, err := completeDelivery(now, &state)
+		if err == nil {
+			answered.recordThread(d.settings.Address, outcome, announcement)
+		}
 		return state, announcement, err
 	case RateLimited:
 		// Rate limiting does not count as a failure, which would make the next wait longer than requested. The status still shows it.
@@ -232,6 +239,9 @@ func closeOutbox(now time.Time, state *State) (*store.Announcement, error) {
 	state.Outbox = nil
 	state.PendingSince, state.Pending = time.Time{}, max(0, state.Pending-outbox.Findings)
 	state.recordNotices(outbox.Message.Notices)
+	if len(outbox.Joined) > 0 {
+		state.know(outbox.Joined...)
+	}
 	return &store.Announcement{
 		MessageID: outbox.Message.ID, At: now, Findings: outbox.Announced, Repositories: outbox.Repositories,
 		LogEntry: &store.Message{Kind: string(outbox.Message.Kind), Title: outbox.Message.Title(), Findings: outbox.Findings, Body: body},

@@ -44,7 +44,9 @@ func (d *dispatch) plan(ctx context.Context) (State, Action, error) {
 		(*planning).deliver,
 		(*planning).deleteAbsent,
 		(*planning).finishBaseline,
+		(*planning).holdJoining,
 		(*planning).readChanges,
+		(*planning).finishJoining,
 		(*planning).recordCleanRepositories,
 		(*planning).announceChanges,
 	}
@@ -77,20 +79,27 @@ type planning struct {
 	// loaded is true once readChanges has set known and pending. known are the repositories that are known to the receiver. pending are the
 	// changes that were not announced. truncated is true if pending does not hold all of them.
 	loaded    bool
-	known     []string
+	known     map[string]bool
 	pending   []store.FindingChange
 	truncated bool
+	// held are the joining namespaces whose changes are not read yet. joinsUntil is when the first of them has waited long enough; zero if none
+	// does.
+	held       map[string]bool
+	joinsUntil time.Time
 	// newImages are repositories that are not known to the receiver and have no changes to announce.
 	newImages []string
 }
 
-// readChanges reads the repositories that the receiver knows, and the changes that were not announced. If the changes exceed maxChanges, the
-// last repository may be incomplete. It is then left for the next message, unless it is the only one.
+// readChanges reads the repositories that the receiver knows, and the changes that were not announced, without namespaces that are held. If the
+// changes exceed maxChanges, the last repository may be incomplete. It is then left for the next message, unless it is the only one.
 func (p *planning) readChanges() (_ *Action, err error) {
-	if p.known, err = p.store.KnownRepositories(p.ctx, p.scanner, p.settings.Receiver); err != nil {
+	known, err := p.store.KnownRepositories(p.ctx, p.scanner, p.settings.Receiver)
+	if err != nil {
 		return nil, err
 	}
-	changes, total, err := p.store.PendingChanges(p.ctx, p.scanner, p.settings.Receiver, p.state.changeFilter(p.settings, p.coverage), maxChanges)
+	filter := p.state.changeFilter(p.settings, p.coverage)
+	filter.Route = p.routeWithoutHeld()
+	changes, total, err := p.store.PendingChanges(p.ctx, p.scanner, p.settings.Receiver, filter, maxChanges)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +108,7 @@ func (p *planning) readChanges() (_ *Action, err error) {
 		last := changes[len(changes)-1].Repository
 		changes = slices.DeleteFunc(changes, func(n store.FindingChange) bool { return n.Repository == last })
 	}
-	p.loaded, p.pending, p.state.Pending = true, changes, total
+	p.loaded, p.known, p.pending, p.state.Pending = true, setOf(known), changes, total
 	return nil, nil
 }
 
@@ -109,12 +118,18 @@ func (p *planning) recordCleanRepositories() (*Action, error) {
 	if p.truncated {
 		return nil, nil
 	}
-	routed := p.coverage.routedRepositories(p.settings.Filter.Route)
+	routed, held := p.coverage.routedRepositories(p.settings.Filter.Route), p.heldRepositories()
+	hasChanges := make(map[string]bool)
+	for _, change := range p.pending {
+		hasChanges[change.Repository] = true
+	}
 	var clean []string
 	for _, repository := range p.coverage.completeRepositories() {
+		if held[repository] {
+			continue
+		}
 		decision := diff.Repository(diff.RepositoryState{
-			Known: slices.Contains(p.known, repository), IsRouted: routed[repository],
-			HasChanges: slices.ContainsFunc(p.pending, func(n store.FindingChange) bool { return n.Repository == repository }),
+			Known: p.known[repository], IsRouted: routed[repository], HasChanges: hasChanges[repository],
 		}, diff.Policy{Changes: p.settings.Filter.Changes})
 		switch {
 		case decision.Announce != "":
@@ -130,13 +145,16 @@ func (p *planning) recordCleanRepositories() (*Action, error) {
 }
 
 // announceChanges plans the message about changes.
-func (p *planning) announceChanges() (*Action, error) { return p.sendPending(time.Time{}) }
+func (p *planning) announceChanges() (*Action, error) { return p.sendPending(p.joinsUntil) }
 
 // sendPending sends changes, new images and notices, once GroupWait has passed since the first was noticed and GroupInterval since the last
-// delivery. Until is when to plan again in any case; zero for never.
+// delivery. Replies that belong to the last delivery follow at once. Until is when to plan again in any case; zero for never.
 func (p *planning) sendPending(until time.Time) (*Action, error) {
 	notices, next := p.pendingNotices()
 	until = earliestSet(until, next)
+	if action, err := p.continueBatch(); action != nil || err != nil {
+		return action, err
+	}
 	if len(p.pending)+len(p.newImages)+len(notices) == 0 {
 		waits, err := p.stillPending()
 		if err == nil && !waits {
@@ -150,12 +168,7 @@ func (p *planning) sendPending(until time.Time) (*Action, error) {
 	if due := later(p.state.PendingSince.Add(p.settings.GroupWait), p.maySend()); p.now.Before(due) {
 		return &Action{Until: earliestSet(until, due)}, nil
 	}
-	outbox, err := p.composeChanges(notices)
-	if err != nil {
-		return nil, err
-	}
-	p.putInOutbox(outbox)
-	return p.deliver()
+	return p.sendBatch(notices)
 }
 
 // stillPending reports whether there are changes in images that no pod runs now and that the Scanner still has. PendingSince then stays, so

@@ -80,29 +80,76 @@ func TestManyRepositories(t *testing.T) {
 	}
 }
 
-// TestByPackage: items are grouped by package, the package with the worst one first. Fixed ones come last and are not in the totals.
-func TestByPackage(t *testing.T) {
-	item := func(change diff.Change, id, pkg string, severity finding.Severity) store.FindingChange {
-		return store.FindingChange{Change: change, Repository: "web", Finding: finding.Finding{ID: id, Severity: severity, Package: finding.Package{Name: pkg}}}
+// TestSectionOrder: the items of each update come first, the most urgent update before the others, then those without a fix, and fixed ones
+// last. Fixed ones are not in the totals.
+func TestSectionOrder(t *testing.T) {
+	item := func(change diff.Change, id, pkg string, severity finding.Severity, fixes ...string) store.FindingChange {
+		f := finding.Finding{ID: id, Severity: severity, Package: finding.Package{Name: pkg, Version: "1"}, FixVersions: fixes}
+		if len(fixes) > 0 {
+			f.FixState = finding.FixStateFixed
+		}
+		return store.FindingChange{
+			Change: change, Repository: "web", Finding: f, Workloads: []store.Workload{{Namespace: "shop", Kind: "Deployment", Name: "for-" + pkg}},
+		}
 	}
 	groups := byRepository([]store.FindingChange{
 		item(diff.ChangeFixed, "CVE-2026-0001", "a", finding.Critical),
-		item(diff.ChangeNew, "CVE-2026-0002", "b", finding.Medium),
-		item(diff.ChangeNew, "CVE-2026-0003", "a", finding.High),
-		item(diff.ChangeFixAvailable, "CVE-2026-0004", "b", finding.Critical),
+		item(diff.ChangeNew, "CVE-2026-0002", "b", finding.Medium, "2"),
+		item(diff.ChangeNew, "CVE-2026-0003", "a", finding.High, "3"),
+		item(diff.ChangeFixAvailable, "CVE-2026-0004", "b", finding.Critical, "2"),
 		item(diff.ChangeFixed, "CVE-2026-0005", "b", finding.High),
-		item(diff.ChangeEscalated, "CVE-2026-0006", "a", finding.Medium),
+		item(diff.ChangeEscalated, "CVE-2026-0006", "b", finding.Medium, "4"),
+		item(diff.ChangeNew, "CVE-2026-0007", "c", finding.Critical),
 	})
 	section := newSection(groups[0], false)
-	want := []string{"CVE-2026-0004", "CVE-2026-0002", "CVE-2026-0003", "CVE-2026-0006", "CVE-2026-0001", "CVE-2026-0005"}
+	want := []string{"CVE-2026-0004", "CVE-2026-0002", "CVE-2026-0006", "CVE-2026-0003", "CVE-2026-0007", "CVE-2026-0001", "CVE-2026-0005"}
 	if diff := cmp.Diff(want, ids(section.Items)); diff != "" {
 		t.Errorf("items (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(finding.Counts{Critical: 1, High: 1, Medium: 2}, section.Totals); diff != "" {
+	if diff := cmp.Diff(finding.Counts{Critical: 2, High: 1, Medium: 2, Fixable: 4}, section.Totals); diff != "" {
 		t.Errorf("totals (-want +got):\n%s", diff)
 	}
-	if got := []diff.Change{section.Items[0].Change, section.Items[5].Change}; !cmp.Equal(got, []diff.Change{diff.ChangeFixAvailable, diff.ChangeFixed}) {
-		t.Errorf("changes %v, want that a fix is there first, and what is fixed last", got)
+	wantActions := []UpdateAction{
+		{
+			Repository: "web", Package: "b", Versions: []string{"1"}, Fixes: []Fix{{"2", 2}, {"4", 1}}, Ends: finding.Counts{Critical: 1, Medium: 2, Fixable: 3}, Items: 3,
+			Workloads: []string{"Deployment shop/for-b"}, WorkloadNamespaces: 1,
+		},
+		{
+			Repository: "web", Package: "a", Versions: []string{"1"}, Fixes: []Fix{{"3", 1}}, Ends: finding.Counts{High: 1, Fixable: 1}, Items: 1,
+			Workloads: []string{"Deployment shop/for-a"}, WorkloadNamespaces: 1,
+		},
+	}
+	if diff := cmp.Diff(wantActions, section.Actions); diff != "" {
+		t.Errorf("actions (-want +got):\n%s", diff)
+	}
+}
+
+// TestWithActions: the items of a message of an earlier version are grouped by update, and a message of this version stays as it is.
+func TestWithActions(t *testing.T) {
+	var earlier Message
+	body := `{"sections": [{"repository": "web", "items": [
+		{"change": "New", "id": "CVE-1", "severity": "High", "package": "a", "version": "1"},
+		{"change": "Fixed", "id": "CVE-2", "severity": "High", "package": "b"},
+		{"change": "New", "id": "CVE-3", "severity": "Low", "package": "b", "version": "1", "fixedIn": "2, 3"},
+		{"change": "New", "id": "CVE-4", "severity": "Low", "package": "b", "version": "1", "fixedIn": "2"}]}],
+		"worst": [{"id": "CVE-5", "severity": "High", "package": "a", "fixedIn": "2", "repository": "db"}]}`
+	if err := json.Unmarshal([]byte(body), &earlier); err != nil {
+		t.Fatal(err)
+	}
+	d := earlier.WithActions()
+	if diff := cmp.Diff([]string{"CVE-3", "CVE-4", "CVE-1", "CVE-2"}, ids(d.Sections[0].Items)); diff != "" {
+		t.Errorf("items (-want +got):\n%s", diff)
+	}
+	want := []UpdateAction{{Repository: "web", Package: "b", Versions: []string{"1"}, Fixes: []Fix{{"2", 2}}, Ends: finding.Counts{Low: 2, Fixable: 2}, Items: 2}}
+	if diff := cmp.Diff(want, d.Sections[0].Actions); diff != "" {
+		t.Errorf("actions of the section (-want +got):\n%s", diff)
+	}
+	want = []UpdateAction{{Repository: "db", Package: "a", Fixes: []Fix{{"2", 1}}, Ends: finding.Counts{High: 1, Fixable: 1}, Items: 1}}
+	if diff := cmp.Diff(want, d.Actions); diff != "" {
+		t.Errorf("actions of the summary (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(d, d.WithActions()); diff != "" {
+		t.Errorf("a message that has actions changes (-want +got):\n%s", diff)
 	}
 }
 
@@ -125,8 +172,8 @@ func TestNewRepository(t *testing.T) {
 	s.image("cache", image.Scanned)
 	s.dispatch()
 	section := single(t, s.dispatchNext()).Sections[0]
-	if !section.FirstTime || len(section.Items) != 3 || section.MoreItems != 3 {
-		t.Errorf("section %+v, want a first-time section with the worst 3", section)
+	if !section.FirstTime || len(section.Items) != 4 || section.MoreItems != 2 {
+		t.Errorf("section %+v, want a first-time section with the worst 4", section)
 	}
 	s.pass(time.Hour)
 	s.addFindings("cache", finding.High, 1, 1)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,9 +26,11 @@ func init() { _ = flag.Set("rapid.seed", "1") }
 type simulation struct {
 	*world
 	audience *receiverModel
-	// remembered are the IDs of messages that the notifier has delivered. A restart of the notifier clears it.
-	remembered map[string]bool
-	last       DispatchResult
+	// remembered are the outcomes of the messages that the notifier has delivered, by ID. A restart of the notifier clears it.
+	remembered map[string]Outcome
+	// threads are the threads that the receiver has, by timestamp, with the topics that their messages announced.
+	threads map[string]map[topic]bool
+	last    DispatchResult
 	// calm lets every attempt succeed. silent leaves every attempt without an answer.
 	calm, silent bool
 }
@@ -69,8 +72,9 @@ func (l *simulation) deliver(d Delivery, id string) Outcome {
 	if l.silent {
 		fate = rapid.SampledFrom([]string{"lost before", "lost after"}).Draw(l.rt, "loss")
 	}
-	if l.remembered[id] {
-		return Outcome{Result: Delivered}
+	l.checkThread(d)
+	if outcome, remembered := l.remembered[id]; remembered {
+		return outcome
 	}
 	switch fate {
 	case "temporary":
@@ -82,7 +86,8 @@ func (l *simulation) deliver(d Delivery, id string) Outcome {
 	case "lost before":
 		return Outcome{Result: UnknownOutcome}
 	}
-	l.audience.accept(id)
+	l.audience.accept(id, d.Thread != "")
+	outcome := l.post(d)
 	switch fate {
 	case "lost after":
 		l.audience.addUncertainDelivery(id)
@@ -91,8 +96,52 @@ func (l *simulation) deliver(d Delivery, id string) Outcome {
 		// The receiver and the notifier have the message, but the manager crashes before it can record the delivery.
 		l.archive.broken = 1
 	}
-	l.remembered[id] = true
-	return Outcome{Result: Delivered}
+	l.remembered[id] = outcome
+	return outcome
+}
+
+// checkThread fails the test if a message is a reply and has what belongs to the channel, or findings that were not announced in the thread.
+func (l *simulation) checkThread(d Delivery) {
+	m := l.audience.messages[d.Message.ID]
+	switch {
+	case d.Thread == "":
+		return
+	case !d.Receiver.hasThreads() || l.threads[d.Thread] == nil:
+		l.rt.Fatalf("message %s is a reply in %q of %+v, which has no such thread", d.Message.ID, d.Thread, d.Receiver)
+	case len(m.announced) == 0 || len(d.Message.Notices)+len(d.Message.NewImages) > 0:
+		l.rt.Fatalf("reply %s has %d findings and %d notices, want findings only", d.Message.ID, len(m.announced), len(d.Message.Notices))
+	}
+	for _, s := range m.announced {
+		if !isReply(s.Change) || !l.threads[d.Thread][topicOf(s)] {
+			l.rt.Fatalf("%v is announced as %s in thread %s, which is about %v", topicOf(s), s.Change, d.Thread, l.threads[d.Thread])
+		}
+	}
+}
+
+// post returns the outcome of a message that the receiver accepts. A thread that was deleted meanwhile goes on with the message.
+func (l *simulation) post(d Delivery) Outcome {
+	if !d.Receiver.hasThreads() {
+		return Outcome{Result: Delivered}
+	}
+	outcome := Outcome{Result: Delivered, Timestamp: fmt.Sprintf("%d.%s", len(l.threads), d.Receiver.Channel)}
+	deleted := d.Thread != "" && !l.calm && rapid.IntRange(0, 3).Draw(l.rt, "deleted thread") == 0
+	outcome.InThread = d.Thread != "" && !deleted
+	topics := map[topic]bool{}
+	m := l.audience.messages[d.Message.ID]
+	for _, s := range m.announced {
+		topics[topicOf(s)] = true
+	}
+	maps.Copy(topics, l.threads[d.Thread])
+	for t := range m.covers {
+		topics[t] = true
+	}
+	l.threads[outcome.Timestamp] = topics
+	return outcome
+}
+
+// addresses are those of a receiver that becomes an app, a webhook, or gets another channel.
+var addresses = []ReceiverRef{
+	{Type: ReceiverTypeSlack}, {Type: ReceiverTypeSlackApp, Channel: "#a"}, {Type: ReceiverTypeSlackApp, Channel: "#b"}, {Type: ReceiverTypeSlackApp, Channel: "#a"},
 }
 
 // dispatch calls Dispatcher.Dispatch once, in a process that may crash. The next process opens the store again.
@@ -125,8 +174,10 @@ func (l *simulation) state() State {
 
 // restartNotifier clears what the notifier remembers. The answer to a delivery that the manager has not recorded is then lost for good.
 func (l *simulation) restartNotifier() {
-	if outbox := l.state().Outbox; outbox != nil && l.remembered[outbox.Message.ID] {
-		l.audience.addUncertainDelivery(outbox.Message.ID)
+	if outbox := l.state().Outbox; outbox != nil {
+		if _, remembered := l.remembered[outbox.Message.ID]; remembered {
+			l.audience.addUncertainDelivery(outbox.Message.ID)
+		}
 	}
 	clear(l.remembered)
 }
@@ -208,6 +259,14 @@ func (l *simulation) finishAndCheck() {
 		l.scanAll()
 		l.dispatchUntilIdle()
 	}
+	// Changes of what the receiver knows now.
+	for range 3 {
+		for v := range singles {
+			l.newData(v)
+		}
+		l.scanAll()
+		l.dispatchUntilIdle()
+	}
 	l.audience.checkDuplicates()
 	l.audience.checkComplete()
 	state := l.last.After
@@ -237,6 +296,7 @@ func (l *simulation) setUp() {
 		l.scanAll()
 	}
 	s := &l.settings
+	s.Address = rapid.SampledFrom(addresses).Draw(l.rt, "address")
 	s.FirstScan = rapid.SampledFrom([]FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll}).Draw(l.rt, "firstScan")
 	s.StoreRenewed = rapid.IntRange(0, 4).Draw(l.rt, "store renewed") == 0
 	newImages := rapid.Bool().Draw(l.rt, "new images")
@@ -276,12 +336,13 @@ func (l *simulation) changeExceptions() {
 }
 
 // TestEverythingIsAnnouncedOnce: every finding that must be announced is announced in the end. It is announced once, unless an answer was lost.
-// No suppressed finding is announced, and messages are at least an interval apart. This holds for any order of scans, changes of settings
+// No suppressed finding is announced, and messages are at least an interval apart, except the replies of one batch. A reply is in the thread
+// of a message about its findings. This holds for any order of scans, changes of settings
 // and exceptions, failures of delivery and crashes.
 func TestEverythingIsAnnouncedOnce(t *testing.T) {
 	template := emptyStore(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		l := &simulation{world: newWorld(t, rt, template), remembered: map[string]bool{}}
+		l := &simulation{world: newWorld(t, rt, template), remembered: map[string]Outcome{}, threads: map[string]map[topic]bool{}}
 		defer func() { _ = l.archive.Close() }()
 		l.audience = newReceiverModel(l.world)
 		l.setUp()
@@ -317,9 +378,19 @@ func TestEverythingIsAnnouncedOnce(t *testing.T) {
 			"engine":              func(rt *rapid.T) { l.changeEngine(rapid.SampledFrom([]string{grype, clair}).Draw(rt, "engine")) },
 			"tool":                func(rt *rapid.T) { l.tools[l.engine()] = rapid.IntRange(1, 2).Draw(rt, "version") },
 			"filter":              func(*rapid.T) { l.drawFilter() },
+			"address":             func(rt *rapid.T) { l.settings.Address = rapid.SampledFrom(addresses).Draw(rt, "another address") },
 			"notice": func(rt *rapid.T) {
 				id := rapid.SampledFrom([]string{"one", "two"}).Draw(rt, "notice")
 				l.notices[id] = !l.notices[id]
+			},
+			"known findings change": func(*rapid.T) {
+				l.waitFor(3)
+				l.pass(time.Hour)
+				for v := range singles {
+					l.newData(v)
+				}
+				l.scanAll()
+				l.waitFor(4)
 			},
 			"visit": func(*rapid.T) { l.dispatch() },
 			"wait":  func(rt *rapid.T) { l.waitFor(rapid.IntRange(1, 4).Draw(rt, "visits")) },

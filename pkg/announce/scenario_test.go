@@ -144,9 +144,10 @@ type scenario struct {
 	findings map[string][]finding.Finding
 	// outcomes of the next attempts, in order. Further attempts are Delivered.
 	outcomes []Outcome
-	// sent is every message that was sent to the notifier, delivered or not.
-	sent []Message
-	last DispatchResult
+	// sent is every message that was sent to the notifier, delivered or not. threads are the threads that they were sent to.
+	sent    []Message
+	threads []string
+	last    DispatchResult
 	// onSent is called when the notifier has a message, before it answers; may be nil.
 	onSent func()
 	// count is the number of deliveries that is kept outside the store.
@@ -258,7 +259,7 @@ func (s *scenario) markPartlyCovered(repository string) {
 // release removes the image of a repository.
 func (s *scenario) release(repository string) {
 	s.removeFromCoverage(repository)
-	s.must(s.store.ReleaseImage(context.Background(), scannerUID, keyOf(repository)))
+	s.must(s.store.ReleaseImage(context.Background(), store.ScannerImage{Scanner: scannerUID, Namespace: "shop", Key: keyOf(repository)}, false))
 }
 
 // removeFromCoverage removes the image of a repository from the coverage.
@@ -338,9 +339,12 @@ func (s *scenario) Send(_ context.Context, d Delivery) Outcome {
 	if d.Receiver != s.settings.Address {
 		s.t.Errorf("sent to %+v, want %+v", d.Receiver, s.settings.Address)
 	}
-	s.sent = append(s.sent, d.Message)
+	s.sent, s.threads = append(s.sent, d.Message), append(s.threads, d.Thread)
 	if s.onSent != nil {
 		s.onSent()
+	}
+	if len(s.outcomes) == 0 && s.settings.Address.hasThreads() {
+		return Outcome{Result: Delivered, Timestamp: fmt.Sprintf("%d.1", len(s.sent)), InThread: d.Thread != ""}
 	}
 	if len(s.outcomes) == 0 {
 		return Outcome{Result: Delivered}
@@ -474,7 +478,7 @@ func TestRolloutDuringDelivery(t *testing.T) {
 	app := worker
 	app.Name = "app"
 	s.onSent = func() {
-		s.must(s.store.ReleaseImage(t.Context(), scannerUID, keyOf("web")))
+		s.must(s.store.ReleaseImage(t.Context(), store.ScannerImage{Scanner: scannerUID, Namespace: "shop", Key: keyOf("web")}, false))
 		s.setUsed("next web", app)
 	}
 	s.dispatchNext()

@@ -25,8 +25,11 @@ const (
 
 // Settings are a Scanner's settings for one receiver.
 type Settings struct {
-	// Namespace and Scanner name the Scanner, Receiver one of its receivers.
+	// Namespace and Scanner name the Scanner, or Scanner alone a ClusterScanner. Receiver is one of its receivers.
 	Namespace, Scanner, Receiver string
+	// OnlyNamespaces are the namespaces that the messages of a ClusterScanner's destination are limited to, in ascending order; nil if messages
+	// are about the cluster.
+	OnlyNamespaces []string
 	// Generation is the Scanner's. A stopped receiver is retried when it changes.
 	Generation int64
 	// Address references the Secret with the receiver's address. This package passes it on and never reads the Secret.
@@ -56,7 +59,9 @@ type Image struct {
 	Key string
 	// Repositories are those in the pods' image references.
 	Repositories []string
-	State        image.State
+	// Namespaces are those in which pods run the image, or ran it recently.
+	Namespaces []string
+	State      image.State
 	// Reason of a failure, one word.
 	Reason string
 	// Partly is true for a scanned image with content that the engine does not cover.
@@ -70,10 +75,19 @@ type Image struct {
 	Recent bool
 }
 
+// Namespace is a namespace that a ClusterScanner covers.
+type Namespace struct {
+	Name string
+	// Complete means that no image of the namespace waits for a result. Empty means that it runs no image and ran none recently.
+	Complete, Empty bool
+}
+
 // Coverage is the set of images that a Scanner is responsible for, and how far each is scanned.
 type Coverage struct {
 	// Images are the images in use.
 	Images []Image
+	// Namespaces are those that a ClusterScanner covers. Empty for a Scanner.
+	Namespaces []Namespace
 	// Others counts images that Images cannot list because they have no key: images that were never pulled, or are excluded.
 	Others Remaining
 	// UnknownRepositories have a running image that is not among Images: an excluded one, or one on a node that is not known yet. The content of
@@ -169,7 +183,7 @@ func (c Coverage) routedRepositories(route *store.Route) map[string]bool {
 // isRoutedTo reports whether at least one of the workloads is routed to the receiver. Each workload is given by the receivers that it names,
 // joined by commas. Without a route or without workloads, the result is true.
 func isRoutedTo(route *store.Route, workloads []string) bool {
-	if route == nil || len(workloads) == 0 {
+	if route == nil || route.All || len(workloads) == 0 {
 		return true
 	}
 	return slices.ContainsFunc(workloads, func(receivers string) bool {

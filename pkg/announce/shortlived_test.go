@@ -154,7 +154,7 @@ func TestEndedImagesFixNothing(t *testing.T) {
 	s.dispatchUntilIdle()
 	single(t, s.sent)
 	// The ended image is gone, and another one has ended that has no result yet.
-	s.must(s.store.ReleaseImage(context.Background(), scannerUID, keyOf("job")))
+	s.must(s.store.ReleaseImage(context.Background(), store.ScannerImage{Scanner: scannerUID, Namespace: "shop", Key: keyOf("job")}, false))
 	for i := range s.coverage.Images {
 		if s.coverage.Images[i].Recent {
 			s.coverage.Images[i].Key, s.coverage.Images[i].State = "another", image.Pending

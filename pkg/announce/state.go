@@ -18,6 +18,10 @@ type State struct {
 	// EarlierEngineUntil is when Engine replaced the engine of these records, or the time of the latest of them if that is later. After the
 	// clock was set back, it may be in the future: records of Engine from before it then count as those of the earlier engine.
 	EarlierEngineUntil time.Time `json:"earlierEngineUntil,omitzero"`
+	// Namespaces are those of a ClusterScanner's coverage that the receiver knows, sorted: they were covered at the end of the baseline, or their
+	// joining was announced. Joining are those that joined later and are not known yet, with the time at which a plan first found them.
+	Namespaces []string             `json:"namespaces,omitempty"`
+	Joining    map[string]time.Time `json:"joining,omitempty"`
 	// Tool is Engine with its version.
 	Tool string `json:"tool,omitempty"`
 	// Filter is the breadth of the receiver's filter at the last plan.
@@ -46,6 +50,9 @@ type State struct {
 	Unconfirmed *Unconfirmed `json:"unconfirmed,omitempty"`
 	// Outbox holds the message that is to be delivered; nil if there is none. It is stored before the message is sent.
 	Outbox *Outbox `json:"outbox,omitempty"`
+	// Batch are the timestamps of the threads in which replies of the current notification batch are still to be sent, in order. They wait
+	// for no further GroupInterval.
+	Batch []string `json:"batch,omitempty"`
 	// Stopped is set while delivery cannot succeed before the user changes something.
 	Stopped *Stopped `json:"stopped,omitempty"`
 	// LastError describes the last attempt if it delivered nothing; nil after a delivery.

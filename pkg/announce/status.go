@@ -34,5 +34,5 @@ func (s State) Problem() (reason, message string) {
 func (u Unconfirmed) Describe() string {
 	return fmt.Sprintf("%s sent since %s and never confirmed, the last one %q: they may be missing in the channel, or be there many times; "+
 		"check the proxy between the notifier and the receiver. Their findings count as announced, and the log of messages has them",
-		pluralize(u.Count, "message"), u.Since.UTC().Format(time.RFC3339), text.Truncate(u.Title, MaxTitleBytes))
+		Pluralize(u.Count, "message"), u.Since.UTC().Format(time.RFC3339), text.Truncate(u.Title, MaxTitleBytes))
 }

@@ -21,44 +21,75 @@ const (
 // its output format.
 func (m Message) Title() string { return text.Truncate(m.subject(), MaxTitleBytes) }
 
+// where returns what the message is about: the namespace, the number of namespaces, or the cluster.
+func (m Message) where() string {
+	only := len(m.OnlyNamespaces) + max(0, m.MoreOnlyNamespaces)
+	switch {
+	case m.ScannerKind != ClusterScannerKind:
+		return m.Namespace
+	case only == 0:
+		return "the cluster"
+	case only == 1 && len(m.OnlyNamespaces) == 1:
+		return m.OnlyNamespaces[0]
+	}
+	return Pluralize(only, "namespace")
+}
+
 func (m Message) subject() string {
-	findings, images := pluralize(m.Totals.Total(), "finding"), pluralize(m.Images, "image")
+	all := Pluralize(m.Totals.Total(), "finding") + " in " + Pluralize(m.Images, "image")
 	switch m.Kind {
 	case KindChanges:
 		return m.changesTitle()
 	case KindBaselineRenewed:
-		return fmt.Sprintf("Baseline renewed for %s: %s in %s", m.Namespace, findings, images)
+		return fmt.Sprintf("Baseline renewed for %s: %s", m.where(), all)
 	case KindEngineChanged:
-		return fmt.Sprintf("Engine changed for %s: %s in %s", m.Namespace, findings, images)
+		return fmt.Sprintf("Engine changed for %s: %s", m.where(), all)
 	case KindEngineUpdated:
-		return fmt.Sprintf("Engine updated for %s: it finds %d more", m.Namespace, m.NotAnnounced)
+		return fmt.Sprintf("Engine updated for %s: it finds %d more", m.where(), m.NotAnnounced)
 	case KindStoreRestored:
-		return fmt.Sprintf("Restored from a backup for %s: %s since then", m.Namespace, pluralize(m.NotAnnounced, "finding"))
+		return fmt.Sprintf("Restored from a backup for %s: %s since then", m.where(), Pluralize(m.NotAnnounced, "finding"))
 	case KindFilterWidened:
-		return fmt.Sprintf("Wider filter for %s: %s not announced before", m.Namespace, pluralize(m.NotAnnounced, "finding"))
+		return fmt.Sprintf("Wider filter for %s: %s not announced before", m.where(), Pluralize(m.NotAnnounced, "finding"))
 	}
-	return fmt.Sprintf("First scan of %s: %s in %s", m.Namespace, findings, images)
+	return fmt.Sprintf("First scan of %s: %s", m.where(), all)
 }
 
 // changesTitle names the vulnerability if the message is about a single one, and counts the changes otherwise.
 func (m Message) changesTitle() string {
-	if item, only := m.singleChange(); only {
-		return fmt.Sprintf("%s: %s in %s", changeTitle(item), text.Truncate(item.ID, maxTitleID), m.Namespace)
+	if item, only := m.singleChange(); only && len(m.JoinedNamespaces) == 0 {
+		return fmt.Sprintf("%s: %s in %s", changeTitle(item), text.Truncate(item.ID, maxTitleID), m.where())
 	}
 	images := len(m.NewImages) + m.MoreNewImages
+	andJoined := ""
+	if len(m.JoinedNamespaces) > 0 {
+		andJoined = ", and first scan of " + m.joined()
+	}
 	switch counts := m.changeCounts(); {
+	case len(m.Changes) == 0 && andJoined != "":
+		return fmt.Sprintf("First scan of %s: %s", m.joined(), Pluralize(m.Totals.Total(), "finding"))
 	case counts != "":
-		return counts + " in " + m.Namespace
+		return counts + " in " + m.where() + andJoined
 	case images > 0:
-		return pluralize(images, "new image") + " in " + m.Namespace
+		return Pluralize(images, "new image") + " in " + m.where() + andJoined
 	case len(m.Notices) == 0:
-		return "Nothing new in " + m.Namespace
+		return "Nothing new in " + m.where()
 	}
 	title := fmt.Sprintf("Scanner %s in %s: %s", m.Scanner, m.Namespace, m.Notices[0].title())
+	if m.ScannerKind == ClusterScannerKind {
+		title = fmt.Sprintf("ClusterScanner %s: %s", m.Scanner, m.Notices[0].title())
+	}
 	if more := len(m.Notices) - 1; more > 0 {
-		title += fmt.Sprintf(", and %s", pluralize(more, "more notice"))
+		title += fmt.Sprintf(", and %s", Pluralize(more, "more notice"))
 	}
 	return title
+}
+
+// joined names the namespace that joined a ClusterScanner, or counts several.
+func (m Message) joined() string {
+	if n := len(m.JoinedNamespaces) + max(0, m.MoreJoinedNamespaces); n > 1 {
+		return Pluralize(n, "namespace")
+	}
+	return "namespace " + m.JoinedNamespaces[0].Namespace
 }
 
 // singleChange returns an item and true if the message announces the same change of a single vulnerability throughout.
@@ -115,11 +146,11 @@ func (m Message) changeCounts() string {
 func changeCount(change diff.Change, n int, first bool) string {
 	number := fmt.Sprint(n)
 	if first {
-		number = pluralize(n, "finding")
+		number = Pluralize(n, "finding")
 	}
 	switch change {
 	case diff.ChangeNew:
-		return pluralize(n, "new finding")
+		return Pluralize(n, "new finding")
 	case diff.ChangeFixAvailable:
 		if n == 1 {
 			return "1 fix available"
@@ -137,7 +168,7 @@ func changeCount(change diff.Change, n int, first bool) string {
 func (n Notice) title() string {
 	images := "images"
 	if n.Count > 0 {
-		images = pluralize(n.Count, "image")
+		images = Pluralize(n.Count, "image")
 	}
 	words := map[NoticeKind][2]string{
 		NoticeScansFailing:     {"no scan succeeds", "scans succeed again"},
@@ -153,8 +184,8 @@ func (n Notice) title() string {
 	return cmp.Or(words[0], "there is a problem")
 }
 
-// pluralize returns a number with its noun, in the plural unless n is 1.
-func pluralize(n int, noun string) string {
+// Pluralize returns a number with its noun, in the plural unless n is 1.
+func Pluralize(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

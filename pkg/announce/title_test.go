@@ -27,6 +27,18 @@ func TestTitles(t *testing.T) {
 		diff.ChangeNew: 2, diff.ChangeFixAvailable: 2, diff.ChangeEscalated: 1, diff.ChangeRegressed: 1, diff.ChangeFixed: 12,
 	}}
 	notices := Message{Kind: KindChanges, Notices: []Notice{{Kind: NoticeImagesFailed, Count: 3}, {Kind: NoticeDataOutdated}, {Kind: "Other"}}}
+	cluster := func(d Message) Message {
+		d.ScannerKind = ClusterScannerKind
+		return d
+	}
+	joining := func(d Message) Message {
+		d.Totals, d.JoinedNamespaces = finding.Counts{High: 3}, []NamespaceSummary{{Namespace: "blog"}}
+		return cluster(d)
+	}
+	only := func(d Message, more int, names ...string) Message {
+		d.ScannerKind, d.OnlyNamespaces, d.MoreOnlyNamespaces = ClusterScannerKind, names, more
+		return d
+	}
 	for want, d := range map[string]Message{
 		"New: CVE-1 in shop":                     announced(item(diff.ChangeNew, "CVE-1")),
 		"Fix available: CVE-1 in shop":           announced(item(diff.ChangeFixAvailable, "CVE-1"), item(diff.ChangeFixAvailable, "CVE-1")),
@@ -52,8 +64,22 @@ func TestTitles(t *testing.T) {
 		"Engine updated for shop: it finds 5 more":                            {Kind: KindEngineUpdated, NotAnnounced: 5},
 		"Restored from a backup for shop: 2 findings since then":              {Kind: KindStoreRestored, NotAnnounced: 2},
 		"Wider filter for shop: 1 finding not announced before":               {Kind: KindFilterWidened, NotAnnounced: 1},
+		"2 new findings in the cluster":                                       cluster(announced(item(diff.ChangeNew, "CVE-1"), item(diff.ChangeNew, "CVE-2"))),
+		"First scan of the cluster: 1 finding in 2 images":                    cluster(Message{Kind: KindFirstScan, Totals: finding.Counts{High: 1}, Images: 2}),
+		"First scan of shop: 1 finding in 64 images":                          only(Message{Kind: KindFirstScan, Totals: finding.Counts{High: 1}, Images: 64}, 0, "shop"),
+		"New: CVE-1 in bank":                                                  only(announced(item(diff.ChangeNew, "CVE-1")), 0, "bank"),
+		"New: CVE-1 in 7 namespaces":                                          only(announced(item(diff.ChangeNew, "CVE-1")), 4, "a", "b", "c"),
+		"ClusterScanner all: no scan succeeds":                                cluster(Message{Kind: KindChanges, Notices: []Notice{{Kind: NoticeScansFailing}}}),
+		"First scan of namespace blog: 3 findings":                            cluster(Message{Kind: KindChanges, Totals: finding.Counts{High: 3}, JoinedNamespaces: []NamespaceSummary{{Namespace: "blog"}}}),
+		"First scan of 40 namespaces: 3 findings":                             cluster(Message{Kind: KindChanges, Totals: finding.Counts{High: 3}, JoinedNamespaces: make([]NamespaceSummary, 5), MoreJoinedNamespaces: 35}),
+		"1 new image in the cluster, and first scan of namespace blog":        joining(Message{Kind: KindChanges, NewImages: []string{"a"}, Changes: map[diff.Change]int{diff.ChangeNewImage: 1}}),
+		"1 new finding in the cluster, and first scan of namespace blog":      joining(announced(item(diff.ChangeNew, "CVE-1"))),
+		"First scan of 2 namespaces: 3 findings":                              cluster(Message{Kind: KindChanges, Totals: finding.Counts{High: 3}, JoinedNamespaces: make([]NamespaceSummary, 2)}),
 	} {
-		d.Namespace, d.Scanner = "shop", "all"
+		d.Scanner = "all"
+		if d.ScannerKind == "" {
+			d.Namespace = "shop"
+		}
 		if got := d.Title(); got != want {
 			t.Errorf("title %q, want %q", got, want)
 		}

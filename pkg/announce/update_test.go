@@ -53,9 +53,12 @@ func TestEngineUpdated(t *testing.T) {
 	if d.Kind != KindEngineUpdated || d.Engine != newTool || d.EngineBefore != oldTool || d.NotAnnounced != 10 || d.Totals.Critical != 13 {
 		t.Errorf("message %+v, want one summary of 10 more findings of 13", d)
 	}
-	want := []string{"CVE-2026-0004", "CVE-2026-0005", "CVE-2026-0006", "CVE-2026-0007", "CVE-2026-0008"}
+	want := []string{"CVE-2026-0004", "CVE-2026-0005"}
 	if diff := cmp.Diff(want, ids(d.Worst)); diff != "" {
 		t.Errorf("the worst findings that were not announced (-want +got):\n%s", diff)
+	}
+	if got := d.Actions[0].Ends.Critical; got != 10 {
+		t.Errorf("the update ends %d, want the 10 that were not announced", got)
 	}
 	s.wantIdle()
 	s.pass(time.Hour)

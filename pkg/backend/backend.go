@@ -68,17 +68,17 @@ type AvailabilityChecker interface {
 
 // Chooser returns the Backend for a Scanner according to its backend settings. It never fails: invalid settings are reported by the calls
 // of the Backend that it returns.
-type Chooser func(*v1alpha1.Scanner) Backend
+type Chooser func(v1alpha1.GenericScanner) Backend
 
 // Always returns a Chooser that returns the same Backend for all Scanners.
-func Always(b Backend) Chooser { return func(*v1alpha1.Scanner) Backend { return b } }
+func Always(b Backend) Chooser { return func(v1alpha1.GenericScanner) Backend { return b } }
 
 // Choosers holds the Chooser of each engine that the operator runs with.
 type Choosers map[v1alpha1.BackendType]Chooser
 
 // For returns the Backend for a Scanner, or nil if the operator runs without that engine.
-func (c Choosers) For(scanner *v1alpha1.Scanner) Backend {
-	if choose := c[scanner.Spec.Backend.Type]; choose != nil {
+func (c Choosers) For(scanner v1alpha1.GenericScanner) Backend {
+	if choose := c[scanner.Settings().Backend.Type]; choose != nil {
 		return choose(scanner)
 	}
 	return nil

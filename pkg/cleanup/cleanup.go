@@ -26,20 +26,23 @@ const (
 )
 
 // Cleaner removes what the operator left in the cluster. It is for an operator that is already uninstalled, or is about to be. It removes
-// the operator's finalizers on pods and Scanners, which would block their deletion, its annotations on pods, its Jobs, and the objects that
-// only a manager needs. It deletes data only on request: Scanners, PVCs, Results and CRDs.
+// the operator's finalizers on pods, Scanners and ClusterScanners, which would block their deletion, its annotations on pods, its Jobs, and the
+// objects that only a manager needs. It deletes data only on request: Scanners, PVCs, Results and CRDs.
 type Cleaner struct {
 	// Client must not read from a cache.
 	Client client.Client
-	// Namespaces limits the cleanup; empty means all namespaces. Objects in Home are removed only if Home is one of them.
+	// Namespaces limits the cleanup; empty means all namespaces. Objects in Home, and what belongs to ClusterScanners, are removed only if Home
+	// is one of them.
 	Namespaces []string
 	// Home is the operator's namespace. Manager is the name of its Deployment there.
 	Home, Manager string
 	// DryRun changes nothing and prints what would change.
 	DryRun bool
-	// Scanners deletes all Scanners. A running manager gets until Timeout to release what it holds for them: only the manager can remove
+	// Scanners deletes all Scanners and ClusterScanners. A running manager gets until Timeout to release what it holds for them: only the manager can remove
 	// what it made outside the cluster, for example in Clair.
 	Scanners bool
+	// ClusterScanner is the name of one ClusterScanner to delete, as Scanners does with all; empty for none.
+	ClusterScanner string
 	// StopManager scales the manager to zero and waits for its pods to end, at most until Timeout.
 	StopManager bool
 	// Timeout bounds each wait.
@@ -69,7 +72,7 @@ type ObjectRef struct {
 func (c *Cleaner) Run(ctx context.Context) error {
 	manager, err := c.manager(ctx)
 	failed := []error{err}
-	if c.Scanners {
+	if c.Scanners || c.ClusterScanner != "" {
 		failed = append(failed, c.removeScanners(ctx, manager))
 	}
 	stopped := err == nil && !isRunning(manager)
@@ -113,7 +116,7 @@ func (c *Cleaner) list(
 	ctx context.Context, kind schema.GroupVersionKind, wanted func(*metav1.PartialObjectMetadata) bool, options ...client.ListOption,
 ) (found []metav1.PartialObjectMetadata, failed []error) {
 	namespaces := c.Namespaces
-	if len(namespaces) == 0 {
+	if len(namespaces) == 0 || kind == clusterScannerKind {
 		namespaces = []string{metav1.NamespaceAll}
 	}
 	for _, namespace := range namespaces {

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -98,10 +100,50 @@ func TestCleanupWithoutCRD(t *testing.T) {
 	if err := c.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if want := "Pod shop/a: removed all.scanner-operator.io/release\nScanner: the cluster does not have this kind, so there are none\n"; out.String() != want {
+	want := "Pod shop/a: removed all.scanner-operator.io/release\nScanner: the cluster does not have this kind, so there are none\n" +
+		"ClusterScanner: the cluster does not have this kind, so there are none\n"
+	if out.String() != want {
 		t.Errorf("it says %q, want %q", out.String(), want)
 	}
 	if err := cluster.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); err != nil || len(pod.Finalizers) > 0 {
 		t.Errorf("finalizers %q are left (%v)", pod.Finalizers, err)
+	}
+}
+
+// TestCleanupClusterScanners: a ClusterScanner loses the operator's finalizers and is deleted on request, but not by a cleanup of namespaces
+// without the operator's own.
+func TestCleanupClusterScanners(t *testing.T) {
+	held := &v1alpha1.ClusterScanner{ObjectMeta: metav1.ObjectMeta{Name: "platform", Finalizers: []string{foreign, v1alpha1.FinalizerManifests}}}
+	const removed = "ClusterScanner platform: removed " + v1alpha1.FinalizerManifests + "\n"
+	for name, tt := range map[string]struct {
+		cleaner    Cleaner
+		output     string
+		finalizers []string
+		deleted    bool
+	}{
+		"all namespaces":         {Cleaner{}, removed, []string{foreign}, false},
+		"the operator's, too":    {Cleaner{Namespaces: []string{"shop", "home"}}, removed, []string{foreign}, false},
+		"without the operator's": {Cleaner{Namespaces: []string{"shop"}}, "", []string{foreign, v1alpha1.FinalizerManifests}, false},
+		"deleted by its name":    {Cleaner{ClusterScanner: "platform"}, "ClusterScanner platform: deleted\n" + removed, []string{foreign}, true},
+		"another one is deleted": {Cleaner{ClusterScanner: "other"}, removed, []string{foreign}, false},
+		"deleted as well":        {Cleaner{Scanners: true}, "ClusterScanner platform: deleted\n" + removed, []string{foreign}, true},
+	} {
+		cluster := fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(held.DeepCopy()).Build()
+		var out bytes.Buffer
+		c := tt.cleaner
+		c.Client, c.Home, c.Out = cluster, "home", &out
+		if err := c.Run(t.Context()); err != nil {
+			t.Fatal(name, err)
+		}
+		if out.String() != tt.output {
+			t.Errorf("%s: it says %q, want %q", name, out.String(), tt.output)
+		}
+		var left v1alpha1.ClusterScanner
+		if err := cluster.Get(t.Context(), client.ObjectKeyFromObject(held), &left); err != nil {
+			t.Fatal(name, err)
+		}
+		if !slices.Equal(left.Finalizers, tt.finalizers) || left.DeletionTimestamp.IsZero() == tt.deleted {
+			t.Errorf("%s: finalizers %q, deleted at %v", name, left.Finalizers, left.DeletionTimestamp)
+		}
 	}
 }

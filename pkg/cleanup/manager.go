@@ -101,15 +101,28 @@ func (c *Cleaner) waitForPods(ctx context.Context, deployment *appsv1.Deployment
 	return nil
 }
 
-// removeScanners deletes all Scanners. It gives a working manager until Timeout to release what it holds for them.
+// isUnwanted reports whether a Scanner or ClusterScanner is to be deleted.
+func (c *Cleaner) isUnwanted(o *metav1.PartialObjectMetadata) bool {
+	return c.Scanners || o.GroupVersionKind() == clusterScannerKind && o.Name == c.ClusterScanner
+}
+
+// removeScanners deletes the unwanted Scanners and ClusterScanners. It gives a working manager until Timeout to release what it holds for them.
 func (c *Cleaner) removeScanners(ctx context.Context, manager *appsv1.Deployment) error {
-	if err := c.forEach(ctx, scannerKind, all, c.remove); err != nil || c.DryRun || manager == nil || manager.Status.ReadyReplicas == 0 {
+	var failed []error
+	for _, kind := range c.scannerKinds() {
+		failed = append(failed, c.forEach(ctx, kind, c.isUnwanted, c.remove))
+	}
+	if err := errors.Join(failed...); err != nil || c.DryRun || manager == nil || manager.Status.ReadyReplicas == 0 {
 		return err
 	}
 	var left []metav1.PartialObjectMetadata
 	gone, err := c.waitFor(ctx, func() (bool, error) {
+		left = left[:0]
 		var failed []error
-		left, failed = c.list(ctx, scannerKind, all)
+		for _, kind := range c.scannerKinds() {
+			found, errs := c.list(ctx, kind, c.isUnwanted)
+			left, failed = append(left, found...), append(failed, errs...)
+		}
 		left = slices.DeleteFunc(left, func(o metav1.PartialObjectMetadata) bool { return o.DeletionTimestamp.IsZero() })
 		return len(left) == 0, errors.Join(failed...)
 	})

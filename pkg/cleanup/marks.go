@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -15,13 +16,25 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/podmark"
 )
 
-var scannerKind = v1alpha1.GroupVersion.WithKind("Scanner")
+// scannerKinds returns the kinds whose objects the operator holds with finalizers. ClusterScanners belong to the operator's namespace, as
+// their Secrets do.
+func (c *Cleaner) scannerKinds() []schema.GroupVersionKind {
+	kinds := []schema.GroupVersionKind{v1alpha1.GroupVersion.WithKind(string(v1alpha1.KindScanner))}
+	if c.includesHome() {
+		kinds = append(kinds, clusterScannerKind)
+	}
+	return kinds
+}
 
-// removeMarks removes the operator's finalizers and annotations from pods and Scanners.
+var clusterScannerKind = v1alpha1.GroupVersion.WithKind(string(v1alpha1.KindClusterScanner))
+
+// removeMarks removes the operator's finalizers and annotations from pods, Scanners and ClusterScanners.
 func (c *Cleaner) removeMarks(ctx context.Context) error {
-	return errors.Join(
-		c.forEach(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), isMarked, c.cleanPod),
-		c.forEach(ctx, scannerKind, hasScannerFinalizer, c.cleanScanner))
+	failed := []error{c.forEach(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), isMarked, c.cleanPod)}
+	for _, kind := range c.scannerKinds() {
+		failed = append(failed, c.forEach(ctx, kind, hasScannerFinalizer, c.cleanScanner))
+	}
+	return errors.Join(failed...)
 }
 
 func isMarked(pod *metav1.PartialObjectMetadata) bool {

@@ -18,13 +18,18 @@ import (
 var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
 // crdResources are the plural resource names of the operator's CustomResourceDefinitions.
-var crdResources = []string{"scanners", "imagescans", "vulnerabilityexceptions", "clustervulnerabilityexceptions"}
+var crdResources = []string{"scanners", "clusterscanners", "imagescans", "vulnerabilityexceptions", "clustervulnerabilityexceptions"}
 
 // partialObject returns an object of which only kind, namespace and name are known.
 func partialObject(named ObjectRef, namespace string) *metav1.PartialObjectMetadata {
 	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: named.Name}}
 	o.SetGroupVersionKind(named.Kind)
 	return o
+}
+
+// includesHome reports whether the operator's own namespace is among those to clean up.
+func (c *Cleaner) includesHome() bool {
+	return len(c.Namespaces) == 0 || slices.Contains(c.Namespaces, c.Home)
 }
 
 // removeWorkers deletes the operator's Jobs together with their pods.
@@ -36,7 +41,7 @@ func (c *Cleaner) removeWorkers(ctx context.Context) error {
 // removeOwn deletes the objects of ManagerObjects and PVCs and, if Results is set, all ImageScans. It deletes nothing while a manager runs, since a
 // manager needs or recreates them.
 func (c *Cleaner) removeOwn(ctx context.Context, stopped bool) error {
-	home := len(c.Namespaces) == 0 || slices.Contains(c.Namespaces, c.Home)
+	home := c.includesHome()
 	if !stopped {
 		if !home && !c.Results {
 			return nil

@@ -213,7 +213,7 @@ func TestCleanupResults(t *testing.T) {
 	scan := &v1alpha1.ImageScan{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: "web"},
 		Spec: v1alpha1.ImageScanSpec{
-			Digest: "sha256:" + strings.Repeat("0", 64), Platform: "linux/amd64", Scanner: "all",
+			Digest: "sha256:" + strings.Repeat("0", 64), Platform: "linux/amd64", Scanner: v1alpha1.ScannerReference{Kind: v1alpha1.KindScanner, Name: "all"},
 		},
 	}
 	p.create(scan)
@@ -242,7 +242,7 @@ func TestCleanupCRDs(t *testing.T) {
 	p.delete(deployment)
 	_, err = p.runCleanup(false, kinds, all)
 	p.must(err)
-	p.Expect(deleted).To(ConsistOf("scanners.scanner-operator.io", "imagescans.scanner-operator.io",
+	p.Expect(deleted).To(ConsistOf("scanners.scanner-operator.io", "clusterscanners.scanner-operator.io", "imagescans.scanner-operator.io",
 		"vulnerabilityexceptions.scanner-operator.io", "clustervulnerabilityexceptions.scanner-operator.io"))
 }
 

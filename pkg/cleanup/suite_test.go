@@ -139,7 +139,7 @@ func aPod(namespace, name string, finalizers ...string) *corev1.Pod {
 func aScanner(namespace, name string, finalizers ...string) *v1alpha1.Scanner {
 	return &v1alpha1.Scanner{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Finalizers: finalizers},
-		Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
+		Spec:       v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}}},
 	}
 }
 

@@ -23,6 +23,8 @@ import (
 type Exception struct {
 	// UID, Namespace and Name are those of the resource. Namespace is empty for a cluster-wide exception.
 	UID, Namespace, Name string
+	// Namespaces are those that a cluster-wide exception selects; nil for all.
+	Namespaces map[string]bool
 	// Status and Justification are OpenVEX terms. Justification is empty unless Status is not_affected.
 	Status, Justification string
 	// Reason is for people. Action is what is done about the finding, for the status affected.
@@ -47,13 +49,15 @@ type Package struct {
 
 // Image is one name under which a running container uses an image.
 type Image struct {
+	// Namespace of the container. Empty if all exceptions that it is compared with apply to the namespace.
+	Namespace string
 	// Reference is the one in the pod spec.
 	Reference image.Reference
 	// Digest is the one that the node reports.
 	Digest string
 }
 
-// Set holds the exceptions that are in force for one namespace at one time. The zero value suppresses nothing.
+// Set holds the exceptions that are in force for one or more namespaces at one time. The zero value suppresses nothing.
 type Set struct {
 	exceptions []prepared
 	key        string
@@ -104,13 +108,29 @@ func keyOf(exceptions []prepared) string {
 	}
 	sum := sha256.New()
 	for _, e := range exceptions {
-		fmt.Fprintf(sum, "%q %q %q %q\n", e.UID, e.Vulnerabilities, e.Packages, e.Images)
+		fmt.Fprintf(sum, "%q %q %q %q %q %q\n", e.UID, e.Vulnerabilities, e.Packages, e.Images, e.Namespace, slices.Sorted(maps.Keys(e.Namespaces)))
 	}
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // Key identifies what the set suppresses: sets with the same key suppress the same findings. It is empty for the empty set.
 func (s Set) Key() string { return s.key }
+
+// In returns the exceptions of the set that apply to some of the given namespaces. A set of one namespace's exceptions stays as it is.
+func (s Set) In(namespaces map[string]bool) Set {
+	applies := func(p prepared) bool { return p.Namespace == "" || namespaces[p.Namespace] }
+	if !slices.ContainsFunc(s.exceptions, func(p prepared) bool { return !applies(p) }) {
+		return s
+	}
+	var part Set
+	for _, p := range s.exceptions {
+		if applies(p) {
+			part.exceptions = append(part.exceptions, p)
+		}
+	}
+	part.key = keyOf(part.exceptions)
+	return part
+}
 
 // All returns the exceptions of the set, the one that expires last first.
 func (s Set) All() []Exception {
@@ -149,7 +169,18 @@ func (s Set) SuppressedUnderAllNames(images []Image, f finding.Finding) *Excepti
 }
 
 func (p *prepared) suppresses(img Image, f finding.Finding) bool {
-	return len(p.vulnerabilities)+len(p.Packages) > 0 && p.matchesVulnerability(f) && p.matchesPackage(f.Package) && p.matchesImage(img)
+	return len(p.vulnerabilities)+len(p.Packages) > 0 && p.appliesIn(img.Namespace) && p.matchesVulnerability(f) && p.matchesPackage(f.Package) && p.matchesImage(img)
+}
+
+// appliesIn reports whether the exception applies to a namespace.
+func (p *prepared) appliesIn(namespace string) bool {
+	switch {
+	case namespace == "":
+		return true
+	case p.Namespace != "":
+		return p.Namespace == namespace
+	}
+	return p.Namespaces == nil || p.Namespaces[namespace]
 }
 
 // matchesVulnerability reports whether the exception applies to the finding's vulnerability, by its ID or any alias.

@@ -108,20 +108,21 @@ func listBytes(list []string) (n int) {
 	return n
 }
 
-// Lower bounds of the bands of exploitation probability. The bands are coarse, since the probability changes a little every day:
+// Lower bounds of the bands of exploitation probability, in percent. The bands are coarse, since the probability changes a little every day:
 // only a different order of magnitude should outweigh a severity. Most vulnerabilities are far below the lower bound.
 const (
-	epssLikely   = 0.5 // exploitation within 30 days is as likely as not
-	epssPossible = 0.1 // at least one in ten is exploited within 30 days
+	epssLikely   = 50 // exploitation within 30 days is as likely as not
+	epssPossible = 10 // at least one in ten is exploited within 30 days
 )
 
-// likelihood returns the band of the finding's exploitation probability: 2, 1 or, if it is below both bounds or unknown, 0.
-func (f Finding) likelihood() int {
-	switch {
-	case f.EPSS >= epssLikely:
-		return 2
-	case f.EPSS >= epssPossible:
-		return 1
+// EPSSBand returns the lower bound of the band that the finding's exploitation probability is in, in percent: 50, 10 or, if the probability
+// is below both bounds or unknown, 0.
+func (f Finding) EPSSBand() int {
+	switch percent := f.EPSS * 100; {
+	case percent >= epssLikely:
+		return epssLikely
+	case percent >= epssPossible:
+		return epssPossible
 	}
 	return 0
 }
@@ -131,7 +132,7 @@ func (f Finding) likelihood() int {
 func Worse(a, b Finding) int {
 	return cmp.Or(
 		compareBool(b.KnownExploited, a.KnownExploited),
-		cmp.Compare(b.likelihood(), a.likelihood()),
+		cmp.Compare(b.EPSSBand(), a.EPSSBand()),
 		cmp.Compare(b.Severity, a.Severity),
 		compareBool(b.Fixable(), a.Fixable()),
 		cmp.Compare(b.EPSS, a.EPSS),

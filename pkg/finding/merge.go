@@ -83,6 +83,16 @@ func (c *Counts) AddFinding(f Finding) {
 	}
 }
 
+// Plus returns the sum of two counts.
+func (c Counts) Plus(more Counts) Counts {
+	for _, severity := range Severities() {
+		c.Add(severity, more.Of(severity))
+	}
+	c.Fixable += more.Fixable
+	c.KnownExploited += more.KnownExploited
+	return c
+}
+
 func (c *Counts) bySeverity(s Severity) *int {
 	switch s {
 	case Critical:

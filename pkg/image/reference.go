@@ -3,8 +3,11 @@ package image
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/distribution/reference"
+
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
 // Reference is a normalized image reference: the default registry and the default tag are written out.
@@ -20,18 +23,13 @@ type Reference struct {
 // ParseReference parses the image of a container in a pod spec: "nginx", "nginx:1.25", "ghcr.io/a/b@sha256:…",
 // "repo:tag@sha256:…".
 func ParseReference(s string) (Reference, error) {
-	named, err := reference.ParseDockerRef(s)
+	named, err := reference.ParseNormalizedNamed(s)
 	if err != nil {
 		return Reference{}, fmt.Errorf("image reference %q: %w", s, err)
 	}
 	ref := Reference{Repository: named.Name()}
-	// ParseDockerRef drops a tag beside a digest. The tag is kept here, since people know images by their tags.
-	if full, err := reference.ParseNormalizedNamed(s); err == nil {
-		if tagged, ok := full.(reference.Tagged); ok {
-			ref.Tag = tagged.Tag()
-		}
-	}
-	if tagged, ok := named.(reference.Tagged); ok {
+	// A tag beside a digest is kept, since people know images by their tags.
+	if tagged, ok := reference.TagNameOnly(named).(reference.Tagged); ok {
 		ref.Tag = tagged.Tag()
 	}
 	if digested, ok := named.(reference.Digested); ok {
@@ -49,6 +47,34 @@ func (r Reference) String() string {
 		return r.Repository + "@" + r.Digest
 	}
 	return r.Repository
+}
+
+// ShortDigestLength is the number of hexadecimal digits that identify a digest to people.
+const ShortDigestLength = 12
+
+// Short returns the reference for people, in at most limit bytes: without its registry and without the first parts of its repository as long as
+// it is longer than limit. A digest is cut to ShortDigestLength digits. What is still too long loses its end.
+func (r Reference) Short(limit int) string {
+	version := ""
+	if _, digits, ok := strings.Cut(r.Digest, ":"); ok {
+		version = "@" + digits[:min(len(digits), ShortDigestLength)]
+	}
+	if r.Tag != "" {
+		version = ":" + r.Tag
+	}
+	name := r.Repository
+	if named, err := reference.WithName(r.Repository); err == nil {
+		name = reference.Path(named)
+	}
+	name = strings.TrimPrefix(name, "library/")
+	for len(name)+len(version) > limit {
+		_, rest, ok := strings.Cut(name, "/")
+		if !ok {
+			break
+		}
+		name = rest
+	}
+	return text.Truncate(name+version, limit)
 }
 
 // PullReferences returns the references to pull the image with this digest from, best first. The repositories come in the order

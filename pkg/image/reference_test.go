@@ -37,6 +37,28 @@ func TestParseReference(t *testing.T) {
 	}
 }
 
+// TestShort: a table has room for the end of the repository and the tag. Registry, "library" and, if necessary, further parts go first.
+func TestShort(t *testing.T) {
+	for text, want := range map[string]string{
+		"nginx":                                  "nginx:latest",
+		"nginx:1.25":                             "nginx:1.25",
+		"registry.example.com:5000/shop/web:1.4": "shop/web:1.4",
+		"ghcr.io/a/b:v1@" + digestA:              "a/b:v1",
+		"nginx@" + digestA:                       "nginx@" + hexA[:12],
+		"registry.k8s.io/sig-storage/csi-node-driver-registrar:v2.9.0":       "csi-node-driver-registrar:v2.9.0",
+		"ecr.example.com/team/a/payments-service:2024.11.3":                  "team/a/payments-service:2024.11.3",
+		"ecr.example.com/payments-service:2024.11.23-build.4711-a1b2c3d4e5f": "payments-service:2024.11.23-build.471…",
+	} {
+		ref, err := ParseReference(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ref.Short(40); got != want {
+			t.Errorf("%s is %q in short, want %q", text, got, want)
+		}
+	}
+}
+
 // TestParseReferenceRefuses checks that an invalid reference gives an error that repeats it.
 func TestParseReferenceRefuses(t *testing.T) {
 	for _, text := range []string{"", "Nginx", "a b", "https://ghcr.io/a", "nginx:", "nginx@sha256:short", ":1.25", "-/x", hexA} {

@@ -26,8 +26,18 @@ const (
 	ImageScansByScannerDigest = "spec.scanner,spec.digest"
 )
 
+// ScannerValue returns the value under which ImageScansByScanner indexes an ImageScan. No Scanner has the name of a ClusterScanner's value.
+func ScannerValue(scanner v1alpha1.ScannerReference) string {
+	if scanner.Kind == v1alpha1.KindClusterScanner {
+		return "cluster/" + scanner.Name
+	}
+	return scanner.Name
+}
+
 // ScannerDigest returns the value under which ImageScansByScannerDigest indexes an ImageScan.
-func ScannerDigest(scanner, digest string) string { return scanner + "," + digest }
+func ScannerDigest(scanner v1alpha1.ScannerReference, digest string) string {
+	return ScannerValue(scanner) + "," + digest
+}
 
 // SetupIndexes adds the cache indexes that the reconcilers need.
 func SetupIndexes(ctx context.Context, indexer client.FieldIndexer) error {
@@ -57,7 +67,7 @@ var indexes = []struct {
 		return slices.Compact([]string{scan.Spec.Digest, scan.Status.PlatformDigest})
 	}},
 	{&v1alpha1.ImageScan{}, ImageScansByScanner, func(o client.Object) []string {
-		return []string{o.(*v1alpha1.ImageScan).Spec.Scanner}
+		return []string{ScannerValue(o.(*v1alpha1.ImageScan).Spec.Scanner)}
 	}},
 	{&v1alpha1.ImageScan{}, ImageScansByScannerDigest, func(o client.Object) []string {
 		scan := o.(*v1alpha1.ImageScan)
@@ -181,8 +191,8 @@ func StripNode(o any) (any, error) {
 	}, nil
 }
 
-// StripNamespace is a cache transform. It keeps a namespace's labels, by which exceptions select it, and the receivers that it names. Other
-// objects pass unchanged.
+// StripNamespace is a cache transform. It keeps a namespace's labels, by which exceptions and ClusterScanners select it, and the receivers and
+// the Slack channel that it names. Other objects pass unchanged.
 func StripNamespace(o any) (any, error) {
 	namespace, ok := o.(*metav1.PartialObjectMetadata)
 	if !ok {
@@ -192,10 +202,13 @@ func StripNamespace(o any) (any, error) {
 		TypeMeta: namespace.TypeMeta,
 		ObjectMeta: metav1.ObjectMeta{
 			Name: namespace.Name, UID: namespace.UID, ResourceVersion: namespace.ResourceVersion, Labels: namespace.Labels,
+			DeletionTimestamp: namespace.DeletionTimestamp,
 		},
 	}
-	if names, found := namespace.Annotations[v1alpha1.AnnotationReceiver]; found {
-		stripped.Annotations = map[string]string{v1alpha1.AnnotationReceiver: names}
+	for _, key := range []string{v1alpha1.AnnotationReceiver, v1alpha1.AnnotationSlackChannel} {
+		if value, found := namespace.Annotations[key]; found {
+			metav1.SetMetaDataAnnotation(&stripped.ObjectMeta, key, value)
+		}
 	}
 	return stripped, nil
 }

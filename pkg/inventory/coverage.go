@@ -16,7 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// CoveredImage is one distinct image of a Scanner's pods.
+// CoveredImage is one distinct image of a scanner's pods.
 type CoveredImage struct {
 	// ID is the image's key, or its reference while it has no digest.
 	ID    string
@@ -33,6 +33,8 @@ type CoveredImage struct {
 	NotCovered []string
 	// Name is a reference that messages show.
 	Name string
+	// Namespaces are those in which pods run the image, or ran it recently, sorted.
+	Namespaces []string
 	// Repositories are those by which running containers name the image. Empty while it has no digest.
 	Repositories []string
 	// Receivers has one entry for each distinct set of receivers that the image's pods name, in the format of store.Workload. Empty while
@@ -40,26 +42,63 @@ type CoveredImage struct {
 	Receivers []string
 }
 
-// Coverage has the images that a Scanner is responsible for, ordered by ID.
+// Coverage has the namespaces and the images that a scanner is responsible for. Images are ordered by ID.
 type Coverage struct {
+	// ClusterWide is true for a ClusterScanner.
+	ClusterWide bool
+	Namespaces  Namespaces
 	// Running has each image of a running pod once.
 	Running []CoveredImage
 	// Recent has the images that no pod runs now and that are still in use, since their last pods ended within the retention.
 	Recent []CoveredImage
-	// UnknownReceivers are the receivers that running pods name and that no Scanner responsible for the pod has. Each has one object that names
-	// it, in the form kind/name, always the same for the same pods.
+	// UnknownReceivers are the receivers that running pods name and that no scanner responsible for the pod lets them use. Each has one object
+	// that names it, in the form kind/name, always the same for the same pods.
 	UnknownReceivers map[string]string
+
+	// parts are the images of each covered namespace.
+	parts map[string]namespaceImages
 }
 
-// coverageFacts are what the coverage of a Scanner is computed from.
+// In returns the part of the coverage in some namespaces; all of it if they are nil. The states of images are those in these namespaces.
+func (c Coverage) In(namespaces map[string]bool) Coverage {
+	if namespaces == nil {
+		return c
+	}
+	c.Namespaces.Covered = slices.DeleteFunc(slices.Clone(c.Namespaces.Covered), func(name string) bool { return !namespaces[name] })
+	c.combine()
+	return c
+}
+
+// combine sets Running and Recent from the images of the covered namespaces.
+func (c *Coverage) combine() {
+	byID := coverageByID{running: map[string]CoveredImage{}, recent: map[string]CoveredImage{}}
+	for _, namespace := range c.Namespaces.Covered {
+		byID.add(namespace, c.parts[namespace])
+	}
+	c.Running, c.Recent = byID.sorted()
+}
+
+// HasImages reports whether a namespace runs images or ran some recently, and whether any of them waits for a result.
+func (c Coverage) HasImages(namespace string) (used, waiting bool) {
+	part := c.parts[namespace]
+	waits := func(img CoveredImage) bool { return img.State == image.Pending }
+	return len(part.running)+len(part.recent) > 0, slices.ContainsFunc(part.running, waits) || slices.ContainsFunc(part.recent, waits)
+}
+
+// namespaceImages are the images of one namespace, as in Coverage.
+type namespaceImages struct{ running, recent []CoveredImage }
+
+// coverageFacts are what the coverage of a scanner in one namespace is computed from.
 type coverageFacts struct {
-	// pods have the images of the Scanner's running pods. ended are its images that no pod runs according to the store, without those that it
+	// pods have the images of the scanner's running pods. ended are its images that no pod runs according to the store, without those that it
 	// excludes. The store may not know yet that a pod runs one of them.
 	pods  []podImages
 	ended []store.RecentImage
-	// scans are the Scanner's ImageScans. reports are those of its engine in the store.
-	scans   map[image.Key]*v1alpha1.ImageScan
-	reports map[image.Key]store.ReportAge
+	// namespace is the one that the pods and the ended images are in.
+	namespace string
+	// scans are the scanner's ImageScans. reports are those of its engine in the store.
+	scans   map[store.NamespacedImage]*v1alpha1.ImageScan
+	reports map[store.NamespacedImage]store.ReportAge
 	// full is true if no more ImageScans are created in the namespace.
 	full bool
 }
@@ -73,45 +112,128 @@ type podImages struct {
 	created   time.Time
 }
 
-// Coverage returns the coverage of a Scanner. An image counts as scanned only if the store has the engine's report: after a loss of the store
-// or a change of the engine, ImageScans show the earlier result for a while. engine is empty if the operator runs without the Scanner's engine.
-func (i *Inventory) Coverage(ctx context.Context, scanner *v1alpha1.Scanner, engine string) (Coverage, error) {
-	var facts coverageFacts
-	var err error
-	if facts.reports, err = i.Store.ReportAges(ctx, string(scanner.UID), engine); err != nil {
+// Coverage returns the coverage of a scanner in its namespaces. An image counts as scanned only if the store has the engine's report: after a
+// loss of the store or a change of the engine, ImageScans show the earlier result for a while. engine is empty if the operator runs without
+// the scanner's engine.
+func (i *Inventory) Coverage(ctx context.Context, scanner v1alpha1.GenericScanner, engine string) (coverage Coverage, err error) {
+	coverage.ClusterWide = scanner.ScannerKind() == v1alpha1.KindClusterScanner
+	if coverage.Namespaces, err = i.Namespaces(ctx, scanner); err != nil {
 		return Coverage{}, err
 	}
-	if facts.full, err = i.IsFull(ctx, scanner.Namespace); err != nil {
+	var shared coverageFacts
+	if shared.reports, err = i.Store.ReportAges(ctx, string(scanner.GetUID()), engine); err != nil {
 		return Coverage{}, err
 	}
-	ofNamespace, err := namespaceReceivers(ctx, i.Client, scanner.Namespace)
+	if shared.scans, err = i.imageScans(ctx, scanner); err != nil {
+		return Coverage{}, err
+	}
+	recent, err := i.Store.RecentImages(ctx, string(scanner.GetUID()), engine)
 	if err != nil {
 		return Coverage{}, err
 	}
-	var scanners v1alpha1.ScannerList
-	if err := i.Client.List(ctx, &scanners, client.InNamespace(scanner.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return Coverage{}, err
+	ended := map[string][]store.RecentImage{}
+	for _, img := range recent {
+		if !isExcluded(scanner, lastReference(img)) {
+			ended[img.Namespace] = append(ended[img.Namespace], img)
+		}
 	}
-	if facts.scans, err = i.imageScans(ctx, scanner); err != nil {
-		return Coverage{}, err
-	}
-	pods, err := i.podsOf(ctx, scanner, IsActive, client.UnsafeDisableDeepCopy) // neither pods nor ImageScans are modified
-	if err != nil {
-		return Coverage{}, err
-	}
-	for p := range pods {
-		images := podImages{receivers: joinReceivers(receiversOf(&pods[p], ofNamespace)), created: pods[p].CreationTimestamp.Time}
-		if images.running, images.unresolved, _, err = i.RunningImages(ctx, scanner, &pods[p]); err != nil {
+	coverage.UnknownReceivers, coverage.parts = map[string]string{}, map[string]namespaceImages{}
+	for _, namespace := range coverage.Namespaces.Covered {
+		facts := shared
+		facts.namespace, facts.ended = namespace, ended[namespace]
+		unknown, err := i.readPods(ctx, scanner, &facts)
+		if err != nil {
 			return Coverage{}, err
+		}
+		for name, by := range unknown {
+			if known := coverage.UnknownReceivers[name]; known == "" || by < known {
+				coverage.UnknownReceivers[name] = by
+			}
+		}
+		running := facts.running()
+		coverage.parts[namespace] = namespaceImages{running, facts.recent(running)}
+	}
+	coverage.combine()
+	return coverage, nil
+}
+
+// readPods sets the facts about the pods of one namespace. It returns the receivers that the pods name and no scanner has.
+func (i *Inventory) readPods(ctx context.Context, scanner v1alpha1.GenericScanner, facts *coverageFacts) (unknown map[string]string, err error) {
+	if facts.full, err = i.IsFull(ctx, facts.namespace); err != nil {
+		return nil, err
+	}
+	metadata, err := readNamespace(ctx, i.Client, facts.namespace)
+	if err != nil {
+		return nil, err
+	}
+	pods, err := i.podsIn(ctx, scanner, facts.namespace, IsActive, client.UnsafeDisableDeepCopy) // neither pods nor ImageScans are modified
+	if err != nil {
+		return nil, err
+	}
+	allowed := allowedReceivers(scanner, metadata)
+	for p := range pods {
+		images := podImages{receivers: joinReceivers(receiversOf(&pods[p], metadata, allowed)), created: pods[p].CreationTimestamp.Time}
+		if images.running, images.unresolved, _, err = i.RunningImages(ctx, scanner, &pods[p]); err != nil {
+			return nil, err
 		}
 		facts.pods = append(facts.pods, images)
 	}
-	if facts.ended, err = i.Store.RecentImages(ctx, string(scanner.UID), engine); err != nil {
-		return Coverage{}, err
+	scanners, err := i.receiverOwners(ctx, facts.namespace)
+	return unknownReceivers(pods, metadata, scanners), err
+}
+
+// of returns an image in the namespace of the facts.
+func (f coverageFacts) of(key image.Key) store.NamespacedImage {
+	return store.NamespacedImage{Namespace: f.namespace, Key: key}
+}
+
+// coverageByID collects the images of several namespaces by ID.
+type coverageByID struct{ running, recent map[string]CoveredImage }
+
+// add adds the images of one namespace. An image in several namespaces counts once. It is scanned only if it is scanned in all of them.
+func (c coverageByID) add(namespace string, images namespaceImages) {
+	for _, img := range images.running {
+		img.Namespaces = []string{namespace}
+		c.running[img.ID] = combine(c.running, img)
 	}
-	facts.ended = slices.DeleteFunc(facts.ended, func(img store.RecentImage) bool { return isExcluded(scanner, lastReference(img)) })
-	running := facts.running()
-	return Coverage{Running: running, Recent: facts.recent(running), UnknownReceivers: unknownReceivers(pods, ofNamespace, scanners.Items)}, nil
+	for _, img := range images.recent {
+		img.Namespaces = []string{namespace}
+		c.recent[img.ID] = combine(c.recent, img)
+	}
+}
+
+// sorted returns the images ordered by ID. An image that runs in one namespace is not among those that ran recently in another.
+func (c coverageByID) sorted() (running, recent []CoveredImage) {
+	maps.DeleteFunc(c.recent, func(id string, _ CoveredImage) bool { _, runs := c.running[id]; return runs })
+	return slices.SortedFunc(maps.Values(c.running), compareByID), slices.SortedFunc(maps.Values(c.recent), compareByID)
+}
+
+// acrossNamespaces decides between the states of one image in several namespaces: what is missing in one of them is not hidden by the others.
+var acrossNamespaces = map[image.State]int{image.Excluded: 0, image.Scanned: 1, image.Pending: 2, image.Failed: 3}
+
+// combine returns an image together with what namespaces before it have of it.
+func combine(known map[string]CoveredImage, img CoveredImage) CoveredImage {
+	other, found := known[img.ID]
+	if !found {
+		return img
+	}
+	first, second := img, other
+	if acrossNamespaces[other.State] > acrossNamespaces[img.State] {
+		first, second = other, img
+	}
+	if first.State == second.State {
+		first.Reason, first.Name = min(first.Reason, second.Reason), min(first.Name, second.Name)
+		if first.Since.IsZero() || !second.Since.IsZero() && second.Since.Before(first.Since) {
+			first.Since = second.Since
+		}
+	}
+	namespaces := other.Namespaces // in order
+	namespaces = append(namespaces, img.Namespaces...)
+	first.Namespaces = namespaces
+	first.Repositories, first.Receivers = union(first.Repositories, second.Repositories), union(first.Receivers, second.Receivers)
+	first.NotCovered = union(first.NotCovered, second.NotCovered)
+	first.Report.Current = first.Report.Current && (second.Report.Current || second.State != image.Scanned)
+	return first
 }
 
 // running returns the images of the running pods.
@@ -123,7 +245,7 @@ func (f coverageFacts) running() []CoveredImage {
 		for _, img := range pod.running {
 			resolvedNames[img.Reference.String()] = true
 			state := f.stateOf(img)
-			if f.full && f.scans[img.Key] == nil && state.State == image.Pending {
+			if f.full && f.scans[f.of(img.Key)] == nil && state.State == image.Pending {
 				state.State, state.Reason = image.Failed, v1alpha1.ReasonTooManyImages
 			}
 			state.Receivers = []string{pod.receivers}
@@ -190,15 +312,18 @@ func mergeImage(covered map[string]CoveredImage, img CoveredImage) {
 	}
 }
 
-// union returns the distinct elements of both lists, sorted.
+// union returns the distinct elements of both lists, sorted. Lists that are equal are returned as they are.
 func union(a, b []string) []string {
+	if slices.Equal(a, b) {
+		return a
+	}
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))
 }
 
 // stateOf returns the state of an image by its ImageScan and its report.
 func (f coverageFacts) stateOf(img RunningImage) CoveredImage {
-	scan := f.scans[img.Key]
-	report, reported := f.reports[img.Key]
+	scan := f.scans[f.of(img.Key)]
+	report, reported := f.reports[f.of(img.Key)]
 	state := CoveredImage{
 		ID: img.Key.String(), Name: img.Reference.String(), State: image.Pending, Repositories: []string{img.Reference.Repository},
 		Report: report,

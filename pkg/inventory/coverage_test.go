@@ -247,7 +247,7 @@ func reportedIn(objects ...client.Object) reportAges {
 	for _, o := range objects {
 		if scan, ok := o.(*v1alpha1.ImageScan); ok {
 			if key, err := KeyOf(scan); err == nil {
-				reported[key] = store.ReportAge{Current: true}
+				reported[store.NamespacedImage{Namespace: scan.Namespace, Key: key}] = store.ReportAge{Current: true}
 			}
 		}
 	}
@@ -280,9 +280,9 @@ func (l *orderedReader) List(_ context.Context, list client.ObjectList, _ ...cli
 }
 
 // reportAges is a store with reports of these ages. It has no records of Jobs, and nobody used an image before.
-type reportAges map[image.Key]store.ReportAge
+type reportAges map[store.NamespacedImage]store.ReportAge
 
-func (r reportAges) ReportAges(context.Context, string, string) (map[image.Key]store.ReportAge, error) {
+func (r reportAges) ReportAges(context.Context, string, string) (map[store.NamespacedImage]store.ReportAge, error) {
 	return r, nil
 }
 
@@ -299,3 +299,28 @@ func (reportAges) CatalogScopes(context.Context, string, image.Key) ([]store.Sco
 }
 
 func (reportAges) SetUsage(context.Context, store.ImageUsage) error { return nil }
+
+// TestHasImages: a namespace whose pods have ended recently is not one without images.
+func TestHasImages(t *testing.T) {
+	images := func(states ...image.State) (all []CoveredImage) {
+		for _, state := range states {
+			all = append(all, CoveredImage{State: state})
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		part          namespaceImages
+		used, waiting bool
+	}{
+		"none":             {namespaceImages{}, false, false},
+		"running":          {namespaceImages{running: images(image.Scanned, image.Failed)}, true, false},
+		"running, pending": {namespaceImages{running: images(image.Scanned, image.Pending)}, true, true},
+		"ended":            {namespaceImages{recent: images(image.Scanned)}, true, false},
+		"ended, pending":   {namespaceImages{running: images(image.Scanned), recent: images(image.Pending)}, true, true},
+	} {
+		used, waiting := Coverage{parts: map[string]namespaceImages{"shop": c.part}}.HasImages("shop")
+		if used != c.used || waiting != c.waiting {
+			t.Errorf("%s: used %t, waiting %t; want %t, %t", name, used, waiting, c.used, c.waiting)
+		}
+	}
+}

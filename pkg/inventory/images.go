@@ -183,7 +183,7 @@ func containerImages(pod *corev1.Pod) map[string]string {
 // RunningImages returns the images that the containers of a pod run, and those without a known key. known is false while the pod's node, or its
 // platform, is not in the cache: no image is known to run then. The names of unresolved images are normalized if they are valid.
 func (i *Inventory) RunningImages(
-	ctx context.Context, scanner *v1alpha1.Scanner, pod *corev1.Pod,
+	ctx context.Context, scanner v1alpha1.GenericScanner, pod *corev1.Pod,
 ) (running []RunningImage, unresolved []UnresolvedImage, known bool, err error) {
 	resolved, unresolved := ImagesOf(pod)
 	for n := range unresolved {
@@ -212,7 +212,7 @@ func (i *Inventory) RunningImages(
 // platformOf returns the platform of a node. known is false while the node, or its platform, is not in the cache.
 func (i *Inventory) platformOf(ctx context.Context, name string) (platform image.Platform, known bool, err error) {
 	var node corev1.Node
-	if err := i.Client.Get(ctx, types.NamespacedName{Name: name}, &node); err != nil {
+	if err := i.Client.Get(ctx, types.NamespacedName{Name: name}, &node, client.UnsafeDisableDeepCopy); err != nil {
 		return image.Platform{}, false, client.IgnoreNotFound(err)
 	}
 	info := node.Status.NodeInfo
@@ -220,8 +220,8 @@ func (i *Inventory) platformOf(ctx context.Context, name string) (platform image
 }
 
 // isExcluded reports whether a Scanner excludes an image.
-func isExcluded(scanner *v1alpha1.Scanner, ref image.Reference) bool {
-	return slices.ContainsFunc(scanner.Spec.Images.Exclude, func(glob string) bool {
+func isExcluded(scanner v1alpha1.GenericScanner, ref image.Reference) bool {
+	return slices.ContainsFunc(scanner.Settings().Images.Exclude, func(glob string) bool {
 		return image.Match(glob, ref)
 	})
 }

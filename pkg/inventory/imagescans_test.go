@@ -30,7 +30,7 @@ func TestLookingUpAnImageScanReadsNoOthers(t *testing.T) {
 			return err
 		},
 	})
-	found, err := (&Inventory{Client: reader}).ImageScan(t.Context(), mine, KeyOfImage(Web))
+	found, err := (&Inventory{Client: reader}).ImageScan(t.Context(), mine, mine.Namespace, KeyOfImage(Web))
 	if err != nil || found == nil || read != 1 {
 		t.Errorf("found %v (%v) after reading %d ImageScans, want its own after 1", found, err, read)
 	}

@@ -1,5 +1,5 @@
 // Package inventory finds out which images run, and for whom: from pods to containers, images, platforms, workloads and receivers, and to the
-// coverage of a Scanner. All reconcilers use it, so that each of these questions has one answer.
+// coverage of a Scanner or ClusterScanner. All reconcilers use it, so that each of these questions has one answer.
 //
 // It reads pods, nodes, namespaces, Scanners and ImageScans from the cache, and reports and the operator's own Jobs from the store. It writes
 // nothing to the Kubernetes API, and knows no engine.
@@ -22,6 +22,10 @@ type Inventory struct {
 	Store  Store
 	Limits Limits
 	Clock  clock.PassiveClock
+	// Watched are the namespaces that the operator is limited to; empty for all.
+	Watched []string
+	// CanRead reports whether the cache has all objects of a namespace; nil if it has those of all namespaces.
+	CanRead func(namespace string) bool
 	// ShareSBOMs lets an SBOM that was made in one namespace count in all namespaces. It is only for clusters that trust all namespaces.
 	ShareSBOMs bool
 }
@@ -29,7 +33,7 @@ type Inventory struct {
 // Store is the part of the store that an Inventory uses.
 type Store interface {
 	IsRecorded(ctx context.Context, namespace, job, uid string) (bool, error)
-	ReportAges(ctx context.Context, scanner, engine string) (map[image.Key]store.ReportAge, error)
+	ReportAges(ctx context.Context, scanner, engine string) (map[store.NamespacedImage]store.ReportAge, error)
 	RecentImages(ctx context.Context, scanner, engine string) ([]store.RecentImage, error)
 	CatalogScopes(ctx context.Context, engine string, key image.Key) ([]store.Scope, error)
 	SetUsage(ctx context.Context, usage store.ImageUsage) error

@@ -21,18 +21,19 @@ type Limits struct {
 }
 
 // Admits reports whether a Scanner is among the oldest of its namespace, within the limit. Scanners of the same age are ordered by name. A
-// Scanner that is being deleted does not count against the limit. scanner itself need not be in the cache.
-func (i *Inventory) Admits(ctx context.Context, scanner *v1alpha1.Scanner) (bool, error) {
-	if i.Limits.Scanners == 0 {
+// Scanner that is being deleted does not count against the limit. scanner itself need not be in the cache. A ClusterScanner is always admitted.
+func (i *Inventory) Admits(ctx context.Context, scanner v1alpha1.GenericScanner) (bool, error) {
+	own, namespaced := scanner.(*v1alpha1.Scanner)
+	if i.Limits.Scanners == 0 || !namespaced {
 		return true, nil
 	}
 	var all v1alpha1.ScannerList
-	if err := i.Client.List(ctx, &all, client.InNamespace(scanner.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := i.Client.List(ctx, &all, client.InNamespace(own.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return false, err
 	}
 	before := 0
 	for n := range all.Items {
-		if other := &all.Items[n]; other.DeletionTimestamp.IsZero() && byAge(other, scanner) < 0 {
+		if other := &all.Items[n]; other.DeletionTimestamp.IsZero() && byAge(other, own) < 0 {
 			if before++; before >= i.Limits.Scanners {
 				return false, nil
 			}
@@ -41,9 +42,8 @@ func (i *Inventory) Admits(ctx context.Context, scanner *v1alpha1.Scanner) (bool
 	return true, nil
 }
 
-// AdmittedScanners returns the admitted Scanners of a namespace, and those that are being deleted. They belong to the cache and must not be
-// modified.
-func (i *Inventory) AdmittedScanners(ctx context.Context, namespace string) ([]*v1alpha1.Scanner, error) {
+// admittedScanners returns the admitted Scanners of a namespace, and those that are being deleted. They belong to the cache.
+func (i *Inventory) admittedScanners(ctx context.Context, namespace string) ([]*v1alpha1.Scanner, error) {
 	var all v1alpha1.ScannerList
 	if err := i.Client.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
@@ -52,6 +52,28 @@ func (i *Inventory) AdmittedScanners(ctx context.Context, namespace string) ([]*
 	for n := range all.Items {
 		scanners[n] = &all.Items[n]
 	}
+	return i.admitted(scanners), nil
+}
+
+// admittedByNamespace returns the result of admittedScanners for each namespace with a Scanner.
+func (i *Inventory) admittedByNamespace(ctx context.Context) (map[string][]*v1alpha1.Scanner, error) {
+	var all v1alpha1.ScannerList
+	if err := i.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	byNamespace := map[string][]*v1alpha1.Scanner{}
+	for n := range all.Items {
+		namespace := all.Items[n].Namespace
+		byNamespace[namespace] = append(byNamespace[namespace], &all.Items[n])
+	}
+	for namespace, scanners := range byNamespace {
+		byNamespace[namespace] = i.admitted(scanners)
+	}
+	return byNamespace, nil
+}
+
+// admitted returns those of a namespace's Scanners that are admitted or being deleted. It changes the slice.
+func (i *Inventory) admitted(scanners []*v1alpha1.Scanner) []*v1alpha1.Scanner {
 	slices.SortFunc(scanners, byAge)
 	live := 0
 	return slices.DeleteFunc(scanners, func(s *v1alpha1.Scanner) bool {
@@ -60,7 +82,7 @@ func (i *Inventory) AdmittedScanners(ctx context.Context, namespace string) ([]*
 		}
 		live++
 		return i.Limits.Scanners > 0 && live > i.Limits.Scanners
-	}), nil
+	})
 }
 
 func byAge(a, b *v1alpha1.Scanner) int {

@@ -18,17 +18,17 @@ func IsActive(pod *corev1.Pod) bool {
 	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// coversPod reports whether a Scanner is responsible for a pod of its namespace, which runs or has ended. A pod that is being deleted does not
+// coversPod reports whether a scanner is responsible for a pod of a namespace that it covers. The pod runs or has ended. A pod that is being deleted does not
 // count: it may hang for long on a lost node. The operator's own worker pods do not count either, or a namespace would get findings of the
 // operator's image.
-func coversPod(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
-	if backend.IsWorkerPod(pod) || !pod.DeletionTimestamp.IsZero() || !scanner.DeletionTimestamp.IsZero() || pod.Labels[scanner.Spec.IgnoreLabel] == "true" {
+func coversPod(scanner v1alpha1.GenericScanner, pod *corev1.Pod) bool {
+	if backend.IsWorkerPod(pod) || !pod.DeletionTimestamp.IsZero() || scanner.GetDeletionTimestamp() != nil || pod.Labels[scanner.Settings().IgnoreLabel] == "true" {
 		return false
 	}
-	if scanner.Spec.PodSelector == nil {
+	if scanner.Settings().PodSelector == nil {
 		return true
 	}
-	selector, err := metav1.LabelSelectorAsSelector(scanner.Spec.PodSelector)
+	selector, err := metav1.LabelSelectorAsSelector(scanner.Settings().PodSelector)
 	return err == nil && selector.Matches(labels.Set(pod.Labels))
 }
 
@@ -42,14 +42,14 @@ func (i *Inventory) isOwnJob(ctx context.Context, pod *corev1.Pod) (bool, error)
 	return i.Store.IsRecorded(ctx, pod.Namespace, owner.Name, string(owner.UID))
 }
 
-// ScannersOf returns the admitted Scanners that are responsible for a pod. A pod that has ended counts for as long as a Scanner retains unused
-// images. The Scanners belong to the cache and must not be modified.
-func (i *Inventory) ScannersOf(ctx context.Context, pod *corev1.Pod) ([]*v1alpha1.Scanner, error) {
-	scanners, err := i.AdmittedScanners(ctx, pod.Namespace)
+// ScannersOf returns the scanners that are responsible for a pod. A pod that has ended counts for as long as a scanner retains unused images.
+// The scanners belong to the cache and must not be modified.
+func (i *Inventory) ScannersOf(ctx context.Context, pod *corev1.Pod) ([]v1alpha1.GenericScanner, error) {
+	scanners, err := i.ScannersIn(ctx, pod.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	scanners = slices.DeleteFunc(scanners, func(s *v1alpha1.Scanner) bool {
+	scanners = slices.DeleteFunc(scanners, func(s v1alpha1.GenericScanner) bool {
 		return !coversPod(s, pod) || !hasImagesInUse(s, pod, i.Clock.Now())
 	})
 	if len(scanners) == 0 {
@@ -62,26 +62,27 @@ func (i *Inventory) ScannersOf(ctx context.Context, pod *corev1.Pod) ([]*v1alpha
 	return scanners, nil
 }
 
-// podsOf returns the pods, running and ended, that a Scanner is responsible for and that pass accepts. The operator's own Jobs are left
-// out.
-func (i *Inventory) podsOf(
-	ctx context.Context, scanner *v1alpha1.Scanner, pass func(*corev1.Pod) bool, opts ...client.ListOption,
+// podsIn returns the pods, running and ended, that a scanner is responsible for in a namespace that it covers, and that pass accepts. The
+// operator's own Jobs are left out.
+func (i *Inventory) podsIn(
+	ctx context.Context, scanner v1alpha1.GenericScanner, namespace string, pass func(*corev1.Pod) bool, opts ...client.ListOption,
 ) ([]corev1.Pod, error) {
 	var pods corev1.PodList
-	if err := i.Client.List(ctx, &pods, append(opts, client.InNamespace(scanner.Namespace))...); err != nil {
+	if err := i.Client.List(ctx, &pods, append(opts, client.InNamespace(namespace))...); err != nil {
 		return nil, err
 	}
-	var selected []corev1.Pod
-	for _, pod := range pods.Items {
-		if !pass(&pod) || !coversPod(scanner, &pod) {
+	selected := pods.Items[:0] // the list, unlike its pods, is a copy
+	for n := range pods.Items {
+		pod := &pods.Items[n]
+		if !pass(pod) || !coversPod(scanner, pod) {
 			continue
 		}
-		own, err := i.isOwnJob(ctx, &pod)
+		own, err := i.isOwnJob(ctx, pod)
 		if err != nil {
 			return nil, err
 		}
 		if !own {
-			selected = append(selected, pod)
+			selected = append(selected, *pod)
 		}
 	}
 	return selected, nil

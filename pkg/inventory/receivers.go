@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
@@ -26,34 +26,62 @@ const maxReceiverName = 63
 // receiverName is the API's pattern of a receiver's name.
 var receiverName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
-// namespaceReceivers returns the receivers annotation of a namespace; empty if there is none, or no such namespace.
-func namespaceReceivers(ctx context.Context, reader client.Reader, name string) (string, error) {
-	namespace := &metav1.PartialObjectMetadata{}
-	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	err := reader.Get(ctx, client.ObjectKey{Name: name}, namespace)
-	return namespace.Annotations[v1alpha1.AnnotationReceiver], client.IgnoreNotFound(err)
-}
-
-// annotatedReceivers returns the names in a pod's annotation or, without that annotation, in its namespace's, valid or not. An annotation
-// without any name overrides the namespace's.
-func annotatedReceivers(pod *corev1.Pod, ofNamespace string) (names []string) {
+// annotatedReceivers returns the distinct names in a pod's annotation or, without that annotation, in its namespace's, valid or not. An annotation
+// without any name overrides the namespace's. namespace is nil if it does not exist.
+func annotatedReceivers(pod *corev1.Pod, namespace *metav1.PartialObjectMetadata) (names []string) {
 	text, own := pod.Annotations[v1alpha1.AnnotationReceiver]
-	if !own {
-		text = ofNamespace
+	if !own && namespace != nil {
+		text = namespace.Annotations[v1alpha1.AnnotationReceiver]
 	}
 	for name := range strings.SplitSeq(text[:min(len(text), maxReceiverAnnotation)], ",") {
-		if name = strings.TrimSpace(name); name != "" {
+		if name = strings.TrimSpace(name); name != "" && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// receiversOf returns the receivers that a pod, or else its namespace, names. Names that no receiver can have are left out.
-func receiversOf(pod *corev1.Pod, ofNamespace string) []string {
-	return slices.DeleteFunc(annotatedReceivers(pod, ofNamespace), func(name string) bool {
-		return len(name) > maxReceiverName || !receiverName.MatchString(name)
+// receiversOf returns those receivers of a scanner that a pod, or else its namespace, names and that the namespace may use. For a Scanner it also
+// returns names that no receiver of it has. Names that no receiver can have are left out.
+func receiversOf(pod *corev1.Pod, namespace *metav1.PartialObjectMetadata, allowed func(string) bool) []string {
+	return slices.DeleteFunc(annotatedReceivers(pod, namespace), func(name string) bool {
+		return len(name) > maxReceiverName || !receiverName.MatchString(name) || !allowed(name)
 	})
+}
+
+// allowedReceivers returns a function that reports whether workloads of a namespace may name a receiver of a scanner. A Scanner allows all.
+func allowedReceivers(scanner v1alpha1.GenericScanner, namespace *metav1.PartialObjectMetadata) func(receiver string) bool {
+	if scanner.ScannerKind() == v1alpha1.KindScanner {
+		return func(string) bool { return true }
+	}
+	allowed := map[string]bool{}
+	for _, receiver := range scanner.Receivers() {
+		selector, err := metav1.LabelSelectorAsSelector(receiver.FromNamespaces) // selects nothing if it is nil
+		allowed[receiver.Name] = err == nil && namespace != nil && selector.Matches(labels.Set(namespace.Labels))
+	}
+	return func(receiver string) bool { return allowed[receiver] }
+}
+
+// notAllowed returns the receivers and the Slack channel of a ClusterScanner that a pod or its namespace names and may not use.
+func notAllowed(scanner v1alpha1.GenericScanner, pod *corev1.Pod, namespace *metav1.PartialObjectMetadata, allowed func(string) bool) (names []string) {
+	receivers := scanner.Receivers()
+	for _, name := range annotatedReceivers(pod, namespace) {
+		isReceiver := slices.ContainsFunc(receivers, func(r v1alpha1.ClusterReceiver) bool { return r.Name == name })
+		if isReceiver && !allowed(name) {
+			names = append(names, "receiver "+name)
+		}
+	}
+	if scanner.ScannerKind() == v1alpha1.KindScanner || namespace == nil || len(receivers) == 0 {
+		return names
+	}
+	channel := slackChannel(namespace)
+	mayUse := slices.ContainsFunc(receivers, func(r v1alpha1.ClusterReceiver) bool {
+		return slices.Contains(r.AllowedChannels, channel) || r.Slack != nil && r.Slack.Channel == channel
+	})
+	if channel != "" && !mayUse {
+		names = append(names, "Slack channel "+channel[:min(len(channel), maxReceiverName)])
+	}
+	return names
 }
 
 // joinReceivers returns at most maxNamedReceivers distinct names in the format of store.Workload.Receivers. It sorts names in place.
@@ -63,13 +91,37 @@ func joinReceivers(names []string) string {
 	return strings.Join(names[:min(len(names), maxNamedReceivers)], ",")
 }
 
-// unknownReceivers returns the receivers that running pods name and that none of the Scanners responsible for the pod has. Each has the first
-// object that names it.
-func unknownReceivers(pods []corev1.Pod, ofNamespace string, scanners []v1alpha1.Scanner) map[string]string {
+// receiverOwners returns the scanners whose receivers pods of a namespace may name: all its Scanners, and the ClusterScanners that cover it.
+func (i *Inventory) receiverOwners(ctx context.Context, namespace string) ([]v1alpha1.GenericScanner, error) {
+	owners, err := ListScanners(ctx, i.Client, namespace)
+	if err != nil {
+		return nil, err
+	}
+	covering, err := i.ScannersIn(ctx, namespace)
+	for _, scanner := range covering {
+		if scanner.ScannerKind() == v1alpha1.KindClusterScanner {
+			owners = append(owners, scanner)
+		}
+	}
+	return owners, err
+}
+
+// unknownReceivers returns the receivers that running pods name and that none of the scanners responsible for the pod lets them use. Each has the
+// first object that names it.
+func unknownReceivers(pods []corev1.Pod, namespace *metav1.PartialObjectMetadata, scanners []v1alpha1.GenericScanner) map[string]string {
+	allowedBy := make([]func(string) bool, len(scanners))
+	for i, s := range scanners {
+		allowedBy[i] = allowedReceivers(s, namespace)
+	}
 	unknown := map[string]string{}
 	for p := range pods {
-		for _, name := range annotatedReceivers(&pods[p], ofNamespace) {
-			if hasReceiver(scanners, &pods[p], name) {
+		for _, name := range annotatedReceivers(&pods[p], namespace) {
+			hasReceiver := func(r v1alpha1.ClusterReceiver) bool { return r.Name == name }
+			known := false
+			for i, s := range scanners {
+				known = known || slices.ContainsFunc(s.Receivers(), hasReceiver) && allowedBy[i](name) && coversPod(s, &pods[p])
+			}
+			if known {
 				continue
 			}
 			if by := annotationSource(&pods[p]); unknown[name] == "" || by < unknown[name] {
@@ -78,13 +130,6 @@ func unknownReceivers(pods []corev1.Pod, ofNamespace string, scanners []v1alpha1
 		}
 	}
 	return unknown
-}
-
-// hasReceiver reports whether any Scanner that is responsible for the pod has a receiver of that name.
-func hasReceiver(scanners []v1alpha1.Scanner, pod *corev1.Pod, name string) bool {
-	return slices.ContainsFunc(scanners, func(s v1alpha1.Scanner) bool {
-		return slices.ContainsFunc(s.Spec.Notifications, func(r v1alpha1.Receiver) bool { return r.Name == name }) && coversPod(&s, pod)
-	})
 }
 
 // annotationSource returns the workload, or the namespace, whose annotation names the receivers of a pod.

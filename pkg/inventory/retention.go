@@ -9,9 +9,9 @@ import (
 )
 
 // Retention returns how long an image is kept after its last use. An image whose pods ended also stays in use for that time.
-func Retention(scanner *v1alpha1.Scanner) time.Duration {
-	if scanner.Spec.UnusedImageRetention != nil {
-		return scanner.Spec.UnusedImageRetention.Duration
+func Retention(scanner v1alpha1.GenericScanner) time.Duration {
+	if scanner.Settings().UnusedImageRetention != nil {
+		return scanner.Settings().UnusedImageRetention.Duration
 	}
 	return 24 * time.Hour
 }
@@ -45,6 +45,6 @@ func endedAt(pod *corev1.Pod, now time.Time) time.Time {
 }
 
 // hasImagesInUse reports whether the images of a Scanner's pod are in use: the pod runs, or ended within the Scanner's Retention.
-func hasImagesInUse(scanner *v1alpha1.Scanner, pod *corev1.Pod, now time.Time) bool {
+func hasImagesInUse(scanner v1alpha1.GenericScanner, pod *corev1.Pod, now time.Time) bool {
 	return IsActive(pod) || now.Sub(endedAt(pod, now)) < Retention(scanner)
 }

@@ -18,7 +18,7 @@ import (
 // ScannedImage is the image of an ImageScan, for the Scanner that owns it.
 type ScannedImage struct {
 	Scan    *v1alpha1.ImageScan
-	Scanner *v1alpha1.Scanner
+	Scanner v1alpha1.GenericScanner
 	Key     image.Key
 	// Engine is the name under which the engine's results are stored; empty if the operator runs without the Scanner's engine.
 	Engine string
@@ -64,6 +64,9 @@ type Uses struct {
 	Ended []Use
 	// Dropped are the containers whose pods run or ran the image and are not the Scanner's responsibility any more. Their images have no key.
 	Dropped []Use
+	// NotAllowed are receivers and Slack channels of a ClusterScanner that pods which run the image, or their namespace, name and that the
+	// namespace may not use, such as "receiver security", sorted.
+	NotAllowed []string
 	// Scope is the credential scope of the image's catalog.
 	Scope store.Scope
 }
@@ -87,14 +90,15 @@ func (u Uses) All() []Use { return slices.Concat(u.Running, u.Ended) }
 func (i *Inventory) FindUses(ctx context.Context, img ScannedImage) (Uses, error) {
 	uses, now := Uses{Complete: true}, i.Clock.Now()
 	inUse := func(pod *corev1.Pod) bool { return hasImagesInUse(img.Scanner, pod, now) }
-	pods, err := i.podsOf(ctx, img.Scanner, inUse, client.MatchingFields{PodsByDigest: img.Key.Digest})
+	pods, err := i.podsIn(ctx, img.Scanner, img.Scan.Namespace, inUse, client.MatchingFields{PodsByDigest: img.Key.Digest})
 	if err != nil {
 		return Uses{}, err
 	}
-	ofNamespace, err := namespaceReceivers(ctx, i.Client, img.Scan.Namespace)
+	namespace, err := readNamespace(ctx, i.Client, img.Scan.Namespace)
 	if err != nil {
 		return Uses{}, err
 	}
+	allowed := allowedReceivers(img.Scanner, namespace)
 	for p := range pods {
 		pod := &pods[p]
 		running, _, known, err := i.RunningImages(ctx, img.Scanner, pod)
@@ -110,9 +114,10 @@ func (i *Inventory) FindUses(ctx context.Context, img ScannedImage) (Uses, error
 			switch {
 			case run.Key != img.Key || run.Excluded:
 			case IsActive(pod):
-				uses.Running = append(uses.Running, Use{Pod: pod, Image: run, Receivers: receiversOf(pod, ofNamespace)})
+				uses.NotAllowed = union(uses.NotAllowed, notAllowed(img.Scanner, pod, namespace, allowed))
+				uses.Running = append(uses.Running, Use{Pod: pod, Image: run, Receivers: receiversOf(pod, namespace, allowed)})
 			default:
-				uses.Ended = append(uses.Ended, Use{Pod: pod, Image: run, Receivers: receiversOf(pod, ofNamespace), EndedAt: endedAt(pod, now)})
+				uses.Ended = append(uses.Ended, Use{Pod: pod, Image: run, Receivers: receiversOf(pod, namespace, allowed), EndedAt: endedAt(pod, now)})
 			}
 		}
 	}
@@ -183,8 +188,8 @@ func (i *Inventory) RecordUses(ctx context.Context, img ScannedImage, uses Uses)
 		return nil
 	}
 	return i.Store.SetUsage(ctx, store.ImageUsage{
-		Scanner: string(img.Scanner.UID), Namespace: img.Scan.Namespace, Key: img.Key, Scope: uses.Scope, Engine: img.Engine,
-		Suspended: ptr.Deref(img.Scanner.Spec.Suspend, false) || img.Refused,
+		Scanner: string(img.Scanner.GetUID()), Cluster: img.Scanner.ScannerKind() == v1alpha1.KindClusterScanner, Namespace: img.Scan.Namespace, Key: img.Key, Scope: uses.Scope, Engine: img.Engine,
+		Suspended: ptr.Deref(img.Scanner.Settings().Suspend, false) || img.Refused,
 		Workloads: WorkloadsOf(uses.Running), Ended: endedWorkloads(uses.Ended), EndedSince: i.endedSince(img), Dropped: WorkloadsOf(uses.Dropped),
 	})
 }

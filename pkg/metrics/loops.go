@@ -2,7 +2,7 @@
 // one part are defined in that part.
 //
 // No label value comes from a user, a pod or another server. Names and units follow https://prometheus.io/docs/practices/naming/.
-// docs/operations/metrics.md lists all metrics.
+// docs/integrate/metrics.md lists all metrics.
 package metrics
 
 import (

@@ -21,6 +21,9 @@ const FinalizerSuffix = ".scanner-operator.io/release"
 // AnnotationSuffix is the end of the key of the annotation that a Scanner sets on pods. The Scanner's name comes before it.
 const AnnotationSuffix = ".scanner-operator.io/image-hashes"
 
+// ClusterAnnotationSuffix is the same for a ClusterScanner. Its end is AnnotationSuffix.
+const ClusterAnnotationSuffix = ".cluster" + AnnotationSuffix
+
 // Finalizers returns those of a pod's finalizers that are this operator's.
 func Finalizers(all []string) []string {
 	var own []string

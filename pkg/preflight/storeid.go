@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,16 +27,16 @@ import (
 //     (scannerOfOtherDurableStore).
 
 // HasOtherStore reports whether a Scanner's results are in another store than that with the given ID.
-func HasOtherStore(scanner *v1alpha1.Scanner, storeID string) bool {
-	return scanner.Status.StoreID != "" && scanner.Status.StoreID != storeID
+func HasOtherStore(scanner v1alpha1.GenericScanner, storeID string) bool {
+	return scanner.ScannerStatus().StoreID != "" && scanner.ScannerStatus().StoreID != storeID
 }
 
 // StoreIDReplaced passes updates that replace the store ID in a Scanner's status.
 var StoreIDReplaced = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
-		before, after := e.ObjectOld.(*v1alpha1.Scanner), e.ObjectNew.(*v1alpha1.Scanner)
-		return before.Status.StoreID != "" && before.Status.StoreID != after.Status.StoreID
+		before, after := e.ObjectOld.(v1alpha1.GenericScanner).ScannerStatus(), e.ObjectNew.(v1alpha1.GenericScanner).ScannerStatus()
+		return before.StoreID != "" && before.StoreID != after.StoreID
 	},
 	DeleteFunc:  func(event.DeleteEvent) bool { return false },
 	GenericFunc: func(event.GenericEvent) bool { return false },
@@ -59,8 +60,8 @@ type InstanceConflicts struct {
 }
 
 // RecordWrite records a status that is in the API server: the Scanner may have the given store's ID.
-func (c *InstanceConflicts) RecordWrite(scanner *v1alpha1.Scanner, storeID string) {
-	if scanner.Status.StoreID != storeID {
+func (c *InstanceConflicts) RecordWrite(scanner v1alpha1.GenericScanner, storeID string) {
+	if scanner.ScannerStatus().StoreID != storeID {
 		return
 	}
 	c.mu.Lock()
@@ -83,17 +84,17 @@ func (c *InstanceConflicts) Remove(scanner types.NamespacedName) {
 
 // Detect reports whether another operator than that with the given store works on the Scanner. reader must not be a cache, which may still
 // show the status from before our write.
-func (c *InstanceConflicts) Detect(ctx context.Context, now time.Time, reader client.Reader, scanner *v1alpha1.Scanner, storeID string) (bool, error) {
+func (c *InstanceConflicts) Detect(ctx context.Context, now time.Time, reader client.Reader, scanner v1alpha1.GenericScanner, storeID string) (bool, error) {
 	name := client.ObjectKeyFromObject(scanner)
 	c.mu.Lock()
 	last, written := c.lastConflict[name]
 	c.mu.Unlock()
 	if written && HasOtherStore(scanner, storeID) {
-		var fresh v1alpha1.Scanner
-		if err := reader.Get(ctx, name, &fresh); err != nil {
+		fresh := scanner.DeepCopyObject().(v1alpha1.GenericScanner)
+		if err := reader.Get(ctx, name, fresh); err != nil {
 			return false, client.IgnoreNotFound(err)
 		}
-		if fresh.UID == scanner.UID && HasOtherStore(&fresh, storeID) {
+		if fresh.GetUID() == scanner.GetUID() && HasOtherStore(fresh, storeID) {
 			last = now
 			c.mu.Lock()
 			c.lastConflict[name] = last
@@ -106,6 +107,7 @@ func (c *InstanceConflicts) Detect(ctx context.Context, now time.Time, reader cl
 // scannerOfOtherDurableStore returns the name of a Scanner whose results are in another store, on a volume that outlives pods; empty if
 // there is none. A namespace that may not be read is left out.
 func scannerOfOtherDurableStore(ctx context.Context, reader client.Reader, namespaces []string, storeID string) (string, error) {
+	var all []v1alpha1.GenericScanner
 	for _, namespace := range namespaces {
 		var scanners v1alpha1.ScannerList
 		err := reader.List(ctx, &scanners, client.InNamespace(namespace))
@@ -113,10 +115,20 @@ func scannerOfOtherDurableStore(ctx context.Context, reader client.Reader, names
 			return "", err
 		}
 		for i := range scanners.Items {
-			status := &scanners.Items[i].Status
-			if status.StoreID != storeID && meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionStoreDurable) {
-				return client.ObjectKeyFromObject(&scanners.Items[i]).String(), nil
-			}
+			all = append(all, &scanners.Items[i])
+		}
+	}
+	var clusterWide v1alpha1.ClusterScannerList
+	if err := reader.List(ctx, &clusterWide); err != nil && !apierrors.IsForbidden(err) {
+		return "", err
+	}
+	for i := range clusterWide.Items {
+		all = append(all, &clusterWide.Items[i])
+	}
+	for _, scanner := range all {
+		status := scanner.ScannerStatus()
+		if status.StoreID != storeID && meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionStoreDurable) {
+			return strings.TrimPrefix(client.ObjectKeyFromObject(scanner).String(), "/"), nil
 		}
 	}
 	return "", nil

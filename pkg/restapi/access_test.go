@@ -16,13 +16,17 @@ import (
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 )
 
-// everyPath has one path of each operation.
+// everyPath has one path of each operation. The first withoutStore of them do not read from the store.
 var everyPath = []string{
+	"/api/v1/clusterscanners", "/api/v1/clusterscanners/platform",
 	"/api/v1/scanners", "/api/v1/namespaces/shop/scanners/main", "/api/v1/namespaces/shop/imagescans", "/api/v1/namespaces/shop/imagescans/web",
 	findingsPath, "/api/v1/namespaces/shop/imagescans/web/sbom", "/api/v1/namespaces/shop/imagescans/web/cyclonedx",
 	"/api/v1/namespaces/shop/imagescans/web/openvex", "/api/v1/namespaces/shop/scanners/main/messages",
+	"/api/v1/clusterscanners/platform/messages",
 	"/api/v1/vulnerabilities/CVE-2026-0001/workloads", "/api/v1/vulnerabilities/CVE-2026-0001/workloads?namespace=shop",
 }
+
+const withoutStore = 6
 
 // TestUnauthenticated: without a token that the API server accepts, nothing is revealed, not even which paths exist.
 func TestUnauthenticated(t *testing.T) {
@@ -61,12 +65,13 @@ func TestForbiddenIsUniform(t *testing.T) {
 	w, api := newFakeHarness(t)
 	api.allowed = func(authorizationv1.SubjectAccessReviewSpec) bool { return false }
 	w.createScanned(w.createScanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "openssl"))
+	w.createClusterScanner("platform")
 	for _, path := range everyPath {
 		response, there := w.get(path, anyone)
 		if response.StatusCode != http.StatusForbidden {
 			t.Errorf("GET %s: %d %s, want 403", path, response.StatusCode, there)
 		}
-		replace := strings.NewReplacer("/web", "/missing", "/main", "/missing", "/shop", "/nowhere", "CVE-2026-0001", "CVE-2026-9999", "=shop", "=nowhere")
+		replace := strings.NewReplacer("/web", "/missing", "/main", "/missing", "/platform", "/missing", "/shop", "/nowhere", "CVE-2026-0001", "CVE-2026-9999", "=shop", "=nowhere")
 		response, missing := w.get(replace.Replace(path), anyone)
 		if response.StatusCode != http.StatusForbidden || strings.ReplaceAll(string(there), "shop", "nowhere") != string(missing) {
 			t.Errorf("GET %s of what there is not: %d %s, of what there is: %s", path, response.StatusCode, missing, there)
@@ -97,6 +102,9 @@ func TestAccessReviews(t *testing.T) {
 		findingsPath:                                         "get imagescans in shop web",
 		"/api/v1/namespaces/shop/imagescans/web/sbom":        "get imagescans in shop web",
 		"/api/v1/namespaces/shop/imagescans/web/cyclonedx":   "get imagescans in shop web",
+		"/api/v1/clusterscanners":                            "list clusterscanners in  ",
+		"/api/v1/clusterscanners/platform":                   "get clusterscanners in  platform",
+		"/api/v1/clusterscanners/platform/messages":          "get clusterscanners in  platform",
 		"/api/v1/vulnerabilities/x/workloads":                "list imagescans in  ",
 		"/api/v1/vulnerabilities/x/workloads?namespace=shop": "list imagescans in shop ",
 	} {
@@ -253,8 +261,9 @@ func TestAPIServerUnavailable(t *testing.T) {
 func TestStoreUnavailable(t *testing.T) {
 	w, _ := newFakeHarness(t)
 	w.createScanned(w.createScanner("shop", "main"), "web", vulnerable("CVE-2026-0001", "openssl"))
+	w.createClusterScanner("platform")
 	w.must(w.store.Close())
-	for _, path := range everyPath[4:] {
+	for _, path := range everyPath[withoutStore:] {
 		if response, body := w.get(path, anyone); response.StatusCode != http.StatusServiceUnavailable || strings.Contains(string(body), "store.db") {
 			t.Errorf("GET %s: %d %s, want 503 without details", path, response.StatusCode, body)
 		}

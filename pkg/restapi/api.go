@@ -15,7 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
@@ -30,9 +32,15 @@ type Store interface {
 	OpenArtifact(ctx context.Context, platformDigest string, scope store.Scope, a store.Artifact) (io.ReadCloser, int64, error)
 }
 
+// Inventory is the part of the operator's inventory that the API reads.
+type Inventory interface {
+	Namespaces(ctx context.Context, scanner v1alpha1.GenericScanner) (inventory.Namespaces, error)
+	CountUnscanned(ctx context.Context, scanner v1alpha1.GenericScanner, namespaces []string) (pending, failed int, err error)
+}
+
 // API serves the REST API.
 type API struct {
-	// Reader reads Scanners, ImageScans, exceptions and the metadata of namespaces from a cache. The API does not change the objects.
+	// Reader reads Scanners, ClusterScanners, ImageScans, exceptions and the metadata of namespaces from a cache. The API does not change the objects.
 	Reader client.Reader
 	// TokenReviews creates TokenReviews. Anybody who reaches the API can cause one. Its rate limit should therefore be separate from that
 	// of the operator's own work and that of AccessReviews: made-up tokens then keep out only callers whose token is not cached.
@@ -40,9 +48,11 @@ type API struct {
 	// AccessReviews creates SubjectAccessReviews for callers whose token the API server has accepted.
 	AccessReviews client.Client
 	Store         Store
-	Clock         clock.PassiveClock
-	Log           logr.Logger
-	Metrics       prometheus.Registerer
+	// Inventory knows what ClusterScanners cover.
+	Inventory Inventory
+	Clock     clock.PassiveClock
+	Log       logr.Logger
+	Metrics   prometheus.Registerer
 
 	authenticator authenticator
 	authorizer    authorizer

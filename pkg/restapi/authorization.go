@@ -30,8 +30,9 @@ const (
 
 // Resources that callers need permissions for.
 const (
-	resourceScanners   = "scanners"
-	resourceImageScans = "imagescans"
+	resourceScanners        = "scanners"
+	resourceClusterScanners = "clusterscanners" // in no namespace
+	resourceImageScans      = "imagescans"
 )
 
 // Verbs that callers need.
@@ -52,6 +53,10 @@ func (a *authorizer) requireAccess(ctx context.Context, user authenticationv1.Us
 	allowed, err := a.isAllowed(ctx, user, verb, resource, namespace, name)
 	if err != nil || allowed {
 		return err
+	}
+	if resource == resourceClusterScanners {
+		return newProblem(restv1.ReasonForbidden, "%s may not %s %s.%s: it needs a ClusterRoleBinding to a role that allows this, such as scanner-operator-cluster-view",
+			user.Username, verb, resource, v1alpha1.GroupVersion.Group)
 	}
 	return newProblem(restv1.ReasonForbidden, "%s may not %s %s.%s in namespace %s: it needs a Role that allows this, such as the ClusterRole scanner-operator-view",
 		user.Username, verb, resource, v1alpha1.GroupVersion.Group, namespace)
@@ -138,7 +143,7 @@ func (a *authorizer) visibleNamespaces(ctx context.Context, user authenticationv
 		}
 	}
 	if seen == nil {
-		return visibility{}, newProblem(restv1.ReasonForbidden, "%s may not list %s.%s in any namespace with Scanners: it needs a Role that allows this, such as the ClusterRole scanner-operator-view",
+		return visibility{}, newProblem(restv1.ReasonForbidden, "%s may not list %s.%s in any namespace that is scanned: it needs a Role that allows this, such as the ClusterRole scanner-operator-view",
 			user.Username, resource, v1alpha1.GroupVersion.Group)
 	}
 	slices.Sort(seen)

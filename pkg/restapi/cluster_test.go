@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
 var (
@@ -117,6 +118,8 @@ func TestRealAPIServer(t *testing.T) {
 	for _, namespace := range []string{"shop", "blog"} {
 		w.createScanned(w.createScanner(namespace, "main"), "web", vulnerable("CVE-2026-0001", "openssl"))
 	}
+	platform := w.createClusterScanner("platform", func(s *v1alpha1.ClusterScanner) { s.Spec.OwnScanners = v1alpha1.OwnScannersIgnore })
+	w.createScannedIn("shop", platform, "wide", vulnerable("CVE-2026-0002", "zlib"))
 	w.must(cluster.Create(t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "one-image"},
 		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"scanner-operator.io"}, Resources: []string{"imagescans"}, ResourceNames: []string{"web"}, Verbs: []string{"get"}}},
@@ -125,8 +128,9 @@ func TestRealAPIServer(t *testing.T) {
 	w.bindRole("blog", "blogger", "scanner-operator-view")
 	w.bindRole("", "auditor", "scanner-operator-view")
 	w.bindRole("shop", "customer", "one-image")
+	w.bindRole("", "overseer", "scanner-operator-cluster-view")
 	tokens := map[string]string{"forged": "eyJhbGciOiJub25lIn0.e30.", "elsewhere": w.createToken("people", "shopkeeper", "another-service")}
-	for _, name := range []string{"shopkeeper", "blogger", "auditor", "customer", "nobody"} {
+	for _, name := range []string{"shopkeeper", "blogger", "auditor", "customer", "overseer", "nobody"} {
 		tokens[name] = w.createToken("people", name)
 	}
 	const image = "/api/v1/namespaces/shop/imagescans/web"
@@ -143,6 +147,12 @@ func TestRealAPIServer(t *testing.T) {
 		{image + "/sbom", map[string]int{"shopkeeper": 200, "customer": 200, "blogger": 403}},
 		{image + "/cyclonedx", map[string]int{"shopkeeper": 200, "customer": 200, "blogger": 403}},
 		{"/api/v1/scanners", map[string]int{"shopkeeper": 200, "auditor": 200, "blogger": 200, "customer": 403, "nobody": 403}},
+		{"/api/v1/clusterscanners", map[string]int{"overseer": 200, "shopkeeper": 403, "auditor": 403, "nobody": 403, "forged": 401}},
+		{"/api/v1/clusterscanners/platform", map[string]int{"overseer": 200, "shopkeeper": 403, "auditor": 403}},
+		{"/api/v1/clusterscanners/none", map[string]int{"overseer": 404, "shopkeeper": 403}},
+		{"/api/v1/clusterscanners/platform/messages", map[string]int{"overseer": 200, "shopkeeper": 403, "auditor": 403}},
+		{"/api/v1/namespaces/shop/imagescans/wide/findings", map[string]int{"shopkeeper": 200, "auditor": 200, "overseer": 403, "blogger": 403}},
+		{"/api/v1/vulnerabilities/CVE-2026-0002/workloads", map[string]int{"shopkeeper": 200, "auditor": 200, "blogger": 200, "overseer": 403}},
 		{"/api/v1/vulnerabilities/CVE-2026-0001/workloads?namespace=shop", map[string]int{"shopkeeper": 200, "auditor": 200, "blogger": 403, "customer": 403}},
 	} {
 		for user, want := range tt.want {

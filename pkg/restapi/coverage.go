@@ -63,9 +63,9 @@ func (a operations) ListScanners(ctx context.Context, r restv1.ListScannersReque
 	return answer, nil
 }
 
-// listWithVisibility returns all Scanners of one namespace, or of all namespaces, and in which of their namespaces the caller may list a
-// resource. The Scanners are not filtered.
-func (a operations) listWithVisibility(ctx context.Context, resource, namespace string) ([]v1alpha1.Scanner, visibility, error) {
+// listWithVisibility returns all Scanners of one namespace, or of all namespaces, and in which of their namespaces, or of those in others, the
+// caller may list a resource. The Scanners are not filtered.
+func (a operations) listWithVisibility(ctx context.Context, resource, namespace string, others ...string) ([]v1alpha1.Scanner, visibility, error) {
 	user := callerOf(ctx).user
 	if namespace != "" {
 		if err := a.authorizer.requireAccess(ctx, user, verbList, resource, namespace, ""); err != nil {
@@ -79,7 +79,7 @@ func (a operations) listWithVisibility(ctx context.Context, resource, namespace 
 	if namespace != "" {
 		return all.Items, visibility{namespaces: []string{namespace}}, nil
 	}
-	var namespaces []string
+	namespaces := slices.Clone(others)
 	for i := range all.Items {
 		namespaces = append(namespaces, all.Items[i].Namespace)
 	}
@@ -106,6 +106,9 @@ func (a operations) getObject(ctx context.Context, resource, namespace, name str
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading %s %s/%s: %w", resource, namespace, name, err)
 	}
+	if err != nil && resource == resourceClusterScanners {
+		return newProblem(restv1.ReasonNotFound, "there is no %s.%s %q", strings.TrimSuffix(resource, "s"), v1alpha1.GroupVersion.Group, name)
+	}
 	if err != nil {
 		return newProblem(restv1.ReasonNotFound, "there is no %s.%s %q in namespace %s", strings.TrimSuffix(resource, "s"), v1alpha1.GroupVersion.Group, name, namespace)
 	}
@@ -128,7 +131,9 @@ func (a operations) ListImageScans(ctx context.Context, r restv1.ListImageScansR
 	var passing []*v1alpha1.ImageScan
 	for i := range all.Items {
 		scan := &all.Items[i]
-		if ptr.Deref(r.Params.Scanner, scan.Spec.Scanner) == scan.Spec.Scanner && ptr.Deref(r.Params.Phase, phaseOf(scan)) == phaseOf(scan) {
+		owner := ownerOf(scan)
+		if ptr.Deref(r.Params.Scanner, owner.Name) == owner.Name && ptr.Deref(r.Params.ScannerKind, owner.Kind) == owner.Kind &&
+			ptr.Deref(r.Params.Phase, phaseOf(scan)) == phaseOf(scan) {
 			passing = append(passing, scan)
 		}
 	}
@@ -160,21 +165,28 @@ func (a operations) GetImageScan(ctx context.Context, r restv1.GetImageScanReque
 // scannerOf converts a Scanner for a response. It leaves out what only kubectl users and the operator need: the specification, the store
 // and the receivers.
 func (a operations) scannerOf(s *v1alpha1.Scanner) restv1.Scanner {
-	images := s.Status.Images
-	scanner := restv1.Scanner{
+	return restv1.Scanner{
 		Namespace: s.Namespace, Name: s.Name, Engine: string(s.Spec.Backend.Type), Suspended: ptr.Deref(s.Spec.Suspend, false),
-		Images: restv1.ImageCounts{
-			Total: int(images.Total), Scanned: int(images.Scanned), Pending: int(images.Pending),
-			Failed: int(images.Failed), Excluded: int(images.Excluded), RecentlyUsed: int(images.RecentlyUsed),
-		},
-		Findings: countsOf(s.Status.Findings), Conditions: conditionsOf(s.Status.Conditions),
+		Images: imageCountsOf(s.Status.Images), Findings: countsOf(s.Status.Findings), Conditions: conditionsOf(s.Status.Conditions),
+		VulnerabilityData: a.dataOf(s.Status.VulnerabilityData),
 	}
-	if data := s.Status.VulnerabilityData; data != nil {
-		scanner.VulnerabilityData = restv1.VulnerabilityData{
-			BuildTime: data.BuildTime.UTC(), AgeSeconds: max(0, int64(a.Clock.Since(data.BuildTime.Time).Seconds())), Tool: data.Tool,
-		}
+}
+
+func imageCountsOf(c v1alpha1.ImageCounts) restv1.ImageCounts {
+	return restv1.ImageCounts{
+		Total: int(c.Total), Scanned: int(c.Scanned), Pending: int(c.Pending),
+		Failed: int(c.Failed), Excluded: int(c.Excluded), RecentlyUsed: int(c.RecentlyUsed),
 	}
-	return scanner
+}
+
+// dataOf returns the vulnerability data in use; zero, which a response omits, if there is none.
+func (a operations) dataOf(data *v1alpha1.VulnerabilityData) restv1.VulnerabilityData {
+	if data == nil {
+		return restv1.VulnerabilityData{}
+	}
+	return restv1.VulnerabilityData{
+		BuildTime: data.BuildTime.UTC(), AgeSeconds: max(0, int64(a.Clock.Since(data.BuildTime.Time).Seconds())), Tool: data.Tool,
+	}
 }
 
 func countsOf(c v1alpha1.FindingCounts) restv1.FindingCounts {
@@ -199,10 +211,16 @@ func phaseOf(scan *v1alpha1.ImageScan) restv1.Phase {
 	return restv1.Phase(cmp.Or(scan.Status.Phase, v1alpha1.PhasePending))
 }
 
+// ownerOf returns the Scanner or ClusterScanner that an ImageScan belongs to.
+func ownerOf(scan *v1alpha1.ImageScan) restv1.ScannerReference {
+	owner := scan.Spec.Scanner
+	return restv1.ScannerReference{Kind: restv1.ScannerKind(cmp.Or(owner.Kind, v1alpha1.KindScanner)), Name: owner.Name}
+}
+
 func imageScanOf(s *v1alpha1.ImageScan) restv1.ImageScan {
 	status := &s.Status
 	scan := restv1.ImageScan{
-		Namespace: s.Namespace, Name: s.Name, Scanner: s.Spec.Scanner, Digest: s.Spec.Digest, Platform: s.Spec.Platform,
+		Namespace: s.Namespace, Name: s.Name, Scanner: ownerOf(s), Digest: s.Spec.Digest, Platform: s.Spec.Platform,
 		PlatformDigest: status.PlatformDigest, References: s.Spec.References, Engine: string(status.Engine), Phase: phaseOf(s),
 		Workloads: status.Workloads, WorkloadCount: int(status.WorkloadCount), Attempts: int(status.Attempts),
 		NotCovered: status.NotCovered, Conditions: conditionsOf(status.Conditions),

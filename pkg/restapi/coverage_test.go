@@ -106,12 +106,13 @@ func TestImageScans(t *testing.T) {
 		s.Status = v1alpha1.ImageScanStatus{Phase: v1alpha1.PhaseFailed, Attempts: 3, NextAttemptTime: &at,
 			Conditions: []metav1.Condition{{Type: "Ready", Status: "False", Reason: "ImageNotFound", LastTransitionTime: at}}}
 	})
+	w.createScanIn("shop", w.createClusterScanner("b"), "wide")
 	w.createScan(b, "fresh", func(s *v1alpha1.ImageScan) { s.Status = v1alpha1.ImageScanStatus{} })
 
 	clean, err := w.clientFor(anyone).GetImageScanWithResponse(t.Context(), "shop", "clean")
 	w.must(err)
 	want := restv1.ImageScan{
-		Namespace: "shop", Name: "clean", Scanner: "a", Digest: key("clean").Digest, Platform: "linux/amd64", References: []string{"ghcr.io/shop/clean:1"},
+		Namespace: "shop", Name: "clean", Scanner: restv1.ScannerReference{Kind: restv1.KindScanner, Name: "a"}, Digest: key("clean").Digest, Platform: "linux/amd64", References: []string{"ghcr.io/shop/clean:1"},
 		Phase: restv1.PhaseScanned, Findings: &restv1.FindingCounts{}, ScanTime: noon, UnusedSinceTime: noon, Workloads: []string{"Deployment/web"}, WorkloadCount: 1,
 		Conditions: []restv1.Condition{},
 	}
@@ -127,11 +128,13 @@ func TestImageScans(t *testing.T) {
 		params restv1.ListImageScansParams
 		want   string
 	}{
-		"all":               {restv1.ListImageScansParams{}, "clean failing fresh"},
-		"of a Scanner":      {restv1.ListImageScansParams{Scanner: ptr.To("b")}, "fresh"},
-		"in a phase":        {restv1.ListImageScansParams{Phase: ptr.To(restv1.PhaseFailed)}, "failing"},
-		"not looked at yet": {restv1.ListImageScansParams{Phase: ptr.To(restv1.PhasePending)}, "fresh"},
-		"both":              {restv1.ListImageScansParams{Phase: ptr.To(restv1.PhaseScanned), Scanner: ptr.To("b")}, ""},
+		"all":                {restv1.ListImageScansParams{}, "clean failing fresh wide"},
+		"of a name":          {restv1.ListImageScansParams{Scanner: ptr.To("b")}, "fresh wide"},
+		"of a Scanner":       {restv1.ListImageScansParams{Scanner: ptr.To("b"), ScannerKind: ptr.To(restv1.KindScanner)}, "fresh"},
+		"of ClusterScanners": {restv1.ListImageScansParams{ScannerKind: ptr.To(restv1.KindClusterScanner)}, "wide"},
+		"in a phase":         {restv1.ListImageScansParams{Phase: ptr.To(restv1.PhaseFailed)}, "failing"},
+		"not looked at yet":  {restv1.ListImageScansParams{Phase: ptr.To(restv1.PhasePending)}, "fresh"},
+		"both":               {restv1.ListImageScansParams{Phase: ptr.To(restv1.PhaseScanned), Scanner: ptr.To("a"), ScannerKind: ptr.To(restv1.KindClusterScanner)}, ""},
 	} {
 		page, err := w.clientFor(anyone).ListImageScansWithResponse(t.Context(), "shop", &tt.params)
 		w.must(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,6 +34,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/pkg/store/storetest"
 )
@@ -82,6 +84,7 @@ func newHarness(t testing.TB, cluster, reviews client.Client) *harness {
 	w.store = db
 	w.api = &API{
 		Reader: cluster, TokenReviews: reviews, AccessReviews: reviews, Store: db, Clock: w.clock, Metrics: w.metrics,
+		Inventory: &inventory.Inventory{Client: cluster, Store: db, Clock: w.clock},
 		Log: funcr.NewJSON(func(line string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -148,7 +151,7 @@ func newFakeHarness(t testing.TB) (*harness, *fakeReviewer) {
 		tokens:  map[string]authenticationv1.UserInfo{anyone: {Username: "anyone"}},
 		allowed: func(authorizationv1.SubjectAccessReviewSpec) bool { return true },
 	}
-	cluster := fakeclient.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(&v1alpha1.Scanner{}, &v1alpha1.ImageScan{}).
+	cluster := fakeclient.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(&v1alpha1.Scanner{}, &v1alpha1.ClusterScanner{}, &v1alpha1.ImageScan{}).
 		WithInterceptorFuncs(interceptor.Funcs{Create: i.create}).Build()
 	return newHarness(t, cluster, cluster), i
 }
@@ -191,6 +194,8 @@ func (w *harness) create(o client.Object) {
 	switch made := o.(type) {
 	case *v1alpha1.Scanner:
 		made.Status = before.(*v1alpha1.Scanner).Status
+	case *v1alpha1.ClusterScanner:
+		made.Status = before.(*v1alpha1.ClusterScanner).Status
 	case *v1alpha1.ImageScan:
 		made.Status = before.(*v1alpha1.ImageScan).Status
 	}
@@ -202,7 +207,7 @@ func (w *harness) createScanner(namespace, name string, changes ...func(*v1alpha
 	w.t.Helper()
 	s := &v1alpha1.Scanner{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-of-" + namespace + "-" + name)},
-		Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
+		Spec:       v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}}},
 	}
 	for _, change := range changes {
 		change(s)
@@ -211,17 +216,47 @@ func (w *harness) createScanner(namespace, name string, changes ...func(*v1alpha
 	return s
 }
 
+// createClusterScanner creates a ClusterScanner with a status in the cluster. It covers all namespaces unless it is changed.
+func (w *harness) createClusterScanner(name string, changes ...func(*v1alpha1.ClusterScanner)) *v1alpha1.ClusterScanner {
+	w.t.Helper()
+	s := &v1alpha1.ClusterScanner{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name)},
+		Spec: v1alpha1.ClusterScannerSpec{
+			NamespaceSelector: &metav1.LabelSelector{}, ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
+		},
+	}
+	for _, change := range changes {
+		change(s)
+	}
+	w.create(s)
+	return s
+}
+
+// createNamespaces creates namespaces.
+func (w *harness) createNamespaces(names ...string) {
+	w.t.Helper()
+	for _, name := range names {
+		w.must(w.cluster.Create(w.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	}
+}
+
 // createScan creates a Scanner's ImageScan of an image with this name in the cluster. The store stays unchanged.
 func (w *harness) createScan(scanner *v1alpha1.Scanner, name string, changes ...func(*v1alpha1.ImageScan)) *v1alpha1.ImageScan {
 	w.t.Helper()
+	return w.createScanIn(scanner.Namespace, scanner, name, changes...)
+}
+
+// createScanIn creates a scanner's ImageScan in a namespace.
+func (w *harness) createScanIn(namespace string, scanner v1alpha1.GenericScanner, name string, changes ...func(*v1alpha1.ImageScan)) *v1alpha1.ImageScan {
+	w.t.Helper()
 	s := &v1alpha1.ImageScan{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: scanner.Namespace, Name: name,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(scanner, v1alpha1.GroupVersion.WithKind("Scanner"))},
+			Namespace: namespace, Name: name,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(scanner, v1alpha1.GroupVersion.WithKind(string(scanner.ScannerKind())))},
 		},
 		Spec: v1alpha1.ImageScanSpec{
-			Digest: key(name).Digest, DigestType: v1alpha1.DigestManifest, Platform: amd64.String(), Scanner: scanner.Name,
-			References: []string{"ghcr.io/" + scanner.Namespace + "/" + name + ":1"},
+			Digest: key(name).Digest, DigestType: v1alpha1.DigestManifest, Platform: amd64.String(), Scanner: inventory.ReferenceTo(scanner),
+			References: []string{"ghcr.io/" + namespace + "/" + name + ":1"},
 		},
 		Status: v1alpha1.ImageScanStatus{Phase: v1alpha1.PhaseScanned},
 	}
@@ -235,11 +270,17 @@ func (w *harness) createScan(scanner *v1alpha1.Scanner, name string, changes ...
 // setUsed records in the store that a Scanner has an image, and that these workloads run it.
 func (w *harness) setUsed(scanner *v1alpha1.Scanner, name string, scope store.Scope, workloads ...string) {
 	w.t.Helper()
-	u := store.ImageUsage{Scanner: string(scanner.UID), Namespace: scanner.Namespace, Key: key(name), Scope: scope, Engine: engine}
+	w.setUsedIn(scanner.Namespace, scanner, name, scope, workloads...)
+}
+
+// setUsedIn records in the store that a scanner has an image in a namespace, and that these workloads run it there.
+func (w *harness) setUsedIn(namespace string, scanner v1alpha1.GenericScanner, name string, scope store.Scope, workloads ...string) {
+	w.t.Helper()
+	u := store.ImageUsage{Scanner: string(scanner.GetUID()), Namespace: namespace, Key: key(name), Scope: scope, Engine: engine}
 	for _, workload := range workloads {
 		u.Workloads = append(u.Workloads, store.Workload{
-			Namespace: scanner.Namespace, Kind: "Deployment", Name: workload, Container: "main",
-			Repository: "ghcr.io/" + scanner.Namespace + "/" + name, Reference: "ghcr.io/" + scanner.Namespace + "/" + name + ":1",
+			Namespace: namespace, Kind: "Deployment", Name: workload, Container: "main",
+			Repository: "ghcr.io/" + namespace + "/" + name, Reference: "ghcr.io/" + namespace + "/" + name + ":1",
 		})
 	}
 	w.must(w.store.SetUsage(w.t.Context(), u))
@@ -290,8 +331,14 @@ func (w *harness) saveReport(name string, scope store.Scope, findings ...finding
 // createScanned creates an ImageScan with a complete result: a workload, an SBOM and a report.
 func (w *harness) createScanned(scanner *v1alpha1.Scanner, name string, findings ...finding.Finding) *v1alpha1.ImageScan {
 	w.t.Helper()
-	scan := w.createScan(scanner, name)
-	w.setUsed(scanner, name, store.Cluster, "web")
+	return w.createScannedIn(scanner.Namespace, scanner, name, findings...)
+}
+
+// createScannedIn creates an ImageScan with a complete result in a namespace.
+func (w *harness) createScannedIn(namespace string, scanner v1alpha1.GenericScanner, name string, findings ...finding.Finding) *v1alpha1.ImageScan {
+	w.t.Helper()
+	scan := w.createScanIn(namespace, scanner, name)
+	w.setUsedIn(namespace, scanner, name, store.Cluster, "web")
 	w.saveSBOM(name, store.Cluster, `{"artifacts":[]}`)
 	w.saveReport(name, store.Cluster, findings...)
 	return scan

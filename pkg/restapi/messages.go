@@ -26,32 +26,56 @@ func (a operations) ListMessages(ctx context.Context, r restv1.ListMessagesReque
 	if err := a.getObject(ctx, resourceScanners, r.Namespace, r.Name, &scanner); err != nil {
 		return nil, err
 	}
-	limit := min(limitOf(r.Params.Limit), maxMessages)
-	place := messagePosition{Store: a.Store.ID()}
-	if err := decodeContinue(ctx, r.Params.Continue, &place); err != nil {
-		return nil, err
-	}
-	if place.Store != a.Store.ID() {
-		return nil, resultsReplaced()
-	}
-	var messages []store.Message
-	err := a.query(ctx, func() (err error) {
-		// One more message shows whether there is a next page.
-		messages, err = a.Store.Messages(ctx, string(scanner.UID), ptr.Deref(r.Params.Receiver, ""), place.Before, limit+1)
-		return err
-	})
+	list, err := a.messagesOf(ctx, &scanner, r.Params)
 	if err != nil {
 		return nil, err
 	}
-	answer := restv1.ListMessages200JSONResponse{Items: []restv1.Message{}}
+	return restv1.ListMessages200JSONResponse(list), nil
+}
+
+// ListClusterScannerMessages implements restv1.StrictServerInterface.
+func (a operations) ListClusterScannerMessages(
+	ctx context.Context, r restv1.ListClusterScannerMessagesRequestObject,
+) (restv1.ListClusterScannerMessagesResponseObject, error) {
+	var scanner v1alpha1.ClusterScanner
+	if err := a.getObject(ctx, resourceClusterScanners, "", r.Name, &scanner); err != nil {
+		return nil, err
+	}
+	list, err := a.messagesOf(ctx, &scanner, restv1.ListMessagesParams(r.Params))
+	if err != nil {
+		return nil, err
+	}
+	return restv1.ListClusterScannerMessages200JSONResponse(list), nil
+}
+
+// messagesOf returns a page of the messages of a scanner.
+func (a operations) messagesOf(ctx context.Context, scanner v1alpha1.GenericScanner, params restv1.ListMessagesParams) (list restv1.MessageList, err error) {
+	limit := min(limitOf(params.Limit), maxMessages)
+	place := messagePosition{Store: a.Store.ID()}
+	if err := decodeContinue(ctx, params.Continue, &place); err != nil {
+		return list, err
+	}
+	if place.Store != a.Store.ID() {
+		return list, resultsReplaced()
+	}
+	var messages []store.Message
+	err = a.query(ctx, func() (err error) {
+		// One more message shows whether there is a next page.
+		messages, err = a.Store.Messages(ctx, string(scanner.GetUID()), ptr.Deref(params.Receiver, ""), place.Before, limit+1)
+		return err
+	})
+	if err != nil {
+		return list, err
+	}
+	list.Items = []restv1.Message{}
 	for _, m := range messages[:min(len(messages), limit)] {
-		answer.Items = append(answer.Items, restv1.Message{
+		list.Items = append(list.Items, restv1.Message{
 			ID: m.ID, Receiver: m.Receiver, Kind: m.Kind, Title: m.Title, Findings: m.Findings, DeliveryTime: m.At.UTC(), Unconfirmed: m.Unconfirmed,
 			Message: json.RawMessage(m.Body),
 		})
 	}
 	if len(messages) > limit {
-		answer.Continue, err = encodeContinue(ctx, messagePosition{Store: a.Store.ID(), Before: messages[limit-1].ID})
+		list.Continue, err = encodeContinue(ctx, messagePosition{Store: a.Store.ID(), Before: messages[limit-1].ID})
 	}
-	return answer, err
+	return list, err
 }

@@ -86,6 +86,7 @@ func TestRulesNeedBounds(t *testing.T) {
 func TestDocument(t *testing.T) {
 	w, _ := newFakeHarness(t)
 	w.createScanned(w.createScanner("shop", "main"), "web")
+	w.createClusterScanner("main")
 	response, body := w.get(PathDocument, "")
 	if response.StatusCode != http.StatusOK || string(body) != string(restv1.Document) {
 		t.Errorf("the document: %d, %d bytes", response.StatusCode, len(body))

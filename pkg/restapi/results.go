@@ -8,13 +8,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -25,20 +24,20 @@ type result struct {
 	store.Location
 }
 
-// locate returns an ImageScan's results. It trusts the ImageScan only where the store agrees: the ImageScan's Scanner must have the image.
+// locate returns an ImageScan's results. It trusts the ImageScan only where the store agrees: the ImageScan's Scanner or ClusterScanner must have the image there.
 // A user who may write ImageScans could name any digest or owner in one.
 func (a operations) locate(ctx context.Context, namespace, name string) (result, error) {
 	found := result{scan: &v1alpha1.ImageScan{}}
 	if err := a.getObject(ctx, resourceImageScans, namespace, name, found.scan); err != nil {
 		return result{}, err
 	}
-	var scanner v1alpha1.Scanner
-	err := a.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: found.scan.Spec.Scanner}, &scanner)
-	if client.IgnoreNotFound(err) != nil {
-		return result{}, fmt.Errorf("reading Scanner %s/%s: %w", namespace, found.scan.Spec.Scanner, err)
+	owner := found.scan.Spec.Scanner
+	scanner, err := inventory.ReadScanner(ctx, a.Reader, inventory.OwnerName(found.scan))
+	if err != nil {
+		return result{}, fmt.Errorf("reading %s %s of ImageScan %s/%s: %w", owner.Kind, owner.Name, namespace, name, err)
 	}
-	if err != nil || !metav1.IsControlledBy(found.scan, &scanner) {
-		return result{}, newProblem(restv1.ReasonNotFound, "the Scanner of ImageScan %s/%s does not exist any more", namespace, name)
+	if scanner == nil || !metav1.IsControlledBy(found.scan, scanner) {
+		return result{}, newProblem(restv1.ReasonNotFound, "the %s %q of ImageScan %s/%s does not exist any more", owner.Kind, owner.Name, namespace, name)
 	}
 	platform, err := image.ParsePlatform(found.scan.Spec.Platform)
 	if err != nil {
@@ -46,7 +45,7 @@ func (a operations) locate(ctx context.Context, namespace, name string) (result,
 	}
 	found.key = image.Key{Digest: found.scan.Spec.Digest, Platform: platform}
 	err = a.query(ctx, func() (err error) {
-		found.Location, err = a.Store.Locate(ctx, string(scanner.UID), namespace, found.key)
+		found.Location, err = a.Store.Locate(ctx, string(scanner.GetUID()), namespace, found.key)
 		return err
 	})
 	if errors.Is(err, store.ErrNotFound) {

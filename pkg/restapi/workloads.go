@@ -15,7 +15,11 @@ import (
 
 // ListWorkloads implements restv1.StrictServerInterface.
 func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsRequestObject) (restv1.ListWorkloadsResponseObject, error) {
-	all, seen, err := a.listWithVisibility(ctx, resourceImageScans, ptr.Deref(r.Params.Namespace, ""))
+	clusterWide, err := a.clusterCoverage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, seen, err := a.listWithVisibility(ctx, resourceImageScans, ptr.Deref(r.Params.Namespace, ""), clusterWide.namespaces()...)
 	if err != nil {
 		return nil, err
 	}
@@ -38,6 +42,9 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 	}
 	answer := restv1.ListWorkloads200JSONResponse{Items: []restv1.Workload{}, Total: page.Total, AllNamespaces: seen.all}
 	answer.Scanners, answer.NotCovered = countNotCovered(all, seen)
+	if err := a.addClusterCoverage(ctx, clusterWide, seen, (*restv1.WorkloadList)(&answer)); err != nil {
+		return nil, err
+	}
 	answer.NotCovered.PartlyAnalysed, answer.NotCovered.Ecosystems, err = a.countPartlyAnalysed(ctx, ptr.Deref(r.Params.Namespace, ""), seen)
 	if err != nil {
 		return nil, err

@@ -201,7 +201,7 @@ func TestFixedByARollout(t *testing.T) {
 
 	r.running(t, "app:2", "r", vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
 	equal(t, "as long as the image before runs", r.changes(t), []string(nil))
-	must(t, r.ReleaseImage(t.Context(), "scanner", key("app:1")))
+	must(t, r.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("app:1")}, false))
 	settled := r.filter.AbsentIsFixedIn
 	r.filter.AbsentIsFixedIn = nil
 	equal(t, "as long as an image has no result", r.changes(t), []string(nil))
@@ -217,7 +217,7 @@ func TestFixedByARollout(t *testing.T) {
 
 	r.use(t, "scanner", "app:1", workload("runs app:1", "r"))
 	r.expectChanges(t, "rolled back", "Regressed r CVE-2026-0001 High")
-	must(t, r.ReleaseImage(t.Context(), "scanner", key("app:1")))
+	must(t, r.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("app:1")}, false))
 	r.expectChanges(t, "fixed again", "Fixed r CVE-2026-0001 High")
 }
 
@@ -313,7 +313,7 @@ func TestIdleImagesFixNothing(t *testing.T) {
 		r.expectChanges(t, "first", "New r CVE-2026-0001 High")
 		r.use(t, "scanner", "job")
 		r.expectChanges(t, "it may come back")
-		must(t, r.ReleaseImage(t.Context(), "scanner", key("job")))
+		must(t, r.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("job")}, false))
 		r.expectChanges(t, "it is kept no longer", "Fixed r CVE-2026-0001 High")
 	})
 }
@@ -343,14 +343,14 @@ func TestFixedWithoutNotification(t *testing.T) {
 	r := newReceiver(t, only(diff.ChangeNew, diff.ChangeRegressed))
 	r.running(t, "app:1", "r", vulnerable("CVE-2026-0001", "a"))
 	r.expectChanges(t, "first", "New r CVE-2026-0001 High")
-	must(t, r.ReleaseImage(t.Context(), "scanner", key("app:1")))
+	must(t, r.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("app:1")}, false))
 	r.running(t, "app:2", "r")
 	r.expectChanges(t, "fixed")
 	r.use(t, "scanner", "app:1", workload("runs app:1", "r"))
 	r.expectChanges(t, "back", "Regressed r CVE-2026-0001 High")
 
 	r.filter.Changes = []diff.Change{diff.ChangeNew}
-	must(t, r.ReleaseImage(t.Context(), "scanner", key("app:1")))
+	must(t, r.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("app:1")}, false))
 	r.expectChanges(t, "fixed once more")
 	r.use(t, "scanner", "app:1", workload("runs app:1", "r"))
 	r.expectChanges(t, "back without a word")
@@ -454,7 +454,7 @@ func TestExceptions(t *testing.T) {
 	})
 	t.Run("what is fixed under an exception is fixed without a word", func(t *testing.T) {
 		r := start(t)
-		must(t, r.ReleaseImage(t.Context(), "scanner", key("app")))
+		must(t, r.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("app")}, false))
 		r.running(t, "app:2", "r", vulnerable("CVE-2026-0002", "a"))
 		r.expectChanges(t, "fixed")
 		r.use(t, "scanner", "app", workload("runs app", "r"))
@@ -464,7 +464,7 @@ func TestExceptions(t *testing.T) {
 	})
 	t.Run("back after the exception", func(t *testing.T) {
 		r := start(t)
-		must(t, r.ReleaseImage(t.Context(), "scanner", key("app")))
+		must(t, r.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("app")}, false))
 		r.running(t, "app:2", "r", vulnerable("CVE-2026-0002", "a"))
 		r.expectChanges(t, "fixed")
 		r.filter.Exceptions = exception.Set{}
@@ -475,13 +475,13 @@ func TestExceptions(t *testing.T) {
 		r := newReceiver(t)
 		r.running(t, "app", "r", vulnerable(id, "a"))
 		r.expectChanges(t, "first", "New r CVE-2026-0001 High")
-		must(t, r.ReleaseImage(t.Context(), "scanner", key("app")))
+		must(t, r.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("app")}, false))
 		r.running(t, "app:2", "r")
 		r.expectChanges(t, "fixed", "Fixed r CVE-2026-0001 High")
 		r.filter.Exceptions = except(id)
 		r.use(t, "scanner", "app", workload("runs app", "r"))
 		r.expectChanges(t, "back")
-		must(t, r.ReleaseImage(t.Context(), "scanner", key("app")))
+		must(t, r.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("app")}, false))
 		r.expectChanges(t, "fixed once more")
 		r.filter.Exceptions = exception.Set{}
 		r.use(t, "scanner", "app", workload("runs app", "r"))
@@ -505,7 +505,7 @@ func TestExceptions(t *testing.T) {
 		r.report(t, "app:2", vulnerable(id, "a", severity(finding.Critical)))
 		r.filter.Exceptions = except(id, "r:2")
 		r.expectChanges(t, "the one that is not excepted", "New r CVE-2026-0001 High")
-		must(t, r.ReleaseImage(t.Context(), "scanner", key("app:1")))
+		must(t, r.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("app:1")}, false))
 		r.expectChanges(t, "the excepted one runs alone")
 		r.use(t, "scanner", "app:2", other, workload("another name", "r"))
 		r.expectChanges(t, "by another name as well", "New r CVE-2026-0001 Critical, was High, was excepted")
@@ -765,4 +765,29 @@ func TestTheLogOfAReceiverIsBounded(t *testing.T) {
 	equal(t, "messages", len(messages), MaxMessages)
 	equal(t, "the oldest", messages[len(messages)-1].Title, "3")
 	equal(t, "those to another", len(got[[]Message](t)(f.Messages(t.Context(), "scanner", "mail", 0, 10))), 1)
+}
+
+// TestReturnedNamespaceRunsKnownImages checks that a finding is fixed when the namespace that left with it is back without it, even if another
+// namespace ran the namespace's new image all the time. The finding regresses when it comes back later.
+func TestReturnedNamespaceRunsKnownImages(t *testing.T) {
+	r := newReceiver(t)
+	runs := func(namespace, name string) {
+		t.Helper()
+		w := workload("web", "r")
+		w.Namespace = namespace
+		must(t, r.SetUsage(t.Context(), ImageUsage{Scanner: "scanner", Namespace: namespace, Key: key(name), Engine: grype, Workloads: []Workload{w}}))
+	}
+	r.saveCatalogs(t, "app:1", "app:2")
+	r.report(t, "app:1", vulnerable("CVE-2026-0001", "a"))
+	r.report(t, "app:2")
+	runs("shop", "app:1")
+	runs("blog", "app:2")
+	r.expectChanges(t, "first", "New r CVE-2026-0001 High")
+	must(t, r.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("app:1")}, true))
+	r.expectChanges(t, "the namespace left")
+	r.changes(t) // the repository is quiet
+	runs("shop", "app:2")
+	equal(t, "the namespace is back", r.changes(t), []string(nil))
+	r.report(t, "app:2", vulnerable("CVE-2026-0001", "a"))
+	r.expectChanges(t, "the finding is back", "Regressed r CVE-2026-0001 High")
 }

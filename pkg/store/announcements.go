@@ -48,7 +48,12 @@ type Announcement struct {
 	// Retract is the MessageID of a message that was recorded before it was sent and was never delivered. Its announcements are
 	// deleted. Empty for none.
 	Retract string
-	State   []byte
+	// Thread is where the message is in the receiver's channel; nil if that is unknown or nothing replies to it.
+	Thread *Thread
+	// LostThread is the timestamp of a thread to which the message was meant as a reply. The thread is gone, so the message is in the channel
+	// itself: Thread takes the place of the lost one. Empty for none.
+	LostThread string
+	State      []byte
 	// LogEntry is the entry for the message log; nil for none. The store fills in its ID, Scanner, receiver, MessageID and time.
 	LogEntry *Message
 }
@@ -124,7 +129,7 @@ func saveState(ctx context.Context, tx *sql.Tx, receiver int64, state []byte) er
 // RecordAnnouncement records in one transaction what the message with the given MessageID announced to a receiver, which
 // repositories the receiver knows from then on, its new state and the log entry. If it returns an error, nothing is recorded. The
 // error is ErrChanged if Snapshot is of another snapshot. A finding that was announced before keeps the message and time of its
-// first announcement; its other values are replaced. The receiver also knows the repositories of the keys from then on. A nil state
+// first announcement, unless that was silent or an exception has suppressed the finding since; its other values are replaced. The receiver also knows the repositories of the keys from then on. A nil state
 // does not change the receiver's state.
 func (s *Store) RecordAnnouncement(ctx context.Context, scanner, receiver string, announcement Announcement) error {
 	defer s.unchanged.invalidate(scanner, receiver)
@@ -173,6 +178,9 @@ func (s *Store) recordAnnouncement(ctx context.Context, tx *sql.Tx, scanner, rec
 		}
 	}
 	if err := saveAnnouncements(ctx, tx, id, announcement, at); err != nil {
+		return err
+	}
+	if err := recordThread(ctx, tx, id, announcement); err != nil {
 		return err
 	}
 	if err := saveMessage(ctx, tx, scanner, receiver, announcement, at); err != nil || announcement.State == nil {

@@ -32,7 +32,7 @@ const (
 	// selectOwnAnomaly selects the version of the data with the most missing findings in the cluster's scope and in those of the Scanner's
 	// images together, if there are too many. The plus prevents SQLite from iterating over all images of the engine.
 	selectOwnAnomaly = `
-		WITH own AS (SELECT '' AS scope UNION SELECT scope FROM scanner_images WHERE scanner = @scanner AND +engine = @engine),
+		WITH own AS (SELECT '' AS scope UNION SELECT scope FROM scanner_images WHERE scanner = @scanner AND +engine = @engine AND cluster = 0),
 		kept AS (SELECT coalesce(sum(present), 0) AS present FROM present_counts WHERE engine = @engine AND scope IN (SELECT scope FROM own))
 		SELECT data_version, min(since), sum(missing), present + sum(missing), 0, 0 FROM loss_counts CROSS JOIN kept
 		WHERE engine = @engine AND scope IN (SELECT scope FROM own) AND since > @quarantined
@@ -56,7 +56,7 @@ const (
 )
 
 // DataAnomaly returns the anomaly of an engine's data as a Scanner (by UID) sees it, nil if there is none. It considers what the
-// operator itself cataloged, and the credential scopes of the Scanner's images. What other namespaces uploaded counts only if most
+// operator itself cataloged, and the credential scopes of a Scanner's images, but not those of a ClusterScanner's. What other namespaces uploaded counts only if most
 // of them show the same. During an anomaly no finding counts as fixed. The anomaly ends when the missing findings are back, or after
 // two weeks. If several versions of the data are anomalous, it returns the one with the most missing findings.
 func (s *Store) DataAnomaly(ctx context.Context, scanner, engine string) (anomaly *DataAnomaly, err error) {

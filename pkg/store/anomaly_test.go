@@ -86,7 +86,7 @@ func TestAnomalyOfImagesThatGo(t *testing.T) {
 	}
 	goes := func(name string) {
 		t.Helper()
-		must(t, f.ReleaseImage(t.Context(), "other", key(name)))
+		must(t, f.ReleaseImage(t.Context(), ScannerImage{"other", "shop", key(name)}, false))
 		f.clock.pass(time.Minute)
 		got[int](t)(f.Sweep(t.Context(), f.clock.Now()))
 	}

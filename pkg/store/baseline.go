@@ -7,11 +7,14 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/action"
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
@@ -21,15 +24,38 @@ type Present struct {
 	// of suppressed findings.
 	Counts     finding.Counts
 	Suppressed int
-	// NotAnnounced is how many findings pass the filter and are not announced to the receiver. Worst are the worst of them, by finding.Worse
-	// and then repository. Repositories are those that have any, sorted.
+	// NotAnnounced is how many findings pass the filter and are not announced to the receiver. Repositories are those that have any, sorted.
 	NotAnnounced int
-	Worst        []FindingChange
 	Repositories []string
+	// Updates are the most urgent updates that end such findings. MoreUpdates is the number of further ones. NoFix are the worst of such
+	// findings that have no fix, by finding.Worse and then repository. Both are limited.
+	Updates     []PresentUpdate
+	MoreUpdates int
+	NoFix       []FindingChange
+	// Namespaces are the counts of each namespace with findings, and the number of its repositories, if images run in several namespaces. A
+	// finding of a repository that runs in several namespaces counts in each of them.
+	Namespaces map[string]PresentInNamespace
 	// SnapshotID identifies the snapshot of all that is present, announced or not. It is opaque: while it is equal, so is what is
 	// present.
 	SnapshotID string
 }
+
+// PresentInNamespace is the part of Present that one namespace has.
+type PresentInNamespace struct {
+	Counts       finding.Counts
+	Repositories int
+}
+
+// PresentUpdate is an update and the findings that it ends. Truncated means that it may end more: its repository has more findings than are
+// read.
+type PresentUpdate struct {
+	action.Update[FindingChange]
+	Truncated bool
+}
+
+// maxGrouped is how many findings of a repository, the worst, are read to group them by update. With more, the counts of updates are lower
+// bounds.
+const maxGrouped = 1000
 
 // FilteredSnapshot is everything that passed a filter in a snapshot, as Present returned it.
 type FilteredSnapshot struct {
@@ -46,9 +72,10 @@ type AbsentFindings struct {
 }
 
 // Present evaluates everything that a Scanner has in use in one consistent read, however much that is. Of the findings that pass the
-// filter and are not announced it returns the worst ones, at most worst. No more than some of one repository's findings are held at
-// a time. NotAnnounced counts all that PendingChanges would list but for what is fixed, whatever changes the filter names.
-func (s *Store) Present(ctx context.Context, scanner, receiver string, f ChangeFilter, worst int) (present Present, err error) {
+// filter and are not announced it returns the most urgent updates, and the worst of those without a fix, at most limit of each. Beside the
+// findings of these updates, no more than some of one repository's findings are held at a time. NotAnnounced counts all that
+// PendingChanges would list but for what is fixed, whatever changes the filter names.
+func (s *Store) Present(ctx context.Context, scanner, receiver string, f ChangeFilter, limit int) (present Present, err error) {
 	f.Changes = nil
 	t := &changeDetector{scanner: scanner, receiver: receiver, filter: f}
 	err = s.read(ctx, "summarize what is present", func(ctx context.Context, q query) error {
@@ -62,13 +89,16 @@ func (s *Store) Present(ctx context.Context, scanner, receiver string, f ChangeF
 			return err
 		}
 		present.Counts, present.Suppressed = total.Counts, total.Suppressed
-		return t.each(ctx, q, func(ctx context.Context, l *repositoryEvaluation) (quiet bool, err error) {
-			list := newChangeList(&bounds{values: max(worst, 1), text: maxHeldText})
+		if present.Namespaces, err = s.presentByNamespace(ctx, q, repositories, f.Exceptions); err != nil {
+			return err
+		}
+		return t.eachOf(ctx, q, repositories, func(ctx context.Context, l *repositoryEvaluation) (quiet bool, err error) {
+			list := newChangeList(&bounds{values: maxGrouped, text: maxHeldText})
 			if err := l.changed(ctx, list); err != nil {
 				return false, err
 			}
 			changes, _ := l.listed(list)
-			present.add(l.name, list.total, changes, worst)
+			present.add(l.name, list.total, changes, limit)
 			return false, nil
 		})
 	})
@@ -78,18 +108,55 @@ func (s *Store) Present(ctx context.Context, scanner, receiver string, f ChangeF
 	return present, nil
 }
 
-// add adds the number of changes of one repository, and the worst of them.
-func (p *Present) add(repository string, total int, changes []FindingChange, worst int) {
+// presentByNamespace returns Present.Namespaces: nil if the repositories run in one namespace.
+func (s *Store) presentByNamespace(
+	ctx context.Context, q query, repositories []runningRepository, exceptions exception.Set,
+) (map[string]PresentInNamespace, error) {
+	all := make(map[string]PresentInNamespace)
+	for _, r := range repositories {
+		for namespace, part := range r.byNamespace() {
+			totals, err := s.countRepository(ctx, q, part, exceptions)
+			if err != nil {
+				return nil, err
+			}
+			sum := all[namespace]
+			all[namespace] = PresentInNamespace{Counts: sum.Counts.Plus(totals.Counts), Repositories: sum.Repositories + 1}
+		}
+	}
+	if len(all) < 2 {
+		return nil, nil
+	}
+	maps.DeleteFunc(all, func(_ string, p PresentInNamespace) bool { return p.Counts.Total() == 0 })
+	return all, nil
+}
+
+// add adds the number of changes of one repository, and the most urgent of the updates that end them.
+func (p *Present) add(repository string, total int, changes []FindingChange, limit int) {
 	if total == 0 {
 		return
 	}
 	p.NotAnnounced += total
 	p.Repositories = append(p.Repositories, repository)
-	all := slices.Concat(p.Worst, changes[:min(worst, len(changes))])
-	slices.SortFunc(all, func(a, b FindingChange) int {
-		return cmp.Or(finding.Worse(a.Finding, b.Finding), cmp.Compare(a.Repository, b.Repository))
+	actions, noFix := action.Group(changes, FindingChange.Located)
+	updates := p.Updates
+	for _, u := range action.ByPackage(actions) {
+		updates = append(updates, PresentUpdate{u, total > len(changes)})
+	}
+	slices.SortStableFunc(updates, func(a, b PresentUpdate) int {
+		return cmp.Or(action.Compare(a.Counts, b.Counts), compareInRepositories(a.Actions[0].Ends[0], b.Actions[0].Ends[0]))
 	})
-	p.Worst = slices.Clone(all[:min(worst, len(all))])
+	kept := min(limit, len(updates))
+	p.MoreUpdates += len(updates) - kept
+	// Only what is kept stays in memory.
+	p.Updates = slices.Clone(updates[:kept])
+	without := slices.Concat(p.NoFix, noFix[:min(limit, len(noFix))])
+	slices.SortFunc(without, compareInRepositories)
+	p.NoFix = slices.Clone(without[:min(limit, len(without))])
+}
+
+// compareInRepositories orders findings by urgency, and then by repository.
+func compareInRepositories(a, b FindingChange) int {
+	return cmp.Or(finding.Worse(a.Finding, b.Finding), cmp.Compare(a.Repository, b.Repository))
 }
 
 // snapshotID returns the snapshot ID of what runs, what is found in it and what exceptions suppress. A report's ID and revision
@@ -97,7 +164,7 @@ func (p *Present) add(repository string, total int, changes []FindingChange, wor
 func snapshotID(repositories []runningRepository, f ChangeFilter) string {
 	sum := sha256.New()
 	if f.Route != nil {
-		fmt.Fprintf(sum, "%q %q %t\n", f.Route.Receiver, f.Route.Known, f.Route.Unassigned)
+		fmt.Fprintf(sum, "%q %q %t %t %q\n", f.Route.Receiver, f.Route.Known, f.Route.All, f.Route.Unassigned, slices.Sorted(maps.Keys(f.Route.Namespaces)))
 	}
 	for _, r := range repositories {
 		fmt.Fprintf(sum, "%q %s\n", r.name, r.stateWithExceptions(f.Exceptions))
@@ -156,27 +223,25 @@ func recordSnapshot(ctx context.Context, tx *sql.Tx, receiver int64, scanner str
 		if err := deleteOtherRepositories(ctx, tx, receiver, repositories); err != nil {
 			return err
 		}
+		for _, r := range repositories {
+			err := deleteRecords(ctx, tx, selectAbsentKeys, sql.Named("receiver", receiver), sql.Named("repository", r.name),
+				sql.Named("reports", r.reportIDs()), sql.Named("before", math.MaxInt64))
+			if err != nil {
+				return err
+			}
+		}
 	}
 	f.Changes = nil
 	t := &changeDetector{scanner: scanner, filter: f}
-	var evaluations []*repositoryEvaluation
 	for _, r := range repositories {
+		if full, err := recordsFull(ctx, tx, scanner, budget); full || err != nil {
+			return err
+		}
 		l, err := t.evaluate(ctx, tx, receiver, r)
 		if err != nil {
 			return err
 		}
 		l.args = append(l.args, sql.Named("digest", announcement.MessageID), sql.Named("at", millis{at}))
-		evaluations = append(evaluations, l)
-		if announcement.ResetRepositories {
-			if err := deleteRecords(ctx, tx, selectAbsentKeys, l.with(sql.Named("before", math.MaxInt64))...); err != nil {
-				return err
-			}
-		}
-	}
-	for _, l := range evaluations {
-		if full, err := recordsFull(ctx, tx, scanner, budget); full || err != nil {
-			return err
-		}
 		if err := l.announceAll(ctx, tx); err != nil {
 			return err
 		}
@@ -194,7 +259,7 @@ func deleteAbsent(ctx context.Context, tx *sql.Tx, receiver int64, scanner strin
 		if !slices.Contains(absent.Repositories, r.name) {
 			continue
 		}
-		err := deleteRecords(ctx, tx, selectAbsentKeys, sql.Named("receiver", receiver), sql.Named("repository", r.name), sql.Named("reports", r.allReports()),
+		err := deleteRecords(ctx, tx, selectAbsentKeys, sql.Named("receiver", receiver), sql.Named("repository", r.name), sql.Named("reports", r.allReportIDs()),
 			sql.Named("before", millis{absent.Until}))
 		if err != nil {
 			return err

@@ -35,9 +35,42 @@ func TestPresentIsEverything(t *testing.T) {
 	present := f.present(t, 2)
 	equal(t, "counts", present.Counts, got[Totals](t)(f.ScannerTotals(t.Context(), "scanner", exception.Set{})).Counts)
 	equal(t, "number of news", present.NotAnnounced, 3)
-	equal(t, "the worst", ids(present.Worst), []string{"CVE-2026-0003", "CVE-2026-0001"})
-	equal(t, "the repository of the second", present.Worst[1].Repository, "a")
+	equal(t, "the worst without a fix", ids(present.NoFix), []string{"CVE-2026-0003", "CVE-2026-0001"})
+	equal(t, "the repository of the second", present.NoFix[1].Repository, "a")
 	equal(t, "repositories with news", present.Repositories, []string{"a", "c"})
+}
+
+// TestPresentUpdates checks that the updates that end most come first, that each counts what it ends, and that the others are counted.
+func TestPresentUpdates(t *testing.T) {
+	f := newStore(t)
+	fixedIn := func(version string) func(*finding.Finding) {
+		return func(f *finding.Finding) { f.FixState, f.FixVersions = finding.FixStateFixed, []string{version} }
+	}
+	f.running(t, "a", "a", vulnerable("CVE-2026-0001", "one", fixedIn("2")), vulnerable("CVE-2026-0002", "two", fixedIn("2")),
+		vulnerable("CVE-2026-0003", "two", fixedIn("3")), vulnerable("CVE-2026-0004", "two", fixedIn("2"), severity(finding.Low)))
+	f.running(t, "b", "b", vulnerable("CVE-2026-0005", "one", fixedIn("2"), severity(finding.Critical)), vulnerable("CVE-2026-0006", "one"))
+	present := f.present(t, 2)
+	var updates []string
+	for _, u := range present.Updates {
+		text := fmt.Sprintf("%s: %s ends %d", u.Actions[0].Repository, u.Actions[0].PackageName, u.Counts.Total())
+		for _, a := range u.Actions {
+			text += fmt.Sprintf(", %v %v", a.FixVersions, ids(a.Ends))
+		}
+		updates = append(updates, text)
+	}
+	equal(t, "updates", updates, []string{"b: one ends 1, [2] [CVE-2026-0005]", "a: two ends 2, [2] [CVE-2026-0002], [3] [CVE-2026-0003]"})
+	equal(t, "further updates", present.MoreUpdates, 1)
+	equal(t, "findings without a fix", ids(present.NoFix), []string{"CVE-2026-0006"})
+
+	var many []finding.Finding
+	for i := range maxGrouped + 1 {
+		many = append(many, vulnerable(fmt.Sprintf("CVE-2025-%04d", i), "many", fixedIn("2")))
+	}
+	f.running(t, "c", "c", many...)
+	worst := f.present(t, 2).Updates[1]
+	if worst.Counts.High != maxGrouped || !worst.Truncated || f.present(t, 2).Updates[0].Truncated {
+		t.Errorf("the update ends %d, truncated %t; want %d, and no other update truncated", worst.Counts.High, worst.Truncated, maxGrouped)
+	}
 }
 
 func TestSnapshotIsAnnounced(t *testing.T) {

@@ -83,7 +83,7 @@ func TestChangesOfAHostileRepository(t *testing.T) {
 	withinHeap(t, "Present", func() {
 		present := got[Present](t)(f.Present(t.Context(), "scanner", "slack", ChangeFilter{}, 4))
 		equal(t, "news of Present", present.NotAnnounced, want)
-		equal(t, "the worst", ids(present.Worst), []string{"CVE-2024-00000", "CVE-2024-00000", "CVE-2024-00000", "CVE-2024-00001"})
+		equal(t, "the worst", ids(present.NoFix), []string{"CVE-2024-00000", "CVE-2024-00000", "CVE-2024-00000", "CVE-2024-00001"})
 	})
 	announced := make(map[AnnouncementKey]bool)
 	for len(announced) < want {

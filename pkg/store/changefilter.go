@@ -40,8 +40,10 @@ type Route struct {
 	Receiver string
 	// Known are the names of the Scanner's receivers.
 	Known []string
-	// Unassigned selects the workloads that name no receiver.
-	Unassigned bool
+	// All selects all workloads, whatever they name. Unassigned selects those that name no receiver.
+	All, Unassigned bool
+	// Namespaces limits the selected workloads to these namespaces; nil for all.
+	Namespaces map[string]bool
 }
 
 // UnknownPolicy is when findings of unknown severity pass a filter.
@@ -94,7 +96,12 @@ const (
 
 // passes reports whether a workload concerns the receiver. Without a route, all do.
 func (r *Route) passes(w Workload) bool {
-	if r == nil {
+	switch {
+	case r == nil:
+		return true
+	case r.Namespaces != nil && !r.Namespaces[w.Namespace]:
+		return false
+	case r.All:
 		return true
 	}
 	named := slices.DeleteFunc(strings.Split(w.Receivers, ","), func(name string) bool { return !slices.Contains(r.Known, name) })

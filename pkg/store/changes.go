@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 	"unsafe"
@@ -32,6 +33,11 @@ type FindingChange struct {
 	ExceptionEnded bool
 	// Workloads that run an image with the finding; with diff.ChangeFixed those that run the repository.
 	Workloads []Workload
+}
+
+// Located returns the repository and the finding, as package action wants them.
+func (c FindingChange) Located() (repository string, f *finding.Finding) {
+	return c.Repository, &c.Finding
 }
 
 // PendingChanges lists what a receiver was not notified of, ordered by repository and then finding.Worse, with what is fixed last. At
@@ -85,6 +91,8 @@ type changeDetector struct {
 	// cache caches for which repositories there is nothing to announce; nil for no cache. cacheKey is the common prefix of its keys.
 	cache    *unchangedCache
 	cacheKey string
+	// readsNamespaces means that the result also depends on the namespaces that run a repository, if its absent findings count as fixed.
+	readsNamespaces bool
 }
 
 func (s *Store) newChangeDetector(ctx context.Context, purpose, scanner, receiver string, f ChangeFilter) (*changeDetector, error) {
@@ -139,6 +147,13 @@ func (t *changeDetector) each(ctx context.Context, q query, see func(context.Con
 	if err != nil {
 		return err
 	}
+	return t.eachOf(ctx, q, repositories, see)
+}
+
+// eachOf does the same for some repositories.
+func (t *changeDetector) eachOf(
+	ctx context.Context, q query, repositories []runningRepository, see func(context.Context, *repositoryEvaluation) (quiet bool, err error),
+) error {
 	receiver, err := receiverID(ctx, q, t.scanner, t.receiver)
 	if err != nil {
 		return err
@@ -147,7 +162,7 @@ func (t *changeDetector) each(ctx context.Context, q query, see func(context.Con
 		if r.name < t.from || t.only != nil && !t.only[r.name] {
 			continue
 		}
-		key := fmt.Sprintf("%s %q %#v %s", t.cacheKey, r.name, t.policy(r.name), r.stateWithExceptions(t.filter.Exceptions))
+		key := t.keyOf(r)
 		if t.cache != nil && t.cache.isUnchanged(key) {
 			continue
 		}
@@ -164,6 +179,17 @@ func (t *changeDetector) each(ctx context.Context, q query, see func(context.Con
 		}
 	}
 	return nil
+}
+
+// keyOf returns the cache's key of a repository. While the key is equal, there is still nothing to announce or to record.
+func (t *changeDetector) keyOf(r runningRepository) string {
+	policy := t.policy(r.name)
+	key := fmt.Sprintf("%s %q %#v %s", t.cacheKey, r.name, policy, r.stateWithExceptions(t.filter.Exceptions))
+	if t.readsNamespaces && policy.AbsentIsFixed {
+		// A namespace that is back can run the same images as the others.
+		key += " in " + jsonArray(slices.Sorted(maps.Keys(r.namespaces())))
+	}
+	return key
 }
 
 func (t *changeDetector) usageReach() reach {
@@ -205,7 +231,7 @@ func (t *changeDetector) evaluate(ctx context.Context, q query, receiver int64, 
 		return nil, err
 	}
 	args := append(t.filter.args(), sql.Named("receiver", receiver), sql.Named("repository", r.name),
-		sql.Named("reports", r.reports()), sql.Named("all_reports", r.allReports()), sql.Named("suppressed", idsOf(suppressed)))
+		sql.Named("reports", r.reportIDs()), sql.Named("all_reports", r.allReportIDs()), sql.Named("suppressed", idsOf(suppressed)))
 	return &repositoryEvaluation{changeDetector: t, q: q, receiver: receiver, runningRepository: r, policy: t.policy(r.name), args: args, hasSuppressed: len(suppressed) > 0}, nil
 }
 
@@ -219,10 +245,7 @@ func (l *repositoryEvaluation) workloadsOf(reports []int64) (workloads []Workloa
 	if workloads, found := l.shared[name]; found {
 		return workloads, 0
 	}
-	for _, report := range slices.Compact(reports) {
-		workloads = append(workloads, l.workloads[report]...)
-	}
-	workloads = distinctWorkloads(workloads)
+	workloads = distinctWorkloads(l.workloadsRunning(slices.Compact(reports)))
 	if l.shared == nil {
 		l.shared = make(map[string][]Workload)
 	}

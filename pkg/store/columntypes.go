@@ -62,7 +62,7 @@ func (l *list[T]) Scan(column any) error {
 }
 
 // jsonArray returns a parameter for json_each. Numbers and texts always marshal.
-func jsonArray[T ~int | ~int64 | ~string | [2]string](values []T) string {
+func jsonArray[T ~int | ~int64 | ~string | [2]string | AnnouncementKey](values []T) string {
 	if len(values) == 0 {
 		return "[]"
 	}

@@ -54,6 +54,34 @@ func (s *Store) ScannerTotals(ctx context.Context, scanner string, exceptions ex
 	return total, err
 }
 
+// NamespaceTotals returns ScannerTotals, and the findings in each namespace, as ScannerTotals would count them for a Scanner of the namespace.
+// Namespaces without an image that has a report are not in the map.
+func (s *Store) NamespaceTotals(ctx context.Context, scanner string, exceptions exception.Set) (total Totals, byNamespace map[string]Totals, err error) {
+	byNamespace = make(map[string]Totals)
+	err = s.read(ctx, "count findings of namespaces", func(ctx context.Context, q query) error {
+		repositories, err := loadRunning(ctx, q, scanner, "", nil, reachRunning)
+		if err != nil {
+			return err
+		}
+		if total, err = s.countRepositories(ctx, q, repositories, exceptions); err != nil {
+			return err
+		}
+		for _, r := range repositories {
+			for namespace, part := range r.byNamespace() {
+				of, err := s.countRepository(ctx, q, part, exceptions)
+				if err != nil {
+					return err
+				}
+				sum := byNamespace[namespace]
+				sum.add(of)
+				byNamespace[namespace] = sum
+			}
+		}
+		return nil
+	})
+	return total, byNamespace, err
+}
+
 // countRepositories adds up the totals of repositories.
 func (s *Store) countRepositories(ctx context.Context, q query, repositories []runningRepository, exceptions exception.Set) (total Totals, err error) {
 	for _, r := range repositories {
@@ -76,7 +104,7 @@ func (s *Store) countRepository(ctx context.Context, q query, r runningRepositor
 	if err != nil {
 		return Totals{}, err
 	}
-	args := []any{sql.Named("reports", r.reports()), sql.Named("suppressed", idsOf(suppressed))}
+	args := []any{sql.Named("reports", r.reportIDs()), sql.Named("suppressed", idsOf(suppressed))}
 	var totals Totals
 	if totals.Counts, err = sumCounts(ctx, q, countScanner, args); err != nil {
 		return Totals{}, err
@@ -111,7 +139,7 @@ func (t *Totals) countSuppressed(ctx context.Context, q query, suppressed map[in
 
 // add adds the numbers of another Totals.
 func (t *Totals) add(more Totals) {
-	t.Counts = plus(t.Counts, more.Counts)
+	t.Counts = t.Counts.Plus(more.Counts)
 	t.Suppressed += more.Suppressed
 	for uid, n := range more.ByException {
 		if t.ByException == nil {
@@ -119,15 +147,6 @@ func (t *Totals) add(more Totals) {
 		}
 		t.ByException[uid] += n
 	}
-}
-
-func plus(a, b finding.Counts) finding.Counts {
-	for _, severity := range finding.Severities() {
-		a.Add(severity, b.Of(severity))
-	}
-	a.Fixable += b.Fixable
-	a.KnownExploited += b.KnownExploited
-	return a
 }
 
 // maxCachedTotals is how many Totals are cached at least. One takes a few hundred bytes.

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"slices"
 	"time"
-
-	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
 // EndedWorkload is a workload whose pods ran an image and have ended: they succeeded or failed.
@@ -20,7 +18,7 @@ type EndedWorkload struct {
 
 // RecentImage is an image that no workload runs now and that is still in use, since its last pods ended recently.
 type RecentImage struct {
-	Key image.Key
+	NamespacedImage
 	// Reference is one of the image's references. Repositories and Receivers are those of the workloads that ran the image.
 	Reference               string
 	Repositories, Receivers []string
@@ -55,12 +53,12 @@ type recordedUsage struct {
 
 // loadUsage reads the recorded use of an image. same reports whether everything but the workloads equals u.
 func loadUsage(ctx context.Context, q query, u ImageUsage) (use recordedUsage, same bool, err error) {
-	var namespace, engine string
+	var engine string
 	var scope Scope
 	var suspended bool
 	var recordedAt millis
-	err = q.QueryRowContext(ctx, `SELECT id, namespace, scope, engine, suspended, recorded_at FROM scanner_images WHERE scanner = ? AND digest = ? AND platform = ?`,
-		u.Scanner, u.Key.Digest, platform(u.Key.Platform)).Scan(&use.id, &namespace, &scope, &engine, &suspended, &recordedAt)
+	err = q.QueryRowContext(ctx, `SELECT id, scope, engine, suspended, recorded_at FROM scanner_images WHERE `+isImageOfScanner,
+		u.imageArgs()...).Scan(&use.id, &scope, &engine, &suspended, &recordedAt)
 	use.recordedAt = recordedAt.Time
 	if errors.Is(err, sql.ErrNoRows) {
 		return recordedUsage{}, false, nil
@@ -86,7 +84,7 @@ func loadUsage(ctx context.Context, q query, u ImageUsage) (use recordedUsage, s
 			l.leftAt = at.Time
 			return l, err
 		})
-	return use, namespace == u.Namespace && scope == u.Scope && engine == u.Engine && suspended == u.Suspended, err
+	return use, scope == u.Scope && engine == u.Engine && suspended == u.Suspended, err
 }
 
 // nextLeft returns the workloads that no longer run the image once u is recorded, in order, at most maxLeft. A workload whose pods
@@ -269,22 +267,22 @@ const isRecentColumn = `w.ended = 1 AND si.id NOT IN (
 			SELECT o.id FROM scanner_images o CROSS JOIN left_workloads s ON s.image_id = o.id WHERE o.scanner = @scanner AND s.superseded = 1)`
 
 const selectRecentImages = `
-	SELECT si.digest, si.platform, w.repository, w.reference, w.receivers
+	SELECT si.namespace, si.digest, si.platform, w.repository, w.reference, w.receivers
 	FROM scanner_images si CROSS JOIN left_workloads w ON w.image_id = si.id
 	WHERE si.scanner = ? AND +si.engine = ? AND ` + isRecent + ` AND NOT EXISTS (SELECT 1 FROM workloads r WHERE r.image_id = si.id)
-	ORDER BY si.digest, si.platform, w.reference, w.repository, w.receivers`
+	ORDER BY si.namespace, si.digest, si.platform, w.reference, w.repository, w.receivers`
 
 // RecentImages lists a Scanner's images of an engine that no workload runs now and that are still in use.
 func (s *Store) RecentImages(ctx context.Context, scanner, engine string) (images []RecentImage, err error) {
 	err = s.read(ctx, "list recently used images", func(ctx context.Context, q query) error {
 		return eachRow(ctx, q, selectRecentImages, []any{scanner, engine}, func(rows *sql.Rows) error {
-			var key image.Key
+			var img NamespacedImage
 			var w Workload
-			if err := rows.Scan(&key.Digest, (*platform)(&key.Platform), &w.Repository, &w.Reference, &w.Receivers); err != nil {
+			if err := rows.Scan(&img.Namespace, &img.Key.Digest, (*platform)(&img.Key.Platform), &w.Repository, &w.Reference, &w.Receivers); err != nil {
 				return err
 			}
-			if n := len(images); n == 0 || images[n-1].Key != key {
-				images = append(images, RecentImage{Key: key, Reference: w.Reference})
+			if n := len(images); n == 0 || images[n-1].NamespacedImage != img {
+				images = append(images, RecentImage{NamespacedImage: img, Reference: w.Reference})
 			}
 			images[len(images)-1].add(w)
 			return nil

@@ -175,7 +175,7 @@ func TestRecentImage(t *testing.T) {
 	u.Ended = []EndedWorkload{{a, f.clock.Now()}, {b, f.clock.Now()}}
 	must(t, f.SetUsage(t.Context(), u))
 	equal(t, "recent images", got[[]RecentImage](t)(f.RecentImages(t.Context(), "scanner", grype)), []RecentImage{{
-		Key: key("app"), Reference: "mirror:1", Repositories: []string{"mirror", "r"}, Receivers: []string{"", "team"},
+		NamespacedImage: NamespacedImage{"shop", key("app")}, Reference: "mirror:1", Repositories: []string{"mirror", "r"}, Receivers: []string{"", "team"},
 	}})
 	equal(t, "of another engine", got[[]RecentImage](t)(f.RecentImages(t.Context(), "scanner", "clair")), []RecentImage(nil))
 	equal(t, "wanted", got[bool](t)(f.IsNeeded(t.Context(), grype, key("app"), Cluster)), true)

@@ -191,7 +191,7 @@ func TestUnusedManifests(t *testing.T) {
 		equal(t, "held for "+scanner, got[bool](t)(f.HoldsManifests(t.Context(), clair, scanner)), want)
 	}
 	equal(t, "held by an engine that keeps nothing", got[bool](t)(f.HoldsManifests(t.Context(), grype, "s1")), false)
-	must(t, f.ReleaseImage(t.Context(), "s1", key("by s1 alone")))
+	must(t, f.ReleaseImage(t.Context(), ScannerImage{"s1", "shop", key("by s1 alone")}, false))
 	equal(t, "held for s1 of what others have", got[bool](t)(f.HoldsManifests(t.Context(), clair, "s1")), false)
 	f.requireIndexes(t, selectHeld, []any{"s1", clair}, "(scanner=?)", "scanner_images_by_manifest (manifest_id=? AND engine=?)")
 
@@ -315,7 +315,7 @@ func TestTwoScannersOfAnImage(t *testing.T) {
 		equal(t, engine+": news", ids(changes), want.changes)
 		equal(t, engine+": total", total, 2)
 		equal(t, engine+": present", got[Present](t)(f.Present(t.Context(), scanner, "slack", ChangeFilter{}, 9)).Counts, want.counts)
-		equal(t, engine+": reported", slices.Collect(maps.Keys(got[map[image.Key]ReportAge](t)(f.ReportAges(t.Context(), scanner, engine)))), []image.Key{key("app")})
+		equal(t, engine+": reported", slices.Collect(maps.Keys(got[map[NamespacedImage]ReportAge](t)(f.ReportAges(t.Context(), scanner, engine)))), []NamespacedImage{{"shop", key("app")}})
 		equal(t, engine+": in use", got[bool](t)(f.InUse(t.Context(), engine, key("app"), Cluster)), true)
 		equal(t, engine+": wanted", got[bool](t)(f.IsNeeded(t.Context(), engine, key("app"), Cluster)), true)
 		equal(t, engine+": images in use", got[int](t)(f.ImagesInUse(t.Context(), engine)), 1)
@@ -327,13 +327,13 @@ func TestTwoScannersOfAnImage(t *testing.T) {
 		equal(t, engine+": changes when one was announced", total, 1)
 	}
 	// A released image no longer counts for the Scanner's engine.
-	must(t, f.ReleaseImage(t.Context(), "s-"+grype, key("app")))
+	must(t, f.ReleaseImage(t.Context(), ScannerImage{"s-" + grype, "shop", key("app")}, false))
 	equal(t, "Grype's, released", got[bool](t)(f.InUse(t.Context(), grype, key("app"), Cluster)), false)
 	equal(t, "wanted of Grype, released", got[bool](t)(f.IsNeeded(t.Context(), grype, key("app"), Cluster)), false)
 	equal(t, "Clair's", got[bool](t)(f.InUse(t.Context(), clair, key("app"), Cluster)), true)
 	f.clock.pass(time.Hour)
 	equal(t, "swept while one has it", got[int](t)(f.Sweep(t.Context(), f.clock.Now())), 0)
-	must(t, f.ReleaseImage(t.Context(), "s-"+clair, key("app")))
+	must(t, f.ReleaseImage(t.Context(), ScannerImage{"s-" + clair, "shop", key("app")}, false))
 	f.clock.pass(time.Hour)
 	equal(t, "swept when nobody has", got[int](t)(f.Sweep(t.Context(), f.clock.Now())), 1)
 }
@@ -361,7 +361,7 @@ func TestPendingChangesByEngine(t *testing.T) {
 	changes, _, err := f.PendingChanges(t.Context(), "s-"+clair, "slack", ChangeFilter{}, 0)
 	must(t, err)
 	equal(t, "what was not announced with all of one", ids(changes), []string{"CVE-2026-0009"})
-	equal(t, "reported by Clair", slices.Collect(maps.Keys(got[map[image.Key]ReportAge](t)(f.ReportAges(t.Context(), "s-"+clair, clair)))), []image.Key{key("app")})
+	equal(t, "reported by Clair", slices.Collect(maps.Keys(got[map[NamespacedImage]ReportAge](t)(f.ReportAges(t.Context(), "s-"+clair, clair)))), []NamespacedImage{{"shop", key("app")}})
 }
 
 // TestRunsOfTwoEngines checks that a run is listed once with all engines that found the vulnerability, whatever the page size.

@@ -137,7 +137,9 @@ func TestTheQueueFollowsTheStore(t *testing.T) {
 				c.Engine = one(engines)
 				return f.SaveCatalog(t.Context(), c, nil)
 			},
-			func() error { return f.ReleaseImage(t.Context(), "scanner "+one(names[:3]), key(one(names))) },
+			func() error {
+				return f.ReleaseImage(t.Context(), ScannerImage{"scanner " + one(names[:3]), "shop", key(one(names))}, false)
+			},
 			func() error { return f.DeleteCatalog(t.Context(), one(engines), digest(one(names))) },
 			func() error {
 				_, err := f.SaveReport(t.Context(), Report{

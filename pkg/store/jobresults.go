@@ -16,7 +16,7 @@ var (
 	ErrOverBudget = errors.New("the namespace has used up its room in the store")
 )
 
-// findingBytes is what an ordinary finding takes in the store, its indexes included (docs/benchmarks.md). No finding counts less.
+// findingBytes is what an ordinary finding takes in the store, its indexes included (docs/understand/benchmarks.md). No finding counts less.
 const findingBytes = 320
 
 // JobResult is the result of a catalog Job.

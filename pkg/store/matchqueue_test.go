@@ -116,7 +116,7 @@ func TestQueueContents(t *testing.T) {
 			got[sql.Result](t)(f.writer.Exec(`DELETE FROM data_versions`))
 		}, true, true},
 		"not in use": {func(t *testing.T, f fixture) {
-			must(t, f.ReleaseImage(t.Context(), "scanner", key("app")))
+			must(t, f.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("app")}, false))
 		}, false, false},
 		"kept without workloads": {func(t *testing.T, f fixture) { f.use(t, "scanner", "app") }, true, true},
 		"in use with another engine": {func(t *testing.T, f fixture) {

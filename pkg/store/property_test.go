@@ -99,7 +99,7 @@ func (m *model) setUsed(t *rapid.T) {
 
 func (m *model) release(t *rapid.T) {
 	name := modelImages.Draw(t, "image")
-	m.try(t, m.store.ReleaseImage(context.Background(), "scanner", key(name)))
+	m.try(t, m.store.ReleaseImage(context.Background(), ScannerImage{"scanner", "shop", key(name)}, false))
 	delete(m.used, name)
 }
 

@@ -10,10 +10,11 @@ import (
 // but no message with thousands of findings.
 const freeState = 64 << 10
 
-// selectRecorded adds up what is recorded in the namespace of a Scanner, which is known from its images: without any, nothing is recorded.
+// selectRecorded adds up what is recorded in the namespace of a Scanner, which is known from its images: without any, nothing is recorded. The
+// records of a ClusterScanner's receivers are in no budget.
 const selectRecorded = `SELECT coalesce(sum(b.bytes + coalesce(length(r.state), 0)), 0)
 		FROM receiver_records b INDEXED BY receiver_records_by_namespace CROSS JOIN receivers r ON r.id = b.receiver_id
-		WHERE b.namespace = (SELECT si.namespace FROM scanner_images si WHERE si.scanner = ? LIMIT 1)`
+		WHERE b.namespace = (SELECT si.namespace FROM scanner_images si WHERE si.scanner = ? AND si.cluster = 0 LIMIT 1)`
 
 // LimitRecords bounds the bytes that are recorded of the receivers of one namespace: what was announced to each, and its state. It
 // comes before anything else; 0 is no bound. Without room UpdateAnnouncements adds no record, it only changes those that exist, a

@@ -159,7 +159,7 @@ func TestRoomBecomesFree(t *testing.T) {
 			if full {
 				f.LimitRecords(1000)
 			}
-			must(t, f.ReleaseImage(t.Context(), "scanner", key("other")))
+			must(t, f.ReleaseImage(t.Context(), ScannerImage{"scanner", namespace, key("other")}, false))
 			for _, version := range []string{"v2", "v3"} {
 				f.reportBy(t, version, "app", append(distinctFindings(17), vulnerable("CVE-2026-90000", "zlib"))...)
 			}

@@ -66,8 +66,8 @@ const (
 	afterRecord = ` AND (a.canonical_id, a.package) > (@after_id, @after_package) ORDER BY a.canonical_id, a.package`
 
 	// selectAbsent selects the records that are not fixed and whose finding no running image has. A finding that one version of the data
-	// lacks is present until it is fixed.
-	selectAbsent = selectRecords + `AND a.fixed_at IS NULL AND NOT EXISTS (
+	// lacks is present until it is fixed. A finding whose image was released is not fixed.
+	selectAbsent = selectRecords + `AND a.fixed_at IS NULL AND a.released_at IS NULL AND NOT EXISTS (
 		SELECT 1 FROM vulnerabilities v CROSS JOIN findings f INDEXED BY findings_by_vulnerability
 			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM json_each(@all_reports))
 		WHERE v.canonical_id = a.canonical_id AND f.package = a.package AND f.fixed_at IS NULL)`

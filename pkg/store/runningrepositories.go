@@ -24,30 +24,64 @@ const (
 	reachKept
 )
 
-// runningRepository is an image repository that runs for a Scanner, with the workloads of its images.
+// runningRepository is an image repository that runs for a Scanner, with the workloads of its images. A scanner of a whole cluster has many
+// thousands of them in memory at once: they take little.
 type runningRepository struct {
-	name      string
-	workloads map[int64][]Workload // by the report of the image
-	revisions map[int64]int64      // of these reports
-	digests   map[int64][]string   // of each workload's image, in the order of workloads
+	name string
+	// reports are those of the images that run, in the order of their row IDs.
+	reports []runningReport
 	// otherReports are the reports of the repository's other images, with their revisions. Their findings are not announced, but do not
 	// count as fixed either.
 	otherReports map[int64]int64
 }
 
-// reports returns the row IDs of the images' reports as JSON, for json_each.
-func (r runningRepository) reports() string { return idsOf(r.workloads) }
+// runningReport is a report, with the workloads that run its image.
+type runningReport struct {
+	id, revision int64
+	workloads    []runningWorkload
+}
 
-// allReports also includes otherReports.
-func (r runningRepository) allReports() string {
-	return jsonArray(slices.Concat(slices.Sorted(maps.Keys(r.workloads)), slices.Sorted(maps.Keys(r.otherReports))))
+// runningWorkload is a workload, with the digest of the image that it runs.
+type runningWorkload struct {
+	Workload
+	digest string
+}
+
+// add adds a workload that runs an image with a report.
+func (r *runningRepository) add(report, revision int64, w runningWorkload) {
+	i, found := r.find(report)
+	if !found {
+		r.reports = slices.Insert(r.reports, i, runningReport{id: report, revision: revision})
+	}
+	r.reports[i].workloads = append(r.reports[i].workloads, w)
+}
+
+// find returns the index of a report, or where to insert it.
+func (r *runningRepository) find(report int64) (index int, found bool) {
+	return slices.BinarySearchFunc(r.reports, report, func(known runningReport, id int64) int { return cmp.Compare(known.id, id) })
+}
+
+// reportIDs returns the row IDs of the images' reports as JSON, for json_each.
+func (r *runningRepository) reportIDs() string { return jsonArray(r.ids()) }
+
+// allReportIDs also includes otherReports.
+func (r *runningRepository) allReportIDs() string {
+	return jsonArray(slices.Concat(r.ids(), slices.Sorted(maps.Keys(r.otherReports))))
+}
+
+func (r *runningRepository) ids() []int64 {
+	ids := make([]int64, len(r.reports))
+	for i := range r.reports {
+		ids[i] = r.reports[i].id
+	}
+	return ids
 }
 
 // state returns a text that identifies the present findings of the repository's images: while it is equal, so are they.
-func (r runningRepository) state() string {
+func (r *runningRepository) state() string {
 	var state strings.Builder
-	for _, id := range slices.Sorted(maps.Keys(r.revisions)) {
-		fmt.Fprintf(&state, "%d@%d ", id, r.revisions[id])
+	for _, report := range r.reports {
+		fmt.Fprintf(&state, "%d@%d ", report.id, report.revision)
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.otherReports)) {
 		fmt.Fprintf(&state, "beside %d@%d ", id, r.otherReports[id])
@@ -56,51 +90,94 @@ func (r runningRepository) state() string {
 }
 
 // stateWithExceptions returns the state together with everything that determines which findings exceptions suppress.
-func (r runningRepository) stateWithExceptions(set exception.Set) string {
-	if set.Key() == "" {
+func (r *runningRepository) stateWithExceptions(set exception.Set) string {
+	if set = r.exceptionsOf(set); set.Key() == "" {
 		return r.state()
 	}
 	var names strings.Builder
-	for _, id := range slices.Sorted(maps.Keys(r.workloads)) {
-		for _, img := range r.imageNames(id) {
-			fmt.Fprintf(&names, "%d %q %s ", id, img.Reference.String(), img.Digest)
+	for _, report := range r.reports {
+		for _, img := range report.imageNames() {
+			fmt.Fprintf(&names, "%d %q %s %s ", report.id, img.Reference.String(), img.Digest, img.Namespace)
 		}
 	}
 	return fmt.Sprintf("%s%s %s", r.state(), names.String(), set.Key())
 }
 
-// imageNames returns how the repository's workloads name a report's image, each name once and in order.
-func (r runningRepository) imageNames(report int64) []exception.Image {
+// imageNames returns how the workloads name the report's image in each namespace, each name once and in order.
+func (r runningReport) imageNames() []exception.Image {
 	var names []exception.Image
-	for i, w := range r.workloads[report] {
-		names = append(names, imageNamed(w.Reference, r.digests[report][i]))
+	for _, w := range r.workloads {
+		name := imageNamed(w.Reference, w.digest)
+		name.Namespace = w.Namespace
+		names = append(names, name)
 	}
 	compare := func(a, b exception.Image) int {
-		return cmp.Or(cmp.Compare(a.Reference.String(), b.Reference.String()), cmp.Compare(a.Digest, b.Digest))
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Reference.String(), b.Reference.String()), cmp.Compare(a.Digest, b.Digest))
 	}
 	slices.SortFunc(names, compare)
 	return slices.CompactFunc(names, func(a, b exception.Image) bool { return compare(a, b) == 0 })
 }
 
 // suppressed returns the repository's present findings that exceptions suppress, by the findings' row IDs.
-func (r runningRepository) suppressed(ctx context.Context, q query, set exception.Set) (map[int64]*exception.Exception, error) {
-	if set.Key() == "" {
+func (r *runningRepository) suppressed(ctx context.Context, q query, set exception.Set) (map[int64]*exception.Exception, error) {
+	if set = r.exceptionsOf(set); set.Key() == "" {
 		return nil, nil
 	}
 	names := make(map[int64][]exception.Image)
-	for report := range r.workloads {
-		names[report] = r.imageNames(report)
+	for _, report := range r.reports {
+		names[report.id] = report.imageNames()
 	}
 	return suppressedFindings(ctx, q, presentCandidates, set, names)
 }
 
-// allWorkloads returns all workloads of the repository.
-func (r runningRepository) allWorkloads() []Workload {
-	var all []Workload
-	for _, workloads := range r.workloads {
-		all = append(all, workloads...)
+// exceptionsOf returns the exceptions that apply to a namespace that runs the repository, so that those of other namespaces cost nothing.
+func (r *runningRepository) exceptionsOf(set exception.Set) exception.Set {
+	if set.Key() == "" {
+		return set
 	}
-	return distinctWorkloads(all)
+	return set.In(r.namespaces())
+}
+
+// namespaces returns the namespaces that run the repository.
+func (r *runningRepository) namespaces() map[string]bool {
+	seen := make(map[string]bool)
+	for _, report := range r.reports {
+		for _, w := range report.workloads {
+			seen[w.Namespace] = true
+		}
+	}
+	return seen
+}
+
+// byNamespace returns the part of the repository that runs in each namespace, without otherReports.
+func (r *runningRepository) byNamespace() map[string]runningRepository {
+	parts := make(map[string]runningRepository)
+	for _, report := range r.reports {
+		for _, w := range report.workloads {
+			part := parts[w.Namespace]
+			part.name = r.name
+			part.add(report.id, report.revision, w)
+			parts[w.Namespace] = part
+		}
+	}
+	return parts
+}
+
+// workloadsRunning returns the workloads that run the images of some reports.
+func (r *runningRepository) workloadsRunning(reports []int64) (all []Workload) {
+	for _, id := range reports {
+		if i, found := r.find(id); found {
+			for _, w := range r.reports[i].workloads {
+				all = append(all, w.Workload)
+			}
+		}
+	}
+	return all
+}
+
+// allWorkloads returns all workloads of the repository.
+func (r *runningRepository) allWorkloads() []Workload {
+	return distinctWorkloads(r.workloadsRunning(r.ids()))
 }
 
 // selectRunningAndKept selects the workloads that run a Scanner's images with a report, and those that ran them last and are not
@@ -147,7 +224,10 @@ func loadRunning(ctx context.Context, q query, scanner, engine string, route *Ro
 	}
 	for name, r := range found.byName {
 		r.otherReports = found.otherReports[name]
-		maps.DeleteFunc(r.otherReports, func(report, _ int64) bool { return r.workloads[report] != nil })
+		maps.DeleteFunc(r.otherReports, func(report, _ int64) bool {
+			_, runs := r.find(report)
+			return runs
+		})
 		found.byName[name] = r
 	}
 	return slices.SortedFunc(maps.Values(found.byName), func(a, b runningRepository) int { return cmp.Compare(a.name, b.name) }), nil
@@ -161,16 +241,10 @@ type repositoryCollector struct {
 }
 
 func (c repositoryCollector) add(w foundWorkload) {
-	r, found := c.byName[w.Repository]
-	if !found {
-		r = runningRepository{
-			name: w.Repository, workloads: make(map[int64][]Workload), revisions: make(map[int64]int64), digests: make(map[int64][]string),
-		}
-		c.byName[w.Repository] = r
-	}
-	r.workloads[w.report] = append(r.workloads[w.report], w.Workload)
-	r.digests[w.report] = append(r.digests[w.report], w.digest)
-	r.revisions[w.report] = w.revision
+	r := c.byName[w.Repository]
+	r.name = w.Repository
+	r.add(w.report, w.revision, runningWorkload{w.Workload, w.digest})
+	c.byName[w.Repository] = r
 }
 
 // addOtherReport adds the report of an image that nothing within reach runs, or that does not concern the receiver. A pod that moves to

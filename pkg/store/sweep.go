@@ -95,17 +95,23 @@ const deleteFixed = `DELETE FROM findings WHERE id IN (
 // selectFixedRecords selects the announcement records of findings that were fixed before a time.
 const selectFixedRecords = `SELECT receiver_id, repository, canonical_id, package FROM announcements INDEXED BY announcements_fixed WHERE fixed_at < ?`
 
-// sweepFixedRecords deletes the announcement records of findings that were fixed longer ago than fixedFor. For the receivers without room it
+// selectReleasedRecords selects the announcement records of findings that were released before a time.
+const selectReleasedRecords = `
+	SELECT receiver_id, repository, canonical_id, package FROM announcements INDEXED BY announcements_released WHERE released_at < ?`
+
+// sweepFixedRecords deletes the announcement records of findings that were fixed or released longer ago than fixedFor. For the receivers without room it
 // deletes them after keptWithoutRoom.
 func (s *Store) sweepFixedRecords(ctx context.Context, withoutRoom []int64) error {
 	before := millis{s.now().Add(-fixedFor)}
-	for more := true; more; {
-		err := s.write(ctx, "sweep records of fixed findings", func(ctx context.Context, tx *sql.Tx) (err error) {
-			_, more, err = deleteRecordPage(ctx, tx, selectFixedRecords, before)
-			return err
-		})
-		if err != nil {
-			return err
+	for _, statement := range []string{selectFixedRecords, selectReleasedRecords} {
+		for more := true; more; {
+			err := s.write(ctx, "sweep records of fixed findings", func(ctx context.Context, tx *sql.Tx) (err error) {
+				_, more, err = deleteRecordPage(ctx, tx, statement, before)
+				return err
+			})
+			if err != nil {
+				return err
+			}
 		}
 	}
 	before = millis{s.now().Add(-keptWithoutRoom)}

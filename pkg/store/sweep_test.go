@@ -24,11 +24,11 @@ func TestSweepDeletesUnusedImages(t *testing.T) {
 	f.use(t, "scanner", "retained")
 	for _, name := range []string{"released", "released again"} {
 		f.use(t, "scanner", name, workload("web", "r"))
-		must(t, f.ReleaseImage(t.Context(), "scanner", key(name)))
+		must(t, f.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key(name)}, false))
 	}
 	f.clock.pass(day)
 	f.use(t, "scanner", "released again", workload("web", "r"))
-	must(t, f.ReleaseImage(t.Context(), "scanner", key("released again")))
+	must(t, f.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("released again")}, false))
 
 	equal(t, "images swept", got[int](t)(f.Sweep(t.Context(), f.clock.Now().Add(-day/2))), 3)
 	for name, kept := range map[string]bool{
@@ -85,7 +85,7 @@ func TestASweptImageMayComeBack(t *testing.T) {
 		v := []finding.Finding{vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a", fixed, severity(finding.Low))}[round]
 		equal(t, "difference", f.report(t, "app", v), Difference{New: 1, First: true})
 		equal(t, "counts", got[Totals](t)(f.ScannerTotals(t.Context(), "scanner", exception.Set{})).Counts, want)
-		must(t, f.ReleaseImage(t.Context(), "scanner", key("app")))
+		must(t, f.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("app")}, false))
 		f.clock.pass(time.Hour)
 		equal(t, "images swept", got[int](t)(f.Sweep(t.Context(), f.clock.Now())), 1)
 	}

@@ -19,7 +19,7 @@ func TestRepositoryOfEndedPodsIsKnown(t *testing.T) {
 	must(t, r.SetUsage(t.Context(), ended))
 	must(t, r.deleteRepository(t.Context(), unused))
 	r.expectChanges(t, "while the image is in use")
-	must(t, r.ReleaseImage(t.Context(), "scanner", key("app")))
+	must(t, r.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("app")}, false))
 	must(t, r.deleteRepository(t.Context(), unused))
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
 	r.expectChanges(t, "after it was forgotten", "New r CVE-2026-0001 High")
@@ -33,8 +33,8 @@ func TestSweepDeletesAnnouncementsFixedLongAgo(t *testing.T) {
 	r.running(t, "app:1", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
 	r.running(t, "other", "other", vulnerable("CVE-2026-0003", "a"))
 	r.expectChanges(t, "first", "New other CVE-2026-0003 High", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
-	must(t, r.ReleaseImage(t.Context(), "scanner", key("app:1")))
-	must(t, r.ReleaseImage(t.Context(), "scanner", key("other")))
+	must(t, r.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("app:1")}, false))
+	must(t, r.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("other")}, false))
 	r.running(t, "app:2", "r", vulnerable("CVE-2026-0002", "a"))
 	r.expectChanges(t, "fixed", "Fixed r CVE-2026-0001 High")
 	announced := func() (n int) {
@@ -69,7 +69,7 @@ func TestSweepDeletesRepositoriesThatStoppedRunning(t *testing.T) {
 		return got[[]string](t)(r.KnownRepositories(t.Context(), "scanner", "slack"))
 	}
 	for _, name := range []string{"app", "clean"} {
-		must(t, r.ReleaseImage(t.Context(), "scanner", key(name)))
+		must(t, r.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key(name)}, false))
 	}
 	sweep()
 	r.clock.pass(unusedFor - time.Minute)
@@ -78,7 +78,7 @@ func TestSweepDeletesRepositoriesThatStoppedRunning(t *testing.T) {
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
 	sweep()
 	r.expectChanges(t, "when it runs again in time")
-	must(t, r.ReleaseImage(t.Context(), "scanner", key("app")))
+	must(t, r.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("app")}, false))
 	r.clock.pass(time.Hour)
 	sweep()
 	equal(t, "known, and an hour", known(), []string{"other", "r"})

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
@@ -62,7 +64,7 @@ func (s *Store) updateFrom(ctx context.Context, scanner, receiver string, f Chan
 	if err != nil {
 		return "", err
 	}
-	detector.from = from
+	detector.from, detector.readsNamespaces = from, extent == UpdateAll // only then updateReleased marks findings as fixed
 	steps := extent.steps()
 	var found *editList
 	err = s.read(ctx, action, func(ctx context.Context, q query) error {
@@ -128,11 +130,14 @@ type step func(l *repositoryEvaluation, ctx context.Context, now time.Time, into
 func (e UpdateExtent) steps() []step {
 	switch e {
 	case UpdateKnown:
-		return []step{(*repositoryEvaluation).updateGone, (*repositoryEvaluation).updateSuppressed}
+		return []step{(*repositoryEvaluation).updateReleased, (*repositoryEvaluation).updateGone, (*repositoryEvaluation).updateSuppressed}
 	case UpdateSuppressed:
 		return []step{(*repositoryEvaluation).updateSuppressed}
 	}
-	return []step{(*repositoryEvaluation).updateChanges, (*repositoryEvaluation).updateGone, (*repositoryEvaluation).updateSuppressed, (*repositoryEvaluation).fillMissingFacts}
+	return []step{
+		(*repositoryEvaluation).updateReleased, (*repositoryEvaluation).updateChanges, (*repositoryEvaluation).updateGone,
+		(*repositoryEvaluation).updateSuppressed, (*repositoryEvaluation).fillMissingFacts,
+	}
 }
 
 // edit is one change of a receiver's announcement records.
@@ -174,8 +179,9 @@ func (e *editList) add(edits ...edit) error {
 // The statements that change one record, except saveRecord.
 const (
 	thisRecord     = ` WHERE receiver_id = @receiver AND repository = @repository AND canonical_id = @id AND package = @package`
-	markFixed      = `UPDATE announcements SET fixed_at = @at, excepted = 0` + thisRecord
+	markFixed      = `UPDATE announcements SET fixed_at = @at, excepted = 0, released_at = NULL, released_from = ''` + thisRecord
 	markSuppressed = `UPDATE announcements SET fixed_at = NULL, excepted = 1` + thisRecord
+	markReturned   = `UPDATE announcements SET released_at = NULL, released_from = ''` + thisRecord
 	setFixable     = `UPDATE announcements SET fixable = 1` + thisRecord
 	setSeverity    = `UPDATE announcements SET severity = @severity, known_exploited = @exploited` + thisRecord
 	setFacts       = `UPDATE announcements SET severity = @severity, known_exploited = @exploited, fixable = @fixable, aliases = @aliases` + thisRecord
@@ -188,13 +194,16 @@ const (
 		SELECT receiver_id, repository, @to, package, digest_id, announced_at,
 			severity, fixable, known_exploited, @aliases, fixed_at, excepted
 		FROM announcements` + thisRecord + ` ON CONFLICT DO NOTHING`
-	// saveRecord records an announcement. An existing record keeps the message and time of its first announcement.
+	// saveRecord records an announcement. An existing record keeps the message and time of its first announcement. If that had no message, or
+	// an exception has suppressed the finding since, the finding is announced by this message.
 	saveRecord = `
 		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at,
 			severity, fixable, known_exploited, aliases, fixed_at)
-		VALUES (@receiver, @repository, @id, @package, @digest, @at, @severity, @fixable, @exploited, @aliases, @fixed_at)` + replaceRecord
+		VALUES (@receiver, @repository, @id, @package, @digest, @at, @severity, @fixable, @exploited, @aliases, @fixed_at)` + replaceRecord + `,
+			digest_id = CASE WHEN announcements.digest_id = '' OR announcements.excepted = 1 AND excluded.digest_id <> ''
+				THEN excluded.digest_id ELSE announcements.digest_id END`
 	replaceRecord = ` ON CONFLICT (receiver_id, repository, canonical_id, package) DO UPDATE SET severity = excluded.severity, fixable = excluded.fixable,
-			known_exploited = excluded.known_exploited, aliases = excluded.aliases, fixed_at = excluded.fixed_at, excepted = 0`
+			known_exploited = excluded.known_exploited, aliases = excluded.aliases, fixed_at = excluded.fixed_at, excepted = 0, released_at = NULL, released_from = ''`
 )
 
 // edits returns the edits of all repositories, or as many as the list holds.
@@ -298,6 +307,45 @@ func (l *repositoryEvaluation) updateGone(ctx context.Context, now time.Time, in
 			edits = append(edits, l.edit(copyRecord, o.id, o.pkg, sql.Named("to", f.ID), aliasesArg(f)))
 		}
 		return into.add(append(edits, l.edit(deleteRecord, o.id, o.pkg))...)
+	})
+}
+
+// selectReturned selects the records of released findings that an image has again, or has besides the released one.
+const selectReturned = `
+	SELECT a.canonical_id, a.package FROM announcements a INDEXED BY announcements_released
+	WHERE a.receiver_id = @receiver AND a.repository = @repository AND a.released_at IS NOT NULL AND EXISTS (
+		SELECT 1 FROM vulnerabilities v CROSS JOIN findings f INDEXED BY findings_by_vulnerability
+			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM json_each(@all_reports))
+		WHERE v.canonical_id = a.canonical_id AND f.package = a.package AND f.fixed_at IS NULL)`
+
+// selectStillReleased selects the records of released findings whose namespace is among some. It comes after selectReturned.
+const selectStillReleased = `
+	SELECT a.canonical_id, a.package FROM announcements a INDEXED BY announcements_released
+	WHERE a.receiver_id = @receiver AND a.repository = @repository AND a.released_at IS NOT NULL
+		AND a.released_from IN (SELECT value FROM json_each(@namespaces))`
+
+// updateReleased marks released findings that are present as no longer released. From then on they can be fixed. Those that are missing although
+// their namespace is back were fixed meanwhile: that is recorded without a message.
+func (l *repositoryEvaluation) updateReleased(ctx context.Context, now time.Time, into *editList) error {
+	returned := make(map[[2]string]bool)
+	err := eachRow(ctx, l.q, selectReturned, l.args, func(rows *sql.Rows) error {
+		var id, pkg string
+		if err := rows.Scan(&id, &pkg); err != nil {
+			return err
+		}
+		returned[[2]string{id, pkg}] = true
+		return into.add(l.edit(markReturned, id, pkg))
+	})
+	if err != nil || !l.policy.AbsentIsFixed {
+		return err
+	}
+	args := l.with(sql.Named("namespaces", jsonArray(slices.Sorted(maps.Keys(l.namespaces())))))
+	return eachRow(ctx, l.q, selectStillReleased, args, func(rows *sql.Rows) error {
+		var id, pkg string
+		if err := rows.Scan(&id, &pkg); err != nil || returned[[2]string{id, pkg}] {
+			return err
+		}
+		return into.add(l.edit(markFixed, id, pkg, sql.Named("at", millis{now})))
 	})
 }
 

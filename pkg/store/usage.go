@@ -29,10 +29,17 @@ type Workload struct {
 	Completes bool
 }
 
-// ImageUsage is the use of an image by a Scanner.
+// NamespacedImage is an image in a namespace.
+type NamespacedImage struct {
+	Namespace string
+	Key       image.Key
+}
+
+// ImageUsage is the use of an image in a namespace by a Scanner or a ClusterScanner.
 type ImageUsage struct {
-	// Scanner is the Scanner's UID.
+	// Scanner is the scanner's UID. Cluster is true for a ClusterScanner.
 	Scanner   string
+	Cluster   bool
 	Namespace string
 	Key       image.Key
 	Scope     Scope
@@ -51,11 +58,25 @@ type ImageUsage struct {
 	Dropped []Workload
 }
 
-// ScannerImage is an image that a Scanner has.
+// ScannerImage is an image that a scanner has in a namespace.
 type ScannerImage struct {
-	// Scanner is the Scanner's UID.
+	// Scanner is the UID of a Scanner or a ClusterScanner.
 	Scanner, Namespace string
 	Key                image.Key
+}
+
+// InNamespace returns the image without the scanner.
+func (i ScannerImage) InNamespace() NamespacedImage { return NamespacedImage{i.Namespace, i.Key} }
+
+// isImageOfScanner is the condition on scanner_images for one image of a scanner, with the parameters of imageArgs.
+const isImageOfScanner = `scanner = ? AND digest = ? AND platform = ? AND namespace = ?`
+
+func (i ScannerImage) imageArgs() []any {
+	return []any{i.Scanner, i.Key.Digest, platform(i.Key.Platform), i.Namespace}
+}
+
+func (u ImageUsage) imageArgs() []any {
+	return ScannerImage{u.Scanner, u.Namespace, u.Key}.imageArgs()
 }
 
 // ReportAge is the age of a report and of its data.
@@ -158,8 +179,7 @@ func keepScopeAndEngine(ctx context.Context, q query, u ImageUsage) (ImageUsage,
 	if len(u.Workloads)+len(u.Ended) > 0 {
 		return u, nil
 	}
-	err := q.QueryRowContext(ctx, `SELECT scope, engine FROM scanner_images WHERE scanner = ? AND digest = ? AND platform = ?`,
-		u.Scanner, u.Key.Digest, platform(u.Key.Platform)).Scan(&u.Scope, &u.Engine)
+	err := q.QueryRowContext(ctx, `SELECT scope, engine FROM scanner_images WHERE `+isImageOfScanner, u.imageArgs()...).Scan(&u.Scope, &u.Engine)
 	if errors.Is(err, sql.ErrNoRows) {
 		return u, nil
 	}
@@ -169,16 +189,15 @@ func keepScopeAndEngine(ctx context.Context, q query, u ImageUsage) (ImageUsage,
 // saveUsage writes which Scanner has the image, and the image's manifest if it is known.
 func saveUsage(ctx context.Context, tx *sql.Tx, u ImageUsage, now time.Time) (id int64, err error) {
 	// A changed scope means another manifest.
-	if err := touchManifests(ctx, tx, now, `scanner = ? AND digest = ? AND platform = ?`,
-		u.Scanner, u.Key.Digest, platform(u.Key.Platform)); err != nil {
+	if err := touchManifests(ctx, tx, now, isImageOfScanner, u.imageArgs()...); err != nil {
 		return 0, err
 	}
-	args := []any{u.Scanner, u.Namespace, u.Key.Digest, platform(u.Key.Platform), u.Scope, u.Engine, u.Suspended, millis{now}}
+	args := []any{u.Scanner, u.Cluster, u.Namespace, u.Key.Digest, platform(u.Key.Platform), u.Scope, u.Engine, u.Suspended, millis{now}}
 	err = tx.QueryRowContext(ctx, `
-		INSERT INTO scanner_images (scanner, namespace, digest, platform, scope, engine, suspended, recorded_at, manifest_id)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, `+resolveManifest+`)
-		ON CONFLICT (scanner, digest, platform) DO UPDATE
-		SET namespace = excluded.namespace, scope = excluded.scope, engine = excluded.engine,
+		INSERT INTO scanner_images (scanner, cluster, namespace, digest, platform, scope, engine, suspended, recorded_at, manifest_id)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, `+resolveManifest+`)
+		ON CONFLICT (scanner, digest, platform, namespace) DO UPDATE
+		SET scope = excluded.scope, engine = excluded.engine,
 			suspended = excluded.suspended, recorded_at = excluded.recorded_at, manifest_id = excluded.manifest_id
 		RETURNING id`, append(args, resolveManifestArgs(u.Key, u.Scope)...)...).Scan(&id)
 	return id, err
@@ -227,23 +246,23 @@ func (s *Store) ImagesInUse(ctx context.Context, engine string) (n int, err erro
 
 // The plus prevents SQLite from iterating over all images of the engine, of any Scanner.
 const selectReported = `
-	SELECT si.digest, si.platform, r.matched_at, r.data_version = coalesce(d.version, r.data_version) FROM scanner_images si
+	SELECT si.namespace, si.digest, si.platform, r.matched_at, r.data_version = coalesce(d.version, r.data_version) FROM scanner_images si
 	JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
 	LEFT JOIN data_versions d ON d.engine = r.engine
 	WHERE si.scanner = ? AND +si.engine = ?`
 
-// ReportAges returns the images of a Scanner that have a report of the engine in the scope that the Scanner has them in now,
+// ReportAges returns the images of a scanner that have a report of the engine in the scope that the scanner has them in now,
 // whatever data the report was made with. Other images are not in the map.
-func (s *Store) ReportAges(ctx context.Context, scanner, engine string) (map[image.Key]ReportAge, error) {
-	reported := make(map[image.Key]ReportAge)
+func (s *Store) ReportAges(ctx context.Context, scanner, engine string) (map[NamespacedImage]ReportAge, error) {
+	reported := make(map[NamespacedImage]ReportAge)
 	err := s.read(ctx, "list images with a report", func(ctx context.Context, q query) error {
 		return eachRow(ctx, q, selectReported, []any{scanner, engine}, func(rows *sql.Rows) error {
-			var key image.Key
+			var img NamespacedImage
 			var matched millis
 			var age ReportAge
-			err := rows.Scan(&key.Digest, (*platform)(&key.Platform), &matched, &age.Current)
+			err := rows.Scan(&img.Namespace, &img.Key.Digest, (*platform)(&img.Key.Platform), &matched, &age.Current)
 			age.MatchedAt = matched.Time
-			reported[key] = age
+			reported[img] = age
 			return err
 		})
 	})
@@ -287,12 +306,48 @@ func (s *Store) ScannerImages(ctx context.Context, namespace string) ([]ScannerI
 	})
 }
 
-// ReleaseImage deletes the record that a Scanner has an image.
-func (s *Store) ReleaseImage(ctx context.Context, scanner string, key image.Key) error {
-	return s.write(ctx, "release "+key.String(), func(ctx context.Context, tx *sql.Tx) error {
-		return s.deleteScannerImages(ctx, tx, `scanner = ? AND digest = ? AND platform = ?`, scanner, key.Digest, platform(key.Platform))
+// ReleaseImage deletes the record that a scanner has an image. uncovered means that the scanner does not cover the namespace any more: what was
+// announced of the image is then not fixed, whatever else of its repository runs.
+func (s *Store) ReleaseImage(ctx context.Context, img ScannerImage, uncovered bool) error {
+	if uncovered {
+		defer s.unchanged.deleteScanner(img.Scanner)
+	}
+	return s.write(ctx, "release "+img.Key.String(), func(ctx context.Context, tx *sql.Tx) error {
+		if uncovered {
+			if _, err := tx.ExecContext(ctx, markReleased, sql.Named("at", millis{s.now()}), sql.Named("scanner", img.Scanner), sql.Named("namespace", img.Namespace),
+				sql.Named("digest", img.Key.Digest), sql.Named("platform", platform(img.Key.Platform))); err != nil {
+				return err
+			}
+		}
+		return s.deleteScannerImages(ctx, tx, isImageOfScanner, img.imageArgs()...)
 	})
 }
+
+// markReleased marks the announcements of the findings that an image of a scanner has, unless a rollout has replaced the image or another image
+// of the repository has the finding too.
+const markReleased = `
+	WITH own AS MATERIALIZED (
+		SELECT id, manifest_id, engine FROM scanner_images WHERE scanner = @scanner AND digest = @digest AND platform = @platform AND namespace = @namespace),
+	used AS MATERIALIZED (
+		SELECT repository FROM workloads WHERE image_id IN (SELECT id FROM own)
+		UNION SELECT repository FROM left_workloads WHERE image_id IN (SELECT id FROM own) AND superseded = 0),
+	others AS MATERIALIZED (
+		SELECT DISTINCT w.repository, r.id AS report FROM scanner_images o
+		CROSS JOIN workloads w ON w.image_id = o.id AND w.repository IN (SELECT repository FROM used)
+		CROSS JOIN reports r ON r.manifest_id = o.manifest_id AND r.engine = o.engine
+		WHERE o.scanner = @scanner AND o.id NOT IN (SELECT id FROM own))
+	UPDATE announcements SET released_at = @at, released_from = @namespace
+	WHERE fixed_at IS NULL AND released_at IS NULL AND receiver_id IN (SELECT id FROM receivers WHERE scanner = @scanner)
+		AND (repository, canonical_id, package) IN (
+			SELECT used.repository, v.canonical_id, f.package
+			FROM own CROSS JOIN used
+			CROSS JOIN reports r ON r.manifest_id = own.manifest_id AND r.engine = own.engine
+			CROSS JOIN findings f ON f.report_id = r.id AND f.fixed_at IS NULL
+			CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
+			WHERE NOT EXISTS (
+				SELECT 1 FROM others CROSS JOIN findings g INDEXED BY findings_by_vulnerability
+					ON g.vulnerability_id = f.vulnerability_id AND g.report_id = others.report
+				WHERE others.repository = used.repository AND g.package = f.package AND g.fixed_at IS NULL))`
 
 // Scanners lists the UIDs of the Scanners that the store has records of.
 func (s *Store) Scanners(ctx context.Context) ([]string, error) {

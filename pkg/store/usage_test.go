@@ -4,8 +4,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
 // whoRuns returns the workloads of a Scanner's changes, which show the recorded use.
@@ -72,7 +70,7 @@ func TestSetUsageReplacesWorkloads(t *testing.T) {
 		f.use(t, "scanner", "app", step.workloads...)
 		equal(t, step.what, f.whoRuns(t, "scanner"), step.want)
 	}
-	must(t, f.ReleaseImage(t.Context(), "scanner", key("app")))
+	must(t, f.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("app")}, false))
 	equal(t, "released", f.whoRuns(t, "scanner"), []string(nil))
 }
 
@@ -138,7 +136,7 @@ func TestInUse(t *testing.T) {
 		}
 	}
 	for _, scanner := range []string{"a", "b"} {
-		must(t, f.ReleaseImage(t.Context(), scanner, key("app")))
+		must(t, f.ReleaseImage(t.Context(), ScannerImage{scanner, "shop", key("app")}, false))
 	}
 	equal(t, "in use once all scanners have released it", got[bool](t)(f.InUse(t.Context(), grype, key("app"), Cluster)), false)
 }
@@ -156,11 +154,11 @@ func TestReportAges(t *testing.T) {
 	current := true
 	check := func(what string, want ...string) {
 		t.Helper()
-		reported := make(map[image.Key]ReportAge)
+		reported := make(map[NamespacedImage]ReportAge)
 		for _, name := range want {
-			reported[key(name)] = ReportAge{MatchedAt: f.clock.Now(), Current: current}
+			reported[NamespacedImage{"shop", key(name)}] = ReportAge{MatchedAt: f.clock.Now(), Current: current}
 		}
-		equal(t, what, got[map[image.Key]ReportAge](t)(f.ReportAges(t.Context(), "scanner", grype)), reported)
+		equal(t, what, got[map[NamespacedImage]ReportAge](t)(f.ReportAges(t.Context(), "scanner", grype)), reported)
 	}
 	check("one has a report", "app")
 	f.report(t, "waiting")
@@ -178,7 +176,7 @@ func TestReportAges(t *testing.T) {
 	check("it counts in another scope")
 	f.use(t, "scanner", "app", workload("runs app", "r"))
 	check("it counts in its scope again", "app")
-	must(t, f.ReleaseImage(t.Context(), "scanner", key("app")))
+	must(t, f.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("app")}, false))
 	check("it is not the Scanner's any more")
 	f.requireIndexes(t, selectReported, []any{"scanner", grype}, "scanner=?")
 }

@@ -1,4 +1,4 @@
-// Command bench measures the operator and writes the figures into docs/benchmarks.md.
+// Command bench measures the operator and writes the figures into docs/understand/benchmarks.md.
 //
 //	bench          all parts
 //	bench NAME…    some of them
@@ -25,7 +25,7 @@ import (
 )
 
 // docs is the path of the page, relative to the project's directory.
-const docs = "docs/benchmarks.md"
+const docs = "docs/understand/benchmarks.md"
 
 // part is one section of the page.
 type part struct {
@@ -39,6 +39,7 @@ var parts = []part{
 	{"catalog", "Cataloging", workerPart("TestCatalog")},
 	{"scale", "Many pods", scalePart},
 	{"scanners", "Many Scanners", scannersPart},
+	{"cluster", "One ClusterScanner", clusterPart},
 	{"store", "The store", storePart},
 	{"clair", "Scanning with Clair", clairPart},
 	{"noise", "Noise", noisePart},

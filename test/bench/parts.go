@@ -72,6 +72,18 @@ func scannersPart(ctx context.Context, p project) (page.Section, error) {
 	return scanners.Measure(ctx, scale.Options{Root: p.root, Bin: p.bin, Assets: assets, Progress: progress})
 }
 
+func clusterPart(ctx context.Context, p project) (page.Section, error) {
+	assets, err := assetsDir()
+	if err != nil {
+		return page.Section{}, err
+	}
+	figures, err := scale.MeasureClusterScanner(ctx, scale.Options{Root: p.root, Bin: p.bin, Assets: assets, Progress: progress})
+	if err != nil {
+		return page.Section{}, err
+	}
+	return scale.ClusterSection(figures), nil
+}
+
 // assetsDir returns the directory with etcd and kube-apiserver.
 func assetsDir() (string, error) {
 	assets := os.Getenv("KUBEBUILDER_ASSETS")

@@ -140,7 +140,7 @@ func (t *chaos) change(ctx context.Context, draws *rand.Rand, team int) error {
 		}
 	}
 	if len(ready) == 0 || draws.IntN(4) == 0 {
-		img := image{number: uint16(len(t.images) + 1), team: team, since: []time.Time{time.Now()}}
+		img := image{number: uint32(len(t.images) + 1), team: team, since: []time.Time{time.Now()}}
 		if err := t.runImage(ctx, img); err != nil {
 			return err
 		}

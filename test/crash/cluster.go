@@ -117,7 +117,7 @@ func (c *cluster) makeTeams(ctx context.Context) error {
 	for team := range teams {
 		scanner := &v1alpha1.Scanner{
 			ObjectMeta: metav1.ObjectMeta{Namespace: teamName(team), Name: "scanner"},
-			Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
+			Spec:       v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}}},
 		}
 		objects := []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: teamName(team)}}}
 		for r := range receivers {

@@ -16,7 +16,7 @@ import (
 
 // image is an image that a team runs, with a repository of its own. It goes through stages.
 type image struct {
-	number uint16
+	number uint32
 	team   int
 	stage  int
 	// since holds the time when each stage began.

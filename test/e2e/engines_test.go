@@ -17,7 +17,7 @@ import (
 )
 
 // Two Scanners of one namespace, with different engines, scan the same pods. The store has the content of Clair's own report. The
-// results of both engines differ only as documented in docs/engines.md. The REST API lists each workload once.
+// results of both engines differ only as documented in docs/understand/engines-measured.md. The REST API lists each workload once.
 func TestTwoEngines(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t, "engines")
@@ -79,7 +79,7 @@ func checkDifferences(t *testing.T, grype, clair []scenario.ImageFindings) {
 		t.Run(path.Base(name), func(t *testing.T) {
 			is := scenario.Compare(advised(t, grype, name), advised(t, clair, name))
 			if diff := cmp.Diff(documented[name], is, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("differences of %s: say why in docs/engines.md, or put it right (-documented +found):\n%s", name, diff)
+				t.Errorf("differences of %s: say why in docs/understand/engines-measured.md, or put it right (-documented +found):\n%s", name, diff)
 			}
 		})
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
-// The REST API returns the stored data of a namespace to a viewer of the namespace, as docs/rest-api.md describes, and nothing to a
+// The REST API returns the stored data of a namespace to a viewer of the namespace, as docs/integrate/rest-api.md describes, and nothing to a
 // viewer of another namespace.
 func TestREST(t *testing.T) {
 	t.Parallel()
@@ -139,7 +139,7 @@ func viewerOf(t *testing.T, ns string) string {
 
 var forwarding = regexp.MustCompile(`Forwarding from 127\.0\.0\.1:([0-9]+)`)
 
-// forwarded connects to the API as docs/rest-api.md describes: by port-forward, verified with the published certificates.
+// forwarded connects to the API as docs/integrate/rest-api.md describes: by port-forward, verified with the published certificates.
 func forwarded(t *testing.T) (url string, client *http.Client) {
 	t.Helper()
 	bundle, err := env.Kubectl(t.Context(), "--namespace", scenario.SystemNamespace, "get", "configmap", "scanner-operator-ca", "--output", `jsonpath={.data.ca\.crt}`)

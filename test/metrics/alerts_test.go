@@ -49,11 +49,11 @@ func alerts(t *testing.T) (all []alert) {
 }
 
 // runbookURL is the URL of the runbooks; the anchor of an alert follows.
-const runbookURL = "https://github.com/scanner-operator/scanner-operator/blob/main/docs/operations/runbooks.md#"
+const runbookURL = "https://github.com/scanner-operator/scanner-operator/blob/main/docs/operate/runbooks.md#"
 
 // Each alert has a runbook with its meaning, impact, diagnosis and mitigation, and each runbook has an alert.
 func TestAlertsHaveRunbooks(t *testing.T) {
-	page := read(t, "docs/operations/runbooks.md")
+	page := read(t, "docs/operate/runbooks.md")
 	sections := map[string]string{}
 	for _, section := range strings.Split("\n"+page, "\n## ")[1:] {
 		name, text, _ := strings.Cut(section, "\n")
@@ -73,7 +73,7 @@ func TestAlertsHaveRunbooks(t *testing.T) {
 		}
 		text, found := sections[alert.Alert]
 		if !found {
-			t.Errorf("docs/operations/runbooks.md has no section %s", alert.Alert)
+			t.Errorf("docs/operate/runbooks.md has no section %s", alert.Alert)
 		}
 		for _, part := range []string{"**Meaning.**", "**Impact.**", "**Diagnosis.**", "**Mitigation.**"} {
 			if found && !strings.Contains(text, part) {
@@ -83,7 +83,7 @@ func TestAlertsHaveRunbooks(t *testing.T) {
 		delete(sections, alert.Alert)
 	}
 	for name := range sections {
-		t.Errorf("docs/operations/runbooks.md has a section %s, which is no alert", name)
+		t.Errorf("docs/operate/runbooks.md has a section %s, which is no alert", name)
 	}
 }
 

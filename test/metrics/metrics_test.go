@@ -35,7 +35,7 @@ import (
 // root of the project.
 const root = "../.."
 
-var update = flag.Bool("update", false, "write the table of docs/operations/metrics.md")
+var update = flag.Bool("update", false, "write the table of docs/integrate/metrics.md")
 
 var inCode = sync.OnceValues(func() (map[string]Metric, error) {
 	return Declared(root, "cmd", "controllers", "notifier", "pkg")
@@ -152,10 +152,10 @@ func TestNamesFollowConventions(t *testing.T) {
 
 const begin, end = "<!-- metrics: begin -->\n", "<!-- metrics: end -->\n"
 
-// docs/operations/metrics.md lists all metrics as the code describes them, and no others.
+// docs/integrate/metrics.md lists all metrics as the code describes them, and no others.
 func TestPageListsMetrics(t *testing.T) {
-	path := filepath.Join(root, "docs/operations/metrics.md")
-	page := read(t, "docs/operations/metrics.md")
+	path := filepath.Join(root, "docs/integrate/metrics.md")
+	page := read(t, "docs/integrate/metrics.md")
 	before, rest, found := strings.Cut(page, begin)
 	listed, after, ended := strings.Cut(rest, end)
 	if !found || !ended {

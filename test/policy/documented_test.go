@@ -19,11 +19,7 @@ import (
 
 // Every permission in the manifests has a row with its reason, and every row is about a granted permission.
 func TestPermissionsAreDocumented(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "permissions.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	documented := documentedPermissions(t, string(text))
+	documented := documentedPermissions(t, permissionPages(t))
 	granted := map[string]bool{}
 	dir := above(t, filepath.Join(config, "default"), slices.DeleteFunc(components(t), func(name string) bool { return filepath.Dir(name) != "components" })...)
 	add(t, dir, fmt.Sprintf(namespaces, home))
@@ -31,7 +27,9 @@ func TestPermissionsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects = append(objects, cleanupRoles(t)...)
+	objects = append(objects, rolesIn(t, "charts", "scanner-operator", "templates", "cleanup", "permissions.yaml")...)
+	objects = append(objects, rolesIn(t, "config", "quickstart", "rbac.yaml")...)
+	objects = append(objects, rolesIn(t, "charts", "scanner-operator", "templates", "clusterscanner.yaml")...)
 	for i := range objects {
 		for _, grant := range privilege.Expand(rules(t, &objects[i])) {
 			granted[grant.Permission()] = true
@@ -42,20 +40,20 @@ func TestPermissionsAreDocumented(t *testing.T) {
 	}
 	for permission := range granted {
 		if !documented[permission] {
-			t.Errorf("docs/permissions.md does not say why: %s", permission)
+			t.Errorf("docs/operate/permissions.md does not say why: %s", permission)
 		}
 	}
 	for permission := range documented {
 		if !granted[permission] {
-			t.Errorf("docs/permissions.md has a row that no manifest grants: %s", permission)
+			t.Errorf("docs/operate/permissions.md has a row that no manifest grants: %s", permission)
 		}
 	}
 }
 
-// cleanupRoles returns the roles that only the chart has, including those that depend on its values.
-func cleanupRoles(t *testing.T) []unstructured.Unstructured {
+// rolesIn returns the roles in a file that config/default does not have. Of a chart's file, these include the roles that depend on values.
+func rolesIn(t *testing.T, path ...string) []unstructured.Unstructured {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "charts", "scanner-operator", "templates", "cleanup", "permissions.yaml"))
+	text, err := os.ReadFile(filepath.Join(append([]string{"..", ".."}, path...)...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,18 +67,28 @@ func cleanupRoles(t *testing.T) []unstructured.Unstructured {
 // template matches Helm's template expressions in a manifest.
 var template = regexp.MustCompile(`\{\{[^}]*\}\}`)
 
+// permissionPages returns the pages about permissions, one after the other.
+func permissionPages(t *testing.T) string {
+	t.Helper()
+	var text strings.Builder
+	for _, name := range []string{"permissions.md", "permissions-users.md"} {
+		page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operate", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(page)
+	}
+	return text.String()
+}
+
 // Every permission that the bundle requests is documented for the same ServiceAccount, under any role name.
 func TestBundlePermissionsAreDocumented(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "permissions.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	text, err := os.ReadFile(filepath.Join("..", "..", "bundle", "manifests", "scanner-operator.clusterserviceversion.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	documented := map[string]bool{}
-	for permission := range documentedPermissions(t, string(page)) {
+	for permission := range documentedPermissions(t, permissionPages(t)) {
 		role, what, _ := strings.Cut(permission, ": ")
 		_, name, _ := strings.Cut(role, " ")
 		for _, account := range []string{manager, notifier} {
@@ -110,7 +118,7 @@ func TestBundlePermissionsAreDocumented(t *testing.T) {
 	for _, role := range asked {
 		for _, grant := range privilege.Expand("", role.Rules) {
 			if permission := role.ServiceAccountName + grant.Permission(); !documented[permission] {
-				t.Errorf("docs/permissions.md does not say why: %s", permission)
+				t.Errorf("docs/operate/permissions.md does not say why: %s", permission)
 			}
 		}
 	}
@@ -153,7 +161,7 @@ func documentedPermissions(t *testing.T, page string) map[string]bool {
 		}
 		permission := role + ": " + row[3] + " " + strings.TrimSpace(row[1]+" "+row[2])
 		if found[permission] || row[4] == "" {
-			t.Errorf("docs/permissions.md has %q twice, or without a reason", permission)
+			t.Errorf("docs/operate/permissions.md has %q twice, or without a reason", permission)
 		}
 		found[permission] = true
 	}

@@ -15,7 +15,7 @@ var fence = regexp.MustCompile("(?ms)^(#{2,3}) ([^\n]+)$|^```yaml\n# (\\S+\\.yam
 // The page's examples render, and the operator is in the namespace that the example names.
 func TestKustomizePageRenders(t *testing.T) {
 	requireAssets(t)
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "install", "kustomize.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "operate", "install", "kustomize.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

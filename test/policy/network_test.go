@@ -17,7 +17,7 @@ import (
 )
 
 // restricted returns the objects of an installation with network policies and Clair, which has all connections of the table in
-// docs/security.md.
+// docs/understand/security-networks.md.
 func restricted(t *testing.T, namespace string) []unstructured.Unstructured {
 	t.Helper()
 	objects, err := decode(render(t, above(t, overlay(t, namespace), "components/network-policy", "components/clair-trial")))
@@ -63,7 +63,7 @@ var traffic = map[string][]string{
 	"manager → the database's listing (`grype.database.url`), the Kubernetes API": {
 		"scanner-operator-manager internet 443", "scanner-operator-manager inside 443", "scanner-operator-manager inside 6443", "scanner-operator-manager inside v6 6443"},
 	"manager → notifier (`scanner-operator-notifier`)": {"scanner-operator-manager scanner-operator-notifier 8443"},
-	"notifier → the Kubernetes API, the hosts of `--allowed-webhook-hosts`": {
+	"notifier → the Kubernetes API, the hosts of `--allowed-webhook-hosts` and `--slack-api-url`": {
 		"scanner-operator-notifier internet 443", "scanner-operator-notifier inside 6443"},
 	"Clair, where its webhooks are enabled → notifier": {"clair scanner-operator-notifier 8444"},
 	"manager, with Clair → the Clairs of `clair.instances`, and the registries and mirrors of images": {
@@ -130,7 +130,7 @@ func TestOnlyDocumentedConnectionsAreAllowed(t *testing.T) {
 
 // The documented table and this test have the same rows.
 func TestDocumentedNetworksAreTested(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "security.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "understand", "security-networks.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestDocumentedNetworksAreTested(t *testing.T) {
 	}
 	for row := range traffic {
 		if !rows[row] {
-			t.Errorf("docs/security.md has no row %q", row)
+			t.Errorf("docs/understand/security-networks.md has no row %q", row)
 		}
 	}
 	for row := range rows {

@@ -63,10 +63,19 @@ func aScanner(name string) *unstructured.Unstructured {
 	return scanner
 }
 
+// aClusterScanner returns an administrator's ClusterScanner.
+func aClusterScanner(name string) *unstructured.Unstructured {
+	scanner := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"namespaceSelector": map[string]any{}}}}
+	scanner.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterScanner"))
+	scanner.SetName(name)
+	scanner.SetFinalizers([]string{"example.com/keep"})
+	return scanner
+}
+
 // anImageScan returns an ImageScan with all fields that the policy protects.
 func anImageScan(name string) *unstructured.Unstructured {
 	scan := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-		"digest": "sha256:" + strings.Repeat("0", 64), "platform": "linux/amd64", "scanner": "default", "references": []any{"registry.example.com/web:1"},
+		"digest": "sha256:" + strings.Repeat("0", 64), "platform": "linux/amd64", "scanner": map[string]any{"kind": "Scanner", "name": "default"}, "references": []any{"registry.example.com/web:1"},
 	}}}
 	scan.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ImageScan"))
 	scan.SetNamespace(shop)

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -178,8 +179,15 @@ func TestStolenTokenCannotRemoveOthersJobs(t *testing.T) {
 // With any permissions, the manager cannot change what is scanned or which receivers get messages.
 func TestStolenTokenCannotChangeScanners(t *testing.T) {
 	c := sharedCluster(t)
+	for _, scanner := range []*unstructured.Unstructured{aScanner("scanner"), aClusterScanner("scanner")} {
+		c.requireUnchangeable(t, scanner)
+	}
+}
+
+// requireUnchangeable creates a Scanner or ClusterScanner, and requires that the manager can change nothing of it but finalizers and status.
+func (c *cluster) requireUnchangeable(t *testing.T, scanner *unstructured.Unstructured) {
+	t.Helper()
 	ctx := t.Context()
-	scanner := aScanner("scanner")
 	if err := c.admin.Create(ctx, scanner); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +204,7 @@ func TestStolenTokenCannotChangeScanners(t *testing.T) {
 		"status":    c.thief.Status().Patch(ctx, scanner.DeepCopy(), merge(`{"status":{"observedGeneration":1}}`)),
 	} {
 		if allowed != nil {
-			t.Errorf("the manager may not change its %s: %v", what, allowed)
+			t.Errorf("the manager may not change the %s of a %s: %v", what, scanner.GetKind(), allowed)
 		}
 	}
 }
@@ -270,6 +278,60 @@ func TestPermissionsForExceptions(t *testing.T) {
 			names := slices.Contains(rule.Resources, "vulnerabilityexceptions") || slices.Contains(rule.Resources, "clustervulnerabilityexceptions")
 			if changes && names && (role.Name != "scanner-operator-except" || len(role.Labels) > 0) {
 				t.Errorf("%s with the labels %v permits exceptions", role.Name, role.Labels)
+			}
+		}
+	}
+}
+
+// ClusterScanners are for those to whom an administrator grants one of two roles, since they concern the whole cluster: no other role has
+// permissions on them.
+func TestPermissionsForClusterScanners(t *testing.T) {
+	c := sharedCluster(t)
+	bind := func(user string, roles ...string) client.Client {
+		t.Helper()
+		for _, role := range roles {
+			binding := &rbacv1.ClusterRoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: user + "-" + role},
+				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+				Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+			}
+			if err := c.admin.Create(t.Context(), binding); err != nil {
+				t.Fatal(err)
+			}
+		}
+		config := rest.CopyConfig(c.config)
+		config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
+		as, err := client.New(config, client.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return as
+	}
+	team := bind("team", "scanner-operator-edit", "scanner-operator-view")
+	viewer, admin := bind("cluster-viewer", "scanner-operator-cluster-view"), bind("cluster-admin-of-scanners", "scanner-operator-cluster-admin")
+	made := aClusterScanner("granted")
+	if err := admin.Create(t.Context(), made); err != nil {
+		t.Fatal(err)
+	}
+	if err := viewer.Get(t.Context(), client.ObjectKeyFromObject(made), aClusterScanner("granted")); err != nil {
+		t.Errorf("scanner-operator-cluster-view: %v", err)
+	}
+	deniedByRBAC(t, viewer.Delete(t.Context(), made.DeepCopy()))
+	deniedByRBAC(t, team.Get(t.Context(), client.ObjectKeyFromObject(made), aClusterScanner("granted")))
+	deniedByRBAC(t, team.Create(t.Context(), aClusterScanner("any")))
+	made.SetFinalizers(nil)
+	if err := errors.Join(admin.Update(t.Context(), made), admin.Delete(t.Context(), made)); err != nil {
+		t.Errorf("scanner-operator-cluster-admin: %v", err)
+	}
+	var roles rbacv1.ClusterRoleList
+	if err := c.admin.List(t.Context(), &roles); err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range roles.Items {
+		for _, rule := range role.Rules {
+			ours := slices.Contains([]string{"scanner-operator-manager-cluster", "scanner-operator-cluster-view", "scanner-operator-cluster-admin"}, role.Name)
+			if slices.Contains(rule.Resources, "clusterscanners") && (!ours || len(role.Labels) > 0) {
+				t.Errorf("%s with the labels %v permits %q of ClusterScanners", role.Name, role.Labels, rule.Verbs)
 			}
 		}
 	}

@@ -61,7 +61,7 @@ func (c *Compared) add(what, grype, clair string) {
 }
 
 // enginesPage documents the differences between engines and their reasons.
-const enginesPage = "docs/engines.md"
+const enginesPage = "docs/understand/engines-measured.md"
 
 // Column headers of the page's two tables, which are compared with the test images.
 var (

@@ -19,7 +19,7 @@ const (
 	// exceptionName is the name of the demo's exception.
 	exceptionName = "openssl-handshake"
 	// exceptionDuration is how long the exception is in force: long enough to read about it.
-	exceptionDuration = time.Minute
+	exceptionDuration = 30 * time.Second
 )
 
 // exceptionSteps returns the steps of the fourth scenario: the application's team accepts the risk for a limited time.

@@ -213,7 +213,7 @@ func (e *Environment) checkSummary(ctx context.Context, namespace string, summar
 		return fmt.Errorf("expected a summary of %s, the first message is %q", namespace, summary.Headline)
 	case summary.Findings != len(all) || total != len(all):
 		return fmt.Errorf("%s: the store has %d findings, the Scanner says %d, the summary %d", namespace, len(all), total, summary.Findings)
-	case !strings.Contains(summary.Text, fmt.Sprintf("%d Critical, %d High", counted.Critical, counted.High)):
+	case !strings.Contains(summary.Text, fmt.Sprintf("%d Critical · 🔶 %d High", counted.Critical, counted.High)):
 		return fmt.Errorf("%s: expected %d critical and %d high in the summary:\n%s", namespace, counted.Critical, counted.High, summary.Text)
 	case remaining != "" && !strings.Contains(summary.Text, remaining):
 		return fmt.Errorf("%s: expected %q in the summary:\n%s", namespace, remaining, summary.Text)

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -57,16 +58,13 @@ func (m Message) announcements() []string {
 var (
 	summaryTitle  = regexp.MustCompile(`^(First scan of|Baseline renewed for|Engine changed for|Engine updated for|Wider filter for|Restored from a backup for) `)
 	headlineCount = regexp.MustCompile(`(\d+) (?:new )?findings?`)
-	sectionTitle  = regexp.MustCompile(`^\*([^*\s]+)\*`)
+	updateTitle   = regexp.MustCompile(`^\*Update (\S+)(?: ([^→]+?))? → (\S+?),?(?: .*)? in ([^*]+)\*`)
+	noFixTitle    = regexp.MustCompile(`^\*No fix yet(?: in ([^*]+))?\*`)
+	fixedTitle    = regexp.MustCompile(`^\*Fixed in ([^*]+)\*`)
 	noticeTitle   = regexp.MustCompile(`^\*([^*]+)\*$`)
-	findingLine   = regexp.MustCompile(`^• \*(?:<[^|>]*\|)?([^*>]+)>?\* (\w+)(?: in (\S+))?`)
-	packageLine   = regexp.MustCompile(`^(\S+)(?: ([^\s→·]+))?`)
-	fixedVersion  = regexp.MustCompile(`→ (\S+)`)
-	inRepository  = regexp.MustCompile(`^in (\S+)$`)
+	findingLine   = regexp.MustCompile(`^\S+ \*(?:<[^|>]*\|)?([^*>]+)>?\* (\w+)(?: in (\S+)(?: ([^\s·]\S*))??(?: of (\S+))?)?(?: ·|$)`)
+	fixedVersion  = regexp.MustCompile(` → (\S+)`)
 )
-
-// fixedTitle is the first line of a group of fixed findings, where other groups have their package.
-const fixedTitle = "*Fixed*"
 
 // ReadMessage parses the blocks of a message in the form that the notifier writes.
 func ReadMessage(m standin.Message) (Message, error) {
@@ -97,86 +95,64 @@ func ReadMessage(m standin.Message) (Message, error) {
 	return read, nil
 }
 
-// section parses a section about an image, the most severe findings of a summary, or a notice.
+// section parses a block: an update with the findings that it ends, findings without a fix, fixed findings, or a notice.
 func (m *Message) section(text string) {
 	title, rest, _ := strings.Cut(text, "\n")
-	switch notice := noticeTitle.FindStringSubmatch(title); {
-	case m.Summary:
-		m.Lines = append(m.Lines, summaryLines(rest)...)
-	case strings.Contains(rest, "\n• "):
-		m.Lines = append(m.Lines, changeLines(title, rest)...)
-	case notice != nil:
-		m.Notices = append(m.Notices, notice[1])
+	switch {
+	case updateTitle.MatchString(title):
+		parts := updateTitle.FindStringSubmatch(title)
+		version, _, _ := strings.Cut(parts[2], ",")
+		m.findings(rest, Line{Repository: repositoryOf(parts[4]), Package: parts[1], Version: version, FixedIn: parts[3]})
+	case noFixTitle.MatchString(title):
+		m.findings(rest, Line{Repository: repositoryOf(noFixTitle.FindStringSubmatch(title)[1])})
+	case fixedTitle.MatchString(title):
+		m.findings(rest, Line{Repository: repositoryOf(fixedTitle.FindStringSubmatch(title)[1]), Change: v1alpha1.ChangeFixed})
+	case !m.Summary && noticeTitle.MatchString(title):
+		m.Notices = append(m.Notices, noticeTitle.FindStringSubmatch(title)[1])
 	}
 }
 
-// summaryLines parses the findings of a summary: a line for the finding, the next for the package, and the next for the repository.
-func summaryLines(text string) []Line {
-	var lines []Line
+// repositoryOf returns the repository of an image with its tags, such as "registry:5000/shop/web:1.0, 1.1".
+func repositoryOf(image string) string {
+	first, _, _ := strings.Cut(image, ", ")
+	first, _, _ = strings.Cut(first, "@")
+	if tag := strings.LastIndex(first, ":"); tag > strings.LastIndex(first, "/") {
+		return first[:tag]
+	}
+	return first
+}
+
+// findings parses the lines of findings below a title. in is what the title has of each.
+func (m *Message) findings(text string, in Line) {
 	for line := range strings.SplitSeq(text, "\n") {
-		if what := findingLine.FindStringSubmatch(line); what != nil {
-			lines = append(lines, Line{ID: what[1], Severity: what[2]})
-		} else if last := len(lines) - 1; last >= 0 && lines[last].Package == "" {
-			lines[last].readPackage(line)
-		} else if in := inRepository.FindStringSubmatch(line); last >= 0 && in != nil {
-			lines[last].Repository = in[1]
+		parts := findingLine.FindStringSubmatch(line)
+		if parts == nil {
+			continue
 		}
-	}
-	return lines
-}
-
-// changeLines parses the findings of an image. They follow the line of their package, or name the package if they are fixed. Groups are
-// separated by empty lines.
-func changeLines(title, text string) []Line {
-	var image Line
-	if repository := sectionTitle.FindStringSubmatch(title); repository != nil {
-		image.Repository = repository[1]
-	}
-	var lines []Line
-	for group := range strings.SplitSeq(text, "\n\n") {
-		in := image
-		for line := range strings.SplitSeq(strings.TrimPrefix(group, "\n"), "\n") {
-			switch what := findingLine.FindStringSubmatch(line); {
-			case line == fixedTitle:
-				in.Change = v1alpha1.ChangeFixed
-			case what == nil:
-				in.readPackage(line)
-			case in.Change == v1alpha1.ChangeFixed:
-				lines = append(lines, Line{Repository: in.Repository, ID: what[1], Severity: what[2], Package: what[3], Change: in.Change})
-			default:
-				lines = append(lines, in.with(what[1], what[2], line))
-			}
+		found := in
+		found.ID, found.Severity = parts[1], parts[2]
+		found.Package, found.Version = cmp.Or(parts[3], in.Package), cmp.Or(parts[4], in.Version)
+		found.Repository = cmp.Or(parts[5], in.Repository)
+		if fix := fixedVersion.FindStringSubmatch(line); fix != nil {
+			found.FixedIn = fix[1]
 		}
-	}
-	return lines
-}
-
-// readPackage parses a package, its version, and the fixed version.
-func (l *Line) readPackage(text string) {
-	if affected := packageLine.FindStringSubmatch(text); affected != nil {
-		l.Package, l.Version = affected[1], affected[2]
-	}
-	l.readFix(text)
-}
-
-func (l *Line) readFix(text string) {
-	if fix := fixedVersion.FindStringSubmatch(text); fix != nil {
-		l.FixedIn = fix[1]
+		found.ExceptionEnded = strings.Contains(line, "*exception ended*")
+		if found.Change == "" && !m.Summary {
+			found.Change = changeOf(line)
+		}
+		m.Lines = append(m.Lines, found)
 	}
 }
 
-// with returns a copy of l with the finding of a line.
-func (l Line) with(id, severity, line string) Line {
-	l.ID, l.Severity, l.Change = id, severity, v1alpha1.ChangeNew
-	l.ExceptionEnded = strings.Contains(line, "*exception ended*")
-	l.readFix(line)
+// changeOf returns why a finding that is present is announced.
+func changeOf(line string) v1alpha1.Change {
 	for words, change := range map[string]v1alpha1.Change{
 		"*fix available": v1alpha1.ChangeFixAvailable, "*is back*": v1alpha1.ChangeRegressed,
 		"*was ": v1alpha1.ChangeEscalated, "*known exploited": v1alpha1.ChangeEscalated,
 	} {
 		if strings.Contains(line, words) {
-			l.Change = change
+			return change
 		}
 	}
-	return l
+	return v1alpha1.ChangeNew
 }

@@ -49,9 +49,9 @@ func TestReadMessageOfChanges(t *testing.T) {
 	})
 	added, web := v1alpha1.ChangeNew, "registry:5000/shop/web"
 	want := []Line{
+		{Repository: web, ID: "CVE-2023-4911", Severity: "High", Package: "libc6", Version: "2.36-9", FixedIn: "2.36-9+deb12u3", Change: added},
 		{Repository: web, ID: "CVE-2023-5363", Severity: "Critical", Package: "openssl", Version: "3.0.9-1", FixedIn: "3.0.11", Change: added},
 		{Repository: web, ID: "CVE-2023-5678", Severity: "High", Package: "openssl", Version: "3.0.9-1", FixedIn: "3.0.13", Change: added},
-		{Repository: web, ID: "CVE-2023-4911", Severity: "High", Package: "libc6", Version: "2.36-9", FixedIn: "2.36-9+deb12u3", Change: added},
 		{Repository: "shop/api", ID: "GHSA-aaaa-bbbb-cccc", Severity: "High", Package: "golang.org/x/net", Change: added},
 		{Repository: "shop/api", ID: "CVE-2021-38561", Severity: "High", Package: "golang.org/x/text", Change: v1alpha1.ChangeFixed},
 	}

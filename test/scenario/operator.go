@@ -51,7 +51,7 @@ func (e *Environment) DeployOperator(ctx context.Context) (string, error) {
 // WaitForAPI waits until the API server serves the operator's CRDs, a moment after their creation.
 func (e *Environment) WaitForAPI(ctx context.Context) error {
 	_, err := e.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s",
-		"crd/scanners.scanner-operator.io", "crd/imagescans.scanner-operator.io",
+		"crd/scanners.scanner-operator.io", "crd/clusterscanners.scanner-operator.io", "crd/imagescans.scanner-operator.io",
 		"crd/vulnerabilityexceptions.scanner-operator.io", "crd/clustervulnerabilityexceptions.scanner-operator.io")
 	return err
 }
@@ -206,18 +206,21 @@ func (e *Environment) removeLocalCopies() error {
 	return errors.Join(e.removeDatabases(), e.removeFeeds())
 }
 
-// removeScanners deletes the Scanners while the operator still runs, so that it can clean up its objects.
+// removeScanners deletes Scanners and ClusterScanners while the operator still runs, so that it can clean up its objects. An earlier version may
+// not have both kinds.
 func (e *Environment) removeScanners(ctx context.Context) error {
-	_, err := e.Kubectl(ctx, "delete", "scanners.scanner-operator.io", "--all", "--all-namespaces", "--ignore-not-found", "--timeout=60s")
-	if err != nil && strings.Contains(err.Error(), "the server doesn't have a resource type") {
-		return nil
+	for _, kind := range []string{"scanners", "clusterscanners"} {
+		_, err := e.Kubectl(ctx, "delete", kind+".scanner-operator.io", "--all", "--all-namespaces", "--ignore-not-found", "--timeout=60s")
+		if err != nil && !strings.Contains(err.Error(), "the server doesn't have a resource type") {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // removeOperator removes the operator's objects outside namespaces.
 func (e *Environment) removeOperator(ctx context.Context) error {
-	rendered, err := e.Kubectl(ctx, "kustomize", filepath.Join(e.Root, "config", "default"))
+	rendered, err := e.Kubectl(ctx, "kustomize", filepath.Join(e.Root, "config", "quickstart")) // contains config/default
 	if err != nil {
 		return err
 	}

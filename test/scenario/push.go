@@ -14,11 +14,7 @@ import (
 
 func (e *Environment) pushWorkloads(ctx context.Context) (string, error) {
 	for _, name := range images.Scanned() {
-		image, err := e.loadImage(name)
-		if err != nil {
-			return "", err
-		}
-		if _, err := e.Push(ctx, name, image); err != nil {
+		if err := e.PushBuilt(ctx, name); err != nil {
 			return "", err
 		}
 	}
@@ -31,6 +27,16 @@ func (e *Environment) loadImage(name string) (v1.Image, error) {
 		return nil, fmt.Errorf("%w (make fixture-images)", err)
 	}
 	return image, nil
+}
+
+// PushBuilt pushes an image of package images under its own name.
+func (e *Environment) PushBuilt(ctx context.Context, name string) error {
+	image, err := e.loadImage(name)
+	if err != nil {
+		return err
+	}
+	_, err = e.Push(ctx, name, image)
+	return err
 }
 
 // Push pushes an image and returns its reference by digest.

@@ -46,7 +46,7 @@ func (e *Environment) startSlack(ctx context.Context) (string, error) {
 	return "https://" + SlackHost, e.WaitForRollout(ctx, InfraNamespace, "deployment/slack")
 }
 
-// Messages returns the messages that a channel's webhook has received, oldest first.
+// Messages returns the messages that a channel has got by its webhook or from an app, oldest first. The name of an app's channel begins with #.
 func (e *Environment) Messages(ctx context.Context, channel string) ([]Message, error) {
 	raw, err := e.Clientset.CoreV1().Services(InfraNamespace).ProxyGet("http", "slack", "control", "messages", nil).DoRaw(ctx)
 	if err != nil {
@@ -56,7 +56,7 @@ func (e *Environment) Messages(ctx context.Context, channel string) ([]Message, 
 	if err := json.Unmarshal(raw, &all); err != nil {
 		return nil, fmt.Errorf("the Slack stand-in's messages: %w", err)
 	}
-	all = slices.DeleteFunc(all, func(m standin.Message) bool { return m.Path != webhookPath(channel) })
+	all = slices.DeleteFunc(all, func(m standin.Message) bool { return m.Path != webhookPath(channel) && m.Channel != channel })
 	messages := make([]Message, 0, len(all))
 	for _, m := range all {
 		read, err := ReadMessage(m)

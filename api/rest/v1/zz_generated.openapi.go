@@ -83,6 +83,24 @@ func (e Reason) Valid() bool {
 	}
 }
 
+// Defines values for ScannerKind.
+const (
+	KindClusterScanner ScannerKind = "ClusterScanner"
+	KindScanner        ScannerKind = "Scanner"
+)
+
+// Valid indicates whether the value is a known member of the ScannerKind enum.
+func (e ScannerKind) Valid() bool {
+	switch e {
+	case KindClusterScanner:
+		return true
+	case KindScanner:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Severity.
 const (
 	SeverityCritical   Severity = "Critical"
@@ -121,6 +139,40 @@ type Advisory struct {
 	Ratings     []Rating `json:"ratings,omitempty,omitzero"`
 	Severity    string   `json:"severity"`
 	Source      string   `json:"source"`
+}
+
+// ClusterScanner defines model for ClusterScanner.
+type ClusterScanner struct {
+	Conditions []Condition `json:"conditions"`
+	Engine     string      `json:"engine"`
+
+	// Findings Findings by severity; fixable and knownExploited count across severities. Only suppressed counts findings that exceptions
+	// suppress.
+	Findings FindingCounts `json:"findings"`
+
+	// Images Images of the running pods. total = scanned + pending + failed + excluded.
+	Images ImageCounts `json:"images"`
+	Name   string      `json:"name"`
+
+	// Namespaces Namespaces. selected = covered + own + excluded + terminating + notWatched.
+	Namespaces NamespaceCounts `json:"namespaces"`
+	Suspended  bool            `json:"suspended"`
+
+	// TopNamespaces The namespaces with most to act on, at most five.
+	TopNamespaces []NamespaceFindings `json:"topNamespaces"`
+
+	// VulnerabilityData The vulnerability data in use.
+	VulnerabilityData VulnerabilityData `json:"vulnerabilityData,omitempty,omitzero"`
+}
+
+// ClusterScannerList defines model for ClusterScannerList.
+type ClusterScannerList struct {
+	// Continue The parameter `continue` for the next page; omitted on the last page.
+	Continue string           `json:"continue,omitempty,omitzero"`
+	Items    []ClusterScanner `json:"items"`
+
+	// Total Number of items on all pages.
+	Total int `json:"total"`
 }
 
 // Condition defines model for Condition.
@@ -274,10 +326,10 @@ type ImageScan struct {
 	References []string  `json:"references,omitempty,omitzero"`
 	ScanTime   time.Time `json:"scanTime,omitempty,omitzero"`
 
-	// Scanner Name of the Scanner that the ImageScan belongs to.
-	Scanner         string    `json:"scanner"`
-	UnusedSinceTime time.Time `json:"unusedSinceTime,omitempty,omitzero"`
-	WorkloadCount   int       `json:"workloadCount"`
+	// Scanner The Scanner of the namespace, or the ClusterScanner, that an ImageScan belongs to.
+	Scanner         ScannerReference `json:"scanner"`
+	UnusedSinceTime time.Time        `json:"unusedSinceTime,omitempty,omitzero"`
+	WorkloadCount   int              `json:"workloadCount"`
 
 	// Workloads Some of the workloads that run the image, such as Deployment/web.
 	Workloads []string `json:"workloads,omitempty,omitzero"`
@@ -324,8 +376,38 @@ type MessageList struct {
 	Items    []Message `json:"items"`
 }
 
+// NamespaceCounts Namespaces. selected = covered + own + excluded + terminating + notWatched.
+type NamespaceCounts struct {
+	// Covered Namespaces that are scanned.
+	Covered int `json:"covered"`
+
+	// Excluded Namespaces in spec.excludeNamespaces.
+	Excluded int `json:"excluded"`
+
+	// NotWatched Namespaces that are not among those that the operator is limited to.
+	NotWatched int `json:"notWatched"`
+
+	// Own Namespaces with a Scanner of the same engine, which covers them instead.
+	Own int `json:"own"`
+
+	// Selected Namespaces that spec.namespaceSelector selects.
+	Selected int `json:"selected"`
+
+	// Terminating Namespaces that are being deleted.
+	Terminating int `json:"terminating"`
+}
+
+// NamespaceFindings The most urgent findings of a namespace.
+type NamespaceFindings struct {
+	Critical       int    `json:"critical"`
+	Fixable        int    `json:"fixable"`
+	High           int    `json:"high"`
+	KnownExploited int    `json:"knownExploited"`
+	Name           string `json:"name"`
+}
+
 // NotCovered Images and Scanners of the same namespaces about which the response has no or no complete information. Images count once
-// for each Scanner, as in the Scanners' coverage. Excluded images are only in that coverage.
+// for each Scanner or ClusterScanner, as in its coverage. Excluded images are only in that coverage.
 type NotCovered struct {
 	// Ecosystems Ecosystems and distributions ("debian 12") for which no engine analyzed at least one of these images. The image need
 	// not contain packages of the ecosystem.
@@ -334,7 +416,7 @@ type NotCovered struct {
 	// Failed Images whose scan failed. Their findings from earlier scans are among the items.
 	Failed int `json:"failed"`
 
-	// NewScanners Scanners whose images are not counted yet.
+	// NewScanners Scanners and ClusterScanners whose images are not counted yet.
 	NewScanners int `json:"newScanners"`
 
 	// PartlyAnalysed Scanned images that no engine analyzed for all ecosystems. Each counts once, however many Scanners have it.
@@ -454,6 +536,9 @@ type Scanner struct {
 	VulnerabilityData VulnerabilityData `json:"vulnerabilityData,omitempty,omitzero"`
 }
 
+// ScannerKind What an ImageScan belongs to. A Scanner is in its namespace, a ClusterScanner in none.
+type ScannerKind string
+
 // ScannerList defines model for ScannerList.
 type ScannerList struct {
 	// AllNamespaces Whether the response covers all namespaces; false if the request names one or the caller may not see all.
@@ -465,6 +550,13 @@ type ScannerList struct {
 
 	// Total Number of items on all pages.
 	Total int `json:"total"`
+}
+
+// ScannerReference The Scanner of the namespace, or the ClusterScanner, that an ImageScan belongs to.
+type ScannerReference struct {
+	// Kind What an ImageScan belongs to. A Scanner is in its namespace, a ClusterScanner in none.
+	Kind ScannerKind `json:"kind"`
+	Name string      `json:"name"`
 }
 
 // Severity defines model for Severity.
@@ -528,10 +620,10 @@ type WorkloadList struct {
 	Items    []Workload `json:"items"`
 
 	// NotCovered Images and Scanners of the same namespaces about which the response has no or no complete information. Images count once
-	// for each Scanner, as in the Scanners' coverage. Excluded images are only in that coverage.
+	// for each Scanner or ClusterScanner, as in its coverage. Excluded images are only in that coverage.
 	NotCovered NotCovered `json:"notCovered"`
 
-	// Scanners Number of Scanners in these namespaces. With 0, nothing is scanned there.
+	// Scanners Number of Scanners in these namespaces, and of ClusterScanners that cover one of them. With 0, nothing is scanned there.
 	Scanners int `json:"scanners"`
 
 	// Total Number of items on all pages.
@@ -559,10 +651,37 @@ type NamespaceFilter = string
 // Outdated defines model for outdated.
 type Outdated = bool
 
+// Receiver defines model for receiver.
+type Receiver = string
+
+// ListClusterScannersParams defines parameters for ListClusterScanners.
+type ListClusterScannersParams struct {
+	// Limit The maximum number of items in one response.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Continue The value of `continue` in the previous response. All other parameters must be the same.
+	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
+}
+
+// ListClusterScannerMessagesParams defines parameters for ListClusterScannerMessages.
+type ListClusterScannerMessagesParams struct {
+	// Receiver Only messages to the receiver with this name.
+	Receiver *Receiver `form:"receiver,omitempty" json:"receiver,omitempty"`
+
+	// Limit The maximum number of items in one response.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Continue The value of `continue` in the previous response. All other parameters must be the same.
+	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
+}
+
 // ListImageScansParams defines parameters for ListImageScans.
 type ListImageScansParams struct {
-	// Scanner Only ImageScans of the Scanner with this name.
+	// Scanner Only ImageScans of the Scanner or ClusterScanner with this name.
 	Scanner *string `form:"scanner,omitempty" json:"scanner,omitempty"`
+
+	// ScannerKind Only ImageScans of a Scanner, or only those of a ClusterScanner.
+	ScannerKind *ScannerKind `form:"scannerKind,omitempty" json:"scannerKind,omitempty"`
 
 	// Phase Only ImageScans in this phase.
 	Phase *Phase `form:"phase,omitempty" json:"phase,omitempty"`
@@ -644,7 +763,7 @@ type GetSBOMParams struct {
 // ListMessagesParams defines parameters for ListMessages.
 type ListMessagesParams struct {
 	// Receiver Only messages to the receiver with this name.
-	Receiver *string `form:"receiver,omitempty" json:"receiver,omitempty"`
+	Receiver *Receiver `form:"receiver,omitempty" json:"receiver,omitempty"`
 
 	// Limit The maximum number of items in one response.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
@@ -679,6 +798,15 @@ type ListWorkloadsParams struct {
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
+	// ListClusterScanners Lists ClusterScanners with their coverage
+	// (GET /api/v1/clusterscanners)
+	ListClusterScanners(w http.ResponseWriter, r *http.Request, params ListClusterScannersParams)
+	// GetClusterScanner Returns one ClusterScanner with its coverage
+	// (GET /api/v1/clusterscanners/{name})
+	GetClusterScanner(w http.ResponseWriter, r *http.Request, name Name)
+	// ListClusterScannerMessages Lists the messages that a ClusterScanner sent, the latest first
+	// (GET /api/v1/clusterscanners/{name}/messages)
+	ListClusterScannerMessages(w http.ResponseWriter, r *http.Request, name Name, params ListClusterScannerMessagesParams)
 	// ListImageScans Lists the ImageScans of a namespace
 	// (GET /api/v1/namespaces/{namespace}/imagescans)
 	ListImageScans(w http.ResponseWriter, r *http.Request, namespace Namespace, params ListImageScansParams)
@@ -720,6 +848,146 @@ type ServerInterfaceWrapper struct {
 
 type MiddlewareFunc func(http.Handler) http.Handler
 
+// ListClusterScanners operation middleware
+func (siw *ServerInterfaceWrapper) ListClusterScanners(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListClusterScannersParams
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "continue" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "continue", r.URL.Query(), &params.Continue, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "continue"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "continue", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListClusterScanners(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetClusterScanner operation middleware
+func (siw *ServerInterfaceWrapper) GetClusterScanner(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", r.PathValue("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "name", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetClusterScanner(w, r, name)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListClusterScannerMessages operation middleware
+func (siw *ServerInterfaceWrapper) ListClusterScannerMessages(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", r.PathValue("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "name", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListClusterScannerMessagesParams
+
+	// ------------- Optional query parameter "receiver" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "receiver", r.URL.Query(), &params.Receiver, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "receiver"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "receiver", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "continue" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "continue", r.URL.Query(), &params.Continue, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "continue"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "continue", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListClusterScannerMessages(w, r, name, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListImageScans operation middleware
 func (siw *ServerInterfaceWrapper) ListImageScans(w http.ResponseWriter, r *http.Request) {
 
@@ -747,6 +1015,19 @@ func (siw *ServerInterfaceWrapper) ListImageScans(w http.ResponseWriter, r *http
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "scanner"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "scanner", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "scannerKind" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "scannerKind", r.URL.Query(), &params.ScannerKind, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "scannerKind"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "scannerKind", Err: err})
 		}
 		return
 	}
@@ -1613,6 +1894,9 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/scanners", wrapper.ListScanners)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/scanners/{name}", wrapper.GetScanner)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/clusterscanners", wrapper.ListClusterScanners)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/clusterscanners/{name}", wrapper.GetClusterScanner)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/clusterscanners/{name}/messages", wrapper.ListClusterScannerMessages)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans", wrapper.ListImageScans)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}", wrapper.GetImageScan)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/findings", wrapper.ListFindings)
@@ -1626,6 +1910,124 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 }
 
 type ProblemApplicationProblemPlusJSONResponse Problem
+
+type ListClusterScannersRequestObject struct {
+	Params ListClusterScannersParams
+}
+
+type ListClusterScannersResponseObject interface {
+	VisitListClusterScannersResponse(w http.ResponseWriter) error
+}
+
+type ListClusterScanners200JSONResponse ClusterScannerList
+
+func (response ListClusterScanners200JSONResponse) VisitListClusterScannersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListClusterScannersdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListClusterScannersdefaultApplicationProblemPlusJSONResponse) VisitListClusterScannersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetClusterScannerRequestObject struct {
+	Name Name `json:"name"`
+}
+
+type GetClusterScannerResponseObject interface {
+	VisitGetClusterScannerResponse(w http.ResponseWriter) error
+}
+
+type GetClusterScanner200JSONResponse ClusterScanner
+
+func (response GetClusterScanner200JSONResponse) VisitGetClusterScannerResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetClusterScannerdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetClusterScannerdefaultApplicationProblemPlusJSONResponse) VisitGetClusterScannerResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListClusterScannerMessagesRequestObject struct {
+	Name   Name `json:"name"`
+	Params ListClusterScannerMessagesParams
+}
+
+type ListClusterScannerMessagesResponseObject interface {
+	VisitListClusterScannerMessagesResponse(w http.ResponseWriter) error
+}
+
+type ListClusterScannerMessages200JSONResponse MessageList
+
+func (response ListClusterScannerMessages200JSONResponse) VisitListClusterScannerMessagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListClusterScannerMessagesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListClusterScannerMessagesdefaultApplicationProblemPlusJSONResponse) VisitListClusterScannerMessagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
 
 type ListImageScansRequestObject struct {
 	Namespace Namespace `json:"namespace"`
@@ -2083,6 +2485,15 @@ func (response ListWorkloadsdefaultApplicationProblemPlusJSONResponse) VisitList
 
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
+	// ListClusterScanners Lists ClusterScanners with their coverage
+	// (GET /api/v1/clusterscanners)
+	ListClusterScanners(ctx context.Context, request ListClusterScannersRequestObject) (ListClusterScannersResponseObject, error)
+	// GetClusterScanner Returns one ClusterScanner with its coverage
+	// (GET /api/v1/clusterscanners/{name})
+	GetClusterScanner(ctx context.Context, request GetClusterScannerRequestObject) (GetClusterScannerResponseObject, error)
+	// ListClusterScannerMessages Lists the messages that a ClusterScanner sent, the latest first
+	// (GET /api/v1/clusterscanners/{name}/messages)
+	ListClusterScannerMessages(ctx context.Context, request ListClusterScannerMessagesRequestObject) (ListClusterScannerMessagesResponseObject, error)
 	// ListImageScans Lists the ImageScans of a namespace
 	// (GET /api/v1/namespaces/{namespace}/imagescans)
 	ListImageScans(ctx context.Context, request ListImageScansRequestObject) (ListImageScansResponseObject, error)
@@ -2152,6 +2563,85 @@ type strictHandler struct {
 	ssi         StrictServerInterface
 	middlewares []StrictMiddlewareFunc
 	options     StrictHTTPServerOptions
+}
+
+// ListClusterScanners operation middleware
+func (sh *strictHandler) ListClusterScanners(w http.ResponseWriter, r *http.Request, params ListClusterScannersParams) {
+	var request ListClusterScannersRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListClusterScanners(ctx, request.(ListClusterScannersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListClusterScanners")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListClusterScannersResponseObject); ok {
+		if err := validResponse.VisitListClusterScannersResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetClusterScanner operation middleware
+func (sh *strictHandler) GetClusterScanner(w http.ResponseWriter, r *http.Request, name Name) {
+	var request GetClusterScannerRequestObject
+
+	request.Name = name
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetClusterScanner(ctx, request.(GetClusterScannerRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetClusterScanner")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetClusterScannerResponseObject); ok {
+		if err := validResponse.VisitGetClusterScannerResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListClusterScannerMessages operation middleware
+func (sh *strictHandler) ListClusterScannerMessages(w http.ResponseWriter, r *http.Request, name Name, params ListClusterScannerMessagesParams) {
+	var request ListClusterScannerMessagesRequestObject
+
+	request.Name = name
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListClusterScannerMessages(ctx, request.(ListClusterScannerMessagesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListClusterScannerMessages")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListClusterScannerMessagesResponseObject); ok {
+		if err := validResponse.VisitListClusterScannerMessagesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
 }
 
 // ListImageScans operation middleware

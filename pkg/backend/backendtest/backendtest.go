@@ -460,7 +460,7 @@ func (c *contract) sweeps() {
 	img := c.image(Shop, Vulnerable)
 	c.scan(img)
 	subject := c.subject(img)
-	c.must(c.Store().ReleaseImage(c.t.Context(), Shop.UID, img.Key))
+	c.must(c.Store().ReleaseImage(c.t.Context(), store.ScannerImage{Scanner: Shop.UID, Namespace: Shop.Namespace, Key: img.Key}, false))
 	c.Advance(24 * time.Hour)
 	c.Work()
 	_, err := c.Store().Sweep(c.t.Context(), time.Now().Add(1000*time.Hour))
@@ -541,7 +541,7 @@ func (c *contract) releasesImage() {
 		c.must(c.callUntilDone(c.catalog, img))
 	}
 	want := []string{c.subject(kept).PlatformDigest}
-	c.must(c.Store().ReleaseImage(c.t.Context(), Shop.UID, released.Key))
+	c.must(c.Store().ReleaseImage(c.t.Context(), store.ScannerImage{Scanner: Shop.UID, Namespace: Shop.Namespace, Key: released.Key}, false))
 	for range maxCalls {
 		c.Advance(10 * time.Minute)
 		c.Work()

@@ -107,9 +107,9 @@ func (e *Engines) Run(ctx context.Context) error {
 }
 
 // For returns the Backend for a Scanner; it implements backend.Chooser.
-func (e *Engines) For(scanner *v1alpha1.Scanner) backend.Backend {
+func (e *Engines) For(scanner v1alpha1.GenericScanner) backend.Backend {
 	b := &Backend{engine: "clair"}
-	settings := scanner.Spec.Backend.Clair
+	settings := scanner.Settings().Backend.Clair
 	if settings == nil {
 		b.settingsFailure = &backend.Failure{Reason: backend.ReasonClairSettings, Message: "spec.backend.clair.url: is missing"}
 		return b
@@ -123,7 +123,7 @@ func (e *Engines) For(scanner *v1alpha1.Scanner) backend.Backend {
 	to := e.instances[url]
 	for _, other := range e.instances {
 		if other != to {
-			other.unbind(string(scanner.UID)) // the Scanner may have used that instance before
+			other.unbind(string(scanner.GetUID())) // the Scanner may have used that instance before
 		}
 	}
 	if to == nil {

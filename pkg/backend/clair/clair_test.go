@@ -389,7 +389,7 @@ func TestUnusedManifestsAreDeleted(t *testing.T) {
 		w.scan(shop, img)
 	}
 	for _, img := range []backend.Image{ours, theirs} {
-		w.must(w.store.ReleaseImage(t.Context(), "shop-uid", img.Key))
+		w.must(w.store.ReleaseImage(t.Context(), store.ScannerImage{Scanner: "shop-uid", Namespace: "shop", Key: img.Key}, false))
 	}
 	remembered := func() (digests []string) {
 		for _, img := range []backend.Image{ours, theirs, stays} {
@@ -490,7 +490,7 @@ func TestStoreBudget(t *testing.T) {
 	w.Expect(w.clair.posted()).To(Equal(1))
 	w.Expect(w.step(shop, first)).To(Equal("scanned"))
 	w.scan(blog, w.run(blog, "next", digest))
-	w.must(w.store.ReleaseImage(t.Context(), "shop-uid", first.Key))
+	w.must(w.store.ReleaseImage(t.Context(), store.ScannerImage{Scanner: "shop-uid", Namespace: "shop", Key: first.Key}, false))
 	w.advance(48 * time.Hour)
 	_, err := w.store.Sweep(t.Context(), w.clock.Now().Add(-24*time.Hour))
 	w.must(err)

@@ -1,6 +1,7 @@
 package clair
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -21,9 +22,10 @@ import (
 // linkKey identifies the settings that Scanners may have for one Clair. It has a namespace only with a Secret.
 type linkKey struct{ namespace, secret string }
 
-func keyOf(scanner *v1alpha1.Scanner) linkKey {
-	if ref := scanner.Spec.Backend.Clair.AuthSecretRef; ref != nil {
-		return linkKey{namespace: scanner.Namespace, secret: ref.Name}
+// keyOf returns the settings of a scanner. The Secret of a ClusterScanner is in the operator's namespace.
+func (i *instance) keyOf(scanner v1alpha1.GenericScanner) linkKey {
+	if ref := scanner.Settings().Backend.Clair.AuthSecretRef; ref != nil {
+		return linkKey{namespace: cmp.Or(scanner.GetNamespace(), i.Namespace), secret: ref.Name}
 	}
 	return linkKey{}
 }

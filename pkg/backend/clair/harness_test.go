@@ -388,7 +388,7 @@ func (w *world) scanner(namespace string, change ...func(*v1alpha1.ClairBackend)
 	}
 	return &v1alpha1.Scanner{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "scanner", UID: types.UID(namespace + "-uid")},
-		Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendClair, Clair: settings}},
+		Spec:       v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendClair, Clair: settings}}},
 	}
 }
 

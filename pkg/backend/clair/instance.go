@@ -98,13 +98,13 @@ func newInstance(e *Engines, network *api.Network, address string, settings conf
 }
 
 // bind records that a Scanner uses this Clair with its settings, and returns the link for them.
-func (i *instance) bind(scanner *v1alpha1.Scanner) *link {
+func (i *instance) bind(scanner v1alpha1.GenericScanner) *link {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	l := i.linkFor(keyOf(scanner))
-	i.bindings[string(scanner.UID)] = binding{link: l, seen: i.Clock.Now()}
-	if scanner.DeletionTimestamp.IsZero() {
-		delete(i.releasing, string(scanner.UID)) // the Scanner is not being deleted any more
+	l := i.linkFor(i.keyOf(scanner))
+	i.bindings[string(scanner.GetUID())] = binding{link: l, seen: i.Clock.Now()}
+	if scanner.GetDeletionTimestamp().IsZero() {
+		delete(i.releasing, string(scanner.GetUID())) // the Scanner is not being deleted any more
 	}
 	if !l.checked {
 		wake(i.polling)

@@ -60,14 +60,14 @@ func (i *instance) wakeOutdated(ctx context.Context) error {
 	for _, scanner := range i.scanners() {
 		reported, err := i.Store.ReportAges(ctx, scanner, i.engine)
 		errs = append(errs, err)
-		for key := range reported {
+		for img := range reported {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			outdated, err := i.hasOutdatedCatalog(ctx, key)
+			outdated, err := i.hasOutdatedCatalog(ctx, img.Key)
 			errs = append(errs, err)
 			if outdated {
-				i.Wake(ctx, key.Digest)
+				i.Wake(ctx, img.Key.Digest)
 			}
 		}
 	}

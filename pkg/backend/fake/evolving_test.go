@@ -2,6 +2,7 @@ package fake
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -9,7 +10,7 @@ import (
 
 // TestEvolving: each stage of an image differs from the previous one in one thing, and no two images share a finding.
 func TestEvolving(t *testing.T) {
-	at := func(number uint16, stage int) (all []string) {
+	at := func(number uint32, stage int) (all []string) {
 		for _, f := range evolvingFindings(EvolvingDigest(number, stage)) {
 			text := f.ID + " " + f.Severity.String()
 			if f.Fixable() {
@@ -35,8 +36,12 @@ func TestEvolving(t *testing.T) {
 		}
 	}
 	ids := map[string]bool{}
-	for _, number := range []uint16{0, 1, 99, 65535} {
-		for _, f := range evolvingFindings(EvolvingDigest(number, StageNew)) {
+	for _, digest := range []string{
+		EvolvingDigest(0, StageNew), EvolvingDigest(1, StageNew), EvolvingDigest(99, StageNew), EvolvingDigest(1<<16, StageNew), EvolvingDigest(1<<32-1, StageNew),
+		// Digests of other images end with any digits.
+		"sha256:" + strings.Repeat("a", 56) + "00010001", "sha256:" + strings.Repeat("b", 56) + "00020001",
+	} {
+		for _, f := range evolvingFindings(digest) {
 			if ids[f.ID] {
 				t.Errorf("%s is a finding of two images", f.ID)
 			}

@@ -140,22 +140,22 @@ const (
 )
 
 // EvolvingDigest returns the digest of an "evolving" image at a stage. The number identifies the image.
-func EvolvingDigest(number uint16, stage int) string {
+func EvolvingDigest(number uint32, stage int) string {
 	return fmt.Sprintf("sha256:%x%063x", stage, number)
 }
 
 // EvolvingID returns the ID of one of an "evolving" image's findings; which is 1, 2 or 3.
-func EvolvingID(number uint16, which int) string {
+func EvolvingID(number uint32, which int) string {
 	return fmt.Sprintf("CVE-2025-%d%05d", which, number)
 }
 
 // evolvingFindings returns the findings for a digest of EvolvingDigest. Any other digest gives an arbitrary image and stage.
 func evolvingFindings(digest string) []finding.Finding {
 	var stage int
-	var number uint16
+	var number uint32
 	_, digits, _ := strings.Cut(digest, ":")
 	_, _ = fmt.Sscanf(digits[:min(1, len(digits))], "%x", &stage)
-	_, _ = fmt.Sscanf(digits[max(0, len(digits)-4):], "%x", &number)
+	_, _ = fmt.Sscanf(digits[max(0, len(digits)-8):], "%x", &number)
 	second := Finding(EvolvingID(number, 2), finding.High, "zlib", "")
 	if stage >= StageFixAvailable {
 		second = Finding(EvolvingID(number, 2), finding.High, "zlib", "3.0.1")

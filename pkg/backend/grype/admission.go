@@ -49,7 +49,7 @@ func (b *Backend) rejectionFailure(record store.Job, otherwise, what, answer str
 	if _, own, found := strings.Cut(answer, ownPolicyPrefix); found {
 		_, words, _ := strings.Cut(own, "denied request: ")
 		return &backend.Failure{Reason: backend.ReasonJobRejected, Message: "the operator's own policy does not know the Job: either something changes it, " +
-			"or the policy and RELATED_IMAGE_WORKER of the manager differ (see docs/security.md): " + quoteLine(words)}
+			"or the policy and RELATED_IMAGE_WORKER of the manager differ (see docs/understand/security-policies.md): " + quoteLine(words)}
 	}
 	reason := otherwise
 	for _, r := range rejections {

@@ -228,7 +228,7 @@ func TestRejectingNamespaces(t *testing.T) {
 		},
 		"scanner-operator-manager-jobs": { // the operator's own policy, from another installation than the manager
 			nil, func(ns string) []client.Object { return denyingPolicy(ns, "batch", "jobs") },
-			asItIs, "JobRejected: the operator's own policy does not know the Job", "docs/security.md): only images of the house",
+			asItIs, "JobRejected: the operator's own policy does not know the Job", "docs/understand/security-policies.md): only images of the house",
 		},
 		"pod-security-and-injection": {
 			map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}, func(string) []client.Object { return nil },

@@ -212,7 +212,7 @@ func TestGoneImagesAreSkipped(t *testing.T) {
 		wait time.Duration
 	}{
 		"released": {func(e *engine, gone backend.Image) {
-			e.must(e.Store.ReleaseImage(e.t.Context(), gone.Scanner, gone.Key))
+			e.must(e.Store.ReleaseImage(e.t.Context(), store.ScannerImage{Scanner: gone.Scanner, Namespace: "shop", Key: gone.Key}, false))
 		}, 0},
 		"its Scanner is deleted": {func(e *engine, gone backend.Image) {
 			e.must(e.Store.DeleteScanners(e.t.Context(), []string{gone.Scanner}))

@@ -321,8 +321,10 @@ func TestOrphanedIntent(t *testing.T) {
 // prevented.
 func TestJobThatCannotBeDeleted(t *testing.T) {
 	for name, happens := range map[string]func(e *engine){
-		"it took too long":     func(e *engine) { e.advance(e.Config.Grype.Catalog.Deadline.Duration + slowStartTimeout) },
-		"nobody needs it more": func(e *engine) { e.must(e.Store.ReleaseImage(e.t.Context(), scannerUID, key("web"))) },
+		"it took too long": func(e *engine) { e.advance(e.Config.Grype.Catalog.Deadline.Duration + slowStartTimeout) },
+		"nobody needs it more": func(e *engine) {
+			e.must(e.Store.ReleaseImage(e.t.Context(), store.ScannerImage{Scanner: scannerUID, Namespace: "shop", Key: key("web")}, false))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t, limits(1, 1))
@@ -383,7 +385,7 @@ func TestNoLongerNeeded(t *testing.T) {
 	e.setUsed(public("web"), public("api"))
 	e.index(public("web"))
 	e.index(public("api"))
-	e.must(e.Store.ReleaseImage(t.Context(), scannerUID, public("web").Key))
+	e.must(e.Store.ReleaseImage(t.Context(), store.ScannerImage{Scanner: scannerUID, Namespace: "shop", Key: public("web").Key}, false))
 	e.runJobsOnce()
 	jobs := e.jobs("catalog")
 	if len(jobs) != 1 {

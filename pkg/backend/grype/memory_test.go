@@ -11,6 +11,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // memory returns a resource list with this much memory, or nil for "".
@@ -191,7 +192,7 @@ func TestMemoryIsRememberedByScope(t *testing.T) {
 		if got := e.liveJobMemory(); got != tt.want {
 			t.Errorf("in the scope %q it gets %s, want %s", tt.img.Scope, got, tt.want)
 		}
-		e.must(e.Store.ReleaseImage(t.Context(), tt.img.Scanner, tt.img.Key))
+		e.must(e.Store.ReleaseImage(t.Context(), store.ScannerImage{Scanner: tt.img.Scanner, Namespace: "shop", Key: tt.img.Key}, false))
 		live, err := e.Store.LiveJobs(t.Context())
 		e.must(err)
 		e.must(e.deleteJob(t.Context(), live[0]))

@@ -32,12 +32,54 @@ func (s Source) InForce(ctx context.Context, namespace string) (set exception.Se
 		return exception.Set{}, time.Time{}, err
 	}
 	set = exception.NewSet(all.applyingTo(namespace), s.Clock.Now())
+	return set, firstExpiry(set), nil
+}
+
+// InForceIn is InForce for several namespaces. Each exception of the set applies only to images in the namespaces that it is for.
+func (s Source) InForceIn(ctx context.Context, namespaces []string) (set exception.Set, next time.Time, err error) {
+	if len(namespaces) == 1 {
+		return s.InForce(ctx, namespaces[0])
+	}
+	all, err := s.read(ctx, metav1.NamespaceAll)
+	if err != nil {
+		return exception.Set{}, time.Time{}, err
+	}
+	var about []exception.Exception
+	for _, namespace := range namespaces {
+		about = append(about, all.own[namespace]...)
+	}
+	for _, c := range all.clusterWide {
+		if e, applies := c.in(namespaces, all.labels); applies {
+			about = append(about, e)
+		}
+	}
+	set = exception.NewSet(about, s.Clock.Now())
+	return set, firstExpiry(set), nil
+}
+
+// firstExpiry returns when the first exception of a set expires; zero if none does.
+func firstExpiry(set exception.Set) (next time.Time) {
 	for _, e := range set.All() {
 		if !e.Expires.IsZero() && (next.IsZero() || e.Expires.Before(next)) {
 			next = e.Expires
 		}
 	}
-	return set, next, nil
+	return next
+}
+
+// in returns the exception with those of the given namespaces that it selects, and whether there is any.
+func (c clusterWide) in(namespaces []string, of map[string]labels.Set) (e exception.Exception, applies bool) {
+	e = c.Exception
+	if c.selector.Empty() {
+		return e, len(namespaces) > 0
+	}
+	e.Namespaces = map[string]bool{}
+	for _, namespace := range namespaces {
+		if c.selector.Matches(of[namespace]) {
+			e.Namespaces[namespace] = true
+		}
+	}
+	return e, len(e.Namespaces) > 0
 }
 
 // AllNamespaces reads the exceptions of all namespaces at once. The returned function gives the exceptions of one namespace that are in force

@@ -226,7 +226,7 @@ func OwnedBy(apiVersion, kind, name, uid string) func(*corev1.Pod) {
 func Scanner(namespace, name string, changes ...func(*v1alpha1.Scanner)) *v1alpha1.Scanner {
 	scanner := &v1alpha1.Scanner{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
+		Spec:       v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}}},
 	}
 	for _, change := range changes {
 		change(scanner)
@@ -265,7 +265,7 @@ func ImageScan(scanner *v1alpha1.Scanner, reference string, changes ...func(*v1a
 		},
 		Spec: v1alpha1.ImageScanSpec{
 			Digest: key.Digest, DigestType: v1alpha1.DigestManifest, Platform: key.Platform.String(),
-			Scanner: scanner.Name, References: []string{ref.String()},
+			Scanner: v1alpha1.ScannerReference{Kind: v1alpha1.KindScanner, Name: scanner.Name}, References: []string{ref.String()},
 		},
 	}
 	for _, change := range changes {

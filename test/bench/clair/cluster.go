@@ -146,7 +146,7 @@ func (c *cluster) createScanners(ctx context.Context) error {
 	for i := range namespaces {
 		if err := c.server.Create(ctx, &v1alpha1.Scanner{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespaceName(i), Name: scannerName},
-			Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendClair, Clair: &v1alpha1.ClairBackend{URL: c.counted}}},
+			Spec:       v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendClair, Clair: &v1alpha1.ClairBackend{URL: c.counted}}}},
 		}); err != nil {
 			return err
 		}

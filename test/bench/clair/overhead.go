@@ -185,7 +185,7 @@ func (i *installation) startBackend(ctx context.Context) (*backendAlone, error) 
 	}
 	b.scanner = &v1alpha1.Scanner{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "alone", Name: scannerName, UID: "alone"},
-		Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendClair, Clair: &v1alpha1.ClairBackend{URL: i.url}}},
+		Spec:       v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendClair, Clair: &v1alpha1.ClairBackend{URL: i.url}}}},
 	}
 	b.engines = clair.NewEngines(clair.Options{
 		Store: b.store, Config: settings, Clock: clock.RealClock{}, Log: logr.Discard(), Registries: transport,

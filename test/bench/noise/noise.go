@@ -141,7 +141,7 @@ func (r *replay) live(ctx context.Context, day int) error {
 }
 
 func (r *replay) rollOut(ctx context.Context, a *app, day int) error {
-	if err := r.store.ReleaseImage(ctx, a.namespace, a.key()); err != nil {
+	if err := r.store.ReleaseImage(ctx, store.ScannerImage{Scanner: a.namespace, Namespace: a.namespace, Key: a.key()}, false); err != nil {
 		return err
 	}
 	a.built, a.lastFindings, a.last, a.repeated = day, nil, [sha256.Size]byte{}, 0

@@ -50,6 +50,8 @@ type Provenance struct {
 // introduction is the text above the sections.
 const introduction = `# Benchmarks
 
+` + "```sh\nmake bench PART=store\n```" + `
+
 This page is written by ` + "`make bench`" + `; do not edit it. ` + "`make bench PART=<name>`" + ` measures one part again. Each part checks its bounds, and the
 command fails when one of them is broken.
 `

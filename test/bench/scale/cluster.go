@@ -38,6 +38,9 @@ type cluster struct {
 	audit   *auditLog
 	kwok    *process.Process
 	manager *process.Process
+	// slack and notifier are nil where nothing is announced.
+	slack    *slack
+	notifier *process.Process
 }
 
 // startCluster starts API server, etcd and kwok, and creates the nodes.
@@ -108,8 +111,9 @@ func (c *cluster) createNodes(ctx context.Context) error {
 	return c.server.CreateNamespace(ctx, systemNamespace)
 }
 
-// startManager starts the operator as it runs in a cluster, with the fake backend enabled, and waits until it is ready.
-func (c *cluster) startManager(ctx context.Context) error {
+// startManager starts the operator as it runs in a cluster, with the fake backend enabled and with additional flags, and waits until it is
+// ready.
+func (c *cluster) startManager(ctx context.Context, flags ...string) error {
 	config, err := c.server.Kubeconfig(c.dir, managerUser)
 	if err != nil {
 		return err
@@ -118,10 +122,10 @@ func (c *cluster) startManager(ctx context.Context) error {
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return err
 	}
-	command := exec.Command(filepath.Join(c.options.Bin, "manager"),
+	command := exec.Command(filepath.Join(c.options.Bin, "manager"), append(flags,
 		"--namespace", systemNamespace, "--data-dir", data, "--spool-dir", filepath.Join(c.dir, "spool"),
 		"--worker-image", "registry.example.com/unused", "--enable-fake-backend",
-		"--metrics-bind-address", "0", "--health-probe-bind-address", "127.0.0.1:0", "--ingest-bind-address", "127.0.0.1:0")
+		"--metrics-bind-address", "0", "--api-bind-address", "0", "--health-probe-bind-address", "127.0.0.1:0", "--ingest-bind-address", "127.0.0.1:0")...)
 	command.Env = append(os.Environ(), "KUBECONFIG="+config)
 	if c.manager, err = process.Start(c.dir, "manager", command); err != nil {
 		return err
@@ -142,5 +146,9 @@ func (c *cluster) startManager(ctx context.Context) error {
 const controllers = 4
 
 func (c *cluster) stop() error {
-	return errors.Join(c.manager.Stop(), c.kwok.Stop(), c.server.Stop(), os.RemoveAll(c.dir))
+	err := errors.Join(c.manager.Stop(), c.notifier.Stop(), c.kwok.Stop(), c.server.Stop(), os.RemoveAll(c.dir))
+	if c.slack != nil {
+		c.slack.server.Close()
+	}
+	return err
 }

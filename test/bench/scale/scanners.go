@@ -116,7 +116,7 @@ func (c *cluster) coverTeams(ctx context.Context, f *ScannerFigures) error {
 	for i := range f.Scanners {
 		if err := c.server.Create(ctx, &v1alpha1.Scanner{
 			ObjectMeta: metav1.ObjectMeta{Namespace: teamName(i), Name: scannerName},
-			Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
+			Spec:       v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}}},
 		}); err != nil {
 			return err
 		}

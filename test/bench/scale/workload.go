@@ -197,7 +197,7 @@ func (c *cluster) createScanners(ctx context.Context) error {
 	for i := range namespaces {
 		scanner := &v1alpha1.Scanner{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespaceName(i), Name: scannerName},
-			Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
+			Spec:       v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}}},
 		}
 		if err := c.server.Create(ctx, scanner); err != nil {
 			return err

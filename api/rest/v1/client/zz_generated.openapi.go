@@ -90,9 +90,28 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 // The interface specification for the client above.
 type ClientInterface interface {
 
+	// ListClusterScanners Lists ClusterScanners with their coverage
+	//
+	// All ClusterScanners, ordered by name. The caller must be allowed to list clusterscanners.
+	//
+	// Corresponds with GET /api/v1/clusterscanners (the `ListClusterScanners` operationId).
+	ListClusterScanners(ctx context.Context, params *ListClusterScannersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetClusterScanner Returns one ClusterScanner with its coverage
+	//
+	// Corresponds with GET /api/v1/clusterscanners/{name} (the `GetClusterScanner` operationId).
+	GetClusterScanner(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListClusterScannerMessages Lists the messages that a ClusterScanner sent, the latest first
+	//
+	// As for a Scanner. Messages name workloads and findings of all namespaces that the ClusterScanner covers.
+	//
+	// Corresponds with GET /api/v1/clusterscanners/{name}/messages (the `ListClusterScannerMessages` operationId).
+	ListClusterScannerMessages(ctx context.Context, name Name, params *ListClusterScannerMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListImageScans Lists the ImageScans of a namespace
 	//
-	// One ImageScan for each Scanner and image, with counts and phase, ordered by name.
+	// One ImageScan for each image and each Scanner or ClusterScanner that covers it, with counts and phase, ordered by name.
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans (the `ListImageScans` operationId).
 	ListImageScans(ctx context.Context, namespace Namespace, params *ListImageScansParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -154,8 +173,8 @@ type ClientInterface interface {
 	// ListScanners Lists Scanners with their coverage
 	//
 	// The Scanners of one namespace, or of all namespaces in which the caller may list scanners, ordered by namespace and
-	// name. In a cluster with Scanners in more than 1,000 namespaces, a caller that may not list scanners cluster-wide must
-	// name a namespace.
+	// name. ClusterScanners are not among them. In a cluster with Scanners in more than 1,000 namespaces, a caller that may
+	// not list scanners cluster-wide must name a namespace.
 	//
 	// Corresponds with GET /api/v1/scanners (the `ListScanners` operationId).
 	ListScanners(ctx context.Context, params *ListScannersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -163,16 +182,66 @@ type ClientInterface interface {
 	// ListWorkloads Lists the workloads that run an image with a vulnerability
 	//
 	// The workloads of one namespace, or of all namespaces in which the caller may list imagescans, ordered by namespace, kind,
-	// name and container. An empty list means that no scanned image that runs has the vulnerability. Other images may have it
+	// name and container. In a cluster with more than 1,000 namespaces that are scanned, a caller that may not list imagescans
+	// cluster-wide must name a namespace. An empty list means that no scanned image that runs has the vulnerability. Other images may have it
 	// unless `scanners` is at least 1 and all numbers of `notCovered` are 0.
 	//
 	// Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
 	ListWorkloads(ctx context.Context, id string, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
+// ListClusterScanners Lists ClusterScanners with their coverage
+//
+// All ClusterScanners, ordered by name. The caller must be allowed to list clusterscanners.
+//
+// Corresponds with GET /api/v1/clusterscanners (the `ListClusterScanners` operationId).
+func (c *Client) ListClusterScanners(ctx context.Context, params *ListClusterScannersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListClusterScannersRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetClusterScanner Returns one ClusterScanner with its coverage
+//
+// Corresponds with GET /api/v1/clusterscanners/{name} (the `GetClusterScanner` operationId).
+func (c *Client) GetClusterScanner(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetClusterScannerRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListClusterScannerMessages Lists the messages that a ClusterScanner sent, the latest first
+//
+// As for a Scanner. Messages name workloads and findings of all namespaces that the ClusterScanner covers.
+//
+// Corresponds with GET /api/v1/clusterscanners/{name}/messages (the `ListClusterScannerMessages` operationId).
+func (c *Client) ListClusterScannerMessages(ctx context.Context, name Name, params *ListClusterScannerMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListClusterScannerMessagesRequest(c.Server, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListImageScans Lists the ImageScans of a namespace
 //
-// One ImageScan for each Scanner and image, with counts and phase, ordered by name.
+// One ImageScan for each image and each Scanner or ClusterScanner that covers it, with counts and phase, ordered by name.
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans (the `ListImageScans` operationId).
 func (c *Client) ListImageScans(ctx context.Context, namespace Namespace, params *ListImageScansParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -314,8 +383,8 @@ func (c *Client) ListMessages(ctx context.Context, namespace Namespace, name Nam
 // ListScanners Lists Scanners with their coverage
 //
 // The Scanners of one namespace, or of all namespaces in which the caller may list scanners, ordered by namespace and
-// name. In a cluster with Scanners in more than 1,000 namespaces, a caller that may not list scanners cluster-wide must
-// name a namespace.
+// name. ClusterScanners are not among them. In a cluster with Scanners in more than 1,000 namespaces, a caller that may
+// not list scanners cluster-wide must name a namespace.
 //
 // Corresponds with GET /api/v1/scanners (the `ListScanners` operationId).
 func (c *Client) ListScanners(ctx context.Context, params *ListScannersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -333,7 +402,8 @@ func (c *Client) ListScanners(ctx context.Context, params *ListScannersParams, r
 // ListWorkloads Lists the workloads that run an image with a vulnerability
 //
 // The workloads of one namespace, or of all namespaces in which the caller may list imagescans, ordered by namespace, kind,
-// name and container. An empty list means that no scanned image that runs has the vulnerability. Other images may have it
+// name and container. In a cluster with more than 1,000 namespaces that are scanned, a caller that may not list imagescans
+// cluster-wide must name a namespace. An empty list means that no scanned image that runs has the vulnerability. Other images may have it
 // unless `scanners` is at least 1 and all numbers of `notCovered` are 0.
 //
 // Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
@@ -347,6 +417,191 @@ func (c *Client) ListWorkloads(ctx context.Context, id string, params *ListWorkl
 		return nil, err
 	}
 	return c.Client.Do(req)
+}
+
+// NewListClusterScannersRequest constructs an http.Request for the ListClusterScanners method
+func NewListClusterScannersRequest(server string, params *ListClusterScannersParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/clusterscanners")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Continue != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", *params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetClusterScannerRequest constructs an http.Request for the GetClusterScanner method
+func NewGetClusterScannerRequest(server string, name Name) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/clusterscanners/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListClusterScannerMessagesRequest constructs an http.Request for the ListClusterScannerMessages method
+func NewListClusterScannerMessagesRequest(server string, name Name, params *ListClusterScannerMessagesParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/clusterscanners/%s/messages", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Receiver != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "receiver", *params.Receiver, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Continue != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", *params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
 }
 
 // NewListImageScansRequest constructs an http.Request for the ListImageScans method
@@ -387,6 +642,18 @@ func NewListImageScansRequest(server string, namespace Namespace, params *ListIm
 		if params.Scanner != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "scanner", *params.Scanner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ScannerKind != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "scannerKind", *params.ScannerKind, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -1260,9 +1527,34 @@ func WithBaseURL(baseURL string) ClientOption {
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
 
+	// ListClusterScannersWithResponse Lists ClusterScanners with their coverage
+	//
+	// All ClusterScanners, ordered by name. The caller must be allowed to list clusterscanners.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/clusterscanners (the `ListClusterScanners` operationId).
+	ListClusterScannersWithResponse(ctx context.Context, params *ListClusterScannersParams, reqEditors ...RequestEditorFn) (*ListClusterScannersResponse, error)
+
+	// GetClusterScannerWithResponse Returns one ClusterScanner with its coverage
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/clusterscanners/{name} (the `GetClusterScanner` operationId).
+	GetClusterScannerWithResponse(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*GetClusterScannerResponse, error)
+
+	// ListClusterScannerMessagesWithResponse Lists the messages that a ClusterScanner sent, the latest first
+	//
+	// As for a Scanner. Messages name workloads and findings of all namespaces that the ClusterScanner covers.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/clusterscanners/{name}/messages (the `ListClusterScannerMessages` operationId).
+	ListClusterScannerMessagesWithResponse(ctx context.Context, name Name, params *ListClusterScannerMessagesParams, reqEditors ...RequestEditorFn) (*ListClusterScannerMessagesResponse, error)
+
 	// ListImageScansWithResponse Lists the ImageScans of a namespace
 	//
-	// One ImageScan for each Scanner and image, with counts and phase, ordered by name.
+	// One ImageScan for each image and each Scanner or ClusterScanner that covers it, with counts and phase, ordered by name.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -1340,8 +1632,8 @@ type ClientWithResponsesInterface interface {
 	// ListScannersWithResponse Lists Scanners with their coverage
 	//
 	// The Scanners of one namespace, or of all namespaces in which the caller may list scanners, ordered by namespace and
-	// name. In a cluster with Scanners in more than 1,000 namespaces, a caller that may not list scanners cluster-wide must
-	// name a namespace.
+	// name. ClusterScanners are not among them. In a cluster with Scanners in more than 1,000 namespaces, a caller that may
+	// not list scanners cluster-wide must name a namespace.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -1351,13 +1643,158 @@ type ClientWithResponsesInterface interface {
 	// ListWorkloadsWithResponse Lists the workloads that run an image with a vulnerability
 	//
 	// The workloads of one namespace, or of all namespaces in which the caller may list imagescans, ordered by namespace, kind,
-	// name and container. An empty list means that no scanned image that runs has the vulnerability. Other images may have it
+	// name and container. In a cluster with more than 1,000 namespaces that are scanned, a caller that may not list imagescans
+	// cluster-wide must name a namespace. An empty list means that no scanned image that runs has the vulnerability. Other images may have it
 	// unless `scanners` is at least 1 and all numbers of `notCovered` are 0.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
 	ListWorkloadsWithResponse(ctx context.Context, id string, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*ListWorkloadsResponse, error)
+}
+
+type ListClusterScannersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ClusterScannerList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListClusterScannersResponse) GetJSON200() *ClusterScannerList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListClusterScannersResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListClusterScannersResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListClusterScannersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListClusterScannersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListClusterScannersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetClusterScannerResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ClusterScanner
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetClusterScannerResponse) GetJSON200() *ClusterScanner {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetClusterScannerResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetClusterScannerResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetClusterScannerResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetClusterScannerResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetClusterScannerResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListClusterScannerMessagesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *MessageList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListClusterScannerMessagesResponse) GetJSON200() *MessageList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListClusterScannerMessagesResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListClusterScannerMessagesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListClusterScannerMessagesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListClusterScannerMessagesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListClusterScannerMessagesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
 }
 
 type ListImageScansResponse struct {
@@ -1862,9 +2299,52 @@ func (r ListWorkloadsResponse) ContentType() string {
 	return ""
 }
 
+// ListClusterScannersWithResponse Lists ClusterScanners with their coverage
+//
+// All ClusterScanners, ordered by name. The caller must be allowed to list clusterscanners.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/clusterscanners (the `ListClusterScanners` operationId).
+func (c *ClientWithResponses) ListClusterScannersWithResponse(ctx context.Context, params *ListClusterScannersParams, reqEditors ...RequestEditorFn) (*ListClusterScannersResponse, error) {
+	rsp, err := c.ListClusterScanners(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListClusterScannersResponse(rsp)
+}
+
+// GetClusterScannerWithResponse Returns one ClusterScanner with its coverage
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/clusterscanners/{name} (the `GetClusterScanner` operationId).
+func (c *ClientWithResponses) GetClusterScannerWithResponse(ctx context.Context, name Name, reqEditors ...RequestEditorFn) (*GetClusterScannerResponse, error) {
+	rsp, err := c.GetClusterScanner(ctx, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetClusterScannerResponse(rsp)
+}
+
+// ListClusterScannerMessagesWithResponse Lists the messages that a ClusterScanner sent, the latest first
+//
+// As for a Scanner. Messages name workloads and findings of all namespaces that the ClusterScanner covers.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/clusterscanners/{name}/messages (the `ListClusterScannerMessages` operationId).
+func (c *ClientWithResponses) ListClusterScannerMessagesWithResponse(ctx context.Context, name Name, params *ListClusterScannerMessagesParams, reqEditors ...RequestEditorFn) (*ListClusterScannerMessagesResponse, error) {
+	rsp, err := c.ListClusterScannerMessages(ctx, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListClusterScannerMessagesResponse(rsp)
+}
+
 // ListImageScansWithResponse Lists the ImageScans of a namespace
 //
-// One ImageScan for each Scanner and image, with counts and phase, ordered by name.
+// One ImageScan for each image and each Scanner or ClusterScanner that covers it, with counts and phase, ordered by name.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -1990,8 +2470,8 @@ func (c *ClientWithResponses) ListMessagesWithResponse(ctx context.Context, name
 // ListScannersWithResponse Lists Scanners with their coverage
 //
 // The Scanners of one namespace, or of all namespaces in which the caller may list scanners, ordered by namespace and
-// name. In a cluster with Scanners in more than 1,000 namespaces, a caller that may not list scanners cluster-wide must
-// name a namespace.
+// name. ClusterScanners are not among them. In a cluster with Scanners in more than 1,000 namespaces, a caller that may
+// not list scanners cluster-wide must name a namespace.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -2007,7 +2487,8 @@ func (c *ClientWithResponses) ListScannersWithResponse(ctx context.Context, para
 // ListWorkloadsWithResponse Lists the workloads that run an image with a vulnerability
 //
 // The workloads of one namespace, or of all namespaces in which the caller may list imagescans, ordered by namespace, kind,
-// name and container. An empty list means that no scanned image that runs has the vulnerability. Other images may have it
+// name and container. In a cluster with more than 1,000 namespaces that are scanned, a caller that may not list imagescans
+// cluster-wide must name a namespace. An empty list means that no scanned image that runs has the vulnerability. Other images may have it
 // unless `scanners` is at least 1 and all numbers of `notCovered` are 0.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -2019,6 +2500,105 @@ func (c *ClientWithResponses) ListWorkloadsWithResponse(ctx context.Context, id 
 		return nil, err
 	}
 	return ParseListWorkloadsResponse(rsp)
+}
+
+// ParseListClusterScannersResponse parses an HTTP response from a ListClusterScannersWithResponse call
+func ParseListClusterScannersResponse(rsp *http.Response) (*ListClusterScannersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListClusterScannersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ClusterScannerList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetClusterScannerResponse parses an HTTP response from a GetClusterScannerWithResponse call
+func ParseGetClusterScannerResponse(rsp *http.Response) (*GetClusterScannerResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetClusterScannerResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ClusterScanner
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListClusterScannerMessagesResponse parses an HTTP response from a ListClusterScannerMessagesWithResponse call
+func ParseListClusterScannerMessagesResponse(rsp *http.Response) (*ListClusterScannerMessagesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListClusterScannerMessagesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest MessageList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
 }
 
 // ParseListImageScansResponse parses an HTTP response from a ListImageScansWithResponse call

@@ -1,0 +1,75 @@
+package controllers
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/inventory"
+)
+
+// TestDestinations: a namespace that chooses an allowed channel gets its messages there and nowhere else. Any other channel is not used.
+func TestDestinations(t *testing.T) {
+	scanner := &v1alpha1.ClusterScanner{Spec: v1alpha1.ClusterScannerSpec{Notifications: []v1alpha1.ClusterReceiver{
+		{
+			Receiver: v1alpha1.Receiver{Name: "teams", Slack: &v1alpha1.SlackReceiver{
+				TokenSecretRef: v1alpha1.TokenSecretReference{Name: "slack-app", Key: "token"}, Channel: "#security",
+			}},
+			AllowedChannels: []string{"#shop", "#bank"},
+		},
+		{Receiver: slackReceiver("security")},
+	}}}
+	namespaces := inventory.Namespaces{
+		Covered:       []string{"bank", "blog", "hostile", "shop", "shop-test"},
+		SlackChannels: map[string]string{"shop": "#shop", "shop-test": "#shop", "blog": "#security", "hostile": "#everyone"},
+	}
+	type place struct {
+		Name, Channel string
+		Namespaces    map[string]bool
+	}
+	var got []place
+	r := &NotificationReconciler{Namespace: operatorNamespace}
+	for _, d := range destinationsOf(scanner, namespaces) {
+		address := addressOf(r.Namespace, d.ClusterReceiver)
+		if d.channel != "" {
+			address.Channel = d.channel
+		}
+		got = append(got, place{d.name(), address.Channel, d.namespaces})
+	}
+	want := []place{
+		{"teams", "#security", map[string]bool{"bank": true, "blog": true, "hostile": true}},
+		{"teams/#shop", "#shop", map[string]bool{"shop": true, "shop-test": true}},
+		{"security", "", map[string]bool{"bank": true, "blog": true, "hostile": true, "shop": true, "shop-test": true}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("destinations (-want +got):\n%s", diff)
+	}
+}
+
+// TestChannelSettings: messages to a channel that namespaces have chosen are about these namespaces, and have commands that work for them.
+func TestChannelSettings(t *testing.T) {
+	const findings = "kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator findings"
+	w := newNotifyWorld(t, nil)
+	scanner := &v1alpha1.ClusterScanner{}
+	for _, c := range []struct {
+		to       destination
+		only     []string
+		readMore string
+	}{
+		{destination{}, nil, findings},
+		{destination{namespaces: map[string]bool{"bank": true}}, nil, findings},
+		{destination{channel: "#shop", namespaces: map[string]bool{"shop": true}}, []string{"shop"}, findings + " --namespace shop"},
+		{
+			destination{channel: "#shop", namespaces: map[string]bool{"d": true, "c": true, "b": true, "a": true}}, []string{"a", "b", "c", "d"},
+			"for n in a b c; do " + findings + " --namespace $n; done",
+		},
+	} {
+		c.to.ClusterReceiver = v1alpha1.ClusterReceiver{Receiver: slackReceiver("teams")}
+		got := w.reconciler.settings(&notificationScope{scanner: scanner}, c.to)
+		if !slices.Equal(got.OnlyNamespaces, c.only) || got.ReadMore != c.readMore {
+			t.Errorf("%s: settings about %v with %q, want %v with %q", c.to.name(), got.OnlyNamespaces, got.ReadMore, c.only, c.readMore)
+		}
+	}
+}

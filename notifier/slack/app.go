@@ -1,0 +1,188 @@
+package slack
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	slackapi "github.com/slack-go/slack"
+
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
+)
+
+// APIURL is the address of Slack's Web API.
+const APIURL = "https://slack.com/api"
+
+// maxAPIAnswerBytes bounds how much of an answer of the API is read. It has the message that was posted.
+const maxAPIAnswerBytes = 1 << 20
+
+// App posts messages as a Slack app, with chat.postMessage (https://docs.slack.dev/reference/methods/chat.postMessage). It is safe for
+// concurrent use.
+type App struct {
+	http *http.Client
+	url  string
+}
+
+// NewApp returns an App for the Web API at a URL, such as APIURL. Certificates, proxy and redirects are as with NewPoster.
+func NewApp(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, error), api string) *App {
+	return &App{http: newHTTPClient(roots, proxy), url: strings.TrimSuffix(api, "/") + "/chat.postMessage"}
+}
+
+// Post sends a message to the receiver's channel, within Timeout. If the requested thread does not exist any more, the message is in the channel
+// itself, and the outcome says so. The outcome does not contain the token.
+func (a *App) Post(ctx context.Context, token string, d announce.Delivery) announce.Outcome {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	outcome, code := a.post(ctx, token, d)
+	if d.Thread != "" && slices.Contains(threadErrors, code) {
+		// Slack has refused the reply, so it is not in Slack yet.
+		d.Thread = ""
+		outcome, _ = a.post(ctx, token, d)
+	}
+	return outcome
+}
+
+// chatMessage is the body of chat.postMessage.
+type chatMessage struct {
+	Channel     string           `json:"channel"`
+	ThreadTS    string           `json:"thread_ts,omitempty"`
+	Text        string           `json:"text"`
+	Parse       string           `json:"parse,omitempty"`
+	UnfurlLinks *bool            `json:"unfurl_links,omitempty"`
+	UnfurlMedia *bool            `json:"unfurl_media,omitempty"`
+	Blocks      *slackapi.Blocks `json:"blocks,omitempty"`
+}
+
+// post sends one request. It returns Slack's error code with the outcome; empty if Slack gave none.
+func (a *App) post(ctx context.Context, token string, d announce.Delivery) (announce.Outcome, string) {
+	m := Render(d.Message)
+	body, err := json.Marshal(chatMessage{
+		Channel: d.Receiver.Channel, ThreadTS: d.Thread,
+		Text: m.Text, Parse: m.Parse, UnfurlLinks: m.UnfurlLinks, UnfurlMedia: m.UnfurlMedia, Blocks: m.Blocks,
+	})
+	if err != nil {
+		return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: "the message cannot be encoded"}, ""
+	}
+	ctx, sent := traceSent(ctx)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url, bytes.NewReader(body))
+	if err != nil {
+		return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonInvalidURL, Message: "the notifier's --slack-api-url is not a URL"}, ""
+	}
+	request.Header.Set("Content-Type", "application/json; charset=utf-8")
+	request.Header.Set("Authorization", "Bearer "+token)
+	// slack-go's own client is not used: it discards whether the request was sent, and whether the message is in the thread.
+	response, err := a.http.Do(request)
+	if err != nil {
+		return requestError(err, sent.Load()), ""
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAPIAnswerBytes))
+	return apiOutcome(response, answer, err, d)
+}
+
+// apiAnswer is the part of an answer of chat.postMessage that matters.
+type apiAnswer struct {
+	OK      bool   `json:"ok"`
+	Error   string `json:"error"`
+	TS      string `json:"ts"`
+	Message struct {
+		// ThreadTS is set for a reply. Slack posts a reply to a deleted message to the channel, without an error and without this field.
+		ThreadTS string `json:"thread_ts"`
+	} `json:"message"`
+}
+
+var timestampPattern = regexp.MustCompile(`^[0-9]{1,20}\.[0-9]{1,20}$`)
+
+// IsTimestamp reports whether a text can be the timestamp of a message in Slack.
+func IsTimestamp(text string) bool { return timestampPattern.MatchString(text) }
+
+// apiOutcome converts an answer of Slack's API. Slack refuses with the status 200 and an error code.
+func apiOutcome(response *http.Response, body []byte, readError error, d announce.Delivery) (announce.Outcome, string) {
+	var answer apiAnswer
+	decodeError := json.Unmarshal(body, &answer)
+	isOK := response.StatusCode == http.StatusOK
+	switch {
+	case response.StatusCode == http.StatusTooManyRequests, answer.Error == "ratelimited", answer.Error == "rate_limited":
+		return rateLimited(response.Header), ""
+	case isOK && (readError != nil || decodeError != nil || !answer.OK && answer.Error == ""):
+		return announce.Outcome{
+			Result: announce.UnknownOutcome, Reason: announce.ReasonAnswerLost,
+			Message: "the message was sent, but the answer is not one of Slack's API: is there a proxy between the notifier and Slack?",
+		}, ""
+	case isOK && answer.OK:
+		outcome := announce.Outcome{Result: announce.Delivered}
+		if IsTimestamp(answer.TS) {
+			outcome.Timestamp, outcome.InThread = answer.TS, d.Thread != "" && answer.Message.ThreadTS != ""
+		}
+		return outcome, ""
+	case answer.Error != "":
+		return refused(answer.Error, d.Receiver.Channel), answer.Error
+	case isTemporary(response.StatusCode):
+		return announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed, Message: quoteSlack(response.StatusCode, "")}, ""
+	}
+	return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: quoteSlack(response.StatusCode, "")}, ""
+}
+
+// threadErrors are Slack's codes for a reply that cannot be sent, though a message to the channel can.
+var threadErrors = []string{
+	"thread_not_found", "invalid_thread_ts", "message_not_found", "cannot_reply_to_message",
+	"restricted_action_non_threadable_channel", "restricted_action_thread_locked",
+}
+
+// temporaryErrors are Slack's codes for problems of its own, which end without the user.
+var temporaryErrors = []string{
+	"internal_error", "fatal_error", "service_unavailable", "request_timeout", "team_added_to_org", "org_login_required", "message_limit_exceeded",
+}
+
+// Advice for the user, by groups of Slack's error codes.
+const (
+	newToken  = "put the bot token of the Slack app (xoxb-…, under OAuth & Permissions) into the Secret"
+	useScope  = "give the Slack app the bot scope chat:write, install it again, and put its bot token into the Secret"
+	askAdmins = "a setting of the workspace or the channel forbids it: let the app post there, or use another channel"
+	reportIt  = "this is an error of the operator: please report it"
+)
+
+// adviceForCode tells the user what to do about an error code. %s is the channel.
+var adviceForCode = map[string]string{
+	"channel_not_found": "the app does not find the channel %s: check its ID or name, and invite the app there (/invite @…). A private channel needs its ID",
+	"not_in_channel":    "the app is not a member of the channel %s: invite it there (/invite @…)",
+	"is_archived":       "the channel %s is archived: unarchive it, or use another one",
+
+	"invalid_auth": newToken, "not_authed": newToken, "token_revoked": newToken, "token_expired": newToken, "account_inactive": newToken,
+	"not_allowed_token_type": newToken,
+	"missing_scope":          useScope, "no_permission": useScope,
+
+	"restricted_action": askAdmins, "restricted_action_read_only_channel": askAdmins, "restricted_action_thread_only_channel": askAdmins,
+	"ekm_access_denied": askAdmins, "access_denied": askAdmins, "accesslimited": askAdmins, "enterprise_is_restricted": askAdmins,
+	"team_access_not_granted": askAdmins,
+
+	"msg_too_long": reportIt, "msg_blocks_too_long": reportIt, "invalid_blocks": reportIt, "invalid_blocks_format": reportIt, "no_text": reportIt,
+	"invalid_arguments": reportIt, "invalid_json": reportIt,
+}
+
+// refused converts an error code (https://docs.slack.dev/reference/methods/chat.postMessage#errors). An unknown one needs the user.
+func refused(code, channel string) announce.Outcome {
+	if slices.Contains(temporaryErrors, code) {
+		return announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed, Message: "Slack answers " + code}
+	}
+	message := "Slack refuses the message"
+	if isWord(code) {
+		message = "Slack answers " + code
+	}
+	advice := adviceForCode[code]
+	if strings.Contains(advice, "%s") {
+		advice = fmt.Sprintf(advice, channel)
+	}
+	if advice != "" {
+		message += "; " + advice
+	}
+	return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: message}
+}

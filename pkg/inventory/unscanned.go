@@ -1,0 +1,65 @@
+package inventory
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// CountUnscanned counts the images without a result that run in some namespaces of a scanner. The namespaces must be covered by the scanner. An
+// image counts once, as in the scanner's status, which has the numbers for all namespaces together. ImageScans decide alone: unlike Coverage,
+// CountUnscanned trusts one that is scanned while the store has lost the report.
+func (i *Inventory) CountUnscanned(ctx context.Context, scanner v1alpha1.GenericScanner, namespaces []string) (pending, failed int, err error) {
+	byID := coverageByID{running: map[string]CoveredImage{}, recent: map[string]CoveredImage{}}
+	for _, namespace := range namespaces {
+		facts, err := i.unreportedFacts(ctx, scanner, namespace)
+		if err != nil {
+			return 0, 0, err
+		}
+		byID.add(namespace, namespaceImages{running: facts.running()})
+	}
+	for _, img := range byID.running {
+		switch img.State {
+		case image.Pending:
+			pending++
+		case image.Failed:
+			failed++
+		}
+	}
+	return pending, failed, nil
+}
+
+// unreportedFacts returns the facts about a namespace without reading reports and receivers. It needs no index of the cache.
+func (i *Inventory) unreportedFacts(ctx context.Context, scanner v1alpha1.GenericScanner, namespace string) (facts coverageFacts, err error) {
+	facts = coverageFacts{
+		namespace: namespace, scans: map[store.NamespacedImage]*v1alpha1.ImageScan{}, reports: map[store.NamespacedImage]store.ReportAge{},
+	}
+	var scans v1alpha1.ImageScanList
+	if err := i.Client.List(ctx, &scans, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return coverageFacts{}, err
+	}
+	for n := range scans.Items {
+		scan := &scans.Items[n]
+		key, err := KeyOf(scan)
+		if err == nil && scan.Spec.Scanner == ReferenceTo(scanner) && metav1.IsControlledBy(scan, scanner) {
+			facts.scans[facts.of(key)], facts.reports[facts.of(key)] = scan, store.ReportAge{}
+		}
+	}
+	pods, err := i.podsIn(ctx, scanner, namespace, IsActive, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return coverageFacts{}, err
+	}
+	for p := range pods {
+		images := podImages{created: pods[p].CreationTimestamp.Time}
+		if images.running, images.unresolved, _, err = i.RunningImages(ctx, scanner, &pods[p]); err != nil {
+			return coverageFacts{}, err
+		}
+		facts.pods = append(facts.pods, images)
+	}
+	return facts, nil
+}
