@@ -34,8 +34,8 @@ func TestCatalog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(properties.GVKs) != 4 || len(properties.CSVMetadatas) != 1 || len(properties.BundleObjects) != 0 {
-		t.Errorf("want 4 kinds and the CSV's metadata, and no objects, which catalogs since OpenShift 4.17 refuse; got %d, %d, %d",
+	if len(properties.GVKs) != 5 || len(properties.CSVMetadatas) != 1 || len(properties.BundleObjects) != 0 {
+		t.Errorf("want 5 kinds and the CSV's metadata, and no objects, which catalogs since OpenShift 4.17 refuse; got %d, %d, %d",
 			len(properties.GVKs), len(properties.CSVMetadatas), len(properties.BundleObjects))
 	}
 }

@@ -340,7 +340,7 @@ func checkDescriptors(g loadedBundle) (problems []string) {
 
 // isKubernetesType reports whether a path is a Kubernetes type, whose fields are not described.
 func isKubernetesType(path string) bool {
-	return slices.ContainsFunc([]string{"conditions", "resources", "odSelector", "amespaceSelector", "nodeSelector", "tolerations"},
+	return slices.ContainsFunc([]string{"conditions", "resources", "odSelector", "amespaceSelector", "fromNamespaces", "nodeSelector", "tolerations"},
 		func(end string) bool { return strings.HasSuffix(path, end) })
 }
 
@@ -408,7 +408,7 @@ func checkStoreVolume(g loadedBundle) (problems []string) {
 		}
 	}
 	if !replaceable {
-		problems = append(problems, "no Deployment has an emptyDir called store, as docs/install/olm.md says")
+		problems = append(problems, "no Deployment has an emptyDir called store, as docs/operate/install/olm.md says")
 	}
 	return problems
 }

@@ -25,6 +25,7 @@ var standard = map[string]string{
 	"resources":         ui + "resourceRequirements",
 	"podSelector":       ui + "selector:core:v1:Pod",
 	"namespaceSelector": ui + "selector:core:v1:Namespace",
+	"fromNamespaces":    ui + "selector:core:v1:Namespace",
 	"nodeSelector":      ui + "nodeSelector",
 	"tolerations":       ui + "advanced",
 	"conditions":        kubernetes + ".conditions",

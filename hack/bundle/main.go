@@ -3,6 +3,7 @@
 //	bundle generate            write a bundle: manifests, metadata, scorecard configuration, and the Dockerfile beside them
 //	bundle catalog DIR=IMAGE…  write a file-based catalog of bundles, each with the image that holds it
 //	bundle policies            print the admission policies, which a bundle cannot carry
+//	bundle installation        print one file that installs the operator with OLM: these policies, the store's volume, and the Subscription
 //	bundle submission          write the files that a pull request to a community catalog adds
 //
 // The content of a bundle comes from config/default, config/crd/bases and config/samples of a checkout (-tree), which may be an older
@@ -32,15 +33,16 @@ func main() {
 }
 
 var commands = map[string]func(options) error{
-	"generate":   generate,
-	"catalog":    writeCatalog,
-	"policies":   printPolicies,
-	"submission": writeSubmission,
+	"generate":     generate,
+	"catalog":      writeCatalog,
+	"policies":     func(o options) error { return printPolicies(o, os.Stdout) },
+	"installation": func(o options) error { return printInstallation(o, os.Stdout) },
+	"submission":   writeSubmission,
 }
 
 func run(args []string) error {
 	if len(args) == 0 || commands[args[0]] == nil {
-		return errors.New("say what to do: bundle generate | catalog DIR=IMAGE… | policies | submission")
+		return errors.New("say what to do: bundle generate | catalog DIR=IMAGE… | policies | installation | submission")
 	}
 	chosen, err := parse(args[1:])
 	if err != nil {
@@ -58,10 +60,13 @@ type options struct {
 	channels       []string // of the bundle
 	defaultChannel string
 	replaces       string // name of the ClusterServiceVersion that this one replaces
-	namespace      string // that the policies apply to
-	reviewers      string // of a submission
-	out            string
-	args           []string
+	namespace      string // that the operator is installed in
+	source         string // CatalogSource of the Subscription
+	// sourceNamespace is the namespace of the CatalogSource.
+	sourceNamespace string
+	reviewers       string // of a submission
+	out             string
+	args            []string
 }
 
 func parse(args []string) (options, error) {
@@ -74,7 +79,9 @@ func parse(args []string) (options, error) {
 	channels := flags.String("channels", "stable,candidate", "channels of the bundle, separated by commas")
 	flags.StringVar(&o.defaultChannel, "default-channel", "stable", "channel of subscriptions that name none")
 	flags.StringVar(&o.replaces, "replaces", "", "what this version is an upgrade of, such as scanner-operator.v0.1.0 (default spec.replaces in -manifests)")
-	flags.StringVar(&o.namespace, "namespace", "scanner-operator-system", "namespace that the operator is installed in, for policies")
+	flags.StringVar(&o.namespace, "namespace", "scanner-operator-system", "namespace that the operator is installed in, for policies and installation")
+	flags.StringVar(&o.source, "source", "operatorhubio-catalog", "CatalogSource, for installation")
+	flags.StringVar(&o.sourceNamespace, "source-namespace", "olm", "namespace of the CatalogSource, for installation")
 	flags.StringVar(&o.reviewers, "reviewers", "", "GitHub accounts that may approve a submission, separated by commas")
 	flags.StringVar(&o.out, "out", "", "where to write (default bundle, catalog, or bin/submission)")
 	if err := flags.Parse(args); err != nil {

@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"os"
+	"io"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,7 +17,7 @@ const (
 // printPolicies prints the admission policies of config/default for an installation by OLM. They contain the namespace. They allow the
 // worker's image by its repository, with any digest: OLM upgrades the operator automatically, and a policy with a digest would then deny
 // the new worker.
-func printPolicies(o options) error {
+func printPolicies(o options, out io.Writer) error {
 	objects, err := rendered(o.tree)
 	if err != nil {
 		return err
@@ -40,7 +40,9 @@ func printPolicies(o options) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(os.Stdout, "---\n%s", changed)
+		if _, err := fmt.Fprintf(out, "---\n%s", changed); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ images:
 	}
 }
 
-// overlayOf writes the overlay of a registry to which one image was pushed, and returns its directory.
+// overlayOf writes the overlays of a registry to which one image was pushed, and returns the directory of that of config/default.
 func overlayOf(t *testing.T, registry, worker string) string {
 	t.Helper()
 	t.Chdir(filepath.Join("..", ".."))
@@ -47,7 +47,7 @@ func overlayOf(t *testing.T, registry, worker string) string {
 	if err := os.WriteFile(filepath.Join(out, "images.json"), []byte(`{"scanner-grype": "`+worker+`"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeOverlay(out, registry); err != nil {
+	if err := writeOverlays(out, registry); err != nil {
 		t.Fatal(err)
 	}
 	return filepath.Join(out, "deploy")
@@ -62,16 +62,18 @@ func TestOverlayPinsTheWorkersImage(t *testing.T) {
 	}
 	const worker = "198.51.100.10:5000/x/scanner-grype@sha256:bb"
 	deploy := overlayOf(t, "198.51.100.10:5000/x", worker)
-	text, err := exec.CommandContext(t.Context(), filepath.Join(assets, "kubectl"), "kustomize", deploy).CombinedOutput()
-	if err != nil {
-		t.Fatalf("kubectl kustomize: %v\n%s", err, text)
-	}
-	for _, want := range []string{
-		"value: " + worker, "expression: '''" + worker + "'''",
-		"registries:\n    - host: 198.51.100.10:5000\n      plainHTTP: true\n", "url: https://grype.anchore.io/databases",
-	} {
-		if !strings.Contains(string(text), want) {
-			t.Errorf("want %q in what is deployed", want)
+	for _, dir := range []string{deploy, filepath.Join(filepath.Dir(deploy), "quickstart")} {
+		text, err := exec.CommandContext(t.Context(), filepath.Join(assets, "kubectl"), "kustomize", dir).CombinedOutput()
+		if err != nil {
+			t.Fatalf("kubectl kustomize %s: %v\n%s", dir, err, text)
+		}
+		for _, want := range []string{
+			"value: " + worker, "expression: '''" + worker + "'''",
+			"registries:\n    - host: 198.51.100.10:5000\n      plainHTTP: true\n", "url: https://grype.anchore.io/databases",
+		} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("want %q in what %s deploys", want, dir)
+			}
 		}
 	}
 }
@@ -138,7 +140,7 @@ func TestOverlayHasTheConfiguration(t *testing.T) {
 }
 
 func TestOverlayWithoutPushedImagesIsAnError(t *testing.T) {
-	if err := writeOverlay(t.TempDir(), "registry.example.com/x"); err == nil || !strings.Contains(err.Error(), "make images") {
+	if err := writeOverlays(t.TempDir(), "registry.example.com/x"); err == nil || !strings.Contains(err.Error(), "make images") {
 		t.Errorf("want advice to run make images, got %v", err)
 	}
 }
@@ -149,10 +151,10 @@ func TestOverlayRefusesImagesOfAnotherRegistry(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(out, "images.json"), []byte(record), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeOverlay(out, "registry.example.com/x"); err == nil || !strings.Contains(err.Error(), "make images REGISTRY=registry.example.com/x") {
+	if err := writeOverlays(out, "registry.example.com/x"); err == nil || !strings.Contains(err.Error(), "make images REGISTRY=registry.example.com/x") {
 		t.Errorf("want advice to push to that registry, got %v", err)
 	}
-	if err := writeOverlay(out, "198.51.100.10:5000/x"); err != nil && strings.Contains(err.Error(), "make images") {
+	if err := writeOverlays(out, "198.51.100.10:5000/x"); err != nil && strings.Contains(err.Error(), "make images") {
 		t.Errorf("images of this registry are refused: %v", err)
 	}
 }

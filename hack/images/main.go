@@ -3,7 +3,8 @@
 //	images build [NAME…]   compile, and write the images to bin/images, one directory each
 //	images push  [NAME…]   push the built images, print each name@digest and write them all to bin/images.json
 //	images record [NAME…]  write bin/images.json as push does, without pushing
-//	images overlay         write bin/deploy, a kustomization of config/default with exactly the images of bin/images.json
+//	images overlay         write bin/deploy and bin/quickstart, kustomizations of config/default and config/quickstart with exactly the
+//	                       images of bin/images.json
 //
 // Build and push take -version, build takes -platforms and -commit, the others take -registry, and all take -out. Without names, the
 // commands process all images. Build and push are separate steps, since compiling may download modules and the local cluster's registry
@@ -68,7 +69,7 @@ func run(ctx context.Context, args []string) error {
 			return name.NewDigest(fmt.Sprintf("%s/%s@%s", chosen.registry, i.name, digest), name.StrictValidation)
 		})
 	case "overlay":
-		return writeOverlay(chosen.out, chosen.registry)
+		return writeOverlays(chosen.out, chosen.registry)
 	default:
 		return fmt.Errorf("%q is not a command: use build, push, record or overlay", args[0])
 	}

@@ -27,11 +27,14 @@ const settingsGenerator = `configMapGenerator:
   - {name: scanner-operator-config, namespace: scanner-operator-system, behavior: replace, files: [config.yaml]}
 `
 
-// writeOverlay writes a kustomization that installs config/default with the images of the last push, by digest. It is written below out,
-// so that a deployment never changes a file under version control.
+// overlays are the kustomizations of config that get the images of the last push, by the directory that they are written to.
+var overlays = map[string]string{"deploy": "default", "quickstart": "quickstart"}
+
+// writeOverlays writes kustomizations that install config/default and config/quickstart with the images of the last push, by digest. They are
+// written below out, so that a deployment never changes a file under version control.
 //
 // Images of another registry than the given one are an error. They come from another push and would otherwise be installed unnoticed.
-func writeOverlay(out, registry string) error {
+func writeOverlays(out, registry string) error {
 	pushed := recorded(filepath.Join(out, "images.json"))
 	if len(pushed) == 0 {
 		return fmt.Errorf("no image was pushed yet (%s is missing or empty): make images", filepath.Join(out, "images.json"))
@@ -41,8 +44,17 @@ func writeOverlay(out, registry string) error {
 			return fmt.Errorf("the last push was of %s, and not to %s: make images REGISTRY=%s", reference, registry, registry)
 		}
 	}
-	dir := filepath.Join(out, "deploy")
-	base, err := filepath.Rel(dir, filepath.Join("config", "default"))
+	for name, source := range overlays {
+		if err := writeOverlay(filepath.Join(out, name), filepath.Join("config", source), registry, pushed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeOverlay writes the kustomization of one directory of config.
+func writeOverlay(dir, source, registry string, pushed map[string]string) error {
+	base, err := filepath.Rel(dir, source)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ const chartName = "scanner-operator"
 // chartFile returns the path of the chart's package, with the name that Helm uses.
 func (r release) chartFile() string { return r.path(chartName + "-" + r.version + ".tgz") }
 
-// writeChart packages the chart with the images by digest. "helm package" writes the current time into the package, so its packages
+// writeChart packages the chart with the images by digest, and with the annotations for Artifact Hub. "helm package" writes the current time into the package, so its packages
 // always differ. Here all times are fixed, as in images.
 func (r release) writeChart() error {
 	record, err := r.record()
@@ -42,6 +42,12 @@ func (r release) writeChart() error {
 		return err
 	}
 	files[values] = build.File{Content: []byte(pinned)}
+	metadata := path.Join("/", chartName, "Chart.yaml")
+	annotated, err := r.withHubAnnotations(string(files[metadata].Content), record)
+	if err != nil {
+		return err
+	}
+	files[metadata] = build.File{Content: []byte(annotated)}
 	layer, err := build.Files(files)
 	if err != nil {
 		return err
@@ -73,10 +79,11 @@ func pinned(values string, record map[string]string) (string, error) {
 	return values, nil
 }
 
-// chartMetadata holds the versions in Chart.yaml.
+// chartMetadata holds the versions and the annotations in Chart.yaml.
 type chartMetadata struct {
-	Version    string `json:"version"`
-	AppVersion string `json:"appVersion"`
+	Version     string            `json:"version"`
+	AppVersion  string            `json:"appVersion"`
+	Annotations map[string]string `json:"annotations"`
 }
 
 // chartValues holds the images in values.yaml.

@@ -52,7 +52,7 @@ func (r release) checks(again string, tagged bool) []check {
 		{"images.json names the images that are there", r.checkRecord},
 		{"the programs say the version", r.checkProgramVersions},
 		{"chart, bundle and change log have the version", r.checkVersions},
-		{"install.yaml, chart and bundle name the images by these digests", r.checkReferences},
+		{"install.yaml, quickstart.yaml, chart and bundle name the images by these digests", r.checkReferences},
 		{"each software bill of materials names what its program is made of", r.checkSBOMs},
 		{"checksums are those of all published files", r.checkChecksums},
 	}
@@ -70,7 +70,7 @@ func (r release) checks(again string, tagged bool) []check {
 // checkComplete checks that every published file exists.
 func (r release) checkComplete(context.Context) error {
 	wanted := []string{
-		"install.yaml", "crds.yaml", "olm-policies.yaml", recordFile, checksumsFile, checksumsFile + ".sigstore.json", "RELEASE_NOTES.md",
+		"install.yaml", "quickstart.yaml", "crds.yaml", "olm.yaml", "olm-openshift.yaml", "olm-policies.yaml", recordFile, checksumsFile, checksumsFile + ".sigstore.json", "RELEASE_NOTES.md",
 		filepath.Base(r.chartFile()), filepath.Join("bundle", "manifests"),
 	}
 	for _, name := range programs {
@@ -211,17 +211,20 @@ func (r release) checkReferences(context.Context) error {
 		return err
 	}
 	manifest, err := os.ReadFile(r.path("install.yaml"))
+	quickstart, quickstartErr := os.ReadFile(r.path("quickstart.yaml"))
 	csv, csvErr := r.clusterServiceVersion()
-	_, values, chartErr := r.chart()
-	if err := errors.Join(err, csvErr, chartErr); err != nil {
+	metadata, values, chartErr := r.chart()
+	if err := errors.Join(err, quickstartErr, csvErr, chartErr); err != nil {
 		return err
 	}
 	var wrong []error
 	for _, name := range programs {
 		wrong = append(wrong,
 			requireOnlyReference("install.yaml", string(manifest), name, record[name]),
+			requireOnlyReference("quickstart.yaml", string(quickstart), name, record[name]),
 			requireOnlyReference("the ClusterServiceVersion", csv.text, name, record[name]),
-			requireImageInValues(values, name, record[name]))
+			requireImageInValues(values, name, record[name]),
+			requireOnlyReference("Chart.yaml for Artifact Hub", metadata.Annotations[annotationImages], name, record[name]))
 	}
 	return errors.Join(wrong...)
 }
@@ -332,7 +335,7 @@ func (r release) checkChecksums(context.Context) error {
 // not compared.
 func (r release) same(second release) error {
 	var differing []error
-	for _, file := range []string{recordFile, "install.yaml", "crds.yaml", "olm-policies.yaml", filepath.Base(r.chartFile())} {
+	for _, file := range []string{recordFile, "install.yaml", "quickstart.yaml", "crds.yaml", "olm.yaml", "olm-openshift.yaml", "olm-policies.yaml", filepath.Base(r.chartFile())} {
 		first, err := os.ReadFile(r.path(file))
 		again, errAgain := os.ReadFile(second.path(file))
 		if err := errors.Join(err, errAgain); err != nil {

@@ -29,7 +29,7 @@ func complete(t *testing.T) release {
 	dir := t.TempDir()
 	r := release{dir: filepath.Join(dir, "release"), root: filepath.Join(dir, "sources"), version: "1.2.3"}
 	write(t, filepath.Join(r.root, "CHANGELOG.md"), "# Changelog\n\n## [Unreleased]\n\n- Later.\n\n## [1.2.3] - 2026-11-22\n\n- Now: [how](docs/how.md#so), [why](https://example.com/).\n\n## [1.2.2]\n\n- Before.\n")
-	write(t, filepath.Join(r.root, "charts", chartName, "Chart.yaml"), "name: scanner-operator\nversion: 1.2.3\nappVersion: 1.2.3\n")
+	write(t, filepath.Join(r.root, "charts", chartName, "Chart.yaml"), "name: scanner-operator\nversion: 1.2.3\nappVersion: 1.2.3\nannotations:\n  artifacthub.io/license: Apache-2.0\n")
 	write(t, filepath.Join(r.root, "charts", chartName, "values.yaml"), values)
 	record := map[string]string{}
 	for _, name := range programs {
@@ -45,7 +45,10 @@ func complete(t *testing.T) release {
 		}
 	}
 	write(t, r.path("install.yaml"), references)
+	write(t, r.path("quickstart.yaml"), references)
 	write(t, r.path("olm-policies.yaml"), "kind: ValidatingAdmissionPolicy\n")
+	write(t, r.path("olm.yaml"), "kind: Subscription\n")
+	write(t, r.path("olm-openshift.yaml"), "kind: Subscription\n")
 	write(t, r.path("crds.yaml"), "kind: CustomResourceDefinition\n")
 	write(t, r.path("bundle", "manifests", "x.clusterserviceversion.yaml"), "metadata: {name: scanner-operator.v1.2.3}\nspec:\n  version: 1.2.3\n"+references)
 	write(t, r.path("bundle", "metadata", "annotations.yaml"), "annotations: {operators.operatorframework.io.bundle.package.v1: scanner-operator}\n")
@@ -152,6 +155,9 @@ func TestChecksFindProblems(t *testing.T) {
 		"the manifest's image": {func(t *testing.T, r release) {
 			replace(t, r.path("install.yaml"), "scanner-notifier@", "scanner-notifier:1.2.3@")
 		}, `install.yaml says "ghcr.io/scanner-operator/scanner-notifier:1.2.3@`},
+		"the quickstart's image": {func(t *testing.T, r release) {
+			replace(t, r.path("quickstart.yaml"), "scanner-operator@", "scanner-operator:1.2.3@")
+		}, `quickstart.yaml says "ghcr.io/scanner-operator/scanner-operator:1.2.3@`},
 		"an image by its bare name": {func(t *testing.T, r release) {
 			replace(t, r.path("install.yaml"), "image: "+repositoryPrefix+"scanner-operator@", "value: scanner-grype\nimage: "+repositoryPrefix+"scanner-operator@")
 		}, `install.yaml says "value: scanner-grype"`},

@@ -8,10 +8,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
 // Each switch adds its objects when it is on, and none of them when it is off.
@@ -26,11 +32,16 @@ func TestSwitches(t *testing.T) {
 		}},
 		"clean-up": {"", "cleanup: {enabled: false}", []string{
 			cleanupKey, "ClusterRole scanner-operator-cleanup", "ClusterRoleBinding scanner-operator-cleanup",
+			"ClusterRole scanner-operator-cleanup-cluster", "ClusterRoleBinding scanner-operator-cleanup-cluster",
 			"Role " + namespace + "/scanner-operator-cleanup", "ServiceAccount " + namespace + "/scanner-operator-cleanup",
 		}},
 		"network policies": {"networkPolicy: {enabled: true}", "", []string{
 			"NetworkPolicy " + namespace + "/scanner-operator-manager", "NetworkPolicy " + namespace + "/scanner-operator-notifier",
 			"NetworkPolicy " + namespace + "/scanner-operator-workers",
+		}},
+		"ClusterScanner": {"clusterScanner: {enabled: true}", "", []string{
+			"Job " + namespace + "/scanner-operator-apply", "ConfigMap " + namespace + "/scanner-operator-apply",
+			"ClusterRole scanner-operator-apply", "ClusterRoleBinding scanner-operator-apply", "ServiceAccount " + namespace + "/scanner-operator-apply",
 		}},
 		"disruption budgets": {"manager: &on {podDisruptionBudget: {enabled: true}}\nnotifier: *on", "", []string{
 			"PodDisruptionBudget " + namespace + "/scanner-operator-manager", "PodDisruptionBudget " + namespace + "/scanner-operator-notifier",
@@ -56,6 +67,33 @@ func TestDisruptionBudget(t *testing.T) {
 	}
 }
 
+// A hook applies the ClusterScanner of the values, and is allowed to change no other. The clean-up deletes it.
+func TestClusterScanner(t *testing.T) {
+	all := rendered(t, "clusterScanner: {enabled: true, name: all, spec: {namespaceSelector: {matchLabels: {scan: 'yes'}}, excludeNamespaces: [lab]}}")
+	applied := decode(t, into[corev1.ConfigMap](t, all, "ConfigMap "+namespace+"/scanner-operator-apply").Data["clusterscanner.yaml"])["ClusterScanner all"]
+	if applied == nil || all["ClusterScanner all"] != nil {
+		t.Fatal("the ClusterScanner must be in the ConfigMap, and not in the release")
+	}
+	var scanner v1alpha1.ClusterScanner
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(applied.Object, &scanner, true); err != nil {
+		t.Error(err)
+	}
+	want := v1alpha1.ClusterScannerSpec{
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"scan": "yes"}}, ExcludeNamespaces: []string{"lab"},
+	}
+	if diff := cmp.Diff(want, scanner.Spec); diff != "" {
+		t.Errorf("the spec (-values +applied):\n%s", diff)
+	}
+	for _, rule := range into[rbacv1.ClusterRole](t, all, "ClusterRole scanner-operator-apply").Rules {
+		if !slices.Equal(rule.Verbs, []string{"create"}) && !slices.Equal(rule.ResourceNames, []string{"all"}) {
+			t.Errorf("the hook may %q %q with the names %q, want only the ClusterScanner", rule.Verbs, rule.Resources, rule.ResourceNames)
+		}
+	}
+	if args := into[batchv1.Job](t, all, cleanupKey).Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--cluster-scanner=all") {
+		t.Errorf("the clean-up does not delete the ClusterScanner: %v", args)
+	}
+}
+
 // Helm keeps the CRDs on uninstall, unless crds.keep is false.
 func TestKeptCRDs(t *testing.T) {
 	for values, want := range map[string]string{"": "keep", "crds: {keep: false}": ""} {
@@ -68,8 +106,8 @@ func TestKeptCRDs(t *testing.T) {
 				}
 			}
 		}
-		if kinds != 4 {
-			t.Errorf("values %q: want 4 kinds, got %d", values, kinds)
+		if kinds != 5 {
+			t.Errorf("values %q: want 5 kinds, got %d", values, kinds)
 		}
 	}
 }

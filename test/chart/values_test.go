@@ -224,7 +224,7 @@ func TestNamespaced(t *testing.T) {
 	slices.Sort(bound)
 	want := []string{
 		"bank scanner-operator-cleanup", "bank scanner-operator-manager", "bank scanner-operator-notifier-clair-webhooks",
-		"scanner-operator-manager-cluster", "scanner-operator-notifier",
+		"scanner-operator-cleanup-cluster", "scanner-operator-manager-cluster", "scanner-operator-notifier",
 		namespace + " scanner-operator-cleanup", namespace + " scanner-operator-manager",
 		"shop scanner-operator-cleanup", "shop scanner-operator-manager", "shop scanner-operator-notifier-clair-webhooks",
 	}
@@ -248,6 +248,9 @@ func TestIdentities(t *testing.T) {
 	}
 	if args := podOf(t, all, "Deployment scanning/scanner-operator-notifier").Containers[0].Args; !slices.Contains(args, "--manager-service-account=system:serviceaccount:scanning:boss") {
 		t.Errorf("the notifier does not know the manager: %v", args)
+	}
+	if got := environment(podOf(t, all, "Deployment scanning/scanner-operator-manager"))["NOTIFIER_SERVICE_ACCOUNT"]; got != "herald" {
+		t.Errorf("the manager's command grant takes %q for the notifier's ServiceAccount", got)
 	}
 	for _, object := range all {
 		if object.GetKind() != "ValidatingAdmissionPolicy" {
