@@ -151,14 +151,12 @@ func down(ctx context.Context, options scenario.Options) error {
 
 // printNextCommands prints the commands to continue with.
 func printNextCommands(namespace string) {
-	fmt.Printf(`The demo keeps running. To look at the results:
+	fmt.Printf(`The demo keeps running. Look around:
 
-  make cluster-exec CMD="kubectl get scanners,imagescans,vulnerabilityexceptions -A"
-  make cluster-exec CMD="kubectl describe scanner -n %[1]s"
-  make cluster-exec CMD="kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator findings -namespace %[1]s"
-  make cluster-exec CMD="kubectl -n demo-infra logs deploy/slack"
+  the images and their worst findings   make cluster-exec CMD="kubectl get imagescans -A -o wide"
+  the findings                          make cluster-exec CMD="kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator findings -namespace %[1]s"
+  the messages                          make cluster-exec CMD="kubectl -n demo-infra logs deploy/slack"
 
-Stop:  make demo-down      remove the demo
-       make cluster-down   remove the local cluster with it
+Stop: make demo-down removes the demo, make cluster-down the local cluster with it.
 `, namespace)
 }
