@@ -7,7 +7,7 @@ SHELL := /usr/bin/env bash
 
 VERSION  ?= dev
 # Between releases, the programs print the commit that they were built from. A release is identified by its version. Its images
-# must not depend on the commit, since the tagged commit contains their digests (docs/decisions/0020-images-of-a-release.md).
+# must not depend on the commit, since the tagged commit contains their digests (docs/understand/decisions/0020-images-of-a-release.md).
 COMMIT ?= $(if $(filter dev,$(VERSION)),$(shell git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null))
 REGISTRY ?= 198.51.100.10:5000/scanner-operator
 PLATFORMS ?= linux/$(shell go env GOARCH)
@@ -39,11 +39,7 @@ help: ## Explain every target
 
 .PHONY: demo
 demo: ## All scenarios of the demo on a real cluster, from nothing; CI=1 checks each step, tears down, needs no terminal; BACKEND=clair
-	$(if $(CI),hack/cluster/during.sh) $(AGAIN) demo-run CI=$(CI)
-
-.PHONY: demo-run
-demo-run: $(NEED_CLUSTER) images fixture-images $(if $(filter clair,$(BACKEND)),clair-images)
-	CI=$(CI) BACKEND=$(BACKEND) REGISTRY=$(REGISTRY) $(RUN) bin/demo
+	@CI=$(CI) BACKEND=$(BACKEND) REGISTRY=$(REGISTRY) VERSION=$(VERSION) COMMIT=$(COMMIT) PLATFORMS=$(PLATFORMS) hack/demo/demo.sh
 
 .PHONY: demo-down
 demo-down: ## Remove what the demo made in the cluster; "make cluster-down" removes the cluster too
@@ -80,16 +76,17 @@ generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated f
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	bin/oapi-codegen -config api/rest/v1/generate.yaml api/rest/v1/openapi.yaml
 	bin/oapi-codegen -config api/rest/v1/client/generate.yaml api/rest/v1/openapi.yaml
-	go run ./hack/apidoc config/crd/bases/scanner-operator.io_scanners.yaml docs/scanner.md
-	go run ./hack/apidoc config/crd/bases/scanner-operator.io_imagescans.yaml docs/imagescan.md
-	go run ./hack/apidoc config/crd/bases/scanner-operator.io_{,cluster}vulnerabilityexceptions.yaml docs/exceptions.md
+	go run ./hack/apidoc config/crd/bases/scanner-operator.io_scanners.yaml docs/use/scanner.md
+	go run ./hack/apidoc config/crd/bases/scanner-operator.io_clusterscanners.yaml docs/operate/clusterscanner.md
+	go run ./hack/apidoc config/crd/bases/scanner-operator.io_imagescans.yaml docs/use/imagescan.md
+	go run ./hack/apidoc config/crd/bases/scanner-operator.io_{,cluster}vulnerabilityexceptions.yaml docs/use/exceptions.md
 	go run ./hack/chart config charts/scanner-operator
-	go run ./hack/apidoc charts/scanner-operator/values.yaml docs/install/helm.md
+	go run ./hack/apidoc charts/scanner-operator/values.yaml docs/operate/install/helm.md
 	go run ./hack/slackcards docs/images/notifications $(PICTURES:%=notifier/slack/testdata/%.golden.json)
 	$(AGAIN) bundle catalog
 
-# The messages that docs/notifications.md shows as pictures.
-PICTURES := first-scan new fix-available escalated exploited regressed fixed exception-ended new-image new-images mixed \
+# The messages that docs/use/notifications.md shows as pictures.
+PICTURES := first-scan cluster-first-scan namespaces-joined new fix-available escalated exploited regressed fixed exception-ended new-image new-images mixed \
 	engine-changed engine-updated filter-widened baseline-renewed store-restored troubles troubles-over exception-expires \
 	unconfirmed
 
@@ -97,6 +94,17 @@ PICTURES := first-scan new fix-available escalated exploited regressed fixed exc
 manifests: bin/controller-gen ## Write only the CRDs and the manager's RBAC role, from the markers in the code
 	bin/controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
 	bin/controller-gen rbac:roleName=scanner-operator-manager paths=./controllers/... paths=./pkg/... paths=./cmd/manager/... output:rbac:dir=config/rbac
+
+.PHONY: docs
+docs: ## Build the documentation as a static site with search into bin/site; needs Node.js 18 or newer with npm
+	@command -v npm >/dev/null || { echo "make docs needs Node.js 18 or newer with npm, on Debian: apt-get install nodejs npm" >&2; exit 1; }
+	mkdir -p bin/site-work
+	rm -rf bin/site bin/site-work/pages bin/site-work/.vitepress
+	cp -r hack/site/. bin/site-work
+	cp -r docs bin/site-work/pages
+	cd bin/site-work && { cmp -s package-lock.json node_modules/installed.json || \
+		{ npm ci --ignore-scripts --no-audit --no-fund && cp package-lock.json node_modules/installed.json; }; }
+	cd bin/site-work && SITE_OUT=../site node_modules/.bin/vitepress build .
 
 .PHONY: fmt
 fmt: bin/golangci-lint ## Format the code as the linter wants it
@@ -201,11 +209,11 @@ e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go ou
 
 # All parts except the last run on this machine without a cluster, the part with Clair as root. They run first, so that a
 # cluster does not use the processors.
-BENCH_HERE := rematch catalog scale scanners store clair noise
+BENCH_HERE := rematch catalog scale scanners cluster store clair noise
 BENCH_PARTS = $(or $(PART),$(BENCH_HERE) latency)
 
 .PHONY: bench
-bench: bench-programs ## Measure, compare with the bounds, write docs/benchmarks.md; PART=store selects (rematch catalog scale scanners store clair noise latency)
+bench: bench-programs ## Measure, compare with the bounds, write docs/understand/benchmarks.md; PART=store selects (rematch catalog scale scanners cluster store clair noise latency)
 	@failed=; $(if $(filter $(BENCH_HERE),$(BENCH_PARTS)),KUBEBUILDER_ASSETS=$$($(CLUSTER) assets) bin/bench $(filter $(BENCH_HERE),$(BENCH_PARTS)) || failed=1;) \
 	$(if $(filter latency,$(BENCH_PARTS)),hack/cluster/during.sh $(AGAIN) bench-latency || failed=1;) \
 	[ -z "$$failed" ] || { echo "bench: something failed; look for 'bench:' and 'broken' above"; exit 1; }
@@ -293,14 +301,15 @@ bundle-validate: bin/operator-sdk ## Check bundle/ with the operator-sdk that th
 bundle-submission: bin/bundle ## Write to bin/submission what a pull request to a community catalog adds; REVIEWERS=alice,bob (GitHub accounts)
 	bin/bundle submission -reviewers=$(REVIEWERS)
 
-.PHONY: olm-policies
-olm-policies: bin/bundle ## Write bin/olm-policies.yaml: the admission policies, which a bundle cannot carry; NAMESPACE of the operator
+.PHONY: olm
+olm: bin/bundle ## Write bin/olm.yaml, which installs the operator with OLM, and bin/olm-policies.yaml, its admission policies; NAMESPACE of the operator
+	bin/bundle installation -namespace=$(or $(NAMESPACE),scanner-operator-system) >bin/olm.yaml
 	bin/bundle policies -namespace=$(or $(NAMESPACE),scanner-operator-system) >bin/olm-policies.yaml
 
 ##@ Release
 
 # Builds the artifacts of a release without network access, into RELEASE_DIR. Publishing: .github/workflows/release.yaml.
-# Preparation: docs/releasing.md.
+# Preparation: docs/understand/releasing.md.
 RELEASE := $(shell cat VERSION)
 RELEASE_DIR ?= bin/release
 RELEASE_REGISTRY ?= ghcr.io/scanner-operator
@@ -326,7 +335,8 @@ release-images: bin/image-builder
 release-manifests: bin/image-builder
 	bin/image-builder overlay -out=$(RELEASE_DIR) -registry=$(RELEASE_REGISTRY)
 	kubectl=$$($(CLUSTER) assets kubectl)/kubectl; \
-	$$kubectl kustomize $(RELEASE_DIR)/deploy >$(RELEASE_DIR)/install.yaml; $$kubectl kustomize config/crd >$(RELEASE_DIR)/crds.yaml
+	$$kubectl kustomize $(RELEASE_DIR)/deploy >$(RELEASE_DIR)/install.yaml; \
+	$$kubectl kustomize $(RELEASE_DIR)/quickstart >$(RELEASE_DIR)/quickstart.yaml; $$kubectl kustomize config/crd >$(RELEASE_DIR)/crds.yaml
 
 .PHONY: release-chart
 release-chart: bin/release-helper bin/helm
@@ -339,6 +349,9 @@ release-bundle: bin/release-helper bin/bundle
 	bin/release-helper lock -dir=$(RELEASE_DIR)
 	bin/bundle generate -images=$(RELEASE_DIR)/images.lock.yaml -out=$(RELEASE_DIR)/bundle
 	bin/bundle policies -images=$(RELEASE_DIR)/images.lock.yaml >$(RELEASE_DIR)/olm-policies.yaml
+	bin/bundle installation -images=$(RELEASE_DIR)/images.lock.yaml >$(RELEASE_DIR)/olm.yaml
+	bin/bundle installation -images=$(RELEASE_DIR)/images.lock.yaml -source=community-operators -source-namespace=openshift-marketplace \
+	  >$(RELEASE_DIR)/olm-openshift.yaml
 	bin/release-helper package -dir=$(RELEASE_DIR) scanner-operator-bundle
 	bin/bundle catalog -out=$(RELEASE_DIR)/catalog $(RELEASE_DIR)/bundle=$$(sed -n 's/.*"scanner-operator-bundle": "\(.*\)".*/\1/p' $(RELEASE_DIR)/images.json)
 	bin/release-helper package -dir=$(RELEASE_DIR) scanner-operator-catalog
