@@ -18,7 +18,8 @@ var (
 	codePath = regexp.MustCompile("`((?:api|cmd|config|controllers|notifier|pkg|registry|worker|workerapi)/[^` ]*)`")
 )
 
-// TestArchitecture checks that docs/architecture.md describes each package of the product once, and that each path on the page exists.
+// TestArchitecture checks that docs/architecture.md describes each package of the product once, and that each path on it
+// and on the page of what to change where exists.
 func TestArchitecture(t *testing.T) {
 	page := read(t, "docs/architecture.md")
 	described := map[string]bool{}
@@ -42,9 +43,9 @@ func TestArchitecture(t *testing.T) {
 			t.Errorf("docs/architecture.md describes %s, which is no package", name)
 		}
 	}
-	for _, match := range codePath.FindAllStringSubmatch(page, -1) {
+	for _, match := range codePath.FindAllStringSubmatch(page+read(t, "docs/understand/code-map.md"), -1) {
 		if found, err := filepath.Glob(filepath.Join(root, match[1])); err != nil || len(found) == 0 {
-			t.Errorf("docs/architecture.md names %s, which does not exist", match[1])
+			t.Errorf("docs/architecture.md or docs/understand/code-map.md names %s, which does not exist", match[1])
 		}
 	}
 }

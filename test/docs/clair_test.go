@@ -5,20 +5,20 @@ import (
 	"testing"
 )
 
-// The webhook targets on the page about Clair name the Scanner that the page creates.
+// The webhook targets on the pages about Clair name the Scanner that the pages create.
 func TestClairWebhooksNameTheScanner(t *testing.T) {
-	page := read(t, "docs/backends/clair.md")
+	page := readAll(t, "docs/operate/clair*.md")
 	scanner := regexp.MustCompile(`(?m)^ *kind: Scanner\n *metadata: \{name: (\S+), namespace: shop\}$`).FindStringSubmatch(page)
 	if scanner == nil {
-		t.Fatal("the page makes no Scanner in the namespace shop")
+		t.Fatal("the pages make no Scanner in the namespace shop")
 	}
 	targets := regexp.MustCompile(`(?m)^ *target: \S+/clair/shop/(\S+)$`).FindAllStringSubmatch(page, -1)
 	if len(targets) == 0 {
-		t.Error("the page has no target of webhooks")
+		t.Error("the pages have no target of webhooks")
 	}
 	for _, target := range targets {
 		if target[1] != scanner[1] {
-			t.Errorf("webhooks go to the Scanner %s, but the page makes the Scanner %s", target[1], scanner[1])
+			t.Errorf("webhooks go to the Scanner %s, but the pages make the Scanner %s", target[1], scanner[1])
 		}
 	}
 }

@@ -23,10 +23,10 @@ import (
 // root of the project.
 const root = "../.."
 
-// The page on troubleshooting has a line about each reason of a condition, a status or an event. The REST API's own reasons are on the
+// The pages on troubleshooting have a line about each reason of a condition, a status or an event. The REST API's own reasons are on the
 // page of the REST API.
 func TestReasonsAreDocumented(t *testing.T) {
-	page := read(t, "docs/troubleshooting.md")
+	page := readAll(t, "docs/use/troubleshooting*.md")
 	reasons := map[string]string{}
 	for _, dir := range []string{"api/v1alpha1", "controllers", "notifier", "pkg", "workerapi"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
@@ -44,7 +44,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 	}
 	for reason, where := range reasons {
 		if !strings.Contains(page, "`"+reason+"`") {
-			t.Errorf("docs/troubleshooting.md says nothing about reason %s (%s)", reason, where)
+			t.Errorf("docs/use/troubleshooting*.md say nothing about reason %s (%s)", reason, where)
 		}
 	}
 }
@@ -76,12 +76,12 @@ func reasonsIn(path string, into map[string]string) error {
 	return nil
 }
 
-// Each field of the operator's configuration has a row.
+// Each field of the operator's configuration has a row. Those of registries are on their own page.
 func TestConfigurationIsDocumented(t *testing.T) {
-	page := read(t, "docs/configuration.md")
+	page := readAll(t, "docs/operate/configuration.md", "docs/operate/registry-connections.md")
 	for _, field := range fieldsOf(reflect.TypeFor[config.Config](), "") {
 		if !strings.Contains(page, "| `"+field+"` |") {
-			t.Errorf("docs/configuration.md has no row for %s", field)
+			t.Errorf("docs/operate/configuration.md and registry-connections.md have no row for %s", field)
 		}
 	}
 }
@@ -107,6 +107,16 @@ func fieldsOf(typ reflect.Type, path string) []string {
 		paths = append(paths, fieldsOf(typ.Field(i).Type, strings.TrimPrefix(path+"."+name, "."))...)
 	}
 	return paths
+}
+
+// readAll returns the files that match the patterns, one after the other.
+func readAll(t *testing.T, patterns ...string) string {
+	t.Helper()
+	var text strings.Builder
+	for _, path := range glob(t, patterns...) {
+		text.WriteString(read(t, strings.TrimPrefix(path, root+"/")))
+	}
+	return text.String()
 }
 
 func read(t *testing.T, path string) string {

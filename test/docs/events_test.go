@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// docs/operations/events.md lists each reason that the controllers pass to an event as a constant, and no reason that the code does not
+// docs/integrate/events.md lists each reason that the controllers pass to an event as a constant, and no reason that the code does not
 // have. Reasons of conditions and failures are documented with the conditions.
 func TestEventsAreListed(t *testing.T) {
-	page, values := read(t, "docs/operations/events.md"), map[string]string{}
+	page, values := read(t, "docs/integrate/events.md"), map[string]string{}
 	known := map[string]string{}
 	for _, file := range glob(t, "api/v1alpha1/*.go", "controllers/*.go", "pkg/announce/*.go", "pkg/backend/*.go", "pkg/store/*.go") {
 		if err := reasonsIn(file, known); err != nil {
@@ -29,7 +29,7 @@ func TestEventsAreListed(t *testing.T) {
 		for _, name := range eventReasons(t, file) {
 			made++
 			if value := values[name]; value == "" || !strings.Contains(page, "`"+value+"`") {
-				t.Errorf("docs/operations/events.md has no %s (%s, in %s)", value, name, filepath.Base(file))
+				t.Errorf("docs/integrate/events.md has no %s (%s, in %s)", value, name, filepath.Base(file))
 			}
 		}
 	}
@@ -43,7 +43,7 @@ func TestEventsAreListed(t *testing.T) {
 		}
 		for _, match := range regexp.MustCompile("`([A-Za-z]+)`").FindAllStringSubmatch(cells[1], -1) {
 			if known[match[1]] == "" {
-				t.Errorf("docs/operations/events.md has %s, which is no reason", match[1])
+				t.Errorf("docs/integrate/events.md has %s, which is no reason", match[1])
 			}
 		}
 	}

@@ -12,8 +12,8 @@ var testName = regexp.MustCompile("`(Test[A-Za-z0-9]+)`")
 
 // Each test that the page on capability levels or another page names exists.
 func TestEvidenceExists(t *testing.T) {
-	if named := testName.FindAllString(read(t, "docs/capabilities.md"), -1); len(named) < 20 {
-		t.Fatalf("docs/capabilities.md names only %d tests: is this test looking for the right thing?", len(named))
+	if named := testName.FindAllString(read(t, "docs/understand/capabilities.md"), -1); len(named) < 20 {
+		t.Fatalf("docs/understand/capabilities.md names only %d tests: is this test looking for the right thing?", len(named))
 	}
 	var existing strings.Builder
 	for _, file := range filesEndingIn(t, "_test.go") {

@@ -43,14 +43,14 @@ func TestLinksHaveTargets(t *testing.T) {
 
 // The index of the documents links to each page, and the index of decisions has a row with each decision's title.
 func TestIndexesAreComplete(t *testing.T) {
-	index, decisions := linkedFrom(t, "docs/README.md"), read(t, "docs/decisions/README.md")
+	index, decisions := linkedFrom(t, "docs/README.md"), read(t, "docs/understand/decisions/README.md")
 	for _, page := range pages(t) {
 		name := filepath.Base(page)
 		switch dir := filepath.Dir(page); {
-		case dir == "docs/decisions" && name != "README.md":
+		case dir == "docs/understand/decisions" && name != "README.md":
 			number, title, _ := strings.Cut(strings.TrimPrefix(strings.SplitN(read(t, page), "\n", 2)[0], "# "), " ")
 			if row := "| [" + number + "](" + name + ") | " + title + " |"; !strings.HasPrefix(name, number+"-") || !strings.Contains(decisions, row) {
-				t.Errorf("docs/decisions/README.md has no row %q", row)
+				t.Errorf("docs/understand/decisions/README.md has no row %q", row)
 			}
 		case (dir == "docs" || strings.HasPrefix(dir, "docs/")) && page != "docs/README.md" && !index[page]:
 			t.Errorf("docs/README.md does not lead to %s", page)

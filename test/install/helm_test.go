@@ -22,9 +22,9 @@ const published = "oci://ghcr.io/scanner-operator/charts/scanner-operator --vers
 // cleanupJob is the Job of the chart's pre-delete hook.
 const cleanupJob = "job/scanner-operator-cleanup"
 
-// TestHelm follows docs/install/helm.md: installing an earlier version, a first Scanner, an upgrade, and uninstalling.
+// TestHelm follows docs/operate/install/helm.md: installing an earlier version, a first Scanner, an upgrade, and uninstalling.
 func TestHelm(t *testing.T) {
-	page := readPage(t, "docs/install/helm.md")
+	page := readPage(t, "docs/operate/install/helm.md")
 	useHelm(t)
 	operator, err := scenario.ImagesOf(filepath.Join(env.Root, "bin", "previous"))
 	must(t, err)
@@ -62,7 +62,7 @@ func checkReinstall(t *testing.T, page page, ns string, found []string) {
 	t.Helper()
 	_, install, cut := strings.Cut(page.block(t, "Install", "bash"), "helm install")
 	if !cut {
-		t.Fatal("docs/install/helm.md: expected helm install below the heading Install")
+		t.Fatal("docs/operate/install/helm.md: expected helm install below the heading Install")
 	}
 	bash(t, "helm install"+strings.Replace(install, published, currentChart(t)+" --values "+helmValues(t), 1))
 	must(t, env.WaitForRollout(t.Context(), scenario.SystemNamespace, scenario.ManagerDeployment, scenario.NotifierDeployment))
@@ -71,7 +71,7 @@ func checkReinstall(t *testing.T, page page, ns string, found []string) {
 
 // An operator without permissions in other namespaces works in its own ones, and deletes its CRDs with crds.keep=false.
 func TestHelmLimitedToNamespaces(t *testing.T) {
-	page := readPage(t, "docs/install/helm.md")
+	page := readPage(t, "docs/operate/install/helm.md")
 	useHelm(t)
 	ns, other := namespace(t, "team"), namespace(t, "other")
 	removeSystemNamespace(t)
@@ -96,7 +96,7 @@ func TestHelmLimitedToNamespaces(t *testing.T) {
 
 // If the clean-up cannot run, uninstalling fails after a timeout with the name of the Job and the reason.
 func TestHelmUninstallThatFails(t *testing.T) {
-	page := readPage(t, "docs/install/helm.md")
+	page := readPage(t, "docs/operate/install/helm.md")
 	useHelm(t)
 	removeSystemNamespace(t)
 	page.followWith(t, "Install", published, currentChart(t)+" --values "+helmValues(t)+" --set cleanup.timeoutSeconds=10 --set cleanup.nodeSelector.no=such-node")
@@ -193,7 +193,8 @@ func rewrite(t *testing.T, file string, change func(string) string) {
 func firstScanner(t *testing.T, page page) string {
 	t.Helper()
 	ns := namespace(t, "team")
-	page.followWith(t, "A first Scanner", "--namespace shop", "--namespace "+ns, "https://hooks.slack.com/services/…", scenario.WebhookURL(ns))
+	page.followWith(t, "A first Scanner", "--namespace shop", "--namespace "+ns, "https://hooks.slack.com/services/…", scenario.WebhookURL(ns),
+		grantCommand, localGrant)
 	shortenDelays(t, ns)
 	return ns
 }

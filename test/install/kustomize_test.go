@@ -14,16 +14,16 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
-// Addresses of the release's manifest and of the samples on the page.
+// Addresses of the release's manifest and of the sample on the page.
 const (
 	manifestAt = "https://github.com/scanner-operator/scanner-operator/releases/download/v0.1.0/install.yaml"
-	samplesAt  = "'https://github.com/scanner-operator/scanner-operator/config/samples?ref=v0.1.0'"
+	scannerAt  = "https://raw.githubusercontent.com/scanner-operator/scanner-operator/v0.1.0/config/samples/scanner.yaml"
 )
 
-// TestKustomize follows docs/install/kustomize.md: installing an earlier version with the user's configuration, a first Scanner, an
+// TestKustomize follows docs/operate/install/kustomize.md: installing an earlier version with the user's configuration, a first Scanner, an
 // upgrade, and removal.
 func TestKustomize(t *testing.T) {
-	page := readPage(t, "docs/install/kustomize.md")
+	page := readPage(t, "docs/operate/install/kustomize.md")
 	removeSystemNamespace(t)
 	dir := ownKustomization(t, page)
 	release(t, dir, filepath.Join(env.Root, "bin", "previous"))
@@ -35,7 +35,8 @@ func TestKustomize(t *testing.T) {
 
 	ns := namespace(t, "team")
 	must(t, env.RunPods(t.Context(), ns, scenario.Pod{Name: "api", Image: env.Reference(images.API)}))
-	page.followWith(t, "A Scanner", "-n shop", "-n "+ns, "https://hooks.slack.com/services/…", scenario.WebhookURL(ns), samplesAt, "config/samples")
+	page.followWith(t, "A Scanner", "-n shop", "-n "+ns, "--namespace shop", "--namespace "+ns, "https://hooks.slack.com/services/…", scenario.WebhookURL(ns),
+		scannerAt, "config/samples/scanner.yaml", grantCommand, localGrant)
 	shortenDelays(t, ns)
 	waitForCondition(t, ns, v1alpha1.ConditionStoreDurable, "True")
 	must(t, env.WaitForCoverage(t.Context(), ns, 1, 0))

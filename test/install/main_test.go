@@ -1,5 +1,5 @@
 // Package install tests on a real cluster how the operator is installed, upgraded and removed: with the real installers, following the
-// pages below docs/install.
+// pages below docs/operate/install.
 //
 // "make e2e-install" prepares the cluster and runs the tests. All tests share the surroundings of the operator (Slack, a vulnerability
 // database, images). Each test installs the operator itself, one after the other, and must remove it completely. With E2E_KEEP=1

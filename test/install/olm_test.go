@@ -24,29 +24,27 @@ const installTimeout = 4 * time.Minute
 
 // groupWait is the groupWait of the Scanner, which is longer than an upgrade. OLM 0.38.0 may run the old version for some seconds without
 // the config of its Subscription (its findOwner searches for the installed version, which is already the new one). That instance does
-// not know what was announced, as docs/install/olm.md describes.
+// not know what was announced, as docs/operate/install/olm.md describes.
 const groupWait = time.Minute
 
-// TestOLM follows docs/install/olm.md: installing from a catalog, upgrading through its channel, and removal.
+// TestOLM follows docs/operate/install/olm.md: installing from a catalog, upgrading through its channel, and removal.
 func TestOLM(t *testing.T) {
-	page := readPage(t, "docs/install/olm.md")
+	page := readPage(t, "docs/operate/install/olm.md")
 	startOLM(t)
 	systemNamespace(t)
 	prepareSettings(t)
 
 	earlier := previousBundle(t)
 	publishCatalog(t, earlier)
-	page.followWith(t, "Admission policies", policiesAt, policies(t, earlier))
-	yaml := page.block(t, "Install", "yaml")
+	yaml := installation(t, earlier)
 	install(t, withoutVolumes(t, withSlack(t, yaml)))
 	succeeded(t, earlier)
 	ephemeral := namespace(t, "forgetful")
 	must(t, env.MakeScanner(t.Context(), ephemeral, scenario.ScannerSettings{}))
 	waitForCondition(t, ephemeral, v1alpha1.ConditionStoreDurable, "False")
 
-	install(t, withSlack(t, yaml))
+	page.followWith(t, "Install", installationAt, writeWork(t, "olm.yaml", withSlack(t, yaml)))
 	waitForCondition(t, ephemeral, v1alpha1.ConditionStoreDurable, "True")
-	page.follow(t, "Install")
 	ns := scannedAndAnnouncedWith(t, scenario.ScannerSettings{GroupWait: groupWait})
 	found := findings(t, ns)
 
@@ -64,22 +62,37 @@ func TestOLM(t *testing.T) {
 	requireNothingLeft(t)
 }
 
-// install applies the page's YAML, and adds the demo's label to the page's namespace, since a later run searches for the label.
+// install applies YAML, and adds the demo's label to the page's namespace, since a later run searches for the label.
 func install(t *testing.T, yaml string) {
 	t.Helper()
 	must(t, env.ApplyText(t.Context(), yaml))
 	labelSystemNamespace(t)
 }
 
-// policiesAt is the address of a release's admission policies.
-const policiesAt = "https://github.com/scanner-operator/scanner-operator/releases/download/v0.1.0/olm-policies.yaml"
+// Addresses of a release's file that installs the operator, and of the admission policies in it.
+const (
+	installationAt = "https://github.com/scanner-operator/scanner-operator/releases/download/v0.1.0/olm.yaml"
+	policiesAt     = "https://github.com/scanner-operator/scanner-operator/releases/download/v0.1.0/olm-policies.yaml"
+)
+
+// installation returns the file that installs a version.
+func installation(t *testing.T, b bundle) string {
+	t.Helper()
+	return run(t, "bundle", "installation", "-tree", b.tree, "-version", b.version, "-images", b.dir+"-images.yaml")
+}
+
+// writeWork writes a file and returns its path.
+func writeWork(t *testing.T, name, text string) string {
+	t.Helper()
+	file := work(name)
+	must(t, os.WriteFile(file, []byte(text), 0o644))
+	return file
+}
 
 // policies returns the path of a file with a version's admission policies.
 func policies(t *testing.T, b bundle) string {
 	t.Helper()
-	file := work("olm-policies-" + b.version + ".yaml")
-	must(t, os.WriteFile(file, []byte(run(t, "bundle", "policies", "-tree", b.tree, "-version", b.version, "-images", b.dir+"-images.yaml")), 0o644))
-	return file
+	return writeWork(t, "olm-policies-"+b.version+".yaml", run(t, "bundle", "policies", "-tree", b.tree, "-version", b.version, "-images", b.dir+"-images.yaml"))
 }
 
 // prepareSettings creates what users configure outside the Subscription: the operator's configuration, and the authority of the Slack

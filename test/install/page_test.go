@@ -64,6 +64,13 @@ func (p page) block(t *testing.T, section, language string) string {
 	return blocks[0]
 }
 
+// grantCommand is the beginning of the command on the pages that prints the permission for a Secret, and localGrant the same command for tests
+// whose operator is an earlier version, which does not have the command.
+const (
+	grantCommand = "kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- \\\n  /scanner-operator grant"
+	localGrant   = "bin/manager grant"
+)
+
 // list returns the names in code at the beginning of the rows of a table below a heading.
 func (p page) list(t *testing.T, section string) []string {
 	t.Helper()

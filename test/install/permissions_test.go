@@ -21,6 +21,9 @@ var optional = []privilege.Exception{
 	{Account: cleanupAccount, Verb: "list", Resource: "imagescans.scanner-operator.io", Why: "--results"},
 	{Account: cleanupAccount, Verb: "delete", Resource: "imagescans.scanner-operator.io", Why: "--results"},
 	{Account: cleanupAccount, Verb: "delete", Resource: "scanners.scanner-operator.io", Why: "--scanners"},
+	{Account: cleanupAccount, Verb: "delete", Resource: "clusterscanners.scanner-operator.io", Why: "--scanners, --cluster-scanner"},
+	{Account: cleanupAccount, Verb: "get", Resource: "clusterscanners.scanner-operator.io", Why: "only a ClusterScanner with Clair has a finalizer"},
+	{Account: cleanupAccount, Verb: "patch", Resource: "clusterscanners.scanner-operator.io", Why: "only a ClusterScanner with Clair has a finalizer"},
 	{Account: cleanupAccount, Verb: "delete", Resource: "customresourcedefinitions.apiextensions.k8s.io", Why: "--crds"},
 	{Account: cleanupAccount, Verb: "delete", Resource: "persistentvolumeclaims", Why: "--database, --results"},
 }

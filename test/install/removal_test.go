@@ -80,7 +80,7 @@ func TestUndeploy(t *testing.T) {
 
 // config/cleanup removes everything with permissions of its own, after the operator's were deleted.
 func TestCleanupAsPod(t *testing.T) {
-	page := readPage(t, "docs/uninstall.md")
+	page := readPage(t, "docs/operate/uninstall.md")
 	deployed(t)
 	ns := scannedAndAnnounced(t)
 	addPodFinalizers(t, ns)
@@ -100,7 +100,7 @@ func TestCleanupAsPod(t *testing.T) {
 
 // The page's commands for kubectl alone unblock the deletion of a namespace and keep finalizers of others on a Scanner.
 func TestRemovalWithKubectlAlone(t *testing.T) {
-	blocks := readPage(t, "docs/uninstall.md").blocks(t, "When the operator went first", "bash")
+	blocks := readPage(t, "docs/operate/uninstall.md").blocks(t, "When the operator went first", "bash")
 	deployed(t)
 	ns := scannedAndAnnounced(t)
 	addPodFinalizers(t, ns)
@@ -121,10 +121,10 @@ func TestRemovalWithKubectlAlone(t *testing.T) {
 	requireNothingLeft(t)
 }
 
-// TestBackupAndRestore follows docs/operations/backup.md: a backup, further findings and messages, the loss of the volume, and a restore
+// TestBackupAndRestore follows docs/operate/backup.md: a backup, further findings and messages, the loss of the volume, and a restore
 // into an empty volume. What was announced after the backup is announced once more, as a summary, and nothing else.
 func TestBackupAndRestore(t *testing.T) {
-	page := readPage(t, "docs/operations/backup.md")
+	page := readPage(t, "docs/operate/backup.md")
 	deployed(t)
 	ns := scannedAndAnnounced(t)
 	file := filepath.Join(t.TempDir(), "store.backup")
@@ -148,9 +148,9 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 }
 
-// TestReinstallation saves what docs/uninstall.md describes, removes everything, and reinstalls with the saved data. No message is sent.
+// TestReinstallation saves what docs/operate/uninstall.md describes, removes everything, and reinstalls with the saved data. No message is sent.
 func TestReinstallation(t *testing.T) {
-	page := readPage(t, "docs/uninstall.md")
+	page := readPage(t, "docs/operate/uninstall.md")
 	deployed(t)
 	ns := scannedAndAnnounced(t)
 	dir := t.TempDir()
@@ -176,12 +176,12 @@ func TestReinstallation(t *testing.T) {
 	}
 }
 
-// restored follows docs/operations/backup.md and calls meanwhile while the manager is stopped.
+// restored follows docs/operate/backup.md and calls meanwhile while the manager is stopped.
 func restored(t *testing.T, file string, meanwhile func()) {
 	t.Helper()
 	commands := strings.Split(strings.NewReplacer(
 		"store.backup", file, "ghcr.io/scanner-operator/scanner-operator:0.1.0", currentImages(t)["scanner-operator"],
-	).Replace(readPage(t, "docs/operations/backup.md").blocks(t, "Restore", "bash")[1]), "\n")
+	).Replace(readPage(t, "docs/operate/backup.md").blocks(t, "Restore", "bash")[1]), "\n")
 	bash(t, commands[0]) // scaled to zero
 	kubectl(t, "--namespace", scenario.SystemNamespace, "wait", "--for=delete", "pod", "--selector=app.kubernetes.io/component=manager", "--timeout=60s")
 	meanwhile()

@@ -14,7 +14,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/wait"
 )
 
-// scannedAndAnnounced creates a namespace with a Scanner as in docs/scanner.md and one image, and waits until the image is scanned and Slack
+// scannedAndAnnounced creates a namespace with a Scanner as in docs/use/scanner.md and one image, and waits until the image is scanned and Slack
 // has the summary. It returns the namespace.
 func scannedAndAnnounced(t *testing.T) string {
 	t.Helper()
