@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"html"
+	"math"
+	"slices"
 	"strings"
 )
 
@@ -42,6 +44,9 @@ const (
 	appFactor  = 0.75
 )
 
+// fontFamily are Helvetica, fonts of the same widths, and one that is nearly as narrow.
+const fontFamily = "Helvetica, Arial, Liberation Sans, Arimo, DejaVu Sans Condensed, sans-serif"
+
 // card is a drawing that is built from top to bottom.
 type card struct {
 	body strings.Builder
@@ -68,12 +73,13 @@ func draw(m message) (string, error) {
 			}
 		}
 	}
-	height := c.y + padding
-	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%.0f" viewBox="0 0 %d %.0f" role="img" font-family="Helvetica, Arial, sans-serif">
+	// Rounding once keeps the lower border inside of the picture: half a line is not a whole number of pixels.
+	height := int(math.Ceil(c.y + padding))
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img" font-family="%s">
 <title>%s</title>
-<rect x="0.5" y="0.5" width="%d" height="%.0f" rx="8" fill="#ffffff" stroke="%s"/>
+<rect x="0.5" y="0.5" width="%d" height="%d" rx="8" fill="#ffffff" stroke="%s"/>
 %s</svg>
-`, cardWidth, height, cardWidth, height, html.EscapeString(html.UnescapeString(m.Text)), cardWidth-1, height-1, lineColour, c.body.String()), nil
+`, cardWidth, height, cardWidth, height, fontFamily, html.EscapeString(html.UnescapeString(m.Text)), cardWidth-1, height-1, lineColour, c.body.String()), nil
 }
 
 // sender draws the app that the webhook belongs to.
@@ -92,7 +98,7 @@ func (c *card) text(s, kind string, lk textStyle) {
 	if kind == "header" {
 		runs = []run{{text: s, style: style{bold: true}}}
 	}
-	for _, line := range wrap(runs, lk.size, textWidth) {
+	for _, line := range wrap(runs, lk.size, textWidth/spare) {
 		if len(line) == 0 {
 			c.y += lk.lineHeight / 2
 			continue
@@ -102,30 +108,36 @@ func (c *card) text(s, kind string, lk textStyle) {
 	}
 }
 
-// line draws runs one after the other. Each begins where the one before ends, with any font. A mark, and the text after it, begins where text
-// of usual width ends.
+// line draws runs one after the other.
 func (c *card) line(runs []run, lk textStyle) {
-	x, open := float64(textLeft), false
-	for _, r := range runs {
-		if r.style.mark {
-			if open {
-				c.body.WriteString("</text>\n")
-				open = false
-			}
-			c.mark(r.text, x, c.y, lk.size)
-			x += width(r.text, r.style, lk.size)
+	x := float64(textLeft)
+	for len(runs) > 0 {
+		if first := runs[0]; first.style.mark {
+			c.mark(first.text, x, c.y, lk.size)
+			x += width(first.text, first.style, lk.size)
+			runs = runs[1:]
 			continue
 		}
-		if !open {
-			fmt.Fprintf(&c.body, `<text x="%.1f" y="%.1f" font-size="%.1f" fill="%s" xml:space="preserve">`, x, c.y, lk.size, lk.colour)
-			open = true
+		length := slices.IndexFunc(runs, func(r run) bool { return r.style.mark })
+		if length < 0 {
+			length = len(runs)
 		}
-		fmt.Fprintf(&c.body, `<tspan%s>%s</tspan>`, attributes(r.style, lk.size), html.EscapeString(r.text))
-		x += width(r.text, r.style, lk.size) / spare
+		x += c.words(runs[:length], x, lk)
+		runs = runs[length:]
 	}
-	if open {
-		c.body.WriteString("</text>\n")
+}
+
+// words draws runs without marks and returns their width. The viewer fits the text into this width, whatever its font is.
+func (c *card) words(runs []run, x float64, lk textStyle) float64 {
+	total := 0.0
+	var spans strings.Builder
+	for _, r := range runs {
+		total += width(r.text, r.style, lk.size)
+		fmt.Fprintf(&spans, `<tspan%s>%s</tspan>`, attributes(r.style, lk.size), html.EscapeString(r.text))
 	}
+	fmt.Fprintf(&c.body, `<text x="%.1f" y="%.1f" font-size="%.1f" fill="%s" textLength="%.1f" lengthAdjust="spacingAndGlyphs" xml:space="preserve">%s</text>`+"\n",
+		x, c.y, lk.size, lk.colour, total, spans.String())
+	return total
 }
 
 func attributes(st style, size float64) string {

@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -32,10 +33,11 @@ func TestWrap(t *testing.T) {
 		"two lines":     {"aaaa bbbb cccc", []string{"aaaa bbbb ", "cccc"}},
 		"a line break":  {"a\n\nb", []string{"a", "", "b"}},
 		"a long word":   {"a " + strings.Repeat("é", 20), []string{"a ", strings.Repeat("é", 10), strings.Repeat("é", 10)}},
+		"a mark":        {"aaaa aaa 🟥\u00a01 bb", []string{"aaaa aaa ", "🟥\u00a01 bb"}},
 		"change inside": {"aaaa *bbbb cccc*", []string{"aaaa bbbb ", "cccc"}},
 	} {
 		var got []string
-		for _, line := range wrap(parse(tt.text), 10, 10.5*anyWidth/100*spare) {
+		for _, line := range wrap(parse(tt.text), 10, 10.5*anyWidth/100) {
 			text := ""
 			for _, r := range line {
 				text += r.text
@@ -76,5 +78,65 @@ func TestDraw(t *testing.T) {
 	m.Blocks[0].Type = "confetti"
 	if _, err := draw(m); err == nil {
 		t.Error("a block of an unknown type was drawn")
+	}
+}
+
+// drawing is the part of an SVG that the tests of positions read.
+type drawing struct {
+	Width  float64 `xml:"width,attr"`
+	Height float64 `xml:"height,attr"`
+	Rects  []struct {
+		Y      float64 `xml:"y,attr"`
+		Height float64 `xml:"height,attr"`
+	} `xml:"rect"`
+	Texts []struct {
+		X            float64  `xml:"x,attr"`
+		Length       string   `xml:"textLength,attr"`
+		LengthAdjust string   `xml:"lengthAdjust,attr"`
+		Spans        []string `xml:"tspan"`
+	} `xml:"text"`
+}
+
+func drawn(t *testing.T, blocks ...block) (d drawing) {
+	t.Helper()
+	svg, err := draw(message{Text: "a title", Blocks: blocks})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := xml.Unmarshal([]byte(svg), &d); err != nil {
+		t.Fatalf("%v in\n%s", err, svg)
+	}
+	return d
+}
+
+// The lower border is inside of the picture, also where half a line makes the height a fraction.
+func TestBorderIsInside(t *testing.T) {
+	for name, s := range map[string]string{"whole": "a", "half a line": "a\n\nb", "two halves": "a\n\nb\n\nc"} {
+		d := drawn(t, block{Type: "context", Elements: []text{{s}}})
+		const halfStroke = 0.5
+		if border := d.Rects[0].Y + d.Rects[0].Height + halfStroke; border > d.Height {
+			t.Errorf("%s: the border ends at %.1f, the picture at %.1f", name, border, d.Height)
+		}
+	}
+}
+
+// Each text has the width that its position was computed with, so that no font overlaps the mark after it or leaves the card.
+func TestTextHasItsWidth(t *testing.T) {
+	d := drawn(t, block{Type: "section", Text: text{"🚨 1\u00a0known exploited · 🟥 *4* `code` :warning: " + strings.Repeat("mmm ", 60)}})
+	if len(d.Texts) < 5 {
+		t.Fatalf("expected the sender, texts between marks, and several lines, got %+v", d.Texts)
+	}
+	for _, text := range d.Texts {
+		length, err := strconv.ParseFloat(text.Length, 64)
+		if err != nil || text.LengthAdjust != "spacingAndGlyphs" {
+			t.Errorf("%q: textLength %q, lengthAdjust %q", text.Spans, text.Length, text.LengthAdjust)
+		}
+		if end := text.X + length; end > d.Width-padding {
+			t.Errorf("%q ends at %.1f, beyond the padding of a card of %.1f", text.Spans, end, d.Width)
+		}
+	}
+	first, second := d.Texts[1], d.Texts[2]
+	if length, _ := strconv.ParseFloat(first.Length, 64); first.X+length > second.X {
+		t.Errorf("%q overlaps %q", first.Spans, second.Spans)
 	}
 }

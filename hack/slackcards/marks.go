@@ -11,7 +11,7 @@ var shapes = map[rune]string{
 	'🟡': `<circle cx="8" cy="8" r="6.8" fill="#f5c518"/>`,
 	'🔹': `<path d="M8 4 12 8 8 12 4 8z" fill="#3b88c3"/>`,
 	'⚪': `<circle cx="8" cy="8" r="6.2" fill="#ffffff" stroke="#8a949e" stroke-width="1.6"/>`,
-	'❔': `<text x="8" y="14" font-size="16" font-weight="bold" fill="#8a949e" text-anchor="middle">?</text>`,
+	'❔': `<path d="M4.6 5.4a3.4 3.4 0 1 1 5 3C8.4 9 8 9.6 8 10.8" fill="none" stroke="#8a949e" stroke-width="2.2"/><circle cx="8" cy="13.8" r="1.4" fill="#8a949e"/>`,
 	'✅': `<rect x="1" y="1" width="14" height="14" rx="2" fill="#3f9c5a"/><path d="m4 8.2 2.8 3L12 5" fill="none" stroke="#ffffff" stroke-width="2"/>`,
 	'⚠': `<path d="M8 1 15.5 15H0.5z" fill="#f5c518"/><path d="M8 5.5v5M8 12v1.6" stroke="#1d1c1d" stroke-width="1.6"/>`,
 }

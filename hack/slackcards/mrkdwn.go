@@ -63,8 +63,8 @@ func parse(s string) []run {
 	return runs
 }
 
-// wrap breaks runs into lines of at most limit pixels, at spaces. A word that is longer than a line is broken inside. Each line has one
-// run for each change of style.
+// wrap breaks runs into lines of at most limit pixels, at spaces. A word that is longer than a line is broken inside. A mark stays with
+// the word after it. Each line has one run for each change of style.
 func wrap(runs []run, size, limit float64) [][]run {
 	lines := [][]run{nil}
 	x := 0.0
@@ -77,13 +77,18 @@ func wrap(runs []run, size, limit float64) [][]run {
 		}
 		x += width(text, st, size)
 	}
-	for _, r := range runs {
+	for i, r := range runs {
 		if r.text == "\n" {
 			lines, x = append(lines, nil), 0
 			continue
 		}
 		for word := range strings.SplitAfterSeq(r.text, " ") {
-			if x > 0 && x+width(strings.TrimSuffix(word, " "), r.style, size) > limit {
+			needed := width(strings.TrimSuffix(word, " "), r.style, size)
+			if r.style.mark && i+1 < len(runs) {
+				next, _, _ := strings.Cut(runs[i+1].text, " ")
+				needed += width(next, runs[i+1].style, size)
+			}
+			if x > 0 && x+needed > limit {
 				lines, x = append(lines, nil), 0
 			}
 			for width(strings.TrimSuffix(word, " "), r.style, size) > limit {

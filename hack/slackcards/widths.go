@@ -12,7 +12,7 @@ var widths = [...]float64{
 }
 
 // otherWidths are the widths of other characters that messages use. anyWidth is the width of all others.
-var otherWidths = map[rune]float64{'·': 333, '•': 350, '→': 1000, '…': 1000}
+var otherWidths = map[rune]float64{'\u00a0': 278, '·': 333, '•': 350, '→': 1000, '…': 1000}
 
 const anyWidth = 600
 
@@ -23,11 +23,11 @@ const (
 	markWidth = 1150
 	// codeWidth is the width of a character of code.
 	codeWidth = 600
-	// spare leaves room for fonts that are wider than Helvetica.
-	spare = 1.1
+	// spare leaves room for fonts that are wider than Helvetica, in viewers that do not fit text into a width.
+	spare = 1.15
 )
 
-// width returns the approximate maximum width of a text in pixels.
+// width returns the approximate width of a text in pixels.
 func width(s string, st style, size float64) float64 {
 	total := 0.0
 	for _, r := range s {
@@ -47,5 +47,8 @@ func width(s string, st style, size float64) float64 {
 	if st.bold && !st.code {
 		total *= boldFactor
 	}
-	return total * size / 1000 * spare
+	if st.faint {
+		total *= appFactor
+	}
+	return total * size / 1000
 }
