@@ -51,26 +51,27 @@ func updateDraft(d announce.Message, u listedAction) *draft {
 	return dr
 }
 
-// instruction returns what to do, such as "Update libssl3 3.0.9-1 → 3.0.11-1".
+// instruction returns what to do, such as "Update libssl3 3.0.9-1 → 3.0.11-1". In parentheses are the versions that the other findings need.
 func instruction(a announce.UpdateAction) string {
 	text := "Update " + escapedName(a.Package, maxPackage)
 	if versions := list(a.Versions, maxVersion, maxNames, a.MoreVersions); versions != "" {
 		text += " " + versions
 	}
+	var exceptions []string
 	others := a.Ends.Total()
 	for i, fix := range a.Fixes {
 		others -= fix.Findings
-		to := " → " + fixVersions(fix.Version)
-		if i > 0 {
-			to = fmt.Sprintf(", and%s for %d more", to, fix.Findings)
+		if version := fixVersions(fix.Version); i == 0 {
+			text += " → " + version
+		} else {
+			exceptions = append(exceptions, version+" for "+announce.Pluralize(fix.Findings, "finding"))
 		}
-		text += to
 	}
 	if others > 0 {
-		text += fmt.Sprintf(", and other versions for %d more", others)
+		exceptions = append(exceptions, "other versions for "+announce.Pluralize(others, "finding"))
 	}
-	if len(a.Fixes) > 1 || others > 0 {
-		text += ","
+	if len(exceptions) > 0 {
+		text += " (" + strings.Join(exceptions, ", ") + ")"
 	}
 	return text
 }
@@ -80,7 +81,7 @@ func fixVersions(versions string) string {
 	return escapedName(strings.ReplaceAll(versions, ", ", " or "), maxVersion)
 }
 
-// endsText counts what an update ends, such as "1 known exploited, 2 Critical".
+// endsText counts what an update ends, such as "2 Critical, 3 High, 1 of them known exploited".
 func endsText(a announce.UpdateAction) string {
 	text := countsText(a.Ends)
 	if a.AtLeast && text != "" {
@@ -89,31 +90,34 @@ func endsText(a announce.UpdateAction) string {
 	return text
 }
 
-// countsText returns the number of known exploited findings, and of all findings by severity: "1 known exploited, 2 Critical".
+// countsText returns the number of findings by severity, and how many of them are known exploited.
 func countsText(c finding.Counts) string {
-	parts := make([]string, 0, 2)
-	if c.KnownExploited != 0 {
-		parts = append(parts, fmt.Sprintf("%d known exploited", c.KnownExploited))
+	text := severities(c)
+	switch exploited := c.KnownExploited; {
+	case exploited == 0:
+	case c.Total() == 1:
+		text += ", known exploited"
+	case exploited == c.Total():
+		text += ", all known exploited"
+	default:
+		text += fmt.Sprintf(", %d%sof them known exploited", exploited, noBreak)
 	}
-	if s := severities(c); s != "" {
-		parts = append(parts, s)
-	}
-	return strings.Join(parts, ", ")
+	return text
 }
 
 // markedTotals returns the counts with marks and the number of findings with a fix: "🚨 1 known exploited · 🟥 2 Critical · 1 with a fix".
 func markedTotals(c finding.Counts) string {
 	var parts []string
 	if c.KnownExploited != 0 {
-		parts = append(parts, fmt.Sprintf("%s %d known exploited", markExploited, c.KnownExploited))
+		parts = append(parts, fmt.Sprintf("%s%s%d%sknown exploited", markExploited, noBreak, c.KnownExploited, noBreak))
 	}
 	for _, s := range finding.Severities() {
 		if n := c.Of(s); n != 0 {
-			parts = append(parts, fmt.Sprintf("%s %d %s", markOf(s), n, s))
+			parts = append(parts, fmt.Sprintf("%s%s%d%s%s", markOf(s), noBreak, n, noBreak, s))
 		}
 	}
 	if c.Fixable != 0 {
-		parts = append(parts, fmt.Sprintf("%d with a fix", c.Fixable))
+		parts = append(parts, strings.ReplaceAll(fmt.Sprintf("%d with a fix", c.Fixable), " ", noBreak))
 	}
 	return strings.Join(parts, " · ")
 }

@@ -137,12 +137,15 @@ func linkable(address string) bool {
 	return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil
 }
 
+// noBreak is a space at which no line ends, so that a count stays with its word.
+const noBreak = "\u00a0"
+
 // severities returns the number of findings of each severity, worst first, such as "1 Critical, 2 High".
 func severities(c finding.Counts) string {
 	var parts []string
 	for _, s := range finding.Severities() {
 		if n := c.Of(s); n != 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, s))
+			parts = append(parts, fmt.Sprintf("%d%s%s", n, noBreak, s))
 		}
 	}
 	return strings.Join(parts, ", ")

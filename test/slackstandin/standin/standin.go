@@ -272,7 +272,7 @@ func answer(w http.ResponseWriter, status int, text string) {
 
 var (
 	linkPattern = regexp.MustCompile(`<[^<>|]+\|([^<>]+)>`)
-	unescaper   = strings.NewReplacer("&lt;", "<", "&gt;", ">", "&amp;", "&")
+	unescaper   = strings.NewReplacer("&lt;", "<", "&gt;", ">", "&amp;", "&", "\u00a0", " ")
 )
 
 // Readable returns a message as a person would see it, without bold text and links.
