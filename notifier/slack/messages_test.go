@@ -61,6 +61,13 @@ func opensslToo() announce.Item {
 	return item
 }
 
+func opensslCritical() announce.Item {
+	item := opensslToo()
+	item.ID, item.Severity, item.SeverityBefore, item.EPSS = "CVE-2024-5535", finding.Critical, finding.Critical, 0.05
+	item.URL = "https://nvd.nist.gov/vuln/detail/CVE-2024-5535"
+	return item
+}
+
 func curl() announce.Item {
 	return announce.Item{
 		Change: diff.ChangeNew, ID: "CVE-2023-38545", Severity: finding.Critical, SeverityBefore: finding.Critical,
@@ -179,17 +186,18 @@ func newDigest() announce.Message {
 }
 
 func firstScan() announce.Message {
-	var worst []announce.Item
 	const nginx, cart = "docker.io/library/nginx", "ghcr.io/shop/cart"
-	for i, item := range []announce.Item{openssl(), opensslToo(), curl(), zlib(), goNet()} {
-		item.Change, item.Repository = "", []string{nginx, nginx, cart, nginx, cart}[i]
-		worst = append(worst, item)
+	later := opensslToo()
+	later.FixedIn = "3.0.13-1"
+	worst := []announce.Item{openssl(), opensslCritical(), later, curl(), zlib(), goNet()}
+	for i, repository := range []string{nginx, nginx, nginx, cart, nginx, cart} {
+		worst[i].Change, worst[i].Repository = "", repository
 	}
 	actions := []announce.UpdateAction{
 		{
 			Repository: nginx, References: []string{"1.25", "1.26"}, Workloads: []string{"CronJob shop/backup", "Deployment shop/web"}, MoreWorkloads: 3,
 			Package: "libssl3", Versions: []string{"3.0.9-1"}, Fixes: []announce.Fix{{Version: "3.0.11-1", Findings: 4}, {Version: "3.0.13-1", Findings: 1}},
-			Ends: finding.Counts{Critical: 2, High: 3, Fixable: 5, KnownExploited: 1}, Items: 2,
+			Ends: finding.Counts{Critical: 1, High: 4, Fixable: 5, KnownExploited: 1}, Items: 3,
 		},
 		{
 			Repository: cart, References: []string{"v2"}, Workloads: []string{"Deployment shop/cart"},
@@ -202,7 +210,7 @@ func firstScan() announce.Message {
 		Totals: finding.Counts{Critical: 4, High: 31, Medium: 70, Low: 12, Unknown: 1, Fixable: 40, KnownExploited: 1}, Images: 6,
 		Actions: actions, MoreActions: 12, Worst: worst, Suppressed: 7,
 		Remaining: announce.Remaining{Pending: 1, Failed: map[string]int{"NotPulled": 1, "OOMKilled": 2}, Excluded: 2},
-		ReadMore:  "https://scanner.example.com/shop?a=1&b=2",
+		ReadMore:  command,
 	}
 }
 
@@ -213,10 +221,10 @@ func clusterFirstScan() announce.Message {
 	shop := announce.NamespaceSummary{Namespace: "shop", Totals: d.Totals, Images: 6, Actions: d.Actions}
 	blog := announce.NamespaceSummary{Namespace: "blog", Totals: finding.Counts{High: 3, Medium: 9, Fixable: 2}, Images: 2}
 	d.Namespaces, d.MoreNamespaces = []announce.NamespaceSummary{shop, blog}, 37
-	d.Totals = finding.Counts{Critical: 9, High: 121, Medium: 570, Low: 112, Fixable: 340, KnownExploited: 1}
-	for i, workload := range []string{"Deployment shop/web", "Deployment shop/web", "Deployment shop/cart", "Deployment shop/web", "Deployment shop/cart"} {
-		if d.Worst[i].FixedIn == "" {
-			d.Worst[i].Workloads = []string{workload}
+	d.Totals = finding.Counts{Critical: 9, High: 121, Medium: 570, Low: 112, Unknown: 4, Fixable: 340, KnownExploited: 1}
+	for i, item := range d.Worst {
+		if item.FixedIn == "" {
+			d.Worst[i].Workloads = []string{map[string]string{"docker.io/library/nginx": "Deployment shop/web", "ghcr.io/shop/cart": "Deployment shop/cart"}[item.Repository]}
 		}
 	}
 	d.Suppressed, d.ReadMore = 0, "kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator findings"
@@ -235,9 +243,9 @@ func namespacesJoined() announce.Message {
 
 func engineUpdated() announce.Message {
 	d := firstScan()
-	d.Kind, d.EngineBefore, d.Engine, d.NotAnnounced = announce.KindEngineUpdated, "grype 0.98.0", "grype 0.99.1", 5
+	d.Kind, d.EngineBefore, d.Engine, d.NotAnnounced = announce.KindEngineUpdated, "grype 0.98.0", "grype 0.99.1", 6
 	d.Remaining, d.Suppressed, d.MoreActions = announce.Remaining{}, 0, 0
-	d.Actions[0].Fixes, d.Actions[0].Ends = d.Actions[0].Fixes[:1], finding.Counts{High: 2, Fixable: 2, KnownExploited: 1}
+	d.Actions[0].Ends = finding.Counts{Critical: 1, High: 2, Fixable: 3, KnownExploited: 1}
 	d.Actions[0].Fixes[0].Findings = 2
 	return d
 }
@@ -248,7 +256,7 @@ func filterWidened() announce.Message {
 	for i := range d.Worst {
 		d.Worst[i].Severity, d.Worst[i].KnownExploited, d.Worst[i].EPSS = finding.Medium, false, 0
 	}
-	d.Actions[0].Ends, d.Actions[1].Ends, d.MoreActions = finding.Counts{Medium: 2, Fixable: 2}, finding.Counts{Medium: 1, Fixable: 1}, 21
+	d.Actions[0].Ends, d.Actions[1].Ends, d.MoreActions = finding.Counts{Medium: 3, Fixable: 3}, finding.Counts{Medium: 1, Fixable: 1}, 21
 	return d
 }
 
@@ -259,14 +267,14 @@ func storeRestored() announce.Message {
 }
 
 func firstTime() announce.Message {
-	s := nginx(openssl(), opensslToo(), zlib())
-	s.FirstTime, s.Totals, s.MoreItems = true, finding.Counts{Critical: 3, High: 41, Fixable: 12, KnownExploited: 1}, 41
+	s := nginx(openssl(), opensslCritical(), opensslToo(), zlib())
+	s.FirstTime, s.Totals, s.MoreItems = true, finding.Counts{Critical: 3, High: 41, Fixable: 12, KnownExploited: 1}, 40
 	s.Actions = []announce.UpdateAction{{
 		Repository: s.Repository, References: s.References, Workloads: s.Workloads, MoreWorkloads: s.MoreWorkloads, Package: "libssl3", Versions: []string{"3.0.9-1"},
-		Fixes: []announce.Fix{{Version: "3.0.11-1", Findings: 5}}, Ends: finding.Counts{Critical: 1, High: 4, Fixable: 5, KnownExploited: 1}, Items: 2,
+		Fixes: []announce.Fix{{Version: "3.0.11-1", Findings: 5}}, Ends: finding.Counts{Critical: 1, High: 4, Fixable: 5, KnownExploited: 1}, Items: 3,
 	}}
 	d := changesMessage(s)
-	d.Totals, d.Changes[diff.ChangeNew], d.ReadMore = s.Totals, 44, "https://scanner.example.com/shop"
+	d.Totals, d.Changes[diff.ChangeNew], d.ReadMore = s.Totals, 44, "https://scanner.example.com/shop?a=1&b=2"
 	return d
 }
 

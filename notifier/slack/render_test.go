@@ -222,10 +222,10 @@ func TestCluster(t *testing.T) {
 	d := clusterFirstScan()
 	text := standin.Readable(encode(t, d))
 	for _, want := range []string{
-		"First scan of the cluster: 812 findings in 64 images", "ClusterScanner platform · 2026-05-04 12:00 UTC",
+		"First scan of the cluster: 816 findings in 64 images", "ClusterScanner platform · 2026-05-04 12:00 UTC",
 		"(CronJob shop/backup, Deployment shop/web and 3 more)",
 		"Namespaces with the most urgent findings\nshop · 6 images\n🚨 1 known exploited · 🟥 4 Critical",
-		"• Update libssl3 3.0.9-1 → 3.0.11-1 (3.0.13-1 for 1 finding) in nginx (CronJob backup, Deployment web and 3 more): ends 2 Critical, 3 High, 1 of them known exploited",
+		"• Update libssl3 3.0.9-1 → 3.0.11-1 (3.0.13-1 for 1 finding) in nginx (CronJob backup, Deployment web and 3 more): ends 1 Critical, 4 High, 1 of them known exploited",
 		"and 37 more namespaces\n", "of nginx (Deployment shop/web) · will not be fixed", "`kubectl get imagescans -A -o wide`",
 	} {
 		if !strings.Contains(text, want) {
@@ -263,9 +263,9 @@ func TestLimitedToNamespaces(t *testing.T) {
 	d.OnlyNamespaces, d.MoreOnlyNamespaces = []string{"blog", "shop", "shop-test"}, 4
 	several := standin.Readable(encode(t, d))
 	for text, want := range map[string][]string{
-		one: {"First scan of shop: 812 findings in 64 images\n", "ClusterScanner platform · namespace shop · ", "`kubectl -n shop get imagescans -o wide`"},
+		one: {"First scan of shop: 816 findings in 64 images\n", "ClusterScanner platform · namespace shop · ", "`kubectl -n shop get imagescans -o wide`"},
 		several: {
-			"First scan of 7 namespaces: 812 findings in 64 images\n", " · namespaces blog, shop, shop-test and 4 more · ",
+			"First scan of 7 namespaces: 816 findings in 64 images\n", " · namespaces blog, shop, shop-test and 4 more · ",
 			"`for n in blog shop shop-test; do kubectl -n $n get imagescans -o wide; done`", "The commands are for the first 3 of 7 namespaces.",
 		},
 	} {
@@ -283,7 +283,7 @@ func TestLimitedToNamespaces(t *testing.T) {
 // TestMoreIsALink: the count of items that are not shown links to them.
 func TestMoreIsALink(t *testing.T) {
 	d := firstTime()
-	if payload := string(encode(t, d)); !strings.Contains(payload, `\u003chttps://scanner.example.com/shop|and 31 more\u003e`) {
+	if payload := string(encode(t, d)); !strings.Contains(payload, `\u003chttps://scanner.example.com/shop?a=1\u0026amp;b=2|and 31 more\u003e`) {
 		t.Errorf("no link at what is only counted:\n%s", payload)
 	}
 	d.ReadMore = command
