@@ -29,11 +29,15 @@ var (
 	notRun  = regexp.MustCompile(`^ *<!-- not run:(.*)-->$`)
 )
 
-// Read returns the blocks in sh and bash of a page, in their order. The line before a block that tests cannot run says why:
+// prompt is before each command of a block in console.
+const prompt = "$ "
+
+// Read returns the blocks of a page with commands, in their order: blocks in sh and bash, and of blocks in console, which show output as well,
+// the lines after a prompt "$ ". The line before a block that tests cannot run says why:
 //
 //	<!-- not run: reason -->
 //
-// Such a comment without a reason, or without a block after it, is an error, as is a block without an end.
+// Such a comment without a reason, or without a block after it, is an error, as is a block without an end and a console without a command.
 func Read(page, text string) ([]Block, error) {
 	r := reader{page: page}
 	for i, line := range strings.Split(text, "\n") {
@@ -51,10 +55,10 @@ func Read(page, text string) ([]Block, error) {
 type reader struct {
 	page, section string
 	blocks        []Block
-	// inside a block, block is what was read of it; shell if its language is a shell's.
-	inside, shell bool
-	indent        string
-	block         Block
+	// inside a block, block is what was read of it; shell if its language is a shell's, console if its commands follow a prompt.
+	inside, shell, console bool
+	indent                 string
+	block                  Block
 	// reason is that of a comment on the line before, which is commentLine.
 	reason      string
 	commentLine int
@@ -62,12 +66,12 @@ type reader struct {
 
 func (r *reader) add(number int, line string) error {
 	if r.inside {
-		r.addInside(line)
-		return nil
+		return r.addInside(line)
 	}
 	if match := opening.FindStringSubmatch(line); match != nil {
 		r.inside, r.indent = true, match[1]
-		r.shell = match[2] == "sh" || match[2] == "bash"
+		r.console = match[2] == "console"
+		r.shell = match[2] == "sh" || match[2] == "bash" || r.console
 		r.block = Block{Page: r.page, Line: number + 1, Section: r.section, NotRun: r.reason}
 		if !r.shell {
 			return r.requireBlock()
@@ -89,16 +93,26 @@ func (r *reader) add(number int, line string) error {
 	return nil
 }
 
-func (r *reader) addInside(line string) {
+func (r *reader) addInside(line string) error {
 	line = strings.TrimPrefix(line, r.indent)
 	if line != "```" {
-		r.block.Commands += line + "\n"
-		return
+		command, typed := line, true
+		if r.console {
+			command, typed = strings.CutPrefix(line, prompt)
+		}
+		if typed {
+			r.block.Commands += command + "\n"
+		}
+		return nil
 	}
 	r.inside = false
+	if r.console && r.block.Commands == "" {
+		return fmt.Errorf("%s:%d: this console has no line that begins with %q", r.page, r.block.Line, prompt)
+	}
 	if r.shell {
 		r.blocks = append(r.blocks, r.block)
 	}
+	return nil
 }
 
 // requireBlock returns an error if the line before was a comment that belongs to no block.
@@ -106,7 +120,7 @@ func (r *reader) requireBlock() error {
 	if r.reason == "" {
 		return nil
 	}
-	return fmt.Errorf("%s:%d: the line after this comment does not begin a block of sh or bash", r.page, r.commentLine)
+	return fmt.Errorf("%s:%d: the line after this comment does not begin a block of sh, bash or console", r.page, r.commentLine)
 }
 
 // Replace replaces the text of users' surroundings by that of a test's, given as pairs. Pairs apply in their order, each to all of the text.
