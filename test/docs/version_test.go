@@ -9,6 +9,21 @@ import (
 // named matches a version of the operator in text that users copy: in an address, an image, a chart, or a tag.
 var named = regexp.MustCompile(`(?:releases/download/v|\?ref=v|scanner-operator/v|checkout v|--version |\bversion=|scanner-operator-|/scanner-[a-z]+:|\$image:)(\d+\.\d+\.\d+)`)
 
+// A page whose addresses do not exist yet says so, and says it no longer once they do.
+func TestPagesSayIfNothingIsReleased(t *testing.T) {
+	heading := "\n## [" + strings.TrimSpace(read(t, "VERSION")) + "] - "
+	_, released, found := strings.Cut(read(t, "CHANGELOG.md"), heading)
+	if !found {
+		t.Fatalf("CHANGELOG.md has no heading %q", heading)
+	}
+	unreleased := strings.HasPrefix(released, "Unreleased")
+	for _, page := range []string{"README.md", "docs/try/quickstart.md"} {
+		if says := strings.Contains(read(t, page), "\nNot released yet: "); says != unreleased {
+			t.Errorf("%s says that nothing is released: %t; CHANGELOG.md says so: %t", page, says, unreleased)
+		}
+	}
+}
+
 // Commands that users copy install the version that the pages describe.
 func TestPagesNameTheVersion(t *testing.T) {
 	version, places := strings.TrimSpace(read(t, "VERSION")), 0

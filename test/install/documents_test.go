@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -86,9 +87,10 @@ func replacements(page, quickstart string) []string {
 		"https://github.com/scanner-operator/scanner-operator/releases/download/v0.1.0/quickstart.yaml", quickstart,
 		"https://raw.githubusercontent.com/scanner-operator/scanner-operator/v0.1.0/", "",
 		"docker.io/library/nginx:1.25.3", env.Reference(images.Web),
-		"docker.io/library/nginx:1.29", env.Reference(images.WebUpdated),
+		"nginx=docker.io/library/nginx:1.29", path.Base(images.Web) + "=" + env.Reference(images.WebUpdated), // the container has the name of the image
 		"https://hooks.slack.com/services/…", scenario.WebhookURL(channel),
 		"xoxb-…", "xoxb-documents",
+		"grant.yaml", work("grant.yaml"),
 	}
 }
 
@@ -128,7 +130,7 @@ func shopNamespace(t *testing.T) {
 		defer cancel()
 		kubectlOrError(ctx, t, "delete", "namespace", shop, "--ignore-not-found", "--timeout=60s")
 		kubectlOrError(ctx, t, "delete", "clusterrolebinding", "except", "--ignore-not-found")
-		kubectlOrError(ctx, t, "--namespace", "default", "delete", "deployment", "web", "--ignore-not-found")
+		kubectlOrError(ctx, t, "--namespace", "default", "delete", "deployment", "scanner-example", "--ignore-not-found")
 	})
 	must(t, env.PushBuilt(t.Context(), images.WebUpdated)) // the others are there
 	must(t, env.RunPods(t.Context(), shop, scenario.Pod{Name: "api", Image: env.Reference(images.API)}))
