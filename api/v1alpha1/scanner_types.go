@@ -68,7 +68,7 @@ type ScannerSpec struct {
 
 	// addPodFinalizer specifies whether each selected pod gets the finalizer <scanner>.scanner-operator.io/release. It delays the pod's
 	// deletion until the operator has recorded that the pod no longer uses its images, which takes one API call. While the operator does
-	// not run, such pods cannot be deleted: "manager cleanup" removes the finalizers.
+	// not run, such pods cannot be deleted: "scanner-operator cleanup" removes the finalizers.
 	// +kubebuilder:default=false
 	// +optional
 	AddPodFinalizer *bool `json:"addPodFinalizer,omitempty"`
