@@ -30,6 +30,8 @@ type cluster struct {
 	// covered has the namespaces that the ClusterScanner covers. versions has the version of each repository that each namespace runs.
 	covered  map[string]bool
 	versions map[string]map[string]int
+	// recorded has the images that the store has for each covered namespace: those that it runs, and those that rollouts have replaced.
+	recorded map[string]map[clusterImage]bool
 	// scanned has the versions of repositories with a report.
 	scanned map[string]bool
 	// announced has the findings that the receiver was notified of as present. released are those of them that are not fixed although nothing
@@ -56,6 +58,12 @@ func findingsIn(repository string, version int) (ids []string) {
 	return ids
 }
 
+// clusterImage is a version of a repository.
+type clusterImage struct {
+	repository string
+	version    int
+}
+
 func clusterKey(repository string, version int) image.Key {
 	return image.Key{Digest: digestOf(fmt.Sprint(repository, version)), Platform: image.Platform{OS: "linux", Architecture: "amd64"}}
 }
@@ -78,10 +86,10 @@ func (c *cluster) use(namespace, repository string, version int, runs bool) {
 		}}
 	}
 	c.must(c.store.SetUsage(context.Background(), usage))
-}
-
-func (c *cluster) image(namespace, repository string, version int) store.ScannerImage {
-	return store.ScannerImage{Scanner: scannerUID, Namespace: namespace, Key: clusterKey(repository, version)}
+	if c.recorded[namespace] == nil {
+		c.recorded[namespace] = map[clusterImage]bool{}
+	}
+	c.recorded[namespace][clusterImage{repository, version}] = true
 }
 
 // join makes the ClusterScanner cover a namespace.
@@ -94,17 +102,20 @@ func (c *cluster) join(namespace string) {
 
 // leave ends that: its label changed, or it got a Scanner of its own.
 func (c *cluster) leave(namespace string) {
-	before := c.present()
 	delete(c.covered, namespace)
-	for repository, version := range c.versions[namespace] {
-		c.must(c.store.ReleaseImage(context.Background(), c.image(namespace, repository, version), true))
+	for img := range c.recorded[namespace] {
+		key := clusterKey(img.repository, img.version)
+		c.must(c.store.ReleaseImage(context.Background(), store.ScannerImage{Scanner: scannerUID, Namespace: namespace, Key: key}, true))
 	}
 	after := c.present()
-	for key := range before {
-		if !after[key] && !c.released[key] {
-			c.released[key], c.releasedFrom[key] = true, namespace
+	for img := range c.recorded[namespace] {
+		for _, id := range c.foundIn(img) {
+			if key := img.repository + " " + id; c.announced[key] && !after[key] && !c.released[key] {
+				c.released[key], c.releasedFrom[key] = true, namespace
+			}
 		}
 	}
+	delete(c.recorded, namespace)
 }
 
 // rollOut makes a namespace run another version of a repository. The image that it ran before is still known for a while.
@@ -145,15 +156,21 @@ func (c *cluster) scan(repository string, version int) {
 	c.must(err)
 }
 
+// foundIn returns the IDs of the findings in the report of an image; none without a report.
+func (c *cluster) foundIn(img clusterImage) []string {
+	if !c.scanned[fmt.Sprint(img.repository, img.version)] {
+		return nil
+	}
+	return findingsIn(img.repository, img.version)
+}
+
 // present returns what the covered namespaces have, as far as it is scanned, as repository and ID.
 func (c *cluster) present() map[string]bool {
 	present := map[string]bool{}
 	for namespace := range c.covered {
 		for repository, version := range c.versions[namespace] {
-			if c.scanned[fmt.Sprint(repository, version)] {
-				for _, id := range findingsIn(repository, version) {
-					present[repository+" "+id] = true
-				}
+			for _, id := range c.foundIn(clusterImage{repository, version}) {
+				present[repository+" "+id] = true
 			}
 		}
 	}
@@ -198,6 +215,7 @@ func (c *cluster) dispatch() {
 		},
 	}
 	present := c.present()
+	maps.DeleteFunc(c.released, func(key string, _ bool) bool { return present[key] })
 	for key := range c.released {
 		from := c.releasedFrom[key]
 		if _, runs := c.versions[from][strings.Fields(key)[0]]; c.covered[from] && runs && !present[key] && c.isComplete(strings.Fields(key)[0]) {
@@ -258,7 +276,7 @@ func (s checkingStore) check(a store.Announcement) {
 func TestNamespacesJoinAndLeave(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := &cluster{
-			rt: rt, now: noon, random: rand.NewChaCha8([32]byte{1}), covered: map[string]bool{}, versions: map[string]map[string]int{},
+			rt: rt, now: noon, random: rand.NewChaCha8([32]byte{1}), covered: map[string]bool{}, versions: map[string]map[string]int{}, recorded: map[string]map[clusterImage]bool{},
 			scanned: map[string]bool{}, announced: map[string]bool{}, released: map[string]bool{}, releasedFrom: map[string]string{}, fixedAway: map[string]bool{},
 		}
 		var err error
@@ -288,7 +306,6 @@ func TestNamespacesJoinAndLeave(t *testing.T) {
 				if c.fixedAway[key] {
 					rt.Fatalf("%s was fixed while its namespace was away, and is back without a message", key)
 				}
-				delete(c.released, key)
 			}
 			for key := range c.announced {
 				if !present[key] && !c.released[key] && c.runs(strings.Fields(key)[0]) {
@@ -304,7 +321,6 @@ func TestNamespacesJoinAndLeave(t *testing.T) {
 			},
 			"leave": func(rt *rapid.T) {
 				if n := namespace.Draw(rt, "namespace"); c.covered[n] {
-					settle()
 					c.leave(n)
 				}
 			},
@@ -316,7 +332,6 @@ func TestNamespacesJoinAndLeave(t *testing.T) {
 				}
 			},
 			"roll out": func(rt *rapid.T) {
-				settle() // what is released is decided by what was present before
 				c.rollOut(namespace.Draw(rt, "namespace"), repository.Draw(rt, "repository"), version.Draw(rt, "version"))
 			},
 			"scan":     func(rt *rapid.T) { c.scan(repository.Draw(rt, "repository"), version.Draw(rt, "version")) },

@@ -791,3 +791,30 @@ func TestReturnedNamespaceRunsKnownImages(t *testing.T) {
 	r.report(t, "app:2", vulnerable("CVE-2026-0001", "a"))
 	r.expectChanges(t, "the finding is back", "Regressed r CVE-2026-0001 High")
 }
+
+// TestNamespaceLeavesDuringRollout checks that what an image had is not fixed when a rollout has replaced it, the new image has no report, and the
+// namespace leaves.
+func TestNamespaceLeavesDuringRollout(t *testing.T) {
+	r := newReceiver(t)
+	runs := func(namespace, name string, is bool) {
+		t.Helper()
+		usage := ImageUsage{Scanner: "scanner", Namespace: namespace, Key: key(name), Engine: grype}
+		if is {
+			w := workload("web", "r")
+			w.Namespace = namespace
+			usage.Workloads = []Workload{w}
+		}
+		must(t, r.SetUsage(t.Context(), usage))
+	}
+	r.saveCatalogs(t, "app:1", "app:3")
+	r.report(t, "app:1", vulnerable("CVE-2026-0001", "a"))
+	r.report(t, "app:3")
+	runs("shop", "app:1", true)
+	runs("blog", "app:3", true)
+	r.expectChanges(t, "first", "New r CVE-2026-0001 High")
+	runs("shop", "app:2", true)
+	runs("shop", "app:1", false)
+	must(t, r.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("app:2")}, true))
+	must(t, r.ReleaseImage(t.Context(), ScannerImage{"scanner", "shop", key("app:1")}, true))
+	r.expectChanges(t, "the namespace left")
+}

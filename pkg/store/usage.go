@@ -323,14 +323,14 @@ func (s *Store) ReleaseImage(ctx context.Context, img ScannerImage, uncovered bo
 	})
 }
 
-// markReleased marks the announcements of the findings that an image of a scanner has, unless a rollout has replaced the image or another image
-// of the repository has the finding too.
+// markReleased marks the announcements of the findings that an image of a scanner has, unless another image of the repository has the finding too.
+// It includes images that a rollout has replaced: while the new image has no report, nothing proves that a finding of the old one is fixed.
 const markReleased = `
 	WITH own AS MATERIALIZED (
 		SELECT id, manifest_id, engine FROM scanner_images WHERE scanner = @scanner AND digest = @digest AND platform = @platform AND namespace = @namespace),
 	used AS MATERIALIZED (
 		SELECT repository FROM workloads WHERE image_id IN (SELECT id FROM own)
-		UNION SELECT repository FROM left_workloads WHERE image_id IN (SELECT id FROM own) AND superseded = 0),
+		UNION SELECT repository FROM left_workloads WHERE image_id IN (SELECT id FROM own)),
 	others AS MATERIALIZED (
 		SELECT DISTINCT w.repository, r.id AS report FROM scanner_images o
 		CROSS JOIN workloads w ON w.image_id = o.id AND w.repository IN (SELECT repository FROM used)
