@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
@@ -71,5 +73,25 @@ func TestChannelSettings(t *testing.T) {
 		if !slices.Equal(got.OnlyNamespaces, c.only) || got.ReadMore != c.readMore {
 			t.Errorf("%s: settings about %v with %q, want %v with %q", c.to.name(), got.OnlyNamespaces, got.ReadMore, c.only, c.readMore)
 		}
+	}
+}
+
+// TestCoverageOfChannelDuringRollout: when a namespace moves to another channel while its new image has no result, nothing counts as fixed in the
+// image's repository, although each image of the namespaces that stay has a result.
+func TestCoverageOfChannelDuringRollout(t *testing.T) {
+	scanner := &v1alpha1.ClusterScanner{
+		ObjectMeta: metav1.ObjectMeta{Name: "platform", UID: "platform-uid"},
+		Spec:       v1alpha1.ClusterScannerSpec{NamespaceSelector: &metav1.LabelSelector{}},
+	}
+	namespace := func(name string) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}
+	u := newUnit(t, scanner, namespace("shop"), namespace("blog"), aPod("shop", "new", running("c", web)), aPod("blog", "other", running("c", vulnerable)))
+	covered, err := u.inventory.Coverage(t.Context(), scanner, u.engine.Engine())
+	u.must(err)
+	o := &notificationScope{scanner: scanner, covered: covered, coverage: describeCoverage(covered, nil)}
+	part := o.coverageFor(destination{namespaces: map[string]bool{"blog": true}})
+	if len(part.Images) != 1 || !slices.Contains(part.UnknownRepositories, "registry.example.com/shop/web") {
+		t.Errorf("%d images and the unknown repositories %q, want one image and the repository of shop's image", len(part.Images), part.UnknownRepositories)
 	}
 }

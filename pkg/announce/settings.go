@@ -90,8 +90,8 @@ type Coverage struct {
 	Namespaces []Namespace
 	// Others counts images that Images cannot list because they have no key: images that were never pulled, or are excluded.
 	Others Remaining
-	// UnknownRepositories have a running image that is not among Images: an excluded one, or one on a node that is not known yet. The content of
-	// such an image is unknown, so nothing counts as fixed in its repository.
+	// UnknownRepositories have an image that is not among Images and whose content is not known: one that is excluded, runs on a node that is not
+	// known yet, or is of a namespace with another destination and has no complete result. Nothing counts as fixed in such a repository.
 	UnknownRepositories []string
 	// DataSince is since when there is vulnerability data; zero if there is none.
 	DataSince time.Time
@@ -157,14 +157,27 @@ func (c Coverage) runningCompleteRepositories() []string {
 // completeRepositories returns the repositories whose images in use all have a complete result, sorted. Only for them does no finding mean
 // that no vulnerability is known.
 func (c Coverage) completeRepositories() []string {
+	incomplete := c.incompleteness()
+	maps.DeleteFunc(incomplete, func(_ string, is bool) bool { return is })
+	return slices.Sorted(maps.Keys(incomplete))
+}
+
+// IncompleteRepositories returns the repositories with an image in use that has no complete result, sorted.
+func (c Coverage) IncompleteRepositories() []string {
+	incomplete := c.incompleteness()
+	maps.DeleteFunc(incomplete, func(_ string, is bool) bool { return !is })
+	return slices.Sorted(maps.Keys(incomplete))
+}
+
+// incompleteness has each repository of the images in use, and whether any of its images has no complete result.
+func (c Coverage) incompleteness() map[string]bool {
 	incomplete := map[string]bool{}
 	for _, img := range c.Images {
 		for _, repository := range img.Repositories {
 			incomplete[repository] = incomplete[repository] || img.State != image.Scanned || img.Partly
 		}
 	}
-	maps.DeleteFunc(incomplete, func(_ string, is bool) bool { return is })
-	return slices.Sorted(maps.Keys(incomplete))
+	return incomplete
 }
 
 // routedRepositories returns the set of repositories that have a workload routed to the receiver.
