@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/action"
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -72,7 +73,7 @@ func (p *planning) holdJoining() (*Action, error) {
 	return nil, nil
 }
 
-// finishJoining makes joining namespaces known that are not held and have nothing to announce. The others become known when the message about
+// finishJoining makes joining namespaces known that are not held and have no new finding to announce. The others become known when the message about
 // them is delivered.
 func (p *planning) finishJoining() (*Action, error) {
 	waiting := map[string]bool{}
@@ -151,8 +152,12 @@ func (p *planning) knowAllNamespaces() {
 	p.state.know(names...)
 }
 
-// joiningNamespaces returns the namespaces with a change, sorted, if all of them are joining; else nil.
+// joiningNamespaces returns the namespaces with a new finding, sorted, if all of them are joining; else nil. Other changes are of findings that
+// were announced before, when a namespace that rejoins was covered: they are not part of its first scan.
 func (p *planning) joiningNamespaces(n store.FindingChange) (names []string) {
+	if n.Change != diff.ChangeNew {
+		return nil
+	}
 	for _, w := range n.Workloads {
 		if _, joining := p.state.Joining[w.Namespace]; !joining {
 			return nil
@@ -171,7 +176,7 @@ func (p *planning) joiningNamespace(n store.FindingChange) string {
 	return ""
 }
 
-// splitByNamespace separates the changes of each joining namespace, the namespace with the most urgent finding first, from all others.
+// splitByNamespace separates the new findings of each joining namespace, the namespace with the most urgent finding first, from all other changes.
 func (p *planning) splitByNamespace(pending []store.FindingChange) (joined [][]store.FindingChange, others []store.FindingChange) {
 	if len(p.state.Joining) == 0 {
 		return nil, pending
@@ -188,7 +193,7 @@ func (p *planning) splitByNamespace(pending []store.FindingChange) (joined [][]s
 	return joined, others
 }
 
-// summaryOf summarizes the changes of one joining namespace.
+// summaryOf summarizes the new findings of one joining namespace.
 func (p *planning) summaryOf(pending []store.FindingChange) NamespaceSummary {
 	summary := NamespaceSummary{
 		Namespace: p.joiningNamespace(pending[0]), Totals: countUnfixed(pending), Images: len(byRepository(pending)),

@@ -518,3 +518,55 @@ func TestManyJoinedNamespaces(t *testing.T) {
 			len(m.JoinedNamespaces), m.MoreJoinedNamespaces, m.Totals.Total(), m.Rest)
 	}
 }
+
+// TestRejoinedNamespaceHasKnownFindings: when a namespace that left is covered again, a fix for a finding that was announced before is an ordinary
+// change, and a reply with the Slack app. Only a finding that is new is in the section about the namespace.
+func TestRejoinedNamespaceHasKnownFindings(t *testing.T) {
+	for name, app := range map[string]bool{"webhook": false, "app": true} {
+		t.Run(name, func(t *testing.T) {
+			s := afterBaseline(t, "web")
+			s.settings.Namespace, s.settings.Scanner = "", "platform"
+			if app {
+				s.asApp()
+			}
+			uses := func() {
+				s.setUsed("api", store.Workload{Namespace: "blog", Kind: "Deployment", Name: "api", Container: "c", Repository: "api", Reference: "api:1.0"})
+			}
+			repeat := func() {
+				for range 5 {
+					s.dispatch()
+					s.pass(10 * time.Minute)
+				}
+			}
+			s.coverage.Namespaces = []Namespace{{Name: "blog", Complete: true}, {Name: "shop", Complete: true}}
+			s.addFindings("api", finding.Critical, 1, 1, withoutFix)
+			uses()
+			repeat()
+			if len(s.sent) != 1 || len(s.sent[0].JoinedNamespaces) != 1 {
+				t.Fatalf("%d messages, want 1 about the namespace that joined", len(s.sent))
+			}
+			all := s.coverage
+			s.coverage.Namespaces = all.Namespaces[1:]
+			repeat()
+			s.coverage = all
+			s.addFindings("api", finding.Critical, 1, 2)
+			uses()
+			repeat()
+			var joined, changed []Item
+			for i, m := range s.sent[1:] {
+				for _, section := range m.Sections {
+					changed = append(changed, section.Items...)
+					if isThread := s.threads[1+i] != ""; isThread != app {
+						t.Errorf("the fix is a reply: %t, want %t", isThread, app)
+					}
+				}
+				for _, namespace := range m.JoinedNamespaces {
+					joined = append(joined, make([]Item, namespace.Totals.Total())...)
+				}
+			}
+			if len(joined) != 1 || len(changed) != 1 || changed[0].Change != diff.ChangeFixAvailable {
+				t.Errorf("%d findings in the first scan of the namespace and the changes %+v, want the new one and the one with a fix", len(joined), changed)
+			}
+		})
+	}
+}
