@@ -109,7 +109,8 @@ func (p *planning) begin() (*Action, error) {
 	if err := p.handleSettingsChange(); err != nil {
 		return nil, err
 	}
-	if b.Phase != BaselineDone || p.settings.FirstScan == FirstScanAll {
+	// What joins after the summary was composed is not part of it, however long its delivery takes.
+	if b.Phase != BaselineDone && p.state.Outbox == nil || p.settings.FirstScan == FirstScanAll {
 		p.knowAllNamespaces()
 	}
 	p.updateNotices()

@@ -475,6 +475,27 @@ func TestJoinedNamespaceIsOneSection(t *testing.T) {
 	}
 }
 
+// TestNamespaceJoinsBeforeDelivery: a namespace that joins while the first summary is not delivered is not part of it, and has a section of its own.
+func TestNamespaceJoinsBeforeDelivery(t *testing.T) {
+	s := newScenario(t)
+	s.settings.Namespace, s.settings.Scanner = "", "platform"
+	s.coverage.Namespaces = []Namespace{{Name: "shop", Complete: true}}
+	s.runsIn("shop", "web", 1)
+	s.outcomes = []Outcome{{Result: Temporary}, {Result: Temporary}}
+	s.dispatch()
+	s.pass(30 * time.Second)
+	s.dispatch()
+	s.runsIn("blog", "api", 2)
+	s.coverage.Namespaces = []Namespace{{Name: "blog", Complete: true}, {Name: "shop", Complete: true}}
+	for range 7 {
+		s.pass(10 * time.Minute)
+		s.dispatch()
+	}
+	if len(s.sent) != 4 || s.sent[2].Kind != KindFirstScan || len(s.sent[3].JoinedNamespaces) != 1 || len(s.sent[3].Sections) != 0 {
+		t.Fatalf("%d attempts, want three for the summary and then one for the namespace that joined", len(s.sent))
+	}
+}
+
 // TestJoiningNamespaceDoesNotWaitForEver: a namespace with an image that never gets a result is announced after baselineTimeout.
 func TestJoiningNamespaceDoesNotWaitForEver(t *testing.T) {
 	s := afterBaseline(t, "web")
