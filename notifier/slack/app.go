@@ -104,7 +104,8 @@ var timestampPattern = regexp.MustCompile(`^[0-9]{1,20}\.[0-9]{1,20}$`)
 // IsTimestamp reports whether a text can be the timestamp of a message in Slack.
 func IsTimestamp(text string) bool { return timestampPattern.MatchString(text) }
 
-// apiOutcome converts an answer of Slack's API. Slack refuses with the status 200 and an error code.
+// apiOutcome converts an answer of Slack's API. Slack refuses with the status 200 and an error code. With a status about a problem of its own, the
+// code does not matter.
 func apiOutcome(response *http.Response, body []byte, readError error, d announce.Delivery) (announce.Outcome, string) {
 	var answer apiAnswer
 	decodeError := json.Unmarshal(body, &answer)
@@ -123,10 +124,10 @@ func apiOutcome(response *http.Response, body []byte, readError error, d announc
 			outcome.Timestamp, outcome.InThread = answer.TS, d.Thread != "" && answer.Message.ThreadTS != ""
 		}
 		return outcome, ""
+	case isTemporary(response.StatusCode):
+		return announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed, Message: quoteSlack(response.StatusCode, answer.Error)}, ""
 	case answer.Error != "":
 		return refused(answer.Error, d.Receiver.Channel), answer.Error
-	case isTemporary(response.StatusCode):
-		return announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonReceiverFailed, Message: quoteSlack(response.StatusCode, "")}, ""
 	}
 	return announce.Outcome{Result: announce.Permanent, Reason: announce.ReasonReceiverRefused, Message: quoteSlack(response.StatusCode, "")}, ""
 }
