@@ -139,6 +139,7 @@ func (s *scannerScope) namespaceSelectorProblem() (reason, message string) {
 }
 
 // shrinkStatusToFit shortens the status of a ClusterScanner until it is within maxClusterStatusBytes. Counts and the states of conditions stay.
+// Texts are shortened first, and dropped only if that is not enough: in JSON, a character may take six bytes.
 func shrinkStatusToFit(o v1alpha1.GenericScanner) {
 	scanner, ok := o.(*v1alpha1.ClusterScanner)
 	if !ok {
@@ -158,9 +159,20 @@ func shrinkStatusToFit(o v1alpha1.GenericScanner) {
 	for sizeOfStatus(status) > maxClusterStatusBytes && dropLast(&status.TopNamespaces, 0) {
 		continue
 	}
-	for i := 0; i < len(status.Receivers) && sizeOfStatus(status) > maxClusterStatusBytes; i++ {
-		status.Receivers[i].LastMessage, status.Receivers[i].LastDeliveryTime = "", nil
+	dropWhile := func(drop func(i int), n int) {
+		for i := 0; i < n && sizeOfStatus(status) > maxClusterStatusBytes; i++ {
+			drop(i)
+		}
 	}
+	receivers, conditions := len(status.Receivers), len(status.Conditions)
+	dropWhile(func(i int) { status.Receivers[i].LastMessage, status.Receivers[i].LastDeliveryTime = "", nil }, receivers)
+	dropWhile(func(i int) {
+		if kind := status.Conditions[i].Type; kind == v1alpha1.ConditionReconciling || kind == v1alpha1.ConditionStalled {
+			status.Conditions[i].Message = "" // it repeats the one of Ready
+		}
+	}, conditions)
+	dropWhile(func(i int) { status.Receivers[receivers-1-i].LastError = "" }, receivers)
+	dropWhile(func(i int) { status.Conditions[conditions-1-i].Message = "" }, conditions)
 }
 
 func sizeOfStatus(status *v1alpha1.ClusterScannerStatus) int {

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -15,35 +16,53 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// TestClusterStatusFits: the status of a ClusterScanner takes at most 4 KiB, however long its texts are. No count, condition or receiver is lost.
-func TestClusterStatusFits(t *testing.T) {
-	scanner := &v1alpha1.ClusterScanner{}
-	status := &scanner.Status
+// fullClusterStatus has each field of a ClusterScanner's status at its maximum, with texts of one character.
+func fullClusterStatus(char string) (status v1alpha1.ClusterScannerStatus) {
 	for n := range 16 {
 		status.Receivers = append(status.Receivers, v1alpha1.ReceiverStatus{
-			Name: fmt.Sprintf("%063d", n), LastMessage: repeatToLength("m", 256), LastError: repeatToLength("e", 1024), Pending: 1 << 30,
+			Name: fmt.Sprintf("%063d", n), LastMessage: repeatToLength(char, 256), LastError: repeatToLength(char, 1024), Pending: math.MaxInt32,
 			LastDeliveryTime: ptr.To(metav1.NewTime(noon)),
 		})
 	}
-	for n := range 9 {
+	for _, kind := range []string{ // Reconciling and Stalled exclude each other
+		v1alpha1.ConditionReady, v1alpha1.ConditionStalled, v1alpha1.ConditionBackendAvailable, v1alpha1.ConditionStoreDurable,
+		v1alpha1.ConditionNotificationsDelivered, v1alpha1.ConditionOverlap, v1alpha1.ConditionNamespacesNotWatched, v1alpha1.ConditionNamespacesUnknown,
+	} {
 		status.Conditions = append(status.Conditions, metav1.Condition{
-			Type: fmt.Sprintf("NotificationsDelivered%d", n), Status: metav1.ConditionFalse, Reason: "ExcludedNamespaceUnknown", Message: repeatToLength("w", 512),
-			LastTransitionTime: metav1.NewTime(noon), ObservedGeneration: 1 << 30,
+			Type: kind, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonExcludedNamespaceUnknown, Message: repeatToLength(char, 512),
+			LastTransitionTime: metav1.NewTime(noon), ObservedGeneration: math.MaxInt32,
 		})
 	}
 	for n := range maxTopNamespaces {
 		status.TopNamespaces = append(status.TopNamespaces, v1alpha1.NamespaceFindings{
-			Name: fmt.Sprintf("%063d", n), KnownExploited: 1 << 30, Critical: 1 << 30, High: 1 << 30, Fixable: 1 << 30,
+			Name: fmt.Sprintf("%063d", n), KnownExploited: math.MaxInt32, Critical: math.MaxInt32, High: math.MaxInt32, Fixable: math.MaxInt32,
 		})
 	}
-	full := status.DeepCopy()
-	shrinkStatusToFit(scanner)
-	if size := sizeOfStatus(status); size > maxClusterStatusBytes {
-		t.Errorf("the status takes %d bytes, want at most %d", size, maxClusterStatusBytes)
+	const all = math.MaxInt32
+	status.Namespaces = v1alpha1.NamespaceCounts{Selected: all, Covered: all, Own: all, Excluded: all, Terminating: all, NotWatched: all}
+	status.Images = v1alpha1.ImageCounts{Total: all, Scanned: all, Pending: all, Failed: all, Excluded: all, RecentlyUsed: all}
+	status.Findings = v1alpha1.FindingCounts{
+		Critical: all, High: all, Medium: all, Low: all, Negligible: all, Unknown: all, Fixable: all, KnownExploited: all, Suppressed: all,
 	}
-	if len(status.Receivers) != len(full.Receivers) || len(status.Conditions) != len(full.Conditions) || status.Receivers[15].LastError == "" {
-		t.Errorf("%d receivers and %d conditions are left, the last error is %q; want all of them, with an error",
-			len(status.Receivers), len(status.Conditions), status.Receivers[15].LastError)
+	status.VulnerabilityData = &v1alpha1.VulnerabilityData{BuildTime: seconds(noon), Tool: repeatToLength("t", 64)}
+	status.LastHandledRequestedAt = repeatToLength(char, v1alpha1.MaxRequestBytes)
+	status.StoreID, status.ObservedGeneration = repeatToLength("s", 32), math.MaxInt32
+	return status
+}
+
+// TestClusterStatusFits: the status of a ClusterScanner takes at most 4 KiB, however long its texts are and whatever they take in JSON. No count,
+// condition or receiver is lost.
+func TestClusterStatusFits(t *testing.T) {
+	for _, char := range []string{"m", `"`, "<"} {
+		scanner := &v1alpha1.ClusterScanner{Status: fullClusterStatus(char)}
+		status := &scanner.Status
+		shrinkStatusToFit(scanner)
+		if size := sizeOfStatus(status); size > maxClusterStatusBytes {
+			t.Errorf("texts of %s: the status takes %d bytes, want at most %d", char, size, maxClusterStatusBytes)
+		}
+		if full := fullClusterStatus(char); len(status.Receivers) != len(full.Receivers) || len(status.Conditions) != len(full.Conditions) {
+			t.Errorf("texts of %s: %d receivers and %d conditions are left, want all", char, len(status.Receivers), len(status.Conditions))
+		}
 	}
 }
 
