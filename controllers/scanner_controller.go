@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -76,6 +77,9 @@ type ScannerReconciler struct {
 	conflicts preflight.InstanceConflicts
 	holdings  heldEngines
 	engines   engineStates
+	// unknownReceivers has the description of each Scanner's unknown receivers at the last event, by the Scanner's name. The condition is no memory
+	// of it: a ClusterScanner's status has room for the beginnings of messages only.
+	unknownReceivers sync.Map
 }
 
 // scannerScope is the input from which a Scanner's status is computed.
@@ -107,6 +111,7 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 		r.conflicts.Remove(req.NamespacedName)
 		r.Metrics.remove(req.NamespacedName)
 		r.holdings.drop(req.NamespacedName, "")
+		r.unknownReceivers.Delete(req.NamespacedName)
 		r.wakeExceptions(ctx, r.Suppressed.remove(req.NamespacedName))
 		return ctrl.Result{}, r.SweepScanners(ctx)
 	}
@@ -227,10 +232,22 @@ func (r *ScannerReconciler) emitEvents(before v1alpha1.GenericScanner, s *scanne
 			r.Events.Eventf(after, nil, eventType(condition), condition.Reason, "Scan", "%s", truncate(eventNote(after, condition), maxEventNote))
 		}
 	}
+	if s.complete {
+		r.emitUnknownReceivers(before, s)
+	}
+}
+
+// emitUnknownReceivers emits an event if the unknown receivers are not those of the last event or, after a restart, not those of the condition.
+func (r *ScannerReconciler) emitUnknownReceivers(before v1alpha1.GenericScanner, s *scannerScope) {
 	unknown := describeUnknown(s.coverage.UnknownReceivers)
-	delivered := meta.FindStatusCondition(known, v1alpha1.ConditionNotificationsDelivered)
-	if s.complete && unknown != "" && (delivered == nil || !strings.Contains(delivered.Message, unknown)) {
-		r.Events.Eventf(after, nil, corev1.EventTypeWarning, v1alpha1.ReasonUnknownReceiver, "Notify", "%s", unknown)
+	last, known := r.unknownReceivers.Swap(client.ObjectKeyFromObject(s.scanner), unknown)
+	if !known {
+		delivered := meta.FindStatusCondition(before.ScannerStatus().Conditions, v1alpha1.ConditionNotificationsDelivered)
+		known = delivered != nil && strings.Contains(delivered.Message, unknown)
+		last = unknown
+	}
+	if unknown != "" && (!known || last != unknown) {
+		r.Events.Eventf(s.scanner, nil, corev1.EventTypeWarning, v1alpha1.ReasonUnknownReceiver, "Notify", "%s", unknown)
 	}
 }
 

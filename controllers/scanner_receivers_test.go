@@ -191,6 +191,21 @@ func TestUnknownReceiverBesideFailure(t *testing.T) {
 	check(announce.ReasonNetwork, "team: Network: no way; the annotation", `"plattform" (Pod/a), "taem" (Pod/a)`)
 }
 
+// TestUnknownReceiverInCutMessage: unknown receivers cause one event, even if the ClusterScanner's status has no room for their names.
+func TestUnknownReceiverInCutMessage(t *testing.T) {
+	u := newUnit(t)
+	s := &scannerScope{scanner: &v1alpha1.ClusterScanner{ObjectMeta: metav1.ObjectMeta{Name: "platform"}}}
+	s.coverage.UnknownReceivers = map[string]string{"taem": "Deployment/web"}
+	for range 2 {
+		before := copyOf(s.scanner)
+		before.ScannerStatus().Conditions = []metav1.Condition{{Type: v1alpha1.ConditionNotificationsDelivered, Message: "team:…"}}
+		u.scanners.emitUnknownReceivers(before, s)
+	}
+	if got := u.takeEvents(); len(got) != 1 {
+		t.Errorf("events %q, want one", got)
+	}
+}
+
 // TestReceiverAnnotationsAreFollowed: a changed annotation on a pod or its namespace is recorded in the store without any other event.
 func TestReceiverAnnotationsAreFollowed(t *testing.T) {
 	p := newTestEnv(t)
