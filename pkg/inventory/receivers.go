@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
 // Bounds of the annotation by which a pod or its namespace names receivers. maxNamedReceivers is as many as a Scanner may have.
@@ -29,11 +30,11 @@ var receiverName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 // annotatedReceivers returns the distinct names in a pod's annotation or, without that annotation, in its namespace's, valid or not. An annotation
 // without any name overrides the namespace's. namespace is nil if it does not exist.
 func annotatedReceivers(pod *corev1.Pod, namespace *metav1.PartialObjectMetadata) (names []string) {
-	text, own := pod.Annotations[v1alpha1.AnnotationReceiver]
+	all, own := pod.Annotations[v1alpha1.AnnotationReceiver]
 	if !own && namespace != nil {
-		text = namespace.Annotations[v1alpha1.AnnotationReceiver]
+		all = namespace.Annotations[v1alpha1.AnnotationReceiver]
 	}
-	for name := range strings.SplitSeq(text[:min(len(text), maxReceiverAnnotation)], ",") {
+	for name := range strings.SplitSeq(all[:min(len(all), maxReceiverAnnotation)], ",") {
 		if name = strings.TrimSpace(name); name != "" && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
@@ -79,7 +80,7 @@ func notAllowed(scanner v1alpha1.GenericScanner, pod *corev1.Pod, namespace *met
 		return slices.Contains(r.AllowedChannels, channel) || r.Slack != nil && r.Slack.Channel == channel
 	})
 	if channel != "" && !mayUse {
-		names = append(names, "Slack channel "+channel[:min(len(channel), maxReceiverName)])
+		names = append(names, "Slack channel "+text.Truncate(channel, maxReceiverName))
 	}
 	return names
 }
