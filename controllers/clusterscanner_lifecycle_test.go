@@ -208,6 +208,68 @@ func TestClusterScannerReceiverNotAllowed(t *testing.T) {
 	}, eventuallyTimeout).Should(ConsistOf("Ready=True Scanned"))
 }
 
+// TestReceiverNotAllowedEvents: the images of a namespace have one event in all about a receiver that it may not use, and one about the next.
+func TestReceiverNotAllowedEvents(t *testing.T) {
+	u := newUnit(t)
+	scanner := &v1alpha1.ClusterScanner{ObjectMeta: metav1.ObjectMeta{Name: "platform"}}
+	scans := make([]*v1alpha1.ImageScan, 3)
+	for i := range scans {
+		scans[i] = &v1alpha1.ImageScan{ObjectMeta: metav1.ObjectMeta{Namespace: fixtureNamespace}}
+	}
+	for _, refused := range []string{"receiver team", "receiver team", "Slack channel #everyone", "", "Slack channel #everyone"} {
+		for _, scan := range scans {
+			before, s := scan.DeepCopy(), &imageScanScope{scan: scan, scanner: scanner}
+			if refused != "" {
+				s.uses.NotAllowed = []string{refused}
+			}
+			s.setReceiverNotAllowed()
+			u.scans.emitReceiverNotAllowed(before, s)
+		}
+	}
+	if got := u.takeEvents(); len(got) != 3 {
+		t.Errorf("%d events, want one for each change: %q", len(got), got)
+	}
+}
+
+// TestClusterScannerSlackChannel: the messages of a namespace go to the allowed channel that it chooses, wherever it moves. A channel that is not
+// allowed is in a condition, and gets nothing.
+func TestClusterScannerSlackChannel(t *testing.T) {
+	p := newClusterEnv(t, func(s *v1alpha1.ClusterScanner) {
+		teams := immediately(slackReceiver("teams"))
+		teams.Slack = &v1alpha1.SlackReceiver{TokenSecretRef: v1alpha1.TokenSecretReference{Name: "slack-app"}, Channel: "#security"}
+		s.Spec.Notifications = []v1alpha1.ClusterReceiver{{Receiver: teams, AllowedChannels: []string{"#shop", "#bank"}}}
+	})
+	choose := func(channel string) {
+		p.must(p.client.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace}},
+			client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+v1alpha1.AnnotationSlackChannel+`":"`+channel+`"}}}`))))
+	}
+	channels := func() (channels []string) {
+		for _, d := range p.slack.ofScanner(p.scanner.Name) {
+			channels = append(channels, d.Receiver.Channel)
+		}
+		return channels
+	}
+	conditions := func() []string {
+		var all v1alpha1.ImageScanList
+		p.must(p.client.List(t.Context(), &all, client.InNamespace(p.namespace)))
+		p.Expect(all.Items).To(HaveLen(1))
+		return conditionsOf(all.Items[0].Status.Conditions)
+	}
+	choose("#shop")
+	p.label(p.namespace)
+	p.create(aPod(p.namespace, "web", running("main", p.unique("vulnerable"))))
+	p.Eventually(channels, eventuallyTimeout).Should(Equal([]string{"#shop"}))
+	choose("#bank")
+	p.Eventually(channels, eventuallyTimeout).Should(Equal([]string{"#shop", "#bank"}))
+	p.Expect(conditions()).To(ConsistOf("Ready=True Scanned"))
+	choose("#everyone")
+	p.Eventually(conditions, eventuallyTimeout).Should(ConsistOf("Ready=True Scanned", "ReceiverNotAllowed=True ReceiverNotAllowed"))
+	p.Eventually(channels, eventuallyTimeout).Should(Equal([]string{"#shop", "#bank", "#security"}))
+	choose("#shop")
+	p.Eventually(conditions, eventuallyTimeout).Should(ConsistOf("Ready=True Scanned"))
+	p.Consistently(channels, "2s").Should(HaveLen(3), "it continues where it was")
+}
+
 // TestClusterScannerBadInput: what a ClusterScanner cannot do is in its conditions.
 func TestClusterScannerBadInput(t *testing.T) {
 	p := newClusterEnv(t, func(s *v1alpha1.ClusterScanner) { s.Spec.ExcludeNamespaces = []string{"no-such-namespace"} })

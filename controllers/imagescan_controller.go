@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -61,6 +62,9 @@ type ImageScanReconciler struct {
 	// routedReceivers maps the namespaced name of each ImageScan to a hash of the receivers that its workloads were last routed to. No status
 	// field has that. An entry is removed when the ImageScan is gone.
 	routedReceivers sync.Map
+	// refusedReceivers maps a namespace and a ClusterScanner to the message of the last event about receivers that the namespace may not use: its
+	// images have the same condition, one by one. An entry is removed when the condition is.
+	refusedReceivers sync.Map
 	// swept has the time of the last sweep of each namespace by sweepAfterDeletion.
 	swept sync.Map
 	// deleted has the ImageScans whose deletion requests another scan of their image.
@@ -198,15 +202,29 @@ func (r *ImageScanReconciler) patchStatus(ctx context.Context, before *v1alpha1.
 
 // emitEvents emits an event when the image becomes scanned, for each failed attempt, and for receivers that the namespace may not use. It counts the latter in Metrics.
 func (r *ImageScanReconciler) emitEvents(before *v1alpha1.ImageScan, s *imageScanScope) {
-	refused := meta.FindStatusCondition(s.scan.Status.Conditions, v1alpha1.ConditionReceiverNotAllowed)
-	if refused != nil && meta.FindStatusCondition(before.Status.Conditions, refused.Type) == nil {
-		r.Events.Eventf(s.scan, nil, corev1.EventTypeWarning, refused.Reason, "Notify", "%s", refused.Message)
-	}
+	r.emitReceiverNotAllowed(before, s)
 	switch {
 	case s.failure != nil && s.scan.Status.Attempts != before.Status.Attempts:
 		r.Metrics.countFailure(s.failure.Reason)
 		r.Events.Eventf(s.scan, nil, corev1.EventTypeWarning, s.failure.Reason, "Scan", "%s", truncate(s.failure.Message, v1alpha1.MaxMessageBytes))
 	case before.Status.Phase != v1alpha1.PhaseScanned && s.scan.Status.Phase == v1alpha1.PhaseScanned:
 		r.Events.Eventf(s.scan, nil, corev1.EventTypeNormal, v1alpha1.ReasonScanned, "Scan", "%s", describeResult(&s.scan.Status, engineGaps(s.backend)))
+	}
+}
+
+// emitReceiverNotAllowed emits one event in a namespace when its receivers that are not allowed change, however many images it has.
+func (r *ImageScanReconciler) emitReceiverNotAllowed(before *v1alpha1.ImageScan, s *imageScanScope) {
+	known := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionReceiverNotAllowed)
+	refused := meta.FindStatusCondition(s.scan.Status.Conditions, v1alpha1.ConditionReceiverNotAllowed)
+	key := types.NamespacedName{Namespace: s.scan.Namespace, Name: s.scanner.GetName()}
+	if refused == nil {
+		if known != nil {
+			r.refusedReceivers.Delete(key)
+		}
+		return
+	}
+	last, _ := r.refusedReceivers.Swap(key, refused.Message)
+	if isNew := known == nil || known.Message != refused.Message; isNew && last != refused.Message {
+		r.Events.Eventf(s.scan, nil, corev1.EventTypeWarning, refused.Reason, "Notify", "%s", refused.Message)
 	}
 }
