@@ -214,3 +214,24 @@ func TestMessagesOfClusterScanner(t *testing.T) {
 		t.Errorf("the messages to another receiver: %s (%v)", other.Body, err)
 	}
 }
+
+// TestMessagesOfChannels: the filter by a receiver includes the messages to the channels that namespaces have chosen, and each message has its
+// channel.
+func TestMessagesOfChannels(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	platform := w.createClusterScanner("platform")
+	for i, destination := range []string{"teams", "teams/#shop", "teams2", "teams2/#shop"} {
+		w.must(w.store.RecordAnnouncement(t.Context(), string(platform.UID), destination, store.Announcement{
+			MessageID: fmt.Sprintf("%032d", i), At: noon, LogEntry: &store.Message{Kind: "News", Title: destination, Body: []byte(`{"id":"1"}`)},
+		}))
+	}
+	page, err := w.clientFor(anyone).ListClusterScannerMessagesWithResponse(t.Context(), "platform", &restv1.ListClusterScannerMessagesParams{Receiver: ptr.To("teams")})
+	w.must(err)
+	var got []string
+	for _, m := range page.JSON200.Items {
+		got = append(got, m.Receiver+" "+m.Channel)
+	}
+	if diff := cmp.Diff([]string{"teams #shop", "teams "}, got); diff != "" {
+		t.Errorf("receivers and channels (-want +got):\n%s", diff)
+	}
+}

@@ -3,6 +3,7 @@ package restapi
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
 	"k8s.io/utils/ptr"
 
@@ -69,8 +70,9 @@ func (a operations) messagesOf(ctx context.Context, scanner v1alpha1.GenericScan
 	}
 	list.Items = []restv1.Message{}
 	for _, m := range messages[:min(len(messages), limit)] {
+		receiver, channel, _ := strings.Cut(m.Receiver, "/")
 		list.Items = append(list.Items, restv1.Message{
-			ID: m.ID, Receiver: m.Receiver, Kind: m.Kind, Title: m.Title, Findings: m.Findings, DeliveryTime: m.At.UTC(), Unconfirmed: m.Unconfirmed,
+			ID: m.ID, Receiver: receiver, Channel: channel, Kind: m.Kind, Title: m.Title, Findings: m.Findings, DeliveryTime: m.At.UTC(), Unconfirmed: m.Unconfirmed,
 			Message: json.RawMessage(m.Body),
 		})
 	}

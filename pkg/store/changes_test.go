@@ -218,7 +218,7 @@ func TestPendingChangesUseIndexes(t *testing.T) {
 	}
 	f.requireIndexes(t, countScanner, args, "COVERING INDEX findings_present")
 	f.requireIndexes(t, listSuppressed, args, "COVERING INDEX findings_present")
-	f.requireIndexes(t, selectMessages, []any{sql.Named("scanner", "s"), sql.Named("receiver", "r"), sql.Named("before", 0), sql.Named("limit", 1)}, "messages_by_receiver")
+	f.requireIndexes(t, selectMessages, []any{sql.Named("scanner", "s"), sql.Named("receiver", "r"), sql.Named("channels", "r/"), sql.Named("before", 0), sql.Named("limit", 1)}, "messages_by_receiver")
 }
 
 // TestPrefilterSelectsEveryChange checks that the SQL prefilter selects exactly the pairs of a finding and a record that are a change.

@@ -15,7 +15,8 @@ const MaxMessages = 1000
 // Message is an entry of the message log.
 type Message struct {
 	// ID rises with time.
-	ID                int64
+	ID int64
+	// Receiver is the receiver's name, with a slash and the channel if namespaces have chosen the channel.
 	Scanner, Receiver string
 	MessageID         string
 	Kind, Title       string
@@ -56,21 +57,23 @@ func saveMessage(ctx context.Context, tx *sql.Tx, scanner, receiver string, anno
 	return err
 }
 
-// selectMessages selects log entries, latest first. The entries of one receiver are a range of its index.
+// selectMessages selects log entries, latest first. Those to a receiver include those to its channels.
 const selectMessages = `
 	SELECT id, scanner, receiver, digest_id, kind, title, findings, said_at, message, unconfirmed FROM messages
-	WHERE scanner = @scanner AND (@receiver = '' OR receiver = @receiver) AND (@before = 0 OR id < @before)
+	WHERE scanner = @scanner AND (@receiver = '' OR receiver = @receiver OR substr(receiver, 1, length(@channels)) = @channels) AND (@before = 0 OR id < @before)
 	ORDER BY id DESC LIMIT @limit`
 
 // Messages returns a Scanner's message log, latest first: at most limit entries, older than the one with the ID before (0 for the
-// latest), to one receiver or (empty) to all.
+// latest), to one receiver with its channels, or (empty) to all.
 func (s *Store) Messages(ctx context.Context, scanner, receiver string, before int64, limit int) ([]Message, error) {
 	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxMessageBytes))
 	if err != nil {
 		return nil, err
 	}
 	defer decoder.Close()
-	args := []any{sql.Named("scanner", scanner), sql.Named("receiver", receiver), sql.Named("before", before), sql.Named("limit", limit)}
+	args := []any{
+		sql.Named("scanner", scanner), sql.Named("receiver", receiver), sql.Named("channels", receiver+"/"), sql.Named("before", before), sql.Named("limit", limit),
+	}
 	return queryRows(ctx, s, "list messages", selectMessages, args, func(rows *sql.Rows) (m Message, err error) {
 		var at millis
 		var packed []byte

@@ -347,6 +347,8 @@ type ImageScanList struct {
 
 // Message A message that a receiver accepted or never confirmed.
 type Message struct {
+	// Channel The Slack channel, if namespaces have chosen it with their annotation. Omitted for the receiver's own.
+	Channel      string    `json:"channel,omitempty,omitzero"`
 	DeliveryTime time.Time `json:"deliveryTime"`
 
 	// Findings The number of findings that count as announced by the message.
@@ -665,7 +667,7 @@ type ListClusterScannersParams struct {
 
 // ListClusterScannerMessagesParams defines parameters for ListClusterScannerMessages.
 type ListClusterScannerMessagesParams struct {
-	// Receiver Only messages to the receiver with this name.
+	// Receiver Only messages to the receiver with this name, in whichever channel.
 	Receiver *Receiver `form:"receiver,omitempty" json:"receiver,omitempty"`
 
 	// Limit The maximum number of items in one response.
@@ -762,7 +764,7 @@ type GetSBOMParams struct {
 
 // ListMessagesParams defines parameters for ListMessages.
 type ListMessagesParams struct {
-	// Receiver Only messages to the receiver with this name.
+	// Receiver Only messages to the receiver with this name, in whichever channel.
 	Receiver *Receiver `form:"receiver,omitempty" json:"receiver,omitempty"`
 
 	// Limit The maximum number of items in one response.
