@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -74,6 +74,10 @@ type NotificationReconciler struct {
 // noticeInterval is the maximum time between two reconciliations of a Scanner, since no event announces that a problem lasts.
 const noticeInterval = 10 * time.Minute
 
+// maxDeliveriesAtOnce bounds the destinations that one reconciliation delivers to at a time. It exceeds the number of receivers that a scanner may
+// have; a ClusterScanner's may have thousands of channels.
+const maxDeliveriesAtOnce = 32
+
 // Reconcile delivers to the receivers of a Scanner concurrently, so that a slow or failing receiver does not delay the others.
 func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	scanner, err := inventory.ReadScanner(ctx, r.Client, req.NamespacedName)
@@ -91,16 +95,18 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 		return ctrl.Result{}, err
 	}
 	dispatcher := announce.Dispatcher{Store: r.Store, Sender: r.Sender, Random: rand.Reader, Now: r.Clock.Now, RecordNumber: r.RecordDelivery}
-	visits := make([]deliveryRun, len(o.destinations))
-	var visiting sync.WaitGroup
+	runs := make([]deliveryRun, len(o.destinations))
+	var deliveries errgroup.Group
+	deliveries.SetLimit(maxDeliveriesAtOnce)
 	for i, to := range o.destinations {
-		visiting.Go(func() {
-			visits[i] = r.deliver(ctx, dispatcher, o, to)
+		deliveries.Go(func() error {
+			runs[i] = r.deliver(ctx, dispatcher, o, to)
+			return nil
 		})
 	}
-	visiting.Wait()
+	_ = deliveries.Wait() // each run has its error
 	// Findings that an exception suppresses are announced when it expires.
-	return ctrl.Result{RequeueAfter: r.until(r.next(ctx, append(visits, deliveryRun{next: o.exceptionEnds})))}, nil
+	return ctrl.Result{RequeueAfter: r.until(r.next(ctx, append(runs, deliveryRun{next: o.exceptionEnds})))}, nil
 }
 
 // deliveryRun is the result of one delivery run: the time of the next one (zero: when something changes), or the store's error.
@@ -124,16 +130,16 @@ func (r *NotificationReconciler) deliver(
 
 // next returns the earliest time of the next delivery run of any receiver. Errors are not returned to the controller: its backoff would
 // delay all receivers because of one.
-func (r *NotificationReconciler) next(ctx context.Context, visits []deliveryRun) (next time.Time) {
-	for _, visit := range visits {
-		if visit.err != nil {
-			visit.next = r.Clock.Now().Add(scan.StoreRetry)
-			if store.StorageFault(visit.err) == nil {
-				ctrl.LoggerFrom(ctx).Error(visit.err, "Visiting a receiver")
+func (r *NotificationReconciler) next(ctx context.Context, runs []deliveryRun) (next time.Time) {
+	for _, run := range runs {
+		if run.err != nil {
+			run.next = r.Clock.Now().Add(scan.StoreRetry)
+			if store.StorageFault(run.err) == nil {
+				ctrl.LoggerFrom(ctx).Error(run.err, "Dispatching to a receiver")
 			}
 		}
-		if next.IsZero() || (!visit.next.IsZero() && visit.next.Before(next)) {
-			next = visit.next
+		if next.IsZero() || (!run.next.IsZero() && run.next.Before(next)) {
+			next = run.next
 		}
 	}
 	return next

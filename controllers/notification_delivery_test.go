@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -293,12 +294,50 @@ func TestHangingReceiverDelaysNoOther(t *testing.T) {
 			t.Errorf("event %q, want that the other receiver took its message", event)
 		}
 	case err := <-ended:
-		t.Errorf("the visit is over (%v) before the receiver that hangs", err)
+		t.Errorf("the reconciliation is over (%v) before the receiver that hangs", err)
 	case <-time.After(eventuallyTimeout):
 		t.Error("the other receiver waits for the one that hangs")
 	}
 	giveUp()
 	<-ended
+}
+
+// blockedNotifier is an announce.Sender whose sends wait until they are released.
+type blockedNotifier struct{ started, released chan struct{} }
+
+func (b blockedNotifier) Send(context.Context, announce.Delivery) announce.Outcome {
+	b.started <- struct{}{}
+	<-b.released
+	return announce.Outcome{Result: announce.Delivered}
+}
+
+// TestDeliveriesAtOnce: a scanner with many destinations delivers to a bounded number of them at a time, and to all in the end.
+func TestDeliveriesAtOnce(t *testing.T) {
+	const destinations = maxDeliveriesAtOnce + 8
+	w := newNotifyWorld(t, func(s *v1alpha1.Scanner) {
+		s.Spec.Notifications = nil
+		for n := range destinations {
+			s.Spec.Notifications = append(s.Spec.Notifications, slackReceiver(fmt.Sprintf("team-%d", n)))
+		}
+	})
+	w.saveReport(finding.Critical)
+	w.reconcile()
+	w.clock.SetTime(w.clock.Now().Add(30 * time.Second))
+	notifier := blockedNotifier{make(chan struct{}, destinations), make(chan struct{})}
+	w.reconciler.Sender = notifier
+	ended := make(chan error, 1)
+	go func() {
+		_, err := w.reconciler.Reconcile(t.Context(), requestFor(w.scanner))
+		ended <- err
+	}()
+	g := gomega.NewWithT(t)
+	g.Eventually(notifier.started, eventuallyTimeout).Should(gomega.HaveLen(maxDeliveriesAtOnce))
+	g.Consistently(notifier.started, "500ms").Should(gomega.HaveLen(maxDeliveriesAtOnce))
+	close(notifier.released)
+	g.Eventually(ended, eventuallyTimeout).Should(gomega.Receive(gomega.BeNil()))
+	if n := len(notifier.started); n != destinations {
+		t.Errorf("%d deliveries, want %d", n, destinations)
+	}
 }
 
 // TestReceiverGrantMissing: the commands in the error message, run unchanged, let this notifier read this Secret and no other. The test
