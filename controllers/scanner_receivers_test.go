@@ -156,10 +156,10 @@ func TestUnknownReceivers(t *testing.T) {
 			if condition.Status != metav1.ConditionTrue || condition.Reason != want.Reason || condition.Message != want.Message {
 				t.Errorf("the condition is %s %s: %q\nwant True %s: %q", condition.Status, condition.Reason, condition.Message, want.Reason, want.Message)
 			}
-			for look, want := range []bool{tt.want != "", false} {
+			for round, want := range []bool{tt.want != "", false} {
 				reported := strings.Contains(strings.Join(u.takeEvents(), "\n"), "Warning UnknownReceiver "+tt.want)
 				if reported != want {
-					t.Errorf("look %d: an event: %v, want %v", look+1, reported, want)
+					t.Errorf("reconciliation %d: an event: %v, want %v", round+1, reported, want)
 				}
 				u.reconcileScanner()
 			}

@@ -14,8 +14,8 @@ const (
 	ConditionBackendAvailable = "BackendAvailable"
 	// ConditionNotificationsDelivered is false when a message to a receiver of a Scanner could not be delivered.
 	ConditionNotificationsDelivered = "NotificationsDelivered"
-	// ConditionOverlap is true while other ClusterScanners with the same engine cover namespaces of a ClusterScanner. It is present only while it
-	// is true, as are the next two.
+	// ConditionOverlap is true while other ClusterScanners with the same engine cover namespaces of a ClusterScanner as well, so that findings there
+	// are announced twice. ConditionOverlap, ConditionNamespacesNotWatched and ConditionNamespacesUnknown are present only while they are true.
 	ConditionOverlap = "Overlap"
 	// ConditionNamespacesNotWatched is true while a ClusterScanner selects namespaces that the operator is not allowed to watch.
 	ConditionNamespacesNotWatched = "NamespacesNotWatched"

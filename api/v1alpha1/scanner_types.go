@@ -342,13 +342,14 @@ type Receiver struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.channel) || has(self.tokenSecretRef)",message="channel may be set only with tokenSecretRef: a webhook has its own channel"
 // +kubebuilder:validation:XValidation:rule="!has(self.tokenSecretRef) || has(self.channel)",message="channel is needed with tokenSecretRef: the channel's ID, such as C0123456789, or its name, such as #security"
 type SlackReceiver struct {
-	// webhookURLSecretRef names the key of a Secret in the Scanner's namespace that holds the webhook's URL. The URL is itself a secret.
-	// The notifier needs permission to read this one Secret.
+	// webhookURLSecretRef names the key of a Secret that holds the webhook's URL, in the Scanner's namespace; for a ClusterScanner, in the
+	// operator's. The URL is itself a secret. The notifier needs permission to read this one Secret.
 	// +optional
 	WebhookURLSecretRef SecretKeyReference `json:"webhookURLSecretRef,omitzero"`
 
-	// tokenSecretRef names the key of a Secret in the Scanner's namespace that holds the bot token of a Slack app (xoxb-…). The app needs the
-	// scope chat:write and must be a member of the channel. The notifier needs permission to read this one Secret.
+	// tokenSecretRef names the key of a Secret that holds the bot token of a Slack app (xoxb-…), in the Scanner's namespace; for a
+	// ClusterScanner, in the operator's. The app needs the scope chat:write and must be a member of the channel. The notifier needs permission to
+	// read this one Secret.
 	// +optional
 	TokenSecretRef TokenSecretReference `json:"tokenSecretRef,omitzero"`
 
