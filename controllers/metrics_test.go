@@ -215,7 +215,7 @@ func TestUnreadableScannerMetrics(t *testing.T) {
 	}
 	u.must(u.scanners.Permissions.Run(ctx))
 	u.reconcileScanner()
-	if got, found := measured(t, registry)["scanner_condition Ready"]; !found || got != 0 || u.readyReason() != v1alpha1.ReasonMissingRights {
-		t.Errorf("Ready is %v (%v) for %s, want 0 for %s", got, found, u.readyReason(), v1alpha1.ReasonMissingRights)
+	if got, found := measured(t, registry)["scanner_condition Ready"]; !found || got != 0 || u.readyReason() != v1alpha1.ReasonMissingPermissions {
+		t.Errorf("Ready is %v (%v) for %s, want 0 for %s", got, found, u.readyReason(), v1alpha1.ReasonMissingPermissions)
 	}
 }

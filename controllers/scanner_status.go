@@ -195,7 +195,7 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 	case s.refused:
 		stall(v1alpha1.ReasonTooManyScanners, scannerLimitMessage(r.Inventory.Limits))
 	case s.missingPermissions != "":
-		stall(v1alpha1.ReasonMissingRights, s.missingPermissions)
+		stall(v1alpha1.ReasonMissingPermissions, s.missingPermissions)
 	case s.backend == nil:
 		stall(v1alpha1.ReasonBackendDisabled, disabledMessage(s.scanner))
 	case isSuspended(s.scanner):

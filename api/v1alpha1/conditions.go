@@ -59,7 +59,7 @@ const (
 	ReasonAnotherOperator     = "AnotherOperator"           // two operators work on the same Scanner
 	ReasonInvalidPodSelector  = "InvalidPodSelector"        // spec.podSelector is invalid and selects nothing
 	ReasonTooManyScanners     = "TooManyScanners"           // the namespace has more Scanners than the operator handles
-	ReasonMissingRights       = "MissingRights"             // the operator lacks permissions that it needs in the namespace
+	ReasonMissingPermissions  = "MissingPermissions"        // the operator lacks permissions that it needs in the namespace
 	ReasonOutdatedKinds       = "OutdatedKinds"             // the cluster's CustomResourceDefinitions are older than the operator
 	ReasonWaitingForManager   = "WaitingForManager"         // no manager has reported on the object yet
 

@@ -50,5 +50,5 @@ func (op *operator) permissionsChanged(ctx context.Context, _, advice string) {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: op.options.Namespace, Name: op.options.PodName},
 	}
-	op.manager.GetEventRecorder("scanner-operator").Eventf(pod, nil, corev1.EventTypeWarning, v1alpha1.ReasonMissingRights, "Watch", "%s", advice)
+	op.manager.GetEventRecorder("scanner-operator").Eventf(pod, nil, corev1.EventTypeWarning, v1alpha1.ReasonMissingPermissions, "Watch", "%s", advice)
 }

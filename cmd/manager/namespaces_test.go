@@ -128,7 +128,7 @@ func TestNamespaceWithoutPermissions(t *testing.T) {
 	c.waitScanned(1)
 
 	command := "kubectl -n bank create rolebinding scanner-operator-manager --clusterrole=scanner-operator-manager --serviceaccount=" + c.system + ":scanner-operator-manager"
-	c.Eventually(c.readyOf("blind"), waitTimeout, "250ms").Should(HavePrefix("stalled MissingRights: the operator may not list, watch pods in namespace blind: "))
+	c.Eventually(c.readyOf("blind"), waitTimeout, "250ms").Should(HavePrefix("stalled MissingPermissions: the operator may not list, watch pods in namespace blind: "))
 	c.Eventually(manager.log.String, waitTimeout, "250ms").Should(And(ContainSubstring("Permissions are missing"), ContainSubstring("scanners.scanner-operator.io"),
 		ContainSubstring(command)), "the Scanner there cannot even be read")
 	c.Expect(c.readyOf("bank")()).To(Equal("nothing"))
@@ -147,7 +147,7 @@ func TestNamespaceWithoutPermissions(t *testing.T) {
 	c.createRoleWithout("without-scans", "imagescans", "create")
 	c.bindRole(c.shop, "without-scans")
 	c.createPod("b")
-	c.Eventually(c.readyOf(c.shop), waitTimeout, "250ms").Should(HavePrefix("stalled MissingRights: the operator may not create imagescans.scanner-operator.io in namespace " + c.shop + ": "))
+	c.Eventually(c.readyOf(c.shop), waitTimeout, "250ms").Should(HavePrefix("stalled MissingPermissions: the operator may not create imagescans.scanner-operator.io in namespace " + c.shop + ": "))
 	c.createPodIn("bank", "b")
 	c.waitScannedIn("bank", 2)
 	c.bindRole(c.shop, roleOf)
@@ -166,7 +166,7 @@ func TestMissingRuleEverywhere(t *testing.T) {
 	manager := c.start("everywhere", t.TempDir())
 	c.waitReady(manager)
 	c.waitScanned(1)
-	c.Eventually(c.readyOf(c.shop), waitTimeout, "250ms").Should(HavePrefix("stalled MissingRights: the operator may not create jobs.batch in all namespaces: "))
+	c.Eventually(c.readyOf(c.shop), waitTimeout, "250ms").Should(HavePrefix("stalled MissingPermissions: the operator may not create jobs.batch in all namespaces: "))
 	c.create(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: roleOf}, Subjects: c.subjects(), RoleRef: toClusterRole(roleOf)})
 	c.Eventually(c.readyOf(c.shop), waitTimeout, "250ms").Should(HavePrefix("Scanned: "))
 }

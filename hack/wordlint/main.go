@@ -40,8 +40,7 @@ var allowed = []*regexp.Regexp{
 	regexp.MustCompile(`json:"untold|json:"excepted`),                              // in stored and sent messages
 	regexp.MustCompile(`^pkg/store/.*\bexcepted\b`),                                // a column
 	regexp.MustCompile(`(^pkg/store/|ALTER TABLE ).*\b(catalogues|catalogued_at)`), // a table and its column
-	regexp.MustCompile(`Loops\.Run\("rights"|\x60rights\x60`),                      // a label's value
-	regexp.MustCompile(`MissingRights|RightsMissing|DataSuspect`),                  // a reason, an alert, and a reason of an earlier version
+	regexp.MustCompile(`DataSuspect`),                                              // a reason of an earlier version
 	regexp.MustCompile(`All Rights Reserved`),
 }
 

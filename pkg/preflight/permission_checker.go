@@ -27,7 +27,7 @@ const (
 
 // missingGauge counts missing permissions. Its label is a watched namespace, which an administrator has listed, or "" for all.
 var missingGauge = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-	Name: "scanner_operator_missing_rights",
+	Name: "scanner_operator_missing_permissions",
 	Help: "Permissions that the operator lacks in a namespace that it watches (empty: in all of them).",
 }, []string{"scanner_namespace"})
 
@@ -134,7 +134,7 @@ func (c *Checker) Run(ctx context.Context) error {
 		if all {
 			last = now
 		}
-		if err := c.Loops.Run("rights", func() error { return c.check(ctx, all) }); err != nil && ctx.Err() == nil {
+		if err := c.Loops.Run("permissions", func() error { return c.check(ctx, all) }); err != nil && ctx.Err() == nil {
 			c.Log.Error(err, "Finding out what may be done")
 		}
 		select {

@@ -50,9 +50,9 @@ var expected = []privilege.Exception{
 	{Account: notifierAccount, Verb: "get", Resource: "secrets", Why: "a Scanner may be there before the Role for its webhook's address"},
 }
 
-// isCompleteRun reports whether all tests are run, since a selection does not use every permission. E2E_RIGHTS=1 forces the comparison.
+// isCompleteRun reports whether all tests are run, since a selection does not use every permission. E2E_PERMISSIONS=1 forces the comparison.
 func isCompleteRun() bool {
-	if os.Getenv("E2E_RIGHTS") != "" {
+	if os.Getenv("E2E_PERMISSIONS") != "" {
 		return true
 	}
 	for _, name := range []string{"test.run", "test.skip"} {

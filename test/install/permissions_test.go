@@ -28,9 +28,9 @@ var optional = []privilege.Exception{
 	{Account: cleanupAccount, Verb: "delete", Resource: "persistentvolumeclaims", Why: "--database, --results"},
 }
 
-// checkCleanupPermissions compares the permissions of both clean-ups with their use, after all tests were run, or with E2E_RIGHTS=1.
+// checkCleanupPermissions compares the permissions of both clean-ups with their use, after all tests were run, or with E2E_PERMISSIONS=1.
 func checkCleanupPermissions(ctx context.Context, log privilege.Log) error {
-	if !log.IsWritten() || flag.Lookup("test.run").Value.String() != "" && os.Getenv("E2E_RIGHTS") == "" {
+	if !log.IsWritten() || flag.Lookup("test.run").Value.String() != "" && os.Getenv("E2E_PERMISSIONS") == "" {
 		fmt.Println("install: the clean-up's permissions are not compared with their use: not all tests were run, or no audit log is written")
 		return nil
 	}
