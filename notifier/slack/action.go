@@ -81,7 +81,7 @@ func fixVersions(versions string) string {
 	return escapedName(strings.ReplaceAll(versions, ", ", " or "), maxVersion)
 }
 
-// endsText counts what an update ends, such as "2 Critical, 3 High, 1 of them known exploited".
+// endsText counts what an update ends, such as "1 known exploited among 2 Critical, 3 High".
 func endsText(a announce.UpdateAction) string {
 	text := countsText(a.Ends)
 	if a.AtLeast && text != "" {
@@ -90,19 +90,17 @@ func endsText(a announce.UpdateAction) string {
 	return text
 }
 
-// countsText returns the number of findings by severity, and how many of them are known exploited.
+// countsText returns how many findings are known exploited, and the number of all by severity.
 func countsText(c finding.Counts) string {
-	text := severities(c)
-	switch exploited := c.KnownExploited; {
-	case exploited == 0:
-	case c.Total() == 1:
-		text += ", known exploited"
-	case exploited == c.Total():
-		text += ", all known exploited"
+	all := severities(c)
+	switch exploited := fmt.Sprintf("%d%sknown exploited", c.KnownExploited, noBreak); c.KnownExploited {
+	case 0:
+		return all
+	case c.Total():
+		return exploited + " (" + all + ")"
 	default:
-		text += fmt.Sprintf(", %d%sof them known exploited", exploited, noBreak)
+		return exploited + " among " + all
 	}
-	return text
 }
 
 // markedTotals returns the counts with marks and the number of findings with a fix: "🚨 1 known exploited · 🟥 2 Critical · 1 with a fix".

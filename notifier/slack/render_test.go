@@ -74,7 +74,7 @@ func TestItems(t *testing.T) {
 		want string
 	}{
 		"new":                       {opensslToo(), update + workloads + ": ends 1 High · fix known since 2026-04-30\n🔶 CVE-2024-0727 High · EPSS 3 %"},
-		"known exploited":           {openssl(), update + workloads + ": ends 1 High, known exploited · fix known since 2026-04-30\n🚨 CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 %"},
+		"known exploited":           {openssl(), update + workloads + ": ends 1 known exploited (1 High) · fix known since 2026-04-30\n🚨 CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 %"},
 		"will not be fixed":         {zlib(), noFixYet + workloads + "\n🟥 CVE-2023-45853 Critical in zlib1g 1:1.2.13 · will not be fixed"},
 		"no fix":                    {goNet(), noFixYet + workloads + "\n🔶 GHSA-4374-p667-p6c8 High in golang.org/x/net v0.15.0"},
 		"nothing known of a fix":    {noFix, noFixYet + workloads + "\n🔶 GHSA-4374-p667-p6c8 High in golang.org/x/net v0.15.0"},
@@ -109,19 +109,19 @@ func TestUpdates(t *testing.T) {
 		want  string
 	}{
 		"one fix": {[]announce.Item{openssl(), opensslToo()}, `
-Update libssl3 3.0.9-1 → 3.0.11-1 in ghcr.io/shop/cart:v2 (Deployment cart): ends 2 High, 1 of them known exploited · fix known since 2026-04-30
+Update libssl3 3.0.9-1 → 3.0.11-1 in ghcr.io/shop/cart:v2 (Deployment cart): ends 1 known exploited among 2 High · fix known since 2026-04-30
 🚨 CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 %
 🔶 CVE-2024-0727 High · EPSS 3 %
 `},
 		"two fixes, and none": {[]announce.Item{openssl(), other, without}, `
-Update libssl3 3.0.9-1 → 3.0.11-1 (3.0.13-1 for 1 finding) in ghcr.io/shop/cart:v2 (Deployment cart): ends 2 High, 1 of them known exploited
+Update libssl3 3.0.9-1 → 3.0.11-1 (3.0.13-1 for 1 finding) in ghcr.io/shop/cart:v2 (Deployment cart): ends 1 known exploited among 2 High
 🚨 CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 % · fix known since 2026-04-30
 🔶 CVE-2024-0727 High · EPSS 3 % · → 3.0.13-1
 No fix yet in ghcr.io/shop/cart:v2
 🔶 CVE-2024-5535 High in libssl3 3.0.9-1 · EPSS 3 %
 `},
 		"either of two versions": {[]announce.Item{either}, `
-Update libssl3 3.0.9-1 → 3.0.11-1 or 3.1.3-1 in ghcr.io/shop/cart:v2 (Deployment cart): ends 1 High, known exploited · fix known since 2026-04-30
+Update libssl3 3.0.9-1 → 3.0.11-1 or 3.1.3-1 in ghcr.io/shop/cart:v2 (Deployment cart): ends 1 known exploited (1 High) · fix known since 2026-04-30
 `},
 		"fixed last": {[]announce.Item{fixedOther(), fixed(), zlib()}, `
 No fix yet in ghcr.io/shop/cart:v2 (Deployment cart)
@@ -131,7 +131,7 @@ Fixed in ghcr.io/shop/cart:v2
 ✅ CVE-2023-5363 High in libssl3 · first seen 2026-03-25
 `},
 		"two installed versions": {[]announce.Item{openssl(), elsewhere}, `
-Update libssl3 3.0.9-1, 1.1.1 → 3.0.11-1 in ghcr.io/shop/cart:v2 (Deployment cart): ends 2 High, 1 of them known exploited · fix known since 2026-04-30
+Update libssl3 3.0.9-1, 1.1.1 → 3.0.11-1 in ghcr.io/shop/cart:v2 (Deployment cart): ends 1 known exploited among 2 High · fix known since 2026-04-30
 `},
 	} {
 		if text := standin.Readable(encode(t, changesMessage(cart(tt.items...)))); !strings.Contains(text, tt.want) {
@@ -144,11 +144,11 @@ Update libssl3 3.0.9-1, 1.1.1 → 3.0.11-1 in ghcr.io/shop/cart:v2 (Deployment c
 // word are on the same line.
 func TestCounts(t *testing.T) {
 	for want, c := range map[string]finding.Counts{
-		"":                                  {},
-		"2_Critical, 3_High":                {Critical: 2, High: 3},
-		"1_High, known exploited":           {High: 1, KnownExploited: 1},
-		"2_High, all known exploited":       {High: 2, KnownExploited: 2},
-		"2_High, 1_of them known exploited": {High: 2, KnownExploited: 1},
+		"":                               {},
+		"2_Critical, 3_High":             {Critical: 2, High: 3},
+		"1_known exploited (1_High)":     {High: 1, KnownExploited: 1},
+		"2_known exploited (2_High)":     {High: 2, KnownExploited: 2},
+		"1_known exploited among 2_High": {High: 2, KnownExploited: 1},
 	} {
 		if got := strings.ReplaceAll(countsText(c), noBreak, "_"); got != want {
 			t.Errorf("%+v: got %q, want %q", c, got, want)
@@ -225,7 +225,7 @@ func TestCluster(t *testing.T) {
 		"First scan of the cluster: 816 findings in 64 images", "ClusterScanner platform · 2026-05-04 12:00 UTC",
 		"(CronJob shop/backup, Deployment shop/web and 3 more)",
 		"Namespaces with the most urgent findings\nshop · 6 images\n🚨 1 known exploited · 🟥 4 Critical",
-		"• Update libssl3 3.0.9-1 → 3.0.11-1 (3.0.13-1 for 1 finding) in nginx (CronJob backup, Deployment web and 3 more): ends 1 Critical, 4 High, 1 of them known exploited",
+		"• Update libssl3 3.0.9-1 → 3.0.11-1 (3.0.13-1 for 1 finding) in nginx (CronJob backup, Deployment web and 3 more): ends 1 known exploited among 1 Critical, 4 High",
 		"and 37 more namespaces\n", "of nginx (Deployment shop/web) · will not be fixed", "`kubectl get imagescans -A -o wide`",
 	} {
 		if !strings.Contains(text, want) {
