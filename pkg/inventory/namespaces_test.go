@@ -18,7 +18,7 @@ import (
 )
 
 // TestEachImageHasOnePlace: whatever is true of a namespace, each image that runs there is covered by exactly one scanner, or its namespace is
-// in exactly one of the lists that say why it is not. There are 64 namespaces, one for each combination.
+// in exactly one of the lists that say why it is not. There are 64 namespaces, one for each combination, for each policy about own Scanners.
 func TestEachImageHasOnePlace(t *testing.T) {
 	const hasScanner, excludesImage, excludesNamespace, terminates, isNotWatched, suspends = 1, 2, 4, 8, 16, 32
 	clusterScanner := &v1alpha1.ClusterScanner{
@@ -54,49 +54,52 @@ func TestEachImageHasOnePlace(t *testing.T) {
 	}
 	cluster := clusterOf(t, objects...)
 	i := &Inventory{Client: cluster, Store: reportedIn(objects...), Watched: watched, Clock: clock.RealClock{}}
-	coverage, err := i.Coverage(t.Context(), clusterScanner, "grype")
-	if err != nil {
-		t.Fatal(err)
-	}
-	places := map[string][]string{}
-	all := coverage.Namespaces
-	for reason, names := range map[string][]string{"excluded": all.Excluded, "terminating": all.Terminating, "not watched": all.NotWatched, "own": all.Own} {
-		for _, name := range names {
-			places[name] = append(places[name], reason)
+	for _, policy := range []v1alpha1.OwnScannerPolicy{v1alpha1.OwnScannersRespect, v1alpha1.OwnScannersIgnore} {
+		clusterScanner.Spec.OwnScanners = policy
+		coverage, err := i.Coverage(t.Context(), clusterScanner, "grype")
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	for _, img := range coverage.Running {
-		for _, name := range img.Namespaces {
-			places[name] = append(places[name], "covered "+string(img.State))
+		places := map[string][]string{}
+		all := coverage.Namespaces
+		for reason, names := range map[string][]string{"excluded": all.Excluded, "terminating": all.Terminating, "not watched": all.NotWatched, "own": all.Own} {
+			for _, name := range names {
+				places[name] = append(places[name], reason)
+			}
 		}
-	}
-	if len(places) != 64 {
-		t.Errorf("%d namespaces have a place, want 64", len(places))
-	}
-	for combination := range 64 {
-		is := func(flag int) bool { return combination&flag != 0 }
-		want := "covered " + string(image.Pending)
-		switch {
-		case is(excludesNamespace):
-			want = "excluded"
-		case is(terminates):
-			want = "terminating"
-		case is(isNotWatched):
-			want = "not watched"
-		case is(hasScanner):
-			want = "own" // suspended or not: a suspended Scanner does not hand its namespace over
-		case is(excludesImage):
-			want = "covered " + string(image.Excluded)
+		for _, img := range coverage.Running {
+			for _, name := range img.Namespaces {
+				places[name] = append(places[name], "covered "+string(img.State))
+			}
 		}
-		name := fmt.Sprintf("namespace-%02d", combination)
-		if got := places[name]; !slices.Equal(got, []string{want}) {
-			t.Errorf("combination %06b: %q, want %q", combination, got, want)
+		if len(places) != 64 {
+			t.Errorf("%d namespaces have a place, want 64", len(places))
 		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(places)) {
-		covered, err := i.Covers(t.Context(), clusterScanner, name)
-		if err != nil || covered != slices.Contains(all.Covered, name) {
-			t.Errorf("%s: Covers returns %t (%v), Namespaces %t", name, covered, err, slices.Contains(all.Covered, name))
+		for combination := range 64 {
+			is := func(flag int) bool { return combination&flag != 0 }
+			want := "covered " + string(image.Pending)
+			switch {
+			case is(excludesNamespace):
+				want = "excluded"
+			case is(terminates):
+				want = "terminating"
+			case is(isNotWatched):
+				want = "not watched"
+			case is(hasScanner) && policy == v1alpha1.OwnScannersRespect:
+				want = "own" // suspended or not: a suspended Scanner does not hand its namespace over
+			case is(excludesImage):
+				want = "covered " + string(image.Excluded)
+			}
+			name := fmt.Sprintf("namespace-%02d", combination)
+			if got := places[name]; !slices.Equal(got, []string{want}) {
+				t.Errorf("%s, combination %06b: %q, want %q", policy, combination, got, want)
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(places)) {
+			covered, err := i.Covers(t.Context(), clusterScanner, name)
+			if err != nil || covered != slices.Contains(all.Covered, name) {
+				t.Errorf("%s, %s: Covers returns %t (%v), Namespaces %t", policy, name, covered, err, slices.Contains(all.Covered, name))
+			}
 		}
 	}
 }
