@@ -313,8 +313,8 @@ func TestImageScanRejected(t *testing.T) {
 		"another type":        {func(s *v1alpha1.ImageScanSpec) { s.DigestType = "Layer" }, "spec.digestType"},
 		"no platform":         {func(s *v1alpha1.ImageScanSpec) { s.Platform = "" }, "spec.platform"},
 		"a long platform":     {func(s *v1alpha1.ImageScanSpec) { s.Platform = repeatToLength("p", 65) }, "spec.platform"},
-		"no Scanner":          {func(s *v1alpha1.ImageScanSpec) { s.Scanner.Name = "" }, "spec.scanner"},
-		"a long Scanner":      {func(s *v1alpha1.ImageScanSpec) { s.Scanner.Name = repeatToLength("s", 64) }, "spec.scanner"},
+		"no Scanner":          {func(s *v1alpha1.ImageScanSpec) { s.ScannerRef.Name = "" }, "spec.scannerRef"},
+		"a long Scanner":      {func(s *v1alpha1.ImageScanSpec) { s.ScannerRef.Name = repeatToLength("s", 64) }, "spec.scannerRef"},
 		"too many references": {func(s *v1alpha1.ImageScanSpec) { s.References = []string{"a", "b", "c", "d"} }, "spec.references"},
 		"a reference, too long": {func(s *v1alpha1.ImageScanSpec) {
 			s.References = []string{repeatToLength("r", v1alpha1.MaxReferenceBytes+1)}

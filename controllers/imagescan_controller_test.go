@@ -469,7 +469,7 @@ func TestObsoleteImageScans(t *testing.T) {
 		"its Scanner has gone":                  {scanOf(theScanner(func(s *v1alpha1.Scanner) { s.Name, s.UID = "gone", "gone-uid" }), web), true},
 		"its Scanner was made anew":             {scanOf(former, web), true},
 		"nobody owns it":                        {scanOf(scanner, web, func(s *v1alpha1.ImageScan) { s.OwnerReferences = nil }), true},
-		"another Scanner owns it":               {scanOf(other, web, func(s *v1alpha1.ImageScan) { s.Spec.Scanner.Name = "all" }), true},
+		"another Scanner owns it":               {scanOf(other, web, func(s *v1alpha1.ImageScan) { s.Spec.ScannerRef.Name = "all" }), true},
 		"a second one, with a later name":       {scanOf(scanner, vulnerable, func(s *v1alpha1.ImageScan) { s.Name = "zzz" }), true},
 		"a second one, with an earlier name":    {scanOf(scanner, vulnerable, func(s *v1alpha1.ImageScan) { s.Name = "aaa" }), false},
 		"a platform that nobody can make of it": {scanOf(scanner, web, func(s *v1alpha1.ImageScan) { s.Spec.Platform = "linux" }), true},

@@ -131,7 +131,7 @@ func newNotifyWorld(t *testing.T, change func(*v1alpha1.Scanner)) *notifyWorld {
 			Namespace: "shop", Name: "web", UID: "scan-uid",
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(w.scanner, v1alpha1.GroupVersion.WithKind("Scanner"))},
 		},
-		Spec:   v1alpha1.ImageScanSpec{Digest: webDigest, Platform: "linux/amd64", Scanner: v1alpha1.ScannerReference{Kind: v1alpha1.KindScanner, Name: "default"}},
+		Spec:   v1alpha1.ImageScanSpec{Digest: webDigest, Platform: "linux/amd64", ScannerRef: v1alpha1.ScannerReference{Kind: v1alpha1.KindScanner, Name: "default"}},
 		Status: v1alpha1.ImageScanStatus{Phase: v1alpha1.PhaseScanned},
 	}
 	w.client = newNotifyClient(t, w.scanner, w.scan, webPod(), &corev1.Node{
@@ -174,7 +174,7 @@ func newNotifyClient(t *testing.T, objects ...client.Object) client.Client {
 	}
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(objects...).
 		WithIndex(&v1alpha1.ImageScan{}, inventory.ImageScansByScanner, func(o client.Object) []string {
-			return []string{o.(*v1alpha1.ImageScan).Spec.Scanner.Name}
+			return []string{o.(*v1alpha1.ImageScan).Spec.ScannerRef.Name}
 		}).Build()
 }
 

@@ -195,7 +195,7 @@ func (r *PodReconciler) create(ctx context.Context, scanner v1alpha1.GenericScan
 		},
 		Spec: v1alpha1.ImageScanSpec{
 			Digest: img.Key.Digest, DigestType: v1alpha1.DigestManifest, Platform: img.Key.Platform.String(),
-			Scanner: inventory.ReferenceTo(scanner), References: []string{boundedReference(img.Reference)},
+			ScannerRef: inventory.ReferenceTo(scanner), References: []string{boundedReference(img.Reference)},
 		},
 	}
 	if img.ID.Bare {

@@ -42,7 +42,7 @@ func TestPodsBecomeImageScans(t *testing.T) {
 	})
 	scan := p.scan(scanner, web)
 	want := v1alpha1.ImageScanSpec{
-		Digest: keyOfImage(web).Digest, DigestType: v1alpha1.DigestManifest, Platform: "linux/amd64", Scanner: v1alpha1.ScannerReference{Kind: v1alpha1.KindScanner, Name: "all"}, References: []string{web},
+		Digest: keyOfImage(web).Digest, DigestType: v1alpha1.DigestManifest, Platform: "linux/amd64", ScannerRef: v1alpha1.ScannerReference{Kind: v1alpha1.KindScanner, Name: "all"}, References: []string{web},
 	}
 	p.Expect(scan.Spec).To(Equal(want))
 	p.Expect(scan.Name).To(MatchRegexp(`^web-[0-9a-f]{16}$`))
@@ -286,7 +286,7 @@ func TestLaterScanner(t *testing.T) {
 	u := newUnit(t, first, later, pod, scanOf(first, web, scanned))
 	_, err := u.pods.Reconcile(t.Context(), requestFor(pod))
 	u.must(err)
-	if own := u.read(scanOf(later, web)); own == nil || own.Spec.Scanner.Name != "later" {
+	if own := u.read(scanOf(later, web)); own == nil || own.Spec.ScannerRef.Name != "later" {
 		t.Errorf("the later Scanner's ImageScan is %+v", own)
 	}
 	u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))

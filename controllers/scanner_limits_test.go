@@ -94,7 +94,7 @@ func TestTooManyScanners(t *testing.T) {
 		var scans v1alpha1.ImageScanList
 		u.must(u.client.List(t.Context(), &scans))
 		for _, scan := range scans.Items {
-			owners = append(owners, scan.Spec.Scanner.Name)
+			owners = append(owners, scan.Spec.ScannerRef.Name)
 		}
 		return owners
 	}

@@ -33,6 +33,7 @@ const (
 )
 
 // ImageScanSpec identifies an image as it runs on nodes of one platform. The operator writes it.
+// +kubebuilder:validation:XValidation:rule="has(self.scannerRef) || has(self.scanner)",message="scannerRef is required"
 type ImageScanSpec struct {
 	// digest that the nodes report for the image.
 	// +kubebuilder:validation:Pattern=`^sha256:[0-9a-f]{64}$`
@@ -52,11 +53,15 @@ type ImageScanSpec struct {
 	// +required
 	Platform string `json:"platform,omitempty"`
 
-	// scanner is the Scanner of the namespace, or the ClusterScanner, that the ImageScan belongs to. No rule makes it immutable: the API server
-	// could not evaluate one for ImageScans that have the text form of version 0.1, and would refuse each change of them. An ImageScan whose
-	// owner is another scanner is deleted.
-	// +required
-	Scanner ScannerReference `json:"scanner,omitzero"`
+	// scannerRef is the Scanner of the namespace, or the ClusterScanner, that the ImageScan belongs to.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="scannerRef is immutable"
+	// +optional
+	ScannerRef ScannerReference `json:"scannerRef,omitzero"`
+
+	// scanner is the name of the Scanner in ImageScans that builds before version 0.1 wrote, instead of scannerRef. It is only read.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Scanner string `json:"scanner,omitempty"`
 
 	// references are some of the references by which pods name the image, in full (docker.io/library/nginx:1.25).
 	// +listType=atomic
@@ -79,15 +84,16 @@ type ScannerReference struct {
 	Name string `json:"name,omitempty"`
 }
 
-// UnmarshalJSON also accepts the name of a Scanner as a text, the form of ImageScans that version 0.1 stored.
-func (r *ScannerReference) UnmarshalJSON(data []byte) error {
-	var name string
-	if json.Unmarshal(data, &name) == nil {
-		*r = ScannerReference{Kind: KindScanner, Name: name}
-		return nil
+// UnmarshalJSON sets scannerRef from scanner if only that is given.
+func (s *ImageScanSpec) UnmarshalJSON(data []byte) error {
+	type plain ImageScanSpec
+	if err := json.Unmarshal(data, (*plain)(s)); err != nil {
+		return err
 	}
-	type plain ScannerReference
-	return json.Unmarshal(data, (*plain)(r))
+	if s.ScannerRef == (ScannerReference{}) && s.Scanner != "" {
+		s.ScannerRef = ScannerReference{Kind: KindScanner, Name: s.Scanner}
+	}
+	return nil
 }
 
 // ImageScanPhase is the state of an image in one word.
@@ -236,7 +242,7 @@ const AnnotationMatchRequested = "scanner-operator.io/match-requested"
 // +kubebuilder:printcolumn:name="Worst",type=string,priority=1,JSONPath=`.status.worstFinding`
 // +kubebuilder:printcolumn:name="Workloads",type=integer,priority=1,JSONPath=`.status.workloadCount`
 // +kubebuilder:printcolumn:name="Suppressed",type=integer,priority=1,JSONPath=`.status.findings.suppressed`
-// +kubebuilder:printcolumn:name="Scanner",type=string,priority=1,JSONPath=`.spec.scanner.name`
+// +kubebuilder:printcolumn:name="Scanner",type=string,priority=1,JSONPath=`.spec.scannerRef.name`
 // +kubebuilder:printcolumn:name="Platform",type=string,priority=1,JSONPath=`.spec.platform`
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`

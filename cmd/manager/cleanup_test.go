@@ -168,7 +168,7 @@ func testCleanupOfEverything(t *testing.T, cluster client.Client) {
 		&corev1.PersistentVolumeClaim{ObjectMeta: own(grype.DatabasePVC), Spec: claim},
 		&corev1.PersistentVolumeClaim{ObjectMeta: own(storePVC), Spec: claim},
 		&v1alpha1.ImageScan{ObjectMeta: own("web"), Spec: v1alpha1.ImageScanSpec{
-			Scanner: v1alpha1.ScannerReference{Kind: v1alpha1.KindScanner, Name: "all"}, Digest: "sha256:" + strings.Repeat("0", 64), Platform: "linux/amd64",
+			ScannerRef: v1alpha1.ScannerReference{Kind: v1alpha1.KindScanner, Name: "all"}, Digest: "sha256:" + strings.Repeat("0", 64), Platform: "linux/amd64",
 		}},
 	}
 	for _, o := range objects {

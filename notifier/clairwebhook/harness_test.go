@@ -311,7 +311,7 @@ func (w *world) requests(namespace, scanner string) (marks []string) {
 		w.t.Fatal(err)
 	}
 	for _, scan := range scans.Items {
-		if value, marked := scan.Annotations[v1alpha1.AnnotationMatchRequested]; marked && scan.Spec.Scanner.Name == scanner {
+		if value, marked := scan.Annotations[v1alpha1.AnnotationMatchRequested]; marked && scan.Spec.ScannerRef.Name == scanner {
 			marks = append(marks, strings.TrimPrefix(scan.Name, scanner+"-")+"="+value)
 		}
 	}
@@ -364,7 +364,7 @@ func withPSK(secret string) func(*v1alpha1.Scanner) {
 func imageScan(scanner types.NamespacedName, name, digest string, changes ...func(*v1alpha1.ImageScan)) *v1alpha1.ImageScan {
 	scan := &v1alpha1.ImageScan{
 		ObjectMeta: metav1.ObjectMeta{Namespace: scanner.Namespace, Name: scanner.Name + "-" + name},
-		Spec:       v1alpha1.ImageScanSpec{Scanner: v1alpha1.ScannerReference{Kind: v1alpha1.KindScanner, Name: scanner.Name}, Digest: digest},
+		Spec:       v1alpha1.ImageScanSpec{ScannerRef: v1alpha1.ScannerReference{Kind: v1alpha1.KindScanner, Name: scanner.Name}, Digest: digest},
 	}
 	for _, change := range changes {
 		change(scan)

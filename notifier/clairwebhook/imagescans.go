@@ -64,7 +64,7 @@ func (s *Server) index(ctx context.Context, t task) (*index, error) {
 
 // addImageScan adds an ImageScan to the index, if it belongs to the Scanner.
 func (i *index) addImageScan(scanner string, scan *v1alpha1.ImageScan) {
-	if scan.Spec.Scanner != (v1alpha1.ScannerReference{Kind: v1alpha1.KindScanner, Name: scanner}) {
+	if scan.Spec.ScannerRef != (v1alpha1.ScannerReference{Kind: v1alpha1.KindScanner, Name: scanner}) {
 		return
 	}
 	i.names[scan.Spec.Digest] = append(i.names[scan.Spec.Digest], scan.Name)

@@ -213,7 +213,7 @@ func TestCleanupResults(t *testing.T) {
 	scan := &v1alpha1.ImageScan{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: "web"},
 		Spec: v1alpha1.ImageScanSpec{
-			Digest: "sha256:" + strings.Repeat("0", 64), Platform: "linux/amd64", Scanner: v1alpha1.ScannerReference{Kind: v1alpha1.KindScanner, Name: "all"},
+			Digest: "sha256:" + strings.Repeat("0", 64), Platform: "linux/amd64", ScannerRef: v1alpha1.ScannerReference{Kind: v1alpha1.KindScanner, Name: "all"},
 		},
 	}
 	p.create(scan)

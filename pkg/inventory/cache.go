@@ -19,11 +19,11 @@ const (
 	PodsByDigest = "imageDigest"
 	// ImageScansByDigest indexes ImageScans by spec.digest and by status.platformDigest.
 	ImageScansByDigest = "digest"
-	// ImageScansByScanner indexes ImageScans by spec.scanner.
-	ImageScansByScanner = "spec.scanner"
-	// ImageScansByScannerDigest indexes ImageScans by spec.scanner and spec.digest. A lookup reads one ImageScan per platform. Unlike a
+	// ImageScansByScanner indexes ImageScans by spec.scannerRef.
+	ImageScansByScanner = "spec.scannerRef"
+	// ImageScansByScannerDigest indexes ImageScans by spec.scannerRef and spec.digest. A lookup reads one ImageScan per platform. Unlike a
 	// lookup by digest alone, its cost does not grow with the number of Scanners.
-	ImageScansByScannerDigest = "spec.scanner,spec.digest"
+	ImageScansByScannerDigest = "spec.scannerRef,spec.digest"
 )
 
 // ScannerValue returns the value under which ImageScansByScanner indexes an ImageScan. No Scanner has the name of a ClusterScanner's value.
@@ -67,11 +67,11 @@ var indexes = []struct {
 		return slices.Compact([]string{scan.Spec.Digest, scan.Status.PlatformDigest})
 	}},
 	{&v1alpha1.ImageScan{}, ImageScansByScanner, func(o client.Object) []string {
-		return []string{ScannerValue(o.(*v1alpha1.ImageScan).Spec.Scanner)}
+		return []string{ScannerValue(o.(*v1alpha1.ImageScan).Spec.ScannerRef)}
 	}},
 	{&v1alpha1.ImageScan{}, ImageScansByScannerDigest, func(o client.Object) []string {
 		scan := o.(*v1alpha1.ImageScan)
-		return []string{ScannerDigest(scan.Spec.Scanner, scan.Spec.Digest)}
+		return []string{ScannerDigest(scan.Spec.ScannerRef, scan.Spec.Digest)}
 	}},
 }
 

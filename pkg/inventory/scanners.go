@@ -112,10 +112,10 @@ func (i *Inventory) owner(ctx context.Context, scan *v1alpha1.ImageScan) (v1alph
 
 // OwnerName returns the name of the scanner that an ImageScan names. That of a ClusterScanner has no namespace.
 func OwnerName(scan *v1alpha1.ImageScan) types.NamespacedName {
-	if scan.Spec.Scanner.Kind == v1alpha1.KindClusterScanner {
-		return types.NamespacedName{Name: scan.Spec.Scanner.Name}
+	if scan.Spec.ScannerRef.Kind == v1alpha1.KindClusterScanner {
+		return types.NamespacedName{Name: scan.Spec.ScannerRef.Name}
 	}
-	return types.NamespacedName{Namespace: scan.Namespace, Name: scan.Spec.Scanner.Name}
+	return types.NamespacedName{Namespace: scan.Namespace, Name: scan.Spec.ScannerRef.Name}
 }
 
 // ReferenceTo returns how an ImageScan names its scanner.

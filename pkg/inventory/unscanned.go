@@ -46,7 +46,7 @@ func (i *Inventory) unreportedFacts(ctx context.Context, scanner v1alpha1.Generi
 	for n := range scans.Items {
 		scan := &scans.Items[n]
 		key, err := KeyOf(scan)
-		if err == nil && scan.Spec.Scanner == ReferenceTo(scanner) && metav1.IsControlledBy(scan, scanner) {
+		if err == nil && scan.Spec.ScannerRef == ReferenceTo(scanner) && metav1.IsControlledBy(scan, scanner) {
 			facts.scans[facts.of(key)], facts.reports[facts.of(key)] = scan, store.ReportAge{}
 		}
 	}

@@ -111,7 +111,7 @@ func TestResultsOfClusterScanner(t *testing.T) {
 
 	// A user in blog may write ImageScans, and names an image that runs in shop only, or a Scanner that does not own the ImageScan.
 	w.createScanIn("blog", platform, "web")
-	w.createScanIn("blog", platform, "renamed", func(s *v1alpha1.ImageScan) { s.Spec.Scanner.Kind = v1alpha1.KindScanner })
+	w.createScanIn("blog", platform, "renamed", func(s *v1alpha1.ImageScan) { s.Spec.ScannerRef.Kind = v1alpha1.KindScanner })
 	for _, name := range []string{"web", "renamed"} {
 		for _, what := range []string{"findings", "sbom", "cyclonedx"} {
 			if response, body := w.get("/api/v1/namespaces/blog/imagescans/"+name+"/"+what, anyone); response.StatusCode < 400 {

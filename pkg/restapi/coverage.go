@@ -213,7 +213,7 @@ func phaseOf(scan *v1alpha1.ImageScan) restv1.Phase {
 
 // ownerOf returns the Scanner or ClusterScanner that an ImageScan belongs to.
 func ownerOf(scan *v1alpha1.ImageScan) restv1.ScannerReference {
-	owner := scan.Spec.Scanner
+	owner := scan.Spec.ScannerRef
 	return restv1.ScannerReference{Kind: restv1.ScannerKind(cmp.Or(owner.Kind, v1alpha1.KindScanner)), Name: owner.Name}
 }
 

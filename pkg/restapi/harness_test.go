@@ -255,7 +255,7 @@ func (w *harness) createScanIn(namespace string, scanner v1alpha1.GenericScanner
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(scanner, v1alpha1.GroupVersion.WithKind(string(scanner.ScannerKind())))},
 		},
 		Spec: v1alpha1.ImageScanSpec{
-			Digest: key(name).Digest, DigestType: v1alpha1.DigestManifest, Platform: amd64.String(), Scanner: inventory.ReferenceTo(scanner),
+			Digest: key(name).Digest, DigestType: v1alpha1.DigestManifest, Platform: amd64.String(), ScannerRef: inventory.ReferenceTo(scanner),
 			References: []string{"ghcr.io/" + namespace + "/" + name + ":1"},
 		},
 		Status: v1alpha1.ImageScanStatus{Phase: v1alpha1.PhaseScanned},

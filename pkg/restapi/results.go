@@ -31,7 +31,7 @@ func (a operations) locate(ctx context.Context, namespace, name string) (result,
 	if err := a.getObject(ctx, resourceImageScans, namespace, name, found.scan); err != nil {
 		return result{}, err
 	}
-	owner := found.scan.Spec.Scanner
+	owner := found.scan.Spec.ScannerRef
 	scanner, err := inventory.ReadScanner(ctx, a.Reader, inventory.OwnerName(found.scan))
 	if err != nil {
 		return result{}, fmt.Errorf("reading %s %s of ImageScan %s/%s: %w", owner.Kind, owner.Name, namespace, name, err)

@@ -47,7 +47,7 @@ func TestClusterScanner(t *testing.T) {
 	for ns, kind := range map[string]v1alpha1.ScannerKind{covered: v1alpha1.KindClusterScanner, own: v1alpha1.KindScanner, joins: v1alpha1.KindClusterScanner} {
 		scans, err := env.ImageScans(t.Context(), ns)
 		must(t, err)
-		if len(scans) != 1 || scans[0].Spec.Scanner.Kind != kind {
+		if len(scans) != 1 || scans[0].Spec.ScannerRef.Kind != kind {
 			t.Errorf("namespace %s: expected one ImageScan of a %s, there are %d: %+v", ns, kind, len(scans), scans)
 		}
 	}

@@ -75,7 +75,7 @@ func aClusterScanner(name string) *unstructured.Unstructured {
 // anImageScan returns an ImageScan with all fields that the policy protects.
 func anImageScan(name string) *unstructured.Unstructured {
 	scan := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-		"digest": "sha256:" + strings.Repeat("0", 64), "platform": "linux/amd64", "scanner": map[string]any{"kind": "Scanner", "name": "default"}, "references": []any{"registry.example.com/web:1"},
+		"digest": "sha256:" + strings.Repeat("0", 64), "platform": "linux/amd64", "scannerRef": map[string]any{"kind": "Scanner", "name": "default"}, "references": []any{"registry.example.com/web:1"},
 	}}}
 	scan.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ImageScan"))
 	scan.SetNamespace(shop)

@@ -265,7 +265,7 @@ func ImageScan(scanner *v1alpha1.Scanner, reference string, changes ...func(*v1a
 		},
 		Spec: v1alpha1.ImageScanSpec{
 			Digest: key.Digest, DigestType: v1alpha1.DigestManifest, Platform: key.Platform.String(),
-			Scanner: v1alpha1.ScannerReference{Kind: v1alpha1.KindScanner, Name: scanner.Name}, References: []string{ref.String()},
+			ScannerRef: v1alpha1.ScannerReference{Kind: v1alpha1.KindScanner, Name: scanner.Name}, References: []string{ref.String()},
 		},
 	}
 	for _, change := range changes {
