@@ -101,7 +101,7 @@ func (s *Store) ReceiverState(ctx context.Context, scanner, receiver string) (st
 
 // SaveReceiverState stores the state of a receiver.
 func (s *Store) SaveReceiverState(ctx context.Context, scanner, receiver string, state []byte) error {
-	return s.write(ctx, "save receiver state", func(ctx context.Context, tx *sql.Tx) error {
+	return s.write(ctx, "save receiver state", func(ctx context.Context, tx *session) error {
 		id, err := ensureReceiver(ctx, tx, scanner, receiver)
 		if err != nil {
 			return err
@@ -110,7 +110,7 @@ func (s *Store) SaveReceiverState(ctx context.Context, scanner, receiver string,
 	})
 }
 
-func ensureReceiver(ctx context.Context, tx *sql.Tx, scanner, receiver string) (id int64, err error) {
+func ensureReceiver(ctx context.Context, tx *session, scanner, receiver string) (id int64, err error) {
 	if scanner == "" {
 		return 0, errors.New("the scanner's UID is empty")
 	}
@@ -121,7 +121,7 @@ func ensureReceiver(ctx context.Context, tx *sql.Tx, scanner, receiver string) (
 	return id, err
 }
 
-func saveState(ctx context.Context, tx *sql.Tx, receiver int64, state []byte) error {
+func saveState(ctx context.Context, tx *session, receiver int64, state []byte) error {
 	_, err := tx.ExecContext(ctx, `UPDATE receivers SET state = ? WHERE id = ?`, state, receiver)
 	return err
 }
@@ -133,7 +133,7 @@ func saveState(ctx context.Context, tx *sql.Tx, receiver int64, state []byte) er
 // does not change the receiver's state.
 func (s *Store) RecordAnnouncement(ctx context.Context, scanner, receiver string, announcement Announcement) error {
 	defer s.unchanged.invalidate(scanner, receiver)
-	return s.write(ctx, "mark announced", func(ctx context.Context, tx *sql.Tx) error {
+	return s.write(ctx, "mark announced", func(ctx context.Context, tx *session) error {
 		return s.recordAnnouncement(ctx, tx, scanner, receiver, announcement)
 	})
 }
@@ -144,7 +144,7 @@ func (s *Store) RecordAnnouncement(ctx context.Context, scanner, receiver string
 // connections.
 func (s *Store) DecideAndRecord(ctx context.Context, scanner, receiver string, decide func(context.Context) (Announcement, error)) error {
 	defer s.unchanged.invalidate(scanner, receiver)
-	return s.write(ctx, "decide and mark announced", func(ctx context.Context, tx *sql.Tx) error {
+	return s.write(ctx, "decide and mark announced", func(ctx context.Context, tx *session) error {
 		announcement, err := decide(ctx)
 		if err != nil {
 			return err
@@ -153,7 +153,7 @@ func (s *Store) DecideAndRecord(ctx context.Context, scanner, receiver string, d
 	})
 }
 
-func (s *Store) recordAnnouncement(ctx context.Context, tx *sql.Tx, scanner, receiver string, announcement Announcement) error {
+func (s *Store) recordAnnouncement(ctx context.Context, tx *session, scanner, receiver string, announcement Announcement) error {
 	id, err := ensureReceiver(ctx, tx, scanner, receiver)
 	if err != nil {
 		return err
@@ -189,44 +189,34 @@ func (s *Store) recordAnnouncement(ctx context.Context, tx *sql.Tx, scanner, rec
 	return saveState(ctx, tx, id, announcement.State)
 }
 
-func saveAnnouncements(ctx context.Context, tx *sql.Tx, receiver int64, announcement Announcement, at time.Time) error {
-	announce, err := tx.PrepareContext(ctx, saveRecord)
-	if err != nil {
-		return err
-	}
-	defer announce.Close()
+func saveAnnouncements(ctx context.Context, tx *session, receiver int64, announcement Announcement, at time.Time) error {
 	repositories := make(map[string]bool)
 	for _, repository := range announcement.Repositories {
 		repositories[repository] = true
 	}
-	err = bulk(ctx, len(announcement.Findings), func(ctx context.Context, i int) error {
-		one := announcement.Findings[i]
+	records := make([][]any, 0, len(announcement.Findings))
+	for _, one := range announcement.Findings {
 		repositories[one.Repository] = true
 		var fixedAt millis
 		if one.Change == diff.ChangeFixed {
 			fixedAt.Time = at
 		}
-		_, err := announce.ExecContext(ctx,
-			sql.Named("receiver", receiver), sql.Named("repository", one.Repository), sql.Named("id", one.ID), sql.Named("package", one.Package),
-			sql.Named("digest", announcement.MessageID), sql.Named("at", millis{at}), sql.Named("severity", int64(one.Severity)),
-			sql.Named("fixable", one.Fixable), sql.Named("exploited", one.KnownExploited), sql.Named("aliases", list[string](one.Aliases)),
-			sql.Named("fixed_at", fixedAt))
-		return err
-	})
+		records = append(records, []any{one.Repository, one.ID, one.Package, int64(one.Severity), one.Fixable, one.KnownExploited, list[string](one.Aliases), fixedAt})
+	}
+	err := tx.execRows(ctx, saveRecords, records, sql.Named("receiver", receiver), sql.Named("digest", announcement.MessageID), sql.Named("at", millis{at}))
 	if err != nil {
 		return err
 	}
+	var known [][]any
 	for repository := range repositories {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO known_repositories (receiver_id, repository) VALUES (?, ?) ON CONFLICT DO NOTHING`,
-			receiver, repository); err != nil {
-			return err
-		}
+		known = append(known, []any{repository})
 	}
-	return nil
+	return tx.execRows(ctx, `INSERT INTO known_repositories (receiver_id, repository) SELECT @receiver, r.repository FROM records(@rows, repository text) r
+		WHERE true ON CONFLICT DO NOTHING`, known, sql.Named("receiver", receiver))
 }
 
 // retract deletes the announcements that are recorded with the message. Announcements of earlier messages stay.
-func retract(ctx context.Context, tx *sql.Tx, receiver int64, messageID string) error {
+func retract(ctx context.Context, tx *session, receiver int64, messageID string) error {
 	if messageID == "" {
 		return nil
 	}
@@ -234,7 +224,7 @@ func retract(ctx context.Context, tx *sql.Tx, receiver int64, messageID string) 
 }
 
 const (
-	areOtherReceivers    = `scanner = ? AND name NOT IN (SELECT value FROM json_each(?))`
+	areOtherReceivers    = `scanner = ? AND name NOT IN (SELECT value FROM texts(?) t)`
 	selectOtherReceivers = `SELECT id FROM receivers WHERE ` + areOtherReceivers
 )
 

@@ -32,11 +32,11 @@ const (
 	// selectOwnAnomaly selects the version of the data with the most missing findings in the cluster's scope and in those of the Scanner's
 	// images together, if there are too many. The plus prevents SQLite from iterating over all images of the engine.
 	selectOwnAnomaly = `
-		WITH own AS (SELECT '' AS scope UNION SELECT scope FROM scanner_images WHERE scanner = @scanner AND +engine = @engine AND cluster = 0),
+		WITH own AS (SELECT '' AS scope UNION SELECT scope FROM scanner_images WHERE scanner = @scanner AND unindexed(engine) = @engine AND cluster = 0),
 		kept AS (SELECT coalesce(sum(present), 0) AS present FROM present_counts WHERE engine = @engine AND scope IN (SELECT scope FROM own))
-		SELECT data_version, min(since), sum(missing), present + sum(missing), 0, 0 FROM loss_counts CROSS JOIN kept
+		SELECT data_version, min(since), sum(missing), max(present) + sum(missing), 0, 0 FROM loss_counts ORDERED JOIN kept
 		WHERE engine = @engine AND scope IN (SELECT scope FROM own) AND since > @quarantined
-		GROUP BY data_version HAVING sum(missing) > @count AND sum(missing) > @share * (present + sum(missing))
+		GROUP BY data_version HAVING sum(missing) > @count AND sum(missing) > @share * (max(present) + sum(missing))
 		ORDER BY sum(missing) DESC, data_version LIMIT 1`
 
 	// selectWidespreadAnomaly selects the version of the data with the most missing findings if too many are missing in most namespaces.
@@ -48,10 +48,10 @@ const (
 			FROM loss_counts l LEFT JOIN present_counts p ON p.engine = l.engine AND p.scope = l.scope
 			WHERE l.engine = @engine AND l.scope <> '' AND l.since > @quarantined GROUP BY l.scope, l.data_version),
 		namespaces AS (SELECT count(*) AS total FROM (
-			SELECT scope FROM present_counts WHERE engine = @engine AND scope <> '' AND present <> 0 UNION SELECT scope FROM lost))
-		SELECT data_version, min(since), 0, 0, count(*), total FROM lost CROSS JOIN namespaces
+			SELECT scope FROM present_counts WHERE engine = @engine AND scope <> '' AND present <> 0 UNION SELECT scope FROM lost) AS scopes)
+		SELECT data_version, min(since), 0, 0, count(*), max(total) FROM lost ORDERED JOIN namespaces
 		WHERE missing > @share * (present + missing)
-		GROUP BY data_version HAVING 2 * (count(*) - 1) > total - 1 AND sum(missing) - max(missing) > @count
+		GROUP BY data_version HAVING 2 * (count(*) - 1) > max(total) - 1 AND sum(missing) - max(missing) > @count
 		ORDER BY sum(missing) DESC, data_version LIMIT 1`
 )
 

@@ -20,12 +20,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/pressly/goose/v3"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store/dialect"
 )
 
 // writeMark writes a mark into a store, by which a test identifies the store.
 func writeMark(t testing.TB, s *Store, text string) {
 	t.Helper()
-	must(t, s.SaveReceiverState(t.Context(), "scanner", "receiver", []byte(text)))
+	got[sql.Result](t)(s.writer.ExecContext(t.Context(), `INSERT INTO receivers (scanner, name, state) VALUES ('scanner', 'receiver', ?)
+		ON CONFLICT DO UPDATE SET state = excluded.state`, []byte(text)))
 }
 
 func readMark(t testing.TB, s *Store) string {
@@ -106,7 +109,7 @@ func TestRestore(t *testing.T) {
 func TestConcurrentBackup(t *testing.T) {
 	f := newStore(t)
 	write := func(n int) error {
-		return f.write(t.Context(), "write both", func(ctx context.Context, tx *sql.Tx) error {
+		return f.write(t.Context(), "write both", func(ctx context.Context, tx *session) error {
 			// The two rows are far apart in the file, with pages between them that are allocated and freed.
 			for _, name := range []string{"first", "second"} {
 				if _, err := tx.ExecContext(ctx, `INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value`, name, fmt.Sprint(n)); err != nil {
@@ -406,7 +409,7 @@ func TestRestoreOfOlderStore(t *testing.T) {
 	older.writer, err = connect(older.writerName())
 	must(t, err)
 	older.reader = older.writer
-	provider := got[*goose.Provider](t)(migrationsOf(older.writer))
+	provider := got[*goose.Provider](t)(migrationsOf(older.writer, dialect.SQLite))
 	const schema = 3
 	_, err = provider.UpTo(t.Context(), schema)
 	must(t, err)

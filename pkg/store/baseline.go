@@ -173,15 +173,14 @@ func snapshotID(repositories []runningRepository, f ChangeFilter) string {
 }
 
 const (
-	// listWorst lists the worst present finding of each vulnerability and package. For a row with a max, SQLite takes the other columns from
-	// the same row (https://www.sqlite.org/lang_select.html#bareagg).
+	// listWorst lists the worst present finding of each vulnerability and package.
 	listWorst = `WITH` + passingFindings + `
-		SELECT f.id, max(((f.known_exploited * 4 + ` + likelihood + `) * 8 + f.severity) * 2 + f.fixable)
-		FROM wanted CROSS JOIN vulnerabilities v ON v.id = wanted.vulnerability_id CROSS JOIN findings f ON f.id = wanted.id
-		GROUP BY key_hash(v.canonical_id, f.package)`
+		SELECT ` + worstID + `
+		FROM wanted ORDERED JOIN vulnerabilities v ON v.id = wanted.vulnerability_id ORDERED JOIN findings f ON f.id = wanted.id
+		GROUP BY group_key(v.canonical_id, f.package)`
 
 	measureFindings = `
-		SELECT f.id, octet_length(f.package) + octet_length(f.aliases) FROM json_each(@findings) j CROSS JOIN findings f ON f.id = j.value`
+		SELECT f.id, octet_length(f.package) + octet_length(f.aliases) FROM ids(@findings) j ORDERED JOIN findings f ON f.id = j.value`
 
 	// announceFindings records findings as announced. Existing records keep their message.
 	announceFindings = `
@@ -192,25 +191,25 @@ const (
 	// selectAnnounced selects those of some findings that have a record. setMessage moves their records to another message.
 	selectAnnounced = `
 		SELECT f.id, f.severity, f.fixable, f.known_exploited, ` + announcedColumns + ofFindings + `
-		CROSS JOIN announcements a ON a.receiver_id = @receiver AND a.repository = @repository AND a.canonical_id = v.canonical_id AND a.package = f.package`
+		ORDERED JOIN announcements a ON a.receiver_id = @receiver AND a.repository = @repository AND a.canonical_id = v.canonical_id AND a.package = f.package`
 	setMessage = `
 		UPDATE announcements SET digest_id = @digest
 		WHERE receiver_id = @receiver AND repository = @repository AND (canonical_id, package) IN (SELECT v.canonical_id, f.package` + ofFindings + `)`
 	ofFindings = `
-		FROM json_each(@findings) j CROSS JOIN findings f ON f.id = j.value CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id`
+		FROM ids(@findings) j ORDERED JOIN findings f ON f.id = j.value ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id`
 
 	// selectAbsentKeys selects the records of a repository, announced up to a time, whose findings are not present. A finding that one version
 	// of the data lacks is present until it is fixed.
 	selectAbsentKeys = selectKeysInRepositoryAfter + `AND announced_at <= @before AND NOT EXISTS (
-			SELECT 1 FROM vulnerabilities v CROSS JOIN findings f INDEXED BY findings_by_vulnerability
-				ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM json_each(@reports))
+			SELECT 1 FROM vulnerabilities v ORDERED JOIN findings f INDEXED BY findings_by_vulnerability
+				ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM ids(@reports) i)
 			WHERE v.canonical_id = announcements.canonical_id AND f.package = announcements.package AND f.fixed_at IS NULL)`
 )
 
 // recordSnapshot records all findings that pass as announced, or returns ErrChanged if they are not those of the snapshot any more. Only IDs
 // and a part of the texts are in memory. A million findings take some seconds, in which other writers wait. When the budget is used up, the
 // other repositories are not recorded: their findings are new to the receiver when there is room again.
-func recordSnapshot(ctx context.Context, tx *sql.Tx, receiver int64, scanner string, announcement Announcement, at time.Time, budget int64) error {
+func recordSnapshot(ctx context.Context, tx *session, receiver int64, scanner string, announcement Announcement, at time.Time, budget int64) error {
 	f := announcement.Snapshot.Filter
 	repositories, err := loadRunning(ctx, tx, scanner, f.Engine, f.Route, reachInUse)
 	if err != nil {
@@ -250,7 +249,7 @@ func recordSnapshot(ctx context.Context, tx *sql.Tx, receiver int64, scanner str
 }
 
 // deleteAbsent deletes the announcements of absent findings.
-func deleteAbsent(ctx context.Context, tx *sql.Tx, receiver int64, scanner string, absent AbsentFindings) error {
+func deleteAbsent(ctx context.Context, tx *session, receiver int64, scanner string, absent AbsentFindings) error {
 	repositories, err := loadRunning(ctx, tx, scanner, absent.Filter.Engine, nil, reachInUse)
 	if err != nil {
 		return err
@@ -270,12 +269,8 @@ func deleteAbsent(ctx context.Context, tx *sql.Tx, receiver int64, scanner strin
 
 // announceAll records all findings of one repository that pass, in parts: announcements have triggers, so SQLite holds the rows that a
 // statement inserts in memory.
-func (l *repositoryEvaluation) announceAll(ctx context.Context, tx *sql.Tx) error {
-	ids, err := collect(ctx, tx, listWorst, l.args, func(rows *sql.Rows) (id int64, err error) {
-		var rank int64
-		err = rows.Scan(&id, &rank)
-		return id, err
-	})
+func (l *repositoryEvaluation) announceAll(ctx context.Context, tx *session) error {
+	ids, err := collect(ctx, tx, listWorst, l.args, scanValue[int64])
 	if err != nil {
 		return err
 	}
@@ -298,7 +293,7 @@ func (l *repositoryEvaluation) announceAll(ctx context.Context, tx *sql.Tx) erro
 
 // moveChanged moves the records of those findings that have changed since their announcement to this message, so that they are retracted with
 // it if it is never delivered. Of a first baseline, no finding has a record.
-func (l *repositoryEvaluation) moveChanged(ctx context.Context, tx *sql.Tx, findings []int64) error {
+func (l *repositoryEvaluation) moveChanged(ctx context.Context, tx *session, findings []int64) error {
 	if announced, err := l.receiverHasRecords(ctx); err != nil || !announced {
 		return err
 	}
@@ -321,9 +316,9 @@ func (l *repositoryEvaluation) moveChanged(ctx context.Context, tx *sql.Tx, find
 }
 
 // partsByText splits findings into parts whose texts take at most maxPageText, or that are one finding.
-func partsByText(ctx context.Context, tx *sql.Tx, ids []int64) (parts [][]int64, err error) {
+func partsByText(ctx context.Context, q query, ids []int64) (parts [][]int64, err error) {
 	text := 0
-	err = eachRow(ctx, tx, measureFindings, []any{sql.Named("findings", jsonArray(ids))}, func(rows *sql.Rows) error {
+	err = eachRow(ctx, q, measureFindings, []any{sql.Named("findings", jsonArray(ids))}, func(rows *sql.Rows) error {
 		var id int64
 		var size int
 		err := rows.Scan(&id, &size)
@@ -337,11 +332,11 @@ func partsByText(ctx context.Context, tx *sql.Tx, ids []int64) (parts [][]int64,
 }
 
 // deleteOtherRepositories deletes the announcements of repositories that do not run.
-func deleteOtherRepositories(ctx context.Context, tx *sql.Tx, receiver int64, repositories []runningRepository) error {
+func deleteOtherRepositories(ctx context.Context, tx *session, receiver int64, repositories []runningRepository) error {
 	names := make([]string, 0, len(repositories))
 	for _, r := range repositories {
 		names = append(names, r.name)
 	}
-	return deleteRecords(ctx, tx, selectKeysAfter+`AND repository NOT IN (SELECT value FROM json_each(@running))`,
+	return deleteRecords(ctx, tx, selectKeysAfter+`AND repository NOT IN (SELECT value FROM texts(@running) t)`,
 		sql.Named("receiver", receiver), sql.Named("running", jsonArray(names)))
 }

@@ -231,7 +231,7 @@ func BenchmarkLeftWorkloads(b *testing.B) {
 	for name, within := range map[string]reach{"running": reachRunning, "in use": reachInUse, "kept": reachKept} {
 		b.Run("repositories, "+name, func(b *testing.B) {
 			for b.Loop() {
-				if found := got[[]runningRepository](b)(loadRunning(b.Context(), f.reader, "scanner", grype, nil, within)); len(found) != 100 {
+				if found := got[[]runningRepository](b)(loadRunning(b.Context(), f.reading(), "scanner", grype, nil, within)); len(found) != 100 {
 					b.Fatalf("%d repositories are found, want 100", len(found))
 				}
 			}

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +27,7 @@ const (
 var ErrReplaced = errors.New("the artifact was replaced while it was read: open it again")
 
 // replaceArtifacts replaces all artifacts of a manifest. Without new artifacts it keeps those that the manifest has.
-func replaceArtifacts(ctx context.Context, tx *sql.Tx, manifest int64, artifacts map[Artifact]io.Reader) error {
+func replaceArtifacts(ctx context.Context, tx *session, manifest int64, artifacts map[Artifact]io.Reader) error {
 	if len(artifacts) == 0 {
 		return nil
 	}
@@ -43,10 +42,9 @@ func replaceArtifacts(ctx context.Context, tx *sql.Tx, manifest int64, artifacts
 	return nil
 }
 
-func writeArtifact(ctx context.Context, tx *sql.Tx, manifest int64, name Artifact, content io.Reader) error {
-	var id int64
-	if err := tx.QueryRowContext(ctx, `INSERT INTO artifacts (manifest_id, name, size) VALUES (?, ?, 0) RETURNING id`,
-		manifest, name).Scan(&id); err != nil {
+func writeArtifact(ctx context.Context, tx *session, manifest int64, name Artifact, content io.Reader) error {
+	id, err := tx.insert(ctx, `INSERT INTO artifacts (manifest_id, name, size) VALUES (?, ?, 0)`, manifest, name)
+	if err != nil {
 		return err
 	}
 	var size int64
@@ -66,7 +64,7 @@ func writeArtifact(ctx context.Context, tx *sql.Tx, manifest int64, name Artifac
 			return err
 		}
 	}
-	_, err := tx.ExecContext(ctx, `UPDATE artifacts SET size = ? WHERE id = ?`, size, id)
+	_, err = tx.ExecContext(ctx, `UPDATE artifacts SET size = ? WHERE id = ?`, size, id)
 	return err
 }
 

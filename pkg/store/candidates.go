@@ -33,17 +33,18 @@ var errFull = errors.New("a bound is reached")
 const (
 	// listCandidates lists the findings that may be a change, with what finding.Worse compares first. It reads indexes only, no row of findings.
 	listCandidates = `WITH` + passingFindings + `
-		SELECT v.canonical_id, wanted.package, wanted.known_exploited, v.epss, wanted.severity, wanted.fixable, a.receiver_id IS NOT NULL
-		FROM wanted CROSS JOIN vulnerabilities v ON v.id = wanted.vulnerability_id` + withRecord + `wanted.package
+		SELECT wanted.id, v.canonical_id, wanted.package, wanted.known_exploited, v.epss, wanted.severity, wanted.fixable, a.receiver_id IS NOT NULL
+		FROM wanted ORDERED JOIN vulnerabilities v ON v.id = wanted.vulnerability_id` + withRecord + `wanted.package
 		WHERE` + differs
 
 	// countMost counts the present findings of the reports: there are at most as many candidates.
-	countMost = `SELECT coalesce(sum(present), 0) FROM reports WHERE id IN (SELECT value FROM json_each(@reports))`
+	countMost = `SELECT coalesce(sum(present), 0) FROM reports WHERE id IN (SELECT value FROM ids(@reports) i)`
 )
 
 // candidate is a finding that may be a change. Candidates with the same ID and package have the same key.
 type candidate struct {
 	finding.Finding
+	row int64
 	key uint64
 	// announced is true if the receiver has a record of the finding.
 	announced bool
@@ -82,7 +83,7 @@ func (l *repositoryEvaluation) eachCandidate(ctx context.Context, each func(cand
 	return eachRow(ctx, l.q, listCandidates, l.args, func(rows *sql.Rows) error {
 		var c candidate
 		var fixable bool
-		if err := rows.Scan(&c.ID, &c.Package.Name, &c.KnownExploited, &c.EPSS, &c.Severity, &fixable, &c.announced); err != nil {
+		if err := rows.Scan(&c.row, &c.ID, &c.Package.Name, &c.KnownExploited, &c.EPSS, &c.Severity, &fixable, &c.announced); err != nil {
 			return err
 		}
 		if fixable {
@@ -103,7 +104,7 @@ func (l *repositoryEvaluation) eachPair(ctx context.Context, take func(c candida
 	passes := 1 + present/maxCountedKeys
 	for pass := range passes {
 		known := make(map[uint64]struct{})
-		page := keyPage{l: l, each: each}
+		var keys keyList
 		err := l.eachCandidate(ctx, func(c candidate) error {
 			if c.key%passes != pass {
 				return nil
@@ -111,19 +112,71 @@ func (l *repositoryEvaluation) eachPair(ctx context.Context, take func(c candida
 			count := len(known)
 			known[c.key] = struct{}{}
 			first := len(known) > count
-			if take != nil && take(c, first) || !first {
-				return nil
+			taken := take != nil && take(c, first)
+			if first && !taken {
+				keys.add(c)
 			}
-			return page.add(ctx, c.Finding)
+			return nil
 		})
 		if err != nil {
 			return err
 		}
-		if err := page.read(ctx); err != nil {
+		if err := keys.eachPage(ctx, l, each); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// keyList holds the keys of candidates until all candidates are read: a database server runs one statement at a time. Beyond a bound of the
+// texts, it holds only the candidates' row IDs, and reads the keys later.
+type keyList struct {
+	keys [][2]string
+	text int
+	rows []int64
+}
+
+func (k *keyList) add(c candidate) {
+	if k.text >= maxHeldText {
+		k.rows = append(k.rows, c.row)
+		return
+	}
+	k.keys = append(k.keys, [2]string{c.ID, c.Package.Name})
+	k.text += keyText(c.Finding)
+}
+
+// selectKeys selects the keys of some findings.
+const selectKeys = `SELECT v.canonical_id, f.package` + ofFindings
+
+// eachPage passes on the pairs of all keys in pages.
+func (k *keyList) eachPage(ctx context.Context, l *repositoryEvaluation, each func([]*pair) error) error {
+	page := keyPage{l: l, each: each}
+	for _, key := range k.keys {
+		if err := page.add(ctx, key); err != nil {
+			return err
+		}
+	}
+	for rows := range slices.Chunk(k.rows, maxPageKeys) {
+		parts, err := partsByText(ctx, l.q, rows)
+		if err != nil {
+			return err
+		}
+		for _, part := range parts {
+			keys, err := collect(ctx, l.q, selectKeys, []any{sql.Named("findings", jsonArray(part))}, func(rows *sql.Rows) (key [2]string, err error) {
+				err = rows.Scan(&key[0], &key[1])
+				return key, err
+			})
+			if err != nil {
+				return err
+			}
+			for _, key := range keys {
+				if err := page.add(ctx, key); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return page.read(ctx)
 }
 
 // keyPage collects keys, and reads their pairs when it is full.
@@ -134,9 +187,9 @@ type keyPage struct {
 	text int
 }
 
-func (p *keyPage) add(ctx context.Context, f finding.Finding) error {
-	p.keys = append(p.keys, [2]string{f.ID, f.Package.Name})
-	p.text += len(f.ID) + len(f.Package.Name)
+func (p *keyPage) add(ctx context.Context, key [2]string) error {
+	p.keys = append(p.keys, key)
+	p.text += len(key[0]) + len(key[1])
 	if len(p.keys) < maxPageKeys && p.text < maxPageText {
 		return nil
 	}

@@ -73,7 +73,7 @@ func (s *Store) SaveCatalog(ctx context.Context, c Catalog, artifacts map[Artifa
 	if err := c.check(); err != nil {
 		return err
 	}
-	return s.write(ctx, "save catalog of "+c.Key.String(), func(ctx context.Context, tx *sql.Tx) error {
+	return s.write(ctx, "save catalog of "+c.Key.String(), func(ctx context.Context, tx *session) error {
 		return s.saveCatalog(ctx, tx, c, artifacts)
 	})
 }
@@ -87,7 +87,7 @@ func (c Catalog) check() error {
 
 // saveCatalog replaces an engine's catalog of a manifest. A catalog without artifacts does not move the manifest to another
 // namespace's budget.
-func (s *Store) saveCatalog(ctx context.Context, tx *sql.Tx, c Catalog, artifacts map[Artifact]io.Reader) error {
+func (s *Store) saveCatalog(ctx context.Context, tx *session, c Catalog, artifacts map[Artifact]io.Reader) error {
 	now, namespace := s.now(), cmp.Or(string(c.Scope), c.Namespace)
 	manifest, err := ensureManifest(ctx, tx, c.PlatformDigest, c.Scope, now)
 	if err != nil {
@@ -96,12 +96,14 @@ func (s *Store) saveCatalog(ctx context.Context, tx *sql.Tx, c Catalog, artifact
 	if err := saveAlias(ctx, tx, c.Key, c.Scope, manifest, now); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, `UPDATE manifests SET namespace = ?1 WHERE id = ?2 AND ?1 <> '' AND (?3 OR namespace = '')`,
+	if _, err := tx.ExecContext(ctx, `UPDATE manifests SET namespace = ?1 WHERE id = ?2 AND ?1 <> '' AND (?3 = 1 OR namespace = '')`,
 		namespace, manifest, len(artifacts) > 0); err != nil {
 		return err
 	}
 	if _, err := tx.ExecContext(ctx, `
-		INSERT OR REPLACE INTO catalogues (manifest_id, engine, distro, packages, tool, catalogued_at) VALUES (?, ?, ?, ?, ?, ?)`,
+		INSERT INTO catalogues (manifest_id, engine, distro, packages, tool, catalogued_at) VALUES (?, ?, ?, ?, ?, ?)
+		ON CONFLICT (manifest_id, engine) DO UPDATE SET distro = excluded.distro, packages = excluded.packages, tool = excluded.tool,
+			catalogued_at = excluded.catalogued_at`,
 		manifest, c.Engine, c.Distro, c.Packages, c.Tool, millis{orNow(c.CatalogedAt, now)}); err != nil {
 		return err
 	}
@@ -117,14 +119,13 @@ func (s *Store) DeleteCatalog(ctx context.Context, engine, platformDigest string
 
 // ensureManifest returns the row ID of a platform manifest, and inserts the row if there is none. A new row is linked to the
 // images that Scanners have under the manifest's own digest.
-func ensureManifest(ctx context.Context, tx *sql.Tx, platformDigest string, scope Scope, now time.Time) (int64, error) {
+func ensureManifest(ctx context.Context, tx *session, platformDigest string, scope Scope, now time.Time) (int64, error) {
 	var id int64
 	err := tx.QueryRowContext(ctx, `SELECT id FROM manifests WHERE platform_digest = ? AND scope = ?`, platformDigest, scope).Scan(&id)
 	if !errors.Is(err, sql.ErrNoRows) {
 		return id, err
 	}
-	if err := tx.QueryRowContext(ctx, `INSERT INTO manifests (platform_digest, scope, last_used) VALUES (?, ?, ?) RETURNING id`,
-		platformDigest, scope, millis{now}).Scan(&id); err != nil {
+	if id, err = tx.insert(ctx, `INSERT INTO manifests (platform_digest, scope, last_used) VALUES (?, ?, ?)`, platformDigest, scope, millis{now}); err != nil {
 		return 0, err
 	}
 	_, err = tx.ExecContext(ctx, `UPDATE scanner_images SET manifest_id = ? WHERE digest = ? AND scope = ? AND manifest_id IS NULL`,
@@ -133,12 +134,13 @@ func ensureManifest(ctx context.Context, tx *sql.Tx, platformDigest string, scop
 }
 
 // saveAlias makes an image key resolve to a manifest, in the table of aliases and for all Scanners that have the image.
-func saveAlias(ctx context.Context, tx *sql.Tx, key image.Key, scope Scope, manifest int64, now time.Time) error {
-	if _, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO images (digest, platform, scope, manifest_id) VALUES (?, ?, ?, ?)`,
+func saveAlias(ctx context.Context, tx *session, key image.Key, scope Scope, manifest int64, now time.Time) error {
+	if _, err := tx.ExecContext(ctx, `INSERT INTO images (digest, platform, scope, manifest_id) VALUES (?, ?, ?, ?)
+		ON CONFLICT (digest, platform, scope) DO UPDATE SET manifest_id = excluded.manifest_id`,
 		key.Digest, platform(key.Platform), scope, manifest); err != nil {
 		return err
 	}
-	const concerned = `digest = ? AND platform = ? AND scope = ? AND manifest_id IS NOT ?`
+	const concerned = `digest = ? AND platform = ? AND scope = ? AND differs(manifest_id, ?)`
 	args := []any{key.Digest, platform(key.Platform), scope, manifest}
 	if err := touchManifests(ctx, tx, now, concerned, args...); err != nil {
 		return err

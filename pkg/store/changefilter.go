@@ -80,9 +80,9 @@ func (f ChangeFilter) threshold() finding.Severity { return max(f.MinSeverity, f
 // index. @severity is at least 1. @fixable and @unknown are 0 for all findings, 1 for fixable ones, 2 for none.
 const (
 	passingColumns = `
-		SELECT f.id, f.vulnerability_id, f.package, f.report_id, f.known_exploited, f.severity, f.fixable FROM json_each(@reports) j
-		CROSS JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
-		WHERE f.gone_at IS NULL AND f.id NOT IN (SELECT value FROM json_each(@suppressed)) AND `
+		SELECT f.id, f.vulnerability_id, f.package, f.report_id, f.known_exploited, f.severity, f.fixable FROM ids(@reports) j
+		ORDERED JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
+		WHERE f.gone_at IS NULL AND f.id NOT IN (SELECT value FROM ids(@suppressed) i) AND `
 
 	passingFindings = ` wanted AS (` +
 		passingColumns + `f.known_exploited = 1 UNION ALL` +
@@ -91,7 +91,7 @@ const (
 
 	// passesFilter is the same condition for findings that are selected by vulnerability and package.
 	passesFilter = `(f.known_exploited = 1 OR f.severity >= @severity AND f.fixable >= @fixable OR f.severity = 0 AND f.fixable >= @unknown)
-		AND f.id NOT IN (SELECT value FROM json_each(@suppressed))`
+		AND f.id NOT IN (SELECT value FROM ids(@suppressed) i)`
 )
 
 // passes reports whether a workload concerns the receiver. Without a route, all do.

@@ -301,7 +301,7 @@ func (l *repositoryEvaluation) changed(ctx context.Context, list *changeList) er
 		return nil
 	}}
 	for _, f := range worst.sorted() {
-		if err := page.add(ctx, f); err != nil {
+		if err := page.add(ctx, [2]string{f.ID, f.Package.Name}); err != nil {
 			return err
 		}
 	}

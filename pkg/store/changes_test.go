@@ -236,7 +236,7 @@ func TestPrefilterSelectsEveryChange(t *testing.T) {
 		FROM wanted CROSS JOIN records a`
 	for _, threshold := range []finding.Severity{finding.Negligible, finding.Medium, finding.High, finding.Critical} {
 		compared := 0
-		must(t, eachRow(t.Context(), f.reader, pairs, []any{sql.Named("severity", int64(threshold))}, func(rows *sql.Rows) error {
+		must(t, eachRow(t.Context(), f.reading(), pairs, []any{sql.Named("severity", int64(threshold))}, func(rows *sql.Rows) error {
 			var present diff.Present
 			var record diff.Announced
 			var hasRecord, selected bool

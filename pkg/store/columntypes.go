@@ -61,16 +61,35 @@ func (l *list[T]) Scan(column any) error {
 	return json.Unmarshal([]byte(text), (*[]T)(l))
 }
 
-// jsonArray returns a parameter for json_each. Numbers and texts always marshal.
-func jsonArray[T ~int | ~int64 | ~string | [2]string | AnnouncementKey](values []T) string {
+// jsonArray returns a parameter for the macros ids, texts and records. Numbers and texts always marshal.
+func jsonArray[T ~int | ~int64 | ~string | [2]string | [3]string | [2]int64](values []T) string {
 	if len(values) == 0 {
 		return "[]"
 	}
 	text, _ := json.Marshal(values)
-	return string(text)
+	return withoutEscapedNUL(string(text))
 }
 
-// idsOf returns the row IDs that are keys of a map, in order, as a parameter for json_each.
+// withoutEscapedNUL removes NUL from texts in JSON: PostgreSQL refuses it there. A backslash before the escape would make it a text of its own.
+func withoutEscapedNUL(text string) string {
+	const escaped = `\u0000`
+	for from := 0; ; {
+		i := strings.Index(text[from:], escaped)
+		if i < 0 {
+			return text
+		}
+		i += from
+		before := len(text[:i]) - len(strings.TrimRight(text[:i], `\`))
+		if before%2 == 0 {
+			text = text[:i] + text[i+len(escaped):]
+			from = i
+		} else {
+			from = i + len(escaped)
+		}
+	}
+}
+
+// idsOf returns the row IDs that are keys of a map, in order, as a parameter for the macro ids.
 func idsOf[V any](byID map[int64]V) string { return jsonArray(slices.Sorted(maps.Keys(byID))) }
 
 // paths are file names in a column: bytes, joined by NUL, which no path contains.
@@ -108,4 +127,15 @@ func (p *platform) Scan(column any) error {
 	parts := append(strings.SplitN(text, "/", 3), "", "")
 	*p = platform{OS: parts[0], Architecture: parts[1], Variant: parts[2]}
 	return nil
+}
+
+// foldName returns an ID in the form in which it is stored as a name and searched: its ASCII letters in lower case. Databases fold other
+// letters in different ways, and no ID has one.
+func foldName(id string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'A' && r <= 'Z' {
+			return r + 'a' - 'A'
+		}
+		return r
+	}, id)
 }

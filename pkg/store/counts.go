@@ -22,22 +22,22 @@ const (
 	countScanner = `
 		SELECT severity, count(*), sum(fixable), sum(known_exploited) FROM (
 			SELECT max(f.severity) AS severity, max(f.fixable) AS fixable, max(f.known_exploited) AS known_exploited
-			FROM json_each(@reports) j
-			CROSS JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
-			CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
-			WHERE f.gone_at IS NULL AND f.id NOT IN (SELECT value FROM json_each(@suppressed))
-			GROUP BY key_hash(v.canonical_id, f.package))
+			FROM ids(@reports) j
+			ORDERED JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
+			ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id
+			WHERE f.gone_at IS NULL AND f.id NOT IN (SELECT value FROM ids(@suppressed) i)
+			GROUP BY group_key(v.canonical_id, f.package)) AS worst
 		GROUP BY severity`
 
 	// listSuppressed lists the findings of each vulnerability and package that is suppressed in all images, one row for each.
 	listSuppressed = `
-		SELECT json_group_array(f.id)
-		FROM json_each(@reports) j
-		CROSS JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
-		CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
+		SELECT id_array(f.id)
+		FROM ids(@reports) j
+		ORDERED JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
+		ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id
 		WHERE f.gone_at IS NULL
-		GROUP BY key_hash(v.canonical_id, f.package)
-		HAVING min(f.id IN (SELECT value FROM json_each(@suppressed)))`
+		GROUP BY group_key(v.canonical_id, f.package)
+		HAVING min(CASE WHEN f.id IN (SELECT value FROM ids(@suppressed) i) THEN 1 ELSE 0 END) = 1`
 )
 
 // ScannerTotals counts the findings of the images that run now for a Scanner, once per repository, vulnerability and package,

@@ -33,14 +33,14 @@ type recordDeletion struct {
 }
 
 // page deletes the next page. It returns whether there may be more.
-func (d *recordDeletion) page(ctx context.Context, tx *sql.Tx) (more bool, err error) {
+func (d *recordDeletion) page(ctx context.Context, tx *session) (more bool, err error) {
 	args := append([]any{sql.Named("after_repository", d.last.repository), sql.Named("after_id", d.last.id), sql.Named("after_package", d.last.pkg)}, d.args...)
 	d.last, more, err = deleteRecordPage(ctx, tx, d.selection+` ORDER BY repository, canonical_id, package`, args...)
 	return more, err
 }
 
 // deleteRecords deletes all records that a recordDeletion selects in one transaction.
-func deleteRecords(ctx context.Context, tx *sql.Tx, selection string, args ...any) error {
+func deleteRecords(ctx context.Context, tx *session, selection string, args ...any) error {
 	d := recordDeletion{selection: selection, args: args}
 	for {
 		if more, err := d.page(ctx, tx); err != nil || !more {
@@ -53,7 +53,7 @@ func deleteRecords(ctx context.Context, tx *sql.Tx, selection string, args ...an
 func (s *Store) deleteRecordsInPages(ctx context.Context, action, selection string, args ...any) error {
 	d := recordDeletion{selection: selection, args: args}
 	for more := true; more; {
-		err := s.write(ctx, action, func(ctx context.Context, tx *sql.Tx) (err error) {
+		err := s.write(ctx, action, func(ctx context.Context, tx *session) (err error) {
 			more, err = d.page(ctx, tx)
 			return err
 		})
@@ -66,7 +66,7 @@ func (s *Store) deleteRecordsInPages(ctx context.Context, action, selection stri
 
 // deleteRecordPage deletes the first page of the records whose keys a query returns. It returns the last key of the page, and whether there
 // may be more.
-func deleteRecordPage(ctx context.Context, tx *sql.Tx, keys string, args ...any) (last recordKey, more bool, err error) {
+func deleteRecordPage(ctx context.Context, tx *session, keys string, args ...any) (last recordKey, more bool, err error) {
 	page, more, err := readRecordKeys(ctx, tx, keys, args...)
 	if err != nil || len(page) == 0 {
 		return recordKey{}, false, err
@@ -78,7 +78,7 @@ func deleteRecordPage(ctx context.Context, tx *sql.Tx, keys string, args ...any)
 	return page[len(page)-1], more, err
 }
 
-func readRecordKeys(ctx context.Context, tx *sql.Tx, keys string, args ...any) (page []recordKey, more bool, err error) {
+func readRecordKeys(ctx context.Context, tx *session, keys string, args ...any) (page []recordKey, more bool, err error) {
 	text := 0
 	err = eachRow(ctx, tx, keys, args, func(rows *sql.Rows) error {
 		var k recordKey
@@ -97,17 +97,19 @@ func readRecordKeys(ctx context.Context, tx *sql.Tx, keys string, args ...any) (
 	return page, false, err
 }
 
-// tombstoneReceivers makes receivers that a condition selects belong to no Scanner. It gives them names that are unique there.
-const tombstoneReceivers = `UPDATE receivers SET scanner = '', name = 'deleted ' || id WHERE `
+// tombstoneReceivers makes receivers belong to no Scanner. It gives them names that are unique there.
+const tombstoneReceivers = `UPDATE receivers SET scanner = '', name = 'deleted ' || id WHERE id IN (SELECT value FROM ids(@ids) i)`
 
 // deleteReceivers deletes the receivers that a condition selects, with all their records. They are gone at once: a receiver that is added again
 // meanwhile begins anew. Their records are deleted afterwards, in pages. What is left after a crash belongs to a Scanner without a UID, which
 // the sweep of Scanners deletes like any other that is gone.
 func (s *Store) deleteReceivers(ctx context.Context, condition string, args ...any) error {
 	var receivers []int64
-	err := s.write(ctx, "delete receivers", func(ctx context.Context, tx *sql.Tx) (err error) {
-		receivers, err = collect(ctx, tx, tombstoneReceivers+condition+` RETURNING id`, args, scanValue[int64])
-		return err
+	err := s.write(ctx, "delete receivers", func(ctx context.Context, tx *session) (err error) {
+		if receivers, err = collect(ctx, tx, `SELECT id FROM receivers WHERE `+condition, args, scanValue[int64]); err != nil {
+			return err
+		}
+		return tx.execIDs(ctx, tombstoneReceivers, receivers)
 	})
 	if err != nil {
 		return err

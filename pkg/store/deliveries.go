@@ -18,7 +18,7 @@ const (
 // BeginDelivery stores the receiver's state before a message is sent, and returns the number of this delivery. Deliveries to all
 // receivers share one sequence, in which each number is one higher than the one before.
 func (s *Store) BeginDelivery(ctx context.Context, scanner, receiver string, state []byte) (number int64, err error) {
-	err = s.write(ctx, "begin a delivery", func(ctx context.Context, tx *sql.Tx) error {
+	err = s.write(ctx, "begin a delivery", func(ctx context.Context, tx *session) error {
 		id, err := ensureReceiver(ctx, tx, scanner, receiver)
 		if err != nil {
 			return err
@@ -52,7 +52,7 @@ func (s *Store) Deliveries(ctx context.Context) (number int64, err error) {
 // store whose content is older than what was delivered. Nothing else may use the store meanwhile.
 func (s *Store) TreatAsRestored(ctx context.Context) error {
 	id, from := randomID(), time.Time{}
-	err := s.write(ctx, "treat the store as restored", func(ctx context.Context, tx *sql.Tx) error {
+	err := s.write(ctx, "treat the store as restored", func(ctx context.Context, tx *session) error {
 		begun, err := readMeta(ctx, tx, deliveryBegunAt)
 		if err != nil {
 			return err
@@ -74,15 +74,15 @@ func (s *Store) TreatAsRestored(ctx context.Context) error {
 	return err
 }
 
-func saveMeta(ctx context.Context, tx *sql.Tx, name string, value int64) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value`,
+func saveMeta(ctx context.Context, tx *session, name string, value int64) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
 		name, strconv.FormatInt(value, 10))
 	return err
 }
 
 // readMeta returns 0 if there is no such key.
 func readMeta(ctx context.Context, q query, name string) (value int64, err error) {
-	err = q.QueryRowContext(ctx, `SELECT CAST(value AS INTEGER) FROM meta WHERE name = ?`, name).Scan(&value)
+	err = q.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = ?`, name).Scan(&value)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, nil
 	}

@@ -193,12 +193,13 @@ func equalLeft(a, b leftWorkload) bool {
 const saveLeft = `
 	INSERT INTO left_workloads (image_id, namespace, kind, name, container, repository, reference, receivers, left_at, ended)
 	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-	ON CONFLICT DO UPDATE SET superseded = superseded AND (excluded.left_at IS NULL OR coalesce(left_at >= excluded.left_at, 0)),
+	ON CONFLICT (image_id, repository, namespace, kind, name, container) DO UPDATE SET
+		superseded = CASE WHEN excluded.left_at IS NULL OR left_workloads.left_at >= excluded.left_at THEN left_workloads.superseded ELSE 0 END,
 		reference = excluded.reference, receivers = excluded.receivers, left_at = excluded.left_at, ended = excluded.ended`
 
 // replaceLeft replaces the workloads that have left an image. It writes only the differences: an image that many short-lived pods
 // run has a row for each of them, and each of their ends is recorded.
-func replaceLeft(ctx context.Context, tx *sql.Tx, id int64, before, after []leftWorkload) error {
+func replaceLeft(ctx context.Context, tx *session, id int64, before, after []leftWorkload) error {
 	known, kept := make(map[Workload]leftWorkload), make(map[Workload]bool)
 	for _, l := range before {
 		known[containerKey(l.Workload)] = l
@@ -249,7 +250,7 @@ const (
 
 // markSuperseded marks the workloads that now run another image of the repository as superseded: those of this image by other images,
 // and those of other images by this one. An image with a superseded workload is no longer in use.
-func markSuperseded(ctx context.Context, tx *sql.Tx, id int64) error {
+func markSuperseded(ctx context.Context, tx *session, id int64) error {
 	for _, statement := range []string{markOwn, markOthers} {
 		if _, err := tx.ExecContext(ctx, statement, sql.Named("id", id)); err != nil {
 			return err
@@ -264,12 +265,12 @@ const isRecent = `w.ended = 1 AND NOT EXISTS (SELECT 1 FROM left_workloads s WHE
 
 // isRecentColumn is isRecent as a result column. SQLite evaluates its subquery once, and would evaluate that of isRecent for each row.
 const isRecentColumn = `w.ended = 1 AND si.id NOT IN (
-			SELECT o.id FROM scanner_images o CROSS JOIN left_workloads s ON s.image_id = o.id WHERE o.scanner = @scanner AND s.superseded = 1)`
+			SELECT o.id FROM scanner_images o ORDERED JOIN left_workloads s ON s.image_id = o.id WHERE o.scanner = @scanner AND s.superseded = 1)`
 
 const selectRecentImages = `
 	SELECT si.namespace, si.digest, si.platform, w.repository, w.reference, w.receivers
-	FROM scanner_images si CROSS JOIN left_workloads w ON w.image_id = si.id
-	WHERE si.scanner = ? AND +si.engine = ? AND ` + isRecent + ` AND NOT EXISTS (SELECT 1 FROM workloads r WHERE r.image_id = si.id)
+	FROM scanner_images si ORDERED JOIN left_workloads w ON w.image_id = si.id
+	WHERE si.scanner = ? AND unindexed(si.engine) = ? AND ` + isRecent + ` AND NOT EXISTS (SELECT 1 FROM workloads r WHERE r.image_id = si.id)
 	ORDER BY si.namespace, si.digest, si.platform, w.reference, w.repository, w.receivers`
 
 // RecentImages lists a Scanner's images of an engine that no workload runs now and that are still in use.

@@ -14,6 +14,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store/dialect"
 )
 
 // Two instances of one engine are two engines. Their names contain special characters.
@@ -265,7 +266,7 @@ func olderStore(t *testing.T, path string, version int64, statements ...string) 
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+path)
 	must(t, err)
-	provider, err := migrationsOf(db)
+	provider, err := migrationsOf(db, dialect.SQLite)
 	must(t, err)
 	_, err = provider.UpTo(context.Background(), version)
 	must(t, err)

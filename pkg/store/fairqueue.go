@@ -43,7 +43,7 @@ const countQueue = `SELECT count(DISTINCT manifest_id) FROM (` +
 	` UNION ALL SELECT manifest_id FROM matchable INDEXED BY matchable_by_data WHERE engine = @engine AND retry_at IS NULL AND ` + string(sideAbove) +
 	` UNION ALL SELECT manifest_id FROM matchable WHERE engine = @engine AND retry_at <= @now AND (` + string(sideBelow) + ` OR ` + string(sideAbove) + `)` +
 	` UNION ALL SELECT manifest_id FROM matchable INDEXED BY matchable_by_failure WHERE engine = @engine AND retry_at IS NOT NULL AND failed_at > @now` +
-	` AND (` + string(sideBelow) + ` OR ` + string(sideAbove) + `))`
+	` AND (` + string(sideBelow) + ` OR ` + string(sideAbove) + `)) AS queue`
 
 // hasQueue selects whether LeaseMatches has anything to do: an image is due and not leased, a lease has expired, or a retry time
 // has come. It stops at the first such image, so it reads little more of the queue than what is leased.
@@ -79,8 +79,8 @@ func nextOf(side queueSide) string {
 	return `SELECT m.manifest_id FROM matchable m INDEXED BY matchable_by_namespace
 	WHERE m.engine = @engine AND m.namespace = @namespace AND m.retry_at IS NULL AND m.` + string(side) + `
 	AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.manifest_id = m.manifest_id AND l.engine = m.engine)
-	AND EXISTS (SELECT 1 FROM silent_ends e
-		WHERE e.manifest_id = m.manifest_id AND e.engine = m.engine AND e.data_version = @version) = @suspected
+	AND CASE WHEN EXISTS (SELECT 1 FROM silent_ends e
+		WHERE e.manifest_id = m.manifest_id AND e.engine = m.engine AND e.data_version = @version) THEN 1 ELSE 0 END = @suspected
 	ORDER BY m.made_with, m.matched_at, m.manifest_id LIMIT 1`
 }
 
@@ -91,7 +91,7 @@ const isolatedWait = 5 * time.Minute
 // isolatedDue lists the namespaces with isolated images that are due and not leased. There are few isolated images, so the
 // statement starts from these and not from the queue.
 const isolatedDue = `
-	SELECT DISTINCT m.namespace FROM silent_ends e CROSS JOIN matchable m ON m.manifest_id = e.manifest_id AND m.engine = e.engine
+	SELECT DISTINCT m.namespace FROM silent_ends e ORDERED JOIN matchable m ON m.manifest_id = e.manifest_id AND m.engine = e.engine
 	WHERE e.engine = @engine AND e.data_version = @version AND m.retry_at IS NULL AND (m.` + string(sideBelow) + ` OR m.` + string(sideAbove) + `)
 	AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.manifest_id = e.manifest_id AND l.engine = e.engine)
 	ORDER BY m.namespace`
@@ -128,7 +128,7 @@ func (s *Store) LeaseMatches(ctx context.Context, engine, holder string, limit i
 	if err := s.readQueue(ctx, "look into the match queue of "+engine, engine, now, hasQueue, &has); err != nil || !has {
 		return nil, err
 	}
-	err = s.write(ctx, "lease matches of "+engine, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.write(ctx, "lease matches of "+engine, func(ctx context.Context, tx *session) error {
 		if err := expireLeases(ctx, tx, now, `engine = ?`, engine); err != nil {
 			return err
 		}
@@ -180,11 +180,11 @@ const retryBatch = 1000
 
 // requeueDueRetries makes failed images due again whose retry time has come, or whose failure is in the future, because the clock was set
 // back since.
-func requeueDueRetries(ctx context.Context, tx *sql.Tx, engine string, now time.Time) error {
-	const update = `UPDATE matchable SET retry_at = NULL WHERE id IN (SELECT id FROM matchable WHERE engine = ? AND `
+func requeueDueRetries(ctx context.Context, tx *session, engine string, now time.Time) error {
+	const update = `UPDATE matchable SET retry_at = NULL WHERE id IN (SELECT due.id FROM (SELECT id FROM matchable WHERE engine = ? AND `
 	for _, statement := range []string{
-		update + `retry_at <= ? LIMIT ?)`,
-		update + `retry_at IS NOT NULL AND failed_at > ? LIMIT ?)`,
+		update + `retry_at <= ? LIMIT ?) AS due)`,
+		update + `retry_at IS NOT NULL AND failed_at > ? LIMIT ?) AS due)`,
 	} {
 		if _, err := tx.ExecContext(ctx, statement, engine, millis{now}, retryBatch); err != nil {
 			return err
@@ -221,7 +221,7 @@ type fairOrder struct {
 	holdsIsolated, holdsAny bool
 }
 
-func (m matchQueue) loadFairOrder(ctx context.Context, tx *sql.Tx, holder, last string) (*fairOrder, error) {
+func (m matchQueue) loadFairOrder(ctx context.Context, tx *session, holder, last string) (*fairOrder, error) {
 	due, err := collect(ctx, tx, namespacesDue, m.args(), scanValue[string])
 	if err != nil {
 		return nil, err
@@ -275,7 +275,7 @@ func (t *fairOrder) exclude(namespace string) {
 
 // lease leases images fairly among namespaces. It leases images that are not isolated. If there are none and the holder has no
 // lease, it leases a single isolated one.
-func (m matchQueue) lease(ctx context.Context, tx *sql.Tx, order *fairOrder, holder string, limit int, until time.Time) (leases []Lease, err error) {
+func (m matchQueue) lease(ctx context.Context, tx *session, order *fairOrder, holder string, limit int, until time.Time) (leases []Lease, err error) {
 	if order.holdsIsolated {
 		return nil, nil
 	}
@@ -290,7 +290,7 @@ func (m matchQueue) lease(ctx context.Context, tx *sql.Tx, order *fairOrder, hol
 // leaseIsolated leases an isolated image to a worker without a lease, before all others. waiting is true if an isolated image was
 // leased, or could not be because the worker has a lease.
 func (m matchQueue) leaseIsolated(
-	ctx context.Context, tx *sql.Tx, order *fairOrder, holder string, until time.Time,
+	ctx context.Context, tx *session, order *fairOrder, holder string, until time.Time,
 ) (waiting bool, leases []Lease, err error) {
 	isolated, err := collect(ctx, tx, isolatedDue, m.args(sql.Named("version", m.version)), scanValue[string])
 	if err != nil || len(isolated) == 0 || order.holdsAny {
@@ -304,7 +304,7 @@ func (m matchQueue) leaseIsolated(
 }
 
 func (m matchQueue) leaseImages(
-	ctx context.Context, tx *sql.Tx, order *fairOrder, holder string, limit int, until time.Time, suspected bool,
+	ctx context.Context, tx *session, order *fairOrder, holder string, limit int, until time.Time, suspected bool,
 ) (leases []Lease, err error) {
 	for len(leases) < limit {
 		namespace, found := order.next()
@@ -329,7 +329,7 @@ func (m matchQueue) leaseImages(
 	return leases, nil
 }
 
-func (m matchQueue) nextOf(ctx context.Context, tx *sql.Tx, namespace string, suspected bool) (manifest int64, err error) {
+func (m matchQueue) nextOf(ctx context.Context, tx *session, namespace string, suspected bool) (manifest int64, err error) {
 	args := m.args(sql.Named("namespace", namespace), sql.Named("version", m.version), sql.Named("suspected", suspected))
 	for _, side := range queueSides {
 		err = tx.QueryRowContext(ctx, nextOf(side), args...).Scan(&manifest)
@@ -340,7 +340,7 @@ func (m matchQueue) nextOf(ctx context.Context, tx *sql.Tx, namespace string, su
 	return manifest, err
 }
 
-func (m matchQueue) insertLease(ctx context.Context, tx *sql.Tx, manifest int64, namespace, holder string, until time.Time) (Lease, error) {
+func (m matchQueue) insertLease(ctx context.Context, tx *session, manifest int64, namespace, holder string, until time.Time) (Lease, error) {
 	// Truncated to the store's precision, so that reading the lease returns the same value.
 	lease := Lease{ID: randomID(), Holder: holder, Engine: m.engine, Until: time.UnixMilli(until.UnixMilli()).UTC()}
 	if _, err := tx.ExecContext(ctx, `

@@ -198,7 +198,7 @@ func (f fixture) requireConsistentQueue(t *testing.T, seed uint64) {
 
 func TestTheQueueIsSearchedByIndex(t *testing.T) {
 	f := newStore(t)
-	queue := got[matchQueue](t)(openQueue(t.Context(), f.reader, grype, f.clock.Now()))
+	queue := got[matchQueue](t)(openQueue(t.Context(), f.reading(), grype, f.clock.Now()))
 	args := queue.args(sql.Named("namespace", "shop"), sql.Named("version", "v1"), sql.Named("suspected", false))
 	f.requireIndexes(t, countQueue, args, "matchable_by_data", "matchable_by_retry", "matchable_by_failure")
 	f.requireIndexes(t, hasQueue, args, "matchable_by_", "leases_by_engine")

@@ -79,30 +79,30 @@ const (
 	// selectPassing selects the row IDs of the present findings that pass a filter, in the order of finding.Worse. selectGone selects
 	// those of the gone findings.
 	selectPassing = `SELECT f.id
-		FROM findings f INDEXED BY findings_present CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
+		FROM findings f INDEXED BY findings_present ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id
 		WHERE f.report_id = @report AND f.gone_at IS NULL` + filtered
 	selectGone = `SELECT f.id
-		FROM findings f CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
+		FROM findings f ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id
 		WHERE f.report_id = @report AND f.gone_at IS NOT NULL` + filtered
 
 	filtered = `
-		AND (@severities = '' OR f.severity IN (SELECT value FROM json_each(NULLIF(@severities, ''))))
-		AND (@fixable IS NULL OR f.fixable = @fixable) AND (@exploited IS NULL OR f.known_exploited = @exploited)
+		AND (@every = 1 OR f.severity IN (SELECT value FROM ids(@severities) i))
+		AND (@fixable < 0 OR f.fixable = @fixable) AND (@exploited < 0 OR f.known_exploited = @exploited)
 		AND (@package = '' OR f.package = @package)
 		AND (@id = '' OR ` + isCalled + `)
-		AND (@text = '' OR instr(lower(v.canonical_id || char(10) || f.aliases || char(10) || f.package || char(10) || v.description), lower(@text)) > 0)
+		AND (@text = '' OR contains(fold(v.canonical_id || ' ' || f.aliases || ' ' || f.package || ' ' || v.description), @text))
 		` + worst + `, f.type, f.purl`
 
-	// isCalled is true for findings whose vulnerability has @id as its ID or alias.
-	isCalled = `(v.canonical_id = @id COLLATE NOCASE
-		OR EXISTS (SELECT 1 FROM json_each(NULLIF(f.aliases, '')) alias WHERE alias.value = @id COLLATE NOCASE))`
+	// isCalled is true for findings whose vulnerability has @id as its ID or alias. @id is folded (foldName).
+	isCalled = `(fold(v.canonical_id) = @id
+		OR EXISTS (SELECT 1 FROM texts(NULLIF(f.aliases, '')) alias WHERE fold(alias.value) = @id))`
 
 	selectByID = selectFinding + `, f.id, f.first_seen, CASE WHEN f.gone_at IS NULL THEN r.matched_at ELSE f.last_seen END, f.fixed_at,
-			CASE WHEN f.fixable THEN coalesce(f.fix_available, f.fixable_since) END,
-			CASE WHEN f.known_exploited THEN v.known_exploited_since END, f.severity_history
-		FROM json_each(?) wanted CROSS JOIN findings f ON f.id = wanted.value CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
-		CROSS JOIN reports r ON r.id = f.report_id
-		ORDER BY wanted.key`
+			CASE WHEN f.fixable = 1 THEN coalesce(f.fix_available, f.fixable_since) END,
+			CASE WHEN f.known_exploited = 1 THEN v.known_exploited_since END, f.severity_history
+		FROM records(?, value bigint, place bigint) wanted ORDERED JOIN findings f ON f.id = wanted.value ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id
+		ORDERED JOIN reports r ON r.id = f.report_id
+		ORDER BY wanted.place`
 )
 
 // FindingsPage returns findings of a subject from a cursor on, worst first (finding.Worse); ErrNotFound if there is no report. It may
@@ -158,13 +158,9 @@ func (e ImageExceptions) sum() uint64 {
 
 // listPassing returns the row IDs of a report's findings that pass, and which of all its findings exceptions suppress.
 func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (passing []int64, suppressed map[int64]*exception.Exception, err error) {
-	severities := ""
-	if f.Severities != nil {
-		numbers := make([]int, 0, len(f.Severities))
-		for _, severity := range f.Severities {
-			numbers = append(numbers, int(severity))
-		}
-		severities = jsonArray(numbers)
+	severities := make([]int, 0, len(f.Severities))
+	for _, severity := range f.Severities {
+		severities = append(severities, int(severity))
 	}
 	statement, candidates := selectPassing, presentCandidates
 	if f.Gone {
@@ -174,8 +170,9 @@ func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (p
 		return nil, nil, err
 	}
 	args := []any{
-		sql.Named("report", report), sql.Named("severities", severities), sql.Named("fixable", f.Fixable),
-		sql.Named("exploited", f.KnownExploited), sql.Named("package", f.Package), sql.Named("id", f.ID), sql.Named("text", f.Text),
+		sql.Named("report", report), sql.Named("every", f.Severities == nil), sql.Named("severities", jsonArray(severities)),
+		sql.Named("fixable", wantedValue(f.Fixable)), sql.Named("exploited", wantedValue(f.KnownExploited)), sql.Named("package", f.Package),
+		sql.Named("id", foldName(f.ID)), sql.Named("text", foldName(f.Text)),
 	}
 	passing, err = collect(ctx, q, statement, args, scanValue[int64])
 	if f.Suppressed != nil {
@@ -184,10 +181,25 @@ func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (p
 	return passing, suppressed, err
 }
 
+// wantedValue returns the value that a column must have; -1 for any.
+func wantedValue(wanted *bool) int {
+	switch {
+	case wanted == nil:
+		return -1
+	case *wanted:
+		return 1
+	}
+	return 0
+}
+
 // listByID reads findings by row ID: at least one, and then as many as fit into a page.
 func listByID(ctx context.Context, q query, ids []int64, suppressed map[int64]*exception.Exception) (findings []TrackedFinding, err error) {
 	size := 0
-	err = eachRow(ctx, q, selectByID, []any{jsonArray(ids)}, func(rows *sql.Rows) error {
+	wanted := make([][2]int64, len(ids))
+	for place, id := range ids {
+		wanted[place] = [2]int64{id, int64(place)}
+	}
+	err = eachRow(ctx, q, selectByID, []any{jsonArray(wanted)}, func(rows *sql.Rows) error {
 		var id int64
 		var firstSeen, lastSeen, fixedAt, fixSince, exploitedSince millis
 		var severities list[SeverityBefore]

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -19,11 +20,8 @@ type Evidence struct {
 	BySource map[string]time.Time
 }
 
-// dataTime returns when the data about a finding was made: with several sources, the time of the oldest.
+// dataTime returns when the data about a finding was made, where sources are updated one by one: the time of the oldest.
 func (e Evidence) dataTime(advisories []finding.Advisory) (made time.Time) {
-	if e.BySource == nil {
-		return e.Made
-	}
 	for n, advisory := range advisories {
 		if of := e.BySource[advisory.Source]; n == 0 || of.Before(made) {
 			made = of
@@ -32,17 +30,35 @@ func (e Evidence) dataTime(advisories []finding.Advisory) (made time.Time) {
 	return made
 }
 
-// isFixed reports whether a report proves that a missing finding is fixed. The report must be made with another version of the
-// data than the one that the finding disappeared with.
-func (w *findingWriter) isFixed(ctx context.Context, k *knownFinding, evidence Evidence) (bool, error) {
-	if k.fixedByDataAfter.IsZero() {
-		return true, nil
-	}
-	var advisories list[finding.Advisory]
-	if evidence.BySource != nil {
-		if err := w.advisories.QueryRowContext(ctx, k.id).Scan(&advisories); err != nil {
-			return false, err
+// confirmFixed returns the row IDs of those findings that a report proves to be fixed. The report must be made with another version of the
+// data than the one that each finding disappeared with.
+func confirmFixed(ctx context.Context, tx *session, missing []*knownFinding, evidence Evidence) (fixed []int64, err error) {
+	var dated []int64 // findings that only data made after a time proves to be fixed
+	after := make(map[int64]time.Time)
+	for _, k := range missing {
+		switch {
+		case k.fixedByDataAfter.IsZero():
+			fixed = append(fixed, k.id)
+		case evidence.BySource != nil:
+			dated = append(dated, k.id)
+			after[k.id] = k.fixedByDataAfter.Time
+		case evidence.Made.After(k.fixedByDataAfter.Time):
+			fixed = append(fixed, k.id)
 		}
 	}
-	return evidence.dataTime(advisories).After(k.fixedByDataAfter.Time), nil
+	if len(dated) == 0 {
+		return fixed, nil
+	}
+	err = eachRow(ctx, tx, `SELECT id, advisories FROM findings WHERE id IN (SELECT value FROM ids(?) i)`, []any{jsonArray(dated)}, func(rows *sql.Rows) error {
+		var id int64
+		var advisories list[finding.Advisory]
+		if err := rows.Scan(&id, &advisories); err != nil {
+			return err
+		}
+		if evidence.dataTime(advisories).After(after[id]) {
+			fixed = append(fixed, id)
+		}
+		return nil
+	})
+	return fixed, err
 }

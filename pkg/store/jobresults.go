@@ -43,7 +43,7 @@ func (s *Store) SaveJobResult(ctx context.Context, r JobResult) (kept bool, err 
 	if err := r.check(); err != nil {
 		return false, err
 	}
-	err = s.write(ctx, "save result of job "+r.JobUID, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.write(ctx, "save result of job "+r.JobUID, func(ctx context.Context, tx *session) error {
 		taken, err := recordResult(ctx, tx, r)
 		if taken || err != nil {
 			return err
@@ -65,7 +65,7 @@ func (s *Store) SaveJobResult(ctx context.Context, r JobResult) (kept bool, err 
 }
 
 // recordResult records the upload's digest as the Job's result. taken is true if the same upload was stored before.
-func recordResult(ctx context.Context, tx *sql.Tx, r JobResult) (taken bool, err error) {
+func recordResult(ctx context.Context, tx *session, r JobResult) (taken bool, err error) {
 	var before string
 	err = tx.QueryRowContext(ctx, `SELECT result FROM jobs WHERE uid = ? AND ended_at IS NULL`, r.JobUID).Scan(&before)
 	switch {
@@ -89,7 +89,7 @@ func hasCatalog(ctx context.Context, q query, c Catalog) (known bool, err error)
 }
 
 // saveAliasToCatalog stores an alias from the image key to a manifest that is already cataloged.
-func (s *Store) saveAliasToCatalog(ctx context.Context, tx *sql.Tx, c Catalog) error {
+func (s *Store) saveAliasToCatalog(ctx context.Context, tx *session, c Catalog) error {
 	now := s.now()
 	manifest, err := ensureManifest(ctx, tx, c.PlatformDigest, c.Scope, now)
 	if err != nil {

@@ -54,7 +54,7 @@ func (s *Store) SaveJob(ctx context.Context, job Job) error {
 	if job.Name == "" {
 		return errors.New("store: save job: its name is empty")
 	}
-	return s.write(ctx, "save job "+job.Namespace+"/"+job.Name, func(ctx context.Context, tx *sql.Tx) error {
+	return s.write(ctx, "save job "+job.Namespace+"/"+job.Name, func(ctx context.Context, tx *session) error {
 		if job.UID != "" {
 			if err := endJob(ctx, tx, s.now(), `namespace = ? AND name = ? AND uid <> ?`, job.Namespace, job.Name, job.UID); err != nil {
 				return err
@@ -63,7 +63,7 @@ func (s *Store) SaveJob(ctx context.Context, job Job) error {
 		_, err := tx.ExecContext(ctx, `
 			INSERT INTO jobs (namespace, name, uid, pod_uid, purpose, digest, platform, scope, created_at, scanner, memory, most_memory, worker)
 			VALUES (?, ?, nullif(?, ''), nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?)
-			ON CONFLICT (namespace, name) DO UPDATE SET uid = coalesce(excluded.uid, uid)`,
+			ON CONFLICT (namespace, name) DO UPDATE SET uid = coalesce(excluded.uid, jobs.uid)`,
 			job.Namespace, job.Name, job.UID, job.PodUID, job.Purpose,
 			job.Key.Digest, platform(job.Key.Platform), job.Scope, millis{orNow(job.CreatedAt, s.now())},
 			job.Scanner, job.Memory, job.MaxMemory, job.Worker)
@@ -72,7 +72,7 @@ func (s *Store) SaveJob(ctx context.Context, job Job) error {
 }
 
 // endJob revokes what the selected Jobs hold: their leases, the pods that claimed them, and the digests of their results.
-func endJob(ctx context.Context, tx *sql.Tx, now time.Time, which string, args ...any) error {
+func endJob(ctx context.Context, tx *session, now time.Time, which string, args ...any) error {
 	// Expired leases are ended first: the remaining ones were held until the Job's end.
 	if err := expireLeases(ctx, tx, now, `holder IN (SELECT uid FROM jobs WHERE `+which+`)`, args...); err != nil {
 		return err
@@ -80,10 +80,10 @@ func endJob(ctx context.Context, tx *sql.Tx, now time.Time, which string, args .
 	if err := countDeadWorkers(ctx, tx, now, which, args...); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, `DELETE FROM leases WHERE holder IN (SELECT uid FROM jobs WHERE `+which+`)`, args...); err != nil { //nolint:gosec // the condition is one of this package's own
+	if _, err := tx.ExecContext(ctx, `DELETE FROM leases WHERE holder IN (SELECT uid FROM jobs WHERE `+which+`)`, args...); err != nil {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, `UPDATE jobs SET pod_uid = NULL, result = '' WHERE `+which, args...) //nolint:gosec // the condition is one of this package's own
+	_, err := tx.ExecContext(ctx, `UPDATE jobs SET pod_uid = NULL, result = '' WHERE `+which, args...)
 	return err
 }
 
@@ -147,7 +147,7 @@ func (s *Store) ClaimJob(ctx context.Context, uid, podUID string) (Job, error) {
 	if err != nil || job.PodUID == podUID {
 		return job, err
 	}
-	err = s.write(ctx, "claim job "+uid, func(ctx context.Context, tx *sql.Tx) (err error) {
+	err = s.write(ctx, "claim job "+uid, func(ctx context.Context, tx *session) (err error) {
 		if _, err := tx.ExecContext(ctx, `UPDATE jobs SET pod_uid = ? WHERE uid = ? AND pod_uid IS NULL AND ended_at IS NULL`, podUID, uid); err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func (s *Store) ClaimJob(ctx context.Context, uid, podUID string) (Job, error) {
 // EndJob marks a Job as ended and revokes all that it may do. Its record stays until DeleteJob. A Job that has ended before keeps
 // that end; a missing one is no error.
 func (s *Store) EndJob(ctx context.Context, namespace, name string, at time.Time, failed bool) error {
-	return s.write(ctx, "end job "+namespace+"/"+name, func(ctx context.Context, tx *sql.Tx) error {
+	return s.write(ctx, "end job "+namespace+"/"+name, func(ctx context.Context, tx *session) error {
 		const which = `namespace = ? AND name = ? AND ended_at IS NULL`
 		if err := endJob(ctx, tx, s.now(), which, namespace, name); err != nil {
 			return err
@@ -179,7 +179,7 @@ func (s *Store) EndJob(ctx context.Context, namespace, name string, at time.Time
 // DeleteJob deletes a record by namespace and name. A missing one is no error. The leases that the Job held end; LeaseMatches
 // describes what that means for their images.
 func (s *Store) DeleteJob(ctx context.Context, namespace, name string) error {
-	return s.write(ctx, "delete job "+namespace+"/"+name, func(ctx context.Context, tx *sql.Tx) error {
+	return s.write(ctx, "delete job "+namespace+"/"+name, func(ctx context.Context, tx *session) error {
 		const which = `namespace = ? AND name = ?`
 		if err := endJob(ctx, tx, s.now(), which, namespace, name); err != nil {
 			return err

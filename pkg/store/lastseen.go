@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"sync"
 	"time"
 )
@@ -21,7 +20,7 @@ type presence struct {
 }
 
 // markPresent records that this process has the store open now.
-func (s *Store) markPresent(ctx context.Context, tx *sql.Tx) error {
+func (s *Store) markPresent(ctx context.Context, tx *session) error {
 	return saveMeta(ctx, tx, lastPresent, s.now().UnixMilli())
 }
 

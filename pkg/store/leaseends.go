@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"time"
 )
 
@@ -28,7 +27,7 @@ const countSilentEnds = `
 	SELECT manifest_id, engine, data_version, 1 FROM leases WHERE holder IN (SELECT uid FROM jobs) AND `
 
 const incrementSilentEnds = ` ON CONFLICT (manifest_id, engine) DO UPDATE SET data_version = excluded.data_version,
-	times = CASE WHEN data_version = excluded.data_version THEN times + 1 ELSE 1 END`
+	times = CASE WHEN silent_ends.data_version = excluded.data_version THEN silent_ends.times + 1 ELSE 1 END`
 
 const diedMessage = `'The match worker ended ' || e.times || ' times while it matched this image, most likely for lack of memory. ` +
 	`Raise ' || e.engine || '.match.resources in the operator''s configuration.'`
@@ -39,7 +38,7 @@ const expiredMessage = `'Matching this image brought no result ' || e.times || '
 // failSilentEnds is for the same leases. It replaces the failure of an image, since an existing one is older.
 const (
 	failSilentEnds = `
-	INSERT OR REPLACE INTO match_failures (manifest_id, engine, data_version, reason, message, failed_at, retry_at)
+	INSERT INTO match_failures (manifest_id, engine, data_version, reason, message, failed_at, retry_at)
 	SELECT e.manifest_id, e.engine, e.data_version, ?, `
 	ofSilentEnds = `, ?, ?
 	FROM leases JOIN silent_ends e ON e.manifest_id = leases.manifest_id AND e.engine = leases.engine AND e.data_version = leases.data_version
@@ -48,32 +47,32 @@ const (
 
 // recordSilentEnds counts leases that ended without a report or failure, and fails the images that were counted MaxSilentEnds times in a
 // row.
-func recordSilentEnds(ctx context.Context, tx *sql.Tx, now time.Time, reason, message, leases string, args ...any) error {
+func recordSilentEnds(ctx context.Context, tx *session, now time.Time, reason, message, leases string, args ...any) error {
 	if _, err := tx.ExecContext(ctx, countSilentEnds+leases+incrementSilentEnds, args...); err != nil {
 		return err
 	}
 	failure := []any{reason, millis{now}, millis{now.Add(silentEndRetry)}, MaxSilentEnds}
-	_, err := tx.ExecContext(ctx, failSilentEnds+message+ofSilentEnds+leases, append(failure, args...)...)
+	_, err := tx.ExecContext(ctx, failSilentEnds+message+ofSilentEnds+leases+replaceFailure, append(failure, args...)...)
 	return err
 }
 
 // countDeadWorkers counts the leases that Jobs still hold when they end.
-func countDeadWorkers(ctx context.Context, tx *sql.Tx, now time.Time, jobs string, args ...any) error {
+func countDeadWorkers(ctx context.Context, tx *session, now time.Time, jobs string, args ...any) error {
 	return recordSilentEnds(ctx, tx, now, ReasonMatchWorkerDied, diedMessage, `leases.holder IN (SELECT uid FROM jobs WHERE `+jobs+`)`, args...)
 }
 
 // expireLeases ends and counts the leases that have expired.
-func expireLeases(ctx context.Context, tx *sql.Tx, now time.Time, which string, args ...any) error {
+func expireLeases(ctx context.Context, tx *session, now time.Time, which string, args ...any) error {
 	over, args := `leases.until <= ? AND leases.`+which, append([]any{millis{now}}, args...)
 	if err := recordSilentEnds(ctx, tx, now, ReasonMatchTimedOut, expiredMessage, over, args...); err != nil {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, `DELETE FROM leases WHERE `+over, args...) //nolint:gosec // the condition is one of this package's own
+	_, err := tx.ExecContext(ctx, `DELETE FROM leases WHERE `+over, args...)
 	return err
 }
 
 // clearSilentEnds resets the count of an image after a report or failure of a worker.
-func clearSilentEnds(ctx context.Context, tx *sql.Tx, manifest int64, engine string) error {
+func clearSilentEnds(ctx context.Context, tx *session, manifest int64, engine string) error {
 	_, err := tx.ExecContext(ctx, `DELETE FROM silent_ends WHERE manifest_id = ? AND engine = ?`, manifest, engine)
 	return err
 }

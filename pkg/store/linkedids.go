@@ -10,12 +10,12 @@ import (
 )
 
 const selectMissing = `SELECT f.key, f.package, f.version, f.type, f.purl, f.paths, f.aliases
-	FROM json_each(?) missing CROSS JOIN findings f ON f.id = missing.value WHERE f.aliases <> ''`
+	FROM ids(?) missing ORDERED JOIN findings f ON f.id = missing.value WHERE f.aliases <> ''`
 
 // findRenamed marks the known findings that a report has, and finds those that it has under another ID: in the same package, if
 // the ID of one is among the aliases of the other. A common alias proves nothing, since one advisory covers many vulnerabilities.
 // Each known finding is assigned to at most one of the report's findings.
-func findRenamed(ctx context.Context, tx *sql.Tx, known map[[sha256.Size]byte]*knownFinding, rows []*findingRow) (map[*findingRow]*knownFinding, error) {
+func findRenamed(ctx context.Context, tx *session, known map[[sha256.Size]byte]*knownFinding, rows []*findingRow) (map[*findingRow]*knownFinding, error) {
 	fresh := make(map[[sha256.Size]byte]*findingRow)
 	missing := len(known)
 	for _, row := range rows {
@@ -44,7 +44,7 @@ func findRenamed(ctx context.Context, tx *sql.Tx, known map[[sha256.Size]byte]*k
 }
 
 // linkMissing adds the links that follow from the aliases of known findings that the report lacks.
-func linkMissing(ctx context.Context, tx *sql.Tx, known map[[sha256.Size]byte]*knownFinding, fresh map[[sha256.Size]byte]*findingRow, links map[*findingRow][]*knownFinding) error {
+func linkMissing(ctx context.Context, tx *session, known map[[sha256.Size]byte]*knownFinding, fresh map[[sha256.Size]byte]*findingRow, links map[*findingRow][]*knownFinding) error {
 	var missing []int64
 	for _, k := range known {
 		if !k.seen {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"time"
 )
 
@@ -33,18 +32,18 @@ func (d lossChange) count(went lossDay, n int) {
 }
 
 // save writes the changes. It writes nothing if there are none.
-func (d lossChange) save(ctx context.Context, tx *sql.Tx) error {
+func (d lossChange) save(ctx context.Context, tx *session) error {
 	if d.present != 0 {
 		if _, err := tx.ExecContext(ctx, `
 			INSERT INTO present_counts (engine, scope, present) VALUES (?, ?, ?)
-			ON CONFLICT (engine, scope) DO UPDATE SET present = present + excluded.present`, d.engine, d.scope, d.present); err != nil {
+			ON CONFLICT (engine, scope) DO UPDATE SET present = present_counts.present + excluded.present`, d.engine, d.scope, d.present); err != nil {
 			return err
 		}
 	}
 	for day, n := range d.missing {
 		if _, err := tx.ExecContext(ctx, `
 			INSERT INTO loss_counts (engine, scope, data_version, day, missing, since) VALUES (?, ?, ?, ?, ?, ?)
-			ON CONFLICT (engine, scope, data_version, day) DO UPDATE SET missing = missing + excluded.missing`,
+			ON CONFLICT (engine, scope, data_version, day) DO UPDATE SET missing = loss_counts.missing + excluded.missing`,
 			d.engine, d.scope, day.version, day.day, n, millis{d.at}); err != nil {
 			return err
 		}
@@ -61,23 +60,23 @@ const (
 	withoutPresent = `
 		UPDATE present_counts AS c SET present = c.present - d.present FROM (
 			SELECT r.engine, m.scope, sum(r.present) AS present
-			FROM json_each(?) j CROSS JOIN manifests m ON m.id = j.value CROSS JOIN reports r ON r.manifest_id = m.id
+			FROM ids(?) j ORDERED JOIN manifests m ON m.id = j.value ORDERED JOIN reports r ON r.manifest_id = m.id
 			GROUP BY r.engine, m.scope) AS d
 		WHERE c.engine = d.engine AND c.scope = d.scope`
 	withoutLosses = `
 		UPDATE loss_counts AS c SET missing = c.missing - d.missing FROM (
-			SELECT r.engine, m.scope, f.gone_data_version, f.gone_at / 86400000 AS day, count(*) AS missing
-			FROM json_each(?) j CROSS JOIN manifests m ON m.id = j.value CROSS JOIN reports r ON r.manifest_id = m.id
-			CROSS JOIN findings f ON f.report_id = r.id
+			SELECT r.engine, m.scope, f.gone_data_version, whole(f.gone_at, 86400000) AS day, count(*) AS missing
+			FROM ids(?) j ORDERED JOIN manifests m ON m.id = j.value ORDERED JOIN reports r ON r.manifest_id = m.id
+			ORDERED JOIN findings f ON f.report_id = r.id
 			WHERE f.gone_at IS NOT NULL AND f.gone_data_version <> ''
-			GROUP BY r.engine, m.scope, f.gone_data_version, f.gone_at / 86400000) AS d
+			GROUP BY r.engine, m.scope, f.gone_data_version, whole(f.gone_at, 86400000)) AS d
 		WHERE c.engine = d.engine AND c.scope = d.scope AND c.data_version = d.gone_data_version AND c.day = d.day`
 )
 
 // deleteManifests deletes manifests (a JSON list of row IDs) with everything that belongs to them.
-func deleteManifests(ctx context.Context, tx *sql.Tx, ids string) error {
+func deleteManifests(ctx context.Context, tx *session, ids string) error {
 	for _, statement := range []string{
-		withoutPresent, withoutLosses, `DELETE FROM manifests WHERE id IN (SELECT value FROM json_each(?))`,
+		withoutPresent, withoutLosses, `DELETE FROM manifests WHERE id IN (SELECT value FROM ids(?) i)`,
 	} {
 		if _, err := tx.ExecContext(ctx, statement, ids); err != nil {
 			return err
@@ -88,7 +87,7 @@ func deleteManifests(ctx context.Context, tx *sql.Tx, ids string) error {
 
 // sweepLosses deletes counts that are zero or older than the quarantine.
 func (s *Store) sweepLosses(ctx context.Context) error {
-	return s.write(ctx, "sweep counts of lost findings", func(ctx context.Context, tx *sql.Tx) error {
+	return s.write(ctx, "sweep counts of lost findings", func(ctx context.Context, tx *session) error {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM loss_counts WHERE missing <= 0 OR since < ?`, millis{s.now().Add(-quarantine)}); err != nil {
 			return err
 		}

@@ -42,7 +42,7 @@ func (s *Store) Manifest(ctx context.Context, engine, platformDigest string) (Ma
 const selectUnused = `
 	SELECT e.platform_digest, e.ours FROM engine_manifests e
 	WHERE e.engine = ? AND e.platform_digest >= ? AND NOT EXISTS (
-		SELECT 1 FROM manifests m CROSS JOIN scanner_images si ON si.manifest_id = m.id AND si.engine = e.engine
+		SELECT 1 FROM manifests m ORDERED JOIN scanner_images si ON si.manifest_id = m.id AND si.engine = e.engine
 		WHERE m.platform_digest = e.platform_digest AND si.scanner <> ?)
 	ORDER BY e.platform_digest LIMIT ?`
 
@@ -62,10 +62,10 @@ func (s *Store) UnusedManifests(ctx context.Context, engine, except, from string
 const selectHeld = `
 	SELECT EXISTS (
 		SELECT 1 FROM scanner_images si
-		CROSS JOIN manifests m ON m.id = si.manifest_id
-		CROSS JOIN engine_manifests e ON e.engine = si.engine AND e.platform_digest = m.platform_digest
-		WHERE si.scanner = ? AND +si.engine = ? AND NOT EXISTS (
-			SELECT 1 FROM manifests om CROSS JOIN scanner_images other ON other.manifest_id = om.id AND other.engine = e.engine
+		ORDERED JOIN manifests m ON m.id = si.manifest_id
+		ORDERED JOIN engine_manifests e ON e.engine = si.engine AND e.platform_digest = m.platform_digest
+		WHERE si.scanner = ? AND unindexed(si.engine) = ? AND NOT EXISTS (
+			SELECT 1 FROM manifests om ORDERED JOIN scanner_images other ON other.manifest_id = om.id AND other.engine = e.engine
 			WHERE om.platform_digest = e.platform_digest AND other.scanner <> si.scanner))`
 
 // HoldsManifests reports whether any of an engine's manifests belongs to an image that only this Scanner (by UID) has with that

@@ -31,7 +31,7 @@ func (s *Store) SetDataVersion(ctx context.Context, engine string, v DataVersion
 	return s.exec(ctx, "set data version of "+engine, `
 		INSERT INTO data_versions (engine, version, built, tool, since) VALUES (?, ?, ?, ?, ?)
 		ON CONFLICT (engine) DO UPDATE SET version = excluded.version, built = excluded.built, tool = excluded.tool,
-			since = CASE WHEN version = excluded.version THEN since ELSE excluded.since END`,
+			since = CASE WHEN data_versions.version = excluded.version THEN data_versions.since ELSE excluded.since END`,
 		engine, v.Version, millis{v.Built}, v.Tool, millis{s.now()})
 }
 
@@ -81,7 +81,7 @@ const matchRequested = "match requested"
 // RequestMatch requests a rematch of an image even if its report is current or its match has failed. The findings stay until the
 // next report. For an image that is not cataloged it does nothing.
 func (s *Store) RequestMatch(ctx context.Context, subject Subject) error {
-	return s.write(ctx, "request match of "+subject.PlatformDigest, func(ctx context.Context, tx *sql.Tx) error {
+	return s.write(ctx, "request match of "+subject.PlatformDigest, func(ctx context.Context, tx *session) error {
 		const ofSubject = ` WHERE engine = ? AND manifest_id = (SELECT id FROM manifests WHERE platform_digest = ? AND scope = ?)`
 		args := []any{subject.Engine, subject.PlatformDigest, subject.Scope}
 		if _, err := tx.ExecContext(ctx, `DELETE FROM match_failures`+ofSubject, args...); err != nil {
@@ -95,25 +95,30 @@ func (s *Store) RequestMatch(ctx context.Context, subject Subject) error {
 // FailMatch ends a lease without a report. The image is not leased again before RetryAt. It returns ErrLeaseEnded if the lease is
 // not held.
 func (s *Store) FailMatch(ctx context.Context, id, holder string, f MatchFailure) error {
-	return s.write(ctx, "fail match", func(ctx context.Context, tx *sql.Tx) error {
+	return s.write(ctx, "fail match", func(ctx context.Context, tx *session) error {
 		var manifest int64
 		var engine, dataVersion string
-		err := tx.QueryRowContext(ctx, `
-			DELETE FROM leases WHERE id = ? AND holder = ? AND until > ? RETURNING manifest_id, engine, data_version`,
+		err := tx.QueryRowContext(ctx, `SELECT manifest_id, engine, data_version FROM leases WHERE id = ? AND holder = ? AND until > ?`,
 			id, holder, millis{s.now()}).Scan(&manifest, &engine, &dataVersion)
 		if err != nil {
 			return orLeaseEnded(err)
+		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM leases WHERE id = ?`, id); err != nil {
+			return err
 		}
 		if err := clearSilentEnds(ctx, tx, manifest, engine); err != nil {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, `
-			INSERT OR REPLACE INTO match_failures (manifest_id, engine, data_version, reason, message, failed_at, retry_at)
-			VALUES (?, ?, ?, ?, ?, ?, ?)`,
+			INSERT INTO match_failures (manifest_id, engine, data_version, reason, message, failed_at, retry_at)
+			VALUES (?, ?, ?, ?, ?, ?, ?)`+replaceFailure,
 			manifest, engine, dataVersion, f.Reason, f.Message, millis{f.FailedAt}, millis{f.RetryAt})
 		return err
 	})
 }
+
+const replaceFailure = ` ON CONFLICT (manifest_id, engine) DO UPDATE SET data_version = excluded.data_version, reason = excluded.reason,
+	message = excluded.message, failed_at = excluded.failed_at, retry_at = excluded.retry_at`
 
 // MatchFailure returns why an image could not be matched with the current data, or ErrNotFound.
 func (s *Store) MatchFailure(ctx context.Context, subject Subject) (f MatchFailure, err error) {

@@ -12,7 +12,7 @@ import (
 func (s *Store) RecordMemoryExceeded(ctx context.Context, key image.Key, scope Scope, bytes int64) error {
 	return s.exec(ctx, "record the memory for "+key.String(), `
 		INSERT INTO memory_exceeded (digest, platform, scope, bytes, noted_at) VALUES (?, ?, ?, ?, ?)
-		ON CONFLICT (digest, platform, scope) DO UPDATE SET bytes = max(bytes, excluded.bytes), noted_at = excluded.noted_at`,
+		ON CONFLICT (digest, platform, scope) DO UPDATE SET bytes = greatest(memory_exceeded.bytes, excluded.bytes), noted_at = excluded.noted_at`,
 		key.Digest, platform(key.Platform), scope, bytes, millis{s.now()})
 }
 

@@ -33,7 +33,7 @@ type Message struct {
 const maxMessageBytes = 16 << 20
 
 // saveMessage adds an entry to the message log, if the announcement has one. A message with the same ID is added only once.
-func saveMessage(ctx context.Context, tx *sql.Tx, scanner, receiver string, announcement Announcement, at time.Time) error {
+func saveMessage(ctx context.Context, tx *session, scanner, receiver string, announcement Announcement, at time.Time) error {
 	entry := announcement.LogEntry
 	if entry == nil {
 		return nil
@@ -43,8 +43,8 @@ func saveMessage(ctx context.Context, tx *sql.Tx, scanner, receiver string, anno
 		return err
 	}
 	_, err = tx.ExecContext(ctx, `
-		INSERT INTO messages (scanner, receiver, digest_id, kind, title, findings, said_at, message, unconfirmed)
-		SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9
+		INSERT INTO messages (scanner, receiver, digest_id, kind, title, findings, said_at, message, unconfirmed, store_revision)
+		SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, `+currentRevision+`
 		WHERE NOT EXISTS (SELECT 1 FROM messages WHERE scanner = ?1 AND receiver = ?2 AND digest_id = ?3)`,
 		scanner, receiver, announcement.MessageID, entry.Kind, entry.Title, entry.Findings, millis{at}, encoder.EncodeAll(entry.Body, nil), entry.Unconfirmed)
 	if err != nil {

@@ -43,7 +43,7 @@ func TestMetrics(t *testing.T) {
 		}
 		return all
 	}
-	migrations, err := filepath.Glob("migrations/*.sql")
+	migrations, err := filepath.Glob("migrations/sqlite/*.sql")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,11 +33,11 @@ const (
 	// listKeys lists the present findings of some IDs and packages that pass the filter, or all if @every is true. The findings of an ID are
 	// read once, however many of its packages are keys.
 	listKeys = selectCandidate + `
-		FROM vulnerabilities v CROSS JOIN findings f INDEXED BY findings_by_vulnerability
-			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM json_each(@reports))` +
+		FROM vulnerabilities v ORDERED JOIN findings f INDEXED BY findings_by_vulnerability
+			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM ids(@reports) i)` +
 		withRecord + `f.package
-		WHERE v.canonical_id IN (SELECT value ->> 0 FROM json_each(@keys))
-			AND (v.canonical_id, f.package) IN (SELECT value ->> 0, value ->> 1 FROM json_each(@keys)) AND f.gone_at IS NULL AND (@every OR ` + passesFilter + `)`
+		WHERE v.canonical_id IN (SELECT k.id FROM records(@keys, id text, package text) k)
+			AND (v.canonical_id, f.package) IN (SELECT k.id, k.package FROM records(@keys, id text, package text) k) AND f.gone_at IS NULL AND (@every = 1 OR ` + passesFilter + `)`
 )
 
 // record is what was announced to a receiver about one vulnerability in one package.
@@ -48,7 +48,7 @@ type record struct {
 }
 
 // announcedColumns selects diff.Announced from a, with the zero value for no record. In the table, facts are -1 where they were not recorded.
-const announcedColumns = `max(coalesce(a.severity, 0), 0), coalesce(a.severity < 0, 0), coalesce(a.fixable = 1, 0), coalesce(a.known_exploited = 1, 0),
+const announcedColumns = `greatest(coalesce(a.severity, 0), 0), coalesce(a.severity < 0, FALSE), coalesce(a.fixable = 1, FALSE), coalesce(a.known_exploited = 1, FALSE),
 		a.fixed_at IS NOT NULL, coalesce(a.excepted, 0)`
 
 // announcedTargets returns where a row of announcedColumns is scanned to.

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"time"
 )
 
@@ -13,7 +12,7 @@ const freeState = 64 << 10
 // selectRecorded adds up what is recorded in the namespace of a Scanner, which is known from its images: without any, nothing is recorded. The
 // records of a ClusterScanner's receivers are in no budget.
 const selectRecorded = `SELECT coalesce(sum(b.bytes + coalesce(length(r.state), 0)), 0)
-		FROM receiver_records b INDEXED BY receiver_records_by_namespace CROSS JOIN receivers r ON r.id = b.receiver_id
+		FROM receiver_records b INDEXED BY receiver_records_by_namespace ORDERED JOIN receivers r ON r.id = b.receiver_id
 		WHERE b.namespace = (SELECT si.namespace FROM scanner_images si WHERE si.scanner = ? AND si.cluster = 0 LIMIT 1)`
 
 // LimitRecords bounds the bytes that are recorded of the receivers of one namespace: what was announced to each, and its state. It
@@ -42,7 +41,7 @@ func recordsFull(ctx context.Context, q query, scanner string, budget int64) (fu
 }
 
 // saveNewState is saveState of a state that may hold a new message. The error is ErrOverBudget if there is no room for the message.
-func (s *Store) saveNewState(ctx context.Context, tx *sql.Tx, scanner string, receiver int64, state []byte) error {
+func (s *Store) saveNewState(ctx context.Context, tx *session, scanner string, receiver int64, state []byte) error {
 	if len(state) > freeState {
 		var before int
 		if err := tx.QueryRowContext(ctx, `SELECT coalesce(length(state), 0) FROM receivers WHERE id = ?`, receiver).Scan(&before); err != nil {
@@ -64,7 +63,7 @@ func (s *Store) saveNewState(ctx context.Context, tx *sql.Tx, scanner string, re
 const keptWithoutRoom = 24 * time.Hour
 
 const selectWithoutRoom = `SELECT receiver_id FROM receiver_records WHERE namespace <> '' AND namespace IN (
-	SELECT b.namespace FROM receiver_records b CROSS JOIN receivers r ON r.id = b.receiver_id
+	SELECT b.namespace FROM receiver_records b ORDERED JOIN receivers r ON r.id = b.receiver_id
 	GROUP BY b.namespace HAVING sum(b.bytes + coalesce(length(r.state), 0)) >= ?)`
 
 // receiversWithoutRoom returns the row IDs of the receivers in namespaces whose record budget is used up.

@@ -56,12 +56,15 @@ func scanOnlyFinding(rows *sql.Rows) (finding.Finding, error) { return scanFindi
 // fromPresent selects the present findings of one report, and butFor excludes some of them. worst orders them as finding.Worse
 // does; likelihood has the same bounds as the bands there.
 const (
-	fromPresent = `FROM findings f INDEXED BY findings_present CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
+	fromPresent = `FROM findings f INDEXED BY findings_present ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id
 		WHERE f.report_id = ? AND f.gone_at IS NULL `
-	butFor = `AND f.id NOT IN (SELECT value FROM json_each(?)) `
+	butFor = `AND f.id NOT IN (SELECT value FROM ids(?) i) `
 	worst  = `ORDER BY f.known_exploited DESC, ` + likelihood + ` DESC, f.severity DESC, f.fixable DESC, v.epss DESC,
 		v.canonical_id, f.package, f.version, f.paths `
-	likelihood = `(v.epss >= 0.1) + (v.epss >= 0.5)`
+	likelihood = `CASE WHEN v.epss >= 0.5 THEN 2 WHEN v.epss >= 0.1 THEN 1 ELSE 0 END`
+
+	// worstID selects the row ID of the worst finding of a group: the maximum of a number of the urgency and the row ID. An ID has up to 55 bits.
+	worstID = `max((((f.known_exploited * 4 + ` + likelihood + `) * 8 + f.severity) * 2 + f.fixable) * 36028797018963968 + f.id) % 36028797018963968`
 )
 
 // Summary returns the current report without its findings, or ErrNotFound. Suppressed findings are only counted.

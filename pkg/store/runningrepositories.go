@@ -61,7 +61,7 @@ func (r *runningRepository) find(report int64) (index int, found bool) {
 	return slices.BinarySearchFunc(r.reports, report, func(known runningReport, id int64) int { return cmp.Compare(known.id, id) })
 }
 
-// reportIDs returns the row IDs of the images' reports as JSON, for json_each.
+// reportIDs returns the row IDs of the images' reports as a parameter for the macro ids.
 func (r *runningRepository) reportIDs() string { return jsonArray(r.ids()) }
 
 // allReportIDs also includes otherReports.
@@ -189,10 +189,10 @@ const (
 		WHERE si.scanner = @scanner AND (@engine = '' OR si.engine = @engine)`
 	ofReports = `
 		FROM scanner_images si
-		CROSS JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
-		CROSS JOIN `
+		ORDERED JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
+		ORDERED JOIN `
 	selectRunningAndKept = selectWorkloads + `0` + ofReports + `workloads` + ofScanner + `
-		UNION ALL` + selectWorkloads + `CASE WHEN @in_use AND ` + isRecentColumn + ` THEN 1 ELSE 2 END` + ofReports + `left_workloads` + ofScanner + ` AND w.superseded = 0`
+		UNION ALL` + selectWorkloads + `CASE WHEN @in_use = 1 AND ` + isRecentColumn + ` THEN 1 ELSE 2 END` + ofReports + `left_workloads` + ofScanner + ` AND w.superseded = 0`
 )
 
 // foundWorkload is a row of selectRunningAndKept.

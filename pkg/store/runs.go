@@ -52,34 +52,33 @@ type RunsPage struct {
 }
 
 // maxRunText bounds texts that have no other bound: a pod's author can give its owner any kind, and an image any package name.
-const maxRunText = 512
+const maxRunText = 512 // also in withRuns and selectRuns
 
 const (
 	// withRuns selects each container and finding once, however many Scanners have the image and whichever engines have found it:
-	// findings with the same key are one finding. Of several it takes the worst. For a row with a max, SQLite takes the other columns
-	// from the same row (https://www.sqlite.org/lang_select.html#bareagg).
+	// findings with the same key are one finding. Of several it takes the worst.
 	withRuns = `WITH runs AS (
 		SELECT w.namespace, substr(w.kind, 1, 253) AS kind, substr(w.name, 1, 253) AS name, w.container,
-			substr(w.reference, 1, @text) AS reference, si.digest, si.platform, hex(f.key) AS key,
-			max(((f.known_exploited * 4 + ` + likelihood + `) * 8 + f.severity) * 2 + f.fixable), f.id AS finding, json_group_array(DISTINCT r.engine) AS engines
+			substr(w.reference, 1, 512) AS reference, si.digest, si.platform, hexed(f."key") AS finding_key,
+			` + worstID + ` AS finding, joined(r.engine) AS engines
 		FROM vulnerability_names n
-		CROSS JOIN vulnerabilities v ON v.id = n.vulnerability_id
-		CROSS JOIN findings f ON f.vulnerability_id = v.id AND f.gone_at IS NULL
-		CROSS JOIN reports r ON r.id = f.report_id
-		CROSS JOIN scanner_images si ON si.manifest_id = r.manifest_id AND si.engine = r.engine
-		CROSS JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
-		WHERE n.name = @id AND (@all OR si.namespace IN (SELECT value FROM json_each(@namespaces))) AND ` + isCalled + `
+		ORDERED JOIN vulnerabilities v ON v.id = n.vulnerability_id
+		ORDERED JOIN findings f ON f.vulnerability_id = v.id AND f.gone_at IS NULL
+		ORDERED JOIN reports r ON r.id = f.report_id
+		ORDERED JOIN scanner_images si ON si.manifest_id = r.manifest_id AND si.engine = r.engine
+		ORDERED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
+		WHERE n.name = @id AND (@every = 1 OR si.namespace IN (SELECT value FROM texts(@namespaces) t)) AND ` + isCalled + `
 		GROUP BY 1, 2, 3, 4, 5, 6, 7, 8) `
 
 	countRuns = withRuns + `SELECT count(*) FROM runs`
 
-	selectRuns = withRuns + `SELECT runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.key,
+	selectRuns = withRuns + `SELECT runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.finding_key,
 			runs.engines, v.canonical_id, f.severity, f.known_exploited, f.package, f.version, f.type,
-			substr(f.purl, 1, @text), f.fix_state, f.fix_versions, f.aliases
-		FROM runs CROSS JOIN findings f ON f.id = runs.finding CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
-		WHERE (runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.key)
+			substr(f.purl, 1, 512), f.fix_state, f.fix_versions, f.aliases
+		FROM runs ORDERED JOIN findings f ON f.id = runs.finding ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id
+		WHERE (runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.finding_key)
 			> (@namespace, @kind, @name, @container, @reference, @digest, @platform, @key)
-		ORDER BY runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.key
+		ORDER BY runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.finding_key
 		LIMIT @limit`
 )
 
@@ -87,7 +86,7 @@ const (
 // run that exists throughout is on exactly one page, whatever other runs come and go.
 func (s *Store) RunsPage(ctx context.Context, asked RunsQuery, after RunCursor, limit int) (page RunsPage, err error) {
 	args := []any{
-		sql.Named("id", asked.ID), sql.Named("all", asked.All), sql.Named("namespaces", jsonArray(asked.Namespaces)), sql.Named("text", maxRunText),
+		sql.Named("id", foldName(asked.ID)), sql.Named("every", asked.All), sql.Named("namespaces", jsonArray(asked.Namespaces)),
 	}
 	// One row more than the limit shows whether there is a next page.
 	pageArgs := slices.Concat(args, []any{
@@ -120,15 +119,16 @@ func (s *Store) RunsPage(ctx context.Context, asked RunsQuery, after RunCursor, 
 
 // scanRun scans a run. Its finding still has the aliases and the untruncated texts.
 func scanRun(rows *sql.Rows) (run Run, cursor RunCursor, err error) {
-	f := &run.Finding
+	f, engines := &run.Finding, ""
 	err = rows.Scan(&cursor.Namespace, &cursor.Kind, &cursor.Name, &cursor.Container, &cursor.Reference, &cursor.Digest, &cursor.Platform, &cursor.Key,
-		(*list[string])(&run.Engines), &f.ID, &f.Severity, &f.KnownExploited, &f.Package.Name, &f.Package.Version, &f.Package.Type,
+		&engines, &f.ID, &f.Severity, &f.KnownExploited, &f.Package.Name, &f.Package.Version, &f.Package.Type,
 		&f.Package.PURL, &f.FixState, (*list[string])(&f.FixVersions), (*list[string])(&f.Aliases))
 	if err != nil {
 		return run, cursor, err
 	}
 	run.Namespace, run.Kind, run.Name, run.Container, run.Reference = cursor.Namespace, cursor.Kind, cursor.Name, cursor.Container, cursor.Reference
 	run.Key.Digest = cursor.Digest
+	run.Engines = strings.Split(engines, ",")
 	slices.Sort(run.Engines)
 	return run, cursor, (*platform)(&run.Key.Platform).Scan(cursor.Platform)
 }

@@ -10,8 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -58,7 +56,7 @@ func (s *Store) SaveReport(ctx context.Context, r Report, leaseID string) (d Dif
 	if err != nil {
 		return Difference{}, fmt.Errorf("store: save report of %s: %w", r.PlatformDigest, err)
 	}
-	err = s.write(ctx, "save report of "+r.PlatformDigest, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.write(ctx, "save report of "+r.PlatformDigest, func(ctx context.Context, tx *session) error {
 		now := s.now()
 		change := &lossChange{engine: r.Engine, scope: r.Scope, at: now, missing: make(map[lossDay]int)}
 		manifest, err := ensureManifest(ctx, tx, r.PlatformDigest, r.Scope, now)
@@ -89,14 +87,18 @@ func (s *Store) SaveReport(ctx context.Context, r Report, leaseID string) (d Dif
 }
 
 // endLease ends the lease that a report was made under. An empty ID does nothing.
-func endLease(ctx context.Context, tx *sql.Tx, id string, manifest int64, engine string, now time.Time) error {
+func endLease(ctx context.Context, tx *session, id string, manifest int64, engine string, now time.Time) error {
 	if id == "" {
 		return nil
 	}
-	var one int
-	return orLeaseEnded(tx.QueryRowContext(ctx, `
-		DELETE FROM leases WHERE id = ? AND manifest_id = ? AND engine = ? AND until > ? RETURNING 1`,
-		id, manifest, engine, millis{now}).Scan(&one))
+	result, err := tx.ExecContext(ctx, `DELETE FROM leases WHERE id = ? AND manifest_id = ? AND engine = ? AND until > ?`, id, manifest, engine, millis{now})
+	if err != nil {
+		return err
+	}
+	if n, err := result.RowsAffected(); n > 0 || err != nil {
+		return err
+	}
+	return ErrLeaseEnded
 }
 
 // previousReport is a report's row ID, and the values of its row before the row was replaced.
@@ -108,26 +110,38 @@ type previousReport struct {
 }
 
 // replaceReport writes the report's own row. What could not be matched before now is, so its failure goes.
-func replaceReport(ctx context.Context, tx *sql.Tx, manifest int64, r Report, rows []*findingRow, now time.Time) (before previousReport, err error) {
-	err = tx.QueryRowContext(ctx, `SELECT matched_at, present FROM reports WHERE manifest_id = ? AND engine = ?`, manifest, r.Engine).
-		Scan(&before.matchedAt, &before.present)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return before, err
-	}
-	before.first = err != nil
-	if _, err := tx.ExecContext(ctx, `DELETE FROM match_failures WHERE manifest_id = ? AND engine = ?`, manifest, r.Engine); err != nil {
-		return before, err
-	}
-	if err := clearSilentEnds(ctx, tx, manifest, r.Engine); err != nil {
-		return before, err
-	}
+func replaceReport(ctx context.Context, tx *session, manifest int64, r Report, rows []*findingRow, now time.Time) (before previousReport, err error) {
+	var failed, counted bool
 	err = tx.QueryRowContext(ctx, `
-		INSERT INTO reports (revision, manifest_id, engine, data_version, matched_at, distro, not_covered, present, bytes) VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (manifest_id, engine) DO UPDATE SET revision = revision + 1, data_version = excluded.data_version,
-			matched_at = excluded.matched_at, distro = excluded.distro, not_covered = excluded.not_covered, present = excluded.present,
-			bytes = excluded.bytes
-		RETURNING id`, manifest, r.Engine, r.DataVersion, millis{orNow(r.MatchedAt, now)}, r.Distro, list[string](r.NotCovered), len(rows),
-		bytesOf(rows)).Scan(&before.id)
+		SELECT coalesce(r.id, 0), r.matched_at, coalesce(r.present, 0),
+			EXISTS (SELECT 1 FROM match_failures f WHERE f.manifest_id = m.id AND f.engine = @engine),
+			EXISTS (SELECT 1 FROM silent_ends e WHERE e.manifest_id = m.id AND e.engine = @engine)
+		FROM manifests m LEFT JOIN reports r ON r.manifest_id = m.id AND r.engine = @engine WHERE m.id = @manifest`,
+		sql.Named("engine", r.Engine), sql.Named("manifest", manifest)).Scan(&before.id, &before.matchedAt, &before.present, &failed, &counted)
+	if err != nil {
+		return before, err
+	}
+	if failed {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM match_failures WHERE manifest_id = ? AND engine = ?`, manifest, r.Engine); err != nil {
+			return before, err
+		}
+	}
+	if counted {
+		if err := clearSilentEnds(ctx, tx, manifest, r.Engine); err != nil {
+			return before, err
+		}
+	}
+	values := []any{r.DataVersion, millis{orNow(r.MatchedAt, now)}, r.Distro, list[string](r.NotCovered), len(rows), bytesOf(rows)}
+	if before.first = before.id == 0; before.first {
+		before.id, err = tx.insert(ctx, `
+			INSERT INTO reports (revision, store_revision, manifest_id, engine, data_version, matched_at, distro, not_covered, present, bytes)
+			VALUES (1, `+currentRevision+`, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			append([]any{manifest, r.Engine}, values...)...)
+		return before, err
+	}
+	_, err = tx.ExecContext(ctx, `
+		UPDATE reports SET revision = revision + 1, store_revision = `+currentRevision+`, data_version = ?, matched_at = ?, distro = ?, not_covered = ?, present = ?, bytes = ? WHERE id = ?`,
+		append(values, before.id)...)
 	return before, err
 }
 
@@ -135,10 +149,11 @@ func replaceReport(ctx context.Context, tx *sql.Tx, manifest int64, r Report, ro
 type findingRow struct {
 	finding.Finding
 	key           [sha256.Size]byte
-	columns       []any // values of findingColumnNames
+	columns       []any // values of findingColumns
 	content       int64
 	bytes         int64 // of texts, in the row and its indexes
 	vulnerability int64 // its row, once saveVulnerabilities knows it
+	exploited     bool  // what the report's findings state together about the vulnerability
 }
 
 // rowsOf converts findings to rows. It merges findings with the same key, which callers should not pass.
@@ -146,9 +161,10 @@ func rowsOf(findings []finding.Finding) ([]*findingRow, error) {
 	rows := make([]*findingRow, 0, len(findings))
 	seen := make(map[[sha256.Size]byte]bool, len(findings))
 	for _, f := range findings {
+		f = f.Clean()
 		row := &findingRow{Finding: f, key: f.KeySum()}
 		if seen[row.key] {
-			return rowsOf(finding.Merge(findings))
+			return rowsOf(mergeClean(findings))
 		}
 		seen[row.key] = true
 		rows = append(rows, row)
@@ -161,9 +177,22 @@ func rowsOf(findings []finding.Finding) ([]*findingRow, error) {
 	return rows, nil
 }
 
-// findingColumnNames are the columns that an engine's report determines for each finding. What it reports about the vulnerability
-// is in the table of vulnerabilities.
-const findingColumnNames = `package, version, type, purl, paths, severity, fixable, fix_state, fix_versions, fix_available, aliases, advisories`
+// mergeClean merges findings whose keys are equal once they are clean.
+func mergeClean(findings []finding.Finding) []finding.Finding {
+	cleaned := make([]finding.Finding, len(findings))
+	for i, f := range findings {
+		cleaned[i] = f.Clean()
+	}
+	return finding.Merge(cleaned)
+}
+
+// findingColumns are the columns that an engine's report determines for each finding. What it reports about the vulnerability is in the table
+// of vulnerabilities. declareFindingColumns declares them for the macro records.
+const (
+	findingColumns        = `package, version, type, purl, paths, severity, fixable, fix_state, fix_versions, fix_available, aliases, advisories`
+	declareFindingColumns = `package text, version text, type text, purl text, paths bytes, severity bigint, fixable bigint, fix_state text,
+		fix_versions text, fix_available bigint, aliases text, advisories text`
+)
 
 func (row *findingRow) fill() error {
 	row.columns = []any{
@@ -224,17 +253,18 @@ type knownFinding struct {
 	fixedByDataAfter millis
 	// goneWith is the version of the data with which the finding disappeared, and the day.
 	goneWith lossDay
+	history  list[SeverityBefore]
 }
 
-func knownFindings(ctx context.Context, tx *sql.Tx, report int64, dataVersion string) (map[[sha256.Size]byte]*knownFinding, error) {
+func knownFindings(ctx context.Context, tx *session, report int64, dataVersion string) (map[[sha256.Size]byte]*knownFinding, error) {
 	known := make(map[[sha256.Size]byte]*knownFinding)
 	err := eachRow(ctx, tx, `
-		SELECT key, id, content, severity, gone_at IS NOT NULL, gone_at IS NOT NULL AND fixed_at IS NULL AND gone_data_version <> ?,
-			coalesce(gone_data_version, ''), coalesce(gone_at / 86400000, 0), fixed_by_data_after
+		SELECT "key", id, content, severity, gone_at IS NOT NULL, gone_at IS NOT NULL AND fixed_at IS NULL AND gone_data_version <> ?,
+			coalesce(gone_data_version, ''), coalesce(whole(gone_at, 86400000), 0), fixed_by_data_after, severity_history
 		FROM findings WHERE report_id = ?`, []any{dataVersion, report}, func(rows *sql.Rows) error {
 		var k knownFinding
 		var key sql.RawBytes
-		if err := rows.Scan(&key, &k.id, &k.content, &k.severity, &k.gone, &k.unconfirmed, &k.goneWith.version, &k.goneWith.day, &k.fixedByDataAfter); err != nil {
+		if err := rows.Scan(&key, &k.id, &k.content, &k.severity, &k.gone, &k.unconfirmed, &k.goneWith.version, &k.goneWith.day, &k.fixedByDataAfter, &k.history); err != nil {
 			return err
 		}
 		if len(key) != sha256.Size {
@@ -247,171 +277,146 @@ func knownFindings(ctx context.Context, tx *sql.Tx, report int64, dataVersion st
 }
 
 // saveFindings writes the differences to the report's previous findings: an unchanged finding costs no write.
-func saveFindings(ctx context.Context, tx *sql.Tx, before previousReport, r Report, rows []*findingRow, change *lossChange) (d Difference, err error) {
-	known, err := knownFindings(ctx, tx, before.id, r.DataVersion)
-	if err != nil {
-		return Difference{}, err
+func saveFindings(ctx context.Context, tx *session, before previousReport, r Report, rows []*findingRow, change *lossChange) (d Difference, err error) {
+	known := make(map[[sha256.Size]byte]*knownFinding)
+	if !before.first {
+		if known, err = knownFindings(ctx, tx, before.id, r.DataVersion); err != nil {
+			return Difference{}, err
+		}
 	}
 	renamed, err := findRenamed(ctx, tx, known, rows)
 	if err != nil {
 		return Difference{}, err
 	}
-	writer, err := prepareFindings(ctx, tx, change)
-	if err != nil {
-		return Difference{}, err
-	}
-	defer writer.close()
-	err = bulk(ctx, len(rows), func(ctx context.Context, i int) error {
-		row := rows[i]
+	w := findingWriter{losses: change}
+	for _, row := range rows {
 		k := known[row.key]
 		if old := renamed[row]; old != nil {
 			k = old
-			if err := writer.rename(ctx, k, row); err != nil {
-				return err
-			}
 		}
-		if k == nil {
+		switch {
+		case k == nil:
 			d.New++
-			return writer.add(ctx, before.id, row)
-		}
-		if k.gone {
+			w.add(row)
+			continue
+		case k.gone:
 			d.New++
-		} else {
+		default:
 			d.Still++
 		}
 		if k.gone || k.content != row.content || renamed[row] != nil {
-			return writer.change(ctx, k, row)
+			w.change(k, row)
 		}
-		return nil
-	})
-	if err != nil {
+	}
+	if d.Gone, err = w.markMissing(ctx, tx, known, r); err != nil {
 		return Difference{}, err
 	}
-	d.Gone, err = writer.markMissing(ctx, known, before, r)
-	return d, err
+	return d, w.save(ctx, tx, before, r)
 }
 
 // maxSeverities bounds the severity history of a finding.
 const maxSeverities = 10
 
-// findingWriter holds the prepared statements that run once per finding.
+// findingWriter collects what to write of a report's findings.
 type findingWriter struct {
-	now                                                                        time.Time
-	losses                                                                     *lossChange
-	adds, changes, renames, goes, confirms, names, history, writes, advisories *sql.Stmt
+	losses *lossChange
+	// added and changed are rows of insertFindings and updateFindings, names those of insertNames.
+	added, changed, names [][]any
+	// gone and fixed are row IDs.
+	gone, fixed []int64
 }
 
-func prepareFindings(ctx context.Context, tx *sql.Tx, losses *lossChange) (*findingWriter, error) {
-	w := findingWriter{now: losses.at, losses: losses}
-	for _, statement := range []struct {
-		into **sql.Stmt
-		text string
-	}{
-		{&w.adds, `INSERT INTO findings (report_id, key, vulnerability_id, known_exploited, content, first_seen, fixable_since, ` + findingColumnNames + `)
-			VALUES (?, ?, ?, (SELECT known_exploited FROM vulnerabilities WHERE id = ?3), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`},
-		{&w.changes, `UPDATE findings SET gone_at = NULL, last_seen = NULL, gone_data_version = NULL, fixed_by_data_after = NULL, fixed_at = NULL, content = ?,
-			fixable_since = CASE WHEN ? THEN coalesce(fixable_since, ?) END,
-			(` + findingColumnNames + `) = (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) WHERE id = ?`},
-		{&w.renames, `UPDATE findings SET key = ?, vulnerability_id = ?, known_exploited = (SELECT known_exploited FROM vulnerabilities WHERE id = ?2)
-			WHERE id = ?`},
-		{&w.goes, `UPDATE findings SET last_seen = ?, gone_at = ?, gone_data_version = ?, fixed_by_data_after = ? WHERE id = ?`},
-		{&w.confirms, `UPDATE findings SET fixed_at = ? WHERE id = ?`},
-		{&w.names, insertName},
-		{&w.history, `SELECT severity_history FROM findings WHERE id = ?`},
-		{&w.writes, `UPDATE findings SET severity_history = ? WHERE id = ?`},
-		{&w.advisories, `SELECT advisories FROM findings WHERE id = ?`},
-	} {
-		var err error
-		if *statement.into, err = tx.PrepareContext(ctx, statement.text); err != nil { //nolint:sqlclosecheck // findingWriter.close does it
-			w.close()
-			return nil, err
-		}
-	}
-	return &w, nil
+const (
+	declareWritten = `key bytes, vulnerability bigint, known_exploited bigint, content bigint, ` + declareFindingColumns
+
+	insertFindings = `
+		INSERT INTO findings (report_id, "key", vulnerability_id, known_exploited, content, first_seen, fixable_since, ` + findingColumns + `)
+		SELECT @report, r.key, r.vulnerability, r.known_exploited, r.content, @now, CASE WHEN r.fixable = 1 THEN @now END, r.package, r.version, r.type,
+			r.purl, r.paths, r.severity, r.fixable, r.fix_state, r.fix_versions, r.fix_available, r.aliases, r.advisories
+		FROM records(@rows, ` + declareWritten + `) r`
+
+	updateFindings = `
+		UPDATE findings SET "key" = r.key, vulnerability_id = r.vulnerability, known_exploited = r.known_exploited, content = r.content,
+			fixable_since = CASE WHEN r.fixable = 1 THEN coalesce(fixable_since, @now) END, package = r.package, version = r.version, type = r.type,
+			purl = r.purl, paths = r.paths, severity = r.severity, fixable = r.fixable, fix_state = r.fix_state, fix_versions = r.fix_versions,
+			fix_available = r.fix_available, aliases = r.aliases, advisories = r.advisories, severity_history = r.history, gone_at = NULL,
+			last_seen = NULL, gone_data_version = NULL, fixed_by_data_after = NULL, fixed_at = NULL
+		FROM records(@rows, ` + declareWritten + `, id bigint, history text) r WHERE findings.id = r.id`
+
+	markGone = `UPDATE findings SET last_seen = @last_seen, gone_at = @now, gone_data_version = @data_version, fixed_by_data_after = @after
+		WHERE id IN (SELECT value FROM ids(@ids) i)`
+	markFindingsFixed = `UPDATE findings SET fixed_at = @now WHERE id IN (SELECT value FROM ids(@ids) i)`
+
+	// insertNames makes vulnerabilities searchable by an ID. Names are folded (foldName).
+	insertNames = `INSERT INTO vulnerability_names (name, vulnerability_id) SELECT r.name, r.id FROM records(@rows, name text, id bigint) r WHERE true
+		ON CONFLICT DO NOTHING`
+)
+
+func (row *findingRow) values() []any {
+	return append([]any{row.key[:], row.vulnerability, row.exploited, row.content}, row.columns...)
 }
 
-func (w *findingWriter) add(ctx context.Context, report int64, row *findingRow) error {
-	var fixableSince millis
-	if row.Fixable() {
-		fixableSince.Time = w.now
-	}
-	args := append([]any{report, row.key[:], row.vulnerability, row.content, millis{w.now}, fixableSince}, row.columns...)
-	if _, err := w.adds.ExecContext(ctx, args...); err != nil {
-		return err
-	}
-	return w.saveAliases(ctx, row)
+func (w *findingWriter) add(row *findingRow) {
+	w.added = append(w.added, row.values())
+	w.addAliases(row)
 }
 
-// change updates the row of a finding, present or gone, to what the report has.
-func (w *findingWriter) change(ctx context.Context, k *knownFinding, row *findingRow) error {
+// change updates the row of a finding, present or gone, to what the report has: also its ID, and with it the key.
+func (w *findingWriter) change(k *knownFinding, row *findingRow) {
 	if k.severity != row.Severity {
-		if err := w.appendSeverity(ctx, k); err != nil {
-			return err
-		}
+		k.history = append(k.history, SeverityBefore{Severity: k.severity, Until: w.losses.at.UTC()})
+		k.history = k.history[max(0, len(k.history)-maxSeverities):]
 	}
 	if k.gone {
 		w.losses.count(k.goneWith, -1)
 	}
-	args := append([]any{row.content, row.Fixable(), millis{w.now}}, row.columns...)
-	if _, err := w.changes.ExecContext(ctx, append(args, k.id)...); err != nil {
-		return err
+	w.changed = append(w.changed, append(row.values(), k.id, k.history))
+	w.addAliases(row)
+}
+
+// addAliases makes a finding's vulnerability searchable by the finding's aliases.
+func (w *findingWriter) addAliases(row *findingRow) {
+	for _, alias := range row.Aliases {
+		w.names = append(w.names, []any{foldName(alias), row.vulnerability})
 	}
-	return w.saveAliases(ctx, row)
 }
 
-// appendSeverity appends a row's current severity to its severity history.
-func (w *findingWriter) appendSeverity(ctx context.Context, k *knownFinding) error {
-	var severities list[SeverityBefore]
-	if err := w.history.QueryRowContext(ctx, k.id).Scan(&severities); err != nil {
-		return err
-	}
-	severities = append(severities, SeverityBefore{Severity: k.severity, Until: w.now.UTC()})
-	_, err := w.writes.ExecContext(ctx, severities[max(0, len(severities)-maxSeverities):], k.id)
-	return err
-}
-
-// rename changes the vulnerability of a row, and with it the row's key.
-func (w *findingWriter) rename(ctx context.Context, k *knownFinding, row *findingRow) error {
-	_, err := w.renames.ExecContext(ctx, row.key[:], row.vulnerability, k.id)
-	return err
-}
-
-// markMissing marks the findings that the report lacks: as gone, or as fixed if the report confirms that. It returns how many of them
+// markMissing collects the findings that the report lacks: as gone, or as fixed if the report confirms that. It returns how many of them
 // were present before.
-func (w *findingWriter) markMissing(ctx context.Context, known map[[sha256.Size]byte]*knownFinding, before previousReport, r Report) (gone int, err error) {
-	missing := slices.Collect(maps.Values(known))
-	return gone, bulk(ctx, len(missing), func(ctx context.Context, i int) (err error) {
-		switch k := missing[i]; {
+func (w *findingWriter) markMissing(ctx context.Context, tx *session, known map[[sha256.Size]byte]*knownFinding, r Report) (gone int, err error) {
+	var unconfirmed []*knownFinding
+	for _, k := range known {
+		switch {
 		case k.seen:
 		case !k.gone:
-			gone++
-			w.losses.count(lossDay{r.DataVersion, dayOf(w.now)}, 1)
-			_, err = w.goes.ExecContext(ctx, before.matchedAt, millis{w.now}, r.DataVersion, millis{r.Evidence.After}, k.id)
+			w.gone = append(w.gone, k.id)
 		case k.unconfirmed:
-			var fixed bool
-			if fixed, err = w.isFixed(ctx, k, r.Evidence); err == nil && fixed {
-				_, err = w.confirms.ExecContext(ctx, millis{w.now}, k.id)
-			}
+			unconfirmed = append(unconfirmed, k)
 		}
+	}
+	if n := len(w.gone); n > 0 {
+		w.losses.count(lossDay{r.DataVersion, dayOf(w.losses.at)}, n)
+	}
+	w.fixed, err = confirmFixed(ctx, tx, unconfirmed, r.Evidence)
+	return len(w.gone), err
+}
+
+// save writes what was collected.
+func (w *findingWriter) save(ctx context.Context, tx *session, before previousReport, r Report) error {
+	now := sql.Named("now", millis{w.losses.at})
+	if err := tx.execRows(ctx, insertFindings, w.added, sql.Named("report", before.id), now); err != nil {
 		return err
-	})
-}
-
-// saveAliases makes a finding's vulnerability searchable by the finding's aliases.
-func (w *findingWriter) saveAliases(ctx context.Context, row *findingRow) error {
-	for _, alias := range row.Aliases {
-		if _, err := w.names.ExecContext(ctx, alias, row.vulnerability); err != nil {
-			return err
-		}
 	}
-	return nil
-}
-
-// close closes the statements. It ignores errors, since they repeat those of the statements' execution.
-func (w *findingWriter) close() {
-	for _, statement := range []*sql.Stmt{w.adds, w.changes, w.renames, w.goes, w.confirms, w.names, w.history, w.writes, w.advisories} {
-		if statement != nil {
-			_ = statement.Close()
-		}
+	if err := tx.execRows(ctx, updateFindings, w.changed, now); err != nil {
+		return err
 	}
+	if err := tx.execRows(ctx, insertNames, w.names); err != nil {
+		return err
+	}
+	err := tx.execIDs(ctx, markGone, w.gone, now, sql.Named("last_seen", before.matchedAt), sql.Named("data_version", r.DataVersion),
+		sql.Named("after", millis{r.Evidence.After}))
+	if err != nil {
+		return err
+	}
+	return tx.execIDs(ctx, markFindingsFixed, w.fixed, now)
 }

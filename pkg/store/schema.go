@@ -10,21 +10,32 @@ import (
 	"io/fs"
 
 	"github.com/pressly/goose/v3"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store/dialect"
 )
 
 // applicationID is the ID that the first migration writes into the file's header
 // (https://www.sqlite.org/pragma.html#pragma_application_id).
 const applicationID = 1399017328
 
-//go:embed migrations/*.sql
+//go:embed migrations/*/*.sql
 var migrations embed.FS
 
-// migrate brings an empty or older file to the current schema, in one transaction per migration, and gives a new store its ID.
+// migrate brings an empty or older SQLite file to the current schema, in one transaction per migration, and gives a new store its ID.
 func migrate(ctx context.Context, db *sql.DB) error {
 	if err := checkOwner(ctx, db); err != nil {
 		return err
 	}
-	provider, err := migrationsOf(db)
+	if err := migrateWith(ctx, db, dialect.SQLite); err != nil {
+		return err
+	}
+	_, err := db.ExecContext(ctx, `INSERT INTO meta (name, value) VALUES ('id', ?) ON CONFLICT DO NOTHING`, randomID())
+	return err
+}
+
+// migrateWith runs the migrations of a dialect that the database does not have. It refuses a database that a newer version has written.
+func migrateWith(ctx context.Context, db *sql.DB, d *dialect.Dialect, options ...goose.ProviderOption) error {
+	provider, err := migrationsOf(db, d, options...)
 	if err != nil {
 		return err
 	}
@@ -39,8 +50,7 @@ func migrate(ctx context.Context, db *sql.DB) error {
 	if _, err := provider.Up(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	_, err = db.ExecContext(ctx, `INSERT INTO meta (name, value) VALUES ('id', ?) ON CONFLICT DO NOTHING`, randomID())
-	return err
+	return nil
 }
 
 // checkOwner refuses a database that another program created.
@@ -75,18 +85,27 @@ func checkSchema(ctx context.Context, db *sql.DB) (current int64, err error) {
 	return current, nil
 }
 
-func migrationsOf(db *sql.DB) (*goose.Provider, error) {
-	files, err := fs.Sub(migrations, "migrations")
+// migrationFolders are the folders of the dialects' migrations, and goose's names of the dialects.
+var migrationFolders = map[*dialect.Dialect]struct {
+	folder string
+	goose  goose.Dialect
+}{
+	dialect.SQLite:     {"migrations/sqlite", goose.DialectSQLite3},
+	dialect.PostgreSQL: {"migrations/postgres", goose.DialectPostgres},
+}
+
+func migrationsOf(db *sql.DB, d *dialect.Dialect, options ...goose.ProviderOption) (*goose.Provider, error) {
+	of := migrationFolders[d]
+	files, err := fs.Sub(migrations, of.folder)
 	if err != nil {
 		return nil, err
 	}
-	return goose.NewProvider(goose.DialectSQLite3, db, files,
-		goose.WithLogger(goose.NopLogger()), goose.WithDisableGlobalRegistry(true))
+	return goose.NewProvider(of.goose, db, files, append(options, goose.WithLogger(goose.NopLogger()), goose.WithDisableGlobalRegistry(true))...)
 }
 
-// latestSchema returns the schema version that this program writes: the number of the last migration.
+// latestSchema returns the schema version that this program writes: the number of the last migration, which is the same in all dialects.
 func latestSchema() (latest int64) {
-	files, _ := migrations.ReadDir("migrations") // an embedded folder can always be read
+	files, _ := migrations.ReadDir(migrationFolders[dialect.SQLite].folder) // an embedded folder can always be read
 	for _, file := range files {
 		version, _ := goose.NumericComponent(file.Name()) // the name of each migration begins with its number
 		latest = max(latest, version)

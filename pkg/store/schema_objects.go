@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store/dialect"
 )
 
 // ErrForeignSchema means that a backup's tables, indexes, views or triggers are not those of the operator: somebody has changed
@@ -31,7 +33,7 @@ var plainSQL = strings.NewReplacer(" ", "", "\t", "", "\r", "", "\n", "", `"`, "
 // table, so it executes no view or trigger.
 func schemaObjects(ctx context.Context, db *sql.DB) (map[schemaObject]string, error) {
 	objects := map[schemaObject]string{}
-	err := eachRow(ctx, db, `SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema`, nil, func(rows *sql.Rows) error {
+	err := eachRow(ctx, &session{db, dialect.SQLite}, `SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema`, nil, func(rows *sql.Rows) error {
 		var o schemaObject
 		var text string
 		if err := rows.Scan(&o.kind, &o.name, &o.table, &text); err != nil {
@@ -53,7 +55,7 @@ func migratedObjects(ctx context.Context, version int64) (_ map[schemaObject]str
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	db.SetMaxOpenConns(1) // each connection has its own database
-	provider, err := migrationsOf(db)
+	provider, err := migrationsOf(db, dialect.SQLite)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"modernc.org/sqlite"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store/dialect"
 )
 
 // Errors of opening a store, and of calls that the opened store does not support.
@@ -59,7 +61,7 @@ func OpenSQLiteReadOnly(path string) (*Store, error) {
 		return nil, err
 	}
 	ctx := context.Background()
-	if _, err := os.Stat(s.path); err != nil { //nolint:gosec // whoever runs the manager names the path
+	if _, err := os.Stat(s.path); err != nil {
 		return nil, fmt.Errorf("store %s: there is none yet, the manager makes it when it starts: %w", s.path, err)
 	}
 	err = s.openForReading(ctx)
@@ -85,15 +87,20 @@ func newUnopened(path string, now func() time.Time) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store %q: %w", path, err)
 	}
+	return newClosed(absolute, dialect.SQLite, now), nil
+}
+
+// newClosed returns a store without connections. path names the store in errors.
+func newClosed(path string, d *dialect.Dialect, now func() time.Time) *Store {
 	s := &Store{
-		path: absolute, now: now, metrics: newMetrics(),
+		path: path, dialect: d, now: now, metrics: newMetrics(),
 		presence:  presence{seen: map[int64]bool{}},
 		unchanged: unchangedCache{rounds: map[receiverName]uint64{}, unchanged: recent[bool]{limit: maxUnchanged}},
 		counts:    recent[Totals]{limit: maxCachedTotals},
 		fairness:  fairState{served: map[string]string{}, isolatedSince: map[string]time.Time{}},
 	}
 	s.closing, s.end = context.WithCancelCause(context.Background())
-	return s, nil
+	return s
 }
 
 func (s *Store) openForWriting(ctx context.Context) (err error) {
@@ -134,7 +141,7 @@ func (s *Store) openForWriting(ctx context.Context) (err error) {
 	if err := s.openForReading(ctx); err != nil {
 		return err
 	}
-	s.presence.before, err = readMetaTime(ctx, s.reader, lastPresent)
+	s.presence.before, err = readMetaTime(ctx, s.reading(), lastPresent)
 	return err
 }
 
@@ -165,7 +172,7 @@ func (s *Store) openForReading(ctx context.Context, options ...string) (err erro
 	if err := s.reader.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'id'`).Scan(&s.id); err != nil {
 		return err
 	}
-	s.restoredFrom, err = readMetaTime(ctx, s.reader, restoredFrom)
+	s.restoredFrom, err = readMetaTime(ctx, s.reading(), restoredFrom)
 	return err
 }
 

@@ -13,6 +13,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store/dialect"
 )
 
 // Errors that callers distinguish.
@@ -46,12 +48,13 @@ type Subject struct {
 // use. One process writes the file through one connection, so concurrent writers wait for each other and never fail because of each
 // other. Readers see the last committed state and never wait.
 type Store struct {
-	path   string
-	id     string
-	now    func() time.Time
-	writer *sql.DB // nil if opened for reading only
-	reader *sql.DB
-	lock   *os.File // nil if opened for reading only
+	path    string
+	id      string
+	now     func() time.Time
+	dialect *dialect.Dialect
+	writer  *sql.DB // nil if opened for reading only
+	reader  *sql.DB
+	lock    *os.File // nil if opened for reading only
 	// file identifies the file that was opened; nil if opened for reading only.
 	file os.FileInfo
 	// restoredFrom is the time of the backup that the store was restored from, zero if it was not. replaced means that opening the

@@ -14,22 +14,22 @@ import (
 // is true. A vulnerability has the names of all its findings, so some of the candidates may not match an exception.
 const (
 	presentCandidates = `WITH wanted AS (
-		SELECT f.id FROM json_each(@ids) named
-		CROSS JOIN vulnerability_names n ON n.name = named.value
-		CROSS JOIN findings f INDEXED BY findings_by_vulnerability
-			ON f.vulnerability_id = n.vulnerability_id AND f.report_id IN (SELECT value FROM json_each(@reports))
+		SELECT f.id FROM texts(@ids) named
+		ORDERED JOIN vulnerability_names n ON n.name = named.value
+		ORDERED JOIN findings f INDEXED BY findings_by_vulnerability
+			ON f.vulnerability_id = n.vulnerability_id AND f.report_id IN (SELECT value FROM ids(@reports) i)
 		WHERE f.gone_at IS NULL
 		UNION
-		SELECT f.id FROM json_each(@reports) j
-		CROSS JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
-		WHERE f.gone_at IS NULL AND (@every OR f.package IN (SELECT value FROM json_each(@packages)))) ` + selectCandidates
+		SELECT f.id FROM ids(@reports) j
+		ORDERED JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
+		WHERE f.gone_at IS NULL AND (@every = 1 OR f.package IN (SELECT value FROM texts(@packages) t))) ` + selectCandidates
 
 	goneCandidates = `WITH wanted AS (
-		SELECT f.id FROM json_each(@reports) j CROSS JOIN findings f ON f.report_id = j.value
+		SELECT f.id FROM ids(@reports) j ORDERED JOIN findings f ON f.report_id = j.value
 		WHERE f.gone_at IS NOT NULL) ` + selectCandidates
 
 	selectCandidates = `SELECT f.id, f.report_id, v.canonical_id, f.aliases, f.package, f.version, f.type
-		FROM wanted CROSS JOIN findings f ON f.id = wanted.id CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id`
+		FROM wanted ORDERED JOIN findings f ON f.id = wanted.id ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id`
 )
 
 // suppressedFindings returns the findings of some reports that exceptions suppress, by the findings' row IDs. candidates is

@@ -67,7 +67,7 @@ func TestSuppressedSearchFindsAll(t *testing.T) {
 			gone       bool
 		}
 		const statement = selectFinding + `, f.id, f.report_id, f.gone_at IS NOT NULL FROM findings f JOIN vulnerabilities v ON v.id = f.vulnerability_id`
-		all, err := collect(context.Background(), f.reader, statement, nil, func(rows *sql.Rows) (r row, err error) {
+		all, err := collect(context.Background(), f.reading(), statement, nil, func(rows *sql.Rows) (r row, err error) {
 			r.finding, err = scanFinding(rows, &r.id, &r.report, &r.gone)
 			return r, err
 		})
@@ -83,12 +83,12 @@ func TestSuppressedSearchFindsAll(t *testing.T) {
 				map[bool]map[int64]*exception.Exception{false: want, true: wantGone}[r.gone][r.id] = e
 			}
 		}
-		got, err := suppressedFindings(context.Background(), f.reader, presentCandidates, set, images)
+		got, err := suppressedFindings(context.Background(), f.reading(), presentCandidates, set, images)
 		if err != nil {
 			t.Fatal(err)
 		}
 		compare(t, "covered", got, want)
-		if got, err = suppressedFindings(context.Background(), f.reader, goneCandidates, set, images); err != nil {
+		if got, err = suppressedFindings(context.Background(), f.reading(), goneCandidates, set, images); err != nil {
 			t.Fatal(err)
 		}
 		compare(t, "covered of those that have gone", got, wantGone)

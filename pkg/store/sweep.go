@@ -53,7 +53,7 @@ func (s *Store) Sweep(ctx context.Context, unusedSince time.Time) (swept int, er
 const vulnerabilityBatch = 2000
 
 const (
-	selectBatch       = `SELECT coalesce(max(id), 0) FROM (SELECT id FROM vulnerabilities WHERE id > ? ORDER BY id LIMIT ?)`
+	selectBatch       = `SELECT coalesce(max(id), 0) FROM (SELECT id FROM vulnerabilities WHERE id > ? ORDER BY id LIMIT ?) AS batch`
 	deleteUnusedBatch = `DELETE FROM vulnerabilities WHERE id > ? AND id <= ?
 		AND NOT EXISTS (SELECT 1 FROM findings f WHERE f.vulnerability_id = vulnerabilities.id)`
 )
@@ -61,7 +61,7 @@ const (
 // sweepVulnerabilities deletes vulnerabilities without findings, in batches by row ID.
 func (s *Store) sweepVulnerabilities(ctx context.Context) error {
 	for after, last := int64(0), int64(0); ; after = last {
-		err := s.write(ctx, "sweep vulnerabilities", func(ctx context.Context, tx *sql.Tx) error {
+		err := s.write(ctx, "sweep vulnerabilities", func(ctx context.Context, tx *session) error {
 			if err := tx.QueryRowContext(ctx, selectBatch, after, vulnerabilityBatch).Scan(&last); err != nil || last == 0 {
 				return err
 			}
@@ -74,11 +74,11 @@ func (s *Store) sweepVulnerabilities(ctx context.Context) error {
 	}
 }
 
-const selectUnusedIDs = `SELECT json_group_array(id), count(*) FROM (SELECT id FROM manifests WHERE last_used < ?
-	AND NOT EXISTS (SELECT 1 FROM scanner_images si WHERE si.manifest_id = manifests.id) LIMIT ?)`
+const selectUnusedIDs = `SELECT id_array(id), count(*) FROM (SELECT id FROM manifests WHERE last_used < ?
+	AND NOT EXISTS (SELECT 1 FROM scanner_images si WHERE si.manifest_id = manifests.id) LIMIT ?) AS unused`
 
 func (s *Store) sweepManifests(ctx context.Context, unusedSince time.Time) (n int, err error) {
-	err = s.write(ctx, "sweep", func(ctx context.Context, tx *sql.Tx) error {
+	err = s.write(ctx, "sweep", func(ctx context.Context, tx *session) error {
 		var ids string
 		if err := tx.QueryRowContext(ctx, selectUnusedIDs, millis{unusedSince}, sweepBatch).Scan(&ids, &n); err != nil {
 			return err
@@ -90,7 +90,7 @@ func (s *Store) sweepManifests(ctx context.Context, unusedSince time.Time) (n in
 
 // A finding is gone before it is fixed, so the index of gone findings bounds the search.
 const deleteFixed = `DELETE FROM findings WHERE id IN (
-	SELECT id FROM findings INDEXED BY findings_gone WHERE gone_at < ?1 AND fixed_at < ?1 LIMIT ?2)`
+	SELECT old.id FROM (SELECT id FROM findings INDEXED BY findings_gone WHERE gone_at < ?1 AND fixed_at < ?1 LIMIT ?2) AS old)`
 
 // selectFixedRecords selects the announcement records of findings that were fixed before a time.
 const selectFixedRecords = `SELECT receiver_id, repository, canonical_id, package FROM announcements INDEXED BY announcements_fixed WHERE fixed_at < ?`
@@ -105,7 +105,7 @@ func (s *Store) sweepFixedRecords(ctx context.Context, withoutRoom []int64) erro
 	before := millis{s.now().Add(-fixedFor)}
 	for _, statement := range []string{selectFixedRecords, selectReleasedRecords} {
 		for more := true; more; {
-			err := s.write(ctx, "sweep records of fixed findings", func(ctx context.Context, tx *sql.Tx) (err error) {
+			err := s.write(ctx, "sweep records of fixed findings", func(ctx context.Context, tx *session) (err error) {
 				_, more, err = deleteRecordPage(ctx, tx, statement, before)
 				return err
 			})

@@ -24,13 +24,14 @@ const selectUnusedRepositories = `
 		UNION SELECT receiver_id, repository FROM known_repositories
 		UNION SELECT receiver_id, repository FROM unused_repositories),
 	used AS (
-		SELECT si.scanner, w.repository FROM scanner_images si CROSS JOIN workloads w ON w.image_id = si.id
-		UNION SELECT si.scanner, w.repository FROM scanner_images si CROSS JOIN left_workloads w ON w.image_id = si.id)
-	SELECT k.receiver_id, k.repository, r.scanner, r.name, u.since, (r.scanner, k.repository) IN (SELECT scanner, repository FROM used) AS is_used
-	FROM known k CROSS JOIN receivers r ON r.id = k.receiver_id
-	LEFT JOIN unused_repositories u ON u.receiver_id = k.receiver_id AND u.repository = k.repository
-	WHERE is_used = (u.since IS NOT NULL)
-		OR u.since < CASE WHEN k.receiver_id IN (SELECT value FROM json_each(?)) THEN ? ELSE ? END`
+		SELECT si.scanner, w.repository FROM scanner_images si ORDERED JOIN workloads w ON w.image_id = si.id
+		UNION SELECT si.scanner, w.repository FROM scanner_images si ORDERED JOIN left_workloads w ON w.image_id = si.id)
+	SELECT k.receiver_id, k.repository, k.scanner, k.name, k.since, k.is_used FROM (
+		SELECT k.receiver_id, k.repository, r.scanner, r.name, u.since, (r.scanner, k.repository) IN (SELECT scanner, repository FROM used) AS is_used
+		FROM known k ORDERED JOIN receivers r ON r.id = k.receiver_id
+		LEFT JOIN unused_repositories u ON u.receiver_id = k.receiver_id AND u.repository = k.repository) AS k
+	WHERE k.is_used = (k.since IS NOT NULL)
+		OR k.since < CASE WHEN k.receiver_id IN (SELECT value FROM ids(?) i) THEN ? ELSE ? END`
 
 // knownRepository is a repository that a receiver knows.
 type knownRepository struct {
@@ -78,9 +79,9 @@ var errUsedAgain = errors.New("the repository is used again")
 
 const (
 	// repositoryIsUsed uses the same definition of use as selectUnusedRepositories.
-	repositoryIsUsed = `SELECT EXISTS (SELECT 1 FROM scanner_images si CROSS JOIN workloads w ON w.image_id = si.id
+	repositoryIsUsed = `SELECT EXISTS (SELECT 1 FROM scanner_images si ORDERED JOIN workloads w ON w.image_id = si.id
 			WHERE si.scanner = @scanner AND w.repository = @repository)
-		OR EXISTS (SELECT 1 FROM scanner_images si CROSS JOIN left_workloads w ON w.image_id = si.id
+		OR EXISTS (SELECT 1 FROM scanner_images si ORDERED JOIN left_workloads w ON w.image_id = si.id
 			WHERE si.scanner = @scanner AND w.repository = @repository)`
 	selectRepositoryRecords = selectRecordKeys + `WHERE receiver_id = ? AND repository = ?`
 )
@@ -90,7 +91,7 @@ const (
 func (s *Store) deleteRepository(ctx context.Context, k knownRepository) error {
 	defer s.unchanged.invalidate(k.scanner, k.name)
 	for more := true; more; {
-		err := s.write(ctx, "delete the records of a repository that nothing runs", func(ctx context.Context, tx *sql.Tx) error {
+		err := s.write(ctx, "delete the records of a repository that nothing runs", func(ctx context.Context, tx *session) error {
 			var used bool
 			if err := tx.QueryRowContext(ctx, repositoryIsUsed, sql.Named("scanner", k.scanner), sql.Named("repository", k.repository)).Scan(&used); err != nil {
 				return err
@@ -103,7 +104,7 @@ func (s *Store) deleteRepository(ctx context.Context, k knownRepository) error {
 				return err
 			}
 			for _, table := range []string{"known_repositories", "unused_repositories"} {
-				if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE receiver_id = ? AND repository = ?`, k.receiver, k.repository); err != nil { //nolint:gosec // the names are above
+				if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE receiver_id = ? AND repository = ?`, k.receiver, k.repository); err != nil {
 					return err
 				}
 			}

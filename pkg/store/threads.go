@@ -21,14 +21,13 @@ const (
 	// selectThreads selects the threads of the messages that announced some findings.
 	selectThreads = `
 		SELECT a.repository, a.canonical_id, a.package, t.channel, t.timestamp
-		FROM receivers r CROSS JOIN json_each(?) k
-		CROSS JOIN announcements a ON a.receiver_id = r.id AND a.repository = k.value ->> 'repository'
-			AND a.canonical_id = k.value ->> 'id' AND a.package = k.value ->> 'package'
-		CROSS JOIN threads t ON t.receiver_id = r.id AND t.message_id = a.digest_id
-		WHERE r.scanner = ? AND r.name = ?`
+		FROM receivers r ORDERED JOIN records(@keys, repository text, id text, package text) k ON k.id <> ''
+		ORDERED JOIN announcements a ON a.receiver_id = r.id AND a.repository = k.repository AND a.canonical_id = k.id AND a.package = k.package
+		ORDERED JOIN threads t ON t.receiver_id = r.id AND t.message_id = a.digest_id
+		WHERE r.scanner = @scanner AND r.name = @receiver`
 
 	saveThread = `INSERT INTO threads (receiver_id, message_id, channel, timestamp) VALUES (?, ?, ?, ?)
-		ON CONFLICT DO UPDATE SET channel = excluded.channel, timestamp = excluded.timestamp`
+		ON CONFLICT (receiver_id, message_id) DO UPDATE SET channel = excluded.channel, timestamp = excluded.timestamp`
 
 	moveThread = `UPDATE threads SET timestamp = ? WHERE receiver_id = ? AND channel = ? AND timestamp = ?`
 
@@ -43,8 +42,13 @@ func (s *Store) Threads(ctx context.Context, scanner, receiver string, keys []An
 	if len(keys) == 0 {
 		return threads, nil
 	}
+	rows := make([][3]string, len(keys))
+	for i, key := range keys {
+		rows[i] = [3]string{key.Repository, key.ID, key.Package}
+	}
 	err := s.read(ctx, "look up threads", func(ctx context.Context, q query) error {
-		return eachRow(ctx, q, selectThreads, []any{jsonArray(keys), scanner, receiver}, func(rows *sql.Rows) error {
+		args := []any{sql.Named("keys", jsonArray(rows)), sql.Named("scanner", scanner), sql.Named("receiver", receiver)}
+		return eachRow(ctx, q, selectThreads, args, func(rows *sql.Rows) error {
 			var key AnnouncementKey
 			var thread Thread
 			err := rows.Scan(&key.Repository, &key.ID, &key.Package, &thread.Channel, &thread.Timestamp)
@@ -56,7 +60,7 @@ func (s *Store) Threads(ctx context.Context, scanner, receiver string, keys []An
 }
 
 // recordThread records where the announcement's message is. A reply that found no thread replaces the thread's first message.
-func recordThread(ctx context.Context, tx *sql.Tx, receiver int64, announcement Announcement) error {
+func recordThread(ctx context.Context, tx *session, receiver int64, announcement Announcement) error {
 	thread := announcement.Thread
 	if thread == nil {
 		return nil

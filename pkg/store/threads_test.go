@@ -8,7 +8,7 @@ import (
 // TestThreads: the thread of a finding is that of the message that announced it first, for this receiver only.
 func TestThreads(t *testing.T) {
 	f := newStore(t)
-	a, b, c := AnnouncementKey{"r", "CVE-2026-0001", "a"}, AnnouncementKey{"r", "CVE-2026-0001", "b\x00\"<"}, AnnouncementKey{"r", "CVE-2026-0003", "a"}
+	a, b, c := AnnouncementKey{"r", "CVE-2026-0001", "a"}, AnnouncementKey{"r", "CVE-2026-0001", "b\x01\"<"}, AnnouncementKey{"r", "CVE-2026-0003", "a"}
 	announce := func(receiver string, announcement Announcement) {
 		t.Helper()
 		must(t, f.RecordAnnouncement(t.Context(), "scanner", receiver, announcement))

@@ -8,18 +8,33 @@ import (
 	"time"
 )
 
-// query is the common part of the connections for reading and of transactions.
-type query interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+// raiseRevision is the first statement of each writing transaction. It locks the only row of its table until the transaction ends, so all
+// writers of a database server wait for each other. The writer of SQLite has a lock of the whole file already.
+const raiseRevision = `UPDATE store_revision SET revision = revision + 1`
+
+// currentRevision is the revision of a writing transaction in a statement of it.
+const currentRevision = `(SELECT revision FROM store_revision)`
+
+// Revision returns the number of the last writing transaction that was committed. It rises with each, and a row that a transaction wrote
+// has the transaction's revision.
+func (s *Store) Revision(ctx context.Context) (revision int64, err error) {
+	err = s.queryRow(ctx, "look up the revision", `SELECT revision FROM store_revision`).Scan(&revision)
+	return revision, err
 }
 
 // write runs work in a transaction. The transaction is committed if work returns nil, and rolled back otherwise.
-func (s *Store) write(ctx context.Context, action string, work func(context.Context, *sql.Tx) error) error {
+func (s *Store) write(ctx context.Context, action string, work func(context.Context, *session) error) error {
 	if s.writer == nil {
 		return fmt.Errorf("store %s: %s: %w", s.path, action, ErrReadOnly)
 	}
-	return s.call(ctx, "write", action, func(ctx context.Context) error { return transact(ctx, s.writer, nil, work) })
+	return s.call(ctx, "write", action, func(ctx context.Context) error {
+		return s.transact(ctx, s.writer, nil, func(ctx context.Context, tx *session) error {
+			if _, err := tx.ExecContext(ctx, raiseRevision); err != nil {
+				return err
+			}
+			return work(ctx, tx)
+		})
+	})
 }
 
 // exec writes with one statement.
@@ -30,7 +45,7 @@ func (s *Store) exec(ctx context.Context, action, statement string, args ...any)
 
 // execCounted writes with one statement, and returns the number of changed rows.
 func (s *Store) execCounted(ctx context.Context, action, statement string, args ...any) (changed int, err error) {
-	err = s.write(ctx, action, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.write(ctx, action, func(ctx context.Context, tx *session) error {
 		result, err := tx.ExecContext(ctx, statement, args...)
 		if err != nil {
 			return err
@@ -45,7 +60,7 @@ func (s *Store) execCounted(ctx context.Context, action, statement string, args 
 // read runs work on a consistent snapshot of the store. A single statement is a consistent read without it: queryRow and queryRows.
 func (s *Store) read(ctx context.Context, action string, work func(context.Context, query) error) error {
 	return s.call(ctx, "read", action, func(ctx context.Context) error {
-		return transact(ctx, s.reader, &sql.TxOptions{ReadOnly: true}, func(ctx context.Context, tx *sql.Tx) error { return work(ctx, tx) })
+		return s.transact(ctx, s.reader, &sql.TxOptions{ReadOnly: true, Isolation: s.dialect.Snapshot}, func(ctx context.Context, tx *session) error { return work(ctx, tx) })
 	})
 }
 
@@ -65,14 +80,14 @@ func (s *Store) queryRow(ctx context.Context, action, statement string, args ...
 // Scan runs the statement and reads its row. It returns ErrNotFound if there is no row.
 func (r singleRow) Scan(into ...any) error {
 	return r.store.call(r.ctx, "read", r.action, func(ctx context.Context) error {
-		return orNotFound(r.store.reader.QueryRowContext(ctx, r.statement, r.args...).Scan(into...)) //nolint:gosec // the statement is one of this package's own
+		return orNotFound(r.store.reading().QueryRowContext(ctx, r.statement, r.args...).Scan(into...))
 	})
 }
 
 // queryRows reads all rows of one statement.
 func queryRows[T any](ctx context.Context, s *Store, action, statement string, args []any, scan func(*sql.Rows) (T, error)) (all []T, err error) {
 	err = s.call(ctx, "read", action, func(ctx context.Context) error {
-		all, err = collect(ctx, s.reader, statement, args, scan)
+		all, err = collect(ctx, s.reading(), statement, args, scan)
 		return err
 	})
 	return all, err
@@ -93,14 +108,17 @@ func (s *Store) call(ctx context.Context, kind, action string, work func(context
 	return nil
 }
 
-func transact(ctx context.Context, db *sql.DB, options *sql.TxOptions, work func(context.Context, *sql.Tx) error) error {
+// reading returns the connections for single statements that read.
+func (s *Store) reading() *session { return &session{s.reader, s.dialect} }
+
+func (s *Store) transact(ctx context.Context, db *sql.DB, options *sql.TxOptions, work func(context.Context, *session) error) error {
 	tx, err := db.BeginTx(ctx, options)
 	if err != nil {
 		return err
 	}
 	// After a commit, Rollback does nothing.
 	defer func() { _ = tx.Rollback() }()
-	if err := work(ctx, tx); err != nil {
+	if err := work(ctx, &session{tx, s.dialect}); err != nil {
 		return err
 	}
 	return tx.Commit()

@@ -79,7 +79,7 @@ func (s *Store) updateFrom(ctx context.Context, scanner, receiver string, f Chan
 	}
 	defer s.unchanged.invalidate(scanner, receiver)
 	next = found.next()
-	err = s.write(ctx, action, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.write(ctx, action, func(ctx context.Context, tx *session) error {
 		id, err := ensureReceiver(ctx, tx, scanner, receiver)
 		if err != nil {
 			return err
@@ -103,7 +103,7 @@ func (s *Store) updateFrom(ctx context.Context, scanner, receiver string, f Chan
 }
 
 // applyEdits finds and makes the edits, in rounds. It returns the repository to go on with: next, or an earlier one that has more edits.
-func (t *changeDetector) applyEdits(ctx context.Context, tx *sql.Tx, receiver int64, now time.Time, steps []step, next string) (string, error) {
+func (t *changeDetector) applyEdits(ctx context.Context, tx *session, receiver int64, now time.Time, steps []step, next string) (string, error) {
 	for range maxRounds {
 		found, err := t.edits(ctx, tx, now, steps)
 		if err != nil || len(found.edits) == 0 {
@@ -196,10 +196,14 @@ const (
 		FROM announcements` + thisRecord + ` ON CONFLICT DO NOTHING`
 	// saveRecord records an announcement. An existing record keeps the message and time of its first announcement. If that had no message, or
 	// an exception has suppressed the finding since, the finding is announced by this message.
-	saveRecord = `
+	saveRecord  = insertRecord + `VALUES (@receiver, @repository, @id, @package, @digest, @at, @severity, @fixable, @exploited, @aliases, @fixed_at)` + replaceMessage
+	saveRecords = insertRecord + `SELECT @receiver, r.repository, r.id, r.package, @digest, @at, r.severity, r.fixable, r.exploited, r.aliases, r.fixed_at
+		FROM records(@rows, repository text, id text, package text, severity bigint, fixable bigint, exploited bigint, aliases text, fixed_at bigint) r
+		WHERE true` + replaceMessage
+	insertRecord = `
 		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at,
-			severity, fixable, known_exploited, aliases, fixed_at)
-		VALUES (@receiver, @repository, @id, @package, @digest, @at, @severity, @fixable, @exploited, @aliases, @fixed_at)` + replaceRecord + `,
+			severity, fixable, known_exploited, aliases, fixed_at) `
+	replaceMessage = replaceRecord + `,
 			digest_id = CASE WHEN announcements.digest_id = '' OR announcements.excepted = 1 AND excluded.digest_id <> ''
 				THEN excluded.digest_id ELSE announcements.digest_id END`
 	replaceRecord = ` ON CONFLICT (receiver_id, repository, canonical_id, package) DO UPDATE SET severity = excluded.severity, fixable = excluded.fixable,
@@ -314,15 +318,15 @@ func (l *repositoryEvaluation) updateGone(ctx context.Context, now time.Time, in
 const selectReturned = `
 	SELECT a.canonical_id, a.package FROM announcements a INDEXED BY announcements_released
 	WHERE a.receiver_id = @receiver AND a.repository = @repository AND a.released_at IS NOT NULL AND EXISTS (
-		SELECT 1 FROM vulnerabilities v CROSS JOIN findings f INDEXED BY findings_by_vulnerability
-			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM json_each(@all_reports))
+		SELECT 1 FROM vulnerabilities v ORDERED JOIN findings f INDEXED BY findings_by_vulnerability
+			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM ids(@all_reports) i)
 		WHERE v.canonical_id = a.canonical_id AND f.package = a.package AND f.fixed_at IS NULL)`
 
 // selectStillReleased selects the records of released findings whose namespace is among some. It comes after selectReturned.
 const selectStillReleased = `
 	SELECT a.canonical_id, a.package FROM announcements a INDEXED BY announcements_released
 	WHERE a.receiver_id = @receiver AND a.repository = @repository AND a.released_at IS NOT NULL
-		AND a.released_from IN (SELECT value FROM json_each(@namespaces))`
+		AND a.released_from IN (SELECT value FROM texts(@namespaces) t)`
 
 // updateReleased marks released findings that are present as no longer released. From then on they can be fixed. Those that are missing although
 // their namespace is back were fixed meanwhile: that is recorded without a message.
@@ -351,15 +355,15 @@ func (l *repositoryEvaluation) updateReleased(ctx context.Context, now time.Time
 
 // selectSuppressed selects the announcements all of whose present findings are suppressed.
 const selectSuppressed = `
-	SELECT DISTINCT v.canonical_id, f.package FROM json_each(@suppressed) c
-	CROSS JOIN findings f ON f.id = c.value
-	CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
-	CROSS JOIN announcements a ON a.receiver_id = @receiver AND a.repository = @repository AND a.canonical_id = v.canonical_id AND a.package = f.package
+	SELECT DISTINCT v.canonical_id, f.package FROM ids(@suppressed) c
+	ORDERED JOIN findings f ON f.id = c.value
+	ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id
+	ORDERED JOIN announcements a ON a.receiver_id = @receiver AND a.repository = @repository AND a.canonical_id = v.canonical_id AND a.package = f.package
 	WHERE a.excepted = 0 AND NOT EXISTS (
-		SELECT 1 FROM vulnerabilities ov CROSS JOIN findings o INDEXED BY findings_by_vulnerability
-			ON o.vulnerability_id = ov.id AND o.report_id IN (SELECT value FROM json_each(@reports))
+		SELECT 1 FROM vulnerabilities ov ORDERED JOIN findings o INDEXED BY findings_by_vulnerability
+			ON o.vulnerability_id = ov.id AND o.report_id IN (SELECT value FROM ids(@reports) i)
 		WHERE ov.canonical_id = v.canonical_id AND o.package = f.package AND o.gone_at IS NULL
-			AND o.id NOT IN (SELECT value FROM json_each(@suppressed)))`
+			AND o.id NOT IN (SELECT value FROM ids(@suppressed) i))`
 
 // updateSuppressed marks the records of vulnerabilities that exceptions suppress.
 func (l *repositoryEvaluation) updateSuppressed(ctx context.Context, _ time.Time, into *editList) error {

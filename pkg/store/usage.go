@@ -117,7 +117,7 @@ func (s *Store) SetUsage(ctx context.Context, u ImageUsage) error {
 
 // saveWorkloads records the use of an image, and returns the row ID of the image.
 func (s *Store) saveWorkloads(ctx context.Context, action string, u ImageUsage) (id int64, err error) {
-	err = s.write(ctx, action, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.write(ctx, action, func(ctx context.Context, tx *session) error {
 		complete, err := keepScopeAndEngine(ctx, tx, u)
 		if err != nil {
 			return err
@@ -187,34 +187,39 @@ func keepScopeAndEngine(ctx context.Context, q query, u ImageUsage) (ImageUsage,
 }
 
 // saveUsage writes which Scanner has the image, and the image's manifest if it is known.
-func saveUsage(ctx context.Context, tx *sql.Tx, u ImageUsage, now time.Time) (id int64, err error) {
+func saveUsage(ctx context.Context, tx *session, u ImageUsage, now time.Time) (id int64, err error) {
 	// A changed scope means another manifest.
 	if err := touchManifests(ctx, tx, now, isImageOfScanner, u.imageArgs()...); err != nil {
 		return 0, err
 	}
 	args := []any{u.Scanner, u.Cluster, u.Namespace, u.Key.Digest, platform(u.Key.Platform), u.Scope, u.Engine, u.Suspended, millis{now}}
-	err = tx.QueryRowContext(ctx, `
-		INSERT INTO scanner_images (scanner, cluster, namespace, digest, platform, scope, engine, suspended, recorded_at, manifest_id)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, `+resolveManifest+`)
+	if _, err := tx.ExecContext(ctx, `
+		INSERT INTO scanner_images (scanner, cluster, namespace, digest, platform, scope, engine, suspended, recorded_at, store_revision, manifest_id)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, `+currentRevision+`, `+resolveManifest+`)
 		ON CONFLICT (scanner, digest, platform, namespace) DO UPDATE
 		SET scope = excluded.scope, engine = excluded.engine,
-			suspended = excluded.suspended, recorded_at = excluded.recorded_at, manifest_id = excluded.manifest_id
-		RETURNING id`, append(args, resolveManifestArgs(u.Key, u.Scope)...)...).Scan(&id)
+			suspended = excluded.suspended, recorded_at = excluded.recorded_at, store_revision = excluded.store_revision, manifest_id = excluded.manifest_id`,
+		append(args, resolveManifestArgs(u.Key, u.Scope)...)...); err != nil {
+		return 0, err
+	}
+	err = tx.QueryRowContext(ctx, `SELECT id FROM scanner_images WHERE `+isImageOfScanner, u.imageArgs()...).Scan(&id)
 	return id, err
 }
 
-func replaceWorkloads(ctx context.Context, tx *sql.Tx, id int64, workloads []Workload) error {
+const insertWorkloads = `
+	INSERT INTO workloads (image_id, namespace, kind, name, container, repository, reference, receivers, completes)
+	SELECT @image, r.namespace, r.kind, r.name, r.container, r.repository, r.reference, r.receivers, r.completes
+	FROM records(@rows, namespace text, kind text, name text, container text, repository text, reference text, receivers text, completes bigint) r`
+
+func replaceWorkloads(ctx context.Context, tx *session, id int64, workloads []Workload) error {
 	if _, err := tx.ExecContext(ctx, `DELETE FROM workloads WHERE image_id = ?`, id); err != nil {
 		return err
 	}
-	for _, w := range workloads {
-		if _, err := tx.ExecContext(ctx, `
-			INSERT INTO workloads (image_id, namespace, kind, name, container, repository, reference, receivers, completes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			id, w.Namespace, w.Kind, w.Name, w.Container, w.Repository, w.Reference, w.Receivers, w.Completes); err != nil {
-			return err
-		}
+	rows := make([][]any, len(workloads))
+	for i, w := range workloads {
+		rows[i] = []any{w.Namespace, w.Kind, w.Name, w.Container, w.Repository, w.Reference, w.Receivers, w.Completes}
 	}
-	return nil
+	return tx.execRows(ctx, insertWorkloads, rows, sql.Named("image", id))
 }
 
 // InUse reports whether any Scanner has an image with an engine in a credential scope.
@@ -240,7 +245,7 @@ func (s *Store) IsNeeded(ctx context.Context, engine string, key image.Key, scop
 // ImagesInUse counts the images that Scanners have with an engine, each once per scope.
 func (s *Store) ImagesInUse(ctx context.Context, engine string) (n int, err error) {
 	err = s.queryRow(ctx, "count images in use",
-		`SELECT count(*) FROM (SELECT DISTINCT digest, platform, scope FROM scanner_images WHERE engine = ?)`, engine).Scan(&n)
+		`SELECT count(*) FROM (SELECT DISTINCT digest, platform, scope FROM scanner_images WHERE engine = ?) AS used`, engine).Scan(&n)
 	return n, err
 }
 
@@ -249,7 +254,7 @@ const selectReported = `
 	SELECT si.namespace, si.digest, si.platform, r.matched_at, r.data_version = coalesce(d.version, r.data_version) FROM scanner_images si
 	JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
 	LEFT JOIN data_versions d ON d.engine = r.engine
-	WHERE si.scanner = ? AND +si.engine = ?`
+	WHERE si.scanner = ? AND unindexed(si.engine) = ?`
 
 // ReportAges returns the images of a scanner that have a report of the engine in the scope that the scanner has them in now,
 // whatever data the report was made with. Other images are not in the map.
@@ -274,18 +279,18 @@ func (s *Store) ReportAges(ctx context.Context, scanner, engine string) (map[Nam
 
 // touchManifests sets the last use of the manifests of scanner_images rows that are about to be deleted or linked to another
 // manifest.
-func touchManifests(ctx context.Context, tx *sql.Tx, now time.Time, which string, args ...any) error {
-	_, err := tx.ExecContext(ctx, `UPDATE manifests SET last_used = ? WHERE id IN (SELECT manifest_id FROM scanner_images WHERE `+which+`)`, //nolint:gosec // the condition is one of this package's own
+func touchManifests(ctx context.Context, tx *session, now time.Time, which string, args ...any) error {
+	_, err := tx.ExecContext(ctx, `UPDATE manifests SET last_used = ? WHERE id IN (SELECT manifest_id FROM scanner_images WHERE `+which+`)`,
 		append([]any{millis{now}}, args...)...)
 	return err
 }
 
 // deleteScannerImages deletes rows of scanner_images, and sets the last use of their manifests.
-func (s *Store) deleteScannerImages(ctx context.Context, tx *sql.Tx, which string, args ...any) error {
+func (s *Store) deleteScannerImages(ctx context.Context, tx *session, which string, args ...any) error {
 	if err := touchManifests(ctx, tx, s.now(), which, args...); err != nil {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, `DELETE FROM scanner_images WHERE `+which, args...) //nolint:gosec // the condition is one of this package's own
+	_, err := tx.ExecContext(ctx, `DELETE FROM scanner_images WHERE `+which, args...)
 	return err
 }
 
@@ -312,7 +317,7 @@ func (s *Store) ReleaseImage(ctx context.Context, img ScannerImage, uncovered bo
 	if uncovered {
 		defer s.unchanged.deleteScanner(img.Scanner)
 	}
-	return s.write(ctx, "release "+img.Key.String(), func(ctx context.Context, tx *sql.Tx) error {
+	return s.write(ctx, "release "+img.Key.String(), func(ctx context.Context, tx *session) error {
 		if uncovered {
 			if _, err := tx.ExecContext(ctx, markReleased, sql.Named("at", millis{s.now()}), sql.Named("scanner", img.Scanner), sql.Named("namespace", img.Namespace),
 				sql.Named("digest", img.Key.Digest), sql.Named("platform", platform(img.Key.Platform))); err != nil {
@@ -333,19 +338,19 @@ const markReleased = `
 		UNION SELECT repository FROM left_workloads WHERE image_id IN (SELECT id FROM own)),
 	others AS MATERIALIZED (
 		SELECT DISTINCT w.repository, r.id AS report FROM scanner_images o
-		CROSS JOIN workloads w ON w.image_id = o.id AND w.repository IN (SELECT repository FROM used)
-		CROSS JOIN reports r ON r.manifest_id = o.manifest_id AND r.engine = o.engine
+		ORDERED JOIN workloads w ON w.image_id = o.id AND w.repository IN (SELECT repository FROM used)
+		ORDERED JOIN reports r ON r.manifest_id = o.manifest_id AND r.engine = o.engine
 		WHERE o.scanner = @scanner AND o.id NOT IN (SELECT id FROM own))
 	UPDATE announcements SET released_at = @at, released_from = @namespace
 	WHERE fixed_at IS NULL AND released_at IS NULL AND receiver_id IN (SELECT id FROM receivers WHERE scanner = @scanner)
 		AND (repository, canonical_id, package) IN (
 			SELECT used.repository, v.canonical_id, f.package
-			FROM own CROSS JOIN used
-			CROSS JOIN reports r ON r.manifest_id = own.manifest_id AND r.engine = own.engine
-			CROSS JOIN findings f ON f.report_id = r.id AND f.fixed_at IS NULL
-			CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
+			FROM own ORDERED JOIN used
+			ORDERED JOIN reports r ON r.manifest_id = own.manifest_id AND r.engine = own.engine
+			ORDERED JOIN findings f ON f.report_id = r.id AND f.fixed_at IS NULL
+			ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id
 			WHERE NOT EXISTS (
-				SELECT 1 FROM others CROSS JOIN findings g INDEXED BY findings_by_vulnerability
+				SELECT 1 FROM others ORDERED JOIN findings g INDEXED BY findings_by_vulnerability
 					ON g.vulnerability_id = f.vulnerability_id AND g.report_id = others.report
 				WHERE others.repository = used.repository AND g.package = f.package AND g.fixed_at IS NULL))`
 
@@ -365,11 +370,11 @@ func (s *Store) DeleteScanners(ctx context.Context, scanners []string) error {
 			s.unchanged.deleteScanner(scanner)
 		}
 	}()
-	const which = `scanner IN (SELECT value FROM json_each(?))`
+	const which = `scanner IN (SELECT value FROM texts(?) t)`
 	if err := s.deleteReceivers(ctx, which, gone); err != nil {
 		return err
 	}
-	return s.write(ctx, "delete scanners", func(ctx context.Context, tx *sql.Tx) error {
+	return s.write(ctx, "delete scanners", func(ctx context.Context, tx *session) error {
 		if err := s.deleteScannerImages(ctx, tx, which, gone); err != nil {
 			return err
 		}

@@ -426,9 +426,9 @@ func TestViewsUseIndexes(t *testing.T) {
 	f := newStore(t)
 	f.requireIndexes(t, selectLocation, []any{"sbom", "s", "d", "p", "n"})
 	f.requireIndexes(t, selectPassing, []any{
-		sql.Named("report", 1), sql.Named("severities", ""), sql.Named("fixable", nil), sql.Named("exploited", nil),
+		sql.Named("report", 1), sql.Named("every", true), sql.Named("severities", "[]"), sql.Named("fixable", -1), sql.Named("exploited", -1),
 		sql.Named("package", ""), sql.Named("id", "x"), sql.Named("text", "")}, "findings_present")
-	f.requireIndexes(t, selectByID, []any{"[1]"})
-	f.requireIndexes(t, countRuns, []any{sql.Named("id", "x"), sql.Named("all", true), sql.Named("namespaces", "[]"), sql.Named("text", 1)},
+	f.requireIndexes(t, selectByID, []any{"[[1,0]]"})
+	f.requireIndexes(t, countRuns, []any{sql.Named("id", "x"), sql.Named("every", true), sql.Named("namespaces", "[]")},
 		"findings_by_vulnerability")
 }

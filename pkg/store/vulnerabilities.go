@@ -3,7 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
-	"errors"
+	"slices"
 	"time"
 )
 
@@ -34,68 +34,92 @@ func mergeVulnerabilities(rows []*findingRow) (ids []string, byID map[string]*vu
 	return ids, byID
 }
 
-// saveVulnerabilities updates the shared rows to the latest report, and sets the row ID of the vulnerability in each finding.
-func saveVulnerabilities(ctx context.Context, tx *sql.Tx, engine string, rows []*findingRow, at time.Time) error {
-	ids, byID := mergeVulnerabilities(rows)
-	lookup, err := tx.PrepareContext(ctx, `
-		SELECT id, description, url, cvss, epss, known_exploited FROM vulnerabilities WHERE canonical_id = ? AND engine = ?`)
-	if err != nil {
-		return err
-	}
-	defer lookup.Close()
-	saved := make(map[string]int64, len(ids))
-	err = bulk(ctx, len(ids), func(ctx context.Context, i int) error {
-		var id int64
-		var before vulnerability
-		now := *byID[ids[i]]
-		err := lookup.QueryRowContext(ctx, ids[i], engine).
-			Scan(&id, &before.description, &before.url, &before.cvss, &before.epss, &before.knownExploited)
-		switch {
-		case errors.Is(err, sql.ErrNoRows):
-			id, err = insertVulnerability(ctx, tx, ids[i], engine, now, at)
-		case err == nil && before != now:
-			err = updateVulnerability(ctx, tx, id, before, now, at)
-		}
-		saved[ids[i]] = id
-		return err
-	})
-	for _, row := range rows {
-		row.vulnerability = saved[row.ID]
-	}
-	return err
-}
+const (
+	selectVulnerabilities = `
+		SELECT id, canonical_id, description, url, cvss, epss, known_exploited FROM vulnerabilities
+		WHERE engine = @engine AND canonical_id IN (SELECT value FROM texts(@ids) i)`
 
-func insertVulnerability(ctx context.Context, tx *sql.Tx, canonicalID, engine string, v vulnerability, at time.Time) (id int64, err error) {
-	err = tx.QueryRowContext(ctx, `
+	saveVulnerability = `
 		INSERT INTO vulnerabilities (canonical_id, engine, description, url, cvss, epss, known_exploited, known_exploited_since)
-		VALUES (?, ?, ?, ?, ?, ?, ?7, CASE WHEN ?7 THEN ?8 END) RETURNING id`,
-		canonicalID, engine, v.description, v.url, v.cvss, v.epss, v.knownExploited, millis{at}).Scan(&id)
+		SELECT r.id, @engine, r.description, r.url, r.cvss, r.epss, r.exploited, CASE WHEN r.exploited = 1 THEN @at END
+		FROM records(@rows, id text, description text, url text, cvss double, epss double, exploited bigint) r WHERE true
+		ON CONFLICT (canonical_id, engine) DO UPDATE SET description = excluded.description, url = excluded.url, cvss = excluded.cvss,
+			epss = excluded.epss, known_exploited = excluded.known_exploited, known_exploited_since =
+			CASE WHEN excluded.known_exploited = 1 THEN coalesce(vulnerabilities.known_exploited_since, excluded.known_exploited_since) END`
+
+	// spreadExploited updates "known exploited" in every finding of some vulnerabilities, including those of other images. Otherwise these
+	// would change only at their next match. reviseReports comes with it.
+	spreadExploited = `
+		UPDATE findings SET known_exploited = (SELECT v.known_exploited FROM vulnerabilities v WHERE v.id = findings.vulnerability_id)
+		WHERE vulnerability_id IN (SELECT value FROM ids(@ids) i)`
+	reviseReports = `
+		UPDATE reports SET revision = revision + 1, store_revision = ` + currentRevision + `
+		WHERE id IN (SELECT report_id FROM findings WHERE vulnerability_id IN (SELECT value FROM ids(@ids) i))`
+)
+
+// saveVulnerabilities updates the shared rows to the latest report, and sets the row ID of the vulnerability in each finding.
+func saveVulnerabilities(ctx context.Context, tx *session, engine string, rows []*findingRow, at time.Time) error {
+	ids, byID := mergeVulnerabilities(rows)
+	saved, before, err := knownVulnerabilities(ctx, tx, engine, ids)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	_, err = tx.ExecContext(ctx, insertName, canonicalID, id)
-	return id, err
+	var changed, names [][]any
+	var added []string
+	var spread []int64
+	for _, id := range ids {
+		v, known := *byID[id], before[id]
+		if known != nil && *known == v {
+			continue
+		}
+		changed = append(changed, []any{id, v.description, v.url, v.cvss, v.epss, v.knownExploited})
+		switch {
+		case known == nil:
+			added = append(added, id)
+		case known.knownExploited != v.knownExploited:
+			spread = append(spread, saved[id])
+		}
+	}
+	if err := tx.execRows(ctx, saveVulnerability, changed, sql.Named("engine", engine), sql.Named("at", millis{at})); err != nil {
+		return err
+	}
+	fresh, _, err := knownVulnerabilities(ctx, tx, engine, added)
+	if err != nil {
+		return err
+	}
+	for id, row := range fresh {
+		saved[id] = row
+		names = append(names, []any{foldName(id), row})
+	}
+	if err := tx.execRows(ctx, insertNames, names); err != nil {
+		return err
+	}
+	for _, statement := range []string{spreadExploited, reviseReports} {
+		if err := tx.execIDs(ctx, statement, spread); err != nil {
+			return err
+		}
+	}
+	for _, row := range rows {
+		row.vulnerability, row.exploited = saved[row.ID], byID[row.ID].knownExploited
+	}
+	return nil
 }
 
-// insertName makes a vulnerability searchable by an ID.
-const insertName = `INSERT INTO vulnerability_names (name, vulnerability_id) VALUES (?, ?) ON CONFLICT DO NOTHING`
-
-// updateVulnerability also updates "known exploited" in every finding of the vulnerability, including those of other images.
-// Otherwise these would change only at their next match.
-func updateVulnerability(ctx context.Context, tx *sql.Tx, id int64, before, now vulnerability, at time.Time) error {
-	if _, err := tx.ExecContext(ctx, `
-		UPDATE vulnerabilities SET description = ?, url = ?, cvss = ?, epss = ?, known_exploited = ?5,
-			known_exploited_since = CASE WHEN ?5 THEN coalesce(known_exploited_since, ?6) END WHERE id = ?7`,
-		now.description, now.url, now.cvss, now.epss, now.knownExploited, millis{at}, id); err != nil {
-		return err
+// knownVulnerabilities returns the row IDs of vulnerabilities, and what is stored of them.
+func knownVulnerabilities(ctx context.Context, tx *session, engine string, ids []string) (rows map[string]int64, stored map[string]*vulnerability, err error) {
+	rows, stored = make(map[string]int64, len(ids)), make(map[string]*vulnerability, len(ids))
+	for page := range slices.Chunk(ids, maxRows) {
+		err := eachRow(ctx, tx, selectVulnerabilities, []any{sql.Named("engine", engine), sql.Named("ids", jsonArray(page))}, func(result *sql.Rows) error {
+			var row int64
+			var id string
+			var v vulnerability
+			err := result.Scan(&row, &id, &v.description, &v.url, &v.cvss, &v.epss, &v.knownExploited)
+			rows[id], stored[id] = row, &v
+			return err
+		})
+		if err != nil {
+			return nil, nil, err
+		}
 	}
-	if before.knownExploited == now.knownExploited {
-		return nil
-	}
-	if _, err := tx.ExecContext(ctx, `UPDATE findings SET known_exploited = ? WHERE vulnerability_id = ?`, now.knownExploited, id); err != nil {
-		return err
-	}
-	_, err := tx.ExecContext(ctx, `
-		UPDATE reports SET revision = revision + 1 WHERE id IN (SELECT report_id FROM findings WHERE vulnerability_id = ?)`, id)
-	return err
+	return rows, stored, nil
 }

@@ -1,0 +1,86 @@
+package finding
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Clean returns the finding with texts that every database takes: valid UTF-8 without NUL. The content of an image decides about many of
+// them. Invalid bytes become U+FFFD, and NUL is removed. Paths keep all bytes but NUL, since a path need not be UTF-8. Clean does not change
+// the slices of f.
+func (f Finding) Clean() Finding {
+	for _, text := range []*string{
+		&f.ID, &f.FixState, &f.Description, &f.URL, &f.Package.Name, &f.Package.Version, &f.Package.Type, &f.Package.PURL,
+	} {
+		*text = CleanText(*text)
+	}
+	f.Aliases, f.FixVersions = cleanList(f.Aliases, CleanText), cleanList(f.FixVersions, CleanText)
+	f.Paths = cleanList(f.Paths, withoutNUL)
+	f.Advisories = cleanAll(f.Advisories, Advisory.clean)
+	return f
+}
+
+func (a Advisory) clean() (Advisory, bool) {
+	changed := false
+	for _, text := range []*string{&a.ID, &a.Source, &a.Severity, &a.FixState, &a.Layer} {
+		changed = clean(text) || changed
+	}
+	versions := cleanList(a.FixVersions, CleanText)
+	ratings := cleanAll(a.Ratings, Rating.clean)
+	changed = changed || !slices.Equal(versions, a.FixVersions) || !slices.Equal(ratings, a.Ratings)
+	a.FixVersions, a.Ratings = versions, ratings
+	return a, changed
+}
+
+func (r Rating) clean() (Rating, bool) {
+	changed := false
+	for _, text := range []*string{&r.Source, &r.Version, &r.Vector} {
+		changed = clean(text) || changed
+	}
+	return r, changed
+}
+
+func clean(text *string) (changed bool) {
+	before := *text
+	*text = CleanText(before)
+	return *text != before
+}
+
+// CleanText returns a text as valid UTF-8 without NUL, the text itself if it is.
+func CleanText(text string) string {
+	if !utf8.ValidString(text) {
+		text = strings.ToValidUTF8(text, "\uFFFD")
+	}
+	return withoutNUL(text)
+}
+
+func withoutNUL(text string) string {
+	if strings.IndexByte(text, 0) < 0 {
+		return text
+	}
+	return strings.ReplaceAll(text, "\x00", "")
+}
+
+func cleanList(list []string, clean func(string) string) []string {
+	return cleanAll(list, func(text string) (string, bool) {
+		cleaned := clean(text)
+		return cleaned, cleaned != text
+	})
+}
+
+// cleanAll returns the list with cleaned values: the list itself if none changes.
+func cleanAll[T any](list []T, clean func(T) (T, bool)) []T {
+	cleaned := list
+	for i, value := range list {
+		value, changed := clean(value)
+		if !changed {
+			continue
+		}
+		if &cleaned[0] == &list[0] {
+			cleaned = slices.Clone(list)
+		}
+		cleaned[i] = value
+	}
+	return cleaned
+}
