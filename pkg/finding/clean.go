@@ -6,15 +6,19 @@ import (
 	"unicode/utf8"
 )
 
+// maxID bounds the ID of a vulnerability in bytes, so that an index of every database has room for it. Real ones have less than 50.
+const maxID = 256
+
 // Clean returns the finding with texts that every database takes: valid UTF-8 without NUL. The content of an image decides about many of
-// them. Invalid bytes become U+FFFD, and NUL is removed. Paths keep all bytes but NUL, since a path need not be UTF-8. Clean does not change
-// the slices of f.
+// them. Invalid bytes become U+FFFD, and NUL is removed. Paths keep all bytes but NUL, since a path need not be UTF-8. A longer ID than any real
+// one is cut. Clean does not change the slices of f.
 func (f Finding) Clean() Finding {
 	for _, text := range []*string{
 		&f.ID, &f.FixState, &f.Description, &f.URL, &f.Package.Name, &f.Package.Version, &f.Package.Type, &f.Package.PURL,
 	} {
 		*text = CleanText(*text)
 	}
+	f.ID = TruncateText(f.ID, maxID)
 	f.Aliases, f.FixVersions = cleanList(f.Aliases, CleanText), cleanList(f.FixVersions, CleanText)
 	f.Paths = cleanList(f.Paths, withoutNUL)
 	f.Advisories = cleanAll(f.Advisories, Advisory.clean)
@@ -53,6 +57,18 @@ func CleanText(text string) string {
 		text = strings.ToValidUTF8(text, "\uFFFD")
 	}
 	return withoutNUL(text)
+}
+
+// TruncateText returns a text as CleanText does, and at most limit bytes of it. It cuts between two characters.
+func TruncateText(text string, limit int) string {
+	text = CleanText(text)
+	if len(text) <= limit {
+		return text
+	}
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit]
 }
 
 func withoutNUL(text string) string {

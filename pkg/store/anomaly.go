@@ -34,7 +34,7 @@ const (
 	selectOwnAnomaly = `
 		WITH own AS (SELECT '' AS scope UNION SELECT scope FROM scanner_images WHERE scanner = @scanner AND unindexed(engine) = @engine AND cluster = 0),
 		kept AS (SELECT coalesce(sum(present), 0) AS present FROM present_counts WHERE engine = @engine AND scope IN (SELECT scope FROM own))
-		SELECT data_version, min(since), sum(missing), max(present) + sum(missing), 0, 0 FROM loss_counts ORDERED JOIN kept
+		SELECT data_version, min(since), sum(missing), max(present) + sum(missing), 0, 0 FROM loss_counts ORDERED JOIN kept ON true
 		WHERE engine = @engine AND scope IN (SELECT scope FROM own) AND since > @quarantined
 		GROUP BY data_version HAVING sum(missing) > @count AND sum(missing) > @share * (max(present) + sum(missing))
 		ORDER BY sum(missing) DESC, data_version LIMIT 1`
@@ -44,12 +44,12 @@ const (
 	// can cause an anomaly by what it uploads.
 	selectWidespreadAnomaly = `
 		WITH lost AS (
-			SELECT l.scope, l.data_version, min(l.since) AS since, sum(l.missing) AS missing, coalesce(p.present, 0) AS present
+			SELECT l.scope, l.data_version, min(l.since) AS since, sum(l.missing) AS missing, coalesce(max(p.present), 0) AS present
 			FROM loss_counts l LEFT JOIN present_counts p ON p.engine = l.engine AND p.scope = l.scope
 			WHERE l.engine = @engine AND l.scope <> '' AND l.since > @quarantined GROUP BY l.scope, l.data_version),
 		namespaces AS (SELECT count(*) AS total FROM (
 			SELECT scope FROM present_counts WHERE engine = @engine AND scope <> '' AND present <> 0 UNION SELECT scope FROM lost) AS scopes)
-		SELECT data_version, min(since), 0, 0, count(*), max(total) FROM lost ORDERED JOIN namespaces
+		SELECT data_version, min(since), 0, 0, count(*), max(total) FROM lost ORDERED JOIN namespaces ON true
 		WHERE missing > @share * (present + missing)
 		GROUP BY data_version HAVING 2 * (count(*) - 1) > max(total) - 1 AND sum(missing) - max(missing) > @count
 		ORDER BY sum(missing) DESC, data_version LIMIT 1`

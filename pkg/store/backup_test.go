@@ -28,7 +28,7 @@ import (
 func writeMark(t testing.TB, s *Store, text string) {
 	t.Helper()
 	got[sql.Result](t)(s.writer.ExecContext(t.Context(), `INSERT INTO receivers (scanner, name, state) VALUES ('scanner', 'receiver', ?)
-		ON CONFLICT DO UPDATE SET state = excluded.state`, []byte(text)))
+		ON CONFLICT (scanner, name) DO UPDATE SET state = excluded.state`, []byte(text)))
 }
 
 func readMark(t testing.TB, s *Store) string {
@@ -112,10 +112,10 @@ func TestConcurrentBackup(t *testing.T) {
 		return f.write(t.Context(), "write both", func(ctx context.Context, tx *session) error {
 			// The two rows are far apart in the file, with pages between them that are allocated and freed.
 			for _, name := range []string{"first", "second"} {
-				if _, err := tx.ExecContext(ctx, `INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value`, name, fmt.Sprint(n)); err != nil {
+				if _, err := tx.ExecContext(ctx, `INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`, name, fmt.Sprint(n)); err != nil {
 					return err
 				}
-				if _, err := tx.ExecContext(ctx, `INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value`,
+				if _, err := tx.ExecContext(ctx, `INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
 					fmt.Sprintf("%s-%d", name, n%50), strings.Repeat("x", 1000*(n%40))); err != nil {
 					return err
 				}

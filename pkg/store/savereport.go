@@ -331,7 +331,7 @@ const (
 
 	insertFindings = `
 		INSERT INTO findings (report_id, "key", vulnerability_id, known_exploited, content, first_seen, fixable_since, ` + findingColumns + `)
-		SELECT @report, r.key, r.vulnerability, r.known_exploited, r.content, @now, CASE WHEN r.fixable = 1 THEN @now END, r.package, r.version, r.type,
+		SELECT @report, r.key, r.vulnerability, r.known_exploited, r.content, @now, CASE WHEN r.fixable = 1 THEN integer(@now) END, r.package, r.version, r.type,
 			r.purl, r.paths, r.severity, r.fixable, r.fix_state, r.fix_versions, r.fix_available, r.aliases, r.advisories
 		FROM records(@rows, ` + declareWritten + `) r`
 

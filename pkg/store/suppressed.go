@@ -42,6 +42,9 @@ func suppressedFindings(
 		return nil, nil
 	}
 	ids, packages, every := set.SearchBounds()
+	for i, id := range ids {
+		ids[i] = foldName(id)
+	}
 	args := []any{
 		sql.Named("ids", jsonArray(ids)), sql.Named("packages", jsonArray(packages)), sql.Named("reports", idsOf(images)), sql.Named("every", every),
 	}

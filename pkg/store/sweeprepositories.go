@@ -31,7 +31,7 @@ const selectUnusedRepositories = `
 		FROM known k ORDERED JOIN receivers r ON r.id = k.receiver_id
 		LEFT JOIN unused_repositories u ON u.receiver_id = k.receiver_id AND u.repository = k.repository) AS k
 	WHERE k.is_used = (k.since IS NOT NULL)
-		OR k.since < CASE WHEN k.receiver_id IN (SELECT value FROM ids(?) i) THEN ? ELSE ? END`
+		OR k.since < CASE WHEN k.receiver_id IN (SELECT value FROM ids(?) i) THEN integer(?) ELSE integer(?) END`
 
 // knownRepository is a repository that a receiver knows.
 type knownRepository struct {

@@ -206,7 +206,7 @@ const (
 	replaceMessage = replaceRecord + `,
 			digest_id = CASE WHEN announcements.digest_id = '' OR announcements.excepted = 1 AND excluded.digest_id <> ''
 				THEN excluded.digest_id ELSE announcements.digest_id END`
-	replaceRecord = ` ON CONFLICT (receiver_id, repository, canonical_id, package) DO UPDATE SET severity = excluded.severity, fixable = excluded.fixable,
+	replaceRecord = ` ON CONFLICT (receiver_id, repository, canonical_id, key_part(package)) DO UPDATE SET severity = excluded.severity, fixable = excluded.fixable,
 			known_exploited = excluded.known_exploited, aliases = excluded.aliases, fixed_at = excluded.fixed_at, excepted = 0, released_at = NULL, released_from = ''`
 )
 

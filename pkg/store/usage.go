@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
@@ -93,6 +94,7 @@ func (s *Store) SetUsage(ctx context.Context, u ImageUsage) error {
 		return errors.New("store: set use: the scanner's UID or the image's digest is empty")
 	}
 	action := "set use of " + u.Key.String()
+	u = u.bounded()
 	u.Workloads = distinctWorkloads(u.Workloads)
 	known, id := false, int64(0)
 	err := s.read(ctx, action, func(ctx context.Context, q query) error {
@@ -113,6 +115,33 @@ func (s *Store) SetUsage(ctx context.Context, u ImageUsage) error {
 		s.presence.confirm(id, len(u.Workloads))
 	}
 	return err
+}
+
+// Bounds of the texts of a workload in bytes: an entry of an index has room for them in every database. The API server bounds the names of
+// objects, but not those in an owner reference. References that pods can run are shorter.
+const (
+	maxWorkloadName = 253
+	maxReference    = 1024
+)
+
+// bounded returns the usage with texts that every database takes.
+func (u ImageUsage) bounded() ImageUsage {
+	u.Workloads, u.Dropped, u.Ended = slices.Clone(u.Workloads), slices.Clone(u.Dropped), slices.Clone(u.Ended)
+	for _, list := range [][]Workload{u.Workloads, u.Dropped} {
+		for i := range list {
+			list[i].bound()
+		}
+	}
+	for i := range u.Ended {
+		u.Ended[i].bound()
+	}
+	return u
+}
+
+func (w *Workload) bound() {
+	w.Kind, w.Name = finding.TruncateText(w.Kind, maxWorkloadName), finding.TruncateText(w.Name, maxWorkloadName)
+	w.Container = finding.TruncateText(w.Container, maxWorkloadName)
+	w.Repository, w.Reference = finding.TruncateText(w.Repository, maxReference/2), finding.TruncateText(w.Reference, maxReference)
 }
 
 // saveWorkloads records the use of an image, and returns the row ID of the image.

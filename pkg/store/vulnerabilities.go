@@ -41,7 +41,7 @@ const (
 
 	saveVulnerability = `
 		INSERT INTO vulnerabilities (canonical_id, engine, description, url, cvss, epss, known_exploited, known_exploited_since)
-		SELECT r.id, @engine, r.description, r.url, r.cvss, r.epss, r.exploited, CASE WHEN r.exploited = 1 THEN @at END
+		SELECT r.id, @engine, r.description, r.url, r.cvss, r.epss, r.exploited, CASE WHEN r.exploited = 1 THEN integer(@at) END
 		FROM records(@rows, id text, description text, url text, cvss double, epss double, exploited bigint) r WHERE true
 		ON CONFLICT (canonical_id, engine) DO UPDATE SET description = excluded.description, url = excluded.url, cvss = excluded.cvss,
 			epss = excluded.epss, known_exploited = excluded.known_exploited, known_exploited_since =

@@ -27,6 +27,8 @@ var PostgreSQL = &Dialect{
 		"differs":   format(2, "%s IS DISTINCT FROM %s"),
 		"hexed":     format(1, "upper(encode(%s, 'hex'))"),
 		"joined":    format(1, "string_agg(DISTINCT %s, ',')"),
+		"integer":   format(1, "(%s)::bigint"),
+		"key_part":  call("short_key"),
 		"whole":     format(2, "(%s / %s)"),
 	},
 }

@@ -25,6 +25,8 @@ var SQLite = &Dialect{
 		"differs":   format(2, "%s IS NOT %s"),
 		"hexed":     format(1, "hex(%s)"),
 		"joined":    format(1, "group_concat(DISTINCT %s)"),
+		"integer":   format(1, "%s"),
+		"key_part":  format(1, "%s"),
 		"whole":     format(2, "(%s / %s)"),
 	},
 }
