@@ -25,7 +25,7 @@ const (
 	// selectCandidate has of a finding what a message or a record of it shows. What an image may make long and no message shows in
 	// whole is cut: a package's name is in the key.
 	selectCandidate = `SELECT v.canonical_id, substr(v.url, 1, 4096), v.cvss, v.epss, f.known_exploited, f.severity,
-		f.package, substr(f.version, 1, 512), f.type, substr(f.purl, 1, 512), substr(f.paths, 1, 512), f.fix_state, f.fix_versions,
+		f.package, substr(f.version, 1, 512), f.type, substr(f.purl, 1, 512), substring(f.paths, 1, 512), f.fix_state, f.fix_versions,
 		f.fix_available, f.aliases, f.first_seen, coalesce(f.fix_available, f.fixable_since), v.known_exploited_since,
 		f.severity_history, f.report_id,
 		a.receiver_id IS NOT NULL, coalesce(a.aliases, ''), ` + announcedColumns + ` `

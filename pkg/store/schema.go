@@ -92,6 +92,7 @@ var migrationFolders = map[*dialect.Dialect]struct {
 }{
 	dialect.SQLite:     {"migrations/sqlite", goose.DialectSQLite3},
 	dialect.PostgreSQL: {"migrations/postgres", goose.DialectPostgres},
+	dialect.MySQL:      {"migrations/mysql", goose.DialectMySQL},
 }
 
 func migrationsOf(db *sql.DB, d *dialect.Dialect, options ...goose.ProviderOption) (*goose.Provider, error) {

@@ -38,7 +38,7 @@ type Dialect struct {
 	indexedBy   func(index string) string
 	macros      map[string]macro
 	// rewrite changes the expanded text as a whole; nil for no change.
-	rewrite func(text string) string
+	rewrite func(text string) (string, error)
 
 	expanded sync.Map // statement text to *Statement
 }
@@ -71,7 +71,9 @@ func (d *Dialect) Expand(text string) (*Statement, error) {
 		return nil, fmt.Errorf("expand %q: %w", text, err)
 	}
 	if d.rewrite != nil {
-		expanded = d.rewrite(expanded)
+		if expanded, err = d.rewrite(expanded); err != nil {
+			return nil, fmt.Errorf("rewrite %q: %w", text, err)
+		}
 	}
 	statement := &Statement{Text: expanded, params: e.params}
 	d.expanded.Store(text, statement)
