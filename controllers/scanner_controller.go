@@ -68,9 +68,11 @@ type ScannerReconciler struct {
 	Suppressed *SuppressionCounts
 	// StoreDurable is true if the store outlives the pod. StoreAdvice is the message to users if it does not.
 	StoreDurable bool
-	StoreAdvice  string
-	Permissions  *preflight.Checker
-	Inventory    *inventory.Inventory
+	// StoreOnServer is true if the store is a database on a server, and not a file.
+	StoreOnServer bool
+	StoreAdvice   string
+	Permissions   *preflight.Checker
+	Inventory     *inventory.Inventory
 	// Metrics exports each Scanner's coverage.
 	Metrics *Metrics
 

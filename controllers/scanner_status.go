@@ -160,7 +160,7 @@ func mergeReceiverStatus(receiver *v1alpha1.ReceiverStatus, more v1alpha1.Receiv
 var storeReasons = map[error]string{
 	store.ErrVolumeFull: v1alpha1.ReasonVolumeFull, store.ErrVolumeReadOnly: v1alpha1.ReasonVolumeReadOnly,
 	store.ErrVolumeFailed: v1alpha1.ReasonVolumeFailed, store.ErrCorrupt: v1alpha1.ReasonStoreCorrupt,
-	store.ErrMovedAway: v1alpha1.ReasonStoreMovedAway,
+	store.ErrMovedAway: v1alpha1.ReasonStoreMovedAway, store.ErrUnavailable: v1alpha1.ReasonStoreUnavailable,
 }
 
 // setStore sets the condition StoreDurable. It uses the store's in-memory health, so that it works whatever the state of the file.
@@ -168,6 +168,9 @@ func (r *ScannerReconciler) setStore(s *scannerScope) {
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionStoreDurable, Status: metav1.ConditionTrue,
 		Reason: v1alpha1.ReasonVolumeMounted, ObservedGeneration: s.scanner.GetGeneration(),
+	}
+	if r.StoreOnServer {
+		condition.Reason = v1alpha1.ReasonDatabaseServer
 	}
 	if !r.StoreDurable {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, v1alpha1.ReasonEphemeralVolume, r.StoreAdvice

@@ -54,11 +54,12 @@ var storeProblems = map[string]struct {
 	reason     string
 	wayOut     string
 }{
-	"VolumeFull":     {store.ErrVolumeFull, false, v1alpha1.ReasonVolumeFull, "enlarge it"},
-	"VolumeReadOnly": {store.ErrVolumeReadOnly, false, v1alpha1.ReasonVolumeReadOnly, "fsGroup"},
-	"VolumeFailed":   {store.ErrVolumeFailed, true, v1alpha1.ReasonVolumeFailed, "check it"},
-	"StoreCorrupt":   {store.ErrCorrupt, true, v1alpha1.ReasonStoreCorrupt, "move it away"},
-	"StoreMovedAway": {store.ErrMovedAway, false, v1alpha1.ReasonStoreMovedAway, "must start again"},
+	"VolumeFull":       {store.ErrVolumeFull, false, v1alpha1.ReasonVolumeFull, "enlarge it"},
+	"VolumeReadOnly":   {store.ErrVolumeReadOnly, false, v1alpha1.ReasonVolumeReadOnly, "fsGroup"},
+	"VolumeFailed":     {store.ErrVolumeFailed, true, v1alpha1.ReasonVolumeFailed, "check it"},
+	"StoreCorrupt":     {store.ErrCorrupt, true, v1alpha1.ReasonStoreCorrupt, "move it away"},
+	"StoreMovedAway":   {store.ErrMovedAway, false, v1alpha1.ReasonStoreMovedAway, "must start again"},
+	"StoreUnavailable": {store.ErrUnavailable, true, v1alpha1.ReasonStoreUnavailable, "network policies"},
 }
 
 // TestStoreProblemConditions: for each problem of the store, the Scanner's conditions have the reason and the remedy, even if nothing can

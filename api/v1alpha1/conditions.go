@@ -45,12 +45,14 @@ const (
 	ReasonDeliveryFailed      = "DeliveryFailed"            // a message could not be delivered
 	ReasonNoReceivers         = "NoReceivers"               // spec.notifications is empty
 	ReasonVolumeMounted       = "VolumeMounted"             // the store is on a volume that outlives the pod
+	ReasonDatabaseServer      = "DatabaseServer"            // the store is on a database server
 	ReasonEphemeralVolume     = "EphemeralVolume"           // the store is lost with the pod
 	ReasonVolumeFull          = "VolumeFull"                // the store's volume has too little free space
 	ReasonVolumeReadOnly      = "VolumeReadOnly"            // the store cannot be written
 	ReasonVolumeFailed        = "VolumeFailed"              // the store's volume returns I/O errors
 	ReasonStoreCorrupt        = "StoreCorrupt"              // the store's file is damaged
 	ReasonStoreMovedAway      = "StoreMovedAway"            // the store's file was moved away while the manager had it open
+	ReasonStoreUnavailable    = "StoreUnavailable"          // the store's database server cannot be reached, or refuses connections
 	ReasonDataAnomaly         = "VulnerabilityDataAnomaly"  // too many findings disappeared with one version of the data
 	ReasonInForce             = "InForce"                   // the exception suppresses what it selects
 	ReasonExpired             = "Expired"                   // the exception has expired

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backup"
@@ -17,7 +16,7 @@ import (
 // runBackup writes the whole store to standard output or a file, while the manager uses the store. What people read goes to messages.
 func runBackup(ctx context.Context, args []string, out *os.File, messages io.Writer) error {
 	flags := newFlags("backup")
-	dataDir := flags.String("data-dir", defaultDataDir, "directory of the store")
+	where := addStoreFlags(flags)
 	output := flags.String("output", "-", "file to write, with mode 0600; - for standard output")
 	directory := flags.String("directory", "", "directory to write a file into that is named by its time, instead of --output")
 	keep := flags.Int("keep", 0, "with --directory: how many such files to keep, the newest ones; 0 for all")
@@ -32,7 +31,14 @@ func runBackup(ctx context.Context, args []string, out *os.File, messages io.Wri
 	case *keep < 0 || *keep > 0 && *directory == "":
 		return errors.New("--keep: a number of files, with --directory")
 	}
-	db, err := store.OpenSQLiteReadOnly(filepath.Join(*dataDir, storeFile))
+	location, err := where.location()
+	if err != nil {
+		return err
+	}
+	if err := location.checkFile(); err != nil {
+		return err
+	}
+	db, err := location.openReadOnly(ctx)
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ func parseCleanup(args []string, work *cleanup.Cleaner) error {
 	flags.BoolVar(&work.StopManager, "stop-manager", false, "scale the manager's Deployment to zero and wait for its pods to end before anything else is removed")
 	flags.DurationVar(&work.Timeout, "timeout", 2*time.Minute, "how long to wait for Scanners and ClusterScanners to go, and for the manager to stop")
 	database := flags.Bool("database", false, "delete the claim that holds vulnerability databases, which can be downloaded again")
-	flags.BoolVar(&work.Results, "results", false, "delete all ImageScans and the store's claim "+storePVC+": all findings, and the record of what was announced")
+	flags.BoolVar(&work.Results, "results", false, "delete all ImageScans and the store's claim "+storePVC+": all findings, and the record of what was announced; a database on a server stays")
 	flags.BoolVar(&work.CRDs, "crds", false, "delete the operator's CustomResourceDefinitions, and with them all Scanners, ClusterScanners, ImageScans and exceptions")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -25,14 +25,14 @@ func (op *operator) addControllers(ctx context.Context) error {
 		return err
 	}
 	client, events := op.manager.GetClient(), op.manager.GetEventRecorder("scanner-operator")
-	durable, advice, err := op.options.storeVolume(op.manager.GetAPIReader()).Durability(ctx)
+	durable, advice, err := op.storeVolume(op.manager.GetAPIReader()).Durability(ctx)
 	if err != nil {
 		return err
 	}
 	exceptions, suppressionCounts, images := op.exceptions(), &controllers.SuppressionCounts{}, op.inventory()
 	scanners := &controllers.ScannerReconciler{
 		Client: client, Reader: op.manager.GetAPIReader(), Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
-		Exceptions: exceptions, Suppressed: suppressionCounts, StoreDurable: durable, StoreAdvice: advice, Permissions: op.permissions, Inventory: images, Metrics: op.controllerMetrics,
+		Exceptions: exceptions, Suppressed: suppressionCounts, StoreDurable: durable, StoreOnServer: !op.storeLocation().isFile(), StoreAdvice: advice, Permissions: op.permissions, Inventory: images, Metrics: op.controllerMetrics,
 	}
 	if err := op.manager.Add(op.periodic(scannerSweepInterval, "scanners", "Looking for Scanners that have gone, and at engines", func(ctx context.Context) error {
 		return errors.Join(scanners.SweepScanners(ctx), scanners.DetectEngineChanges(ctx))

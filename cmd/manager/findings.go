@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 
 	"github.com/scanner-operator/scanner-operator/pkg/report"
@@ -15,7 +14,7 @@ import (
 // printFindings prints findings from the store, while the manager runs.
 func printFindings(ctx context.Context, args []string, out io.Writer) error {
 	flags := newFlags("findings")
-	dataDir := flags.String("data-dir", defaultDataDir, "directory of the store")
+	where := addStoreFlags(flags)
 	namespace := flags.String("namespace", "", "only images of this namespace (default all)")
 	name := flags.String("image", "", "only images whose reference or digest contains this")
 	format := flags.String("o", "table", "table or json")
@@ -25,7 +24,11 @@ func printFindings(ctx context.Context, args []string, out io.Writer) error {
 	if *format != "table" && *format != "json" {
 		return fmt.Errorf("-o: %q is neither table nor json", *format)
 	}
-	db, err := store.OpenSQLiteReadOnly(filepath.Join(*dataDir, storeFile))
+	location, err := where.location()
+	if err != nil {
+		return err
+	}
+	db, err := location.openReadOnly(ctx)
 	if err != nil {
 		return err
 	}

@@ -62,12 +62,16 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A server has no lock against a second manager that works while PgBouncer may be in between (store.Server): the Lease alone keeps it out.
+	if settings.Store.Type != config.SQLite && !o.LeaderElect {
+		return nil, fmt.Errorf("--leader-elect=false: needs store.type SQLite, not %s: only the lease keeps a second manager from writing to the same server", settings.Store.Type)
+	}
 	op := &operator{options: o, config: settings, clock: clock.RealClock{}, wakeups: &controllers.Wakeups{}}
 	op.loops, op.requests, op.controllerMetrics = metrics.NewLoops(ctrlmetrics.Registry), metrics.NewRequests(ctrlmetrics.Registry), controllers.NewMetrics(ctrlmetrics.Registry)
 	metrics.RegisterManagerBuild(ctrlmetrics.Registry, version.Version)
 	// This comes before the manager, which listens on the same probe address. While OpenStore waits, it answers the probes itself.
 	err = whileNotUpgradeable(ctx, "OpeningStore", preflight.OpeningStore, func() (err error) {
-		op.store, err = preflight.OpenStore(ctx, o.storePath(), o.ProbeAddress, ctrl.Log)
+		op.store, err = preflight.OpenStore(ctx, op.openStore, o.ProbeAddress, ctrl.Log)
 		return err
 	})
 	if err != nil {
@@ -81,7 +85,7 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	if err := op.waitForCRDs(ctx, direct); err != nil {
 		return nil, err
 	}
-	if err := o.storeVolume(direct).Wait(ctx, op.store.ID(), o.ProbeAddress); err != nil {
+	if err := op.storeVolume(direct).Wait(ctx, op.store.ID(), o.ProbeAddress); err != nil {
 		return nil, fmt.Errorf("looking where the store is: %w", err)
 	}
 	ctrlmetrics.Registry.MustRegister(op.store)
@@ -118,10 +122,22 @@ func directClient() (ctrlclient.Client, error) {
 	return ctrlclient.New(config, ctrlclient.Options{Scheme: newScheme()})
 }
 
+func (op *operator) storeLocation() storeLocation {
+	return storeLocation{dataDir: op.options.DataDir, settings: op.config.Store}
+}
+
+// openStore opens the store for this process. A manager that waits for its lease has the store open, too. On a server it then writes nothing
+// but migrations and what detectRollback finds.
+func (op *operator) openStore(ctx context.Context) (*store.Store, error) {
+	return op.storeLocation().open(ctx, ctrl.Log)
+}
+
 // storeVolume returns the check of the volume that the store is on.
-func (o *options) storeVolume(reader ctrlclient.Reader) preflight.StoreVolume {
+func (op *operator) storeVolume(reader ctrlclient.Reader) preflight.StoreVolume {
+	o := op.options
 	return preflight.StoreVolume{
-		Reader: reader, Namespace: o.Namespace, PodName: o.PodName, DataDir: o.DataDir, Namespaces: o.namespaces(), Log: ctrl.Log,
+		Reader: reader, Namespace: o.Namespace, PodName: o.PodName, DataDir: o.DataDir, OnServer: !op.storeLocation().isFile(),
+		Namespaces: o.namespaces(), Log: ctrl.Log,
 	}
 }
 
@@ -208,7 +224,7 @@ func (op *operator) detectRollback(ctx context.Context) error {
 	before := op.store.ID()
 	rolledBack, err := op.deliveries.Check(ctx)
 	if rolledBack {
-		ctrl.Log.Info("The store is older than the messages that were sent, or their number is missing: its volume was put back to an earlier state. "+
+		ctrl.Log.Info("The store is older than the messages that were sent, or their number is missing: its volume or database was put back to an earlier state. "+
 			"It is treated as restored",
 			"configMap", preflight.DeliveriesConfigMap, "contentOf", op.store.RestoredFrom(), "id", op.store.ID(), "before", before)
 	}

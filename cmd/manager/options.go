@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -65,7 +64,7 @@ type options struct {
 
 func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.ConfigFile, "config", "", "the operator's configuration file; empty: defaults")
-	flags.StringVar(&o.DataDir, "data-dir", defaultDataDir, "directory of the store, on a volume that outlives the pod")
+	flags.StringVar(&o.DataDir, "data-dir", defaultDataDir, "directory of a store in a file (store.type SQLite), on a volume that outlives the pod")
 	flags.StringVar(&o.SpoolDir, "spool-dir", "/var/spool/scanner-operator", "directory for uploads in progress, emptied at the start, on a volume that may fill up")
 	flags.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the operator's own namespace (default $POD_NAMESPACE)")
 	flags.StringVar(&o.PodName, "pod-name", os.Getenv("POD_NAME"), "the operator's own pod (default $POD_NAME)")
@@ -159,8 +158,6 @@ func (o *options) namespaces() []string {
 	return o.Watched
 }
 
-func (o *options) storePath() string { return filepath.Join(o.DataDir, storeFile) }
-
 // notifierDNSNames returns the DNS names for the notifier's certificate: those of its Service, and the name by which this process reaches the
 // notifier.
 func (o *options) notifierDNSNames() []string {
@@ -171,9 +168,3 @@ func (o *options) notifierDNSNames() []string {
 	}
 	return append(names, u.Hostname())
 }
-
-// defaultDataDir is where all installers mount the store's volume.
-const defaultDataDir = "/var/lib/scanner-operator"
-
-// storeFile is the database's name in the data directory.
-const storeFile = "store.db"

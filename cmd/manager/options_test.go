@@ -47,9 +47,6 @@ func TestDefaults(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("options (-want +got):\n%s", diff)
 	}
-	if got.storePath() != "/var/lib/scanner-operator/store.db" {
-		t.Errorf("the store is at %s", got.storePath())
-	}
 }
 
 // TestSources: a flag overrides its variable, and the variable overrides the default.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -15,12 +14,19 @@ import (
 // restore checks a backup from a file or from in, and stages it. The manager takes it over at its next start. Messages go to says.
 func restore(ctx context.Context, args []string, in io.Reader, messages io.Writer) error {
 	flags := newFlags("restore")
-	dataDir := flags.String("data-dir", defaultDataDir, "directory of the store")
+	where := addStoreFlags(flags)
 	cancel := flags.Bool("cancel", false, "take back a restore that the manager has not taken yet")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	path := filepath.Join(*dataDir, storeFile)
+	location, err := where.location()
+	if err != nil {
+		return err
+	}
+	if err := location.checkFile(); err != nil {
+		return err
+	}
+	path := location.path()
 	switch {
 	case flags.NArg() > 1:
 		return fmt.Errorf("%q: only one backup can be restored", flags.Args())

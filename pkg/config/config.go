@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,8 @@ type Config struct {
 	Clair Clair `json:"clair"`
 	// Notifications configures when receivers get health notices, and how long sent messages are kept.
 	Notifications Notifications `json:"notifications"`
+	// Store configures where findings and the record of announcements are kept.
+	Store Store `json:"store"`
 	// Limits bound what the operator does for one namespace.
 	Limits Limits `json:"limits"`
 	// Ingest bounds what catalog Jobs may upload.
@@ -189,7 +192,7 @@ type ClairInstance struct {
 
 // Default returns the configuration of an empty file.
 func Default() Config {
-	return Config{Clair: defaultClair(), Notifications: defaultNotifications(), Limits: defaultLimits(), Ingest: defaultIngest(), Grype: Grype{
+	return Config{Clair: defaultClair(), Notifications: defaultNotifications(), Store: Store{Type: SQLite}, Limits: defaultLimits(), Ingest: defaultIngest(), Grype: Grype{
 		Database: Database{
 			URL:          "https://grype.anchore.io/databases",
 			PollInterval: metav1.Duration{Duration: time.Hour}, MaxAge: metav1.Duration{Duration: 120 * time.Hour},
@@ -238,20 +241,24 @@ func resources(cpu, request, limit string) corev1.ResourceRequirements {
 	}
 }
 
-// Load reads a file over the defaults. An empty path returns the defaults. Unknown fields are errors, since a misspelled setting would
-// otherwise have no effect.
+// additionalFile is the name of a second file beside the configuration file. A kustomize component adds it to the same ConfigMap, since
+// kustomize cannot change a part of a file.
+const additionalFile = "store.yaml"
+
+// Load reads a file over the defaults, and over both the file store.yaml beside it, if there is one. An empty path returns the defaults.
+// Unknown fields are errors, since a misspelled setting would otherwise have no effect.
 func Load(path string) (Config, error) {
 	config := Default()
 	if path == "" {
 		return config, nil
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return Config{}, fmt.Errorf("configuration: %w", err)
+	if err := readOver(&config, path); err != nil {
+		return Config{}, err
 	}
-	if err := decode(text, &config); err != nil {
-		return Config{}, fmt.Errorf("configuration %s: %w", path, err)
+	if err := readOver(&config, filepath.Join(filepath.Dir(path), additionalFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return Config{}, err
 	}
+	config.Store.complete()
 	if err := config.Validate(); err != nil {
 		return Config{}, fmt.Errorf("configuration %s: %w", path, err)
 	}
@@ -263,6 +270,17 @@ func Load(path string) (Config, error) {
 		config.Registries[i].CABundle, _ = extractCertificates(config.Registries[i].CABundle) // Validate has parsed it already
 	}
 	return config, nil
+}
+
+func readOver(config *Config, path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	if err := decode(text, config); err != nil {
+		return fmt.Errorf("configuration %s: %w", path, err)
+	}
+	return nil
 }
 
 // Validate returns an error that names every invalid field.
@@ -294,6 +312,7 @@ func (c Config) Validate() error {
 	c.Clair.validate(&errs)
 	c.Notifications.validate(&errs)
 	c.Ingest.validate(&errs)
+	c.Store.validate(&errs)
 	return errors.Join(errs...)
 }
 

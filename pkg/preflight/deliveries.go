@@ -57,13 +57,14 @@ type DeliveryCounter struct {
 // (Store.Replaced). Check then writes the store's ID and number into the ConfigMap. If the ConfigMap cannot be written, Check returns the
 // error and leaves the store unchanged.
 func (c *DeliveryCounter) Check(ctx context.Context) (rolledBack bool, err error) {
-	number, err := c.Store.Deliveries(ctx)
-	if err != nil {
-		return false, err
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// The ConfigMap is read first. A leader that still works with the same server then cannot make the store appear older than the ConfigMap.
 	if c.configMap, err = c.read(ctx); err != nil {
+		return false, err
+	}
+	number, err := c.Store.Deliveries(ctx)
+	if err != nil {
 		return false, err
 	}
 	var saved map[string]string

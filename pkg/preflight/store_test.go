@@ -34,7 +34,7 @@ func TestOpeningAnswersProbes(t *testing.T) {
 	}
 	opened := make(chan error, 1)
 	go func() {
-		s, err := OpenStore(t.Context(), path, address, logr.Discard())
+		s, err := OpenStore(t.Context(), opener(path), address, logr.Discard())
 		if err == nil {
 			err = s.Close()
 		}
@@ -50,6 +50,10 @@ func TestOpeningAnswersProbes(t *testing.T) {
 	if _, err := statusOf(t, "http://"+address+"/healthz"); err == nil {
 		t.Error("the manager cannot listen there when the store is open: somebody still does")
 	}
+}
+
+func opener(path string) func(context.Context) (*store.Store, error) {
+	return func(ctx context.Context) (*store.Store, error) { return store.OpenSQLite(ctx, path, time.Now) }
 }
 
 func statusOf(t *testing.T, url string) (int, error) {
@@ -76,7 +80,7 @@ func TestLockedStoreWithoutProbes(t *testing.T) {
 	for _, off := range []string{"0", ""} {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := OpenStore(ctx, path, off, logr.Discard()); err != nil && !errors.Is(err, context.Canceled) {
+		if _, err := OpenStore(ctx, opener(path), off, logr.Discard()); err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("with --health-probe-bind-address=%q: %v, want that it waits", off, err)
 		}
 		stop, err := ServeNotReady(t.Context(), off, "locked")

@@ -30,15 +30,17 @@ type StoreVolume struct {
 	Namespace, PodName string
 	// DataDir is the directory of the store.
 	DataDir string
+	// OnServer means that the store is a database on a server, which outlives pods.
+	OnServer bool
 	// Namespaces are those whose Scanners are read; "" stands for all.
 	Namespaces []string
 	Log        logr.Logger
 }
 
 // Durability reports whether the data directory is on a volume that outlives the process's own pod. If it is not, advice says what to do.
-// Outside a cluster the directory counts as durable.
+// Outside a cluster the directory counts as durable, and so does a server.
 func (v StoreVolume) Durability(ctx context.Context) (durable bool, advice string, err error) {
-	if v.PodName == "" {
+	if v.PodName == "" || v.OnServer {
 		return true, "", nil
 	}
 	var pod corev1.Pod

@@ -10,6 +10,8 @@ import (
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store/dialect"
 )
 
 // Faults of the file and its volume. Their messages say what the user can do. The first three end by themselves once that is
@@ -37,9 +39,9 @@ const (
 	minLogFreeBytes = minFreeBytes / 2
 )
 
-// StorageFault returns the fault of the file or its volume that caused an error; nil if there is none.
+// StorageFault returns the fault of the file, its volume or the database server that caused an error; nil if there is none.
 func StorageFault(err error) error {
-	for _, fault := range []error{ErrVolumeFull, ErrVolumeReadOnly, ErrVolumeFailed, ErrCorrupt, ErrMovedAway} {
+	for _, fault := range []error{ErrVolumeFull, ErrVolumeReadOnly, ErrVolumeFailed, ErrCorrupt, ErrMovedAway, ErrUnavailable} {
 		if errors.Is(err, fault) {
 			return fault
 		}
@@ -58,7 +60,7 @@ type health struct {
 	faultMet bool
 }
 
-// Health returns nil, or an error for which StorageFault returns the current fault of the file or its volume. Faults are detected by
+// Health returns nil, or an error for which StorageFault returns the current fault of the file, its volume or the database server. Faults are detected by
 // any call and by CheckHealth. Health does no I/O and does not block.
 func (s *Store) Health() error {
 	s.health.mu.Lock()
@@ -69,16 +71,22 @@ func (s *Store) Health() error {
 	return fmt.Errorf("store %s: %w", s.path, s.health.fault)
 }
 
-// CheckHealth checks the file and its volume and returns Health, or another error if the check itself failed. A fault ends when a
+// isFile reports whether the store is a file of this machine, not a database on a server.
+func (s *Store) isFile() bool { return s.dialect == dialect.SQLite }
+
+// CheckHealth checks the file and its volume, or the database server, and returns Health, or another error if the check itself failed. A fault ends when a
 // check finds none and no call has met it since the check before.
 func (s *Store) CheckHealth(ctx context.Context) error {
-	s.measure()
-	if err := s.countFreePages(ctx); err != nil && StorageFault(err) == nil {
-		return err
+	var fault error
+	if s.isFile() {
+		s.measure()
+		if err := s.countFreePages(ctx); err != nil && StorageFault(err) == nil {
+			return err
+		}
+		fault = s.checkFile()
 	}
-	fault := s.checkFile()
 	if fault == nil {
-		// Only a write proves that the volume can be written. diagnose records a fault that it meets.
+		// Only a write proves that the volume or the database can be written. diagnose records a fault that it meets.
 		err := s.write(ctx, "check that it can be written", s.markPresent)
 		if err != nil && StorageFault(err) == nil {
 			return err
@@ -103,8 +111,12 @@ func (h *health) applyCheck(found error) {
 	h.faultMet = false
 }
 
-// CheckIntegrity reads the whole file. An error for which StorageFault returns ErrCorrupt means that the file is damaged.
+// CheckIntegrity reads the whole file. An error for which StorageFault returns ErrCorrupt means that the file is damaged. A database server
+// checks its files itself.
 func (s *Store) CheckIntegrity(ctx context.Context) error {
+	if !s.isFile() {
+		return nil
+	}
 	return s.read(ctx, "check the whole file", func(ctx context.Context, q query) error {
 		var problem string
 		if err := q.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&problem); err != nil {
@@ -175,12 +187,16 @@ func (s *Store) volumeFault() error {
 	return classifyFault(err)
 }
 
-// diagnose returns and records the fault behind an error of SQLite (https://www.sqlite.org/rescode.html) or of the operating
-// system. It returns nil if neither the file nor the volume caused the error.
+// diagnose returns and records the fault behind an error of SQLite (https://www.sqlite.org/rescode.html), of the operating system or of a
+// database server. It returns nil if none of them caused the error.
 func (s *Store) diagnose(err error) error {
 	fault := StorageFault(err)
-	if fault == nil {
+	switch {
+	case fault != nil:
+	case s.isFile():
 		fault = classifyFault(err)
+	case isConnectionLost(err):
+		fault = ErrUnavailable
 	}
 	if errors.Is(fault, ErrVolumeFailed) || errors.Is(fault, ErrVolumeReadOnly) {
 		// SQLite reports many causes as "I/O error"; the volume may have the specific one.

@@ -52,13 +52,19 @@ func newMetrics() metrics {
 	}
 }
 
-func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.seconds, m.failures, m.size, m.room, m.free, m.healthy, m.schema, m.migration}
+// collectors returns the metrics of the store. A store on a server knows nothing of the volume, and its metrics would look like a full one.
+func (s *Store) collectors() []prometheus.Collector {
+	m := &s.metrics
+	all := []prometheus.Collector{m.seconds, m.failures, m.size, m.healthy, m.schema, m.migration}
+	if s.isFile() {
+		all = append(all, m.room, m.free)
+	}
+	return all
 }
 
 // Describe implements prometheus.Collector.
 func (s *Store) Describe(into chan<- *prometheus.Desc) {
-	for _, one := range s.metrics.all() {
+	for _, one := range s.collectors() {
 		one.Describe(into)
 	}
 }
@@ -70,7 +76,7 @@ func (s *Store) Collect(into chan<- prometheus.Metric) {
 		healthy = 0
 	}
 	s.metrics.healthy.Set(healthy)
-	for _, one := range s.metrics.all() {
+	for _, one := range s.collectors() {
 		one.Collect(into)
 	}
 }

@@ -10,21 +10,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
 	"github.com/scanner-operator/scanner-operator/pkg/store/dialect"
 )
-
-// Server is how to reach a store on a database server.
-type Server struct {
-	// DSN returns the data source name with its password. It is called for each connection, so that a rotated password is used without
-	// a restart.
-	DSN func() (string, error)
-	// MaxConnections bounds the connections to the server: one of them writes, the others read. At least 2.
-	MaxConnections int
-}
 
 // minPostgreSQL is the oldest supported version, as server_version_num has it.
 const minPostgreSQL = 14_00_00
@@ -34,24 +24,12 @@ const minPostgreSQL = 14_00_00
 func OpenPostgreSQL(ctx context.Context, server Server, now func() time.Time) (*Store, error) {
 	config, err := server.postgreSQL()
 	if err != nil {
-		return nil, fmt.Errorf("store: %w", err)
+		return nil, fmt.Errorf("store: %w: %w", ErrUnavailable, err)
 	}
 	s := newClosed(addressOf(config), dialect.PostgreSQL, now)
-	connect := func(connections int) *sql.DB {
-		db := stdlib.OpenDB(*config, stdlib.OptionBeforeConnect(func(_ context.Context, c *pgx.ConnConfig) error {
-			fresh, err := server.postgreSQL()
-			if err == nil {
-				*c = *fresh
-			}
-			return err
-		}))
-		db.SetMaxOpenConns(connections)
-		db.SetMaxIdleConns(connections)
-		return db
-	}
-	s.writer, s.reader = connect(1), connect(max(1, server.MaxConnections-1))
+	s.writer, s.reader = server.connectPostgreSQL(config, 1), server.connectPostgreSQL(config, max(1, server.MaxConnections-1))
 	// The lock of migrations needs a connection of its own.
-	migrating := connect(2)
+	migrating := server.connectPostgreSQL(config, 2)
 	defer migrating.Close()
 	if err := s.openServer(ctx, migrating); err != nil {
 		return nil, errors.Join(s.wrapError(ctx, "open", err), s.Close())
@@ -59,18 +37,22 @@ func OpenPostgreSQL(ctx context.Context, server Server, now func() time.Time) (*
 	return s, nil
 }
 
-// postgreSQL parses the DSN. Statements are sent without a name: a pooler may give each transaction another connection.
-func (s Server) postgreSQL() (*pgx.ConnConfig, error) {
-	dsn, err := s.DSN()
+// OpenPostgreSQLReadOnly opens an existing store on a PostgreSQL server for reading, beside the process that writes it. It changes nothing.
+// Methods that write return ErrReadOnly.
+func OpenPostgreSQLReadOnly(ctx context.Context, server Server) (*Store, error) {
+	config, err := server.postgreSQL()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("store: %w: %w", ErrUnavailable, err)
 	}
-	config, err := pgx.ParseConfig(dsn)
+	s := newClosed(addressOf(config), dialect.PostgreSQL, time.Now)
+	s.reader = server.connectPostgreSQL(config, 1)
+	if err = s.reader.PingContext(ctx); err == nil {
+		err = s.readMeta(ctx)
+	}
 	if err != nil {
-		return nil, errors.New("the DSN is not one of PostgreSQL: want postgresql://user:password@host:port/database or key=value pairs")
+		return nil, errors.Join(s.wrapError(ctx, "open for reading", err), s.Close())
 	}
-	config.DefaultQueryExecMode = pgx.QueryExecModeExec
-	return config, nil
+	return s, nil
 }
 
 // addressOf returns the address of a database without user and password.
@@ -98,12 +80,23 @@ func (s *Store) openServer(ctx context.Context, migrating *sql.DB) error {
 	if _, err := s.writer.ExecContext(ctx, `INSERT INTO meta (name, value) VALUES ('id', $1) ON CONFLICT DO NOTHING`, randomID()); err != nil {
 		return err
 	}
-	if err := s.reader.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'id'`).Scan(&s.id); err != nil {
-		return err
-	}
-	if s.restoredFrom, err = readMetaTime(ctx, s.reading(), restoredFrom); err != nil {
+	if err := s.readMeta(ctx); err != nil {
 		return err
 	}
 	s.presence.before, err = readMetaTime(ctx, s.reading(), lastPresent)
+	return err
+}
+
+// readMeta refuses a database whose schema is not the current one, and reads what every store is identified by.
+func (s *Store) readMeta(ctx context.Context) error {
+	schema, err := checkSchema(ctx, s.reader)
+	if err != nil {
+		return err
+	}
+	s.metrics.schema.Set(float64(schema))
+	if err := s.reader.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'id'`).Scan(&s.id); err != nil {
+		return err
+	}
+	s.restoredFrom, err = readMetaTime(ctx, s.reading(), restoredFrom)
 	return err
 }

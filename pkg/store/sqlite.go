@@ -164,16 +164,10 @@ func (s *Store) openForReading(ctx context.Context, options ...string) (err erro
 	}
 	s.reader.SetMaxOpenConns(readers)
 	s.reader.SetMaxIdleConns(readers)
-	schema, err := checkSchema(ctx, s.reader)
-	if err != nil {
+	if err := checkOwner(ctx, s.reader); err != nil {
 		return err
 	}
-	s.metrics.schema.Set(float64(schema))
-	if err := s.reader.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'id'`).Scan(&s.id); err != nil {
-		return err
-	}
-	s.restoredFrom, err = readMetaTime(ctx, s.reading(), restoredFrom)
-	return err
+	return s.readMeta(ctx)
 }
 
 // connect opens a database whose schema may not call functions with side effects: a store or a backup comes from a volume that

@@ -1,0 +1,133 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// connectPostgreSQL returns a pool of connections. The data source name and the file of the authority are read for each of them.
+func (s Server) connectPostgreSQL(config *pgx.ConnConfig, connections int) *sql.DB {
+	db := sql.OpenDB(connector{stdlib.GetConnector(*config, stdlib.OptionBeforeConnect(func(_ context.Context, c *pgx.ConnConfig) error {
+		fresh, err := s.postgreSQL()
+		if err == nil {
+			*c = *fresh
+		}
+		return err
+	})), advisePostgreSQL})
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	return db
+}
+
+// postgreSQL parses the DSN. Statements are sent without a name: a pooler may give each transaction another connection.
+func (s Server) postgreSQL() (*pgx.ConnConfig, error) {
+	dsn, err := s.DSN()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkCA(); err != nil {
+		return nil, err
+	}
+	// The driver's error may contain a password.
+	const advice = "want postgresql://user:password@host:port/database, with special characters percent-encoded, or key=value pairs"
+	if hasMisplacedPassword(dsn) {
+		return nil, errors.New("the data source name has an @ after a /: " + advice)
+	}
+	config, err := pgx.ParseConfig(withDefaults(dsn, postgreSQLDefaults(s.CAFile)))
+	if err != nil {
+		return nil, errors.New("the data source name is not one of PostgreSQL: " + advice)
+	}
+	config.DefaultQueryExecMode = pgx.QueryExecModeExec
+	return config, nil
+}
+
+// postgreSQLDefaults returns the settings of connections that the DSN may override
+// (https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS). A server that can only be read is one that was replaced
+// by another.
+func postgreSQLDefaults(caFile string) url.Values {
+	defaults := url.Values{"sslmode": {"verify-full"}, "connect_timeout": {"10"}, "target_session_attrs": {"read-write"}, "application_name": {"scanner-operator"}}
+	if caFile != "" {
+		defaults.Set("sslrootcert", caFile)
+	}
+	return defaults
+}
+
+// withDefaults puts settings before those of the DSN: of a setting that is there twice, the driver uses the last one.
+func withDefaults(dsn string, defaults url.Values) string {
+	scheme, address := cutScheme(dsn)
+	if scheme == "" {
+		var pairs strings.Builder
+		for key := range defaults {
+			pairs.WriteString(key + "='" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(defaults.Get(key)) + "' ")
+		}
+		return pairs.String() + dsn
+	}
+	var user string
+	if i := strings.IndexAny(address, "@/"); i >= 0 && address[i] == '@' {
+		user, address = address[:i+1], address[i+1:]
+	}
+	address, settings, found := strings.Cut(address, "?")
+	if found && settings != "" {
+		settings = "&" + settings
+	}
+	return scheme + user + address + "?" + strings.ReplaceAll(defaults.Encode(), "+", "%20") + settings
+}
+
+// hasMisplacedPassword reports whether a URL has an @ in the name of its database but no user. Its password has a / then: what is before
+// it would be taken for a host, and appear in errors.
+func hasMisplacedPassword(dsn string) bool {
+	scheme, address := cutScheme(dsn)
+	address, _, _ = strings.Cut(address, "?")
+	host, database, _ := strings.Cut(address, "/")
+	return scheme != "" && !strings.Contains(host, "@") && strings.Contains(database, "@")
+}
+
+// cutScheme returns the scheme of a URL and the rest of it. scheme is empty if the DSN is not a URL of PostgreSQL.
+func cutScheme(dsn string) (scheme, rest string) {
+	for _, scheme := range []string{"postgresql://", "postgres://"} {
+		if rest, found := strings.CutPrefix(dsn, scheme); found {
+			return scheme, rest
+		}
+	}
+	return "", dsn
+}
+
+// advisePostgreSQL returns what the user can do about an error of a connection
+// (https://www.postgresql.org/docs/current/errcodes-appendix.html); empty if that is not known.
+func advisePostgreSQL(err error) string {
+	var refused *pgconn.PgError
+	if !errors.As(err, &refused) {
+		if strings.Contains(err.Error(), "server refused TLS connection") { // the driver has no error of its own for it
+			return "the server has no TLS: switch it on, or add sslmode=disable to the data source name if nobody else can read the traffic"
+		}
+		return ""
+	}
+	switch refused.Code {
+	case "28P01", "28000":
+		return adviceCredentials
+	case "3D000":
+		return "the server has no such database: create it, or correct the data source name in the Secret that is mounted at store.dsnFile"
+	case "42501":
+		return "the user may not connect to the database: make the user its owner"
+	case "53300":
+		return "the server has too many connections: lower store.maxConnections, or raise the server's limit"
+	}
+	return ""
+}
+
+// isPostgreSQLEnding reports whether the server ended a connection, or the connection had ended before the statement.
+func isPostgreSQLEnding(err error) bool {
+	var ended *pgconn.PgError
+	if errors.As(err, &ended) {
+		return strings.HasPrefix(ended.Code, "08") || slices.Contains([]string{"57P01", "57P02", "57P03"}, ended.Code)
+	}
+	return errors.Is(err, pgconn.ErrConnClosed)
+}
