@@ -36,6 +36,17 @@ func (m *millis) Scan(column any) error {
 	return nil
 }
 
+// columnText returns the text of a column. MySQL has texts as bytes, since its texts do not compare bytewise.
+func columnText(column any) (string, error) {
+	switch value := column.(type) {
+	case string:
+		return value, nil
+	case []byte:
+		return string(value), nil
+	}
+	return "", fmt.Errorf("got %T, want text", column)
+}
+
 // list is a slice in a column: JSON, or the empty text for an empty slice.
 type list[T any] []T
 
@@ -50,9 +61,9 @@ func (l list[T]) Value() (driver.Value, error) {
 
 // Scan implements sql.Scanner.
 func (l *list[T]) Scan(column any) error {
-	text, ok := column.(string)
-	if !ok {
-		return fmt.Errorf("list column: got %T, want text", column)
+	text, err := columnText(column)
+	if err != nil {
+		return fmt.Errorf("list column: %w", err)
 	}
 	*l = nil
 	if text == "" {
@@ -120,9 +131,9 @@ func (p platform) Value() (driver.Value, error) { return image.Platform(p).Strin
 
 // Scan implements sql.Scanner.
 func (p *platform) Scan(column any) error {
-	text, ok := column.(string)
-	if !ok {
-		return fmt.Errorf("platform column: got %T, want text", column)
+	text, err := columnText(column)
+	if err != nil {
+		return fmt.Errorf("platform column: %w", err)
 	}
 	parts := append(strings.SplitN(text, "/", 3), "", "")
 	*p = platform{OS: parts[0], Architecture: parts[1], Variant: parts[2]}

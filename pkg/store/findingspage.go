@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
@@ -93,9 +94,9 @@ const (
 		AND (@text = '' OR contains(fold(v.canonical_id || ' ' || f.aliases || ' ' || f.package || ' ' || v.description), @text))
 		` + worst + `, f.type, f.purl`
 
-	// isCalled is true for findings whose vulnerability has @id as its ID or alias. @id is folded (foldName).
-	isCalled = `(fold(v.canonical_id) = @id
-		OR EXISTS (SELECT 1 FROM texts(NULLIF(f.aliases, '')) alias WHERE fold(alias.value) = @id))`
+	// isCalled is true for findings whose vulnerability has the ID or alias of calledArgs. An alias is the first of the list in JSON, or
+	// follows another one. No alias contains these texts, since the quotes in an alias are escaped.
+	isCalled = `(fold(v.canonical_id) = @id OR contains(fold(f.aliases), @first_alias) OR contains(fold(f.aliases), @next_alias))`
 
 	selectByID = selectFinding + `, f.id, f.first_seen, CASE WHEN f.gone_at IS NULL THEN r.matched_at ELSE f.last_seen END, f.fixed_at,
 			CASE WHEN f.fixable = 1 THEN coalesce(f.fix_available, f.fixable_since) END,
@@ -172,13 +173,20 @@ func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (p
 	args := []any{
 		sql.Named("report", report), sql.Named("every", f.Severities == nil), sql.Named("severities", jsonArray(severities)),
 		sql.Named("fixable", wantedValue(f.Fixable)), sql.Named("exploited", wantedValue(f.KnownExploited)), sql.Named("package", f.Package),
-		sql.Named("id", foldName(f.ID)), sql.Named("text", foldName(f.Text)),
+		sql.Named("text", foldName(f.Text)),
 	}
+	args = append(args, calledArgs(f.ID)...)
 	passing, err = collect(ctx, q, statement, args, scanValue[int64])
 	if f.Suppressed != nil {
 		passing = slices.DeleteFunc(passing, func(id int64) bool { return (suppressed[id] != nil) != *f.Suppressed })
 	}
 	return passing, suppressed, err
+}
+
+// calledArgs returns the parameters of isCalled.
+func calledArgs(id string) []any {
+	alias := strings.Trim(jsonArray([]string{foldName(id)}), "[]")
+	return []any{sql.Named("id", foldName(id)), sql.Named("first_alias", "["+alias), sql.Named("next_alias", ","+alias)}
 }
 
 // wantedValue returns the value that a column must have; -1 for any.

@@ -58,19 +58,19 @@ func (d lossChange) save(ctx context.Context, tx *session) error {
 // These statements subtract the reports of some manifests from the counts. The parameter is a JSON list of manifest row IDs.
 const (
 	withoutPresent = `
-		UPDATE present_counts AS c SET present = c.present - d.present FROM (
+		UPDATE present_counts SET present = present_counts.present - d.present FROM (
 			SELECT r.engine, m.scope, sum(r.present) AS present
 			FROM ids(?) j ORDERED JOIN manifests m ON m.id = j.value ORDERED JOIN reports r ON r.manifest_id = m.id
 			GROUP BY r.engine, m.scope) AS d
-		WHERE c.engine = d.engine AND c.scope = d.scope`
+		WHERE present_counts.engine = d.engine AND present_counts.scope = d.scope`
 	withoutLosses = `
-		UPDATE loss_counts AS c SET missing = c.missing - d.missing FROM (
+		UPDATE loss_counts SET missing = loss_counts.missing - d.missing FROM (
 			SELECT r.engine, m.scope, f.gone_data_version, whole(f.gone_at, 86400000) AS day, count(*) AS missing
 			FROM ids(?) j ORDERED JOIN manifests m ON m.id = j.value ORDERED JOIN reports r ON r.manifest_id = m.id
 			ORDERED JOIN findings f ON f.report_id = r.id
 			WHERE f.gone_at IS NOT NULL AND f.gone_data_version <> ''
 			GROUP BY r.engine, m.scope, f.gone_data_version, whole(f.gone_at, 86400000)) AS d
-		WHERE c.engine = d.engine AND c.scope = d.scope AND c.data_version = d.gone_data_version AND c.day = d.day`
+		WHERE loss_counts.engine = d.engine AND loss_counts.scope = d.scope AND loss_counts.data_version = d.gone_data_version AND loss_counts.day = d.day`
 )
 
 // deleteManifests deletes manifests (a JSON list of row IDs) with everything that belongs to them.

@@ -31,7 +31,8 @@ func OpenPostgreSQL(ctx context.Context, server Server, now func() time.Time) (*
 	// The lock of migrations needs a connection of its own.
 	migrating := server.connectPostgreSQL(config, 2)
 	defer migrating.Close()
-	if err := s.openServer(ctx, migrating); err != nil {
+	err = s.openServer(ctx, func(ctx context.Context) error { return s.migratePostgreSQL(ctx, migrating) })
+	if err != nil {
 		return nil, errors.Join(s.wrapError(ctx, "open", err), s.Close())
 	}
 	return s, nil
@@ -47,7 +48,7 @@ func OpenPostgreSQLReadOnly(ctx context.Context, server Server) (*Store, error) 
 	s := newClosed(addressOf(config), dialect.PostgreSQL, time.Now)
 	s.reader = server.connectPostgreSQL(config, 1)
 	if err = s.reader.PingContext(ctx); err == nil {
-		err = s.readMeta(ctx)
+		err = s.readIdentity(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(s.wrapError(ctx, "open for reading", err), s.Close())
@@ -60,7 +61,8 @@ func addressOf(config *pgx.ConnConfig) string {
 	return "postgresql://" + net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))) + "/" + config.Database
 }
 
-func (s *Store) openServer(ctx context.Context, migrating *sql.DB) error {
+// migratePostgreSQL runs the migrations, one process at a time: a row locks them, which a pooler keeps.
+func (s *Store) migratePostgreSQL(ctx context.Context, migrating *sql.DB) error {
 	var version int
 	if err := s.writer.QueryRowContext(ctx, `SELECT current_setting('server_version_num')::int`).Scan(&version); err != nil {
 		return err
@@ -72,31 +74,5 @@ func (s *Store) openServer(ctx context.Context, migrating *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	began := time.Now()
-	if err := migrateWith(ctx, migrating, s.dialect, goose.WithLocker(locker)); err != nil {
-		return err
-	}
-	s.metrics.migration.Set(time.Since(began).Seconds())
-	if _, err := s.writer.ExecContext(ctx, `INSERT INTO meta (name, value) VALUES ('id', $1) ON CONFLICT DO NOTHING`, randomID()); err != nil {
-		return err
-	}
-	if err := s.readMeta(ctx); err != nil {
-		return err
-	}
-	s.presence.before, err = readMetaTime(ctx, s.reading(), lastPresent)
-	return err
-}
-
-// readMeta refuses a database whose schema is not the current one, and reads what every store is identified by.
-func (s *Store) readMeta(ctx context.Context) error {
-	schema, err := checkSchema(ctx, s.reader)
-	if err != nil {
-		return err
-	}
-	s.metrics.schema.Set(float64(schema))
-	if err := s.reader.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'id'`).Scan(&s.id); err != nil {
-		return err
-	}
-	s.restoredFrom, err = readMetaTime(ctx, s.reading(), restoredFrom)
-	return err
+	return migrateWith(ctx, migrating, s.dialect, goose.WithLocker(locker))
 }

@@ -85,9 +85,7 @@ const (
 // RunsPage lists the containers that run an image with a vulnerability, in the order of RunCursor's fields, starting after a cursor. A
 // run that exists throughout is on exactly one page, whatever other runs come and go.
 func (s *Store) RunsPage(ctx context.Context, asked RunsQuery, after RunCursor, limit int) (page RunsPage, err error) {
-	args := []any{
-		sql.Named("id", foldName(asked.ID)), sql.Named("every", asked.All), sql.Named("namespaces", jsonArray(asked.Namespaces)),
-	}
+	args := append(calledArgs(asked.ID), sql.Named("every", asked.All), sql.Named("namespaces", jsonArray(asked.Namespaces)))
 	// One row more than the limit shows whether there is a next page.
 	pageArgs := slices.Concat(args, []any{
 		sql.Named("namespace", after.Namespace), sql.Named("kind", after.Kind), sql.Named("name", after.Name),

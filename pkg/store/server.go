@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"time"
 )
 
 // Server is how to reach a store on a database server.
@@ -118,4 +119,39 @@ func adviseTLS(err error) string {
 		return adviceName
 	}
 	return ""
+}
+
+// connectTimeout is how long the store waits for a connection, unless the DSN says otherwise.
+const connectTimeout = 10 * time.Second
+
+// openServer migrates a database to the current schema, and reads what the store remembers of its previous run.
+func (s *Store) openServer(ctx context.Context, migrate func(context.Context) error) error {
+	began := time.Now()
+	if err := migrate(ctx); err != nil {
+		return err
+	}
+	s.metrics.migration.Set(time.Since(began).Seconds())
+	tx := session{s.writer, s.dialect}
+	if _, err := tx.ExecContext(ctx, `INSERT INTO meta (name, value) VALUES ('id', ?) ON CONFLICT DO NOTHING`, randomID()); err != nil {
+		return err
+	}
+	err := s.readIdentity(ctx)
+	if err == nil {
+		s.presence.before, err = readMetaTime(ctx, s.reading(), lastPresent)
+	}
+	return err
+}
+
+// readIdentity refuses a database whose schema is not the current one, and reads what every store is identified by.
+func (s *Store) readIdentity(ctx context.Context) error {
+	schema, err := checkSchema(ctx, s.reader)
+	if err != nil {
+		return err
+	}
+	s.metrics.schema.Set(float64(schema))
+	if err := s.reader.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'id'`).Scan(&s.id); err != nil {
+		return err
+	}
+	s.restoredFrom, err = readMetaTime(ctx, s.reading(), restoredFrom)
+	return err
 }

@@ -167,7 +167,7 @@ func (s *Store) openForReading(ctx context.Context, options ...string) (err erro
 	if err := checkOwner(ctx, s.reader); err != nil {
 		return err
 	}
-	return s.readMeta(ctx)
+	return s.readIdentity(ctx)
 }
 
 // connect opens a database whose schema may not call functions with side effects: a store or a backup comes from a volume that

@@ -23,8 +23,9 @@ var MySQL = &Dialect{
 		"least":     call("LEAST"),
 		"group_key": listed,
 		"id_array":  format(1, `coalesce(json_arrayagg(%s), '[]')`),
-		"fold":      format(1, `lower(CONVERT(%s USING utf8mb4))`),
-		"contains":  format(2, "instr(CAST(%s AS BINARY), %s) > 0"),
+		// lower also folds letters beyond ASCII here, so contains does that with what it looks for.
+		"fold":      format(1, `CAST(lower(CONVERT(%s USING utf8mb4)) AS BINARY)`),
+		"contains":  format(2, "instr(%s, CAST(lower(CONVERT(%s USING utf8mb4)) AS BINARY)) > 0"),
 		"unindexed": format(1, "%s"),
 		"differs":   format(2, "NOT (%s <=> %s)"),
 		"hexed":     format(1, "hex(%s)"),
@@ -51,15 +52,16 @@ func mysqlRecords(args []string) (string, error) {
 	}
 	var declared, selected []string
 	for i, c := range columns {
-		kind, value := strings.ToUpper(c.kind), c.name
+		name := `"` + c.name + `"` // it may be a reserved word
+		kind, value := strings.ToUpper(c.kind), name
 		switch c.kind {
 		case "text":
-			kind, value = "LONGTEXT", "CAST("+c.name+" AS BINARY)"
+			kind, value = "LONGTEXT", "CAST("+name+" AS BINARY)"
 		case "bytes":
-			kind, value = "LONGTEXT", "unhex("+c.name+")"
+			kind, value = "LONGTEXT", "unhex("+name+")"
 		}
-		declared = append(declared, fmt.Sprintf("%s %s PATH '$[%d]'", c.name, kind, i))
-		selected = append(selected, value+" AS "+c.name)
+		declared = append(declared, fmt.Sprintf("%s %s PATH '$[%d]'", name, kind, i))
+		selected = append(selected, value+" AS "+name)
 	}
 	return "(SELECT " + strings.Join(selected, ", ") + " FROM JSON_TABLE(" + args[0] + ", '$[*]' COLUMNS (" + strings.Join(declared, ", ") + ")) AS j)", nil
 }

@@ -1,0 +1,244 @@
+package store
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store/dialect"
+)
+
+// The oldest supported versions: the first MySQL whose JSON_TABLE and names of derived columns the statements can use, and the first MariaDB
+// with JSON_TABLE.
+var (
+	minMySQL   = [3]int{8, 0, 19}
+	minMariaDB = [3]int{10, 6, 0}
+)
+
+// OpenMySQL opens the store on a MySQL or MariaDB server, and migrates it to the current schema. now returns the time for everything that the
+// store dates itself. Errors never contain the password.
+func OpenMySQL(ctx context.Context, server Server, now func() time.Time) (*Store, error) {
+	config, err := server.mySQL()
+	if err != nil {
+		return nil, fmt.Errorf("store: %w: %w", ErrUnavailable, err)
+	}
+	s := newClosed("mysql://"+config.Addr+"/"+config.DBName, dialect.MySQL, now)
+	if s.writer, err = server.connectMySQL(config, 1); err == nil {
+		s.reader, err = server.connectMySQL(config, max(1, server.MaxConnections-1))
+	}
+	if err == nil {
+		err = s.openServer(ctx, s.migrateMySQL)
+	}
+	if err != nil {
+		return nil, errors.Join(s.wrapError(ctx, "open", err), s.Close())
+	}
+	return s, nil
+}
+
+// OpenMySQLReadOnly opens an existing store on a MySQL or MariaDB server for reading, as OpenPostgreSQLReadOnly does.
+func OpenMySQLReadOnly(ctx context.Context, server Server) (*Store, error) {
+	config, err := server.mySQL()
+	if err != nil {
+		return nil, fmt.Errorf("store: %w: %w", ErrUnavailable, err)
+	}
+	s := newClosed("mysql://"+config.Addr+"/"+config.DBName, dialect.MySQL, time.Now)
+	if s.reader, err = server.connectMySQL(config, 1); err == nil {
+		err = s.reader.PingContext(ctx)
+	}
+	if err == nil {
+		err = s.readIdentity(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(s.wrapError(ctx, "open for reading", err), s.Close())
+	}
+	return s, nil
+}
+
+// connectMySQL returns a pool of connections. The data source name and the file of the authority are read for each of them.
+func (s Server) connectMySQL(config *mysql.Config, connections int) (*sql.DB, error) {
+	config = config.Clone()
+	err := config.Apply(mysql.BeforeConnect(func(_ context.Context, c *mysql.Config) error {
+		fresh, err := s.mySQL()
+		if err == nil {
+			c.User, c.Passwd, c.Net, c.Addr, c.DBName, c.TLS = fresh.User, fresh.Passwd, fresh.Net, fresh.Addr, fresh.DBName, fresh.TLS
+		}
+		return err
+	}))
+	if err != nil {
+		return nil, err
+	}
+	made, err := mysql.NewConnector(config)
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(connector{made, adviseMySQL})
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	return db, nil
+}
+
+// mySQL parses the DSN. Values are written into the statements, so that each takes one round trip and needs no prepared statement, which a
+// pooler would have to know.
+func (s Server) mySQL() (*mysql.Config, error) {
+	dsn, err := s.DSN()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkCA(); err != nil {
+		return nil, err
+	}
+	dsn, err = plainMySQL(dsn)
+	if err != nil {
+		return nil, err
+	}
+	// The driver's error may contain a password.
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil || config.DBName == "" {
+		return nil, errors.New("the data source name is not one of MySQL: " + adviceMySQL)
+	}
+	config.InterpolateParams, config.ClientFoundRows, config.MultiStatements = true, true, false
+	config.Logger = &mysql.NopLogger{}
+	if config.Timeout == 0 {
+		config.Timeout = connectTimeout
+	}
+	if config.Params == nil {
+		config.Params = make(map[string]string)
+	}
+	config.Params["sql_mode"] = "'" + dialect.MySQLMode + "'"
+	config.Params["group_concat_max_len"] = strconv.Itoa(maxRowsText)
+	if config.TLSConfig == "" && config.Net == "tcp" {
+		config.TLSConfig = "true"
+	}
+	if s.CAFile != "" && config.TLSConfig == "true" {
+		authorities, err := os.ReadFile(s.CAFile)
+		if err != nil {
+			return nil, err
+		}
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM(authorities) // checkCA has found certificates
+		config.TLS, config.TLSConfig = &tls.Config{RootCAs: pool, ServerName: hostOf(config.Addr), MinVersion: tls.VersionTLS12}, ""
+	}
+	return config, nil
+}
+
+const adviceMySQL = "want mysql://user:password@host:port/database, with special characters percent-encoded, or user:password@tcp(host:port)/database"
+
+// adviseMySQL returns what the user can do about an error of a connection
+// (https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html); empty if that is not known.
+func adviseMySQL(err error) string {
+	if errors.Is(err, mysql.ErrNoTLS) {
+		return "the server has no TLS: switch it on, or add tls=false to the data source name if nobody else can read the traffic"
+	}
+	var refused *mysql.MySQLError
+	if !errors.As(err, &refused) {
+		return ""
+	}
+	switch refused.Number {
+	case 1045, 1698:
+		return adviceCredentials
+	case 1049:
+		return "the server has no such database: create it, or correct the data source name in the Secret that is mounted at store.dsnFile"
+	case 1044:
+		return "the user may not use the database: grant all privileges on it"
+	case 1040, 1203:
+		return "the server has too many connections: lower store.maxConnections, or raise the server's limit"
+	}
+	return ""
+}
+
+// migrateMySQL runs the migrations, one process at a time. The server releases the lock if its connection ends.
+func (s *Store) migrateMySQL(ctx context.Context) error {
+	var text string
+	if err := s.writer.QueryRowContext(ctx, `SELECT version()`).Scan(&text); err != nil {
+		return err
+	}
+	if err := checkMySQLVersion(text); err != nil {
+		return err
+	}
+	lock, err := s.reader.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	const name = `concat('scanner-operator ', md5(database()))`
+	var taken int
+	if err := lock.QueryRowContext(ctx, `SELECT coalesce(get_lock(`+name+`, ?), 0)`, migrationWait/time.Second).Scan(&taken); err != nil {
+		return err
+	}
+	if taken != 1 {
+		return fmt.Errorf("another manager has been migrating the store for %s", migrationWait)
+	}
+	err = migrateWith(ctx, s.writer, s.dialect)
+	_, released := lock.ExecContext(context.WithoutCancel(ctx), `DO release_lock(`+name+`)`)
+	return errors.Join(err, released)
+}
+
+// migrationWait is how long a manager waits for another one that migrates the store.
+const migrationWait = 5 * time.Minute
+
+// checkMySQLVersion refuses servers that are too old. text is such as "8.4.3" or "10.11.19-MariaDB-0+deb12u1".
+func checkMySQLVersion(text string) error {
+	product, oldest := "MySQL", minMySQL
+	if strings.Contains(text, "MariaDB") {
+		product, oldest = "MariaDB", minMariaDB
+	}
+	number, _, _ := strings.Cut(text, "-")
+	var version [3]int
+	for i, part := range strings.SplitN(number, ".", 3) {
+		version[i], _ = strconv.Atoi(part)
+	}
+	for i := range version {
+		if version[i] != oldest[i] {
+			if version[i] < oldest[i] {
+				return fmt.Errorf("the server is %s %s: want %d.%d.%d or newer", product, number, oldest[0], oldest[1], oldest[2])
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// plainMySQL returns the driver's form of a data source name that may be a URL.
+func plainMySQL(dsn string) (string, error) {
+	if !strings.HasPrefix(dsn, "mysql://") && !strings.HasPrefix(dsn, "mariadb://") {
+		return dsn, nil
+	}
+	address, err := url.Parse(dsn)
+	if err != nil || address.Host == "" {
+		return "", errors.New("the data source name is not a URL: " + adviceMySQL) // the parser's error contains the password
+	}
+	config := mysql.NewConfig()
+	config.User, config.Net, config.Addr, config.DBName = address.User.Username(), "tcp", address.Host, strings.TrimPrefix(address.Path, "/")
+	config.Passwd, _ = address.User.Password()
+	if address.Port() == "" {
+		config.Addr = net.JoinHostPort(address.Hostname(), "3306")
+	}
+	plain := config.FormatDSN()
+	if address.RawQuery == "" {
+		return plain, nil
+	}
+	if strings.Contains(plain[strings.LastIndexByte(plain, '/'):], "?") {
+		return plain + "&" + address.RawQuery, nil
+	}
+	return plain + "?" + address.RawQuery, nil
+}
+
+// hostOf returns the host of an address with a port.
+func hostOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	return host
+}
