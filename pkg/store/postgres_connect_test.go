@@ -195,9 +195,9 @@ func TestPgBouncer(t *testing.T) {
 	a.port = startPgBouncer(t, program, postgres, a)
 	a.write(t)
 
-	f := openWith(t, a.file, func(ctx context.Context, file string, now func() time.Time) (*Store, error) {
-		return OpenPostgreSQL(ctx, Server{DSN: DSNFromFile(file), MaxConnections: 6}, now)
-	})
+	f := openIn(t, TestDatabase{Open: func(ctx context.Context, now func() time.Time) (*Store, error) {
+		return OpenPostgreSQL(ctx, Server{DSN: DSNFromFile(a.file), MaxConnections: 6}, now)
+	}})
 	failed := make(chan error)
 	for worker := range 4 {
 		go func() {

@@ -4,12 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"io"
-	"maps"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,7 +14,6 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
-	"github.com/scanner-operator/scanner-operator/pkg/store/storetest"
 )
 
 // clock is a time that only the test changes.
@@ -49,33 +42,16 @@ type fixture struct {
 	clock *clock
 }
 
+// newStore opens a SQLite store in a directory of its own.
 func newStore(t testing.TB) fixture {
 	t.Helper()
-	if dsn := os.Getenv("STORE_TEST_POSTGRESQL"); dsn != "" {
-		return newPostgreSQL(t, dsn)
-	}
-	return openWith(t, filepath.Join(t.TempDir(), "store.db"), newSQLite)
+	return openIn(t, newSQLiteDatabase(t))
 }
 
-// newSQLite opens a store as OpenSQLite does, without the migrations if it is new.
-func newSQLite(ctx context.Context, path string, now func() time.Time) (*Store, error) {
-	return storetest.Open(ctx, path, now, OpenSQLite)
-}
-
+// openStore opens the SQLite store of a file.
 func openStore(t testing.TB, path string) fixture {
 	t.Helper()
-	return openWith(t, path, OpenSQLite)
-}
-
-func openWith(t testing.TB, path string, open storetest.Opener[*Store]) fixture {
-	t.Helper()
-	c := newClock()
-	s, err := open(t.Context(), path, c.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { must(t, s.Close()) })
-	return fixture{Store: s, clock: c}
+	return openIn(t, TestDatabase{Open: func(ctx context.Context, now func() time.Time) (*Store, error) { return OpenSQLite(ctx, path, now) }})
 }
 
 func must(t testing.TB, err error) {
@@ -91,14 +67,6 @@ func got[T any](t testing.TB) func(value T, err error) T {
 		t.Helper()
 		must(t, err)
 		return value
-	}
-}
-
-// requireContext fails the test if an error does not name the store and what was done.
-func (f fixture) requireContext(t testing.TB, err error, action string) {
-	t.Helper()
-	if start := fmt.Sprintf("store %s: %s: ", f.path, action); !strings.HasPrefix(err.Error(), start) {
-		t.Errorf("the error is %q, and does not start with %q", err, start)
 	}
 }
 
@@ -170,8 +138,6 @@ func version(v string) func(*finding.Finding) {
 
 func fixed(f *finding.Finding) { f.FixState, f.FixVersions = finding.FixStateFixed, []string{"1.1"} }
 
-func exploited(f *finding.Finding) { f.KnownExploited = true }
-
 // report saves a report of an image with these findings.
 func (f fixture) report(t testing.TB, name string, findings ...finding.Finding) Difference {
 	t.Helper()
@@ -182,61 +148,6 @@ func report(name string, findings ...finding.Finding) Report {
 	return Report{Subject: subject(name), DataVersion: "v1", Distro: "debian 12", Findings: findings}
 }
 
-// queryPlan returns the query plan of a statement.
-func (f fixture) queryPlan(t testing.TB, statement string, args ...any) string {
-	t.Helper()
-	rows, err := f.reading().QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+statement, args...)
-	must(t, err)
-	defer rows.Close()
-	var plan []string
-	for rows.Next() {
-		var id, parent, unused int
-		var detail string
-		must(t, rows.Scan(&id, &parent, &unused, &detail))
-		plan = append(plan, detail)
-	}
-	must(t, rows.Err())
-	return strings.Join(plan, "\n")
-}
-
-// requireIndexes fails the test if a statement scans a whole table, or does not use an index that it should.
-func (f fixture) requireIndexes(t testing.TB, statement string, args []any, indexes ...string) {
-	t.Helper()
-	plan := f.queryPlan(t, statement, args...)
-	for line := range strings.Lines(plan) {
-		// Scans of parameters in JSON, subqueries and single rows are allowed.
-		table, isScan := strings.CutPrefix(strings.TrimSpace(line), "SCAN ")
-		if isScan && !strings.Contains(plan, "CO-ROUTINE "+table+"\n") && !strings.Contains(plan, "MATERIALIZE "+table+"\n") && !strings.Contains(line, "VIRTUAL TABLE") &&
-			!strings.HasPrefix(line, "SCAN wanted") && !strings.HasPrefix(line, "SCAN (subquery") &&
-			!strings.HasPrefix(line, "SCAN used") && !strings.HasPrefix(line, "SCAN runs") && !strings.HasPrefix(line, "SCAN CONSTANT") {
-			t.Errorf("the statement goes through a whole table: %s\n%s", line, plan)
-		}
-	}
-	for _, index := range indexes {
-		if !strings.Contains(plan, index) {
-			t.Errorf("the statement does not use %s:\n%s", index, plan)
-		}
-	}
-}
-
-// artifacts returns texts as readers, for SaveCatalog.
-func artifacts(texts map[Artifact]string) map[Artifact]io.Reader {
-	readers := make(map[Artifact]io.Reader)
-	for name, text := range maps.All(texts) {
-		readers[name] = strings.NewReader(text)
-	}
-	return readers
-}
-
-// ids returns the vulnerability IDs of changes, in their order.
-func ids(pending []FindingChange) []string {
-	var ids []string
-	for _, n := range pending {
-		ids = append(ids, n.Finding.ID)
-	}
-	return slices.Clip(ids)
-}
-
 // announcedFindings returns announcements with the highest values, so that nothing about these findings can be a change later.
 func announcedFindings(keys ...AnnouncementKey) []AnnouncedFinding {
 	var announcement []AnnouncedFinding
@@ -244,4 +155,52 @@ func announcedFindings(keys ...AnnouncementKey) []AnnouncedFinding {
 		announcement = append(announcement, AnnouncedFinding{AnnouncementKey: key, Change: diff.ChangeNew, Severity: finding.Critical, Fixable: true, KnownExploited: true})
 	}
 	return announcement
+}
+
+// running sets up one image that a workload runs.
+func (f fixture) running(t *testing.T, name, repository string, findings ...finding.Finding) {
+	t.Helper()
+	f.saveCatalogs(t, name)
+	f.use(t, "scanner", name, workload("runs "+name, repository))
+	f.report(t, name, findings...)
+}
+
+// nightly is a workload whose pods are meant to end.
+func nightly(name, repository string) Workload {
+	w := workload(name, repository)
+	w.Kind, w.Completes = "CronJob", true
+	return w
+}
+
+// useIn records that the Scanner of a namespace has images.
+func (f fixture) useIn(t testing.TB, namespace string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		u := used("scanner of "+namespace, name)
+		u.Namespace = namespace
+		must(t, f.SetUsage(t.Context(), u))
+	}
+}
+
+// reportBy saves a report of an image by a version of the data.
+func (f fixture) reportBy(t testing.TB, data, name string, findings ...finding.Finding) Difference {
+	t.Helper()
+	r := report(name, findings...)
+	r.DataVersion = data
+	return got[Difference](t)(f.SaveReport(t.Context(), r, ""))
+}
+
+func (f fixture) data(t testing.TB, version string) {
+	t.Helper()
+	must(t, f.SetDataVersion(t.Context(), grype, DataVersion{Version: version}))
+}
+
+// inNamespace records that an image runs in a namespace, for the named Scanner.
+func (f fixture) inNamespace(t testing.TB, namespace, scanner, name string, workloads ...string) {
+	t.Helper()
+	u := ImageUsage{Scanner: scanner, Namespace: namespace, Key: key(name), Engine: grype}
+	for _, w := range workloads {
+		u.Workloads = append(u.Workloads, Workload{Namespace: namespace, Kind: "Deployment", Name: w, Container: "main", Repository: "r/" + name, Reference: "r/" + name + ":1"})
+	}
+	must(t, f.SetUsage(t.Context(), u))
 }

@@ -9,6 +9,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
@@ -52,46 +55,47 @@ func drawImages(t *rapid.T, name string) []exception.Image {
 
 // TestSuppressedSearchFindsAll checks that the indexed search finds exactly what checking each finding would.
 func TestSuppressedSearchFindsAll(t *testing.T) {
-	f := newStore(t)
-	rapid.Check(t, func(t *rapid.T) {
-		for _, name := range []string{"one", "two"} {
-			if _, err := f.SaveReport(context.Background(), report(name, drawFindings(t)...), ""); err != nil {
+	eachDatabase(t, func(t *testing.T, f fixture) {
+		rapid.Check(t, func(t *rapid.T) {
+			for _, name := range []string{"one", "two"} {
+				if _, err := f.SaveReport(context.Background(), report(name, drawFindings(t)...), ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			set := drawExceptions(t)
+			images := make(map[int64][]exception.Image)
+			type row struct {
+				id, report int64
+				finding    finding.Finding
+				gone       bool
+			}
+			const statement = selectFinding + `, f.id, f.report_id, f.gone_at IS NOT NULL FROM findings f JOIN vulnerabilities v ON v.id = f.vulnerability_id`
+			all, err := collect(context.Background(), f.reading(), statement, nil, func(rows *sql.Rows) (r row, err error) {
+				r.finding, err = scanFinding(rows, &r.id, &r.report, &r.gone)
+				return r, err
+			})
+			if err != nil {
 				t.Fatal(err)
 			}
-		}
-		set := drawExceptions(t)
-		images := make(map[int64][]exception.Image)
-		type row struct {
-			id, report int64
-			finding    finding.Finding
-			gone       bool
-		}
-		const statement = selectFinding + `, f.id, f.report_id, f.gone_at IS NOT NULL FROM findings f JOIN vulnerabilities v ON v.id = f.vulnerability_id`
-		all, err := collect(context.Background(), f.reading(), statement, nil, func(rows *sql.Rows) (r row, err error) {
-			r.finding, err = scanFinding(rows, &r.id, &r.report, &r.gone)
-			return r, err
+			want, wantGone := map[int64]*exception.Exception{}, map[int64]*exception.Exception{}
+			for _, r := range all {
+				if _, drawn := images[r.report]; !drawn {
+					images[r.report] = drawImages(t, "one")
+				}
+				if e := set.SuppressedUnderAllNames(images[r.report], r.finding); e != nil {
+					map[bool]map[int64]*exception.Exception{false: want, true: wantGone}[r.gone][r.id] = e
+				}
+			}
+			got, err := suppressedFindings(context.Background(), f.reading(), presentCandidates, set, images)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compare(t, "covered", got, want)
+			if got, err = suppressedFindings(context.Background(), f.reading(), goneCandidates, set, images); err != nil {
+				t.Fatal(err)
+			}
+			compare(t, "covered of those that have gone", got, wantGone)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, wantGone := map[int64]*exception.Exception{}, map[int64]*exception.Exception{}
-		for _, r := range all {
-			if _, drawn := images[r.report]; !drawn {
-				images[r.report] = drawImages(t, "one")
-			}
-			if e := set.SuppressedUnderAllNames(images[r.report], r.finding); e != nil {
-				map[bool]map[int64]*exception.Exception{false: want, true: wantGone}[r.gone][r.id] = e
-			}
-		}
-		got, err := suppressedFindings(context.Background(), f.reading(), presentCandidates, set, images)
-		if err != nil {
-			t.Fatal(err)
-		}
-		compare(t, "covered", got, want)
-		if got, err = suppressedFindings(context.Background(), f.reading(), goneCandidates, set, images); err != nil {
-			t.Fatal(err)
-		}
-		compare(t, "covered of those that have gone", got, wantGone)
 	})
 }
 
@@ -103,9 +107,26 @@ func TestAnImageIsNamedAsItsReferenceIsWritten(t *testing.T) {
 	}
 }
 
-func TestCandidatesAreSearchedByIndex(t *testing.T) {
-	f := newStore(t)
-	args := []any{sql.Named("ids", "[]"), sql.Named("packages", "[]"), sql.Named("reports", "[]"), sql.Named("every", false)}
-	f.requireIndexes(t, presentCandidates, args, "findings_by_vulnerability", "findings_present", "COVERING INDEX findings_present")
-	f.requireIndexes(t, goneCandidates, args)
+func drawFindings(t *rapid.T) []finding.Finding {
+	drawn := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) finding.Finding {
+		f := vulnerable(
+			fmt.Sprintf("CVE-2026-000%d", rapid.IntRange(1, 5).Draw(t, "id")),
+			rapid.SampledFrom([]string{"openssl", "zlib"}).Draw(t, "package"),
+			severity(finding.Severity(rapid.IntRange(0, 5).Draw(t, "severity"))),
+			version(fmt.Sprint(rapid.IntRange(1, 2).Draw(t, "version"))),
+		)
+		if rapid.Bool().Draw(t, "fixable") {
+			fixed(&f)
+		}
+		f.KnownExploited = rapid.IntRange(0, 9).Draw(t, "exploited") == 0
+		f.EPSS = float64(rapid.IntRange(0, 3).Draw(t, "epss")) / 10
+		return f
+	}), 0, 8).Draw(t, "findings")
+	return finding.Merge(drawn)
+}
+
+func compare(t *rapid.T, what string, got, want any, options ...cmp.Option) {
+	if diff := cmp.Diff(want, got, append(options, cmpopts.EquateEmpty())...); diff != "" {
+		t.Fatalf("%s (-want +got):\n%s", what, diff)
+	}
 }

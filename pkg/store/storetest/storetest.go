@@ -1,74 +1,66 @@
-// Package storetest opens new stores for tests. The migrations run once per test binary; every further store starts as a copy.
-// It does not import the store, so that the store's own tests can use it.
+// Package storetest is for tests. Open opens a new store for the tests of other packages. Run is the contract of the store: the tests that hold
+// for each database.
+//
+// The tests of the contract use what the store exports. Those that look into the store, or that concern only SQLite, are in the store's own
+// package.
 package storetest
 
 import (
 	"context"
 	"database/sql"
-	"errors"
-	"os"
-	"path/filepath"
-	"sync"
+	"testing"
 	"time"
 
-	_ "modernc.org/sqlite" // the driver
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/pkg/store/storetest/template"
 )
 
-// Opener is store.OpenSQLite.
-type Opener[S interface{ Close() error }] func(ctx context.Context, path string, now func() time.Time) (S, error)
-
-var template struct {
-	sync.Mutex
-	file []byte
+// Open opens the SQLite store at path with open, which is store.OpenSQLite. If there is no file, the store starts as a copy of an empty store
+// with its schema, which is faster than the migrations. Its ID is its own.
+func Open(ctx context.Context, path string, now func() time.Time, open template.Opener[*store.Store]) (*store.Store, error) {
+	return template.Open(ctx, path, now, open)
 }
 
-// Open opens the store at path with open. If there is no file, the store starts as a copy of an empty store with its schema. Its ID is
-// its own.
-func Open[S interface{ Close() error }](ctx context.Context, path string, now func() time.Time, open Opener[S]) (store S, err error) {
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		if err := copyTemplate(ctx, path, open); err != nil {
-			return store, err
-		}
-	}
-	return open(ctx, path, now)
+// Database is the database of a test.
+type Database struct {
+	// Address returns how errors of the store name its database.
+	Address func(s *store.Store) string
+	// Open opens the store. It is new the first time. A test closes it before it opens it again.
+	Open func(ctx context.Context, now func() time.Time) (*store.Store, error)
+	// OpenBeside opens the store beside one that is open, as another process would. Where only one process may write, this one reads.
+	OpenBeside func(ctx context.Context, now func() time.Time) (*store.Store, error)
+	// Session returns a connection on which a test executes statements of its own, in the language of the store's statements.
+	Session func(s *store.Store) Session
 }
 
-func copyTemplate[S interface{ Close() error }](ctx context.Context, path string, open Opener[S]) (err error) {
-	template.Lock()
-	defer template.Unlock()
-	if template.file == nil {
-		if template.file, err = newTemplate(ctx, open); err != nil {
-			return err
-		}
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	return os.WriteFile(path, template.file, 0o600)
+// Session executes statements in the language of package dialect.
+type Session interface {
+	ExecContext(ctx context.Context, statement string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, statement string, args ...any) (*sql.Rows, error)
 }
 
-// newTemplate returns the file of a new store without its ID: opening the store gives it one.
-func newTemplate[S interface{ Close() error }](ctx context.Context, open Opener[S]) ([]byte, error) {
-	dir, err := os.MkdirTemp("", "store-template-")
-	if err != nil {
-		return nil, err
+// Opener creates an empty database, which is removed in a cleanup of the test.
+type Opener func(t testing.TB) Database
+
+// suite has the tests of the contract as methods.
+type suite struct{ open Opener }
+
+// contractTest is one test of the contract. A test that measures memory runs alone.
+type contractTest struct {
+	name  string
+	run   func(suite, *testing.T)
+	alone bool
+}
+
+// Run runs all tests of the contract as subtests, on databases that open creates. Tests that do not measure anything run in parallel.
+func Run(t *testing.T, open Opener) {
+	t.Helper()
+	for _, test := range contract {
+		t.Run(test.name, func(t *testing.T) {
+			if !test.alone {
+				t.Parallel()
+			}
+			test.run(suite{open}, t)
+		})
 	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "store.db")
-	created, err := open(ctx, path, time.Now)
-	if err != nil {
-		return nil, err
-	}
-	if err := created.Close(); err != nil {
-		return nil, err
-	}
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		return nil, err
-	}
-	_, err = db.ExecContext(ctx, `DELETE FROM meta WHERE name = 'id'`)
-	if err := errors.Join(err, db.Close()); err != nil {
-		return nil, err
-	}
-	return os.ReadFile(path)
 }

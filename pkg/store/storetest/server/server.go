@@ -241,7 +241,7 @@ type closer func() error
 func (c closer) Close() error { return c() }
 
 func (s *Server) command(program string, args []string) *exec.Cmd {
-	cmd := exec.CommandContext(context.Background(), program, args...) //nolint:gosec // the programs of the server, started by tests
+	cmd := exec.CommandContext(context.Background(), program, args...)
 	cmd.Dir = s.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: s.account}
 	return cmd

@@ -1,0 +1,23 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+)
+
+// TestRecentDropsTheOldest checks that entries that are read again stay when the limit is reached.
+func TestRecentDropsTheOldest(t *testing.T) {
+	r := recent[int]{limit: 4}
+	for i := range 10 {
+		r.put(fmt.Sprint(i), i)
+		if n, found := r.get("0"); !found || n != 0 {
+			t.Fatalf("after %d entries the first, which is asked for again and again, is gone", i+1)
+		}
+	}
+	if _, found := r.get("1"); found {
+		t.Error("an entry that nobody asked for stays for ever")
+	}
+	if n, found := r.get("9"); !found || n != 9 {
+		t.Error("the latest entry is gone")
+	}
+}

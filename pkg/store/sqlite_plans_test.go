@@ -1,0 +1,140 @@
+package store
+
+import (
+	"database/sql"
+	"strings"
+	"testing"
+)
+
+func TestPendingChangesUseIndexes(t *testing.T) {
+	f := newStore(t)
+	args := []any{
+		sql.Named("reports", "[1,2]"), sql.Named("all_reports", "[1,2,3]"), sql.Named("severity", 4), sql.Named("fixable", 0), sql.Named("unknown", 1),
+		sql.Named("receiver", 1), sql.Named("repository", "r"), sql.Named("suppressed", "[3]"), sql.Named("keys", "[]"), sql.Named("every", false),
+		sql.Named("names", "[]"), sql.Named("packages", "[]"), sql.Named("after_id", ""), sql.Named("after_package", ""), sql.Named("package", "a"), sql.Named("digest", "1"), sql.Named("at", 1), sql.Named("before", 1),
+	}
+	f.requireIndexes(t, listCandidates, args, "SEARCH f USING COVERING INDEX findings_present (report_id=? AND known_exploited=? AND severity>?)", "SEARCH a USING PRIMARY KEY")
+	f.requireIndexes(t, listKeys, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)", "SEARCH a USING PRIMARY KEY")
+	f.requireIndexes(t, selectRecords, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=?)")
+	f.requireIndexes(t, selectRecordsIn, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=?)")
+	f.requireIndexes(t, selectAbsent+afterRecord, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=? AND (canonical_id,package)>(?,?))", "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
+	f.requireIndexes(t, selectNamed, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
+	f.requireIndexes(t, selectSuppressed, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
+	f.requireIndexes(t, listWorst, args, "COVERING INDEX findings_present")
+	f.requireIndexes(t, selectAbsentKeys, args, "SEARCH announcements USING PRIMARY KEY (receiver_id=? AND repository=? AND (canonical_id,package)>(?,?))",
+		"findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
+	f.requireIndexes(t, selectKeysAfter+`ORDER BY repository, canonical_id, package`, append(args, sql.Named("after_repository", "")),
+		"SEARCH announcements USING PRIMARY KEY (receiver_id=? AND (repository,canonical_id,package)>(?,?,?))")
+	ofScanner := []any{sql.Named("scanner", "scanner"), sql.Named("engine", grype), sql.Named("in_use", true)}
+	f.requireIndexes(t, selectRunningAndKept, ofScanner, "scanner=?")
+	if plan := f.queryPlan(t, selectRunningAndKept, ofScanner...); strings.Contains(plan, "CORRELATED") {
+		t.Errorf("the statement evaluates a subquery for each row:\n%s", plan)
+	}
+	f.requireIndexes(t, countScanner, args, "COVERING INDEX findings_present")
+	f.requireIndexes(t, listSuppressed, args, "COVERING INDEX findings_present")
+	f.requireIndexes(t, selectMessages, []any{sql.Named("scanner", "s"), sql.Named("receiver", "r"), sql.Named("channels", "r/"), sql.Named("before", 0), sql.Named("limit", 1)}, "messages_by_receiver")
+}
+
+func TestTheQueueIsSearchedByIndex(t *testing.T) {
+	f := newStore(t)
+	queue := got[matchQueue](t)(openQueue(t.Context(), f.reading(), grype, f.clock.Now()))
+	args := queue.args(sql.Named("namespace", "shop"), sql.Named("version", "v1"), sql.Named("suspected", false))
+	f.requireIndexes(t, countQueue, args, "matchable_by_data", "matchable_by_retry", "matchable_by_failure")
+	f.requireIndexes(t, hasQueue, args, "matchable_by_", "leases_by_engine")
+	if plan := f.queryPlan(t, isolatedDue, args...); strings.Contains(plan, "SCAN m") {
+		t.Errorf("the statement goes through the queue:\n%s", plan)
+	}
+	for _, side := range queueSides {
+		f.requireIndexes(t, nextOf(side), args, "matchable_by_namespace")
+		f.requireNoSort(t, nextOf(side), args)
+	}
+}
+
+// requireNoSort fails the test if a statement sorts its rows.
+func (f fixture) requireNoSort(t *testing.T, statement string, args []any) {
+	t.Helper()
+	if plan := f.queryPlan(t, statement, args...); strings.Contains(plan, "TEMP B-TREE") {
+		t.Errorf("the statement sorts:\n%s", plan)
+	}
+}
+
+func TestReportsAreSearchedByIndex(t *testing.T) {
+	f := newStore(t)
+	f.requireIndexes(t, `SELECT r.id `+fromReport, reportArgs(subject("app")))
+	f.requireIndexes(t, selectFinding+fromPresent, []any{1}, "findings_present")
+	f.requireIndexes(t, selectFinding+fromPresent+butFor+worst+`LIMIT 5`, []any{1, "[]"}, "findings_present")
+	f.requireIndexes(t, countReport, []any{1, "[]"}, "COVERING INDEX findings_present")
+}
+
+// queryPlan returns the query plan of a statement.
+func (f fixture) queryPlan(t testing.TB, statement string, args ...any) string {
+	t.Helper()
+	rows, err := f.reading().QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+statement, args...)
+	must(t, err)
+	defer rows.Close()
+	var plan []string
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		must(t, rows.Scan(&id, &parent, &unused, &detail))
+		plan = append(plan, detail)
+	}
+	must(t, rows.Err())
+	return strings.Join(plan, "\n")
+}
+
+// requireIndexes fails the test if a statement scans a whole table, or does not use an index that it should.
+func (f fixture) requireIndexes(t testing.TB, statement string, args []any, indexes ...string) {
+	t.Helper()
+	plan := f.queryPlan(t, statement, args...)
+	for line := range strings.Lines(plan) {
+		// Scans of parameters in JSON, subqueries and single rows are allowed.
+		table, isScan := strings.CutPrefix(strings.TrimSpace(line), "SCAN ")
+		if isScan && !strings.Contains(plan, "CO-ROUTINE "+table+"\n") && !strings.Contains(plan, "MATERIALIZE "+table+"\n") && !strings.Contains(line, "VIRTUAL TABLE") &&
+			!strings.HasPrefix(line, "SCAN wanted") && !strings.HasPrefix(line, "SCAN (subquery") &&
+			!strings.HasPrefix(line, "SCAN used") && !strings.HasPrefix(line, "SCAN runs") && !strings.HasPrefix(line, "SCAN CONSTANT") {
+			t.Errorf("the statement goes through a whole table: %s\n%s", line, plan)
+		}
+	}
+	for _, index := range indexes {
+		if !strings.Contains(plan, index) {
+			t.Errorf("the statement does not use %s:\n%s", index, plan)
+		}
+	}
+}
+
+func TestCandidatesAreSearchedByIndex(t *testing.T) {
+	f := newStore(t)
+	args := []any{sql.Named("ids", "[]"), sql.Named("packages", "[]"), sql.Named("reports", "[]"), sql.Named("every", false)}
+	f.requireIndexes(t, presentCandidates, args, "findings_by_vulnerability", "findings_present", "COVERING INDEX findings_present")
+	f.requireIndexes(t, goneCandidates, args)
+}
+
+// TestSingleStatementsUseIndexes checks the statements of the methods whose results the contract checks.
+func TestSingleStatementsUseIndexes(t *testing.T) {
+	f := newStore(t)
+	f.requireIndexes(t, selectScannerImagesOfNS, []any{"shop"}, "scanner_images_by_namespace")
+	f.requireIndexes(t, selectHasReport, append([]any{grype}, resolveManifestArgs(key("app"), Cluster)...), "manifest_id=?")
+	f.requireIndexes(t, selectHeld, []any{"s1", clair}, "(scanner=?)", "scanner_images_by_manifest (manifest_id=? AND engine=?)")
+	f.requireIndexes(t, selectUnused, []any{clair, "", "", 5}, "SEARCH e USING PRIMARY KEY (engine=? AND platform_digest>?)", "scanner_images_by_manifest (manifest_id=? AND engine=?)")
+	f.requireIndexes(t, `SELECT coalesce(sum(`+storedIn+`), 0) FROM manifests m WHERE m.namespace = @namespace`,
+		[]any{sql.Named("namespace", "shop")}, "manifests_by_namespace")
+	f.requireIndexes(t, deleteFixed, []any{1, 2}, "findings_gone")
+	f.requireIndexes(t, selectFixedRecords, []any{1}, "announcements_fixed (fixed_at<?)")
+	f.requireIndexes(t, selectReported, []any{"scanner", grype}, "scanner=?")
+	if plan := f.queryPlan(t, selectUnusedRepositories, "[1]", 1, 1); strings.Contains(plan, "SCAN a\n") {
+		t.Errorf("the announcements are read one by one:\n%s", plan)
+	}
+}
+
+// TestViewsUseIndexes checks that no query scans a whole table.
+func TestViewsUseIndexes(t *testing.T) {
+	f := newStore(t)
+	f.requireIndexes(t, selectLocation, []any{"sbom", "s", "d", "p", "n"})
+	f.requireIndexes(t, selectPassing, []any{
+		sql.Named("report", 1), sql.Named("every", true), sql.Named("severities", "[]"), sql.Named("fixable", -1), sql.Named("exploited", -1),
+		sql.Named("package", ""), sql.Named("id", "x"), sql.Named("text", "")}, "findings_present")
+	f.requireIndexes(t, selectByID, []any{"[[1,0]]"})
+	f.requireIndexes(t, countRuns, []any{sql.Named("id", "x"), sql.Named("every", true), sql.Named("namespaces", "[]")},
+		"findings_by_vulnerability")
+}

@@ -1,0 +1,144 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// testConcurrentReaders checks that readers see a report as it was before or after a change, never in between, whatever is
+// written concurrently.
+func (on suite) testConcurrentReaders(t *testing.T) {
+	const writers, rounds, size = 3, 20, 40
+	f := on.newStore(t)
+	f.use(t, "scanner", "shared", workload("api", "docker.io/library/api"))
+	f.saveCatalogs(t, "shared")
+	var group sync.WaitGroup
+	stop := make(chan struct{})
+	for w := range writers {
+		group.Go(func() {
+			for round := range rounds {
+				// All findings of a report are in packages of the same name, so a mix of two reports is detected.
+				findings := make([]finding.Finding, size)
+				for i := range findings {
+					findings[i] = vulnerable(fmt.Sprintf("CVE-2026-%04d", i), fmt.Sprintf("writer-%d-round-%d", w, round))
+				}
+				if _, err := f.SaveReport(t.Context(), report("shared", findings...), ""); err != nil {
+					t.Error(err)
+				}
+				if err := f.SetUsage(t.Context(), used("scanner", fmt.Sprint(w, round), workload(fmt.Sprint(w), "r"))); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	var readersDone sync.WaitGroup
+	for range 3 {
+		readersDone.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					checkWhole(t, f, size)
+				}
+			}
+		})
+	}
+	group.Wait()
+	close(stop)
+	readersDone.Wait()
+}
+
+func checkWhole(t *testing.T, f fixture, size int) {
+	findings, err := f.Findings(t.Context(), subject("shared"))
+	if errors.Is(err, store.ErrNotFound) {
+		return // nothing is saved yet
+	}
+	if err != nil || len(findings) != size {
+		t.Errorf("got %d findings (%v), want the %d of one report", len(findings), err, size)
+		return
+	}
+	for _, one := range findings {
+		if one.Package.Name != findings[0].Package.Name {
+			t.Errorf("a report has findings of %s and of %s, want those of one", findings[0].Package.Name, one.Package.Name)
+		}
+	}
+	_, total, err := f.PendingChanges(t.Context(), "scanner", "slack", store.ChangeFilter{}, 1)
+	if err != nil || total != size {
+		t.Errorf("got %d news (%v), want the %d of one report", total, err, size)
+	}
+}
+
+func (on suite) testConcurrentLeases(t *testing.T) {
+	const images, workers = 60, 4
+	f := on.newStore(t)
+	for i := range images {
+		f.saveCatalogs(t, fmt.Sprint(i))
+		f.use(t, "scanner", fmt.Sprint(i))
+	}
+	var mutex sync.Mutex
+	lent := make(map[string]int)
+	var group sync.WaitGroup
+	for w := range workers {
+		group.Go(func() {
+			for {
+				leases, err := f.LeaseMatches(t.Context(), grype, fmt.Sprint("job ", w), 7, f.clock.Now(), f.clock.Now().Add(1e9))
+				if err != nil {
+					t.Error(err)
+				}
+				if len(leases) == 0 {
+					return
+				}
+				mutex.Lock()
+				for _, lease := range leases {
+					lent[lease.PlatformDigest]++
+				}
+				mutex.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	if len(lent) != images {
+		t.Errorf("%d images were lent, want %d", len(lent), images)
+	}
+	for digest, n := range lent {
+		if n != 1 {
+			t.Errorf("image %s was lent %d times at once", digest, n)
+		}
+	}
+}
+
+func (on suite) testSlowReaderBlocksNobody(t *testing.T) {
+	f := on.newStore(t)
+	content := func() map[store.Artifact]io.Reader {
+		return map[store.Artifact]io.Reader{store.ArtifactSBOM: zeros(3 * chunkBytes)}
+	}
+	must(t, f.SaveCatalog(t.Context(), catalogOf("app", f.clock.Now()), content()))
+	reader, _, err := f.OpenArtifact(t.Context(), digest("app"), store.Cluster, store.ArtifactSBOM)
+	must(t, err)
+	defer reader.Close()
+	got[int](t)(reader.Read(make([]byte, 10)))
+	// There are more open readers than a store has connections.
+	for range 8 {
+		other, _, err := f.OpenArtifact(t.Context(), digest("app"), store.Cluster, store.ArtifactSBOM)
+		must(t, err)
+		defer other.Close()
+	}
+	must(t, f.SaveCatalog(t.Context(), catalogOf("other", f.clock.Now()), content()))
+	if n := got[int64](t)(io.Copy(io.Discard, reader)); n != 3*chunkBytes-10 {
+		t.Errorf("the rest of the artifact has %d bytes, want %d", n, 3*chunkBytes-10)
+	}
+}
+
+func zeros(n int64) io.Reader {
+	return io.LimitReader(readerFunc(func(p []byte) (int, error) {
+		clear(p)
+		return len(p), nil
+	}), n)
+}
