@@ -150,3 +150,11 @@ func foldName(id string) string {
 		return r
 	}, id)
 }
+
+func foldNames(ids []string) []string {
+	folded := make([]string, len(ids))
+	for i, id := range ids {
+		folded[i] = foldName(id)
+	}
+	return folded
+}

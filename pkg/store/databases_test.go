@@ -18,6 +18,7 @@ var Databases = []struct {
 }{
 	{"SQLite", newSQLiteDatabase},
 	{"PostgreSQL", newPostgreSQLDatabase},
+	{"MariaDB", newMariaDBDatabase},
 }
 
 // TestDatabase is the database of one test.
@@ -60,6 +61,11 @@ func newSQLiteDatabase(t testing.TB) TestDatabase {
 func newPostgreSQLDatabase(t testing.TB) TestDatabase {
 	t.Helper()
 	return inServer(server.PostgreSQL(t).CopyDatabase(t, func(dsn string) error { return prepare(inServer(dsn, OpenPostgreSQL)) }), OpenPostgreSQL)
+}
+
+func newMariaDBDatabase(t testing.TB) TestDatabase {
+	t.Helper()
+	return inServer(server.MariaDB(t).CopyDatabase(t, func(dsn string) error { return prepare(inServer(dsn+"?tls=false", OpenMySQL)) })+"?tls=false", OpenMySQL)
 }
 
 // inServer returns the database of a DSN.

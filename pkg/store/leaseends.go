@@ -26,8 +26,8 @@ const countSilentEnds = `
 	INSERT INTO silent_ends (manifest_id, engine, data_version, times)
 	SELECT manifest_id, engine, data_version, 1 FROM leases WHERE holder IN (SELECT uid FROM jobs) AND `
 
-const incrementSilentEnds = ` ON CONFLICT (manifest_id, engine) DO UPDATE SET data_version = excluded.data_version,
-	times = CASE WHEN silent_ends.data_version = excluded.data_version THEN silent_ends.times + 1 ELSE 1 END`
+const incrementSilentEnds = ` ON CONFLICT (manifest_id, engine) DO UPDATE SET
+	times = CASE WHEN silent_ends.data_version = excluded.data_version THEN silent_ends.times + 1 ELSE 1 END, data_version = excluded.data_version`
 
 const diedMessage = `'The match worker ended ' || e.times || ' times while it matched this image, most likely for lack of memory. ` +
 	`Raise ' || e.engine || '.match.resources in the operator''s configuration.'`

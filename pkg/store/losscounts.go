@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"time"
 )
 
@@ -31,6 +32,11 @@ func (d lossChange) count(went lossDay, n int) {
 	}
 }
 
+const addLosses = `
+	INSERT INTO loss_counts (engine, scope, data_version, day, missing, since)
+	SELECT @engine, @scope, r.version, r.day, r.missing, @at FROM records(@rows, version text, day bigint, missing bigint) r WHERE true
+	ON CONFLICT (engine, scope, data_version, day) DO UPDATE SET missing = loss_counts.missing + excluded.missing`
+
 // save writes the changes. It writes nothing if there are none.
 func (d lossChange) save(ctx context.Context, tx *session) error {
 	if d.present != 0 {
@@ -40,18 +46,18 @@ func (d lossChange) save(ctx context.Context, tx *session) error {
 			return err
 		}
 	}
+	days := make([][]any, 0, len(d.missing))
 	for day, n := range d.missing {
-		if _, err := tx.ExecContext(ctx, `
-			INSERT INTO loss_counts (engine, scope, data_version, day, missing, since) VALUES (?, ?, ?, ?, ?, ?)
-			ON CONFLICT (engine, scope, data_version, day) DO UPDATE SET missing = loss_counts.missing + excluded.missing`,
-			d.engine, d.scope, day.version, day.day, n, millis{d.at}); err != nil {
-			return err
-		}
+		days = append(days, []any{day.version, day.day, n})
+	}
+	err := tx.execRows(ctx, addLosses, days, sql.Named("engine", d.engine), sql.Named("scope", d.scope), sql.Named("at", millis{d.at}))
+	if err != nil {
+		return err
 	}
 	if len(d.missing) == 0 {
 		return nil
 	}
-	_, err := tx.ExecContext(ctx, `DELETE FROM loss_counts WHERE engine = ? AND scope = ? AND missing <= 0`, d.engine, d.scope)
+	_, err = tx.ExecContext(ctx, `DELETE FROM loss_counts WHERE engine = ? AND scope = ? AND missing <= 0`, d.engine, d.scope)
 	return err
 }
 

@@ -30,8 +30,9 @@ type MatchFailure struct {
 func (s *Store) SetDataVersion(ctx context.Context, engine string, v DataVersion) error {
 	return s.exec(ctx, "set data version of "+engine, `
 		INSERT INTO data_versions (engine, version, built, tool, since) VALUES (?, ?, ?, ?, ?)
-		ON CONFLICT (engine) DO UPDATE SET version = excluded.version, built = excluded.built, tool = excluded.tool,
-			since = CASE WHEN data_versions.version = excluded.version THEN data_versions.since ELSE excluded.since END`,
+		ON CONFLICT (engine) DO UPDATE SET
+			since = CASE WHEN data_versions.version = excluded.version THEN data_versions.since ELSE excluded.since END,
+			version = excluded.version, built = excluded.built, tool = excluded.tool`,
 		engine, v.Version, millis{v.Built}, v.Tool, millis{s.now()})
 }
 

@@ -115,7 +115,8 @@ func (s Server) mySQL() (*mysql.Config, error) {
 	if config.Params == nil {
 		config.Params = make(map[string]string)
 	}
-	config.Params["sql_mode"] = "'" + dialect.MySQLMode + "'"
+	// Each product ignores the comment of the other. The statements step through all repositories of a receiver.
+	config.Params["sql_mode"] = "'" + dialect.MySQLMode + "' /*M! , max_recursive_iterations = 4294967295 */ /*!80003 , cte_max_recursion_depth = 4294967295 */"
 	config.Params["group_concat_max_len"] = strconv.Itoa(maxRowsText)
 	if config.TLSConfig == "" && config.Net == "tcp" {
 		config.TLSConfig = "true"

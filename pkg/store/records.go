@@ -156,7 +156,7 @@ func (l *repositoryEvaluation) eachAbsent(ctx context.Context, each func(absentR
 // absent finds the other IDs by which a vulnerability is present now.
 func (l *repositoryEvaluation) absent(ctx context.Context, r record) (absentRecord, error) {
 	o := absentRecord{record: r}
-	args := l.with(sql.Named("names", jsonArray(append([]string{r.id}, r.aliases...))), sql.Named("package", r.pkg))
+	args := l.with(sql.Named("names", jsonArray(foldNames(append([]string{r.id}, r.aliases...)))), sql.Named("package", r.pkg))
 	err := eachRow(ctx, l.q, selectNamed, args, func(rows *sql.Rows) error {
 		var f finding.Finding
 		err := rows.Scan(&f.ID, (*list[string])(&f.Aliases))

@@ -42,11 +42,8 @@ func suppressedFindings(
 		return nil, nil
 	}
 	ids, packages, every := set.SearchBounds()
-	for i, id := range ids {
-		ids[i] = foldName(id)
-	}
 	args := []any{
-		sql.Named("ids", jsonArray(ids)), sql.Named("packages", jsonArray(packages)), sql.Named("reports", idsOf(images)), sql.Named("every", every),
+		sql.Named("ids", jsonArray(foldNames(ids))), sql.Named("packages", jsonArray(packages)), sql.Named("reports", idsOf(images)), sql.Named("every", every),
 	}
 	suppressed := make(map[int64]*exception.Exception)
 	err := eachRow(ctx, q, candidates, args, func(rows *sql.Rows) error {

@@ -193,7 +193,7 @@ const (
 			severity, fixable, known_exploited, aliases, fixed_at, excepted)
 		SELECT receiver_id, repository, @to, package, digest_id, announced_at,
 			severity, fixable, known_exploited, @aliases, fixed_at, excepted
-		FROM announcements` + thisRecord + ` ON CONFLICT DO NOTHING`
+		FROM (SELECT * FROM announcements` + thisRecord + `) AS copied WHERE true ON CONFLICT DO NOTHING`
 	// saveRecord records an announcement. An existing record keeps the message and time of its first announcement. If that had no message, or
 	// an exception has suppressed the finding since, the finding is announced by this message.
 	saveRecord  = insertRecord + `VALUES (@receiver, @repository, @id, @package, @digest, @at, @severity, @fixable, @exploited, @aliases, @fixed_at)` + replaceMessage
@@ -203,10 +203,11 @@ const (
 	insertRecord = `
 		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at,
 			severity, fixable, known_exploited, aliases, fixed_at) `
-	replaceMessage = replaceRecord + `,
-			digest_id = CASE WHEN announcements.digest_id = '' OR announcements.excepted = 1 AND excluded.digest_id <> ''
-				THEN excluded.digest_id ELSE announcements.digest_id END`
-	replaceRecord = ` ON CONFLICT (receiver_id, repository, canonical_id, key_part(package)) DO UPDATE SET severity = excluded.severity, fixable = excluded.fixable,
+	replaceMessage = onKnownRecord + `digest_id = CASE WHEN announcements.digest_id = '' OR announcements.excepted = 1 AND excluded.digest_id <> ''
+			THEN excluded.digest_id ELSE announcements.digest_id END, ` + replaceValues
+	replaceRecord = onKnownRecord + replaceValues
+	onKnownRecord = ` ON CONFLICT (receiver_id, repository, canonical_id, key_part(package)) DO UPDATE SET `
+	replaceValues = `severity = excluded.severity, fixable = excluded.fixable,
 			known_exploited = excluded.known_exploited, aliases = excluded.aliases, fixed_at = excluded.fixed_at, excepted = 0, released_at = NULL, released_from = ''`
 )
 

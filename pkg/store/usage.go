@@ -360,21 +360,21 @@ func (s *Store) ReleaseImage(ctx context.Context, img ScannerImage, uncovered bo
 // markReleased marks the announcements of the findings that an image of a scanner has, unless another image of the repository has the finding too.
 // It includes images that a rollout has replaced: while the new image has no report, nothing proves that a finding of the old one is fixed.
 const markReleased = `
-	WITH own AS MATERIALIZED (
-		SELECT id, manifest_id, engine FROM scanner_images WHERE scanner = @scanner AND digest = @digest AND platform = @platform AND namespace = @namespace),
-	used AS MATERIALIZED (
-		SELECT repository FROM workloads WHERE image_id IN (SELECT id FROM own)
-		UNION SELECT repository FROM left_workloads WHERE image_id IN (SELECT id FROM own)),
-	others AS MATERIALIZED (
-		SELECT DISTINCT w.repository, r.id AS report FROM scanner_images o
-		ORDERED JOIN workloads w ON w.image_id = o.id AND w.repository IN (SELECT repository FROM used)
-		ORDERED JOIN reports r ON r.manifest_id = o.manifest_id AND r.engine = o.engine
-		WHERE o.scanner = @scanner AND o.id NOT IN (SELECT id FROM own))
 	UPDATE announcements SET released_at = @at, released_from = @namespace
 	WHERE fixed_at IS NULL AND released_at IS NULL AND receiver_id IN (SELECT id FROM receivers WHERE scanner = @scanner)
 		AND (repository, canonical_id, package) IN (
+			WITH own AS MATERIALIZED (
+				SELECT id, manifest_id, engine FROM scanner_images WHERE scanner = @scanner AND digest = @digest AND platform = @platform AND namespace = @namespace),
+			used AS MATERIALIZED (
+				SELECT repository FROM workloads WHERE image_id IN (SELECT id FROM own)
+				UNION SELECT repository FROM left_workloads WHERE image_id IN (SELECT id FROM own)),
+			others AS MATERIALIZED (
+				SELECT DISTINCT w.repository, r.id AS report FROM scanner_images o
+				ORDERED JOIN workloads w ON w.image_id = o.id AND w.repository IN (SELECT repository FROM used)
+				ORDERED JOIN reports r ON r.manifest_id = o.manifest_id AND r.engine = o.engine
+				WHERE o.scanner = @scanner AND o.id NOT IN (SELECT id FROM own))
 			SELECT used.repository, v.canonical_id, f.package
-			FROM own ORDERED JOIN used
+			FROM own ORDERED JOIN used ON true
 			ORDERED JOIN reports r ON r.manifest_id = own.manifest_id AND r.engine = own.engine
 			ORDERED JOIN findings f ON f.report_id = r.id AND f.fixed_at IS NULL
 			ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id

@@ -7,6 +7,8 @@
 //   - ORDERED JOIN: a join in the written order, for databases whose planner can be bound to it;
 //   - INDEXED BY name: the index that the table before it is read by.
 //
+// MySQL assigns from left to right: in SET, a column's new value must stand after all expressions that read the column.
+//
 // The package knows no table and no statement of the store. A Dialect is safe for concurrent use.
 package dialect
 
@@ -37,7 +39,7 @@ type Dialect struct {
 	orderedJoin string
 	indexedBy   func(index string) string
 	macros      map[string]macro
-	// rewrite changes the expanded text as a whole; nil for no change.
+	// rewrite changes the text as a whole before it is expanded; nil for no change.
 	rewrite func(text string) (string, error)
 
 	expanded sync.Map // statement text to *Statement
@@ -65,15 +67,17 @@ func (d *Dialect) Expand(text string) (*Statement, error) {
 	if known, found := d.expanded.Load(text); found {
 		return known.(*Statement), nil
 	}
-	e := expansion{dialect: d, numbers: make(map[param]int)}
-	expanded, err := e.expand(text)
-	if err != nil {
-		return nil, fmt.Errorf("expand %q: %w", text, err)
-	}
+	rewritten := text
 	if d.rewrite != nil {
-		if expanded, err = d.rewrite(expanded); err != nil {
+		var err error
+		if rewritten, err = d.rewrite(text); err != nil {
 			return nil, fmt.Errorf("rewrite %q: %w", text, err)
 		}
+	}
+	e := expansion{dialect: d, numbers: make(map[param]int)}
+	expanded, err := e.expand(rewritten)
+	if err != nil {
+		return nil, fmt.Errorf("expand %q: %w", text, err)
 	}
 	statement := &Statement{Text: expanded, params: e.params}
 	d.expanded.Store(text, statement)

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -17,7 +18,7 @@ var MySQL = &Dialect{
 	indexedBy:   func(index string) string { return "FORCE INDEX (" + index + ")" },
 	macros: map[string]macro{
 		"ids":       format(1, `(SELECT value FROM JSON_TABLE(%s, '$[*]' COLUMNS (value BIGINT PATH '$')) AS j)`),
-		"texts":     format(1, `(SELECT CAST(value AS BINARY) AS value FROM JSON_TABLE(%s, '$[*]' COLUMNS (value LONGTEXT PATH '$')) AS j)`),
+		"texts":     format(1, `(SELECT CAST(value AS BINARY) AS value FROM JSON_TABLE(%s, '$[*]' COLUMNS (value LONGTEXT CHARACTER SET utf8mb4 PATH '$')) AS j)`),
 		"records":   mysqlRecords,
 		"greatest":  call("GREATEST"),
 		"least":     call("LEAST"),
@@ -56,9 +57,9 @@ func mysqlRecords(args []string) (string, error) {
 		kind, value := strings.ToUpper(c.kind), name
 		switch c.kind {
 		case "text":
-			kind, value = "LONGTEXT", "CAST("+name+" AS BINARY)"
+			kind, value = "LONGTEXT CHARACTER SET utf8mb4", "CAST("+name+" AS BINARY)"
 		case "bytes":
-			kind, value = "LONGTEXT", "unhex("+name+")"
+			kind, value = "LONGTEXT CHARACTER SET utf8mb4", "unhex(concat("+name+", ''))" // MariaDB 10.11 updates a row with NUL bytes without the concat
 		}
 		declared = append(declared, fmt.Sprintf("%s %s PATH '$[%d]'", name, kind, i))
 		selected = append(selected, value+" AS "+name)
@@ -66,19 +67,21 @@ func mysqlRecords(args []string) (string, error) {
 	return "(SELECT " + strings.Join(selected, ", ") + " FROM JSON_TABLE(" + args[0] + ", '$[*]' COLUMNS (" + strings.Join(declared, ", ") + ")) AS j)", nil
 }
 
-// rewriteMySQL translates ON CONFLICT and UPDATE … FROM.
+// rewriteMySQL translates ON CONFLICT and UPDATE … FROM, and removes MATERIALIZED, which is the default.
 func rewriteMySQL(text string) (string, error) {
 	tokens, err := tokensOf(text)
 	if err != nil {
 		return "", err
 	}
+	tokens = slices.DeleteFunc(tokens, func(t token) bool { return t.kind == tokenWord && strings.EqualFold(t.text, "MATERIALIZED") })
 	if first := tokens.word(0); first >= 0 && tokens.is(first, "UPDATE") {
 		return rewriteUpdate(tokens, first)
 	}
 	return rewriteInsert(tokens)
 }
 
-// rewriteUpdate turns UPDATE t SET a = … FROM x WHERE … into UPDATE t, x SET t.a = … WHERE ….
+// rewriteUpdate turns UPDATE t SET a = … FROM x WHERE … into UPDATE t, x SET t.a = … WHERE …. That changes the order of the parameters, so
+// these must have names if there are several.
 func rewriteUpdate(tokens tokens, update int) (string, error) {
 	set, from := tokens.topLevel(update, "SET"), tokens.topLevel(update, "FROM")
 	if from < 0 {
@@ -87,6 +90,9 @@ func rewriteUpdate(tokens tokens, update int) (string, error) {
 	where := tokens.topLevel(from, "WHERE")
 	if set < 0 || where < 0 {
 		return "", errors.New("UPDATE … FROM without SET or WHERE")
+	}
+	if unnamed := len(tokens.join()) - len(strings.ReplaceAll(tokens.join(), "?", "")); unnamed > 1 {
+		return "", errors.New("UPDATE … FROM with several parameters without names")
 	}
 	table := tokens[tokens.word(update+1)].text
 	var assignments strings.Builder

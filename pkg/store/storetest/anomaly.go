@@ -197,9 +197,9 @@ func recount(t rapid.TB, f fixture, tables bool) (counts []string) {
 	statements := []string{
 		`SELECT r.engine || ' ' || m.scope || ' has ' || sum(r.present) FROM reports r JOIN manifests m ON m.id = r.manifest_id
 			GROUP BY r.engine, m.scope HAVING sum(r.present) > 0 ORDER BY 1`,
-		`SELECT r.engine || ' ' || m.scope || ' lost with ' || f.gone_data_version || ' on ' || (f.gone_at / 86400000) || ': ' || count(*)
+		`SELECT r.engine || ' ' || m.scope || ' lost with ' || f.gone_data_version || ' on ' || whole(f.gone_at, 86400000) || ': ' || count(*)
 			FROM findings f JOIN reports r ON r.id = f.report_id JOIN manifests m ON m.id = r.manifest_id
-			WHERE f.gone_at IS NOT NULL GROUP BY r.engine, m.scope, f.gone_data_version, f.gone_at / 86400000 ORDER BY 1`,
+			WHERE f.gone_at IS NOT NULL GROUP BY r.engine, m.scope, f.gone_data_version, whole(f.gone_at, 86400000) ORDER BY 1`,
 	}
 	if tables {
 		statements = []string{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -220,8 +221,8 @@ func (on suite) testUnusedManifestsAmongMany(t *testing.T) {
 			SELECT 's', 'shop', 'sha256:index' || value, 'linux/amd64', '', @engine, value FROM generated WHERE value % 1000 <> 0`,
 		`INSERT INTO engine_manifests (engine, platform_digest, ours) SELECT @engine, 'sha256:' || value, 1 FROM generated`,
 	} {
-		const generated = `WITH RECURSIVE generated AS (SELECT 1 AS value UNION ALL SELECT value + 1 FROM generated WHERE value < @many) `
-		f.exec(t, generated+statement, sql.Named("engine", clair), sql.Named("many", many))
+		const generated = `WITH RECURSIVE generated AS (SELECT 1 AS value UNION ALL SELECT value + 1 FROM generated WHERE value < @many) SELECT`
+		f.exec(t, strings.Replace(statement, "SELECT", generated, 1), sql.Named("engine", clair), sql.Named("many", many))
 	}
 	unused := got[[]store.Manifest](t)(f.UnusedManifests(t.Context(), clair, "", "", 5))
 	equal(t, "the first of ten", len(unused), 5)

@@ -176,8 +176,8 @@ func (f fixture) requireConsistentQueue(t *testing.T, seed uint64) {
 	const columns = `engine, namespace, manifest_id, made_with, matched_at`
 	var differences, due int
 	f.queryRow(t, `SELECT
-		(SELECT count(*) FROM (SELECT `+columns+` FROM matchable EXCEPT SELECT `+columns+` FROM matchable_images)) +
-		(SELECT count(*) FROM (SELECT `+columns+` FROM matchable_images EXCEPT SELECT `+columns+` FROM matchable)),
+		(SELECT count(*) FROM (SELECT `+columns+` FROM matchable EXCEPT SELECT `+columns+` FROM matchable_images) AS more) +
+		(SELECT count(*) FROM (SELECT `+columns+` FROM matchable_images EXCEPT SELECT `+columns+` FROM matchable) AS fewer),
 		(SELECT count(DISTINCT si.manifest_id) FROM scanner_images si
 			JOIN catalogues c ON c.manifest_id = si.manifest_id AND c.engine = 'grype'
 			LEFT JOIN data_versions d ON d.engine = 'grype'
