@@ -48,21 +48,30 @@ func schemaObjects(ctx context.Context, db *sql.DB) (map[schemaObject]string, er
 }
 
 // migratedObjects returns the schema objects that the migrations up to a version create.
-func migratedObjects(ctx context.Context, version int64) (_ map[schemaObject]string, err error) {
+func migratedObjects(ctx context.Context, version int64) (objects map[schemaObject]string, err error) {
+	err = withMigrated(ctx, version, func(db *sql.DB) error {
+		objects, err = schemaObjects(ctx, db)
+		return err
+	})
+	return objects, err
+}
+
+// withMigrated calls use with an SQLite database in memory that has the schema of a version. The database has one connection.
+func withMigrated(ctx context.Context, version int64, use func(*sql.DB) error) (err error) {
 	db, err := connect("file::memory:")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	db.SetMaxOpenConns(1) // each connection has its own database
 	provider, err := migrationsOf(db, dialect.SQLite)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if _, err := provider.UpTo(ctx, version); err != nil {
-		return nil, err
+		return err
 	}
-	return schemaObjects(ctx, db)
+	return use(db)
 }
 
 // checkSchemaObjects returns ErrForeignSchema unless a database has exactly the schema objects of a version of the store. A

@@ -10,6 +10,9 @@ import (
 // texts from JSON get the same collation.
 var PostgreSQL = &Dialect{
 	Name: "PostgreSQL", ReturnsID: true, Snapshot: sql.LevelRepeatableRead,
+	ResumeIDs: func(table string) string {
+		return fmt.Sprintf(`SELECT setval(pg_get_serial_sequence('%s', 'id'), max(id)) FROM %[1]s`, table)
+	},
 	placeholder: func(n int) string { return fmt.Sprint("$", n) },
 	orderedJoin: "JOIN",
 	indexedBy:   func(string) string { return "" },
