@@ -3,12 +3,15 @@ package store
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -235,4 +238,207 @@ func TestDumpedNumbers(t *testing.T) {
 			requireSame(t, "dump of the loaded store", dumpOf(t, to.Store), dump)
 		})
 	}
+}
+
+// TestDumpIsOneSnapshot checks that a dump has nothing of what is written while it is made.
+func TestDumpIsOneSnapshot(t *testing.T) {
+	for name, open := range databases() {
+		t.Run(name, func(t *testing.T) {
+			f := open(t)
+			f.saveCatalogs(t, "app")
+			before, first := dumpOf(t, f.Store), true
+			var out bytes.Buffer
+			got[DumpInfo](t)(f.Dump(t.Context(), "1.2.3", &out, func(string, int64) {
+				if first {
+					first = false
+					f.saveCatalogs(t, "later")
+				}
+			}))
+			requireSame(t, "the dump", out.String(), before)
+			if after := dumpOf(t, f.Store); after == before {
+				t.Error("the next dump lacks what was written meanwhile")
+			}
+		})
+	}
+}
+
+// TestDumpCleansTexts checks that a text of an older store, which may have NUL or invalid UTF-8, is dumped as databases take it.
+func TestDumpCleansTexts(t *testing.T) {
+	f := openWith(t, filepath.Join(t.TempDir(), "store.db"), newSQLite)
+	_, err := f.writer.ExecContext(t.Context(), `INSERT INTO known_repositories (receiver_id, repository) VALUES (?, CAST(x'61002062ff' AS TEXT))`,
+		got[int64](t)(saveReceiver(t, f.Store)))
+	must(t, err)
+	if dump := dumpOf(t, f.Store); !strings.Contains(dump, `[1,"a b`+"\uFFFD"+`"]`) {
+		t.Errorf("the dump is %s", dump)
+	}
+}
+
+func saveReceiver(t *testing.T, s *Store) (id int64, err error) {
+	t.Helper()
+	return id, s.write(t.Context(), "add a receiver", func(ctx context.Context, tx *session) error {
+		id, err = ensureReceiver(ctx, tx, "scanner", "slack")
+		return err
+	})
+}
+
+// TestLoadRefuses checks that nothing is loaded of what is not a whole dump of this version, and what the error says.
+func TestLoadRefuses(t *testing.T) {
+	dump := dumpOf(t, newFilled(t).Store)
+	lines := strings.SplitAfter(strings.TrimSuffix(dump, "\n"), "\n")
+	lines[len(lines)-1] += "\n"
+	trailer := lines[len(lines)-1]
+	// line returns the dump with another line n, counted from 1, and the checksum that fits.
+	line := func(n int, text string) string {
+		changed := slices.Clone(lines)
+		changed[n-1] = text
+		body := strings.Join(changed[:len(changed)-1], "")
+		return body + fmt.Sprintf(`{"rows":%d,"sha256":"%x"}`+"\n", strings.Count(body, "\n["), sha256.Sum256([]byte(body)))
+	}
+	header := func(changed string, to any) string {
+		return line(1, regexp.MustCompile(changed+`":[^,}]+`).ReplaceAllString(lines[0], fmt.Sprintf(`%s":%v`, changed, to)))
+	}
+	// of returns the number of the first row of a table.
+	of := func(table string) int {
+		return slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, `{"table":"`+table+`"`) }) + 2
+	}
+	schema := latestSchema()
+	if line(1, lines[0]) != dump {
+		t.Fatal("the test does not know how a dump ends")
+	}
+	type refusal struct {
+		dump string
+		want error
+		says string
+	}
+	refusals := map[string]refusal{
+		"nothing":                  {"", ErrNoDump, "it does not begin as one"},
+		"another program's text":   {"-- PostgreSQL database dump\n" + dump, ErrNoDump, ""},
+		"another program's JSON":   {`{"format":"other"}` + "\n", ErrNoDump, ""},
+		"a line without an end":    {strings.Repeat("x", maxDumpLine+1), ErrNoDump, ""},
+		"a newer schema":           {header("schema", schema+1), ErrDumpVersion, fmt.Sprintf("(1.2.3, schema %d, this one knows %d): load it with that version", schema+1, schema)},
+		"an older schema":          {header("schema", schema-1), ErrDumpVersion, "load it with that version, whose store the manager of this version then migrates"},
+		"another format":           {header("version", 2), ErrDumpVersion, "(1.2.3, format 2, this one knows 1)"},
+		"only the header":          {lines[0], ErrDumpDamaged, "line 2: missing"},
+		"the last line missing":    {strings.TrimSuffix(dump, trailer), ErrDumpDamaged, fmt.Sprintf("line %d: missing", len(lines))},
+		"the last byte missing":    {dump[:len(dump)-1], ErrDumpDamaged, fmt.Sprintf("line %d: cut off", len(lines))},
+		"half of it":               {dump[:len(dump)/2], ErrDumpDamaged, "cut off"},
+		"more after the end":       {dump + trailer, ErrDumpDamaged, fmt.Sprintf("line %d: data after the end", len(lines)+1)},
+		"a changed value":          {strings.Replace(dump, `"DecodeFailed"`, `"DecodeFailes"`, 1), ErrDumpDamaged, "rows with the checksum"},
+		"a removed row":            {strings.Replace(dump, lines[of("jobs")-1], "", 1), ErrDumpDamaged, "rows with the checksum"},
+		"a removed table":          {line(of("jobs")-1, ""), ErrDumpDamaged, fmt.Sprintf("line %d: not a row of table ", of("jobs")-1)},
+		"another column":           {line(of("jobs")-1, strings.Replace(lines[of("jobs")-2], `"uid"`, `"planted"`, 1)), ErrDumpDamaged, "want table jobs with the columns namespace, name, uid"},
+		"another table":            {line(of("jobs")-1, `{"table":"sqlite_schema","columns":["sql"]}`+"\n"), ErrDumpDamaged, "want table jobs"},
+		"not JSON":                 {line(of("jobs"), "[\n"), ErrDumpDamaged, fmt.Sprintf("line %d: not a row of table jobs", of("jobs"))},
+		"a value too few":          {line(of("store_revision"), "[1]\n"), ErrDumpDamaged, "not a row of table store_revision"},
+		"a text for a number":      {line(of("store_revision"), `[1,"2"]`+"\n"), ErrDumpDamaged, "column revision of table store_revision is not bigint"},
+		"a number too large":       {line(of("store_revision"), `[1,9223372036854775808]`+"\n"), ErrDumpDamaged, "column revision of table store_revision is not bigint"},
+		"a number for a text":      {line(of("meta"), `["id",1]`+"\n"), ErrDumpDamaged, "column value of table meta is not text"},
+		"an object for a text":     {line(of("meta"), `["id",{}]`+"\n"), ErrDumpDamaged, "column value of table meta is not text"},
+		"NUL in a text":            {line(of("meta"), `["id","\u0000"]`+"\n"), ErrDumpDamaged, "column value of table meta is not text"},
+		"null where one is needed": {line(of("meta"), `["id",null]`+"\n"), ErrDumpDamaged, "column value of table meta is not text"},
+		"bytes that are none":      {line(of("receivers"), `[1,"scanner","slack","*"]`+"\n"), ErrDumpDamaged, "column state of table receivers is not bytes"},
+		"a row of no parent":       {line(of("workloads"), strings.Replace(lines[of("workloads")-1], "[1,", "[1000000,", 1)), nil, fmt.Sprintf("table workloads, lines %d to ", of("workloads"))},
+		"a row twice":              {line(of("jobs")+1, lines[of("jobs")-1]), nil, fmt.Sprintf("table jobs, lines %d to %d of the dump", of("jobs"), of("jobs")+1)},
+	}
+	for kind, open := range databases() {
+		t.Run(kind, func(t *testing.T) {
+			to := open(t)
+			empty := dumpOf(t, to.Store)
+			for name, tt := range refusals {
+				_, err := to.Load(t.Context(), strings.NewReader(tt.dump), nil)
+				if err == nil || tt.want != nil && !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) {
+					t.Errorf("%s: the error is %.1000v, want %v with %q", name, err, tt.want, tt.says)
+				}
+				requireSame(t, "the store after "+name, dumpOf(t, to.Store), empty)
+			}
+		})
+	}
+	path := filepath.Join(t.TempDir(), "store.db")
+	for name, tt := range refusals {
+		if _, err := LoadSQLite(t.Context(), strings.NewReader(tt.dump), path, false, nil); err == nil {
+			t.Errorf("%s: no error of loading it into a file", name)
+		}
+		equal(t, "files after "+name, files(t, path), []string{".lock"})
+	}
+}
+
+// TestLoadNeedsAnEmptyStore checks that a store with content is not changed, and that a file is only replaced on demand.
+func TestLoadNeedsAnEmptyStore(t *testing.T) {
+	dump := dumpOf(t, newFilled(t).Store)
+	for name, open := range databases() {
+		t.Run(name, func(t *testing.T) {
+			to := open(t)
+			to.saveCatalogs(t, "app")
+			before := dumpOf(t, to.Store)
+			_, err := to.Load(t.Context(), strings.NewReader(dump), nil)
+			if !errors.Is(err, ErrNotEmpty) || !strings.Contains(err.Error(), "(table manifests)") && !strings.Contains(err.Error(), "(table catalogues)") {
+				t.Errorf("the error is %v, want ErrNotEmpty with a table", err)
+			}
+			requireSame(t, "the store", dumpOf(t, to.Store), before)
+		})
+	}
+
+	path := filepath.Join(t.TempDir(), "store.db")
+	existing := openStore(t, path)
+	existing.saveCatalogs(t, "app")
+	before := dumpOf(t, existing.Store)
+	load := func(replace bool) error {
+		_, err := LoadSQLite(t.Context(), strings.NewReader(dump), path, replace, nil)
+		return err
+	}
+	if err := load(true); !errors.Is(err, ErrLocked) {
+		t.Errorf("beside a manager: %v, want ErrLocked", err)
+	}
+	must(t, existing.Close())
+	if err := load(false); !errors.Is(err, ErrNotEmpty) || !strings.Contains(err.Error(), path) {
+		t.Errorf("with a store: %v, want ErrNotEmpty with its path", err)
+	}
+	requireSame(t, "the store that was there", dumpOf(t, openStore(t, path).Store), before)
+}
+
+// TestLoadReplacesAFile checks that the store that was there is kept on demand, and that nothing is left over.
+func TestLoadReplacesAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	existing := openStore(t, path)
+	existing.saveCatalogs(t, "app")
+	before := dumpOf(t, existing.Store)
+	must(t, existing.Close())
+	must(t, os.WriteFile(path+stagedSuffix, []byte("a restore that was not taken"), 0o600))
+	dump := dumpOf(t, newFilled(t).Store)
+	got[DumpInfo](t)(LoadSQLite(t.Context(), strings.NewReader(dump), path, true, nil))
+	equal(t, "files", files(t, path), []string{"", ".lock", PreviousSuffix})
+	requireSame(t, "the store", dumpOf(t, openStore(t, path).Store), dump)
+	requireSame(t, "the store before", dumpOf(t, openStore(t, path+PreviousSuffix).Store), before)
+}
+
+// TestCancelledLoad checks that nothing is left of a load that was cancelled in the middle, and that it can be repeated.
+func TestCancelledLoad(t *testing.T) {
+	dump := dumpOf(t, newFilled(t).Store)
+	for name, open := range databases() {
+		t.Run(name, func(t *testing.T) {
+			to := open(t)
+			empty := dumpOf(t, to.Store)
+			for _, table := range []string{"data_versions", "manifests", "findings", "receiver_records"} {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				halt := errors.New("halt")
+				_, err := to.Load(ctx, strings.NewReader(dump), func(loaded string, _ int64) {
+					if loaded == table {
+						cancel(halt)
+					}
+				})
+				if !errors.Is(err, halt) {
+					t.Errorf("cancelled after %s: %v, want the reason", table, err)
+				}
+				requireSame(t, "the store after "+table, dumpOf(t, to.Store), empty)
+			}
+			got[DumpInfo](t)(to.Load(t.Context(), strings.NewReader(dump), nil))
+			requireSame(t, "the store in the end", dumpOf(t, to.Store), dump)
+		})
+	}
+	path := filepath.Join(t.TempDir(), "store.db")
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err := LoadSQLite(ctx, strings.NewReader(dump), path, false, func(string, int64) { cancel() }); !errors.Is(err, context.Canceled) {
+		t.Errorf("loading a file: %v, want that it was cancelled", err)
+	}
+	equal(t, "files", files(t, path), []string{".lock"})
 }
