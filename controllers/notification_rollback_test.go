@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -48,13 +49,20 @@ func (w *volumeWorld) restart(snapshot []byte) (before []byte) {
 	}
 	db, err := store.OpenSQLite(w.t.Context(), w.path, w.clock.Now)
 	w.must(err)
+	w.use(db)
+	return before
+}
+
+// use starts with a store as a new process would.
+func (w *volumeWorld) use(db *store.Store) {
+	w.t.Helper()
 	w.t.Cleanup(func() { _ = db.Close() })
 	w.store, w.reconciler.Store, w.reconciler.Inventory.Store = db, db, db
 	counter := &preflight.DeliveryCounter{Client: w.client, Namespace: "scanner-operator-system", Store: db}
+	var err error
 	w.rolledBack, err = counter.Check(w.t.Context())
 	w.must(err)
 	w.reconciler.RecordDelivery = counter.Count
-	return before
 }
 
 // setStoreID sets the store ID in the Scanner's status, as the ScannerReconciler does once all receivers have a state in the store.
@@ -136,6 +144,50 @@ func testStoreRolledBack(t *testing.T, damage func(*volumeWorld)) {
 	}
 	if w.restart(nil); w.rolledBack {
 		t.Error("the next restart counts as a rollback again")
+	}
+}
+
+// TestStoreMoved: receivers get no message because of a move, and afterwards only what is new. A dump from before the last message counts as
+// a rollback, as the snapshot of a volume does.
+func TestStoreMoved(t *testing.T) {
+	w := newVolumeWorld(t, nil)
+	w.saveReport(finding.Critical)
+	w.messages() // the first summary
+	w.setStoreID()
+	move := func(dump []byte) {
+		t.Helper()
+		w.must(w.store.Close())
+		w.path = filepath.Join(t.TempDir(), "store.db")
+		_, err := store.LoadSQLite(t.Context(), bytes.NewReader(dump), w.path, false, nil)
+		w.must(err)
+		w.restart(nil)
+	}
+	dump := func() []byte {
+		t.Helper()
+		var out bytes.Buffer
+		_, err := w.store.Dump(t.Context(), "1.2.3", &out, nil)
+		w.must(err)
+		return out.Bytes()
+	}
+	id, old := w.store.ID(), dump()
+	severities := []finding.Severity{finding.Critical, finding.High, finding.Critical}
+	for round := range 2 {
+		move(dump())
+		if w.rolledBack || w.store.ID() != id || w.store.Replaced() || !w.store.RestoredFrom().IsZero() {
+			t.Fatalf("the store has the ID %s, and counts as rolled back: %t, as restored from %s; want nothing but the ID %s",
+				w.store.ID(), w.rolledBack, w.store.RestoredFrom(), id)
+		}
+		w.saveReport(severities[:round+1]...)
+		if reported := w.messages(); len(reported) != 0 {
+			t.Fatalf("messages %+v after the move, want none", reported)
+		}
+		w.saveReport(severities[:round+2]...)
+		if reported := w.messages(); len(reported) != 1 || reported[0].Kind != announce.KindChanges || reported[0].Totals.Total() != 1 {
+			t.Fatalf("messages %+v, want the one new finding", reported)
+		}
+	}
+	if move(old); !w.rolledBack || w.store.ID() == id {
+		t.Errorf("the store of an old dump has the ID %s, and counts as rolled back: %t; want that, and another ID", w.store.ID(), w.rolledBack)
 	}
 }
 
