@@ -58,15 +58,23 @@ func runBackup(ctx context.Context, args []string, out *os.File, messages io.Wri
 	return nil
 }
 
-func writeBackup(ctx context.Context, db *store.Store, output, directory string, out *os.File) (store.BackupInfo, error) {
+func writeBackup(ctx context.Context, db *store.Store, output, directory string, out *os.File) (info store.BackupInfo, err error) {
+	write := func(out io.Writer) error {
+		info, err = db.Backup(ctx, version.Version, out)
+		return err
+	}
 	switch {
 	case directory != "":
 		output = backup.Path(directory, time.Now())
+	case output == "-" && isTerminal(out):
+		return info, errors.New("a backup is no text: send standard output to a file (kubectl exec without --tty), or use --output")
 	case output == "-":
-		if status, err := out.Stat(); err == nil && status.Mode()&os.ModeCharDevice != 0 && status.Mode()&os.ModeDevice != 0 {
-			return store.BackupInfo{}, errors.New("a backup is no text: send standard output to a file (kubectl exec without --tty), or use --output")
-		}
-		return db.Backup(ctx, version.Version, out)
+		return info, write(out)
 	}
-	return backup.WriteFile(ctx, db, output)
+	return info, backup.WriteFile(output, write)
+}
+
+func isTerminal(file *os.File) bool {
+	status, err := file.Stat()
+	return err == nil && status.Mode()&os.ModeCharDevice != 0 && status.Mode()&os.ModeDevice != 0
 }

@@ -27,6 +27,7 @@ const usage = `Usage:
   %[1]s findings [flags]   print what the store knows, for use with kubectl exec
   %[1]s backup [flags]     write the whole store to standard output or a file, while the manager runs
   %[1]s restore [FILE]     have the manager take a backup when it starts the next time
+  %[1]s migrate-store      move the whole store into another database, or into a file as text, or from there
   %[1]s grant [flags]      print the permission for one Secret, such as that of a Slack webhook, for kubectl apply -f -
   %[1]s create FILE        create the operator's own objects, once the cluster serves their kinds; those that exist are not changed
   %[1]s crds               print the CustomResourceDefinitions that this version needs, for use with kubectl exec
@@ -49,6 +50,8 @@ func main() {
 		exit(subcommand, runBackup(ctx, os.Args[2:], os.Stdout, os.Stderr))
 	case "restore":
 		exit(subcommand, restore(ctx, os.Args[2:], os.Stdin, terminal.Writer{To: os.Stdout}))
+	case "migrate-store":
+		exit(subcommand, migrateStore(ctx, os.Args[2:], os.Stdin, os.Stdout, terminal.Writer{To: os.Stderr}))
 	case "grant":
 		exit(subcommand, printGrant(os.Args[2:], os.Stdout))
 	case "create":

@@ -2,16 +2,13 @@
 package backup
 
 import (
-	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/scanner-operator/scanner-operator/pkg/store"
-	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
 
 // Names of the files that Path names. They sort by time.
@@ -32,21 +29,21 @@ func Path(directory string, at time.Time) string {
 }
 
 // WriteFile writes a file that appears when it is complete, and that only its owner can read.
-func WriteFile(ctx context.Context, db *store.Store, path string) (info store.BackupInfo, err error) {
+func WriteFile(path string, write func(io.Writer) error) error {
 	file, err := os.CreateTemp(filepath.Dir(path), incompletePrefix+filepath.Base(path)+".") // with mode 0600
 	if err != nil {
-		return info, err
+		return err
 	}
-	if info, err = db.Backup(ctx, version.Version, file); err == nil {
+	if err = write(file); err == nil {
 		err = file.Sync()
 	}
 	if err = errors.Join(err, file.Close()); err == nil {
 		err = os.Rename(file.Name(), path)
 	}
 	if err != nil {
-		return info, errors.Join(err, os.Remove(file.Name()))
+		return errors.Join(err, os.Remove(file.Name()))
 	}
-	return info, nil
+	return nil
 }
 
 // DeleteIncomplete deletes the incomplete files of killed backups in a directory that are at least incompleteFileAge old.

@@ -74,6 +74,19 @@ func OpenSQLiteReadOnly(path string) (*Store, error) {
 	return s, nil
 }
 
+// OpenSQLiteExclusive opens an existing store for reading, as OpenSQLiteReadOnly does, and keeps others from opening it for writing until it
+// is closed. It returns ErrLocked if another process has the store open for writing.
+func OpenSQLiteExclusive(path string) (*Store, error) {
+	s, err := OpenSQLiteReadOnly(path)
+	if err != nil {
+		return nil, err
+	}
+	if s.lock, err = lockFile(s.path + ".lock"); err != nil {
+		return nil, errors.Join(s.wrapError(context.Background(), "open", err), s.Close())
+	}
+	return s, nil
+}
+
 // isImmutable reports whether no process can write the file and the file is complete without a log. SQLite then needs no files beside
 // it.
 func (s *Store) isImmutable() bool {

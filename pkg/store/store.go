@@ -54,7 +54,7 @@ type Store struct {
 	dialect *dialect.Dialect
 	writer  *sql.DB // nil if opened for reading only
 	reader  *sql.DB
-	lock    *os.File // nil if opened for reading only
+	lock    *os.File // nil if opened for reading beside others
 	// file identifies the file that was opened; nil if opened for reading only.
 	file os.FileInfo
 	// restoredFrom is the time of the backup that the store was restored from, zero if it was not. replaced means that opening the
