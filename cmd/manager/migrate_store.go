@@ -197,7 +197,11 @@ func dumpUnchanged(ctx context.Context, source *store.Store, out io.Writer) erro
 // load loads a dump into a new store.
 func (m *storeMigration) load(ctx context.Context, in io.Reader) (info store.DumpInfo, err error) {
 	if m.to.kind == inSQLite {
-		return store.LoadSQLite(ctx, in, m.to.path, m.replace, m.count)
+		info, err = store.LoadSQLite(ctx, in, m.to.path, m.replace, m.count)
+		if errors.Is(err, store.ErrNotEmpty) {
+			err = fmt.Errorf("%w: use another path, or --replace, which keeps that store as %s%s", err, m.to.path, store.PreviousSuffix)
+		}
+		return info, err
 	}
 	target, err := store.OpenPostgreSQL(ctx, serverOf(m.to.path), time.Now)
 	if err != nil {
@@ -207,15 +211,23 @@ func (m *storeMigration) load(ctx context.Context, in io.Reader) (info store.Dum
 	return info, errors.Join(err, target.Close())
 }
 
-// open opens the store for reading. If shared is false, it returns ErrLocked if a manager uses an SQLite file.
-func (l location) open(ctx context.Context, shared bool) (*store.Store, error) {
+// open opens the store for reading. If shared is false, it returns ErrLocked if a manager uses an SQLite file. A damaged file is refused.
+func (l location) open(ctx context.Context, shared bool) (source *store.Store, err error) {
 	switch {
 	case l.kind == inPostgreSQL:
 		return store.OpenPostgreSQL(ctx, serverOf(l.path), time.Now)
 	case shared:
-		return store.OpenSQLiteReadOnly(l.path)
+		source, err = store.OpenSQLiteReadOnly(l.path)
+	default:
+		source, err = store.OpenSQLiteExclusive(l.path)
 	}
-	return store.OpenSQLiteExclusive(l.path)
+	if err != nil {
+		return nil, err
+	}
+	if err := source.CheckIntegrity(ctx); err != nil {
+		return nil, errors.Join(err, source.Close())
+	}
+	return source, nil
 }
 
 // serverOf returns the server whose data source name is in a file.

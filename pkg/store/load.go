@@ -104,7 +104,7 @@ func requireEmpty(ctx context.Context, tx *session, tables []table) error {
 		var one int
 		err := tx.QueryRowContext(ctx, `SELECT 1 FROM `+t.name+` LIMIT 1`).Scan(&one)
 		if err == nil {
-			return fmt.Errorf("%w (table %s): a dump can only be loaded into a new one. Give it a path or database of its own, or drop the database and create it",
+			return fmt.Errorf("%w (table %s): a dump can only be loaded into a new one. Use another path or database, or drop this one and create it again",
 				ErrNotEmpty, t.name)
 		}
 		if !errors.Is(err, sql.ErrNoRows) {
@@ -145,7 +145,7 @@ func (l *loader) load(ctx context.Context) error {
 
 // loadTable loads the rows of a table, and reads the line after them.
 func (l *loader) loadTable(ctx context.Context, t table) (count int64, err error) {
-	// A new store has an ID and a revision.
+	// A new store has an ID and a revision. Triggers may have written the tables that are loaded last.
 	if _, err := l.tx.ExecContext(ctx, `DELETE FROM `+t.name); err != nil {
 		return 0, err
 	}
@@ -161,9 +161,11 @@ func (l *loader) loadTable(ctx context.Context, t table) (count int64, err error
 		}
 		count += int64(len(rows))
 	}
-	if resume := l.tx.dialect.ResumeIDs; resume != nil && t.columns[0].name == "id" && t.columns[0].kind == "bigint" {
-		if _, err := l.tx.ExecContext(ctx, resume(t.name)); err != nil {
-			return 0, err
+	if after := l.tx.dialect.AfterLoad; after != nil {
+		for _, statement := range after(t.name, t.columns[0].name == "id" && t.columns[0].kind == "bigint") {
+			if _, err := l.tx.ExecContext(ctx, statement); err != nil {
+				return 0, fmt.Errorf("table %s: %w", t.name, err)
+			}
 		}
 	}
 	if t.triggered {

@@ -30,9 +30,9 @@ type Dialect struct {
 	// Snapshot is the isolation level at which all statements of a transaction read the same state.
 	Snapshot sql.IsolationLevel
 
-	// ResumeIDs returns the statement that is needed after rows with IDs of their own were inserted into a table with generated IDs: further
-	// IDs are larger. It is nil if the database does so itself.
-	ResumeIDs func(table string) string
+	// AfterLoad returns the statements to execute after rows were copied into an empty table: IDs that the database generates must be larger
+	// than the copied ones, and its planner must know the table. hasIDs is true if the column id is generated. It is nil for no statements.
+	AfterLoad func(table string, hasIDs bool) []string
 
 	// native is true if the driver takes @name, ? and ?3 as they are. Otherwise placeholder returns the text of the n-th parameter, counted
 	// from 1. If repeats is true, a parameter that is used twice is passed twice.

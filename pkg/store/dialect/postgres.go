@@ -10,8 +10,12 @@ import (
 // texts from JSON get the same collation.
 var PostgreSQL = &Dialect{
 	Name: "PostgreSQL", ReturnsID: true, Snapshot: sql.LevelRepeatableRead,
-	ResumeIDs: func(table string) string {
-		return fmt.Sprintf(`SELECT setval(pg_get_serial_sequence('%s', 'id'), max(id)) FROM %[1]s`, table)
+	AfterLoad: func(table string, hasIDs bool) []string {
+		statements := []string{`ANALYZE ` + table}
+		if hasIDs {
+			statements = append(statements, fmt.Sprintf(`SELECT setval(pg_get_serial_sequence('%s', 'id'), max(id)) FROM %[1]s`, table))
+		}
+		return statements
 	},
 	placeholder: func(n int) string { return fmt.Sprint("$", n) },
 	orderedJoin: "JOIN",
