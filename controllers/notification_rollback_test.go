@@ -3,6 +3,7 @@ package controllers
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,6 +22,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/pkg/store/storetest/server"
 )
 
 // volumeWorld is a notifyWorld whose store is on a volume that can be rolled back to a snapshot.
@@ -147,46 +149,62 @@ func testStoreRolledBack(t *testing.T, damage func(*volumeWorld)) {
 	}
 }
 
-// TestStoreMoved: receivers get no message because of a move, and afterwards only what is new. A dump from before the last message counts as
-// a rollback, as the snapshot of a volume does.
+// TestStoreMoved: receivers get no message because of a move to a server or back, and afterwards only what is new. A dump from before the
+// last message counts as a rollback, as the snapshot of a volume does.
 func TestStoreMoved(t *testing.T) {
 	w := newVolumeWorld(t, nil)
 	w.saveReport(finding.Critical)
 	w.messages() // the first summary
 	w.setStoreID()
-	move := func(dump []byte) {
-		t.Helper()
-		w.must(w.store.Close())
-		w.path = filepath.Join(t.TempDir(), "store.db")
-		_, err := store.LoadSQLite(t.Context(), bytes.NewReader(dump), w.path, false, nil)
-		w.must(err)
-		w.restart(nil)
-	}
-	dump := func() []byte {
+	dump := func() io.Reader {
 		t.Helper()
 		var out bytes.Buffer
 		_, err := w.store.Dump(t.Context(), "1.2.3", &out, nil)
 		w.must(err)
-		return out.Bytes()
+		w.must(w.store.Close())
+		return &out
+	}
+	toFile := func(dump io.Reader) {
+		t.Helper()
+		w.path = filepath.Join(t.TempDir(), "store.db")
+		_, err := store.LoadSQLite(t.Context(), dump, w.path, false, nil)
+		w.must(err)
+		w.restart(nil)
+	}
+	toServer := func(dump io.Reader) {
+		t.Helper()
+		dsn := server.PostgreSQL(t).NewDatabase(t)
+		open := func() *store.Store {
+			t.Helper()
+			db, err := store.OpenPostgreSQL(t.Context(), store.Server{DSN: func() (string, error) { return dsn, nil }, MaxConnections: 2}, w.clock.Now)
+			w.must(err)
+			return db
+		}
+		db := open()
+		_, err := db.Load(t.Context(), dump, nil)
+		w.must(err)
+		w.must(db.Close())
+		w.use(open())
 	}
 	id, old := w.store.ID(), dump()
+	w.restart(nil)
 	severities := []finding.Severity{finding.Critical, finding.High, finding.Critical}
-	for round := range 2 {
+	for known, move := range []func(io.Reader){toServer, toFile} {
 		move(dump())
 		if w.rolledBack || w.store.ID() != id || w.store.Replaced() || !w.store.RestoredFrom().IsZero() {
 			t.Fatalf("the store has the ID %s, and counts as rolled back: %t, as restored from %s; want nothing but the ID %s",
 				w.store.ID(), w.rolledBack, w.store.RestoredFrom(), id)
 		}
-		w.saveReport(severities[:round+1]...)
+		w.saveReport(severities[:known+1]...)
 		if reported := w.messages(); len(reported) != 0 {
 			t.Fatalf("messages %+v after the move, want none", reported)
 		}
-		w.saveReport(severities[:round+2]...)
+		w.saveReport(severities[:known+2]...)
 		if reported := w.messages(); len(reported) != 1 || reported[0].Kind != announce.KindChanges || reported[0].Totals.Total() != 1 {
 			t.Fatalf("messages %+v, want the one new finding", reported)
 		}
 	}
-	if move(old); !w.rolledBack || w.store.ID() == id {
+	if toFile(old); !w.rolledBack || w.store.ID() == id {
 		t.Errorf("the store of an old dump has the ID %s, and counts as rolled back: %t; want that, and another ID", w.store.ID(), w.rolledBack)
 	}
 }

@@ -2,20 +2,17 @@ package main
 
 import (
 	"bytes"
-	"database/sql"
 	"errors"
 	"io"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver
-
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/pkg/store/storetest/server"
 )
 
 // newStoreFile returns the path of a store with a few rows.
@@ -60,24 +57,8 @@ func runMigrateStore(t *testing.T, messages io.Writer, from, to string, more ...
 // newDatabase returns the path of a file with the DSN of an empty database.
 func newDatabase(t *testing.T) (path string) {
 	t.Helper()
-	dsn := os.Getenv("STORE_TEST_POSTGRESQL")
-	if dsn == "" {
-		t.Skip("STORE_TEST_POSTGRESQL has no DSN of a server")
-	}
-	admin, err := sql.Open("pgx", dsn)
-	must(t, err)
-	name := "migrate_store_" + strings.ToLower(filepath.Base(t.TempDir())) + "_" + time.Now().Format("150405")
-	_, err = admin.ExecContext(t.Context(), `CREATE DATABASE `+name)
-	must(t, err)
-	t.Cleanup(func() {
-		_, err := admin.Exec(`DROP DATABASE ` + name + ` WITH (FORCE)`)
-		must(t, errors.Join(err, admin.Close()))
-	})
-	address, err := url.Parse(dsn)
-	must(t, err)
-	address.Path = "/" + name
 	path = filepath.Join(t.TempDir(), "dsn")
-	must(t, os.WriteFile(path, []byte(address.String()+"\n"), 0o600))
+	must(t, os.WriteFile(path, []byte(server.PostgreSQL(t).NewDatabase(t)+"\n"), 0o600))
 	return path
 }
 
@@ -194,8 +175,10 @@ func TestMigrateStoreReplaces(t *testing.T) {
 // TestMigrateStoreFlags checks the errors of wrong flags. They never have the value, which may have a password.
 func TestMigrateStoreFlags(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
-		{"", "--from: want sqlite:FILE"},
-		{"--from=sqlite:a", "--to: want sqlite:FILE"},
+		{"", "--to: want config"},
+		{"--from=", "--from: want config"},
+		{"--from=sqlite:a", "--to: want config"},
+		{"--config=missing --to=-", "missing"},
 		{"--from=sqlite: --to=dump:canary", "--from: want"},
 		{"--from=oracle:canary --to=-", "--from: want"},
 		{"--from=canary --to=-", "--from: want"},
@@ -203,11 +186,13 @@ func TestMigrateStoreFlags(t *testing.T) {
 		{"--from=postgres://user:canary@host/database --to=-", "--from: a data source name may hold a password"},
 		{"--from=-  --to=dump:a", "one of them must be a store"},
 		{"--from=sqlite:a --to=sqlite:a", "are the same"},
-		{"--from=sqlite:a --to=dump:b --replace", "only with --to sqlite:FILE"},
+		{"--from=sqlite:a --to=dump:b --replace", "only for a store in a file"},
 		{"--from=sqlite:a --to=dump:b c", `"c" is not a flag`},
 		{"--from=sqlite:missing/store.db --to=dump:b", "there is none yet"},
 		{"--from=dump:missing --to=sqlite:b", "no such file"},
 		{"--from=sqlite:a --to=postgresql:missing", "there is none yet"},
+		{"--from=sqlite:a --to=postgresql:b --replace", "only for a store in a file"},
+		{"--to=config", "are the same"},
 		{"--from=postgresql:missing --to=-", "no such file"},
 	} {
 		err := migrateStore(t.Context(), strings.Fields(tt.args), nil, os.Stdout, io.Discard)

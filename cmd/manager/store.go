@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -26,13 +27,15 @@ const (
 
 // storeLocation is where the store is: a file in a directory, or a database on a server.
 type storeLocation struct {
-	dataDir  string
+	dataDir string
+	// file is used instead of the one in dataDir, unless it is empty.
+	file     string
 	settings config.Store
 }
 
 func (l storeLocation) isFile() bool { return l.settings.Type == config.SQLite }
 
-func (l storeLocation) path() string { return filepath.Join(l.dataDir, storeFile) }
+func (l storeLocation) path() string { return cmp.Or(l.file, filepath.Join(l.dataDir, storeFile)) }
 
 func (l storeLocation) server() store.Server {
 	return store.Server{

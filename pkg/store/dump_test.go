@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store/storetest/server"
 )
 
 // hostileTexts are texts that a database or its driver could change.
@@ -132,14 +133,8 @@ func requireSame(t *testing.T, what, dump, want string) {
 // databases are the openers of new stores of each kind.
 func databases() map[string]func(t testing.TB) fixture {
 	return map[string]func(t testing.TB) fixture{
-		"SQLite": func(t testing.TB) fixture { return openWith(t, filepath.Join(t.TempDir(), "store.db"), newSQLite) },
-		"PostgreSQL": func(t testing.TB) fixture {
-			dsn := os.Getenv("STORE_TEST_POSTGRESQL")
-			if dsn == "" {
-				t.Skip("STORE_TEST_POSTGRESQL has no DSN of a server")
-			}
-			return newPostgreSQL(t, dsn)
-		},
+		"SQLite":     func(t testing.TB) fixture { return openWith(t, filepath.Join(t.TempDir(), "store.db"), newSQLite) },
+		"PostgreSQL": func(t testing.TB) fixture { return openWith(t, server.PostgreSQL(t).NewDatabase(t), openServer) },
 	}
 }
 
