@@ -47,8 +47,9 @@ func newFilled(t testing.TB) fixture {
 	must(t, f.SaveCatalog(ctx, catalogOf("app", f.clock.Now()), map[Artifact]io.Reader{ArtifactSBOM: bytes.NewReader(content), ArtifactMatchInput: strings.NewReader("input")}))
 	use := used("scanner", "app", workload("web", "r"), workload("Web", "r"), workload("web ", "R"))
 	for _, text := range hostileTexts {
-		use.Workloads = append(use.Workloads, workload(text, text))
-		use.Ended = append(use.Ended, EndedWorkload{Workload: nightly(text, text+"ended"), At: f.clock.Now()})
+		name := text[:min(len(text), 255)]
+		use.Workloads = append(use.Workloads, workload(name, name))
+		use.Ended = append(use.Ended, EndedWorkload{Workload: nightly(name, "ended "+name), At: f.clock.Now()})
 	}
 	must(t, f.SetUsage(ctx, use))
 	for _, name := range []string{"killer", "failing"} {
@@ -75,7 +76,7 @@ func newFilled(t testing.TB) fixture {
 
 	var announced []AnnouncementKey
 	for _, text := range hostileTexts {
-		announced = append(announced, AnnouncementKey{"r", "CVE-2026-0001", text}, AnnouncementKey{text, "CVE-2026-0002", "zlib"})
+		announced = append(announced, AnnouncementKey{"r", "CVE-2026-0001", text}, AnnouncementKey{text[:min(len(text), 255)], "CVE-2026-0002", "zlib"})
 	}
 	for _, receiver := range []string{"slack", "Slack", "slack "} {
 		got[int64](t)(f.BeginDelivery(ctx, "scanner", receiver, []byte("state of "+receiver)))
