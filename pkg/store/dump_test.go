@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/store/storetest/server"
 )
 
 // hostileTexts are texts that a database or its driver could change.
@@ -30,7 +29,7 @@ var hostileTexts = []string{
 // newFilled returns an SQLite store with rows in every table.
 func newFilled(t testing.TB) fixture {
 	t.Helper()
-	f := openWith(t, filepath.Join(t.TempDir(), "filled.db"), newSQLite)
+	f := newStore(t)
 	ctx := t.Context()
 	var findings []finding.Finding
 	for i, text := range hostileTexts {
@@ -44,7 +43,9 @@ func newFilled(t testing.TB) fixture {
 	f.saveCatalogs(t, "base")
 	content := make([]byte, chunkBytes+1000)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(content)
-	must(t, f.SaveCatalog(ctx, catalogOf("app", f.clock.Now()), artifacts(map[Artifact]string{ArtifactSBOM: string(content), ArtifactMatchInput: "input"})))
+	must(t, f.SaveCatalog(ctx, catalogOf("app", f.clock.Now()), map[Artifact]io.Reader{
+		ArtifactSBOM: bytes.NewReader(content), ArtifactMatchInput: strings.NewReader("input"),
+	}))
 	use := used("scanner", "app", workload("web", "r"), workload("Web", "r"), workload("web ", "R"))
 	for _, text := range hostileTexts {
 		name := text[:min(len(text), 255)]
@@ -60,21 +61,25 @@ func newFilled(t testing.TB) fixture {
 	f.report(t, "base", vulnerable("CVE-2026-0001", "zlib"))
 	f.clock.pass(time.Hour)
 	f.data(t, "v2")
-	got[Difference](t)(f.SaveReport(ctx, scoped(report("app", findings[1:]...), Cluster, "v2"), ""))
+	f.reportBy(t, "v2", "app", findings[1:]...)
 
-	must(t, f.SaveJob(ctx, catalogJob(f, "catalog-1", "")))
-	must(t, f.SaveJob(ctx, catalogJob(f, "catalog-2", "uid")))
+	for _, uid := range []string{"", "uid"} {
+		must(t, f.SaveJob(ctx, Job{Namespace: "operator", Name: "catalog" + uid, UID: uid, Purpose: JobCatalog, Key: key("app"), Scope: "shop", CreatedAt: f.clock.Now()}))
+	}
 	must(t, f.RecordMemoryExceeded(ctx, key("app"), "shop", 1<<40))
 	must(t, f.SaveManifest(ctx, Manifest{Engine: otherClair, PlatformDigest: digest("app"), AddedByOperator: true}))
 	uid := randomID()
 	must(t, f.SaveJob(ctx, Job{Name: "match", UID: uid, Purpose: JobMatch}))
-	got[[]Lease](t)(f.LeaseMatches(ctx, grype, uid, 1, f.clock.Now(), f.clock.Now().Add(time.Minute)))
+	lease := func(holder string) []Lease {
+		t.Helper()
+		return got[[]Lease](t)(f.LeaseMatches(ctx, grype, holder, 1, f.clock.Now(), f.clock.Now().Add(time.Minute)))
+	}
+	lease(uid)
 	must(t, f.DeleteJob(ctx, "", "match")) // the end of a worker without a result
-	leases := got[[]Lease](t)(f.LeaseMatches(ctx, grype, "job", 1, f.clock.Now(), f.clock.Now().Add(time.Minute)))
-	must(t, f.FailMatch(ctx, leases[0].ID, "job", MatchFailure{
+	must(t, f.FailMatch(ctx, lease("job")[0].ID, "job", MatchFailure{
 		Reason: "DecodeFailed", Message: hostileTexts[0], FailedAt: f.clock.Now(), RetryAt: f.clock.Now().Add(time.Hour),
 	}))
-	f.lease(t, "another job")
+	lease("another job")
 
 	var announced []AnnouncementKey
 	for _, text := range hostileTexts {
@@ -133,14 +138,6 @@ func requireSame(t *testing.T, what, dump, want string) {
 	equal(t, what+": lines", len(lines), len(wanted))
 }
 
-// databases are the openers of new stores of each kind.
-func databases() map[string]func(t testing.TB) fixture {
-	return map[string]func(t testing.TB) fixture{
-		"SQLite":     func(t testing.TB) fixture { return openWith(t, filepath.Join(t.TempDir(), "store.db"), newSQLite) },
-		"PostgreSQL": func(t testing.TB) fixture { return openWith(t, server.PostgreSQL(t).NewDatabase(t), openServer) },
-	}
-}
-
 // TestDumpMovesEverything checks that a store that was loaded from the dump of an SQLite store has the same dump in each database, as has an
 // SQLite store that is loaded from there.
 func TestDumpMovesEverything(t *testing.T) {
@@ -156,25 +153,22 @@ func TestDumpMovesEverything(t *testing.T) {
 			t.Errorf("the dump has no text with %.100s", text)
 		}
 	}
-	for name, open := range databases() {
-		t.Run(name, func(t *testing.T) {
-			to := open(t)
-			got[DumpInfo](t)(to.Load(t.Context(), strings.NewReader(dump), nil))
-			requireSame(t, "dump of the loaded store", dumpOf(t, to.Store), dump)
-			path := filepath.Join(t.TempDir(), "back", "store.db")
-			got[DumpInfo](t)(LoadSQLite(t.Context(), strings.NewReader(dumpOf(t, to.Store)), path, false, nil))
-			back := openStore(t, path)
-			requireSame(t, "dump of the store that was moved back", dumpOf(t, back.Store), dump)
-			must(t, back.CheckIntegrity(t.Context()))
-			equal(t, "files", files(t, path), []string{"", "-shm", "-wal", ".lock"})
-			must(t, to.RecordAnnouncement(t.Context(), "scanner", "new", Announcement{MessageID: "new", At: to.clock.Now(), LogEntry: &Message{Body: []byte{0}}}))
-			for _, table := range []string{"receivers", "messages"} {
-				if before, after := lastID(t, from.Store, table), lastID(t, to.Store, table); after <= before {
-					t.Errorf("the largest ID in %s is %d, want one after %d", table, after, before)
-				}
+	eachDatabase(t, func(t *testing.T, to fixture) {
+		got[DumpInfo](t)(to.Load(t.Context(), strings.NewReader(dump), nil))
+		requireSame(t, "dump of the loaded store", dumpOf(t, to.Store), dump)
+		path := filepath.Join(t.TempDir(), "back", "store.db")
+		got[DumpInfo](t)(LoadSQLite(t.Context(), strings.NewReader(dumpOf(t, to.Store)), path, false, nil))
+		back := openStore(t, path)
+		requireSame(t, "dump of the store that was moved back", dumpOf(t, back.Store), dump)
+		must(t, back.CheckIntegrity(t.Context()))
+		equal(t, "files", files(t, path), []string{"", "-shm", "-wal", ".lock"})
+		must(t, to.RecordAnnouncement(t.Context(), "scanner", "new", Announcement{MessageID: "new", At: to.clock.Now(), LogEntry: &Message{Body: []byte{0}}}))
+		for _, table := range []string{"receivers", "messages"} {
+			if before, after := lastID(t, from.Store, table), lastID(t, to.Store, table); after <= before {
+				t.Errorf("the largest ID in %s is %d, want one after %d", table, after, before)
 			}
-		})
-	}
+		}
+	})
 }
 
 func lastID(t *testing.T, s *Store, table string) (id int64) {
@@ -203,7 +197,7 @@ func TestTablesOfDump(t *testing.T) {
 		[]string{"artifact_id", "number"})
 	slices.Sort(want)
 	t.Run("PostgreSQL", func(t *testing.T) {
-		columns := got[[]string](t)(queryRows(t.Context(), databases()["PostgreSQL"](t).Store, "list columns", `
+		columns := got[[]string](t)(queryRows(t.Context(), openIn(t, newPostgreSQLDatabase(t)).Store, "list columns", `
 			SELECT c.table_name || '.' || c.column_name || ' ' ||
 				CASE c.data_type WHEN 'double precision' THEN 'double' WHEN 'bytea' THEN 'bytes' ELSE c.data_type END || ' ' ||
 				(c.is_nullable = 'NO' AND (c.table_name, c.column_name) <> ('receiver_records', 'receiver_id'))
@@ -216,7 +210,7 @@ func TestTablesOfDump(t *testing.T) {
 
 // TestDumpedNumbers checks that numbers are the same after a move, to the last digit.
 func TestDumpedNumbers(t *testing.T) {
-	from := openWith(t, filepath.Join(t.TempDir(), "from.db"), newSQLite)
+	from := newStore(t)
 	rows := make([][]any, 2000)
 	for i := range rows {
 		rows[i] = []any{rand.Int64() - rand.Int64(), fmt.Sprint(i), math.Float64frombits(rand.Uint64() &^ (1 << 62)), rand.Float64()}
@@ -232,40 +226,34 @@ func TestDumpedNumbers(t *testing.T) {
 		return nil
 	}))
 	dump := dumpOf(t, from.Store)
-	for name, open := range databases() {
-		t.Run(name, func(t *testing.T) {
-			to := open(t)
-			got[DumpInfo](t)(to.Load(t.Context(), strings.NewReader(dump), nil))
-			requireSame(t, "dump of the loaded store", dumpOf(t, to.Store), dump)
-		})
-	}
+	eachDatabase(t, func(t *testing.T, to fixture) {
+		got[DumpInfo](t)(to.Load(t.Context(), strings.NewReader(dump), nil))
+		requireSame(t, "dump of the loaded store", dumpOf(t, to.Store), dump)
+	})
 }
 
 // TestDumpIsOneSnapshot checks that a dump has nothing of what is written while it is made.
 func TestDumpIsOneSnapshot(t *testing.T) {
-	for name, open := range databases() {
-		t.Run(name, func(t *testing.T) {
-			f := open(t)
-			f.saveCatalogs(t, "app")
-			before, first := dumpOf(t, f.Store), true
-			var out bytes.Buffer
-			got[DumpInfo](t)(f.Dump(t.Context(), "1.2.3", &out, func(string, int64) {
-				if first {
-					first = false
-					f.saveCatalogs(t, "later")
-				}
-			}))
-			requireSame(t, "the dump", out.String(), before)
-			if after := dumpOf(t, f.Store); after == before {
-				t.Error("the next dump lacks what was written meanwhile")
+	eachDatabase(t, func(t *testing.T, f fixture) {
+		f.saveCatalogs(t, "app")
+		before, first := dumpOf(t, f.Store), true
+		var out bytes.Buffer
+		got[DumpInfo](t)(f.Dump(t.Context(), "1.2.3", &out, func(string, int64) {
+			if first {
+				first = false
+				f.saveCatalogs(t, "later")
 			}
-		})
-	}
+		}))
+		requireSame(t, "the dump", out.String(), before)
+		if after := dumpOf(t, f.Store); after == before {
+			t.Error("the next dump lacks what was written meanwhile")
+		}
+	})
 }
 
 // TestDumpCleansTexts checks that a text of an older store, which may have NUL or invalid UTF-8, is dumped as databases take it.
 func TestDumpCleansTexts(t *testing.T) {
-	f := openWith(t, filepath.Join(t.TempDir(), "store.db"), newSQLite)
+	f := newStore(t)
 	_, err := f.writer.ExecContext(t.Context(), `INSERT INTO known_repositories (receiver_id, repository) VALUES (?, CAST(x'61002062ff' AS TEXT))`,
 		got[int64](t)(saveReceiver(t, f.Store)))
 	must(t, err)
@@ -342,19 +330,16 @@ func TestLoadRefuses(t *testing.T) {
 		"a row of no parent":       {line(of("workloads"), orphan), nil, fmt.Sprintf("table workloads, lines %d to ", of("workloads"))},
 		"a row twice":              {line(of("jobs")+1, lines[of("jobs")-1]), nil, fmt.Sprintf("table jobs, lines %d to %d of the dump", of("jobs"), of("jobs")+1)},
 	}
-	for kind, open := range databases() {
-		t.Run(kind, func(t *testing.T) {
-			to := open(t)
-			empty := dumpOf(t, to.Store)
-			for name, tt := range refusals {
-				_, err := to.Load(t.Context(), strings.NewReader(tt.dump), nil)
-				if err == nil || tt.want != nil && !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) {
-					t.Errorf("%s: the error is %.1000v, want %v with %q", name, err, tt.want, tt.says)
-				}
-				requireSame(t, "the store after "+name, dumpOf(t, to.Store), empty)
+	eachDatabase(t, func(t *testing.T, to fixture) {
+		empty := dumpOf(t, to.Store)
+		for name, tt := range refusals {
+			_, err := to.Load(t.Context(), strings.NewReader(tt.dump), nil)
+			if err == nil || tt.want != nil && !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("%s: the error is %.1000v, want %v with %q", name, err, tt.want, tt.says)
 			}
-		})
-	}
+			requireSame(t, "the store after "+name, dumpOf(t, to.Store), empty)
+		}
+	})
 	path := filepath.Join(t.TempDir(), "store.db")
 	for name, tt := range refusals {
 		if _, err := LoadSQLite(t.Context(), strings.NewReader(tt.dump), path, false, nil); err == nil {
@@ -367,18 +352,15 @@ func TestLoadRefuses(t *testing.T) {
 // TestLoadNeedsAnEmptyStore checks that a store with content is not changed, and that a file is only replaced on demand.
 func TestLoadNeedsAnEmptyStore(t *testing.T) {
 	dump := dumpOf(t, newFilled(t).Store)
-	for name, open := range databases() {
-		t.Run(name, func(t *testing.T) {
-			to := open(t)
-			to.saveCatalogs(t, "app")
-			before := dumpOf(t, to.Store)
-			_, err := to.Load(t.Context(), strings.NewReader(dump), nil)
-			if !errors.Is(err, ErrNotEmpty) || !strings.Contains(err.Error(), "(table manifests)") && !strings.Contains(err.Error(), "(table catalogues)") {
-				t.Errorf("the error is %v, want ErrNotEmpty with a table", err)
-			}
-			requireSame(t, "the store", dumpOf(t, to.Store), before)
-		})
-	}
+	eachDatabase(t, func(t *testing.T, to fixture) {
+		to.saveCatalogs(t, "app")
+		before := dumpOf(t, to.Store)
+		_, err := to.Load(t.Context(), strings.NewReader(dump), nil)
+		if !errors.Is(err, ErrNotEmpty) || !strings.Contains(err.Error(), "(table manifests)") && !strings.Contains(err.Error(), "(table catalogues)") {
+			t.Errorf("the error is %v, want ErrNotEmpty with a table", err)
+		}
+		requireSame(t, "the store", dumpOf(t, to.Store), before)
+	})
 
 	path := filepath.Join(t.TempDir(), "store.db")
 	existing := openStore(t, path)
@@ -416,27 +398,24 @@ func TestLoadReplacesAFile(t *testing.T) {
 // TestCancelledLoad checks that nothing is left of a load that was cancelled in the middle, and that it can be repeated.
 func TestCancelledLoad(t *testing.T) {
 	dump := dumpOf(t, newFilled(t).Store)
-	for name, open := range databases() {
-		t.Run(name, func(t *testing.T) {
-			to := open(t)
-			empty := dumpOf(t, to.Store)
-			for _, table := range []string{"data_versions", "manifests", "findings", "receiver_records"} {
-				ctx, cancel := context.WithCancelCause(t.Context())
-				halt := errors.New("halt")
-				_, err := to.Load(ctx, strings.NewReader(dump), func(loaded string, _ int64) {
-					if loaded == table {
-						cancel(halt)
-					}
-				})
-				if !errors.Is(err, halt) {
-					t.Errorf("cancelled after %s: %v, want the reason", table, err)
+	eachDatabase(t, func(t *testing.T, to fixture) {
+		empty := dumpOf(t, to.Store)
+		for _, table := range []string{"data_versions", "manifests", "findings", "receiver_records"} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			halt := errors.New("halt")
+			_, err := to.Load(ctx, strings.NewReader(dump), func(loaded string, _ int64) {
+				if loaded == table {
+					cancel(halt)
 				}
-				requireSame(t, "the store after "+table, dumpOf(t, to.Store), empty)
+			})
+			if !errors.Is(err, halt) {
+				t.Errorf("cancelled after %s: %v, want the reason", table, err)
 			}
-			got[DumpInfo](t)(to.Load(t.Context(), strings.NewReader(dump), nil))
-			requireSame(t, "the store in the end", dumpOf(t, to.Store), dump)
-		})
-	}
+			requireSame(t, "the store after "+table, dumpOf(t, to.Store), empty)
+		}
+		got[DumpInfo](t)(to.Load(t.Context(), strings.NewReader(dump), nil))
+		requireSame(t, "the store in the end", dumpOf(t, to.Store), dump)
+	})
 	path := filepath.Join(t.TempDir(), "store.db")
 	ctx, cancel := context.WithCancel(t.Context())
 	if _, err := LoadSQLite(ctx, strings.NewReader(dump), path, false, func(string, int64) { cancel() }); !errors.Is(err, context.Canceled) {
