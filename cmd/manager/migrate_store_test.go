@@ -96,12 +96,12 @@ func TestMigrateStore(t *testing.T) {
 	}
 }
 
-// TestMigrateStoreByPipe checks standard output and standard input.
+// TestMigrateStoreByPipe checks standard output and standard input, and that the manager's own store is read by default.
 func TestMigrateStoreByPipe(t *testing.T) {
 	path, other := newStoreFile(t), filepath.Join(t.TempDir(), "other.db")
 	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	must(t, err)
-	must(t, migrateStore(t.Context(), []string{"--from=sqlite:" + path, "--to=-"}, nil, out, io.Discard))
+	must(t, migrateStore(t.Context(), []string{"--data-dir=" + filepath.Dir(path), "--to=-"}, nil, out, io.Discard))
 	must(t, out.Close())
 	in, err := os.Open(out.Name())
 	must(t, err)
