@@ -196,7 +196,7 @@ kind-down: ## Remove the kind cluster and its registry
 	hack/kind/kind.sh down
 
 # The tests that compare random histories with a simple model.
-HISTORIES := TestEverythingIsAnnouncedOnce|TestAnnouncementsAgreeWithModel|TestTheStoreAgreesWithAPlainModel|TestLivesAgreeWithAPlainModel
+HISTORIES := TestEverythingIsAnnouncedOnce|TestContract/SQLite/(Announcements|TheStore|Lives)Agree
 
 .PHONY: explore
 explore: ## Other random histories of findings and messages than "make test" draws, CHECKS=1000 of each kind; SEED repeats

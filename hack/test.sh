@@ -17,7 +17,7 @@ in_full=(./pkg/backend/grype/ingest ./pkg/restapi)
 shared=github.com/scanner-operator/scanner-operator/registry
 
 # Of the store, the tests with goroutines. The packages above use the store concurrently as well.
-store_raced=TestConcurrent
+store_raced='TestConcurrent|TestContract/SQLite/Concurrent'
 
 # Of the worker, only concurrent code: Grype is slow under the race detector.
 worker_raced='TestManyMatches|TestWorks|TestStop|TestOneBad|TestServerWants|TestNewerBuild'
@@ -60,7 +60,7 @@ trap 'rm -f "$output"' EXIT
 # The shell makes a background process ignore an interruption, so it is terminated here.
 trap 'trap - TERM; kill 0' INT TERM
 modules >"$output" 2>&1 &
-go test "${others[@]}" "${in_full[@]}" "$shared" || failed=1
+go test -timeout 25m "${others[@]}" "${in_full[@]}" "$shared" || failed=1
 CGO_ENABLED=$with_race go test "${race[@]}" -short -timeout 25m "${raced[@]}" || failed=1
 CGO_ENABLED=$with_race go test "${race[@]}" -short -run "$store_raced" ./pkg/store || failed=1
 wait $! || failed=1
