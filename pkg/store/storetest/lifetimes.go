@@ -203,7 +203,11 @@ func (on suite) testSeveritiesBefore(t *testing.T) {
 		f.report(t, "app", vulnerable("CVE-2026-0001", "a", severity(now), fixed))
 		want = append(want, store.SeverityBefore{Severity: before, Until: f.clock.Now()})
 		before = now
-		equal(t, fmt.Sprint("after change ", i), f.trackedFindings(t, "app", false)[0].Severities, want[max(0, len(want)-10):])
+		tracked := f.trackedFindings(t, "app", false)
+		if len(tracked) != 1 {
+			t.Fatalf("after change %d: %d findings, want 1", i, len(tracked))
+		}
+		equal(t, fmt.Sprint("after change ", i), tracked[0].Severities, want[max(0, len(want)-10):])
 	}
 }
 

@@ -3,17 +3,41 @@ package server
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 )
 
-// templateDatabase is copied for each test.
+// templateDatabase is what was prepared first. It stays as it is.
 type templateDatabase struct {
 	sync.Once
 	name string
 	err  error
+}
+
+// freeDatabases are databases that no test uses now.
+type freeDatabases struct {
+	mutex sync.Mutex
+	names []string
+}
+
+// take returns a database, or none.
+func (f *freeDatabases) take() (name string) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	if last := len(f.names) - 1; last >= 0 {
+		name, f.names = f.names[last], f.names[:last]
+	}
+	return name
+}
+
+func (f *freeDatabases) put(name string) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	f.names = append(f.names, name)
 }
 
 // connect opens the administrator's connections.
@@ -55,35 +79,118 @@ func (s *Server) NewDatabase(t testing.TB) (dsn string) {
 	return s.newDatabase(t, "")
 }
 
-// CopyDatabase creates a database as prepare leaves an empty one, and returns its DSN. The database is dropped at the end of the test. A
-// PostgreSQL server copies the database that its first call has prepared: all calls must have the same effect, and prepare must leave no
-// connection open.
+// CopyDatabase returns the DSN of a database as prepare leaves an empty one. Each call of prepare must have the same effect, and leave no
+// connection open. A PostgreSQL server copies the database that the first call has prepared, and drops the copy at the end of the test. A
+// MariaDB server, which creates tables slowly, gives the database to another test when this one has ended: with the first rows, but as the
+// test leaves the tables, and the next values of their counters.
 func (s *Server) CopyDatabase(t testing.TB, prepare func(dsn string) error) (dsn string) {
 	t.Helper()
-	if !s.kind.copies {
-		dsn = s.newDatabase(t, "")
-		if err := prepare(dsn); err != nil {
-			t.Fatal(err)
-		}
-		return dsn
-	}
-	s.template.Do(func() { s.template.err = s.makeTemplate(prepare) })
+	s.template.Do(func() { s.template.name, s.template.err = s.prepared(prepare) })
 	if s.template.err != nil {
 		t.Fatal(s.template.err)
 	}
-	return s.newDatabase(t, " TEMPLATE "+s.template.name)
+	if s.kind.copies {
+		return s.newDatabase(t, " TEMPLATE "+s.template.name)
+	}
+	name := s.free.take()
+	if name == "" {
+		var err error
+		if name, err = s.prepared(prepare); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		if err := s.reset(name); err != nil {
+			t.Errorf("empty the database %s: %v", name, err)
+			return
+		}
+		s.free.put(name)
+	})
+	return s.DSN(t, name)
 }
 
-func (s *Server) makeTemplate(prepare func(dsn string) error) error {
-	s.template.name = s.newName()
-	if err := s.exec(`CREATE DATABASE ` + s.template.name); err != nil {
-		return err
+// prepared creates a database and prepares it.
+func (s *Server) prepared(prepare func(dsn string) error) (name string, err error) {
+	name = s.newName()
+	if err := s.exec(`CREATE DATABASE ` + name); err != nil {
+		return "", err
 	}
-	dsn, err := s.kind.inDatabase(s.dsn, s.template.name)
+	dsn, err := s.kind.inDatabase(s.dsn, name)
+	if err != nil {
+		return "", err
+	}
+	return name, prepare(dsn)
+}
+
+// reset gives all tables of a MariaDB database the rows of the template.
+func (s *Server) reset(name string) (err error) {
+	ctx := context.Background()
+	conn, err := s.admin.Conn(ctx)
 	if err != nil {
 		return err
 	}
-	return prepare(dsn)
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	tables, err := column(ctx, conn, `SELECT table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND table_schema = ?`, s.template.name)
+	if err != nil {
+		return err
+	}
+	// Triggers may fill a table that is empty already.
+	for range 5 {
+		filled, err := filledTables(ctx, conn, name, tables)
+		if err != nil {
+			return err
+		}
+		if len(filled) == 0 {
+			break
+		}
+		if err := inBatch(ctx, conn, filled, "DELETE FROM "+name+".%[1]s"); err != nil {
+			return err
+		}
+	}
+	filled, err := filledTables(ctx, conn, s.template.name, tables)
+	if err != nil {
+		return err
+	}
+	return inBatch(ctx, conn, filled, "INSERT INTO "+name+".%[1]s SELECT * FROM "+s.template.name+".%[1]s")
+}
+
+// inBatch executes a statement for each table, in one transaction without the checks of foreign keys.
+func inBatch(ctx context.Context, conn *sql.Conn, tables []string, statement string) error {
+	statements := []string{`SET foreign_key_checks = 0`, `START TRANSACTION`}
+	for _, table := range tables {
+		statements = append(statements, fmt.Sprintf(statement, table))
+	}
+	for _, statement := range append(statements, `COMMIT`, `SET foreign_key_checks = 1`) {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	return nil
+}
+
+// filledTables returns the tables that have rows.
+func filledTables(ctx context.Context, conn *sql.Conn, name string, tables []string) ([]string, error) {
+	var each []string
+	for _, table := range tables {
+		each = append(each, fmt.Sprintf("SELECT '%[2]s' FROM DUAL WHERE EXISTS (SELECT 1 FROM %[1]s.%[2]s)", name, table))
+	}
+	return column(ctx, conn, strings.Join(each, " UNION ALL "))
+}
+
+func column(ctx context.Context, conn *sql.Conn, statement string, args ...any) (values []string, err error) {
+	rows, err := conn.QueryContext(ctx, statement, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var value string
+		if err := rows.Scan(&value); err != nil {
+			return nil, err
+		}
+		values = append(values, value)
+	}
+	return values, rows.Err()
 }
 
 func (s *Server) newDatabase(t testing.TB, options string) (dsn string) {

@@ -70,7 +70,7 @@ type kind struct {
 	inDatabase func(dsn, database string) (string, error)
 	// drop is the statement that drops a database, without its name.
 	drop string
-	// copies is true if CREATE DATABASE can copy a database.
+	// copies is true if CREATE DATABASE copies a database.
 	copies bool
 }
 
@@ -93,6 +93,7 @@ type Server struct {
 	reaper    io.Closer
 	databases atomic.Int64
 	template  templateDatabase
+	free      freeDatabases
 }
 
 var shared = map[*kind]func() (*Server, error){

@@ -77,25 +77,46 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestCopies checks that each test has its own copy of what was prepared.
+// TestCopies checks that each test has a database of its own with what was prepared, and that the former one's changes are gone.
 func TestCopies(t *testing.T) {
 	each(t, func(t *testing.T, k *kind) {
 		s := get(t, k, shared[k])
 		prepare := func(dsn string) error {
-			return execute(k, dsn, `CREATE TABLE numbers (n int)`, `INSERT INTO numbers VALUES (7)`)
+			return execute(k, dsn, `CREATE TABLE numbers (n int PRIMARY KEY)`, `CREATE TABLE more (n int REFERENCES numbers (n))`, `INSERT INTO numbers VALUES (7)`)
 		}
-		var first string
-		t.Run("first", func(t *testing.T) {
-			first = s.CopyDatabase(t, prepare)
-			if err := execute(k, first, `UPDATE numbers SET n = 8`); err != nil {
-				t.Fatal(err)
+		requireNew := func(dsn string) {
+			t.Helper()
+			if n := query[int](t, k, dsn, `SELECT n FROM numbers`); n != 7 {
+				t.Errorf("the database has %d, want 7", n)
 			}
-			second := s.CopyDatabase(t, prepare)
-			if n := query[int](t, k, second, `SELECT n FROM numbers`); n != 7 {
-				t.Errorf("the copy has %d, want 7", n)
+			if n := query[int](t, k, dsn, `SELECT count(*) FROM more`); n != 0 {
+				t.Errorf("the database has %d rows more, want none", n)
+			}
+		}
+		for _, round := range []string{"first", "second"} {
+			t.Run(round, func(t *testing.T) {
+				one := s.CopyDatabase(t, prepare)
+				requireNew(one)
+				if err := execute(k, one, `UPDATE numbers SET n = 8`, `INSERT INTO more VALUES (8)`); err != nil {
+					t.Fatal(err)
+				}
+				requireNew(s.CopyDatabase(t, prepare))
+			})
+		}
+	})
+}
+
+// TestDroppedDatabases checks that a new database is dropped with its test.
+func TestDroppedDatabases(t *testing.T) {
+	each(t, func(t *testing.T, k *kind) {
+		var dsn string
+		t.Run("use", func(t *testing.T) {
+			dsn = get(t, k, shared[k]).NewDatabase(t)
+			if err := execute(k, dsn, `CREATE TABLE numbers (n int)`); err != nil {
+				t.Error(err)
 			}
 		})
-		if err := execute(k, first, `SELECT 1`); err == nil {
+		if err := execute(k, dsn, `SELECT 1`); err == nil {
 			t.Error("the database still exists after its test")
 		}
 	})
