@@ -76,6 +76,7 @@ func TestEachCheckDetectsItsProblem(t *testing.T) {
 		{"OLM v1", "definition that is not there", edit(csvFile, "      name: scanners.scanner-operator.io", "      name: others.scanner-operator.io"), "others.scanner-operator.io: is owned"},
 		{"the store's volume can be replaced", "another name", edit(csvFile, "name: store", "name: data"), "called store"},
 		{"the store's volume can be replaced", "a claim", edit(csvFile, "emptyDir: {}", "persistentVolumeClaim: {claimName: store}"), "is a claim"},
+		{"the store's volume can be replaced", "no Secret of a server", edit(csvFile, "mountPath: /etc/scanner-operator/store\n                  name: store-server", "mountPath: /etc/scanner-operator/store\n                  name: tmp"), "of a store on a server: false"},
 		{"the store's volume can be replaced", "pods on any node", edit(csvFile, "podAffinity:", "podAntiAffinity:"), "another node"},
 		{"features that OpenShift's console has", "one is missing", drop(csvFile, "    features.operators.openshift.io/disconnected"), "disconnected"},
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/operator-framework/api/pkg/validation"
 	registrybundle "github.com/operator-framework/operator-registry/pkg/lib/bundle"
 	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
@@ -402,6 +403,10 @@ func checkStoreVolume(g loadedBundle) (problems []string) {
 			}
 			replaceable = replaceable || volume.Name == "store" && volume.EmptyDir != nil
 		}
+		mountsStore, mountsServer := mounts(deployment, "store"), mounts(deployment, "store-server")
+		if mountsStore != mountsServer {
+			problems = append(problems, fmt.Sprintf("%s: mounts the store: %t, and the Secret of a store on a server: %t", deployment.Name, mountsStore, mountsServer))
+		}
 		affinity := deployment.Spec.Template.Spec.Affinity
 		if affinity == nil || affinity.PodAffinity == nil || len(affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) == 0 {
 			problems = append(problems, deployment.Name+": may run on another node than the store's volume, which it has, too")
@@ -411,6 +416,13 @@ func checkStoreVolume(g loadedBundle) (problems []string) {
 		problems = append(problems, "no Deployment has an emptyDir called store, as docs/operate/install/olm.md says")
 	}
 	return problems
+}
+
+// mounts reports whether a container of a Deployment mounts a volume.
+func mounts(deployment v1alpha1.StrategyDeploymentSpec, volume string) bool {
+	return slices.ContainsFunc(deployment.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume })
+	})
 }
 
 // features checks that all annotations by which OpenShift's catalog filters are set.

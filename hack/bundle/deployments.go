@@ -19,6 +19,9 @@ const (
 	defaultsMap      = "scanner-operator-defaults"
 )
 
+// storeSecret is the user's Secret for a store on a server.
+const storeSecret = "scanner-operator-store"
+
 // relatedImage is the prefix of environment variables that hold an image reference.
 const relatedImage = "RELATED_IMAGE_"
 
@@ -31,6 +34,7 @@ func (p parts) strategies(from release) ([]v1alpha1.StrategyDeploymentSpec, []v1
 		if err := pinImages(pod, from, used); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", deployment.Name, err)
 		}
+		mountStoreServer(pod)
 		for i := range pod.Volumes {
 			adaptVolume(&pod.Volumes[i])
 		}
@@ -80,6 +84,28 @@ func adaptVolume(volume *corev1.Volume) {
 			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: configurationMap}, Optional: &user}},
 		}}}
 	}
+}
+
+// mountStoreServer has the pod with the store mount the Secret for a store on a server, if there is one. Mounts of a Subscription would be in
+// all pods, and the notifier must not have the database's password. A volume of the same name in Subscription.spec.config.volumes replaces
+// this one.
+func mountStoreServer(pod *corev1.PodSpec) {
+	if !slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil }) {
+		return
+	}
+	optional := true
+	var sources []corev1.VolumeProjection
+	for _, file := range []corev1.KeyToPath{{Key: "uri", Path: "dsn"}, {Key: "ca.crt", Path: "ca.crt"}} {
+		sources = append(sources, corev1.VolumeProjection{Secret: &corev1.SecretProjection{
+			LocalObjectReference: corev1.LocalObjectReference{Name: storeSecret}, Items: []corev1.KeyToPath{file}, Optional: &optional,
+		}})
+	}
+	pod.Volumes = append(pod.Volumes, corev1.Volume{
+		Name: "store-server", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: sources}},
+	})
+	pod.Containers[0].VolumeMounts = append(pod.Containers[0].VolumeMounts, corev1.VolumeMount{
+		Name: "store-server", MountPath: "/etc/scanner-operator/store", ReadOnly: true,
+	})
 }
 
 func isConfiguration(name string) bool {

@@ -241,11 +241,11 @@ func resources(cpu, request, limit string) corev1.ResourceRequirements {
 	}
 }
 
-// additionalFile is the name of a second file beside the configuration file. A kustomize component adds it to the same ConfigMap, since
-// kustomize cannot change a part of a file.
-const additionalFile = "store.yaml"
+// additionalFile is the path of a second file, from the directory of the configuration file. Installers mount it together with the data
+// source name of a server, since kustomize and OLM cannot change a part of a file.
+const additionalFile = "store/config.yaml"
 
-// Load reads a file over the defaults, and over both the file store.yaml beside it, if there is one. An empty path returns the defaults.
+// Load reads a file over the defaults, and over both the file store/config.yaml beside it, if there is one. An empty path returns the defaults.
 // Unknown fields are errors, since a misspelled setting would otherwise have no effect.
 func Load(path string) (Config, error) {
 	config := Default()

@@ -32,15 +32,18 @@ func TestStoreLoad(t *testing.T) {
 	}
 }
 
-// TestStoreFile: the file store.yaml beside the configuration adds to it, and its mistakes are errors that name it.
+// TestStoreFile: the file store/config.yaml beside the configuration adds to it, and its mistakes are errors that name it.
 func TestStoreFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "config.yaml")
+	if err := os.Mkdir(filepath.Join(dir, "store"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for name, tt := range map[string]struct{ text, wantErr string }{
 		"a server":  {"store: {type: PostgreSQL}", ""},
-		"a mistake": {"store: {typ: PostgreSQL}", "store.yaml: store.typ: unknown field"},
+		"a mistake": {"store: {typ: PostgreSQL}", "store/config.yaml: store.typ: unknown field"},
 	} {
-		for file, text := range map[string]string{path: "store: {maxConnections: 20}\ngrype: {match: {maxWorkers: 7}}", filepath.Join(dir, "store.yaml"): tt.text} {
+		for file, text := range map[string]string{path: "store: {maxConnections: 20}\ngrype: {match: {maxWorkers: 7}}", filepath.Join(dir, "store", "config.yaml"): tt.text} {
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -63,6 +63,9 @@ monitoring:
   prometheusRule: {enabled: true}
   dashboards: {enabled: true}
 `},
+		"a store on PostgreSQL": {components: []string{"components/postgresql"}, values: `
+store: {type: PostgreSQL, dsnSecretRef: {name: scanner-operator-store}}
+`},
 		"Clair's webhooks over TLS": {components: []string{"notifier-clair-webhooks"}, values: `
 notifier: {clairWebhooks: {enabled: true}}
 `},
@@ -167,6 +170,7 @@ func nameConfig(object *unstructured.Unstructured) {
 			_ = unstructured.SetNestedStringMap(object.Object, annotations, "spec", "template", "metadata", "annotations")
 		}
 		nameConfigVolume(object)
+		withoutOptionalSources(object)
 		return
 	}
 	if !strings.HasPrefix(object.GetName(), "scanner-operator-config") {
@@ -175,6 +179,21 @@ func nameConfig(object *unstructured.Unstructured) {
 	object.SetName("scanner-operator-config")
 	text, _, _ := unstructured.NestedString(object.Object, "data", "config.yaml")
 	_ = unstructured.SetNestedField(object.Object, withoutComments(text), "data", "config.yaml")
+}
+
+// withoutOptionalSources removes what the component for PostgreSQL mounts only if it is there: the chart has a value for it.
+func withoutOptionalSources(deployment *unstructured.Unstructured) {
+	volumes, _, _ := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "volumes")
+	for _, volume := range volumes {
+		if sources, isProjected, _ := unstructured.NestedSlice(volume.(map[string]any), "projected", "sources"); isProjected {
+			sources = slices.DeleteFunc(sources, func(source any) bool {
+				optional, _, _ := unstructured.NestedBool(source.(map[string]any), "secret", "optional")
+				return optional
+			})
+			_ = unstructured.SetNestedSlice(volume.(map[string]any), sources, "projected", "sources")
+		}
+	}
+	_ = unstructured.SetNestedSlice(deployment.Object, volumes, "spec", "template", "spec", "volumes")
 }
 
 // splitPorts splits a rule for two ports into two equivalent rules.

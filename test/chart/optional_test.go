@@ -2,6 +2,8 @@ package chart
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
 
 // Each switch adds its objects when it is on, and none of them when it is off.
@@ -192,5 +195,62 @@ monitoring:
 	}
 	if len(dashboards.Data) == 0 {
 		t.Error("there are no dashboards")
+	}
+}
+
+// With a store on a server, nothing asks for a volume. The pod mounts the Secrets, and the manager's configuration has the server.
+func TestStoreOnServer(t *testing.T) {
+	all := rendered(t, `
+store: {type: PostgreSQL, maxConnections: 20, dsnSecretRef: {name: shop-app}, caSecretRef: {name: shop-ca}}
+networkPolicy: {enabled: true, storeServer: {peers: [{podSelector: {matchLabels: {cnpg.io/cluster: shop}}}]}}
+`)
+	for key := range all {
+		if strings.HasPrefix(key, "PersistentVolumeClaim ") {
+			t.Errorf("there is a %s", key)
+		}
+	}
+	pod := into[appsv1.Deployment](t, all, managerKey).Spec.Template.Spec
+	at := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == "store-server" })
+	if at < 0 || pod.Volumes[at].Projected == nil {
+		t.Fatalf("no volume has the Secrets: %+v", pod.Volumes)
+	}
+	secret := func(name, key, path string) corev1.VolumeProjection {
+		return corev1.VolumeProjection{Secret: &corev1.SecretProjection{
+			LocalObjectReference: corev1.LocalObjectReference{Name: name}, Items: []corev1.KeyToPath{{Key: key, Path: path}},
+		}}
+	}
+	want := []corev1.VolumeProjection{
+		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "scanner-operator-store"}}},
+		secret("shop-app", "uri", "dsn"), secret("shop-ca", "ca.crt", "ca.crt"),
+	}
+	if diff := cmp.Diff(want, pod.Volumes[at].Projected.Sources); diff != "" {
+		t.Errorf("the volume's sources (-want +got):\n%s", diff)
+	}
+	if !slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool {
+		return m.Name == "store-server" && m.MountPath == "/etc/scanner-operator/store" && m.ReadOnly
+	}) {
+		t.Errorf("the manager does not mount that volume: %+v", pod.Containers[0].VolumeMounts)
+	}
+
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	text := into[corev1.ConfigMap](t, all, "ConfigMap "+namespace+"/scanner-operator-store").Data["config.yaml"]
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(config.Store{
+		Type: config.PostgreSQL, DSNFile: "/etc/scanner-operator/store/dsn", MaxConnections: 20, TLS: config.StoreTLS{CAFile: "/etc/scanner-operator/store/ca.crt"},
+	}, loaded.Store); diff != "" {
+		t.Errorf("the manager's configuration (-want +got):\n%s", diff)
+	}
+
+	egress := into[networkingv1.NetworkPolicy](t, all, "NetworkPolicy "+namespace+"/scanner-operator-manager").Spec.Egress
+	if !slices.ContainsFunc(egress, func(rule networkingv1.NetworkPolicyEgressRule) bool {
+		return len(rule.To) == 1 && rule.To[0].PodSelector != nil && rule.To[0].PodSelector.MatchLabels["cnpg.io/cluster"] == "shop" && rule.Ports[0].Port.IntValue() == 5432
+	}) {
+		t.Errorf("the manager may not reach the server: %+v", egress)
 	}
 }

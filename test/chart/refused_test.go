@@ -12,32 +12,35 @@ import (
 // An unknown value or a value of the wrong type is an error that names it.
 func TestWrongValuesAreRefused(t *testing.T) {
 	for values, want := range map[string]string{
-		"watchNamespace: [shop]":                              "watchNamespace",
-		"watchNamespaces: shop":                               "/watchNamespaces",
-		"watchNamespaces: [Shop]":                             "/watchNamespaces/0",
-		"manager: {resource: {}}":                             "resource",
-		"manager: {resources: {limit: {}}}":                   "limit",
-		"manager: {resources: {limits: {memory: lots}}}":      "/manager/resources/limits/memory",
-		"manager: {replicas: 2}":                              "replicas",
-		"manager: {args: --log-level=debug}":                  "/manager/args",
-		"manager: {memoryTarget: 1GB}":                        "/manager/memoryTarget",
-		"image: {manager: {digest: 'sha256:abc'}}":            "/image/manager/digest",
-		"image: {registry: ''}":                               "/image/registry",
-		"image: {registry: 'mirror.example.com/'}":            "/image/registry",
-		"image: {registry: 'https://mirror.example.com'}":     "/image/registry",
-		"image: {pullPolicy: Sometimes}":                      "/image/pullPolicy",
-		"config: {grype: {databse: {}}}":                      "databse",
-		"config: {grype: {database: {pollInterval: 60}}}":     "/config/grype/database/pollInterval",
-		"config: {grype: {catalog: {maxJobs: many}}}":         "/config/grype/catalog/maxJobs",
-		"config: {registries: [{name: a}]}":                   "name",
-		"proxy: {httpsProxy: 'proxy:3128'}":                   "/proxy/httpsProxy",
-		"store: {size: big}":                                  "/store/size",
-		"notifier: {allowedWebhookHosts: ['https://a.b']}":    "/notifier/allowedWebhookHosts/0",
-		"notifier: {trust: {certificates: /etc/ca.crt}}":      "/notifier/trust/certificates",
-		"crds: {keep: 'no'}":                                  "/crds/keep",
-		"networkPolicy: {kubernetesAPI: {ports: [70000]}}":    "/networkPolicy/kubernetesAPI/ports/0",
-		"monitoring: {serviceMonitor: {interval: sometimes}}": "/monitoring/serviceMonitor/interval",
-		"cleanup: {timeoutSeconds: 0}":                        "/cleanup/timeoutSeconds",
+		"watchNamespace: [shop]":                                "watchNamespace",
+		"watchNamespaces: shop":                                 "/watchNamespaces",
+		"watchNamespaces: [Shop]":                               "/watchNamespaces/0",
+		"manager: {resource: {}}":                               "resource",
+		"manager: {resources: {limit: {}}}":                     "limit",
+		"manager: {resources: {limits: {memory: lots}}}":        "/manager/resources/limits/memory",
+		"manager: {replicas: 2}":                                "replicas",
+		"manager: {args: --log-level=debug}":                    "/manager/args",
+		"manager: {memoryTarget: 1GB}":                          "/manager/memoryTarget",
+		"image: {manager: {digest: 'sha256:abc'}}":              "/image/manager/digest",
+		"image: {registry: ''}":                                 "/image/registry",
+		"image: {registry: 'mirror.example.com/'}":              "/image/registry",
+		"image: {registry: 'https://mirror.example.com'}":       "/image/registry",
+		"image: {pullPolicy: Sometimes}":                        "/image/pullPolicy",
+		"config: {grype: {databse: {}}}":                        "databse",
+		"config: {grype: {database: {pollInterval: 60}}}":       "/config/grype/database/pollInterval",
+		"config: {grype: {catalog: {maxJobs: many}}}":           "/config/grype/catalog/maxJobs",
+		"config: {registries: [{name: a}]}":                     "name",
+		"proxy: {httpsProxy: 'proxy:3128'}":                     "/proxy/httpsProxy",
+		"store: {size: big}":                                    "/store/size",
+		"store: {type: Oracle}":                                 "/store/type",
+		"store: {type: PostgreSQL, maxConnections: 1}":          "/store/maxConnections",
+		"store: {dsnSecretRef: {name: 'postgresql://u:p@h/d'}}": "/store/dsnSecretRef/name",
+		"notifier: {allowedWebhookHosts: ['https://a.b']}":      "/notifier/allowedWebhookHosts/0",
+		"notifier: {trust: {certificates: /etc/ca.crt}}":        "/notifier/trust/certificates",
+		"crds: {keep: 'no'}":                                    "/crds/keep",
+		"networkPolicy: {kubernetesAPI: {ports: [70000]}}":      "/networkPolicy/kubernetesAPI/ports/0",
+		"monitoring: {serviceMonitor: {interval: sometimes}}":   "/monitoring/serviceMonitor/interval",
+		"cleanup: {timeoutSeconds: 0}":                          "/cleanup/timeoutSeconds",
 		// The operator, Services and policies select pods by these labels.
 		"commonLabels: {app.kubernetes.io/name: mine}":              "/commonLabels",
 		"manager: {podLabels: {app.kubernetes.io/component: mine}}": "/manager/podLabels",
@@ -48,6 +51,23 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		_, err := template(t, values)
 		if err == nil || !strings.Contains(err.Error(), "schema") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: want an error of the schema that names %s, got %v", values, want, err)
+		}
+	}
+}
+
+// Values that the schema cannot check are errors as well.
+func TestWrongStoresAreRefused(t *testing.T) {
+	for values, want := range map[string]string{
+		"store: {type: PostgreSQL}":                                            "store.dsnSecretRef.name: name the Secret",
+		"config: {store: {type: PostgreSQL}}":                                  "config.store: set the value store instead",
+		"{store: {type: MySQL, dsnSecretRef: {name: a}}, config: {store: {}}}": "",
+	} {
+		_, err := template(t, values)
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s: %v", values, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: want an error with %q, got %v", values, want, err)
 		}
 	}
 }

@@ -34,6 +34,23 @@ app.kubernetes.io/component: {{ . }}
 {{- default "scanner-operator-store" .Values.store.existingClaim }}
 {{- end }}
 
+{{/* The part of the operator's configuration that is about a store on a server. Its data source name is in a file at the default path. */}}
+{{- define "scanner-operator.storeConfig" -}}
+{{- if .Values.config.store }}{{ fail "config.store: set the value store instead, which also mounts the Secrets" }}{{ end -}}
+{{- with .Values.store }}
+{{- if ne .type "SQLite" -}}
+{{- if not .dsnSecretRef.name }}{{ fail (printf "store.dsnSecretRef.name: name the Secret with the data source name of the %s server" .type) }}{{ end -}}
+store:
+  type: {{ .type }}
+  maxConnections: {{ .maxConnections }}
+  {{- if .caSecretRef.name }}
+  tls:
+    caFile: /etc/scanner-operator/store/ca.crt
+  {{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "scanner-operator.trust" -}}
 {{- if .Values.notifier.trust.certificates }}scanner-operator-notifier-trust{{ else }}{{ .Values.notifier.trust.configMap }}{{ end }}
 {{- end }}

@@ -18,8 +18,21 @@
 them, all addresses are open at these ports, except for those of the node and of the cloud's metadata service. */}}
 {{- define "scanner-operator.toKubernetesAPI" -}}
 {{- with .Values.networkPolicy }}
+{{- include "scanner-operator.toServer" .kubernetesAPI }}
+{{- if or .kubernetesAPI.peers (not (has "443" (toStrings .kubernetesAPI.ports))) }}
+{{ include "scanner-operator.toInternet" $ }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "scanner-operator.toStoreServer" -}}
+{{- include "scanner-operator.toServer" .Values.networkPolicy.storeServer }}
+{{- end }}
+
+{{/* (dict "peers" PEERS "ports" PORTS): to the given peers, or to all addresses that are not link-local. */}}
+{{- define "scanner-operator.toServer" -}}
 - to:
-  {{- with .kubernetesAPI.peers }}
+  {{- with .peers }}
   {{- toYaml . | nindent 2 }}
   {{- else }}
   - ipBlock:
@@ -30,13 +43,9 @@ them, all addresses are open at these ports, except for those of the node and of
       except: ["::1/128", "fe80::/10"]
   {{- end }}
   ports:
-  {{- range .kubernetesAPI.ports }}
+  {{- range .ports }}
   - {port: {{ . }}, protocol: TCP}
   {{- end }}
-{{- if or .kubernetesAPI.peers (not (has "443" (toStrings .kubernetesAPI.ports))) }}
-{{ include "scanner-operator.toInternet" $ }}
-{{- end }}
-{{- end }}
 {{- end }}
 
 {{/* Private, shared and link-local addresses are excluded. */}}
