@@ -43,16 +43,13 @@ func (l storeLocation) server() store.Server {
 	}
 }
 
-// errMySQL is returned for type MySQL.
-var errMySQL = errors.New("store.type: MySQL is not built in")
-
 // open opens the store for this process, and creates or migrates it.
 func (l storeLocation) open(ctx context.Context, log logr.Logger) (*store.Store, error) {
 	switch l.settings.Type {
 	case config.PostgreSQL:
 		return store.OpenPostgreSQL(ctx, l.server(), time.Now)
 	case config.MySQL:
-		return nil, errMySQL
+		return store.OpenMySQL(ctx, l.server(), time.Now)
 	}
 	opened, err := store.OpenSQLite(ctx, l.path(), time.Now)
 	if err == nil && opened.Replaced() {
@@ -67,7 +64,7 @@ func (l storeLocation) openReadOnly(ctx context.Context) (*store.Store, error) {
 	case config.PostgreSQL:
 		return store.OpenPostgreSQLReadOnly(ctx, l.server())
 	case config.MySQL:
-		return nil, errMySQL
+		return store.OpenMySQLReadOnly(ctx, l.server())
 	}
 	return store.OpenSQLiteReadOnly(l.path())
 }

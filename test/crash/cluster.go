@@ -20,6 +20,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/fake"
+	"github.com/scanner-operator/scanner-operator/pkg/config"
+	"github.com/scanner-operator/scanner-operator/pkg/store/storetest/server"
 	"github.com/scanner-operator/scanner-operator/test/apiserver"
 	"github.com/scanner-operator/scanner-operator/test/process"
 )
@@ -56,6 +58,9 @@ type cluster struct {
 	server  *apiserver.Server
 	// Paths of files: kubeconfig of manager and notifier, token of the manager for the notifier, authority with Slack's certificate.
 	kubeconfig, token, authority string
+	// config is the manager's configuration file, and database the server with its store; empty and nil with a store in a file.
+	config   string
+	database *server.Server
 	// notifierPort stays the same across restarts, like the address of a Service.
 	notifierPort string
 }
@@ -70,7 +75,7 @@ func startCluster(ctx context.Context, o options, dir string, s *slack) (_ *clus
 			err = errors.Join(err, c.stop())
 		}
 	}()
-	for _, step := range []func(context.Context) error{c.startServer, c.makeNode, c.makeToken, c.trustSlack, c.makeTeams} {
+	for _, step := range []func(context.Context) error{c.startServer, c.makeNode, c.makeToken, c.trustSlack, c.makeTeams, c.startStore} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -79,7 +84,43 @@ func startCluster(ctx context.Context, o options, dir string, s *slack) (_ *clus
 	return c, err
 }
 
-func (c *cluster) stop() error { return c.server.Stop() }
+func (c *cluster) stop() error {
+	err := c.server.Stop()
+	if c.database != nil {
+		err = errors.Join(err, c.database.Close())
+	}
+	return err
+}
+
+// stores are the types of a store, and the servers for tests that have it.
+var stores = map[string]struct {
+	storeType config.StoreType
+	server    string
+}{
+	"sqlite": {config.SQLite, ""}, "postgres": {config.PostgreSQL, "PostgreSQL"}, "mariadb": {config.MySQL, "MariaDB"},
+}
+
+// startStore starts the database server of the store, unless the store is in a file, and writes the manager's configuration.
+func (c *cluster) startStore(context.Context) (err error) {
+	wanted := stores[c.options.store]
+	if wanted.server == "" {
+		return nil
+	}
+	if c.database, err = server.New(wanted.server); err != nil {
+		return err
+	}
+	dsn, err := c.database.Create("crash")
+	if err != nil {
+		return err
+	}
+	if wanted.storeType == config.MySQL {
+		dsn += "?tls=false"
+	}
+	file := filepath.Join(c.dir, "dsn")
+	c.config = filepath.Join(c.dir, "config.yaml")
+	return errors.Join(os.WriteFile(file, []byte(dsn+"\n"), 0o600),
+		os.WriteFile(c.config, fmt.Appendf(nil, "store: {type: %s, dsnFile: %s}\n", wanted.storeType, file), 0o600))
+}
 
 func (c *cluster) startServer(context.Context) (err error) {
 	if c.server, err = apiserver.Start(c.options.root, c.options.assets, nil); err != nil {
@@ -196,7 +237,7 @@ func (c *cluster) deleteException(ctx context.Context, img image) error {
 // startManager starts the manager as it runs in a pod. The lease is short, so that the next manager does not wait long.
 func (c *cluster) startManager(name string) (*process.Process, error) {
 	command := exec.Command(filepath.Join(c.options.root, "bin", "manager"),
-		"--namespace="+systemNamespace, "--data-dir="+c.dir, "--spool-dir="+filepath.Join(c.dir, "spool"),
+		"--namespace="+systemNamespace, "--config="+c.config, "--data-dir="+c.dir, "--spool-dir="+filepath.Join(c.dir, "spool"),
 		"--notifier-url=https://localhost:"+c.notifierPort, "--notifier-token-file="+c.token,
 		"--enable-fake-backend", "--worker-image=unused", "--metrics-bind-address=0", "--api-bind-address=0",
 		"--health-probe-bind-address=127.0.0.1:0", "--ingest-bind-address=127.0.0.1:0",

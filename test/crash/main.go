@@ -32,6 +32,8 @@ type options struct {
 	// kills and digests are the minimum numbers of kills and of messages.
 	kills, digests int
 	seed           uint64
+	// store is where the manager's store is: sqlite, postgres or mariadb.
+	store string
 	// root is the project's directory, with the programs in bin. assets is the directory of etcd and kube-apiserver.
 	root, assets string
 }
@@ -41,6 +43,7 @@ func main() {
 	flag.IntVar(&o.kills, "kills", 200, "how often manager and notifier are killed, together")
 	flag.IntVar(&o.digests, "digests", 0, "how many messages are sent meanwhile at least (default half as many)")
 	flag.Uint64Var(&o.seed, "seed", 0, "what everything random is drawn from (default: another one each time)")
+	flag.StringVar(&o.store, "store", "sqlite", "where the store is: sqlite, or on a server that is started for this: postgres or mariadb")
 	flag.StringVar(&o.root, "root", ".", "the project's directory")
 	flag.Parse()
 	ctrl.SetLogger(logr.Discard()) // silences envtest
@@ -64,13 +67,16 @@ func run(ctx context.Context, o options) error {
 	if o.seed == 0 {
 		o.seed = rand.Uint64()
 	}
-	fmt.Printf("e2e-crash: %d kills, %d messages, seed %d\n", o.kills, o.digests, o.seed)
+	if _, known := stores[o.store]; !known {
+		return fmt.Errorf("-store: %q is not sqlite, postgres or mariadb", o.store)
+	}
+	fmt.Printf("e2e-crash: %d kills, %d messages, store %s, seed %d\n", o.kills, o.digests, o.store, o.seed)
 	dir, err := os.MkdirTemp("", "e2e-crash-")
 	if err != nil {
 		return err
 	}
 	if err := experiment(ctx, o, dir); err != nil {
-		return fmt.Errorf("%w\nlogs, store and Slack's messages are in %s; once more: make e2e-crash KILLS=%d SEED=%d", err, dir, o.kills, o.seed)
+		return fmt.Errorf("%w\nlogs, store and Slack's messages are in %s; once more: make e2e-crash STORE=%s KILLS=%d SEED=%d", err, dir, o.store, o.kills, o.seed)
 	}
 	return os.RemoveAll(dir)
 }

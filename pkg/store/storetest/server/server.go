@@ -122,6 +122,32 @@ func StartMariaDB(t testing.TB, options Options) *Server {
 	return startOwn(t, &mariaDB, options)
 }
 
+// New starts a server, PostgreSQL or MariaDB, for a program that is not a test, such as the crash test. The program must call Close.
+func New(product string) (*Server, error) {
+	for _, k := range []*kind{&postgreSQL, &mariaDB} {
+		if k.name != product {
+			continue
+		}
+		s, err := start(k, Options{})
+		if errors.Is(err, exec.ErrNotFound) {
+			err = fmt.Errorf("%s is not installed (Debian: apt-get install %s)", k.name, k.debianPackage)
+		}
+		return s, err
+	}
+	return nil, fmt.Errorf("%q is not a server that is known here", product)
+}
+
+// Close ends the server and removes its folder.
+func (s *Server) Close() error { return s.close() }
+
+// Create creates an empty database, and returns its DSN as the administrator has it.
+func (s *Server) Create(database string) (dsn string, err error) {
+	if err := s.exec(`CREATE DATABASE ` + database); err != nil {
+		return "", err
+	}
+	return s.kind.inDatabase(s.dsn, database)
+}
+
 func startOwn(t testing.TB, k *kind, options Options) *Server {
 	t.Helper()
 	s := get(t, k, func() (*Server, error) { return start(k, options) })
