@@ -161,6 +161,9 @@ var storeReasons = map[error]string{
 	store.ErrVolumeFull: v1alpha1.ReasonVolumeFull, store.ErrVolumeReadOnly: v1alpha1.ReasonVolumeReadOnly,
 	store.ErrVolumeFailed: v1alpha1.ReasonVolumeFailed, store.ErrCorrupt: v1alpha1.ReasonStoreCorrupt,
 	store.ErrMovedAway: v1alpha1.ReasonStoreMovedAway, store.ErrUnavailable: v1alpha1.ReasonStoreUnavailable,
+	store.ErrServerFull: v1alpha1.ReasonStoreFull, store.ErrTooManyConnections: v1alpha1.ReasonTooManyConnections,
+	store.ErrServerReadOnly: v1alpha1.ReasonStoreReadOnly, store.ErrServerPermission: v1alpha1.ReasonStorePermission,
+	store.ErrServerTooOld: v1alpha1.ReasonStoreTooOld, store.ErrWrongCollation: v1alpha1.ReasonStoreWrongCollation,
 }
 
 // setStore sets the condition StoreDurable. It uses the store's in-memory health, so that it works whatever the state of the file.

@@ -54,12 +54,18 @@ var storeProblems = map[string]struct {
 	reason     string
 	wayOut     string
 }{
-	"VolumeFull":       {store.ErrVolumeFull, false, v1alpha1.ReasonVolumeFull, "enlarge it"},
-	"VolumeReadOnly":   {store.ErrVolumeReadOnly, false, v1alpha1.ReasonVolumeReadOnly, "fsGroup"},
-	"VolumeFailed":     {store.ErrVolumeFailed, true, v1alpha1.ReasonVolumeFailed, "check it"},
-	"StoreCorrupt":     {store.ErrCorrupt, true, v1alpha1.ReasonStoreCorrupt, "move it away"},
-	"StoreMovedAway":   {store.ErrMovedAway, false, v1alpha1.ReasonStoreMovedAway, "must start again"},
-	"StoreUnavailable": {store.ErrUnavailable, true, v1alpha1.ReasonStoreUnavailable, "network policies"},
+	"VolumeFull":          {store.ErrVolumeFull, false, v1alpha1.ReasonVolumeFull, "enlarge it"},
+	"VolumeReadOnly":      {store.ErrVolumeReadOnly, false, v1alpha1.ReasonVolumeReadOnly, "fsGroup"},
+	"VolumeFailed":        {store.ErrVolumeFailed, true, v1alpha1.ReasonVolumeFailed, "check it"},
+	"StoreCorrupt":        {store.ErrCorrupt, true, v1alpha1.ReasonStoreCorrupt, "move it away"},
+	"StoreMovedAway":      {store.ErrMovedAway, false, v1alpha1.ReasonStoreMovedAway, "must start again"},
+	"StoreUnavailable":    {store.ErrUnavailable, true, v1alpha1.ReasonStoreUnavailable, "network policies"},
+	"StoreFull":           {store.ErrServerFull, false, v1alpha1.ReasonStoreFull, "enlarge it"},
+	"TooManyConnections":  {store.ErrTooManyConnections, true, v1alpha1.ReasonTooManyConnections, "max_connections"},
+	"StoreReadOnly":       {store.ErrServerReadOnly, false, v1alpha1.ReasonStoreReadOnly, "the primary"},
+	"StorePermission":     {store.ErrServerPermission, true, v1alpha1.ReasonStorePermission, "store.dsnFile"},
+	"StoreTooOld":         {store.ErrServerTooOld, true, v1alpha1.ReasonStoreTooOld, "upgrade"},
+	"StoreWrongCollation": {store.ErrWrongCollation, true, v1alpha1.ReasonStoreWrongCollation, "UTF8"},
 }
 
 // TestStoreProblemConditions: for each problem of the store, the Scanner's conditions have the reason and the remedy, even if nothing can

@@ -52,7 +52,13 @@ const (
 	ReasonVolumeFailed        = "VolumeFailed"              // the store's volume returns I/O errors
 	ReasonStoreCorrupt        = "StoreCorrupt"              // the store's file is damaged
 	ReasonStoreMovedAway      = "StoreMovedAway"            // the store's file was moved away while the manager had it open
-	ReasonStoreUnavailable    = "StoreUnavailable"          // the store's database server cannot be reached, or refuses connections
+	ReasonStoreUnavailable    = "StoreUnavailable"          // the store's database server cannot be reached, or does not answer
+	ReasonStoreFull           = "StoreFull"                 // the disk of the store's database server is full
+	ReasonTooManyConnections  = "TooManyConnections"        // the store's database server accepts no more connections
+	ReasonStoreReadOnly       = "StoreReadOnly"             // the store's database server takes no writes
+	ReasonStorePermission     = "StorePermission"           // the store's database server refuses the user
+	ReasonStoreTooOld         = "StoreTooOld"               // the version of the store's database server is not supported
+	ReasonStoreWrongCollation = "StoreWrongCollation"       // the encoding of the store's database cannot hold every text
 	ReasonDataAnomaly         = "VulnerabilityDataAnomaly"  // too many findings disappeared with one version of the data
 	ReasonInForce             = "InForce"                   // the exception suppresses what it selects
 	ReasonExpired             = "Expired"                   // the exception has expired

@@ -57,7 +57,7 @@ func TestStoreOnServer(t *testing.T) {
 	c.Eventually(readyz, waitTimeout, "250ms").Should(ContainSubstring(settings.file), "without the Secret")
 
 	settings.writeDSN(canary + "-first")
-	c.Eventually(readyz, waitTimeout, "250ms").Should(ContainSubstring("the server refuses the user or the password"), "without the user")
+	c.Eventually(readyz, waitTimeout, "250ms").Should(ContainSubstring("the database server refuses access"), "without the user")
 	c.Expect(readyz()).NotTo(ContainSubstring(canary))
 	c.Expect(manager.liveness()).To(Equal(http.StatusOK), "it is not started again and again")
 
@@ -68,7 +68,7 @@ func TestStoreOnServer(t *testing.T) {
 
 	postgres.Exec(t, `ALTER ROLE app PASSWORD '`+canary+`-second'`)
 	disconnectAll(t, postgres)
-	c.waitForCondition(v1alpha1.ConditionStoreDurable, metav1.ConditionFalse, v1alpha1.ReasonStoreUnavailable, "no connection to the database server")
+	c.waitForCondition(v1alpha1.ConditionStoreDurable, metav1.ConditionFalse, v1alpha1.ReasonStorePermission, "the database server refuses access")
 	metrics := c.scrapeMetrics(manager)
 	c.Expect(metrics).To(ContainSubstring("scanner_operator_store_healthy 0"))
 	settings.writeDSN(canary + "-second")
@@ -86,7 +86,7 @@ func TestStoreOnServer(t *testing.T) {
 	for name, text := range map[string]string{"log": manager.log.String(), "metrics": metrics, "findings": out.String(), "readyz": readyz()} {
 		c.Expect(text).NotTo(ContainSubstring(canary), "the password in "+name)
 	}
-	c.Expect(manager.log.String()).To(ContainSubstring("the server refuses the user or the password"), "why it could not connect")
+	c.Expect(manager.log.String()).To(ContainSubstring("the database server refuses access"), "why it could not connect")
 }
 
 // disconnectAll ends all connections of the operator's user, as a server that starts again does.

@@ -17,7 +17,7 @@ const openInterval = time.Second
 const OpeningStore = "the store is being opened, restored or migrated"
 
 // OpenStore opens the store. If another manager holds its file, OpenStore waits without a limit: two managers never write at the same time.
-// It also waits while the store's server is unavailable. Meanwhile the process is alive and not ready, and its log and /readyz have the
+// It also waits while the store's server has a fault, such as being unavailable. Meanwhile the process is alive and not ready, and its log and /readyz have the
 // reason. Otherwise the kubelet would kill it in the middle of a migration, again and again. Any other error ends the process.
 func OpenStore(ctx context.Context, open func(context.Context) (*store.Store, error), probeAddress string, log logr.Logger) (*store.Store, error) {
 	reason := OpeningStore
@@ -28,7 +28,7 @@ func OpenStore(ctx context.Context, open func(context.Context) (*store.Store, er
 	defer func() { stop() }()
 	for {
 		opened, err := open(ctx)
-		if !errors.Is(err, store.ErrLocked) && !errors.Is(err, store.ErrUnavailable) {
+		if !errors.Is(err, store.ErrLocked) && !store.IsServerFault(err) {
 			return opened, err
 		}
 		if err.Error() != reason {

@@ -35,11 +35,27 @@ func replaceArtifacts(ctx context.Context, tx *session, manifest int64, artifact
 		return err
 	}
 	for name, content := range artifacts {
+		if err := rewind(tx, content); err != nil {
+			return fmt.Errorf("artifact %s: %w", name, err)
+		}
 		if err := writeArtifact(ctx, tx, manifest, name, content); err != nil {
 			return fmt.Errorf("artifact %s: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// rewind makes an artifact start again if an earlier run of the transaction has read it.
+func rewind(tx *session, content io.Reader) error {
+	if !tx.again {
+		return nil
+	}
+	seeker, ok := content.(io.Seeker)
+	if !ok {
+		return errors.New("its reader cannot be read again after a conflict with another transaction")
+	}
+	_, err := seeker.Seek(0, io.SeekStart)
+	return err
 }
 
 func writeArtifact(ctx context.Context, tx *session, manifest int64, name Artifact, content io.Reader) error {

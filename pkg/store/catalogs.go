@@ -67,7 +67,8 @@ func (s *Store) CatalogScopes(ctx context.Context, engine string, key image.Key)
 }
 
 // SaveCatalog stores a catalog with its artifacts and replaces earlier ones. Each artifact is read to its end in chunks. All writers
-// wait while the artifacts are read, so callers should read them from files and not from a network. Without artifacts, the manifest
+// wait while the artifacts are read, so callers should read them from files and not from a network. On a server, a conflict with another
+// transaction is an error unless the readers are seekers, which are then read again from their beginning. Without artifacts, the manifest
 // keeps those that it has.
 func (s *Store) SaveCatalog(ctx context.Context, c Catalog, artifacts map[Artifact]io.Reader) error {
 	if err := c.check(); err != nil {

@@ -15,13 +15,22 @@ func TestContract(t *testing.T) {
 		t.Run(database.Name, func(t *testing.T) {
 			database.New(t) // skips all tests at once if the server is not installed
 			storetest.Run(t, func(t testing.TB) storetest.Database {
-				d := database.New(t)
-				return storetest.Database{
-					Open: d.Open, OpenBeside: d.OpenBeside, Address: store.AddressOf,
-					Session: func(s *store.Store) storetest.Session { return store.SessionOf(s) },
-				}
+				return contractDatabase(database.New(t))
 			})
 		})
+	}
+}
+
+// TestContractAfterConflicts runs the contract on a database that rolls back the first run of each writing transaction. Nothing of that run is
+// left, in the database or in memory.
+func TestContractAfterConflicts(t *testing.T) {
+	storetest.Run(t, func(t testing.TB) storetest.Database { return contractDatabase(store.RerunDatabase(t)) })
+}
+
+func contractDatabase(d store.TestDatabase) storetest.Database {
+	return storetest.Database{
+		Open: d.Open, OpenBeside: d.OpenBeside, Address: store.AddressOf,
+		Session: func(s *store.Store) storetest.Session { return store.SessionOf(s) },
 	}
 }
 

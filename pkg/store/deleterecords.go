@@ -53,13 +53,16 @@ func deleteRecords(ctx context.Context, tx *session, selection string, args ...a
 func (s *Store) deleteRecordsInPages(ctx context.Context, action, selection string, args ...any) error {
 	d := recordDeletion{selection: selection, args: args}
 	for more := true; more; {
+		var next recordDeletion
 		err := s.write(ctx, action, func(ctx context.Context, tx *session) (err error) {
-			more, err = d.page(ctx, tx)
+			next = d
+			more, err = next.page(ctx, tx)
 			return err
 		})
 		if err != nil {
 			return err
 		}
+		d = next
 	}
 	return nil
 }

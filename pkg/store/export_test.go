@@ -6,7 +6,7 @@ package store
 func AddressOf(s *Store) string { return s.path }
 
 // SessionOf returns the connection on which a test executes statements of its own.
-func SessionOf(s *Store) *session { return &session{s.writer, s.dialect} }
+func SessionOf(s *Store) *session { return &session{conn: s.writer, dialect: s.dialect} }
 
 // Limits are the limits that storetest.Limits repeats.
 var Limits = map[string]int64{

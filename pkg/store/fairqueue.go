@@ -128,7 +128,9 @@ func (s *Store) LeaseMatches(ctx context.Context, engine, holder string, limit i
 	if err := s.readQueue(ctx, "look into the match queue of "+engine, engine, now, hasQueue, &has); err != nil || !has {
 		return nil, err
 	}
+	var remember func()
 	err = s.write(ctx, "lease matches of "+engine, func(ctx context.Context, tx *session) error {
+		leases, remember = nil, func() {}
 		if err := expireLeases(ctx, tx, now, `engine = ?`, engine); err != nil {
 			return err
 		}
@@ -148,19 +150,19 @@ func (s *Store) LeaseMatches(ctx context.Context, engine, holder string, limit i
 			if leases = served; err != nil || waiting && len(served) == 0 {
 				return err // a worker with a lease gets nothing more until it has none
 			}
-			s.fairness.restartIsolatedWait(engine, until, now, waiting)
-			if len(leases) > 0 {
-				s.fairness.recordServed(engine, order.last)
-				return nil
-			}
+			remember = func() { s.fairness.restartIsolatedWait(engine, until, now, waiting) }
 		}
-		leases, err = queue.lease(ctx, tx, order, holder, limit, until)
-		s.fairness.recordServed(engine, order.last)
+		if len(leases) == 0 {
+			leases, err = queue.lease(ctx, tx, order, holder, limit, until)
+		}
+		restart := remember
+		remember = func() { restart(); s.fairness.recordServed(engine, order.last) }
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
+	remember()
 	return leases, nil
 }
 

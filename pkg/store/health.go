@@ -4,14 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
-	"syscall"
 
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
-
-	"github.com/scanner-operator/scanner-operator/pkg/store/dialect"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Faults of the file and its volume. Their messages say what the user can do. The first three end by themselves once that is
@@ -31,17 +26,12 @@ var (
 	ErrMovedAway = errors.New("the file was moved away or replaced while the manager had it open; the manager must start again")
 )
 
-const (
-	// minFreeBytes is the free space below which a volume counts as full, in bytes: enough for a large image's catalog and its write-ahead
-	// log.
-	minFreeBytes = 32 << 20
-	// minLogFreeBytes is the part of minFreeBytes for the log. Only the volume can provide it, not free pages in the file.
-	minLogFreeBytes = minFreeBytes / 2
-)
+// faults are the faults that StorageFault returns, the more specific ones first.
+var faults = append([]error{ErrVolumeFull, ErrVolumeReadOnly, ErrVolumeFailed, ErrCorrupt, ErrMovedAway}, serverFaults...)
 
 // StorageFault returns the fault of the file, its volume or the database server that caused an error; nil if there is none.
 func StorageFault(err error) error {
-	for _, fault := range []error{ErrVolumeFull, ErrVolumeReadOnly, ErrVolumeFailed, ErrCorrupt, ErrMovedAway, ErrUnavailable} {
+	for _, fault := range faults {
 		if errors.Is(err, fault) {
 			return fault
 		}
@@ -49,7 +39,24 @@ func StorageFault(err error) error {
 	return nil
 }
 
-// health is the last known condition of the file and its volume.
+// backing is what the content of a store is in: a file on a volume, or a database on a server.
+type backing interface {
+	// check returns the present fault without writing anything, nil if there is none, and measures the size for the metrics. err means that the
+	// check itself failed.
+	check(ctx context.Context) (fault, err error)
+	// checkIntegrity returns ErrCorrupt if the content is damaged.
+	checkIntegrity(ctx context.Context) error
+	// classify returns the fault that caused an error; nil if none did.
+	classify(err error) error
+	// met is called with each fault that a call met, after the call's transaction has ended.
+	met(fault error)
+	// isConflict reports whether a transaction failed only because of another one, and can be run again.
+	isConflict(err error) bool
+	// collectors returns the metrics that only this backing has.
+	collectors() []prometheus.Collector
+}
+
+// health is the last known condition of the file and its volume, or of the database server.
 type health struct {
 	mu sync.Mutex
 	// fault is the current fault; nil for none.
@@ -60,8 +67,8 @@ type health struct {
 	faultMet bool
 }
 
-// Health returns nil, or an error for which StorageFault returns the current fault of the file, its volume or the database server. Faults are detected by
-// any call and by CheckHealth. Health does no I/O and does not block.
+// Health returns nil, or an error for which StorageFault returns the current fault of the file, its volume or the database server. Faults
+// are detected by any call and by CheckHealth. Health does no I/O and does not block.
 func (s *Store) Health() error {
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
@@ -71,19 +78,13 @@ func (s *Store) Health() error {
 	return fmt.Errorf("store %s: %w", s.path, s.health.fault)
 }
 
-// isFile reports whether the store is a file of this machine, not a database on a server.
-func (s *Store) isFile() bool { return s.dialect == dialect.SQLite }
-
-// CheckHealth checks the file and its volume, or the database server, and returns Health, or another error if the check itself failed. A fault ends when a
-// check finds none and no call has met it since the check before.
+// CheckHealth checks the file and its volume, or the database server, and returns Health, or another error if the check itself failed. A
+// fault ends when a check finds none and no call has met it since the check before. ErrUnavailable ends when a check finds no fault.
 func (s *Store) CheckHealth(ctx context.Context) error {
-	var fault error
-	if s.isFile() {
-		s.measure()
-		if err := s.countFreePages(ctx); err != nil && StorageFault(err) == nil {
-			return err
-		}
-		fault = s.checkFile()
+	s.health.beginCheck()
+	fault, err := s.backing.check(ctx)
+	if err != nil {
+		return err
 	}
 	if fault == nil {
 		// Only a write proves that the volume or the database can be written. diagnose records a fault that it meets.
@@ -96,6 +97,13 @@ func (s *Store) CheckHealth(ctx context.Context) error {
 	s.health.applyCheck(fault)
 	s.health.mu.Unlock()
 	return s.Health()
+}
+
+// beginCheck begins a check. A lost connection proves nothing about the next one.
+func (h *health) beginCheck() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.faultMet = h.faultMet && !errors.Is(h.fault, ErrUnavailable)
 }
 
 // applyCheck applies the result of a check. A fault that a call met since the last check stays until the next one: there may be space
@@ -113,100 +121,16 @@ func (h *health) applyCheck(found error) {
 
 // CheckIntegrity reads the whole file. An error for which StorageFault returns ErrCorrupt means that the file is damaged. A database server
 // checks its files itself.
-func (s *Store) CheckIntegrity(ctx context.Context) error {
-	if !s.isFile() {
-		return nil
-	}
-	return s.read(ctx, "check the whole file", func(ctx context.Context, q query) error {
-		var problem string
-		if err := q.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&problem); err != nil {
-			return err
-		}
-		if problem != "ok" {
-			return fmt.Errorf("%w (%s)", ErrCorrupt, problem)
-		}
-		return nil
-	})
-}
+func (s *Store) CheckIntegrity(ctx context.Context) error { return s.backing.checkIntegrity(ctx) }
 
-// countFreePages records how much of the file is unused. SQLite never returns that space to the volume, and fills it before the
-// file grows.
-func (s *Store) countFreePages(ctx context.Context) error {
-	var free int64
-	err := s.queryRow(ctx, "count free pages", `SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size`).Scan(&free)
-	if err != nil {
-		return err
-	}
-	s.metrics.free.Set(float64(free))
-	s.health.mu.Lock()
-	defer s.health.mu.Unlock()
-	s.health.free = uint64(free)
-	return nil
-}
-
-// isFull reports whether there is too little space for the next writes. Content can use free space of the volume or the file. The
-// log can use only free space of the volume and its own file, which is overwritten.
-func (s *Store) isFull(available uint64) bool {
-	s.health.mu.Lock()
-	free := s.health.free
-	s.health.mu.Unlock()
-	forLog := available
-	if log, err := os.Stat(s.path + "-wal"); err == nil { //nolint:gosec // the path is the operator's own flag
-		forLog += uint64(log.Size())
-	}
-	return available+free < minFreeBytes || forLog < minLogFreeBytes
-}
-
-// checkFile returns the fault of the file or its volume that the operating system reports, nil if there is none.
-func (s *Store) checkFile() error {
-	now, err := os.Stat(s.path) //nolint:gosec // the path is the operator's own flag
-	if errors.Is(err, os.ErrNotExist) || err == nil && s.file != nil && !os.SameFile(s.file, now) {
-		return ErrMovedAway
-	}
-	return s.volumeFault()
-}
-
-// volumeFault returns the volume's fault, such as being full or read-only; nil if there is none or it cannot be determined.
-func (s *Store) volumeFault() error {
-	var volume syscall.Statfs_t
-	if err := syscall.Statfs(s.path, &volume); err != nil {
-		return classifyFault(err)
-	}
-	const readOnly = 1 // ST_RDONLY of statfs(2)
-	switch {
-	case volume.Flags&readOnly != 0:
-		return ErrVolumeReadOnly
-	case s.isFull(volume.Bavail * uint64(volume.Bsize)):
-		return ErrVolumeFull
-	}
-	if s.lock == nil {
-		return nil
-	}
-	// If the kernel has remounted a failing file system read-only, only a write may show it.
-	_, err := s.lock.WriteAt(holderText(), 0)
-	return classifyFault(err)
-}
-
-// diagnose returns and records the fault behind an error of SQLite (https://www.sqlite.org/rescode.html), of the operating system or of a
-// database server. It returns nil if none of them caused the error.
+// diagnose returns and records the fault behind an error of SQLite, of the operating system or of a database server. It returns nil if none
+// of them caused the error.
 func (s *Store) diagnose(err error) error {
-	fault := StorageFault(err)
-	switch {
-	case fault != nil:
-	case s.isFile():
-		fault = classifyFault(err)
-	case isConnectionLost(err):
-		fault = ErrUnavailable
-	}
-	if errors.Is(fault, ErrVolumeFailed) || errors.Is(fault, ErrVolumeReadOnly) {
-		// SQLite reports many causes as "I/O error"; the volume may have the specific one.
-		if why := s.volumeFault(); why != nil {
-			fault = why
-		}
-	}
+	fault := s.backing.classify(err)
 	if fault == nil || s.writer == nil {
 		return fault
 	}
+	s.backing.met(fault)
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
 	if !errors.Is(s.health.fault, ErrCorrupt) && !errors.Is(s.health.fault, ErrMovedAway) {
@@ -214,31 +138,4 @@ func (s *Store) diagnose(err error) error {
 	}
 	s.health.faultMet = true
 	return fault
-}
-
-func classifyFault(err error) error {
-	switch {
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return ErrVolumeFull
-	case errors.Is(err, syscall.EROFS), errors.Is(err, os.ErrPermission):
-		return ErrVolumeReadOnly
-	case errors.Is(err, syscall.EIO):
-		return ErrVolumeFailed
-	}
-	var failed *sqlite.Error
-	if !errors.As(err, &failed) {
-		return nil
-	}
-	// The low byte is the primary result code, the rest its detail.
-	switch failed.Code() & 0xff {
-	case sqlite3.SQLITE_FULL:
-		return ErrVolumeFull
-	case sqlite3.SQLITE_IOERR:
-		return ErrVolumeFailed
-	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		return ErrCorrupt
-	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
-		return ErrVolumeReadOnly
-	}
-	return nil
 }

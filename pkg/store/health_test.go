@@ -80,7 +80,7 @@ func TestRoomForWhatIsWrittenNext(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := s.isFull(c.available); got != c.want {
+		if got := (fileBacking{s}).isFull(c.available); got != c.want {
 			t.Errorf("%s: the volume counts as full: %t, want %t", what, got, c.want)
 		}
 	}

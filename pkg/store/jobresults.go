@@ -44,6 +44,7 @@ func (s *Store) SaveJobResult(ctx context.Context, r JobResult) (kept bool, err 
 		return false, err
 	}
 	err = s.write(ctx, "save result of job "+r.JobUID, func(ctx context.Context, tx *session) error {
+		kept = false
 		taken, err := recordResult(ctx, tx, r)
 		if taken || err != nil {
 			return err

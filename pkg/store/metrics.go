@@ -1,8 +1,6 @@
 package store
 
 import (
-	"os"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,7 +31,7 @@ func newMetrics() metrics {
 		}, []string{"kind"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "scanner_operator_store_transaction_failures_total",
-			Help: "Transactions of the store that failed because of the file or its volume, by kind (read or write).",
+			Help: "Transactions of the store that failed because of the file, its volume or the database server, by kind (read or write).",
 		}, []string{"kind"}),
 		size: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "scanner_operator_store_size_bytes",
@@ -44,7 +42,7 @@ func newMetrics() metrics {
 		free: gauge("scanner_operator_store_free_bytes",
 			"Unused space in the database, which is filled before the database grows."),
 		healthy: gauge("scanner_operator_store_healthy",
-			"1 as long as the store's file and its volume work, 0 while they do not."),
+			"1 as long as the store's file and its volume, or its database server, work, 0 while they do not."),
 		schema: gauge("scanner_operator_store_schema_version",
 			"Number of the last migration that the store has."),
 		migration: gauge("scanner_operator_store_migration_duration_seconds",
@@ -55,11 +53,7 @@ func newMetrics() metrics {
 // collectors returns the metrics of the store. A store on a server knows nothing of the volume, and its metrics would look like a full one.
 func (s *Store) collectors() []prometheus.Collector {
 	m := &s.metrics
-	all := []prometheus.Collector{m.seconds, m.failures, m.size, m.healthy, m.schema, m.migration}
-	if s.isFile() {
-		all = append(all, m.room, m.free)
-	}
-	return all
+	return append([]prometheus.Collector{m.seconds, m.failures, m.size, m.healthy, m.schema, m.migration}, s.backing.collectors()...)
 }
 
 // Describe implements prometheus.Collector.
@@ -81,21 +75,8 @@ func (s *Store) Collect(into chan<- prometheus.Metric) {
 	}
 }
 
-// measure sets the metrics of the files' sizes and the volume's free space. A value that cannot be read stays as it was.
-func (s *Store) measure() {
-	for file, path := range map[string]string{"database": s.path, "log": s.path + "-wal"} {
-		if info, err := os.Stat(path); err == nil {
-			s.metrics.size.WithLabelValues(file).Set(float64(info.Size()))
-		}
-	}
-	var volume syscall.Statfs_t
-	if syscall.Statfs(s.path, &volume) == nil {
-		s.metrics.room.Set(float64(volume.Bavail) * float64(volume.Bsize))
-	}
-}
-
-// transacted observes a transaction. Only faults of the file or its volume count as failures, not missing rows or cancelled
-// calls.
+// transacted observes a transaction. Only faults of the file, its volume or the database server count as failures, not missing rows or
+// cancelled calls.
 func (m *metrics) transacted(kind string, began time.Time, err error) {
 	m.seconds.WithLabelValues(kind).Observe(time.Since(began).Seconds())
 	if StorageFault(err) != nil {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -33,12 +34,18 @@ func OpenMySQL(ctx context.Context, server Server, now func() time.Time) (*Store
 	if err != nil {
 		return nil, fmt.Errorf("store: %w: %w", ErrUnavailable, err)
 	}
-	s := newClosed("mysql://"+config.Addr+"/"+config.DBName, dialect.MySQL, now)
+	s := newServer("mysql://"+config.Addr+"/"+config.DBName, dialect.MySQL, now)
 	if s.writer, err = server.connectMySQL(config, 1); err == nil {
 		s.reader, err = server.connectMySQL(config, max(1, server.MaxConnections-1))
 	}
+	var migrating *sql.DB
 	if err == nil {
-		err = s.openServer(ctx, s.migrateMySQL)
+		// The lock of migrations needs a connection of its own.
+		migrating, err = server.forMigrations().connectMySQL(config, 2)
+	}
+	if err == nil {
+		defer migrating.Close()
+		err = s.openServer(ctx, func(ctx context.Context) error { return s.migrateMySQL(ctx, migrating) })
 	}
 	if err != nil {
 		return nil, errors.Join(s.wrapError(ctx, "open", err), s.Close())
@@ -52,7 +59,7 @@ func OpenMySQLReadOnly(ctx context.Context, server Server) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: %w: %w", ErrUnavailable, err)
 	}
-	s := newClosed("mysql://"+config.Addr+"/"+config.DBName, dialect.MySQL, time.Now)
+	s := newServer("mysql://"+config.Addr+"/"+config.DBName, dialect.MySQL, time.Now)
 	if s.reader, err = server.connectMySQL(config, 1); err == nil {
 		err = s.reader.PingContext(ctx)
 	}
@@ -109,6 +116,7 @@ func (s Server) mySQL() (*mysql.Config, error) {
 	}
 	config.InterpolateParams, config.ClientFoundRows, config.MultiStatements = true, true, false
 	config.Logger = &mysql.NopLogger{}
+	config.DialFunc = s.watched((&net.Dialer{Timeout: cmp.Or(config.Timeout, connectTimeout)}).DialContext)
 	if config.Timeout == 0 {
 		config.Timeout = connectTimeout
 	}
@@ -142,24 +150,14 @@ func adviseMySQL(err error) string {
 		return "the server has no TLS: switch it on, or add tls=false to the data source name if nobody else can read the traffic"
 	}
 	var refused *mysql.MySQLError
-	if !errors.As(err, &refused) {
-		return ""
-	}
-	switch refused.Number {
-	case 1045, 1698:
-		return adviceCredentials
-	case 1049:
+	if errors.As(err, &refused) && refused.Number == 1049 {
 		return "the server has no such database: create it, or correct the data source name in the Secret that is mounted at store.dsnFile"
-	case 1044:
-		return "the user may not use the database: grant all privileges on it"
-	case 1040, 1203:
-		return "the server has too many connections: lower store.maxConnections, or raise the server's limit"
 	}
 	return ""
 }
 
 // migrateMySQL runs the migrations, one process at a time. The server releases the lock if its connection ends.
-func (s *Store) migrateMySQL(ctx context.Context) error {
+func (s *Store) migrateMySQL(ctx context.Context, migrating *sql.DB) error {
 	var text string
 	if err := s.writer.QueryRowContext(ctx, `SELECT version()`).Scan(&text); err != nil {
 		return err
@@ -167,26 +165,23 @@ func (s *Store) migrateMySQL(ctx context.Context) error {
 	if err := checkMySQLVersion(text); err != nil {
 		return err
 	}
-	lock, err := s.reader.Conn(ctx)
+	lock, err := migrating.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
 	const name = `concat('scanner-operator ', md5(database()))`
 	var taken int
-	if err := lock.QueryRowContext(ctx, `SELECT coalesce(get_lock(`+name+`, ?), 0)`, migrationWait/time.Second).Scan(&taken); err != nil {
+	if err := lock.QueryRowContext(ctx, `SELECT coalesce(get_lock(`+name+`, ?), 0)`, migrationWait).Scan(&taken); err != nil {
 		return err
 	}
 	if taken != 1 {
-		return fmt.Errorf("another manager has been migrating the store for %s", migrationWait)
+		return fmt.Errorf("%w, which migrates it", ErrLocked)
 	}
-	err = migrateWith(ctx, s.writer, s.dialect)
+	err = migrateWith(ctx, migrating, s.dialect)
 	_, released := lock.ExecContext(context.WithoutCancel(ctx), `DO release_lock(`+name+`)`)
 	return errors.Join(err, released)
 }
-
-// migrationWait is how long a manager waits for another one that migrates the store.
-const migrationWait = 5 * time.Minute
 
 // checkMySQLVersion refuses servers that are too old. text is such as "8.4.3" or "10.11.19-MariaDB-0+deb12u1".
 func checkMySQLVersion(text string) error {
@@ -202,7 +197,7 @@ func checkMySQLVersion(text string) error {
 	for i := range version {
 		if version[i] != oldest[i] {
 			if version[i] < oldest[i] {
-				return fmt.Errorf("the server is %s %s: want %d.%d.%d or newer", product, number, oldest[0], oldest[1], oldest[2])
+				return fmt.Errorf("%w: it is %s %s, want %d.%d.%d or newer", ErrServerTooOld, product, number, oldest[0], oldest[1], oldest[2])
 			}
 			break
 		}

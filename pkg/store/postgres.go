@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
 	"github.com/scanner-operator/scanner-operator/pkg/store/dialect"
@@ -26,10 +25,10 @@ func OpenPostgreSQL(ctx context.Context, server Server, now func() time.Time) (*
 	if err != nil {
 		return nil, fmt.Errorf("store: %w: %w", ErrUnavailable, err)
 	}
-	s := newClosed(addressOf(config), dialect.PostgreSQL, now)
+	s := newServer(addressOf(config), dialect.PostgreSQL, now)
 	s.writer, s.reader = server.connectPostgreSQL(config, 1), server.connectPostgreSQL(config, max(1, server.MaxConnections-1))
 	// The lock of migrations needs a connection of its own.
-	migrating := server.connectPostgreSQL(config, 2)
+	migrating := server.forMigrations().connectPostgreSQL(config, 2)
 	defer migrating.Close()
 	err = s.openServer(ctx, func(ctx context.Context) error { return s.migratePostgreSQL(ctx, migrating) })
 	if err != nil {
@@ -45,7 +44,7 @@ func OpenPostgreSQLReadOnly(ctx context.Context, server Server) (*Store, error) 
 	if err != nil {
 		return nil, fmt.Errorf("store: %w: %w", ErrUnavailable, err)
 	}
-	s := newClosed(addressOf(config), dialect.PostgreSQL, time.Now)
+	s := newServer(addressOf(config), dialect.PostgreSQL, time.Now)
 	s.reader = server.connectPostgreSQL(config, 1)
 	if err = s.reader.PingContext(ctx); err == nil {
 		err = s.readIdentity(ctx)
@@ -64,15 +63,15 @@ func addressOf(config *pgx.ConnConfig) string {
 // migratePostgreSQL runs the migrations, one process at a time: a row locks them, which a pooler keeps.
 func (s *Store) migratePostgreSQL(ctx context.Context, migrating *sql.DB) error {
 	var version int
-	if err := s.writer.QueryRowContext(ctx, `SELECT current_setting('server_version_num')::int`).Scan(&version); err != nil {
+	var encoding string
+	err := s.writer.QueryRowContext(ctx, `SELECT current_setting('server_version_num')::int, current_setting('server_encoding')`).Scan(&version, &encoding)
+	switch {
+	case err != nil:
 		return err
+	case version < minPostgreSQL:
+		return fmt.Errorf("%w: it is PostgreSQL %d, want %d or newer", ErrServerTooOld, version/10000, minPostgreSQL/10000)
+	case encoding != "UTF8":
+		return fmt.Errorf("%w: its encoding is %s", ErrWrongCollation, encoding)
 	}
-	if version < minPostgreSQL {
-		return fmt.Errorf("the server is PostgreSQL %d: want %d or newer", version/10000, minPostgreSQL/10000)
-	}
-	locker, err := lock.NewPostgresTableLocker()
-	if err != nil {
-		return err
-	}
-	return migrateWith(ctx, migrating, s.dialect, goose.WithLocker(locker))
+	return s.migrateLocked(ctx, migrating, lock.NewPostgresTableLocker)
 }

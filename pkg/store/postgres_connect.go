@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -46,6 +45,7 @@ func (s Server) postgreSQL() (*pgx.ConnConfig, error) {
 		return nil, errors.New("the data source name is not one of PostgreSQL: " + advice)
 	}
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
+	config.DialFunc = pgconn.DialFunc(s.watched(dialer(config.DialFunc)))
 	return config, nil
 }
 
@@ -100,34 +100,14 @@ func cutScheme(dsn string) (scheme, rest string) {
 	return "", dsn
 }
 
-// advisePostgreSQL returns what the user can do about an error of a connection
-// (https://www.postgresql.org/docs/current/errcodes-appendix.html); empty if that is not known.
+// advisePostgreSQL returns what the user can do about an error of a connection besides its fault's own words; empty if that is not known.
 func advisePostgreSQL(err error) string {
 	var refused *pgconn.PgError
-	if !errors.As(err, &refused) {
-		if strings.Contains(err.Error(), "server refused TLS connection") { // the driver has no error of its own for it
-			return "the server has no TLS: switch it on, or add sslmode=disable to the data source name if nobody else can read the traffic"
-		}
-		return ""
-	}
-	switch refused.Code {
-	case "28P01", "28000":
-		return adviceCredentials
-	case "3D000":
+	switch {
+	case !errors.As(err, &refused) && strings.Contains(err.Error(), "server refused TLS connection"): // the driver has no error of its own for it
+		return "the server has no TLS: switch it on, or add sslmode=disable to the data source name if nobody else can read the traffic"
+	case refused != nil && refused.Code == "3D000":
 		return "the server has no such database: create it, or correct the data source name in the Secret that is mounted at store.dsnFile"
-	case "42501":
-		return "the user may not connect to the database: make the user its owner"
-	case "53300":
-		return "the server has too many connections: lower store.maxConnections, or raise the server's limit"
 	}
 	return ""
-}
-
-// isPostgreSQLEnding reports whether the server ended a connection, or the connection had ended before the statement.
-func isPostgreSQLEnding(err error) bool {
-	var ended *pgconn.PgError
-	if errors.As(err, &ended) {
-		return strings.HasPrefix(ended.Code, "08") || slices.Contains([]string{"57P01", "57P02", "57P03"}, ended.Code)
-	}
-	return errors.Is(err, pgconn.ErrConnClosed)
 }

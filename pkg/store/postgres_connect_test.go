@@ -78,8 +78,8 @@ func TestRotatedPassword(t *testing.T) {
 		_, readErr := s.Revision(t.Context())
 		err = errors.Join(err, readErr)
 	}
-	if !errors.Is(StorageFault(s.Health()), ErrUnavailable) {
-		t.Errorf("with the old password, the health is %v, want ErrUnavailable", s.Health())
+	if !errors.Is(s.Health(), ErrServerPermission) {
+		t.Errorf("with the old password, the health is %v, want ErrServerPermission", s.Health())
 	}
 	if err == nil || !strings.Contains(err.Error(), "store.dsnFile") || strings.Contains(err.Error(), canary) {
 		t.Errorf("with the old password: %v, want where to look and no password", err)

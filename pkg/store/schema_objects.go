@@ -33,7 +33,7 @@ var plainSQL = strings.NewReplacer(" ", "", "\t", "", "\r", "", "\n", "", `"`, "
 // table, so it executes no view or trigger.
 func schemaObjects(ctx context.Context, db *sql.DB) (map[schemaObject]string, error) {
 	objects := map[schemaObject]string{}
-	err := eachRow(ctx, &session{db, dialect.SQLite}, `SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema`, nil, func(rows *sql.Rows) error {
+	err := eachRow(ctx, &session{conn: db, dialect: dialect.SQLite}, `SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema`, nil, func(rows *sql.Rows) error {
 		var o schemaObject
 		var text string
 		if err := rows.Scan(&o.kind, &o.name, &o.table, &text); err != nil {

@@ -1,15 +1,16 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -27,12 +28,90 @@ type Server struct {
 	CAFile string
 	// MaxConnections bounds the connections to the server: one of them writes, the others read. At least 2.
 	MaxConnections int
+
+	// silence replaces answerTimeout if it is not zero.
+	silence time.Duration
 }
 
-// ErrUnavailable means that the database server could not be reached, refused a connection or ended one. It ends by itself as soon as the
-// cause does.
-var ErrUnavailable = errors.New("no connection to the database server; check that it runs, that network policies let the manager reach it, and " +
-	"the manager's log, then work goes on by itself")
+// forMigrations returns the server with connections for migrations.
+func (s Server) forMigrations() Server {
+	s.silence = migrationTimeout
+	return s
+}
+
+const (
+	// answerTimeout is how long a statement waits for bytes of the server before its connection is closed. It bounds calls to a server that
+	// hangs, and is longer than any statement of the store needs.
+	answerTimeout = 2 * time.Minute
+	// connectTimeout is how long the store waits for a connection, unless the DSN says otherwise.
+	connectTimeout = 10 * time.Second
+	// migrationTimeout is the same for statements of migrations, which can build an index of a large table.
+	migrationTimeout = time.Hour
+	// lossTimeout is how long sent bytes may stay unacknowledged before the connection counts as lost, such as that to a node that failed.
+	// Without it the kernel tries for a quarter of an hour.
+	lossTimeout = time.Minute
+)
+
+// dialer dials a connection, as a driver does.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// watched returns a dialer whose connections end when the server hangs or is lost.
+func (s Server) watched(dial dialer) dialer {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		if tcp, isTCP := conn.(*net.TCPConn); isTCP {
+			if err := setLossTimeout(tcp, lossTimeout); err != nil {
+				return nil, errors.Join(err, conn.Close())
+			}
+		}
+		return watchedConn{conn, cmp.Or(s.silence, answerTimeout)}, nil
+	}
+}
+
+// setLossTimeout sets TCP_USER_TIMEOUT (tcp(7)).
+func setLossTimeout(conn *net.TCPConn, timeout time.Duration) error {
+	const tcpUserTimeout = 18
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var set error
+	err = raw.Control(func(fd uintptr) {
+		set = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout, int(timeout.Milliseconds()))
+	})
+	return errors.Join(err, set)
+}
+
+// watchedConn is a connection that is closed if the other side neither sends nor accepts bytes for some time. Drivers read only while they
+// wait for an answer. Deadlines would not do: drivers set their own.
+type watchedConn struct {
+	net.Conn
+	silence time.Duration
+}
+
+// SyscallConn implements syscall.Conn, by which a driver finds out whether an idle connection was closed.
+func (c watchedConn) SyscallConn() (syscall.RawConn, error) {
+	conn, isSystem := c.Conn.(syscall.Conn)
+	if !isSystem {
+		return nil, errors.ErrUnsupported
+	}
+	return conn.SyscallConn()
+}
+
+// Read implements net.Conn.
+func (c watchedConn) Read(p []byte) (int, error) {
+	defer time.AfterFunc(c.silence, func() { _ = c.Close() }).Stop()
+	return c.Conn.Read(p)
+}
+
+// Write implements net.Conn.
+func (c watchedConn) Write(p []byte) (int, error) {
+	defer time.AfterFunc(c.silence, func() { _ = c.Close() }).Stop()
+	return c.Conn.Write(p)
+}
 
 // maxDSN bounds the bytes that are read from a file with a data source name.
 const maxDSN = 64 << 10
@@ -72,7 +151,7 @@ func (s Server) checkCA() error {
 	return nil
 }
 
-// connector makes connections to a server. Its errors are ErrUnavailable, and say what the user can do if advise knows it.
+// connector makes connections to a server. Its errors have a fault of the server, and say what the user can do if advise knows it.
 type connector struct {
 	driver.Connector
 	advise func(error) (advice string)
@@ -84,30 +163,25 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err == nil {
 		return connection, nil
 	}
+	fault := serverFault(err)
+	if fault == nil {
+		fault = ErrUnavailable
+	}
 	advice := c.advise(err)
 	if advice == "" {
 		advice = adviseTLS(err)
 	}
 	if advice != "" {
-		return nil, fmt.Errorf("%w: %s: %w", ErrUnavailable, advice, err)
+		return nil, fmt.Errorf("%w: %s: %w", fault, advice, err)
 	}
-	return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	return nil, fmt.Errorf("%w: %w", fault, err)
 }
 
 // Advice on errors of connections. It names settings of the operator's configuration.
 const (
-	adviceCredentials = "the server refuses the user or the password: compare the Secret that is mounted at store.dsnFile with the server's user; " +
-		"a new password in it is used without a restart"
 	adviceAuthority = "the server's certificate is from an unknown authority: set store.tls.caFile to the certificates of that authority"
 	adviceName      = "the server's certificate has another name: use a host of that certificate in the data source name"
 )
-
-// isConnectionLost reports whether a statement failed because its connection ended.
-func isConnectionLost(err error) bool {
-	var network net.Error
-	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &network) ||
-		isPostgreSQLEnding(err)
-}
 
 func adviseTLS(err error) string {
 	var authority x509.UnknownAuthorityError
@@ -121,9 +195,6 @@ func adviseTLS(err error) string {
 	return ""
 }
 
-// connectTimeout is how long the store waits for a connection, unless the DSN says otherwise.
-const connectTimeout = 10 * time.Second
-
 // openServer migrates a database to the current schema, and reads what the store remembers of its previous run.
 func (s *Store) openServer(ctx context.Context, migrate func(context.Context) error) error {
 	began := time.Now()
@@ -131,7 +202,7 @@ func (s *Store) openServer(ctx context.Context, migrate func(context.Context) er
 		return err
 	}
 	s.metrics.migration.Set(time.Since(began).Seconds())
-	tx := session{s.writer, s.dialect}
+	tx := session{conn: s.writer, dialect: s.dialect}
 	if _, err := tx.ExecContext(ctx, `INSERT INTO meta (name, value) VALUES ('id', ?) ON CONFLICT DO NOTHING`, randomID()); err != nil {
 		return err
 	}

@@ -30,6 +30,8 @@ type session struct {
 		QueryRowContext(ctx context.Context, statement string, args ...any) *sql.Row
 	}
 	dialect *dialect.Dialect
+	// again means that an earlier run of the transaction was rolled back.
+	again bool
 }
 
 // ExecContext runs a statement that returns no rows.

@@ -92,7 +92,7 @@ func OpenSQLiteExclusive(path string) (*Store, error) {
 func (s *Store) isImmutable() bool {
 	log, err := os.Stat(s.path + "-wal") //nolint:gosec // the path is the operator's own flag
 	complete := errors.Is(err, os.ErrNotExist) || err == nil && log.Size() == 0
-	return complete && errors.Is(s.volumeFault(), ErrVolumeReadOnly)
+	return complete && errors.Is(fileBacking{s}.volumeFault(), ErrVolumeReadOnly)
 }
 
 func newUnopened(path string, now func() time.Time) (*Store, error) {
@@ -100,7 +100,9 @@ func newUnopened(path string, now func() time.Time) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store %q: %w", path, err)
 	}
-	return newClosed(absolute, dialect.SQLite, now), nil
+	s := newClosed(absolute, dialect.SQLite, now)
+	s.backing = fileBacking{s}
+	return s, nil
 }
 
 // newClosed returns a store without connections. path names the store in errors.
@@ -150,7 +152,7 @@ func (s *Store) openForWriting(ctx context.Context) (err error) {
 		return err
 	}
 	s.metrics.migration.Set(time.Since(began).Seconds())
-	s.measure()
+	fileBacking{s}.measure()
 	if err := s.openForReading(ctx); err != nil {
 		return err
 	}

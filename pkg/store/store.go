@@ -44,14 +44,18 @@ type Subject struct {
 	Engine         string
 }
 
-// Store is the only access that the rest of the program has to the database: one SQLite file. Its methods are safe for concurrent
-// use. One process writes the file through one connection, so concurrent writers wait for each other and never fail because of each
-// other. Readers see the last committed state and never wait.
+// Store is the only access that the rest of the program has to the database: one SQLite file, or a database on a server. Its methods are
+// safe for concurrent use. One process writes through one connection, so concurrent writers wait for each other and never fail because of
+// each other. Readers see the last committed state and never wait.
+//
+// A method that writes to a server and returns ErrUnavailable may have written: the answer to its commit was lost. The caller looks before
+// it does the same again, or does what has the same result when done twice.
 type Store struct {
 	path    string
 	id      string
 	now     func() time.Time
 	dialect *dialect.Dialect
+	backing backing
 	writer  *sql.DB // nil if opened for reading only
 	reader  *sql.DB
 	lock    *os.File // nil if opened for reading beside others

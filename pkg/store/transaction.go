@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 )
 
@@ -22,19 +23,43 @@ func (s *Store) Revision(ctx context.Context) (revision int64, err error) {
 	return revision, err
 }
 
-// write runs work in a transaction. The transaction is committed if work returns nil, and rolled back otherwise.
+// write runs work in a transaction. The transaction is committed if work returns nil, and rolled back otherwise. If it fails only because of
+// another transaction of the server, work runs again in a new one. So work must set what it leaves behind anew each time, and must not use
+// up what it reads. What the process remembers of a transaction is changed after write has returned nil.
 func (s *Store) write(ctx context.Context, action string, work func(context.Context, *session) error) error {
 	if s.writer == nil {
 		return fmt.Errorf("store %s: %s: %w", s.path, action, ErrReadOnly)
 	}
 	return s.call(ctx, "write", action, func(ctx context.Context) error {
-		return s.transact(ctx, s.writer, nil, func(ctx context.Context, tx *session) error {
-			if _, err := tx.ExecContext(ctx, raiseRevision); err != nil {
-				return err
-			}
-			return work(ctx, tx)
+		return s.retryConflicts(ctx, func(again bool) error {
+			return s.transact(ctx, s.writer, nil, func(ctx context.Context, tx *session) error {
+				tx.again = again
+				if _, err := tx.ExecContext(ctx, raiseRevision); err != nil {
+					return err
+				}
+				return work(ctx, tx)
+			})
 		})
 	})
+}
+
+// maxConflicts is how often a transaction is run because of conflicts with others.
+const maxConflicts = 5
+
+// retryConflicts runs a transaction again, after a short random time, as long as it fails only because of others.
+func (s *Store) retryConflicts(ctx context.Context, run func(again bool) error) error {
+	for attempt := 1; ; attempt++ {
+		err := run(attempt > 1)
+		if err == nil || attempt == maxConflicts || !s.backing.isConflict(err) {
+			return err
+		}
+		longest := time.Millisecond << (2 * attempt) // 4 ms to 256 ms
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(rand.N(longest)): //nolint:gosec // jitter is no secret
+		}
+	}
 }
 
 // exec writes with one statement.
@@ -109,7 +134,7 @@ func (s *Store) call(ctx context.Context, kind, action string, work func(context
 }
 
 // reading returns the connections for single statements that read.
-func (s *Store) reading() *session { return &session{s.reader, s.dialect} }
+func (s *Store) reading() *session { return &session{conn: s.reader, dialect: s.dialect} }
 
 func (s *Store) transact(ctx context.Context, db *sql.DB, options *sql.TxOptions, work func(context.Context, *session) error) error {
 	tx, err := db.BeginTx(ctx, options)
@@ -118,7 +143,7 @@ func (s *Store) transact(ctx context.Context, db *sql.DB, options *sql.TxOptions
 	}
 	// After a commit, Rollback does nothing.
 	defer func() { _ = tx.Rollback() }()
-	if err := work(ctx, &session{tx, s.dialect}); err != nil {
+	if err := work(ctx, &session{conn: tx, dialect: s.dialect}); err != nil {
 		return err
 	}
 	return tx.Commit()
@@ -141,11 +166,11 @@ func (s *Store) begin(ctx context.Context) (_ context.Context, done func(), err 
 	}, nil
 }
 
-// wrapError wraps an error with the file, the action and, if the cause is a known fault, what the user can do about it.
+// wrapError wraps an error with the file or the server, the action and, if the cause is a known fault, what the user can do about it.
 func (s *Store) wrapError(ctx context.Context, action string, err error) error {
-	// SQLite reports an interrupted call in several ways; the reason is always the context's.
+	// An interrupted call is reported in several ways; the reason is always the context's.
 	if ctx.Err() != nil {
-		return fmt.Errorf("store %s: %s: %w", s.path, action, context.Cause(ctx))
+		err = context.Cause(ctx)
 	}
 	if fault := s.diagnose(err); fault != nil && StorageFault(err) == nil {
 		return fmt.Errorf("store %s: %s: %w: %w", s.path, action, fault, err)

@@ -78,7 +78,6 @@ func (s *Store) updateFrom(ctx context.Context, scanner, receiver string, f Chan
 		return "", err
 	}
 	defer s.unchanged.invalidate(scanner, receiver)
-	next = found.next()
 	err = s.write(ctx, action, func(ctx context.Context, tx *session) error {
 		id, err := ensureReceiver(ctx, tx, scanner, receiver)
 		if err != nil {
@@ -96,7 +95,7 @@ func (s *Store) updateFrom(ctx context.Context, scanner, receiver string, f Chan
 		for _, e := range found.edits {
 			detector.only[e.repository] = true
 		}
-		next, err = detector.applyEdits(ctx, tx, id, s.now(), steps, next)
+		next, err = detector.applyEdits(ctx, tx, id, s.now(), steps, found.next())
 		return err
 	})
 	return next, err

@@ -18,7 +18,12 @@ func (on suite) testArtifactsComeBackAsTheyWere(t *testing.T) {
 		content := make([]byte, size)
 		got[int](t)(random.Read(content))
 		// However a reader splits its content, the chunks are the same.
-		saved := map[store.Artifact]io.Reader{store.ArtifactSBOM: iotest.HalfReader(bytes.NewReader(content)), store.ArtifactMatchInput: bytes.NewReader([]byte("input"))}
+		whole := bytes.NewReader(content)
+		split := struct {
+			io.Reader
+			io.Seeker
+		}{iotest.HalfReader(whole), whole}
+		saved := map[store.Artifact]io.Reader{store.ArtifactSBOM: split, store.ArtifactMatchInput: bytes.NewReader([]byte("input"))}
 		must(t, f.SaveCatalog(t.Context(), catalogOf("app", f.clock.Now()), saved))
 		reader, length, err := f.OpenArtifact(t.Context(), digest("app"), store.Cluster, store.ArtifactSBOM)
 		must(t, err)

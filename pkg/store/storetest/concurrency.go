@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -117,7 +118,7 @@ func (on suite) testConcurrentLeases(t *testing.T) {
 func (on suite) testSlowReaderBlocksNobody(t *testing.T) {
 	f := on.newStore(t)
 	content := func() map[store.Artifact]io.Reader {
-		return map[store.Artifact]io.Reader{store.ArtifactSBOM: zeros(3 * chunkBytes)}
+		return map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(make([]byte, 3*chunkBytes))}
 	}
 	must(t, f.SaveCatalog(t.Context(), catalogOf("app", f.clock.Now()), content()))
 	reader, _, err := f.OpenArtifact(t.Context(), digest("app"), store.Cluster, store.ArtifactSBOM)
