@@ -54,6 +54,9 @@ func (f fileBacking) collectors() []prometheus.Collector {
 // isConflict implements backing. The only writer of the file has no conflicts.
 func (f fileBacking) isConflict(error) bool { return false }
 
+// isLost implements backing.
+func (f fileBacking) isLost(error) bool { return false }
+
 // met implements backing.
 func (fileBacking) met(error) {}
 

@@ -52,6 +52,8 @@ type backing interface {
 	met(fault error)
 	// isConflict reports whether a transaction failed only because of another one, and can be run again.
 	isConflict(err error) bool
+	// isLost reports whether an operation failed because its connection ended or led to the wrong server, so that another one may work.
+	isLost(err error) bool
 	// collectors returns the metrics that only this backing has.
 	collectors() []prometheus.Collector
 }

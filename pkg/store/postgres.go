@@ -65,13 +65,22 @@ func (s *Store) migratePostgreSQL(ctx context.Context, migrating *sql.DB) error 
 	var version int
 	var encoding string
 	err := s.writer.QueryRowContext(ctx, `SELECT current_setting('server_version_num')::int, current_setting('server_encoding')`).Scan(&version, &encoding)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
+	}
+	if err := checkPostgreSQL(version, encoding); err != nil {
+		return err
+	}
+	return s.migrateLocked(ctx, migrating, lock.NewPostgresTableLocker)
+}
+
+// checkPostgreSQL refuses servers that are too old, and databases that cannot hold every text. Their locale does not matter.
+func checkPostgreSQL(version int, encoding string) error {
+	switch {
 	case version < minPostgreSQL:
 		return fmt.Errorf("%w: it is PostgreSQL %d, want %d or newer", ErrServerTooOld, version/10000, minPostgreSQL/10000)
 	case encoding != "UTF8":
 		return fmt.Errorf("%w: its encoding is %s", ErrWrongCollation, encoding)
 	}
-	return s.migrateLocked(ctx, migrating, lock.NewPostgresTableLocker)
+	return nil
 }

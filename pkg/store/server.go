@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -67,7 +68,7 @@ func (s Server) watched(dial dialer) dialer {
 				return nil, errors.Join(err, conn.Close())
 			}
 		}
-		return watchedConn{conn, cmp.Or(s.silence, answerTimeout)}, nil
+		return &watchedConn{Conn: conn, silence: cmp.Or(s.silence, answerTimeout)}, nil
 	}
 }
 
@@ -90,10 +91,11 @@ func setLossTimeout(conn *net.TCPConn, timeout time.Duration) error {
 type watchedConn struct {
 	net.Conn
 	silence time.Duration
+	hangs   atomic.Bool
 }
 
 // SyscallConn implements syscall.Conn, by which a driver finds out whether an idle connection was closed.
-func (c watchedConn) SyscallConn() (syscall.RawConn, error) {
+func (c *watchedConn) SyscallConn() (syscall.RawConn, error) {
 	conn, isSystem := c.Conn.(syscall.Conn)
 	if !isSystem {
 		return nil, errors.ErrUnsupported
@@ -102,16 +104,32 @@ func (c watchedConn) SyscallConn() (syscall.RawConn, error) {
 }
 
 // Read implements net.Conn.
-func (c watchedConn) Read(p []byte) (int, error) {
-	defer time.AfterFunc(c.silence, func() { _ = c.Close() }).Stop()
-	return c.Conn.Read(p)
-}
+func (c *watchedConn) Read(p []byte) (int, error) { return c.watch(c.Conn.Read, p) }
 
 // Write implements net.Conn.
-func (c watchedConn) Write(p []byte) (int, error) {
-	defer time.AfterFunc(c.silence, func() { _ = c.Close() }).Stop()
-	return c.Conn.Write(p)
+func (c *watchedConn) Write(p []byte) (int, error) { return c.watch(c.Conn.Write, p) }
+
+func (c *watchedConn) watch(transfer func([]byte) (int, error), p []byte) (int, error) {
+	defer time.AfterFunc(c.silence, func() { c.hangs.Store(true); _ = c.Close() }).Stop()
+	n, err := transfer(p)
+	if err != nil && c.hangs.Load() {
+		err = noAnswerError{}
+	}
+	return n, err
 }
+
+// noAnswerError is the error of a connection that was closed because the server hangs. It implements net.Error: drivers keep timeouts apart
+// from connections that have ended.
+type noAnswerError struct{}
+
+// Error implements error.
+func (noAnswerError) Error() string { return "the database server has not answered" }
+
+// Timeout implements net.Error.
+func (noAnswerError) Timeout() bool { return true }
+
+// Temporary implements net.Error.
+func (noAnswerError) Temporary() bool { return false }
 
 // maxDSN bounds the bytes that are read from a file with a data source name.
 const maxDSN = 64 << 10

@@ -162,9 +162,7 @@ func (b serverBacking) check(ctx context.Context) (fault, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, fmt.Errorf("%w: it has not answered within %s", ErrUnavailable, checkTimeout))
 	defer cancel()
 	var size int64
-	err = b.call(ctx, "read", "measure the database", func(ctx context.Context) error {
-		return b.reader.QueryRowContext(ctx, databaseSize[b.dialect]).Scan(&size)
-	})
+	err = b.queryRow(ctx, "measure the database", databaseSize[b.dialect]).Scan(&size)
 	if err != nil {
 		if fault := StorageFault(err); fault != nil {
 			return fault, nil
@@ -181,15 +179,24 @@ func (serverBacking) checkIntegrity(context.Context) error { return nil }
 // classify implements backing.
 func (serverBacking) classify(err error) error { return serverFault(err) }
 
-// met implements backing. After a failover, connections to the former primary are closed: new ones reach the present one.
+// met implements backing. All connections that nobody uses are closed: the others of a server that has ended one have ended as well, and after
+// a failover new ones reach the present primary.
 func (b serverBacking) met(fault error) {
-	if !errors.Is(fault, ErrServerReadOnly) {
+	if !errors.Is(fault, ErrUnavailable) && !errors.Is(fault, ErrServerReadOnly) {
 		return
 	}
 	for _, db := range []*sql.DB{b.writer, b.reader} {
-		db.SetMaxIdleConns(-1)
-		db.SetMaxIdleConns(db.Stats().MaxOpenConnections)
+		if db != nil {
+			db.SetMaxIdleConns(-1)
+			db.SetMaxIdleConns(db.Stats().MaxOpenConnections)
+		}
 	}
+}
+
+// isLost implements backing. A server that hangs is not tried again: the caller has waited long enough.
+func (serverBacking) isLost(err error) bool {
+	fault := serverFault(err)
+	return (errors.Is(fault, ErrUnavailable) || errors.Is(fault, ErrServerReadOnly)) && !errors.Is(err, noAnswerError{})
 }
 
 // isConflict implements backing.

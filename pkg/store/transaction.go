@@ -24,7 +24,7 @@ func (s *Store) Revision(ctx context.Context) (revision int64, err error) {
 }
 
 // write runs work in a transaction. The transaction is committed if work returns nil, and rolled back otherwise. If it fails only because of
-// another transaction of the server, work runs again in a new one. So work must set what it leaves behind anew each time, and must not use
+// another transaction of the server, or because its connection ended before the commit, work runs again in a new one. So work must set what it leaves behind anew each time, and must not use
 // up what it reads. What the process remembers of a transaction is changed after write has returned nil.
 func (s *Store) write(ctx context.Context, action string, work func(context.Context, *session) error) error {
 	if s.writer == nil {
@@ -46,11 +46,20 @@ func (s *Store) write(ctx context.Context, action string, work func(context.Cont
 // maxConflicts is how often a transaction is run because of conflicts with others.
 const maxConflicts = 5
 
-// retryConflicts runs a transaction again, after a short random time, as long as it fails only because of others.
+// retryConflicts runs a transaction again, after a short random time, as long as it fails only because of others, and once if its connection
+// ended before the commit: the server has rolled it back then. A commit without an answer may have happened.
 func (s *Store) retryConflicts(ctx context.Context, run func(again bool) error) error {
+	lost := false
 	for attempt := 1; ; attempt++ {
 		err := run(attempt > 1)
-		if err == nil || attempt == maxConflicts || !s.backing.isConflict(err) {
+		switch {
+		case err == nil:
+			return nil
+		case s.backing.isConflict(err) && attempt < maxConflicts:
+		case s.backing.isLost(err) && !errors.As(err, new(*commitError)) && !lost:
+			lost = true
+			s.backing.met(ErrUnavailable)
+		default:
 			return err
 		}
 		longest := time.Millisecond << (2 * attempt) // 4 ms to 256 ms
@@ -61,6 +70,22 @@ func (s *Store) retryConflicts(ctx context.Context, run func(again bool) error) 
 		}
 	}
 }
+
+// retryLost runs a single statement or the begin of a transaction again if its connection has ended, as all do when a server is restarted.
+func (s *Store) retryLost(run func() error) error {
+	err := run()
+	if err == nil || !s.backing.isLost(err) {
+		return err
+	}
+	s.backing.met(ErrUnavailable)
+	return run()
+}
+
+// commitError is the error of a commit. Without the server's answer, the transaction may have happened.
+type commitError struct{ error }
+
+// Unwrap returns the driver's error.
+func (e *commitError) Unwrap() error { return e.error }
 
 // exec writes with one statement.
 func (s *Store) exec(ctx context.Context, action, statement string, args ...any) error {
@@ -105,15 +130,19 @@ func (s *Store) queryRow(ctx context.Context, action, statement string, args ...
 // Scan runs the statement and reads its row. It returns ErrNotFound if there is no row.
 func (r singleRow) Scan(into ...any) error {
 	return r.store.call(r.ctx, "read", r.action, func(ctx context.Context) error {
-		return orNotFound(r.store.reading().QueryRowContext(ctx, r.statement, r.args...).Scan(into...))
+		return r.store.retryLost(func() error {
+			return orNotFound(r.store.reading().QueryRowContext(ctx, r.statement, r.args...).Scan(into...))
+		})
 	})
 }
 
 // queryRows reads all rows of one statement.
 func queryRows[T any](ctx context.Context, s *Store, action, statement string, args []any, scan func(*sql.Rows) (T, error)) (all []T, err error) {
 	err = s.call(ctx, "read", action, func(ctx context.Context) error {
-		all, err = collect(ctx, s.reading(), statement, args, scan)
-		return err
+		return s.retryLost(func() (err error) {
+			all, err = collect(ctx, s.reading(), statement, args, scan)
+			return err
+		})
 	})
 	return all, err
 }
@@ -137,7 +166,11 @@ func (s *Store) call(ctx context.Context, kind, action string, work func(context
 func (s *Store) reading() *session { return &session{conn: s.reader, dialect: s.dialect} }
 
 func (s *Store) transact(ctx context.Context, db *sql.DB, options *sql.TxOptions, work func(context.Context, *session) error) error {
-	tx, err := db.BeginTx(ctx, options)
+	var tx *sql.Tx
+	err := s.retryLost(func() (err error) {
+		tx, err = db.BeginTx(ctx, options)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -146,7 +179,10 @@ func (s *Store) transact(ctx context.Context, db *sql.DB, options *sql.TxOptions
 	if err := work(ctx, &session{conn: tx, dialect: s.dialect}); err != nil {
 		return err
 	}
-	return tx.Commit()
+	if err := tx.Commit(); err != nil {
+		return &commitError{err}
+	}
+	return nil
 }
 
 // begin registers a running call until done is called. The returned context is cancelled when the store closes.
