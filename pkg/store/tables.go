@@ -41,7 +41,7 @@ var columnKinds = map[string]string{"TEXT": "text", "INTEGER": "bigint", "REAL":
 // table that triggers write comes after all others.
 func schemaTables(ctx context.Context) (tables []table, err error) {
 	err = withMigrated(ctx, latestSchema(), func(db *sql.DB) error {
-		schema := &session{db, dialect.SQLite}
+		schema := &session{conn: db, dialect: dialect.SQLite}
 		if tables, err = readTables(ctx, schema); err != nil {
 			return err
 		}
