@@ -22,6 +22,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/scanner-operator/scanner-operator/test/bench/page"
+	"github.com/scanner-operator/scanner-operator/test/bench/storage"
 )
 
 // docs is the path of the page, relative to the project's directory.
@@ -40,7 +41,9 @@ var parts = []part{
 	{"scale", "Many pods", scalePart},
 	{"scanners", "Many Scanners", scannersPart},
 	{"cluster", "One ClusterScanner", clusterPart},
-	{"store", "The store", storePart},
+	{"store", "The store", storePart(storage.SQLite)},
+	{"store-postgres", "The store on PostgreSQL", storePart(storage.PostgreSQL)},
+	{"store-mariadb", "The store on MariaDB", storePart(storage.MariaDB)},
 	{"clair", "Scanning with Clair", clairPart},
 	{"noise", "Noise", noisePart},
 	{"latency", "From a running pod to Slack", latencyPart},

@@ -103,8 +103,8 @@ func clairPart(ctx context.Context, p project) (page.Section, error) {
 
 func progress(format string, args ...any) { fmt.Printf("  "+format+"\n", args...) }
 
-func storePart(ctx context.Context, _ project) (page.Section, error) {
-	return storage.Measure(ctx, progress)
+func storePart(in storage.Database) func(context.Context, project) (page.Section, error) {
+	return func(ctx context.Context, _ project) (page.Section, error) { return storage.Measure(ctx, in, progress) }
 }
 
 func noisePart(ctx context.Context, p project) (page.Section, error) {

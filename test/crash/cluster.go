@@ -106,7 +106,7 @@ func (c *cluster) startStore(context.Context) (err error) {
 	if wanted.server == "" {
 		return nil
 	}
-	if c.database, err = server.New(wanted.server); err != nil {
+	if c.database, err = server.New(wanted.server, server.Options{}); err != nil {
 		return err
 	}
 	dsn, err := c.database.Create("crash")

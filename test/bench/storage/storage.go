@@ -1,5 +1,5 @@
 // Package storage measures the store with the content of a large cluster: the rate of writing reports, the time to answer "which
-// workloads have CVE-X?", and the size of the file. The store is the real one, SQLite on disk.
+// workloads have CVE-X?", and the size of the database. The store is the real one: SQLite on disk, or a server on this machine.
 package storage
 
 import (
@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -36,19 +34,14 @@ const (
 	tableHead = "| | |\n|---|---|\n"
 )
 
-// Measure fills a store and queries it.
-func Measure(ctx context.Context, progress func(format string, args ...any)) (section page.Section, err error) {
-	dir, err := os.MkdirTemp("", "bench-store-")
+// Measure fills a store in a database and queries it.
+func Measure(ctx context.Context, in Database, progress func(format string, args ...any)) (section page.Section, err error) {
+	opened, err := in.open(ctx)
 	if err != nil {
 		return section, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	file := filepath.Join(dir, "store.db")
-	db, err := store.OpenSQLite(ctx, file, time.Now)
-	if err != nil {
-		return section, err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
+	defer func() { err = errors.Join(err, opened.close()) }()
+	db := opened.store
 	progress("%d images with %d findings each", images, findings)
 	if err := fill(ctx, db); err != nil {
 		return section, err
@@ -66,11 +59,15 @@ func Measure(ctx context.Context, progress func(format string, args ...any)) (se
 	if err != nil {
 		return section, err
 	}
-	size, err := bytesOf(file)
+	size, err := opened.size()
 	if err != nil {
 		return section, err
 	}
-	return describe(first, second, asked, affected, size), nil
+	distant, err := opened.writeFromAfar(ctx)
+	if err != nil {
+		return section, err
+	}
+	return in.describe(first, second, distant, asked, affected, size), nil
 }
 
 // key returns the key of the image with the given number.
@@ -87,7 +84,7 @@ func fill(ctx context.Context, db *store.Store) error {
 	for i := range images {
 		namespace, name := fmt.Sprintf("team-%02d", i%namespaces), fmt.Sprintf("service-%05d", i)
 		repository := "registry.example.com/" + namespace + "/" + name
-		if err := db.SaveCatalog(ctx, store.Catalog{Engine: "grype", Key: key(i), PlatformDigest: digest(i), Distro: "debian 12", Packages: 150, Tool: "syft"}, nil); err != nil {
+		if err := saveCatalog(ctx, db, i); err != nil {
 			return err
 		}
 		if err := db.SetUsage(ctx, store.ImageUsage{
@@ -100,6 +97,10 @@ func fill(ctx context.Context, db *store.Store) error {
 		}
 	}
 	return nil
+}
+
+func saveCatalog(ctx context.Context, db *store.Store, i int) error {
+	return db.SaveCatalog(ctx, store.Catalog{Engine: engine, Key: key(i), PlatformDigest: digest(i), Distro: "debian 12", Packages: 150, Tool: "syft"}, nil)
 }
 
 // firstID returns the number of an image's first finding. The other numbers follow it. Each version of the data shifts them by a tenth.
@@ -128,8 +129,14 @@ func found(i, version int) []finding.Finding {
 
 // write saves the reports of the first n images and returns the duration of each.
 func write(ctx context.Context, db *store.Store, n, version int) ([]time.Duration, error) {
+	return writeFrom(ctx, db, 0, n, version)
+}
+
+// writeFrom saves the reports of n images, beginning with one.
+func writeFrom(ctx context.Context, db *store.Store, begin, n, version int) ([]time.Duration, error) {
 	took := make([]time.Duration, n)
-	for i := range took {
+	for k := range took {
+		i := begin + k
 		report := store.Report{
 			Subject: store.Subject{PlatformDigest: digest(i), Engine: engine}, DataVersion: fmt.Sprint("v", version),
 			Distro: "debian 12", MatchedAt: time.Now(), Findings: found(i, version),
@@ -138,7 +145,7 @@ func write(ctx context.Context, db *store.Store, n, version int) ([]time.Duratio
 		if _, err := db.SaveReport(ctx, report, ""); err != nil {
 			return nil, err
 		}
-		took[i] = time.Since(began)
+		took[k] = time.Since(began)
 	}
 	return took, nil
 }
@@ -163,42 +170,43 @@ func queryAffected(ctx context.Context, db *store.Store) (took []time.Duration, 
 	return took, affected, nil
 }
 
-// bytesOf returns the total size of the store's files.
-func bytesOf(file string) (int64, error) {
-	files, err := filepath.Glob(file + "*")
-	if err != nil {
-		return 0, err
-	}
-	var sum int64
-	for _, f := range files {
-		info, err := os.Stat(f)
-		if err != nil {
-			return 0, err
-		}
-		sum += info.Size()
-	}
-	return sum, nil
-}
-
-func describe(first, second, asked []time.Duration, affected []int, size int64) page.Section {
+func (in Database) describe(first, second, distant, asked []time.Duration, affected []int, size int64) page.Section {
 	slices.Sort(affected)
-	text := fmt.Sprintf("The store is SQLite on this machine's disk, one writer. %d images with %d findings each run in %d namespaces; %d families of images "+
+	text := fmt.Sprintf(in.text+" %d images with %d findings each run in %d namespaces; %d families of images "+
 		"overlap in their findings. Reports are written one after the other, each in a transaction of its own.\n\n", images, findings, namespaces, families)
 	text += tableHead
-	for _, row := range [][2]string{
+	rows := [][2]string{
 		{"reports written per second, all new", perSecond(first)},
 		{"time to write one", quantiles(first)},
 		{"reports written per second, a tenth of the findings changed", perSecond(second)},
 		{"time to write one", quantiles(second)},
 		{"time to answer \"which workloads have CVE-X?\": how many, and the first 100", quantiles(asked)},
 		{"workloads in an answer, median and most", fmt.Sprintf("%d, %d", affected[len(affected)/2], affected[len(affected)-1])},
-		{"size of the files", fmt.Sprintf("%d MiB, %d bytes per finding", size>>20, size/(images*findings))},
-	} {
+		{"size of the database", fmt.Sprintf("%d MiB, %d bytes per finding", size>>20, size/(images*findings))},
+	}
+	if len(distant) > 0 {
+		rows = append(rows, [2]string{fmt.Sprintf("time to write one over a link whose round trip takes %s", roundTrip), quantiles(distant)})
+	}
+	for _, row := range rows {
 		text += fmt.Sprintf("| %s | %s |\n", row[0], row[1])
 	}
-	return page.Section{Text: text, Bounds: []page.Bound{{
-		What: fmt.Sprintf("answers are there: the median has %d workloads", affected[len(affected)/2]), Kept: affected[len(affected)/2] > 0,
-	}}}
+	bounds := []page.Bound{
+		{What: fmt.Sprintf("answers are there: the median has %d workloads", affected[len(affected)/2]), Kept: affected[len(affected)/2] > 0},
+		atMost("\"which workloads have CVE-X?\", p95", quantile(asked, 95), in.answer),
+		atMost("a report of 200 findings, all new, p50", quantile(first, 50), in.report),
+	}
+	if len(distant) > 0 {
+		bounds = append(bounds, atMost("the same over that link, p50", quantile(distant, 50), in.distantReport))
+	}
+	return page.Section{Text: text, Bounds: bounds}
+}
+
+func atMost(what string, took, most time.Duration) page.Bound {
+	return page.Bound{What: fmt.Sprintf("%s: %s, at most %s", what, milliseconds(took), milliseconds(most)), Kept: took <= most}
+}
+
+func quantile(took []time.Duration, percent int) time.Duration {
+	return slices.Sorted(slices.Values(took))[len(took)*percent/100]
 }
 
 func perSecond(took []time.Duration) string {
@@ -210,8 +218,7 @@ func perSecond(took []time.Duration) string {
 }
 
 func quantiles(took []time.Duration) string {
-	sorted := slices.Sorted(slices.Values(took))
-	return fmt.Sprintf("p50 %s, p95 %s", milliseconds(sorted[len(sorted)/2]), milliseconds(sorted[len(sorted)*95/100]))
+	return fmt.Sprintf("p50 %s, p95 %s", milliseconds(quantile(took, 50)), milliseconds(quantile(took, 95)))
 }
 
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f ms", d.Seconds()*1000) }

@@ -123,12 +123,12 @@ func StartMariaDB(t testing.TB, options Options) *Server {
 }
 
 // New starts a server, PostgreSQL or MariaDB, for a program that is not a test, such as the crash test. The program must call Close.
-func New(product string) (*Server, error) {
+func New(product string, options Options) (*Server, error) {
 	for _, k := range []*kind{&postgreSQL, &mariaDB} {
 		if k.name != product {
 			continue
 		}
-		s, err := start(k, Options{})
+		s, err := start(k, options)
 		if errors.Is(err, exec.ErrNotFound) {
 			err = fmt.Errorf("%s is not installed (Debian: apt-get install %s)", k.name, k.debianPackage)
 		}
