@@ -35,11 +35,11 @@ NEED_CLUSTER := $(if $(KUBECONFIG),,cluster-up)
 .PHONY: help
 help: ## Explain every target
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@printf '\nSettings: KUBECONFIG (another cluster than the local one), KUBERNETES_VERSION (of the local one, now 1.37), REGISTRY, VERSION, PLATFORMS, BACKEND (of the demo: grype or clair), SCANNER_CACHE\n'
+	@printf '\nSettings: KUBECONFIG (another cluster than the local one), KUBERNETES_VERSION (of the local one, now 1.37), REGISTRY, VERSION, PLATFORMS, BACKEND (of the demo: grype or clair), STORE (of the demo: sqlite or postgres), SCANNER_CACHE\n'
 
 .PHONY: demo
-demo: ## All scenarios of the demo on a real cluster, from nothing; CI=1 checks each step, tears down, needs no terminal; BACKEND=clair
-	@CI=$(CI) BACKEND=$(BACKEND) REGISTRY=$(REGISTRY) VERSION=$(VERSION) COMMIT=$(COMMIT) PLATFORMS=$(PLATFORMS) hack/demo/demo.sh
+demo: ## All scenarios of the demo on a real cluster, from nothing; CI=1 checks each step, tears down, needs no terminal; BACKEND=clair, STORE=postgres
+	@CI=$(CI) BACKEND=$(BACKEND) STORE=$(STORE) REGISTRY=$(REGISTRY) VERSION=$(VERSION) COMMIT=$(COMMIT) PLATFORMS=$(PLATFORMS) hack/demo/demo.sh
 
 .PHONY: demo-down
 demo-down: ## Remove what the demo made in the cluster; "make cluster-down" removes the cluster too

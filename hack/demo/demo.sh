@@ -7,6 +7,7 @@
 # Settings, from the environment:
 #   CI=1                         plain lines instead of a status line; remove everything at the end
 #   BACKEND                      grype (default) or clair
+#   STORE                        sqlite (default) or postgres
 #   KUBECONFIG                   use this cluster, and the registry REGISTRY, instead of the local ones
 #   VERSION, COMMIT, PLATFORMS   of the operator's images
 #   SCANNER_CACHE                where programs and the times of the last run are kept
@@ -15,11 +16,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # shellcheck source=hack/demo/steps.sh
 source hack/demo/steps.sh
 
-CI=${CI:-} BACKEND=${BACKEND:-grype} KUBECONFIG=${KUBECONFIG:-}
+CI=${CI:-} BACKEND=${BACKEND:-grype} STORE=${STORE:-sqlite} KUBECONFIG=${KUBECONFIG:-}
 REGISTRY=${REGISTRY:-198.51.100.10:5000/scanner-operator}
 CACHE=${SCANNER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/scanner-operator}
 CLUSTER=hack/cluster/cluster.sh
-export BACKEND REGISTRY CGO_ENABLED=0
+export BACKEND STORE REGISTRY CGO_ENABLED=0
 
 LOGS=$PWD/bin/demo-logs RECORD=$CACHE/demo PLAIN=$CI
 [ -t 1 ] || PLAIN=1
@@ -80,6 +81,7 @@ check_machine() {
   # Go downloads a newer release of itself when go.mod requires one, unless that is switched off.
   go version || refuse "Go $(wanted_go) is needed." "Install it: https://go.dev/dl"
   case $BACKEND in grype | clair) ;; *) refuse "BACKEND=$BACKEND is not known." "Give grype or clair." ;; esac
+  case $STORE in sqlite | postgres) ;; *) refuse "STORE=$STORE is not known." "Give sqlite or postgres." ;; esac
   if [ -z "$KUBECONFIG" ]; then check_for_cluster; fi
   check_space
 }
@@ -168,6 +170,7 @@ build_fixtures() {
   compile -o bin/demo ./hack/demo
   bin/demo build
   if [ "$BACKEND" = clair ]; then bin/demo build-clair; fi
+  if [ "$STORE" = postgres ]; then bin/demo build-postgresql; fi
 }
 
 push_images() { beside_cluster_if_local bin/image-builder push -version="${VERSION:-dev}" -registry="$REGISTRY"; }

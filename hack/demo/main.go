@@ -1,12 +1,14 @@
 // Command demo runs the demo of the operator on a real cluster, the one that KUBECONFIG names.
 //
-//	demo build         compile the images of the demo and the database builder; needs the Go module proxy the first time
-//	demo build-clair   compile Clair and build an image of PostgreSQL; also needs Debian's packages
-//	demo build-olm     compile the Operator Lifecycle Manager and opm, for the installation tests
-//	demo               run the demo and leave everything running; with CI=1 in the environment, remove everything at the end
-//	demo down          remove everything that the demo has created
+//	demo build              compile the images of the demo and the database builder; needs the Go module proxy the first time
+//	demo build-clair        compile Clair and build an image of PostgreSQL; also needs Debian's packages
+//	demo build-postgresql   build an image of PostgreSQL, from Debian's packages
+//	demo build-olm          compile the Operator Lifecycle Manager and opm, for the installation tests
+//	demo                    run the demo and leave everything running; with CI=1 in the environment, remove everything at the end
+//	demo down               remove everything that the demo has created
 //
 // REGISTRY is the registry that the operator's images were pushed to. BACKEND=clair runs the demo with Clair as the engine.
+// STORE=postgres keeps the operator's store on a PostgreSQL server in the cluster.
 // DEMO_DB=upstream uses the Grype project's vulnerability database from the internet instead of the small one that is built here. That
 // option is untested.
 package main
@@ -59,6 +61,8 @@ func run(ctx context.Context, args []string) error {
 		return build(ctx, options.Root)
 	case "build-clair":
 		return compile(ctx, options.Root, images.ForClair())
+	case "build-postgresql":
+		return compile(ctx, options.Root, []string{images.PostgreSQL})
 	case "build-olm":
 		return compile(ctx, options.Root, images.ForOLM())
 	case "run":
@@ -66,7 +70,7 @@ func run(ctx context.Context, args []string) error {
 	case "down":
 		return down(ctx, options)
 	}
-	return fmt.Errorf("%q is not a command: give build, build-clair, build-olm, down or nothing", command)
+	return fmt.Errorf("%q is not a command: give build, build-clair, build-postgresql, build-olm, down or nothing", command)
 }
 
 // build compiles everything that the demo needs, since the local cluster's network has no internet access.

@@ -64,7 +64,7 @@ func TestStoreFile(t *testing.T) {
 
 // TestStoreInvalid: an error names the field. It does not quote a data source name that stands where its file belongs, since it has a password.
 func TestStoreInvalid(t *testing.T) {
-	const password = "canary-in-the-configuration" //nolint:gosec // not a real one
+	const password = "canary-in-the-configuration"
 	for text, want := range map[string]string{
 		"{type: SQLite, dsnFile: /run/dsn}":         "store.dsnFile: must not be set with store.type SQLite",
 		"{maxConnections: 5}":                       "store.maxConnections: must not be set with store.type SQLite",

@@ -227,8 +227,8 @@ func startPgBouncer(t *testing.T, program string, postgres *server.Server, a *ap
 	must(t, listener.Close())
 	dir := got[string](t)(os.MkdirTemp("", "pgbouncer-"))
 	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
-	must(t, os.Chmod(dir, 0o755))                                                                             //nolint:gosec // for the account that runs the program
-	must(t, os.WriteFile(filepath.Join(dir, "users"), fmt.Appendf(nil, "%q %q\n", "app", a.password), 0o644)) //nolint:gosec // for that account
+	must(t, os.Chmod(dir, 0o755))                                                                            
+	must(t, os.WriteFile(filepath.Join(dir, "users"), fmt.Appendf(nil, "%q %q\n", "app", a.password), 0o644))
 	must(t, os.WriteFile(filepath.Join(dir, "pgbouncer.ini"), fmt.Appendf(nil, `[databases]
 %s = host=127.0.0.1 port=%d
 [pgbouncer]
@@ -239,8 +239,8 @@ auth_type = plain
 auth_file = %s/users
 pool_mode = transaction
 default_pool_size = 2
-`, a.database, postgres.Port, port, dir), 0o644)) //nolint:gosec // for that account
-	command := exec.CommandContext(t.Context(), program, filepath.Join(dir, "pgbouncer.ini")) //nolint:gosec // found in PATH
+`, a.database, postgres.Port, port, dir), 0o644))
+	command := exec.CommandContext(t.Context(), program, filepath.Join(dir, "pgbouncer.ini"))
 	if os.Geteuid() == 0 {
 		// It refuses to run as root.
 		owner := got[os.FileInfo](t)(os.Stat(postgres.Dir)).Sys().(*syscall.Stat_t)

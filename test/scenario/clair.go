@@ -39,7 +39,7 @@ const (
 
 // clairSetup holds the values that differ between installations of Clair.
 type clairSetup struct {
-	image, database pushedImage
+	image pushedImage
 	// key is the pre-shared key, in base64.
 	key string
 	// indexed is the number of index requests to Clair before the demo's Scanners were created.
@@ -77,24 +77,13 @@ func (e *Environment) removeFeeds() error { return os.RemoveAll(e.bin("fixtures"
 
 // prepareClair does what a user of config/components/clair-trial does before the installation. It creates new secrets each time.
 func (e *Environment) prepareClair(ctx context.Context) (string, error) {
-	setup := clairSetup{key: newKey()}
-	for name, pushed := range map[string]*pushedImage{images.Clair: &setup.image, images.PostgreSQL: &setup.database} {
-		image, err := e.loadImage(name)
-		if err != nil {
-			return "", err
-		}
-		if _, err := e.Push(ctx, name, image); err != nil {
-			return "", err
-		}
-		digest, err := image.Digest()
-		if err != nil {
-			return "", err
-		}
-		*pushed = pushedImage{Repository: e.repository(name), Digest: digest.String()}
+	pushed, err := e.pushPinned(ctx, images.Clair)
+	if err := errors.Join(err, e.pushPostgreSQL(ctx)); err != nil {
+		return "", err
 	}
-	e.clair = &setup
+	e.clair = &clairSetup{image: pushed, key: newKey()}
 	return "a password and a pre-shared key, made here", e.Apply(ctx, "clair.yaml", map[string]string{
-		"Namespace": ClairNamespace, "Label": Label, "Password": rand.Text(), "Key": setup.key, "Feeds": feedsURL,
+		"Namespace": ClairNamespace, "Label": Label, "Password": rand.Text(), "Key": e.clair.key, "Feeds": feedsURL,
 		"URL": clairURL, "Webhooks": clairWebhooks, "ScannerNamespace": e.WithBackend(v1alpha1.BackendClair).Production(), "Scanner": ScannerName,
 	})
 }

@@ -47,13 +47,15 @@ type Options struct {
 	Backend v1alpha1.BackendType
 	// Both also installs what the other engine needs. Using then returns an environment for that engine.
 	Both bool
+	// PostgreSQL keeps the operator's store on a PostgreSQL server in the cluster.
+	PostgreSQL bool
 	// Upstream uses the vulnerability database of the Grype project, which requires internet access in the cluster.
 	Upstream bool
 	// Out receives the progress.
 	Out io.Writer
 }
 
-// OptionsFromEnvironment reads REGISTRY, BACKEND and DEMO_DB, and finds the project's directory at or above the working directory.
+// OptionsFromEnvironment reads REGISTRY, BACKEND, STORE and DEMO_DB, and finds the project's directory at or above the working directory.
 func OptionsFromEnvironment(out io.Writer) (Options, error) {
 	root, err := projectRoot()
 	if err != nil {
@@ -67,6 +69,13 @@ func OptionsFromEnvironment(out io.Writer) (Options, error) {
 		options.Backend = v1alpha1.BackendClair
 	default:
 		return Options{}, fmt.Errorf("BACKEND=%s is not known: give grype or clair", backend)
+	}
+	switch store := os.Getenv("STORE"); store {
+	case "", "sqlite":
+	case "postgres":
+		options.PostgreSQL = true
+	default:
+		return Options{}, fmt.Errorf("STORE=%s is not known: give sqlite or postgres", store)
 	}
 	switch database := os.Getenv("DEMO_DB"); {
 	case database == "":
@@ -111,6 +120,8 @@ type Environment struct {
 	Database Database
 	// clair is the installation of Clair; nil without Clair.
 	clair *clairSetup
+	// postgreSQL is the image of PostgreSQL; nil as long as nothing needs it.
+	postgreSQL *pushedImage
 }
 
 // Connect connects to the cluster that KUBECONFIG names.
@@ -170,6 +181,9 @@ func (e *Environment) namespaces() []string { return []string{e.Production(), e.
 // SetUp returns the steps that set up the environment, including the operator.
 func (e *Environment) SetUp() []Step {
 	steps := append(e.Prerequisites(), Step{"The operator", e.DeployOperator})
+	if e.PostgreSQL {
+		steps = append(steps, Step{"PostgreSQL with the operator's store", e.checkStore})
+	}
 	if e.has(v1alpha1.BackendClair) {
 		steps = append(steps, Step{"Clair and PostgreSQL beside it", e.waitForClair})
 	}
@@ -194,6 +208,9 @@ func (e *Environment) Prerequisites() []Step {
 		steps = append(steps,
 			Step{"Advisories as Debian, Alpine, OSV and NVD publish them, served inside the cluster", e.publishFirstFeeds},
 			Step{"Secrets and settings of Clair", e.prepareClair})
+	}
+	if e.PostgreSQL {
+		steps = append(steps, Step{"Secret of the store on PostgreSQL", e.prepareStore})
 	}
 	return append(steps, Step{"A stand-in for Slack, over TLS with a certificate authority of its own", e.startSlack})
 }

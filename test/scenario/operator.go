@@ -120,10 +120,10 @@ func (e *Environment) operatorValues() (map[string]any, error) {
 		"Namespace": SystemNamespace, "Label": Label, "Authority": string(authority),
 		"SlackHost": SlackHost, "DatabaseURL": databaseURL, "PollInterval": 5 * time.Second,
 		"RegistryHost": registry.Context().RegistryStr(), "PlainHTTP": registry.Context().Scheme() == "http",
-		"PrivateHost": "", "PrivateAuthority": "", "Clair": nil,
+		"PrivateHost": "", "PrivateAuthority": "", "Clair": nil, "Database": e.postgreSQL, "Store": e.PostgreSQL,
 	}
 	if e.clair != nil {
-		values["Clair"], values["Database"] = e.clair.image, e.clair.database
+		values["Clair"] = e.clair.image
 		values["ClairURL"], values["Updaters"] = clairURL, strings.Join(slices.Concat(clairfeed.VulnerabilityUpdaters, clairfeed.EnrichmentUpdaters), ", ")
 	}
 	if e.Private != nil {

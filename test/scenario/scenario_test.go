@@ -78,7 +78,7 @@ func TestOperatorConfigurationIsValid(t *testing.T) {
 
 func TestOperatorConfigurationAllowsClair(t *testing.T) {
 	image := pushedImage{Repository: "198.51.100.10:5000/demo-infra/clair", Digest: "sha256:aa"}
-	e := &Environment{Options: Options{Registry: "198.51.100.10:5000/scanner-operator"}, clair: &clairSetup{image: image, database: image}}
+	e := &Environment{Options: Options{Registry: "198.51.100.10:5000/scanner-operator"}, clair: &clairSetup{image: image}, postgreSQL: &image}
 	values, err := e.operatorValues()
 	if err != nil {
 		t.Fatal(err)
