@@ -23,8 +23,8 @@ var Databases = []struct {
 
 // TestDatabase is the database of one test.
 type TestDatabase struct {
-	// Open opens the store, OpenBeside a second time beside an open one.
-	Open, OpenBeside func(ctx context.Context, now func() time.Time) (*Store, error)
+	// Open opens the store, and OpenReadOnly a second time beside an open one.
+	Open, OpenReadOnly func(ctx context.Context, now func() time.Time) (*Store, error)
 }
 
 // eachDatabase runs a test on each database.
@@ -48,32 +48,46 @@ func newSQLiteDatabase(t testing.TB) TestDatabase {
 		Open: func(ctx context.Context, now func() time.Time) (*Store, error) {
 			return template.Open(ctx, path, now, OpenSQLite)
 		},
-		OpenBeside: func(_ context.Context, now func() time.Time) (*Store, error) {
-			s, err := OpenSQLiteReadOnly(path)
-			if err == nil {
-				s.now = now
-			}
-			return s, err
-		},
+		OpenReadOnly: withClock(func(context.Context) (*Store, error) { return OpenSQLiteReadOnly(path) }),
 	}
 }
 
 func newPostgreSQLDatabase(t testing.TB) TestDatabase {
 	t.Helper()
-	return inServer(server.PostgreSQL(t).CopyDatabase(t, func(dsn string) error { return prepare(inServer(dsn, OpenPostgreSQL)) }), OpenPostgreSQL)
+	return inPostgreSQL(server.PostgreSQL(t).CopyDatabase(t, func(dsn string) error { return prepare(inPostgreSQL(dsn)) }))
 }
 
 func newMariaDBDatabase(t testing.TB) TestDatabase {
 	t.Helper()
-	return inServer(server.MariaDB(t).CopyDatabase(t, func(dsn string) error { return prepare(inServer(dsn+"?tls=false", OpenMySQL)) })+"?tls=false", OpenMySQL)
+	return inMySQL(server.MariaDB(t).CopyDatabase(t, func(dsn string) error { return prepare(inMySQL(dsn)) }))
 }
 
+func inPostgreSQL(dsn string) TestDatabase {
+	return inServer(dsn, OpenPostgreSQL, OpenPostgreSQLReadOnly)
+}
+
+func inMySQL(dsn string) TestDatabase { return inServer(dsn, OpenMySQL, OpenMySQLReadOnly) }
+
 // inServer returns the database of a DSN.
-func inServer(dsn string, openServer func(context.Context, Server, func() time.Time) (*Store, error)) TestDatabase {
-	open := func(ctx context.Context, now func() time.Time) (*Store, error) {
-		return openServer(ctx, Server{DSN: func() (string, error) { return dsn, nil }, MaxConnections: 4}, now)
+func inServer(
+	dsn string, open func(context.Context, Server, func() time.Time) (*Store, error), openReadOnly func(context.Context, Server) (*Store, error),
+) TestDatabase {
+	server := Server{DSN: func() (string, error) { return dsn, nil }, MaxConnections: 4}
+	return TestDatabase{
+		Open:         func(ctx context.Context, now func() time.Time) (*Store, error) { return open(ctx, server, now) },
+		OpenReadOnly: withClock(func(ctx context.Context) (*Store, error) { return openReadOnly(ctx, server) }),
 	}
-	return TestDatabase{Open: open, OpenBeside: open}
+}
+
+// withClock makes a store that is read use the clock of its test.
+func withClock(open func(context.Context) (*Store, error)) func(context.Context, func() time.Time) (*Store, error) {
+	return func(ctx context.Context, now func() time.Time) (*Store, error) {
+		s, err := open(ctx)
+		if err == nil {
+			s.now = now
+		}
+		return s, err
+	}
 }
 
 // prepare leaves the schema in a database, without an ID: each copy gets its own.

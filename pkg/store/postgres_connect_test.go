@@ -227,7 +227,7 @@ func startPgBouncer(t *testing.T, program string, postgres *server.Server, a *ap
 	must(t, listener.Close())
 	dir := got[string](t)(os.MkdirTemp("", "pgbouncer-"))
 	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
-	must(t, os.Chmod(dir, 0o755))                                                                            
+	must(t, os.Chmod(dir, 0o755))
 	must(t, os.WriteFile(filepath.Join(dir, "users"), fmt.Appendf(nil, "%q %q\n", "app", a.password), 0o644))
 	must(t, os.WriteFile(filepath.Join(dir, "pgbouncer.ini"), fmt.Appendf(nil, `[databases]
 %s = host=127.0.0.1 port=%d

@@ -468,7 +468,7 @@ func TestConflicts(t *testing.T) {
 		"another error":         {"23514", 1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := openIn(t, inServer(postgres.NewDatabase(t), OpenPostgreSQL))
+			f := openIn(t, inPostgreSQL(postgres.NewDatabase(t)))
 			// Sequences are not rolled back.
 			got[sql.Result](t)(f.writer.ExecContext(t.Context(), fmt.Sprintf(`CREATE SEQUENCE runs; CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$
 				BEGIN IF nextval('runs') <= %d THEN RAISE EXCEPTION 'for a test' USING ERRCODE = '%s'; END IF; RETURN NEW; END $$;
@@ -498,7 +498,7 @@ func TestConflicts(t *testing.T) {
 
 // TestDeadlock: the server ends a real deadlock with another session by rolling back the store's transaction, which then runs again.
 func TestDeadlock(t *testing.T) {
-	f := openIn(t, inServer(server.PostgreSQL(t).NewDatabase(t), OpenPostgreSQL))
+	f := openIn(t, inPostgreSQL(server.PostgreSQL(t).NewDatabase(t)))
 	must(t, f.SaveCatalog(t.Context(), catalogOf("app", f.clock.Now()), nil))
 	other := got[*sql.Conn](t)(f.reader.Conn(t.Context()))
 	defer other.Close()

@@ -27,8 +27,8 @@ type Database struct {
 	Address func(s *store.Store) string
 	// Open opens the store. It is new the first time. A test closes it before it opens it again.
 	Open func(ctx context.Context, now func() time.Time) (*store.Store, error)
-	// OpenBeside opens the store beside one that is open, as another process would. Where only one process may write, this one reads.
-	OpenBeside func(ctx context.Context, now func() time.Time) (*store.Store, error)
+	// OpenReadOnly opens the store beside one that is open, as another process does that only reads.
+	OpenReadOnly func(ctx context.Context, now func() time.Time) (*store.Store, error)
 	// Session returns a connection on which a test executes statements of its own, in the language of the store's statements.
 	Session func(s *store.Store) Session
 }

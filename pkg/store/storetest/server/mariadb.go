@@ -32,7 +32,7 @@ var mariaDB = kind{
 	},
 	stop: syscall.SIGTERM, kill: syscall.SIGKILL,
 	driver: "mysql",
-	dsn:    func(port int) string { return fmt.Sprintf("root@tcp(127.0.0.1:%d)/", port) },
+	dsn:    func(port int) string { return fmt.Sprintf("root@tcp(127.0.0.1:%d)/?tls=false", port) },
 	inDatabase: func(dsn, database string) (string, error) {
 		config, err := mysql.ParseDSN(dsn)
 		if err != nil {
