@@ -252,7 +252,7 @@ func TestServerFull(t *testing.T) {
 	space := filepath.Join(dir, "space")
 	must(t, os.Mkdir(space, 0o700))
 	must(t, os.Chown(space, int(owner.Uid), int(owner.Gid)))
-	must(t, os.Chmod(dir, 0o755)) //nolint:gosec // for the account of the server
+	must(t, os.Chmod(dir, 0o755))
 	postgres.Exec(t, `CREATE TABLESPACE small LOCATION '`+space+`'`)
 	a := newApplication(t, postgres, "?sslmode=disable")
 	postgres.Exec(t, `ALTER DATABASE `+a.database+` SET TABLESPACE small`)

@@ -44,7 +44,7 @@ func startStandby(t *testing.T, primary *server.Server) *standby {
 
 func (s *standby) run(t *testing.T, program string, args ...string) {
 	t.Helper()
-	command := exec.Command(filepath.Join(s.bin, program), args...) //nolint:gosec // the programs of the server, started by tests
+	command := exec.Command(filepath.Join(s.bin, program), args...)
 	command.Dir, command.SysProcAttr = filepath.Dir(s.dir), s.account
 	log := got[*os.File](t)(os.Create(filepath.Join(t.TempDir(), "log")))
 	defer log.Close()
