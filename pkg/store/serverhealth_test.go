@@ -405,12 +405,12 @@ func TestLostAnswerToCommit(t *testing.T) {
 	})
 	lose("an announcement", func() error {
 		return f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{
-			MessageID: "message", Repositories: []string{"app"},
+			MessageID: "message", Repositories: []string{"app"}, LogEntry: &Message{Title: "1 new finding"},
 			Findings: announcedFindings(AnnouncementKey{"app", "CVE-2026-0001", "openssl"}),
 		})
 	})
 	var count int
-	for _, table := range []string{"manifests", "catalogues", "artifacts", "reports", "findings", "vulnerabilities", "receivers", "announcements"} {
+	for _, table := range []string{"manifests", "catalogues", "artifacts", "reports", "findings", "vulnerabilities", "receivers", "announcements", "messages"} {
 		must(t, f.reader.QueryRowContext(t.Context(), `SELECT count(*) FROM `+table).Scan(&count))
 		if count != 1 {
 			t.Errorf("%d rows in %s, want 1", count, table)

@@ -179,6 +179,9 @@ func (s *Store) transact(ctx context.Context, db *sql.DB, options *sql.TxOptions
 	if err := work(ctx, &session{conn: tx, dialect: s.dialect}); err != nil {
 		return err
 	}
+	if options != nil && options.ReadOnly {
+		return nil // whatever happens at its end, what was read is consistent
+	}
 	if err := tx.Commit(); err != nil {
 		return &commitError{err}
 	}
