@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store/storetest/proxy"
 	"github.com/scanner-operator/scanner-operator/pkg/store/storetest/server"
 )
@@ -565,4 +567,76 @@ func TestManagerKilledWhileMigrating(t *testing.T) {
 	s := got[*Store](t)(OpenPostgreSQL(t.Context(), serverOf(dsn), newClock().Now))
 	must(t, s.CheckHealth(t.Context()))
 	must(t, s.Close())
+}
+
+// TestTurkishDatabase: in the locale of a database in which an i is no small I, and letters are not in the order of their bytes, everything is
+// found and ordered as in SQLite.
+func TestTurkishDatabase(t *testing.T) {
+	postgres := server.PostgreSQL(t)
+	var provider bool
+	admin := got[*sql.DB](t)(sql.Open("pgx", postgres.DSN(t, "postgres")))
+	defer admin.Close()
+	must(t, admin.QueryRowContext(t.Context(), `SELECT EXISTS (SELECT 1 FROM pg_collation WHERE collname = 'tr-TR-x-icu') AND
+		current_setting('server_version_num')::int >= 150000`).Scan(&provider))
+	if !provider {
+		t.Skip("the server has no ICU locales for databases (PostgreSQL 15 or newer)")
+	}
+	postgres.Exec(t, `CREATE DATABASE turkish ENCODING 'UTF8' LOCALE_PROVIDER icu ICU_LOCALE 'tr-TR' LOCALE 'C.UTF-8' TEMPLATE template0`)
+	t.Cleanup(func() { postgres.Exec(t, `DROP DATABASE turkish WITH (FORCE)`) })
+	turkish := inServer(postgres.DSN(t, "turkish"), OpenPostgreSQL)
+	f := openIn(t, turkish)
+	var smaller bool
+	must(t, f.reader.QueryRowContext(t.Context(), `SELECT lower('I') <> 'i' AND 'a' < 'B'`).Scan(&smaller))
+	if !smaller {
+		t.Fatal("the database is not in Turkish")
+	}
+	names := []string{"Zlib", "ilk", "I", "i", "İ", "ı", "B", "a", "CVE-IX", "cve-ix "}
+	results := make(map[string][]string)
+	for name, f := range map[string]fixture{"SQLite": openIn(t, newSQLiteDatabase(t)), "Turkish": f} {
+		var findings []finding.Finding
+		for _, id := range names {
+			findings = append(findings, finding.Finding{
+				ID: id, Severity: finding.High, Package: finding.Package{Name: "pkg " + id, Version: "1", Type: "deb"}, Aliases: []string{"ALIAS-I " + id},
+			})
+		}
+		must(t, f.SaveCatalog(t.Context(), catalogOf("app", f.clock.Now()), nil))
+		f.report(t, "app", findings...)
+		var workloads []Workload
+		for _, repository := range names {
+			workloads = append(workloads, workload("name of "+repository, repository))
+		}
+		f.use(t, "scanner", "app", workloads...)
+		add := func(what string, value any) {
+			results[name] = append(results[name], fmt.Sprintf("%s: %+v", what, value))
+		}
+		for _, id := range append(slices.Clone(names), "alias-i i", "ALIAS-I I", "alias-ı i") {
+			runs := got[RunsPage](t)(f.RunsPage(t.Context(), RunsQuery{ID: id, All: true}, RunCursor{}, 100))
+			add("who runs "+id, runs.Total)
+			for _, run := range runs.Runs {
+				add("run", run.Name+" "+run.Reference)
+			}
+			page := got[FindingPage](t)(f.FindingsPage(t.Context(), subject("app"), FindingFilter{Text: id}, FindingCursor{}, 100))
+			for _, one := range page.Findings {
+				add("with the text "+id, one.ID)
+			}
+		}
+		must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", Announcement{Repositories: names, Findings: func() (all []AnnouncedFinding) {
+			for _, repository := range names {
+				all = append(all, announcedFindings(AnnouncementKey{repository, "I", "pkg I"})...)
+			}
+			return all
+		}()}))
+		add("known", got[[]string](t)(f.KnownRepositories(t.Context(), "scanner", "slack")))
+		add("recorded", got[[]string](t)(f.RecordedRepositories(t.Context(), "scanner", "slack")))
+		changes, total, err := f.PendingChanges(t.Context(), "scanner", "slack", ChangeFilter{MinSeverity: finding.Low, Engine: grype}, 1000)
+		must(t, err)
+		add("not announced", total)
+		for _, change := range changes {
+			add("change", fmt.Sprint(fmt.Sprint(change.Repository, " ", change.Finding.ID)))
+		}
+	}
+	if len(results["SQLite"]) < 100 {
+		t.Errorf("only %d results are compared", len(results["SQLite"]))
+	}
+	equal(t, "what is found in Turkish", results["Turkish"], results["SQLite"])
 }
