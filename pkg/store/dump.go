@@ -108,13 +108,16 @@ func writeDump(ctx context.Context, q query, info DumpInfo, tables []table, out 
 	return out.buffer.Flush()
 }
 
+func selectTable(t table) string {
+	return `SELECT ` + quoted(t.columnNames()) + ` FROM ` + t.name + ` ORDER BY ` + quoted(t.key)
+}
+
 func writeTable(ctx context.Context, q query, t table, out *dumpWriter) (count int64, err error) {
 	values, into := make([]any, len(t.columns)), make([]any, len(t.columns))
 	for i := range values {
 		into[i] = &values[i]
 	}
-	statement := `SELECT ` + quoted(t.columnNames()) + ` FROM ` + t.name + ` ORDER BY ` + quoted(t.key)
-	err = eachRow(ctx, q, statement, nil, func(rows *sql.Rows) error {
+	err = eachRow(ctx, q, selectTable(t), nil, func(rows *sql.Rows) error {
 		if err := rows.Scan(into...); err != nil {
 			return err
 		}
