@@ -583,7 +583,7 @@ func TestTurkishDatabase(t *testing.T) {
 	}
 	postgres.Exec(t, `CREATE DATABASE turkish ENCODING 'UTF8' LOCALE_PROVIDER icu ICU_LOCALE 'tr-TR' LOCALE 'C.UTF-8' TEMPLATE template0`)
 	t.Cleanup(func() { postgres.Exec(t, `DROP DATABASE turkish WITH (FORCE)`) })
-	turkish := inServer(postgres.DSN(t, "turkish"), OpenPostgreSQL)
+	turkish := inServer(postgres.DSN(t, "turkish"), OpenPostgreSQL, OpenPostgreSQLReadOnly)
 	f := openIn(t, turkish)
 	var smaller bool
 	must(t, f.reader.QueryRowContext(t.Context(), `SELECT lower('I') <> 'i' AND 'a' < 'B'`).Scan(&smaller))
