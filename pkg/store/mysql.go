@@ -156,14 +156,21 @@ func adviseMySQL(err error) string {
 	return ""
 }
 
+// minPacket is the smallest max_allowed_packet in bytes. A statement has maxRowsText and one more row, and each byte may be escaped.
+const minPacket = 16 << 20
+
 // migrateMySQL runs the migrations, one process at a time. The server releases the lock if its connection ends.
 func (s *Store) migrateMySQL(ctx context.Context, migrating *sql.DB) error {
 	var text string
-	if err := s.writer.QueryRowContext(ctx, `SELECT version()`).Scan(&text); err != nil {
+	var packet int64
+	if err := s.writer.QueryRowContext(ctx, `SELECT version(), @@max_allowed_packet`).Scan(&text, &packet); err != nil {
 		return err
 	}
 	if err := checkMySQLVersion(text); err != nil {
 		return err
+	}
+	if packet < minPacket {
+		return fmt.Errorf("the server takes statements of %d bytes at most: set its max_allowed_packet to 16M or more", packet)
 	}
 	lock, err := migrating.Conn(ctx)
 	if err != nil {
