@@ -2,6 +2,9 @@ package store
 
 import (
 	"cmp"
+	"context"
+	"database/sql"
+	"errors"
 	"strings"
 	"testing"
 
@@ -75,12 +78,10 @@ func TestStatements(t *testing.T) {
 				}
 				text = expanded.Text
 			}
-			statement, err := f.writer.PrepareContext(t.Context(), text)
-			if err != nil {
+			if err := prepareStatement(t.Context(), f.writer, text); err != nil {
 				t.Errorf("%s, run by %s: %v\n%s", s.Position, s.Function, err, text)
 				continue
 			}
-			must(t, statement.Close())
 			prepared++
 		}
 		t.Logf("%d statements", prepared)
@@ -88,4 +89,13 @@ func TestStatements(t *testing.T) {
 			t.Errorf("prepared only %d statements", prepared)
 		}
 	})
+}
+
+func prepareStatement(ctx context.Context, db *sql.DB, text string) (err error) {
+	statement, err := db.PrepareContext(ctx, text)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, statement.Close()) }()
+	return nil
 }
