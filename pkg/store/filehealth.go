@@ -95,7 +95,7 @@ func (f fileBacking) isFull(available uint64) bool {
 	free := f.health.free
 	f.health.mu.Unlock()
 	forLog := available
-	if log, err := os.Stat(f.path + "-wal"); err == nil { //nolint:gosec // the path is the operator's own flag
+	if log, err := os.Stat(f.path + "-wal"); err == nil {
 		forLog += uint64(log.Size())
 	}
 	return available+free < minFreeBytes || forLog < minLogFreeBytes
@@ -103,7 +103,7 @@ func (f fileBacking) isFull(available uint64) bool {
 
 // fault returns the fault of the file or its volume that the operating system reports, nil if there is none.
 func (f fileBacking) fault() error {
-	now, err := os.Stat(f.path) //nolint:gosec // the path is the operator's own flag
+	now, err := os.Stat(f.path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && f.file != nil && !os.SameFile(f.file, now) {
 		return ErrMovedAway
 	}

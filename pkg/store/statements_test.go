@@ -54,7 +54,7 @@ func TestStatements(t *testing.T) {
 	variants, only := statementVariants(t)
 	found := got[statements.Found](t)(statements.Collect(".", variants))
 	for _, unknown := range found.Unknown {
-		t.Errorf("the statement cannot be told from the source, add it to the variants: %s", unknown)
+		t.Errorf("the statement cannot be evaluated from the source, add it to the variants: %s", unknown)
 	}
 	for _, unused := range found.Unused {
 		t.Errorf("no function runs this statement, or it is not found: %s", unused)
