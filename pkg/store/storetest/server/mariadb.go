@@ -24,11 +24,12 @@ var mariaDB = kind{
 		return append([]string{"--no-defaults"}, assignments("--", merged(settings, map[string]string{
 			"datadir": filepath.Join(dir, "data"), "port": strconv.Itoa(port), "bind-address": "127.0.0.1", "socket": filepath.Join(dir, "mysql.sock"),
 			"pid-file": filepath.Join(dir, "mariadbd.pid"), "init-file": filepath.Join(dir, "init.sql"),
+			"tmpdir": dir, // at its start, a server deletes the temporary tables in it
 		}))...)
 	},
 	settings: map[string]string{
 		"innodb-flush-log-at-trx-commit": "0", "innodb-flush-method": "nosync", "innodb-doublewrite": "0", "skip-name-resolve": "1",
-		"max-connections": "100",
+		"max-connections": "300",
 	},
 	stop: syscall.SIGTERM, kill: syscall.SIGKILL,
 	driver: "mysql",

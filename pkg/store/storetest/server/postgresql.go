@@ -29,7 +29,7 @@ var postgreSQL = kind{
 			map[string]string{"hba_file": filepath.Join(dir, "pg_hba.conf")}))...)
 	},
 	settings: map[string]string{
-		"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "100", "wal_level": "replica",
+		"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "300", "wal_level": "replica",
 		"autovacuum": "off", // what a test has deleted is dropped with its database
 	},
 	stop: syscall.SIGINT, kill: syscall.SIGQUIT,
