@@ -21,7 +21,7 @@ GO_BUILD := go build
 export GOLANGCI_LINT_CACHE ?= $(CURDIR)/bin/lint-cache
 
 # All modules of the project. hack/cluster/programs and hack/tools only pin third-party modules.
-MODULES := . workerapi registry worker hack/bundle
+MODULES := . workerapi registry worker hack/bundle pkg/store/storetest/mysqlgrammar
 ALL_MODULES = $(patsubst %/,%,$(dir $(shell git ls-files --cached --others --exclude-standard '*go.mod')))
 
 # With KUBECONFIG set, that cluster is used instead of the local one.

@@ -50,6 +50,8 @@ modules() {
   for module in workerapi registry worker hack/bundle; do
     (cd "$module" && GRYPE_COMMAND=$grype go test ./...) || failed=1
   done
+  # It reads the source of another module. Go would repeat its last result when that has changed.
+  (cd pkg/store/storetest/mysqlgrammar && go test -count=1 ./...) || failed=1
   [ -z "$failed" ]
 }
 

@@ -230,22 +230,19 @@ func replaceLeft(ctx context.Context, tx *session, id int64, before, after []lef
 const (
 	// A workload has superseded an image that it left if it runs another image of the repository, or left another one later. The same
 	// digest on another platform is not another image, since it is no rollout.
-	supersededBy = `
-		other JOIN scanner_images oi ON oi.id = other.image_id JOIN scanner_images li ON li.id = l.image_id
-		WHERE other.name = l.name AND other.namespace = l.namespace AND other.kind = l.kind AND other.container = l.container
-			AND other.repository = l.repository AND oi.scanner = li.scanner AND oi.digest <> li.digest`
-	markOwn = `UPDATE left_workloads AS l SET superseded = 1 WHERE l.image_id = @id AND l.superseded = 0 AND (
-		EXISTS (SELECT 1 FROM workloads ` + supersededBy + `)
-		OR EXISTS (SELECT 1 FROM left_workloads ` + supersededBy + ` AND other.left_at > l.left_at))`
+	supersede = `UPDATE left_workloads SET superseded = 1 FROM (
+		SELECT l.image_id, l.repository, l.namespace, l.kind, l.name, l.container FROM workloads own JOIN left_workloads l ON ` + sameName
+	orLeftBefore = `
+		UNION
+		SELECT l.image_id, l.repository, l.namespace, l.kind, l.name, l.container FROM left_workloads own JOIN left_workloads l ON ` + sameName
 	sameName = `l.name = own.name AND l.namespace = own.namespace AND l.kind = own.kind AND l.container = own.container AND l.repository = own.repository
 		AND l.image_id <> own.image_id AND l.superseded = 0
-		JOIN scanner_images oi ON oi.id = own.image_id JOIN scanner_images li ON li.id = l.image_id AND li.scanner = oi.scanner AND li.digest <> oi.digest
-		WHERE own.image_id = @id`
-	markOthers = `UPDATE left_workloads SET superseded = 1 WHERE (image_id, repository, namespace, kind, name, container) IN (
-		SELECT l.image_id, l.repository, l.namespace, l.kind, l.name, l.container FROM workloads own JOIN left_workloads l ON ` + sameName + `
-		UNION ALL
-		SELECT l.image_id, l.repository, l.namespace, l.kind, l.name, l.container FROM left_workloads own JOIN left_workloads l ON ` + sameName + `
-			AND l.left_at < own.left_at)`
+		JOIN scanner_images oi ON oi.id = own.image_id JOIN scanner_images li ON li.id = l.image_id AND li.scanner = oi.scanner AND li.digest <> oi.digest `
+	ofFound = `AND l.left_at < own.left_at) AS found
+		WHERE left_workloads.image_id = found.image_id AND left_workloads.repository = found.repository AND left_workloads.namespace = found.namespace
+		AND left_workloads.kind = found.kind AND left_workloads.name = found.name AND left_workloads.container = found.container`
+	markOwn    = supersede + `WHERE l.image_id = @id` + orLeftBefore + `WHERE l.image_id = @id ` + ofFound
+	markOthers = supersede + `WHERE own.image_id = @id` + orLeftBefore + `WHERE own.image_id = @id ` + ofFound
 )
 
 // markSuperseded marks the workloads that now run another image of the repository as superseded: those of this image by other images,

@@ -51,8 +51,8 @@ func saveMessage(ctx context.Context, tx *session, scanner, receiver string, ann
 		return err
 	}
 	_, err = tx.ExecContext(ctx, `
-		DELETE FROM messages WHERE scanner = ?1 AND receiver = ?2 AND id <= (
-			SELECT id FROM messages WHERE scanner = ?1 AND receiver = ?2 ORDER BY id DESC LIMIT 1 OFFSET ?3)`,
+		DELETE FROM messages WHERE scanner = ?1 AND receiver = ?2 AND id <= (SELECT id FROM (
+			SELECT id FROM messages WHERE scanner = ?1 AND receiver = ?2 ORDER BY id DESC LIMIT 1 OFFSET ?3) AS last)`,
 		scanner, receiver, MaxMessages)
 	return err
 }

@@ -31,8 +31,8 @@ const (
 
 	moveThread = `UPDATE threads SET timestamp = ? WHERE receiver_id = ? AND channel = ? AND timestamp = ?`
 
-	trimThreads = `DELETE FROM threads WHERE receiver_id = ?1 AND id <= (
-		SELECT id FROM threads WHERE receiver_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)`
+	trimThreads = `DELETE FROM threads WHERE receiver_id = ?1 AND id <= (SELECT id FROM (
+		SELECT id FROM threads WHERE receiver_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2) AS last)`
 )
 
 // Threads returns the threads of the messages that announced the findings with these keys to a receiver. A finding is missing in the result
