@@ -81,8 +81,8 @@ func (s *Server) NewDatabase(t testing.TB) (dsn string) {
 
 // CopyDatabase returns the DSN of a database as prepare leaves an empty one. Each call of prepare must have the same effect, and leave no
 // connection open. A PostgreSQL server copies the database that the first call has prepared, and drops the copy at the end of the test. A
-// MariaDB server, which creates tables slowly, gives the database to another test when this one has ended: with the first rows, but as the
-// test leaves the tables, and the next values of their counters.
+// MariaDB server, which creates tables slowly, gives the database to another test when this one has ended, with the first rows: a test must
+// not change the tables themselves.
 func (s *Server) CopyDatabase(t testing.TB, prepare func(dsn string) error) (dsn string) {
 	t.Helper()
 	s.template.Do(func() { s.template.name, s.template.err = s.prepared(prepare) })
@@ -146,6 +146,13 @@ func (s *Server) reset(name string) (err error) {
 		if err := inBatch(ctx, conn, filled, "DELETE FROM "+name+".%[1]s"); err != nil {
 			return err
 		}
+	}
+	counted, err := column(ctx, conn, `SELECT table_name FROM information_schema.columns WHERE extra LIKE '%auto_increment%' AND table_schema = ?`, s.template.name)
+	if err != nil {
+		return err
+	}
+	if err := inBatch(ctx, conn, counted, "ALTER TABLE "+name+".%[1]s AUTO_INCREMENT = 1"); err != nil {
+		return err
 	}
 	filled, err := filledTables(ctx, conn, s.template.name, tables)
 	if err != nil {

@@ -82,7 +82,8 @@ func TestCopies(t *testing.T) {
 	each(t, func(t *testing.T, k *kind) {
 		s := get(t, k, shared[k])
 		prepare := func(dsn string) error {
-			return execute(k, dsn, `CREATE TABLE numbers (n int PRIMARY KEY)`, `CREATE TABLE more (n int REFERENCES numbers (n))`, `INSERT INTO numbers VALUES (7)`)
+			id := map[*kind]string{&postgreSQL: "id serial PRIMARY KEY", &mariaDB: "id int AUTO_INCREMENT PRIMARY KEY"}[k]
+			return execute(k, dsn, `CREATE TABLE numbers (n int PRIMARY KEY)`, `CREATE TABLE more (n int REFERENCES numbers (n), `+id+`)`, `INSERT INTO numbers VALUES (7)`)
 		}
 		requireNew := func(dsn string) {
 			t.Helper()
@@ -97,8 +98,11 @@ func TestCopies(t *testing.T) {
 			t.Run(round, func(t *testing.T) {
 				one := s.CopyDatabase(t, prepare)
 				requireNew(one)
-				if err := execute(k, one, `UPDATE numbers SET n = 8`, `INSERT INTO more VALUES (8)`); err != nil {
+				if err := execute(k, one, `UPDATE numbers SET n = 8`, `INSERT INTO more (n) VALUES (8)`); err != nil {
 					t.Fatal(err)
+				}
+				if id := query[int](t, k, one, `SELECT id FROM more`); id != 1 {
+					t.Errorf("the first row has the ID %d, want 1", id)
 				}
 				requireNew(s.CopyDatabase(t, prepare))
 			})
