@@ -164,6 +164,7 @@ var storeReasons = map[error]string{
 	store.ErrServerFull: v1alpha1.ReasonStoreFull, store.ErrTooManyConnections: v1alpha1.ReasonTooManyConnections,
 	store.ErrServerReadOnly: v1alpha1.ReasonStoreReadOnly, store.ErrServerPermission: v1alpha1.ReasonStorePermission,
 	store.ErrServerTooOld: v1alpha1.ReasonStoreTooOld, store.ErrWrongCollation: v1alpha1.ReasonStoreWrongCollation,
+	store.ErrPacketTooSmall: v1alpha1.ReasonStorePacketTooSmall,
 }
 
 // setStore sets the condition StoreDurable. It uses the store's in-memory health, so that it works whatever the state of the file.

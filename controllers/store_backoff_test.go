@@ -66,6 +66,7 @@ var storeProblems = map[string]struct {
 	"StorePermission":     {store.ErrServerPermission, true, v1alpha1.ReasonStorePermission, "store.dsnFile"},
 	"StoreTooOld":         {store.ErrServerTooOld, true, v1alpha1.ReasonStoreTooOld, "upgrade"},
 	"StoreWrongCollation": {store.ErrWrongCollation, true, v1alpha1.ReasonStoreWrongCollation, "UTF8"},
+	"StorePacketTooSmall": {store.ErrPacketTooSmall, true, v1alpha1.ReasonStorePacketTooSmall, "max_allowed_packet"},
 }
 
 // TestStoreProblemConditions: for each problem of the store, the Scanner's conditions have the reason and the remedy, even if nothing can

@@ -59,6 +59,7 @@ const (
 	ReasonStorePermission     = "StorePermission"           // the store's database server refuses the user
 	ReasonStoreTooOld         = "StoreTooOld"               // the version of the store's database server is not supported
 	ReasonStoreWrongCollation = "StoreWrongCollation"       // the encoding of the store's database cannot hold every text
+	ReasonStorePacketTooSmall = "StorePacketTooSmall"       // the store's database server takes too short statements (max_allowed_packet)
 	ReasonDataAnomaly         = "VulnerabilityDataAnomaly"  // too many findings disappeared with one version of the data
 	ReasonInForce             = "InForce"                   // the exception suppresses what it selects
 	ReasonExpired             = "Expired"                   // the exception has expired

@@ -82,7 +82,8 @@ func migrateStore(ctx context.Context, args []string, in io.Reader, out *os.File
 	case err != nil:
 		return err
 	case flags.NArg() > 0:
-		return fmt.Errorf("%q is not a flag", flags.Arg(0))
+		// The argument may be a data source name, with its password.
+		return errors.New("there is an argument that is not a flag: every argument begins with --")
 	case from.dump != "" && to.dump != "":
 		return errors.New("--from and --to: one of them must be a store")
 	case from == to:

@@ -187,7 +187,7 @@ func TestMigrateStoreFlags(t *testing.T) {
 		{"--from=-  --to=dump:a", "one of them must be a store"},
 		{"--from=sqlite:a --to=sqlite:a", "are the same"},
 		{"--from=sqlite:a --to=dump:b --replace", "only for a store in a file"},
-		{"--from=sqlite:a --to=dump:b c", `"c" is not a flag`},
+		{"--from=sqlite:a --to=dump:b c", "an argument that is not a flag"},
 		{"--from=sqlite:missing/store.db --to=dump:b", "there is none yet"},
 		{"--from=dump:missing --to=sqlite:b", "no such file"},
 		{"--from=sqlite:a --to=postgresql:missing", "there is none yet"},

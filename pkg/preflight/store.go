@@ -35,7 +35,12 @@ func OpenStore(ctx context.Context, open func(context.Context) (*store.Store, er
 			reason = err.Error()
 			log.Info("Waiting for the store", "reason", reason)
 			stop()
-			if stop, err = ServeNotReady(ctx, probeAddress, reason); err != nil {
+			// Everybody in the cluster's network can read the answer to a probe. A driver's error has the user's name.
+			public := reason
+			if store.IsServerFault(err) {
+				public = store.StorageFault(err).Error()
+			}
+			if stop, err = ServeNotReady(ctx, probeAddress, public); err != nil {
 				stop = func() {}
 				return nil, err
 			}

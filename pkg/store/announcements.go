@@ -129,8 +129,8 @@ func saveState(ctx context.Context, tx *session, receiver int64, state []byte) e
 // RecordAnnouncement records in one transaction what the message with the given MessageID announced to a receiver, which
 // repositories the receiver knows from then on, its new state and the log entry. If it returns an error, nothing is recorded. The
 // error is ErrChanged if Snapshot is of another snapshot. A finding that was announced before keeps the message and time of its
-// first announcement, unless that was silent or an exception has suppressed the finding since; its other values are replaced. The receiver also knows the repositories of the keys from then on. A nil state
-// does not change the receiver's state.
+// first announcement, unless that was silent or an exception has suppressed the finding since; its other values are replaced. The receiver
+// also knows the repositories of the keys from then on. A nil state does not change the receiver's state.
 func (s *Store) RecordAnnouncement(ctx context.Context, scanner, receiver string, announcement Announcement) error {
 	defer s.unchanged.invalidate(scanner, receiver)
 	return s.write(ctx, "mark announced", func(ctx context.Context, tx *session) error {
@@ -139,7 +139,7 @@ func (s *Store) RecordAnnouncement(ctx context.Context, scanner, receiver string
 }
 
 // DecideAndRecord is RecordAnnouncement for the announcement that decide returns. decide runs while there is no other writer, so
-// that nothing changes between reading and recording. decide may only read. Its error is returned, and then nothing is recorded. The
+// that nothing changes between reading and recording. decide may only read, and may run several times. Its error is returned, and then nothing is recorded. The
 // transaction holds the write lock from its beginning, so decide reads the state that the transaction changes, even through other
 // connections.
 func (s *Store) DecideAndRecord(ctx context.Context, scanner, receiver string, decide func(context.Context) (Announcement, error)) error {

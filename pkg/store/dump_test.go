@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store/storetest/proxy"
+	"github.com/scanner-operator/scanner-operator/pkg/store/storetest/server"
 )
 
 // hostileTexts are texts that a database or its driver could change.
@@ -422,4 +424,19 @@ func TestCancelledLoad(t *testing.T) {
 		t.Errorf("loading a file: %v, want that it was cancelled", err)
 	}
 	equal(t, "files", files(t, path), []string{".lock"})
+}
+
+// TestLoadIsNotRepeated checks that a connection that ends in the middle of a dump is reported as such: what was read of the dump is used up.
+// The store stays empty.
+func TestLoadIsNotRepeated(t *testing.T) {
+	dump := dumpOf(t, newFilled(t).Store)
+	f := newServerFixture(t, server.Options{})
+	rule, happened := proxy.OnText("INSERT INTO findings", proxy.Cut)
+	f.proxy.SetRule(rule)
+	_, err := f.Load(t.Context(), strings.NewReader(dump), nil)
+	<-happened
+	f.requireFault(t, "a load whose connection ends", err, ErrUnavailable)
+	f.proxy.SetRule(nil)
+	got[DumpInfo](t)(f.Load(t.Context(), strings.NewReader(dump), nil))
+	requireSame(t, "the store", dumpOf(t, f.Store), dump)
 }

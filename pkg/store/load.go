@@ -27,7 +27,7 @@ func (s *Store) Load(ctx context.Context, in io.Reader, progress TableProgress) 
 	if info, err = r.header(); err != nil {
 		return info, err
 	}
-	return info, s.write(ctx, "load a dump", func(ctx context.Context, tx *session) error {
+	return info, s.writeOnce(ctx, "load a dump", func(ctx context.Context, tx *session) error {
 		if err := requireEmpty(ctx, tx, tables); err != nil {
 			return err
 		}

@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"database/sql"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -78,7 +76,8 @@ func (s Server) connectMySQL(config *mysql.Config, connections int) (*sql.DB, er
 	err := config.Apply(mysql.BeforeConnect(func(_ context.Context, c *mysql.Config) error {
 		fresh, err := s.mySQL()
 		if err == nil {
-			c.User, c.Passwd, c.Net, c.Addr, c.DBName, c.TLS = fresh.User, fresh.Passwd, fresh.Net, fresh.Addr, fresh.DBName, fresh.TLS
+			c.User, c.Passwd, c.Net, c.Addr, c.DBName = fresh.User, fresh.Passwd, fresh.Net, fresh.Addr, fresh.DBName
+			c.TLS, c.AllowFallbackToPlaintext = fresh.TLS, fresh.AllowFallbackToPlaintext
 		}
 		return err
 	}))
@@ -102,9 +101,6 @@ func (s Server) mySQL() (*mysql.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.checkCA(); err != nil {
-		return nil, err
-	}
 	dsn, err = plainMySQL(dsn)
 	if err != nil {
 		return nil, err
@@ -126,17 +122,11 @@ func (s Server) mySQL() (*mysql.Config, error) {
 	// Each product ignores the comment of the other. The statements step through all repositories of a receiver.
 	config.Params["sql_mode"] = "'" + dialect.MySQLMode + "' /*M! , max_recursive_iterations = 4294967295 */ /*!80003 , cte_max_recursion_depth = 4294967295 */"
 	config.Params["group_concat_max_len"] = strconv.Itoa(maxRowsText)
-	if config.TLSConfig == "" && config.Net == "tcp" {
-		config.TLSConfig = "true"
-	}
-	if s.CAFile != "" && config.TLSConfig == "true" {
-		authorities, err := os.ReadFile(s.CAFile)
-		if err != nil {
+	if verify := config.TLSConfig == "" && config.Net == "tcp" || config.TLSConfig == "true"; verify {
+		config.TLS, config.TLSConfig = &tls.Config{ServerName: hostOf(config.Addr), MinVersion: tls.VersionTLS12}, ""
+		if config.TLS.RootCAs, err = s.authorities(); err != nil {
 			return nil, err
 		}
-		pool := x509.NewCertPool()
-		pool.AppendCertsFromPEM(authorities) // checkCA has found certificates
-		config.TLS, config.TLSConfig = &tls.Config{RootCAs: pool, ServerName: hostOf(config.Addr), MinVersion: tls.VersionTLS12}, ""
 	}
 	return config, nil
 }
@@ -170,7 +160,7 @@ func (s *Store) migrateMySQL(ctx context.Context, migrating *sql.DB) error {
 		return err
 	}
 	if packet < minPacket {
-		return fmt.Errorf("the server takes statements of %d bytes at most: set its max_allowed_packet to 16M or more", packet)
+		return fmt.Errorf("%w: it takes %d bytes", ErrPacketTooSmall, packet)
 	}
 	lock, err := migrating.Conn(ctx)
 	if err != nil {
@@ -220,6 +210,10 @@ func plainMySQL(dsn string) (string, error) {
 	address, err := url.Parse(dsn)
 	if err != nil || address.Host == "" {
 		return "", errors.New("the data source name is not a URL: " + adviceMySQL) // the parser's error contains the password
+	}
+	// Of a password with a / the beginning would be taken for a port, and appear in errors.
+	if address.User == nil && strings.Contains(address.Path, "@") {
+		return "", errors.New("the data source name has an @ after a /: " + adviceMySQL)
 	}
 	config := mysql.NewConfig()
 	config.User, config.Net, config.Addr, config.DBName = address.User.Username(), "tcp", address.Host, strings.TrimPrefix(address.Path, "/")

@@ -32,7 +32,7 @@ func (s Server) postgreSQL() (*pgx.ConnConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.checkCA(); err != nil {
+	if _, err := s.authorities(); err != nil {
 		return nil, err
 	}
 	// The driver's error may contain a password.

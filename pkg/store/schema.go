@@ -44,8 +44,12 @@ func migrateWith(ctx context.Context, db *sql.DB, d *dialect.Dialect, options ..
 		return err
 	}
 	if latest := latestSchema(); current > latest {
+		wayOut := "move the file away"
+		if d != dialect.SQLite {
+			wayOut = "give the operator an empty database"
+		}
 		return fmt.Errorf("the store was written by a newer version of the operator (schema %d, this one knows %d): "+
-			"run that version, or move the file away and let the operator rebuild it from the cluster", current, latest)
+			"run that version, or %s and let the operator rebuild it from the cluster", current, latest, wayOut)
 	}
 	if _, err := provider.Up(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)

@@ -154,19 +154,20 @@ func DSNFromFile(path string) func() (string, error) {
 	}
 }
 
-// checkCA returns an error that names the file if it has no certificate. The drivers' own errors do not.
-func (s Server) checkCA() error {
+// authorities returns the certificates of CAFile; nil for the well-known ones. Its errors name the file, which the drivers' own do not.
+func (s Server) authorities() (*x509.CertPool, error) {
 	if s.CAFile == "" {
-		return nil
+		return nil, nil
 	}
 	text, err := os.ReadFile(s.CAFile)
 	if err != nil {
-		return fmt.Errorf("%w: mount the certificates of the server's authority there (store.tls.caFile)", err)
+		return nil, fmt.Errorf("%w: mount the certificates of the server's authority there (store.tls.caFile)", err)
 	}
-	if !x509.NewCertPool().AppendCertsFromPEM(text) {
-		return fmt.Errorf("%s has no certificate in PEM: mount those of the server's authority there (store.tls.caFile)", s.CAFile)
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate in PEM: mount those of the server's authority there (store.tls.caFile)", s.CAFile)
 	}
-	return nil
+	return pool, nil
 }
 
 // connector makes connections to a server. Its errors have a fault of the server, and say what the user can do if advise knows it.

@@ -38,11 +38,14 @@ var (
 	// ErrWrongCollation means that the database cannot hold every text.
 	ErrWrongCollation = errors.New("the database has an encoding that cannot hold every text; create it again with the encoding UTF8 (MySQL, MariaDB: utf8mb4), " +
 		"then work goes on by itself")
+	// ErrPacketTooSmall means that a MySQL or MariaDB server takes only statements that are too short for the store.
+	ErrPacketTooSmall = errors.New("the database server takes only short statements; set its max_allowed_packet to 16M or more, then work goes on by itself")
 )
 
 // serverFaults are the faults of a database server, the more specific ones first: an error of a connection can be ErrUnavailable as well.
 var serverFaults = []error{
-	ErrServerFull, ErrTooManyConnections, ErrServerReadOnly, ErrServerPermission, ErrServerTooOld, ErrWrongCollation, ErrUnavailable,
+	ErrServerFull, ErrTooManyConnections, ErrServerReadOnly, ErrServerPermission, ErrServerTooOld, ErrWrongCollation,
+	ErrPacketTooSmall, ErrUnavailable,
 }
 
 // IsServerFault reports whether an error has a fault of a database server as its cause. Such faults end without a restart of this process.
@@ -76,6 +79,7 @@ var faultsBySQLState = map[string]error{
 // (https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html). 2002, 2006 and 2013 are numbers of clients in C.
 var faultsByNumber = map[uint16]error{
 	1021: ErrServerFull, 1114: ErrServerFull,
+	1153: ErrPacketTooSmall,
 	1040: ErrTooManyConnections, 1203: ErrTooManyConnections, 1226: ErrTooManyConnections,
 	1290: ErrServerReadOnly, 1792: ErrServerReadOnly, 1836: ErrServerReadOnly,
 	1044: ErrServerPermission, 1045: ErrServerPermission, 1049: ErrServerPermission, 1142: ErrServerPermission, 1143: ErrServerPermission,
@@ -119,8 +123,11 @@ func serverFault(err error) error {
 	return nil
 }
 
-// isConnectionLost reports whether a statement failed because its connection ended.
+// isConnectionLost reports whether a statement failed because its connection ended, and not because the caller did not wait longer.
 func isConnectionLost(err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return false
+	}
 	for _, ended := range []error{
 		driver.ErrBadConn, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, pgconn.ErrConnClosed, mysql.ErrInvalidConn,
 	} {

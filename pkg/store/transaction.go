@@ -16,22 +16,35 @@ const raiseRevision = `UPDATE store_revision SET revision = revision + 1`
 // currentRevision is the revision of a writing transaction in a statement of it.
 const currentRevision = `(SELECT revision FROM store_revision)`
 
-// Revision returns the number of the last writing transaction that was committed. It rises with each, and a row that a transaction wrote
-// has the transaction's revision.
+// Revision returns the number of the last writing transaction that was committed, and rises with each. Reports, the images of scanners and
+// messages have the revision of the transaction that wrote them last; deletions leave no row.
 func (s *Store) Revision(ctx context.Context) (revision int64, err error) {
 	err = s.queryRow(ctx, "look up the revision", `SELECT revision FROM store_revision`).Scan(&revision)
 	return revision, err
 }
 
 // write runs work in a transaction. The transaction is committed if work returns nil, and rolled back otherwise. If it fails only because of
-// another transaction of the server, or because its connection ended before the commit, work runs again in a new one. So work must set what it leaves behind anew each time, and must not use
-// up what it reads. What the process remembers of a transaction is changed after write has returned nil.
+// another transaction of the server, or because its connection ended before the commit, work runs again in a new one. So work must set what
+// it leaves behind anew each time, and must not use up what it reads. What the process remembers of a transaction is changed after write has
+// returned nil.
 func (s *Store) write(ctx context.Context, action string, work func(context.Context, *session) error) error {
+	return s.writeWith(ctx, action, s.retryConflicts, work)
+}
+
+// writeOnce is write for work that cannot run again.
+func (s *Store) writeOnce(ctx context.Context, action string, work func(context.Context, *session) error) error {
+	once := func(_ context.Context, run func(again bool) error) error { return run(false) }
+	return s.writeWith(ctx, action, once, work)
+}
+
+func (s *Store) writeWith(
+	ctx context.Context, action string, runs func(ctx context.Context, run func(again bool) error) error, work func(context.Context, *session) error,
+) error {
 	if s.writer == nil {
 		return fmt.Errorf("store %s: %s: %w", s.path, action, ErrReadOnly)
 	}
 	return s.call(ctx, "write", action, func(ctx context.Context) error {
-		return s.retryConflicts(ctx, func(again bool) error {
+		return runs(ctx, func(again bool) error {
 			return s.transact(ctx, s.writer, nil, func(ctx context.Context, tx *session) error {
 				tx.again = again
 				if _, err := tx.ExecContext(ctx, raiseRevision); err != nil {
