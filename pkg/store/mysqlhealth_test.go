@@ -157,12 +157,12 @@ func TestMariaDBDeadlock(t *testing.T) {
 func TestMaxAllowedPacket(t *testing.T) {
 	maria := server.StartMariaDB(t, server.Options{Settings: map[string]string{"max-allowed-packet": "4M"}})
 	dsn := maria.NewDatabase(t)
-	_, err := OpenMySQL(t.Context(), serverOf(dsn+"?tls=false"), newClock().Now)
+	_, err := OpenMySQL(t.Context(), serverOf(dsn), newClock().Now)
 	if err == nil || !strings.Contains(err.Error(), "max_allowed_packet") || !strings.Contains(err.Error(), "16M") {
 		t.Errorf("with 4 MiB: %v, want what to set", err)
 	}
 	maria.Exec(t, `SET GLOBAL max_allowed_packet = 16777216`)
-	s := got[*Store](t)(OpenMySQL(t.Context(), serverOf(dsn+"?tls=false"), newClock().Now))
+	s := got[*Store](t)(OpenMySQL(t.Context(), serverOf(dsn), newClock().Now))
 	defer s.Close()
 	if err := saveReport(s, "large", 20_000); err != nil || errors.Is(s.Health(), ErrUnavailable) {
 		t.Errorf("a large report: %v", err)

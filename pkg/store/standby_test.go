@@ -37,7 +37,8 @@ func startStandby(t *testing.T, primary *server.Server) *standby {
 	s.port = listener.Addr().(*net.TCPAddr).Port
 	must(t, listener.Close())
 	s.run(t, "pg_basebackup", "-h", "127.0.0.1", "-p", fmt.Sprint(primary.Port), "-U", "postgres", "-D", s.dir, "-R", "--checkpoint=fast", "--no-sync")
-	s.run(t, "pg_ctl", "start", "-w", "-D", s.dir, "-l", s.dir+".log", "-o", fmt.Sprintf("-p %d -h 127.0.0.1 -k %s -c fsync=off -c hba_file=%s", s.port, s.dir, filepath.Join(primary.Dir, "pg_hba.conf")))
+	// A standby must take as many connections as its primary.
+	s.run(t, "pg_ctl", "start", "-w", "-D", s.dir, "-l", s.dir+".log", "-o", fmt.Sprintf("-p %d -h 127.0.0.1 -k %s -c fsync=off -c max_connections=300 -c hba_file=%s", s.port, s.dir, filepath.Join(primary.Dir, "pg_hba.conf")))
 	t.Cleanup(func() { s.run(t, "pg_ctl", "stop", "-w", "-m", "immediate", "-D", s.dir) })
 	return s
 }

@@ -113,9 +113,6 @@ func (c *cluster) startStore(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if wanted.storeType == config.MySQL {
-		dsn += "?tls=false"
-	}
 	file := filepath.Join(c.dir, "dsn")
 	c.config = filepath.Join(c.dir, "config.yaml")
 	return errors.Join(os.WriteFile(file, []byte(dsn+"\n"), 0o600),

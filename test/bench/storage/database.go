@@ -99,9 +99,6 @@ func (o *opened) openServer(ctx context.Context) error {
 	if o.dsn, err = started.Create("bench"); err != nil {
 		return err
 	}
-	if o.in.server == "MariaDB" {
-		o.dsn += "?tls=false"
-	}
 	o.store, err = o.connect(ctx, o.dsn)
 	return err
 }
