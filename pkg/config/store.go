@@ -14,7 +14,7 @@ const (
 	SQLite StoreType = "SQLite"
 	// PostgreSQL is a database on a server, PostgreSQL 14 or newer.
 	PostgreSQL StoreType = "PostgreSQL"
-	// MySQL is a database on a server, MySQL 8.4 or MariaDB 10.6 or newer.
+	// MySQL is a database on a server, MySQL 8.4 (8.0.19 and newer are accepted and not tested), MariaDB 10.6 or newer.
 	MySQL StoreType = "MySQL"
 )
 

@@ -19,7 +19,8 @@ import (
 //
 // No lock of the server keeps a second process from writing the store: a lock of a session would be lost in a pooler, which gives each
 // transaction another session, and a lock of a transaction would block every other one. The caller must make sure that only one process
-// works with the store at a time, as the operator does by its Lease. Opening the store twice is harmless: migrations are locked by a row.
+// works with the store at a time, as the operator does by its Lease. Opening the store twice is harmless: migrations have a
+// lock, on PostgreSQL a row, on MySQL and MariaDB one of the session.
 type Server struct {
 	// DSN returns the data source name with its password. It is called for each connection, so that a rotated password is used without
 	// a restart. Its error must not contain the password.

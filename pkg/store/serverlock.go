@@ -10,7 +10,7 @@ import (
 	"github.com/pressly/goose/v3/lock"
 )
 
-// Migrations are locked by a row, which also works through a pooler. The process that holds the lock renews it; the lock of a process that
+// Migrations on PostgreSQL are locked by a row, which also works through a pooler. The process that holds the lock renews it; the lock of a process that
 // was killed expires.
 const (
 	migrationLease     = 30 * time.Second

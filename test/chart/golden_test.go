@@ -63,8 +63,12 @@ monitoring:
   prometheusRule: {enabled: true}
   dashboards: {enabled: true}
 `},
+		// The components leave the number of connections to the operator's configuration.
 		"a store on PostgreSQL": {components: []string{"components/postgresql"}, values: `
-store: {type: PostgreSQL, dsnSecretRef: {name: scanner-operator-store}}
+store: {type: PostgreSQL, maxConnections: null, dsnSecretRef: {name: scanner-operator-store}}
+`},
+		"a store on MySQL": {components: []string{"components/mysql"}, values: `
+store: {type: MySQL, maxConnections: null, dsnSecretRef: {name: scanner-operator-store}}
 `},
 		"Clair's webhooks over TLS": {components: []string{"notifier-clair-webhooks"}, values: `
 notifier: {clairWebhooks: {enabled: true}}

@@ -21,7 +21,7 @@ import (
 func TestPermissionsAreDocumented(t *testing.T) {
 	documented := documentedPermissions(t, permissionPages(t))
 	granted := map[string]bool{}
-	dir := above(t, filepath.Join(config, "default"), slices.DeleteFunc(components(t), func(name string) bool { return filepath.Dir(name) != "components" })...)
+	dir := above(t, filepath.Join(config, "default"), together(components(t))...)
 	add(t, dir, fmt.Sprintf(namespaces, home))
 	objects, err := decode(render(t, dir))
 	if err != nil {

@@ -42,7 +42,9 @@ app.kubernetes.io/component: {{ . }}
 {{- if not .dsnSecretRef.name }}{{ fail (printf "store.dsnSecretRef.name: name the Secret with the data source name of the %s server" .type) }}{{ end -}}
 store:
   type: {{ .type }}
-  maxConnections: {{ .maxConnections }}
+  {{- with .maxConnections }}
+  maxConnections: {{ . }}
+  {{- end }}
   {{- if .caSecretRef.name }}
   tls:
     caFile: /etc/scanner-operator/store/ca.crt

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// MySQL is the dialect of MySQL 8.4 and newer and of MariaDB 10.6 and newer, with the sql_mode of MySQLMode. Every text column is binary, so
-// texts compare bytewise; texts from JSON are converted.
+// MySQL is the dialect of MySQL 8.4 (8.0.19 and newer are accepted and not tested), MariaDB 10.6 or newer, with the sql_mode of
+// MySQLMode. Every text column is binary, so texts compare bytewise; texts from JSON are converted.
 var MySQL = &Dialect{
 	Name: "MySQL", Snapshot: sql.LevelRepeatableRead,
 	placeholder: func(int) string { return "?" },
