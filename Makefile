@@ -210,10 +210,11 @@ e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go ou
 # All parts except the last run on this machine without a cluster, the part with Clair as root. They run first, so that a
 # cluster does not use the processors.
 BENCH_HERE := rematch catalog scale scanners cluster store store-postgres store-mariadb clair noise
-BENCH_PARTS = $(or $(patsubst store,store$(addprefix -,$(STORE)),$(PART)),$(BENCH_HERE) latency)
+BENCH_STORE = $(or $(filter store store-postgres store-mariadb,$(patsubst store-sqlite,store,store$(addprefix -,$(STORE)))),$(error STORE is sqlite, postgres or mariadb))
+BENCH_PARTS = $(or $(foreach part,$(PART),$(if $(filter store,$(part)),$(BENCH_STORE),$(part))),$(BENCH_HERE) latency)
 
 .PHONY: bench
-bench: bench-programs ## Measure, compare with the bounds, write docs/understand/benchmarks.md; PART=store selects (rematch catalog scale scanners cluster store clair noise latency), with STORE=postgres or mariadb on that server
+bench: bench-programs ## Measure, compare with the bounds, write docs/understand/benchmarks.md; PART=store selects (rematch catalog scale scanners cluster store clair noise latency), with STORE=sqlite, postgres or mariadb in that database
 	@failed=; $(if $(filter $(BENCH_HERE),$(BENCH_PARTS)),KUBEBUILDER_ASSETS=$$($(CLUSTER) assets) bin/bench $(filter $(BENCH_HERE),$(BENCH_PARTS)) || failed=1;) \
 	$(if $(filter latency,$(BENCH_PARTS)),hack/cluster/during.sh $(AGAIN) bench-latency || failed=1;) \
 	[ -z "$$failed" ] || { echo "bench: something failed; look for 'bench:' and 'broken' above"; exit 1; }
