@@ -142,6 +142,7 @@ func TestMariaDBDeadlock(t *testing.T) {
 	failed := make(chan error)
 	go func() { failed <- f.SaveCatalog(t.Context(), catalogOf("app", f.clock.Now()), nil) }()
 	waitUntil(t, "the store waits for the other session", func() bool {
+		time.Sleep(200 * time.Millisecond) // the server answers from a cache while it is asked more often than every 100 ms
 		var waiting int
 		must(t, f.reader.QueryRowContext(t.Context(), `SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'`).Scan(&waiting))
 		return waiting > 0
