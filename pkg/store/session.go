@@ -32,6 +32,8 @@ type session struct {
 	dialect *dialect.Dialect
 	// again means that an earlier run of the transaction was rolled back.
 	again bool
+	// observe gets the text of each statement; nil outside of tests.
+	observe func(statement string)
 }
 
 // ExecContext runs a statement that returns no rows.
@@ -78,6 +80,9 @@ func (s *session) expand(statement string, args []any) (text string, ordered []a
 	expanded, err := s.dialect.Expand(statement)
 	if err != nil {
 		return "", nil, err
+	}
+	if s.observe != nil {
+		s.observe(statement)
 	}
 	ordered, err = expanded.Args(cleanArgs(args))
 	return expanded.Text, ordered, err

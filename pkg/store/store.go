@@ -61,6 +61,8 @@ type Store struct {
 	lock    *os.File // nil if opened for reading beside others
 	// file identifies the file that was opened; nil if opened for reading only.
 	file os.FileInfo
+	// observe gets the text of each statement of a transaction; nil outside of tests.
+	observe func(statement string)
 	// restoredFrom is the time of the backup that the store was restored from, zero if it was not. replaced means that opening the
 	// store replaced the previous one.
 	restoredFrom time.Time

@@ -189,7 +189,7 @@ func (s *Store) transact(ctx context.Context, db *sql.DB, options *sql.TxOptions
 	}
 	// After a commit, Rollback does nothing.
 	defer func() { _ = tx.Rollback() }()
-	if err := work(ctx, &session{conn: tx, dialect: s.dialect}); err != nil {
+	if err := work(ctx, &session{conn: tx, dialect: s.dialect, observe: s.observe}); err != nil {
 		return err
 	}
 	if options != nil && options.ReadOnly {

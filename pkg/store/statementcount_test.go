@@ -1,0 +1,63 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// statementsOf returns the statements of the transactions of some work. On a database server each is a round trip, and all writers wait.
+func (f fixture) statementsOf(t *testing.T, work func()) (statements []string) {
+	t.Helper()
+	f.observe = func(statement string) { statements = append(statements, strings.Join(strings.Fields(statement), " ")) }
+	defer func() { f.observe = nil }()
+	work()
+	return statements
+}
+
+func requireAtMost(t *testing.T, what string, statements []string, most int) {
+	t.Helper()
+	t.Logf("%s: %d statements", what, len(statements))
+	if len(statements) == 0 || len(statements) > most {
+		t.Errorf("%s takes %d statements, want 1 to %d:\n%s", what, len(statements), most, strings.Join(statements, "\n"))
+	}
+}
+
+// TestSaveReportStatements checks that the number of statements of a report does not grow with each of its findings.
+func TestSaveReportStatements(t *testing.T) {
+	const mostOfReport, mostOfThousand = 15, 6
+	eachDatabase(t, func(t *testing.T, f fixture) {
+		for _, n := range []int{0, 200, 1000, 3000} {
+			most := mostOfReport + mostOfThousand*max(0, n/maxRows-1)
+			name := fmt.Sprint("image-", n)
+			var first []finding.Finding
+			for i := range n {
+				first = append(first, vulnerable(fmt.Sprintf("CVE-%d-%04d", n, i), "a", aliases(fmt.Sprintf("GHSA-%d-%d", n, i))))
+			}
+			changed := append([]finding.Finding{}, first[:n-n/10]...)
+			for i := range n / 10 {
+				changed[i].Severity = finding.Critical
+			}
+			save := func(data string, findings []finding.Finding, want Difference) []string {
+				return f.statementsOf(t, func() {
+					r := report(name, findings...)
+					r.DataVersion = data
+					equal(t, "difference", got[Difference](t)(f.SaveReport(t.Context(), r, "")), want)
+				})
+			}
+			requireAtMost(t, fmt.Sprintf("a first report of %d findings", n), save("v1", first, Difference{New: n, First: true}), most)
+			requireAtMost(t, fmt.Sprintf("a report that changes a tenth of %d findings and lacks a tenth", n),
+				save("v2", changed, Difference{Still: n - n/10, Gone: n / 10}), most)
+			requireAtMost(t, fmt.Sprintf("a report that changes nothing of %d findings", n), save("v2", changed, Difference{Still: n - n/10}), most)
+			for i := range n / 10 {
+				changed[i].ID, changed[i].KnownExploited = fmt.Sprintf("CVE-new-%d-%04d", n, i), true
+			}
+			back := append(changed, first[n-n/10:]...) //nolint:gocritic // changed is not used any more
+			// What a tenth of the findings had is gone, another is new, a third is back, and vulnerabilities of all images change.
+			requireAtMost(t, fmt.Sprintf("a report of %d findings that changes all it can", n),
+				save("v3", back, Difference{Still: n - n/10 - n/10, New: n/10 + n/10, Gone: n / 10}), most+8)
+		}
+	})
+}
