@@ -189,13 +189,22 @@ func equalLeft(a, b leftWorkload) bool {
 	return a.Workload == b.Workload && a.ended == b.ended && a.leftAt.UnixMilli() == b.leftAt.UnixMilli()
 }
 
-// A superseded row stays superseded until the workload leaves the image again, later than before.
-const saveLeft = `
-	INSERT INTO left_workloads (image_id, namespace, kind, name, container, repository, reference, receivers, left_at, ended)
-	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-	ON CONFLICT (image_id, repository, namespace, kind, name, container) DO UPDATE SET
-		superseded = CASE WHEN excluded.left_at IS NULL OR left_workloads.left_at >= excluded.left_at THEN left_workloads.superseded ELSE 0 END,
-		reference = excluded.reference, receivers = excluded.receivers, left_at = excluded.left_at, ended = excluded.ended`
+const (
+	declareLeft = `repository text, namespace text, kind text, name text, container text`
+
+	// A superseded row stays superseded until the workload leaves the image again, later than before.
+	saveLeft = `
+		INSERT INTO left_workloads (image_id, repository, namespace, kind, name, container, reference, receivers, left_at, ended)
+		SELECT @image, r.repository, r.namespace, r.kind, r.name, r.container, r.reference, r.receivers, r.left_at, r.ended
+		FROM records(@rows, ` + declareLeft + `, reference text, receivers text, left_at bigint, ended bigint) r WHERE true
+		ON CONFLICT (image_id, repository, namespace, kind, name, container) DO UPDATE SET
+			superseded = CASE WHEN excluded.left_at IS NULL OR left_workloads.left_at >= excluded.left_at THEN left_workloads.superseded ELSE 0 END,
+			reference = excluded.reference, receivers = excluded.receivers, left_at = excluded.left_at, ended = excluded.ended`
+
+	deleteLeft = `
+		DELETE FROM left_workloads WHERE image_id = @image AND (repository, namespace, kind, name, container) IN (
+			SELECT r.repository, r.namespace, r.kind, r.name, r.container FROM records(@rows, ` + declareLeft + `) r)`
+)
 
 // replaceLeft replaces the workloads that have left an image. It writes only the differences: an image that many short-lived pods
 // run has a row for each of them, and each of their ends is recorded.
@@ -204,27 +213,27 @@ func replaceLeft(ctx context.Context, tx *session, id int64, before, after []lef
 	for _, l := range before {
 		known[containerKey(l.Workload)] = l
 	}
+	var saved, deleted [][]any
 	for _, l := range after {
 		kept[containerKey(l.Workload)] = true
-		if was, found := known[containerKey(l.Workload)]; found && equalLeft(was, l) {
-			continue
-		}
-		if _, err := tx.ExecContext(ctx, saveLeft,
-			id, l.Namespace, l.Kind, l.Name, l.Container, l.Repository, l.Reference, l.Receivers, millis{l.leftAt}, l.ended); err != nil {
-			return err
+		if was, found := known[containerKey(l.Workload)]; !found || !equalLeft(was, l) {
+			saved = append(saved, append(l.key(), l.Reference, l.Receivers, millis{l.leftAt}, l.ended))
 		}
 	}
 	for _, l := range before {
-		if kept[containerKey(l.Workload)] {
-			continue
-		}
-		if _, err := tx.ExecContext(ctx, `DELETE FROM left_workloads
-			WHERE image_id = ? AND namespace = ? AND kind = ? AND name = ? AND container = ? AND repository = ?`,
-			id, l.Namespace, l.Kind, l.Name, l.Container, l.Repository); err != nil {
-			return err
+		if !kept[containerKey(l.Workload)] {
+			deleted = append(deleted, l.key())
 		}
 	}
-	return nil
+	if err := tx.execRows(ctx, saveLeft, saved, sql.Named("image", id)); err != nil {
+		return err
+	}
+	return tx.execRows(ctx, deleteLeft, deleted, sql.Named("image", id))
+}
+
+// key returns the columns of declareLeft.
+func (l leftWorkload) key() []any {
+	return []any{l.Repository, l.Namespace, l.Kind, l.Name, l.Container}
 }
 
 const (

@@ -61,3 +61,27 @@ func TestSaveReportStatements(t *testing.T) {
 		}
 	})
 }
+
+// TestLeftWorkloadsStatements checks that the number of statements for the use of an image does not grow with each workload that has left it.
+func TestLeftWorkloadsStatements(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, f fixture) {
+		u := used("scanner", "app")
+		for i := range maxLeft {
+			u.Ended = append(u.Ended, EndedWorkload{nightly(fmt.Sprintf("job-%d", i), "r"), f.clock.Now()})
+		}
+		save := func() { must(t, f.SetUsage(t.Context(), u)) }
+		rows := func() (n int) {
+			must(t, f.reading().QueryRowContext(t.Context(), `SELECT count(*) FROM left_workloads`).Scan(&n))
+			return n
+		}
+		requireAtMost(t, "the use by many workloads that have ended", f.statementsOf(t, save), 15)
+		equal(t, "workloads that have left the image", rows(), maxLeft)
+		u.Ended, u.Workloads = nil, []Workload{nightly("other", "r")}
+		for i := range maxLeft {
+			u.Ended = append(u.Ended, EndedWorkload{nightly(fmt.Sprintf("job-%d", i+100), "r"), f.clock.Now()})
+		}
+		u.EndedSince = f.clock.Now().Add(1)
+		requireAtMost(t, "the use by another workload", f.statementsOf(t, save), 15)
+		equal(t, "workloads that have left the image", rows(), 0)
+	})
+}

@@ -67,15 +67,19 @@ func mysqlRecords(args []string) (string, error) {
 	return "(SELECT " + strings.Join(selected, ", ") + " FROM JSON_TABLE(" + args[0] + ", '$[*]' COLUMNS (" + strings.Join(declared, ", ") + ")) AS j)", nil
 }
 
-// rewriteMySQL translates ON CONFLICT and UPDATE … FROM, and removes MATERIALIZED, which is the default.
+// rewriteMySQL translates ON CONFLICT, UPDATE … FROM and DELETE by records, and removes MATERIALIZED, which is the default.
 func rewriteMySQL(text string) (string, error) {
 	tokens, err := tokensOf(text)
 	if err != nil {
 		return "", err
 	}
 	tokens = slices.DeleteFunc(tokens, func(t token) bool { return t.kind == tokenWord && strings.EqualFold(t.text, "MATERIALIZED") })
-	if first := tokens.word(0); first >= 0 && tokens.is(first, "UPDATE") {
+	first := tokens.word(0)
+	if tokens.is(first, "UPDATE") {
 		return rewriteUpdate(tokens, first)
+	}
+	if tokens.is(first, "DELETE") {
+		return rewriteDelete(tokens, first), nil
 	}
 	return rewriteInsert(tokens)
 }
@@ -112,6 +116,16 @@ func rewriteUpdate(tokens tokens, update int) (string, error) {
 		assignments.WriteString(t.text)
 	}
 	return tokens[:set].join() + ", " + tokens[from+1:where].join() + "SET" + assignments.String() + tokens[where:].join(), nil
+}
+
+// rewriteDelete turns DELETE FROM t into DELETE t FROM t if the condition has records. MariaDB before 11.1 makes a join of the condition only in
+// this form. In the other it goes through the records for each row of the table.
+func rewriteDelete(tokens tokens, first int) string {
+	if !slices.ContainsFunc(tokens, func(t token) bool { return t.kind == tokenWord && t.text == "records" }) {
+		return tokens.join()
+	}
+	from := tokens.topLevel(first, "FROM")
+	return "DELETE " + tokens[tokens.word(from+1)].text + " " + tokens[from:].join()
 }
 
 // rewriteInsert turns ON CONFLICT into ON DUPLICATE KEY UPDATE.
