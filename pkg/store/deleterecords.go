@@ -17,7 +17,8 @@ type recordKey struct {
 
 const (
 	selectRecordKeys = `SELECT receiver_id, repository, canonical_id, package FROM announcements `
-	deleteByKey      = `DELETE FROM announcements WHERE receiver_id = ? AND repository = ? AND canonical_id = ? AND package = ?`
+	deleteByKeys     = `DELETE FROM announcements INDEXED BY announcements_by_key WHERE (receiver_id, repository, canonical_id, package) IN (
+		SELECT r.receiver, r.repository, r.id, r.package FROM records(@rows, receiver bigint, repository text, id text, package text) r)`
 	// selectKeysAfter selects the keys of @receiver's records after a key. More conditions can follow.
 	selectKeysAfter = selectRecordKeys + `WHERE receiver_id = @receiver AND (repository, canonical_id, package) > (@after_repository, @after_id, @after_package) `
 	// selectKeysInRepositoryAfter is the same for the records of @repository.
@@ -74,10 +75,11 @@ func deleteRecordPage(ctx context.Context, tx *session, keys string, args ...any
 	if err != nil || len(page) == 0 {
 		return recordKey{}, false, err
 	}
-	err = bulk(ctx, len(page), func(ctx context.Context, i int) error {
-		_, err := tx.ExecContext(ctx, deleteByKey, page[i].receiver, page[i].repository, page[i].id, page[i].pkg)
-		return err
-	})
+	rows := make([][]any, len(page))
+	for i, k := range page {
+		rows[i] = []any{k.receiver, k.repository, k.id, k.pkg}
+	}
+	err = tx.execRows(ctx, deleteByKeys, rows)
 	return page[len(page)-1], more, err
 }
 

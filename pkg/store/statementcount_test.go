@@ -1,6 +1,8 @@
 package store
 
 import (
+	"context"
+	"database/sql"
 	"fmt"
 	"strings"
 	"testing"
@@ -83,5 +85,31 @@ func TestLeftWorkloadsStatements(t *testing.T) {
 		u.EndedSince = f.clock.Now().Add(1)
 		requireAtMost(t, "the use by another workload", f.statementsOf(t, save), 15)
 		equal(t, "workloads that have left the image", rows(), 0)
+	})
+}
+
+// TestDeletedRecordsStatements checks that announcement records are deleted with one statement for each page of keys.
+func TestDeletedRecordsStatements(t *testing.T) {
+	const records = 2*maxPageKeys + maxPageKeys/2
+	eachDatabase(t, func(t *testing.T, f fixture) {
+		var rows [][]any
+		for i := range records + 1 {
+			rows = append(rows, []any{fmt.Sprintf("repository-%d", i/1000), fmt.Sprintf("CVE-2026-%04d", i), "a", 1, 1, 1, "", nil})
+		}
+		var receiver int64
+		must(t, f.write(t.Context(), "add records", func(ctx context.Context, tx *session) (err error) {
+			if receiver, err = ensureReceiver(ctx, tx, "scanner", "team"); err != nil {
+				return err
+			}
+			return tx.execRows(ctx, saveRecords, rows, sql.Named("receiver", receiver), sql.Named("digest", ""), sql.Named("at", 1))
+		}))
+		statements := f.statementsOf(t, func() {
+			must(t, f.write(t.Context(), "delete records", func(ctx context.Context, tx *session) error {
+				return deleteRecords(ctx, tx, selectKeysAfter+`AND canonical_id <> @kept`, sql.Named("receiver", receiver), sql.Named("kept", rows[0][1]))
+			}))
+		})
+		requireAtMost(t, "the deletion of three pages", statements, 1+2*3)
+		left := got[[]string](t)(collect(t.Context(), f.reading(), `SELECT canonical_id FROM announcements`, nil, scanValue[string]))
+		equal(t, "records that are left", left, []string{"CVE-2026-0000"})
 	})
 }

@@ -5,7 +5,8 @@
 //   - parameters: @name, or ? in order of appearance, or ?3 for the third;
 //   - macros, which look like functions: ids, texts, records, which are functions of the database or stand for a list or a table;
 //   - ORDERED JOIN: a join in the written order, for databases whose planner can be bound to it;
-//   - INDEXED BY name: the index that the table before it is read by.
+//   - INDEXED BY name: the index that the table before it is read by. A name that ends with _by_key is that of the unique index which stands
+//     for the primary key where keys are too long for one.
 //
 // MySQL assigns from left to right: in SET, a column's new value must stand after all expressions that read the column.
 //

@@ -10,7 +10,12 @@ import (
 var SQLite = &Dialect{
 	Name: "SQLite", ReturnsID: true, native: true,
 	orderedJoin: "CROSS JOIN",
-	indexedBy:   func(index string) string { return "INDEXED BY " + index },
+	indexedBy: func(index string) string {
+		if strings.HasSuffix(index, "_by_key") {
+			return "" // here it is the primary key, which has no name
+		}
+		return "INDEXED BY " + index
+	},
 	macros: map[string]macro{
 		"ids":       format(1, "json_each(%s)"),
 		"texts":     format(1, "json_each(%s)"),
