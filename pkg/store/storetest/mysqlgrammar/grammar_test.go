@@ -50,7 +50,7 @@ func TestStatements(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, unknown := range found.Unknown {
-		t.Errorf("the statement cannot be told from the source, add it to the variants: %s", unknown)
+		t.Errorf("the statement cannot be evaluated from the source, add it to the variants: %s", unknown)
 	}
 	parsed := 0
 	for _, s := range found.Statements {
