@@ -54,11 +54,12 @@ func TestStoreOnServer(t *testing.T) {
 	c.createPod("a")
 	manager := c.startWith(settings.environment, "on a server", t.TempDir())
 	readyz := func() string { _, text := manager.probe("/readyz"); return text }
-	c.Eventually(readyz, waitTimeout, "250ms").Should(ContainSubstring(settings.file), "without the Secret")
+	c.Eventually(readyz, waitTimeout, "250ms").Should(ContainSubstring("the manager's log"), "without the Secret")
+	c.Expect(manager.log.String()).To(ContainSubstring(settings.file))
 
 	settings.writeDSN(canary + "-first")
 	c.Eventually(readyz, waitTimeout, "250ms").Should(ContainSubstring("the database server refuses access"), "without the user")
-	c.Expect(readyz()).NotTo(ContainSubstring(canary))
+	c.Expect(readyz()).NotTo(Or(ContainSubstring(canary), ContainSubstring("user=")), "everybody in the cluster's network can read it")
 	c.Expect(manager.liveness()).To(Equal(http.StatusOK), "it is not started again and again")
 
 	postgres.Exec(t, `CREATE ROLE app LOGIN PASSWORD '`+canary+`-first'`, `CREATE DATABASE app OWNER app`)
