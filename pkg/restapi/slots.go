@@ -148,6 +148,11 @@ func (t *downloadSlots) abortSlowest(now time.Time) {
 	defer t.mu.Unlock()
 	var slowest *downloadSlot
 	for _, held := range t.byTenant {
+		if held.aborted {
+			// The end of a TLS connection is written too, for which crypto/tls sets a new deadline of five seconds.
+			_ = held.setDeadline(time.Unix(1, 0))
+			continue
+		}
 		if !held.abortAfter.IsZero() && !held.abortAfter.After(now) && (slowest == nil || held.abortAfter.Before(slowest.abortAfter)) {
 			slowest = held
 		}
