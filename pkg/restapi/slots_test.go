@@ -84,6 +84,7 @@ func TestOneDownloadPerUser(t *testing.T) {
 
 // slowReader is a connection whose reader reads perSecond bytes per second, once the buffers of the network are full.
 type slowReader struct {
+	expire sync.Once // deadlines are set again while others wait
 	http.ResponseWriter
 	perSecond, buffer int
 	timer             *time.Timer
@@ -111,7 +112,7 @@ func (r *slowReader) SetWriteDeadline(at time.Time) error {
 	if r.timer != nil {
 		r.timer.Stop()
 	}
-	r.timer = time.AfterFunc(time.Until(at), sync.OnceFunc(func() { close(r.expired) }))
+	r.timer = time.AfterFunc(time.Until(at), func() { r.expire.Do(func() { close(r.expired) }) })
 	return nil
 }
 
