@@ -35,7 +35,7 @@ var (
 	}
 	PostgreSQL = Database{
 		text: "The store is on a PostgreSQL server on this machine, one writer.", server: "PostgreSQL", connect: store.OpenPostgreSQL,
-		settings: map[string]string{"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "shared_buffers": "512MB", "max_wal_size": "2GB"},
+		settings: map[string]string{"autovacuum": "on", "fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "shared_buffers": "512MB", "max_wal_size": "2GB"},
 		answer:   50 * time.Millisecond, report: 12 * time.Millisecond, distantReport: 20 * time.Millisecond,
 	}
 	MariaDB = Database{
