@@ -237,7 +237,7 @@ func (c *cluster) startWith(environment []string, name, dataDir string, prefix .
 		_ = p.command.Process.Kill()
 		<-p.ended
 		if c.t.Failed() {
-			c.t.Logf("log of manager %s:\n%s", name, p.log)
+			c.t.Logf("log of manager %s:\n%s", name, p.log.without(`"msg":"Starting EventSource"`))
 		}
 	})
 	return p
@@ -294,6 +294,12 @@ func (o *output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.String()
+}
+
+// without returns the output without the lines that contain a text.
+func (o *output) without(text string) string {
+	lines := strings.Lines(o.String())
+	return strings.Join(slices.DeleteFunc(slices.Collect(lines), func(line string) bool { return strings.Contains(line, text) }), "")
 }
 
 // stallingProxy is a connection to the API server that can be stalled. While it is stalled, it accepts connections and delivers no data, like a network
