@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -219,9 +220,19 @@ func carry(from, to net.Conn) {
 		}
 	}()
 	for p := range pieces {
-		time.Sleep(time.Until(p.due))
+		sleepUntil(p.due)
 		if _, err := to.Write(p.bytes); err != nil {
 			return
 		}
 	}
+}
+
+// sleepUntil sleeps in the kernel, since time.Sleep may wake up a millisecond late.
+func sleepUntil(due time.Time) {
+	left := time.Until(due)
+	if left <= 0 {
+		return
+	}
+	wait := syscall.NsecToTimespec(left.Nanoseconds())
+	_ = syscall.Nanosleep(&wait, nil) // an interrupted one is shorter
 }
