@@ -36,6 +36,7 @@ var SQLite = &Dialect{
 	},
 }
 
+// sqliteRecords uses jsonb_each: json_each would turn each row back to text, and ->> parse it once more.
 func sqliteRecords(args []string) (string, error) {
 	columns, err := columnsOf(args[1:])
 	if err != nil {
@@ -49,5 +50,5 @@ func sqliteRecords(args []string) (string, error) {
 		}
 		selected = append(selected, value+" AS "+c.name)
 	}
-	return "(SELECT " + strings.Join(selected, ", ") + " FROM json_each(" + args[0] + "))", nil
+	return "(SELECT " + strings.Join(selected, ", ") + " FROM jsonb_each(" + args[0] + "))", nil
 }
