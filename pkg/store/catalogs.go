@@ -118,15 +118,20 @@ func (s *Store) DeleteCatalog(ctx context.Context, engine, platformDigest string
 		AND manifest_id IN (SELECT id FROM manifests WHERE platform_digest = ?)`, engine, platformDigest)
 }
 
-// ensureManifest returns the row ID of a platform manifest, and inserts the row if there is none. A new row is linked to the
-// images that Scanners have under the manifest's own digest.
+// ensureManifest returns the row ID of a platform manifest, and inserts the row if there is none.
 func ensureManifest(ctx context.Context, tx *session, platformDigest string, scope Scope, now time.Time) (int64, error) {
 	var id int64
 	err := tx.QueryRowContext(ctx, `SELECT id FROM manifests WHERE platform_digest = ? AND scope = ?`, platformDigest, scope).Scan(&id)
-	if !errors.Is(err, sql.ErrNoRows) {
-		return id, err
+	if errors.Is(err, sql.ErrNoRows) {
+		return insertManifest(ctx, tx, platformDigest, scope, now)
 	}
-	if id, err = tx.insert(ctx, `INSERT INTO manifests (platform_digest, scope, last_used) VALUES (?, ?, ?)`, platformDigest, scope, millis{now}); err != nil {
+	return id, err
+}
+
+// insertManifest inserts the row of a platform manifest, and links it to the images that Scanners have under the manifest's own digest.
+func insertManifest(ctx context.Context, tx *session, platformDigest string, scope Scope, now time.Time) (int64, error) {
+	id, err := tx.insert(ctx, `INSERT INTO manifests (platform_digest, scope, last_used) VALUES (?, ?, ?)`, platformDigest, scope, millis{now})
+	if err != nil {
 		return 0, err
 	}
 	_, err = tx.ExecContext(ctx, `UPDATE scanner_images SET manifest_id = ? WHERE digest = ? AND scope = ? AND manifest_id IS NULL`,

@@ -294,6 +294,7 @@ func TestLoadRefuses(t *testing.T) {
 	}
 	schema := latestSchema()
 	orphan := strings.Replace(lines[of("workloads")-1], "[1,", "[1000000,", 1)
+	unknown := regexp.MustCompile(`^(\[1,1,"[^"]+"),\d+,`).ReplaceAllString(lines[of("findings")-1], "$1,1000000,") // the column after the key
 	if line(1, lines[0]) != dump {
 		t.Fatal("the test does not know how a dump ends")
 	}
@@ -303,34 +304,35 @@ func TestLoadRefuses(t *testing.T) {
 		says string
 	}
 	refusals := map[string]refusal{
-		"nothing":                  {"", ErrNoDump, "it does not begin as one"},
-		"another program's text":   {"-- PostgreSQL database dump\n" + dump, ErrNoDump, ""},
-		"another program's JSON":   {`{"format":"other"}` + "\n", ErrNoDump, ""},
-		"a line without an end":    {strings.Repeat("x", maxDumpLine+1), ErrNoDump, ""},
-		"a newer schema":           {header("schema", schema+1), ErrDumpVersion, fmt.Sprintf("(1.2.3, schema %d, this one knows %d): load it", schema+1, schema)},
-		"an older schema":          {header("schema", schema-1), ErrDumpVersion, "load it with that version, whose store the manager of this version then migrates"},
-		"another format":           {header("version", 2), ErrDumpVersion, "(1.2.3, format 2, this one knows 1)"},
-		"only the header":          {lines[0], ErrDumpDamaged, "line 2: missing"},
-		"the last line missing":    {strings.TrimSuffix(dump, trailer), ErrDumpDamaged, fmt.Sprintf("line %d: missing", len(lines))},
-		"the last byte missing":    {dump[:len(dump)-1], ErrDumpDamaged, fmt.Sprintf("line %d: cut off", len(lines))},
-		"half of it":               {dump[:len(dump)/2], ErrDumpDamaged, "cut off"},
-		"more after the end":       {dump + trailer, ErrDumpDamaged, fmt.Sprintf("line %d: data after the end", len(lines)+1)},
-		"a changed value":          {strings.Replace(dump, `"DecodeFailed"`, `"DecodeFailes"`, 1), ErrDumpDamaged, "rows with the checksum"},
-		"a removed row":            {strings.Replace(dump, lines[of("jobs")-1], "", 1), ErrDumpDamaged, "rows with the checksum"},
-		"a removed table":          {line(of("jobs")-1, ""), ErrDumpDamaged, fmt.Sprintf("line %d: not a row of table ", of("jobs")-1)},
-		"another column":           {line(of("jobs")-1, strings.Replace(lines[of("jobs")-2], `"uid"`, `"x"`, 1)), ErrDumpDamaged, "want table jobs with the columns namespace, name, uid"},
-		"another table":            {line(of("jobs")-1, `{"table":"sqlite_schema","columns":["sql"]}`+"\n"), ErrDumpDamaged, "want table jobs"},
-		"not JSON":                 {line(of("jobs"), "[\n"), ErrDumpDamaged, fmt.Sprintf("line %d: not a row of table jobs", of("jobs"))},
-		"a value too few":          {line(of("store_revision"), "[1]\n"), ErrDumpDamaged, "not a row of table store_revision"},
-		"a text for a number":      {line(of("store_revision"), `[1,"2"]`+"\n"), ErrDumpDamaged, "column revision of table store_revision is not bigint"},
-		"a number too large":       {line(of("store_revision"), `[1,9223372036854775808]`+"\n"), ErrDumpDamaged, "column revision of table store_revision is not bigint"},
-		"a number for a text":      {line(of("meta"), `["id",1]`+"\n"), ErrDumpDamaged, "column value of table meta is not text"},
-		"an object for a text":     {line(of("meta"), `["id",{}]`+"\n"), ErrDumpDamaged, "column value of table meta is not text"},
-		"NUL in a text":            {line(of("meta"), `["id","\u0000"]`+"\n"), ErrDumpDamaged, "column value of table meta is not text"},
-		"null where one is needed": {line(of("meta"), `["id",null]`+"\n"), ErrDumpDamaged, "column value of table meta is not text"},
-		"bytes that are none":      {line(of("receivers"), `[1,"scanner","slack","*"]`+"\n"), ErrDumpDamaged, "column state of table receivers is not bytes"},
-		"a row of no parent":       {line(of("workloads"), orphan), nil, fmt.Sprintf("table workloads, lines %d to ", of("workloads"))},
-		"a row twice":              {line(of("jobs")+1, lines[of("jobs")-1]), nil, fmt.Sprintf("table jobs, lines %d to %d of the dump", of("jobs"), of("jobs")+1)},
+		"nothing":                       {"", ErrNoDump, "it does not begin as one"},
+		"another program's text":        {"-- PostgreSQL database dump\n" + dump, ErrNoDump, ""},
+		"another program's JSON":        {`{"format":"other"}` + "\n", ErrNoDump, ""},
+		"a line without an end":         {strings.Repeat("x", maxDumpLine+1), ErrNoDump, ""},
+		"a newer schema":                {header("schema", schema+1), ErrDumpVersion, fmt.Sprintf("(1.2.3, schema %d, this one knows %d): load it", schema+1, schema)},
+		"an older schema":               {header("schema", schema-1), ErrDumpVersion, "load it with that version, whose store the manager of this version then migrates"},
+		"another format":                {header("version", 2), ErrDumpVersion, "(1.2.3, format 2, this one knows 1)"},
+		"only the header":               {lines[0], ErrDumpDamaged, "line 2: missing"},
+		"the last line missing":         {strings.TrimSuffix(dump, trailer), ErrDumpDamaged, fmt.Sprintf("line %d: missing", len(lines))},
+		"the last byte missing":         {dump[:len(dump)-1], ErrDumpDamaged, fmt.Sprintf("line %d: cut off", len(lines))},
+		"half of it":                    {dump[:len(dump)/2], ErrDumpDamaged, "cut off"},
+		"more after the end":            {dump + trailer, ErrDumpDamaged, fmt.Sprintf("line %d: data after the end", len(lines)+1)},
+		"a changed value":               {strings.Replace(dump, `"DecodeFailed"`, `"DecodeFailes"`, 1), ErrDumpDamaged, "rows with the checksum"},
+		"a removed row":                 {strings.Replace(dump, lines[of("jobs")-1], "", 1), ErrDumpDamaged, "rows with the checksum"},
+		"a removed table":               {line(of("jobs")-1, ""), ErrDumpDamaged, fmt.Sprintf("line %d: not a row of table ", of("jobs")-1)},
+		"another column":                {line(of("jobs")-1, strings.Replace(lines[of("jobs")-2], `"uid"`, `"x"`, 1)), ErrDumpDamaged, "want table jobs with the columns namespace, name, uid"},
+		"another table":                 {line(of("jobs")-1, `{"table":"sqlite_schema","columns":["sql"]}`+"\n"), ErrDumpDamaged, "want table jobs"},
+		"not JSON":                      {line(of("jobs"), "[\n"), ErrDumpDamaged, fmt.Sprintf("line %d: not a row of table jobs", of("jobs"))},
+		"a value too few":               {line(of("store_revision"), "[1]\n"), ErrDumpDamaged, "not a row of table store_revision"},
+		"a text for a number":           {line(of("store_revision"), `[1,"2"]`+"\n"), ErrDumpDamaged, "column revision of table store_revision is not bigint"},
+		"a number too large":            {line(of("store_revision"), `[1,9223372036854775808]`+"\n"), ErrDumpDamaged, "column revision of table store_revision is not bigint"},
+		"a number for a text":           {line(of("meta"), `["id",1]`+"\n"), ErrDumpDamaged, "column value of table meta is not text"},
+		"an object for a text":          {line(of("meta"), `["id",{}]`+"\n"), ErrDumpDamaged, "column value of table meta is not text"},
+		"NUL in a text":                 {line(of("meta"), `["id","\u0000"]`+"\n"), ErrDumpDamaged, "column value of table meta is not text"},
+		"null where one is needed":      {line(of("meta"), `["id",null]`+"\n"), ErrDumpDamaged, "column value of table meta is not text"},
+		"bytes that are none":           {line(of("receivers"), `[1,"scanner","slack","*"]`+"\n"), ErrDumpDamaged, "column state of table receivers is not bytes"},
+		"a row of no parent":            {line(of("workloads"), orphan), nil, fmt.Sprintf("table workloads, lines %d to ", of("workloads"))},
+		"a finding of no vulnerability": {line(of("findings"), unknown), nil, "table findings"},
+		"a row twice":                   {line(of("jobs")+1, lines[of("jobs")-1]), nil, fmt.Sprintf("table jobs, lines %d to %d of the dump", of("jobs"), of("jobs")+1)},
 	}
 	eachDatabase(t, func(t *testing.T, to fixture) {
 		empty := dumpOf(t, to.Store)

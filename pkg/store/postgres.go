@@ -26,7 +26,8 @@ func OpenPostgreSQL(ctx context.Context, server Server, now func() time.Time) (*
 		return nil, fmt.Errorf("store: %w: %w", ErrUnavailable, err)
 	}
 	s := newServer(addressOf(config), dialect.PostgreSQL, now)
-	s.writer, s.reader = server.connectPostgreSQL(config, 1), server.connectPostgreSQL(config, max(1, server.MaxConnections-1))
+	s.writer, s.reader = openPool(raisingConnector{server.postgreSQLConnector(config)}, 1), server.connectPostgreSQL(config, max(1, server.MaxConnections-1))
+	s.beginRaises = true
 	// The lock of migrations needs a connection of its own.
 	migrating := server.forMigrations().connectPostgreSQL(config, 2)
 	defer migrating.Close()

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"net/url"
 	"strings"
@@ -12,15 +13,24 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// connectPostgreSQL returns a pool of connections. The data source name and the file of the authority are read for each of them.
+// connectPostgreSQL returns a pool of connections.
 func (s Server) connectPostgreSQL(config *pgx.ConnConfig, connections int) *sql.DB {
-	db := sql.OpenDB(connector{stdlib.GetConnector(*config, stdlib.OptionBeforeConnect(func(_ context.Context, c *pgx.ConnConfig) error {
+	return openPool(s.postgreSQLConnector(config), connections)
+}
+
+// postgreSQLConnector reads the data source name and the file of the authority for each connection.
+func (s Server) postgreSQLConnector(config *pgx.ConnConfig) driver.Connector {
+	return connector{stdlib.GetConnector(*config, stdlib.OptionBeforeConnect(func(_ context.Context, c *pgx.ConnConfig) error {
 		fresh, err := s.postgreSQL()
 		if err == nil {
 			*c = *fresh
 		}
 		return err
-	})), advisePostgreSQL})
+	})), advisePostgreSQL}
+}
+
+func openPool(from driver.Connector, connections int) *sql.DB {
+	db := sql.OpenDB(from)
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
 	return db

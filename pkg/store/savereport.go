@@ -59,15 +59,14 @@ func (s *Store) SaveReport(ctx context.Context, r Report, leaseID string) (d Dif
 	err = s.write(ctx, "save report of "+r.PlatformDigest, func(ctx context.Context, tx *session) error {
 		now := s.now()
 		change := &lossChange{engine: r.Engine, scope: r.Scope, at: now, missing: make(map[lossDay]int)}
-		manifest, err := ensureManifest(ctx, tx, r.PlatformDigest, r.Scope, now)
+		before, err := findPreviousReport(ctx, tx, r.Subject, now)
 		if err != nil {
 			return err
 		}
-		if err := endLease(ctx, tx, leaseID, manifest, r.Engine, now); err != nil {
+		if err := endLease(ctx, tx, leaseID, before.manifest, r.Engine, now); err != nil {
 			return err
 		}
-		before, err := replaceReport(ctx, tx, manifest, r, rows, now)
-		if err != nil {
+		if err := before.replace(ctx, tx, r, rows, now); err != nil {
 			return err
 		}
 		if err := saveVulnerabilities(ctx, tx, r.Engine, rows, now); err != nil {
@@ -101,48 +100,56 @@ func endLease(ctx context.Context, tx *session, id string, manifest int64, engin
 	return ErrLeaseEnded
 }
 
-// previousReport is a report's row ID, and the values of its row before the row was replaced.
+// previousReport is what a subject had before its report is saved: the row ID of its report, and what else the row has.
 type previousReport struct {
-	id        int64
-	first     bool // there was no report
-	matchedAt millis
-	present   int // number of findings
+	manifest, id int64
+	first        bool // there was no report
+	matchedAt    millis
+	present      int // number of findings
+	// failed means that the subject could not be matched before. counted means that Jobs for it ended without a result.
+	failed, counted bool
 }
 
-// replaceReport writes the report's own row. What could not be matched before now is, so its failure goes.
-func replaceReport(ctx context.Context, tx *session, manifest int64, r Report, rows []*findingRow, now time.Time) (before previousReport, err error) {
-	var failed, counted bool
+// findPreviousReport inserts the row of the manifest if there is none.
+func findPreviousReport(ctx context.Context, tx *session, of Subject, now time.Time) (before previousReport, err error) {
 	err = tx.QueryRowContext(ctx, `
-		SELECT coalesce(r.id, 0), r.matched_at, coalesce(r.present, 0),
+		SELECT m.id, coalesce(r.id, 0), r.matched_at, coalesce(r.present, 0),
 			EXISTS (SELECT 1 FROM match_failures f WHERE f.manifest_id = m.id AND f.engine = @engine),
 			EXISTS (SELECT 1 FROM silent_ends e WHERE e.manifest_id = m.id AND e.engine = @engine)
-		FROM manifests m LEFT JOIN reports r ON r.manifest_id = m.id AND r.engine = @engine WHERE m.id = @manifest`,
-		sql.Named("engine", r.Engine), sql.Named("manifest", manifest)).Scan(&before.id, &before.matchedAt, &before.present, &failed, &counted)
-	if err != nil {
-		return before, err
+		FROM manifests m LEFT JOIN reports r ON r.manifest_id = m.id AND r.engine = @engine WHERE m.platform_digest = @digest AND m.scope = @scope`,
+		sql.Named("engine", of.Engine), sql.Named("digest", of.PlatformDigest), sql.Named("scope", of.Scope),
+	).Scan(&before.manifest, &before.id, &before.matchedAt, &before.present, &before.failed, &before.counted)
+	if errors.Is(err, sql.ErrNoRows) {
+		before.manifest, err = insertManifest(ctx, tx, of.PlatformDigest, of.Scope, now)
 	}
-	if failed {
-		if _, err := tx.ExecContext(ctx, `DELETE FROM match_failures WHERE manifest_id = ? AND engine = ?`, manifest, r.Engine); err != nil {
-			return before, err
+	before.first = before.id == 0
+	return before, err
+}
+
+// replace writes the report's own row, and sets the ID of a new one. What could not be matched before now is, so its failure goes.
+func (before *previousReport) replace(ctx context.Context, tx *session, r Report, rows []*findingRow, now time.Time) (err error) {
+	if before.failed {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM match_failures WHERE manifest_id = ? AND engine = ?`, before.manifest, r.Engine); err != nil {
+			return err
 		}
 	}
-	if counted {
-		if err := clearSilentEnds(ctx, tx, manifest, r.Engine); err != nil {
-			return before, err
+	if before.counted {
+		if err := clearSilentEnds(ctx, tx, before.manifest, r.Engine); err != nil {
+			return err
 		}
 	}
 	values := []any{r.DataVersion, millis{orNow(r.MatchedAt, now)}, r.Distro, list[string](r.NotCovered), len(rows), bytesOf(rows)}
-	if before.first = before.id == 0; before.first {
+	if before.first {
 		before.id, err = tx.insert(ctx, `
 			INSERT INTO reports (revision, store_revision, manifest_id, engine, data_version, matched_at, distro, not_covered, present, bytes)
 			VALUES (1, `+currentRevision+`, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			append([]any{manifest, r.Engine}, values...)...)
-		return before, err
+			append([]any{before.manifest, r.Engine}, values...)...)
+		return err
 	}
 	_, err = tx.ExecContext(ctx, `
 		UPDATE reports SET revision = revision + 1, store_revision = `+currentRevision+`, data_version = ?, matched_at = ?, distro = ?, not_covered = ?, present = ?, bytes = ? WHERE id = ?`,
 		append(values, before.id)...)
-	return before, err
+	return err
 }
 
 // findingRow is a finding with the further values of its row.

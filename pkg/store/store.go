@@ -57,8 +57,10 @@ type Store struct {
 	dialect *dialect.Dialect
 	backing backing
 	writer  *sql.DB // nil if opened for reading only
-	reader  *sql.DB
-	lock    *os.File // nil if opened for reading beside others
+	// beginRaises means that the begin of a writer's transaction includes raiseRevision.
+	beginRaises bool
+	reader      *sql.DB
+	lock        *os.File // nil if opened for reading beside others
 	// file identifies the file that was opened; nil if opened for reading only.
 	file os.FileInfo
 	// observe gets the text of each statement of a transaction; nil outside of tests.

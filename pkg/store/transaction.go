@@ -47,8 +47,10 @@ func (s *Store) writeWith(
 		return runs(ctx, func(again bool) error {
 			return s.transact(ctx, s.writer, nil, func(ctx context.Context, tx *session) error {
 				tx.again = again
-				if _, err := tx.ExecContext(ctx, raiseRevision); err != nil {
-					return err
+				if !s.beginRaises {
+					if _, err := tx.ExecContext(ctx, raiseRevision); err != nil {
+						return err
+					}
 				}
 				return work(ctx, tx)
 			})

@@ -15,6 +15,11 @@ var PostgreSQL = &Dialect{
 		if hasIDs {
 			statements = append(statements, fmt.Sprintf(`SELECT setval(pg_get_serial_sequence('%s', 'id'), max(id)) FROM %[1]s`, table))
 		}
+		if table == "findings" {
+			// The schema leaves this constraint out, since it takes a lock of a row for each new finding.
+			statements = append(statements, `ALTER TABLE findings ADD CONSTRAINT loaded FOREIGN KEY (vulnerability_id) REFERENCES vulnerabilities (id)`,
+				`ALTER TABLE findings DROP CONSTRAINT loaded`)
+		}
 		return statements
 	},
 	placeholder: func(n int) string { return fmt.Sprint("$", n) },
