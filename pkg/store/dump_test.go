@@ -436,7 +436,7 @@ func TestLoadIsNotRepeated(t *testing.T) {
 	rule, happened := proxy.OnText("INSERT INTO findings", proxy.Cut)
 	f.proxy.SetRule(rule)
 	_, err := f.Load(t.Context(), strings.NewReader(dump), nil)
-	<-happened
+	requireHappened(t, happened)
 	f.requireFault(t, "a load whose connection ends", err, ErrUnavailable)
 	f.proxy.SetRule(nil)
 	got[DumpInfo](t)(f.Load(t.Context(), strings.NewReader(dump), nil))

@@ -97,7 +97,7 @@ func TestMariaDBConnections(t *testing.T) {
 		f.proxy.SetRule(rule)
 		before := got[int64](t)(f.Revision(t.Context()))
 		must(t, f.save(t, name))
-		<-happened
+		requireHappened(t, happened)
 		if after := got[int64](t)(f.Revision(t.Context())); after != before+1 {
 			t.Errorf("cut %s: %d transactions have happened, want 1", name, after-before)
 		}
@@ -108,7 +108,7 @@ func TestMariaDBConnections(t *testing.T) {
 	f.proxy.SetRule(rule)
 	before := got[int64](t)(f.Revision(t.Context()))
 	f.requireFault(t, "a lost answer to a commit", f.save(t, "app"), ErrUnavailable)
-	<-happened
+	requireHappened(t, happened)
 	if after := got[int64](t)(f.Revision(t.Context())); after != before+1 {
 		t.Errorf("%d transactions have happened, want 1", after-before)
 	}

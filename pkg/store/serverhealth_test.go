@@ -357,13 +357,13 @@ func TestPostgreSQLChecks(t *testing.T) {
 func TestCutConnections(t *testing.T) {
 	f := newServerFixture(t, server.Options{})
 	for name, text := range map[string]string{
-		"at the beginning": "begin", "in the first statement": "UPDATE store_revision", "in the last statement": "UPDATE artifacts SET size",
+		"at the beginning": "BEGIN; UPDATE store_revision", "in the first statement": "SELECT id FROM manifests", "in the last statement": "UPDATE artifacts SET size",
 	} {
 		rule, happened := proxy.OnText(text, proxy.Cut)
 		f.proxy.SetRule(rule)
 		before := got[int64](t)(f.Revision(t.Context()))
 		must(t, f.save(t, name))
-		<-happened
+		requireHappened(t, happened)
 		must(t, f.Health())
 		if after := got[int64](t)(f.Revision(t.Context())); after != before+1 {
 			t.Errorf("cut %s: %d transactions have happened, want 1", name, after-before)
@@ -377,11 +377,21 @@ func TestCutConnections(t *testing.T) {
 	rule, happened := proxy.OnText("commit\x00", proxy.Cut)
 	f.proxy.SetRule(rule)
 	f.requireFault(t, "cut at the commit", f.save(t, "app"), ErrUnavailable)
-	<-happened
+	requireHappened(t, happened)
 	if scopes := got[[]Scope](t)(f.CatalogScopes(t.Context(), grype, key("app"))); len(scopes) != 0 {
 		t.Error("cut at the commit: something was stored")
 	}
 	f.requireWorks(t)
+}
+
+// requireHappened fails the test if a rule of a proxy has not met its text by the end of a call.
+func requireHappened(t *testing.T, happened <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-happened:
+	default:
+		t.Fatal("the proxy has not seen the text of its rule")
+	}
 }
 
 // TestLostAnswerToCommit: the transaction has happened although the call failed. The caller does the same again, and nothing is there twice.
@@ -393,7 +403,7 @@ func TestLostAnswerToCommit(t *testing.T) {
 		rule, happened := proxy.OnText("commit\x00", proxy.CutAnswer)
 		f.proxy.SetRule(rule)
 		f.requireFault(t, what, call(), ErrUnavailable)
-		<-happened
+		requireHappened(t, happened)
 		if after := got[int64](t)(f.Revision(t.Context())); after != before+1 {
 			t.Errorf("%s: %d transactions have happened, want 1", what, after-before)
 		}
