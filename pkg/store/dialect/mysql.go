@@ -67,7 +67,8 @@ func mysqlRecords(args []string) (string, error) {
 	return "(SELECT " + strings.Join(selected, ", ") + " FROM JSON_TABLE(" + args[0] + ", '$[*]' COLUMNS (" + strings.Join(declared, ", ") + ")) AS j)", nil
 }
 
-// rewriteMySQL translates ON CONFLICT, UPDATE … FROM and DELETE by records, and removes MATERIALIZED, which is the default.
+// rewriteMySQL translates ON CONFLICT, UPDATE … FROM, and UPDATE and DELETE of rows that a query selects, and removes MATERIALIZED, which is the
+// default.
 func rewriteMySQL(text string) (string, error) {
 	tokens, err := tokensOf(text)
 	if err != nil {
@@ -85,18 +86,23 @@ func rewriteMySQL(text string) (string, error) {
 }
 
 // rewriteUpdate turns UPDATE t SET a = … FROM x WHERE … into UPDATE t, x SET t.a = … WHERE …. That changes the order of the parameters, so
-// these must have names if there are several.
+// these must have names if there are several. If a query in the condition selects the rows, x is a table with one row.
 func rewriteUpdate(tokens tokens, update int) (string, error) {
-	set, from := tokens.topLevel(update, "SET"), tokens.topLevel(update, "FROM")
-	if from < 0 {
+	set, from, where := tokens.topLevel(update, "SET"), tokens.topLevel(update, "FROM"), tokens.topLevel(update, "WHERE")
+	if from < 0 && !tokens.selectsRows(where) {
 		return tokens.join(), nil
 	}
-	where := tokens.topLevel(from, "WHERE")
-	if set < 0 || where < 0 {
+	if set < 0 || where < from {
 		return "", errors.New("UPDATE … FROM without SET or WHERE")
 	}
-	if unnamed := len(tokens.join()) - len(strings.ReplaceAll(tokens.join(), "?", "")); unnamed > 1 {
-		return "", errors.New("UPDATE … FROM with several parameters without names")
+	other := "(SELECT 1 AS one) AS single "
+	if from < 0 {
+		from = where
+	} else {
+		other = tokens[from+1 : where].join()
+		if strings.Count(tokens.join(), "?") > 1 {
+			return "", errors.New("UPDATE … FROM with several parameters without names")
+		}
 	}
 	table := tokens[tokens.word(update+1)].text
 	var assignments strings.Builder
@@ -115,17 +121,27 @@ func rewriteUpdate(tokens tokens, update int) (string, error) {
 		}
 		assignments.WriteString(t.text)
 	}
-	return tokens[:set].join() + ", " + tokens[from+1:where].join() + "SET" + assignments.String() + tokens[where:].join(), nil
+	return tokens[:set].join() + ", " + other + "SET" + assignments.String() + tokens[where:].join(), nil
 }
 
-// rewriteDelete turns DELETE FROM t into DELETE t FROM t if the condition has records. MariaDB before 11.1 makes a join of the condition only in
-// this form. In the other it goes through the records for each row of the table.
+// rewriteDelete turns DELETE FROM t into DELETE t FROM t if a query in the condition selects the rows.
 func rewriteDelete(tokens tokens, first int) string {
-	if !slices.ContainsFunc(tokens, func(t token) bool { return t.kind == tokenWord && t.text == "records" }) {
+	if !tokens.selectsRows(tokens.topLevel(first, "WHERE")) {
 		return tokens.join()
 	}
 	from := tokens.topLevel(first, "FROM")
 	return "DELETE " + tokens[tokens.word(from+1)].text + " " + tokens[from:].join()
+}
+
+// selectsRows reports whether a condition has IN with a query. MariaDB before 11.1 makes a join of that only in a statement with the form for
+// several tables. In the other it goes through the rows of the query for each row of the table.
+func (t tokens) selectsRows(where int) bool {
+	for i := max(where, 0); i < len(t) && where >= 0; i++ {
+		if query := t.word(i + 1); t.is(i, "IN") && (t.is(query, "SELECT") || t.is(query, "WITH")) {
+			return true
+		}
+	}
+	return false
 }
 
 // rewriteInsert turns ON CONFLICT into ON DUPLICATE KEY UPDATE.
