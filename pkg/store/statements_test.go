@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -82,6 +83,9 @@ func TestStatements(t *testing.T) {
 				t.Errorf("%s, run by %s: %v\n%s", s.Position, s.Function, err, text)
 				continue
 			}
+			if f.dialect == dialect.MySQL {
+				requireParametersOnce(t, f, s.Position, text)
+			}
 			prepared++
 		}
 		t.Logf("%d statements", prepared)
@@ -98,4 +102,44 @@ func prepareStatement(ctx context.Context, db *sql.DB, text string) (err error) 
 	}
 	defer func() { err = errors.Join(err, statement.Close()) }()
 	return nil
+}
+
+// requireParametersOnce fails the test if an UPDATE or DELETE on MariaDB reads a parameter in JSON again for each row of its table: it goes
+// through the whole table then.
+func requireParametersOnce(t *testing.T, f fixture, position, text string) {
+	t.Helper()
+	if begin := strings.TrimSpace(text); !strings.HasPrefix(begin, "UPDATE") && !strings.HasPrefix(begin, "DELETE") {
+		return
+	}
+	args := make([]any, strings.Count(text, "?"))
+	for i := range args {
+		args[i] = 1
+	}
+	plan := strings.Join(explain(t, f.writer, text, args), "\n")
+	if regexp.MustCompile(`DEPENDENT SUBQUERY.*json_table`).MatchString(plan) {
+		t.Errorf("%s: the statement goes through a whole table:\n%s\n%s", position, text, plan)
+	}
+}
+
+// explain returns the query plan of a statement on MySQL: a line for each table.
+func explain(t *testing.T, db *sql.DB, text string, args []any) (plan []string) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "EXPLAIN "+text, args...)
+	must(t, err)
+	defer rows.Close()
+	columns := got[[]string](t)(rows.Columns())
+	for rows.Next() {
+		values, into := make([]sql.NullString, len(columns)), make([]any, len(columns))
+		for i := range values {
+			into[i] = &values[i]
+		}
+		must(t, rows.Scan(into...))
+		line := ""
+		for _, value := range values {
+			line += value.String + " "
+		}
+		plan = append(plan, line)
+	}
+	must(t, rows.Err())
+	return plan
 }
