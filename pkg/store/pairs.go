@@ -37,7 +37,7 @@ const (
 			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM ids(@reports) i)` +
 		withRecord + `f.package
 		WHERE v.canonical_id IN (SELECT k.id FROM records(@keys, id text, package text) k)
-			AND (v.canonical_id, f.package) IN (SELECT k.id, k.package FROM records(@keys, id text, package text) k) AND f.gone_at IS NULL AND (@every = 1 OR ` + passesFilter + `)`
+			AND (key_of(v.canonical_id, f.package)) IN (SELECT key_of(k.id, k.package) FROM records(@keys, id text, package text) k) AND f.gone_at IS NULL AND (@every = 1 OR ` + passesFilter + `)`
 )
 
 // record is what was announced to a receiver about one vulnerability in one package.

@@ -60,7 +60,7 @@ const (
 		WHERE a.receiver_id = @receiver AND a.repository = @repository `
 
 	// selectRecordsIn are those of some packages.
-	selectRecordsIn = selectRecords + `AND a.package IN (SELECT value FROM texts(@packages) t)`
+	selectRecordsIn = selectRecords + `AND key_of(a.package) IN (SELECT key_of(t.value) FROM texts(@packages) t)`
 
 	// afterRecord are those after one, in the order of the primary key.
 	afterRecord = ` AND (a.canonical_id, a.package) > (@after_id, @after_package) ORDER BY a.canonical_id, a.package`

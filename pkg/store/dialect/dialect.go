@@ -3,7 +3,8 @@
 // The store writes each statement once. The text is standard SQL with four kinds of extensions, which Expand translates:
 //
 //   - parameters: @name, or ? in order of appearance, or ?3 for the third;
-//   - macros, which look like functions: ids, texts, records, which are functions of the database or stand for a list or a table;
+//   - macros, which look like functions: ids, texts, records, which are functions of the database or stand for a list or a table. Where long
+//     texts are looked up in the result of a query, key_of stands for them on both sides of IN;
 //   - ORDERED JOIN: a join in the written order, for databases whose planner can be bound to it;
 //   - INDEXED BY name: the index that the table before it is read by. A name that ends with _by_key is that of the unique index which stands
 //     for the primary key where keys are too long for one.

@@ -23,6 +23,7 @@ var MySQL = &Dialect{
 		"greatest":  call("GREATEST"),
 		"least":     call("LEAST"),
 		"group_key": listed,
+		"key_of":    mysqlKey,
 		"id_array":  format(1, `coalesce(json_arrayagg(%s), '[]')`),
 		// lower also folds letters beyond ASCII here, so contains does that with what it looks for.
 		"fold":      format(1, `CAST(lower(CONVERT(%s USING utf8mb4)) AS BINARY)`),
@@ -34,9 +35,9 @@ var MySQL = &Dialect{
 		"integer":   format(1, "%s"),
 		"key_part":  format(1, "%s"),
 		"whole":     format(2, "(%s DIV %s)"),
-		// A character has several bytes: a text is cut between two of them.
+		// A character has several bytes: a text is cut between two of them, and compares bytewise again.
 		"substr": func(args []string) (string, error) {
-			return "substr(CONVERT(" + args[0] + " USING utf8mb4), " + strings.Join(args[1:], ", ") + ")", nil
+			return "CAST(substr(CONVERT(" + args[0] + " USING utf8mb4), " + strings.Join(args[1:], ", ") + ") AS BINARY)", nil
 		},
 	},
 	rewrite: rewriteMySQL,
@@ -45,6 +46,12 @@ var MySQL = &Dialect{
 // MySQLMode is the sql_mode of every session (https://dev.mysql.com/doc/refman/8.4/en/sql-mode.html): double quotes for names, || for texts,
 // backslashes as they are, and errors instead of changed values.
 const MySQLMode = "ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES,STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+
+// mysqlKey returns a short text that stands for others of any length. MariaDB cannot look up a BLOB in the result of a query: it would run the
+// query again for a few rows at a time.
+func mysqlKey(args []string) (string, error) {
+	return "sha2(concat_ws(x'00', " + strings.Join(args, ", ") + "), 256)", nil
+}
 
 func mysqlRecords(args []string) (string, error) {
 	columns, err := columnsOf(args[1:])

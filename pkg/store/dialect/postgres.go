@@ -32,6 +32,7 @@ var PostgreSQL = &Dialect{
 		"greatest":  call("GREATEST"),
 		"least":     call("LEAST"),
 		"group_key": listed,
+		"key_of":    listed,
 		"id_array":  format(1, `coalesce(jsonb_agg(%s), '[]')::text`),
 		"fold":      format(1, `lower((%s) COLLATE "C")`),
 		"contains":  format(2, "strpos(%s, %s) > 0"),

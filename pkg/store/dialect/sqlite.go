@@ -23,6 +23,7 @@ var SQLite = &Dialect{
 		"greatest":  call("max"),
 		"least":     call("min"),
 		"group_key": call("key_hash"),
+		"key_of":    listed,
 		"id_array":  format(1, "json_group_array(%s)"),
 		"fold":      format(1, "lower(%s)"),
 		"contains":  format(2, "instr(%s, %s) > 0"),

@@ -208,5 +208,6 @@ var contract = []contractTest{
 	{name: "Runs", run: suite.testRuns},
 	{name: "RunsOfGoneFindings", run: suite.testRunsOfGoneFindings},
 	{name: "RunsAreBounded", run: suite.testRunsAreBounded},
+	{name: "TextsCompareBytewise", run: suite.testTextsCompareBytewise},
 	{name: "RunsKeepNoLongTexts", run: suite.testRunsKeepNoLongTexts, alone: true},
 }

@@ -374,6 +374,25 @@ func (on suite) testRunsAreBounded(t *testing.T) {
 	}
 }
 
+// testTextsCompareBytewise: texts are different that differ in case only, or only at the end of a long name.
+func (on suite) testTextsCompareBytewise(t *testing.T) {
+	f := on.newStore(t)
+	f.saveCatalogs(t, "web", "api")
+	long := strings.Repeat("x", 4<<10)
+	for _, name := range []string{"web", "api"} {
+		f.use(t, "scanner", name, store.Workload{Namespace: "shop", Kind: "Job", Name: "build", Container: "main", Repository: "r", Reference: "r:1"},
+			store.Workload{Namespace: "shop", Kind: "job", Name: "build", Container: "main", Repository: "r", Reference: "r:1"})
+		f.report(t, name, vulnerable("CVE-2026-0001", long+"a"), vulnerable("CVE-2026-0001", long+"b"))
+	}
+	var kinds []string
+	for _, run := range f.runs(t, store.RunsQuery{ID: "CVE-2026-0001", All: true}, 3) {
+		kinds = append(kinds, run.Kind)
+	}
+	equal(t, "the kinds of the workloads, for each of two images and two packages", strings.Join(kinds, " "), "Job Job Job Job job job job job")
+	total := got[store.Totals](t)(f.ScannerTotals(t.Context(), "scanner", exception.Set{}))
+	equal(t, "findings of the repository", total.Counts.Total(), 2)
+}
+
 // testRunsKeepNoLongTexts: a page holds no more of a finding's texts than what it shows.
 func (on suite) testRunsKeepNoLongTexts(t *testing.T) {
 	f := on.newStore(t)
