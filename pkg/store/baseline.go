@@ -191,19 +191,19 @@ const (
 	// selectAnnounced selects those of some findings that have a record. setMessage moves their records to another message.
 	selectAnnounced = `
 		SELECT f.id, f.severity, f.fixable, f.known_exploited, ` + announcedColumns + ofFindings + `
-		ORDERED JOIN announcements a ON a.receiver_id = @receiver AND a.repository = @repository AND a.canonical_id = v.canonical_id AND a.package = f.package`
+		NESTED JOIN announcements a ON a.receiver_id = @receiver AND a.repository = @repository AND a.canonical_id = v.canonical_id AND a.package = f.package`
 	setMessage = `
 		UPDATE announcements SET digest_id = @digest
 		WHERE receiver_id = @receiver AND repository = @repository AND (canonical_id, package) IN (SELECT v.canonical_id, f.package` + ofFindings + `)`
 	ofFindings = `
-		FROM ids(@findings) j ORDERED JOIN findings f ON f.id = j.value ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id`
+		FROM ids(@findings) j NESTED JOIN findings f ON f.id = j.value NESTED JOIN vulnerabilities v ON v.id = f.vulnerability_id`
 
 	// selectAbsentKeys selects the records of a repository, announced up to a time, whose findings are not present. A finding that one version
 	// of the data lacks is present until it is fixed.
-	selectAbsentKeys = selectKeysInRepositoryAfter + `AND announced_at <= @before AND NOT EXISTS (
-			SELECT 1 FROM vulnerabilities v ORDERED JOIN findings f INDEXED BY findings_by_vulnerability
+	selectAbsentKeys = selectKeysInRepositoryAfter + `AND announced_at <= @before AND unjoined(NOT EXISTS (
+			SELECT 1 FROM vulnerabilities v NESTED JOIN findings f INDEXED BY findings_by_vulnerability
 				ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM ids(@reports) i)
-			WHERE v.canonical_id = announcements.canonical_id AND f.package = announcements.package AND f.fixed_at IS NULL)`
+			WHERE v.canonical_id = announcements.canonical_id AND f.package = announcements.package AND f.fixed_at IS NULL))`
 )
 
 // recordSnapshot records all findings that pass as announced, or returns ErrChanged if they are not those of the snapshot any more. Only IDs

@@ -81,13 +81,15 @@ func (f ChangeFilter) threshold() finding.Severity { return max(f.MinSeverity, f
 const (
 	passingColumns = `
 		SELECT f.id, f.vulnerability_id, f.package, f.report_id, f.known_exploited, f.severity, f.fixable FROM ids(@reports) j
-		ORDERED JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
-		WHERE f.gone_at IS NULL AND f.id NOT IN (SELECT value FROM ids(@suppressed) i) AND `
+		NESTED JOIN findings f INDEXED BY findings_present ON f.report_id = j.value AND f.gone_at IS NULL AND `
+
+	butSuppressed = `
+		WHERE f.id NOT IN (SELECT value FROM ids(@suppressed) i)`
 
 	passingFindings = ` wanted AS (` +
-		passingColumns + `f.known_exploited = 1 UNION ALL` +
-		passingColumns + `f.known_exploited = 0 AND f.severity >= @severity AND f.fixable >= @fixable UNION ALL` +
-		passingColumns + `f.known_exploited = 0 AND f.severity = 0 AND f.fixable >= @unknown)`
+		passingColumns + `f.known_exploited = 1` + butSuppressed + ` UNION ALL` +
+		passingColumns + `f.known_exploited = 0 AND f.severity >= @severity AND f.fixable >= @fixable` + butSuppressed + ` UNION ALL` +
+		passingColumns + `f.known_exploited = 0 AND f.severity = 0 AND f.fixable >= @unknown` + butSuppressed + `)`
 
 	// passesFilter is the same condition for findings that are selected by vulnerability and package.
 	passesFilter = `(f.known_exploited = 1 OR f.severity >= @severity AND f.fixable >= @fixable OR f.severity = 0 AND f.fixable >= @unknown)

@@ -41,9 +41,9 @@ func (s *Store) Manifest(ctx context.Context, engine, platformDigest string) (Ma
 
 const selectUnused = `
 	SELECT e.platform_digest, e.ours FROM engine_manifests e
-	WHERE e.engine = ? AND e.platform_digest >= ? AND NOT EXISTS (
-		SELECT 1 FROM manifests m ORDERED JOIN scanner_images si ON si.manifest_id = m.id AND si.engine = e.engine
-		WHERE m.platform_digest = e.platform_digest AND si.scanner <> ?)
+	WHERE e.engine = ? AND e.platform_digest >= ? AND unjoined(NOT EXISTS (
+		SELECT 1 FROM manifests m NESTED JOIN scanner_images si ON si.manifest_id = m.id AND si.engine = e.engine
+		WHERE m.platform_digest = e.platform_digest AND si.scanner <> ?))
 	ORDER BY e.platform_digest LIMIT ?`
 
 // UnusedManifests lists the manifests of an engine that no Scanner has an image of with that engine, in the order of their digests.

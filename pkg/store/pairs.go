@@ -13,7 +13,7 @@ import (
 // withRecord joins the receiver's announcement records. differs selects the findings that diff.Finding may call a change, so that all others
 // need not be read. Of several findings with one key, the worst decides. A value that was not recorded is -1 and never differs.
 const (
-	withRecord = ` LEFT JOIN announcements a ON a.receiver_id = @receiver AND a.repository = @repository
+	withRecord = ` NESTED LEFT JOIN announcements a ON a.receiver_id = @receiver AND a.repository = @repository
 		AND a.canonical_id = v.canonical_id AND a.package = `
 
 	differs = ` (a.receiver_id IS NULL OR a.fixed_at IS NOT NULL OR a.excepted = 1
@@ -33,11 +33,13 @@ const (
 	// listKeys lists the present findings of some IDs and packages that pass the filter, or all if @every is true. The findings of an ID are
 	// read once, however many of its packages are keys.
 	listKeys = selectCandidate + `
-		FROM vulnerabilities v ORDERED JOIN findings f INDEXED BY findings_by_vulnerability
+		FROM (SELECT DISTINCT k.id FROM records(@keys, id text, package text) k) named
+		NESTED JOIN vulnerabilities v ON v.canonical_id = named.id
+		NESTED JOIN findings f INDEXED BY findings_by_vulnerability
 			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM ids(@reports) i)` +
 		withRecord + `f.package
-		WHERE v.canonical_id IN (SELECT k.id FROM records(@keys, id text, package text) k)
-			AND (key_of(v.canonical_id, f.package)) IN (SELECT key_of(k.id, k.package) FROM records(@keys, id text, package text) k) AND f.gone_at IS NULL AND (@every = 1 OR ` + passesFilter + `)`
+		WHERE unjoined((key_of(v.canonical_id, f.package)) IN (SELECT key_of(k.id, k.package) FROM records(@keys, id text, package text) k))
+			AND f.gone_at IS NULL AND (@every = 1 OR ` + passesFilter + `)`
 )
 
 // record is what was announced to a receiver about one vulnerability in one package.

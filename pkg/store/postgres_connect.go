@@ -20,13 +20,20 @@ func (s Server) connectPostgreSQL(config *pgx.ConnConfig, connections int) *sql.
 
 // postgreSQLConnector reads the data source name and the file of the authority for each connection.
 func (s Server) postgreSQLConnector(config *pgx.ConnConfig) driver.Connector {
-	return connector{stdlib.GetConnector(*config, stdlib.OptionBeforeConnect(func(_ context.Context, c *pgx.ConnConfig) error {
+	refresh := func(_ context.Context, c *pgx.ConnConfig) error {
 		fresh, err := s.postgreSQL()
 		if err == nil {
 			*c = *fresh
 		}
 		return err
-	})), advisePostgreSQL}
+	}
+	// To compile a statement takes up to a second, more than any statement of the store gains by it. A pooler refuses this as a parameter of
+	// the connection.
+	withoutJIT := func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, `SET jit = off`)
+		return err
+	}
+	return connector{stdlib.GetConnector(*config, stdlib.OptionBeforeConnect(refresh), stdlib.OptionAfterConnect(withoutJIT)), advisePostgreSQL}
 }
 
 func openPool(from driver.Connector, connections int) *sql.DB {

@@ -67,16 +67,16 @@ const (
 
 	// selectAbsent selects the records that are not fixed and whose finding no running image has. A finding that one version of the data
 	// lacks is present until it is fixed. A finding whose image was released is not fixed.
-	selectAbsent = selectRecords + `AND a.fixed_at IS NULL AND a.released_at IS NULL AND NOT EXISTS (
-		SELECT 1 FROM vulnerabilities v ORDERED JOIN findings f INDEXED BY findings_by_vulnerability
+	selectAbsent = selectRecords + `AND a.fixed_at IS NULL AND a.released_at IS NULL AND unjoined(NOT EXISTS (
+		SELECT 1 FROM vulnerabilities v NESTED JOIN findings f INDEXED BY findings_by_vulnerability
 			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM ids(@all_reports) i)
-		WHERE v.canonical_id = a.canonical_id AND f.package = a.package AND f.fixed_at IS NULL)`
+		WHERE v.canonical_id = a.canonical_id AND f.package = a.package AND f.fixed_at IS NULL))`
 
 	// selectNamed selects findings in a package by any of several IDs.
 	selectNamed = `SELECT DISTINCT v.canonical_id, f.aliases
-		FROM texts(@names) n ORDERED JOIN vulnerability_names vn ON vn.name = n.value
-		ORDERED JOIN vulnerabilities v ON v.id = vn.vulnerability_id
-		ORDERED JOIN findings f INDEXED BY findings_by_vulnerability
+		FROM texts(@names) n NESTED JOIN vulnerability_names vn ON vn.name = n.value
+		NESTED JOIN vulnerabilities v ON v.id = vn.vulnerability_id
+		NESTED JOIN findings f INDEXED BY findings_by_vulnerability
 			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM ids(@all_reports) i)
 		WHERE f.package = @package AND f.fixed_at IS NULL ORDER BY v.canonical_id`
 )

@@ -62,12 +62,12 @@ const (
 			substr(w.reference, 1, 512) AS reference, si.digest, si.platform, hexed(f."key") AS finding_key,
 			` + worstID + ` AS finding, joined(r.engine) AS engines
 		FROM vulnerability_names n
-		ORDERED JOIN vulnerabilities v ON v.id = n.vulnerability_id
-		ORDERED JOIN findings f ON f.vulnerability_id = v.id AND f.gone_at IS NULL
-		ORDERED JOIN reports r ON r.id = f.report_id
-		ORDERED JOIN scanner_images si ON si.manifest_id = r.manifest_id AND si.engine = r.engine
-		ORDERED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
-		WHERE n.name = @id AND (@every = 1 OR si.namespace IN (SELECT value FROM texts(@namespaces) t)) AND ` + isCalled + `
+		NESTED JOIN vulnerabilities v ON v.id = n.vulnerability_id
+		NESTED JOIN findings f ON f.vulnerability_id = v.id
+		NESTED JOIN reports r ON r.id = f.report_id
+		NESTED JOIN scanner_images si ON si.manifest_id = r.manifest_id AND si.engine = r.engine
+		NESTED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
+		WHERE n.name = @id AND f.gone_at IS NULL AND (@every = 1 OR si.namespace IN (SELECT value FROM texts(@namespaces) t)) AND ` + isCalled + `
 		GROUP BY 1, 2, 3, 4, 5, 6, 7, 8) `
 
 	countRuns = withRuns + `SELECT count(*) FROM runs`
@@ -75,7 +75,7 @@ const (
 	selectRuns = withRuns + `SELECT runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.finding_key,
 			runs.engines, v.canonical_id, f.severity, f.known_exploited, f.package, f.version, f.type,
 			substr(f.purl, 1, 512), f.fix_state, f.fix_versions, f.aliases
-		FROM runs ORDERED JOIN findings f ON f.id = runs.finding ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id
+		FROM runs NESTED JOIN findings f ON f.id = runs.finding NESTED JOIN vulnerabilities v ON v.id = f.vulnerability_id
 		WHERE (runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.finding_key)
 			> (@namespace, @kind, @name, @container, @reference, @digest, @platform, @key)
 		ORDER BY runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.finding_key

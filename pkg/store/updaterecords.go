@@ -317,10 +317,10 @@ func (l *repositoryEvaluation) updateGone(ctx context.Context, now time.Time, in
 // selectReturned selects the records of released findings that an image has again, or has besides the released one.
 const selectReturned = `
 	SELECT a.canonical_id, a.package FROM announcements a INDEXED BY announcements_released
-	WHERE a.receiver_id = @receiver AND a.repository = @repository AND a.released_at IS NOT NULL AND EXISTS (
-		SELECT 1 FROM vulnerabilities v ORDERED JOIN findings f INDEXED BY findings_by_vulnerability
+	WHERE a.receiver_id = @receiver AND a.repository = @repository AND a.released_at IS NOT NULL AND unjoined(EXISTS (
+		SELECT 1 FROM vulnerabilities v NESTED JOIN findings f INDEXED BY findings_by_vulnerability
 			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM ids(@all_reports) i)
-		WHERE v.canonical_id = a.canonical_id AND f.package = a.package AND f.fixed_at IS NULL)`
+		WHERE v.canonical_id = a.canonical_id AND f.package = a.package AND f.fixed_at IS NULL))`
 
 // selectStillReleased selects the records of released findings whose namespace is among some. It comes after selectReturned.
 const selectStillReleased = `
@@ -356,14 +356,14 @@ func (l *repositoryEvaluation) updateReleased(ctx context.Context, now time.Time
 // selectSuppressed selects the announcements all of whose present findings are suppressed.
 const selectSuppressed = `
 	SELECT DISTINCT v.canonical_id, f.package FROM ids(@suppressed) c
-	ORDERED JOIN findings f ON f.id = c.value
-	ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id
-	ORDERED JOIN announcements a ON a.receiver_id = @receiver AND a.repository = @repository AND a.canonical_id = v.canonical_id AND a.package = f.package
-	WHERE a.excepted = 0 AND NOT EXISTS (
-		SELECT 1 FROM vulnerabilities ov ORDERED JOIN findings o INDEXED BY findings_by_vulnerability
+	NESTED JOIN findings f ON f.id = c.value
+	NESTED JOIN vulnerabilities v ON v.id = f.vulnerability_id
+	NESTED JOIN announcements a ON a.receiver_id = @receiver AND a.repository = @repository AND a.canonical_id = v.canonical_id AND a.package = f.package
+	WHERE a.excepted = 0 AND unjoined(NOT EXISTS (
+		SELECT 1 FROM vulnerabilities ov NESTED JOIN findings o INDEXED BY findings_by_vulnerability
 			ON o.vulnerability_id = ov.id AND o.report_id IN (SELECT value FROM ids(@reports) i)
 		WHERE ov.canonical_id = v.canonical_id AND o.package = f.package AND o.gone_at IS NULL
-			AND o.id NOT IN (SELECT value FROM ids(@suppressed) i))`
+			AND o.id NOT IN (SELECT value FROM ids(@suppressed) i)))`
 
 // updateSuppressed marks the records of vulnerabilities that exceptions suppress.
 func (l *repositoryEvaluation) updateSuppressed(ctx context.Context, _ time.Time, into *editList) error {

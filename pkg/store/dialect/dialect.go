@@ -1,11 +1,13 @@
 // Package dialect hides what differs between the databases that the store supports.
 //
-// The store writes each statement once. The text is standard SQL with four kinds of extensions, which Expand translates:
+// The store writes each statement once. The text is standard SQL with five kinds of extensions, which Expand translates:
 //
 //   - parameters: @name, or ? in order of appearance, or ?3 for the third;
 //   - macros, which look like functions: ids, texts, records, which are functions of the database or stand for a list or a table. Where long
 //     texts are looked up in the result of a query, key_of stands for them on both sides of IN;
 //   - ORDERED JOIN: a join in the written order, for databases whose planner can be bound to it;
+//   - NESTED JOIN and NESTED LEFT JOIN, with a table, its alias and ON: each row before it looks up its rows of the table, on every database and
+//     whatever the planner knows of the tables. An index finds them by the conditions in ON, so a filter belongs into WHERE;
 //   - INDEXED BY name: the index that the table before it is read by. A name that ends with _by_key is that of the unique index which stands
 //     for the primary key where keys are too long for one.
 //
@@ -165,7 +167,9 @@ func (e *expansion) expand(text string) (string, error) {
 				return "", err
 			}
 			out.WriteString(e.parameter(p))
-		case s.kind == tokenWord && strings.EqualFold(s.token, "ORDERED") && s.follows("JOIN"):
+		case s.kind == tokenWord && strings.EqualFold(s.token, "NESTED") && s.follows("LEFT"):
+			// such a join is nested already
+		case s.kind == tokenWord && (strings.EqualFold(s.token, "ORDERED") || strings.EqualFold(s.token, "NESTED")) && s.follows("JOIN"):
 			s.skipTo("JOIN")
 			out.WriteString(e.dialect.orderedJoin)
 		case s.kind == tokenWord && strings.EqualFold(s.token, "INDEXED") && s.follows("BY"):

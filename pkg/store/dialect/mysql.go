@@ -29,6 +29,7 @@ var MySQL = &Dialect{
 		"fold":      format(1, `CAST(lower(CONVERT(%s USING utf8mb4)) AS BINARY)`),
 		"contains":  format(2, "instr(%s, CAST(lower(CONVERT(%s USING utf8mb4)) AS BINARY)) > 0"),
 		"unindexed": format(1, "%s"),
+		"unjoined":  format(1, "%s"),
 		"differs":   format(2, "NOT (%s <=> %s)"),
 		"hexed":     format(1, "hex(%s)"),
 		"joined":    format(1, "group_concat(DISTINCT %s)"),

@@ -28,6 +28,7 @@ var SQLite = &Dialect{
 		"fold":      format(1, "lower(%s)"),
 		"contains":  format(2, "instr(%s, %s) > 0"),
 		"unindexed": format(1, "+%s"),
+		"unjoined":  format(1, "%s"),
 		"differs":   format(2, "%s IS NOT %s"),
 		"hexed":     format(1, "hex(%s)"),
 		"joined":    format(1, "group_concat(DISTINCT %s)"),
