@@ -5,11 +5,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store/storetest/server"
 )
 
 // TestPlansWithoutStatistics checks that PostgreSQL looks up rows by index while it knows nothing of the tables, as in a new store.
 func TestPlansWithoutStatistics(t *testing.T) {
-	f := openIn(t, newPostgreSQLDatabase(t))
+	f := openIn(t, inPostgreSQL(server.PostgreSQL(t).NewDatabase(t)))
 	f.saveCatalogs(t, "app")
 	f.use(t, "scanner", "app", workload("app", "r"))
 	f.report(t, "app", manyFindings(2000, 0)...)

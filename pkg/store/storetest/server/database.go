@@ -15,6 +15,8 @@ import (
 type templateDatabase struct {
 	sync.Once
 	name string
+	// rows are the statements that insert its rows into an empty PostgreSQL database, and set the sequences.
+	rows []string
 	err  error
 }
 
@@ -76,31 +78,48 @@ func (s *Server) exec(statement string) error {
 // NewDatabase creates an empty database, which is dropped at the end of the test, and returns its DSN.
 func (s *Server) NewDatabase(t testing.TB) (dsn string) {
 	t.Helper()
-	return s.newDatabase(t, "")
+	name := s.newName()
+	s.Exec(t, `CREATE DATABASE `+name)
+	t.Cleanup(func() {
+		if s.process == nil && s.Port != 0 {
+			return // the test has stopped its own server
+		}
+		s.Exec(t, fmt.Sprintf(s.kind.drop, name))
+	})
+	return s.DSN(t, name)
 }
 
 // CopyDatabase returns the DSN of a database as prepare leaves an empty one. Each call of prepare must have the same effect, and leave no
-// connection open. A PostgreSQL server copies the database that the first call has prepared, and drops the copy at the end of the test. A
-// MariaDB server, which creates tables slowly, gives the database to another test when this one has ended, with the first rows: a test must
-// not change the tables themselves.
+// connection open. The database goes to another test when this one has ended, with the first rows, since servers are slow at creating and
+// dropping tables: a test must not change the tables themselves. Whatever a server knows of the number of rows may be that of another test.
 func (s *Server) CopyDatabase(t testing.TB, prepare func(dsn string) error) (dsn string) {
 	t.Helper()
-	s.template.Do(func() { s.template.name, s.template.err = s.prepared(prepare) })
+	s.template.Do(func() {
+		if s.template.name, s.template.err = s.prepared(prepare); s.template.err == nil && s.kind.copies {
+			s.template.rows, s.template.err = s.templateRows()
+		}
+	})
 	if s.template.err != nil {
 		t.Fatal(s.template.err)
 	}
-	if s.kind.copies {
-		return s.newDatabase(t, " TEMPLATE "+s.template.name)
+	name, err := s.free.take(), error(nil)
+	switch {
+	case name != "":
+	case s.kind.copies:
+		name = s.newName()
+		err = s.exec(`CREATE DATABASE ` + name + ` TEMPLATE ` + s.template.name)
+	default:
+		name, err = s.prepared(prepare)
 	}
-	name := s.free.take()
-	if name == "" {
-		var err error
-		if name, err = s.prepared(prepare); err != nil {
-			t.Fatal(err)
-		}
+	if err != nil {
+		t.Fatal(err)
+	}
+	reset := s.resetMariaDB
+	if s.kind.copies {
+		reset = s.resetPostgreSQL
 	}
 	t.Cleanup(func() {
-		if err := s.reset(name); err != nil {
+		if err := reset(name); err != nil {
 			t.Errorf("empty the database %s: %v", name, err)
 			return
 		}
@@ -122,8 +141,90 @@ func (s *Server) prepared(prepare func(dsn string) error) (name string, err erro
 	return name, prepare(dsn)
 }
 
-// reset gives all tables of a MariaDB database the rows of the template.
-func (s *Server) reset(name string) (err error) {
+// within runs work on a connection to a PostgreSQL database.
+func (s *Server) within(name string, work func(context.Context, *sql.Conn) error) error {
+	dsn, err := s.kind.inDatabase(s.dsn, name)
+	if err != nil {
+		return err
+	}
+	db, err := sql.Open(s.kind.driver, dsn)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	conn, err := db.Conn(context.Background())
+	if err != nil {
+		return err
+	}
+	return errors.Join(work(context.Background(), conn), conn.Close())
+}
+
+// postgreSQLTables selects the names of the store's tables.
+const postgreSQLTables = `SELECT tablename FROM pg_tables WHERE schemaname = 'public'`
+
+func (s *Server) templateRows() (statements []string, err error) {
+	err = s.within(s.template.name, func(ctx context.Context, conn *sql.Conn) error {
+		tables, err := column(ctx, conn, postgreSQLTables)
+		if err != nil {
+			return err
+		}
+		filled, err := filledTables(ctx, conn, "public", tables)
+		if err != nil {
+			return err
+		}
+		for _, table := range filled {
+			insert, err := column(ctx, conn, fmt.Sprintf(
+				`SELECT format('INSERT INTO %[1]s SELECT * FROM json_populate_recordset(NULL::%[1]s, %%L)', json_agg(t)) FROM %[1]s t`, table))
+			if err != nil {
+				return err
+			}
+			statements = append(statements, insert...)
+		}
+		sequences, err := column(ctx, conn, `SELECT format('SELECT setval(%L, %s, %L)', sequencename, coalesce(last_value, start_value), last_value IS NOT NULL)
+			FROM pg_sequences WHERE schemaname = 'public'`)
+		statements = append(statements, sequences...)
+		return err
+	})
+	return statements, err
+}
+
+// postgreSQLSize selects the bytes of the rows that the tables have or had.
+const postgreSQLSize = `SELECT coalesce(sum(pg_relation_size(oid)), 0)::bigint FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace`
+
+// largeDatabase is from how many bytes on a database is truncated, so that its files get small again.
+const largeDatabase = 1 << 20
+
+// resetPostgreSQL gives all tables of a database the rows of the template. It does not vacuum: PostgreSQL would know then that the tables are
+// empty, and a trigger that is planned with them so would keep the plan for the session.
+func (s *Server) resetPostgreSQL(name string) error {
+	return s.within(name, func(ctx context.Context, conn *sql.Conn) error {
+		tables, err := column(ctx, conn, postgreSQLTables)
+		if err != nil {
+			return err
+		}
+		filled, err := filledTables(ctx, conn, "public", tables)
+		if err != nil {
+			return err
+		}
+		// As a replica, the server runs no triggers and checks no foreign keys.
+		statements := []string{`SET lock_timeout = '30s'`, `SET session_replication_role = replica`, `BEGIN`}
+		var size int64
+		if err := conn.QueryRowContext(ctx, postgreSQLSize).Scan(&size); err != nil {
+			return err
+		}
+		if size > largeDatabase {
+			statements = append(statements, `TRUNCATE `+strings.Join(tables, ", "))
+			filled = nil
+		}
+		for _, table := range filled {
+			statements = append(statements, `DELETE FROM `+table)
+		}
+		return execEach(ctx, conn, append(append(statements, s.template.rows...), `COMMIT`))
+	})
+}
+
+// resetMariaDB gives all tables of a database the rows of the template.
+func (s *Server) resetMariaDB(name string) (err error) {
 	ctx := context.Background()
 	conn, err := s.admin.Conn(ctx)
 	if err != nil {
@@ -167,7 +268,11 @@ func inBatch(ctx context.Context, conn *sql.Conn, tables []string, statement str
 	for _, table := range tables {
 		statements = append(statements, fmt.Sprintf(statement, table))
 	}
-	for _, statement := range append(statements, `COMMIT`, `SET foreign_key_checks = 1`) {
+	return execEach(ctx, conn, append(statements, `COMMIT`, `SET foreign_key_checks = 1`))
+}
+
+func execEach(ctx context.Context, conn *sql.Conn, statements []string) error {
+	for _, statement := range statements {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {
 			return fmt.Errorf("%s: %w", statement, err)
 		}
@@ -179,7 +284,7 @@ func inBatch(ctx context.Context, conn *sql.Conn, tables []string, statement str
 func filledTables(ctx context.Context, conn *sql.Conn, name string, tables []string) ([]string, error) {
 	var each []string
 	for _, table := range tables {
-		each = append(each, fmt.Sprintf("SELECT '%[2]s' FROM DUAL WHERE EXISTS (SELECT 1 FROM %[1]s.%[2]s)", name, table))
+		each = append(each, fmt.Sprintf("SELECT '%[2]s' FROM (SELECT 1) one WHERE EXISTS (SELECT 1 FROM %[1]s.%[2]s)", name, table))
 	}
 	return column(ctx, conn, strings.Join(each, " UNION ALL "))
 }
@@ -198,19 +303,6 @@ func column(ctx context.Context, conn *sql.Conn, statement string, args ...any) 
 		values = append(values, value)
 	}
 	return values, rows.Err()
-}
-
-func (s *Server) newDatabase(t testing.TB, options string) (dsn string) {
-	t.Helper()
-	name := s.newName()
-	s.Exec(t, `CREATE DATABASE `+name+options)
-	t.Cleanup(func() {
-		if s.process == nil && s.Port != 0 {
-			return // the test has stopped its own server
-		}
-		s.Exec(t, fmt.Sprintf(s.kind.drop, name))
-	})
-	return s.DSN(t, name)
 }
 
 // newName returns the name of a new database. It has the process's number, since other processes may use the same server.

@@ -30,7 +30,7 @@ var postgreSQL = kind{
 	},
 	settings: map[string]string{
 		"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "300", "wal_level": "replica",
-		"autovacuum": "off", // what a test has deleted is dropped with its database
+		"autovacuum": "off", // statistics that come at any time make plans that nobody can repeat
 	},
 	stop: syscall.SIGINT, kill: syscall.SIGQUIT,
 	driver: "pgx",

@@ -51,7 +51,8 @@ func TestRestart(t *testing.T) {
 		s := startOwn(t, k, Options{Settings: map[string]string{"max_connections": "20"}})
 		setting := map[*kind]string{&postgreSQL: `SHOW max_connections`, &mariaDB: `SELECT @@max_connections`}[k]
 		dsn := s.NewDatabase(t)
-		if err := execute(k, dsn, `CREATE TABLE numbers (n int)`, `INSERT INTO numbers VALUES (1)`); err != nil {
+		durable := map[*kind]string{&postgreSQL: `SET synchronous_commit = on`, &mariaDB: `SET GLOBAL innodb_flush_log_at_trx_commit = 1`}[k]
+		if err := execute(k, dsn, durable, `CREATE TABLE numbers (n int)`, `INSERT INTO numbers VALUES (1)`); err != nil {
 			t.Fatal(err)
 		}
 		if n := query[int](t, k, dsn, setting); n != 20 {
