@@ -23,12 +23,12 @@ func TestPlansWithoutStatistics(t *testing.T) {
 		sql.Named("receiver", 1), sql.Named("repository", "r"), sql.Named("keys", `[["CVE-2026-00001", "package-0"]]`), sql.Named("every", false),
 		sql.Named("all_reports", "[1]"), sql.Named("after_id", ""), sql.Named("after_package", ""),
 	}
-	f.requireLookUps(t, countRuns, runs, "vulnerability_id = v.id")
+	f.requireLookUps(t, countRuns, runs, "(vulnerability_id = v.id", "(id = f.report_id")
 	f.requireLookUps(t, selectRuns, runs, "vulnerability_id = v.id", "id = f_2.vulnerability_id")
 	f.requireLookUps(t, listKeys, changes, "vulnerability_id = v.id", "canonical_id = v.canonical_id")
 	f.requireLookUps(t, listCandidates, changes, "report_id = ", "canonical_id = v.canonical_id")
 	f.requireLookUps(t, selectAbsent+afterRecord, changes, "vulnerability_id = v.id")
-	f.requireLookUps(t, selectUnused, []any{grype, "", "", 5}, "platform_digest = e.platform_digest")
+	f.requireLookUps(t, selectUnused, []any{grype, "", "", 5}, "platform_digest = e.platform_digest", "(manifest_id = m.id")
 }
 
 // requireLookUps fails the test if PostgreSQL reads the table of the findings, or does not look up rows by these conditions.

@@ -194,8 +194,8 @@ const postgreSQLSize = `SELECT coalesce(sum(pg_relation_size(oid)), 0)::bigint F
 // largeDatabase is from how many bytes on a database is truncated, so that its files get small again.
 const largeDatabase = 1 << 20
 
-// resetPostgreSQL gives all tables of a database the rows of the template. It does not vacuum: PostgreSQL would know then that the tables are
-// empty, and a trigger that is planned with them so would keep the plan for the session.
+// resetPostgreSQL gives all tables of a database the rows of the template. It does not vacuum: PostgreSQL would know then that the tables were
+// empty, and not plan as in a new store.
 func (s *Server) resetPostgreSQL(name string) error {
 	return s.within(name, func(ctx context.Context, conn *sql.Conn) error {
 		tables, err := column(ctx, conn, postgreSQLTables)
