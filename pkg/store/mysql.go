@@ -30,7 +30,7 @@ var (
 func OpenMySQL(ctx context.Context, server Server, now func() time.Time) (*Store, error) {
 	config, err := server.mySQL()
 	if err != nil {
-		return nil, fmt.Errorf("store: %w: %w", ErrUnavailable, err)
+		return nil, fmt.Errorf("store: %w", explained{ErrUnavailable, err})
 	}
 	s := newServer("mysql://"+config.Addr+"/"+config.DBName, dialect.MySQL, now)
 	if s.writer, err = server.connectMySQL(config, 1); err == nil {
@@ -55,7 +55,7 @@ func OpenMySQL(ctx context.Context, server Server, now func() time.Time) (*Store
 func OpenMySQLReadOnly(ctx context.Context, server Server) (*Store, error) {
 	config, err := server.mySQL()
 	if err != nil {
-		return nil, fmt.Errorf("store: %w: %w", ErrUnavailable, err)
+		return nil, fmt.Errorf("store: %w", explained{ErrUnavailable, err})
 	}
 	s := newServer("mysql://"+config.Addr+"/"+config.DBName, dialect.MySQL, time.Now)
 	if s.reader, err = server.connectMySQL(config, 1); err == nil {
@@ -88,7 +88,7 @@ func (s Server) connectMySQL(config *mysql.Config, connections int) (*sql.DB, er
 	if err != nil {
 		return nil, err
 	}
-	db := sql.OpenDB(connector{made, adviseMySQL})
+	db := sql.OpenDB(connector{made, adviseMySQL, config.Timeout})
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
 	return db, nil
@@ -140,8 +140,12 @@ func adviseMySQL(err error) string {
 		return "the server has no TLS: switch it on, or add tls=false to the data source name if nobody else can read the traffic"
 	}
 	var refused *mysql.MySQLError
-	if errors.As(err, &refused) && refused.Number == 1049 {
+	switch {
+	case !errors.As(err, &refused):
+	case refused.Number == 1049:
 		return "the server has no such database: create it, or correct the data source name in the Secret that is mounted at store.dsnFile"
+	case refused.Number == 1419:
+		return "the server's binary log keeps this user from creating triggers: set log_bin_trust_function_creators = 1 on the server"
 	}
 	return ""
 }
@@ -176,6 +180,9 @@ func (s *Store) migrateMySQL(ctx context.Context, migrating *sql.DB) error {
 		return fmt.Errorf("%w, which migrates it", ErrLocked)
 	}
 	err = migrateWith(ctx, migrating, s.dialect)
+	if advice := adviseMySQL(err); advice != "" {
+		err = explained{serverFault(err), fmt.Errorf("%s: %w", advice, err)}
+	}
 	_, released := lock.ExecContext(context.WithoutCancel(ctx), `DO release_lock(`+name+`)`)
 	return errors.Join(err, released)
 }

@@ -61,6 +61,19 @@ func TestMySQLTLS(t *testing.T) {
 	refused("a certificate of another host", "another name")
 }
 
+// TestSilentMySQL: the timeout of a connection also bounds the wait for the server's first bytes, which a PostgreSQL server, or one that hangs,
+// never sends.
+func TestSilentMySQL(t *testing.T) {
+	listener := got[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
+	defer listener.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, err := OpenMySQL(ctx, serverOf("mysql://app:x@"+listener.Addr().String()+"/findings?tls=false&timeout=100ms"), newClock().Now)
+	if !errors.Is(err, ErrUnavailable) || ctx.Err() != nil {
+		t.Errorf("the error is %v, want ErrUnavailable after the timeout", err)
+	}
+}
+
 // TestInvalidMySQLDSN: an error says what is wrong, and nothing of the data source name.
 func TestInvalidMySQLDSN(t *testing.T) {
 	for name, dsn := range map[string]string{

@@ -87,6 +87,27 @@ func TestMariaDBFaults(t *testing.T) {
 	f.requireFault(t, "a start without a free connection", f.reopen(t), ErrTooManyConnections)
 }
 
+// TestMariaDBBinaryLog: a server with a binary log lets the user of the store create triggers only with a setting. The error names the setting,
+// and the interrupted migration is repeated once the server has it.
+func TestMariaDBBinaryLog(t *testing.T) {
+	maria := server.StartMariaDB(t, server.Options{Settings: map[string]string{"log-bin": "binlog"}})
+	maria.Exec(t, `CREATE DATABASE findings CHARACTER SET utf8mb4`, `CREATE USER 'app'@'127.0.0.1' IDENTIFIED BY '`+canary+`'`,
+		`GRANT ALL PRIVILEGES ON findings.* TO 'app'@'127.0.0.1'`)
+	with := serverOf(fmt.Sprintf("mysql://app:%s@127.0.0.1:%d/findings?tls=false", canary, maria.Port))
+	c := newClock()
+	_, err := OpenMySQL(t.Context(), with, c.Now)
+	if !errors.Is(StorageFault(err), ErrServerPermission) || !strings.Contains(err.Error(), "log_bin_trust_function_creators = 1") {
+		t.Fatalf("the error is %v, want ErrServerPermission and the setting", err)
+	}
+	if strings.Contains(err.Error(), "store.dsnFile") {
+		t.Errorf("%v: the advice to look at the Secret misleads", err)
+	}
+	maria.Exec(t, `SET GLOBAL log_bin_trust_function_creators = 1`)
+	s := got[*Store](t)(OpenMySQL(t.Context(), with, c.Now))
+	defer s.Close()
+	must(t, s.SaveCatalog(t.Context(), catalogOf("app", c.Now()), nil))
+}
+
 // TestMariaDBConnections: cuts, a lost answer to a commit and a server that hangs, as with PostgreSQL.
 func TestMariaDBConnections(t *testing.T) {
 	f := newMariaDBFixture(t, server.Options{}, func(s *Server) { s.silence = time.Second })

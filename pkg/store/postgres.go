@@ -23,7 +23,7 @@ const minPostgreSQL = 14_00_00
 func OpenPostgreSQL(ctx context.Context, server Server, now func() time.Time) (*Store, error) {
 	config, err := server.postgreSQL()
 	if err != nil {
-		return nil, fmt.Errorf("store: %w: %w", ErrUnavailable, err)
+		return nil, fmt.Errorf("store: %w", explained{ErrUnavailable, err})
 	}
 	s := newServer(addressOf(config), dialect.PostgreSQL, now)
 	s.writer, s.reader = openPool(raisingConnector{server.postgreSQLConnector(config)}, 1), server.connectPostgreSQL(config, max(1, server.MaxConnections-1))
@@ -43,7 +43,7 @@ func OpenPostgreSQL(ctx context.Context, server Server, now func() time.Time) (*
 func OpenPostgreSQLReadOnly(ctx context.Context, server Server) (*Store, error) {
 	config, err := server.postgreSQL()
 	if err != nil {
-		return nil, fmt.Errorf("store: %w: %w", ErrUnavailable, err)
+		return nil, fmt.Errorf("store: %w", explained{ErrUnavailable, err})
 	}
 	s := newServer(addressOf(config), dialect.PostgreSQL, time.Now)
 	s.reader = server.connectPostgreSQL(config, 1)

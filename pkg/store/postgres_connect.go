@@ -33,7 +33,7 @@ func (s Server) postgreSQLConnector(config *pgx.ConnConfig) driver.Connector {
 		_, err := c.Exec(ctx, `SET jit = off`)
 		return err
 	}
-	return connector{stdlib.GetConnector(*config, stdlib.OptionBeforeConnect(refresh), stdlib.OptionAfterConnect(withoutJIT)), advisePostgreSQL}
+	return connector{stdlib.GetConnector(*config, stdlib.OptionBeforeConnect(refresh), stdlib.OptionAfterConnect(withoutJIT)), advisePostgreSQL, 0}
 }
 
 func openPool(from driver.Connector, connections int) *sql.DB {

@@ -175,10 +175,17 @@ func (s Server) authorities() (*x509.CertPool, error) {
 type connector struct {
 	driver.Connector
 	advise func(error) (advice string)
+	// timeout bounds each attempt; zero means that the driver does.
+	timeout time.Duration
 }
 
 // Connect implements driver.Connector.
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	if c.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.timeout)
+		defer cancel()
+	}
 	connection, err := c.Connector.Connect(ctx)
 	if err == nil {
 		return connection, nil
@@ -192,14 +199,14 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 		advice = adviseTLS(err)
 	}
 	if advice != "" {
-		return nil, fmt.Errorf("%w: %s: %w", fault, advice, err)
+		return nil, explained{fault, fmt.Errorf("%s: %w", advice, err)}
 	}
 	return nil, fmt.Errorf("%w: %w", fault, err)
 }
 
 // Advice on errors of connections. It names settings of the operator's configuration.
 const (
-	adviceAuthority = "the server's certificate is from an unknown authority: set store.tls.caFile to the certificates of that authority"
+	adviceAuthority = "the server's certificate is from an unknown authority: set store.tls.caFile (of migrate-store: --ca-file) to the certificates of that authority"
 	adviceName      = "the server's certificate has another name: use a host of that certificate in the data source name"
 )
 

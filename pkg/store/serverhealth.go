@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -32,11 +33,12 @@ var (
 		"leads to the primary, then work goes on by itself")
 	// ErrServerPermission means that the server refuses the user, or what the user does.
 	ErrServerPermission = errors.New("the database server refuses access; compare the Secret that is mounted at store.dsnFile with the server's user and its " +
-		"password, and make that user the owner of the database, then work goes on by itself: a new password is used without a restart")
+		"password, and make that user the owner of the database (MySQL, MariaDB: grant it all privileges on the database), then work goes on by itself: " +
+		"a new password is used without a restart")
 	// ErrServerTooOld means that the server is older than the oldest supported version.
 	ErrServerTooOld = errors.New("the version of the database server is not supported; upgrade the server, then work goes on by itself")
-	// ErrWrongCollation means that the database cannot hold every text.
-	ErrWrongCollation = errors.New("the database has an encoding that cannot hold every text; create it again with the encoding UTF8 (MySQL, MariaDB: utf8mb4), " +
+	// ErrWrongCollation means that a PostgreSQL database cannot hold every text. MySQL and MariaDB store all texts as bytes.
+	ErrWrongCollation = errors.New("the database has an encoding that cannot hold every text; create it again with the encoding UTF8, " +
 		"then work goes on by itself")
 	// ErrPacketTooSmall means that a MySQL or MariaDB server takes only statements that are too short for the store.
 	ErrPacketTooSmall = errors.New("the database server takes only short statements; set its max_allowed_packet to 16M or more, then work goes on by itself")
@@ -47,6 +49,18 @@ var serverFaults = []error{
 	ErrServerFull, ErrTooManyConnections, ErrServerReadOnly, ErrServerPermission, ErrServerTooOld, ErrWrongCollation,
 	ErrPacketTooSmall, ErrUnavailable,
 }
+
+// explained is an error with a fault of the server and its cause, which says what to do. The general advice of the fault is left out.
+type explained struct{ fault, cause error }
+
+// Error implements error.
+func (e explained) Error() string {
+	fault, _, _ := strings.Cut(e.fault.Error(), ";")
+	return fault + ": " + e.cause.Error()
+}
+
+// Unwrap returns the fault and its cause.
+func (e explained) Unwrap() []error { return []error{e.fault, e.cause} }
 
 // IsServerFault reports whether an error has a fault of a database server as its cause. Such faults end without a restart of this process.
 func IsServerFault(err error) bool {
@@ -83,7 +97,7 @@ var faultsByNumber = map[uint16]error{
 	1040: ErrTooManyConnections, 1203: ErrTooManyConnections, 1226: ErrTooManyConnections,
 	1290: ErrServerReadOnly, 1792: ErrServerReadOnly, 1836: ErrServerReadOnly,
 	1044: ErrServerPermission, 1045: ErrServerPermission, 1049: ErrServerPermission, 1142: ErrServerPermission, 1143: ErrServerPermission,
-	1227: ErrServerPermission, 1370: ErrServerPermission, 1698: ErrServerPermission,
+	1227: ErrServerPermission, 1370: ErrServerPermission, 1419: ErrServerPermission, 1698: ErrServerPermission,
 	1037: ErrUnavailable, 1041: ErrUnavailable, 1053: ErrUnavailable, 1152: ErrUnavailable, 1158: ErrUnavailable, 1159: ErrUnavailable,
 	1160: ErrUnavailable, 1161: ErrUnavailable, 1927: ErrUnavailable, 2002: ErrUnavailable, 2006: ErrUnavailable, 2013: ErrUnavailable,
 }
