@@ -57,6 +57,11 @@ fixture-images: bin/demo
 clair-images: bin/demo
 	bin/demo build-clair
 
+# From Debian's packages.
+.PHONY: postgresql-image
+postgresql-image: bin/demo
+	bin/demo build-postgresql
+
 # OLM and opm from their Go modules, and OLM's CRDs from its module.
 .PHONY: olm-images
 olm-images: bin/demo bin/opm
@@ -166,7 +171,7 @@ e2e-run:
 	cd test/e2e && GRYPE=$(CURDIR)/bin/grype CLAIRCTL=$(CURDIR)/bin/clairctl REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/e2e.test -test.v -test.count=1 -test.parallel=4 -test.timeout=45m $(E2E_ARGS)
 
 .PHONY: e2e-install
-e2e-install: $(NEED_CLUSTER) images fixture-images olm-images previous-images bin/bundle bin/helm bin/helm4 bin/manager bin/install.test ## Install, upgrade and remove with each installer, on a real cluster; E2E_ARGS='-test.run OLM' selects
+e2e-install: $(NEED_CLUSTER) images fixture-images postgresql-image olm-images previous-images bin/bundle bin/helm bin/helm4 bin/manager bin/install.test ## Install, upgrade and remove with each installer, on a real cluster; E2E_ARGS='-test.run OLM' selects
 	HELM=$(CURDIR)/bin/helm HELM4=$(CURDIR)/bin/helm4 go test -count=1 -run 'Lint|Helm4' ./test/chart
 	cd test/install && REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/install.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
 

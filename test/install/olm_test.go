@@ -85,6 +85,7 @@ func installation(t *testing.T, b bundle) string {
 func writeWork(t *testing.T, name, text string) string {
 	t.Helper()
 	file := work(name)
+	must(t, os.MkdirAll(filepath.Dir(file), 0o755))
 	must(t, os.WriteFile(file, []byte(text), 0o644))
 	return file
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -61,4 +63,15 @@ func withoutVolumes(t *testing.T, documents string) string {
 		unstructured.RemoveNestedField(spec, "config", "volumes")
 		return nil
 	})
+}
+
+// withoutClaim removes the PersistentVolumeClaim, which a store on a server does not need.
+func withoutClaim(t *testing.T, documents string) string {
+	t.Helper()
+	all := strings.Split(documents, "\n---\n")
+	kept := slices.DeleteFunc(slices.Clone(all), func(document string) bool { return strings.Contains(document, "kind: PersistentVolumeClaim\n") })
+	if len(kept) != len(all)-1 {
+		t.Fatalf("expected one PersistentVolumeClaim in:\n%s", documents)
+	}
+	return strings.Join(kept, "\n---\n")
 }
