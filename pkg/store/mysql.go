@@ -122,9 +122,9 @@ func (s Server) mySQL() (*mysql.Config, error) {
 	// Each product ignores the comment of the other. The statements step through all repositories of a receiver.
 	config.Params["sql_mode"] = "'" + dialect.MySQLMode + "' /*M! , max_recursive_iterations = 4294967295 */ /*!80003 , cte_max_recursion_depth = 4294967295 */"
 	config.Params["group_concat_max_len"] = strconv.Itoa(maxRowsText)
-	// By default texts are sorted by their first 1,024 bytes, so that records whose keys are longer would be left out between two pages. The
-	// buffer has to hold 15 of them.
-	config.Params["max_sort_length"], config.Params["sort_buffer_size"] = strconv.Itoa(maxSortedText), strconv.Itoa(16*maxSortedText)
+	// By default texts are sorted by their first 1,024 bytes, so that records whose keys are longer would be left out between two pages. MariaDB
+	// needs room for 15 rows, each with all the texts that it is sorted by.
+	config.Params["max_sort_length"], config.Params["sort_buffer_size"] = strconv.Itoa(maxSortedText), strconv.Itoa(16*maxSortedTexts*maxSortedText)
 	if verify := config.TLSConfig == "" && config.Net == "tcp" || config.TLSConfig == "true"; verify {
 		config.TLS, config.TLSConfig = &tls.Config{ServerName: hostOf(config.Addr), MinVersion: tls.VersionTLS12}, ""
 		if config.TLS.RootCAs, err = s.authorities(); err != nil {
@@ -134,8 +134,13 @@ func (s Server) mySQL() (*mysql.Config, error) {
 	return config, nil
 }
 
-// maxSortedText is how many bytes of a text a server sorts by: more than any package manager takes for a name.
-const maxSortedText = 64 << 10
+const (
+	// maxSortedText is how many bytes of a text a server sorts by: more than any package manager takes for a name.
+	maxSortedText = 8 << 10
+
+	// maxSortedTexts is more than the texts that any statement sorts by. Sessions of both products have a buffer of 256 KiB or 2 MiB by default.
+	maxSortedTexts = 16
+)
 
 const adviceMySQL = "want mysql://user:password@host:port/database, with special characters percent-encoded, or user:password@tcp(host:port)/database"
 
