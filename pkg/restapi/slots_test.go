@@ -123,8 +123,9 @@ func startReader(t *testing.T, all *downloadSlots, user string, perSecond int) *
 	r := &slowReader{perSecond: perSecond, buffer: 4 << 20, expired: make(chan struct{}), ended: make(chan error, 1)}
 	go func() {
 		_, err := io.Copy(turn.writer(r), io.LimitReader(rand.Reader, 16<<20))
-		r.timer.Stop()
+		// Until release, other requests may set the deadline of r again.
 		turn.release()
+		r.timer.Stop()
 		r.ended <- err
 	}()
 	return r
@@ -384,8 +385,8 @@ func TestManySlowReaders(t *testing.T) {
 					}
 					r := &slowReader{expired: make(chan struct{})}
 					_, _ = io.Copy(turn.writer(r), strings.NewReader("never read"))
-					r.timer.Stop()
 					turn.release()
+					r.timer.Stop()
 				}
 			})
 		}
