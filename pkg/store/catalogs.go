@@ -134,9 +134,15 @@ func insertManifest(ctx context.Context, tx *session, platformDigest string, sco
 	if err != nil {
 		return 0, err
 	}
-	_, err = tx.ExecContext(ctx, `UPDATE scanner_images SET manifest_id = ? WHERE digest = ? AND scope = ? AND manifest_id IS NULL`,
+	result, err := tx.ExecContext(ctx, `UPDATE scanner_images SET manifest_id = ? WHERE digest = ? AND scope = ? AND manifest_id IS NULL`,
 		id, platformDigest, scope)
-	return id, err
+	if err != nil {
+		return 0, err
+	}
+	if linked, err := result.RowsAffected(); err != nil || linked == 0 {
+		return id, err
+	}
+	return id, updateRunning(ctx, tx, anyNamespace, id)
 }
 
 // saveAlias makes an image key resolve to a manifest, in the table of aliases and for all Scanners that have the image.
@@ -151,8 +157,18 @@ func saveAlias(ctx context.Context, tx *session, key image.Key, scope Scope, man
 	if err := touchManifests(ctx, tx, now, concerned, args...); err != nil {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, `UPDATE scanner_images SET manifest_id = ? WHERE `+concerned, append([]any{manifest}, args...)...)
-	return err
+	manifests, err := manifestsOf(ctx, tx, concerned, args...)
+	if err != nil {
+		return err
+	}
+	result, err := tx.ExecContext(ctx, `UPDATE scanner_images SET manifest_id = ? WHERE `+concerned, append([]any{manifest}, args...)...)
+	if err != nil {
+		return err
+	}
+	if linked, err := result.RowsAffected(); err != nil || linked == 0 {
+		return err
+	}
+	return updateRunning(ctx, tx, anyNamespace, append(manifests, manifest)...)
 }
 
 // orNow returns at, or now if at is zero.

@@ -43,8 +43,8 @@ type leftWorkload struct {
 
 // recordedUsage is the recorded use of an image by a Scanner.
 type recordedUsage struct {
-	// id is 0 if the Scanner does not have the image.
-	id int64
+	// id is 0 if the Scanner does not have the image. manifest is 0 if the image is not cataloged.
+	id, manifest int64
 	// recordedAt is when the workloads were last written; zero if an older version of the operator wrote them.
 	recordedAt time.Time
 	running    []Workload
@@ -57,8 +57,8 @@ func loadUsage(ctx context.Context, q query, u ImageUsage) (use recordedUsage, s
 	var scope Scope
 	var suspended bool
 	var recordedAt millis
-	err = q.QueryRowContext(ctx, `SELECT id, scope, engine, suspended, recorded_at FROM scanner_images WHERE `+isImageOfScanner,
-		u.imageArgs()...).Scan(&use.id, &scope, &engine, &suspended, &recordedAt)
+	err = q.QueryRowContext(ctx, `SELECT id, coalesce(manifest_id, 0), scope, engine, suspended, recorded_at FROM scanner_images WHERE `+isImageOfScanner,
+		u.imageArgs()...).Scan(&use.id, &use.manifest, &scope, &engine, &suspended, &recordedAt)
 	use.recordedAt = recordedAt.Time
 	if errors.Is(err, sql.ErrNoRows) {
 		return recordedUsage{}, false, nil

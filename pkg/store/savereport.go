@@ -66,10 +66,10 @@ func (s *Store) SaveReport(ctx context.Context, r Report, leaseID string) (d Dif
 		if err := endLease(ctx, tx, leaseID, before.manifest, r.Engine, now); err != nil {
 			return err
 		}
-		if err := before.replace(ctx, tx, r, rows, now); err != nil {
+		if err := saveVulnerabilities(ctx, tx, r.Engine, rows, now); err != nil {
 			return err
 		}
-		if err := saveVulnerabilities(ctx, tx, r.Engine, rows, now); err != nil {
+		if err := before.replace(ctx, tx, r, rows, now); err != nil {
 			return err
 		}
 		if d, err = saveFindings(ctx, tx, before, r, rows, change); err != nil {
@@ -138,16 +138,17 @@ func (before *previousReport) replace(ctx context.Context, tx *session, r Report
 			return err
 		}
 	}
-	values := []any{r.DataVersion, millis{orNow(r.MatchedAt, now)}, r.Distro, list[string](r.NotCovered), len(rows), bytesOf(rows)}
+	values := []any{r.DataVersion, millis{orNow(r.MatchedAt, now)}, r.Distro, list[string](r.NotCovered), len(rows), bytesOf(rows), urgencyOf(rows)}
 	if before.first {
 		before.id, err = tx.insert(ctx, `
-			INSERT INTO reports (revision, store_revision, manifest_id, engine, data_version, matched_at, distro, not_covered, present, bytes)
-			VALUES (1, `+currentRevision+`, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			INSERT INTO reports (revision, store_revision, manifest_id, engine, data_version, matched_at, distro, not_covered, present, bytes, urgency)
+			VALUES (1, `+currentRevision+`, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			append([]any{before.manifest, r.Engine}, values...)...)
 		return err
 	}
 	_, err = tx.ExecContext(ctx, `
-		UPDATE reports SET revision = revision + 1, store_revision = `+currentRevision+`, data_version = ?, matched_at = ?, distro = ?, not_covered = ?, present = ?, bytes = ? WHERE id = ?`,
+		UPDATE reports SET revision = revision + 1, store_revision = `+currentRevision+`, data_version = ?, matched_at = ?, distro = ?, not_covered = ?, present = ?, bytes = ?,
+			urgency = ? WHERE id = ?`,
 		append(values, before.id)...)
 	return err
 }
@@ -246,12 +247,34 @@ func bytesOf(rows []*findingRow) (bytes int64) {
 	return bytes
 }
 
+// urgencyOf returns how urgent the findings are that an update ends: the number of known exploited ones times 2^40, of critical ones times
+// 2^20, and of high ones.
+func urgencyOf(rows []*findingRow) (urgency int64) {
+	for _, row := range rows {
+		switch {
+		case !row.Fixable():
+			continue
+		case row.Severity == finding.Critical:
+			urgency += 1 << 20
+		case row.Severity == finding.High:
+			urgency++
+		}
+		if row.exploited {
+			urgency += 1 << 40
+		}
+	}
+	return urgency
+}
+
 // knownFinding is a row that the report had before.
 type knownFinding struct {
 	id       int64
 	content  int64
 	severity finding.Severity
 	gone     bool
+	// vulnerability is its row, and fixable tells whether an update ended the finding.
+	vulnerability int64
+	fixable       bool
 	// unconfirmed means that the finding disappeared with other data than the new report's, and that no report has confirmed it as
 	// fixed.
 	unconfirmed bool
@@ -267,11 +290,12 @@ func knownFindings(ctx context.Context, tx *session, report int64, dataVersion s
 	known := make(map[[sha256.Size]byte]*knownFinding)
 	err := eachRow(ctx, tx, `
 		SELECT "key", id, content, severity, gone_at IS NOT NULL, gone_at IS NOT NULL AND fixed_at IS NULL AND gone_data_version <> ?,
-			coalesce(gone_data_version, ''), coalesce(whole(gone_at, 86400000), 0), fixed_by_data_after, severity_history
+			coalesce(gone_data_version, ''), coalesce(whole(gone_at, 86400000), 0), fixed_by_data_after, severity_history, vulnerability_id, fixable
 		FROM findings WHERE report_id = ?`, []any{dataVersion, report}, func(rows *sql.Rows) error {
 		var k knownFinding
 		var key sql.RawBytes
-		if err := rows.Scan(&key, &k.id, &k.content, &k.severity, &k.gone, &k.unconfirmed, &k.goneWith.version, &k.goneWith.day, &k.fixedByDataAfter, &k.history); err != nil {
+		if err := rows.Scan(&key, &k.id, &k.content, &k.severity, &k.gone, &k.unconfirmed, &k.goneWith.version, &k.goneWith.day, &k.fixedByDataAfter, &k.history,
+			&k.vulnerability, &k.fixable); err != nil {
 			return err
 		}
 		if len(key) != sha256.Size {
@@ -296,7 +320,14 @@ func saveFindings(ctx context.Context, tx *session, before previousReport, r Rep
 		return Difference{}, err
 	}
 	w := findingWriter{losses: change}
+	factsBefore, factsAfter := make(factsByVulnerability), make(factsByVulnerability)
+	for _, k := range known {
+		if !k.gone {
+			factsBefore.add(k.vulnerability, int64(k.severity), k.fixable)
+		}
+	}
 	for _, row := range rows {
+		factsAfter.add(row.vulnerability, int64(row.Severity), row.Fixable())
 		k := known[row.key]
 		if old := renamed[row]; old != nil {
 			k = old
@@ -318,7 +349,10 @@ func saveFindings(ctx context.Context, tx *session, before previousReport, r Rep
 	if d.Gone, err = w.markMissing(ctx, tx, known, r); err != nil {
 		return Difference{}, err
 	}
-	return d, w.save(ctx, tx, before, r)
+	if err := w.save(ctx, tx, before, r); err != nil {
+		return Difference{}, err
+	}
+	return d, tx.execRows(ctx, countReported, factsBefore.changes(factsAfter), sql.Named("manifest", before.manifest), sql.Named("engine", r.Engine))
 }
 
 // maxSeverities bounds the severity history of a finding.

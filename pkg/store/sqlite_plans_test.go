@@ -137,3 +137,35 @@ func TestViewsUseIndexes(t *testing.T) {
 	f.requireIndexes(t, selectByID, []any{"[[1,0]]"})
 	f.requireIndexes(t, countRuns, append(calledArgs("x"), sql.Named("every", true), sql.Named("namespaces", "[]")), "findings_by_vulnerability")
 }
+
+// TestVulnerabilitiesUseIndexes checks that the list of vulnerabilities, and the counts that it is made from, are read by index.
+func TestVulnerabilitiesUseIndexes(t *testing.T) {
+	f := newStore(t)
+	passing := []any{
+		sql.Named("summarized", "[]"), sql.Named("every", true), sql.Named("severities", "[]"), sql.Named("fixable", -1), sql.Named("exploited", -1),
+		sql.Named("epss", 0), sql.Named("since", 0), sql.Named("text", ""),
+	}
+	f.requireUse(t, countPassing, passing, "SEARCH c USING PRIMARY KEY (namespace=?)", "SEARCH v USING INTEGER PRIMARY KEY")
+	f.requireUse(t, countNamespaces, []any{sql.Named("ids", "[]")}, "namespace_vulnerabilities_by_vulnerability (vulnerability_id=?")
+	changes := []any{sql.Named("manifests", "[]"), sql.Named("namespace", "shop")}
+	f.requireIndexes(t, selectStarted, changes, "scanner_images_by_manifest (manifest_id=?)", "SEARCH u USING PRIMARY KEY (manifest_id=? AND engine=? AND namespace=?)")
+	f.requireIndexes(t, selectStopped, changes, "SEARCH u USING PRIMARY KEY (manifest_id=?)", "scanner_images_by_manifest (manifest_id=? AND engine=?)")
+	f.requireIndexes(t, countReported, []any{sql.Named("manifest", 1), sql.Named("engine", grype), sql.Named("rows", "[]")}, "(manifest_id=? AND engine=?)")
+	f.requireUse(t, countRunning, []any{sql.Named("reports", "[]"), sql.Named("rows", "[]")}, "findings_present (report_id=?")
+}
+
+// requireUse fails the test if a plan does not have some lines, or reads a table without an index.
+func (f fixture) requireUse(t testing.TB, statement string, args []any, lines ...string) {
+	t.Helper()
+	plan := f.queryPlan(t, statement, args...)
+	for _, line := range lines {
+		if !strings.Contains(plan, line) {
+			t.Errorf("the plan lacks %s:\n%s", line, plan)
+		}
+	}
+	for _, table := range []string{"SCAN c\n", "SCAN f\n", "SCAN r\n", "SCAN si\n"} {
+		if strings.Contains(plan+"\n", table) {
+			t.Errorf("the statement goes through a whole table:\n%s", plan)
+		}
+	}
+}

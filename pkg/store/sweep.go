@@ -43,7 +43,10 @@ func (s *Store) Sweep(ctx context.Context, unusedSince time.Time) (swept int, er
 	if err != nil {
 		return swept, err
 	}
-	if err := s.sweepMemory(ctx, unusedSince); err != nil || swept+fixed == 0 {
+	if err := s.sweepMemory(ctx, unusedSince); err != nil {
+		return swept, err
+	}
+	if err := s.exec(ctx, "sweep counts of vulnerabilities", deleteNotRunning); err != nil || swept+fixed == 0 {
 		return swept, err
 	}
 	return swept, s.sweepVulnerabilities(ctx)
@@ -57,6 +60,9 @@ const (
 	deleteUnusedBatch = `DELETE FROM vulnerabilities WHERE id > ? AND id <= ?
 		AND NOT EXISTS (SELECT 1 FROM findings f WHERE f.vulnerability_id = vulnerabilities.id)`
 )
+
+// deleteNotRunning deletes the counts of vulnerabilities that no running image of a namespace has any more.
+const deleteNotRunning = `DELETE FROM namespace_vulnerabilities WHERE images = 0`
 
 // sweepVulnerabilities deletes vulnerabilities without findings, in batches by row ID.
 func (s *Store) sweepVulnerabilities(ctx context.Context) error {

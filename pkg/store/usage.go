@@ -155,13 +155,17 @@ func (s *Store) saveWorkloads(ctx context.Context, action string, u ImageUsage) 
 		if err != nil {
 			return err
 		}
-		if id, err = saveUsage(ctx, tx, complete, s.now()); err != nil {
+		manifest := int64(0)
+		if id, manifest, err = saveUsage(ctx, tx, complete, s.now()); err != nil {
 			return err
 		}
 		if err := replaceWorkloads(ctx, tx, id, u.Workloads); err != nil {
 			return err
 		}
 		if err := replaceLeft(ctx, tx, id, use.left, use.nextLeft(u, s.lastSeen(use), s.now())); err != nil {
+			return err
+		}
+		if err := updateRunning(ctx, tx, u.Namespace, use.manifest, manifest); err != nil {
 			return err
 		}
 		return markSuperseded(ctx, tx, id)
@@ -215,11 +219,11 @@ func keepScopeAndEngine(ctx context.Context, q query, u ImageUsage) (ImageUsage,
 	return u, err
 }
 
-// saveUsage writes which Scanner has the image, and the image's manifest if it is known.
-func saveUsage(ctx context.Context, tx *session, u ImageUsage, now time.Time) (id int64, err error) {
+// saveUsage writes which Scanner has the image, and the image's manifest if it is known. manifest is 0 if it is not.
+func saveUsage(ctx context.Context, tx *session, u ImageUsage, now time.Time) (id, manifest int64, err error) {
 	// A changed scope means another manifest.
 	if err := touchManifests(ctx, tx, now, isImageOfScanner, u.imageArgs()...); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	args := []any{u.Scanner, u.Cluster, u.Namespace, u.Key.Digest, platform(u.Key.Platform), u.Scope, u.Engine, u.Suspended, millis{now}}
 	if _, err := tx.ExecContext(ctx, `
@@ -229,10 +233,10 @@ func saveUsage(ctx context.Context, tx *session, u ImageUsage, now time.Time) (i
 		SET scope = excluded.scope, engine = excluded.engine,
 			suspended = excluded.suspended, recorded_at = excluded.recorded_at, store_revision = excluded.store_revision, manifest_id = excluded.manifest_id`,
 		append(args, resolveManifestArgs(u.Key, u.Scope)...)...); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	err = tx.QueryRowContext(ctx, `SELECT id FROM scanner_images WHERE `+isImageOfScanner, u.imageArgs()...).Scan(&id)
-	return id, err
+	err = tx.QueryRowContext(ctx, `SELECT id, coalesce(manifest_id, 0) FROM scanner_images WHERE `+isImageOfScanner, u.imageArgs()...).Scan(&id, &manifest)
+	return id, manifest, err
 }
 
 const insertWorkloads = `
@@ -319,8 +323,19 @@ func (s *Store) deleteScannerImages(ctx context.Context, tx *session, which stri
 	if err := touchManifests(ctx, tx, s.now(), which, args...); err != nil {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, `DELETE FROM scanner_images WHERE `+which, args...)
-	return err
+	manifests, err := manifestsOf(ctx, tx, which, args...)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, `DELETE FROM scanner_images WHERE `+which, args...); err != nil {
+		return err
+	}
+	return updateRunning(ctx, tx, anyNamespace, manifests...)
+}
+
+// manifestsOf returns the row IDs of the manifests of some rows of scanner_images, each once.
+func manifestsOf(ctx context.Context, q query, which string, args ...any) ([]int64, error) {
+	return collect(ctx, q, `SELECT DISTINCT manifest_id FROM scanner_images WHERE manifest_id IS NOT NULL AND `+which, args, scanValue[int64])
 }
 
 const (

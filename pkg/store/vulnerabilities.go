@@ -40,20 +40,21 @@ const (
 		WHERE engine = @engine AND canonical_id IN (SELECT value FROM texts(@ids) i)`
 
 	saveVulnerability = `
-		INSERT INTO vulnerabilities (canonical_id, engine, description, url, cvss, epss, known_exploited, known_exploited_since)
-		SELECT r.id, @engine, r.description, r.url, r.cvss, r.epss, r.exploited, CASE WHEN r.exploited = 1 THEN integer(@at) END
+		INSERT INTO vulnerabilities (canonical_id, engine, description, url, cvss, epss, known_exploited, first_seen, known_exploited_since)
+		SELECT r.id, @engine, r.description, r.url, r.cvss, r.epss, r.exploited, integer(@at), CASE WHEN r.exploited = 1 THEN integer(@at) END
 		FROM records(@rows, id text, description text, url text, cvss double, epss double, exploited bigint) r WHERE true
 		ON CONFLICT (canonical_id, engine) DO UPDATE SET description = excluded.description, url = excluded.url, cvss = excluded.cvss,
 			epss = excluded.epss, known_exploited = excluded.known_exploited, known_exploited_since =
 			CASE WHEN excluded.known_exploited = 1 THEN coalesce(vulnerabilities.known_exploited_since, excluded.known_exploited_since) END`
 
 	// spreadExploited updates "known exploited" in every finding of some vulnerabilities, including those of other images. Otherwise these
-	// would change only at their next match. reviseReports comes with it.
+	// would change only at their next match. reviseReports comes with it, and counts the known exploited findings of the reports again.
 	spreadExploited = `
 		UPDATE findings SET known_exploited = (SELECT v.known_exploited FROM vulnerabilities v WHERE v.id = findings.vulnerability_id)
 		WHERE vulnerability_id IN (SELECT value FROM ids(@ids) i)`
 	reviseReports = `
-		UPDATE reports SET revision = revision + 1, store_revision = ` + currentRevision + `
+		UPDATE reports SET revision = revision + 1, store_revision = ` + currentRevision + `, urgency = urgency % 1099511627776 + 1099511627776 * (
+			SELECT count(*) FROM findings f INDEXED BY findings_present WHERE f.report_id = reports.id AND f.gone_at IS NULL AND f.known_exploited = 1 AND f.fixable = 1)
 		WHERE id IN (SELECT report_id FROM findings WHERE vulnerability_id IN (SELECT value FROM ids(@ids) i))`
 )
 

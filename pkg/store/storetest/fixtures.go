@@ -117,6 +117,10 @@ func vulnerable(id, pkg string, changes ...func(*finding.Finding)) finding.Findi
 	return f
 }
 
+func containsFold(text, part string) bool {
+	return strings.Contains(strings.ToLower(text), strings.ToLower(part))
+}
+
 func severity(s finding.Severity) func(*finding.Finding) {
 	return func(f *finding.Finding) { f.Severity = s }
 }
