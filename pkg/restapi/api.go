@@ -27,6 +27,8 @@ type Store interface {
 	Locate(ctx context.Context, scanner, namespace string, key image.Key) (store.Location, error)
 	FindingsPage(ctx context.Context, s store.Subject, f store.FindingFilter, from store.FindingCursor, limit int) (store.FindingPage, error)
 	RunsPage(ctx context.Context, q store.RunsQuery, after store.RunCursor, limit int) (store.RunsPage, error)
+	VulnerabilitiesPage(ctx context.Context, seen store.Sight, f store.VulnerabilityFilter, after store.VulnerabilityCursor, limit int) (store.VulnerabilitiesPage, error)
+	Vulnerability(ctx context.Context, seen store.Sight, id string) (store.VulnerabilityDetails, error)
 	ID() string
 	Messages(ctx context.Context, scanner, receiver string, before int64, limit int) ([]store.Message, error)
 	OpenArtifact(ctx context.Context, platformDigest string, scope store.Scope, a store.Artifact) (io.ReadCloser, int64, error)

@@ -105,15 +105,15 @@ func (a operations) clusterCoverage(ctx context.Context) (all coveringScanners, 
 
 // addClusterCoverage adds the ClusterScanners that cover a namespace that the caller sees, and their images there that the answer knows nothing
 // about. Their status has these numbers only for all namespaces together, which other callers must not learn.
-func (a operations) addClusterCoverage(ctx context.Context, all coveringScanners, seen visibility, answer *restv1.WorkloadList) error {
-	for _, scanner := range all {
+func (a operations) addClusterCoverage(ctx context.Context, seen sight, coverage *restv1.Coverage) error {
+	for _, scanner := range seen.clusterWide {
 		visible := slices.DeleteFunc(slices.Clone(scanner.covered), func(namespace string) bool { return !seen.includes(namespace) })
 		if len(visible) == 0 {
 			continue
 		}
-		answer.Scanners++
+		coverage.Scanners++
 		if scanner.Status.ObservedGeneration == 0 {
-			answer.NotCovered.NewScanners++
+			coverage.NotCovered.NewScanners++
 		}
 		pending, failed := int(scanner.Status.Images.Pending), int(scanner.Status.Images.Failed)
 		if len(visible) < len(scanner.covered) {
@@ -122,8 +122,8 @@ func (a operations) addClusterCoverage(ctx context.Context, all coveringScanners
 				return fmt.Errorf("images of ClusterScanner %s without a result: %w", scanner.Name, err)
 			}
 		}
-		answer.NotCovered.Pending += pending
-		answer.NotCovered.Failed += failed
+		coverage.NotCovered.Pending += pending
+		coverage.NotCovered.Failed += failed
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package restapi
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"k8s.io/utils/ptr"
 
@@ -66,21 +67,23 @@ func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsReque
 func filterOf(p restv1.ListFindingsParams) store.FindingFilter {
 	f := store.FindingFilter{Fixable: p.Fixable, KnownExploited: p.KnownExploited, Suppressed: p.Suppressed, Gone: ptr.Deref(p.Gone, false),
 		Package: ptr.Deref(p.Package, ""), ID: ptr.Deref(p.ID, ""), Text: ptr.Deref(p.Text, "")}
-	if p.MinSeverity == nil && p.Severity == nil {
-		return f
-	}
-	f.Severities = []finding.Severity{}
-	least := finding.ParseSeverity(string(ptr.Deref(p.MinSeverity, restv1.SeverityUnknown)))
-	for _, severity := range finding.Severities() {
-		named := p.Severity == nil
-		for _, wanted := range p.Severity {
-			named = named || string(wanted) == severity.String()
-		}
-		if named && severity >= least {
-			f.Severities = append(f.Severities, severity)
-		}
-	}
+	f.Severities = severitiesOf(p.MinSeverity, p.Severity)
 	return f
+}
+
+// severitiesOf returns the severities that pass two parameters; nil for all.
+func severitiesOf(minimum *restv1.MinSeverityFilter, named restv1.SeverityFilter) []finding.Severity {
+	if minimum == nil && named == nil {
+		return nil
+	}
+	severities := []finding.Severity{}
+	least := finding.ParseSeverity(string(ptr.Deref(minimum, restv1.SeverityUnknown)))
+	for _, severity := range finding.Severities() {
+		if severity >= least && (named == nil || slices.Contains(named, restv1.Severity(severity.String()))) {
+			severities = append(severities, severity)
+		}
+	}
+	return severities
 }
 
 // reportOf describes the report that findings come from. state comes with the page, since the report may be newer than the located one.

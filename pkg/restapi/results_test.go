@@ -263,7 +263,7 @@ func TestWorkloads(t *testing.T) {
 	for _, id := range []string{"CVE-2026-0001", "cve-2026-0001", "GHSA-AAAA-bbbb-cccc"} {
 		answer, err := w.clientFor(anyone).ListWorkloadsWithResponse(t.Context(), id, &restv1.ListWorkloadsParams{Namespace: ptr.To("shop")})
 		w.must(err)
-		if diff := cmp.Diff(&restv1.WorkloadList{Items: []restv1.Workload{want}, Total: 1, Scanners: 1, NotCovered: restv1.NotCovered{NewScanners: 1}}, answer.JSON200); diff != "" {
+		if diff := cmp.Diff(&restv1.WorkloadList{Items: []restv1.Workload{want}, Total: 1, Scanners: 1, Scanned: 1, NotCovered: restv1.NotCovered{NewScanners: 1}}, answer.JSON200); diff != "" {
 			t.Errorf("who runs %s in shop (-want +got):\n%s", id, diff)
 		}
 	}

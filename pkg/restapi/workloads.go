@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
@@ -15,11 +14,7 @@ import (
 
 // ListWorkloads implements restv1.StrictServerInterface.
 func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsRequestObject) (restv1.ListWorkloadsResponseObject, error) {
-	clusterWide, err := a.clusterCoverage(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all, seen, err := a.listWithVisibility(ctx, resourceImageScans, ptr.Deref(r.Params.Namespace, ""), clusterWide.namespaces()...)
+	seen, err := a.sightOf(ctx, r.Params.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -40,14 +35,13 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 	if err != nil {
 		return nil, err
 	}
-	answer := restv1.ListWorkloads200JSONResponse{Items: []restv1.Workload{}, Total: page.Total, AllNamespaces: seen.all}
-	answer.Scanners, answer.NotCovered = countNotCovered(all, seen)
-	if err := a.addClusterCoverage(ctx, clusterWide, seen, (*restv1.WorkloadList)(&answer)); err != nil {
-		return nil, err
-	}
-	answer.NotCovered.PartlyAnalysed, answer.NotCovered.Ecosystems, err = a.countPartlyAnalysed(ctx, ptr.Deref(r.Params.Namespace, ""), seen)
+	coverage, err := a.coverageOf(ctx, seen)
 	if err != nil {
 		return nil, err
+	}
+	answer := restv1.ListWorkloads200JSONResponse{
+		Items: []restv1.Workload{}, Total: page.Total, AllNamespaces: coverage.AllNamespaces, Scanners: coverage.Scanners, Scanned: coverage.Scanned,
+		NotCovered: coverage.NotCovered,
 	}
 	for _, run := range page.Runs {
 		answer.Items = append(answer.Items, workloadOf(run))
@@ -58,8 +52,7 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 	return answer, err
 }
 
-// countNotCovered counts the Scanners in the namespaces that a caller sees, and their images that the answer knows nothing about. Without these
-// numbers, an image that was not scanned would look like one without the vulnerability.
+// countNotCovered counts the Scanners in the namespaces that a caller sees, and their images that the answer knows nothing about.
 func countNotCovered(all []v1alpha1.Scanner, seen visibility) (scanners int, missing restv1.NotCovered) {
 	for i := range all {
 		if !seen.includes(all[i].Namespace) {
@@ -76,12 +69,12 @@ func countNotCovered(all []v1alpha1.Scanner, seen visibility) (scanners int, mis
 	return scanners, missing
 }
 
-// countPartlyAnalysed counts the scanned images that no engine analyses completely, in one namespace or in those that the caller sees. It also
-// returns the ecosystems that at least one of these images was not analysed for by any of its engines.
-func (a operations) countPartlyAnalysed(ctx context.Context, namespace string, seen visibility) (images int, ecosystems []string, err error) {
+// countScanned counts the scanned images in the namespaces that a caller sees, and those of them that no engine analyses completely. It adds the
+// ecosystems that at least one of these images was not analysed for by any of its engines.
+func (a operations) countScanned(ctx context.Context, seen sight, coverage *restv1.Coverage) error {
 	var scans v1alpha1.ImageScanList
-	if err := a.Reader.List(ctx, &scans, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return 0, nil, fmt.Errorf("listing ImageScans: %w", err)
+	if err := a.Reader.List(ctx, &scans, client.InNamespace(seen.namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing ImageScans: %w", err)
 	}
 	type image struct{ namespace, digest, platform string }
 	missing := map[image]sets.Set[string]{}
@@ -100,11 +93,12 @@ func (a operations) countPartlyAnalysed(ctx context.Context, namespace string, s
 	all := sets.New[string]()
 	for _, names := range missing {
 		if len(names) > 0 {
-			images++
+			coverage.NotCovered.PartlyAnalysed++
 			all = all.Union(names)
 		}
 	}
-	return images, sets.List(all), nil
+	coverage.Scanned, coverage.NotCovered.Ecosystems = len(missing), sets.List(all)
+	return nil
 }
 
 func workloadOf(run store.Run) restv1.Workload {

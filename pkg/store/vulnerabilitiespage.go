@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -36,7 +38,7 @@ type VulnerabilityFilter struct {
 	Fixable, KnownExploited *bool
 	// MinEPSS is the least probability of exploitation.
 	MinEPSS float64
-	// FirstSeenSince is the earliest first-seen time; zero for any.
+	// FirstSeenSince is the earliest first-seen time; zero for any. It needs a sight of all namespaces.
 	FirstSeenSince time.Time
 	// Text is part of the ID. Letters match in any case.
 	Text string
@@ -51,7 +53,7 @@ type RunningVulnerability struct {
 	// KnownExploited, EPSS and CVSS are the worst that an engine reports.
 	KnownExploited bool
 	EPSS, CVSS     float64
-	// FirstSeen is when the store first recorded it, in any namespace.
+	// FirstSeen is when the store first recorded it. It is zero in a list of some namespaces, since others could have had it before.
 	FirstSeen time.Time
 	// Images is the number of running images that have it: a platform manifest counts once in each namespace. Several engines may find it
 	// in different images: then it is the number of the engine that finds it in most.
@@ -129,6 +131,9 @@ func (s *Store) VulnerabilitiesPage(
 		severities = append(severities, int(severity))
 	}
 	since := int64(0)
+	if !f.FirstSeenSince.IsZero() && !seen.All {
+		return VulnerabilitiesPage{}, errors.New("store: list vulnerabilities: the first-seen time is known of all namespaces only")
+	}
 	if !f.FirstSeenSince.IsZero() {
 		since = f.FirstSeenSince.UnixMilli()
 	}
@@ -148,7 +153,9 @@ func (s *Store) VulnerabilitiesPage(
 			var firstSeen millis
 			var urgency int64
 			err = rows.Scan(&v.ID, &v.Severity, &v.Fixable, &v.KnownExploited, &v.EPSS, &v.CVSS, &firstSeen, &v.Images, &v.Namespaces, &urgency, &page.Total)
-			v.FirstSeen = firstSeen.Time
+			if seen.All {
+				v.FirstSeen = firstSeen.Time
+			}
 			cursors = append(cursors, VulnerabilityCursor{Urgency: urgency, EPSS: v.EPSS, ID: v.ID})
 			return v, err
 		})
@@ -185,4 +192,140 @@ func countNamespacesOf(ctx context.Context, q query, vulnerabilities []RunningVu
 		vulnerabilities[index[id]].Namespaces = n
 		return err
 	})
+}
+
+// VulnerabilityDetails is what the store knows of a vulnerability, whether an image runs that has it or not.
+type VulnerabilityDetails struct {
+	// IDs are the canonical IDs of the vulnerabilities that an ID stands for, sorted: more than one if the ID is that of an advisory which
+	// covers several. None means that no engine has ever reported it.
+	IDs []string
+	// Names are all IDs and aliases in lower case, sorted.
+	Names            []string
+	Description, URL string
+	// RunningVulnerability has no ID. FirstSeen is when the first finding of an image that runs was recorded.
+	RunningVulnerability
+	// ExploitedSince is when the store first knew it to be exploited; zero if it is not.
+	ExploitedSince time.Time
+	// Packages of running images that have it, ordered by type, name and version, at most maxVulnerablePackages.
+	Packages []VulnerablePackage
+}
+
+// VulnerablePackage is a package that has a vulnerability, and the versions that fix it.
+type VulnerablePackage struct {
+	finding.Package
+	FixVersions []string
+}
+
+// maxVulnerablePackages bounds the packages of VulnerabilityDetails.
+const maxVulnerablePackages = 100
+
+const (
+	// withNamed has the rows of a vulnerability, one for each engine and each canonical ID.
+	withNamed = `WITH named AS (SELECT v.* FROM vulnerability_names n NESTED JOIN vulnerabilities v ON v.id = n.vulnerability_id WHERE n.name = @id) `
+
+	selectDetails = withNamed + `SELECT v.id, v.canonical_id, v.description, v.url, v.cvss, v.epss, v.known_exploited, v.known_exploited_since
+		FROM named v ORDER BY v.canonical_id, v.engine`
+
+	selectNames = `SELECT DISTINCT n.name FROM ids(@rows) i NESTED JOIN vulnerability_names n INDEXED BY vulnerability_names_by_vulnerability ON n.vulnerability_id = i.value
+		ORDER BY n.name LIMIT 100`
+
+	// selectPresence selects the counts of each namespace, and the number of the engine that finds the vulnerability in most images.
+	selectPresence = `
+		SELECT max(c.images), max(CASE WHEN c.critical > 0 THEN 5 WHEN c.high > 0 THEN 4 WHEN c.medium > 0 THEN 3 WHEN c.low > 0 THEN 2 WHEN c.negligible > 0 THEN 1 ELSE 0 END),
+			max(CASE WHEN c.fixable > 0 THEN 1 ELSE 0 END)
+		FROM ids(@rows) i NESTED JOIN namespace_vulnerabilities c INDEXED BY namespace_vulnerabilities_by_vulnerability ON c.vulnerability_id = i.value
+		WHERE c.images > 0 AND c.namespace <> '' AND (@every = 1 OR c.namespace IN (SELECT value FROM texts(@namespaces) t))
+		GROUP BY c.namespace`
+
+	selectVulnerablePackages = `
+		SELECT f.type, substr(f.package, 1, 512), substr(f.version, 1, 512), f.fix_versions, min(f.first_seen)
+		FROM ids(@rows) i NESTED JOIN findings f INDEXED BY findings_by_vulnerability ON f.vulnerability_id = i.value
+		NESTED JOIN reports r ON r.id = f.report_id
+		NESTED JOIN running_manifests u ON u.manifest_id = r.manifest_id AND u.engine = r.engine
+		WHERE f.gone_at IS NULL AND (@every = 1 OR u.namespace IN (SELECT value FROM texts(@namespaces) t))
+		GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4`
+)
+
+// Vulnerability returns what the store knows of the vulnerability with an ID or alias, in any case, and what of it runs in some namespaces.
+// Exceptions make no difference. An unknown ID is no error. Unless the sight is of all namespaces, a vulnerability that does not run there is
+// unknown, since it would be known of others.
+func (s *Store) Vulnerability(ctx context.Context, seen Sight, id string) (d VulnerabilityDetails, err error) {
+	err = s.read(ctx, "look up vulnerability "+id, func(ctx context.Context, q query) error {
+		d = VulnerabilityDetails{}
+		rows, err := d.read(ctx, q, id)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		args := append(seen.args(), sql.Named("rows", jsonArray(rows)))
+		if d.Names, err = collect(ctx, q, selectNames, args, scanValue[string]); err != nil {
+			return err
+		}
+		err = eachRow(ctx, q, selectPresence, args, func(rows *sql.Rows) error {
+			var images int
+			var severity finding.Severity
+			var fixable bool
+			err := rows.Scan(&images, &severity, &fixable)
+			d.Namespaces++
+			d.Images, d.Severity, d.Fixable = d.Images+images, max(d.Severity, severity), d.Fixable || fixable
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if d.Images == 0 && !seen.All {
+			d = VulnerabilityDetails{}
+			return nil
+		}
+		return eachRow(ctx, q, selectVulnerablePackages, args, func(rows *sql.Rows) error {
+			var p VulnerablePackage
+			var firstSeen millis
+			err := rows.Scan(&p.Type, &p.Name, &p.Version, (*list[string])(&p.FixVersions), &firstSeen)
+			if d.FirstSeen.IsZero() || firstSeen.Before(d.FirstSeen) {
+				d.FirstSeen = firstSeen.Time
+			}
+			if len(d.Packages) < maxVulnerablePackages {
+				d.Packages = append(d.Packages, p)
+			}
+			return err
+		})
+	})
+	if err != nil {
+		return VulnerabilityDetails{}, err
+	}
+	return d, nil
+}
+
+// read reads the rows of a vulnerability, and returns their IDs. If the ID is canonical, other vulnerabilities that have it as an alias are
+// left out.
+func (d *VulnerabilityDetails) read(ctx context.Context, q query, id string) (rows []int64, err error) {
+	type named struct {
+		row        int64
+		canonical  string
+		kev        millis
+		exploited  bool
+		text, url  string
+		cvss, epss float64
+	}
+	all, err := collect(ctx, q, selectDetails, []any{sql.Named("id", foldName(id))}, func(rows *sql.Rows) (n named, err error) {
+		err = rows.Scan(&n.row, &n.canonical, &n.text, &n.url, &n.cvss, &n.epss, &n.exploited, &n.kev)
+		return n, err
+	})
+	isCanonical := func(n named) bool { return foldName(n.canonical) == foldName(id) }
+	if slices.ContainsFunc(all, isCanonical) {
+		all = slices.DeleteFunc(all, func(n named) bool { return !isCanonical(n) })
+	}
+	for _, n := range all {
+		rows = append(rows, n.row)
+		if !slices.Contains(d.IDs, n.canonical) {
+			d.IDs = append(d.IDs, n.canonical)
+		}
+		if d.Description == "" && d.URL == "" {
+			d.Description, d.URL = n.text, n.url
+		}
+		d.CVSS, d.EPSS, d.KnownExploited = max(d.CVSS, n.cvss), max(d.EPSS, n.epss), d.KnownExploited || n.exploited
+		if n.exploited && !n.kev.IsZero() && (d.ExploitedSince.IsZero() || n.kev.Before(d.ExploitedSince)) {
+			d.ExploitedSince = n.kev.Time
+		}
+	}
+	return rows, err
 }

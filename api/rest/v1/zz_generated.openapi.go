@@ -184,6 +184,22 @@ type Condition struct {
 	Type               string    `json:"type"`
 }
 
+// Coverage What the response is about. Whatever is not scanned is missing in it.
+type Coverage struct {
+	// AllNamespaces Whether the response covers all namespaces; false if the request names one or the caller may not see all.
+	AllNamespaces bool `json:"allNamespaces"`
+
+	// NotCovered Images and Scanners of the same namespaces about which the response has no or no complete information. Images count once
+	// for each Scanner or ClusterScanner, as in its coverage. Excluded images are only in that coverage.
+	NotCovered NotCovered `json:"notCovered"`
+
+	// Scanned Number of images with a result. An image counts once in each namespace, however many Scanners have it.
+	Scanned int `json:"scanned"`
+
+	// Scanners Number of Scanners in these namespaces, and of ClusterScanners that cover one of them. With 0, nothing is scanned there.
+	Scanners int `json:"scanners"`
+}
+
 // Ecosystems Ecosystems and distributions that the engine does not analyze: first those that the image contains, such as its
 // distribution ("debian 12"), then ecosystems whose packages the image may contain. Omitted if the engine reports none.
 type Ecosystems = []string
@@ -570,6 +586,31 @@ type SeverityBefore struct {
 	Severity Severity  `json:"severity"`
 }
 
+// Vulnerability A vulnerability of images that run.
+type Vulnerability struct {
+	// CVSS The highest CVSS base score known.
+	CVSS float64 `json:"cvss,omitempty,omitzero"`
+
+	// EPSS Probability of exploitation within 30 days, 0 to 1.
+	EPSS float64 `json:"epss,omitempty,omitzero"`
+
+	// FirstSeenTime When the operator first saw it, in any namespace. Omitted unless the response covers all namespaces.
+	FirstSeenTime time.Time `json:"firstSeenTime,omitempty,omitzero"`
+
+	// Fixable Whether an update ends it in at least one image.
+	Fixable bool   `json:"fixable"`
+	ID      string `json:"id"`
+
+	// Images Number of images that run and have it. An image counts once in each namespace. If engines disagree, it is the number of the
+	// engine that finds it in most of them.
+	Images         int  `json:"images"`
+	KnownExploited bool `json:"knownExploited"`
+
+	// Namespaces Number of namespaces that run one of these images.
+	Namespaces int      `json:"namespaces"`
+	Severity   Severity `json:"severity"`
+}
+
 // VulnerabilityData The vulnerability data in use.
 type VulnerabilityData struct {
 	// AgeSeconds The age of the data.
@@ -578,6 +619,62 @@ type VulnerabilityData struct {
 
 	// Tool The engine and its version.
 	Tool string `json:"tool,omitempty,omitzero"`
+}
+
+// VulnerabilityDetails defines model for VulnerabilityDetails.
+type VulnerabilityDetails struct {
+	// Coverage What the response is about. Whatever is not scanned is missing in it.
+	Coverage    Coverage `json:"coverage"`
+	CVSS        float64  `json:"cvss,omitempty,omitzero"`
+	Description string   `json:"description,omitempty,omitzero"`
+	EPSS        float64  `json:"epss,omitempty,omitzero"`
+
+	// FirstSeenTime When the vulnerability was first found in one of the images that run.
+	FirstSeenTime time.Time `json:"firstSeenTime,omitempty,omitzero"`
+	Fixable       bool      `json:"fixable"`
+
+	// Ids The ids of the vulnerabilities that the requested id stands for: several if it is that of an advisory which covers several.
+	// Empty if no engine has reported it.
+	Ids []string `json:"ids"`
+
+	// Images As in the list of vulnerabilities.
+	Images                  int       `json:"images"`
+	KnownExploited          bool      `json:"knownExploited"`
+	KnownExploitedSinceTime time.Time `json:"knownExploitedSinceTime,omitempty,omitzero"`
+
+	// Names All ids and aliases, in lower case, at most 100.
+	Names      []string `json:"names,omitempty,omitzero"`
+	Namespaces int      `json:"namespaces"`
+
+	// Packages The packages in images that run, at most 100.
+	Packages []VulnerablePackage `json:"packages"`
+
+	// Severity The worst severity in the images that run; Unknown if none does.
+	Severity Severity `json:"severity"`
+	URL      string   `json:"url,omitempty,omitzero"`
+}
+
+// VulnerabilityList defines model for VulnerabilityList.
+type VulnerabilityList struct {
+	// Continue The parameter `continue` for the next page; omitted on the last page.
+	Continue string `json:"continue,omitempty,omitzero"`
+
+	// Coverage What the response is about. Whatever is not scanned is missing in it.
+	Coverage Coverage        `json:"coverage"`
+	Items    []Vulnerability `json:"items"`
+
+	// Total Number of items on all pages that pass the filters.
+	Total int `json:"total"`
+}
+
+// VulnerablePackage defines model for VulnerablePackage.
+type VulnerablePackage struct {
+	FixVersions []string `json:"fixVersions,omitempty,omitzero"`
+	Name        string   `json:"name"`
+
+	// Type deb, apk, rpm, go-module, npm, …
+	Type    string `json:"type"`
+	Version string `json:"version"`
 }
 
 // Workload A container that runs an image with the vulnerability in one of its packages. Findings of several engines are one item,
@@ -625,6 +722,9 @@ type WorkloadList struct {
 	// for each Scanner or ClusterScanner, as in its coverage. Excluded images are only in that coverage.
 	NotCovered NotCovered `json:"notCovered"`
 
+	// Scanned Number of images with a result. An image counts once in each namespace, however many Scanners have it.
+	Scanned int `json:"scanned"`
+
 	// Scanners Number of Scanners in these namespaces, and of ClusterScanners that cover one of them. With 0, nothing is scanned there.
 	Scanners int `json:"scanners"`
 
@@ -635,11 +735,20 @@ type WorkloadList struct {
 // Continue defines model for continue.
 type Continue = string
 
+// FixableFilter defines model for fixableFilter.
+type FixableFilter = bool
+
 // IfNoneMatch defines model for ifNoneMatch.
 type IfNoneMatch = string
 
+// KnownExploitedFilter defines model for knownExploitedFilter.
+type KnownExploitedFilter = bool
+
 // Limit defines model for limit.
 type Limit = int
+
+// MinSeverityFilter defines model for minSeverityFilter.
+type MinSeverityFilter = Severity
 
 // Name defines model for name.
 type Name = string
@@ -655,6 +764,12 @@ type Outdated = bool
 
 // Receiver defines model for receiver.
 type Receiver = string
+
+// SeverityFilter defines model for severityFilter.
+type SeverityFilter = []Severity
+
+// VulnerabilityID defines model for vulnerabilityID.
+type VulnerabilityID = string
 
 // ListClusterScannersParams defines parameters for ListClusterScanners.
 type ListClusterScannersParams struct {
@@ -706,17 +821,17 @@ type GetCycloneDXParams struct {
 
 // ListFindingsParams defines parameters for ListFindings.
 type ListFindingsParams struct {
-	// MinSeverity Only findings of this severity or a worse one. Unknown is below all others.
-	MinSeverity *Severity `form:"minSeverity,omitempty" json:"minSeverity,omitempty"`
+	// MinSeverity Only what is of this severity or a worse one. Unknown is below all others.
+	MinSeverity *MinSeverityFilter `form:"minSeverity,omitempty" json:"minSeverity,omitempty"`
 
-	// Severity Only findings of one of these severities, separated by commas.
-	Severity []Severity `form:"severity,omitempty" json:"severity,omitempty,omitzero"`
+	// Severity Only what is of one of these severities, separated by commas.
+	Severity SeverityFilter `form:"severity,omitempty" json:"severity,omitempty,omitzero"`
 
-	// Fixable true for findings with a fixed version, false for those without.
-	Fixable *bool `form:"fixable,omitempty" json:"fixable,omitempty"`
+	// Fixable true for what an update ends, false for what has no fixed version.
+	Fixable *FixableFilter `form:"fixable,omitempty" json:"fixable,omitempty"`
 
-	// KnownExploited true for findings that CISA lists as exploited, false for others.
-	KnownExploited *bool `form:"knownExploited,omitempty" json:"knownExploited,omitempty"`
+	// KnownExploited true for what CISA lists as exploited, false for others.
+	KnownExploited *KnownExploitedFilter `form:"knownExploited,omitempty" json:"knownExploited,omitempty"`
 
 	// Package Only findings in the package with exactly this name.
 	Package *string `form:"package,omitempty" json:"package,omitempty"`
@@ -786,6 +901,46 @@ type ListScannersParams struct {
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
+// ListVulnerabilitiesParams defines parameters for ListVulnerabilities.
+type ListVulnerabilitiesParams struct {
+	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
+	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
+
+	// MinSeverity Only what is of this severity or a worse one. Unknown is below all others.
+	MinSeverity *MinSeverityFilter `form:"minSeverity,omitempty" json:"minSeverity,omitempty"`
+
+	// Severity Only what is of one of these severities, separated by commas.
+	Severity SeverityFilter `form:"severity,omitempty" json:"severity,omitempty,omitzero"`
+
+	// Fixable true for what an update ends, false for what has no fixed version.
+	Fixable *FixableFilter `form:"fixable,omitempty" json:"fixable,omitempty"`
+
+	// KnownExploited true for what CISA lists as exploited, false for others.
+	KnownExploited *KnownExploitedFilter `form:"knownExploited,omitempty" json:"knownExploited,omitempty"`
+
+	// MinEPSSPercent Only vulnerabilities that are exploited within 30 days with at least this probability, in percent.
+	MinEPSSPercent *int `form:"minEPSSPercent,omitempty" json:"minEPSSPercent,omitempty"`
+
+	// FirstSeenSince Only vulnerabilities that the operator first saw at this time or later, in any namespace. Only for callers that may list
+	// imagescans in all namespaces, and without `namespace`.
+	FirstSeenSince *time.Time `form:"firstSeenSince,omitempty" json:"firstSeenSince,omitempty"`
+
+	// Text Only vulnerabilities with this text in their id. Case is ignored for ASCII.
+	Text *string `form:"text,omitempty" json:"text,omitempty"`
+
+	// Limit The maximum number of items in one response.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Continue The value of `continue` in the previous response. All other parameters must be the same.
+	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
+}
+
+// GetVulnerabilityParams defines parameters for GetVulnerability.
+type GetVulnerabilityParams struct {
+	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
+	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
+}
+
 // ListWorkloadsParams defines parameters for ListWorkloads.
 type ListWorkloadsParams struct {
 	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
@@ -836,9 +991,15 @@ type ServerInterface interface {
 	// ListScanners Lists Scanners with their coverage
 	// (GET /api/v1/scanners)
 	ListScanners(w http.ResponseWriter, r *http.Request, params ListScannersParams)
+	// ListVulnerabilities Lists the vulnerabilities of the images that run
+	// (GET /api/v1/vulnerabilities)
+	ListVulnerabilities(w http.ResponseWriter, r *http.Request, params ListVulnerabilitiesParams)
+	// GetVulnerability Returns a vulnerability, and how many running images have it
+	// (GET /api/v1/vulnerabilities/{id})
+	GetVulnerability(w http.ResponseWriter, r *http.Request, id VulnerabilityID, params GetVulnerabilityParams)
 	// ListWorkloads Lists the workloads that run an image with a vulnerability
 	// (GET /api/v1/vulnerabilities/{id}/workloads)
-	ListWorkloads(w http.ResponseWriter, r *http.Request, id string, params ListWorkloadsParams)
+	ListWorkloads(w http.ResponseWriter, r *http.Request, id VulnerabilityID, params ListWorkloadsParams)
 }
 
 // ServerInterfaceWrapper converts contexts to parameters.
@@ -1706,6 +1867,198 @@ func (siw *ServerInterfaceWrapper) ListScanners(w http.ResponseWriter, r *http.R
 	handler.ServeHTTP(w, r)
 }
 
+// ListVulnerabilities operation middleware
+func (siw *ServerInterfaceWrapper) ListVulnerabilities(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListVulnerabilitiesParams
+
+	// ------------- Optional query parameter "namespace" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "namespace", r.URL.Query(), &params.Namespace, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "namespace"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "minSeverity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "minSeverity", r.URL.Query(), &params.MinSeverity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "minSeverity"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "minSeverity", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "severity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "severity", r.URL.Query(), &params.Severity, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "severity"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "severity", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "fixable" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fixable", r.URL.Query(), &params.Fixable, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "fixable"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "fixable", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "knownExploited" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "knownExploited", r.URL.Query(), &params.KnownExploited, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "knownExploited"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "knownExploited", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "minEPSSPercent" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "minEPSSPercent", r.URL.Query(), &params.MinEPSSPercent, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "minEPSSPercent"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "minEPSSPercent", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "firstSeenSince" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "firstSeenSince", r.URL.Query(), &params.FirstSeenSince, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "firstSeenSince"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "firstSeenSince", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "text" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "text", r.URL.Query(), &params.Text, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "text"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "text", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "continue" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "continue", r.URL.Query(), &params.Continue, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "continue"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "continue", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListVulnerabilities(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetVulnerability operation middleware
+func (siw *ServerInterfaceWrapper) GetVulnerability(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id VulnerabilityID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", r.PathValue("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetVulnerabilityParams
+
+	// ------------- Optional query parameter "namespace" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "namespace", r.URL.Query(), &params.Namespace, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "namespace"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetVulnerability(w, r, id, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListWorkloads operation middleware
 func (siw *ServerInterfaceWrapper) ListWorkloads(w http.ResponseWriter, r *http.Request) {
 
@@ -1713,7 +2066,7 @@ func (siw *ServerInterfaceWrapper) ListWorkloads(w http.ResponseWriter, r *http.
 	_ = err
 
 	// ------------- Path parameter "id" -------------
-	var id string
+	var id VulnerabilityID
 
 	err = runtime.BindStyledParameterWithOptions("simple", "id", r.PathValue("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
 	if err != nil {
@@ -1906,6 +2259,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx", wrapper.GetCycloneDX)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/openvex", wrapper.GetOpenVEX)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/scanners/{name}/messages", wrapper.ListMessages)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities", wrapper.ListVulnerabilities)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities/{id}", wrapper.GetVulnerability)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities/{id}/workloads", wrapper.ListWorkloads)
 
 	return m
@@ -2445,8 +2800,87 @@ func (response ListScannersdefaultApplicationProblemPlusJSONResponse) VisitListS
 	return err
 }
 
+type ListVulnerabilitiesRequestObject struct {
+	Params ListVulnerabilitiesParams
+}
+
+type ListVulnerabilitiesResponseObject interface {
+	VisitListVulnerabilitiesResponse(w http.ResponseWriter) error
+}
+
+type ListVulnerabilities200JSONResponse VulnerabilityList
+
+func (response ListVulnerabilities200JSONResponse) VisitListVulnerabilitiesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListVulnerabilitiesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListVulnerabilitiesdefaultApplicationProblemPlusJSONResponse) VisitListVulnerabilitiesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetVulnerabilityRequestObject struct {
+	ID     VulnerabilityID `json:"id"`
+	Params GetVulnerabilityParams
+}
+
+type GetVulnerabilityResponseObject interface {
+	VisitGetVulnerabilityResponse(w http.ResponseWriter) error
+}
+
+type GetVulnerability200JSONResponse VulnerabilityDetails
+
+func (response GetVulnerability200JSONResponse) VisitGetVulnerabilityResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetVulnerabilitydefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetVulnerabilitydefaultApplicationProblemPlusJSONResponse) VisitGetVulnerabilityResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListWorkloadsRequestObject struct {
-	ID     string `json:"id"`
+	ID     VulnerabilityID `json:"id"`
 	Params ListWorkloadsParams
 }
 
@@ -2523,6 +2957,12 @@ type StrictServerInterface interface {
 	// ListScanners Lists Scanners with their coverage
 	// (GET /api/v1/scanners)
 	ListScanners(ctx context.Context, request ListScannersRequestObject) (ListScannersResponseObject, error)
+	// ListVulnerabilities Lists the vulnerabilities of the images that run
+	// (GET /api/v1/vulnerabilities)
+	ListVulnerabilities(ctx context.Context, request ListVulnerabilitiesRequestObject) (ListVulnerabilitiesResponseObject, error)
+	// GetVulnerability Returns a vulnerability, and how many running images have it
+	// (GET /api/v1/vulnerabilities/{id})
+	GetVulnerability(ctx context.Context, request GetVulnerabilityRequestObject) (GetVulnerabilityResponseObject, error)
 	// ListWorkloads Lists the workloads that run an image with a vulnerability
 	// (GET /api/v1/vulnerabilities/{id}/workloads)
 	ListWorkloads(ctx context.Context, request ListWorkloadsRequestObject) (ListWorkloadsResponseObject, error)
@@ -2893,8 +3333,61 @@ func (sh *strictHandler) ListScanners(w http.ResponseWriter, r *http.Request, pa
 	}
 }
 
+// ListVulnerabilities operation middleware
+func (sh *strictHandler) ListVulnerabilities(w http.ResponseWriter, r *http.Request, params ListVulnerabilitiesParams) {
+	var request ListVulnerabilitiesRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListVulnerabilities(ctx, request.(ListVulnerabilitiesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListVulnerabilities")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListVulnerabilitiesResponseObject); ok {
+		if err := validResponse.VisitListVulnerabilitiesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetVulnerability operation middleware
+func (sh *strictHandler) GetVulnerability(w http.ResponseWriter, r *http.Request, id VulnerabilityID, params GetVulnerabilityParams) {
+	var request GetVulnerabilityRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetVulnerability(ctx, request.(GetVulnerabilityRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetVulnerability")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetVulnerabilityResponseObject); ok {
+		if err := validResponse.VisitGetVulnerabilityResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // ListWorkloads operation middleware
-func (sh *strictHandler) ListWorkloads(w http.ResponseWriter, r *http.Request, id string, params ListWorkloadsParams) {
+func (sh *strictHandler) ListWorkloads(w http.ResponseWriter, r *http.Request, id VulnerabilityID, params ListWorkloadsParams) {
 	var request ListWorkloadsRequestObject
 
 	request.ID = id

@@ -217,11 +217,16 @@ func (m *sightModel) check(t *rapid.T) {
 			Severities: rapid.SliceOfN(rapid.SampledFrom(finding.Severities()), 1, 4).Draw(t, "severities"),
 			Fixable:    pick(t, []*bool{nil, ptr.To(true), ptr.To(false)}, "fixable"), KnownExploited: pick(t, []*bool{nil, ptr.To(true), ptr.To(false)}, "exploited"),
 			MinEPSS: pick(t, []float64{0, 0.2}, "epss"), Text: pick(t, []string{"", "-0001", "cve-2026-0002"}, "text"),
-			FirstSeenSince: pick(t, []time.Time{{}, m.clock.Now().Add(-time.Hour)}, "since"),
+		}
+		if seen.All {
+			filter.FirstSeenSince = pick(t, []time.Time{{}, m.clock.Now().Add(-time.Hour)}, "since")
 		}
 	}
 	var want []store.RunningVulnerability
 	for _, v := range m.vulnerabilities(namespaces) {
+		if !seen.All {
+			v.FirstSeen = time.Time{}
+		}
 		if passesVulnerabilityFilter(v, filter) {
 			want = append(want, v)
 		}

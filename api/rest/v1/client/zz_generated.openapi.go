@@ -179,6 +179,26 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/scanners (the `ListScanners` operationId).
 	ListScanners(ctx context.Context, params *ListScannersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListVulnerabilities Lists the vulnerabilities of the images that run
+	//
+	// The vulnerabilities of the images that workloads run now, in one namespace or in all namespaces in which the caller may list
+	// imagescans. Worst first, as the findings of an image. A vulnerability must pass all filters. Exceptions make no difference.
+	//
+	// An empty list means that no scanned image that runs has such a vulnerability. Other images may have one unless
+	// `coverage.scanners` is at least 1 and all numbers of `coverage.notCovered` are 0.
+	//
+	// Corresponds with GET /api/v1/vulnerabilities (the `ListVulnerabilities` operationId).
+	ListVulnerabilities(ctx context.Context, params *ListVulnerabilitiesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetVulnerability Returns a vulnerability, and how many running images have it
+	//
+	// For any id, also of a vulnerability that no engine has reported: `ids` is empty then. For callers that do not see all
+	// namespaces, the same holds for one that does not run in theirs. Nobody runs the vulnerability if
+	// `images` is 0, `coverage.scanners` is at least 1 and all numbers of `coverage.notCovered` are 0. Otherwise nobody is known to.
+	//
+	// Corresponds with GET /api/v1/vulnerabilities/{id} (the `GetVulnerability` operationId).
+	GetVulnerability(ctx context.Context, id VulnerabilityID, params *GetVulnerabilityParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListWorkloads Lists the workloads that run an image with a vulnerability
 	//
 	// The workloads of one namespace, or of all namespaces in which the caller may list imagescans, ordered by namespace, kind,
@@ -187,7 +207,7 @@ type ClientInterface interface {
 	// unless `scanners` is at least 1 and all numbers of `notCovered` are 0.
 	//
 	// Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
-	ListWorkloads(ctx context.Context, id string, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ListWorkloads(ctx context.Context, id VulnerabilityID, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // ListClusterScanners Lists ClusterScanners with their coverage
@@ -399,6 +419,46 @@ func (c *Client) ListScanners(ctx context.Context, params *ListScannersParams, r
 	return c.Client.Do(req)
 }
 
+// ListVulnerabilities Lists the vulnerabilities of the images that run
+//
+// The vulnerabilities of the images that workloads run now, in one namespace or in all namespaces in which the caller may list
+// imagescans. Worst first, as the findings of an image. A vulnerability must pass all filters. Exceptions make no difference.
+//
+// An empty list means that no scanned image that runs has such a vulnerability. Other images may have one unless
+// `coverage.scanners` is at least 1 and all numbers of `coverage.notCovered` are 0.
+//
+// Corresponds with GET /api/v1/vulnerabilities (the `ListVulnerabilities` operationId).
+func (c *Client) ListVulnerabilities(ctx context.Context, params *ListVulnerabilitiesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListVulnerabilitiesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetVulnerability Returns a vulnerability, and how many running images have it
+//
+// For any id, also of a vulnerability that no engine has reported: `ids` is empty then. For callers that do not see all
+// namespaces, the same holds for one that does not run in theirs. Nobody runs the vulnerability if
+// `images` is 0, `coverage.scanners` is at least 1 and all numbers of `coverage.notCovered` are 0. Otherwise nobody is known to.
+//
+// Corresponds with GET /api/v1/vulnerabilities/{id} (the `GetVulnerability` operationId).
+func (c *Client) GetVulnerability(ctx context.Context, id VulnerabilityID, params *GetVulnerabilityParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetVulnerabilityRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListWorkloads Lists the workloads that run an image with a vulnerability
 //
 // The workloads of one namespace, or of all namespaces in which the caller may list imagescans, ordered by namespace, kind,
@@ -407,7 +467,7 @@ func (c *Client) ListScanners(ctx context.Context, params *ListScannersParams, r
 // unless `scanners` is at least 1 and all numbers of `notCovered` are 0.
 //
 // Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
-func (c *Client) ListWorkloads(ctx context.Context, id string, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Client) ListWorkloads(ctx context.Context, id VulnerabilityID, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListWorkloadsRequest(c.Server, id, params)
 	if err != nil {
 		return nil, err
@@ -1398,8 +1458,231 @@ func NewListScannersRequest(server string, params *ListScannersParams) (*http.Re
 	return req, nil
 }
 
+// NewListVulnerabilitiesRequest constructs an http.Request for the ListVulnerabilities method
+func NewListVulnerabilitiesRequest(server string, params *ListVulnerabilitiesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/vulnerabilities")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.MinSeverity != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "minSeverity", *params.MinSeverity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Severity != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "severity", params.Severity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Fixable != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fixable", *params.Fixable, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.KnownExploited != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "knownExploited", *params.KnownExploited, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.MinEPSSPercent != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "minEPSSPercent", *params.MinEPSSPercent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.FirstSeenSince != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "firstSeenSince", *params.FirstSeenSince, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Text != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "text", *params.Text, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Continue != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", *params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetVulnerabilityRequest constructs an http.Request for the GetVulnerability method
+func NewGetVulnerabilityRequest(server string, id VulnerabilityID, params *GetVulnerabilityParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/vulnerabilities/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListWorkloadsRequest constructs an http.Request for the ListWorkloads method
-func NewListWorkloadsRequest(server string, id string, params *ListWorkloadsParams) (*http.Request, error) {
+func NewListWorkloadsRequest(server string, id VulnerabilityID, params *ListWorkloadsParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -1640,6 +1923,30 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/scanners (the `ListScanners` operationId).
 	ListScannersWithResponse(ctx context.Context, params *ListScannersParams, reqEditors ...RequestEditorFn) (*ListScannersResponse, error)
 
+	// ListVulnerabilitiesWithResponse Lists the vulnerabilities of the images that run
+	//
+	// The vulnerabilities of the images that workloads run now, in one namespace or in all namespaces in which the caller may list
+	// imagescans. Worst first, as the findings of an image. A vulnerability must pass all filters. Exceptions make no difference.
+	//
+	// An empty list means that no scanned image that runs has such a vulnerability. Other images may have one unless
+	// `coverage.scanners` is at least 1 and all numbers of `coverage.notCovered` are 0.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/vulnerabilities (the `ListVulnerabilities` operationId).
+	ListVulnerabilitiesWithResponse(ctx context.Context, params *ListVulnerabilitiesParams, reqEditors ...RequestEditorFn) (*ListVulnerabilitiesResponse, error)
+
+	// GetVulnerabilityWithResponse Returns a vulnerability, and how many running images have it
+	//
+	// For any id, also of a vulnerability that no engine has reported: `ids` is empty then. For callers that do not see all
+	// namespaces, the same holds for one that does not run in theirs. Nobody runs the vulnerability if
+	// `images` is 0, `coverage.scanners` is at least 1 and all numbers of `coverage.notCovered` are 0. Otherwise nobody is known to.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/vulnerabilities/{id} (the `GetVulnerability` operationId).
+	GetVulnerabilityWithResponse(ctx context.Context, id VulnerabilityID, params *GetVulnerabilityParams, reqEditors ...RequestEditorFn) (*GetVulnerabilityResponse, error)
+
 	// ListWorkloadsWithResponse Lists the workloads that run an image with a vulnerability
 	//
 	// The workloads of one namespace, or of all namespaces in which the caller may list imagescans, ordered by namespace, kind,
@@ -1650,7 +1957,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
-	ListWorkloadsWithResponse(ctx context.Context, id string, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*ListWorkloadsResponse, error)
+	ListWorkloadsWithResponse(ctx context.Context, id VulnerabilityID, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*ListWorkloadsResponse, error)
 }
 
 type ListClusterScannersResponse struct {
@@ -2251,6 +2558,102 @@ func (r ListScannersResponse) ContentType() string {
 	return ""
 }
 
+type ListVulnerabilitiesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *VulnerabilityList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListVulnerabilitiesResponse) GetJSON200() *VulnerabilityList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListVulnerabilitiesResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListVulnerabilitiesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListVulnerabilitiesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListVulnerabilitiesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListVulnerabilitiesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetVulnerabilityResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *VulnerabilityDetails
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetVulnerabilityResponse) GetJSON200() *VulnerabilityDetails {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetVulnerabilityResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetVulnerabilityResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetVulnerabilityResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetVulnerabilityResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetVulnerabilityResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListWorkloadsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -2484,6 +2887,42 @@ func (c *ClientWithResponses) ListScannersWithResponse(ctx context.Context, para
 	return ParseListScannersResponse(rsp)
 }
 
+// ListVulnerabilitiesWithResponse Lists the vulnerabilities of the images that run
+//
+// The vulnerabilities of the images that workloads run now, in one namespace or in all namespaces in which the caller may list
+// imagescans. Worst first, as the findings of an image. A vulnerability must pass all filters. Exceptions make no difference.
+//
+// An empty list means that no scanned image that runs has such a vulnerability. Other images may have one unless
+// `coverage.scanners` is at least 1 and all numbers of `coverage.notCovered` are 0.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/vulnerabilities (the `ListVulnerabilities` operationId).
+func (c *ClientWithResponses) ListVulnerabilitiesWithResponse(ctx context.Context, params *ListVulnerabilitiesParams, reqEditors ...RequestEditorFn) (*ListVulnerabilitiesResponse, error) {
+	rsp, err := c.ListVulnerabilities(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListVulnerabilitiesResponse(rsp)
+}
+
+// GetVulnerabilityWithResponse Returns a vulnerability, and how many running images have it
+//
+// For any id, also of a vulnerability that no engine has reported: `ids` is empty then. For callers that do not see all
+// namespaces, the same holds for one that does not run in theirs. Nobody runs the vulnerability if
+// `images` is 0, `coverage.scanners` is at least 1 and all numbers of `coverage.notCovered` are 0. Otherwise nobody is known to.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/vulnerabilities/{id} (the `GetVulnerability` operationId).
+func (c *ClientWithResponses) GetVulnerabilityWithResponse(ctx context.Context, id VulnerabilityID, params *GetVulnerabilityParams, reqEditors ...RequestEditorFn) (*GetVulnerabilityResponse, error) {
+	rsp, err := c.GetVulnerability(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetVulnerabilityResponse(rsp)
+}
+
 // ListWorkloadsWithResponse Lists the workloads that run an image with a vulnerability
 //
 // The workloads of one namespace, or of all namespaces in which the caller may list imagescans, ordered by namespace, kind,
@@ -2494,7 +2933,7 @@ func (c *ClientWithResponses) ListScannersWithResponse(ctx context.Context, para
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
-func (c *ClientWithResponses) ListWorkloadsWithResponse(ctx context.Context, id string, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*ListWorkloadsResponse, error) {
+func (c *ClientWithResponses) ListWorkloadsWithResponse(ctx context.Context, id VulnerabilityID, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*ListWorkloadsResponse, error) {
 	rsp, err := c.ListWorkloads(ctx, id, params, reqEditors...)
 	if err != nil {
 		return nil, err
@@ -2936,6 +3375,72 @@ func ParseListScannersResponse(rsp *http.Response) (*ListScannersResponse, error
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest ScannerList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListVulnerabilitiesResponse parses an HTTP response from a ListVulnerabilitiesWithResponse call
+func ParseListVulnerabilitiesResponse(rsp *http.Response) (*ListVulnerabilitiesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListVulnerabilitiesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest VulnerabilityList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetVulnerabilityResponse parses an HTTP response from a GetVulnerabilityWithResponse call
+func ParseGetVulnerabilityResponse(rsp *http.Response) (*GetVulnerabilityResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetVulnerabilityResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest VulnerabilityDetails
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

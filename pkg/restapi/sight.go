@@ -1,0 +1,45 @@
+package restapi
+
+import (
+	"context"
+
+	"k8s.io/utils/ptr"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// sight is what a caller may see of the images in one namespace or in all.
+type sight struct {
+	visibility
+	// namespace is the one that the request names; empty for all.
+	namespace string
+	// scanners are those of the namespace, or of all namespaces. clusterWide are all ClusterScanners.
+	scanners    []v1alpha1.Scanner
+	clusterWide coveringScanners
+}
+
+// sightOf returns what the caller may see of the images in the namespace that a request names, or of all namespaces.
+func (a operations) sightOf(ctx context.Context, namespace *string) (s sight, err error) {
+	s.namespace = ptr.Deref(namespace, "")
+	if s.clusterWide, err = a.clusterCoverage(ctx); err != nil {
+		return sight{}, err
+	}
+	s.scanners, s.visibility, err = a.listWithVisibility(ctx, resourceImageScans, s.namespace, s.clusterWide.namespaces()...)
+	return s, err
+}
+
+// inStore returns the sight for a query to the store.
+func (s sight) inStore() store.Sight { return store.Sight{All: s.all, Namespaces: s.namespaces} }
+
+// coverageOf counts what is scanned in the namespaces that a caller sees, and what is not. Without these numbers, an image that was not scanned would
+// look like one without findings.
+func (a operations) coverageOf(ctx context.Context, s sight) (coverage restv1.Coverage, err error) {
+	coverage.AllNamespaces = s.all
+	coverage.Scanners, coverage.NotCovered = countNotCovered(s.scanners, s.visibility)
+	if err := a.addClusterCoverage(ctx, s, &coverage); err != nil {
+		return restv1.Coverage{}, err
+	}
+	return coverage, a.countScanned(ctx, s, &coverage)
+}
