@@ -205,6 +205,8 @@ var contract = []contractTest{
 	{name: "FindingsPagesWhileOrderChanges", run: suite.testFindingsPagesWhileOrderChanges},
 	{name: "FindingsPageExpires", run: suite.testFindingsPageExpires},
 	{name: "LargeFindings", run: suite.testLargeFindings},
+	{name: "Actions", run: suite.testActions},
+
 	{name: "VulnerabilitiesAgreeWithModel", run: suite.testVulnerabilitiesAgreeWithModel},
 	{name: "VulnerabilitiesFollowTheScope", run: suite.testVulnerabilitiesFollowTheScope},
 	{name: "Runs", run: suite.testRuns},

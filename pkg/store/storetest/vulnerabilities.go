@@ -257,8 +257,8 @@ func (f fixture) allVulnerabilities(t rapid.TB, seen store.Sight, filter store.V
 	}
 }
 
-// testVulnerabilitiesAgreeWithModel checks any sequence of catalogs, reports, uses and deletions: the list of vulnerabilities is always that of
-// the images that run, in each set of namespaces.
+// testVulnerabilitiesAgreeWithModel checks any sequence of catalogs, reports, uses and deletions: the list of vulnerabilities and the actions are
+// always those of the images that run, in each set of namespaces.
 func (on suite) testVulnerabilitiesAgreeWithModel(t *testing.T) {
 	on.eachCheck(t, func(t *rapid.T, f fixture) {
 		m := &sightModel{
@@ -276,7 +276,7 @@ func (on suite) testVulnerabilitiesAgreeWithModel(t *testing.T) {
 			"sweep":          m.sweep,
 			"time":           func(*rapid.T) { m.clock.pass(time.Hour) },
 			"restart":        func(t *rapid.T) { m.restart(t) },
-			"":               m.check,
+			"":               func(t *rapid.T) { m.check(t); m.checkActions(t) },
 		})
 	})
 }
