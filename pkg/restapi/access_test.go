@@ -23,6 +23,7 @@ var everyPath = []string{
 	findingsPath, "/api/v1/namespaces/shop/imagescans/web/sbom", "/api/v1/namespaces/shop/imagescans/web/cyclonedx",
 	"/api/v1/namespaces/shop/imagescans/web/openvex", "/api/v1/namespaces/shop/scanners/main/messages",
 	"/api/v1/clusterscanners/platform/messages",
+	"/api/v1/overview", "/api/v1/overview?namespace=shop", "/api/v1/actions", "/api/v1/actions?namespace=shop",
 	"/api/v1/vulnerabilities", "/api/v1/vulnerabilities?namespace=shop", "/api/v1/vulnerabilities/CVE-2026-0001", "/api/v1/vulnerabilities/CVE-2026-0001?namespace=shop",
 	"/api/v1/vulnerabilities/CVE-2026-0001/workloads", "/api/v1/vulnerabilities/CVE-2026-0001/workloads?namespace=shop",
 }
@@ -106,6 +107,10 @@ func TestAccessReviews(t *testing.T) {
 		"/api/v1/clusterscanners":                            "list clusterscanners in  ",
 		"/api/v1/clusterscanners/platform":                   "get clusterscanners in  platform",
 		"/api/v1/clusterscanners/platform/messages":          "get clusterscanners in  platform",
+		"/api/v1/overview":                                   "list imagescans in  ",
+		"/api/v1/overview?namespace=shop":                    "list imagescans in shop ",
+		"/api/v1/actions":                                    "list imagescans in  ",
+		"/api/v1/actions?namespace=shop":                     "list imagescans in shop ",
 		"/api/v1/vulnerabilities":                            "list imagescans in  ",
 		"/api/v1/vulnerabilities?namespace=shop":             "list imagescans in shop ",
 		"/api/v1/vulnerabilities/x":                          "list imagescans in  ",

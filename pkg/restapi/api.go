@@ -16,6 +16,7 @@ import (
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -29,6 +30,8 @@ type Store interface {
 	RunsPage(ctx context.Context, q store.RunsQuery, after store.RunCursor, limit int) (store.RunsPage, error)
 	VulnerabilitiesPage(ctx context.Context, seen store.Sight, f store.VulnerabilityFilter, after store.VulnerabilityCursor, limit int) (store.VulnerabilitiesPage, error)
 	Vulnerability(ctx context.Context, seen store.Sight, id string) (store.VulnerabilityDetails, error)
+	ActionsPage(ctx context.Context, asked store.ActionsQuery, after store.ActionCursor, limit int) (store.ActionsPage, error)
+	TotalsIn(ctx context.Context, scanner string, namespaces []string, exceptions exception.Set) (store.Totals, error)
 	ID() string
 	Messages(ctx context.Context, scanner, receiver string, before int64, limit int) ([]store.Message, error)
 	OpenArtifact(ctx context.Context, platformDigest string, scope store.Scope, a store.Artifact) (io.ReadCloser, int64, error)

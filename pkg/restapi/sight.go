@@ -2,6 +2,7 @@ package restapi
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/utils/ptr"
 
@@ -32,6 +33,18 @@ func (a operations) sightOf(ctx context.Context, namespace *string) (s sight, er
 
 // inStore returns the sight for a query to the store.
 func (s sight) inStore() store.Sight { return store.Sight{All: s.all, Namespaces: s.namespaces} }
+
+// scannedNamespaces returns the namespaces that the caller sees and that have a Scanner or are covered by a ClusterScanner, sorted.
+func (s sight) scannedNamespaces() []string {
+	names := slices.DeleteFunc(s.clusterWide.namespaces(), func(name string) bool { return !s.includes(name) })
+	for i := range s.scanners {
+		if name := s.scanners[i].Namespace; s.includes(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
 
 // coverageOf counts what is scanned in the namespaces that a caller sees, and what is not. Without these numbers, an image that was not scanned would
 // look like one without findings.

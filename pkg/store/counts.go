@@ -82,6 +82,32 @@ func (s *Store) NamespaceTotals(ctx context.Context, scanner string, exceptions 
 	return total, byNamespace, err
 }
 
+// TotalsIn returns the sum of NamespaceTotals over some namespaces. It counts only what runs there.
+func (s *Store) TotalsIn(ctx context.Context, scanner string, namespaces []string, exceptions exception.Set) (total Totals, err error) {
+	route := &Route{All: true, Namespaces: make(map[string]bool, len(namespaces))}
+	for _, namespace := range namespaces {
+		route.Namespaces[namespace] = true
+	}
+	err = s.read(ctx, "count findings of some namespaces", func(ctx context.Context, q query) error {
+		total = Totals{}
+		repositories, err := loadRunning(ctx, q, scanner, "", route, reachRunning)
+		if err != nil {
+			return err
+		}
+		for _, r := range repositories {
+			for _, part := range r.byNamespace() {
+				of, err := s.countRepository(ctx, q, part, exceptions)
+				if err != nil {
+					return err
+				}
+				total.add(of)
+			}
+		}
+		return nil
+	})
+	return total, err
+}
+
 // countRepositories adds up the totals of repositories.
 func (s *Store) countRepositories(ctx context.Context, q query, repositories []runningRepository, exceptions exception.Set) (total Totals, err error) {
 	for _, r := range repositories {

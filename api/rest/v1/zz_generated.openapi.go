@@ -131,6 +131,47 @@ func (e Severity) Valid() bool {
 	}
 }
 
+// Action The update of one package.
+type Action struct {
+	Critical int `json:"critical"`
+
+	// Ends The findings that the update ends, worst first, at most 50.
+	Ends []EndedFinding `json:"ends"`
+
+	// FixVersions Versions that each end all findings of the action. There is at least one.
+	FixVersions []string `json:"fixVersions"`
+	High        int      `json:"high"`
+
+	// Installed The installed versions, that of the worst finding first.
+	Installed []string `json:"installed,omitempty,omitzero"`
+
+	// KnownExploited Number of findings that the update ends and that are known exploited. They count by their severity, too.
+	KnownExploited int `json:"knownExploited"`
+
+	// Other Number of known exploited findings of a lower severity.
+	Other   int    `json:"other"`
+	Package string `json:"package"`
+
+	// SinceTime The earliest time of the findings.
+	SinceTime time.Time `json:"sinceTime"`
+
+	// Type deb, apk, rpm, go-module, npm, …
+	Type string `json:"type"`
+}
+
+// ActionList defines model for ActionList.
+type ActionList struct {
+	// Continue The parameter `continue` for the next page; omitted on the last page.
+	Continue string `json:"continue,omitempty,omitzero"`
+
+	// Coverage What the response is about. Whatever is not scanned is missing in it.
+	Coverage Coverage            `json:"coverage"`
+	Items    []RepositoryActions `json:"items"`
+
+	// Total Number of repositories on all pages, with those whose findings exceptions suppress.
+	Total int `json:"total"`
+}
+
 // Advisory One source's advisory about the package, with the engine's own severity and fix state.
 type Advisory struct {
 	FixState    string   `json:"fixState"`
@@ -203,6 +244,25 @@ type Coverage struct {
 // Ecosystems Ecosystems and distributions that the engine does not analyze: first those that the image contains, such as its
 // distribution ("debian 12"), then ecosystems whose packages the image may contain. Omitted if the engine reports none.
 type Ecosystems = []string
+
+// EndedFinding A finding that an update ends.
+type EndedFinding struct {
+	EPSS           float64  `json:"epss,omitempty,omitzero"`
+	ID             string   `json:"id"`
+	KnownExploited bool     `json:"knownExploited"`
+	Severity       Severity `json:"severity"`
+
+	// SinceTime Since when the operator knows that the finding is there and that an update ends it.
+	SinceTime time.Time `json:"sinceTime"`
+}
+
+// EngineData The vulnerability data of an engine. With several Scanners it is the oldest that one of them uses.
+type EngineData struct {
+	AgeSeconds int64     `json:"ageSeconds"`
+	BuildTime  time.Time `json:"buildTime"`
+	Engine     string    `json:"engine"`
+	Tool       string    `json:"tool,omitempty,omitzero"`
+}
 
 // EngineName The name of an engine. If an engine can have several instances, the instance follows: grype,
 // clair https://clair.example.com.
@@ -444,6 +504,26 @@ type NotCovered struct {
 	Pending int `json:"pending"`
 }
 
+// Overview defines model for Overview.
+type Overview struct {
+	// ActionRepositories Number of repositories with something to act on, with those whose findings exceptions suppress.
+	ActionRepositories int `json:"actionRepositories"`
+
+	// Actions The most urgent actions of the 20 repositories with the most urgent images, at most 20. Each item has one action.
+	Actions []RepositoryActions `json:"actions"`
+
+	// Coverage What the response is about. Whatever is not scanned is missing in it.
+	Coverage Coverage     `json:"coverage"`
+	Data     []EngineData `json:"data"`
+
+	// ExceptionsEndingSoon Number of exceptions in force that end within seven days.
+	ExceptionsEndingSoon int `json:"exceptionsEndingSoon"`
+
+	// Findings The sum of the numbers of the Scanners and ClusterScanners. A finding counts once in all images of a repository, for each of
+	// them.
+	Findings FindingCounts `json:"findings"`
+}
+
 // Package defines model for Package.
 type Package struct {
 	Name string `json:"name"`
@@ -533,6 +613,32 @@ type Report struct {
 
 	// Phase The state of an image. Scanned stays while it is matched again with newer data.
 	Phase Phase `json:"phase"`
+}
+
+// RepositoryActions defines model for RepositoryActions.
+type RepositoryActions struct {
+	Actions []Action `json:"actions"`
+
+	// Namespaces The namespaces that run an image of the repository with a finding to act on, at most 100.
+	Namespaces []string `json:"namespaces"`
+	Repository string   `json:"repository"`
+
+	// WorkloadCount Number of these containers.
+	WorkloadCount int `json:"workloadCount"`
+
+	// Workloads The containers that run these images, at most 20.
+	Workloads []RunningContainer `json:"workloads"`
+}
+
+// RunningContainer A container of a workload.
+type RunningContainer struct {
+	Container string `json:"container"`
+
+	// Image The reference in the pod's specification.
+	Image     string `json:"image,omitempty,omitzero"`
+	Kind      string `json:"kind"`
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
 }
 
 // Scanner defines model for Scanner.
@@ -771,6 +877,18 @@ type SeverityFilter = []Severity
 // VulnerabilityID defines model for vulnerabilityID.
 type VulnerabilityID = string
 
+// ListActionsParams defines parameters for ListActions.
+type ListActionsParams struct {
+	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
+	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
+
+	// Limit The maximum number of items in one response.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Continue The value of `continue` in the previous response. All other parameters must be the same.
+	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
+}
+
 // ListClusterScannersParams defines parameters for ListClusterScanners.
 type ListClusterScannersParams struct {
 	// Limit The maximum number of items in one response.
@@ -889,6 +1007,12 @@ type ListMessagesParams struct {
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
+// GetOverviewParams defines parameters for GetOverview.
+type GetOverviewParams struct {
+	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
+	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
+}
+
 // ListScannersParams defines parameters for ListScanners.
 type ListScannersParams struct {
 	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
@@ -955,6 +1079,9 @@ type ListWorkloadsParams struct {
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
+	// ListActions Lists the updates that end findings, by image repository
+	// (GET /api/v1/actions)
+	ListActions(w http.ResponseWriter, r *http.Request, params ListActionsParams)
 	// ListClusterScanners Lists ClusterScanners with their coverage
 	// (GET /api/v1/clusterscanners)
 	ListClusterScanners(w http.ResponseWriter, r *http.Request, params ListClusterScannersParams)
@@ -988,6 +1115,9 @@ type ServerInterface interface {
 	// ListMessages Lists the messages that a Scanner sent, the latest first
 	// (GET /api/v1/namespaces/{namespace}/scanners/{name}/messages)
 	ListMessages(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params ListMessagesParams)
+	// GetOverview Returns what there is to do, and what is not scanned
+	// (GET /api/v1/overview)
+	GetOverview(w http.ResponseWriter, r *http.Request, params GetOverviewParams)
 	// ListScanners Lists Scanners with their coverage
 	// (GET /api/v1/scanners)
 	ListScanners(w http.ResponseWriter, r *http.Request, params ListScannersParams)
@@ -1010,6 +1140,65 @@ type ServerInterfaceWrapper struct {
 }
 
 type MiddlewareFunc func(http.Handler) http.Handler
+
+// ListActions operation middleware
+func (siw *ServerInterfaceWrapper) ListActions(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListActionsParams
+
+	// ------------- Optional query parameter "namespace" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "namespace", r.URL.Query(), &params.Namespace, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "namespace"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "continue" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "continue", r.URL.Query(), &params.Continue, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "continue"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "continue", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListActions(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
 
 // ListClusterScanners operation middleware
 func (siw *ServerInterfaceWrapper) ListClusterScanners(w http.ResponseWriter, r *http.Request) {
@@ -1808,6 +1997,39 @@ func (siw *ServerInterfaceWrapper) ListMessages(w http.ResponseWriter, r *http.R
 	handler.ServeHTTP(w, r)
 }
 
+// GetOverview operation middleware
+func (siw *ServerInterfaceWrapper) GetOverview(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetOverviewParams
+
+	// ------------- Optional query parameter "namespace" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "namespace", r.URL.Query(), &params.Namespace, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "namespace"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetOverview(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListScanners operation middleware
 func (siw *ServerInterfaceWrapper) ListScanners(w http.ResponseWriter, r *http.Request) {
 
@@ -2259,6 +2481,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx", wrapper.GetCycloneDX)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/openvex", wrapper.GetOpenVEX)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/scanners/{name}/messages", wrapper.ListMessages)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/overview", wrapper.GetOverview)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/actions", wrapper.ListActions)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities", wrapper.ListVulnerabilities)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities/{id}", wrapper.GetVulnerability)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities/{id}/workloads", wrapper.ListWorkloads)
@@ -2267,6 +2491,45 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 }
 
 type ProblemApplicationProblemPlusJSONResponse Problem
+
+type ListActionsRequestObject struct {
+	Params ListActionsParams
+}
+
+type ListActionsResponseObject interface {
+	VisitListActionsResponse(w http.ResponseWriter) error
+}
+
+type ListActions200JSONResponse ActionList
+
+func (response ListActions200JSONResponse) VisitListActionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListActionsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListActionsdefaultApplicationProblemPlusJSONResponse) VisitListActionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
 
 type ListClusterScannersRequestObject struct {
 	Params ListClusterScannersParams
@@ -2761,6 +3024,45 @@ func (response ListMessagesdefaultApplicationProblemPlusJSONResponse) VisitListM
 	return err
 }
 
+type GetOverviewRequestObject struct {
+	Params GetOverviewParams
+}
+
+type GetOverviewResponseObject interface {
+	VisitGetOverviewResponse(w http.ResponseWriter) error
+}
+
+type GetOverview200JSONResponse Overview
+
+func (response GetOverview200JSONResponse) VisitGetOverviewResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetOverviewdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetOverviewdefaultApplicationProblemPlusJSONResponse) VisitGetOverviewResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListScannersRequestObject struct {
 	Params ListScannersParams
 }
@@ -2921,6 +3223,9 @@ func (response ListWorkloadsdefaultApplicationProblemPlusJSONResponse) VisitList
 
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
+	// ListActions Lists the updates that end findings, by image repository
+	// (GET /api/v1/actions)
+	ListActions(ctx context.Context, request ListActionsRequestObject) (ListActionsResponseObject, error)
 	// ListClusterScanners Lists ClusterScanners with their coverage
 	// (GET /api/v1/clusterscanners)
 	ListClusterScanners(ctx context.Context, request ListClusterScannersRequestObject) (ListClusterScannersResponseObject, error)
@@ -2954,6 +3259,9 @@ type StrictServerInterface interface {
 	// ListMessages Lists the messages that a Scanner sent, the latest first
 	// (GET /api/v1/namespaces/{namespace}/scanners/{name}/messages)
 	ListMessages(ctx context.Context, request ListMessagesRequestObject) (ListMessagesResponseObject, error)
+	// GetOverview Returns what there is to do, and what is not scanned
+	// (GET /api/v1/overview)
+	GetOverview(ctx context.Context, request GetOverviewRequestObject) (GetOverviewResponseObject, error)
 	// ListScanners Lists Scanners with their coverage
 	// (GET /api/v1/scanners)
 	ListScanners(ctx context.Context, request ListScannersRequestObject) (ListScannersResponseObject, error)
@@ -3005,6 +3313,32 @@ type strictHandler struct {
 	ssi         StrictServerInterface
 	middlewares []StrictMiddlewareFunc
 	options     StrictHTTPServerOptions
+}
+
+// ListActions operation middleware
+func (sh *strictHandler) ListActions(w http.ResponseWriter, r *http.Request, params ListActionsParams) {
+	var request ListActionsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListActions(ctx, request.(ListActionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListActions")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListActionsResponseObject); ok {
+		if err := validResponse.VisitListActionsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
 }
 
 // ListClusterScanners operation middleware
@@ -3300,6 +3634,32 @@ func (sh *strictHandler) ListMessages(w http.ResponseWriter, r *http.Request, na
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListMessagesResponseObject); ok {
 		if err := validResponse.VisitListMessagesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetOverview operation middleware
+func (sh *strictHandler) GetOverview(w http.ResponseWriter, r *http.Request, params GetOverviewParams) {
+	var request GetOverviewRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetOverview(ctx, request.(GetOverviewRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetOverview")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetOverviewResponseObject); ok {
+		if err := validResponse.VisitGetOverviewResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

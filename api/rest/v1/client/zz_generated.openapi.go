@@ -90,6 +90,19 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 // The interface specification for the client above.
 type ClientInterface interface {
 
+	// ListActions Lists the updates that end findings, by image repository
+	//
+	// An action is the update of one package in one image repository, with the findings that it ends: those that are known exploited or
+	// of High severity at least, and that no exception suppresses. Of images that workloads run now, in one namespace or in all
+	// namespaces in which the caller may list imagescans.
+	//
+	// An item is a repository with its actions, the most urgent action first. Repositories are ordered by their most urgent image, before
+	// exceptions: the one with most known exploited findings comes first, then those with most critical and most high ones. A page
+	// can have fewer items than `limit` although `continue` is there, since repositories without an action are left out.
+	//
+	// Corresponds with GET /api/v1/actions (the `ListActions` operationId).
+	ListActions(ctx context.Context, params *ListActionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListClusterScanners Lists ClusterScanners with their coverage
 	//
 	// All ClusterScanners, ordered by name. The caller must be allowed to list clusterscanners.
@@ -170,6 +183,14 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/namespaces/{namespace}/scanners/{name}/messages (the `ListMessages` operationId).
 	ListMessages(ctx context.Context, namespace Namespace, name Name, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetOverview Returns what there is to do, and what is not scanned
+	//
+	// For one namespace, or for all namespaces in which the caller may list imagescans: the numbers of findings, the most urgent updates,
+	// the age of the vulnerability data, the exceptions that end soon, and what is not scanned.
+	//
+	// Corresponds with GET /api/v1/overview (the `GetOverview` operationId).
+	GetOverview(ctx context.Context, params *GetOverviewParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListScanners Lists Scanners with their coverage
 	//
 	// The Scanners of one namespace, or of all namespaces in which the caller may list scanners, ordered by namespace and
@@ -208,6 +229,29 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
 	ListWorkloads(ctx context.Context, id VulnerabilityID, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+}
+
+// ListActions Lists the updates that end findings, by image repository
+//
+// An action is the update of one package in one image repository, with the findings that it ends: those that are known exploited or
+// of High severity at least, and that no exception suppresses. Of images that workloads run now, in one namespace or in all
+// namespaces in which the caller may list imagescans.
+//
+// An item is a repository with its actions, the most urgent action first. Repositories are ordered by their most urgent image, before
+// exceptions: the one with most known exploited findings comes first, then those with most critical and most high ones. A page
+// can have fewer items than `limit` although `continue` is there, since repositories without an action are left out.
+//
+// Corresponds with GET /api/v1/actions (the `ListActions` operationId).
+func (c *Client) ListActions(ctx context.Context, params *ListActionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListActionsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
 }
 
 // ListClusterScanners Lists ClusterScanners with their coverage
@@ -400,6 +444,24 @@ func (c *Client) ListMessages(ctx context.Context, namespace Namespace, name Nam
 	return c.Client.Do(req)
 }
 
+// GetOverview Returns what there is to do, and what is not scanned
+//
+// For one namespace, or for all namespaces in which the caller may list imagescans: the numbers of findings, the most urgent updates,
+// the age of the vulnerability data, the exceptions that end soon, and what is not scanned.
+//
+// Corresponds with GET /api/v1/overview (the `GetOverview` operationId).
+func (c *Client) GetOverview(ctx context.Context, params *GetOverviewParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetOverviewRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListScanners Lists Scanners with their coverage
 //
 // The Scanners of one namespace, or of all namespaces in which the caller may list scanners, ordered by namespace and
@@ -477,6 +539,84 @@ func (c *Client) ListWorkloads(ctx context.Context, id VulnerabilityID, params *
 		return nil, err
 	}
 	return c.Client.Do(req)
+}
+
+// NewListActionsRequest constructs an http.Request for the ListActions method
+func NewListActionsRequest(server string, params *ListActionsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/actions")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Continue != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", *params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
 }
 
 // NewListClusterScannersRequest constructs an http.Request for the ListClusterScanners method
@@ -1380,6 +1520,60 @@ func NewListMessagesRequest(server string, namespace Namespace, name Name, param
 	return req, nil
 }
 
+// NewGetOverviewRequest constructs an http.Request for the GetOverview method
+func NewGetOverviewRequest(server string, params *GetOverviewParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/overview")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListScannersRequest constructs an http.Request for the ListScanners method
 func NewListScannersRequest(server string, params *ListScannersParams) (*http.Request, error) {
 	var err error
@@ -1810,6 +2004,21 @@ func WithBaseURL(baseURL string) ClientOption {
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
 
+	// ListActionsWithResponse Lists the updates that end findings, by image repository
+	//
+	// An action is the update of one package in one image repository, with the findings that it ends: those that are known exploited or
+	// of High severity at least, and that no exception suppresses. Of images that workloads run now, in one namespace or in all
+	// namespaces in which the caller may list imagescans.
+	//
+	// An item is a repository with its actions, the most urgent action first. Repositories are ordered by their most urgent image, before
+	// exceptions: the one with most known exploited findings comes first, then those with most critical and most high ones. A page
+	// can have fewer items than `limit` although `continue` is there, since repositories without an action are left out.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/actions (the `ListActions` operationId).
+	ListActionsWithResponse(ctx context.Context, params *ListActionsParams, reqEditors ...RequestEditorFn) (*ListActionsResponse, error)
+
 	// ListClusterScannersWithResponse Lists ClusterScanners with their coverage
 	//
 	// All ClusterScanners, ordered by name. The caller must be allowed to list clusterscanners.
@@ -1912,6 +2121,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/namespaces/{namespace}/scanners/{name}/messages (the `ListMessages` operationId).
 	ListMessagesWithResponse(ctx context.Context, namespace Namespace, name Name, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*ListMessagesResponse, error)
 
+	// GetOverviewWithResponse Returns what there is to do, and what is not scanned
+	//
+	// For one namespace, or for all namespaces in which the caller may list imagescans: the numbers of findings, the most urgent updates,
+	// the age of the vulnerability data, the exceptions that end soon, and what is not scanned.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/overview (the `GetOverview` operationId).
+	GetOverviewWithResponse(ctx context.Context, params *GetOverviewParams, reqEditors ...RequestEditorFn) (*GetOverviewResponse, error)
+
 	// ListScannersWithResponse Lists Scanners with their coverage
 	//
 	// The Scanners of one namespace, or of all namespaces in which the caller may list scanners, ordered by namespace and
@@ -1958,6 +2177,54 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
 	ListWorkloadsWithResponse(ctx context.Context, id VulnerabilityID, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*ListWorkloadsResponse, error)
+}
+
+type ListActionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ActionList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListActionsResponse) GetJSON200() *ActionList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListActionsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListActionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListActionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListActionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListActionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
 }
 
 type ListClusterScannersResponse struct {
@@ -2510,6 +2777,54 @@ func (r ListMessagesResponse) ContentType() string {
 	return ""
 }
 
+type GetOverviewResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Overview
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetOverviewResponse) GetJSON200() *Overview {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetOverviewResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetOverviewResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetOverviewResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetOverviewResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetOverviewResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListScannersResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -2702,6 +3017,27 @@ func (r ListWorkloadsResponse) ContentType() string {
 	return ""
 }
 
+// ListActionsWithResponse Lists the updates that end findings, by image repository
+//
+// An action is the update of one package in one image repository, with the findings that it ends: those that are known exploited or
+// of High severity at least, and that no exception suppresses. Of images that workloads run now, in one namespace or in all
+// namespaces in which the caller may list imagescans.
+//
+// An item is a repository with its actions, the most urgent action first. Repositories are ordered by their most urgent image, before
+// exceptions: the one with most known exploited findings comes first, then those with most critical and most high ones. A page
+// can have fewer items than `limit` although `continue` is there, since repositories without an action are left out.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/actions (the `ListActions` operationId).
+func (c *ClientWithResponses) ListActionsWithResponse(ctx context.Context, params *ListActionsParams, reqEditors ...RequestEditorFn) (*ListActionsResponse, error) {
+	rsp, err := c.ListActions(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListActionsResponse(rsp)
+}
+
 // ListClusterScannersWithResponse Lists ClusterScanners with their coverage
 //
 // All ClusterScanners, ordered by name. The caller must be allowed to list clusterscanners.
@@ -2870,6 +3206,22 @@ func (c *ClientWithResponses) ListMessagesWithResponse(ctx context.Context, name
 	return ParseListMessagesResponse(rsp)
 }
 
+// GetOverviewWithResponse Returns what there is to do, and what is not scanned
+//
+// For one namespace, or for all namespaces in which the caller may list imagescans: the numbers of findings, the most urgent updates,
+// the age of the vulnerability data, the exceptions that end soon, and what is not scanned.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/overview (the `GetOverview` operationId).
+func (c *ClientWithResponses) GetOverviewWithResponse(ctx context.Context, params *GetOverviewParams, reqEditors ...RequestEditorFn) (*GetOverviewResponse, error) {
+	rsp, err := c.GetOverview(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetOverviewResponse(rsp)
+}
+
 // ListScannersWithResponse Lists Scanners with their coverage
 //
 // The Scanners of one namespace, or of all namespaces in which the caller may list scanners, ordered by namespace and
@@ -2939,6 +3291,39 @@ func (c *ClientWithResponses) ListWorkloadsWithResponse(ctx context.Context, id 
 		return nil, err
 	}
 	return ParseListWorkloadsResponse(rsp)
+}
+
+// ParseListActionsResponse parses an HTTP response from a ListActionsWithResponse call
+func ParseListActionsResponse(rsp *http.Response) (*ListActionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListActionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ActionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
 }
 
 // ParseListClusterScannersResponse parses an HTTP response from a ListClusterScannersWithResponse call
@@ -3342,6 +3727,39 @@ func ParseListMessagesResponse(rsp *http.Response) (*ListMessagesResponse, error
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest MessageList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetOverviewResponse parses an HTTP response from a GetOverviewWithResponse call
+func ParseGetOverviewResponse(rsp *http.Response) (*GetOverviewResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetOverviewResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Overview
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
