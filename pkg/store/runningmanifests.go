@@ -1,9 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"slices"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
 // The tables running_manifests and namespace_vulnerabilities summarize which vulnerabilities run in which namespace. Every transaction that
@@ -59,14 +62,20 @@ const (
 		ORDERED JOIN records(@rows, report bigint, namespace text, times bigint) u ON u.report = p.report_id
 		WHERE true GROUP BY u.namespace, p.vulnerability_id` + addCounts
 
-	// countReported adds what a report changes to the counts of the namespaces that run its image.
+	// countReported adds what a report changes to the counts of the namespaces that run its image. had and has are numbers of
+	// vulnerabilityFacts. The rows are materialized, since otherwise SQLite parses them for each column and each namespace.
 	countReported = insertCounts + `
-		SELECT n.namespace, d.vulnerability, d.images * n.times, d.critical * n.times, d.high * n.times, d.medium * n.times, d.low * n.times,
-			d.negligible * n.times, d.fixable * n.times
+		WITH d AS MATERIALIZED (SELECT r.vulnerability, r.had, r.has FROM records(@rows, vulnerability bigint, had bigint, has bigint) r)
+		SELECT n.namespace, d.vulnerability, (CASE WHEN d.has < 0 THEN 0 ELSE 1 END - CASE WHEN d.had < 0 THEN 0 ELSE 1 END) * n.times,
+			(CASE WHEN whole(d.has, 2) = 5 THEN 1 ELSE 0 END - CASE WHEN whole(d.had, 2) = 5 THEN 1 ELSE 0 END) * n.times,
+			(CASE WHEN whole(d.has, 2) = 4 THEN 1 ELSE 0 END - CASE WHEN whole(d.had, 2) = 4 THEN 1 ELSE 0 END) * n.times,
+			(CASE WHEN whole(d.has, 2) = 3 THEN 1 ELSE 0 END - CASE WHEN whole(d.had, 2) = 3 THEN 1 ELSE 0 END) * n.times,
+			(CASE WHEN whole(d.has, 2) = 2 THEN 1 ELSE 0 END - CASE WHEN whole(d.had, 2) = 2 THEN 1 ELSE 0 END) * n.times,
+			(CASE WHEN whole(d.has, 2) = 1 THEN 1 ELSE 0 END - CASE WHEN whole(d.had, 2) = 1 THEN 1 ELSE 0 END) * n.times,
+			(CASE WHEN d.has % 2 = 1 THEN 1 ELSE 0 END - CASE WHEN d.had % 2 = 1 THEN 1 ELSE 0 END) * n.times
 		FROM (SELECT namespace, 1 AS times FROM running_manifests WHERE manifest_id = @manifest AND engine = @engine
 			UNION ALL SELECT '', count(*) FROM running_manifests WHERE manifest_id = @manifest AND engine = @engine HAVING count(*) > 0) n
-		ORDERED JOIN records(@rows, vulnerability bigint, images bigint, critical bigint, high bigint, medium bigint, low bigint, negligible bigint,
-			fixable bigint) d ON true
+		ORDERED JOIN d ON true
 		WHERE true` + addCounts
 )
 
@@ -131,59 +140,40 @@ func recordRunning(ctx context.Context, tx *session, statement string, changed [
 	return tx.execRows(ctx, countRunning, counted, sql.Named("reports", idsOf(everywhere)))
 }
 
-// vulnerabilityFacts is what one report has of a vulnerability: the worst severity, and whether any of its findings is fixable.
-type vulnerabilityFacts struct {
-	severity int64
-	fixable  bool
-}
+// vulnerabilityFacts is what one report has of a vulnerability: twice the worst severity, plus 1 if any of its findings is fixable.
+type vulnerabilityFacts int
 
-// factsByVulnerability collects facts of vulnerabilities, by the row ID of the vulnerability.
+// noFacts are those of a report that does not have the vulnerability.
+const noFacts vulnerabilityFacts = -1
+
+// factsByVulnerability has facts by the row ID of the vulnerability.
 type factsByVulnerability map[int64]vulnerabilityFacts
 
-func (f factsByVulnerability) add(vulnerability, severity int64, fixable bool) {
-	known := f[vulnerability]
-	f[vulnerability] = vulnerabilityFacts{max(known.severity, severity), known.fixable || fixable}
+func (f factsByVulnerability) add(vulnerability int64, severity finding.Severity, fixable bool) {
+	known := max(f[vulnerability], 0)
+	facts := 2 * max(known/2, vulnerabilityFacts(severity))
+	if fixable || known%2 == 1 {
+		facts++
+	}
+	f[vulnerability] = facts
 }
 
-// changes returns the rows of countReported for a report that had the facts before, and has those of after.
-func (before factsByVulnerability) changes(after factsByVulnerability) (rows [][]any) {
-	for vulnerability, facts := range after {
-		known, had := before[vulnerability]
-		switch {
-		case !had:
-			rows = append(rows, append([]any{vulnerability}, facts.counts(nil)...))
-		case known != facts:
-			rows = append(rows, append([]any{vulnerability}, facts.counts(&known)...))
+// changes returns the rows of countReported for a report that had the facts before, and has those of after, in the order of the primary key.
+func (f factsByVulnerability) changes(after factsByVulnerability) (rows [][]any) {
+	for vulnerability, has := range after {
+		had, known := f[vulnerability]
+		if !known {
+			had = noFacts
+		}
+		if had != has {
+			rows = append(rows, []any{vulnerability, int(had), int(has)})
 		}
 	}
-	for vulnerability, known := range before {
+	for vulnerability, had := range f {
 		if _, has := after[vulnerability]; !has {
-			counts := known.counts(nil)
-			for i, n := range counts {
-				counts[i] = -n.(int)
-			}
-			rows = append(rows, append([]any{vulnerability}, counts...))
+			rows = append(rows, []any{vulnerability, int(had), int(noFacts)})
 		}
 	}
+	slices.SortFunc(rows, func(a, b []any) int { return cmp.Compare(a[0].(int64), b[0].(int64)) })
 	return rows
-}
-
-// counts returns the columns images to fixable of one image with these facts, minus those of one that had the facts before.
-func (f vulnerabilityFacts) counts(before *vulnerabilityFacts) []any {
-	counts := []any{1, 0, 0, 0, 0, 0, 0}
-	add := func(of vulnerabilityFacts, n int) {
-		if of.severity > 0 {
-			column := 6 - of.severity // critical, which is 5, is the first column after images
-			counts[column] = counts[column].(int) + n
-		}
-		if of.fixable {
-			counts[6] = counts[6].(int) + n
-		}
-	}
-	add(f, 1)
-	if before != nil {
-		counts[0] = 0
-		add(*before, -1)
-	}
-	return counts
 }

@@ -323,11 +323,11 @@ func saveFindings(ctx context.Context, tx *session, before previousReport, r Rep
 	factsBefore, factsAfter := make(factsByVulnerability), make(factsByVulnerability)
 	for _, k := range known {
 		if !k.gone {
-			factsBefore.add(k.vulnerability, int64(k.severity), k.fixable)
+			factsBefore.add(k.vulnerability, k.severity, k.fixable)
 		}
 	}
 	for _, row := range rows {
-		factsAfter.add(row.vulnerability, int64(row.Severity), row.Fixable())
+		factsAfter.add(row.vulnerability, row.Severity, row.Fixable())
 		k := known[row.key]
 		if old := renamed[row]; old != nil {
 			k = old

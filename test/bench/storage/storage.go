@@ -59,6 +59,11 @@ func Measure(ctx context.Context, in Database, progress func(format string, args
 	if err != nil {
 		return section, err
 	}
+	progress("lists of vulnerabilities and actions")
+	lists, err := queryLists(ctx, db)
+	if err != nil {
+		return section, err
+	}
 	size, err := opened.size()
 	if err != nil {
 		return section, err
@@ -67,7 +72,7 @@ func Measure(ctx context.Context, in Database, progress func(format string, args
 	if err != nil {
 		return section, err
 	}
-	return in.describe(first, second, distant, asked, affected, size), nil
+	return in.describe(first, second, distant, asked, lists, affected, size), nil
 }
 
 // key returns the key of the image with the given number.
@@ -170,7 +175,7 @@ func queryAffected(ctx context.Context, db *store.Store) (took []time.Duration, 
 	return took, affected, nil
 }
 
-func (in Database) describe(first, second, distant, asked []time.Duration, affected []int, size int64) page.Section {
+func (in Database) describe(first, second, distant, asked []time.Duration, lists []listTimes, affected []int, size int64) page.Section {
 	slices.Sort(affected)
 	text := fmt.Sprintf(in.text+" %d images with %d findings each run in %d namespaces; %d families of images "+
 		"overlap in their findings. Reports are written one after the other, each in a transaction of its own.\n\n", images, findings, namespaces, families)
@@ -187,6 +192,9 @@ func (in Database) describe(first, second, distant, asked []time.Duration, affec
 	if len(distant) > 0 {
 		rows = append(rows, [2]string{fmt.Sprintf("time to write one over a link whose round trip takes %s", roundTrip), quantiles(distant)})
 	}
+	for _, list := range lists {
+		rows = append(rows, [2]string{"time to answer " + list.what, quantiles(list.took)})
+	}
 	for _, row := range rows {
 		text += fmt.Sprintf("| %s | %s |\n", row[0], row[1])
 	}
@@ -194,6 +202,9 @@ func (in Database) describe(first, second, distant, asked []time.Duration, affec
 		{What: fmt.Sprintf("answers are there: the median has %d workloads", affected[len(affected)/2]), Kept: affected[len(affected)/2] > 0},
 		atMost("\"which workloads have CVE-X?\", p95", quantile(asked, 95), in.answer),
 		atMost("a report of 200 findings, all new, p50", quantile(first, 50), in.report),
+	}
+	for _, list := range lists {
+		bounds = append(bounds, atMost(list.what+", p95", quantile(list.took, 95), list.most))
 	}
 	if len(distant) > 0 {
 		bounds = append(bounds, atMost("the same over that link, p50", quantile(distant, 50), in.distantReport))
