@@ -14,7 +14,7 @@ import (
 const maxConnectionsPerAddress = 16
 
 // Limit returns a listener with a maximum number of connections, and at most maxConnectionsPerAddress of them from the same address. Nobody needs
-// a token to connect, and a single pod must not be able to keep all others out.
+// a token to connect, and a single pod must not be able to keep all others out. Use Users for a server that people reach through a proxy.
 func Limit(listener net.Listener, all int) net.Listener {
 	return netutil.LimitListener(&perAddressListener{Listener: listener, open: map[string]int{}}, all)
 }
@@ -33,10 +33,7 @@ func (l *perAddressListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		address := connection.RemoteAddr().String()
-		if host, _, err := net.SplitHostPort(address); err == nil {
-			address = host
-		}
+		address := addressOf(connection)
 		if l.acquire(address) {
 			return &countedConn{Conn: connection, release: sync.OnceFunc(func() { l.release(address) })}, nil
 		}
