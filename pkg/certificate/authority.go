@@ -10,7 +10,9 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -226,6 +228,18 @@ func (a *Authority) signServing(names ...string) (certPEM, keyPEM []byte, err er
 		return nil, nil, err
 	}
 	return made.certPEM, made.keyPEM, nil
+}
+
+// DeriveKey returns a key of 32 bytes that only those can know who may read the authority's Secret. It is the same in each process, and changes
+// with the authority. Keys for different purposes are independent. It returns an error before Refresh has succeeded.
+func (a *Authority) DeriveKey(purpose string) ([]byte, error) {
+	a.mu.Lock()
+	active := a.active
+	a.mu.Unlock()
+	if active == nil {
+		return nil, errors.New("the certificate authority is not loaded")
+	}
+	return hkdf.Key(sha256.New, active.keyPEM, nil, purpose, sha256.Size)
 }
 
 // isFresh reports whether a certificate is signed by the active authority, has the names, and has more than two thirds of its lifetime left.

@@ -1,6 +1,7 @@
 package restapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
+	"github.com/scanner-operator/scanner-operator/pkg/listener"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
@@ -55,11 +57,19 @@ type API struct {
 	Store         Store
 	// Inventory knows what ClusterScanners cover.
 	Inventory Inventory
-	Clock     clock.PassiveClock
-	Log       logr.Logger
-	Metrics   prometheus.Registerer
+	// SessionKey returns the key of 32 bytes that seals the tokens in the cookies of sessions. Replicas must have the same. The sessions
+	// of a key end when it changes.
+	SessionKey func() ([]byte, error)
+	// BasePath is the path of the web UI, which its cookies are for: "" for "/", or one that begins with a slash and does not end with one.
+	BasePath string
+	Clock    clock.PassiveClock
+	Log      logr.Logger
+	Metrics  prometheus.Registerer
 
 	authenticator authenticator
+	sessions      sessions
+	crossOrigin   *http.CrossOriginProtection
+	users         userSlots
 	authorizer    authorizer
 	metrics       *metrics
 	rules         rules
@@ -104,10 +114,12 @@ func (a *API) Handler() (_ http.Handler, err error) {
 	a.authorizer = authorizer{
 		reviews: a.AccessReviews, decisions: cache.NewLRUExpireCacheWithClock(maxDecisions, a.Clock), reviewSlots: make(semaphore, maxReviews),
 	}
+	a.sessions = sessions{key: a.SessionKey, path: cmp.Or(a.BasePath, "/"), clock: a.Clock}
+	a.crossOrigin = http.NewCrossOriginProtection()
 	a.queries, a.documents, a.downloads = make(semaphore, maxQueries), make(semaphore, maxDocuments), newDownloadSlots(maxDownloads)
 
 	strict := restv1.NewStrictHandlerWithOptions(operations{a}, nil, restv1.StrictHTTPServerOptions{
-		RequestErrorHandlerFunc: a.writeError, ResponseErrorHandlerFunc: a.writeError,
+		RequestErrorHandlerFunc: a.writeBodyError, ResponseErrorHandlerFunc: a.writeError,
 	})
 	mux := http.NewServeMux()
 	restv1.HandlerWithOptions(strict, restv1.StdHTTPServerOptions{
@@ -121,7 +133,11 @@ func (a *API) Handler() (_ http.Handler, err error) {
 
 // caller is the value that admit adds to a request's context.
 type caller struct {
+	// user is empty for the operations that need no token.
 	user authenticationv1.UserInfo
+	// token is what the caller sent, and cookie whether it came in a session's cookie. A token must never be logged.
+	token  string
+	cookie bool
 	// queryHash identifies what is requested, whichever page of it (see queryHashOf).
 	queryHash string
 }
@@ -133,8 +149,8 @@ func callerOf(ctx context.Context) *caller {
 	return c
 }
 
-// admit passes on GET requests without a body from callers whose token the API server accepts. It serves the OpenAPI document to everybody,
-// and refuses all other requests.
+// admit passes on GET requests without a body from callers whose token the API server accepts, and requests that sign in or out. It serves the
+// OpenAPI document to everybody, and refuses all other requests.
 func (a *API) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// All handlers write through the recorder: answer must know whether the response has begun.
@@ -144,17 +160,11 @@ func (a *API) admit(next http.Handler) http.Handler {
 		defer func() { a.metrics.observe(recorder.operation, recorder.status, a.Clock.Since(began)) }()
 		header := w.Header()
 		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("Cross-Origin-Resource-Policy", "same-origin")
 		// Findings are for this caller alone, and must be revalidated each time. If-None-Match makes that cheap.
 		header.Set("Cache-Control", "private, no-cache")
-		if r.Method != http.MethodGet {
-			a.writeError(recorder, r, newProblem(restv1.ReasonMethodNotAllowed, "the API is read-only: only GET is allowed"))
-			return
-		}
-		if r.ContentLength != 0 {
-			header.Set("Connection", "close")
-			// The server must not wait for the rest of the body.
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now())
-			a.writeError(recorder, r, invalidParameter("body", "a request has none"))
+		if err := a.checkMethod(recorder, r); err != nil {
+			a.writeError(recorder, r, err)
 			return
 		}
 		if r.URL.Path == PathDocument {
@@ -166,20 +176,67 @@ func (a *API) admit(next http.Handler) http.Handler {
 		defer cancel()
 		c := &caller{}
 		r = r.WithContext(context.WithValue(ctx, callerKey{}, c))
-		var err error
-		if c.user, err = a.authenticate(r); err != nil {
-			a.writeError(recorder, r, err)
-			return
+		if r.Method == http.MethodGet {
+			if err := a.authenticate(r, c); err != nil {
+				a.writeError(recorder, r, err)
+				return
+			}
+			release, err := a.users.acquire(c.user)
+			if err != nil {
+				a.writeError(recorder, r, err)
+				return
+			}
+			defer release()
+			listener.Authenticated(ctx, w, c.user.Username)
 		}
 		next.ServeHTTP(recorder, r)
 	})
 }
 
-// authenticate returns the user of a request. It waits for the API server for at most requestTimeout.
-func (a *API) authenticate(r *http.Request) (authenticationv1.UserInfo, error) {
+// checkMethod refuses requests by their method, their origin and their body, before anything else is known about them. Only the request that
+// signs in has a body, which it bounds.
+func (a *API) checkMethod(w http.ResponseWriter, r *http.Request) error {
+	isSession := r.URL.Path == PathSession
+	signsIn := isSession && r.Method == http.MethodPost
+	if isSession {
+		w.Header().Set("Allow", "GET, POST, DELETE")
+	}
+	if r.Method != http.MethodGet && !signsIn && (!isSession || r.Method != http.MethodDelete) {
+		return newProblem(restv1.ReasonMethodNotAllowed, "only GET is allowed here, and POST and DELETE for %s", PathSession)
+	}
+	if a.crossOrigin.Check(r) != nil {
+		return newProblem(restv1.ReasonForbidden, "a page of another origin sent the request; use the web UI at the address that its administrator has published")
+	}
+	if signsIn {
+		r.Body = http.MaxBytesReader(w, r.Body, maxSignInBytes)
+		return nil
+	}
+	if r.ContentLength != 0 {
+		w.Header().Set("Connection", "close")
+		// The server must not wait for the rest of the body.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now())
+		return invalidParameter("body", "a request has none")
+	}
+	return nil
+}
+
+// authenticate finds out the user of a request by its token: that in the header, or that in the cookies of a session. It waits for the API
+// server for at most requestTimeout.
+func (a *API) authenticate(r *http.Request, c *caller) (err error) {
+	if len(r.Header.Values("Authorization")) == 0 {
+		if c.token, c.cookie, err = a.sessions.token(r); err != nil {
+			return err
+		}
+	}
+	if !c.cookie {
+		if c.token, err = bearerToken(r); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()
-	return a.authenticator.identify(r.WithContext(ctx))
+	c.user, err = a.authenticator.identify(ctx, c.token)
+	return err
 }
 
 // router checks the parameters of each route before the generated code reads them.
@@ -232,6 +289,16 @@ func (a *API) writeBindError(w http.ResponseWriter, r *http.Request, err error) 
 		return
 	}
 	a.writeError(w, r, invalidParameter("query", "%v", err))
+}
+
+// writeBodyError answers a request whose body the generated code cannot parse. The error itself may repeat parts of a token.
+func (a *API) writeBodyError(w http.ResponseWriter, r *http.Request, err error) {
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		a.writeError(w, r, invalidParameter("body", "it is longer than %d bytes", tooLarge.Limit))
+		return
+	}
+	a.writeError(w, r, invalidParameter("body", "it is not the JSON that %s describes", PathDocument))
 }
 
 // writeError sends an error as the response, and logs one line unless the request was canceled. The caller gets the text of a refusal. Of any

@@ -38,12 +38,8 @@ type authenticator struct {
 
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 
-// identify returns the sender of a request. The token's audiences must be those of the API server, as with "kubectl create token".
-func (a *authenticator) identify(r *http.Request) (authenticationv1.UserInfo, error) {
-	token, err := bearerToken(r)
-	if err != nil {
-		return authenticationv1.UserInfo{}, err
-	}
+// identify returns the user of a token. The token's audiences must be those of the API server, as with "kubectl create token".
+func (a *authenticator) identify(ctx context.Context, token string) (authenticationv1.UserInfo, error) {
 	hash := sha256.Sum256([]byte(token))
 	// Refused tokens have a cache of their own: a flood of made-up tokens evicts no known caller.
 	if user, found := a.accepted.Get(hash); found {
@@ -52,7 +48,7 @@ func (a *authenticator) identify(r *http.Request) (authenticationv1.UserInfo, er
 	if _, found := a.refused.Get(hash); found {
 		return authenticationv1.UserInfo{}, unauthorized()
 	}
-	user, accepted, err := a.review(r.Context(), token)
+	user, accepted, err := a.review(ctx, token)
 	if err != nil {
 		return authenticationv1.UserInfo{}, err
 	}

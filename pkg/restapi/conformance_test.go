@@ -28,18 +28,18 @@ func (c *conformanceTransport) RoundTrip(r *http.Request) (*http.Response, error
 	if err != nil || r.URL.Path == PathDocument {
 		return response, err
 	}
-	responses := openAPIContract().responses(r.URL.Path)
+	responses := openAPIContract().responses(r.Method, r.URL.Path)
 	answer, found := responses[strconv.Itoa(response.StatusCode)]
 	if !found {
 		answer, found = responses["default"]
 	}
 	if !found {
-		c.t.Errorf("GET %s: the document does not know the status %d", r.URL, response.StatusCode)
+		c.t.Errorf("%s %s: the document does not know the status %d", r.Method, r.URL, response.StatusCode)
 	}
 	mediaType, _, _ := strings.Cut(response.Header.Get("Content-Type"), ";")
 	content, found := answer[mediaType]
-	if !found && response.StatusCode != http.StatusNotModified {
-		c.t.Errorf("GET %s: status %d: the document does not know the content type %q", r.URL, response.StatusCode, mediaType)
+	if !found && response.StatusCode != http.StatusNotModified && response.StatusCode != http.StatusNoContent {
+		c.t.Errorf("%s %s: status %d: the document does not know the content type %q", r.Method, r.URL, response.StatusCode, mediaType)
 	}
 	if content == nil || response.Header.Get("Content-Encoding") != "" {
 		return response, nil
@@ -51,11 +51,11 @@ func (c *conformanceTransport) RoundTrip(r *http.Request) (*http.Response, error
 	response.Body = io.NopCloser(bytes.NewReader(body))
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
 	if err != nil {
-		c.t.Errorf("GET %s: the answer is not JSON: %v", r.URL, err)
+		c.t.Errorf("%s %s: the answer is not JSON: %v", r.Method, r.URL, err)
 		return response, nil
 	}
 	if err := content.Validate(parsed); err != nil {
-		c.t.Errorf("GET %s: the answer is not what the document says: %v\n%s", r.URL, err, body)
+		c.t.Errorf("%s %s: the answer is not what the document says: %v\n%s", r.Method, r.URL, err, body)
 	}
 	return response, nil
 }
@@ -64,16 +64,19 @@ func (c *conformanceTransport) RoundTrip(r *http.Request) (*http.Response, error
 type schemasOf map[string]*jsonschema.Schema
 
 type contract struct {
-	routes []struct {
-		path      *regexp.Regexp
-		responses map[string]schemasOf
-	}
+	routes   []contractRoute
 	anywhere map[string]schemasOf
 }
 
-func (c *contract) responses(path string) map[string]schemasOf {
+type contractRoute struct {
+	method    string
+	path      *regexp.Regexp
+	responses map[string]schemasOf
+}
+
+func (c *contract) responses(method, path string) map[string]schemasOf {
 	for _, route := range c.routes {
-		if route.path.MatchString(path) {
+		if route.method == method && route.path.MatchString(path) {
 			return route.responses
 		}
 	}
@@ -101,21 +104,21 @@ var openAPIContract = sync.OnceValue(func() *contract {
 	problem := map[string]schemasOf{"default": {"application/problem+json": compiler.MustCompile(documentURL + "#/components/schemas/Problem")}}
 	made := &contract{anywhere: problem}
 	for path, methods := range at(document, "paths") {
-		responses := map[string]schemasOf{"default": problem["default"]}
-		for status, response := range at(methods.(map[string]any), "get", "responses") {
-			if status == "default" {
-				continue
+		pattern := regexp.MustCompile("^" + regexp.MustCompile(`\\\{[a-z]+\\\}`).ReplaceAllString(regexp.QuoteMeta(path), `[^/]+`) + "$")
+		for method := range methods.(map[string]any) {
+			responses := map[string]schemasOf{"default": problem["default"]}
+			for status, response := range at(methods.(map[string]any), method, "responses") {
+				if status == "default" {
+					continue
+				}
+				responses[status] = schemasOf{}
+				for mediaType := range at(response.(map[string]any), "content") {
+					responses[status][mediaType] = compiler.MustCompile(
+						documentURL + "#/paths/" + pointer(path) + "/" + method + "/responses/" + status + "/content/" + pointer(mediaType) + "/schema")
+				}
 			}
-			responses[status] = schemasOf{}
-			for mediaType := range at(response.(map[string]any), "content") {
-				responses[status][mediaType] = compiler.MustCompile(documentURL + "#/paths/" + pointer(path) + "/get/responses/" + status + "/content/" + pointer(mediaType) + "/schema")
-			}
+			made.routes = append(made.routes, contractRoute{strings.ToUpper(method), pattern, responses})
 		}
-		pattern := "^" + regexp.MustCompile(`\\\{[a-z]+\\\}`).ReplaceAllString(regexp.QuoteMeta(path), `[^/]+`) + "$"
-		made.routes = append(made.routes, struct {
-			path      *regexp.Regexp
-			responses map[string]schemasOf
-		}{regexp.MustCompile(pattern), responses})
 	}
 	return made
 })

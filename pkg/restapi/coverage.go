@@ -79,13 +79,18 @@ func (a operations) listWithVisibility(ctx context.Context, resource, namespace 
 	if namespace != "" {
 		return all.Items, visibility{namespaces: []string{namespace}}, nil
 	}
+	seen, err := a.authorizer.visibleNamespaces(ctx, user, resource, sortedNamespaces(all.Items, others))
+	return all.Items, seen, err
+}
+
+// sortedNamespaces returns the namespaces of Scanners, and others.
+func sortedNamespaces(scanners []v1alpha1.Scanner, others []string) []string {
 	namespaces := slices.Clone(others)
-	for i := range all.Items {
-		namespaces = append(namespaces, all.Items[i].Namespace)
+	for i := range scanners {
+		namespaces = append(namespaces, scanners[i].Namespace)
 	}
 	slices.Sort(namespaces)
-	seen, err := a.authorizer.visibleNamespaces(ctx, user, resource, slices.Compact(namespaces))
-	return all.Items, seen, err
+	return slices.Compact(namespaces)
 }
 
 // GetScanner implements restv1.StrictServerInterface.

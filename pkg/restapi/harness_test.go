@@ -84,7 +84,8 @@ func newHarness(t testing.TB, cluster, reviews client.Client) *harness {
 	w.store = db
 	w.api = &API{
 		Reader: cluster, TokenReviews: reviews, AccessReviews: reviews, Store: db, Clock: w.clock, Metrics: w.metrics,
-		Inventory: &inventory.Inventory{Client: cluster, Store: db, Clock: w.clock},
+		SessionKey: func() ([]byte, error) { return bytes.Repeat([]byte{7}, 32), nil },
+		Inventory:  &inventory.Inventory{Client: cluster, Store: db, Clock: w.clock},
 		Log: funcr.NewJSON(func(line string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -93,6 +93,9 @@ func TestDocument(t *testing.T) {
 	}
 	fill := strings.NewReplacer("{namespace}", "shop", "{name}", "web", "{id}", "CVE-2026-0001")
 	for route := range w.api.rules {
+		if !strings.HasPrefix(route, "GET ") {
+			continue // TestSession has those that sign in and out
+		}
 		path := strings.Replace(fill.Replace(strings.TrimPrefix(route, "GET ")), "scanners/web", "scanners/main", 1)
 		if response, body := w.get(path, anyone); response.StatusCode != http.StatusOK {
 			t.Errorf("%s: %d %s", route, response.StatusCode, body)
@@ -143,7 +146,7 @@ func FuzzQuery(f *testing.F) {
 		r.URL = &url.URL{Path: findingsPath, RawQuery: query}
 		recorded := httptest.NewRecorder()
 		w.handler.ServeHTTP(recorded, r)
-		answer, found := openAPIContract().responses(findingsPath)[map[bool]string{true: "200", false: "default"}[recorded.Code == http.StatusOK]]
+		answer, found := openAPIContract().responses(http.MethodGet, findingsPath)[map[bool]string{true: "200", false: "default"}[recorded.Code == http.StatusOK]]
 		if !found || (recorded.Code != http.StatusOK && recorded.Code != http.StatusBadRequest && recorded.Code != http.StatusGone) {
 			t.Fatalf("the query %q is answered %d %s", query, recorded.Code, recorded.Body)
 		}

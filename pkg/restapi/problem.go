@@ -64,7 +64,9 @@ func (p *problem) write(w http.ResponseWriter) {
 	case http.StatusUnauthorized:
 		header.Set("WWW-Authenticate", "Bearer")
 	case http.StatusMethodNotAllowed:
-		header.Set("Allow", http.MethodGet)
+		if header.Get("Allow") == "" {
+			header.Set("Allow", http.MethodGet)
+		}
 	}
 	if p.retryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(int(p.retryAfter.Seconds())))

@@ -554,9 +554,9 @@ type Problem struct {
 	// Reason Why a request is refused.
 	// InvalidParameter (400): `field` names the parameter.
 	// Unauthorized (401): no token, or one that the API server does not accept.
-	// Forbidden (403): RBAC does not allow it, whether or not the object exists.
+	// Forbidden (403): RBAC does not allow it, whether or not the object exists, or a page of another origin sent the request.
 	// NotFound (404): the object does not exist.
-	// MethodNotAllowed (405): the API is read-only.
+	// MethodNotAllowed (405): there is no such operation at this path.
 	// NotScanned (409): there is no result (yet); see `phase` and `scanReason`.
 	// Expired (410): the report or list was replaced between two pages; start again without `continue`.
 	// TooLarge (422): the report is too large for one document; page through its findings.
@@ -584,9 +584,9 @@ type Rating struct {
 // Reason Why a request is refused.
 // InvalidParameter (400): `field` names the parameter.
 // Unauthorized (401): no token, or one that the API server does not accept.
-// Forbidden (403): RBAC does not allow it, whether or not the object exists.
+// Forbidden (403): RBAC does not allow it, whether or not the object exists, or a page of another origin sent the request.
 // NotFound (404): the object does not exist.
-// MethodNotAllowed (405): the API is read-only.
+// MethodNotAllowed (405): there is no such operation at this path.
 // NotScanned (409): there is no result (yet); see `phase` and `scanReason`.
 // Expired (410): the report or list was replaced between two pages; start again without `continue`.
 // TooLarge (422): the report is too large for one document; page through its findings.
@@ -683,6 +683,28 @@ type ScannerReference struct {
 	Name string      `json:"name"`
 }
 
+// Session defines model for Session.
+type Session struct {
+	// AllNamespaces Whether the caller may list imagescans in all namespaces.
+	AllNamespaces bool `json:"allNamespaces"`
+
+	// Cookie Whether the token came in the cookie. Otherwise a proxy or the caller itself sent it in a header, and there is nothing to sign out of.
+	Cookie bool `json:"cookie"`
+
+	// ExpirationTime When the token expires; omitted if it does not say.
+	ExpirationTime time.Time `json:"expirationTime,omitempty,omitzero"`
+
+	// Namespaces The namespaces that are scanned and in which the caller may list imagescans, in order. With allNamespaces, those that are scanned. At most 1,000;
+	// empty for a caller that must name its namespace, since there are too many to check each of them.
+	Namespaces []string `json:"namespaces"`
+
+	// User The name of the user to whom the API server says the token belongs.
+	User string `json:"user"`
+
+	// Version The manager's version.
+	Version string `json:"version"`
+}
+
 // Severity defines model for Severity.
 type Severity string
 
@@ -690,6 +712,12 @@ type Severity string
 type SeverityBefore struct {
 	EndTime  time.Time `json:"endTime"`
 	Severity Severity  `json:"severity"`
+}
+
+// SignIn defines model for SignIn.
+type SignIn struct {
+	// Token A token that the Kubernetes API server accepts.
+	Token string `json:"token"`
 }
 
 // Vulnerability A vulnerability of images that run.
@@ -1077,6 +1105,9 @@ type ListWorkloadsParams struct {
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
+// CreateSessionJSONRequestBody defines body for CreateSession for application/json ContentType.
+type CreateSessionJSONRequestBody = SignIn
+
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
 	// ListActions Lists the updates that end findings, by image repository
@@ -1121,6 +1152,15 @@ type ServerInterface interface {
 	// ListScanners Lists Scanners with their coverage
 	// (GET /api/v1/scanners)
 	ListScanners(w http.ResponseWriter, r *http.Request, params ListScannersParams)
+	// DeleteSession Signs out
+	// (DELETE /api/v1/session)
+	DeleteSession(w http.ResponseWriter, r *http.Request)
+	// GetSession Returns who the caller is and which namespaces it sees
+	// (GET /api/v1/session)
+	GetSession(w http.ResponseWriter, r *http.Request)
+	// CreateSession Signs in with a Kubernetes token
+	// (POST /api/v1/session)
+	CreateSession(w http.ResponseWriter, r *http.Request)
 	// ListVulnerabilities Lists the vulnerabilities of the images that run
 	// (GET /api/v1/vulnerabilities)
 	ListVulnerabilities(w http.ResponseWriter, r *http.Request, params ListVulnerabilitiesParams)
@@ -2089,6 +2129,48 @@ func (siw *ServerInterfaceWrapper) ListScanners(w http.ResponseWriter, r *http.R
 	handler.ServeHTTP(w, r)
 }
 
+// DeleteSession operation middleware
+func (siw *ServerInterfaceWrapper) DeleteSession(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteSession(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetSession operation middleware
+func (siw *ServerInterfaceWrapper) GetSession(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetSession(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateSession operation middleware
+func (siw *ServerInterfaceWrapper) CreateSession(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateSession(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListVulnerabilities operation middleware
 func (siw *ServerInterfaceWrapper) ListVulnerabilities(w http.ResponseWriter, r *http.Request) {
 
@@ -2469,6 +2551,9 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 		ErrorHandlerFunc:   options.ErrorHandlerFunc,
 	}
 
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/session", wrapper.DeleteSession)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/session", wrapper.GetSession)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/session", wrapper.CreateSession)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/scanners", wrapper.ListScanners)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/scanners/{name}", wrapper.GetScanner)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/clusterscanners", wrapper.ListClusterScanners)
@@ -3102,6 +3187,115 @@ func (response ListScannersdefaultApplicationProblemPlusJSONResponse) VisitListS
 	return err
 }
 
+type DeleteSessionRequestObject struct {
+}
+
+type DeleteSessionResponseObject interface {
+	VisitDeleteSessionResponse(w http.ResponseWriter) error
+}
+
+type DeleteSession204Response struct {
+}
+
+func (response DeleteSession204Response) VisitDeleteSessionResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type DeleteSessiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeleteSessiondefaultApplicationProblemPlusJSONResponse) VisitDeleteSessionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSessionRequestObject struct {
+}
+
+type GetSessionResponseObject interface {
+	VisitGetSessionResponse(w http.ResponseWriter) error
+}
+
+type GetSession200JSONResponse Session
+
+func (response GetSession200JSONResponse) VisitGetSessionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSessiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetSessiondefaultApplicationProblemPlusJSONResponse) VisitGetSessionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateSessionRequestObject struct {
+	Body *CreateSessionJSONRequestBody
+}
+
+type CreateSessionResponseObject interface {
+	VisitCreateSessionResponse(w http.ResponseWriter) error
+}
+
+type CreateSession200JSONResponse Session
+
+func (response CreateSession200JSONResponse) VisitCreateSessionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateSessiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CreateSessiondefaultApplicationProblemPlusJSONResponse) VisitCreateSessionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListVulnerabilitiesRequestObject struct {
 	Params ListVulnerabilitiesParams
 }
@@ -3265,6 +3459,15 @@ type StrictServerInterface interface {
 	// ListScanners Lists Scanners with their coverage
 	// (GET /api/v1/scanners)
 	ListScanners(ctx context.Context, request ListScannersRequestObject) (ListScannersResponseObject, error)
+	// DeleteSession Signs out
+	// (DELETE /api/v1/session)
+	DeleteSession(ctx context.Context, request DeleteSessionRequestObject) (DeleteSessionResponseObject, error)
+	// GetSession Returns who the caller is and which namespaces it sees
+	// (GET /api/v1/session)
+	GetSession(ctx context.Context, request GetSessionRequestObject) (GetSessionResponseObject, error)
+	// CreateSession Signs in with a Kubernetes token
+	// (POST /api/v1/session)
+	CreateSession(ctx context.Context, request CreateSessionRequestObject) (CreateSessionResponseObject, error)
 	// ListVulnerabilities Lists the vulnerabilities of the images that run
 	// (GET /api/v1/vulnerabilities)
 	ListVulnerabilities(ctx context.Context, request ListVulnerabilitiesRequestObject) (ListVulnerabilitiesResponseObject, error)
@@ -3686,6 +3889,85 @@ func (sh *strictHandler) ListScanners(w http.ResponseWriter, r *http.Request, pa
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListScannersResponseObject); ok {
 		if err := validResponse.VisitListScannersResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// DeleteSession operation middleware
+func (sh *strictHandler) DeleteSession(w http.ResponseWriter, r *http.Request) {
+	var request DeleteSessionRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteSession(ctx, request.(DeleteSessionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteSession")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(DeleteSessionResponseObject); ok {
+		if err := validResponse.VisitDeleteSessionResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetSession operation middleware
+func (sh *strictHandler) GetSession(w http.ResponseWriter, r *http.Request) {
+	var request GetSessionRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetSession(ctx, request.(GetSessionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetSession")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetSessionResponseObject); ok {
+		if err := validResponse.VisitGetSessionResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// CreateSession operation middleware
+func (sh *strictHandler) CreateSession(w http.ResponseWriter, r *http.Request) {
+	var request CreateSessionRequestObject
+
+	var body CreateSessionJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateSession(ctx, request.(CreateSessionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateSession")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(CreateSessionResponseObject); ok {
+		if err := validResponse.VisitCreateSessionResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

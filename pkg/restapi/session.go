@@ -1,0 +1,266 @@
+package restapi
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/workerapi/version"
+)
+
+// PathSession is the path of the session. It is the only one with operations that need no token.
+const PathSession = "/api/v1/session"
+
+const (
+	// maxSession is how long a session lasts if its token does not say when it expires.
+	maxSession = 12 * time.Hour
+	// maxSignInBytes bounds the body that signs in: a token in JSON.
+	maxSignInBytes = maxTokenBytes + 1024
+	// cookieBytes is how much of a sealed token one cookie holds. Browsers limit a cookie, with its name and attributes, to 4,096 bytes (RFC 6265,
+	// section 6.1).
+	cookieBytes = 3800
+	// maxCookies has room for a token of maxTokenBytes: sealed, as JSON and in base64.
+	maxCookies = 7
+)
+
+// sessions seals tokens in cookies. The operator keeps no record of sessions, so each replica accepts the cookies of all others that have the
+// same key.
+type sessions struct {
+	// key returns the key of 32 bytes. It may change; the sessions of the previous key then end.
+	key func() ([]byte, error)
+	// path is the path of the cookies: that of the web UI, "/" or one without a slash at its end.
+	path  string
+	clock clock.PassiveClock
+}
+
+// sealedToken is the content of a session's cookies.
+type sealedToken struct {
+	Token string `json:"token"`
+	// Ends is when the session ends, in Unix seconds.
+	Ends int64 `json:"ends"`
+}
+
+// cookieName returns the name of a session's nth cookie. A name with __Host- keeps other hosts of the same domain from setting the cookie, and
+// needs the path "/". Below a base path, such a cookie would also be sent to all other programs of the host.
+func (s *sessions) cookieName(n int) string {
+	name := "__Host-scanner-operator"
+	if s.path != "/" {
+		name = "__Secure-scanner-operator"
+	}
+	if n > 0 {
+		name += "-" + strconv.Itoa(n)
+	}
+	return name
+}
+
+// aead returns the cipher with the current key: AES-256-GCM with random nonces.
+func (s *sessions) aead() (cipher.AEAD, error) {
+	key, err := s.key()
+	if err != nil {
+		return nil, fmt.Errorf("key of the sessions: %w", err)
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, fmt.Errorf("key of the sessions: %w", err)
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
+
+// seal returns the cookies of a session with this token. Cookies of an earlier session that are not needed are deleted.
+func (s *sessions) seal(token string) ([]*http.Cookie, error) {
+	aead, err := s.aead()
+	if err != nil {
+		return nil, err
+	}
+	now := s.clock.Now()
+	ends := expirationOf(token)
+	if ends.IsZero() {
+		ends = now.Add(maxSession)
+	}
+	content, err := json.Marshal(sealedToken{Token: token, Ends: ends.Unix()})
+	if err != nil {
+		return nil, err
+	}
+	//nolint:gosec // The cipher makes the nonce itself, and requires an empty one.
+	rest := base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, content, []byte(s.path)))
+	cookies := s.deleted()
+	for _, cookie := range cookies {
+		if rest == "" {
+			break
+		}
+		n := min(len(rest), cookieBytes)
+		cookie.Value, cookie.MaxAge, rest = rest[:n], max(1, int(ends.Sub(now).Seconds())), rest[n:]
+	}
+	if rest != "" {
+		return nil, fmt.Errorf("a sealed token does not fit in %d cookies", maxCookies)
+	}
+	return cookies, nil
+}
+
+// deleted returns cookies that delete all cookies of a session.
+func (s *sessions) deleted() []*http.Cookie {
+	cookies := make([]*http.Cookie, maxCookies)
+	for n := range cookies {
+		cookies[n] = &http.Cookie{
+			Name: s.cookieName(n), Path: s.path, MaxAge: -1, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		}
+	}
+	return cookies
+}
+
+// token returns the token in the cookies of a request. A cookie that cannot be opened, or whose session has ended, counts as missing. So
+// do the cookies of a request that a page of another origin caused.
+func (s *sessions) token(r *http.Request) (token string, found bool, err error) {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		return "", false, nil
+	}
+	var sealed strings.Builder
+	for n := range maxCookies {
+		cookie, err := r.Cookie(s.cookieName(n))
+		if err != nil {
+			break // errors.Is(err, http.ErrNoCookie)
+		}
+		sealed.WriteString(cookie.Value)
+	}
+	if sealed.Len() == 0 {
+		return "", false, nil
+	}
+	aead, err := s.aead()
+	if err != nil {
+		return "", false, err
+	}
+	opened, err := s.open(aead, sealed.String())
+	if err != nil || !s.clock.Now().Before(time.Unix(opened.Ends, 0)) {
+		return "", false, nil //nolint:nilerr // Whoever wrote this cookie, it is no session.
+	}
+	return opened.Token, true, nil
+}
+
+// open returns the content of the cookies of a session.
+func (s *sessions) open(aead cipher.AEAD, sealed string) (opened sealedToken, err error) {
+	text, err := base64.RawURLEncoding.DecodeString(sealed)
+	if err != nil {
+		return sealedToken{}, err
+	}
+	content, err := aead.Open(nil, nil, text, []byte(s.path))
+	if err != nil {
+		return sealedToken{}, err
+	}
+	err = json.Unmarshal(content, &opened)
+	return opened, err
+}
+
+// expirationOf returns when a token expires (the claim exp, RFC 7519), or zero if it is not a JWT or does not say. The token's signature is not
+// verified: the API server reviews the token whenever it is used.
+func expirationOf(token string) time.Time {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return time.Time{}
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return time.Time{}
+	}
+	var claims struct {
+		Expiration int64 `json:"exp"`
+	}
+	if json.Unmarshal(payload, &claims) != nil || claims.Expiration <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(claims.Expiration, 0).UTC()
+}
+
+// GetSession implements restv1.StrictServerInterface.
+func (a operations) GetSession(ctx context.Context, _ restv1.GetSessionRequestObject) (restv1.GetSessionResponseObject, error) {
+	session, err := a.session(ctx)
+	return restv1.GetSession200JSONResponse(session), err
+}
+
+// session returns the session of the caller.
+func (a operations) session(ctx context.Context) (restv1.Session, error) {
+	c := callerOf(ctx)
+	session := restv1.Session{User: c.user.Username, Cookie: c.cookie, Namespaces: []string{}, Version: version.Version, ExpirationTime: expirationOf(c.token)}
+	clusterWide, err := a.clusterCoverage(ctx)
+	if err != nil {
+		return restv1.Session{}, err
+	}
+	scanned := clusterWide.namespaces()
+	all, seen, err := a.listWithVisibility(ctx, resourceImageScans, "", scanned...)
+	var refused *problem
+	switch {
+	case errors.As(err, &refused) && (refused.Reason == restv1.ReasonForbidden || refused.Reason == restv1.ReasonInvalidParameter):
+		return session, nil // a user without permissions, or one that must name its namespace
+	case err != nil:
+		return restv1.Session{}, err
+	case seen.all:
+		seen.namespaces = sortedNamespaces(all, scanned)
+	}
+	session.AllNamespaces = seen.all
+	session.Namespaces = append(session.Namespaces, seen.namespaces[:min(len(seen.namespaces), maxNamespaces)]...)
+	return session, nil
+}
+
+// CreateSession implements restv1.StrictServerInterface.
+func (a operations) CreateSession(ctx context.Context, r restv1.CreateSessionRequestObject) (restv1.CreateSessionResponseObject, error) {
+	token := strings.TrimSpace(r.Body.Token)
+	if token == "" || len(token) > maxTokenBytes {
+		return nil, invalidParameter("token", "must be a token of at most %d bytes (kubectl create token gives one)", maxTokenBytes)
+	}
+	user, err := a.authenticator.identify(ctx, token)
+	if err != nil {
+		return nil, err
+	}
+	c := callerOf(ctx)
+	c.user, c.token, c.cookie = user, token, true
+	session, err := a.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cookies, err := a.sessions.seal(token)
+	return signedIn{cookies, restv1.CreateSession200JSONResponse(session)}, err
+}
+
+// signedIn is a response with cookies. The generated types have room for one only.
+type signedIn struct {
+	cookies []*http.Cookie
+	restv1.CreateSession200JSONResponse
+}
+
+// VisitCreateSessionResponse implements restv1.CreateSessionResponseObject.
+func (s signedIn) VisitCreateSessionResponse(w http.ResponseWriter) error {
+	setCookies(w, s.cookies)
+	return s.CreateSession200JSONResponse.VisitCreateSessionResponse(w)
+}
+
+// DeleteSession implements restv1.StrictServerInterface.
+func (a operations) DeleteSession(context.Context, restv1.DeleteSessionRequestObject) (restv1.DeleteSessionResponseObject, error) {
+	return signedOut{cookies: a.sessions.deleted()}, nil
+}
+
+type signedOut struct {
+	cookies []*http.Cookie
+	restv1.DeleteSession204Response
+}
+
+// VisitDeleteSessionResponse implements restv1.DeleteSessionResponseObject.
+func (s signedOut) VisitDeleteSessionResponse(w http.ResponseWriter) error {
+	setCookies(w, s.cookies)
+	return s.DeleteSession204Response.VisitDeleteSessionResponse(w)
+}
+
+func setCookies(w http.ResponseWriter, cookies []*http.Cookie) {
+	for _, cookie := range cookies {
+		http.SetCookie(w, cookie)
+	}
+}

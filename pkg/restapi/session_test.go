@@ -1,0 +1,263 @@
+package restapi
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+)
+
+// browser is a client that keeps cookies.
+type browser struct {
+	*harness
+	client *http.Client
+}
+
+func newBrowser(w *harness) *browser {
+	jar, err := cookiejar.New(nil)
+	w.must(err)
+	return &browser{harness: w, client: &http.Client{Transport: w.http.Transport, Jar: jar}}
+}
+
+// send sends a request with these headers, as pairs of name and value.
+func (b *browser) send(method, path, body string, headers ...string) (*http.Response, string) {
+	b.t.Helper()
+	r, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, strings.NewReader(body))
+	b.must(err)
+	r.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := b.client.Do(r)
+	b.must(err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	b.must(err)
+	return response, string(text)
+}
+
+func (b *browser) signIn(token string, headers ...string) (*http.Response, string) {
+	b.t.Helper()
+	return b.send(http.MethodPost, PathSession, fmt.Sprintf(`{"token":%q}`, token), headers...)
+}
+
+func (b *browser) status(path string, headers ...string) int {
+	b.t.Helper()
+	response, _ := b.send(http.MethodGet, path, "", headers...)
+	return response.StatusCode
+}
+
+// jwt returns a token that expires at a time, with padding so that its length is at least size.
+func jwt(expires time.Time, size int) string {
+	encode := base64.RawURLEncoding.EncodeToString
+	return encode([]byte(`{"alg":"none"}`)) + "." + encode(fmt.Appendf(nil, `{"exp":%d,"groups":%q}`, expires.Unix(), strings.Repeat("g", size*3/4))) + ".signature"
+}
+
+// TestSession: a browser that signs in with a token gets the same answers as a program that sends it, until it signs out.
+func TestSession(t *testing.T) {
+	w, reviewer := newFakeHarness(t)
+	w.createNamespaces("shop", "blog")
+	w.createScanner("shop", "main")
+	w.createScanner("blog", "main")
+	reviewer.tokens["jane"] = authenticationv1.UserInfo{Username: "jane"}
+	reviewer.allowed = func(s authorizationv1.SubjectAccessReviewSpec) bool {
+		return s.User == "anyone" || s.ResourceAttributes.Namespace == "shop"
+	}
+	b := newBrowser(w)
+	if got := b.status(PathSession); got != http.StatusUnauthorized {
+		t.Errorf("without a session: %d, want 401", got)
+	}
+	response, body := b.signIn(" jane\n")
+	var session restv1.Session
+	w.must(json.Unmarshal([]byte(body), &session))
+	if response.StatusCode != http.StatusOK || session.User != "jane" || !session.Cookie || session.AllNamespaces || fmt.Sprint(session.Namespaces) != "[shop]" {
+		t.Errorf("signing in: %d %s, want jane with a cookie, who sees shop", response.StatusCode, body)
+	}
+	for _, cookie := range response.Cookies() {
+		if !strings.HasPrefix(cookie.Name, "__Host-") || !cookie.Secure || !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/" || cookie.Domain != "" {
+			t.Errorf("cookie %s: want __Host-, Secure, HttpOnly, SameSite=Strict, Path=/ and no domain", cookie)
+		}
+		if strings.Contains(cookie.Value, "jane") {
+			t.Errorf("cookie %s has the token in clear", cookie.Name)
+		}
+	}
+	for path, want := range map[string]int{"/api/v1/scanners?namespace=shop": http.StatusOK, "/api/v1/scanners?namespace=blog": http.StatusForbidden} {
+		if got := b.status(path); got != want {
+			t.Errorf("GET %s with the cookie: %d, want %d", path, got, want)
+		}
+	}
+	// A header wins over the cookie: a program must not get the answers of another user.
+	if _, body := b.send(http.MethodGet, PathSession, "", "Authorization", "Bearer "+anyone); !strings.Contains(body, `"user":"anyone"`) || !strings.Contains(body, `"cookie":false`) ||
+		!strings.Contains(body, `"allNamespaces":true`) || !strings.Contains(body, `["blog","shop"]`) {
+		t.Errorf("with a token in the header: %s, want that of the header's user", body)
+	}
+	if got := b.status("/api/v1/scanners", "Authorization", "Bearer forged"); got != http.StatusUnauthorized {
+		t.Errorf("with a cookie and an invalid token in the header: %d, want 401", got)
+	}
+	if response, _ := b.send(http.MethodDelete, PathSession, ""); response.StatusCode != http.StatusNoContent {
+		t.Errorf("signing out: %d, want 204", response.StatusCode)
+	}
+	if got := b.status(PathSession); got != http.StatusUnauthorized {
+		t.Errorf("after signing out: %d, want 401", got)
+	}
+	if logs := w.logText(); strings.Contains(logs, `jane\n`) || strings.Contains(logs, "forged") {
+		t.Errorf("a token is in the log: %s", logs)
+	}
+}
+
+// TestSessionOfARefusedToken: a token that the API server does not accept gives no cookie, and neither does a body that is not a token. No
+// response and no log repeats what was sent.
+func TestSessionOfARefusedToken(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	for name, tt := range map[string]struct {
+		body string
+		want int
+	}{
+		"a forged token":    {`{"token":"secret-forged"}`, http.StatusUnauthorized},
+		"an empty token":    {`{"token":""}`, http.StatusBadRequest},
+		"no token":          {`{}`, http.StatusBadRequest},
+		"no JSON":           {`secret-token`, http.StatusBadRequest},
+		"another type":      {`{"token":{"secret-key":1}}`, http.StatusBadRequest},
+		"a token too large": {`{"token":"secret-` + strings.Repeat("x", maxTokenBytes) + `"}`, http.StatusBadRequest},
+		"a body too large":  {`{"token":"secret-` + strings.Repeat("x", 1<<20) + `"}`, http.StatusBadRequest},
+		"nothing":           {``, http.StatusBadRequest},
+	} {
+		response, body := newBrowser(w).send(http.MethodPost, PathSession, tt.body)
+		if response.StatusCode != tt.want || len(response.Cookies()) > 0 {
+			t.Errorf("%s: %d with %d cookies, want %d without", name, response.StatusCode, len(response.Cookies()), tt.want)
+		}
+		if strings.Contains(body+w.logText(), "secret") {
+			t.Errorf("%s: the response or the log repeats it: %s", name, body)
+		}
+	}
+}
+
+// TestSessionFromAnotherOrigin: pages of other origins can neither sign in nor out, and their requests do not use the cookie.
+func TestSessionFromAnotherOrigin(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	b := newBrowser(w)
+	for name, headers := range map[string][]string{
+		"another site":                     {"Sec-Fetch-Site", "cross-site"},
+		"another host of the same site":    {"Sec-Fetch-Site", "same-site"},
+		"an old browser and another host":  {"Origin", "https://evil.example.com"},
+		"a page without an origin (null)":  {"Origin", "null"},
+		"the same host with another port ": {"Origin", "https://127.0.0.1:1"},
+	} {
+		for _, method := range []string{http.MethodPost, http.MethodDelete} {
+			if response, _ := b.send(method, PathSession, "", headers...); response.StatusCode != http.StatusForbidden {
+				t.Errorf("%s from %s: %d, want 403", method, name, response.StatusCode)
+			}
+		}
+	}
+	if response, body := b.signIn(anyone, "Origin", w.url, "Sec-Fetch-Site", "same-origin"); response.StatusCode != http.StatusOK {
+		t.Fatalf("from its own origin: %d %s", response.StatusCode, body)
+	}
+	for site, want := range map[string]int{"same-origin": http.StatusOK, "none": http.StatusOK, "same-site": http.StatusUnauthorized, "cross-site": http.StatusUnauthorized} {
+		if got := b.status("/api/v1/scanners", "Sec-Fetch-Site", site); got != want {
+			t.Errorf("GET with the cookie and Sec-Fetch-Site %s: %d, want %d", site, got, want)
+		}
+	}
+}
+
+// TestSessionEnds: a session ends with its token, when the key changes and, for a token without an expiration, after maxSession. A cookie
+// that was changed is none.
+func TestSessionEnds(t *testing.T) {
+	w, reviewer := newFakeHarness(t)
+	token := jwt(noon.Add(time.Hour), 9000) // three cookies and more
+	reviewer.tokens[token] = authenticationv1.UserInfo{Username: "jane"}
+	b := newBrowser(w)
+	response, body := b.signIn(token)
+	if response.StatusCode != http.StatusOK || !strings.Contains(body, `"expirationTime":"2026-03-01T13:00:00Z"`) {
+		t.Fatalf("signing in: %d %s, want the token's expiration", response.StatusCode, body)
+	}
+	for _, cookie := range response.Cookies() {
+		if len(cookie.String()) > 4096 {
+			t.Errorf("cookie %s has %d bytes, and browsers take 4096", cookie.Name, len(cookie.String()))
+		}
+	}
+	if got := b.status(PathSession); got != http.StatusOK {
+		t.Fatalf("with a large token: %d, want 200", got)
+	}
+	other := sessions{key: func() ([]byte, error) { return make([]byte, 32), nil }, path: "/", clock: w.clock}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+PathSession, nil)
+	w.must(err)
+	for _, cookie := range b.client.Jar.Cookies(r.URL) {
+		r.AddCookie(cookie)
+	}
+	if _, found, err := w.api.sessions.token(r); !found || err != nil {
+		t.Fatalf("the session's own key does not open it: %v", err)
+	}
+	if _, found, err := other.token(r); found || err != nil {
+		t.Errorf("another key opens the session: %v", err)
+	}
+	other = sessions{key: w.api.SessionKey, path: "/scanner", clock: w.clock}
+	if _, found, _ := other.token(r); found {
+		t.Error("below a base path, the cookie of another path is accepted")
+	}
+	changed := strings.Replace(r.Header.Get("Cookie"), "scanner-operator-1=", "scanner-operator-1=A", 1)
+	r.Header.Set("Cookie", changed)
+	if _, found, err := w.api.sessions.token(r); found || err != nil {
+		t.Errorf("a changed cookie opens: %v", err)
+	}
+	w.clock.Step(time.Hour)
+	if got := b.status(PathSession); got != http.StatusUnauthorized {
+		t.Errorf("after the token's expiration: %d, want 401", got)
+	}
+	b = newBrowser(w)
+	b.signIn(anyone)
+	w.clock.Step(maxSession - time.Second)
+	if got := b.status(PathSession); got != http.StatusOK {
+		t.Errorf("before %s: %d, want 200", maxSession, got)
+	}
+	w.clock.Step(time.Second)
+	if got := b.status(PathSession); got != http.StatusUnauthorized {
+		t.Errorf("after %s: %d, want 401", maxSession, got)
+	}
+}
+
+// TestSessionFitsIn: the cookies have room for the largest token.
+func TestSessionFitsIn(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	if _, err := w.api.sessions.seal(strings.Repeat("x", maxTokenBytes)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRequestsOfOneUser: a user who fills its slots is refused, and another user is not.
+func TestRequestsOfOneUser(t *testing.T) {
+	var slots userSlots
+	var releases []func()
+	jane, john := authenticationv1.UserInfo{Username: "jane"}, authenticationv1.UserInfo{Username: "john"}
+	for range maxRequestsPerUser {
+		release, err := slots.acquire(jane)
+		if err != nil {
+			t.Fatal(err)
+		}
+		releases = append(releases, release)
+	}
+	if _, err := slots.acquire(jane); err == nil {
+		t.Errorf("request %d of one user is admitted", maxRequestsPerUser+1)
+	}
+	if _, err := slots.acquire(john); err != nil {
+		t.Errorf("another user is refused: %v", err)
+	}
+	var wait sync.WaitGroup
+	for _, release := range releases {
+		wait.Go(release)
+	}
+	wait.Wait()
+	if _, err := slots.acquire(jane); err != nil || slots.used["jane"] != 1 {
+		t.Errorf("after all requests have ended: %v, %d slots", err, slots.used["jane"])
+	}
+}
