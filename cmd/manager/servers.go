@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -19,16 +21,26 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/certificate"
 	"github.com/scanner-operator/scanner-operator/pkg/listener"
 	"github.com/scanner-operator/scanner-operator/pkg/restapi"
+	"github.com/scanner-operator/scanner-operator/ui"
 )
 
 const (
-	// maxConnections bounds the connections to each server. A worker has one, as has a caller of the REST API.
-	maxConnections = 256
-	headerTimeout  = 10 * time.Second
+	// maxWorkerConnections bounds the connections to the ingest API. A worker has one.
+	maxWorkerConnections = 256
+	headerTimeout        = 10 * time.Second
 	// ingestIdleTimeout closes connections that nobody uses. Workers keep one connection for several images.
 	ingestIdleTimeout  = 2 * time.Minute
 	spoolSweepInterval = time.Minute
-	// apiHeaderBytes has room for a token and a continue parameter.
+	// maxAPIConnections has room for one open page of the web UI in each of 2,000 browsers, and for their requests.
+	maxAPIConnections = 2560
+	// maxAnonymousConnections bounds the connections of one address that no valid token has come over yet. Behind a proxy, everybody has the
+	// same address.
+	maxAnonymousConnections = 128
+	// maxConnectionsPerUser is enough for ten open pages in a browser with HTTP/1.1. All ServiceAccounts are users of their own.
+	maxConnectionsPerUser = 64
+	// apiStreams bounds the concurrent requests in one HTTP/2 connection. A proxy sends those of many users over one.
+	apiStreams = 100
+	// apiHeaderBytes has room for a token, a session's cookies and a continue parameter.
 	apiHeaderBytes = 64 << 10
 	// apiWriteTimeout bounds a response, unless the API sets a longer deadline. There is no read timeout: a request is a header only, and
 	// net/http would also apply a read timeout to the time that the response takes.
@@ -61,10 +73,13 @@ func (op *operator) addIngest(ctx context.Context) error {
 		return err
 	}
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: ingestIdleTimeout}
-	return op.serve(ctx, "ingest", server, op.options.IngestAddress, serviceDNSNames(ingestService, op.options.Namespace))
+	certificates := &certificate.Server{Authority: op.authority, Names: serviceDNSNames(ingestService, op.options.Namespace)}
+	return op.serve(ctx, "ingest", server, op.options.IngestAddress, &tls.Config{GetCertificate: certificates.GetCertificate}, func(l net.Listener) net.Listener {
+		return listener.Limit(l, maxWorkerConnections)
+	})
 }
 
-// addAPI serves the REST API while this process leads, unless it is disabled.
+// addAPI serves the REST API and the web UI while this process leads, unless the API is disabled.
 func (op *operator) addAPI(ctx context.Context) error {
 	if op.options.APIAddress == "0" {
 		return nil
@@ -77,37 +92,74 @@ func (op *operator) addAPI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	settings := op.config.UI
 	api := &restapi.API{
 		Reader:       restapi.WatchedReader{Reader: op.manager.GetClient(), Namespaces: op.options.Watched},
 		TokenReviews: tokenReviews, AccessReviews: accessReviews, Store: op.store, Inventory: op.inventory(), Clock: op.clock,
+		SessionKey: func() ([]byte, error) { return op.authority.DeriveKey("scanner-operator sessions v1") }, BasePath: settings.BasePath,
 		Log: ctrl.Log.WithName("api"), Metrics: ctrlmetrics.Registry,
 	}
 	handler, err := api.Handler()
 	if err != nil {
 		return fmt.Errorf("REST API: %w", err)
 	}
+	if settings.Enabled {
+		if handler, err = ui.Handler(handler, settings.BasePath); err != nil {
+			return err
+		}
+	}
+	users := &listener.Users{Max: maxAPIConnections, MaxPerAddress: maxAnonymousConnections, MaxPerUser: maxConnectionsPerUser}
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTimeout, WriteTimeout: apiWriteTimeout, IdleTimeout: apiIdleTimeout, MaxHeaderBytes: apiHeaderBytes,
+		ConnContext: users.ConnContext, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: apiStreams},
 	}
-	// localhost is for "kubectl port-forward".
-	names := append(serviceDNSNames(apiService, op.options.Namespace), "localhost")
-	return op.serve(ctx, "api", server, op.options.APIAddress, names)
+	certificates, err := op.apiCertificates()
+	if err != nil {
+		return err
+	}
+	// net/http offers HTTP/2 only if the listener's configuration names it. A browser has at most six HTTP/1.1 connections to a host.
+	config := &tls.Config{GetCertificate: certificates, NextProtos: []string{"h2", "http/1.1"}}
+	return op.serve(ctx, "api", server, op.options.APIAddress, config, users.Limit)
 }
 
-// serve runs a server while this process leads, on the address of the flag --<name>-bind-address. Its certificate has the given DNS names. At shutdown, requests are aborted
-// instead of being waited for: workers wait for work, and downloads are long.
-func (op *operator) serve(ctx context.Context, name string, server *http.Server, address string, names []string) error {
+// certificateFunc chooses a certificate for tls.Config.
+type certificateFunc = func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+
+// apiCertificates returns the certificates of the API: the configured one for browsers, and one of the operator's authority for clients that
+// ask for a name of the Service or for localhost, which is for "kubectl port-forward".
+func (op *operator) apiCertificates() (certificateFunc, error) {
+	own := &certificate.Server{Authority: op.authority, Names: append(serviceDNSNames(apiService, op.options.Namespace), "localhost")}
+	files := op.config.UI.TLS
+	if files.CertFile == "" {
+		return own.GetCertificate, nil
+	}
+	watcher, err := certwatcher.New(files.CertFile, files.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("ui.tls: %w", err)
+	}
+	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if slices.Contains(own.Names, hello.ServerName) {
+			return own.GetCertificate(hello)
+		}
+		return watcher.GetCertificate(hello)
+	}, op.manager.Add(watcher)
+}
+
+// serve runs a server while this process leads, on the address of the flag --<name>-bind-address. limit bounds its connections. At shutdown,
+// requests are aborted instead of being waited for: workers wait for work, and downloads are long.
+func (op *operator) serve(ctx context.Context, name string, server *http.Server, address string, config *tls.Config,
+	limit func(net.Listener) net.Listener,
+) error {
 	listening, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("--%s-bind-address: %w", name, err)
 	}
-	certificates := &certificate.Server{Authority: op.authority, Names: names}
+	config.MinVersion = tls.VersionTLS13
 	server.Handler = listener.CloseUnauthorized(server.Handler)
 	server.BaseContext = func(net.Listener) context.Context { return ctx }
 	return op.manager.Add(&manager.Server{
 		Name: name, OnlyServeWhenLeader: true, Server: server,
-		Listener: tls.NewListener(listener.Limit(listening, maxConnections),
-			&tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.GetCertificate}),
+		Listener: tls.NewListener(limit(listening), config),
 	})
 }
 

@@ -56,9 +56,8 @@ func TestAPIIsServed(t *testing.T) {
 	g.Expect(client.Get(t.Context(), types.NamespacedName{Namespace: "scanners", Name: authorityBundle}, &published)).To(Succeed())
 	pool := x509.NewCertPool()
 	g.Expect(pool.AppendCertsFromPEM([]byte(published.Data["ca.crt"]))).To(BeTrue())
-	api, err := restclient.NewClientWithResponses("https://localhost:"+port, restclient.WithHTTPClient(&http.Client{
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}},
-	}))
+	browser := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}, ForceAttemptHTTP2: true}}
+	api, err := restclient.NewClientWithResponses("https://localhost:"+port, restclient.WithHTTPClient(browser))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Eventually(func() error {
 		answer, err := api.ListScannersWithResponse(t.Context(), nil)
@@ -73,4 +72,14 @@ func TestAPIIsServed(t *testing.T) {
 	})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(answer.StatusCode()).To(Equal(http.StatusUnauthorized))
+
+	// The web UI is at the same address, over HTTP/2.
+	for path, status := range map[string]int{"/": http.StatusOK, "/vulnerabilities": http.StatusOK, "/nothing": http.StatusNotFound} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://localhost:"+port+path, nil)
+		g.Expect(err).NotTo(HaveOccurred())
+		response, err := browser.Do(request)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(response.Body.Close()).To(Succeed())
+		g.Expect([]any{response.StatusCode, response.ProtoMajor}).To(Equal([]any{status, 2}), "GET "+path)
+	}
 }

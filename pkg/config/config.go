@@ -28,6 +28,8 @@ type Config struct {
 	Limits Limits `json:"limits"`
 	// Ingest bounds what catalog Jobs may upload.
 	Ingest Ingest `json:"ingest"`
+	// UI configures the web UI.
+	UI UI `json:"ui"`
 	// Registries configures how to reach registries that need more than the defaults. Each host is listed once.
 	Registries []Registry `json:"registries,omitempty"`
 }
@@ -192,7 +194,7 @@ type ClairInstance struct {
 
 // Default returns the configuration of an empty file.
 func Default() Config {
-	return Config{Clair: defaultClair(), Notifications: defaultNotifications(), Store: Store{Type: SQLite}, Limits: defaultLimits(), Ingest: defaultIngest(), Grype: Grype{
+	return Config{Clair: defaultClair(), Notifications: defaultNotifications(), Store: Store{Type: SQLite}, UI: UI{Enabled: true}, Limits: defaultLimits(), Ingest: defaultIngest(), Grype: Grype{
 		Database: Database{
 			URL:          "https://grype.anchore.io/databases",
 			PollInterval: metav1.Duration{Duration: time.Hour}, MaxAge: metav1.Duration{Duration: 120 * time.Hour},
@@ -313,6 +315,7 @@ func (c Config) Validate() error {
 	c.Notifications.validate(&errs)
 	c.Ingest.validate(&errs)
 	c.Store.validate(&errs)
+	c.UI.validate(&errs)
 	return errors.Join(errs...)
 }
 
