@@ -1,0 +1,122 @@
+// Requests to the REST API. Their types come from its OpenAPI document.
+import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
+import type { Delete, Get, Post, Problem } from './api.gen';
+import { base, queryOf } from './router';
+
+// ApiError is a response that is not a success, or no response at all (status 0).
+export class ApiError extends Error {
+  readonly status: number;
+  readonly problem: Partial<Problem>;
+
+  constructor(status: number, problem: Partial<Problem>) {
+    super(problem.detail ?? `The manager answered with status ${status}.`);
+    this.status = status;
+    this.problem = problem;
+  }
+}
+
+type Query = Record<string, string | number | boolean | string[] | undefined>;
+
+// urlOf returns the address of an operation. Lists are separated by commas.
+export function urlOf(path: string, parameters: Record<string, string> = {}, query: Query = {}): string {
+  const filled = path.replace(/\{(\w+)\}/g, (_match, name: string) => encodeURIComponent(parameters[name] ?? ''));
+  const flat = Object.fromEntries(Object.entries(query).map(([name, value]) => [name, Array.isArray(value) ? value.join(',') : value]));
+  return base + filled + queryOf(flat);
+}
+
+// clockOffset is how much the manager's clock is ahead of the browser's, in milliseconds. Ages are those of the manager's clock.
+let clockOffset = 0;
+
+export function now(): number {
+  return Date.now() + clockOffset;
+}
+
+// The listeners of responses that say that the session has ended. There is one reaction to it, and no retry.
+const signedOut = new Set<() => void>();
+
+export function onSignedOut(listener: () => void): () => void {
+  signedOut.add(listener);
+  return () => signedOut.delete(listener);
+}
+
+async function send(method: string, url: string, body?: unknown, signal?: AbortSignal): Promise<unknown> {
+  const init: RequestInit = { method, headers: { Accept: 'application/json' }, signal: signal ?? null };
+  if (body !== undefined) {
+    init.body = JSON.stringify(body);
+    init.headers = { Accept: 'application/json', 'Content-Type': 'application/json' };
+  }
+  let response: Response;
+  try {
+    response = await fetch(url, init);
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new ApiError(0, { detail: 'The manager does not answer. It may be starting, or the connection to it has ended.' });
+  }
+  const date = Date.parse(response.headers.get('Date') ?? '');
+  // The header has whole seconds: a smaller difference is no difference.
+  if (!Number.isNaN(date)) clockOffset = Math.abs(date - Date.now()) > 2000 ? date - Date.now() : 0;
+  const isJSON = (response.headers.get('Content-Type') ?? '').includes('json');
+  const content: unknown = isJSON ? await response.json().catch(() => ({})) : undefined;
+  if (response.ok) return content;
+  if (response.status === 401 && method === 'GET') signedOut.forEach((listener) => listener());
+  throw new ApiError(response.status, (content ?? {}) as Partial<Problem>);
+}
+
+export function get<P extends keyof Get>(path: P, parameters: Get[P]['path'], query: Get[P]['query'], signal?: AbortSignal): Promise<Get[P]['response']> {
+  return send('GET', urlOf(path, parameters, query), undefined, signal) as Promise<Get[P]['response']>;
+}
+
+export function post<P extends keyof Post>(path: P, body: Post[P]['body']): Promise<Post[P]['response']> {
+  return send('POST', urlOf(path), body) as Promise<Post[P]['response']>;
+}
+
+export function remove<P extends keyof Delete>(path: P): Promise<Delete[P]['response']> {
+  return send('DELETE', urlOf(path)) as Promise<Delete[P]['response']>;
+}
+
+// Loaded is what is known of an operation's response. data stays while it is loaded again, and while an error lasts.
+export type Loaded<T> = { data?: T; error?: ApiError; loading: boolean; time: number; reload: () => void };
+
+// reloadInterval is how often a page that is visible asks again.
+const reloadInterval = 30_000;
+
+// useGet sends a GET request and repeats it while the page is visible. Without a path it sends nothing.
+export function useGet<P extends keyof Get>(path: P | undefined, parameters: Get[P]['path'], query: Get[P]['query']): Loaded<Get[P]['response']> {
+  type State = { url?: string | undefined; data?: Get[P]['response']; error?: ApiError | undefined; loading: boolean; time: number };
+  const url = path && urlOf(path, parameters as Record<string, string>, query as Query);
+  const [state, setState] = useState<State>({ loading: true, time: 0 });
+  const [round, setRound] = useState(0);
+  const last = useRef(0);
+  const reload = useCallback(() => setRound((n) => n + 1), []);
+  useEffect(() => {
+    if (url === undefined) return;
+    const abort = new AbortController();
+    last.current = Date.now();
+    // Data of another address must not be shown as if it was that of this one.
+    setState((old) => (old.url === url ? { ...old, loading: true } : { url, loading: true, time: 0 }));
+    send('GET', url, undefined, abort.signal).then(
+      (data) => {
+        last.current = Date.now();
+        setState({ url, data: data as Get[P]['response'], loading: false, time: now() });
+      },
+      (error: unknown) => {
+        last.current = Date.now();
+        if (!abort.signal.aborted && error instanceof ApiError) setState((old) => ({ ...old, error, loading: false }));
+      },
+    );
+    return () => abort.abort();
+  }, [url, round]);
+  useEffect(() => {
+    const due = () => {
+      if (!document.hidden && Date.now() - last.current >= reloadInterval) reload();
+    };
+    const timer = setInterval(due, reloadInterval / 6);
+    document.addEventListener('visibilitychange', due);
+    return () => {
+      clearInterval(timer);
+      document.removeEventListener('visibilitychange', due);
+    };
+  }, [reload]);
+  const current = state.url === url ? state : { loading: true, time: 0 };
+  return { ...current, reload } as Loaded<Get[P]['response']>;
+}

@@ -1,0 +1,188 @@
+// The frame around all pages: navigation, search, namespace, session and keys.
+import { createContext } from 'preact';
+import { useContext, useEffect, useRef, useState } from 'preact/hooks';
+import type { Session } from './api.gen';
+import { ApiError, get, onSignedOut } from './api';
+import { date } from './format';
+import { Failure, Title } from './parts';
+import { href, navigate, setQuery, usePlace, type Place } from './router';
+import { SignIn, signOut } from './session';
+import { CoveragePage } from './pages/coverage';
+import { ImagePage } from './pages/image';
+import { ImagesPage } from './pages/images';
+import { OverviewPage } from './pages/overview';
+import { ScannerPage } from './pages/scanner';
+import { VulnerabilityPage } from './pages/vulnerability';
+import { VulnerabilitiesPage } from './pages/vulnerabilities';
+
+const SessionContext = createContext<Session>({ user: '', cookie: false, allNamespaces: false, namespaces: [], version: '' });
+
+export const useSession = () => useContext(SessionContext);
+
+// useNamespace returns the namespace that the user has chosen, or the only one there is; otherwise undefined.
+export function useNamespace(): string | undefined {
+  const { namespaces } = useSession();
+  const { parameters, query } = usePlace();
+  return parameters.namespace ?? query.get('namespace') ?? (namespaces.length === 1 ? namespaces[0] : undefined);
+}
+
+// menu are the pages of the navigation. section is the beginning of the routes that belong to it.
+const menu = [
+  { route: '/', label: 'Overview' },
+  { route: '/vulnerabilities', label: 'Vulnerabilities' },
+  { route: '/images', label: 'Images' },
+  { route: '/coverage', label: 'Coverage' },
+];
+
+function sectionOf(route: string): string {
+  if (route.includes('/images')) return '/images';
+  if (route.startsWith('/vulnerabilities')) return '/vulnerabilities';
+  return route.includes('scanners') ? '/coverage' : route;
+}
+
+function Page({ place }: { place: Place }) {
+  switch (place.route) {
+    case '/': return <OverviewPage />;
+    case '/vulnerabilities': return <VulnerabilitiesPage />;
+    case '/vulnerabilities/{id}': return <VulnerabilityPage />;
+    case '/images': return <ImagesPage />;
+    case '/namespaces/{namespace}/images/{name}': return <ImagePage />;
+    case '/coverage': return <CoveragePage />;
+    case '/namespaces/{namespace}/scanners/{name}': return <ScannerPage />;
+    case '/clusterscanners/{name}': return <ScannerPage />;
+  }
+  return <><Title text="Not found" /><p>There is no such page. <a href={href('/')}>Overview</a></p></>;
+}
+
+export function App() {
+  const [session, setSession] = useState<Session>();
+  const [state, setState] = useState<'loading' | 'in' | 'out' | 'ended'>('loading');
+  const [error, setError] = useState<ApiError>();
+  const load = () => {
+    setError(undefined);
+    get('/api/v1/session', {}, {}).then(
+      (found) => { setSession(found); setState('in'); },
+      (failure: unknown) => { if (failure instanceof ApiError && failure.status !== 401) setError(failure); },
+    );
+  };
+  useEffect(() => {
+    const stop = onSignedOut(() => setState((old) => (old === 'in' || old === 'ended' ? 'ended' : 'out')));
+    load();
+    return stop;
+  }, []);
+  if (state === 'out' || state === 'ended') return <SignIn ended={state === 'ended'} onSession={(found) => { setSession(found); setState('in'); }} />;
+  if (error) return <main><Failure error={error} reload={load} /></main>;
+  if (state === 'loading' || !session) return <main><p class="mute loading">Loading…</p></main>;
+  return <SessionContext.Provider value={session}><Frame session={session} /></SessionContext.Provider>;
+}
+
+function Frame({ session }: { session: Session }) {
+  const place = usePlace();
+  const namespace = useNamespace();
+  const help = useRef<HTMLDialogElement>(null);
+  useKeys(() => help.current?.showModal());
+  // A new page begins at its heading, for people who do not see it change.
+  const path = location.pathname;
+  const first = useRef(path);
+  useEffect(() => {
+    if (first.current === path) return;
+    first.current = path;
+    document.querySelector('h1')?.focus();
+  }, [path]);
+  const section = sectionOf(place.route);
+  return <>
+    <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById('main')?.focus(); }}>Skip to the content</a>
+    <header>
+      <a class="brand" href={href('/', {}, { namespace })}>Scanner Operator</a>
+      <nav aria-label="Pages">{menu.map((m) =>
+        <a key={m.route} href={href(m.route, {}, { namespace })} aria-current={section === m.route ? 'page' : undefined}>{m.label}</a>)}</nav>
+      <Search />
+      <div class="who">
+        <NamespaceChoice session={session} namespace={namespace} />
+        <Menu session={session} onHelp={() => help.current?.showModal()} />
+      </div>
+    </header>
+    <main id="main" tabIndex={-1}><Page place={place} key={place.route + JSON.stringify(place.parameters)} /></main>
+    <dialog ref={help} aria-labelledby="keys">
+      <h2 id="keys">Keys</h2>
+      <dl class="keys">
+        <div><dt><kbd>/</kbd> <kbd>⌘K</kbd></dt><dd>Search</dd></div><div><dt><kbd>j</kbd> <kbd>k</kbd></dt><dd>Next and previous row</dd></div>
+        <div><dt><kbd>Enter</kbd></dt><dd>Open the row</dd></div><div><dt><kbd>?</kbd></dt><dd>This list</dd></div>
+      </dl>
+      <form method="dialog"><button>Close</button></form>
+    </dialog>
+  </>;
+}
+
+function NamespaceChoice({ session, namespace }: { session: Session; namespace: string | undefined }) {
+  const { parameters } = usePlace();
+  const choose = (value: string) => (parameters.namespace ? navigate(href('/images', {}, { namespace: value })) : setQuery({ namespace: value }));
+  return <label class="namespace">Namespace <select value={namespace ?? ''} onChange={(e) => choose(e.currentTarget.value)}>
+    {session.namespaces.length !== 1 && <option value="">all</option>}
+    {namespace && !session.namespaces.includes(namespace) && <option value={namespace}>{namespace}</option>}
+    {session.namespaces.map((name) => <option value={name} key={name}>{name}</option>)}
+  </select></label>;
+}
+
+const themes = ['system', 'light', 'dark'];
+
+function Menu({ session, onHelp }: { session: Session; onHelp: () => void }) {
+  const [theme, setTheme] = useState(() => localStorage.getItem('theme') ?? 'system');
+  useEffect(() => {
+    localStorage.setItem('theme', theme);
+    document.documentElement.style.colorScheme = theme === 'system' ? '' : theme;
+  }, [theme]);
+  const name = session.user.replace(/^system:serviceaccount:/, '');
+  return <details class="menu"><summary>{name}</summary><div>
+    <p>Signed in as <b>{session.user}</b>{session.expirationTime && <>, until {date(session.expirationTime)}</>}</p>
+    <label>Colors <select value={theme} onChange={(e) => setTheme(e.currentTarget.value)}>{themes.map((t) => <option key={t}>{t}</option>)}</select></label>
+    <button type="button" onClick={onHelp}>Keys</button>
+    {session.cookie && <button type="button" onClick={() => void signOut()}>Sign out</button>}
+    <p class="mute">Version {session.version}</p>
+  </div></details>;
+}
+
+// vulnerabilityID matches what is surely the id of a vulnerability.
+const vulnerabilityID = /^(CVE-\d{4}-\d{4,}|[A-Z][A-Z0-9]+-\S*\d\S*)$/i;
+
+function Search() {
+  const namespace = useNamespace();
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    const input = (event.currentTarget as HTMLFormElement).elements.namedItem('search') as HTMLInputElement;
+    const text = input.value.trim();
+    if (text === '') return;
+    input.value = '';
+    input.blur();
+    navigate(vulnerabilityID.test(text) ? href('/vulnerabilities/{id}', { id: text.toUpperCase().startsWith('CVE') ? text.toUpperCase() : text }, { namespace })
+      : href('/images', {}, { namespace, text }));
+  };
+  return <form role="search" onSubmit={submit}><input name="search" type="search" placeholder="CVE or image   /" aria-label="Search for a vulnerability or an image" maxLength={128} /></form>;
+}
+
+function useKeys(onHelp: () => void): void {
+  useEffect(() => {
+    const press = (event: KeyboardEvent) => {
+      const target = event.target as HTMLElement;
+      const search = document.querySelector<HTMLInputElement>('[role=search] input');
+      if ((event.metaKey || event.ctrlKey) && event.key === 'k') {
+        event.preventDefault();
+        search?.focus();
+        return;
+      }
+      if (event.metaKey || event.ctrlKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName)) return;
+      if (event.key === '/') {
+        event.preventDefault();
+        search?.focus();
+      } else if (event.key === '?') {
+        onHelp();
+      } else if (event.key === 'j' || event.key === 'k') {
+        const rows = [...document.querySelectorAll<HTMLElement>('a.row')];
+        const at = rows.indexOf(document.activeElement as HTMLElement);
+        rows[event.key === 'j' ? Math.min(at + 1, rows.length - 1) : Math.max(at - 1, 0)]?.focus();
+      }
+    };
+    addEventListener('keydown', press);
+    return () => removeEventListener('keydown', press);
+  }, [onHelp]);
+}

@@ -1,0 +1,64 @@
+// How values are written. Nothing here knows the page.
+import type { FindingCounts, Severity } from './api.gen';
+import { now } from './api';
+
+export const severities: Severity[] = ['Critical', 'High', 'Medium', 'Low', 'Negligible', 'Unknown'];
+
+const steps: [number, string][] = [[60, 's'], [60, 'min'], [24, 'h'], [365, 'd'], [Infinity, 'y']];
+
+// duration returns a time span with one unit: 45 s, 3 h, 12 d.
+export function duration(seconds: number): string {
+  let value = Math.max(0, seconds);
+  for (const [size, unit] of steps) {
+    if (value < size) return `${Math.floor(value)} ${unit}`;
+    value /= size;
+  }
+  return '';
+}
+
+// age returns how long ago a time was, by the manager's clock.
+export function age(time: string | undefined): string {
+  return time ? duration((now() - Date.parse(time)) / 1000) : '';
+}
+
+const dates = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short' });
+
+export function date(time: string | undefined): string {
+  return time ? dates.format(new Date(time)) : '';
+}
+
+// shortDigest returns the first 12 characters of a digest, without its algorithm.
+export function shortDigest(digest: string): string {
+  return digest.replace(/^sha256:/, '').slice(0, 12);
+}
+
+// repositoryOf returns a reference without its tag and digest.
+export function repositoryOf(reference: string): string {
+  return reference.replace(/@.*$/, '').replace(/:[^:/]*$/, '');
+}
+
+export function count(n: number, one: string, many = one + 's'): string {
+  return `${n.toLocaleString('en')} ${n === 1 ? one : many}`;
+}
+
+export function percent(probability: number): string {
+  return probability >= 0.1 ? `${Math.round(probability * 100)} %` : `${(probability * 100).toFixed(1)} %`;
+}
+
+// countsOf returns the counts of severities that are not zero, worst first.
+export function countsOf(counts: FindingCounts): [Severity, number][] {
+  const all: [Severity, number][] = [
+    ['Critical', counts.critical], ['High', counts.high], ['Medium', counts.medium], ['Low', counts.low], ['Negligible', counts.negligible], ['Unknown', counts.unknown],
+  ];
+  return all.filter(([, n]) => n > 0);
+}
+
+// webAddress returns a link to a page of the web, or nothing: addresses come from images and vulnerability data.
+export function webAddress(text: string | undefined): string | undefined {
+  try {
+    const url = new URL(text ?? '');
+    return url.protocol === 'https:' || url.protocol === 'http:' ? url.href : undefined;
+  } catch {
+    return undefined;
+  }
+}

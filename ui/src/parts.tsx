@@ -1,0 +1,161 @@
+// The parts that pages are made of.
+import type { ComponentChildren } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import type { Condition, Exception, FindingCounts, ImageCounts, Phase, Severity } from './api.gen';
+import type { ApiError, Loaded } from './api';
+import { age, count, countsOf, date, webAddress } from './format';
+import { queryOf, setQuery } from './router';
+
+export function SeverityMark({ severity }: { severity: Severity }) {
+  return <span class={`severity ${severity}`}>{severity}</span>;
+}
+
+export function Exploited({ since }: { since?: string | undefined }) {
+  return <span class="mark exploited" title={since ? `Known since ${date(since)}` : 'CISA lists it as exploited'}>known exploited</span>;
+}
+
+export function Suppressed({ exception }: { exception: Exception | undefined }) {
+  if (!exception) return null;
+  const until = exception.expirationTime ? `, until ${date(exception.expirationTime)}` : '';
+  return <span class="mark" title={`${exception.kind} ${exception.name}: ${exception.reason}${until}`}>suppressed</span>;
+}
+
+// Counts shows how many findings there are of each severity, or says that there are none.
+export function Counts({ counts }: { counts: FindingCounts | undefined }) {
+  if (!counts) return <span class="mute">no result yet</span>;
+  const all = countsOf(counts);
+  if (all.length === 0) return <span class="mute">none</span>;
+  return <span class="counts">{all.map(([severity, n]) => <span class={`n ${severity}`} title={`${n} ${severity}`}><b>{n}</b> {severity}</span>)}</span>;
+}
+
+// Time is a time as its age, with the date as its tooltip.
+export function Time({ at }: { at: string | undefined }) {
+  return at ? <time dateTime={at} title={date(at)}>{age(at)} ago</time> : null;
+}
+
+export function Copy({ text, what }: { text: string; what: string }) {
+  const [done, setDone] = useState('');
+  const copy = () => navigator.clipboard.writeText(text).then(() => setDone('Copied'), () => setDone('Not allowed'));
+  useEffect(() => {
+    if (!done) return;
+    const timer = setTimeout(() => setDone(''), 2000);
+    return () => clearTimeout(timer);
+  }, [done]);
+  return <button type="button" class="copy" aria-label={`Copy ${what}`} onClick={copy}>{done || 'Copy'}</button>;
+}
+
+// Command is a command line to copy.
+export function Command({ text }: { text: string }) {
+  return <div class="command"><code>{text}</code><Copy text={text} what="the command" /></div>;
+}
+
+// WebLink is a link out of the UI. Text that is not the address of a web page stays text.
+export function WebLink({ to, children }: { to: string | undefined; children?: ComponentChildren }) {
+  const address = webAddress(to);
+  return address ? <a href={address} target="_blank" rel="noopener noreferrer">{children ?? to}</a> : <>{children ?? to}</>;
+}
+
+export function Failure({ error, reload }: { error: ApiError; reload?: () => void }) {
+  return <div class="notice bad" role="alert">
+    <p><b>{error.problem.title ?? 'No answer'}.</b> {error.message}</p>
+    {reload && <button type="button" onClick={reload}>Try again</button>}
+  </div>;
+}
+
+// View shows what was loaded, the error, or that it is loading. Data stays visible while an error lasts, and says how old it is.
+export function View<T>({ of, children }: { of: Loaded<T>; children: (data: T) => ComponentChildren }) {
+  const { data, error, reload, time } = of;
+  if (data === undefined) return error ? <Failure error={error} reload={reload} /> : <p class="mute loading">Loading…</p>;
+  return <>
+    {error && <div class="notice bad" role="alert"><p><b>Not up to date.</b> {error.message} What you see is of {date(new Date(time).toISOString())}.</p>
+      <button type="button" onClick={reload}>Try again</button></div>}
+    {children(data)}
+  </>;
+}
+
+// coverageParts are the parts of the coverage bar. Only what is scanned is green.
+export function Coverage({ images, missing }: { images: ImageCounts; missing?: number }) {
+  const { total, scanned, pending, failed, excluded } = images;
+  const words = [`${scanned} scanned`, pending && `${pending} pending`, failed && `${failed} failed`, excluded && `${excluded} excluded`, missing && `${missing} not wholly analyzed`]
+    .filter(Boolean).join(' · ');
+  const part = (name: string, n: number) => n > 0 && <i class={name} ref={(bar) => { if (bar) bar.style.flexGrow = String(n); }} />;
+  return <div class="coverage">
+    <div class="bar" aria-hidden="true">{part('scanned', scanned)}{part('pending', pending)}{part('failed', failed)}{part('excluded', excluded)}</div>
+    <p>{count(total, 'image')}{total > 0 && `: ${words}`}</p>
+  </div>;
+}
+
+export function PhaseMark({ phase }: { phase: Phase }) {
+  return <span class={`phase ${phase}`}>{phase}</span>;
+}
+
+// abnormal are the conditions of which True is bad.
+const abnormal = new Set(['Stalled', 'Suspended']);
+
+// Conditions lists the conditions that need attention, with what to do, and hides the others.
+export function Conditions({ conditions }: { conditions: Condition[] }) {
+  const isBad = (c: Condition) => (abnormal.has(c.type) ? c.status === 'True' : c.status === 'False');
+  const bad = conditions.filter(isBad), good = conditions.filter((c) => !isBad(c));
+  return <>
+    {bad.map((c) => <div class="notice warn" key={c.type}><p><b>{c.type}={c.status}</b> · {c.reason} <span class="mute"><Time at={c.lastTransitionTime} /></span><br />{c.message}</p></div>)}
+    {good.length > 0 && <details><summary>{count(good.length, 'other condition')}</summary>
+      <ul class="plain">{good.map((c) => <li key={c.type}><b>{c.type}={c.status}</b> · {c.reason} {c.message}</li>)}</ul></details>}
+  </>;
+}
+
+export type Column<T> = { name: string; cell: (row: T) => ComponentChildren; class?: string };
+
+// Table is a table whose first column has the link of each row. On a narrow screen each row becomes a block with the names of its columns.
+export function Table<T>({ label, columns, rows, id }: { label: string; columns: Column<T>[]; rows: T[]; id: (row: T) => string }) {
+  return <div class="scroll"><table aria-label={label}>
+    <thead><tr>{columns.map((c) => <th scope="col" class={c.class} key={c.name}>{c.name}</th>)}</tr></thead>
+    <tbody>{rows.map((row) => <tr key={id(row)}>{columns.map((c) => <td class={c.class} data-name={c.name} key={c.name}>{c.cell(row)}</td>)}</tr>)}</tbody>
+  </table></div>;
+}
+
+// Pages has the links of a list that comes in pages. The position is in the address, so that the browser's Back is the previous page.
+export function Pages({ shown, total, next, what }: { shown: number; total: number; next: string | undefined; what: string }) {
+  const query = Object.fromEntries(new URLSearchParams(location.search));
+  const { continue: position, ...rest } = query;
+  if (!next && !position) return <p class="mute pages">{count(total, what)}</p>;
+  return <nav class="pages" aria-label={`Pages of ${what}s`}>
+    <span class="mute">{shown} of {count(total, what)}</span>
+    {position && <a href={location.pathname + queryOf(rest)}>First page</a>}
+    {next && <a href={location.pathname + queryOf({ ...query, continue: next })} rel="next">Next page</a>}
+  </nav>;
+}
+
+// TextFilter is a text in the address. It follows the keys at once, and the address follows when they pause.
+export function TextFilter({ name, label }: { name: string; label: string }) {
+  const given = new URLSearchParams(location.search).get(name) ?? '';
+  const [text, setText] = useState(given);
+  useEffect(() => setText(given), [given]);
+  useEffect(() => {
+    if (text === given) return;
+    const timer = setTimeout(() => setQuery({ [name]: text.trim() }, true), 250);
+    return () => clearTimeout(timer);
+  }, [text]);
+  return <label class="filter">{label} <input type="search" value={text} maxLength={128} onInput={(e) => setText(e.currentTarget.value)} /></label>;
+}
+
+export type Choice = { value: string; label: string };
+
+// Choose is a filter with a few values. The first choice has no value: it is the list without the filter.
+export function Choose({ name, label, choices }: { name: string; label: string; choices: Choice[] }) {
+  const given = new URLSearchParams(location.search).get(name) ?? '';
+  return <label class="filter">{label} <select value={given} onChange={(e) => setQuery({ [name]: e.currentTarget.value })}>
+    {choices.map((c) => <option value={c.value} key={c.value}>{c.label}</option>)}</select></label>;
+}
+
+export const yesOrNo = (yes: string, no: string): Choice[] => [{ value: '', label: 'all' }, { value: 'true', label: yes }, { value: 'false', label: no }];
+
+// Facts is a short list of names and values. Facts without a value are left out.
+export function Facts({ facts }: { facts: [string, ComponentChildren][] }) {
+  return <dl class="facts">{facts.filter(([, value]) => value !== undefined && value !== '' && value !== false).map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl>;
+}
+
+// Title sets the heading of a page and the title of its tab.
+export function Title({ text, children }: { text: string; children?: ComponentChildren }) {
+  useEffect(() => { document.title = `${text} · Scanner Operator`; }, [text]);
+  return <div class="title"><h1 tabIndex={-1}>{text}</h1>{children}</div>;
+}

@@ -1,0 +1,48 @@
+// Signing in and out.
+import { useState } from 'preact/hooks';
+import type { Session } from './api.gen';
+import { ApiError, post, remove } from './api';
+import { Command, Failure } from './parts';
+
+// SignIn asks for a token. ended says that there was a session before.
+export function SignIn({ ended, onSession }: { ended: boolean; onSession: (session: Session) => void }) {
+  const [token, setToken] = useState('');
+  const [error, setError] = useState<ApiError>();
+  const [busy, setBusy] = useState(false);
+  const namespace = new URLSearchParams(location.search).get('namespace') ?? /\/namespaces\/([^/]+)/.exec(location.pathname)?.[1] ?? 'default';
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    setBusy(true);
+    setError(undefined);
+    try {
+      const session = await post('/api/v1/session', { token: token.trim() });
+      setToken('');
+      onSession(session);
+    } catch (failure) {
+      if (failure instanceof ApiError) setError(failure);
+      setBusy(false);
+    }
+  };
+  return <main class="signin">
+    <h1>{ended ? 'Your session has ended' : 'Sign in'}</h1>
+    {!isSecureContext && <div class="notice bad" role="alert"><p><b>This page came over plain HTTP.</b> Browsers keep the cookie of a session only with HTTPS. Open the address with https://.</p></div>}
+    <p>Paste a Kubernetes token. You see what this token may list: scanners and imagescans, in its namespaces.</p>
+    {error && <Failure error={error} />}
+    <form onSubmit={submit}>
+      <label for="token">Token</label>
+      <input id="token" type="password" autocomplete="off" spellcheck={false} required autofocus value={token} onInput={(e) => setToken(e.currentTarget.value)} />
+      <button type="submit" class="primary" disabled={busy || token.trim() === ''}>{busy ? 'Signing in…' : 'Sign in'}</button>
+    </form>
+    <h2>Where to get a token</h2>
+    <p>For a ServiceAccount that may view the namespace, for at most as long as the cluster allows:</p>
+    <Command text={`kubectl create token viewer --namespace ${namespace} --duration 8h`} />
+    <p>For yourself, if you sign in to the cluster with OpenID Connect:</p>
+    <Command text="kubectl oidc-login get-token --oidc-issuer-url=… --oidc-client-id=… | jq -r .status.token" />
+    <p class="mute">The token is kept encrypted in a cookie that scripts cannot read. The API server reviews it with each request. The session ends with the token.</p>
+  </main>;
+}
+
+export async function signOut(): Promise<void> {
+  await remove('/api/v1/session');
+  location.reload();
+}
