@@ -90,6 +90,9 @@ func (p *Process) Kill() error {
 	return err
 }
 
+// PID returns the process ID.
+func (p *Process) PID() int { return p.command.Process.Pid }
+
 // Ended returns a channel that is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 

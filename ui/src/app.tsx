@@ -132,7 +132,7 @@ function Menu({ session, onHelp }: { session: Session; onHelp: () => void }) {
     localStorage.setItem('theme', theme);
     document.documentElement.style.colorScheme = theme === 'system' ? '' : theme;
   }, [theme]);
-  const name = session.user.replace(/^system:serviceaccount:/, '');
+  const name = session.user.replace(/^system:serviceaccount:.*:/, '');
   return <details class="menu"><summary>{name}</summary><div>
     <p>Signed in as <b>{session.user}</b>{session.expirationTime && <>, until {date(session.expirationTime)}</>}</p>
     <label>Colors <select value={theme} onChange={(e) => setTheme(e.currentTarget.value)}>{themes.map((t) => <option key={t}>{t}</option>)}</select></label>

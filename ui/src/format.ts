@@ -45,12 +45,18 @@ export function percent(probability: number): string {
   return probability >= 0.1 ? `${Math.round(probability * 100)} %` : `${(probability * 100).toFixed(1)} %`;
 }
 
-// countsOf returns the counts of severities that are not zero, worst first.
-export function countsOf(counts: FindingCounts): [Severity, number][] {
-  const all: [Severity, number][] = [
-    ['Critical', counts.critical], ['High', counts.high], ['Medium', counts.medium], ['Low', counts.low], ['Negligible', counts.negligible], ['Unknown', counts.unknown],
-  ];
-  return all.filter(([, n]) => n > 0);
+// countsOf returns the counts of the three worst severities that are not zero, worst first, and the sum of the others.
+export function countsOf(counts: FindingCounts): { worst: [Severity, number][]; lower: number } {
+  const worst: [Severity, number][] = [['Critical', counts.critical], ['High', counts.high], ['Medium', counts.medium]];
+  return { worst: worst.filter(([, n]) => n > 0), lower: counts.low + counts.negligible + counts.unknown };
+}
+
+// hidden are characters that change how the text around them is shown, or that cannot be seen.
+const hidden = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+
+// visible returns a text of an image with each hidden character as its code: such texts are written by whoever built the image.
+export function visible(text: string): string {
+  return text.replace(hidden, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 
 // webAddress returns a link to a page of the web, or nothing: addresses come from images and vulnerability data.

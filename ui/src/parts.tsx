@@ -3,7 +3,7 @@ import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { Condition, Exception, FindingCounts, ImageCounts, Phase, Severity } from './api.gen';
 import type { ApiError, Loaded } from './api';
-import { age, count, countsOf, date, webAddress } from './format';
+import { age, count, countsOf, date, visible, webAddress } from './format';
 import { queryOf, setQuery } from './router';
 
 export function SeverityMark({ severity }: { severity: Severity }) {
@@ -23,9 +23,15 @@ export function Suppressed({ exception }: { exception: Exception | undefined }) 
 // Counts shows how many findings there are of each severity, or says that there are none.
 export function Counts({ counts }: { counts: FindingCounts | undefined }) {
   if (!counts) return <span class="mute">no result yet</span>;
-  const all = countsOf(counts);
-  if (all.length === 0) return <span class="mute">none</span>;
-  return <span class="counts">{all.map(([severity, n]) => <span class={`n ${severity}`} title={`${n} ${severity}`}><b>{n}</b> {severity}</span>)}</span>;
+  const { worst, lower } = countsOf(counts);
+  if (worst.length === 0 && lower === 0) return <span class="mute">none</span>;
+  return <span class="counts">{worst.map(([severity, n]) => <span class={`n ${severity}`} key={severity}><b>{n}</b> {severity}</span>)}
+    {lower > 0 && <span class="n mute" title={`${counts.low} Low, ${counts.negligible} Negligible, ${counts.unknown} Unknown`}>{lower} lower</span>}</span>;
+}
+
+// Foreign is a text of an image or a pod. It can be broken after its slashes and colons, and does not change the direction of what follows.
+export function Foreign({ text }: { text: string }) {
+  return <bdi class="break">{visible(text).split(/(?<=[/:@])/).map((part) => <>{part}<wbr /></>)}</bdi>;
 }
 
 // Time is a time as its age, with the date as its tooltip.
@@ -157,5 +163,5 @@ export function Facts({ facts }: { facts: [string, ComponentChildren][] }) {
 // Title sets the heading of a page and the title of its tab.
 export function Title({ text, children }: { text: string; children?: ComponentChildren }) {
   useEffect(() => { document.title = `${text} · Scanner Operator`; }, [text]);
-  return <div class="title"><h1 tabIndex={-1}>{text}</h1>{children}</div>;
+  return <div class="title"><h1 tabIndex={-1}><Foreign text={text} /></h1>{children}</div>;
 }

@@ -5,6 +5,7 @@
 //   - "vulnerable": one Critical and one High finding, and all findings given to Publish;
 //   - "evolving": findings that are unique to the image and depend on its digest;
 //   - "riddled": as many findings as a large image has;
+//   - "hostile": findings whose texts are markup, formulas, control characters and very long;
 //   - "failing": indexing fails;
 //   - "slow": indexing never ends.
 //
@@ -114,6 +115,8 @@ func (b *Backend) findings(img backend.Image) []finding.Finding {
 	switch {
 	case strings.Contains(name, "riddled"):
 		return riddled()
+	case strings.Contains(name, "hostile"):
+		return hostile()
 	case strings.Contains(name, "evolving"):
 		return evolvingFindings(img.Key.Digest)
 	}
@@ -176,6 +179,19 @@ func riddled() []finding.Finding {
 		findings[i] = Finding(fmt.Sprintf("CVE-2023-%05d", 10000+i), severities[i%len(severities)], fmt.Sprintf("library-%d", i/3), "3.0.1")
 	}
 	return findings
+}
+
+// hostile returns findings as somebody would write them who controls an image and wants to take over what shows them.
+func hostile() []finding.Finding {
+	markup := Finding("CVE-2024-6660", finding.Critical, `<img src=x onerror="document.title='hacked'">`, "1.0<script>document.title='hacked'</script>")
+	markup.Description = strings.Repeat("<b>long</b> ", 5000)
+	markup.URL = "javascript:document.title='hacked'"
+	markup.KnownExploited = true
+	reversed := Finding("CVE-2024-6661", finding.High, "gnp\u202etxt.exe", "")
+	reversed.Description = "=cmd|' /C calc'!A0"
+	reversed.URL = "https://example.com/?a=1&b=\"><script>"
+	long := Finding("CVE-2024-6662", finding.Medium, strings.Repeat("averylongnamewithoutanyspace", 8), strings.Repeat("9", 120))
+	return []finding.Finding{markup, reversed, long}
 }
 
 // Finding returns a finding in version 3.0.0 of a package, fixed in fixedIn unless that is empty.

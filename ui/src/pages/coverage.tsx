@@ -29,7 +29,7 @@ function ClusterScanners() {
 }
 
 export function Card({ scanner, to, name }: { scanner: Scanner | ClusterScanner; to: string; name: string }) {
-  return <section class="card"><h3><a class="row" href={to}>{name}</a></h3><ScannerFacts scanner={scanner} /></section>;
+  return <section class="card"><h2><a class="row" href={to}>{name}</a></h2><ScannerFacts scanner={scanner} /></section>;
 }
 
 export function ScannerFacts({ scanner }: { scanner: Scanner | ClusterScanner }) {

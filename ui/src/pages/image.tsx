@@ -1,8 +1,8 @@
 // One image: what runs it, its findings, and its documents.
 import { urlOf, useGet } from '../api';
 import type { Finding, FindingList, ImageScan } from '../api.gen';
-import { count, date, percent, severities, shortDigest } from '../format';
-import { Choose, Command, Conditions, Copy, Counts, Exploited, Facts, Pages, PhaseMark, SeverityMark, Suppressed, Table, TextFilter, Time, Title, View, WebLink, yesOrNo } from '../parts';
+import { count, date, percent, severities, shortDigest, visible } from '../format';
+import { Choose, Command, Conditions, Copy, Counts, Exploited, Facts, Foreign, Pages, PhaseMark, SeverityMark, Suppressed, Table, TextFilter, Time, Title, View, WebLink, yesOrNo } from '../parts';
 import { href, queryOf, usePlace } from '../router';
 import { nameOf } from './images';
 
@@ -13,6 +13,7 @@ export function ImagePage() {
   const key = { namespace: parameters.namespace ?? '', name: parameters.name ?? '' };
   const scan = useGet('/api/v1/namespaces/{namespace}/imagescans/{name}', key, {});
   const tab = query.get('tab') ?? '';
+  if (scan.data === undefined) return <><Title text={key.name} /><View of={scan}>{() => null}</View></>;
   return <View of={scan}>{(image) => <>
     <Title text={nameOf(image)}><Copy text={location.href} what="the link to this page" /></Title>
     <Facts facts={[
@@ -67,8 +68,8 @@ const columns = [
   { name: 'Vulnerability', cell: (f: Finding) => <><a class="row" href={href('/vulnerabilities/{id}', { id: f.id })}>{f.id}</a> {f.knownExploited && <Exploited since={f.knownExploitedSinceTime} />} <Suppressed exception={f.exception} />
     {f.description && <details><summary class="mute">Details</summary><Details finding={f} /></details>}</> },
   { name: 'Severity', cell: (f: Finding) => <SeverityMark severity={f.severity} /> },
-  { name: 'Package', cell: (f: Finding) => <span class="break">{f.package.name} <span class="mute">{f.package.version} · {f.package.type}</span></span> },
-  { name: 'Fixed in', cell: (f: Finding) => (f.fixable ? <span class="break">{(f.fixVersions ?? []).join(', ')}</span> : <span class="mute">{f.fixState === 'wont-fix' ? 'will not be fixed' : 'no fix'}</span>) },
+  { name: 'Package', cell: (f: Finding) => <><Foreign text={f.package.name} /> <span class="mute"><Foreign text={f.package.version} /> · {f.package.type}</span></> },
+  { name: 'Fixed in', cell: (f: Finding) => (f.fixable ? <Foreign text={(f.fixVersions ?? []).join(', ')} /> : <span class="mute">{f.fixState === 'wont-fix' ? 'will not be fixed' : 'no fix'}</span>) },
   { name: 'EPSS', cell: (f: Finding) => (f.epss === undefined ? '' : percent(f.epss)), class: 'number' },
   { name: 'First seen', cell: (f: Finding) => <Time at={f.firstSeenTime} /> },
 ];
@@ -78,10 +79,10 @@ const goneColumn = { name: 'Gone', cell: (f: Finding) => (f.fixedTime ? <>fixed 
 function Details({ finding: f }: { finding: Finding }) {
   const before = (f.severitiesBefore ?? []).map((s) => `${s.severity} until ${date(s.endTime)}`).join(', ');
   return <div class="details">
-    <p class="text">{f.description}</p>
+    <p class="text" tabIndex={0}><bdi>{visible(f.description ?? '')}</bdi></p>
     <Facts facts={[
       ['Aliases', (f.aliases ?? []).join(', ')], ['CVSS', f.cvss === undefined ? '' : String(f.cvss)], ['Earlier severities', before],
-      ['Fix known since', f.fixSinceTime && date(f.fixSinceTime)], ['Where', (f.paths ?? []).length > 0 && <span class="break">{(f.paths ?? []).slice(0, 5).join(', ')}{(f.paths ?? []).length > 5 && ` and ${(f.paths ?? []).length - 5} more`}</span>],
+      ['Fix known since', f.fixSinceTime && date(f.fixSinceTime)], ['Where', (f.paths ?? []).length > 0 && <><Foreign text={(f.paths ?? []).slice(0, 5).join(', ')} />{(f.paths ?? []).length > 5 && ` and ${(f.paths ?? []).length - 5} more`}</>],
       ['Exception', f.exception && `${f.exception.name}: ${f.exception.reason}`], ['Source', f.url && <WebLink to={f.url} />],
     ]} />
   </div>;

@@ -3,7 +3,7 @@ import { useGet } from '../api';
 import type { ImageScan } from '../api.gen';
 import { shortDigest } from '../format';
 import { useNamespace, useSession } from '../app';
-import { Choose, Counts, Pages, PhaseMark, Table, TextFilter, Time, Title, View } from '../parts';
+import { Choose, Counts, Foreign, Pages, PhaseMark, Table, TextFilter, Time, Title, View } from '../parts';
 import { href, usePlace } from '../router';
 
 const phases = ['Failed', 'Pending', 'Cataloging', 'Matching', 'Scanned'] as const;
@@ -54,7 +54,7 @@ export function nameOf(scan: ImageScan): string {
 }
 
 const columns = [
-  { name: 'Image', cell: (s: ImageScan) => <><a class="row break" href={href('/namespaces/{namespace}/images/{name}', { namespace: s.namespace, name: s.name })}>{nameOf(s)}</a>
+  { name: 'Image', cell: (s: ImageScan) => <><a class="row" href={href('/namespaces/{namespace}/images/{name}', { namespace: s.namespace, name: s.name })}><Foreign text={nameOf(s)} /></a>
     <div class="mute">{shortDigest(s.digest)} · {s.platform} · {s.engine ?? s.scanner.name}</div></> },
   { name: 'Phase', cell: (s: ImageScan) => <><PhaseMark phase={s.phase} />{s.phase === 'Failed' && <div class="mute">{reasonOf(s)}</div>}</> },
   { name: 'Findings', cell: (s: ImageScan) => <Counts counts={s.findings} /> },

@@ -28,12 +28,11 @@ function Summary({ scanners }: { scanners: Scanner[] }) {
     <div class={`answer ${clear ? 'good' : none ? 'warn' : 'bad'}`}>
       {none ? <p class="big">{clear ? 'No Critical and no High finding.' : 'No Critical and no High finding known.'}</p>
         : <p class="big">{findings.knownExploited > 0 && <><b>{findings.knownExploited}</b> known exploited · </>}<b>{findings.critical}</b> Critical · <b>{findings.high}</b> High</p>}
-      <p>{count(findings.fixable, 'finding')} of all severities can be fixed by an update. {findings.suppressed > 0 && `${findings.suppressed} are suppressed by exceptions.`}</p>
+      <p>{count(findings.fixable, 'finding')} of all severities can be fixed by an update. {findings.suppressed > 0 && `Exceptions suppress ${count(findings.suppressed, 'finding')}.`}</p>
       <Coverage images={images} />
       <p class="mute">{ages.length > 0 ? `Vulnerability data built ${duration(Math.max(...ages))} ago.` : 'There is no vulnerability data yet.'}</p>
     </div>
     <Conditions conditions={scanners.flatMap((s) => s.conditions).filter((c) => c.type === 'BackendAvailable' && c.status === 'False').slice(0, 1)} />
-    <h2>Scanners</h2>
     <div class="cards">{[...scanners].sort(mostUrgent).slice(0, 60).map((s) =>
       <Card key={s.namespace + '/' + s.name} scanner={s} name={`${s.namespace}/${s.name}`} to={href('/images', {}, { namespace: s.namespace })} />)}</div>
   </>;

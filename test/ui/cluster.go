@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/test/apiserver"
+	"github.com/scanner-operator/scanner-operator/test/process"
+	"github.com/scanner-operator/scanner-operator/test/wait"
+)
+
+const (
+	systemNamespace = "scanner-operator-system"
+	nodeName        = "node"
+	scanTimeout     = 3 * time.Minute
+)
+
+// images are the images of each namespace. The fake engine derives the findings from the name.
+var images = map[string][]string{
+	"shop":  {"vulnerable-web", "riddled-api", "hostile", "failing-job", "slow-import", "frontend"},
+	"blog":  {"web", "comments"},
+	"infra": {"vulnerable-proxy", "dns"},
+}
+
+// users are the ServiceAccounts that sign in, with the ClusterRoles that each has in which namespace, "" for all.
+var users = map[string]map[string][]string{
+	"administrator": {"": {"scanner-operator-view", "scanner-operator-cluster-view"}},
+	"member":        {"shop": {"scanner-operator-view"}},
+	"reader":        {"blog": {"scanner-operator-view"}},
+	"nobody":        {},
+}
+
+// cluster is an API server with etcd, and the manager.
+type cluster struct {
+	options options
+	dir     string
+	server  *apiserver.Server
+	manager *process.Process
+	url     string
+}
+
+func startCluster(ctx context.Context, o options, dir string) (_ *cluster, err error) {
+	c := &cluster{options: o, dir: dir}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.stop())
+		}
+	}()
+	if c.server, err = apiserver.Start(o.root, o.assets, nil); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(c.server.CreateNamespace(ctx, systemNamespace), c.server.CreateNode(ctx, nodeName)); err != nil {
+		return nil, err
+	}
+	return c, c.startManager()
+}
+
+func (c *cluster) startManager() error {
+	kubeconfig, err := c.server.Kubeconfig(c.dir, "operator")
+	if err != nil {
+		return err
+	}
+	address, port, err := process.FreeAddress()
+	if err != nil {
+		return err
+	}
+	c.url = "https://localhost:" + port
+	command := exec.Command(filepath.Join(c.options.root, "bin", "manager"),
+		"--namespace="+systemNamespace, "--data-dir="+c.dir, "--spool-dir="+filepath.Join(c.dir, "spool"), "--api-bind-address="+address,
+		"--enable-fake-backend", "--worker-image=unused", "--metrics-bind-address=0",
+		"--health-probe-bind-address=127.0.0.1:0", "--ingest-bind-address=127.0.0.1:0", "--leader-elect=false")
+	command.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "POD_NAME=")
+	c.manager, err = process.Start(c.dir, "manager", command)
+	return err
+}
+
+func (c *cluster) stop() error { return errors.Join(c.manager.Stop(), c.server.Stop()) }
+
+// fill creates everything that the journeys need, waits until the images are scanned, and returns the users' tokens.
+func (c *cluster) fill(ctx context.Context) (tokens map[string]string, err error) {
+	if err := c.createRoles(ctx); err != nil {
+		return nil, err
+	}
+	for namespace := range images {
+		if err := c.fillNamespace(ctx, namespace); err != nil {
+			return nil, fmt.Errorf("namespace %s: %w", namespace, err)
+		}
+	}
+	err = c.server.Create(ctx, &v1alpha1.VulnerabilityException{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "zlib-not-reachable"},
+		Spec: v1alpha1.ExceptionSpec{
+			Vulnerabilities: []string{"CVE-2024-0002"}, Status: v1alpha1.VEXNotAffected, Justification: "vulnerable_code_not_in_execute_path",
+			Reason: "No request reaches the decompression.",
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("exception: %w", err)
+	}
+	tokens = map[string]string{}
+	for user, roles := range users {
+		if tokens[user], err = c.createUser(ctx, user, roles); err != nil {
+			return nil, fmt.Errorf("user %s: %w", user, err)
+		}
+	}
+	return tokens, wait.Eventually(ctx, scanTimeout, time.Second, c.isScanned)
+}
+
+// createRoles creates the ClusterRoles of the users, as an installation does.
+func (c *cluster) createRoles(ctx context.Context) error {
+	text, err := os.ReadFile(filepath.Join(c.options.root, "config", "rbac", "user_roles.yaml"))
+	if err != nil {
+		return err
+	}
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		var role rbacv1.ClusterRole
+		if err := yaml.Unmarshal([]byte(document), &role); err != nil {
+			return err
+		}
+		if role.Kind != "ClusterRole" {
+			continue
+		}
+		if err := c.server.Create(ctx, &role); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fillNamespace creates a namespace with a Scanner and one pod for each of its images.
+func (c *cluster) fillNamespace(ctx context.Context, namespace string) error {
+	if err := c.server.CreateNamespace(ctx, namespace); err != nil {
+		return err
+	}
+	for _, name := range images[namespace] {
+		reference := "registry.example.com/" + namespace + "/" + name
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Spec:       corev1.PodSpec{NodeName: nodeName, Containers: []corev1.Container{{Name: "main", Image: reference + ":1.4.2"}}},
+		}
+		if err := c.server.Create(ctx, pod); err != nil {
+			return err
+		}
+		pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "main", ImageID: fmt.Sprintf("%s@sha256:%x", reference, sha256.Sum256([]byte(reference))),
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		}}}
+		if err := c.server.Status().Update(ctx, pod); err != nil {
+			return err
+		}
+	}
+	settings := v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}}
+	return c.server.Create(ctx, &v1alpha1.Scanner{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default"}, Spec: v1alpha1.ScannerSpec{ScanSettings: settings}})
+}
+
+// createUser creates a ServiceAccount with its role bindings, and returns a token that lasts an hour.
+func (c *cluster) createUser(ctx context.Context, name string, roles map[string][]string) (token string, err error) {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: name}}
+	if err := c.server.Create(ctx, account); err != nil {
+		return "", err
+	}
+	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: systemNamespace, Name: name}}
+	for namespace, names := range roles {
+		for _, role := range names {
+			reference := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}
+			var binding client.Object = &rbacv1.RoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name + "-" + role}, Subjects: subjects, RoleRef: reference,
+			}
+			if namespace == "" {
+				binding = &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name + "-" + role}, Subjects: subjects, RoleRef: reference}
+			}
+			if err := c.server.Create(ctx, binding); err != nil {
+				return "", err
+			}
+		}
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(time.Hour / time.Second))}}
+	if err := c.server.SubResource("token").Create(ctx, account, request); err != nil {
+		return "", err
+	}
+	return request.Status.Token, nil
+}
+
+// isScanned returns an error until each Scanner has a result for all images that can have one.
+func (c *cluster) isScanned(ctx context.Context) error {
+	if err := c.manager.Alive(); err != nil {
+		return err
+	}
+	for namespace, names := range images {
+		var scanner v1alpha1.Scanner
+		if err := c.server.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "default"}, &scanner); err != nil {
+			return err
+		}
+		want := v1alpha1.ImageCounts{Total: int32(len(names))}
+		for _, name := range names {
+			switch {
+			case strings.Contains(name, "failing"):
+				want.Failed++
+			case strings.Contains(name, "slow"):
+				want.Pending++
+			default:
+				want.Scanned++
+			}
+		}
+		if scanner.Status.Images != want {
+			return fmt.Errorf("images of %s: %+v, want %+v", namespace, scanner.Status.Images, want)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+// Finding out what is wrong and what to do.
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { Person, close, fixture } from '../person.mjs';
+
+after(close);
+
+test('a member of shop opens the link of a message and sees who runs the vulnerability', async () => {
+  const member = await Person.signedIn('member', '/vulnerabilities/CVE-2024-0001');
+  await member.settled();
+  assert.match(await member.text('.answer'), /1 container runs it in 1 namespace/);
+  assert.match(await member.text('table'), /vulnerable-web[\s\S]*registry\.example\.com\/shop\/vulnerable-web:1\.4\.2[\s\S]*openssl[\s\S]*3\.0\.1[\s\S]*Critical/);
+  assert.ok(!(await member.text()).includes('infra'), 'a namespace that the member may not see');
+  await member.leave();
+});
+
+test('nobody runs it is said only where every image has a complete result', async () => {
+  const admin = await Person.signedIn('administrator', '/vulnerabilities/CVE-2020-0000?namespace=blog');
+  await admin.settled();
+  assert.match(await admin.text('.answer.good'), /Nobody runs it in blog/);
+  await admin.visit('/vulnerabilities/CVE-2020-0000?namespace=shop');
+  assert.match(await admin.text('.answer.warn'), /Nobody known in shop[\s\S]*1 image pending, 1 image failed/);
+  await admin.visit('/vulnerabilities/CVE-2020-0000');
+  assert.match(await admin.text('.answer.warn'), /Nobody known in all namespaces that are scanned/);
+  assert.equal(await admin.page.locator('.answer.good').count(), 0);
+  await admin.leave();
+});
+
+test('the numbers on the page are those of the API', async () => {
+  const admin = await Person.signedIn('administrator', '/?namespace=shop');
+  await admin.settled();
+  const { items: [scanner] } = await (await admin.page.request.get(`${fixture.url}/api/v1/scanners?namespace=shop`)).json();
+  const text = await admin.text('.answer');
+  const { findings, images } = scanner;
+  assert.ok(text.includes(`${findings.knownExploited} known exploited · ${findings.critical} Critical · ${findings.high} High`), text);
+  assert.ok(text.includes(`${images.total} images: ${images.scanned} scanned · ${images.pending} pending · ${images.failed} failed`), text);
+  assert.equal(await admin.page.locator('.answer.good').count(), 0, 'not green while something is pending or failed');
+  await admin.visit('/?namespace=blog');
+  assert.match(await admin.text('.answer.good'), /No Critical and no High finding/);
+  await admin.leave();
+});
+
+test('failed images come first, with the reason', async () => {
+  const member = await Person.signedIn('member', '/images');
+  await member.settled();
+  assert.match(await member.page.locator('tbody tr').first().innerText(), /failing-job[\s\S]*Failed[\s\S]*ImageNotFound/);
+  await member.page.getByLabel('Phase').selectOption('Scanned');
+  await member.page.waitForURL(/phase=Scanned/);
+  await member.settled();
+  assert.ok(!(await member.text('tbody')).includes('failing-job'));
+  await member.leave();
+});
+
+test('filters of findings are in the address, and Back undoes them', async () => {
+  const member = await Person.signedIn('member', '/images?namespace=shop');
+  await member.settled();
+  await member.page.getByRole('link', { name: /riddled-api/ }).click();
+  await member.page.getByText('of 200 findings').waitFor();
+  await member.page.getByRole('link', { name: 'Next page' }).click();
+  await member.page.waitForURL(/continue=/);
+  await member.page.goBack();
+  await member.page.getByLabel('Severity').selectOption('Critical');
+  await member.page.waitForURL(/minSeverity=Critical/);
+  await member.page.getByText('34 findings', { exact: true }).waitFor();
+  await member.page.getByLabel('Vulnerability, package or text').fill('library-2');
+  await member.page.waitForURL(/text=library-2/);
+  await member.page.reload();
+  await member.settled();
+  assert.equal(await member.page.getByLabel('Vulnerability, package or text').inputValue(), 'library-2');
+  const packages = await member.page.locator('td[data-name=Package]').allInnerTexts();
+  assert.ok(packages.length > 0 && packages.every((p) => p.startsWith('library-2')), packages.join());
+  await member.leave();
+});
+
+test('a suppressed finding says so, with its reason', async () => {
+  const member = await Person.signedIn('member', '/vulnerabilities/CVE-2024-0002');
+  await member.settled();
+  const mark = member.page.locator('tbody .mark', { hasText: 'suppressed' });
+  await mark.waitFor();
+  assert.match(await mark.getAttribute('title'), /zlib-not-reachable: No request reaches the decompression/);
+  await member.leave();
+});
+
+test('texts of a hostile image stay texts', async () => {
+  const member = await Person.signedIn('member', '/images?namespace=shop');
+  await member.settled();
+  await member.page.getByRole('link', { name: /hostile/ }).click();
+  await member.page.getByText('<img src=x onerror=').first().waitFor();
+  for (const summary of await member.page.getByText('Details').all()) await summary.click();
+  assert.equal(await member.page.locator('main img, main script').count(), 0);
+  const links = await member.page.locator('main a').evaluateAll((all) => all.map((a) => a.protocol));
+  assert.ok(links.every((protocol) => protocol === 'https:' || protocol === 'http:'), links.join());
+  assert.ok(!(await member.page.title()).includes('hacked'));
+  await member.leave();
+});
+
+test('keys: search for a vulnerability, walk through rows, open one', async () => {
+  const member = await Person.signedIn('member', '/images?namespace=shop');
+  await member.settled();
+  await member.page.keyboard.press('j');
+  await member.page.keyboard.press('j');
+  await member.page.keyboard.press('k');
+  assert.match(await member.page.evaluate(() => document.activeElement.textContent), /failing-job/);
+  await member.page.keyboard.press('Enter');
+  await member.page.waitForURL(/\/namespaces\/shop\/images\//);
+  await member.page.keyboard.press('/');
+  await member.page.keyboard.type('cve-2024-0001');
+  await member.page.keyboard.press('Enter');
+  await member.page.waitForURL(/\/vulnerabilities\/CVE-2024-0001/);
+  await member.page.getByRole('heading', { name: 'CVE-2024-0001' }).waitFor();
+  await member.page.keyboard.press('?');
+  await member.page.getByRole('heading', { name: 'Keys' }).waitFor();
+  await member.leave();
+});
+
+test('a hidden tab sends no request', async () => {
+  const member = await Person.withBrowser();
+  await member.page.clock.install();
+  await member.page.goto(fixture.url);
+  await member.signIn('member');
+  await member.settled();
+  await member.page.evaluate(() => Object.defineProperty(document, 'hidden', { value: true, configurable: true }));
+  member.requests.length = 0;
+  await member.page.clock.runFor(120_000);
+  assert.deepEqual(member.requests, []);
+  await member.page.evaluate(() => {
+    delete document.hidden;
+    document.dispatchEvent(new Event('visibilitychange'));
+  });
+  await member.page.waitForTimeout(500);
+  assert.equal(member.requests.length, 1, 'shown again, the page asks once');
+  await member.leave();
+});
+
+test('a clock of the browser that is a day off makes no difference to ages', async () => {
+  const member = await Person.withBrowser();
+  await member.page.clock.install({ time: Date.now() + 86_400_000 });
+  await member.page.goto(fixture.url);
+  await member.signIn('member');
+  await member.page.getByRole('link', { name: 'Images' }).click();
+  await member.settled();
+  const ages = await member.page.locator('tbody time').allInnerTexts();
+  assert.ok(ages.length > 0 && ages.every((age) => /^\d+ (s|min) ago$/.test(age)), ages.join());
+  await member.leave();
+});
+
+test('a path that does not exist is 404 and never the document', async () => {
+  const member = await Person.signedIn('member');
+  for (const path of ['/assets/index.js', '/nothing', '/favicon.ico']) {
+    const response = await member.page.request.get(fixture.url + path);
+    assert.equal(response.status(), 404, path);
+    assert.ok(!(await response.text()).includes('<html'), path);
+  }
+  await member.leave();
+});

@@ -1,0 +1,62 @@
+// Every page in every look: axe finds nothing, nothing is cut off, and a person can look at the screenshots.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { after, test } from 'node:test';
+import { Person, close, fixture } from '../person.mjs';
+
+after(close);
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+async function images(person) {
+  const response = await person.page.request.get(`${fixture.url}/api/v1/namespaces/shop/imagescans`);
+  const { items } = await response.json();
+  return (name) => `/namespaces/shop/images/${items.find((scan) => scan.references[0].includes(name)).name}`;
+}
+
+async function pages(person) {
+  const image = await images(person);
+  return {
+    overview: '/', 'overview-namespace': '/?namespace=shop',
+    vulnerabilities: '/vulnerabilities',
+    vulnerability: '/vulnerabilities/CVE-2024-0001', 'vulnerability-nobody': '/vulnerabilities/CVE-2020-0000?namespace=blog', 'vulnerability-unsure': '/vulnerabilities/CVE-2020-0000',
+    images: '/images', 'images-namespace': '/images?namespace=shop', 'images-none': '/images?namespace=blog&phase=Failed',
+    image: image('vulnerable-web'), 'image-many': image('riddled'), 'image-hostile': image('hostile'), 'image-failed': image('failing'), 'image-downloads': `${image('vulnerable-web')}?tab=downloads`,
+    'image-missing': '/namespaces/shop/images/nothing', 'image-clean': image('frontend'),
+    coverage: '/coverage', scanner: '/namespaces/shop/scanners/default',
+  };
+}
+
+const looks = {
+  light: { colorScheme: 'light' }, dark: { colorScheme: 'dark' }, narrow: { colorScheme: 'light', viewport: { width: 360, height: 740 } },
+};
+
+for (const [look, options] of Object.entries(looks)) {
+  test(`every page is accessible and whole in ${look}`, async (t) => {
+    // axe is a script of its own, which the policy would not run.
+    const person = await Person.withBrowser({ bypassCSP: true, ...options });
+    await person.page.goto(fixture.url);
+    await person.page.getByLabel('Token').waitFor();
+    await check(person, 'signin', look);
+    await person.signIn('administrator');
+    await person.settled();
+    for (const [name, path] of Object.entries(await pages(person))) {
+      await t.test(`${name} (${path})`, async () => {
+        await person.visit(path);
+        await check(person, name, look);
+      });
+    }
+    await person.leave();
+  });
+}
+
+async function check(person, name, look) {
+  await person.page.screenshot({ path: `${fixture.output}/screenshots/${name}-${look}.png`, fullPage: name !== 'image-many' });
+  await person.page.evaluate(axe);
+  const { violations } = await person.page.evaluate(() => window.axe.run());
+  assert.deepEqual(violations.map((v) => `${v.id}: ${v.help}: ${v.nodes.slice(0, 3).map((n) => n.html).join(' ')}`), [], `axe, ${name} in ${look}`);
+  const sideways = await person.page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  assert.ok(sideways <= 0, `${name} in ${look} scrolls sideways by ${sideways} px`);
+  const nodes = await person.page.evaluate(() => document.querySelectorAll('*').length);
+  assert.ok(nodes <= 1500, `${name} in ${look} has ${nodes} elements, want at most 1500`);
+}
