@@ -1,7 +1,7 @@
 # Image scanner-operator: the manager, a static program on an empty base.
 #
 # Builds the same image as "make images" does without Docker (hack/images), for users of Docker. The project's tests use the
-# image of "make images" and never this file.
+# image of "make images" and never this file. The web UI is in the image only if "make ui" has built it before.
 #
 #   docker build --build-arg VERSION=0.1.0 -f Dockerfile -t scanner-operator .
 FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d AS build

@@ -77,10 +77,11 @@ build: ## Compile everything, for this machine, into bin/
 	cd worker && $(GO_BUILD) -o ../bin/ ./cmd/...
 
 .PHONY: generate
-generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated files: deep copies, CRDs, RBAC role, the chart's copies, REST API, field tables and pictures of docs/
+generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated files: deep copies, CRDs, RBAC role, the chart's copies, REST API, types of the web UI, field tables and pictures of docs/
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	bin/oapi-codegen -config api/rest/v1/generate.yaml api/rest/v1/openapi.yaml
 	bin/oapi-codegen -config api/rest/v1/client/generate.yaml api/rest/v1/openapi.yaml
+	go run ./hack/apitypes api/rest/v1/openapi.yaml ui/src/api.gen.ts
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_scanners.yaml docs/use/scanner.md
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_clusterscanners.yaml docs/operate/clusterscanner.md
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_imagescans.yaml docs/use/imagescan.md
@@ -99,6 +100,14 @@ PICTURES := first-scan cluster-first-scan namespaces-joined new fix-available es
 manifests: bin/controller-gen ## Write only the CRDs and the manager's RBAC role, from the markers in the code
 	bin/controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
 	bin/controller-gen rbac:roleName=scanner-operator-manager paths=./controllers/... paths=./pkg/... paths=./cmd/manager/... output:rbac:dir=config/rbac
+
+.PHONY: ui
+ui: ui/node_modules/installed.json ## Build the web UI into ui/dist, which the manager embeds; needs Node.js 20.19 or newer with npm
+	cd ui && node_modules/.bin/tsc && node_modules/.bin/vite build --logLevel warn
+
+ui/node_modules/installed.json: ui/package.json ui/package-lock.json
+	hack/browser.sh node npm
+	cd ui && npm ci --prefer-offline && cp package-lock.json node_modules/installed.json
 
 .PHONY: docs
 docs: ## Build the documentation as a static site with search into bin/site; needs Node.js 18 or newer with npm
@@ -156,6 +165,11 @@ clean: ## Remove bin/ (built programs of the cluster stay in the cache)
 .PHONY: test
 test: bin/grype bin/helm bin/promtool ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
 	@hack/test.sh
+
+.PHONY: ui-test
+ui-test: ui bin/manager bin/ui-test ## Test the web UI in Chromium, with the real manager on an API server; screenshots in bin/screenshots; ONLY=session selects
+	hack/browser.sh chromium
+	KUBEBUILDER_ASSETS=$$($(CLUSTER) assets) bin/ui-test $(if $(ONLY),-only=$(ONLY))
 
 # Programs that the tests need besides the operator's images. They are compiled first, since the local cluster's network has no
 # module proxy.
@@ -257,7 +271,7 @@ cluster-status: ## Show which parts of the local cluster run
 PUSH := $(if $(filter 198.51.100.10:%,$(REGISTRY)),$(RUN))
 
 .PHONY: images
-images: $(if $(PUSH),$(NEED_CLUSTER)) bin/image-builder ## Build all images without Docker and push them to REGISTRY, tagged VERSION
+images: $(if $(PUSH),$(NEED_CLUSTER)) ui bin/image-builder ## Build all images without Docker and push them to REGISTRY, tagged VERSION
 	bin/image-builder build -version=$(VERSION) -commit=$(COMMIT) -platforms=$(PLATFORMS)
 	$(PUSH) bin/image-builder push -version=$(VERSION) -registry=$(REGISTRY)
 
@@ -333,7 +347,7 @@ release-dry-run: bin/cosign ## Make everything that a release is made of in bin/
 release-artefacts: release-images release-manifests release-chart release-bundle
 
 .PHONY: release-images
-release-images: bin/image-builder
+release-images: ui bin/image-builder
 	bin/image-builder build -out=$(RELEASE_DIR) -version=$(RELEASE) -platforms=$(RELEASE_PLATFORMS)
 	bin/image-builder record -out=$(RELEASE_DIR) -registry=$(RELEASE_REGISTRY)
 
@@ -411,11 +425,12 @@ release-check: bin/release-helper
 
 # The programs that the rules above use. The project's own programs are always passed to Go, which detects changes. Pinned
 # programs are rebuilt when their pin changes.
-.PHONY: bin/manager bin/bundle bin/image-builder bin/release-helper bin/demo bin/e2e.test bin/install.test bin/crdlint bin/wordlint bin/crash bin/bench bin/measured bin/worker-bench.test
+.PHONY: bin/manager bin/bundle bin/image-builder bin/release-helper bin/demo bin/ui-test bin/e2e.test bin/install.test bin/crdlint bin/wordlint bin/crash bin/bench bin/measured bin/worker-bench.test
 bin/manager: ; $(GO_BUILD) -o $@ ./cmd/manager
 bin/bundle: ; cd hack/bundle && $(GO_BUILD) -o ../../$@ .
 bin/image-builder: ; $(GO_BUILD) -o $@ ./hack/images
 bin/release-helper: ; $(GO_BUILD) -o $@ ./hack/release
+bin/ui-test: ; $(GO_BUILD) -o $@ ./test/ui
 bin/demo:   ; $(GO_BUILD) -o $@ ./hack/demo
 bin/crdlint: ; $(GO_BUILD) -o $@ ./hack/crdlint
 bin/wordlint: ; $(GO_BUILD) -o $@ ./hack/wordlint

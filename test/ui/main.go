@@ -39,17 +39,18 @@ type fixture struct {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	var o options
 	flag.StringVar(&o.root, "root", ".", "the project's directory")
 	flag.StringVar(&o.assets, "assets", os.Getenv("KUBEBUILDER_ASSETS"), "directory of etcd and kube-apiserver (default $KUBEBUILDER_ASSETS)")
-	flag.StringVar(&o.output, "output", "bin/ui-test", "directory for screenshots and logs")
+	flag.StringVar(&o.output, "output", "bin/screenshots", "directory for screenshots, and for logs in work")
 	flag.StringVar(&o.browser, "browser", "/usr/bin/chromium", "the browser, Chromium")
 	flag.StringVar(&o.only, "only", "", "the only journeys to run, such as session (default all)")
 	flag.BoolVar(&o.wait, "wait", false, "run no journey, and wait for an interrupt")
 	flag.Parse()
-	if err := run(ctx, o); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, o)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "ui:", err)
 		os.Exit(1)
 	}
