@@ -87,7 +87,7 @@ function Frame({ session }: { session: Session }) {
   useEffect(() => {
     if (first.current === path) return;
     first.current = path;
-    document.querySelector('h1')?.focus();
+    if (!(document.activeElement instanceof HTMLInputElement)) document.querySelector('h1')?.focus();
   }, [path]);
   const section = sectionOf(place.route);
   return <>

@@ -1,10 +1,10 @@
 // The parts that pages are made of.
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import type { Condition, Exception, FindingCounts, ImageCounts, Phase, Severity } from './api.gen';
+import type { Condition, Coverage as CoverageOf, Exception, FindingCounts, ImageCounts, NotCovered as NotCoveredCounts, Phase, Severity } from './api.gen';
 import type { ApiError, Loaded } from './api';
 import { age, count, countsOf, date, visible, webAddress } from './format';
-import { queryOf, setQuery } from './router';
+import { href, queryOf, setQuery } from './router';
 
 export function SeverityMark({ severity }: { severity: Severity }) {
   return <span class={`severity ${severity}`}>{severity}</span>;
@@ -31,7 +31,7 @@ export function Counts({ counts }: { counts: FindingCounts | undefined }) {
 
 // Foreign is a text of an image or a pod. It can be broken after its slashes and colons, and does not change the direction of what follows.
 export function Foreign({ text }: { text: string }) {
-  return <bdi class="break">{visible(text).split(/(?<=[/:@])/).map((part) => <>{part}<wbr /></>)}</bdi>;
+  return <bdi class="break">{visible(text).split(/(?<=[/:@])(?=.)/).map((part, i) => <>{i > 0 && <wbr />}{part}</>)}</bdi>;
 }
 
 // Time is a time as its age, with the date as its tooltip.
@@ -119,13 +119,19 @@ export function Table<T>({ label, columns, rows, id }: { label: string; columns:
   </table></div>;
 }
 
+// Details are hidden until somebody opens them, and not in the page before.
+export function Details({ summary, children }: { summary: string; children: () => ComponentChildren }) {
+  const [isOpen, setOpen] = useState(false);
+  return <details onToggle={(e) => setOpen(e.currentTarget.open)}><summary class="mute">{summary}</summary>{isOpen && children()}</details>;
+}
+
 // Pages has the links of a list that comes in pages. The position is in the address, so that the browser's Back is the previous page.
-export function Pages({ shown, total, next, what }: { shown: number; total: number; next: string | undefined; what: string }) {
+export function Pages({ shown, total, next, what, many = what + 's' }: { shown: number; total: number; next: string | undefined; what: string; many?: string }) {
   const query = Object.fromEntries(new URLSearchParams(location.search));
   const { continue: position, ...rest } = query;
-  if (!next && !position) return <p class="mute pages">{count(total, what)}</p>;
-  return <nav class="pages" aria-label={`Pages of ${what}s`}>
-    <span class="mute">{shown} of {count(total, what)}</span>
+  if (!next && !position) return <p class="mute pages">{count(total, what, many)}</p>;
+  return <nav class="pages" aria-label={`Pages of ${many}`}>
+    <span class="mute">{shown} of {count(total, what, many)}</span>
     {position && <a href={location.pathname + queryOf(rest)}>First page</a>}
     {next && <a href={location.pathname + queryOf({ ...query, continue: next })} rel="next">Next page</a>}
   </nav>;
@@ -158,6 +164,26 @@ export const yesOrNo = (yes: string, no: string): Choice[] => [{ value: '', labe
 // Facts is a short list of names and values. Facts without a value are left out.
 export function Facts({ facts }: { facts: [string, ComponentChildren][] }) {
   return <dl class="facts">{facts.filter(([, value]) => value !== undefined && value !== '' && value !== false).map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl>;
+}
+
+// gapsOf says in words what a response knows nothing about, or nothing if it is complete.
+export function gapsOf({ pending, failed, newScanners, partlyAnalysed }: NotCoveredCounts): string {
+  return [
+    pending > 0 && `${count(pending, 'image')} pending`, failed > 0 && `${count(failed, 'image')} failed`,
+    newScanners > 0 && `${count(newScanners, 'scanner')} whose images are not counted yet`, partlyAnalysed > 0 && `${count(partlyAnalysed, 'image')} not wholly analyzed`,
+  ].filter(Boolean).join(', ');
+}
+
+// NotCovered says what an answer knows nothing about. With clear it is the whole answer, and an all-clear only if nothing is missing.
+export function NotCovered({ coverage, scope, clear, unsure }: { coverage: CoverageOf; scope?: string | undefined; clear?: string; unsure?: string }) {
+  const gaps = gapsOf(coverage.notCovered);
+  const { ecosystems } = coverage.notCovered;
+  const where = scope ?? (coverage.allNamespaces ? 'in all namespaces that are scanned' : 'in the namespaces that you may see');
+  const details = gaps && <p>Not covered: {gaps}. {ecosystems && ecosystems.length > 0 && <>No engine analyzed {ecosystems.join(', ')} there. </>}<a href={href('/coverage')}>Coverage</a></p>;
+  if (!clear) return details ? <div class="notice warn">{details}</div> : null;
+  if (coverage.scanners === 0) return <div class="answer warn"><p class="big">Unknown: nothing is scanned {where}.</p><p>There is no Scanner and no ClusterScanner for it.</p></div>;
+  if (details) return <div class="answer warn"><p class="big">{unsure} {where}.</p><p>{count(coverage.scanned, 'image')} {coverage.scanned === 1 ? 'has a result' : 'have results'}.</p>{details}</div>;
+  return <div class="answer good"><p class="big">{clear} {where}.</p><p>{count(coverage.scanned, 'image')} {coverage.scanned === 1 ? 'was' : 'were'} asked; 0 pending, 0 failed, 0 not covered.</p></div>;
 }
 
 // Title sets the heading of a page and the title of its tab.

@@ -5,7 +5,7 @@ import { chromium } from 'playwright-core';
 
 if (!process.env.UI_TEST) throw new Error('UI_TEST names no file: run "make ui-test"');
 export const fixture = JSON.parse(readFileSync(process.env.UI_TEST, 'utf8'));
-mkdirSync(`${fixture.output}/screenshots`, { recursive: true });
+mkdirSync(fixture.output, { recursive: true });
 
 let browser;
 

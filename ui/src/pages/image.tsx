@@ -2,7 +2,7 @@
 import { urlOf, useGet } from '../api';
 import type { Finding, FindingList, ImageScan } from '../api.gen';
 import { count, date, percent, severities, shortDigest, visible } from '../format';
-import { Choose, Command, Conditions, Copy, Counts, Exploited, Facts, Foreign, Pages, PhaseMark, SeverityMark, Suppressed, Table, TextFilter, Time, Title, View, WebLink, yesOrNo } from '../parts';
+import { Choose, Command, Conditions, Copy, Counts, Details, Exploited, Facts, Foreign, Pages, PhaseMark, SeverityMark, Suppressed, Table, TextFilter, Time, Title, View, WebLink, yesOrNo } from '../parts';
 import { href, queryOf, usePlace } from '../router';
 import { nameOf } from './images';
 
@@ -31,6 +31,9 @@ export function ImagePage() {
   </>}</View>;
 }
 
+// pageSize keeps the page small enough for a slow computer.
+const pageSize = 50;
+
 function Findings({ image, gone }: { image: ImageScan; gone: boolean }) {
   const { query } = usePlace();
   const flag = (name: string) => (query.has(name) ? { [name]: query.get(name) === 'true' } : {});
@@ -38,7 +41,7 @@ function Findings({ image, gone }: { image: ImageScan; gone: boolean }) {
   const minSeverity = severities.find((s) => s === query.get('minSeverity'));
   const findings = useGet('/api/v1/namespaces/{namespace}/imagescans/{name}/findings', { namespace: image.namespace, name: image.name }, {
     ...flag('fixable'), ...flag('knownExploited'), ...flag('suppressed'), ...(text && { text }), ...(minSeverity && { minSeverity }),
-    ...(gone && { gone }), ...(image.phase === 'Failed' && { outdated: true }), ...(position && { continue: position }), limit: 100,
+    ...(gone && { gone }), ...(image.phase === 'Failed' && { outdated: true }), ...(position && { continue: position }), limit: pageSize,
   });
   return <>
     <div class="filters">
@@ -66,7 +69,7 @@ function ReportLine({ list }: { list: FindingList }) {
 
 const columns = [
   { name: 'Vulnerability', cell: (f: Finding) => <><a class="row" href={href('/vulnerabilities/{id}', { id: f.id })}>{f.id}</a> {f.knownExploited && <Exploited since={f.knownExploitedSinceTime} />} <Suppressed exception={f.exception} />
-    {f.description && <details><summary class="mute">Details</summary><Details finding={f} /></details>}</> },
+    <Details summary="Details">{() => <More finding={f} />}</Details></> },
   { name: 'Severity', cell: (f: Finding) => <SeverityMark severity={f.severity} /> },
   { name: 'Package', cell: (f: Finding) => <><Foreign text={f.package.name} /> <span class="mute"><Foreign text={f.package.version} /> · {f.package.type}</span></> },
   { name: 'Fixed in', cell: (f: Finding) => (f.fixable ? <Foreign text={(f.fixVersions ?? []).join(', ')} /> : <span class="mute">{f.fixState === 'wont-fix' ? 'will not be fixed' : 'no fix'}</span>) },
@@ -76,10 +79,10 @@ const columns = [
 
 const goneColumn = { name: 'Gone', cell: (f: Finding) => (f.fixedTime ? <>fixed <Time at={f.fixedTime} /></> : <>last seen <Time at={f.lastSeenTime} /></>) };
 
-function Details({ finding: f }: { finding: Finding }) {
+function More({ finding: f }: { finding: Finding }) {
   const before = (f.severitiesBefore ?? []).map((s) => `${s.severity} until ${date(s.endTime)}`).join(', ');
   return <div class="details">
-    <p class="text" tabIndex={0}><bdi>{visible(f.description ?? '')}</bdi></p>
+    {f.description && <p class="text" tabIndex={0}><bdi>{visible(f.description ?? '')}</bdi></p>}
     <Facts facts={[
       ['Aliases', (f.aliases ?? []).join(', ')], ['CVSS', f.cvss === undefined ? '' : String(f.cvss)], ['Earlier severities', before],
       ['Fix known since', f.fixSinceTime && date(f.fixSinceTime)], ['Where', (f.paths ?? []).length > 0 && <><Foreign text={(f.paths ?? []).slice(0, 5).join(', ')} />{(f.paths ?? []).length > 5 && ` and ${(f.paths ?? []).length - 5} more`}</>],

@@ -1,19 +1,48 @@
-// Looking for a vulnerability by its id.
-import { useState } from 'preact/hooks';
-import { Title } from '../parts';
-import { href, navigate } from '../router';
+// The vulnerabilities of the images that run, worst first.
+import { useGet } from '../api';
+import type { Vulnerability } from '../api.gen';
+import { percent, severities } from '../format';
+import { Choose, Exploited, NotCovered, Pages, SeverityMark, Table, TextFilter, Time, Title, View, yesOrNo } from '../parts';
+import { href, usePlace } from '../router';
 import { useNamespace } from '../app';
 
 export function VulnerabilitiesPage() {
-  const [id, setID] = useState('');
+  const { query } = usePlace();
   const namespace = useNamespace();
-  const submit = (event: Event) => {
-    event.preventDefault();
-    navigate(href('/vulnerabilities/{id}', { id: id.trim() }, { namespace }));
-  };
+  const flag = (name: string) => (query.has(name) ? { [name]: query.get(name) === 'true' } : {});
+  const text = query.get('text'), position = query.get('continue'), percentage = Number(query.get('minEPSSPercent'));
+  const minSeverity = severities.find((s) => s === query.get('minSeverity'));
+  const vulnerabilities = useGet('/api/v1/vulnerabilities', {}, {
+    ...(namespace && { namespace }), ...flag('fixable'), ...flag('knownExploited'), ...(text && { text }), ...(minSeverity && { minSeverity }),
+    ...(percentage > 0 && { minEPSSPercent: percentage }), ...(position && { continue: position }), limit: 100,
+  });
+  const isFiltered = Boolean(text ?? minSeverity ?? query.get('fixable') ?? query.get('knownExploited')) || percentage > 0;
   return <>
-    <Title text="Vulnerabilities" />
-    <form class="filters" onSubmit={submit}><label class="filter">Id or alias <input value={id} required maxLength={128} placeholder="CVE-2024-3094" onInput={(e) => setID(e.currentTarget.value)} /></label>
-      <button type="submit" class="primary">Who runs it?</button></form>
+    <Title text={namespace ? `Vulnerabilities in ${namespace}` : 'Vulnerabilities'} />
+    <div class="filters">
+      <TextFilter name="text" label="Id" />
+      <Choose name="minSeverity" label="Severity" choices={[{ value: '', label: 'all' }, ...severities.slice(0, 5).map((s) => ({ value: s, label: s === 'Critical' ? s : `${s} and worse` }))]} />
+      <Choose name="fixable" label="Fix" choices={yesOrNo('available', 'none')} />
+      <Choose name="knownExploited" label="Exploited" choices={yesOrNo('known', 'not known')} />
+      <Choose name="minEPSSPercent" label="EPSS" choices={[{ value: '', label: 'all' }, ...['1', '10', '50'].map((n) => ({ value: n, label: `at least ${n} %` }))]} />
+    </div>
+    <View of={vulnerabilities}>{(list) => <>
+      {list.items.length > 0 && <Table label="Vulnerabilities" rows={list.items} id={(v) => v.id} columns={columnsOf(namespace)} />}
+      {list.items.length === 0 && isFiltered && <p class="mute">No vulnerability passes these filters.</p>}
+      {list.items.length === 0 && !isFiltered && !position && <NotCovered coverage={list.coverage} scope={namespace && `in ${namespace}`} clear="No image that runs has a known vulnerability" unsure="No vulnerability known" />}
+      <Pages shown={list.items.length} total={list.total} next={list.continue} what="vulnerability" many="vulnerabilities" />
+      {list.items.length > 0 && <NotCovered coverage={list.coverage} scope={namespace && `in ${namespace}`} />}
+    </>}</View>
   </>;
 }
+
+const columnsOf = (namespace: string | undefined) => [
+  { name: 'Vulnerability', cell: (v: Vulnerability) => <><a class="row" href={href('/vulnerabilities/{id}', { id: v.id }, { namespace })}>{v.id}</a> {v.knownExploited && <Exploited />}</> },
+  { name: 'Severity', cell: (v: Vulnerability) => <SeverityMark severity={v.severity} /> },
+  { name: 'Fix', cell: (v: Vulnerability) => (v.fixable ? 'available' : <span class="mute">none</span>) },
+  { name: 'Images', cell: (v: Vulnerability) => v.images, class: 'number' },
+  ...(namespace ? [] : [{ name: 'Namespaces', cell: (v: Vulnerability) => v.namespaces, class: 'number' }]),
+  { name: 'CVSS', cell: (v: Vulnerability) => v.cvss?.toFixed(1) ?? '', class: 'number' },
+  { name: 'EPSS', cell: (v: Vulnerability) => (v.epss === undefined ? '' : percent(v.epss)), class: 'number' },
+  { name: 'First seen', cell: (v: Vulnerability) => <Time at={v.firstSeenTime} /> },
+];

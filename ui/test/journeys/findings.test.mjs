@@ -17,11 +17,11 @@ test('a member of shop opens the link of a message and sees who runs the vulnera
 test('nobody runs it is said only where every image has a complete result', async () => {
   const admin = await Person.signedIn('administrator', '/vulnerabilities/CVE-2020-0000?namespace=blog');
   await admin.settled();
-  assert.match(await admin.text('.answer.good'), /Nobody runs it in blog/);
+  assert.match(await admin.text('.answer.good'), /Nobody runs it in blog\.[\s\S]*2 images were asked; 0 pending, 0 failed, 0 not covered/);
   await admin.visit('/vulnerabilities/CVE-2020-0000?namespace=shop');
-  assert.match(await admin.text('.answer.warn'), /Nobody known in shop[\s\S]*1 image pending, 1 image failed/);
+  assert.match(await admin.text('.answer.warn'), /Nobody is known to run it in shop[\s\S]*4 images have results[\s\S]*1 image pending, 1 image failed/);
   await admin.visit('/vulnerabilities/CVE-2020-0000');
-  assert.match(await admin.text('.answer.warn'), /Nobody known in all namespaces that are scanned/);
+  assert.match(await admin.text('.answer.warn'), /Nobody is known to run it in all namespaces that are scanned/);
   assert.equal(await admin.page.locator('.answer.good').count(), 0);
   await admin.leave();
 });
@@ -37,6 +37,27 @@ test('the numbers on the page are those of the API', async () => {
   assert.equal(await admin.page.locator('.answer.good').count(), 0, 'not green while something is pending or failed');
   await admin.visit('/?namespace=blog');
   assert.match(await admin.text('.answer.good'), /No Critical and no High finding/);
+  await admin.leave();
+});
+
+test('vulnerabilities are listed worst first, and a filter with nothing in it is not an all-clear', async () => {
+  const admin = await Person.signedIn('administrator', '/vulnerabilities');
+  await admin.settled();
+  const first = await admin.page.locator('tbody tr').first().innerText();
+  assert.match(first, /CVE-2024-6660[\s\S]*known exploited[\s\S]*Critical/);
+  assert.match(await admin.text('.notice.warn'), /Not covered: 1 image pending, 1 image failed/);
+  await admin.page.getByLabel('Exploited').selectOption({ label: 'known' });
+  await admin.page.waitForURL(/knownExploited=true/);
+  await admin.page.getByText('1 vulnerability', { exact: true }).waitFor();
+  await admin.page.getByLabel('Id').fill('CVE-1999');
+  await admin.page.getByText('No vulnerability passes these filters.').waitFor();
+  assert.equal(await admin.page.locator('.answer.good').count(), 0);
+  await admin.visit('/vulnerabilities?namespace=blog');
+  assert.match(await admin.text('.answer.good'), /No image that runs has a known vulnerability in blog\.[\s\S]*2 images were asked/);
+  await admin.visit('/vulnerabilities?namespace=shop');
+  await admin.page.getByRole('link', { name: 'CVE-2024-0001' }).click();
+  await admin.page.getByRole('heading', { name: 'Who runs it' }).waitFor();
+  assert.match(await admin.text(), /1 container runs it in shop/);
   await admin.leave();
 });
 

@@ -51,7 +51,7 @@ for (const [look, options] of Object.entries(looks)) {
 }
 
 async function check(person, name, look) {
-  await person.page.screenshot({ path: `${fixture.output}/screenshots/${name}-${look}.png`, fullPage: name !== 'image-many' });
+  await person.page.screenshot({ path: `${fixture.output}/${name}-${look}.png`, fullPage: name !== 'image-many' });
   await person.page.evaluate(axe);
   const { violations } = await person.page.evaluate(() => window.axe.run());
   assert.deepEqual(violations.map((v) => `${v.id}: ${v.help}: ${v.nodes.slice(0, 3).map((n) => n.html).join(' ')}`), [], `axe, ${name} in ${look}`);
