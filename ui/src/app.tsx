@@ -28,7 +28,7 @@ export function useNamespace(): string | undefined {
 
 // menu are the pages of the navigation. section is the beginning of the routes that belong to it.
 const menu = [
-  { route: '/', label: 'Overview' },
+  { route: '/', label: 'Actions' },
   { route: '/vulnerabilities', label: 'Vulnerabilities' },
   { route: '/images', label: 'Images' },
   { route: '/coverage', label: 'Coverage' },
@@ -51,7 +51,7 @@ function Page({ place }: { place: Place }) {
     case '/namespaces/{namespace}/scanners/{name}': return <ScannerPage />;
     case '/clusterscanners/{name}': return <ScannerPage />;
   }
-  return <><Title text="Not found" /><p>There is no such page. <a href={href('/')}>Overview</a></p></>;
+  return <><Title text="Not found" /><p>There is no such page. <a href={href('/')}>Actions</a></p></>;
 }
 
 export function App() {

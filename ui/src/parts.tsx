@@ -62,6 +62,8 @@ export function WebLink({ to, children }: { to: string | undefined; children?: C
 }
 
 export function Failure({ error, reload }: { error: ApiError; reload?: () => void }) {
+  // That an image has no result yet is its state, and not a failure of the request.
+  if (error.problem.reason === 'NotScanned') return <div class="notice warn"><p>{error.message}</p></div>;
   return <div class="notice bad" role="alert">
     <p><b>{error.problem.title ?? 'No answer'}.</b> {error.message}</p>
     {reload && <button type="button" onClick={reload}>Try again</button>}

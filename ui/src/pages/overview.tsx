@@ -1,51 +1,112 @@
-// The landing page: what needs action, and how far the images are covered.
+// The landing page: what to update, and how sure it is that this is all.
 import { useGet } from '../api';
-import type { FindingCounts, ImageCounts, Scanner } from '../api.gen';
+import type { Action, Overview, RepositoryActions } from '../api.gen';
 import { count, duration } from '../format';
-import { Conditions, Coverage, Title, View } from '../parts';
-import { href } from '../router';
+import { Counts, Exploited, Facts, Foreign, gapsOf, NotCovered, Pages, Table, Time, Title, View } from '../parts';
+import { href, usePlace } from '../router';
 import { useNamespace } from '../app';
-import { Card } from './coverage';
 
+// OverviewPage shows the most urgent updates. With ?all=true it lists all of them.
 export function OverviewPage() {
   const namespace = useNamespace();
-  const scanners = useGet('/api/v1/scanners', {}, { ...(namespace && { namespace }), limit: 500 });
+  const { query } = usePlace();
+  if (query.get('all') === 'true') return <AllActions namespace={namespace} />;
+  return <Landing namespace={namespace} />;
+}
+
+function Landing({ namespace }: { namespace: string | undefined }) {
+  const overview = useGet('/api/v1/overview', {}, { ...(namespace && { namespace }) });
   return <>
-    <Title text={namespace ? `Overview of ${namespace}` : 'Overview'} />
-    <View of={scanners}>{(list) => list.items.length === 0
-      ? <div class="answer warn"><p class="big">Nothing is scanned {namespace ? `in ${namespace}` : 'here'}.</p><p>Create a Scanner in the namespace. <a href={href('/coverage')}>Coverage</a></p></div>
-      : <Summary scanners={list.items} />}</View>
+    <Title text={namespace ? `Actions in ${namespace}` : 'Actions'} />
+    <View of={overview}>{(found) => <>
+      <Headline overview={found} namespace={namespace} />
+      {found.actions.length > 0 && <><Actions rows={mostUrgent(found.actions)} namespace={namespace} />
+        <p><a href={href('/', {}, { all: true, namespace })}>All actions in {count(found.actionRepositories, 'repository', 'repositories')}</a></p></>}
+      <Facts facts={[
+        ['All findings', <a class="plain-link" href={href('/vulnerabilities', {}, { namespace })}><Counts counts={found.findings} /></a>],
+        ['Suppressed by exceptions', found.findings.suppressed > 0 && String(found.findings.suppressed)],
+        ['Exceptions that end within 7 days', found.exceptionsEndingSoon > 0 && String(found.exceptionsEndingSoon)],
+        ['Images with a result', String(found.coverage.scanned)],
+        ['Vulnerability data', found.data.length === 0 ? 'none yet' : found.data.map((d) => <div key={d.engine}>{d.engine}: built {duration(d.ageSeconds)} ago</div>)],
+      ]} />
+    </>}</View>
   </>;
 }
 
-function Summary({ scanners }: { scanners: Scanner[] }) {
-  const images = sum(scanners.map((s) => s.images)) as ImageCounts, findings = sum(scanners.map((s) => s.findings)) as FindingCounts;
-  const incomplete = images.pending + images.failed;
-  const ages = scanners.flatMap((s) => (s.vulnerabilityData ? [s.vulnerabilityData.ageSeconds] : []));
-  const none = findings.critical + findings.high + findings.knownExploited === 0;
-  const clear = none && incomplete === 0 && images.scanned > 0;
+// rowsPerRepository leaves room for other repositories than the one with most to do.
+const rowsPerRepository = 3;
+
+function mostUrgent(actions: RepositoryActions[]): Row[] {
+  const shown = new Map<string, number>();
+  return rowsOf(actions).filter(({ repository: { repository } }) => {
+    shown.set(repository, (shown.get(repository) ?? 0) + 1);
+    return (shown.get(repository) ?? 0) <= rowsPerRepository;
+  });
+}
+
+// Headline is green only if there is nothing to do and everything is scanned.
+function Headline({ overview: { coverage, actions, findings }, namespace }: { overview: Overview; namespace: string | undefined }) {
+  const scope = namespace && `in ${namespace}`;
+  if (actions.length === 0) return <NotCovered coverage={coverage} scope={scope} clear="Nothing to update" unsure="Nothing known to update" />;
+  const gaps = gapsOf(coverage.notCovered);
+  const rows = mostUrgent(actions);
+  return <div class="answer bad">
+    <p class="big">{findings.knownExploited > 0 && `${findings.knownExploited} known exploited · `}{findings.critical} Critical · {findings.high} High</p>
+    <p>{rows.length === 1 ? 'One update ends' : `The ${rows.length} updates below end`} {endedOf(rows)}.</p>
+    {gaps && <p>There may be more. Not covered: {gaps}. <a href={href('/coverage', {}, { namespace })}>Coverage</a></p>}
+  </div>;
+}
+
+function endedOf(rows: Row[]): string {
+  const total = (n: (a: Action) => number) => rows.reduce((sum, { action }) => sum + n(action), 0);
+  const exploited = total((a) => a.knownExploited);
+  return count(total((a) => a.critical + a.high + a.other), 'finding') + (exploited > 0 ? `, ${exploited} of them known exploited` : '');
+}
+
+function AllActions({ namespace }: { namespace: string | undefined }) {
+  const position = usePlace().query.get('continue');
+  const actions = useGet('/api/v1/actions', {}, { ...(namespace && { namespace }), ...(position && { continue: position }), limit: 50 });
   return <>
-    <div class={`answer ${clear ? 'good' : none ? 'warn' : 'bad'}`}>
-      {none ? <p class="big">{clear ? 'No Critical and no High finding.' : 'No Critical and no High finding known.'}</p>
-        : <p class="big">{findings.knownExploited > 0 && <><b>{findings.knownExploited}</b> known exploited · </>}<b>{findings.critical}</b> Critical · <b>{findings.high}</b> High</p>}
-      <p>{count(findings.fixable, 'finding')} of all severities can be fixed by an update. {findings.suppressed > 0 && `Exceptions suppress ${count(findings.suppressed, 'finding')}.`}</p>
-      <Coverage images={images} />
-      <p class="mute">{ages.length > 0 ? `Vulnerability data built ${duration(Math.max(...ages))} ago.` : 'There is no vulnerability data yet.'}</p>
-    </div>
-    <Conditions conditions={scanners.flatMap((s) => s.conditions).filter((c) => c.type === 'BackendAvailable' && c.status === 'False').slice(0, 1)} />
-    <div class="cards">{[...scanners].sort(mostUrgent).slice(0, 60).map((s) =>
-      <Card key={s.namespace + '/' + s.name} scanner={s} name={`${s.namespace}/${s.name}`} to={href('/images', {}, { namespace: s.namespace })} />)}</div>
+    <Title text={namespace ? `All actions in ${namespace}` : 'All actions'}><a href={href('/', {}, { namespace })}>Most urgent</a></Title>
+    <View of={actions}>{(list) => <>
+      {list.items.length > 0 ? <Actions rows={rowsOf(list.items)} namespace={namespace} /> : <NotCovered coverage={list.coverage} scope={namespace && `in ${namespace}`} clear="Nothing to update" unsure="Nothing known to update" />}
+      <Pages shown={list.items.length} total={list.total} next={list.continue} what="repository" many="repositories" />
+      {list.items.length > 0 && <NotCovered coverage={list.coverage} scope={namespace && `in ${namespace}`} />}
+    </>}</View>
   </>;
 }
 
-// sum adds up counts with the same names.
-function sum(all: object[]): Record<string, number> {
-  const total: Record<string, number> = {};
-  for (const counts of all) for (const [name, n] of Object.entries(counts)) total[name] = (total[name] ?? 0) + (n as number);
-  return total;
+type Row = { repository: RepositoryActions; action: Action };
+
+function rowsOf(repositories: RepositoryActions[]): Row[] {
+  return repositories.flatMap((repository) => repository.actions.map((action) => ({ repository, action })));
 }
 
-function mostUrgent(a: Scanner, b: Scanner): number {
-  const urgent = (s: Scanner) => s.findings.knownExploited * 1e6 + s.findings.critical * 1e3 + s.findings.high;
-  return urgent(b) - urgent(a) || a.namespace.localeCompare(b.namespace);
+function Actions({ rows, namespace }: { rows: Row[]; namespace: string | undefined }) {
+  return <Table label="Updates, the most urgent first" rows={rows} id={({ repository: r, action: a }) => [r.repository, a.type, a.package].join(' ')} columns={[
+    { name: 'Update', cell: ({ action: a }) => <><b><Foreign text={a.package} /></b> <span class="mute"><Foreign text={(a.installed ?? []).slice(0, 2).join(', ')} />{(a.installed ?? []).length > 2 && ' and more'}</span>{' to '}
+      <b><Foreign text={a.fixVersions[0] ?? ''} /></b>{a.fixVersions.length > 1 && <span class="mute"> or <Foreign text={a.fixVersions.slice(1).join(', ')} /></span>}</> },
+    { name: 'In', cell: ({ repository: r }) => <Where repository={r} namespace={namespace} /> },
+    { name: 'Ends', cell: ({ action: a }) => <Ends action={a} namespace={namespace} /> },
+    { name: 'Since', cell: ({ action: a }) => <Time at={a.sinceTime} /> },
+  ]} />;
+}
+
+// Where has the repository, with a link to its images if one namespace runs it.
+function Where({ repository: r, namespace }: { repository: RepositoryActions; namespace: string | undefined }) {
+  const only = namespace ?? (r.namespaces.length === 1 ? r.namespaces[0] : undefined);
+  return <>
+    {only ? <a class="row" href={href('/images', {}, { namespace: only, text: r.repository })}><Foreign text={r.repository} /></a> : <Foreign text={r.repository} />}
+    <div class="mute">{count(r.workloadCount, 'container')}: {r.workloads.slice(0, 3).map((w) => `${w.kind}/${w.name}`).join(', ')}{r.workloadCount > 3 && ` and ${r.workloadCount - 3} more`}
+      {!only && <> in {r.namespaces.slice(0, 5).map((name) => <a key={name} href={href('/images', {}, { namespace: name, text: r.repository })}>{name} </a>)}{r.namespaces.length > 5 && `and ${r.namespaces.length - 5} more`}</>}</div>
+  </>;
+}
+
+function Ends({ action: a, namespace }: { action: Action; namespace: string | undefined }) {
+  const counts = [a.critical > 0 && <b class="severity Critical">{a.critical} Critical </b>, a.high > 0 && <b class="severity High">{a.high} High </b>, a.other > 0 && <span>{a.other} lower </span>];
+  return <>
+    {a.knownExploited > 0 && <div><Exploited /> {a.knownExploited > 1 && a.knownExploited}</div>}
+    <div>{counts}</div>
+    <div>{a.ends.slice(0, 3).map((f) => <a key={f.id} class="id" href={href('/vulnerabilities/{id}', { id: f.id }, { namespace })}>{f.id}</a>).flatMap((link) => [link, ' '])}{a.ends.length > 3 && <span class="mute">and {a.ends.length - 3} more</span>}</div>
+  </>;
 }

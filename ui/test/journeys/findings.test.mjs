@@ -26,17 +26,39 @@ test('nobody runs it is said only where every image has a complete result', asyn
   await admin.leave();
 });
 
+test('the landing page says what to update, in which repository, and what it ends', async () => {
+  const member = await Person.signedIn('member');
+  await member.settled();
+  const rows = await member.page.locator('tbody tr').allInnerTexts();
+  assert.match(rows[0], /<img src=x onerror=[\s\S]*shop\/hostile[\s\S]*known exploited[\s\S]*1 Critical[\s\S]*CVE-2024-6660/);
+  assert.match(await member.text('.answer'), /There may be more\. Not covered: 1 image pending, 1 image failed/);
+  await member.page.getByRole('link', { name: 'All actions in 3 repositories' }).click();
+  await member.page.getByRole('heading', { name: 'All actions' }).waitFor();
+  await member.settled();
+  const all = await member.page.locator('tbody tr').allInnerTexts();
+  assert.ok(all.some((r) => /openssl\s+3\.0\.0 to 3\.0\.1[\s\S]*shop\/vulnerable-web[\s\S]*Pod\/vulnerable-web[\s\S]*1 Critical[\s\S]*CVE-2024-0001/.test(r)), all.join('\n'));
+  assert.ok(!all.some((r) => r.includes('zlib')), 'what an exception suppresses needs no action');
+  assert.ok(all.length > rows.length, 'all actions of a repository');
+  await member.page.getByRole('link', { name: /shop\/vulnerable-web/ }).click();
+  await member.page.waitForURL(/\/images\?namespace=shop&text=registry/);
+  await member.settled();
+  assert.equal(await member.page.locator('tbody tr').count(), 1);
+  await member.leave();
+});
+
 test('the numbers on the page are those of the API', async () => {
   const admin = await Person.signedIn('administrator', '/?namespace=shop');
   await admin.settled();
   const { items: [scanner] } = await (await admin.page.request.get(`${fixture.url}/api/v1/scanners?namespace=shop`)).json();
   const text = await admin.text('.answer');
-  const { findings, images } = scanner;
+  const { findings } = scanner;
   assert.ok(text.includes(`${findings.knownExploited} known exploited · ${findings.critical} Critical · ${findings.high} High`), text);
-  assert.ok(text.includes(`${images.total} images: ${images.scanned} scanned · ${images.pending} pending · ${images.failed} failed`), text);
   assert.equal(await admin.page.locator('.answer.good').count(), 0, 'not green while something is pending or failed');
   await admin.visit('/?namespace=blog');
-  assert.match(await admin.text('.answer.good'), /No Critical and no High finding/);
+  assert.match(await admin.text('.answer.good'), /Nothing to update in blog/);
+  await admin.visit('/coverage?namespace=shop');
+  const { images } = scanner;
+  assert.ok((await admin.text('.card')).includes(`${images.total} images: ${images.scanned} scanned · ${images.pending} pending · ${images.failed} failed`));
   await admin.leave();
 });
 

@@ -17,8 +17,8 @@ async function images(person) {
 async function pages(person) {
   const image = await images(person);
   return {
-    overview: '/', 'overview-namespace': '/?namespace=shop',
-    vulnerabilities: '/vulnerabilities',
+    actions: '/', 'actions-namespace': '/?namespace=shop', 'actions-none': '/?namespace=blog', 'actions-all': '/?all=true',
+    vulnerabilities: '/vulnerabilities', 'vulnerabilities-none': '/vulnerabilities?namespace=blog',
     vulnerability: '/vulnerabilities/CVE-2024-0001', 'vulnerability-nobody': '/vulnerabilities/CVE-2020-0000?namespace=blog', 'vulnerability-unsure': '/vulnerabilities/CVE-2020-0000',
     images: '/images', 'images-namespace': '/images?namespace=shop', 'images-none': '/images?namespace=blog&phase=Failed',
     image: image('vulnerable-web'), 'image-many': image('riddled'), 'image-hostile': image('hostile'), 'image-failed': image('failing'), 'image-downloads': `${image('vulnerable-web')}?tab=downloads`,
