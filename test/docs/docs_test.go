@@ -76,12 +76,12 @@ func reasonsIn(path string, into map[string]string) error {
 	return nil
 }
 
-// Each field of the operator's configuration has a row. Those of registries and of the store are on pages of their own.
+// Each field of the operator's configuration has a row. Those of registries, of the store and of the web UI are on pages of their own.
 func TestConfigurationIsDocumented(t *testing.T) {
-	page := readAll(t, "docs/operate/configuration.md", "docs/operate/registry-connections.md", "docs/operate/store-server.md")
+	page := readAll(t, "docs/operate/configuration.md", "docs/operate/registry-connections.md", "docs/operate/store-server.md", "docs/use/ui.md")
 	for _, field := range fieldsOf(reflect.TypeFor[config.Config](), "") {
 		if !strings.Contains(page, "| `"+field+"` |") {
-			t.Errorf("docs/operate/configuration.md, registry-connections.md and store-server.md have no row for %s", field)
+			t.Errorf("docs/operate/configuration.md, registry-connections.md, store-server.md and docs/use/ui.md have no row for %s", field)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func filesEndingIn(t *testing.T, suffix string) []string {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() && (entry.Name() == "bin" || entry.Name() == ".git") {
+		if entry.IsDir() && (entry.Name() == "bin" || entry.Name() == ".git" || entry.Name() == "node_modules") {
 			return filepath.SkipDir
 		}
 		if strings.HasSuffix(path, suffix) {
