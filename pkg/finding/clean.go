@@ -27,7 +27,7 @@ func (f Finding) Clean() Finding {
 
 func (a Advisory) clean() (Advisory, bool) {
 	changed := false
-	for _, text := range []*string{&a.ID, &a.Source, &a.Severity, &a.FixState, &a.Layer} {
+	for _, text := range []*string{&a.ID, &a.Source, &a.Severity, &a.FixState, &a.Layer, &a.Analysis} {
 		changed = clean(text) || changed
 	}
 	versions := cleanList(a.FixVersions, CleanText)

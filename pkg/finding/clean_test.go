@@ -17,13 +17,13 @@ func FuzzClean(f *testing.F) {
 		hostile := Finding{
 			ID: text, Aliases: []string{"CVE-2026-0001", text}, Paths: []string{text}, FixState: text, FixVersions: []string{text}, Description: text, URL: text,
 			Package:    Package{Name: text, Version: text, Type: text, PURL: text},
-			Advisories: []Advisory{{ID: text, Source: text, Severity: text, FixState: text, FixVersions: []string{text}, Layer: text, Ratings: []Rating{{Source: text, Version: text, Vector: text}}}},
+			Advisories: []Advisory{{ID: text, Source: text, Severity: text, FixState: text, FixVersions: []string{text}, Layer: text, Analysis: text, Ratings: []Rating{{Source: text, Version: text, Vector: text}}}},
 		}
 		cleaned := hostile.Clean()
 		a := cleaned.Advisories[0]
 		for _, got := range []string{
 			cleaned.ID, cleaned.Aliases[1], cleaned.FixState, cleaned.FixVersions[0], cleaned.Description, cleaned.URL, cleaned.Package.Name, cleaned.Package.Version,
-			cleaned.Package.Type, cleaned.Package.PURL, a.ID, a.Source, a.Severity, a.FixState, a.FixVersions[0], a.Layer, a.Ratings[0].Source, a.Ratings[0].Version, a.Ratings[0].Vector,
+			cleaned.Package.Type, cleaned.Package.PURL, a.ID, a.Source, a.Severity, a.FixState, a.FixVersions[0], a.Layer, a.Analysis, a.Ratings[0].Source, a.Ratings[0].Version, a.Ratings[0].Vector,
 		} {
 			if !utf8.ValidString(got) || strings.Contains(got, "\x00") {
 				t.Fatalf("%q became %q", text, got)

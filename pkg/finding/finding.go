@@ -68,6 +68,9 @@ type Advisory struct {
 	// Layer is the digest of the image layer that added the package, compressed as in the registry; empty if the engine does not
 	// report it. (Grype reports the digest of the uncompressed layer, which is a different one.)
 	Layer string `json:"layer,omitempty"`
+	// Analysis is the decision about the vulnerability that an external report contains, in the terms of CycloneDX ("not_affected"). It
+	// suppresses nothing. Empty if there is none.
+	Analysis string `json:"analysis,omitempty"`
 	// Ratings of the vulnerability by this source.
 	Ratings []Rating `json:"ratings,omitempty"`
 }

@@ -1,0 +1,86 @@
+package cyclonedx
+
+import "io"
+
+// Bounds of a document that Decode reads. They bound its memory, whatever the document contains.
+const (
+	// MaxFindings bounds the pairs of a vulnerability and a component that it affects.
+	MaxFindings = 50_000
+	// maxComponents bounds the components, nested ones included.
+	maxComponents = 100_000
+	// maxDepth bounds how deep lists and objects are nested.
+	maxDepth = 64
+	// maxText bounds a string or a number, in bytes of JSON.
+	maxText = 64 << 10
+	// maxElement bounds one component, one vulnerability or the metadata, in bytes of JSON.
+	maxElement = 4 << 20
+	// maxKept bounds all texts that are kept until the end of the document, in bytes.
+	maxKept = 48 << 20
+)
+
+// boundedReader reads a JSON text and returns an error at the first byte that exceeds maxDepth, maxText or maxElement. It passes on all bytes
+// before. It does not check whether the text is JSON.
+type boundedReader struct {
+	from io.Reader
+	err  error
+
+	depth            int
+	inText, escaped  bool
+	text, element    int
+	topLevelIsObject bool
+}
+
+// Read implements io.Reader.
+func (b *boundedReader) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	n, err := b.from.Read(p)
+	for i, c := range p[:n] {
+		if b.err = b.accept(c); b.err != nil {
+			return i, nil
+		}
+	}
+	b.err = err
+	return n, nil
+}
+
+// accept follows the text by one byte.
+func (b *boundedReader) accept(c byte) error {
+	if b.element++; b.depth < 2 || b.depth == 2 && !b.topLevelIsObject {
+		b.element = 0
+	}
+	if b.element > maxElement {
+		return limitExceeded("", "it has more than %d MiB", maxElement>>20)
+	}
+	switch {
+	case b.escaped:
+		b.escaped = false
+	case b.inText && c == '\\':
+		b.escaped = true
+	case c == '"':
+		b.inText, b.text = !b.inText, 0
+		return nil
+	case b.inText:
+	case c == '{' || c == '[':
+		if b.depth++; b.depth > maxDepth {
+			return limitExceeded("", "it is nested deeper than %d levels", maxDepth)
+		}
+		if b.depth == 2 {
+			b.topLevelIsObject = c == '{'
+		}
+		b.text = 0
+		return nil
+	case c == '}' || c == ']':
+		b.depth--
+		b.text = 0
+		return nil
+	case c == ',' || c == ':' || c == ' ' || c == '\n' || c == '\r' || c == '\t':
+		b.text = 0
+		return nil
+	}
+	if b.text++; b.text > maxText {
+		return limitExceeded("", "a text has more than %d KiB", maxText>>10)
+	}
+	return nil
+}
