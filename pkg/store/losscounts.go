@@ -25,6 +25,10 @@ type lossChange struct {
 	missing map[lossDay]int // not nil
 }
 
+func newLossChange(r Report, at time.Time) *lossChange {
+	return &lossChange{engine: r.Engine, scope: r.Scope, at: at, missing: make(map[lossDay]int)}
+}
+
 // count adds n missing findings. Findings that disappeared with an unknown version of the data do not count against any version.
 func (d lossChange) count(went lossDay, n int) {
 	if went.version != "" {

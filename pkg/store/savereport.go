@@ -57,25 +57,11 @@ func (s *Store) SaveReport(ctx context.Context, r Report, leaseID string) (d Dif
 		return Difference{}, fmt.Errorf("store: save report of %s: %w", r.PlatformDigest, err)
 	}
 	err = s.write(ctx, "save report of "+r.PlatformDigest, func(ctx context.Context, tx *session) error {
-		now := s.now()
-		change := &lossChange{engine: r.Engine, scope: r.Scope, at: now, missing: make(map[lossDay]int)}
-		before, err := findPreviousReport(ctx, tx, r.Subject, now)
-		if err != nil {
+		change := newLossChange(r, s.now())
+		var before previousReport
+		if before, d, err = replaceReport(ctx, tx, r, rows, leaseID, change); err != nil {
 			return err
 		}
-		if err := endLease(ctx, tx, leaseID, before.manifest, r.Engine, now); err != nil {
-			return err
-		}
-		if err := saveVulnerabilities(ctx, tx, r.Engine, rows, now); err != nil {
-			return err
-		}
-		if err := before.replace(ctx, tx, r, rows, now); err != nil {
-			return err
-		}
-		if d, err = saveFindings(ctx, tx, before, r, rows, change); err != nil {
-			return err
-		}
-		d.First = before.first
 		change.present = len(rows) - before.present
 		return change.save(ctx, tx)
 	})
@@ -83,6 +69,25 @@ func (s *Store) SaveReport(ctx context.Context, r Report, leaseID string) (d Dif
 		return Difference{}, err
 	}
 	return d, nil
+}
+
+// replaceReport does what SaveReport does, but for the counts of lost findings, which it only collects.
+func replaceReport(ctx context.Context, tx *session, r Report, rows []*findingRow, leaseID string, change *lossChange) (before previousReport, d Difference, err error) {
+	if before, err = findPreviousReport(ctx, tx, r.Subject, change.at); err != nil {
+		return before, d, err
+	}
+	if err := endLease(ctx, tx, leaseID, before.manifest, r.Engine, change.at); err != nil {
+		return before, d, err
+	}
+	if err := saveVulnerabilities(ctx, tx, r.Engine, rows, change.at); err != nil {
+		return before, d, err
+	}
+	if err := before.replace(ctx, tx, r, rows, change.at); err != nil {
+		return before, d, err
+	}
+	d, err = saveFindings(ctx, tx, before, r, rows, change)
+	d.First = before.first
+	return before, d, err
 }
 
 // endLease ends the lease that a report was made under. An empty ID does nothing.

@@ -96,6 +96,13 @@ var contract = []contractTest{
 	{name: "RunsOfTwoEngines", run: suite.testRunsOfTwoEngines},
 	{name: "ResetRepositories", run: suite.testResetRepositories},
 
+	{name: "ExternalReports", run: suite.testExternalReports},
+	{name: "OlderExternalReports", run: suite.testOlderExternalReports},
+	{name: "ExternalReportsOfOthers", run: suite.testExternalReportsOfOthers},
+	{name: "DeleteExternalReport", run: suite.testDeleteExternalReport},
+	{name: "ExternalReportsAreWhole", run: suite.testExternalReportsAreWhole},
+	{name: "SweepExternalReports", run: suite.testSweepExternalReports},
+
 	{name: "QueueIsFairToNamespaces", run: suite.testQueueIsFairToNamespaces},
 	{name: "SlowImagesDelayOnlyTheirNamespace", run: suite.testSlowImagesDelayOnlyTheirNamespace},
 	{name: "SharedImagesAreLeasedOnce", run: suite.testSharedImagesAreLeasedOnce},

@@ -1,0 +1,282 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+func externalKey(namespace string) store.ExternalKey {
+	return store.ExternalKey{Namespace: namespace, Digest: key("web").Digest, Source: "ci"}
+}
+
+// externalReport returns a report whose document was made at a time and has a text as its content.
+func externalReport(k store.ExternalKey, made time.Time, text string, findings ...finding.Finding) store.ExternalReport {
+	return store.ExternalReport{
+		ExternalKey: k, Version: 1, Time: made, Tool: "scan 2", Content: text, User: "jane", Findings: findings, Text: strings.NewReader(text),
+	}
+}
+
+// anyReport is a check that nothing fails.
+func anyReport(*store.ExternalState) error { return nil }
+
+func (f fixture) saveExternal(t testing.TB, r store.ExternalReport) store.SavedExternal {
+	t.Helper()
+	return got[store.SavedExternal](t)(f.SaveExternalReport(t.Context(), r, anyReport))
+}
+
+// requireText fails the test unless the text of a report is this one.
+func (f fixture) requireText(t testing.TB, k store.ExternalKey, want string) {
+	t.Helper()
+	reader, size, err := f.OpenExternalReport(context.Background(), k)
+	must(t, err)
+	defer reader.Close()
+	if text := got[[]byte](t)(io.ReadAll(reader)); string(text) != want || size != int64(len(want)) {
+		t.Errorf("the text of the report is %q with a size of %d, want %q", text, size, want)
+	}
+}
+
+func requireError(t testing.TB, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("the error is %v, want %v", err, want)
+	}
+}
+
+// testExternalReports: a report is saved as a whole, replaced by a newer one, and writes nothing if it is the same.
+func (on suite) testExternalReports(t *testing.T) {
+	f := on.newStore(t)
+	k := externalKey("shop")
+	_, err := f.ExternalReport(t.Context(), k)
+	requireError(t, err, store.ErrNotFound)
+
+	openssl, zlib := vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "zlib")
+	now := f.clock.Now()
+	first := f.saveExternal(t, externalReport(k, now, "first", openssl, zlib))
+	if first.Difference != (store.Difference{New: 2, First: true}) || first.Unchanged {
+		t.Errorf("the first report is %+v, want two new findings", first)
+	}
+	want := store.ExternalState{ExternalKey: k, Version: 1, Time: now.UTC(), Tool: "scan 2", SavedAt: now.UTC(), User: "jane", Findings: 2}
+	ignoreIDs := cmp.Options{cmpopts.IgnoreUnexported(store.ExternalState{}), cmpopts.IgnoreFields(store.ExternalState{}, "Text")}
+	if diff := cmp.Diff(want, got[store.ExternalState](t)(f.ExternalReport(t.Context(), k)), ignoreIDs); diff != "" {
+		t.Errorf("the report (-want +got):\n%s", diff)
+	}
+	f.requireText(t, k, "first")
+
+	f.clock.pass(time.Hour)
+	before := f.revision(t)
+	again := f.saveExternal(t, externalReport(k, now, "first", openssl, zlib))
+	if !again.Unchanged || again.Difference != (store.Difference{Still: 2}) || again.Text != first.Text {
+		t.Errorf("the same report is %+v, want it to be unchanged", again)
+	}
+	if after := f.revision(t); after != before {
+		t.Errorf("the same report has raised the revision from %d to %d", before, after)
+	}
+
+	second := f.saveExternal(t, externalReport(k, now.Add(time.Minute), "second", zlib, vulnerable("CVE-2026-0003", "curl")))
+	if second.Difference != (store.Difference{New: 1, Still: 1, Gone: 1}) || second.Text == first.Text {
+		t.Errorf("the second report is %+v, want a new finding, one as before, and one that is gone", second)
+	}
+	f.requireText(t, k, "second")
+	if n := f.count(t, "artifacts"); n != 1 {
+		t.Errorf("%d texts are stored, want 1", n)
+	}
+
+	f.restart(t)
+	if findings := got[[]finding.Finding](t)(f.Findings(t.Context(), k.Subject())); len(findings) != 2 {
+		t.Errorf("the report has %d findings after a restart, want 2", len(findings))
+	}
+}
+
+// testOlderExternalReports: of two documents, the newer one stays, in whatever order they come.
+func (on suite) testOlderExternalReports(t *testing.T) {
+	document := func(minute int, serial string, version int64) store.ExternalReport {
+		r := externalReport(externalKey("shop"), newClock().Now().Add(time.Duration(minute)*time.Minute), "")
+		r.SerialNumber, r.Version = serial, version
+		return r
+	}
+	for _, tt := range []struct {
+		name          string
+		before, after store.ExternalReport
+		superseded    bool
+	}{
+		{"later", document(0, "", 1), document(1, "", 1), false},
+		{"earlier", document(1, "", 1), document(0, "", 1), true},
+		{"same time", document(1, "", 1), document(1, "", 1), false},
+		{"another document, earlier", document(1, "urn:uuid:1", 1), document(0, "urn:uuid:2", 2), true},
+		{"higher version, same time", document(0, "urn:uuid:1", 1), document(0, "urn:uuid:1", 2), false},
+		{"higher version, earlier", document(1, "urn:uuid:1", 1), document(0, "urn:uuid:1", 2), false},
+		{"lower version, later", document(0, "urn:uuid:1", 2), document(1, "urn:uuid:1", 1), true},
+		{"same version, earlier", document(1, "urn:uuid:1", 2), document(0, "urn:uuid:1", 2), true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := on.newStore(t)
+			tt.before.Content, tt.before.Text = "before", strings.NewReader("before")
+			tt.after.Content, tt.after.Text = "after", strings.NewReader("after")
+			f.saveExternal(t, tt.before)
+			saved, err := f.SaveExternalReport(t.Context(), tt.after, anyReport)
+			if errors.Is(err, store.ErrSuperseded) != tt.superseded || !tt.superseded && err != nil {
+				t.Fatalf("the error is %v, want superseded: %v", err, tt.superseded)
+			}
+			want := tt.after
+			if tt.superseded {
+				want = tt.before
+			}
+			f.requireText(t, want.ExternalKey, want.Content)
+			if !saved.Time.Equal(want.Time) || saved.Version != want.Version {
+				t.Errorf("the result is version %d of %v, want version %d of %v", saved.Version, saved.Time, want.Version, want.Time)
+			}
+		})
+	}
+}
+
+// testExternalReportsOfOthers: a report counts in its namespace only, and changes no report of another source, namespace, platform or engine.
+func (on suite) testExternalReportsOfOthers(t *testing.T) {
+	f := on.newStore(t)
+	now := f.clock.Now()
+	f.saveCatalogs(t, "web")
+	f.use(t, "scanner", "web", workload("web", "web"))
+	f.report(t, "web", vulnerable("CVE-2026-0001", "openssl"))
+	own := got[store.Location](t)(f.Locate(t.Context(), "scanner", "shop", key("web")))
+
+	hostile := vulnerable("CVE-2026-0001", "openssl", exploited, func(f *finding.Finding) { f.Description = "hostile" })
+	keys := []store.ExternalKey{externalKey("shop"), externalKey("bank"), externalKey("shop"), externalKey("shop")}
+	keys[2].Source, keys[3].Platform = "other", "linux/arm64"
+	for _, k := range keys {
+		f.saveExternal(t, externalReport(k, now, k.Namespace+k.Source+k.Platform, vulnerable("CVE-2026-0001", "openssl")))
+	}
+	f.saveExternal(t, externalReport(keys[0], now.Add(time.Second), "hostile", hostile))
+	for _, k := range keys[1:] {
+		f.requireText(t, k, k.Namespace+k.Source+k.Platform)
+	}
+	for _, other := range []store.Subject{keys[1].Subject(), keys[2].Subject(), own.Subject} {
+		if found := got[[]finding.Finding](t)(f.Findings(t.Context(), other)); len(found) != 1 || found[0].KnownExploited || found[0].Description == "hostile" {
+			t.Errorf("%+v has the findings %+v, want what its own report states", other, found)
+		}
+	}
+	equal(t, "the image's own report", got[store.Location](t)(f.Locate(t.Context(), "scanner", "shop", key("web"))), own)
+	var names []string
+	for _, e := range got[[]store.ExternalState](t)(f.ExternalReports(t.Context(), "shop", key("web").Digest)) {
+		names = append(names, e.Source+" "+e.Platform)
+	}
+	equal(t, "reports of the image in the namespace", names, []string{"ci ", "ci linux/arm64", "other "})
+}
+
+// testDeleteExternalReport: a deleted report leaves nothing, and other reports stay.
+func (on suite) testDeleteExternalReport(t *testing.T) {
+	f := on.newStore(t)
+	k, other := externalKey("shop"), externalKey("shop")
+	other.Source = "other"
+	f.saveExternal(t, externalReport(k, f.clock.Now(), "text", vulnerable("CVE-2026-0001", "openssl")))
+	f.saveExternal(t, externalReport(other, f.clock.Now(), "other", vulnerable("CVE-2026-0001", "openssl")))
+	must(t, f.DeleteExternalReport(t.Context(), k, anyReport))
+	_, err := f.ExternalReport(t.Context(), k)
+	requireError(t, err, store.ErrNotFound)
+	_, err = f.Findings(t.Context(), k.Subject())
+	requireError(t, err, store.ErrNotFound)
+	requireError(t, f.DeleteExternalReport(t.Context(), k, anyReport), store.ErrNotFound)
+	f.requireText(t, other, "other")
+	for _, table := range []string{"external_reports", "reports", "artifacts", "chunks", "findings"} {
+		if n := f.count(t, table); n != 1 {
+			t.Errorf("%d rows of %s are left, want that of the other report", n, table)
+		}
+	}
+	// Of a deleted report nothing is known any more, not even its time.
+	f.saveExternal(t, externalReport(k, f.clock.Now().Add(-time.Hour), "earlier"))
+}
+
+// testExternalReportsAreWhole: a report that is refused or cannot be read leaves the former one as it was.
+func (on suite) testExternalReportsAreWhole(t *testing.T) {
+	f := on.newStore(t)
+	k := externalKey("shop")
+	f.saveExternal(t, externalReport(k, f.clock.Now(), "first", vulnerable("CVE-2026-0001", "openssl")))
+	next := externalReport(k, f.clock.Now().Add(time.Minute), "second", vulnerable("CVE-2026-0002", "zlib"))
+	refused := errors.New("refused")
+	_, err := f.SaveExternalReport(t.Context(), next, func(before *store.ExternalState) error {
+		if before == nil || before.Findings != 1 {
+			t.Errorf("the check gets %+v, want the report in the store", before)
+		}
+		return refused
+	})
+	requireError(t, err, refused)
+	requireError(t, f.DeleteExternalReport(t.Context(), k, func(*store.ExternalState) error { return refused }), refused)
+
+	broken := next
+	broken.Text = &brokenReader{Reader: strings.NewReader("sec")}
+	_, err = f.SaveExternalReport(t.Context(), broken, anyReport)
+	requireError(t, err, errBroken)
+
+	large := next
+	large.Budget = 100
+	_, err = f.SaveExternalReport(t.Context(), large, anyReport)
+	requireError(t, err, store.ErrOverBudget)
+
+	f.requireText(t, k, "first")
+	if findings := got[[]finding.Finding](t)(f.Findings(t.Context(), k.Subject())); len(findings) != 1 || findings[0].ID != "CVE-2026-0001" {
+		t.Errorf("the findings are %+v, want those of the first report", findings)
+	}
+	large.Budget = 1000
+	f.saveExternal(t, large)
+	if stored := got[int64](t)(f.StoredBytes(t.Context(), "shop")); stored < int64(len("second")) || stored > large.Budget {
+		t.Errorf("%d bytes count against the namespace, want those of the report", stored)
+	}
+}
+
+var errBroken = errors.New("broken")
+
+// brokenReader fails at the end of a text.
+type brokenReader struct{ *strings.Reader }
+
+// Read implements io.Reader.
+func (r *brokenReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		err = errBroken
+	}
+	return n, err
+}
+
+// testSweepExternalReports: a report is kept while its image runs in its namespace, and for the retention afterwards.
+func (on suite) testSweepExternalReports(t *testing.T) {
+	f := on.newStore(t)
+	k := externalKey("shop")
+	exists := func() bool {
+		t.Helper()
+		got[int](t)(f.Sweep(t.Context(), f.clock.Now().Add(-24*time.Hour)))
+		_, err := f.ExternalReport(t.Context(), k)
+		if !errors.Is(err, store.ErrNotFound) {
+			must(t, err)
+		}
+		return err == nil
+	}
+	f.saveExternal(t, externalReport(k, f.clock.Now(), "text", vulnerable("CVE-2026-0001", "openssl")))
+	f.saveExternal(t, externalReport(externalKey("bank"), f.clock.Now(), "text", vulnerable("CVE-2026-0001", "openssl")))
+	f.use(t, "scanner", "web", workload("web", "web"))
+	f.clock.pass(72 * time.Hour)
+	if !exists() {
+		t.Fatal("the report of an image that runs is gone")
+	}
+	if n := f.count(t, "external_reports"); n != 1 {
+		t.Errorf("%d reports are left, want none of the namespace that does not run the image", n-1)
+	}
+	must(t, f.ReleaseImage(t.Context(), store.ScannerImage{Scanner: "scanner", Namespace: "shop", Key: key("web")}, false))
+	if !exists() {
+		t.Fatal("the report is gone at once when its image does not run any more")
+	}
+	f.clock.pass(25 * time.Hour)
+	if exists() {
+		t.Error("the report is kept longer than its image")
+	}
+	if n := f.count(t, "artifacts"); n != 0 {
+		t.Errorf("%d texts are left, want none", n)
+	}
+}
