@@ -42,8 +42,8 @@ const (
 	apiStreams = 100
 	// apiHeaderBytes has room for a token, a session's cookies and a continue parameter.
 	apiHeaderBytes = 64 << 10
-	// apiWriteTimeout bounds a response, unless the API sets a longer deadline. There is no read timeout: a request is a header only, and
-	// net/http would also apply a read timeout to the time that the response takes.
+	// apiWriteTimeout bounds a response, unless the API sets a longer deadline. There is no read timeout: net/http
+	// would also apply it to the time that the response takes. The API bounds the time of a body itself.
 	apiWriteTimeout = time.Minute
 	// apiIdleTimeout is short, since callers without a token may read the OpenAPI document too.
 	apiIdleTimeout = 15 * time.Second
@@ -94,10 +94,11 @@ func (op *operator) addAPI(ctx context.Context) error {
 	}
 	settings := op.config.UI
 	api := &restapi.API{
-		Reader:       restapi.WatchedReader{Reader: op.manager.GetClient(), Namespaces: op.options.Watched},
-		TokenReviews: tokenReviews, AccessReviews: accessReviews, Store: op.store, Inventory: op.inventory(), Clock: op.clock,
+		Reader:     restapi.WatchedReader{Reader: op.manager.GetClient(), Namespaces: op.options.Watched},
+		ImageScans: op.manager.GetClient(), TokenReviews: tokenReviews, AccessReviews: accessReviews, Store: op.store, Inventory: op.inventory(), Clock: op.clock,
 		SessionKey: func() ([]byte, error) { return op.authority.DeriveKey("scanner-operator sessions v1") }, BasePath: settings.BasePath,
-		Log: ctrl.Log.WithName("api"), Metrics: ctrlmetrics.Registry,
+		ReportBudget: op.config.Ingest.StoreSizePerNamespace.Value(),
+		Log:          ctrl.Log.WithName("api"), Metrics: ctrlmetrics.Registry,
 	}
 	handler, err := api.Handler()
 	if err != nil {

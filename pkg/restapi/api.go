@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -25,7 +26,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
-// Store is the part of the operator's store that the API reads.
+// Store is the part of the operator's store that the API uses.
 type Store interface {
 	Locate(ctx context.Context, scanner, namespace string, key image.Key) (store.Location, error)
 	FindingsPage(ctx context.Context, s store.Subject, f store.FindingFilter, from store.FindingCursor, limit int) (store.FindingPage, error)
@@ -37,6 +38,18 @@ type Store interface {
 	ID() string
 	Messages(ctx context.Context, scanner, receiver string, before int64, limit int) ([]store.Message, error)
 	OpenArtifact(ctx context.Context, platformDigest string, scope store.Scope, a store.Artifact) (io.ReadCloser, int64, error)
+	DeleteCatalogIn(ctx context.Context, of store.Subject) error
+	externalReports
+}
+
+// externalReports is the part of the operator's store for the reports of other tools.
+type externalReports interface {
+	Platforms(ctx context.Context, namespace, digest string) ([]string, error)
+	ExternalReport(ctx context.Context, k store.ExternalKey) (store.ExternalState, error)
+	ExternalReports(ctx context.Context, namespace, digest string) ([]store.ExternalState, error)
+	OpenExternalReport(ctx context.Context, k store.ExternalKey) (io.ReadCloser, int64, error)
+	SaveExternalReport(ctx context.Context, r store.ExternalReport, check func(before *store.ExternalState) error) (store.SavedExternal, error)
+	DeleteExternalReport(ctx context.Context, k store.ExternalKey, check func(before *store.ExternalState) error) error
 }
 
 // Inventory is the part of the operator's inventory that the API reads.
@@ -49,6 +62,8 @@ type Inventory interface {
 type API struct {
 	// Reader reads Scanners, ClusterScanners, ImageScans, exceptions and the metadata of namespaces from a cache. The API does not change the objects.
 	Reader client.Reader
+	// ImageScans deletes ImageScans, so that their images are scanned again.
+	ImageScans client.Writer
 	// TokenReviews creates TokenReviews. Anybody who reaches the API can cause one. Its rate limit should therefore be separate from that
 	// of the operator's own work and that of AccessReviews: made-up tokens then keep out only callers whose token is not cached.
 	TokenReviews client.Client
@@ -62,9 +77,11 @@ type API struct {
 	SessionKey func() ([]byte, error)
 	// BasePath is the path of the web UI, which its cookies are for: "" for "/", or one that begins with a slash and does not end with one.
 	BasePath string
-	Clock    clock.PassiveClock
-	Log      logr.Logger
-	Metrics  prometheus.Registerer
+	// ReportBudget is how many bytes of reports and SBOMs may be stored for a namespace; 0 for no limit.
+	ReportBudget int64
+	Clock        clock.PassiveClock
+	Log          logr.Logger
+	Metrics      prometheus.Registerer
 
 	authenticator authenticator
 	sessions      sessions
@@ -77,6 +94,9 @@ type API struct {
 	queries, documents semaphore
 	// downloads bounds responses that last as long as their reader takes: SBOMs and documents.
 	downloads *downloadSlots
+	// writes bounds requests that write. saving bounds the reports among them that are in memory.
+	writes *writeSlots
+	saving semaphore
 }
 
 // Bounds of concurrency. The store has few readers, and the controllers need them too.
@@ -117,17 +137,16 @@ func (a *API) Handler() (_ http.Handler, err error) {
 	a.sessions = sessions{key: a.SessionKey, path: cmp.Or(a.BasePath, "/"), clock: a.Clock}
 	a.crossOrigin = http.NewCrossOriginProtection()
 	a.queries, a.documents, a.downloads = make(semaphore, maxQueries), make(semaphore, maxDocuments), newDownloadSlots(maxDownloads)
+	a.writes, a.saving = newWriteSlots(a.Clock), make(semaphore, maxSaving)
 
 	strict := restv1.NewStrictHandlerWithOptions(operations{a}, nil, restv1.StrictHTTPServerOptions{
 		RequestErrorHandlerFunc: a.writeBodyError, ResponseErrorHandlerFunc: a.writeError,
 	})
 	mux := http.NewServeMux()
-	restv1.HandlerWithOptions(strict, restv1.StdHTTPServerOptions{
+	restv1.HandlerWithOptions(handlers{strict, a}, restv1.StdHTTPServerOptions{
 		BaseRouter: router{ServeMux: mux, api: a}, ErrorHandlerFunc: a.writeBindError,
 	})
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		a.writeError(w, r, newProblem(restv1.ReasonNotFound, "there is nothing at this path; %s lists the paths", PathDocument))
-	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { a.writeError(w, r, noOperation(mux, r)) })
 	return a.admit(mux), nil
 }
 
@@ -149,9 +168,28 @@ func callerOf(ctx context.Context) *caller {
 	return c
 }
 
-// admit passes on GET requests without a body from callers whose token the API server accepts, and requests that sign in or out. It serves the
-// OpenAPI document to everybody, and refuses all other requests.
-func (a *API) admit(next http.Handler) http.Handler {
+// methods are those that an operation may have.
+var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete}
+
+// noOperation says which methods the path of a request has, or that there is no such path.
+func noOperation(mux *http.ServeMux, r *http.Request) error {
+	var allowed []string
+	for _, method := range methods {
+		other := r.Clone(r.Context())
+		other.Method = method
+		if _, pattern := mux.Handler(other); pattern != "/" {
+			allowed = append(allowed, method)
+		}
+	}
+	if allowed == nil {
+		return newProblem(restv1.ReasonNotFound, "there is nothing at this path; %s lists the paths", PathDocument)
+	}
+	return methodNotAllowed(allowed)
+}
+
+// admit passes on requests from callers whose token the API server accepts, and requests that sign in or out. It serves the OpenAPI document to
+// everybody, and refuses all other requests.
+func (a *API) admit(next *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// All handlers write through the recorder: answer must know whether the response has begun.
 		recorder := &statusRecorder{ResponseWriter: w, operation: "none"}
@@ -163,11 +201,15 @@ func (a *API) admit(next http.Handler) http.Handler {
 		header.Set("Cross-Origin-Resource-Policy", "same-origin")
 		// Findings are for this caller alone, and must be revalidated each time. If-None-Match makes that cheap.
 		header.Set("Cache-Control", "private, no-cache")
-		if err := a.checkMethod(recorder, r); err != nil {
+		if !slices.Contains(methods, r.Method) {
+			a.writeError(recorder, r, noOperation(next, r))
+			return
+		}
+		if err := a.checkOrigin(recorder, r); err != nil {
 			a.writeError(recorder, r, err)
 			return
 		}
-		if r.URL.Path == PathDocument {
+		if r.URL.Path == PathDocument && r.Method == http.MethodGet {
 			header.Set("Content-Type", "application/yaml")
 			_, _ = recorder.Write(restv1.Document)
 			return
@@ -176,7 +218,7 @@ func (a *API) admit(next http.Handler) http.Handler {
 		defer cancel()
 		c := &caller{}
 		r = r.WithContext(context.WithValue(ctx, callerKey{}, c))
-		if r.Method == http.MethodGet {
+		if !signs(r) {
 			if err := a.authenticate(r, c); err != nil {
 				a.writeError(recorder, r, err)
 				return
@@ -193,31 +235,24 @@ func (a *API) admit(next http.Handler) http.Handler {
 	})
 }
 
-// checkMethod refuses requests by their method, their origin and their body, before anything else is known about them. Only the request that
-// signs in has a body, which it bounds.
-func (a *API) checkMethod(w http.ResponseWriter, r *http.Request) error {
-	isSession := r.URL.Path == PathSession
-	signsIn := isSession && r.Method == http.MethodPost
-	if isSession {
-		w.Header().Set("Allow", "GET, POST, DELETE")
-	}
-	if r.Method != http.MethodGet && !signsIn && (!isSession || r.Method != http.MethodDelete) {
-		return newProblem(restv1.ReasonMethodNotAllowed, "only GET is allowed here, and POST and DELETE for %s", PathSession)
-	}
+// checkOrigin refuses requests by their origin and their body, before anything else is known about them. It bounds the body of the
+// request that signs in. A report may be sent with PUT, whose operation bounds it.
+func (a *API) checkOrigin(w http.ResponseWriter, r *http.Request) error {
 	if a.crossOrigin.Check(r) != nil {
 		return newProblem(restv1.ReasonForbidden, "a page of another origin sent the request; use the web UI at the address that its administrator has published")
 	}
-	if signsIn {
+	switch {
+	case signs(r) && r.Method == http.MethodPost:
 		r.Body = http.MaxBytesReader(w, r.Body, maxSignInBytes)
-		return nil
-	}
-	if r.ContentLength != 0 {
-		w.Header().Set("Connection", "close")
-		// The server must not wait for the rest of the body.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now())
+	case r.ContentLength != 0 && r.Method != http.MethodPut:
 		return invalidParameter("body", "a request has none")
 	}
 	return nil
+}
+
+// signs reports whether a request signs in or out, for which it needs no token.
+func signs(r *http.Request) bool {
+	return r.URL.Path == PathSession && (r.Method == http.MethodPost || r.Method == http.MethodDelete)
 }
 
 // authenticate finds out the user of a request by its token: that in the header, or that in the cookies of a session. It waits for the API
@@ -275,7 +310,9 @@ func operationTimeout(operation string) time.Duration {
 	switch operation {
 	case "getSBOM":
 		return downloadTimeout
-	case "getCycloneDX", "getOpenVEX":
+	case "getExternalReport":
+		return downloadTimeout
+	case "getCycloneDX", "getOpenVEX", "putExternalReport":
 		return documentTimeout
 	}
 	return requestTimeout
@@ -329,6 +366,11 @@ func (a *API) writeError(w http.ResponseWriter, r *http.Request, err error) {
 		refused = unavailable("the operator cannot answer now; retry later, its log has the reason")
 	}
 	log.Info("Refused a request", "status", refused.Status, "reason", refused.Reason, "field", refused.Field)
+	if r.ContentLength != 0 {
+		w.Header().Set("Connection", "close")
+		// The server must not wait for the rest of the body.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now())
+	}
 	refused.write(w)
 }
 

@@ -33,12 +33,16 @@ const (
 	resourceScanners        = "scanners"
 	resourceClusterScanners = "clusterscanners" // in no namespace
 	resourceImageScans      = "imagescans"
+	// resourceReports are the reports of other tools. No object has this kind: RBAC decides by its name alone.
+	resourceReports = "reports"
 )
 
 // Verbs that callers need.
 const (
-	verbGet  = "get"
-	verbList = "list"
+	verbGet    = "get"
+	verbList   = "list"
+	verbUpdate = "update"
+	verbDelete = "delete"
 )
 
 // authorizer finds out by SubjectAccessReviews what a caller may do, and caches the results for a short time.
@@ -58,8 +62,15 @@ func (a *authorizer) requireAccess(ctx context.Context, user authenticationv1.Us
 		return newProblem(restv1.ReasonForbidden, "%s may not %s %s.%s: it needs a ClusterRoleBinding to a role that allows this, such as scanner-operator-cluster-view",
 			user.Username, verb, resource, v1alpha1.GroupVersion.Group)
 	}
-	return newProblem(restv1.ReasonForbidden, "%s may not %s %s.%s in namespace %s: it needs a Role that allows this, such as the ClusterRole scanner-operator-view",
-		user.Username, verb, resource, v1alpha1.GroupVersion.Group, namespace)
+	role := "scanner-operator-view"
+	switch {
+	case resource == resourceReports:
+		role = "scanner-operator-report"
+	case verb == verbDelete:
+		role = "scanner-operator-edit"
+	}
+	return newProblem(restv1.ReasonForbidden, "%s may not %s %s.%s in namespace %s: it needs a Role that allows this, such as the ClusterRole %s",
+		user.Username, verb, resource, v1alpha1.GroupVersion.Group, namespace, role)
 }
 
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create

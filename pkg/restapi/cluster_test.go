@@ -2,11 +2,14 @@ package restapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +25,7 @@ import (
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/restapi/cyclonedx"
 )
 
 var (
@@ -129,8 +133,15 @@ func TestRealAPIServer(t *testing.T) {
 	w.bindRole("", "auditor", "scanner-operator-view")
 	w.bindRole("shop", "customer", "one-image")
 	w.bindRole("", "overseer", "scanner-operator-cluster-view")
+	w.bindRole("shop", "pipeline", "scanner-operator-report")
+	w.bindRole("shop", "editor", "scanner-operator-edit")
+	w.must(cluster.Create(t.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "one-source"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"scanner-operator.io"}, Resources: []string{"reports"}, ResourceNames: []string{"one"}, Verbs: []string{"update"}}},
+	}))
+	w.bindRole("shop", "scan", "one-source")
 	tokens := map[string]string{"forged": "eyJhbGciOiJub25lIn0.e30.", "elsewhere": w.createToken("people", "shopkeeper", "another-service")}
-	for _, name := range []string{"shopkeeper", "blogger", "auditor", "customer", "overseer", "nobody"} {
+	for _, name := range []string{"shopkeeper", "blogger", "auditor", "customer", "overseer", "nobody", "pipeline", "editor", "scan"} {
 		tokens[name] = w.createToken("people", name)
 	}
 	const image = "/api/v1/namespaces/shop/imagescans/web"
@@ -158,6 +169,26 @@ func TestRealAPIServer(t *testing.T) {
 		for user, want := range tt.want {
 			if response, body := w.get(tt.path, tokens[user]); response.StatusCode != want {
 				t.Errorf("GET %s as %s: %d %s, want %d", tt.path, user, response.StatusCode, body, want)
+			}
+		}
+	}
+	for _, tt := range []struct {
+		method, path string
+		want         map[string]int
+	}{
+		{http.MethodPut, reportPath("shop", "web", "one"), map[string]int{"pipeline": 201, "scan": 204, "shopkeeper": 403, "editor": 403, "auditor": 403, "nobody": 403, "forged": 401}},
+		{http.MethodPut, reportPath("shop", "web", "two"), map[string]int{"scan": 403}},
+		{http.MethodPut, reportPath("blog", "web", "one"), map[string]int{"pipeline": 403, "scan": 403}},
+		{http.MethodGet, reportPath("shop", "web", "one"), map[string]int{"pipeline": 200, "shopkeeper": 200, "auditor": 200, "scan": 403, "blogger": 403}},
+		{http.MethodDelete, reportPath("shop", "web", "one"), map[string]int{"shopkeeper": 403, "editor": 403, "scan": 403, "nobody": 403}},
+		{http.MethodDelete, reportPath("shop", "web", "one"), map[string]int{"pipeline": 204}},
+		{http.MethodDelete, image + "/report", map[string]int{"shopkeeper": 403, "pipeline": 403, "nobody": 403}},
+		{http.MethodDelete, image + "/report", map[string]int{"editor": 202}},
+	} {
+		for _, user := range slices.SortedFunc(maps.Keys(tt.want), func(a, b string) int { return cmp.Compare(tt.want[a], tt.want[b]) }) {
+			response, body := w.send(tt.method, tt.path, tokens[user], strings.NewReader(map[bool]string{true: reportText(0)}[tt.method == http.MethodPut]), "Content-Type", cyclonedx.MediaType)
+			if response.StatusCode != tt.want[user] {
+				t.Errorf("%s %s as %s: %d %s, want %d", tt.method, tt.path, user, response.StatusCode, body, tt.want[user])
 			}
 		}
 	}

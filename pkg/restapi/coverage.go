@@ -107,6 +107,11 @@ func (a operations) getObject(ctx context.Context, resource, namespace, name str
 	if err := a.authorizer.requireAccess(ctx, callerOf(ctx).user, verbGet, resource, namespace, name); err != nil {
 		return err
 	}
+	return a.readObject(ctx, resource, namespace, name, into)
+}
+
+// readObject gets an object for a caller with a permission for it.
+func (a operations) readObject(ctx context.Context, resource, namespace, name string, into client.Object) error {
 	err := a.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, into)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading %s %s/%s: %w", resource, namespace, name, err)

@@ -49,7 +49,7 @@ func (a operations) GetSBOM(ctx context.Context, r restv1.GetSBOMRequestObject) 
 		}
 		return nil, err
 	}
-	return &sbomResponse{content: sbom, size: size, compressed: compressed, tag: tag, slot: slot}, nil
+	return &storedResponse{content: sbom, size: size, contentType: "application/vnd.syft+json", compressed: compressed, tag: tag, slot: slot}, nil
 }
 
 // locateSBOM returns the location of an ImageScan's current SBOM, and the ETag of the form in which it is sent.
@@ -70,23 +70,26 @@ func (a operations) locateSBOM(ctx context.Context, namespace, name string, comp
 	return found, tag, nil
 }
 
-// sbomResponse is a response that streams an SBOM.
-type sbomResponse struct {
-	content    io.ReadCloser // compressed with zstd
-	size       int64
-	compressed bool
-	tag        string
-	slot       *downloadSlot
+// storedResponse is a response that streams an artifact of the store.
+type storedResponse struct {
+	content     io.ReadCloser // compressed with zstd
+	size        int64
+	contentType string
+	compressed  bool
+	tag         string
+	slot        *downloadSlot
 }
 
 // VisitGetSBOMResponse implements restv1.GetSBOMResponseObject.
-func (d *sbomResponse) VisitGetSBOMResponse(w http.ResponseWriter) error {
+func (d *storedResponse) VisitGetSBOMResponse(w http.ResponseWriter) error { return d.visit(w) }
+
+func (d *storedResponse) visit(w http.ResponseWriter) error {
 	defer d.slot.release()
 	defer d.content.Close()
 	to := d.slot.writer(w)
 	header := w.Header()
 	// An error after the first byte aborts the connection. The caller notices by this that something is missing.
-	header.Set("Content-Type", "application/vnd.syft+json")
+	header.Set("Content-Type", d.contentType)
 	header.Set("ETag", d.tag)
 	header.Set("Vary", "Accept-Encoding")
 	if d.compressed {

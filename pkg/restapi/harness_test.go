@@ -83,7 +83,7 @@ func newHarness(t testing.TB, cluster, reviews client.Client) *harness {
 	t.Cleanup(func() { _ = db.Close() })
 	w.store = db
 	w.api = &API{
-		Reader: cluster, TokenReviews: reviews, AccessReviews: reviews, Store: db, Clock: w.clock, Metrics: w.metrics,
+		Reader: cluster, ImageScans: cluster, TokenReviews: reviews, AccessReviews: reviews, Store: db, Clock: w.clock, Metrics: w.metrics,
 		SessionKey: func() ([]byte, error) { return bytes.Repeat([]byte{7}, 32), nil },
 		Inventory:  &inventory.Inventory{Client: cluster, Store: db, Clock: w.clock},
 		Log: funcr.NewJSON(func(line string) {
@@ -171,7 +171,13 @@ func (w *harness) clientFor(token string) *restclient.ClientWithResponses {
 // get requests a path exactly as it is written.
 func (w *harness) get(path, token string, headers ...string) (*http.Response, []byte) {
 	w.t.Helper()
-	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.url+path, nil)
+	return w.send(http.MethodGet, path, token, nil, headers...)
+}
+
+// send sends a request with a body; nil for none.
+func (w *harness) send(method, path, token string, content io.Reader, headers ...string) (*http.Response, []byte) {
+	w.t.Helper()
+	r, err := http.NewRequestWithContext(w.t.Context(), method, w.url+path, content)
 	w.must(err)
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)

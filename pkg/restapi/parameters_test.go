@@ -91,12 +91,14 @@ func TestDocument(t *testing.T) {
 	if response.StatusCode != http.StatusOK || string(body) != string(restv1.Document) {
 		t.Errorf("the document: %d, %d bytes", response.StatusCode, len(body))
 	}
-	fill := strings.NewReplacer("{namespace}", "shop", "{name}", "web", "{id}", "CVE-2026-0001")
+	fill := strings.NewReplacer("{namespace}", "shop", "{name}", "web", "{id}", "CVE-2026-0001", "{digest}", key("web").Digest, "{source}", "ci")
+	w.requireStatus(w.put(reportPath("shop", "web", "ci"), anyone, reportText(0)), http.StatusCreated)
 	for route := range w.api.rules {
-		if !strings.HasPrefix(route, "GET ") {
-			continue // TestSession has those that sign in and out
+		path, isRead := strings.CutPrefix(route, "GET ")
+		if !isRead {
+			continue // TestSession has those that sign in and out, TestExternalReports those that write
 		}
-		path := strings.Replace(fill.Replace(strings.TrimPrefix(route, "GET ")), "scanners/web", "scanners/main", 1)
+		path = strings.Replace(fill.Replace(path), "scanners/web", "scanners/main", 1)
 		if response, body := w.get(path, anyone); response.StatusCode != http.StatusOK {
 			t.Errorf("%s: %d %s", route, response.StatusCode, body)
 		}
@@ -108,20 +110,31 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// TestReadOnly: nothing can be changed, and a request with a body is refused.
-func TestReadOnly(t *testing.T) {
+// TestMethods: a path has only the methods of the document, and only a report that is saved has a body.
+func TestMethods(t *testing.T) {
 	w, _ := newFakeHarness(t)
-	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodHead, http.MethodOptions, http.MethodTrace} {
-		recorded := httptest.NewRecorder()
-		w.handler.ServeHTTP(recorded, httptest.NewRequest(method, "/api/v1/scanners", nil))
-		if recorded.Code != http.StatusMethodNotAllowed || recorded.Header().Get("Allow") != http.MethodGet {
-			t.Errorf("%s: %d, want 405", method, recorded.Code)
+	for path, allow := range map[string]string{
+		"/api/v1/scanners": "GET", reportPath("shop", "web", "ci"): "GET, PUT, DELETE", PathSession: "GET, POST, DELETE", "/api/v1/namespaces/shop/imagescans/web/report": "DELETE",
+	} {
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodHead, http.MethodOptions, http.MethodTrace} {
+			if strings.Contains(allow, method) {
+				continue
+			}
+			request := authorised(path)
+			request.Method = method
+			recorded := httptest.NewRecorder()
+			w.handler.ServeHTTP(recorded, request)
+			if recorded.Code != http.StatusMethodNotAllowed || recorded.Header().Get("Allow") != allow {
+				t.Errorf("%s %s: %d, allowed are %q; want 405 and %q", method, path, recorded.Code, recorded.Header().Get("Allow"), allow)
+			}
 		}
 	}
-	recorded := httptest.NewRecorder()
-	w.handler.ServeHTTP(recorded, httptest.NewRequest(http.MethodGet, "/api/v1/scanners", strings.NewReader("a body")))
-	if recorded.Code != http.StatusBadRequest {
-		t.Errorf("a request with a body: %d, want 400", recorded.Code)
+	for _, method := range []string{http.MethodGet, http.MethodDelete} {
+		recorded := httptest.NewRecorder()
+		w.handler.ServeHTTP(recorded, httptest.NewRequest(method, reportPath("shop", "web", "ci"), strings.NewReader("a body")))
+		if recorded.Code != http.StatusBadRequest || recorded.Header().Get("Connection") != "close" {
+			t.Errorf("%s with a body: %d, want 400 and the end of the connection", method, recorded.Code)
+		}
 	}
 }
 

@@ -3,8 +3,10 @@ package restapi
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
@@ -15,6 +17,8 @@ type problem struct {
 	restv1.Problem
 	// retryAfter is the value of the header Retry-After; zero for none.
 	retryAfter time.Duration
+	// allow are the values of the header Allow.
+	allow []string
 }
 
 // Error implements error.
@@ -27,9 +31,20 @@ var statusOf = map[restv1.Reason]int{
 	restv1.ReasonNotFound:         http.StatusNotFound,
 	restv1.ReasonMethodNotAllowed: http.StatusMethodNotAllowed,
 	restv1.ReasonNotScanned:       http.StatusConflict,
+	restv1.ReasonSuperseded:       http.StatusConflict,
 	restv1.ReasonExpired:          http.StatusGone,
-	restv1.ReasonTooLarge:         http.StatusUnprocessableEntity,
-	restv1.ReasonUnavailable:      http.StatusServiceUnavailable,
+
+	restv1.ReasonPreconditionFailed:   http.StatusPreconditionFailed,
+	restv1.ReasonBodyTooLarge:         http.StatusRequestEntityTooLarge,
+	restv1.ReasonUnsupportedMediaType: http.StatusUnsupportedMediaType,
+	restv1.ReasonTooLarge:             http.StatusUnprocessableEntity,
+	restv1.ReasonInvalidReport:        http.StatusUnprocessableEntity,
+	restv1.ReasonUnsupportedReport:    http.StatusUnprocessableEntity,
+	restv1.ReasonLimitExceeded:        http.StatusUnprocessableEntity,
+	restv1.ReasonPlatformRequired:     http.StatusUnprocessableEntity,
+	restv1.ReasonTooManyRequests:      http.StatusTooManyRequests,
+	restv1.ReasonUnavailable:          http.StatusServiceUnavailable,
+	restv1.ReasonStorageFull:          http.StatusInsufficientStorage,
 }
 
 func newProblem(reason restv1.Reason, format string, args ...any) *problem {
@@ -43,6 +58,13 @@ func newProblem(reason restv1.Reason, format string, args ...any) *problem {
 func invalidParameter(field, format string, args ...any) *problem {
 	p := newProblem(restv1.ReasonInvalidParameter, "%s: %s", field, fmt.Sprintf(format, args...))
 	p.Field = field
+	return p
+}
+
+// methodNotAllowed returns the refusal of a method.
+func methodNotAllowed(allowed []string) *problem {
+	p := newProblem(restv1.ReasonMethodNotAllowed, "this method is not allowed here: there are %s", strings.Join(allowed, ", "))
+	p.allow = allowed
 	return p
 }
 
@@ -64,12 +86,10 @@ func (p *problem) write(w http.ResponseWriter) {
 	case http.StatusUnauthorized:
 		header.Set("WWW-Authenticate", "Bearer")
 	case http.StatusMethodNotAllowed:
-		if header.Get("Allow") == "" {
-			header.Set("Allow", http.MethodGet)
-		}
+		header.Set("Allow", strings.Join(p.allow, ", "))
 	}
 	if p.retryAfter > 0 {
-		header.Set("Retry-After", strconv.Itoa(int(p.retryAfter.Seconds())))
+		header.Set("Retry-After", strconv.Itoa(int(math.Ceil(p.retryAfter.Seconds()))))
 	}
 	w.WriteHeader(p.Status)
 	// If the caller is gone, there is nobody to report the error to.

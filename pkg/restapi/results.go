@@ -27,10 +27,16 @@ type result struct {
 // locate returns an ImageScan's results. It trusts the ImageScan only where the store agrees: the ImageScan's Scanner or ClusterScanner must have the image there.
 // A user who may write ImageScans could name any digest or owner in one.
 func (a operations) locate(ctx context.Context, namespace, name string) (result, error) {
-	found := result{scan: &v1alpha1.ImageScan{}}
-	if err := a.getObject(ctx, resourceImageScans, namespace, name, found.scan); err != nil {
+	scan := &v1alpha1.ImageScan{}
+	if err := a.getObject(ctx, resourceImageScans, namespace, name, scan); err != nil {
 		return result{}, err
 	}
+	return a.locateScan(ctx, scan)
+}
+
+// locateScan is locate for an ImageScan that the caller may read.
+func (a operations) locateScan(ctx context.Context, scan *v1alpha1.ImageScan) (result, error) {
+	found, namespace, name := result{scan: scan}, scan.Namespace, scan.Name
 	owner := found.scan.Spec.ScannerRef
 	scanner, err := inventory.ReadScanner(ctx, a.Reader, inventory.OwnerName(found.scan))
 	if err != nil {

@@ -118,6 +118,12 @@ func (s *Store) DeleteCatalog(ctx context.Context, engine, platformDigest string
 		AND manifest_id IN (SELECT id FROM manifests WHERE platform_digest = ?)`, engine, platformDigest)
 }
 
+// DeleteCatalogIn does the same in one credential scope.
+func (s *Store) DeleteCatalogIn(ctx context.Context, of Subject) error {
+	return s.exec(ctx, "delete catalog of "+of.PlatformDigest, `DELETE FROM catalogues WHERE engine = ?
+		AND manifest_id IN (SELECT id FROM manifests WHERE platform_digest = ? AND scope = ?)`, of.Engine, of.PlatformDigest, of.Scope)
+}
+
 // ensureManifest returns the row ID of a platform manifest, and inserts the row if there is none.
 func ensureManifest(ctx context.Context, tx *session, platformDigest string, scope Scope, now time.Time) (int64, error) {
 	var id int64

@@ -53,12 +53,12 @@ type ExternalReport struct {
 	Time         time.Time
 	// Tool is the program and its version, at most 255 bytes.
 	Tool string
-	// Content is a hash of all that counts in the document: reports with the same content are the same.
-	Content string
+	// TextSum is a hash of the document, and Content of all that counts in it: reports with the same content are the same.
+	TextSum, Content string
 	// User who saves the report.
 	User     string
 	Findings []finding.Finding
-	// Text is the document in any form. It is read to its end, and again after a conflict.
+	// Text is the document in any form. It is read from its beginning to its end, and again after a conflict.
 	Text io.ReadSeeker
 	// Budget is how many bytes may count against the namespace; 0 for no limit.
 	Budget int64
@@ -75,10 +75,10 @@ type ExternalState struct {
 	User         string
 	// Findings is the number of its findings.
 	Findings int
-	// Text permanently identifies the text that OpenExternalReport returns now.
-	Text    int64
-	content string
-	report  int64
+	// Text permanently identifies the text that OpenExternalReport returns now. TextSum is that of the document.
+	Text             int64
+	TextSum, content string
+	report           int64
 }
 
 // ErrSuperseded means that the store has a newer document of the same source.
@@ -89,7 +89,7 @@ var errUnchanged = errors.New("unchanged")
 
 const (
 	selectExternal = `
-		SELECT e.namespace, e.digest, e.platform, e.source, e.serial_number, e.document_version, e.made_at, e.tool, e.saved_at, e.saved_by, e.content,
+		SELECT e.namespace, e.digest, e.platform, e.source, e.serial_number, e.document_version, e.made_at, e.tool, e.saved_at, e.saved_by, e.text_sum, e.content,
 			r.present, a.id, r.id
 		FROM external_reports e JOIN reports r ON r.id = e.report_id JOIN artifacts a ON a.manifest_id = r.manifest_id AND a.name = 'report:' || e.source
 		WHERE e.namespace = ? AND e.digest = ? `
@@ -98,16 +98,16 @@ const (
 	selectExternalReports = selectExternal + `ORDER BY e.source, e.platform`
 
 	saveExternalReport = `
-		INSERT INTO external_reports (report_id, namespace, digest, platform, source, content, serial_number, document_version, made_at, tool, saved_at, saved_by)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (report_id) DO UPDATE SET content = excluded.content, serial_number = excluded.serial_number,
+		INSERT INTO external_reports (report_id, namespace, digest, platform, source, text_sum, content, serial_number, document_version, made_at, tool, saved_at, saved_by)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (report_id) DO UPDATE SET text_sum = excluded.text_sum, content = excluded.content, serial_number = excluded.serial_number,
 			document_version = excluded.document_version, made_at = excluded.made_at, tool = excluded.tool, saved_at = excluded.saved_at, saved_by = excluded.saved_by`
 )
 
 // scanExternal reads a row of selectExternal.
 func scanExternal(row row) (e ExternalState, err error) {
 	var made, saved millis
-	err = row.Scan(&e.Namespace, &e.Digest, &e.Platform, &e.Source, &e.SerialNumber, &e.Version, &made, &e.Tool, &saved, &e.User, &e.content, &e.Findings, &e.Text, &e.report)
+	err = row.Scan(&e.Namespace, &e.Digest, &e.Platform, &e.Source, &e.SerialNumber, &e.Version, &made, &e.Tool, &saved, &e.User, &e.TextSum, &e.content, &e.Findings, &e.Text, &e.report)
 	e.Time, e.SavedAt = made.Time, saved.Time
 	return e, err
 }
@@ -200,14 +200,14 @@ func (s *Store) replaceExternal(ctx context.Context, tx *session, r ExternalRepo
 	if _, err := tx.ExecContext(ctx, `DELETE FROM artifacts WHERE manifest_id = ? AND name = ?`, before.manifest, r.artifact()); err != nil {
 		return d, err
 	}
-	if err := rewind(tx, r.Text); err != nil {
+	if _, err := r.Text.Seek(0, io.SeekStart); err != nil {
 		return d, err
 	}
 	if err := writeArtifact(ctx, tx, before.manifest, r.artifact(), r.Text); err != nil {
 		return d, err
 	}
 	_, err = tx.ExecContext(ctx, saveExternalReport, append(append([]any{before.id}, r.args()...),
-		r.Content, r.SerialNumber, r.Version, millis{r.Time}, r.Tool, millis{now}, r.User)...)
+		r.TextSum, r.Content, r.SerialNumber, r.Version, millis{r.Time}, r.Tool, millis{now}, r.User)...)
 	if err != nil || r.Budget == 0 {
 		return d, err
 	}
@@ -230,6 +230,12 @@ func (s *Store) ExternalReport(ctx context.Context, k ExternalKey) (e ExternalSt
 func (s *Store) ExternalReports(ctx context.Context, namespace, digest string) ([]ExternalState, error) {
 	return queryRows(ctx, s, "list external reports of "+digest, selectExternalReports, []any{namespace, digest},
 		func(rows *sql.Rows) (ExternalState, error) { return scanExternal(rows) })
+}
+
+// Platforms lists the platforms of an image that scanners have in a namespace, sorted.
+func (s *Store) Platforms(ctx context.Context, namespace, digest string) ([]string, error) {
+	return queryRows(ctx, s, "list platforms of "+digest, `SELECT DISTINCT platform FROM scanner_images WHERE digest = ? AND namespace = ? ORDER BY platform`,
+		[]any{digest, namespace}, scanValue[string])
 }
 
 // OpenExternalReport returns a reader of the text of an external report, as OpenArtifact does.

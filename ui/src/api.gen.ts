@@ -32,6 +32,8 @@ export type ActionList = {
 
 /** One source's advisory about the package, with the engine's own severity and fix state. */
 export type Advisory = {
+  /** The decision about the vulnerability in a report of another tool, such as not_affected. It suppresses nothing. */
+  analysis?: string;
   fixState: string;
   fixVersions?: Array<string>;
   id: string;
@@ -116,6 +118,27 @@ export type Exception = {
   status: string;
 };
 
+/** A report of another tool. */
+export type ExternalReport = {
+  /** The time in the document. */
+  documentTime: string;
+  documentVersion: number;
+  findings: number;
+  /** Omitted if the report applies to each platform of the image. */
+  platform?: string;
+  savedTime: string;
+  serialNumber?: string;
+  source: string;
+  /** The tool and its version, if the document names them. */
+  tool?: string;
+  /** Who saved the report. */
+  user: string;
+};
+
+export type ExternalReportList = {
+  items: Array<ExternalReport>;
+};
+
 /** One vulnerability in one package. */
 export type Finding = {
   advisories?: Array<Advisory>;
@@ -173,6 +196,12 @@ export type FindingList = {
   report: Report;
   /** Number of findings on all pages that pass the filters. */
   total: number;
+};
+
+export type IgnoredPart = {
+  /** A JSON pointer (RFC 6901). */
+  pointer: string;
+  reason: string;
 };
 
 /** Images of the running pods. total = scanned + pending + failed + excluded. */
@@ -313,7 +342,7 @@ export type Phase = 'Pending' | 'Cataloging' | 'Matching' | 'Scanned' | 'Failed'
 export type Problem = {
   /** What is wrong and what to do. */
   detail: string;
-  /** The parameter that the error is about. */
+  /** The parameter that the error is about; with a report that is refused, the JSON pointer (RFC 6901) of the part of it. */
   field?: string;
   /** With NotScanned, when a failed image is retried. */
   nextAttemptTime?: string;
@@ -335,8 +364,8 @@ export type Rating = {
   version: string;
 };
 
-/** Why a request is refused. InvalidParameter (400): `field` names the parameter. Unauthorized (401): no token, or one that the API server does not accept. Forbidden (403): RBAC does not allow it, whether or not the object exists, or a page of another origin sent the request. NotFound (404): the object does not exist. MethodNotAllowed (405): there is no such operation at this path. NotScanned (409): there is no result (yet); see `phase` and `scanReason`. Expired (410): the report or list was replaced between two pages; start again without `continue`. TooLarge (422): the report is too large for one document; page through its findings. Unavailable (503): the API server or the store does not answer, or there are too many requests at once; retry later. */
-export type Reason = 'InvalidParameter' | 'Unauthorized' | 'Forbidden' | 'NotFound' | 'MethodNotAllowed' | 'NotScanned' | 'Expired' | 'TooLarge' | 'Unavailable';
+/** Why a request is refused. InvalidParameter (400): `field` names the parameter. Unauthorized (401): no token, or one that the API server does not accept. Forbidden (403): RBAC does not allow it, whether or not the object exists, or a page of another origin sent the request. NotFound (404): the object does not exist. MethodNotAllowed (405): the path does not have this method; see Allow. NotScanned (409): there is no result (yet); see `phase` and `scanReason`. Superseded (409): the report is older than the one that the source has saved. Expired (410): the report or list was replaced between two pages; start again without `continue`. PreconditionFailed (412): the report is not the one that If-Match or If-None-Match names. BodyTooLarge (413): the body is too large, compressed or decompressed. UnsupportedMediaType (415): the body's type is not application/vnd.cyclonedx+json. TooLarge (422): the report is too large for one document; page through its findings. InvalidReport (422): the report is not valid; `field` is the JSON pointer of the part that is wrong. UnsupportedReport (422): the report is not CycloneDX of a supported version. LimitExceeded (422): the report has too many findings or components, or too long texts; `field` is a JSON pointer. PlatformRequired (422): the image runs on several platforms; name one. TooManyRequests (429): the caller saves too many reports; retry later. Unavailable (503): the API server or the store does not answer, or there are too many requests at once; retry later. StorageFull (507): the report does not fit into the storage budget of the namespace. */
+export type Reason = 'InvalidParameter' | 'Unauthorized' | 'Forbidden' | 'NotFound' | 'MethodNotAllowed' | 'NotScanned' | 'Superseded' | 'Expired' | 'PreconditionFailed' | 'BodyTooLarge' | 'UnsupportedMediaType' | 'TooLarge' | 'InvalidReport' | 'UnsupportedReport' | 'LimitExceeded' | 'PlatformRequired' | 'TooManyRequests' | 'Unavailable' | 'StorageFull';
 
 /** The report that findings come from. */
 export type Report = {
@@ -370,6 +399,19 @@ export type RunningContainer = {
   kind: string;
   name: string;
   namespace: string;
+};
+
+/** How a report has changed the findings of its source. */
+export type SavedReport = {
+  /** The number of findings in the report. findings = new + still. */
+  findings: number;
+  gone: number;
+  /** Some of these parts, at most 100. */
+  ignored?: Array<IgnoredPart>;
+  /** The number of parts of the document that stand for no finding. */
+  ignoredCount: number;
+  new: number;
+  still: number;
 };
 
 export type Scanner = {
@@ -543,6 +585,7 @@ export type Get = {
   '/api/v1/clusterscanners': { path: Record<never, never>; query: { limit?: number; continue?: string }; body: undefined; response: ClusterScannerList };
   '/api/v1/clusterscanners/{name}': { path: { name: string }; query: Record<never, never>; body: undefined; response: ClusterScanner };
   '/api/v1/clusterscanners/{name}/messages': { path: { name: string }; query: { receiver?: string; limit?: number; continue?: string }; body: undefined; response: MessageList };
+  '/api/v1/namespaces/{namespace}/images/{digest}/reports': { path: { namespace: string; digest: string }; query: Record<never, never>; body: undefined; response: ExternalReportList };
   '/api/v1/namespaces/{namespace}/imagescans': { path: { namespace: string }; query: { scanner?: string; scannerKind?: ScannerKind; phase?: Phase; limit?: number; continue?: string }; body: undefined; response: ImageScanList };
   '/api/v1/namespaces/{namespace}/imagescans/{name}': { path: { namespace: string; name: string }; query: Record<never, never>; body: undefined; response: ImageScan };
   '/api/v1/namespaces/{namespace}/imagescans/{name}/findings': { path: { namespace: string; name: string }; query: { minSeverity?: Severity; severity?: Array<Severity>; fixable?: boolean; knownExploited?: boolean; package?: string; id?: string; text?: string; suppressed?: boolean; gone?: boolean; outdated?: boolean; limit?: number; continue?: string }; body: undefined; response: FindingList };
@@ -564,9 +607,11 @@ export type Post = {
 
 /** The PUT operations with JSON responses, by path. */
 export type Put = {
+  '/api/v1/namespaces/{namespace}/images/{digest}/reports/{source}': { path: { namespace: string; digest: string; source: string }; query: { platform?: string }; body: undefined; response: SavedReport };
 };
 
 /** The DELETE operations with JSON responses, by path. */
 export type Delete = {
+  '/api/v1/namespaces/{namespace}/images/{digest}/reports/{source}': { path: { namespace: string; digest: string; source: string }; query: { platform?: string }; body: undefined; response: void };
   '/api/v1/session': { path: Record<never, never>; query: Record<never, never>; body: undefined; response: void };
 };

@@ -46,25 +46,41 @@ func (e Phase) Valid() bool {
 
 // Defines values for Reason.
 const (
-	ReasonExpired          Reason = "Expired"
-	ReasonForbidden        Reason = "Forbidden"
-	ReasonInvalidParameter Reason = "InvalidParameter"
-	ReasonMethodNotAllowed Reason = "MethodNotAllowed"
-	ReasonNotFound         Reason = "NotFound"
-	ReasonNotScanned       Reason = "NotScanned"
-	ReasonTooLarge         Reason = "TooLarge"
-	ReasonUnauthorized     Reason = "Unauthorized"
-	ReasonUnavailable      Reason = "Unavailable"
+	ReasonBodyTooLarge         Reason = "BodyTooLarge"
+	ReasonExpired              Reason = "Expired"
+	ReasonForbidden            Reason = "Forbidden"
+	ReasonInvalidParameter     Reason = "InvalidParameter"
+	ReasonInvalidReport        Reason = "InvalidReport"
+	ReasonLimitExceeded        Reason = "LimitExceeded"
+	ReasonMethodNotAllowed     Reason = "MethodNotAllowed"
+	ReasonNotFound             Reason = "NotFound"
+	ReasonNotScanned           Reason = "NotScanned"
+	ReasonPlatformRequired     Reason = "PlatformRequired"
+	ReasonPreconditionFailed   Reason = "PreconditionFailed"
+	ReasonStorageFull          Reason = "StorageFull"
+	ReasonSuperseded           Reason = "Superseded"
+	ReasonTooLarge             Reason = "TooLarge"
+	ReasonTooManyRequests      Reason = "TooManyRequests"
+	ReasonUnauthorized         Reason = "Unauthorized"
+	ReasonUnavailable          Reason = "Unavailable"
+	ReasonUnsupportedMediaType Reason = "UnsupportedMediaType"
+	ReasonUnsupportedReport    Reason = "UnsupportedReport"
 )
 
 // Valid indicates whether the value is a known member of the Reason enum.
 func (e Reason) Valid() bool {
 	switch e {
+	case ReasonBodyTooLarge:
+		return true
 	case ReasonExpired:
 		return true
 	case ReasonForbidden:
 		return true
 	case ReasonInvalidParameter:
+		return true
+	case ReasonInvalidReport:
+		return true
+	case ReasonLimitExceeded:
 		return true
 	case ReasonMethodNotAllowed:
 		return true
@@ -72,11 +88,25 @@ func (e Reason) Valid() bool {
 		return true
 	case ReasonNotScanned:
 		return true
+	case ReasonPlatformRequired:
+		return true
+	case ReasonPreconditionFailed:
+		return true
+	case ReasonStorageFull:
+		return true
+	case ReasonSuperseded:
+		return true
 	case ReasonTooLarge:
+		return true
+	case ReasonTooManyRequests:
 		return true
 	case ReasonUnauthorized:
 		return true
 	case ReasonUnavailable:
+		return true
+	case ReasonUnsupportedMediaType:
+		return true
+	case ReasonUnsupportedReport:
 		return true
 	default:
 		return false
@@ -131,6 +161,27 @@ func (e Severity) Valid() bool {
 	}
 }
 
+// Defines values for PutExternalReportParamsContentEncoding.
+const (
+	Gzip     PutExternalReportParamsContentEncoding = "gzip"
+	Identity PutExternalReportParamsContentEncoding = "identity"
+	Zstd     PutExternalReportParamsContentEncoding = "zstd"
+)
+
+// Valid indicates whether the value is a known member of the PutExternalReportParamsContentEncoding enum.
+func (e PutExternalReportParamsContentEncoding) Valid() bool {
+	switch e {
+	case Gzip:
+		return true
+	case Identity:
+		return true
+	case Zstd:
+		return true
+	default:
+		return false
+	}
+}
+
 // Action The update of one package.
 type Action struct {
 	Critical int `json:"critical"`
@@ -174,6 +225,8 @@ type ActionList struct {
 
 // Advisory One source's advisory about the package, with the engine's own severity and fix state.
 type Advisory struct {
+	// Analysis The decision about the vulnerability in a report of another tool, such as not_affected. It suppresses nothing.
+	Analysis    string   `json:"analysis,omitempty,omitzero"`
 	FixState    string   `json:"fixState"`
 	FixVersions []string `json:"fixVersions,omitempty,omitzero"`
 	ID          string   `json:"id"`
@@ -282,6 +335,31 @@ type Exception struct {
 	Status string `json:"status"`
 }
 
+// ExternalReport A report of another tool.
+type ExternalReport struct {
+	// DocumentTime The time in the document.
+	DocumentTime    time.Time `json:"documentTime"`
+	DocumentVersion int64     `json:"documentVersion"`
+	Findings        int       `json:"findings"`
+
+	// Platform Omitted if the report applies to each platform of the image.
+	Platform     string    `json:"platform,omitempty,omitzero"`
+	SavedTime    time.Time `json:"savedTime"`
+	SerialNumber string    `json:"serialNumber,omitempty,omitzero"`
+	Source       string    `json:"source"`
+
+	// Tool The tool and its version, if the document names them.
+	Tool string `json:"tool,omitempty,omitzero"`
+
+	// User Who saved the report.
+	User string `json:"user"`
+}
+
+// ExternalReportList defines model for ExternalReportList.
+type ExternalReportList struct {
+	Items []ExternalReport `json:"items"`
+}
+
 // Finding One vulnerability in one package.
 type Finding struct {
 	Advisories []Advisory `json:"advisories,omitempty,omitzero"`
@@ -357,6 +435,13 @@ type FindingList struct {
 
 	// Total Number of findings on all pages that pass the filters.
 	Total int `json:"total"`
+}
+
+// IgnoredPart defines model for IgnoredPart.
+type IgnoredPart struct {
+	// Pointer A JSON pointer (RFC 6901).
+	Pointer string `json:"pointer"`
+	Reason  string `json:"reason"`
 }
 
 // ImageCounts Images of the running pods. total = scanned + pending + failed + excluded.
@@ -542,7 +627,7 @@ type Problem struct {
 	// Detail What is wrong and what to do.
 	Detail string `json:"detail"`
 
-	// Field The parameter that the error is about.
+	// Field The parameter that the error is about; with a report that is refused, the JSON pointer (RFC 6901) of the part of it.
 	Field string `json:"field,omitempty,omitzero"`
 
 	// NextAttemptTime With NotScanned, when a failed image is retried.
@@ -556,11 +641,21 @@ type Problem struct {
 	// Unauthorized (401): no token, or one that the API server does not accept.
 	// Forbidden (403): RBAC does not allow it, whether or not the object exists, or a page of another origin sent the request.
 	// NotFound (404): the object does not exist.
-	// MethodNotAllowed (405): there is no such operation at this path.
+	// MethodNotAllowed (405): the path does not have this method; see Allow.
 	// NotScanned (409): there is no result (yet); see `phase` and `scanReason`.
+	// Superseded (409): the report is older than the one that the source has saved.
 	// Expired (410): the report or list was replaced between two pages; start again without `continue`.
+	// PreconditionFailed (412): the report is not the one that If-Match or If-None-Match names.
+	// BodyTooLarge (413): the body is too large, compressed or decompressed.
+	// UnsupportedMediaType (415): the body's type is not application/vnd.cyclonedx+json.
 	// TooLarge (422): the report is too large for one document; page through its findings.
+	// InvalidReport (422): the report is not valid; `field` is the JSON pointer of the part that is wrong.
+	// UnsupportedReport (422): the report is not CycloneDX of a supported version.
+	// LimitExceeded (422): the report has too many findings or components, or too long texts; `field` is a JSON pointer.
+	// PlatformRequired (422): the image runs on several platforms; name one.
+	// TooManyRequests (429): the caller saves too many reports; retry later.
 	// Unavailable (503): the API server or the store does not answer, or there are too many requests at once; retry later.
+	// StorageFull (507): the report does not fit into the storage budget of the namespace.
 	Reason Reason `json:"reason"`
 
 	// ScanReason With NotScanned, the reason of the ImageScan's condition Ready, explained in the troubleshooting page.
@@ -586,11 +681,21 @@ type Rating struct {
 // Unauthorized (401): no token, or one that the API server does not accept.
 // Forbidden (403): RBAC does not allow it, whether or not the object exists, or a page of another origin sent the request.
 // NotFound (404): the object does not exist.
-// MethodNotAllowed (405): there is no such operation at this path.
+// MethodNotAllowed (405): the path does not have this method; see Allow.
 // NotScanned (409): there is no result (yet); see `phase` and `scanReason`.
+// Superseded (409): the report is older than the one that the source has saved.
 // Expired (410): the report or list was replaced between two pages; start again without `continue`.
+// PreconditionFailed (412): the report is not the one that If-Match or If-None-Match names.
+// BodyTooLarge (413): the body is too large, compressed or decompressed.
+// UnsupportedMediaType (415): the body's type is not application/vnd.cyclonedx+json.
 // TooLarge (422): the report is too large for one document; page through its findings.
+// InvalidReport (422): the report is not valid; `field` is the JSON pointer of the part that is wrong.
+// UnsupportedReport (422): the report is not CycloneDX of a supported version.
+// LimitExceeded (422): the report has too many findings or components, or too long texts; `field` is a JSON pointer.
+// PlatformRequired (422): the image runs on several platforms; name one.
+// TooManyRequests (429): the caller saves too many reports; retry later.
 // Unavailable (503): the API server or the store does not answer, or there are too many requests at once; retry later.
+// StorageFull (507): the report does not fit into the storage budget of the namespace.
 type Reason string
 
 // Report The report that findings come from.
@@ -639,6 +744,21 @@ type RunningContainer struct {
 	Kind      string `json:"kind"`
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
+}
+
+// SavedReport How a report has changed the findings of its source.
+type SavedReport struct {
+	// Findings The number of findings in the report. findings = new + still.
+	Findings int `json:"findings"`
+	Gone     int `json:"gone"`
+
+	// Ignored Some of these parts, at most 100.
+	Ignored []IgnoredPart `json:"ignored,omitempty,omitzero"`
+
+	// IgnoredCount The number of parts of the document that stand for no finding.
+	IgnoredCount int `json:"ignoredCount"`
+	New          int `json:"new"`
+	Still        int `json:"still"`
 }
 
 // Scanner defines model for Scanner.
@@ -866,11 +986,20 @@ type WorkloadList struct {
 	Total int `json:"total"`
 }
 
+// AcceptEncoding defines model for acceptEncoding.
+type AcceptEncoding = string
+
 // Continue defines model for continue.
 type Continue = string
 
+// Digest defines model for digest.
+type Digest = string
+
 // FixableFilter defines model for fixableFilter.
 type FixableFilter = bool
+
+// IfMatch defines model for ifMatch.
+type IfMatch = string
 
 // IfNoneMatch defines model for ifNoneMatch.
 type IfNoneMatch = string
@@ -896,11 +1025,17 @@ type NamespaceFilter = string
 // Outdated defines model for outdated.
 type Outdated = bool
 
+// Platform defines model for platform.
+type Platform = string
+
 // Receiver defines model for receiver.
 type Receiver = string
 
 // SeverityFilter defines model for severityFilter.
 type SeverityFilter = []Severity
+
+// Source defines model for source.
+type Source = string
 
 // VulnerabilityID defines model for vulnerabilityID.
 type VulnerabilityID = string
@@ -937,6 +1072,48 @@ type ListClusterScannerMessagesParams struct {
 	// Continue The value of `continue` in the previous response. All other parameters must be the same.
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
+
+// DeleteExternalReportParams defines parameters for DeleteExternalReport.
+type DeleteExternalReportParams struct {
+	// Platform The platform of the image that the report is about, such as linux/arm64. Needed if the image runs on several platforms.
+	Platform *Platform `form:"platform,omitempty" json:"platform,omitempty"`
+
+	// IfMatch The ETag of the version to replace, or "*" for any.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// GetExternalReportParams defines parameters for GetExternalReport.
+type GetExternalReportParams struct {
+	// Platform The platform of the image that the report is about, such as linux/arm64. Needed if the image runs on several platforms.
+	Platform *Platform `form:"platform,omitempty" json:"platform,omitempty"`
+
+	// IfNoneMatch The ETag of the version that the caller has.
+	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
+
+	// AcceptEncoding zstd, if the caller can decompress it.
+	AcceptEncoding *AcceptEncoding `json:"Accept-Encoding,omitempty"`
+}
+
+// PutExternalReportApplicationVndCyclonedxPlusJSONBody defines parameters for PutExternalReport.
+type PutExternalReportApplicationVndCyclonedxPlusJSONBody = map[string]interface{}
+
+// PutExternalReportParams defines parameters for PutExternalReport.
+type PutExternalReportParams struct {
+	// Platform The platform of the image that the report is about, such as linux/arm64. Needed if the image runs on several platforms.
+	Platform *Platform `form:"platform,omitempty" json:"platform,omitempty"`
+
+	// IfMatch The ETag of the version to replace, or "*" for any.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+
+	// IfNoneMatch The ETag of the version that the caller has.
+	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
+
+	// ContentEncoding gzip or zstd if the body is compressed.
+	ContentEncoding *PutExternalReportParamsContentEncoding `json:"Content-Encoding,omitempty"`
+}
+
+// PutExternalReportParamsContentEncoding defines parameters for PutExternalReport.
+type PutExternalReportParamsContentEncoding string
 
 // ListImageScansParams defines parameters for ListImageScans.
 type ListImageScansParams struct {
@@ -1020,7 +1197,7 @@ type GetSBOMParams struct {
 	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 
 	// AcceptEncoding zstd, if the caller can decompress it.
-	AcceptEncoding *string `json:"Accept-Encoding,omitempty"`
+	AcceptEncoding *AcceptEncoding `json:"Accept-Encoding,omitempty"`
 }
 
 // ListMessagesParams defines parameters for ListMessages.
@@ -1105,6 +1282,9 @@ type ListWorkloadsParams struct {
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
+// PutExternalReportApplicationVndCyclonedxPlusJSONRequestBody defines body for PutExternalReport for application/vnd.cyclonedx+json ContentType.
+type PutExternalReportApplicationVndCyclonedxPlusJSONRequestBody = PutExternalReportApplicationVndCyclonedxPlusJSONBody
+
 // CreateSessionJSONRequestBody defines body for CreateSession for application/json ContentType.
 type CreateSessionJSONRequestBody = SignIn
 
@@ -1122,6 +1302,18 @@ type ServerInterface interface {
 	// ListClusterScannerMessages Lists the messages that a ClusterScanner sent, the latest first
 	// (GET /api/v1/clusterscanners/{name}/messages)
 	ListClusterScannerMessages(w http.ResponseWriter, r *http.Request, name Name, params ListClusterScannerMessagesParams)
+	// ListExternalReports Lists the reports of other tools on an image
+	// (GET /api/v1/namespaces/{namespace}/images/{digest}/reports)
+	ListExternalReports(w http.ResponseWriter, r *http.Request, namespace Namespace, digest Digest)
+	// DeleteExternalReport Withdraws a report of another tool
+	// (DELETE /api/v1/namespaces/{namespace}/images/{digest}/reports/{source})
+	DeleteExternalReport(w http.ResponseWriter, r *http.Request, namespace Namespace, digest Digest, source Source, params DeleteExternalReportParams)
+	// GetExternalReport Returns a report of another tool as it was saved
+	// (GET /api/v1/namespaces/{namespace}/images/{digest}/reports/{source})
+	GetExternalReport(w http.ResponseWriter, r *http.Request, namespace Namespace, digest Digest, source Source, params GetExternalReportParams)
+	// PutExternalReport Saves a report of another tool
+	// (PUT /api/v1/namespaces/{namespace}/images/{digest}/reports/{source})
+	PutExternalReport(w http.ResponseWriter, r *http.Request, namespace Namespace, digest Digest, source Source, params PutExternalReportParams)
 	// ListImageScans Lists the ImageScans of a namespace
 	// (GET /api/v1/namespaces/{namespace}/imagescans)
 	ListImageScans(w http.ResponseWriter, r *http.Request, namespace Namespace, params ListImageScansParams)
@@ -1137,6 +1329,9 @@ type ServerInterface interface {
 	// GetOpenVEX Returns the exceptions that apply to an image's findings, as OpenVEX 0.2.0
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/openvex)
 	GetOpenVEX(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params GetOpenVEXParams)
+	// RescanImage Scans an image again
+	// (DELETE /api/v1/namespaces/{namespace}/imagescans/{name}/report)
+	RescanImage(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name)
 	// GetSBOM Returns the SBOM of an image
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/sbom)
 	GetSBOM(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params GetSBOMParams)
@@ -1371,6 +1566,341 @@ func (siw *ServerInterfaceWrapper) ListClusterScannerMessages(w http.ResponseWri
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListClusterScannerMessages(w, r, name, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListExternalReports operation middleware
+func (siw *ServerInterfaceWrapper) ListExternalReports(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "digest" -------------
+	var digest Digest
+
+	err = runtime.BindStyledParameterWithOptions("simple", "digest", r.PathValue("digest"), &digest, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "digest", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListExternalReports(w, r, namespace, digest)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteExternalReport operation middleware
+func (siw *ServerInterfaceWrapper) DeleteExternalReport(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "digest" -------------
+	var digest Digest
+
+	err = runtime.BindStyledParameterWithOptions("simple", "digest", r.PathValue("digest"), &digest, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "digest", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "source" -------------
+	var source Source
+
+	err = runtime.BindStyledParameterWithOptions("simple", "source", r.PathValue("source"), &source, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "source", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteExternalReportParams
+
+	// ------------- Optional query parameter "platform" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "platform", r.URL.Query(), &params.Platform, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "platform"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "platform", Err: err})
+		}
+		return
+	}
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "If-Match", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "If-Match", Err: err})
+			return
+		}
+
+		params.IfMatch = &IfMatch
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteExternalReport(w, r, namespace, digest, source, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetExternalReport operation middleware
+func (siw *ServerInterfaceWrapper) GetExternalReport(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "digest" -------------
+	var digest Digest
+
+	err = runtime.BindStyledParameterWithOptions("simple", "digest", r.PathValue("digest"), &digest, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "digest", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "source" -------------
+	var source Source
+
+	err = runtime.BindStyledParameterWithOptions("simple", "source", r.PathValue("source"), &source, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "source", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetExternalReportParams
+
+	// ------------- Optional query parameter "platform" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "platform", r.URL.Query(), &params.Platform, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "platform"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "platform", Err: err})
+		}
+		return
+	}
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "If-None-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
+		var IfNoneMatch IfNoneMatch
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "If-None-Match", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-None-Match", valueList[0], &IfNoneMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "If-None-Match", Err: err})
+			return
+		}
+
+		params.IfNoneMatch = &IfNoneMatch
+
+	}
+
+	// ------------- Optional header parameter "Accept-Encoding" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Accept-Encoding")]; found {
+		var AcceptEncoding AcceptEncoding
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Accept-Encoding", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Accept-Encoding", valueList[0], &AcceptEncoding, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Accept-Encoding", Err: err})
+			return
+		}
+
+		params.AcceptEncoding = &AcceptEncoding
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetExternalReport(w, r, namespace, digest, source, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// PutExternalReport operation middleware
+func (siw *ServerInterfaceWrapper) PutExternalReport(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "digest" -------------
+	var digest Digest
+
+	err = runtime.BindStyledParameterWithOptions("simple", "digest", r.PathValue("digest"), &digest, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "digest", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "source" -------------
+	var source Source
+
+	err = runtime.BindStyledParameterWithOptions("simple", "source", r.PathValue("source"), &source, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "source", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PutExternalReportParams
+
+	// ------------- Optional query parameter "platform" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "platform", r.URL.Query(), &params.Platform, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "platform"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "platform", Err: err})
+		}
+		return
+	}
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "If-Match", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "If-Match", Err: err})
+			return
+		}
+
+		params.IfMatch = &IfMatch
+
+	}
+
+	// ------------- Optional header parameter "If-None-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
+		var IfNoneMatch IfNoneMatch
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "If-None-Match", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-None-Match", valueList[0], &IfNoneMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "If-None-Match", Err: err})
+			return
+		}
+
+		params.IfNoneMatch = &IfNoneMatch
+
+	}
+
+	// ------------- Optional header parameter "Content-Encoding" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Content-Encoding")]; found {
+		var ContentEncoding PutExternalReportParamsContentEncoding
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Content-Encoding", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Content-Encoding", valueList[0], &ContentEncoding, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Content-Encoding", Err: err})
+			return
+		}
+
+		params.ContentEncoding = &ContentEncoding
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PutExternalReport(w, r, namespace, digest, source, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1847,6 +2377,41 @@ func (siw *ServerInterfaceWrapper) GetOpenVEX(w http.ResponseWriter, r *http.Req
 	handler.ServeHTTP(w, r)
 }
 
+// RescanImage operation middleware
+func (siw *ServerInterfaceWrapper) RescanImage(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", r.PathValue("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "name", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RescanImage(w, r, namespace, name)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetSBOM operation middleware
 func (siw *ServerInterfaceWrapper) GetSBOM(w http.ResponseWriter, r *http.Request) {
 
@@ -1897,7 +2462,7 @@ func (siw *ServerInterfaceWrapper) GetSBOM(w http.ResponseWriter, r *http.Reques
 
 	// ------------- Optional header parameter "Accept-Encoding" -------------
 	if valueList, found := headers[http.CanonicalHeaderKey("Accept-Encoding")]; found {
-		var AcceptEncoding string
+		var AcceptEncoding AcceptEncoding
 		n := len(valueList)
 		if n != 1 {
 			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Accept-Encoding", Count: n})
@@ -2561,6 +3126,11 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/clusterscanners/{name}/messages", wrapper.ListClusterScannerMessages)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans", wrapper.ListImageScans)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}", wrapper.GetImageScan)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/report", wrapper.RescanImage)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/images/{digest}/reports", wrapper.ListExternalReports)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/images/{digest}/reports/{source}", wrapper.DeleteExternalReport)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/images/{digest}/reports/{source}", wrapper.GetExternalReport)
+	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/images/{digest}/reports/{source}", wrapper.PutExternalReport)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/findings", wrapper.ListFindings)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/sbom", wrapper.GetSBOM)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx", wrapper.GetCycloneDX)
@@ -2723,6 +3293,231 @@ type ListClusterScannerMessagesdefaultApplicationProblemPlusJSONResponse struct 
 }
 
 func (response ListClusterScannerMessagesdefaultApplicationProblemPlusJSONResponse) VisitListClusterScannerMessagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListExternalReportsRequestObject struct {
+	Namespace Namespace `json:"namespace"`
+	Digest    Digest    `json:"digest"`
+}
+
+type ListExternalReportsResponseObject interface {
+	VisitListExternalReportsResponse(w http.ResponseWriter) error
+}
+
+type ListExternalReports200JSONResponse ExternalReportList
+
+func (response ListExternalReports200JSONResponse) VisitListExternalReportsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListExternalReportsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListExternalReportsdefaultApplicationProblemPlusJSONResponse) VisitListExternalReportsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteExternalReportRequestObject struct {
+	Namespace Namespace `json:"namespace"`
+	Digest    Digest    `json:"digest"`
+	Source    Source    `json:"source"`
+	Params    DeleteExternalReportParams
+}
+
+type DeleteExternalReportResponseObject interface {
+	VisitDeleteExternalReportResponse(w http.ResponseWriter) error
+}
+
+type DeleteExternalReport204Response struct {
+}
+
+func (response DeleteExternalReport204Response) VisitDeleteExternalReportResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type DeleteExternalReportdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeleteExternalReportdefaultApplicationProblemPlusJSONResponse) VisitDeleteExternalReportResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExternalReportRequestObject struct {
+	Namespace Namespace `json:"namespace"`
+	Digest    Digest    `json:"digest"`
+	Source    Source    `json:"source"`
+	Params    GetExternalReportParams
+}
+
+type GetExternalReportResponseObject interface {
+	VisitGetExternalReportResponse(w http.ResponseWriter) error
+}
+
+type GetExternalReport200ResponseHeaders struct {
+	ContentEncoding string
+	ETag            string
+}
+
+type GetExternalReport200ApplicationVndCyclonedxPlusJSONResponse struct {
+	Body    map[string]interface{}
+	Headers GetExternalReport200ResponseHeaders
+}
+
+func (response GetExternalReport200ApplicationVndCyclonedxPlusJSONResponse) VisitGetExternalReportResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/vnd.cyclonedx+json")
+	w.Header().Set("Content-Encoding", fmt.Sprint(response.Headers.ContentEncoding))
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExternalReport304Response struct {
+}
+
+func (response GetExternalReport304Response) VisitGetExternalReportResponse(w http.ResponseWriter) error {
+	w.WriteHeader(304)
+	return nil
+}
+
+type GetExternalReportdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetExternalReportdefaultApplicationProblemPlusJSONResponse) VisitGetExternalReportResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutExternalReportRequestObject struct {
+	Namespace Namespace `json:"namespace"`
+	Digest    Digest    `json:"digest"`
+	Source    Source    `json:"source"`
+	Params    PutExternalReportParams
+	Body      *PutExternalReportApplicationVndCyclonedxPlusJSONRequestBody
+}
+
+type PutExternalReportResponseObject interface {
+	VisitPutExternalReportResponse(w http.ResponseWriter) error
+}
+
+type PutExternalReport200ResponseHeaders struct {
+	ETag string
+}
+
+type PutExternalReport200JSONResponse struct {
+	Body    SavedReport
+	Headers PutExternalReport200ResponseHeaders
+}
+
+func (response PutExternalReport200JSONResponse) VisitPutExternalReportResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutExternalReport201ResponseHeaders struct {
+	ETag     string
+	Location string
+}
+
+type PutExternalReport201JSONResponse struct {
+	Body    SavedReport
+	Headers PutExternalReport201ResponseHeaders
+}
+
+func (response PutExternalReport201JSONResponse) VisitPutExternalReportResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutExternalReport204ResponseHeaders struct {
+	ETag string
+}
+
+type PutExternalReport204Response struct {
+	Headers PutExternalReport204ResponseHeaders
+}
+
+func (response PutExternalReport204Response) VisitPutExternalReportResponse(w http.ResponseWriter) error {
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.WriteHeader(204)
+	return nil
+}
+
+type PutExternalReportdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PutExternalReportdefaultApplicationProblemPlusJSONResponse) VisitPutExternalReportResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -2958,6 +3753,40 @@ type GetOpenVEXdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetOpenVEXdefaultApplicationProblemPlusJSONResponse) VisitGetOpenVEXResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RescanImageRequestObject struct {
+	Namespace Namespace `json:"namespace"`
+	Name      Name      `json:"name"`
+}
+
+type RescanImageResponseObject interface {
+	VisitRescanImageResponse(w http.ResponseWriter) error
+}
+
+type RescanImage202Response struct {
+}
+
+func (response RescanImage202Response) VisitRescanImageResponse(w http.ResponseWriter) error {
+	w.WriteHeader(202)
+	return nil
+}
+
+type RescanImagedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RescanImagedefaultApplicationProblemPlusJSONResponse) VisitRescanImageResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -3429,6 +4258,18 @@ type StrictServerInterface interface {
 	// ListClusterScannerMessages Lists the messages that a ClusterScanner sent, the latest first
 	// (GET /api/v1/clusterscanners/{name}/messages)
 	ListClusterScannerMessages(ctx context.Context, request ListClusterScannerMessagesRequestObject) (ListClusterScannerMessagesResponseObject, error)
+	// ListExternalReports Lists the reports of other tools on an image
+	// (GET /api/v1/namespaces/{namespace}/images/{digest}/reports)
+	ListExternalReports(ctx context.Context, request ListExternalReportsRequestObject) (ListExternalReportsResponseObject, error)
+	// DeleteExternalReport Withdraws a report of another tool
+	// (DELETE /api/v1/namespaces/{namespace}/images/{digest}/reports/{source})
+	DeleteExternalReport(ctx context.Context, request DeleteExternalReportRequestObject) (DeleteExternalReportResponseObject, error)
+	// GetExternalReport Returns a report of another tool as it was saved
+	// (GET /api/v1/namespaces/{namespace}/images/{digest}/reports/{source})
+	GetExternalReport(ctx context.Context, request GetExternalReportRequestObject) (GetExternalReportResponseObject, error)
+	// PutExternalReport Saves a report of another tool
+	// (PUT /api/v1/namespaces/{namespace}/images/{digest}/reports/{source})
+	PutExternalReport(ctx context.Context, request PutExternalReportRequestObject) (PutExternalReportResponseObject, error)
 	// ListImageScans Lists the ImageScans of a namespace
 	// (GET /api/v1/namespaces/{namespace}/imagescans)
 	ListImageScans(ctx context.Context, request ListImageScansRequestObject) (ListImageScansResponseObject, error)
@@ -3444,6 +4285,9 @@ type StrictServerInterface interface {
 	// GetOpenVEX Returns the exceptions that apply to an image's findings, as OpenVEX 0.2.0
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/openvex)
 	GetOpenVEX(ctx context.Context, request GetOpenVEXRequestObject) (GetOpenVEXResponseObject, error)
+	// RescanImage Scans an image again
+	// (DELETE /api/v1/namespaces/{namespace}/imagescans/{name}/report)
+	RescanImage(ctx context.Context, request RescanImageRequestObject) (RescanImageResponseObject, error)
 	// GetSBOM Returns the SBOM of an image
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/sbom)
 	GetSBOM(ctx context.Context, request GetSBOMRequestObject) (GetSBOMResponseObject, error)
@@ -3623,6 +4467,127 @@ func (sh *strictHandler) ListClusterScannerMessages(w http.ResponseWriter, r *ht
 	}
 }
 
+// ListExternalReports operation middleware
+func (sh *strictHandler) ListExternalReports(w http.ResponseWriter, r *http.Request, namespace Namespace, digest Digest) {
+	var request ListExternalReportsRequestObject
+
+	request.Namespace = namespace
+	request.Digest = digest
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListExternalReports(ctx, request.(ListExternalReportsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListExternalReports")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListExternalReportsResponseObject); ok {
+		if err := validResponse.VisitListExternalReportsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// DeleteExternalReport operation middleware
+func (sh *strictHandler) DeleteExternalReport(w http.ResponseWriter, r *http.Request, namespace Namespace, digest Digest, source Source, params DeleteExternalReportParams) {
+	var request DeleteExternalReportRequestObject
+
+	request.Namespace = namespace
+	request.Digest = digest
+	request.Source = source
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteExternalReport(ctx, request.(DeleteExternalReportRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteExternalReport")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(DeleteExternalReportResponseObject); ok {
+		if err := validResponse.VisitDeleteExternalReportResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetExternalReport operation middleware
+func (sh *strictHandler) GetExternalReport(w http.ResponseWriter, r *http.Request, namespace Namespace, digest Digest, source Source, params GetExternalReportParams) {
+	var request GetExternalReportRequestObject
+
+	request.Namespace = namespace
+	request.Digest = digest
+	request.Source = source
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetExternalReport(ctx, request.(GetExternalReportRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetExternalReport")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetExternalReportResponseObject); ok {
+		if err := validResponse.VisitGetExternalReportResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// PutExternalReport operation middleware
+func (sh *strictHandler) PutExternalReport(w http.ResponseWriter, r *http.Request, namespace Namespace, digest Digest, source Source, params PutExternalReportParams) {
+	var request PutExternalReportRequestObject
+
+	request.Namespace = namespace
+	request.Digest = digest
+	request.Source = source
+	request.Params = params
+
+	var body PutExternalReportApplicationVndCyclonedxPlusJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.PutExternalReport(ctx, request.(PutExternalReportRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PutExternalReport")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(PutExternalReportResponseObject); ok {
+		if err := validResponse.VisitPutExternalReportResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // ListImageScans operation middleware
 func (sh *strictHandler) ListImageScans(w http.ResponseWriter, r *http.Request, namespace Namespace, params ListImageScansParams) {
 	var request ListImageScansRequestObject
@@ -3754,6 +4719,33 @@ func (sh *strictHandler) GetOpenVEX(w http.ResponseWriter, r *http.Request, name
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(GetOpenVEXResponseObject); ok {
 		if err := validResponse.VisitGetOpenVEXResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RescanImage operation middleware
+func (sh *strictHandler) RescanImage(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name) {
+	var request RescanImageRequestObject
+
+	request.Namespace = namespace
+	request.Name = name
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RescanImage(ctx, request.(RescanImageRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RescanImage")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RescanImageResponseObject); ok {
+		if err := validResponse.VisitRescanImageResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

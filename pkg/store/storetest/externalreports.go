@@ -82,7 +82,9 @@ func (on suite) testExternalReports(t *testing.T) {
 		t.Errorf("the same report has raised the revision from %d to %d", before, after)
 	}
 
-	second := f.saveExternal(t, externalReport(k, now.Add(time.Minute), "second", zlib, vulnerable("CVE-2026-0003", "curl")))
+	next := externalReport(k, now.Add(time.Minute), "second", zlib, vulnerable("CVE-2026-0003", "curl"))
+	got[int64](t)(next.Text.Seek(0, io.SeekEnd)) // as a caller leaves it that has read the text
+	second := f.saveExternal(t, next)
 	if second.Difference != (store.Difference{New: 1, Still: 1, Gone: 1}) || second.Text == first.Text {
 		t.Errorf("the second report is %+v, want a new finding, one as before, and one that is gone", second)
 	}

@@ -123,6 +123,65 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/clusterscanners/{name}/messages (the `ListClusterScannerMessages` operationId).
 	ListClusterScannerMessages(ctx context.Context, name Name, params *ListClusterScannerMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListExternalReports Lists the reports of other tools on an image
+	//
+	// The reports that were saved in this namespace, by source and platform. The caller must be allowed to list reports.
+	//
+	// Corresponds with GET /api/v1/namespaces/{namespace}/images/{digest}/reports (the `ListExternalReports` operationId).
+	ListExternalReports(ctx context.Context, namespace Namespace, digest Digest, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteExternalReport Withdraws a report of another tool
+	//
+	// Its findings are withdrawn and not fixed: no receiver gets a message. The caller must be allowed to delete reports.
+	//
+	// Corresponds with DELETE /api/v1/namespaces/{namespace}/images/{digest}/reports/{source} (the `DeleteExternalReport` operationId).
+	DeleteExternalReport(ctx context.Context, namespace Namespace, digest Digest, source Source, params *DeleteExternalReportParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetExternalReport Returns a report of another tool as it was saved
+	//
+	// With `Accept-Encoding: zstd` the report is sent compressed, as it is stored. The caller must be allowed to get reports.
+	//
+	// Corresponds with GET /api/v1/namespaces/{namespace}/images/{digest}/reports/{source} (the `GetExternalReport` operationId).
+	GetExternalReport(ctx context.Context, namespace Namespace, digest Digest, source Source, params *GetExternalReportParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutExternalReportWithBody Saves a report of another tool
+	//
+	// A CycloneDX document in JSON, version 1.4, 1.5 or 1.6, with vulnerabilities. It replaces the source's former report as a
+	// whole and counts in this namespace only. The same content again changes nothing. A document is not taken if the source's
+	// former one is newer: by `version` if both have the same `serialNumber`, else by `metadata.timestamp`.
+	//
+	// The image need not run yet: a report is kept as long as a scanner has the image in the namespace, and otherwise for a day. The
+	// digest is the one that nodes report, which is that of the index for an image with several platforms. Without `platform`, the
+	// report applies to each platform of the image.
+	//
+	// The body has at most 24 MiB, and 200 MiB when it is decompressed; at most 50,000 findings; texts of at most 64 KiB. A user, or
+	// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. The caller must be allowed to
+	// update reports.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /api/v1/namespaces/{namespace}/images/{digest}/reports/{source} (the `PutExternalReport` operationId).
+	PutExternalReportWithBody(ctx context.Context, namespace Namespace, digest Digest, source Source, params *PutExternalReportParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutExternalReportWithApplicationVndCyclonedxPlusJSONBody Saves a report of another tool
+	//
+	// A CycloneDX document in JSON, version 1.4, 1.5 or 1.6, with vulnerabilities. It replaces the source's former report as a
+	// whole and counts in this namespace only. The same content again changes nothing. A document is not taken if the source's
+	// former one is newer: by `version` if both have the same `serialNumber`, else by `metadata.timestamp`.
+	//
+	// The image need not run yet: a report is kept as long as a scanner has the image in the namespace, and otherwise for a day. The
+	// digest is the one that nodes report, which is that of the index for an image with several platforms. Without `platform`, the
+	// report applies to each platform of the image.
+	//
+	// The body has at most 24 MiB, and 200 MiB when it is decompressed; at most 50,000 findings; texts of at most 64 KiB. A user, or
+	// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. The caller must be allowed to
+	// update reports.
+	//
+	// Takes a body of the `application/vnd.cyclonedx+json` content type.
+	//
+	// Corresponds with PUT /api/v1/namespaces/{namespace}/images/{digest}/reports/{source} (the `PutExternalReport` operationId).
+	PutExternalReportWithApplicationVndCyclonedxPlusJSONBody(ctx context.Context, namespace Namespace, digest Digest, source Source, params *PutExternalReportParams, body PutExternalReportApplicationVndCyclonedxPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListImageScans Lists the ImageScans of a namespace
 	//
 	// One ImageScan for each image and each Scanner or ClusterScanner that covers it, with counts and phase, ordered by name.
@@ -163,6 +222,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/openvex (the `GetOpenVEX` operationId).
 	GetOpenVEX(ctx context.Context, namespace Namespace, name Name, params *GetOpenVEXParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RescanImage Scans an image again
+	//
+	// The engine lists the packages of the image again and matches them with its current data. The caller needs the permission to
+	// delete the ImageScan, which is created again. The present result stays until there is a new one, and a new one that is the
+	// same is not announced.
+	//
+	// Corresponds with DELETE /api/v1/namespaces/{namespace}/imagescans/{name}/report (the `RescanImage` operationId).
+	RescanImage(ctx context.Context, namespace Namespace, name Name, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetSBOM Returns the SBOM of an image
 	//
@@ -338,6 +406,115 @@ func (c *Client) ListClusterScannerMessages(ctx context.Context, name Name, para
 	return c.Client.Do(req)
 }
 
+// ListExternalReports Lists the reports of other tools on an image
+//
+// The reports that were saved in this namespace, by source and platform. The caller must be allowed to list reports.
+//
+// Corresponds with GET /api/v1/namespaces/{namespace}/images/{digest}/reports (the `ListExternalReports` operationId).
+func (c *Client) ListExternalReports(ctx context.Context, namespace Namespace, digest Digest, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListExternalReportsRequest(c.Server, namespace, digest)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteExternalReport Withdraws a report of another tool
+//
+// Its findings are withdrawn and not fixed: no receiver gets a message. The caller must be allowed to delete reports.
+//
+// Corresponds with DELETE /api/v1/namespaces/{namespace}/images/{digest}/reports/{source} (the `DeleteExternalReport` operationId).
+func (c *Client) DeleteExternalReport(ctx context.Context, namespace Namespace, digest Digest, source Source, params *DeleteExternalReportParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteExternalReportRequest(c.Server, namespace, digest, source, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetExternalReport Returns a report of another tool as it was saved
+//
+// With `Accept-Encoding: zstd` the report is sent compressed, as it is stored. The caller must be allowed to get reports.
+//
+// Corresponds with GET /api/v1/namespaces/{namespace}/images/{digest}/reports/{source} (the `GetExternalReport` operationId).
+func (c *Client) GetExternalReport(ctx context.Context, namespace Namespace, digest Digest, source Source, params *GetExternalReportParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetExternalReportRequest(c.Server, namespace, digest, source, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutExternalReportWithBody Saves a report of another tool
+//
+// A CycloneDX document in JSON, version 1.4, 1.5 or 1.6, with vulnerabilities. It replaces the source's former report as a
+// whole and counts in this namespace only. The same content again changes nothing. A document is not taken if the source's
+// former one is newer: by `version` if both have the same `serialNumber`, else by `metadata.timestamp`.
+//
+// The image need not run yet: a report is kept as long as a scanner has the image in the namespace, and otherwise for a day. The
+// digest is the one that nodes report, which is that of the index for an image with several platforms. Without `platform`, the
+// report applies to each platform of the image.
+//
+// The body has at most 24 MiB, and 200 MiB when it is decompressed; at most 50,000 findings; texts of at most 64 KiB. A user, or
+// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. The caller must be allowed to
+// update reports.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/namespaces/{namespace}/images/{digest}/reports/{source} (the `PutExternalReport` operationId).
+func (c *Client) PutExternalReportWithBody(ctx context.Context, namespace Namespace, digest Digest, source Source, params *PutExternalReportParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutExternalReportRequestWithBody(c.Server, namespace, digest, source, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutExternalReportWithApplicationVndCyclonedxPlusJSONBody Saves a report of another tool
+//
+// A CycloneDX document in JSON, version 1.4, 1.5 or 1.6, with vulnerabilities. It replaces the source's former report as a
+// whole and counts in this namespace only. The same content again changes nothing. A document is not taken if the source's
+// former one is newer: by `version` if both have the same `serialNumber`, else by `metadata.timestamp`.
+//
+// The image need not run yet: a report is kept as long as a scanner has the image in the namespace, and otherwise for a day. The
+// digest is the one that nodes report, which is that of the index for an image with several platforms. Without `platform`, the
+// report applies to each platform of the image.
+//
+// The body has at most 24 MiB, and 200 MiB when it is decompressed; at most 50,000 findings; texts of at most 64 KiB. A user, or
+// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. The caller must be allowed to
+// update reports.
+//
+// Takes a body of the `application/vnd.cyclonedx+json` content type.
+//
+// Corresponds with PUT /api/v1/namespaces/{namespace}/images/{digest}/reports/{source} (the `PutExternalReport` operationId).
+func (c *Client) PutExternalReportWithApplicationVndCyclonedxPlusJSONBody(ctx context.Context, namespace Namespace, digest Digest, source Source, params *PutExternalReportParams, body PutExternalReportApplicationVndCyclonedxPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutExternalReportRequestWithApplicationVndCyclonedxPlusJSONBody(c.Server, namespace, digest, source, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListImageScans Lists the ImageScans of a namespace
 //
 // One ImageScan for each image and each Scanner or ClusterScanner that covers it, with counts and phase, ordered by name.
@@ -419,6 +596,25 @@ func (c *Client) ListFindings(ctx context.Context, namespace Namespace, name Nam
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/openvex (the `GetOpenVEX` operationId).
 func (c *Client) GetOpenVEX(ctx context.Context, namespace Namespace, name Name, params *GetOpenVEXParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetOpenVEXRequest(c.Server, namespace, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RescanImage Scans an image again
+//
+// The engine lists the packages of the image again and matches them with its current data. The caller needs the permission to
+// delete the ImageScan, which is created again. The present result stays until there is a new one, and a new one that is the
+// same is not announced.
+//
+// Corresponds with DELETE /api/v1/namespaces/{namespace}/imagescans/{name}/report (the `RescanImage` operationId).
+func (c *Client) RescanImage(ctx context.Context, namespace Namespace, name Name, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRescanImageRequest(c.Server, namespace, name)
 	if err != nil {
 		return nil, err
 	}
@@ -908,6 +1104,363 @@ func NewListClusterScannerMessagesRequest(server string, name Name, params *List
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListExternalReportsRequest constructs an http.Request for the ListExternalReports method
+func NewListExternalReportsRequest(server string, namespace Namespace, digest Digest) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "namespace", namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "digest", digest, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/namespaces/%s/images/%s/reports", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteExternalReportRequest constructs an http.Request for the DeleteExternalReport method
+func NewDeleteExternalReportRequest(server string, namespace Namespace, digest Digest, source Source, params *DeleteExternalReportParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "namespace", namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "digest", digest, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "source", source, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/namespaces/%s/images/%s/reports/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Platform != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "platform", *params.Platform, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetExternalReportRequest constructs an http.Request for the GetExternalReport method
+func NewGetExternalReportRequest(server string, namespace Namespace, digest Digest, source Source, params *GetExternalReportParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "namespace", namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "digest", digest, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "source", source, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/namespaces/%s/images/%s/reports/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Platform != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "platform", *params.Platform, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+		if params.AcceptEncoding != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Accept-Encoding", *params.AcceptEncoding, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Accept-Encoding", headerParam1)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewPutExternalReportRequestWithApplicationVndCyclonedxPlusJSONBody calls the generic PutExternalReport builder with application/vnd.cyclonedx+json body
+func NewPutExternalReportRequestWithApplicationVndCyclonedxPlusJSONBody(server string, namespace Namespace, digest Digest, source Source, params *PutExternalReportParams, body PutExternalReportApplicationVndCyclonedxPlusJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutExternalReportRequestWithBody(server, namespace, digest, source, params, "application/vnd.cyclonedx+json", bodyReader)
+}
+
+// NewPutExternalReportRequestWithBody constructs an http.Request for the PutExternalReport method, with any body, and a specified content type
+func NewPutExternalReportRequestWithBody(server string, namespace Namespace, digest Digest, source Source, params *PutExternalReportParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "namespace", namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "digest", digest, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "source", source, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/namespaces/%s/images/%s/reports/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Platform != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "platform", *params.Platform, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+		if params.IfNoneMatch != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam1)
+		}
+
+		if params.ContentEncoding != nil {
+			var headerParam2 string
+
+			headerParam2, err = runtime.StyleParamWithOptions("simple", false, "Content-Encoding", *params.ContentEncoding, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Content-Encoding", headerParam2)
+		}
+
 	}
 
 	return req, nil
@@ -1424,6 +1977,47 @@ func NewGetOpenVEXRequest(server string, namespace Namespace, name Name, params 
 			req.Header.Set("If-None-Match", headerParam0)
 		}
 
+	}
+
+	return req, nil
+}
+
+// NewRescanImageRequest constructs an http.Request for the RescanImage method
+func NewRescanImageRequest(server string, namespace Namespace, name Name) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "namespace", namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/namespaces/%s/imagescans/%s/report", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
 	}
 
 	return req, nil
@@ -2247,6 +2841,71 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/clusterscanners/{name}/messages (the `ListClusterScannerMessages` operationId).
 	ListClusterScannerMessagesWithResponse(ctx context.Context, name Name, params *ListClusterScannerMessagesParams, reqEditors ...RequestEditorFn) (*ListClusterScannerMessagesResponse, error)
 
+	// ListExternalReportsWithResponse Lists the reports of other tools on an image
+	//
+	// The reports that were saved in this namespace, by source and platform. The caller must be allowed to list reports.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/namespaces/{namespace}/images/{digest}/reports (the `ListExternalReports` operationId).
+	ListExternalReportsWithResponse(ctx context.Context, namespace Namespace, digest Digest, reqEditors ...RequestEditorFn) (*ListExternalReportsResponse, error)
+
+	// DeleteExternalReportWithResponse Withdraws a report of another tool
+	//
+	// Its findings are withdrawn and not fixed: no receiver gets a message. The caller must be allowed to delete reports.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/namespaces/{namespace}/images/{digest}/reports/{source} (the `DeleteExternalReport` operationId).
+	DeleteExternalReportWithResponse(ctx context.Context, namespace Namespace, digest Digest, source Source, params *DeleteExternalReportParams, reqEditors ...RequestEditorFn) (*DeleteExternalReportResponse, error)
+
+	// GetExternalReportWithResponse Returns a report of another tool as it was saved
+	//
+	// With `Accept-Encoding: zstd` the report is sent compressed, as it is stored. The caller must be allowed to get reports.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/namespaces/{namespace}/images/{digest}/reports/{source} (the `GetExternalReport` operationId).
+	GetExternalReportWithResponse(ctx context.Context, namespace Namespace, digest Digest, source Source, params *GetExternalReportParams, reqEditors ...RequestEditorFn) (*GetExternalReportResponse, error)
+
+	// PutExternalReportWithBodyWithResponse Saves a report of another tool
+	//
+	// A CycloneDX document in JSON, version 1.4, 1.5 or 1.6, with vulnerabilities. It replaces the source's former report as a
+	// whole and counts in this namespace only. The same content again changes nothing. A document is not taken if the source's
+	// former one is newer: by `version` if both have the same `serialNumber`, else by `metadata.timestamp`.
+	//
+	// The image need not run yet: a report is kept as long as a scanner has the image in the namespace, and otherwise for a day. The
+	// digest is the one that nodes report, which is that of the index for an image with several platforms. Without `platform`, the
+	// report applies to each platform of the image.
+	//
+	// The body has at most 24 MiB, and 200 MiB when it is decompressed; at most 50,000 findings; texts of at most 64 KiB. A user, or
+	// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. The caller must be allowed to
+	// update reports.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/namespaces/{namespace}/images/{digest}/reports/{source} (the `PutExternalReport` operationId).
+	PutExternalReportWithBodyWithResponse(ctx context.Context, namespace Namespace, digest Digest, source Source, params *PutExternalReportParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutExternalReportResponse, error)
+
+	// PutExternalReportWithApplicationVndCyclonedxPlusJSONBodyWithResponse Saves a report of another tool
+	//
+	// A CycloneDX document in JSON, version 1.4, 1.5 or 1.6, with vulnerabilities. It replaces the source's former report as a
+	// whole and counts in this namespace only. The same content again changes nothing. A document is not taken if the source's
+	// former one is newer: by `version` if both have the same `serialNumber`, else by `metadata.timestamp`.
+	//
+	// The image need not run yet: a report is kept as long as a scanner has the image in the namespace, and otherwise for a day. The
+	// digest is the one that nodes report, which is that of the index for an image with several platforms. Without `platform`, the
+	// report applies to each platform of the image.
+	//
+	// The body has at most 24 MiB, and 200 MiB when it is decompressed; at most 50,000 findings; texts of at most 64 KiB. A user, or
+	// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. The caller must be allowed to
+	// update reports.
+	//
+	// Takes a body of the `application/vnd.cyclonedx+json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/namespaces/{namespace}/images/{digest}/reports/{source} (the `PutExternalReport` operationId).
+	PutExternalReportWithApplicationVndCyclonedxPlusJSONBodyWithResponse(ctx context.Context, namespace Namespace, digest Digest, source Source, params *PutExternalReportParams, body PutExternalReportApplicationVndCyclonedxPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*PutExternalReportResponse, error)
+
 	// ListImageScansWithResponse Lists the ImageScans of a namespace
 	//
 	// One ImageScan for each image and each Scanner or ClusterScanner that covers it, with counts and phase, ordered by name.
@@ -2297,6 +2956,17 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/openvex (the `GetOpenVEX` operationId).
 	GetOpenVEXWithResponse(ctx context.Context, namespace Namespace, name Name, params *GetOpenVEXParams, reqEditors ...RequestEditorFn) (*GetOpenVEXResponse, error)
+
+	// RescanImageWithResponse Scans an image again
+	//
+	// The engine lists the packages of the image again and matches them with its current data. The caller needs the permission to
+	// delete the ImageScan, which is created again. The present result stays until there is a new one, and a new one that is the
+	// same is not announced.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/namespaces/{namespace}/imagescans/{name}/report (the `RescanImage` operationId).
+	RescanImageWithResponse(ctx context.Context, namespace Namespace, name Name, reqEditors ...RequestEditorFn) (*RescanImageResponse, error)
 
 	// GetSBOMWithResponse Returns the SBOM of an image
 	//
@@ -2612,6 +3282,228 @@ func (r ListClusterScannerMessagesResponse) ContentType() string {
 	return ""
 }
 
+type ListExternalReportsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ExternalReportList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListExternalReportsResponse) GetJSON200() *ExternalReportList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListExternalReportsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListExternalReportsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListExternalReportsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListExternalReportsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListExternalReportsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteExternalReportResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteExternalReportResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteExternalReportResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteExternalReportResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteExternalReportResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteExternalReportResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetExternalReportResponse200Headers the declared response headers of an HTTP 200 response for GetExternalReport
+type GetExternalReportResponse200Headers struct {
+	ContentEncoding string
+	ETag            string
+}
+
+type GetExternalReportResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationVndCyclonedxJSON200 the response for an HTTP 200 `application/vnd.cyclonedx+json` response
+	ApplicationVndCyclonedxJSON200 *map[string]interface{}
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetExternalReportResponse200Headers
+}
+
+// GetApplicationVndCyclonedxJSON200 returns the response for an HTTP 200 `application/vnd.cyclonedx+json` response
+func (r GetExternalReportResponse) GetApplicationVndCyclonedxJSON200() *map[string]interface{} {
+	return r.ApplicationVndCyclonedxJSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetExternalReportResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetExternalReportResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetExternalReportResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetExternalReportResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetExternalReportResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// PutExternalReportResponse200Headers the declared response headers of an HTTP 200 response for PutExternalReport
+type PutExternalReportResponse200Headers struct {
+	ETag string
+}
+
+// PutExternalReportResponse201Headers the declared response headers of an HTTP 201 response for PutExternalReport
+type PutExternalReportResponse201Headers struct {
+	ETag     string
+	Location string
+}
+
+// PutExternalReportResponse204Headers the declared response headers of an HTTP 204 response for PutExternalReport
+type PutExternalReportResponse204Headers struct {
+	ETag string
+}
+
+type PutExternalReportResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SavedReport
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *SavedReport
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *PutExternalReportResponse200Headers
+	// Headers201 the parsed response headers for an HTTP 201 response
+	Headers201 *PutExternalReportResponse201Headers
+	// Headers204 the parsed response headers for an HTTP 204 response
+	Headers204 *PutExternalReportResponse204Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutExternalReportResponse) GetJSON200() *SavedReport {
+	return r.JSON200
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r PutExternalReportResponse) GetJSON201() *SavedReport {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutExternalReportResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutExternalReportResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutExternalReportResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutExternalReportResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutExternalReportResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListImageScansResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -2860,6 +3752,47 @@ func (r GetOpenVEXResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetOpenVEXResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RescanImageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RescanImageResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RescanImageResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RescanImageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RescanImageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RescanImageResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -3459,6 +4392,101 @@ func (c *ClientWithResponses) ListClusterScannerMessagesWithResponse(ctx context
 	return ParseListClusterScannerMessagesResponse(rsp)
 }
 
+// ListExternalReportsWithResponse Lists the reports of other tools on an image
+//
+// The reports that were saved in this namespace, by source and platform. The caller must be allowed to list reports.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/namespaces/{namespace}/images/{digest}/reports (the `ListExternalReports` operationId).
+func (c *ClientWithResponses) ListExternalReportsWithResponse(ctx context.Context, namespace Namespace, digest Digest, reqEditors ...RequestEditorFn) (*ListExternalReportsResponse, error) {
+	rsp, err := c.ListExternalReports(ctx, namespace, digest, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListExternalReportsResponse(rsp)
+}
+
+// DeleteExternalReportWithResponse Withdraws a report of another tool
+//
+// Its findings are withdrawn and not fixed: no receiver gets a message. The caller must be allowed to delete reports.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/namespaces/{namespace}/images/{digest}/reports/{source} (the `DeleteExternalReport` operationId).
+func (c *ClientWithResponses) DeleteExternalReportWithResponse(ctx context.Context, namespace Namespace, digest Digest, source Source, params *DeleteExternalReportParams, reqEditors ...RequestEditorFn) (*DeleteExternalReportResponse, error) {
+	rsp, err := c.DeleteExternalReport(ctx, namespace, digest, source, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteExternalReportResponse(rsp)
+}
+
+// GetExternalReportWithResponse Returns a report of another tool as it was saved
+//
+// With `Accept-Encoding: zstd` the report is sent compressed, as it is stored. The caller must be allowed to get reports.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/namespaces/{namespace}/images/{digest}/reports/{source} (the `GetExternalReport` operationId).
+func (c *ClientWithResponses) GetExternalReportWithResponse(ctx context.Context, namespace Namespace, digest Digest, source Source, params *GetExternalReportParams, reqEditors ...RequestEditorFn) (*GetExternalReportResponse, error) {
+	rsp, err := c.GetExternalReport(ctx, namespace, digest, source, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetExternalReportResponse(rsp)
+}
+
+// PutExternalReportWithBodyWithResponse Saves a report of another tool
+//
+// A CycloneDX document in JSON, version 1.4, 1.5 or 1.6, with vulnerabilities. It replaces the source's former report as a
+// whole and counts in this namespace only. The same content again changes nothing. A document is not taken if the source's
+// former one is newer: by `version` if both have the same `serialNumber`, else by `metadata.timestamp`.
+//
+// The image need not run yet: a report is kept as long as a scanner has the image in the namespace, and otherwise for a day. The
+// digest is the one that nodes report, which is that of the index for an image with several platforms. Without `platform`, the
+// report applies to each platform of the image.
+//
+// The body has at most 24 MiB, and 200 MiB when it is decompressed; at most 50,000 findings; texts of at most 64 KiB. A user, or
+// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. The caller must be allowed to
+// update reports.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/namespaces/{namespace}/images/{digest}/reports/{source} (the `PutExternalReport` operationId).
+func (c *ClientWithResponses) PutExternalReportWithBodyWithResponse(ctx context.Context, namespace Namespace, digest Digest, source Source, params *PutExternalReportParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutExternalReportResponse, error) {
+	rsp, err := c.PutExternalReportWithBody(ctx, namespace, digest, source, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutExternalReportResponse(rsp)
+}
+
+// PutExternalReportWithApplicationVndCyclonedxPlusJSONBodyWithResponse Saves a report of another tool
+//
+// A CycloneDX document in JSON, version 1.4, 1.5 or 1.6, with vulnerabilities. It replaces the source's former report as a
+// whole and counts in this namespace only. The same content again changes nothing. A document is not taken if the source's
+// former one is newer: by `version` if both have the same `serialNumber`, else by `metadata.timestamp`.
+//
+// The image need not run yet: a report is kept as long as a scanner has the image in the namespace, and otherwise for a day. The
+// digest is the one that nodes report, which is that of the index for an image with several platforms. Without `platform`, the
+// report applies to each platform of the image.
+//
+// The body has at most 24 MiB, and 200 MiB when it is decompressed; at most 50,000 findings; texts of at most 64 KiB. A user, or
+// the ServiceAccounts of a namespace together, can save one report at a time and 60 in a minute. The caller must be allowed to
+// update reports.
+//
+// Takes a body of the `application/vnd.cyclonedx+json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/namespaces/{namespace}/images/{digest}/reports/{source} (the `PutExternalReport` operationId).
+func (c *ClientWithResponses) PutExternalReportWithApplicationVndCyclonedxPlusJSONBodyWithResponse(ctx context.Context, namespace Namespace, digest Digest, source Source, params *PutExternalReportParams, body PutExternalReportApplicationVndCyclonedxPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*PutExternalReportResponse, error) {
+	rsp, err := c.PutExternalReportWithApplicationVndCyclonedxPlusJSONBody(ctx, namespace, digest, source, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutExternalReportResponse(rsp)
+}
+
 // ListImageScansWithResponse Lists the ImageScans of a namespace
 //
 // One ImageScan for each image and each Scanner or ClusterScanner that covers it, with counts and phase, ordered by name.
@@ -3538,6 +4566,23 @@ func (c *ClientWithResponses) GetOpenVEXWithResponse(ctx context.Context, namesp
 		return nil, err
 	}
 	return ParseGetOpenVEXResponse(rsp)
+}
+
+// RescanImageWithResponse Scans an image again
+//
+// The engine lists the packages of the image again and matches them with its current data. The caller needs the permission to
+// delete the ImageScan, which is created again. The present result stays until there is a new one, and a new one that is the
+// same is not announced.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/namespaces/{namespace}/imagescans/{name}/report (the `RescanImage` operationId).
+func (c *ClientWithResponses) RescanImageWithResponse(ctx context.Context, namespace Namespace, name Name, reqEditors ...RequestEditorFn) (*RescanImageResponse, error) {
+	rsp, err := c.RescanImage(ctx, namespace, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRescanImageResponse(rsp)
 }
 
 // GetSBOMWithResponse Returns the SBOM of an image
@@ -3865,6 +4910,207 @@ func ParseListClusterScannerMessagesResponse(rsp *http.Response) (*ListClusterSc
 	return response, nil
 }
 
+// ParseListExternalReportsResponse parses an HTTP response from a ListExternalReportsWithResponse call
+func ParseListExternalReportsResponse(rsp *http.Response) (*ListExternalReportsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListExternalReportsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ExternalReportList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteExternalReportResponse parses an HTTP response from a DeleteExternalReportWithResponse call
+func ParseDeleteExternalReportResponse(rsp *http.Response) (*DeleteExternalReportResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteExternalReportResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetExternalReportResponse parses an HTTP response from a GetExternalReportWithResponse call
+func ParseGetExternalReportResponse(rsp *http.Response) (*GetExternalReportResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetExternalReportResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest map[string]interface{}
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationVndCyclonedxJSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetExternalReportResponse200Headers
+		if values := rsp.Header.Values("Content-Encoding"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Content-Encoding", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ContentEncoding = value
+		}
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParsePutExternalReportResponse parses an HTTP response from a PutExternalReportWithResponse call
+func ParsePutExternalReportResponse(rsp *http.Response) (*PutExternalReportResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutExternalReportResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SavedReport
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest SavedReport
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers PutExternalReportResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = value
+		}
+		response.Headers200 = &headers
+	case rsp.StatusCode == 201:
+		var headers PutExternalReportResponse201Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = value
+		}
+		if values := rsp.Header.Values("Location"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Location = value
+		}
+		response.Headers201 = &headers
+	case rsp.StatusCode == 204:
+		var headers PutExternalReportResponse204Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = value
+		}
+		response.Headers204 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseListImageScansResponse parses an HTTP response from a ListImageScansWithResponse call
 func ParseListImageScansResponse(rsp *http.Response) (*ListImageScansResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -4057,6 +5303,35 @@ func ParseGetOpenVEXResponse(rsp *http.Response) (*GetOpenVEXResponse, error) {
 			headers.ETag = value
 		}
 		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseRescanImageResponse parses an HTTP response from a RescanImageWithResponse call
+func ParseRescanImageResponse(rsp *http.Response) (*RescanImageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RescanImageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 202:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
 	}
 
 	return response, nil

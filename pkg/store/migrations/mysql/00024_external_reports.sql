@@ -7,6 +7,7 @@ CREATE TABLE IF NOT EXISTS external_reports (
     digest           VARBINARY(255) NOT NULL,
     platform         VARBINARY(255) NOT NULL,
     source           VARBINARY(255) NOT NULL,
+    text_sum         VARBINARY(255) NOT NULL,
     content          VARBINARY(255) NOT NULL,
     serial_number    VARBINARY(255) NOT NULL,
     document_version BIGINT         NOT NULL,

@@ -6,6 +6,7 @@ CREATE TABLE external_reports (
     digest           text   COLLATE "C" NOT NULL,
     platform         text   COLLATE "C" NOT NULL,
     source           text   COLLATE "C" NOT NULL,
+    text_sum         text   COLLATE "C" NOT NULL,
     content          text   COLLATE "C" NOT NULL,
     serial_number    text   COLLATE "C" NOT NULL,
     document_version bigint NOT NULL,

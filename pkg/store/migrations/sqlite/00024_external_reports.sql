@@ -10,7 +10,8 @@ CREATE TABLE external_reports (
     -- '' for every platform of the image.
     platform         TEXT    NOT NULL,
     source           TEXT    NOT NULL,
-    -- The SHA-256 of what counts in the document.
+    -- The SHA-256 of the document, and of what counts in it.
+    text_sum         TEXT    NOT NULL,
     content          TEXT    NOT NULL,
     serial_number    TEXT    NOT NULL,
     document_version INTEGER NOT NULL,
