@@ -95,6 +95,12 @@ func newFilled(t testing.TB) fixture {
 		}))
 	}
 	must(t, f.SaveReceiverState(ctx, "scanner", "Slack", nil))
+	external := ExternalReport{
+		ExternalKey: ExternalKey{Namespace: "shop", Digest: key("app").Digest, Source: "ci"}, Time: f.clock.Now(), Version: 1, Content: "c", TextSum: "s", User: "jane",
+		Findings: []finding.Finding{vulnerable("CVE-2026-0009", "zlib")}, Text: strings.NewReader("text"),
+	}
+	got[SavedExternal](t)(f.SaveExternalReport(ctx, external, func(*ExternalState) error { return nil }))
+	must(t, f.SetAnnouncedSources(ctx, "scanner", []string{"ci"}))
 	must(t, f.ReleaseImage(ctx, ScannerImage{"scanner", "shop", key("base")}, false))
 	must(t, f.CheckHealth(ctx)) // saves when the store was open last
 	f.clock.pass(time.Minute)

@@ -258,6 +258,15 @@ func (s *Store) DeleteExternalReport(ctx context.Context, k ExternalKey, check f
 		if err := check(before); err != nil {
 			return err
 		}
+		scanners, err := collect(ctx, tx, `SELECT scanner FROM announced_sources WHERE source = ? ORDER BY scanner`, []any{k.Source}, scanValue[string])
+		if err != nil {
+			return err
+		}
+		for _, scanner := range scanners {
+			if err := releaseExternal(ctx, tx, externalRelease{at: s.now(), scanner: scanner, report: before.report}); err != nil {
+				return err
+			}
+		}
 		if _, err := tx.ExecContext(ctx, `DELETE FROM artifacts WHERE id = ?`, before.Text); err != nil {
 			return err
 		}

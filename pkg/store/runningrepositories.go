@@ -191,8 +191,22 @@ const (
 		FROM scanner_images si
 		ORDERED JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
 		ORDERED JOIN `
-	selectRunningAndKept = selectWorkloads + `0` + ofReports + `workloads` + ofScanner + `
-		UNION ALL` + selectWorkloads + `CASE WHEN @in_use = 1 AND ` + isRecentColumn + ` THEN 1 ELSE 2 END` + ofReports + `left_workloads` + ofScanner + ` AND w.superseded = 0`
+	// ofExternalReports are the reports of other tools that the Scanner announces, of images that its engine has a report of: without one,
+	// nothing proves what else is in the image.
+	ofExternalReports = `
+		FROM announced_sources s
+		ORDERED JOIN scanner_images si ON si.scanner = s.scanner
+		ORDERED JOIN external_reports e ON e.namespace = si.namespace AND e.digest = si.digest AND e.source = s.source AND e.platform IN ('', si.platform)
+		ORDERED JOIN reports r ON r.id = e.report_id
+		ORDERED JOIN reports own ON own.manifest_id = si.manifest_id AND own.engine = si.engine
+		ORDERED JOIN `
+	isRunning            = `0`
+	isKept               = `CASE WHEN @in_use = 1 AND ` + isRecentColumn + ` THEN 1 ELSE 2 END`
+	isNotSuperseded      = ` AND w.superseded = 0`
+	selectRunningAndKept = selectWorkloads + isRunning + ofReports + `workloads` + ofScanner + `
+		UNION ALL` + selectWorkloads + isKept + ofReports + `left_workloads` + ofScanner + isNotSuperseded + `
+		UNION ALL` + selectWorkloads + isRunning + ofExternalReports + `workloads` + ofScanner + ` AND s.scanner = @scanner
+		UNION ALL` + selectWorkloads + isKept + ofExternalReports + `left_workloads` + ofScanner + isNotSuperseded + ` AND s.scanner = @scanner`
 )
 
 // foundWorkload is a row of selectRunningAndKept.

@@ -372,6 +372,9 @@ func (s *Store) ReleaseImage(ctx context.Context, img ScannerImage, uncovered bo
 				sql.Named("digest", img.Key.Digest), sql.Named("platform", platform(img.Key.Platform))); err != nil {
 				return err
 			}
+			if err := releaseExternal(ctx, tx, externalRelease{at: s.now(), scanner: img.Scanner, from: img.Namespace, namespace: img.Namespace, digest: img.Key.Digest}); err != nil {
+				return err
+			}
 		}
 		return s.deleteScannerImages(ctx, tx, isImageOfScanner, img.imageArgs()...)
 	})
@@ -425,6 +428,9 @@ func (s *Store) DeleteScanners(ctx context.Context, scanners []string) error {
 	}
 	return s.write(ctx, "delete scanners", func(ctx context.Context, tx *session) error {
 		if err := s.deleteScannerImages(ctx, tx, which, gone); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM announced_sources WHERE `+which, gone); err != nil {
 			return err
 		}
 		_, err := tx.ExecContext(ctx, `DELETE FROM messages WHERE `+which, gone)

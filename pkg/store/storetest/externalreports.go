@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -280,5 +282,89 @@ func (on suite) testSweepExternalReports(t *testing.T) {
 	}
 	if n := f.count(t, "artifacts"); n != 0 {
 		t.Errorf("%d texts are left, want none", n)
+	}
+}
+
+// newInSlack returns what the receiver slack has not been notified of, as "change ID".
+func (f fixture) newInSlack(t testing.TB, filter store.ChangeFilter) []string {
+	t.Helper()
+	must(t, f.UpdateAnnouncements(t.Context(), "scanner", "slack", filter, store.UpdateAll))
+	changes, _, err := f.PendingChanges(t.Context(), "scanner", "slack", filter, 0)
+	must(t, err)
+	var all []string
+	for _, c := range changes {
+		all = append(all, string(c.Change)+" "+c.Finding.ID)
+	}
+	return all
+}
+
+// announcePending records all that is pending as announced.
+func (f fixture) announcePending(t testing.TB, filter store.ChangeFilter) {
+	t.Helper()
+	changes, _, err := f.PendingChanges(t.Context(), "scanner", "slack", filter, 0)
+	must(t, err)
+	var announced []store.AnnouncedFinding
+	for _, c := range changes {
+		announced = append(announced, store.AnnouncedFinding{
+			AnnouncementKey: store.AnnouncementKey{Repository: c.Repository, ID: c.Finding.ID, Package: c.Finding.Package.Name},
+			Change:          c.Change, Severity: c.Finding.Severity, Fixable: c.Finding.Fixable(), KnownExploited: c.Finding.KnownExploited, Aliases: c.Finding.Aliases,
+		})
+	}
+	must(t, f.RecordAnnouncement(t.Context(), "scanner", "slack", store.Announcement{MessageID: "message", At: f.clock.Now(), Findings: announced}))
+}
+
+// testAnnouncedSources: the findings of a source are announced if the Scanner says so, once for all reports. What is withdrawn is not fixed.
+func (on suite) testAnnouncedSources(t *testing.T) {
+	f := on.newStore(t)
+	filter := store.ChangeFilter{Changes: []diff.Change{diff.ChangeNew, diff.ChangeFixed}, AbsentIsFixedIn: []string{"web"}}
+	k := externalKey("shop")
+	both, own, theirs := vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "openssl"), vulnerable("CVE-2026-0003", "curl")
+	f.saveExternal(t, externalReport(k, f.clock.Now(), "first", both, theirs))
+	f.use(t, "scanner", "web", workload("web", "web"))
+	must(t, f.SetAnnouncedSources(t.Context(), "scanner", []string{"ci"}))
+	equal(t, "before the engine has a result", f.newInSlack(t, filter), []string{})
+	must(t, f.SetAnnouncedSources(t.Context(), "scanner", nil))
+
+	f.running(t, "web", "web", both, own)
+	equal(t, "without the source", f.newInSlack(t, filter), []string{"New CVE-2026-0001", "New CVE-2026-0002"})
+	f.announcePending(t, filter)
+	equal(t, "once it is announced", f.newInSlack(t, filter), []string{})
+
+	must(t, f.SetAnnouncedSources(t.Context(), "scanner", []string{"ci", "other"}))
+	before := f.revision(t)
+	must(t, f.SetAnnouncedSources(t.Context(), "scanner", []string{"other", "ci"}))
+	if after := f.revision(t); after != before {
+		t.Errorf("the same sources have raised the revision from %d to %d", before, after)
+	}
+	equal(t, "with the source", f.newInSlack(t, filter), []string{"New CVE-2026-0003"})
+	f.announcePending(t, filter)
+
+	for name, withdraw := range map[string]struct{ away, back func() }{
+		"a report that is deleted": {
+			func() { must(t, f.DeleteExternalReport(t.Context(), k, anyReport)) },
+			func() { f.saveExternal(t, externalReport(k, f.clock.Now(), "again", both, theirs)) },
+		},
+		"a source that is not announced any more": {
+			func() { must(t, f.SetAnnouncedSources(t.Context(), "scanner", []string{"other"})) },
+			func() { must(t, f.SetAnnouncedSources(t.Context(), "scanner", []string{"ci", "other"})) },
+		},
+	} {
+		withdraw.away()
+		equal(t, name, f.newInSlack(t, filter), []string{})
+		f.clock.pass(time.Hour)
+		equal(t, name+", an hour later", f.newInSlack(t, filter), []string{})
+		withdraw.back()
+		equal(t, name+", and back", f.newInSlack(t, filter), []string{})
+	}
+
+	// Two newer reports without the finding prove that it is fixed, as two versions of an engine's data do.
+	for minute := range 2 {
+		f.clock.pass(time.Minute)
+		f.saveExternal(t, externalReport(k, f.clock.Now(), fmt.Sprint("without ", minute), both))
+	}
+	equal(t, "a finding that two reports lack", f.newInSlack(t, filter), []string{"Fixed CVE-2026-0003"})
+	must(t, f.DeleteScanners(t.Context(), []string{"scanner"}))
+	if n := f.count(t, "announced_sources"); n != 0 {
+		t.Errorf("%d sources are left of a Scanner that is deleted", n)
 	}
 }

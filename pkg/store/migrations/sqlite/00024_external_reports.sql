@@ -3,7 +3,7 @@
 -- Reports that other programs made and saved over the REST API. Each counts in its namespace only, and belongs to a manifest of its own, whose
 -- scope is the name of no namespace. Its findings are those of the report, and its text is an artifact of the manifest.
 CREATE TABLE external_reports (
-    report_id        INTEGER PRIMARY KEY REFERENCES reports (id) ON DELETE CASCADE,
+    report_id        INTEGER NOT NULL PRIMARY KEY REFERENCES reports (id) ON DELETE CASCADE,
     namespace        TEXT    NOT NULL,
     -- The image's digest as nodes report it.
     digest           TEXT    NOT NULL,
