@@ -48,6 +48,7 @@ type scannerStore interface {
 	Scanners(ctx context.Context) ([]string, error)
 	DeleteScanners(ctx context.Context, scanners []string) error
 	DataAnomaly(ctx context.Context, scanner, engine string) (*store.DataAnomaly, error)
+	SetAnnouncedSources(ctx context.Context, scanner string, sources []string) error
 	receiverStore
 	totalsStore
 }

@@ -153,6 +153,41 @@ func TestScannerStatus(t *testing.T) {
 	}
 }
 
+// TestAnnouncedSourcesCount: the findings of a source of external reports count as long as the Scanner announces the source.
+func TestAnnouncedSourcesCount(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "a", running("c", web)))
+	u.saveReport(web, vulnerability("CVE-2024-0001", finding.Critical))
+	u.reconcile(scan)
+	for _, source := range []string{"trivy-ci", "other"} {
+		report := store.ExternalReport{
+			ExternalKey: store.ExternalKey{Namespace: fixtureNamespace, Digest: scan.Spec.Digest, Source: source}, Version: 1, Time: noon, Text: strings.NewReader("{}"),
+			Findings: []finding.Finding{vulnerability("CVE-2024-0001", finding.Critical), vulnerability("CVE-2024-0002", finding.Low)},
+		}
+		_, err := u.store.SaveExternalReport(t.Context(), report, func(*store.ExternalState) error { return nil })
+		u.must(err)
+	}
+	for _, tt := range []struct {
+		sources  []v1alpha1.ReportSource
+		critical int32
+		low      int32
+	}{
+		{nil, 1, 0},
+		{[]v1alpha1.ReportSource{{Name: "trivy-ci"}, {Name: "other", Announce: ptr.To(false)}}, 1, 0},
+		{[]v1alpha1.ReportSource{{Name: "trivy-ci", Announce: ptr.To(true)}, {Name: "other"}}, 1, 1},
+		{[]v1alpha1.ReportSource{{Name: "trivy-ci", Announce: ptr.To(true)}, {Name: "other", Announce: ptr.To(true)}}, 1, 1},
+		{nil, 1, 0},
+	} {
+		u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(scanner), scanner))
+		scanner.Spec.ExternalReports.Sources = tt.sources
+		u.must(u.client.Update(t.Context(), scanner))
+		if got := u.reconcileScanner().Status.Findings; got.Critical != tt.critical || got.Low != tt.low {
+			t.Errorf("with %+v: findings %+v, want %d critical and %d low", tt.sources, got, tt.critical, tt.low)
+		}
+	}
+}
+
 // TestCountImages: each image is counted once, by its state.
 func TestCountImages(t *testing.T) {
 	images := []inventory.CoveredImage{

@@ -47,6 +47,10 @@ func (r *ScannerReconciler) readFacts(ctx context.Context, scanner v1alpha1.Gene
 	if f.exceptions, _, err = r.Exceptions.InForceIn(ctx, f.coverage.Namespaces.Covered); err != nil {
 		return f, err
 	}
+	// Findings of sources that are announced count too.
+	if err := r.Store.SetAnnouncedSources(ctx, string(scanner.GetUID()), announcedSources(scanner)); err != nil {
+		return f, err
+	}
 	totals, namespaceTotals, err := countFindings(ctx, r.Store, scanner, f.exceptions)
 	if err != nil {
 		return f, err

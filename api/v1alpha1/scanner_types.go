@@ -40,6 +40,11 @@ type ScanSettings struct {
 	// +optional
 	Images ImageFilter `json:"images,omitzero"`
 
+	// externalReports defines which reports of other tools on the scanned images are shown beside the results of the engine, and which of them
+	// are announced. Unset: all are shown, and none is announced.
+	// +optional
+	ExternalReports ExternalReports `json:"externalReports,omitzero"`
+
 	// suspend stops all new work and all messages of this scanner. Existing results stay.
 	// +kubebuilder:default=false
 	// +optional
@@ -201,6 +206,47 @@ type ImageFilter struct {
 	// +kubebuilder:validation:items:MaxLength=512
 	// +optional
 	Exclude []string `json:"exclude,omitempty"`
+}
+
+// OtherSourcesPolicy defines what happens to the reports of sources that are not listed.
+// +kubebuilder:validation:Enum=Show;Ignore
+type OtherSourcesPolicy string
+
+// Policies for sources that are not listed.
+const (
+	OtherSourcesShow   OtherSourcesPolicy = "Show"
+	OtherSourcesIgnore OtherSourcesPolicy = "Ignore"
+)
+
+// ExternalReports defines what happens to reports of other tools, which are saved over the REST API.
+type ExternalReports struct {
+	// sources lists sources of reports. The reports of a listed source are shown.
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Sources []ReportSource `json:"sources,omitempty"`
+
+	// others defines what happens to reports of sources that are not listed: they are shown and not announced (Show), or ignored (Ignore).
+	// +kubebuilder:default=Show
+	// +optional
+	Others OtherSourcesPolicy `json:"others,omitempty"`
+}
+
+// ReportSource is a source of reports.
+type ReportSource struct {
+	// name of the source, which is the last part of the path to which its reports are saved.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +required
+	Name string `json:"name,omitempty"`
+
+	// announce specifies whether receivers get messages about the findings in reports of the source, as about those of the engine. A finding that
+	// several reports have is announced once. An image needs a result of the engine first.
+	// +kubebuilder:default=false
+	// +optional
+	Announce *bool `json:"announce,omitempty"`
 }
 
 // SeverityThreshold is the lowest severity that is announced to a receiver.

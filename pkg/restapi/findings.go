@@ -24,7 +24,12 @@ func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsReque
 	if err != nil {
 		return nil, err
 	}
-	if err := found.requireReport(r.Params.Outdated); err != nil {
+	if r.Params.Source != nil {
+		found.Subject, err = a.shownReport(ctx, found, *r.Params.Source)
+	} else {
+		err = found.requireReport(r.Params.Outdated)
+	}
+	if err != nil {
 		return nil, err
 	}
 	place := findingPosition{Store: a.Store.ID()}
@@ -53,6 +58,9 @@ func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsReque
 	}
 	answer := restv1.ListFindings200JSONResponse{
 		Report: reportOf(&found, page.Report), Items: []restv1.Finding{}, Total: page.Total,
+	}
+	if source, isExternal := store.SourceOf(found.Engine); isExternal {
+		answer.Report.Engine, answer.Report.NotCovered = "external:"+source, nil // without the namespace, and what the engine does not cover
 	}
 	for _, f := range page.Findings {
 		answer.Items = append(answer.Items, findingOf(f))
@@ -109,6 +117,7 @@ func findingOf(f store.TrackedFinding) restv1.Finding {
 	for _, advisory := range f.Advisories {
 		a := restv1.Advisory{
 			ID: advisory.ID, Source: advisory.Source, Severity: advisory.Severity, FixState: advisory.FixState, FixVersions: advisory.FixVersions,
+			Analysis: advisory.Analysis,
 		}
 		for _, r := range advisory.Ratings {
 			a.Ratings = append(a.Ratings, restv1.Rating{Source: r.Source, Version: r.Version, Vector: r.Vector, Score: r.Score})

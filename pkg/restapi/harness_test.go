@@ -71,8 +71,9 @@ type harness struct {
 	http    *http.Client
 	metrics *prometheus.Registry
 
-	mu   sync.Mutex
-	logs bytes.Buffer
+	mu    sync.Mutex
+	logs  bytes.Buffer
+	woken []string // digests
 }
 
 func newHarness(t testing.TB, cluster, reviews client.Client) *harness {
@@ -86,6 +87,11 @@ func newHarness(t testing.TB, cluster, reviews client.Client) *harness {
 		Reader: cluster, ImageScans: cluster, TokenReviews: reviews, AccessReviews: reviews, Store: db, Clock: w.clock, Metrics: w.metrics,
 		SessionKey: func() ([]byte, error) { return bytes.Repeat([]byte{7}, 32), nil },
 		Inventory:  &inventory.Inventory{Client: cluster, Store: db, Clock: w.clock},
+		Wake: func(_ context.Context, digest string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.woken = append(w.woken, digest)
+		},
 		Log: funcr.NewJSON(func(line string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

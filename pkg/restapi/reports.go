@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"k8s.io/utils/ptr"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/restapi/cyclonedx"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -53,6 +55,27 @@ func (a operations) ListExternalReports(ctx context.Context, r restv1.ListExtern
 		})
 	}
 	return list, nil
+}
+
+// shownReport returns the report of a source on an image that the image's scanner shows: the one on the image's platform, else the one on every
+// platform.
+func (a operations) shownReport(ctx context.Context, found result, source string) (store.Subject, error) {
+	k := store.ExternalKey{Namespace: found.scan.Namespace, Digest: found.key.Digest, Source: source}
+	shown := found.scanner.Settings().ExternalReports
+	isListed := slices.ContainsFunc(shown.Sources, func(s v1alpha1.ReportSource) bool { return s.Name == source })
+	if !isListed && shown.Others == v1alpha1.OtherSourcesIgnore {
+		return store.Subject{}, newProblem(restv1.ReasonNotFound, "the %s %s ignores the reports of %s (spec.externalReports)", found.scan.Spec.ScannerRef.Kind, found.scan.Spec.ScannerRef.Name, source)
+	}
+	for _, k.Platform = range []string{found.key.Platform.String(), ""} {
+		err := a.query(ctx, func() error {
+			_, err := a.Store.ExternalReport(ctx, k)
+			return err
+		})
+		if !errors.Is(err, store.ErrNotFound) {
+			return k.Subject(), err
+		}
+	}
+	return store.Subject{}, noSuchReport(k)
 }
 
 // GetExternalReport implements restv1.StrictServerInterface.
@@ -124,6 +147,7 @@ func (a operations) DeleteExternalReport(ctx context.Context, r restv1.DeleteExt
 	if err != nil {
 		return nil, err
 	}
+	a.Wake(ctx, k.Digest)
 	a.Log.Info("Withdrew an external report", "user", user.Username, "namespace", k.Namespace, "digest", k.Digest, "platform", k.Platform, "source", k.Source)
 	return restv1.DeleteExternalReport204Response{}, nil
 }

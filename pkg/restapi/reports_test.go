@@ -164,6 +164,54 @@ func TestUnchangedReport(t *testing.T) {
 	if _, body := w.get(path, anyone); string(body) != text {
 		t.Errorf("the report is %q, want that of the first request", body)
 	}
+	if len(w.woken) != 1 {
+		t.Errorf("the reconcilers were woken for %q, want once for the first request", w.woken)
+	}
+	w.requireStatus(w.delete(path, anyone), http.StatusNoContent)
+	if diff := cmp.Diff([]string{key("web").Digest, key("web").Digest}, w.woken); diff != "" {
+		t.Errorf("the reconcilers were woken for (-want +got):\n%s", diff)
+	}
+}
+
+// TestShownReports: the findings of a source are shown with their history, unless the Scanner ignores the source. Exceptions apply to them.
+func TestShownReports(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	shown := w.createScanner("shop", "main")
+	ignoring := w.createScanner("shop", "strict", func(s *v1alpha1.Scanner) {
+		s.Spec.ExternalReports = v1alpha1.ExternalReports{Others: v1alpha1.OtherSourcesIgnore, Sources: []v1alpha1.ReportSource{{Name: "listed"}}}
+	})
+	w.createScanned(shown, "web", vulnerable("CVE-2026-0009", "zlib"))
+	w.createScan(ignoring, "web-strict", func(s *v1alpha1.ImageScan) { s.Spec.Digest = key("web").Digest })
+	w.setUsed(ignoring, "web", store.Cluster, "web")
+	w.createException("shop", "accepted", "CVE-2026-0002")
+	for source, ids := range map[string][]string{"ci": {"CVE-2026-0001", "CVE-2026-0002"}, "listed": {"CVE-2026-0003"}} {
+		w.requireStatus(w.put(reportPath("shop", "web", source), anyone, reportText(-5, ids...)), http.StatusCreated)
+	}
+	w.requireStatus(w.put(reportPath("shop", "web", "ci")+"?platform=linux/arm64", anyone, reportText(-5)), http.StatusCreated)
+	list := func(scan, source string) restv1.FindingList {
+		t.Helper()
+		response, body := w.get("/api/v1/namespaces/shop/imagescans/"+scan+"/findings?source="+source, anyone)
+		w.requireStatus(answer{response, body}, http.StatusOK)
+		var findings restv1.FindingList
+		w.must(json.Unmarshal(body, &findings))
+		return findings
+	}
+	findings := list("web", "ci")
+	if findings.Total != 2 || findings.Report.Engine != "external:ci" || !findings.Report.MatchTime.Equal(noon.Add(-5*time.Minute)) {
+		t.Errorf("%d findings of %+v, want the two of the source", findings.Total, findings.Report)
+	}
+	for _, f := range findings.Items {
+		if isAccepted := f.Exception != nil; isAccepted != (f.ID == "CVE-2026-0002") || !f.FirstSeenTime.Equal(noon) {
+			t.Errorf("the finding is %+v", f)
+		}
+	}
+	if got := list("web-strict", "listed"); got.Total != 1 {
+		t.Errorf("a source that is listed has %d findings, want 1", got.Total)
+	}
+	for _, path := range []string{"web-strict/findings?source=ci", "web/findings?source=unknown"} {
+		response, body := w.get("/api/v1/namespaces/shop/imagescans/"+path, anyone)
+		w.requireProblem(answer{response, body}, http.StatusNotFound, restv1.ReasonNotFound, "")
+	}
 }
 
 func (w *harness) revision() int64 {

@@ -111,6 +111,7 @@ func (a *API) putReport(
 		return saved, nil, err
 	}
 	if !saved.Unchanged {
+		a.Wake(ctx, k.Digest)
 		a.Log.Info("Saved an external report", "user", user.Username, "namespace", k.Namespace, "digest", k.Digest, "platform", k.Platform, "source", k.Source,
 			"findings", saved.Findings, "new", saved.New, "gone", saved.Gone)
 	}

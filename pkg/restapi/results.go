@@ -19,8 +19,9 @@ import (
 
 // result is an ImageScan and the location of its results in the store.
 type result struct {
-	scan *v1alpha1.ImageScan
-	key  image.Key
+	scan    *v1alpha1.ImageScan
+	scanner v1alpha1.GenericScanner
+	key     image.Key
 	store.Location
 }
 
@@ -45,6 +46,7 @@ func (a operations) locateScan(ctx context.Context, scan *v1alpha1.ImageScan) (r
 	if scanner == nil || !metav1.IsControlledBy(found.scan, scanner) {
 		return result{}, newProblem(restv1.ReasonNotFound, "the %s %q of ImageScan %s/%s does not exist any more", owner.Kind, owner.Name, namespace, name)
 	}
+	found.scanner = scanner
 	platform, err := image.ParsePlatform(found.scan.Spec.Platform)
 	if err != nil {
 		return result{}, found.notScanned("its platform cannot be read")

@@ -200,13 +200,13 @@ const (
 		ORDERED JOIN reports r ON r.id = e.report_id
 		ORDERED JOIN reports own ON own.manifest_id = si.manifest_id AND own.engine = si.engine
 		ORDERED JOIN `
-	isRunning            = `0`
-	isKept               = `CASE WHEN @in_use = 1 AND ` + isRecentColumn + ` THEN 1 ELSE 2 END`
+	runningReach         = `0`
+	keptReach            = `CASE WHEN @in_use = 1 AND ` + isRecentColumn + ` THEN 1 ELSE 2 END`
 	isNotSuperseded      = ` AND w.superseded = 0`
-	selectRunningAndKept = selectWorkloads + isRunning + ofReports + `workloads` + ofScanner + `
-		UNION ALL` + selectWorkloads + isKept + ofReports + `left_workloads` + ofScanner + isNotSuperseded + `
-		UNION ALL` + selectWorkloads + isRunning + ofExternalReports + `workloads` + ofScanner + ` AND s.scanner = @scanner
-		UNION ALL` + selectWorkloads + isKept + ofExternalReports + `left_workloads` + ofScanner + isNotSuperseded + ` AND s.scanner = @scanner`
+	selectRunningAndKept = selectWorkloads + runningReach + ofReports + `workloads` + ofScanner + `
+		UNION ALL` + selectWorkloads + keptReach + ofReports + `left_workloads` + ofScanner + isNotSuperseded + `
+		UNION ALL` + selectWorkloads + runningReach + ofExternalReports + `workloads` + ofScanner + ` AND s.scanner = @scanner
+		UNION ALL` + selectWorkloads + keptReach + ofExternalReports + `left_workloads` + ofScanner + isNotSuperseded + ` AND s.scanner = @scanner`
 )
 
 // foundWorkload is a row of selectRunningAndKept.

@@ -103,7 +103,7 @@ export type EngineData = {
   tool?: string;
 };
 
-/** The name of an engine. If an engine can have several instances, the instance follows: grype, clair https://clair.example.com. */
+/** The name of an engine. If an engine can have several instances, the instance follows: grype, clair https://clair.example.com. A report of another tool has external: and its source. */
 export type EngineName = string;
 
 /** The exception that suppresses a finding; omitted if none does. */
@@ -588,7 +588,7 @@ export type Get = {
   '/api/v1/namespaces/{namespace}/images/{digest}/reports': { path: { namespace: string; digest: string }; query: Record<never, never>; body: undefined; response: ExternalReportList };
   '/api/v1/namespaces/{namespace}/imagescans': { path: { namespace: string }; query: { scanner?: string; scannerKind?: ScannerKind; phase?: Phase; limit?: number; continue?: string }; body: undefined; response: ImageScanList };
   '/api/v1/namespaces/{namespace}/imagescans/{name}': { path: { namespace: string; name: string }; query: Record<never, never>; body: undefined; response: ImageScan };
-  '/api/v1/namespaces/{namespace}/imagescans/{name}/findings': { path: { namespace: string; name: string }; query: { minSeverity?: Severity; severity?: Array<Severity>; fixable?: boolean; knownExploited?: boolean; package?: string; id?: string; text?: string; suppressed?: boolean; gone?: boolean; outdated?: boolean; limit?: number; continue?: string }; body: undefined; response: FindingList };
+  '/api/v1/namespaces/{namespace}/imagescans/{name}/findings': { path: { namespace: string; name: string }; query: { source?: string; minSeverity?: Severity; severity?: Array<Severity>; fixable?: boolean; knownExploited?: boolean; package?: string; id?: string; text?: string; suppressed?: boolean; gone?: boolean; outdated?: boolean; limit?: number; continue?: string }; body: undefined; response: FindingList };
   '/api/v1/namespaces/{namespace}/imagescans/{name}/openvex': { path: { namespace: string; name: string }; query: { outdated?: boolean }; body: undefined; response: Record<string, unknown> };
   '/api/v1/namespaces/{namespace}/scanners/{name}': { path: { namespace: string; name: string }; query: Record<never, never>; body: undefined; response: Scanner };
   '/api/v1/namespaces/{namespace}/scanners/{name}/messages': { path: { namespace: string; name: string }; query: { receiver?: string; limit?: number; continue?: string }; body: undefined; response: MessageList };

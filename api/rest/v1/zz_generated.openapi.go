@@ -318,7 +318,7 @@ type EngineData struct {
 }
 
 // EngineName The name of an engine. If an engine can have several instances, the instance follows: grype,
-// clair https://clair.example.com.
+// clair https://clair.example.com. A report of another tool has external: and its source.
 type EngineName = string
 
 // Exception The exception that suppresses a finding; omitted if none does.
@@ -708,7 +708,7 @@ type Report struct {
 	Distro      string `json:"distro,omitempty,omitzero"`
 
 	// Engine The name of an engine. If an engine can have several instances, the instance follows: grype,
-	// clair https://clair.example.com.
+	// clair https://clair.example.com. A report of another tool has external: and its source.
 	Engine    EngineName `json:"engine"`
 	MatchTime time.Time  `json:"matchTime"`
 
@@ -1144,6 +1144,10 @@ type GetCycloneDXParams struct {
 
 // ListFindingsParams defines parameters for ListFindings.
 type ListFindingsParams struct {
+	// Source The findings in the report of another tool on the image, instead of those of the engine. The image needs no result of the
+	// engine. A source that the Scanner ignores (spec.externalReports) is not found.
+	Source *string `form:"source,omitempty" json:"source,omitempty"`
+
 	// MinSeverity Only what is of this severity or a worse one. Unknown is below all others.
 	MinSeverity *MinSeverityFilter `form:"minSeverity,omitempty" json:"minSeverity,omitempty"`
 
@@ -2137,6 +2141,19 @@ func (siw *ServerInterfaceWrapper) ListFindings(w http.ResponseWriter, r *http.R
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params ListFindingsParams
+
+	// ------------- Optional query parameter "source" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source", r.URL.Query(), &params.Source, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "source"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "source", Err: err})
+		}
+		return
+	}
 
 	// ------------- Optional query parameter "minSeverity" -------------
 
