@@ -300,7 +300,7 @@ func TestRefusedReports(t *testing.T) {
 		{"cut off", path, text[:len(text)-1], nil, 422, restv1.ReasonInvalidReport, ""},
 		{"wrong field", path, strings.Replace(text, `"a","name"`, `1,"name"`, 1), nil, 422, restv1.ReasonInvalidReport, "/components/0/bom-ref"},
 		{"version 1.3", path, strings.Replace(text, "1.6", "1.3", 1), nil, 422, restv1.ReasonUnsupportedReport, "/specVersion"},
-		{"version 1.7 in the type", path, text, []string{"Content-Type", cyclonedx.MediaType + "; version=1.7"}, 422, restv1.ReasonUnsupportedReport, ""},
+		{"version 1.8 in the type", path, text, []string{"Content-Type", cyclonedx.MediaType + "; version=1.8"}, 422, restv1.ReasonUnsupportedReport, ""},
 		{"long text", path, strings.Replace(text, "CVE-2026-0001", strings.Repeat("x", 64<<10+1), 1), nil, 422, restv1.ReasonLimitExceeded, "/vulnerabilities/0"},
 		{"no type", path, text, []string{"Content-Type", ""}, 415, restv1.ReasonUnsupportedMediaType, ""},
 		{"another type", path, text, []string{"Content-Type", "application/json"}, 415, restv1.ReasonUnsupportedMediaType, ""},

@@ -15,8 +15,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// SpecVersions are the versions of CycloneDX that Decode reads.
-var SpecVersions = []string{"1.4", "1.5", "1.6"}
+// SpecVersions are the versions of CycloneDX that Decode reads. What it reads is the same in all of them. Grype writes version 1.7.
+var SpecVersions = []string{"1.4", "1.5", "1.6", "1.7"}
 
 // maxClockSkew is how far in the future a document's time may be.
 const maxClockSkew = 5 * time.Minute
@@ -94,6 +94,7 @@ func Decode(r io.Reader, now time.Time) (*Document, error) {
 		json: json.NewDecoder(&boundedReader{from: r}), seen: make(map[string]bool), packages: make(map[string]affectedPackage),
 		document: &Document{Version: 1},
 	}
+	d.json.UseNumber() // a number that is not read may have any value
 	if err := d.decode(); err != nil {
 		return nil, err
 	}

@@ -73,7 +73,7 @@ var badDocuments = []struct {
 	{"format that is no text", join(`"bomFormat":1`), ErrInvalid, "/bomFormat"},
 	{"no version of the format", join(`"bomFormat":"CycloneDX"`, madeAt, flaws), ErrUnsupported, "/specVersion"},
 	{"version 1.3", join(`"bomFormat":"CycloneDX","specVersion":"1.3"`, madeAt, flaws), ErrUnsupported, "/specVersion"},
-	{"version 1.7", join(`"bomFormat":"CycloneDX","specVersion":"1.7"`, madeAt, flaws), ErrUnsupported, "/specVersion"},
+	{"version 1.8", join(`"bomFormat":"CycloneDX","specVersion":"1.8"`, madeAt, flaws), ErrUnsupported, "/specVersion"},
 	{"version 2.0", join(`"bomFormat":"CycloneDX","specVersion":"2.0"`, madeAt, flaws), ErrUnsupported, "/specVersion"},
 	{"version as a number", join(`"bomFormat":"CycloneDX","specVersion":1.6`, madeAt, flaws), ErrInvalid, "/specVersion"},
 
@@ -180,9 +180,10 @@ func decoded(t testing.TB, text []byte) *Document {
 // TestLimitsAreReached: a document may be as large as the limits allow.
 func TestLimitsAreReached(t *testing.T) {
 	for name, text := range map[string]string{
-		"depth": withVulnerability(`"x":` + strings.Repeat("[", maxDepth-3) + strings.Repeat("]", maxDepth-3)),
-		"text":  withVulnerability(`"description":"` + strings.Repeat("x", maxText) + `"`),
-		"clock": join(header, `"metadata":{"timestamp":"2026-03-01T12:05:00Z"}`, components, flaws),
+		"depth":                   withVulnerability(`"x":` + strings.Repeat("[", maxDepth-3) + strings.Repeat("]", maxDepth-3)),
+		"number that is not read": join(header, madeAt, components, flaws, `"x":[1e700]`),
+		"text":                    withVulnerability(`"description":"` + strings.Repeat("x", maxText) + `"`),
+		"clock":                   join(header, `"metadata":{"timestamp":"2026-03-01T12:05:00Z"}`, components, flaws),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := decoded(t, []byte(text)); len(got.Findings) != 1 {
@@ -196,7 +197,7 @@ func TestLimitsAreReached(t *testing.T) {
 func TestVersions(t *testing.T) {
 	for version, tool := range map[string]string{
 		"1.4": `[{"vendor":"Example","name":"scan","version":"2"}]`, "1.5": `{"components":[{"type":"application","name":"scan","version":"2"}]}`,
-		"1.6": `{"components":[{"type":"application","name":"scan","version":"2"}]}`,
+		"1.6": `{"components":[{"type":"application","name":"scan","version":"2"}]}`, "1.7": `{"components":[{"name":"scan","version":"2"}]}`,
 	} {
 		text := join(flaws, `"x":{"y":[1,{"z":null}]}`, components, `"metadata":{"tools":`+tool+`,"timestamp":"2026-03-01T12:00:00+02:00"}`,
 			`"version":3,"serialNumber":"urn:uuid:3e671687-395b-41f5-a30f-a58921a69b79"`, `"specVersion":"`+version+`"`, `"bomFormat":"CycloneDX"`)
@@ -270,6 +271,50 @@ func TestSeverities(t *testing.T) {
 	} {
 		if got := decoded(t, []byte(withVulnerability(tt.fields))).Findings[0].Severity; got != tt.want {
 			t.Errorf("%s: the severity is %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
+// TestScores: a CVSS score, a probability of exploitation and known exploitation are ratings that differ by method, vector and source.
+func TestScores(t *testing.T) {
+	for name, tt := range map[string]struct {
+		rating     string
+		cvss, epss float64
+		exploited  bool
+	}{
+		"CVSS":                    {`{"score":7.5,"method":"CVSSv31"}`, 7.5, 0, false},
+		"CVSS of a newer version": {`{"score":9.3,"method":"other","vector":"CVSS:4.0/AV:N"}`, 9.3, 0, false},
+		"another method":          {`{"score":99,"method":"OWASP"}`, 0, 0, false},
+		"EPSS":                    {`{"score":0.7,"method":"other","source":{"name":"FIRST","url":"https://www.first.org/epss/"}}`, 0, 0.7, false},
+		"EPSS out of range":       {`{"score":70,"method":"other","source":{"name":"FIRST","url":"https://www.first.org/epss/"}}`, 0, 0, false},
+		"known exploited":         {`{"score":1,"method":"other","source":{"url":"https://www.cisa.gov/known-exploited-vulnerabilities-catalog"}}`, 0, 0, true},
+	} {
+		f := decoded(t, []byte(withVulnerability(`"ratings":[`+tt.rating+`]`))).Findings[0]
+		if f.CVSS != tt.cvss || f.EPSS != tt.epss || f.KnownExploited != tt.exploited {
+			t.Errorf("%s: CVSS %v, EPSS %v, known exploited %v; want %v, %v, %v", name, f.CVSS, f.EPSS, f.KnownExploited, tt.cvss, tt.epss, tt.exploited)
+		}
+	}
+}
+
+// TestFixedVersions: a version that is not affected is a fixed one, and so is the beginning of a range without an end.
+func TestFixedVersions(t *testing.T) {
+	for versions, want := range map[string][]string{
+		`{"version":"3.0.2","status":"unaffected"}`:                                          {"3.0.2"},
+		`{"version":"3.0.1","status":"affected"}`:                                            nil,
+		`{"version":"3.0.1","status":"unknown"}`:                                             nil,
+		`{"range":"vers:deb/>=3.0.2%2Bb1","status":"unaffected"}`:                            {"3.0.2+b1"},
+		`{"range":"vers:deb/>=3.0.2|<4","status":"unaffected"}`:                              nil,
+		`{"range":"vers:deb/<3","status":"unaffected"}`:                                      nil,
+		`{"range":">=3","status":"unaffected"}`:                                              nil,
+		`{"range":"vers:deb/>=","status":"unaffected"}`:                                      nil,
+		`{"range":"vers:deb/>=3%zz","status":"unaffected"}`:                                  {"3%zz"},
+		`{"range":"vers:deb/>=2","status":"affected"}`:                                       nil,
+		`{"version":"2","status":"unaffected"},{"range":"vers:x/>=3","status":"unaffected"}`: {"2", "3"},
+	} {
+		text := join(header, madeAt, components, `"vulnerabilities":[{"id":"CVE-2024-0001","affects":[{"ref":"a","versions":[`+versions+`]}]}]`)
+		f := decoded(t, []byte(text)).Findings[0]
+		if diff := cmp.Diff(want, f.FixVersions); diff != "" || f.Fixable() != (want != nil) {
+			t.Errorf("%s: fixable %v, versions (-want +got):\n%s", versions, f.Fixable(), diff)
 		}
 	}
 }
@@ -375,7 +420,7 @@ func TestLibraryDocumentsAreRead(t *testing.T) {
 		Ratings: &[]cdx.VulnerabilityRating{{Score: &score, Severity: cdx.SeverityHigh, Method: cdx.ScoringMethodCVSSv3, Vector: "CVSS:3.0/AV:N"}},
 		Affects: &[]cdx.Affects{{Ref: "a", Range: &[]cdx.AffectedVersions{{Version: "2.14.0", Status: cdx.VulnerabilityStatusAffected}, {Version: "2.17.1", Status: cdx.VulnerabilityStatusNotAffected}}}},
 	}}
-	for _, version := range []cdx.SpecVersion{cdx.SpecVersion1_4, cdx.SpecVersion1_5, cdx.SpecVersion1_6} {
+	for _, version := range []cdx.SpecVersion{cdx.SpecVersion1_4, cdx.SpecVersion1_5, cdx.SpecVersion1_6, cdx.SpecVersion1_7} {
 		var text bytes.Buffer
 		if err := cdx.NewBOMEncoder(&text, cdx.BOMFileFormatJSON).EncodeVersion(bom, version); err != nil {
 			t.Fatal(err)
@@ -402,6 +447,14 @@ func TestLibraryDocumentsAreRead(t *testing.T) {
 // TestToolDocumentsAreRead: the documents of other programs are read, and their findings keep their keys in our own documents.
 func TestToolDocumentsAreRead(t *testing.T) {
 	for file, want := range map[string][]string{
+		// As grype --output json prints the same scan: ids, severities, fixed versions and known exploited vulnerabilities.
+		"grype.json": {
+			"CVE-2018-20796 Negligible deb libc6 2.36-9+deb12u1 [/var/lib/dpkg/status] []",
+			"CVE-2023-4911 High deb libc6 2.36-9+deb12u1 [/var/lib/dpkg/status] [2.36-9+deb12u3] exploited",
+			"CVE-2024-6119 High deb libssl3 3.0.13-1~deb12u1 [/var/lib/dpkg/status] [3.0.14-1~deb12u2]",
+			"GHSA-45x7-px36-x8w8 Medium go-module golang.org/x/crypto v0.14.0 [/usr/bin/tool] [0.17.0]",
+			"GHSA-v778-237x-gjrc Critical go-module golang.org/x/crypto v0.14.0 [/usr/bin/tool] [0.31.0]",
+		},
 		"trivy.json": {
 			"CVE-2023-45853 Critical deb zlib1g 1:1.2.13.dfsg-1 [] []",
 			"CVE-2024-45337 Critical go-module golang.org/x/crypto v0.17.0 [usr/bin/app] [0.31.0]",
@@ -417,7 +470,7 @@ func TestToolDocumentsAreRead(t *testing.T) {
 			document := decoded(t, text)
 			var got []string
 			for _, f := range document.Findings {
-				got = append(got, fmt.Sprint(f.ID, " ", f.Severity, " ", f.Package.Type, " ", f.Package.Name, " ", f.Package.Version, " ", f.Paths, " ", f.FixVersions))
+				got = append(got, fmt.Sprint(f.ID, " ", f.Severity, " ", f.Package.Type, " ", f.Package.Name, " ", f.Package.Version, " ", f.Paths, " ", f.FixVersions, map[bool]string{true: " exploited"}[f.KnownExploited]))
 			}
 			slices.Sort(got)
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -440,7 +493,11 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add([]byte(join(header, madeAt, components, flaws)))
 	f.Add(written(f, reportOf(openssl())))
-	if text, err := os.ReadFile(filepath.Join("testdata", "tools", "trivy.json")); err == nil {
+	for _, file := range []string{"trivy.json", "grype.json"} {
+		text, err := os.ReadFile(filepath.Join("testdata", "tools", file))
+		if err != nil {
+			f.Fatal(err)
+		}
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -3,6 +3,7 @@ package cyclonedx
 import (
 	"cmp"
 	"encoding/json"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,6 +43,7 @@ type (
 	}
 	source struct {
 		Name string `json:"name"`
+		URL  string `json:"url"`
 	}
 	rating struct {
 		Source   source   `json:"source"`
@@ -66,6 +68,7 @@ type (
 			Ref      string `json:"ref"`
 			Versions []struct {
 				Version string `json:"version"`
+				Range   string `json:"range"`
 				Status  string `json:"status"`
 			} `json:"versions"`
 		} `json:"affects"`
@@ -219,7 +222,7 @@ func (d *decoder) addVulnerability(v vulnerability, pointer string) error {
 		if _, known := severityNames[r.Severity]; !known {
 			return invalid(at+"/severity", "it must be critical, high, medium, low, info, none or unknown")
 		}
-		if r.Score != nil && isCVSS(r.Method) && (*r.Score < 0 || *r.Score > 10) {
+		if r.Score != nil && r.cvssVersion() != "" && (*r.Score < 0 || *r.Score > 10) {
 			return invalid(at+"/score", "a CVSS score is from 0 to 10")
 		}
 	}
@@ -249,7 +252,7 @@ func (v *vulnerability) textBytes() int {
 		n += len(r.ID)
 	}
 	for _, r := range v.Ratings {
-		n += len(r.Source.Name) + len(r.Vector) + len(r.Method)
+		n += len(r.Source.Name) + len(r.Source.URL) + len(r.Vector) + len(r.Method)
 	}
 	for _, a := range v.Advisories {
 		n += len(a.URL)
@@ -257,7 +260,7 @@ func (v *vulnerability) textBytes() int {
 	for _, a := range v.Affects {
 		n += len(a.Ref)
 		for _, version := range a.Versions {
-			n += len(version.Version) + len(version.Status)
+			n += len(version.Version) + len(version.Range) + len(version.Status)
 		}
 	}
 	for _, p := range v.Properties {
@@ -266,7 +269,22 @@ func (v *vulnerability) textBytes() int {
 	return n
 }
 
-func isCVSS(method string) bool { return strings.HasPrefix(method, "CVSS") }
+// cvssVersions maps the scoring methods of CycloneDX to versions of CVSS. It is the inverse of methods.
+var cvssVersions = map[string]string{"CVSSv2": "2.0", "CVSSv3": "3.0", "CVSSv31": "3.1", "CVSSv4": "4.0"}
+
+// cvssVersion returns the version of CVSS of a rating; empty if it is another kind of rating. The method of a newer version may be "other".
+func (r *rating) cvssVersion() string {
+	if prefix, _, found := strings.Cut(strings.TrimPrefix(r.Vector, "CVSS:"), "/"); found && strings.HasPrefix(r.Vector, "CVSS:") {
+		return prefix
+	}
+	return cvssVersions[r.Method]
+}
+
+// The sources of ratings that stand for the probability of exploitation and for known exploitation, as Grype writes them.
+const (
+	epssURL           = "https://www.first.org/epss/"
+	knownExploitedURL = "https://www.cisa.gov/known-exploited-vulnerabilities-catalog"
+)
 
 // findings returns a finding for each component that a vulnerability affects.
 func (d *decoder) findings() ([]finding.Finding, error) {
@@ -287,8 +305,8 @@ func (d *decoder) findings() ([]finding.Finding, error) {
 				case string(cdx.VulnerabilityStatusAffected), "":
 					f.Package.Version = cmp.Or(f.Package.Version, version.Version)
 				case string(cdx.VulnerabilityStatusNotAffected):
-					if version.Version != "" {
-						f.FixVersions = append(slices.Clip(f.FixVersions), version.Version)
+					if fixed := cmp.Or(version.Version, firstOf(version.Range)); fixed != "" {
+						f.FixVersions = append(slices.Clip(f.FixVersions), fixed)
 					}
 				}
 			}
@@ -303,6 +321,20 @@ func (d *decoder) findings() ([]finding.Finding, error) {
 		}
 	}
 	return findings, nil
+}
+
+// firstOf returns the first version of a range without an end (https://www.packageurl.org/docs/vers), such as vers:deb/>=3.0.15-1~deb12u1; empty
+// for any other range.
+func firstOf(versions string) string {
+	_, constraint, _ := strings.Cut(versions, "/")
+	first, isOpen := strings.CutPrefix(constraint, ">=")
+	if !isOpen || !strings.HasPrefix(versions, "vers:") || strings.Contains(first, "|") {
+		return ""
+	}
+	if decoded, err := url.PathUnescape(first); err == nil {
+		first = decoded
+	}
+	return first
 }
 
 // recommendedVersions returns the fixed versions of a package from a recommendation of Trivy, which writes them nowhere else:
@@ -352,8 +384,15 @@ func (d *decoder) sharedOf(v *vulnerability) finding.Finding {
 		f.FixState = states
 	}
 	for _, r := range v.Ratings {
+		f.KnownExploited = f.KnownExploited || r.Source.URL == knownExploitedURL
+		switch {
+		case r.Score == nil:
+		case r.Source.URL == epssURL:
+			if *r.Score >= 0 && *r.Score <= 1 {
+				f.EPSS = *r.Score
+			}
 		// This program writes a score without a vector with the method "other".
-		if r.Score != nil && (isCVSS(r.Method) || d.engine != "" && r.Source.Name == d.engine) {
+		case r.cvssVersion() != "", d.engine != "" && r.Source.Name == d.engine:
 			f.CVSS = max(f.CVSS, *r.Score)
 		}
 	}
@@ -382,9 +421,6 @@ func (d *decoder) severityOf(v *vulnerability) finding.Severity {
 	return worst
 }
 
-// cvssVersions maps the scoring methods of CycloneDX to versions of CVSS. It is the inverse of methods.
-var cvssVersions = map[string]string{"CVSSv2": "2.0", "CVSSv3": "3.0", "CVSSv31": "3.1", "CVSSv4": "4.0"}
-
 // advisoryOf returns what the document states about a finding.
 func advisoryOf(v *vulnerability, f finding.Finding) finding.Advisory {
 	a := finding.Advisory{
@@ -392,7 +428,7 @@ func advisoryOf(v *vulnerability, f finding.Finding) finding.Advisory {
 		Analysis: v.Analysis.State,
 	}
 	for _, r := range v.Ratings {
-		if version := cvssVersions[r.Method]; version != "" && r.Score != nil {
+		if version := r.cvssVersion(); version != "" && r.Score != nil {
 			a.Ratings = append(a.Ratings, finding.Rating{Source: r.Source.Name, Version: version, Vector: r.Vector, Score: *r.Score})
 		}
 	}

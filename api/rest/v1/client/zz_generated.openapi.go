@@ -146,7 +146,7 @@ type ClientInterface interface {
 
 	// PutExternalReportWithBody Saves a report of another tool
 	//
-	// A CycloneDX document in JSON, version 1.4, 1.5 or 1.6, with vulnerabilities. It replaces the source's former report as a
+	// A CycloneDX document in JSON, version 1.4 to 1.7, with vulnerabilities. It replaces the source's former report as a
 	// whole and counts in this namespace only. The same content again changes nothing. A document is not taken if the source's
 	// former one is newer: by `version` if both have the same `serialNumber`, else by `metadata.timestamp`.
 	//
@@ -165,7 +165,7 @@ type ClientInterface interface {
 
 	// PutExternalReportWithApplicationVndCyclonedxPlusJSONBody Saves a report of another tool
 	//
-	// A CycloneDX document in JSON, version 1.4, 1.5 or 1.6, with vulnerabilities. It replaces the source's former report as a
+	// A CycloneDX document in JSON, version 1.4 to 1.7, with vulnerabilities. It replaces the source's former report as a
 	// whole and counts in this namespace only. The same content again changes nothing. A document is not taken if the source's
 	// former one is newer: by `version` if both have the same `serialNumber`, else by `metadata.timestamp`.
 	//
@@ -459,7 +459,7 @@ func (c *Client) GetExternalReport(ctx context.Context, namespace Namespace, dig
 
 // PutExternalReportWithBody Saves a report of another tool
 //
-// A CycloneDX document in JSON, version 1.4, 1.5 or 1.6, with vulnerabilities. It replaces the source's former report as a
+// A CycloneDX document in JSON, version 1.4 to 1.7, with vulnerabilities. It replaces the source's former report as a
 // whole and counts in this namespace only. The same content again changes nothing. A document is not taken if the source's
 // former one is newer: by `version` if both have the same `serialNumber`, else by `metadata.timestamp`.
 //
@@ -488,7 +488,7 @@ func (c *Client) PutExternalReportWithBody(ctx context.Context, namespace Namesp
 
 // PutExternalReportWithApplicationVndCyclonedxPlusJSONBody Saves a report of another tool
 //
-// A CycloneDX document in JSON, version 1.4, 1.5 or 1.6, with vulnerabilities. It replaces the source's former report as a
+// A CycloneDX document in JSON, version 1.4 to 1.7, with vulnerabilities. It replaces the source's former report as a
 // whole and counts in this namespace only. The same content again changes nothing. A document is not taken if the source's
 // former one is newer: by `version` if both have the same `serialNumber`, else by `metadata.timestamp`.
 //
@@ -2882,7 +2882,7 @@ type ClientWithResponsesInterface interface {
 
 	// PutExternalReportWithBodyWithResponse Saves a report of another tool
 	//
-	// A CycloneDX document in JSON, version 1.4, 1.5 or 1.6, with vulnerabilities. It replaces the source's former report as a
+	// A CycloneDX document in JSON, version 1.4 to 1.7, with vulnerabilities. It replaces the source's former report as a
 	// whole and counts in this namespace only. The same content again changes nothing. A document is not taken if the source's
 	// former one is newer: by `version` if both have the same `serialNumber`, else by `metadata.timestamp`.
 	//
@@ -2901,7 +2901,7 @@ type ClientWithResponsesInterface interface {
 
 	// PutExternalReportWithApplicationVndCyclonedxPlusJSONBodyWithResponse Saves a report of another tool
 	//
-	// A CycloneDX document in JSON, version 1.4, 1.5 or 1.6, with vulnerabilities. It replaces the source's former report as a
+	// A CycloneDX document in JSON, version 1.4 to 1.7, with vulnerabilities. It replaces the source's former report as a
 	// whole and counts in this namespace only. The same content again changes nothing. A document is not taken if the source's
 	// former one is newer: by `version` if both have the same `serialNumber`, else by `metadata.timestamp`.
 	//
@@ -4451,7 +4451,7 @@ func (c *ClientWithResponses) GetExternalReportWithResponse(ctx context.Context,
 
 // PutExternalReportWithBodyWithResponse Saves a report of another tool
 //
-// A CycloneDX document in JSON, version 1.4, 1.5 or 1.6, with vulnerabilities. It replaces the source's former report as a
+// A CycloneDX document in JSON, version 1.4 to 1.7, with vulnerabilities. It replaces the source's former report as a
 // whole and counts in this namespace only. The same content again changes nothing. A document is not taken if the source's
 // former one is newer: by `version` if both have the same `serialNumber`, else by `metadata.timestamp`.
 //
@@ -4476,7 +4476,7 @@ func (c *ClientWithResponses) PutExternalReportWithBodyWithResponse(ctx context.
 
 // PutExternalReportWithApplicationVndCyclonedxPlusJSONBodyWithResponse Saves a report of another tool
 //
-// A CycloneDX document in JSON, version 1.4, 1.5 or 1.6, with vulnerabilities. It replaces the source's former report as a
+// A CycloneDX document in JSON, version 1.4 to 1.7, with vulnerabilities. It replaces the source's former report as a
 // whole and counts in this namespace only. The same content again changes nothing. A document is not taken if the source's
 // former one is newer: by `version` if both have the same `serialNumber`, else by `metadata.timestamp`.
 //
