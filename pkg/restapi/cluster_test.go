@@ -36,6 +36,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if path := os.Getenv(reportServer); path != "" {
+		fmt.Fprintln(os.Stderr, "serving reports:", serveReports(path))
+		os.Exit(1)
+	}
 	code := m.Run()
 	if err := stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "stopping the API server:", err)

@@ -11,7 +11,7 @@ func SessionOf(s *Store) *session { return &session{conn: s.writer, dialect: s.d
 // Limits are the limits that storetest.Limits repeats.
 var Limits = map[string]int64{
 	"chunkBytes": chunkBytes, "findingBytes": findingBytes, "fixedFor": int64(fixedFor), "isolatedWait": int64(isolatedWait),
-	"keptWithoutRoom": int64(keptWithoutRoom), "maxGrouped": maxGrouped, "maxLeft": maxLeft, "maxRunText": maxRunText,
+	"keptWithoutRoom": int64(keptWithoutRoom), "maxGoneExternal": maxGoneExternal, "maxGrouped": maxGrouped, "maxLeft": maxLeft, "maxRunText": maxRunText,
 	"quarantine": int64(quarantine), "sweepBatch": sweepBatch, "topFindings": topFindings, "unusedFor": int64(unusedFor),
 	"vulnerabilityBatch": vulnerabilityBatch,
 }

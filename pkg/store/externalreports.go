@@ -104,6 +104,17 @@ const (
 			document_version = excluded.document_version, made_at = excluded.made_at, tool = excluded.tool, saved_at = excluded.saved_at, saved_by = excluded.saved_by`
 )
 
+// maxGoneExternal bounds the findings of an external report that are gone and still stored. They do not count against the namespace's budget, and
+// each report could bring others.
+const maxGoneExternal = 10_000
+
+// deleteOldest deletes the findings of a report that are gone, but for the latest. Without an end, an offset needs a limit: maxGone.
+const (
+	deleteOldest = `DELETE FROM findings WHERE id IN (
+		SELECT old.id FROM (SELECT id FROM findings WHERE report_id = ? AND gone_at IS NOT NULL ORDER BY gone_at DESC, id LIMIT ? OFFSET ?) AS old)`
+	maxGone = 1 << 40
+)
+
 // scanExternal reads a row of selectExternal.
 func scanExternal(row row) (e ExternalState, err error) {
 	var made, saved millis
@@ -193,6 +204,11 @@ func (s *Store) replaceExternal(ctx context.Context, tx *session, r ExternalRepo
 	before, d, err := replaceReport(ctx, tx, report, rows, "", newLossChange(report, now)) // what an external report loses is no anomaly of an engine
 	if err != nil {
 		return d, err
+	}
+	if d.Gone > 0 {
+		if _, err := tx.ExecContext(ctx, deleteOldest, before.id, maxGone, maxGoneExternal); err != nil {
+			return d, err
+		}
 	}
 	if _, err := tx.ExecContext(ctx, `UPDATE manifests SET namespace = ?, last_used = ? WHERE id = ?`, r.Namespace, millis{now}, before.manifest); err != nil {
 		return d, err

@@ -23,6 +23,9 @@ const (
 type boundedReader struct {
 	from io.Reader
 	err  error
+	// recent are the bytes that were passed on since an offset.
+	recent []byte
+	since  int64
 
 	depth            int
 	inText, escaped  bool
@@ -36,14 +39,26 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 		return 0, b.err
 	}
 	n, err := b.from.Read(p)
+	b.err = err
 	for i, c := range p[:n] {
-		if b.err = b.accept(c); b.err != nil {
-			return i, nil
+		if exceeded := b.accept(c); exceeded != nil {
+			n, b.err = i, exceeded
+			break
 		}
 	}
-	b.err = err
+	b.recent = append(b.recent, p[:n]...)
 	return n, nil
 }
+
+// forget lets go of the bytes before an offset.
+func (b *boundedReader) forget(before int64) {
+	if gone := before - b.since; gone > maxText {
+		b.recent, b.since = append(b.recent[:0], b.recent[gone:]...), before
+	}
+}
+
+// after returns the bytes from an offset on that was not let go of.
+func (b *boundedReader) after(offset int64) []byte { return b.recent[offset-b.since:] }
 
 // accept follows the text by one byte.
 func (b *boundedReader) accept(c byte) error {

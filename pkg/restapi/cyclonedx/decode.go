@@ -90,8 +90,9 @@ func limitExceeded(pointer, format string, args ...any) error {
 // and the reader's own error if reading fails. now bounds the document's time. Memory is bounded by the bounds of this package and not by the
 // document's size. Text from the document is not cleaned (finding.Finding.Clean).
 func Decode(r io.Reader, now time.Time) (*Document, error) {
+	text := &boundedReader{from: r}
 	d := decoder{
-		json: json.NewDecoder(&boundedReader{from: r}), seen: make(map[string]bool), packages: make(map[string]affectedPackage),
+		text: text, json: json.NewDecoder(text), seen: make(map[string]bool), packages: make(map[string]affectedPackage),
 		document: &Document{Version: 1},
 	}
 	d.json.UseNumber() // a number that is not read may have any value
@@ -111,6 +112,7 @@ func Decode(r io.Reader, now time.Time) (*Document, error) {
 
 // decoder is the state of Decode.
 type decoder struct {
+	text     *boundedReader
 	json     *json.Decoder
 	document *Document
 	// seen are the fields of the document so far.
@@ -183,17 +185,17 @@ func (d *decoder) field(name, pointer string) error {
 		}
 		return d.addMetadata(m)
 	case "components":
-		return d.list(pointer, func(raw json.RawMessage, pointer string) error {
+		return d.list(pointer, func(pointer string) error {
 			var c component
-			if err := unmarshal(raw, pointer, &c); err != nil {
+			if err := d.value(pointer, &c); err != nil {
 				return err
 			}
 			return d.addComponent(c, pointer)
 		})
 	case "vulnerabilities":
-		return d.list(pointer, func(raw json.RawMessage, pointer string) error {
+		return d.list(pointer, func(pointer string) error {
 			var v vulnerability
-			if err := unmarshal(raw, pointer, &v); err != nil {
+			if err := d.value(pointer, &v); err != nil {
 				return err
 			}
 			return d.addVulnerability(v, pointer)
@@ -202,17 +204,33 @@ func (d *decoder) field(name, pointer string) error {
 	return d.skip(pointer)
 }
 
-// value decodes the next value, which is a field of the document.
+// value decodes the next value. A value of the wrong type is an error with its pointer.
 func (d *decoder) value(pointer string, into any) error {
-	var raw json.RawMessage
-	if err := d.json.Decode(&raw); err != nil {
-		return d.syntax(pointer, err)
+	begin := d.json.InputOffset()
+	d.text.forget(begin)
+	err := d.json.Decode(into)
+	var wrong *json.UnmarshalTypeError
+	if !errors.As(err, &wrong) {
+		if err != nil {
+			return d.syntax(pointer, err)
+		}
+		return nil
 	}
-	return unmarshal(raw, pointer, into)
+	raw := bytes.TrimLeft(d.text.after(begin), " \t\r\n")
+	if raw[0] == ',' || raw[0] == ':' { // the offset of the error is counted from here, or else from the end of the token before
+		return wrongType(raw[1:], pointer, wrong)
+	}
+	return wrongType(d.text.after(begin), pointer, wrong)
 }
 
-// list passes on the elements of the next value, which must be a list.
-func (d *decoder) list(pointer string, each func(raw json.RawMessage, pointer string) error) error {
+// wrongType returns the error for a part of a value.
+func wrongType(raw []byte, pointer string, wrong *json.UnmarshalTypeError) error {
+	kind, _, _ := strings.Cut(wrong.Value, " ") // of a number, the number follows
+	return invalid(pointer+pointerAt(raw, wrong.Offset), "it must not be this JSON %s", kind)
+}
+
+// list calls each before every element of the next value, which must be a list. each reads the element.
+func (d *decoder) list(pointer string, each func(pointer string) error) error {
 	opening, err := d.json.Token()
 	if err != nil {
 		return d.syntax(pointer, err)
@@ -221,12 +239,7 @@ func (d *decoder) list(pointer string, each func(raw json.RawMessage, pointer st
 		return invalid(pointer, "it is not a list")
 	}
 	for n := 0; d.json.More(); n++ {
-		var raw json.RawMessage
-		at := pointer + "/" + strconv.Itoa(n)
-		if err := d.json.Decode(&raw); err != nil {
-			return d.syntax(at, err)
-		}
-		if err := each(raw, at); err != nil {
+		if err := each(pointer + "/" + strconv.Itoa(n)); err != nil {
 			return err
 		}
 	}
@@ -270,22 +283,18 @@ func (d *decoder) syntax(pointer string, err error) error {
 	return err
 }
 
-// unmarshal decodes a value. A value of the wrong type is an error with its pointer.
+// unmarshal decodes a value that was read before.
 func unmarshal(raw json.RawMessage, pointer string, into any) error {
 	err := json.Unmarshal(raw, into)
 	var wrong *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &wrong):
-		kind, _, _ := strings.Cut(wrong.Value, " ") // of a number, the number follows
-		return invalid(pointer+pointerAt(raw, wrong.Offset), "it must not be this JSON %s", kind)
-	case err != nil:
-		return invalid(pointer, "it cannot be read: %v", err)
+	if errors.As(err, &wrong) {
+		return wrongType(raw, pointer, wrong)
 	}
-	return nil
+	return err
 }
 
 // pointerAt returns the JSON pointer of the value that ends, or opens, at an offset.
-func pointerAt(raw json.RawMessage, offset int64) string {
+func pointerAt(raw []byte, offset int64) string {
 	tokens := json.NewDecoder(bytes.NewReader(raw))
 	tokens.UseNumber() // any number is one here
 	// Each level is the key or the index of the value that is read next. In an object, it is a key only after the key has been read.

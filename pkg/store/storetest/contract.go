@@ -102,6 +102,7 @@ var contract = []contractTest{
 	{name: "DeleteExternalReport", run: suite.testDeleteExternalReport},
 	{name: "ExternalReportsAreWhole", run: suite.testExternalReportsAreWhole},
 	{name: "SweepExternalReports", run: suite.testSweepExternalReports},
+	{name: "FindingsOfExternalReportsThatAreGone", run: suite.testFindingsOfExternalReportsThatAreGone, alone: true},
 	{name: "AnnouncedSources", run: suite.testAnnouncedSources},
 
 	{name: "QueueIsFairToNamespaces", run: suite.testQueueIsFairToNamespaces},

@@ -285,6 +285,27 @@ func (on suite) testSweepExternalReports(t *testing.T) {
 	}
 }
 
+// testFindingsOfExternalReportsThatAreGone: a source cannot fill the store with findings that each report replaces.
+func (on suite) testFindingsOfExternalReportsThatAreGone(t *testing.T) {
+	const each = maxGoneExternal/2 + 1
+	f := on.newStore(t)
+	k := externalKey("shop")
+	for report := range 4 {
+		f.clock.pass(time.Minute)
+		findings := make([]finding.Finding, each)
+		for i := range findings {
+			findings[i] = vulnerable(fmt.Sprintf("CVE-%d-%d", 2000+report, i), "openssl")
+		}
+		f.saveExternal(t, externalReport(k, f.clock.Now(), fmt.Sprint(report), findings...))
+	}
+	if n := f.count(t, "findings"); n != each+maxGoneExternal {
+		t.Errorf("%d findings are stored, want %d present and %d gone", n, each, maxGoneExternal)
+	}
+	if n := f.count(t, `findings f JOIN vulnerabilities v ON v.id = f.vulnerability_id WHERE v.canonical_id LIKE 'CVE-2000-%'`); n != 0 {
+		t.Errorf("%d findings of the first report are left, want the later ones", n)
+	}
+}
+
 // newInSlack returns what the receiver slack has not been notified of, as "change ID".
 func (f fixture) newInSlack(t testing.TB, filter store.ChangeFilter) []string {
 	t.Helper()

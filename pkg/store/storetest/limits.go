@@ -9,6 +9,7 @@ const (
 	fixedFor           = 180 * 24 * time.Hour
 	isolatedWait       = 5 * time.Minute
 	keptWithoutRoom    = 24 * time.Hour
+	maxGoneExternal    = 10_000
 	maxGrouped         = 1000
 	maxLeft            = 250
 	maxRunText         = 512
@@ -22,7 +23,7 @@ const (
 // Limits are the limits by their names in the store, which compares them with its own.
 var Limits = map[string]int64{
 	"chunkBytes": chunkBytes, "findingBytes": findingBytes, "fixedFor": int64(fixedFor), "isolatedWait": int64(isolatedWait),
-	"keptWithoutRoom": int64(keptWithoutRoom), "maxGrouped": maxGrouped, "maxLeft": maxLeft, "maxRunText": maxRunText,
+	"keptWithoutRoom": int64(keptWithoutRoom), "maxGoneExternal": maxGoneExternal, "maxGrouped": maxGrouped, "maxLeft": maxLeft, "maxRunText": maxRunText,
 	"quarantine": int64(quarantine), "sweepBatch": sweepBatch, "topFindings": topFindings, "unusedFor": int64(unusedFor),
 	"vulnerabilityBatch": vulnerabilityBatch,
 }
