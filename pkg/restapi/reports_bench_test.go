@@ -1,48 +1,111 @@
 package restapi
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"runtime"
+	"runtime/debug"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/pkg/store/storetest/server"
 )
 
-// BenchmarkPutReport saves reports of 5,000 findings over HTTPS: new ones, ones of which a tenth differs from the one before, and the same one again.
-// It reports the 95th percentile.
+// onServer moves the harness to a store on a server of the benchmark's own, which commits to the disk.
+func (w *harness) onServer(name string, open func(context.Context, store.Server, func() time.Time) (*store.Store, error), settings map[string]string) {
+	w.t.Helper()
+	started, err := server.New(name, server.Options{Settings: settings})
+	w.must(err)
+	w.t.Cleanup(func() { w.must(started.Close()) })
+	dsn, err := started.Create("bench")
+	w.must(err)
+	db, err := open(w.t.Context(), store.Server{DSN: func() (string, error) { return dsn, nil }, MaxConnections: 10}, w.clock.Now)
+	w.must(err)
+	w.t.Cleanup(func() { w.must(db.Close()) })
+	w.store, w.api.Store = db, db
+}
+
+// BenchmarkPutReport saves reports of 5,000 findings over HTTPS. It reports the median and the 95th percentile.
 func BenchmarkPutReport(b *testing.B) {
 	const findings = 5000
-	for name, next := range map[string]func(i int) (path, text string, status int){
-		"new": func(i int) (string, string, int) {
+	for _, kind := range []struct {
+		name string
+		next func(i int) (path, text string, status int)
+	}{
+		{"first", func(i int) (string, string, int) {
 			return reportPath("shop", fmt.Sprint("web", i), "ci"), manyFindings(findings, "CVE-2026", noon), http.StatusCreated
-		},
-		"all-findings-differ": func(i int) (string, string, int) {
-			return reportPath("shop", "web", "ci"), manyFindings(findings, fmt.Sprint("CVE-", 2000+i), noon.Add(time.Duration(i-100_000)*time.Second)), http.StatusOK
-		},
-		"newer-with-the-same-findings": func(i int) (string, string, int) {
+		}},
+		{"newer", func(i int) (string, string, int) {
 			return reportPath("shop", "web", "ci"), manyFindings(findings, "CVE-2026", noon.Add(time.Duration(i-100_000)*time.Second)), http.StatusOK
-		},
-		"unchanged": func(int) (string, string, int) {
+		}},
+		{"unchanged", func(int) (string, string, int) {
 			return reportPath("shop", "web", "ci"), manyFindings(findings, "CVE-2026", noon), http.StatusNoContent
-		},
+		}},
 	} {
-		b.Run(name, func(b *testing.B) {
-			w, _ := newFakeHarness(b)
-			if path, text, status := next(0); status != http.StatusCreated {
-				w.requireStatus(w.put(path, anyone, text), http.StatusCreated)
-			}
-			var took []time.Duration
-			for i := 1; b.Loop(); i++ {
-				path, text, status := next(i)
-				w.clock.Step(time.Second) // of the rate limit
-				began := time.Now()
-				answer := w.put(path, anyone, text)
-				took = append(took, time.Since(began))
-				w.requireStatus(answer, status)
-			}
-			slices.Sort(took)
-			b.ReportMetric(float64(took[len(took)*95/100].Microseconds())/1000, "p95-ms")
-			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "median-ms")
-		})
+		for _, database := range []string{"SQLite", "PostgreSQL"} {
+			b.Run(kind.name+"/"+database, func(b *testing.B) {
+				w, _ := newFakeHarness(b)
+				if database == "PostgreSQL" {
+					w.onServer(database, store.OpenPostgreSQL, map[string]string{"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "shared_buffers": "512MB"})
+				}
+				if path, text, status := kind.next(0); status != http.StatusCreated {
+					w.requireStatus(w.put(path, anyone, text), http.StatusCreated)
+				}
+				var took []time.Duration
+				for i := 1; b.Loop(); i++ {
+					path, text, status := kind.next(i)
+					w.clock.Step(time.Second) // of the rate limit
+					began := time.Now()
+					answer := w.put(path, anyone, text)
+					took = append(took, time.Since(began))
+					w.requireStatus(answer, status)
+				}
+				slices.Sort(took)
+				b.ReportMetric(float64(took[len(took)*95/100].Microseconds())/1000, "p95-ms")
+				b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "median-ms")
+			})
+		}
 	}
+}
+
+// TestMemoryOfALargeReport: the largest body takes a bounded part of the process's memory, which the collector keeps to a limit as in the manager.
+func TestMemoryOfALargeReport(t *testing.T) {
+	const bound = 100 << 20
+	w, _ := newFakeHarness(t)
+	text := manyFindings(31_000, "CVE-2026", noon)
+	text += strings.Repeat(" ", maxReportBody-len(text))
+	runtime.GC()
+	before, peak := heap(), make(chan uint64)
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(before) + bound*9/10))
+	stop := make(chan struct{})
+	go func() {
+		highest := uint64(0)
+		for {
+			select {
+			case <-time.After(2 * time.Millisecond):
+				highest = max(highest, heap())
+			case <-stop:
+				peak <- highest
+				return
+			}
+		}
+	}()
+	w.requireStatus(w.put(reportPath("shop", "web", "ci"), anyone, text), http.StatusCreated)
+	close(stop)
+	grown := int64(<-peak) - int64(before)
+	t.Logf("the heap grew by %d MiB for a body of %d MiB", grown>>20, len(text)>>20)
+	if grown > bound {
+		t.Errorf("the heap grew by %d MiB, want at most %d MiB", grown>>20, bound>>20)
+	}
+}
+
+// heap returns the bytes of live and dead objects.
+func heap() uint64 {
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
 }

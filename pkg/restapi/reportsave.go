@@ -2,11 +2,8 @@ package restapi
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"mime"
 	"net/http"
 	"slices"
@@ -96,10 +93,7 @@ func (a *API) putReport(
 	if document, err = cyclonedx.Decode(body.text(), a.Clock.Now()); err != nil {
 		return saved, nil, refuseDocument(err)
 	}
-	report, err := externalReport(k, document, body)
-	if err != nil {
-		return saved, nil, err
-	}
+	report := externalReport(k, document, body)
 	report.User, report.Budget = user.Username, a.ReportBudget
 	saved, err = a.Store.SaveExternalReport(ctx, report, check)
 	switch {
@@ -183,14 +177,9 @@ func refuseDocument(err error) error {
 const maxTool = 255
 
 // externalReport returns what is saved of a document.
-func externalReport(k store.ExternalKey, document *cyclonedx.Document, body *reportBody) (store.ExternalReport, error) {
-	sum := sha256.New()
-	encoder := json.NewEncoder(sum)
-	err := errors.Join(
-		encoder.Encode([]string{document.SpecVersion, document.SerialNumber, fmt.Sprint(document.Version), document.Timestamp.Format(time.RFC3339Nano), document.Tool}),
-		encoder.Encode(document.Findings))
+func externalReport(k store.ExternalKey, document *cyclonedx.Document, body *reportBody) store.ExternalReport {
 	return store.ExternalReport{
 		ExternalKey: k, SerialNumber: document.SerialNumber, Version: document.Version, Time: document.Timestamp, Tool: finding.TruncateText(document.Tool, maxTool),
-		TextSum: body.sum, Content: hex.EncodeToString(sum.Sum(nil)), Findings: document.Findings, Text: body.compressed,
-	}, err
+		TextSum: body.sum, Findings: document.Findings, Text: body.compressed,
+	}
 }

@@ -96,7 +96,7 @@ func newFilled(t testing.TB) fixture {
 	}
 	must(t, f.SaveReceiverState(ctx, "scanner", "Slack", nil))
 	external := ExternalReport{
-		ExternalKey: ExternalKey{Namespace: "shop", Digest: key("app").Digest, Source: "ci"}, Time: f.clock.Now(), Version: 1, Content: "c", TextSum: "s", User: "jane",
+		ExternalKey: ExternalKey{Namespace: "shop", Digest: key("app").Digest, Source: "ci"}, Time: f.clock.Now(), Version: 1, TextSum: "s", User: "jane",
 		Findings: []finding.Finding{vulnerable("CVE-2026-0009", "zlib")}, Text: strings.NewReader("text"),
 	}
 	got[SavedExternal](t)(f.SaveExternalReport(ctx, external, func(*ExternalState) error { return nil }))

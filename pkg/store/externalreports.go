@@ -2,7 +2,10 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"database/sql/driver"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -53,8 +56,8 @@ type ExternalReport struct {
 	Time         time.Time
 	// Tool is the program and its version, at most 255 bytes.
 	Tool string
-	// TextSum is a hash of the document, and Content of all that counts in it: reports with the same content are the same.
-	TextSum, Content string
+	// TextSum is a hash of the document.
+	TextSum string
 	// User who saves the report.
 	User     string
 	Findings []finding.Finding
@@ -144,6 +147,7 @@ func (s *Store) SaveExternalReport(ctx context.Context, r ExternalReport, check 
 	if err != nil {
 		return saved, fmt.Errorf("store: %s: %w", action, err)
 	}
+	content := r.contentOf(rows)
 	decide := func(ctx context.Context, q query) error {
 		before, err := findExternal(ctx, q, r.ExternalKey)
 		if err != nil {
@@ -154,7 +158,7 @@ func (s *Store) SaveExternalReport(ctx context.Context, r ExternalReport, check 
 		}
 		saved = SavedExternal{ExternalState: *before}
 		switch {
-		case before.content == r.Content:
+		case before.content == content:
 			return errUnchanged
 		case r.isOlder(before):
 			return ErrSuperseded
@@ -168,7 +172,7 @@ func (s *Store) SaveExternalReport(ctx context.Context, r ExternalReport, check 
 			if err := decide(ctx, tx); err != nil {
 				return err
 			}
-			if saved.Difference, err = s.replaceExternal(ctx, tx, r, rows); err != nil {
+			if saved.Difference, err = s.replaceExternal(ctx, tx, r, rows, content); err != nil {
 				return err
 			}
 			saved.ExternalState, err = scanExternal(tx.QueryRowContext(ctx, selectExternalReport, r.args()...))
@@ -179,6 +183,23 @@ func (s *Store) SaveExternalReport(ctx context.Context, r ExternalReport, check 
 		saved.Difference, saved.Unchanged, err = Difference{Still: saved.Findings}, true, nil
 	}
 	return saved, err
+}
+
+// contentOf returns a hash of all that counts in the report: reports with the same hash are the same. rows are its findings.
+func (r ExternalReport) contentOf(rows []*findingRow) string {
+	sum := sha256.New()
+	columns := []driver.Value{r.SerialNumber, r.Version, r.Time.UnixNano(), r.Tool}
+	for _, row := range rows {
+		columns = append(columns, row.key[:], row.content, row.Description, row.URL, row.CVSS, row.EPSS, row.KnownExploited)
+		for _, column := range columns {
+			hashColumn(sum, column)
+		}
+		columns = columns[:0]
+	}
+	for _, column := range columns { // without findings
+		hashColumn(sum, column)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 func (r ExternalReport) isOlder(before *ExternalState) bool {
@@ -198,7 +219,7 @@ func findExternal(ctx context.Context, q query, k ExternalKey) (*ExternalState, 
 }
 
 // replaceExternal writes the report, its findings and its text.
-func (s *Store) replaceExternal(ctx context.Context, tx *session, r ExternalReport, rows []*findingRow) (d Difference, err error) {
+func (s *Store) replaceExternal(ctx context.Context, tx *session, r ExternalReport, rows []*findingRow, content string) (d Difference, err error) {
 	now := s.now()
 	report := Report{Subject: r.Subject(), DataVersion: r.Time.UTC().Format(time.RFC3339Nano) + " " + r.SerialNumber, MatchedAt: r.Time}
 	before, d, err := replaceReport(ctx, tx, report, rows, "", newLossChange(report, now)) // what an external report loses is no anomaly of an engine
@@ -223,7 +244,7 @@ func (s *Store) replaceExternal(ctx context.Context, tx *session, r ExternalRepo
 		return d, err
 	}
 	_, err = tx.ExecContext(ctx, saveExternalReport, append(append([]any{before.id}, r.args()...),
-		r.TextSum, r.Content, r.SerialNumber, r.Version, millis{r.Time}, r.Tool, millis{now}, r.User)...)
+		r.TextSum, content, r.SerialNumber, r.Version, millis{r.Time}, r.Tool, millis{now}, r.User)...)
 	if err != nil || r.Budget == 0 {
 		return d, err
 	}

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -10,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"strconv"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -230,18 +230,22 @@ func (row *findingRow) fill() error {
 
 // hashColumn writes a column with its length, so that no two lists of columns look alike, and returns the length. A hash's Write never fails.
 func hashColumn(sum hash.Hash, column driver.Value) (length int64) {
-	var text bytes.Buffer
+	var text []byte
 	switch value := column.(type) {
 	case []byte:
-		text.Write(value)
+		text = value
 	case string:
-		text.WriteString(value)
+		text = []byte(value)
+	case int64:
+		text = strconv.AppendInt(nil, value, 10)
 	default:
-		fmt.Fprint(&text, value)
+		text = fmt.Append(nil, value)
 	}
-	_, _ = sum.Write(binary.BigEndian.AppendUint64(nil, uint64(text.Len())))
-	_, _ = sum.Write(text.Bytes())
-	return int64(text.Len())
+	var prefix [8]byte
+	binary.BigEndian.PutUint64(prefix[:], uint64(len(text)))
+	_, _ = sum.Write(prefix[:])
+	_, _ = sum.Write(text)
+	return int64(len(text))
 }
 
 // bytesOf returns what findings count in the budget of their namespace: the bytes of their columns, but findingBytes for each at least.

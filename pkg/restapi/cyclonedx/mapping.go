@@ -319,6 +319,7 @@ func (d *decoder) findings() ([]finding.Finding, error) {
 			f.Advisories = []finding.Advisory{advisoryOf(v, f)}
 			findings = append(findings, f)
 		}
+		*v = vulnerability{} // its memory is needed no longer
 	}
 	return findings, nil
 }

@@ -21,10 +21,10 @@ func externalKey(namespace string) store.ExternalKey {
 	return store.ExternalKey{Namespace: namespace, Digest: key("web").Digest, Source: "ci"}
 }
 
-// externalReport returns a report whose document was made at a time and has a text as its content.
+// externalReport returns a report whose document was made at a time and has a text. Tool distinguishes reports with other texts.
 func externalReport(k store.ExternalKey, made time.Time, text string, findings ...finding.Finding) store.ExternalReport {
 	return store.ExternalReport{
-		ExternalKey: k, Version: 1, Time: made, Tool: "scan 2", Content: text, User: "jane", Findings: findings, Text: strings.NewReader(text),
+		ExternalKey: k, Version: 1, Time: made, Tool: "scan " + text, User: "jane", Findings: findings, Text: strings.NewReader(text),
 	}
 }
 
@@ -67,7 +67,7 @@ func (on suite) testExternalReports(t *testing.T) {
 	if first.Difference != (store.Difference{New: 2, First: true}) || first.Unchanged {
 		t.Errorf("the first report is %+v, want two new findings", first)
 	}
-	want := store.ExternalState{ExternalKey: k, Version: 1, Time: now.UTC(), Tool: "scan 2", SavedAt: now.UTC(), User: "jane", Findings: 2}
+	want := store.ExternalState{ExternalKey: k, Version: 1, Time: now.UTC(), Tool: "scan first", SavedAt: now.UTC(), User: "jane", Findings: 2}
 	ignoreIDs := cmp.Options{cmpopts.IgnoreUnexported(store.ExternalState{}), cmpopts.IgnoreFields(store.ExternalState{}, "Text")}
 	if diff := cmp.Diff(want, got[store.ExternalState](t)(f.ExternalReport(t.Context(), k)), ignoreIDs); diff != "" {
 		t.Errorf("the report (-want +got):\n%s", diff)
@@ -124,8 +124,8 @@ func (on suite) testOlderExternalReports(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := on.newStore(t)
-			tt.before.Content, tt.before.Text = "before", strings.NewReader("before")
-			tt.after.Content, tt.after.Text = "after", strings.NewReader("after")
+			tt.before.Tool, tt.before.Text = "before", strings.NewReader("before")
+			tt.after.Tool, tt.after.Text = "after", strings.NewReader("after")
 			f.saveExternal(t, tt.before)
 			saved, err := f.SaveExternalReport(t.Context(), tt.after, anyReport)
 			if errors.Is(err, store.ErrSuperseded) != tt.superseded || !tt.superseded && err != nil {
@@ -135,7 +135,7 @@ func (on suite) testOlderExternalReports(t *testing.T) {
 			if tt.superseded {
 				want = tt.before
 			}
-			f.requireText(t, want.ExternalKey, want.Content)
+			f.requireText(t, want.ExternalKey, want.Tool)
 			if !saved.Time.Equal(want.Time) || saved.Version != want.Version {
 				t.Errorf("the result is version %d of %v, want version %d of %v", saved.Version, saved.Time, want.Version, want.Time)
 			}
