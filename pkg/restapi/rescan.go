@@ -32,7 +32,7 @@ func (a operations) RescanImage(ctx context.Context, r restv1.RescanImageRequest
 	// An image without a result has no catalog to delete.
 	found, err := a.locateScan(ctx, scan)
 	var refused *problem
-	if err != nil && !(errors.As(err, &refused) && refused.Reason == restv1.ReasonNotScanned) {
+	if err != nil && (!errors.As(err, &refused) || refused.Reason != restv1.ReasonNotScanned) {
 		return nil, err
 	}
 	if found.PlatformDigest != "" {

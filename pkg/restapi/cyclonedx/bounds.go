@@ -68,34 +68,50 @@ func (b *boundedReader) accept(c byte) error {
 	if b.element > maxElement {
 		return limitExceeded("", "it has more than %d MiB", maxElement>>20)
 	}
+	if b.inText {
+		b.continueText(c)
+	} else if err := b.acceptOutside(c); err != nil {
+		return err
+	}
+	if b.text > maxText {
+		return limitExceeded("", "a text has more than %d KiB", maxText>>10)
+	}
+	return nil
+}
+
+// continueText follows a string.
+func (b *boundedReader) continueText(c byte) {
+	b.text++
 	switch {
 	case b.escaped:
 		b.escaped = false
-	case b.inText && c == '\\':
+	case c == '\\':
 		b.escaped = true
 	case c == '"':
-		b.inText, b.text = !b.inText, 0
-		return nil
-	case b.inText:
-	case c == '{' || c == '[':
+		b.inText, b.text = false, 0
+	}
+}
+
+// acceptOutside follows what is outside of strings. The bytes of a number count as a text.
+func (b *boundedReader) acceptOutside(c byte) error {
+	switch c {
+	case '"':
+		b.inText, b.text = true, 0
+	case '{', '[':
+		b.text = 0
 		if b.depth++; b.depth > maxDepth {
 			return limitExceeded("", "it is nested deeper than %d levels", maxDepth)
 		}
 		if b.depth == 2 {
 			b.topLevelIsObject = c == '{'
 		}
+	case '}', ']':
 		b.text = 0
-		return nil
-	case c == '}' || c == ']':
 		b.depth--
+	case ',', ':', ' ', '\n', '\r', '\t':
 		b.text = 0
-		return nil
-	case c == ',' || c == ':' || c == ' ' || c == '\n' || c == '\r' || c == '\t':
-		b.text = 0
-		return nil
-	}
-	if b.text++; b.text > maxText {
-		return limitExceeded("", "a text has more than %d KiB", maxText>>10)
+	default:
+		b.text++
 	}
 	return nil
 }

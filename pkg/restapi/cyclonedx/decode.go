@@ -102,11 +102,7 @@ func Decode(r io.Reader, now time.Time) (*Document, error) {
 	if err := d.checkHeader(now); err != nil {
 		return nil, err
 	}
-	findings, err := d.findings()
-	if err != nil {
-		return nil, err
-	}
-	d.document.Findings = finding.Merge(findings)
+	d.document.Findings = finding.Merge(d.findings())
 	return d.document, nil
 }
 

@@ -287,7 +287,7 @@ const (
 )
 
 // findings returns a finding for each component that a vulnerability affects.
-func (d *decoder) findings() ([]finding.Finding, error) {
+func (d *decoder) findings() []finding.Finding {
 	findings := make([]finding.Finding, 0, d.affected)
 	for i := range d.vulnerabilities {
 		v := &d.vulnerabilities[i]
@@ -321,7 +321,7 @@ func (d *decoder) findings() ([]finding.Finding, error) {
 		}
 		*v = vulnerability{} // its memory is needed no longer
 	}
-	return findings, nil
+	return findings
 }
 
 // firstOf returns the first version of a range without an end (https://www.packageurl.org/docs/vers), such as vers:deb/>=3.0.15-1~deb12u1; empty
