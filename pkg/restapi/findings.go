@@ -59,8 +59,8 @@ func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsReque
 	answer := restv1.ListFindings200JSONResponse{
 		Report: reportOf(&found, page.Report), Items: []restv1.Finding{}, Total: page.Total,
 	}
-	if source, isExternal := store.SourceOf(found.Engine); isExternal {
-		answer.Report.Engine, answer.Report.NotCovered = "external:"+source, nil // without the namespace, and what the engine does not cover
+	if answer.Report.Engine = engineNameOf(found.Engine); answer.Report.Engine != found.Engine {
+		answer.Report.NotCovered = nil // that is what the engine does not cover
 	}
 	for _, f := range page.Findings {
 		answer.Items = append(answer.Items, findingOf(f))
@@ -69,6 +69,14 @@ func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsReque
 		answer.Continue, err = encodeContinue(ctx, findingPosition{Store: a.Store.ID(), Mark: *page.Next})
 	}
 	return answer, err
+}
+
+// engineNameOf returns the name of an engine in responses: that of an external report has its source, but no namespace.
+func engineNameOf(engine string) string {
+	if source, isExternal := store.SourceOf(engine); isExternal {
+		return "external:" + source
+	}
+	return engine
 }
 
 // filterOf converts parameters, which are already checked, to a filter of the store.

@@ -208,6 +208,20 @@ func TestShownReports(t *testing.T) {
 	if got := list("web-strict", "listed"); got.Total != 1 {
 		t.Errorf("a source that is listed has %d findings, want 1", got.Total)
 	}
+	runs := func() (list restv1.WorkloadList) {
+		t.Helper()
+		response, body := w.get("/api/v1/vulnerabilities/CVE-2026-0001/workloads?namespace=shop", anyone)
+		w.requireStatus(answer{response, body}, http.StatusOK)
+		w.must(json.Unmarshal(body, &list))
+		return list
+	}
+	if got := runs(); got.Total != 0 {
+		t.Errorf("who runs what an external report has: %+v, want nobody while the source is not announced", got.Items)
+	}
+	w.must(w.store.SetAnnouncedSources(t.Context(), string(shown.UID), []string{"ci"}))
+	if got := runs(); got.Total != 1 || got.Items[0].Engines[0] != "external:ci" {
+		t.Errorf("who runs what an announced report has: %+v, want the workload and the source", got.Items)
+	}
 	for _, path := range []string{"web-strict/findings?source=ci", "web/findings?source=unknown"} {
 		response, body := w.get("/api/v1/namespaces/shop/imagescans/"+path, anyone)
 		w.requireProblem(answer{response, body}, http.StatusNotFound, restv1.ReasonNotFound, "")

@@ -102,12 +102,15 @@ func (a operations) countScanned(ctx context.Context, seen sight, coverage *rest
 }
 
 func workloadOf(run store.Run) restv1.Workload {
-	f := run.Finding
+	f, engines := run.Finding, make([]string, len(run.Engines))
+	for i, engine := range run.Engines {
+		engines[i] = engineNameOf(engine)
+	}
 	return restv1.Workload{
 		Namespace: run.Namespace, Kind: run.Kind, Name: run.Name, Container: run.Container, Image: run.Reference,
 		Digest: run.Key.Digest, Platform: run.Key.Platform.String(), Vulnerability: f.ID,
 		Severity: restv1.Severity(f.Severity.String()), KnownExploited: f.KnownExploited, Package: packageOf(f.Package),
-		FixState: f.FixState, Fixable: f.Fixable(), FixVersions: f.FixVersions, Engines: run.Engines,
+		FixState: f.FixState, Fixable: f.Fixable(), FixVersions: f.FixVersions, Engines: engines,
 		Exception: exceptionOf(run.Exception),
 	}
 }

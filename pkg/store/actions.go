@@ -58,21 +58,35 @@ const leastToActOn = finding.High
 
 const (
 	ofActing = `
-		ORDERED JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
-		ORDERED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
-		WHERE r.urgency > 0 GROUP BY w.repository) `
+			ORDERED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
+			WHERE r.urgency > 0`
+	ofActingEngines = `
+			ORDERED JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine` + ofActing
+	ofActingExternal = `
+			ORDERED JOIN reports r ON r.id = e.report_id` + joinAnnounced + ofActing + `) a
+		GROUP BY a.repository) `
+	selectActingImages = `
+			SELECT w.repository, r.urgency, si.id AS image FROM `
 	withActing = `WITH acting AS MATERIALIZED (
-		SELECT w.repository, max(r.urgency) AS urgency, id_array(si.id) AS images FROM `
+		SELECT a.repository, max(a.urgency) AS urgency, id_array(a.image) AS images FROM (` + selectActingImages
 	selectActing = `SELECT a.repository, a.urgency, a.images, (SELECT count(*) FROM acting) FROM acting a
 		WHERE @repository = '' OR a.urgency < @urgency OR a.urgency = @urgency AND a.repository > @repository
 		ORDER BY a.urgency DESC, a.repository LIMIT @limit`
 
-	selectActingEverywhere = withActing + `scanner_images si` + ofActing + selectActing
-	selectActingIn         = withActing + `texts(@namespaces) n ORDERED JOIN scanner_images si INDEXED BY scanner_images_by_namespace ON si.namespace = n.value` + ofActing + selectActing
+	selectActingEverywhere = withActing + `scanner_images si` + ofActingEngines + `
+			UNION ALL` + selectActingImages + `external_reports e` + ofActingExternal + selectActing
+	selectActingIn = withActing + `texts(@namespaces) n ORDERED JOIN scanner_images si INDEXED BY scanner_images_by_namespace ON si.namespace = n.value` + ofActingEngines + `
+			UNION ALL` + selectActingImages + `texts(@namespaces) n ORDERED JOIN external_reports e ON e.namespace = n.value` + ofActingExternal + selectActing
 
-	selectRunningImages = selectWorkloads + `0 FROM ids(@images) i
+	selectRunningImages = selectWorkloads + runningReach + ` FROM ids(@images) i
 		NESTED JOIN scanner_images si ON si.id = i.value
 		NESTED JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
+		NESTED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
+		UNION ALL` + selectWorkloads + runningReach + ` FROM ids(@images) i
+		NESTED JOIN scanner_images si ON si.id = i.value
+		NESTED JOIN announced_sources s ON s.scanner = si.scanner
+		NESTED JOIN external_reports e ON e.namespace = si.namespace AND e.digest = si.digest AND e.source = s.source AND e.platform IN ('', si.platform)
+		NESTED JOIN reports r ON r.id = e.report_id
 		NESTED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace`
 
 	selectActionable = `WITH` + passingFindings + `

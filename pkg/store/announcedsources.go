@@ -7,6 +7,8 @@ import (
 	"time"
 )
 
+const insertAnnouncedSources = `INSERT INTO announced_sources (scanner, source) SELECT @scanner, r.source FROM records(@rows, source text) r`
+
 // SetAnnouncedSources sets the sources of external reports whose findings a Scanner announces. What was announced of a source that is no longer
 // among them is withdrawn and not fixed. It writes nothing if they are the same, so it may be called at every reconcile.
 func (s *Store) SetAnnouncedSources(ctx context.Context, scanner string, sources []string) error {
@@ -45,8 +47,10 @@ func (s *Store) SetAnnouncedSources(ctx context.Context, scanner string, sources
 		for i, source := range sources {
 			rows[i] = []any{source}
 		}
-		return tx.execRows(ctx, `INSERT INTO announced_sources (scanner, source) SELECT @scanner, r.source FROM records(@rows, source text) r`, rows,
-			sql.Named("scanner", scanner))
+		if err := tx.execRows(ctx, insertAnnouncedSources, rows, sql.Named("scanner", scanner)); err != nil {
+			return err
+		}
+		return updateExternal(ctx, tx, selectExternalOfSources, sql.Named("sources", jsonArray(append(before, sources...))))
 	})
 }
 

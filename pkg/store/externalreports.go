@@ -245,7 +245,10 @@ func (s *Store) replaceExternal(ctx context.Context, tx *session, r ExternalRepo
 	}
 	_, err = tx.ExecContext(ctx, saveExternalReport, append(append([]any{before.id}, r.args()...),
 		r.TextSum, content, r.SerialNumber, r.Version, millis{r.Time}, r.Tool, millis{now}, r.User)...)
-	if err != nil || r.Budget == 0 {
+	if err != nil {
+		return d, err
+	}
+	if err := updateExternalOfImages(ctx, tx, [2]string{r.Namespace, r.Digest}); err != nil || r.Budget == 0 {
 		return d, err
 	}
 	var used int64
@@ -305,6 +308,13 @@ func (s *Store) DeleteExternalReport(ctx context.Context, k ExternalKey, check f
 			}
 		}
 		if _, err := tx.ExecContext(ctx, `DELETE FROM artifacts WHERE id = ?`, before.Text); err != nil {
+			return err
+		}
+		running, err := collect(ctx, tx, selectRunningReport, []any{before.report}, scanRunning)
+		if err != nil {
+			return err
+		}
+		if err := recordRunning(ctx, tx, deleteRunning, running, -1); err != nil {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, `DELETE FROM reports WHERE id = ?`, before.report)

@@ -23,8 +23,8 @@ func TestPlansWithoutStatistics(t *testing.T) {
 		sql.Named("receiver", 1), sql.Named("repository", "r"), sql.Named("keys", `[["CVE-2026-00001", "package-0"]]`), sql.Named("every", false),
 		sql.Named("all_reports", "[1]"), sql.Named("after_id", ""), sql.Named("after_package", ""),
 	}
-	f.requireLookUps(t, countRuns, runs, "(vulnerability_id = v.id", "(id = f.report_id")
-	f.requireLookUps(t, selectRuns, runs, "vulnerability_id = v.id", "id = f_2.vulnerability_id")
+	f.requireLookUps(t, countRuns, runs, "(vulnerability_id = v_1.id", "(id = f.report_id", "(report_id = r_2.id")
+	f.requireLookUps(t, selectRuns, runs, "vulnerability_id = v_1.id", "id = f_5.vulnerability_id")
 	f.requireLookUps(t, listKeys, changes, "vulnerability_id = v.id", "canonical_id = v.canonical_id")
 	f.requireLookUps(t, listCandidates, changes, "report_id = ", "canonical_id = v.canonical_id")
 	f.requireLookUps(t, selectAbsent+afterRecord, changes, "vulnerability_id = v.id")

@@ -11,7 +11,8 @@ import (
 
 // The tables running_manifests and namespace_vulnerabilities summarize which vulnerabilities run in which namespace. Every transaction that
 // changes scanner_images or workloads calls updateRunning, and SaveReport calls countReported. Both add differences, since counting again
-// would read all reports that have a vulnerability.
+// would read all reports that have a vulnerability. External reports that a Scanner announces count as well, under their own manifests:
+// what changes external_reports, announced_sources, or which images run, calls updateExternal.
 
 // anyNamespace stands for all namespaces in updateRunning. It is also the namespace in which namespace_vulnerabilities has the sums.
 const anyNamespace = ""
@@ -36,6 +37,10 @@ const (
 		WHERE (@namespace = '' OR u.namespace = @namespace)
 			AND unjoined(NOT EXISTS (SELECT 1 FROM scanner_images si INDEXED BY scanner_images_by_manifest
 				WHERE si.manifest_id = u.manifest_id AND si.engine = u.engine AND si.namespace = u.namespace AND ` + isRunning + `))`
+
+	// selectRunningReport selects the records of a report.
+	selectRunningReport = `SELECT u.manifest_id, u.engine, u.namespace, r.id
+		FROM reports r JOIN running_manifests u ON u.manifest_id = r.manifest_id AND u.engine = r.engine WHERE r.id = ?`
 
 	insertRunning = `INSERT INTO running_manifests (manifest_id, engine, namespace)
 		SELECT r.manifest, r.engine, r.namespace FROM records(@rows, manifest bigint, engine text, namespace text) r`
@@ -79,6 +84,33 @@ const (
 		WHERE true` + addCounts
 )
 
+// joinAnnounced joins external reports e with the images si of the Scanners that announce them.
+const joinAnnounced = `
+		NESTED JOIN scanner_images si INDEXED BY scanner_images_by_digest
+			ON si.digest = e.digest AND si.namespace = e.namespace AND e.platform IN ('', si.platform)
+		NESTED JOIN announced_sources s ON s.scanner = si.scanner AND s.source = e.source`
+
+const (
+	// selectExternalOf selects the external reports whose record in running_manifests is wrong. runs is 1 for those that should have one.
+	selectExternalOf = `
+		SELECT x.manifest, x.engine, x.namespace, x.report, x.runs FROM (
+			SELECT r.manifest_id AS manifest, r.engine, e.namespace, r.id AS report,
+				CASE WHEN EXISTS (
+					SELECT 1 FROM scanner_images si INDEXED BY scanner_images_by_digest
+					ORDERED JOIN announced_sources s ON s.scanner = si.scanner
+					ORDERED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
+					WHERE si.digest = e.digest AND si.namespace = e.namespace AND e.platform IN ('', si.platform) AND s.source = e.source)
+					THEN 1 ELSE 0 END AS runs,
+				CASE WHEN EXISTS (
+					SELECT 1 FROM running_manifests u WHERE u.manifest_id = r.manifest_id AND u.engine = r.engine AND u.namespace = e.namespace)
+					THEN 1 ELSE 0 END AS recorded
+			FROM external_reports e JOIN reports r ON r.id = e.report_id
+			WHERE `
+	selectExternalOfImages  = selectExternalOf + `(e.namespace, e.digest) IN (SELECT i.namespace, i.digest FROM records(@images, namespace text, digest text) i)` + isWrong
+	selectExternalOfSources = selectExternalOf + `e.source IN (SELECT value FROM texts(@sources) t)` + isWrong
+	isWrong                 = `) x WHERE x.runs <> x.recorded`
+)
+
 // runningManifest is a row of running_manifests that is to be inserted or deleted, and the manifest's report; 0 for none.
 type runningManifest struct {
 	manifest  int64
@@ -110,6 +142,47 @@ func updateRunning(ctx context.Context, tx *session, namespace string, manifests
 					return err
 				}
 			}
+		}
+	}
+	return nil
+}
+
+// updateExternalOfImages calls updateExternal for the reports of some images: pairs of a namespace and a digest.
+func updateExternalOfImages(ctx context.Context, tx *session, images ...[2]string) error {
+	for page := range slices.Chunk(images, maxRows) {
+		if err := updateExternal(ctx, tx, selectExternalOfImages, sql.Named("images", jsonArray(page))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// updateExternal brings the record of which announced external reports run up to date, and counts their vulnerabilities. which is one of the
+// statements selectExternalOf….
+func updateExternal(ctx context.Context, tx *session, which string, args ...any) error {
+	var started, stopped []runningManifest
+	err := eachRow(ctx, tx, which, args, func(rows *sql.Rows) error {
+		var r runningManifest
+		var runs bool
+		err := rows.Scan(&r.manifest, &r.engine, &r.namespace, &r.report, &runs)
+		if runs {
+			started = append(started, r)
+		} else {
+			stopped = append(stopped, r)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for batch := range slices.Chunk(stopped, runningBatch) {
+		if err := recordRunning(ctx, tx, deleteRunning, batch, -1); err != nil {
+			return err
+		}
+	}
+	for batch := range slices.Chunk(started, runningBatch) {
+		if err := recordRunning(ctx, tx, insertRunning, batch, 1); err != nil {
+			return err
 		}
 	}
 	return nil

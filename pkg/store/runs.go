@@ -55,19 +55,29 @@ type RunsPage struct {
 const maxRunText = 512 // also in withRuns and selectRuns
 
 const (
-	// withRuns selects each container and finding once, however many Scanners have the image and whichever engines have found it:
+	// selectCalled selects the findings with an ID or alias, and inSight those of images in some namespaces.
+	selectCalled = `
+			SELECT f.id AS finding, r.engine, si.id AS image
+			FROM vulnerability_names n
+			NESTED JOIN vulnerabilities v ON v.id = n.vulnerability_id
+			NESTED JOIN findings f ON f.vulnerability_id = v.id
+			NESTED JOIN reports r ON r.id = f.report_id`
+	inSight = `
+			WHERE n.name = @id AND f.gone_at IS NULL AND (@every = 1 OR si.namespace IN (SELECT value FROM texts(@namespaces) t)) AND ` + isCalled + `
+`
+	// withRuns selects each container and finding once, however many Scanners have the image and whichever engines and announced external reports have found it:
 	// findings with the same key are one finding. Of several it takes the worst.
 	withRuns = `WITH runs AS (
 		SELECT w.namespace, substr(w.kind, 1, 253) AS kind, substr(w.name, 1, 253) AS name, w.container,
 			substr(w.reference, 1, 512) AS reference, si.digest, si.platform, hexed(f."key") AS finding_key,
-			` + worstID + ` AS finding, joined(r.engine) AS engines
-		FROM vulnerability_names n
-		NESTED JOIN vulnerabilities v ON v.id = n.vulnerability_id
-		NESTED JOIN findings f ON f.vulnerability_id = v.id
-		NESTED JOIN reports r ON r.id = f.report_id
-		NESTED JOIN scanner_images si ON si.manifest_id = r.manifest_id AND si.engine = r.engine
+			` + worstID + ` AS finding, joined(c.engine) AS engines
+		FROM (` + selectCalled + `
+			NESTED JOIN scanner_images si ON si.manifest_id = r.manifest_id AND si.engine = r.engine` + inSight + `
+			UNION ALL` + selectCalled + `
+			NESTED JOIN external_reports e ON e.report_id = r.id` + joinAnnounced + inSight + `) c
+		NESTED JOIN findings f ON f.id = c.finding NESTED JOIN vulnerabilities v ON v.id = f.vulnerability_id
+		NESTED JOIN scanner_images si ON si.id = c.image
 		NESTED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
-		WHERE n.name = @id AND f.gone_at IS NULL AND (@every = 1 OR si.namespace IN (SELECT value FROM texts(@namespaces) t)) AND ` + isCalled + `
 		GROUP BY 1, 2, 3, 4, 5, 6, 7, 8) `
 
 	countRuns = withRuns + `SELECT count(*) FROM runs`

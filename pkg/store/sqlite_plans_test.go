@@ -151,6 +151,7 @@ func TestVulnerabilitiesUseIndexes(t *testing.T) {
 	f.requireIndexes(t, selectStarted, changes, "scanner_images_by_manifest (manifest_id=?)", "SEARCH u USING PRIMARY KEY (manifest_id=? AND engine=? AND namespace=?)")
 	f.requireIndexes(t, selectStopped, changes, "SEARCH u USING PRIMARY KEY (manifest_id=?)", "scanner_images_by_manifest (manifest_id=? AND engine=?)")
 	f.requireIndexes(t, countReported, []any{sql.Named("manifest", 1), sql.Named("engine", grype), sql.Named("rows", "[]")}, "(manifest_id=? AND engine=?)")
+	f.requireIndexes(t, selectExternalOfImages, []any{sql.Named("images", "[]")}, "(namespace=? AND digest=?)", "scanner_images_by_digest (digest=?")
 	f.requireUse(t, countRunning, []any{sql.Named("reports", "[]"), sql.Named("rows", "[]")}, "findings_present (report_id=?")
 }
 

@@ -83,7 +83,7 @@ func TestLeftWorkloadsStatements(t *testing.T) {
 			u.Ended = append(u.Ended, EndedWorkload{nightly(fmt.Sprintf("job-%d", i+100), "r"), f.clock.Now()})
 		}
 		u.EndedSince = f.clock.Now().Add(1)
-		requireAtMost(t, "the use by another workload", f.statementsOf(t, save), 15)
+		requireAtMost(t, "the use by another workload", f.statementsOf(t, save), 16)
 		equal(t, "workloads that have left the image", rows(), 0)
 	})
 }

@@ -168,6 +168,11 @@ func (s *Store) saveWorkloads(ctx context.Context, action string, u ImageUsage) 
 		if err := updateRunning(ctx, tx, u.Namespace, use.manifest, manifest); err != nil {
 			return err
 		}
+		if started, stopped := len(use.running) == 0, len(u.Workloads) == 0; started != stopped {
+			if err := updateExternalOfImages(ctx, tx, [2]string{u.Namespace, u.Key.Digest}); err != nil {
+				return err
+			}
+		}
 		return markSuperseded(ctx, tx, id)
 	})
 	return id, err
@@ -332,10 +337,21 @@ func (s *Store) deleteScannerImages(ctx context.Context, tx *session, which stri
 	if err != nil {
 		return err
 	}
+	images, err := collect(ctx, tx, `SELECT DISTINCT e.namespace, e.digest FROM external_reports e
+		WHERE (e.namespace, e.digest) IN (SELECT namespace, digest FROM scanner_images WHERE `+which+`)`, args, func(rows *sql.Rows) (image [2]string, err error) {
+		err = rows.Scan(&image[0], &image[1])
+		return image, err
+	})
+	if err != nil {
+		return err
+	}
 	if _, err := tx.ExecContext(ctx, `DELETE FROM scanner_images WHERE `+which, args...); err != nil {
 		return err
 	}
-	return updateRunning(ctx, tx, anyNamespace, manifests...)
+	if err := updateRunning(ctx, tx, anyNamespace, manifests...); err != nil {
+		return err
+	}
+	return updateExternalOfImages(ctx, tx, images...)
 }
 
 // manifestsOf returns the row IDs of the manifests of some rows of scanner_images, each once.

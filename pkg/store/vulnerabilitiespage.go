@@ -220,11 +220,14 @@ type VulnerablePackage struct {
 const maxVulnerablePackages = 100
 
 const (
-	// withNamed has the rows of a vulnerability, one for each engine and each canonical ID.
-	withNamed = `WITH named AS (SELECT v.* FROM vulnerability_names n NESTED JOIN vulnerabilities v ON v.id = n.vulnerability_id WHERE n.name = @id) `
-
-	selectDetails = withNamed + `SELECT v.id, v.canonical_id, v.description, v.url, v.cvss, v.epss, v.known_exploited, v.known_exploited_since
-		FROM named v ORDER BY v.canonical_id, v.engine`
+	// selectDetails selects the rows of a vulnerability, one for each engine and each canonical ID. What an external report states about it counts
+	// only where the report does, and comes last.
+	selectDetails = `SELECT v.id, v.canonical_id, v.description, v.url, v.cvss, v.epss, v.known_exploited, v.known_exploited_since
+		FROM vulnerability_names n NESTED JOIN vulnerabilities v ON v.id = n.vulnerability_id
+		WHERE n.name = @id AND (v.engine NOT LIKE '` + externalEngine + `%' OR EXISTS (
+			SELECT 1 FROM namespace_vulnerabilities c INDEXED BY namespace_vulnerabilities_by_vulnerability WHERE c.vulnerability_id = v.id AND c.images > 0
+				AND c.namespace <> '' AND (@every = 1 OR c.namespace IN (SELECT value FROM texts(@namespaces) t))))
+		ORDER BY v.canonical_id, CASE WHEN v.engine LIKE '` + externalEngine + `%' THEN 1 ELSE 0 END, v.engine`
 
 	selectNames = `SELECT DISTINCT n.name FROM ids(@rows) i NESTED JOIN vulnerability_names n INDEXED BY vulnerability_names_by_vulnerability ON n.vulnerability_id = i.value
 		ORDER BY n.name LIMIT 100`
@@ -252,7 +255,7 @@ const (
 func (s *Store) Vulnerability(ctx context.Context, seen Sight, id string) (d VulnerabilityDetails, err error) {
 	err = s.read(ctx, "look up vulnerability "+id, func(ctx context.Context, q query) error {
 		d = VulnerabilityDetails{}
-		rows, err := d.read(ctx, q, id)
+		rows, err := d.read(ctx, q, seen, id)
 		if err != nil || len(rows) == 0 {
 			return err
 		}
@@ -297,7 +300,7 @@ func (s *Store) Vulnerability(ctx context.Context, seen Sight, id string) (d Vul
 
 // read reads the rows of a vulnerability, and returns their IDs. If the ID is canonical, other vulnerabilities that have it as an alias are
 // left out.
-func (d *VulnerabilityDetails) read(ctx context.Context, q query, id string) (rows []int64, err error) {
+func (d *VulnerabilityDetails) read(ctx context.Context, q query, seen Sight, id string) (rows []int64, err error) {
 	type named struct {
 		row        int64
 		canonical  string
@@ -306,7 +309,7 @@ func (d *VulnerabilityDetails) read(ctx context.Context, q query, id string) (ro
 		text, url  string
 		cvss, epss float64
 	}
-	all, err := collect(ctx, q, selectDetails, []any{sql.Named("id", foldName(id))}, func(rows *sql.Rows) (n named, err error) {
+	all, err := collect(ctx, q, selectDetails, append(seen.args(), sql.Named("id", foldName(id))), func(rows *sql.Rows) (n named, err error) {
 		err = rows.Scan(&n.row, &n.canonical, &n.text, &n.url, &n.cvss, &n.epss, &n.exploited, &n.kev)
 		return n, err
 	})

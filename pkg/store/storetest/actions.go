@@ -19,8 +19,13 @@ import (
 type repositoryModel struct {
 	urgency   int
 	workloads map[string]bool
-	// reports has the namespaces in which the repository's image of a report runs.
-	reports map[reportKey]map[string]bool
+	reports   map[reportKey]*runningReport
+}
+
+// runningReport is the findings of a report, and the namespaces in which the repository's image runs.
+type runningReport struct {
+	findings   []finding.Finding
+	namespaces map[string]bool
 }
 
 // isActionable reports whether a finding is worth acting on, and how urgent it makes its image.
@@ -44,30 +49,38 @@ func (m *sightModel) isActionable(k reportKey, f finding.Finding) (urgency int, 
 func (m *sightModel) repositories(namespaces []string) map[string]*repositoryModel {
 	all := make(map[string]*repositoryModel)
 	for u, usage := range m.usages {
-		manifest, cataloged := m.manifests[aliasKey{u.image, usage.Scope}]
-		k, urgency := reportKey{manifest, usage.Scope, usage.Engine}, 0
-		for _, f := range m.reports[k] {
-			n, _ := m.isActionable(k, f)
-			urgency += n
-		}
-		if !cataloged || urgency == 0 || !slices.Contains(namespaces, u.namespace) {
-			continue
-		}
-		for _, w := range usage.Workloads {
-			r := all[w.Repository]
-			if r == nil {
-				r = &repositoryModel{workloads: make(map[string]bool), reports: make(map[reportKey]map[string]bool)}
-				all[w.Repository] = r
+		if slices.Contains(namespaces, u.namespace) {
+			for k, findings := range m.reportsOf(u, usage) {
+				m.addActionable(all, k, findings, usage)
 			}
-			if r.reports[k] == nil {
-				r.reports[k] = make(map[string]bool)
-			}
-			r.reports[k][u.namespace] = true
-			r.workloads[w.Namespace+"/"+w.Name] = true
-			r.urgency = max(r.urgency, urgency)
 		}
 	}
 	return all
+}
+
+// addActionable adds a report about an image to the repositories of the workloads that run it.
+func (m *sightModel) addActionable(all map[string]*repositoryModel, k reportKey, findings []finding.Finding, usage store.ImageUsage) {
+	urgency := 0
+	for _, f := range findings {
+		n, _ := m.isActionable(k, f)
+		urgency += n
+	}
+	if urgency == 0 {
+		return
+	}
+	for _, w := range usage.Workloads {
+		r := all[w.Repository]
+		if r == nil {
+			r = &repositoryModel{workloads: make(map[string]bool), reports: make(map[reportKey]*runningReport)}
+			all[w.Repository] = r
+		}
+		if r.reports[k] == nil {
+			r.reports[k] = &runningReport{findings, make(map[string]bool)}
+		}
+		r.reports[k].namespaces[usage.Namespace] = true
+		r.workloads[w.Namespace+"/"+w.Name] = true
+		r.urgency = max(r.urgency, urgency)
+	}
 }
 
 // checkActions compares the actions in some namespaces with those of the model. An exception may suppress a vulnerability, in one namespace or in all.
@@ -94,9 +107,9 @@ func (m *sightModel) checkActions(t *rapid.T) {
 	var want []string
 	for _, name := range names {
 		ends := make(map[string]bool)
-		for k, in := range repositories[name].reports {
-			for _, f := range m.reports[k] {
-				if _, is := m.isActionable(k, f); is && !isSuppressed(f, in) {
+		for k, r := range repositories[name].reports {
+			for _, f := range r.findings {
+				if _, is := m.isActionable(k, f); is && !isSuppressed(f, r.namespaces) {
 					ends[f.Package.Name+" ends "+f.ID] = true
 				}
 			}

@@ -104,6 +104,7 @@ var contract = []contractTest{
 	{name: "SweepExternalReports", run: suite.testSweepExternalReports},
 	{name: "FindingsOfExternalReportsThatAreGone", run: suite.testFindingsOfExternalReportsThatAreGone, alone: true},
 	{name: "AnnouncedSources", run: suite.testAnnouncedSources},
+	{name: "AnnouncedReportsCount", run: suite.testAnnouncedReportsCount},
 
 	{name: "QueueIsFairToNamespaces", run: suite.testQueueIsFairToNamespaces},
 	{name: "SlowImagesDelayOnlyTheirNamespace", run: suite.testSlowImagesDelayOnlyTheirNamespace},

@@ -389,3 +389,31 @@ func (on suite) testAnnouncedSources(t *testing.T) {
 		t.Errorf("%d sources are left of a Scanner that is deleted", n)
 	}
 }
+
+// testAnnouncedReportsCount: an announced report counts where its image runs, until the image or its Scanner is gone. Nobody else learns what it states.
+func (on suite) testAnnouncedReportsCount(t *testing.T) {
+	f := on.newStore(t)
+	k := externalKey("shop")
+	f.saveExternal(t, externalReport(k, f.clock.Now(), "first", vulnerable("CVE-2026-0001", "openssl", exploited)))
+	inShop, inBlog := store.Sight{Namespaces: []string{"shop"}}, store.Sight{Namespaces: []string{"blog"}}
+	image := store.ScannerImage{Scanner: "scanner", Namespace: "shop", Key: key("web")}
+	for _, step := range []struct {
+		what string
+		do   func()
+		runs int
+	}{
+		{"a report of an image that does not run", func() { must(t, f.SetAnnouncedSources(t.Context(), "scanner", []string{"ci"})) }, 0},
+		{"an image that runs", func() { f.use(t, "scanner", "web", workload("web", "web")) }, 1},
+		{"an image that is released", func() { must(t, f.ReleaseImage(t.Context(), image, false)) }, 0},
+		{"an image that runs again", func() { f.use(t, "scanner", "web", workload("web", "web")) }, 1},
+		{"a Scanner that is deleted", func() { must(t, f.DeleteScanners(t.Context(), []string{"scanner"})) }, 0},
+	} {
+		step.do()
+		for _, seen := range []store.Sight{{All: true}, inShop} {
+			equal(t, fmt.Sprintf("%s: vulnerabilities in %+v", step.what, seen), len(f.allVulnerabilities(t, seen, store.VulnerabilityFilter{}, 10)), step.runs)
+			details := got[store.VulnerabilityDetails](t)(f.Vulnerability(t.Context(), seen, "CVE-2026-0001"))
+			equal(t, fmt.Sprintf("%s: details in %+v", step.what, seen), []any{details.Images, details.KnownExploited}, []any{step.runs, step.runs > 0})
+		}
+		equal(t, step.what+": IDs in another namespace", len(got[store.VulnerabilityDetails](t)(f.Vulnerability(t.Context(), inBlog, "CVE-2026-0001")).IDs), 0)
+	}
+}

@@ -39,6 +39,9 @@ type sightModel struct {
 	manifests map[aliasKey]string
 	usages    map[usageKey]store.ImageUsage
 	reports   map[reportKey][]finding.Finding
+	// external has the findings of external reports, and announced the sources of Scanners.
+	external  map[store.ExternalKey][]finding.Finding
+	announced map[string][]string
 	// shared is what the latest report of an engine has for a vulnerability, and firstSeen when the first report had it.
 	shared    map[[2]string]finding.Finding
 	firstSeen map[[2]string]time.Time
@@ -49,6 +52,7 @@ var (
 	sightEngines    = []string{grype, "clair https://clair.example.com"}
 	sightImages     = []string{"one", "two", "three", "four"}
 	sightManifests  = []string{"a", "b"}
+	sightSources    = []string{"ci", "nightly"}
 	sightScopes     = []store.Scope{store.Cluster, store.Cluster, "shop"}
 )
 
@@ -103,6 +107,7 @@ func (m *sightModel) deleteScanner(t *rapid.T) {
 	scanner := pick(t, []string{"cluster scanner", "scanner of shop"}, "scanner")
 	must(t, m.DeleteScanners(context.Background(), []string{scanner}))
 	maps.DeleteFunc(m.usages, func(k usageKey, _ store.ImageUsage) bool { return k.scanner == scanner })
+	delete(m.announced, scanner)
 }
 
 func (m *sightModel) report(t *rapid.T) {
@@ -111,16 +116,55 @@ func (m *sightModel) report(t *rapid.T) {
 	r.Engine, r.Scope, r.DataVersion = k.engine, k.scope, fmt.Sprint("v", rapid.IntRange(0, 9).Draw(t, "data"))
 	got[store.Difference](t)(m.SaveReport(context.Background(), r, ""))
 	m.reports[k] = findings
+	m.learn(k.engine, findings)
+}
+
+func (m *sightModel) saveExternal(t *rapid.T) {
+	k, findings := pickExternal(t), drawFindings(t)
+	got[store.SavedExternal](t)(m.SaveExternalReport(context.Background(), externalReport(k, m.clock.Now(), "text", findings...), anyReport))
+	m.external[k] = findings
+	m.learn(k.Subject().Engine, findings)
+}
+
+func (m *sightModel) deleteExternal(t *rapid.T) {
+	k := pickExternal(t)
+	if err := m.DeleteExternalReport(context.Background(), k, anyReport); !errors.Is(err, store.ErrNotFound) {
+		must(t, err)
+	}
+	delete(m.external, k)
+}
+
+func pickExternal(t *rapid.T) store.ExternalKey {
+	return store.ExternalKey{
+		Namespace: pick(t, []string{"kitchen", "shop"}, "namespace"), Digest: key("one").Digest,
+		Platform: pick(t, []string{"", "", key("one").Platform.String(), "linux/s390x"}, "platform"), Source: pick(t, sightSources, "source"),
+	}
+}
+
+func (m *sightModel) announce(t *rapid.T) {
+	scanner := pick(t, []string{"cluster scanner", "scanner of shop"}, "scanner")
+	m.announced[scanner] = rapid.SliceOfNDistinct(rapid.SampledFrom(sightSources), 0, len(sightSources), rapid.ID).Draw(t, "sources")
+	must(t, m.SetAnnouncedSources(context.Background(), scanner, m.announced[scanner]))
+}
+
+// announces reports whether the Scanner of an image announces an external report.
+func (m *sightModel) announces(u usageKey, k store.ExternalKey) bool {
+	return slices.Contains(m.announced[u.scanner], k.Source) && u.namespace == k.Namespace && key(u.image).Digest == k.Digest &&
+		(k.Platform == "" || k.Platform == key(u.image).Platform.String())
+}
+
+// learn records what an engine states about vulnerabilities.
+func (m *sightModel) learn(engine string, findings []finding.Finding) {
 	about := make(map[string]finding.Finding)
 	for _, f := range findings {
 		v := about[f.ID]
 		about[f.ID] = finding.Finding{EPSS: max(v.EPSS, f.EPSS), CVSS: max(v.CVSS, f.CVSS), KnownExploited: v.KnownExploited || f.KnownExploited}
-		if shared := [2]string{f.ID, k.engine}; m.firstSeen[shared].IsZero() {
+		if shared := [2]string{f.ID, engine}; m.firstSeen[shared].IsZero() {
 			m.firstSeen[shared] = m.clock.Now()
 		}
 	}
 	for id, v := range about {
-		m.shared[[2]string{id, k.engine}] = v
+		m.shared[[2]string{id, engine}] = v
 	}
 }
 
@@ -136,20 +180,39 @@ func (m *sightModel) sweep(t *rapid.T) {
 		_, err := m.Findings(context.Background(), s)
 		return errors.Is(err, store.ErrNotFound)
 	})
+	maps.DeleteFunc(m.external, func(k store.ExternalKey, _ []finding.Finding) bool {
+		_, err := m.ExternalReport(context.Background(), k)
+		return errors.Is(err, store.ErrNotFound)
+	})
 	maps.DeleteFunc(m.firstSeen, func(k [2]string, _ time.Time) bool {
 		return m.count(t, fmt.Sprintf("vulnerabilities WHERE canonical_id = '%s' AND engine = '%s'", k[0], k[1])) == 0
 	})
 }
 
-// runs returns which reports about running images there are in a namespace.
-func (m *sightModel) runs(namespace string) map[reportKey]bool {
-	runs := make(map[reportKey]bool)
-	for k, u := range m.usages {
-		if manifest, cataloged := m.manifests[aliasKey{k.image, u.Scope}]; cataloged && k.namespace == namespace && len(u.Workloads) > 0 {
-			runs[reportKey{manifest, u.Scope, u.Engine}] = true
+// runs returns the reports about images that run in a namespace.
+func (m *sightModel) runs(namespace string) map[reportKey][]finding.Finding {
+	runs := make(map[reportKey][]finding.Finding)
+	for u, usage := range m.usages {
+		if u.namespace == namespace && len(usage.Workloads) > 0 {
+			maps.Copy(runs, m.reportsOf(u, usage))
 		}
 	}
 	return runs
+}
+
+// reportsOf returns the reports about an image of a Scanner.
+func (m *sightModel) reportsOf(u usageKey, usage store.ImageUsage) map[reportKey][]finding.Finding {
+	reports := make(map[reportKey][]finding.Finding)
+	if manifest, cataloged := m.manifests[aliasKey{u.image, usage.Scope}]; cataloged {
+		k := reportKey{manifest, usage.Scope, usage.Engine}
+		reports[k] = m.reports[k]
+	}
+	for k, findings := range m.external {
+		if of := k.Subject(); m.announces(u, k) {
+			reports[reportKey{of.PlatformDigest, of.Scope, of.Engine}] = findings
+		}
+	}
+	return reports
 }
 
 // vulnerabilities returns what the store should list for some namespaces.
@@ -158,9 +221,9 @@ func (m *sightModel) vulnerabilities(namespaces []string) map[string]store.Runni
 	images, inNamespaces := make(map[[2]string]int), make(map[string]map[string]int) // by ID and engine in all; by ID and namespace
 	for _, namespace := range namespaces {
 		inNamespace := make(map[[2]string]int)
-		for k := range m.runs(namespace) {
+		for k, findings := range m.runs(namespace) {
 			had := make(map[string]bool)
-			for _, f := range m.reports[k] {
+			for _, f := range findings {
 				v, known := all[f.ID]
 				shared, first := m.shared[[2]string{f.ID, k.engine}], m.firstSeen[[2]string{f.ID, k.engine}]
 				v.ID, v.Severity, v.Fixable = f.ID, max(v.Severity, f.Severity), v.Fixable || f.Fixable()
@@ -186,8 +249,10 @@ func (m *sightModel) vulnerabilities(namespaces []string) map[string]store.Runni
 	for id, v := range all {
 		v.Namespaces = len(inNamespaces[id])
 		if len(namespaces) == len(sightNamespaces) {
-			for _, engine := range sightEngines {
-				v.Images = max(v.Images, images[[2]string{id, engine}])
+			for k, n := range images {
+				if k[0] == id {
+					v.Images = max(v.Images, n)
+				}
 			}
 		} else {
 			for _, n := range inNamespaces[id] {
@@ -235,6 +300,42 @@ func (m *sightModel) check(t *rapid.T) {
 	compare(t, fmt.Sprintf("vulnerabilities in %q by %+v", namespaces, filter), m.allVulnerabilities(t, seen, filter, rapid.IntRange(1, 5).Draw(t, "limit")), want)
 }
 
+// checkRuns compares who runs a vulnerability in some namespaces, and in how many images, with the model.
+func (m *sightModel) checkRuns(t *rapid.T) {
+	namespaces := rapid.SliceOfNDistinct(rapid.SampledFrom(sightNamespaces), 0, len(sightNamespaces), rapid.ID).Draw(t, "namespaces")
+	seen := store.Sight{All: len(namespaces) == len(sightNamespaces), Namespaces: namespaces}
+	id := pick(t, []string{"CVE-2026-0001", "CVE-2026-0002"}, "id")
+	want, exploited := make(map[string]bool), false
+	for u, usage := range m.usages {
+		if !slices.Contains(namespaces, u.namespace) {
+			continue
+		}
+		for k, findings := range m.reportsOf(u, usage) {
+			for _, f := range findings {
+				for _, w := range usage.Workloads {
+					if f.ID == id {
+						want[fmt.Sprint(u.namespace, "/", w.Name, " ", w.Reference, " ", f.Package.Name, " by ", k.engine)] = true
+						exploited = exploited || m.shared[[2]string{f.ID, k.engine}].KnownExploited
+					}
+				}
+			}
+		}
+	}
+	found := make(map[string]bool)
+	page := got[store.RunsPage](t)(m.RunsPage(context.Background(), store.RunsQuery{ID: id, All: seen.All, Namespaces: namespaces}, store.RunCursor{}, 1000))
+	for _, r := range page.Runs {
+		for _, engine := range r.Engines {
+			found[fmt.Sprint(r.Namespace, "/", r.Name, " ", r.Reference, " ", r.Finding.Package.Name, " by ", engine)] = true
+		}
+	}
+	compare(t, fmt.Sprintf("who runs %s in %q", id, namespaces), slices.Sorted(maps.Keys(found)), slices.Sorted(maps.Keys(want)))
+	compare(t, "number of runs", page.Total, len(page.Runs))
+	details := got[store.VulnerabilityDetails](t)(m.Vulnerability(context.Background(), seen, id))
+	if (details.Images > 0) != (len(want) > 0) || len(want) > 0 && exploited && !details.KnownExploited {
+		t.Fatalf("%s runs in %d images of %q (known exploited: %t), want those of %q", id, details.Images, namespaces, details.KnownExploited, slices.Sorted(maps.Keys(want)))
+	}
+}
+
 func passesVulnerabilityFilter(v store.RunningVulnerability, f store.VulnerabilityFilter) bool {
 	return (f.Severities == nil || slices.Contains(f.Severities, v.Severity)) && (f.Fixable == nil || *f.Fixable == v.Fixable) &&
 		(f.KnownExploited == nil || *f.KnownExploited == v.KnownExploited) && v.EPSS >= f.MinEPSS && !v.FirstSeen.Before(f.FirstSeenSince) &&
@@ -263,6 +364,7 @@ func (on suite) testVulnerabilitiesAgreeWithModel(t *testing.T) {
 	on.eachCheck(t, func(t *rapid.T, f fixture) {
 		m := &sightModel{
 			fixture: f, manifests: make(map[aliasKey]string), usages: make(map[usageKey]store.ImageUsage), reports: make(map[reportKey][]finding.Finding),
+			external: make(map[store.ExternalKey][]finding.Finding), announced: make(map[string][]string),
 			shared: make(map[[2]string]finding.Finding), firstSeen: make(map[[2]string]time.Time),
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -273,10 +375,14 @@ func (on suite) testVulnerabilitiesAgreeWithModel(t *testing.T) {
 			"delete scanner": m.deleteScanner,
 			"report":         m.report,
 			"report another": m.report,
+			"save external":  m.saveExternal,
+			"save another":   m.saveExternal,
+			"drop external":  m.deleteExternal,
+			"announce":       m.announce,
 			"sweep":          m.sweep,
 			"time":           func(*rapid.T) { m.clock.pass(time.Hour) },
 			"restart":        func(t *rapid.T) { m.restart(t) },
-			"":               func(t *rapid.T) { m.check(t); m.checkActions(t) },
+			"":               func(t *rapid.T) { m.check(t); m.checkActions(t); m.checkRuns(t) },
 		})
 	})
 }
