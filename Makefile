@@ -21,7 +21,7 @@ GO_BUILD := go build
 export GOLANGCI_LINT_CACHE ?= $(CURDIR)/bin/lint-cache
 
 # All modules of the project. hack/cluster/programs and hack/tools only pin third-party modules.
-MODULES := . workerapi registry worker hack/bundle pkg/store/storetest/mysqlgrammar
+MODULES := . cmd/kubectl-scanner workerapi registry worker hack/bundle pkg/store/storetest/mysqlgrammar
 ALL_MODULES = $(patsubst %/,%,$(dir $(shell git ls-files --cached --others --exclude-standard '*go.mod')))
 
 # With KUBECONFIG set, that cluster is used instead of the local one.
@@ -75,6 +75,7 @@ olm-images: bin/demo bin/opm
 build: ## Compile everything, for this machine, into bin/
 	$(GO_BUILD) -o bin/ ./cmd/...
 	cd worker && $(GO_BUILD) -o ../bin/ ./cmd/...
+	cd cmd/kubectl-scanner && $(GO_BUILD) -o ../../bin/kubectl-scanner .
 
 .PHONY: generate
 generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated files: deep copies, CRDs, RBAC role, the chart's copies, REST API, types of the web UI, field tables and pictures of docs/

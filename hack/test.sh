@@ -47,7 +47,7 @@ mapfile -t others <<<"$others"
 modules() {
   local failed=""
   (cd worker && CGO_ENABLED=$with_race go test "${race[@]}" -short -run "$worker_raced" ./match ./leases ./database) || failed=1
-  for module in workerapi registry worker hack/bundle; do
+  for module in workerapi registry worker cmd/kubectl-scanner hack/bundle; do
     (cd "$module" && GRYPE_COMMAND=$grype go test ./...) || failed=1
   done
   # It reads the source of another module. Go would repeat its last result when that has changed.

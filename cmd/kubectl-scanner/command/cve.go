@@ -1,0 +1,162 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/utils/ptr"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/cmd/kubectl-scanner/connect"
+	"github.com/scanner-operator/scanner-operator/cmd/kubectl-scanner/output"
+)
+
+// vulnerabilityAnswer is the result of "cve" for programs.
+type vulnerabilityAnswer struct {
+	Items []restv1.Workload `json:"items"`
+	// Complete is true if all running images have a complete result. Otherwise NotKnown has the reasons.
+	Complete bool     `json:"complete"`
+	NotKnown []string `json:"notKnown"`
+}
+
+func (s *session) cveCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "cve ID", Aliases: []string{"vulnerability"}, Short: "Show who runs a vulnerability, or that nobody does", Args: cobra.ExactArgs(1),
+		Long: `Show which workloads run an image with a vulnerability, in all namespaces that you may see or in the one of -n.
+
+The ID may be an alias, such as GHSA-…, in any case. "Nobody runs it" is said only if that is known: all images that run have a complete
+result. Otherwise the answer says what is missing.`,
+		Example: `  kubectl scanner cve CVE-2024-3094
+  kubectl scanner cve CVE-2024-3094 -n shop --fail-on=any`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(c *cobra.Command, args []string) error { return s.cve(c.Context(), args[0], s.allNamespaces) },
+	}
+	s.addAllNamespaces(c)
+	s.addFormat(c)
+	s.addFailOn(c)
+	return s.requiresConnection(c, own("imagescans", "", "list"))
+}
+
+func (s *session) cve(ctx context.Context, id string, everywhere bool) error {
+	if _, err := s.checkFormat(); err != nil {
+		return err
+	}
+	if err := s.checkFailOn(); err != nil {
+		return err
+	}
+	// Without -n, the question is about the cluster, whatever the namespace of the kubeconfig is.
+	namespace := ptr.Deref(s.kube.Namespace, "")
+	if everywhere {
+		namespace = ""
+	}
+	api, err := s.connect(ctx)
+	var noToken *connect.NoTokenError
+	if errors.As(err, &noToken) {
+		return fmt.Errorf("whether somebody runs %s is not known: %w", id, err)
+	}
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	list, err := readWorkloads(ctx, api, id, namespace)
+	if err != nil {
+		return err
+	}
+	notKnown := gapsOf(namespace, list)
+	var found []imageFinding
+	for _, w := range list.Items {
+		found = append(found, imageFinding{Finding: restv1.Finding{Severity: w.Severity, KnownExploited: w.KnownExploited, Exception: w.Exception}})
+	}
+	answer := vulnerabilityAnswer{Items: list.Items, Complete: len(notKnown) == 0, NotKnown: append([]string{}, notKnown...)}
+	if err := s.write(workloadTable(list.Items), answer); err != nil {
+		return err
+	}
+	s.remark("%s", whoRuns(id, namespace, list, notKnown))
+	return s.verdict(found, notKnown)
+}
+
+// readWorkloads reads all pages of the workloads that run a vulnerability.
+func readWorkloads(ctx context.Context, api *connect.Connection, id, namespace string) (*restv1.WorkloadList, error) {
+	params := &restv1.ListWorkloadsParams{Limit: ptr.To(pageSize)}
+	if namespace != "" {
+		params.Namespace = &namespace
+	}
+	var all *restv1.WorkloadList
+	for {
+		answer, err := api.ListWorkloadsWithResponse(ctx, id, params)
+		if err != nil {
+			return nil, err
+		}
+		page := answer.JSON200
+		if page == nil {
+			return nil, unexpected(answer.Status())
+		}
+		if all == nil {
+			all = page
+		} else {
+			all.Items = append(all.Items, page.Items...)
+		}
+		if page.Continue == "" {
+			all.Continue = ""
+			return all, nil
+		}
+		params.Continue = ptr.To(page.Continue)
+	}
+}
+
+// whoRuns answers the question in a sentence.
+func whoRuns(id, namespace string, list *restv1.WorkloadList, notKnown []string) string {
+	type container struct{ namespace, kind, name, container string }
+	containers, namespaces, suppressed := map[container]bool{}, map[string]bool{}, 0
+	for _, w := range list.Items {
+		containers[container{w.Namespace, w.Kind, w.Name, w.Container}] = true
+		namespaces[w.Namespace] = true
+		if w.Exception != nil {
+			suppressed++
+		}
+	}
+	in := ""
+	if namespace != "" {
+		in = " " + where(namespace)
+	}
+	var text strings.Builder
+	switch {
+	case len(containers) > 0:
+		fmt.Fprintf(&text, "%s in %s %s it.", count(len(containers), "container", "containers"), count(len(namespaces), "namespace", "namespaces"),
+			map[bool]string{true: "runs", false: "run"}[len(containers) == 1])
+		if suppressed > 0 {
+			fmt.Fprintf(&text, " An exception suppresses %d of the lines above.", suppressed)
+		}
+		if len(notKnown) > 0 {
+			text.WriteString(" There may be more.")
+		}
+	case len(notKnown) > 0:
+		fmt.Fprintf(&text, "Nobody is known to run %s%s.", id, in)
+	default:
+		fmt.Fprintf(&text, "Nobody runs %s%s. All images that run were scanned, by %s: 0 pending, 0 failed, 0 not completely analyzed. "+
+			"Images that a Scanner excludes, and namespaces that nothing scans, are not in this answer.", id, in,
+			count(list.Scanners, "Scanner", "Scanners"))
+	}
+	if len(notKnown) > 0 {
+		fmt.Fprintf(&text, "\nNot known: %s. More: kubectl scanner status", strings.Join(notKnown, "; "))
+	}
+	return text.String()
+}
+
+func workloadTable(workloads []restv1.Workload) output.Table {
+	table := output.Table{Columns: []output.Column{
+		{Name: "NAMESPACE"}, {Name: "WORKLOAD"}, {Name: "CONTAINER"}, {Name: "IMAGE"}, {Name: "SEVERITY"}, {Name: "PACKAGE"}, {Name: "INSTALLED"}, {Name: "FIXED IN"},
+		{Name: "EXPLOITED"}, {Name: "VULNERABILITY", Wide: true}, {Name: "EXCEPTION", Wide: true}, {Name: "ENGINES", Wide: true}, {Name: "PLATFORM", Wide: true},
+		{Name: "DIGEST", Wide: true},
+	}}
+	for _, w := range workloads {
+		table.Rows = append(table.Rows, []string{
+			w.Namespace, w.Kind + "/" + w.Name, w.Container, w.Image, string(w.Severity), w.Package.Name, w.Package.Version, strings.Join(w.FixVersions, ", "),
+			yes(w.KnownExploited), w.Vulnerability, exceptionCell(w.Exception), strings.Join(w.Engines, ", "), w.Platform, w.Digest,
+		})
+	}
+	return table
+}

@@ -1,0 +1,230 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/cmd/kubectl-scanner/connect"
+	"github.com/scanner-operator/scanner-operator/cmd/kubectl-scanner/output"
+)
+
+// imageResult is what "image" writes for programs, for each ImageScan.
+type imageResult struct {
+	ImageScan restv1.ImageScan `json:"imageScan"`
+	// Report is missing if there is no result.
+	Report   *restv1.Report   `json:"report,omitempty"`
+	Findings []restv1.Finding `json:"findings"`
+
+	scan     v1alpha1.ImageScan
+	notKnown string
+	// partial means that the findings have only what the ImageScan has of them.
+	partial bool
+}
+
+func (s *session) imageCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "image NAME", Short: "Show an image and all its findings", Args: cobra.ExactArgs(1),
+		Long: `Show an image and all its findings, with those that exceptions suppress.
+
+NAME is that of the ImageScan, the image's reference or a part of it, its digest, or a workload such as Deployment/web. An image that several
+Scanners scan is shown once for each.`,
+		Example: `  kubectl scanner image shop/web:1.4 -n shop
+  kubectl scanner image Deployment/web -n shop -o json`,
+		ValidArgsFunction: s.completeImages,
+		RunE:              func(c *cobra.Command, args []string) error { return s.image(c.Context(), args[0]) },
+	}
+	s.addAllNamespaces(c)
+	s.addFormat(c)
+	s.addFailOn(c)
+	return s.requiresConnection(c, own("imagescans", "", "get", "list"))
+}
+
+func (s *session) image(ctx context.Context, word string) error {
+	format, err := s.checkFormat()
+	if err := errors.Join(err, s.checkFailOn()); err != nil {
+		return err
+	}
+	scans, err := s.selectImages(ctx, word)
+	if err != nil {
+		return err
+	}
+	api, err := s.connect(ctx)
+	var noToken *connect.NoTokenError
+	if errors.As(err, &noToken) && format.IsForPeople() && s.failOn != failOnExploited {
+		s.remark("Only the worst findings of each image are shown: %v.", noToken)
+		return s.showImages(format, topResults(scans))
+	}
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	results := make([]imageResult, 0, len(scans))
+	for i := range scans {
+		result, err := readImage(ctx, api, scans[i])
+		if err != nil {
+			return err
+		}
+		results = append(results, result)
+	}
+	return s.showImages(format, results)
+}
+
+// selectImages returns the ImageScans of the namespace that a word means.
+func (s *session) selectImages(ctx context.Context, word string) ([]v1alpha1.ImageScan, error) {
+	namespace, err := s.namespace()
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := s.cluster()
+	if err != nil {
+		return nil, err
+	}
+	scans, err := listScans(ctx, cluster, namespace)
+	if err != nil {
+		return nil, err
+	}
+	selected, err := selectScans(scans, word)
+	if err != nil {
+		return nil, fmt.Errorf("%w %s", err, where(namespace))
+	}
+	return selected, nil
+}
+
+func readImage(ctx context.Context, api *connect.Connection, scan v1alpha1.ImageScan) (imageResult, error) {
+	answer, err := api.GetImageScanWithResponse(ctx, scan.Namespace, scan.Name)
+	if err != nil {
+		return imageResult{}, err
+	}
+	if answer.JSON200 == nil {
+		return imageResult{}, unexpected(answer.Status())
+	}
+	result := imageResult{ImageScan: *answer.JSON200, Findings: []restv1.Finding{}, scan: scan}
+	all := findingFilter{suppressed: true}
+	list, err := readFindings(ctx, api, scan.Namespace, scan.Name, all.parameters())
+	if connect.IsReason(err, restv1.ReasonNotScanned) {
+		result.notKnown = noResult(&scan)
+		return result, nil
+	}
+	if err != nil {
+		return imageResult{}, err
+	}
+	result.Report, result.Findings = &list.Report, list.Items
+	switch {
+	case list.Report.Phase == restv1.PhaseFailed:
+		result.notKnown = "the last attempt failed, and the findings are those of an earlier one"
+	case len(list.Report.NotCovered) > 0:
+		result.notKnown = "the engine does not analyze " + strings.Join(list.Report.NotCovered, ", ") + " in this image"
+	}
+	return result, nil
+}
+
+// noResult says that an image has no result, and the reason in one word.
+func noResult(scan *v1alpha1.ImageScan) string {
+	return "there is no result of " + shortImageOf(scan) + " (" + cmp.Or(why(scan).Reason, string(phaseOf(scan))) + ")"
+}
+
+// topResults returns what the ImageScans themselves have.
+func topResults(scans []v1alpha1.ImageScan) (results []imageResult) {
+	for _, scan := range scans {
+		result := imageResult{scan: scan, partial: true}
+		for _, f := range topFindingsOf(&scan) {
+			result.Findings = append(result.Findings, f.Finding)
+		}
+		if !hasResult(&scan) {
+			result.notKnown = noResult(&scan)
+		} else if missing := total(scan.Status.Findings) - len(result.Findings); missing > 0 {
+			result.notKnown = count(missing, "finding is", "findings are") + " not in the ImageScan"
+		}
+		results = append(results, result)
+	}
+	return results
+}
+
+func (s *session) showImages(format output.Format, results []imageResult) error {
+	var found []imageFinding
+	var notKnown []string
+	table := output.Table{Columns: []output.Column{
+		{Name: "VULNERABILITY"}, {Name: "SEVERITY"}, {Name: "PACKAGE"}, {Name: "INSTALLED"}, {Name: "FIXED IN"}, {Name: "EXPLOITED"},
+		{Name: "EPSS", Wide: true}, {Name: "FIRST SEEN", Wide: true}, {Name: "EXCEPTION"},
+	}}
+	out := s.results()
+	for i, result := range results {
+		if result.notKnown != "" {
+			notKnown = append(notKnown, result.notKnown)
+		}
+		rows := output.Table{Columns: table.Columns}
+		for _, f := range result.Findings {
+			found = append(found, newImageFinding(&result.scan, f))
+			rows.Rows = append(rows.Rows, findingCells(f, result.partial))
+		}
+		table.Rows = append(table.Rows, rows.Rows...)
+		if !format.IsForPeople() {
+			continue
+		}
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		result.writeHeader(out)
+		if err := s.write(rows, nil); err != nil {
+			return err
+		}
+	}
+	if !format.IsForPeople() {
+		if err := s.write(table, map[string]any{"items": results}); err != nil {
+			return err
+		}
+	}
+	return s.verdict(found, notKnown)
+}
+
+// writeHeader writes what the image is, and how much is known about it.
+func (r imageResult) writeHeader(out io.Writer) {
+	scan := &r.scan
+	line := func(name, text string) {
+		if text != "" {
+			fmt.Fprintf(out, "%-13s%s\n", name+":", text)
+		}
+	}
+	line("Image", strings.Join(slices.Concat(scan.Spec.References, []string{scan.Spec.Digest})[:max(1, len(scan.Spec.References))], ", "))
+	line("Digest", scan.Spec.Digest)
+	line("Platform", scan.Spec.Platform)
+	line("ImageScan", scan.Namespace+"/"+scan.Name+", of "+string(scan.Spec.ScannerRef.Kind)+" "+scan.Spec.ScannerRef.Name)
+	workloads := strings.Join(scan.Status.Workloads, ", ")
+	if more := int(scan.Status.WorkloadCount) - len(scan.Status.Workloads); more > 0 {
+		workloads += fmt.Sprintf(" and %d more", more)
+	}
+	if !runs(scan) {
+		workloads = "none since " + minute(scan.Status.UnusedSinceTime.Time)
+	}
+	line("Workloads", workloads)
+	phase := string(phaseOf(scan))
+	if r.Report != nil {
+		phase += ", matched " + minute(r.Report.MatchTime) + " by " + r.Report.Engine
+		if !r.Report.Current {
+			phase += "; newer data waits"
+		}
+	}
+	line("Phase", phase)
+	if condition := meta.FindStatusCondition(scan.Status.Conditions, v1alpha1.ConditionReady); condition != nil && condition.Reason != v1alpha1.ReasonScanned {
+		line("Reason", condition.Reason+": "+condition.Message)
+	}
+	if scan.Status.Findings != nil {
+		line("Findings", countsText(*scan.Status.Findings))
+	}
+	if r.notKnown != "" {
+		line("Not known", r.notKnown)
+	}
+	if len(r.Findings) > 0 {
+		fmt.Fprintln(out)
+	}
+}
