@@ -345,7 +345,7 @@ release-dry-run: bin/cosign ## Make everything that a release is made of in bin/
 
 # The artifacts that must be the same in every build.
 .PHONY: release-artefacts
-release-artefacts: release-images release-manifests release-chart release-bundle
+release-artefacts: release-images release-manifests release-chart release-bundle release-plugin
 
 .PHONY: release-images
 release-images: ui bin/image-builder
@@ -364,6 +364,10 @@ release-chart: bin/release-helper bin/helm
 	bin/release-helper chart -dir=$(RELEASE_DIR)
 	bin/helm lint --strict $(RELEASE_DIR)/scanner-operator-$(RELEASE).tgz
 	bin/helm template --kube-version 1.37.0 scanner-operator $(RELEASE_DIR)/scanner-operator-$(RELEASE).tgz >/dev/null
+
+.PHONY: release-plugin
+release-plugin: bin/release-helper
+	bin/release-helper plugin -dir=$(RELEASE_DIR)
 
 .PHONY: release-bundle
 release-bundle: bin/release-helper bin/bundle
@@ -394,6 +398,8 @@ release-sbom: bin/syft bin/release-helper
 	cd $(RELEASE_DIR)/platforms && for image in *; do SYFT_CHECK_FOR_APP_UPDATE=false $(CURDIR)/bin/syft scan --quiet \
 	  --source-name $(RELEASE_REGISTRY)/$${image%%_*} --source-version $(RELEASE) --output spdx-json=../sbom/$$image.spdx.json oci-dir:$$image; done
 	rm -r $(RELEASE_DIR)/platforms
+	cd $(RELEASE_DIR)/plugin && for platform in *; do SYFT_CHECK_FOR_APP_UPDATE=false $(CURDIR)/bin/syft scan --quiet \
+	  --source-name kubectl-scanner --source-version $(RELEASE) --output spdx-json=../sbom/kubectl-scanner_$$platform.spdx.json dir:$$platform; done
 
 .PHONY: release-checksums
 release-checksums: bin/release-helper

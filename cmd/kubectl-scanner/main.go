@@ -14,14 +14,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/cmd/kubectl-scanner/command"
 )
 
-// version and commit are set by the linker.
-var version, commit = "dev", ""
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	app := command.App{
 		Streams: genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
-		Clock:   clock.RealClock{}, Version: version, Commit: commit,
+		Clock:   clock.RealClock{},
 	}
 	status := app.Run(ctx, os.Args[1:])
 	stop()

@@ -51,6 +51,7 @@ func (r release) checks(again string, tagged bool) []check {
 		{"images have all platforms, the version, and a user without permissions", r.checkImages},
 		{"images.json names the images that are there", r.checkRecord},
 		{"the programs say the version", r.checkProgramVersions},
+		{"krew can install the kubectl plugin, which says the version", r.checkPlugin},
 		{"chart, bundle and change log have the version", r.checkVersions},
 		{"install.yaml, quickstart.yaml, chart and bundle name the images by these digests", r.checkReferences},
 		{"each software bill of materials names what its program is made of", r.checkSBOMs},
@@ -71,6 +72,7 @@ func (r release) checks(again string, tagged bool) []check {
 func (r release) checkComplete(context.Context) error {
 	wanted := []string{
 		"install.yaml", "quickstart.yaml", "crds.yaml", "olm.yaml", "olm-openshift.yaml", "olm-policies.yaml", recordFile, checksumsFile, checksumsFile + ".sigstore.json", "RELEASE_NOTES.md",
+		krewFile,
 		filepath.Base(r.chartFile()), filepath.Join("bundle", "manifests"),
 	}
 	for _, name := range programs {
@@ -78,6 +80,9 @@ func (r release) checkComplete(context.Context) error {
 		for _, platform := range platforms {
 			wanted = append(wanted, sbomFile(name, platform.OS, platform.Architecture))
 		}
+	}
+	for _, platform := range pluginPlatforms {
+		wanted = append(wanted, r.pluginArchive(platform), sbomFile(pluginName, platform.OS, platform.Architecture))
 	}
 	for _, name := range packaged {
 		wanted = append(wanted, filepath.Join("images", name, "index.json"))
@@ -335,7 +340,11 @@ func (r release) checkChecksums(context.Context) error {
 // not compared.
 func (r release) same(second release) error {
 	var differing []error
-	for _, file := range []string{recordFile, "install.yaml", "quickstart.yaml", "crds.yaml", "olm.yaml", "olm-openshift.yaml", "olm-policies.yaml", filepath.Base(r.chartFile())} {
+	files := []string{recordFile, "install.yaml", "quickstart.yaml", "crds.yaml", "olm.yaml", "olm-openshift.yaml", "olm-policies.yaml", filepath.Base(r.chartFile()), krewFile}
+	for _, platform := range pluginPlatforms {
+		files = append(files, r.pluginArchive(platform))
+	}
+	for _, file := range files {
 		first, err := os.ReadFile(r.path(file))
 		again, errAgain := os.ReadFile(second.path(file))
 		if err := errors.Join(err, errAgain); err != nil {

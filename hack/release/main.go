@@ -3,6 +3,7 @@
 //
 //	release notes               print the section of CHANGELOG.md about the version
 //	release chart               package charts/scanner-operator with the images by digest
+//	release plugin              compile the kubectl plugin for each platform, and package it with a manifest for krew
 //	release package IMAGE       build the image of the bundle or of the catalog, from bundle/ or catalog/
 //	release checksums           write SHA256SUMS of all published files
 //	release check [-again DIR]  report what is missing, differs or is wrong; DIR is a second build of the same sources.
@@ -44,7 +45,7 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("say what to do: release notes | chart | lock | package | checksums | check | platforms | push | materials [-dir bin/release]")
+		return errors.New("say what to do: release notes | chart | lock | plugin | package | checksums | check | platforms | push | materials [-dir bin/release]")
 	}
 	flags := flag.NewFlagSet("release "+args[0], flag.ContinueOnError)
 	dir := flags.String("dir", filepath.Join("bin", "release"), "directory of the release")
@@ -65,6 +66,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	case "chart":
 		return r.writeChart()
+	case "plugin":
+		if err := r.buildPlugin(ctx); err != nil {
+			return err
+		}
+		return r.packPlugin()
 	case "package":
 		return r.writePackaged(flags.Arg(0))
 	case "checksums":
@@ -80,7 +86,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	case "lock":
 		return r.writeLock()
 	default:
-		return fmt.Errorf("%q is not a command: use notes, chart, lock, package, checksums, check, platforms, push or materials", args[0])
+		return fmt.Errorf("%q is not a command: use notes, chart, lock, plugin, package, checksums, check, platforms, push or materials", args[0])
 	}
 }
 

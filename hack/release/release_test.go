@@ -57,11 +57,25 @@ func complete(t *testing.T) release {
 	for _, name := range packaged {
 		must(t, r.writePackaged(name))
 	}
+	write(t, filepath.Join(r.root, "LICENSE"), "Apache License\n")
+	write(t, filepath.Join(r.root, pluginSource, completionScript), "#!/bin/sh\n")
+	write(t, filepath.Join(r.root, pluginSource, krewFile), "apiVersion: v1\nkind: Plugin\nmetadata: {name: scanner}\nspec: {shortDescription: Show it, platforms: []}\n")
+	writePlugin(t, r, "1.2.3")
 	write(t, r.path("RELEASE_NOTES.md"), "- Now.\n")
 	write(t, r.path(checksumsFile+".sigstore.json"), "{}")
 	must(t, r.writeChart())
 	must(t, r.writeChecksums())
 	return r
+}
+
+// writePlugin packages a plugin that prints a version, with its SBOMs.
+func writePlugin(t *testing.T, r release, version string) {
+	t.Helper()
+	for _, platform := range pluginPlatforms {
+		write(t, r.pluginBinary(platform), "#!/bin/sh\necho '"+pluginName+" "+version+" (go1.26)'\n")
+		write(t, r.path(sbomFile(pluginName, platform.OS, platform.Architecture)), `{"spdxVersion": "SPDX-2.3"}`)
+	}
+	must(t, r.packPlugin())
 }
 
 const values = `# What users set.
@@ -152,6 +166,15 @@ func TestChecksFindProblems(t *testing.T) {
 		"what a program says": {func(t *testing.T, r release) {
 			saveImage(t, r, "scanner-grype", "1.2.3", "#!/bin/sh\necho 'scanner-grype 1.2.3 (commit a1b2, go1.26)'\n")
 		}, "expected 1.2.3 and no commit"},
+		"no plugin for a platform": {func(t *testing.T, r release) {
+			must(t, os.Remove(r.path("kubectl-scanner_1.2.3_windows_amd64.tar.gz")))
+		}, "missing: kubectl-scanner_1.2.3_windows_amd64.tar.gz"},
+		"what the plugin says": {func(t *testing.T, r release) { writePlugin(t, r, "1.2.2") }, `it says "kubectl-scanner 1.2.2 (go1.26)"; expected 1.2.3`},
+		"another plugin": {func(t *testing.T, r release) {
+			write(t, r.path("kubectl-scanner_1.2.3_darwin_arm64.tar.gz"), "x")
+		}, "kubectl-scanner for darwin/arm64: krew.yaml has the checksum"},
+		"krew's version":  {func(t *testing.T, r release) { replace(t, r.path(krewFile), "version: v1.2.3", "version: v1.2.2") }, "krew.yaml has version v1.2.2"},
+		"krew's platform": {func(t *testing.T, r release) { replace(t, r.path(krewFile), "os: windows", "os: plan9") }, "kubectl-scanner for windows/amd64: krew.yaml offers it for map[arch:amd64 os:plan9]"},
 		"the manifest's image": {func(t *testing.T, r release) {
 			replace(t, r.path("install.yaml"), "scanner-notifier@", "scanner-notifier:1.2.3@")
 		}, `install.yaml says "ghcr.io/scanner-operator/scanner-notifier:1.2.3@`},

@@ -25,6 +25,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/cmd/kubectl-scanner/connect"
 	"github.com/scanner-operator/scanner-operator/cmd/kubectl-scanner/output"
 	"github.com/scanner-operator/scanner-operator/pkg/terminal"
+	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
 
 // Exit statuses.
@@ -47,8 +48,6 @@ const (
 type App struct {
 	Streams genericiooptions.IOStreams
 	Clock   clock.PassiveClock
-	// Version and Commit are those of the program.
-	Version, Commit string
 }
 
 // Run runs a command line and returns the exit status: 0, 1 after an error, or 2 if a finding matches --fail-on.
@@ -128,7 +127,7 @@ func (s *session) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version of the plugin", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintln(s.Streams.Out, strings.TrimSpace("kubectl-scanner "+s.Version+" "+s.Commit))
+			_, err := fmt.Fprintln(s.Streams.Out, version.Line("kubectl-scanner"))
 			return err
 		},
 	}

@@ -281,7 +281,7 @@ func (w *world) run(kubeconfig string, args ...string) result {
 func (w *world) runWithInput(kubeconfig string, in io.Reader, args ...string) result {
 	w.t.Helper()
 	var out, errOut bytes.Buffer
-	app := App{Streams: genericiooptions.IOStreams{In: in, Out: &out, ErrOut: &errOut}, Clock: w.clock, Version: "0.1.0"}
+	app := App{Streams: genericiooptions.IOStreams{In: in, Out: &out, ErrOut: &errOut}, Clock: w.clock}
 	all := append(args, "--kubeconfig", kubeconfig, "--server", w.url, "--server-ca", w.caFile, "--cache-dir", w.dir)
 	status := app.Run(w.t.Context(), all)
 	return result{out: out.String(), err: errOut.String(), status: status}
