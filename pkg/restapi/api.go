@@ -87,6 +87,7 @@ type API struct {
 
 	authenticator authenticator
 	sessions      sessions
+	codes         *sessionCodes
 	crossOrigin   *http.CrossOriginProtection
 	users         userSlots
 	authorizer    authorizer
@@ -137,6 +138,7 @@ func (a *API) Handler() (_ http.Handler, err error) {
 		reviews: a.AccessReviews, decisions: cache.NewLRUExpireCacheWithClock(maxDecisions, a.Clock), reviewSlots: make(semaphore, maxReviews),
 	}
 	a.sessions = sessions{key: a.SessionKey, path: cmp.Or(a.BasePath, "/"), clock: a.Clock}
+	a.codes = newSessionCodes(a.Clock)
 	a.crossOrigin = http.NewCrossOriginProtection()
 	a.queries, a.documents, a.downloads = make(semaphore, maxQueries), make(semaphore, maxDocuments), newDownloadSlots(maxDownloads)
 	a.writes, a.saving = newWriteSlots(a.Clock), make(semaphore, maxSaving)

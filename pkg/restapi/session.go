@@ -213,9 +213,9 @@ func (a operations) session(ctx context.Context) (restv1.Session, error) {
 
 // CreateSession implements restv1.StrictServerInterface.
 func (a operations) CreateSession(ctx context.Context, r restv1.CreateSessionRequestObject) (restv1.CreateSessionResponseObject, error) {
-	token := strings.TrimSpace(r.Body.Token)
-	if token == "" || len(token) > maxTokenBytes {
-		return nil, invalidParameter("token", "must be a token of at most %d bytes (kubectl create token gives one)", maxTokenBytes)
+	token, err := a.signInToken(*r.Body)
+	if err != nil {
+		return nil, err
 	}
 	user, err := a.authenticator.identify(ctx, token)
 	if err != nil {
@@ -229,6 +229,20 @@ func (a operations) CreateSession(ctx context.Context, r restv1.CreateSessionReq
 	}
 	cookies, err := a.sessions.seal(token)
 	return signedIn{cookies, restv1.CreateSession200JSONResponse(session)}, err
+}
+
+// signInToken returns the token that a body signs in with: the one in it, or the one of its code, which cannot be used again.
+func (a operations) signInToken(body restv1.SignIn) (string, error) {
+	token := strings.TrimSpace(body.Token)
+	switch {
+	case body.Code != "" && token != "":
+		return "", invalidParameter("code", "send either a token or a code")
+	case body.Code != "":
+		return a.codes.redeem(body.Code)
+	case token == "" || len(token) > maxTokenBytes:
+		return "", invalidParameter("token", "must be a token of at most %d bytes (kubectl create token gives one)", maxTokenBytes)
+	}
+	return token, nil
 }
 
 // signedIn is a response with cookies. The generated types have room for one only.

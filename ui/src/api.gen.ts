@@ -459,6 +459,15 @@ export type Session = {
   version: string;
 };
 
+export type SessionCode = {
+  /** 256 random bits, in base64url. The web UI takes it from the fragment of its address, `#code=…`, which browsers do not send. */
+  code: string;
+  /** When the code expires. */
+  expirationTime: string;
+  /** The path of the web UI on this host, with a slash at its end. */
+  path: string;
+};
+
 export type Severity = 'Critical' | 'High' | 'Medium' | 'Low' | 'Negligible' | 'Unknown';
 
 export type SeverityBefore = {
@@ -466,9 +475,12 @@ export type SeverityBefore = {
   severity: Severity;
 };
 
+/** Either a token or a code. */
 export type SignIn = {
+  /** A code of createSessionCode. */
+  code?: string;
   /** A token that the Kubernetes API server accepts. */
-  token: string;
+  token?: string;
 };
 
 /** A vulnerability of images that run. */
@@ -603,6 +615,7 @@ export type Get = {
 /** The POST operations with JSON responses, by path. */
 export type Post = {
   '/api/v1/session': { path: Record<never, never>; query: Record<never, never>; body: SignIn; response: Session };
+  '/api/v1/session/code': { path: Record<never, never>; query: Record<never, never>; body: undefined; response: SessionCode };
 };
 
 /** The PUT operations with JSON responses, by path. */

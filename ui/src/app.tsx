@@ -2,11 +2,11 @@
 import { createContext } from 'preact';
 import { useContext, useEffect, useRef, useState } from 'preact/hooks';
 import type { Session } from './api.gen';
-import { ApiError, get, onSignedOut } from './api';
+import { ApiError, get, onSignedOut, post } from './api';
 import { date } from './format';
 import { Failure, Title } from './parts';
 import { href, navigate, setQuery, usePlace, type Place } from './router';
-import { SignIn, signOut } from './session';
+import { SignIn, signOut, takeCode } from './session';
 import { CoveragePage } from './pages/coverage';
 import { ImagePage } from './pages/image';
 import { ImagesPage } from './pages/images';
@@ -58,19 +58,49 @@ export function App() {
   const [session, setSession] = useState<Session>();
   const [state, setState] = useState<'loading' | 'in' | 'out' | 'ended'>('loading');
   const [error, setError] = useState<ApiError>();
+  const [refused, setRefused] = useState<ApiError>();
+  // A code signs in only where nobody is: a link of somebody else must not replace a session.
+  const [first] = useState(takeCode);
+  const code = useRef(first);
+  const enter = (found: Session) => {
+    code.current = undefined;
+    setRefused(undefined);
+    setSession(found);
+    setState('in');
+  };
+  const leave = () => setState((old) => (old === 'in' || old === 'ended' ? 'ended' : 'out'));
+  // redeem signs in with the code of the address, and returns false if there is none.
+  const redeem = () => {
+    if (code.current === undefined) return false;
+    post('/api/v1/session', { code: code.current }).then(enter, (failure: unknown) => {
+      if (failure instanceof ApiError) setRefused(failure);
+      leave();
+    });
+    code.current = undefined;
+    return true;
+  };
   const load = () => {
     setError(undefined);
-    get('/api/v1/session', {}, {}).then(
-      (found) => { setSession(found); setState('in'); },
-      (failure: unknown) => { if (failure instanceof ApiError && failure.status !== 401) setError(failure); },
-    );
+    get('/api/v1/session', {}, {}).then(enter, (failure: unknown) => { if (failure instanceof ApiError && failure.status !== 401) setError(failure); });
   };
   useEffect(() => {
-    const stop = onSignedOut(() => setState((old) => (old === 'in' || old === 'ended' ? 'ended' : 'out')));
+    const stop = onSignedOut(() => { if (!redeem()) leave(); });
     load();
     return stop;
   }, []);
-  if (state === 'out' || state === 'ended') return <SignIn ended={state === 'ended'} onSession={(found) => { setSession(found); setState('in'); }} />;
+  const out = state === 'out' || state === 'ended';
+  useEffect(() => {
+    // The link of a code that is pasted over this page's address loads no document.
+    const change = () => {
+      const found = takeCode();
+      if (!out) return;
+      code.current = found;
+      redeem();
+    };
+    addEventListener('hashchange', change);
+    return () => removeEventListener('hashchange', change);
+  }, [out]);
+  if (out) return <SignIn key={refused?.message} ended={state === 'ended'} refused={refused} onSession={enter} />;
   if (error) return <main><Failure error={error} reload={load} /></main>;
   if (state === 'loading' || !session) return <main><p class="mute loading">Loading…</p></main>;
   return <SessionContext.Provider value={session}><Frame session={session} /></SessionContext.Provider>;

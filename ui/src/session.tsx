@@ -4,10 +4,17 @@ import type { Session } from './api.gen';
 import { ApiError, post, remove } from './api';
 import { Command, Failure } from './parts';
 
-// SignIn asks for a token. ended says that there was a session before.
-export function SignIn({ ended, onSession }: { ended: boolean; onSession: (session: Session) => void }) {
+// takeCode returns the code that `kubectl scanner ui` has put into the address, and removes it from there and from the browser's history.
+export function takeCode(): string | undefined {
+  const code = /^#code=([\w-]+)$/.exec(location.hash)?.[1];
+  if (code !== undefined) history.replaceState(history.state, '', location.pathname + location.search);
+  return code;
+}
+
+// SignIn asks for a token. ended says that there was a session before, and refused why a code did not sign in.
+export function SignIn({ ended, refused, onSession }: { ended: boolean; refused: ApiError | undefined; onSession: (session: Session) => void }) {
   const [token, setToken] = useState('');
-  const [error, setError] = useState<ApiError>();
+  const [error, setError] = useState(refused);
   const [busy, setBusy] = useState(false);
   const namespace = new URLSearchParams(location.search).get('namespace') ?? /\/namespaces\/([^/]+)/.exec(location.pathname)?.[1] ?? 'default';
   const submit = async (event: Event) => {
@@ -34,6 +41,8 @@ export function SignIn({ ended, onSession }: { ended: boolean; onSession: (sessi
       <button type="submit" class="primary" disabled={busy || token.trim() === ''}>{busy ? 'Signing in…' : 'Sign in'}</button>
     </form>
     <h2>Where to get a token</h2>
+    <p>With the kubectl plugin, this opens the web UI as yourself, without a token to paste:</p>
+    <Command text={`kubectl scanner ui --namespace ${namespace}`} />
     <p>For a ServiceAccount that may view the namespace, for at most as long as the cluster allows:</p>
     <Command text={`kubectl create token viewer --namespace ${namespace} --duration 8h`} />
     <p>For yourself, if you sign in to the cluster with OpenID Connect:</p>

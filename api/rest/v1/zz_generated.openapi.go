@@ -825,6 +825,18 @@ type Session struct {
 	Version string `json:"version"`
 }
 
+// SessionCode defines model for SessionCode.
+type SessionCode struct {
+	// Code 256 random bits, in base64url. The web UI takes it from the fragment of its address, `#code=…`, which browsers do not send.
+	Code string `json:"code"`
+
+	// ExpirationTime When the code expires.
+	ExpirationTime time.Time `json:"expirationTime"`
+
+	// Path The path of the web UI on this host, with a slash at its end.
+	Path string `json:"path"`
+}
+
 // Severity defines model for Severity.
 type Severity string
 
@@ -834,10 +846,13 @@ type SeverityBefore struct {
 	Severity Severity  `json:"severity"`
 }
 
-// SignIn defines model for SignIn.
+// SignIn Either a token or a code.
 type SignIn struct {
+	// Code A code of createSessionCode.
+	Code string `json:"code,omitempty,omitzero"`
+
 	// Token A token that the Kubernetes API server accepts.
-	Token string `json:"token"`
+	Token string `json:"token,omitempty,omitzero"`
 }
 
 // Vulnerability A vulnerability of images that run.
@@ -1357,9 +1372,12 @@ type ServerInterface interface {
 	// GetSession Returns who the caller is and which namespaces it sees
 	// (GET /api/v1/session)
 	GetSession(w http.ResponseWriter, r *http.Request)
-	// CreateSession Signs in with a Kubernetes token
+	// CreateSession Signs in with a Kubernetes token, or with a code
 	// (POST /api/v1/session)
 	CreateSession(w http.ResponseWriter, r *http.Request)
+	// CreateSessionCode Returns a code that signs a browser in once
+	// (POST /api/v1/session/code)
+	CreateSessionCode(w http.ResponseWriter, r *http.Request)
 	// ListVulnerabilities Lists the vulnerabilities of the images that run
 	// (GET /api/v1/vulnerabilities)
 	ListVulnerabilities(w http.ResponseWriter, r *http.Request, params ListVulnerabilitiesParams)
@@ -2753,6 +2771,20 @@ func (siw *ServerInterfaceWrapper) CreateSession(w http.ResponseWriter, r *http.
 	handler.ServeHTTP(w, r)
 }
 
+// CreateSessionCode operation middleware
+func (siw *ServerInterfaceWrapper) CreateSessionCode(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateSessionCode(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListVulnerabilities operation middleware
 func (siw *ServerInterfaceWrapper) ListVulnerabilities(w http.ResponseWriter, r *http.Request) {
 
@@ -3136,6 +3168,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/session", wrapper.DeleteSession)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/session", wrapper.GetSession)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/session", wrapper.CreateSession)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/session/code", wrapper.CreateSessionCode)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/scanners", wrapper.ListScanners)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/scanners/{name}", wrapper.GetScanner)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/clusterscanners", wrapper.ListClusterScanners)
@@ -4142,6 +4175,44 @@ func (response CreateSessiondefaultApplicationProblemPlusJSONResponse) VisitCrea
 	return err
 }
 
+type CreateSessionCodeRequestObject struct {
+}
+
+type CreateSessionCodeResponseObject interface {
+	VisitCreateSessionCodeResponse(w http.ResponseWriter) error
+}
+
+type CreateSessionCode200JSONResponse SessionCode
+
+func (response CreateSessionCode200JSONResponse) VisitCreateSessionCodeResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateSessionCodedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CreateSessionCodedefaultApplicationProblemPlusJSONResponse) VisitCreateSessionCodeResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListVulnerabilitiesRequestObject struct {
 	Params ListVulnerabilitiesParams
 }
@@ -4326,9 +4397,12 @@ type StrictServerInterface interface {
 	// GetSession Returns who the caller is and which namespaces it sees
 	// (GET /api/v1/session)
 	GetSession(ctx context.Context, request GetSessionRequestObject) (GetSessionResponseObject, error)
-	// CreateSession Signs in with a Kubernetes token
+	// CreateSession Signs in with a Kubernetes token, or with a code
 	// (POST /api/v1/session)
 	CreateSession(ctx context.Context, request CreateSessionRequestObject) (CreateSessionResponseObject, error)
+	// CreateSessionCode Returns a code that signs a browser in once
+	// (POST /api/v1/session/code)
+	CreateSessionCode(ctx context.Context, request CreateSessionCodeRequestObject) (CreateSessionCodeResponseObject, error)
 	// ListVulnerabilities Lists the vulnerabilities of the images that run
 	// (GET /api/v1/vulnerabilities)
 	ListVulnerabilities(ctx context.Context, request ListVulnerabilitiesRequestObject) (ListVulnerabilitiesResponseObject, error)
@@ -4977,6 +5051,30 @@ func (sh *strictHandler) CreateSession(w http.ResponseWriter, r *http.Request) {
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(CreateSessionResponseObject); ok {
 		if err := validResponse.VisitCreateSessionResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// CreateSessionCode operation middleware
+func (sh *strictHandler) CreateSessionCode(w http.ResponseWriter, r *http.Request) {
+	var request CreateSessionCodeRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateSessionCode(ctx, request.(CreateSessionCodeRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateSessionCode")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(CreateSessionCodeResponseObject); ok {
+		if err := validResponse.VisitCreateSessionCodeResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

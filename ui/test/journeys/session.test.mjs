@@ -1,6 +1,7 @@
 // Signing in and out, and what happens to a page when permissions or the session end.
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { request } from 'playwright-core';
 import { Person, close, fixture } from '../person.mjs';
 
 after(close);
@@ -31,6 +32,60 @@ test('the token is neither in the page nor in its storage nor in an address', as
   assert.ok(!member.requests.some((r) => r.includes(token)));
   const cookies = await member.context.cookies();
   assert.ok(cookies.length > 0 && cookies.every((c) => c.httpOnly && c.secure && c.sameSite === 'Strict' && c.name.startsWith('__Host-') && !c.value.includes(token)));
+  await member.leave();
+});
+
+// codeOf returns a code as `kubectl scanner ui` gets it.
+async function codeOf(user) {
+  const api = await request.newContext({ ignoreHTTPSErrors: true });
+  const response = await api.post(`${fixture.url}/api/v1/session/code`, { headers: { Authorization: `Bearer ${fixture.tokens[user]}` } });
+  assert.equal(response.status(), 200);
+  const { code, path } = await response.json();
+  assert.equal(path, '/');
+  await api.dispose();
+  return code;
+}
+
+test('the link of kubectl scanner ui signs in once, and leaves neither code nor token in an address', async () => {
+  const code = await codeOf('member');
+  const link = `${fixture.url}/images?namespace=shop#code=${code}`;
+  const member = await Person.withBrowser();
+  await member.page.goto(link);
+  await member.page.locator('header').waitFor();
+  await member.settled();
+  assert.equal(member.page.url(), `${fixture.url}/images?namespace=shop`);
+  await member.page.locator('.menu summary').click();
+  assert.match(await member.text('.menu'), /member/);
+  assert.ok(!member.requests.some((r) => r.includes(code)), member.requests.join());
+  const kept = await member.page.evaluate((secret) => JSON.stringify({ ...localStorage, ...sessionStorage }).includes(secret), code);
+  assert.equal(kept, false);
+  await member.page.reload();
+  await member.settled();
+  await member.page.goBack();
+  assert.equal(member.page.url(), 'about:blank', 'the history has no address with the code');
+  await member.leave();
+
+  const other = await Person.withBrowser();
+  await other.page.goto(link);
+  await other.page.getByRole('alert').waitFor();
+  assert.match(await other.text('[role=alert]'), /was used before, or is older than 60 seconds: run kubectl scanner ui again/);
+  assert.equal(other.page.url(), `${fixture.url}/images?namespace=shop`);
+  // A new link that is pasted over the same address signs in as well.
+  await other.page.goto(`${fixture.url}/images?namespace=shop#code=${await codeOf('member')}`);
+  await other.page.locator('header').waitFor();
+  assert.equal(other.page.url(), `${fixture.url}/images?namespace=shop`);
+  await other.leave();
+});
+
+test('the link of somebody else does not replace a session', async () => {
+  const member = await Person.signedIn('member');
+  await member.settled();
+  await member.page.goto('about:blank');
+  await member.page.goto(`${fixture.url}/#code=${await codeOf('administrator')}`);
+  await member.settled();
+  assert.equal(member.page.url(), `${fixture.url}/`);
+  await member.page.locator('.menu summary').click();
+  assert.match(await member.text('.menu'), /member/);
   await member.leave();
 });
 

@@ -281,9 +281,9 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/session (the `GetSession` operationId).
 	GetSession(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateSessionWithBody Signs in with a Kubernetes token
+	// CreateSessionWithBody Signs in with a Kubernetes token, or with a code
 	//
-	// The response sets a cookie with the encrypted token, which scripts cannot read. The API server reviews the token with each
+	// The body has either a token or a code of createSessionCode. The response sets a cookie with the encrypted token, which scripts cannot read. The API server reviews the token with each
 	// request, as if it was sent as a bearer token. The session ends with the token, and after 12 hours if the token does not say when
 	// it expires. Requests from pages of another origin are refused.
 	//
@@ -292,9 +292,9 @@ type ClientInterface interface {
 	// Corresponds with POST /api/v1/session (the `CreateSession` operationId).
 	CreateSessionWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateSession Signs in with a Kubernetes token
+	// CreateSession Signs in with a Kubernetes token, or with a code
 	//
-	// The response sets a cookie with the encrypted token, which scripts cannot read. The API server reviews the token with each
+	// The body has either a token or a code of createSessionCode. The response sets a cookie with the encrypted token, which scripts cannot read. The API server reviews the token with each
 	// request, as if it was sent as a bearer token. The session ends with the token, and after 12 hours if the token does not say when
 	// it expires. Requests from pages of another origin are refused.
 	//
@@ -302,6 +302,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /api/v1/session (the `CreateSession` operationId).
 	CreateSession(ctx context.Context, body CreateSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateSessionCode Returns a code that signs a browser in once
+	//
+	// For the token that the request has in its header; a session's cookie is refused. createSession accepts the code once, for 60 seconds,
+	// in place of that token, which then need not be in an address or on a command line. A code is known only to the process that made it,
+	// and ends with that process. A user has at most 4 codes: a fifth replaces the oldest one.
+	//
+	// Corresponds with POST /api/v1/session/code (the `CreateSessionCode` operationId).
+	CreateSessionCode(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListVulnerabilities Lists the vulnerabilities of the images that run
 	//
@@ -744,9 +753,9 @@ func (c *Client) GetSession(ctx context.Context, reqEditors ...RequestEditorFn) 
 	return c.Client.Do(req)
 }
 
-// CreateSessionWithBody Signs in with a Kubernetes token
+// CreateSessionWithBody Signs in with a Kubernetes token, or with a code
 //
-// The response sets a cookie with the encrypted token, which scripts cannot read. The API server reviews the token with each
+// The body has either a token or a code of createSessionCode. The response sets a cookie with the encrypted token, which scripts cannot read. The API server reviews the token with each
 // request, as if it was sent as a bearer token. The session ends with the token, and after 12 hours if the token does not say when
 // it expires. Requests from pages of another origin are refused.
 //
@@ -765,9 +774,9 @@ func (c *Client) CreateSessionWithBody(ctx context.Context, contentType string, 
 	return c.Client.Do(req)
 }
 
-// CreateSession Signs in with a Kubernetes token
+// CreateSession Signs in with a Kubernetes token, or with a code
 //
-// The response sets a cookie with the encrypted token, which scripts cannot read. The API server reviews the token with each
+// The body has either a token or a code of createSessionCode. The response sets a cookie with the encrypted token, which scripts cannot read. The API server reviews the token with each
 // request, as if it was sent as a bearer token. The session ends with the token, and after 12 hours if the token does not say when
 // it expires. Requests from pages of another origin are refused.
 //
@@ -776,6 +785,25 @@ func (c *Client) CreateSessionWithBody(ctx context.Context, contentType string, 
 // Corresponds with POST /api/v1/session (the `CreateSession` operationId).
 func (c *Client) CreateSession(ctx context.Context, body CreateSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateSessionRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateSessionCode Returns a code that signs a browser in once
+//
+// For the token that the request has in its header; a session's cookie is refused. createSession accepts the code once, for 60 seconds,
+// in place of that token, which then need not be in an address or on a command line. A code is known only to the process that made it,
+// and ends with that process. A user has at most 4 codes: a fifth replaces the oldest one.
+//
+// Corresponds with POST /api/v1/session/code (the `CreateSessionCode` operationId).
+func (c *Client) CreateSessionCode(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateSessionCodeRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -2461,6 +2489,33 @@ func NewCreateSessionRequestWithBody(server string, contentType string, body io.
 	return req, nil
 }
 
+// NewCreateSessionCodeRequest constructs an http.Request for the CreateSessionCode method
+func NewCreateSessionCodeRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/session/code")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListVulnerabilitiesRequest constructs an http.Request for the ListVulnerabilities method
 func NewListVulnerabilitiesRequest(server string, params *ListVulnerabilitiesParams) (*http.Request, error) {
 	var err error
@@ -3043,9 +3098,9 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/session (the `GetSession` operationId).
 	GetSessionWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetSessionResponse, error)
 
-	// CreateSessionWithBodyWithResponse Signs in with a Kubernetes token
+	// CreateSessionWithBodyWithResponse Signs in with a Kubernetes token, or with a code
 	//
-	// The response sets a cookie with the encrypted token, which scripts cannot read. The API server reviews the token with each
+	// The body has either a token or a code of createSessionCode. The response sets a cookie with the encrypted token, which scripts cannot read. The API server reviews the token with each
 	// request, as if it was sent as a bearer token. The session ends with the token, and after 12 hours if the token does not say when
 	// it expires. Requests from pages of another origin are refused.
 	//
@@ -3054,9 +3109,9 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /api/v1/session (the `CreateSession` operationId).
 	CreateSessionWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateSessionResponse, error)
 
-	// CreateSessionWithResponse Signs in with a Kubernetes token
+	// CreateSessionWithResponse Signs in with a Kubernetes token, or with a code
 	//
-	// The response sets a cookie with the encrypted token, which scripts cannot read. The API server reviews the token with each
+	// The body has either a token or a code of createSessionCode. The response sets a cookie with the encrypted token, which scripts cannot read. The API server reviews the token with each
 	// request, as if it was sent as a bearer token. The session ends with the token, and after 12 hours if the token does not say when
 	// it expires. Requests from pages of another origin are refused.
 	//
@@ -3064,6 +3119,17 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /api/v1/session (the `CreateSession` operationId).
 	CreateSessionWithResponse(ctx context.Context, body CreateSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateSessionResponse, error)
+
+	// CreateSessionCodeWithResponse Returns a code that signs a browser in once
+	//
+	// For the token that the request has in its header; a session's cookie is refused. createSession accepts the code once, for 60 seconds,
+	// in place of that token, which then need not be in an address or on a command line. A code is known only to the process that made it,
+	// and ends with that process. A user has at most 4 codes: a fifth replaces the oldest one.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/session/code (the `CreateSessionCode` operationId).
+	CreateSessionCodeWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*CreateSessionCodeResponse, error)
 
 	// ListVulnerabilitiesWithResponse Lists the vulnerabilities of the images that run
 	//
@@ -4196,6 +4262,54 @@ func (r CreateSessionResponse) ContentType() string {
 	return ""
 }
 
+type CreateSessionCodeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SessionCode
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CreateSessionCodeResponse) GetJSON200() *SessionCode {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CreateSessionCodeResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateSessionCodeResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateSessionCodeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateSessionCodeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateSessionCodeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListVulnerabilitiesResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -4702,9 +4816,9 @@ func (c *ClientWithResponses) GetSessionWithResponse(ctx context.Context, reqEdi
 	return ParseGetSessionResponse(rsp)
 }
 
-// CreateSessionWithBodyWithResponse Signs in with a Kubernetes token
+// CreateSessionWithBodyWithResponse Signs in with a Kubernetes token, or with a code
 //
-// The response sets a cookie with the encrypted token, which scripts cannot read. The API server reviews the token with each
+// The body has either a token or a code of createSessionCode. The response sets a cookie with the encrypted token, which scripts cannot read. The API server reviews the token with each
 // request, as if it was sent as a bearer token. The session ends with the token, and after 12 hours if the token does not say when
 // it expires. Requests from pages of another origin are refused.
 //
@@ -4719,9 +4833,9 @@ func (c *ClientWithResponses) CreateSessionWithBodyWithResponse(ctx context.Cont
 	return ParseCreateSessionResponse(rsp)
 }
 
-// CreateSessionWithResponse Signs in with a Kubernetes token
+// CreateSessionWithResponse Signs in with a Kubernetes token, or with a code
 //
-// The response sets a cookie with the encrypted token, which scripts cannot read. The API server reviews the token with each
+// The body has either a token or a code of createSessionCode. The response sets a cookie with the encrypted token, which scripts cannot read. The API server reviews the token with each
 // request, as if it was sent as a bearer token. The session ends with the token, and after 12 hours if the token does not say when
 // it expires. Requests from pages of another origin are refused.
 //
@@ -4734,6 +4848,23 @@ func (c *ClientWithResponses) CreateSessionWithResponse(ctx context.Context, bod
 		return nil, err
 	}
 	return ParseCreateSessionResponse(rsp)
+}
+
+// CreateSessionCodeWithResponse Returns a code that signs a browser in once
+//
+// For the token that the request has in its header; a session's cookie is refused. createSession accepts the code once, for 60 seconds,
+// in place of that token, which then need not be in an address or on a command line. A code is known only to the process that made it,
+// and ends with that process. A user has at most 4 codes: a fifth replaces the oldest one.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/session/code (the `CreateSessionCode` operationId).
+func (c *ClientWithResponses) CreateSessionCodeWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*CreateSessionCodeResponse, error) {
+	rsp, err := c.CreateSessionCode(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateSessionCodeResponse(rsp)
 }
 
 // ListVulnerabilitiesWithResponse Lists the vulnerabilities of the images that run
@@ -5615,6 +5746,39 @@ func ParseCreateSessionResponse(rsp *http.Response) (*CreateSessionResponse, err
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Session
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateSessionCodeResponse parses an HTTP response from a CreateSessionCodeWithResponse call
+func ParseCreateSessionCodeResponse(rsp *http.Response) (*CreateSessionCodeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateSessionCodeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SessionCode
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
