@@ -48,6 +48,8 @@ const (
 type App struct {
 	Streams genericiooptions.IOStreams
 	Clock   clock.PassiveClock
+	// Browse opens an address in the user's browser. It does not wait until the browser is closed.
+	Browse func(ctx context.Context, address string) error
 }
 
 // Run runs a command line and returns the exit status: 0, 1 after an error, or 2 if a finding matches --fail-on.
@@ -77,6 +79,8 @@ type session struct {
 	kube *genericclioptions.ConfigFlags
 	// server, serverCA, operatorNamespace and serviceAccount are the flags that say how to reach the REST API.
 	server, serverCA, operatorNamespace, serviceAccount string
+	// tokenSeconds is how long a requested token of the service account should be valid; 0 for a short time.
+	tokenSeconds int64
 	// allNamespaces, format and failOn are flags of those commands that have them.
 	allNamespaces  bool
 	format, failOn string
@@ -118,7 +122,8 @@ the address in --server or the variable ` + envServer + `.`,
 	flags.StringVar(&s.serviceAccount, "service-account", "", "[namespace/]name of a ServiceAccount whose token is requested for the REST API")
 	root.AddCommand(
 		s.findingsCommand(), s.imageCommand(), s.cveCommand(), s.actionsCommand(), s.sbomCommand(),
-		s.whyCommand(), s.statusCommand(), s.rescanCommand(), s.exceptCommand(), s.versionCommand(),
+		s.whyCommand(), s.statusCommand(), s.rescanCommand(), s.exceptCommand(), s.uiCommand(),
+		s.versionCommand(),
 	)
 	return root
 }
@@ -176,7 +181,7 @@ func (s *session) connect(ctx context.Context) (*connect.Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := connect.Options{Kubernetes: config, Namespace: s.operatorNamespace, Server: s.server, CAFile: s.serverCA}
+	o := connect.Options{Kubernetes: config, Namespace: s.operatorNamespace, Server: s.server, CAFile: s.serverCA, TokenSeconds: s.tokenSeconds}
 	if s.serviceAccount != "" {
 		namespace, name, found := strings.Cut(s.serviceAccount, "/")
 		if !found {

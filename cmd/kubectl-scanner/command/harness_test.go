@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -45,6 +46,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/restapi"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/pkg/store/storetest"
+	"github.com/scanner-operator/scanner-operator/ui"
 )
 
 var update = flag.Bool("update", false, "write what the commands print to testdata")
@@ -63,9 +65,13 @@ type world struct {
 	cluster client.Client
 	store   *store.Store
 	clock   *clocktesting.FakePassiveClock
-	// url and caFile are those of the REST API.
+	// url and caFile are those of the REST API and the web UI. api serves the REST API alone.
 	url, caFile string
-	dir         string
+	api         http.Handler
+	// browsed are the addresses that commands opened in a browser; browseErr is what they get.
+	browsed   []string
+	browseErr error
+	dir       string
 }
 
 var (
@@ -126,7 +132,12 @@ func (w *world) start() error {
 		Reader: w.cluster, TokenReviews: w.cluster, AccessReviews: w.cluster, Store: w.store, Clock: w.clock, Metrics: prometheus.NewRegistry(),
 		Inventory: &inventory.Inventory{Client: w.cluster, Store: w.store, Clock: w.clock}, Log: logr.Discard(),
 	}
-	handler, err := api.Handler()
+	key := make([]byte, 32)
+	api.SessionKey = func() ([]byte, error) { return key, nil }
+	if w.api, err = api.Handler(); err != nil {
+		return err
+	}
+	handler, err := ui.Handler(w.api, "")
 	if err != nil {
 		return err
 	}
@@ -281,10 +292,15 @@ func (w *world) run(kubeconfig string, args ...string) result {
 func (w *world) runWithInput(kubeconfig string, in io.Reader, args ...string) result {
 	w.t.Helper()
 	var out, errOut bytes.Buffer
-	app := App{Streams: genericiooptions.IOStreams{In: in, Out: &out, ErrOut: &errOut}, Clock: w.clock}
+	app := App{Streams: genericiooptions.IOStreams{In: in, Out: &out, ErrOut: &errOut}, Clock: w.clock, Browse: w.browse}
 	all := append(args, "--kubeconfig", kubeconfig, "--server", w.url, "--server-ca", w.caFile, "--cache-dir", w.dir)
 	status := app.Run(w.t.Context(), all)
 	return result{out: out.String(), err: errOut.String(), status: status}
+}
+
+func (w *world) browse(_ context.Context, address string) error {
+	w.browsed = append(w.browsed, address)
+	return w.browseErr
 }
 
 // golden compares what commands print with a file. "go test ./command -update" writes the file: look at it.

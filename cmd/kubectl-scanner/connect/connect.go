@@ -47,6 +47,8 @@ type Options struct {
 	CAFile string
 	// ServiceAccount is the one whose token is requested and sent to the API. Empty: the token of Kubernetes is sent.
 	ServiceAccount types.NamespacedName
+	// TokenSeconds is how long a requested token is valid; 0 for the shortest time that the API server accepts, 10 minutes.
+	TokenSeconds int64
 }
 
 // Connection is a connection to the API. Close it. It may be used concurrently.
@@ -58,6 +60,8 @@ type Connection struct {
 	Token string
 	// HTTP sends requests and returns refusals as *Problem. It does not add the token.
 	HTTP *Doer
+	// Ended gets one value when the port-forward ends by itself, such as with its pod. It is nil for a connection to a server.
+	Ended <-chan error
 
 	stop func()
 }
@@ -82,11 +86,11 @@ func Open(ctx context.Context, o Options) (*Connection, error) {
 		if config.RootCAs, err = o.operatorRoots(ctx, x509.NewCertPool()); err != nil {
 			return nil, err
 		}
-		address, stop, err := forward(ctx, o.Kubernetes, o.Namespace)
+		port, err := forward(ctx, o.Kubernetes, o.Namespace)
 		if err != nil {
 			return nil, err
 		}
-		c.URL, c.stop = "https://"+address, stop
+		c.URL, c.Ended, c.stop = "https://"+port.address, port.ended, port.stop
 	} else if err := checkServer(o.Server); err != nil {
 		return nil, err
 	} else if config.RootCAs, err = o.serverRoots(ctx); err != nil {

@@ -29,9 +29,16 @@ func withAdvice(err error, namespace string) error {
 	return fmt.Errorf("%w\nThe Role %s in namespace %s has the permissions for a port-forward; with --server URL none is needed", err, connectRole, namespace)
 }
 
-// forward opens a port on the loopback interface that leads to the REST API in a pod of the operator, as "kubectl port-forward" does. It returns
-// the address, and a function that closes it.
-func forward(ctx context.Context, config *rest.Config, namespace string) (address string, stop func(), err error) {
+// portForward is a port on the loopback interface that leads to a pod.
+type portForward struct {
+	address string
+	// ended gets one value when the port-forward ends by itself.
+	ended <-chan error
+	stop  func()
+}
+
+// forward opens a port-forward to the REST API in a pod of the operator, as "kubectl port-forward" does.
+func forward(ctx context.Context, config *rest.Config, namespace string) (_ *portForward, err error) {
 	defer func() {
 		if apierrors.IsForbidden(err) {
 			err = withAdvice(err, namespace)
@@ -39,46 +46,47 @@ func forward(ctx context.Context, config *rest.Config, namespace string) (addres
 	}()
 	client, err := corev1client.NewForConfig(config)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	service, err := client.Services(namespace).Get(ctx, Service, metav1.GetOptions{})
 	if err != nil {
-		return "", nil, fmt.Errorf("looking for the REST API in namespace %s: %w", namespace, err)
+		return nil, fmt.Errorf("looking for the REST API in namespace %s: %w", namespace, err)
 	}
 	pods, err := client.Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.SelectorFromSet(service.Spec.Selector).String()})
 	if err != nil {
-		return "", nil, fmt.Errorf("looking for the operator's pods in namespace %s: %w", namespace, err)
+		return nil, fmt.Errorf("looking for the operator's pods in namespace %s: %w", namespace, err)
 	}
 	pod, port, err := target(service, pods.Items)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	request := client.RESTClient().Post().Resource("pods").Namespace(namespace).Name(pod.Name).SubResource("portforward")
 	dialer, err := newDialer(config, request)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	stopped, ready, failed := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	forwarder, err := portforward.NewOnAddressesForStreaming(dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, stopped, ready, io.Discard, io.Discard)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	go func() { failed <- forwarder.ForwardPorts() }()
 	select {
 	case <-ctx.Done():
 		close(stopped)
-		return "", nil, ctx.Err()
+		return nil, ctx.Err()
 	case err := <-failed:
 		// The API server's refusal of an upgrade is only a text.
-		return "", nil, withAdvice(fmt.Errorf("port-forward to pod %s/%s: %w", namespace, pod.Name, err), namespace)
+		return nil, withAdvice(fmt.Errorf("port-forward to pod %s/%s: %w", namespace, pod.Name, err), namespace)
 	case <-ready:
 	}
 	ports, err := forwarder.GetPorts()
 	if err != nil {
 		close(stopped)
-		return "", nil, err
+		return nil, err
 	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[0].Local))), func() { close(stopped) }, nil
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[0].Local)))
+	return &portForward{address: address, ended: failed, stop: func() { close(stopped) }}, nil
 }
 
 // newDialer prefers WebSocket, as kubectl does, and falls back to SPDY for API servers and proxies that refuse it.

@@ -42,13 +42,16 @@ type operator struct {
 	forbidden string
 	// webSockets and spdys count the connections of each kind.
 	webSockets, spdys atomic.Int32
+	kubelet           *httptest.Server
+	// killed ends the port-forwards when it is closed.
+	killed chan struct{}
 	// token is the one that arrived at the REST API.
 	token atomic.Value
 }
 
 func newOperator(t *testing.T) *operator {
 	t.Helper()
-	o := &operator{ready: true, websocket: true}
+	o := &operator{ready: true, websocket: true, killed: make(chan struct{})}
 	authority := &certificate.Authority{Client: fakeclient.NewFakeClient(), Clock: clocktesting.NewFakePassiveClock(time.Now()), Namespace: "operators", Secret: "authority"}
 	authority.Reader = authority.Client
 	if err := authority.Refresh(t.Context()); err != nil {
@@ -66,9 +69,9 @@ func newOperator(t *testing.T) *operator {
 	go func() { _ = api.Config.Serve(listener) }()
 	t.Cleanup(func() { _ = api.Config.Close() })
 
-	kubelet := httptest.NewServer(http.HandlerFunc(o.portForward))
-	t.Cleanup(kubelet.Close)
-	location, err := url.Parse(kubelet.URL)
+	o.kubelet = httptest.NewServer(http.HandlerFunc(o.portForward))
+	t.Cleanup(o.kubelet.Close)
+	location, err := url.Parse(o.kubelet.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,6 +165,8 @@ func (o *operator) portForward(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-connection.CloseChan():
 			return
+		case <-o.killed:
+			return
 		case stream := <-streams:
 			if stream.Headers().Get(corev1.StreamType) == corev1.StreamTypeData && stream.Headers().Get(corev1.PortHeader) == "8444" {
 				go o.copy(stream)
@@ -205,6 +210,26 @@ func TestPortForward(t *testing.T) {
 		if got := o.webSockets.Load() == 1 && o.spdys.Load() == 0; got != websocket {
 			t.Errorf("websocket %v: %d WebSocket and %d SPDY connections", websocket, o.webSockets.Load(), o.spdys.Load())
 		}
+	}
+}
+
+// TestPortForwardEnds: a connection reports that its port-forward has ended by itself.
+func TestPortForwardEnds(t *testing.T) {
+	o := newOperator(t)
+	c := open(t, o.options())
+	select {
+	case err := <-c.Ended:
+		t.Fatalf("it has ended at once: %v", err)
+	default:
+	}
+	close(o.killed)
+	select {
+	case err := <-c.Ended:
+		if err == nil {
+			t.Error("it has ended without an error")
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("it has not ended 30 seconds after the pod")
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// tokenSeconds is how long a requested token is valid. The API server accepts no shorter time.
-const tokenSeconds = 600
+// minTokenSeconds is the shortest time that the API server accepts for a requested token.
+const minTokenSeconds = 600
 
 // NoTokenError means that the caller has no token for the REST API, which accepts no client certificate.
 type NoTokenError struct {
@@ -48,7 +48,7 @@ func (o Options) requestToken(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](tokenSeconds)}}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(max(o.TokenSeconds, minTokenSeconds))}}
 	answer, err := client.ServiceAccounts(o.ServiceAccount.Namespace).CreateToken(ctx, o.ServiceAccount.Name, request, metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("requesting a token of the ServiceAccount %s: %w", o.ServiceAccount, err)
