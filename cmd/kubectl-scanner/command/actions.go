@@ -7,82 +7,56 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/utils/ptr"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/cmd/kubectl-scanner/connect"
 	"github.com/scanner-operator/scanner-operator/cmd/kubectl-scanner/output"
-	"github.com/scanner-operator/scanner-operator/pkg/action"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
 // packageUpdate is an action for programs: the update of one package in the images of one repository.
 type packageUpdate struct {
-	Repository  string   `json:"repository"`
-	Package     string   `json:"package"`
-	PackageType string   `json:"packageType"`
-	Installed   []string `json:"installed"`
-	// FixVersions each end all findings of the action.
-	FixVersions []string       `json:"fixVersions"`
-	Counts      finding.Counts `json:"counts"`
-	Ends        []endedFinding `json:"ends"`
-	Namespaces  []string       `json:"namespaces"`
-	Workloads   []string       `json:"workloads"`
-}
-
-// endedFinding is a finding that an action ends.
-type endedFinding struct {
-	ID             string          `json:"id"`
-	Severity       restv1.Severity `json:"severity"`
-	KnownExploited bool            `json:"knownExploited"`
-	Installed      string          `json:"installed"`
+	Repository string `json:"repository"`
+	restv1.Action
+	Namespaces    []string                  `json:"namespaces"`
+	Workloads     []restv1.RunningContainer `json:"workloads"`
+	WorkloadCount int                       `json:"workloadCount"`
 }
 
 // updateList is the result of "actions" for programs.
 type updateList struct {
-	Items []packageUpdate `json:"items"`
-	// WithoutFix counts the findings for which no fixed version is known.
-	WithoutFix int      `json:"withoutFix"`
-	Complete   bool     `json:"complete"`
-	NotKnown   []string `json:"notKnown"`
+	Items    []packageUpdate `json:"items"`
+	Complete bool            `json:"complete"`
+	NotKnown []string        `json:"notKnown"`
 }
 
 func (s *session) actionsCommand() *cobra.Command {
-	filter := findingFilter{severity: finding.High.String()}
 	c := &cobra.Command{
 		Use: "actions", Short: "List which packages to update in which images, the most urgent first", Args: cobra.NoArgs,
 		Long: `List which packages to update in which images, and the findings that each update ends, the most urgent first.
 
-As in messages, an action is one package in one image repository with the version that ends most of its findings. Known exploited
-vulnerabilities count whatever their severity is.`,
+As in messages and in the web UI, an action is one package in one image repository with the version that ends most of its findings. It has
+the findings that are known exploited or of High severity at least, and that no exception suppresses.`,
 		Example: `  kubectl scanner actions -n shop
-  kubectl scanner actions -A --severity=Critical --fail-on=Critical`,
-		RunE: func(c *cobra.Command, _ []string) error { return s.actions(c.Context(), filter) },
+  kubectl scanner actions -A --fail-on=Critical`,
+		RunE: func(c *cobra.Command, _ []string) error { return s.actions(c.Context()) },
 	}
-	c.Flags().StringVar(&filter.severity, "severity", filter.severity, "only findings of this severity or a worse one, and known exploited ones")
-	c.Flags().StringVar(&filter.workload, "workload", "", "only images of this workload, such as Deployment/web")
-	c.Flags().StringVar(&filter.image, "image", "", "only images whose reference has this text")
 	s.addAllNamespaces(c)
 	s.addFormat(c)
 	s.addFailOn(c)
-	return s.requiresConnection(c, own("imagescans", "", "get", "list"))
+	return s.requiresConnection(c, own("imagescans", "", "list"))
 }
 
-func (s *session) actions(ctx context.Context, filter findingFilter) error {
+func (s *session) actions(ctx context.Context) error {
 	_, err := s.checkFormat()
 	if err := errors.Join(err, s.checkFailOn()); err != nil {
 		return err
 	}
-	severity, err := parseSeverity("--severity", filter.severity)
-	if err != nil {
-		return err
-	}
 	namespace, err := s.namespace()
-	if err != nil {
-		return err
-	}
-	scans, notKnown, err := s.filterScans(ctx, namespace, filter)
 	if err != nil {
 		return err
 	}
@@ -91,111 +65,134 @@ func (s *session) actions(ctx context.Context, filter findingFilter) error {
 		return err
 	}
 	defer api.Close()
-	filter.severity = "" // a known exploited finding counts, whatever its severity is
-	found, err := collect(ctx, api, scans, filter.parameters())
+	updates, coverage, err := readActions(ctx, api, namespace)
 	if err != nil {
 		return err
 	}
-	found = slices.DeleteFunc(found, func(f imageFinding) bool {
-		return !f.Finding.KnownExploited && f.sortable.Severity < finding.ParseSeverity(string(severity))
-	})
-	missing, err := gaps(ctx, api, namespace)
-	if err != nil {
-		return err
-	}
-	return s.showActions(namespace, found, append(notKnown, missing...))
+	return s.showActions(namespace, updates, gapsOf(namespace, coverage))
 }
 
-func (s *session) showActions(namespace string, found []imageFinding, notKnown []string) error {
-	grouped, without := action.Group(oncePerRepository(found), func(f repositoryFinding) (string, *finding.Finding) { return f.repository, &f.sortable })
-	list := updateList{Items: []packageUpdate{}, WithoutFix: len(without), Complete: len(notKnown) == 0, NotKnown: append([]string{}, notKnown...)}
-	table := output.Table{Columns: []output.Column{
-		{Name: "UPDATE"}, {Name: "INSTALLED"}, {Name: "TO"}, {Name: "IN"}, {Name: "ENDS"}, {Name: "NAMESPACES"}, {Name: "WORKLOADS", Wide: true}, {Name: "VULNERABILITIES", Wide: true},
-	}}
-	for _, a := range grouped {
-		u := updateOf(a)
-		list.Items = append(list.Items, u)
-		var ids []string
-		for _, e := range u.Ends {
-			ids = append(ids, e.ID)
+// readActions reads the actions of all pages, the most urgent first.
+func readActions(ctx context.Context, api *connect.Connection, namespace string) (updates []packageUpdate, coverage restv1.Coverage, err error) {
+	params := &restv1.ListActionsParams{Limit: ptr.To(pageSize), Namespace: namespaceParameter(namespace)}
+	updates = []packageUpdate{}
+	for {
+		answer, err := api.ListActionsWithResponse(ctx, params)
+		if err != nil {
+			return nil, coverage, err
 		}
+		page := answer.JSON200
+		if page == nil {
+			return nil, coverage, unexpected(answer.Status())
+		}
+		for _, r := range page.Items {
+			for _, a := range r.Actions {
+				updates = append(updates, packageUpdate{r.Repository, a, r.Namespaces, r.Workloads, r.WorkloadCount})
+			}
+		}
+		if page.Continue == "" {
+			slices.SortStableFunc(updates, moreUrgent)
+			return updates, page.Coverage, nil
+		}
+		params.Continue = ptr.To(page.Continue)
+	}
+}
+
+// moreUrgent orders actions as messages do: those that end most known exploited findings first, then most Critical and most High ones.
+func moreUrgent(a, b packageUpdate) int {
+	return cmp.Or(cmp.Compare(b.KnownExploited, a.KnownExploited), cmp.Compare(b.Critical, a.Critical), cmp.Compare(b.High, a.High), cmp.Compare(b.Other, a.Other))
+}
+
+func (s *session) showActions(namespace string, updates []packageUpdate, notKnown []string) error {
+	list := updateList{Items: updates, Complete: len(notKnown) == 0, NotKnown: append([]string{}, notKnown...)}
+	table := output.Table{Columns: []output.Column{
+		{Name: "UPDATE"}, {Name: "INSTALLED"}, {Name: "TO"}, {Name: "IN"}, {Name: "ENDS"}, {Name: "NAMESPACES"}, {Name: "SINCE", Wide: true}, {Name: "WORKLOADS", Wide: true},
+		{Name: "VULNERABILITIES", Wide: true},
+	}}
+	for _, u := range updates {
 		table.Rows = append(table.Rows, []string{
-			u.Package, strings.Join(u.Installed, ", "), strings.Join(u.FixVersions, " or "), u.Repository, endsText(u.Counts), strings.Join(u.Namespaces, ", "),
-			strings.Join(u.Workloads, ", "), strings.Join(ids, ", "),
+			u.Package, strings.Join(u.Installed, ", "), strings.Join(u.FixVersions, " or "), u.Repository, endsText(u.Action), strings.Join(u.Namespaces, ", "),
+			u.SinceTime.UTC().Format(time.DateOnly), workloadsText(u), vulnerabilitiesText(u.Action),
 		})
 	}
 	if err := s.write(table, list); err != nil {
 		return err
 	}
 	switch {
-	case len(found) == 0 && len(notKnown) == 0:
-		s.remark("Nothing to do %s. "+allComplete, where(namespace))
-	case len(grouped) == 0:
-		s.remark("No update is known that would end a finding %s.", where(namespace))
-	}
-	if len(without) > 0 {
-		s.remark("%s no fix: kubectl scanner findings", count(len(without), "more finding has", "more findings have"))
+	case len(updates) > 0:
+	case len(notKnown) == 0:
+		s.remark("Nothing to update %s: no finding that is known exploited, Critical or High has a fix. "+allComplete, where(namespace))
+	default:
+		s.remark("No update is known that would end a known exploited, Critical or High finding %s.", where(namespace))
 	}
 	s.remarkGaps(notKnown)
-	return s.verdict(found, notKnown)
+	return s.verdictOf(s.countActions(updates), notKnown)
 }
 
-// repositoryFinding is a finding in the images of a repository.
-type repositoryFinding struct {
-	imageFinding
-	repository            string
-	namespaces, workloads []string
+// countActions counts the findings that match --fail-on. An action has numbers for all findings from High on and for those that are exploited.
+func (s *session) countActions(updates []packageUpdate) (matches int) {
+	for _, u := range updates {
+		switch s.failOn {
+		case failOnExploited:
+			matches += u.KnownExploited
+		case finding.Critical.String():
+			matches += u.Critical
+		case finding.High.String():
+			matches += u.Critical + u.High
+		case failOnAny:
+			matches += u.Critical + u.High + u.Other
+		default:
+			matches += u.Critical + u.High + s.countLower(u.Ends)
+		}
+	}
+	return matches
 }
 
-// oncePerRepository merges the findings of the images of a repository, in all namespaces: one update ends them all.
-func oncePerRepository(found []imageFinding) []repositoryFinding {
-	known := map[string]int{}
-	var merged []repositoryFinding
-	for _, f := range found {
-		repository := f.Image
-		if reference, err := image.ParseReference(f.Image); err == nil {
-			repository = reference.Repository
-		}
-		key := repository + "\x00" + f.sortable.Key()
-		i, exists := known[key]
-		if !exists {
-			i = len(merged)
-			known[key] = i
-			merged = append(merged, repositoryFinding{imageFinding: f, repository: repository})
-		}
-		merged[i].namespaces = appendNew(merged[i].namespaces, f.Namespace)
-		for _, workload := range f.Workloads {
-			merged[i].workloads = appendNew(merged[i].workloads, f.Namespace+"/"+workload)
+// countLower counts the findings below High that match --fail-on.
+func (s *session) countLower(ends []restv1.EndedFinding) (matches int) {
+	for _, e := range ends {
+		if e.Severity != restv1.SeverityCritical && e.Severity != restv1.SeverityHigh && s.failsOn(e.Severity, e.KnownExploited) {
+			matches++
 		}
 	}
-	return merged
-}
-
-func updateOf(a action.Action[repositoryFinding]) packageUpdate {
-	u := packageUpdate{
-		Repository: a.Repository, Package: a.PackageName, PackageType: a.PackageType, Installed: a.Installed, FixVersions: a.FixVersions, Counts: a.Counts,
-		Namespaces: []string{}, Workloads: []string{},
-	}
-	for _, f := range a.Ends {
-		u.Ends = append(u.Ends, endedFinding{ID: f.Finding.ID, Severity: f.Finding.Severity, KnownExploited: f.Finding.KnownExploited, Installed: f.Finding.Package.Version})
-		u.Namespaces = appendNew(u.Namespaces, f.namespaces...)
-		u.Workloads = appendNew(u.Workloads, f.workloads...)
-	}
-	slices.SortFunc(u.Namespaces, cmp.Compare)
-	slices.SortFunc(u.Workloads, cmp.Compare)
-	return u
+	return matches
 }
 
 // endsText returns what an update ends: "1 known exploited, 2 Critical".
-func endsText(c finding.Counts) string {
+func endsText(a restv1.Action) string {
 	var parts []string
-	if c.KnownExploited > 0 {
-		parts = append(parts, fmt.Sprintf("%d known exploited", c.KnownExploited))
-	}
-	for _, severity := range finding.Severities() {
-		if n := c.Of(severity); n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, severity))
+	for _, part := range []struct {
+		n    int
+		what string
+	}{{a.KnownExploited, "known exploited"}, {a.Critical, "Critical"}, {a.High, "High"}, {a.Other, "other"}} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+func workloadsText(u packageUpdate) string {
+	var names []string
+	for _, w := range u.Workloads {
+		names = append(names, w.Namespace+"/"+w.Kind+"/"+w.Name)
+	}
+	return andMore(slices.Compact(names), u.WorkloadCount-len(u.Workloads))
+}
+
+func vulnerabilitiesText(a restv1.Action) string {
+	var ids []string
+	for _, e := range a.Ends {
+		ids = append(ids, e.ID)
+	}
+	return andMore(ids, a.Critical+a.High+a.Other-len(a.Ends))
+}
+
+// andMore joins names, of which there are more.
+func andMore(names []string, more int) string {
+	text := strings.Join(names, ", ")
+	if more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }

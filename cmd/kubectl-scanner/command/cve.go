@@ -65,7 +65,8 @@ func (s *session) cve(ctx context.Context, id string, everywhere bool) error {
 	if err != nil {
 		return err
 	}
-	notKnown := gapsOf(namespace, list)
+	coverage := restv1.Coverage{AllNamespaces: list.AllNamespaces, Scanners: list.Scanners, Scanned: list.Scanned, NotCovered: list.NotCovered}
+	notKnown := gapsOf(namespace, coverage)
 	var found []imageFinding
 	for _, w := range list.Items {
 		found = append(found, imageFinding{Finding: restv1.Finding{Severity: w.Severity, KnownExploited: w.KnownExploited, Exception: w.Exception}})
@@ -80,10 +81,7 @@ func (s *session) cve(ctx context.Context, id string, everywhere bool) error {
 
 // readWorkloads reads all pages of the workloads that run a vulnerability.
 func readWorkloads(ctx context.Context, api *connect.Connection, id, namespace string) (*restv1.WorkloadList, error) {
-	params := &restv1.ListWorkloadsParams{Limit: ptr.To(pageSize)}
-	if namespace != "" {
-		params.Namespace = &namespace
-	}
+	params := &restv1.ListWorkloadsParams{Limit: ptr.To(pageSize), Namespace: namespaceParameter(namespace)}
 	var all *restv1.WorkloadList
 	for {
 		answer, err := api.ListWorkloadsWithResponse(ctx, id, params)
@@ -136,9 +134,8 @@ func whoRuns(id, namespace string, list *restv1.WorkloadList, notKnown []string)
 	case len(notKnown) > 0:
 		fmt.Fprintf(&text, "Nobody is known to run %s%s.", id, in)
 	default:
-		fmt.Fprintf(&text, "Nobody runs %s%s. All images that run were scanned, by %s: 0 pending, 0 failed, 0 not completely analyzed. "+
-			"Images that a Scanner excludes, and namespaces that nothing scans, are not in this answer.", id, in,
-			count(list.Scanners, "Scanner", "Scanners"))
+		fmt.Fprintf(&text, "Nobody runs %s%s. %s asked; 0 pending, 0 failed, 0 not covered. "+
+			"Images that a Scanner excludes, and namespaces that nothing scans, were not asked.", id, in, count(list.Scanned, "image was", "images were"))
 	}
 	if len(notKnown) > 0 {
 		fmt.Fprintf(&text, "\nNot known: %s. More: kubectl scanner status", strings.Join(notKnown, "; "))

@@ -37,14 +37,19 @@ func (s *session) addFailOn(c *cobra.Command) {
 // verdict returns the error by which --fail-on sets the exit status. Suppressed findings never match. If no finding matches, but something is not
 // known, the error says so: a program must not take that for a pass.
 func (s *session) verdict(found []imageFinding, gaps []string) error {
-	if s.failOn == "" {
-		return nil
-	}
 	matches := 0
 	for _, f := range found {
 		if f.Finding.Exception == nil && s.failsOn(f.Finding.Severity, f.Finding.KnownExploited) {
 			matches++
 		}
+	}
+	return s.verdictOf(matches, gaps)
+}
+
+// verdictOf is verdict for a number of findings that match.
+func (s *session) verdictOf(matches int, gaps []string) error {
+	if s.failOn == "" {
+		return nil
 	}
 	if matches > 0 {
 		return &matchError{matches: matches, failOn: s.failOn}

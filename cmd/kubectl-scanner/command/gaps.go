@@ -13,34 +13,28 @@ import (
 	"github.com/scanner-operator/scanner-operator/cmd/kubectl-scanner/connect"
 )
 
-// noVulnerability is an ID that no vulnerability has. The API reports what is not covered together with the workloads of a vulnerability.
-const noVulnerability = "NONE-0000-0000"
-
 // gaps returns a sentence for each thing that is not known about the images of a namespace, or of all namespaces that the caller sees. If there
 // is none, all running images have a complete result.
 func gaps(ctx context.Context, api *connect.Connection, namespace string) ([]string, error) {
-	params := &restv1.ListWorkloadsParams{}
-	if namespace != "" {
-		params.Namespace = &namespace
-	}
-	answer, err := api.ListWorkloadsWithResponse(ctx, noVulnerability, params)
+	answer, err := api.GetOverviewWithResponse(ctx, &restv1.GetOverviewParams{Namespace: namespaceParameter(namespace)})
 	if err != nil {
 		return nil, err
 	}
 	if answer.JSON200 == nil {
 		return nil, unexpected(answer.Status())
 	}
-	return gapsOf(namespace, answer.JSON200), nil
+	return gapsOf(namespace, answer.JSON200.Coverage), nil
 }
 
-func gapsOf(namespace string, list *restv1.WorkloadList) (all []string) {
-	if list.Scanners == 0 {
+// gapsOf returns the same for what a response covers.
+func gapsOf(namespace string, c restv1.Coverage) (all []string) {
+	if c.Scanners == 0 {
 		return []string{"nothing is scanned " + where(namespace)}
 	}
-	if namespace == "" && !list.AllNamespaces {
+	if namespace == "" && !c.AllNamespaces {
 		all = append(all, "there may be namespaces that you may not see")
 	}
-	n := list.NotCovered
+	n := c.NotCovered
 	if n.Pending > 0 {
 		all = append(all, count(n.Pending, "image has", "images have")+" no result yet")
 	}
@@ -62,7 +56,7 @@ func gapsOfResources(ctx context.Context, cluster client.Client, namespace strin
 	if err := cluster.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		return nil, err
 	}
-	known := restv1.WorkloadList{AllNamespaces: true, Scanners: len(list.Items)}
+	known := restv1.Coverage{AllNamespaces: true, Scanners: len(list.Items)}
 	for i := range list.Items {
 		status := &list.Items[i].Status
 		known.NotCovered.Pending += int(status.Images.Pending)
@@ -93,7 +87,7 @@ func gapsOfResources(ctx context.Context, cluster client.Client, namespace strin
 		}
 	}
 	known.Scanners += len(clusterScanners)
-	all := gapsOf(namespace, &known)
+	all := gapsOf(namespace, known)
 	for _, name := range clusterScanners {
 		all = append(all, "ClusterScanner "+name+" may cover images that have no ImageScan yet")
 	}
@@ -105,6 +99,14 @@ func (s *session) remarkGaps(gaps []string) {
 	if len(gaps) > 0 {
 		s.remark("Not known: %s. More: kubectl scanner status", strings.Join(gaps, "; "))
 	}
+}
+
+// namespaceParameter returns the parameter of a request for a namespace, or for all ("").
+func namespaceParameter(namespace string) *string {
+	if namespace == "" {
+		return nil
+	}
+	return &namespace
 }
 
 // count returns a number with a noun: "1 image", "2 images".

@@ -16,7 +16,6 @@ import (
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
 // TestWhyNotCovered: why a running pod's image has no ImageScan of a Scanner.
@@ -89,19 +88,19 @@ func TestWhyNotToReceiver(t *testing.T) {
 func TestGaps(t *testing.T) {
 	for name, tt := range map[string]struct {
 		namespace string
-		list      restv1.WorkloadList
+		list      restv1.Coverage
 		want      []string
 	}{
-		"all is known":        {"shop", restv1.WorkloadList{Scanners: 1}, nil},
-		"nothing is scanned":  {"shop", restv1.WorkloadList{AllNamespaces: true}, []string{"nothing is scanned in namespace shop"}},
-		"other namespaces":    {"", restv1.WorkloadList{Scanners: 1}, []string{"there may be namespaces that you may not see"}},
-		"all namespaces":      {"", restv1.WorkloadList{Scanners: 1, AllNamespaces: true}, nil},
-		"pending":             {"shop", restv1.WorkloadList{Scanners: 1, NotCovered: restv1.NotCovered{Pending: 1}}, []string{"1 image has no result yet"}},
-		"failed":              {"shop", restv1.WorkloadList{Scanners: 1, NotCovered: restv1.NotCovered{Failed: 2}}, []string{"2 images could not be scanned"}},
-		"new":                 {"shop", restv1.WorkloadList{Scanners: 1, NotCovered: restv1.NotCovered{NewScanners: 1}}, []string{"1 Scanner is not counted yet"}},
-		"not wholly analyzed": {"shop", restv1.WorkloadList{Scanners: 1, NotCovered: restv1.NotCovered{PartlyAnalysed: 3, Ecosystems: []string{"debian 12", "Go"}}}, []string{"3 images are not completely analyzed: debian 12, Go"}},
+		"all is known":        {"shop", restv1.Coverage{Scanners: 1}, nil},
+		"nothing is scanned":  {"shop", restv1.Coverage{AllNamespaces: true}, []string{"nothing is scanned in namespace shop"}},
+		"other namespaces":    {"", restv1.Coverage{Scanners: 1}, []string{"there may be namespaces that you may not see"}},
+		"all namespaces":      {"", restv1.Coverage{Scanners: 1, AllNamespaces: true}, nil},
+		"pending":             {"shop", restv1.Coverage{Scanners: 1, NotCovered: restv1.NotCovered{Pending: 1}}, []string{"1 image has no result yet"}},
+		"failed":              {"shop", restv1.Coverage{Scanners: 1, NotCovered: restv1.NotCovered{Failed: 2}}, []string{"2 images could not be scanned"}},
+		"new":                 {"shop", restv1.Coverage{Scanners: 1, NotCovered: restv1.NotCovered{NewScanners: 1}}, []string{"1 Scanner is not counted yet"}},
+		"not wholly analyzed": {"shop", restv1.Coverage{Scanners: 1, NotCovered: restv1.NotCovered{PartlyAnalysed: 3, Ecosystems: []string{"debian 12", "Go"}}}, []string{"3 images are not completely analyzed: debian 12, Go"}},
 	} {
-		if got := gapsOf(tt.namespace, &tt.list); !slices.Equal(got, tt.want) {
+		if got := gapsOf(tt.namespace, tt.list); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
@@ -204,14 +203,23 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestOncePerRepository: one update ends a finding in all namespaces that run images of the repository.
-func TestOncePerRepository(t *testing.T) {
-	of := func(namespace, reference string) imageFinding {
-		return imageFinding{Namespace: namespace, Image: reference, Workloads: []string{"Deployment/web"}, sortable: finding.Finding{ID: "CVE-1", Package: finding.Package{Name: "openssl", Version: "1"}}}
+// TestActionsFailOn: all findings that an action ends count for --fail-on, also those that a response does not list.
+func TestActionsFailOn(t *testing.T) {
+	updates := []packageUpdate{
+		{Action: restv1.Action{KnownExploited: 1, Critical: 70, High: 3, Ends: []restv1.EndedFinding{{ID: "CVE-1", Severity: restv1.SeverityCritical, KnownExploited: true}}}},
+		{Action: restv1.Action{KnownExploited: 1, Other: 1, Ends: []restv1.EndedFinding{{ID: "CVE-2", Severity: restv1.SeverityLow, KnownExploited: true}}}},
 	}
-	merged := oncePerRepository([]imageFinding{of("shop", "ghcr.io/web:1"), of("blog", "ghcr.io/web:2"), of("blog", "ghcr.io/web:3"), of("blog", "ghcr.io/api:1")})
-	if len(merged) != 2 || !slices.Equal(merged[0].namespaces, []string{"shop", "blog"}) || !slices.Equal(merged[0].workloads, []string{"shop/Deployment/web", "blog/Deployment/web"}) {
-		t.Errorf("%+v", merged)
+	for failOn, want := range map[string]int{failOnExploited: 2, failOnAny: 74, "Critical": 70, "High": 73, "Medium": 73, "Low": 74} {
+		s := &session{failOn: failOn}
+		if got := s.countActions(updates); got != want {
+			t.Errorf("--fail-on=%s: %d findings, want %d", failOn, got, want)
+		}
+	}
+	if slices.SortFunc(updates, moreUrgent); updates[0].Critical != 70 {
+		t.Errorf("the first action is %+v, want that with Critical findings", updates[0])
+	}
+	if got := vulnerabilitiesText(updates[0].Action); got != "CVE-1 and 72 more" {
+		t.Errorf("the vulnerabilities are %q", got)
 	}
 }
 
