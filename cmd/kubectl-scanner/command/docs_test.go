@@ -50,7 +50,7 @@ func TestDocumentedTranscripts(t *testing.T) {
 		case inside && !strings.HasPrefix(line, "$ "):
 			compared++
 			start, cut := strings.CutSuffix(line, " …")
-			if !lines[line] && !(cut && strings.Contains(printed, "\n"+start)) {
+			if printedInPart := cut && strings.Contains(printed, "\n"+start); !lines[line] && !printedInPart {
 				t.Errorf("no command of the transcripts prints %q", line)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -293,7 +294,7 @@ func (w *world) runWithInput(kubeconfig string, in io.Reader, args ...string) re
 	w.t.Helper()
 	var out, errOut bytes.Buffer
 	app := App{Streams: genericiooptions.IOStreams{In: in, Out: &out, ErrOut: &errOut}, Clock: w.clock, Browse: w.browse}
-	all := append(args, "--kubeconfig", kubeconfig, "--server", w.url, "--server-ca", w.caFile, "--cache-dir", w.dir)
+	all := slices.Concat(args, []string{"--kubeconfig", kubeconfig, "--server", w.url, "--server-ca", w.caFile, "--cache-dir", w.dir})
 	status := app.Run(w.t.Context(), all)
 	return result{out: out.String(), err: errOut.String(), status: status}
 }

@@ -3,7 +3,6 @@ package vexfile
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -201,7 +200,7 @@ func FuzzDrafts(f *testing.F) {
 		}
 		for _, draft := range drafts {
 			if text, err := json.Marshal(draft); len(draft.Spec.Vulnerabilities) == 0 || len(draft.Spec.Images)+len(draft.Spec.Packages) == 0 || draft.Spec.Reason == "" {
-				t.Errorf("it would suppress too much: %s, %v", fmt.Sprintf("%s", text), err)
+				t.Errorf("it would suppress too much: %s, %v", string(text), err)
 			}
 		}
 	})
