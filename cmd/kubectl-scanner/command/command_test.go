@@ -3,6 +3,7 @@ package command
 import (
 	"encoding/csv"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,7 +31,7 @@ func TestTranscripts(t *testing.T) {
 			"findings --severity=worst", "findings --fail-on=Unknown", "findings -o xml", "findings -n people", "findings -A",
 		},
 		"image":   {"image web", "image Deployment/nginx -o wide", "image ghcr.io/shop/billing:1.4", "image ghcr.io/shop/billing:1.4 --fail-on=any", "image nothing"},
-		"cve":     {"cve CVE-2026-0002 -n shop", "cve cve-2026-0002 -n shop -o csv", "cve CVE-1999-0001", "cve CVE-1999-0001 -n blog", "cve CVE-1999-0001 -n blog --fail-on=any", "cve CVE-1999-0001 -n shop --fail-on=any", "cve CVE-2026-0001 -n shop --fail-on=exploited -o csv", "cve CVE-1999-0001 -n void", "cve CVE-2026-0001 -n people"},
+		"cve":     {"cve CVE-2026-0002 -n shop", "cve cve-2026-0002 -n shop -o csv", "cve CVE-1999-0001", "cve CVE-1999-0001 -n blog", "cve CVE-1999-0001 -n blog -o json", "cve CVE-1999-0001 -n blog --fail-on=any", "cve CVE-1999-0001 -n shop --fail-on=any", "cve CVE-2026-0001 -n shop --fail-on=exploited -o csv", "cve CVE-1999-0001 -n void", "cve CVE-2026-0001 -n people"},
 		"actions": {"actions -n shop", "actions -o wide", "actions -n blog", "actions -n shop -o json", "actions -o csv --fail-on=exploited", "actions -n blog --fail-on=any", "actions -n void --fail-on=any", "actions -A"},
 		"why":     {"why billing", "why queue", "why web", "why web -o csv", "why nothing"},
 		"status":  {"status", "status -o wide", "status -n blog", "status -n void", "status -A"},
@@ -174,6 +175,22 @@ func TestRescan(t *testing.T) {
 		t.Errorf("the annotations are %v", got.Annotations)
 	}
 }
+
+// TestLargeVEX: a document without an end is refused before it fills the memory.
+func TestLargeVEX(t *testing.T) {
+	if _, err := readAll("-", io.LimitReader(zeros{}, maxVEXBytes+2)); err == nil || !strings.Contains(err.Error(), "16 MiB") {
+		t.Errorf("a document of more than 16 MiB: %v", err)
+	}
+	if text, err := readAll("-", io.LimitReader(zeros{}, maxVEXBytes)); err != nil || len(text) != maxVEXBytes {
+		t.Errorf("a document of 16 MiB: %d bytes, %v", len(text), err)
+	}
+}
+
+// zeros is a file without an end.
+type zeros struct{}
+
+// Read implements io.Reader.
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }
 
 // TestExcept: the API server checks an exception, the user sees what it suppresses, and it is created only after a yes.
 func TestExcept(t *testing.T) {

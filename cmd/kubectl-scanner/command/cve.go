@@ -17,6 +17,8 @@ import (
 // vulnerabilityAnswer is the result of "cve" for programs.
 type vulnerabilityAnswer struct {
 	Items []restv1.Workload `json:"items"`
+	// Scanned is the number of images with a result, which were asked.
+	Scanned int `json:"scanned"`
 	// Complete is true if all running images have a complete result. Otherwise NotKnown has the reasons.
 	Complete bool     `json:"complete"`
 	NotKnown []string `json:"notKnown"`
@@ -71,7 +73,7 @@ func (s *session) cve(ctx context.Context, id string, everywhere bool) error {
 	for _, w := range list.Items {
 		found = append(found, imageFinding{Finding: restv1.Finding{Severity: w.Severity, KnownExploited: w.KnownExploited, Exception: w.Exception}})
 	}
-	answer := vulnerabilityAnswer{Items: list.Items, Complete: len(notKnown) == 0, NotKnown: append([]string{}, notKnown...)}
+	answer := vulnerabilityAnswer{Items: list.Items, Scanned: list.Scanned, Complete: len(notKnown) == 0, NotKnown: append([]string{}, notKnown...)}
 	if err := s.write(workloadTable(list.Items), answer); err != nil {
 		return err
 	}

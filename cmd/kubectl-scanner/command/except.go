@@ -23,6 +23,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/cmd/kubectl-scanner/vexfile"
 )
 
+// maxVEXBytes bounds an OpenVEX document. A statement takes about half a KiB.
+const maxVEXBytes = 16 << 20
+
 // exceptFlags are the flags of "except".
 type exceptFlags struct {
 	status, justification, reason, action, until, name, fromVEX string
@@ -99,7 +102,7 @@ func (s *session) except(ctx context.Context, ids []string, f exceptFlags) error
 	for _, draft := range drafts {
 		ch, err := prepare(ctx, cluster, namespace, draft, f)
 		if err != nil {
-			return err
+			return withRoleAdvice(err, "scanner-operator-except")
 		}
 		if ch.verb == "unchanged" {
 			s.remark("%s is unchanged", ch.title())
@@ -195,11 +198,21 @@ func cutLast(text, separator string) (before, after string, found bool) {
 	return text, "", false
 }
 
+// readAll reads a file, or in for the name "-". It refuses more than maxVEXBytes.
 func readAll(name string, in io.Reader) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(in)
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		in = file
 	}
-	return os.ReadFile(name)
+	text, err := io.ReadAll(io.LimitReader(in, maxVEXBytes+1))
+	if err == nil && len(text) > maxVEXBytes {
+		err = fmt.Errorf("the document has more than %d MiB", maxVEXBytes>>20)
+	}
+	return text, err
 }
 
 // parseUntil returns the end of an exception. A day is included.

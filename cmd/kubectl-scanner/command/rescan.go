@@ -76,7 +76,7 @@ func (s *session) rescanImage(ctx context.Context, word string) error {
 		}
 		// The operator may have created it again in the meantime.
 		if err := cluster.Delete(ctx, scan, client.Preconditions{UID: &scan.UID}); err != nil {
-			return err
+			return withRoleAdvice(err, "scanner-operator-edit")
 		}
 		fmt.Fprintf(s.results(), "%s is scanned again for %s %s. Its result stays until the next one is there.\n",
 			shortImageOf(scan), scan.Spec.ScannerRef.Kind, scan.Spec.ScannerRef.Name)

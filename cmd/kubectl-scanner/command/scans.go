@@ -93,6 +93,14 @@ func withNamespaceAdvice(err error, namespace string) error {
 	return err
 }
 
+// withRoleAdvice adds to the refusal of a change which ClusterRole allows it.
+func withRoleAdvice(err error, role string) error {
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("%w; the ClusterRole %s has the permission", err, role)
+	}
+	return err
+}
+
 // where names a namespace in a sentence.
 func where(namespace string) string {
 	if namespace == "" {

@@ -160,6 +160,11 @@ func (s *session) remarkConditions(state scannerState) {
 		if slices.Contains(goodWhenFalse, condition.Type) {
 			wanted = metav1.ConditionFalse
 		}
+		// Reconciling repeats what Ready says while images have no result yet.
+		ready := meta.FindStatusCondition(state.Conditions, v1alpha1.ConditionReady)
+		if condition.Type == v1alpha1.ConditionReconciling && ready != nil && ready.Status != metav1.ConditionTrue && ready.Message == condition.Message {
+			continue
+		}
 		if condition.Status != wanted || condition.Reason == v1alpha1.ReasonSomeFailed {
 			s.remark("%s: %s=%s (%s): %s", state.title(), condition.Type, condition.Status, condition.Reason, condition.Message)
 		}

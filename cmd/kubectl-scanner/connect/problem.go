@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,6 +45,10 @@ type Doer struct{ *http.Client }
 func (d *Doer) Do(r *http.Request) (*http.Response, error) {
 	for attempt := 1; ; attempt++ {
 		response, err := d.Client.Do(r) //nolint:gosec // The user chooses the server, and redirects are not followed.
+		var unknown x509.UnknownAuthorityError
+		if errors.As(err, &unknown) {
+			return nil, fmt.Errorf("%w; --server-ca FILE names the certificates that verify the server", err)
+		}
 		if err != nil {
 			return nil, err
 		}

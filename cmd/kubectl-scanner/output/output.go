@@ -66,6 +66,10 @@ type Table struct {
 	Rows    [][]string
 }
 
+// maxCell is how many characters of a cell a FormatTable has. An image may bring a name that is longer than a line of the terminal, which would
+// push the other columns out of sight.
+const maxCell = 80
+
 // Write writes a value as JSON or YAML, or its table. A table without rows writes nothing, except the heading of CSV.
 func Write(out io.Writer, format Format, table Table, value any) error {
 	switch format {
@@ -92,8 +96,11 @@ func (t Table) write(out io.Writer, wide bool) error {
 	for _, cells := range slices.Concat([][]string{heading}, t.Rows) {
 		var line []string
 		for i, cell := range cells {
-			if wide || !t.Columns[i].Wide {
+			switch {
+			case wide:
 				line = append(line, terminal.Escape(cell, ""))
+			case !t.Columns[i].Wide:
+				line = append(line, shorten(terminal.Escape(cell, "")))
 			}
 		}
 		if _, err := fmt.Fprintln(w, strings.Join(line, "\t")); err != nil {
@@ -101,6 +108,15 @@ func (t Table) write(out io.Writer, wide bool) error {
 		}
 	}
 	return w.Flush()
+}
+
+// shorten leaves out the middle of a text that is longer than maxCell: the tag of an image and the end of a version are worth more.
+func shorten(text string) string {
+	characters := []rune(text)
+	if len(characters) <= maxCell {
+		return text
+	}
+	return string(characters[:maxCell/2]) + "…" + string(characters[len(characters)-maxCell/2+1:])
 }
 
 func (t Table) writeCSV(out io.Writer) error {

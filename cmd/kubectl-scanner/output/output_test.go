@@ -47,6 +47,27 @@ func TestEmptyTable(t *testing.T) {
 	}
 }
 
+// TestLongCells: a long name does not widen a table, and only a FormatTable leaves out a part of it.
+func TestLongCells(t *testing.T) {
+	long := "registry.example.com/" + strings.Repeat("漢", 300) + ":1.4.2"
+	table := Table{Columns: []Column{{Name: "IMAGE"}, {Name: "PACKAGE"}}, Rows: [][]string{{long, "openssl"}}}
+	for _, format := range []Format{FormatTable, FormatWide, FormatCSV} {
+		var out strings.Builder
+		if err := Write(&out, format, table, nil); err != nil {
+			t.Fatal(err)
+		}
+		if isWhole := strings.Contains(out.String(), long); isWhole != (format != FormatTable) {
+			t.Errorf("%s: the whole name is there: %v", format, isWhole)
+		}
+	}
+	if got := shorten(long); len([]rune(got)) != maxCell || !strings.HasPrefix(got, "registry.example.com/") || !strings.HasSuffix(got, ":1.4.2") {
+		t.Errorf("%q is shortened to %q, %d characters", long, got, len([]rune(got)))
+	}
+	if exact := strings.Repeat("a", maxCell); shorten(exact) != exact {
+		t.Errorf("a name of %d characters is shortened", maxCell)
+	}
+}
+
 func TestParseFormat(t *testing.T) {
 	for name, want := range map[string]Format{"": FormatTable, "wide": FormatWide, "json": FormatJSON, "JSON": "", "xml": ""} {
 		if got, err := ParseFormat(name); got != want || (err == nil) != (want != "") {
