@@ -97,7 +97,7 @@ func (op *operator) addAPI(ctx context.Context) error {
 		Reader:     restapi.WatchedReader{Reader: op.manager.GetClient(), Namespaces: op.options.Watched},
 		ImageScans: op.manager.GetClient(), TokenReviews: tokenReviews, AccessReviews: accessReviews, Store: op.store, Inventory: op.inventory(), Clock: op.clock,
 		SessionKey: func() ([]byte, error) { return op.authority.DeriveKey("scanner-operator sessions v1") }, BasePath: settings.BasePath,
-		Wake: op.wakeups.Image, ReportBudget: op.config.Ingest.StoreSizePerNamespace.Value(),
+		RenderSlack: renderSlack, Wake: op.wakeups.Image, ReportBudget: op.config.Ingest.StoreSizePerNamespace.Value(),
 		Log: ctrl.Log.WithName("api"), Metrics: ctrlmetrics.Registry,
 	}
 	handler, err := api.Handler()

@@ -124,6 +124,9 @@ func (d *document) writeOperation(out *bytes.Buffer, path string, o operation) e
 		if !found {
 			continue
 		}
+		if len(answer.Content) == 0 {
+			break
+		}
 		content, isJSON := answer.Content["application/json"]
 		if !isJSON {
 			return nil

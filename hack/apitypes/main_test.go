@@ -18,7 +18,7 @@ paths:
       responses: {"200": {content: {application/json: {schema: {$ref: '#/components/schemas/Thing'}}}}}
     post:
       requestBody: {content: {application/json: {schema: {$ref: '#/components/schemas/Thing'}}}}
-      responses: {"204": {}}
+      responses: {"202": {}}
   /file:
     get:
       responses: {"200": {content: {text/csv: {schema: {type: string}}}}}

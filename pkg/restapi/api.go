@@ -77,6 +77,8 @@ type API struct {
 	SessionKey func() ([]byte, error)
 	// BasePath is the path of the web UI, which its cookies are for: "" for "/", or one that begins with a slash and does not end with one.
 	BasePath string
+	// RenderSlack renders a message of the store for Slack.
+	RenderSlack func(message []byte) (restv1.SlackMessage, error)
 	// Wake reports that what is known of an image has changed, given by the digest that nodes report.
 	Wake func(ctx context.Context, digest string)
 	// ReportBudget is how many bytes of reports and SBOMs may be stored for a namespace; 0 for no limit.

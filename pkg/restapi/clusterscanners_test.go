@@ -210,6 +210,9 @@ func TestMessagesOfClusterScanner(t *testing.T) {
 	if !slices.Equal(titles, []string{"of the ClusterScanner"}) {
 		t.Errorf("the messages are %q, want that of the ClusterScanner", titles)
 	}
+	if rendered := page.JSON200.Items[0].Slack; rendered == nil || rendered.Text != `{"id":"1"}` || string(rendered.Blocks) != `[{"type":"divider"}]` {
+		t.Errorf("the message for Slack is %+v", rendered)
+	}
 	if other, err := w.clientFor(anyone).ListClusterScannerMessagesWithResponse(t.Context(), "platform", &restv1.ListClusterScannerMessagesParams{Receiver: ptr.To("other")}); err != nil || len(other.JSON200.Items) != 0 {
 		t.Errorf("the messages to another receiver: %s (%v)", other.Body, err)
 	}

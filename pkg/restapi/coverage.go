@@ -169,7 +169,10 @@ func (a operations) GetImageScan(ctx context.Context, r restv1.GetImageScanReque
 	if err := a.getObject(ctx, resourceImageScans, r.Namespace, r.Name, &scan); err != nil {
 		return nil, err
 	}
-	return restv1.GetImageScan200JSONResponse(imageScanOf(&scan)), nil
+	answer := imageScanOf(&scan)
+	var err error
+	answer.MayRescan, err = a.authorizer.isAllowed(ctx, callerOf(ctx).user, verbDelete, resourceImageScans, r.Namespace, r.Name)
+	return restv1.GetImageScan200JSONResponse(answer), err
 }
 
 // scannerOf converts a Scanner for a response. It leaves out what only kubectl users and the operator need: the specification, the store

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"k8s.io/utils/ptr"
 
@@ -82,7 +83,8 @@ func engineNameOf(engine string) string {
 // filterOf converts parameters, which are already checked, to a filter of the store.
 func filterOf(p restv1.ListFindingsParams) store.FindingFilter {
 	f := store.FindingFilter{Fixable: p.Fixable, KnownExploited: p.KnownExploited, Suppressed: p.Suppressed, Gone: ptr.Deref(p.Gone, false),
-		Package: ptr.Deref(p.Package, ""), ID: ptr.Deref(p.ID, ""), Text: ptr.Deref(p.Text, "")}
+		Package: ptr.Deref(p.Package, ""), ID: ptr.Deref(p.ID, ""), Text: ptr.Deref(p.Text, ""),
+		FirstSeenSince: ptr.Deref(p.FirstSeenSince, time.Time{})}
 	f.Severities = severitiesOf(p.MinSeverity, p.Severity)
 	return f
 }

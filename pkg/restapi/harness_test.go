@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +31,7 @@ import (
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	restclient "github.com/scanner-operator/scanner-operator/api/rest/v1/client"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -87,6 +89,12 @@ func newHarness(t testing.TB, cluster, reviews client.Client) *harness {
 		Reader: cluster, ImageScans: cluster, TokenReviews: reviews, AccessReviews: reviews, Store: db, Clock: w.clock, Metrics: w.metrics,
 		SessionKey: func() ([]byte, error) { return bytes.Repeat([]byte{7}, 32), nil },
 		Inventory:  &inventory.Inventory{Client: cluster, Store: db, Clock: w.clock},
+		RenderSlack: func(message []byte) (restv1.SlackMessage, error) {
+			if !json.Valid(message) {
+				return restv1.SlackMessage{}, errors.New("not a message")
+			}
+			return restv1.SlackMessage{Text: string(message), Blocks: json.RawMessage(`[{"type":"divider"}]`)}, nil
+		},
 		Wake: func(_ context.Context, digest string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -71,10 +71,14 @@ func (a operations) messagesOf(ctx context.Context, scanner v1alpha1.GenericScan
 	list.Items = []restv1.Message{}
 	for _, m := range messages[:min(len(messages), limit)] {
 		receiver, channel, _ := strings.Cut(m.Receiver, "/")
-		list.Items = append(list.Items, restv1.Message{
+		item := restv1.Message{
 			ID: m.ID, Receiver: receiver, Channel: channel, Kind: m.Kind, Title: m.Title, Findings: m.Findings, DeliveryTime: m.At.UTC(), Unconfirmed: m.Unconfirmed,
 			Message: json.RawMessage(m.Body),
-		})
+		}
+		if rendered, err := a.RenderSlack(m.Body); err == nil {
+			item.Slack = &rendered
+		}
+		list.Items = append(list.Items, item)
 	}
 	if len(messages) > limit {
 		list.Continue, err = encodeContinue(ctx, messagePosition{Store: a.Store.ID(), Before: messages[limit-1].ID})

@@ -472,11 +472,21 @@ func TestOwnReportComesBack(t *testing.T) {
 
 // TestRescan: an image is scanned again, and its result stays until then.
 func TestRescan(t *testing.T) {
-	w, _ := newFakeHarness(t)
+	w, i := newFakeHarness(t)
 	scanner := w.createScanner("shop", "main")
 	w.createScanned(scanner, "web", vulnerable("CVE-2026-0001", "openssl"))
 	w.createScanned(scanner, "api")
 	w.createScan(scanner, "new")
+	i.allowed = func(spec authorizationv1.SubjectAccessReviewSpec) bool {
+		return spec.ResourceAttributes.Verb != "delete" || spec.ResourceAttributes.Name != "api"
+	}
+	for name, want := range map[string]bool{"web": true, "api": false} {
+		scan, err := w.clientFor(anyone).GetImageScanWithResponse(t.Context(), "shop", name)
+		w.must(err)
+		if scan.JSON200.MayRescan != want {
+			t.Errorf("mayRescan of %s is %v, want %v", name, scan.JSON200.MayRescan, want)
+		}
+	}
 	for _, name := range []string{"web", "new"} {
 		w.requireStatus(w.delete("/api/v1/namespaces/shop/imagescans/"+name+"/report", anyone), http.StatusAccepted)
 		err := w.cluster.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: name}, &v1alpha1.ImageScan{})
@@ -484,6 +494,7 @@ func TestRescan(t *testing.T) {
 			t.Errorf("the ImageScan %s is still there: %v", name, err)
 		}
 	}
+	w.requireProblem(w.delete("/api/v1/namespaces/shop/imagescans/api/report", anyone), http.StatusForbidden, restv1.ReasonForbidden, "")
 	if _, err := w.store.Catalog(t.Context(), engine, key("web"), store.Cluster); err == nil {
 		t.Error("the catalog of the image is still there")
 	}

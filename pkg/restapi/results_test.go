@@ -105,6 +105,8 @@ func TestFindingsFiltered(t *testing.T) {
 		"a package":              {restv1.ListFindingsParams{Package: ptr.To("openssl")}, "0001 0002"},
 		"an alias":               {restv1.ListFindingsParams{ID: ptr.To("ghsa-aaaa-bbbb-cccc")}, "0002"},
 		"a text":                 {restv1.ListFindingsParams{Text: ptr.To("HEAP")}, "0005"},
+		"first seen at noon":     {restv1.ListFindingsParams{FirstSeenSince: ptr.To(noon)}, "0001 0002 0003 0004 0005"},
+		"first seen later":       {restv1.ListFindingsParams{FirstSeenSince: ptr.To(noon.Add(time.Millisecond))}, ""},
 		"a text that is nowhere": {restv1.ListFindingsParams{Text: ptr.To("' OR 1=1 --")}, ""},
 	} {
 		for _, limit := range []int{1, 2, 500} {

@@ -30,6 +30,8 @@ type FindingFilter struct {
 	// Suppressed selects suppressed findings (true) or all others (false); nil for both. It needs Exceptions.
 	Suppressed *bool
 	Exceptions ImageExceptions
+	// FirstSeenSince is the earliest first-seen time; zero for any.
+	FirstSeenSince time.Time
 	// Text is part of an ID, an alias, a package name or a description. ASCII letters match in any case.
 	Text string
 }
@@ -89,7 +91,7 @@ const (
 	filtered = `
 		AND (@every = 1 OR f.severity IN (SELECT value FROM ids(@severities) i))
 		AND (@fixable < 0 OR f.fixable = @fixable) AND (@exploited < 0 OR f.known_exploited = @exploited)
-		AND (@package = '' OR f.package = @package)
+		AND (@package = '' OR f.package = @package) AND f.first_seen >= @since
 		AND (@id = '' OR ` + isCalled + `)
 		AND (@text = '' OR contains(fold(v.canonical_id || ' ' || f.aliases || ' ' || f.package || ' ' || v.description), @text))
 		` + worst + `, f.type, f.purl`
@@ -170,8 +172,12 @@ func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (p
 	if suppressed, err = suppressedFindings(ctx, q, candidates, f.Exceptions.Exceptions, map[int64][]exception.Image{report: f.Exceptions.Images}); err != nil {
 		return nil, nil, err
 	}
+	since := int64(0)
+	if !f.FirstSeenSince.IsZero() {
+		since = f.FirstSeenSince.UnixMilli()
+	}
 	args := []any{
-		sql.Named("report", report), sql.Named("every", f.Severities == nil), sql.Named("severities", jsonArray(severities)),
+		sql.Named("report", report), sql.Named("since", since), sql.Named("every", f.Severities == nil), sql.Named("severities", jsonArray(severities)),
 		sql.Named("fixable", wantedValue(f.Fixable)), sql.Named("exploited", wantedValue(f.KnownExploited)), sql.Named("package", f.Package),
 		sql.Named("text", foldName(f.Text)),
 	}

@@ -223,6 +223,8 @@ export type ImageScan = {
   engine?: string;
   /** Omitted until there is a result. */
   findings?: FindingCounts;
+  /** Whether the caller may have the image scanned again. Only in the response for one image; omitted if not. */
+  mayRescan?: boolean;
   name: string;
   namespace: string;
   nextAttemptTime?: string;
@@ -263,6 +265,7 @@ export type Message = {
   /** The whole message as the notifier received it. The format may change with each version. */
   message: Record<string, unknown>;
   receiver: string;
+  slack?: SlackMessage;
   /** The subject of the message, in one line. */
   title: string;
   /** The message was sent and the receiver never answered. It may be missing in the channel. Its findings count as announced. */
@@ -483,6 +486,12 @@ export type SignIn = {
   token?: string;
 };
 
+/** The message as this version renders it for Slack: the text of its notification, and its blocks in Slack's Block Kit. Omitted if the message was made by a version whose messages this one cannot read. */
+export type SlackMessage = {
+  blocks: Array<Record<string, unknown>>;
+  text: string;
+};
+
 /** A vulnerability of images that run. */
 export type Vulnerability = {
   /** The highest CVSS base score known. */
@@ -600,7 +609,7 @@ export type Get = {
   '/api/v1/namespaces/{namespace}/images/{digest}/reports': { path: { namespace: string; digest: string }; query: Record<never, never>; body: undefined; response: ExternalReportList };
   '/api/v1/namespaces/{namespace}/imagescans': { path: { namespace: string }; query: { scanner?: string; scannerKind?: ScannerKind; phase?: Phase; limit?: number; continue?: string }; body: undefined; response: ImageScanList };
   '/api/v1/namespaces/{namespace}/imagescans/{name}': { path: { namespace: string; name: string }; query: Record<never, never>; body: undefined; response: ImageScan };
-  '/api/v1/namespaces/{namespace}/imagescans/{name}/findings': { path: { namespace: string; name: string }; query: { source?: string; minSeverity?: Severity; severity?: Array<Severity>; fixable?: boolean; knownExploited?: boolean; package?: string; id?: string; text?: string; suppressed?: boolean; gone?: boolean; outdated?: boolean; limit?: number; continue?: string }; body: undefined; response: FindingList };
+  '/api/v1/namespaces/{namespace}/imagescans/{name}/findings': { path: { namespace: string; name: string }; query: { source?: string; minSeverity?: Severity; severity?: Array<Severity>; fixable?: boolean; knownExploited?: boolean; package?: string; id?: string; text?: string; firstSeenSince?: string; suppressed?: boolean; gone?: boolean; outdated?: boolean; limit?: number; continue?: string }; body: undefined; response: FindingList };
   '/api/v1/namespaces/{namespace}/imagescans/{name}/openvex': { path: { namespace: string; name: string }; query: { outdated?: boolean }; body: undefined; response: Record<string, unknown> };
   '/api/v1/namespaces/{namespace}/scanners/{name}': { path: { namespace: string; name: string }; query: Record<never, never>; body: undefined; response: Scanner };
   '/api/v1/namespaces/{namespace}/scanners/{name}/messages': { path: { namespace: string; name: string }; query: { receiver?: string; limit?: number; continue?: string }; body: undefined; response: MessageList };
@@ -626,5 +635,6 @@ export type Put = {
 /** The DELETE operations with JSON responses, by path. */
 export type Delete = {
   '/api/v1/namespaces/{namespace}/images/{digest}/reports/{source}': { path: { namespace: string; digest: string; source: string }; query: { platform?: string }; body: undefined; response: void };
+  '/api/v1/namespaces/{namespace}/imagescans/{name}/report': { path: { namespace: string; name: string }; query: Record<never, never>; body: undefined; response: void };
   '/api/v1/session': { path: Record<never, never>; query: Record<never, never>; body: undefined; response: void };
 };

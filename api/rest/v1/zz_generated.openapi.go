@@ -467,10 +467,13 @@ type ImageScan struct {
 	Engine string `json:"engine,omitempty,omitzero"`
 
 	// Findings Omitted until there is a result.
-	Findings        *FindingCounts `json:"findings,omitempty"`
-	Name            string         `json:"name"`
-	Namespace       string         `json:"namespace"`
-	NextAttemptTime time.Time      `json:"nextAttemptTime,omitempty,omitzero"`
+	Findings *FindingCounts `json:"findings,omitempty"`
+
+	// MayRescan Whether the caller may have the image scanned again. Only in the response for one image; omitted if not.
+	MayRescan       bool      `json:"mayRescan,omitempty,omitzero"`
+	Name            string    `json:"name"`
+	Namespace       string    `json:"namespace"`
+	NextAttemptTime time.Time `json:"nextAttemptTime,omitempty,omitzero"`
 
 	// NotCovered Ecosystems and distributions that the engine does not analyze: first those that the image contains, such as its
 	// distribution ("debian 12"), then ecosystems whose packages the image may contain. Omitted if the engine reports none.
@@ -524,6 +527,10 @@ type Message struct {
 	// Message The whole message as the notifier received it. The format may change with each version.
 	Message  json.RawMessage `json:"message"`
 	Receiver string          `json:"receiver"`
+
+	// Slack The message as this version renders it for Slack: the text of its notification, and its blocks in Slack's Block Kit. Omitted if the
+	// message was made by a version whose messages this one cannot read.
+	Slack *SlackMessage `json:"slack,omitempty"`
 
 	// Title The subject of the message, in one line.
 	Title string `json:"title"`
@@ -855,6 +862,13 @@ type SignIn struct {
 	Token string `json:"token,omitempty,omitzero"`
 }
 
+// SlackMessage The message as this version renders it for Slack: the text of its notification, and its blocks in Slack's Block Kit. Omitted if the
+// message was made by a version whose messages this one cannot read.
+type SlackMessage struct {
+	Blocks json.RawMessage `json:"blocks"`
+	Text   string          `json:"text"`
+}
+
 // Vulnerability A vulnerability of images that run.
 type Vulnerability struct {
 	// CVSS The highest CVSS base score known.
@@ -1183,6 +1197,9 @@ type ListFindingsParams struct {
 
 	// Text Only findings with this text in id, alias, package or description. Case is ignored for ASCII.
 	Text *string `form:"text,omitempty" json:"text,omitempty"`
+
+	// FirstSeenSince Only findings that were first found in this image at this time or later.
+	FirstSeenSince *time.Time `form:"firstSeenSince,omitempty" json:"firstSeenSince,omitempty"`
 
 	// Suppressed true for findings that an exception suppresses, false for others. Without the parameter, both are listed.
 	Suppressed *bool `form:"suppressed,omitempty" json:"suppressed,omitempty"`
@@ -2260,6 +2277,19 @@ func (siw *ServerInterfaceWrapper) ListFindings(w http.ResponseWriter, r *http.R
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "text"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "text", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "firstSeenSince" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "firstSeenSince", r.URL.Query(), &params.FirstSeenSince, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "firstSeenSince"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "firstSeenSince", Err: err})
 		}
 		return
 	}

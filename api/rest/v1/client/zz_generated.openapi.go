@@ -1865,6 +1865,18 @@ func NewListFindingsRequest(server string, namespace Namespace, name Name, param
 
 		}
 
+		if params.FirstSeenSince != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "firstSeenSince", *params.FirstSeenSince, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Suppressed != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "suppressed", *params.Suppressed, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
