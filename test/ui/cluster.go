@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/fake"
 	"github.com/scanner-operator/scanner-operator/test/apiserver"
 	"github.com/scanner-operator/scanner-operator/test/process"
 	"github.com/scanner-operator/scanner-operator/test/wait"
@@ -31,11 +33,12 @@ const (
 	scanTimeout     = 3 * time.Minute
 )
 
-// images are the images of each namespace. The fake engine derives the findings from the name.
+// images are the images of each namespace. The fake engine derives the findings from the name. Those with "@" are stages of one repository.
 var images = map[string][]string{
 	"shop":  {"vulnerable-web", "riddled-api", "hostile", "failing-job", "slow-import", "frontend"},
 	"blog":  {"web", "comments"},
 	"infra": {"vulnerable-proxy", "dns"},
+	"depot": {"evolving-basket@0", "evolving-basket@3", "listed-scales", "riddled-20000", "vulnerable-door"},
 }
 
 // users are the ServiceAccounts that sign in, with the ClusterRoles that each has in which namespace, "" for all.
@@ -43,6 +46,8 @@ var users = map[string]map[string][]string{
 	"administrator": {"": {"scanner-operator-view", "scanner-operator-cluster-view"}},
 	"member":        {"shop": {"scanner-operator-view"}},
 	"reader":        {"blog": {"scanner-operator-view"}},
+	"keeper":        {"depot": {"scanner-operator-view", "scanner-operator-edit", "scanner-operator-report"}},
+	"visitor":       {"depot": {"scanner-operator-view"}},
 	"nobody":        {},
 }
 
@@ -148,24 +153,37 @@ func (c *cluster) fillNamespace(ctx context.Context, namespace string) error {
 		return err
 	}
 	for _, name := range images[namespace] {
-		reference := "registry.example.com/" + namespace + "/" + name
-		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-			Spec:       corev1.PodSpec{NodeName: nodeName, Containers: []corev1.Container{{Name: "main", Image: reference + ":1.4.2"}}},
-		}
-		if err := c.server.Create(ctx, pod); err != nil {
-			return err
-		}
-		pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
-			Name: "main", ImageID: fmt.Sprintf("%s@sha256:%x", reference, sha256.Sum256([]byte(reference))),
-			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
-		}}}
-		if err := c.server.Status().Update(ctx, pod); err != nil {
+		if err := c.createPod(ctx, namespace, name); err != nil {
 			return err
 		}
 	}
 	settings := v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}}
 	return c.server.Create(ctx, &v1alpha1.Scanner{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default"}, Spec: v1alpha1.ScannerSpec{ScanSettings: settings}})
+}
+
+// createPod creates a running pod with one of the images.
+func (c *cluster) createPod(ctx context.Context, namespace, name string) error {
+	repository, stage, isStage := strings.Cut(name, "@")
+	reference := "registry.example.com/" + namespace + "/" + repository
+	digest, tag := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(reference))), "1.4.2"
+	if isStage {
+		number, err := strconv.Atoi(stage)
+		if err != nil {
+			return err
+		}
+		digest, tag = fake.EvolvingDigest(1, number), "1.4."+stage
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: strings.ReplaceAll(name, "@", "-")},
+		Spec:       corev1.PodSpec{NodeName: nodeName, Containers: []corev1.Container{{Name: "main", Image: reference + ":" + tag}}},
+	}
+	if err := c.server.Create(ctx, pod); err != nil {
+		return err
+	}
+	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: "main", ImageID: reference + "@" + digest, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+	}}}
+	return c.server.Status().Update(ctx, pod)
 }
 
 // createUser creates a ServiceAccount with its role bindings, and returns a token that lasts an hour.

@@ -39,15 +39,10 @@ export function onSignedOut(listener: () => void): () => void {
   return () => signedOut.delete(listener);
 }
 
-async function send(method: string, url: string, body?: unknown, signal?: AbortSignal): Promise<unknown> {
-  const init: RequestInit = { method, headers: { Accept: 'application/json' }, signal: signal ?? null };
-  if (body !== undefined) {
-    init.body = JSON.stringify(body);
-    init.headers = { Accept: 'application/json', 'Content-Type': 'application/json' };
-  }
+async function request(method: string, url: string, init: RequestInit, signal?: AbortSignal): Promise<Response> {
   let response: Response;
   try {
-    response = await fetch(url, init);
+    response = await fetch(url, { method, headers: { Accept: 'application/json' }, signal: signal ?? null, ...init });
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new ApiError(0, { detail: 'The manager does not answer. It may be starting, or the connection to it has ended.' });
@@ -55,11 +50,21 @@ async function send(method: string, url: string, body?: unknown, signal?: AbortS
   const date = Date.parse(response.headers.get('Date') ?? '');
   // The header has whole seconds: a smaller difference is no difference.
   if (!Number.isNaN(date)) clockOffset = Math.abs(date - Date.now()) > 2000 ? date - Date.now() : 0;
-  const isJSON = (response.headers.get('Content-Type') ?? '').includes('json');
-  const content: unknown = isJSON ? await response.json().catch(() => ({})) : undefined;
-  if (response.ok) return content;
+  return response;
+}
+
+async function refuse(response: Response, method: string): Promise<never> {
+  const content: unknown = await response.json().catch(() => ({}));
   if (response.status === 401 && method === 'GET') signedOut.forEach((listener) => listener());
-  throw new ApiError(response.status, (content ?? {}) as Partial<Problem>);
+  throw new ApiError(response.status, content as Partial<Problem>);
+}
+
+async function send(method: string, url: string, body?: unknown, signal?: AbortSignal): Promise<unknown> {
+  const headers = { Accept: 'application/json', 'Content-Type': 'application/json' };
+  const response = await request(method, url, body === undefined ? {} : { body: JSON.stringify(body), headers }, signal);
+  if (!response.ok) return refuse(response, method);
+  const isJSON = (response.headers.get('Content-Type') ?? '').includes('json');
+  return isJSON ? response.json().catch(() => ({})) : undefined;
 }
 
 export function get<P extends keyof Get>(path: P, parameters: Get[P]['path'], query: Get[P]['query'], signal?: AbortSignal): Promise<Get[P]['response']> {
@@ -70,8 +75,27 @@ export function post<P extends keyof Post>(path: P, body: Post[P]['body']): Prom
   return send('POST', urlOf(path), body) as Promise<Post[P]['response']>;
 }
 
-export function remove<P extends keyof Delete>(path: P): Promise<Delete[P]['response']> {
-  return send('DELETE', urlOf(path)) as Promise<Delete[P]['response']>;
+export function remove<P extends keyof Delete>(path: P, parameters: Delete[P]['path']): Promise<Delete[P]['response']> {
+  return send('DELETE', urlOf(path, parameters)) as Promise<Delete[P]['response']>;
+}
+
+// download returns a document of at most this many bytes, as it is after decompression.
+export async function download(url: string, maxBytes: number, signal: AbortSignal): Promise<unknown> {
+  const response = await request('GET', url, {}, signal);
+  if (!response.ok) return refuse(response, 'GET');
+  const reader = (response.body as ReadableStream<Uint8Array>).getReader();
+  const decoder = new TextDecoder();
+  let text = '', size = 0;
+  for (;;) {
+    const { done, value } = await reader.read().catch(() => { throw new ApiError(0, { detail: 'The document ended too early.' }); });
+    if (done) return JSON.parse(text + decoder.decode());
+    size += value.length;
+    if (size > maxBytes) {
+      await reader.cancel();
+      throw new ApiError(0, { title: 'Too large to show', detail: `The document has more than ${maxBytes >> 20} MiB. Download it instead.` });
+    }
+    text += decoder.decode(value, { stream: true });
+  }
 }
 
 // Loaded is what is known of an operation's response. data stays while it is loaded again, and while an error lasts.

@@ -52,6 +52,6 @@ export function SignIn({ ended, refused, onSession }: { ended: boolean; refused:
 }
 
 export async function signOut(): Promise<void> {
-  await remove('/api/v1/session');
+  await remove('/api/v1/session', {});
   location.reload();
 }

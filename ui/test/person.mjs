@@ -74,8 +74,29 @@ export class Person {
     return this.page.locator(selector).innerText();
   }
 
+  // json returns the response to a request with the person's cookie; empty if it is refused.
+  async json(path) {
+    const response = await this.page.request.get(fixture.url + path);
+    return response.ok() ? response.json() : {};
+  }
+
+  // eventually waits until a condition holds.
+  async eventually(holds, limit = 20_000) {
+    const end = Date.now() + limit;
+    while (!await holds()) {
+      assert.ok(Date.now() < end, `not after ${limit} ms: ${holds}`);
+      await this.page.waitForTimeout(100);
+    }
+  }
+
   async leave() {
     await this.context.close();
     assert.deepEqual(this.problems, [], 'errors in the console');
   }
+}
+
+// addressOf returns the address of the page of an image, by a part of its reference.
+export async function addressOf(person, namespace, part) {
+  const { items } = await person.json(`/api/v1/namespaces/${namespace}/imagescans?limit=500`);
+  return `/namespaces/${namespace}/images/${items.find((scan) => scan.references[0].includes(part)).name}`;
 }

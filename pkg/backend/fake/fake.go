@@ -4,7 +4,8 @@
 // The last path element of the repository selects the result:
 //   - "vulnerable": one Critical and one High finding, and all findings given to Publish;
 //   - "evolving": findings that are unique to the image and depend on its digest;
-//   - "riddled": as many findings as a large image has;
+//   - "riddled": as many findings as a large image has, or as many as the name says: "riddled-20000";
+//   - "listed": no findings, and an SBOM;
 //   - "hostile": findings whose texts are markup, formulas, control characters and very long;
 //   - "failing": indexing fails;
 //   - "slow": indexing never ends.
@@ -13,15 +14,20 @@
 package fake
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"path"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/klauspost/compress/zstd"
 	"k8s.io/utils/clock"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -33,8 +39,14 @@ import (
 // IndexedMessage is the message that is logged for each indexed image. The benchmarks count it.
 const IndexedMessage = "Indexed"
 
-// riddledFindings is the number of findings of a "riddled" image.
-const riddledFindings = 200
+// riddledFindings is the number of findings of a "riddled" image whose name says nothing else, and maxRiddledFindings the largest number.
+const (
+	riddledFindings    = 200
+	maxRiddledFindings = 20_000
+)
+
+// listedPackages is the number of packages in the SBOM of a "listed" image.
+const listedPackages = 250
 
 // Engine is the name under which this backend's reports are stored.
 const Engine = "fake"
@@ -81,10 +93,19 @@ func (b *Backend) StartCatalog(ctx context.Context, img backend.Image) (backend.
 		return backend.Done, err
 	}
 	b.Log.Info(IndexedMessage, "digest", img.Key.Digest, "image", img.PullReferences)
-	err := b.Store.SaveCatalog(ctx, store.Catalog{
+	catalog := store.Catalog{
 		Engine: Engine, Key: img.Key, Scope: img.Scope, PlatformDigest: img.Key.Digest, Packages: 2, Tool: Engine, CatalogedAt: b.Clock.Now(),
-	}, nil)
-	return backend.Done, err
+	}
+	var artifacts map[store.Artifact]io.Reader
+	if strings.Contains(nameOf(img), "listed") {
+		sbom, err := listedSBOM()
+		if err != nil {
+			return backend.Progress{}, err
+		}
+		catalog.Packages = listedPackages
+		artifacts = map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(sbom), store.ArtifactMatchInput: strings.NewReader("")}
+	}
+	return backend.Done, b.Store.SaveCatalog(ctx, catalog, artifacts)
 }
 
 // RequestMatch implements backend.Backend. It matches the image at once.
@@ -114,7 +135,7 @@ func (b *Backend) findings(img backend.Image) []finding.Finding {
 	name := nameOf(img)
 	switch {
 	case strings.Contains(name, "riddled"):
-		return riddled()
+		return riddled(name)
 	case strings.Contains(name, "hostile"):
 		return hostile()
 	case strings.Contains(name, "evolving"):
@@ -171,10 +192,38 @@ func evolvingFindings(digest string) []finding.Finding {
 	return findings
 }
 
-// riddled returns riddledFindings findings of all severities, about three for each package.
-func riddled() []finding.Finding {
+// listedSBOM returns an SBOM in Syft's format, compressed as the store expects it. The name of one package is a formula.
+func listedSBOM() ([]byte, error) {
+	type artifact struct {
+		Name    string `json:"name"`
+		Version string `json:"version"`
+		Type    string `json:"type"`
+	}
+	artifacts := []artifact{{Name: "=cmd|' /C calc'!A0", Version: "1.0", Type: "npm"}}
+	for i := 1; i < listedPackages; i++ {
+		artifacts = append(artifacts, artifact{Name: fmt.Sprintf("package-%03d", i), Version: "1." + strconv.Itoa(i), Type: "deb"})
+	}
+	text, err := json.Marshal(map[string]any{"artifacts": artifacts})
+	if err != nil {
+		return nil, err
+	}
+	encoder, err := zstd.NewWriter(nil)
+	if err != nil {
+		return nil, err
+	}
+	defer encoder.Close()
+	return encoder.EncodeAll(text, nil), nil
+}
+
+// riddled returns findings of all severities, about three for each package. The number may be the end of the image's name.
+func riddled(name string) []finding.Finding {
 	severities := []finding.Severity{finding.Critical, finding.High, finding.Medium, finding.Low, finding.Negligible, finding.Unknown}
-	findings := make([]finding.Finding, riddledFindings)
+	_, end, _ := strings.Cut(name, "riddled-")
+	number, err := strconv.Atoi(end)
+	if err != nil || number < 1 || number > maxRiddledFindings {
+		number = riddledFindings
+	}
+	findings := make([]finding.Finding, number)
 	for i := range findings {
 		findings[i] = Finding(fmt.Sprintf("CVE-2023-%05d", 10000+i), severities[i%len(severities)], fmt.Sprintf("library-%d", i/3), "3.0.1")
 	}
@@ -184,14 +233,15 @@ func riddled() []finding.Finding {
 // hostile returns findings as somebody would write them who controls an image and wants to take over what shows them.
 func hostile() []finding.Finding {
 	markup := Finding("CVE-2024-6660", finding.Critical, `<img src=x onerror="document.title='hacked'">`, "1.0<script>document.title='hacked'</script>")
-	markup.Description = strings.Repeat("<b>long</b> ", 5000)
+	markup.Description = strings.Repeat("<b>long</b> ", 64<<10/12)
 	markup.URL = "javascript:document.title='hacked'"
 	markup.KnownExploited = true
+	formula := Finding("CVE-2024-6663", finding.Low, "=cmd|' /C calc'!A0", "@SUM(1+1)*cmd")
 	reversed := Finding("CVE-2024-6661", finding.High, "gnp\u202etxt.exe", "")
 	reversed.Description = "=cmd|' /C calc'!A0"
 	reversed.URL = "https://example.com/?a=1&b=\"><script>"
 	long := Finding("CVE-2024-6662", finding.Medium, strings.Repeat("averylongnamewithoutanyspace", 8), strings.Repeat("9", 120))
-	return []finding.Finding{markup, reversed, long}
+	return []finding.Finding{markup, reversed, long, formula}
 }
 
 // Finding returns a finding in version 3.0.0 of a package, fixed in fixedIn unless that is empty.

@@ -64,6 +64,9 @@ func TestNames(t *testing.T) {
 		"registry.example.com/a-vulnerable":  {"done", finding.Counts{Critical: 1, High: 1, Fixable: 1}},
 		"registry.example.com/vulnerable/ok": {"done", finding.Counts{}}, // not the last path element
 		"registry.example.com/riddled":       {"done", finding.Counts{Critical: 34, High: 34, Medium: 33, Low: 33, Negligible: 33, Unknown: 33, Fixable: 200}},
+		"registry.example.com/riddled-6":     {"done", finding.Counts{Critical: 1, High: 1, Medium: 1, Low: 1, Negligible: 1, Unknown: 1, Fixable: 6}},
+		"registry.example.com/riddled-6e9":   {"done", finding.Counts{Critical: 34, High: 34, Medium: 33, Low: 33, Negligible: 33, Unknown: 33, Fixable: 200}},
+		"registry.example.com/listed":        {"done", finding.Counts{}},
 		"registry.example.com/failing":       {"failure ImageNotFound", finding.Counts{}},
 		"registry.example.com/slow":          {v1alpha1.ReasonCataloging, finding.Counts{}},
 		"registry.example.com:5000/nginx":    {"done", finding.Counts{}},

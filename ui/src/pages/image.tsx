@@ -1,12 +1,15 @@
-// One image: what runs it, its findings, and its documents.
-import { urlOf, useGet } from '../api';
-import type { Finding, FindingList, ImageScan } from '../api.gen';
-import { count, date, percent, severities, shortDigest, visible } from '../format';
-import { Choose, Command, Conditions, Copy, Counts, Details, Exploited, Facts, Foreign, Pages, PhaseMark, SeverityMark, Suppressed, Table, TextFilter, Time, Title, View, WebLink, yesOrNo } from '../parts';
+// One image: what runs it, its findings, its packages, what another digest would change, and its documents.
+import { useState } from 'preact/hooks';
+import { ApiError, remove, urlOf, useGet } from '../api';
+import type { ExternalReport, ImageScan } from '../api.gen';
+import { compare, packagesOf, useRead, type ListedFinding, type ListedPackage } from '../documents';
+import { count, date, repositoryOf, severities, shortDigest } from '../format';
+import { Choose, Command, Conditions, Copy, Counts, Exploited, Facts, Failure, Foreign, Pages, PhaseMark, SeverityMark, Table, TextFilter, Time, Title, View } from '../parts';
 import { href, queryOf, usePlace } from '../router';
+import { Findings } from './image_findings';
 import { nameOf } from './images';
 
-const tabs = [['', 'Findings'], ['gone', 'No longer found'], ['downloads', 'Downloads']] as const;
+const tabs = [['', 'Findings'], ['changes', 'Changes'], ['packages', 'Packages'], ['compare', 'Compare'], ['other', 'Other tools'], ['downloads', 'Downloads']] as const;
 
 export function ImagePage() {
   const { parameters, query } = usePlace();
@@ -15,7 +18,7 @@ export function ImagePage() {
   const tab = query.get('tab') ?? '';
   if (scan.data === undefined) return <><Title text={key.name} /><View of={scan}>{() => null}</View></>;
   return <View of={scan}>{(image) => <>
-    <Title text={nameOf(image)}><Copy text={location.href} what="the link to this page" /></Title>
+    <Title text={nameOf(image)}><Copy text={location.href} what="the link to this page" /> {image.mayRescan && <ScanAgain image={image} />}</Title>
     <Facts facts={[
       ['Phase', <PhaseMark phase={image.phase} />], ['Findings', <Counts counts={image.findings} />], ['With a fix', image.findings && String(image.findings.fixable)],
       ['Suppressed', image.findings && image.findings.suppressed > 0 && String(image.findings.suppressed)],
@@ -27,68 +30,129 @@ export function ImagePage() {
     ]} />
     {image.phase === 'Failed' && <Conditions conditions={image.conditions} />}
     <nav class="tabs" aria-label="Parts of this image">{tabs.map(([value, label]) => <a key={value} href={location.pathname + queryOf({ tab: value })} aria-current={tab === value ? 'page' : undefined}>{label}</a>)}</nav>
-    {tab === 'downloads' ? <Downloads image={image} /> : <Findings image={image} gone={tab === 'gone'} />}
+    <Part tab={tab} image={image} />
   </>}</View>;
 }
 
-// pageSize keeps the page small enough for a slow computer.
-const pageSize = 50;
+function Part({ tab, image }: { tab: string; image: ImageScan }) {
+  switch (tab) {
+    case 'changes': return <Findings image={image} changes />;
+    case 'packages': return <PackagesOf image={image} />;
+    case 'compare': return <Compare image={image} />;
+    case 'other': return <OtherTools image={image} />;
+    case 'downloads': return <Downloads image={image} />;
+  }
+  return <Findings image={image} />;
+}
 
-function Findings({ image, gone }: { image: ImageScan; gone: boolean }) {
+// ScanAgain is shown only to those who may.
+function ScanAgain({ image }: { image: ImageScan }) {
+  const [state, setState] = useState<'' | 'asked' | ApiError>('');
+  const scan = () => {
+    setState('asked');
+    remove('/api/v1/namespaces/{namespace}/imagescans/{name}/report', { namespace: image.namespace, name: image.name })
+      .catch((error: unknown) => { if (error instanceof ApiError) setState(error); });
+  };
+  if (state instanceof ApiError) return <Failure error={state} reload={scan} />;
+  if (state === 'asked') return <span role="status" class="mute">It is going to be scanned again. This result stays until then.</span>;
+  return <button type="button" class="again" onClick={scan}>Scan again</button>;
+}
+
+// listSize is the number of packages or findings that a page of a document shows.
+const listSize = 100;
+
+// pageOf returns a page of a list that is complete here. The position in the address is the number of items before it.
+function pageOf<T>(items: T[], query: URLSearchParams): { shown: T[]; next: string | undefined } {
+  const position = Math.max(0, Number(query.get('continue')) || 0), end = position + listSize;
+  return { shown: items.slice(position, end), next: end < items.length ? String(end) : undefined };
+}
+
+function PackagesOf({ image }: { image: ImageScan }) {
   const { query } = usePlace();
-  const flag = (name: string) => (query.has(name) ? { [name]: query.get(name) === 'true' } : {});
-  const text = query.get('text'), position = query.get('continue');
-  const minSeverity = severities.find((s) => s === query.get('minSeverity'));
-  const findings = useGet('/api/v1/namespaces/{namespace}/imagescans/{name}/findings', { namespace: image.namespace, name: image.name }, {
-    ...flag('fixable'), ...flag('knownExploited'), ...flag('suppressed'), ...(text && { text }), ...(minSeverity && { minSeverity }),
-    ...(gone && { gone }), ...(image.phase === 'Failed' && { outdated: true }), ...(position && { continue: position }), limit: pageSize,
-  });
+  const packages = useRead(image.findings && [image.name, image.scanTime].join(), (signal) => packagesOf(image, signal));
+  const text = (query.get('text') ?? '').toLowerCase();
+  if (!image.findings) return <p>There is no result yet.</p>;
   return <>
-    <div class="filters">
-      <TextFilter name="text" label="Vulnerability, package or text" />
-      <Choose name="minSeverity" label="Severity" choices={[{ value: '', label: 'all' }, ...severities.slice(0, 5).map((s) => ({ value: s, label: s === 'Critical' ? s : `${s} and worse` }))]} />
-      <Choose name="fixable" label="Fix" choices={yesOrNo('available', 'none')} />
-      <Choose name="knownExploited" label="Exploited" choices={yesOrNo('known', 'not known')} />
-      <Choose name="suppressed" label="Exception" choices={yesOrNo('suppressed', 'not suppressed')} />
-    </div>
-    <View of={findings}>{(list) => <>
-      <ReportLine list={list} />
-      {list.items.length === 0 ? <p class="mute">{list.total === 0 && query.size <= (gone ? 1 : 0) ? 'No finding.' : 'No finding passes these filters.'}</p>
-        : <Table label="Findings" rows={list.items} id={(f) => [f.id, f.package.name, f.package.version, f.package.type].join('/')} columns={gone ? [...columns.slice(0, 4), goneColumn] : columns} />}
-      <Pages shown={list.items.length} total={list.total} next={list.continue} what="finding" />
-    </>}</View>
+    <div class="filters"><TextFilter name="text" label="Package, version or type" /></div>
+    <View of={packages}>{({ all, items }) => {
+      const passing = items.filter((p) => text === '' || `${p.name} ${p.version} ${p.type}`.toLowerCase().includes(text));
+      const { shown, next } = pageOf(passing, query);
+      return <>
+        {!all && <p class="stale">There is no SBOM of this image: these are only the packages with findings.</p>}
+        {shown.length === 0 ? <p class="mute">{text ? 'No package has this text.' : 'No package.'}</p>
+          : <Table label="Packages" rows={shown.map((p, i) => ({ ...p, i }))} id={(p) => String(p.i)} columns={packageColumns} />}
+        <Pages shown={shown.length} total={passing.length} next={next} what="package" />
+      </>;
+    }}</View>
   </>;
 }
 
-// ReportLine says how current the findings are.
-function ReportLine({ list }: { list: FindingList }) {
-  const { current, engine, matchTime, distro, phase } = list.report;
-  return <p class={current && phase !== 'Failed' ? 'mute' : 'stale'}>Matched by {engine} <Time at={matchTime} />{distro && ` · ${distro}`}
-    {!current && ' · waits to be matched with newer vulnerability data'}{phase === 'Failed' && ' · the last attempt failed, and this is the result of an earlier one'}</p>;
-}
-
-const columns = [
-  { name: 'Vulnerability', cell: (f: Finding) => <><a class="row" href={href('/vulnerabilities/{id}', { id: f.id })}>{f.id}</a> {f.knownExploited && <Exploited since={f.knownExploitedSinceTime} />} <Suppressed exception={f.exception} />
-    <Details summary="Details">{() => <More finding={f} />}</Details></> },
-  { name: 'Severity', cell: (f: Finding) => <SeverityMark severity={f.severity} /> },
-  { name: 'Package', cell: (f: Finding) => <><Foreign text={f.package.name} /> <span class="mute"><Foreign text={f.package.version} /> · {f.package.type}</span></> },
-  { name: 'Fixed in', cell: (f: Finding) => (f.fixable ? <Foreign text={(f.fixVersions ?? []).join(', ')} /> : <span class="mute">{f.fixState === 'wont-fix' ? 'will not be fixed' : 'no fix'}</span>) },
-  { name: 'EPSS', cell: (f: Finding) => (f.epss === undefined ? '' : percent(f.epss)), class: 'number' },
-  { name: 'First seen', cell: (f: Finding) => <Time at={f.firstSeenTime} /> },
+const packageColumns = [
+  { name: 'Package', cell: (p: ListedPackage) => <a class="row" href={location.pathname + queryOf({ text: p.name.slice(0, 128) })}><Foreign text={p.name} /></a> },
+  { name: 'Version', cell: (p: ListedPackage) => <Foreign text={p.version} /> },
+  { name: 'Type', cell: (p: ListedPackage) => <Foreign text={p.type} /> },
 ];
 
-const goneColumn = { name: 'Gone', cell: (f: Finding) => (f.fixedTime ? <>fixed <Time at={f.fixedTime} /></> : <>last seen <Time at={f.lastSeenTime} /></>) };
+function Compare({ image }: { image: ImageScan }) {
+  const { query } = usePlace();
+  const scans = useGet('/api/v1/namespaces/{namespace}/imagescans', { namespace: image.namespace }, { scanner: image.scanner.name, scannerKind: image.scanner.kind, limit: 500 });
+  const repositories = (s: ImageScan) => (s.references ?? []).map(repositoryOf);
+  if (!image.findings) return <p>There is no result yet.</p>;
+  return <View of={scans}>{(list) => {
+    const others = list.items.filter((s) => s.name !== image.name && s.findings && repositories(s).some((r) => repositories(image).includes(r)));
+    const other = others.find((s) => s.name === query.get('with')) ?? others[0];
+    if (!other) return <p>{image.scanner.name} has no result for another digest of this repository in {image.namespace}{list.continue && ', among the first 500 images'}. Run the other image there, and it can be compared.</p>;
+    return <>
+      <div class="filters">
+        <Choose name="with" label="With" choices={others.map((s, i) => ({ value: i === 0 ? '' : s.name, label: `${nameOf(s)} (${shortDigest(s.digest)}, ${s.platform})` }))} />
+        <Choose name="show" label="Show" choices={[{ value: '', label: 'what would end' }, { value: 'come', label: 'what would come' }]} />
+      </div>
+      <Compared image={image} other={other} />
+    </>;
+  }}</View>;
+}
 
-function More({ finding: f }: { finding: Finding }) {
-  const before = (f.severitiesBefore ?? []).map((s) => `${s.severity} until ${date(s.endTime)}`).join(', ');
-  return <div class="details">
-    {f.description && <p class="text" tabIndex={0}><bdi>{visible(f.description ?? '')}</bdi></p>}
-    <Facts facts={[
-      ['Aliases', (f.aliases ?? []).join(', ')], ['CVSS', f.cvss === undefined ? '' : String(f.cvss)], ['Earlier severities', before],
-      ['Fix known since', f.fixSinceTime && date(f.fixSinceTime)], ['Where', (f.paths ?? []).length > 0 && <><Foreign text={(f.paths ?? []).slice(0, 5).join(', ')} />{(f.paths ?? []).length > 5 && ` and ${(f.paths ?? []).length - 5} more`}</>],
-      ['Exception', f.exception && `${f.exception.name}: ${f.exception.reason}`], ['Source', f.url && <WebLink to={f.url} />],
-    ]} />
-  </div>;
+function Compared({ image, other }: { image: ImageScan; other: ImageScan }) {
+  const { query } = usePlace();
+  const compared = useRead([image.name, image.scanTime, other.name, other.scanTime].join(), (signal) => compare(image, other, signal));
+  return <View of={compared}>{({ ended, come, both }) => {
+    const listed = query.get('show') === 'come' ? come : ended;
+    const { shown, next } = pageOf(listed, query);
+    return <>
+      <p>With <code>{shortDigest(other.digest)}</code> instead of <code>{shortDigest(image.digest)}</code>, <b>{count(ended.length, 'finding')} would end</b> ({bySeverity(ended)}) and <b>{come.length} would come</b> ({bySeverity(come)}). {count(both, 'finding')} {both === 1 ? 'is' : 'are'} in both. Findings that exceptions suppress count, too.</p>
+      {shown.length === 0 ? <p class="mute">None.</p> : <Table label="Compared findings" rows={shown} id={(f) => [f.id, f.package, f.version].join('/')} columns={comparedColumns} />}
+      <Pages shown={shown.length} total={listed.length} next={next} what="finding" />
+    </>;
+  }}</View>;
+}
+
+function bySeverity(findings: ListedFinding[]): string {
+  const counted = severities.map((s) => [findings.filter((f) => f.severity === s).length, s] as const).filter(([n]) => n > 0);
+  return counted.map(([n, s]) => `${n} ${s}`).join(', ') || 'none';
+}
+
+const comparedColumns = [
+  { name: 'Vulnerability', cell: (f: ListedFinding) => <><a class="row" href={href('/vulnerabilities/{id}', { id: f.id })}>{f.id}</a> {f.knownExploited && <Exploited />}</> },
+  { name: 'Severity', cell: (f: ListedFinding) => <SeverityMark severity={f.severity} /> },
+  { name: 'Package', cell: (f: ListedFinding) => <><Foreign text={f.package} /> <span class="mute"><Foreign text={f.version} /></span></> },
+  { name: 'Fixed in', cell: (f: ListedFinding) => (f.fixed.length > 0 ? <Foreign text={f.fixed.join(', ')} /> : <span class="mute">no fix</span>) },
+];
+
+// OtherTools lists the reports that other programs have saved about the image, or shows the findings of one.
+function OtherTools({ image }: { image: ImageScan }) {
+  const { query } = usePlace();
+  const source = query.get('source') ?? undefined;
+  const reports = useGet('/api/v1/namespaces/{namespace}/images/{digest}/reports', { namespace: image.namespace, digest: image.digest }, {});
+  const addressOf = (r: ExternalReport) => urlOf('/api/v1/namespaces/{namespace}/images/{digest}/reports/{source}', { namespace: image.namespace, digest: image.digest, source: r.source }, { platform: r.platform });
+  if (source) return <><p>Findings in the report of <b>{source}</b>. <a href={location.pathname + queryOf({ tab: 'other' })}>All reports</a></p><Findings image={image} source={source} /></>;
+  return <View of={reports}>{(list) => list.items.length === 0 ? <p class="mute">No other tool has saved a report on this image in {image.namespace}.</p>
+    : <Table label="Reports of other tools" rows={list.items} id={(r) => `${r.source} ${r.platform ?? ''}`} columns={[
+      { name: 'Source', cell: (r) => <a class="row" href={location.pathname + queryOf({ tab: 'other', source: r.source })}>{r.source}</a> },
+      { name: 'Tool', cell: (r) => <Foreign text={r.tool ?? ''} /> }, { name: 'Platform', cell: (r) => r.platform ?? 'all' },
+      { name: 'Findings', cell: (r) => r.findings, class: 'number' }, { name: 'Made', cell: (r) => <Time at={r.documentTime} /> },
+      { name: 'Saved', cell: (r) => <><Time at={r.savedTime} /> <span class="mute break">by {r.user}</span></> },
+      { name: 'Document', cell: (r) => <a href={addressOf(r)} download={`${image.namespace}-${image.name}.${r.source}.cdx.json`}>CycloneDX</a> },
+    ]} />}</View>;
 }
 
 const documents = [
@@ -100,7 +164,8 @@ const documents = [
 function Downloads({ image }: { image: ImageScan }) {
   if (!image.findings) return <p>There is no result yet. {count(image.attempts ?? 0, 'attempt')} so far.</p>;
   return <>{documents.map((d) => {
-    const url = urlOf(d.path, { namespace: image.namespace, name: image.name });
+    const outdated = d.file !== 'syft.json' && image.phase === 'Failed' && { outdated: true };
+    const url = urlOf(d.path, { namespace: image.namespace, name: image.name }, { ...outdated });
     return <section key={d.name}><h2>{d.name}</h2><p><a href={url} download={`${image.namespace}-${image.name}.${d.file}`}>{d.format}</a></p>
       <Command text={`curl --cacert ca.crt -H "Authorization: Bearer $TOKEN" ${location.origin}${url}`} /></section>;
   })}</>;

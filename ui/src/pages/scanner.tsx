@@ -2,14 +2,15 @@
 import { useGet } from '../api';
 import type { Message } from '../api.gen';
 import { count } from '../format';
-import { Pages, Table, TextFilter, Time, Title, View } from '../parts';
+import { Details, Pages, Table, TextFilter, Time, Title, View } from '../parts';
 import { href, usePlace } from '../router';
+import { Slack } from '../slack';
 import { ScannerFacts } from './coverage';
 
 export function ScannerPage() {
   const { parameters, query } = usePlace();
   const { namespace, name = '' } = parameters;
-  const page = { ...(query.get('receiver') && { receiver: query.get('receiver') ?? '' }), ...(query.get('continue') && { continue: query.get('continue') ?? '' }), limit: 50 };
+  const page = { ...(query.get('receiver') && { receiver: query.get('receiver') ?? '' }), ...(query.get('continue') && { continue: query.get('continue') ?? '' }), limit: 20 };
   const own = useGet(namespace ? '/api/v1/namespaces/{namespace}/scanners/{name}' : undefined, { namespace: namespace ?? '', name }, {});
   const cluster = useGet(namespace ? undefined : '/api/v1/clusterscanners/{name}', { name }, {});
   const ownMessages = useGet(namespace ? '/api/v1/namespaces/{namespace}/scanners/{name}/messages' : undefined, { namespace: namespace ?? '', name }, page);
@@ -32,8 +33,9 @@ export function ScannerPage() {
 }
 
 const messageColumns = [
-  { name: 'Sent', cell: (m: Message) => <Time at={m.deliveryTime} /> },
-  { name: 'Message', cell: (m: Message) => <><b class="break">{m.title}</b> <span class="mute">{m.kind}</span>{m.unconfirmed && <div class="stale">The receiver never answered: it may be missing in the channel.</div>}</> },
+  { name: 'Message', cell: (m: Message) => <><b class="break">{m.title}</b> <span class="mute">{m.kind}</span>
+    {m.slack ? <Details summary="As in Slack">{() => m.slack && <Slack message={m.slack} />}</Details> : <div class="mute">Another version made it, and this one cannot show it.</div>}</> },
+  { name: 'Delivery', cell: (m: Message) => (m.unconfirmed ? <span class="stale">Sent <Time at={m.deliveryTime} />. The receiver never answered: it may be missing in the channel.</span> : <>Accepted <Time at={m.deliveryTime} /></>) },
   { name: 'Receiver', cell: (m: Message) => `${m.receiver}${m.channel ? ` (${m.channel})` : ''}` },
   { name: 'Announced', cell: (m: Message) => count(m.findings, 'finding') },
 ];

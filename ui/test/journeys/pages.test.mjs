@@ -3,26 +3,23 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { after, test } from 'node:test';
-import { Person, close, fixture } from '../person.mjs';
+import { Person, addressOf, close, fixture } from '../person.mjs';
 
 after(close);
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
-async function images(person) {
-  const response = await person.page.request.get(`${fixture.url}/api/v1/namespaces/shop/imagescans`);
-  const { items } = await response.json();
-  return (name) => `/namespaces/shop/images/${items.find((scan) => scan.references[0].includes(name)).name}`;
-}
-
 async function pages(person) {
-  const image = await images(person);
+  const image = async (name) => addressOf(person, 'shop', name);
+  const [web, listed, basket] = [await image('vulnerable-web'), await addressOf(person, 'depot', 'listed'), await addressOf(person, 'depot', 'evolving')];
   return {
     actions: '/', 'actions-namespace': '/?namespace=shop', 'actions-none': '/?namespace=blog', 'actions-all': '/?all=true',
     vulnerabilities: '/vulnerabilities', 'vulnerabilities-none': '/vulnerabilities?namespace=blog',
     vulnerability: '/vulnerabilities/CVE-2024-0001', 'vulnerability-nobody': '/vulnerabilities/CVE-2020-0000?namespace=blog', 'vulnerability-unsure': '/vulnerabilities/CVE-2020-0000',
     images: '/images', 'images-namespace': '/images?namespace=shop', 'images-none': '/images?namespace=blog&phase=Failed',
-    image: image('vulnerable-web'), 'image-many': image('riddled'), 'image-hostile': image('hostile'), 'image-failed': image('failing'), 'image-downloads': `${image('vulnerable-web')}?tab=downloads`,
-    'image-missing': '/namespaces/shop/images/nothing', 'image-clean': image('frontend'),
+    image: web, 'image-many': await addressOf(person, 'depot', 'riddled'), 'image-hostile': await image('hostile'), 'image-failed': await image('failing'),
+    'image-downloads': `${web}?tab=downloads`, 'image-changes': `${web}?tab=changes`, 'image-gone': `${web}?tab=changes&change=gone`,
+    'image-packages': `${listed}?tab=packages`, 'image-compare': `${basket}?tab=compare`, 'image-other': `${web}?tab=other`,
+    'image-missing': '/namespaces/shop/images/nothing', 'image-clean': await image('frontend'),
     coverage: '/coverage', scanner: '/namespaces/shop/scanners/default',
   };
 }

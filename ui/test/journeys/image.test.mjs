@@ -1,0 +1,109 @@
+// One image: its packages, what another digest would change, reports of other tools, and scanning it again.
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { Person, addressOf, close, fixture } from '../person.mjs';
+
+after(close);
+
+test('packages come from the SBOM, in pages, and a text finds one', async () => {
+  const keeper = await Person.signedIn('keeper', '/images?namespace=depot');
+  await keeper.visit(await addressOf(keeper, 'depot', 'listed-scales'));
+  assert.ok(!keeper.requests.some((r) => r.includes('/sbom')), 'the SBOM is read only when it is needed');
+  await keeper.page.getByRole('link', { name: 'Packages' }).click();
+  await keeper.page.getByText('100 of 250 packages').waitFor();
+  assert.equal(await keeper.page.locator('tbody tr').count(), 100);
+  assert.match(await keeper.page.locator('tbody tr').first().innerText(), /=cmd\|' \/C calc'!A0/);
+  await keeper.page.getByRole('link', { name: 'Next page' }).click();
+  await keeper.page.getByRole('link', { name: 'Next page' }).click();
+  await keeper.page.getByText('50 of 250 packages').waitFor();
+  await keeper.page.getByLabel('Package, version or type').fill('package-007');
+  await keeper.page.getByText('1 package', { exact: true }).waitFor();
+  await keeper.leave();
+});
+
+test('without an SBOM, the packages with findings are listed, and the page says so', async () => {
+  const keeper = await Person.signedIn('keeper', '/images?namespace=depot');
+  await keeper.visit(`${await addressOf(keeper, 'depot', 'vulnerable-door')}?tab=packages`);
+  await keeper.page.getByText('There is no SBOM of this image').waitFor();
+  assert.deepEqual((await keeper.page.locator('td[data-name=Package]').allInnerTexts()).map((t) => t.trim()), ['openssl', 'zlib']);
+  await keeper.leave();
+});
+
+test('comparing with another digest of the repository says what would end and what would come', async () => {
+  const keeper = await Person.signedIn('keeper', '/images?namespace=depot');
+  const { items } = await keeper.json('/api/v1/namespaces/depot/imagescans');
+  const [old, fixed] = [0, 3].map((stage) => items.find((s) => s.digest.startsWith(`sha256:${stage}0000`)).name);
+  await keeper.visit(`/namespaces/depot/images/${old}?tab=compare`);
+  await keeper.page.getByText('1 finding would end').waitFor();
+  assert.match(await keeper.text(), /1 finding would end \(1 Critical\) and 0 would come \(none\)\. 2 findings are in both/);
+  assert.match(await keeper.text('tbody'), /CVE-2025-100001[\s\S]*openssl/);
+  await keeper.visit(`/namespaces/depot/images/${fixed}?tab=compare`);
+  await keeper.page.getByLabel('Show').selectOption({ label: 'what would come' });
+  await keeper.page.waitForURL(/show=come/);
+  assert.match(await keeper.text('tbody'), /CVE-2025-100001/);
+  await keeper.visit(`${await addressOf(keeper, 'depot', 'vulnerable-door')}?tab=compare`);
+  assert.match(await keeper.text(), /has no result for another digest of this repository in depot/);
+  await keeper.leave();
+});
+
+test('changes are findings that are new since a date, or gone', async () => {
+  const keeper = await Person.signedIn('keeper', '/images?namespace=depot');
+  const address = await addressOf(keeper, 'depot', 'vulnerable-door');
+  await keeper.visit(`${address}?tab=changes`);
+  assert.equal(await keeper.page.locator('tbody tr').count(), 2);
+  await keeper.visit(`${address}?tab=changes&since=2199-01-01`);
+  assert.match(await keeper.text(), /No finding is new since 2199-01-01/);
+  await keeper.page.getByLabel(/^Change/).selectOption({ label: 'no longer found' });
+  await keeper.page.getByText('No finding is gone.').waitFor();
+  await keeper.leave();
+});
+
+test('a report of another tool is shown with its source, and its document can be downloaded', async () => {
+  const keeper = await Person.signedIn('keeper', '/images?namespace=depot');
+  const address = await addressOf(keeper, 'depot', 'vulnerable-door');
+  await keeper.visit(`${address}?tab=other`);
+  assert.match(await keeper.text(), /No other tool has saved a report/);
+  const { digest } = await keeper.json(`/api/v1${address.replace('/images/', '/imagescans/')}`);
+  const saved = await keeper.page.request.put(`${fixture.url}/api/v1/namespaces/depot/images/${digest}/reports/pipeline`, {
+    headers: { 'Content-Type': 'application/vnd.cyclonedx+json', Authorization: `Bearer ${fixture.tokens.keeper}` },
+    data: JSON.stringify({
+      bomFormat: 'CycloneDX', specVersion: '1.6', version: 1, metadata: { timestamp: '2026-01-02T03:04:05Z', tools: { components: [{ type: 'application', name: 'crane', version: '7' }] } },
+      components: [{ type: 'library', 'bom-ref': 'a', name: 'busybox', version: '1.36' }],
+      vulnerabilities: [{ id: 'CVE-2021-0042', ratings: [{ severity: 'high', method: 'other' }], affects: [{ ref: 'a' }] }],
+    }),
+  });
+  assert.ok(saved.ok(), `${saved.status()} ${await saved.text()}`);
+  await keeper.page.reload();
+  await keeper.settled();
+  assert.match(await keeper.text('tbody'), /pipeline[\s\S]*crane[\s\S]*by system:serviceaccount:.*keeper/);
+  const [download] = await Promise.all([keeper.page.waitForEvent('download'), keeper.page.getByRole('link', { name: 'CycloneDX' }).click()]);
+  assert.match(download.suggestedFilename(), /\.pipeline\.cdx\.json$/);
+  await keeper.page.getByRole('link', { name: 'pipeline' }).click();
+  await keeper.page.getByText('Matched by external:pipeline').waitFor();
+  assert.match(await keeper.text('tbody'), /CVE-2021-0042[\s\S]*High[\s\S]*busybox/);
+  await keeper.visit(address);
+  assert.ok(!(await keeper.text('tbody')).includes('CVE-2021-0042'), "a report of another tool is not among the engine's findings");
+  await keeper.leave();
+});
+
+test('only those who may scan again see the button, and the result stays meanwhile', async () => {
+  const visitor = await Person.signedIn('visitor', '/images?namespace=depot');
+  const address = await addressOf(visitor, 'depot', 'vulnerable-door');
+  await visitor.visit(address);
+  assert.equal(await visitor.page.getByRole('button', { name: 'Scan again' }).count(), 0);
+  const refused = await visitor.page.evaluate(async (path) => (await fetch(path, { method: 'DELETE' })).status, `/api/v1${address.replace('/images/', '/imagescans/')}/report`);
+  assert.equal(refused, 403);
+  await visitor.leave();
+  const keeper = await Person.signedIn('keeper', address);
+  await keeper.settled();
+  await keeper.page.getByRole('button', { name: 'Scan again' }).click();
+  await keeper.page.getByText('It is going to be scanned again.').waitFor();
+  assert.match(await keeper.text('tbody'), /CVE-2024-0001/);
+  await keeper.eventually(async () => {
+    const scan = await keeper.json(`/api/v1${address.replace('/images/', '/imagescans/')}`);
+    return scan.phase === 'Scanned' && scan.findings;
+  });
+  await keeper.visit(address);
+  assert.match(await keeper.text('tbody'), /CVE-2024-0001/);
+  await keeper.leave();
+});
