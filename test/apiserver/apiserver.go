@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,6 +83,14 @@ func (s *Server) CreateNode(ctx context.Context, name string) error {
 // EtcdURL returns the address of a path in etcd's JSON API.
 func (s *Server) EtcdURL(path ...string) string {
 	return s.environment.ControlPlane.Etcd.URL.JoinPath(path...).String()
+}
+
+// URL returns the address of the server, without a slash at its end.
+func (s *Server) URL() string { return strings.TrimSuffix(s.environment.Config.Host, "/") }
+
+// SigningKey returns the file with the private key of ServiceAccount tokens, PEM.
+func (s *Server) SigningKey() string {
+	return filepath.Join(s.environment.ControlPlane.GetAPIServer().CertDir, "sa-signer.key")
 }
 
 // Stop stops server and etcd. A nil Server is stopped already.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -21,7 +23,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/fake"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/test/apiserver"
 	"github.com/scanner-operator/scanner-operator/test/process"
 	"github.com/scanner-operator/scanner-operator/test/wait"
@@ -47,8 +52,12 @@ var users = map[string]map[string][]string{
 	"member":        {"shop": {"scanner-operator-view"}},
 	"reader":        {"blog": {"scanner-operator-view"}},
 	"keeper":        {"depot": {"scanner-operator-view", "scanner-operator-edit", "scanner-operator-report"}},
-	"visitor":       {"depot": {"scanner-operator-view"}},
-	"nobody":        {},
+	// The journeys take the permission of leaver away, change the cluster as root, and let the token of brief expire.
+	"leaver":  {"blog": {"scanner-operator-view"}},
+	"brief":   {"blog": {"scanner-operator-view"}},
+	"root":    {"": {"cluster-admin"}},
+	"visitor": {"depot": {"scanner-operator-view"}},
+	"nobody":  {},
 }
 
 // cluster is an API server with etcd, and the manager.
@@ -56,12 +65,21 @@ type cluster struct {
 	options options
 	dir     string
 	server  *apiserver.Server
+	// address and url are the same before and after a restart of the manager.
+	address, url string
+	// endSupervision ends the restarts, and returns when there is none any more.
+	endSupervision func()
+
+	mu      sync.Mutex
 	manager *process.Process
-	url     string
+	starts  int
 }
 
+// restartDelay is the time from the manager's end to its next start, in which journeys see that it is away.
+const restartDelay = 3 * time.Second
+
 func startCluster(ctx context.Context, o options, dir string) (_ *cluster, err error) {
-	c := &cluster{options: o, dir: dir}
+	c := &cluster{options: o, dir: dir, endSupervision: func() {}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.stop())
@@ -70,32 +88,120 @@ func startCluster(ctx context.Context, o options, dir string) (_ *cluster, err e
 	if c.server, err = apiserver.Start(o.root, o.assets, nil); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(c.server.CreateNamespace(ctx, systemNamespace), c.server.CreateNode(ctx, nodeName)); err != nil {
+	if err := errors.Join(c.server.CreateNamespace(ctx, systemNamespace), c.server.CreateNode(ctx, nodeName), c.createMessages(ctx)); err != nil {
 		return nil, err
 	}
-	return c, c.startManager()
+	var port string
+	if c.address, port, err = process.FreeAddress(); err != nil {
+		return nil, err
+	}
+	c.url = "https://localhost:" + port
+	if err := errors.Join(os.WriteFile(c.file("config.yaml"), []byte("{}\n"), 0o600), c.startManager()); err != nil {
+		return nil, err
+	}
+	c.supervise()
+	return c, nil
 }
 
+// file returns the path of a file of the cluster.
+func (c *cluster) file(name string) string { return filepath.Join(c.dir, name) }
+
+// startManager starts the manager with the configuration that is in config.yaml now, and writes its process ID to manager.pid.
 func (c *cluster) startManager() error {
 	kubeconfig, err := c.server.Kubeconfig(c.dir, "operator")
 	if err != nil {
 		return err
 	}
-	address, port, err := process.FreeAddress()
-	if err != nil {
-		return err
-	}
-	c.url = "https://localhost:" + port
 	command := exec.Command(filepath.Join(c.options.root, "bin", "manager"),
-		"--namespace="+systemNamespace, "--data-dir="+c.dir, "--spool-dir="+filepath.Join(c.dir, "spool"), "--api-bind-address="+address,
+		"--namespace="+systemNamespace, "--data-dir="+c.dir, "--spool-dir="+c.file("spool"), "--api-bind-address="+c.address, "--config="+c.file("config.yaml"),
 		"--enable-fake-backend", "--worker-image=unused", "--metrics-bind-address=0",
 		"--health-probe-bind-address=127.0.0.1:0", "--ingest-bind-address=127.0.0.1:0", "--leader-elect=false")
 	command.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "POD_NAME=")
-	c.manager, err = process.Start(c.dir, "manager", command)
-	return err
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.starts++
+	if c.manager, err = process.Start(c.dir, fmt.Sprintf("manager-%d", c.starts), command); err != nil {
+		return err
+	}
+	return os.WriteFile(c.file("manager.pid"), []byte(strconv.Itoa(c.manager.PID())), 0o600)
 }
 
-func (c *cluster) stop() error { return errors.Join(c.manager.Stop(), c.server.Stop()) }
+// supervise starts the manager again after it has ended, as the kubelet does.
+func (c *cluster) supervise() {
+	ending, done := make(chan struct{}), make(chan struct{})
+	c.endSupervision = sync.OnceFunc(func() { close(ending); <-done })
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-c.process().Ended():
+			case <-ending:
+				return
+			}
+			select {
+			case <-time.After(restartDelay):
+			case <-ending:
+				return
+			}
+			if err := c.startManager(); err != nil {
+				fmt.Fprintln(os.Stderr, "ui: starting the manager again:", err)
+				return
+			}
+		}
+	}()
+}
+
+func (c *cluster) process() *process.Process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.manager
+}
+
+func (c *cluster) stop() error {
+	c.endSupervision()
+	return errors.Join(c.process().Stop(), c.server.Stop())
+}
+
+// createMessages creates a Scanner that has sent two messages, one of them with names as somebody writes them who controls an image. The
+// manager is not running, so that its store can be opened.
+func (c *cluster) createMessages(ctx context.Context) (err error) {
+	if err := c.server.CreateNamespace(ctx, "news"); err != nil {
+		return err
+	}
+	scanner := &v1alpha1.Scanner{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "news", Name: "default"},
+		Spec:       v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}}},
+	}
+	if err := c.server.Create(ctx, scanner); err != nil {
+		return err
+	}
+	db, err := store.OpenSQLite(ctx, c.file("store.db"), time.Now)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	for i, item := range []announce.Item{
+		{ID: "CVE-2024-0001", Severity: finding.Critical, Package: "openssl", Version: "3.0.0", FixState: finding.FixStateNotFixed, Repository: "registry.example.com/news/web", URL: "https://example.com/CVE-2024-0001"},
+		{ID: "CVE-2024-6660", Severity: finding.High, Package: "<img src=x onerror=\"document.title='hacked'\">", Version: "\u202e=cmd", Repository: "registry.example.com/news/web", URL: "javascript:alert(1)"},
+	} {
+		id := fmt.Sprintf("%032d", i+1)
+		message := announce.Message{
+			ID: id, Kind: announce.KindFirstScan, Namespace: "news", Scanner: "default", CreatedAt: time.Now().UTC(), Images: 1, Worst: []announce.Item{item},
+			Totals: finding.Counts{Critical: 1},
+		}
+		body, err := json.Marshal(message)
+		if err != nil {
+			return err
+		}
+		err = db.RecordAnnouncement(ctx, string(scanner.UID), "team", store.Announcement{
+			MessageID: id, At: time.Now(), LogEntry: &store.Message{Kind: string(message.Kind), Title: message.Title(), Body: body, Unconfirmed: i == 1},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // fill creates everything that the journeys need, waits until the images are scanned, and returns the users' tokens.
 func (c *cluster) fill(ctx context.Context) (tokens map[string]string, err error) {
@@ -216,7 +322,7 @@ func (c *cluster) createUser(ctx context.Context, name string, roles map[string]
 
 // isScanned returns an error until each Scanner has a result for all images that can have one.
 func (c *cluster) isScanned(ctx context.Context) error {
-	if err := c.manager.Alive(); err != nil {
+	if err := c.process().Alive(); err != nil {
 		return err
 	}
 	for namespace, names := range images {

@@ -24,6 +24,8 @@ type options struct {
 	root, assets, output, browser string
 	// only is the name of the only file with journeys to run, without its ending; empty for all.
 	only string
+	// measure is the file for the figures of ui/test/measure.mjs, which runs instead of the journeys; empty for none.
+	measure string
 	// wait keeps everything running until the command is interrupted, instead of running the journeys.
 	wait bool
 }
@@ -34,8 +36,11 @@ type fixture struct {
 	Browser string            `json:"browser"`
 	Output  string            `json:"output"`
 	Tokens  map[string]string `json:"tokens"`
-	// Manager is the process ID of the manager.
-	Manager int `json:"manager"`
+	// Work is the directory with manager.pid, the manager's current process ID, and config.yaml, with which it starts the next time.
+	Work string `json:"work"`
+	// APIServer is the address of the Kubernetes API server, and SigningKey the file of the key that signs its tokens.
+	APIServer  string `json:"apiServer"`
+	SigningKey string `json:"signingKey"`
 }
 
 func main() {
@@ -45,6 +50,7 @@ func main() {
 	flag.StringVar(&o.output, "output", "bin/screenshots", "directory for screenshots, and for logs in work")
 	flag.StringVar(&o.browser, "browser", "/usr/bin/chromium", "the browser, Chromium")
 	flag.StringVar(&o.only, "only", "", "the only journeys to run, such as session (default all)")
+	flag.StringVar(&o.measure, "measure", "", "run no journey, measure, and write the figures into this file")
 	flag.BoolVar(&o.wait, "wait", false, "run no journey, and wait for an interrupt")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -84,7 +90,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(fixture{URL: c.url, Browser: o.browser, Output: o.output, Tokens: tokens, Manager: c.manager.PID()})
+	text, err := json.Marshal(fixture{URL: c.url, Browser: o.browser, Output: o.output, Tokens: tokens, Work: dir, APIServer: c.server.URL(), SigningKey: c.server.SigningKey()})
 	if err != nil {
 		return err
 	}
@@ -98,13 +104,17 @@ func run(ctx context.Context, o options) (err error) {
 		return nil
 	}
 	// The journeys run one after the other: some of them change what others see.
-	command := exec.CommandContext(ctx, "node", append([]string{"--test", "--test-concurrency=1", "--test-reporter=spec"}, o.journeys()...)...)
+	arguments := append([]string{"--test", "--test-concurrency=1", "--test-reporter=spec"}, o.journeys()...)
+	if o.measure != "" {
+		arguments = []string{"test/measure.mjs"}
+	}
+	command := exec.CommandContext(ctx, "node", arguments...)
 	command.Dir, command.Stdout, command.Stderr = filepath.Join(o.root, "ui"), os.Stdout, os.Stderr
-	command.Env = append(os.Environ(), "UI_TEST="+file)
+	command.Env = append(os.Environ(), "UI_TEST="+file, "UI_RESULT="+o.measure)
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
 	command.WaitDelay = 10 * time.Second
 	if err := command.Run(); err != nil {
-		return errors.Join(fmt.Errorf("journeys: %w", err), c.manager.Alive())
+		return errors.Join(fmt.Errorf("journeys: %w", err), c.process().Alive())
 	}
 	return nil
 }

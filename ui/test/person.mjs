@@ -56,7 +56,8 @@ export class Person {
   async signIn(user) {
     await this.page.getByLabel('Token').fill(fixture.tokens[user]);
     await this.page.getByRole('button', { name: 'Sign in' }).click();
-    await this.page.locator('header').waitFor();
+    await this.page.locator('header, main [role=alert]').first().waitFor();
+    assert.equal(await this.page.locator('header').count(), 1, await this.text());
   }
 
   async visit(path) {

@@ -65,27 +65,32 @@ function endedOf(rows: Row[]): string {
 
 function AllActions({ namespace }: { namespace: string | undefined }) {
   const position = usePlace().query.get('continue');
-  const actions = useGet('/api/v1/actions', {}, { ...(namespace && { namespace }), ...(position && { continue: position }), limit: 50 });
+  const actions = useGet('/api/v1/actions', {}, { ...(namespace && { namespace }), ...(position && { continue: position }), limit: 20 });
   return <>
     <Title text={namespace ? `All actions in ${namespace}` : 'All actions'}><a href={href('/', {}, { namespace })}>Most urgent</a></Title>
     <View of={actions}>{(list) => <>
-      {list.items.length > 0 ? <Actions rows={rowsOf(list.items)} namespace={namespace} /> : <NotCovered coverage={list.coverage} scope={namespace && `in ${namespace}`} clear="Nothing to update" unsure="Nothing known to update" />}
+      {list.items.length > 0 ? <Actions rows={rowsOf(list.items, Math.max(3, Math.floor(maxRows / list.items.length)))} namespace={namespace} /> : <NotCovered coverage={list.coverage} scope={namespace && `in ${namespace}`} clear="Nothing to update" unsure="Nothing known to update" />}
       <Pages shown={list.items.length} total={list.total} next={list.continue} what="repository" many="repositories" />
       {list.items.length > 0 && <NotCovered coverage={list.coverage} scope={namespace && `in ${namespace}`} />}
     </>}</View>
   </>;
 }
 
-type Row = { repository: RepositoryActions; action: Action };
+// more is the number of further actions of the repository that are not listed.
+type Row = { repository: RepositoryActions; action: Action; more?: number };
 
-function rowsOf(repositories: RepositoryActions[]): Row[] {
-  return repositories.flatMap((repository) => repository.actions.map((action) => ({ repository, action })));
+// maxRows keeps the page small enough for a slow computer: an image can need thousands of updates.
+const maxRows = 60;
+
+function rowsOf(repositories: RepositoryActions[], each = maxRows): Row[] {
+  return repositories.flatMap((repository) => repository.actions.slice(0, each).map((action, i) => ({ repository, action, more: i === each - 1 ? repository.actions.length - each : 0 })));
 }
 
 function Actions({ rows, namespace }: { rows: Row[]; namespace: string | undefined }) {
   return <Table label="Updates, the most urgent first" rows={rows} id={({ repository: r, action: a }) => [r.repository, a.type, a.package].join(' ')} columns={[
-    { name: 'Update', cell: ({ action: a }) => <><b><Foreign text={a.package} /></b> <span class="mute"><Foreign text={(a.installed ?? []).slice(0, 2).join(', ')} />{(a.installed ?? []).length > 2 && ' and more'}</span>{' to '}
-      <b><Foreign text={a.fixVersions[0] ?? ''} /></b>{a.fixVersions.length > 1 && <span class="mute"> or <Foreign text={a.fixVersions.slice(1).join(', ')} /></span>}</> },
+    { name: 'Update', cell: ({ action: a, more = 0 }) => <><b><Foreign text={a.package} /></b> <span class="mute"><Foreign text={(a.installed ?? []).slice(0, 2).join(', ')} />{(a.installed ?? []).length > 2 && ' and more'}</span>{' to '}
+      <b><Foreign text={a.fixVersions[0] ?? ''} /></b>{a.fixVersions.length > 1 && <span class="mute"> or <Foreign text={a.fixVersions.slice(1).join(', ')} /></span>}
+      {more > 0 && <div class="mute">and {count(more, 'less urgent update')} in this repository</div>}</> },
     { name: 'In', cell: ({ repository: r }) => <Where repository={r} namespace={namespace} /> },
     { name: 'Ends', cell: ({ action: a }) => <Ends action={a} namespace={namespace} /> },
     { name: 'Since', cell: ({ action: a }) => <Time at={a.sinceTime} /> },
