@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -165,13 +168,16 @@ func TestScannerAccepted(t *testing.T) {
 	}
 }
 
-// TestSamples: the API server accepts each sample manifest unchanged, including its Roles and RoleBindings.
+// TestSamples: the API server accepts each sample manifest unchanged, including its Roles and RoleBindings, and those for the web UI.
 func TestSamples(t *testing.T) {
 	p := newUnattendedEnv(t)
+	p.installGatewayAPI()
 	files, err := filepath.Glob(filepath.Join("..", "config", "samples", "*.yaml"))
 	p.must(err)
+	forWebUI, err := filepath.Glob(filepath.Join("..", "config", "samples", "web-ui", "*.yaml"))
+	p.must(err)
 	kinds := map[string]int{}
-	for _, file := range files {
+	for _, file := range slices.Concat(files, forWebUI) {
 		text, err := os.ReadFile(file)
 		p.must(err)
 		for _, document := range strings.Split(string(text), "\n---\n") {
@@ -189,9 +195,25 @@ func TestSamples(t *testing.T) {
 			kinds[o.GetKind()]++
 		}
 	}
+	if kinds["Ingress"] != 1 || kinds["HTTPRoute"] != 1 || kinds["BackendTLSPolicy"] != 1 || kinds["Deployment"] != 1 {
+		t.Errorf("the samples for the web UI are %v, want one for each way", kinds)
+	}
 	if kinds["VulnerabilityException"] != 1 || kinds["ClusterScanner"] != 1 || kinds["ClusterVulnerabilityException"] != 1 || kinds["Scanner"] < 2 || kinds["Role"] < 3 || kinds["RoleBinding"] != kinds["Role"] {
 		t.Errorf("the samples are %v: is this test looking in the right place?", kinds)
 	}
+}
+
+// installGatewayAPI adds the CRDs of the version that hack/tools/gateway-api pins.
+func (p *testEnv) installGatewayAPI() {
+	p.t.Helper()
+	list := exec.CommandContext(p.t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api")
+	list.Dir = filepath.Join("..", "hack", "tools", "gateway-api")
+	dir, err := list.Output()
+	p.must(err)
+	_, err = envtest.InstallCRDs(p.config, envtest.CRDInstallOptions{
+		Paths: []string{filepath.Join(strings.TrimSpace(string(dir)), "config", "crd", "standard")}, ErrorIfPathMissing: true,
+	})
+	p.must(err)
 }
 
 // TestScannerRejected: the API server rejects each mistake with a message that names the field.

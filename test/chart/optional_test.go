@@ -232,15 +232,7 @@ networkPolicy: {enabled: true, storeServer: {peers: [{podSelector: {matchLabels:
 		t.Errorf("the manager does not mount that volume: %+v", pod.Containers[0].VolumeMounts)
 	}
 
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	text := into[corev1.ConfigMap](t, all, "ConfigMap "+namespace+"/scanner-operator-store").Data["config.yaml"]
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	loaded, err := config.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	loaded := load(t, all, "scanner-operator-store")
 	if diff := cmp.Diff(config.Store{
 		Type: config.PostgreSQL, DSNFile: "/etc/scanner-operator/store/dsn", MaxConnections: 20, TLS: config.StoreTLS{CAFile: "/etc/scanner-operator/store/ca.crt"},
 	}, loaded.Store); diff != "" {
@@ -252,5 +244,64 @@ networkPolicy: {enabled: true, storeServer: {peers: [{podSelector: {matchLabels:
 		return len(rule.To) == 1 && rule.To[0].PodSelector != nil && rule.To[0].PodSelector.MatchLabels["cnpg.io/cluster"] == "shop" && rule.Ports[0].Port.IntValue() == 5432
 	}) {
 		t.Errorf("the manager may not reach the server: %+v", egress)
+	}
+}
+
+// load returns the configuration in a ConfigMap as the manager reads it.
+func load(t *testing.T, all objects, configMap string) config.Config {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	text := into[corev1.ConfigMap](t, all, "ConfigMap "+namespace+"/"+configMap).Data["config.yaml"]
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loaded
+}
+
+// The values of the web UI are in the manager's configuration, and a change of them replaces its pod. The pod mounts the certificate's Secret
+// where the configuration says.
+func TestWebUI(t *testing.T) {
+	checksums := map[string]bool{}
+	for _, test := range []struct {
+		values, secret string
+		optional       bool
+		want           config.UI
+	}{
+		{"", "scanner-operator-ui-tls", true, config.UI{Enabled: true}},
+		{"ui: {enabled: false}", "scanner-operator-ui-tls", true, config.UI{}},
+		{"ui: {url: 'https://example.com/scanner', basePath: /scanner, tlsSecretRef: {name: certificate}}", "certificate", false, config.UI{
+			Enabled: true, URL: "https://example.com/scanner", BasePath: "/scanner",
+			TLS: config.UITLS{CertFile: "/etc/scanner-operator/ui-tls/tls.crt", KeyFile: "/etc/scanner-operator/ui-tls/tls.key"},
+		}},
+	} {
+		all := rendered(t, test.values)
+		if diff := cmp.Diff(test.want, load(t, all, "scanner-operator-config").UI); diff != "" {
+			t.Errorf("%s: the manager's configuration (-want +got):\n%s", test.values, diff)
+		}
+		template := into[appsv1.Deployment](t, all, managerKey).Spec.Template
+		checksums[template.Annotations["checksum/config"]] = true
+		if !slices.ContainsFunc(template.Spec.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool {
+			return m.Name == "ui-tls" && m.MountPath == "/etc/scanner-operator/ui-tls" && m.ReadOnly
+		}) {
+			t.Errorf("%s: mounts are %+v", test.values, template.Spec.Containers[0].VolumeMounts)
+		}
+		if !slices.ContainsFunc(template.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.Name == "ui-tls" && v.Secret.SecretName == test.secret && (v.Secret.Optional != nil) == test.optional
+		}) {
+			t.Errorf("%s: want the Secret %s, optional %t, volumes are %+v", test.values, test.secret, test.optional, template.Spec.Volumes)
+		}
+	}
+	if len(checksums) != 3 {
+		t.Errorf("another setting of the web UI does not replace the manager's pod: %v", checksums)
+	}
+	all := rendered(t, "networkPolicy: {enabled: true, apiFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress-nginx}}}]}")
+	ingress := into[networkingv1.NetworkPolicy](t, all, "NetworkPolicy "+namespace+"/scanner-operator-manager").Spec.Ingress
+	if n := slices.IndexFunc(ingress, func(rule networkingv1.NetworkPolicyIngressRule) bool { return rule.Ports[0].Port.String() == "api" }); n < 0 ||
+		len(ingress[n].From) != 1 || ingress[n].From[0].NamespaceSelector.MatchLabels[corev1.LabelMetadataName] != "ingress-nginx" {
+		t.Errorf("want that only the ingress controller reaches the web UI: %+v", ingress)
 	}
 }

@@ -35,6 +35,12 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"store: {type: Oracle}":                                 "/store/type",
 		"store: {type: PostgreSQL, maxConnections: 1}":          "/store/maxConnections",
 		"store: {dsnSecretRef: {name: 'postgresql://u:p@h/d'}}": "/store/dsnSecretRef/name",
+		"ui: {tls: {}}":                                         "tls",
+		"ui: {enabled: 'no'}":                                   "/ui/enabled",
+		"ui: {url: scanner.example.com}":                        "/ui/url",
+		"ui: {url: 'https://scanner.example.com/?a=b'}":         "/ui/url",
+		"ui: {basePath: scanner/}":                              "/ui/basePath",
+		"ui: {tlsSecretRef: {name: My_Secret}}":                 "/ui/tlsSecretRef/name",
 		"notifier: {allowedWebhookHosts: ['https://a.b']}":      "/notifier/allowedWebhookHosts/0",
 		"notifier: {trust: {certificates: /etc/ca.crt}}":        "/notifier/trust/certificates",
 		"crds: {keep: 'no'}":                                    "/crds/keep",
@@ -56,11 +62,14 @@ func TestWrongValuesAreRefused(t *testing.T) {
 }
 
 // Values that the schema cannot check are errors as well.
-func TestWrongStoresAreRefused(t *testing.T) {
+func TestContradictionsAreRefused(t *testing.T) {
 	for values, want := range map[string]string{
 		"store: {type: PostgreSQL}":                                            "store.dsnSecretRef.name: name the Secret",
 		"config: {store: {type: PostgreSQL}}":                                  "config.store: set the value store instead",
 		"{store: {type: MySQL, dsnSecretRef: {name: a}}, config: {store: {}}}": "",
+		"config: {ui: {enabled: false}}":                                       "config.ui: set the value ui instead",
+		"ui: {url: 'https://example.com', basePath: /scanner}":                 `ui.url: must end with ui.basePath "/scanner"`,
+		"ui: {url: 'https://example.com/scanner/', basePath: /scanner}":        "",
 	} {
 		_, err := template(t, values)
 		switch {

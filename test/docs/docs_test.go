@@ -78,10 +78,10 @@ func reasonsIn(path string, into map[string]string) error {
 
 // Each field of the operator's configuration has a row. Those of registries, of the store and of the web UI are on pages of their own.
 func TestConfigurationIsDocumented(t *testing.T) {
-	page := readAll(t, "docs/operate/configuration.md", "docs/operate/registry-connections.md", "docs/operate/store-server.md", "docs/use/ui.md")
+	page := readAll(t, "docs/operate/configuration.md", "docs/operate/registry-connections.md", "docs/operate/store-server.md", "docs/operate/web-ui.md")
 	for _, field := range fieldsOf(reflect.TypeFor[config.Config](), "") {
 		if !strings.Contains(page, "| `"+field+"` |") {
-			t.Errorf("docs/operate/configuration.md, registry-connections.md, store-server.md and docs/use/ui.md have no row for %s", field)
+			t.Errorf("docs/operate/configuration.md, registry-connections.md, store-server.md and docs/operate/web-ui.md have no row for %s", field)
 		}
 	}
 }

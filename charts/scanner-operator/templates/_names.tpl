@@ -53,6 +53,28 @@ store:
 {{- end }}
 {{- end }}
 
+{{/* The part of the operator's configuration that is about the web UI: what differs from the operator's defaults. */}}
+{{- define "scanner-operator.uiConfig" -}}
+{{- if .Values.config.ui }}{{ fail "config.ui: set the value ui instead, which also mounts the certificate's Secret" }}{{ end -}}
+{{- with .Values.ui }}
+{{- if and .url (ne (trimSuffix "/" (urlParse .url).path) .basePath) }}{{ fail (printf "ui.url: must end with ui.basePath %q" .basePath) }}{{ end -}}
+{{- if not .enabled }}
+enabled: false
+{{- end }}
+{{- with .url }}
+url: {{ . | quote }}
+{{- end }}
+{{- with .basePath }}
+basePath: {{ . | quote }}
+{{- end }}
+{{- if .tlsSecretRef.name }}
+tls:
+  certFile: /etc/scanner-operator/ui-tls/tls.crt
+  keyFile: /etc/scanner-operator/ui-tls/tls.key
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "scanner-operator.trust" -}}
 {{- if .Values.notifier.trust.certificates }}scanner-operator-notifier-trust{{ else }}{{ .Values.notifier.trust.configMap }}{{ end }}
 {{- end }}
