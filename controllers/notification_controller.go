@@ -34,6 +34,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/scan"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/ui"
 )
 
 // Defaults of a receiver, for objects that were created before the API server had these defaults.
@@ -61,6 +62,8 @@ type NotificationReconciler struct {
 	Namespace string
 	// ReadMore is the link that messages show for details; empty for a kubectl command.
 	ReadMore string
+	// WebUI is the address of the web UI, which messages link to; empty for no links.
+	WebUI string
 	// Thresholds has the durations after which receivers get health notices.
 	Thresholds  health.Thresholds
 	Inventory   *inventory.Inventory
@@ -189,7 +192,8 @@ func (r *NotificationReconciler) settings(o *notificationScope, to destination) 
 		},
 		GroupWait: defaultGroupWait, GroupInterval: defaultGroupInterval,
 		FirstScan:    firstScans[cmp.Or(receiver.FirstScan, v1alpha1.FirstScanSummary)],
-		ReadMore:     cmp.Or(r.ReadMore, findingsCommand(r.Namespace, about)),
+		WebUI:        r.WebUI,
+		ReadMore:     cmp.Or(r.ReadMore, r.findingsPage(receiver, about), findingsCommand(r.Namespace, about)),
 		Tool:         o.data.Tool,
 		Notices:      ptr.Deref(receiver.HealthNotices, true) && to.channel == "",
 		StoreRenewed: preflight.HasOtherStore(scanner, r.Store.ID()),
@@ -222,6 +226,22 @@ func addressOf(namespace string, receiver v1alpha1.ClusterReceiver) announce.Rec
 		Type: announce.ReceiverTypeSlack, Namespace: namespace,
 		SecretName: slack.WebhookURLSecretRef.Name, SecretKey: cmp.Or(slack.WebhookURLSecretRef.Key, "url"),
 	}
+}
+
+// findingsPage returns the page of the web UI with the vulnerabilities that pass a receiver's filter; "" without a web UI. A page is about one
+// namespace, or about all that its reader may see.
+func (r *NotificationReconciler) findingsPage(receiver v1alpha1.ClusterReceiver, namespaces []string) string {
+	if r.WebUI == "" {
+		return ""
+	}
+	query := map[string]string{"minSeverity": string(cmp.Or(receiver.MinSeverity, "High"))}
+	if len(namespaces) == 1 {
+		query["namespace"] = namespaces[0]
+	}
+	if ptr.Deref(receiver.OnlyFixable, false) {
+		query["fixable"] = "true"
+	}
+	return ui.PageURL(r.WebUI, ui.VulnerabilitiesPage, query)
 }
 
 // findingsCommand returns the command that prints all findings of the first of some namespaces, as many as a message names, or of all

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
@@ -73,6 +74,28 @@ func TestChannelSettings(t *testing.T) {
 		if !slices.Equal(got.OnlyNamespaces, c.only) || got.ReadMore != c.readMore {
 			t.Errorf("%s: settings about %v with %q, want %v with %q", c.to.name(), got.OnlyNamespaces, got.ReadMore, c.only, c.readMore)
 		}
+	}
+}
+
+// TestFindingsPage: with a web UI, messages link to its page with the receiver's filter. The flag --read-more overrules that.
+func TestFindingsPage(t *testing.T) {
+	const page = "https://scanner.example.com/vulnerabilities"
+	w := newNotifyWorld(t, nil)
+	w.reconciler.WebUI = "https://scanner.example.com"
+	fixable := v1alpha1.ClusterReceiver{Receiver: slackReceiver("teams")}
+	fixable.MinSeverity, fixable.OnlyFixable = "Low", ptr.To(true)
+	for want, to := range map[string]destination{
+		page + "?minSeverity=High":                {ClusterReceiver: v1alpha1.ClusterReceiver{Receiver: slackReceiver("teams")}},
+		page + "?fixable=true&minSeverity=Low":    {ClusterReceiver: fixable},
+		page + "?minSeverity=High&namespace=shop": {ClusterReceiver: v1alpha1.ClusterReceiver{Receiver: slackReceiver("teams")}, channel: "#shop", namespaces: map[string]bool{"shop": true}},
+	} {
+		if got := w.reconciler.settings(&notificationScope{scanner: &v1alpha1.ClusterScanner{}}, to); got.ReadMore != want || got.WebUI != w.reconciler.WebUI {
+			t.Errorf("messages link to %s and %s, want %s", got.ReadMore, got.WebUI, want)
+		}
+	}
+	w.reconciler.ReadMore = "https://wiki.example.com"
+	if got := w.reconciler.settings(&notificationScope{scanner: &v1alpha1.ClusterScanner{}}, destination{}); got.ReadMore != "https://wiki.example.com" {
+		t.Errorf("messages link to %s, want what the flag says", got.ReadMore)
 	}
 }
 

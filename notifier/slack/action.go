@@ -32,7 +32,7 @@ func updateDraft(d announce.Message, u listedAction) *draft {
 	a := u.action
 	dr := &draft{
 		repository: a.Repository, title: fmt.Sprintf("*%s in %s*", instruction(a), imageName(a.Repository, a.References)),
-		runs: runsIn(d, a.Workloads, a.MoreWorkloads, a.WorkloadNamespaces), more: u.more, readMore: d.ReadMore,
+		runs: runsIn(d, a.Workloads, a.MoreWorkloads, a.WorkloadNamespaces), more: u.more, readMore: repositoryPage(d, a.Repository),
 	}
 	if ends := endsText(a); ends != "" {
 		dr.ends = ": ends " + ends

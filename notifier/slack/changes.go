@@ -15,7 +15,7 @@ import (
 // Bounds of the parts of a message, in bytes unless noted.
 const (
 	// leftOutReserve is the room for the line below the drafts that counts what does not fit.
-	leftOutReserve = 800
+	leftOutReserve = 800 + maxLink
 	// maxUpdates and maxOthers are the numbers of blocks for updates, and for findings that no update ends. They leave blocks for what stands
 	// above and below them.
 	maxUpdates = 20
@@ -40,7 +40,7 @@ func (m *message) changes(d announce.Message) {
 	for _, dr := range drafts {
 		m.section(dr.text())
 	}
-	m.section(leftOut(append(hidden, cut...), d.Rest))
+	m.section(leftOut(append(hidden, cut...), d))
 	if len(drafts) > 0 && len(below.blocks) > 0 {
 		m.divider()
 	}
@@ -132,7 +132,7 @@ func draftsOf(d announce.Message) (drafts []*draft, hidden []hiddenFindings) {
 	}
 	nameWorkloadsOnce(drafts, named)
 	for _, dr := range drafts {
-		dr.readMore = d.ReadMore
+		dr.readMore = repositoryPage(d, dr.repository)
 	}
 	return drafts, hidden
 }
@@ -181,7 +181,8 @@ func splitSection(s announce.Section) (parts sectionParts) {
 }
 
 // leftOut counts the findings without a block, for lack of room here or by the planner's bounds. No later message contains them.
-func leftOut(hidden []hiddenFindings, rest announce.Rest) string {
+func leftOut(hidden []hiddenFindings, d announce.Message) string {
+	rest := d.Rest
 	findings, names := rest.Findings, []string{}
 	for _, h := range hidden {
 		findings += h.findings
@@ -197,7 +198,8 @@ func leftOut(hidden []hiddenFindings, rest announce.Rest) string {
 		names = append(names, familiarName(name))
 	}
 	named := list(names, maxRepository, maxNames, images-len(names))
-	return fmt.Sprintf("*And %s* in %s. No later message repeats them.", announce.Pluralize(findings, "more finding"), cmp.Or(named, announce.Pluralize(images, "image")))
+	more := linkTo(d.ReadMore, "And "+announce.Pluralize(findings, "more finding"))
+	return fmt.Sprintf("*%s* in %s. No later message repeats them.", more, cmp.Or(named, announce.Pluralize(images, "image")))
 }
 
 // newImages lists the images that run for the first time and have no section.

@@ -282,7 +282,7 @@ func anyMessage() *rapid.Generator[announce.Message] {
 				Pending: rapid.IntRange(0, 9).Draw(t, "pending"), Excluded: rapid.IntRange(0, 9).Draw(t, "excluded"),
 				Failed: rapid.MapOfN(anyText(), rapid.IntRange(0, 9), 0, 30).Draw(t, "failed"),
 			},
-			ReadMore: anyURL().Draw(t, "read more"),
+			ReadMore: anyURL().Draw(t, "read more"), WebUI: anyURL().Draw(t, "web UI"),
 		}
 	})
 }

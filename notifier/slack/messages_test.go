@@ -40,8 +40,15 @@ func messages() map[string]announce.Message {
 		"new-image": firstTime(), "new-images": newImagesOnly(), "mixed": mixed(),
 		"troubles": healthNotices(), "troubles-over": healthNoticesOver(), "exception-expires": exceptionExpires(),
 		"unconfirmed": unconfirmedBefore(),
-		"hostile":     hostile(), "long": long(),
+		"web-ui":      withWebUI(mixed()), "web-ui-one": withWebUI(one(escalated())), "web-ui-first-scan": withWebUI(firstScan()), "web-ui-notices": withWebUI(healthNotices()),
+		"hostile": hostile(), "long": long(),
 	}
+}
+
+// withWebUI returns the message of an operator whose web UI has an address.
+func withWebUI(d announce.Message) announce.Message {
+	d.WebUI, d.ReadMore = "https://scanner.example.com", "https://scanner.example.com/vulnerabilities?minSeverity=High&namespace=shop"
+	return d
 }
 
 const command = "kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator findings --namespace shop"

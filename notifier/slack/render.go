@@ -31,7 +31,7 @@ func Render(d announce.Message) *slackapi.WebhookMessage {
 	m := &message{}
 	m.fallback = fallback(d)
 	m.size = len(m.fallback)
-	m.header(title(d))
+	m.linkedTitle(d)
 	m.context(sender(d))
 	m.context(unconfirmed(d.Unconfirmed))
 	if d.Kind == announce.KindChanges {
@@ -151,12 +151,11 @@ func unconfirmed(u *announce.Unconfirmed) string {
 // ImageScans, which the role view allows, and shows the worst finding of each image. A message of notices has none.
 func footer(d announce.Message) string {
 	all := d.ReadMore
-	notices := d.Kind == announce.KindChanges && len(d.Sections)+len(d.NewImages)+len(d.JoinedNamespaces)+d.Rest.Findings == 0
 	switch {
-	case all == "" || notices:
+	case all == "" || isOnlyNotices(d):
 		return ""
 	case linkable(all):
-		return "All findings: " + link(all, "read more")
+		return "All findings: " + link(all, readMore(d))
 	case strings.Contains(all, "imagescans"):
 		return "All findings: " + code(all)
 	}
@@ -165,6 +164,18 @@ func footer(d announce.Message) string {
 		text += fmt.Sprintf("\nThe commands are for the first %d of %d namespaces.", named, named+d.MoreOnlyNamespaces)
 	}
 	return text
+}
+
+// isOnlyNotices reports whether a message is only about the Scanner's health.
+func isOnlyNotices(d announce.Message) bool {
+	return d.Kind == announce.KindChanges && len(d.Sections)+len(d.NewImages)+len(d.JoinedNamespaces)+d.Rest.Findings == 0
+}
+
+func readMore(d announce.Message) string {
+	if d.WebUI != "" {
+		return "in the web UI"
+	}
+	return "read more"
 }
 
 // getImageScans returns the command that lists the images of the Scanner or ClusterScanner, with their worst finding and why one has no result.

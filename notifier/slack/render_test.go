@@ -61,6 +61,35 @@ func TestRenderGolden(t *testing.T) {
 	}
 }
 
+// TestTitleLinks: a title links to the page that it is about. Without an https address, it is a header.
+func TestTitleLinks(t *testing.T) {
+	const base = "https://scanner.example.com"
+	inTheCluster, noHTTPS, hostile := withWebUI(healthNotices()), withWebUI(mixed()), withWebUI(one(escalated()))
+	inTheCluster.ScannerKind, inTheCluster.Namespace = announce.ClusterScannerKind, ""
+	noHTTPS.WebUI, noHTTPS.ReadMore = "http://scanner.example.com", "http://scanner.example.com/vulnerabilities"
+	hostile.Sections[0].Items[0].ID = "x|../../*"
+	for name, tt := range map[string]struct {
+		message announce.Message
+		want    string
+	}{
+		"several":             {withWebUI(mixed()), base + "/vulnerabilities?minSeverity=High&namespace=shop"},
+		"one vulnerability":   {withWebUI(one(escalated())), base + "/vulnerabilities/GHSA-4374-p667-p6c8?namespace=shop"},
+		"notices":             {withWebUI(healthNotices()), base + "/namespaces/shop/scanners/all"},
+		"of a ClusterScanner": {inTheCluster, base + "/clusterscanners/all"},
+		"no HTTPS":            {noHTTPS, ""},
+		"hostile":             {hostile, base + "/vulnerabilities/x%7C..%2F..%2F%2A?namespace=shop"},
+		"no web UI":           {mixed(), ""},
+	} {
+		if got := titlePage(tt.message); got != tt.want {
+			t.Errorf("%s: the title links to %q, want %q", name, got, tt.want)
+		}
+		header := strings.Contains(string(encode(t, tt.message)), `"type":"header"`)
+		if wantHeader := tt.want == "" || name == "hostile"; header != wantHeader {
+			t.Errorf("%s: a header is there: %t, want %t", name, header, wantHeader)
+		}
+	}
+}
+
 // TestItems: the text of an item depends on its change.
 func TestItems(t *testing.T) {
 	noFix, unseen := goNet(), fixAvailable()

@@ -187,6 +187,7 @@ func (p *planning) newMessage(kind Kind) (Message, error) {
 		OnlyNamespaces: slices.Clone(named), MoreOnlyNamespaces: len(only) - len(named),
 		ID: hex.EncodeToString(id[:]), Kind: kind, CreatedAt: p.now,
 		ScannerKind: p.settings.scannerKind(), Namespace: p.settings.Namespace, Scanner: p.settings.Scanner, ReadMore: text.Truncate(p.settings.ReadMore, maxURL),
+		WebUI:       text.Truncate(p.settings.WebUI, maxURL),
 		Unconfirmed: clone(p.state.Unconfirmed),
 	}, nil
 }

@@ -104,6 +104,8 @@ type Message struct {
 	Unconfirmed *Unconfirmed `json:"unconfirmed,omitempty"`
 	// ReadMore is the command or URL that shows all findings.
 	ReadMore string `json:"readMore,omitempty"`
+	// WebUI is the address of the web UI, to whose pages a message links; empty for no links.
+	WebUI string `json:"webUI,omitempty"`
 }
 
 // Section is about one image repository.

@@ -46,6 +46,8 @@ type Settings struct {
 	Notices bool
 	// ReadMore is the command or URL that shows all findings.
 	ReadMore string
+	// WebUI is the address of the web UI; empty if it has none. Messages then link to its pages.
+	WebUI string
 	// StoreRenewed is true if the Scanner's status records the ID of another store. It matters only for a receiver without stored state:
 	// its baseline then has Renewed set.
 	StoreRenewed bool

@@ -92,6 +92,15 @@ func (m Message) joined() string {
 	return "namespace " + m.JoinedNamespaces[0].Namespace
 }
 
+// SingleVulnerability returns the ID of the vulnerability that the title names, or "" if the message is about several.
+func (m Message) SingleVulnerability() string {
+	item, only := m.singleChange()
+	if m.Kind != KindChanges || !only || len(m.JoinedNamespaces) > 0 {
+		return ""
+	}
+	return item.ID
+}
+
 // singleChange returns an item and true if the message announces the same change of a single vulnerability throughout.
 func (m Message) singleChange() (Item, bool) {
 	var items []Item

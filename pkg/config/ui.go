@@ -11,7 +11,7 @@ import (
 type UI struct {
 	// Enabled serves the web UI. Default true.
 	Enabled bool `json:"enabled"`
-	// URL is where people reach the web UI, such as https://scanner.example.com. Messages link to it. Empty: messages have no links. It
+	// URL is where people reach the web UI, such as https://scanner.example.com. Messages link to it if it begins with https://. Empty: messages have no links. It
 	// ends with basePath.
 	URL string `json:"url,omitempty"`
 	// BasePath is the path of the web UI, if it shares its host with other programs: /scanner. It begins with a slash and does not end with one.
@@ -29,8 +29,19 @@ type UITLS struct {
 	KeyFile  string `json:"keyFile,omitempty"`
 }
 
+// maxUIURL bounds ui.url, so that addresses of pages are within the bound of links in messages.
+const maxUIURL = 150
+
 // basePathPattern has no character that HTML, a cookie or a pattern of http.ServeMux treats specially.
 var basePathPattern = regexp.MustCompile(`^(/[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*)*$`)
+
+// Links returns the address that messages link to; empty for none.
+func (u UI) Links() string {
+	if !u.Enabled {
+		return ""
+	}
+	return u.URL
+}
 
 func (u UI) validate(errs *fieldErrors) {
 	errs.check(len(u.BasePath) <= 128 && basePathPattern.MatchString(u.BasePath), "ui.basePath",
@@ -39,6 +50,7 @@ func (u UI) validate(errs *fieldErrors) {
 	if u.URL != "" {
 		parsed, err := url.Parse(u.URL)
 		errs.checkURL("ui.url", u.URL)
+		errs.check(len(u.URL) <= maxUIURL, "ui.url", "must be at most 150 bytes, so that messages can link to its pages")
 		errs.check(err != nil || parsed.RawQuery == "" && parsed.Fragment == "" && strings.TrimSuffix(parsed.Path, "/") == u.BasePath, "ui.url",
 			"must end with ui.basePath, and have no query and no fragment")
 	}

@@ -17,6 +17,7 @@ func TestUI(t *testing.T) {
 		"{url: https://example.com/a/b, basePath: /a/b}":         "",
 		"{basePath: /v1.2/scan-ner_x}":                           "",
 		"{tls: {certFile: /tls/tls.crt, keyFile: /tls/tls.key}}": "",
+		"{url: https://" + strings.Repeat("a.", 75) + "example}": "ui.url: must be at most 150 bytes",
 		"{url: https://example.com/a}":                           "ui.url: ",
 		"{url: https://example.com, basePath: /a}":               "ui.url: ",
 		"{url: 'https://user:secret@example.com'}":               "ui.url: must not hold credentials",
