@@ -31,6 +31,21 @@ images:
 	}
 }
 
+// An image of the manager without the web UI is built only on request.
+func TestManagerNeedsWebUI(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, args := range [][]string{{"build"}, {"build", "scanner-operator"}} {
+		if err := run(t.Context(), args); err == nil || !strings.Contains(err.Error(), "run make ui, or give -without-ui") {
+			t.Errorf("%v: %v, want an error with the way out", args, err)
+		}
+	}
+	for _, args := range [][]string{{"build", "-without-ui"}, {"build", "scanner-notifier"}} {
+		if err := run(t.Context(), args); err == nil || strings.Contains(err.Error(), "web UI") {
+			t.Errorf("%v: %v, want an error about the sources, which are not here", args, err)
+		}
+	}
+}
+
 // overlayOf writes the overlays of a registry to which one image was pushed, and returns the directory of that of config/default.
 func overlayOf(t *testing.T, registry, worker string) string {
 	t.Helper()

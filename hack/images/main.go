@@ -6,7 +6,7 @@
 //	images overlay         write bin/deploy and bin/quickstart, kustomizations of config/default and config/quickstart with exactly the
 //	                       images of bin/images.json
 //
-// Build and push take -version, build takes -platforms and -commit, the others take -registry, and all take -out. Without names, the
+// Build and push take -version, build takes -platforms, -commit and -without-ui, the others take -registry, and all take -out. Without names, the
 // commands process all images. Build and push are separate steps, since compiling may download modules and the local cluster's registry
 // is in a network without internet access.
 package main
@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -33,6 +34,7 @@ type options struct {
 	registry, version, commit, out string
 	platforms                      []v1.Platform
 	insecure                       []string
+	withoutUI                      bool
 	images                         []image
 }
 
@@ -81,6 +83,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&chosen.registry, "registry", build.LocalRegistry+"/scanner-operator", "registry and path that images are pushed under")
 	flags.StringVar(&chosen.version, "version", "dev", "version: the tag, and what the programs say about themselves")
 	flags.StringVar(&chosen.commit, "commit", "", "commit: what the programs say they were made from; empty for a release, whose version says it")
+	flags.BoolVar(&chosen.withoutUI, "without-ui", false, "build the manager also without the web UI, which make ui builds before")
 	flags.StringVar(&chosen.out, "out", "bin", "directory for what is built")
 	platforms := flags.String("platforms", "linux/amd64", "platforms, separated by commas; several make an index")
 	insecure := flags.String("insecure", "", "registries that speak plain HTTP, separated by commas")
@@ -102,7 +105,14 @@ func parse(args []string) (options, error) {
 
 func (o options) directory(i image) string { return filepath.Join(o.out, "images", i.name) }
 
+// webUI is the document that the manager embeds.
+const webUI = "ui/dist/index.html"
+
 func buildAll(ctx context.Context, chosen options) error {
+	isManager := func(i image) bool { return i.name == images[0].name }
+	if _, err := os.Stat(webUI); err != nil && !chosen.withoutUI && slices.ContainsFunc(chosen.images, isManager) {
+		return fmt.Errorf("the web UI is not built (%w): run make ui, or give -without-ui", err)
+	}
 	for number, i := range chosen.images {
 		fmt.Printf("[%d/%d] building %s %s\n", number+1, len(chosen.images), i.name, chosen.version)
 		built, err := i.build(ctx, chosen)
