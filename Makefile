@@ -41,6 +41,11 @@ help: ## Explain every target
 demo: ## All scenarios of the demo on a real cluster, from nothing; CI=1 checks each step, tears down, needs no terminal; BACKEND=clair, STORE=postgres
 	@CI=$(CI) BACKEND=$(BACKEND) STORE=$(STORE) REGISTRY=$(REGISTRY) VERSION=$(VERSION) COMMIT=$(COMMIT) PLATFORMS=$(PLATFORMS) hack/demo/demo.sh
 
+.PHONY: demo-ui
+demo-ui: ## Open the web UI of the demo at https://localhost:8444 until Ctrl-C; UI_ADDRESS=localhost:9444 for another port
+	@$(AGAIN) bin/demo
+	@UI_ADDRESS=$(UI_ADDRESS) bin/demo ui
+
 .PHONY: demo-down
 demo-down: ## Remove what the demo made in the cluster; "make cluster-down" removes the cluster too
 	@$(AGAIN) bin/demo
@@ -172,6 +177,10 @@ ui-test: ui bin/manager bin/ui-test ## Test the web UI in Chromium, with the rea
 	hack/browser.sh chromium
 	KUBEBUILDER_ASSETS=$$($(CLUSTER) assets) bin/ui-test $(if $(ONLY),-only=$(ONLY))
 
+.PHONY: ui-pictures
+ui-pictures: ## Write the pictures of the web UI in docs/images/ui from the screenshots of the last "make ui-test"
+	go run ./hack/uipictures bin/screenshots docs/images/ui
+
 # Programs that the tests need besides the operator's images. They are compiled first, since the local cluster's network has no
 # module proxy.
 E2E_PROGRAMS := fixture-images clair-images bin/e2e.test bin/grype bin/clairctl
@@ -195,7 +204,7 @@ e2e-install: $(NEED_CLUSTER) images fixture-images postgresql-image olm-images p
 SMOKE := ^(TestDemo|TestPrivateRegistry|TestPoliciesAreWellTyped|TestStolenManagerToken|TestRestrictedPodSecurity|TestSidecarInjection|TestScannerDeletion)
 
 .PHONY: e2e-matrix
-e2e-matrix: bin/image-builder $(E2E_PROGRAMS) ## A part of the end-to-end tests on each version of Kubernetes, one after the other; VERSIONS="1.34 1.37" selects
+e2e-matrix: ui bin/image-builder $(E2E_PROGRAMS) ## A part of the end-to-end tests on each version of Kubernetes, one after the other; VERSIONS="1.34 1.37" selects
 	bin/image-builder build -version=$(VERSION) -commit=$(COMMIT) -platforms=$(PLATFORMS)
 	VERSIONS="$(VERSIONS)" hack/cluster/matrix.sh $(AGAIN) e2e-on-version
 

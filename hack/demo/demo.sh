@@ -135,8 +135,18 @@ download() {
     ( cd "$module" && go mod download ) & jobs+=($!)
   done
   if [ -z "$KUBECONFIG" ]; then "$CLUSTER" packages & jobs+=($!); fi
+  build_ui & jobs+=($!)
   compile std & jobs+=($!)
   wait_all "${jobs[@]}"
+}
+
+# build_ui builds the web UI, which the manager embeds. Without Node.js, the manager serves a page that says how to get it.
+build_ui() {
+  if has_node; then make --no-print-directory ui; else echo "The web UI is not built: it needs Node.js 20.19 or newer with npm."; fi
+}
+
+has_node() {
+  command -v npm >/dev/null && node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)'
 }
 
 # compile gives the compiler a larger heap if there is memory: it then takes a fifth less time.
@@ -163,7 +173,7 @@ start_cluster() {
 
 compile_operator() {
   compile -o bin/image-builder ./hack/images
-  GOGC=$(source_cluster compiler_heap) bin/image-builder build -version="${VERSION:-dev}" -commit="${COMMIT:-}" -platforms="${PLATFORMS:-linux/$(go env GOARCH)}"
+  GOGC=$(source_cluster compiler_heap) bin/image-builder build -without-ui -version="${VERSION:-dev}" -commit="${COMMIT:-}" -platforms="${PLATFORMS:-linux/$(go env GOARCH)}"
 }
 
 build_fixtures() {

@@ -5,6 +5,7 @@
 //	demo build-postgresql   build an image of PostgreSQL, from Debian's packages
 //	demo build-olm          compile the Operator Lifecycle Manager and opm, for the installation tests
 //	demo                    run the demo and leave everything running; with CI=1 in the environment, remove everything at the end
+//	demo ui                 forward a port of this machine to the web UI until an interrupt
 //	demo down               remove everything that the demo has created
 //
 // REGISTRY is the registry that the operator's images were pushed to. BACKEND=clair runs the demo with Clair as the engine.
@@ -67,10 +68,14 @@ func run(ctx context.Context, args []string) error {
 		return compile(ctx, options.Root, images.ForOLM())
 	case "run":
 		return runDemo(ctx, options)
+	case "ui":
+		return forwardUI(ctx, options.Root)
+	case "ui-relay":
+		return relayUI(ctx, options)
 	case "down":
 		return down(ctx, options)
 	}
-	return fmt.Errorf("%q is not a command: give build, build-clair, build-postgresql, build-olm, down or nothing", command)
+	return fmt.Errorf("%q is not a command: give build, build-clair, build-postgresql, build-olm, ui, down or nothing", command)
 }
 
 // build compiles everything that the demo needs, since the local cluster's network has no internet access.
@@ -112,6 +117,9 @@ func runDemo(ctx context.Context, options scenario.Options) error {
 		return err
 	}
 	steps := slices.Concat(environment.SetUp(), environment.Scenarios())
+	if unattended {
+		steps = append(steps, scenario.Step{Name: "The web UI shows the numbers of the Scanner", Run: environment.CheckWebUI})
+	}
 	began := time.Now()
 	err = scenario.RunSteps(ctx, os.Stdout, time.Now, steps)
 	if err == nil {
@@ -160,7 +168,9 @@ func printNextCommands(namespace string) {
   the images and their worst findings   make cluster-exec CMD="kubectl get imagescans -A -o wide"
   the findings                          make cluster-exec CMD="kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator findings -namespace %[1]s"
   the messages                          make cluster-exec CMD="kubectl -n demo-infra logs deploy/slack"
+  the web UI                            make demo-ui, and open %[2]s; the browser warns about the certificate
+  a token to sign in with               make cluster-exec CMD="kubectl -n %[1]s create token viewer --duration 8h"
 
 Stop: make demo-down removes the demo, make cluster-down the local cluster with it.
-`, namespace)
+`, namespace, "https://"+uiAddress())
 }

@@ -1,15 +1,8 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"fmt"
-	"io"
 	"net/http"
-	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -122,50 +115,18 @@ func checkDownloads(t *testing.T, api *restclient.ClientWithResponses, ns, scan 
 	}
 }
 
-// viewerOf creates a ServiceAccount that may view a namespace, and returns its token.
+// viewerOf returns the token of somebody who may view a namespace.
 func viewerOf(t *testing.T, ns string) string {
 	t.Helper()
-	for _, args := range [][]string{
-		{"create", "serviceaccount", "viewer"},
-		{"create", "rolebinding", "viewer", "--clusterrole=scanner-operator-view", "--serviceaccount=" + ns + ":viewer"},
-	} {
-		_, err := env.Kubectl(t.Context(), append([]string{"--namespace", ns}, args...)...)
-		must(t, err)
-	}
-	token, err := env.Kubectl(t.Context(), "--namespace", ns, "create", "token", "viewer")
+	token, err := env.Viewer(t.Context(), ns)
 	must(t, err)
-	return strings.TrimSpace(token)
+	return token
 }
 
-var forwarding = regexp.MustCompile(`Forwarding from 127\.0\.0\.1:([0-9]+)`)
-
-// forwarded connects to the API as docs/integrate/rest-api.md describes: by port-forward, verified with the published certificates.
+// forwarded connects to the API.
 func forwarded(t *testing.T) (url string, client *http.Client) {
 	t.Helper()
-	bundle, err := env.Kubectl(t.Context(), "--namespace", scenario.SystemNamespace, "get", "configmap", "scanner-operator-ca", "--output", `jsonpath={.data.ca\.crt}`)
+	url, client, err := env.ForwardAPI(t.Context())
 	must(t, err)
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM([]byte(bundle)) {
-		t.Fatalf("the ConfigMap scanner-operator-ca has no certificates: %q", bundle)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	command := exec.CommandContext(ctx, "kubectl", "--namespace", scenario.SystemNamespace, "port-forward", "service/scanner-operator-api", ":443")
-	out, err := command.StdoutPipe()
-	must(t, err)
-	must(t, command.Start())
-	t.Cleanup(func() {
-		cancel()
-		_ = command.Wait()
-	})
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		if found := forwarding.FindStringSubmatch(lines.Text()); found != nil {
-			go func() { _, _ = io.Copy(io.Discard, out) }()
-			return fmt.Sprintf("https://localhost:%s", found[1]), &http.Client{Transport: &http.Transport{
-				TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13},
-			}}
-		}
-	}
-	t.Fatal("kubectl port-forward ended before it was ready")
-	return "", nil
+	return url, client
 }

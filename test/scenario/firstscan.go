@@ -29,6 +29,7 @@ func (e *Environment) FirstScan() []Step {
 		{"What runs in both namespaces is listed once", e.checkShared},
 		{"Each pod says which of its images were handled", e.checkAnnotations},
 		{"One summary per Scanner arrives in Slack", e.checkSummaries},
+		{"Slack, kubectl, metrics and web UI have the same numbers", e.checkNumbers},
 	}
 }
 
