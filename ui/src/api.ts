@@ -64,7 +64,8 @@ async function send(method: string, url: string, body?: unknown, signal?: AbortS
   const response = await request(method, url, body === undefined ? {} : { body: JSON.stringify(body), headers }, signal);
   if (!response.ok) return refuse(response, method);
   const isJSON = (response.headers.get('Content-Type') ?? '').includes('json');
-  return isJSON ? response.json().catch(() => ({})) : undefined;
+  // A response that ends too early is no response.
+  return isJSON ? response.json().catch(() => { throw new ApiError(0, { detail: 'The response of the manager ended too early.' }); }) : undefined;
 }
 
 export function get<P extends keyof Get>(path: P, parameters: Get[P]['path'], query: Get[P]['query'], signal?: AbortSignal): Promise<Get[P]['response']> {
@@ -120,6 +121,7 @@ export function useGet<P extends keyof Get>(path: P | undefined, parameters: Get
     setState((old) => (old.url === url ? { ...old, loading: true } : { url, loading: true, time: 0 }));
     send('GET', url, undefined, abort.signal).then(
       (data) => {
+        if (abort.signal.aborted) return;
         last.current = Date.now();
         setState({ url, data: data as Get[P]['response'], loading: false, time: now() });
       },

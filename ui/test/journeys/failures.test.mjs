@@ -149,3 +149,18 @@ test('⌘K and Ctrl-K search from a filter, and j and k stay letters there', asy
   }
   await member.leave();
 });
+
+test('a response that is cut off leaves the page as it was, and says so', async () => {
+  const member = await Person.signedIn('member', '/images?namespace=shop');
+  const path = await addressOf(member, 'shop', 'vulnerable-web');
+  await member.visit(path);
+  await member.page.route('**/findings?*', (route) => route.fulfill({ status: 200, contentType: 'application/json', body: '{"items": [' }));
+  await member.page.getByLabel('Severity').selectOption('Critical');
+  await member.page.getByText('The response of the manager ended too early.').waitFor();
+  await member.page.unroute('**/findings?*');
+  await member.page.getByRole('button', { name: 'Try again' }).click();
+  await member.page.getByRole('link', { name: 'CVE-2024-0001' }).waitFor();
+  assert.equal(await member.page.getByRole('alert').count(), 0);
+  assert.equal(await member.page.locator('.filters').count(), 1, 'filters on the page');
+  await member.leave();
+});
