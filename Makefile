@@ -238,18 +238,22 @@ e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go ou
 
 # All parts except the last run on this machine without a cluster, the part with Clair as root. They run first, so that a
 # cluster does not use the processors.
-BENCH_HERE := rematch catalog scale scanners cluster store store-postgres store-mariadb clair noise
+BENCH_HERE := rematch catalog scale scanners cluster store store-postgres store-mariadb clair noise ui
 BENCH_STORE = $(or $(filter store store-postgres store-mariadb,$(patsubst store-sqlite,store,store$(addprefix -,$(STORE)))),$(error STORE is sqlite, postgres or mariadb))
 BENCH_PARTS = $(or $(foreach part,$(PART),$(if $(filter store,$(part)),$(BENCH_STORE),$(part))),$(BENCH_HERE) latency)
 
 .PHONY: bench
-bench: bench-programs ## Measure, compare with the bounds, write docs/understand/benchmarks.md; PART=store selects (rematch catalog scale scanners cluster store clair noise latency), with STORE=sqlite, postgres or mariadb in that database
+bench: $(if $(filter-out ui,$(BENCH_PARTS)),bench-programs) $(if $(filter ui,$(BENCH_PARTS)),bench-ui-programs) ## Measure, compare with the bounds, write docs/understand/benchmarks.md; PART=store selects (rematch catalog scale scanners cluster store clair noise ui latency), with STORE=sqlite, postgres or mariadb in that database
 	@failed=; $(if $(filter $(BENCH_HERE),$(BENCH_PARTS)),KUBEBUILDER_ASSETS=$$($(CLUSTER) assets) bin/bench $(filter $(BENCH_HERE),$(BENCH_PARTS)) || failed=1;) \
 	$(if $(filter latency,$(BENCH_PARTS)),hack/cluster/during.sh $(AGAIN) bench-latency || failed=1;) \
 	[ -z "$$failed" ] || { echo "bench: something failed; look for 'bench:' and 'broken' above"; exit 1; }
 
 .PHONY: bench-programs
 bench-programs: build bin/grype bin/syft bin/kwok bin/clair bin/clairctl fixture-images clair-images bin/bench bin/measured bin/worker-bench.test
+
+.PHONY: bench-ui-programs
+bench-ui-programs: ui bin/manager bin/ui-test bin/bench
+	hack/browser.sh chromium
 
 .PHONY: bench-latency
 bench-latency: images

@@ -46,6 +46,7 @@ var parts = []part{
 	{"store-mariadb", "The store on MariaDB", storePart(storage.MariaDB)},
 	{"clair", "Scanning with Clair", clairPart},
 	{"noise", "Noise", noisePart},
+	{"ui", "The web UI", uiPart},
 	{"latency", "From a running pod to Slack", latencyPart},
 }
 

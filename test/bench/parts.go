@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"github.com/scanner-operator/scanner-operator/test/bench/browser"
 	"github.com/scanner-operator/scanner-operator/test/bench/clair"
 	"github.com/scanner-operator/scanner-operator/test/bench/latency"
 	"github.com/scanner-operator/scanner-operator/test/bench/noise"
@@ -109,6 +110,10 @@ func storePart(in storage.Database) func(context.Context, project) (page.Section
 
 func noisePart(ctx context.Context, p project) (page.Section, error) {
 	return noise.Measure(ctx, p.root, progress)
+}
+
+func uiPart(ctx context.Context, p project) (page.Section, error) {
+	return browser.Measure(ctx, p.root, p.bin)
 }
 
 func latencyPart(ctx context.Context, _ project) (page.Section, error) { return latency.Measure(ctx) }
