@@ -178,8 +178,8 @@ ui-test: ui bin/manager bin/ui-test ## Test the web UI in Chromium, with the rea
 	KUBEBUILDER_ASSETS=$$($(CLUSTER) assets) bin/ui-test $(if $(ONLY),-only=$(ONLY))
 
 .PHONY: ui-pictures
-ui-pictures: ## Write the pictures of the web UI in docs/images/ui from the screenshots of the last "make ui-test"
-	go run ./hack/uipictures bin/screenshots docs/images/ui
+ui-pictures: ## Write the pictures of the web UI in docs/images/ui from the screenshots of the last "make demo CI=1"
+	go run ./hack/uipictures bin/demo-logs docs/images/ui
 
 # Programs that the tests need besides the operator's images. They are compiled first, since the local cluster's network has no
 # module proxy.

@@ -6,6 +6,7 @@
 //	demo build-olm          compile the Operator Lifecycle Manager and opm, for the installation tests
 //	demo                    run the demo and leave everything running; with CI=1 in the environment, remove everything at the end
 //	demo ui                 forward a port of this machine to the web UI until an interrupt
+//	demo check-ui           open the web UI in Chromium and compare its numbers, as the last step with CI=1 does
 //	demo down               remove everything that the demo has created
 //
 // REGISTRY is the registry that the operator's images were pushed to. BACKEND=clair runs the demo with Clair as the engine.
@@ -72,10 +73,12 @@ func run(ctx context.Context, args []string) error {
 		return forwardUI(ctx, options.Root)
 	case "ui-relay":
 		return relayUI(ctx, options)
+	case "check-ui":
+		return checkUI(ctx, options)
 	case "down":
 		return down(ctx, options)
 	}
-	return fmt.Errorf("%q is not a command: give build, build-clair, build-postgresql, build-olm, ui, down or nothing", command)
+	return fmt.Errorf("%q is not a command: give build, build-clair, build-postgresql, build-olm, ui, check-ui, down or nothing", command)
 }
 
 // build compiles everything that the demo needs, since the local cluster's network has no internet access.

@@ -85,3 +85,13 @@ func relay(ctx context.Context, from net.Conn, address string) error {
 	}
 	return <-done
 }
+
+func checkUI(ctx context.Context, options scenario.Options) error {
+	environment, err := scenario.Connect(ctx, options)
+	if err != nil {
+		return err
+	}
+	result, err := environment.CheckWebUI(ctx)
+	fmt.Println(result)
+	return err
+}
