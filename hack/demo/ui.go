@@ -60,7 +60,7 @@ func relayUI(ctx context.Context, options scenario.Options) error {
 		from, err := listener.Accept()
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the interrupt closed the listener
 		case err != nil:
 			return err
 		}
