@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"runtime"
 	"syscall"
+	"time"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
@@ -28,6 +29,9 @@ func main() {
 	os.Exit(status)
 }
 
+// browseTimeout is how long browse waits for the error of a program. Some programs last as long as the browser.
+const browseTimeout = 3 * time.Second
+
 // browse opens an address with the program that the desktop has for it.
 func browse(ctx context.Context, address string) error {
 	program := []string{"xdg-open"}
@@ -37,5 +41,19 @@ func browse(ctx context.Context, address string) error {
 	case "windows":
 		program = []string{"rundll32", "url.dll,FileProtocolHandler"}
 	}
-	return exec.CommandContext(ctx, program[0], append(program[1:], address)...).Run() //nolint:gosec // The programs are those above.
+	//nolint:gosec,noctx // The programs are those above. The browser stays when the command ends.
+	command := exec.Command(program[0], append(program[1:], address)...)
+	if err := command.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- command.Wait() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(browseTimeout):
+		return nil
+	case <-ctx.Done():
+		return nil
+	}
 }

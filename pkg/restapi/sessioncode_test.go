@@ -65,6 +65,15 @@ func TestSessionCode(t *testing.T) {
 	}
 }
 
+// TestSessionCodeBelowABasePath: a code comes with the path of the web UI.
+func TestSessionCodeBelowABasePath(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	w.api.BasePath = "/scanner"
+	if code := newBrowser(w).newCode(anyone); code.Path != "/scanner/" {
+		t.Errorf("the path is %q, want that of the web UI with a slash at its end", code.Path)
+	}
+}
+
 // TestSessionCodeAtOnce: of many requests with one code at the same time, one signs in.
 func TestSessionCodeAtOnce(t *testing.T) {
 	w, _ := newFakeHarness(t)
