@@ -59,7 +59,7 @@ func TestClientCertificate(t *testing.T) {
 	var text strings.Builder
 	for _, line := range []string{
 		"findings", "findings --severity=Critical --fail-on=Critical", "findings -n blog --fail-on=any", "findings --exploited", "findings -o json", "image web", "image billing", "cve CVE-2026-0001",
-		"sbom web", "why billing", "status -A", "findings --service-account people/nobody", "findings --as=jane",
+		"sbom web", "actions", "ui", "why billing", "status -A", "findings --service-account people/nobody", "findings --as=jane",
 	} {
 		args := strings.Fields(line)
 		text.WriteString(transcript(args, w.run(kubeconfig, args...)) + "\n")
