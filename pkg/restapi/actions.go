@@ -60,7 +60,8 @@ func (a operations) actionsPage(ctx context.Context, seen sight, after store.Act
 
 func repositoryActionsOf(r store.RepositoryActions) restv1.RepositoryActions {
 	answer := restv1.RepositoryActions{
-		Repository: r.Repository, Namespaces: []string{}, Workloads: []restv1.RunningContainer{}, WorkloadCount: len(r.Workloads), Actions: []restv1.Action{},
+		Repository: r.Repository, Namespaces: []string{}, Workloads: []restv1.RunningContainer{}, WorkloadCount: len(r.Workloads),
+		Actions: []restv1.Action{}, ActionCount: len(r.Actions),
 	}
 	for _, w := range r.Workloads {
 		if len(answer.Workloads) < maxActionWorkloads {

@@ -61,7 +61,7 @@ func TestActions(t *testing.T) {
 	w, api := newFakeHarness(t)
 	w.createActions()
 	web := restv1.RepositoryActions{
-		Repository: "ghcr.io/shop/web", Namespaces: []string{"shop"}, WorkloadCount: 1,
+		Repository: "ghcr.io/shop/web", Namespaces: []string{"shop"}, WorkloadCount: 1, ActionCount: 1,
 		Workloads: []restv1.RunningContainer{{Namespace: "shop", Kind: "Deployment", Name: "web", Container: "main", Image: "ghcr.io/shop/web:1"}},
 		Actions: []restv1.Action{{
 			Package: "openssl", Type: "deb", Installed: []string{"1.0"}, FixVersions: []string{"1.1"}, Critical: 1, High: 1, SinceTime: noon,
@@ -137,6 +137,31 @@ func TestOverview(t *testing.T) {
 	}
 	if all.ExceptionsEndingSoon != 2 || all.Coverage.Scanners != 2 || all.Coverage.NotCovered.NewScanners != 1 {
 		t.Errorf("overview of all namespaces: %+v", all)
+	}
+}
+
+// TestOverviewShowsEachRepository: a repository with many actions does not hide those of others, and says how many it has.
+func TestOverviewShowsEachRepository(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	scanner := w.createScanner("shop", "main")
+	var many []finding.Finding
+	for i := range 200 {
+		many = append(many, vulnerable(fmt.Sprintf("CVE-2026-1%03d", i), fmt.Sprintf("lib%03d", i), severity(finding.Critical), fixed))
+	}
+	w.createScanned(scanner, "legacy", many...)
+	w.createScanned(scanner, "web", vulnerable("CVE-2026-0001", "openssl", fixed))
+	answer, err := w.clientFor(anyone).GetOverviewWithResponse(t.Context(), nil)
+	w.must(err)
+	var got []string
+	for _, r := range answer.JSON200.Actions {
+		got = append(got, fmt.Sprintf("%s of %d", linesOf(r), r.ActionCount))
+	}
+	want := []string{
+		"[ghcr.io/shop/legacy: lib000 ends CVE-2026-1000] of 200", "[ghcr.io/shop/legacy: lib001 ends CVE-2026-1001] of 200",
+		"[ghcr.io/shop/legacy: lib002 ends CVE-2026-1002] of 200", "[ghcr.io/shop/web: openssl ends CVE-2026-0001] of 1",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("actions (-want +got):\n%s", diff)
 	}
 }
 

@@ -17,6 +17,8 @@ import (
 const (
 	// overviewActions is how many actions an overview has, and of how many repositories it takes them.
 	overviewActions = 20
+	// repositoryActions is how many of them may be of one repository, so that one with many does not hide the others.
+	repositoryActions = 3
 	// endingSoon is the time within which an exception ends soon.
 	endingSoon = 7 * 24 * time.Hour
 )
@@ -43,22 +45,26 @@ func (a operations) GetOverview(ctx context.Context, r restv1.GetOverviewRequest
 	return answer, err
 }
 
-// mostUrgent returns the most urgent actions of some repositories, each as an item of its own.
+// mostUrgent returns the most urgent actions of some repositories, each as an item of its own. The actions of each repository are in order.
 func mostUrgent(repositories []store.RepositoryActions) []restv1.RepositoryActions {
-	var single []store.RepositoryActions
-	for _, r := range repositories {
-		for i := range r.Actions {
-			one := r
-			one.Actions = r.Actions[i : i+1]
-			single = append(single, one)
+	type single struct {
+		of     *store.RepositoryActions
+		action int
+	}
+	var urgent []single
+	for r := range repositories {
+		for i := range min(len(repositories[r].Actions), repositoryActions) {
+			urgent = append(urgent, single{&repositories[r], i})
 		}
 	}
-	slices.SortStableFunc(single, func(x, y store.RepositoryActions) int {
-		return action.Compare(x.Actions[0].Counts, y.Actions[0].Counts)
+	slices.SortStableFunc(urgent, func(x, y single) int {
+		return action.Compare(x.of.Actions[x.action].Counts, y.of.Actions[y.action].Counts)
 	})
 	answer := []restv1.RepositoryActions{}
-	for _, one := range single[:min(len(single), overviewActions)] {
-		answer = append(answer, repositoryActionsOf(one))
+	for _, one := range urgent[:min(len(urgent), overviewActions)] {
+		item := repositoryActionsOf(*one.of)
+		item.Actions = item.Actions[one.action : one.action+1]
+		answer = append(answer, item)
 	}
 	return answer
 }

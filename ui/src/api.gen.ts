@@ -320,7 +320,7 @@ export type NotCovered = {
 export type Overview = {
   /** Number of repositories with something to act on, with those whose findings exceptions suppress. */
   actionRepositories: number;
-  /** The most urgent actions of the 20 repositories with the most urgent images, at most 20. Each item has one action. */
+  /** The most urgent actions of the 20 repositories with the most urgent images: at most 20, and at most 3 of a repository. Each item has one action. */
   actions: Array<RepositoryActions>;
   coverage: Coverage;
   data: Array<EngineData>;
@@ -384,6 +384,8 @@ export type Report = {
 };
 
 export type RepositoryActions = {
+  /** Number of the repository's actions, also of those that an overview leaves out. */
+  actionCount: number;
   actions: Array<Action>;
   /** The namespaces that run an image of the repository with a finding to act on, at most 100. */
   namespaces: Array<string>;

@@ -601,7 +601,8 @@ type Overview struct {
 	// ActionRepositories Number of repositories with something to act on, with those whose findings exceptions suppress.
 	ActionRepositories int `json:"actionRepositories"`
 
-	// Actions The most urgent actions of the 20 repositories with the most urgent images, at most 20. Each item has one action.
+	// Actions The most urgent actions of the 20 repositories with the most urgent images: at most 20, and at most 3 of a repository. Each
+	// item has one action.
 	Actions []RepositoryActions `json:"actions"`
 
 	// Coverage What the response is about. Whatever is not scanned is missing in it.
@@ -729,7 +730,9 @@ type Report struct {
 
 // RepositoryActions defines model for RepositoryActions.
 type RepositoryActions struct {
-	Actions []Action `json:"actions"`
+	// ActionCount Number of the repository's actions, also of those that an overview leaves out.
+	ActionCount int      `json:"actionCount"`
+	Actions     []Action `json:"actions"`
 
 	// Namespaces The namespaces that run an image of the repository with a finding to act on, at most 100.
 	Namespaces []string `json:"namespaces"`

@@ -20,7 +20,7 @@ function Landing({ namespace }: { namespace: string | undefined }) {
     <Title text={namespace ? `Actions in ${namespace}` : 'Actions'} />
     <View of={overview}>{(found) => <>
       <Headline overview={found} namespace={namespace} />
-      {found.actions.length > 0 && <><Actions rows={mostUrgent(found.actions)} namespace={namespace} />
+      {found.actions.length > 0 && <><Actions rows={rowsOf(found.actions)} namespace={namespace} />
         <p><a href={href('/', {}, { all: true, namespace })}>All actions in {count(found.actionRepositories, 'repository', 'repositories')}</a></p></>}
       <Facts facts={[
         ['All findings', <a class="plain-link" href={href('/vulnerabilities', {}, { namespace })}><Counts counts={found.findings} /></a>],
@@ -33,23 +33,12 @@ function Landing({ namespace }: { namespace: string | undefined }) {
   </>;
 }
 
-// rowsPerRepository leaves room for other repositories than the one with most to do.
-const rowsPerRepository = 3;
-
-function mostUrgent(actions: RepositoryActions[]): Row[] {
-  const shown = new Map<string, number>();
-  return rowsOf(actions).filter(({ repository: { repository } }) => {
-    shown.set(repository, (shown.get(repository) ?? 0) + 1);
-    return (shown.get(repository) ?? 0) <= rowsPerRepository;
-  });
-}
-
 // Headline is green only if there is nothing to do and everything is scanned.
 function Headline({ overview: { coverage, actions, findings }, namespace }: { overview: Overview; namespace: string | undefined }) {
   const scope = namespace && `in ${namespace}`;
   if (actions.length === 0) return <NotCovered coverage={coverage} scope={scope} clear="Nothing to update" unsure="Nothing known to update" />;
   const gaps = gapsOf(coverage.notCovered);
-  const rows = mostUrgent(actions);
+  const rows = rowsOf(actions);
   return <div class="answer bad">
     <p class="big">{findings.knownExploited > 0 && `${findings.knownExploited} known exploited · `}{findings.critical} Critical · {findings.high} High</p>
     <p>{rows.length === 1 ? 'One update ends' : `The ${rows.length} updates below end`} {endedOf(rows)}.</p>
@@ -76,22 +65,31 @@ function AllActions({ namespace }: { namespace: string | undefined }) {
   </>;
 }
 
-// more is the number of further actions of the repository that are not listed.
-type Row = { repository: RepositoryActions; action: Action; more?: number };
+// Row is an action of a repository. more is how many others the repository has that no row shows; only its last row has them.
+type Row = { repository: RepositoryActions; action: Action; more: number };
 
 // maxRows keeps the page small enough for a slow computer: an image can need thousands of updates.
 const maxRows = 60;
 
 function rowsOf(repositories: RepositoryActions[], each = maxRows): Row[] {
-  return repositories.flatMap((repository) => repository.actions.slice(0, each).map((action, i) => ({ repository, action, more: i === each - 1 ? repository.actions.length - each : 0 })));
+  const shown = new Map<string, number>();
+  const rows = repositories.flatMap((repository) => repository.actions.slice(0, each).map((action) => {
+    shown.set(repository.repository, (shown.get(repository.repository) ?? 0) + 1);
+    return { repository, action, more: 0 };
+  }));
+  return rows.map((row, i) => {
+    const { repository: name, actionCount } = row.repository;
+    const isLast = rows.findLastIndex(({ repository }) => repository.repository === name) === i;
+    return isLast ? { ...row, more: actionCount - (shown.get(name) ?? 0) } : row;
+  });
 }
 
 function Actions({ rows, namespace }: { rows: Row[]; namespace: string | undefined }) {
   return <Table label="Updates, the most urgent first" rows={rows} id={({ repository: r, action: a }) => [r.repository, a.type, a.package].join(' ')} columns={[
-    { name: 'Update', cell: ({ action: a, more = 0 }) => <><b><Foreign text={a.package} /></b> <span class="mute"><Foreign text={(a.installed ?? []).slice(0, 2).join(', ')} />{(a.installed ?? []).length > 2 && ' and more'}</span>{' to '}
-      <b><Foreign text={a.fixVersions[0] ?? ''} /></b>{a.fixVersions.length > 1 && <span class="mute"> or <Foreign text={a.fixVersions.slice(1).join(', ')} /></span>}
-      {more > 0 && <div class="mute">and {count(more, 'less urgent update')} in this repository</div>}</> },
-    { name: 'In', cell: ({ repository: r }) => <Where repository={r} namespace={namespace} /> },
+    { name: 'Update', cell: ({ action: a }) => <><b><Foreign text={a.package} /></b> <span class="mute"><Foreign text={(a.installed ?? []).slice(0, 2).join(', ')} />{(a.installed ?? []).length > 2 && ' and more'}</span>{' to '}
+      <b><Foreign text={a.fixVersions[0] ?? ''} /></b>{a.fixVersions.length > 1 && <span class="mute"> or <Foreign text={a.fixVersions.slice(1).join(', ')} /></span>}</> },
+    { name: 'In', cell: ({ repository: r, more }) => <><Where repository={r} namespace={namespace} />
+      {more > 0 && <div class="mute">and {count(more, 'less urgent update')} of this repository</div>}</> },
     { name: 'Ends', cell: ({ action: a }) => <Ends action={a} namespace={namespace} /> },
     { name: 'Since', cell: ({ action: a }) => <Time at={a.sinceTime} /> },
   ]} />;
