@@ -35,6 +35,9 @@ const (
 	resourceImageScans      = "imagescans"
 	// resourceReports are the reports of other tools. No object has this kind: RBAC decides by its name alone.
 	resourceReports = "reports"
+
+	resourceExceptions        = "vulnerabilityexceptions"
+	resourceClusterExceptions = "clustervulnerabilityexceptions" // in no namespace
 )
 
 // Verbs that callers need.

@@ -55,10 +55,10 @@ func exceptionOf(e *exception.Exception) *restv1.Exception {
 		return nil
 	}
 	answer := &restv1.Exception{
-		Kind: "VulnerabilityException", Name: e.Name, Status: e.Status, Justification: e.Justification, Reason: e.Reason, ExpirationTime: e.Expires,
+		Kind: kindException, Name: e.Name, Status: e.Status, Justification: e.Justification, Reason: e.Reason, ExpirationTime: e.Expires,
 	}
 	if e.Namespace == "" {
-		answer.Kind = "ClusterVulnerabilityException"
+		answer.Kind = kindClusterException
 	}
 	return answer
 }

@@ -118,6 +118,45 @@ export type Exception = {
   status: string;
 };
 
+export type ExceptionDetails = {
+  action?: string;
+  creationTime: string;
+  /** Omitted for an exception that never ends. */
+  expirationTime?: string;
+  /** How many findings it suppresses, as its status has it: in all namespaces for a ClusterVulnerabilityException. Omitted until they are counted. */
+  findings?: number;
+  /** Globs of images. Omitted for all. */
+  images?: Array<string>;
+  justification?: string;
+  /** VulnerabilityException or ClusterVulnerabilityException. */
+  kind: string;
+  /** What is wrong with the namespaceSelector; omitted in the other states. */
+  message?: string;
+  name: string;
+  /** Omitted for a ClusterVulnerabilityException. */
+  namespace?: string;
+  packages?: Array<PackageSelector>;
+  reason: string;
+  state: ExceptionState;
+  /** not_affected, affected, fixed or under_investigation, as OpenVEX defines them. */
+  status: string;
+  /** IDs or aliases. Omitted for all vulnerabilities in the packages. */
+  vulnerabilities?: Array<string>;
+};
+
+export type ExceptionList = {
+  /** Whether the list has ClusterVulnerabilityExceptions. Otherwise the caller may not list them, and there may be some. */
+  clusterWide: boolean;
+  /** The parameter `continue` for the next page; omitted on the last page. */
+  continue?: string;
+  items: Array<ExceptionDetails>;
+  /** Number of items on all pages that pass the filter. */
+  total: number;
+};
+
+/** InForce: it suppresses findings, and does not end within seven days. EndingSoon: it still suppresses findings. Expired: it has ended, and its findings are announced again. InvalidSelector: its namespaceSelector cannot be read, so it suppresses nothing. */
+export type ExceptionState = 'InForce' | 'EndingSoon' | 'Expired' | 'InvalidSelector';
+
 /** A report of another tool. */
 export type ExternalReport = {
   /** The time in the document. */
@@ -336,6 +375,13 @@ export type Package = {
   /** deb, apk, rpm, go-module, npm, … */
   type: string;
   version: string;
+};
+
+/** The packages that an exception applies to. A field that is omitted selects all. */
+export type PackageSelector = {
+  name?: string;
+  type?: string;
+  version?: string;
 };
 
 /** The state of an image. Scanned stays while it is matched again with newer data. */
@@ -608,6 +654,7 @@ export type Get = {
   '/api/v1/clusterscanners': { path: Record<never, never>; query: { limit?: number; continue?: string }; body: undefined; response: ClusterScannerList };
   '/api/v1/clusterscanners/{name}': { path: { name: string }; query: Record<never, never>; body: undefined; response: ClusterScanner };
   '/api/v1/clusterscanners/{name}/messages': { path: { name: string }; query: { receiver?: string; limit?: number; continue?: string }; body: undefined; response: MessageList };
+  '/api/v1/exceptions': { path: Record<never, never>; query: { namespace?: string; state?: ExceptionState; limit?: number; continue?: string }; body: undefined; response: ExceptionList };
   '/api/v1/namespaces/{namespace}/images/{digest}/reports': { path: { namespace: string; digest: string }; query: Record<never, never>; body: undefined; response: ExternalReportList };
   '/api/v1/namespaces/{namespace}/imagescans': { path: { namespace: string }; query: { scanner?: string; scannerKind?: ScannerKind; phase?: Phase; limit?: number; continue?: string }; body: undefined; response: ImageScanList };
   '/api/v1/namespaces/{namespace}/imagescans/{name}': { path: { namespace: string; name: string }; query: Record<never, never>; body: undefined; response: ImageScan };

@@ -8,6 +8,7 @@ import { Failure, Title } from './parts';
 import { href, navigate, setQuery, usePlace, type Place } from './router';
 import { SignIn, signOut, takeCode } from './session';
 import { CoveragePage } from './pages/coverage';
+import { ExceptionsPage } from './pages/exceptions';
 import { ImagePage } from './pages/image';
 import { ImagesPage } from './pages/images';
 import { OverviewPage } from './pages/overview';
@@ -31,6 +32,7 @@ const menu = [
   { route: '/', label: 'Actions' },
   { route: '/vulnerabilities', label: 'Vulnerabilities' },
   { route: '/images', label: 'Images' },
+  { route: '/exceptions', label: 'Exceptions' },
   { route: '/coverage', label: 'Coverage' },
 ];
 
@@ -47,6 +49,7 @@ function Page({ place }: { place: Place }) {
     case '/vulnerabilities/{id}': return <VulnerabilityPage />;
     case '/images': return <ImagesPage />;
     case '/namespaces/{namespace}/images/{name}': return <ImagePage />;
+    case '/exceptions': return <ExceptionsPage />;
     case '/coverage': return <CoveragePage />;
     case '/namespaces/{namespace}/scanners/{name}': return <ScannerPage />;
     case '/clusterscanners/{name}': return <ScannerPage />;

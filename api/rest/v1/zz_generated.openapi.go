@@ -17,6 +17,30 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+// Defines values for ExceptionState.
+const (
+	ExceptionEndingSoon      ExceptionState = "EndingSoon"
+	ExceptionExpired         ExceptionState = "Expired"
+	ExceptionInForce         ExceptionState = "InForce"
+	ExceptionInvalidSelector ExceptionState = "InvalidSelector"
+)
+
+// Valid indicates whether the value is a known member of the ExceptionState enum.
+func (e ExceptionState) Valid() bool {
+	switch e {
+	case ExceptionEndingSoon:
+		return true
+	case ExceptionExpired:
+		return true
+	case ExceptionInForce:
+		return true
+	case ExceptionInvalidSelector:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Phase.
 const (
 	PhaseCataloging Phase = "Cataloging"
@@ -335,6 +359,62 @@ type Exception struct {
 	Status string `json:"status"`
 }
 
+// ExceptionDetails defines model for ExceptionDetails.
+type ExceptionDetails struct {
+	Action       string    `json:"action,omitempty,omitzero"`
+	CreationTime time.Time `json:"creationTime"`
+
+	// ExpirationTime Omitted for an exception that never ends.
+	ExpirationTime time.Time `json:"expirationTime,omitempty,omitzero"`
+
+	// Findings How many findings it suppresses, as its status has it: in all namespaces for a ClusterVulnerabilityException. Omitted until they
+	// are counted.
+	Findings *int `json:"findings,omitempty"`
+
+	// Images Globs of images. Omitted for all.
+	Images        []string `json:"images,omitempty,omitzero"`
+	Justification string   `json:"justification,omitempty,omitzero"`
+
+	// Kind VulnerabilityException or ClusterVulnerabilityException.
+	Kind string `json:"kind"`
+
+	// Message What is wrong with the namespaceSelector; omitted in the other states.
+	Message string `json:"message,omitempty,omitzero"`
+	Name    string `json:"name"`
+
+	// Namespace Omitted for a ClusterVulnerabilityException.
+	Namespace string            `json:"namespace,omitempty,omitzero"`
+	Packages  []PackageSelector `json:"packages,omitempty,omitzero"`
+	Reason    string            `json:"reason"`
+
+	// State InForce: it suppresses findings, and does not end within seven days. EndingSoon: it still suppresses findings. Expired: it has
+	// ended, and its findings are announced again. InvalidSelector: its namespaceSelector cannot be read, so it suppresses nothing.
+	State ExceptionState `json:"state"`
+
+	// Status not_affected, affected, fixed or under_investigation, as OpenVEX defines them.
+	Status string `json:"status"`
+
+	// Vulnerabilities IDs or aliases. Omitted for all vulnerabilities in the packages.
+	Vulnerabilities []string `json:"vulnerabilities,omitempty,omitzero"`
+}
+
+// ExceptionList defines model for ExceptionList.
+type ExceptionList struct {
+	// ClusterWide Whether the list has ClusterVulnerabilityExceptions. Otherwise the caller may not list them, and there may be some.
+	ClusterWide bool `json:"clusterWide"`
+
+	// Continue The parameter `continue` for the next page; omitted on the last page.
+	Continue string             `json:"continue,omitempty,omitzero"`
+	Items    []ExceptionDetails `json:"items"`
+
+	// Total Number of items on all pages that pass the filter.
+	Total int `json:"total"`
+}
+
+// ExceptionState InForce: it suppresses findings, and does not end within seven days. EndingSoon: it still suppresses findings. Expired: it has
+// ended, and its findings are announced again. InvalidSelector: its namespaceSelector cannot be read, so it suppresses nothing.
+type ExceptionState string
+
 // ExternalReport A report of another tool.
 type ExternalReport struct {
 	// DocumentTime The time in the document.
@@ -625,6 +705,13 @@ type Package struct {
 	// Type deb, apk, rpm, go-module, npm, …
 	Type    string `json:"type"`
 	Version string `json:"version"`
+}
+
+// PackageSelector The packages that an exception applies to. A field that is omitted selects all.
+type PackageSelector struct {
+	Name    string `json:"name,omitempty,omitzero"`
+	Type    string `json:"type,omitempty,omitzero"`
+	Version string `json:"version,omitempty,omitzero"`
 }
 
 // Phase The state of an image. Scanned stays while it is matched again with newer data.
@@ -1105,6 +1192,21 @@ type ListClusterScannerMessagesParams struct {
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
+// ListExceptionsParams defines parameters for ListExceptions.
+type ListExceptionsParams struct {
+	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
+	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
+
+	// State Only exceptions in this state.
+	State *ExceptionState `form:"state,omitempty" json:"state,omitempty"`
+
+	// Limit The maximum number of items in one response.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Continue The value of `continue` in the previous response. All other parameters must be the same.
+	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
+}
+
 // DeleteExternalReportParams defines parameters for DeleteExternalReport.
 type DeleteExternalReportParams struct {
 	// Platform The platform of the image that the report is about, such as linux/arm64. Needed if the image runs on several platforms.
@@ -1341,6 +1443,9 @@ type ServerInterface interface {
 	// ListClusterScannerMessages Lists the messages that a ClusterScanner sent, the latest first
 	// (GET /api/v1/clusterscanners/{name}/messages)
 	ListClusterScannerMessages(w http.ResponseWriter, r *http.Request, name Name, params ListClusterScannerMessagesParams)
+	// ListExceptions Lists exceptions, the one that ends first before the others
+	// (GET /api/v1/exceptions)
+	ListExceptions(w http.ResponseWriter, r *http.Request, params ListExceptionsParams)
 	// ListExternalReports Lists the reports of other tools on an image
 	// (GET /api/v1/namespaces/{namespace}/images/{digest}/reports)
 	ListExternalReports(w http.ResponseWriter, r *http.Request, namespace Namespace, digest Digest)
@@ -1608,6 +1713,78 @@ func (siw *ServerInterfaceWrapper) ListClusterScannerMessages(w http.ResponseWri
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListClusterScannerMessages(w, r, name, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListExceptions operation middleware
+func (siw *ServerInterfaceWrapper) ListExceptions(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListExceptionsParams
+
+	// ------------- Optional query parameter "namespace" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "namespace", r.URL.Query(), &params.Namespace, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "namespace"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "state" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", r.URL.Query(), &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "state"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "state", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "continue" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "continue", r.URL.Query(), &params.Continue, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "continue"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "continue", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListExceptions(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3221,6 +3398,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/scanners/{name}/messages", wrapper.ListMessages)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/overview", wrapper.GetOverview)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/actions", wrapper.ListActions)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/exceptions", wrapper.ListExceptions)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities", wrapper.ListVulnerabilities)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities/{id}", wrapper.GetVulnerability)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities/{id}/workloads", wrapper.ListWorkloads)
@@ -3376,6 +3554,45 @@ type ListClusterScannerMessagesdefaultApplicationProblemPlusJSONResponse struct 
 }
 
 func (response ListClusterScannerMessagesdefaultApplicationProblemPlusJSONResponse) VisitListClusterScannerMessagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListExceptionsRequestObject struct {
+	Params ListExceptionsParams
+}
+
+type ListExceptionsResponseObject interface {
+	VisitListExceptionsResponse(w http.ResponseWriter) error
+}
+
+type ListExceptions200JSONResponse ExceptionList
+
+func (response ListExceptions200JSONResponse) VisitListExceptionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListExceptionsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListExceptionsdefaultApplicationProblemPlusJSONResponse) VisitListExceptionsResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -4379,6 +4596,9 @@ type StrictServerInterface interface {
 	// ListClusterScannerMessages Lists the messages that a ClusterScanner sent, the latest first
 	// (GET /api/v1/clusterscanners/{name}/messages)
 	ListClusterScannerMessages(ctx context.Context, request ListClusterScannerMessagesRequestObject) (ListClusterScannerMessagesResponseObject, error)
+	// ListExceptions Lists exceptions, the one that ends first before the others
+	// (GET /api/v1/exceptions)
+	ListExceptions(ctx context.Context, request ListExceptionsRequestObject) (ListExceptionsResponseObject, error)
 	// ListExternalReports Lists the reports of other tools on an image
 	// (GET /api/v1/namespaces/{namespace}/images/{digest}/reports)
 	ListExternalReports(ctx context.Context, request ListExternalReportsRequestObject) (ListExternalReportsResponseObject, error)
@@ -4584,6 +4804,32 @@ func (sh *strictHandler) ListClusterScannerMessages(w http.ResponseWriter, r *ht
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListClusterScannerMessagesResponseObject); ok {
 		if err := validResponse.VisitListClusterScannerMessagesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListExceptions operation middleware
+func (sh *strictHandler) ListExceptions(w http.ResponseWriter, r *http.Request, params ListExceptionsParams) {
+	var request ListExceptionsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListExceptions(ctx, request.(ListExceptionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListExceptions")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListExceptionsResponseObject); ok {
+		if err := validResponse.VisitListExceptionsResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -32,6 +32,9 @@ test('the landing page says what to update, in which repository, and what it end
   const rows = await member.page.locator('tbody tr').allInnerTexts();
   assert.match(rows[0], /<img src=x onerror=[\s\S]*shop\/hostile[\s\S]*known exploited[\s\S]*1 Critical[\s\S]*CVE-2024-6660/);
   assert.match(await member.text('.answer'), /There may be more\. Not covered: 1 image pending, 1 image failed/);
+  const riddled = rows.filter((r) => r.includes('shop/riddled-api'));
+  assert.equal(riddled.length, 3, 'a repository with many updates leaves room for others');
+  assert.match(riddled[2], /and \d+ more updates of this image/);
   await member.page.getByRole('link', { name: 'All actions in 3 repositories' }).click();
   await member.page.getByRole('heading', { name: 'All actions' }).waitFor();
   await member.settled();

@@ -20,7 +20,7 @@ async function pages(person) {
     'image-downloads': `${web}?tab=downloads`, 'image-changes': `${web}?tab=changes`, 'image-gone': `${web}?tab=changes&change=gone`,
     'image-packages': `${listed}?tab=packages`, 'image-compare': `${basket}?tab=compare`, 'image-other': `${web}?tab=other`,
     'image-missing': '/namespaces/shop/images/nothing', 'image-clean': await image('frontend'),
-    coverage: '/coverage', scanner: '/namespaces/shop/scanners/default',
+    exceptions: '/exceptions', 'exceptions-none': '/exceptions?namespace=blog', coverage: '/coverage', scanner: '/namespaces/shop/scanners/default',
   };
 }
 

@@ -123,6 +123,15 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/clusterscanners/{name}/messages (the `ListClusterScannerMessages` operationId).
 	ListClusterScannerMessages(ctx context.Context, name Name, params *ListClusterScannerMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListExceptions Lists exceptions, the one that ends first before the others
+	//
+	// The VulnerabilityExceptions of one namespace, or of all namespaces in which the caller may list vulnerabilityexceptions. For a
+	// caller that may list clustervulnerabilityexceptions also these: with `namespace`, those that select it. Exceptions that never
+	// end come last.
+	//
+	// Corresponds with GET /api/v1/exceptions (the `ListExceptions` operationId).
+	ListExceptions(ctx context.Context, params *ListExceptionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListExternalReports Lists the reports of other tools on an image
 	//
 	// The reports that were saved in this namespace, by source and platform. The caller must be allowed to list reports.
@@ -405,6 +414,25 @@ func (c *Client) GetClusterScanner(ctx context.Context, name Name, reqEditors ..
 // Corresponds with GET /api/v1/clusterscanners/{name}/messages (the `ListClusterScannerMessages` operationId).
 func (c *Client) ListClusterScannerMessages(ctx context.Context, name Name, params *ListClusterScannerMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListClusterScannerMessagesRequest(c.Server, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListExceptions Lists exceptions, the one that ends first before the others
+//
+// The VulnerabilityExceptions of one namespace, or of all namespaces in which the caller may list vulnerabilityexceptions. For a
+// caller that may list clustervulnerabilityexceptions also these: with `namespace`, those that select it. Exceptions that never
+// end come last.
+//
+// Corresponds with GET /api/v1/exceptions (the `ListExceptions` operationId).
+func (c *Client) ListExceptions(ctx context.Context, params *ListExceptionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListExceptionsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1090,6 +1118,96 @@ func NewListClusterScannerMessagesRequest(server string, name Name, params *List
 		if params.Receiver != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "receiver", *params.Receiver, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Continue != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", *params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListExceptionsRequest constructs an http.Request for the ListExceptions method
+func NewListExceptionsRequest(server string, params *ListExceptionsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/exceptions")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.State != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", *params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -2920,6 +3038,17 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/clusterscanners/{name}/messages (the `ListClusterScannerMessages` operationId).
 	ListClusterScannerMessagesWithResponse(ctx context.Context, name Name, params *ListClusterScannerMessagesParams, reqEditors ...RequestEditorFn) (*ListClusterScannerMessagesResponse, error)
 
+	// ListExceptionsWithResponse Lists exceptions, the one that ends first before the others
+	//
+	// The VulnerabilityExceptions of one namespace, or of all namespaces in which the caller may list vulnerabilityexceptions. For a
+	// caller that may list clustervulnerabilityexceptions also these: with `namespace`, those that select it. Exceptions that never
+	// end come last.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/exceptions (the `ListExceptions` operationId).
+	ListExceptionsWithResponse(ctx context.Context, params *ListExceptionsParams, reqEditors ...RequestEditorFn) (*ListExceptionsResponse, error)
+
 	// ListExternalReportsWithResponse Lists the reports of other tools on an image
 	//
 	// The reports that were saved in this namespace, by source and platform. The caller must be allowed to list reports.
@@ -3366,6 +3495,54 @@ func (r ListClusterScannerMessagesResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListClusterScannerMessagesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListExceptionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ExceptionList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListExceptionsResponse) GetJSON200() *ExceptionList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListExceptionsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListExceptionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListExceptionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListExceptionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListExceptionsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -4530,6 +4707,23 @@ func (c *ClientWithResponses) ListClusterScannerMessagesWithResponse(ctx context
 	return ParseListClusterScannerMessagesResponse(rsp)
 }
 
+// ListExceptionsWithResponse Lists exceptions, the one that ends first before the others
+//
+// The VulnerabilityExceptions of one namespace, or of all namespaces in which the caller may list vulnerabilityexceptions. For a
+// caller that may list clustervulnerabilityexceptions also these: with `namespace`, those that select it. Exceptions that never
+// end come last.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/exceptions (the `ListExceptions` operationId).
+func (c *ClientWithResponses) ListExceptionsWithResponse(ctx context.Context, params *ListExceptionsParams, reqEditors ...RequestEditorFn) (*ListExceptionsResponse, error) {
+	rsp, err := c.ListExceptions(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListExceptionsResponse(rsp)
+}
+
 // ListExternalReportsWithResponse Lists the reports of other tools on an image
 //
 // The reports that were saved in this namespace, by source and platform. The caller must be allowed to list reports.
@@ -5048,6 +5242,39 @@ func ParseListClusterScannerMessagesResponse(rsp *http.Response) (*ListClusterSc
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest MessageList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListExceptionsResponse parses an HTTP response from a ListExceptionsWithResponse call
+func ParseListExceptionsResponse(rsp *http.Response) (*ListExceptionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListExceptionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ExceptionList
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

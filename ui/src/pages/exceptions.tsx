@@ -1,0 +1,58 @@
+// Exceptions: which findings need no action, why, and until when.
+import { useGet } from '../api';
+import type { ExceptionDetails, ExceptionState, PackageSelector } from '../api.gen';
+import { date } from '../format';
+import { Choose, Foreign, Pages, Table, Title, View } from '../parts';
+import { usePlace } from '../router';
+import { useNamespace } from '../app';
+
+const states: Record<ExceptionState, string> = { InForce: 'in force', EndingSoon: 'ends soon', Expired: 'ended', InvalidSelector: 'not in force' };
+const choices = (Object.keys(states) as ExceptionState[]).map((value) => ({ value, label: states[value] }));
+
+export function ExceptionsPage() {
+  const namespace = useNamespace();
+  const { query } = usePlace();
+  const state = choices.find((c) => c.value === query.get('state'))?.value;
+  const position = query.get('continue');
+  const exceptions = useGet('/api/v1/exceptions', {}, { ...(namespace && { namespace }), ...(state && { state }), ...(position && { continue: position }), limit: 100 });
+  return <>
+    <Title text={namespace ? `Exceptions in ${namespace}` : 'Exceptions'} />
+    <div class="filters"><Choose name="state" label="State" choices={[{ value: '', label: 'all' }, ...choices]} /></div>
+    <View of={exceptions}>{(list) => <>
+      {!list.clusterWide && <p class="mute">ClusterVulnerabilityExceptions are not in this list, since you may not list them. They may suppress findings too.</p>}
+      {list.items.length === 0 ? <p class="mute">{state ? `No exception is ${states[state]}.` : 'There is no exception.'}</p>
+        : <Table label="Exceptions" rows={list.items} id={(e) => [e.kind, e.namespace, e.name].join('/')} columns={columns} />}
+      <Pages shown={list.items.length} total={list.total} next={list.continue} what="exception" />
+    </>}</View>
+  </>;
+}
+
+const columns = [
+  { name: 'Exception', cell: (e: ExceptionDetails) => <><b class="break">{e.name}</b><div class="mute">{e.namespace ?? 'ClusterVulnerabilityException'}</div></> },
+  { name: 'State', cell: (e: ExceptionDetails) => <State of={e} /> },
+  { name: 'Suppresses', cell: (e: ExceptionDetails) => (e.findings ?? <span class="mute">{e.state === 'InForce' || e.state === 'EndingSoon' ? 'not counted yet' : ''}</span>), class: 'number' },
+  { name: 'Applies to', cell: (e: ExceptionDetails) => <Scope of={e} /> },
+  { name: 'Why', cell: (e: ExceptionDetails) => <><span class="mute">{e.status}{e.justification && `: ${e.justification}`}</span><div class="text"><Foreign text={e.reason} /></div>
+    {e.action && <div class="text">To do: <Foreign text={e.action} /></div>}</> },
+];
+
+function State({ of: e }: { of: ExceptionDetails }) {
+  const bad = e.state === 'Expired' || e.state === 'InvalidSelector';
+  return <><span class={bad ? 'phase Failed' : e.state === 'EndingSoon' ? 'phase Pending' : 'phase'}>{states[e.state]}</span>
+    <div class="mute">{e.message ?? (e.expirationTime ? `until ${date(e.expirationTime)}` : 'never ends')}</div></>;
+}
+
+function Scope({ of: e }: { of: ExceptionDetails }) {
+  const ids = e.vulnerabilities ?? [], packages = (e.packages ?? []).map(selectorOf);
+  return <>
+    <div class="break">{ids.length > 0 ? listOf(ids) : 'all vulnerabilities'}</div>
+    {packages.length > 0 && <div class="break">in <Foreign text={listOf(packages)} /></div>}
+    {(e.images ?? []).length > 0 && <div class="break">of <Foreign text={listOf(e.images ?? [])} /></div>}
+  </>;
+}
+
+function selectorOf({ name, version, type }: PackageSelector): string {
+  return [name ?? '*', version, type && `(${type})`].filter(Boolean).join(' ');
+}
+
+const listOf = (all: string[]) => all.slice(0, 5).join(', ') + (all.length > 5 ? ` and ${all.length - 5} more` : '');
