@@ -34,7 +34,7 @@ test('the landing page says what to update, in which repository, and what it end
   assert.match(await member.text('.answer'), /There may be more\. Not covered: 1 image pending, 1 image failed/);
   const riddled = rows.filter((r) => r.includes('shop/riddled-api'));
   assert.equal(riddled.length, 3, 'a repository with many updates leaves room for others');
-  assert.match(riddled[2], /and \d+ more updates of this image/);
+  assert.match(riddled[2], /and \d+ less urgent updates of this repository/);
   await member.page.getByRole('link', { name: 'All actions in 3 repositories' }).click();
   await member.page.getByRole('heading', { name: 'All actions' }).waitFor();
   await member.settled();
