@@ -37,8 +37,13 @@ export function repositoryOf(reference: string): string {
   return reference.replace(/@.*$/, '').replace(/:[^:/]*$/, '');
 }
 
+// number groups the digits of a number.
+export function number(n: number): string {
+  return n.toLocaleString('en');
+}
+
 export function count(n: number, one: string, many = one + 's'): string {
-  return `${n.toLocaleString('en')} ${n === 1 ? one : many}`;
+  return `${number(n)} ${n === 1 ? one : many}`;
 }
 
 export function percent(probability: number): string {

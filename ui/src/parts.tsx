@@ -3,7 +3,7 @@ import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { Condition, Coverage as CoverageOf, Exception, FindingCounts, ImageCounts, NotCovered as NotCoveredCounts, Phase, Severity } from './api.gen';
 import type { ApiError, Loaded } from './api';
-import { age, count, countsOf, date, visible, webAddress } from './format';
+import { age, count, countsOf, date, number, visible, webAddress } from './format';
 import { href, queryOf, setQuery } from './router';
 
 export function SeverityMark({ severity }: { severity: Severity }) {
@@ -25,8 +25,8 @@ export function Counts({ counts }: { counts: FindingCounts | undefined }) {
   if (!counts) return <span class="mute">no result yet</span>;
   const { worst, lower } = countsOf(counts);
   if (worst.length === 0 && lower === 0) return <span class="mute">none</span>;
-  return <span class="counts">{worst.map(([severity, n]) => <span class={`n ${severity}`} key={severity}><b>{n}</b> {severity}</span>)}
-    {lower > 0 && <span class="n mute" title={`${counts.low} Low, ${counts.negligible} Negligible, ${counts.unknown} Unknown`}>{lower} lower</span>}</span>;
+  return <span class="counts">{worst.map(([severity, n]) => <span class={`n ${severity}`} key={severity}><b>{number(n)}</b> {severity}</span>)}
+    {lower > 0 && <span class="n mute" title={`${counts.low} Low, ${counts.negligible} Negligible, ${counts.unknown} Unknown`}>{number(lower)} lower</span>}</span>;
 }
 
 // Foreign is a text of an image or a pod. It can be broken after its slashes and colons, and does not change the direction of what follows.

@@ -1,7 +1,7 @@
 // The landing page: what to update, and how sure it is that this is all.
 import { useGet } from '../api';
 import type { Action, Overview, RepositoryActions } from '../api.gen';
-import { count, duration } from '../format';
+import { count, duration, number } from '../format';
 import { Counts, Exploited, Facts, Foreign, gapsOf, NotCovered, Pages, Table, Time, Title, View } from '../parts';
 import { href, usePlace } from '../router';
 import { useNamespace } from '../app';
@@ -40,7 +40,7 @@ function Headline({ overview: { coverage, actions, findings }, namespace }: { ov
   const gaps = gapsOf(coverage.notCovered);
   const rows = rowsOf(actions);
   return <div class="answer bad">
-    <p class="big">{findings.knownExploited > 0 && `${findings.knownExploited} known exploited · `}{findings.critical} Critical · {findings.high} High</p>
+    <p class="big">{findings.knownExploited > 0 && `${number(findings.knownExploited)} known exploited · `}{number(findings.critical)} Critical · {number(findings.high)} High</p>
     <p>{rows.length === 1 ? 'One update ends' : `The ${rows.length} updates below end`} {endedOf(rows)}.</p>
     {gaps && <p>There may be more. Not covered: {gaps}. <a href={href('/coverage', {}, { namespace })}>Coverage</a></p>}
   </div>;
