@@ -13,7 +13,9 @@ import (
 // These statements select the findings of some reports that exceptions may suppress. @ids and @packages bound them, unless @every
 // is true. A vulnerability has the names of all its findings, so some of the candidates may not match an exception.
 const (
-	presentCandidates = `WITH wanted AS (
+	presentCandidates = wantedPresent + selectCandidates
+
+	wantedPresent = `WITH wanted AS (
 		SELECT f.id FROM texts(@ids) named
 		ORDERED JOIN vulnerability_names n ON n.name = named.value
 		ORDERED JOIN findings f INDEXED BY findings_by_vulnerability
@@ -22,7 +24,7 @@ const (
 		UNION
 		SELECT f.id FROM ids(@reports) j
 		ORDERED JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
-		WHERE f.gone_at IS NULL AND (@every = 1 OR f.package IN (SELECT value FROM texts(@packages) t))) ` + selectCandidates
+		WHERE f.gone_at IS NULL AND (@every = 1 OR f.package IN (SELECT value FROM texts(@packages) t))) `
 
 	goneCandidates = `WITH wanted AS (
 		SELECT f.id FROM ids(@reports) j ORDERED JOIN findings f ON f.report_id = j.value

@@ -154,6 +154,20 @@ export type ExceptionList = {
   total: number;
 };
 
+export type ExceptionPreview = {
+  /** Number of those that exceptions in force suppress already. */
+  alreadySuppressed: number;
+  coverage: Coverage;
+  /** These findings by severity. suppressed is 0. */
+  findings: FindingCounts;
+  /** The worst findings that the exception would suppress, at most 100. With `exception`, one in force suppresses it already. */
+  items: Array<PreviewedFinding>;
+  /** Number of findings that the exception would suppress in some images of a repository. They stay, since other images of the repository have them too. */
+  partly: number;
+  /** Number of these findings. A vulnerability in a package counts once in all images of a repository, whichever scanners have them. */
+  total: number;
+};
+
 /** InForce: it suppresses findings, and does not end within seven days. EndingSoon: it still suppresses findings. Expired: it has ended, and its findings are announced again. InvalidSelector: its namespaceSelector cannot be read, so it suppresses nothing. */
 export type ExceptionState = 'InForce' | 'EndingSoon' | 'Expired' | 'InvalidSelector';
 
@@ -386,6 +400,19 @@ export type PackageSelector = {
 
 /** The state of an image. Scanned stays while it is matched again with newer data. */
 export type Phase = 'Pending' | 'Cataloging' | 'Matching' | 'Scanned' | 'Failed';
+
+/** A vulnerability in a package of the images of a repository, with the worst values of these images. */
+export type PreviewedFinding = {
+  /** Number of containers that run such an image. */
+  containers: number;
+  exception?: Exception;
+  fixable: boolean;
+  id: string;
+  knownExploited: boolean;
+  package: Package;
+  repository: string;
+  severity: Severity;
+};
 
 /** An error (RFC 9457). The type is about:blank; the errors differ in their reason. */
 export type Problem = {
@@ -655,6 +682,7 @@ export type Get = {
   '/api/v1/clusterscanners/{name}': { path: { name: string }; query: Record<never, never>; body: undefined; response: ClusterScanner };
   '/api/v1/clusterscanners/{name}/messages': { path: { name: string }; query: { receiver?: string; limit?: number; continue?: string }; body: undefined; response: MessageList };
   '/api/v1/exceptions': { path: Record<never, never>; query: { namespace?: string; state?: ExceptionState; limit?: number; continue?: string }; body: undefined; response: ExceptionList };
+  '/api/v1/exceptions/preview': { path: Record<never, never>; query: { namespace?: string; vulnerability?: Array<string>; package?: string; packageVersion?: string; packageType?: string; image?: Array<string> }; body: undefined; response: ExceptionPreview };
   '/api/v1/namespaces/{namespace}/images/{digest}/reports': { path: { namespace: string; digest: string }; query: Record<never, never>; body: undefined; response: ExternalReportList };
   '/api/v1/namespaces/{namespace}/imagescans': { path: { namespace: string }; query: { scanner?: string; scannerKind?: ScannerKind; phase?: Phase; limit?: number; continue?: string }; body: undefined; response: ImageScanList };
   '/api/v1/namespaces/{namespace}/imagescans/{name}': { path: { namespace: string; name: string }; query: Record<never, never>; body: undefined; response: ImageScan };

@@ -411,6 +411,28 @@ type ExceptionList struct {
 	Total int `json:"total"`
 }
 
+// ExceptionPreview defines model for ExceptionPreview.
+type ExceptionPreview struct {
+	// AlreadySuppressed Number of those that exceptions in force suppress already.
+	AlreadySuppressed int `json:"alreadySuppressed"`
+
+	// Coverage What the response is about. Whatever is not scanned is missing in it.
+	Coverage Coverage `json:"coverage"`
+
+	// Findings These findings by severity. suppressed is 0.
+	Findings FindingCounts `json:"findings"`
+
+	// Items The worst findings that the exception would suppress, at most 100. With `exception`, one in force suppresses it already.
+	Items []PreviewedFinding `json:"items"`
+
+	// Partly Number of findings that the exception would suppress in some images of a repository. They stay, since other images of the
+	// repository have them too.
+	Partly int `json:"partly"`
+
+	// Total Number of these findings. A vulnerability in a package counts once in all images of a repository, whichever scanners have them.
+	Total int `json:"total"`
+}
+
 // ExceptionState InForce: it suppresses findings, and does not end within seven days. EndingSoon: it still suppresses findings. Expired: it has
 // ended, and its findings are announced again. InvalidSelector: its namespaceSelector cannot be read, so it suppresses nothing.
 type ExceptionState string
@@ -716,6 +738,21 @@ type PackageSelector struct {
 
 // Phase The state of an image. Scanned stays while it is matched again with newer data.
 type Phase string
+
+// PreviewedFinding A vulnerability in a package of the images of a repository, with the worst values of these images.
+type PreviewedFinding struct {
+	// Containers Number of containers that run such an image.
+	Containers int `json:"containers"`
+
+	// Exception The exception that suppresses a finding; omitted if none does.
+	Exception      *Exception `json:"exception,omitempty"`
+	Fixable        bool       `json:"fixable"`
+	ID             string     `json:"id"`
+	KnownExploited bool       `json:"knownExploited"`
+	Package        Package    `json:"package"`
+	Repository     string     `json:"repository"`
+	Severity       Severity   `json:"severity"`
+}
 
 // Problem An error (RFC 9457). The type is about:blank; the errors differ in their reason.
 type Problem struct {
@@ -1207,6 +1244,27 @@ type ListExceptionsParams struct {
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
+// PreviewExceptionParams defines parameters for PreviewException.
+type PreviewExceptionParams struct {
+	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
+	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
+
+	// Vulnerability IDs or aliases, separated by commas. Case is ignored.
+	Vulnerability []string `form:"vulnerability,omitempty" json:"vulnerability,omitempty,omitzero"`
+
+	// Package The name of a package, or a glob such as linux-*.
+	Package *string `form:"package,omitempty" json:"package,omitempty"`
+
+	// PackageVersion The version of the package, or a glob.
+	PackageVersion *string `form:"packageVersion,omitempty" json:"packageVersion,omitempty"`
+
+	// PackageType The type of the package, such as deb.
+	PackageType *string `form:"packageType,omitempty" json:"packageType,omitempty"`
+
+	// Image Globs of images, separated by commas.
+	Image []string `form:"image,omitempty" json:"image,omitempty,omitzero"`
+}
+
 // DeleteExternalReportParams defines parameters for DeleteExternalReport.
 type DeleteExternalReportParams struct {
 	// Platform The platform of the image that the report is about, such as linux/arm64. Needed if the image runs on several platforms.
@@ -1446,6 +1504,9 @@ type ServerInterface interface {
 	// ListExceptions Lists exceptions, the one that ends first before the others
 	// (GET /api/v1/exceptions)
 	ListExceptions(w http.ResponseWriter, r *http.Request, params ListExceptionsParams)
+	// PreviewException Returns what an exception would suppress
+	// (GET /api/v1/exceptions/preview)
+	PreviewException(w http.ResponseWriter, r *http.Request, params PreviewExceptionParams)
 	// ListExternalReports Lists the reports of other tools on an image
 	// (GET /api/v1/namespaces/{namespace}/images/{digest}/reports)
 	ListExternalReports(w http.ResponseWriter, r *http.Request, namespace Namespace, digest Digest)
@@ -1785,6 +1846,104 @@ func (siw *ServerInterfaceWrapper) ListExceptions(w http.ResponseWriter, r *http
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListExceptions(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// PreviewException operation middleware
+func (siw *ServerInterfaceWrapper) PreviewException(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PreviewExceptionParams
+
+	// ------------- Optional query parameter "namespace" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "namespace", r.URL.Query(), &params.Namespace, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "namespace"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "vulnerability" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "vulnerability", r.URL.Query(), &params.Vulnerability, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "vulnerability"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "vulnerability", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "package" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "package", r.URL.Query(), &params.Package, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "package"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "package", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "packageVersion" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "packageVersion", r.URL.Query(), &params.PackageVersion, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "packageVersion"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "packageVersion", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "packageType" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "packageType", r.URL.Query(), &params.PackageType, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "packageType"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "packageType", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "image" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "image", r.URL.Query(), &params.Image, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "image"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "image", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PreviewException(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3399,6 +3558,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/overview", wrapper.GetOverview)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/actions", wrapper.ListActions)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/exceptions", wrapper.ListExceptions)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/exceptions/preview", wrapper.PreviewException)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities", wrapper.ListVulnerabilities)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities/{id}", wrapper.GetVulnerability)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities/{id}/workloads", wrapper.ListWorkloads)
@@ -3593,6 +3753,45 @@ type ListExceptionsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListExceptionsdefaultApplicationProblemPlusJSONResponse) VisitListExceptionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PreviewExceptionRequestObject struct {
+	Params PreviewExceptionParams
+}
+
+type PreviewExceptionResponseObject interface {
+	VisitPreviewExceptionResponse(w http.ResponseWriter) error
+}
+
+type PreviewException200JSONResponse ExceptionPreview
+
+func (response PreviewException200JSONResponse) VisitPreviewExceptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PreviewExceptiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PreviewExceptiondefaultApplicationProblemPlusJSONResponse) VisitPreviewExceptionResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -4599,6 +4798,9 @@ type StrictServerInterface interface {
 	// ListExceptions Lists exceptions, the one that ends first before the others
 	// (GET /api/v1/exceptions)
 	ListExceptions(ctx context.Context, request ListExceptionsRequestObject) (ListExceptionsResponseObject, error)
+	// PreviewException Returns what an exception would suppress
+	// (GET /api/v1/exceptions/preview)
+	PreviewException(ctx context.Context, request PreviewExceptionRequestObject) (PreviewExceptionResponseObject, error)
 	// ListExternalReports Lists the reports of other tools on an image
 	// (GET /api/v1/namespaces/{namespace}/images/{digest}/reports)
 	ListExternalReports(ctx context.Context, request ListExternalReportsRequestObject) (ListExternalReportsResponseObject, error)
@@ -4830,6 +5032,32 @@ func (sh *strictHandler) ListExceptions(w http.ResponseWriter, r *http.Request, 
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListExceptionsResponseObject); ok {
 		if err := validResponse.VisitListExceptionsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// PreviewException operation middleware
+func (sh *strictHandler) PreviewException(w http.ResponseWriter, r *http.Request, params PreviewExceptionParams) {
+	var request PreviewExceptionRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.PreviewException(ctx, request.(PreviewExceptionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PreviewException")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(PreviewExceptionResponseObject); ok {
+		if err := validResponse.VisitPreviewExceptionResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

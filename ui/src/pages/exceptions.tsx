@@ -3,20 +3,28 @@ import { useGet } from '../api';
 import type { ExceptionDetails, ExceptionState, PackageSelector } from '../api.gen';
 import { date } from '../format';
 import { Choose, Foreign, Pages, Table, Title, View } from '../parts';
-import { usePlace } from '../router';
+import { href, usePlace } from '../router';
 import { useNamespace } from '../app';
+import { NewException } from './newexception';
 
 const states: Record<ExceptionState, string> = { InForce: 'in force', EndingSoon: 'ends soon', Expired: 'ended', InvalidSelector: 'not in force' };
 const choices = (Object.keys(states) as ExceptionState[]).map((value) => ({ value, label: states[value] }));
 
+// ExceptionsPage lists the exceptions. With ?new=true it shows what one that does not exist yet would suppress.
 export function ExceptionsPage() {
   const namespace = useNamespace();
+  const { query } = usePlace();
+  if (query.get('new') === 'true') return <NewException namespace={namespace} />;
+  return <ExceptionList namespace={namespace} />;
+}
+
+function ExceptionList({ namespace }: { namespace: string | undefined }) {
   const { query } = usePlace();
   const state = choices.find((c) => c.value === query.get('state'))?.value;
   const position = query.get('continue');
   const exceptions = useGet('/api/v1/exceptions', {}, { ...(namespace && { namespace }), ...(state && { state }), ...(position && { continue: position }), limit: 100 });
   return <>
-    <Title text={namespace ? `Exceptions in ${namespace}` : 'Exceptions'} />
+    <Title text={namespace ? `Exceptions in ${namespace}` : 'Exceptions'}><a href={href('/exceptions', {}, { new: true, namespace })}>New exception</a></Title>
     <div class="filters"><Choose name="state" label="State" choices={[{ value: '', label: 'all' }, ...choices]} /></div>
     <View of={exceptions}>{(list) => <>
       {!list.clusterWide && <p class="mute">ClusterVulnerabilityExceptions are not in this list, since you may not list them. They may suppress findings too.</p>}

@@ -132,6 +132,16 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/exceptions (the `ListExceptions` operationId).
 	ListExceptions(ctx context.Context, params *ListExceptionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// PreviewException Returns what an exception would suppress
+	//
+	// Nothing is created. With `namespace` for a VulnerabilityException there; otherwise for a ClusterVulnerabilityException without a
+	// namespaceSelector, in all namespaces in which the caller may list imagescans. `vulnerability` or `package` is needed. A finding is
+	// suppressed if it matches all parameters, in all images of its repository. Images that are not scanned yet
+	// (`coverage.notCovered`) can have such findings too. 422 TooLarge if more than 100,000 findings would have to be compared.
+	//
+	// Corresponds with GET /api/v1/exceptions/preview (the `PreviewException` operationId).
+	PreviewException(ctx context.Context, params *PreviewExceptionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListExternalReports Lists the reports of other tools on an image
 	//
 	// The reports that were saved in this namespace, by source and platform. The caller must be allowed to list reports.
@@ -433,6 +443,26 @@ func (c *Client) ListClusterScannerMessages(ctx context.Context, name Name, para
 // Corresponds with GET /api/v1/exceptions (the `ListExceptions` operationId).
 func (c *Client) ListExceptions(ctx context.Context, params *ListExceptionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListExceptionsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PreviewException Returns what an exception would suppress
+//
+// Nothing is created. With `namespace` for a VulnerabilityException there; otherwise for a ClusterVulnerabilityException without a
+// namespaceSelector, in all namespaces in which the caller may list imagescans. `vulnerability` or `package` is needed. A finding is
+// suppressed if it matches all parameters, in all images of its repository. Images that are not scanned yet
+// (`coverage.notCovered`) can have such findings too. 422 TooLarge if more than 100,000 findings would have to be compared.
+//
+// Corresponds with GET /api/v1/exceptions/preview (the `PreviewException` operationId).
+func (c *Client) PreviewException(ctx context.Context, params *PreviewExceptionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPreviewExceptionRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1232,6 +1262,120 @@ func NewListExceptionsRequest(server string, params *ListExceptionsParams) (*htt
 		if params.Continue != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", *params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPreviewExceptionRequest constructs an http.Request for the PreviewException method
+func NewPreviewExceptionRequest(server string, params *PreviewExceptionParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/exceptions/preview")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Vulnerability != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "vulnerability", params.Vulnerability, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Package != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "package", *params.Package, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PackageVersion != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "packageVersion", *params.PackageVersion, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PackageType != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "packageType", *params.PackageType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Image != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "image", params.Image, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -3049,6 +3193,18 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/exceptions (the `ListExceptions` operationId).
 	ListExceptionsWithResponse(ctx context.Context, params *ListExceptionsParams, reqEditors ...RequestEditorFn) (*ListExceptionsResponse, error)
 
+	// PreviewExceptionWithResponse Returns what an exception would suppress
+	//
+	// Nothing is created. With `namespace` for a VulnerabilityException there; otherwise for a ClusterVulnerabilityException without a
+	// namespaceSelector, in all namespaces in which the caller may list imagescans. `vulnerability` or `package` is needed. A finding is
+	// suppressed if it matches all parameters, in all images of its repository. Images that are not scanned yet
+	// (`coverage.notCovered`) can have such findings too. 422 TooLarge if more than 100,000 findings would have to be compared.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/exceptions/preview (the `PreviewException` operationId).
+	PreviewExceptionWithResponse(ctx context.Context, params *PreviewExceptionParams, reqEditors ...RequestEditorFn) (*PreviewExceptionResponse, error)
+
 	// ListExternalReportsWithResponse Lists the reports of other tools on an image
 	//
 	// The reports that were saved in this namespace, by source and platform. The caller must be allowed to list reports.
@@ -3543,6 +3699,54 @@ func (r ListExceptionsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListExceptionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PreviewExceptionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ExceptionPreview
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PreviewExceptionResponse) GetJSON200() *ExceptionPreview {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PreviewExceptionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PreviewExceptionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PreviewExceptionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PreviewExceptionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PreviewExceptionResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -4724,6 +4928,24 @@ func (c *ClientWithResponses) ListExceptionsWithResponse(ctx context.Context, pa
 	return ParseListExceptionsResponse(rsp)
 }
 
+// PreviewExceptionWithResponse Returns what an exception would suppress
+//
+// Nothing is created. With `namespace` for a VulnerabilityException there; otherwise for a ClusterVulnerabilityException without a
+// namespaceSelector, in all namespaces in which the caller may list imagescans. `vulnerability` or `package` is needed. A finding is
+// suppressed if it matches all parameters, in all images of its repository. Images that are not scanned yet
+// (`coverage.notCovered`) can have such findings too. 422 TooLarge if more than 100,000 findings would have to be compared.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/exceptions/preview (the `PreviewException` operationId).
+func (c *ClientWithResponses) PreviewExceptionWithResponse(ctx context.Context, params *PreviewExceptionParams, reqEditors ...RequestEditorFn) (*PreviewExceptionResponse, error) {
+	rsp, err := c.PreviewException(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePreviewExceptionResponse(rsp)
+}
+
 // ListExternalReportsWithResponse Lists the reports of other tools on an image
 //
 // The reports that were saved in this namespace, by source and platform. The caller must be allowed to list reports.
@@ -5275,6 +5497,39 @@ func ParseListExceptionsResponse(rsp *http.Response) (*ListExceptionsResponse, e
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest ExceptionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePreviewExceptionResponse parses an HTTP response from a PreviewExceptionWithResponse call
+func ParsePreviewExceptionResponse(rsp *http.Response) (*PreviewExceptionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PreviewExceptionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ExceptionPreview
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

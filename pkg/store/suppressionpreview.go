@@ -1,0 +1,182 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// ErrTooManyCandidates means that an exception selects so little that too many findings would have to be compared with it.
+var ErrTooManyCandidates = errors.New("store: the exception selects too many findings")
+
+// maxPreviewCandidates bounds the findings that PreviewSuppression compares with an exception, and so its memory to some 50 MiB.
+const maxPreviewCandidates = 100_000
+
+// SuppressionQuery is an exception that may not exist yet.
+type SuppressionQuery struct {
+	// Namespaces whose images to look at.
+	Namespaces []string
+	// Exception has only what the exception would suppress.
+	Exception exception.Set
+	// InForce are the exceptions that are in force in these namespaces.
+	InForce exception.Set
+}
+
+// SuppressionPreview is what an exception would suppress.
+type SuppressionPreview struct {
+	// Findings are the worst ones, in the order of finding.Worse.
+	Findings []PreviewedFinding
+	// Counts are of all of them. Total is their number, and Already that of those which exceptions in force suppress already.
+	Counts         finding.Counts
+	Total, Already int
+	// Partly is the number of findings that it would suppress in some images of a repository. They stay, since other images have them too.
+	Partly int
+}
+
+// PreviewedFinding is a vulnerability in a package of the images of a repository. Its finding is the worst of these images, without paths,
+// description and advisories.
+type PreviewedFinding struct {
+	finding.Finding
+	Repository string
+	// Containers is the number of containers that run such an image.
+	Containers int
+	// By is an exception in force that suppresses it already; nil if there is none.
+	By *exception.Exception
+}
+
+const (
+	selectRunningIn = selectWorkloads + runningReach + ` FROM texts(@namespaces) n
+		ORDERED JOIN scanner_images si INDEXED BY scanner_images_by_namespace ON si.namespace = n.value
+		ORDERED JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
+		ORDERED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
+		UNION ALL` + selectWorkloads + runningReach + ` FROM texts(@namespaces) n
+		ORDERED JOIN external_reports e ON e.namespace = n.value
+		ORDERED JOIN reports r ON r.id = e.report_id` + joinAnnounced + `
+		ORDERED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace`
+
+	selectPreviewed = wantedPresent + `
+		SELECT f.report_id, v.canonical_id, v.epss, f.known_exploited, f.severity, f.aliases, f.package, f.version, f.type, f.fix_state, f.fix_versions
+		FROM wanted ORDERED JOIN findings f ON f.id = wanted.id ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id
+		LIMIT @limit`
+)
+
+// PreviewSuppression returns what an exception would suppress in the images that run in some namespaces. A finding counts once for each image
+// repository, vulnerability and package, and only if the exception suppresses it in all of the repository's images. It returns
+// ErrTooManyCandidates if more than maxPreviewCandidates findings may be meant.
+func (s *Store) PreviewSuppression(ctx context.Context, asked SuppressionQuery, limit int) (preview SuppressionPreview, err error) {
+	err = s.read(ctx, "preview an exception", func(ctx context.Context, q query) error {
+		preview = SuppressionPreview{}
+		repositories := repositoryCollector{byName: make(map[string]runningRepository)}
+		err := eachRow(ctx, q, selectRunningIn, []any{sql.Named("namespaces", jsonArray(asked.Namespaces))}, func(rows *sql.Rows) error {
+			var w foundWorkload
+			err := rows.Scan(&w.report, &w.revision, &w.digest, &w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers, &w.within)
+			repositories.add(w)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		found, err := readPreviewed(ctx, q, asked.Exception, repositories)
+		if err != nil {
+			return err
+		}
+		for _, name := range slices.Sorted(maps.Keys(repositories.byName)) {
+			preview.add(repositories.byName[name], found, asked)
+		}
+		slices.SortStableFunc(preview.Findings, func(a, b PreviewedFinding) int { return finding.Worse(a.Finding, b.Finding) })
+		preview.Findings = preview.Findings[:min(len(preview.Findings), limit)]
+		return nil
+	})
+	if err != nil {
+		return SuppressionPreview{}, err
+	}
+	return preview, nil
+}
+
+// readPreviewed reads the findings that an exception may suppress, by the row ID of their report.
+func readPreviewed(ctx context.Context, q query, set exception.Set, repositories repositoryCollector) (map[int64][]finding.Finding, error) {
+	reports := make(map[int64]bool)
+	for _, r := range repositories.byName {
+		for _, id := range r.ids() {
+			reports[id] = true
+		}
+	}
+	ids, packages, every := set.SearchBounds()
+	args := []any{
+		sql.Named("ids", jsonArray(foldNames(ids))), sql.Named("packages", jsonArray(packages)), sql.Named("reports", idsOf(reports)), sql.Named("every", every),
+		sql.Named("limit", maxPreviewCandidates+1),
+	}
+	n, found := 0, make(map[int64][]finding.Finding)
+	err := eachRow(ctx, q, selectPreviewed, args, func(rows *sql.Rows) error {
+		var report int64
+		var f finding.Finding
+		if n++; n > maxPreviewCandidates {
+			return ErrTooManyCandidates
+		}
+		err := rows.Scan(&report, &f.ID, &f.EPSS, &f.KnownExploited, &f.Severity, (*list[string])(&f.Aliases), &f.Package.Name, &f.Package.Version, &f.Package.Type,
+			&f.FixState, (*list[string])(&f.FixVersions))
+		found[report] = append(found[report], f)
+		return err
+	})
+	return found, err
+}
+
+// add adds what the exception would suppress in the images of a repository.
+func (p *SuppressionPreview) add(r runningRepository, found map[int64][]finding.Finding, asked SuppressionQuery) {
+	type key struct{ id, pkg string }
+	type group struct {
+		PreviewedFinding
+		reports                  []int64
+		suppressed, kept, before int // findings
+	}
+	set, inForce := r.exceptionsOf(asked.Exception), r.exceptionsOf(asked.InForce)
+	groups := make(map[key]*group)
+	for _, report := range r.reports {
+		names := report.imageNames()
+		for _, f := range found[report.id] {
+			k := key{f.ID, f.Package.Name}
+			g := groups[k]
+			if g == nil {
+				g = &group{PreviewedFinding: PreviewedFinding{Finding: f, Repository: r.name}}
+				groups[k] = g
+			}
+			if finding.Worse(f, g.Finding) < 0 {
+				g.Finding = f
+			}
+			if by := inForce.SuppressedUnderAllNames(names, f); by != nil {
+				g.before++
+				g.By = by
+			}
+			if set.SuppressedUnderAllNames(names, f) == nil {
+				g.kept++
+				continue
+			}
+			g.suppressed++
+			g.reports = append(g.reports, report.id)
+		}
+	}
+	for _, g := range groups {
+		switch {
+		case g.suppressed == 0:
+			continue
+		case g.kept > 0:
+			p.Partly++
+			continue
+		case g.before < g.suppressed:
+			g.By = nil
+		default:
+			p.Already++
+		}
+		p.Total++
+		p.Counts.AddFinding(g.Finding)
+		slices.Sort(g.reports)
+		g.Containers = len(distinctWorkloads(r.workloadsRunning(slices.Compact(g.reports))))
+		g.Package.Version, g.Package.Name, g.Aliases = cutRun(g.Package.Version), cutRun(g.Package.Name), nil
+		p.Findings = append(p.Findings, g.PreviewedFinding)
+	}
+}
