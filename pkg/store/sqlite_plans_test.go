@@ -138,6 +138,15 @@ func TestViewsUseIndexes(t *testing.T) {
 	f.requireIndexes(t, countRuns, append(calledArgs("x"), sql.Named("every", true), sql.Named("namespaces", "[]")), "findings_by_vulnerability")
 }
 
+// TestWorkloadsUseIndexes checks that one workload, and what runs in some namespaces, is read by index.
+func TestWorkloadsUseIndexes(t *testing.T) {
+	f := newStore(t)
+	workload := []any{sql.Named("name", "web"), sql.Named("namespace", "shop"), sql.Named("kind", "Deployment")}
+	f.requireIndexes(t, selectImagesOfWorkload, workload, "workloads_by_name (name=? AND namespace=? AND kind=?)")
+	f.requireIndexes(t, selectReportsOfWorkload, workload, "workloads_by_name (name=? AND namespace=? AND kind=?)", "sqlite_autoindex_external_reports")
+	f.requireIndexes(t, selectRunningIn, []any{sql.Named("namespaces", "[]")}, "scanner_images_by_namespace (namespace=?)", "scanner_images_by_digest (digest=?")
+}
+
 // TestVulnerabilitiesUseIndexes checks that the list of vulnerabilities, and the counts that it is made from, are read by index.
 func TestVulnerabilitiesUseIndexes(t *testing.T) {
 	f := newStore(t)

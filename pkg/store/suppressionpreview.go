@@ -71,17 +71,12 @@ const (
 func (s *Store) PreviewSuppression(ctx context.Context, asked SuppressionQuery, limit int) (preview SuppressionPreview, err error) {
 	err = s.read(ctx, "preview an exception", func(ctx context.Context, q query) error {
 		preview = SuppressionPreview{}
-		repositories := repositoryCollector{byName: make(map[string]runningRepository)}
-		err := eachRow(ctx, q, selectRunningIn, []any{sql.Named("namespaces", jsonArray(asked.Namespaces))}, func(rows *sql.Rows) error {
-			var w foundWorkload
-			err := rows.Scan(&w.report, &w.revision, &w.digest, &w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers, &w.within)
-			repositories.add(w)
-			return err
-		})
+		repositories, err := collectRunning(ctx, q, selectRunningIn, []any{sql.Named("namespaces", jsonArray(asked.Namespaces))})
 		if err != nil {
 			return err
 		}
-		found, err := readPreviewed(ctx, q, asked.Exception, repositories)
+		ids, packages, every := asked.Exception.SearchBounds()
+		found, err := readPreviewed(ctx, q, ids, packages, every, repositories)
 		if err != nil {
 			return err
 		}
@@ -98,15 +93,27 @@ func (s *Store) PreviewSuppression(ctx context.Context, asked SuppressionQuery, 
 	return preview, nil
 }
 
-// readPreviewed reads the findings that an exception may suppress, by the row ID of their report.
-func readPreviewed(ctx context.Context, q query, set exception.Set, repositories repositoryCollector) (map[int64][]finding.Finding, error) {
+// collectRunning groups the workloads that a statement selects by repository.
+func collectRunning(ctx context.Context, q query, statement string, args []any) (repositoryCollector, error) {
+	repositories := repositoryCollector{byName: make(map[string]runningRepository)}
+	err := eachRow(ctx, q, statement, args, func(rows *sql.Rows) error {
+		var w foundWorkload
+		err := rows.Scan(&w.report, &w.revision, &w.digest, &w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers, &w.within)
+		repositories.add(w)
+		return err
+	})
+	return repositories, err
+}
+
+// readPreviewed reads the present findings of some repositories with one of the IDs or in one of the packages, or all, by the row ID of their
+// report. It returns ErrTooManyCandidates above maxPreviewCandidates.
+func readPreviewed(ctx context.Context, q query, ids, packages []string, every bool, repositories repositoryCollector) (map[int64][]finding.Finding, error) {
 	reports := make(map[int64]bool)
 	for _, r := range repositories.byName {
 		for _, id := range r.ids() {
 			reports[id] = true
 		}
 	}
-	ids, packages, every := set.SearchBounds()
 	args := []any{
 		sql.Named("ids", jsonArray(foldNames(ids))), sql.Named("packages", jsonArray(packages)), sql.Named("reports", idsOf(reports)), sql.Named("every", every),
 		sql.Named("limit", maxPreviewCandidates+1),

@@ -660,6 +660,55 @@ export type Workload = {
   vulnerability: string;
 };
 
+export type WorkloadDetails = {
+  /** All findings by severity. */
+  findings: FindingCounts;
+  /** Once for each scanner that has the image. */
+  images: Array<WorkloadImage>;
+  /** The worst findings, at most 100, with those that exceptions suppress. */
+  items: Array<WorkloadFinding>;
+  kind: string;
+  name: string;
+  namespace: string;
+  notCovered: NotCovered;
+  /** Number of all findings. */
+  total: number;
+};
+
+/** A vulnerability in a package of the images of a workload, with the worst values of these images. */
+export type WorkloadFinding = {
+  /** The containers that run such an image. */
+  containers: Array<string>;
+  epss?: number;
+  exception?: Exception;
+  fixVersions?: Array<string>;
+  fixable: boolean;
+  id: string;
+  knownExploited: boolean;
+  package: Package;
+  severity: Severity;
+};
+
+/** An image that a container runs, as one scanner has it. */
+export type WorkloadImage = {
+  container: string;
+  /** The digest that the node reports. */
+  digest: string;
+  /** Omitted until there is a result. */
+  findings?: FindingCounts;
+  /** The reference with which the pod names it. */
+  image: string;
+  /** The name of the ImageScan; omitted until there is one. */
+  imageScan?: string;
+  notCovered?: Ecosystems;
+  phase: Phase;
+  platform: string;
+  /** Why there is no current result, explained in the troubleshooting page; omitted in the phase Scanned. */
+  scanReason?: string;
+  scanTime?: string;
+  scanner?: ScannerReference;
+};
+
 export type WorkloadList = {
   /** Whether the response covers all namespaces; false if the request names one or the caller may not see all. */
   allNamespaces: boolean;
@@ -690,6 +739,7 @@ export type Get = {
   '/api/v1/namespaces/{namespace}/imagescans/{name}/openvex': { path: { namespace: string; name: string }; query: { outdated?: boolean }; body: undefined; response: Record<string, unknown> };
   '/api/v1/namespaces/{namespace}/scanners/{name}': { path: { namespace: string; name: string }; query: Record<never, never>; body: undefined; response: Scanner };
   '/api/v1/namespaces/{namespace}/scanners/{name}/messages': { path: { namespace: string; name: string }; query: { receiver?: string; limit?: number; continue?: string }; body: undefined; response: MessageList };
+  '/api/v1/namespaces/{namespace}/workloads/{kind}/{name}': { path: { namespace: string; kind: string; name: string }; query: Record<never, never>; body: undefined; response: WorkloadDetails };
   '/api/v1/overview': { path: Record<never, never>; query: { namespace?: string }; body: undefined; response: Overview };
   '/api/v1/scanners': { path: Record<never, never>; query: { namespace?: string; limit?: number; continue?: string }; body: undefined; response: ScannerList };
   '/api/v1/session': { path: Record<never, never>; query: Record<never, never>; body: undefined; response: Session };

@@ -15,6 +15,7 @@ import { OverviewPage } from './pages/overview';
 import { ScannerPage } from './pages/scanner';
 import { VulnerabilityPage } from './pages/vulnerability';
 import { VulnerabilitiesPage } from './pages/vulnerabilities';
+import { WorkloadPage } from './pages/workload';
 
 const SessionContext = createContext<Session>({ user: '', cookie: false, allNamespaces: false, namespaces: [], version: '' });
 
@@ -37,7 +38,7 @@ const menu = [
 ];
 
 function sectionOf(route: string): string {
-  if (route.includes('/images')) return '/images';
+  if (route.includes('/images') || route.includes('/workloads')) return '/images';
   if (route.startsWith('/vulnerabilities')) return '/vulnerabilities';
   return route.includes('scanners') ? '/coverage' : route;
 }
@@ -49,6 +50,7 @@ function Page({ place }: { place: Place }) {
     case '/vulnerabilities/{id}': return <VulnerabilityPage />;
     case '/images': return <ImagesPage />;
     case '/namespaces/{namespace}/images/{name}': return <ImagePage />;
+    case '/namespaces/{namespace}/workloads/{kind}/{name}': return <WorkloadPage />;
     case '/exceptions': return <ExceptionsPage />;
     case '/coverage': return <CoveragePage />;
     case '/namespaces/{namespace}/scanners/{name}': return <ScannerPage />;

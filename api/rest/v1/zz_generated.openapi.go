@@ -1119,6 +1119,76 @@ type Workload struct {
 	Vulnerability string `json:"vulnerability"`
 }
 
+// WorkloadDetails defines model for WorkloadDetails.
+type WorkloadDetails struct {
+	// Findings All findings by severity.
+	Findings FindingCounts `json:"findings"`
+
+	// Images Once for each scanner that has the image.
+	Images []WorkloadImage `json:"images"`
+
+	// Items The worst findings, at most 100, with those that exceptions suppress.
+	Items     []WorkloadFinding `json:"items"`
+	Kind      string            `json:"kind"`
+	Name      string            `json:"name"`
+	Namespace string            `json:"namespace"`
+
+	// NotCovered Images and Scanners of the same namespaces about which the response has no or no complete information. Images count once
+	// for each Scanner or ClusterScanner, as in its coverage. Excluded images are only in that coverage.
+	NotCovered NotCovered `json:"notCovered"`
+
+	// Total Number of all findings.
+	Total int `json:"total"`
+}
+
+// WorkloadFinding A vulnerability in a package of the images of a workload, with the worst values of these images.
+type WorkloadFinding struct {
+	// Containers The containers that run such an image.
+	Containers []string `json:"containers"`
+	EPSS       float64  `json:"epss,omitempty,omitzero"`
+
+	// Exception The exception that suppresses a finding; omitted if none does.
+	Exception      *Exception `json:"exception,omitempty"`
+	FixVersions    []string   `json:"fixVersions,omitempty,omitzero"`
+	Fixable        bool       `json:"fixable"`
+	ID             string     `json:"id"`
+	KnownExploited bool       `json:"knownExploited"`
+	Package        Package    `json:"package"`
+	Severity       Severity   `json:"severity"`
+}
+
+// WorkloadImage An image that a container runs, as one scanner has it.
+type WorkloadImage struct {
+	Container string `json:"container"`
+
+	// Digest The digest that the node reports.
+	Digest string `json:"digest"`
+
+	// Findings Omitted until there is a result.
+	Findings *FindingCounts `json:"findings,omitempty"`
+
+	// Image The reference with which the pod names it.
+	Image string `json:"image"`
+
+	// ImageScan The name of the ImageScan; omitted until there is one.
+	ImageScan string `json:"imageScan,omitempty,omitzero"`
+
+	// NotCovered Ecosystems and distributions that the engine does not analyze: first those that the image contains, such as its
+	// distribution ("debian 12"), then ecosystems whose packages the image may contain. Omitted if the engine reports none.
+	NotCovered Ecosystems `json:"notCovered,omitempty,omitzero"`
+
+	// Phase The state of an image. Scanned stays while it is matched again with newer data.
+	Phase    Phase  `json:"phase"`
+	Platform string `json:"platform"`
+
+	// ScanReason Why there is no current result, explained in the troubleshooting page; omitted in the phase Scanned.
+	ScanReason string    `json:"scanReason,omitempty,omitzero"`
+	ScanTime   time.Time `json:"scanTime,omitempty,omitzero"`
+
+	// Scanner The Scanner of the namespace, or the ClusterScanner, that an ImageScan belongs to.
+	Scanner ScannerReference `json:"scanner,omitempty,omitzero"`
+}
+
 // WorkloadList defines model for WorkloadList.
 type WorkloadList struct {
 	// AllNamespaces Whether the response covers all namespaces; false if the request names one or the caller may not see all.
@@ -1546,6 +1616,9 @@ type ServerInterface interface {
 	// ListMessages Lists the messages that a Scanner sent, the latest first
 	// (GET /api/v1/namespaces/{namespace}/scanners/{name}/messages)
 	ListMessages(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params ListMessagesParams)
+	// GetWorkload Returns a workload with its images and findings, and what of it is not scanned
+	// (GET /api/v1/namespaces/{namespace}/workloads/{kind}/{name})
+	GetWorkload(w http.ResponseWriter, r *http.Request, namespace Namespace, kind string, name Name)
 	// GetOverview Returns what there is to do, and what is not scanned
 	// (GET /api/v1/overview)
 	GetOverview(w http.ResponseWriter, r *http.Request, params GetOverviewParams)
@@ -3006,6 +3079,50 @@ func (siw *ServerInterfaceWrapper) ListMessages(w http.ResponseWriter, r *http.R
 	handler.ServeHTTP(w, r)
 }
 
+// GetWorkload operation middleware
+func (siw *ServerInterfaceWrapper) GetWorkload(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "kind" -------------
+	var kind string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "kind", r.PathValue("kind"), &kind, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "kind", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", r.PathValue("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "name", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetWorkload(w, r, namespace, kind, name)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetOverview operation middleware
 func (siw *ServerInterfaceWrapper) GetOverview(w http.ResponseWriter, r *http.Request) {
 
@@ -3557,6 +3674,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/scanners/{name}/messages", wrapper.ListMessages)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/overview", wrapper.GetOverview)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/actions", wrapper.ListActions)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/workloads/{kind}/{name}", wrapper.GetWorkload)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/exceptions", wrapper.ListExceptions)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/exceptions/preview", wrapper.PreviewException)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities", wrapper.ListVulnerabilities)
@@ -4437,6 +4555,47 @@ func (response ListMessagesdefaultApplicationProblemPlusJSONResponse) VisitListM
 	return err
 }
 
+type GetWorkloadRequestObject struct {
+	Namespace Namespace `json:"namespace"`
+	Kind      string    `json:"kind"`
+	Name      Name      `json:"name"`
+}
+
+type GetWorkloadResponseObject interface {
+	VisitGetWorkloadResponse(w http.ResponseWriter) error
+}
+
+type GetWorkload200JSONResponse WorkloadDetails
+
+func (response GetWorkload200JSONResponse) VisitGetWorkloadResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetWorkloaddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetWorkloaddefaultApplicationProblemPlusJSONResponse) VisitGetWorkloadResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetOverviewRequestObject struct {
 	Params GetOverviewParams
 }
@@ -4840,6 +4999,9 @@ type StrictServerInterface interface {
 	// ListMessages Lists the messages that a Scanner sent, the latest first
 	// (GET /api/v1/namespaces/{namespace}/scanners/{name}/messages)
 	ListMessages(ctx context.Context, request ListMessagesRequestObject) (ListMessagesResponseObject, error)
+	// GetWorkload Returns a workload with its images and findings, and what of it is not scanned
+	// (GET /api/v1/namespaces/{namespace}/workloads/{kind}/{name})
+	GetWorkload(ctx context.Context, request GetWorkloadRequestObject) (GetWorkloadResponseObject, error)
 	// GetOverview Returns what there is to do, and what is not scanned
 	// (GET /api/v1/overview)
 	GetOverview(ctx context.Context, request GetOverviewRequestObject) (GetOverviewResponseObject, error)
@@ -5427,6 +5589,34 @@ func (sh *strictHandler) ListMessages(w http.ResponseWriter, r *http.Request, na
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListMessagesResponseObject); ok {
 		if err := validResponse.VisitListMessagesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetWorkload operation middleware
+func (sh *strictHandler) GetWorkload(w http.ResponseWriter, r *http.Request, namespace Namespace, kind string, name Name) {
+	var request GetWorkloadRequestObject
+
+	request.Namespace = namespace
+	request.Kind = kind
+	request.Name = name
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetWorkload(ctx, request.(GetWorkloadRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetWorkload")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetWorkloadResponseObject); ok {
+		if err := validResponse.VisitGetWorkloadResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

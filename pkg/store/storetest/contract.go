@@ -216,6 +216,7 @@ var contract = []contractTest{
 	{name: "FindingsPageExpires", run: suite.testFindingsPageExpires},
 	{name: "LargeFindings", run: suite.testLargeFindings},
 	{name: "Actions", run: suite.testActions},
+	{name: "WorkloadDetails", run: suite.testWorkloadDetails},
 	{name: "PreviewSuppression", run: suite.testPreviewSuppression},
 
 	{name: "VulnerabilitiesAgreeWithModel", run: suite.testVulnerabilitiesAgreeWithModel},

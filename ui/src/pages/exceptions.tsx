@@ -46,7 +46,7 @@ const columns = [
 
 function State({ of: e }: { of: ExceptionDetails }) {
   const bad = e.state === 'Expired' || e.state === 'InvalidSelector';
-  return <><span class={bad ? 'phase Failed' : e.state === 'EndingSoon' ? 'phase Pending' : 'phase'}>{states[e.state]}</span>
+  return <><span class={bad ? 'phase Failed' : e.state === 'EndingSoon' ? 'phase Pending' : 'phase Scanned'}>{states[e.state]}</span>
     <div class="mute">{e.message ?? (e.expirationTime ? `until ${date(e.expirationTime)}` : 'never ends')}</div></>;
 }
 

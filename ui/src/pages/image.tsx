@@ -8,6 +8,7 @@ import { Choose, Command, Conditions, Copy, Counts, Exploited, Facts, Failure, F
 import { href, queryOf, usePlace } from '../router';
 import { Findings } from './image_findings';
 import { nameOf } from './images';
+import { WorkloadLinks } from './workload';
 
 const tabs = [['', 'Findings'], ['changes', 'Changes'], ['packages', 'Packages'], ['compare', 'Compare'], ['other', 'Other tools'], ['downloads', 'Downloads']] as const;
 
@@ -25,7 +26,7 @@ export function ImagePage() {
       ['Scanned', image.scanTime && <Time at={image.scanTime} />], ['By', `${image.scanner.kind} ${image.scanner.name}${image.engine ? `, ${image.engine}` : ''}`],
       ['Namespace', <a href={href('/images', {}, { namespace: image.namespace })}>{image.namespace}</a>], ['Platform', image.platform],
       ['Digest', <><code title={image.digest}>{shortDigest(image.digest)}</code> <Copy text={image.digest} what="the digest" /></>],
-      ['Workloads', image.workloadCount > 0 ? <span class="break">{(image.workloads ?? []).join(', ')}{image.workloadCount > (image.workloads ?? []).length && ` and ${image.workloadCount - (image.workloads ?? []).length} more`}</span> : 'none now'],
+      ['Workloads', image.workloadCount > 0 ? <WorkloadLinks namespace={image.namespace} workloads={image.workloads ?? []} total={image.workloadCount} /> : 'none now'],
       ['Not analyzed', (image.notCovered ?? []).join(', ')], ['Next attempt', image.nextAttemptTime && date(image.nextAttemptTime)],
     ]} />
     {image.phase === 'Failed' && <Conditions conditions={image.conditions} />}

@@ -5,6 +5,7 @@ import { count, duration, number } from '../format';
 import { Counts, Exploited, Facts, Foreign, gapsOf, NotCovered, Pages, Table, Time, Title, View } from '../parts';
 import { href, usePlace } from '../router';
 import { useNamespace } from '../app';
+import { WorkloadLink } from './workload';
 
 // OverviewPage shows the most urgent updates. With ?all=true it lists all of them.
 export function OverviewPage() {
@@ -100,7 +101,7 @@ function Where({ repository: r, namespace }: { repository: RepositoryActions; na
   const only = namespace ?? (r.namespaces.length === 1 ? r.namespaces[0] : undefined);
   return <>
     {only ? <a class="row" href={href('/images', {}, { namespace: only, text: r.repository })}><Foreign text={r.repository} /></a> : <Foreign text={r.repository} />}
-    <div class="mute">{count(r.workloadCount, 'container')}: {r.workloads.slice(0, 3).map((w) => `${w.kind}/${w.name}`).join(', ')}{r.workloadCount > 3 && ` and ${r.workloadCount - 3} more`}
+    <div class="mute">{count(r.workloadCount, 'container')}: {r.workloads.slice(0, 3).map((w, i) => <>{i > 0 && ', '}<WorkloadLink namespace={w.namespace} kind={w.kind} name={w.name} /></>)}{r.workloadCount > 3 && ` and ${r.workloadCount - 3} more`}
       {!only && <> in {r.namespaces.slice(0, 5).map((name) => <a key={name} href={href('/images', {}, { namespace: name, text: r.repository })}>{name} </a>)}{r.namespaces.length > 5 && `and ${r.namespaces.length - 5} more`}</>}</div>
   </>;
 }

@@ -271,6 +271,17 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/namespaces/{namespace}/scanners/{name}/messages (the `ListMessages` operationId).
 	ListMessages(ctx context.Context, namespace Namespace, name Name, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetWorkload Returns a workload with its images and findings, and what of it is not scanned
+	//
+	// The images that the workload's pods run now, by container, with the state of each scan. The worst findings come first, as those of
+	// an image; each vulnerability counts once in each package. The caller must be allowed to list imagescans in the namespace.
+	//
+	// There are findings that the response does not have if `notCovered` has a number that is not 0, and if a container has an image that
+	// no scanner has: one that is excluded, or that has not started. 404 NotFound if no scanner has an image of the workload.
+	//
+	// Corresponds with GET /api/v1/namespaces/{namespace}/workloads/{kind}/{name} (the `GetWorkload` operationId).
+	GetWorkload(ctx context.Context, namespace Namespace, kind string, name Name, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetOverview Returns what there is to do, and what is not scanned
 	//
 	// For one namespace, or for all namespaces in which the caller may list imagescans: the numbers of findings, the most urgent updates,
@@ -732,6 +743,27 @@ func (c *Client) GetScanner(ctx context.Context, namespace Namespace, name Name,
 // Corresponds with GET /api/v1/namespaces/{namespace}/scanners/{name}/messages (the `ListMessages` operationId).
 func (c *Client) ListMessages(ctx context.Context, namespace Namespace, name Name, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListMessagesRequest(c.Server, namespace, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetWorkload Returns a workload with its images and findings, and what of it is not scanned
+//
+// The images that the workload's pods run now, by container, with the state of each scan. The worst findings come first, as those of
+// an image; each vulnerability counts once in each package. The caller must be allowed to list imagescans in the namespace.
+//
+// There are findings that the response does not have if `notCovered` has a number that is not 0, and if a container has an image that
+// no scanner has: one that is excluded, or that has not started. 404 NotFound if no scanner has an image of the workload.
+//
+// Corresponds with GET /api/v1/namespaces/{namespace}/workloads/{kind}/{name} (the `GetWorkload` operationId).
+func (c *Client) GetWorkload(ctx context.Context, namespace Namespace, kind string, name Name, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetWorkloadRequest(c.Server, namespace, kind, name)
 	if err != nil {
 		return nil, err
 	}
@@ -2537,6 +2569,54 @@ func NewListMessagesRequest(server string, namespace Namespace, name Name, param
 	return req, nil
 }
 
+// NewGetWorkloadRequest constructs an http.Request for the GetWorkload method
+func NewGetWorkloadRequest(server string, namespace Namespace, kind string, name Name) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "namespace", namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "kind", kind, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/namespaces/%s/workloads/%s/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetOverviewRequest constructs an http.Request for the GetOverview method
 func NewGetOverviewRequest(server string, params *GetOverviewParams) (*http.Request, error) {
 	var err error
@@ -3357,6 +3437,19 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/scanners/{name}/messages (the `ListMessages` operationId).
 	ListMessagesWithResponse(ctx context.Context, namespace Namespace, name Name, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*ListMessagesResponse, error)
+
+	// GetWorkloadWithResponse Returns a workload with its images and findings, and what of it is not scanned
+	//
+	// The images that the workload's pods run now, by container, with the state of each scan. The worst findings come first, as those of
+	// an image; each vulnerability counts once in each package. The caller must be allowed to list imagescans in the namespace.
+	//
+	// There are findings that the response does not have if `notCovered` has a number that is not 0, and if a container has an image that
+	// no scanner has: one that is excluded, or that has not started. 404 NotFound if no scanner has an image of the workload.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/namespaces/{namespace}/workloads/{kind}/{name} (the `GetWorkload` operationId).
+	GetWorkloadWithResponse(ctx context.Context, namespace Namespace, kind string, name Name, reqEditors ...RequestEditorFn) (*GetWorkloadResponse, error)
 
 	// GetOverviewWithResponse Returns what there is to do, and what is not scanned
 	//
@@ -4422,6 +4515,54 @@ func (r ListMessagesResponse) ContentType() string {
 	return ""
 }
 
+type GetWorkloadResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WorkloadDetails
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetWorkloadResponse) GetJSON200() *WorkloadDetails {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetWorkloadResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetWorkloadResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetWorkloadResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetWorkloadResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetWorkloadResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetOverviewResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -5181,6 +5322,25 @@ func (c *ClientWithResponses) ListMessagesWithResponse(ctx context.Context, name
 		return nil, err
 	}
 	return ParseListMessagesResponse(rsp)
+}
+
+// GetWorkloadWithResponse Returns a workload with its images and findings, and what of it is not scanned
+//
+// The images that the workload's pods run now, by container, with the state of each scan. The worst findings come first, as those of
+// an image; each vulnerability counts once in each package. The caller must be allowed to list imagescans in the namespace.
+//
+// There are findings that the response does not have if `notCovered` has a number that is not 0, and if a container has an image that
+// no scanner has: one that is excluded, or that has not started. 404 NotFound if no scanner has an image of the workload.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/namespaces/{namespace}/workloads/{kind}/{name} (the `GetWorkload` operationId).
+func (c *ClientWithResponses) GetWorkloadWithResponse(ctx context.Context, namespace Namespace, kind string, name Name, reqEditors ...RequestEditorFn) (*GetWorkloadResponse, error) {
+	rsp, err := c.GetWorkload(ctx, namespace, kind, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetWorkloadResponse(rsp)
 }
 
 // GetOverviewWithResponse Returns what there is to do, and what is not scanned
@@ -6079,6 +6239,39 @@ func ParseListMessagesResponse(rsp *http.Response) (*ListMessagesResponse, error
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest MessageList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetWorkloadResponse parses an HTTP response from a GetWorkloadWithResponse call
+func ParseGetWorkloadResponse(rsp *http.Response) (*GetWorkloadResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetWorkloadResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WorkloadDetails
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -1,0 +1,130 @@
+package restapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// maxWorkloadFindings is the number of findings of a workload, which the OpenAPI document defines.
+const maxWorkloadFindings = 100
+
+// GetWorkload implements restv1.StrictServerInterface.
+func (a operations) GetWorkload(ctx context.Context, r restv1.GetWorkloadRequestObject) (restv1.GetWorkloadResponseObject, error) {
+	if err := a.authorizer.requireAccess(ctx, callerOf(ctx).user, verbList, resourceImageScans, r.Namespace, ""); err != nil {
+		return nil, err
+	}
+	asked := store.WorkloadQuery{Namespace: r.Namespace, Kind: r.Kind, Name: r.Name}
+	var err error
+	if asked.Exceptions, _, err = a.exceptions().InForce(ctx, r.Namespace); err != nil {
+		return nil, fmt.Errorf("reading the exceptions of namespace %s: %w", r.Namespace, err)
+	}
+	var found store.WorkloadDetails
+	err = a.query(ctx, func() (err error) {
+		found, err = a.Store.Workload(ctx, asked, maxWorkloadFindings)
+		return err
+	})
+	switch {
+	case errors.Is(err, store.ErrTooManyCandidates):
+		return nil, newProblem(restv1.ReasonTooLarge, "the images of %s %s have too many findings for one response: page through those of each image", r.Kind, r.Name)
+	case err != nil:
+		return nil, err
+	case len(found.Images) == 0:
+		return nil, newProblem(restv1.ReasonNotFound, "no scanner has an image of %s %q in namespace %s: it does not exist, has no running pod, or its images are excluded",
+			r.Kind, r.Name, r.Namespace)
+	}
+	answer := restv1.GetWorkload200JSONResponse{
+		Namespace: r.Namespace, Kind: r.Kind, Name: r.Name, Items: []restv1.WorkloadFinding{}, Total: found.Counts.Total() + found.Suppressed,
+		Findings: totalsOf(store.Totals{Counts: found.Counts, Suppressed: found.Suppressed}),
+	}
+	for i := range found.Findings {
+		answer.Items = append(answer.Items, workloadFindingOf(&found.Findings[i]))
+	}
+	answer.Images, err = a.workloadImages(ctx, r.Namespace, found.Images)
+	answer.NotCovered = notCoveredOf(answer.Images)
+	return answer, err
+}
+
+func workloadFindingOf(f *store.WorkloadFinding) restv1.WorkloadFinding {
+	return restv1.WorkloadFinding{
+		ID: f.ID, Severity: restv1.Severity(f.Severity.String()), KnownExploited: f.KnownExploited, EPSS: f.EPSS, Fixable: f.Fixable(), FixVersions: f.FixVersions,
+		Package: packageOf(f.Package), Containers: f.Containers, Exception: exceptionOf(f.Exception),
+	}
+}
+
+// workloadImages returns the images of a workload with their ImageScans. An image without one is pending.
+func (a operations) workloadImages(ctx context.Context, namespace string, found []store.WorkloadImage) ([]restv1.WorkloadImage, error) {
+	var scans v1alpha1.ImageScanList
+	if err := a.Reader.List(ctx, &scans, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing ImageScans: %w", err)
+	}
+	type subject struct{ scanner, digest, platform string }
+	known := make(map[subject]*v1alpha1.ImageScan, len(scans.Items))
+	for i := range scans.Items {
+		scan := &scans.Items[i]
+		if owner := metav1.GetControllerOf(scan); owner != nil {
+			known[subject{string(owner.UID), scan.Spec.Digest, scan.Spec.Platform}] = scan
+		}
+	}
+	images := []restv1.WorkloadImage{}
+	for _, i := range found {
+		item := restv1.WorkloadImage{Container: i.Container, Image: i.Reference, Digest: i.Key.Digest, Platform: i.Key.Platform.String(), Phase: restv1.PhasePending}
+		if scan := known[subject{i.Scanner, i.Key.Digest, i.Key.Platform.String()}]; scan != nil {
+			details := imageScanOf(scan)
+			item.ImageScan, item.Scanner, item.Phase, item.Findings = scan.Name, details.Scanner, details.Phase, details.Findings
+			item.ScanTime, item.NotCovered = details.ScanTime, details.NotCovered
+			if ready := meta.FindStatusCondition(scan.Status.Conditions, v1alpha1.ConditionReady); ready != nil && item.Phase != restv1.PhaseScanned {
+				item.ScanReason = ready.Reason
+			}
+		}
+		images = append(images, item)
+	}
+	return images, nil
+}
+
+// notCoveredOf counts the images without a result and those that no scanner analyses completely. An image counts once, as its best scan has it.
+func notCoveredOf(images []restv1.WorkloadImage) (missing restv1.NotCovered) {
+	type key struct{ digest, platform string }
+	gaps, unscanned := map[key]sets.Set[string]{}, map[key]restv1.Phase{}
+	for _, i := range images {
+		k := key{i.Digest, i.Platform}
+		if i.Phase != restv1.PhaseScanned {
+			if unscanned[k] != restv1.PhaseFailed {
+				unscanned[k] = i.Phase
+			}
+			continue
+		}
+		notCovered := sets.New(i.NotCovered...)
+		if others, known := gaps[k]; known {
+			notCovered = notCovered.Intersection(others)
+		}
+		gaps[k] = notCovered
+	}
+	all := sets.New[string]()
+	for _, names := range gaps {
+		if len(names) > 0 {
+			missing.PartlyAnalysed++
+			all = all.Union(names)
+		}
+	}
+	missing.Ecosystems = sets.List(all)
+	for k, phase := range unscanned {
+		switch _, scanned := gaps[k]; {
+		case scanned:
+		case phase == restv1.PhaseFailed:
+			missing.Failed++
+		default:
+			missing.Pending++
+		}
+	}
+	return missing
+}

@@ -1,0 +1,32 @@
+// One workload: what it runs, and what of it is not scanned.
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { Person, close } from '../person.mjs';
+
+after(close);
+
+test('a member opens a workload from who runs a vulnerability', async () => {
+  const member = await Person.signedIn('member', '/vulnerabilities/CVE-2024-0001');
+  await member.settled();
+  await member.page.getByRole('link', { name: 'Pod/vulnerable-web' }).click();
+  await member.page.getByRole('heading', { name: 'Pod/vulnerable-web' }).waitFor();
+  await member.settled();
+  const [images, findings] = await member.page.locator('tbody').allInnerTexts();
+  assert.match(images, /shop\/vulnerable-web:1\.4\.2[\s\S]*main[\s\S]*Scanned/);
+  assert.match(findings, /CVE-2024-0001[\s\S]*Critical[\s\S]*openssl[\s\S]*3\.0\.1[\s\S]*CVE-2024-0002 suppressed/);
+  assert.match(await member.text('.answer.bad'), /Exceptions suppress 1 finding/);
+  await member.leave();
+});
+
+test('a workload is not green while an image of it has no result', async () => {
+  const member = await Person.signedIn('member', '/namespaces/shop/workloads/Pod/slow-import');
+  await member.settled();
+  assert.match(await member.text('.answer.warn'), /No finding is known\.[\s\S]*Not covered: 1 image pending/);
+  await member.visit('/namespaces/shop/workloads/Pod/frontend');
+  assert.match(await member.text('.answer.good'), /No finding\./);
+  await member.visit('/namespaces/shop/workloads/Deployment/nothing');
+  assert.match(await member.text('[role=alert]'), /no scanner has an image of Deployment "nothing"/);
+  await member.visit('/namespaces/blog/workloads/Pod/web');
+  assert.match(await member.text('[role=alert]'), /may not list imagescans/);
+  await member.leave();
+});
