@@ -36,6 +36,7 @@ type Store interface {
 	ActionsPage(ctx context.Context, asked store.ActionsQuery, after store.ActionCursor, limit int) (store.ActionsPage, error)
 	Workload(ctx context.Context, asked store.WorkloadQuery, limit int) (store.WorkloadDetails, error)
 	PreviewSuppression(ctx context.Context, asked store.SuppressionQuery, limit int) (store.SuppressionPreview, error)
+	NamespaceTotals(ctx context.Context, scanner string, exceptions exception.Set) (total store.Totals, byNamespace map[string]store.Totals, err error)
 	TotalsIn(ctx context.Context, scanner string, namespaces []string, exceptions exception.Set) (store.Totals, error)
 	ID() string
 	Messages(ctx context.Context, scanner, receiver string, before int64, limit int) ([]store.Message, error)
@@ -58,6 +59,7 @@ type externalReports interface {
 type Inventory interface {
 	Namespaces(ctx context.Context, scanner v1alpha1.GenericScanner) (inventory.Namespaces, error)
 	CountUnscanned(ctx context.Context, scanner v1alpha1.GenericScanner, namespaces []string) (pending, failed int, err error)
+	Watches(namespace string) bool
 }
 
 // API serves the REST API.

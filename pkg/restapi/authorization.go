@@ -80,13 +80,14 @@ func (a *authorizer) requireAccess(ctx context.Context, user authenticationv1.Us
 
 // isAllowed reports whether the user may use a verb on the resources of a namespace ("" for all), or on the object with a name.
 func (a *authorizer) isAllowed(ctx context.Context, user authenticationv1.UserInfo, verb, resource, namespace, name string) (bool, error) {
-	spec := authorizationv1.SubjectAccessReviewSpec{
-		User: user.Username, Groups: user.Groups, UID: user.UID,
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version,
-			Resource: resource, Namespace: namespace, Name: name, Verb: verb,
-		},
-	}
+	return a.review(ctx, user, authorizationv1.ResourceAttributes{
+		Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: resource, Namespace: namespace, Name: name, Verb: verb,
+	})
+}
+
+// review reports whether the user has a permission, of whichever API group.
+func (a *authorizer) review(ctx context.Context, user authenticationv1.UserInfo, attributes authorizationv1.ResourceAttributes) (bool, error) {
+	spec := authorizationv1.SubjectAccessReviewSpec{User: user.Username, Groups: user.Groups, UID: user.UID, ResourceAttributes: &attributes}
 	for key, values := range user.Extra {
 		if spec.Extra == nil {
 			spec.Extra = map[string]authorizationv1.ExtraValue{}

@@ -46,9 +46,10 @@ var images = map[string][]string{
 	"depot": {"evolving-basket@0", "evolving-basket@3", "listed-scales", "riddled-20000", "vulnerable-door"},
 }
 
-// users are the ServiceAccounts that sign in, with the ClusterRoles that each has in which namespace, "" for all.
+// users are the ServiceAccounts that sign in, with the ClusterRoles that each has in which namespace, "" for all. The ClusterRole view is empty
+// without a controller manager: system:aggregate-to-view has its rules.
 var users = map[string]map[string][]string{
-	"administrator": {"": {"scanner-operator-view", "scanner-operator-cluster-view"}},
+	"administrator": {"": {"scanner-operator-view", "scanner-operator-cluster-view", "system:aggregate-to-view"}},
 	"member":        {"shop": {"scanner-operator-view"}},
 	"reader":        {"blog": {"scanner-operator-view"}},
 	"keeper":        {"depot": {"scanner-operator-view", "scanner-operator-edit", "scanner-operator-report"}},
@@ -223,6 +224,13 @@ func (c *cluster) fill(ctx context.Context) (tokens map[string]string, err error
 	if err != nil {
 		return nil, fmt.Errorf("exception: %w", err)
 	}
+	// It covers no namespace with pods: each of those has a Scanner.
+	err = c.server.Create(ctx, &v1alpha1.ClusterScanner{ObjectMeta: metav1.ObjectMeta{Name: "platform"}, Spec: v1alpha1.ClusterScannerSpec{
+		NamespaceSelector: &metav1.LabelSelector{}, ExcludeNamespaces: []string{"kube-public"}, ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("ClusterScanner: %w", err)
+	}
 	tokens = map[string]string{}
 	for user, roles := range users {
 		if tokens[user], err = c.createUser(ctx, user, roles); err != nil {
@@ -303,10 +311,10 @@ func (c *cluster) createUser(ctx context.Context, name string, roles map[string]
 		for _, role := range names {
 			reference := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}
 			var binding client.Object = &rbacv1.RoleBinding{
-				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name + "-" + role}, Subjects: subjects, RoleRef: reference,
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name + "-" + strings.ReplaceAll(role, ":", "-")}, Subjects: subjects, RoleRef: reference,
 			}
 			if namespace == "" {
-				binding = &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name + "-" + role}, Subjects: subjects, RoleRef: reference}
+				binding = &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name + "-" + strings.ReplaceAll(role, ":", "-")}, Subjects: subjects, RoleRef: reference}
 			}
 			if err := c.server.Create(ctx, binding); err != nil {
 				return "", err

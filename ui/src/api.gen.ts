@@ -347,6 +347,15 @@ export type NamespaceCounts = {
   terminating: number;
 };
 
+export type NamespaceDetails = {
+  coverage: Coverage;
+  /** The sum of the numbers of these scanners for this namespace. */
+  findings: FindingCounts;
+  name: string;
+  /** The Scanners of the namespace, and the ClusterScanners that cover it. */
+  scanners: Array<ScannerReference>;
+};
+
 /** The most urgent findings of a namespace. */
 export type NamespaceFindings = {
   critical: number;
@@ -354,6 +363,16 @@ export type NamespaceFindings = {
   high: number;
   knownExploited: number;
   name: string;
+};
+
+export type NamespaceList = {
+  /** Whether the list has the namespaces that are not scanned. */
+  allNamespaces: boolean;
+  /** The parameter `continue` for the next page; omitted on the last page. */
+  continue?: string;
+  items: Array<NamespaceDetails>;
+  /** Number of items on all pages that pass the filter. */
+  total: number;
 };
 
 /** Images and Scanners of the same namespaces about which the response has no or no complete information. Images count once for each Scanner or ClusterScanner, as in its coverage. Excluded images are only in that coverage. */
@@ -732,6 +751,7 @@ export type Get = {
   '/api/v1/clusterscanners/{name}/messages': { path: { name: string }; query: { receiver?: string; limit?: number; continue?: string }; body: undefined; response: MessageList };
   '/api/v1/exceptions': { path: Record<never, never>; query: { namespace?: string; state?: ExceptionState; limit?: number; continue?: string }; body: undefined; response: ExceptionList };
   '/api/v1/exceptions/preview': { path: Record<never, never>; query: { namespace?: string; vulnerability?: Array<string>; package?: string; packageVersion?: string; packageType?: string; image?: Array<string> }; body: undefined; response: ExceptionPreview };
+  '/api/v1/namespaces': { path: Record<never, never>; query: { scanned?: boolean; limit?: number; continue?: string }; body: undefined; response: NamespaceList };
   '/api/v1/namespaces/{namespace}/images/{digest}/reports': { path: { namespace: string; digest: string }; query: Record<never, never>; body: undefined; response: ExternalReportList };
   '/api/v1/namespaces/{namespace}/imagescans': { path: { namespace: string }; query: { scanner?: string; scannerKind?: ScannerKind; phase?: Phase; limit?: number; continue?: string }; body: undefined; response: ImageScanList };
   '/api/v1/namespaces/{namespace}/imagescans/{name}': { path: { namespace: string; name: string }; query: Record<never, never>; body: undefined; response: ImageScan };

@@ -11,6 +11,7 @@ import { CoveragePage } from './pages/coverage';
 import { ExceptionsPage } from './pages/exceptions';
 import { ImagePage } from './pages/image';
 import { ImagesPage } from './pages/images';
+import { NamespacesPage } from './pages/namespaces';
 import { OverviewPage } from './pages/overview';
 import { ScannerPage } from './pages/scanner';
 import { VulnerabilityPage } from './pages/vulnerability';
@@ -40,11 +41,14 @@ const menu = [
 function sectionOf(route: string): string {
   if (route.includes('/images') || route.includes('/workloads')) return '/images';
   if (route.startsWith('/vulnerabilities')) return '/vulnerabilities';
-  return route.includes('scanners') ? '/coverage' : route;
+  if (route === '/namespaces/{namespace}') return '/';
+  return route.includes('scanners') || route === '/namespaces' ? '/coverage' : route;
 }
 
 function Page({ place }: { place: Place }) {
   switch (place.route) {
+    case '/namespaces': return <NamespacesPage />;
+    case '/namespaces/{namespace}':
     case '/': return <OverviewPage />;
     case '/vulnerabilities': return <VulnerabilitiesPage />;
     case '/vulnerabilities/{id}': return <VulnerabilityPage />;

@@ -669,6 +669,19 @@ type NamespaceCounts struct {
 	Terminating int `json:"terminating"`
 }
 
+// NamespaceDetails defines model for NamespaceDetails.
+type NamespaceDetails struct {
+	// Coverage What the response is about. Whatever is not scanned is missing in it.
+	Coverage Coverage `json:"coverage"`
+
+	// Findings The sum of the numbers of these scanners for this namespace.
+	Findings FindingCounts `json:"findings"`
+	Name     string        `json:"name"`
+
+	// Scanners The Scanners of the namespace, and the ClusterScanners that cover it.
+	Scanners []ScannerReference `json:"scanners"`
+}
+
 // NamespaceFindings The most urgent findings of a namespace.
 type NamespaceFindings struct {
 	Critical       int    `json:"critical"`
@@ -676,6 +689,19 @@ type NamespaceFindings struct {
 	High           int    `json:"high"`
 	KnownExploited int    `json:"knownExploited"`
 	Name           string `json:"name"`
+}
+
+// NamespaceList defines model for NamespaceList.
+type NamespaceList struct {
+	// AllNamespaces Whether the list has the namespaces that are not scanned.
+	AllNamespaces bool `json:"allNamespaces"`
+
+	// Continue The parameter `continue` for the next page; omitted on the last page.
+	Continue string             `json:"continue,omitempty,omitzero"`
+	Items    []NamespaceDetails `json:"items"`
+
+	// Total Number of items on all pages that pass the filter.
+	Total int `json:"total"`
 }
 
 // NotCovered Images and Scanners of the same namespaces about which the response has no or no complete information. Images count once
@@ -1335,6 +1361,18 @@ type PreviewExceptionParams struct {
 	Image []string `form:"image,omitempty" json:"image,omitempty,omitzero"`
 }
 
+// ListNamespacesParams defines parameters for ListNamespaces.
+type ListNamespacesParams struct {
+	// Scanned true for namespaces that are scanned, false for others.
+	Scanned *bool `form:"scanned,omitempty" json:"scanned,omitempty"`
+
+	// Limit The maximum number of items in one response.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Continue The value of `continue` in the previous response. All other parameters must be the same.
+	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
+}
+
 // DeleteExternalReportParams defines parameters for DeleteExternalReport.
 type DeleteExternalReportParams struct {
 	// Platform The platform of the image that the report is about, such as linux/arm64. Needed if the image runs on several platforms.
@@ -1577,6 +1615,9 @@ type ServerInterface interface {
 	// PreviewException Returns what an exception would suppress
 	// (GET /api/v1/exceptions/preview)
 	PreviewException(w http.ResponseWriter, r *http.Request, params PreviewExceptionParams)
+	// ListNamespaces Lists namespaces, those with most to act on first
+	// (GET /api/v1/namespaces)
+	ListNamespaces(w http.ResponseWriter, r *http.Request, params ListNamespacesParams)
 	// ListExternalReports Lists the reports of other tools on an image
 	// (GET /api/v1/namespaces/{namespace}/images/{digest}/reports)
 	ListExternalReports(w http.ResponseWriter, r *http.Request, namespace Namespace, digest Digest)
@@ -2017,6 +2058,65 @@ func (siw *ServerInterfaceWrapper) PreviewException(w http.ResponseWriter, r *ht
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.PreviewException(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListNamespaces operation middleware
+func (siw *ServerInterfaceWrapper) ListNamespaces(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListNamespacesParams
+
+	// ------------- Optional query parameter "scanned" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "scanned", r.URL.Query(), &params.Scanned, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "scanned"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "scanned", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "continue" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "continue", r.URL.Query(), &params.Continue, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "continue"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "continue", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListNamespaces(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3675,6 +3775,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/overview", wrapper.GetOverview)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/actions", wrapper.ListActions)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/workloads/{kind}/{name}", wrapper.GetWorkload)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces", wrapper.ListNamespaces)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/exceptions", wrapper.ListExceptions)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/exceptions/preview", wrapper.PreviewException)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities", wrapper.ListVulnerabilities)
@@ -3910,6 +4011,45 @@ type PreviewExceptiondefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response PreviewExceptiondefaultApplicationProblemPlusJSONResponse) VisitPreviewExceptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListNamespacesRequestObject struct {
+	Params ListNamespacesParams
+}
+
+type ListNamespacesResponseObject interface {
+	VisitListNamespacesResponse(w http.ResponseWriter) error
+}
+
+type ListNamespaces200JSONResponse NamespaceList
+
+func (response ListNamespaces200JSONResponse) VisitListNamespacesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListNamespacesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListNamespacesdefaultApplicationProblemPlusJSONResponse) VisitListNamespacesResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -4960,6 +5100,9 @@ type StrictServerInterface interface {
 	// PreviewException Returns what an exception would suppress
 	// (GET /api/v1/exceptions/preview)
 	PreviewException(ctx context.Context, request PreviewExceptionRequestObject) (PreviewExceptionResponseObject, error)
+	// ListNamespaces Lists namespaces, those with most to act on first
+	// (GET /api/v1/namespaces)
+	ListNamespaces(ctx context.Context, request ListNamespacesRequestObject) (ListNamespacesResponseObject, error)
 	// ListExternalReports Lists the reports of other tools on an image
 	// (GET /api/v1/namespaces/{namespace}/images/{digest}/reports)
 	ListExternalReports(ctx context.Context, request ListExternalReportsRequestObject) (ListExternalReportsResponseObject, error)
@@ -5220,6 +5363,32 @@ func (sh *strictHandler) PreviewException(w http.ResponseWriter, r *http.Request
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(PreviewExceptionResponseObject); ok {
 		if err := validResponse.VisitPreviewExceptionResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListNamespaces operation middleware
+func (sh *strictHandler) ListNamespaces(w http.ResponseWriter, r *http.Request, params ListNamespacesParams) {
+	var request ListNamespacesRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListNamespaces(ctx, request.(ListNamespacesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListNamespaces")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListNamespacesResponseObject); ok {
+		if err := validResponse.VisitListNamespacesResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -12,7 +12,7 @@ export function CoveragePage() {
   const namespace = query.get('namespace') ?? undefined;
   const scanners = useGet('/api/v1/scanners', {}, { ...(namespace && { namespace }), limit: 500 });
   return <>
-    <Title text={namespace ? `Coverage of ${namespace}` : 'Coverage'} />
+    <Title text={namespace ? `Coverage of ${namespace}` : 'Coverage'}><a href={href('/namespaces')}>Namespaces</a></Title>
     <View of={scanners}>{(list) => <>
       {list.items.length === 0 && <p>{namespace ? `There is no Scanner in ${namespace}.` : 'There is no Scanner that you may see.'}</p>}
       <div class="cards">{list.items.map((s) => <Card key={s.namespace + '/' + s.name} scanner={s} to={href('/namespaces/{namespace}/scanners/{name}', { namespace: s.namespace, name: s.name })} name={`${s.namespace}/${s.name}`} />)}</div>

@@ -142,6 +142,15 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/exceptions/preview (the `PreviewException` operationId).
 	PreviewException(ctx context.Context, params *PreviewExceptionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListNamespaces Lists namespaces, those with most to act on first
+	//
+	// The namespaces that are scanned and in which the caller may list imagescans, with their findings and what is not scanned. A caller
+	// that may also list the cluster's namespaces, and imagescans in all of them, gets those that are not scanned as well:
+	// `coverage.scanners` is 0 there. Namespaces are ordered by known exploited, critical and high findings, then by name.
+	//
+	// Corresponds with GET /api/v1/namespaces (the `ListNamespaces` operationId).
+	ListNamespaces(ctx context.Context, params *ListNamespacesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListExternalReports Lists the reports of other tools on an image
 	//
 	// The reports that were saved in this namespace, by source and platform. The caller must be allowed to list reports.
@@ -474,6 +483,25 @@ func (c *Client) ListExceptions(ctx context.Context, params *ListExceptionsParam
 // Corresponds with GET /api/v1/exceptions/preview (the `PreviewException` operationId).
 func (c *Client) PreviewException(ctx context.Context, params *PreviewExceptionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewPreviewExceptionRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListNamespaces Lists namespaces, those with most to act on first
+//
+// The namespaces that are scanned and in which the caller may list imagescans, with their findings and what is not scanned. A caller
+// that may also list the cluster's namespaces, and imagescans in all of them, gets those that are not scanned as well:
+// `coverage.scanners` is 0 there. Namespaces are ordered by known exploited, critical and high findings, then by name.
+//
+// Corresponds with GET /api/v1/namespaces (the `ListNamespaces` operationId).
+func (c *Client) ListNamespaces(ctx context.Context, params *ListNamespacesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListNamespacesRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1408,6 +1436,84 @@ func NewPreviewExceptionRequest(server string, params *PreviewExceptionParams) (
 		if params.Image != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "image", params.Image, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListNamespacesRequest constructs an http.Request for the ListNamespaces method
+func NewListNamespacesRequest(server string, params *ListNamespacesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/namespaces")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Scanned != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "scanned", *params.Scanned, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Continue != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", *params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -3285,6 +3391,17 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/exceptions/preview (the `PreviewException` operationId).
 	PreviewExceptionWithResponse(ctx context.Context, params *PreviewExceptionParams, reqEditors ...RequestEditorFn) (*PreviewExceptionResponse, error)
 
+	// ListNamespacesWithResponse Lists namespaces, those with most to act on first
+	//
+	// The namespaces that are scanned and in which the caller may list imagescans, with their findings and what is not scanned. A caller
+	// that may also list the cluster's namespaces, and imagescans in all of them, gets those that are not scanned as well:
+	// `coverage.scanners` is 0 there. Namespaces are ordered by known exploited, critical and high findings, then by name.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/namespaces (the `ListNamespaces` operationId).
+	ListNamespacesWithResponse(ctx context.Context, params *ListNamespacesParams, reqEditors ...RequestEditorFn) (*ListNamespacesResponse, error)
+
 	// ListExternalReportsWithResponse Lists the reports of other tools on an image
 	//
 	// The reports that were saved in this namespace, by source and platform. The caller must be allowed to list reports.
@@ -3840,6 +3957,54 @@ func (r PreviewExceptionResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r PreviewExceptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListNamespacesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *NamespaceList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListNamespacesResponse) GetJSON200() *NamespaceList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListNamespacesResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListNamespacesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListNamespacesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListNamespacesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListNamespacesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5087,6 +5252,23 @@ func (c *ClientWithResponses) PreviewExceptionWithResponse(ctx context.Context, 
 	return ParsePreviewExceptionResponse(rsp)
 }
 
+// ListNamespacesWithResponse Lists namespaces, those with most to act on first
+//
+// The namespaces that are scanned and in which the caller may list imagescans, with their findings and what is not scanned. A caller
+// that may also list the cluster's namespaces, and imagescans in all of them, gets those that are not scanned as well:
+// `coverage.scanners` is 0 there. Namespaces are ordered by known exploited, critical and high findings, then by name.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/namespaces (the `ListNamespaces` operationId).
+func (c *ClientWithResponses) ListNamespacesWithResponse(ctx context.Context, params *ListNamespacesParams, reqEditors ...RequestEditorFn) (*ListNamespacesResponse, error) {
+	rsp, err := c.ListNamespaces(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListNamespacesResponse(rsp)
+}
+
 // ListExternalReportsWithResponse Lists the reports of other tools on an image
 //
 // The reports that were saved in this namespace, by source and platform. The caller must be allowed to list reports.
@@ -5690,6 +5872,39 @@ func ParsePreviewExceptionResponse(rsp *http.Response) (*PreviewExceptionRespons
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest ExceptionPreview
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListNamespacesResponse parses an HTTP response from a ListNamespacesWithResponse call
+func ParseListNamespacesResponse(rsp *http.Response) (*ListNamespacesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListNamespacesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest NamespaceList
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
