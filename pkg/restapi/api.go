@@ -39,6 +39,7 @@ type Store interface {
 	NamespaceTotals(ctx context.Context, scanner string, exceptions exception.Set) (total store.Totals, byNamespace map[string]store.Totals, err error)
 	TotalsIn(ctx context.Context, scanner string, namespaces []string, exceptions exception.Set) (store.Totals, error)
 	ID() string
+	Status(ctx context.Context) (store.Status, error)
 	Messages(ctx context.Context, scanner, receiver string, before int64, limit int) ([]store.Message, error)
 	OpenArtifact(ctx context.Context, platformDigest string, scope store.Scope, a store.Artifact) (io.ReadCloser, int64, error)
 	DeleteCatalogIn(ctx context.Context, of store.Subject) error

@@ -62,11 +62,14 @@ func (fileBacking) met(error) {}
 
 // measure sets the metrics of the files' sizes and the volume's free space. A value that cannot be read stays as it was.
 func (f fileBacking) measure() {
+	size := int64(0)
 	for name, path := range map[string]string{"database": f.path, "log": f.path + "-wal"} {
 		if info, err := os.Stat(path); err == nil {
 			f.metrics.size.WithLabelValues(name).Set(float64(info.Size()))
+			size += info.Size()
 		}
 	}
+	f.health.setSize(size)
 	var volume syscall.Statfs_t
 	if syscall.Statfs(f.path, &volume) == nil {
 		f.metrics.room.Set(float64(volume.Bavail) * float64(volume.Bsize))

@@ -65,6 +65,8 @@ type health struct {
 	fault error
 	// free is how many bytes of the file were unused at the last check, such as pages that a sweep has freed.
 	free uint64
+	// size is how many bytes the files or the database had at the last check; 0 until then.
+	size int64
 	// faultMet means that a call has met the fault since the last check.
 	faultMet bool
 }
@@ -119,6 +121,13 @@ func (h *health) applyCheck(found error) {
 		h.fault = nil
 	}
 	h.faultMet = false
+}
+
+// setSize records the size of the files or the database.
+func (h *health) setSize(bytes int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.size = bytes
 }
 
 // CheckIntegrity reads the whole file. An error for which StorageFault returns ErrCorrupt means that the file is damaged. A database server

@@ -191,6 +191,7 @@ func (b serverBacking) check(ctx context.Context) (fault, err error) {
 		return nil, err
 	}
 	b.metrics.size.WithLabelValues("database").Set(float64(size))
+	b.health.setSize(size)
 	return nil, nil
 }
 

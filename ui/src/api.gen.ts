@@ -95,6 +95,20 @@ export type EndedFinding = {
   sinceTime: string;
 };
 
+/** An engine, its vulnerability data in use, and what waits to be matched with it. */
+export type Engine = {
+  ageSeconds: number;
+  buildTime: string;
+  dataVersion: string;
+  engine: EngineName;
+  /** Number of images that wait to be matched with this data, or are being matched. Failed images that wait for their next attempt are not counted. */
+  queue: number;
+  /** Since when the operator uses this data. */
+  sinceTime: string;
+  /** The engine and its version. */
+  tool?: string;
+};
+
 /** The vulnerability data of an engine. With several Scanners it is the oldest that one of them uses. */
 export type EngineData = {
   ageSeconds: number;
@@ -387,6 +401,31 @@ export type NotCovered = {
   partlyAnalysed: number;
   /** Images without a result yet. With several Scanners, such an image may have a result of another engine. */
   pending: number;
+};
+
+export type Operator = {
+  engines: Array<Engine>;
+  /** The sum of the images of all of them. */
+  images: ImageCounts;
+  /** Number of Scanners and ClusterScanners. */
+  scanners: number;
+  store: OperatorStore;
+  /** The manager's version. */
+  version: string;
+};
+
+export type OperatorStore = {
+  /** SQLite, PostgreSQL or MySQL. MariaDB is MySQL too. */
+  database: string;
+  healthy: boolean;
+  /** What is wrong, and what to do; omitted if it is healthy. */
+  message?: string;
+  /** The number of the last change. It increases with each. */
+  revision: number;
+  /** The number of the last migration. */
+  schema: number;
+  /** The size of the database when it was checked last; omitted until then. */
+  sizeBytes?: number;
 };
 
 export type Overview = {
@@ -760,6 +799,7 @@ export type Get = {
   '/api/v1/namespaces/{namespace}/scanners/{name}': { path: { namespace: string; name: string }; query: Record<never, never>; body: undefined; response: Scanner };
   '/api/v1/namespaces/{namespace}/scanners/{name}/messages': { path: { namespace: string; name: string }; query: { receiver?: string; limit?: number; continue?: string }; body: undefined; response: MessageList };
   '/api/v1/namespaces/{namespace}/workloads/{kind}/{name}': { path: { namespace: string; kind: string; name: string }; query: Record<never, never>; body: undefined; response: WorkloadDetails };
+  '/api/v1/operator': { path: Record<never, never>; query: Record<never, never>; body: undefined; response: Operator };
   '/api/v1/overview': { path: Record<never, never>; query: { namespace?: string }; body: undefined; response: Overview };
   '/api/v1/scanners': { path: Record<never, never>; query: { namespace?: string; limit?: number; continue?: string }; body: undefined; response: ScannerList };
   '/api/v1/session': { path: Record<never, never>; query: Record<never, never>; body: undefined; response: Session };

@@ -12,6 +12,7 @@ import { ExceptionsPage } from './pages/exceptions';
 import { ImagePage } from './pages/image';
 import { ImagesPage } from './pages/images';
 import { NamespacesPage } from './pages/namespaces';
+import { OperatorPage } from './pages/operator';
 import { OverviewPage } from './pages/overview';
 import { ScannerPage } from './pages/scanner';
 import { VulnerabilityPage } from './pages/vulnerability';
@@ -29,13 +30,14 @@ export function useNamespace(): string | undefined {
   return parameters.namespace ?? query.get('namespace') ?? (namespaces.length === 1 ? namespaces[0] : undefined);
 }
 
-// menu are the pages of the navigation. section is the beginning of the routes that belong to it.
+// menu are the pages of the navigation. Pages about the whole cluster are only for users who see all namespaces.
 const menu = [
   { route: '/', label: 'Actions' },
   { route: '/vulnerabilities', label: 'Vulnerabilities' },
   { route: '/images', label: 'Images' },
   { route: '/exceptions', label: 'Exceptions' },
   { route: '/coverage', label: 'Coverage' },
+  { route: '/operator', label: 'Operator', clusterWide: true },
 ];
 
 function sectionOf(route: string): string {
@@ -55,6 +57,7 @@ function Page({ place }: { place: Place }) {
     case '/images': return <ImagesPage />;
     case '/namespaces/{namespace}/images/{name}': return <ImagePage />;
     case '/namespaces/{namespace}/workloads/{kind}/{name}': return <WorkloadPage />;
+    case '/operator': return <OperatorPage />;
     case '/exceptions': return <ExceptionsPage />;
     case '/coverage': return <CoveragePage />;
     case '/namespaces/{namespace}/scanners/{name}': return <ScannerPage />;
@@ -133,7 +136,7 @@ function Frame({ session }: { session: Session }) {
     <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById('main')?.focus(); }}>Skip to the content</a>
     <header>
       <a class="brand" href={href('/', {}, { namespace })}>Scanner Operator</a>
-      <nav aria-label="Pages">{menu.map((m) =>
+      <nav aria-label="Pages">{menu.filter((m) => !m.clusterWide || session.allNamespaces).map((m) =>
         <a key={m.route} href={href(m.route, {}, { namespace })} aria-current={section === m.route ? 'page' : undefined}>{m.label}</a>)}</nav>
       <Search />
       <div class="who">

@@ -46,6 +46,14 @@ export function count(n: number, one: string, many = one + 's'): string {
   return `${number(n)} ${n === 1 ? one : many}`;
 }
 
+// bytes returns a size with one unit: 640 kB, 1.2 GB.
+export function bytes(n: number): string {
+  const units = ['bytes', 'kB', 'MB', 'GB', 'TB'];
+  const power = Math.min(Math.floor(Math.log10(Math.max(n, 1)) / 3), units.length - 1);
+  const value = n / 1000 ** power;
+  return `${value.toFixed(power > 0 && value < 10 ? 1 : 0)} ${units[power]}`;
+}
+
 export function percent(probability: number): string {
   return probability >= 0.1 ? `${Math.round(probability * 100)} %` : `${(probability * 100).toFixed(1)} %`;
 }

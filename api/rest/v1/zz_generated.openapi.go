@@ -333,6 +333,26 @@ type EndedFinding struct {
 	SinceTime time.Time `json:"sinceTime"`
 }
 
+// Engine An engine, its vulnerability data in use, and what waits to be matched with it.
+type Engine struct {
+	AgeSeconds  int64     `json:"ageSeconds"`
+	BuildTime   time.Time `json:"buildTime"`
+	DataVersion string    `json:"dataVersion"`
+
+	// Engine The name of an engine. If an engine can have several instances, the instance follows: grype,
+	// clair https://clair.example.com. A report of another tool has external: and its source.
+	Engine EngineName `json:"engine"`
+
+	// Queue Number of images that wait to be matched with this data, or are being matched. Failed images that wait for their next attempt are not counted.
+	Queue int `json:"queue"`
+
+	// SinceTime Since when the operator uses this data.
+	SinceTime time.Time `json:"sinceTime"`
+
+	// Tool The engine and its version.
+	Tool string `json:"tool,omitempty,omitzero"`
+}
+
 // EngineData The vulnerability data of an engine. With several Scanners it is the oldest that one of them uses.
 type EngineData struct {
 	AgeSeconds int64     `json:"ageSeconds"`
@@ -722,6 +742,40 @@ type NotCovered struct {
 
 	// Pending Images without a result yet. With several Scanners, such an image may have a result of another engine.
 	Pending int `json:"pending"`
+}
+
+// Operator defines model for Operator.
+type Operator struct {
+	Engines []Engine `json:"engines"`
+
+	// Images The sum of the images of all of them.
+	Images ImageCounts `json:"images"`
+
+	// Scanners Number of Scanners and ClusterScanners.
+	Scanners int           `json:"scanners"`
+	Store    OperatorStore `json:"store"`
+
+	// Version The manager's version.
+	Version string `json:"version"`
+}
+
+// OperatorStore defines model for OperatorStore.
+type OperatorStore struct {
+	// Database SQLite, PostgreSQL or MySQL. MariaDB is MySQL too.
+	Database string `json:"database"`
+	Healthy  bool   `json:"healthy"`
+
+	// Message What is wrong, and what to do; omitted if it is healthy.
+	Message string `json:"message,omitempty,omitzero"`
+
+	// Revision The number of the last change. It increases with each.
+	Revision int64 `json:"revision"`
+
+	// Schema The number of the last migration.
+	Schema int64 `json:"schema"`
+
+	// SizeBytes The size of the database when it was checked last; omitted until then.
+	SizeBytes int64 `json:"sizeBytes,omitempty,omitzero"`
 }
 
 // Overview defines model for Overview.
@@ -1660,6 +1714,9 @@ type ServerInterface interface {
 	// GetWorkload Returns a workload with its images and findings, and what of it is not scanned
 	// (GET /api/v1/namespaces/{namespace}/workloads/{kind}/{name})
 	GetWorkload(w http.ResponseWriter, r *http.Request, namespace Namespace, kind string, name Name)
+	// GetOperator Returns the state of the operator itself
+	// (GET /api/v1/operator)
+	GetOperator(w http.ResponseWriter, r *http.Request)
 	// GetOverview Returns what there is to do, and what is not scanned
 	// (GET /api/v1/overview)
 	GetOverview(w http.ResponseWriter, r *http.Request, params GetOverviewParams)
@@ -3223,6 +3280,20 @@ func (siw *ServerInterfaceWrapper) GetWorkload(w http.ResponseWriter, r *http.Re
 	handler.ServeHTTP(w, r)
 }
 
+// GetOperator operation middleware
+func (siw *ServerInterfaceWrapper) GetOperator(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetOperator(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetOverview operation middleware
 func (siw *ServerInterfaceWrapper) GetOverview(w http.ResponseWriter, r *http.Request) {
 
@@ -3776,6 +3847,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/actions", wrapper.ListActions)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/workloads/{kind}/{name}", wrapper.GetWorkload)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces", wrapper.ListNamespaces)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/operator", wrapper.GetOperator)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/exceptions", wrapper.ListExceptions)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/exceptions/preview", wrapper.PreviewException)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities", wrapper.ListVulnerabilities)
@@ -4736,6 +4808,44 @@ func (response GetWorkloaddefaultApplicationProblemPlusJSONResponse) VisitGetWor
 	return err
 }
 
+type GetOperatorRequestObject struct {
+}
+
+type GetOperatorResponseObject interface {
+	VisitGetOperatorResponse(w http.ResponseWriter) error
+}
+
+type GetOperator200JSONResponse Operator
+
+func (response GetOperator200JSONResponse) VisitGetOperatorResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetOperatordefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetOperatordefaultApplicationProblemPlusJSONResponse) VisitGetOperatorResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetOverviewRequestObject struct {
 	Params GetOverviewParams
 }
@@ -5145,6 +5255,9 @@ type StrictServerInterface interface {
 	// GetWorkload Returns a workload with its images and findings, and what of it is not scanned
 	// (GET /api/v1/namespaces/{namespace}/workloads/{kind}/{name})
 	GetWorkload(ctx context.Context, request GetWorkloadRequestObject) (GetWorkloadResponseObject, error)
+	// GetOperator Returns the state of the operator itself
+	// (GET /api/v1/operator)
+	GetOperator(ctx context.Context, request GetOperatorRequestObject) (GetOperatorResponseObject, error)
 	// GetOverview Returns what there is to do, and what is not scanned
 	// (GET /api/v1/overview)
 	GetOverview(ctx context.Context, request GetOverviewRequestObject) (GetOverviewResponseObject, error)
@@ -5786,6 +5899,30 @@ func (sh *strictHandler) GetWorkload(w http.ResponseWriter, r *http.Request, nam
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(GetWorkloadResponseObject); ok {
 		if err := validResponse.VisitGetWorkloadResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetOperator operation middleware
+func (sh *strictHandler) GetOperator(w http.ResponseWriter, r *http.Request) {
+	var request GetOperatorRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetOperator(ctx, request.(GetOperatorRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetOperator")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetOperatorResponseObject); ok {
+		if err := validResponse.VisitGetOperatorResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -216,6 +216,7 @@ var contract = []contractTest{
 	{name: "FindingsPageExpires", run: suite.testFindingsPageExpires},
 	{name: "LargeFindings", run: suite.testLargeFindings},
 	{name: "Actions", run: suite.testActions},
+	{name: "Status", run: suite.testStatus},
 	{name: "WorkloadDetails", run: suite.testWorkloadDetails},
 	{name: "PreviewSuppression", run: suite.testPreviewSuppression},
 

@@ -14,7 +14,7 @@ export function WorkloadPage() {
       <Answer found={found} />
       <Table label="Images" rows={found.images} id={(i) => [i.container, i.image, i.digest, i.platform, i.scanner?.kind, i.scanner?.name].join(' ')} columns={imageColumns(namespace)} />
       {found.items.length > 0 && <><h2>Findings</h2><Table label="Findings" rows={found.items} id={(f) => [f.id, f.package.type, f.package.name].join(' ')} columns={findingColumns(namespace)} /></>}
-      <p class="mute">{found.items.length < found.total ? `${found.items.length} of ${count(found.total, 'finding')}, the worst first. Each image has all of its own.` : count(found.total, 'finding')}</p>
+      {found.total > 0 && <p class="mute">{found.items.length < found.total ? `${found.items.length} of ${count(found.total, 'finding')}, the worst first. Each image has all of its own.` : count(found.total, 'finding')}</p>}
     </>}</View>
   </>;
 }
@@ -36,7 +36,7 @@ const imageColumns = (namespace: string) => [
   { name: 'Image', cell: (i: WorkloadImage) => <>{i.imageScan ? <a class="row" href={href('/namespaces/{namespace}/images/{name}', { namespace, name: i.imageScan })}><Foreign text={i.image} /></a> : <Foreign text={i.image} />}
     <div class="mute">{shortDigest(i.digest)} · {i.platform}{i.scanner && ` · ${i.scanner.kind} ${i.scanner.name}`}</div></> },
   { name: 'Container', cell: (i: WorkloadImage) => i.container },
-  { name: 'Phase', cell: (i: WorkloadImage) => <><PhaseMark phase={i.phase} />{i.scanReason && <div class="mute">{i.scanReason}</div>}{i.notCovered && <div class="mute">not analyzed: {i.notCovered.join(', ')}</div>}</> },
+  { name: 'Phase', cell: (i: WorkloadImage) => <><PhaseMark phase={i.phase} />{i.scanReason && i.scanReason !== i.phase && <div class="mute">{i.scanReason}</div>}{i.notCovered && <div class="mute">not analyzed: {i.notCovered.join(', ')}</div>}</> },
   { name: 'Findings', cell: (i: WorkloadImage) => <Counts counts={i.findings} /> },
   { name: 'Scanned', cell: (i: WorkloadImage) => <Time at={i.scanTime} /> },
 ];

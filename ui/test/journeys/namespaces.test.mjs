@@ -30,3 +30,22 @@ test('a member sees only the namespace that it may see', async () => {
   assert.match(await member.text(), /Namespaces that are not scanned are left out/);
   await member.leave();
 });
+
+test('an administrator sees whether the operator is well, and a member does not', async () => {
+  const admin = await Person.signedIn('administrator');
+  await admin.settled();
+  await admin.page.getByRole('link', { name: 'Operator', exact: true }).click();
+  await admin.page.getByRole('heading', { name: 'Operator' }).waitFor();
+  await admin.settled();
+  const text = await admin.text();
+  assert.match(text, /10 images: 8 scanned · 1 pending · 1 failed/);
+  assert.match(text, /4 scanners, no image waits to be matched/);
+  assert.match(text, /No engine has vulnerability data yet/, 'the engine of the tests has none');
+  assert.match(text, /Database\s+SQLite\s+Size\s+[\d.]+ (kB|MB)\s+Schema\s+\d+\s+Revision\s+[\d,]+\s+Manager/);
+  await admin.leave();
+  const member = await Person.signedIn('member', '/operator');
+  await member.settled();
+  assert.match(await member.text('[role=alert]'), /may not list scanners\.scanner-operator\.io in all namespaces/);
+  assert.equal(await member.page.getByRole('link', { name: 'Operator', exact: true }).count(), 0);
+  await member.leave();
+});

@@ -291,6 +291,14 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/namespaces/{namespace}/workloads/{kind}/{name} (the `GetWorkload` operationId).
 	GetWorkload(ctx context.Context, namespace Namespace, kind string, name Name, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetOperator Returns the state of the operator itself
+	//
+	// The store, the queues, the age of the vulnerability data and the versions. The caller must be allowed to list scanners in all
+	// namespaces, since these numbers are about all of them.
+	//
+	// Corresponds with GET /api/v1/operator (the `GetOperator` operationId).
+	GetOperator(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetOverview Returns what there is to do, and what is not scanned
 	//
 	// For one namespace, or for all namespaces in which the caller may list imagescans: the numbers of findings, the most urgent updates,
@@ -792,6 +800,24 @@ func (c *Client) ListMessages(ctx context.Context, namespace Namespace, name Nam
 // Corresponds with GET /api/v1/namespaces/{namespace}/workloads/{kind}/{name} (the `GetWorkload` operationId).
 func (c *Client) GetWorkload(ctx context.Context, namespace Namespace, kind string, name Name, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetWorkloadRequest(c.Server, namespace, kind, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetOperator Returns the state of the operator itself
+//
+// The store, the queues, the age of the vulnerability data and the versions. The caller must be allowed to list scanners in all
+// namespaces, since these numbers are about all of them.
+//
+// Corresponds with GET /api/v1/operator (the `GetOperator` operationId).
+func (c *Client) GetOperator(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetOperatorRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -2723,6 +2749,33 @@ func NewGetWorkloadRequest(server string, namespace Namespace, kind string, name
 	return req, nil
 }
 
+// NewGetOperatorRequest constructs an http.Request for the GetOperator method
+func NewGetOperatorRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/operator")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetOverviewRequest constructs an http.Request for the GetOverview method
 func NewGetOverviewRequest(server string, params *GetOverviewParams) (*http.Request, error) {
 	var err error
@@ -3567,6 +3620,16 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/workloads/{kind}/{name} (the `GetWorkload` operationId).
 	GetWorkloadWithResponse(ctx context.Context, namespace Namespace, kind string, name Name, reqEditors ...RequestEditorFn) (*GetWorkloadResponse, error)
+
+	// GetOperatorWithResponse Returns the state of the operator itself
+	//
+	// The store, the queues, the age of the vulnerability data and the versions. The caller must be allowed to list scanners in all
+	// namespaces, since these numbers are about all of them.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/operator (the `GetOperator` operationId).
+	GetOperatorWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetOperatorResponse, error)
 
 	// GetOverviewWithResponse Returns what there is to do, and what is not scanned
 	//
@@ -4728,6 +4791,54 @@ func (r GetWorkloadResponse) ContentType() string {
 	return ""
 }
 
+type GetOperatorResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Operator
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetOperatorResponse) GetJSON200() *Operator {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetOperatorResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetOperatorResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetOperatorResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetOperatorResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetOperatorResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetOverviewResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -5523,6 +5634,22 @@ func (c *ClientWithResponses) GetWorkloadWithResponse(ctx context.Context, names
 		return nil, err
 	}
 	return ParseGetWorkloadResponse(rsp)
+}
+
+// GetOperatorWithResponse Returns the state of the operator itself
+//
+// The store, the queues, the age of the vulnerability data and the versions. The caller must be allowed to list scanners in all
+// namespaces, since these numbers are about all of them.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/operator (the `GetOperator` operationId).
+func (c *ClientWithResponses) GetOperatorWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetOperatorResponse, error) {
+	rsp, err := c.GetOperator(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetOperatorResponse(rsp)
 }
 
 // GetOverviewWithResponse Returns what there is to do, and what is not scanned
@@ -6487,6 +6614,39 @@ func ParseGetWorkloadResponse(rsp *http.Response) (*GetWorkloadResponse, error) 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest WorkloadDetails
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetOperatorResponse parses an HTTP response from a GetOperatorWithResponse call
+func ParseGetOperatorResponse(rsp *http.Response) (*GetOperatorResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetOperatorResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Operator
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -1,0 +1,39 @@
+// The operator itself: its store, what waits, how old the vulnerability data is, and versions.
+import { useGet } from '../api';
+import type { Engine, Operator } from '../api.gen';
+import { bytes, count, duration } from '../format';
+import { Coverage, Facts, Foreign, Table, Time, Title, View } from '../parts';
+import { href } from '../router';
+
+export function OperatorPage() {
+  const operator = useGet('/api/v1/operator', {}, {});
+  return <>
+    <Title text="Operator" />
+    <View of={operator}>{(found) => <>
+      {!found.store.healthy && <div class="notice bad" role="alert"><p><b>The store does not work.</b> {found.store.message}</p></div>}
+      <h2>Queue</h2>
+      <Coverage images={found.images} />
+      <p><a href={href('/coverage')}>{count(found.scanners, 'scanner')}</a>, {queueOf(found)}</p>
+      <h2>Vulnerability data</h2>
+      {found.engines.length === 0 ? <p class="mute">No engine has vulnerability data yet.</p> : <Table label="Engines" rows={found.engines} id={(e) => e.engine} columns={columns} />}
+      <h2>Store and versions</h2>
+      <Facts facts={[
+        ['Database', found.store.database], ['Size', found.store.sizeBytes !== undefined && bytes(found.store.sizeBytes)], ['Schema', String(found.store.schema)],
+        ['Revision', found.store.revision.toLocaleString('en')], ['Manager', found.version],
+      ]} />
+    </>}</View>
+  </>;
+}
+
+function queueOf({ engines }: Operator): string {
+  const waiting = engines.reduce((sum, e) => sum + e.queue, 0);
+  return waiting === 0 ? 'no image waits to be matched' : `${count(waiting, 'image')} to match with the present data`;
+}
+
+const columns = [
+  { name: 'Engine', cell: (e: Engine) => <><b><Foreign text={e.engine} /></b> {e.tool && <div class="mute">{e.tool}</div>}</> },
+  { name: 'Data built', cell: (e: Engine) => `${duration(e.ageSeconds)} ago` },
+  { name: 'In use since', cell: (e: Engine) => <Time at={e.sinceTime} /> },
+  { name: 'Version of the data', cell: (e: Engine) => <Foreign text={e.dataVersion} /> },
+  { name: 'To match', cell: (e: Engine) => e.queue, class: 'number' },
+];
