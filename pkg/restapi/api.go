@@ -35,6 +35,7 @@ type Store interface {
 	Vulnerability(ctx context.Context, seen store.Sight, id string) (store.VulnerabilityDetails, error)
 	ActionsPage(ctx context.Context, asked store.ActionsQuery, after store.ActionCursor, limit int) (store.ActionsPage, error)
 	Workload(ctx context.Context, asked store.WorkloadQuery, limit int) (store.WorkloadDetails, error)
+	NamespaceChanges(ctx context.Context, asked store.ChangesQuery, limit int) (store.NamespaceChanges, error)
 	PreviewSuppression(ctx context.Context, asked store.SuppressionQuery, limit int) (store.SuppressionPreview, error)
 	NamespaceTotals(ctx context.Context, scanner string, exceptions exception.Set) (total store.Totals, byNamespace map[string]store.Totals, err error)
 	TotalsIn(ctx context.Context, scanner string, namespaces []string, exceptions exception.Set) (store.Totals, error)
@@ -334,6 +335,11 @@ func (a *API) writeBindError(w http.ResponseWriter, r *http.Request, err error) 
 	var unread *restv1.InvalidParamFormatError
 	if errors.As(err, &unread) {
 		a.writeError(w, r, invalidParameter(unread.ParamName, "it cannot be read"))
+		return
+	}
+	var missing *restv1.RequiredParamError
+	if errors.As(err, &missing) {
+		a.writeError(w, r, invalidParameter(missing.ParamName, "it is needed"))
 		return
 	}
 	a.writeError(w, r, invalidParameter("query", "%v", err))

@@ -144,6 +144,11 @@ func TestWorkloadsUseIndexes(t *testing.T) {
 	workload := []any{sql.Named("name", "web"), sql.Named("namespace", "shop"), sql.Named("kind", "Deployment")}
 	f.requireIndexes(t, selectImagesOfWorkload, workload, "workloads_by_name (name=? AND namespace=? AND kind=?)")
 	f.requireIndexes(t, selectReportsOfWorkload, workload, "workloads_by_name (name=? AND namespace=? AND kind=?)", "sqlite_autoindex_external_reports")
+	namespace := []any{sql.Named("namespace", "shop")}
+	f.requireIndexes(t, selectLeftIn, namespace, "scanner_images_by_namespace (namespace=?)")
+	f.requireIndexes(t, selectUnreportedIn, namespace, "scanner_images_by_namespace (namespace=?)")
+	f.requireIndexes(t, selectChanged, []any{sql.Named("reports", "[]"), sql.Named("replaced", "[]"), sql.Named("since", 1), sql.Named("limit", 1)}, "(report_id=?)")
+	f.requireIndexes(t, selectNamedIn, []any{sql.Named("ids", "[]"), sql.Named("reports", "[]")}, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
 	f.requireIndexes(t, selectRunningIn, []any{sql.Named("namespaces", "[]")}, "scanner_images_by_namespace (namespace=?)", "scanner_images_by_digest (digest=?")
 }
 

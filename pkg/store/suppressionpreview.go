@@ -50,10 +50,13 @@ type PreviewedFinding struct {
 }
 
 const (
-	selectRunningIn = selectWorkloads + runningReach + ` FROM texts(@namespaces) n
+	// selectReportedIn selects the workloads that run images in some namespaces with a report of the engine, and selectRunningIn also those with an
+	// announced report of another tool.
+	selectReportedIn = selectWorkloads + runningReach + ` FROM texts(@namespaces) n
 		ORDERED JOIN scanner_images si INDEXED BY scanner_images_by_namespace ON si.namespace = n.value
 		ORDERED JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
-		ORDERED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
+		ORDERED JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace`
+	selectRunningIn = selectReportedIn + `
 		UNION ALL` + selectWorkloads + runningReach + ` FROM texts(@namespaces) n
 		ORDERED JOIN external_reports e ON e.namespace = n.value
 		ORDERED JOIN reports r ON r.id = e.report_id` + joinAnnounced + `

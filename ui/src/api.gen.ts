@@ -42,6 +42,37 @@ export type Advisory = {
   source: string;
 };
 
+/** A change of a vulnerability in a package of the images of a repository, with the worst values of these images. */
+export type Change = {
+  change: ChangeKind;
+  exception?: Exception;
+  fixVersions?: Array<string>;
+  fixable: boolean;
+  id: string;
+  knownExploited: boolean;
+  package: Package;
+  repository: string;
+  severity: Severity;
+  /** When the operator recorded it. */
+  time: string;
+};
+
+export type ChangeKind = 'New' | 'FixAvailable' | 'Fixed';
+
+export type ChangeList = {
+  coverage: Coverage;
+  /** Number of all findings that got a fix. */
+  fixAvailable: number;
+  /** Number of all findings that are fixed. */
+  fixed: number;
+  /** New findings, then those that got a fix, then those that are fixed; each the worst first and at most 100. */
+  items: Array<Change>;
+  /** Number of all new findings, with those that exceptions suppress. */
+  new: number;
+  /** The repositories that run an image without a result. */
+  unknown: Array<string>;
+};
+
 export type ClusterScanner = {
   conditions: Array<Condition>;
   engine: string;
@@ -791,6 +822,7 @@ export type Get = {
   '/api/v1/exceptions': { path: Record<never, never>; query: { namespace?: string; state?: ExceptionState; limit?: number; continue?: string }; body: undefined; response: ExceptionList };
   '/api/v1/exceptions/preview': { path: Record<never, never>; query: { namespace?: string; vulnerability?: Array<string>; package?: string; packageVersion?: string; packageType?: string; image?: Array<string> }; body: undefined; response: ExceptionPreview };
   '/api/v1/namespaces': { path: Record<never, never>; query: { scanned?: boolean; limit?: number; continue?: string }; body: undefined; response: NamespaceList };
+  '/api/v1/namespaces/{namespace}/changes': { path: { namespace: string }; query: { since: string }; body: undefined; response: ChangeList };
   '/api/v1/namespaces/{namespace}/images/{digest}/reports': { path: { namespace: string; digest: string }; query: Record<never, never>; body: undefined; response: ExternalReportList };
   '/api/v1/namespaces/{namespace}/imagescans': { path: { namespace: string }; query: { scanner?: string; scannerKind?: ScannerKind; phase?: Phase; limit?: number; continue?: string }; body: undefined; response: ImageScanList };
   '/api/v1/namespaces/{namespace}/imagescans/{name}': { path: { namespace: string; name: string }; query: Record<never, never>; body: undefined; response: ImageScan };

@@ -7,6 +7,7 @@ import { date } from './format';
 import { Failure, Title } from './parts';
 import { href, navigate, setQuery, usePlace, type Place } from './router';
 import { SignIn, signOut, takeCode } from './session';
+import { ChangesPage } from './pages/changes';
 import { CoveragePage } from './pages/coverage';
 import { ExceptionsPage } from './pages/exceptions';
 import { ImagePage } from './pages/image';
@@ -43,7 +44,7 @@ const menu = [
 function sectionOf(route: string): string {
   if (route.includes('/images') || route.includes('/workloads')) return '/images';
   if (route.startsWith('/vulnerabilities')) return '/vulnerabilities';
-  if (route === '/namespaces/{namespace}') return '/';
+  if (route === '/namespaces/{namespace}' || route === '/changes') return '/';
   return route.includes('scanners') || route === '/namespaces' ? '/coverage' : route;
 }
 
@@ -57,6 +58,7 @@ function Page({ place }: { place: Place }) {
     case '/images': return <ImagesPage />;
     case '/namespaces/{namespace}/images/{name}': return <ImagePage />;
     case '/namespaces/{namespace}/workloads/{kind}/{name}': return <WorkloadPage />;
+    case '/changes': return <ChangesPage />;
     case '/operator': return <OperatorPage />;
     case '/exceptions': return <ExceptionsPage />;
     case '/coverage': return <CoveragePage />;

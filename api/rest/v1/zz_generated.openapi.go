@@ -17,6 +17,27 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+// Defines values for ChangeKind.
+const (
+	ChangeFixAvailable ChangeKind = "FixAvailable"
+	ChangeFixed        ChangeKind = "Fixed"
+	ChangeNew          ChangeKind = "New"
+)
+
+// Valid indicates whether the value is a known member of the ChangeKind enum.
+func (e ChangeKind) Valid() bool {
+	switch e {
+	case ChangeFixAvailable:
+		return true
+	case ChangeFixed:
+		return true
+	case ChangeNew:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ExceptionState.
 const (
 	ExceptionEndingSoon      ExceptionState = "EndingSoon"
@@ -257,6 +278,48 @@ type Advisory struct {
 	Ratings     []Rating `json:"ratings,omitempty,omitzero"`
 	Severity    string   `json:"severity"`
 	Source      string   `json:"source"`
+}
+
+// Change A change of a vulnerability in a package of the images of a repository, with the worst values of these images.
+type Change struct {
+	Change ChangeKind `json:"change"`
+
+	// Exception The exception that suppresses a finding; omitted if none does.
+	Exception      *Exception `json:"exception,omitempty"`
+	FixVersions    []string   `json:"fixVersions,omitempty,omitzero"`
+	Fixable        bool       `json:"fixable"`
+	ID             string     `json:"id"`
+	KnownExploited bool       `json:"knownExploited"`
+	Package        Package    `json:"package"`
+	Repository     string     `json:"repository"`
+	Severity       Severity   `json:"severity"`
+
+	// Time When the operator recorded it.
+	Time time.Time `json:"time"`
+}
+
+// ChangeKind defines model for ChangeKind.
+type ChangeKind string
+
+// ChangeList defines model for ChangeList.
+type ChangeList struct {
+	// Coverage What the response is about. Whatever is not scanned is missing in it.
+	Coverage Coverage `json:"coverage"`
+
+	// FixAvailable Number of all findings that got a fix.
+	FixAvailable int `json:"fixAvailable"`
+
+	// Fixed Number of all findings that are fixed.
+	Fixed int `json:"fixed"`
+
+	// Items New findings, then those that got a fix, then those that are fixed; each the worst first and at most 100.
+	Items []Change `json:"items"`
+
+	// New Number of all new findings, with those that exceptions suppress.
+	New int `json:"new"`
+
+	// Unknown The repositories that run an image without a result.
+	Unknown []string `json:"unknown"`
 }
 
 // ClusterScanner defines model for ClusterScanner.
@@ -1427,6 +1490,12 @@ type ListNamespacesParams struct {
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
+// ListChangesParams defines parameters for ListChanges.
+type ListChangesParams struct {
+	// Since The time of the earliest change, at most 90 days ago.
+	Since time.Time `form:"since" json:"since"`
+}
+
 // DeleteExternalReportParams defines parameters for DeleteExternalReport.
 type DeleteExternalReportParams struct {
 	// Platform The platform of the image that the report is about, such as linux/arm64. Needed if the image runs on several platforms.
@@ -1672,6 +1741,9 @@ type ServerInterface interface {
 	// ListNamespaces Lists namespaces, those with most to act on first
 	// (GET /api/v1/namespaces)
 	ListNamespaces(w http.ResponseWriter, r *http.Request, params ListNamespacesParams)
+	// ListChanges Lists what has changed in the images that run in a namespace
+	// (GET /api/v1/namespaces/{namespace}/changes)
+	ListChanges(w http.ResponseWriter, r *http.Request, namespace Namespace, params ListChangesParams)
 	// ListExternalReports Lists the reports of other tools on an image
 	// (GET /api/v1/namespaces/{namespace}/images/{digest}/reports)
 	ListExternalReports(w http.ResponseWriter, r *http.Request, namespace Namespace, digest Digest)
@@ -2174,6 +2246,48 @@ func (siw *ServerInterfaceWrapper) ListNamespaces(w http.ResponseWriter, r *http
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListNamespaces(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListChanges operation middleware
+func (siw *ServerInterfaceWrapper) ListChanges(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListChangesParams
+
+	// ------------- Required query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "since", r.URL.Query(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "since"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "since", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListChanges(w, r, namespace, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3848,6 +3962,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/workloads/{kind}/{name}", wrapper.GetWorkload)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces", wrapper.ListNamespaces)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/operator", wrapper.GetOperator)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/changes", wrapper.ListChanges)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/exceptions", wrapper.ListExceptions)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/exceptions/preview", wrapper.PreviewException)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities", wrapper.ListVulnerabilities)
@@ -4122,6 +4237,46 @@ type ListNamespacesdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListNamespacesdefaultApplicationProblemPlusJSONResponse) VisitListNamespacesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListChangesRequestObject struct {
+	Namespace Namespace `json:"namespace"`
+	Params    ListChangesParams
+}
+
+type ListChangesResponseObject interface {
+	VisitListChangesResponse(w http.ResponseWriter) error
+}
+
+type ListChanges200JSONResponse ChangeList
+
+func (response ListChanges200JSONResponse) VisitListChangesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListChangesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListChangesdefaultApplicationProblemPlusJSONResponse) VisitListChangesResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -5213,6 +5368,9 @@ type StrictServerInterface interface {
 	// ListNamespaces Lists namespaces, those with most to act on first
 	// (GET /api/v1/namespaces)
 	ListNamespaces(ctx context.Context, request ListNamespacesRequestObject) (ListNamespacesResponseObject, error)
+	// ListChanges Lists what has changed in the images that run in a namespace
+	// (GET /api/v1/namespaces/{namespace}/changes)
+	ListChanges(ctx context.Context, request ListChangesRequestObject) (ListChangesResponseObject, error)
 	// ListExternalReports Lists the reports of other tools on an image
 	// (GET /api/v1/namespaces/{namespace}/images/{digest}/reports)
 	ListExternalReports(ctx context.Context, request ListExternalReportsRequestObject) (ListExternalReportsResponseObject, error)
@@ -5502,6 +5660,33 @@ func (sh *strictHandler) ListNamespaces(w http.ResponseWriter, r *http.Request, 
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListNamespacesResponseObject); ok {
 		if err := validResponse.VisitListNamespacesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListChanges operation middleware
+func (sh *strictHandler) ListChanges(w http.ResponseWriter, r *http.Request, namespace Namespace, params ListChangesParams) {
+	var request ListChangesRequestObject
+
+	request.Namespace = namespace
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListChanges(ctx, request.(ListChangesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListChanges")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListChangesResponseObject); ok {
+		if err := validResponse.VisitListChangesResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -217,6 +217,7 @@ var contract = []contractTest{
 	{name: "LargeFindings", run: suite.testLargeFindings},
 	{name: "Actions", run: suite.testActions},
 	{name: "Status", run: suite.testStatus},
+	{name: "NamespaceChanges", run: suite.testNamespaceChanges},
 	{name: "WorkloadDetails", run: suite.testWorkloadDetails},
 	{name: "PreviewSuppression", run: suite.testPreviewSuppression},
 

@@ -18,7 +18,7 @@ export function OverviewPage() {
 function Landing({ namespace }: { namespace: string | undefined }) {
   const overview = useGet('/api/v1/overview', {}, { ...(namespace && { namespace }) });
   return <>
-    <Title text={namespace ? `Actions in ${namespace}` : 'Actions'} />
+    <Title text={namespace ? `Actions in ${namespace}` : 'Actions'}><a href={href('/changes', {}, { namespace })}>Changes</a></Title>
     <View of={overview}>{(found) => <>
       <Headline overview={found} namespace={namespace} />
       {found.actions.length > 0 && <><Actions rows={rowsOf(found.actions)} namespace={namespace} />

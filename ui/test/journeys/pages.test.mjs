@@ -24,7 +24,7 @@ async function pages(person) {
     'workload-clean': '/namespaces/shop/workloads/Pod/frontend', 'workload-missing': '/namespaces/shop/workloads/Deployment/nothing',
     exceptions: '/exceptions', 'exceptions-none': '/exceptions?namespace=blog',
     'exception-new': '/exceptions?new=true&namespace=shop&vulnerability=CVE-2024-0001', 'exception-new-empty': '/exceptions?new=true',
-    namespaces: '/namespaces', operator: '/operator', clusterscanner: '/clusterscanners/platform', coverage: '/coverage', scanner: '/namespaces/shop/scanners/default',
+    changes: '/changes?namespace=shop', 'changes-none': '/changes?namespace=blog', namespaces: '/namespaces', operator: '/operator', clusterscanner: '/clusterscanners/platform', coverage: '/coverage', scanner: '/namespaces/shop/scanners/default',
   };
 }
 

@@ -30,3 +30,23 @@ test('a workload is not green while an image of it has no result', async () => {
   assert.match(await member.text('[role=alert]'), /may not list imagescans/);
   await member.leave();
 });
+
+test('a member sees what has changed in shop', async () => {
+  const member = await Person.signedIn('member');
+  await member.settled();
+  await member.page.getByRole('link', { name: 'Changes' }).click();
+  await member.page.getByRole('heading', { name: 'Changes in shop' }).waitFor();
+  await member.settled();
+  const text = await member.text();
+  assert.match(text, /\d+ new · 0 with a fix now · 0 fixed/);
+  assert.match(text, /What is fixed is not known yet of 2 repositories/);
+  const rows = await member.page.getByRole('table', { name: 'New' }).locator('tbody tr').allInnerTexts();
+  assert.equal(rows.length, 100);
+  assert.match(rows[0], /CVE-2024-6660[\s\S]*known exploited/);
+  assert.match(text, /100 of \d+, the worst first/);
+  await member.page.getByLabel('Within').selectOption({ label: '90 days' });
+  await member.page.waitForURL(/days=90/);
+  await member.settled();
+  assert.match(await member.text(), /\d+ new · /);
+  await member.leave();
+});

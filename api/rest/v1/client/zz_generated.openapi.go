@@ -151,6 +151,19 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/namespaces (the `ListNamespaces` operationId).
 	ListNamespaces(ctx context.Context, params *ListNamespacesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListChanges Lists what has changed in the images that run in a namespace
+	//
+	// New findings, findings that got a fix, and what a rollout or newer vulnerability data has ended: once for each vulnerability, package and
+	// image repository. A finding that an earlier image of the repository had is not new. A finding is fixed if no image of the repository
+	// has it; nothing is fixed in the repositories of `unknown`. Replaced images are known until spec.unusedImageRetention ends: a
+	// rollout before that is not in the list. The reports of other tools make no difference. Messages can differ, since they depend on
+	// what their receiver was told before. 422 TooLarge if more than 100,000 findings may have changed.
+	//
+	// The caller must be allowed to list imagescans in the namespace.
+	//
+	// Corresponds with GET /api/v1/namespaces/{namespace}/changes (the `ListChanges` operationId).
+	ListChanges(ctx context.Context, namespace Namespace, params *ListChangesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListExternalReports Lists the reports of other tools on an image
 	//
 	// The reports that were saved in this namespace, by source and platform. The caller must be allowed to list reports.
@@ -510,6 +523,29 @@ func (c *Client) PreviewException(ctx context.Context, params *PreviewExceptionP
 // Corresponds with GET /api/v1/namespaces (the `ListNamespaces` operationId).
 func (c *Client) ListNamespaces(ctx context.Context, params *ListNamespacesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListNamespacesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListChanges Lists what has changed in the images that run in a namespace
+//
+// New findings, findings that got a fix, and what a rollout or newer vulnerability data has ended: once for each vulnerability, package and
+// image repository. A finding that an earlier image of the repository had is not new. A finding is fixed if no image of the repository
+// has it; nothing is fixed in the repositories of `unknown`. Replaced images are known until spec.unusedImageRetention ends: a
+// rollout before that is not in the list. The reports of other tools make no difference. Messages can differ, since they depend on
+// what their receiver was told before. 422 TooLarge if more than 100,000 findings may have changed.
+//
+// The caller must be allowed to list imagescans in the namespace.
+//
+// Corresponds with GET /api/v1/namespaces/{namespace}/changes (the `ListChanges` operationId).
+func (c *Client) ListChanges(ctx context.Context, namespace Namespace, params *ListChangesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListChangesRequest(c.Server, namespace, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1547,6 +1583,63 @@ func NewListNamespacesRequest(server string, params *ListNamespacesParams) (*htt
 				}
 			}
 
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListChangesRequest constructs an http.Request for the ListChanges method
+func NewListChangesRequest(server string, namespace Namespace, params *ListChangesParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "namespace", namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/namespaces/%s/changes", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -3455,6 +3548,21 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/namespaces (the `ListNamespaces` operationId).
 	ListNamespacesWithResponse(ctx context.Context, params *ListNamespacesParams, reqEditors ...RequestEditorFn) (*ListNamespacesResponse, error)
 
+	// ListChangesWithResponse Lists what has changed in the images that run in a namespace
+	//
+	// New findings, findings that got a fix, and what a rollout or newer vulnerability data has ended: once for each vulnerability, package and
+	// image repository. A finding that an earlier image of the repository had is not new. A finding is fixed if no image of the repository
+	// has it; nothing is fixed in the repositories of `unknown`. Replaced images are known until spec.unusedImageRetention ends: a
+	// rollout before that is not in the list. The reports of other tools make no difference. Messages can differ, since they depend on
+	// what their receiver was told before. 422 TooLarge if more than 100,000 findings may have changed.
+	//
+	// The caller must be allowed to list imagescans in the namespace.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/namespaces/{namespace}/changes (the `ListChanges` operationId).
+	ListChangesWithResponse(ctx context.Context, namespace Namespace, params *ListChangesParams, reqEditors ...RequestEditorFn) (*ListChangesResponse, error)
+
 	// ListExternalReportsWithResponse Lists the reports of other tools on an image
 	//
 	// The reports that were saved in this namespace, by source and platform. The caller must be allowed to list reports.
@@ -4068,6 +4176,54 @@ func (r ListNamespacesResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListNamespacesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListChangesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ChangeList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListChangesResponse) GetJSON200() *ChangeList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListChangesResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListChangesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListChangesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListChangesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListChangesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5380,6 +5536,27 @@ func (c *ClientWithResponses) ListNamespacesWithResponse(ctx context.Context, pa
 	return ParseListNamespacesResponse(rsp)
 }
 
+// ListChangesWithResponse Lists what has changed in the images that run in a namespace
+//
+// New findings, findings that got a fix, and what a rollout or newer vulnerability data has ended: once for each vulnerability, package and
+// image repository. A finding that an earlier image of the repository had is not new. A finding is fixed if no image of the repository
+// has it; nothing is fixed in the repositories of `unknown`. Replaced images are known until spec.unusedImageRetention ends: a
+// rollout before that is not in the list. The reports of other tools make no difference. Messages can differ, since they depend on
+// what their receiver was told before. 422 TooLarge if more than 100,000 findings may have changed.
+//
+// The caller must be allowed to list imagescans in the namespace.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/namespaces/{namespace}/changes (the `ListChanges` operationId).
+func (c *ClientWithResponses) ListChangesWithResponse(ctx context.Context, namespace Namespace, params *ListChangesParams, reqEditors ...RequestEditorFn) (*ListChangesResponse, error) {
+	rsp, err := c.ListChanges(ctx, namespace, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListChangesResponse(rsp)
+}
+
 // ListExternalReportsWithResponse Lists the reports of other tools on an image
 //
 // The reports that were saved in this namespace, by source and platform. The caller must be allowed to list reports.
@@ -6032,6 +6209,39 @@ func ParseListNamespacesResponse(rsp *http.Response) (*ListNamespacesResponse, e
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest NamespaceList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListChangesResponse parses an HTTP response from a ListChangesWithResponse call
+func ParseListChangesResponse(rsp *http.Response) (*ListChangesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListChangesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ChangeList
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

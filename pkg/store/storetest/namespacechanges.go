@@ -1,0 +1,85 @@
+package storetest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/announce/diff"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// testNamespaceChanges checks what counts as a change since a time: new findings, fixes, and what newer data or a rollout has ended.
+func (on suite) testNamespaceChanges(t *testing.T) {
+	f := on.newStore(t)
+	f.saveCatalogs(t, "old", "new", "api", "blog", "last")
+	run := func(name string, workloads ...string) {
+		t.Helper()
+		u := used("scanner", name)
+		for _, w := range workloads {
+			u.Workloads = append(u.Workloads, workload(w, "ghcr.io/shop/web"))
+		}
+		must(t, f.SetUsage(t.Context(), u))
+	}
+	run("old", "web")
+	f.use(t, "scanner", "api", workload("api", "ghcr.io/shop/api"))
+	elsewhere := used("other", "blog", workload("blog", "ghcr.io/blog/blog"))
+	elsewhere.Namespace, elsewhere.Workloads[0].Namespace = "blog", "blog"
+	must(t, f.SetUsage(t.Context(), elsewhere))
+	f.report(t, "old", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "zlib"))
+	f.report(t, "api", vulnerable("CVE-2026-0003", "curl"))
+	f.report(t, "blog")
+	f.clock.pass(time.Hour)
+	since := f.clock.Now()
+	changes := func(exceptions ...exception.Exception) (lines []string) {
+		t.Helper()
+		asked := store.ChangesQuery{Namespace: "shop", Since: since, Exceptions: exception.NewSet(exceptions, f.clock.Now())}
+		found := got[store.NamespaceChanges](t)(f.NamespaceChanges(t.Context(), asked, 10))
+		totals := map[diff.Change]int{}
+		for _, c := range found.Changes {
+			line := fmt.Sprintf("%s %s in %s of %s after %s", c.Change, c.ID, c.Package.Name, c.Repository, c.At.Sub(since))
+			if c.Exception != nil {
+				line += " by " + c.Exception.Name
+			}
+			lines = append(lines, line)
+			totals[c.Change]++
+		}
+		equal(t, "totals", found.Totals, totals)
+		for _, repository := range found.Unknown {
+			lines = append(lines, "unknown "+repository)
+		}
+		return lines
+	}
+	equal(t, "at first", changes(), []string(nil))
+	f.clock.pass(time.Hour)
+	f.report(t, "api", vulnerable("CVE-2026-0003", "curl", fixed), vulnerable("CVE-2026-0004", "curl"))
+	f.report(t, "blog", vulnerable("CVE-2026-0005", "curl"))
+	const fix = "FixAvailable CVE-2026-0003 in curl of ghcr.io/shop/api after 1h0m0s"
+	equal(t, "after new data", changes(), []string{"New CVE-2026-0004 in curl of ghcr.io/shop/api after 1h0m0s", fix})
+	equal(t, "with an exception", changes(exception.Exception{UID: "1", Name: "accepted", Namespace: "shop", Vulnerabilities: []string{"CVE-2026-0004"}}), []string{
+		"New CVE-2026-0004 in curl of ghcr.io/shop/api after 1h0m0s by accepted", fix,
+	})
+
+	// A rollout takes zlib away and brings libxml. While it has no report, nothing counts as fixed.
+	f.clock.pass(time.Hour)
+	run("new", "web")
+	run("old")
+	equal(t, "in the middle of a rollout", changes(), []string{"New CVE-2026-0004 in curl of ghcr.io/shop/api after 1h0m0s", fix, "unknown ghcr.io/shop/web"})
+	f.clock.pass(time.Hour)
+	f.report(t, "new", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0006", "libxml"))
+	after := changes()
+	want := []string{
+		"New CVE-2026-0004 in curl of ghcr.io/shop/api after 1h0m0s", "New CVE-2026-0006 in libxml of ghcr.io/shop/web after 3h0m0s", fix,
+		"Fixed CVE-2026-0002 in zlib of ghcr.io/shop/web after 2h0m0s",
+	}
+	equal(t, "after a rollout", after, want)
+	since = since.Add(150 * time.Minute)
+	equal(t, "since then", changes(), []string{"New CVE-2026-0006 in libxml of ghcr.io/shop/web after 30m0s"})
+
+	// What no running image of the repository has, but one that nobody replaced, is not fixed.
+	run("last", "job")
+	f.report(t, "last", vulnerable("CVE-2026-0007", "jq"))
+	run("last")
+	equal(t, "of a workload that is gone", changes(), []string{"New CVE-2026-0006 in libxml of ghcr.io/shop/web after 30m0s"})
+}
