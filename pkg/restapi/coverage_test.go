@@ -114,7 +114,7 @@ func TestImageScans(t *testing.T) {
 	want := restv1.ImageScan{
 		Namespace: "shop", Name: "clean", Scanner: restv1.ScannerReference{Kind: restv1.KindScanner, Name: "a"}, Digest: key("clean").Digest, Platform: "linux/amd64", References: []string{"ghcr.io/shop/clean:1"},
 		Phase: restv1.PhaseScanned, Findings: &restv1.FindingCounts{}, ScanTime: noon, UnusedSinceTime: noon, Workloads: []string{"Deployment/web"}, WorkloadCount: 1,
-		Conditions: []restv1.Condition{},
+		Conditions: []restv1.Condition{}, MayRescan: true,
 	}
 	if diff := cmp.Diff(&want, clean.JSON200); diff != "" {
 		t.Errorf("a clean image (-want +got):\n%s", diff)

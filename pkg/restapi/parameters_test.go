@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -91,19 +92,22 @@ func TestDocument(t *testing.T) {
 	if response.StatusCode != http.StatusOK || string(body) != string(restv1.Document) {
 		t.Errorf("the document: %d, %d bytes", response.StatusCode, len(body))
 	}
-	fill := strings.NewReplacer("{namespace}", "shop", "{name}", "web", "{id}", "CVE-2026-0001", "{digest}", key("web").Digest, "{source}", "ci")
+	queries := map[string]string{
+		"/api/v1/exceptions/preview": "?vulnerability=CVE-2026-0001", "/api/v1/namespaces/{namespace}/changes": "?since=" + noon.Format(time.RFC3339),
+	}
+	fill := strings.NewReplacer("{namespace}", "shop", "{kind}", "Deployment", "{name}", "web", "{id}", "CVE-2026-0001", "{digest}", key("web").Digest, "{source}", "ci")
 	w.requireStatus(w.put(reportPath("shop", "web", "ci"), anyone, reportText(0)), http.StatusCreated)
 	for route := range w.api.rules {
 		path, isRead := strings.CutPrefix(route, "GET ")
 		if !isRead {
 			continue // TestSession has those that sign in and out, TestExternalReports those that write
 		}
-		path = strings.Replace(fill.Replace(path), "scanners/web", "scanners/main", 1)
+		path = strings.Replace(fill.Replace(path)+queries[path], "scanners/web", "scanners/main", 1)
 		if response, body := w.get(path, anyone); response.StatusCode != http.StatusOK {
 			t.Errorf("%s: %d %s", route, response.StatusCode, body)
 		}
 	}
-	for _, path := range []string{"/", "/api", "/api/v1", "/api/v1/namespaces", "/api/v2/scanners", "/metrics", "/api/v1/scanners/"} {
+	for _, path := range []string{"/", "/api", "/api/v1", "/api/v1/namespaces/shop", "/api/v2/scanners", "/metrics", "/api/v1/scanners/"} {
 		if response, body := w.get(path, anyone); response.StatusCode != http.StatusNotFound {
 			t.Errorf("GET %s: %d %s, want 404", path, response.StatusCode, body)
 		}
