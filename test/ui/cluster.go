@@ -39,11 +39,12 @@ const (
 )
 
 // images are the images of each namespace. The fake engine derives the findings from the name. Those with "@" are stages of one repository.
+// An engine knows one state of a vulnerability, so both must say the same of whether it is exploited.
 var images = map[string][]string{
 	"shop":  {"vulnerable-web", "riddled-api", "hostile", "failing-job", "slow-import", "frontend"},
 	"blog":  {"web", "comments"},
 	"infra": {"vulnerable-proxy", "dns"},
-	"depot": {"evolving-basket@0", "evolving-basket@3", "listed-scales", "riddled-20000", "vulnerable-door"},
+	"depot": {"evolving-basket@2", "evolving-basket@3", "listed-scales", "riddled-20000", "vulnerable-door"},
 }
 
 // users are the ServiceAccounts that sign in, with the ClusterRoles that each has in which namespace, "" for all. The ClusterRole view is empty

@@ -73,7 +73,7 @@ test('vulnerabilities are listed worst first, and a filter with nothing in it is
   assert.match(await admin.text('.notice.warn'), /Not covered: 1 image pending, 1 image failed/);
   await admin.page.getByLabel('Exploited').selectOption({ label: 'known' });
   await admin.page.waitForURL(/knownExploited=true/);
-  await admin.page.getByText('1 vulnerability', { exact: true }).waitFor();
+  await admin.page.getByText('2 vulnerabilities', { exact: true }).waitFor();
   await admin.page.getByLabel('Id').fill('CVE-1999');
   await admin.page.getByText('No vulnerability passes these filters.').waitFor();
   assert.equal(await admin.page.locator('.answer.good').count(), 0);

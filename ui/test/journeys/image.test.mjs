@@ -32,7 +32,7 @@ test('without an SBOM, the packages with findings are listed, and the page says 
 test('comparing with another digest of the repository says what would end and what would come', async () => {
   const keeper = await Person.signedIn('keeper', '/images?namespace=depot');
   const { items } = await keeper.json('/api/v1/namespaces/depot/imagescans');
-  const [old, fixed] = [0, 3].map((stage) => items.find((s) => s.digest.startsWith(`sha256:${stage}0000`)).name);
+  const [old, fixed] = [2, 3].map((stage) => items.find((s) => s.digest.startsWith(`sha256:${stage}0000`)).name);
   await keeper.visit(`/namespaces/depot/images/${old}?tab=compare`);
   await keeper.page.getByText('1 finding would end').waitFor();
   assert.match(await keeper.text(), /1 finding would end \(1 Critical\) and 0 would come \(none\)\. 2 findings are in both/);
