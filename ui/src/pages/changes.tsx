@@ -2,7 +2,7 @@
 import { useMemo } from 'preact/hooks';
 import { now, useGet } from '../api';
 import type { Change, ChangeKind, ChangeList } from '../api.gen';
-import { count } from '../format';
+import { count, number } from '../format';
 import { Choose, Exploited, Foreign, NotCovered, SeverityMark, Suppressed, Table, Time, Title, View } from '../parts';
 import { href, usePlace } from '../router';
 import { useNamespace, useSession } from '../app';
@@ -28,7 +28,7 @@ function ChangesOf({ namespace }: { namespace: string }) {
     <Title text={`Changes in ${namespace}`}><a href={href('/', {}, { namespace })}>Actions</a></Title>
     <div class="filters"><Choose name="days" label="Within" choices={periods} /></div>
     <View of={changes}>{(list) => <>
-      <p>{list.new} new · {list.fixAvailable} with a fix now · {list.fixed} fixed</p>
+      <p>{number(list.new)} new · {number(list.fixAvailable)} with a fix now · {number(list.fixed)} fixed</p>
       <NotCovered coverage={list.coverage} scope={`in ${namespace}`} />
       {list.unknown.length > 0 && <p class="stale">What is fixed is not known yet of {count(list.unknown.length, 'repository', 'repositories')} with an image that has no result: {list.unknown.slice(0, 5).join(', ')}{list.unknown.length > 5 && ` and ${list.unknown.length - 5} more`}</p>}
       {kinds.map((kind) => <Part key={kind.change} kind={kind} list={list} namespace={namespace} />)}
@@ -36,6 +36,9 @@ function ChangesOf({ namespace }: { namespace: string }) {
     </>}</View>
   </>;
 }
+
+// maxRows of each kind keep the page small enough for a slow computer.
+const maxRows = 25;
 
 type Kind = { change: ChangeKind; title: string; total: (list: ChangeList) => number };
 
@@ -46,11 +49,11 @@ const kinds: Kind[] = [
 ];
 
 function Part({ kind: { change, title, total }, list, namespace }: { kind: Kind; list: ChangeList; namespace: string }) {
-  const rows = list.items.filter((c) => c.change === change);
+  const rows = list.items.filter((c) => c.change === change).slice(0, maxRows);
   if (rows.length === 0) return null;
   return <><h2>{title}</h2>
     <Table label={title} rows={rows} id={(c) => [c.repository, c.id, c.package.name].join(' ')} columns={columns(namespace)} />
-    {rows.length < total(list) && <p class="mute">{rows.length} of {total(list)}, the worst first</p>}</>;
+    {rows.length < total(list) && <p class="mute">{rows.length} of {number(total(list))}, the worst first</p>}</>;
 }
 
 const columns = (namespace: string) => [
