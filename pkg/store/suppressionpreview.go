@@ -11,10 +11,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// ErrTooManyCandidates means that an exception selects so little that too many findings would have to be compared with it.
-var ErrTooManyCandidates = errors.New("store: the exception selects too many findings")
+// ErrTooManyCandidates means that the answer to a query would need too many findings in memory at once.
+var ErrTooManyCandidates = errors.New("store: too many findings would have to be read at once")
 
-// maxPreviewCandidates bounds the findings that PreviewSuppression compares with an exception, and so its memory to some 50 MiB.
+// maxPreviewCandidates bounds the findings that PreviewSuppression, Workload and NamespaceChanges read, and so their memory to some 50 MiB each.
 const maxPreviewCandidates = 100_000
 
 // SuppressionQuery is an exception that may not exist yet.

@@ -27,6 +27,9 @@ export function NewException({ namespace }: { namespace: string | undefined }) {
   </>;
 }
 
+// maxRows keeps the page small enough for a slow computer.
+const maxRows = 50;
+
 function Preview({ namespace, selection: s }: { namespace: string | undefined; selection: Selection }) {
   const preview = useGet('/api/v1/exceptions/preview', {}, {
     ...(namespace && { namespace }), ...(s.vulnerability.length > 0 && { vulnerability: s.vulnerability }), ...(s.package && { package: s.package }),
@@ -35,8 +38,8 @@ function Preview({ namespace, selection: s }: { namespace: string | undefined; s
   return <View of={preview}>{(found) => <>
     <Answer found={found} />
     <NotCovered coverage={found.coverage} scope={namespace && `in ${namespace}`} />
-    {found.items.length > 0 && <Table label="Findings that it would suppress" rows={found.items} id={(f) => [f.repository, f.id, f.package.name].join(' ')} columns={columns} />}
-    {found.items.length < found.total && <p class="mute">{found.items.length} of {count(found.total, 'finding')}, the worst first</p>}
+    {found.items.length > 0 && <Table label="Findings that it would suppress" rows={found.items.slice(0, maxRows)} id={(f) => [f.repository, f.id, f.package.name].join(' ')} columns={columns} />}
+    {found.total > maxRows && <p class="mute">{maxRows} of {count(found.total, 'finding')}, the worst first</p>}
   </>}</View>;
 }
 
