@@ -23,7 +23,7 @@ async function pages(person) {
     workload: '/namespaces/shop/workloads/Pod/riddled-api', 'workload-pending': '/namespaces/shop/workloads/Pod/slow-import',
     'workload-clean': '/namespaces/shop/workloads/Pod/frontend', 'workload-missing': '/namespaces/shop/workloads/Deployment/nothing',
     exceptions: '/exceptions', 'exceptions-none': '/exceptions?namespace=blog',
-    'exception-new': '/exceptions?new=true&namespace=shop&vulnerability=CVE-2024-0001', 'exception-new-empty': '/exceptions?new=true',
+    'exception-new': '/exceptions?new=true&namespace=shop&vulnerability=CVE-2024-0001', 'exception-new-empty': '/exceptions?new=true', 'exception-new-many': '/exceptions?new=true&package=*&namespace=shop',
     changes: '/changes?namespace=shop', 'changes-none': '/changes?namespace=blog', namespaces: '/namespaces', operator: '/operator', clusterscanner: '/clusterscanners/platform', coverage: '/coverage', scanner: '/namespaces/shop/scanners/default',
   };
 }
