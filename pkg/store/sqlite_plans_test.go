@@ -133,7 +133,7 @@ func TestViewsUseIndexes(t *testing.T) {
 	f.requireIndexes(t, selectLocation, []any{"sbom", "s", "d", "p", "n"})
 	f.requireIndexes(t, selectPassing, append(calledArgs("x"),
 		sql.Named("report", 1), sql.Named("every", true), sql.Named("severities", "[]"), sql.Named("fixable", -1), sql.Named("exploited", -1),
-		sql.Named("package", ""), sql.Named("text", "")), "findings_present")
+		sql.Named("package", ""), sql.Named("text", ""), sql.Named("since", 0)), "findings_present")
 	f.requireIndexes(t, selectByID, []any{"[[1,0]]"})
 	f.requireIndexes(t, countRuns, append(calledArgs("x"), sql.Named("every", true), sql.Named("namespaces", "[]")), "findings_by_vulnerability")
 }
