@@ -157,7 +157,7 @@ type ClientInterface interface {
 	// image repository. A finding that an earlier image of the repository had is not new. A finding is fixed if no image of the repository
 	// has it; nothing is fixed in the repositories of `unknown`. Replaced images are known until spec.unusedImageRetention ends: a
 	// rollout before that is not in the list. The reports of other tools make no difference. Messages can differ, since they depend on
-	// what their receiver was told before. 422 TooLarge if more than 100,000 findings may have changed.
+	// what was announced to their receiver before. 422 TooLarge if more than 100,000 findings may have changed.
 	//
 	// The caller must be allowed to list imagescans in the namespace.
 	//
@@ -539,7 +539,7 @@ func (c *Client) ListNamespaces(ctx context.Context, params *ListNamespacesParam
 // image repository. A finding that an earlier image of the repository had is not new. A finding is fixed if no image of the repository
 // has it; nothing is fixed in the repositories of `unknown`. Replaced images are known until spec.unusedImageRetention ends: a
 // rollout before that is not in the list. The reports of other tools make no difference. Messages can differ, since they depend on
-// what their receiver was told before. 422 TooLarge if more than 100,000 findings may have changed.
+// what was announced to their receiver before. 422 TooLarge if more than 100,000 findings may have changed.
 //
 // The caller must be allowed to list imagescans in the namespace.
 //
@@ -3554,7 +3554,7 @@ type ClientWithResponsesInterface interface {
 	// image repository. A finding that an earlier image of the repository had is not new. A finding is fixed if no image of the repository
 	// has it; nothing is fixed in the repositories of `unknown`. Replaced images are known until spec.unusedImageRetention ends: a
 	// rollout before that is not in the list. The reports of other tools make no difference. Messages can differ, since they depend on
-	// what their receiver was told before. 422 TooLarge if more than 100,000 findings may have changed.
+	// what was announced to their receiver before. 422 TooLarge if more than 100,000 findings may have changed.
 	//
 	// The caller must be allowed to list imagescans in the namespace.
 	//
@@ -5542,7 +5542,7 @@ func (c *ClientWithResponses) ListNamespacesWithResponse(ctx context.Context, pa
 // image repository. A finding that an earlier image of the repository had is not new. A finding is fixed if no image of the repository
 // has it; nothing is fixed in the repositories of `unknown`. Replaced images are known until spec.unusedImageRetention ends: a
 // rollout before that is not in the list. The reports of other tools make no difference. Messages can differ, since they depend on
-// what their receiver was told before. 422 TooLarge if more than 100,000 findings may have changed.
+// what was announced to their receiver before. 422 TooLarge if more than 100,000 findings may have changed.
 //
 // The caller must be allowed to list imagescans in the namespace.
 //
