@@ -108,6 +108,9 @@ func (s *Store) saveCatalog(ctx context.Context, tx *session, c Catalog, artifac
 		manifest, c.Engine, c.Distro, c.Packages, c.Tool, millis{orNow(c.CatalogedAt, now)}); err != nil {
 		return err
 	}
+	if err := markImagesOf(ctx, tx, manifest); err != nil {
+		return err
+	}
 	return replaceArtifacts(ctx, tx, manifest, artifacts)
 }
 
@@ -172,6 +175,9 @@ func saveAlias(ctx context.Context, tx *session, key image.Key, scope Scope, man
 		return err
 	}
 	if linked, err := result.RowsAffected(); err != nil || linked == 0 {
+		return err
+	}
+	if err := markImagesOf(ctx, tx, manifest); err != nil {
 		return err
 	}
 	return updateRunning(ctx, tx, anyNamespace, append(manifests, manifest)...)

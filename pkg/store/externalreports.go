@@ -248,6 +248,9 @@ func (s *Store) replaceExternal(ctx context.Context, tx *session, r ExternalRepo
 	if err != nil {
 		return d, err
 	}
+	if err := markChanged(ctx, tx, r.Namespace); err != nil {
+		return d, err
+	}
 	if err := updateExternalOfImages(ctx, tx, [2]string{r.Namespace, r.Digest}); err != nil || r.Budget == 0 {
 		return d, err
 	}
@@ -317,7 +320,9 @@ func (s *Store) DeleteExternalReport(ctx context.Context, k ExternalKey, check f
 		if err := recordRunning(ctx, tx, deleteRunning, running, -1); err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `DELETE FROM reports WHERE id = ?`, before.report)
-		return err
+		if _, err := tx.ExecContext(ctx, `DELETE FROM reports WHERE id = ?`, before.report); err != nil {
+			return err
+		}
+		return markChanged(ctx, tx, k.Namespace)
 	})
 }

@@ -175,6 +175,14 @@ func updateExternal(ctx context.Context, tx *session, which string, args ...any)
 	if err != nil {
 		return err
 	}
+	var namespaces []string
+	for _, r := range slices.Concat(started, stopped) {
+		namespaces = append(namespaces, r.namespace)
+	}
+	slices.Sort(namespaces)
+	if err := markChanged(ctx, tx, slices.Compact(namespaces)...); err != nil {
+		return err
+	}
 	for batch := range slices.Chunk(stopped, runningBatch) {
 		if err := recordRunning(ctx, tx, deleteRunning, batch, -1); err != nil {
 			return err

@@ -162,6 +162,9 @@ func (s *Store) saveWorkloads(ctx context.Context, action string, u ImageUsage) 
 		if err := replaceWorkloads(ctx, tx, id, u.Workloads); err != nil {
 			return err
 		}
+		if err := markChanged(ctx, tx, u.Namespace); err != nil {
+			return err
+		}
 		if err := replaceLeft(ctx, tx, id, use.left, use.nextLeft(u, s.lastSeen(use), s.now())); err != nil {
 			return err
 		}
@@ -343,6 +346,9 @@ func (s *Store) deleteScannerImages(ctx context.Context, tx *session, which stri
 		return image, err
 	})
 	if err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, markNamespaces+`SELECT namespace FROM scanner_images WHERE `+which+onMarked, args...); err != nil {
 		return err
 	}
 	if _, err := tx.ExecContext(ctx, `DELETE FROM scanner_images WHERE `+which, args...); err != nil {

@@ -1,0 +1,45 @@
+package store
+
+import (
+	"testing"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// TestChanges checks that a second process sees which namespaces another one has changed, and none twice.
+func TestChanges(t *testing.T) {
+	for _, d := range Databases {
+		t.Run(d.Name, func(t *testing.T) {
+			database := d.New(t)
+			f := openIn(t, database)
+			reader := got[*Store](t)(database.OpenReadOnly(t.Context(), f.clock.Now))
+			defer reader.Close()
+			position := got[ChangePosition](t)(reader.ChangePosition(t.Context()))
+			requireChanges := func(what string, namespaces ...string) {
+				t.Helper()
+				changes := got[Changes](t)(reader.ChangesSince(t.Context(), position))
+				equal(t, "namespaces changed by "+what, changes.Namespaces, namespaces)
+				position = changes.Position
+			}
+			requireChanges("nothing")
+
+			f.inNamespace(t, "shop", "uid-1", "app", "web")
+			f.inNamespace(t, "bank", "uid-2", "app", "counter")
+			f.inNamespace(t, "zoo", "uid-3", "other", "gate")
+			requireChanges("workloads that start", "bank", "shop", "zoo")
+			f.inNamespace(t, "shop", "uid-1", "app", "web")
+			requireChanges("a workload that stays")
+			f.saveCatalogs(t, "app")
+			requireChanges("an SBOM", "bank", "shop")
+			f.report(t, "app", vulnerable("CVE-1", "openssl"))
+			requireChanges("a report", "bank", "shop")
+			f.saveCatalogs(t, "other")
+			f.report(t, "other", vulnerable("CVE-1", "openssl", func(v *finding.Finding) { v.KnownExploited = true }))
+			requireChanges("a vulnerability that is exploited now", "bank", "shop", "zoo")
+			must(t, f.exec(t.Context(), "write something else", `DELETE FROM memory_exceeded`))
+			requireChanges("a transaction that changes no image")
+			must(t, f.ReleaseImage(t.Context(), ScannerImage{Scanner: "uid-1", Namespace: "shop", Key: key("app")}, false))
+			requireChanges("an image that a scanner has no more", "shop")
+		})
+	}
+}
