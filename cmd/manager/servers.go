@@ -21,7 +21,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/certificate"
 	"github.com/scanner-operator/scanner-operator/pkg/listener"
 	"github.com/scanner-operator/scanner-operator/pkg/restapi"
+	"github.com/scanner-operator/scanner-operator/pkg/restapi/events"
 	"github.com/scanner-operator/scanner-operator/ui"
+	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
 
 const (
@@ -93,10 +95,22 @@ func (op *operator) addAPI(ctx context.Context) error {
 		return err
 	}
 	settings := op.config.UI
+	log := events.NewLog()
+	watcher := &events.Watcher{
+		Log: log, Store: op.store, Reader: op.manager.GetClient(), Informers: op.manager.GetCache(), Clock: op.clock, Logger: ctrl.Log.WithName("events"),
+	}
+	if err := op.manager.Add(watcher); err != nil {
+		return err
+	}
+	build, err := ui.Build()
+	if err != nil {
+		return err
+	}
 	api := &restapi.API{
 		Reader:     restapi.WatchedReader{Reader: op.manager.GetClient(), Namespaces: op.options.Watched},
 		ImageScans: op.manager.GetClient(), TokenReviews: tokenReviews, AccessReviews: accessReviews, Store: op.store, Inventory: op.inventory(), Clock: op.clock,
 		SessionKey: func() ([]byte, error) { return op.authority.DeriveKey("scanner-operator sessions v1") }, BasePath: settings.BasePath,
+		Events:      &events.Server{Log: log, Version: version.Version, Build: build},
 		RenderSlack: renderSlack, Wake: op.wakeups.Image, ReportBudget: op.config.Ingest.StoreSizePerNamespace.Value(),
 		Log: ctrl.Log.WithName("api"), Metrics: ctrlmetrics.Registry,
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/listener"
+	"github.com/scanner-operator/scanner-operator/pkg/restapi/events"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
@@ -87,6 +88,8 @@ type API struct {
 	RenderSlack func(message []byte) (restv1.SlackMessage, error)
 	// Wake reports that what is known of an image has changed, given by the digest that nodes report.
 	Wake func(ctx context.Context, digest string)
+	// Events serves the streams of events. Whoever serves the API runs a Watcher for its log.
+	Events *events.Server
 	// ReportBudget is how many bytes of reports and SBOMs may be stored for a namespace; 0 for no limit.
 	ReportBudget int64
 	Clock        clock.PassiveClock
@@ -108,6 +111,8 @@ type API struct {
 	// writes bounds requests that write. saving bounds the reports among them that are in memory.
 	writes *writeSlots
 	saving semaphore
+	// eventReviews bounds the access reviews for streams of events.
+	eventReviews semaphore
 }
 
 // Bounds of concurrency. The store has few readers, and the controllers need them too.
@@ -122,6 +127,7 @@ const (
 	requestTimeout  = 30 * time.Second
 	documentTimeout = 2 * time.Minute
 	downloadTimeout = 15 * time.Minute
+	streamTimeout   = time.Hour // a stream of events ends before
 )
 
 // maxLoggedPath bounds a path in the log, in bytes.
@@ -150,6 +156,7 @@ func (a *API) Handler() (_ http.Handler, err error) {
 	a.crossOrigin = http.NewCrossOriginProtection()
 	a.queries, a.documents, a.downloads = make(semaphore, maxQueries), make(semaphore, maxDocuments), newDownloadSlots(maxDownloads)
 	a.writes, a.saving = newWriteSlots(a.Clock), make(semaphore, maxSaving)
+	a.eventReviews = make(semaphore, maxEventReviews)
 
 	strict := restv1.NewStrictHandlerWithOptions(operations{a}, nil, restv1.StrictHTTPServerOptions{
 		RequestErrorHandlerFunc: a.writeBodyError, ResponseErrorHandlerFunc: a.writeError,
@@ -226,7 +233,11 @@ func (a *API) admit(next *http.ServeMux) http.Handler {
 			_, _ = recorder.Write(restv1.Document)
 			return
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), downloadTimeout)
+		limit, isStream := downloadTimeout, r.URL.Path == PathEvents
+		if isStream {
+			limit = streamTimeout
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
 		c := &caller{}
 		r = r.WithContext(context.WithValue(ctx, callerKey{}, c))
@@ -240,7 +251,11 @@ func (a *API) admit(next *http.ServeMux) http.Handler {
 				a.writeError(recorder, r, err)
 				return
 			}
-			defer release()
+			if isStream {
+				release() // streams have slots of their own
+			} else {
+				defer release()
+			}
 			listener.Authenticated(ctx, w, c.user.Username)
 		}
 		next.ServeHTTP(recorder, r)
@@ -251,7 +266,7 @@ func (a *API) admit(next *http.ServeMux) http.Handler {
 // request that signs in. A report may be sent with PUT, whose operation bounds it.
 func (a *API) checkOrigin(w http.ResponseWriter, r *http.Request) error {
 	if a.crossOrigin.Check(r) != nil {
-		return newProblem(restv1.ReasonForbidden, "a page of another origin sent the request; use the web UI at the address that its administrator has published")
+		return foreignOrigin()
 	}
 	switch {
 	case signs(r) && r.Method == http.MethodPost:
@@ -260,6 +275,10 @@ func (a *API) checkOrigin(w http.ResponseWriter, r *http.Request) error {
 		return invalidParameter("body", "a request has none")
 	}
 	return nil
+}
+
+func foreignOrigin() *problem {
+	return newProblem(restv1.ReasonForbidden, "a page of another origin sent the request; use the web UI at the address that its administrator has published")
 }
 
 // signs reports whether a request signs in or out, for which it needs no token.
@@ -320,6 +339,8 @@ func (m router) HandleFunc(pattern string, handle func(http.ResponseWriter, *htt
 // operationTimeout returns the maximum duration of an operation.
 func operationTimeout(operation string) time.Duration {
 	switch operation {
+	case "watchEvents":
+		return streamTimeout
 	case "getSBOM":
 		return downloadTimeout
 	case "getExternalReport":

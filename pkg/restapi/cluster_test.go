@@ -40,6 +40,13 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "serving reports:", serveReports(path))
 		os.Exit(1)
 	}
+	if of := os.Getenv(streamClient); of != "" {
+		if err := holdStreams(of); err != nil {
+			fmt.Fprintln(os.Stderr, "opening streams:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	code := m.Run()
 	if err := stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "stopping the API server:", err)

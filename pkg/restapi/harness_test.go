@@ -37,6 +37,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
+	"github.com/scanner-operator/scanner-operator/pkg/restapi/events"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/pkg/store/storetest"
 )
@@ -66,6 +67,7 @@ type harness struct {
 	t       testing.TB
 	cluster client.Client
 	store   *store.Store
+	path    string // of the store
 	clock   *clocktesting.FakeClock
 	api     *API
 	handler http.Handler
@@ -81,13 +83,15 @@ type harness struct {
 func newHarness(t testing.TB, cluster, reviews client.Client) *harness {
 	t.Helper()
 	w := &harness{t: t, cluster: cluster, clock: clocktesting.NewFakeClock(noon), metrics: prometheus.NewRegistry()}
-	db, err := storetest.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"), w.clock.Now, store.OpenSQLite)
+	w.path = filepath.Join(t.TempDir(), "store.db")
+	db, err := storetest.Open(t.Context(), w.path, w.clock.Now, store.OpenSQLite)
 	w.must(err)
 	t.Cleanup(func() { _ = db.Close() })
 	w.store = db
 	w.api = &API{
 		Reader: cluster, ImageScans: cluster, TokenReviews: reviews, AccessReviews: reviews, Store: db, Clock: w.clock, Metrics: w.metrics,
 		SessionKey: func() ([]byte, error) { return bytes.Repeat([]byte{7}, 32), nil },
+		Events:     &events.Server{Log: events.NewLog(), Version: "1.0.0", Build: "b1"},
 		Inventory:  &inventory.Inventory{Client: cluster, Store: db, Clock: w.clock},
 		RenderSlack: func(message []byte) (restv1.SlackMessage, error) {
 			if !json.Valid(message) {

@@ -99,8 +99,8 @@ func TestDocument(t *testing.T) {
 	w.requireStatus(w.put(reportPath("shop", "web", "ci"), anyone, reportText(0)), http.StatusCreated)
 	for route := range w.api.rules {
 		path, isRead := strings.CutPrefix(route, "GET ")
-		if !isRead {
-			continue // TestSession has those that sign in and out, TestExternalReports those that write
+		if !isRead || path == PathEvents {
+			continue // TestSession has those that sign in and out, TestExternalReports those that write, TestEvents the one without an end
 		}
 		path = strings.Replace(fill.Replace(path)+queries[path], "scanners/web", "scanners/main", 1)
 		if response, body := w.get(path, anyone); response.StatusCode != http.StatusOK {

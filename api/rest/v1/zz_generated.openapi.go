@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
@@ -38,6 +39,54 @@ func (e ChangeKind) Valid() bool {
 	}
 }
 
+// Defines values for EndReason.
+const (
+	EndMaxAge       EndReason = "MaxAge"
+	EndShutdown     EndReason = "Shutdown"
+	EndUnauthorized EndReason = "Unauthorized"
+)
+
+// Valid indicates whether the value is a known member of the EndReason enum.
+func (e EndReason) Valid() bool {
+	switch e {
+	case EndMaxAge:
+		return true
+	case EndShutdown:
+		return true
+	case EndUnauthorized:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for EventType.
+const (
+	EventBye       EventType = "bye"
+	EventChanged   EventType = "changed"
+	EventHello     EventType = "hello"
+	EventKeepAlive EventType = "keepAlive"
+	EventReset     EventType = "reset"
+)
+
+// Valid indicates whether the value is a known member of the EventType enum.
+func (e EventType) Valid() bool {
+	switch e {
+	case EventBye:
+		return true
+	case EventChanged:
+		return true
+	case EventHello:
+		return true
+	case EventKeepAlive:
+		return true
+	case EventReset:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ExceptionState.
 const (
 	ExceptionEndingSoon      ExceptionState = "EndingSoon"
@@ -56,6 +105,36 @@ func (e ExceptionState) Valid() bool {
 	case ExceptionInForce:
 		return true
 	case ExceptionInvalidSelector:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for HintKind.
+const (
+	HintClusterScanner                HintKind = "ClusterScanner"
+	HintClusterVulnerabilityException HintKind = "ClusterVulnerabilityException"
+	HintFindings                      HintKind = "Findings"
+	HintImageScan                     HintKind = "ImageScan"
+	HintScanner                       HintKind = "Scanner"
+	HintVulnerabilityException        HintKind = "VulnerabilityException"
+)
+
+// Valid indicates whether the value is a known member of the HintKind enum.
+func (e HintKind) Valid() bool {
+	switch e {
+	case HintClusterScanner:
+		return true
+	case HintClusterVulnerabilityException:
+		return true
+	case HintFindings:
+		return true
+	case HintImageScan:
+		return true
+	case HintScanner:
+		return true
+	case HintVulnerabilityException:
 		return true
 	default:
 		return false
@@ -385,6 +464,9 @@ type Coverage struct {
 // distribution ("debian 12"), then ecosystems whose packages the image may contain. Omitted if the engine reports none.
 type Ecosystems = []string
 
+// EndReason Why the stream ends; with bye.
+type EndReason string
+
 // EndedFinding A finding that an update ends.
 type EndedFinding struct {
 	EPSS           float64  `json:"epss,omitempty,omitzero"`
@@ -427,6 +509,38 @@ type EngineData struct {
 // EngineName The name of an engine. If an engine can have several instances, the instance follows: grype,
 // clair https://clair.example.com. A report of another tool has external: and its source.
 type EngineName = string
+
+// Event A hint. It never holds data.
+type Event struct {
+	// Build What identifies the document of the web UI that the manager serves; with hello.
+	Build string `json:"build,omitempty,omitzero"`
+
+	// Changes What has changed, in no order; with changed. At most 256.
+	Changes []Hint `json:"changes,omitempty,omitzero"`
+
+	// ID The position after the Event, for `since`. An Event without it changes nothing of what the caller knows.
+	ID string `json:"id,omitempty,omitzero"`
+
+	// Reason Why the stream ends; with bye.
+	Reason EndReason `json:"reason,omitempty,omitzero"`
+
+	// RetryAfterMs After how many milliseconds the caller should come back; with bye.
+	RetryAfterMs int `json:"retryAfterMs,omitempty,omitzero"`
+
+	// Type hello is the first Event. changed names what has changed. reset means that anything may have. keepAlive comes every 20 seconds at least,
+	// if nothing else does. bye is the last Event.
+	Type EventType `json:"type"`
+
+	// Version The manager's version; with hello.
+	Version string `json:"version,omitempty,omitzero"`
+}
+
+// EventID defines model for EventID.
+type EventID = string
+
+// EventType hello is the first Event. changed names what has changed. reset means that anything may have. keepAlive comes every 20 seconds at least,
+// if nothing else does. bye is the last Event.
+type EventType string
 
 // Exception The exception that suppresses a finding; omitted if none does.
 type Exception struct {
@@ -621,6 +735,20 @@ type FindingList struct {
 	// Total Number of findings on all pages that pass the filters.
 	Total int `json:"total"`
 }
+
+// Hint defines model for Hint.
+type Hint struct {
+	// Kind Findings are the reports, SBOMs and workloads of the images in a namespace. The others are kinds of Kubernetes, each with its status, and
+	// Scanner and ClusterScanner with their messages.
+	Kind HintKind `json:"kind"`
+
+	// Namespace The namespace of what has changed; omitted if it is in none.
+	Namespace string `json:"namespace,omitempty,omitzero"`
+}
+
+// HintKind Findings are the reports, SBOMs and workloads of the images in a namespace. The others are kinds of Kubernetes, each with its status, and
+// Scanner and ClusterScanner with their messages.
+type HintKind string
 
 // IgnoredPart defines model for IgnoredPart.
 type IgnoredPart struct {
@@ -1088,6 +1216,9 @@ type Session struct {
 	// Cookie Whether the token came in the cookie. Otherwise a proxy or the caller itself sent it in a header, and there is nothing to sign out of.
 	Cookie bool `json:"cookie"`
 
+	// EventID A position in the stream of Events. What the caller loads after this response is at least as new.
+	EventID string `json:"eventID"`
+
 	// ExpirationTime When the token expires; omitted if it does not say.
 	ExpirationTime time.Time `json:"expirationTime,omitempty,omitzero"`
 
@@ -1442,6 +1573,18 @@ type ListClusterScannerMessagesParams struct {
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
+// WatchEventsParams defines parameters for WatchEvents.
+type WatchEventsParams struct {
+	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
+	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
+
+	// Since The id of the last Event that the caller has, or the eventID of its session.
+	Since *EventID `form:"since,omitempty" json:"since,omitempty"`
+
+	// LastEventID The same, as browsers send it when they reconnect. It wins over `since`.
+	LastEventID *EventID `json:"Last-Event-ID,omitempty"`
+}
+
 // ListExceptionsParams defines parameters for ListExceptions.
 type ListExceptionsParams struct {
 	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
@@ -1732,6 +1875,9 @@ type ServerInterface interface {
 	// ListClusterScannerMessages Lists the messages that a ClusterScanner sent, the latest first
 	// (GET /api/v1/clusterscanners/{name}/messages)
 	ListClusterScannerMessages(w http.ResponseWriter, r *http.Request, name Name, params ListClusterScannerMessagesParams)
+	// WatchEvents Sends hints that something has changed
+	// (GET /api/v1/events)
+	WatchEvents(w http.ResponseWriter, r *http.Request, params WatchEventsParams)
 	// ListExceptions Lists exceptions, the one that ends first before the others
 	// (GET /api/v1/exceptions)
 	ListExceptions(w http.ResponseWriter, r *http.Request, params ListExceptionsParams)
@@ -2017,6 +2163,73 @@ func (siw *ServerInterfaceWrapper) ListClusterScannerMessages(w http.ResponseWri
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListClusterScannerMessages(w, r, name, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// WatchEvents operation middleware
+func (siw *ServerInterfaceWrapper) WatchEvents(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params WatchEventsParams
+
+	// ------------- Optional query parameter "namespace" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "namespace", r.URL.Query(), &params.Namespace, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "namespace"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", r.URL.Query(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "since"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "since", Err: err})
+		}
+		return
+	}
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Last-Event-ID" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Last-Event-ID")]; found {
+		var LastEventID EventID
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Last-Event-ID", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Last-Event-ID", valueList[0], &LastEventID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Last-Event-ID", Err: err})
+			return
+		}
+
+		params.LastEventID = &LastEventID
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.WatchEvents(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3968,6 +4181,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities", wrapper.ListVulnerabilities)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities/{id}", wrapper.GetVulnerability)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities/{id}/workloads", wrapper.ListWorkloads)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/events", wrapper.WatchEvents)
 
 	return m
 }
@@ -4120,6 +4334,82 @@ type ListClusterScannerMessagesdefaultApplicationProblemPlusJSONResponse struct 
 }
 
 func (response ListClusterScannerMessagesdefaultApplicationProblemPlusJSONResponse) VisitListClusterScannerMessagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WatchEventsRequestObject struct {
+	Params WatchEventsParams
+}
+
+type WatchEventsResponseObject interface {
+	VisitWatchEventsResponse(w http.ResponseWriter) error
+}
+
+type WatchEvents101Response struct {
+}
+
+func (response WatchEvents101Response) VisitWatchEventsResponse(w http.ResponseWriter) error {
+	w.WriteHeader(101)
+	return nil
+}
+
+type WatchEvents200TextEventStreamResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response WatchEvents200TextEventStreamResponse) VisitWatchEventsResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/event-stream")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	flusher, ok := w.(http.Flusher)
+	if !ok {
+		// If w doesn't support flushing, fall back to io.Copy.
+		_, err := io.Copy(w, response.Body)
+		return err
+	}
+	// text/event-stream messages are typically small; use a
+	// modest buffer and flush after each chunk so clients see
+	// events immediately instead of waiting on OS buffering.
+	buf := make([]byte, 4096)
+	for {
+		n, err := response.Body.Read(buf)
+		if n > 0 {
+			if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+				return writeErr
+			}
+			flusher.Flush()
+		}
+		if err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+type WatchEventsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response WatchEventsdefaultApplicationProblemPlusJSONResponse) VisitWatchEventsResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -5359,6 +5649,9 @@ type StrictServerInterface interface {
 	// ListClusterScannerMessages Lists the messages that a ClusterScanner sent, the latest first
 	// (GET /api/v1/clusterscanners/{name}/messages)
 	ListClusterScannerMessages(ctx context.Context, request ListClusterScannerMessagesRequestObject) (ListClusterScannerMessagesResponseObject, error)
+	// WatchEvents Sends hints that something has changed
+	// (GET /api/v1/events)
+	WatchEvents(ctx context.Context, request WatchEventsRequestObject) (WatchEventsResponseObject, error)
 	// ListExceptions Lists exceptions, the one that ends first before the others
 	// (GET /api/v1/exceptions)
 	ListExceptions(ctx context.Context, request ListExceptionsRequestObject) (ListExceptionsResponseObject, error)
@@ -5582,6 +5875,32 @@ func (sh *strictHandler) ListClusterScannerMessages(w http.ResponseWriter, r *ht
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListClusterScannerMessagesResponseObject); ok {
 		if err := validResponse.VisitListClusterScannerMessagesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// WatchEvents operation middleware
+func (sh *strictHandler) WatchEvents(w http.ResponseWriter, r *http.Request, params WatchEventsParams) {
+	var request WatchEventsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.WatchEvents(ctx, request.(WatchEventsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "WatchEvents")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(WatchEventsResponseObject); ok {
+		if err := validResponse.VisitWatchEventsResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

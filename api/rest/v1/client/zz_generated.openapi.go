@@ -123,6 +123,19 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/clusterscanners/{name}/messages (the `ListClusterScannerMessages` operationId).
 	ListClusterScannerMessages(ctx context.Context, name Name, params *ListClusterScannerMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// WatchEvents Sends hints that something has changed
+	//
+	// A stream of Events, as server-sent events or, if the request asks for it (`Upgrade: websocket`, HTTP/1.1), over a WebSocket
+	// with the subprotocol scanner-operator.events.v1 and one Event in each text message. An Event names what has changed, and the
+	// caller loads it again. Permissions are checked for each namespace before each Event: what the caller may not see is never named.
+	//
+	// The stream begins with the next change, or after the Event whose id the caller sends (`since`, or the header Last-Event-ID).
+	// Where that is not possible, it begins with a reset. It ends with bye: after about 30 minutes, when the token expires or is
+	// refused, and when the manager stops. A user has at most 8 streams, and a manager 2,000; more are refused with 429 or 503.
+	//
+	// Corresponds with GET /api/v1/events (the `WatchEvents` operationId).
+	WatchEvents(ctx context.Context, params *WatchEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListExceptions Lists exceptions, the one that ends first before the others
 	//
 	// The VulnerabilityExceptions of one namespace, or of all namespaces in which the caller may list vulnerabilityexceptions. For a
@@ -465,6 +478,29 @@ func (c *Client) GetClusterScanner(ctx context.Context, name Name, reqEditors ..
 // Corresponds with GET /api/v1/clusterscanners/{name}/messages (the `ListClusterScannerMessages` operationId).
 func (c *Client) ListClusterScannerMessages(ctx context.Context, name Name, params *ListClusterScannerMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListClusterScannerMessagesRequest(c.Server, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// WatchEvents Sends hints that something has changed
+//
+// A stream of Events, as server-sent events or, if the request asks for it (`Upgrade: websocket`, HTTP/1.1), over a WebSocket
+// with the subprotocol scanner-operator.events.v1 and one Event in each text message. An Event names what has changed, and the
+// caller loads it again. Permissions are checked for each namespace before each Event: what the caller may not see is never named.
+//
+// The stream begins with the next change, or after the Event whose id the caller sends (`since`, or the header Last-Event-ID).
+// Where that is not possible, it begins with a reset. It ends with bye: after about 30 minutes, when the token expires or is
+// refused, and when the manager stops. A user has at most 8 streams, and a manager 2,000; more are refused with 429 or 503.
+//
+// Corresponds with GET /api/v1/events (the `WatchEvents` operationId).
+func (c *Client) WatchEvents(ctx context.Context, params *WatchEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWatchEventsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1312,6 +1348,87 @@ func NewListClusterScannerMessagesRequest(server string, name Name, params *List
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewWatchEventsRequest constructs an http.Request for the WatchEvents method
+func NewWatchEventsRequest(server string, params *WatchEventsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/events")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.LastEventID != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Last-Event-ID", *params.LastEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Last-Event-ID", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -3514,6 +3631,21 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/clusterscanners/{name}/messages (the `ListClusterScannerMessages` operationId).
 	ListClusterScannerMessagesWithResponse(ctx context.Context, name Name, params *ListClusterScannerMessagesParams, reqEditors ...RequestEditorFn) (*ListClusterScannerMessagesResponse, error)
 
+	// WatchEventsWithResponse Sends hints that something has changed
+	//
+	// A stream of Events, as server-sent events or, if the request asks for it (`Upgrade: websocket`, HTTP/1.1), over a WebSocket
+	// with the subprotocol scanner-operator.events.v1 and one Event in each text message. An Event names what has changed, and the
+	// caller loads it again. Permissions are checked for each namespace before each Event: what the caller may not see is never named.
+	//
+	// The stream begins with the next change, or after the Event whose id the caller sends (`since`, or the header Last-Event-ID).
+	// Where that is not possible, it begins with a reset. It ends with bye: after about 30 minutes, when the token expires or is
+	// refused, and when the manager stops. A user has at most 8 streams, and a manager 2,000; more are refused with 429 or 503.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/events (the `WatchEvents` operationId).
+	WatchEventsWithResponse(ctx context.Context, params *WatchEventsParams, reqEditors ...RequestEditorFn) (*WatchEventsResponse, error)
+
 	// ListExceptionsWithResponse Lists exceptions, the one that ends first before the others
 	//
 	// The VulnerabilityExceptions of one namespace, or of all namespaces in which the caller may list vulnerabilityexceptions. For a
@@ -4032,6 +4164,47 @@ func (r ListClusterScannerMessagesResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListClusterScannerMessagesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type WatchEventsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r WatchEventsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r WatchEventsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r WatchEventsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r WatchEventsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r WatchEventsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5484,6 +5657,27 @@ func (c *ClientWithResponses) ListClusterScannerMessagesWithResponse(ctx context
 	return ParseListClusterScannerMessagesResponse(rsp)
 }
 
+// WatchEventsWithResponse Sends hints that something has changed
+//
+// A stream of Events, as server-sent events or, if the request asks for it (`Upgrade: websocket`, HTTP/1.1), over a WebSocket
+// with the subprotocol scanner-operator.events.v1 and one Event in each text message. An Event names what has changed, and the
+// caller loads it again. Permissions are checked for each namespace before each Event: what the caller may not see is never named.
+//
+// The stream begins with the next change, or after the Event whose id the caller sends (`since`, or the header Last-Event-ID).
+// Where that is not possible, it begins with a reset. It ends with bye: after about 30 minutes, when the token expires or is
+// refused, and when the manager stops. A user has at most 8 streams, and a manager 2,000; more are refused with 429 or 503.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/events (the `WatchEvents` operationId).
+func (c *ClientWithResponses) WatchEventsWithResponse(ctx context.Context, params *WatchEventsParams, reqEditors ...RequestEditorFn) (*WatchEventsResponse, error) {
+	rsp, err := c.WatchEvents(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseWatchEventsResponse(rsp)
+}
+
 // ListExceptionsWithResponse Lists exceptions, the one that ends first before the others
 //
 // The VulnerabilityExceptions of one namespace, or of all namespaces in which the caller may list vulnerabilityexceptions. For a
@@ -6114,6 +6308,35 @@ func ParseListClusterScannerMessagesResponse(rsp *http.Response) (*ListClusterSc
 			return nil, err
 		}
 		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseWatchEventsResponse parses an HTTP response from a WatchEventsWithResponse call
+func ParseWatchEventsResponse(rsp *http.Response) (*WatchEventsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &WatchEventsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 101:
+		break // No content-type
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem
