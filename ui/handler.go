@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -32,6 +33,22 @@ func Handler(api http.Handler, basePath string) (http.Handler, error) {
 		html = missing
 	}
 	return newHandler(api, basePath, html, brotli)
+}
+
+// buildAttribute is the attribute of the document with what identifies the build.
+var buildAttribute = regexp.MustCompile(` data-build="([0-9a-f]+)"`)
+
+// Build returns what identifies the document that Handler serves, as the document itself says. It is empty if the program was built without the UI.
+func Build() (string, error) {
+	html, _, err := built()
+	if err != nil || html == nil {
+		return "", err
+	}
+	found := buildAttribute.FindSubmatch(html)
+	if found == nil {
+		return "", errors.New("web UI: the document does not say which build it is")
+	}
+	return string(found[1]), nil
 }
 
 func newHandler(api http.Handler, basePath string, html, brotli []byte) (http.Handler, error) {

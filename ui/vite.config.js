@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { brotliCompressSync, constants } from 'node:zlib';
 import { defineConfig } from 'vite';
@@ -24,6 +25,9 @@ function singleDocument() {
           delete bundle[file];
           return `<script type="module">${script.trim()}</script>`;
         });
+      // A page that is open compares this with what the manager serves now.
+      const build = createHash('sha256').update(html.source).digest('hex').slice(0, 16);
+      html.source = html.source.replace(' data-build=""', ` data-build="${build}"`);
       const rest = Object.keys(bundle).filter((name) => name !== 'index.html');
       if (rest.length > 0) this.error(`not in the document: ${rest.join(', ')}`);
     },

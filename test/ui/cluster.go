@@ -52,6 +52,7 @@ var images = map[string][]string{
 var users = map[string]map[string][]string{
 	"administrator": {"": {"scanner-operator-view", "scanner-operator-cluster-view", "system:aggregate-to-view"}},
 	"member":        {"shop": {"scanner-operator-view"}},
+	"editor":        {"shop": {"scanner-operator-view", "scanner-operator-edit"}},
 	"reader":        {"blog": {"scanner-operator-view"}},
 	"keeper":        {"depot": {"scanner-operator-view", "scanner-operator-edit", "scanner-operator-report"}},
 	// The journeys take the permission of leaver away, change the cluster as root, and let the token of brief expire.

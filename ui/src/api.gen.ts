@@ -116,6 +116,9 @@ export type Coverage = {
 /** Ecosystems and distributions that the engine does not analyze: first those that the image contains, such as its distribution ("debian 12"), then ecosystems whose packages the image may contain. Omitted if the engine reports none. */
 export type Ecosystems = Array<string>;
 
+/** Why the stream ends; with bye. */
+export type EndReason = 'Shutdown' | 'MaxAge' | 'Unauthorized';
+
 /** A finding that an update ends. */
 export type EndedFinding = {
   epss?: number;
@@ -150,6 +153,27 @@ export type EngineData = {
 
 /** The name of an engine. If an engine can have several instances, the instance follows: grype, clair https://clair.example.com. A report of another tool has external: and its source. */
 export type EngineName = string;
+
+/** A hint. It never holds data. */
+export type Event = {
+  /** What identifies the document of the web UI that the manager serves; with hello. */
+  build?: string;
+  /** What has changed, in no order; with changed. At most 256. */
+  changes?: Array<Hint>;
+  /** The position after the Event, for `since`. An Event without it changes nothing of what the caller knows. */
+  id?: string;
+  reason?: EndReason;
+  /** After how many milliseconds the caller should come back; with bye. */
+  retryAfterMs?: number;
+  type: EventType;
+  /** The manager's version; with hello. */
+  version?: string;
+};
+
+export type EventID = string;
+
+/** hello is the first Event. changed names what has changed. reset means that anything may have. keepAlive comes every 20 seconds at least, if nothing else does. bye is the last Event. */
+export type EventType = 'hello' | 'changed' | 'reset' | 'keepAlive' | 'bye';
 
 /** The exception that suppresses a finding; omitted if none does. */
 export type Exception = {
@@ -295,6 +319,15 @@ export type FindingList = {
   /** Number of findings on all pages that pass the filters. */
   total: number;
 };
+
+export type Hint = {
+  kind: HintKind;
+  /** The namespace of what has changed; omitted if it is in none. */
+  namespace?: string;
+};
+
+/** Findings are the reports, SBOMs and workloads of the images in a namespace. The others are kinds of Kubernetes, each with its status, and Scanner and ClusterScanner with their messages. */
+export type HintKind = 'Findings' | 'ImageScan' | 'Scanner' | 'ClusterScanner' | 'VulnerabilityException' | 'ClusterVulnerabilityException';
 
 export type IgnoredPart = {
   /** A JSON pointer (RFC 6901). */
@@ -616,6 +649,8 @@ export type Session = {
   allNamespaces: boolean;
   /** Whether the token came in the cookie. Otherwise a proxy or the caller itself sent it in a header, and there is nothing to sign out of. */
   cookie: boolean;
+  /** A position in the stream of Events. What the caller loads after this response is at least as new. */
+  eventID: string;
   /** When the token expires; omitted if it does not say. */
   expirationTime?: string;
   /** The namespaces that are scanned and in which the caller may list imagescans, in order. With allNamespaces, those that are scanned. At most 1,000; empty for a caller that must name its namespace, since there are too many to check each of them. */

