@@ -238,12 +238,12 @@ e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go ou
 
 # All parts except the last run on this machine without a cluster, the part with Clair as root. They run first, so that a
 # cluster does not use the processors.
-BENCH_HERE := rematch catalog scale scanners cluster store store-postgres store-mariadb clair noise ui
+BENCH_HERE := rematch catalog scale scanners cluster store store-postgres store-mariadb clair noise ui api
 BENCH_STORE = $(or $(filter store store-postgres store-mariadb,$(patsubst store-sqlite,store,store$(addprefix -,$(STORE)))),$(error STORE is sqlite, postgres or mariadb))
 BENCH_PARTS = $(or $(foreach part,$(PART),$(if $(filter store,$(part)),$(BENCH_STORE),$(part))),$(BENCH_HERE) latency)
 
 .PHONY: bench
-bench: $(if $(filter-out ui,$(BENCH_PARTS)),bench-programs) $(if $(filter ui,$(BENCH_PARTS)),bench-ui-programs) ## Measure, compare with the bounds, write docs/understand/benchmarks.md; PART=store selects (rematch catalog scale scanners cluster store clair noise ui latency), with STORE=sqlite, postgres or mariadb in that database
+bench: $(if $(filter-out ui api,$(BENCH_PARTS)),bench-programs) $(if $(filter ui,$(BENCH_PARTS)),bench-ui-programs) $(if $(filter api,$(BENCH_PARTS)),bin/bench bin/restapi-bench.test) ## Measure, compare with the bounds, write docs/understand/benchmarks.md; PART=store selects (rematch catalog scale scanners cluster store clair noise ui api latency), with STORE=sqlite, postgres or mariadb in that database
 	@failed=; $(if $(filter $(BENCH_HERE),$(BENCH_PARTS)),KUBEBUILDER_ASSETS=$$($(CLUSTER) assets) bin/bench $(filter $(BENCH_HERE),$(BENCH_PARTS)) || failed=1;) \
 	$(if $(filter latency,$(BENCH_PARTS)),hack/cluster/during.sh $(AGAIN) bench-latency || failed=1;) \
 	[ -z "$$failed" ] || { echo "bench: something failed; look for 'bench:' and 'broken' above"; exit 1; }
@@ -445,7 +445,7 @@ release-check: bin/release-helper
 
 # The programs that the rules above use. The project's own programs are always passed to Go, which detects changes. Pinned
 # programs are rebuilt when their pin changes.
-.PHONY: bin/manager bin/bundle bin/image-builder bin/release-helper bin/demo bin/ui-test bin/e2e.test bin/install.test bin/crdlint bin/wordlint bin/crash bin/bench bin/measured bin/worker-bench.test
+.PHONY: bin/manager bin/bundle bin/image-builder bin/release-helper bin/demo bin/ui-test bin/e2e.test bin/install.test bin/crdlint bin/wordlint bin/crash bin/bench bin/measured bin/worker-bench.test bin/restapi-bench.test
 bin/manager: ; $(GO_BUILD) -o $@ ./cmd/manager
 bin/bundle: ; cd hack/bundle && $(GO_BUILD) -o ../../$@ .
 bin/image-builder: ; $(GO_BUILD) -o $@ ./hack/images
@@ -458,6 +458,7 @@ bin/crash:  ; $(GO_BUILD) -o $@ ./test/crash
 bin/bench:  ; $(GO_BUILD) -o $@ ./test/bench
 bin/measured: ; $(GO_BUILD) -o $@ ./test/bench/measured
 bin/worker-bench.test: ; cd worker && go test -c -o ../$@ ./bench
+bin/restapi-bench.test: ; go test -c -o $@ ./pkg/restapi
 bin/e2e.test: ; go test -c -o $@ ./test/e2e
 bin/install.test: ; go test -c -o $@ ./test/install
 

@@ -28,10 +28,6 @@ import (
 )
 
 const (
-	// maxStreamBytes is how much memory a stream may take, with TLS.
-	maxStreamBytes = 64 << 10
-	// maxHintTime is the time from a commit to its hint that 95 of 100 streams meet.
-	maxHintTime = time.Second
 	// streamClient is the environment variable with the protocol and the address for a process that holds streams. The clients are in that process
 	// while memory is measured.
 	streamClient = "TEST_STREAM_CLIENT"
@@ -41,9 +37,7 @@ const (
 var openers = map[string]func(address, token string) (*benchStream, error){"http/1.1": openHTTP1, "h2": openHTTP2}
 
 // BenchmarkEvents opens as many streams as a replica has, and measures the memory of each, and the time from a commit to the hints about it
-// while half of the streams are never read. It fails if a bound is not met.
-//
-//	go test -run '^$' -bench BenchmarkEvents -benchtime 20x ./pkg/restapi
+// while half of the streams are never read. "make bench PART=api" has the bounds.
 func BenchmarkEvents(b *testing.B) {
 	for protocol := range openers {
 		b.Run(protocol, func(b *testing.B) { benchmarkEvents(b, protocol) })
@@ -99,12 +93,6 @@ func benchmarkEvents(b *testing.B, protocol string) {
 	b.ReportMetric(float64(perStream)/1024, "KiB/stream")
 	b.ReportMetric(float64(p95.Milliseconds()), "ms-p95")
 	b.ReportMetric(float64(took[len(took)-1].Milliseconds()), "ms-max")
-	if perStream > maxStreamBytes {
-		b.Errorf("a stream takes %d bytes, want at most %d", perStream, maxStreamBytes)
-	}
-	if p95 > maxHintTime {
-		b.Errorf("a hint takes %s after its commit, want at most %s", p95, maxHintTime)
-	}
 }
 
 // memoryPerStream returns how much memory this process needs for each stream that another process opens.

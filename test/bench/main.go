@@ -47,6 +47,7 @@ var parts = []part{
 	{"clair", "Scanning with Clair", clairPart},
 	{"noise", "Noise", noisePart},
 	{"ui", "The web UI", uiPart},
+	{"api", "Live updates and reports of other tools", apiPart},
 	{"latency", "From a running pod to Slack", latencyPart},
 }
 

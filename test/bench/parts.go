@@ -14,6 +14,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/bench/latency"
 	"github.com/scanner-operator/scanner-operator/test/bench/noise"
 	"github.com/scanner-operator/scanner-operator/test/bench/page"
+	"github.com/scanner-operator/scanner-operator/test/bench/restapi"
 	"github.com/scanner-operator/scanner-operator/test/bench/scale"
 	"github.com/scanner-operator/scanner-operator/test/bench/scanners"
 	"github.com/scanner-operator/scanner-operator/test/bench/storage"
@@ -114,6 +115,10 @@ func noisePart(ctx context.Context, p project) (page.Section, error) {
 
 func uiPart(ctx context.Context, p project) (page.Section, error) {
 	return browser.Measure(ctx, p.root, p.bin)
+}
+
+func apiPart(ctx context.Context, p project) (page.Section, error) {
+	return restapi.Measure(ctx, p.root, p.bin)
 }
 
 func latencyPart(ctx context.Context, _ project) (page.Section, error) { return latency.Measure(ctx) }
