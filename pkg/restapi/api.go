@@ -141,7 +141,7 @@ func (a *API) Handler() (_ http.Handler, err error) {
 	if a.rules, err = parseRules(restv1.Document); err != nil {
 		return nil, err
 	}
-	if a.metrics, err = newMetrics(a.Metrics); err != nil {
+	if a.metrics, err = newMetrics(a.Metrics, a.Events.Open); err != nil {
 		return nil, err
 	}
 	a.authenticator = authenticator{
@@ -339,7 +339,7 @@ func (m router) HandleFunc(pattern string, handle func(http.ResponseWriter, *htt
 // operationTimeout returns the maximum duration of an operation.
 func operationTimeout(operation string) time.Duration {
 	switch operation {
-	case "watchEvents":
+	case operationEvents:
 		return streamTimeout
 	case "getSBOM":
 		return downloadTimeout

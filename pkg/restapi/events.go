@@ -15,6 +15,9 @@ import (
 // PathEvents is the path of the streams of events. Their requests last for as long as the streams do.
 const PathEvents = "/api/v1/events"
 
+// operationEvents is the operation at PathEvents.
+const operationEvents = "watchEvents"
+
 // maxEventReviews is the number of concurrent access reviews for streams, which leaves slots for requests that somebody waits for.
 const maxEventReviews = 4
 

@@ -255,6 +255,16 @@ func TestEventsOfOneUser(t *testing.T) {
 	}
 	stream, _ := w.watch("", "other")
 	stream.require(restv1.EventHello)
+	families, err := w.metrics.Gather()
+	w.must(err)
+	for _, family := range families {
+		if open := family.GetMetric()[0].GetGauge().GetValue(); family.GetName() == "scanner_operator_api_event_streams" && open != events.MaxStreamsPerUser+1 {
+			t.Errorf("the metric says that %v streams are open, want %d", open, events.MaxStreamsPerUser+1)
+		}
+	}
+	if n := w.countRequests(operationEvents, "429"); n != 1 {
+		t.Errorf("%v requests of %s are counted as refused, want 1", n, operationEvents)
+	}
 	stops[0]()
 	deadline := time.Now().Add(20 * time.Second)
 	for {

@@ -46,7 +46,7 @@ const (
 	selectChangedNamespaces = `SELECT namespace FROM namespace_changes WHERE store_revision > ? AND store_revision <= ? ORDER BY namespace`
 	// selectMessagedScanners selects new messages. The IDs of messages rise with the revision, since writers wait for each other.
 	selectMessagedScanners = `SELECT id, scanner FROM messages WHERE id > ? AND store_revision <= ?`
-	selectPosition = `SELECT revision, (SELECT coalesce(max(id), 0) FROM messages) FROM store_revision`
+	selectPosition         = `SELECT revision, (SELECT coalesce(max(id), 0) FROM messages) FROM store_revision`
 
 	// deleteOldChanges deletes the records of namespaces without images. A position that is this far back is not asked for any more.
 	deleteOldChanges = `DELETE FROM namespace_changes WHERE store_revision < ` + currentRevision + ` - 100000

@@ -65,6 +65,13 @@ func (s *Server) Acquire(user string) (release func(), err error) {
 	}, nil
 }
 
+// Open returns the number of streams that have a slot.
+func (s *Server) Open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open
+}
+
 // Position returns the ID of the position after the last change. A client that loads data after it can begin a stream there.
 func (s *Server) Position() string { return s.Log.idOf(s.Log.End()) }
 
