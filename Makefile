@@ -77,10 +77,9 @@ olm-images: bin/demo bin/opm
 ##@ Development
 
 .PHONY: build
-build: ## Compile everything, for this machine, into bin/
+build: bin/kubectl-scanner ## Compile everything, for this machine, into bin/
 	$(GO_BUILD) -o bin/ ./cmd/...
 	cd worker && $(GO_BUILD) -o ../bin/ ./cmd/...
-	cd cmd/kubectl-scanner && $(GO_BUILD) -o ../../bin/kubectl-scanner .
 
 .PHONY: generate
 generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated files: deep copies, CRDs, RBAC role, the chart's copies, REST API, types of the web UI, field tables and pictures of docs/
@@ -183,7 +182,7 @@ ui-pictures: ## Write the pictures of the web UI in docs/images/ui from the scre
 
 # Programs that the tests need besides the operator's images. They are compiled first, since the local cluster's network has no
 # module proxy.
-E2E_PROGRAMS := fixture-images clair-images bin/e2e.test bin/grype bin/clairctl
+E2E_PROGRAMS := fixture-images clair-images bin/e2e.test bin/kubectl-scanner bin/grype bin/clairctl
 
 .PHONY: e2e
 e2e: $(NEED_CLUSTER) images $(E2E_PROGRAMS) ## End-to-end tests on a real cluster; E2E_ARGS='-test.run Demo' selects
@@ -445,11 +444,12 @@ release-check: bin/release-helper
 
 # The programs that the rules above use. The project's own programs are always passed to Go, which detects changes. Pinned
 # programs are rebuilt when their pin changes.
-.PHONY: bin/manager bin/bundle bin/image-builder bin/release-helper bin/demo bin/ui-test bin/e2e.test bin/install.test bin/crdlint bin/wordlint bin/crash bin/bench bin/measured bin/worker-bench.test bin/restapi-bench.test
+.PHONY: bin/manager bin/bundle bin/image-builder bin/release-helper bin/demo bin/ui-test bin/e2e.test bin/install.test bin/crdlint bin/wordlint bin/crash bin/bench bin/measured bin/worker-bench.test bin/restapi-bench.test bin/kubectl-scanner
 bin/manager: ; $(GO_BUILD) -o $@ ./cmd/manager
 bin/bundle: ; cd hack/bundle && $(GO_BUILD) -o ../../$@ .
 bin/image-builder: ; $(GO_BUILD) -o $@ ./hack/images
 bin/release-helper: ; $(GO_BUILD) -o $@ ./hack/release
+bin/kubectl-scanner: ; cd cmd/kubectl-scanner && $(GO_BUILD) -o ../../$@ .
 bin/ui-test: ; $(GO_BUILD) -o $@ ./test/ui
 bin/demo:   ; $(GO_BUILD) -o $@ ./hack/demo
 bin/crdlint: ; $(GO_BUILD) -o $@ ./hack/crdlint
