@@ -1,7 +1,7 @@
 // The namespaces with what there is to act on in each, and the ClusterScanners, for people who look after several.
 import { useGet } from '../api';
 import type { ClusterScanner, NamespaceDetails } from '../api.gen';
-import { duration } from '../format';
+import { duration, number } from '../format';
 import { Choose, Counts, gapsOf, Pages, Table, Title, View } from '../parts';
 import { href, usePlace } from '../router';
 import { useSession } from '../app';
@@ -26,9 +26,9 @@ export function NamespacesPage() {
 
 const columns = [
   { name: 'Namespace', cell: (n: NamespaceDetails) => (n.scanners.length > 0 ? <a class="row" href={href('/', {}, { namespace: n.name })}>{n.name}</a> : n.name) },
-  { name: 'Known exploited', cell: (n: NamespaceDetails) => (n.findings.knownExploited > 0 ? <b class="severity Critical">{n.findings.knownExploited}</b> : ''), class: 'number' },
+  { name: 'Known exploited', cell: (n: NamespaceDetails) => (n.findings.knownExploited > 0 ? <b class="severity Critical">{number(n.findings.knownExploited)}</b> : ''), class: 'number' },
   { name: 'Findings', cell: (n: NamespaceDetails) => (n.scanners.length > 0 ? <Counts counts={n.findings} /> : '') },
-  { name: 'With a fix', cell: (n: NamespaceDetails) => (n.scanners.length > 0 ? n.findings.fixable : ''), class: 'number' },
+  { name: 'With a fix', cell: (n: NamespaceDetails) => (n.scanners.length > 0 ? number(n.findings.fixable) : ''), class: 'number' },
   { name: 'Images', cell: (n: NamespaceDetails) => <Images of={n} /> },
   { name: 'Scanned by', cell: (n: NamespaceDetails) => n.scanners.map((s) => <div key={s.kind + s.name}><a href={s.kind === 'Scanner'
     ? href('/namespaces/{namespace}/scanners/{name}', { namespace: n.name, name: s.name }) : href('/clusterscanners/{name}', { name: s.name })}>{s.kind} {s.name}</a></div>) },
@@ -37,7 +37,7 @@ const columns = [
 function Images({ of: n }: { of: NamespaceDetails }) {
   if (n.scanners.length === 0) return <span class="stale">not scanned</span>;
   const gaps = gapsOf(n.coverage.notCovered);
-  return <><a href={href('/images', {}, { namespace: n.name })}>{n.coverage.scanned} scanned</a>{gaps && <div class="stale">{gaps}</div>}</>;
+  return <><a href={href('/images', {}, { namespace: n.name })}>{number(n.coverage.scanned)} scanned</a>{gaps && <div class="stale">{gaps}</div>}</>;
 }
 
 function ClusterScanners() {
@@ -52,7 +52,7 @@ function ClusterScanners() {
 const scannerColumns = [
   { name: 'ClusterScanner', cell: (s: ClusterScanner) => <><a class="row" href={href('/clusterscanners/{name}', { name: s.name })}>{s.name}</a> {s.suspended && <span class="mark">suspended</span>}</> },
   { name: 'Namespaces', cell: (s: ClusterScanner) => <>{s.namespaces.covered} of {s.namespaces.selected}<div class="mute">{othersOf(s)}</div></> },
-  { name: 'Images', cell: (s: ClusterScanner) => <>{s.images.scanned} scanned{s.images.pending + s.images.failed > 0 && <div class="stale">{s.images.pending} pending, {s.images.failed} failed</div>}</> },
+  { name: 'Images', cell: (s: ClusterScanner) => <>{number(s.images.scanned)} scanned{s.images.pending + s.images.failed > 0 && <div class="stale">{s.images.pending} pending, {s.images.failed} failed</div>}</> },
   { name: 'Findings', cell: (s: ClusterScanner) => <Counts counts={s.findings} /> },
   { name: 'Data', cell: (s: ClusterScanner) => (s.vulnerabilityData ? `${s.engine}, built ${duration(s.vulnerabilityData.ageSeconds)} ago` : `${s.engine}, none yet`) },
 ];
