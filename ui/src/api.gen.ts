@@ -601,6 +601,33 @@ export type RunningContainer = {
   namespace: string;
 };
 
+/** A finding in an image that runs. */
+export type RunningFinding = {
+  /** The digest that nodes report. */
+  digest: string;
+  /** The engine that has found it. */
+  engine: string;
+  finding: Finding;
+  /** A reference by which pods name the image; its digest if there is none. */
+  image: string;
+  /** The name of the image's ImageScan. */
+  imageScan: string;
+  namespace: string;
+  platform: string;
+  scanner: ScannerReference;
+  /** Number of all of them. */
+  workloadCount: number;
+  /** Some of the workloads that run the image, such as Deployment/web; at most 10. */
+  workloads: Array<string>;
+};
+
+export type RunningFindingList = {
+  /** The parameter `continue` for the next page; omitted on the last page. */
+  continue?: string;
+  coverage: Coverage;
+  items: Array<RunningFinding>;
+};
+
 /** How a report has changed the findings of its source. */
 export type SavedReport = {
   /** The number of findings in the report. findings = new + still. */
@@ -856,6 +883,7 @@ export type Get = {
   '/api/v1/clusterscanners/{name}/messages': { path: { name: string }; query: { receiver?: string; limit?: number; continue?: string }; body: undefined; response: MessageList };
   '/api/v1/exceptions': { path: Record<never, never>; query: { namespace?: string; state?: ExceptionState; limit?: number; continue?: string }; body: undefined; response: ExceptionList };
   '/api/v1/exceptions/preview': { path: Record<never, never>; query: { namespace?: string; vulnerability?: Array<string>; package?: string; packageVersion?: string; packageType?: string; image?: Array<string> }; body: undefined; response: ExceptionPreview };
+  '/api/v1/findings': { path: Record<never, never>; query: { namespace?: string; minSeverity?: Severity; severity?: Array<Severity>; fixable?: boolean; knownExploited?: boolean; package?: string; id?: string; text?: string; firstSeenSince?: string; suppressed?: boolean; image?: string; workload?: string; outdated?: boolean; limit?: number; continue?: string }; body: undefined; response: RunningFindingList };
   '/api/v1/namespaces': { path: Record<never, never>; query: { scanned?: boolean; limit?: number; continue?: string }; body: undefined; response: NamespaceList };
   '/api/v1/namespaces/{namespace}/changes': { path: { namespace: string }; query: { since: string }; body: undefined; response: ChangeList };
   '/api/v1/namespaces/{namespace}/images/{digest}/reports': { path: { namespace: string; digest: string }; query: Record<never, never>; body: undefined; response: ExternalReportList };

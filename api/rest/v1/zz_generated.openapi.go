@@ -1151,6 +1151,45 @@ type RunningContainer struct {
 	Namespace string `json:"namespace"`
 }
 
+// RunningFinding A finding in an image that runs.
+type RunningFinding struct {
+	// Digest The digest that nodes report.
+	Digest string `json:"digest"`
+
+	// Engine The engine that has found it.
+	Engine string `json:"engine"`
+
+	// Finding One vulnerability in one package.
+	Finding Finding `json:"finding"`
+
+	// Image A reference by which pods name the image; its digest if there is none.
+	Image string `json:"image"`
+
+	// ImageScan The name of the image's ImageScan.
+	ImageScan string `json:"imageScan"`
+	Namespace string `json:"namespace"`
+	Platform  string `json:"platform"`
+
+	// Scanner The Scanner of the namespace, or the ClusterScanner, that an ImageScan belongs to.
+	Scanner ScannerReference `json:"scanner"`
+
+	// WorkloadCount Number of all of them.
+	WorkloadCount int `json:"workloadCount"`
+
+	// Workloads Some of the workloads that run the image, such as Deployment/web; at most 10.
+	Workloads []string `json:"workloads"`
+}
+
+// RunningFindingList defines model for RunningFindingList.
+type RunningFindingList struct {
+	// Continue The parameter `continue` for the next page; omitted on the last page.
+	Continue string `json:"continue,omitempty,omitzero"`
+
+	// Coverage What the response is about. Whatever is not scanned is missing in it.
+	Coverage Coverage         `json:"coverage"`
+	Items    []RunningFinding `json:"items"`
+}
+
 // SavedReport How a report has changed the findings of its source.
 type SavedReport struct {
 	// Findings The number of findings in the report. findings = new + still.
@@ -1495,8 +1534,14 @@ type Continue = string
 // Digest defines model for digest.
 type Digest = string
 
+// FirstSeenSince defines model for firstSeenSince.
+type FirstSeenSince = time.Time
+
 // FixableFilter defines model for fixableFilter.
 type FixableFilter = bool
+
+// IDFilter defines model for idFilter.
+type IDFilter = string
 
 // IfMatch defines model for ifMatch.
 type IfMatch = string
@@ -1525,6 +1570,9 @@ type NamespaceFilter = string
 // Outdated defines model for outdated.
 type Outdated = bool
 
+// PackageFilter defines model for packageFilter.
+type PackageFilter = string
+
 // Platform defines model for platform.
 type Platform = string
 
@@ -1536,6 +1584,12 @@ type SeverityFilter = []Severity
 
 // Source defines model for source.
 type Source = string
+
+// Suppressed defines model for suppressed.
+type Suppressed = bool
+
+// TextFilter defines model for textFilter.
+type TextFilter = string
 
 // VulnerabilityID defines model for vulnerabilityID.
 type VulnerabilityID = string
@@ -1619,6 +1673,54 @@ type PreviewExceptionParams struct {
 
 	// Image Globs of images, separated by commas.
 	Image []string `form:"image,omitempty" json:"image,omitempty,omitzero"`
+}
+
+// ListRunningFindingsParams defines parameters for ListRunningFindings.
+type ListRunningFindingsParams struct {
+	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
+	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
+
+	// MinSeverity Only what is of this severity or a worse one. Unknown is below all others.
+	MinSeverity *MinSeverityFilter `form:"minSeverity,omitempty" json:"minSeverity,omitempty"`
+
+	// Severity Only what is of one of these severities, separated by commas.
+	Severity SeverityFilter `form:"severity,omitempty" json:"severity,omitempty,omitzero"`
+
+	// Fixable true for what an update ends, false for what has no fixed version.
+	Fixable *FixableFilter `form:"fixable,omitempty" json:"fixable,omitempty"`
+
+	// KnownExploited true for what CISA lists as exploited, false for others.
+	KnownExploited *KnownExploitedFilter `form:"knownExploited,omitempty" json:"knownExploited,omitempty"`
+
+	// Package Only findings in the package with exactly this name.
+	Package *PackageFilter `form:"package,omitempty" json:"package,omitempty"`
+
+	// ID Only findings with this id or alias. Case is ignored.
+	ID *IDFilter `form:"id,omitempty" json:"id,omitempty"`
+
+	// Text Only findings with this text in id, alias, package or description. Case is ignored for ASCII.
+	Text *TextFilter `form:"text,omitempty" json:"text,omitempty"`
+
+	// FirstSeenSince Only findings that were first found in this image at this time or later.
+	FirstSeenSince *FirstSeenSince `form:"firstSeenSince,omitempty" json:"firstSeenSince,omitempty"`
+
+	// Suppressed true for findings that an exception suppresses, false for others. Without the parameter, both are listed.
+	Suppressed *Suppressed `form:"suppressed,omitempty" json:"suppressed,omitempty"`
+
+	// Image Only images with this text in one of their references or in their digest.
+	Image *string `form:"image,omitempty" json:"image,omitempty"`
+
+	// Workload Only images of the workloads with this name or, as in Deployment/web, this kind and name. Of the workloads, those in `workloads` count.
+	Workload *string `form:"workload,omitempty" json:"workload,omitempty"`
+
+	// Outdated Return the result of an earlier attempt if the last one failed; `report.phase` is then Failed.
+	Outdated *Outdated `form:"outdated,omitempty" json:"outdated,omitempty"`
+
+	// Limit The maximum number of items in one response.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Continue The value of `continue` in the previous response. All other parameters must be the same.
+	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
 // ListNamespacesParams defines parameters for ListNamespaces.
@@ -1727,19 +1829,19 @@ type ListFindingsParams struct {
 	KnownExploited *KnownExploitedFilter `form:"knownExploited,omitempty" json:"knownExploited,omitempty"`
 
 	// Package Only findings in the package with exactly this name.
-	Package *string `form:"package,omitempty" json:"package,omitempty"`
+	Package *PackageFilter `form:"package,omitempty" json:"package,omitempty"`
 
 	// ID Only findings with this id or alias. Case is ignored.
-	ID *string `form:"id,omitempty" json:"id,omitempty"`
+	ID *IDFilter `form:"id,omitempty" json:"id,omitempty"`
 
 	// Text Only findings with this text in id, alias, package or description. Case is ignored for ASCII.
-	Text *string `form:"text,omitempty" json:"text,omitempty"`
+	Text *TextFilter `form:"text,omitempty" json:"text,omitempty"`
 
 	// FirstSeenSince Only findings that were first found in this image at this time or later.
-	FirstSeenSince *time.Time `form:"firstSeenSince,omitempty" json:"firstSeenSince,omitempty"`
+	FirstSeenSince *FirstSeenSince `form:"firstSeenSince,omitempty" json:"firstSeenSince,omitempty"`
 
 	// Suppressed true for findings that an exception suppresses, false for others. Without the parameter, both are listed.
-	Suppressed *bool `form:"suppressed,omitempty" json:"suppressed,omitempty"`
+	Suppressed *Suppressed `form:"suppressed,omitempty" json:"suppressed,omitempty"`
 
 	// Gone true for findings that are no longer in the report, until their retention ends. `fixedTime` is set once a second version of
 	// the vulnerability data also lacked them.
@@ -1884,6 +1986,9 @@ type ServerInterface interface {
 	// PreviewException Returns what an exception would suppress
 	// (GET /api/v1/exceptions/preview)
 	PreviewException(w http.ResponseWriter, r *http.Request, params PreviewExceptionParams)
+	// ListRunningFindings Lists the findings of all images that run
+	// (GET /api/v1/findings)
+	ListRunningFindings(w http.ResponseWriter, r *http.Request, params ListRunningFindingsParams)
 	// ListNamespaces Lists namespaces, those with most to act on first
 	// (GET /api/v1/namespaces)
 	ListNamespaces(w http.ResponseWriter, r *http.Request, params ListNamespacesParams)
@@ -2400,6 +2505,221 @@ func (siw *ServerInterfaceWrapper) PreviewException(w http.ResponseWriter, r *ht
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.PreviewException(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListRunningFindings operation middleware
+func (siw *ServerInterfaceWrapper) ListRunningFindings(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListRunningFindingsParams
+
+	// ------------- Optional query parameter "namespace" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "namespace", r.URL.Query(), &params.Namespace, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "namespace"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "minSeverity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "minSeverity", r.URL.Query(), &params.MinSeverity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "minSeverity"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "minSeverity", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "severity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "severity", r.URL.Query(), &params.Severity, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "severity"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "severity", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "fixable" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fixable", r.URL.Query(), &params.Fixable, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "fixable"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "fixable", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "knownExploited" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "knownExploited", r.URL.Query(), &params.KnownExploited, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "knownExploited"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "knownExploited", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "package" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "package", r.URL.Query(), &params.Package, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "package"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "package", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "id", r.URL.Query(), &params.ID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "id"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "text" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "text", r.URL.Query(), &params.Text, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "text"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "text", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "firstSeenSince" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "firstSeenSince", r.URL.Query(), &params.FirstSeenSince, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "firstSeenSince"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "firstSeenSince", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "suppressed" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "suppressed", r.URL.Query(), &params.Suppressed, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "suppressed"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "suppressed", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "image" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "image", r.URL.Query(), &params.Image, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "image"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "image", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "workload" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "workload", r.URL.Query(), &params.Workload, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "workload"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workload", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "outdated" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "outdated", r.URL.Query(), &params.Outdated, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "outdated"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "outdated", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "continue" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "continue", r.URL.Query(), &params.Continue, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "continue"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "continue", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListRunningFindings(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -4171,6 +4491,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/openvex", wrapper.GetOpenVEX)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/scanners/{name}/messages", wrapper.ListMessages)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/overview", wrapper.GetOverview)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/findings", wrapper.ListRunningFindings)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/actions", wrapper.ListActions)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/workloads/{kind}/{name}", wrapper.GetWorkload)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces", wrapper.ListNamespaces)
@@ -4488,6 +4809,45 @@ type PreviewExceptiondefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response PreviewExceptiondefaultApplicationProblemPlusJSONResponse) VisitPreviewExceptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRunningFindingsRequestObject struct {
+	Params ListRunningFindingsParams
+}
+
+type ListRunningFindingsResponseObject interface {
+	VisitListRunningFindingsResponse(w http.ResponseWriter) error
+}
+
+type ListRunningFindings200JSONResponse RunningFindingList
+
+func (response ListRunningFindings200JSONResponse) VisitListRunningFindingsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRunningFindingsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListRunningFindingsdefaultApplicationProblemPlusJSONResponse) VisitListRunningFindingsResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -5658,6 +6018,9 @@ type StrictServerInterface interface {
 	// PreviewException Returns what an exception would suppress
 	// (GET /api/v1/exceptions/preview)
 	PreviewException(ctx context.Context, request PreviewExceptionRequestObject) (PreviewExceptionResponseObject, error)
+	// ListRunningFindings Lists the findings of all images that run
+	// (GET /api/v1/findings)
+	ListRunningFindings(ctx context.Context, request ListRunningFindingsRequestObject) (ListRunningFindingsResponseObject, error)
 	// ListNamespaces Lists namespaces, those with most to act on first
 	// (GET /api/v1/namespaces)
 	ListNamespaces(ctx context.Context, request ListNamespacesRequestObject) (ListNamespacesResponseObject, error)
@@ -5953,6 +6316,32 @@ func (sh *strictHandler) PreviewException(w http.ResponseWriter, r *http.Request
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(PreviewExceptionResponseObject); ok {
 		if err := validResponse.VisitPreviewExceptionResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListRunningFindings operation middleware
+func (sh *strictHandler) ListRunningFindings(w http.ResponseWriter, r *http.Request, params ListRunningFindingsParams) {
+	var request ListRunningFindingsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListRunningFindings(ctx, request.(ListRunningFindingsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListRunningFindings")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListRunningFindingsResponseObject); ok {
+		if err := validResponse.VisitListRunningFindingsResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

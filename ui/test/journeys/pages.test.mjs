@@ -24,9 +24,13 @@ async function pages(person) {
     'workload-clean': '/namespaces/shop/workloads/Pod/frontend', 'workload-missing': '/namespaces/shop/workloads/Deployment/nothing',
     exceptions: '/exceptions', 'exceptions-none': '/exceptions?namespace=blog',
     'exception-new': '/exceptions?new=true&namespace=shop&vulnerability=CVE-2024-0001', 'exception-new-empty': '/exceptions?new=true', 'exception-new-many': '/exceptions?new=true&package=*&namespace=shop',
-    changes: '/changes?namespace=shop', 'changes-none': '/changes?namespace=blog', namespaces: '/namespaces', operator: '/operator', clusterscanner: '/clusterscanners/platform', coverage: '/coverage', scanner: '/namespaces/shop/scanners/default',
+    changes: '/changes?namespace=shop', 'changes-none': '/changes?namespace=blog', namespaces: '/namespaces', operator: '/operator', clusterscanner: '/clusterscanners/platform', coverage: '/coverage', scanner: '/namespaces/shop/scanners/default', 'scanner-messages': '/namespaces/news/scanners/default',
   };
 }
+
+// withErrors are the pages that are also looked at while every request fails: one of each route.
+const withErrors = ['actions', 'vulnerabilities', 'vulnerability', 'images', 'image', 'workload', 'exceptions', 'exception-new', 'changes', 'namespaces', 'operator', 'clusterscanner', 'coverage', 'scanner'];
+const refusal = { title: 'Service Unavailable', status: 503, reason: 'Unavailable', detail: 'the data cannot be read at the moment' };
 
 const looks = {
   light: { colorScheme: 'light' }, dark: { colorScheme: 'dark' }, narrow: { colorScheme: 'light', viewport: { width: 360, height: 740 } },
@@ -45,6 +49,15 @@ for (const [look, options] of Object.entries(looks)) {
       await t.test(`${name} (${path})`, async () => {
         await person.visit(path);
         await check(person, name, look);
+      });
+    }
+    const paths = await pages(person);
+    await person.page.route(/\/api\/v1\/(?!session|events)/, (route) => route.fulfill({ status: 503, contentType: 'application/problem+json', body: JSON.stringify(refusal) }));
+    for (const name of withErrors) {
+      await t.test(`${name} while requests fail`, async () => {
+        await person.visit(paths[name]);
+        assert.match(await person.text('main'), /the data cannot be read at the moment/);
+        await check(person, `${name}-error`, look);
       });
     }
     await person.leave();

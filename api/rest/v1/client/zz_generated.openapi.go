@@ -155,6 +155,19 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/exceptions/preview (the `PreviewException` operationId).
 	PreviewException(ctx context.Context, params *PreviewExceptionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListRunningFindings Lists the findings of all images that run
+	//
+	// Of one namespace, or of all namespaces in which the caller may list imagescans. Images are ordered by the namespace and the name of
+	// their ImageScan, and the findings of each are in the order of its own list. An image that several scanners have is listed by each.
+	// Images without a result have no findings: `coverage` counts them.
+	//
+	// A page can have fewer items than `limit` although `continue` is there, since a request reads at most 100 images. If the result of
+	// an image, or what exceptions suppress in it, changes between two pages, the second one begins with that image's first finding
+	// again: findings can come twice, and none is left out.
+	//
+	// Corresponds with GET /api/v1/findings (the `ListRunningFindings` operationId).
+	ListRunningFindings(ctx context.Context, params *ListRunningFindingsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListNamespaces Lists namespaces, those with most to act on first
 	//
 	// The namespaces that are scanned and in which the caller may list imagescans, with their findings and what is not scanned. A caller
@@ -540,6 +553,29 @@ func (c *Client) ListExceptions(ctx context.Context, params *ListExceptionsParam
 // Corresponds with GET /api/v1/exceptions/preview (the `PreviewException` operationId).
 func (c *Client) PreviewException(ctx context.Context, params *PreviewExceptionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewPreviewExceptionRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListRunningFindings Lists the findings of all images that run
+//
+// Of one namespace, or of all namespaces in which the caller may list imagescans. Images are ordered by the namespace and the name of
+// their ImageScan, and the findings of each are in the order of its own list. An image that several scanners have is listed by each.
+// Images without a result have no findings: `coverage` counts them.
+//
+// A page can have fewer items than `limit` although `continue` is there, since a request reads at most 100 images. If the result of
+// an image, or what exceptions suppress in it, changes between two pages, the second one begins with that image's first finding
+// again: findings can come twice, and none is left out.
+//
+// Corresponds with GET /api/v1/findings (the `ListRunningFindings` operationId).
+func (c *Client) ListRunningFindings(ctx context.Context, params *ListRunningFindingsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListRunningFindingsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1615,6 +1651,228 @@ func NewPreviewExceptionRequest(server string, params *PreviewExceptionParams) (
 		if params.Image != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "image", params.Image, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListRunningFindingsRequest constructs an http.Request for the ListRunningFindings method
+func NewListRunningFindingsRequest(server string, params *ListRunningFindingsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/findings")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.MinSeverity != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "minSeverity", *params.MinSeverity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Severity != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "severity", params.Severity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Fixable != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fixable", *params.Fixable, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.KnownExploited != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "knownExploited", *params.KnownExploited, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Package != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "package", *params.Package, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "id", *params.ID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Text != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "text", *params.Text, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.FirstSeenSince != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "firstSeenSince", *params.FirstSeenSince, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Suppressed != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "suppressed", *params.Suppressed, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Image != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "image", *params.Image, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Workload != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "workload", *params.Workload, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Outdated != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "outdated", *params.Outdated, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Continue != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", *params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -3669,6 +3927,21 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/exceptions/preview (the `PreviewException` operationId).
 	PreviewExceptionWithResponse(ctx context.Context, params *PreviewExceptionParams, reqEditors ...RequestEditorFn) (*PreviewExceptionResponse, error)
 
+	// ListRunningFindingsWithResponse Lists the findings of all images that run
+	//
+	// Of one namespace, or of all namespaces in which the caller may list imagescans. Images are ordered by the namespace and the name of
+	// their ImageScan, and the findings of each are in the order of its own list. An image that several scanners have is listed by each.
+	// Images without a result have no findings: `coverage` counts them.
+	//
+	// A page can have fewer items than `limit` although `continue` is there, since a request reads at most 100 images. If the result of
+	// an image, or what exceptions suppress in it, changes between two pages, the second one begins with that image's first finding
+	// again: findings can come twice, and none is left out.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/findings (the `ListRunningFindings` operationId).
+	ListRunningFindingsWithResponse(ctx context.Context, params *ListRunningFindingsParams, reqEditors ...RequestEditorFn) (*ListRunningFindingsResponse, error)
+
 	// ListNamespacesWithResponse Lists namespaces, those with most to act on first
 	//
 	// The namespaces that are scanned and in which the caller may list imagescans, with their findings and what is not scanned. A caller
@@ -4301,6 +4574,54 @@ func (r PreviewExceptionResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r PreviewExceptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListRunningFindingsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RunningFindingList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListRunningFindingsResponse) GetJSON200() *RunningFindingList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListRunningFindingsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListRunningFindingsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListRunningFindingsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListRunningFindingsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListRunningFindingsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5713,6 +6034,27 @@ func (c *ClientWithResponses) PreviewExceptionWithResponse(ctx context.Context, 
 	return ParsePreviewExceptionResponse(rsp)
 }
 
+// ListRunningFindingsWithResponse Lists the findings of all images that run
+//
+// Of one namespace, or of all namespaces in which the caller may list imagescans. Images are ordered by the namespace and the name of
+// their ImageScan, and the findings of each are in the order of its own list. An image that several scanners have is listed by each.
+// Images without a result have no findings: `coverage` counts them.
+//
+// A page can have fewer items than `limit` although `continue` is there, since a request reads at most 100 images. If the result of
+// an image, or what exceptions suppress in it, changes between two pages, the second one begins with that image's first finding
+// again: findings can come twice, and none is left out.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/findings (the `ListRunningFindings` operationId).
+func (c *ClientWithResponses) ListRunningFindingsWithResponse(ctx context.Context, params *ListRunningFindingsParams, reqEditors ...RequestEditorFn) (*ListRunningFindingsResponse, error) {
+	rsp, err := c.ListRunningFindings(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListRunningFindingsResponse(rsp)
+}
+
 // ListNamespacesWithResponse Lists namespaces, those with most to act on first
 //
 // The namespaces that are scanned and in which the caller may list imagescans, with their findings and what is not scanned. A caller
@@ -6399,6 +6741,39 @@ func ParsePreviewExceptionResponse(rsp *http.Response) (*PreviewExceptionRespons
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest ExceptionPreview
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListRunningFindingsResponse parses an HTTP response from a ListRunningFindingsWithResponse call
+func ParseListRunningFindingsResponse(rsp *http.Response) (*ListRunningFindingsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListRunningFindingsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RunningFindingList
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -1,0 +1,191 @@
+package restapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+const (
+	// maxRunningImages is how many images one request reads, which the OpenAPI document defines.
+	maxRunningImages = 100
+	// fullRunningPage is the size of the findings' texts from which on no further image is read, in bytes. The findings of one image have their
+	// own bound.
+	fullRunningPage = 4 << 20
+)
+
+// runningPosition is the position of a page: the image that it begins with, by its ImageScan, and the position in the findings of that image.
+type runningPosition struct {
+	Store     string              `json:"store"`
+	Namespace string              `json:"namespace"`
+	Name      string              `json:"name"`
+	Mark      store.FindingCursor `json:"mark"`
+}
+
+// ListRunningFindings implements restv1.StrictServerInterface.
+func (a operations) ListRunningFindings(ctx context.Context, r restv1.ListRunningFindingsRequestObject) (restv1.ListRunningFindingsResponseObject, error) {
+	seen, err := a.sightOf(ctx, r.Params.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	place := runningPosition{Store: a.Store.ID()}
+	if err := decodeContinue(ctx, r.Params.Continue, &place); err != nil {
+		return nil, err
+	}
+	if place.Store != a.Store.ID() {
+		return nil, resultsReplaced()
+	}
+	scans, err := a.runningScans(ctx, seen, r.Params, place)
+	if err != nil {
+		return nil, err
+	}
+	answer := restv1.ListRunningFindings200JSONResponse{Items: []restv1.RunningFinding{}}
+	if answer.Coverage, err = a.coverageOf(ctx, seen); err != nil {
+		return nil, err
+	}
+	read := runningReader{operations: a, filter: filterOf(restv1.ListFindingsParams{
+		MinSeverity: r.Params.MinSeverity, Severity: r.Params.Severity, Fixable: r.Params.Fixable, KnownExploited: r.Params.KnownExploited,
+		Package: r.Params.Package, ID: r.Params.ID, Text: r.Params.Text, FirstSeenSince: r.Params.FirstSeenSince, Suppressed: r.Params.Suppressed,
+	}), outdated: r.Params.Outdated, inForce: map[string]exception.Set{}}
+	limit, bytes := limitOf(r.Params.Limit), 0
+	var next *runningPosition
+	for i, scan := range scans {
+		from := runningPosition{Store: place.Store, Namespace: scan.Namespace, Name: scan.Name}
+		if scan.Namespace == place.Namespace && scan.Name == place.Name {
+			from.Mark = place.Mark
+		}
+		if i == maxRunningImages || len(answer.Items) >= limit || bytes >= fullRunningPage {
+			next = &from
+			break
+		}
+		engine, page, err := read.page(ctx, scan, from.Mark, limit-len(answer.Items))
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range page.Findings {
+			answer.Items = append(answer.Items, runningFindingOf(scan, engine, f))
+			bytes += f.TextBytes()
+		}
+		if page.Next != nil {
+			from.Mark, next = *page.Next, &from
+			break
+		}
+	}
+	if next != nil {
+		answer.Continue, err = encodeContinue(ctx, *next)
+	}
+	return answer, err
+}
+
+// runningScans returns the ImageScans from a position on that pass the parameters and whose images run, in order: one more than a request reads.
+func (a operations) runningScans(ctx context.Context, seen sight, p restv1.ListRunningFindingsParams, from runningPosition) (scans []*v1alpha1.ImageScan, err error) {
+	for _, namespace := range seen.scannedNamespaces() {
+		if namespace < from.Namespace || len(scans) > maxRunningImages {
+			continue
+		}
+		var list v1alpha1.ImageScanList
+		if err := a.Reader.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("listing ImageScans: %w", err)
+		}
+		for i := range list.Items {
+			scan := &list.Items[i]
+			isBefore := namespace == from.Namespace && scan.Name < from.Name
+			if !isBefore && scan.Status.UnusedSinceTime == nil && isImage(scan, ptr.Deref(p.Image, "")) && isRunBy(scan, ptr.Deref(p.Workload, "")) {
+				scans = append(scans, scan)
+			}
+		}
+	}
+	slices.SortFunc(scans, func(x, y *v1alpha1.ImageScan) int {
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
+	})
+	return scans[:min(len(scans), maxRunningImages+1)], nil
+}
+
+// isImage reports whether a text is in a reference of an image or in its digest.
+func isImage(scan *v1alpha1.ImageScan, text string) bool {
+	return strings.Contains(scan.Spec.Digest, text) || slices.ContainsFunc(scan.Spec.References, func(r string) bool { return strings.Contains(r, text) })
+}
+
+// isRunBy reports whether an ImageScan lists a workload, given by its name or by its kind and name.
+func isRunBy(scan *v1alpha1.ImageScan, workload string) bool {
+	return workload == "" || slices.ContainsFunc(scan.Status.Workloads, func(w string) bool {
+		_, name, _ := strings.Cut(w, "/")
+		return name == workload || strings.EqualFold(w, workload)
+	})
+}
+
+// runningReader reads the findings of images that pass a filter.
+type runningReader struct {
+	operations
+	filter   store.FindingFilter
+	outdated *restv1.Outdated
+	// inForce are the exceptions by namespace, once they have been read.
+	inForce map[string]exception.Set
+}
+
+// page returns findings of an image and the engine that has found them. If what comes before the position has changed, it begins with the first
+// finding. An image without a result has none.
+func (r *runningReader) page(ctx context.Context, scan *v1alpha1.ImageScan, from store.FindingCursor, limit int) (engine string, page store.FindingPage, err error) {
+	found, err := r.locateScan(ctx, scan)
+	if err == nil {
+		err = found.requireReport(r.outdated)
+	}
+	var refused *problem
+	if errors.As(err, &refused) && (refused.Reason == restv1.ReasonNotScanned || refused.Reason == restv1.ReasonNotFound) {
+		return "", page, nil
+	}
+	if err != nil {
+		return "", page, err
+	}
+	filter := r.filter
+	if filter.Exceptions.Exceptions, err = r.inForceIn(ctx, scan.Namespace); err != nil {
+		return "", page, err
+	}
+	filter.Exceptions.Images = found.imageNames()
+	err = r.query(ctx, func() (err error) {
+		page, err = r.Store.FindingsPage(ctx, found.Subject, filter, from, limit)
+		if errors.Is(err, store.ErrChanged) {
+			page, err = r.Store.FindingsPage(ctx, found.Subject, filter, store.FindingCursor{}, limit)
+		}
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		err = nil
+	}
+	return found.Engine, page, err
+}
+
+// inForceIn returns the exceptions that are in force in a namespace.
+func (r *runningReader) inForceIn(ctx context.Context, namespace string) (inForce exception.Set, err error) {
+	inForce, known := r.inForce[namespace]
+	if known {
+		return inForce, nil
+	}
+	if inForce, _, err = r.exceptions().InForce(ctx, namespace); err != nil {
+		return inForce, fmt.Errorf("reading the exceptions of namespace %s: %w", namespace, err)
+	}
+	r.inForce[namespace] = inForce
+	return inForce, nil
+}
+
+func runningFindingOf(scan *v1alpha1.ImageScan, engine string, f store.TrackedFinding) restv1.RunningFinding {
+	item := restv1.RunningFinding{
+		Namespace: scan.Namespace, ImageScan: scan.Name, Scanner: ownerOf(scan), Image: scan.Spec.Digest, Digest: scan.Spec.Digest, Platform: scan.Spec.Platform,
+		Workloads: append([]string{}, scan.Status.Workloads...), WorkloadCount: int(scan.Status.WorkloadCount), Engine: engine, Finding: findingOf(f),
+	}
+	if len(scan.Spec.References) > 0 {
+		item.Image = scan.Spec.References[0]
+	}
+	return item
+}
