@@ -6,11 +6,10 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -19,14 +18,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-const (
-	// pageSize is the number of findings in one response, the most that the API sends.
-	pageSize = 500
-	// maxRequests bounds concurrent requests for findings. The API answers two at once.
-	maxRequests = 2
-	// maxRestarts bounds how often a list is read again because its report was replaced in the meantime.
-	maxRestarts = 3
-)
+// pageSize is the number of findings in one response, the most that the API sends.
+const pageSize = 500
 
 // imageFinding is a finding in one image of one namespace, as all scanners together report it.
 type imageFinding struct {
@@ -118,7 +111,7 @@ func (s *session) findings(ctx context.Context, filter findingFilter) error {
 		return err
 	}
 	defer api.Close()
-	found, err := collect(ctx, api, scans, filter.parameters())
+	found, err := collect(ctx, api, scans, filter.parameters(namespace))
 	if err != nil {
 		return err
 	}
@@ -163,8 +156,8 @@ func (s *session) filterScans(ctx context.Context, namespace string, filter find
 }
 
 // parameters returns the request that has the filter.
-func (f findingFilter) parameters() restv1.ListFindingsParams {
-	params := restv1.ListFindingsParams{Limit: ptr.To(pageSize), Outdated: ptr.To(true)}
+func (f findingFilter) parameters(namespace string) restv1.ListRunningFindingsParams {
+	params := restv1.ListRunningFindingsParams{Namespace: namespaceParameter(namespace), Limit: ptr.To(pageSize), Outdated: ptr.To(true)}
 	if f.severity != "" {
 		params.MinSeverity = ptr.To(restv1.Severity(f.severity))
 	}
@@ -177,6 +170,12 @@ func (f findingFilter) parameters() restv1.ListFindingsParams {
 	if f.pkg != "" {
 		params.Package = &f.pkg
 	}
+	if f.image != "" {
+		params.Image = &f.image
+	}
+	if f.workload != "" {
+		params.Workload = &f.workload
+	}
 	if !f.suppressed {
 		params.Suppressed = ptr.To(false)
 	}
@@ -184,31 +183,30 @@ func (f findingFilter) parameters() restv1.ListFindingsParams {
 }
 
 // collect returns the findings of images, merged and worst first. An image without a result has none.
-func collect(ctx context.Context, api *connect.Connection, scans []v1alpha1.ImageScan, params restv1.ListFindingsParams) ([]imageFinding, error) {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(maxRequests)
-	var lock sync.Mutex
-	merged := map[string]*imageFinding{}
+func collect(ctx context.Context, api *connect.Connection, scans []v1alpha1.ImageScan, params restv1.ListRunningFindingsParams) ([]imageFinding, error) {
+	known := make(map[client.ObjectKey]*v1alpha1.ImageScan, len(scans))
 	for i := range scans {
-		scan := &scans[i]
-		group.Go(func() error {
-			list, err := readFindings(ctx, api, scan.Namespace, scan.Name, params)
-			if connect.IsReason(err, restv1.ReasonNotScanned) || connect.IsReason(err, restv1.ReasonNotFound) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			lock.Lock()
-			defer lock.Unlock()
-			for _, f := range list.Items {
-				merge(merged, scan, list.Report.Engine, f)
-			}
-			return nil
-		})
+		known[client.ObjectKeyFromObject(&scans[i])] = &scans[i]
 	}
-	if err := group.Wait(); err != nil {
-		return nil, err
+	merged := map[string]*imageFinding{}
+	for {
+		answer, err := api.ListRunningFindingsWithResponse(ctx, &params)
+		if err != nil {
+			return nil, err
+		}
+		page := answer.JSON200
+		if page == nil {
+			return nil, unexpected(answer.Status())
+		}
+		for _, item := range page.Items {
+			if scan := known[client.ObjectKey{Namespace: item.Namespace, Name: item.ImageScan}]; scan != nil {
+				merge(merged, scan, item.Engine, item.Finding)
+			}
+		}
+		if page.Continue == "" {
+			break
+		}
+		params.Continue = ptr.To(page.Continue)
 	}
 	found := make([]imageFinding, 0, len(merged))
 	for _, f := range merged {
@@ -251,40 +249,6 @@ func sortable(f restv1.Finding) finding.Finding {
 		ID: f.ID, Aliases: f.Aliases, Severity: finding.ParseSeverity(string(f.Severity)), Paths: f.Paths, FixState: f.FixState, FixVersions: f.FixVersions,
 		EPSS: f.EPSS, KnownExploited: f.KnownExploited,
 		Package: finding.Package{Name: f.Package.Name, Version: f.Package.Version, Type: f.Package.Type, PURL: f.Package.PURL},
-	}
-}
-
-// readFindings reads all pages of an image's findings. If the report is replaced meanwhile, it begins again.
-func readFindings(ctx context.Context, api *connect.Connection, namespace, name string, params restv1.ListFindingsParams) (*restv1.FindingList, error) {
-	for restart := 0; ; restart++ {
-		list, err := readPages(ctx, api, namespace, name, params)
-		if restart == maxRestarts || !connect.IsReason(err, restv1.ReasonExpired) {
-			return list, err
-		}
-	}
-}
-
-func readPages(ctx context.Context, api *connect.Connection, namespace, name string, params restv1.ListFindingsParams) (*restv1.FindingList, error) {
-	var all *restv1.FindingList
-	for {
-		answer, err := api.ListFindingsWithResponse(ctx, namespace, name, &params)
-		if err != nil {
-			return nil, err
-		}
-		page := answer.JSON200
-		if page == nil {
-			return nil, unexpected(answer.Status())
-		}
-		if all == nil {
-			all = page
-		} else {
-			all.Items = append(all.Items, page.Items...)
-		}
-		if page.Continue == "" {
-			all.Continue = ""
-			return all, nil
-		}
-		params.Continue = ptr.To(page.Continue)
 	}
 }
 

@@ -45,6 +45,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/restapi"
+	"github.com/scanner-operator/scanner-operator/pkg/restapi/events"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/pkg/store/storetest"
 	"github.com/scanner-operator/scanner-operator/ui"
@@ -132,6 +133,7 @@ func (w *world) start() error {
 	api := &restapi.API{
 		Reader: w.cluster, TokenReviews: w.cluster, AccessReviews: w.cluster, Store: w.store, Clock: w.clock, Metrics: prometheus.NewRegistry(),
 		Inventory: &inventory.Inventory{Client: w.cluster, Store: w.store, Clock: w.clock}, Log: logr.Discard(),
+		Events: &events.Server{Log: events.NewLog()},
 	}
 	key := make([]byte, 32)
 	api.SessionKey = func() ([]byte, error) { return key, nil }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -109,8 +110,7 @@ func readImage(ctx context.Context, api *connect.Connection, scan v1alpha1.Image
 		return imageResult{}, unexpected(answer.Status())
 	}
 	result := imageResult{ImageScan: *answer.JSON200, Findings: []restv1.Finding{}, scan: scan}
-	all := findingFilter{suppressed: true}
-	list, err := readFindings(ctx, api, scan.Namespace, scan.Name, all.parameters())
+	list, err := readFindings(ctx, api, scan.Namespace, scan.Name)
 	if connect.IsReason(err, restv1.ReasonNotScanned) {
 		result.notKnown = noResult(&scan)
 		return result, nil
@@ -126,6 +126,44 @@ func readImage(ctx context.Context, api *connect.Connection, scan v1alpha1.Image
 		result.notKnown = "the engine does not analyze " + strings.Join(list.Report.NotCovered, ", ") + " in this image"
 	}
 	return result, nil
+}
+
+// maxRestarts bounds how often a list is read again because its report was replaced in the meantime.
+const maxRestarts = 3
+
+// readFindings reads all pages of an image's findings. If the report is replaced meanwhile, it begins again.
+func readFindings(ctx context.Context, api *connect.Connection, namespace, name string) (*restv1.FindingList, error) {
+	for restart := 0; ; restart++ {
+		list, err := readPages(ctx, api, namespace, name)
+		if restart == maxRestarts || !connect.IsReason(err, restv1.ReasonExpired) {
+			return list, err
+		}
+	}
+}
+
+func readPages(ctx context.Context, api *connect.Connection, namespace, name string) (*restv1.FindingList, error) {
+	params := restv1.ListFindingsParams{Limit: ptr.To(pageSize), Outdated: ptr.To(true)}
+	var all *restv1.FindingList
+	for {
+		answer, err := api.ListFindingsWithResponse(ctx, namespace, name, &params)
+		if err != nil {
+			return nil, err
+		}
+		page := answer.JSON200
+		if page == nil {
+			return nil, unexpected(answer.Status())
+		}
+		if all == nil {
+			all = page
+		} else {
+			all.Items = append(all.Items, page.Items...)
+		}
+		if page.Continue == "" {
+			all.Continue = ""
+			return all, nil
+		}
+		params.Continue = ptr.To(page.Continue)
+	}
 }
 
 // noResult says that an image has no result, and the reason in one word.

@@ -39,7 +39,7 @@ func (s *session) preview(ctx context.Context, namespace string, changes []chang
 	if err != nil {
 		return err
 	}
-	params := findingFilter{suppressed: true}.parameters()
+	params := findingFilter{suppressed: true}.parameters(namespace)
 	if len(changes) == 1 && len(changes[0].spec.Vulnerabilities) == 1 {
 		params.ID = ptr.To(changes[0].spec.Vulnerabilities[0])
 	}
