@@ -13,6 +13,8 @@ type Totals struct {
 	// Counts excludes suppressed findings; Suppressed is the number of these.
 	Counts     finding.Counts
 	Suppressed int
+	// ToActOn is how many of Counts an update ends and are known exploited or at least of high severity, as ActionsPage selects them.
+	ToActOn int
 	// ByException is how many findings each exception suppresses, by the exception's UID.
 	ByException map[string]int
 }
@@ -20,8 +22,9 @@ type Totals struct {
 const (
 	// countScanner counts a finding once that several of a repository's images have, with its worst values.
 	countScanner = `
-		SELECT severity, count(*), sum(fixable), sum(known_exploited) FROM (
-			SELECT max(f.severity) AS severity, max(f.fixable) AS fixable, max(f.known_exploited) AS known_exploited
+		SELECT severity, count(*), sum(fixable), sum(known_exploited), sum(to_act_on) FROM (
+			SELECT max(f.severity) AS severity, max(f.fixable) AS fixable, max(f.known_exploited) AS known_exploited,
+				max(CASE WHEN f.fixable = 1 AND (f.severity >= 4 OR f.known_exploited = 1) THEN 1 ELSE 0 END) AS to_act_on
 			FROM ids(@reports) j
 			ORDERED JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
 			ORDERED JOIN vulnerabilities v ON v.id = f.vulnerability_id
@@ -132,7 +135,7 @@ func (s *Store) countRepository(ctx context.Context, q query, r runningRepositor
 	}
 	args := []any{sql.Named("reports", r.reportIDs()), sql.Named("suppressed", idsOf(suppressed))}
 	var totals Totals
-	if totals.Counts, err = sumCounts(ctx, q, countScanner, args); err != nil {
+	if totals.Counts, err = sumCounts(ctx, q, countScanner, args, &totals.ToActOn); err != nil {
 		return Totals{}, err
 	}
 	if len(suppressed) > 0 {
@@ -167,6 +170,7 @@ func (t *Totals) countSuppressed(ctx context.Context, q query, suppressed map[in
 func (t *Totals) add(more Totals) {
 	t.Counts = t.Counts.Plus(more.Counts)
 	t.Suppressed += more.Suppressed
+	t.ToActOn += more.ToActOn
 	for uid, n := range more.ByException {
 		if t.ByException == nil {
 			t.ByException = make(map[string]int)

@@ -113,12 +113,20 @@ func (s *Store) HasReport(ctx context.Context, engine string, key image.Key, sco
 const countReport = `SELECT severity, count(*), sum(fixable), sum(known_exploited)
 	FROM findings f INDEXED BY findings_present WHERE report_id = ? AND gone_at IS NULL ` + butFor + `GROUP BY severity`
 
-// sumCounts adds up rows of severity, number of findings, number of fixable ones and number of known exploited ones.
-func sumCounts(ctx context.Context, q query, statement string, args []any) (total finding.Counts, err error) {
+// sumCounts adds up rows of severity, number of findings, number of fixable ones, number of known exploited ones, and other numbers.
+func sumCounts(ctx context.Context, q query, statement string, args []any, others ...*int) (total finding.Counts, err error) {
 	err = eachRow(ctx, q, statement, args, func(rows *sql.Rows) error {
 		var severity finding.Severity
 		var n, fixable, knownExploited int
-		err := rows.Scan(&severity, &n, &fixable, &knownExploited)
+		into := []any{&severity, &n, &fixable, &knownExploited}
+		more := make([]int, len(others))
+		for i := range more {
+			into = append(into, &more[i])
+		}
+		err := rows.Scan(into...)
+		for i := range more {
+			*others[i] += more[i]
+		}
 		total.Add(severity, n)
 		total.Fixable += fixable
 		total.KnownExploited += knownExploited

@@ -152,6 +152,14 @@ func TestWorkloadsUseIndexes(t *testing.T) {
 	f.requireIndexes(t, selectRunningIn, []any{sql.Named("namespaces", "[]")}, "scanner_images_by_namespace (namespace=?)", "scanner_images_by_digest (digest=?")
 }
 
+// TestHistoryUsesIndexes checks that days are read and deleted by index.
+func TestHistoryUsesIndexes(t *testing.T) {
+	f := newStore(t)
+	f.requireUse(t, selectHistory, []any{sql.Named("summarized", "[]"), sql.Named("after", 1)}, "SEARCH c USING PRIMARY KEY (namespace=? AND day>?)")
+	f.requireUse(t, selectDay, []any{1}, "daily_counts_by_day (day=?)")
+	f.requireUse(t, deleteDay, []any{1}, "daily_counts_by_day (day=?)")
+}
+
 // TestVulnerabilitiesUseIndexes checks that the list of vulnerabilities, and the counts that it is made from, are read by index.
 func TestVulnerabilitiesUseIndexes(t *testing.T) {
 	f := newStore(t)

@@ -504,9 +504,9 @@ func (on suite) testTotalsExcludeSuppressed(t *testing.T) {
 		set  exception.Set
 		want store.Totals
 	}{
-		"nothing":         {exception.Set{}, store.Totals{Counts: finding.Counts{High: 3, Fixable: 1}}},
-		"everywhere":      {except("CVE-2026-0001"), store.Totals{Counts: finding.Counts{High: 2, Fixable: 1}, Suppressed: 1, ByException: map[string]int{"exception of CVE-2026-0001": 1}}},
-		"in one image":    {except("CVE-2026-0001", "r:1"), store.Totals{Counts: finding.Counts{High: 3, Fixable: 1}}},
+		"nothing":         {exception.Set{}, store.Totals{Counts: finding.Counts{High: 3, Fixable: 1}, ToActOn: 1}},
+		"everywhere":      {except("CVE-2026-0001"), store.Totals{Counts: finding.Counts{High: 2, Fixable: 1}, ToActOn: 1, Suppressed: 1, ByException: map[string]int{"exception of CVE-2026-0001": 1}}},
+		"in one image":    {except("CVE-2026-0001", "r:1"), store.Totals{Counts: finding.Counts{High: 3, Fixable: 1}, ToActOn: 1}},
 		"the fixable one": {except("CVE-2026-0003", "r:2"), store.Totals{Counts: finding.Counts{High: 2}, Suppressed: 1, ByException: map[string]int{"exception of CVE-2026-0003": 1}}},
 	} {
 		for range 2 {

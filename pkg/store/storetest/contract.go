@@ -72,6 +72,8 @@ var contract = []contractTest{
 	{name: "ConcurrentLeases", run: suite.testConcurrentLeases},
 	{name: "SlowReaderBlocksNobody", run: suite.testSlowReaderBlocksNobody},
 
+	{name: "History", run: suite.testHistory},
+
 	{name: "DeliveriesAreCounted", run: suite.testDeliveriesAreCounted},
 	{name: "TreatedAsRestored", run: suite.testTreatedAsRestored},
 	{name: "TreatedAsRestoredBeforeTheFirstDelivery", run: suite.testTreatedAsRestoredBeforeTheFirstDelivery},
