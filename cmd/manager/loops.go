@@ -8,6 +8,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/scanner-operator/scanner-operator/pkg/history"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -15,6 +16,8 @@ const (
 	certificateInterval = time.Hour
 	// recordRetention is how long the store keeps records that no Scanner uses any more.
 	recordRetention = 24 * time.Hour
+	// historyInterval is how often the counts of today are recorded.
+	historyInterval = time.Hour
 	// healthInterval is how often watchStore checks the store's file and volume. watchStore enqueues all Scanners when a fault begins, changes
 	// or ends. They must report it within two minutes, as docs/operate/store.md says.
 	healthInterval = 30 * time.Second
@@ -30,6 +33,7 @@ func (op *operator) addLoops(context.Context) error {
 		op.checkStoreIntegrity,
 		op.crds.Run,
 		op.periodic(op.options.SweepInterval, "sweep", "Sweeping the store", op.sweep),
+		op.periodic(historyInterval, "history", "Recording the counts of today", op.recorder().Record),
 		op.periodic(certificateInterval, "certificates", "Refreshing certificates", op.refreshCertificates),
 	}
 	for _, loop := range loops {
@@ -38,6 +42,11 @@ func (op *operator) addLoops(context.Context) error {
 		}
 	}
 	return nil
+}
+
+// recorder returns what records the counts of each day.
+func (op *operator) recorder() history.Recorder {
+	return history.Recorder{Reader: op.manager.GetClient(), Exceptions: op.exceptions(), Inventory: op.inventory(), Store: op.store}
 }
 
 // sweep deletes from the store what is no longer needed.

@@ -36,6 +36,7 @@ type Store interface {
 	Vulnerability(ctx context.Context, seen store.Sight, id string) (store.VulnerabilityDetails, error)
 	ActionsPage(ctx context.Context, asked store.ActionsQuery, after store.ActionCursor, limit int) (store.ActionsPage, error)
 	Workload(ctx context.Context, asked store.WorkloadQuery, limit int) (store.WorkloadDetails, error)
+	History(ctx context.Context, seen store.Sight, days int) ([]store.DayOfHistory, error)
 	NamespaceChanges(ctx context.Context, asked store.ChangesQuery, limit int) (store.NamespaceChanges, error)
 	PreviewSuppression(ctx context.Context, asked store.SuppressionQuery, limit int) (store.SuppressionPreview, error)
 	NamespaceTotals(ctx context.Context, scanner string, exceptions exception.Set) (total store.Totals, byNamespace map[string]store.Totals, err error)

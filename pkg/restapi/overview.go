@@ -41,6 +41,9 @@ func (a operations) GetOverview(ctx context.Context, r restv1.GetOverviewRequest
 		return nil, err
 	}
 	answer.Actions, answer.ActionRepositories = mostUrgent(page.Repositories), page.Total
+	if answer.History, err = a.historyOf(ctx, seen, maxHistoryDays); err != nil {
+		return nil, err
+	}
 	answer.ExceptionsEndingSoon, err = a.countEndingSoon(ctx, seen)
 	return answer, err
 }

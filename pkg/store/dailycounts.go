@@ -23,13 +23,6 @@ type DailyCounts struct {
 	Images, Scanned int
 }
 
-func (c DailyCounts) plus(more DailyCounts) DailyCounts {
-	return DailyCounts{
-		ToActOn: c.ToActOn + more.ToActOn, KnownExploited: c.KnownExploited + more.KnownExploited, Critical: c.Critical + more.Critical,
-		High: c.High + more.High, Images: c.Images + more.Images, Scanned: c.Scanned + more.Scanned,
-	}
-}
-
 // DayOfHistory is what some namespaces had on one day.
 type DayOfHistory struct {
 	// Day is its beginning in UTC.
@@ -61,18 +54,15 @@ const (
 // numberOfDay returns the number of a time's UTC day.
 func numberOfDay(t time.Time) int64 { return t.UnixMilli() / day.Milliseconds() }
 
-// RecordDay records what each namespace has today, and the sums of all. Today's records of other namespaces are deleted. It writes only what
-// differs from what is recorded, at most maxRows namespaces in a transaction. It deletes what is older than maxHistoryDays. Call it in one
-// process at a time.
-func (s *Store) RecordDay(ctx context.Context, namespaces map[string]DailyCounts) error {
-	today, wanted := numberOfDay(s.now()), maps.Clone(namespaces)
-	sum := DailyCounts{}
-	for _, counts := range namespaces {
-		sum = sum.plus(counts)
-	}
+// RecordDay records what each namespace has today, and what all have together: there, a finding of several namespaces may count once. Today's records
+// of other namespaces are deleted; without any namespace, nothing is recorded of today. It writes only what differs from what is recorded, at most
+// maxRows namespaces in a transaction. It deletes what is older than maxHistoryDays. Call it in one process at a time.
+func (s *Store) RecordDay(ctx context.Context, all DailyCounts, namespaces map[string]DailyCounts) error {
+	today, wanted := numberOfDay(s.now()), map[string]DailyCounts{}
 	if len(namespaces) > 0 {
-		wanted[anyNamespace] = sum
+		wanted[anyNamespace] = all
 	}
+	maps.Copy(wanted, namespaces)
 	recorded := map[string]DailyCounts{}
 	err := s.read(ctx, "read the counts of today", func(ctx context.Context, q query) error {
 		clear(recorded)
@@ -134,7 +124,8 @@ func (s *Store) sweepDays(ctx context.Context, last int64) error {
 }
 
 // History returns the sums of what some namespaces had on each of the last days, today included, in ascending order. A day on which nothing was
-// recorded of these namespaces is left out. days is at most maxHistoryDays. The sums of all namespaces include namespaces that are gone today.
+// recorded of these namespaces is left out. days is at most maxHistoryDays. A sight of
+// all namespaces has what was recorded of all together.
 func (s *Store) History(ctx context.Context, seen Sight, days int) ([]DayOfHistory, error) {
 	after := numberOfDay(s.now()) - int64(min(days, maxHistoryDays))
 	args := []any{sql.Named("summarized", seen.summarized()), sql.Named("after", after)}

@@ -102,7 +102,7 @@ func newFilled(t testing.TB) fixture {
 	got[SavedExternal](t)(f.SaveExternalReport(ctx, external, func(*ExternalState) error { return nil }))
 	must(t, f.SetAnnouncedSources(ctx, "scanner", []string{"ci"}))
 	must(t, f.ReleaseImage(ctx, ScannerImage{"scanner", "shop", key("base")}, false))
-	must(t, f.RecordDay(ctx, map[string]DailyCounts{"shop": {1, 2, 3, 4, 5, 6}}))
+	must(t, f.RecordDay(ctx, DailyCounts{}, map[string]DailyCounts{"shop": {1, 2, 3, 4, 5, 6}}))
 	must(t, f.CheckHealth(ctx)) // saves when the store was open last
 	f.clock.pass(time.Minute)
 	got[int](t)(f.Sweep(ctx, f.clock.Now().Add(-24*time.Hour)))

@@ -113,6 +113,20 @@ export type Coverage = {
   scanners: number;
 };
 
+/** The last counts of a UTC day, without the findings that exceptions suppress. */
+export type DayOfHistory = {
+  critical: number;
+  day: string;
+  high: number;
+  /** Number of images that run. An image counts once in each namespace. */
+  images: number;
+  knownExploited: number;
+  /** Number of these images with a result. What the others have is not in the counts. */
+  scanned: number;
+  /** Number of findings that an update ends and that are known exploited or of High severity at least. A finding counts as in the `findings` of an overview. */
+  toActOn: number;
+};
+
 /** Ecosystems and distributions that the engine does not analyze: first those that the image contains, such as its distribution ("debian 12"), then ecosystems whose packages the image may contain. Omitted if the engine reports none. */
 export type Ecosystems = Array<string>;
 
@@ -329,6 +343,10 @@ export type Hint = {
 /** Findings are the reports, SBOMs and workloads of the images in a namespace. The others are kinds of Kubernetes, each with its status, and Scanner and ClusterScanner with their messages. */
 export type HintKind = 'Findings' | 'ImageScan' | 'Scanner' | 'ClusterScanner' | 'VulnerabilityException' | 'ClusterVulnerabilityException';
 
+export type History = {
+  items: Array<DayOfHistory>;
+};
+
 export type IgnoredPart = {
   /** A JSON pointer (RFC 6901). */
   pointer: string;
@@ -503,6 +521,8 @@ export type Overview = {
   exceptionsEndingSoon: number;
   /** The sum of the numbers of the Scanners and ClusterScanners. A finding counts once in all images of a repository, for each of them. */
   findings: FindingCounts;
+  /** The days of `/api/v1/history` for the last 90 days. */
+  history: Array<DayOfHistory>;
 };
 
 export type Package = {
@@ -884,6 +904,7 @@ export type Get = {
   '/api/v1/exceptions': { path: Record<never, never>; query: { namespace?: string; state?: ExceptionState; limit?: number; continue?: string }; body: undefined; response: ExceptionList };
   '/api/v1/exceptions/preview': { path: Record<never, never>; query: { namespace?: string; vulnerability?: Array<string>; package?: string; packageVersion?: string; packageType?: string; image?: Array<string> }; body: undefined; response: ExceptionPreview };
   '/api/v1/findings': { path: Record<never, never>; query: { namespace?: string; minSeverity?: Severity; severity?: Array<Severity>; fixable?: boolean; knownExploited?: boolean; package?: string; id?: string; text?: string; firstSeenSince?: string; suppressed?: boolean; image?: string; workload?: string; outdated?: boolean; limit?: number; continue?: string }; body: undefined; response: RunningFindingList };
+  '/api/v1/history': { path: Record<never, never>; query: { namespace?: string; days?: number }; body: undefined; response: History };
   '/api/v1/namespaces': { path: Record<never, never>; query: { scanned?: boolean; limit?: number; continue?: string }; body: undefined; response: NamespaceList };
   '/api/v1/namespaces/{namespace}/changes': { path: { namespace: string }; query: { since: string }; body: undefined; response: ChangeList };
   '/api/v1/namespaces/{namespace}/images/{digest}/reports': { path: { namespace: string; digest: string }; query: Record<never, never>; body: undefined; response: ExternalReportList };

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/oapi-codegen/runtime"
+	openapi_types "github.com/oapi-codegen/runtime/types"
 )
 
 // Defines values for ChangeKind.
@@ -460,6 +461,24 @@ type Coverage struct {
 	Scanners int `json:"scanners"`
 }
 
+// DayOfHistory The last counts of a UTC day, without the findings that exceptions suppress.
+type DayOfHistory struct {
+	Critical int                `json:"critical"`
+	Day      openapi_types.Date `json:"day"`
+	High     int                `json:"high"`
+
+	// Images Number of images that run. An image counts once in each namespace.
+	Images         int `json:"images"`
+	KnownExploited int `json:"knownExploited"`
+
+	// Scanned Number of these images with a result. What the others have is not in the counts.
+	Scanned int `json:"scanned"`
+
+	// ToActOn Number of findings that an update ends and that are known exploited or of High severity at least. A finding counts as in the
+	// `findings` of an overview.
+	ToActOn int `json:"toActOn"`
+}
+
 // Ecosystems Ecosystems and distributions that the engine does not analyze: first those that the image contains, such as its
 // distribution ("debian 12"), then ecosystems whose packages the image may contain. Omitted if the engine reports none.
 type Ecosystems = []string
@@ -750,6 +769,11 @@ type Hint struct {
 // Scanner and ClusterScanner with their messages.
 type HintKind string
 
+// History defines model for History.
+type History struct {
+	Items []DayOfHistory `json:"items"`
+}
+
 // IgnoredPart defines model for IgnoredPart.
 type IgnoredPart struct {
 	// Pointer A JSON pointer (RFC 6901).
@@ -988,6 +1012,9 @@ type Overview struct {
 	// Findings The sum of the numbers of the Scanners and ClusterScanners. A finding counts once in all images of a repository, for each of
 	// them.
 	Findings FindingCounts `json:"findings"`
+
+	// History The days of `/api/v1/history` for the last 90 days.
+	History []DayOfHistory `json:"history"`
 }
 
 // Package defines model for Package.
@@ -1723,6 +1750,15 @@ type ListRunningFindingsParams struct {
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
+// GetHistoryParams defines parameters for GetHistory.
+type GetHistoryParams struct {
+	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
+	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
+
+	// Days How many days, today included.
+	Days *int `form:"days,omitempty" json:"days,omitempty"`
+}
+
 // ListNamespacesParams defines parameters for ListNamespaces.
 type ListNamespacesParams struct {
 	// Scanned true for namespaces that are scanned, false for others.
@@ -1989,6 +2025,9 @@ type ServerInterface interface {
 	// ListRunningFindings Lists the findings of all images that run
 	// (GET /api/v1/findings)
 	ListRunningFindings(w http.ResponseWriter, r *http.Request, params ListRunningFindingsParams)
+	// GetHistory Returns how many findings there were to act on each day
+	// (GET /api/v1/history)
+	GetHistory(w http.ResponseWriter, r *http.Request, params GetHistoryParams)
 	// ListNamespaces Lists namespaces, those with most to act on first
 	// (GET /api/v1/namespaces)
 	ListNamespaces(w http.ResponseWriter, r *http.Request, params ListNamespacesParams)
@@ -2720,6 +2759,52 @@ func (siw *ServerInterfaceWrapper) ListRunningFindings(w http.ResponseWriter, r 
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListRunningFindings(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetHistory operation middleware
+func (siw *ServerInterfaceWrapper) GetHistory(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetHistoryParams
+
+	// ------------- Optional query parameter "namespace" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "namespace", r.URL.Query(), &params.Namespace, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "namespace"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "days" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "days", r.URL.Query(), &params.Days, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "days"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "days", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetHistory(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -4492,6 +4577,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/scanners/{name}/messages", wrapper.ListMessages)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/overview", wrapper.GetOverview)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/findings", wrapper.ListRunningFindings)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/history", wrapper.GetHistory)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/actions", wrapper.ListActions)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/workloads/{kind}/{name}", wrapper.GetWorkload)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces", wrapper.ListNamespaces)
@@ -4848,6 +4934,45 @@ type ListRunningFindingsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListRunningFindingsdefaultApplicationProblemPlusJSONResponse) VisitListRunningFindingsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetHistoryRequestObject struct {
+	Params GetHistoryParams
+}
+
+type GetHistoryResponseObject interface {
+	VisitGetHistoryResponse(w http.ResponseWriter) error
+}
+
+type GetHistory200JSONResponse History
+
+func (response GetHistory200JSONResponse) VisitGetHistoryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetHistorydefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetHistorydefaultApplicationProblemPlusJSONResponse) VisitGetHistoryResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -6021,6 +6146,9 @@ type StrictServerInterface interface {
 	// ListRunningFindings Lists the findings of all images that run
 	// (GET /api/v1/findings)
 	ListRunningFindings(ctx context.Context, request ListRunningFindingsRequestObject) (ListRunningFindingsResponseObject, error)
+	// GetHistory Returns how many findings there were to act on each day
+	// (GET /api/v1/history)
+	GetHistory(ctx context.Context, request GetHistoryRequestObject) (GetHistoryResponseObject, error)
 	// ListNamespaces Lists namespaces, those with most to act on first
 	// (GET /api/v1/namespaces)
 	ListNamespaces(ctx context.Context, request ListNamespacesRequestObject) (ListNamespacesResponseObject, error)
@@ -6342,6 +6470,32 @@ func (sh *strictHandler) ListRunningFindings(w http.ResponseWriter, r *http.Requ
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListRunningFindingsResponseObject); ok {
 		if err := validResponse.VisitListRunningFindingsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetHistory operation middleware
+func (sh *strictHandler) GetHistory(w http.ResponseWriter, r *http.Request, params GetHistoryParams) {
+	var request GetHistoryRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetHistory(ctx, request.(GetHistoryRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetHistory")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetHistoryResponseObject); ok {
+		if err := validResponse.VisitGetHistoryResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

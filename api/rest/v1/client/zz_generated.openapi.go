@@ -168,6 +168,16 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/findings (the `ListRunningFindings` operationId).
 	ListRunningFindings(ctx context.Context, params *ListRunningFindingsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetHistory Returns how many findings there were to act on each day
+	//
+	// For one namespace, or for all namespaces in which the caller may list imagescans. The operator counts about each hour, as
+	// `/api/v1/overview` does, and keeps the last counts of each UTC day for 90 days. Those of today are up to an hour old.
+	//
+	// A day without a record is left out: the operator did not run, or no image had a result yet.
+	//
+	// Corresponds with GET /api/v1/history (the `GetHistory` operationId).
+	GetHistory(ctx context.Context, params *GetHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListNamespaces Lists namespaces, those with most to act on first
 	//
 	// The namespaces that are scanned and in which the caller may list imagescans, with their findings and what is not scanned. A caller
@@ -576,6 +586,26 @@ func (c *Client) PreviewException(ctx context.Context, params *PreviewExceptionP
 // Corresponds with GET /api/v1/findings (the `ListRunningFindings` operationId).
 func (c *Client) ListRunningFindings(ctx context.Context, params *ListRunningFindingsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListRunningFindingsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetHistory Returns how many findings there were to act on each day
+//
+// For one namespace, or for all namespaces in which the caller may list imagescans. The operator counts about each hour, as
+// `/api/v1/overview` does, and keeps the last counts of each UTC day for 90 days. Those of today are up to an hour old.
+//
+// A day without a record is left out: the operator did not run, or no image had a result yet.
+//
+// Corresponds with GET /api/v1/history (the `GetHistory` operationId).
+func (c *Client) GetHistory(ctx context.Context, params *GetHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetHistoryRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1873,6 +1903,72 @@ func NewListRunningFindingsRequest(server string, params *ListRunningFindingsPar
 		if params.Continue != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", *params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetHistoryRequest constructs an http.Request for the GetHistory method
+func NewGetHistoryRequest(server string, params *GetHistoryParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/history")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Days != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "days", *params.Days, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -3942,6 +4038,18 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/findings (the `ListRunningFindings` operationId).
 	ListRunningFindingsWithResponse(ctx context.Context, params *ListRunningFindingsParams, reqEditors ...RequestEditorFn) (*ListRunningFindingsResponse, error)
 
+	// GetHistoryWithResponse Returns how many findings there were to act on each day
+	//
+	// For one namespace, or for all namespaces in which the caller may list imagescans. The operator counts about each hour, as
+	// `/api/v1/overview` does, and keeps the last counts of each UTC day for 90 days. Those of today are up to an hour old.
+	//
+	// A day without a record is left out: the operator did not run, or no image had a result yet.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/history (the `GetHistory` operationId).
+	GetHistoryWithResponse(ctx context.Context, params *GetHistoryParams, reqEditors ...RequestEditorFn) (*GetHistoryResponse, error)
+
 	// ListNamespacesWithResponse Lists namespaces, those with most to act on first
 	//
 	// The namespaces that are scanned and in which the caller may list imagescans, with their findings and what is not scanned. A caller
@@ -4622,6 +4730,54 @@ func (r ListRunningFindingsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListRunningFindingsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetHistoryResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *History
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetHistoryResponse) GetJSON200() *History {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetHistoryResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetHistoryResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetHistoryResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetHistoryResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetHistoryResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -6055,6 +6211,24 @@ func (c *ClientWithResponses) ListRunningFindingsWithResponse(ctx context.Contex
 	return ParseListRunningFindingsResponse(rsp)
 }
 
+// GetHistoryWithResponse Returns how many findings there were to act on each day
+//
+// For one namespace, or for all namespaces in which the caller may list imagescans. The operator counts about each hour, as
+// `/api/v1/overview` does, and keeps the last counts of each UTC day for 90 days. Those of today are up to an hour old.
+//
+// A day without a record is left out: the operator did not run, or no image had a result yet.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/history (the `GetHistory` operationId).
+func (c *ClientWithResponses) GetHistoryWithResponse(ctx context.Context, params *GetHistoryParams, reqEditors ...RequestEditorFn) (*GetHistoryResponse, error) {
+	rsp, err := c.GetHistory(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetHistoryResponse(rsp)
+}
+
 // ListNamespacesWithResponse Lists namespaces, those with most to act on first
 //
 // The namespaces that are scanned and in which the caller may list imagescans, with their findings and what is not scanned. A caller
@@ -6774,6 +6948,39 @@ func ParseListRunningFindingsResponse(rsp *http.Response) (*ListRunningFindingsR
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest RunningFindingList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetHistoryResponse parses an HTTP response from a GetHistoryWithResponse call
+func ParseGetHistoryResponse(rsp *http.Response) (*GetHistoryResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetHistoryResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest History
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -1,7 +1,7 @@
 -- +goose Up
 
 -- How many findings each namespace had on each day, in days since 1970-01-01 UTC, as they were counted last on that day, without suppressed
--- ones. The namespace '' has the sums of all namespaces.
+-- ones. The namespace '' has those of all namespaces together.
 CREATE TABLE daily_counts (
     namespace       TEXT    NOT NULL,
     day             INTEGER NOT NULL,
