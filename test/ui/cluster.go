@@ -178,11 +178,22 @@ func (c *cluster) createMessages(ctx context.Context) (err error) {
 	if err := c.server.Create(ctx, scanner); err != nil {
 		return err
 	}
-	db, err := store.OpenSQLite(ctx, c.file("store.db"), time.Now)
+	now := time.Now
+	db, err := store.OpenSQLite(ctx, c.file("store.db"), func() time.Time { return now() })
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	// Each namespace has a week without a record. The manager records today.
+	for ago := 40; ago > 0; ago-- {
+		now = func() time.Time { return time.Now().AddDate(0, 0, -ago) }
+		if counts := (store.DailyCounts{ToActOn: 12 + ago*ago%17 + ago/2, Images: 2, Scanned: 2}); ago < 20 || ago > 26 {
+			if err := db.RecordDay(ctx, counts, map[string]store.DailyCounts{"shop": counts, "depot": counts}); err != nil {
+				return err
+			}
+		}
+	}
+	now = time.Now
 	for i, item := range []announce.Item{
 		{ID: "CVE-2024-0001", Severity: finding.Critical, Package: "openssl", Version: "3.0.0", FixState: finding.FixStateNotFixed, Repository: "registry.example.com/news/web", URL: "https://example.com/CVE-2024-0001"},
 		{ID: "CVE-2024-6660", Severity: finding.High, Package: "<img src=x onerror=\"document.title='hacked'\">", Version: "\u202e=cmd", Repository: "registry.example.com/news/web", URL: "javascript:alert(1)"},

@@ -4,6 +4,7 @@ import type { Action, Overview, RepositoryActions } from '../api.gen';
 import { count, duration, number } from '../format';
 import { Counts, Exploited, Facts, Foreign, gapsOf, NotCovered, Pages, Table, Time, Title, View } from '../parts';
 import { href, usePlace } from '../router';
+import { Trend } from '../trend';
 import { useNamespace } from '../app';
 import { WorkloadLink } from './workload';
 
@@ -21,6 +22,7 @@ function Landing({ namespace }: { namespace: string | undefined }) {
     <Title text={namespace ? `Actions in ${namespace}` : 'Actions'}><a href={href('/changes', {}, { namespace })}>Changes</a></Title>
     <View of={overview}>{(found) => <>
       <Headline overview={found} namespace={namespace} />
+      <Trend history={found.history} />
       {found.actions.length > 0 && <><Actions rows={rowsOf(found.actions)} namespace={namespace} />
         <p><a href={href('/', {}, { all: true, namespace })}>All actions in {count(found.actionRepositories, 'repository', 'repositories')}</a></p></>}
       <Facts facts={[

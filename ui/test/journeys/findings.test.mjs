@@ -49,6 +49,22 @@ test('the landing page says what to update, in which repository, and what it end
   await member.leave();
 });
 
+test('the landing page says how many findings there were to act on before', async () => {
+  const admin = await Person.signedIn('administrator', '/?namespace=shop');
+  await admin.settled();
+  const { history } = await (await admin.page.request.get(`${fixture.url}/api/v1/overview?namespace=shop`)).json();
+  const date = (day) => new Date(day).toLocaleDateString('en-GB', { day: 'numeric', month: 'long', timeZone: 'UTC' });
+  const trend = await admin.text('.trend');
+  assert.ok(trend.includes(`, ${history[0].toActOn} on ${date(history[0].day)}`) && trend.includes(`To act on: ${history.at(-1).toActOn} `), trend);
+  // The days without a record are a gap and not zeros.
+  const path = await admin.page.locator('.trend path').getAttribute('d');
+  assert.equal(path.match(/M/g).length, 1 + history.filter((d, i) => i > 0 && Date.parse(d.day) - Date.parse(history[i - 1].day) > 86_400_000).length, path);
+  assert.ok(path.match(/M/g).length > 1, path);
+  await admin.visit('/?namespace=blog');
+  assert.equal(await admin.page.locator('.trend').count(), 0, 'fewer than two days');
+  await admin.leave();
+});
+
 test('the numbers on the page are those of the API', async () => {
   const admin = await Person.signedIn('administrator', '/?namespace=shop');
   await admin.settled();
