@@ -141,9 +141,13 @@ func TestViewsUseIndexes(t *testing.T) {
 // TestWorkloadsUseIndexes checks that one workload, and what runs in some namespaces, is read by index.
 func TestWorkloadsUseIndexes(t *testing.T) {
 	f := newStore(t)
-	workload := []any{sql.Named("name", "web"), sql.Named("namespace", "shop"), sql.Named("kind", "Deployment")}
-	f.requireIndexes(t, selectImagesOfWorkload, workload, "workloads_by_name (name=? AND namespace=? AND kind=?)")
-	f.requireIndexes(t, selectReportsOfWorkload, workload, "workloads_by_name (name=? AND namespace=? AND kind=?)", "sqlite_autoindex_external_reports")
+	workload := []any{sql.Named("workloads", `[["shop","Deployment","web"]]`)}
+	f.requireIndexes(t, selectImagesOfWorkloads, workload, "workloads_by_name (name=? AND namespace=? AND kind=?)")
+	f.requireIndexes(t, selectReportsOfWorkloads, workload, "workloads_by_name (name=? AND namespace=? AND kind=?)", "sqlite_autoindex_external_reports")
+	f.requireUse(t, selectListedIn, []any{
+		sql.Named("every", false), sql.Named("namespaces", "[]"), sql.Named("text", ""), sql.Named("urgency", 0), sql.Named("namespace", ""), sql.Named("kind", ""),
+		sql.Named("name", ""), sql.Named("limit", 1),
+	}, "scanner_images_by_namespace (namespace=?)", "(manifest_id=? AND engine=?)")
 	namespace := []any{sql.Named("namespace", "shop")}
 	f.requireIndexes(t, selectLeftIn, namespace, "scanner_images_by_namespace (namespace=?)")
 	f.requireIndexes(t, selectUnreportedIn, namespace, "scanner_images_by_namespace (namespace=?)")

@@ -48,38 +48,37 @@ type WorkloadFinding struct {
 }
 
 const (
-	ofWorkload = `
-		WHERE w.name = @name AND w.namespace = @namespace AND w.kind = @kind`
+	ofWorkloads = `
+		FROM records(@workloads, namespace text, kind text, name text) k
+		NESTED JOIN workloads w ON w.name = k.name AND w.namespace = k.namespace AND w.kind = k.kind
+		NESTED JOIN scanner_images si ON si.id = w.image_id AND si.namespace = w.namespace`
 
-	selectImagesOfWorkload = `SELECT w.container, substr(w.reference, 1, 512), si.digest, si.platform, si.scanner
-		FROM workloads w NESTED JOIN scanner_images si ON si.id = w.image_id` + ofWorkload + ` AND si.namespace = w.namespace
-		ORDER BY 1, 2, 3, 4, 5`
+	selectImagesOfWorkloads = `SELECT w.namespace, w.kind, w.name, w.container, substr(w.reference, 1, 512), si.digest, si.platform, si.scanner` + ofWorkloads + `
+		ORDER BY 1, 2, 3, 4, 5, 6, 7, 8`
 
-	selectReportsOfWorkload = selectWorkloads + runningReach + ` FROM workloads w
-		NESTED JOIN scanner_images si ON si.id = w.image_id AND si.namespace = w.namespace
-		NESTED JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine` + ofWorkload + `
-		UNION ALL` + selectWorkloads + runningReach + ` FROM workloads w
-		NESTED JOIN scanner_images si ON si.id = w.image_id AND si.namespace = w.namespace
+	selectReportsOfWorkloads = selectWorkloads + runningReach + ofWorkloads + `
+		NESTED JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
+		UNION ALL` + selectWorkloads + runningReach + ofWorkloads + `
 		NESTED JOIN announced_sources s ON s.scanner = si.scanner
 		NESTED JOIN external_reports e ON e.namespace = si.namespace AND e.digest = si.digest AND e.source = s.source AND e.platform IN ('', si.platform)
-		NESTED JOIN reports r ON r.id = e.report_id` + ofWorkload
+		NESTED JOIN reports r ON r.id = e.report_id`
 )
 
 // Workload returns the images that a workload runs now, and their findings by all engines and announced external reports, at most limit of them.
 // Details without images mean that no scanner has an image of such a workload. It returns ErrTooManyCandidates if the images have more than
 // maxPreviewCandidates findings.
 func (s *Store) Workload(ctx context.Context, asked WorkloadQuery, limit int) (details WorkloadDetails, err error) {
-	args := []any{sql.Named("name", asked.Name), sql.Named("namespace", asked.Namespace), sql.Named("kind", asked.Kind)}
+	args := []any{sql.Named("workloads", jsonArray([][3]string{{asked.Namespace, asked.Kind, asked.Name}}))}
 	err = s.read(ctx, "read workload", func(ctx context.Context, q query) error {
 		details = WorkloadDetails{}
-		details.Images, err = collect(ctx, q, selectImagesOfWorkload, args, func(rows *sql.Rows) (i WorkloadImage, err error) {
-			err = rows.Scan(&i.Container, &i.Reference, &i.Key.Digest, (*platform)(&i.Key.Platform), &i.Scanner)
-			return i, err
+		details.Images, err = collect(ctx, q, selectImagesOfWorkloads, args, func(rows *sql.Rows) (WorkloadImage, error) {
+			var namespace, kind, name string
+			return scanWorkloadImage(rows, &namespace, &kind, &name)
 		})
 		if err != nil {
 			return err
 		}
-		repositories, err := collectRunning(ctx, q, selectReportsOfWorkload, args)
+		repositories, err := collectRunning(ctx, q, selectReportsOfWorkloads, args)
 		if err != nil {
 			return err
 		}
@@ -95,6 +94,12 @@ func (s *Store) Workload(ctx context.Context, asked WorkloadQuery, limit int) (d
 		return WorkloadDetails{}, err
 	}
 	return details, nil
+}
+
+// scanWorkloadImage scans a row of selectImagesOfWorkloads.
+func scanWorkloadImage(rows *sql.Rows, namespace, kind, name *string) (i WorkloadImage, err error) {
+	err = rows.Scan(namespace, kind, name, &i.Container, &i.Reference, &i.Key.Digest, (*platform)(&i.Key.Platform), &i.Scanner)
+	return i, err
 }
 
 // add merges the findings of all images, and counts them.

@@ -57,3 +57,59 @@ func (on suite) testWorkloadDetails(t *testing.T) {
 		pending, web, proxy, "Critical CVE-2026-0001 in openssl of [main proxy]", zlib, "2 and 0",
 	})
 }
+
+// testWorkloadsPage checks that each workload comes once, the most urgent first, with the counts of its details.
+func (on suite) testWorkloadsPage(t *testing.T) {
+	f := on.newStore(t)
+	f.saveCatalogs(t, "web", "proxy", "api", "blog")
+	sidecar := workload("web", "ghcr.io/shop/proxy")
+	sidecar.Container = "proxy"
+	f.use(t, "scanner", "web", workload("web", "ghcr.io/shop/web"))
+	f.use(t, "scanner", "proxy", sidecar, workload("Other", "ghcr.io/shop/proxy"))
+	f.use(t, "scanner", "api", workload("api", "ghcr.io/shop/api"))
+	f.use(t, "scanner", "pending", workload("web-pending", "ghcr.io/shop/pending"))
+	f.use(t, "scanner", "left")
+	blog := used("other", "blog", workload("web", "ghcr.io/blog/blog"))
+	blog.Namespace, blog.Workloads[0].Namespace = "blog", "blog"
+	must(t, f.SetUsage(t.Context(), blog))
+	f.report(t, "web", vulnerable("CVE-2026-0001", "openssl", fixed), vulnerable("CVE-2026-0002", "zlib", severity(finding.Low), fixed))
+	f.report(t, "proxy", vulnerable("CVE-2026-0001", "openssl", severity(finding.Critical), fixed))
+	f.report(t, "api", vulnerable("CVE-2026-0003", "curl"))
+	f.report(t, "blog", vulnerable("CVE-2026-0004", "curl", exploited, fixed))
+	set := exception.NewSet([]exception.Exception{{UID: "1", Name: "old", Namespace: "shop", Vulnerabilities: []string{"CVE-2026-0002"}}}, f.clock.Now())
+
+	lines := func(seen store.Sight, text string) (lines []string) {
+		t.Helper()
+		var after store.WorkloadCursor
+		for more := true; more; {
+			page := got[store.WorkloadsPage](t)(f.WorkloadsPage(t.Context(), store.WorkloadsQuery{Seen: seen, Text: text, Exceptions: set}, after, 1))
+			for _, w := range page.Workloads {
+				lines = append(lines, fmt.Sprintf("%s/%s/%s with %d of %d", w.Namespace, w.Kind, w.Name, w.ToActOn, w.Counts.Total()))
+				d := got[store.WorkloadDetails](t)(f.Workload(t.Context(), store.WorkloadQuery{Namespace: w.Namespace, Kind: w.Kind, Name: w.Name, Exceptions: set}, 10))
+				equal(t, "images of "+w.Name, w.Images, d.Images)
+				equal(t, "counts of "+w.Name, w.Counts, d.Counts)
+				equal(t, "suppressed in "+w.Name, w.Suppressed, d.Suppressed)
+			}
+			if more = page.Next != nil; more {
+				after = *page.Next
+			}
+			if len(lines) == 1 && len(page.Workloads) == 1 {
+				lines = append(lines, fmt.Sprint("of ", page.Total))
+			}
+		}
+		return lines
+	}
+	const (
+		ofBlog  = "blog/Deployment/web with 1 of 1"
+		ofOther = "shop/Deployment/Other with 1 of 1"
+		ofWeb   = "shop/Deployment/web with 1 of 1"
+		ofAPI   = "shop/Deployment/api with 0 of 1"
+		pending = "shop/Deployment/web-pending with 0 of 0"
+	)
+	all, shop := store.Sight{All: true}, store.Sight{Namespaces: []string{"shop", "unknown"}}
+	equal(t, "everywhere", lines(all, ""), []string{ofBlog, "of 5", ofOther, ofWeb, ofAPI, pending})
+	equal(t, "in shop", lines(shop, ""), []string{ofOther, "of 4", ofWeb, ofAPI, pending})
+	equal(t, "with a text", lines(all, "WEB"), []string{ofBlog, "of 3", ofWeb, pending})
+	equal(t, "with a text that is no pattern", lines(all, "%"), []string(nil))
+	equal(t, "nowhere", lines(store.Sight{}, ""), []string(nil))
+}
