@@ -24,7 +24,7 @@ var everyPath = []string{
 	"/api/v1/namespaces/shop/imagescans/web/openvex", "/api/v1/namespaces/shop/scanners/main/messages",
 	"/api/v1/clusterscanners/platform/messages",
 	"/api/v1/overview", "/api/v1/overview?namespace=shop", "/api/v1/actions", "/api/v1/actions?namespace=shop",
-	"/api/v1/history", "/api/v1/history?namespace=shop",
+	"/api/v1/history", "/api/v1/history?namespace=shop", "/api/v1/workloads", "/api/v1/workloads?namespace=shop",
 	"/api/v1/vulnerabilities", "/api/v1/vulnerabilities?namespace=shop", "/api/v1/vulnerabilities/CVE-2026-0001", "/api/v1/vulnerabilities/CVE-2026-0001?namespace=shop",
 	"/api/v1/vulnerabilities/CVE-2026-0001/workloads", "/api/v1/vulnerabilities/CVE-2026-0001/workloads?namespace=shop",
 }

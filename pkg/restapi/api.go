@@ -35,6 +35,7 @@ type Store interface {
 	VulnerabilitiesPage(ctx context.Context, seen store.Sight, f store.VulnerabilityFilter, after store.VulnerabilityCursor, limit int) (store.VulnerabilitiesPage, error)
 	Vulnerability(ctx context.Context, seen store.Sight, id string) (store.VulnerabilityDetails, error)
 	ActionsPage(ctx context.Context, asked store.ActionsQuery, after store.ActionCursor, limit int) (store.ActionsPage, error)
+	WorkloadsPage(ctx context.Context, asked store.WorkloadsQuery, after store.WorkloadCursor, limit int) (store.WorkloadsPage, error)
 	Workload(ctx context.Context, asked store.WorkloadQuery, limit int) (store.WorkloadDetails, error)
 	History(ctx context.Context, seen store.Sight, days int) ([]store.DayOfHistory, error)
 	NamespaceChanges(ctx context.Context, asked store.ChangesQuery, limit int) (store.NamespaceChanges, error)

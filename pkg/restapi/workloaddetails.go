@@ -49,9 +49,13 @@ func (a operations) GetWorkload(ctx context.Context, r restv1.GetWorkloadRequest
 	for i := range found.Findings {
 		answer.Items = append(answer.Items, workloadFindingOf(&found.Findings[i]))
 	}
-	answer.Images, err = a.workloadImages(ctx, r.Namespace, found.Images)
+	scans, err := a.scansByImage(ctx, r.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	answer.Images = workloadImages(r.Namespace, found.Images, scans)
 	answer.NotCovered = notCoveredOf(answer.Images)
-	return answer, err
+	return answer, nil
 }
 
 func workloadFindingOf(f *store.WorkloadFinding) restv1.WorkloadFinding {
@@ -61,24 +65,31 @@ func workloadFindingOf(f *store.WorkloadFinding) restv1.WorkloadFinding {
 	}
 }
 
-// workloadImages returns the images of a workload with their ImageScans. An image without one is pending.
-func (a operations) workloadImages(ctx context.Context, namespace string, found []store.WorkloadImage) ([]restv1.WorkloadImage, error) {
+// scannedImage identifies an ImageScan by what the store knows of it: the UID of its scanner, and its image.
+type scannedImage struct{ namespace, scanner, digest, platform string }
+
+// scansByImage returns the ImageScans of a namespace, or of all.
+func (a operations) scansByImage(ctx context.Context, namespace string) (map[scannedImage]*v1alpha1.ImageScan, error) {
 	var scans v1alpha1.ImageScanList
 	if err := a.Reader.List(ctx, &scans, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing ImageScans: %w", err)
 	}
-	type subject struct{ scanner, digest, platform string }
-	known := make(map[subject]*v1alpha1.ImageScan, len(scans.Items))
+	known := make(map[scannedImage]*v1alpha1.ImageScan, len(scans.Items))
 	for i := range scans.Items {
 		scan := &scans.Items[i]
 		if owner := metav1.GetControllerOf(scan); owner != nil {
-			known[subject{string(owner.UID), scan.Spec.Digest, scan.Spec.Platform}] = scan
+			known[scannedImage{scan.Namespace, string(owner.UID), scan.Spec.Digest, scan.Spec.Platform}] = scan
 		}
 	}
+	return known, nil
+}
+
+// workloadImages returns the images of a workload with their ImageScans. An image without one is pending.
+func workloadImages(namespace string, found []store.WorkloadImage, known map[scannedImage]*v1alpha1.ImageScan) []restv1.WorkloadImage {
 	images := []restv1.WorkloadImage{}
 	for _, i := range found {
 		item := restv1.WorkloadImage{Container: i.Container, Image: i.Reference, Digest: i.Key.Digest, Platform: i.Key.Platform.String(), Phase: restv1.PhasePending}
-		if scan := known[subject{i.Scanner, i.Key.Digest, i.Key.Platform.String()}]; scan != nil {
+		if scan := known[scannedImage{namespace, i.Scanner, i.Key.Digest, i.Key.Platform.String()}]; scan != nil {
 			details := imageScanOf(scan)
 			item.ImageScan, item.Scanner, item.Phase, item.Findings = scan.Name, details.Scanner, details.Phase, details.Findings
 			item.ScanTime, item.NotCovered = details.ScanTime, details.NotCovered
@@ -88,7 +99,7 @@ func (a operations) workloadImages(ctx context.Context, namespace string, found 
 		}
 		images = append(images, item)
 	}
-	return images, nil
+	return images
 }
 
 // notCoveredOf counts the images without a result and those that no scanner analyses completely. An image counts once, as its best scan has it.

@@ -648,6 +648,30 @@ export type RunningFindingList = {
   items: Array<RunningFinding>;
 };
 
+export type RunningWorkload = {
+  /** Number of names of containers that run a scanned image. */
+  containers: number;
+  /** As in the workload itself. */
+  findings: FindingCounts;
+  /** Number of these images. Several scanners of an image are one. */
+  images: number;
+  kind: string;
+  name: string;
+  namespace: string;
+  notCovered: NotCovered;
+  /** Number of these findings that an update ends and that are known exploited or of High severity at least. */
+  toActOn: number;
+};
+
+export type RunningWorkloadList = {
+  /** The value of `continue` for the next page. Omitted on the last page. */
+  continue?: string;
+  coverage: Coverage;
+  items: Array<RunningWorkload>;
+  /** Number of all that pass the filter. */
+  total: number;
+};
+
 /** How a report has changed the findings of its source. */
 export type SavedReport = {
   /** The number of findings in the report. findings = new + still. */
@@ -922,6 +946,7 @@ export type Get = {
   '/api/v1/vulnerabilities': { path: Record<never, never>; query: { namespace?: string; minSeverity?: Severity; severity?: Array<Severity>; fixable?: boolean; knownExploited?: boolean; minEPSSPercent?: number; firstSeenSince?: string; text?: string; limit?: number; continue?: string }; body: undefined; response: VulnerabilityList };
   '/api/v1/vulnerabilities/{id}': { path: { id: string }; query: { namespace?: string }; body: undefined; response: VulnerabilityDetails };
   '/api/v1/vulnerabilities/{id}/workloads': { path: { id: string }; query: { namespace?: string; limit?: number; continue?: string }; body: undefined; response: WorkloadList };
+  '/api/v1/workloads': { path: Record<never, never>; query: { namespace?: string; text?: string; limit?: number; continue?: string }; body: undefined; response: RunningWorkloadList };
 };
 
 /** The POST operations with JSON responses, by path. */

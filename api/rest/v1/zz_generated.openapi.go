@@ -1217,6 +1217,41 @@ type RunningFindingList struct {
 	Items    []RunningFinding `json:"items"`
 }
 
+// RunningWorkload defines model for RunningWorkload.
+type RunningWorkload struct {
+	// Containers Number of names of containers that run a scanned image.
+	Containers int `json:"containers"`
+
+	// Findings As in the workload itself.
+	Findings FindingCounts `json:"findings"`
+
+	// Images Number of these images. Several scanners of an image are one.
+	Images    int    `json:"images"`
+	Kind      string `json:"kind"`
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+
+	// NotCovered Images and Scanners of the same namespaces about which the response has no or no complete information. Images count once
+	// for each Scanner or ClusterScanner, as in its coverage. Excluded images are only in that coverage.
+	NotCovered NotCovered `json:"notCovered"`
+
+	// ToActOn Number of these findings that an update ends and that are known exploited or of High severity at least.
+	ToActOn int `json:"toActOn"`
+}
+
+// RunningWorkloadList defines model for RunningWorkloadList.
+type RunningWorkloadList struct {
+	// Continue The value of `continue` for the next page. Omitted on the last page.
+	Continue string `json:"continue,omitempty,omitzero"`
+
+	// Coverage What the response is about. Whatever is not scanned is missing in it.
+	Coverage Coverage          `json:"coverage"`
+	Items    []RunningWorkload `json:"items"`
+
+	// Total Number of all that pass the filter.
+	Total int `json:"total"`
+}
+
 // SavedReport How a report has changed the findings of its source.
 type SavedReport struct {
 	// Findings The number of findings in the report. findings = new + still.
@@ -1993,6 +2028,21 @@ type ListWorkloadsParams struct {
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
+// ListRunningWorkloadsParams defines parameters for ListRunningWorkloads.
+type ListRunningWorkloadsParams struct {
+	// Namespace Only this namespace. Without the parameter, all namespaces that the caller may see.
+	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
+
+	// Text Only workloads with this text in their name. Case is ignored for ASCII.
+	Text *string `form:"text,omitempty" json:"text,omitempty"`
+
+	// Limit The maximum number of items in one response.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Continue The value of `continue` in the previous response. All other parameters must be the same.
+	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
+}
+
 // PutExternalReportApplicationVndCyclonedxPlusJSONRequestBody defines body for PutExternalReport for application/vnd.cyclonedx+json ContentType.
 type PutExternalReportApplicationVndCyclonedxPlusJSONRequestBody = PutExternalReportApplicationVndCyclonedxPlusJSONBody
 
@@ -2106,6 +2156,9 @@ type ServerInterface interface {
 	// ListWorkloads Lists the workloads that run an image with a vulnerability
 	// (GET /api/v1/vulnerabilities/{id}/workloads)
 	ListWorkloads(w http.ResponseWriter, r *http.Request, id VulnerabilityID, params ListWorkloadsParams)
+	// ListRunningWorkloads Lists the workloads whose pods run scanned images
+	// (GET /api/v1/workloads)
+	ListRunningWorkloads(w http.ResponseWriter, r *http.Request, params ListRunningWorkloadsParams)
 }
 
 // ServerInterfaceWrapper converts contexts to parameters.
@@ -4434,6 +4487,78 @@ func (siw *ServerInterfaceWrapper) ListWorkloads(w http.ResponseWriter, r *http.
 	handler.ServeHTTP(w, r)
 }
 
+// ListRunningWorkloads operation middleware
+func (siw *ServerInterfaceWrapper) ListRunningWorkloads(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListRunningWorkloadsParams
+
+	// ------------- Optional query parameter "namespace" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "namespace", r.URL.Query(), &params.Namespace, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "namespace"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "text" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "text", r.URL.Query(), &params.Text, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "text"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "text", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "continue" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "continue", r.URL.Query(), &params.Continue, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "continue"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "continue", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListRunningWorkloads(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 type UnescapedCookieParamError struct {
 	ParamName string
 	Err       error
@@ -4579,6 +4704,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/findings", wrapper.ListRunningFindings)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/history", wrapper.GetHistory)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/actions", wrapper.ListActions)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/workloads", wrapper.ListRunningWorkloads)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/workloads/{kind}/{name}", wrapper.GetWorkload)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces", wrapper.ListNamespaces)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/operator", wrapper.GetOperator)
@@ -6120,6 +6246,45 @@ func (response ListWorkloadsdefaultApplicationProblemPlusJSONResponse) VisitList
 	return err
 }
 
+type ListRunningWorkloadsRequestObject struct {
+	Params ListRunningWorkloadsParams
+}
+
+type ListRunningWorkloadsResponseObject interface {
+	VisitListRunningWorkloadsResponse(w http.ResponseWriter) error
+}
+
+type ListRunningWorkloads200JSONResponse RunningWorkloadList
+
+func (response ListRunningWorkloads200JSONResponse) VisitListRunningWorkloadsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRunningWorkloadsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListRunningWorkloadsdefaultApplicationProblemPlusJSONResponse) VisitListRunningWorkloadsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// ListActions Lists the updates that end findings, by image repository
@@ -6227,6 +6392,9 @@ type StrictServerInterface interface {
 	// ListWorkloads Lists the workloads that run an image with a vulnerability
 	// (GET /api/v1/vulnerabilities/{id}/workloads)
 	ListWorkloads(ctx context.Context, request ListWorkloadsRequestObject) (ListWorkloadsResponseObject, error)
+	// ListRunningWorkloads Lists the workloads whose pods run scanned images
+	// (GET /api/v1/workloads)
+	ListRunningWorkloads(ctx context.Context, request ListRunningWorkloadsRequestObject) (ListRunningWorkloadsResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx context.Context, w http.ResponseWriter, r *http.Request, request any) (any, error)
@@ -7205,6 +7373,32 @@ func (sh *strictHandler) ListWorkloads(w http.ResponseWriter, r *http.Request, i
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListWorkloadsResponseObject); ok {
 		if err := validResponse.VisitListWorkloadsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListRunningWorkloads operation middleware
+func (sh *strictHandler) ListRunningWorkloads(w http.ResponseWriter, r *http.Request, params ListRunningWorkloadsParams) {
+	var request ListRunningWorkloadsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListRunningWorkloads(ctx, request.(ListRunningWorkloadsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListRunningWorkloads")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListRunningWorkloadsResponseObject); ok {
+		if err := validResponse.VisitListRunningWorkloadsResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -437,6 +437,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
 	ListWorkloads(ctx context.Context, id VulnerabilityID, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListRunningWorkloads Lists the workloads whose pods run scanned images
+	//
+	// The workloads of one namespace, or of all namespaces in which the caller may list imagescans. The workload with the most urgent image
+	// comes first, before exceptions: the one whose updates end most known exploited findings, then most critical and most high ones.
+	// Then they are ordered by namespace, kind and name. Workloads without a pod, and those whose images are all excluded, are left out.
+	//
+	// Corresponds with GET /api/v1/workloads (the `ListRunningWorkloads` operationId).
+	ListRunningWorkloads(ctx context.Context, params *ListRunningWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // ListActions Lists the updates that end findings, by image repository
@@ -1146,6 +1155,25 @@ func (c *Client) GetVulnerability(ctx context.Context, id VulnerabilityID, param
 // Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
 func (c *Client) ListWorkloads(ctx context.Context, id VulnerabilityID, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListWorkloadsRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListRunningWorkloads Lists the workloads whose pods run scanned images
+//
+// The workloads of one namespace, or of all namespaces in which the caller may list imagescans. The workload with the most urgent image
+// comes first, before exceptions: the one whose updates end most known exploited findings, then most critical and most high ones.
+// Then they are ordered by namespace, kind and name. Workloads without a pod, and those whose images are all excluded, are left out.
+//
+// Corresponds with GET /api/v1/workloads (the `ListRunningWorkloads` operationId).
+func (c *Client) ListRunningWorkloads(ctx context.Context, params *ListRunningWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListRunningWorkloadsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3901,6 +3929,96 @@ func NewListWorkloadsRequest(server string, id VulnerabilityID, params *ListWork
 	return req, nil
 }
 
+// NewListRunningWorkloadsRequest constructs an http.Request for the ListRunningWorkloads method
+func NewListRunningWorkloadsRequest(server string, params *ListRunningWorkloadsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workloads")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Text != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "text", *params.Text, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Continue != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", *params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 func (c *Client) applyEditors(ctx context.Context, req *http.Request, additionalEditors []RequestEditorFn) error {
 	for _, r := range c.RequestEditors {
 		if err := r(ctx, req); err != nil {
@@ -4357,6 +4475,17 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
 	ListWorkloadsWithResponse(ctx context.Context, id VulnerabilityID, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*ListWorkloadsResponse, error)
+
+	// ListRunningWorkloadsWithResponse Lists the workloads whose pods run scanned images
+	//
+	// The workloads of one namespace, or of all namespaces in which the caller may list imagescans. The workload with the most urgent image
+	// comes first, before exceptions: the one whose updates end most known exploited findings, then most critical and most high ones.
+	// Then they are ordered by namespace, kind and name. Workloads without a pod, and those whose images are all excluded, are left out.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/workloads (the `ListRunningWorkloads` operationId).
+	ListRunningWorkloadsWithResponse(ctx context.Context, params *ListRunningWorkloadsParams, reqEditors ...RequestEditorFn) (*ListRunningWorkloadsResponse, error)
 }
 
 type ListActionsResponse struct {
@@ -6070,6 +6199,54 @@ func (r ListWorkloadsResponse) ContentType() string {
 	return ""
 }
 
+type ListRunningWorkloadsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RunningWorkloadList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListRunningWorkloadsResponse) GetJSON200() *RunningWorkloadList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListRunningWorkloadsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListRunningWorkloadsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListRunningWorkloadsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListRunningWorkloadsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListRunningWorkloadsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListActionsWithResponse Lists the updates that end findings, by image repository
 //
 // An action is the update of one package in one image repository, with the findings that it ends: those that are known exploited or
@@ -6703,6 +6880,23 @@ func (c *ClientWithResponses) ListWorkloadsWithResponse(ctx context.Context, id 
 		return nil, err
 	}
 	return ParseListWorkloadsResponse(rsp)
+}
+
+// ListRunningWorkloadsWithResponse Lists the workloads whose pods run scanned images
+//
+// The workloads of one namespace, or of all namespaces in which the caller may list imagescans. The workload with the most urgent image
+// comes first, before exceptions: the one whose updates end most known exploited findings, then most critical and most high ones.
+// Then they are ordered by namespace, kind and name. Workloads without a pod, and those whose images are all excluded, are left out.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/workloads (the `ListRunningWorkloads` operationId).
+func (c *ClientWithResponses) ListRunningWorkloadsWithResponse(ctx context.Context, params *ListRunningWorkloadsParams, reqEditors ...RequestEditorFn) (*ListRunningWorkloadsResponse, error) {
+	rsp, err := c.ListRunningWorkloads(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListRunningWorkloadsResponse(rsp)
 }
 
 // ParseListActionsResponse parses an HTTP response from a ListActionsWithResponse call
@@ -7955,6 +8149,39 @@ func ParseListWorkloadsResponse(rsp *http.Response) (*ListWorkloadsResponse, err
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest WorkloadList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListRunningWorkloadsResponse parses an HTTP response from a ListRunningWorkloadsWithResponse call
+func ParseListRunningWorkloadsResponse(rsp *http.Response) (*ListRunningWorkloadsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListRunningWorkloadsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RunningWorkloadList
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
