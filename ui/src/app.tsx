@@ -20,6 +20,7 @@ import { ScannerPage } from './pages/scanner';
 import { VulnerabilityPage } from './pages/vulnerability';
 import { VulnerabilitiesPage } from './pages/vulnerabilities';
 import { WorkloadPage } from './pages/workload';
+import { WorkloadsPage } from './pages/workloads';
 
 const SessionContext = createContext<Session>({ user: '', cookie: false, allNamespaces: false, namespaces: [], version: '', eventID: '' });
 
@@ -37,13 +38,15 @@ const menu = [
   { route: '/', label: 'Actions' },
   { route: '/vulnerabilities', label: 'Vulnerabilities' },
   { route: '/images', label: 'Images' },
+  { route: '/workloads', label: 'Workloads' },
   { route: '/exceptions', label: 'Exceptions' },
   { route: '/coverage', label: 'Coverage' },
   { route: '/operator', label: 'Operator', clusterWide: true },
 ];
 
 function sectionOf(route: string): string {
-  if (route.includes('/images') || route.includes('/workloads')) return '/images';
+  if (route.includes('/workloads')) return '/workloads';
+  if (route.includes('/images')) return '/images';
   if (route.startsWith('/vulnerabilities')) return '/vulnerabilities';
   if (route === '/namespaces/{namespace}' || route === '/changes') return '/';
   return route.includes('scanners') || route === '/namespaces' ? '/coverage' : route;
@@ -59,6 +62,7 @@ function Page({ place }: { place: Place }) {
     case '/images': return <ImagesPage />;
     case '/namespaces/{namespace}/images/{name}': return <ImagePage />;
     case '/namespaces/{namespace}/workloads/{kind}/{name}': return <WorkloadPage />;
+    case '/workloads': return <WorkloadsPage />;
     case '/changes': return <ChangesPage />;
     case '/operator': return <OperatorPage />;
     case '/exceptions': return <ExceptionsPage />;

@@ -20,6 +20,8 @@ async function pages(person) {
     'image-downloads': `${web}?tab=downloads`, 'image-changes': `${web}?tab=changes`, 'image-gone': `${web}?tab=changes&change=gone`,
     'image-packages': `${listed}?tab=packages`, 'image-compare': `${basket}?tab=compare`, 'image-other': `${web}?tab=other`,
     'image-missing': '/namespaces/shop/images/nothing', 'image-clean': await image('frontend'),
+    workloads: '/workloads', 'workloads-namespace': '/workloads?namespace=shop', 'workloads-none': '/workloads?text=nothing', 'workloads-unscanned': '/workloads?namespace=kube-public',
+    workloads: '/workloads', 'workloads-namespace': '/workloads?namespace=shop', 'workloads-none': '/workloads?text=nothing', 'workloads-unscanned': '/workloads?namespace=news',
     workload: '/namespaces/shop/workloads/Pod/riddled-api', 'workload-pending': '/namespaces/shop/workloads/Pod/slow-import',
     'workload-clean': '/namespaces/shop/workloads/Pod/frontend', 'workload-missing': '/namespaces/shop/workloads/Deployment/nothing',
     exceptions: '/exceptions', 'exceptions-none': '/exceptions?namespace=blog',

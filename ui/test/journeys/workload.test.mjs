@@ -31,6 +31,33 @@ test('a workload is not green while an image of it has no result', async () => {
   await member.leave();
 });
 
+test('a member finds a workload among all of the namespace, with the numbers of its page', async () => {
+  const member = await Person.signedIn('member');
+  await member.settled();
+  await member.page.getByRole('link', { name: 'Workloads' }).click();
+  await member.page.getByRole('heading', { name: 'Workloads in shop' }).waitFor();
+  await member.settled();
+  const rows = await member.page.locator('tbody tr').allInnerTexts();
+  assert.equal(rows.length, 6);
+  assert.match(rows[0], /Pod\/hostile[\s\S]*known exploited[\s\S]*1 Critical/);
+  assert.match(rows.find((r) => r.includes('slow-import')), /no result yet[\s\S]*1 image pending/);
+  assert.match(rows.find((r) => r.includes('frontend')), /none/);
+  assert.ok(!(await member.text('table')).includes('dns'), 'a namespace that the member may not see');
+  await member.page.getByRole('searchbox', { name: 'Name' }).fill('API');
+  await member.page.waitForURL(/text=API/);
+  await member.settled();
+  assert.equal(await member.page.locator('tbody tr').count(), 1);
+  const counts = await member.text('tbody .counts');
+  await member.page.getByRole('link', { name: 'Pod/riddled-api' }).click();
+  await member.page.getByRole('heading', { name: 'Pod/riddled-api' }).waitFor();
+  await member.settled();
+  assert.equal(await member.text('.answer .counts'), counts);
+  await member.page.goBack();
+  await member.page.getByRole('searchbox', { name: 'Name' }).fill('nothing');
+  await member.page.getByText('No workload has this text in its name.').waitFor();
+  await member.leave();
+});
+
 test('a member sees what has changed in shop', async () => {
   const member = await Person.signedIn('member');
   await member.settled();

@@ -1,0 +1,47 @@
+// The workloads whose pods run scanned images, the most urgent first.
+import { useGet } from '../api';
+import type { RunningWorkload } from '../api.gen';
+import { count } from '../format';
+import { Counts, Exploited, Foreign, gapsOf, NotCovered, Pages, Table, TextFilter, Title, View } from '../parts';
+import { href, usePlace } from '../router';
+import { useNamespace } from '../app';
+
+export function WorkloadsPage() {
+  const { query } = usePlace();
+  const namespace = useNamespace();
+  const text = query.get('text'), position = query.get('continue');
+  const workloads = useGet('/api/v1/workloads', {}, { ...(namespace && { namespace }), ...(text && { text }), ...(position && { continue: position }), limit: 50 });
+  const scope = namespace && `in ${namespace}`;
+  return <>
+    <Title text={namespace ? `Workloads in ${namespace}` : 'Workloads'} />
+    <div class="filters"><TextFilter name="text" label="Name" /></div>
+    <View of={workloads}>{({ items, total, coverage, continue: next }) => <>
+      <NotCovered coverage={coverage} scope={scope} />
+      {items.length > 0 && <Table label="Workloads, the most urgent first" rows={items} id={(w) => [w.namespace, w.kind, w.name].join('/')} columns={columnsOf(namespace)} />}
+      {items.length === 0 && !position && <p class="mute">{text ? 'No workload has this text in its name.' : emptyOf(coverage.scanners, scope ?? 'in the namespaces that you may see')}</p>}
+      <Pages shown={items.length} total={total} next={next} what="workload" />
+    </>}</View>
+  </>;
+}
+
+// emptyOf says why there is no workload.
+function emptyOf(scanners: number, where: string): string {
+  if (scanners === 0) return `Nothing is scanned ${where}: there is no Scanner and no ClusterScanner for it.`;
+  return `No pod runs a scanned image ${where}. Images that are excluded are not listed.`;
+}
+
+const columnsOf = (namespace: string | undefined) => [
+  { name: 'Workload', cell: (w: RunningWorkload) => <><a class="row" href={href('/namespaces/{namespace}/workloads/{kind}/{name}', { namespace: w.namespace, kind: w.kind, name: w.name })}><Foreign text={`${w.kind}/${w.name}`} /></a>{' '}
+    {w.findings.knownExploited > 0 && <><Exploited /> {w.findings.knownExploited > 1 && w.findings.knownExploited}</>}</> },
+  ...(namespace ? [] : [{ name: 'Namespace', cell: (w: RunningWorkload) => w.namespace }]),
+  { name: 'To act on', cell: (w: RunningWorkload) => (w.toActOn > 0 ? <b>{w.toActOn}</b> : ''), class: 'number' },
+  { name: 'Findings', cell: (w: RunningWorkload) => <>{hasNoResult(w) ? <Counts counts={undefined} /> : <Counts counts={w.findings} />}
+    {w.findings.suppressed > 0 && <div class="mute">{w.findings.suppressed} suppressed</div>}</> },
+  { name: 'Images', cell: (w: RunningWorkload) => <>{count(w.images, 'image')} in {count(w.containers, 'container')}{gapsOf(w.notCovered) && <div class="stale">{gapsOf(w.notCovered)}</div>}</> },
+];
+
+// hasNoResult reports whether nothing is known of a workload, so that no finding must not look like none.
+function hasNoResult({ findings, images, notCovered }: RunningWorkload): boolean {
+  const { critical, high, medium, low, negligible, unknown, suppressed } = findings;
+  return critical + high + medium + low + negligible + unknown + suppressed === 0 && notCovered.pending + notCovered.failed === images;
+}
