@@ -1,7 +1,7 @@
 // The workloads whose pods run scanned images, the most urgent first.
 import { useGet } from '../api';
 import type { RunningWorkload } from '../api.gen';
-import { count } from '../format';
+import { count, number } from '../format';
 import { Counts, Exploited, Foreign, gapsOf, NotCovered, Pages, Table, TextFilter, Title, View } from '../parts';
 import { href, usePlace } from '../router';
 import { useNamespace } from '../app';
@@ -34,7 +34,7 @@ const columnsOf = (namespace: string | undefined) => [
   { name: 'Workload', cell: (w: RunningWorkload) => <><a class="row" href={href('/namespaces/{namespace}/workloads/{kind}/{name}', { namespace: w.namespace, kind: w.kind, name: w.name })}><Foreign text={`${w.kind}/${w.name}`} /></a>{' '}
     {w.findings.knownExploited > 0 && <><Exploited /> {w.findings.knownExploited > 1 && w.findings.knownExploited}</>}</> },
   ...(namespace ? [] : [{ name: 'Namespace', cell: (w: RunningWorkload) => w.namespace }]),
-  { name: 'To act on', cell: (w: RunningWorkload) => (w.toActOn > 0 ? <b>{w.toActOn}</b> : ''), class: 'number' },
+  { name: 'To act on', cell: (w: RunningWorkload) => (w.toActOn > 0 ? <b>{number(w.toActOn)}</b> : ''), class: 'number' },
   { name: 'Findings', cell: (w: RunningWorkload) => <>{hasNoResult(w) ? <Counts counts={undefined} /> : <Counts counts={w.findings} />}
     {w.findings.suppressed > 0 && <div class="mute">{w.findings.suppressed} suppressed</div>}</> },
   { name: 'Images', cell: (w: RunningWorkload) => <>{count(w.images, 'image')} in {count(w.containers, 'container')}{gapsOf(w.notCovered) && <div class="stale">{gapsOf(w.notCovered)}</div>}</> },
