@@ -186,8 +186,8 @@ function NewBuild() {
 function NamespaceChoice({ session, namespace }: { session: Session; namespace: string | undefined }) {
   const { parameters } = usePlace();
   const choose = (value: string) => (parameters.namespace ? navigate(href('/images', {}, { namespace: value })) : setQuery({ namespace: value }));
-  return <label class="namespace">Namespace <select value={namespace ?? ''} onChange={(e) => choose(e.currentTarget.value)}>
-    {session.namespaces.length !== 1 && <option value="">all</option>}
+  return <label class="namespace"><span>Namespace</span> <select value={namespace ?? ''} onChange={(e) => choose(e.currentTarget.value)}>
+    {session.namespaces.length !== 1 && <option value="">all namespaces</option>}
     {namespace && !session.namespaces.includes(namespace) && <option value={namespace}>{namespace}</option>}
     {session.namespaces.map((name) => <option value={name} key={name}>{name}</option>)}
   </select></label>;
