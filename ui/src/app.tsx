@@ -1,13 +1,12 @@
 // The frame around all pages: navigation, search, namespace, session and keys.
-import { createContext } from 'preact';
-import { useContext, useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Session } from './api.gen';
 import { ApiError, get, onSignedOut, post } from './api';
 import { date, timeOfDay } from './format';
 import { goLive, useFreshness } from './live';
 import { Failure, Title } from './parts';
 import { href, navigate, setQuery, usePlace, type Place } from './router';
-import { SignIn, signOut, takeCode } from './session';
+import { SessionContext, SignIn, signOut, takeCode, useNamespace } from './session';
 import { ChangesPage } from './pages/changes';
 import { CoveragePage } from './pages/coverage';
 import { ExceptionsPage } from './pages/exceptions';
@@ -21,17 +20,6 @@ import { VulnerabilityPage } from './pages/vulnerability';
 import { VulnerabilitiesPage } from './pages/vulnerabilities';
 import { WorkloadPage } from './pages/workload';
 import { WorkloadsPage } from './pages/workloads';
-
-const SessionContext = createContext<Session>({ user: '', cookie: false, allNamespaces: false, namespaces: [], version: '', eventID: '' });
-
-export const useSession = () => useContext(SessionContext);
-
-// useNamespace returns the namespace that the user has chosen, or the only one there is; otherwise undefined.
-export function useNamespace(): string | undefined {
-  const { namespaces } = useSession();
-  const { parameters, query } = usePlace();
-  return parameters.namespace ?? query.get('namespace') ?? (namespaces.length === 1 ? namespaces[0] : undefined);
-}
 
 // menu are the pages of the navigation. Pages about the whole cluster are only for users who see all namespaces.
 const menu = [

@@ -1,8 +1,21 @@
-// Signing in and out.
-import { useState } from 'preact/hooks';
+// Signing in and out, and who is signed in.
+import { createContext } from 'preact';
+import { useContext, useState } from 'preact/hooks';
 import type { Session } from './api.gen';
 import { ApiError, post, remove } from './api';
 import { Command, Failure } from './parts';
+import { usePlace } from './router';
+
+export const SessionContext = createContext<Session>({ user: '', cookie: false, allNamespaces: false, namespaces: [], version: '', eventID: '' });
+
+export const useSession = () => useContext(SessionContext);
+
+// useNamespace returns the namespace that the user has chosen, or the only one there is; otherwise undefined.
+export function useNamespace(): string | undefined {
+  const { namespaces } = useSession();
+  const { parameters, query } = usePlace();
+  return parameters.namespace ?? query.get('namespace') ?? (namespaces.length === 1 ? namespaces[0] : undefined);
+}
 
 // takeCode returns the code that `kubectl scanner ui` has put into the address, and removes it from there and from the browser's history.
 export function takeCode(): string | undefined {

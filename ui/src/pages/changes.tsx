@@ -5,7 +5,7 @@ import type { Change, ChangeKind, ChangeList } from '../api.gen';
 import { count, number } from '../format';
 import { Choose, Exploited, Foreign, NotCovered, SeverityMark, Suppressed, Table, Time, Title, View } from '../parts';
 import { href, usePlace } from '../router';
-import { useNamespace, useSession } from '../app';
+import { useNamespace, useSession } from '../session';
 
 const periods = [{ value: '', label: '7 days' }, { value: '1', label: '24 hours' }, { value: '30', label: '30 days' }, { value: '90', label: '90 days' }];
 

@@ -4,7 +4,7 @@ import type { ClusterScanner, Scanner } from '../api.gen';
 import { duration } from '../format';
 import { Conditions, Counts, Coverage, Facts, Title, View } from '../parts';
 import { href, usePlace } from '../router';
-import { useSession } from '../app';
+import { useSession } from '../session';
 
 export function CoveragePage() {
   const { query } = usePlace();

@@ -4,7 +4,7 @@ import type { ExceptionDetails, ExceptionState, PackageSelector } from '../api.g
 import { date } from '../format';
 import { Choose, Foreign, Pages, Table, Title, View } from '../parts';
 import { href, usePlace } from '../router';
-import { useNamespace } from '../app';
+import { useNamespace } from '../session';
 import { NewException } from './newexception';
 
 const states: Record<ExceptionState, string> = { InForce: 'in force', EndingSoon: 'ends soon', Expired: 'ended', InvalidSelector: 'not in force' };

@@ -2,7 +2,7 @@
 import { useGet } from '../api';
 import type { ImageScan } from '../api.gen';
 import { shortDigest } from '../format';
-import { useNamespace, useSession } from '../app';
+import { useNamespace, useSession } from '../session';
 import { Choose, Counts, Foreign, Pages, PhaseMark, Table, TextFilter, Time, Title, View } from '../parts';
 import { href, usePlace } from '../router';
 

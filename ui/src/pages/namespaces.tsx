@@ -4,7 +4,7 @@ import type { ClusterScanner, NamespaceDetails } from '../api.gen';
 import { duration, number } from '../format';
 import { Choose, Counts, gapsOf, Pages, Table, Title, View } from '../parts';
 import { href, usePlace } from '../router';
-import { useSession } from '../app';
+import { useSession } from '../session';
 
 export function NamespacesPage() {
   const { query } = usePlace();

@@ -5,7 +5,7 @@ import { count, duration, number } from '../format';
 import { Counts, Exploited, Facts, Foreign, gapsOf, NotCovered, Pages, Table, Time, Title, View } from '../parts';
 import { href, usePlace } from '../router';
 import { Trend } from '../trend';
-import { useNamespace } from '../app';
+import { useNamespace } from '../session';
 import { WorkloadLink } from './workload';
 
 // OverviewPage shows the most urgent updates. With ?all=true it lists all of them.

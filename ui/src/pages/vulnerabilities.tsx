@@ -4,7 +4,7 @@ import type { Vulnerability } from '../api.gen';
 import { percent, severities } from '../format';
 import { Choose, Exploited, NotCovered, Pages, SeverityMark, Table, TextFilter, Time, Title, View, yesOrNo } from '../parts';
 import { href, usePlace } from '../router';
-import { useNamespace } from '../app';
+import { useNamespace } from '../session';
 
 export function VulnerabilitiesPage() {
   const { query } = usePlace();

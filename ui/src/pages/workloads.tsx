@@ -4,7 +4,7 @@ import type { RunningWorkload } from '../api.gen';
 import { count, number } from '../format';
 import { Counts, Exploited, Foreign, gapsOf, NotCovered, Pages, Table, TextFilter, Title, View } from '../parts';
 import { href, usePlace } from '../router';
-import { useNamespace } from '../app';
+import { useNamespace } from '../session';
 
 export function WorkloadsPage() {
   const { query } = usePlace();
