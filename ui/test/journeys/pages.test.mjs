@@ -54,6 +54,7 @@ for (const [look, options] of Object.entries(looks)) {
       });
     }
     const paths = await pages(person);
+    assert.deepEqual(person.problems, [], 'errors in the console');
     await person.page.route(/\/api\/v1\/(?!session|events)/, (route) => route.fulfill({ status: 503, contentType: 'application/problem+json', body: JSON.stringify(refusal) }));
     for (const name of withErrors) {
       await t.test(`${name} while requests fail`, async () => {
@@ -62,6 +63,7 @@ for (const [look, options] of Object.entries(looks)) {
         await check(person, `${name}-error`, look);
       });
     }
+    person.problems.length = 0; // that requests failed was wanted
     await person.leave();
   });
 }
