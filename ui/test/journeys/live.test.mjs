@@ -9,7 +9,8 @@ process.env.NODE_TLS_REJECT_UNAUTHORIZED = '0';
 
 after(close);
 
-const fresh = (person, words) => person.page.locator('.fresh', { hasText: words }).waitFor({ timeout: 25_000 });
+// The page tries again after 60 s at the latest, if several streams have failed.
+const fresh = (person, words) => person.page.locator('.fresh', { hasText: words }).waitFor({ timeout: 65_000 });
 const streams = (person) => person.requests.filter((r) => r.includes('/api/v1/events'));
 
 async function rescan(repository) {
