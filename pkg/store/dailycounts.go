@@ -44,7 +44,7 @@ const (
 
 	selectHistory = `SELECT c.day, integer(sum(c.to_act_on)), integer(sum(c.known_exploited)), integer(sum(c.critical)), integer(sum(c.high)),
 			integer(sum(c.images)), integer(sum(c.scanned))
-		FROM texts(@summarized) n ORDERED JOIN daily_counts c ON c.namespace = n.value AND c.day > @after
+		FROM texts(@summarized) n ORDERED JOIN daily_counts c ON c.namespace = n.value AND c.day > @after AND c.day <= @today
 		GROUP BY c.day ORDER BY c.day`
 
 	selectOldestDay = `SELECT coalesce(min(day), ?) FROM daily_counts`
@@ -125,10 +125,10 @@ func (s *Store) sweepDays(ctx context.Context, last int64) error {
 
 // History returns the sums of what some namespaces had on each of the last days, today included, in ascending order. A day on which nothing was
 // recorded of these namespaces is left out. days is at most maxHistoryDays. A sight of
-// all namespaces has what was recorded of all together.
+// all namespaces has what was recorded of all together. What was recorded while the clock was ahead is left out until then.
 func (s *Store) History(ctx context.Context, seen Sight, days int) ([]DayOfHistory, error) {
-	after := numberOfDay(s.now()) - int64(min(days, maxHistoryDays))
-	args := []any{sql.Named("summarized", seen.summarized()), sql.Named("after", after)}
+	today := numberOfDay(s.now())
+	args := []any{sql.Named("summarized", seen.summarized()), sql.Named("after", today-int64(min(days, maxHistoryDays))), sql.Named("today", today)}
 	return queryRows(ctx, s, "read the history", selectHistory, args, func(rows *sql.Rows) (d DayOfHistory, err error) {
 		var number int64
 		err = rows.Scan(&number, &d.ToActOn, &d.KnownExploited, &d.Critical, &d.High, &d.Images, &d.Scanned)

@@ -159,7 +159,7 @@ func TestWorkloadsUseIndexes(t *testing.T) {
 // TestHistoryUsesIndexes checks that days are read and deleted by index.
 func TestHistoryUsesIndexes(t *testing.T) {
 	f := newStore(t)
-	f.requireUse(t, selectHistory, []any{sql.Named("summarized", "[]"), sql.Named("after", 1)}, "SEARCH c USING PRIMARY KEY (namespace=? AND day>?)")
+	f.requireUse(t, selectHistory, []any{sql.Named("summarized", "[]"), sql.Named("after", 1), sql.Named("today", 2)}, "SEARCH c USING PRIMARY KEY (namespace=? AND day>? AND day<?)")
 	f.requireUse(t, selectDay, []any{1}, "daily_counts_by_day (day=?)")
 	f.requireUse(t, deleteDay, []any{1}, "daily_counts_by_day (day=?)")
 }

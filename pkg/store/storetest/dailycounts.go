@@ -43,7 +43,9 @@ func (on suite) testHistory(t *testing.T) {
 	require("of two namespaces", shop, 90, after(0, counts), after(2, store.DailyCounts{ToActOn: 1}))
 	require("of today", all, 1, after(2, store.DailyCounts{ToActOn: 1}))
 
-	f.clock.pass(87 * day)
+	f.clock.pass(-day)
+	require("while the clock is set back", all, 90, after(0, twice))
+	f.clock.pass(88 * day)
 	record(store.DailyCounts{}, map[string]store.DailyCounts{"shop": {}})
 	require("after 89 days", store.Sight{Namespaces: []string{"bank"}}, 90, after(0, counts))
 	equal(t, "rows after 89 days", f.count(t, "daily_counts"), 8)
