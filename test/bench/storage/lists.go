@@ -54,6 +54,10 @@ func queryLists(ctx context.Context, db *store.Store) (all []listTimes, err erro
 				answer, err := db.ActionsPage(ctx, store.ActionsQuery{Seen: seen}, store.ActionCursor{}, 20)
 				return len(answer.Repositories), err
 			}},
+			{"\"which workloads?\": how many, and the first 50 with their counts", mostForVulnerabilities, func(seen store.Sight) (int, error) {
+				answer, err := db.WorkloadsPage(ctx, store.WorkloadsQuery{Seen: seen}, store.WorkloadCursor{}, 50)
+				return len(answer.Workloads), err
+			}},
 		} {
 			times := listTimes{what: list.what + ", in " + by.who, most: list.most}
 			for i := range listed {
