@@ -31,7 +31,7 @@ async function pages(person) {
 }
 
 // withErrors are the pages that are also looked at while every request fails: one of each route.
-const withErrors = ['actions', 'vulnerabilities', 'vulnerability', 'images-namespace', 'image', 'workload', 'exceptions', 'exception-new', 'changes', 'namespaces', 'operator', 'clusterscanner', 'coverage', 'scanner'];
+const withErrors = ['actions', 'vulnerabilities', 'vulnerability', 'images-namespace', 'image', 'workload', 'workloads', 'exceptions', 'exception-new', 'changes', 'namespaces', 'operator', 'clusterscanner', 'coverage', 'scanner'];
 const refusal = { title: 'Service Unavailable', status: 503, reason: 'Unavailable', detail: 'the data cannot be read at the moment' };
 
 const looks = {
