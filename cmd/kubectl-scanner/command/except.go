@@ -74,7 +74,7 @@ exception for them would suppress more than they say.`,
 		own("vulnerabilityexceptions", "not with --cluster", "create"), own("vulnerabilityexceptions", "if one of this name exists", "get"),
 		own("vulnerabilityexceptions", "with --overwrite", "update"),
 		permission{verbs: []string{"create", "get", "update"}, group: v1alpha1.GroupVersion.Group, resource: "clustervulnerabilityexceptions", scope: inCluster, when: "with --cluster"},
-		own("imagescans", "to show what it suppresses", "get", "list"))
+		own("imagescans", "to show what it suppresses", "list"))
 	return c
 }
 

@@ -79,7 +79,7 @@ Findings that an exception suppresses are left out unless --suppressed is given.
 	s.addAllNamespaces(c)
 	s.addFormat(c)
 	s.addFailOn(c)
-	return s.requiresConnection(c, own("imagescans", "", "get", "list"), own("scanners", "only with a client certificate", "list"))
+	return s.requiresConnection(c, own("imagescans", "", "list"), own("scanners", "only with a client certificate", "list"))
 }
 
 func (s *session) findings(ctx context.Context, filter findingFilter) error {
