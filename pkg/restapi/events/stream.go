@@ -12,7 +12,7 @@ import (
 
 // Bounds of a stream.
 const (
-	// pace is the shortest time between two messages with changes.
+	// pace is the shortest time between two looks at changes, and so between two messages with changes.
 	pace = 250 * time.Millisecond
 	// maxChanges is the largest number of changes in a message. More become one reset.
 	maxChanges = 256
@@ -78,6 +78,7 @@ func (s *Stream) run(ctx context.Context, log *Log, to connection, hello restv1.
 	}
 	nextCheck, nextAlive := began.Add(checkInterval), began.Add(keepAlive)
 	for {
+		before := position
 		sent, err := s.sendChanges(ctx, log, to, &position)
 		if errors.Is(err, errNotSent) {
 			return
@@ -112,7 +113,7 @@ func (s *Stream) run(ctx context.Context, log *Log, to connection, hello restv1.
 		switch {
 		case err != nil:
 			pause(ctx, retryPause)
-		case sent:
+		case position != before: // also when nothing was sent: changes elsewhere must not keep this stream busy
 			pause(ctx, pace)
 		default:
 			waitUntil(ctx, log, position, until)

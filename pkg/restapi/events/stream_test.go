@@ -116,6 +116,27 @@ func TestBurst(t *testing.T) {
 	})
 }
 
+// TestBurstOfOthers checks that changes which a client may not know of cost no more than those that it gets.
+func TestBurstOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, reviews := NewLog(), 0
+		c, stop := open(t, log, Stream{Allowed: func(context.Context, Change) (bool, error) {
+			reviews++
+			return false, nil
+		}})
+		for range 1000 {
+			log.Add(findings("shop"))
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		stop()
+		if reviews > 6 {
+			t.Errorf("1,000 changes in a second cause %d reviews, want about 4", reviews)
+		}
+		requireTypes(t, "messages", c.take(), restv1.EventHello, restv1.EventBye)
+	})
+}
+
 // TestLogIsBounded checks that a log keeps a bounded number of changes, and that a stream which needs an older one is reset.
 func TestLogIsBounded(t *testing.T) {
 	log := NewLog()
