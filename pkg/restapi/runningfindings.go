@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,6 +24,9 @@ const (
 	// fullRunningPage is the size of the findings' texts from which on no further image is read, in bytes. The findings of one image have their
 	// own bound.
 	fullRunningPage = 4 << 20
+	// maxRunningTime is the time after which no further image is read. Filters that few findings pass read many images with many findings for a
+	// page. It is far below requestTimeout, after which the caller would get nothing.
+	maxRunningTime = 5 * time.Second
 )
 
 // runningPosition is the position of a page: the image that it begins with, by its ImageScan, and the position in the findings of that image.
@@ -58,14 +62,14 @@ func (a operations) ListRunningFindings(ctx context.Context, r restv1.ListRunnin
 		MinSeverity: r.Params.MinSeverity, Severity: r.Params.Severity, Fixable: r.Params.Fixable, KnownExploited: r.Params.KnownExploited,
 		Package: r.Params.Package, ID: r.Params.ID, Text: r.Params.Text, FirstSeenSince: r.Params.FirstSeenSince, Suppressed: r.Params.Suppressed,
 	}), outdated: r.Params.Outdated, inForce: map[string]exception.Set{}}
-	limit, bytes := limitOf(r.Params.Limit), 0
+	limit, bytes, began := limitOf(r.Params.Limit), 0, a.Clock.Now()
 	var next *runningPosition
 	for i, scan := range scans {
 		from := runningPosition{Store: place.Store, Namespace: scan.Namespace, Name: scan.Name}
 		if scan.Namespace == place.Namespace && scan.Name == place.Name {
 			from.Mark = place.Mark
 		}
-		if i == maxRunningImages || len(answer.Items) >= limit || bytes >= fullRunningPage {
+		if i == maxRunningImages || len(answer.Items) >= limit || bytes >= fullRunningPage || i > 0 && a.Clock.Since(began) >= maxRunningTime {
 			next = &from
 			break
 		}

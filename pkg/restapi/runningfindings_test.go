@@ -1,6 +1,7 @@
 package restapi
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // runningFindings lists the findings of all images that run, page by page, as "namespace/ImageScan ID".
@@ -122,5 +124,36 @@ func TestRunningFindingsOfManyImages(t *testing.T) {
 	}
 	if got := w.runningFindings(anyone, restv1.ListRunningFindingsParams{}); !slices.Equal(got, []string{"shop/web 0001"}) {
 		t.Errorf("findings of all pages: %q", got)
+	}
+}
+
+// slowStore takes a time for each page of findings.
+type slowStore struct {
+	Store
+	take func()
+}
+
+func (s slowStore) FindingsPage(ctx context.Context, of store.Subject, f store.FindingFilter, from store.FindingCursor, limit int) (store.FindingPage, error) {
+	s.take()
+	return s.Store.FindingsPage(ctx, of, f, from, limit)
+}
+
+// TestRunningFindingsOfASlowStore: a request returns what it has, and where to go on, before its time is over.
+func TestRunningFindingsOfASlowStore(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	scanner := w.createScanner("shop", "main")
+	var want []string
+	for i := range 5 {
+		w.createScanned(scanner, fmt.Sprintf("web-%d", i), vulnerable("CVE-2026-0001", "zlib"))
+		want = append(want, fmt.Sprintf("shop/web-%d 0001", i))
+	}
+	w.api.Store = slowStore{w.store, func() { w.clock.Step(maxRunningTime / 2) }}
+	first, err := w.clientFor(anyone).ListRunningFindingsWithResponse(t.Context(), &restv1.ListRunningFindingsParams{})
+	w.must(err)
+	if len(first.JSON200.Items) != 2 || first.JSON200.Continue == "" {
+		t.Errorf("the first page is %s, want the findings of two images and a next page", first.Body)
+	}
+	if got := w.runningFindings(anyone, restv1.ListRunningFindingsParams{}); !slices.Equal(got, want) {
+		t.Errorf("findings of all pages: %q, want %q", got, want)
 	}
 }

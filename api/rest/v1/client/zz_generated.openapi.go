@@ -161,9 +161,9 @@ type ClientInterface interface {
 	// their ImageScan, and the findings of each are in the order of its own list. An image that several scanners have is listed by each.
 	// Images without a result have no findings: `coverage` counts them.
 	//
-	// A page can have fewer items than `limit` although `continue` is there, since a request reads at most 100 images. If the result of
-	// an image, or what exceptions suppress in it, changes between two pages, the second one begins with that image's first finding
-	// again: findings can come twice, and none is left out.
+	// A page can have fewer items than `limit` although `continue` is there, since a request reads at most 100 images, and for about five
+	// seconds. If the result of an image, or what exceptions suppress in it, changes between two pages, the second one begins with that
+	// image's first finding again: findings can come twice, and none is left out.
 	//
 	// Corresponds with GET /api/v1/findings (the `ListRunningFindings` operationId).
 	ListRunningFindings(ctx context.Context, params *ListRunningFindingsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -588,9 +588,9 @@ func (c *Client) PreviewException(ctx context.Context, params *PreviewExceptionP
 // their ImageScan, and the findings of each are in the order of its own list. An image that several scanners have is listed by each.
 // Images without a result have no findings: `coverage` counts them.
 //
-// A page can have fewer items than `limit` although `continue` is there, since a request reads at most 100 images. If the result of
-// an image, or what exceptions suppress in it, changes between two pages, the second one begins with that image's first finding
-// again: findings can come twice, and none is left out.
+// A page can have fewer items than `limit` although `continue` is there, since a request reads at most 100 images, and for about five
+// seconds. If the result of an image, or what exceptions suppress in it, changes between two pages, the second one begins with that
+// image's first finding again: findings can come twice, and none is left out.
 //
 // Corresponds with GET /api/v1/findings (the `ListRunningFindings` operationId).
 func (c *Client) ListRunningFindings(ctx context.Context, params *ListRunningFindingsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4147,9 +4147,9 @@ type ClientWithResponsesInterface interface {
 	// their ImageScan, and the findings of each are in the order of its own list. An image that several scanners have is listed by each.
 	// Images without a result have no findings: `coverage` counts them.
 	//
-	// A page can have fewer items than `limit` although `continue` is there, since a request reads at most 100 images. If the result of
-	// an image, or what exceptions suppress in it, changes between two pages, the second one begins with that image's first finding
-	// again: findings can come twice, and none is left out.
+	// A page can have fewer items than `limit` although `continue` is there, since a request reads at most 100 images, and for about five
+	// seconds. If the result of an image, or what exceptions suppress in it, changes between two pages, the second one begins with that
+	// image's first finding again: findings can come twice, and none is left out.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -6373,9 +6373,9 @@ func (c *ClientWithResponses) PreviewExceptionWithResponse(ctx context.Context, 
 // their ImageScan, and the findings of each are in the order of its own list. An image that several scanners have is listed by each.
 // Images without a result have no findings: `coverage` counts them.
 //
-// A page can have fewer items than `limit` although `continue` is there, since a request reads at most 100 images. If the result of
-// an image, or what exceptions suppress in it, changes between two pages, the second one begins with that image's first finding
-// again: findings can come twice, and none is left out.
+// A page can have fewer items than `limit` although `continue` is there, since a request reads at most 100 images, and for about five
+// seconds. If the result of an image, or what exceptions suppress in it, changes between two pages, the second one begins with that
+// image's first finding again: findings can come twice, and none is left out.
 //
 // Returns a wrapper object for the known response body format(s).
 //
