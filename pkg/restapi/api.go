@@ -36,6 +36,7 @@ type Store interface {
 	Vulnerability(ctx context.Context, seen store.Sight, id string) (store.VulnerabilityDetails, error)
 	ActionsPage(ctx context.Context, asked store.ActionsQuery, after store.ActionCursor, limit int) (store.ActionsPage, error)
 	WorkloadsPage(ctx context.Context, asked store.WorkloadsQuery, after store.WorkloadCursor, limit int) (store.WorkloadsPage, error)
+	ImagesRunBy(ctx context.Context, seen store.Sight, kind, name string) ([]store.ScannerImage, error)
 	Workload(ctx context.Context, asked store.WorkloadQuery, limit int) (store.WorkloadDetails, error)
 	History(ctx context.Context, seen store.Sight, days int) ([]store.DayOfHistory, error)
 	NamespaceChanges(ctx context.Context, asked store.ChangesQuery, limit int) (store.NamespaceChanges, error)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -94,6 +96,10 @@ func (a operations) ListRunningFindings(ctx context.Context, r restv1.ListRunnin
 
 // runningScans returns the ImageScans from a position on that pass the parameters and whose images run, in order: one more than a request reads.
 func (a operations) runningScans(ctx context.Context, seen sight, p restv1.ListRunningFindingsParams, from runningPosition) (scans []*v1alpha1.ImageScan, err error) {
+	isRunBy, err := a.runBy(ctx, seen, p.Workload)
+	if err != nil {
+		return nil, err
+	}
 	for _, namespace := range seen.scannedNamespaces() {
 		if namespace < from.Namespace || len(scans) > maxRunningImages {
 			continue
@@ -105,7 +111,7 @@ func (a operations) runningScans(ctx context.Context, seen sight, p restv1.ListR
 		for i := range list.Items {
 			scan := &list.Items[i]
 			isBefore := namespace == from.Namespace && scan.Name < from.Name
-			if !isBefore && scan.Status.UnusedSinceTime == nil && isImage(scan, ptr.Deref(p.Image, "")) && isRunBy(scan, ptr.Deref(p.Workload, "")) {
+			if !isBefore && scan.Status.UnusedSinceTime == nil && isImage(scan, ptr.Deref(p.Image, "")) && isRunBy(scan) {
 				scans = append(scans, scan)
 			}
 		}
@@ -121,12 +127,28 @@ func isImage(scan *v1alpha1.ImageScan, text string) bool {
 	return strings.Contains(scan.Spec.Digest, text) || slices.ContainsFunc(scan.Spec.References, func(r string) bool { return strings.Contains(r, text) })
 }
 
-// isRunBy reports whether an ImageScan lists a workload, given by its name or by its kind and name.
-func isRunBy(scan *v1alpha1.ImageScan, workload string) bool {
-	return workload == "" || slices.ContainsFunc(scan.Status.Workloads, func(w string) bool {
-		_, name, _ := strings.Cut(w, "/")
-		return name == workload || strings.EqualFold(w, workload)
+// runBy returns a function that reports whether a workload runs the image of an ImageScan. The workload is given by its name, or by its kind and
+// name; nil for any. The store knows all workloads of an image, and an ImageScan the first ones.
+func (a operations) runBy(ctx context.Context, seen sight, workload *string) (runs func(*v1alpha1.ImageScan) bool, err error) {
+	if workload == nil {
+		return func(*v1alpha1.ImageScan) bool { return true }, nil
+	}
+	kind, name, isBoth := strings.Cut(*workload, "/")
+	if !isBoth {
+		kind, name = "", *workload
+	}
+	run := sets.New[scannedImage]()
+	err = a.query(ctx, func() error {
+		images, err := a.Store.ImagesRunBy(ctx, seen.inStore(), kind, name)
+		for _, i := range images {
+			run.Insert(scannedImage{i.Namespace, i.Scanner, i.Key.Digest, i.Key.Platform.String()})
+		}
+		return err
 	})
+	return func(scan *v1alpha1.ImageScan) bool {
+		owner := metav1.GetControllerOf(scan)
+		return owner != nil && run.Has(scannedImage{scan.Namespace, string(owner.UID), scan.Spec.Digest, scan.Spec.Platform})
+	}, err
 }
 
 // runningReader reads the findings of images that pass a filter.

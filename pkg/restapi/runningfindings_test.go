@@ -56,8 +56,14 @@ func TestRunningFindings(t *testing.T) {
 	w.createScan(shop, "pending")
 	w.createScanned(shop, "left", vulnerable("CVE-2026-0009", "zlib"))
 	change("left", func(s *v1alpha1.ImageScan) { s.Status.UnusedSinceTime = ptr.To(metav1.NewTime(noon)) })
+	// The ImageScan lists the first of its workloads, and the store has all.
+	others := []string{"front", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}
+	w.setUsed(shop, "web", store.Cluster, others...)
 	change("web", func(s *v1alpha1.ImageScan) {
-		s.Status.Workloads, s.Status.WorkloadCount = []string{"Deployment/web"}, 1
+		s.Status.WorkloadCount = int32(len(others))
+		for _, name := range others[1:] {
+			s.Status.Workloads = append(s.Status.Workloads, "Deployment/"+name)
+		}
 	})
 	w.createException("shop", "accepted", "CVE-2026-0001")
 	blog, web := []string{"blog/blog 0001", "blog/blog 0003"}, []string{"shop/web 0002", "shop/web 0001"}
@@ -77,9 +83,9 @@ func TestRunningFindings(t *testing.T) {
 		"suppressed":     {restv1.ListRunningFindingsParams{Suppressed: ptr.To(true)}, web[1:]},
 		"a reference":    {restv1.ListRunningFindingsParams{Image: ptr.To("shop/web")}, web},
 		"a digest":       {restv1.ListRunningFindingsParams{Image: ptr.To(key("blog").Digest)}, blog},
-		"a workload":     {restv1.ListRunningFindingsParams{Workload: ptr.To("deployment/web")}, web},
-		"its name":       {restv1.ListRunningFindingsParams{Workload: ptr.To("web")}, web},
-		"no workload":    {restv1.ListRunningFindingsParams{Workload: ptr.To("Pod/web")}, nil},
+		"a workload":     {restv1.ListRunningFindingsParams{Workload: ptr.To("deployment/front")}, web},
+		"its name":       {restv1.ListRunningFindingsParams{Workload: ptr.To("front")}, web},
+		"no workload":    {restv1.ListRunningFindingsParams{Workload: ptr.To("Pod/front")}, nil},
 	} {
 		if diff := cmp.Diff(tt.want, w.runningFindings(anyone, tt.params)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)

@@ -148,6 +148,8 @@ func TestWorkloadsUseIndexes(t *testing.T) {
 		sql.Named("every", false), sql.Named("namespaces", "[]"), sql.Named("text", ""), sql.Named("urgency", 0), sql.Named("namespace", ""), sql.Named("kind", ""),
 		sql.Named("name", ""), sql.Named("limit", 1),
 	}, "scanner_images_by_namespace (namespace=?)", "(manifest_id=? AND engine=?)")
+	f.requireIndexes(t, selectRunBy, []any{sql.Named("every", true), sql.Named("namespaces", "[]"), sql.Named("kind", ""), sql.Named("name", "web")},
+		"workloads_by_name (name=?)")
 	namespace := []any{sql.Named("namespace", "shop")}
 	f.requireIndexes(t, selectLeftIn, namespace, "scanner_images_by_namespace (namespace=?)")
 	f.requireIndexes(t, selectUnreportedIn, namespace, "scanner_images_by_namespace (namespace=?)")

@@ -48,6 +48,11 @@ type WorkloadFinding struct {
 }
 
 const (
+	selectRunBy = `SELECT DISTINCT si.scanner, si.namespace, si.digest, si.platform
+		FROM workloads w NESTED JOIN scanner_images si ON si.id = w.image_id AND si.namespace = w.namespace
+		WHERE w.name = @name AND (@kind = '' OR fold(w.kind) = @kind)
+			AND (@every = 1 OR w.namespace IN (SELECT value FROM texts(@namespaces) t))`
+
 	ofWorkloads = `
 		FROM records(@workloads, namespace text, kind text, name text) k
 		NESTED JOIN workloads w ON w.name = k.name AND w.namespace = k.namespace AND w.kind = k.kind
@@ -63,6 +68,15 @@ const (
 		NESTED JOIN external_reports e ON e.namespace = si.namespace AND e.digest = si.digest AND e.source = s.source AND e.platform IN ('', si.platform)
 		NESTED JOIN reports r ON r.id = e.report_id`
 )
+
+// ImagesRunBy returns the images that workloads with a name run in some namespaces, without order. kind is in any case; empty for all.
+func (s *Store) ImagesRunBy(ctx context.Context, seen Sight, kind, name string) ([]ScannerImage, error) {
+	args := append(seen.args(), sql.Named("kind", foldName(kind)), sql.Named("name", name))
+	return queryRows(ctx, s, "list the images of workloads", selectRunBy, args, func(rows *sql.Rows) (i ScannerImage, err error) {
+		err = rows.Scan(&i.Scanner, &i.Namespace, &i.Key.Digest, (*platform)(&i.Key.Platform))
+		return i, err
+	})
+}
 
 // Workload returns the images that a workload runs now, and their findings by all engines and announced external reports, at most limit of them.
 // Details without images mean that no scanner has an image of such a workload. It returns ErrTooManyCandidates if the images have more than

@@ -1772,7 +1772,7 @@ type ListRunningFindingsParams struct {
 	// Image Only images with this text in one of their references or in their digest.
 	Image *string `form:"image,omitempty" json:"image,omitempty"`
 
-	// Workload Only images of the workloads with this name or, as in Deployment/web, this kind and name. Of the workloads, those in `workloads` count.
+	// Workload Only images of the workloads with this name or, as in Deployment/web, this kind and name.
 	Workload *string `form:"workload,omitempty" json:"workload,omitempty"`
 
 	// Outdated Return the result of an earlier attempt if the last one failed; `report.phase` is then Failed.

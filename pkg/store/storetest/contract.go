@@ -221,6 +221,7 @@ var contract = []contractTest{
 	{name: "Status", run: suite.testStatus},
 	{name: "NamespaceChanges", run: suite.testNamespaceChanges},
 	{name: "WorkloadDetails", run: suite.testWorkloadDetails},
+	{name: "ImagesRunBy", run: suite.testImagesRunBy},
 	{name: "WorkloadsPage", run: suite.testWorkloadsPage},
 	{name: "PreviewSuppression", run: suite.testPreviewSuppression},
 

@@ -1,7 +1,9 @@
 package storetest
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
@@ -56,6 +58,36 @@ func (on suite) testWorkloadDetails(t *testing.T) {
 	equal(t, "with an exception for one of the images", lines("shop", "Deployment", "web", openssl), []string{
 		pending, web, proxy, "Critical CVE-2026-0001 in openssl of [main proxy]", zlib, "2 and 0",
 	})
+}
+
+// testImagesRunBy checks that the images of workloads are found by name, also by kind, and only in the namespaces that are asked for.
+func (on suite) testImagesRunBy(t *testing.T) {
+	f := on.newStore(t)
+	job := workload("web", "ghcr.io/shop/web")
+	job.Kind = "Job"
+	f.use(t, "scanner", "web", workload("web", "ghcr.io/shop/web"), job)
+	f.use(t, "scanner", "proxy", workload("proxy", "ghcr.io/shop/proxy"))
+	blog := used("other", "blog", workload("web", "ghcr.io/blog/blog"))
+	blog.Namespace, blog.Workloads[0].Namespace = "blog", "blog"
+	must(t, f.SetUsage(t.Context(), blog))
+	all, shop := store.Sight{All: true}, store.Sight{Namespaces: []string{"shop"}}
+	ofWeb, ofBlog := scannerImage("web"), store.ScannerImage{Scanner: "other", Namespace: "blog", Key: key("blog")}
+	for _, tt := range []struct {
+		seen       store.Sight
+		kind, name string
+		want       []store.ScannerImage
+	}{
+		{all, "", "web", []store.ScannerImage{ofBlog, ofWeb}},
+		{shop, "", "web", []store.ScannerImage{ofWeb}},
+		{all, "job", "web", []store.ScannerImage{ofWeb}},
+		{all, "CronJob", "web", nil},
+		{all, "", "we", nil},
+		{store.Sight{}, "", "web", nil},
+	} {
+		images := got[[]store.ScannerImage](t)(f.ImagesRunBy(t.Context(), tt.seen, tt.kind, tt.name))
+		slices.SortFunc(images, func(a, b store.ScannerImage) int { return cmp.Compare(a.Namespace, b.Namespace) })
+		equal(t, tt.kind+" "+tt.name, images, tt.want)
+	}
 }
 
 // testWorkloadsPage checks that each workload comes once, the most urgent first, with the counts of its details.
