@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -31,12 +32,15 @@ const (
 	maxRunningTime = 5 * time.Second
 )
 
-// runningPosition is the position of a page: the image that it begins with, by its ImageScan, and the position in the findings of that image.
+// runningPosition is the position of a page: the image that it begins with, by its ImageScan, the report on that image, and the position in the
+// findings of that report.
 type runningPosition struct {
-	Store     string              `json:"store"`
-	Namespace string              `json:"namespace"`
-	Name      string              `json:"name"`
-	Mark      store.FindingCursor `json:"mark"`
+	Store     string `json:"store"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Report is empty for that of the engine, and else as in announcedReports.
+	Report string              `json:"report,omitempty"`
+	Mark   store.FindingCursor `json:"mark"`
 }
 
 // ListRunningFindings implements restv1.StrictServerInterface.
@@ -63,31 +67,26 @@ func (a operations) ListRunningFindings(ctx context.Context, r restv1.ListRunnin
 	read := runningReader{operations: a, filter: filterOf(restv1.ListFindingsParams{
 		MinSeverity: r.Params.MinSeverity, Severity: r.Params.Severity, Fixable: r.Params.Fixable, KnownExploited: r.Params.KnownExploited,
 		Package: r.Params.Package, ID: r.Params.ID, Text: r.Params.Text, FirstSeenSince: r.Params.FirstSeenSince, Suppressed: r.Params.Suppressed,
-	}), outdated: r.Params.Outdated, inForce: map[string]exception.Set{}}
-	limit, bytes, began := limitOf(r.Params.Limit), 0, a.Clock.Now()
+	}), outdated: r.Params.Outdated, inForce: map[string]exception.Set{}, items: answer.Items, limit: limitOf(r.Params.Limit)}
+	began := a.Clock.Now()
 	var next *runningPosition
 	for i, scan := range scans {
 		from := runningPosition{Store: place.Store, Namespace: scan.Namespace, Name: scan.Name}
 		if scan.Namespace == place.Namespace && scan.Name == place.Name {
-			from.Mark = place.Mark
+			from = place
 		}
-		if i == maxRunningImages || len(answer.Items) >= limit || bytes >= fullRunningPage || i > 0 && a.Clock.Since(began) >= maxRunningTime {
+		if i == maxRunningImages || i > 0 && a.Clock.Since(began) >= maxRunningTime {
 			next = &from
 			break
 		}
-		engine, page, err := read.page(ctx, scan, from.Mark, limit-len(answer.Items))
-		if err != nil {
+		if next, err = read.image(ctx, scan, from); err != nil {
 			return nil, err
 		}
-		for _, f := range page.Findings {
-			answer.Items = append(answer.Items, runningFindingOf(scan, engine, f))
-			bytes += f.TextBytes()
-		}
-		if page.Next != nil {
-			from.Mark, next = *page.Next, &from
+		if next != nil {
 			break
 		}
 	}
+	answer.Items = read.items
 	if next != nil {
 		answer.Continue, err = encodeContinue(ctx, *next)
 	}
@@ -151,45 +150,106 @@ func (a operations) runBy(ctx context.Context, seen sight, workload *string) (ru
 	}, err
 }
 
-// runningReader reads the findings of images that pass a filter.
+// runningReader reads the findings of images that pass a filter into items, at most limit.
 type runningReader struct {
 	operations
 	filter   store.FindingFilter
 	outdated *restv1.Outdated
 	// inForce are the exceptions by namespace, once they have been read.
 	inForce map[string]exception.Set
+	items   []restv1.RunningFinding
+	limit   int
+	bytes   int // of the items' texts
 }
 
-// page returns findings of an image and the engine that has found them. If what comes before the position has changed, it begins with the first
-// finding. An image without a result has none.
-func (r *runningReader) page(ctx context.Context, scan *v1alpha1.ImageScan, from store.FindingCursor, limit int) (engine string, page store.FindingPage, err error) {
-	found, err := r.locateScan(ctx, scan)
-	if err == nil {
-		err = found.requireReport(r.outdated)
+func (r *runningReader) isFull() bool { return len(r.items) >= r.limit || r.bytes >= fullRunningPage }
+
+// image reads the findings of an image from a position on: those of the engine, and those of the sources that its scanner announces. next is the
+// position of what is left; nil if nothing is. An image without a result has no findings.
+func (r *runningReader) image(ctx context.Context, scan *v1alpha1.ImageScan, from runningPosition) (next *runningPosition, err error) {
+	if r.isFull() {
+		return &from, nil
 	}
-	var refused *problem
-	if errors.As(err, &refused) && (refused.Reason == restv1.ReasonNotScanned || refused.Reason == restv1.ReasonNotFound) {
-		return "", page, nil
+	found, err := r.locateScan(ctx, scan)
+	if isNotScanned(err) {
+		return nil, nil
 	}
 	if err != nil {
-		return "", page, err
+		return nil, err
+	}
+	reports := announcedReports(&found)
+	switch err := found.requireReport(r.outdated); {
+	case err == nil:
+		reports[""] = found.Subject
+	case !isNotScanned(err):
+		return nil, err
 	}
 	filter := r.filter
 	if filter.Exceptions.Exceptions, err = r.inForceIn(ctx, scan.Namespace); err != nil {
-		return "", page, err
+		return nil, err
 	}
 	filter.Exceptions.Images = found.imageNames()
+	for _, name := range slices.Sorted(maps.Keys(reports)) {
+		switch cmp.Compare(name, from.Report) {
+		case -1:
+			continue
+		case 1:
+			from.Report, from.Mark = name, store.FindingCursor{}
+		}
+		if r.isFull() {
+			return &from, nil
+		}
+		page, err := r.page(ctx, reports[name], filter, from.Mark)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range page.Findings {
+			r.items = append(r.items, runningFindingOf(scan, engineNameOf(reports[name].Engine), f))
+			r.bytes += f.TextBytes()
+		}
+		if page.Next != nil {
+			from.Mark = *page.Next
+			return &from, nil
+		}
+	}
+	return nil, nil
+}
+
+// isNotScanned reports whether an error is the refusal of an image without a result.
+func isNotScanned(err error) bool {
+	var refused *problem
+	return errors.As(err, &refused) && (refused.Reason == restv1.ReasonNotScanned || refused.Reason == restv1.ReasonNotFound)
+}
+
+// announcedReports returns the reports that the sources which the scanner of an image announces can have on the image, by names that are in order.
+func announcedReports(found *result) map[string]store.Subject {
+	reports := map[string]store.Subject{}
+	for _, source := range found.scanner.Settings().ExternalReports.Sources {
+		if !ptr.Deref(source.Announce, false) {
+			continue
+		}
+		for _, platform := range []string{"", found.key.Platform.String()} {
+			k := store.ExternalKey{Namespace: found.scan.Namespace, Digest: found.key.Digest, Source: source.Name, Platform: platform}
+			reports[source.Name+" "+platform] = k.Subject()
+		}
+	}
+	return reports
+}
+
+// page returns findings of a report. If what comes before the position has changed, it begins with the first finding. A report that does not exist
+// has none.
+func (r *runningReader) page(ctx context.Context, of store.Subject, filter store.FindingFilter, from store.FindingCursor) (page store.FindingPage, err error) {
 	err = r.query(ctx, func() (err error) {
-		page, err = r.Store.FindingsPage(ctx, found.Subject, filter, from, limit)
+		page, err = r.Store.FindingsPage(ctx, of, filter, from, r.limit-len(r.items))
 		if errors.Is(err, store.ErrChanged) {
-			page, err = r.Store.FindingsPage(ctx, found.Subject, filter, store.FindingCursor{}, limit)
+			page, err = r.Store.FindingsPage(ctx, of, filter, store.FindingCursor{}, r.limit-len(r.items))
 		}
 		return err
 	})
 	if errors.Is(err, store.ErrNotFound) {
 		err = nil
 	}
-	return found.Engine, page, err
+	return page, err
 }
 
 // inForceIn returns the exceptions that are in force in a namespace.

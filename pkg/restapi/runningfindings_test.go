@@ -3,6 +3,7 @@ package restapi
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -161,5 +162,32 @@ func TestRunningFindingsOfASlowStore(t *testing.T) {
 	}
 	if got := w.runningFindings(anyone, restv1.ListRunningFindingsParams{}); !slices.Equal(got, want) {
 		t.Errorf("findings of all pages: %q, want %q", got, want)
+	}
+}
+
+// TestRunningFindingsOfAnnouncedReports: the findings of an announced source are listed after those of the engine, and those of other sources are not.
+func TestRunningFindingsOfAnnouncedReports(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	scanner := w.createScanner("shop", "main", func(s *v1alpha1.Scanner) {
+		s.Spec.ExternalReports.Sources = []v1alpha1.ReportSource{{Name: "ci", Announce: ptr.To(true)}, {Name: "shown"}}
+	})
+	w.createScanned(scanner, "api", vulnerable("CVE-2026-0001", "zlib"))
+	w.createScanned(scanner, "web", vulnerable("CVE-2026-0002", "zlib"), vulnerable("CVE-2026-0003", "curl"))
+	w.requireStatus(w.put(reportPath("shop", "web", "ci"), anyone, reportText(-5, "CVE-2026-0002", "CVE-2026-0004")), http.StatusCreated)
+	w.requireStatus(w.put(reportPath("shop", "web", "ci")+"?platform=linux/amd64", anyone, reportText(-5, "CVE-2026-0005")), http.StatusCreated)
+	w.requireStatus(w.put(reportPath("shop", "web", "shown"), anyone, reportText(-5, "CVE-2026-0006")), http.StatusCreated)
+	want := w.runningFindings(anyone, restv1.ListRunningFindingsParams{})
+	if len(want) != 6 || want[0] != "shop/api 0001" || want[5] != "shop/web 0005" {
+		t.Errorf("findings: %q, want those of the engine, and then those of the source ci", want)
+	}
+	for limit := 1; limit < 7; limit++ {
+		if diff := cmp.Diff(want, w.runningFindings(anyone, restv1.ListRunningFindingsParams{Limit: &limit})); diff != "" {
+			t.Errorf("with a limit of %d (-want +got):\n%s", limit, diff)
+		}
+	}
+	page, err := w.clientFor(anyone).ListRunningFindingsWithResponse(t.Context(), &restv1.ListRunningFindingsParams{ID: ptr.To("CVE-2026-0005")})
+	w.must(err)
+	if len(page.JSON200.Items) != 1 || page.JSON200.Items[0].Engine != "external:ci" {
+		t.Errorf("the finding of the source is %s", page.Body)
 	}
 }

@@ -625,7 +625,7 @@ export type RunningContainer = {
 export type RunningFinding = {
   /** The digest that nodes report. */
   digest: string;
-  /** The engine that has found it. */
+  /** The engine that has found it, or "external:" and the source of the report of another tool. */
   engine: string;
   finding: Finding;
   /** A reference by which pods name the image; its digest if there is none. */

@@ -1183,7 +1183,7 @@ type RunningFinding struct {
 	// Digest The digest that nodes report.
 	Digest string `json:"digest"`
 
-	// Engine The engine that has found it.
+	// Engine The engine that has found it, or "external:" and the source of the report of another tool.
 	Engine string `json:"engine"`
 
 	// Finding One vulnerability in one package.

@@ -158,7 +158,8 @@ type ClientInterface interface {
 	// ListRunningFindings Lists the findings of all images that run
 	//
 	// Of one namespace, or of all namespaces in which the caller may list imagescans. Images are ordered by the namespace and the name of
-	// their ImageScan, and the findings of each are in the order of its own list. An image that several scanners have is listed by each.
+	// their ImageScan, and the findings of each are in the order of its own list. After those of the engine come those of the sources that the
+	// scanner announces: a finding of both comes twice, with another `engine`. An image that several scanners have is listed by each.
 	// Images without a result have no findings: `coverage` counts them.
 	//
 	// A page can have fewer items than `limit` although `continue` is there, since a request reads at most 100 images, and for about five
@@ -585,7 +586,8 @@ func (c *Client) PreviewException(ctx context.Context, params *PreviewExceptionP
 // ListRunningFindings Lists the findings of all images that run
 //
 // Of one namespace, or of all namespaces in which the caller may list imagescans. Images are ordered by the namespace and the name of
-// their ImageScan, and the findings of each are in the order of its own list. An image that several scanners have is listed by each.
+// their ImageScan, and the findings of each are in the order of its own list. After those of the engine come those of the sources that the
+// scanner announces: a finding of both comes twice, with another `engine`. An image that several scanners have is listed by each.
 // Images without a result have no findings: `coverage` counts them.
 //
 // A page can have fewer items than `limit` although `continue` is there, since a request reads at most 100 images, and for about five
@@ -4144,7 +4146,8 @@ type ClientWithResponsesInterface interface {
 	// ListRunningFindingsWithResponse Lists the findings of all images that run
 	//
 	// Of one namespace, or of all namespaces in which the caller may list imagescans. Images are ordered by the namespace and the name of
-	// their ImageScan, and the findings of each are in the order of its own list. An image that several scanners have is listed by each.
+	// their ImageScan, and the findings of each are in the order of its own list. After those of the engine come those of the sources that the
+	// scanner announces: a finding of both comes twice, with another `engine`. An image that several scanners have is listed by each.
 	// Images without a result have no findings: `coverage` counts them.
 	//
 	// A page can have fewer items than `limit` although `continue` is there, since a request reads at most 100 images, and for about five
@@ -6370,7 +6373,8 @@ func (c *ClientWithResponses) PreviewExceptionWithResponse(ctx context.Context, 
 // ListRunningFindingsWithResponse Lists the findings of all images that run
 //
 // Of one namespace, or of all namespaces in which the caller may list imagescans. Images are ordered by the namespace and the name of
-// their ImageScan, and the findings of each are in the order of its own list. An image that several scanners have is listed by each.
+// their ImageScan, and the findings of each are in the order of its own list. After those of the engine come those of the sources that the
+// scanner announces: a finding of both comes twice, with another `engine`. An image that several scanners have is listed by each.
 // Images without a result have no findings: `coverage` counts them.
 //
 // A page can have fewer items than `limit` although `continue` is there, since a request reads at most 100 images, and for about five
