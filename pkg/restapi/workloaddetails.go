@@ -49,7 +49,7 @@ func (a operations) GetWorkload(ctx context.Context, r restv1.GetWorkloadRequest
 	for i := range found.Findings {
 		answer.Items = append(answer.Items, workloadFindingOf(&found.Findings[i]))
 	}
-	scans, err := a.scansByImage(ctx, r.Namespace)
+	scans, err := a.scansOf(ctx, map[string][]store.WorkloadImage{r.Namespace: found.Images})
 	if err != nil {
 		return nil, err
 	}
@@ -68,17 +68,28 @@ func workloadFindingOf(f *store.WorkloadFinding) restv1.WorkloadFinding {
 // scannedImage identifies an ImageScan by what the store knows of it: the UID of its scanner, and its image.
 type scannedImage struct{ namespace, scanner, digest, platform string }
 
-// scansByImage returns the ImageScans of a namespace, or of all.
-func (a operations) scansByImage(ctx context.Context, namespace string) (map[scannedImage]*v1alpha1.ImageScan, error) {
-	var scans v1alpha1.ImageScanList
-	if err := a.Reader.List(ctx, &scans, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing ImageScans: %w", err)
-	}
-	known := make(map[scannedImage]*v1alpha1.ImageScan, len(scans.Items))
-	for i := range scans.Items {
-		scan := &scans.Items[i]
-		if owner := metav1.GetControllerOf(scan); owner != nil {
-			known[scannedImage{scan.Namespace, string(owner.UID), scan.Spec.Digest, scan.Spec.Platform}] = scan
+// scansOf returns the ImageScans of images, which are given by namespace. It reads one namespace at a time: all at once would need much memory.
+func (a operations) scansOf(ctx context.Context, images map[string][]store.WorkloadImage) (map[scannedImage]*v1alpha1.ImageScan, error) {
+	known := map[scannedImage]*v1alpha1.ImageScan{}
+	for namespace, ofNamespace := range images {
+		wanted := sets.New[scannedImage]()
+		for _, i := range ofNamespace {
+			wanted.Insert(scannedImage{namespace, i.Scanner, i.Key.Digest, i.Key.Platform.String()})
+		}
+		var scans v1alpha1.ImageScanList
+		if err := a.Reader.List(ctx, &scans, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("listing ImageScans: %w", err)
+		}
+		for i := range scans.Items {
+			scan := &scans.Items[i]
+			owner := metav1.GetControllerOf(scan)
+			if owner == nil {
+				continue
+			}
+			if i := (scannedImage{namespace, string(owner.UID), scan.Spec.Digest, scan.Spec.Platform}); wanted.Has(i) {
+				kept := *scan // a pointer into the list would keep all of it
+				known[i] = &kept
+			}
 		}
 	}
 	return known, nil

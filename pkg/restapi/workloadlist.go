@@ -35,7 +35,12 @@ func (a operations) ListRunningWorkloads(
 	if err != nil {
 		return nil, err
 	}
-	scans, err := a.scansByImage(ctx, seen.namespace)
+	byNamespace := map[string][]store.WorkloadImage{}
+	for i := range page.Workloads {
+		namespace := page.Workloads[i].Namespace
+		byNamespace[namespace] = append(byNamespace[namespace], page.Workloads[i].Images...)
+	}
+	scans, err := a.scansOf(ctx, byNamespace)
 	if err != nil {
 		return nil, err
 	}

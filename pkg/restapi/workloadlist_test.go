@@ -1,11 +1,14 @@
 package restapi
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -65,4 +68,41 @@ func TestListRunningWorkloads(t *testing.T) {
 	api.allowed = allowOnlyIn("blog")
 	w.clock.Step(2 * decisionTTL)
 	check("for a caller who sees blog", restv1.ListRunningWorkloadsParams{}, posts)
+}
+
+// listingReader counts the lists of ImageScans by namespace.
+type listingReader struct {
+	client.Reader
+	lists map[string]int
+}
+
+func (r listingReader) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	if _, isScans := list.(*v1alpha1.ImageScanList); isScans {
+		r.lists[(&client.ListOptions{}).ApplyOptions(options).Namespace]++
+	}
+	return r.Reader.List(ctx, list, options...)
+}
+
+// TestImageScansAreReadByNamespace: no request holds the ImageScans of all namespaces at once, nor reads those of namespaces that its caller does
+// not see.
+func TestImageScansAreReadByNamespace(t *testing.T) {
+	w, api := newFakeHarness(t)
+	w.createTwoTeams()
+	for _, of := range []string{"", "shop"} {
+		if of != "" {
+			api.allowed = allowOnlyIn(of)
+			w.clock.Step(2 * decisionTTL)
+		}
+		for _, path := range []string{"overview", "workloads", "findings", "vulnerabilities", "vulnerabilities/CVE-2026-0001/workloads", "actions"} {
+			reader := listingReader{w.cluster, map[string]int{}}
+			w.api.Reader = reader
+			response, body := w.get("/api/v1/"+path, anyone)
+			w.requireStatus(answer{response, body}, http.StatusOK)
+			for namespace := range reader.lists {
+				if namespace == "" || of != "" && namespace != of {
+					t.Errorf("%s for a caller who sees %q reads the ImageScans of %q", path, of, namespace)
+				}
+			}
+		}
+	}
 }

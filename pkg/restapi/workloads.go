@@ -71,33 +71,37 @@ func countNotCovered(all []v1alpha1.Scanner, seen visibility) (scanners int, mis
 
 // countScanned counts the scanned images in the namespaces that a caller sees, and those of them that no engine analyses completely. It adds the
 // ecosystems that at least one of these images was not analysed for by any of its engines.
+// It reads one namespace at a time: all at once would need much memory.
 func (a operations) countScanned(ctx context.Context, seen sight, coverage *restv1.Coverage) error {
-	var scans v1alpha1.ImageScanList
-	if err := a.Reader.List(ctx, &scans, client.InNamespace(seen.namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing ImageScans: %w", err)
-	}
-	type image struct{ namespace, digest, platform string }
-	missing := map[image]sets.Set[string]{}
-	for i := range scans.Items {
-		scan := &scans.Items[i]
-		// Images without a result count as pending or failed. Images without pods run nowhere.
-		if !seen.includes(scan.Namespace) || phaseOf(scan) != restv1.PhaseScanned || scan.Status.UnusedSinceTime != nil {
-			continue
-		}
-		key, notCovered := image{scan.Namespace, scan.Spec.Digest, scan.Spec.Platform}, sets.New(scan.Status.NotCovered...)
-		if others, known := missing[key]; known {
-			notCovered = notCovered.Intersection(others)
-		}
-		missing[key] = notCovered
-	}
 	all := sets.New[string]()
-	for _, names := range missing {
-		if len(names) > 0 {
-			coverage.NotCovered.PartlyAnalysed++
-			all = all.Union(names)
+	for _, namespace := range seen.scannedNamespaces() {
+		var scans v1alpha1.ImageScanList
+		if err := a.Reader.List(ctx, &scans, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("listing ImageScans: %w", err)
+		}
+		type image struct{ digest, platform string }
+		missing := map[image]sets.Set[string]{}
+		for i := range scans.Items {
+			scan := &scans.Items[i]
+			// Images without a result count as pending or failed. Images without pods run nowhere.
+			if phaseOf(scan) != restv1.PhaseScanned || scan.Status.UnusedSinceTime != nil {
+				continue
+			}
+			key, notCovered := image{scan.Spec.Digest, scan.Spec.Platform}, sets.New(scan.Status.NotCovered...)
+			if others, known := missing[key]; known {
+				notCovered = notCovered.Intersection(others)
+			}
+			missing[key] = notCovered
+		}
+		coverage.Scanned += len(missing)
+		for _, names := range missing {
+			if len(names) > 0 {
+				coverage.NotCovered.PartlyAnalysed++
+				all.Insert(names.UnsortedList()...)
+			}
 		}
 	}
-	coverage.Scanned, coverage.NotCovered.Ecosystems = len(missing), sets.List(all)
+	coverage.NotCovered.Ecosystems = sets.List(all)
 	return nil
 }
 
