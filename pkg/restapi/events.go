@@ -46,9 +46,9 @@ func (a *API) serveEvents(w http.ResponseWriter, r *http.Request, params restv1.
 			return err
 		}
 	}
-	release, err := a.Events.Acquire(c.user.Username)
+	release, err := a.Events.Acquire(tenantOf(c.user.Username), c.user.Username)
 	switch {
-	case errors.Is(err, events.ErrTooManyOfUser):
+	case errors.Is(err, events.ErrTooManyOfUser), errors.Is(err, events.ErrTooManyOfTenant):
 		return tooManyRequests(busyRetry, err.Error())
 	case err != nil:
 		refused := unavailable(err.Error())

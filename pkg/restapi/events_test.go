@@ -268,7 +268,7 @@ func TestEventsOfOneUser(t *testing.T) {
 	stops[0]()
 	deadline := time.Now().Add(20 * time.Second)
 	for {
-		release, err := w.api.Events.Acquire("anyone")
+		release, err := w.api.Events.Acquire("anyone", "anyone")
 		if err == nil {
 			release()
 			break

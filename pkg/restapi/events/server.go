@@ -19,6 +19,8 @@ const (
 	// MaxStreams is the number of streams of a replica, and MaxStreamsPerUser that of one user. A hidden page of the web UI has none.
 	MaxStreams        = 2000
 	MaxStreamsPerUser = 8
+	// MaxStreamsPerTenant is the number of streams of users that one person may create, so that they do not take those of all others.
+	MaxStreamsPerTenant = 256
 )
 
 // Subprotocol is that of the WebSockets.
@@ -26,8 +28,10 @@ const Subprotocol = "scanner-operator.events.v1"
 
 // Errors of Acquire.
 var (
-	ErrTooManyOfUser = fmt.Errorf("your user has %d streams of events open, which is the maximum: close one, or load again every 30 s instead", MaxStreamsPerUser)
-	ErrTooMany       = fmt.Errorf("%d streams of events are open, which is the maximum: load again every 30 s instead", MaxStreams)
+	ErrTooManyOfUser   = fmt.Errorf("your user has %d streams of events open, which is the maximum: close one, or load again every 30 s instead", MaxStreamsPerUser)
+	ErrTooManyOfTenant = fmt.Errorf("the ServiceAccounts of your namespace have %d streams of events open, which is the maximum: load again every 30 s instead",
+		MaxStreamsPerTenant)
+	ErrTooMany = fmt.Errorf("%d streams of events are open, which is the maximum: load again every 30 s instead", MaxStreams)
 )
 
 // Server serves streams of a log. All methods are safe for concurrent use.
@@ -38,29 +42,40 @@ type Server struct {
 
 	mu     sync.Mutex
 	open   int
-	byUser map[string]int
+	byUser map[owner]int
 }
 
-// Acquire takes a slot for a stream of a user, or returns ErrTooManyOfUser or ErrTooMany. The caller must call release once.
-func (s *Server) Acquire(user string) (release func(), err error) {
+// owner is a tenant, or one of its users.
+type owner struct{ tenant, user string }
+
+// Acquire takes a slot for a stream of a user of a tenant, or returns ErrTooManyOfUser, ErrTooManyOfTenant or ErrTooMany. The caller must call
+// release once.
+func (s *Server) Acquire(tenant, user string) (release func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	owners := []owner{{tenant, user}, {tenant: tenant}}
 	switch {
-	case s.byUser[user] >= MaxStreamsPerUser:
+	case s.byUser[owners[0]] >= MaxStreamsPerUser:
 		return nil, ErrTooManyOfUser
+	case s.byUser[owners[1]] >= MaxStreamsPerTenant:
+		return nil, ErrTooManyOfTenant
 	case s.open >= MaxStreams:
 		return nil, ErrTooMany
 	case s.byUser == nil:
-		s.byUser = map[string]int{}
+		s.byUser = map[owner]int{}
 	}
 	s.open++
-	s.byUser[user]++
+	for _, o := range owners {
+		s.byUser[o]++
+	}
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.open--
-		if s.byUser[user]--; s.byUser[user] == 0 {
-			delete(s.byUser, user)
+		for _, o := range owners {
+			if s.byUser[o]--; s.byUser[o] == 0 {
+				delete(s.byUser, o)
+			}
 		}
 	}, nil
 }

@@ -2,6 +2,8 @@ package events
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -48,5 +50,31 @@ func TestDeadlines(t *testing.T) {
 	}
 	if n := strings.Count(w.Body.String(), "data: {\"type\":\"keepAlive\"}\n\n"); n != 2 {
 		t.Errorf("the events are %q, want two that keep the stream alive", w.Body)
+	}
+}
+
+// TestStreamsOfATenant checks that somebody who may create many users does not get all streams.
+func TestStreamsOfATenant(t *testing.T) {
+	s := &Server{}
+	var releases []func()
+	for i := range MaxStreamsPerTenant {
+		release, err := s.Acquire("shop", fmt.Sprint("account-", i))
+		if err != nil {
+			t.Fatalf("stream %d: %v", i, err)
+		}
+		releases = append(releases, release)
+	}
+	if _, err := s.Acquire("shop", "one more"); !errors.Is(err, ErrTooManyOfTenant) {
+		t.Errorf("one stream more: %v, want %v", err, ErrTooManyOfTenant)
+	}
+	other, err := s.Acquire("jane", "jane")
+	if err != nil {
+		t.Fatalf("a stream of somebody else: %v", err)
+	}
+	for _, release := range append(releases, other) {
+		release()
+	}
+	if s.Open() != 0 || len(s.byUser) != 0 {
+		t.Errorf("%d streams are open and %d users are known after all have ended", s.Open(), len(s.byUser))
 	}
 }
