@@ -131,7 +131,8 @@ type ClientInterface interface {
 	//
 	// The stream begins with the next change, or after the Event whose id the caller sends (`since`, or the header Last-Event-ID).
 	// Where that is not possible, it begins with a reset. It ends with bye: after about 30 minutes, when the token expires or is
-	// refused, and when the manager stops. A user has at most 8 streams, and a manager 2,000; more are refused with 429 or 503.
+	// refused, and when the manager stops. A user has at most 8 streams, all ServiceAccounts of a namespace together 256, and a manager
+	// 2,000; more are refused with 429 or 503.
 	//
 	// Corresponds with GET /api/v1/events (the `WatchEvents` operationId).
 	WatchEvents(ctx context.Context, params *WatchEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -529,7 +530,8 @@ func (c *Client) ListClusterScannerMessages(ctx context.Context, name Name, para
 //
 // The stream begins with the next change, or after the Event whose id the caller sends (`since`, or the header Last-Event-ID).
 // Where that is not possible, it begins with a reset. It ends with bye: after about 30 minutes, when the token expires or is
-// refused, and when the manager stops. A user has at most 8 streams, and a manager 2,000; more are refused with 429 or 503.
+// refused, and when the manager stops. A user has at most 8 streams, all ServiceAccounts of a namespace together 256, and a manager
+// 2,000; more are refused with 429 or 503.
 //
 // Corresponds with GET /api/v1/events (the `WatchEvents` operationId).
 func (c *Client) WatchEvents(ctx context.Context, params *WatchEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4113,7 +4115,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// The stream begins with the next change, or after the Event whose id the caller sends (`since`, or the header Last-Event-ID).
 	// Where that is not possible, it begins with a reset. It ends with bye: after about 30 minutes, when the token expires or is
-	// refused, and when the manager stops. A user has at most 8 streams, and a manager 2,000; more are refused with 429 or 503.
+	// refused, and when the manager stops. A user has at most 8 streams, all ServiceAccounts of a namespace together 256, and a manager
+	// 2,000; more are refused with 429 or 503.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -6322,7 +6325,8 @@ func (c *ClientWithResponses) ListClusterScannerMessagesWithResponse(ctx context
 //
 // The stream begins with the next change, or after the Event whose id the caller sends (`since`, or the header Last-Event-ID).
 // Where that is not possible, it begins with a reset. It ends with bye: after about 30 minutes, when the token expires or is
-// refused, and when the manager stops. A user has at most 8 streams, and a manager 2,000; more are refused with 429 or 503.
+// refused, and when the manager stops. A user has at most 8 streams, all ServiceAccounts of a namespace together 256, and a manager
+// 2,000; more are refused with 429 or 503.
 //
 // Returns a wrapper object for the known response body format(s).
 //
