@@ -259,7 +259,7 @@ func (a *API) admit(next *http.ServeMux) http.Handler {
 			} else {
 				defer release()
 			}
-			listener.Authenticated(ctx, w, c.user.Username)
+			listener.Authenticated(ctx, w, tenantOf(c.user.Username))
 		}
 		next.ServeHTTP(recorder, r)
 	})

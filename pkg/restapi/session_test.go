@@ -259,7 +259,39 @@ func TestRequestsOfOneUser(t *testing.T) {
 		wait.Go(release)
 	}
 	wait.Wait()
-	if _, err := slots.acquire(jane); err != nil || slots.used["jane"] != 1 {
-		t.Errorf("after all requests have ended: %v, %d slots", err, slots.used["jane"])
+	if n := slots.used[slotOwner{"jane", "jane"}]; n != 0 {
+		t.Errorf("after all requests have ended: %d slots", n)
+	}
+	if _, err := slots.acquire(jane); err != nil {
+		t.Errorf("after all requests have ended: %v", err)
+	}
+}
+
+// TestRequestsOfOneTenant: whoever creates ServiceAccounts does not get more slots with each of them.
+func TestRequestsOfOneTenant(t *testing.T) {
+	var slots userSlots
+	account := func(namespace string, i int) authenticationv1.UserInfo {
+		return authenticationv1.UserInfo{Username: fmt.Sprintf("system:serviceaccount:%s:account-%d", namespace, i)}
+	}
+	var releases []func()
+	for i := range maxRequestsPerTenant {
+		release, err := slots.acquire(account("shop", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		releases = append(releases, release)
+	}
+	if _, err := slots.acquire(account("shop", maxRequestsPerTenant)); err == nil {
+		t.Errorf("request %d of the ServiceAccounts of a namespace is admitted", maxRequestsPerTenant+1)
+	}
+	release, err := slots.acquire(account("blog", 0))
+	if err != nil {
+		t.Fatalf("a ServiceAccount of another namespace is refused: %v", err)
+	}
+	for _, release := range append(releases, release) {
+		release()
+	}
+	if len(slots.used) != 0 {
+		t.Errorf("after all requests have ended, %d users and tenants have slots", len(slots.used))
 	}
 }

@@ -9,28 +9,44 @@ import (
 // maxRequestsPerUser is the maximum number of concurrent requests of one user. A page of the web UI sends at most four.
 const maxRequestsPerUser = 32
 
-// userSlots bounds the concurrent requests of each user, over however many connections they come.
+// maxRequestsPerTenant is that of all users whom one person may create.
+const maxRequestsPerTenant = 4 * maxRequestsPerUser
+
+// userSlots bounds the concurrent requests of each user and of each tenant, over however many connections they come.
 type userSlots struct {
 	mu   sync.Mutex
-	used map[string]int // by the user's name
+	used map[slotOwner]int
 }
 
-// acquire takes a slot, which its caller must release. It refuses a user with maxRequestsPerUser requests at once.
+// slotOwner is a tenant, or one of its users.
+type slotOwner struct{ tenant, user string }
+
+// acquire takes a slot, which its caller must release. It refuses a user with maxRequestsPerUser requests at once, and a tenant with
+// maxRequestsPerTenant.
 func (s *userSlots) acquire(user authenticationv1.UserInfo) (release func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.used == nil {
-		s.used = map[string]int{}
+		s.used = map[slotOwner]int{}
 	}
-	if s.used[user.Username] >= maxRequestsPerUser {
+	tenant := tenantOf(user.Username)
+	owners := []slotOwner{{tenant, user.Username}, {tenant: tenant}}
+	switch {
+	case s.used[owners[0]] >= maxRequestsPerUser:
 		return nil, unavailable("your user has too many requests at once; retry later")
+	case s.used[owners[1]] >= maxRequestsPerTenant:
+		return nil, unavailable(tenant + " have too many requests at once; retry later")
 	}
-	s.used[user.Username]++
+	for _, o := range owners {
+		s.used[o]++
+	}
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.used[user.Username]--; s.used[user.Username] == 0 {
-			delete(s.used, user.Username)
+		for _, o := range owners {
+			if s.used[o]--; s.used[o] == 0 {
+				delete(s.used, o)
+			}
 		}
 	}, nil
 }
