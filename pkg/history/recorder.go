@@ -39,8 +39,8 @@ type Recorder struct {
 }
 
 // Record records what each namespace has now, and all of them together. A finding counts once in all images of a repository, for each scanner, and
-// not if it is suppressed. A namespace counts if at least one of its images has a result: without one, its findings are not known. After an
-// error, what was recorded before stays.
+// not if it is suppressed. A namespace counts if at least one of its images has a result, possibly of an earlier attempt: without one, its findings are
+// not known. After an error, what was recorded before stays.
 func (r Recorder) Record(ctx context.Context) error {
 	scanners, err := inventory.ListScanners(ctx, r.Reader, "")
 	if err != nil {
@@ -73,11 +73,12 @@ func (r Recorder) countImages(ctx context.Context) (namespaces map[string]store.
 		return nil, all, fmt.Errorf("listing ImageScans: %w", err)
 	}
 	type image struct{ namespace, digest, platform string }
-	scanned := map[image]bool{}
+	scanned, known := map[image]bool{}, map[string]bool{}
 	for i := range scans.Items {
 		if scan := &scans.Items[i]; scan.Status.UnusedSinceTime == nil {
 			key := image{scan.Namespace, scan.Spec.Digest, scan.Spec.Platform}
 			scanned[key] = scanned[key] || scan.Status.Phase == v1alpha1.PhaseScanned
+			known[scan.Namespace] = known[scan.Namespace] || scan.Status.Findings != nil
 		}
 	}
 	namespaces = map[string]store.DailyCounts{}
@@ -91,7 +92,7 @@ func (r Recorder) countImages(ctx context.Context) (namespaces map[string]store.
 	}
 	for name, counts := range namespaces {
 		all.Images, all.Scanned = all.Images+counts.Images, all.Scanned+counts.Scanned
-		if counts.Scanned == 0 {
+		if !known[name] {
 			delete(namespaces, name)
 		}
 	}
