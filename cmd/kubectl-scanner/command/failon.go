@@ -70,12 +70,15 @@ func (s *session) failsOn(severity restv1.Severity, exploited bool) bool {
 	return finding.ParseSeverity(string(severity)) >= finding.ParseSeverity(s.failOn)
 }
 
-// checkFailOn refuses other values before anything is requested.
+// checkFailOn refuses other values before anything is requested. From then on, severities are written as the API writes them.
 func (s *session) checkFailOn() error {
 	if s.failOn == "" || s.failOn == failOnAny || s.failOn == failOnExploited {
 		return nil
 	}
-	_, err := parseSeverity("--fail-on", s.failOn)
+	severity, err := parseSeverity("--fail-on", s.failOn)
+	if err == nil {
+		s.failOn = string(severity)
+	}
 	return err
 }
 

@@ -209,8 +209,11 @@ func TestActionsFailOn(t *testing.T) {
 		{Action: restv1.Action{KnownExploited: 1, Critical: 70, High: 3, Ends: []restv1.EndedFinding{{ID: "CVE-1", Severity: restv1.SeverityCritical, KnownExploited: true}}}},
 		{Action: restv1.Action{KnownExploited: 1, Other: 1, Ends: []restv1.EndedFinding{{ID: "CVE-2", Severity: restv1.SeverityLow, KnownExploited: true}}}},
 	}
-	for failOn, want := range map[string]int{failOnExploited: 2, failOnAny: 74, "Critical": 70, "High": 73, "Medium": 73, "Low": 74} {
+	for failOn, want := range map[string]int{failOnExploited: 2, failOnAny: 74, "Critical": 70, "High": 73, "Medium": 73, "Low": 74, "critical": 70, "HIGH": 73} {
 		s := &session{failOn: failOn}
+		if err := s.checkFailOn(); err != nil {
+			t.Fatal(err)
+		}
 		if got := s.countActions(updates); got != want {
 			t.Errorf("--fail-on=%s: %d findings, want %d", failOn, got, want)
 		}
