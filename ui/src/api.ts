@@ -115,30 +115,39 @@ export function useGet<P extends keyof Get>(path: P | undefined, parameters: Get
   const url = path && urlOf(path, parameters as Record<string, string>, query as Query);
   const [state, setState] = useState<State>({ loading: true, time: 0 });
   const [round, setRound] = useState(0);
-  const last = useRef(0);
+  // When the last request began or ended, and how it is.
+  const last = useRef(0), isBusy = useRef(false), isFailed = useRef(false);
   const reload = useCallback(() => setRound((n) => n + 1), []);
   useEffect(() => {
     if (url === undefined) return;
     const abort = new AbortController();
     last.current = Date.now();
+    isBusy.current = true;
+    const end = (failed: boolean) => {
+      last.current = Date.now();
+      isBusy.current = false;
+      isFailed.current = failed;
+    };
     // Data of another address must not be shown as if it was that of this one.
     setState((old) => (old.url === url ? { ...old, loading: true } : { url, loading: true, time: 0 }));
     send('GET', url, undefined, abort.signal).then(
       (data) => {
         if (abort.signal.aborted) return;
-        last.current = Date.now();
+        end(false);
         setState({ url, data: data as Get[P]['response'], loading: false, time: now() });
       },
       (error: unknown) => {
-        last.current = Date.now();
-        if (!abort.signal.aborted && error instanceof ApiError) setState((old) => ({ ...old, error, loading: false }));
+        if (abort.signal.aborted || !(error instanceof ApiError)) return;
+        end(true);
+        // What somebody may not see any more does not stay.
+        setState(({ data, ...old }) => ({ ...old, ...(error.status !== 403 && { data }), error, loading: false }));
       },
     );
     return () => abort.abort();
   }, [url, round]);
   useEffect(() => {
     const due = () => {
-      if (!document.hidden && Date.now() - last.current >= reloadInterval()) reload();
+      if (!document.hidden && Date.now() - last.current >= reloadInterval(isFailed.current)) reload();
     };
     const timer = setInterval(due, 5_000);
     document.addEventListener('visibilitychange', due);
@@ -153,8 +162,12 @@ export function useGet<P extends keyof Get>(path: P | undefined, parameters: Get
     let timer: ReturnType<typeof setTimeout> | undefined;
     const stop = onChange((changes) => {
       if (timer !== undefined || changes && !changes.some((change) => concerns(change, path, namespace))) return;
-      const wait = Math.max(0, last.current + reloadPause - Date.now()) + Math.random() * reloadSpread;
-      timer = setTimeout(() => { timer = undefined; reload(); }, wait);
+      // A request under way is not sent again: changes that come faster than responses would let none arrive.
+      const load = () => {
+        timer = isBusy.current ? setTimeout(load, reloadPause) : undefined;
+        if (timer === undefined) reload();
+      };
+      timer = setTimeout(load, Math.max(0, last.current + reloadPause - Date.now()) + Math.random() * reloadSpread);
     });
     return () => { clearTimeout(timer); stop(); };
   }, [path, namespace, reload]);

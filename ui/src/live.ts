@@ -12,8 +12,9 @@ export type Freshness = {
   outdated: boolean;
 };
 
-// How often a page that is visible loads again without being told to. With a stream it is only a safety net.
-export const reloadInterval = () => (freshness.state === 'live' ? 300_000 : 30_000);
+// How often a page that is visible loads again without being told to. With a stream it is only a safety net, unless the last request failed: the
+// hint that it was for does not come again.
+export const reloadInterval = (isFailed: boolean) => (freshness.state === 'live' && !isFailed ? 300_000 : 30_000);
 
 const openTimeout = 10_000; // a proxy that collects what is sent delivers no first hint
 const silence = 50_000; // the manager sends something every 20 s
@@ -118,6 +119,8 @@ function receive(hint: Message): void {
       const { build } = document.documentElement.dataset;
       failures = 0;
       answered = Date.now();
+      // What could not be loaded while the manager did not answer can be loaded now.
+      if (freshness.state === 'lost') listeners.forEach((listener) => listener());
       set({ state: 'live', since: 0, outdated: !!build && !!hint.build && build !== hint.build });
       break;
     }

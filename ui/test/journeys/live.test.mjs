@@ -83,6 +83,7 @@ test('a connection that is cut shows that the page is not connected since when, 
     await fresh(member, /not connected since \d/);
     proxy.refuses = false;
     await fresh(member, 'live');
+    await member.eventually(async () => await member.page.getByRole('alert').count() === 0, 5_000);
     member.problems.length = 0; // that connections failed was wanted
     await member.leave();
   } finally {
@@ -134,6 +135,71 @@ test('a hidden tab has no stream, and continues where it was when it is shown', 
   await member.page.waitForTimeout(2500);
   assert.equal(streams(member).length, 1);
   assert.ok(member.requests.some((r) => r.includes('/imagescans')), 'what changed meanwhile is loaded');
+  await member.leave();
+});
+
+// withHints returns somebody whose stream of events has only the messages that send gives it.
+async function withHints(path) {
+  const member = await Person.withBrowser();
+  await member.page.addInitScript(() => {
+    window.EventSource = class {
+      constructor() {
+        window.send = (message) => this.onmessage({ data: JSON.stringify(message) });
+        setTimeout(() => window.send({ type: 'hello' }));
+      }
+
+      close() {}
+    };
+  });
+  await member.page.clock.install();
+  await member.page.goto(fixture.url + path);
+  await member.signIn('member');
+  await member.settled();
+  await fresh(member, 'live');
+  member.hint = () => member.page.evaluate(() => window.send({ type: 'changed', changes: [{ kind: 'ImageScan', namespace: 'shop' }] }));
+  return member;
+}
+
+const lists = '**/api/v1/namespaces/shop/imagescans?*';
+
+test('what could not be loaded after a change is loaded soon, although the stream works', async () => {
+  const member = await withHints('/images?namespace=shop');
+  await member.page.route(lists, (route) => route.fulfill({ status: 503, contentType: 'application/problem+json', body: '{"title":"Unavailable","status":503,"detail":"The store does not answer.","reason":"Unavailable"}' }));
+  await member.hint();
+  await member.page.clock.runFor(3_000);
+  await member.page.getByText('Not up to date.').waitFor();
+  await member.page.unroute(lists);
+  await member.page.clock.runFor(36_000);
+  await member.eventually(async () => await member.page.getByRole('alert').count() === 0, 3_000);
+  member.problems.length = 0; // that a request failed was wanted
+  await member.leave();
+});
+
+test('changes that come faster than responses do not keep these from arriving', async () => {
+  const member = await withHints('/images?namespace=shop');
+  let answers = 0;
+  await member.page.route(lists, async (route) => {
+    await new Promise((resolve) => { setTimeout(resolve, 3_500); });
+    await route.continue().then(() => { answers++; }, () => {});
+  });
+  const changes = setInterval(() => void member.hint().catch(() => {}), 200);
+  try {
+    await member.page.waitForResponse(lists, { timeout: 15_000 });
+  } finally {
+    clearInterval(changes);
+  }
+  assert.ok(answers >= 1);
+  await member.leave();
+});
+
+test('permissions that are taken away end what the page shows by itself', async () => {
+  const member = await withHints('/images?namespace=shop');
+  await member.page.getByText('vulnerable-web').first().waitFor();
+  await member.page.route(lists, (route) => route.fulfill({ status: 403, contentType: 'application/problem+json', body: '{"title":"Forbidden","status":403,"detail":"You may not list imagescans.","reason":"Forbidden"}' }));
+  await member.hint();
+  await member.page.clock.runFor(3_000);
+  await member.page.getByText('You may not list imagescans.').waitFor();
+  assert.equal(await member.page.getByText('vulnerable-web').count(), 0, 'what was shown before');
   await member.leave();
 });
 
