@@ -30,7 +30,7 @@ func TestTranscripts(t *testing.T) {
 			"findings --severity=Critical --fail-on=exploited", "findings --exploited --package=zlib1g --fail-on=any", "findings -n blog --fail-on=any", "findings -n void",
 			"findings --severity=worst", "findings --fail-on=Unknown", "findings -o xml", "findings -n people", "findings -A",
 		},
-		"image":   {"image web", "image Deployment/nginx -o wide", "image ghcr.io/shop/billing:1.4", "image ghcr.io/shop/billing:1.4 --fail-on=any", "image nothing"},
+		"image":   {"image web", "image Deployment/nginx -o wide", "image ghcr.io/shop/billing:1.4", "image ghcr.io/shop/billing:1.4 --fail-on=any", "image shop/ -o csv", "image billing -o yaml", "image nothing"},
 		"cve":     {"cve CVE-2026-0002 -n shop", "cve cve-2026-0002 -n shop -o csv", "cve CVE-1999-0001", "cve CVE-1999-0001 -n blog", "cve CVE-1999-0001 -n blog -o json", "cve CVE-1999-0001 -n blog --fail-on=any", "cve CVE-1999-0001 -n shop --fail-on=any", "cve CVE-2026-0001 -n shop --fail-on=exploited -o csv", "cve CVE-1999-0001 -n void", "cve CVE-2026-0001 -n people"},
 		"actions": {"actions -n shop", "actions -o wide", "actions -n blog", "actions -n shop -o json", "actions -o csv --fail-on=exploited", "actions -n blog --fail-on=any", "actions -n void --fail-on=any", "actions -A"},
 		"why":     {"why billing", "why queue", "why web", "why web -o csv", "why nothing"},
@@ -65,6 +65,23 @@ func TestClientCertificate(t *testing.T) {
 		text.WriteString(transcript(args, w.run(kubeconfig, args...)) + "\n")
 	}
 	golden(t, "client-certificate", strings.ReplaceAll(text.String(), w.url, "https://API"))
+}
+
+// TestClientCertificateAndUnlistedWorkloads: without a token, too, it is not known whether a workload runs an image that does not list them all.
+func TestClientCertificateAndUnlistedWorkloads(t *testing.T) {
+	w := newWorld(t)
+	var scan v1alpha1.ImageScan
+	w.must(w.cluster.Get(t.Context(), client.ObjectKey{Namespace: "blog", Name: "site-5f2c7a9d31e04b68"}, &scan))
+	set := func(count int32) {
+		scan.Status.WorkloadCount = count
+		w.must(w.cluster.Status().Update(t.Context(), &scan))
+	}
+	set(9)
+	defer set(1)
+	r := w.run(w.kubeconfig("blog", ""), "findings", "--workload=Deployment/hidden", "--fail-on=any")
+	if r.status != exitError || !strings.Contains(r.err, "1 image has more workloads than are listed") {
+		t.Errorf("%+v; want an error that says what is not known", r)
+	}
 }
 
 // TestServiceAccount: an administrator with a client certificate sees all findings with the token of a ServiceAccount.

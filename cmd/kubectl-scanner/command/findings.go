@@ -105,7 +105,7 @@ func (s *session) findings(ctx context.Context, filter findingFilter) error {
 	api, err := s.connect(ctx)
 	var noToken *connect.NoTokenError
 	if errors.As(err, &noToken) {
-		return s.topFindings(ctx, format, namespace, scans, filter, noToken)
+		return s.topFindings(ctx, format, namespace, scans, notKnown, filter, noToken)
 	}
 	if err != nil {
 		return err

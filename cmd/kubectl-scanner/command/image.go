@@ -32,6 +32,14 @@ type imageResult struct {
 	partial bool
 }
 
+// imageList is the result of "image" for programs.
+type imageList struct {
+	Items []imageResult `json:"items"`
+	// Complete is true if each of the images has a complete result. Otherwise NotKnown has the reasons.
+	Complete bool     `json:"complete"`
+	NotKnown []string `json:"notKnown"`
+}
+
 func (s *session) imageCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "image NAME", Short: "Show an image and all its findings", Args: cobra.ExactArgs(1),
@@ -119,12 +127,7 @@ func readImage(ctx context.Context, api *connect.Connection, scan v1alpha1.Image
 		return imageResult{}, err
 	}
 	result.Report, result.Findings = &list.Report, list.Items
-	switch {
-	case list.Report.Phase == restv1.PhaseFailed:
-		result.notKnown = "the last attempt failed, and the findings are those of an earlier one"
-	case len(list.Report.NotCovered) > 0:
-		result.notKnown = "the engine does not analyze " + strings.Join(list.Report.NotCovered, ", ") + " in this image"
-	}
+	result.notKnown = incomplete(&scan, list.Report.Phase == restv1.PhaseFailed, list.Report.NotCovered)
 	return result, nil
 }
 
@@ -171,6 +174,17 @@ func noResult(scan *v1alpha1.ImageScan) string {
 	return "there is no result of " + shortImageOf(scan) + " (" + cmp.Or(why(scan).Reason, string(phaseOf(scan))) + ")"
 }
 
+// incomplete says what is not known although an image has a result; nothing if it is complete.
+func incomplete(scan *v1alpha1.ImageScan, failed bool, notCovered []string) string {
+	switch {
+	case failed:
+		return "the last attempt to scan " + shortImageOf(scan) + " failed, and the findings are those of an earlier one"
+	case len(notCovered) > 0:
+		return "the engine does not analyze " + strings.Join(notCovered, ", ") + " in " + shortImageOf(scan)
+	}
+	return ""
+}
+
 // topResults returns what the ImageScans themselves have.
 func topResults(scans []v1alpha1.ImageScan) (results []imageResult) {
 	for _, scan := range scans {
@@ -182,6 +196,8 @@ func topResults(scans []v1alpha1.ImageScan) (results []imageResult) {
 			result.notKnown = noResult(&scan)
 		} else if missing := total(scan.Status.Findings) - len(result.Findings); missing > 0 {
 			result.notKnown = count(missing, "finding is", "findings are") + " not in the ImageScan"
+		} else {
+			result.notKnown = incomplete(&scan, phaseOf(&scan) == v1alpha1.PhaseFailed, scan.Status.NotCovered)
 		}
 		results = append(results, result)
 	}
@@ -194,16 +210,17 @@ func (s *session) showImages(format output.Format, results []imageResult) error 
 	table := output.Table{Columns: []output.Column{
 		{Name: "VULNERABILITY"}, {Name: "SEVERITY"}, {Name: "PACKAGE"}, {Name: "INSTALLED"}, {Name: "FIXED IN"}, {Name: "EXPLOITED"},
 		{Name: "EPSS", Wide: true}, {Name: "FIRST SEEN", Wide: true}, {Name: "EXCEPTION"},
+		{Name: "IMAGESCAN", Wide: true},
 	}}
 	out := s.results()
 	for i, result := range results {
 		if result.notKnown != "" {
-			notKnown = append(notKnown, result.notKnown)
+			notKnown = appendNew(notKnown, result.notKnown)
 		}
 		rows := output.Table{Columns: table.Columns}
 		for _, f := range result.Findings {
 			found = append(found, newImageFinding(&result.scan, f))
-			rows.Rows = append(rows.Rows, findingCells(f, result.partial))
+			rows.Rows = append(rows.Rows, append(findingCells(f, result.partial), result.scan.Namespace+"/"+result.scan.Name))
 		}
 		table.Rows = append(table.Rows, rows.Rows...)
 		if !format.IsForPeople() {
@@ -218,9 +235,11 @@ func (s *session) showImages(format output.Format, results []imageResult) error 
 		}
 	}
 	if !format.IsForPeople() {
-		if err := s.write(table, map[string]any{"items": results}); err != nil {
+		list := imageList{Items: results, Complete: len(notKnown) == 0, NotKnown: append([]string{}, notKnown...)}
+		if err := s.write(table, list); err != nil {
 			return err
 		}
+		s.remarkGaps(notKnown)
 	}
 	return s.verdict(found, notKnown)
 }

@@ -14,7 +14,8 @@ import (
 // topFindings shows the worst findings of each image, which its ImageScan has, to a caller that the REST API does not know. The result says how
 // many findings are missing. Programs get no such result: they would take it for all findings.
 func (s *session) topFindings(
-	ctx context.Context, format output.Format, namespace string, scans []v1alpha1.ImageScan, filter findingFilter, noToken *connect.NoTokenError,
+	ctx context.Context, format output.Format, namespace string, scans []v1alpha1.ImageScan, notKnown []string, filter findingFilter,
+	noToken *connect.NoTokenError,
 ) error {
 	if !format.IsForPeople() || s.failOn == failOnExploited || filter.exploited || filter.pkg != "" || filter.suppressed {
 		return noToken
@@ -23,10 +24,11 @@ func (s *session) topFindings(
 	if err != nil {
 		return err
 	}
-	notKnown, err := gapsOfResources(ctx, cluster, namespace, scans)
+	missingScans, err := gapsOfResources(ctx, cluster, namespace, scans)
 	if err != nil {
 		return err
 	}
+	notKnown = append(notKnown, missingScans...)
 	var found []imageFinding
 	missing := 0
 	for i := range scans {

@@ -170,6 +170,25 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
+// TestTopResults: an image whose result is not complete is not shown as one without findings.
+func TestTopResults(t *testing.T) {
+	for name, tt := range map[string]struct {
+		status v1alpha1.ImageScanStatus
+		want   string
+	}{
+		"complete":     {v1alpha1.ImageScanStatus{Phase: v1alpha1.PhaseScanned, Findings: &v1alpha1.FindingCounts{}}, ""},
+		"no result":    {v1alpha1.ImageScanStatus{Phase: v1alpha1.PhasePending}, "there is no result of shop/web:1 (Pending)"},
+		"not listed":   {v1alpha1.ImageScanStatus{Phase: v1alpha1.PhaseScanned, Findings: &v1alpha1.FindingCounts{High: 2}}, "2 findings are not in the ImageScan"},
+		"failed":       {v1alpha1.ImageScanStatus{Phase: v1alpha1.PhaseFailed, Findings: &v1alpha1.FindingCounts{}}, "the last attempt to scan shop/web:1 failed, and the findings are those of an earlier one"},
+		"not analyzed": {v1alpha1.ImageScanStatus{Phase: v1alpha1.PhaseScanned, Findings: &v1alpha1.FindingCounts{}, NotCovered: []string{"Go"}}, "the engine does not analyze Go in shop/web:1"},
+	} {
+		tt.status.Image = "shop/web:1"
+		if got := topResults([]v1alpha1.ImageScan{{Status: tt.status}})[0].notKnown; got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
 // TestUntil: a day is included, and the past is refused.
 func TestUntil(t *testing.T) {
 	for text, want := range map[string]string{
