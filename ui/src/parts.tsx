@@ -82,10 +82,9 @@ export function View<T>({ of, children }: { of: Loaded<T>; children: (data: T) =
 }
 
 // coverageParts are the parts of the coverage bar. Only what is scanned is green.
-export function Coverage({ images, missing }: { images: ImageCounts; missing?: number }) {
+export function Coverage({ images }: { images: ImageCounts }) {
   const { total, scanned, pending, failed, excluded } = images;
-  const words = [`${scanned} scanned`, pending && `${pending} pending`, failed && `${failed} failed`, excluded && `${excluded} excluded`, missing && `${missing} not wholly analyzed`]
-    .filter(Boolean).join(' · ');
+  const words = [`${scanned} scanned`, pending && `${pending} pending`, failed && `${failed} failed`, excluded && `${excluded} excluded`].filter(Boolean).join(' · ');
   const part = (name: string, n: number) => n > 0 && <i class={name} ref={(bar) => { if (bar) bar.style.flexGrow = String(n); }} />;
   return <div class="coverage">
     <div class="bar" aria-hidden="true">{part('scanned', scanned)}{part('pending', pending)}{part('failed', failed)}{part('excluded', excluded)}</div>
@@ -97,13 +96,16 @@ export function PhaseMark({ phase }: { phase: Phase }) {
   return <span class={`phase ${phase}`}>{phase}</span>;
 }
 
-// abnormal are the conditions of which True is bad.
-const abnormal = new Set(['Stalled', 'Suspended']);
+// abnormal are the conditions of which True is bad. While an object is Reconciling, it is not Ready, which says the same.
+const abnormal = new Set(['Stalled', 'Overlap', 'NamespacesNotWatched', 'NamespacesUnknown', 'ReceiverNotAllowed']);
+
+function needsAttention({ type, status }: Condition): boolean {
+  return type !== 'Reconciling' && (abnormal.has(type) ? status === 'True' : status !== 'True');
+}
 
 // Conditions lists the conditions that need attention, with what to do, and hides the others.
 export function Conditions({ conditions }: { conditions: Condition[] }) {
-  const isBad = (c: Condition) => (abnormal.has(c.type) ? c.status === 'True' : c.status === 'False');
-  const bad = conditions.filter(isBad), good = conditions.filter((c) => !isBad(c));
+  const bad = conditions.filter(needsAttention), good = conditions.filter((c) => !needsAttention(c));
   return <>
     {bad.map((c) => <div class="notice warn" key={c.type}><p><b>{c.type}={c.status}</b> · {c.reason} <span class="mute"><Time at={c.lastTransitionTime} /></span><br />{c.message}</p></div>)}
     {good.length > 0 && <details><summary>{count(good.length, 'other condition')}</summary>
@@ -127,13 +129,15 @@ export function Details({ summary, children }: { summary: string; children: () =
   return <details onToggle={(e) => setOpen(e.currentTarget.open)}><summary class="mute">{summary}</summary>{isOpen && children()}</details>;
 }
 
-// Pages has the links of a list that comes in pages. The position is in the address, so that the browser's Back is the previous page.
-export function Pages({ shown, total, next, what, many = what + 's' }: { shown: number; total: number; next: string | undefined; what: string; many?: string }) {
+// Pages has the links of a list that comes in pages. The position is in the address, so that the browser's Back is the previous page. Without a total
+// it is not known how many items the other pages have.
+export function Pages({ shown, total, next, what, many = what + 's' }: { shown: number; total?: number; next: string | undefined; what: string; many?: string }) {
   const query = Object.fromEntries(new URLSearchParams(location.search));
   const { continue: position, ...rest } = query;
-  if (!next && !position) return <p class="mute pages">{count(total, what, many)}</p>;
+  const text = total === undefined || total === shown ? count(shown, what, many) : `${number(shown)} of ${count(total, what, many)}`;
+  if (!next && !position) return <p class="mute pages">{text}</p>;
   return <nav class="pages" aria-label={`Pages of ${many}`}>
-    <span class="mute">{shown} of {count(total, what, many)}</span>
+    <span class="mute">{text}</span>
     {position && <a href={location.pathname + queryOf(rest)}>First page</a>}
     {next && <a href={location.pathname + queryOf({ ...query, continue: next })} rel="next">Next page</a>}
   </nav>;
@@ -143,7 +147,7 @@ export function Pages({ shown, total, next, what, many = what + 's' }: { shown: 
 export function TextFilter({ name, label }: { name: string; label: string }) {
   const given = new URLSearchParams(location.search).get(name) ?? '';
   const [text, setText] = useState(given);
-  useEffect(() => setText(given), [given]);
+  useEffect(() => setText((typed) => (typed.trim() === given ? typed : given)), [given]);
   useEffect(() => {
     if (text === given) return;
     const timer = setTimeout(() => setQuery({ [name]: text.trim() }, true), 250);
@@ -176,16 +180,18 @@ export function gapsOf({ pending, failed, newScanners, partlyAnalysed }: NotCove
   ].filter(Boolean).join(', ');
 }
 
-// NotCovered says what an answer knows nothing about. With clear it is the whole answer, and an all-clear only if nothing is missing.
-export function NotCovered({ coverage, scope, clear, unsure }: { coverage: CoverageOf; scope?: string | undefined; clear?: string; unsure?: string }) {
+// NotCovered says what an answer knows nothing about. With clear it is the whole answer, and an all-clear only if nothing is missing and rest, what
+// there is nevertheless, is empty.
+export function NotCovered({ coverage, scope, clear, unsure, rest }: { coverage: CoverageOf; scope?: string | undefined; clear?: string; unsure?: string; rest?: string }) {
   const gaps = gapsOf(coverage.notCovered);
   const { ecosystems } = coverage.notCovered;
   const where = scope ?? (coverage.allNamespaces ? 'in all namespaces that are scanned' : 'in the namespaces that you may see');
   const details = gaps && <p>Not covered: {gaps}. {ecosystems && ecosystems.length > 0 && <>No engine analyzed {ecosystems.join(', ')} there. </>}<a href={href('/coverage')}>Coverage</a></p>;
   if (!clear) return details ? <div class="notice warn">{details}</div> : null;
   if (coverage.scanners === 0) return <div class="answer warn"><p class="big">Unknown: nothing is scanned {where}.</p><p>There is no Scanner and no ClusterScanner for it.</p></div>;
-  if (details) return <div class="answer warn"><p class="big">{unsure} {where}.</p><p>{count(coverage.scanned, 'image')} {coverage.scanned === 1 ? 'has a result' : 'have results'}.</p>{details}</div>;
-  return <div class="answer good"><p class="big">{clear} {where}.</p><p>{count(coverage.scanned, 'image')} {coverage.scanned === 1 ? 'was' : 'were'} asked; 0 pending, 0 failed, 0 not covered.</p></div>;
+  const others = rest && <p>{rest}</p>;
+  if (details) return <div class="answer warn"><p class="big">{unsure} {where}.</p>{others}<p>{count(coverage.scanned, 'image')} {coverage.scanned === 1 ? 'has a result' : 'have results'}.</p>{details}</div>;
+  return <div class={`answer ${rest ? 'warn' : 'good'}`}><p class="big">{clear} {where}.</p>{others}<p>{count(coverage.scanned, 'image')} {coverage.scanned === 1 ? 'was' : 'were'} asked; 0 pending, 0 failed, 0 not covered.</p></div>;
 }
 
 // Title sets the heading of a page and the title of its tab.

@@ -1,5 +1,4 @@
 // What has changed in a namespace since a time: the words are those of the messages.
-import { useMemo } from 'preact/hooks';
 import { now, useGet } from '../api';
 import type { Change, ChangeKind, ChangeList } from '../api.gen';
 import { count, number } from '../format';
@@ -21,8 +20,10 @@ export function ChangesPage() {
 
 function ChangesOf({ namespace }: { namespace: string }) {
   const days = Number(periods.find((p) => p.value === usePlace().query.get('days'))?.value) || 7;
-  // The start stays while the page is open: otherwise each reload would be another list. A minute is left for the difference of the clocks.
-  const since = useMemo(() => new Date(now() - days * 86_400_000 + 60_000).toISOString(), [namespace, days]);
+  // The start moves on each hour: the manager refuses one that is 90 days ago, and each request with another one is another list. A minute is left for
+  // the difference of the clocks.
+  const hour = Math.ceil((now() + 60_000) / 3_600_000);
+  const since = new Date(hour * 3_600_000 - days * 86_400_000).toISOString();
   const changes = useGet('/api/v1/namespaces/{namespace}/changes', { namespace }, { since });
   return <>
     <Title text={`Changes in ${namespace}`}><a href={href('/', {}, { namespace })}>Actions</a></Title>

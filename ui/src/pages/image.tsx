@@ -19,7 +19,7 @@ export function ImagePage() {
   const tab = query.get('tab') ?? '';
   if (scan.data === undefined) return <><Title text={key.name} /><View of={scan}>{() => null}</View></>;
   return <View of={scan}>{(image) => <>
-    <Title text={nameOf(image)}><Copy text={location.href} what="the link to this page" /> {image.mayRescan && <ScanAgain image={image} />}</Title>
+    <Title text={nameOf(image)}><Copy text={location.href} what="the link to this page" /> {image.mayRescan && <ScanAgain key={`${image.scanTime} ${image.attempts}`} image={image} />}</Title>
     <Facts facts={[
       ['Phase', <PhaseMark phase={image.phase} />], ['Findings', <Counts counts={image.findings} />], ['With a fix', image.findings && String(image.findings.fixable)],
       ['Suppressed', image.findings && image.findings.suppressed > 0 && String(image.findings.suppressed)],
@@ -29,7 +29,7 @@ export function ImagePage() {
       ['Workloads', image.workloadCount > 0 ? <WorkloadLinks namespace={image.namespace} workloads={image.workloads ?? []} total={image.workloadCount} /> : 'none now'],
       ['Not analyzed', (image.notCovered ?? []).join(', ')], ['Next attempt', image.nextAttemptTime && date(image.nextAttemptTime)],
     ]} />
-    {image.phase === 'Failed' && <Conditions conditions={image.conditions} />}
+    {(image.phase === 'Failed' || image.conditions.some((c) => c.type === 'ReceiverNotAllowed')) && <Conditions conditions={image.conditions} />}
     <nav class="tabs" aria-label="Parts of this image">{tabs.map(([value, label]) => <a key={value} href={location.pathname + queryOf({ tab: value })} aria-current={tab === value ? 'page' : undefined}>{label}</a>)}</nav>
     <Part tab={tab} image={image} />
   </>}</View>;

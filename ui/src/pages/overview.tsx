@@ -1,6 +1,6 @@
 // The landing page: what to update, and how sure it is that this is all.
 import { useGet } from '../api';
-import type { Action, Overview, RepositoryActions } from '../api.gen';
+import type { Action, FindingCounts, Overview, RepositoryActions } from '../api.gen';
 import { count, duration, number } from '../format';
 import { Counts, Exploited, Facts, Foreign, gapsOf, NotCovered, Pages, Table, Time, Title, View } from '../parts';
 import { href, usePlace } from '../router';
@@ -39,14 +39,25 @@ function Landing({ namespace }: { namespace: string | undefined }) {
 // Headline is green only if there is nothing to do and everything is scanned.
 function Headline({ overview: { coverage, actions, findings }, namespace }: { overview: Overview; namespace: string | undefined }) {
   const scope = namespace && `in ${namespace}`;
-  if (actions.length === 0) return <NotCovered coverage={coverage} scope={scope} clear="Nothing to update" unsure="Nothing known to update" />;
+  if (actions.length === 0) return <NotCovered coverage={coverage} scope={scope} clear="Nothing to update" unsure="Nothing known to update" rest={withoutUpdate(findings)} />;
   const gaps = gapsOf(coverage.notCovered);
   const rows = rowsOf(actions);
   return <div class="answer bad">
-    <p class="big">{findings.knownExploited > 0 && `${number(findings.knownExploited)} known exploited · `}{number(findings.critical)} Critical · {number(findings.high)} High</p>
+    <p class="big">{urgentOf(findings)}</p>
     <p>{rows.length === 1 ? 'One update ends' : `The ${rows.length} updates below end`} {endedOf(rows)}.</p>
     {gaps && <p>There may be more. Not covered: {gaps}. <a href={href('/coverage', {}, { namespace })}>Coverage</a></p>}
   </div>;
+}
+
+function urgentOf({ knownExploited, critical, high }: FindingCounts): string {
+  return `${knownExploited > 0 ? `${number(knownExploited)} known exploited · ` : ''}${number(critical)} Critical · ${number(high)} High`;
+}
+
+// withoutUpdate says which findings there are although nothing is to update: urgent ones have no fix, and others are not urgent.
+function withoutUpdate(findings: FindingCounts): string {
+  const { knownExploited, critical, high, fixable } = findings;
+  if (knownExploited + critical + high > 0) return `There is no fix yet: ${urgentOf(findings)}.`;
+  return fixable > 0 ? `Updates would end ${count(fixable, 'finding')}, none of them known exploited, Critical or High.` : '';
 }
 
 function endedOf(rows: Row[]): string {

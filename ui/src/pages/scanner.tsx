@@ -27,7 +27,7 @@ export function ScannerPage() {
     <div class="filters"><TextFilter name="receiver" label="Receiver" /></div>
     <View of={namespace ? ownMessages : clusterMessages}>{(list) => list.items.length === 0 ? <p class="mute">No message was sent.</p> : <>
       <Table label="Messages" rows={list.items} id={(m) => String(m.id)} columns={messageColumns} />
-      <Pages shown={list.items.length} total={list.items.length} next={list.continue} what="message" />
+      <Pages shown={list.items.length} next={list.continue} what="message" />
     </>}</View>
   </>;
 }

@@ -27,7 +27,7 @@ export function VulnerabilitiesPage() {
       <Choose name="minEPSSPercent" label="EPSS" choices={[{ value: '', label: 'all' }, ...['1', '10', '50'].map((n) => ({ value: n, label: `at least ${n} %` }))]} />
     </div>
     <View of={vulnerabilities}>{(list) => <>
-      {list.items.length > 0 && <NotCovered coverage={list.coverage} scope={namespace && `in ${namespace}`} />}
+      {(list.items.length > 0 || isFiltered) && <NotCovered coverage={list.coverage} scope={namespace && `in ${namespace}`} />}
       {list.items.length > 0 && <Table label="Vulnerabilities" rows={list.items} id={(v) => v.id} columns={columnsOf(namespace)} />}
       {list.items.length === 0 && isFiltered && <p class="mute">No vulnerability passes these filters.</p>}
       {list.items.length === 0 && !isFiltered && !position && <NotCovered coverage={list.coverage} scope={namespace && `in ${namespace}`} clear="No image that runs has a known vulnerability" unsure="No vulnerability known" />}

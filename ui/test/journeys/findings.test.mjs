@@ -81,6 +81,49 @@ test('the numbers on the page are those of the API', async () => {
   await admin.leave();
 });
 
+test('the landing page is not green while urgent findings have no fix', async () => {
+  const admin = await Person.signedIn('administrator', '/?namespace=blog');
+  let counts = { critical: 2, knownExploited: 1 };
+  await admin.page.route('**/api/v1/overview?*', async (route) => {
+    const response = await route.fetch(), overview = await response.json();
+    await route.fulfill({ response, json: { ...overview, findings: { ...overview.findings, ...counts } } });
+  });
+  await admin.visit('/?namespace=blog');
+  assert.match(await admin.text('.answer.warn'), /Nothing to update in blog\.[\s\S]*There is no fix yet: 1 known exploited · 2 Critical · 0 High\./);
+  assert.equal(await admin.page.locator('.answer.good').count(), 0);
+  counts = { medium: 3, fixable: 3 };
+  await admin.visit('/?namespace=blog');
+  assert.match(await admin.text('.answer'), /Updates would end 3 findings, none of them known exploited, Critical or High\./);
+  await admin.leave();
+});
+
+test('conditions that are only there while something is wrong are not hidden', async () => {
+  const admin = await Person.signedIn('administrator', '/coverage');
+  await admin.page.route('**/api/v1/clusterscanners?*', async (route) => {
+    const response = await route.fetch(), list = await response.json();
+    for (const type of ['Overlap', 'NamespacesNotWatched', 'NamespacesUnknown', 'Stalled', 'Reconciling']) {
+      list.items[0].conditions.push({ type, status: 'True', reason: type, message: `message of ${type}`, lastTransitionTime: new Date().toISOString() });
+    }
+    await route.fulfill({ response, json: list });
+  });
+  await admin.visit('/coverage');
+  const notices = (await admin.page.locator('.card .notice.warn').allInnerTexts()).join('\n');
+  for (const type of ['Overlap', 'NamespacesNotWatched', 'NamespacesUnknown', 'Stalled']) assert.ok(notices.includes(`message of ${type}`), `${type} in ${notices}`);
+  assert.ok(!notices.includes('Reconciling'), notices);
+  await admin.leave();
+});
+
+test('a text filter keeps the spaces that are typed, and says how many images it leaves out', async () => {
+  const member = await Person.signedIn('member', '/images?namespace=shop');
+  await member.settled();
+  const all = /^(\d+) images$/.exec(await member.text('.pages'))[1];
+  await member.page.getByLabel('Name, digest or workload').pressSequentially('vulnerable-web ');
+  await member.page.waitForURL(/text=vulnerable-web/);
+  await member.page.getByText(`1 of ${all} images`).waitFor();
+  assert.equal(await member.page.getByLabel('Name, digest or workload').inputValue(), 'vulnerable-web ');
+  await member.leave();
+});
+
 test('vulnerabilities are listed worst first, and a filter with nothing in it is not an all-clear', async () => {
   const admin = await Person.signedIn('administrator', '/vulnerabilities');
   await admin.settled();
@@ -92,6 +135,7 @@ test('vulnerabilities are listed worst first, and a filter with nothing in it is
   await admin.page.getByText('2 vulnerabilities', { exact: true }).waitFor();
   await admin.page.getByLabel('Id').fill('CVE-1999');
   await admin.page.getByText('No vulnerability passes these filters.').waitFor();
+  assert.match(await admin.text('.notice.warn'), /Not covered: 1 image pending, 1 image failed/, 'what the filters could not ask');
   assert.equal(await admin.page.locator('.answer.good').count(), 0);
   await admin.visit('/vulnerabilities?namespace=blog');
   assert.match(await admin.text('.answer.good'), /No image that runs has a known vulnerability in blog\.[\s\S]*2 images were asked/);

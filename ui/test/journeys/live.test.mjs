@@ -139,7 +139,7 @@ test('a hidden tab has no stream, and continues where it was when it is shown', 
 });
 
 // withHints returns somebody whose stream of events has only the messages that send gives it.
-async function withHints(path) {
+async function withHints(path, user = 'member') {
   const member = await Person.withBrowser();
   await member.page.addInitScript(() => {
     window.EventSource = class {
@@ -153,10 +153,10 @@ async function withHints(path) {
   });
   await member.page.clock.install();
   await member.page.goto(fixture.url + path);
-  await member.signIn('member');
+  await member.signIn(user);
   await member.settled();
   await fresh(member, 'live');
-  member.hint = () => member.page.evaluate(() => window.send({ type: 'changed', changes: [{ kind: 'ImageScan', namespace: 'shop' }] }));
+  member.hint = () => member.page.evaluate(() => window.send({ type: 'changed', changes: [{ kind: 'ImageScan' }] }));
   return member;
 }
 
@@ -189,6 +189,35 @@ test('changes that come faster than responses do not keep these from arriving', 
     clearInterval(changes);
   }
   assert.ok(answers >= 1);
+  await member.leave();
+});
+
+test('an all-clear that cannot be loaded again is not green', async () => {
+  const admin = await withHints('/?namespace=blog', 'administrator');
+  const back = () => admin.page.locator('.answer.good').evaluate((e) => getComputedStyle(e).backgroundColor);
+  const green = await back();
+  await admin.page.route('**/api/v1/overview?*', (route) => route.abort());
+  await admin.hint();
+  await admin.page.clock.runFor(3_000);
+  await admin.page.getByText('Not up to date.').waitFor();
+  assert.notEqual(await back(), green);
+  admin.problems.length = 0; // that a request failed was wanted
+  await admin.leave();
+});
+
+test('the start of changes moves on while the page is open, since the manager refuses one that is 90 days ago', async () => {
+  const member = await withHints('/changes?namespace=shop&days=90');
+  const starts = [];
+  await member.page.route('**/changes?*', async (route) => {
+    starts.push(Date.parse(new URL(route.request().url()).searchParams.get('since')));
+    const response = await route.fetch();
+    await route.fulfill({ response, headers: { ...response.headers(), date: new Date(await member.page.evaluate(() => Date.now())).toUTCString() } });
+  });
+  await member.page.clock.fastForward(2 * 3_600_000);
+  await member.hint();
+  await member.page.clock.runFor(3_000);
+  await member.eventually(() => starts.some((start) => start > Date.now() - 90 * 86_400_000 + 3_600_000), 5_000);
+  await member.page.unrouteAll({ behavior: 'ignoreErrors' });
   await member.leave();
 });
 
