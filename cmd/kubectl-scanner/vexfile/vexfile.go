@@ -175,9 +175,15 @@ func purlOf(component *vex.Component) (packageurl.PackageURL, error) {
 
 // globOf returns the glob of an image: its repository, with its digest or tag if the URL has one.
 func globOf(purl packageurl.PackageURL) (string, error) {
-	repository := purl.Qualifiers.Map()["repository_url"]
+	repository, tag := purl.Qualifiers.Map()["repository_url"], purl.Qualifiers.Map()["tag"]
+	version, err := url.PathUnescape(purl.Version)
+	isDigest := strings.HasPrefix(version, "sha256:")
 	switch {
-	case repository == "" && purl.Version == "":
+	case err != nil:
+		return "", err
+	case strings.ContainsAny(repository+purl.Name+version+tag, "*?"):
+		return "", fmt.Errorf("%s has * or ? in it, which an exception takes for a glob", purl.ToString())
+	case repository == "" && !isDigest:
 		return "", fmt.Errorf("%s has neither a digest nor a repository_url", purl.ToString())
 	case repository == "":
 		repository = "*"
@@ -185,12 +191,8 @@ func globOf(purl packageurl.PackageURL) (string, error) {
 		// Some tools leave out the name there.
 		repository = strings.TrimSuffix(repository, "/") + "/" + purl.Name
 	}
-	version, err := url.PathUnescape(purl.Version)
-	if err != nil {
-		return "", err
-	}
-	switch tag := purl.Qualifiers.Map()["tag"]; {
-	case strings.HasPrefix(version, "sha256:"):
+	switch {
+	case isDigest:
 		return repository + "@" + version, nil
 	case version != "" || tag != "":
 		return repository + ":" + cmp.Or(version, tag), nil
