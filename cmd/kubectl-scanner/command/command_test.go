@@ -247,6 +247,9 @@ func TestExcept(t *testing.T) {
 		{kubeconfig, "", "except CVE-1999-0001 --reason unknown --until 30d --yes"},
 		{kubeconfig, "", "except --from-vex VEX --yes"},
 		{kubeconfig, "", "except --from-vex VEX --yes"},
+		{kubeconfig, "", "except --from-vex VEX --dry-run -o yaml"},
+		{kubeconfig, "", "except --from-vex VEX --dry-run -o csv"},
+		{kubeconfig, "", "except --from-vex VEX --yes -o json"},
 		{kubeconfig, "", "except --from-vex VEX --reason other"},
 		{kubeconfig, "", "except CVE-2016-2781 --cluster --reason unused --status fixed"},
 	} {

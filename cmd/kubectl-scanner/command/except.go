@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/cmd/kubectl-scanner/output"
 	"github.com/scanner-operator/scanner-operator/cmd/kubectl-scanner/vexfile"
 )
 
@@ -83,6 +84,10 @@ func (s *session) except(ctx context.Context, ids []string, f exceptFlags) error
 	if err != nil {
 		return err
 	}
+	writes := !format.IsForPeople()
+	if writes && (format == output.FormatCSV || !f.dryRun) {
+		return fmt.Errorf("-o %s: exceptions are written as manifests with --dry-run and -o yaml or -o json only", format)
+	}
 	namespace, err := s.namespace()
 	if err != nil {
 		return err
@@ -98,28 +103,32 @@ func (s *session) except(ctx context.Context, ids []string, f exceptFlags) error
 	if f.cluster {
 		namespace = ""
 	}
-	var pending []change
+	var all, pending []change
 	for _, draft := range drafts {
 		ch, err := prepare(ctx, cluster, namespace, draft, f)
 		if err != nil {
 			return withRoleAdvice(err, "scanner-operator-except")
 		}
+		all = append(all, ch)
 		if ch.verb == "unchanged" {
 			s.remark("%s is unchanged", ch.title())
 			continue
 		}
 		pending = append(pending, ch)
 	}
+	if len(pending) > 0 {
+		if err := s.preview(ctx, namespace, pending); err != nil {
+			return err
+		}
+	}
+	if writes {
+		// A repository of manifests needs those that the cluster has already, too.
+		return s.writeManifests(all)
+	}
 	if len(pending) == 0 {
 		return nil
 	}
-	if err := s.preview(ctx, namespace, pending); err != nil {
-		return err
-	}
 	if f.dryRun {
-		if !format.IsForPeople() {
-			return s.writeManifests(pending)
-		}
 		s.remark("Nothing was changed (--dry-run).")
 		return nil
 	}

@@ -119,7 +119,7 @@ func (s *session) findings(ctx context.Context, filter findingFilter) error {
 	if err != nil {
 		return err
 	}
-	return s.showFindings(namespace, found, append(notKnown, missing...))
+	return s.showFindings(namespace, filter, found, append(notKnown, missing...))
 }
 
 // filterScans returns the ImageScans of running images that pass the filter, and what is not known about that.
@@ -252,16 +252,20 @@ func sortable(f restv1.Finding) finding.Finding {
 	}
 }
 
-func (s *session) showFindings(namespace string, found []imageFinding, notKnown []string) error {
+func (s *session) showFindings(namespace string, filter findingFilter, found []imageFinding, notKnown []string) error {
 	table := findingTable(found, namespace == "")
 	list := findingList{Items: found, Complete: len(notKnown) == 0, NotKnown: append([]string{}, notKnown...)}
 	if err := s.write(table, list); err != nil {
 		return err
 	}
+	filters := ""
+	if filter.suppressed = false; filter != (findingFilter{}) {
+		filters = " that pass the filters"
+	}
 	if len(found) == 0 && len(notKnown) == 0 {
-		s.remark("No findings %s. "+allComplete, where(namespace))
+		s.remark("No findings%s %s. "+allComplete, filters, where(namespace))
 	} else if len(found) == 0 {
-		s.remark("No findings are known %s.", where(namespace))
+		s.remark("No findings%s are known %s.", filters, where(namespace))
 	}
 	s.remarkGaps(notKnown)
 	return s.verdict(found, notKnown)

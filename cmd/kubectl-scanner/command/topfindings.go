@@ -46,7 +46,7 @@ func (s *session) topFindings(
 		notKnown = append(notKnown, count(missing, "finding is", "findings are")+" not in the ImageScans, which have at most five of each image")
 	}
 	s.remark("Only the worst findings of each image are shown: %v.", noToken)
-	return s.showFindings(namespace, found, notKnown)
+	return s.showFindings(namespace, filter, found, notKnown)
 }
 
 // passes applies those parts of the filter that an ImageScan has the data for.

@@ -81,9 +81,13 @@ func TestRefusals(t *testing.T) {
 		reason            restv1.Reason
 		requests          int32
 	}{
-		"a problem":                   {403, "application/problem+json", problem(403, "Forbidden"), "", "do this", restv1.ReasonForbidden, 1},
-		"busy for long":               {503, "application/problem+json", problem(503, "Unavailable"), "0", "do this", restv1.ReasonUnavailable, maxAttempts},
-		"busy for too long":           {503, "application/problem+json", problem(503, "Unavailable"), "3600", "do this", restv1.ReasonUnavailable, 1},
+		"a problem":         {403, "application/problem+json", problem(403, "Forbidden"), "", "do this", restv1.ReasonForbidden, 1},
+		"busy for long":     {503, "application/problem+json", problem(503, "Unavailable"), "0", "do this", restv1.ReasonUnavailable, maxAttempts},
+		"busy for too long": {503, "application/problem+json", problem(503, "Unavailable"), "3600", "do this", restv1.ReasonUnavailable, 1},
+		"another version": {
+			404, "application/problem+json", `{"status": 404, "reason": "NotFound", "detail": "there is nothing at this path; /openapi.yaml lists the paths"}`, "",
+			"another version than this plugin", restv1.ReasonNotFound, 1,
+		},
 		"a proxy's error page":        {502, "text/html", "<html>", "", "answers 502 Bad Gateway, and not as the operator's REST API does", "", 1},
 		"a problem in another format": {403, "text/plain", problem(403, "Forbidden"), "", "answers 403", "", 1},
 		"a login page":                {302, "text/html", "", "", "redirects to login.example.com", "", 1},

@@ -9,10 +9,14 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 )
+
+// noOperation is how the REST API begins the detail of a refusal if it has no operation at a path.
+const noOperation = "there is nothing at this path"
 
 const (
 	// maxProblemBytes bounds what is read of a refusal.
@@ -87,6 +91,9 @@ func refusal(response *http.Response) error {
 	var p Problem
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	if kind == "application/problem+json" && json.Unmarshal(text, &p.Problem) == nil && p.Detail != "" {
+		if p.Reason == restv1.ReasonNotFound && strings.HasPrefix(p.Detail, noOperation) {
+			return fmt.Errorf("%w; the operator has another version than this plugin (kubectl scanner version), and knows no such request", &p)
+		}
 		return &p
 	}
 	host := response.Request.URL.Host
