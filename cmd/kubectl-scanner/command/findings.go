@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -199,9 +200,11 @@ func collect(ctx context.Context, api *connect.Connection, scans []v1alpha1.Imag
 			return nil, unexpected(answer.Status())
 		}
 		for _, item := range page.Items {
-			if scan := known[client.ObjectKey{Namespace: item.Namespace, Name: item.ImageScan}]; scan != nil {
-				merge(merged, scan, item.Engine, item.Finding)
+			scan := known[client.ObjectKey{Namespace: item.Namespace, Name: item.ImageScan}]
+			if scan == nil {
+				scan = scanOf(item)
 			}
+			merge(merged, scan, item.Engine, item.Finding)
 		}
 		if page.Continue == "" {
 			break
@@ -217,6 +220,15 @@ func collect(ctx context.Context, api *connect.Connection, scans []v1alpha1.Imag
 			cmp.Compare(a.Platform, b.Platform))
 	})
 	return found, nil
+}
+
+// scanOf returns what a response has of an ImageScan that was created since the ImageScans were listed.
+func scanOf(item restv1.RunningFinding) *v1alpha1.ImageScan {
+	return &v1alpha1.ImageScan{
+		ObjectMeta: metav1.ObjectMeta{Namespace: item.Namespace, Name: item.ImageScan},
+		Spec:       v1alpha1.ImageScanSpec{References: []string{item.Image}, Digest: item.Digest, Platform: item.Platform},
+		Status:     v1alpha1.ImageScanStatus{Workloads: item.Workloads, WorkloadCount: int32(item.WorkloadCount)},
+	}
 }
 
 // merge adds a finding to those of the other engines.

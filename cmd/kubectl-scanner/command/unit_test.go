@@ -2,6 +2,9 @@ package command
 
 import (
 	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +18,9 @@ import (
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	restclient "github.com/scanner-operator/scanner-operator/api/rest/v1/client"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/cmd/kubectl-scanner/connect"
 )
 
 // TestWhyNotCovered: why a running pod's image has no ImageScan of a Scanner.
@@ -186,6 +191,26 @@ func TestTopResults(t *testing.T) {
 		if got := topResults([]v1alpha1.ImageScan{{Status: tt.status}})[0].notKnown; got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
+	}
+}
+
+// TestCollectNewImages: findings in an image that was not there when the images were listed are not left out.
+func TestCollectNewImages(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(restv1.RunningFindingList{Items: []restv1.RunningFinding{{
+			Namespace: "shop", ImageScan: "new", Image: "ghcr.io/shop/new:1", Digest: digest("new"), Workloads: []string{"Deployment/new"}, Engine: "grype",
+			Finding: restv1.Finding{ID: "CVE-1", Severity: restv1.SeverityCritical},
+		}}})
+	}))
+	defer server.Close()
+	client, err := restclient.NewClientWithResponses(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := collect(t.Context(), &connect.Connection{ClientWithResponses: client}, nil, restv1.ListRunningFindingsParams{})
+	if err != nil || len(found) != 1 || found[0].Image != "ghcr.io/shop/new:1" || found[0].Digest != digest("new") || !slices.Equal(found[0].Workloads, []string{"Deployment/new"}) {
+		t.Errorf("%+v, %v; want the finding in the new image", found, err)
 	}
 }
 
