@@ -103,18 +103,9 @@ func (s *session) except(ctx context.Context, ids []string, f exceptFlags) error
 	if f.cluster {
 		namespace = ""
 	}
-	var all, pending []change
-	for _, draft := range drafts {
-		ch, err := prepare(ctx, cluster, namespace, draft, f)
-		if err != nil {
-			return withRoleAdvice(err, "scanner-operator-except")
-		}
-		all = append(all, ch)
-		if ch.verb == "unchanged" {
-			s.remark("%s is unchanged", ch.title())
-			continue
-		}
-		pending = append(pending, ch)
+	all, pending, err := s.prepareAll(ctx, cluster, namespace, drafts, f)
+	if err != nil {
+		return err
 	}
 	if len(pending) > 0 {
 		if err := s.preview(ctx, namespace, pending); err != nil {
@@ -144,6 +135,23 @@ func (s *session) except(ctx context.Context, ids []string, f exceptFlags) error
 		fmt.Fprintf(s.results(), "%s %s\n", ch.title(), ch.verb)
 	}
 	return nil
+}
+
+// prepareAll prepares each draft. pending are those that the cluster does not have yet.
+func (s *session) prepareAll(ctx context.Context, cluster client.Client, namespace string, drafts []vexfile.Draft, f exceptFlags) (all, pending []change, err error) {
+	for _, draft := range drafts {
+		ch, err := prepare(ctx, cluster, namespace, draft, f)
+		if err != nil {
+			return nil, nil, withRoleAdvice(err, "scanner-operator-except")
+		}
+		all = append(all, ch)
+		if ch.verb == "unchanged" {
+			s.remark("%s is unchanged", ch.title())
+			continue
+		}
+		pending = append(pending, ch)
+	}
+	return all, pending, nil
 }
 
 // drafts returns the exceptions that the user wants.
