@@ -189,12 +189,15 @@ function Menu({ session, onHelp }: { session: Session; onHelp: () => void }) {
     localStorage.setItem('theme', theme);
     document.documentElement.style.colorScheme = theme === 'system' ? '' : theme;
   }, [theme]);
+  const [error, setError] = useState<ApiError>();
+  const leave = () => signOut().catch((failure: unknown) => { if (failure instanceof ApiError) setError(failure); });
   const name = session.user.replace(/^system:serviceaccount:.*:/, '');
   return <details class="menu"><summary>{name}</summary><div>
     <p>Signed in as <b>{session.user}</b>{session.expirationTime && <>, until {date(session.expirationTime)}</>}</p>
     <label>Colors <select value={theme} onChange={(e) => setTheme(e.currentTarget.value)}>{themes.map((t) => <option key={t}>{t}</option>)}</select></label>
     <button type="button" onClick={onHelp}>Keys</button>
-    {session.cookie && <button type="button" onClick={() => void signOut()}>Sign out</button>}
+    {session.cookie && <button type="button" onClick={() => void leave()}>Sign out</button>}
+    {error && <Failure error={error} />}
     <p class="mute">Version {session.version}</p>
   </div></details>;
 }

@@ -113,10 +113,15 @@ test('a session that ends while a page is open leads to one sign-in page, withou
   await member.leave();
 });
 
-test('signing out deletes the session', async () => {
+test('signing out deletes the session, or says that it did not', async () => {
   const member = await Person.signedIn('member');
   await member.settled();
   await member.page.locator('.menu summary').click();
+  await member.page.route('**/api/v1/session', (route) => route.abort());
+  await member.page.getByRole('button', { name: 'Sign out' }).click();
+  await member.page.locator('.menu [role=alert]', { hasText: 'The manager does not answer.' }).waitFor();
+  await member.page.unroute('**/api/v1/session');
+  member.problems.length = 0; // that a request failed was wanted
   await member.page.getByRole('button', { name: 'Sign out' }).click();
   await member.page.getByRole('heading', { name: 'Sign in' }).waitFor();
   assert.deepEqual(await member.context.cookies(), []);
