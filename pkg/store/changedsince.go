@@ -7,8 +7,8 @@ import (
 )
 
 // The table namespace_changes holds, for each namespace, the revision of the last transaction that changed what the API shows of its images.
-// Whoever changes scanner_images, workloads, reports or running_manifests marks the namespaces, so that every process that has the store open
-// can find out what another one has changed.
+// Whoever changes scanner_images, workloads or running_manifests marks the namespaces, so that every process that has the store open can find out
+// what another one has changed. A report that is saved has the revision itself: to save one is what the store does most, and costs no mark.
 
 // ChangePosition is a position in the sequence of the store's changes.
 type ChangePosition struct {
@@ -33,17 +33,15 @@ const (
 	markNamespaces = `INSERT INTO namespace_changes (namespace, store_revision) SELECT DISTINCT c.namespace, ` + currentRevision + ` FROM (`
 	onMarked       = `) AS c WHERE true ON CONFLICT (namespace) DO UPDATE SET store_revision = excluded.store_revision`
 
-	markListed       = markNamespaces + `SELECT value AS namespace FROM texts(@namespaces) t` + onMarked
-	markImages       = markNamespaces + `SELECT namespace FROM scanner_images WHERE manifest_id = ?` + onMarked
-	markEngineImages = markNamespaces + `SELECT namespace FROM scanner_images WHERE manifest_id = ? AND engine = ?` + onMarked
-	// markVulnerable marks the namespaces with images that have some vulnerabilities.
-	markVulnerable = markNamespaces + `
-		SELECT si.namespace FROM reports r JOIN scanner_images si ON si.manifest_id = r.manifest_id AND si.engine = r.engine
-			WHERE r.id IN (SELECT report_id FROM findings WHERE vulnerability_id IN (SELECT value FROM ids(@ids) i))
-		UNION SELECT e.namespace FROM external_reports e
-			WHERE e.report_id IN (SELECT report_id FROM findings WHERE vulnerability_id IN (SELECT value FROM ids(@ids) i))` + onMarked
-
-	selectChangedNamespaces = `SELECT namespace FROM namespace_changes WHERE store_revision > ? AND store_revision <= ? ORDER BY namespace`
+	markListed              = markNamespaces + `SELECT value AS namespace FROM texts(@namespaces) t` + onMarked
+	markImages              = markNamespaces + `SELECT namespace FROM scanner_images WHERE manifest_id = ?` + onMarked
+	selectChangedNamespaces = `
+		SELECT namespace FROM namespace_changes WHERE store_revision > @after AND store_revision <= @until
+		UNION SELECT si.namespace FROM reports r ORDERED JOIN scanner_images si ON si.manifest_id = r.manifest_id AND si.engine = r.engine
+			WHERE r.store_revision > @after AND r.store_revision <= @until
+		UNION SELECT e.namespace FROM reports r ORDERED JOIN external_reports e ON e.report_id = r.id
+			WHERE r.store_revision > @after AND r.store_revision <= @until
+		ORDER BY namespace`
 	// selectMessagedScanners selects new messages. The IDs of messages rise with the revision, since writers wait for each other.
 	selectMessagedScanners = `SELECT id, scanner FROM messages WHERE id > ? AND store_revision <= ?`
 	selectPosition         = `SELECT revision, (SELECT coalesce(max(id), 0) FROM messages) FROM store_revision`
@@ -67,7 +65,8 @@ func (s *Store) ChangesSince(ctx context.Context, after ChangePosition) (c Chang
 		return c, err
 	}
 	// A record of a later revision is left for the next time. After a dump was loaded, all records are of the former store.
-	c.Namespaces, err = queryRows(ctx, s, "list changed namespaces", selectChangedNamespaces, []any{after.Revision, c.Position.Revision}, scanValue[string])
+	c.Namespaces, err = queryRows(ctx, s, "list changed namespaces", selectChangedNamespaces,
+		[]any{sql.Named("after", after.Revision), sql.Named("until", c.Position.Revision)}, scanValue[string])
 	if err != nil {
 		return c, err
 	}

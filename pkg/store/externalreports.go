@@ -248,9 +248,6 @@ func (s *Store) replaceExternal(ctx context.Context, tx *session, r ExternalRepo
 	if err != nil {
 		return d, err
 	}
-	if err := markChanged(ctx, tx, r.Namespace); err != nil {
-		return d, err
-	}
 	if err := updateExternalOfImages(ctx, tx, [2]string{r.Namespace, r.Digest}); err != nil || r.Budget == 0 {
 		return d, err
 	}

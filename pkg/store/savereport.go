@@ -85,9 +85,6 @@ func replaceReport(ctx context.Context, tx *session, r Report, rows []*findingRo
 	if err := before.replace(ctx, tx, r, rows, change.at); err != nil {
 		return before, d, err
 	}
-	if _, err := tx.ExecContext(ctx, markEngineImages, before.manifest, r.Engine); err != nil {
-		return before, d, err
-	}
 	d, err = saveFindings(ctx, tx, before, r, rows, change)
 	d.First = before.first
 	return before, d, err

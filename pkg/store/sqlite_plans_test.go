@@ -166,6 +166,14 @@ func TestHistoryUsesIndexes(t *testing.T) {
 	f.requireUse(t, deleteDay, []any{1}, "daily_counts_by_day (day=?)")
 }
 
+// TestChangesUseIndexes checks that what the watcher of live updates asks four times a second reads only what has changed.
+func TestChangesUseIndexes(t *testing.T) {
+	f := newStore(t)
+	f.requireUse(t, selectChangedNamespaces, []any{sql.Named("after", 1), sql.Named("until", 2)},
+		"SEARCH r USING INDEX reports_by_revision (store_revision>? AND store_revision<?)", "scanner_images_by_manifest (manifest_id=? AND engine=?)",
+		"SEARCH e USING INTEGER PRIMARY KEY")
+}
+
 // TestVulnerabilitiesUseIndexes checks that the list of vulnerabilities, and the counts that it is made from, are read by index.
 func TestVulnerabilitiesUseIndexes(t *testing.T) {
 	f := newStore(t)

@@ -95,7 +95,7 @@ func saveVulnerabilities(ctx context.Context, tx *session, engine string, rows [
 	if err := tx.execRows(ctx, insertNames, names); err != nil {
 		return err
 	}
-	for _, statement := range []string{spreadExploited, reviseReports, markVulnerable} {
+	for _, statement := range []string{spreadExploited, reviseReports} {
 		if err := tx.execIDs(ctx, statement, spread); err != nil {
 			return err
 		}

@@ -76,8 +76,9 @@ func (f figures) section() (section page.Section, err error) {
 	last := f.Heap[len(f.Heap)-1]
 	section.Text = fmt.Sprintf(`The page of an image with 20,000 findings, 50 of them at once, in Chromium %s without a window, from the real manager on the same machine.
 Except for the heap, the browser's processor is slowed down %d times. Each of %d visits has an empty cache. A key lasts from the press to the next frame
-(Event Timing); the keys are letters in the filter, while lists arrive, and j and k. For the heap, the page is updated %d times: the browser's clock runs
-ahead, so that the page loads its findings again, and every tenth time a filter changes. The heap is what is left after garbage collection.
+(Event Timing); the keys are letters in the filter, while lists arrive, and j and k. For the heap, the page is updated %d times, as in 30 minutes with a change
+each six seconds: the browser's clock runs ahead, a stream names a change and ends, the page loads its findings and opens the next stream. Every tenth time
+a filter changes. The heap is what is left after garbage collection.
 
 | | median | 95 %% | worst |
 |---|---|---|---|
