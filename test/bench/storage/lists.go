@@ -19,14 +19,8 @@ type listTimes struct {
 // listed is how often each list is read.
 const listed = 100
 
-// The bounds of lists, on every database.
-const (
-	mostForVulnerabilities = 150 * time.Millisecond
-	mostForOverview        = 100 * time.Millisecond
-)
-
 // queryLists reads what the first pages of a user interface show, for all namespaces, for a quarter of them and for one.
-func queryLists(ctx context.Context, db *store.Store) (all []listTimes, err error) {
+func queryLists(ctx context.Context, in Database, db *store.Store) (all []listTimes, err error) {
 	fixable := true
 	urgent := store.VulnerabilityFilter{Severities: []finding.Severity{finding.Critical, finding.High}, Fixable: &fixable}
 	for _, by := range []struct {
@@ -42,19 +36,19 @@ func queryLists(ctx context.Context, db *store.Store) (all []listTimes, err erro
 			most time.Duration
 			read func(seen store.Sight) (rows int, err error)
 		}{
-			{"\"which vulnerabilities?\": how many, and the first 100", mostForVulnerabilities, func(seen store.Sight) (int, error) {
+			{"\"which vulnerabilities?\": how many, and the first 100", in.vulnerabilities, func(seen store.Sight) (int, error) {
 				answer, err := db.VulnerabilitiesPage(ctx, seen, store.VulnerabilityFilter{}, store.VulnerabilityCursor{}, pageSize)
 				return len(answer.Vulnerabilities), err
 			}},
-			{"the same, Critical or High with a fix", mostForVulnerabilities, func(seen store.Sight) (int, error) {
+			{"the same, Critical or High with a fix", in.vulnerabilities, func(seen store.Sight) (int, error) {
 				answer, err := db.VulnerabilitiesPage(ctx, seen, urgent, store.VulnerabilityCursor{}, pageSize)
 				return len(answer.Vulnerabilities), err
 			}},
-			{"\"what is to do?\": the updates of the 20 most urgent repositories", mostForOverview, func(seen store.Sight) (int, error) {
+			{"\"what is to do?\": the updates of the 20 most urgent repositories", in.overview, func(seen store.Sight) (int, error) {
 				answer, err := db.ActionsPage(ctx, store.ActionsQuery{Seen: seen}, store.ActionCursor{}, 20)
 				return len(answer.Repositories), err
 			}},
-			{"\"which workloads?\": how many, and the first 50 with their counts", mostForVulnerabilities, func(seen store.Sight) (int, error) {
+			{"\"which workloads?\": how many, and the first 50 with their counts", in.vulnerabilities, func(seen store.Sight) (int, error) {
 				answer, err := db.WorkloadsPage(ctx, store.WorkloadsQuery{Seen: seen}, store.WorkloadCursor{}, 50)
 				return len(answer.Workloads), err
 			}},

@@ -60,7 +60,7 @@ func Measure(ctx context.Context, in Database, progress func(format string, args
 		return section, err
 	}
 	progress("lists of vulnerabilities and actions")
-	lists, err := queryLists(ctx, db)
+	lists, err := queryLists(ctx, in, db)
 	if err != nil {
 		return section, err
 	}
