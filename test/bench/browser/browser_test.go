@@ -7,7 +7,7 @@ func TestSection(t *testing.T) {
 	good := func() figures {
 		return figures{
 			Paints: []float64{900, 1000, 3000}, Shown: []float64{1500}, Keys: append(make([]float64, 95), 100), Heap: []float64{30 << 20, 31 << 20},
-			Nodes: 1500, Requests: []string{"GET /", "GET /api/v1/session"},
+			Nodes: 1500, Requests: []string{"GET /", "GET /api/v1/session", "GET /a", "GET /b", "GET /api/v1/events?since=0-1"},
 		}
 	}
 	section, err := good().section()
