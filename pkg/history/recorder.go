@@ -77,8 +77,9 @@ func (r Recorder) countImages(ctx context.Context) (namespaces map[string]store.
 	for i := range scans.Items {
 		if scan := &scans.Items[i]; scan.Status.UnusedSinceTime == nil {
 			key := image{scan.Namespace, scan.Spec.Digest, scan.Spec.Platform}
-			scanned[key] = scanned[key] || scan.Status.Phase == v1alpha1.PhaseScanned
-			known[scan.Namespace] = known[scan.Namespace] || scan.Status.Findings != nil
+			isScanned := scan.Status.Phase == v1alpha1.PhaseScanned
+			scanned[key] = scanned[key] || isScanned
+			known[scan.Namespace] = known[scan.Namespace] || isScanned || scan.Status.Findings != nil
 		}
 	}
 	namespaces = map[string]store.DailyCounts{}
