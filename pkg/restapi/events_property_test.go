@@ -160,7 +160,7 @@ func (c *modelClient) follow(text []byte) {
 	}
 }
 
-// stale returns a namespace of which the client does not see what a request returns now; empty if there is none.
+// stale returns a namespace in which the client's view differs from what a request returns now; empty if there is none.
 func (c *modelClient) stale(namespaces []string) (namespace, seen, want string) {
 	for _, namespace := range namespaces {
 		want := c.load(c.replica, namespace)
@@ -240,7 +240,7 @@ func TestEventsModel(t *testing.T) {
 		for _, c := range clients {
 			c.reload(modelNamespaces...) // as somebody does who was refused
 		}
-		// A change of which no other one follows must be seen as well.
+		// The last change of all must be seen as well.
 		for kind := range 2 * kindsOfChange {
 			model.change(kind % kindsOfChange)
 			model.requireFresh(round, clients, "")

@@ -9,7 +9,7 @@ import (
 // maxRequestsPerUser is the maximum number of concurrent requests of one user. A page of the web UI sends at most four.
 const maxRequestsPerUser = 32
 
-// maxRequestsPerTenant is that of all users whom one person may create.
+// maxRequestsPerTenant is the maximum number of concurrent requests of one tenant, as tenantOf defines it.
 const maxRequestsPerTenant = 4 * maxRequestsPerUser
 
 // userSlots bounds the concurrent requests of each user and of each tenant, over however many connections they come.

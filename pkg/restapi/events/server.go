@@ -19,7 +19,7 @@ const (
 	// MaxStreams is the number of streams of a replica, and MaxStreamsPerUser that of one user. A hidden page of the web UI has none.
 	MaxStreams        = 2000
 	MaxStreamsPerUser = 8
-	// MaxStreamsPerTenant is the number of streams of users that one person may create, so that they do not take those of all others.
+	// MaxStreamsPerTenant is the number of streams of all users whom one person may create, such as the ServiceAccounts of a namespace.
 	MaxStreamsPerTenant = 256
 )
 
