@@ -165,7 +165,10 @@ export function useGet<P extends keyof Get>(path: P | undefined, parameters: Get
       // A request under way is not sent again: changes that come faster than responses would let none arrive.
       const load = () => {
         timer = isBusy.current ? setTimeout(load, reloadPause) : undefined;
-        if (timer === undefined) reload();
+        if (timer !== undefined) return;
+        // A hidden page sends nothing. The request is due when it is shown.
+        if (document.hidden) last.current = 0;
+        else reload();
       };
       timer = setTimeout(load, Math.max(0, last.current + reloadPause - Date.now()) + Math.random() * reloadSpread);
     });

@@ -116,21 +116,22 @@ test('a proxy that lets no stream through leaves a page that loads again every 3
   await member.leave();
 });
 
+const hide = (person, hidden) => person.page.evaluate((value) => {
+  Object.defineProperty(document, 'hidden', { value, configurable: true });
+  document.dispatchEvent(new Event('visibilitychange'));
+}, hidden);
+
 test('a hidden tab has no stream, and continues where it was when it is shown', async () => {
   const member = await Person.signedIn('member', '/images?namespace=shop');
   await member.settled();
   await fresh(member, 'live');
-  const hide = (hidden) => member.page.evaluate((value) => {
-    Object.defineProperty(document, 'hidden', { value, configurable: true });
-    document.dispatchEvent(new Event('visibilitychange'));
-  }, hidden);
-  await hide(true);
+  await hide(member, true);
   await fresh(member, 'every 30 s');
   member.requests.length = 0;
   await rescan('riddled-api');
   await member.page.waitForTimeout(3000);
   assert.deepEqual(member.requests, [], 'requests of a hidden tab');
-  await hide(false);
+  await hide(member, false);
   await fresh(member, 'live');
   await member.page.waitForTimeout(2500);
   assert.equal(streams(member).length, 1);
@@ -172,6 +173,19 @@ test('what could not be loaded after a change is loaded soon, although the strea
   await member.page.clock.runFor(36_000);
   await member.eventually(async () => await member.page.getByRole('alert').count() === 0, 3_000);
   member.problems.length = 0; // that a request failed was wanted
+  await member.leave();
+});
+
+test('what a hint asks for waits while the tab is hidden', async () => {
+  const member = await withHints('/images?namespace=shop');
+  member.requests.length = 0;
+  await member.hint();
+  await hide(member, true);
+  await member.page.clock.runFor(60_000);
+  assert.deepEqual(member.requests, [], 'requests of a hidden tab');
+  const loaded = member.page.waitForRequest((r) => r.url().includes('/imagescans'));
+  await hide(member, false);
+  await loaded;
   await member.leave();
 });
 
