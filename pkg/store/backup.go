@@ -57,7 +57,7 @@ func (s *Store) Backup(ctx context.Context, operator string, out io.Writer) (inf
 		return info, err
 	}
 	err = s.read(ctx, "back up", func(ctx context.Context, q query) error {
-		info = BackupInfo{Format: backupFormat, Version: backupVersion, Store: s.id, Operator: operator}
+		info = BackupInfo{Format: backupFormat, Version: backupVersion, Store: s.ID(), Operator: operator}
 		// The first statement of the transaction starts the snapshot that all others read.
 		err := q.QueryRowContext(ctx, `SELECT (SELECT max(version_id) FROM `+goose.DefaultTablename+`), page_count, page_size
 			FROM pragma_page_count, pragma_page_size`).Scan(&info.Schema, &info.Pages, &info.PageSize)

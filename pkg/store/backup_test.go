@@ -413,9 +413,10 @@ func TestRestoreOfOlderStore(t *testing.T) {
 	const schema = 3
 	_, err = provider.UpTo(t.Context(), schema)
 	must(t, err)
-	older.id = randomID()
-	_, err = older.writer.ExecContext(t.Context(), `INSERT INTO meta VALUES ('id', ?)`, older.id)
+	id := randomID()
+	_, err = older.writer.ExecContext(t.Context(), `INSERT INTO meta VALUES ('id', ?)`, id)
 	must(t, err)
+	older.identity.Store(&identity{id: id})
 	writeMark(t, older, "of an older version")
 	backup := backupOf(t, older)
 	must(t, older.Close())

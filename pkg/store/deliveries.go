@@ -58,9 +58,9 @@ func (s *Store) TreatAsRestored(ctx context.Context) error {
 			return err
 		}
 		from = time.UnixMilli(begun).UTC()
-		if !from.After(s.restoredFrom) {
+		if before := s.RestoredFrom(); !from.After(before) {
 			// The time must be later than that of the previous restore, so that receivers that have handled that restore notice this one.
-			from = s.restoredFrom.Add(time.Millisecond)
+			from = before.Add(time.Millisecond)
 		}
 		if err := saveMeta(ctx, tx, restoredFrom, from.UnixMilli()); err != nil {
 			return err
@@ -69,7 +69,7 @@ func (s *Store) TreatAsRestored(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		s.id, s.restoredFrom = id, from
+		s.identity.Store(&identity{id, from})
 	}
 	return err
 }

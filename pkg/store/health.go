@@ -90,8 +90,9 @@ func (s *Store) CheckHealth(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if fault == nil {
-		// Only a write proves that the volume or the database can be written. diagnose records a fault that it meets.
+	if _, following := s.term.get(ctx); fault == nil && following == nil {
+		// Only a write proves that the volume or the database can be written. diagnose records a fault that it meets. A replica that follows
+		// leaves it to the leader.
 		err := s.write(ctx, "check that it can be written", s.markPresent)
 		if err != nil && StorageFault(err) == nil {
 			return err

@@ -12,14 +12,21 @@ const lastPresent = "last present"
 // presence distinguishes what this process has recorded from what an earlier one recorded. While no process has the store open,
 // ends of workloads go unnoticed. It is safe for concurrent use.
 type presence struct {
-	// before is when the previous process last had the store open; zero if that is not known. It is set when the store is opened.
+	mu sync.Mutex
+	// before is when the previous process last had the store open or led; zero if that is not known.
 	before time.Time
-	mu     sync.Mutex
 	// seen are the row IDs of images with workloads that this process has recorded or confirmed.
 	seen map[int64]bool
 }
 
-// markPresent records that this process has the store open now.
+// begin starts the time in which this process records the uses, after the previous one last did.
+func (p *presence) begin(before time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.before = before
+}
+
+// markPresent records that this process has the store open and leads now.
 func (s *Store) markPresent(ctx context.Context, tx *session) error {
 	return saveMeta(ctx, tx, lastPresent, s.now().UnixMilli())
 }

@@ -3,12 +3,18 @@ package store
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// raisingConnector makes connections whose transactions begin with raiseRevision.
+// divisionByZero is the SQLSTATE of raiseOrFail in another term (https://www.postgresql.org/docs/current/errcodes-appendix.html).
+const divisionByZero = "22012"
+
+// raisingConnector makes connections whose transactions begin with raiseRevision, or with raiseOrFail if their context has an epoch.
 type raisingConnector struct{ driver.Connector }
 
 // Connect implements driver.Connector.
@@ -29,7 +35,16 @@ func (c raisingConn) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx
 	if c.Conn.Conn().IsClosed() {
 		return nil, driver.ErrBadConn // the pool takes another connection
 	}
-	tx, err := c.Conn.Conn().BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN; " + raiseRevision})
+	raise := raiseRevision
+	epoch, _ := ctx.Value(fenced{}).(int64)
+	if epoch != 0 {
+		raise = raiseOrFail(epoch)
+	}
+	tx, err := c.Conn.Conn().BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN; " + raise})
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && refused.Code == divisionByZero {
+		return nil, fmt.Errorf("%w since epoch %d ended", ErrNotLeading, epoch)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -5,9 +5,11 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
+	"github.com/pressly/goose/v3"
 	"modernc.org/sqlite"
 )
 
@@ -15,7 +17,7 @@ import (
 var errRerun = errors.New("the transaction was rolled back for a test")
 
 // RerunDatabase returns a SQLite database that rolls back the first run of each writing transaction, as a server does because of a conflict. The
-// store then runs it again.
+// store then runs it again. Its schema is one that a newer version has added to.
 func RerunDatabase(t testing.TB) TestDatabase {
 	d := newSQLiteDatabase(t)
 	open := d.Open
@@ -23,6 +25,9 @@ func RerunDatabase(t testing.TB) TestDatabase {
 		s, err := open(ctx, now)
 		if err != nil {
 			return nil, err
+		}
+		if err := addToSchema(ctx, s); err != nil {
+			return nil, errors.Join(err, s.Close())
 		}
 		inner, err := sqlite.NewConnector(s.writerName() + "&_pragma=trusted_schema(0)")
 		if err := errors.Join(err, s.writer.Close()); err != nil {
@@ -34,6 +39,28 @@ func RerunDatabase(t testing.TB) TestDatabase {
 		return s, nil
 	}
 	return d
+}
+
+// newerSchema is the number of the schema of addToSchema.
+const newerSchema = 99_999
+
+// addToSchema makes the schema one of a newer version that only adds to it, unless it is that already.
+func addToSchema(ctx context.Context, s *Store) error {
+	if current, err := checkSchema(ctx, s.writer); err != nil || current == newerSchema {
+		return err
+	}
+	tx := &session{conn: s.writer, dialect: s.dialect}
+	for _, statement := range []string{
+		`CREATE TABLE added (id BIGINT NOT NULL PRIMARY KEY)`,
+		`ALTER TABLE findings ADD COLUMN added BIGINT NOT NULL DEFAULT 0`,
+		`ALTER TABLE scanner_images ADD COLUMN added BIGINT`,
+		`INSERT INTO ` + goose.DefaultTablename + ` (version_id, is_applied) VALUES (` + strconv.Itoa(newerSchema) + `, '1')`,
+	} {
+		if _, err := tx.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 type rerunBacking struct{ backing }

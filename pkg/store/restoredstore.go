@@ -69,7 +69,7 @@ func checkpointLog(ctx context.Context, path string) {
 
 // RestoredFrom returns the creation time of the backup that the store was last restored from, zero if it never was. The store lacks
 // everything that happened between that time and the restore. A restored store has a new ID.
-func (s *Store) RestoredFrom() time.Time { return s.restoredFrom }
+func (s *Store) RestoredFrom() time.Time { return s.identity.Load().restoredFrom }
 
 // Replaced reports whether opening the store replaced the previous one by a restored backup.
 func (s *Store) Replaced() bool { return s.replaced }

@@ -33,7 +33,8 @@ func migrate(ctx context.Context, db *sql.DB) error {
 	return err
 }
 
-// migrateWith runs the migrations of a dialect that the database does not have. It refuses a database that a newer version has written.
+// migrateWith runs the migrations of a dialect that the database does not have. It refuses a database that a newer version has written, unless
+// that version has only added to the schema.
 func migrateWith(ctx context.Context, db *sql.DB, d *dialect.Dialect, options ...goose.ProviderOption) error {
 	provider, err := migrationsOf(db, d, options...)
 	if err != nil {
@@ -44,6 +45,9 @@ func migrateWith(ctx context.Context, db *sql.DB, d *dialect.Dialect, options ..
 		return err
 	}
 	if latest := latestSchema(); current > latest {
+		if isExpanded(ctx, db) {
+			return nil
+		}
 		wayOut := "move the file away"
 		if d != dialect.SQLite {
 			wayOut = "give the operator an empty database"
@@ -71,7 +75,16 @@ func checkOwner(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// checkSchema returns the schema's version. It refuses any version but the current one.
+// isExpanded reports whether a newer version has only added to the schema that this program knows: its migrations have left oldest_schema. While
+// the replicas of a new version replace those of the old one, both work with one database, so each version adds what it needs, and what is not
+// needed any more is removed by the version after that.
+func isExpanded(ctx context.Context, db *sql.DB) bool {
+	var oldest int64
+	err := db.QueryRowContext(ctx, `SELECT oldest_schema FROM store_revision`).Scan(&oldest)
+	return err == nil && oldest <= latestSchema()
+}
+
+// checkSchema returns the schema's version. It refuses any version but the current one and those that have only added to it.
 func checkSchema(ctx context.Context, db *sql.DB) (current int64, err error) {
 	if err := db.QueryRowContext(ctx, `SELECT max(version_id) FROM `+goose.DefaultTablename).Scan(&current); err != nil {
 		return 0, fmt.Errorf("the store is not ready, the manager is still making it: try again: %w", err)
@@ -79,7 +92,7 @@ func checkSchema(ctx context.Context, db *sql.DB) (current int64, err error) {
 	switch latest := latestSchema(); {
 	case current < latest:
 		return 0, fmt.Errorf("the store has version %d and this program needs %d: the manager brings it there when it starts", current, latest)
-	case current > latest: // the version of a running manager: the store itself is fine
+	case current > latest && !isExpanded(ctx, db): // the version of a running manager: the store itself is fine
 		return 0, fmt.Errorf("the store was written by a newer version of the operator (schema %d, this one knows %d): use the program of that version", current, latest)
 	}
 	return current, nil

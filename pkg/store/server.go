@@ -18,9 +18,8 @@ import (
 // Server is how to reach a store on a database server.
 //
 // No lock of the server keeps a second process from writing the store: a lock of a session would be lost in a pooler, which gives each
-// transaction another session, and a lock of a transaction would block every other one. The caller must make sure that only one process
-// works with the store at a time, as the operator does by its Lease. Opening the store twice is harmless: migrations have a
-// lock, on PostgreSQL a row, on MySQL and MariaDB one of the session.
+// transaction another session, and a lock of a transaction would block every other one. Processes that have the same store open decide by a
+// Lease which one leads (Store.Follow, Store.Lead). Migrations have a lock, on PostgreSQL a row, on MySQL and MariaDB one of the session.
 type Server struct {
 	// DSN returns the data source name with its password. It is called for each connection, so that a rotated password is used without
 	// a restart. Its error must not contain the password.
@@ -235,7 +234,9 @@ func (s *Store) openServer(ctx context.Context, migrate func(context.Context) er
 	}
 	err := s.readIdentity(ctx)
 	if err == nil {
-		s.presence.before, err = readMetaTime(ctx, s.reading(), lastPresent)
+		var before time.Time
+		before, err = readMetaTime(ctx, s.reading(), lastPresent)
+		s.presence.begin(before)
 	}
 	return err
 }
@@ -246,10 +247,15 @@ func (s *Store) readIdentity(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.schema = schema
 	s.metrics.schema.Set(float64(schema))
-	if err := s.reader.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'id'`).Scan(&s.id); err != nil {
+	var id identity
+	if err := s.reader.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'id'`).Scan(&id.id); err != nil {
 		return err
 	}
-	s.restoredFrom, err = readMetaTime(ctx, s.reading(), restoredFrom)
-	return err
+	if id.restoredFrom, err = readMetaTime(ctx, s.reading(), restoredFrom); err != nil {
+		return err
+	}
+	s.identity.Store(&id)
+	return nil
 }

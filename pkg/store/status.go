@@ -11,7 +11,7 @@ type Status struct {
 	Database string
 	// Size is how many bytes the files or the database had when CheckHealth checked them last; 0 before.
 	Size int64
-	// Schema is the number of the last migration. Revision is that of Store.Revision.
+	// Schema is the number of the last migration when the store was opened. Revision is that of Store.Revision.
 	Schema, Revision int64
 	// Fault is the present fault (StorageFault); nil if there is none.
 	Fault error
@@ -29,7 +29,7 @@ type EngineStatus struct {
 
 // Status returns the present status of the store.
 func (s *Store) Status(ctx context.Context) (status Status, err error) {
-	status = Status{Database: s.dialect.Name, Schema: latestSchema(), Fault: StorageFault(s.Health())}
+	status = Status{Database: s.dialect.Name, Schema: s.schema, Fault: StorageFault(s.Health())}
 	s.health.mu.Lock()
 	status.Size = s.health.size
 	s.health.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/store/dialect"
@@ -52,7 +53,6 @@ type Subject struct {
 // it does the same again, or does what has the same result when done twice.
 type Store struct {
 	path    string
-	id      string
 	now     func() time.Time
 	dialect *dialect.Dialect
 	backing backing
@@ -65,10 +65,12 @@ type Store struct {
 	file os.FileInfo
 	// observe gets the text of each statement of a transaction; nil outside of tests.
 	observe func(statement string)
-	// restoredFrom is the time of the backup that the store was restored from, zero if it was not. replaced means that opening the
-	// store replaced the previous one.
-	restoredFrom time.Time
-	replaced     bool
+	// identity is replaced when the store counts as restored. replaced means that opening the store replaced the previous one.
+	identity atomic.Pointer[identity]
+	replaced bool
+	// schema is the number of the last migration when the store was opened.
+	schema int64
+	term   term
 
 	health   health
 	presence presence
@@ -91,7 +93,14 @@ type Store struct {
 
 // ID returns the store's ID, which is created with the store and replaced when the store is restored from a backup. A reader that
 // remembers another ID must assume that the store lacks what the reader saved before. The ID has 32 hexadecimal digits.
-func (s *Store) ID() string { return s.id }
+func (s *Store) ID() string { return s.identity.Load().id }
+
+// identity is what readers tell a store from another one by.
+type identity struct {
+	id string
+	// restoredFrom is the time of the backup that the store was restored from, zero if it was not.
+	restoredFrom time.Time
+}
 
 // Close cancels running calls, waits for them to end and releases the file lock. Further calls return nil.
 func (s *Store) Close() error {

@@ -26,7 +26,7 @@ func (s *Store) Revision(ctx context.Context) (revision int64, err error) {
 // write runs work in a transaction. The transaction is committed if work returns nil, and rolled back otherwise. If it fails only because of
 // another transaction of the server, or because its connection ended before the commit, work runs again in a new one. So work must set what
 // it leaves behind anew each time, and must not use up what it reads. What the process remembers of a transaction is changed after write has
-// returned nil.
+// returned nil. It returns ErrNotLeading if another process leads (Follow, Lead).
 func (s *Store) write(ctx context.Context, action string, work func(context.Context, *session) error) error {
 	return s.writeWith(ctx, action, s.retryConflicts, work)
 }
@@ -44,11 +44,16 @@ func (s *Store) writeWith(
 		return fmt.Errorf("store %s: %s: %w", s.path, action, ErrReadOnly)
 	}
 	return s.call(ctx, "write", action, func(ctx context.Context) error {
+		epoch, err := s.term.get(ctx)
+		if err != nil {
+			return err
+		}
+		ctx = context.WithValue(ctx, fenced{}, epoch)
 		return runs(ctx, func(again bool) error {
 			return s.transact(ctx, s.writer, nil, func(ctx context.Context, tx *session) error {
 				tx.again = again
 				if !s.beginRaises {
-					if _, err := tx.ExecContext(ctx, raiseRevision); err != nil {
+					if err := s.raise(ctx, tx, epoch); err != nil {
 						return err
 					}
 				}
