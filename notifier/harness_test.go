@@ -125,6 +125,8 @@ type world struct {
 	logs *lockedBuffer
 	// waited is how long the notifier has waited for its budget, by the fake clock.
 	waited time.Duration
+	// onSleep is called in each wait for the budget, unless it is nil.
+	onSleep func()
 }
 
 // newWorld returns a world. A receiver that is not nil replaces the Slack poster.
@@ -166,17 +168,27 @@ func newWorld(t *testing.T, receiver notifier.Receiver) *world {
 	})
 	w.notifier = httptest.NewTLSServer(server.Handler())
 	t.Cleanup(w.notifier.Close)
-	w.manager = client.New(client.Config{
-		URL: w.notifier.URL, TokenFile: w.file(managerToken + "\n"),
-		CA: func() (*x509.CertPool, error) { return poolOf(w.notifier), nil },
-	})
+	w.manager = w.leader(0)
 	return w
+}
+
+// leader returns the client of a manager that leads, or has led, with the given epoch.
+func (w *world) leader(epoch int64) *client.Client {
+	w.t.Helper()
+	return client.New(client.Config{
+		URL: w.notifier.URL, TokenFile: w.file(managerToken + "\n"),
+		CA:    func() (*x509.CertPool, error) { return poolOf(w.notifier), nil },
+		Epoch: func() int64 { return epoch },
+	})
 }
 
 // sleep advances the fake clock and returns at once.
 func (w *world) sleep(_ context.Context, d time.Duration) error {
 	w.pass(d)
 	w.waited += d
+	if w.onSleep != nil {
+		w.onSleep()
+	}
 	return nil
 }
 

@@ -1,7 +1,8 @@
 // Package notifier sends messages to receivers, such as Slack, on behalf of the manager.
 //
 // Its outcomes are honest: Delivered means that the receiver accepted the message, Unknown that this is not known. A delivered message is
-// not delivered again under the same ID for a day, as long as the process lives. A message with an unknown outcome is posted again when the
+// not delivered again under the same ID for a day, as long as the process lives. Nothing is delivered for a manager that was replaced as the
+// leader: its epoch is too low (epochs.go). A message with an unknown outcome is posted again when the
 // manager retries, so that a receiver gets each message at least once. A receiver's address or token is a secret and never reaches a log, an answer
 // or a metric. The notifier keeps state only in memory and does not decide what to announce.
 package notifier
@@ -61,7 +62,7 @@ type Config struct {
 	Clock     cache.Clock
 }
 
-// Server serves announce.DeliveryPath. It is safe for concurrent use.
+// Server serves announce.DeliveryPath and announce.EpochPath. It is safe for concurrent use.
 type Server struct {
 	Config
 	// delivered has the outcomes of messages that were delivered recently. A restart clears it: a message whose outcome did not reach the manager
@@ -69,6 +70,7 @@ type Server struct {
 	delivered *cache.LRUExpireCache
 	// flights joins concurrent requests for the same message and receiver into one delivery.
 	flights singleflight.Group
+	epochs  epochs
 }
 
 // New returns a Server.
@@ -80,6 +82,7 @@ func New(c Config) *Server {
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+announce.DeliveryPath, s.serveDelivery)
+	mux.HandleFunc("PUT "+announce.EpochPath+"{epoch}", s.serveEpoch)
 	return mux
 }
 
@@ -98,7 +101,20 @@ func (s *Server) serveDelivery(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	outcome := s.deliverOnce(r.Context(), delivery)
+	epoch, err := parseEpoch(cmp.Or(r.Header.Get(announce.EpochHeader), "0"))
+	if err != nil {
+		http.Error(w, announce.EpochHeader+": "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	if !s.epochs.admit(epoch) {
+		s.refuseEpoch(w, epoch)
+		return
+	}
+	outcome := s.deliverOnce(r.Context(), delivery, epoch)
+	if outcome.Reason == announce.ReasonDeposed {
+		s.refuseEpoch(w, epoch)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	if outcome.Result == announce.RateLimited {
 		// Rounded up: a retry that is too early would be refused again.
@@ -159,8 +175,9 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (announce.Delivery
 	return d, nil
 }
 
-// deliverOnce delivers a message, unless it was delivered before or a delivery of it is in progress.
-func (s *Server) deliverOnce(ctx context.Context, d announce.Delivery) announce.Outcome {
+// deliverOnce delivers a message, unless it was delivered before or a delivery of it is in progress. The outcome has announce.ReasonDeposed if
+// the epoch became too low in the meantime.
+func (s *Server) deliverOnce(ctx context.Context, d announce.Delivery, epoch int64) announce.Outcome {
 	ref := d.Receiver
 	key := strings.Join([]string{d.Message.ID, ref.Type, ref.Namespace, ref.SecretName, ref.SecretKey, ref.Channel}, "\x00")
 	if before, found := s.delivered.Get(key); found {
@@ -170,21 +187,27 @@ func (s *Server) deliverOnce(ctx context.Context, d announce.Delivery) announce.
 	// The delivery continues when the caller disconnects: its retry then learns the outcome.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deliveryTimeout)
 	defer cancel()
-	result, _, _ := s.flights.Do(key, func() (any, error) {
-		if before, found := s.delivered.Get(key); found {
-			return before, nil
+	for {
+		result, _, _ := s.flights.Do(key, func() (any, error) {
+			if before, found := s.delivered.Get(key); found {
+				return before, nil
+			}
+			outcome := s.deliver(ctx, d, epoch)
+			if outcome.Result == announce.Delivered {
+				s.delivered.Add(key, outcome, deliveryAge)
+			}
+			return outcome, nil
+		})
+		outcome := result.(announce.Outcome)
+		// The request may have joined the delivery of a leader that was deposed, whose refusal says nothing about this request.
+		if outcome.Reason != announce.ReasonDeposed || !s.epochs.admit(epoch) {
+			return outcome
 		}
-		outcome := s.deliver(ctx, d)
-		if outcome.Result == announce.Delivered {
-			s.delivered.Add(key, outcome, deliveryAge)
-		}
-		return outcome, nil
-	})
-	return result.(announce.Outcome)
+	}
 }
 
-// deliver resolves the address, waits for the budget and posts.
-func (s *Server) deliver(ctx context.Context, d announce.Delivery) announce.Outcome {
+// deliver resolves the address, waits for the budget and posts, unless a higher epoch begins before.
+func (s *Server) deliver(ctx context.Context, d announce.Delivery, epoch int64) announce.Outcome {
 	start := s.Clock.Now()
 	address, none := s.Addresses.Address(ctx, d.Receiver)
 	if none != nil {
@@ -200,6 +223,9 @@ func (s *Server) deliver(ctx context.Context, d announce.Delivery) announce.Outc
 			Result: announce.RateLimited, Reason: announce.ReasonReceiverLimited,
 			Message: "too many messages for this channel at the moment", RetryAfter: wait,
 		})
+	}
+	if !s.epochs.admit(epoch) {
+		return s.recordOutcome(d, start, announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonDeposed, Message: "a newer leader began while the message waited"})
 	}
 	outcome := s.Receivers[d.Receiver.Type].Post(ctx, address, d)
 	if outcome.Result == announce.RateLimited {

@@ -49,7 +49,8 @@ func IsChannel(text string) bool {
 
 // DeliveryPath is the notifier's endpoint. It takes POST with a Delivery as JSON. The answer has an Outcome as JSON with the status in
 // StatusCodes, and Retry-After if it is rate limited. Without an Outcome, the status is 400 for a malformed request, 401 or 403 for a caller
-// that is not the manager, 413 for a request that is too large, or 503 if the token could not be reviewed.
+// that is not the manager, 409 with an EpochRefusal as JSON for an epoch that is too low (EpochHeader), 413 for a request that is too large,
+// or 503 if the token could not be reviewed.
 const DeliveryPath = "/v1/digests"
 
 // NotifierAudience is the audience of the token that the manager presents to the notifier.
@@ -115,5 +116,6 @@ const (
 	ReasonUnconfirmed     = "DeliveryUnconfirmed" // given up after many attempts without an answer
 	ReasonStoreBudget     = "StoreBudgetExceeded" // what is recorded of the namespace's receivers takes all its room in the store
 	ReasonNotifierUnavail = "NotifierUnavailable" // the manager could not reach the notifier
+	ReasonDeposed         = "Deposed"             // the notifier has seen a newer leader than this manager
 	ReasonClusterAPI      = "KubernetesAPI"       // the notifier got no answer, or an error, from the Kubernetes API
 )

@@ -103,6 +103,7 @@ func newFilled(t testing.TB) fixture {
 	must(t, f.SetAnnouncedSources(ctx, "scanner", []string{"ci"}))
 	must(t, f.ReleaseImage(ctx, ScannerImage{"scanner", "shop", key("base")}, false))
 	must(t, f.RecordDay(ctx, DailyCounts{}, map[string]DailyCounts{"shop": {1, 2, 3, 4, 5, 6}}))
+	must(t, f.Notify(ctx, Notice{Kind: "image", Subject: "a", Content: "b"}))
 	must(t, f.CheckHealth(ctx)) // saves when the store was open last
 	f.clock.pass(time.Minute)
 	got[int](t)(f.Sweep(ctx, f.clock.Now().Add(-24*time.Hour)))
@@ -330,8 +331,8 @@ func TestLoadRefuses(t *testing.T) {
 		"another table":                 {line(of("jobs")-1, `{"table":"sqlite_schema","columns":["sql"]}`+"\n"), ErrDumpDamaged, "want table jobs"},
 		"not JSON":                      {line(of("jobs"), "[\n"), ErrDumpDamaged, fmt.Sprintf("line %d: not a row of table jobs", of("jobs"))},
 		"a value too few":               {line(of("store_revision"), "[1]\n"), ErrDumpDamaged, "not a row of table store_revision"},
-		"a text for a number":           {line(of("store_revision"), `[1,"2"]`+"\n"), ErrDumpDamaged, "column revision of table store_revision is not bigint"},
-		"a number too large":            {line(of("store_revision"), `[1,9223372036854775808]`+"\n"), ErrDumpDamaged, "column revision of table store_revision is not bigint"},
+		"a text for a number":           {line(of("store_revision"), `[1,"2",0,28]`+"\n"), ErrDumpDamaged, "column revision of table store_revision is not bigint"},
+		"a number too large":            {line(of("store_revision"), `[1,9223372036854775808,0,28]`+"\n"), ErrDumpDamaged, "column revision of table store_revision is not bigint"},
 		"a number for a text":           {line(of("meta"), `["id",1]`+"\n"), ErrDumpDamaged, "column value of table meta is not text"},
 		"an object for a text":          {line(of("meta"), `["id",{}]`+"\n"), ErrDumpDamaged, "column value of table meta is not text"},
 		"NUL in a text":                 {line(of("meta"), `["id","\u0000"]`+"\n"), ErrDumpDamaged, "column value of table meta is not text"},

@@ -19,9 +19,9 @@ const (
 	selectNotices = `SELECT kind, subject, content FROM notices ORDER BY store_revision, kind, subject`
 )
 
-// Notify leaves a notice for the leader. Every replica may.
+// Notify leaves a notice for the leader. The context must be one of ForAnyReplica.
 func (s *Store) Notify(ctx context.Context, n Notice) error {
-	return s.exec(ForAnyReplica(ctx), "leave a notice", saveNotice, n.Kind, n.Subject, n.Content)
+	return s.exec(ctx, "leave a notice", saveNotice, n.Kind, n.Subject, n.Content)
 }
 
 // TakeNotices returns all notices, in the order in which they were left, and deletes them. While there are none, it costs one read.

@@ -5,16 +5,17 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// divisionByZero is the SQLSTATE of raiseOrFail in another term (https://www.postgresql.org/docs/current/errcodes-appendix.html).
+// divisionByZero is the SQLSTATE of beginIn in another term (https://www.postgresql.org/docs/current/errcodes-appendix.html).
 const divisionByZero = "22012"
 
-// raisingConnector makes connections whose transactions begin with raiseRevision, or with raiseOrFail if their context has an epoch.
+// raisingConnector makes connections whose transactions begin with raiseRevision, in the term that their context has.
 type raisingConnector struct{ driver.Connector }
 
 // Connect implements driver.Connector.
@@ -35,12 +36,8 @@ func (c raisingConn) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx
 	if c.Conn.Conn().IsClosed() {
 		return nil, driver.ErrBadConn // the pool takes another connection
 	}
-	raise := raiseRevision
 	epoch, _ := ctx.Value(fenced{}).(int64)
-	if epoch != 0 {
-		raise = raiseOrFail(epoch)
-	}
-	tx, err := c.Conn.Conn().BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN; " + raise})
+	tx, err := c.Conn.Conn().BeginTx(ctx, pgx.TxOptions{BeginQuery: beginIn(epoch)})
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) && refused.Code == divisionByZero {
 		return nil, fmt.Errorf("%w since epoch %d ended", ErrNotLeading, epoch)
@@ -49,6 +46,15 @@ func (c raisingConn) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx
 		return nil, err
 	}
 	return raisedTx{ctx, tx}, nil
+}
+
+// beginIn returns what begins a transaction in the term of an epoch, 0 for any. It fails if another term has begun: nobody reads the number of
+// changed rows, so the number that is added to the revision is divided by zero.
+func beginIn(epoch int64) string {
+	if epoch == 0 {
+		return "BEGIN; " + raiseRevision
+	}
+	return "BEGIN; " + raiseRevision + " / CASE WHEN epoch = " + strconv.FormatInt(epoch, 10) + " THEN 1 ELSE 0 END"
 }
 
 // raisedTx is a pgx.Tx as a driver.Tx, whose methods have no context of their own.

@@ -165,7 +165,7 @@ func TestFilesThatAreNoStoreAreRefused(t *testing.T) {
 		"a newer version's": {
 			func(t *testing.T, path string) {
 				must(t, openStore(t, path).Close())
-				execute(t, path, `INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, 1)`)
+				replaceSchema(t, path)
 			},
 			"newer version",
 		},
@@ -191,11 +191,17 @@ func TestFilesThatAreNoStoreAreRefused(t *testing.T) {
 func TestOlderReaderLeavesTheStoreAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	must(t, openStore(t, path).Close())
-	execute(t, path, `INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, 1)`)
+	replaceSchema(t, path)
 	_, err := OpenSQLiteReadOnly(path)
 	if err == nil || !strings.Contains(err.Error(), "use the program of that version") || strings.Contains(err.Error(), "move") {
 		t.Errorf("got error %v, want one that says which program to use, and not to move the file away", err)
 	}
+}
+
+// replaceSchema makes the schema one of a newer version that this one cannot work with.
+func replaceSchema(t *testing.T, path string) {
+	t.Helper()
+	execute(t, path, `INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, 1); UPDATE store_revision SET oldest_schema = 999`)
 }
 
 // execute changes a database without the store.

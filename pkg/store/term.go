@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -93,11 +92,6 @@ const raiseEpoch = `UPDATE store_revision SET epoch = CASE WHEN epoch < @now THE
 
 // raiseInTerm is raiseRevision for a term. It changes no row if another term has begun.
 const raiseInTerm = raiseRevision + ` WHERE epoch = ?`
-
-// raiseOrFail is raiseInTerm for a statement whose number of changed rows nobody reads: it fails if another term has begun.
-func raiseOrFail(epoch int64) string {
-	return raiseRevision + ` / CASE WHEN epoch = ` + strconv.FormatInt(epoch, 10) + ` THEN 1 ELSE 0 END`
-}
 
 // raise raises the revision in a transaction, unless another term than that of the epoch has begun.
 func (s *Store) raise(ctx context.Context, tx *session, epoch int64) error {

@@ -23,7 +23,7 @@ func TestTerms(t *testing.T) {
 		equal(t, "epoch", epoch, clock.Now().UnixMilli())
 		must(t, write(first))
 		refused(t, second, write)
-		must(t, second.Notify(t.Context(), Notice{Kind: "image", Subject: "sha256:1"}))
+		must(t, second.Notify(ForAnyReplica(t.Context()), Notice{Kind: "image", Subject: "sha256:1"}))
 
 		next := got[int64](t)(second.Lead(t.Context()))
 		equal(t, "next epoch", next, epoch+1)
@@ -100,7 +100,7 @@ func TestNotices(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, f fixture) {
 		f.Follow()
 		for _, n := range []Notice{{"image", "b", ""}, {"worker", "a", "old"}, {"image", "a", ""}, {"worker", "a", "new"}} {
-			must(t, f.Notify(t.Context(), n))
+			must(t, f.Notify(ForAnyReplica(t.Context()), n))
 		}
 		got[int64](t)(f.Lead(t.Context()))
 		equal(t, "notices", got[[]Notice](t)(f.TakeNotices(t.Context())), []Notice{{"image", "b", ""}, {"image", "a", ""}, {"worker", "a", "new"}})

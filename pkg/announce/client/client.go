@@ -1,4 +1,4 @@
-// Package client sends messages from the manager to the notifier.
+// Package client sends messages from the manager to the notifier, and announces the manager's epoch to it.
 //
 // Every attempt ends within its deadline with an outcome, and the outcome is honest: a message that may have been sent is never reported as
 // not sent. The package knows nothing about receivers.
@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,8 @@ type Config struct {
 	CA func() (*x509.CertPool, error)
 	// TokenFile holds the token for announce.NotifierAudience. It is read for every request, since the kubelet renews it.
 	TokenFile string
+	// Epoch returns the manager's epoch, which each delivery carries; nil for the epoch 0.
+	Epoch func() int64
 	// Deadline bounds one attempt; 0 means the constant Deadline.
 	Deadline time.Duration
 }
@@ -84,46 +87,86 @@ func dialer(ca func() (*x509.CertPool, error)) func(ctx context.Context, network
 	}
 }
 
-// Send asks the notifier to deliver a message and waits for the outcome, at most for the deadline.
+// Send asks the notifier to deliver a message and waits for the outcome, at most for the deadline. The outcome has announce.ReasonDeposed if
+// the notifier has seen a higher epoch than the manager's; the message was then certainly not sent.
 func (c *Client) Send(ctx context.Context, d announce.Delivery) announce.Outcome {
+	body, err := json.Marshal(d)
+	if err != nil {
+		return unavailable(fmt.Errorf("encode the message: %w", err))
+	}
+	var epoch int64
+	if c.config.Epoch != nil {
+		epoch = c.config.Epoch()
+	}
+	answer, err := c.do(ctx, func(ctx context.Context) (*http.Request, error) {
+		request, err := c.request(ctx, http.MethodPost, announce.DeliveryPath, body)
+		if err == nil && epoch != 0 {
+			request.Header.Set(announce.EpochHeader, strconv.FormatInt(epoch, 10))
+		}
+		return request, err
+	})
+	switch {
+	case err != nil && answer.sent:
+		return answerLost(err)
+	case err != nil:
+		return unavailable(err)
+	}
+	return answer.outcome(epoch)
+}
+
+// BeginEpoch announces the epoch of a manager that begins to lead, at least 1. From then on the notifier refuses the managers that led before,
+// even if this one has nothing to send. The error is an announce.DeposedError, which matches announce.ErrDeposed, if the notifier has seen a
+// higher epoch. Retry after any other error. Deliveries need not wait for that, since each one carries the epoch.
+func (c *Client) BeginEpoch(ctx context.Context, epoch int64) error {
+	answer, err := c.do(ctx, func(ctx context.Context) (*http.Request, error) {
+		return c.request(ctx, http.MethodPut, announce.EpochPath+strconv.FormatInt(epoch, 10), nil)
+	})
+	switch deposed := answer.deposed(epoch); {
+	case err != nil:
+		return fmt.Errorf("announce epoch %d to the notifier: %w", epoch, err)
+	case deposed != nil:
+		return deposed
+	case answer.status != http.StatusNoContent:
+		return fmt.Errorf("announce epoch %d to the notifier: %w", epoch, answer.unexpected())
+	}
+	return nil
+}
+
+// answer is the notifier's answer to a request.
+type answer struct {
+	// sent is true once the notifier may have the request, also if there is no answer.
+	sent   bool
+	status int
+	body   []byte
+}
+
+// do sends a request and reads its answer, at most for the deadline.
+func (c *Client) do(ctx context.Context, newRequest func(context.Context) (*http.Request, error)) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Deadline)
 	defer cancel()
 	var sent atomic.Bool
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+	request, err := newRequest(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		// Once the headers are written, the notifier may have the message.
 		WroteHeaders: func() { sent.Store(true) },
-	})
-	request, err := c.request(ctx, d)
+	}))
 	if err != nil {
-		return unavailable(err)
+		return answer{}, err
 	}
 	response, err := c.http.Do(request)
-	switch {
-	case err == nil:
-	case sent.Load():
-		return answerLost(err)
-	default:
-		return unavailable(err)
+	if err != nil {
+		return answer{sent: sent.Load()}, err
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
-	if err != nil {
-		return answerLost(err)
-	}
-	return outcome(response.StatusCode, body)
+	return answer{sent: true, status: response.StatusCode, body: body}, err
 }
 
-func (c *Client) request(ctx context.Context, d announce.Delivery) (*http.Request, error) {
+func (c *Client) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
 	token, err := os.ReadFile(c.config.TokenFile)
 	if err != nil {
 		return nil, fmt.Errorf("token for the notifier: %w", err)
 	}
-	body, err := json.Marshal(d)
-	if err != nil {
-		return nil, fmt.Errorf("encode the message: %w", err)
-	}
-	url := strings.TrimSuffix(c.config.URL, "/") + announce.DeliveryPath
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.config.URL, "/")+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("address of the notifier: %w", err)
 	}
@@ -132,23 +175,42 @@ func (c *Client) request(ctx context.Context, d announce.Delivery) (*http.Reques
 	return request, nil
 }
 
-// outcome decodes the notifier's answer. announce.DeliveryPath documents the status codes.
-func outcome(status int, body []byte) announce.Outcome {
-	switch status {
+// outcome decodes the answer to a delivery. announce.DeliveryPath documents the status codes.
+func (a answer) outcome(epoch int64) announce.Outcome {
+	switch a.status {
 	case http.StatusOK, http.StatusTooManyRequests, http.StatusUnprocessableEntity, http.StatusBadGateway, http.StatusGatewayTimeout:
 		var o announce.Outcome
 		// A contradictory answer does not count as a delivery.
-		if err := json.Unmarshal(body, &o); err == nil && announce.StatusCodes[o.Result] == status {
+		if err := json.Unmarshal(a.body, &o); err == nil && announce.StatusCodes[o.Result] == a.status {
 			return o
 		}
 		// A proxy between manager and notifier answered, or the notifier has another version.
-		return answerLost(fmt.Errorf("status %d without an outcome", status))
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return unavailable(fmt.Errorf("the notifier does not accept the manager's token (status %d): see its flag --manager-service-account", status))
-	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
-		return unavailable(fmt.Errorf("the notifier does not understand the manager (status %d): are both of the same version?", status))
+		return answerLost(fmt.Errorf("status %d without an outcome", a.status))
 	}
-	return unavailable(fmt.Errorf("the notifier answers with status %d: see its log", status))
+	if deposed := a.deposed(epoch); deposed != nil {
+		return announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonDeposed, Message: deposed.Error()}
+	}
+	return unavailable(a.unexpected())
+}
+
+// deposed returns the error if the notifier refuses the epoch; nil otherwise.
+func (a answer) deposed(epoch int64) error {
+	var refusal announce.EpochRefusal
+	if a.status != http.StatusConflict || json.Unmarshal(a.body, &refusal) != nil || refusal.Reason != announce.ReasonDeposed {
+		return nil
+	}
+	return &announce.DeposedError{Epoch: epoch, Current: refusal.Epoch}
+}
+
+// unexpected returns the error for an answer that is no outcome: the notifier has not sent the message.
+func (a answer) unexpected() error {
+	switch a.status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return fmt.Errorf("the notifier does not accept the manager's token (status %d): see its flag --manager-service-account", a.status)
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge:
+		return fmt.Errorf("the notifier does not understand the manager (status %d): are both of the same version?", a.status)
+	}
+	return fmt.Errorf("the notifier answers with status %d: see its log", a.status)
 }
 
 func unavailable(err error) announce.Outcome {

@@ -100,6 +100,7 @@ func TestAnswers(t *testing.T) {
 		"not authenticated":     {401, "no", announce.Temporary, announce.ReasonNotifierUnavail},
 		"forbidden":             {403, "no", announce.Temporary, announce.ReasonNotifierUnavail},
 		"malformed":             {400, "no", announce.Temporary, announce.ReasonNotifierUnavail},
+		"somebody's conflict":   {409, "no", announce.Temporary, announce.ReasonNotifierUnavail},
 		"too large":             {413, "no", announce.Temporary, announce.ReasonNotifierUnavail},
 		"review failed":         {503, "no", announce.Temporary, announce.ReasonNotifierUnavail},
 		"elsewhere":             {302, "", announce.Temporary, announce.ReasonNotifierUnavail},
@@ -114,6 +115,70 @@ func TestAnswers(t *testing.T) {
 		if got.Result != tt.want || got.Reason != tt.reason {
 			t.Errorf("%s: %+v, want %s %s", name, got, tt.want, tt.reason)
 		}
+	}
+}
+
+// TestSendWithEpoch: a delivery carries the epoch that the manager has at that time. The refusal of the notifier is an outcome with the reason.
+func TestSendWithEpoch(t *testing.T) {
+	var got []string
+	_, config := newNotifier(t, func(w http.ResponseWriter, r *http.Request) {
+		got = append(got, strings.Join(r.Header.Values(announce.EpochHeader), ","))
+		w.WriteHeader(http.StatusConflict)
+		_ = json.NewEncoder(w).Encode(announce.EpochRefusal{Reason: announce.ReasonDeposed, Message: "another one leads", Epoch: 9})
+	})
+	var epoch int64
+	config.Epoch = func() int64 { return epoch }
+	c := client.New(config)
+	for _, epoch = range []int64{0, 7, 8} {
+		outcome := c.Send(t.Context(), someDelivery)
+		if outcome.Result != announce.Temporary || outcome.Reason != announce.ReasonDeposed || !strings.Contains(outcome.Message, "epoch 9") {
+			t.Errorf("outcome for epoch %d: %+v, want Temporary, Deposed and the newer epoch", epoch, outcome)
+		}
+	}
+	if diff := cmp.Diff([]string{"", "7", "8"}, got); diff != "" {
+		t.Errorf("epochs that the notifier got (-want +got):\n%s", diff)
+	}
+}
+
+// TestBeginEpoch: the new leader's epoch is announced with its token. A higher epoch is an error of its own; other errors are to be retried.
+func TestBeginEpoch(t *testing.T) {
+	refusal := `{"reason":"Deposed","epoch":9}`
+	for name, tt := range map[string]struct {
+		status  int
+		body    string
+		deposed bool
+		want    string // in the error; empty for none
+	}{
+		"accepted":             {204, "", false, ""},
+		"a newer leader":       {409, refusal, true, "epoch 9"},
+		"a proxy's conflict":   {409, "conflict", false, "status 409"},
+		"a refusal as success": {200, refusal, false, "status 200"},
+		"an older notifier":    {404, "404 page not found", false, "of the same version"},
+		"not authenticated":    {401, "no", false, "token"},
+		"review failed":        {503, "no", false, "status 503"},
+	} {
+		_, config := newNotifier(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodPut || r.URL.Path != announce.EpochPath+"8" || r.Header.Get("Authorization") != "Bearer secret-token" {
+				t.Errorf("%s: %s %s, want PUT %s8 with the token", name, r.Method, r.URL.Path, announce.EpochPath)
+			}
+			w.WriteHeader(tt.status)
+			_, _ = io.WriteString(w, tt.body)
+		})
+		err := client.New(config).BeginEpoch(t.Context(), 8)
+		if errors.Is(err, announce.ErrDeposed) != tt.deposed {
+			t.Errorf("%s: error %v is ErrDeposed: %t, want %t", name, err, !tt.deposed, tt.deposed)
+		}
+		if tt.want == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: error %v, want %q in it", name, err, tt.want)
+		}
+		if deposed, ok := errors.AsType[*announce.DeposedError](err); ok && (deposed.Epoch != 8 || deposed.Current != 9) {
+			t.Errorf("%s: error %+v, want epoch 8, and 9 as the current one", name, deposed)
+		}
+	}
+	server, config := newNotifier(t, nil)
+	server.Close()
+	if err := client.New(config).BeginEpoch(t.Context(), 8); err == nil || errors.Is(err, announce.ErrDeposed) {
+		t.Errorf("without a notifier: error %v, want one to retry", err)
 	}
 }
 
