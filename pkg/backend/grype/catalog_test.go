@@ -238,7 +238,7 @@ func TestBudgetOfAnotherNamespace(t *testing.T) {
 			job := e.job("catalog")
 			own, others := "failure UploadRefused", "failure UploadRefused"
 			if refused {
-				e.RecordOverBudget(store.Job{Namespace: job.Namespace, Name: job.Name})
+				e.RecordOverBudget(t.Context(), store.Job{Namespace: job.Namespace, Name: job.Name})
 				own, others = "failure "+v1alpha1.ReasonStoreBudgetExceeded, v1alpha1.ReasonCataloging
 			}
 			e.pod(job, terminated(1, "Error", `{"reason":"UploadRefused","message":"no room"}`))

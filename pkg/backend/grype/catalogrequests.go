@@ -61,12 +61,13 @@ func (a *catalogRequests) record(job store.Job, q catalogRequest) {
 	a.jobs[job.Namespace+"/"+job.Name] = q
 }
 
-func (a *catalogRequests) recordOverBudget(job store.Job) {
+// recordOverBudget records it for the Job with this namespace/name.
+func (a *catalogRequests) recordOverBudget(job string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if q, found := a.jobs[job.Namespace+"/"+job.Name]; found {
+	if q, found := a.jobs[job]; found {
 		q.overBudget = true
-		a.jobs[job.Namespace+"/"+job.Name] = q
+		a.jobs[job] = q
 	}
 }
 

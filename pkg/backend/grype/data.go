@@ -251,7 +251,7 @@ func (b *Backend) RecordDatabase(ctx context.Context, status workerapi.DatabaseS
 	if b.data.isReplaced(b.Clock.Now(), status.Tool) {
 		return time.Time{}, fmt.Errorf("%w (%s)", backend.ErrWorkerReplaced, status.Tool)
 	}
-	b.recordRefusal(status)
+	b.recordStatus(ctx, status)
 	if status.Installed != nil {
 		if err := b.recordInstall(ctx, *status.Installed, status.Tool); err != nil {
 			return time.Time{}, err
@@ -264,12 +264,14 @@ func (b *Backend) RecordDatabase(ctx context.Context, status workerapi.DatabaseS
 	return b.data.wantedBuild(b.Clock.Now(), current.Built), nil
 }
 
-func (b *Backend) recordRefusal(status workerapi.DatabaseStatus) {
+// recordRefusal records whether a database was refused, and reports whether that is new.
+func (b *Backend) recordRefusal(status workerapi.DatabaseStatus) (changed bool) {
 	b.data.mu.Lock()
 	defer b.data.mu.Unlock()
+	before := b.data.refusedProblem
 	if status.Error == "" {
 		b.data.refused, b.data.refusedProblem = time.Time{}, ""
-		return
+		return before != ""
 	}
 	b.Log.Info("A match worker could not install the newest vulnerability database", "error", status.Error)
 	b.metrics.installs.WithLabelValues("refused").Inc()
@@ -279,6 +281,7 @@ func (b *Backend) recordRefusal(status workerapi.DatabaseStatus) {
 	if status.Refused != nil {
 		b.data.refused = status.Refused.Built
 	}
+	return before != b.data.refusedProblem
 }
 
 // recordInstall makes a build the current data if it is not older than the current one, or if it is the build in the listing.

@@ -27,6 +27,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend/throttle"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
+	"github.com/scanner-operator/scanner-operator/pkg/relay"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -65,6 +66,8 @@ type Options struct {
 	Wake func(ctx context.Context, digest string)
 	// DataChanged notifies the controllers that the version or the health of the vulnerability data changed.
 	DataChanged func(ctx context.Context)
+	// Relay passes on to the leader what workers told this replica of the manager; nil if there is one replica.
+	Relay *relay.Relay
 	// Random returns n random lower-case letters and digits, for the suffixes of Job names.
 	Random func(n int) string
 	// Metrics is where the backend registers its metrics; may be nil. Loops counts runs of the backend's loops.
@@ -89,6 +92,9 @@ type Backend struct {
 	startProblems startProblems
 	// contacts holds the last contact of each match worker, by Job UID. It is empty after a restart of the manager.
 	contacts sync.Map
+	// relay is that of the options, or one of a single replica. relayed is when contacts were passed on.
+	relay   *relay.Relay
+	relayed relayTimes
 	// wakeJobs wakes the Job loop.
 	wakeJobs chan struct{}
 	// volume holds the vulnerability databases; it is chosen when the first match worker starts.
@@ -109,6 +115,10 @@ func New(o Options) *Backend {
 		Options: o, failures: backend.FailureMemo[string]{Clock: o.Clock}, budget: budget.New(o.Store, o.Clock, o.Config.Ingest.StoreSizePerNamespace), wakeJobs: make(chan struct{}, 1),
 		runner: namespaceRunner{after: time.After, log: o.Log},
 	}
+	if b.relay = o.Relay; b.relay == nil {
+		b.relay = &relay.Relay{Leads: func() bool { return true }}
+	}
+	b.handleNotices()
 	b.registerMetrics()
 	return b
 }

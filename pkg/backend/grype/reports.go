@@ -56,15 +56,6 @@ func (b *Backend) FailMatch(ctx context.Context, lease store.Lease, failure work
 	return nil
 }
 
-// RecordCatalog wakes the ImageScans of an image that was cataloged, and starts match workers.
-func (b *Backend) RecordCatalog(ctx context.Context, job store.Job) {
-	b.Wake(ctx, job.Key.Digest)
-	b.requestJobRun()
-}
-
-// RecordOverBudget records that the result of a catalog Job did not fit into its namespace's storage budget.
-func (b *Backend) RecordOverBudget(job store.Job) { b.requests.recordOverBudget(job) }
-
 // Normalise converts Grype's matches to findings with canonical IDs. It returns one finding for each vulnerability, package and location,
 // with all advisories about it.
 func Normalise(matches []workerapi.Finding) []finding.Finding {

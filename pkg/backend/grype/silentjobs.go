@@ -14,9 +14,6 @@ type contact struct {
 	never bool
 }
 
-// RecordContact records that a match worker made a request.
-func (b *Backend) RecordContact(job store.Job) { b.contacts.Store(job.UID, contact{at: b.Clock.Now()}) }
-
 // silentFailure returns the failure of a match worker that made no request for longer than a lease; nil for any other Job. A healthy worker
 // requests leases at least once a minute, unless all its slots are matching, which takes no longer than a lease. While it installs a
 // database, it reports that it is alive. A worker that made no request at all gets slowStartTimeout in addition, since it may have waited for

@@ -25,7 +25,7 @@ func TestHungMatchWorkerIsReplaced(t *testing.T) {
 			e.runJobsOnce()
 			hung := e.job("match")
 			e.pod(hung, runningOn("node"))
-			e.RecordContact(store.Job{UID: string(hung.UID)})
+			e.RecordContact(t.Context(), store.Job{UID: string(hung.UID)})
 			// The worker leases both images and makes no further request.
 			_, err := e.Store.LeaseMatches(t.Context(), Engine, string(hung.UID), 2, e.clock.Now(), e.clock.Now().Add(leaseTime))
 			e.must(err)
@@ -66,7 +66,7 @@ func TestActiveWorkersStay(t *testing.T) {
 	e.pod(job, runningOn("node"))
 	for range 24 {
 		e.advance(leaseTime)
-		e.RecordContact(store.Job{UID: string(job.UID)})
+		e.RecordContact(t.Context(), store.Job{UID: string(job.UID)})
 		e.runJobsOnce()
 	}
 	if got := e.job("match").Name; got != job.Name {

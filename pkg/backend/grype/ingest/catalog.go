@@ -112,7 +112,7 @@ func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload
 		Budget:    i.StoreBytes,
 	})
 	if err != nil {
-		return i.storeRefusal(err, job)
+		return i.storeRefusal(ctx, err, job)
 	}
 	i.Log.Info("Cataloged an image", "image", job.Key.String(), "scope", job.Scope, "platformDigest", platformDigest,
 		"packages", brought.result.Packages, "kept", kept)
@@ -121,11 +121,11 @@ func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload
 }
 
 // storeRefusal translates an error of the store into a refusal.
-func (i *Ingest) storeRefusal(err error, job store.Job) error {
+func (i *Ingest) storeRefusal(ctx context.Context, err error, job store.Job) error {
 	switch {
 	case errors.Is(err, store.ErrOverBudget):
 		i.metrics.overBudget.WithLabelValues("store").Inc()
-		i.Backend.RecordOverBudget(job)
+		i.Backend.RecordOverBudget(ctx, job)
 		return refuse(http.StatusRequestEntityTooLarge, "the SBOMs and findings of the namespace %q have used up their room in the store "+
 			"(ingest.storeSizePerNamespace in the operator's configuration)", namespaceOf(job))
 	case errors.Is(err, store.ErrResultTaken):

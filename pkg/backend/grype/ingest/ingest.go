@@ -41,6 +41,8 @@ type Ingest struct {
 	LeaseTime time.Duration
 	// WorkerImage is the image of current Jobs. Requests of Jobs with another image are refused.
 	WorkerImage string
+	// Closing is closed when the server is about to end: workers that wait for images then ask again, another replica. May be nil.
+	Closing <-chan struct{}
 	// Limits bound request bodies. The zero value means the limits that package workerapi promises.
 	Limits Limits
 	// Metrics is where the API registers its metrics; may be nil.
@@ -110,7 +112,7 @@ func (i *Ingest) Handler() (http.Handler, error) {
 			setBodyDeadline(w, smallBodyTime)
 			job, err := i.auth.job(r, purpose)
 			if err == nil && purpose == store.JobMatch {
-				i.Backend.RecordContact(job)
+				i.Backend.RecordContact(r.Context(), job)
 			}
 			if err == nil {
 				err = serve(w, r, job)

@@ -67,6 +67,8 @@ func (i *Ingest) postLeases(w http.ResponseWriter, r *http.Request, job store.Jo
 		}
 		select {
 		case <-ticker.C():
+		case <-i.Closing:
+			return writeJSON(w, response)
 		case <-r.Context().Done():
 			return r.Context().Err()
 		}
