@@ -33,7 +33,7 @@ func (op *operator) setupBackends() error {
 		Client: op.manager.GetClient(), Reader: op.manager.GetAPIReader(), Store: op.store, Config: op.config, Clock: op.clock,
 		Log: ctrl.Log.WithName("grype"), HTTP: op.withMetrics("listing", listing),
 		Namespace: op.options.Namespace, WorkerImage: op.options.WorkerImage,
-		ServerURL: op.options.IngestURL, ServerCA: op.authority.Bundle, Wake: op.wakeups.Image, DataChanged: op.enqueueScanners,
+		ServerURL: op.options.IngestURL, ServerCA: op.authority.Bundle, Wake: op.wakeImage, DataChanged: op.dataChanged, Relay: op.relay,
 		Metrics: ctrlmetrics.Registry, Loops: op.loops,
 		Random: randomSuffix, Proxy: proxy.ReadProxyVarsFromEnv(),
 	})

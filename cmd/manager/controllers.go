@@ -21,9 +21,6 @@ import (
 const scannerSweepInterval = 30 * time.Second
 
 func (op *operator) addControllers(ctx context.Context) error {
-	if err := inventory.SetupIndexes(ctx, op.manager.GetFieldIndexer()); err != nil {
-		return err
-	}
 	client, events := op.manager.GetClient(), op.manager.GetEventRecorder("scanner-operator")
 	durable, advice, err := op.storeVolume(op.manager.GetAPIReader()).Durability(ctx)
 	if err != nil {
@@ -70,9 +67,15 @@ func (op *operator) addControllers(ctx context.Context) error {
 // inventory returns the inventory that all reconcilers share.
 func (op *operator) inventory() *inventory.Inventory {
 	return &inventory.Inventory{
-		Client: op.manager.GetClient(), Store: op.store, Clock: op.clock, Watched: op.options.Watched, CanRead: op.permissions.IsCacheComplete, ShareSBOMs: op.options.ShareSBOMs,
+		Client: op.manager.GetClient(), Store: op.store, Clock: op.clock, Watched: op.options.Watched, CanRead: op.canRead, ShareSBOMs: op.options.ShareSBOMs,
 		Limits: inventory.Limits{Scanners: op.config.Limits.ScannersPerNamespace, ImageScans: op.config.Limits.ImageScansPerNamespace},
 	}
+}
+
+// canRead reports whether the cache has all objects of a namespace. Only the leader finds out, which must not take an object for deleted that it
+// cannot read.
+func (op *operator) canRead(namespace string) bool {
+	return !op.leadership.leads() || op.permissions.IsCacheComplete(namespace)
 }
 
 // exceptions returns a source of exceptions that reads from the cache.
@@ -89,12 +92,16 @@ func (op *operator) notifications(images *inventory.Inventory) *controllers.Noti
 		Thresholds: health.Thresholds{
 			ScansFailing: op.config.Notifications.ScansFailingAfter.Duration, ImagesFailed: op.config.Notifications.ImagesFailedAfter.Duration,
 		},
-		Permissions: op.permissions, Inventory: images, RecordDelivery: op.deliveries.Count,
-		Sender: client.New(client.Config{
-			URL: op.options.NotifierURL, TokenFile: op.options.NotifierToken,
-			CA: func() (*x509.CertPool, error) { return op.authority.Pool(), nil },
-		}),
+		Permissions: op.permissions, Inventory: images, RecordDelivery: op.deliveries.Count, Sender: op.notifier(),
 	}
+}
+
+// notifier returns the client of the notifier. Its deliveries carry the epoch of this process's term.
+func (op *operator) notifier() *client.Client {
+	return client.New(client.Config{
+		URL: op.options.NotifierURL, TokenFile: op.options.NotifierToken, Epoch: op.store.Epoch,
+		CA: func() (*x509.CertPool, error) { return op.authority.Pool(), nil },
+	})
 }
 
 // enqueueScanners enqueues all Scanners and ClusterScanners, so that their status shows what has changed in the operator, such as the vulnerability data in use.

@@ -157,7 +157,7 @@ func TestStoreOfNewerVersion(t *testing.T) {
 	c.Expect(opened.Close()).To(Succeed())
 	db, err := sql.Open("sqlite", path)
 	c.Expect(err).NotTo(HaveOccurred())
-	_, err = db.ExecContext(t.Context(), `INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, 1)`)
+	_, err = db.ExecContext(t.Context(), `INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, 1); UPDATE store_revision SET oldest_schema = 999`)
 	c.Expect(err).NotTo(HaveOccurred())
 	c.Expect(db.Close()).To(Succeed())
 	before, err := os.ReadFile(path)

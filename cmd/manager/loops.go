@@ -23,21 +23,30 @@ const (
 	healthInterval = 30 * time.Second
 )
 
-// addLoops adds the loops that run beside the controllers while this process leads.
+// addLoops adds the loops that run beside the controllers while this process leads, and those that run on every replica.
 func (op *operator) addLoops(context.Context) error {
 	loops := []manager.RunnableFunc{
 		op.grype.RunJobs,
-		op.grype.RunListingPolls,
 		op.clairs.Run,
-		op.watchStore,
 		op.checkStoreIntegrity,
 		op.crds.Run,
 		op.periodic(op.options.SweepInterval, "sweep", "Sweeping the store", op.sweep),
 		op.periodic(historyInterval, "history", "Recording the counts of today", op.recorder().Record),
-		op.periodic(certificateInterval, "certificates", "Refreshing certificates", op.refreshCertificates),
+	}
+	if op.servesWhileFollowing() {
+		loops = append(loops, op.relay.Run)
 	}
 	for _, loop := range loops {
 		if err := op.manager.Add(loop); err != nil {
+			return err
+		}
+	}
+	for _, loop := range []manager.RunnableFunc{
+		op.grype.RunListingPolls, // a replica that serves workers says which database they need
+		op.watchStore,
+		op.periodic(certificateInterval, "certificates", "Refreshing certificates", op.refreshCertificates),
+	} {
+		if err := op.manager.Add(everywhere(loop)); err != nil {
 			return err
 		}
 	}
@@ -85,6 +94,13 @@ func (op *operator) checkStoreIntegrity(ctx context.Context) error {
 	return nil
 }
 
+// storeChanged has the Scanners report whether the store has a fault. Each replica finds that out, and the leader reports it.
+func (op *operator) storeChanged(ctx context.Context) {
+	if op.leadership.leads() {
+		op.enqueueScanners(ctx)
+	}
+}
+
 // watchStore checks the store's file and volume until the context ends. It returns an error if the file at the store's path is not the one
 // that is open: the process then ends and restarts.
 func (op *operator) watchStore(ctx context.Context) error {
@@ -100,10 +116,10 @@ func (op *operator) watchStore(ctx context.Context) error {
 			return err
 		case err != nil && (fault == nil || fault != lastFault): //nolint:errorlint // which one it was, not what it wraps
 			ctrl.Log.Error(err, "The store has a fault")
-			op.enqueueScanners(ctx)
+			op.storeChanged(ctx)
 		case err == nil && lastFault != nil:
 			ctrl.Log.Info("The store works again")
-			op.enqueueScanners(ctx)
+			op.storeChanged(ctx)
 		}
 		lastFault = store.StorageFault(err)
 		select {

@@ -31,6 +31,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
+	"github.com/scanner-operator/scanner-operator/pkg/relay"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
@@ -46,6 +47,9 @@ type operator struct {
 	// deliveries keeps the number of deliveries outside the store's volume, where no snapshot of the volume includes it.
 	deliveries  *preflight.DeliveryCounter
 	wakeups     *controllers.Wakeups
+	leadership  *leadership
+	relay       *relay.Relay
+	servers     *servers
 	permissions *preflight.Checker
 	crds        preflight.CRDWatcher
 	grype       *grype.Backend
@@ -66,7 +70,7 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	if settings.Store.Type != config.SQLite && !o.LeaderElect {
 		return nil, fmt.Errorf("--leader-elect=false: needs store.type SQLite, not %s: only the lease keeps a second manager from writing to the same server", settings.Store.Type)
 	}
-	op := &operator{options: o, config: settings, clock: clock.RealClock{}, wakeups: &controllers.Wakeups{}}
+	op := &operator{options: o, config: settings, clock: clock.RealClock{}, wakeups: &controllers.Wakeups{}, leadership: newLeadership(), servers: newServers()}
 	op.loops, op.requests, op.controllerMetrics = metrics.NewLoops(ctrlmetrics.Registry), metrics.NewRequests(ctrlmetrics.Registry), controllers.NewMetrics(ctrlmetrics.Registry)
 	metrics.RegisterManagerBuild(ctrlmetrics.Registry, version.Version)
 	// This comes before the manager, which listens on the same probe address. While OpenStore waits, it answers the probes itself.
@@ -77,6 +81,7 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	if err != nil {
 		return nil, err
 	}
+	op.store.Follow() // until this process is elected
 	op.store.LimitRecords(settings.Ingest.StoreSizePerNamespace.Value())
 	direct, err := directClient()
 	if err != nil {
@@ -89,13 +94,15 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 		return nil, fmt.Errorf("looking where the store is: %w", err)
 	}
 	ctrlmetrics.Registry.MustRegister(op.store)
-	if op.manager, err = newManager(o); err != nil {
+	made, err := newManager(o)
+	if err != nil {
 		return nil, err
 	}
+	op.manager = leadingManager{made, op}
 	op.deliveries = &preflight.DeliveryCounter{Client: direct, Namespace: o.Namespace, Store: op.store}
-	if err := op.detectRollback(ctx); err != nil {
-		return nil, fmt.Errorf("comparing the store with what was delivered: %w", err)
-	}
+	op.relay = &relay.Relay{Store: op.store, Leads: op.leadership.leads, Log: ctrl.Log.WithName("relay")}
+	op.relay.Handle(noticeImage, func(ctx context.Context, digest, _ string) { op.wakeups.Image(ctx, digest) })
+	op.relay.Handle(noticeData, func(ctx context.Context, _, _ string) { op.enqueueScanners(ctx) })
 	op.authority = &certificate.Authority{
 		Client: direct, Reader: direct, Clock: op.clock, Namespace: o.Namespace, Secret: authoritySecret,
 	}
@@ -126,8 +133,7 @@ func (op *operator) storeLocation() storeLocation {
 	return storeLocation{dataDir: op.options.DataDir, settings: op.config.Store}
 }
 
-// openStore opens the store for this process. A manager that waits for its lease has the store open, too. On a server it then writes nothing
-// but migrations and what detectRollback finds.
+// openStore opens the store for this process. A manager that waits for its lease has the store open, too.
 func (op *operator) openStore(ctx context.Context) (*store.Store, error) {
 	return op.storeLocation().open(ctx, ctrl.Log)
 }
@@ -141,14 +147,63 @@ func (op *operator) storeVolume(reader ctrlclient.Reader) preflight.StoreVolume 
 	}
 }
 
-// run runs the manager until the context ends, and then closes the store.
+// Kinds of notices for the leader (package relay).
+const (
+	noticeImage = "image" // subject: the digest of an image of which something is known anew
+	noticeData  = "data"  // the vulnerability data have changed
+)
+
+// wakeImage has the leader look at an image again.
+func (op *operator) wakeImage(ctx context.Context, digest string) {
+	op.relay.Send(ctx, noticeImage, digest, "")
+}
+
+// dataChanged has the leader look at all Scanners again.
+func (op *operator) dataChanged(ctx context.Context) { op.relay.Send(ctx, noticeData, "", "") }
+
+// run runs the manager and the servers until the context ends, and then closes the store. The servers end last, so that no request fails because
+// this replica of several goes.
 func (op *operator) run(ctx context.Context) error {
 	defer func() {
 		if err := op.store.Close(); err != nil {
 			ctrl.Log.Error(err, "Closing the store")
 		}
 	}()
-	return op.manager.Start(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		err := op.manager.Start(ctx)
+		op.leadership.ended.Store(true)
+		ended <- err
+	}()
+	serving := make(chan error, 1)
+	select {
+	case err := <-ended:
+		return err
+	case <-op.mayServe():
+		go func() { serving <- op.servers.serve() }()
+	}
+	var err error
+	select {
+	case err = <-serving: // a listener has failed
+		return err
+	case err = <-ended:
+		op.servers.drain(op.servesWhileFollowing())
+	case <-ctx.Done():
+		op.servers.drain(op.servesWhileFollowing())
+		err = <-ended
+	}
+	return errors.Join(err, <-serving)
+}
+
+// servesWhileFollowing reports whether this process serves requests although another one leads.
+func (op *operator) servesWhileFollowing() bool { return !op.storeLocation().isFile() }
+
+// mayServe returns a channel that is closed when this process may serve requests.
+func (op *operator) mayServe() <-chan struct{} {
+	if op.servesWhileFollowing() {
+		return op.servers.cached
+	}
+	return op.leadership.led
 }
 
 func newScheme() *runtime.Scheme {
@@ -203,17 +258,29 @@ func (op *operator) refreshCertificates(ctx context.Context) error {
 	return op.authority.PublishServing(ctx, notifierSecret, op.options.notifierDNSNames()...)
 }
 
-// addChecks adds the health checks. The process is always alive. It is ready once it leads, since only then does it serve workers.
+// addChecks adds the health checks. The process is always alive. It is ready while it serves requests.
 func (op *operator) addChecks(context.Context) error {
 	if err := op.manager.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return err
 	}
-	return op.manager.AddReadyzCheck("leading", func(*http.Request) error {
+	if err := op.manager.Add(everywhere(func(ctx context.Context) error {
+		close(op.servers.cached)
+		op.logStandby(ctx)
+		return nil
+	})); err != nil {
+		return err
+	}
+	// Whoever asks sees the name of the check only.
+	name := "leading"
+	if op.servesWhileFollowing() {
+		name = "cached"
+	}
+	return op.manager.AddReadyzCheck(name, func(*http.Request) error {
 		select {
-		case <-op.manager.Elected():
+		case <-op.mayServe():
 			return nil
 		default:
-			return errors.New("another manager leads; this one waits for its lease to end")
+			return errors.New("this replica does not serve requests yet")
 		}
 	})
 }

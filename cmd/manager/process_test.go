@@ -226,10 +226,10 @@ func (c *cluster) startWith(environment []string, name, dataDir string, prefix .
 	c.t.Helper()
 	p := &managerProcess{probes: c.freeAddress(), metrics: c.freeAddress(), log: &output{}, ended: make(chan struct{})}
 	arguments := append(slices.Clone(prefix), os.Args[0],
-		"--data-dir="+dataDir, "--spool-dir="+c.t.TempDir(), "--health-probe-bind-address="+p.probes, "--metrics-bind-address="+p.metrics, "--api-bind-address=0",
+		"--data-dir="+dataDir, "--spool-dir="+c.t.TempDir(), "--health-probe-bind-address="+p.probes, "--metrics-bind-address="+p.metrics,
 		"--ingest-bind-address=127.0.0.1:0", "--enable-fake-backend", "--worker-image=scanner-grype", "--namespace="+c.system)
 	p.command = exec.CommandContext(c.t.Context(), arguments[0], arguments[1:]...)
-	p.command.Env = append(append(os.Environ(), asManager+"=1", "KUBECONFIG="+c.kubeconfig, "POD_NAME=", "SCANNER_WATCH_NAMESPACES="+c.watched), environment...)
+	p.command.Env = append(append(os.Environ(), asManager+"=1", "KUBECONFIG="+c.kubeconfig, "POD_NAME=", "SCANNER_API_BIND_ADDRESS=0", "SCANNER_WATCH_NAMESPACES="+c.watched), environment...)
 	p.command.Stdout, p.command.Stderr = p.log, p.log
 	c.Expect(p.command.Start()).To(Succeed())
 	go func() { _ = p.command.Wait(); close(p.ended) }()

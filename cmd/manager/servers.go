@@ -13,7 +13,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
@@ -54,7 +53,7 @@ const (
 	reviewsBurst     = 200
 )
 
-// addIngest serves the ingest API while this process leads.
+// addIngest adds the ingest API.
 func (op *operator) addIngest(ctx context.Context) error {
 	reviews, err := op.newReviewClient()
 	if err != nil {
@@ -65,13 +64,13 @@ func (op *operator) addIngest(ctx context.Context) error {
 		Store: op.store, Backend: op.grype, Clock: op.clock, Log: ctrl.Log.WithName("ingest"),
 		Client: reviews, Reader: reviews, SpoolDir: op.options.SpoolDir,
 		LeaseTime: grype.LeaseTime(op.config.Grype.Match), WorkerImage: op.options.WorkerImage, Metrics: ctrlmetrics.Registry,
-		SpoolBytes: budgets.SpoolSize.Value(), SpoolShare: budgets.SpoolSizePerNamespace.Value(), StoreBytes: budgets.StoreSizePerNamespace.Value(),
+		SpoolBytes: budgets.SpoolSize.Value(), SpoolShare: budgets.SpoolSizePerNamespace.Value(), StoreBytes: budgets.StoreSizePerNamespace.Value(), Closing: op.servers.closing,
 	}
 	handler, err := ingest.Handler()
 	if err != nil {
 		return fmt.Errorf("ingest API: %w", err)
 	}
-	if err := op.manager.Add(op.periodic(spoolSweepInterval, "spool", "Tidying the spool", ingest.Sweep)); err != nil {
+	if err := op.manager.Add(everywhere(op.periodic(spoolSweepInterval, "spool", "Tidying the spool", ingest.Sweep))); err != nil {
 		return err
 	}
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: ingestIdleTimeout}
@@ -81,7 +80,7 @@ func (op *operator) addIngest(ctx context.Context) error {
 	})
 }
 
-// addAPI serves the REST API and the web UI while this process leads, unless the API is disabled.
+// addAPI adds the REST API and the web UI, unless the API is disabled.
 func (op *operator) addAPI(ctx context.Context) error {
 	if op.options.APIAddress == "0" {
 		return nil
@@ -98,6 +97,7 @@ func (op *operator) addAPI(ctx context.Context) error {
 	log := events.NewLog()
 	watcher := &events.Watcher{
 		Log: log, Store: op.store, Reader: op.manager.GetClient(), Informers: op.manager.GetCache(), Clock: op.clock, Logger: ctrl.Log.WithName("events"),
+		EveryReplica: op.servesWhileFollowing(),
 	}
 	if err := op.manager.Add(watcher); err != nil {
 		return err
@@ -110,8 +110,8 @@ func (op *operator) addAPI(ctx context.Context) error {
 		Reader:     restapi.WatchedReader{Reader: op.manager.GetClient(), Namespaces: op.options.Watched},
 		ImageScans: op.manager.GetClient(), TokenReviews: tokenReviews, AccessReviews: accessReviews, Store: op.store, Inventory: op.inventory(), Clock: op.clock,
 		SessionKey: func() ([]byte, error) { return op.authority.DeriveKey("scanner-operator sessions v1") }, BasePath: settings.BasePath,
-		Events:      &events.Server{Log: log, Version: version.Version, Build: build},
-		RenderSlack: renderSlack, Wake: op.wakeups.Image, ReportBudget: op.config.Ingest.StoreSizePerNamespace.Value(),
+		Events:      &events.Server{Log: log, Version: version.Version, Build: build, Closing: op.servers.closing},
+		RenderSlack: renderSlack, Replicas: op.replicas, Wake: op.wakeImage, ReportBudget: op.config.Ingest.StoreSizePerNamespace.Value(),
 		Log: ctrl.Log.WithName("api"), Metrics: ctrlmetrics.Registry,
 	}
 	handler, err := api.Handler()
@@ -160,8 +160,7 @@ func (op *operator) apiCertificates() (certificateFunc, error) {
 	}, op.manager.Add(watcher)
 }
 
-// serve runs a server while this process leads, on the address of the flag --<name>-bind-address. limit bounds its connections. At shutdown,
-// requests are aborted instead of being waited for: workers wait for work, and downloads are long.
+// serve adds a server on the address of the flag --<name>-bind-address. limit bounds its connections.
 func (op *operator) serve(ctx context.Context, name string, server *http.Server, address string, config *tls.Config,
 	limit func(net.Listener) net.Listener,
 ) error {
@@ -171,11 +170,8 @@ func (op *operator) serve(ctx context.Context, name string, server *http.Server,
 	}
 	config.MinVersion = tls.VersionTLS13
 	server.Handler = listener.CloseUnauthorized(server.Handler)
-	server.BaseContext = func(net.Listener) context.Context { return ctx }
-	return op.manager.Add(&manager.Server{
-		Name: name, OnlyServeWhenLeader: true, Server: server,
-		Listener: tls.NewListener(limit(listening), config),
-	})
+	op.servers.add(server, tls.NewListener(limit(listening), config))
+	return nil
 }
 
 // newReviewClient returns a client with a rate limit of its own, so that requests to the API do not use up the rate limit of the controllers.

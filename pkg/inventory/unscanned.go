@@ -13,15 +13,16 @@ import (
 
 // CountUnscanned counts the images without a result that run in some namespaces of a scanner. The namespaces must be covered by the scanner. An
 // image counts once, as in the scanner's status, which has the numbers for all namespaces together. ImageScans decide alone: unlike Coverage,
-// CountUnscanned trusts one that is scanned while the store has lost the report.
+// CountUnscanned knows no image whose pod has no digest yet, and trusts an ImageScan that is scanned while the store has lost the report. It needs
+// no pods and no index of the cache, which only the leader has.
 func (i *Inventory) CountUnscanned(ctx context.Context, scanner v1alpha1.GenericScanner, namespaces []string) (pending, failed int, err error) {
 	byID := coverageByID{running: map[string]CoveredImage{}, recent: map[string]CoveredImage{}}
 	for _, namespace := range namespaces {
-		facts, err := i.unreportedFacts(ctx, scanner, namespace)
+		images, err := i.scannedImages(ctx, scanner, namespace)
 		if err != nil {
 			return 0, 0, err
 		}
-		byID.add(namespace, namespaceImages{running: facts.running()})
+		byID.add(namespace, namespaceImages{running: images})
 	}
 	for _, img := range byID.running {
 		switch img.State {
@@ -34,32 +35,23 @@ func (i *Inventory) CountUnscanned(ctx context.Context, scanner v1alpha1.Generic
 	return pending, failed, nil
 }
 
-// unreportedFacts returns the facts about a namespace without reading reports and receivers. It needs no index of the cache.
-func (i *Inventory) unreportedFacts(ctx context.Context, scanner v1alpha1.GenericScanner, namespace string) (facts coverageFacts, err error) {
-	facts = coverageFacts{
+// scannedImages returns the images of a scanner that run in a namespace, by their ImageScans.
+func (i *Inventory) scannedImages(ctx context.Context, scanner v1alpha1.GenericScanner, namespace string) (images []CoveredImage, err error) {
+	facts := coverageFacts{
 		namespace: namespace, scans: map[store.NamespacedImage]*v1alpha1.ImageScan{}, reports: map[store.NamespacedImage]store.ReportAge{},
 	}
 	var scans v1alpha1.ImageScanList
 	if err := i.Client.List(ctx, &scans, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return coverageFacts{}, err
+		return nil, err
 	}
 	for n := range scans.Items {
 		scan := &scans.Items[n]
 		key, err := KeyOf(scan)
-		if err == nil && scan.Spec.ScannerRef == ReferenceTo(scanner) && metav1.IsControlledBy(scan, scanner) {
-			facts.scans[facts.of(key)], facts.reports[facts.of(key)] = scan, store.ReportAge{}
+		if err != nil || scan.Spec.ScannerRef != ReferenceTo(scanner) || !metav1.IsControlledBy(scan, scanner) || scan.Status.UnusedSinceTime != nil {
+			continue
 		}
+		facts.scans[facts.of(key)], facts.reports[facts.of(key)] = scan, store.ReportAge{}
+		images = append(images, facts.stateOf(RunningImage{Key: key}))
 	}
-	pods, err := i.podsIn(ctx, scanner, namespace, IsActive, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return coverageFacts{}, err
-	}
-	for p := range pods {
-		images := podImages{created: pods[p].CreationTimestamp.Time}
-		if images.running, images.unresolved, _, err = i.RunningImages(ctx, scanner, &pods[p]); err != nil {
-			return coverageFacts{}, err
-		}
-		facts.pods = append(facts.pods, images)
-	}
-	return facts, nil
+	return images, nil
 }

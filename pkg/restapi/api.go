@@ -89,6 +89,8 @@ type API struct {
 	BasePath string
 	// RenderSlack renders a message of the store for Slack.
 	RenderSlack func(message []byte) (restv1.SlackMessage, error)
+	// Replicas returns the manager's replicas, ordered by name.
+	Replicas func(ctx context.Context) ([]restv1.Replica, error)
 	// Wake reports that what is known of an image has changed, given by the digest that nodes report.
 	Wake func(ctx context.Context, digest string)
 	// Events serves the streams of events. Whoever serves the API runs a Watcher for its log.

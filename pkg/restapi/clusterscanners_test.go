@@ -137,6 +137,7 @@ func TestWorkloadsOfClusterScanner(t *testing.T) {
 		w.createScannedIn(namespace, platform, "of-"+namespace, vulnerable("CVE-2026-0001", "openssl"))
 		w.createPod(namespace, "of-"+namespace)
 	}
+	w.createScanIn("shop", platform, "new", func(s *v1alpha1.ImageScan) { s.Status = v1alpha1.ImageScanStatus{Phase: v1alpha1.PhasePending} })
 	w.createPod("shop", "new")
 	w.createScanIn("shop", platform, "failing", func(s *v1alpha1.ImageScan) {
 		s.Status = v1alpha1.ImageScanStatus{Phase: v1alpha1.PhaseFailed, Attempts: 1}

@@ -99,6 +99,7 @@ func newHarness(t testing.TB, cluster, reviews client.Client) *harness {
 			}
 			return restv1.SlackMessage{Text: string(message), Blocks: json.RawMessage(`[{"type":"divider"}]`)}, nil
 		},
+		Replicas: func(context.Context) ([]restv1.Replica, error) { return nil, nil },
 		Wake: func(_ context.Context, digest string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

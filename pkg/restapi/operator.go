@@ -44,7 +44,11 @@ func (a operations) GetOperator(ctx context.Context, _ restv1.GetOperatorRequest
 			AgeSeconds: max(0, int64(a.Clock.Since(e.Data.Built).Seconds())), SinceTime: e.Data.Since.UTC(), Queue: e.Queue,
 		})
 	}
-	answer.Scanners, answer.Images, err = a.countAllImages(ctx)
+	if answer.Scanners, answer.Images, err = a.countAllImages(ctx); err != nil {
+		return nil, err
+	}
+	replicas, err := a.Replicas(ctx)
+	answer.Replicas = append([]restv1.Replica{}, replicas...)
 	return answer, err
 }
 

@@ -23,6 +23,7 @@ import (
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/restapi/cyclonedx"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -44,7 +45,7 @@ func serveReports(path string) error {
 	cluster := fakeclient.NewClientBuilder().WithScheme(newScheme()).WithInterceptorFuncs(interceptor.Funcs{Create: reviewer.create}).Build()
 	api := &API{
 		Reader: cluster, ImageScans: cluster, TokenReviews: cluster, AccessReviews: cluster, Store: db, Clock: clock.RealClock{}, Log: logr.Discard(),
-		Metrics: prometheus.NewRegistry(), Wake: func(context.Context, string) {},
+		Metrics: prometheus.NewRegistry(), Replicas: func(context.Context) ([]restv1.Replica, error) { return nil, nil }, Wake: func(context.Context, string) {},
 	}
 	handler, err := api.Handler()
 	if err != nil {

@@ -489,6 +489,8 @@ export type Operator = {
   engines: Array<Engine>;
   /** The sum of the images of all of them. */
   images: ImageCounts;
+  /** The manager's pods, ordered by name. */
+  replicas: Array<Replica>;
   /** Number of Scanners and ClusterScanners. */
   scanners: number;
   store: OperatorStore;
@@ -584,6 +586,20 @@ export type Rating = {
 
 /** Why a request is refused. InvalidParameter (400): `field` names the parameter. Unauthorized (401): no token, or one that the API server does not accept. Forbidden (403): RBAC does not allow it, whether or not the object exists, or a page of another origin sent the request. NotFound (404): the object does not exist. MethodNotAllowed (405): the path does not have this method; see Allow. NotScanned (409): there is no result (yet); see `phase` and `scanReason`. Superseded (409): the report is older than the one that the source has saved. Expired (410): the report or list was replaced between two pages; start again without `continue`. PreconditionFailed (412): the report is not the one that If-Match or If-None-Match names. BodyTooLarge (413): the body is too large, compressed or decompressed. UnsupportedMediaType (415): the body's type is not application/vnd.cyclonedx+json. TooLarge (422): the report is too large for one document; page through its findings. InvalidReport (422): the report is not valid; `field` is the JSON pointer of the part that is wrong. UnsupportedReport (422): the report is not CycloneDX of a supported version. LimitExceeded (422): the report has too many findings or components, or too long texts; `field` is a JSON pointer. PlatformRequired (422): the image runs on several platforms; name one. TooManyRequests (429): the caller saves too many reports; retry later. Unavailable (503): the API server or the store does not answer, or there are too many requests at once; retry later. StorageFull (507): the report does not fit into the storage budget of the namespace. */
 export type Reason = 'InvalidParameter' | 'Unauthorized' | 'Forbidden' | 'NotFound' | 'MethodNotAllowed' | 'NotScanned' | 'Superseded' | 'Expired' | 'PreconditionFailed' | 'BodyTooLarge' | 'UnsupportedMediaType' | 'TooLarge' | 'InvalidReport' | 'UnsupportedReport' | 'LimitExceeded' | 'PlatformRequired' | 'TooManyRequests' | 'Unavailable' | 'StorageFull';
+
+export type Replica = {
+  /** Whether it holds the lease. The leader alone looks after objects, plans Jobs and sends messages. */
+  leads: boolean;
+  /** When it got the lease; omitted if it does not lead. */
+  leadsSince?: string;
+  /** The name of its pod. */
+  name: string;
+  /** The node of its pod; omitted while it has none. */
+  node?: string;
+  /** Whether its pod is ready, which means that it serves requests. */
+  ready: boolean;
+  startTime: string;
+};
 
 /** The report that findings come from. */
 export type Report = {

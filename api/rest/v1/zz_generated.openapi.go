@@ -966,6 +966,9 @@ type Operator struct {
 	// Images The sum of the images of all of them.
 	Images ImageCounts `json:"images"`
 
+	// Replicas The manager's pods, ordered by name.
+	Replicas []Replica `json:"replicas"`
+
 	// Scanners Number of Scanners and ClusterScanners.
 	Scanners int           `json:"scanners"`
 	Store    OperatorStore `json:"store"`
@@ -1127,6 +1130,25 @@ type Rating struct {
 // Unavailable (503): the API server or the store does not answer, or there are too many requests at once; retry later.
 // StorageFull (507): the report does not fit into the storage budget of the namespace.
 type Reason string
+
+// Replica defines model for Replica.
+type Replica struct {
+	// Leads Whether it holds the lease. The leader alone looks after objects, plans Jobs and sends messages.
+	Leads bool `json:"leads"`
+
+	// LeadsSince When it got the lease; omitted if it does not lead.
+	LeadsSince time.Time `json:"leadsSince,omitempty,omitzero"`
+
+	// Name The name of its pod.
+	Name string `json:"name"`
+
+	// Node The node of its pod; omitted while it has none.
+	Node string `json:"node,omitempty,omitzero"`
+
+	// Ready Whether its pod is ready, which means that it serves requests.
+	Ready     bool      `json:"ready"`
+	StartTime time.Time `json:"startTime"`
+}
 
 // Report The report that findings come from.
 type Report struct {

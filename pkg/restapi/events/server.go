@@ -39,6 +39,8 @@ type Server struct {
 	Log *Log
 	// Version is that of the operator, and Build identifies the document of the web UI.
 	Version, Build string
+	// Closing is closed when the server is about to end: the streams end then, and say so. May be nil.
+	Closing <-chan struct{}
 
 	mu     sync.Mutex
 	open   int
@@ -108,8 +110,23 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, stream Stream) er
 	header.Set("X-Accel-Buffering", "no") // nginx would collect the messages
 	to := &eventStream{w: w, controller: http.NewResponseController(w)}
 	w.WriteHeader(http.StatusOK)
-	stream.run(r.Context(), s.Log, to, hello)
+	ctx, stop := s.untilClosing(r.Context())
+	defer stop()
+	stream.run(ctx, s.Log, to, hello)
 	return nil
+}
+
+// untilClosing returns a context that ends when the server is about to end.
+func (s *Server) untilClosing(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-s.Closing:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // eventStream sends server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html).
@@ -166,7 +183,8 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request, stream S
 	}
 	defer func() { _ = connection.CloseNow() }()
 	// Clients send nothing. The context ends with the connection.
-	ctx := connection.CloseRead(r.Context())
+	ctx, stop := s.untilClosing(connection.CloseRead(r.Context()))
+	defer stop()
 	go ping(ctx, connection)
 	stream.run(ctx, s.Log, webSocket{connection}, hello)
 	_ = connection.Close(websocket.StatusGoingAway, "")

@@ -36,6 +36,8 @@ type Watcher struct {
 	Informers cache.Informers
 	Clock     clock.WithTicker
 	Logger    logr.Logger
+	// EveryReplica means that a replica serves the API also while it does not lead.
+	EveryReplica bool
 }
 
 // watched are the kinds of objects that responses depend on.
@@ -66,9 +68,9 @@ func (w *Watcher) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable. A replica watches while it serves the API, which it does while it leads. Another
-// one needs no cache of the objects.
-func (w *Watcher) NeedLeaderElection() bool { return true }
+// NeedLeaderElection implements manager.LeaderElectionRunnable. A replica watches while it serves the API. Another one needs no cache of the
+// objects.
+func (w *Watcher) NeedLeaderElection() bool { return !w.EveryReplica }
 
 // handlerOf returns the handler that adds the changes of a kind.
 func (w *Watcher) handlerOf(kind restv1.HintKind) toolscache.ResourceEventHandler {

@@ -1,6 +1,6 @@
 // The operator itself: its store, what waits, how old the vulnerability data is, and versions.
 import { useGet } from '../api';
-import type { Engine, Operator } from '../api.gen';
+import type { Engine, Operator, Replica } from '../api.gen';
 import { bytes, count, duration } from '../format';
 import { Coverage, Facts, Foreign, Table, Time, Title, View } from '../parts';
 import { href } from '../router';
@@ -16,6 +16,10 @@ export function OperatorPage() {
       <p><a href={href('/coverage')}>{count(found.scanners, 'scanner')}</a>, {queueOf(found)}</p>
       <h2>Vulnerability data</h2>
       {found.engines.length === 0 ? <p class="mute">No engine has vulnerability data yet.</p> : <Table label="Engines" rows={found.engines} id={(e) => e.engine} columns={columns} />}
+      {found.replicas.length > 0 && <>
+        <h2>Replicas</h2>
+        <Table label="Replicas" rows={found.replicas} id={(r) => r.name} columns={replicaColumns} />
+      </>}
       <h2>Store and versions</h2>
       <Facts facts={[
         ['Database', found.store.database], ['Size', found.store.sizeBytes !== undefined && bytes(found.store.sizeBytes)], ['Schema', String(found.store.schema)],
@@ -29,6 +33,14 @@ function queueOf({ engines }: Operator): string {
   const waiting = engines.reduce((sum, e) => sum + e.queue, 0);
   return waiting === 0 ? 'no image waits to be matched' : `${count(waiting, 'image')} to match with the present data`;
 }
+
+const replicaColumns = [
+  { name: 'Replica', cell: (r: Replica) => <b><Foreign text={r.name} /></b> },
+  { name: 'Node', cell: (r: Replica) => r.node && <Foreign text={r.node} /> },
+  { name: 'State', cell: (r: Replica) => (r.ready ? 'ready' : 'not ready') },
+  { name: 'Leads', cell: (r: Replica) => (r.leads ? <>yes{r.leadsSince && <>, since <Time at={r.leadsSince} /></>}</> : 'no') },
+  { name: 'Started', cell: (r: Replica) => <Time at={r.startTime} /> },
+];
 
 const columns = [
   { name: 'Engine', cell: (e: Engine) => <><b><Foreign text={e.engine} /></b> {e.tool && <div class="mute">{e.tool}</div>}</> },

@@ -344,7 +344,7 @@ type ClientInterface interface {
 
 	// GetOperator Returns the state of the operator itself
 	//
-	// The store, the queues, the age of the vulnerability data and the versions. The caller must be allowed to list scanners in all
+	// The store, the queues, the age of the vulnerability data, the versions and the replicas of the manager. The caller must be allowed to list scanners in all
 	// namespaces, since these numbers are about all of them.
 	//
 	// Corresponds with GET /api/v1/operator (the `GetOperator` operationId).
@@ -963,7 +963,7 @@ func (c *Client) GetWorkload(ctx context.Context, namespace Namespace, kind stri
 
 // GetOperator Returns the state of the operator itself
 //
-// The store, the queues, the age of the vulnerability data and the versions. The caller must be allowed to list scanners in all
+// The store, the queues, the age of the vulnerability data, the versions and the replicas of the manager. The caller must be allowed to list scanners in all
 // namespaces, since these numbers are about all of them.
 //
 // Corresponds with GET /api/v1/operator (the `GetOperator` operationId).
@@ -4368,7 +4368,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetOperatorWithResponse Returns the state of the operator itself
 	//
-	// The store, the queues, the age of the vulnerability data and the versions. The caller must be allowed to list scanners in all
+	// The store, the queues, the age of the vulnerability data, the versions and the replicas of the manager. The caller must be allowed to list scanners in all
 	// namespaces, since these numbers are about all of them.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -6710,7 +6710,7 @@ func (c *ClientWithResponses) GetWorkloadWithResponse(ctx context.Context, names
 
 // GetOperatorWithResponse Returns the state of the operator itself
 //
-// The store, the queues, the age of the vulnerability data and the versions. The caller must be allowed to list scanners in all
+// The store, the queues, the age of the vulnerability data, the versions and the replicas of the manager. The caller must be allowed to list scanners in all
 // namespaces, since these numbers are about all of them.
 //
 // Returns a wrapper object for the known response body format(s).
