@@ -231,9 +231,9 @@ explore: ## Other random histories of findings and messages than "make test" dra
 	go test ./pkg/announce ./pkg/store -timeout 0 -run '$(HISTORIES)' -rapid.seed=$(or $(SEED),0) -rapid.checks=$(or $(CHECKS),1000)
 
 .PHONY: e2e-crash
-e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go out, then count lost and doubled ones; STORE=postgres or mariadb, KILLS=20 is quick, SEED repeats
+e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go out, then count lost and doubled ones; STORE=postgres or mariadb, there with two managers; SUSPEND=1 suspends the leader instead; KILLS=20 is quick, SEED repeats
 	$(GO_BUILD) -o bin/ ./cmd/...
-	KUBEBUILDER_ASSETS=$$($(CLUSTER) assets) bin/crash -store=$(or $(STORE),sqlite) -kills=$(or $(KILLS),200) -seed=$(or $(SEED),0)
+	KUBEBUILDER_ASSETS=$$($(CLUSTER) assets) bin/crash -store=$(or $(STORE),sqlite) -kills=$(or $(KILLS),200) -seed=$(or $(SEED),0) $(if $(SUSPEND),-suspend)
 
 # All parts except the last run on this machine without a cluster, the part with Clair as root. They run first, so that a
 # cluster does not use the processors.

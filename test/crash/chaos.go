@@ -62,20 +62,34 @@ type chaos struct {
 	mu     sync.Mutex
 	deaths []death
 	images []image
+	// running are the present processes, by the names of their killers.
+	running map[string]*process.Process
+	// suspending is held while a leader is suspended: without another manager, it would lead on, and rightly.
+	suspending sync.Mutex
 }
 
 // startChaos starts both processes and their killers.
 func startChaos(ctx context.Context, c *cluster) (*chaos, error) {
-	t := &chaos{cluster: c}
+	t := &chaos{cluster: c, running: map[string]*process.Process{}}
 	t.killers = []*killer{
-		{chaos: t, who: manager, start: c.startManager, life: managerLife, atMessage: 0.5, draws: c.options.draws(drawsOfManager)},
 		// Each kill during a message makes the receiver's backoff longer, in the end minutes.
-		{chaos: t, who: notifier, start: c.startNotifier, life: notifierLife, atMessage: 0.2, draws: c.options.draws(drawsOfNotifier)},
+		{chaos: t, who: notifier, name: notifier, start: c.startNotifier, life: notifierLife, atMessage: 0.2, draws: c.options.draws(drawsOfNotifier), spares: c.options.suspend},
+	}
+	for n := range c.options.managers {
+		t.killers = append(t.killers, &killer{
+			chaos: t, who: manager, name: fmt.Sprintf("%s-%c", manager, 'a'+n), start: c.startManager, life: managerLife, atMessage: 0.5,
+			draws: c.options.draws(drawsOfManager + uint64(n)), suspends: c.options.suspend,
+		})
 	}
 	t.failed = make(chan error, len(t.killers))
 	ctx, t.cancel = context.WithCancel(ctx)
 	for _, k := range t.killers {
 		if err := k.next(); err != nil {
+			return nil, errors.Join(err, t.stop())
+		}
+	}
+	if c.writes != nil {
+		if err := c.writes.record(ctx); err != nil {
 			return nil, errors.Join(err, t.stop())
 		}
 	}
@@ -235,8 +249,11 @@ func (t *chaos) recordedDeaths() []death {
 // killer kills one program repeatedly, and restarts it at once, also when it has ended without a kill.
 type killer struct {
 	*chaos
-	who   string
-	start func(name string) (*process.Process, error)
+	// who is the program, and name that of this instance of it.
+	who, name string
+	// suspends means that the process is suspended while it leads, instead of being killed, and spares that it is left alone.
+	suspends, spares bool
+	start            func(name string) (*process.Process, error)
 	// life is the mean time until a kill. atMessage is the share of kills that wait for a message.
 	life      time.Duration
 	atMessage float64
@@ -248,7 +265,10 @@ type killer struct {
 // next starts the next process.
 func (k *killer) next() (err error) {
 	k.started++
-	k.process, err = k.start(fmt.Sprintf("%s-%03d", k.who, k.started))
+	k.process, err = k.start(fmt.Sprintf("%s-%03d", k.name, k.started))
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.running[k.name] = k.process
 	return err
 }
 
@@ -259,8 +279,15 @@ func (k *killer) run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // the run ends
-		case alive && !k.mayKill():
+		case alive && (k.spares || !k.mayKill()):
 			continue
+		case alive && k.suspends:
+			if ended, err := k.suspend(); err != nil || !ended {
+				if err != nil {
+					return err
+				}
+				continue
+			}
 		case alive:
 			begun = time.Now()
 		}
@@ -275,6 +302,39 @@ func (k *killer) run(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// leading is in the log of a manager that leads.
+const leading = `"msg":"Leading"`
+
+// suspend suspends the process while it leads and another manager can take over, and waits until it has ended. It reports whether it did so.
+func (k *killer) suspend() (ended bool, err error) {
+	k.suspending.Lock()
+	defer k.suspending.Unlock()
+	if k.process.Logged(leading) == 0 || !k.hasStandby() {
+		return false, nil
+	}
+	if err := k.process.Suspend(suspension); err != nil {
+		return false, err
+	}
+	select {
+	case <-k.process.Ended():
+		return true, nil
+	case <-time.After(longestLife):
+		return false, fmt.Errorf("%s-%03d was suspended for %s while it led, and goes on", k.name, k.started, suspension)
+	}
+}
+
+// hasStandby reports whether another manager waits for the lease.
+func (k *killer) hasStandby() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for name, other := range k.running {
+		if name != k.name && name != notifier && other.Alive() == nil && other.Logged("Attempting to acquire leader lease") > 0 && other.Logged(leading) == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // waitForKill waits until it is time to kill: a random time, or until shortly after a message has arrived at Slack. It reports whether the

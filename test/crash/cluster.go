@@ -5,6 +5,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,9 +59,11 @@ type cluster struct {
 	server  *apiserver.Server
 	// Paths of files: kubeconfig of manager and notifier, token of the manager for the notifier, authority with Slack's certificate.
 	kubeconfig, token, authority string
-	// config is the manager's configuration file, and database the server with its store; empty and nil with a store in a file.
-	config   string
+	// database is the server with the store; nil with a store in a file.
 	database *server.Server
+	// dsn is the data source name of the store on a server. writes records who writes there; nil unless leaders are suspended.
+	dsn    string
+	writes *writes
 	// notifierPort stays the same across restarts, like the address of a Service.
 	notifierPort string
 }
@@ -100,7 +103,7 @@ var stores = map[string]struct {
 	"sqlite": {config.SQLite, ""}, "postgres": {config.PostgreSQL, "PostgreSQL"}, "mariadb": {config.MySQL, "MariaDB"},
 }
 
-// startStore starts the database server of the store, unless the store is in a file, and writes the manager's configuration.
+// startStore starts the database server of the store, unless the store is in a file.
 func (c *cluster) startStore(context.Context) (err error) {
 	wanted := stores[c.options.store]
 	if wanted.server == "" {
@@ -109,14 +112,35 @@ func (c *cluster) startStore(context.Context) (err error) {
 	if c.database, err = server.New(wanted.server, server.Options{}); err != nil {
 		return err
 	}
-	dsn, err := c.database.Create("crash")
-	if err != nil {
+	if c.dsn, err = c.database.Create("crash"); err != nil {
 		return err
 	}
-	file := filepath.Join(c.dir, "dsn")
-	c.config = filepath.Join(c.dir, "config.yaml")
-	return errors.Join(os.WriteFile(file, []byte(dsn+"\n"), 0o600),
-		os.WriteFile(c.config, fmt.Appendf(nil, "store: {type: %s, dsnFile: %s}\n", wanted.storeType, file), 0o600))
+	if c.options.suspend {
+		c.writes = &writes{dsn: c.dsn}
+	}
+	return nil
+}
+
+// writeConfig writes the configuration of a manager and returns its file. A server of PostgreSQL knows each manager by its name.
+func (c *cluster) writeConfig(name string) (file string, err error) {
+	if c.dsn == "" {
+		return "", nil
+	}
+	wanted, dsn := stores[c.options.store], c.dsn
+	if wanted.storeType == config.PostgreSQL {
+		address, err := url.Parse(c.dsn)
+		if err != nil {
+			return "", err
+		}
+		settings := address.Query()
+		settings.Set("application_name", name)
+		address.RawQuery = settings.Encode()
+		dsn = address.String()
+	}
+	dsnFile := filepath.Join(c.dir, name+".dsn")
+	file = filepath.Join(c.dir, name+".yaml")
+	return file, errors.Join(os.WriteFile(dsnFile, []byte(dsn+"\n"), 0o600),
+		os.WriteFile(file, fmt.Appendf(nil, "store: {type: %s, dsnFile: %s, maxConnections: 5}\n", wanted.storeType, dsnFile), 0o600))
 }
 
 func (c *cluster) startServer(context.Context) (err error) {
@@ -231,14 +255,25 @@ func (c *cluster) deleteException(ctx context.Context, img image) error {
 	return c.server.Delete(ctx, &v1alpha1.VulnerabilityException{ObjectMeta: metav1.ObjectMeta{Namespace: teamName(img.team), Name: img.name()}})
 }
 
+// suspension is how long a leader is suspended: twice the lease.
+const suspension = 6 * time.Second
+
 // startManager starts the manager as it runs in a pod. The lease is short, so that the next manager does not wait long.
 func (c *cluster) startManager(name string) (*process.Process, error) {
+	config, err := c.writeConfig(name)
+	if err != nil {
+		return nil, err
+	}
+	lease := []string{"--leader-elect-lease-duration=1s", "--leader-elect-renew-deadline=900ms", "--leader-elect-retry-period=150ms"}
+	if c.options.suspend {
+		lease = []string{"--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=300ms"}
+	}
 	command := exec.Command(filepath.Join(c.options.root, "bin", "manager"),
-		"--namespace="+systemNamespace, "--config="+c.config, "--data-dir="+c.dir, "--spool-dir="+filepath.Join(c.dir, "spool"),
+		"--namespace="+systemNamespace, "--config="+config, "--data-dir="+c.dir, "--spool-dir="+filepath.Join(c.dir, name+".spool"),
 		"--notifier-url=https://localhost:"+c.notifierPort, "--notifier-token-file="+c.token,
 		"--enable-fake-backend", "--worker-image=unused", "--metrics-bind-address=0", "--api-bind-address=0",
-		"--health-probe-bind-address=127.0.0.1:0", "--ingest-bind-address=127.0.0.1:0",
-		"--leader-elect-lease-duration=1s", "--leader-elect-renew-deadline=900ms", "--leader-elect-retry-period=150ms")
+		"--health-probe-bind-address=127.0.0.1:0", "--ingest-bind-address=127.0.0.1:0")
+	command.Args = append(command.Args, lease...)
 	command.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig, "POD_NAME=")
 	return process.Start(c.dir, name, command)
 }

@@ -7,6 +7,9 @@
 // remembers accepted messages, was killed before the retry. A single kill of the notifier can be both. There are never more repeated
 // messages than kills and withheld responses.
 //
+// With a store on a server, two managers run, one of which leads. With -suspend, the leader is not killed but suspended for twice its lease: when it
+// goes on, another one leads. It must then write nothing and send nothing before it ends by itself. On PostgreSQL a trigger records who writes.
+//
 // All random values are drawn from a seed, which is printed. The timing still depends on the machine.
 package main
 
@@ -32,6 +35,9 @@ type options struct {
 	// kills and digests are the minimum numbers of kills and of messages.
 	kills, digests int
 	seed           uint64
+	// managers is how many managers run, and suspend that their leader is suspended instead of being killed.
+	managers int
+	suspend  bool
 	// store is where the manager's store is: sqlite, postgres or mariadb.
 	store string
 	// root is the project's directory, with the programs in bin. assets is the directory of etcd and kube-apiserver.
@@ -44,6 +50,8 @@ func main() {
 	flag.IntVar(&o.digests, "digests", 0, "how many messages are sent meanwhile at least (default half as many)")
 	flag.Uint64Var(&o.seed, "seed", 0, "what everything random is drawn from (default: another one each time)")
 	flag.StringVar(&o.store, "store", "sqlite", "where the store is: sqlite, or on a server that is started for this: postgres or mariadb")
+	flag.IntVar(&o.managers, "managers", 0, "how many managers run (default 2 with a store on a server, and else 1)")
+	flag.BoolVar(&o.suspend, "suspend", false, "suspend the leader for twice its lease instead of killing it, and do not kill the notifier; with PostgreSQL")
 	flag.StringVar(&o.root, "root", ".", "the project's directory")
 	flag.Parse()
 	ctrl.SetLogger(logr.Discard()) // silences envtest
@@ -70,13 +78,26 @@ func run(ctx context.Context, o options) error {
 	if _, known := stores[o.store]; !known {
 		return fmt.Errorf("-store: %q is not sqlite, postgres or mariadb", o.store)
 	}
-	fmt.Printf("e2e-crash: %d kills, %d messages, store %s, seed %d\n", o.kills, o.digests, o.store, o.seed)
+	if o.managers == 0 {
+		o.managers = 2
+		if o.store == "sqlite" {
+			o.managers = 1
+		}
+	}
+	if o.suspend && (o.store != "postgres" || o.managers < 2) {
+		return errors.New("-suspend: needs -store=postgres and two managers")
+	}
+	what := "kills"
+	if o.suspend {
+		what = "suspended leaders"
+	}
+	fmt.Printf("e2e-crash: %d %s, %d messages, store %s, %d managers, seed %d\n", o.kills, what, o.digests, o.store, o.managers, o.seed)
 	dir, err := os.MkdirTemp("", "e2e-crash-")
 	if err != nil {
 		return err
 	}
 	if err := experiment(ctx, o, dir); err != nil {
-		return fmt.Errorf("%w\nlogs, store and Slack's messages are in %s; once more: make e2e-crash STORE=%s KILLS=%d SEED=%d", err, dir, o.store, o.kills, o.seed)
+		return fmt.Errorf("%w\nlogs, store and Slack's messages are in %s; once more: make e2e-crash STORE=%s KILLS=%d SEED=%d%s", err, dir, o.store, o.kills, o.seed, map[bool]string{true: " SUSPEND=1"}[o.suspend])
 	}
 	return os.RemoveAll(dir)
 }
@@ -85,8 +106,8 @@ func run(ctx context.Context, o options) error {
 const (
 	drawsOfSlack = iota
 	drawsOfImages
-	drawsOfManager
 	drawsOfNotifier
+	drawsOfManager // and the following ones, one for each manager
 )
 
 func (o options) draws(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(o.seed, stream)) }
@@ -119,6 +140,11 @@ func experiment(ctx context.Context, o options, dir string) (err error) {
 		return err
 	}
 	v := judge(all, messages, t.recordedDeaths())
+	if c.writes != nil {
+		if v.writes, v.deposedWrites, err = c.writes.judge(ctx); err != nil {
+			return err
+		}
+	}
 	v.print(os.Stdout, slack.count())
 	return errors.Join(silence, v.problems(o))
 }

@@ -92,6 +92,8 @@ type verdict struct {
 	// of them that were avoidable. wrong are messages that Slack would reject.
 	lost                           []finding
 	repeated, unexplained, invalid []acceptedMessage
+	// writes is the number of transactions that were recorded, and deposedWrites that of managers that did not lead any more.
+	writes, deposedWrites int
 	// unfounded are findings that were announced although they were not true at the time, such as a suppressed finding.
 	unfounded []finding
 }
@@ -236,6 +238,8 @@ func (v verdict) print(out io.Writer, c counts) {
 		{"doubled messages", len(v.repeated)},
 		{"  allowed: one for each death or withheld answer", v.allowed()},
 		{"  that nothing explains", len(v.unexplained)},
+		{"recorded transactions", v.writes},
+		{"  of a manager that another one had replaced", v.deposedWrites},
 	} {
 		fmt.Fprintf(out, "  %-48s %4d\n", row.what, row.n)
 	}
@@ -246,6 +250,9 @@ func (v verdict) problems(o options) error {
 	var errs []error
 	if len(v.lost) > 0 {
 		errs = append(errs, fmt.Errorf("%d findings are lost, such as %s for %s", len(v.lost), v.lost[0].name, v.lost[0].webhook))
+	}
+	if v.deposedWrites > 0 || o.suspend && v.writes == 0 {
+		errs = append(errs, fmt.Errorf("%d of %d transactions are of managers that another one had replaced", v.deposedWrites, v.writes))
 	}
 	if len(v.unfounded) > 0 {
 		errs = append(errs, fmt.Errorf("%d were announced and not true then, such as %s for %s", len(v.unfounded), v.unfounded[0].name, v.unfounded[0].webhook))

@@ -90,6 +90,15 @@ func (p *Process) Kill() error {
 	return err
 }
 
+// Suspend suspends the process for a time, as a node does whose processors are taken away.
+func (p *Process) Suspend(d time.Duration) error {
+	if err := p.command.Process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	time.Sleep(d)
+	return p.command.Process.Signal(syscall.SIGCONT)
+}
+
 // PID returns the process ID.
 func (p *Process) PID() int { return p.command.Process.Pid }
 
