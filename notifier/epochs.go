@@ -1,36 +1,60 @@
 package notifier
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/announce"
 )
 
 // epochs keeps the highest epoch of a manager that the notifier has seen. It is safe for concurrent use.
 type epochs struct {
+	// lease keeps the epoch beyond the process; nil to keep it in memory only.
+	lease *Lease
+
 	mu      sync.Mutex
 	highest int64
 }
 
-// admit reports whether no higher epoch was seen, and then refuses all lower ones from now on.
-func (e *epochs) admit(epoch int64) bool {
+// admit reports whether no higher epoch was seen, and then refuses all lower ones from now on. An error means that the epoch could not be kept.
+func (e *epochs) admit(ctx context.Context, epoch int64) (bool, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.readKept()
+	if e.lease != nil && epoch > e.highest {
+		kept, err := e.lease.RaiseEpoch(ctx, epoch)
+		if err != nil {
+			return false, err
+		}
+		e.highest = max(e.highest, kept)
+	}
 	if epoch < e.highest {
-		return false
+		return false, nil
 	}
 	e.highest = epoch
-	return true
+	return true, nil
 }
+
+// isCurrent reports whether no epoch above the given one was seen.
+func (e *epochs) isCurrent(epoch int64) bool { return e.current() <= epoch }
 
 func (e *epochs) current() int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.readKept()
 	return e.highest
+}
+
+// readKept raises the epoch to the one that the holder of the Lease before this one has kept. The caller holds the lock.
+func (e *epochs) readKept() {
+	if e.lease != nil {
+		e.highest = max(e.highest, e.lease.KeptEpoch())
+	}
 }
 
 // parseEpoch decodes an epoch: a decimal number without a sign.
@@ -56,12 +80,25 @@ func (s *Server) serveEpoch(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	if !s.epochs.admit(epoch) {
-		s.refuseEpoch(w, epoch)
+	if s.refuseAsStandby(w) || !s.admitEpoch(w, r, epoch) {
 		return
 	}
 	s.Log.Info("a manager begins to lead", "epoch", epoch)
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// admitEpoch reports whether the epoch is not too low, and answers the request otherwise.
+func (s *Server) admitEpoch(w http.ResponseWriter, r *http.Request, epoch int64) bool {
+	admitted, err := s.epochs.admit(r.Context(), epoch)
+	switch {
+	case err != nil:
+		s.Log.Error("refused a manager whose epoch could not be kept", "error", err)
+		w.Header().Set("Retry-After", strconv.Itoa(int(standbyRetry/time.Second)))
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	case !admitted:
+		s.refuseEpoch(w, epoch)
+	}
+	return admitted
 }
 
 // refuseEpoch answers a request whose epoch is too low.

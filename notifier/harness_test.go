@@ -116,11 +116,11 @@ type world struct {
 	core    *coreclient.CoreV1Client
 	clock   *testingclock.FakePassiveClock
 	slack   *standin.Standin
-	// slackURL is the webhook URL in key url of Secret shop/slack.
-	slackURL string
-	notifier *httptest.Server
-	manager  *client.Client
-	registry *prometheus.Registry
+	// slackURL is the webhook URL in key url of Secret shop/slack. slackHost is its host and port.
+	slackURL, slackHost string
+	notifier            *httptest.Server
+	manager             *client.Client
+	registry            *prometheus.Registry
 	// logs is everything that was logged.
 	logs *lockedBuffer
 	// waited is how long the notifier has waited for its budget, by the fake clock.
@@ -137,7 +137,7 @@ func newWorld(t *testing.T, receiver notifier.Receiver) *world {
 	slackServer := httptest.NewTLSServer(w.slack.Webhooks())
 	t.Cleanup(slackServer.Close)
 	w.slackURL = slackServer.URL + secretPath
-	host := strings.TrimPrefix(slackServer.URL, "https://")
+	w.slackHost = strings.TrimPrefix(slackServer.URL, "https://")
 
 	w.cluster = &cluster{
 		secrets:   map[string]map[string]string{"shop/slack": {"url": w.slackURL + "\n"}, "shop/app": {"token": botToken + "\n"}},
@@ -159,7 +159,7 @@ func newWorld(t *testing.T, receiver notifier.Receiver) *world {
 	}
 	server := notifier.New(notifier.Config{
 		Callers:   notifier.NewTokenReviews(authentication, managerUser, w.clock),
-		Addresses: notifier.NewSecretAddresses(w.core, "scanner-operator-system", "scanner-operator-notifier", []string{"hooks.slack.com", host, "127.0.0.1:1"}),
+		Addresses: notifier.NewSecretAddresses(w.core, "scanner-operator-system", "scanner-operator-notifier", []string{"hooks.slack.com", w.slackHost, "127.0.0.1:1"}),
 		Receivers: receivers,
 		Budget:    notifier.NewBudget(w.clock, w.sleep, func() float64 { return 0 }),
 		Metrics:   notifier.NewMetrics(w.registry),

@@ -14,6 +14,19 @@ type Metrics struct {
 	seconds    *prometheus.HistogramVec
 }
 
+// RegisterSender registers the metric that is 1 while this notifier sends, and 0 while it stands by. lease is nil for the only notifier.
+func RegisterSender(registry prometheus.Registerer, lease *Lease) {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "scanner_notifier_sender",
+		Help: "1 for the notifier that sends, 0 for one that stands by.",
+	}, func() float64 {
+		if lease == nil || lease.Sends() {
+			return 1
+		}
+		return 0
+	}))
+}
+
 // NewMetrics returns Metrics that are registered with the registry.
 func NewMetrics(registry prometheus.Registerer) *Metrics {
 	m := &Metrics{

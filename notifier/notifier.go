@@ -4,7 +4,10 @@
 // not delivered again under the same ID for a day, as long as the process lives. Nothing is delivered for a manager that was replaced as the
 // leader: its epoch is too low (epochs.go). A message with an unknown outcome is posted again when the
 // manager retries, so that a receiver gets each message at least once. A receiver's address or token is a secret and never reaches a log, an answer
-// or a metric. The notifier keeps state only in memory and does not decide what to announce.
+// or a metric. The notifier does not decide what to announce.
+//
+// Of several notifiers, only the holder of the Lease sends (lease.go). All others are ready to, and name the holder to whoever requests a
+// delivery. The state is in memory, except for the epoch, which is in the Lease.
 package notifier
 
 import (
@@ -57,9 +60,11 @@ type Config struct {
 	// Receivers by their type in the API.
 	Receivers map[string]Receiver
 	Budget    *Budget
-	Metrics   *Metrics
-	Log       *slog.Logger
-	Clock     cache.Clock
+	// Lease decides whether this notifier sends; nil if it is the only one.
+	Lease   *Lease
+	Metrics *Metrics
+	Log     *slog.Logger
+	Clock   cache.Clock
 }
 
 // Server serves announce.DeliveryPath and announce.EpochPath. It is safe for concurrent use.
@@ -75,7 +80,7 @@ type Server struct {
 
 // New returns a Server.
 func New(c Config) *Server {
-	return &Server{Config: c, delivered: cache.NewLRUExpireCacheWithClock(maxDeliveries, c.Clock)}
+	return &Server{Config: c, epochs: epochs{lease: c.Lease}, delivered: cache.NewLRUExpireCacheWithClock(maxDeliveries, c.Clock)}
 }
 
 // Handler returns the HTTP handler for deliveries.
@@ -106,8 +111,7 @@ func (s *Server) serveDelivery(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, announce.EpochHeader+": "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	if !s.epochs.admit(epoch) {
-		s.refuseEpoch(w, epoch)
+	if s.refuseAsStandby(w) || !s.admitEpoch(w, r, epoch) {
 		return
 	}
 	outcome := s.deliverOnce(r.Context(), delivery, epoch)
@@ -200,7 +204,7 @@ func (s *Server) deliverOnce(ctx context.Context, d announce.Delivery, epoch int
 		})
 		outcome := result.(announce.Outcome)
 		// The request may have joined the delivery of a leader that was deposed, whose refusal says nothing about this request.
-		if outcome.Reason != announce.ReasonDeposed || !s.epochs.admit(epoch) {
+		if outcome.Reason != announce.ReasonDeposed || !s.epochs.isCurrent(epoch) {
 			return outcome
 		}
 	}
@@ -224,8 +228,11 @@ func (s *Server) deliver(ctx context.Context, d announce.Delivery, epoch int64) 
 			Message: "too many messages for this channel at the moment", RetryAfter: wait,
 		})
 	}
-	if !s.epochs.admit(epoch) {
+	if !s.epochs.isCurrent(epoch) {
 		return s.recordOutcome(d, start, announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonDeposed, Message: "a newer leader began while the message waited"})
+	}
+	if !s.sends() {
+		return s.recordOutcome(d, start, announce.Outcome{Result: announce.Temporary, Reason: announce.ReasonNotifierUnavail, Message: "the notifier lost its Lease while the message waited"})
 	}
 	outcome := s.Receivers[d.Receiver.Type].Post(ctx, address, d)
 	if outcome.Result == announce.RateLimited {

@@ -7,6 +7,8 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"strings"
@@ -38,17 +40,19 @@ type Options struct {
 	ClairWebhookPlainHTTP                   bool
 	// Config is the operator's configuration file. The notifier uses only clair.instances.
 	Config string
+	// LeaderElect lets only the holder of a Lease send, so that several notifiers can run.
+	LeaderElect bool
 	// Kubeconfig is the kubeconfig file for running outside of a cluster.
 	Kubeconfig string
-	// Namespace is that of the notifier. There is no flag for it.
-	Namespace string
+	// Namespace, PodName and PodIP are those of the notifier's pod. There are no flags for them. Only LeaderElect needs the latter two.
+	Namespace, PodName, PodIP string
 }
 
-// NewOptions returns options with the values from the environment: Namespace from POD_NAMESPACE, and the default of ServiceAccount from
-// SERVICE_ACCOUNT.
+// NewOptions returns options with the values from the environment: Namespace from POD_NAMESPACE, PodName from POD_NAME, PodIP from POD_IP, and
+// the default of ServiceAccount from SERVICE_ACCOUNT.
 func NewOptions(getenv func(string) string) *Options {
 	return &Options{
-		Namespace:      getenv("POD_NAMESPACE"),
+		Namespace: getenv("POD_NAMESPACE"), PodName: getenv("POD_NAME"), PodIP: getenv("POD_IP"),
 		ServiceAccount: cmp.Or(getenv("SERVICE_ACCOUNT"), "scanner-operator-notifier"),
 	}
 }
@@ -76,6 +80,8 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.BoolVar(&o.ClairWebhookPlainHTTP, "clair-webhook-plain-http", false,
 		"accept Clair's webhooks over plain HTTP; whoever reads the traffic can read their token")
 	flags.StringVar(&o.Config, "config", "", "the operator's configuration file, for clair.instances")
+	flags.BoolVar(&o.LeaderElect, "leader-elect", false,
+		"send only while holding the Lease scanner-operator-notifier, and keep the epoch of the managers in it; needed for more than one notifier or manager")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file, for running outside of a cluster")
 }
 
@@ -99,7 +105,23 @@ func (o *Options) Complete() error {
 	if api, err := url.Parse(o.SlackAPIURL); err != nil || api.Scheme != "https" || api.Host == "" || api.User != nil || api.RawQuery != "" || api.Fragment != "" {
 		return fmt.Errorf("--slack-api-url %q: want an https URL, such as %s", o.SlackAPIURL, slack.APIURL)
 	}
+	if _, err := o.DeliveryAddress(); o.LeaderElect && err != nil {
+		return err
+	}
 	return o.checkClairWebhooks()
+}
+
+// DeliveryAddress returns the address of this notifier for deliveries, as "IP:port". Only LeaderElect needs it.
+func (o *Options) DeliveryAddress() (string, error) {
+	_, port, err := net.SplitHostPort(o.Listen)
+	if err != nil {
+		return "", fmt.Errorf("--listen: %w", err)
+	}
+	address, err := netip.ParseAddrPort(net.JoinHostPort(o.PodIP, port))
+	if err != nil || o.PodName == "" {
+		return "", errors.New("--leader-elect: also needs the environment variables POD_NAME and POD_IP, with the name and the address of the notifier's pod")
+	}
+	return address.String(), nil
 }
 
 // checkClairWebhooks requires an explicit choice between TLS and plain HTTP.

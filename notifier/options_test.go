@@ -37,6 +37,7 @@ func TestOptions(t *testing.T) {
 			"--clair-webhook-plain-http", ""},
 		"a certificate for nothing": {"system", []string{"--clair-webhook-cert-dir=/tls"}, "--clair-webhook-cert-dir", ""},
 		"plain HTTP for nothing":    {"system", []string{"--clair-webhook-plain-http"}, "--clair-webhook-plain-http", ""},
+		"one of several":            {"system", []string{"--leader-elect"}, "--leader-elect: also needs the environment variables POD_NAME and POD_IP", ""},
 		"no allowed Clairs":         {"system", []string{"--clair-webhook-listen=:8444", "--clair-webhook-plain-http"}, "--config", ""},
 	} {
 		o := notifier.NewOptions(func(string) string { return tt.namespace })
@@ -52,6 +53,26 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%s: error %v, want one that names %s", name, err, tt.wantErr)
 		case tt.wantErr == "" && o.ManagerServiceAccount != tt.wantUser:
 			t.Errorf("%s: manager is %s, want %s", name, o.ManagerServiceAccount, tt.wantUser)
+		}
+	}
+}
+
+// TestDeliveryAddress: a notifier that is one of several is reached at its pod's address.
+func TestDeliveryAddress(t *testing.T) {
+	for ip, want := range map[string]string{"10.0.0.7": "10.0.0.7:8443", "fd00::7": "[fd00::7]:8443", "": ""} {
+		o := notifier.NewOptions(func(name string) string {
+			return map[string]string{"POD_IP": ip, "POD_NAME": "notifier-1", "POD_NAMESPACE": "system"}[name]
+		})
+		flags := flag.NewFlagSet("notifier", flag.ContinueOnError)
+		o.AddFlags(flags)
+		if err := flags.Parse([]string{"--leader-elect"}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := o.DeliveryAddress(); got != want || (err == nil) != (want != "") {
+			t.Errorf("address of the pod with IP %q: %q, error %v, want %q", ip, got, err, want)
+		}
+		if err := o.Complete(); (err == nil) != (want != "") {
+			t.Errorf("IP %q: error %v", ip, err)
 		}
 	}
 }

@@ -25,9 +25,11 @@ import (
 	_ "golang.org/x/crypto/x509roots/fallback"
 	"golang.org/x/net/netutil"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/scanner-operator/scanner-operator/notifier"
@@ -94,12 +96,18 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 	if err != nil {
 		return err
 	}
+	lease, err := newLease(config, options, log)
+	if err != nil {
+		return err
+	}
+	notifier.RegisterSender(registry, lease)
 	certificate := notifier.SecretCertificate(core.Secrets(options.Namespace), options.ServingSecret, log)
 	server := notifier.New(notifier.Config{
 		Callers:   notifier.NewTokenReviews(authentication, options.ManagerServiceAccount, clock.RealClock{}),
 		Addresses: notifier.NewSecretAddresses(core, options.Namespace, options.ServiceAccount, options.Hosts()),
 		Receivers: notifier.NewReceivers(notifier.Network{Roots: roots, Proxy: http.ProxyFromEnvironment, SlackAPI: options.SlackAPIURL}),
 		Budget:    notifier.NewBudget(clock.RealClock{}, notifier.Sleep, rand.Float64),
+		Lease:     lease,
 		Metrics:   notifier.NewMetrics(registry),
 		Log:       log,
 		Clock:     clock.RealClock{},
@@ -107,7 +115,43 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 	go certificate.Run(ctx, notifier.Sleep)
 	log.Info("the notifier starts", "version", version.Version, "commit", version.Commit, "go", runtime.Version(),
 		"listen", options.Listen, "manager", options.ManagerServiceAccount, "hosts", options.AllowedWebhookHosts, "slackAPI", options.SlackAPIURL)
-	return serve(ctx, append(servers(options, server.Handler(), certificate, registry), webhooks...))
+	return holding(ctx, lease, func() error {
+		return serve(ctx, append(servers(options, server.Handler(), certificate, lease, registry), webhooks...))
+	})
+}
+
+// newLease returns the Lease that decides whether this notifier sends, or nil if it is the only one.
+func newLease(config *rest.Config, options *notifier.Options, log *slog.Logger) (*notifier.Lease, error) {
+	if !options.LeaderElect {
+		return nil, nil
+	}
+	address, err := options.DeliveryAddress()
+	if err != nil {
+		return nil, err
+	}
+	client, err := coordinationclient.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client for the lease: %w", err)
+	}
+	klog.SetSlogLogger(log) // client-go's leader election
+	return notifier.NewLease(notifier.LeaseConfig{
+		Client: client, Namespace: options.Namespace, Pod: options.PodName, Address: address,
+		Times: notifier.DefaultLeaseTimes, Clock: clock.RealClock{}, Log: log,
+	}), nil
+}
+
+// holding competes for the Lease while serve runs. The Lease is renewed until the last delivery has ended, and then released, so that another
+// notifier takes over at once.
+func holding(ctx context.Context, lease *notifier.Lease, serve func() error) error {
+	if lease == nil {
+		return serve()
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	released := make(chan error, 1)
+	go func() { released <- lease.Run(ctx) }()
+	err := serve()
+	stop()
+	return errors.Join(err, <-released)
 }
 
 func clients(config *rest.Config) (*coreclient.CoreV1Client, *authenticationclient.AuthenticationV1Client, error) {
@@ -123,10 +167,10 @@ func clients(config *rest.Config) (*coreclient.CoreV1Client, *authenticationclie
 }
 
 // servers returns the servers for deliveries and probes, and the one for metrics if it is enabled.
-func servers(options *notifier.Options, deliveries http.Handler, certificate *notifier.Certificate, registry *prometheus.Registry) []*http.Server {
+func servers(options *notifier.Options, deliveries http.Handler, certificate *notifier.Certificate, lease *notifier.Lease, registry *prometheus.Registry) []*http.Server {
 	main := newServer(options.Listen, deliveries)
 	main.TLSConfig = &tls.Config{GetCertificate: certificate.Get, MinVersion: tls.VersionTLS12}
-	all := []*http.Server{main, newServer(options.HealthListen, health(certificate))}
+	all := []*http.Server{main, newServer(options.HealthListen, health(certificate, lease))}
 	if options.MetricsListen != "" {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
@@ -180,16 +224,21 @@ func newServer(address string, handler http.Handler) *http.Server {
 	}
 }
 
-// health answers the kubelet's probes: /healthz always succeeds, /readyz only once there is a serving certificate.
-func health(certificate *notifier.Certificate) http.Handler {
+// health answers the kubelet's probes: /healthz always succeeds, /readyz only once there is a serving certificate. A standby is ready, too. Its
+// answer says who sends.
+func health(certificate *notifier.Certificate, lease *notifier.Lease) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !certificate.Ready() {
+		switch {
+		case !certificate.Ready():
 			http.Error(w, "no serving certificate yet", http.StatusServiceUnavailable)
-			return
+		case lease != nil && !lease.Sends():
+			why, _ := lease.Standby()
+			fmt.Fprintln(w, "ok: "+why)
+		default:
+			fmt.Fprintln(w, "ok")
 		}
-		fmt.Fprintln(w, "ok")
 	})
 	return mux
 }

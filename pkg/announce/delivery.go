@@ -50,8 +50,13 @@ func IsChannel(text string) bool {
 // DeliveryPath is the notifier's endpoint. It takes POST with a Delivery as JSON. The answer has an Outcome as JSON with the status in
 // StatusCodes, and Retry-After if it is rate limited. Without an Outcome, the status is 400 for a malformed request, 401 or 403 for a caller
 // that is not the manager, 409 with an EpochRefusal as JSON for an epoch that is too low (EpochHeader), 413 for a request that is too large,
-// or 503 if the token could not be reviewed.
+// or 503 if the token could not be reviewed, the epoch could not be kept, or another notifier sends (SenderHeader). None of these has sent
+// the message.
 const DeliveryPath = "/v1/digests"
+
+// SenderHeader is the header of a standby's answer, with status 503, that has the address of the notifier that sends, as "IP:port". That
+// notifier has the same serving certificate. The header is missing while none sends.
+const SenderHeader = "Scanner-Operator-Sender"
 
 // NotifierAudience is the audience of the token that the manager presents to the notifier.
 const NotifierAudience = "scanner-operator-notifier"

@@ -101,6 +101,7 @@ func registered(t *testing.T) recorder {
 	grype.New(grype.Options{Clock: clock.RealClock{}, Metrics: all})
 	clair.NewEngines(clair.Options{Clock: clock.RealClock{}, Metrics: all})
 	notifier.NewMetrics(all)
+	notifier.RegisterSender(all, nil)
 	clairwebhook.NewMetrics(all)
 	opened, err := store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), time.Now)
 	if err != nil {

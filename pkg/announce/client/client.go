@@ -2,6 +2,9 @@
 //
 // Every attempt ends within its deadline with an outcome, and the outcome is honest: a message that may have been sent is never reported as
 // not sent. The package knows nothing about receivers.
+//
+// Of several notifiers, only one sends. The Service connects to any of them. Another one names the address of the one that sends, and the
+// client repeats its request there.
 package client
 
 import (
@@ -16,6 +19,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -75,14 +79,25 @@ func New(config Config) *Client {
 	}}
 }
 
-// dialer returns a function that connects over TLS, with the CA certificates at the time of the connection.
+// senderKey is the context's key for the address to connect to, instead of that of the URL.
+type senderKey struct{}
+
+// dialer returns a function that connects over TLS, with the CA certificates at the time of the connection. The certificate is always
+// verified for the host in the URL.
 func dialer(ca func() (*x509.CertPool, error)) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		pool, err := ca()
 		if err != nil {
 			return nil, fmt.Errorf("certificates to trust: %w", err)
 		}
-		d := tls.Dialer{Config: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		if sender, named := ctx.Value(senderKey{}).(string); named {
+			address = sender
+		}
+		d := tls.Dialer{Config: &tls.Config{RootCAs: pool, ServerName: host, MinVersion: tls.VersionTLS12}}
 		return d.DialContext(ctx, network, address)
 	}
 }
@@ -138,12 +153,23 @@ type answer struct {
 	sent   bool
 	status int
 	body   []byte
+	// sender is the address of the notifier that sends, if the answer is that of a standby.
+	sender string
 }
 
-// do sends a request and reads its answer, at most for the deadline.
+// do sends a request and reads its answer, at most for the deadline. A request that a standby refuses is repeated once, at the notifier that
+// sends.
 func (c *Client) do(ctx context.Context, newRequest func(context.Context) (*http.Request, error)) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Deadline)
 	defer cancel()
+	first, err := c.doOnce(ctx, newRequest)
+	if err != nil || first.sender == "" {
+		return first, err
+	}
+	return c.doOnce(context.WithValue(ctx, senderKey{}, first.sender), newRequest)
+}
+
+func (c *Client) doOnce(ctx context.Context, newRequest func(context.Context) (*http.Request, error)) (answer, error) {
 	var sent atomic.Bool
 	request, err := newRequest(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		// Once the headers are written, the notifier may have the message.
@@ -158,7 +184,11 @@ func (c *Client) do(ctx context.Context, newRequest func(context.Context) (*http
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
-	return answer{sent: true, status: response.StatusCode, body: body}, err
+	a := answer{sent: true, status: response.StatusCode, body: body}
+	if sender, invalid := netip.ParseAddrPort(response.Header.Get(announce.SenderHeader)); a.status == http.StatusServiceUnavailable && invalid == nil {
+		a.sender = sender.String()
+	}
+	return a, err
 }
 
 func (c *Client) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
@@ -209,6 +239,9 @@ func (a answer) unexpected() error {
 		return fmt.Errorf("the notifier does not accept the manager's token (status %d): see its flag --manager-service-account", a.status)
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge:
 		return fmt.Errorf("the notifier does not understand the manager (status %d): are both of the same version?", a.status)
+	}
+	if a.status == http.StatusServiceUnavailable {
+		return fmt.Errorf("the notifier is not able to send: %s", strings.TrimSpace(string(a.body)))
 	}
 	return fmt.Errorf("the notifier answers with status %d: see its log", a.status)
 }

@@ -2,11 +2,17 @@ package client_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -155,7 +161,7 @@ func TestBeginEpoch(t *testing.T) {
 		"a refusal as success": {200, refusal, false, "status 200"},
 		"an older notifier":    {404, "404 page not found", false, "of the same version"},
 		"not authenticated":    {401, "no", false, "token"},
-		"review failed":        {503, "no", false, "status 503"},
+		"review failed":        {503, "the token could not be reviewed", false, "could not be reviewed"},
 	} {
 		_, config := newNotifier(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != http.MethodPut || r.URL.Path != announce.EpochPath+"8" || r.Header.Get("Authorization") != "Bearer secret-token" {
@@ -180,6 +186,94 @@ func TestBeginEpoch(t *testing.T) {
 	if err := client.New(config).BeginEpoch(t.Context(), 8); err == nil || errors.Is(err, announce.ErrDeposed) {
 		t.Errorf("without a notifier: error %v, want one to retry", err)
 	}
+}
+
+// TestStandby: a request that a standby refuses is repeated at the notifier that it names, with the same token and epoch and over a verified
+// connection.
+func TestStandby(t *testing.T) {
+	holder, _ := newNotifier(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer secret-token" || r.Method == http.MethodPost && r.Header.Get(announce.EpochHeader) != "3" {
+			t.Errorf("the notifier that sends got the headers %v, want the token and the epoch", r.Header)
+		}
+		if r.Method == http.MethodPut {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		_, _ = io.WriteString(w, `{"result":"Delivered"}`)
+	})
+	stopped := httptest.NewTLSServer(nil)
+	stopped.Close()
+	address := func(s *httptest.Server) string { return strings.TrimPrefix(s.URL, "https://") }
+	for name, tt := range map[string]struct {
+		sender string
+		want   announce.Result
+		text   string
+	}{
+		"another one sends":       {address(holder), announce.Delivered, ""},
+		"nobody sends":            {"", announce.Temporary, "stands by"},
+		"the other one has ended": {address(stopped), announce.Temporary, "connection refused"},
+		"no address":              {"notifier.example.com:443", announce.Temporary, "stands by"},
+	} {
+		_, config := newNotifier(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(announce.SenderHeader, tt.sender)
+			http.Error(w, "stands by", http.StatusServiceUnavailable)
+		})
+		config.Epoch = func() int64 { return 3 }
+		c := client.New(config)
+		if got := c.Send(t.Context(), someDelivery); got.Result != tt.want || !strings.Contains(got.Message, tt.text) {
+			t.Errorf("%s: %+v, want %s and %q", name, got, tt.want, tt.text)
+		}
+		if err := c.BeginEpoch(t.Context(), 3); (err == nil) != (tt.want == announce.Delivered) {
+			t.Errorf("%s: error %v of the epoch, want none if another one sends", name, err)
+		}
+	}
+}
+
+// TestStandbysInCircles: two notifiers that name each other get each request once.
+func TestStandbysInCircles(t *testing.T) {
+	var requests int
+	var self string
+	server, config := newNotifier(t, func(w http.ResponseWriter, _ *http.Request) {
+		requests++
+		w.Header().Set(announce.SenderHeader, self)
+		http.Error(w, "stands by", http.StatusServiceUnavailable)
+	})
+	self = strings.TrimPrefix(server.URL, "https://")
+	if got := client.New(config).Send(t.Context(), someDelivery); got.Result != announce.Temporary || requests != 2 {
+		t.Errorf("%+v after %d requests, want Temporary after 2", got, requests)
+	}
+}
+
+// TestSenderIsVerified: an address that a standby names is trusted no more than any other.
+func TestSenderIsVerified(t *testing.T) {
+	impostor := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the impostor got the request") }))
+	impostor.TLS = &tls.Config{Certificates: []tls.Certificate{selfSigned(t)}}
+	impostor.StartTLS()
+	t.Cleanup(impostor.Close)
+	_, config := newNotifier(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(announce.SenderHeader, strings.TrimPrefix(impostor.URL, "https://"))
+		http.Error(w, "stands by", http.StatusServiceUnavailable)
+	})
+	if got := client.New(config).Send(t.Context(), someDelivery); got.Result != announce.Temporary || !strings.Contains(got.Message, "certificate") {
+		t.Errorf("%+v, want Temporary and a word about the certificate", got)
+	}
+}
+
+// selfSigned returns a certificate for 127.0.0.1 that nobody trusts.
+func selfSigned(t *testing.T) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 // TestUnreachable: a message that was certainly not sent is Temporary.
