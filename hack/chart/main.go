@@ -18,6 +18,7 @@ var copies = map[string][]string{
 	"policy":         {"policy/*.yaml"},
 	"rbac":           {"rbac/*.yaml", "notifier/rbac.yaml"},
 	"clair-webhooks": {"notifier-clair-webhooks/listener/rbac.yaml"},
+	"notifier-lease": {"components/high-availability/notifier_rbac.yaml"},
 	"prometheus":     {"components/prometheus/*.yaml"},
 	"dashboards":     {"components/prometheus/dashboards/*.json"},
 }

@@ -70,6 +70,11 @@ store: {type: PostgreSQL, maxConnections: null, dsnSecretRef: {name: scanner-ope
 		"a store on MySQL": {components: []string{"components/mysql"}, values: `
 store: {type: MySQL, maxConnections: null, dsnSecretRef: {name: scanner-operator-store}}
 `},
+		"high availability": {components: []string{"components/postgresql", "components/high-availability"}, values: `
+store: {type: PostgreSQL, maxConnections: null, dsnSecretRef: {name: scanner-operator-store}}
+manager: {replicas: 2}
+notifier: {replicas: 2}
+`},
 		"Clair's webhooks over TLS": {components: []string{"notifier-clair-webhooks"}, values: `
 notifier: {clairWebhooks: {enabled: true}}
 `},

@@ -70,6 +70,67 @@ func TestDisruptionBudget(t *testing.T) {
 	}
 }
 
+// Several replicas have a disruption budget, prefer different nodes and are replaced one by one. A single pod ends before the next one starts.
+func TestReplicas(t *testing.T) {
+	const server = "store: {type: PostgreSQL, dsnSecretRef: {name: a}}\n"
+	for name, test := range map[string]struct {
+		values   string
+		replicas map[string]int32 // of manager and notifier
+		lease    bool
+	}{
+		"one of each":      {"", map[string]int32{managerKey: 1, notifierKey: 1}, false},
+		"with a server":    {server, map[string]int32{managerKey: 1, notifierKey: 1}, false},
+		"two notifiers":    {"notifier: {replicas: 2}", map[string]int32{managerKey: 1, notifierKey: 2}, true},
+		"three managers":   {server + "manager: {replicas: 3}", map[string]int32{managerKey: 3, notifierKey: 1}, true},
+		"two of each":      {server + "manager: {replicas: 2}\nnotifier: {replicas: 2}", map[string]int32{managerKey: 2, notifierKey: 2}, true},
+		"a budget for one": {"manager: {podDisruptionBudget: {enabled: true}}", map[string]int32{managerKey: 1, notifierKey: 1}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := rendered(t, test.values)
+			for key, replicas := range test.replicas {
+				deployment := into[appsv1.Deployment](t, all, key).Spec
+				spread, several := deployment.Template.Spec.TopologySpreadConstraints, replicas > 1
+				if *deployment.Replicas != replicas || (deployment.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType) != several || (len(spread) == 1) != several {
+					t.Errorf("%s: %d replicas, strategy %+v, constraints %+v, want %d replicas", key, *deployment.Replicas, deployment.Strategy, spread, replicas)
+				}
+				if several && (deployment.Strategy.RollingUpdate.MaxUnavailable.String() != "0" || !cmp.Equal(spread[0].LabelSelector, deployment.Selector) || spread[0].WhenUnsatisfiable != corev1.ScheduleAnyway) {
+					t.Errorf("%s: strategy %+v, constraint %+v, want that no pod is missing during an update", key, deployment.Strategy.RollingUpdate, spread[0])
+				}
+				budget := strings.Replace(key, "Deployment", "PodDisruptionBudget", 1)
+				if want := several || strings.Contains(test.values, "enabled: true") && key == managerKey; (all[budget] != nil) != want {
+					t.Errorf("%s exists: %t, want %t", budget, !want, want)
+				}
+			}
+			checkLease(t, all, test.lease)
+		})
+	}
+	own := rendered(t, "notifier: {replicas: 2, topologySpreadConstraints: [{maxSkew: 2, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}")
+	if got := podOf(t, own, notifierKey).TopologySpreadConstraints; len(got) != 1 || got[0].TopologyKey != "zone" {
+		t.Errorf("constraints of the notifier are %+v, want those of the values", got)
+	}
+}
+
+// checkLease checks that the notifier competes for a Lease, and may, exactly if it has to.
+func checkLease(t *testing.T, all objects, want bool) {
+	t.Helper()
+	pod := podOf(t, all, notifierKey)
+	_, hasIP := environment(pod)["POD_IP"]
+	role := all["Role "+namespace+"/scanner-operator-notifier-lease"]
+	for what, has := range map[string]bool{"the flag": slices.Contains(pod.Containers[0].Args, "--leader-elect"), "its address": hasIP, "the Role": role != nil} {
+		if has != want {
+			t.Errorf("the notifier has %s: %t, want %t", what, has, want)
+		}
+	}
+	if !want {
+		return
+	}
+	for _, rule := range into[rbacv1.Role](t, all, key(role)).Rules {
+		if !slices.Equal(rule.Verbs, []string{"create"}) && !slices.Equal(rule.ResourceNames, []string{"scanner-operator-notifier"}) {
+			t.Errorf("the notifier may %q Leases with the names %q, want only its own", rule.Verbs, rule.ResourceNames)
+		}
+	}
+}
+
 // A hook applies the ClusterScanner of the values, and is allowed to change no other. The clean-up deletes it.
 func TestClusterScanner(t *testing.T) {
 	all := rendered(t, "clusterScanner: {enabled: true, name: all, spec: {namespaceSelector: {matchLabels: {scan: 'yes'}}, excludeNamespaces: [lab]}}")

@@ -18,7 +18,9 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"manager: {resource: {}}":                               "resource",
 		"manager: {resources: {limit: {}}}":                     "limit",
 		"manager: {resources: {limits: {memory: lots}}}":        "/manager/resources/limits/memory",
-		"manager: {replicas: 2}":                                "replicas",
+		"manager: {replica: 2}":                                 "replica",
+		"manager: {replicas: 0}":                                "/manager/replicas",
+		"notifier: {replicas: two}":                             "/notifier/replicas",
 		"manager: {args: --log-level=debug}":                    "/manager/args",
 		"manager: {memoryTarget: 1GB}":                          "/manager/memoryTarget",
 		"image: {manager: {digest: 'sha256:abc'}}":              "/image/manager/digest",
@@ -64,12 +66,15 @@ func TestWrongValuesAreRefused(t *testing.T) {
 // Values that the schema cannot check are errors as well.
 func TestContradictionsAreRefused(t *testing.T) {
 	for values, want := range map[string]string{
-		"store: {type: PostgreSQL}":                                            "store.dsnSecretRef.name: name the Secret",
-		"config: {store: {type: PostgreSQL}}":                                  "config.store: set the value store instead",
-		"{store: {type: MySQL, dsnSecretRef: {name: a}}, config: {store: {}}}": "",
-		"config: {ui: {enabled: false}}":                                       "config.ui: set the value ui instead",
-		"ui: {url: 'https://example.com', basePath: /scanner}":                 `ui.url: must end with ui.basePath "/scanner"`,
-		"ui: {url: 'https://example.com/scanner/', basePath: /scanner}":        "",
+		"store: {type: PostgreSQL}":                                               "store.dsnSecretRef.name: name the Secret",
+		"config: {store: {type: PostgreSQL}}":                                     "config.store: set the value store instead",
+		"{store: {type: MySQL, dsnSecretRef: {name: a}}, config: {store: {}}}":    "",
+		"manager: {replicas: 2}":                                                  "manager.replicas: more than one manager needs a store on a database server",
+		"{manager: {replicas: 2}, store: {type: MySQL, dsnSecretRef: {name: a}}}": "",
+		"notifier: {replicas: 2}":                                                 "",
+		"config: {ui: {enabled: false}}":                                          "config.ui: set the value ui instead",
+		"ui: {url: 'https://example.com', basePath: /scanner}":                    `ui.url: must end with ui.basePath "/scanner"`,
+		"ui: {url: 'https://example.com/scanner/', basePath: /scanner}":           "",
 	} {
 		_, err := template(t, values)
 		switch {

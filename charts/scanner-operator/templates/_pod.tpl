@@ -1,4 +1,4 @@
-{{/* The common part of the release's pods: (list . .Values.manager). */}}
+{{/* The common part of the release's pods: (list . .Values.manager "manager"), where the last is the component if it may have replicas. */}}
 {{- define "scanner-operator.scheduling" -}}
 {{- $root := index . 0 }}
 {{- $pod := index . 1 }}
@@ -23,10 +23,41 @@ affinity:
 {{- with $pod.topologySpreadConstraints }}
 topologySpreadConstraints:
   {{- toYaml . | nindent 2 }}
+{{- else }}
+{{- if gt (int $pod.replicas) 1 }}
+topologySpreadConstraints:
+- maxSkew: 1
+  topologyKey: kubernetes.io/hostname
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels:
+      {{- include "scanner-operator.selector" (index $ 2) | nindent 6 }}
+  matchLabelKeys: [pod-template-hash]
+{{- end }}
 {{- end }}
 {{- with $pod.priorityClassName }}
 priorityClassName: {{ . | quote }}
 {{- end }}
+{{- end }}
+
+{{/* Replicas and strategy of a component: .Values.manager. A new pod must be ready before an old one of several ends. A single one ends before
+the next one starts: of the manager, only one process may write a store in a file, and of the notifier, only one may send. */}}
+{{- define "scanner-operator.replicas" -}}
+replicas: {{ .replicas }}
+strategy:
+  {{- if gt (int .replicas) 1 }}
+  type: RollingUpdate
+  rollingUpdate:
+    maxSurge: 1
+    maxUnavailable: 0
+  {{- else }}
+  type: Recreate
+  {{- end }}
+{{- end }}
+
+{{/* Not empty if the notifier needs a Lease: there are several of them, or several managers whose epochs must survive its restart. */}}
+{{- define "scanner-operator.notifierLease" -}}
+{{- if or (gt (int .Values.manager.replicas) 1) (gt (int .Values.notifier.replicas) 1) }}true{{ end }}
 {{- end }}
 
 {{/* The restricted Pod Security Standard, for pods and containers. */}}
