@@ -46,21 +46,11 @@ func TestPodChanged(t *testing.T) {
 			before := aPod(fixtureNamespace, "web-1", running("main", web))
 			after := before.DeepCopy()
 			tt.change(after)
-			if got := podChanged.Update(event.UpdateEvent{ObjectOld: stripped(t, before), ObjectNew: stripped(t, after)}); got != tt.want {
+			if got := podChanged.Update(event.UpdateEvent{ObjectOld: inventory.StripPod(before), ObjectNew: inventory.StripPod(after)}); got != tt.want {
 				t.Errorf("it passes: %t, want %t", got, tt.want)
 			}
 		})
 	}
-}
-
-// stripped returns a pod as the cache has it.
-func stripped(t *testing.T, pod *corev1.Pod) *corev1.Pod {
-	t.Helper()
-	kept, err := inventory.StripPod(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kept.(*corev1.Pod)
 }
 
 // TestNewReplicasMakeOneImageScan: replicas are reconciled concurrently, and one of them creates the ImageScan.

@@ -304,15 +304,30 @@ func (r *PodReconciler) podsOfScanner(ctx context.Context, o client.Object) []re
 	if admitted, err := r.Inventory.Admits(ctx, o.(v1alpha1.GenericScanner)); err == nil && !admitted {
 		return nil
 	}
-	return requestsFor(ctx, r.Client, &corev1.PodList{}, client.InNamespace(o.GetNamespace()))
+	return r.podRequests(ctx, client.InNamespace(o.GetNamespace()))
 }
 
 // podsOfNamespace returns the pods of a namespace that other scanners may cover now.
 func (r *PodReconciler) podsOfNamespace(ctx context.Context, o client.Object) []reconcile.Request {
-	return watchedRequests(ctx, r.Inventory, r.Client, &corev1.PodList{}, o.GetName())
+	if !r.Inventory.Watches(o.GetName()) {
+		return nil
+	}
+	return r.podRequests(ctx, client.InNamespace(o.GetName()))
 }
 
 func (r *PodReconciler) podsOfImageScan(ctx context.Context, o client.Object) []reconcile.Request {
-	return requestsFor(ctx, r.Client, &corev1.PodList{}, client.InNamespace(o.GetNamespace()),
+	return r.podRequests(ctx, client.InNamespace(o.GetNamespace()),
 		client.MatchingFields{inventory.PodsByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})
+}
+
+// podRequests returns a request for each pod in the cache that the options select.
+func (r *PodReconciler) podRequests(ctx context.Context, opts ...client.ListOption) (requests []reconcile.Request) {
+	err := r.Inventory.VisitPods(ctx, func(pod *corev1.Pod) error {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)})
+		return nil
+	}, opts...)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing pods from the cache")
+	}
+	return requests
 }

@@ -53,11 +53,10 @@ func (r *ScannerReconciler) holdsPods(ctx context.Context, scanner v1alpha1.Gene
 	if !controllerutil.ContainsFinalizer(scanner, v1alpha1.FinalizerPods) {
 		return false, nil
 	}
-	var pods corev1.PodList
-	if err := r.Client.List(ctx, &pods, client.InNamespace(scanner.GetNamespace())); err != nil {
-		return false, err
-	}
-	return slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool {
-		return slices.Contains(pod.Finalizers, scanner.GetName()+podmark.FinalizerSuffix)
-	}), nil
+	holds := false
+	err := r.Inventory.VisitPods(ctx, func(pod *corev1.Pod) error {
+		holds = holds || slices.Contains(pod.Finalizers, scanner.GetName()+podmark.FinalizerSuffix)
+		return nil
+	}, client.InNamespace(scanner.GetNamespace()))
+	return holds, err
 }

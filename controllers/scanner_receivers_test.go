@@ -100,11 +100,7 @@ func TestReceiversOfWorkloads(t *testing.T) {
 			}
 			for _, pod := range tt.pods {
 				running("main", web)(pod)
-				kept, err := inventory.StripPod(pod)
-				if err != nil {
-					t.Fatal(err)
-				}
-				objects = append(objects, kept.(*corev1.Pod))
+				objects = append(objects, inventory.StripPod(pod))
 			}
 			u := newUnit(t, objects...)
 			u.saveReport(web)

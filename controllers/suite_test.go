@@ -38,6 +38,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/exception/active"
 	"github.com/scanner-operator/scanner-operator/pkg/health"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
+	"github.com/scanner-operator/scanner-operator/pkg/pods"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/pkg/store/storetest"
 )
@@ -237,8 +238,9 @@ func (o *operatorUnderTest) startManager(namespaces fields.Selector) (stop func(
 	mgr, err := ctrl.NewManager(o.config, ctrl.Options{
 		Scheme: o.client.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, // several managers may run in this process
+		NewCache:   pods.NewCache(inventory.StripPod),
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:         {Transform: inventory.StripPod, Field: namespaces},
+			&corev1.Pod{}:         {Field: namespaces},
 			&corev1.Node{}:        {Transform: inventory.StripNode},
 			&corev1.Namespace{}:   {Transform: inventory.StripNamespace},
 			&v1alpha1.Scanner{}:   {Field: namespaces},
@@ -270,7 +272,7 @@ func (o *operatorUnderTest) controllers(mgr ctrl.Manager) []setup {
 	events := mgr.GetEventRecorder("scanner-operator")
 	backends := backend.Choosers{v1alpha1.BackendGrype: backend.Always(o.engine)}
 	exceptions, covered := active.Source{Reader: mgr.GetClient(), Clock: clock.RealClock{}}, &SuppressionCounts{}
-	images := &inventory.Inventory{Client: mgr.GetClient(), Store: o.reconciled, Clock: clock.RealClock{}}
+	images := &inventory.Inventory{Client: mgr.GetClient(), Pods: mgr.GetCache().(inventory.PodVisitor), Store: o.reconciled, Clock: clock.RealClock{}}
 	return []setup{
 		&PodReconciler{Client: mgr.GetClient(), Backends: backends, Clock: clock.RealClock{}, Events: events, Inventory: images},
 		&ImageScanReconciler{

@@ -66,8 +66,9 @@ func (op *operator) addControllers(ctx context.Context) error {
 
 // inventory returns the inventory that all reconcilers share.
 func (op *operator) inventory() *inventory.Inventory {
+	pods, _ := op.manager.GetCache().(inventory.PodVisitor)
 	return &inventory.Inventory{
-		Client: op.manager.GetClient(), Store: op.store, Clock: op.clock, Watched: op.options.Watched, CanRead: op.canRead, ShareSBOMs: op.options.ShareSBOMs,
+		Client: op.manager.GetClient(), Pods: pods, Store: op.store, Clock: op.clock, Watched: op.options.Watched, CanRead: op.canRead, ShareSBOMs: op.options.ShareSBOMs,
 		Limits: inventory.Limits{Scanners: op.config.Limits.ScannersPerNamespace, ImageScans: op.config.Limits.ImageScansPerNamespace},
 	}
 }

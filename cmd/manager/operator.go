@@ -30,6 +30,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
+	"github.com/scanner-operator/scanner-operator/pkg/pods"
 	"github.com/scanner-operator/scanner-operator/pkg/preflight"
 	"github.com/scanner-operator/scanner-operator/pkg/relay"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -220,12 +221,12 @@ func newScheme() *runtime.Scheme {
 
 func newManager(o options) (manager.Manager, error) {
 	return ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
-		Scheme: newScheme(),
+		Scheme:   newScheme(),
+		NewCache: pods.NewCache(inventory.StripPod),
 		Cache: cache.Options{
 			DefaultNamespaces: o.cacheNamespaces(),
 			NewInformer:       preflight.NewInformer,
 			ByObject: map[ctrlclient.Object]cache.ByObject{
-				&corev1.Pod{}:       {Transform: inventory.StripPod},
 				&corev1.Node{}:      {Transform: inventory.StripNode},
 				&corev1.Namespace{}: {Transform: inventory.StripNamespace}, // only their metadata is watched
 			},

@@ -75,13 +75,9 @@ var indexes = []struct {
 	}},
 }
 
-// StripPod is a cache transform. It keeps only the fields of a pod that the reconcilers read, about a tenth of its size. Other objects pass
-// unchanged.
-func StripPod(o any) (any, error) {
-	pod, ok := o.(*corev1.Pod)
-	if !ok {
-		return o, nil
-	}
+// StripPod returns a pod with only the fields that the reconcilers read. It is what the cache keeps. The result shares lists and maps with its
+// argument.
+func StripPod(pod *corev1.Pod) *corev1.Pod {
 	stripped := &corev1.Pod{
 		TypeMeta: pod.TypeMeta,
 		ObjectMeta: metav1.ObjectMeta{
@@ -120,7 +116,7 @@ func StripPod(o any) (any, error) {
 			}})
 		}
 	}
-	return stripped, nil
+	return stripped
 }
 
 // stripConditions keeps two facts: that no node can take the pod and, for a pod that has ended, the time since when it is not ready.

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
@@ -166,20 +166,19 @@ func (i *Inventory) readPods(ctx context.Context, scanner v1alpha1.GenericScanne
 	if err != nil {
 		return nil, err
 	}
-	pods, err := i.podsIn(ctx, scanner, facts.namespace, IsActive, client.UnsafeDisableDeepCopy) // neither pods nor ImageScans are modified
+	scanners, err := i.receiverOwners(ctx, facts.namespace)
 	if err != nil {
 		return nil, err
 	}
-	allowed := allowedReceivers(scanner, metadata)
-	for p := range pods {
-		images := podImages{receivers: joinReceivers(receiversOf(&pods[p], metadata, allowed)), created: pods[p].CreationTimestamp.Time}
-		if images.running, images.unresolved, _, err = i.RunningImages(ctx, scanner, &pods[p]); err != nil {
-			return nil, err
-		}
+	allowed, named := allowedReceivers(scanner, metadata), newReceiverCheck(metadata, scanners)
+	err = i.visitPodsOf(ctx, scanner, facts.namespace, IsActive, func(pod *corev1.Pod) (err error) {
+		images := podImages{receivers: joinReceivers(receiversOf(pod, metadata, allowed)), created: pod.CreationTimestamp.Time}
+		images.running, images.unresolved, _, err = i.RunningImages(ctx, scanner, pod)
 		facts.pods = append(facts.pods, images)
-	}
-	scanners, err := i.receiverOwners(ctx, facts.namespace)
-	return unknownReceivers(pods, metadata, scanners), err
+		named.add(pod)
+		return err
+	})
+	return named.unknown, err
 }
 
 // of returns an image in the namespace of the facts.

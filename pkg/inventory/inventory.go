@@ -8,6 +8,7 @@ package inventory
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -19,6 +20,8 @@ import (
 type Inventory struct {
 	// Client reads from a cache with the indexes of SetupIndexes.
 	Client client.Reader
+	// Pods visits the pods in the cache; nil to list them with Client. A list of all pods of a large namespace needs far more memory.
+	Pods   PodVisitor
 	Store  Store
 	Limits Limits
 	Clock  clock.PassiveClock
@@ -28,6 +31,12 @@ type Inventory struct {
 	CanRead func(namespace string) bool
 	// ShareSBOMs lets an SBOM that was made in one namespace count in all namespaces. It is only for clusters that trust all namespaces.
 	ShareSBOMs bool
+}
+
+// PodVisitor is a cache that visits pods one after another. It calls visit with each pod that the options select. Visits end with the first
+// error. visit may keep a pod, and must not modify it.
+type PodVisitor interface {
+	VisitPods(ctx context.Context, visit func(*corev1.Pod) error, opts ...client.ListOption) error
 }
 
 // Store is the part of the store that an Inventory uses.

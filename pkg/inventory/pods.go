@@ -62,28 +62,37 @@ func (i *Inventory) ScannersOf(ctx context.Context, pod *corev1.Pod) ([]v1alpha1
 	return scanners, nil
 }
 
-// podsIn returns the pods, running and ended, that a scanner is responsible for in a namespace that it covers, and that pass accepts. The
-// operator's own Jobs are left out.
-func (i *Inventory) podsIn(
-	ctx context.Context, scanner v1alpha1.GenericScanner, namespace string, pass func(*corev1.Pod) bool, opts ...client.ListOption,
-) ([]corev1.Pod, error) {
+// VisitPods calls visit with each pod in the cache that the options select. Visits end with the first error. visit may keep a pod, and must
+// not modify it.
+func (i *Inventory) VisitPods(ctx context.Context, visit func(*corev1.Pod) error, opts ...client.ListOption) error {
+	if i.Pods != nil {
+		return i.Pods.VisitPods(ctx, visit, opts...)
+	}
 	var pods corev1.PodList
-	if err := i.Client.List(ctx, &pods, append(opts, client.InNamespace(namespace))...); err != nil {
-		return nil, err
+	if err := i.Client.List(ctx, &pods, append(slices.Clone(opts), client.UnsafeDisableDeepCopy)...); err != nil {
+		return err
 	}
-	selected := pods.Items[:0] // the list, unlike its pods, is a copy
 	for n := range pods.Items {
-		pod := &pods.Items[n]
-		if !pass(pod) || !coversPod(scanner, pod) {
-			continue
-		}
-		own, err := i.isOwnJob(ctx, pod)
-		if err != nil {
-			return nil, err
-		}
-		if !own {
-			selected = append(selected, *pod)
+		if err := visit(&pods.Items[n]); err != nil {
+			return err
 		}
 	}
-	return selected, nil
+	return nil
+}
+
+// visitPodsOf visits the pods, running and ended, that a scanner is responsible for in a namespace that it covers, and that pass accepts. The
+// operator's own Jobs are left out.
+func (i *Inventory) visitPodsOf(
+	ctx context.Context, scanner v1alpha1.GenericScanner, namespace string, pass func(*corev1.Pod) bool, visit func(*corev1.Pod) error,
+	opts ...client.ListOption,
+) error {
+	return i.VisitPods(ctx, func(pod *corev1.Pod) error {
+		if !pass(pod) || !coversPod(scanner, pod) {
+			return nil
+		}
+		if own, err := i.isOwnJob(ctx, pod); own || err != nil {
+			return err
+		}
+		return visit(pod)
+	}, append(opts, client.InNamespace(namespace))...)
 }

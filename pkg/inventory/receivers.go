@@ -107,30 +107,39 @@ func (i *Inventory) receiverOwners(ctx context.Context, namespace string) ([]v1a
 	return owners, err
 }
 
-// unknownReceivers returns the receivers that running pods name and that none of the scanners responsible for the pod lets them use. Each has the
-// first object that names it.
-func unknownReceivers(pods []corev1.Pod, namespace *metav1.PartialObjectMetadata, scanners []v1alpha1.GenericScanner) map[string]string {
-	allowedBy := make([]func(string) bool, len(scanners))
-	for i, s := range scanners {
-		allowedBy[i] = allowedReceivers(s, namespace)
+// receiverCheck finds the receivers that running pods of a namespace name and that none of the scanners responsible for the pod lets them use.
+type receiverCheck struct {
+	namespace *metav1.PartialObjectMetadata
+	scanners  []v1alpha1.GenericScanner
+	// allowedBy has a function for each of the scanners, see allowedReceivers.
+	allowedBy []func(receiver string) bool
+	// unknown has the first object that names each of the receivers.
+	unknown map[string]string
+}
+
+func newReceiverCheck(namespace *metav1.PartialObjectMetadata, scanners []v1alpha1.GenericScanner) *receiverCheck {
+	check := &receiverCheck{namespace: namespace, scanners: scanners, unknown: map[string]string{}}
+	for _, s := range scanners {
+		check.allowedBy = append(check.allowedBy, allowedReceivers(s, namespace))
 	}
-	unknown := map[string]string{}
-	for p := range pods {
-		for _, name := range annotatedReceivers(&pods[p], namespace) {
-			hasReceiver := func(r v1alpha1.ClusterReceiver) bool { return r.Name == name }
-			known := false
-			for i, s := range scanners {
-				known = known || slices.ContainsFunc(s.Receivers(), hasReceiver) && allowedBy[i](name) && coversPod(s, &pods[p])
-			}
-			if known {
-				continue
-			}
-			if by := annotationSource(&pods[p]); unknown[name] == "" || by < unknown[name] {
-				unknown[name] = by
-			}
+	return check
+}
+
+// add checks the receivers of one pod.
+func (c *receiverCheck) add(pod *corev1.Pod) {
+	for _, name := range annotatedReceivers(pod, c.namespace) {
+		hasReceiver := func(r v1alpha1.ClusterReceiver) bool { return r.Name == name }
+		known := false
+		for i, s := range c.scanners {
+			known = known || slices.ContainsFunc(s.Receivers(), hasReceiver) && c.allowedBy[i](name) && coversPod(s, pod)
+		}
+		if known {
+			continue
+		}
+		if by := annotationSource(pod); c.unknown[name] == "" || by < c.unknown[name] {
+			c.unknown[name] = by
 		}
 	}
-	return unknown
 }
 
 // annotationSource returns the workload, or the namespace, whose annotation names the receivers of a pod.

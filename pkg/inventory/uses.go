@@ -90,25 +90,20 @@ func (u Uses) All() []Use { return slices.Concat(u.Running, u.Ended) }
 func (i *Inventory) FindUses(ctx context.Context, img ScannedImage) (Uses, error) {
 	uses, now := Uses{Complete: true}, i.Clock.Now()
 	inUse := func(pod *corev1.Pod) bool { return hasImagesInUse(img.Scanner, pod, now) }
-	pods, err := i.podsIn(ctx, img.Scanner, img.Scan.Namespace, inUse, client.MatchingFields{PodsByDigest: img.Key.Digest})
-	if err != nil {
-		return Uses{}, err
-	}
 	namespace, err := readNamespace(ctx, i.Client, img.Scan.Namespace)
 	if err != nil {
 		return Uses{}, err
 	}
 	allowed := allowedReceivers(img.Scanner, namespace)
-	for p := range pods {
-		pod := &pods[p]
+	err = i.visitPodsOf(ctx, img.Scanner, img.Scan.Namespace, inUse, func(pod *corev1.Pod) error {
 		running, _, known, err := i.RunningImages(ctx, img.Scanner, pod)
 		if err != nil {
-			return Uses{}, err
+			return err
 		}
 		if !known {
 			// A running pod's node will appear in the cache. The node of an ended pod may be deleted for good.
 			uses.Complete = uses.Complete && !IsActive(pod)
-			continue
+			return nil
 		}
 		for _, run := range running {
 			switch {
@@ -120,6 +115,10 @@ func (i *Inventory) FindUses(ctx context.Context, img ScannedImage) (Uses, error
 				uses.Ended = append(uses.Ended, Use{Pod: pod, Image: run, Receivers: receiversOf(pod, namespace, allowed), EndedAt: endedAt(pod, now)})
 			}
 		}
+		return nil
+	}, client.MatchingFields{PodsByDigest: img.Key.Digest})
+	if err != nil {
+		return Uses{}, err
 	}
 	if uses.Dropped, err = i.findDropped(ctx, img, inUse); err != nil {
 		return Uses{}, err
@@ -137,13 +136,9 @@ func (i *Inventory) FindUses(ctx context.Context, img ScannedImage) (Uses, error
 // A pod that is being deleted does not count: it is about to end. The node's platform does not matter, since an exclusion applies on every
 // platform.
 func (i *Inventory) findDropped(ctx context.Context, img ScannedImage, inUse func(*corev1.Pod) bool) (dropped []Use, err error) {
-	var pods corev1.PodList
-	err = i.Client.List(ctx, &pods, client.InNamespace(img.Scan.Namespace), client.MatchingFields{PodsByDigest: img.Key.Digest},
-		client.UnsafeDisableDeepCopy) // only read
-	for p := range pods.Items {
-		pod := &pods.Items[p]
+	err = i.VisitPods(ctx, func(pod *corev1.Pod) error {
 		if !pod.DeletionTimestamp.IsZero() || !inUse(pod) {
-			continue
+			return nil
 		}
 		resolved, _ := ImagesOf(pod)
 		for _, run := range resolved {
@@ -151,7 +146,8 @@ func (i *Inventory) findDropped(ctx context.Context, img ScannedImage, inUse fun
 				dropped = append(dropped, Use{Pod: pod, Image: RunningImage{PodImage: run}})
 			}
 		}
-	}
+		return nil
+	}, client.InNamespace(img.Scan.Namespace), client.MatchingFields{PodsByDigest: img.Key.Digest})
 	return dropped, err
 }
 

@@ -35,7 +35,11 @@ func TestCompareWorkloads(t *testing.T) {
 }
 
 // unavailable is a client of an API server that does not answer.
-type unavailable struct{ client.Reader }
+type unavailable struct{}
+
+func (unavailable) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return errors.New("it does not answer")
+}
 
 func (unavailable) List(context.Context, client.ObjectList, ...client.ListOption) error {
 	return errors.New("it does not answer")

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -13,19 +12,20 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/pods"
 )
 
 // relistInterval is how often a forbidden list is tried again.
 const relistInterval = 10 * time.Second
 
-// NewInformer is for the cache's options. Without it, the manager would wait until each informer has its first list, and end after a
+// NewInformer is for the cache's options. Pods are in the compact form of pkg/pods. Without it, the manager would wait until each informer has its first list, and end after a
 // timeout: one namespace that forbids a list would stop everything. With it, an informer whose first list is forbidden stays empty until
 // the list is allowed. An informer that has listed once keeps its content when the permission is revoked.
 //
 // Lists of kinds without namespaces must be allowed, as usual.
 func NewInformer(source cache.ListerWatcher, o runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
 	switch o.(type) {
-	case *corev1.Pod, *v1alpha1.Scanner, *v1alpha1.ImageScan, *v1alpha1.VulnerabilityException:
+	case *pods.Pod, *v1alpha1.Scanner, *v1alpha1.ImageScan, *v1alpha1.VulnerabilityException:
 		s := &emptyListSource{source: cache.ToListerWatcherWithContext(source)}
 		source = &cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}
 	}
