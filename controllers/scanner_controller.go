@@ -118,6 +118,9 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 		r.wakeExceptions(ctx, r.Suppressed.remove(req.NamespacedName))
 		return ctrl.Result{}, r.SweepScanners(ctx)
 	}
+	if scanner.ScannerStatus().ObservedGeneration != scanner.GetGeneration() {
+		r.Permissions.RequestCheck(scanner.GetNamespace()) // no request may have needed the permissions of the new settings yet
+	}
 	if !r.Permissions.IsCacheComplete(scanner.GetNamespace()) {
 		return r.setMissingPermissions(ctx, scanner)
 	}

@@ -95,7 +95,7 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 		return nil, fmt.Errorf("looking where the store is: %w", err)
 	}
 	ctrlmetrics.Registry.MustRegister(op.store)
-	made, err := newManager(o)
+	made, err := newManager(o, func(namespace string) { op.permissions.RequestCheck(namespace) })
 	if err != nil {
 		return nil, err
 	}
@@ -219,8 +219,12 @@ func newScheme() *runtime.Scheme {
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=system,resources=leases,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=system,resources=leases,resourceNames=scanner-operator-manager,verbs=get;update
 
-func newManager(o options) (manager.Manager, error) {
-	return ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
+// newManager returns a manager without controllers. It calls forbidden with the namespace of each request that is refused for a lack of
+// permissions.
+func newManager(o options, forbidden func(namespace string)) (manager.Manager, error) {
+	config := ctrl.GetConfigOrDie()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return preflight.ObserveForbidden(next, forbidden) })
+	return ctrl.NewManager(config, ctrl.Options{
 		Scheme:   newScheme(),
 		NewCache: pods.NewCache(inventory.StripPod),
 		Cache: cache.Options{

@@ -16,7 +16,7 @@ const (
 	// outdatedCRDInterval is how often outdated CRDs are checked again.
 	outdatedCRDInterval = 5 * time.Second
 	// crdCheckInterval is how often CRDs that are up to date are checked again.
-	crdCheckInterval = 5 * time.Minute
+	crdCheckInterval = time.Hour
 )
 
 // CRDWatcher compares the CRDs of a cluster with those that this version needs, at the start and from then on. Without their fields, the API

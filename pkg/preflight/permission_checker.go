@@ -21,8 +21,9 @@ import (
 const (
 	// checkInterval is how often namespaces are checked while a permission is missing there, or after a request was forbidden.
 	checkInterval = 10 * time.Second
-	// fullCheckInterval is how often all namespaces are checked, since a permission may be revoked at any time.
-	fullCheckInterval = 5 * time.Minute
+	// fullCheckInterval is how often all namespaces are checked without a reason. A permission may be revoked at any time; a refused request
+	// mostly shows it earlier.
+	fullCheckInterval = time.Hour
 )
 
 // missingGauge counts missing permissions. Its label is a watched namespace, which an administrator has listed, or "" for all.
@@ -108,15 +109,18 @@ func (c *Checker) Missing(namespace string) string {
 	return ""
 }
 
-// RequestCheck has a namespace checked soon, since a request was forbidden there.
+// RequestCheck has a namespace checked soon, since a request was forbidden there or a Scanner needs other permissions. Empty stands for all
+// namespaces.
 func (c *Checker) RequestCheck(namespace string) {
 	if c == nil {
 		return
 	}
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	if known := c.states[c.stateKey(namespace)]; known != nil {
-		known.requests++
+	for scope, known := range c.states {
+		if namespace == "" || scope == c.stateKey(namespace) {
+			known.requests++
+		}
 	}
 }
 

@@ -95,6 +95,27 @@ func TestReadableFromTheStart(t *testing.T) {
 	w.wantReadable(t, true, "after the first look")
 }
 
+// TestRequestForAllNamespaces: a change that has no namespace, such as one of a ClusterScanner, has all namespaces checked.
+func TestRequestForAllNamespaces(t *testing.T) {
+	w := newCheckerFixture(t)
+	if err := w.cache.Create(t.Context(), newPod()); err != nil {
+		t.Fatal(err)
+	}
+	w.check(t.Context(), true)
+	w.RequestCheck("elsewhere")
+	for _, namespace := range []string{"shop", "home"} {
+		if w.needsCheck(namespace) {
+			t.Errorf("namespace %s is checked because of another one", namespace)
+		}
+	}
+	w.RequestCheck("")
+	for _, namespace := range []string{"shop", "home"} {
+		if !w.needsCheck(namespace) {
+			t.Errorf("namespace %s is not checked", namespace)
+		}
+	}
+}
+
 // TestRequestDuringCheck: a request for another check that arrives during a check is not lost.
 func TestRequestDuringCheck(t *testing.T) {
 	w := newCheckerFixture(t)
