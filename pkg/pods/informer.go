@@ -61,13 +61,29 @@ func (h completingHandler) OnAdd(o any, isInInitialList bool) {
 	}
 }
 
-// OnUpdate implements toolscache.ResourceEventHandler.
+// OnUpdate implements toolscache.ResourceEventHandler. It leaves out updates of fields that are not kept, such as a node's reports of probes and
+// restarts. An informer's periodic resync, which has the same version twice, passes.
 func (h completingHandler) OnUpdate(before, after any) {
+	if isHeartbeat(before, after) {
+		return
+	}
 	old, ok := h.complete(before)
 	pod, alsoOK := h.complete(after)
 	if ok && alsoOK {
 		h.handler.OnUpdate(old, pod)
 	}
+}
+
+// isHeartbeat reports whether two versions of a pod differ in nothing that is kept.
+func isHeartbeat(before, after any) bool {
+	old, isPod := before.(*Pod)
+	pod, alsoPod := after.(*Pod)
+	if !isPod || !alsoPod || old.version == pod.version {
+		return false
+	}
+	same := *old
+	same.version = pod.version
+	return same == *pod
 }
 
 // OnDelete implements toolscache.ResourceEventHandler.
