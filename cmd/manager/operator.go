@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -240,7 +239,7 @@ func newManager(o options, forbidden func(namespace string)) (manager.Manager, e
 			&corev1.Secret{}, &corev1.ConfigMap{}, &corev1.PersistentVolumeClaim{},
 		}}},
 		Metrics: metricsserver.Options{
-			BindAddress: o.MetricsAddr, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
+			BindAddress: o.MetricsAddr, SecureServing: true, FilterProvider: metrics.RequireAccess,
 		},
 		HealthProbeBindAddress:        o.ProbeAddress,
 		LeaderElection:                o.LeaderElect,
