@@ -10,7 +10,6 @@ import (
 	"github.com/anchore/grype/grype/matcher/stock"
 	"github.com/anchore/grype/grype/pkg"
 	"github.com/anchore/grype/grype/version"
-	"github.com/anchore/syft/syft"
 	syftpkg "github.com/anchore/syft/syft/pkg"
 )
 
@@ -24,11 +23,11 @@ func matcherConfig() matcher.Config {
 	}
 }
 
-// providerConfig returns the defaults of Grype's command line for reading an SBOM.
+// providerConfig returns the defaults of Grype's command line for reading an SBOM. It has no options for cataloging, whose defaults
+// compile hundreds of regular expressions.
 func providerConfig() pkg.ProviderConfig {
 	return pkg.ProviderConfig{
-		SyftProviderConfig: pkg.SyftProviderConfig{SBOMOptions: syft.DefaultCreateSBOMConfig()},
-		SynthesisConfig:    pkg.SynthesisConfig{Distro: pkg.DistroConfig{FixChannels: distro.DefaultFixChannels()}},
+		SynthesisConfig: pkg.SynthesisConfig{Distro: pkg.DistroConfig{FixChannels: distro.DefaultFixChannels()}},
 	}
 }
 
