@@ -12,8 +12,8 @@ func (db *DB) Provider() vulnerability.Provider { return db.provider }
 // SetStallTimeout sets how long a server may send nothing.
 func (s *Source) SetStallTimeout(stallTimeout time.Duration) { s.stallTimeout = stallTimeout }
 
-// Limit sets how many lookups a generation holds.
-func (l *Lookups) Limit(most int) { l.maxLookups = most }
+// Limit sets the size of a generation of lookups.
+func (l *Lookups) Limit(most int) { l.found.limit = most }
 
 // CachedLookups returns the number of cached lookups in both generations.
-func (l *Lookups) CachedLookups() int { return len(l.recent.found) + len(l.older.found) }
+func (l *Lookups) CachedLookups() int { return len(l.found.recent) + len(l.found.older) }

@@ -9,11 +9,14 @@ import (
 	"github.com/anchore/grype/grype/vulnerability"
 )
 
-// Bounds of one Lookups, in cached queries and in vulnerabilities that they found. A vulnerability takes about
-// 2 KB, most of it shared descriptions. There are at most two generations, and one Lookups for each parallel match.
+// Bounds of one Lookups. There is one Lookups for each parallel match, and its cache has at most two generations.
 const (
+	// maxCachedLookups is the size of a generation of queries, which count as one and as lookupsPerFound for each vulnerability found.
+	// A vulnerability takes about 2 KB, most of it shared descriptions.
 	maxCachedLookups = 40_000
-	maxFound         = 10_000
+	lookupsPerFound  = 4
+	// maxMetadata is the maximum number of vulnerabilities whose metadata is cached.
+	maxMetadata = 10_000
 )
 
 // Lookups is a view of the database for one match at a time. It caches lookups for later matches, since images
@@ -23,19 +26,9 @@ const (
 // Grype sorts and completes results in place, so two matches must not use a Lookups at the same time.
 type Lookups struct {
 	vulnerability.Provider
-	db *DB
-	// When recent is full, it replaces older, whose content is dropped. A hit in older moves the entry to recent.
-	recent, older generation
-	metadata      map[metadataKey]*vulnerability.Metadata
-	// maxLookups is the maximum number of queries in a generation.
-	maxLookups int
-}
-
-// generation is a part of the cache.
-type generation struct {
-	found map[string][]vulnerability.Vulnerability
-	// size is the number of vulnerabilities in found.
-	size int
+	db       *DB
+	found    cache[string, []vulnerability.Vulnerability]
+	metadata map[metadataKey]*vulnerability.Metadata
 }
 
 // metadataKey identifies the text, scores and probabilities of a vulnerability: by its row, or by its ID and namespace.
@@ -45,9 +38,10 @@ type metadataKey struct {
 }
 
 func newLookups(db *DB, provider vulnerability.Provider) *Lookups {
+	sizeOf := func(found []vulnerability.Vulnerability) int { return 1 + lookupsPerFound*len(found) }
 	return &Lookups{
-		Provider: provider, db: db, maxLookups: maxCachedLookups, metadata: map[metadataKey]*vulnerability.Metadata{},
-		recent: generation{found: map[string][]vulnerability.Vulnerability{}},
+		Provider: provider, db: db, metadata: map[metadataKey]*vulnerability.Metadata{},
+		found: cache[string, []vulnerability.Vulnerability]{sizeOf: sizeOf, limit: maxCachedLookups},
 	}
 }
 
@@ -74,36 +68,17 @@ func (l *Lookups) FindVulnerabilities(criteria ...vulnerability.Criteria) ([]vul
 
 // find returns the result of a query, from the cache if possible. An empty key is never cached.
 func (l *Lookups) find(query []vulnerability.Criteria, key string) ([]vulnerability.Vulnerability, error) {
-	if found, known := l.fromCache(key); known {
-		return found, nil
+	if found, known := l.found.get(key); known {
+		return cloneResult(found), nil
 	}
 	failures := l.db.Failures()
 	found, err := l.Provider.FindVulnerabilities(query...)
 	// A failed query that Grype does not report may have made the result incomplete.
 	if err == nil && key != "" && l.db.Failures() == failures {
-		l.addToCache(key, found)
+		l.found.add(key, found)
 		found = cloneResult(found)
 	}
 	return found, err
-}
-
-func (l *Lookups) fromCache(key string) (found []vulnerability.Vulnerability, known bool) {
-	if found, known = l.recent.found[key]; known {
-		return cloneResult(found), true
-	}
-	if found, known = l.older.found[key]; known {
-		l.addToCache(key, found)
-		return cloneResult(found), true
-	}
-	return nil, false
-}
-
-func (l *Lookups) addToCache(key string, found []vulnerability.Vulnerability) {
-	if len(l.recent.found) >= l.maxLookups || l.recent.size+len(found) > maxFound {
-		l.older, l.recent = l.recent, generation{found: map[string][]vulnerability.Vulnerability{}}
-	}
-	l.recent.found[key] = found
-	l.recent.size += len(found)
 }
 
 // VulnerabilityMetadata implements vulnerability.MetadataProvider.
@@ -118,7 +93,7 @@ func (l *Lookups) VulnerabilityMetadata(ref vulnerability.Reference) (*vulnerabi
 	failures := l.db.Failures()
 	found, err := l.Provider.VulnerabilityMetadata(ref) //nolint:staticcheck // Grype still uses it
 	if err == nil && l.db.Failures() == failures {
-		if len(l.metadata) >= maxFound {
+		if len(l.metadata) >= maxMetadata {
 			clear(l.metadata)
 		}
 		l.metadata[key] = found
@@ -202,10 +177,15 @@ func applyFilters(found []vulnerability.Vulnerability, filters []vulnerability.C
 func cloneResult(found []vulnerability.Vulnerability) []vulnerability.Vulnerability {
 	all := slices.Clone(found)
 	for i := range all {
-		v := &all[i]
-		v.PackageQualifiers, v.CPEs, v.Advisories = slices.Clone(v.PackageQualifiers), slices.Clone(v.CPEs), slices.Clone(v.Advisories)
-		v.RelatedVulnerabilities = slices.Clone(v.RelatedVulnerabilities)
-		v.Fix.Versions, v.Fix.Available = slices.Clone(v.Fix.Versions), slices.Clone(v.Fix.Available)
+		all[i] = clone(all[i])
 	}
 	return all
+}
+
+// clone returns a copy of a vulnerability that shares only what Grype never changes.
+func clone(v vulnerability.Vulnerability) vulnerability.Vulnerability {
+	v.PackageQualifiers, v.CPEs, v.Advisories = slices.Clone(v.PackageQualifiers), slices.Clone(v.CPEs), slices.Clone(v.Advisories)
+	v.RelatedVulnerabilities = slices.Clone(v.RelatedVulnerabilities)
+	v.Fix.Versions, v.Fix.Available = slices.Clone(v.Fix.Versions), slices.Clone(v.Fix.Available)
+	return v
 }
