@@ -7,7 +7,7 @@
 //   - a build becomes visible only when it is complete and verified: partly installed builds are removed,
 //   - a broken build is refused, and the last good build stays,
 //   - an open build is never removed as outdated, not even by another process on the same volume,
-//   - the cache of earlier lookups holds only data of the build itself, and is bounded.
+//   - the caches of earlier lookups and matches hold only what follows from the build itself, and are bounded.
 //
 // It never uses Grype's own updater, which replaces databases in place. It knows nothing of images or of the ingest API.
 package database

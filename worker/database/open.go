@@ -28,6 +28,9 @@ type DB struct {
 	// idle are the Lookups that no match is using.
 	mu   sync.Mutex
 	idle []*Lookups
+
+	// matches are what matchers found for packages of earlier images.
+	matches *matchCache
 }
 
 // Open opens an installed version without verifying it, since Install has done that.
@@ -45,7 +48,7 @@ func Open(v Version) (*DB, error) {
 	// Grype stores the date of its exploit probabilities at the first lookup, without a lock. Concurrent first
 	// lookups would race. A missing or unreadable date shows later.
 	_, _ = reader.GetEpss("")
-	db := &DB{Version: v, held: held}
+	db := &DB{Version: v, held: held, matches: newMatchCache()}
 	if err := db.countFailures(reader); err != nil {
 		held.unlock()
 		return nil, errors.Join(err, reader.Close())

@@ -13,14 +13,14 @@ import (
 	syftpkg "github.com/anchore/syft/syft/pkg"
 )
 
-// matcherConfig returns the defaults of Grype's command line (grype v0.121, cmd/grype/cli/options/match.go). The zero
+// matchers returns matchers with the defaults of Grype's command line (grype v0.121, cmd/grype/cli/options/match.go). The zero
 // value differs: it does not match binaries that have no matcher of their own.
-func matcherConfig() matcher.Config {
-	return matcher.Config{
+func matchers() []grypematch.Matcher {
+	return matcher.NewDefaultMatchers(matcher.Config{
 		Stock: stock.MatcherConfig{UseCPEs: true},
 		Dpkg:  dpkg.MatcherConfig{MissingEpochStrategy: version.MissingEpochStrategyZero},
 		Rpm:   rpm.MatcherConfig{MissingEpochStrategy: version.MissingEpochStrategyAuto},
-	}
+	})
 }
 
 // providerConfig returns the defaults of Grype's command line for reading an SBOM. It has no options for cataloging, whose defaults

@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 
 	"github.com/anchore/grype/grype"
-	"github.com/anchore/grype/grype/matcher"
+	grypematch "github.com/anchore/grype/grype/match"
 	"github.com/anchore/grype/grype/pkg"
 
 	"github.com/scanner-operator/scanner-operator/registry/failure"
@@ -52,13 +52,28 @@ func match(ctx context.Context, db *database.DB, in *input.File) (*workerapi.Rep
 func matchPackages(ctx context.Context, db *database.DB, packages []pkg.Package, about pkg.Context) (*workerapi.Report, error) {
 	lookups, done := db.BorrowLookups()
 	defer done()
+	cache := newImageCache(db, packages)
+	return matchWith(ctx, run{db, lookups, cache.wrap(matchers()), cache.withoutClean(packages)}, packages, about)
+}
+
+// run is what Grype runs on for one image.
+type run struct {
+	db       *database.DB
+	lookups  *database.Lookups
+	matchers []grypematch.Matcher
+	// packages are those that can have matches or ignore rules.
+	packages []pkg.Package
+}
+
+// matchWith runs Grype and builds the report. packages are all packages of the image.
+func matchWith(ctx context.Context, r run, packages []pkg.Package, about pkg.Context) (*workerapi.Report, error) {
 	// A matcher keeps state of its run, so each SBOM gets a new one.
 	matcher := grype.VulnerabilityMatcher{
-		VulnerabilityProvider: lookups,
-		Matchers:              matcher.NewDefaultMatchers(matcherConfig()),
+		VulnerabilityProvider: r.lookups,
+		Matchers:              r.matchers,
 		IgnoreRules:           ignoreRules(),
 	}
-	remaining, ignored, err := matcher.FindMatchesContext(ctx, packages, about)
+	remaining, ignored, err := matcher.FindMatchesContext(ctx, r.packages, about)
 	if err != nil {
 		return nil, err
 	}
@@ -66,12 +81,12 @@ func matchPackages(ctx context.Context, db *database.DB, packages []pkg.Package,
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	matches, err := presentMatches(packages, about, remaining.Sorted(), lookups)
+	matches, err := presentMatches(packages, about, remaining.Sorted(), r.lookups)
 	if err != nil {
 		return nil, err
 	}
 	report := &workerapi.Report{
-		Database: db.Database,
+		Database: r.db.Database,
 		Tool:     version.Grype(),
 		Findings: findings(matches),
 		Ignored:  len(ignored),
