@@ -66,7 +66,7 @@ type Options struct {
 	Wake func(ctx context.Context, digest string)
 	// DataChanged notifies the controllers that the version or the health of the vulnerability data changed.
 	DataChanged func(ctx context.Context)
-	// Relay passes on to the leader what workers told this replica of the manager; nil if there is one replica.
+	// Relay passes on to the leader what workers reported to this replica of the manager; nil if there is one replica.
 	Relay *relay.Relay
 	// Random returns n random lower-case letters and digits, for the suffixes of Job names.
 	Random func(n int) string

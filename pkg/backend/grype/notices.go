@@ -11,7 +11,7 @@ import (
 )
 
 // Every replica of the manager serves the ingest API, and only the leader looks after Jobs. These are the kinds of notices by which it learns what
-// workers told another replica. What is essential is in the store already.
+// workers reported to another replica. What is essential is in the store already.
 const (
 	noticeCataloged  = "grype/cataloged"   // subject: the image's digest
 	noticeContact    = "grype/contact"     // subject: the UID of a match worker's Job
