@@ -198,6 +198,11 @@ e2e-install: $(NEED_CLUSTER) images fixture-images postgresql-image olm-images p
 	HELM=$(CURDIR)/bin/helm HELM4=$(CURDIR)/bin/helm4 go test -count=1 -run 'Lint|Helm4' ./test/chart
 	cd test/install && REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/install.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
 
+# An upgrade of two replicas to a version with another schema, and back, under requests.
+.PHONY: e2e-ha
+e2e-ha: $(NEED_CLUSTER) images newer-images fixture-images postgresql-image bin/helm bin/manager bin/install.test ## Upgrade two managers to a version that adds to the store's schema, and back, while clients read and upload; on a real cluster with PostgreSQL
+	cd test/install && REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/install.test -test.v -test.count=1 -test.timeout=45m -test.run '^TestHighAvailability$$'
+
 # Tests of what differs between Kubernetes versions: admission policies, Jobs and their pods, pull secrets, finalizers, the
 # schema.
 SMOKE := ^(TestDemo|TestPrivateRegistry|TestPoliciesAreWellTyped|TestStolenManagerToken|TestRestrictedPodSecurity|TestSidecarInjection|TestScannerDeletion)
@@ -287,6 +292,11 @@ PUSH := $(if $(filter 198.51.100.10:%,$(REGISTRY)),$(RUN))
 images: $(if $(PUSH),$(NEED_CLUSTER)) ui bin/image-builder ## Build all images without Docker and push them to REGISTRY, tagged VERSION
 	bin/image-builder build -version=$(VERSION) -commit=$(COMMIT) -platforms=$(PLATFORMS)
 	$(PUSH) bin/image-builder push -version=$(VERSION) -registry=$(REGISTRY)
+
+.PHONY: newer-images
+newer-images: images
+	hack/newer.sh $(VERSION)-newer $(PLATFORMS)
+	$(PUSH) bin/image-builder push -out=bin/newer/bin -version=$(VERSION)-newer -registry=$(REGISTRY)
 
 # The version from which the tests upgrade: until the first release, a commit whose store lacks the newest migration.
 PREVIOUS ?= da8fe53b2a8d86228c57f69db576a1b33dabe72d

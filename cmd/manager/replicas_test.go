@@ -68,7 +68,7 @@ func (r *replicas) start(name string) *replica {
 	p := r.startWith(append(r.environment, "SCANNER_API_BIND_ADDRESS="+address), name, r.t.TempDir())
 	// Each request has a connection of its own, as those of a Service's clients.
 	insecure := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}, DisableKeepAlives: true, //nolint:gosec // it is this test's
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}, DisableKeepAlives: true,
 	}}
 	api, err := restclient.NewClientWithResponses("https://"+address, restclient.WithHTTPClient(insecure), restclient.WithRequestEditorFn(
 		func(_ context.Context, request *http.Request) error {

@@ -26,8 +26,8 @@ func (s *Store) Notify(ctx context.Context, n Notice) error {
 
 // TakeNotices returns all notices, in the order in which they were left, and deletes them. While there are none, it costs one read.
 func (s *Store) TakeNotices(ctx context.Context) (notices []Notice, err error) {
-	var any bool
-	if err := s.queryRow(ctx, "look for notices", `SELECT EXISTS (SELECT 1 FROM notices)`).Scan(&any); err != nil || !any {
+	var some bool
+	if err := s.queryRow(ctx, "look for notices", `SELECT EXISTS (SELECT 1 FROM notices)`).Scan(&some); err != nil || !some {
 		return nil, err
 	}
 	err = s.write(ctx, "take the notices", func(ctx context.Context, tx *session) error {

@@ -226,10 +226,11 @@ func (a answer) outcome(epoch int64) announce.Outcome {
 // deposed returns the error if the notifier refuses the epoch; nil otherwise.
 func (a answer) deposed(epoch int64) error {
 	var refusal announce.EpochRefusal
-	if a.status != http.StatusConflict || json.Unmarshal(a.body, &refusal) != nil || refusal.Reason != announce.ReasonDeposed {
-		return nil
+	isRefusal := a.status == http.StatusConflict && json.Unmarshal(a.body, &refusal) == nil && refusal.Reason == announce.ReasonDeposed
+	if isRefusal {
+		return &announce.DeposedError{Epoch: epoch, Current: refusal.Epoch}
 	}
-	return &announce.DeposedError{Epoch: epoch, Current: refusal.Epoch}
+	return nil
 }
 
 // unexpected returns the error for an answer that is no outcome: the notifier has not sent the message.
