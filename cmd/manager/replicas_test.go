@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -37,6 +38,8 @@ type replicas struct {
 type replica struct {
 	*managerProcess
 	api *restclient.ClientWithResponses
+	// events sends a request for the stream of live updates.
+	events func(ctx context.Context) (*http.Response, error)
 }
 
 func newReplicas(t *testing.T) *replicas {
@@ -76,7 +79,33 @@ func (r *replicas) start(name string) *replica {
 			return nil
 		}))
 	r.Expect(err).NotTo(HaveOccurred())
-	return &replica{p, api}
+	events := func(ctx context.Context) (*http.Response, error) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/api/v1/events", nil)
+		if err != nil {
+			return nil, err
+		}
+		request.Header.Set("Authorization", "Bearer "+r.token)
+		return (&http.Client{Transport: insecure.Transport}).Do(request)
+	}
+	return &replica{p, api, events}
+}
+
+// hints counts the hints about changes that a replica sends, until the test ends.
+func (r *replicas) hints(p *replica) *atomic.Int64 {
+	r.t.Helper()
+	var count atomic.Int64
+	response, err := p.events(r.t.Context())
+	r.Expect(err).NotTo(HaveOccurred())
+	r.Expect(response.StatusCode).To(Equal(http.StatusOK))
+	go func() {
+		defer response.Body.Close()
+		for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+			if strings.Contains(lines.Text(), `"type":"changed"`) {
+				count.Add(1)
+			}
+		}
+	}()
+	return &count
 }
 
 func (p *replica) leads() bool { return strings.Contains(p.log.String(), `"msg":"Leading"`) }
@@ -138,6 +167,7 @@ func TestReplicas(t *testing.T) {
 	}
 	r.Expect(second.leads()).To(BeFalse())
 
+	hints := []*atomic.Int64{r.hints(first), r.hints(second)}
 	before := r.scanTime()
 	time.Sleep(time.Second) // the time of a scan has whole seconds
 	list, err := second.api.ListImageScansWithResponse(t.Context(), r.shop, nil)
@@ -145,7 +175,11 @@ func TestReplicas(t *testing.T) {
 	answer, err := second.api.RescanImageWithResponse(t.Context(), r.shop, list.JSON200.Items[0].Name)
 	r.Expect(err).NotTo(HaveOccurred())
 	r.Expect(answer.StatusCode()).To(BeNumerically("<", 300), string(answer.Body))
+	seen := []int64{hints[0].Load(), hints[1].Load()}
 	r.Eventually(r.scanTime, "20s", "100ms").Should(BeTemporally(">", before), "what is asked of a replica that follows")
+	for i, count := range hints {
+		r.Eventually(count.Load, "2s", "50ms").Should(BeNumerically(">", seen[i]), "a hint reaches the clients of each replica")
+	}
 
 	stop := r.readAlways(second)
 	r.signal(first.managerProcess, syscall.SIGKILL)
