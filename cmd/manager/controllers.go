@@ -26,7 +26,7 @@ func (op *operator) addControllers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	exceptions, suppressionCounts, images := op.exceptions(), &controllers.SuppressionCounts{}, op.inventory()
+	exceptions, suppressionCounts, images := op.exceptions(), &controllers.SuppressionCounts{}, op.inventory(op.permissions.IsCacheComplete)
 	scanners := &controllers.ScannerReconciler{
 		Client: client, Reader: op.manager.GetAPIReader(), Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
 		Exceptions: exceptions, Suppressed: suppressionCounts, StoreDurable: durable, StoreOnServer: !op.storeLocation().isFile(), StoreAdvice: advice, Permissions: op.permissions, Inventory: images, Metrics: op.controllerMetrics,
@@ -64,19 +64,14 @@ func (op *operator) addControllers(ctx context.Context) error {
 	return nil
 }
 
-// inventory returns the inventory that all reconcilers share.
-func (op *operator) inventory() *inventory.Inventory {
+// inventory returns an inventory. What reconciles objects needs canRead, since it must not take an object for deleted that it cannot read. What only
+// shows them, on any replica, has none.
+func (op *operator) inventory(canRead func(namespace string) bool) *inventory.Inventory {
 	pods, _ := op.manager.GetCache().(inventory.PodVisitor)
 	return &inventory.Inventory{
-		Client: op.manager.GetClient(), Pods: pods, Store: op.store, Clock: op.clock, Watched: op.options.Watched, CanRead: op.canRead, ShareSBOMs: op.options.ShareSBOMs,
+		Client: op.manager.GetClient(), Pods: pods, Store: op.store, Clock: op.clock, Watched: op.options.Watched, CanRead: canRead, ShareSBOMs: op.options.ShareSBOMs,
 		Limits: inventory.Limits{Scanners: op.config.Limits.ScannersPerNamespace, ImageScans: op.config.Limits.ImageScansPerNamespace},
 	}
-}
-
-// canRead reports whether the cache has all objects of a namespace. Only the leader finds out, which must not take an object for deleted that it
-// cannot read.
-func (op *operator) canRead(namespace string) bool {
-	return !op.leadership.leads() || op.permissions.IsCacheComplete(namespace)
 }
 
 // exceptions returns a source of exceptions that reads from the cache.

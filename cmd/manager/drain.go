@@ -24,7 +24,8 @@ type servers struct {
 	all []listeningServer
 	// cached is closed when the cache has begun.
 	cached chan struct{}
-	// closing is closed when no request is accepted any more: those that wait for something end.
+	// closing is closed when the process is about to end: requests that wait for something end, and each response ends its connection, since a
+	// client would otherwise send the next request over one that is being closed.
 	closing chan struct{}
 	// requests is the context of all requests.
 	requests context.Context //nolint:containedctx // net/http asks for it
@@ -44,6 +45,15 @@ func newServers() *servers {
 
 // add adds a server. It serves once serve is called.
 func (s *servers) add(server *http.Server, listener net.Listener) {
+	next := server.Handler
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-s.closing:
+			w.Header().Set("Connection", "close")
+		default:
+		}
+		next.ServeHTTP(w, r)
+	})
 	server.BaseContext = func(net.Listener) context.Context { return s.requests }
 	s.all = append(s.all, listeningServer{server, listener})
 }
@@ -67,13 +77,13 @@ func (s *servers) serve() error {
 func (s *servers) drain(othersServe bool) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	close(s.closing)
 	if othersServe {
 		time.Sleep(drainDelay)
 		time.AfterFunc(drainTimeout, cancel)
 	} else {
 		cancel()
 	}
-	close(s.closing)
 	var group errgroup.Group
 	for _, server := range s.all {
 		group.Go(func() error { return server.Shutdown(ctx) })

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/scanner-operator/scanner-operator/pkg/announce"
 	"github.com/scanner-operator/scanner-operator/pkg/inventory"
 )
 
@@ -100,11 +102,24 @@ func (op *operator) logStandby(ctx context.Context) {
 		"store on a database server (store.type)", "lease", managerName)
 }
 
-// announceEpoch tells the notifier that this process leads, so that it refuses the leader before it also while there is nothing to send. Each
-// delivery has the epoch, too, so an error is only logged.
+// announceInterval is the time between two attempts to announce an epoch.
+const announceInterval = 15 * time.Second
+
+// announceEpoch announces to the notifier that this process leads, so that it refuses the leader before it also while there is nothing to send.
+// Each delivery has the epoch, too, so an error is only logged.
 func (op *operator) announceEpoch(ctx context.Context, epoch int64) {
-	if err := op.notifier().BeginEpoch(ctx, epoch); err != nil && ctx.Err() == nil {
-		ctrl.Log.Info("The notifier does not know yet that this manager leads; it learns that from the next message", "error", err.Error())
+	for client, first := op.notifier(), true; ctx.Err() == nil; first = false {
+		err := client.BeginEpoch(ctx, epoch)
+		if err == nil || errors.Is(err, announce.ErrDeposed) {
+			return
+		}
+		if first {
+			ctrl.Log.Info("The notifier does not know yet that this manager leads; it is tried again, and each message says so, too", "error", err.Error())
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(announceInterval):
+		}
 	}
 }
 

@@ -55,7 +55,7 @@ func (op *operator) addLoops(context.Context) error {
 
 // recorder returns what records the counts of each day.
 func (op *operator) recorder() history.Recorder {
-	return history.Recorder{Reader: op.manager.GetClient(), Exceptions: op.exceptions(), Inventory: op.inventory(), Store: op.store}
+	return history.Recorder{Reader: op.manager.GetClient(), Exceptions: op.exceptions(), Inventory: op.inventory(op.permissions.IsCacheComplete), Store: op.store}
 }
 
 // sweep deletes from the store what is no longer needed.
@@ -102,7 +102,7 @@ func (op *operator) storeChanged(ctx context.Context) {
 }
 
 // watchStore checks the store's file and volume until the context ends. It returns an error if the file at the store's path is not the one
-// that is open: the process then ends and restarts.
+// that is open, or if another process has begun to lead: the process then ends and restarts.
 func (op *operator) watchStore(ctx context.Context) error {
 	ticker := time.NewTicker(healthInterval)
 	defer ticker.Stop()
@@ -112,7 +112,7 @@ func (op *operator) watchStore(ctx context.Context) error {
 		switch fault := store.StorageFault(err); {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, store.ErrMovedAway):
+		case errors.Is(err, store.ErrMovedAway), errors.Is(err, store.ErrNotLeading):
 			return err
 		case err != nil && (fault == nil || fault != lastFault): //nolint:errorlint // which one it was, not what it wraps
 			ctrl.Log.Error(err, "The store has a fault")

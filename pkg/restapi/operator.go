@@ -48,8 +48,11 @@ func (a operations) GetOperator(ctx context.Context, _ restv1.GetOperatorRequest
 		return nil, err
 	}
 	replicas, err := a.Replicas(ctx)
+	if err != nil { // the rest of the answer does not need the API server
+		a.Log.Error(err, "Looking for the manager's replicas")
+	}
 	answer.Replicas = append([]restv1.Replica{}, replicas...)
-	return answer, err
+	return answer, nil
 }
 
 // countAllImages returns the number of Scanners and ClusterScanners, and the sum of their images.

@@ -90,9 +90,16 @@ func (s *Store) CheckHealth(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, following := s.term.get(ctx); fault == nil && following == nil {
-		// Only a write proves that the volume or the database can be written. diagnose records a fault that it meets. A replica that follows
-		// leaves it to the leader.
+	_, following := s.term.get(ctx)
+	if fault == nil && following != nil {
+		// A replica that follows leaves the write to the leader, which may have treated the store as restored.
+		err := s.call(ctx, "read", "read its identity", s.readIdentity)
+		if err != nil && StorageFault(err) == nil {
+			return err
+		}
+	}
+	if fault == nil && following == nil {
+		// Only a write proves that the volume or the database can be written. diagnose records a fault that it meets.
 		err := s.write(ctx, "check that it can be written", s.markPresent)
 		if err != nil && StorageFault(err) == nil {
 			return err

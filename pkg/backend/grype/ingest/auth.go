@@ -63,6 +63,9 @@ const (
 	reviewTime       = 15 * time.Second
 )
 
+// versionRetry is when a Job of another version may ask again, another replica perhaps.
+const versionRetry = 5 * time.Second
+
 // errReviewTimeout refuses a caller whose token could not be reviewed within reviewTime.
 var errReviewTimeout = refuseTemporarily(http.StatusServiceUnavailable, spoolRetry, "too many tokens to review at once")
 
@@ -106,7 +109,9 @@ func (a *authenticator) job(r *http.Request, purpose store.JobPurpose) (store.Jo
 		return store.Job{}, refuse(http.StatusForbidden, "this Job may not do that")
 	}
 	if record.Worker != a.worker {
-		return store.Job{}, refuse(http.StatusForbidden, "the Job was made by another version of the operator")
+		// While an upgrade replaces one replica after the other, the leader of the other version may still need the Job, or the one of this version ends
+		// it within seconds. Neither is a failure of its image.
+		return store.Job{}, refuseTemporarily(http.StatusServiceUnavailable, versionRetry, "the Job was made by another version of the operator")
 	}
 	record, err = a.jobs.ClaimJob(r.Context(), caller.jobUID, caller.podUID)
 	switch {

@@ -141,6 +141,7 @@ func (i *Ingest) writeError(w http.ResponseWriter, r *http.Request, err error) {
 		i.Log.Info("Refused a worker's request", "method", r.Method, "path", r.URL.Path, "status", refused.status, "reason", refused.text)
 		if refused.retryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(refused.retryAfter.Seconds())))
+			w.Header().Set("Connection", "close") // the next attempt may reach another replica
 		}
 		http.Error(w, refused.text, refused.status)
 	case isTooLarge(err):
