@@ -73,6 +73,7 @@ func (m cachedMatcher) Match(provider vulnerability.Provider, p pkg.Package) ([]
 	if found, known := m.cache.db.CachedMatches(key); known {
 		for i := range found.Matches {
 			found.Matches[i].Package = inImage(found.Matches[i].Package, p)
+			found.Matches[i].Vulnerability.Metadata = ownMetadata(found.Matches[i])
 		}
 		return found.Matches, found.Ignores, nil
 	}
@@ -95,7 +96,7 @@ func withoutImage(matches []grypematch.Match, ignores []grypematch.IgnoreFilter,
 		if m.Package.ID != p.ID {
 			return found, false
 		}
-		m.Package = inImage(m.Package, pkg.Package{})
+		m.Package, m.Vulnerability.Metadata = inImage(m.Package, pkg.Package{}), ownMetadata(m)
 		found.Matches = append(found.Matches, m)
 	}
 	for _, ignore := range ignores {
@@ -115,6 +116,16 @@ func withoutImage(matches []grypematch.Match, ignores []grypematch.IgnoreFilter,
 		}
 	}
 	return found, true
+}
+
+// ownMetadata returns a copy of a vulnerability's metadata, nil if there is none. Grype computes a part of it when it is read, so the images of
+// several goroutines must not share it.
+func ownMetadata(m grypematch.Match) *vulnerability.Metadata {
+	if m.Vulnerability.Metadata == nil {
+		return nil
+	}
+	own := *m.Vulnerability.Metadata
+	return &own
 }
 
 // inImage returns the package of a match with those fields of p that are not part of a key. The other fields can differ from p: if an
