@@ -31,8 +31,9 @@ const (
 )
 
 const (
-	// chaosLimit bounds the time until there are enough kills and messages.
-	chaosLimit = 20 * time.Minute
+	// chaosLimit bounds the time until there are enough kills and messages, and turnLimit does for each leader that is suspended: a turn has
+	// the suspension, the takeover, and the start of another manager.
+	chaosLimit, turnLimit = 20 * time.Minute, 30 * time.Second
 	// imagePause is the time between two new images.
 	imagePause = 700 * time.Millisecond
 	// backlog is the maximum number of a team's images that are not announced yet. With this number, a message still names each finding.
@@ -118,7 +119,11 @@ func (t *chaos) stop() error {
 
 // feed adds and changes images until there are enough kills and messages, and at least one image went through all stages.
 func (t *chaos) feed(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, chaosLimit)
+	limit := chaosLimit
+	if t.options.suspend {
+		limit = max(limit, time.Duration(t.options.kills)*turnLimit)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	draws, began, lastReport := t.options.draws(drawsOfImages), time.Now(), time.Now()
 	for !t.enough() {

@@ -47,7 +47,7 @@ type options struct {
 func main() {
 	o := options{assets: os.Getenv("KUBEBUILDER_ASSETS")}
 	flag.IntVar(&o.kills, "kills", 200, "how often manager and notifier are killed, together")
-	flag.IntVar(&o.digests, "digests", 0, "how many messages are sent meanwhile at least (default half as many)")
+	flag.IntVar(&o.digests, "digests", 0, "how many messages are sent meanwhile at least (default half as many; 5 for each suspended leader)")
 	flag.Uint64Var(&o.seed, "seed", 0, "what everything random is drawn from (default: another one each time)")
 	flag.StringVar(&o.store, "store", "sqlite", "where the store is: sqlite, or on a server that is started for this: postgres or mariadb")
 	flag.IntVar(&o.managers, "managers", 0, "how many managers run (default 2 with a store on a server, and else 1)")
@@ -71,6 +71,9 @@ func run(ctx context.Context, o options) error {
 	}
 	if o.digests == 0 {
 		o.digests = o.kills / 2
+		if o.suspend { // a turn takes long, and messages go out in each
+			o.digests = 5 * o.kills
+		}
 	}
 	if o.seed == 0 {
 		o.seed = rand.Uint64()
