@@ -242,9 +242,10 @@ e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go ou
 
 # All parts except the last run on this machine without a cluster, the part with Clair as root. They run first, so that a
 # cluster does not use the processors.
-BENCH_HERE := rematch catalog scale scanners cluster store store-postgres store-mariadb clair noise ui api
+BENCH_HERE := rematch catalog scale scale-largest scanners cluster store store-postgres store-mariadb clair noise ui api
 BENCH_STORE = $(or $(filter store store-postgres store-mariadb,$(patsubst store-sqlite,store,store$(addprefix -,$(STORE)))),$(error STORE is sqlite, postgres or mariadb))
-BENCH_PARTS = $(or $(foreach part,$(PART),$(if $(filter store,$(part)),$(BENCH_STORE),$(part))),$(BENCH_HERE) latency)
+comma := ,
+BENCH_PARTS = $(or $(foreach part,$(subst $(comma), ,$(PART)),$(if $(filter store,$(part)),$(BENCH_STORE),$(part) $(if $(filter scale,$(part)),scale-largest))),$(BENCH_HERE) latency)
 
 .PHONY: bench
 bench: $(if $(filter-out ui api,$(BENCH_PARTS)),bench-programs) $(if $(filter ui,$(BENCH_PARTS)),bench-ui-programs) $(if $(filter api,$(BENCH_PARTS)),bin/bench bin/restapi-bench.test) ## Measure, compare with the bounds, write docs/understand/benchmarks.md; PART=store selects (rematch catalog scale scanners cluster store clair noise ui api latency), with STORE=sqlite, postgres or mariadb in that database
@@ -253,7 +254,7 @@ bench: $(if $(filter-out ui api,$(BENCH_PARTS)),bench-programs) $(if $(filter ui
 	[ -z "$$failed" ] || { echo "bench: something failed; look for 'bench:' and 'broken' above"; exit 1; }
 
 .PHONY: bench-programs
-bench-programs: build bin/grype bin/syft bin/kwok bin/clair bin/clairctl fixture-images clair-images bin/bench bin/measured bin/worker-bench.test
+bench-programs: $(if $(filter scale,$(BENCH_PARTS)),bin/trivy-operator) build bin/grype bin/syft bin/kwok bin/clair bin/clairctl fixture-images clair-images bin/bench bin/measured bin/worker-bench.test
 
 .PHONY: bench-ui-programs
 bench-ui-programs: ui bin/manager bin/ui-test bin/bench
@@ -503,6 +504,9 @@ $(SHARED_PINS) $(OWN_PINS):
 	@echo "building $@ (pinned in $<)"
 	@cd $(<D) && $(GO_BUILD) $(TAGS) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
 	@touch $@
+
+bin/trivy-operator: hack/trivy-operator.sh
+	@hack/trivy-operator.sh
 
 # Debian's promtool, for the tests of the alerts. Without it, the tests are skipped.
 bin/promtool:

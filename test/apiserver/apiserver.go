@@ -26,6 +26,9 @@ type Server struct {
 	environment *envtest.Environment
 }
 
+// etcdQuota is enough for all revisions of 100,000 pods until they are compacted, in bytes. etcd's default is 2 GB.
+const etcdQuota = "8589934592"
+
 // Start starts a server. root is the project's directory, assets the directory of etcd and kube-apiserver. flags are additional flags of
 // kube-apiserver, without dashes.
 func Start(root, assets string, flags map[string]string) (_ *Server, err error) {
@@ -40,6 +43,8 @@ func Start(root, assets string, flags map[string]string) (_ *Server, err error) 
 	for flag, value := range flags {
 		s.environment.ControlPlane.GetAPIServer().Configure().Set(flag, value)
 	}
+	s.environment.ControlPlane.Etcd = &envtest.Etcd{}
+	s.environment.ControlPlane.Etcd.Configure().Set("quota-backend-bytes", etcdQuota)
 	config, err := s.environment.Start()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("API server: %w", err), s.Stop())

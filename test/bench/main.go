@@ -38,7 +38,8 @@ type part struct {
 var parts = []part{
 	{"rematch", "Matching again", workerPart("TestRematch")},
 	{"catalog", "Cataloging", workerPart("TestCatalog")},
-	{"scale", "Many pods", scalePart},
+	{"scale", "Many pods, beside trivy-operator", scalePart},
+	{"scale-largest", "A hundred thousand pods", largestPart},
 	{"scanners", "Many Scanners", scannersPart},
 	{"cluster", "One ClusterScanner", clusterPart},
 	{"store", "The store", storePart(storage.SQLite)},

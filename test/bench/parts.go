@@ -20,9 +20,6 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/bench/storage"
 )
 
-// sizes are the sizes of the clusters, in pods.
-var sizes = []int{1000, 5000}
-
 // workerPart returns a part that runs in the worker's module, since it needs the worker's libraries.
 func workerPart(test string) func(context.Context, project) (page.Section, error) {
 	return func(ctx context.Context, p project) (section page.Section, err error) {
@@ -51,39 +48,50 @@ func workerPart(test string) func(context.Context, project) (page.Section, error
 }
 
 func scalePart(ctx context.Context, p project) (page.Section, error) {
+	return withCluster(ctx, p, func(ctx context.Context, options scale.Options) (page.Section, error) {
+		var clusters [][]scale.Figures
+		for _, pods := range scale.Sizes {
+			figures, err := scale.Measure(ctx, options, pods)
+			if err != nil {
+				return page.Section{}, fmt.Errorf("%d pods: %w", pods, err)
+			}
+			clusters = append(clusters, figures)
+		}
+		return scale.Section(clusters), nil
+	})
+}
+
+func largestPart(ctx context.Context, p project) (page.Section, error) {
+	return withCluster(ctx, p, func(ctx context.Context, options scale.Options) (page.Section, error) {
+		figures, err := scale.MeasureLargest(ctx, options)
+		if err != nil {
+			return page.Section{}, err
+		}
+		return scale.LargestSection(figures), nil
+	})
+}
+
+// withCluster calls measure with the directories of the programs that a cluster needs.
+func withCluster(ctx context.Context, p project, measure func(context.Context, scale.Options) (page.Section, error)) (page.Section, error) {
 	assets, err := assetsDir()
 	if err != nil {
 		return page.Section{}, err
 	}
-	var all []scale.Figures
-	for _, pods := range sizes {
-		figures, err := scale.Measure(ctx, scale.Options{Root: p.root, Bin: p.bin, Assets: assets, Progress: progress}, pods)
-		if err != nil {
-			return page.Section{}, fmt.Errorf("%d pods: %w", pods, err)
-		}
-		all = append(all, figures)
-	}
-	return scale.Section(all), nil
+	return measure(ctx, scale.Options{Root: p.root, Bin: p.bin, Assets: assets, Progress: progress})
 }
 
 func scannersPart(ctx context.Context, p project) (page.Section, error) {
-	assets, err := assetsDir()
-	if err != nil {
-		return page.Section{}, err
-	}
-	return scanners.Measure(ctx, scale.Options{Root: p.root, Bin: p.bin, Assets: assets, Progress: progress})
+	return withCluster(ctx, p, scanners.Measure)
 }
 
 func clusterPart(ctx context.Context, p project) (page.Section, error) {
-	assets, err := assetsDir()
-	if err != nil {
-		return page.Section{}, err
-	}
-	figures, err := scale.MeasureClusterScanner(ctx, scale.Options{Root: p.root, Bin: p.bin, Assets: assets, Progress: progress})
-	if err != nil {
-		return page.Section{}, err
-	}
-	return scale.ClusterSection(figures), nil
+	return withCluster(ctx, p, func(ctx context.Context, options scale.Options) (page.Section, error) {
+		figures, err := scale.MeasureClusterScanner(ctx, options)
+		if err != nil {
+			return page.Section{}, err
+		}
+		return scale.ClusterSection(figures), nil
+	})
 }
 
 // assetsDir returns the directory with etcd and kube-apiserver.

@@ -3,7 +3,9 @@ package scale
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -13,7 +15,10 @@ import (
 
 // request is one line of the API server's audit log, with the fields that are read here.
 type request struct {
-	Verb      string `json:"verb"`
+	Verb string `json:"verb"`
+	User struct {
+		Username string `json:"username"`
+	} `json:"user"`
 	ObjectRef struct {
 		Resource    string `json:"resource"`
 		Subresource string `json:"subresource"`
@@ -34,33 +39,58 @@ func (r request) what() string {
 func (r request) isRoutine() bool { return r.ObjectRef.Resource == "leases" }
 
 // auditLog reads the API server's audit log, which is complete, unlike the counters of a client.
-type auditLog struct{ file string }
+type auditLog struct {
+	file string
+	// requests are those before offset.
+	requests []request
+	offset   int64
+}
 
-// between returns the manager's requests that the server received in a period, without routine requests.
-func (a *auditLog) between(from, to time.Time) ([]request, error) {
-	file, err := os.Open(a.file)
-	if err != nil {
+// between returns the requests of a user that the server received in a period, without routine requests.
+func (a *auditLog) between(user string, from, to time.Time) ([]request, error) {
+	if err := a.read(); err != nil {
 		return nil, err
 	}
-	defer file.Close()
 	var requests []request
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var r request
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			continue // the last line may be incomplete
-		}
-		if !r.isRoutine() && !r.RequestReceivedTimestamp.Before(from) && r.RequestReceivedTimestamp.Before(to) {
+	for _, r := range a.requests {
+		if r.User.Username == user && !r.isRoutine() && !r.RequestReceivedTimestamp.Before(from) && r.RequestReceivedTimestamp.Before(to) {
 			requests = append(requests, r)
 		}
 	}
-	return requests, lines.Err()
+	return requests, nil
 }
 
-// last returns the time when the last of the requests was received.
-func last(requests []request) time.Time {
-	var latest time.Time
+// read reads the lines that have been added since the last call.
+func (a *auditLog) read() error {
+	file, err := os.Open(a.file)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if _, err := file.Seek(a.offset, io.SeekStart); err != nil {
+		return err
+	}
+	lines := bufio.NewReader(file)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil // the last line may be incomplete
+		}
+		if err != nil {
+			return err
+		}
+		a.offset += int64(len(line))
+		var r request
+		if err := json.Unmarshal(line, &r); err != nil {
+			return fmt.Errorf("audit log: %w", err)
+		}
+		a.requests = append(a.requests, r)
+	}
+}
+
+// last returns the time when the last of the requests was received; since, if there is none.
+func last(requests []request, since time.Time) time.Time {
+	latest := since
 	for _, r := range requests {
 		if r.RequestReceivedTimestamp.After(latest) {
 			latest = r.RequestReceivedTimestamp

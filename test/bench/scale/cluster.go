@@ -1,6 +1,7 @@
 package scale
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
 	"errors"
@@ -24,8 +25,11 @@ var stages []byte
 //go:embed audit-policy.yaml
 var auditPolicy []byte
 
-// managerUser is the manager's user name. The audit policy selects the manager's requests by it.
-const managerUser = "scanner-operator"
+// Names of the users of the operators, by which the audit policy selects their requests.
+const (
+	managerUser = "scanner-operator"
+	trivyUser   = "trivy-operator"
+)
 
 // systemNamespace is the namespace of the manager.
 const systemNamespace = "scanner-operator-system"
@@ -37,7 +41,9 @@ type cluster struct {
 	server  *apiserver.Server
 	audit   *auditLog
 	kwok    *process.Process
-	manager *process.Process
+	// kubelet serves the logs of the pods on all of kwok's nodes.
+	kubelet *kubelet
+	manager program
 	// slack and notifier are nil where nothing is announced.
 	slack    *slack
 	notifier *process.Process
@@ -46,6 +52,7 @@ type cluster struct {
 // startCluster starts API server, etcd and kwok, and creates the nodes.
 func startCluster(ctx context.Context, options Options) (*cluster, error) {
 	return newCluster(options, func(c *cluster) error {
+		c.kubelet = newKubelet(c)
 		if err := c.startKwok(); err != nil {
 			return fmt.Errorf("kwok: %w", err)
 		}
@@ -88,7 +95,7 @@ func (c *cluster) startKwok() error {
 		return err
 	}
 	file := filepath.Join(c.dir, "stages.yaml")
-	if err := os.WriteFile(file, stages, 0o600); err != nil {
+	if err := os.WriteFile(file, bytes.ReplaceAll(stages, []byte("KUBELET_PORT"), []byte(c.kubelet.port())), 0o600); err != nil {
 		return err
 	}
 	c.kwok, err = process.Start(c.dir, "kwok", exec.Command(filepath.Join(c.options.Bin, "kwok"),
@@ -97,7 +104,7 @@ func (c *cluster) startKwok() error {
 }
 
 // nodes is the number of nodes. A real node has at most 110 pods; kwok's nodes accept more.
-const nodes = 20
+const nodes = 100
 
 func nodeName(i int) string { return fmt.Sprintf("node-%02d", i%nodes) }
 
@@ -127,7 +134,8 @@ func (c *cluster) startManager(ctx context.Context, flags ...string) error {
 		"--worker-image", "registry.example.com/unused", "--enable-fake-backend",
 		"--metrics-bind-address", "0", "--api-bind-address", "0", "--health-probe-bind-address", "127.0.0.1:0", "--ingest-bind-address", "127.0.0.1:0")...)
 	command.Env = append(os.Environ(), "KUBECONFIG="+config)
-	if c.manager, err = process.Start(c.dir, "manager", command); err != nil {
+	c.manager.user = managerUser
+	if c.manager.Process, err = process.Start(c.dir, "manager", command); err != nil {
 		return err
 	}
 	return wait.Eventually(ctx, time.Minute, wait.Often, func(context.Context) error {
@@ -149,6 +157,9 @@ func (c *cluster) stop() error {
 	err := errors.Join(c.manager.Stop(), c.notifier.Stop(), c.kwok.Stop(), c.server.Stop(), os.RemoveAll(c.dir))
 	if c.slack != nil {
 		c.slack.server.Close()
+	}
+	if c.kubelet != nil {
+		c.kubelet.server.Close()
 	}
 	return err
 }

@@ -140,9 +140,8 @@ func (c *cluster) createTeam(ctx context.Context, team int) error {
 		return err
 	}
 	for i := range podsPerTeam {
-		template := deployment{namespace: team, image: i}
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: teamName(team), Name: template.name()}, Spec: template.spec(i)}
-		pod.Spec.Containers[0].Image = teamImage(team, i)
+		template := deployment{namespace: teamName(team), name: fmt.Sprintf("service-%02d", i), image: teamImage(team, i), index: team + i}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: template.namespace, Name: template.name}, Spec: template.spec(i)}
 		if err := c.server.Create(ctx, pod); err != nil {
 			return err
 		}
@@ -270,7 +269,7 @@ func (c *cluster) coverAll(ctx context.Context, create func(context.Context) (in
 	if f.MemorySteady, f.MemoryPeak, err = c.manager.Memory(); err != nil {
 		return f, err
 	}
-	requests, err := c.audit.between(began, time.Now())
+	requests, err := c.requests(c.manager, began, time.Now())
 	f.Requests = byVerb(requests)
 	all, violations := c.slack.received()
 	f.Messages, f.Violations = len(all), violations

@@ -32,7 +32,7 @@ func ClusterSection(f ClusterFigures) page.Section {
 		{"time until every image is scanned", func(c CoverageFigures) string { return seconds(c.Covered) }},
 		{"time until all first messages are there", func(c CoverageFigures) string { return seconds(c.Announced) }},
 		{"processor time of the manager until it rests", func(c CoverageFigures) string { return seconds(c.CPU) }},
-		{"requests per pod", func(c CoverageFigures) string { return total(c.Requests, f.Pods) }},
+		{"requests per pod", func(c CoverageFigures) string { return fmt.Sprintf("%.2f", per(c.Requests, f.Pods)) }},
 		{"of these", func(c CoverageFigures) string { return perPod(c.Requests, f.Pods) }},
 		{"resident memory before any Scanner", func(c CoverageFigures) string { return mebibytes(c.MemoryBefore) }},
 		{"resident memory at its peak", func(c CoverageFigures) string { return mebibytes(c.MemoryPeak) }},

@@ -114,10 +114,7 @@ func (c *cluster) coverTeams(ctx context.Context, f *ScannerFigures) error {
 	c.options.Progress("the manager runs; Scanners are created")
 	began := time.Now()
 	for i := range f.Scanners {
-		if err := c.server.Create(ctx, &v1alpha1.Scanner{
-			ObjectMeta: metav1.ObjectMeta{Namespace: teamName(i), Name: scannerName},
-			Spec:       v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}}},
-		}); err != nil {
+		if err := c.createScanner(ctx, teamName(i)); err != nil {
 			return err
 		}
 	}
@@ -177,7 +174,7 @@ func (c *cluster) idleTeams(ctx context.Context, f *ScannerFigures) error {
 		return err
 	}
 	// On a busy machine, little processor time does not imply that the work is done.
-	if _, err := c.waitUntilQuiet(ctx, time.Now().Add(-2*quiet)); err != nil {
+	if _, err := c.waitUntilQuiet(ctx, c.manager, time.Now().Add(-2*quiet)); err != nil {
 		return err
 	}
 	c.options.Progress("all covered after %s; now nothing happens for %s", f.Covered.Round(time.Second), scannersIdle)
@@ -196,7 +193,7 @@ func (c *cluster) idleTeams(ctx context.Context, f *ScannerFigures) error {
 		return err
 	}
 	f.Idle, f.IdleCPU = time.Since(began), after-before
-	requests, err := c.audit.between(began, time.Now())
+	requests, err := c.requests(c.manager, began, time.Now())
 	f.IdleRequests = byVerb(requests)
 	return err
 }
