@@ -200,14 +200,16 @@ func (r *ImageScanReconciler) patchStatus(ctx context.Context, before *v1alpha1.
 	return nil
 }
 
-// emitEvents emits an event when the image becomes scanned, for each failed attempt, and for receivers that the namespace may not use. It counts the latter in Metrics.
+// emitEvents emits an event for each failed attempt, for the success after failed ones, and for receivers that the namespace may not use. It counts
+// failed attempts in Metrics. An image that is scanned without a failure has no event: a new Scanner would cause one for each image, and its own
+// event reports that all are scanned.
 func (r *ImageScanReconciler) emitEvents(before *v1alpha1.ImageScan, s *imageScanScope) {
 	r.emitReceiverNotAllowed(before, s)
 	switch {
 	case s.failure != nil && s.scan.Status.Attempts != before.Status.Attempts:
 		r.Metrics.countFailure(s.failure.Reason)
 		r.Events.Eventf(s.scan, nil, corev1.EventTypeWarning, s.failure.Reason, "Scan", "%s", truncate(s.failure.Message, v1alpha1.MaxMessageBytes))
-	case before.Status.Phase != v1alpha1.PhaseScanned && s.scan.Status.Phase == v1alpha1.PhaseScanned:
+	case before.Status.Attempts > 0 && s.scan.Status.Attempts == 0 && s.scan.Status.Phase == v1alpha1.PhaseScanned:
 		r.Events.Eventf(s.scan, nil, corev1.EventTypeNormal, v1alpha1.ReasonScanned, "Scan", "%s", describeResult(&s.scan.Status, engineGaps(s.backend)))
 	}
 }
