@@ -42,7 +42,7 @@ func (op *operator) replicas(ctx context.Context) (all []restv1.Replica, err err
 
 // replicaOf describes a pod of the manager. The holder of the lease is the pod's name, "_" and a UUID (controller-runtime, pkg/leaderelection).
 func replicaOf(pod *corev1.Pod, lease *coordinationv1.Lease) restv1.Replica {
-	r := restv1.Replica{Name: pod.Name, Node: pod.Spec.NodeName, StartTime: pod.CreationTimestamp.UTC()}
+	r := restv1.Replica{Name: pod.Name, Node: pod.Spec.NodeName, Ending: pod.DeletionTimestamp != nil, StartTime: pod.CreationTimestamp.UTC()}
 	if holder := lease.Spec.HolderIdentity; holder != nil {
 		name, _, _ := strings.Cut(*holder, "_")
 		r.Leads = name == pod.Name

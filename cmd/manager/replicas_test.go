@@ -12,13 +12,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	restclient "github.com/scanner-operator/scanner-operator/api/rest/v1/client"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/store/storetest/server"
@@ -205,6 +209,35 @@ func TestReplicas(t *testing.T) {
 	r.Expect(err).NotTo(HaveOccurred(), "of %d reads of a replica that ends", reads)
 	r.waitEnded(second.managerProcess)
 	r.Expect(second.command.ProcessState.ExitCode()).To(Equal(0), second.log.String())
+}
+
+func TestReplicaOf(t *testing.T) {
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	pod := func(name string, ready corev1.ConditionStatus) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(noon)}, Spec: corev1.PodSpec{NodeName: "a"},
+			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}},
+		}
+	}
+	ending := pod("manager-1", corev1.ConditionTrue)
+	ending.DeletionTimestamp = ptr.To(metav1.NewTime(noon.Add(time.Hour)))
+	held := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("manager-1_5a0d"), AcquireTime: ptr.To(metav1.NewMicroTime(noon))}}
+	for name, test := range map[string]struct {
+		pod   *corev1.Pod
+		lease *coordinationv1.Lease
+		want  restv1.Replica
+	}{
+		"leads":     {pod("manager-1", corev1.ConditionTrue), held, restv1.Replica{Name: "manager-1", Ready: true, Leads: true, LeadsSince: noon}},
+		"follows":   {pod("manager-10", corev1.ConditionTrue), held, restv1.Replica{Name: "manager-10", Ready: true}},
+		"not ready": {pod("manager-2", corev1.ConditionFalse), held, restv1.Replica{Name: "manager-2"}},
+		"ends":      {ending, &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("")}}, restv1.Replica{Name: "manager-1", Ready: true, Ending: true}},
+		"no lease":  {pod("manager-1", corev1.ConditionTrue), &coordinationv1.Lease{}, restv1.Replica{Name: "manager-1", Ready: true}},
+	} {
+		test.want.Node, test.want.StartTime = "a", noon
+		if diff := cmp.Diff(test.want, replicaOf(test.pod, test.lease)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
 }
 
 // TestSuspendedLeader: a leader that was suspended for longer than its lease ends when it goes on, and another one has taken over.

@@ -588,7 +588,9 @@ export type Rating = {
 export type Reason = 'InvalidParameter' | 'Unauthorized' | 'Forbidden' | 'NotFound' | 'MethodNotAllowed' | 'NotScanned' | 'Superseded' | 'Expired' | 'PreconditionFailed' | 'BodyTooLarge' | 'UnsupportedMediaType' | 'TooLarge' | 'InvalidReport' | 'UnsupportedReport' | 'LimitExceeded' | 'PlatformRequired' | 'TooManyRequests' | 'Unavailable' | 'StorageFull';
 
 export type Replica = {
-  /** Whether it holds the lease. The leader alone looks after objects, plans Jobs and sends messages. */
+  /** Whether its pod is being deleted. It completes its requests, and does not begin to lead. */
+  ending: boolean;
+  /** Whether it holds the lease. The leader alone reconciles objects, creates Jobs and sends messages. */
   leads: boolean;
   /** When it got the lease; omitted if it does not lead. */
   leadsSince?: string;

@@ -1133,7 +1133,10 @@ type Reason string
 
 // Replica defines model for Replica.
 type Replica struct {
-	// Leads Whether it holds the lease. The leader alone looks after objects, plans Jobs and sends messages.
+	// Ending Whether its pod is being deleted. It completes its requests, and does not begin to lead.
+	Ending bool `json:"ending"`
+
+	// Leads Whether it holds the lease. The leader alone reconciles objects, creates Jobs and sends messages.
 	Leads bool `json:"leads"`
 
 	// LeadsSince When it got the lease; omitted if it does not lead.

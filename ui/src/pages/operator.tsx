@@ -1,7 +1,7 @@
 // The operator itself: its store, what waits, how old the vulnerability data is, and versions.
 import { useGet } from '../api';
 import type { Engine, Operator, Replica } from '../api.gen';
-import { bytes, count, duration } from '../format';
+import { age, bytes, count, date, duration } from '../format';
 import { Coverage, Facts, Foreign, Table, Time, Title, View } from '../parts';
 import { href } from '../router';
 
@@ -37,8 +37,8 @@ function queueOf({ engines }: Operator): string {
 const replicaColumns = [
   { name: 'Replica', cell: (r: Replica) => <b><Foreign text={r.name} /></b> },
   { name: 'Node', cell: (r: Replica) => r.node && <Foreign text={r.node} /> },
-  { name: 'State', cell: (r: Replica) => (r.ready ? 'ready' : 'not ready') },
-  { name: 'Leads', cell: (r: Replica) => (r.leads ? <>yes{r.leadsSince && <>, since <Time at={r.leadsSince} /></>}</> : 'no') },
+  { name: 'State', cell: (r: Replica) => (r.ending ? 'ending' : r.ready ? 'ready' : <span class="stale">not ready</span>) },
+  { name: 'Leads', cell: (r: Replica) => (r.leads ? <><b>yes</b>{r.leadsSince && <>, for <time dateTime={r.leadsSince} title={date(r.leadsSince)}>{age(r.leadsSince)}</time></>}</> : 'no') },
   { name: 'Started', cell: (r: Replica) => <Time at={r.startTime} /> },
 ];
 
