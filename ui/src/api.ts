@@ -147,7 +147,7 @@ export function useGet<P extends keyof Get>(path: P | undefined, parameters: Get
   }, [url, round]);
   useEffect(() => {
     const due = () => {
-      if (!document.hidden && Date.now() - last.current >= reloadInterval(isFailed.current)) reload();
+      if (!document.hidden && Date.now() - last.current >= reloadInterval(path, isFailed.current)) reload();
     };
     const timer = setInterval(due, 5_000);
     document.addEventListener('visibilitychange', due);
@@ -155,7 +155,7 @@ export function useGet<P extends keyof Get>(path: P | undefined, parameters: Get
       clearInterval(timer);
       document.removeEventListener('visibilitychange', due);
     };
-  }, [reload]);
+  }, [path, reload]);
   const namespace = (parameters as Record<string, string>).namespace ?? (query as Query).namespace as string | undefined;
   useEffect(() => {
     if (path === undefined) return;

@@ -13,8 +13,8 @@ export type Freshness = {
 };
 
 // How often a page that is visible loads again without being told to. With a stream it is only a safety net, unless the last request failed: the
-// hint that it was for does not come again.
-export const reloadInterval = (isFailed: boolean) => (freshness.state === 'live' && !isFailed ? 300_000 : 30_000);
+// hint that it was for does not come again. No hint says that a replica of the manager has come or gone.
+export const reloadInterval = (path: string | undefined, isFailed: boolean) => (freshness.state === 'live' && !isFailed && path !== '/api/v1/operator' ? 300_000 : 30_000);
 
 const openTimeout = 10_000; // a proxy that collects what is sent delivers no first hint
 const silence = 50_000; // the manager sends something every 20 s

@@ -206,6 +206,21 @@ test('changes that come faster than responses do not keep these from arriving', 
   await member.leave();
 });
 
+test('the replicas of the manager are loaded again although no hint says that one has come or gone', async () => {
+  const admin = await withHints('/operator', 'administrator');
+  const replica = (name, more) => ({ name, node: 'node', ready: true, ending: false, leads: false, startTime: new Date(Date.now() - 3_600_000).toISOString(), ...more });
+  const replicas = [replica('manager-a', { ending: true }), replica('manager-b', { leads: true, leadsSince: new Date(Date.now() - 60_000).toISOString() }), replica('manager-c', { ready: false })];
+  await admin.page.route('**/api/v1/operator', async (route) => {
+    const response = await route.fetch();
+    await route.fulfill({ response, json: { ...await response.json(), replicas } });
+  });
+  await admin.page.clock.runFor(36_000);
+  await admin.page.getByText('manager-c').waitFor();
+  const rows = await admin.page.getByRole('table', { name: 'Replicas' }).locator('tbody tr').allInnerTexts();
+  for (const [i, words] of [/manager-a\s+node\s+ending\s+no\b/, /manager-b\s+node\s+ready\s+yes, for \d+ (s|min)/, /manager-c\s+node\s+not ready\s+no\b/].entries()) assert.match(rows[i], words);
+  await admin.leave();
+});
+
 test('an all-clear that cannot be loaded again is not green', async () => {
   const admin = await withHints('/?namespace=blog', 'administrator');
   const back = () => admin.page.locator('.answer.good').evaluate((e) => getComputedStyle(e).backgroundColor);
