@@ -200,7 +200,8 @@ e2e-install: $(NEED_CLUSTER) images fixture-images postgresql-image olm-images p
 
 # An upgrade of two replicas to a version with another schema, and back, under requests.
 .PHONY: e2e-ha
-e2e-ha: $(NEED_CLUSTER) images newer-images fixture-images postgresql-image bin/helm bin/manager bin/install.test ## Upgrade two managers to a version that adds to the store's schema, and back, while clients read and upload; on a real cluster with PostgreSQL
+e2e-ha: $(NEED_CLUSTER) images newer-images fixture-images postgresql-image bin/helm bin/manager bin/install.test ## Upgrade two managers to a version that adds to the store's schema, and back, while clients read and upload and a browser is open; on a real cluster with PostgreSQL
+	hack/browser.sh chromium
 	cd test/install && REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/install.test -test.v -test.count=1 -test.timeout=45m -test.run '^TestHighAvailability$$'
 
 # Tests of what differs between Kubernetes versions: admission policies, Jobs and their pods, pull secrets, finalizers, the

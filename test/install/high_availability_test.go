@@ -16,12 +16,13 @@ import (
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	restclient "github.com/scanner-operator/scanner-operator/api/rest/v1/client"
+	"github.com/scanner-operator/scanner-operator/test/images"
 	"github.com/scanner-operator/scanner-operator/test/scenario"
 )
 
 // TestHighAvailability follows docs/operate/high-availability.md with Helm: two managers and two notifiers. Then both managers are upgraded to a
-// version that adds to the schema of the store, and back. Meanwhile clients read, upload and follow the live updates through the Service: no
-// request fails, and the receivers hear nothing of it.
+// version that adds to the schema of the store, and back. Meanwhile clients read, upload and follow the live updates through the Service, and a
+// browser has the web UI open: no request fails, no page shows an error or has to be loaded again, and the receivers hear nothing of it.
 func TestHighAvailability(t *testing.T) {
 	newer := filepath.Join(env.Root, "bin", "newer")
 	operator, err := scenario.ImagesOf(newer)
@@ -41,6 +42,9 @@ func TestHighAvailability(t *testing.T) {
 	requireReplicas(t, ns)
 	before := schemaOf(t, ns)
 
+	browser := newClient(t, ns)
+	finish, err := env.KeepWebUIOpen(t.Context(), browser.url, browser.token, ns, images.Cache)
+	must(t, err)
 	c := startClients(t, ns)
 	defer c.stop()
 	helm.followWith(t, "Upgrade", published, chartOf(t, "0.1.1", operator))
@@ -57,10 +61,13 @@ func TestHighAvailability(t *testing.T) {
 	c.stop()
 	requireUnchanged(t, ns, found)
 	checkNewImageAnnounced(t, ns)
+	if err := finish(); err != nil {
+		t.Errorf("the web UI during the upgrades: %v", err)
+	}
 
 	helm.follow(t, "Uninstall")
 	removeServer(t)
-	kubectl(t, "--namespace", scenario.SystemNamespace, "delete", "lease", "scanner-operator-notifier")
+	page.follow(t, "What stays")
 	requireNothingLeft(t, helm.list(t, "What stays")...)
 	kubectl(t, "delete", "namespace", ns, "--timeout=60s")
 	helm.follow(t, "What stays")

@@ -1,11 +1,13 @@
 package scenario
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,14 +16,16 @@ import (
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 )
 
-// webUITest is the input of ui/test/demo.mjs. Its first fields are those of ui/test/person.mjs.
+// webUITest is the input of ui/test/demo.mjs and upgrade.mjs. Its first fields are those of ui/test/person.mjs.
 type webUITest struct {
 	URL       string            `json:"url"`
 	Browser   string            `json:"browser"`
 	Output    string            `json:"output"`
 	Tokens    map[string]string `json:"tokens"`
 	Namespace string            `json:"namespace"`
-	Overview  *restv1.Overview  `json:"overview"`
+	// Overview is for demo.mjs, Image for upgrade.mjs.
+	Overview *restv1.Overview `json:"overview,omitempty"`
+	Image    string           `json:"image,omitempty"`
 }
 
 // CheckWebUI opens the web UI in Chromium as a viewer of the namespace in production, and compares the numbers on its pages with those of the
@@ -55,9 +59,40 @@ func (e *Environment) CheckWebUI(ctx context.Context) (string, error) {
 	if page, err := get(ctx, client, url+"/", token); err != nil || strings.Contains(page, "make ui") {
 		return "SKIPPED: the manager's image has no web UI: it was built without Node.js 20.19 or newer with npm", err
 	}
-	test := webUITest{url, browser, e.bin("demo-logs"), map[string]string{"viewer": token}, e.Production(), overview}
-	result, err := e.runInBrowser(ctx, "test/demo.mjs", test)
-	return strings.TrimSpace(result), err
+	test := webUITest{URL: url, Browser: browser, Output: e.bin("demo-logs"), Tokens: map[string]string{"viewer": token}, Namespace: e.Production(), Overview: overview}
+	var result strings.Builder
+	err = e.runInBrowser(ctx, test, nil, &result, "node", "test/demo.mjs")
+	return strings.TrimSpace(result.String()), err
+}
+
+// KeepWebUIOpen opens the images of a namespace and the page about the operator in Chromium, with a token that may see all namespaces, and returns
+// when they are open. finish waits until they show the present replicas and an image of the repository, which they did not show when they were opened.
+// Its error says what a page has shown that it must not: an error, a sign-in, an error in the console, or that it was loaded again.
+func (e *Environment) KeepWebUIOpen(ctx context.Context, url, token, namespace, repository string) (finish func() error, err error) {
+	browser, reason := e.findBrowser()
+	if reason != "" {
+		return nil, errors.New(reason)
+	}
+	test := webUITest{URL: url, Browser: browser, Output: e.bin("screenshots"), Tokens: map[string]string{"viewer": token}, Namespace: namespace, Image: repository}
+	// The script ends when its input ends.
+	input, end, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	out, printed := io.Pipe()
+	go func() {
+		err := e.runInBrowser(ctx, test, input, printed, filepath.Join(e.Root, "hack", "cluster", "apart.sh"), "node", "test/upgrade.mjs")
+		printed.CloseWithError(errors.Join(err, input.Close()))
+	}()
+	rest := bufio.NewReader(out)
+	if _, err := rest.ReadString('\n'); err != nil {
+		return nil, fmt.Errorf("opening the web UI: %w", errors.Join(err, end.Close()))
+	}
+	return func() error {
+		err := end.Close()
+		_, failed := io.Copy(io.Discard, rest)
+		return errors.Join(err, failed)
+	}, nil
 }
 
 // findBrowser returns the path of Chromium, or why no page can be opened.
@@ -76,24 +111,27 @@ func (e *Environment) findBrowser() (browser, reason string) {
 	return "", "Chromium is not installed"
 }
 
-// runInBrowser runs a script of ui/ with its input in a file that only this user may read, and returns what it prints.
-func (e *Environment) runInBrowser(ctx context.Context, script string, input any) (string, error) {
+// runInBrowser runs a command with a script of ui/ for a test, which the script finds in a file that only this user may read.
+func (e *Environment) runInBrowser(ctx context.Context, test webUITest, in *os.File, out io.Writer, name string, args ...string) error {
 	dir, err := os.MkdirTemp("", "scanner-demo-ui-")
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer os.RemoveAll(dir)
-	text, err := json.Marshal(input)
+	text, err := json.Marshal(test)
 	file := filepath.Join(dir, "input.json")
 	if err := errors.Join(err, os.WriteFile(file, text, 0o600)); err != nil {
-		return "", err
+		return err
 	}
-	command := exec.CommandContext(ctx, "node", script)
+	command := exec.CommandContext(ctx, name, args...)
 	command.Dir, command.Env = filepath.Join(e.Root, "ui"), append(os.Environ(), "UI_TEST="+file)
-	var out, stderr bytes.Buffer
-	command.Stdout, command.Stderr = &out, &stderr
-	if err := command.Run(); err != nil {
-		return "", fmt.Errorf("node %s: %w\n%s", script, err, stderr.String())
+	var stderr bytes.Buffer
+	command.Stdout, command.Stderr = out, &stderr
+	if in != nil {
+		command.Stdin = in
 	}
-	return out.String(), nil
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", command, err, stderr.String())
+	}
+	return nil
 }
