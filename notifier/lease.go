@@ -42,7 +42,7 @@ type LeaseTimes struct {
 }
 
 // DefaultLeaseTimes are those of the manager's Lease, too.
-var DefaultLeaseTimes = LeaseTimes{Duration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second}
+var DefaultLeaseTimes = LeaseTimes{Duration: 10 * time.Second, RenewDeadline: 7 * time.Second, RetryPeriod: 2 * time.Second}
 
 // LeaseConfig holds the settings of a Lease.
 type LeaseConfig struct {
