@@ -53,6 +53,7 @@ func TestManagerMetrics(t *testing.T) {
 		`scanner_operator_registries_backed_off{engine="clair"} 0`,
 		`scanner_operator_client_requests_total{code="`,
 		`controller_runtime_reconcile_total{controller="notification"`,
+		`leader_election_master_status{name="scanner-operator-manager"} 1`,
 		// A reconciliation that waits for the API server or an engine does not block the others.
 		`controller_runtime_max_concurrent_reconciles{controller="scanner"} 4`,
 		`controller_runtime_max_concurrent_reconciles{controller="pod"} 8`,

@@ -114,6 +114,13 @@ func (r *replicas) hints(p *replica) *atomic.Int64 {
 
 func (p *replica) leads() bool { return strings.Contains(p.log.String(), `"msg":"Leading"`) }
 
+// expectMasterStatus checks the metric that the alert ScannerOperatorWithoutLeader uses. A replica that follows has it, too.
+func (r *replicas) expectMasterStatus(p *replica, want int) {
+	r.t.Helper()
+	_, text := scrape(r.t, p.managerProcess, r.token)
+	r.Expect(text).To(ContainSubstring("\nleader_election_master_status{name=\"scanner-operator-manager\"} %d\n", want))
+}
+
 // read reads the ImageScans of a namespace by the REST API.
 func (p *replica) read(ctx context.Context, namespace string) error {
 	answer, err := p.api.ListImageScansWithResponse(ctx, namespace, nil)
@@ -170,6 +177,8 @@ func TestReplicas(t *testing.T) {
 		r.Eventually(func() error { return p.read(t.Context(), r.shop) }, waitTimeout, "100ms").Should(Succeed())
 	}
 	r.Expect(second.leads()).To(BeFalse())
+	r.expectMasterStatus(first, 1)
+	r.expectMasterStatus(second, 0)
 
 	hints := []*atomic.Int64{r.hints(first), r.hints(second)}
 	before := r.scanTime()
@@ -192,6 +201,7 @@ func TestReplicas(t *testing.T) {
 	r.createPod("b")
 	r.waitScanned(2)
 	t.Logf("the next leader has scanned %s after the kill", time.Since(killed).Round(time.Millisecond))
+	r.expectMasterStatus(second, 1)
 	reads, err := stop()
 	r.Expect(err).NotTo(HaveOccurred(), "of %d reads during the takeover", reads)
 	r.Expect(reads).To(BeNumerically(">", 10))
