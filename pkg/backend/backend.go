@@ -33,9 +33,9 @@ type Backend interface {
 	DataVersion(ctx context.Context) (store.DataVersion, error)
 }
 
-// ErrWorkerReplaced refuses a worker whose engine version was replaced by that of another worker since the manager started.
+// ErrWorkerReplaced refuses a worker whose engine version was replaced by that of another worker within the last hour.
 var ErrWorkerReplaced = errors.New("another build of the worker image with another version of the engine has replaced this one: " +
-	"name the image by its digest, or restart the manager to go back")
+	"name the image by its digest; to go back to this version, do that, or wait for an hour")
 
 // CatalogRefresher is a Backend whose catalogs can become outdated.
 type CatalogRefresher interface {

@@ -75,8 +75,11 @@ func (s *Store) TreatAsRestored(ctx context.Context) error {
 }
 
 func saveMeta(ctx context.Context, tx *session, name string, value int64) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
-		name, strconv.FormatInt(value, 10))
+	return saveMetaText(ctx, tx, name, strconv.FormatInt(value, 10))
+}
+
+func saveMetaText(ctx context.Context, tx *session, name, value string) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`, name, value)
 	return err
 }
 

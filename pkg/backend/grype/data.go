@@ -28,20 +28,9 @@ const refusalLifetime = 10 * time.Minute
 // maxListingBytes bounds latest.json, which has a few hundred bytes.
 const maxListingBytes = 1 << 20
 
-// Match workers report their Grype version themselves. These bounds limit the effect of an invented version: it cannot block the true one
-// for good, nor take memory.
-const (
-	// replacedLifetime is how long a Grype version is refused after another one replaced it.
-	replacedLifetime = time.Hour
-	// maxReplaced is the number of replaced versions to remember. More than two builds of one image tag are not expected.
-	maxReplaced = 4
-)
-
-// replacedTool is a Grype version that another one replaced at the given time.
-type replacedTool struct {
-	tool string
-	at   time.Time
-}
+// replacedLifetime is how long a Grype version is refused after another one replaced it. Match workers report their version themselves: an invented
+// one cannot block the true one for good.
+const replacedLifetime = time.Hour
 
 // dataState is what the manager knows about vulnerability databases. It is rebuilt after a restart.
 type dataState struct {
@@ -58,8 +47,6 @@ type dataState struct {
 	crashed        time.Time
 	crashedProblem string
 	crashes        int
-	// replaced holds the last Grype versions before the current one, the latest last; at most maxReplaced.
-	replaced []replacedTool
 	// workers holds why each match worker does not start, by the UID of its Job; empty for a worker that runs.
 	workers map[string]string
 }
@@ -248,7 +235,10 @@ func listingURL(base string) (string, error) {
 // database becomes the current data unless it is older, see installed. A worker whose Grype version was replaced within the last hour is
 // refused with backend.ErrWorkerReplaced. Otherwise two builds of the worker under one tag would alternate in setting the data version.
 func (b *Backend) RecordDatabase(ctx context.Context, status workerapi.DatabaseStatus) (time.Time, error) {
-	if b.data.isReplaced(b.Clock.Now(), status.Tool) {
+	switch replaced, err := b.isReplaced(ctx, status.Tool); {
+	case err != nil:
+		return time.Time{}, err
+	case replaced:
 		return time.Time{}, fmt.Errorf("%w (%s)", backend.ErrWorkerReplaced, status.Tool)
 	}
 	b.recordStatus(ctx, status)
@@ -301,28 +291,22 @@ func (b *Backend) recordInstall(ctx context.Context, database workerapi.Database
 	if err := b.Store.SetDataVersion(ctx, Engine, version); err != nil {
 		return err
 	}
+	err = nil // there may have been no data before
 	if current.Tool != "" && current.Tool != tool {
-		b.data.recordReplaced(b.Clock.Now(), current.Tool)
+		err = b.Store.AddReplacedTool(ctx, Engine, store.ReplacedTool{Tool: current.Tool, Worker: b.WorkerImage, At: b.Clock.Now()})
 	}
 	b.metrics.installs.WithLabelValues("installed").Inc()
 	b.DataChanged(ctx)
-	return nil
+	return err
 }
 
-// recordReplaced records that another Grype version replaced this one.
-func (d *dataState) recordReplaced(now time.Time, tool string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.replaced = append(d.replaced, replacedTool{tool: tool, at: now})
-	d.replaced = d.replaced[max(0, len(d.replaced)-maxReplaced):]
-}
-
-// isReplaced reports whether another Grype version replaced this one within replacedLifetime. A restart of the manager, such as by a new
-// deployment, clears it.
-func (d *dataState) isReplaced(now time.Time, tool string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.ContainsFunc(d.replaced, func(r replacedTool) bool { return r.tool == tool && now.Sub(r.at) < replacedLifetime })
+// isReplaced reports whether another Grype version in the same worker image replaced this one within replacedLifetime. Any replica may have recorded
+// it. A manager with another worker image, as after going back to the version before, refuses no version.
+func (b *Backend) isReplaced(ctx context.Context, tool string) (bool, error) {
+	replaced, err := b.Store.ReplacedTools(ctx, Engine)
+	return slices.ContainsFunc(replaced, func(r store.ReplacedTool) bool {
+		return r.Tool == tool && r.Worker == b.WorkerImage && b.Clock.Since(r.At) < replacedLifetime
+	}), err
 }
 
 // versionOf names the data by its build time and the version of Grype. The checksum of the archive is no part of the name: a worker that has a
