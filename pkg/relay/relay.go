@@ -1,5 +1,8 @@
 // Package relay passes what any replica of the manager has seen to the one that leads: that a worker has brought a result, say, or that an image is
 // to be scanned again. The leader itself acts at once. The others leave a notice in the store, which also outlives a change of the leader.
+//
+// No change of the leader loses what was seen. A former leader can take notices only until the next one has begun its term, and the next one reconciles
+// all objects after that. What a former leader sees later than that, before it knows that it leads no more, it leaves for the next one.
 package relay
 
 import (
@@ -23,6 +26,8 @@ const sendTimeout = 10 * time.Second
 type Store interface {
 	Notify(ctx context.Context, n store.Notice) error
 	TakeNotices(ctx context.Context) ([]store.Notice, error)
+	// IsFenced reports whether another replica has begun to lead, although this one may not know it yet.
+	IsFenced(ctx context.Context) (bool, error)
 }
 
 // Handler acts on a notice, on the leader. It must not block.
@@ -52,16 +57,29 @@ func (r *Relay) Handle(kind string, h Handler) {
 // Send has the leader act on a notice. Its context is that of a request, for which every replica may write (store.ForAnyReplica): what a loop of
 // the leader sends when it leads no more is nobody's concern. An error is logged: what a notice asks for is found out later without it.
 func (r *Relay) Send(ctx context.Context, kind, subject, content string) {
-	if r.Leads() {
+	leads := r.Leads()
+	if leads {
 		r.handle(ctx, store.Notice{Kind: kind, Subject: subject, Content: content})
-		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
 	defer cancel()
+	if leads && !r.isFenced(ctx) {
+		return
+	}
 	err := r.Store.Notify(ctx, store.Notice{Kind: kind, Subject: subject, Content: content})
 	if err != nil && !errors.Is(err, store.ErrNotLeading) {
 		r.Log.Error(err, "Leaving a notice for the replica that leads", "kind", kind, "subject", subject)
 	}
+}
+
+// isFenced reports whether this replica leads no more, although it does not know it yet. If the store cannot be read, a notice
+// could not be left either.
+func (r *Relay) isFenced(ctx context.Context) bool {
+	if r.Store == nil { // there is one replica
+		return false
+	}
+	fenced, err := r.Store.IsFenced(ctx)
+	return err == nil && fenced
 }
 
 // Run acts on the notices of other replicas until the context ends. It runs on the leader.

@@ -12,6 +12,29 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
+// fencedStore is a store in which another term has begun.
+type fencedStore struct{ notices []store.Notice }
+
+func (f *fencedStore) Notify(_ context.Context, n store.Notice) error {
+	f.notices = append(f.notices, n)
+	return nil
+}
+func (*fencedStore) TakeNotices(context.Context) ([]store.Notice, error) {
+	return nil, store.ErrNotLeading
+}
+func (*fencedStore) IsFenced(context.Context) (bool, error) { return true, nil }
+
+// TestFormerLeader checks that a replica that does not know yet that another one leads leaves a notice for that one.
+func TestFormerLeader(t *testing.T) {
+	s := &fencedStore{}
+	r := &Relay{Store: s, Leads: func() bool { return true }, Log: logr.Discard()}
+	r.Handle("image", func(context.Context, string, string) {})
+	r.Send(t.Context(), "image", "a", "b")
+	if want := []store.Notice{{Kind: "image", Subject: "a", Content: "b"}}; !slices.Equal(s.notices, want) {
+		t.Errorf("a former leader left %v, want %v", s.notices, want)
+	}
+}
+
 // TestRelay checks that the leader acts at once, and on what other replicas and those of a newer version have left, once.
 func TestRelay(t *testing.T) {
 	s, err := store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), time.Now)

@@ -88,6 +88,16 @@ func (s *Store) Epoch() int64 {
 	return s.term.epoch
 }
 
+// IsFenced reports whether another term has begun since that of this process, which may not know it yet. It is false for a process that never led.
+func (s *Store) IsFenced(ctx context.Context) (fenced bool, err error) {
+	epoch := s.Epoch()
+	if epoch == 0 {
+		return false, nil
+	}
+	err = s.queryRow(ctx, "look up the epoch", `SELECT epoch > ? FROM store_revision`, epoch).Scan(&fenced)
+	return fenced, err
+}
+
 const raiseEpoch = `UPDATE store_revision SET epoch = CASE WHEN epoch < @now THEN @now ELSE epoch + 1 END`
 
 // raiseInTerm is raiseRevision for a term. It changes no row if another term has begun.

@@ -23,12 +23,16 @@ func TestTerms(t *testing.T) {
 		equal(t, "epoch", epoch, clock.Now().UnixMilli())
 		must(t, write(first))
 		refused(t, second, write)
+		equal(t, "a leader is fenced", got[bool](t)(first.IsFenced(t.Context())), false)
+		equal(t, "a follower is fenced", got[bool](t)(second.IsFenced(t.Context())), false)
 		must(t, second.Notify(ForAnyReplica(t.Context()), Notice{Kind: "image", Subject: "sha256:1"}))
 
 		next := got[int64](t)(second.Lead(t.Context()))
 		equal(t, "next epoch", next, epoch+1)
 		refused(t, first, write)
 		equal(t, "what the first one believes", first.Epoch(), epoch)
+		equal(t, "the first one is fenced", got[bool](t)(first.IsFenced(t.Context())), true)
+		equal(t, "the second one is fenced", got[bool](t)(second.IsFenced(t.Context())), false)
 		must(t, write(second))
 		equal(t, "deliveries", got[int64](t)(first.Deliveries(t.Context())), int64(3))
 		refused(t, first, func(s *Store) error { _, err := s.TakeNotices(t.Context()); return err })
@@ -86,6 +90,7 @@ func TestLeaderKnowsTheFormerOne(t *testing.T) {
 func TestEpochOutlivesARollback(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, f fixture) {
 		before := got[int64](t)(f.Lead(t.Context()))
+		equal(t, "a leader is fenced", got[bool](t)(f.IsFenced(t.Context())), false)
 		_, err := f.writer.ExecContext(t.Context(), `UPDATE store_revision SET epoch = 7`)
 		must(t, err)
 		f.clock.pass(time.Second)
