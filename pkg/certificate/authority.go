@@ -63,7 +63,9 @@ type Authority struct {
 
 	mu     sync.Mutex
 	active *keyPair
-	bundle []byte
+	// next is nil while there is none. previous is the authority that this process has seen promoted away, for DeriveKeys; nil before.
+	next, previous *keyPair
+	bundle         []byte
 }
 
 // keyPair is a certificate with its private key.
@@ -189,6 +191,19 @@ func (a *Authority) load(secret *corev1.Secret) error {
 	if err != nil {
 		return err
 	}
+	promoted := a.next != nil && bytes.Equal(a.next.certPEM, active.certPEM)
+	switch {
+	case promoted:
+		a.previous = a.active
+	case a.active != nil && !bytes.Equal(a.active.certPEM, active.certPEM): // the Secret was deleted
+		a.previous = nil
+	}
+	a.next = nil
+	if len(secret.Data[prefixNext+keyCertificate]) > 0 {
+		if a.next, err = parse(secret.Data[prefixNext+keyCertificate], secret.Data[prefixNext+keyPrivate]); err != nil {
+			return err
+		}
+	}
 	a.active = active
 	a.bundle = bytes.Join([][]byte{active.certPEM, secret.Data[prefixNext+keyCertificate], secret.Data[prefixPrevious+keyCertificate]}, nil)
 	return nil
@@ -230,16 +245,27 @@ func (a *Authority) signServing(names ...string) (certPEM, keyPEM []byte, err er
 	return made.certPEM, made.keyPEM, nil
 }
 
-// DeriveKey returns a key of 32 bytes that only those can know who may read the authority's Secret. It is the same in each process, and changes
-// with the authority. Keys for different purposes are independent. It returns an error before Refresh has succeeded.
-func (a *Authority) DeriveKey(purpose string) ([]byte, error) {
+// DeriveKeys returns keys of 32 bytes that only those can know who may read the authority's Secret. The first one is that of the active authority, to
+// seal with. For an hour after the next authority was promoted, processes that have not refreshed yet have another active one: so the keys of the next
+// and the previous authority follow, to open with. Keys for different purposes are independent. It returns an error before Refresh has succeeded.
+func (a *Authority) DeriveKeys(purpose string) (keys [][]byte, err error) {
 	a.mu.Lock()
-	active := a.active
+	authorities := []*keyPair{a.active, a.next, a.previous}
 	a.mu.Unlock()
-	if active == nil {
+	if authorities[0] == nil {
 		return nil, errors.New("the certificate authority is not loaded")
 	}
-	return hkdf.Key(sha256.New, active.keyPEM, nil, purpose, sha256.Size)
+	for _, authority := range authorities {
+		if authority == nil {
+			continue
+		}
+		key, err := hkdf.Key(sha256.New, authority.keyPEM, nil, purpose, sha256.Size)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
 }
 
 // isFresh reports whether a certificate is signed by the active authority, has the names, and has more than two thirds of its lifetime left.

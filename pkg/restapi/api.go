@@ -82,9 +82,9 @@ type API struct {
 	Store         Store
 	// Inventory knows what ClusterScanners cover.
 	Inventory Inventory
-	// SessionKey returns the key of 32 bytes that seals the tokens in the cookies of sessions. Replicas must have the same. The sessions
-	// of a key end when it changes.
-	SessionKey func() ([]byte, error)
+	// SessionKeys returns keys of 32 bytes for the tokens in the cookies of sessions. The first one seals them, and each one opens them. Each replica
+	// must have the keys that the others seal with. The sessions of a key end when it is there no more.
+	SessionKeys func() ([][]byte, error)
 	// BasePath is the path of the web UI, which its cookies are for: "" for "/", or one that begins with a slash and does not end with one.
 	BasePath string
 	// RenderSlack renders a message of the store for Slack.
@@ -156,7 +156,7 @@ func (a *API) Handler() (_ http.Handler, err error) {
 	a.authorizer = authorizer{
 		reviews: a.AccessReviews, decisions: cache.NewLRUExpireCacheWithClock(maxDecisions, a.Clock), reviewSlots: make(semaphore, maxReviews),
 	}
-	a.sessions = sessions{key: a.SessionKey, path: cmp.Or(a.BasePath, "/"), clock: a.Clock}
+	a.sessions = sessions{keys: a.SessionKeys, path: cmp.Or(a.BasePath, "/"), clock: a.Clock}
 	a.codes = newSessionCodes(a.Clock)
 	a.crossOrigin = http.NewCrossOriginProtection()
 	a.queries, a.documents, a.downloads = make(semaphore, maxQueries), make(semaphore, maxDocuments), newDownloadSlots(maxDownloads)

@@ -37,7 +37,7 @@ func (w *harness) replica(db *store.Store) *harness {
 	w.t.Helper()
 	api := &API{
 		Reader: w.api.Reader, TokenReviews: w.api.TokenReviews, AccessReviews: w.api.AccessReviews, Store: db, Inventory: w.api.Inventory, Clock: w.clock,
-		SessionKey: w.api.SessionKey, Events: &events.Server{Log: events.NewLog()}, Log: w.api.Log, Metrics: prometheus.NewRegistry(),
+		SessionKeys: w.api.SessionKeys, Events: &events.Server{Log: events.NewLog()}, Log: w.api.Log, Metrics: prometheus.NewRegistry(),
 	}
 	handler, err := api.Handler()
 	w.must(err)

@@ -90,9 +90,9 @@ func newHarness(t testing.TB, cluster, reviews client.Client) *harness {
 	w.store = db
 	w.api = &API{
 		Reader: cluster, ImageScans: cluster, TokenReviews: reviews, AccessReviews: reviews, Store: db, Clock: w.clock, Metrics: w.metrics,
-		SessionKey: func() ([]byte, error) { return bytes.Repeat([]byte{7}, 32), nil },
-		Events:     &events.Server{Log: events.NewLog(), Version: "1.0.0", Build: "b1"},
-		Inventory:  &inventory.Inventory{Client: cluster, Store: db, Clock: w.clock},
+		SessionKeys: func() ([][]byte, error) { return [][]byte{bytes.Repeat([]byte{7}, 32)}, nil },
+		Events:      &events.Server{Log: events.NewLog(), Version: "1.0.0", Build: "b1"},
+		Inventory:   &inventory.Inventory{Client: cluster, Store: db, Clock: w.clock},
 		RenderSlack: func(message []byte) (restv1.SlackMessage, error) {
 			if !json.Valid(message) {
 				return restv1.SlackMessage{}, errors.New("not a message")

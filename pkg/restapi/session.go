@@ -34,11 +34,11 @@ const (
 	maxCookies = 7
 )
 
-// sessions seals tokens in cookies. The operator keeps no record of sessions, so each replica accepts the cookies of all others that have the
-// same key.
+// sessions seals tokens in cookies. The operator keeps no record of sessions, so each replica accepts the cookies of all others whose key
+// it has.
 type sessions struct {
-	// key returns the key of 32 bytes. It may change; the sessions of the previous key then end.
-	key func() ([]byte, error)
+	// keys returns the keys of 32 bytes: the first one seals, and each one opens.
+	keys func() ([][]byte, error)
 	// path is the path of the cookies: that of the web UI, "/" or one without a slash at its end.
 	path  string
 	clock clock.PassiveClock
@@ -64,22 +64,29 @@ func (s *sessions) cookieName(n int) string {
 	return name
 }
 
-// aead returns the cipher with the current key: AES-256-GCM with random nonces.
-func (s *sessions) aead() (cipher.AEAD, error) {
-	key, err := s.key()
+// ciphers returns the ciphers with the keys: AES-256-GCM with random nonces.
+func (s *sessions) ciphers() (all []cipher.AEAD, err error) {
+	keys, err := s.keys()
 	if err != nil {
-		return nil, fmt.Errorf("key of the sessions: %w", err)
+		return nil, fmt.Errorf("keys of the sessions: %w", err)
 	}
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, fmt.Errorf("key of the sessions: %w", err)
+	for _, key := range keys {
+		block, err := aes.NewCipher(key)
+		if err != nil {
+			return nil, fmt.Errorf("keys of the sessions: %w", err)
+		}
+		aead, err := cipher.NewGCMWithRandomNonce(block)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, aead)
 	}
-	return cipher.NewGCMWithRandomNonce(block)
+	return all, nil
 }
 
 // seal returns the cookies of a session with this token. Cookies of an earlier session that are not needed are deleted.
 func (s *sessions) seal(token string) ([]*http.Cookie, error) {
-	aead, err := s.aead()
+	ciphers, err := s.ciphers()
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +100,7 @@ func (s *sessions) seal(token string) ([]*http.Cookie, error) {
 		return nil, err
 	}
 	//nolint:gosec // The cipher makes the nonce itself, and requires an empty one.
-	rest := base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, content, []byte(s.path)))
+	rest := base64.RawURLEncoding.EncodeToString(ciphers[0].Seal(nil, nil, content, []byte(s.path)))
 	cookies := s.deleted()
 	for _, cookie := range cookies {
 		if rest == "" {
@@ -136,11 +143,11 @@ func (s *sessions) token(r *http.Request) (token string, found bool, err error) 
 	if sealed.Len() == 0 {
 		return "", false, nil
 	}
-	aead, err := s.aead()
+	ciphers, err := s.ciphers()
 	if err != nil {
 		return "", false, err
 	}
-	opened, err := s.open(aead, sealed.String())
+	opened, err := s.open(ciphers, sealed.String())
 	if err != nil || !s.clock.Now().Before(time.Unix(opened.Ends, 0)) {
 		return "", false, nil //nolint:nilerr // Whoever wrote this cookie, it is no session.
 	}
@@ -148,12 +155,17 @@ func (s *sessions) token(r *http.Request) (token string, found bool, err error) 
 }
 
 // open returns the content of the cookies of a session.
-func (s *sessions) open(aead cipher.AEAD, sealed string) (opened sealedToken, err error) {
+func (s *sessions) open(ciphers []cipher.AEAD, sealed string) (opened sealedToken, err error) {
 	text, err := base64.RawURLEncoding.DecodeString(sealed)
 	if err != nil {
 		return sealedToken{}, err
 	}
-	content, err := aead.Open(nil, nil, text, []byte(s.path))
+	var content []byte
+	for _, aead := range ciphers {
+		if content, err = aead.Open(nil, nil, text, []byte(s.path)); err == nil {
+			break
+		}
+	}
 	if err != nil {
 		return sealedToken{}, err
 	}

@@ -191,7 +191,7 @@ func TestSessionEnds(t *testing.T) {
 	if got := b.status(PathSession); got != http.StatusOK {
 		t.Fatalf("with a large token: %d, want 200", got)
 	}
-	other := sessions{key: func() ([]byte, error) { return make([]byte, 32), nil }, path: "/", clock: w.clock}
+	other := sessions{keys: func() ([][]byte, error) { return [][]byte{make([]byte, 32)}, nil }, path: "/", clock: w.clock}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+PathSession, nil)
 	w.must(err)
 	for _, cookie := range b.client.Jar.Cookies(r.URL) {
@@ -203,7 +203,14 @@ func TestSessionEnds(t *testing.T) {
 	if _, found, err := other.token(r); found || err != nil {
 		t.Errorf("another key opens the session: %v", err)
 	}
-	other = sessions{key: w.api.SessionKey, path: "/scanner", clock: w.clock}
+	other.keys = func() ([][]byte, error) {
+		own, err := w.api.SessionKeys()
+		return append([][]byte{make([]byte, 32)}, own...), err
+	}
+	if _, found, err := other.token(r); !found || err != nil {
+		t.Errorf("a replica that seals with another key, and has this one, does not open the session: %v", err)
+	}
+	other = sessions{keys: w.api.SessionKeys, path: "/scanner", clock: w.clock}
 	if _, found, _ := other.token(r); found {
 		t.Error("below a base path, the cookie of another path is accepted")
 	}

@@ -136,7 +136,7 @@ func (w *world) start() error {
 		Events: &events.Server{Log: events.NewLog()},
 	}
 	key := make([]byte, 32)
-	api.SessionKey = func() ([]byte, error) { return key, nil }
+	api.SessionKeys = func() ([][]byte, error) { return [][]byte{key}, nil }
 	if w.api, err = api.Handler(); err != nil {
 		return err
 	}
