@@ -194,6 +194,13 @@ func TestReplicas(t *testing.T) {
 		r.Eventually(count.Load, "2s", "50ms").Should(BeNumerically(">", seen[i]), "a hint reaches the clients of each replica")
 	}
 
+	code, err := second.api.CreateSessionCodeWithResponse(t.Context())
+	r.Expect(err).NotTo(HaveOccurred())
+	r.Expect(code.JSON200).NotTo(BeNil(), string(code.Body))
+	session, err := first.api.CreateSessionWithResponse(t.Context(), restv1.SignIn{Code: code.JSON200.Code})
+	r.Expect(err).NotTo(HaveOccurred())
+	r.Expect(session.StatusCode()).To(Equal(http.StatusOK), "a code of another replica: %s", session.Body)
+
 	stop := r.readAlways(second)
 	r.signal(first.managerProcess, syscall.SIGKILL)
 	killed := time.Now()

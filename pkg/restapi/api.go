@@ -48,6 +48,8 @@ type Store interface {
 	Messages(ctx context.Context, scanner, receiver string, before int64, limit int) ([]store.Message, error)
 	OpenArtifact(ctx context.Context, platformDigest string, scope store.Scope, a store.Artifact) (io.ReadCloser, int64, error)
 	DeleteCatalogIn(ctx context.Context, of store.Subject) error
+	SaveSessionCode(ctx context.Context, c store.SessionCode, mostOfOwner, most int) error
+	TakeSessionCode(ctx context.Context, hash string) (sealed string, err error)
 	externalReports
 }
 
@@ -125,6 +127,8 @@ const (
 	maxQueries   = 2
 	maxDocuments = 1 // each may need a fifth of the process's memory
 	maxDownloads = 4
+	// maxCodeLookups bounds requests without a token: a made-up code must not keep the store busy.
+	maxCodeLookups = 1
 )
 
 // Maximum durations of a request, including the sending of the response.
@@ -157,7 +161,7 @@ func (a *API) Handler() (_ http.Handler, err error) {
 		reviews: a.AccessReviews, decisions: cache.NewLRUExpireCacheWithClock(maxDecisions, a.Clock), reviewSlots: make(semaphore, maxReviews),
 	}
 	a.sessions = sessions{keys: a.SessionKeys, path: cmp.Or(a.BasePath, "/"), clock: a.Clock}
-	a.codes = newSessionCodes(a.Clock)
+	a.codes = &sessionCodes{store: a.Store, clock: a.Clock, lookups: make(semaphore, maxCodeLookups)}
 	a.crossOrigin = http.NewCrossOriginProtection()
 	a.queries, a.documents, a.downloads = make(semaphore, maxQueries), make(semaphore, maxDocuments), newDownloadSlots(maxDownloads)
 	a.writes, a.saving = newWriteSlots(a.Clock), make(semaphore, maxSaving)

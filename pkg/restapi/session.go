@@ -227,7 +227,7 @@ func (a operations) session(ctx context.Context) (restv1.Session, error) {
 
 // CreateSession implements restv1.StrictServerInterface.
 func (a operations) CreateSession(ctx context.Context, r restv1.CreateSessionRequestObject) (restv1.CreateSessionResponseObject, error) {
-	token, err := a.signInToken(*r.Body)
+	token, err := a.signInToken(ctx, *r.Body)
 	if err != nil {
 		return nil, err
 	}
@@ -246,13 +246,13 @@ func (a operations) CreateSession(ctx context.Context, r restv1.CreateSessionReq
 }
 
 // signInToken returns the token that a body signs in with: the one in it, or the one of its code, which cannot be used again.
-func (a operations) signInToken(body restv1.SignIn) (string, error) {
+func (a operations) signInToken(ctx context.Context, body restv1.SignIn) (string, error) {
 	token := strings.TrimSpace(body.Token)
 	switch {
 	case body.Code != "" && token != "":
 		return "", invalidParameter("code", "send either a token or a code")
 	case body.Code != "":
-		return a.codes.redeem(body.Code)
+		return a.codes.redeem(ctx, body.Code)
 	case token == "" || len(token) > maxTokenBytes:
 		return "", invalidParameter("token", "must be a token of at most %d bytes (kubectl create token gives one)", maxTokenBytes)
 	}

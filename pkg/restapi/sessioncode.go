@@ -2,16 +2,21 @@ package restapi
 
 import (
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
+	"errors"
 	"net/http"
-	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // Bounds of the codes that sign in, which the OpenAPI document states.
@@ -19,89 +24,87 @@ const (
 	codeTTL         = 60 * time.Second
 	codeBytes       = 32
 	maxCodesPerUser = 4
-	// maxCodes bounds the memory for the tokens of all codes: 256 tokens of maxTokenBytes are 4 MiB.
+	// maxCodes bounds the space for the tokens of all codes: 256 tokens of maxTokenBytes are 4 MiB.
 	maxCodes = 256
 )
 
-// sessionCodes are the codes that sign in once in place of a token. They are only in memory. Another process therefore does not know them:
-// sealing the token in the code would let each replica accept the code once, and would put the token into an address.
+// sessionCodes are the codes that sign in once in place of a token. They are in the store, so that each replica knows them and one of them accepts a
+// code once. The store has the token sealed with a key that only the code gives: neither a code nor a token can be read from it.
 //
-// A code has too many bits to be guessed. An unknown code costs a hash, and no request to the API server. The methods may be called
+// A code has too many bits to be guessed. An unknown code costs one read of the store, and no request to the API server. The methods may be called
 // concurrently.
 type sessionCodes struct {
+	store Store
 	clock clock.PassiveClock
-
-	mu sync.Mutex
-	// byHash has the codes by their SHA-256, so that the time of a lookup tells nothing about a code.
-	byHash map[[sha256.Size]byte]sessionCode
-}
-
-type sessionCode struct {
-	user, token string
-	expires     time.Time
-}
-
-func newSessionCodes(clock clock.PassiveClock) *sessionCodes {
-	return &sessionCodes{clock: clock, byHash: map[[sha256.Size]byte]sessionCode{}}
+	// lookups bounds what requests without a token read from the store.
+	lookups semaphore
 }
 
 // create returns a code for the token of a user, and when the code expires. It replaces the oldest code of a user who has maxCodesPerUser. It
 // refuses if maxCodes are waiting.
-func (s *sessionCodes) create(user, token string) (code string, expires time.Time, err error) {
+func (s *sessionCodes) create(ctx context.Context, user, token string) (code string, expires time.Time, err error) {
 	random := make([]byte, codeBytes)
 	_, _ = rand.Read(random) // It never returns an error.
 	code = base64.RawURLEncoding.EncodeToString(random)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.deleteExpired()
-	s.deleteOldest(user)
-	if len(s.byHash) >= maxCodes {
-		return "", time.Time{}, unavailable("too many codes wait to be used; retry later")
+	aead, err := cipherOf(code)
+	if err != nil {
+		return "", time.Time{}, err
 	}
 	expires = s.clock.Now().Add(codeTTL)
-	s.byHash[sha256.Sum256([]byte(code))] = sessionCode{user: user, token: token, expires: expires}
-	return code, expires, nil
+	err = s.store.SaveSessionCode(ctx, store.SessionCode{
+		Hash: hashOf(code), Owner: hashOf(user), ExpiresAt: expires,
+		//nolint:gosec // The cipher makes the nonce itself, and requires an empty one.
+		Sealed: base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, []byte(token), nil)),
+	}, maxCodesPerUser, maxCodes)
+	if errors.Is(err, store.ErrTooManyCodes) {
+		err = unavailable("too many codes wait to be used; retry later")
+	}
+	return code, expires, err
 }
 
 // redeem returns the token of a code and deletes the code.
-func (s *sessionCodes) redeem(code string) (token string, err error) {
-	hash := sha256.Sum256([]byte(code))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.deleteExpired()
-	found, known := s.byHash[hash]
-	if !known {
+func (s *sessionCodes) redeem(ctx context.Context, code string) (token string, err error) {
+	if err := s.lookups.acquire(ctx); err != nil {
+		return "", err
+	}
+	defer s.lookups.release()
+	sealed, err := s.store.TakeSessionCode(ctx, hashOf(code))
+	if errors.Is(err, store.ErrNotFound) {
 		return "", newProblem(restv1.ReasonUnauthorized, "the code was used before, or is older than %d seconds: run kubectl scanner ui again, or sign in with a token",
 			int(codeTTL.Seconds()))
 	}
-	delete(s.byHash, hash)
-	return found.token, nil
+	if err != nil {
+		return "", err
+	}
+	aead, err := cipherOf(code)
+	if err != nil {
+		return "", err
+	}
+	text, err := base64.RawURLEncoding.DecodeString(sealed)
+	if err != nil {
+		return "", err
+	}
+	opened, err := aead.Open(nil, nil, text, nil)
+	return string(opened), err
 }
 
-func (s *sessionCodes) deleteExpired() {
-	now := s.clock.Now()
-	for hash, code := range s.byHash {
-		if !now.Before(code.expires) {
-			delete(s.byHash, hash)
-		}
-	}
+// hashOf returns the SHA-256 in hexadecimal.
+func hashOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
 }
 
-// deleteOldest makes room for another code of a user.
-func (s *sessionCodes) deleteOldest(user string) {
-	var oldest [sha256.Size]byte
-	n := 0
-	for hash, code := range s.byHash {
-		if code.user != user {
-			continue
-		}
-		if n++; n == 1 || code.expires.Before(s.byHash[oldest].expires) {
-			oldest = hash
-		}
+// cipherOf returns the cipher that seals the token of a code. Its key does not follow from the code's hash.
+func cipherOf(code string) (cipher.AEAD, error) {
+	key, err := hkdf.Key(sha256.New, []byte(code), nil, "scanner-operator session code v1", sha256.Size)
+	if err != nil {
+		return nil, err
 	}
-	if n >= maxCodesPerUser {
-		delete(s.byHash, oldest)
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
 	}
+	return cipher.NewGCMWithRandomNonce(block)
 }
 
 // CreateSessionCode implements restv1.StrictServerInterface.
@@ -110,7 +113,7 @@ func (a operations) CreateSessionCode(ctx context.Context, _ restv1.CreateSessio
 	if c.cookie {
 		return nil, newProblem(restv1.ReasonForbidden, "a code is for the token of a header (Authorization: Bearer <token>); the browser of this cookie is signed in already")
 	}
-	code, expires, err := a.codes.create(c.user.Username, c.token)
+	code, expires, err := a.codes.create(ctx, c.user.Username, c.token)
 	if err != nil {
 		return nil, err
 	}

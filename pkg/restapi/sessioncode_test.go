@@ -1,6 +1,7 @@
 package restapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // newCode returns a code for a token.
@@ -65,6 +67,26 @@ func TestSessionCode(t *testing.T) {
 	}
 }
 
+// TestSessionCodeOnAnotherReplica: a code of one replica signs in on another one, once. Neither the code nor the token can be read from their store.
+func TestSessionCodeOnAnotherReplica(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	code := newBrowser(w).newCode(anyone)
+	var dump bytes.Buffer
+	_, err := w.store.Dump(t.Context(), "test", &dump, func(string, int64) {})
+	w.must(err)
+	if text := dump.String(); !strings.Contains(text, hashOf(code.Code)) || strings.Contains(text, code.Code) || strings.Contains(text, anyone) {
+		t.Error("want the hash of the code in the store, and neither the code nor the token")
+	}
+	ctx := store.ForAnyReplica(t.Context())
+	other := &sessionCodes{store: w.store, clock: w.clock, lookups: make(semaphore, maxCodeLookups)}
+	if token, err := other.redeem(ctx, code.Code); token != anyone || err != nil {
+		t.Errorf("on another replica: %q, %v, want the token", token, err)
+	}
+	if _, err := w.api.codes.redeem(ctx, code.Code); err == nil {
+		t.Error("a code that another replica has accepted signs in again")
+	}
+}
+
 // TestSessionCodeBelowABasePath: a code comes with the path of the web UI.
 func TestSessionCodeBelowABasePath(t *testing.T) {
 	w, _ := newFakeHarness(t)
@@ -82,7 +104,7 @@ func TestSessionCodeAtOnce(t *testing.T) {
 	var wait sync.WaitGroup
 	for range 16 {
 		wait.Go(func() {
-			if _, err := w.api.codes.redeem(code.Code); err == nil {
+			if _, err := w.api.codes.redeem(store.ForAnyReplica(t.Context()), code.Code); err == nil {
 				signedIn.Add(1)
 			}
 		})
@@ -110,9 +132,6 @@ func TestSessionCodeExpires(t *testing.T) {
 	w.clock.Step(time.Second)
 	if response, body := newBrowser(w).redeem(late.Code); response.StatusCode != http.StatusUnauthorized {
 		t.Errorf("after 60 seconds: %d %s, want 401", response.StatusCode, body)
-	}
-	if n := len(w.api.codes.byHash); n != 0 {
-		t.Errorf("%d codes are kept, want none", n)
 	}
 }
 
@@ -153,8 +172,8 @@ func TestSessionCodesAreBounded(t *testing.T) {
 	if response, _ := b.send(http.MethodPost, PathSession, `{"code":"a","token":"b"}`); response.StatusCode != http.StatusBadRequest {
 		t.Errorf("a code and a token: %d, want 400", response.StatusCode)
 	}
-	if got := reviewer.reviews; got != reviews || len(w.api.codes.byHash) != 1 {
-		t.Errorf("after guesses: %d more reviews and %d codes, want none and 1", got-reviews, len(w.api.codes.byHash))
+	if got := reviewer.reviews; got != reviews {
+		t.Errorf("after guesses: %d more reviews, want none", got-reviews)
 	}
 	var newest restv1.SessionCode
 	for range maxCodesPerUser {
@@ -167,17 +186,18 @@ func TestSessionCodesAreBounded(t *testing.T) {
 	if response, _ := b.redeem(newest.Code); response.StatusCode != http.StatusOK {
 		t.Errorf("the newest of %d codes of a user: %d, want 200", maxCodesPerUser+1, response.StatusCode)
 	}
-	codes := newSessionCodes(w.clock)
+	w.clock.Step(codeTTL)
+	ctx, codes := store.ForAnyReplica(t.Context()), w.api.codes
 	for i := range maxCodes {
-		if _, _, err := codes.create(fmt.Sprint("user-", i), "token"); err != nil {
+		if _, _, err := codes.create(ctx, fmt.Sprint("user-", i), "token"); err != nil {
 			t.Fatalf("code %d: %v", i, err)
 		}
 	}
-	if _, _, err := codes.create("one-more", "token"); err == nil {
+	if _, _, err := codes.create(ctx, "one-more", "token"); err == nil {
 		t.Errorf("%d codes are accepted, want at most %d", maxCodes+1, maxCodes)
 	}
 	w.clock.Step(codeTTL)
-	if _, _, err := codes.create("one-more", "token"); err != nil {
+	if _, _, err := codes.create(ctx, "one-more", "token"); err != nil {
 		t.Errorf("after the codes have expired: %v", err)
 	}
 }

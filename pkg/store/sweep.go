@@ -49,6 +49,9 @@ func (s *Store) Sweep(ctx context.Context, unusedSince time.Time) (swept int, er
 	if err := s.exec(ctx, "sweep changes of namespaces", deleteOldChanges); err != nil {
 		return swept, err
 	}
+	if err := s.exec(ctx, "sweep codes", deleteExpiredCodes, millis{s.now()}); err != nil {
+		return swept, err
+	}
 	if err := s.exec(ctx, "sweep counts of vulnerabilities", deleteNotRunning); err != nil || swept+fixed == 0 {
 		return swept, err
 	}

@@ -219,6 +219,7 @@ var contract = []contractTest{
 	{name: "LargeFindings", run: suite.testLargeFindings},
 	{name: "Actions", run: suite.testActions},
 	{name: "Status", run: suite.testStatus},
+	{name: "SessionCodes", run: suite.testSessionCodes},
 	{name: "ReplacedTools", run: suite.testReplacedTools},
 	{name: "NamespaceChanges", run: suite.testNamespaceChanges},
 	{name: "WorkloadDetails", run: suite.testWorkloadDetails},

@@ -404,8 +404,8 @@ type ClientInterface interface {
 	// CreateSessionCode Returns a code that signs a browser in once
 	//
 	// For the token that the request has in its header; a session's cookie is refused. createSession accepts the code once, for 60 seconds,
-	// in place of that token, which then need not be in an address or on a command line. A code is known only to the process that made it,
-	// and ends with that process. A user has at most 4 codes: a fifth replaces the oldest one.
+	// in place of that token, which then need not be in an address or on a command line. Each replica of the manager
+	// accepts it. A user has at most 4 codes: a fifth replaces the oldest one.
 	//
 	// Corresponds with POST /api/v1/session/code (the `CreateSessionCode` operationId).
 	CreateSessionCode(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1093,8 +1093,8 @@ func (c *Client) CreateSession(ctx context.Context, body CreateSessionJSONReques
 // CreateSessionCode Returns a code that signs a browser in once
 //
 // For the token that the request has in its header; a session's cookie is refused. createSession accepts the code once, for 60 seconds,
-// in place of that token, which then need not be in an address or on a command line. A code is known only to the process that made it,
-// and ends with that process. A user has at most 4 codes: a fifth replaces the oldest one.
+// in place of that token, which then need not be in an address or on a command line. Each replica of the manager
+// accepts it. A user has at most 4 codes: a fifth replaces the oldest one.
 //
 // Corresponds with POST /api/v1/session/code (the `CreateSessionCode` operationId).
 func (c *Client) CreateSessionCode(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4438,8 +4438,8 @@ type ClientWithResponsesInterface interface {
 	// CreateSessionCodeWithResponse Returns a code that signs a browser in once
 	//
 	// For the token that the request has in its header; a session's cookie is refused. createSession accepts the code once, for 60 seconds,
-	// in place of that token, which then need not be in an address or on a command line. A code is known only to the process that made it,
-	// and ends with that process. A user has at most 4 codes: a fifth replaces the oldest one.
+	// in place of that token, which then need not be in an address or on a command line. Each replica of the manager
+	// accepts it. A user has at most 4 codes: a fifth replaces the oldest one.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -6822,8 +6822,8 @@ func (c *ClientWithResponses) CreateSessionWithResponse(ctx context.Context, bod
 // CreateSessionCodeWithResponse Returns a code that signs a browser in once
 //
 // For the token that the request has in its header; a session's cookie is refused. createSession accepts the code once, for 60 seconds,
-// in place of that token, which then need not be in an address or on a command line. A code is known only to the process that made it,
-// and ends with that process. A user has at most 4 codes: a fifth replaces the oldest one.
+// in place of that token, which then need not be in an address or on a command line. Each replica of the manager
+// accepts it. A user has at most 4 codes: a fifth replaces the oldest one.
 //
 // Returns a wrapper object for the known response body format(s).
 //
