@@ -100,6 +100,9 @@ func TestReplicas(t *testing.T) {
 				if want := several || strings.Contains(test.values, "enabled: true") && key == managerKey; (all[budget] != nil) != want {
 					t.Errorf("%s exists: %t, want %t", budget, !want, want)
 				}
+				if all[budget] != nil {
+					checkDrain(t, into[policyv1.PodDisruptionBudget](t, all, budget).Spec)
+				}
 			}
 			checkLease(t, all, test.lease)
 		})
@@ -107,6 +110,15 @@ func TestReplicas(t *testing.T) {
 	own := rendered(t, "notifier: {replicas: 2, topologySpreadConstraints: [{maxSkew: 2, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}")
 	if got := podOf(t, own, notifierKey).TopologySpreadConstraints; len(got) != 1 || got[0].TopologyKey != "zone" {
 		t.Errorf("constraints of the notifier are %+v, want those of the values", got)
+	}
+}
+
+// checkDrain checks that a budget lets a drain evict a pod also if there is only one, and any pod that is not ready.
+func checkDrain(t *testing.T, budget policyv1.PodDisruptionBudgetSpec) {
+	t.Helper()
+	policy := budget.UnhealthyPodEvictionPolicy
+	if budget.MinAvailable != nil || budget.MaxUnavailable.String() != "1" || policy == nil || *policy != policyv1.AlwaysAllow {
+		t.Errorf("budget %+v, want maxUnavailable 1, no minAvailable and unhealthyPodEvictionPolicy AlwaysAllow", budget)
 	}
 }
 
