@@ -219,7 +219,6 @@ var contract = []contractTest{
 	{name: "LargeFindings", run: suite.testLargeFindings},
 	{name: "Actions", run: suite.testActions},
 	{name: "Status", run: suite.testStatus},
-	{name: "SessionCodes", run: suite.testSessionCodes},
 	{name: "ReplacedTools", run: suite.testReplacedTools},
 	{name: "NamespaceChanges", run: suite.testNamespaceChanges},
 	{name: "WorkloadDetails", run: suite.testWorkloadDetails},
@@ -234,4 +233,5 @@ var contract = []contractTest{
 	{name: "RunsAreBounded", run: suite.testRunsAreBounded},
 	{name: "TextsCompareBytewise", run: suite.testTextsCompareBytewise},
 	{name: "RunsKeepNoLongTexts", run: suite.testRunsKeepNoLongTexts, alone: true},
+	{name: "SessionCodes", run: suite.testSessionCodes},
 }
