@@ -17,8 +17,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// pollInterval is how often a watcher looks for a new revision of the store: one read of one row.
-const pollInterval = 250 * time.Millisecond
+// pollInterval is how often a watcher looks for a new revision of the store: one read of one row. While there is no stream, it looks every
+// idlePollInterval, so that the first hint of a new stream is not later than that.
+const (
+	pollInterval     = 250 * time.Millisecond
+	idlePollInterval = 2 * time.Second
+)
 
 // Store is the part of the operator's store that a Watcher reads.
 type Store interface {
@@ -103,8 +107,6 @@ func (w *Watcher) handlerOf(kind restv1.HintKind) toolscache.ResourceEventHandle
 // pollStore adds the changes of the store until the context ends. While the store does not answer, nothing is lost: the watcher continues at its
 // position.
 func (w *Watcher) pollStore(ctx context.Context) {
-	ticker := w.Clock.NewTicker(pollInterval)
-	defer ticker.Stop()
 	var position *store.ChangePosition
 	failing := false
 	for ctx.Err() == nil {
@@ -116,9 +118,13 @@ func (w *Watcher) pollStore(ctx context.Context) {
 			failing = true
 			w.Logger.Error(err, "Looking for changes in the store; the watcher tries again until it succeeds")
 		}
+		interval := idlePollInterval
+		if w.Log.isFollowed() {
+			interval = pollInterval
+		}
 		select {
 		case <-ctx.Done():
-		case <-ticker.C():
+		case <-w.Clock.After(interval):
 		}
 	}
 }
