@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -107,26 +108,41 @@ func (p *Process) Ended() <-chan struct{} { return p.ended }
 
 // Memory returns the current and the peak resident memory in bytes. The peak is measured since the start or the last ResetPeak.
 func (p *Process) Memory() (current, peak int64, err error) {
-	status, err := os.ReadFile(p.proc("status"))
+	values, err := p.status("VmRSS", "VmHWM")
 	if err != nil {
 		return 0, 0, err
 	}
+	return values[0], values[1], nil
+}
+
+// AnonymousMemory returns the part of the current resident memory, in bytes, that is no part of a file: pages of the program's file do not count.
+func (p *Process) AnonymousMemory() (int64, error) {
+	values, err := p.status("RssAnon")
+	if err != nil {
+		return 0, err
+	}
+	return values[0], nil
+}
+
+// status returns values of /proc/PID/status in bytes (https://man7.org/linux/man-pages/man5/proc_pid_status.5.html).
+func (p *Process) status(names ...string) ([]int64, error) {
+	status, err := os.ReadFile(p.proc("status"))
+	if err != nil {
+		return nil, err
+	}
+	values := make([]int64, len(names))
 	for line := range strings.Lines(string(status)) {
-		var kibibytes int64
 		name, value, _ := strings.Cut(line, ":")
-		if name != "VmRSS" && name != "VmHWM" {
+		i := slices.Index(names, name)
+		if i < 0 {
 			continue
 		}
-		if _, err := fmt.Sscan(value, &kibibytes); err != nil {
-			return 0, 0, fmt.Errorf("%q: %w", line, err)
+		if _, err := fmt.Sscan(value, &values[i]); err != nil {
+			return nil, fmt.Errorf("%q: %w", line, err)
 		}
-		if name == "VmRSS" {
-			current = kibibytes << 10
-		} else {
-			peak = kibibytes << 10
-		}
+		values[i] <<= 10 // kibibytes
 	}
-	return current, peak, nil
+	return values, nil
 }
 
 // ResetPeak resets the peak to the current resident memory (5 in clear_refs,

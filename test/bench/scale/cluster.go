@@ -132,7 +132,7 @@ func (c *cluster) startManager(ctx context.Context, flags ...string) error {
 	command := exec.Command(filepath.Join(c.options.Bin, "manager"), append(flags,
 		"--namespace", systemNamespace, "--data-dir", data, "--spool-dir", filepath.Join(c.dir, "spool"),
 		"--worker-image", "registry.example.com/unused", "--enable-fake-backend",
-		"--metrics-bind-address", "0", "--api-bind-address", "0", "--health-probe-bind-address", "127.0.0.1:0", "--ingest-bind-address", "127.0.0.1:0")...)
+		"--metrics-bind-address", "0", "--api-bind-address", "127.0.0.1:0", "--health-probe-bind-address", "127.0.0.1:0", "--ingest-bind-address", "127.0.0.1:0")...)
 	command.Env = append(os.Environ(), "KUBECONFIG="+config)
 	c.manager.user = managerUser
 	if c.manager.Process, err = process.Start(c.dir, "manager", command); err != nil {

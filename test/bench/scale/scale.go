@@ -90,7 +90,8 @@ type Figures struct {
 	StartRequests, Requests, IdleRequests map[string]int
 	// Started is the resident memory in bytes when the controllers have started, and StartPeak its peak until then. MemorySettled, MemoryIdle
 	// and MemoryPeak are those after full coverage, after the idle time, and the peak until then.
-	Started, StartPeak, MemorySettled, MemoryIdle, MemoryPeak int64
+	// Anonymous is the part of Started that is no part of the program's file.
+	Started, StartPeak, Anonymous, MemorySettled, MemoryIdle, MemoryPeak int64
 	// CPU is the processor time from the start until the operator was settled, IdleCPU that of the idle time.
 	CPU, IdleCPU time.Duration
 	// Annotated is the number of annotated pods, AnnotatedAfterRollout that after the rollout.
@@ -100,7 +101,9 @@ type Figures struct {
 	Rollout         time.Duration
 	RolloutRequests map[string]int
 	// FullRollout, FullRolloutScans and FullRolloutRequests are the same of a rollout that replaces all pods; nil where it is not measured.
+	// FullRolloutLag is the part of FullRollout after the last pod was replaced.
 	FullRollout         time.Duration
+	FullRolloutLag      time.Duration
 	FullRolloutScans    int
 	FullRolloutRequests map[string]int
 	// Sizes are the sizes in bytes of the operator's objects in etcd, smallest first, before the rollout.
@@ -202,7 +205,10 @@ func measureStart(ctx context.Context, p program, f *Figures) (err error) {
 	if err := sleep(ctx, settle); err != nil {
 		return err
 	}
-	f.Started, f.StartPeak, err = p.Memory()
+	if f.Started, f.StartPeak, err = p.Memory(); err != nil {
+		return err
+	}
+	f.Anonymous, err = p.AnonymousMemory()
 	return err
 }
 
@@ -292,14 +298,14 @@ func (c *cluster) measureIdle(ctx context.Context, p program, f *Figures) error 
 func (c *cluster) measureRollout(ctx context.Context, o operator, p program, w *workloads, f *Figures) (err error) {
 	some := w.next()
 	f.RolloutPods = len(some) * w.replicas
-	if f.Rollout, f.RolloutRequests, err = c.rollOutInWaves(ctx, p, [][]*deployment{some}, w.replicas, f.Pods); err != nil {
+	if f.Rollout, _, f.RolloutRequests, err = c.rollOutInWaves(ctx, p, [][]*deployment{some}, w.replicas, f.Pods); err != nil {
 		return err
 	}
 	f.RolloutScans = o.scans(p) - f.Scans
 	if f.Pods == fullRolloutPods && o.name() == onSQLite {
 		c.options.Progress("every pod is replaced")
 		parts := slices.Collect(slices.Chunk(w.all, len(w.all)/waves))
-		if f.FullRollout, f.FullRolloutRequests, err = c.rollOutInWaves(ctx, p, parts, w.replicas, f.Pods); err != nil {
+		if f.FullRollout, f.FullRolloutLag, f.FullRolloutRequests, err = c.rollOutInWaves(ctx, p, parts, w.replicas, f.Pods); err != nil {
 			return err
 		}
 		f.FullRolloutScans = o.scans(p) - f.Scans - f.RolloutScans
@@ -309,14 +315,15 @@ func (c *cluster) measureRollout(ctx context.Context, o operator, p program, w *
 }
 
 // rollOutInWaves rolls Deployments out, one part after the other, and waits until the operator is quiet. It returns the time until its last
-// request.
-func (c *cluster) rollOutInWaves(ctx context.Context, p program, parts [][]*deployment, replicas, pods int) (took time.Duration, counts map[string]int, err error) {
+// request, and the part of it after the last pod was replaced.
+func (c *cluster) rollOutInWaves(ctx context.Context, p program, parts [][]*deployment, replicas, pods int) (took, lag time.Duration, counts map[string]int, err error) {
 	began := time.Now()
 	for _, part := range parts {
 		if err := c.rollOut(ctx, part, replicas, pods); err != nil {
-			return 0, nil, err
+			return 0, 0, nil, err
 		}
 	}
+	replaced := time.Now()
 	requests, err := c.waitUntilQuiet(ctx, p, began)
-	return last(requests, began).Sub(began), byVerb(requests), err
+	return last(requests, began).Sub(began), last(requests, replaced).Sub(replaced), byVerb(requests), err
 }

@@ -71,6 +71,7 @@ func table(all []Figures) string {
 		{"processor time until then", func(f Figures) string { return seconds(f.CPU) }},
 		{"processor time while nothing happens", func(f Figures) string { return fmt.Sprintf("%.2f s", f.IdleCPU.Seconds()) }},
 		{"resident memory when the controllers have started", func(f Figures) string { return mebibytes(f.Started) }},
+		{"of this, without pages of the program's file", func(f Figures) string { return mebibytes(f.Anonymous) }},
 		{"resident memory when all is scanned", func(f Figures) string { return mebibytes(f.MemorySettled) }},
 		{"resident memory when nothing happened", func(f Figures) string { return mebibytes(f.MemoryIdle) }},
 		{"resident memory at its peak", func(f Figures) string { return mebibytes(f.MemoryPeak) }},
@@ -85,8 +86,8 @@ func table(all []Figures) string {
 	}
 	for _, f := range all {
 		if f.FullRolloutRequests != nil {
-			fmt.Fprintf(&text, "\nAll pods replaced, %s: %s from the first new pod to the last request, %d scans, %.2f requests per replaced pod (%s).\n",
-				f.Operator, seconds(f.FullRollout), f.FullRolloutScans, per(f.FullRolloutRequests, f.Pods), perPod(f.FullRolloutRequests, f.Pods))
+			fmt.Fprintf(&text, "\nAll pods replaced, %s: %s from the first new pod to the last request, of which %s after the last old pod was gone; %d scans, %.2f requests per replaced pod (%s).\n",
+				f.Operator, seconds(f.FullRollout), seconds(f.FullRolloutLag), f.FullRolloutScans, per(f.FullRolloutRequests, f.Pods), perPod(f.FullRolloutRequests, f.Pods))
 		}
 	}
 	return text.String()
