@@ -128,7 +128,7 @@ const (
 	maxDocuments = 1 // each may need a fifth of the process's memory
 	maxDownloads = 4
 	// maxCodeLookups bounds requests without a token: a made-up code must not keep the store busy.
-	maxCodeLookups = 1
+	maxCodeLookups = 2
 )
 
 // Maximum durations of a request, including the sending of the response.

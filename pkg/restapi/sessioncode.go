@@ -23,7 +23,7 @@ import (
 const (
 	codeTTL         = 60 * time.Second
 	codeBytes       = 32
-	maxCodesPerUser = 4
+	maxCodesPerUser = 4 // of a tenant (tenantOf)
 	// maxCodes bounds the space for the tokens of all codes: 256 tokens of maxTokenBytes are 4 MiB.
 	maxCodes = 256
 )
@@ -40,7 +40,10 @@ type sessionCodes struct {
 	lookups semaphore
 }
 
-// create returns a code for the token of a user, and when the code expires. It replaces the oldest code of a user who has maxCodesPerUser. It
+// codeLength is the length of a code in characters.
+var codeLength = base64.RawURLEncoding.EncodedLen(codeBytes)
+
+// create returns a code for the token of a user, and when the code expires. It replaces the oldest code of a tenant that has maxCodesPerUser. It
 // refuses if maxCodes are waiting.
 func (s *sessionCodes) create(ctx context.Context, user, token string) (code string, expires time.Time, err error) {
 	random := make([]byte, codeBytes)
@@ -52,7 +55,7 @@ func (s *sessionCodes) create(ctx context.Context, user, token string) (code str
 	}
 	expires = s.clock.Now().Add(codeTTL)
 	err = s.store.SaveSessionCode(ctx, store.SessionCode{
-		Hash: hashOf(code), Owner: hashOf(user), ExpiresAt: expires,
+		Hash: hashOf(code), Owner: hashOf(tenantOf(user)), ExpiresAt: expires,
 		//nolint:gosec // The cipher makes the nonce itself, and requires an empty one.
 		Sealed: base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, []byte(token), nil)),
 	}, maxCodesPerUser, maxCodes)
@@ -64,11 +67,7 @@ func (s *sessionCodes) create(ctx context.Context, user, token string) (code str
 
 // redeem returns the token of a code and deletes the code.
 func (s *sessionCodes) redeem(ctx context.Context, code string) (token string, err error) {
-	if err := s.lookups.acquire(ctx); err != nil {
-		return "", err
-	}
-	defer s.lookups.release()
-	sealed, err := s.store.TakeSessionCode(ctx, hashOf(code))
+	sealed, err := s.take(ctx, code)
 	if errors.Is(err, store.ErrNotFound) {
 		return "", newProblem(restv1.ReasonUnauthorized, "the code was used before, or is older than %d seconds: run kubectl scanner ui again, or sign in with a token",
 			int(codeTTL.Seconds()))
@@ -86,6 +85,19 @@ func (s *sessionCodes) redeem(ctx context.Context, code string) (token string, e
 	}
 	opened, err := aead.Open(nil, nil, text, nil)
 	return string(opened), err
+}
+
+// take returns the sealed token of a code and deletes the code. It returns store.ErrNotFound for any text that is no code, at once if it cannot be
+// one.
+func (s *sessionCodes) take(ctx context.Context, code string) (sealed string, err error) {
+	if len(code) != codeLength {
+		return "", store.ErrNotFound
+	}
+	if err := s.lookups.acquireBriefly(ctx); err != nil {
+		return "", err
+	}
+	defer s.lookups.release()
+	return s.store.TakeSessionCode(ctx, hashOf(code))
 }
 
 // hashOf returns the SHA-256 in hexadecimal.
@@ -113,6 +125,11 @@ func (a operations) CreateSessionCode(ctx context.Context, _ restv1.CreateSessio
 	if c.cookie {
 		return nil, newProblem(restv1.ReasonForbidden, "a code is for the token of a header (Authorization: Bearer <token>); the browser of this cookie is signed in already")
 	}
+	release, err := a.writes.acquire(ctx, c.user.Username)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	code, expires, err := a.codes.create(ctx, c.user.Username, c.token)
 	if err != nil {
 		return nil, err

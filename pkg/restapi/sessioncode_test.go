@@ -200,4 +200,32 @@ func TestSessionCodesAreBounded(t *testing.T) {
 	if _, _, err := codes.create(ctx, "one-more", "token"); err != nil {
 		t.Errorf("after the codes have expired: %v", err)
 	}
+	for i := 0; ; i++ {
+		response, body := b.send(http.MethodPost, PathSession+"/code", "", "Authorization", "Bearer "+anyone)
+		if response.StatusCode == http.StatusTooManyRequests {
+			break
+		}
+		if response.StatusCode != http.StatusOK || i == writesPerMinute {
+			t.Fatalf("code %d of a minute: %d %s, want 429 after %d", i+1, response.StatusCode, body, writesPerMinute)
+		}
+	}
+}
+
+// TestSessionCodesOfServiceAccounts checks that the ServiceAccounts of a namespace together have no more codes than a user.
+func TestSessionCodesOfServiceAccounts(t *testing.T) {
+	w, _ := newFakeHarness(t)
+	ctx, codes := store.ForAnyReplica(t.Context()), w.api.codes
+	first, _, err := codes.create(ctx, "system:serviceaccount:shop:ci-0", "token")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxCodesPerUser {
+		w.clock.Step(time.Second)
+		if _, _, err := codes.create(ctx, fmt.Sprint("system:serviceaccount:shop:ci-", i+1), "token"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := codes.redeem(ctx, first); err == nil {
+		t.Errorf("the first of %d codes of a namespace still signs in", maxCodesPerUser+1)
+	}
 }

@@ -57,7 +57,7 @@ func (s *writeSlots) begin(tenant string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.busy[tenant] {
-		return tooManyRequests(time.Second, tenant+" is saving another report, and only one at a time is allowed")
+		return tooManyRequests(time.Second, tenant+" is writing already, and only one such request at a time is allowed")
 	}
 	limiter, _ := s.rates.Get(tenant)
 	known, _ := limiter.(*rate.Limiter)
@@ -67,7 +67,7 @@ func (s *writeSlots) begin(tenant string) error {
 	s.rates.Add(tenant, known, time.Hour)
 	if now := s.clock.Now(); !known.AllowN(now, 1) {
 		wait := time.Duration((1 - known.TokensAt(now)) * float64(time.Minute/writesPerMinute))
-		return tooManyRequests(max(wait, time.Second), tenant+" has saved too many reports: at most 60 in a minute are allowed")
+		return tooManyRequests(max(wait, time.Second), tenant+" has written too often: at most 60 such requests in a minute are allowed")
 	}
 	s.busy[tenant] = true
 	return nil

@@ -20,9 +20,9 @@ type SessionCode struct {
 
 const deleteExpiredCodes = `DELETE FROM session_codes WHERE expires_at <= ?`
 
-// SaveSessionCode saves a code in place of the owner's oldest ones, so that the owner has at most mostOfOwner. It returns ErrTooManyCodes if there
-// are as many as most of all owners. Codes that have expired are deleted. The context must be one of ForAnyReplica.
-func (s *Store) SaveSessionCode(ctx context.Context, c SessionCode, mostOfOwner, most int) error {
+// SaveSessionCode saves a code in place of the owner's oldest ones, so that the owner has at most maxOfOwner. It returns ErrTooManyCodes if there
+// are maxOfAll of all owners. Codes that have expired are deleted. The context must be one of ForAnyReplica.
+func (s *Store) SaveSessionCode(ctx context.Context, c SessionCode, maxOfOwner, maxOfAll int) error {
 	return s.write(ctx, "save a code", func(ctx context.Context, tx *session) error {
 		if _, err := tx.ExecContext(ctx, deleteExpiredCodes, millis{s.now()}); err != nil {
 			return err
@@ -31,7 +31,7 @@ func (s *Store) SaveSessionCode(ctx context.Context, c SessionCode, mostOfOwner,
 		if err != nil {
 			return err
 		}
-		for i := mostOfOwner - 1; i < len(own); i++ {
+		for i := maxOfOwner - 1; i < len(own); i++ {
 			if _, err := tx.ExecContext(ctx, `DELETE FROM session_codes WHERE hash = ?`, own[i]); err != nil {
 				return err
 			}
@@ -40,7 +40,7 @@ func (s *Store) SaveSessionCode(ctx context.Context, c SessionCode, mostOfOwner,
 		if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM session_codes`).Scan(&all); err != nil {
 			return err
 		}
-		if all >= most {
+		if all >= maxOfAll {
 			return ErrTooManyCodes
 		}
 		_, err = tx.ExecContext(ctx, `INSERT INTO session_codes (hash, owner, sealed, expires_at) VALUES (?, ?, ?, ?)`, c.Hash, c.Owner, c.Sealed, millis{c.ExpiresAt})

@@ -38,7 +38,7 @@ type Watcher struct {
 	Reader client.Reader
 	// Informers are those of that cache; nil for none. A change of an object is added when the cache has it.
 	Informers cache.Informers
-	Clock     clock.WithTicker
+	Clock     clock.Clock
 	Logger    logr.Logger
 	// EveryReplica means that a replica serves the API also while it does not lead.
 	EveryReplica bool

@@ -405,7 +405,7 @@ type ClientInterface interface {
 	//
 	// For the token that the request has in its header; a session's cookie is refused. createSession accepts the code once, for 60 seconds,
 	// in place of that token, which then need not be in an address or on a command line. Each replica of the manager
-	// accepts it. A user has at most 4 codes: a fifth replaces the oldest one.
+	// accepts it. A user, or the ServiceAccounts of a namespace together, have at most 4 codes: a fifth replaces the oldest one.
 	//
 	// Corresponds with POST /api/v1/session/code (the `CreateSessionCode` operationId).
 	CreateSessionCode(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1094,7 +1094,7 @@ func (c *Client) CreateSession(ctx context.Context, body CreateSessionJSONReques
 //
 // For the token that the request has in its header; a session's cookie is refused. createSession accepts the code once, for 60 seconds,
 // in place of that token, which then need not be in an address or on a command line. Each replica of the manager
-// accepts it. A user has at most 4 codes: a fifth replaces the oldest one.
+// accepts it. A user, or the ServiceAccounts of a namespace together, have at most 4 codes: a fifth replaces the oldest one.
 //
 // Corresponds with POST /api/v1/session/code (the `CreateSessionCode` operationId).
 func (c *Client) CreateSessionCode(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4439,7 +4439,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// For the token that the request has in its header; a session's cookie is refused. createSession accepts the code once, for 60 seconds,
 	// in place of that token, which then need not be in an address or on a command line. Each replica of the manager
-	// accepts it. A user has at most 4 codes: a fifth replaces the oldest one.
+	// accepts it. A user, or the ServiceAccounts of a namespace together, have at most 4 codes: a fifth replaces the oldest one.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -6823,7 +6823,7 @@ func (c *ClientWithResponses) CreateSessionWithResponse(ctx context.Context, bod
 //
 // For the token that the request has in its header; a session's cookie is refused. createSession accepts the code once, for 60 seconds,
 // in place of that token, which then need not be in an address or on a command line. Each replica of the manager
-// accepts it. A user has at most 4 codes: a fifth replaces the oldest one.
+// accepts it. A user, or the ServiceAccounts of a namespace together, have at most 4 codes: a fifth replaces the oldest one.
 //
 // Returns a wrapper object for the known response body format(s).
 //
