@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -24,17 +23,23 @@ func replacedToolsKey(engine string) string { return "replaced tools of " + engi
 
 // ReplacedTools returns the tools of an engine that were replaced, the latest last. Their number is bounded.
 func (s *Store) ReplacedTools(ctx context.Context, engine string) ([]ReplacedTool, error) {
-	return readReplacedTools(ctx, s.reading(), engine)
+	var value string
+	err := s.queryRow(ctx, "look up replaced tools of "+engine, selectReplacedTools, replacedToolsKey(engine)).Scan(&value)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
+	return parseReplacedTools(value), err
 }
 
 // AddReplacedTool records that a tool of an engine was replaced. Every replica of the manager knows of it then, also after a restart.
 func (s *Store) AddReplacedTool(ctx context.Context, engine string, r ReplacedTool) error {
 	return s.write(ctx, "record a replaced tool of "+engine, func(ctx context.Context, tx *session) error {
-		replaced, err := readReplacedTools(ctx, tx, engine)
-		if err != nil {
+		var before string
+		err := tx.QueryRowContext(ctx, selectReplacedTools, replacedToolsKey(engine)).Scan(&before)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		replaced = append(replaced, r)
+		replaced := append(parseReplacedTools(before), r)
 		value, err := json.Marshal(replaced[max(0, len(replaced)-maxReplacedTools):])
 		if err != nil {
 			return err
@@ -43,17 +48,12 @@ func (s *Store) AddReplacedTool(ctx context.Context, engine string, r ReplacedTo
 	})
 }
 
-func readReplacedTools(ctx context.Context, q query, engine string) (replaced []ReplacedTool, err error) {
-	var value string
-	err = q.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = ?`, replacedToolsKey(engine)).Scan(&value)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
+const selectReplacedTools = `SELECT value FROM meta WHERE name = ?`
+
+// parseReplacedTools returns nothing for a text that is not a list: all versions are accepted then.
+func parseReplacedTools(value string) (replaced []ReplacedTool) {
+	if json.Unmarshal([]byte(value), &replaced) != nil {
+		return nil
 	}
-	if err == nil {
-		err = json.Unmarshal([]byte(value), &replaced)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("replaced tools of %s: %w", engine, err)
-	}
-	return replaced, nil
+	return replaced
 }

@@ -288,16 +288,18 @@ func (b *Backend) recordInstall(ctx context.Context, database workerapi.Database
 		return nil
 	}
 	b.Log.Info("Reports are made with another vulnerability database from now on", "built", database.Built, "tool", tool)
+	// This comes first: a version that is refused too early is current until the next report, but one that is not refused would come back.
+	if current.Tool != "" && current.Tool != tool {
+		if err := b.Store.AddReplacedTool(ctx, Engine, store.ReplacedTool{Tool: current.Tool, Worker: b.WorkerImage, At: b.Clock.Now()}); err != nil {
+			return err
+		}
+	}
 	if err := b.Store.SetDataVersion(ctx, Engine, version); err != nil {
 		return err
 	}
-	err = nil // there may have been no data before
-	if current.Tool != "" && current.Tool != tool {
-		err = b.Store.AddReplacedTool(ctx, Engine, store.ReplacedTool{Tool: current.Tool, Worker: b.WorkerImage, At: b.Clock.Now()})
-	}
 	b.metrics.installs.WithLabelValues("installed").Inc()
 	b.DataChanged(ctx)
-	return err
+	return nil
 }
 
 // isReplaced reports whether another Grype version in the same worker image replaced this one within replacedLifetime. Any replica may have recorded
