@@ -35,7 +35,7 @@ import (
 // asManager is the variable that makes the test binary run as the manager, with real flags, signals and files.
 const asManager = "MANAGER_TEST_CHILD"
 
-// waitTimeout is long, since a lease lasts 15 s and the machine of a test may be slow.
+// waitTimeout is long, since a lease lasts 10 s and the machine of a test may be slow.
 const waitTimeout = 90 * time.Second
 
 func TestMain(m *testing.M) {

@@ -191,6 +191,12 @@ func (a *Authority) load(secret *corev1.Secret) error {
 	if err != nil {
 		return err
 	}
+	var next *keyPair
+	if len(secret.Data[prefixNext+keyCertificate]) > 0 {
+		if next, err = parse(secret.Data[prefixNext+keyCertificate], secret.Data[prefixNext+keyPrivate]); err != nil {
+			return err
+		}
+	}
 	promoted := a.next != nil && bytes.Equal(a.next.certPEM, active.certPEM)
 	switch {
 	case promoted:
@@ -198,13 +204,7 @@ func (a *Authority) load(secret *corev1.Secret) error {
 	case a.active != nil && !bytes.Equal(a.active.certPEM, active.certPEM): // the Secret was deleted
 		a.previous = nil
 	}
-	a.next = nil
-	if len(secret.Data[prefixNext+keyCertificate]) > 0 {
-		if a.next, err = parse(secret.Data[prefixNext+keyCertificate], secret.Data[prefixNext+keyPrivate]); err != nil {
-			return err
-		}
-	}
-	a.active = active
+	a.active, a.next = active, next
 	a.bundle = bytes.Join([][]byte{active.certPEM, secret.Data[prefixNext+keyCertificate], secret.Data[prefixPrevious+keyCertificate]}, nil)
 	return nil
 }

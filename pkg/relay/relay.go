@@ -1,8 +1,9 @@
 // Package relay passes what any replica of the manager has seen to the one that leads: that a worker has brought a result, say, or that an image is
 // to be scanned again. The leader itself acts at once. The others leave a notice in the store, which also outlives a change of the leader.
 //
-// No change of the leader loses what was seen. A former leader can take notices only until the next one has begun its term, and the next one reconciles
-// all objects after that. What a former leader sees later than that, before it knows that it leads no more, it leaves for the next one.
+// No change of the leader loses what is in the store. A former leader can take notices only until the next one has begun its term, and the next one
+// reconciles all objects after that. What a former leader sees later than that, before it knows that it leads no more, it leaves for the next one. What
+// a leader keeps in its memory alone, such as why a worker could not install a database, is known again when the worker reports the next time.
 package relay
 
 import (

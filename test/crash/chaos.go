@@ -31,9 +31,10 @@ const (
 )
 
 const (
-	// chaosLimit bounds the time until there are enough kills and messages, and turnLimit does for each leader that is suspended: a turn has
-	// the suspension, the takeover, and the start of another manager.
-	chaosLimit, turnLimit = 20 * time.Minute, 30 * time.Second
+	// chaosLimit bounds the time until there are enough kills and messages.
+	chaosLimit = 20 * time.Minute
+	// turnLimit bounds the time for each suspended leader: the suspension, the takeover, and the start of another manager.
+	turnLimit = 30 * time.Second
 	// imagePause is the time between two new images.
 	imagePause = 700 * time.Millisecond
 	// backlog is the maximum number of a team's images that are not announced yet. With this number, a message still names each finding.

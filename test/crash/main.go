@@ -47,7 +47,7 @@ type options struct {
 func main() {
 	o := options{assets: os.Getenv("KUBEBUILDER_ASSETS")}
 	flag.IntVar(&o.kills, "kills", 200, "how often manager and notifier are killed, together")
-	flag.IntVar(&o.digests, "digests", 0, "how many messages are sent meanwhile at least (default half as many; 5 for each suspended leader)")
+	flag.IntVar(&o.digests, "digests", 0, "how many messages are sent meanwhile at least (default: depends on the kills)")
 	flag.Uint64Var(&o.seed, "seed", 0, "what everything random is drawn from (default: another one each time)")
 	flag.StringVar(&o.store, "store", "sqlite", "where the store is: sqlite, or on a server that is started for this: postgres or mariadb")
 	flag.IntVar(&o.managers, "managers", 0, "how many managers run (default 2 with a store on a server, and else 1)")

@@ -12,12 +12,12 @@ async function opened(path, options) {
   await person.page.evaluate(() => {
     window.seen = { errors: [], versions: [] };
     const add = (list, text) => { if (text && list.at(-1) !== text) list.push(text); };
-    const look = () => {
+    const record = () => {
       document.querySelectorAll('[role=alert], .signin h1, .fresh.lost').forEach((e) => add(window.seen.errors, e.textContent));
       add(window.seen.versions, document.evaluate("//dt[.='Manager']/following-sibling::dd", document).iterateNext()?.textContent);
     };
-    new MutationObserver(look).observe(document, { subtree: true, childList: true, characterData: true, attributes: true });
-    look();
+    new MutationObserver(record).observe(document, { subtree: true, childList: true, characterData: true, attributes: true });
+    record();
   });
   return person;
 }

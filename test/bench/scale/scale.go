@@ -176,12 +176,12 @@ func (w *workloads) next() []*deployment {
 func (c *cluster) measure(ctx context.Context, o operator, w *workloads) (f Figures, err error) {
 	began := time.Now()
 	p, err := o.start(ctx, c)
+	defer func() { err = errors.Join(err, p.Stop()) }()
 	if err != nil {
 		return f, err
 	}
 	f.Operator, f.Pods = o.name(), len(w.all)*w.replicas
 	c.options.Progress("%s has started", f.Operator)
-	defer func() { err = errors.Join(err, p.Stop()) }()
 	for _, step := range []func() error{
 		func() error { return measureStart(ctx, p, &f) },
 		func() error { return c.measureCoverage(ctx, o, p, began, len(w.all), &f) },

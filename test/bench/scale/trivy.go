@@ -92,8 +92,11 @@ func (o *trivyOperator) start(ctx context.Context, c *cluster) (p program, err e
 		}
 		return nil
 	})
+	if err != nil {
+		return p, errors.Join(err, o.jobs.stop())
+	}
 	o.started = time.Now()
-	return p, err
+	return p, nil
 }
 
 func (o *trivyOperator) request(context.Context, *cluster) (began time.Time, err error) {
