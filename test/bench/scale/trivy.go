@@ -109,7 +109,7 @@ func (o *trivyOperator) covered(ctx context.Context, c *cluster, deployments int
 		return err
 	}
 	if reports < deployments {
-		return fmt.Errorf("%d of %d workloads have a report; Jobs: %v", reports, deployments, o.jobs.firstError())
+		return errors.Join(fmt.Errorf("%d of %d workloads have a report", reports, deployments), o.jobs.firstError())
 	}
 	return nil
 }
