@@ -21,5 +21,5 @@ if ! grep -q "app.kubernetes.io/version: \"${version#v}\"" "$source/deploy/stati
 fi
 echo "building bin/trivy-operator $version"
 cd "$source"
-GOFLAGS= GOEXPERIMENT=jsonv2 CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$bin/trivy-operator" ./cmd/trivy-operator
+GOFLAGS='' GOEXPERIMENT=jsonv2 CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$bin/trivy-operator" ./cmd/trivy-operator
 install -m 644 deploy/static/trivy-operator.yaml "$bin/trivy-operator.yaml"
