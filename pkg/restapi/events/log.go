@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 )
@@ -40,9 +39,6 @@ type Log struct {
 	forgotten int64
 	// grown is closed when the log grows, and replaced.
 	grown chan struct{}
-
-	// streams is the number of streams that read the log.
-	streams atomic.Int32
 }
 
 type entry struct {
@@ -56,15 +52,6 @@ func NewLog() *Log {
 	_, _ = rand.Read(id) // never fails
 	return &Log{id: hex.EncodeToString(id), entries: list.New(), byKey: map[Change]*list.Element{}, grown: make(chan struct{})}
 }
-
-// follow counts a stream until stop is called.
-func (l *Log) follow() (stop func()) {
-	l.streams.Add(1)
-	return func() { l.streams.Add(-1) }
-}
-
-// isFollowed reports whether a stream reads the log.
-func (l *Log) isFollowed() bool { return l.streams.Load() > 0 }
 
 // Add appends changes. It never waits for a stream.
 func (l *Log) Add(changes ...Change) {

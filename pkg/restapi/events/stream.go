@@ -61,7 +61,6 @@ func (s *Stream) wants(c Change) bool {
 
 // run sends messages until the context or the stream ends, or the client does not take a message. hello is the first message without its ID.
 func (s *Stream) run(ctx context.Context, log *Log, to connection, hello restv1.Event) {
-	defer log.follow()()
 	began := time.Now()
 	ends := began.Add(maxAge + rand.N(maxAgeJitter)) //nolint:gosec // jitter is no secret
 	position, known := log.End(), true

@@ -17,12 +17,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// pollInterval is how often a watcher looks for a new revision of the store: one read of one row. While there is no stream, it looks every
-// idlePollInterval, so that the first hint of a new stream is not later than that.
-const (
-	pollInterval     = 250 * time.Millisecond
-	idlePollInterval = 2 * time.Second
-)
+// pollInterval is how often a watcher looks for a new revision of the store: one read of one row.
+const pollInterval = 250 * time.Millisecond
 
 // Store is the part of the operator's store that a Watcher reads.
 type Store interface {
@@ -38,7 +34,7 @@ type Watcher struct {
 	Reader client.Reader
 	// Informers are those of that cache; nil for none. A change of an object is added when the cache has it.
 	Informers cache.Informers
-	Clock     clock.Clock
+	Clock     clock.WithTicker
 	Logger    logr.Logger
 	// EveryReplica means that a replica serves the API also while it does not lead.
 	EveryReplica bool
@@ -107,6 +103,8 @@ func (w *Watcher) handlerOf(kind restv1.HintKind) toolscache.ResourceEventHandle
 // pollStore adds the changes of the store until the context ends. While the store does not answer, nothing is lost: the watcher continues at its
 // position.
 func (w *Watcher) pollStore(ctx context.Context) {
+	ticker := w.Clock.NewTicker(pollInterval)
+	defer ticker.Stop()
 	var position *store.ChangePosition
 	failing := false
 	for ctx.Err() == nil {
@@ -118,13 +116,9 @@ func (w *Watcher) pollStore(ctx context.Context) {
 			failing = true
 			w.Logger.Error(err, "Looking for changes in the store; the watcher tries again until it succeeds")
 		}
-		interval := idlePollInterval
-		if w.Log.isFollowed() {
-			interval = pollInterval
-		}
 		select {
 		case <-ctx.Done():
-		case <-w.Clock.After(interval):
+		case <-ticker.C():
 		}
 	}
 }

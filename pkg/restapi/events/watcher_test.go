@@ -5,14 +5,11 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
@@ -108,46 +105,4 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 	if changes := since(log, began); !slices.Equal(changes, want) {
 		t.Errorf("the changes are %v, want %v", changes, want)
 	}
-}
-
-// countingStore counts how often it is asked for changes, of which it has none.
-type countingStore struct{ asked int }
-
-func (*countingStore) ChangePosition(context.Context) (store.ChangePosition, error) {
-	return store.ChangePosition{}, nil
-}
-
-func (c *countingStore) ChangesSince(_ context.Context, after store.ChangePosition) (store.Changes, error) {
-	c.asked++
-	return store.Changes{Position: after}, nil
-}
-
-// TestPollsOftenOnlyForStreams checks that the store is asked rarely while nobody follows its changes.
-func TestPollsOftenOnlyForStreams(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		db := &countingStore{}
-		w := &Watcher{Log: NewLog(), Store: db, Clock: clock.RealClock{}, Logger: logr.Discard()}
-		ended := make(chan struct{})
-		go func() { defer close(ended); w.pollStore(ctx) }()
-		asked := func() int {
-			before := db.asked
-			time.Sleep(time.Minute)
-			synctest.Wait()
-			return db.asked - before
-		}
-		if n := asked(); n != 30 {
-			t.Errorf("without a stream, the store was asked %d times in a minute, want 30", n)
-		}
-		stop := w.Log.follow()
-		if n := asked(); n < 230 {
-			t.Errorf("with a stream, the store was asked %d times in a minute, want every 250 ms", n)
-		}
-		stop()
-		if n := asked(); n > 31 {
-			t.Errorf("after the stream, the store was asked %d times in a minute, want 30", n)
-		}
-		cancel()
-		<-ended
-	})
 }
