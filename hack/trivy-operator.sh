@@ -7,8 +7,6 @@ version=v0.32.0
 bin=$PWD/bin
 source=${TRIVY_OPERATOR_SOURCE:-}
 if [ -z "$source" ]; then
-  cd "$(mktemp -d)" # outside of this module
-  trap 'rm -rf "$PWD"' EXIT
   if ! found=$(go mod download -json "github.com/aquasecurity/trivy-operator@$version"); then
     echo "trivy-operator: the module proxy does not have $version; set TRIVY_OPERATOR_SOURCE to a checkout of it: $found" >&2
     exit 1
