@@ -31,6 +31,10 @@ const Deadline = 10 * time.Minute
 // attemptTimeout bounds one request, including long polls and large uploads.
 const attemptTimeout = 5 * time.Minute
 
+// silence is how long a connection may be silent before a ping, and how long the answer to the ping may take. If the server's node is gone,
+// nothing ends its connections, and a long poll would otherwise wait for attemptTimeout.
+const silence = 20 * time.Second
+
 // Config describes how to connect to the ingest API.
 type Config struct {
 	// Server is the base URL of the API, https only.
@@ -77,6 +81,7 @@ func New(config Config) (*Client, error) {
 			ExpectContinueTimeout: 5 * time.Second,
 			IdleConnTimeout:       30 * time.Second,
 			ForceAttemptHTTP2:     true,
+			HTTP2:                 &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: silence},
 		},
 		// Following a redirect would send the token to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -99,7 +99,11 @@ func Open(ctx context.Context, o Options) (*Connection, error) {
 		// A proxy or an Ingress in front of the API may not speak TLS 1.3.
 		config.MinVersion = tls.VersionTLS12
 	}
-	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second, MaxIdleConnsPerHost: 8}
+	transport := &http.Transport{
+		TLSClientConfig: config, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second, MaxIdleConnsPerHost: 8,
+		// A lost node ends no connection.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 20 * time.Second, PingTimeout: 20 * time.Second},
+	}
 	if o.Server != "" {
 		transport.Proxy = http.ProxyFromEnvironment
 	}

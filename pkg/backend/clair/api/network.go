@@ -58,6 +58,8 @@ func newHTTPClient(caBundle string) (*http.Client, error) {
 		MaxIdleConnsPerHost:    8,
 		MaxResponseHeaderBytes: 64 << 10,
 		ForceAttemptHTTP2:      true,
+		// A lost node ends no connection.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 20 * time.Second, PingTimeout: 20 * time.Second},
 	}
 	if caBundle != "" {
 		roots, err := x509.SystemCertPool()
