@@ -18,7 +18,7 @@ import (
 )
 
 // pollInterval is how often the leader looks for notices: one read of a table that is nearly always empty.
-const pollInterval = 500 * time.Millisecond
+const pollInterval = time.Second
 
 // sendTimeout bounds one notice. Its sender may have ended its request by then.
 const sendTimeout = 10 * time.Second

@@ -57,8 +57,8 @@ func (s *Store) ChangePosition(ctx context.Context) (p ChangePosition, err error
 	return p, err
 }
 
-// ChangesSince returns what has changed after a position of this store, whichever process has changed it. While nothing is written, it costs one
-// read of one row. It does not report what only the API server has, such as phases and exceptions, nor what a sweep deletes.
+// ChangesSince returns what has changed after a position of this store, whichever process has changed it. While nothing is written, it costs what
+// Revision costs: at most one read of one row. It does not report what only the API server has, such as phases and exceptions, nor what a sweep deletes.
 func (s *Store) ChangesSince(ctx context.Context, after ChangePosition) (c Changes, err error) {
 	c.Position = after
 	if c.Position.Revision, err = s.Revision(ctx); err != nil || c.Position.Revision == after.Revision {

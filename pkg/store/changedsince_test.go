@@ -1,6 +1,8 @@
 package store
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -41,5 +43,21 @@ func TestChanges(t *testing.T) {
 			must(t, f.ReleaseImage(t.Context(), ScannerImage{Scanner: "uid-1", Namespace: "shop", Key: key("app")}, false))
 			requireChanges("an image that a scanner has no more", "shop")
 		})
+	}
+}
+
+// TestRevisionOfTheOnlyWriter checks that a process that alone writes reads nothing while it does not write, and knows its own writes at once.
+func TestRevisionOfTheOnlyWriter(t *testing.T) {
+	f := openIn(t, newSQLiteDatabase(t))
+	first := got[int64](t)(f.Revision(t.Context()))
+	must(t, f.exec(t.Context(), "write", `DELETE FROM memory_exceeded`))
+	equal(t, "revision after a write", got[int64](t)(f.Revision(t.Context())), first+1)
+	must(t, f.reader.Close())
+	equal(t, "revision that is known already", got[int64](t)(f.Revision(t.Context())), first+1)
+	if err := f.write(t.Context(), "fail", func(context.Context, *session) error { return errors.New("no") }); err == nil {
+		t.Fatal("the write did not fail")
+	}
+	if revision, err := f.Revision(t.Context()); err == nil {
+		t.Errorf("after a write that may have happened, revision %d is not read again", revision)
 	}
 }

@@ -61,6 +61,9 @@ type Store struct {
 	beginRaises bool
 	reader      *sql.DB
 	lock        *os.File // nil if opened for reading beside others
+	// writes counts the writing transactions of this process that have ended. revision is nil unless the lock is held.
+	writes   atomic.Uint64
+	revision atomic.Pointer[knownRevision]
 	// file identifies the file that was opened; nil if opened for reading only.
 	file os.FileInfo
 	// observe gets the text of each statement of a transaction; nil outside of tests.

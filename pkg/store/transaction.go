@@ -17,10 +17,25 @@ const raiseRevision = `UPDATE store_revision SET revision = revision + 1`
 const currentRevision = `(SELECT revision FROM store_revision)`
 
 // Revision returns the number of the last writing transaction that was committed, and rises with each. Reports, the images of scanners and
-// messages have the revision of the transaction that wrote them last; deletions leave no row.
+// messages have the revision of the transaction that wrote them last; deletions leave no row. A process that alone writes to the store reads it
+// again only after it has written.
 func (s *Store) Revision(ctx context.Context) (revision int64, err error) {
+	ended := s.writes.Load()
+	known := s.revision.Load()
+	if known != nil && known.writes == ended {
+		return known.revision, nil
+	}
 	err = s.queryRow(ctx, "look up the revision", `SELECT revision FROM store_revision`).Scan(&revision)
+	if err == nil && s.lock != nil {
+		s.revision.Store(&knownRevision{writes: ended, revision: revision})
+	}
 	return revision, err
+}
+
+// knownRevision is the revision of the store after a number of writing transactions of this process.
+type knownRevision struct {
+	writes   uint64
+	revision int64
 }
 
 // write runs work in a transaction. The transaction is committed if work returns nil, and rolled back otherwise. If it fails only because of
@@ -49,6 +64,7 @@ func (s *Store) writeWith(
 			return err
 		}
 		ctx = context.WithValue(ctx, fenced{}, epoch)
+		defer s.writes.Add(1) // also after an error: a commit without an answer may have happened
 		return runs(ctx, func(again bool) error {
 			return s.transact(ctx, s.writer, nil, func(ctx context.Context, tx *session) error {
 				tx.again = again

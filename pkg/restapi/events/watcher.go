@@ -17,8 +17,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// pollInterval is how often a watcher looks for a new revision of the store: one read of one row.
-const pollInterval = 250 * time.Millisecond
+// pollInterval and replicaPollInterval are how often a watcher looks for a new revision of the store. That costs nothing if no other process
+// writes to it, and else one read of one row.
+const (
+	pollInterval        = 250 * time.Millisecond
+	replicaPollInterval = time.Second
+)
 
 // Store is the part of the operator's store that a Watcher reads.
 type Store interface {
@@ -103,7 +107,11 @@ func (w *Watcher) handlerOf(kind restv1.HintKind) toolscache.ResourceEventHandle
 // pollStore adds the changes of the store until the context ends. While the store does not answer, nothing is lost: the watcher continues at its
 // position.
 func (w *Watcher) pollStore(ctx context.Context) {
-	ticker := w.Clock.NewTicker(pollInterval)
+	interval := pollInterval
+	if w.EveryReplica {
+		interval = replicaPollInterval
+	}
+	ticker := w.Clock.NewTicker(interval)
 	defer ticker.Stop()
 	var position *store.ChangePosition
 	failing := false
