@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -15,23 +16,21 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// maxHeap is what a call may need, whatever a repository's images hold: the garbage collector runs late where there is much to do.
+// maxHeap is what a call may need, whatever a repository's images hold.
 const maxHeap = 48 << 20
 
-// peak is how many bytes of heap a function needs beyond what there was before.
+// peak is how many bytes of heap a function needs beyond what there was before, without garbage: how much of that there is depends on when the
+// collector gets a processor.
 func peak(run func()) uint64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(10))
-	var m runtime.MemStats
 	runtime.GC()
-	runtime.ReadMemStats(&m)
 	var most atomic.Uint64
-	before, done, ended := m.HeapAlloc, make(chan struct{}), make(chan struct{})
+	before, done, ended := liveHeap(), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {
-			var now runtime.MemStats
-			runtime.ReadMemStats(&now)
-			most.Store(max(most.Load(), now.HeapAlloc-min(now.HeapAlloc, before)))
+			now := liveHeap()
+			most.Store(max(most.Load(), now-min(now, before)))
 			select {
 			case <-done:
 				return
@@ -43,6 +42,13 @@ func peak(run func()) uint64 {
 	close(done)
 	<-ended
 	return most.Load()
+}
+
+// liveHeap returns the bytes that the last garbage collection has found in use.
+func liveHeap() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
 }
 
 func withinHeap(t *testing.T, what string, run func()) {
