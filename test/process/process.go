@@ -8,11 +8,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -176,13 +178,17 @@ func (p *Process) proc(file string) string {
 	return fmt.Sprintf("/proc/%d/%s", p.command.Process.Pid, file)
 }
 
-// FreeAddress returns a loopback address, host:port, that is not in use, and its port.
+// FreeAddress returns a loopback address, host:port, that is not in use, and its port. The port is below those that Linux gives to connections
+// (32768 and higher) and to Services of type NodePort (30000 and higher), so it stays free until the caller listens.
 func FreeAddress() (address, port string, err error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", "", err
+	const first, end, attempts = 16384, 30000, 100
+	for range attempts {
+		port = strconv.Itoa(first + rand.IntN(end-first))
+		address = net.JoinHostPort("127.0.0.1", port)
+		var listener net.Listener
+		if listener, err = net.Listen("tcp", address); err == nil {
+			return address, port, listener.Close()
+		}
 	}
-	address = listener.Addr().String()
-	_, port, err = net.SplitHostPort(address)
-	return address, port, errors.Join(err, listener.Close())
+	return "", "", err
 }
