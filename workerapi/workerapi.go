@@ -108,6 +108,8 @@ type Registry struct {
 	CABundle string `json:"caBundle,omitempty"`
 	// Mirrors are tried before the registry itself. Each is a host with or without a path, which is put before the repository.
 	Mirrors []string `json:"mirrors,omitempty"`
+	// Provider is the cloud whose identity pulls from the registry: one of the Provider constants; empty for none.
+	Provider string `json:"provider,omitempty"`
 }
 
 // CatalogResult is the beginning of a catalog Job's upload. It does not contain the platform's manifest, or its relation to the image:

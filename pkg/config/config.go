@@ -158,6 +158,9 @@ type Registry struct {
 	// Mirrors are tried before the registry itself, in this order. Each is a host with or without a path, which comes before the repository
 	// ("mirror.example.com/dockerhub"). How to reach a mirror is configured by an entry of its own. At most 8.
 	Mirrors []string `json:"mirrors,omitempty"`
+	// Provider is the cloud whose identity pulls from the registry: aws, gcp or azure, for a host of that cloud. Catalog Jobs for such a
+	// registry run under the ServiceAccount scanner-operator-catalog. It excludes plainHTTP and caBundle. Default: none.
+	Provider string `json:"provider,omitempty"`
 }
 
 // Clair configures the Clair backend.

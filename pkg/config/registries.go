@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/scanner-operator/scanner-operator/workerapi"
@@ -37,6 +38,36 @@ func (c Config) RegistrySettings() []workerapi.Registry {
 	return settings
 }
 
+// Provider returns the cloud whose identity pulls from a registry; empty for none.
+func (c Config) Provider(host string) string {
+	for _, registry := range c.Registries {
+		if workerapi.CanonicalHost(registry.Host) == workerapi.CanonicalHost(host) {
+			return registry.Provider
+		}
+	}
+	return ""
+}
+
+// Providers returns the clouds whose identities pull from a registry or from one of its mirrors, each once.
+func (c Config) Providers(host string) (providers []string) {
+	hosts := []string{host}
+	for _, registry := range c.Registries {
+		if workerapi.CanonicalHost(registry.Host) != workerapi.CanonicalHost(host) {
+			continue
+		}
+		for _, mirror := range registry.Mirrors {
+			name, _, _ := strings.Cut(mirror, "/")
+			hosts = append(hosts, name)
+		}
+	}
+	for _, host := range hosts {
+		if provider := c.Provider(host); provider != "" && !slices.Contains(providers, provider) {
+			providers = append(providers, provider)
+		}
+	}
+	return providers
+}
+
 func (c Config) validateRegistries(errs *fieldErrors) {
 	seen := map[string]bool{}
 	for i, registry := range c.Registries {
@@ -50,6 +81,8 @@ func (c Config) validateRegistries(errs *fieldErrors) {
 		seen[host] = true
 		errs.checkCABundle(field+".caBundle", registry.CABundle)
 		registry.validateMirrors(field+".mirrors", errs)
+		problem := workerapi.Registry(registry).ProviderProblem()
+		errs.check(problem == "", field+".provider", "%s", problem)
 	}
 	// The workers' JSON has the same fields.
 	text, err := json.Marshal(c.Registries)

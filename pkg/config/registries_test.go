@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/scanner-operator/scanner-operator/registry"
 )
 
@@ -30,6 +32,7 @@ func TestRegistries(t *testing.T) {
 		{Host: "harbor:8443", CABundle: "# the company's\n" + newCertificate(t) + newCertificate(t)},
 		{Host: "[fd00::1]:5000", PlainHTTP: true},
 		{Host: "registry.example.com", Mirrors: []string{"registry.example.com/cache", "registry.example.com:8443"}},
+		{Host: "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn", Provider: "aws", Mirrors: []string{"mirror.example.com/ecr"}},
 	}
 	if err := config.Validate(); err != nil {
 		t.Error(err)
@@ -72,6 +75,9 @@ func TestInvalidRegistries(t *testing.T) {
 		"a mirror of itself":            {[]Registry{{Host: "docker.io", Mirrors: []string{"registry-1.docker.io"}}}, "registries[0].mirrors[0]"},
 		"a mirror twice":                {[]Registry{{Host: "a.b", Mirrors: []string{"c.d/e", "C.d/e"}}}, "registries[0].mirrors[1]"},
 		"too many mirrors":              {[]Registry{{Host: "a.b", Mirrors: manyMirrors(9)}}, "registries[0].mirrors"},
+		"an unknown provider":           {[]Registry{{Host: "company.azurecr.io", Provider: "Azure"}}, "registries[0].provider"},
+		"a provider of other hosts":     {[]Registry{{Host: "company.azurecr.io", Provider: "gcp"}}, "registries[0].provider"},
+		"a provider with its own CA":    {[]Registry{{Host: "company.azurecr.io", Provider: "azure", CABundle: valid}}, "registries[0].provider"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := Default()
@@ -107,6 +113,32 @@ func TestCABundleHasOnlyCertificates(t *testing.T) {
 	}
 	if got := config.Registries[0].CABundle; got != valid+valid {
 		t.Errorf("the caBundle is\n%s\nwant the two certificates and nothing else", got)
+	}
+}
+
+// TestProviders: a registry has the provider of its own entry, and those of its mirrors' entries beside it.
+func TestProviders(t *testing.T) {
+	config := Config{Registries: []Registry{
+		{Host: "docker.io", Mirrors: []string{"mirror.example.com/hub", "gcr.io/hub", "company.azurecr.io/hub"}},
+		{Host: "Company.azurecr.io", Provider: "azure", Mirrors: []string{"gcr.io", "eu.gcr.io"}},
+		{Host: "gcr.io", Provider: "gcp"},
+		{Host: "eu.gcr.io", Provider: "gcp"},
+	}}
+	for host, want := range map[string]struct {
+		own string
+		all []string
+	}{
+		"registry-1.docker.io": {"", []string{"gcp", "azure"}},
+		"company.AZURECR.io":   {"azure", []string{"azure", "gcp"}},
+		"gcr.io":               {"gcp", []string{"gcp"}},
+		"us.gcr.io":            {"", nil},
+	} {
+		if got := config.Provider(host); got != want.own {
+			t.Errorf("%s: provider %q, want %q", host, got, want.own)
+		}
+		if diff := cmp.Diff(want.all, config.Providers(host)); diff != "" {
+			t.Errorf("%s: providers with those of mirrors (-want +got):\n%s", host, diff)
+		}
 	}
 }
 
