@@ -245,7 +245,7 @@ func knownReason(reason string) string {
 // failureReasons are all reasons for which an image can fail.
 var failureReasons = []string{
 	v1alpha1.ReasonBackendDisabled, v1alpha1.ReasonBackendError, v1alpha1.ReasonNotPulled, v1alpha1.ReasonBareImageID, v1alpha1.ReasonTooManyImages,
-	workerapi.ReasonImageNotFound, workerapi.ReasonUnauthorized, workerapi.ReasonPullSecretMissing, workerapi.ReasonNodeCredentials,
+	workerapi.ReasonImageNotFound, workerapi.ReasonUnauthorized, workerapi.ReasonPullSecretMissing, workerapi.ReasonNodeCredentials, workerapi.ReasonIdentityMissing,
 	workerapi.ReasonPlatformMismatch, workerapi.ReasonNotAnImage, workerapi.ReasonForeignLayer, workerapi.ReasonImageTooLarge, workerapi.ReasonScratchFull,
 	workerapi.ReasonRegistryThrottled, workerapi.ReasonRegistryUnavail, workerapi.ReasonUploadRefused, workerapi.ReasonSpoolBudget, workerapi.ReasonIngestUnreachable,
 	workerapi.ReasonCatalogFailed, workerapi.ReasonMatchFailed, workerapi.ReasonMatchTimedOut, workerapi.ReasonDatabaseUnreadable, store.ReasonMatchWorkerDied,

@@ -292,6 +292,11 @@ func TestNodeCredentialsOnly(t *testing.T) {
 			p := puller()
 			p.Transport = transportFunc(refuseAll)
 			_, err := p.Pull(t.Context(), []string{host + "/app:1"}, amd64)
+			// The provider to configure is named for the hosts of clouds, and for no other.
+			provider := "registries[].provider: " + workerapi.ProviderOf(host) + " for this host"
+			if strings.Contains(err.Error(), provider) != (want == workerapi.ReasonNodeCredentials) {
+				t.Errorf("got %v, want %q in it: %t", err, provider, want == workerapi.ReasonNodeCredentials)
+			}
 			if got := reason(err); got != want || !strings.Contains(err.Error(), "docs/use/private-registries.md#credentials-that-only-nodes-have") {
 				t.Errorf("got %s (%v), want %s with the address of the documentation", got, err, want)
 			}

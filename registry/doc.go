@@ -5,6 +5,7 @@
 // It promises that
 //   - a credential is used only for the host (and repository path) that its pull secret names; a mirror gets only
 //     credentials for the mirror's own host,
+//   - an identity is used only for a host that the configuration gives a provider, over TLS with well-known authorities,
 //   - content from a mirror matches the digest of the reference: images without a digest are never pulled from mirrors,
 //   - a CA that is configured for a host is trusted for that host only,
 //   - plain HTTP is used only with hosts that are listed for it, whatever a registry redirects to

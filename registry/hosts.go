@@ -50,6 +50,9 @@ func Validate(registries []workerapi.Registry) error {
 		if registry.CABundle != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(registry.CABundle)) {
 			return fmt.Errorf("caBundle of %s must hold at least one certificate in PEM format", registry.Host)
 		}
+		if problem := registry.ProviderProblem(); problem != "" {
+			return fmt.Errorf("provider %q of %s %s", registry.Provider, registry.Host, problem)
+		}
 		for _, mirror := range registry.Mirrors {
 			if err := validateMirror(mirror); err != nil {
 				return fmt.Errorf("mirror %q of %s: %w", mirror, registry.Host, err)

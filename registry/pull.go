@@ -35,6 +35,8 @@ type Puller struct {
 	ThrottledHosts []string
 	// Credentials of all pull secrets.
 	Credentials Credentials
+	// Identity pulls from the registries with a provider, after the credentials; nil if the process has none.
+	Identity Identity
 	// Transport to registries, such as that of NewTransport. If it is nil, the first pull creates one.
 	Transport http.RoundTripper
 	// StallTimeout is how long a registry may send nothing; 0 for one minute.
@@ -148,18 +150,26 @@ func (p *Puller) parse(reference string) (name.Reference, error) {
 	return ref, nil
 }
 
-// resolveWithCredentials tries each credential for a repository, and then an anonymous request.
+// resolveWithCredentials tries each credential for a repository, then the identity for its registry, and then an anonymous request.
 func (p *Puller) resolveWithCredentials(ctx context.Context, ref name.Reference, platform v1.Platform, stallTimeout time.Duration, options ...remote.Option) (*Image, error) {
-	credentials := p.Credentials.For(ref.Context())
-	p.Log.Info("asking the registry", "image", ref.Name(), "platform", platform.String(), "credentials", len(credentials))
+	credentials, identity := p.Credentials.For(ref.Context()), p.identityLogin(ref.Context())
+	p.Log.Info("asking the registry", "image", ref.Name(), "platform", platform.String(), "credentials", len(credentials), "identity", identity != nil)
 	var auths []authn.Authenticator
 	for _, credential := range credentials {
 		auths = append(auths, credential)
 	}
+	if identity != nil {
+		auths = append(auths, identity)
+	}
 	var firstErr error
-	var refused []Credential
+	var refused refusals
 	// Anonymous last: an image may be public although the secret for its registry has expired.
 	for i, auth := range append(auths, authn.Anonymous) {
+		if _, err := authn.Authorization(ctx, auth); err != nil {
+			p.Log.Warn("the identity gets no credential", "identity", identity.String(), "error", failure.Line(err.Error()))
+			refused.noCredential = err
+			continue
+		}
 		image, err := p.resolve(ctx, ref, platform, auth, stallTimeout, options)
 		if err == nil {
 			return image, nil
@@ -169,18 +179,19 @@ func (p *Puller) resolveWithCredentials(ctx context.Context, ref name.Reference,
 		if !unauthorized && !notFound {
 			return nil, err
 		}
-		if i < len(credentials) {
-			p.Log.Warn("the registry refuses the credential of a pull secret", "credential", credentials[i].String())
+		if i < len(auths) {
+			p.Log.Warn("the registry refuses a credential", "credential", fmt.Sprint(auth))
 			if unauthorized {
-				refused = append(refused, credentials[i])
+				refused.logins = append(refused.logins, auth)
 			}
 		}
 		// The answer to a credential is more informative than the answer to an anonymous request.
-		if firstErr == nil || notFound && i < len(credentials) {
+		if firstErr == nil || notFound && i < len(auths) {
 			firstErr = err
 		}
 	}
-	return nil, p.Credentials.explainRefusal(ref, refused, firstErr)
+	provider := hostsOf(p.Registries).configFor(ref.Context().RegistryStr()).Provider
+	return nil, p.Credentials.explainRefusal(ref, provider, refused, firstErr)
 }
 
 // stallTimeout returns how long a registry may send nothing.

@@ -1,74 +1,129 @@
 package registry
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// nodeCredentialsURL is the documentation about credentials that only nodes have.
-const nodeCredentialsURL = "https://github.com/scanner-operator/scanner-operator/blob/main/docs/use/private-registries.md#credentials-that-only-nodes-have"
+// Documentation about credentials that only nodes have, and about identities.
+const (
+	documentation      = "https://github.com/scanner-operator/scanner-operator/blob/main/docs/"
+	nodeCredentialsURL = documentation + "use/private-registries.md#credentials-that-only-nodes-have"
+	identitiesURL      = documentation + "operate/cloud-registries.md"
+)
 
 // maxNamed bounds how many Secrets a message names.
 const maxNamed = 3
 
-// nodeHosts are the private registries of clouds whose nodes get their credentials from the cloud itself, through a credential
-// provider plugin of the kubelet (https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/, see its
-// matchImages; all partitions of AWS: https://github.com/awslabs/amazon-ecr-credential-helper).
-var nodeHosts = []string{
-	// Amazon ECR, its FIPS endpoints included.
-	"*.dkr.ecr*.*.amazonaws.com", "*.dkr.ecr*.*.amazonaws.com.cn", "*.dkr.ecr*.*.amazonaws.eu",
-	"*.dkr-ecr*.*.on.aws", "*.dkr-ecr*.*.on.amazonwebservices.com.cn",
-	"*.dkr.ecr*.*.c2s.ic.gov", "*.dkr.ecr*.*.sc2s.sgov.gov", "*.dkr.ecr*.*.csp.hci.ic.gov", "*.dkr.ecr*.*.cloud.adc-e.uk",
-	// Google Artifact Registry and Container Registry.
-	"*-docker.pkg.dev", "gcr.io", "*.gcr.io",
-	// Azure Container Registry.
-	"*.azurecr.io", "*.azurecr.cn", "*.azurecr.us",
+// refusals are the results of the attempts to authenticate at a registry that accepted none of them.
+type refusals struct {
+	// logins are the credentials, and the identity, that the registry refused.
+	logins []authn.Authenticator
+	// noCredential is why the identity got no credential to present; nil if it got one, or if there is no identity.
+	noCredential error
 }
 
-// nodesHaveCredentials reports whether pods may run an image of this host without any pull secret, with credentials of their nodes.
-func nodesHaveCredentials(host string) bool {
-	return slices.ContainsFunc(nodeHosts, func(pattern string) bool { return matchHost(pattern, host) })
-}
-
-// explainRefusal adds the probable cause and the remedy to the error of a registry that accepted neither the fitting credentials nor
-// an anonymous request. refused are the credentials that it rejected.
-func (c Credentials) explainRefusal(ref name.Reference, refused []Credential, err error) error {
+// explainRefusal adds the probable cause and the remedy to the error of a registry that accepted neither the fitting credentials, nor the
+// identity, nor an anonymous request. provider is that of the registry; empty for none.
+func (c Credentials) explainRefusal(ref name.Reference, provider string, refused refusals, err error) error {
 	host, missing := workerapi.CanonicalHost(ref.Context().RegistryStr()), c.unusableFor(ref.Context())
+	var unused []string
+	if len(missing) > 0 {
+		unused = append(unused, describeUnusable(missing)+" cannot be used")
+	}
+	if refused.noCredential != nil {
+		unused = append(unused, refused.noCredential.Error())
+	}
+	also := strings.Join(unused, ", and ")
 	switch {
 	case reason(err) != workerapi.ReasonUnauthorized:
-		if len(missing) == 0 {
+		if also == "" {
 			return err
 		}
 		// Many registries answer "not found" to clients that may not know of a private image.
-		return fmt.Errorf("%w; if it is private: %s cannot be used", err, describeUnusable(missing))
-	case len(refused) > 0:
-		also := ""
-		if len(missing) > 0 {
-			also = ", and " + describeUnusable(missing) + " cannot be used"
+		return fmt.Errorf("%w; if it is private: %s", err, also)
+	case len(refused.logins) > 0:
+		if also != "" {
+			also = ", and " + also
 		}
 		return failure.New(workerapi.ReasonUnauthorized,
-			fmt.Errorf("%s refuses the credential of %s%s; renew it, or let it read this repository: %w", host, describePullSecrets(refused), also, err))
+			fmt.Errorf("%s refuses %s%s; %s: %w", host, describeLogins(refused.logins), also, remedy(provider, refused.logins), err))
+	case refused.noCredential != nil:
+		return describeNoCredential(host, missing, refused.noCredential)
 	case len(missing) > 0:
 		correct := "the pods' imagePullSecrets"
 		if name := missing[0].secret; secretName.MatchString(name) {
 			correct = fmt.Sprintf("it in the pods' namespace: kubectl create secret docker-registry %s --docker-server=%s …", name, host)
 		}
 		return failure.New(workerapi.ReasonPullSecretMissing,
-			fmt.Errorf("%s requires credentials, and %s cannot be used; correct %s: %w", host, describeUnusable(missing), correct, err))
-	case nodesHaveCredentials(host):
+			fmt.Errorf("%s requires credentials, and %s; correct %s: %w", host, also, correct, err))
+	case workerapi.ProviderOf(host) != "":
 		return failure.New(workerapi.ReasonNodeCredentials,
-			fmt.Errorf("%s requires credentials, and no pull secret of the image's pods has any; those of the nodes cannot be used: see %s: %w",
-				host, nodeCredentialsURL, err))
+			fmt.Errorf("%s requires credentials, and no pull secret of the image's pods has any; those of the nodes cannot be used: %s, or see %s: %w",
+				host, identityAdvice(host, provider), nodeCredentialsURL, err))
 	}
 	return failure.New(workerapi.ReasonUnauthorized,
 		fmt.Errorf("%s requires credentials, and no pull secret of the image's pods has any; give the pods an imagePullSecret, also where only nodes have credentials: see %s: %w",
 			host, nodeCredentialsURL, err))
+}
+
+// identityAdvice says how an identity can pull from a cloud's host. provider is the one in the configuration; empty for none.
+func identityAdvice(host, provider string) string {
+	if provider == "" {
+		return fmt.Sprintf("for images that Grype scans, set registries[].provider: %s for this host in the operator's configuration (%s)",
+			workerapi.ProviderOf(host), identitiesURL)
+	}
+	return fmt.Sprintf("registries[].provider is %s for this host, and this pull has no identity (%s)", provider, identitiesURL)
+}
+
+// describeNoCredential returns the failure of a registry that requires credentials while the identity gets none. cause has the reason.
+// missing are pull secrets that cannot be used either.
+func describeNoCredential(host string, missing []unusableEntry, cause error) error {
+	also := ""
+	if len(missing) > 0 {
+		also = "; " + describeUnusable(missing) + " cannot be used either"
+	}
+	described := &failure.Error{Reason: workerapi.ReasonCatalogFailed}
+	var known *failure.Error
+	if errors.As(cause, &known) {
+		described.Reason, described.RetryAfter, described.Registry = known.Reason, known.RetryAfter, known.Registry
+	}
+	described.Err = fmt.Errorf("%s requires credentials: %w%s", host, cause, also)
+	return described
+}
+
+// describeLogins lists the credentials and the identity that a registry refused.
+func describeLogins(logins []authn.Authenticator) string {
+	var texts []string
+	var credentials []Credential
+	for _, login := range logins {
+		switch login := login.(type) {
+		case Credential:
+			credentials = append(credentials, login)
+		case *identityLogin:
+			texts = append(texts, login.String())
+		}
+	}
+	if len(credentials) > 0 {
+		texts = slices.Insert(texts, 0, "the credential of "+describePullSecrets(credentials))
+	}
+	return strings.Join(texts, " and ")
+}
+
+// remedy returns what lets a refused login pull.
+func remedy(provider string, logins []authn.Authenticator) string {
+	if _, isIdentity := logins[0].(*identityLogin); isIdentity {
+		return "let it read this repository (" + pullPermissions[provider] + ")"
+	}
+	return "renew it, or let it read this repository"
 }
 
 // describeUnusable lists unusable pull secrets with their problems.

@@ -140,6 +140,7 @@ const (
 	ReasonUnauthorized       = "Unauthorized"        // the registry requires credentials, and accepts none of those available
 	ReasonPullSecretMissing  = "PullSecretMissing"   // the registry requires credentials, and a Secret that may hold them is missing or unusable
 	ReasonNodeCredentials    = "NodeCredentialsOnly" // only the nodes have credentials for the registry
+	ReasonIdentityMissing    = "IdentityMissing"     // the registry has a provider, and the worker's pod has no identity of that cloud
 	ReasonPlatformMismatch   = "PlatformMismatch"    // the image has no manifest for the platform
 	ReasonNotAnImage         = "NotAnImage"          // an artifact, an unknown media type, a corrupt layer
 	ReasonForeignLayer       = "ForeignLayer"        // a layer is not in the registry; other addresses in the manifest are not used
