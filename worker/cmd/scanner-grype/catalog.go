@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/registry"
 	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/worker/catalog"
+	"github.com/scanner-operator/scanner-operator/worker/identity"
 	"github.com/scanner-operator/scanner-operator/worker/ingest"
 	"github.com/scanner-operator/scanner-operator/worker/input"
 	"github.com/scanner-operator/scanner-operator/worker/version"
@@ -93,7 +95,12 @@ func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	puller := &registry.Puller{Registries: j.registries, ThrottledHosts: j.throttledHosts, Credentials: credentials, Log: log, Now: j.clock.Now}
+	puller := &registry.Puller{
+		Registries: j.registries, ThrottledHosts: j.throttledHosts, Credentials: credentials, Transport: j.transport, Log: log, Now: j.clock.Now,
+	}
+	if puller.Identity, err = j.identity(log); err != nil {
+		return err
+	}
 	img, contents, err := j.pullSBOM(ctx, log, puller)
 	if err != nil {
 		return withNetworkAdvice(err)
@@ -103,6 +110,26 @@ func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	log.Info("image cataloged", "image", img.Reference.Name(), "duration", j.clock.Now().Sub(start).Round(time.Millisecond))
 	return nil
+}
+
+// identity returns the cloud identity of the pod. It returns nil if no registry has a provider, or if the pod runs under another ServiceAccount
+// than that of catalog Jobs with an identity: an account of somebody else's must not pull images.
+func (j *catalogJob) identity(log *slog.Logger) (registry.Identity, error) {
+	if !slices.ContainsFunc(j.registries, func(r workerapi.Registry) bool { return r.Provider != "" }) {
+		return nil, nil
+	}
+	token, err := os.ReadFile(j.tokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("the token of the pod's ServiceAccount: %w", err)
+	}
+	account, err := identity.AccountOf(string(token))
+	if err != nil {
+		return nil, err
+	}
+	if account.Name != workerapi.CatalogServiceAccount {
+		return nil, nil
+	}
+	return identity.New(identity.Options{Account: account, Getenv: j.getenv, Now: j.clock.Now, Log: log, Transport: j.transport})
 }
 
 // pullSBOM pulls the image and returns its SBOM. If a mirror fails while the layers are read, contents starts again without that mirror.

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -47,6 +48,8 @@ type process struct {
 	terminationFile string
 	pullSecretsDir  string
 	clock           clock.Clock
+	// transport replaces the network to registries and clouds in tests; nil for the network.
+	transport http.RoundTripper
 }
 
 // main runs the command with the arguments, environment and signals of the process.

@@ -24,6 +24,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/registry/document"
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/worker/clock"
+	"github.com/scanner-operator/scanner-operator/worker/internal/cloudtest"
 	"github.com/scanner-operator/scanner-operator/worker/internal/fixture"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -116,6 +117,7 @@ func TestUsageErrors(t *testing.T) {
 		"an unknown flag":          {[]string{"match", "--speed", "1"}, nil, "not defined"},
 		"broken registries":        {[]string{"catalog", "--image", "x", "--platform", "linux/amd64"}, map[string]string{workerapi.EnvRegistries: `{}`}, workerapi.EnvRegistries},
 		"a registry's broken CA":   {[]string{"catalog", "--image", "x", "--platform", "linux/amd64"}, map[string]string{workerapi.EnvRegistries: `[{"host": "a.b", "caBundle": "x"}]`}, "caBundle of a.b"},
+		"a provider of no cloud":   {[]string{"catalog", "--image", "x", "--platform", "linux/amd64"}, map[string]string{workerapi.EnvRegistries: `[{"host": "a.b", "provider": "aws"}]`}, `provider "aws" of a.b must be`},
 		"a registry with a path":   {[]string{"catalog", "--image", "x", "--platform", "linux/amd64"}, map[string]string{workerapi.EnvRegistries: `[{"host": "a/b"}]`}, "not a host name"},
 		"no server":                {[]string{"catalog", "--image", "x", "--platform", "linux/amd64"}, map[string]string{workerapi.EnvServer: ""}, workerapi.EnvServer},
 		"no database URL":          {[]string{"match"}, nil, "--database-url is required"},
@@ -206,6 +208,36 @@ func TestCatalog(t *testing.T) {
 		if !strings.Contains(p.log.String(), progress) {
 			t.Errorf("the log does not say %q:\n%s", progress, p.log.String())
 		}
+	}
+}
+
+// TestCatalogByIdentity checks that a catalog Job pulls by its cloud identity if it runs under the ServiceAccount for that, and under no other.
+func TestCatalogByIdentity(t *testing.T) {
+	const host = "123456789012.dkr.ecr.eu-central-1.amazonaws.com"
+	for account, want := range map[string]string{workerapi.CatalogServiceAccount: "", "default": workerapi.ReasonNodeCredentials} {
+		t.Run(account, func(t *testing.T) {
+			cloud := cloudtest.AWS{
+				Host: host, API: "api.ecr.eu-central-1.amazonaws.com", STS: "sts.eu-central-1.amazonaws.com", Region: "eu-central-1", ClusterRegion: "eu-central-1",
+			}.New(t)
+			p := newPod(t)
+			p.server.UseToken(t, cloudtest.AccountToken("scanning", account))
+			p.transport = cloud
+			for name, value := range cloud.Env {
+				p.environment[name] = value
+			}
+			p.environment[workerapi.EnvRegistries] = fmt.Sprintf(`[{"host": %q, "provider": "aws"}]`, host)
+			reference := cloud.Push(t, registrytest.Image(t, fixture.Debian()))
+			code := run(t.Context(), []string{"catalog", "--image", reference, "--platform", "linux/amd64"}, p.process)
+			switch failed := p.failure(t); {
+			case want == "" && (code != exitDone || len(p.server.Results) != 1):
+				t.Errorf("exit code %d and results %+v, want one result; log:\n%s", code, p.server.Results, p.log.String())
+			case want != "" && (failed == nil || failed.Reason != want || len(cloud.Calls()) > 0):
+				t.Errorf("failure %+v after calls of %q, want %s and no calls", failed, cloud.Calls(), want)
+			}
+			if strings.Contains(p.log.String(), "s3cret") {
+				t.Errorf("the log contains a secret:\n%s", p.log.String())
+			}
+		})
 	}
 }
 
