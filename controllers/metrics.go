@@ -249,7 +249,7 @@ var failureReasons = []string{
 	workerapi.ReasonPlatformMismatch, workerapi.ReasonNotAnImage, workerapi.ReasonForeignLayer, workerapi.ReasonImageTooLarge, workerapi.ReasonScratchFull,
 	workerapi.ReasonRegistryThrottled, workerapi.ReasonRegistryUnavail, workerapi.ReasonUploadRefused, workerapi.ReasonSpoolBudget, workerapi.ReasonIngestUnreachable,
 	workerapi.ReasonCatalogFailed, workerapi.ReasonMatchFailed, workerapi.ReasonMatchTimedOut, workerapi.ReasonDatabaseUnreadable, store.ReasonMatchWorkerDied,
-	backend.ReasonJobRejected, backend.ReasonNoPod, backend.ReasonResourceQuota, backend.ReasonLimitRange, backend.ReasonPodSecurity,
+	backend.ReasonJobRejected, backend.ReasonNoPod, backend.ReasonAccountMissing, backend.ReasonResourceQuota, backend.ReasonLimitRange, backend.ReasonPodSecurity,
 	backend.ReasonPolicyDenied, backend.ReasonPolicyUnavailable, backend.ReasonUnschedulable, backend.ReasonWorkerNotPulled, backend.ReasonNotStarted,
 	backend.ReasonOutOfMemory, backend.ReasonDeadline, backend.ReasonEvicted, backend.ReasonNodeLost, backend.ReasonPodDeleted,
 	backend.ReasonJobDeleted, backend.ReasonUploadMissing, backend.ReasonWorkerCrashed, backend.ReasonWorkerSilent, v1alpha1.ReasonStoreBudgetExceeded,

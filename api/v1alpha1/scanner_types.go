@@ -158,8 +158,8 @@ type TokenSecretReference struct {
 
 // GrypeBackend holds the settings of the Grype engine.
 type GrypeBackend struct {
-	// job configures the Jobs that catalog images in this namespace: images that need its pull secrets. All other images are cataloged in
-	// the operator's namespace, for all namespaces, with the settings of the operator's configuration.
+	// job configures the Jobs that catalog images in this namespace: images that need its pull secrets, or its cloud identity. All other
+	// images are cataloged in the operator's namespace, for all namespaces, with the settings of the operator's configuration.
 	// +optional
 	Job CatalogJob `json:"job,omitzero"`
 }
@@ -193,7 +193,23 @@ type CatalogJob struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	PriorityClassName string `json:"priorityClassName,omitempty"`
+
+	// identity is whose cloud identity pulls images from registries that have a provider in the operator's configuration. Operator: that of
+	// the operator, in its namespace, and results count for all namespaces. Namespace: that of the ServiceAccount scanner-operator-catalog of
+	// this namespace; the Jobs run here under that ServiceAccount, and results count here only. Unset: Operator.
+	// +optional
+	Identity CatalogIdentity `json:"identity,omitempty"`
 }
+
+// CatalogIdentity is whose cloud identity pulls images.
+// +kubebuilder:validation:Enum=Operator;Namespace
+type CatalogIdentity string
+
+// Identities of catalog Jobs.
+const (
+	IdentityOperator  CatalogIdentity = "Operator"
+	IdentityNamespace CatalogIdentity = "Namespace"
+)
 
 // ImageFilter defines which images are not scanned.
 type ImageFilter struct {

@@ -264,6 +264,21 @@ func TestIdentities(t *testing.T) {
 	}
 }
 
+// The ServiceAccount of Jobs with a cloud identity is that of the kustomizations, with the annotations of the values, and without a token.
+func TestWorkerIdentity(t *testing.T) {
+	values := `
+config: {registries: [{host: 123456789012.dkr.ecr.eu-central-1.amazonaws.com, provider: aws}]}
+worker: {serviceAccount: {annotations: {eks.amazonaws.com/role-arn: "arn:aws:iam::123456789012:role/scanner"}, labels: {team: platform}}}
+`
+	account := into[corev1.ServiceAccount](t, rendered(t, values), "ServiceAccount "+namespace+"/scanner-operator-catalog")
+	if account.Annotations["eks.amazonaws.com/role-arn"] != "arn:aws:iam::123456789012:role/scanner" || account.Labels["team"] != "platform" {
+		t.Errorf("annotations %v and labels %v, want those of the values", account.Annotations, account.Labels)
+	}
+	if account.AutomountServiceAccountToken == nil || *account.AutomountServiceAccountToken {
+		t.Error("pods of the ServiceAccount get a token for the Kubernetes API")
+	}
+}
+
 // Webhook hosts other than Slack's are allowed, with a certificate authority of their own.
 func TestNotifier(t *testing.T) {
 	all := rendered(t, `

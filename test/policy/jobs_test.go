@@ -107,7 +107,7 @@ func inJob(golden, want string, change func(*batchv1.Job)) deviation {
 }
 
 const (
-	public, private, match = "catalog-job.yaml", "catalog-job-private.yaml", "match-job.yaml"
+	public, private, match, identity = "catalog-job.yaml", "catalog-job-private.yaml", "match-job.yaml", "catalog-job-identity.yaml"
 
 	podSpec   = "spec.template.spec: "
 	container = "spec.template.spec.containers[0]: "
@@ -153,6 +153,9 @@ var wrongPrograms = map[string]deviation{
 	"the manager's label": inJob(public, "spec.template.metadata.labels: ", func(job *batchv1.Job) {
 		job.Spec.Template.Labels["app.kubernetes.io/component"] = "manager"
 	}),
+	"a cloud's label without the ServiceAccount": inJob(private, "spec.template.metadata.labels: azure.workload.identity/use is for", func(job *batchv1.Job) {
+		job.Spec.Template.Labels["azure.workload.identity/use"] = "true"
+	}),
 	"an injector's label":      inJob(private, "spec.template.metadata.labels: ", func(job *batchv1.Job) { job.Spec.Template.Labels["sidecar.istio.io/inject"] = "true" }),
 	"an injector's annotation": inJob(private, "spec.template.metadata.annotations: ", func(job *batchv1.Job) { job.Spec.Template.Annotations["linkerd.io/inject"] = "enabled" }),
 	"an injector's settings": inJob(private, "spec.template.metadata.annotations: ", func(job *batchv1.Job) {
@@ -162,7 +165,13 @@ var wrongPrograms = map[string]deviation{
 
 // wrongIdentities are Jobs with identities, privileges and shared namespaces that a worker does not have.
 var wrongIdentities = map[string]deviation{
-	"a ServiceAccount":     inPod(podSpec+"a worker has no ServiceAccount", func(pod *corev1.PodSpec) { pod.ServiceAccountName = "powerful" }),
+	"a ServiceAccount": inPod(podSpec+"a worker has no ServiceAccount", func(pod *corev1.PodSpec) { pod.ServiceAccountName = "powerful" }),
+	"a match worker with an identity": inJob(match, podSpec+"a worker has no ServiceAccount", func(job *batchv1.Job) {
+		job.Spec.Template.Spec.ServiceAccountName = workerapi.CatalogServiceAccount
+	}),
+	"an identity with a token": inJob(identity, podSpec+"a worker has no ServiceAccount", func(job *batchv1.Job) {
+		job.Spec.Template.Spec.AutomountServiceAccountToken = nil
+	}),
 	"a token":              inPod(podSpec+"a worker has no ServiceAccount", func(pod *corev1.PodSpec) { pod.AutomountServiceAccountToken = nil }),
 	"the node's network":   inPod(podSpec+"a worker shares nothing", func(pod *corev1.PodSpec) { pod.HostNetwork = true }),
 	"the node's processes": inPod(podSpec+"a worker shares nothing", func(pod *corev1.PodSpec) { pod.HostPID = true }),

@@ -2,6 +2,7 @@ package grype
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi"
 	"github.com/scanner-operator/scanner-operator/workerapi/text"
 )
 
@@ -23,10 +25,15 @@ const (
 // pkg/util/webhook/error.go: ErrCallingWebhook).
 const webhookFailed = "failed calling webhook"
 
+// missingAccount is in the API server's error about a pod whose ServiceAccount does not exist (k8s.io/kubernetes,
+// plugin/pkg/admission/serviceaccount/admission.go).
+const missingAccount = "error looking up service account "
+
 // rejections maps phrases of API server errors to reasons. The first match counts. Sources: k8s.io/apiserver,
 // plugin/resourcequota/controller.go; k8s.io/kubernetes, plugin/pkg/admission/limitranger/admission.go; k8s.io/pod-security-admission,
 // admission/admission.go; k8s.io/apiserver, plugin/webhook/errors/statuserror.go and plugin/policy/validating/dispatcher.go.
 var rejections = []struct{ words, reason string }{
+	{missingAccount, backend.ReasonAccountMissing},
 	{"exceeded quota: ", backend.ReasonResourceQuota},
 	{"failed quota: ", backend.ReasonResourceQuota},
 	{"status unknown for quota: ", backend.ReasonResourceQuota},
@@ -59,6 +66,9 @@ func (b *Backend) rejectionFailure(record store.Job, otherwise, what, answer str
 		}
 	}
 	switch reason {
+	case backend.ReasonAccountMissing:
+		what = fmt.Sprintf("the namespace has no ServiceAccount %s, whose cloud identity pulls the image: create it there (see docs/operate/cloud-registries.md)",
+			workerapi.CatalogServiceAccount)
 	case backend.ReasonResourceQuota:
 		what = "the namespace's ResourceQuota has no room: raise it, or lower " + b.settingName(record, "resources")
 	case backend.ReasonLimitRange:

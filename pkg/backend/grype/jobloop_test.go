@@ -90,6 +90,10 @@ func TestReconcileCatalogJobs(t *testing.T) {
 			e.event(job, `Error creating: pods "x" is forbidden: exceeded quota: compute`)
 			e.advance(firstCheckAge)
 		}, backend.ReasonResourceQuota, true, runs},
+		"its ServiceAccount is missing": {func(e *engine, job *batchv1.Job) {
+			e.event(job, `Error creating: pods "x" is forbidden: error looking up service account shop/scanner-operator-catalog: serviceaccount "scanner-operator-catalog" not found`)
+			e.advance(firstCheckAge)
+		}, backend.ReasonAccountMissing, true, runs},
 		"a quota keeps its pod away for a minute": {func(e *engine, job *batchv1.Job) {
 			e.event(job, `Error creating: pods "x" is forbidden: exceeded quota: compute`)
 			e.advance(startTimeout)

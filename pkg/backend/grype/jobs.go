@@ -3,8 +3,10 @@ package grype
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"path"
+	"slices"
 	"strconv"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -59,7 +61,37 @@ func (b *Backend) catalogJob(name string, request catalogRequest, resources core
 	mountPullSecrets(&pod, img.PullSecrets)
 	job := b.job(b.namespaceOf(img), name, backend.CatalogWorker, pod, ptr.To(int64(catalog.Deadline.Seconds())))
 	job.Spec.TTLSecondsAfterFinished = ptr.To(int32(min(catalog.History.TTL.Seconds(), math.MaxInt32)))
+	useIdentity(job, b.identityProviders(request))
 	return job
+}
+
+// identityProviders returns the clouds whose identities the Job of an image may use: those of its registries and of their mirrors. A Job in
+// the namespace of a Scanner uses none, unless the Scanner wants that.
+func (b *Backend) identityProviders(request catalogRequest) (providers []string) {
+	if request.image.Scope != store.Cluster && jobSettings(request.image).Identity != v1alpha1.IdentityNamespace {
+		return nil
+	}
+	for _, host := range request.registries {
+		providers = append(providers, b.Config.Providers(host)...)
+	}
+	return providers
+}
+
+// azureLabel makes the webhook of Microsoft Entra Workload ID give a pod the token of its identity. The webhooks of other clouds go by the
+// ServiceAccount (https://azure.github.io/azure-workload-identity/docs/topics/service-account-labels-and-annotations.html#pod).
+const azureLabel = "azure.workload.identity/use"
+
+// useIdentity lets a Job run under the ServiceAccount with cloud identities if it may use any. The pod still has no token for the Kubernetes API.
+func useIdentity(job *batchv1.Job, providers []string) {
+	if len(providers) == 0 {
+		return
+	}
+	template := &job.Spec.Template
+	template.Spec.ServiceAccountName = workerapi.CatalogServiceAccount
+	if slices.Contains(providers, workerapi.ProviderAzure) {
+		template.Labels = maps.Clone(template.Labels) // the Job has the same map
+		template.Labels[azureLabel] = "true"
+	}
 }
 
 // namespaceOf returns where an image's Job runs: in the namespace of the pull secrets, or in the operator's namespace if none are used.

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -58,6 +59,60 @@ func TestJobsGolden(t *testing.T) {
 	golden(t, "catalog-job.yaml", e.catalogJob("scan-catalog-1", public("web"), 0))
 	golden(t, "catalog-job-private.yaml", e.catalogJob("scan-catalog-2", private("web", "pull-a", "pull-b"), 0))
 	golden(t, "match-job.yaml", e.matchJob("scan-match-1", emptyDir()))
+	e.Config.Registries = []config.Registry{{Host: "company.azurecr.io", Provider: "azure"}}
+	golden(t, "catalog-job-identity.yaml", e.catalogJob("scan-catalog-3", pulledFrom(public("web"), "company.azurecr.io"), 0))
+}
+
+// pulledFrom returns the image with references to these registries only.
+func pulledFrom(img backend.Image, hosts ...string) backend.Image {
+	img.PullReferences = nil
+	for _, host := range hosts {
+		img.PullReferences = append(img.PullReferences, host+"/web@"+img.Key.Digest)
+	}
+	return img
+}
+
+// TestWhoseIdentityJobsUse: a Job runs under the ServiceAccount with cloud identities only if a registry of its image, or a mirror, has a
+// provider. In the namespace of a Scanner, the Scanner has to want that, too.
+func TestWhoseIdentityJobsUse(t *testing.T) {
+	const ecr, acr = "123456789012.dkr.ecr.eu-central-1.amazonaws.com", "company.azurecr.io"
+	e := newEngine(t, func(o *Options) {
+		o.Config.Registries = []config.Registry{
+			{Host: ecr, Provider: "aws"}, {Host: acr, Provider: "azure"}, {Host: "registry.example.com"}, {Host: "docker.io", Mirrors: []string{ecr + "/hub"}},
+		}
+	})
+	namespaced := func(img backend.Image) backend.Image {
+		img.Job = &v1alpha1.CatalogJob{Identity: v1alpha1.IdentityNamespace}
+		return img
+	}
+	for name, tt := range map[string]struct {
+		img     backend.Image
+		account string
+		azure   bool
+	}{
+		"no provider":                   {pulledFrom(public("web"), "registry.example.com"), "", false},
+		"AWS":                           {pulledFrom(public("web"), ecr), workerapi.CatalogServiceAccount, false},
+		"Azure":                         {pulledFrom(public("web"), acr), workerapi.CatalogServiceAccount, true},
+		"one of two registries":         {pulledFrom(public("web"), "registry.example.com", acr), workerapi.CatalogServiceAccount, true},
+		"a mirror":                      {pulledFrom(public("web"), "docker.io"), workerapi.CatalogServiceAccount, false},
+		"a namespace":                   {pulledFrom(private("web", "regcred"), ecr, acr), "", false},
+		"a namespace with its identity": {namespaced(pulledFrom(private("web", "regcred"), acr)), workerapi.CatalogServiceAccount, true},
+		"a namespace's identity, and no provider": {namespaced(pulledFrom(private("web", "regcred"), "registry.example.com")), "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := e.catalogJob("c", tt.img, 0)
+			template := job.Spec.Template
+			if template.Spec.ServiceAccountName != tt.account || *template.Spec.AutomountServiceAccountToken {
+				t.Errorf("it runs as %q (with a token for the API: %t), want %q without", template.Spec.ServiceAccountName, *template.Spec.AutomountServiceAccountToken, tt.account)
+			}
+			if _, labelled := template.Labels[azureLabel]; labelled != tt.azure {
+				t.Errorf("the pod has the label for Azure: %t, want %t", labelled, tt.azure)
+			}
+			if _, labelled := job.Labels[azureLabel]; labelled {
+				t.Error("the Job has a label that is for its pod")
+			}
+		})
+	}
 }
 
 // allJobs returns one Job of every kind.
