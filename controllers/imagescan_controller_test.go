@@ -562,6 +562,18 @@ func TestBackendImage(t *testing.T) {
 	}
 }
 
+// TestPullSecretsStayInTheirNamespace: a Job in the operator's namespace, which pulls by an identity, gets no names of a namespace's Secrets.
+func TestPullSecretsStayInTheirNamespace(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(fixtureNamespace, "a", running("main", web), pulledWith("a")))
+	u.inventory.Provider = func(string) string { return "aws" }
+	u.reconcile(scan)
+	if call := u.engine.calls()[0]; call.Scope != store.Cluster || len(call.PullSecrets) > 0 {
+		t.Errorf("the scope is %q with pull secrets %q, want the cluster without any", call.Scope, call.PullSecrets)
+	}
+}
+
 // TestJobProgressConditions: the condition has the reason that delays a Job, and the reason of a refused upload. A waiting image has not
 // failed.
 func TestJobProgressConditions(t *testing.T) {

@@ -57,7 +57,10 @@ func (s *imageScanScope) backendImage() backend.Image {
 	slices.Sort(reported)
 	// The cache lists pods in any order. The order of pull references must not depend on it.
 	img.PullReferences = image.PullReferences(s.key.Digest, slices.Concat(inUse, remembered, reported)...)
-	img.PullSecrets, img.ServiceAccounts = firstSorted(secrets, maxPullSecrets), firstSorted(accounts, maxServiceAccounts)
+	img.ServiceAccounts = firstSorted(accounts, maxServiceAccounts)
+	if img.Scope != store.Cluster {
+		img.PullSecrets = firstSorted(secrets, maxPullSecrets)
+	}
 	return img
 }
 

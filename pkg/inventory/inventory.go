@@ -31,6 +31,8 @@ type Inventory struct {
 	CanRead func(namespace string) bool
 	// ShareSBOMs lets an SBOM that was made in one namespace count in all namespaces. It is only for clusters that trust all namespaces.
 	ShareSBOMs bool
+	// Provider returns the cloud whose identity pulls from a registry, by its host; empty for none. It is nil if no registry has a provider.
+	Provider func(host string) string
 }
 
 // PodVisitor is a cache that visits pods one after another. It calls visit with each pod that the options select. Visits end with the first

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -154,7 +155,7 @@ func (i *Inventory) findDropped(ctx context.Context, img ScannedImage, inUse fun
 // chooseScope returns the credential scope of an image. The scope of an existing catalog is preferred. First comes the cluster's, which every
 // workload that runs the image may use. Then comes the namespace's, which outlasts the pods whose pull secrets were used for it. The catalog of
 // another namespace is used only with ShareSBOMs. It keeps the scope of its own namespace, so that it stops counting when ShareSBOMs is
-// disabled. Without a catalog, the scope is the namespace if any container's pod has pull secrets, otherwise the cluster.
+// disabled. Without a catalog, the scope is the namespace if any container's image is pulled there, otherwise the cluster.
 func (i *Inventory) chooseScope(ctx context.Context, img ScannedImage, uses []Use) (store.Scope, error) {
 	own := store.Scope(img.Scan.Namespace)
 	if img.Engine != "" {
@@ -171,10 +172,21 @@ func (i *Inventory) chooseScope(ctx context.Context, img ScannedImage, uses []Us
 			return scopes[0], nil
 		}
 	}
-	if slices.ContainsFunc(uses, func(u Use) bool { return len(PullSecrets(u.Pod)) > 0 }) {
+	if slices.ContainsFunc(uses, func(u Use) bool { return i.isPulledInNamespace(img.Scanner.Settings().Backend, u) }) {
 		return own, nil
 	}
 	return store.Cluster, nil
+}
+
+// isPulledInNamespace reports whether a container's image is pulled with what its namespace has: pull secrets, or a cloud identity. Grype
+// pulls from a registry with a provider by an identity, whatever pull secrets the pod has: nobody can see whether one of these is for that
+// registry (docs/understand/decisions/0032-cloud-identities.md).
+func (i *Inventory) isPulledInNamespace(engine v1alpha1.Backend, u Use) bool {
+	host, _, _ := strings.Cut(u.Image.Reference.Repository, "/")
+	if engine.Type == v1alpha1.BackendGrype && i.Provider != nil && i.Provider(host) != "" {
+		return engine.Grype != nil && engine.Grype.Job.Identity == v1alpha1.IdentityNamespace
+	}
+	return len(PullSecrets(u.Pod)) > 0
 }
 
 // RecordUses records in the store which workloads use an image. It records nothing if the uses are Unknown, or the operator runs without the

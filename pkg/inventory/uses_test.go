@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -74,5 +75,51 @@ func TestEndedPodsAreHandledOnce(t *testing.T) {
 	work := testing.AllocsPerRun(1, func() { endedWorkloads(few) })
 	if more := testing.AllocsPerRun(1, func() { endedWorkloads(many) }); more > 20*work {
 		t.Errorf("%.0f allocations for 500 Jobs and %.0f for 50", more, work)
+	}
+}
+
+// TestScopeOfAnImageWithoutCatalog: where an image is pulled decides who may use the result. Pull secrets of pods do not matter for registries
+// from which Grype pulls by an identity.
+func TestScopeOfAnImageWithoutCatalog(t *testing.T) {
+	const cloud, other = "europe-west3-docker.pkg.dev/team/app", "registry.example.com/app"
+	i := Inventory{Provider: func(host string) string {
+		if host == "europe-west3-docker.pkg.dev" {
+			return "gcp"
+		}
+		return ""
+	}}
+	use := func(repository string, secrets ...string) Use {
+		pod := &corev1.Pod{}
+		for _, secret := range secrets {
+			pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: secret})
+		}
+		return Use{Pod: pod, Image: RunningImage{PodImage: PodImage{Reference: image.Reference{Repository: repository}}}}
+	}
+	grype := v1alpha1.Backend{Type: v1alpha1.BackendGrype}
+	namespaced := v1alpha1.Backend{Type: v1alpha1.BackendGrype, Grype: &v1alpha1.GrypeBackend{Job: v1alpha1.CatalogJob{Identity: v1alpha1.IdentityNamespace}}}
+	operators := v1alpha1.Backend{Type: v1alpha1.BackendGrype, Grype: &v1alpha1.GrypeBackend{Job: v1alpha1.CatalogJob{Identity: v1alpha1.IdentityOperator}}}
+	clair := v1alpha1.Backend{Type: v1alpha1.BackendClair}
+	for name, tt := range map[string]struct {
+		engine v1alpha1.Backend
+		uses   []Use
+		want   store.Scope
+	}{
+		"no provider":                                {grype, []Use{use(other)}, store.Cluster},
+		"no provider, a secret":                      {grype, []Use{use(other, "regcred")}, "shop"},
+		"no provider, the namespace's identity":      {namespaced, []Use{use(other)}, store.Cluster},
+		"a provider":                                 {grype, []Use{use(cloud)}, store.Cluster},
+		"a provider, a secret for another registry?": {grype, []Use{use(cloud, "regcred")}, store.Cluster},
+		"a provider, the operator's identity":        {operators, []Use{use(cloud, "regcred")}, store.Cluster},
+		"a provider, the namespace's identity":       {namespaced, []Use{use(cloud)}, "shop"},
+		"one of two registries has a provider":       {grype, []Use{use(cloud, "regcred"), use(other)}, store.Cluster},
+		"the other one needs a secret":               {grype, []Use{use(cloud), use(other, "regcred")}, "shop"},
+		"Clair has no identity":                      {clair, []Use{use(cloud, "regcred")}, "shop"},
+	} {
+		scanner := &v1alpha1.Scanner{Spec: v1alpha1.ScannerSpec{ScanSettings: v1alpha1.ScanSettings{Backend: tt.engine}}}
+		scan := &v1alpha1.ImageScan{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}}
+		got, err := i.chooseScope(t.Context(), ScannedImage{Scan: scan, Scanner: scanner}, tt.uses)
+		if err != nil || got != tt.want {
+			t.Errorf("%s: scope %q (%v), want %q", name, got, err, tt.want)
+		}
 	}
 }
